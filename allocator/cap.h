@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The most this process may take from one device (FLAGS_gpu_memory_limit_mb, CISTERN_GPU_LIMIT).
+// One object per device, shared by its contexts. Lock-free, any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace cistern::alloc {
+
+class Cap {
+ public:
+  void set_limit(uint64_t bytes) { limit_.store(bytes, std::memory_order_relaxed); }
+  uint64_t limit() const { return limit_.load(std::memory_order_relaxed); }  // 0: none
+  uint64_t charged() const { return charged_.load(std::memory_order_relaxed); }
+
+  // False when `bytes` more would pass the limit; nothing is charged then.
+  bool charge(uint64_t bytes) {
+    const uint64_t before = charged_.fetch_add(bytes, std::memory_order_relaxed);
+    if (limit() == 0 || (bytes <= limit() && before <= limit() - bytes)) return true;
+    refund(bytes);
+    return false;
+  }
+
+  void refund(uint64_t bytes) { charged_.fetch_sub(bytes, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<uint64_t> limit_{0};
+  std::atomic<uint64_t> charged_{0};
+};
+
+}  // namespace cistern::alloc

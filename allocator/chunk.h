@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The record of one chunk, i.e. of one driver allocation. A chunk is handed out whole, cut into
+// blocks as a slab, or idle. Records live in an Arena, so a reader without a lock may hold a stale
+// pointer: every field such a reader looks at is atomic, and what it concludes must be checked
+// again under the lock of the pool that owns the chunk.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace cistern::alloc {
+
+struct Slab;
+
+// Numbers frees and synchronisations in the order they happened (allocator/reclaim.h).
+using Ticket = uint64_t;
+
+enum class Role : uint8_t {
+  whole,     // held by the program
+  direct,    // held by the program, never to be pooled: its free goes to the driver
+  slab,      // cut into blocks
+  waiting,   // freed, but earlier work may still use it
+  idle,      // clean, ready to be handed out
+  released,  // on its way back to the driver; no longer in the index
+};
+
+struct Chunk {
+  Chunk* next;  // in its bin, its waiting queue or a list to release; also the Arena's link
+  std::atomic<uint64_t> address;
+  std::atomic<uint64_t> bytes;  // asked of the driver
+  std::atomic<Chunk*> next_start;  // index: next chunk that starts in the same page
+  std::atomic<uint32_t> owner;     // which pool (the number its creator gave it)
+  std::atomic<Role> role;
+  std::atomic<bool> exported;  // another process or device may know it: never to be reused
+  std::atomic<uint64_t> detail;  // by role: requested bytes, Ticket, Slab*, previous in bin
+  Chunk* older;                  // idle chunks by age
+  Chunk* younger;
+
+  bool contains(uint64_t p) const {
+    const uint64_t base = address.load(std::memory_order_relaxed);
+    return p - base < bytes.load(std::memory_order_relaxed);
+  }
+
+  uint64_t base() const { return address.load(std::memory_order_relaxed); }
+  uint64_t size() const { return bytes.load(std::memory_order_relaxed); }
+  Role is() const { return role.load(std::memory_order_relaxed); }
+  void become(Role r) { role.store(r, std::memory_order_relaxed); }
+
+  // whole, direct
+  uint64_t requested() const { return detail.load(std::memory_order_relaxed); }
+  void set_requested(uint64_t n) { detail.store(n, std::memory_order_relaxed); }
+  // waiting
+  Ticket stamp() const { return detail.load(std::memory_order_relaxed); }
+  void set_stamp(Ticket t) { detail.store(t, std::memory_order_relaxed); }
+  // slab
+  Slab* slab() const { return reinterpret_cast<Slab*>(detail.load(std::memory_order_relaxed)); }
+  void set_slab(Slab* s) {
+    detail.store(reinterpret_cast<uint64_t>(s), std::memory_order_relaxed);
+  }
+  // idle
+  Chunk* previous() const {
+    return reinterpret_cast<Chunk*>(detail.load(std::memory_order_relaxed));
+  }
+  void set_previous(Chunk* c) {
+    detail.store(reinterpret_cast<uint64_t>(c), std::memory_order_relaxed);
+  }
+};
+
+// The promise "at most 64 bytes of bookkeeping a block" holds for whole blocks too.
+static_assert(sizeof(Chunk) <= 64);
+
+}  // namespace cistern::alloc

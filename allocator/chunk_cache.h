@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chunks of one context that the program does not hold: waiting for earlier work, or idle by size
+// and by age. Every function takes the cache's lock; none calls the driver.
+#pragma once
+
+#include "allocator/chunk.h"
+#include "allocator/ledger.h"
+#include "allocator/mutex.h"
+#include "allocator/size_bins.h"
+#include "allocator/slab_pool.h"
+
+namespace cistern::alloc {
+
+class Reclaim;
+
+inline constexpr uint64_t kDriverPage = uint64_t{2} << 20;  // the driver rounds large chunks to it
+
+struct ChunkBinTraits {
+  static uint64_t size(const Chunk* c) { return c->size(); }
+  static Chunk*& next(Chunk* c) { return c->next; }
+  static Chunk* prev(const Chunk* c) { return c->previous(); }
+  static void set_prev(Chunk* c, Chunk* p) { c->set_previous(p); }
+};
+
+class ChunkCache {
+ public:
+  // An idle chunk that serves `bytes` without taking more of the device than the driver itself
+  // would have given: at least as large, the same number of driver pages, at most 1/8 lost. So
+  // reuse can never make the program run out of memory earlier. nullptr if there is none.
+  Chunk* take(uint64_t bytes, const Reclaim& reclaim);
+
+  // The program gives a chunk back. `not_held`: it does not hold one that starts at `address`
+  // (decided here, so that of two racing frees one fails). `cached`: it waits to be clean.
+  // `give_up`: it must not be reused; the caller returns it to the driver.
+  enum class Freed : uint8_t { not_held, cached, give_up };
+  Freed free(Chunk* chunk, uint64_t address, const Reclaim& reclaim, uint64_t* requested);
+
+  // A chunk the driver would not take back just now.
+  void keep_waiting(Chunk* chunk, const Reclaim& reclaim);
+
+  // Start and requested size of a chunk the program holds around `address`.
+  bool find(Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
+
+  // Another process or device gets to know the chunk: its free will be a real one.
+  bool mark_exported(Chunk* chunk, uint64_t address);
+
+  // Chunks that are clean already (empty slabs, fresh ones that nobody needs after all).
+  void add_idle(ChunkList* chunks);
+
+  // Moves the oldest idle chunks into `out` until at most `keep` bytes stay idle.
+  void collect_idle(uint64_t keep, const Reclaim& reclaim, ChunkList* out);
+  // Moves everything into `out`, also what earlier work may still use: only for the driver, whose
+  // own free waits for that work.
+  void collect_all(ChunkList* out);
+
+  void drop();
+  void reset_after_fork() { mutex_.reset(); }
+
+  uint64_t idle_bytes() const { return idle_bytes_.get(); }
+  uint64_t waiting_bytes() const { return waiting_bytes_.get(); }
+  uint64_t largest_idle();
+  bool waiting_range(Ticket* oldest, Ticket* newest);
+
+ private:
+  static bool held(const Chunk* chunk);
+  void push_waiting(Chunk* chunk, const Reclaim& reclaim);
+  void harvest(Ticket clean);
+  void insert_idle(Chunk* chunk);
+  void remove_idle(Chunk* chunk);
+
+  Mutex mutex_;
+  SizeBins<Chunk, ChunkBinTraits, 44> bins_;  // to 2^48 bytes
+  Chunk* oldest_idle_ = nullptr;
+  Chunk* youngest_idle_ = nullptr;
+  Chunk* oldest_waiting_ = nullptr;
+  Chunk* newest_waiting_ = nullptr;
+  Counter idle_bytes_, waiting_bytes_;
+};
+
+}  // namespace cistern::alloc

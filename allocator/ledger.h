@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// What happened on one device: bytes and calls. Written by the pools of the device's contexts,
+// read without a lock by anyone (reports, memory queries). All numbers are since the process began.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace cistern::alloc {
+
+class Counter {
+ public:
+  void add(uint64_t n = 1) { value_.fetch_add(n, std::memory_order_relaxed); }
+  void sub(uint64_t n) { value_.fetch_sub(n, std::memory_order_relaxed); }
+  uint64_t get() const { return value_.load(std::memory_order_relaxed); }
+  void raise_to(uint64_t n) {
+    uint64_t seen = get();
+    while (seen < n && !value_.compare_exchange_weak(seen, n, std::memory_order_relaxed)) {
+    }
+  }
+  // For a counter that only one thread at a time writes (under its pool's lock): no locked
+  // instruction.
+  void own_add(uint64_t n = 1) { value_.store(get() + n, std::memory_order_relaxed); }
+  void own_sub(uint64_t n) { value_.store(get() - n, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<uint64_t> value_{0};
+};
+
+struct Ledger {
+  // Bytes the program holds (as it asked for them). Small blocks are added in steps, see
+  // DevicePool: the peak is exact with one allocating thread, else short by at most 64 KiB each.
+  Counter live, live_peak;
+  // Bytes held from the driver: live, idle, waiting and lost to rounding.
+  Counter reserved, reserved_peak;
+
+  Counter allocations, frees;         // calls of the program that a pool answered
+  Counter obtained, released;         // driver calls that took or returned a chunk
+  Counter refused;                    // obtain calls the driver (or the cap) refused
+  Counter waits, wait_ns;             // bounded waits for earlier work
+  Counter shortages, out_of_memory;   // times everything idle was returned; failures passed on
+  Counter lost;                       // chunks the driver refused to take back
+};
+
+}  // namespace cistern::alloc

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// The few things the pools need from the operating system, so that everything above can be read
+// (and tested) without it. Linux only. Callable from any thread; nothing here allocates from malloc.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace cistern::alloc::os {
+
+// Zeroed, private, demand-paged memory aligned to `alignment` (a power of two, at least a page).
+// nullptr when the system refuses.
+void* map(size_t bytes, size_t alignment);
+
+// Sleeps while *word == expected, until woken or `timeout_ns` passed (0: no limit).
+void futex_wait(uint32_t* word, uint32_t expected, uint64_t timeout_ns);
+void futex_wake(uint32_t* word, int count);
+
+uint64_t now_ns();  // CLOCK_MONOTONIC
+void sleep_ns(uint64_t ns);
+
+}  // namespace cistern::alloc::os

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// When is a freed block clean, i.e. when can no earlier work touch it any more?
+//
+// Frees are stamped with the open ticket. Closing a ticket (a synchronisation begins, or an event
+// is recorded) opens the next one; once a context is known to have finished everything up to the
+// moment a ticket was closed, it has passed that ticket. A block is clean when every context of the
+// process has passed its stamp: any of them may reach it, by peer access or by a copy, and stream
+// order proves nothing for cudaMalloc memory. So a free costs one load, an event covers every free
+// since the last one, and a program that synchronises by itself causes no event at all.
+//
+// stamp() and clean() are lock-free. mark() and poll() call the source; one thread does so at a
+// time and the others do not wait for it. leave() waits for it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "allocator/chunk.h"
+#include "allocator/source.h"
+
+namespace cistern::alloc {
+
+// One context's progress.
+struct Timeline {
+  static constexpr int kMarks = 4;  // more outstanding marks would only be queried later
+
+  std::atomic<MemorySource*> source;  // nullptr: slot not in use
+  std::atomic<Ticket> passed;
+  struct {
+    Ticket ticket;
+    Mark mark;
+  } marks[kMarks];  // oldest first; touched only by the thread that holds the turn
+  int count;
+};
+
+class Reclaim {
+ public:
+  static constexpr int kMaxContexts = 256;
+
+  // The ticket for a block freed now, taken under the lock of the block's pool. The device work the
+  // program handed over before must be ordered before this load, or the event of a concurrent
+  // mark() might miss it: on x86 taking the lock is a full barrier already.
+  Ticket stamp() const {
+#if !defined(__x86_64__)
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+    return open_.load(std::memory_order_seq_cst);
+  }
+
+  // Blocks stamped with this ticket or an earlier one are clean.
+  Ticket clean() const { return clean_end_.load(std::memory_order_acquire) - 1; }
+
+  // A synchronisation of one context: close() before it starts, passed() after it succeeded.
+  Ticket close() { return open_.fetch_add(1, std::memory_order_seq_cst); }
+  void passed(Timeline* timeline, Ticket ticket);
+
+  // A context appears or goes. join() returns nullptr when there are too many: nothing is ever
+  // clean from then on, because the order of that context's work is not known.
+  Timeline* join(MemorySource* source);
+  void leave(Timeline* timeline);
+
+  // Makes sure that every block stamped `newest` or earlier will become clean by marks alone:
+  // marks the work of every context unless that has been done. False when it cannot be done now.
+  bool mark(Ticket newest);
+
+  // Asks the oldest marks; true when clean() moved.
+  bool poll();
+
+  // Returns when no call to a source is under way.
+  void settle();
+
+  // Polls until clean() reaches `target`; false after `limit_ns`.
+  bool wait(Ticket target, uint64_t limit_ns);
+
+  uint64_t marks_made() const { return marks_made_.load(std::memory_order_relaxed); }
+  uint64_t queries_made() const { return queries_made_.load(std::memory_order_relaxed); }
+
+ private:
+  bool try_turn() { return !turn_.exchange(true, std::memory_order_acquire); }
+  void end_turn() { turn_.store(false, std::memory_order_release); }
+  bool poll_one(Timeline& timeline);
+  void recompute_clean();
+  int highest() const { return highest_.load(std::memory_order_acquire); }
+
+  // All zero bytes at the start, to lie in memory that costs nothing until it is used.
+  std::atomic<Ticket> open_{0};
+  std::atomic<Ticket> clean_end_{0};  // clean() + 1; 0: no context yet, nothing runs
+  std::atomic<Ticket> marked_{0};  // every context has a mark for this ticket
+  std::atomic<bool> turn_{false};
+  std::atomic<bool> frozen_{false};
+  std::atomic<int> highest_{0};  // slots ever used
+  std::atomic<uint64_t> marks_made_{0};
+  std::atomic<uint64_t> queries_made_{0};
+  Timeline timelines_[kMaxContexts] = {};
+};
+
+}  // namespace cistern::alloc

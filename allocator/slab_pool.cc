@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/slab_pool.h"
+
+#include <climits>
+
+#include "allocator/reclaim.h"
+
+namespace cistern::alloc {
+namespace {
+
+// Frees made clean per allocation: keeps a long queue from stalling one call.
+constexpr int kHarvestPerCall = 32;
+constexpr int kProbes = 8;
+constexpr int64_t kPublishStep = 64 * 1024;
+
+uint64_t bytes_of(const Block* block) { return uint64_t{block->granules} * kGranuleBytes; }
+
+uint32_t granules_for(uint32_t bytes) { return (bytes + kGranuleBytes - 1) / kGranuleBytes; }
+
+}  // namespace
+
+uint64_t SlabPool::allocate(uint32_t bytes, const Reclaim& reclaim, ChunkList* emptied,
+                            bool thorough) {
+  const uint32_t granules = granules_for(bytes);
+  LockGuard guard(mutex_);
+  const Ticket clean = reclaim.clean();
+  if (oldest_ != nullptr && oldest_->stamp <= clean) harvest(clean, kHarvestPerCall, emptied);
+  Block* block = find_clean(granules, thorough);
+  if (block == nullptr && oldest_ != nullptr && oldest_->stamp <= clean) {
+    harvest(clean, INT_MAX, emptied);
+    block = find_clean(granules, thorough);
+  }
+  return block == nullptr ? 0 : hand_out(block, granules, bytes);
+}
+
+Block* SlabPool::find_clean(uint32_t granules, bool thorough) {
+  return bins_.find(granules, kGranules, thorough ? INT_MAX : kProbes);
+}
+
+uint64_t SlabPool::hand_out(Block* block, uint32_t granules, uint32_t bytes) {
+  Slab* slab = Slab::of(block);
+  remove(block);
+  Block* rest;
+  slab->split(block, granules, &rest);
+  if (rest != nullptr) insert(rest);
+  block->become(BlockState::live);
+  block->requested = bytes & 0xffffff;
+  if (slab == spare_) spare_ = nullptr;
+  ++slab->live;
+  allocations.own_add();
+  count_live(bytes);
+  return slab->address(block);
+}
+
+// Keeps the ledger's peak exact while this pool alone moves, and its live bytes near enough.
+void SlabPool::count_live(uint64_t change) {
+  live_.own_add(change);
+  const auto unpublished = static_cast<int64_t>(this->unpublished());
+  const uint64_t total = ledger_->live.get() + static_cast<uint64_t>(unpublished);
+  if (static_cast<int64_t>(change) > 0 && total > ledger_->live_peak.get()) {
+    ledger_->live_peak.raise_to(total);
+  }
+  if (unpublished > kPublishStep || unpublished < -kPublishStep) {
+    ledger_->live.add(static_cast<uint64_t>(unpublished));
+    published_.own_add(static_cast<uint64_t>(unpublished));
+  }
+}
+
+void SlabPool::add(Chunk* chunk, Slab* slab) {
+  LockGuard guard(mutex_);
+  insert(slab->open(chunk, this));
+  chunk->set_slab(slab);
+  chunk->become(Role::slab);
+}
+
+bool SlabPool::free(Chunk* chunk, Slab* slab, uint64_t address, const Reclaim& reclaim) {
+  LockGuard guard(mutex_);
+  if (slab->chunk != chunk || chunk->is() != Role::slab) return false;
+  Block* block = slab->live_at(address);
+  if (block == nullptr) return false;
+  --slab->live;
+  ++slab->waiting;
+  block->become(BlockState::waiting);
+  block->stamp = reclaim.stamp();
+  block->next = nullptr;
+  (newest_ == nullptr ? oldest_ : newest_->next) = block;
+  newest_ = block;
+  waiting_bytes_.own_add(bytes_of(block));
+  frees.own_add();
+  count_live(0 - uint64_t{block->requested});
+  return true;
+}
+
+void SlabPool::harvest(Ticket clean, int most, ChunkList* emptied) {
+  for (; most > 0 && oldest_ != nullptr && oldest_->stamp <= clean; --most) {
+    Block* block = oldest_;
+    oldest_ = block->next;
+    if (oldest_ == nullptr) newest_ = nullptr;
+    waiting_bytes_.own_sub(bytes_of(block));
+    --Slab::of(block)->waiting;
+    make_clean(block, emptied);
+  }
+}
+
+void SlabPool::make_clean(Block* block, ChunkList* emptied) {
+  Slab* slab = Slab::of(block);
+  if (Block* after = slab->clean_after(block)) {
+    remove(after);
+    slab->clear_tags(after);
+    slab->join(block, after);
+  }
+  if (Block* before = slab->clean_before(block)) {
+    remove(before);
+    slab->clear_tags(before);
+    slab->join(before, block);
+    block = before;
+  }
+  slab->set_tags(block);
+  insert(block);
+  if (block->granules != kGranules) return;
+  if (spare_ == nullptr) {
+    spare_ = slab;
+  } else {
+    retire(slab, emptied);
+  }
+}
+
+void SlabPool::insert(Block* block) {
+  bins_.insert(block);
+  clean_bytes_.own_add(bytes_of(block));
+}
+
+void SlabPool::remove(Block* block) {
+  bins_.remove(block);
+  clean_bytes_.own_sub(bytes_of(block));
+}
+
+// Takes a slab with nothing live in it out of the pool.
+void SlabPool::retire(Slab* slab, ChunkList* emptied) {
+  for (uint32_t granule = 0; granule < kGranules;) {
+    Block* block = &slab->blocks[slab->map[granule]];
+    granule += block->granules;
+    if (block->is() == BlockState::clean) remove(block);
+  }
+  if (slab == spare_) spare_ = nullptr;
+  slab->waiting = 0;
+  slab->chunk->become(Role::released);
+  emptied->push(slab->chunk);
+}
+
+void SlabPool::collect_empty(const Reclaim& reclaim, bool waiting_too, ChunkList* emptied) {
+  LockGuard guard(mutex_);
+  harvest(reclaim.clean(), INT_MAX, emptied);
+  if (spare_ != nullptr) retire(spare_, emptied);
+  if (!waiting_too) return;
+  Block* block = oldest_;
+  oldest_ = newest_ = nullptr;
+  while (block != nullptr) {
+    Block* next = block->next;
+    Slab* slab = Slab::of(block);
+    if (slab->live != 0) {
+      block->next = nullptr;
+      (newest_ == nullptr ? oldest_ : newest_->next) = block;
+      newest_ = block;
+    } else {
+      waiting_bytes_.own_sub(bytes_of(block));
+      if (slab->waiting != 0) retire(slab, emptied);  // at its first block; the rest just leave
+    }
+    block = next;
+  }
+}
+
+bool SlabPool::find(Chunk* chunk, Slab* slab, uint64_t address, uint64_t* start, uint64_t* bytes) {
+  LockGuard guard(mutex_);
+  if (slab->chunk != chunk || chunk->is() != Role::slab) return false;
+  const Block* block = slab->live_around(address);
+  if (block == nullptr) return false;
+  *start = slab->address(block);
+  *bytes = block->requested;
+  return true;
+}
+
+bool SlabPool::waiting_range(Ticket* oldest, Ticket* newest) {
+  LockGuard guard(mutex_);
+  if (oldest_ == nullptr) return false;
+  *oldest = oldest_->stamp;
+  *newest = newest_->stamp;
+  return true;
+}
+
+uint64_t SlabPool::largest_clean() {
+  LockGuard guard(mutex_);
+  return bins_.largest() * kGranuleBytes;
+}
+
+void SlabPool::drop() {
+  LockGuard guard(mutex_);
+  bins_ = {};
+  oldest_ = newest_ = nullptr;
+  spare_ = nullptr;
+  waiting_bytes_.own_sub(waiting_bytes_.get());
+  clean_bytes_.own_sub(clean_bytes_.get());
+  ledger_->live.sub(published_.get());
+  live_.own_sub(live_.get());
+  published_.own_sub(published_.get());
+}
+
+}  // namespace cistern::alloc

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small blocks (< 1 MiB): the slabs of one context, one thread shard of it. Blocks go from live to
+// waiting (a queue in the order of their frees) to clean (merged with clean neighbours, in bins by
+// size). Every function takes the pool's own lock and makes no driver call; slabs that became empty
+// are handed to the caller as chunks.
+#pragma once
+
+#include "allocator/arena.h"
+#include "allocator/ledger.h"
+#include "allocator/mutex.h"
+#include "allocator/size_bins.h"
+#include "allocator/slab.h"
+
+namespace cistern::alloc {
+
+class Reclaim;
+
+using SlabArena = Arena<Slab, size_t{2} << 20, Slab::kAlignment>;
+
+struct BlockBinTraits {
+  static uint64_t size(const Block* b) { return b->granules; }
+  static Block*& next(Block* b) { return b->next; }
+  static Block* prev(Block* b) { return b->prev; }
+  static void set_prev(Block* b, Block* p) { b->prev = p; }
+};
+
+// Chunks linked by Chunk::next.
+struct ChunkList {
+  Chunk* head = nullptr;
+  void push(Chunk* chunk) {
+    chunk->next = head;
+    head = chunk;
+  }
+  Chunk* pop() {
+    Chunk* chunk = head;
+    if (chunk != nullptr) head = chunk->next;
+    return chunk;
+  }
+};
+
+class SlabPool {
+ public:
+  // The address of a clean block of `bytes`, or 0. `thorough`: look at every free block rather than
+  // at a few of the right size; for the last attempt before memory is said to be out.
+  uint64_t allocate(uint32_t bytes, const Reclaim& reclaim, ChunkList* emptied,
+                    bool thorough = false);
+
+  void init(Ledger* ledger) { ledger_ = ledger; }
+
+  // Takes a chunk of kSlabBytes; `slab` is its fresh bookkeeping.
+  void add(Chunk* chunk, Slab* slab);
+
+  // False when `address` is not the start of a live block of this slab.
+  bool free(Chunk* chunk, Slab* slab, uint64_t address, const Reclaim& reclaim);
+
+  // Start and requested size of the live block around `address`; false if there is none.
+  bool find(Chunk* chunk, Slab* slab, uint64_t address, uint64_t* start, uint64_t* bytes);
+
+  // Hands out every slab in which nothing is live. With `waiting_too` also those whose last blocks
+  // may still be in use: good for returning them to the driver, not for reuse.
+  void collect_empty(const Reclaim& reclaim, bool waiting_too, ChunkList* emptied);
+
+  // Forgets everything: the context is gone. Counters stay.
+  void drop();
+  void reset_after_fork() { mutex_.reset(); }
+
+  uint64_t waiting_bytes() const { return waiting_bytes_.get(); }
+  uint64_t clean_bytes() const { return clean_bytes_.get(); }
+  uint64_t largest_clean();
+  // The oldest and newest waiting free; false if none waits.
+  bool waiting_range(Ticket* oldest, Ticket* newest);
+
+  Counter allocations, frees;  // written under the lock only
+
+  // Requested bytes the program holds, and how much of them the Ledger does not know yet: it is
+  // told in steps, so that threads do not fight over one counter.
+  uint64_t live() const { return live_.get(); }
+  uint64_t unpublished() const { return live_.get() - published_.get(); }
+
+ private:
+  void count_live(uint64_t change);
+  void harvest(Ticket clean, int most, ChunkList* emptied);
+  void make_clean(Block* block, ChunkList* emptied);
+  Block* find_clean(uint32_t granules, bool thorough);
+  uint64_t hand_out(Block* block, uint32_t granules, uint32_t bytes);
+  void insert(Block* block);
+  void remove(Block* block);
+  void retire(Slab* slab, ChunkList* emptied);
+
+  Mutex mutex_;
+  SizeBins<Block, BlockBinTraits, 9> bins_;  // 1 … 4096 granules
+  Block* oldest_ = nullptr;                  // waiting, by stamp
+  Block* newest_ = nullptr;
+  Slab* spare_ = nullptr;  // one empty slab stays, so that a lone block going back and forth is cheap
+  Counter waiting_bytes_, clean_bytes_;
+  Counter live_, published_;
+  Ledger* ledger_;
+};
+
+}  // namespace cistern::alloc

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where chunks come from and how the order of device work is asked: the seam between the pools and
+// CUDA. The shim implements it with the driver; tests and benchmarks with plain host memory. Every
+// call may reach the driver, so no lock of ours is held around one. Any thread.
+#pragma once
+
+#include <cstdint>
+
+namespace cistern::alloc {
+
+// Result codes are the source's own and travel to the program unchanged (for CUDA: CUresult). Only
+// these two mean something to the pools; both numbers are CUDA's.
+inline constexpr int kSuccess = 0;
+inline constexpr int kOutOfMemory = 2;
+// give_back() only: a capture is in progress, the chunk stays with the pool. No CUDA code.
+inline constexpr int kNotNow = -1;
+
+// A point in a context's work (for CUDA: an event recorded for the whole context).
+using Mark = uint64_t;
+enum class MarkState : uint8_t { passed, pending, failed };
+
+class MemorySource {
+ public:
+  virtual int obtain(uint64_t bytes, uint64_t* address) = 0;
+
+  // The program itself frees this memory: always reaches the driver.
+  virtual int release(uint64_t address) = 0;
+  // The pool returns what it does not need; kNotNow while that could disturb the program.
+  virtual int give_back(uint64_t address) = 0;
+
+  // Marks all work handed to the context before the call. False when it cannot be marked now (a
+  // capture is in progress, the context is gone) or at all (the driver is too old).
+  virtual bool mark(Mark* out) = 0;
+  virtual MarkState query(Mark mark) = 0;
+  virtual void forget(Mark mark) = 0;
+
+ protected:
+  ~MemorySource() = default;
+};
+
+}  // namespace cistern::alloc

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/capture_gate.h"
+
+#include <atomic>
+
+#include "allocator/mutex.h"
+#include "allocator/os.h"
+
+namespace cistern::shim {
+namespace {
+
+constinit std::atomic<int> captures{0};  // announced or in progress
+constinit std::atomic<int> inside{0};    // driver calls of our own
+
+// The streams that capture. One that finds no room here keeps the gate closed for good: safe, and
+// no real program captures on so many at once.
+constexpr int kMaxCaptures = 1024;
+constinit alloc::Mutex mutex;
+constinit CUstream streams[kMaxCaptures] = {};
+constinit int used = 0;
+
+constinit CaptureGate gate;
+
+}  // namespace
+
+CaptureGate& capture_gate() { return gate; }
+
+// announce() and enter() each write first and look second, both sequentially consistent: at least
+// one of the two sees the other.
+void CaptureGate::announce() {
+  captures.fetch_add(1, std::memory_order_seq_cst);
+  while (inside.load(std::memory_order_seq_cst) != 0) alloc::os::sleep_ns(1000);
+}
+
+bool CaptureGate::enter() {
+  if (captures.load(std::memory_order_relaxed) != 0) return false;
+  inside.fetch_add(1, std::memory_order_seq_cst);
+  if (captures.load(std::memory_order_seq_cst) == 0) return true;
+  leave();
+  return false;
+}
+
+void CaptureGate::leave() { inside.fetch_sub(1, std::memory_order_release); }
+
+void CaptureGate::withdraw() { captures.fetch_sub(1, std::memory_order_release); }
+
+void CaptureGate::began(CUstream stream) {
+  alloc::LockGuard guard(mutex);
+  if (used < kMaxCaptures) streams[used++] = stream;
+}
+
+void CaptureGate::ended(CUstream stream) {
+  alloc::LockGuard guard(mutex);
+  for (int i = 0; i < used; ++i) {
+    if (streams[i] != stream) continue;
+    streams[i] = streams[--used];
+    withdraw();
+    return;
+  }
+}
+
+bool CaptureGate::capturing() const { return captures.load(std::memory_order_acquire) != 0; }
+
+void CaptureGate::reset_after_fork() { mutex.reset(); }
+
+}  // namespace cistern::shim

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keeps our own driver calls and the program's stream captures apart: an event recorded or a chunk
+// freed while some stream captures would invalidate the capture, whatever its mode and thread.
+//
+// Our call enters the gate, or learns that it may not be made now. A capture closes the gate and
+// waits until the calls inside are done: the one wait of ours around driver calls, bounded by those
+// calls. Any thread.
+#pragma once
+
+#include "shim/cuda_api.h"
+
+namespace cistern::shim {
+
+class CaptureGate {
+ public:
+  // A capture starts: announce() before the driver is asked, then began() or withdraw().
+  void announce();
+  void withdraw();
+  void began(CUstream stream);
+  // A capture was ended, or its stream or context is gone.
+  void ended(CUstream stream);
+
+  bool capturing() const;
+
+  // For one driver call of our own: false while a capture is in progress or about to start.
+  bool enter();
+  void leave();
+
+  void reset_after_fork();
+};
+
+CaptureGate& capture_gate();
+
+// Holds the gate open for a scope.
+class GatePass {
+ public:
+  GatePass() : passed_(capture_gate().enter()) {}
+  ~GatePass() {
+    if (passed_) capture_gate().leave();
+  }
+  GatePass(const GatePass&) = delete;
+  GatePass& operator=(const GatePass&) = delete;
+  explicit operator bool() const { return passed_; }
+
+ private:
+  bool passed_;
+};
+
+}  // namespace cistern::shim

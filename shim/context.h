@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// One CUDA context as the pools see it: its pool, its place in the order of work, its device's cap
+// and ledger. State is per context and goes with it, without a CUDA call. Contexts are found by
+// handle; a handle the driver uses again gets a new state. Any thread.
+#pragma once
+
+#include <atomic>
+
+#include "allocator/device_pool.h"
+#include "shim/cuda_api.h"
+#include "shim/cuda_source.h"
+
+namespace cistern::shim {
+
+inline constexpr int kMaxDevices = 64;
+
+struct Context {
+  std::atomic<CUcontext> handle;  // nullptr: slot free
+  CUdevice device;
+  alloc::Timeline* timeline;
+  CudaSource source;
+  alloc::DevicePool pool;
+};
+
+// One device of the process, whatever contexts it has.
+struct Device {
+  alloc::Ledger ledger;
+  alloc::Cap cap;
+  std::atomic<bool> used;
+  std::atomic<uint64_t> total;
+  // Calls answered by pools that are gone.
+  alloc::Counter past_allocations, past_frees;
+};
+
+alloc::Shared& shared();
+Device& device_state(CUdevice device);
+
+// The calling thread's context, or nullptr: none is current, or it cannot be pooled.
+Context* current_context();
+
+// The context that owns a chunk.
+Context* context_of(const alloc::Chunk* chunk);
+
+// The program created or retained `handle` on `device`: from now on its work counts when it is
+// decided whether freed memory is clean.
+void context_appeared(CUcontext handle, CUdevice device);
+
+// Two steps, because the driver may refuse to destroy a context: from closing() on nothing of ours
+// touches it; gone() forgets it and its memory, stays() takes closing() back.
+Context* closing(CUcontext handle);
+void gone(Context* context);
+void stays(Context* context);
+
+// The context `device` has as its primary one, as far as the program retained it; else nullptr.
+CUcontext primary_of(CUdevice device);
+void primary_is(CUdevice device, CUcontext handle);
+
+// The program synchronised a context (nullptr: the current one).
+class SynchroniseScope {
+ public:
+  explicit SynchroniseScope(CUcontext handle);
+  void succeeded();
+
+ private:
+  Context* context_;
+  alloc::Ticket ticket_ = 0;
+};
+
+// For totals over all pools of a device; called in no particular order.
+template <typename Visitor>
+void for_each_context(Visitor visit);
+Context* context_at(int slot);
+int context_slots();
+
+template <typename Visitor>
+void for_each_context(Visitor visit) {
+  for (int i = 0; i < context_slots(); ++i) {
+    Context* context = context_at(i);
+    if (context != nullptr && context->handle.load(std::memory_order_acquire) != nullptr) {
+      visit(*context);
+    }
+  }
+}
+
+void reset_contexts_after_fork();
+
+}  // namespace cistern::shim

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/cuda_source.h"
+
+#include "allocator/reclaim.h"
+#include "shim/capture_gate.h"
+#include "shim/driver.h"
+
+namespace cistern::shim {
+
+using alloc::Mark;
+using alloc::MarkState;
+
+static_assert(alloc::kSuccess == CUDA_SUCCESS && alloc::kOutOfMemory == CUDA_ERROR_OUT_OF_MEMORY);
+
+void CudaSource::init(CUcontext context) {
+  context_ = context;
+  closing_.store(false, std::memory_order_relaxed);
+  spares_ = 0;
+}
+
+int CudaSource::obtain(uint64_t bytes, uint64_t* address) {
+  CUdeviceptr p = 0;
+  const CUresult result = driver().cuMemAlloc_v2(&p, bytes);
+  *address = p;
+  return result;
+}
+
+int CudaSource::release(uint64_t address) { return driver().cuMemFree_v2(address); }
+
+int CudaSource::give_back(uint64_t address) {
+  const GatePass pass;
+  return pass ? driver().cuMemFree_v2(address) : alloc::kNotNow;
+}
+
+// An event belongs to the context that is current when it is created; that may be another one now.
+bool CudaSource::take_event(CUevent* event) {
+  if (spares_ > 0) {
+    *event = spare_[--spares_];
+    return true;
+  }
+  const Driver& d = driver();
+  if (d.cuCtxPushCurrent_v2(context_) != CUDA_SUCCESS) return false;
+  const bool created = d.cuEventCreate(event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
+  CUcontext popped;
+  d.cuCtxPopCurrent_v2(&popped);
+  return created;
+}
+
+bool CudaSource::mark(Mark* out) {
+  const Driver& d = driver();
+  const GatePass pass;
+  CUevent event;
+  if (!pass || d.cuCtxRecordEvent == nullptr || closing_.load() || !take_event(&event)) {
+    return false;
+  }
+  *out = reinterpret_cast<Mark>(event);
+  if (d.cuCtxRecordEvent(context_, event) == CUDA_SUCCESS) return true;
+  forget(*out);
+  return false;
+}
+
+MarkState CudaSource::query(Mark mark) {
+  const GatePass pass;
+  if (!pass || closing_.load()) return MarkState::pending;
+  switch (driver().cuEventQuery(reinterpret_cast<CUevent>(mark))) {
+    case CUDA_SUCCESS:
+      return MarkState::passed;
+    case CUDA_ERROR_NOT_READY:
+      return MarkState::pending;
+    default:
+      return MarkState::failed;
+  }
+}
+
+void CudaSource::forget(Mark mark) {
+  // Timeline::kMarks outstanding ones and the one just being recorded: there is always room.
+  static_assert(kEvents > alloc::Timeline::kMarks);
+  spare_[spares_++] = reinterpret_cast<CUevent>(mark);
+}
+
+}  // namespace cistern::shim

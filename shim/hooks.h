@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of hooks: from a symbol's name to our function.
+#pragma once
+
+#include <cstddef>
+
+namespace cistern::shim {
+
+struct Hook {
+  const char* symbol;
+  void* function;
+};
+
+// Sorted by symbol.
+struct HookTable {
+  const Hook* entries;
+  size_t count;
+};
+HookTable hooks();
+
+// The entry with exactly this name, or nullptr.
+const Hook* find_hook(const char* symbol);
+
+}  // namespace cistern::shim

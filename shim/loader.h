@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// The dynamic loader's own look-up functions, behind the ones we export. Any thread.
+#pragma once
+
+#include <link.h>
+
+namespace cistern::shim {
+
+// The next definitions of dlsym and dlvsym in the link map after this object: libc's, or those of
+// another preloaded tool. dlsym(RTLD_NEXT) cannot be asked, it is the very function looked for.
+void* real_dlsym(void* handle, const char* name);
+void* real_dlvsym(void* handle, const char* name, const char* version);
+
+// Makes sure both are known: the assembly in dlsym_*.S jumps to them without asking.
+void find_real_lookups();
+
+// The loaded object an address lies in, or nullptr. Usable as a dlopen handle.
+link_map* object_of(const void* address);
+
+// The last component of an object's file name.
+const char* base_name(const link_map* object);
+
+}  // namespace cistern::shim

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/memory.h"
+
+#include <algorithm>
+
+#include "shim/capture_gate.h"
+#include "shim/context.h"
+#include "shim/driver.h"
+#include "shim/log.h"
+#include "shim/process.h"
+#include "shim/thread.h"
+
+namespace cistern::shim {
+namespace {
+
+// Running out is often a program's way of finding its limit, so this is news, not a warning.
+void tell_out_of_memory(Context& context, size_t bytes) {
+  if (!log_enabled(config::LogLevel::kInfo)) return;
+  const alloc::Usage u = context.pool.usage();
+  const alloc::Ledger& ledger = device_state(context.device).ledger;
+  const auto mib = [](uint64_t n) { return static_cast<double>(n) / (1 << 20); };
+  const uint64_t reserved = ledger.reserved.get(), held = u.live + u.idle + u.waiting;
+  log(config::LogLevel::kInfo,
+      "out of memory: %.1f MiB asked on device %d; live %.1f, idle %.1f, waiting %.1f, lost to "
+      "rounding %.1f, largest free block %.1f MiB; %s",
+      mib(bytes), context.device, mib(u.live), mib(u.idle), mib(u.waiting),
+      mib(reserved > held ? reserved - held : 0), mib(u.largest_free),
+      device_state(context.device).cap.limit() != 0
+          ? "CISTERN_GPU_LIMIT may be too low"
+          : "the device has no more: another process may hold it");
+}
+
+bool ours(CUdeviceptr address, alloc::Chunk** chunk) {
+  if (!active() || address == 0) return false;
+  *chunk = shared().index.find(address);
+  return *chunk != nullptr;
+}
+
+}  // namespace
+
+CUresult allocate(CUdeviceptr* out, size_t bytes) {
+  Context* context = active() && out != nullptr && bytes != 0 ? current_context() : nullptr;
+  if (context == nullptr) return driver().cuMemAlloc_v2(out, bytes);
+  uint64_t address;
+  // Inside a capture an allocation is the driver's to answer.
+  const int code = capture_gate().capturing()
+                       ? context->pool.allocate_direct(bytes, &address)
+                       : context->pool.allocate(bytes, this_thread.shard(), &address);
+  if (code == CUDA_SUCCESS) [[likely]] {
+    *out = address;
+  } else if (code == CUDA_ERROR_OUT_OF_MEMORY) {
+    tell_out_of_memory(*context, bytes);
+  }
+  return static_cast<CUresult>(code);
+}
+
+CUresult free(CUdeviceptr address) {
+  alloc::Chunk* chunk;
+  if (!ours(address, &chunk)) return driver().cuMemFree_v2(address);
+  int code;
+  // The driver would really free what the index knows as idle, or what surrounds an interior
+  // pointer: such an address is answered here.
+  if (context_of(chunk)->pool.free(chunk, address, &code) == alloc::Freed::invalid) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return static_cast<CUresult>(code);
+}
+
+CUresult memory_info(size_t* free, size_t* total) {
+  size_t driver_free, driver_total;
+  const CUresult result = driver().cuMemGetInfo_v2(&driver_free, &driver_total);
+  if (result != CUDA_SUCCESS) return result;
+  if (Context* context = active() ? current_context() : nullptr) {
+    uint64_t idle = 0;
+    for_each_context([&](Context& c) {
+      if (c.device != context->device) return;
+      const alloc::Usage u = c.pool.usage();
+      idle += u.idle + u.waiting;
+    });
+    driver_free = std::min(driver_free + idle, driver_total);
+    const alloc::Cap& cap = device_state(context->device).cap;
+    if (const uint64_t limit = cap.limit(); limit != 0) {
+      const uint64_t held = cap.charged() > idle ? cap.charged() - idle : 0;
+      driver_total = std::min(driver_total, limit);
+      driver_free = std::min(driver_free, limit > held ? limit - held : 0);
+    }
+  }
+  if (free != nullptr) *free = driver_free;
+  if (total != nullptr) *total = driver_total;
+  return CUDA_SUCCESS;
+}
+
+CUresult address_range(CUdeviceptr* base, size_t* size, CUdeviceptr address) {
+  alloc::Chunk* chunk;
+  if (!ours(address, &chunk)) return driver().cuMemGetAddressRange_v2(base, size, address);
+  uint64_t start, bytes;
+  if (!context_of(chunk)->pool.find(chunk, address, &start, &bytes)) return CUDA_ERROR_NOT_FOUND;
+  if (base != nullptr) *base = start;
+  if (size != nullptr) *size = bytes;
+  return CUDA_SUCCESS;
+}
+
+// The driver's handle names its whole allocation. For a whole block that is the block; inside a
+// slab the other process would silently get the slab's beginning, so it is refused.
+CUresult export_handle(CUipcMemHandle* handle, CUdeviceptr address) {
+  alloc::Chunk* chunk;
+  if (ours(address, &chunk) && !context_of(chunk)->pool.mark_exported(chunk, address)) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  return driver().cuIpcGetMemHandle(handle, address);
+}
+
+}  // namespace cistern::shim

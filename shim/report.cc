@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/report.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+
+#include "shim/context.h"
+#include "shim/log.h"
+#include "shim/process.h"
+
+namespace cistern::shim {
+namespace {
+
+using config::ReportFormat;
+
+constinit ReportFormat format_ = ReportFormat::kNone;
+constinit const char* file_ = nullptr;
+constinit int descriptor_ = -1;
+
+// Text in a fixed buffer; what does not fit is cut off.
+class Writer {
+ public:
+  [[gnu::format(printf, 2, 3)]] void print(const char* format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    const int n = vsnprintf(text_ + length_, sizeof text_ - length_, format, arguments);
+    va_end(arguments);
+    if (n > 0) length_ = std::min(length_ + static_cast<size_t>(n), sizeof text_ - 1);
+  }
+
+  // A JSON string: settings and device names are other people's text.
+  void quoted(const char* text) {
+    print("\"");
+    for (; *text != '\0'; ++text) {
+      if (*text == '"' || *text == '\\') print("\\");
+      print(static_cast<unsigned char>(*text) < ' ' ? "\\u%04x" : "%c", *text);
+    }
+    print("\"");
+  }
+
+  void write_to(int fd) const {
+    for (size_t done = 0; done < length_;) {
+      const ssize_t n = write(fd, text_ + done, length_ - done);
+      if (n <= 0) return;
+      done += static_cast<size_t>(n);
+    }
+  }
+
+ private:
+  char text_[32 * 1024] = {};
+  size_t length_ = 0;
+};
+
+constinit Writer writer{};
+
+// One device's numbers at this moment.
+struct Summary {
+  uint64_t requests, hits;
+  uint64_t driver_calls, driver_calls_without;
+  alloc::Usage usage;
+};
+
+Summary summarise(int device) {
+  Device& d = device_state(device);
+  const alloc::Ledger& l = d.ledger;
+  uint64_t allocations = d.past_allocations.get(), frees = d.past_frees.get();
+  Summary s{};
+  for_each_context([&](Context& c) {
+    if (c.device != device) return;
+    allocations += c.pool.allocations();
+    frees += c.pool.frees();
+    const alloc::Usage u = c.pool.usage();
+    s.usage.live += u.live;
+    s.usage.idle += u.idle;
+    s.usage.waiting += u.waiting;
+  });
+  s.requests = allocations;
+  s.hits = allocations > l.obtained.get() ? allocations - l.obtained.get() : 0;
+  s.driver_calls = l.obtained.get() + l.refused.get() + l.released.get() + l.lost.get();
+  s.driver_calls_without = allocations + frees;
+  return s;
+}
+
+double ratio(uint64_t part, uint64_t whole) {
+  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+double mib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+using ull = unsigned long long;
+
+void text_device(int device) {
+  const alloc::Ledger& l = device_state(device).ledger;
+  const Summary s = summarise(device);
+  writer.print("cistern: device %d\n", device);
+  writer.print("cistern:   driver calls   %llu allocating or freeing; %llu without Cistern\n",
+               static_cast<ull>(s.driver_calls), static_cast<ull>(s.driver_calls_without));
+  writer.print("cistern:   served         %llu of %llu allocations from the pool (%.1f %%)\n",
+               static_cast<ull>(s.hits), static_cast<ull>(s.requests),
+               100 * ratio(s.hits, s.requests));
+  writer.print("cistern:   at peak        live %.1f MiB, reserved %.1f MiB, ratio %.3f\n",
+               mib(l.live_peak.get()), mib(l.reserved_peak.get()),
+               ratio(l.reserved_peak.get(), l.live_peak.get()));
+  writer.print("cistern:   at exit        live %.1f MiB, idle %.1f MiB, waiting %.1f MiB\n",
+               mib(s.usage.live), mib(s.usage.idle), mib(s.usage.waiting));
+  writer.print("cistern:   waits          %llu, %.3f ms; memory returned for want of it %llu "
+               "times, out of memory %llu times\n",
+               static_cast<ull>(l.waits.get()), static_cast<double>(l.wait_ns.get()) / 1e6,
+               static_cast<ull>(l.shortages.get()), static_cast<ull>(l.out_of_memory.get()));
+}
+
+void json_device(int device, bool first) {
+  const alloc::Ledger& l = device_state(device).ledger;
+  const Summary s = summarise(device);
+  writer.print("%s\n    {\"device\": %d, \"total_bytes\": %llu, \"limit_bytes\": %llu,\n",
+               first ? "" : ",", device,
+               static_cast<ull>(device_state(device).total.load(std::memory_order_relaxed)),
+               static_cast<ull>(device_state(device).cap.limit()));
+  writer.print("     \"allocations\": %llu, \"hits\": %llu, \"hit_rate\": %.4f,\n",
+               static_cast<ull>(s.requests), static_cast<ull>(s.hits), ratio(s.hits, s.requests));
+  writer.print("     \"driver_calls\": %llu, \"driver_calls_without\": %llu,\n",
+               static_cast<ull>(s.driver_calls), static_cast<ull>(s.driver_calls_without));
+  writer.print("     \"live_peak_bytes\": %llu, \"reserved_peak_bytes\": %llu, "
+               "\"reserved_to_live\": %.4f,\n",
+               static_cast<ull>(l.live_peak.get()), static_cast<ull>(l.reserved_peak.get()),
+               ratio(l.reserved_peak.get(), l.live_peak.get()));
+  writer.print("     \"live_bytes\": %llu, \"idle_bytes\": %llu, \"waiting_bytes\": %llu, "
+               "\"reserved_bytes\": %llu,\n",
+               static_cast<ull>(s.usage.live), static_cast<ull>(s.usage.idle),
+               static_cast<ull>(s.usage.waiting), static_cast<ull>(l.reserved.get()));
+  writer.print("     \"waits\": %llu, \"wait_ns\": %llu, \"shortages\": %llu, "
+               "\"out_of_memory\": %llu, \"lost_chunks\": %llu}",
+               static_cast<ull>(l.waits.get()), static_cast<ull>(l.wait_ns.get()),
+               static_cast<ull>(l.shortages.get()), static_cast<ull>(l.out_of_memory.get()),
+               static_cast<ull>(l.lost.get()));
+}
+
+template <typename Visitor>
+void for_each_used_device(Visitor visit) {
+  for (int i = 0; i < kMaxDevices; ++i) {
+    if (device_state(i).used.load(std::memory_order_acquire)) visit(i);
+  }
+}
+
+void compose_text() {
+  writer.print("cistern: report of process %d, policy: %s\n", static_cast<int>(getpid()),
+               policy_line());
+  for_each_used_device(text_device);
+  writer.print("cistern: events recorded %llu, queried %llu\n",
+               static_cast<ull>(shared().reclaim.marks_made()),
+               static_cast<ull>(shared().reclaim.queries_made()));
+}
+
+void compose_json() {
+  writer.print("{\"cistern\": 1, \"pid\": %d, \"policy\": ", static_cast<int>(getpid()));
+  writer.quoted(policy_line());
+  writer.print(", \"events_recorded\": %llu, \"events_queried\": %llu,\n \"devices\": [",
+               static_cast<ull>(shared().reclaim.marks_made()),
+               static_cast<ull>(shared().reclaim.queries_made()));
+  bool first = true;
+  for_each_used_device([&](int device) {
+    json_device(device, first);
+    first = false;
+  });
+  writer.print("\n ]}\n");
+}
+
+int open_output() {
+  if (file_ == nullptr) return descriptor_;
+  char path[4096];
+  expand_path(file_, path, sizeof path);
+  const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd < 0) {
+    log(config::LogLevel::kWarn, "the report cannot be written to %s: %s; check CISTERN_REPORT_FILE",
+        path, strerrordesc_np(errno));
+  }
+  return fd;
+}
+
+}  // namespace
+
+void open_report(ReportFormat format, const char* file) {
+  format_ = format;
+  file_ = file;
+  if (format == ReportFormat::kNone || file != nullptr) return;
+  constexpr int kOutOfTheWay = 100;  // programs expect the low numbers for their own files
+  descriptor_ = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, kOutOfTheWay);
+}
+
+void write_report() {
+  if (format_ == ReportFormat::kNone) return;
+  format_ == ReportFormat::kJson ? compose_json() : compose_text();
+  const int fd = open_output();
+  if (fd < 0) return;
+  writer.write_to(fd);
+  close(fd);
+}
+
+}  // namespace cistern::shim

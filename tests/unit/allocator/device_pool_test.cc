@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/device_pool.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <map>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "tests/unit/allocator/fake_source.h"
+
+using namespace cistern::alloc;
+using cistern::test::FakeSource;
+using cistern::test::kMiB;
+using cistern::test::Pool;
+
+namespace {
+
+// Nothing passes before the test lets it.
+std::unique_ptr<Pool> busy_pool(uint64_t capacity = uint64_t{1} << 40) {
+  auto p = std::make_unique<Pool>(capacity);
+  p->source.passed_mark = 0;
+  return p;
+}
+
+}  // namespace
+
+TEST_CASE("a large block is a driver allocation of exactly the size asked") {
+  auto p = std::make_unique<Pool>();
+  const uint64_t a = p->allocate(3 * kMiB + 123);
+  REQUIRE(a != 0);
+  CHECK(p->source.held() == 3 * kMiB + 123);
+  CHECK(p->source.obtained == 1);
+}
+
+TEST_CASE("small blocks share one slab and are aligned to 512 bytes") {
+  auto p = std::make_unique<Pool>();
+  for (uint64_t bytes : {1, 511, 512, 513, 4096, 100000}) {
+    const uint64_t a = p->allocate(bytes);
+    REQUIRE(a != 0);
+    CHECK(a % 512 == 0);
+  }
+  CHECK(p->source.obtained == 1);
+  CHECK(p->source.held() == 2 * kMiB);
+}
+
+TEST_CASE("blocks never overlap, whatever the order of allocations and frees") {
+  auto p = std::make_unique<Pool>();
+  std::mt19937 random(7);
+  std::map<uint64_t, uint64_t> live;
+  for (int i = 0; i < 20000; ++i) {
+    if (live.size() < 300 && random() % 3 != 0) {
+      const uint64_t bytes = random() % 4 == 0 ? kMiB + random() % (8 * kMiB) : 1 + random() % 300000;
+      const uint64_t a = p->allocate(bytes);
+      REQUIRE(a != 0);
+      const auto after = live.lower_bound(a);
+      if (after != live.end()) REQUIRE(a + bytes <= after->first);
+      if (after != live.begin()) {
+        const auto before = std::prev(after);
+        REQUIRE(before->first + before->second <= a);
+      }
+      live[a] = bytes;
+    } else if (!live.empty()) {
+      const auto it = std::next(live.begin(), random() % live.size());
+      REQUIRE(p->free(it->first) == Freed::done);
+      live.erase(it);
+    }
+    if (random() % 50 == 0) p->synchronise();
+  }
+  uint64_t bytes = 0;
+  for (const auto& [a, n] : live) bytes += n;
+  CHECK(p->pool.usage().live == bytes);
+  CHECK(p->ledger.live.get() + p->pool.unpublished_live() == bytes);
+}
+
+TEST_CASE("a freed block is not handed out again while earlier work may use it") {
+  auto p = busy_pool();
+  const uint64_t bytes = GENERATE(4096, 4 * kMiB);
+  const uint64_t a = p->allocate(bytes);
+  p->free(a);
+  const uint64_t b = p->allocate(bytes);
+  CHECK(b != a);
+  p->synchronise();
+  std::vector<uint64_t> again;
+  for (int i = 0; i < 3; ++i) again.push_back(p->allocate(bytes));
+  CHECK(std::find(again.begin(), again.end(), a) != again.end());
+}
+
+TEST_CASE("a synchronisation makes clean what was freed before it began, not what came after") {
+  auto p = busy_pool();
+  const uint64_t a = p->allocate(4 * kMiB), b = p->allocate(5 * kMiB);
+  p->free(a);
+  const Ticket ticket = p->shared.reclaim.close();  // the program's call starts …
+  p->free(b);                                       // … another thread frees …
+  p->shared.reclaim.passed(p->timeline, ticket);    // … and it ends
+  CHECK(p->allocate(4 * kMiB) == a);
+  CHECK(p->allocate(5 * kMiB) != b);
+}
+
+TEST_CASE("one event covers every free since the last one") {
+  auto p = busy_pool();
+  std::vector<uint64_t> blocks;
+  for (int i = 0; i < 10; ++i) blocks.push_back(p->allocate(kMiB));
+  for (uint64_t a : blocks) p->free(a);
+  CHECK(p->source.last_mark == 0);
+  p->allocate(kMiB);
+  CHECK(p->source.last_mark == 1);
+  p->allocate(kMiB);
+  CHECK(p->source.last_mark == 1);
+}
+
+TEST_CASE("a program that synchronises by itself causes no event") {
+  auto p = busy_pool();
+  for (int i = 0; i < 100; ++i) {
+    const uint64_t a = p->allocate(4 * kMiB), b = p->allocate(2000);
+    p->free(a);
+    p->free(b);
+    p->synchronise();
+  }
+  CHECK(p->source.last_mark == 0);
+  CHECK(p->source.obtained == 2);
+}
+
+TEST_CASE("work of every context must have passed") {
+  auto p = std::make_unique<Pool>();
+  FakeSource other;
+  other.passed_mark = 0;
+  Timeline* second = p->shared.reclaim.join(&other);
+  const uint64_t a = p->allocate(4 * kMiB);
+  p->free(a);
+  p->synchronise();
+  CHECK(p->allocate(4 * kMiB) != a);
+  SECTION("until it passes") { other.passed_mark = ~Mark{0}; }
+  SECTION("until it is gone") { p->shared.reclaim.leave(second); }
+  p->shared.reclaim.poll();
+  CHECK(p->allocate(4 * kMiB) == a);
+}
+
+TEST_CASE("reuse never takes more of the device than the driver would have given") {
+  auto p = std::make_unique<Pool>();
+  struct Case {
+    uint64_t freed, asked;
+    bool reused;
+  };
+  const Case c = GENERATE(Case{10 * kMiB, 10 * kMiB, true}, Case{10 * kMiB, 9 * kMiB + 1, true},
+                          Case{10 * kMiB, 8 * kMiB, false}, Case{10 * kMiB, 11 * kMiB, false},
+                          Case{2 * kMiB, kMiB, false}, Case{100 * kMiB, 97 * kMiB, false},
+                          Case{100 * kMiB, 99 * kMiB, true});
+  const uint64_t a = p->allocate(c.freed);
+  p->free(a);
+  p->synchronise();
+  CHECK((p->allocate(c.asked) == a) == c.reused);
+}
+
+TEST_CASE("what a reused larger block says about itself is the requested size") {
+  auto p = std::make_unique<Pool>();
+  const uint64_t a = p->allocate(10 * kMiB);
+  p->free(a);
+  p->synchronise();
+  REQUIRE(p->allocate(10 * kMiB - 700) == a);
+  uint64_t start, bytes;
+  Chunk* chunk = p->shared.index.find(a + 12345);
+  REQUIRE(p->pool.find(chunk, a + 12345, &start, &bytes));
+  CHECK(start == a);
+  CHECK(bytes == 10 * kMiB - 700);
+  CHECK_FALSE(p->pool.find(chunk, a + 10 * kMiB - 700, &start, &bytes));
+}
+
+TEST_CASE("interior, freed and unknown addresses are told apart") {
+  auto p = std::make_unique<Pool>();
+  const uint64_t bytes = GENERATE(5000, 3 * kMiB);
+  const uint64_t a = p->allocate(bytes);
+  CHECK(p->free(a + 512) == Freed::invalid);
+  CHECK(p->free(a + 1) == Freed::invalid);
+  CHECK(p->free(12345) == Freed::foreign);
+  CHECK(p->free(a) == Freed::done);
+  CHECK(p->free(a) == Freed::invalid);
+  p->synchronise();
+  CHECK(p->free(a) == Freed::invalid);
+}
+
+TEST_CASE("idle memory beyond the budget goes back, oldest first") {
+  auto p = std::make_unique<Pool>();
+  std::vector<uint64_t> blocks;
+  for (int i = 0; i < 20; ++i) blocks.push_back(p->allocate(10 * kMiB));
+  for (uint64_t a : blocks) p->free(a);
+  p->synchronise();
+  const uint64_t newest = p->allocate(10 * kMiB);
+  CHECK(newest == blocks.back());
+  CHECK(p->pool.usage().idle <= 64 * kMiB);
+  CHECK(p->shared.index.find(blocks.front()) == nullptr);
+  CHECK(p->source.held() <= 74 * kMiB);
+}
+
+TEST_CASE("an empty slab becomes an idle chunk that serves a whole request") {
+  auto p = std::make_unique<Pool>();
+  std::vector<uint64_t> blocks;
+  for (int i = 0; i < 8; ++i) blocks.push_back(p->allocate(512 * 1024));
+  REQUIRE(p->source.obtained == 2);
+  for (uint64_t a : blocks) p->free(a);
+  p->synchronise();
+  p->allocate(1000);
+  CHECK(p->allocate(2 * kMiB) != 0);
+  CHECK(p->source.obtained == 2);
+}
+
+TEST_CASE("out of memory: everything idle or waiting goes back before the program is told") {
+  auto p = busy_pool(64 * kMiB);
+  std::vector<uint64_t> blocks;
+  for (int i = 0; i < 6; ++i) blocks.push_back(p->allocate(10 * kMiB));
+  for (uint64_t a : blocks) p->free(a);
+  CHECK(p->allocate(60 * kMiB) != 0);
+  CHECK(p->allocate(10 * kMiB) == 0);
+  CHECK(p->code == kOutOfMemory);
+  CHECK(p->ledger.out_of_memory.get() == 1);
+}
+
+TEST_CASE("a small request gets exactly its size where no slab fits any more") {
+  auto p = std::make_unique<Pool>(3 * kMiB);
+  REQUIRE(p->allocate(kMiB + 1) != 0);  // two driver pages' worth: 1 MiB is left
+  const uint64_t a = p->allocate(600 * 1024);
+  CHECK(a != 0);
+  CHECK(p->free(a) == Freed::done);
+  CHECK(p->source.held() == kMiB + 1);
+}
+
+TEST_CASE("any other error of the driver reaches the program unchanged") {
+  auto p = std::make_unique<Pool>();
+  p->source.fail_obtain = 700;
+  CHECK(p->allocate(GENERATE(100, 5 * kMiB)) == 0);
+  CHECK(p->code == 700);
+  p->source.fail_obtain = 0;
+  CHECK(p->allocate(5 * kMiB) != 0);
+}
+
+TEST_CASE("more waiting than the budget makes an allocation wait, but not for long") {
+  auto p = busy_pool();
+  for (int i = 0; i < 6; ++i) p->free(p->allocate(100 * kMiB));
+  CHECK(p->ledger.waits.get() > 0);
+  CHECK(p->ledger.wait_ns.get() < 1'000'000'000);
+}
+
+TEST_CASE("while a capture is in progress nothing is given back or marked") {
+  auto p = std::make_unique<Pool>(64 * kMiB);
+  const uint64_t a = p->allocate(50 * kMiB);
+  p->free(a);
+  p->source.capturing = true;
+  CHECK(p->allocate(60 * kMiB) == 0);
+  CHECK(p->source.released == 0);
+  CHECK(p->source.last_mark == 0);
+  p->source.capturing = false;
+  CHECK(p->allocate(60 * kMiB) != 0);
+}
+
+TEST_CASE("a block known to another process is really freed") {
+  auto p = std::make_unique<Pool>();
+  const uint64_t a = p->allocate(4 * kMiB), b = p->allocate(1000);
+  CHECK(p->pool.mark_exported(p->shared.index.find(a), a));
+  CHECK_FALSE(p->pool.mark_exported(p->shared.index.find(b), b));
+  CHECK(p->free(a) == Freed::done);
+  CHECK(p->source.released == 1);
+  CHECK(p->shared.index.find(a) == nullptr);
+}
+
+TEST_CASE("a refused free leaves the block with the program") {
+  auto p = std::make_unique<Pool>();
+  uint64_t a;
+  REQUIRE(p->pool.allocate_direct(4 * kMiB, &a) == kSuccess);
+  p->source.fail_release = 900;
+  p->free(a);
+  CHECK(p->code == 900);
+  CHECK(p->pool.usage().live == 4 * kMiB);
+  p->source.fail_release = 0;
+  CHECK(p->free(a) == Freed::done);
+  CHECK(p->code == kSuccess);
+  CHECK(p->pool.usage().live == 0);
+}
+
+TEST_CASE("the cap holds, and idle memory under it is given up first") {
+  auto p = std::make_unique<Pool>();
+  p->cap.set_limit(20 * kMiB);
+  const uint64_t a = p->allocate(12 * kMiB);
+  REQUIRE(a != 0);
+  CHECK(p->allocate(12 * kMiB) == 0);
+  CHECK(p->code == kOutOfMemory);
+  p->free(a);
+  CHECK(p->allocate(18 * kMiB) != 0);
+  CHECK(p->cap.charged() == 18 * kMiB);
+}
+
+TEST_CASE("a context that goes takes its memory along without a call to the driver") {
+  auto p = std::make_unique<Pool>();
+  const uint64_t a = p->allocate(4 * kMiB), b = p->allocate(1000), c = p->allocate(6 * kMiB);
+  p->free(c);
+  p->pool.drop();
+  CHECK(p->source.released == 0);
+  for (uint64_t address : {a, b, c}) CHECK(p->free(address) == Freed::foreign);
+  CHECK(p->ledger.live.get() == 0);
+  CHECK(p->ledger.reserved.get() == 0);
+  CHECK(p->cap.charged() == 0);
+  CHECK(p->allocate(1000) != 0);
+}
+
+TEST_CASE("the ledger's peaks are exact with one thread") {
+  auto p = std::make_unique<Pool>();
+  const uint64_t a = p->allocate(3 * kMiB), b = p->allocate(700), c = p->allocate(900);
+  p->free(b);
+  p->free(c);
+  p->free(a);
+  CHECK(p->ledger.live_peak.get() == 3 * kMiB + 1600);
+  CHECK(p->ledger.reserved_peak.get() == 5 * kMiB);
+}

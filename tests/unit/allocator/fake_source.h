@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// A device without a device, for unit tests: addresses are numbers, memory has a size, events pass
+// when the test says so, every call can be made to fail. Thread-safe.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "allocator/device_pool.h"
+
+namespace cistern::test {
+
+class FakeSource : public alloc::MemorySource {
+ public:
+  explicit FakeSource(uint64_t capacity = uint64_t{1} << 40) : free_(capacity) {}
+
+  // The driver's own rounding: whole pages for large requests.
+  static uint64_t charged(uint64_t bytes) {
+    const uint64_t page = alloc::kDriverPage;
+    return bytes < alloc::kWholeBytes ? 512 * ((bytes + 511) / 512) : (bytes + page - 1) / page * page;
+  }
+
+  int obtain(uint64_t bytes, uint64_t* address) override {
+    std::lock_guard guard(mutex_);
+    ++obtained;
+    if (fail_obtain != 0) return fail_obtain;
+    if (charged(bytes) > free_) return alloc::kOutOfMemory;
+    free_ -= charged(bytes);
+    *address = next_;
+    next_ += (bytes + (2 << 20)) & ~uint64_t{511};
+    sizes_[*address] = bytes;
+    return alloc::kSuccess;
+  }
+
+  int release(uint64_t address) override {
+    std::lock_guard guard(mutex_);
+    ++released;
+    if (fail_release != 0) return fail_release;
+    const auto found = sizes_.find(address);
+    if (found == sizes_.end()) return 1;
+    free_ += charged(found->second);
+    sizes_.erase(found);
+    return alloc::kSuccess;
+  }
+
+  int give_back(uint64_t address) override {
+    return capturing ? alloc::kNotNow : release(address);
+  }
+
+  bool mark(alloc::Mark* out) override {
+    std::lock_guard guard(mutex_);
+    if (capturing) return false;
+    *out = ++last_mark;
+    return true;
+  }
+
+  alloc::MarkState query(alloc::Mark mark) override {
+    std::lock_guard guard(mutex_);
+    if (fail_query) return alloc::MarkState::failed;
+    return mark <= passed_mark ? alloc::MarkState::passed : alloc::MarkState::pending;
+  }
+
+  void forget(alloc::Mark) override {}
+
+  uint64_t held() {
+    std::lock_guard guard(mutex_);
+    uint64_t bytes = 0;
+    for (const auto& [address, size] : sizes_) bytes += size;
+    return bytes;
+  }
+
+  std::atomic<int> fail_obtain{0}, fail_release{0};
+  std::atomic<bool> capturing{false}, fail_query{false};
+  int obtained = 0, released = 0;
+  alloc::Mark last_mark = 0;
+  alloc::Mark passed_mark = ~alloc::Mark{0};  // all of them, at once
+
+ private:
+  std::mutex mutex_;
+  uint64_t free_;
+  uint64_t next_ = uint64_t{1} << 32;
+  std::map<uint64_t, uint64_t> sizes_;
+};
+
+// One context's pool with all it needs. Large: keep it in static storage or on the heap.
+struct Pool {
+  explicit Pool(uint64_t capacity = uint64_t{1} << 40) : source(capacity) {
+    timeline = shared.reclaim.join(&source);
+    pool.init(&shared, &source, &ledger, &cap, 0);
+  }
+
+  // The address, or 0 with `code` set.
+  uint64_t allocate(uint64_t bytes, unsigned shard = 0) {
+    uint64_t address = 0;
+    code = pool.allocate(bytes, shard, &address);
+    return code == alloc::kSuccess ? address : 0;
+  }
+
+  alloc::Freed free(uint64_t address) {
+    alloc::Chunk* chunk = shared.index.find(address);
+    if (chunk == nullptr) return alloc::Freed::foreign;
+    return pool.free(chunk, address, &code);
+  }
+
+  // As the program's own device synchronisation does it.
+  void synchronise() { shared.reclaim.passed(timeline, shared.reclaim.close()); }
+
+  alloc::Shared shared{};
+  alloc::Ledger ledger{};
+  alloc::Cap cap{};
+  FakeSource source;
+  alloc::DevicePool pool{};
+  alloc::Timeline* timeline;
+  int code = 0;
+};
+
+inline constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+}  // namespace cistern::test
