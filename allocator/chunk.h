@@ -27,11 +27,11 @@ enum class Role : uint8_t {
 struct Chunk {
   Chunk* next;  // in its bin, its waiting queue or a list to release; also the Arena's link
   std::atomic<uint64_t> address;
-  std::atomic<uint64_t> bytes;  // asked of the driver
+  std::atomic<uint64_t> bytes;     // asked of the driver
   std::atomic<Chunk*> next_start;  // index: next chunk that starts in the same page
   std::atomic<uint32_t> owner;     // which pool (the number its creator gave it)
   std::atomic<Role> role;
-  std::atomic<bool> exported;  // another process or device may know it: never to be reused
+  std::atomic<bool> exported;    // another process or device may know it: never to be reused
   std::atomic<uint64_t> detail;  // by role: requested bytes, Ticket, Slab*, previous in bin
   Chunk* older;                  // idle chunks by age
   Chunk* younger;
@@ -54,9 +54,7 @@ struct Chunk {
   void set_stamp(Ticket t) { detail.store(t, std::memory_order_relaxed); }
   // slab
   Slab* slab() const { return reinterpret_cast<Slab*>(detail.load(std::memory_order_relaxed)); }
-  void set_slab(Slab* s) {
-    detail.store(reinterpret_cast<uint64_t>(s), std::memory_order_relaxed);
-  }
+  void set_slab(Slab* s) { detail.store(reinterpret_cast<uint64_t>(s), std::memory_order_relaxed); }
   // idle
   Chunk* previous() const {
     return reinterpret_cast<Chunk*>(detail.load(std::memory_order_relaxed));

@@ -56,8 +56,10 @@ bool DevicePool::take_clean(Request& request) {
   const auto bytes = static_cast<uint32_t>(request.bytes);
   ChunkList emptied;
   request.address = pool.allocate(bytes, shared_->reclaim, &emptied);
-  if (emptied.head != nullptr) [[unlikely]] keep_empty(&emptied);
-  if (request.address != 0) [[likely]] return true;
+  if (emptied.head != nullptr) [[unlikely]]
+    keep_empty(&emptied);
+  if (request.address != 0) [[likely]]
+    return true;
   Chunk* chunk = cache_.take(kSlabBytes, shared_->reclaim);
   if (chunk == nullptr || !add_slab(chunk, request.shard)) return false;
   request.address = pool.allocate(bytes, shared_->reclaim, &emptied);
@@ -74,25 +76,26 @@ int DevicePool::miss(Request& request) {
   return code == kOutOfMemory ? shortage(request) : code;
 }
 
-// True when something that waited became clean. Otherwise sees to it that it will: one mark for
-// all frees since the last one.
+// True when something that waited became clean. What is still waiting gets one mark for all frees
+// since the last one, so that it will be.
 bool DevicePool::ask_for_clean() {
-  Ticket oldest, newest;
-  if (!waiting_range(&oldest, &newest)) return false;
   Reclaim& reclaim = shared_->reclaim;
-  if (reclaim.clean() < oldest) reclaim.poll();
-  if (reclaim.clean() >= oldest) return true;
-  reclaim.mark(newest);
+  const Ticket before = reclaim.clean();
+  Ticket oldest, newest;
+  if (!waiting_range(&oldest, &newest) || newest <= before) return false;
   reclaim.poll();
-  return reclaim.clean() >= oldest;
+  if (reclaim.clean() < newest && reclaim.mark(newest)) reclaim.poll();
+  return reclaim.clean() != before;
 }
 
 bool DevicePool::wait_for_clean(uint64_t limit_ns) {
+  Reclaim& reclaim = shared_->reclaim;
+  const Ticket before = reclaim.clean();
   Ticket oldest, newest;
-  if (!waiting_range(&oldest, &newest)) return false;
+  if (!waiting_range(&oldest, &newest) || newest <= before) return false;
   const uint64_t start = os::now_ns();
-  shared_->reclaim.mark(newest);
-  const bool clean = shared_->reclaim.wait(oldest, limit_ns);
+  reclaim.mark(newest);
+  const bool clean = reclaim.wait(std::max(oldest, before + 1), limit_ns);
   ledger_->waits.add();
   ledger_->wait_ns.add(os::now_ns() - start);
   return clean;

@@ -11,9 +11,9 @@
 //   free:     to the waiting queue of its pool; never waits, never asks the driver for anything but
 //             to take back what exceeds the idle budget
 //
-// Any thread may call anything, except that drop() must be the last call for a context. Small blocks
-// are sharded: threads spread over kShards independent SlabPools; a free goes to the shard the block
-// came from. No lock is held while the source is called.
+// Any thread may call anything, except that drop() must be the last call for a context. Small
+// blocks are sharded: threads spread over kShards independent SlabPools; a free goes to the shard
+// the block came from. No lock is held while the source is called.
 #pragma once
 
 #include "allocator/cap.h"

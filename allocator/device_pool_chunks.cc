@@ -74,8 +74,8 @@ void DevicePool::keep_empty(ChunkList* emptied) {
   return_over_budget();
 }
 
-// The program frees a chunk that is not to be reused. It is told what the driver says, and where the
-// driver refuses (inside a capture, say) the memory is still the program's.
+// The program frees a chunk that is not to be reused. It is told what the driver says, and where
+// the driver refuses (inside a capture, say) the memory is still the program's.
 int DevicePool::release_for_program(Chunk* chunk, uint64_t requested) {
   shared_->index.remove(chunk);
   const int code = source_->release(chunk->base());
@@ -125,7 +125,8 @@ void DevicePool::return_everything() {
 
 void DevicePool::return_over_budget() {
   const uint64_t budget = std::max(kIdleBudget, ledger_->live_peak.get() / kIdleShare);
-  if (cache_.idle_bytes() <= budget) [[likely]] return;
+  if (cache_.idle_bytes() <= budget) [[likely]]
+    return;
   ChunkList chunks;
   cache_.collect_idle(budget, shared_->reclaim, &chunks);
   give_back_all(&chunks);

@@ -34,12 +34,12 @@ struct Ledger {
   // Bytes held from the driver: live, idle, waiting and lost to rounding.
   Counter reserved, reserved_peak;
 
-  Counter allocations, frees;         // calls of the program that a pool answered
-  Counter obtained, released;         // driver calls that took or returned a chunk
-  Counter refused;                    // obtain calls the driver (or the cap) refused
-  Counter waits, wait_ns;             // bounded waits for earlier work
-  Counter shortages, out_of_memory;   // times everything idle was returned; failures passed on
-  Counter lost;                       // chunks the driver refused to take back
+  Counter allocations, frees;        // calls of the program that a pool answered
+  Counter obtained, released;        // driver calls that took or returned a chunk
+  Counter refused;                   // obtain calls the driver (or the cap) refused
+  Counter waits, wait_ns;            // bounded waits for earlier work
+  Counter shortages, out_of_memory;  // times everything idle was returned; failures passed on
+  Counter lost;                      // chunks the driver refused to take back
 };
 
 }  // namespace cistern::alloc

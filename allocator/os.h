@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The few things the pools need from the operating system, so that everything above can be read
-// (and tested) without it. Linux only. Callable from any thread; nothing here allocates from malloc.
+// (and tested) without it. Linux only. Callable from any thread; nothing here allocates from
+// malloc.
 #pragma once
 
 #include <cstddef>

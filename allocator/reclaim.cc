@@ -8,8 +8,7 @@ namespace {
 
 void raise_to(std::atomic<Ticket>& value, Ticket ticket) {
   Ticket seen = value.load(std::memory_order_relaxed);
-  while (seen < ticket &&
-         !value.compare_exchange_weak(seen, ticket, std::memory_order_acq_rel)) {
+  while (seen < ticket && !value.compare_exchange_weak(seen, ticket, std::memory_order_acq_rel)) {
   }
 }
 

@@ -85,7 +85,7 @@ class Reclaim {
   // All zero bytes at the start, to lie in memory that costs nothing until it is used.
   std::atomic<Ticket> open_{0};
   std::atomic<Ticket> clean_end_{0};  // clean() + 1; 0: no context yet, nothing runs
-  std::atomic<Ticket> marked_{0};  // every context has a mark for this ticket
+  std::atomic<Ticket> marked_{0};     // every context has a mark for this ticket
   std::atomic<bool> turn_{false};
   std::atomic<bool> frozen_{false};
   std::atomic<int> highest_{0};  // slots ever used

@@ -40,9 +40,7 @@ Block* SlabPool::find_clean(uint32_t granules, bool thorough) {
 uint64_t SlabPool::hand_out(Block* block, uint32_t granules, uint32_t bytes) {
   Slab* slab = Slab::of(block);
   remove(block);
-  Block* rest;
-  slab->split(block, granules, &rest);
-  if (rest != nullptr) insert(rest);
+  if (Block* rest = slab->split(block, granules)) insert(rest);
   block->become(BlockState::live);
   block->requested = bytes & 0xffffff;
   if (slab == spare_) spare_ = nullptr;
@@ -106,16 +104,14 @@ void SlabPool::make_clean(Block* block, ChunkList* emptied) {
   Slab* slab = Slab::of(block);
   if (Block* after = slab->clean_after(block)) {
     remove(after);
-    slab->clear_tags(after);
     slab->join(block, after);
   }
   if (Block* before = slab->clean_before(block)) {
     remove(before);
-    slab->clear_tags(before);
     slab->join(before, block);
     block = before;
   }
-  slab->set_tags(block);
+  slab->set_clean(block);
   insert(block);
   if (block->granules != kGranules) return;
   if (spare_ == nullptr) {
@@ -138,7 +134,7 @@ void SlabPool::remove(Block* block) {
 // Takes a slab with nothing live in it out of the pool.
 void SlabPool::retire(Slab* slab, ChunkList* emptied) {
   for (uint32_t granule = 0; granule < kGranules;) {
-    Block* block = &slab->blocks[slab->map[granule]];
+    Block* block = slab->starting_at(granule);
     granule += block->granules;
     if (block->is() == BlockState::clean) remove(block);
   }

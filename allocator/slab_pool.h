@@ -91,7 +91,8 @@ class SlabPool {
   SizeBins<Block, BlockBinTraits, 9> bins_;  // 1 … 4096 granules
   Block* oldest_ = nullptr;                  // waiting, by stamp
   Block* newest_ = nullptr;
-  Slab* spare_ = nullptr;  // one empty slab stays, so that a lone block going back and forth is cheap
+  Slab* spare_ =
+      nullptr;  // one empty slab stays, so that a lone block going back and forth is cheap
   Counter waiting_bytes_, clean_bytes_;
   Counter live_, published_;
   Ledger* ledger_;

@@ -105,7 +105,8 @@ Context* current_context() {
   if (driver().cuCtxGetCurrent(&handle) != CUDA_SUCCESS || handle == nullptr) return nullptr;
   Thread& t = this_thread;
   const uint32_t now = generation.load(std::memory_order_acquire);
-  if (t.handle == handle && t.generation == now) [[likely]] return t.context;
+  if (t.handle == handle && t.generation == now) [[likely]]
+    return t.context;
   Context* context = find_or_create(handle);
   if (context != nullptr) t.remember(handle, context, now);
   return context;
@@ -146,9 +147,8 @@ void stays(Context* context) {
 }
 
 CUcontext primary_of(CUdevice device) {
-  return device < 0 || device >= kMaxDevices
-             ? nullptr
-             : primaries[device].load(std::memory_order_acquire);
+  return device < 0 || device >= kMaxDevices ? nullptr
+                                             : primaries[device].load(std::memory_order_acquire);
 }
 
 void primary_is(CUdevice device, CUcontext handle) {

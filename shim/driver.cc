@@ -62,26 +62,27 @@ void fill(Found& out) {
   };
   bool complete = out.library != nullptr;
   size_t i = 0;
-#define CISTERN_HOOK(symbol, parameters, arguments)                                  \
-  out.exported[i] = own(#symbol);                                                    \
-  out.next[i] = next_definition(out.library, #symbol);                               \
-  out.driver.symbol = reinterpret_cast<decltype(out.driver.symbol)>(out.next[i]);    \
+#define CISTERN_HOOK(symbol, parameters, arguments)                               \
+  out.exported[i] = own(#symbol);                                                 \
+  out.next[i] = next_definition(out.library, #symbol);                            \
+  out.driver.symbol = reinterpret_cast<decltype(out.driver.symbol)>(out.next[i]); \
   ++i;
 #include "shim/hooks.def"
 #undef CISTERN_HOOK
-#define CISTERN_CALL(symbol, parameters, required)                                   \
-  out.driver.symbol = reinterpret_cast<decltype(out.driver.symbol)>(own(#symbol));   \
+#define CISTERN_CALL(symbol, parameters, required)                                 \
+  out.driver.symbol = reinterpret_cast<decltype(out.driver.symbol)>(own(#symbol)); \
   if ((required) && out.driver.symbol == nullptr) complete = false;
 #include "shim/driver_calls.def"
 #undef CISTERN_CALL
-  out.driver.complete = complete && out.driver.cuMemAlloc_v2 != nullptr &&
-                        out.driver.cuMemFree_v2 != nullptr;
+  out.driver.complete =
+      complete && out.driver.cuMemAlloc_v2 != nullptr && out.driver.cuMemFree_v2 != nullptr;
   dlerror();  // symbols that older drivers lack are no error the program should find
 }
 
 const Found& lookup() {
   const Found* done = found.load(std::memory_order_acquire);
-  if (done != nullptr) [[likely]] return *done;
+  if (done != nullptr) [[likely]]
+    return *done;
   const int taken = candidates_taken.fetch_add(1, std::memory_order_relaxed);
   Found local{};
   Found& mine = taken < kCandidates ? candidates[taken] : local;

@@ -12,10 +12,10 @@ namespace cistern::shim {
 // What the hook calls: the next definition behind ours, i.e. the driver's, or that of another tool
 // that was preloaded after us and forwards in turn.
 struct Driver {
-#define CISTERN_HOOK(symbol, parameters, arguments) CUresult(CUDAAPI *symbol) parameters;
+#define CISTERN_HOOK(symbol, parameters, arguments) CUresult(CUDAAPI* symbol) parameters;
 #include "shim/hooks.def"
 #undef CISTERN_HOOK
-#define CISTERN_CALL(symbol, parameters, required) CUresult(CUDAAPI *symbol) parameters;
+#define CISTERN_CALL(symbol, parameters, required) CUresult(CUDAAPI* symbol) parameters;
 #include "shim/driver_calls.def"
 #undef CISTERN_CALL
   bool complete;  // every required function is there

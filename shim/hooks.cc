@@ -95,9 +95,8 @@ CUresult release_primary(Function* real, CUdevice device) {
   if (context == nullptr) return result;
   unsigned int flags;
   int alive = 1;
-  const bool known =
-      driver().cuDevicePrimaryCtxGetState(device, &flags, &alive) == CUDA_SUCCESS;
-  result == CUDA_SUCCESS && known && alive == 0 ? gone(context) : stays(context);
+  const bool known = driver().cuDevicePrimaryCtxGetState(device, &flags, &alive) == CUDA_SUCCESS;
+  result == CUDA_SUCCESS&& known&& alive == 0 ? gone(context) : stays(context);
   return result;
 }
 
@@ -114,10 +113,9 @@ HookTable hooks() { return {table, std::size(table)}; }
 
 const Hook* find_hook(const char* symbol) {
   const auto* end = std::end(table);
-  const auto* hook = std::lower_bound(std::begin(table), end, symbol,
-                                      [](const Hook& h, const char* s) {
-                                        return strcmp(h.symbol, s) < 0;
-                                      });
+  const auto* hook =
+      std::lower_bound(std::begin(table), end, symbol,
+                       [](const Hook& h, const char* s) { return strcmp(h.symbol, s) < 0; });
   return hook != end && strcmp(hook->symbol, symbol) == 0 ? hook : nullptr;
 }
 
@@ -195,8 +193,8 @@ CUresult cuCtxCreate_v2(CUcontext* pctx, unsigned int flags, CUdevice dev) {
   return create_context(driver().cuCtxCreate_v2, pctx, dev, flags, dev);
 }
 
-CUresult cuCtxCreate_v3(CUcontext* pctx, CUexecAffinityParam* params, int count,
-                        unsigned int flags, CUdevice dev) {
+CUresult cuCtxCreate_v3(CUcontext* pctx, CUexecAffinityParam* params, int count, unsigned int flags,
+                        CUdevice dev) {
   return create_context(driver().cuCtxCreate_v3, pctx, dev, params, count, flags, dev);
 }
 

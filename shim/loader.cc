@@ -18,11 +18,11 @@ namespace {
 
 // One object's dynamic symbol table.
 struct Symbols {
-  const ElfW(Sym)* table = nullptr;
+  const ElfW(Sym) * table = nullptr;
   const char* strings = nullptr;
   const uint32_t* gnu_hash = nullptr;
   const uint32_t* sysv_hash = nullptr;
-  const ElfW(Half)* versions = nullptr;
+  const ElfW(Half) * versions = nullptr;
 
   explicit Symbols(const link_map* object) {
     for (const ElfW(Dyn)* d = object->l_ld; d->d_tag != DT_NULL; ++d) {
@@ -47,13 +47,13 @@ struct Symbols {
     return usable && shown && strcmp(strings + table[i].st_name, name) == 0;
   }
 
-  const ElfW(Sym)* find(const char* name) const {
+  const ElfW(Sym) * find(const char* name) const {
     if (table == nullptr || strings == nullptr) return nullptr;
     if (gnu_hash != nullptr) return find_gnu(name);
     return sysv_hash != nullptr ? find_sysv(name) : nullptr;
   }
 
-  const ElfW(Sym)* find_gnu(const char* name) const {
+  const ElfW(Sym) * find_gnu(const char* name) const {
     uint32_t hash = 5381;
     for (const char* c = name; *c != '\0'; ++c) hash = hash * 33 + static_cast<unsigned char>(*c);
     const uint32_t buckets = gnu_hash[0], first = gnu_hash[1], bloom_words = gnu_hash[2];
@@ -68,7 +68,7 @@ struct Symbols {
     }
   }
 
-  const ElfW(Sym)* find_sysv(const char* name) const {
+  const ElfW(Sym) * find_sysv(const char* name) const {
     for (uint32_t i = 0, count = sysv_hash[1]; i < count; ++i) {
       if (is(i, name)) return &table[i];
     }

@@ -38,7 +38,8 @@ int output() {
 }
 
 const char* rank() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "RANK"}) {
+  for (const char* name :
+       {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "RANK"}) {
     if (const char* value = getenv(name)) return value;
   }
   return "0";
@@ -71,8 +72,8 @@ void log_line(const char* line) {
   const int saved = errno;
   char buffer[1100];
   const int length = snprintf(buffer, sizeof buffer, "%s\n", line);
-  const auto bytes = static_cast<size_t>(length) < sizeof buffer ? static_cast<size_t>(length)
-                                                                 : sizeof buffer - 1;
+  const auto bytes =
+      static_cast<size_t>(length) < sizeof buffer ? static_cast<size_t>(length) : sizeof buffer - 1;
   // A log that cannot be written must not disturb the program.
   [[maybe_unused]] const ssize_t written = write(output(), buffer, bytes);
   errno = saved;

@@ -93,7 +93,8 @@ void cuda_started() {
     return;
   }
   pthread_atfork(nullptr, nullptr, child_after_fork);
-  if (log_enabled(config::LogLevel::kWarn)) {
+  // The launcher has said them already, on its own stderr.
+  if (!loaded.launched && log_enabled(config::LogLevel::kWarn)) {
     for (size_t i = 0; i < loaded.warning_count; ++i) log_line(loaded.warnings[i].text);
   }
   if (!driver().complete) {

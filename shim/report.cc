@@ -109,10 +109,11 @@ void text_device(int device) {
                ratio(l.reserved_peak.get(), l.live_peak.get()));
   writer.print("cistern:   at exit        live %.1f MiB, idle %.1f MiB, waiting %.1f MiB\n",
                mib(s.usage.live), mib(s.usage.idle), mib(s.usage.waiting));
-  writer.print("cistern:   waits          %llu, %.3f ms; memory returned for want of it %llu "
-               "times, out of memory %llu times\n",
-               static_cast<ull>(l.waits.get()), static_cast<double>(l.wait_ns.get()) / 1e6,
-               static_cast<ull>(l.shortages.get()), static_cast<ull>(l.out_of_memory.get()));
+  writer.print(
+      "cistern:   waits          %llu, %.3f ms; memory returned for want of it %llu "
+      "times, out of memory %llu times\n",
+      static_cast<ull>(l.waits.get()), static_cast<double>(l.wait_ns.get()) / 1e6,
+      static_cast<ull>(l.shortages.get()), static_cast<ull>(l.out_of_memory.get()));
 }
 
 void json_device(int device, bool first) {
@@ -126,19 +127,22 @@ void json_device(int device, bool first) {
                static_cast<ull>(s.requests), static_cast<ull>(s.hits), ratio(s.hits, s.requests));
   writer.print("     \"driver_calls\": %llu, \"driver_calls_without\": %llu,\n",
                static_cast<ull>(s.driver_calls), static_cast<ull>(s.driver_calls_without));
-  writer.print("     \"live_peak_bytes\": %llu, \"reserved_peak_bytes\": %llu, "
-               "\"reserved_to_live\": %.4f,\n",
-               static_cast<ull>(l.live_peak.get()), static_cast<ull>(l.reserved_peak.get()),
-               ratio(l.reserved_peak.get(), l.live_peak.get()));
-  writer.print("     \"live_bytes\": %llu, \"idle_bytes\": %llu, \"waiting_bytes\": %llu, "
-               "\"reserved_bytes\": %llu,\n",
-               static_cast<ull>(s.usage.live), static_cast<ull>(s.usage.idle),
-               static_cast<ull>(s.usage.waiting), static_cast<ull>(l.reserved.get()));
-  writer.print("     \"waits\": %llu, \"wait_ns\": %llu, \"shortages\": %llu, "
-               "\"out_of_memory\": %llu, \"lost_chunks\": %llu}",
-               static_cast<ull>(l.waits.get()), static_cast<ull>(l.wait_ns.get()),
-               static_cast<ull>(l.shortages.get()), static_cast<ull>(l.out_of_memory.get()),
-               static_cast<ull>(l.lost.get()));
+  writer.print(
+      "     \"live_peak_bytes\": %llu, \"reserved_peak_bytes\": %llu, "
+      "\"reserved_to_live\": %.4f,\n",
+      static_cast<ull>(l.live_peak.get()), static_cast<ull>(l.reserved_peak.get()),
+      ratio(l.reserved_peak.get(), l.live_peak.get()));
+  writer.print(
+      "     \"live_bytes\": %llu, \"idle_bytes\": %llu, \"waiting_bytes\": %llu, "
+      "\"reserved_bytes\": %llu,\n",
+      static_cast<ull>(s.usage.live), static_cast<ull>(s.usage.idle),
+      static_cast<ull>(s.usage.waiting), static_cast<ull>(l.reserved.get()));
+  writer.print(
+      "     \"waits\": %llu, \"wait_ns\": %llu, \"shortages\": %llu, "
+      "\"out_of_memory\": %llu, \"lost_chunks\": %llu}",
+      static_cast<ull>(l.waits.get()), static_cast<ull>(l.wait_ns.get()),
+      static_cast<ull>(l.shortages.get()), static_cast<ull>(l.out_of_memory.get()),
+      static_cast<ull>(l.lost.get()));
 }
 
 template <typename Visitor>
@@ -177,8 +181,9 @@ int open_output() {
   expand_path(file_, path, sizeof path);
   const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd < 0) {
-    log(config::LogLevel::kWarn, "the report cannot be written to %s: %s; check CISTERN_REPORT_FILE",
-        path, strerrordesc_np(errno));
+    log(config::LogLevel::kWarn,
+        "the report cannot be written to %s: %s; check CISTERN_REPORT_FILE", path,
+        strerrordesc_np(errno));
   }
   return fd;
 }

@@ -51,7 +51,8 @@ TEST_CASE("blocks never overlap, whatever the order of allocations and frees") {
   std::map<uint64_t, uint64_t> live;
   for (int i = 0; i < 20000; ++i) {
     if (live.size() < 300 && random() % 3 != 0) {
-      const uint64_t bytes = random() % 4 == 0 ? kMiB + random() % (8 * kMiB) : 1 + random() % 300000;
+      const uint64_t bytes =
+          random() % 4 == 0 ? kMiB + random() % (8 * kMiB) : 1 + random() % 300000;
       const uint64_t a = p->allocate(bytes);
       REQUIRE(a != 0);
       const auto after = live.lower_bound(a);

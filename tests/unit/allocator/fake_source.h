@@ -18,7 +18,8 @@ class FakeSource : public alloc::MemorySource {
   // The driver's own rounding: whole pages for large requests.
   static uint64_t charged(uint64_t bytes) {
     const uint64_t page = alloc::kDriverPage;
-    return bytes < alloc::kWholeBytes ? 512 * ((bytes + 511) / 512) : (bytes + page - 1) / page * page;
+    return bytes < alloc::kWholeBytes ? 512 * ((bytes + 511) / 512)
+                                      : (bytes + page - 1) / page * page;
   }
 
   int obtain(uint64_t bytes, uint64_t* address) override {
@@ -44,9 +45,7 @@ class FakeSource : public alloc::MemorySource {
     return alloc::kSuccess;
   }
 
-  int give_back(uint64_t address) override {
-    return capturing ? alloc::kNotNow : release(address);
-  }
+  int give_back(uint64_t address) override { return capturing ? alloc::kNotNow : release(address); }
 
   bool mark(alloc::Mark* out) override {
     std::lock_guard guard(mutex_);

@@ -20,7 +20,8 @@ TEST_CASE("threads allocate, free each other's blocks and synchronise without a 
   auto work = [&](unsigned me) {
     std::mt19937 random(me);
     for (int i = 0; i < kSteps; ++i) {
-      const uint64_t bytes = random() % 8 == 0 ? kMiB + random() % (3 * kMiB) : 1 + random() % 60000;
+      const uint64_t bytes =
+          random() % 8 == 0 ? kMiB + random() % (3 * kMiB) : 1 + random() % 60000;
       uint64_t address = 0;
       if (p->pool.allocate(bytes, me % DevicePool::kShards, &address) != kSuccess) ++wrong;
       uint64_t start, size;
@@ -29,8 +30,7 @@ TEST_CASE("threads allocate, free each other's blocks and synchronise without a 
       }
       const uint64_t other = exchange[random() % exchange.size()].exchange(address);
       int code;
-      if (other != 0 &&
-          p->pool.free(p->shared.index.find(other), other, &code) != Freed::done) {
+      if (other != 0 && p->pool.free(p->shared.index.find(other), other, &code) != Freed::done) {
         ++wrong;
       }
       if (i % 64 == 0) p->synchronise();
