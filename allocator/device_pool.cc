@@ -72,8 +72,25 @@ int DevicePool::miss(Request& request) {
   if (waiting_bytes() > budget && wait_for_clean(kWaitLimitNs) && take_clean(request)) {
     return kSuccess;
   }
+  if (wait_as_long_as_obtain(request)) return kSuccess;
   const int code = take_fresh(request);
   return code == kOutOfMemory ? shortage(request) : code;
+}
+
+// With enough memory waiting it is worth as much time as the driver call that it may save, so at
+// worst the request takes twice as long as without us; fresh memory taken in a hurry would later
+// have to be returned as well.
+bool DevicePool::wait_as_long_as_obtain(Request& request) {
+  const uint64_t limit = std::min(obtain_ns_.get(), kWaitLimitNs);
+  if (waiting_bytes() < request.bytes) return false;
+  const uint64_t start = os::now_ns();
+  bool taken = false;
+  while (!taken && os::now_ns() - start < limit) {
+    taken = shared_->reclaim.poll() && take_clean(request);
+  }
+  ledger_->waits.add();
+  ledger_->wait_ns.add(os::now_ns() - start);
+  return taken;
 }
 
 // True when something that waited became clean. What is still waiting gets one mark for all frees

@@ -6,8 +6,9 @@
 // driver, and everything that is not live does before memory is said to be out: the program never
 // runs out where the driver alone would not have.
 //
-//   allocate: clean memory at hand -> else ask what became clean -> else, with much memory waiting,
-//             wait a little -> else fresh memory -> else return all we can and try once more
+//   allocate: clean memory at hand -> else ask what became clean -> else wait for what is waiting,
+//             as long as a driver call takes (longer with much memory waiting) -> else fresh memory
+//             -> else return all we can and try once more
 //   free:     to the waiting queue of its pool; never waits, never asks the driver for anything but
 //             to take back what exceeds the idle budget
 //
@@ -94,6 +95,7 @@ class DevicePool {
   int miss(Request& request);
   bool ask_for_clean();
   bool wait_for_clean(uint64_t limit_ns);
+  bool wait_as_long_as_obtain(Request& request);
   int take_fresh(Request& request);
   int shortage(Request& request);
   bool search_everywhere(Request& request);
@@ -117,6 +119,7 @@ class DevicePool {
   Ledger* ledger_;
   Cap* cap_;
   uint32_t owner_;
+  Counter obtain_ns_;  // what a driver allocation takes lately
   Counter whole_live_, whole_allocations_, whole_frees_, reserved_;  // of this context
   ChunkCache cache_;
   SlabPool slabs_[kShards];

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "allocator/device_pool.h"
+#include "allocator/os.h"
 
 namespace cistern::alloc {
 namespace {
@@ -28,7 +29,9 @@ Chunk* DevicePool::obtain(uint64_t bytes, Role role, int* code) {
     return nullptr;
   }
   uint64_t address;
+  const uint64_t start = os::now_ns();
   *code = source_->obtain(bytes, &address);
+  obtain_ns_.set((3 * obtain_ns_.get() + os::now_ns() - start) / 4);
   if (*code == kSuccess) {
     chunk->address.store(address, std::memory_order_relaxed);
     chunk->bytes.store(bytes, std::memory_order_relaxed);

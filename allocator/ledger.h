@@ -13,6 +13,7 @@ class Counter {
   void add(uint64_t n = 1) { value_.fetch_add(n, std::memory_order_relaxed); }
   void sub(uint64_t n) { value_.fetch_sub(n, std::memory_order_relaxed); }
   uint64_t get() const { return value_.load(std::memory_order_relaxed); }
+  void set(uint64_t n) { value_.store(n, std::memory_order_relaxed); }
   void raise_to(uint64_t n) {
     uint64_t seen = get();
     while (seen < n && !value_.compare_exchange_weak(seen, n, std::memory_order_relaxed)) {
