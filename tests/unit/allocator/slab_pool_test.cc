@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// A slab's boundary tags against a plain model: every granule either belongs to one block or to a
+// clean run, and neighbouring clean runs are always joined.
+#include "allocator/slab_pool.h"
+
+#include <catch2/catch.hpp>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "tests/unit/allocator/fake_source.h"
+
+using namespace cistern::alloc;
+using cistern::test::kMiB;
+using cistern::test::Pool;
+
+TEST_CASE("freeing everything in any order leaves one whole slab", "[slab]") {
+  auto p = std::make_unique<Pool>();
+  std::mt19937 random(GENERATE(1u, 2u, 3u, 4u));
+  for (int round = 0; round < 20; ++round) {
+    const uint32_t largest = 1u << (10 + random() % 10);
+    std::vector<uint64_t> blocks;
+    uint64_t bytes = 0;
+    while (bytes < kSlabBytes * 9 / 10) {
+      const uint64_t n = 1 + random() % largest;
+      blocks.push_back(p->allocate(n));
+      bytes += n;
+    }
+    std::shuffle(blocks.begin(), blocks.end(), random);
+    for (uint64_t a : blocks) {
+      REQUIRE(p->free(a) == Freed::done);
+      if (random() % 4 == 0) p->synchronise();
+    }
+    p->synchronise();
+    // A block as large as a slab allows proves that the clean runs were joined.
+    const uint64_t whole = p->allocate(kMiB - 1);
+    const uint64_t other = p->allocate(kMiB - 1);
+    REQUIRE(whole != 0);
+    p->free(whole);
+    p->free(other);
+    p->synchronise();
+  }
+  CHECK(p->source.obtained <= 4);
+}
+
+TEST_CASE("a slab holds 4096 of the smallest blocks, each found by any address in it", "[slab]") {
+  auto p = std::make_unique<Pool>();
+  std::vector<uint64_t> blocks;
+  for (uint32_t i = 0; i < kGranules; ++i) blocks.push_back(p->allocate(512));
+  CHECK(p->source.obtained == 1);
+  for (uint64_t a : blocks) {
+    uint64_t start, bytes;
+    REQUIRE(p->pool.find(p->shared.index.find(a + 511), a + 511, &start, &bytes));
+    REQUIRE(start == a);
+  }
+  p->allocate(512);
+  CHECK(p->source.obtained == 2);
+}
+
+TEST_CASE("the bookkeeping of a block takes at most 64 bytes") {
+  CHECK(sizeof(Block) + sizeof(uint16_t) <= 64);
+  CHECK(sizeof(Chunk) <= 64);
+}
