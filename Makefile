@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+# Short names for what CMake, ctest and the scripts do. `make help` lists them.
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+PRESET ?= release
+JOBS ?= $(shell nproc)
+SOAK_ROUNDS ?= 20
+GENERATOR := $(if $(shell command -v ninja),Ninja,Unix Makefiles)
+CTEST = ctest --parallel $(JOBS)
+
+.DEFAULT_GOAL := all
+.PHONY: help all demo test soak bench sim gpu-check lint format install clean deps configure
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+all: configure ## build everything (PRESET=release|debug|asan|tsan)
+	@cmake --build --preset $(PRESET) --parallel $(JOBS)
+
+demo: all ## replay a PyTorch training run without and with Cistern
+	@scripts/demo build/$(PRESET)
+
+test: all ## build and run every test
+	@$(CTEST) --preset $(PRESET)
+	@echo "make test: all tests of build/$(PRESET) passed"
+
+soak: ## the tests again and again, plain and under the sanitizers
+	@for preset in release asan tsan; do \
+	  $(MAKE) --no-print-directory all PRESET=$$preset && \
+	  $(CTEST) --preset $$preset --repeat until-fail:$(SOAK_ROUNDS) || exit 1; \
+	done
+	@tests/fuzz/config_fuzz_test.sh $$(date +%s) 1000000
+
+bench: all ## measure against the goals; results stay in build/release/bench
+	@tests/bench/run build/$(PRESET)
+
+sim: all ## build and test the simulated CUDA alone
+	@$(CTEST) --preset $(PRESET) --label-regex sim
+
+gpu-check: ## run programs, checks and timings on a real GPU (exit 77 without one)
+	@tests/gpu/run
+
+lint: all ## check format, clang-tidy and shellcheck
+	@scripts/deps --for lint
+	@tests/hygiene/lint build/$(PRESET)
+
+format: ## rewrite the sources in the project's format
+	@git ls-files -co --exclude-standard '*.h' '*.cc' '*.cu' '*.c' | xargs clang-format -i
+
+install: all ## install under PREFIX (default /usr/local), staged in DESTDIR
+	@DESTDIR=$(DESTDIR) cmake --install build/$(PRESET) --prefix $(PREFIX)
+
+clean: ## remove what was built
+	rm -rf build
+
+configure: deps
+	@cmake --preset $(PRESET) -G "$(GENERATOR)" -DCMAKE_INSTALL_PREFIX=$(PREFIX) >build/configure.log 2>&1 || { cat build/configure.log >&2; exit 1; }
+
+deps:
+	@mkdir -p build
+	@scripts/deps --for bench

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/line.h"
+
+namespace cistern::config {
+
+LineWriter::LineWriter(char* out, size_t size) : out_(out), size_(size) {
+  if (size_ > 0) out_[0] = '\0';
+}
+
+void LineWriter::put(char c) {
+  if (length_ + 1 >= size_) return;
+  out_[length_++] = c;
+  out_[length_] = '\0';
+}
+
+LineWriter& LineWriter::text(std::string_view text) {
+  for (const char c : text) put(c);
+  return *this;
+}
+
+LineWriter& LineWriter::number(int64_t number) {
+  uint64_t rest = static_cast<uint64_t>(number);
+  if (number < 0) {
+    put('-');
+    rest = 0 - rest;
+  }
+  char digits[20];
+  size_t count = 0;
+  do {
+    digits[count++] = static_cast<char>('0' + rest % 10);
+    rest /= 10;
+  } while (rest != 0);
+  while (count > 0) put(digits[--count]);
+  return *this;
+}
+
+LineWriter& LineWriter::quoted(std::string_view text, size_t max) {
+  size_t shown = text.size();
+  if (shown > max) {
+    shown = max;
+    // Not in the middle of a UTF-8 sequence: its later bytes are 10xxxxxx.
+    while (shown > 0 && (static_cast<unsigned char>(text[shown]) & 0xC0) == 0x80) --shown;
+  }
+  put('"');
+  for (const char c : std::string_view(text.data(), shown)) {
+    const auto byte = static_cast<unsigned char>(c);
+    put(byte < 0x20 || byte == 0x7F ? '?' : c);
+  }
+  if (shown < text.size()) this->text("...");
+  put('"');
+  return *this;
+}
+
+}  // namespace cistern::config

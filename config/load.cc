@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/load.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include "config/collect.h"
+#include "config/parse.h"
+
+namespace cistern::config {
+namespace {
+
+// `room` takes the text of a per-device name.
+const char* device_name(unsigned device, Line& room) {
+  LineWriter(room).text("CISTERN_GPU_LIMIT_").number(device);
+  return room.text;
+}
+
+void write_bad_value(const Row& row, const char* name, const Given& given, Loaded& out) {
+  LineWriter line(out.error);
+  line.text("cistern: error: ").text(name).text(" cannot be used");
+  if (given.origin == Origin::kFile) {
+    line.text(" (").text(given_for(out, "CISTERN_CONFIG").text).text(":");
+    line.number(given.line).text(")");
+  }
+  line.text("; value seen ").quoted(given.text).text("; allowed: ");
+  write_allowed(row, line);
+  line.text("; example: ").text(name).text("=").text(row.example);
+}
+
+void warn_not_built(const char* name, const Given& given, Loaded& out) {
+  LineWriter(next_warning(out))
+      .text("cistern: warn: this setting is not built yet and changes nothing; ")
+      .text(name)
+      .text("=")
+      .quoted(given.text)
+      .text("; unset it, or see cistern flags");
+}
+
+bool check_row(const Row& row, const Given& given, Loaded& out) {
+  Value value{};
+  if (!parse_value(row, given.text, value))
+    return write_bad_value(row, row.name, given, out), false;
+  row.store(out.policy, value, true);
+  if (row.built == Built::kNotYet) warn_not_built(row.name, given, out);
+  return true;
+}
+
+bool check_device(const Row& row, unsigned device, Loaded& out) {
+  const Given& given = out.given_device[device];
+  if (given.text == nullptr) return true;
+  Value value{};
+  if (!parse_value(row, given.text, value)) {
+    Line name;
+    return write_bad_value(row, device_name(device, name), given, out), false;
+  }
+  out.policy.gpu_limit_of[device] = {value.cap, true};
+  return true;
+}
+
+// In the order of the table, so that of several bad values every process names the same one.
+bool check_values(Loaded& out) {
+  for (size_t i = 0; i < kRowCount; ++i) {
+    const Row& row = kTable[i];
+    if (out.given[i].text != nullptr && !check_row(row, out.given[i], out)) return false;
+    if (row.store != nullptr) continue;
+    for (unsigned device = 0; device < kMaxDevices; ++device) {
+      if (!check_device(row, device, out)) return false;
+    }
+  }
+  return true;
+}
+
+void warn_report_file_alone(Loaded& out) {
+  const Policy& policy = out.policy;
+  if (!policy.report_file.set || policy.report.set) return;
+  LineWriter(next_warning(out))
+      .text("cistern: warn: no report will be written; CISTERN_REPORT_FILE=")
+      .quoted(policy.report_file.value)
+      .text(" without CISTERN_REPORT; set CISTERN_REPORT=text or json");
+}
+
+bool fill(const char* const* envp, Loaded& out) {
+  if (!collect_environment(envp, out)) return false;
+  const char* path = given_for(out, "CISTERN_CONFIG").text;
+  if (path != nullptr && *path != '\0' && !collect_file(path, out)) return false;
+  if (!check_values(out) || !check_conflicts(out)) return false;
+  warn_report_file_alone(out);
+  return true;
+}
+
+// Also when another value is bad: what to do about bad values is the user's choice.
+OnError wanted_on_error(const char* const* envp, const Loaded& out) {
+  constexpr char kName[] = "CISTERN_ON_ERROR";
+  constexpr std::string_view kEntry = "CISTERN_ON_ERROR=";
+  const char* text = given_for(out, kName).text;
+  for (; text == nullptr && *envp != nullptr; ++envp) {
+    if (begins(*envp, kEntry)) text = *envp + kEntry.size();
+  }
+  return text != nullptr && std::strcmp(text, "abort") == 0 ? OnError::kAbort : OnError::kInactive;
+}
+
+void say_dropped(Loaded& out) {
+  if (out.warnings_dropped == 0) return;
+  LineWriter(out.warnings[kMaxWarnings - 1])
+      .text("cistern: warn: more settings change nothing; ")
+      .number(static_cast<int64_t>(out.warnings_dropped) + 1)
+      .text(" of them are not listed; see cistern flags");
+}
+
+void clear(Loaded& out) {
+  out.policy = default_policy();
+  out.error.text[0] = '\0';
+  out.warning_count = 0;
+  out.warnings_dropped = 0;
+  out.launched = false;
+  out.given = {};
+  for (Given& given : out.given_device) given = {};
+  out.storage_used = 0;
+}
+
+void write_given(const char* name, const Given& given, LineWriter& out) {
+  if (given.text == nullptr) return;
+  if (out.length() > 0) out.text(" ");
+  out.text(name).text("=").text(given.text);
+}
+
+}  // namespace
+
+Policy default_policy() {
+  Policy policy{};
+  for (const Row& row : kTable) {
+    if (row.default_text == nullptr) continue;
+    Value value{};
+    if (parse_value(row, row.default_text, value)) row.store(policy, value, false);
+  }
+  return policy;
+}
+
+void load(const char* const* envp, Loaded& out) {
+  const int saved_errno = errno;
+  clear(out);
+  if (fill(envp, out)) {
+    out.status = out.policy.pool ? Status::kOk : Status::kOff;
+  } else {
+    const OnError on_error = wanted_on_error(envp, out);
+    out.policy = default_policy();
+    out.policy.pool.value = false;
+    out.policy.on_error = {on_error, true};
+    out.status = Status::kBad;
+  }
+  say_dropped(out);
+  errno = saved_errno;
+}
+
+Given given_for(const Loaded& loaded, const char* name) {
+  unsigned device = kNoDevice;
+  const Row* row = find_row(name, device);
+  if (row == nullptr) return {};
+  if (row->store != nullptr) return loaded.given[static_cast<size_t>(row - kTable.data())];
+  return device < kMaxDevices ? loaded.given_device[device] : Given{};
+}
+
+Line& next_warning(Loaded& out) {
+  if (out.warning_count < kMaxWarnings) return out.warnings[out.warning_count++];
+  ++out.warnings_dropped;
+  return out.warnings[kMaxWarnings - 1];
+}
+
+size_t format_policy_line(const Loaded& loaded, char* out, size_t size) {
+  LineWriter line(out, size);
+  for (size_t i = 0; i < kRowCount; ++i) {
+    const Row& row = kTable[i];
+    if (row.built == Built::kYes) write_given(row.name, loaded.given[i], line);
+    if (row.store != nullptr) continue;
+    for (unsigned device = 0; device < kMaxDevices; ++device) {
+      Line name;
+      if (loaded.given_device[device].text == nullptr) continue;
+      write_given(device_name(device, name), loaded.given_device[device], line);
+    }
+  }
+  if (line.length() == 0) line.text("defaults");
+  return line.length();
+}
+
+}  // namespace cistern::config

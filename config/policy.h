@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The policy: what the settings ask for, as one plain struct. load() fills it once before main();
+// afterwards nobody writes it, so every thread may read it without a lock. The members stand in
+// the order of the table (table.cc), which has their meaning, range and default.
+//
+// A Policy that is all zero bytes is valid storage but not the defaults: ask default_policy()
+// (load.h). Text members point into the Loaded that holds the policy.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace cistern::config {
+
+// A value, and whether anybody asked for it: for some settings naming the default is a choice of
+// its own (FLAGS_eager_delete_tensor_gb, FLAGS_free_idle_memory, the chunk flags).
+template <typename T>
+struct Setting {
+  T value;
+  bool set;
+  constexpr operator T() const { return value; }  // NOLINT(google-explicit-constructor)
+};
+
+enum class OnError : int { kInactive, kAbort };
+enum class LogLevel : int { kError, kWarn, kInfo, kDebug };
+enum class ReportFormat : int { kNone, kText, kJson };
+enum class Strategy : int { kOnDemand, kLegacy, kNaiveBestFit, kAutoGrowth, kThreadLocal };
+enum class StaticMode : int { kDynamic, kStaticOld, kStatic, kExpandable, kBoth };
+enum class CleanPolicy : int { kCentralised, kSeparate };
+enum class ReuseLevel : int { kSameSize, kAnyThatFits };
+enum class PlanMode : int { kOff, kAuto, kFile };
+
+struct Plan {
+  PlanMode mode;
+  const char* file;  // only for kFile
+};
+
+enum class CapKind : int { kNone, kBytes, kPercent };
+
+// What a process may take from one device.
+struct Cap {
+  CapKind kind;
+  uint64_t bytes;  // only for kBytes
+  double percent;  // only for kPercent: of the device's total memory
+
+  // The cap in bytes on a device with `total` bytes; never above total.
+  constexpr uint64_t bytes_of(uint64_t total) const {
+    switch (kind) {
+      case CapKind::kBytes:
+        return bytes < total ? bytes : total;
+      case CapKind::kPercent: {
+        const double part = static_cast<double>(total) * (percent / 100);
+        return percent >= 100 ? total : static_cast<uint64_t>(part);
+      }
+      case CapKind::kNone:
+        break;
+    }
+    return total;
+  }
+};
+
+// Sizes from `low` to `high` bytes, both included.
+struct SizeRange {
+  uint64_t low;
+  uint64_t high;
+};
+
+inline constexpr size_t kMaxSizeRanges = 16;
+inline constexpr unsigned kMaxDevices = 64;
+
+struct SizeRanges {
+  SizeRange range[kMaxSizeRanges];
+  size_t count;
+};
+
+// There is one of it, so the order is for readers and not for the fewest bytes of padding.
+// NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding)
+struct Policy {
+  // General
+  Setting<bool> pool;
+  Setting<const char*> config;
+  Setting<OnError> on_error;
+  Setting<LogLevel> log;
+  Setting<const char*> log_file;
+  Setting<ReportFormat> report;
+  Setting<const char*> report_file;
+
+  // Limits
+  Setting<uint64_t> gpu_memory_limit_mb;
+  Setting<Cap> gpu_limit;
+  Setting<Cap> gpu_limit_of[kMaxDevices];  // CISTERN_GPU_LIMIT_<n>
+
+  // GPU chunks
+  Setting<Strategy> allocator_strategy;
+  Setting<uint64_t> auto_growth_chunk_size_in_mb;
+  Setting<double> fraction_of_gpu_memory_to_use;
+  Setting<uint64_t> initial_gpu_memory_in_mb;    // 0: not set
+  Setting<int64_t> reallocate_gpu_memory_in_mb;  // 0: not set
+  Setting<bool> free_idle_memory;
+  Setting<uint64_t> idle_ms;
+  Setting<uint64_t> idle_keep_mb;
+  Setting<bool> init_allocated_mem;
+  Setting<int> alloc_fill_value;
+
+  // Garbage
+  Setting<bool> fast_eager_deletion_mode;
+  Setting<double> eager_delete_tensor_gb;
+  Setting<double> memory_fraction_of_eager_deletion;
+  Setting<bool> eager_delete_scope;
+  Setting<int64_t> limit_of_tmp_allocation;
+  Setting<double> times_excess_than_required_tmp_allocation;
+
+  // Static memory
+  Setting<StaticMode> ge_use_static_memory;
+  Setting<StaticMode> static_memory_policy;
+  Setting<const char*> graph_range;
+  Setting<CleanPolicy> atomic_clean_policy;
+
+  // Lifetime-based reuse
+  Setting<ReuseLevel> memory_optimize;  // not set: off
+  Setting<Plan> plan;
+  Setting<const char*> skip_opt_set;
+  Setting<bool> skip_grads;
+  Setting<bool> print_log;
+  Setting<bool> enable_inplace_whitelist;
+  Setting<int32_t> fuse_parameter_groups_size;
+  Setting<double> fuse_parameter_memory_size;
+
+  // Host memory
+  Setting<const char*> malloc_conf;
+  Setting<uint64_t> initial_cpu_memory_in_mb;
+  Setting<double> fraction_of_cpu_memory_to_use;
+  Setting<bool> use_pinned_memory;
+  Setting<bool> pin_eager;
+  Setting<bool> pinned_pool;
+  Setting<double> fraction_of_cuda_pinned_memory_to_use;
+
+  // Finding faults
+  Setting<bool> free_sync;
+  Setting<uint64_t> align;
+  Setting<SizeRanges> only_sizes;
+  Setting<const char*> only_sites;
+  Setting<uint64_t> pool_first;  // not set: all
+
+  // The cap of CUDA device `device`: its own, else the common one.
+  constexpr Cap cap_for(unsigned device) const {
+    if (device < kMaxDevices && gpu_limit_of[device].set) return gpu_limit_of[device].value;
+    if (gpu_limit.set) return gpu_limit.value;
+    if (gpu_memory_limit_mb.value == 0) return {CapKind::kNone, 0, 0};
+    return {CapKind::kBytes, gpu_memory_limit_mb.value << 20, 0};
+  }
+};
+
+}  // namespace cistern::config

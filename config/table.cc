@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The rows. One place on purpose, though it makes a long file: a reader who wants to know what a
+// setting is finds all of them here, in the order in which SETTINGS.md and `cistern flags` show
+// them. A preload sees calls, call stacks and NVTX ranges, but no operators, shapes or variables;
+// where a setting comes from a world that has those, its meaning says what takes their place.
+#include "config/table.h"
+
+namespace cistern::config {
+namespace {
+
+constexpr Built kBuilt = Built::kYes;
+constexpr Built kLater = Built::kNotYet;
+constexpr const char* kUnset = nullptr;
+constexpr int64_t kMaxMb = (int64_t{1} << 44) - 1;  // so that the bytes fit into 64 bits
+constexpr int64_t kMaxIdleMs = 86'400'000;          // a day
+constexpr int64_t kAnyMin = INT64_MIN;
+
+constexpr Type boolean() { return {.kind = Kind::kBool}; }
+constexpr Type text(Kind kind) { return {.kind = kind}; }
+constexpr Type free_text(const char* what) { return {.kind = Kind::kText, .words = what}; }
+// `first`: the value of the first word; 1 where 0 stands for "not set".
+constexpr Type choice(const char* words, int64_t first = 0) {
+  return {.kind = Kind::kChoice, .min = first, .words = words};
+}
+constexpr Type integer(int64_t min, int64_t max) {
+  return {.kind = Kind::kInteger, .min = min, .max = max};
+}
+constexpr Type number(int64_t min, int64_t max = kNoMax) {
+  return {.kind = Kind::kNumber, .min = min, .max = max};
+}
+constexpr Type number_above(int64_t min, int64_t max) {
+  return {.kind = Kind::kNumber, .min = min, .max = max, .above_min = true};
+}
+
+template <typename T>
+T take(const Value& value) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return value.integer != 0;
+  } else if constexpr (std::is_same_v<T, double>) {
+    return value.number;
+  } else if constexpr (std::is_same_v<T, const char*>) {
+    return value.text;
+  } else if constexpr (std::is_same_v<T, Cap>) {
+    return value.cap;
+  } else if constexpr (std::is_same_v<T, SizeRanges>) {
+    return value.sizes;
+  } else if constexpr (std::is_same_v<T, Plan>) {
+    const std::string_view text = value.text;
+    if (text == "off") return {PlanMode::kOff, nullptr};
+    if (text == "auto") return {PlanMode::kAuto, nullptr};
+    return {PlanMode::kFile, value.text};
+  } else {
+    return static_cast<T>(value.integer);
+  }
+}
+
+template <auto Member>
+void to(Policy& policy, const Value& value, bool set) {
+  auto& setting = policy.*Member;
+  setting.value = take<decltype(setting.value)>(value);
+  setting.set = set;
+}
+
+using P = Policy;
+
+}  // namespace
+
+// clang-format off
+constexpr std::array<Row, kRowCount> kTable = {{
+    // --- General
+    {"CISTERN_POOL", Group::kGeneral, choice("off|on"), "on", "", "off", kBuilt, to<&P::pool>,
+     "on: device memory is pooled. off: every call goes to the driver untouched, for comparison and "
+     "for tools such as compute-sanitizer."},
+    {"CISTERN_CONFIG", Group::kGeneral, free_text("a file name"), kUnset, "", "/etc/cistern.conf", kBuilt, to<&P::config>,
+     "A file of settings that fills in what the environment leaves unset: lines NAME=value or "
+     "--FLAGS_name=value; # begins a comment. A relative name is looked up in each process's own "
+     "directory."},
+    {"CISTERN_ON_ERROR", Group::kGeneral, choice("inactive|abort"), "inactive", "", "abort", kBuilt, to<&P::on_error>,
+     "What a bad value does. inactive: one line on stderr and the program runs as without Cistern. "
+     "abort: the line, and the process exits with status 78 before main."},
+    {"CISTERN_LOG", Group::kGeneral, choice("error|warn|info|debug"), "warn", "", "info", kBuilt, to<&P::log>,
+     "The least serious messages that are written. info adds the policy in force and what was done "
+     "about memory shortages."},
+    {"CISTERN_LOG_FILE", Group::kGeneral, free_text("a file name"), kUnset, "", "/tmp/cistern.log", kBuilt, to<&P::log_file>,
+     "Messages are appended to this file. Not set: stderr."},
+    {"CISTERN_REPORT", Group::kGeneral, choice("text|json", 1), kUnset, "", "text", kBuilt, to<&P::report>,
+     "A report when the process exits: per device the driver calls made and avoided, live, idle and "
+     "reserved memory at the peak, hit rate, waits, and the policy in force."},
+    {"CISTERN_REPORT_FILE", Group::kGeneral, text(Kind::kReportFile), kUnset, "", "/tmp/report.%p.json", kBuilt, to<&P::report_file>,
+     "Where the report goes; %p becomes the process id, %h the host, %r the rank. Not set: a "
+     "duplicate of stderr taken at load."},
+
+    // --- Limits
+    {"FLAGS_gpu_memory_limit_mb", Group::kLimits, integer(0, kMaxMb), "0", "MB of 2^20 bytes", "8192", kBuilt, to<&P::gpu_memory_limit_mb>,
+     "The most this process takes from each device by pools, direct allocations, arrays, memory "
+     "pools and mapped physical memory; 0 is no limit. The program sees a device of that size, and "
+     "CUDA's out-of-memory code beyond it. Managed memory is counted, not limited; the context and "
+     "modules are not counted."},
+    {"CISTERN_GPU_LIMIT", Group::kLimits, text(Kind::kCap), kUnset, "", "60%", kBuilt, to<&P::gpu_limit>,
+     "The same limit as a size or as a share of the device's total memory."},
+    {"CISTERN_GPU_LIMIT_<n>", Group::kLimits, text(Kind::kCap), kUnset, "", "8G", kBuilt, nullptr,
+     "The same limit for CUDA device n (0 to 63, as the process numbers them); it goes before "
+     "CISTERN_GPU_LIMIT."},
+
+    // --- GPU chunks
+    {"FLAGS_allocator_strategy", Group::kChunks, choice("legacy|naive_best_fit|auto_growth|thread_local", 1), kUnset, "", "auto_growth", kLater, to<&P::allocator_strategy>,
+     "How device memory is organised. Not set: on demand, by actual size. legacy: chunks with "
+     "splitting and neighbour merge. naive_best_fit: all chunks of the first chunk's size, merged "
+     "only when a request misses. auto_growth: a chunk for each miss. thread_local: a pool per thread."},
+    {"FLAGS_auto_growth_chunk_size_in_mb", Group::kChunks, integer(0, kMaxMb), "0", "MB of 2^20 bytes", "64", kLater, to<&P::auto_growth_chunk_size_in_mb>,
+     "The least size of an auto_growth chunk; 0 is the size of the request."},
+    {"FLAGS_fraction_of_gpu_memory_to_use", Group::kChunks, number(0, 1), "0.92", "share of the device's total memory", "0.5", kLater, to<&P::fraction_of_gpu_memory_to_use>,
+     "Chunk size as a share of the total memory of the device, MIG instance or limit, rounded down "
+     "to 2 MiB; further chunks are as large. 0: do not pool. Setting it selects chunk pools; the "
+     "default counts only there."},
+    {"FLAGS_initial_gpu_memory_in_mb", Group::kChunks, integer(1, kMaxMb), kUnset, "MB of 2^20 bytes", "4096", kLater, to<&P::initial_gpu_memory_in_mb>,
+     "Size of the first chunk, in place of the fraction. Setting it selects chunk pools."},
+    {"FLAGS_reallocate_gpu_memory_in_mb", Group::kChunks, integer(1, kMaxMb), kUnset, "MB of 2^20 bytes", "1024", kLater, to<&P::reallocate_gpu_memory_in_mb>,
+     "Size of every later chunk, in place of the fraction. Setting it selects chunk pools."},
+    {"FLAGS_free_idle_memory", Group::kChunks, boolean(), "false", "", "true", kLater, to<&P::free_idle_memory>,
+     "true: a wholly idle chunk goes back to the driver after CISTERN_IDLE_MS, and freed host pages "
+     "to the system. false: idle memory is kept until memory runs short; set explicitly, this also "
+     "switches off the idle budget of the default strategy."},
+    {"CISTERN_IDLE_MS", Group::kChunks, integer(0, kMaxIdleMs), "1000", "milliseconds", "5000", kLater, to<&P::idle_ms>,
+     "How long memory stays idle before FLAGS_free_idle_memory gives it back."},
+    {"CISTERN_IDLE_KEEP_MB", Group::kChunks, integer(0, kMaxMb), "0", "MB of 2^20 bytes", "256", kLater, to<&P::idle_keep_mb>,
+     "Idle memory that FLAGS_free_idle_memory leaves in the pool."},
+    {"FLAGS_init_allocated_mem", Group::kChunks, boolean(), "false", "", "true", kLater, to<&P::init_allocated_mem>,
+     "true: every block handed out, new or reused, device, pinned or host, is filled with byte 0xEF "
+     "over every requested byte before the program can use it. Skipped and counted during a stream "
+     "capture and for managed memory; calloc stays zero."},
+    {"FLAGS_alloc_fill_value", Group::kChunks, integer(-1, 255), "-1", "", "0", kLater, to<&P::alloc_fill_value>,
+     "Another byte for the same fill; -1 is off."},
+
+    // --- Garbage
+    {"FLAGS_fast_eager_deletion_mode", Group::kGarbage, boolean(), "true", "", "false", kLater, to<&P::fast_eager_deletion_mode>,
+     "true: a request that names a stream may take a block freed on that stream while earlier kernels "
+     "still run. false: it too waits for all work enqueued before the free. Plain cudaMalloc memory "
+     "always waits, by events and not by stopping the host."},
+    {"FLAGS_eager_delete_tensor_gb", Group::kGarbage, number(kAnyMin), "-1.0", "GB of 2^30 bytes", "0.5", kLater, to<&P::eager_delete_tensor_gb>,
+     "0 or more: freed blocks collect in a queue per device and become reusable together when their "
+     "bytes reach this; 0 is at each free. Negative: reusable at the program's next device "
+     "synchronisation or when memory runs short. The default counts only when this is set; not set, "
+     "blocks become reusable at once. For freed tensors it takes freed blocks."},
+    {"FLAGS_memory_fraction_of_eager_deletion", Group::kGarbage, number(0, 1), "1.0", "share of the queued bytes", "0.5", kLater, to<&P::memory_fraction_of_eager_deletion>,
+     "At each flush of the queue the largest blocks are released first until this share of the bytes "
+     "is, the block that crosses the line included; the rest waits for the next device "
+     "synchronisation or shortage."},
+    {"FLAGS_eager_delete_scope", Group::kGarbage, boolean(), "true", "", "false", kLater, to<&P::eager_delete_scope>,
+     "true: the work of a free (merging, returning idle chunks) is done inside the free. false: a "
+     "background thread does it, and an allocation that misses finishes it first."},
+    {"FLAGS_limit_of_tmp_allocation", Group::kGarbage, integer(-1, kNoMax), "-1", "bytes", "268435456", kLater, to<&P::limit_of_tmp_allocation>,
+     "Setting this or the next puts a scratch cache per stream before cudaMallocAsync and "
+     "cudaFreeAsync. When the cached bytes would pass the limit the cache goes back to the stream's "
+     "pool; 0 is at each free, -1 is no limit."},
+    {"FLAGS_times_excess_than_required_tmp_allocation", Group::kGarbage, number(1), "2", "", "1.5", kLater, to<&P::times_excess_than_required_tmp_allocation>,
+     "A cached scratch block of size S serves a request of N when N <= S <= this times N, smallest "
+     "first."},
+
+    // --- Static memory
+    {"GE_USE_STATIC_MEMORY", Group::kStatic, integer(0, 4), "0", "", "2", kLater, to<&P::ge_use_static_memory>,
+     "0: blocks by actual size. 2 (and 1): one arena per device as large as the largest graph. 3: an "
+     "expandable pool on CUDA virtual memory. 4: both. A graph is what marker calls, a matching NVTX "
+     "range or, failing those, a phase between two synchronisations says; several at once are not "
+     "allowed under 2 and 4."},
+    {"CISTERN_STATIC_MEMORY_POLICY", Group::kStatic, integer(0, 4), "0", "", "2", kLater, to<&P::static_memory_policy>,
+     "The same modes under their MemoryConfig name, static_memory_policy."},
+    {"CISTERN_GRAPH_RANGE", Group::kStatic, text(Kind::kGlob), kUnset, "", "step*", kLater, to<&P::graph_range>,
+     "An NVTX range whose name matches counts as a graph."},
+    {"CISTERN_ATOMIC_CLEAN_POLICY", Group::kStatic, integer(0, 1), "0", "", "1", kLater, to<&P::atomic_clean_policy>,
+     "How Cistern's own fills are made (MemoryConfig's atomic_clean_policy). 0: gathered, one fill "
+     "over a chunk, an arena or a run of freed neighbours. 1: each allocation by itself when it is "
+     "handed out. The program's own memsets, which stand where memset operators would, are never "
+     "touched."},
+
+    // --- Lifetime-based reuse
+    {"CISTERN_MEMORY_OPTIMIZE", Group::kReuse, integer(0, 1), kUnset, "", "1", kLater, to<&P::memory_optimize>,
+     "The level of memory_optimize. 0: a freed block serves only requests of the same size, which "
+     "stands for the same shape. 1: any request that fits, smallest sufficient block first."},
+    {"CISTERN_PLAN", Group::kReuse, text(Kind::kPlan), "off", "", "auto", kLater, to<&P::plan>,
+     "auto: the sequence of allocations and frees of one period is packed by lifetimes and later "
+     "periods are served from that plan. A file: a plan made before. The recorded calls stand for "
+     "the program's variables; the first difference falls back to the pool."},
+    {"CISTERN_SKIP_OPT_SET", Group::kReuse, text(Kind::kGlobList), kUnset, "", "fc*,*embedding*", kLater, to<&P::skip_opt_set>,
+     "Allocations whose NVTX range, call-stack symbol or library matches get private blocks; that "
+     "stands for the names of variables in skip_opt_set."},
+    {"CISTERN_SKIP_GRADS", Group::kReuse, boolean(), "false", "", "true", kLater, to<&P::skip_grads>,
+     "The same for allocations of the backward part, known by a built-in list of NVTX ranges and "
+     "call-stack symbols."},
+    {"CISTERN_PRINT_LOG", Group::kReuse, boolean(), "false", "", "true", kLater, to<&P::print_log>,
+     "One line per reuse (request, its call site, block, its former call site, bytes saved) and a "
+     "summary."},
+    {"FLAGS_enable_inplace_whitelist", Group::kReuse, boolean(), "false", "", "true", kLater, to<&P::enable_inplace_whitelist>,
+     "A debugging aid: allocations whose NVTX range or call-stack symbol names one of 19 operators "
+     "(sigmoid, relu, batch_norm and others) get no recently freed block, so that in-place style "
+     "reuse cannot touch them."},
+    {"FLAGS_fuse_parameter_groups_size", Group::kReuse, Type{.kind = Kind::kInteger, .min = -1, .max = INT32_MAX, .not_zero = true}, "3", "", "8", kLater, to<&P::fuse_parameter_groups_size>,
+     "Consecutive allocations of one call site, which stand for a group of parameters, are placed "
+     "side by side, this many to a group; 1 is no grouping, -1 no limit. Active once this or the "
+     "next is set."},
+    {"FLAGS_fuse_parameter_memory_size", Group::kReuse, number(kAnyMin), "-1.0", "MB of 2^20 bytes", "16", kLater, to<&P::fuse_parameter_memory_size>,
+     "The most bytes of such a group; 0 or less is no limit. Communication calls are never changed."},
+
+    // --- Host memory
+    {"CISTERN_MALLOC_CONF", Group::kHost, free_text("a jemalloc configuration"), kUnset, "", "narenas:4", kLater, to<&P::malloc_conf>,
+     "Appended to the jemalloc configuration that Cistern composes, for experts."},
+    {"FLAGS_initial_cpu_memory_in_mb", Group::kHost, integer(1, kMaxMb), "500", "MB of 2^20 bytes", "1000", kLater, to<&P::initial_cpu_memory_in_mb>,
+     "Size of a host chunk: address space reserved at first need, pages taken as they are touched. "
+     "At most the next setting's share of physical memory, or of the control group's limit."},
+    {"FLAGS_fraction_of_cpu_memory_to_use", Group::kHost, number_above(0, 1), "1.0", "share of physical memory", "0.5", kLater, to<&P::fraction_of_cpu_memory_to_use>,
+     "The largest share of physical memory that one host chunk may be."},
+    {"FLAGS_use_pinned_memory", Group::kHost, boolean(), "true", "", "false", kLater, to<&P::use_pinned_memory>,
+     "Host chunks are locked, each page when first touched; a refusal falls back to unlocked pages and "
+     "is said once. The default counts once this or a host chunk flag is set; nothing set, nothing is "
+     "locked."},
+    {"CISTERN_PIN_EAGER", Group::kHost, boolean(), "false", "", "true", kLater, to<&P::pin_eager>,
+     "Locks and populates a whole host chunk at once."},
+    {"CISTERN_PINNED_POOL", Group::kHost, boolean(), "true", "", "false", kLater, to<&P::pinned_pool>,
+     "Blocks of cudaHostAlloc and cudaMallocHost are pooled, each set of flags by itself."},
+    {"FLAGS_fraction_of_cuda_pinned_memory_to_use", Group::kHost, number_above(0, 1), "0.5", "share of physical memory", "0.25", kLater, to<&P::fraction_of_cuda_pinned_memory_to_use>,
+     "The most that the pinned pool holds."},
+
+    // --- Finding faults
+    {"CISTERN_FREE_SYNC", Group::kFaults, boolean(), "false", "", "true", kLater, to<&P::free_sync>,
+     "true: cudaFree waits for the device, as the driver's often does and some programs rely on."},
+    {"CISTERN_ALIGN", Group::kFaults, Type{.kind = Kind::kAlignment, .min = 512}, "512", "", "2M", kLater, to<&P::align>,
+     "Alignment of blocks at least that large, in strategies that split chunks."},
+    {"CISTERN_ONLY_SIZES", Group::kFaults, text(Kind::kSizeRanges), kUnset, "", "1M-64M,256K", kLater, to<&P::only_sizes>,
+     "Only requests of these sizes are pooled; the rest go to the driver."},
+    {"CISTERN_ONLY_SITES", Group::kFaults, text(Kind::kGlobList), kUnset, "", "*libtorch*", kLater, to<&P::only_sites>,
+     "Only requests whose call-stack symbol or library matches are pooled."},
+    {"CISTERN_POOL_FIRST", Group::kFaults, integer(0, kNoMax), kUnset, "requests", "1000", kLater, to<&P::pool_first>,
+     "Only the first so many requests are pooled."},
+}};
+// clang-format on
+
+const char* group_title(Group group) {
+  switch (group) {
+    case Group::kGeneral:
+      return "General";
+    case Group::kLimits:
+      return "Limits";
+    case Group::kChunks:
+      return "GPU pool: chunks";
+    case Group::kGarbage:
+      return "When freed memory may be used again";
+    case Group::kStatic:
+      return "Static memory";
+    case Group::kReuse:
+      return "Reuse by lifetime";
+    case Group::kHost:
+      return "Host memory";
+    case Group::kFaults:
+      return "Finding faults";
+  }
+  return "";
+}
+
+}  // namespace cistern::config

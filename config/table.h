@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The table of settings: one row each, and the one truth about them. Parsing, checking, error
+// texts, `cistern flags`, the launcher's options and SETTINGS.md all come from the rows, so a new
+// setting is a member of Policy and a row.
+//
+// The table is constant data; any thread may read it at any time.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+#include "config/line.h"
+#include "config/policy.h"
+
+namespace cistern::config {
+
+enum class Kind : uint8_t {
+  kBool,
+  kChoice,
+  kInteger,
+  kNumber,
+  kText,
+  kReportFile,
+  kPlan,
+  kGlob,
+  kGlobList,
+  kAlignment,
+  kSizeRanges,
+  kCap,
+};
+
+inline constexpr int64_t kNoMax = INT64_MAX;
+
+// What a value may be. `min` and `max` bound integers and numbers; for a choice `min` is the value
+// of the first word.
+struct Type {
+  Kind kind;
+  int64_t min = 0;
+  int64_t max = kNoMax;
+  bool above_min = false;       // numbers: min itself is refused
+  bool not_zero = false;        // integers
+  const char* words = nullptr;  // choices, "a|b"; of free text, what it is
+};
+
+enum class Group : uint8_t {
+  kGeneral,
+  kLimits,
+  kChunks,
+  kGarbage,
+  kStatic,
+  kReuse,
+  kHost,
+  kFaults,
+};
+
+enum class Built : bool { kNotYet, kYes };
+
+// A parsed value, before it goes to its member of the Policy.
+struct Value {
+  int64_t integer;  // also bools and choices
+  double number;
+  const char* text;
+  Cap cap;
+  SizeRanges sizes;
+};
+
+using Store = void (*)(Policy& policy, const Value& value, bool set);
+
+struct Row {
+  const char* name;
+  Group group;
+  Type type;
+  const char* default_text;  // nullptr: not set
+  const char* unit;          // "" where the value has none
+  const char* example;       // a value to type
+  Built built;
+  Store store;  // nullptr: one setting per device, the loader stores it
+  const char* meaning;
+};
+
+inline constexpr size_t kRowCount = 50;
+extern const std::array<Row, kRowCount> kTable;  // NOLINT(readability-identifier-naming)
+
+const char* group_title(Group group);
+
+// The row of a setting's name, or nullptr. For CISTERN_GPU_LIMIT_<n> `device` becomes n (which may
+// be beyond kMaxDevices), for all others kNoDevice.
+inline constexpr unsigned kNoDevice = ~0u;
+const Row* find_row(std::string_view name, unsigned& device);
+
+// The CISTERN_* name that `name` was probably meant to be, or nullptr when none is near.
+const char* nearest_name(std::string_view name);
+
+// False when the row does not allow this text. Value::text becomes `text`.
+bool parse_value(const Row& row, const char* text, Value& out);
+
+// What the row allows, in words: "an integer from 1 to 64".
+void write_allowed(const Row& row, LineWriter& out);
+
+}  // namespace cistern::config

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/tool/elf.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cstddef>
+#include <cstring>
+#include <string_view>
+
+namespace cistern::config::tool {
+namespace {
+
+// A file's bytes, mapped for reading; empty when it has none or cannot be read.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::string& path) {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat info;
+    if (fd >= 0 && ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0) {
+      size_ = static_cast<size_t>(info.st_size);
+      address_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
+    }
+    if (fd >= 0) ::close(fd);
+  }
+  ~MappedFile() {
+    if (address_ != MAP_FAILED) ::munmap(address_, size_);
+  }
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  std::string_view bytes() const {
+    if (address_ == MAP_FAILED) return {};
+    return {static_cast<const char*>(address_), size_};
+  }
+
+ private:
+  void* address_ = MAP_FAILED;
+  size_t size_ = 0;
+};
+
+std::string_view slice(std::string_view bytes, uint64_t offset, uint64_t size) {
+  if (offset > bytes.size()) return {};
+  return bytes.substr(offset, size);
+}
+
+template <typename T>
+bool read_at(std::string_view bytes, uint64_t offset, T& out) {
+  const std::string_view raw = slice(bytes, offset, sizeof(T));
+  if (raw.size() < sizeof(T)) return false;
+  std::memcpy(&out, raw.data(), sizeof(T));
+  return true;
+}
+
+std::string text_at(std::string_view bytes, uint64_t offset) {
+  const std::string_view rest = slice(bytes, offset, bytes.size());
+  return std::string(rest.substr(0, rest.find('\0')));
+}
+
+struct Elf32 {
+  using Header = Elf32_Ehdr;
+  using Segment = Elf32_Phdr;
+  using Entry = Elf32_Dyn;
+};
+struct Elf64 {
+  using Header = Elf64_Ehdr;
+  using Segment = Elf64_Phdr;
+  using Entry = Elf64_Dyn;
+};
+
+template <typename Segment>
+uint64_t file_offset(const std::vector<Segment>& segments, uint64_t address) {
+  for (const Segment& segment : segments) {
+    if (segment.p_type != PT_LOAD || address < segment.p_vaddr) continue;
+    if (address - segment.p_vaddr < segment.p_filesz) {
+      return segment.p_offset + (address - segment.p_vaddr);
+    }
+  }
+  return UINT64_MAX;
+}
+
+template <typename Class>
+void read_dynamic(std::string_view bytes, std::string_view dynamic,
+                  const std::vector<typename Class::Segment>& segments, Elf& out) {
+  using Entry = typename Class::Entry;
+  uint64_t strings = UINT64_MAX;
+  std::vector<std::pair<bool, uint64_t>> names;  // is it the soname, offset into the strings
+  Entry entry;
+  for (uint64_t at = 0; read_at(dynamic, at, entry) && entry.d_tag != DT_NULL; at += sizeof entry) {
+    if (entry.d_tag == DT_STRTAB) strings = file_offset(segments, entry.d_un.d_ptr);
+    if (entry.d_tag == DT_NEEDED) names.emplace_back(false, entry.d_un.d_val);
+    if (entry.d_tag == DT_SONAME) names.emplace_back(true, entry.d_un.d_val);
+  }
+  const std::string_view table = slice(bytes, strings, bytes.size());
+  for (const auto& [is_soname, offset] : names) {
+    const std::string name = text_at(table, offset);
+    if (is_soname) {
+      out.soname = name;
+    } else {
+      out.needed.push_back(name);
+    }
+  }
+}
+
+template <typename Class>
+void read_segments(std::string_view bytes, Elf& out) {
+  typename Class::Header header;
+  if (!read_at(bytes, 0, header)) return;
+  std::vector<typename Class::Segment> segments;
+  for (unsigned i = 0; i < header.e_phnum; ++i) {
+    typename Class::Segment segment;
+    if (!read_at(bytes, header.e_phoff + uint64_t{i} * sizeof segment, segment)) break;
+    segments.push_back(segment);
+  }
+  for (const auto& segment : segments) {
+    const std::string_view content = slice(bytes, segment.p_offset, segment.p_filesz);
+    if (segment.p_type == PT_INTERP) out.interpreter = text_at(content, 0);
+    if (segment.p_type != PT_DYNAMIC) continue;
+    out.has_dynamic = true;
+    read_dynamic<Class>(bytes, content, segments, out);
+  }
+}
+
+std::string machine_name(uint16_t machine) {
+  switch (machine) {
+    case EM_X86_64:
+      return "x86-64";
+    case EM_AARCH64:
+      return "aarch64";
+    case EM_386:
+      return "x86";
+    case EM_ARM:
+      return "arm";
+    case EM_RISCV:
+      return "riscv";
+    case EM_PPC64:
+      return "ppc64";
+    default:
+      return "machine " + std::to_string(machine);
+  }
+}
+
+}  // namespace
+
+Elf read_elf(const std::string& path) {
+  const MappedFile file(path);
+  const std::string_view bytes = file.bytes();
+  Elf elf;
+  if (bytes.size() < sizeof(Elf32_Ehdr) || bytes.substr(0, SELFMAG) != ELFMAG) return elf;
+  elf.valid = true;
+  elf.bits = bytes[EI_CLASS] == ELFCLASS64 ? 64 : 32;
+  // e_machine has the same place in both classes.
+  read_at(bytes, offsetof(Elf32_Ehdr, e_machine), elf.machine);
+  const bool little = bytes[EI_DATA] == ELFDATA2LSB;
+  if (little != (std::endian::native == std::endian::little)) {
+    elf.machine = __builtin_bswap16(elf.machine);
+    return elf;
+  }
+  if (elf.bits == 64) {
+    read_segments<Elf64>(bytes, elf);
+  } else {
+    read_segments<Elf32>(bytes, elf);
+  }
+  return elf;
+}
+
+std::string describe(const Elf& elf) {
+  return std::to_string(elf.bits) + "-bit " + machine_name(elf.machine);
+}
+
+std::vector<bool> find_markers(const std::string& path, const std::vector<std::string>& markers) {
+  const MappedFile file(path);
+  const std::string_view bytes = file.bytes();
+  std::vector<bool> found;
+  found.reserve(markers.size());
+  for (const std::string& marker : markers) {
+    found.push_back(!bytes.empty() &&
+                    ::memmem(bytes.data(), bytes.size(), marker.data(), marker.size()) != nullptr);
+  }
+  return found;
+}
+
+}  // namespace cistern::config::tool

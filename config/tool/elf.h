@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the loader will see in an ELF file. Read here and not with readelf, which a machine that
+// only runs programs need not have. Every offset of the file is taken with suspicion: it may be cut
+// short or made up.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace cistern::config::tool {
+
+struct Elf {
+  bool valid = false;
+  int bits = 0;
+  uint16_t machine = 0;
+  // Below: only for files of this machine's byte order.
+  bool has_dynamic = false;
+  std::string interpreter;  // the loader it asks for; empty for static programs and libraries
+  std::string soname;
+  std::vector<std::string> needed;
+};
+
+// `valid` is false when the file cannot be read or is not ELF.
+Elf read_elf(const std::string& path);
+
+// "64-bit x86-64"
+std::string describe(const Elf& elf);
+
+// Which of `markers` occur anywhere in the file, in the order given.
+std::vector<bool> find_markers(const std::string& path, const std::vector<std::string>& markers);
+
+}  // namespace cistern::config::tool

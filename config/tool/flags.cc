@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What people read of the table: the list with the values in force, one setting in full, and the
+// page SETTINGS.md.
+#include <cstdio>
+#include <cstring>
+
+#include "config/tool/tool.h"
+
+namespace cistern::config::tool {
+namespace {
+
+constexpr size_t kValueWidth = 14;
+
+const char* origin_word(Origin origin) {
+  switch (origin) {
+    case Origin::kDefault:
+      return "default";
+    case Origin::kEnv:
+      return "env";
+    case Origin::kFile:
+      return "file";
+    case Origin::kLauncher:
+      return "launcher";
+  }
+  return "";
+}
+
+const char* default_word(const Row& row) {
+  return row.default_text == nullptr ? "unset" : row.default_text;
+}
+
+std::string shortened(const std::string& text, size_t width) {
+  return text.size() <= width ? text : text.substr(0, width - 3) + "...";
+}
+
+std::string allowed(const Row& row) {
+  Line line;
+  LineWriter writer(line);
+  write_allowed(row, writer);
+  return line.text;
+}
+
+void print_line(const std::string& name, const Row& row, const Given& given) {
+  const std::string value = given.text == nullptr ? default_word(row) : given.text;
+  std::printf("%-48s%-*s %-9s%-12s%s\n", name.c_str(), static_cast<int>(kValueWidth),
+              shortened(value, kValueWidth).c_str(), origin_word(given.origin), default_word(row),
+              row.built == Built::kYes ? "yes" : "not yet");
+}
+
+void print_row(const Loaded& loaded, size_t index) {
+  const Row& row = kTable[index];
+  if (row.store != nullptr) return print_line(row.name, row, loaded.given[index]);
+  bool any = false;
+  for (unsigned device = 0; device < kMaxDevices; ++device) {
+    const Given& given = loaded.given_device[device];
+    if (given.text == nullptr) continue;
+    print_line(row_name(row, device), row, given);
+    any = true;
+  }
+  if (!any) print_line(row.name, row, {});
+}
+
+int print_table(const Loaded& loaded) {
+  std::printf("%-48s%-*s %-9s%-12s%s\n", "SETTING", static_cast<int>(kValueWidth), "VALUE", "FROM",
+              "DEFAULT", "BUILT");
+  for (size_t i = 0; i < kRowCount; ++i) {
+    if (i == 0 || kTable[i].group != kTable[i - 1].group) {
+      std::printf("\n%s\n", group_title(kTable[i].group));
+    }
+    print_row(loaded, i);
+  }
+  std::puts("\ncistern flags NAME tells what a setting does.");
+  return kDone;
+}
+
+int print_detail(const Loaded& loaded, const char* name) {
+  unsigned device = kNoDevice;
+  const Row* row = find_row(name, device);
+  if (row == nullptr) {
+    const char* nearest = nearest_name(name);
+    const std::string hint =
+        nearest == nullptr ? "" : std::string("did you mean ") + nearest + "; ";
+    return fail(kUsage, "unknown setting; value seen \"" + std::string(name) + "\"; " + hint +
+                            "try: cistern flags");
+  }
+  const Given given = given_for(loaded, name);
+  std::printf("%s\n  %s\n", name, row->meaning);
+  std::printf("  value:    %s (%s)\n", given.text == nullptr ? default_word(*row) : given.text,
+              origin_word(given.origin));
+  std::printf("  default:  %s\n  allowed:  %s\n", default_word(*row), allowed(*row).c_str());
+  std::printf("  example:  %s=%s\n", name, row->example);
+  if (row->built == Built::kNotYet)
+    std::puts("  Not built yet: it is checked and changes nothing.");
+  return kDone;
+}
+
+int print_names() {
+  for (const Row& row : kTable) std::puts(row.name);
+  return kDone;
+}
+
+constexpr char kPageHead[] =
+    "# Settings\n"
+    "\n"
+    "<!-- Written by `cistern-config flags --markdown` from config/table.cc; change it there. -->\n"
+    "\n"
+    "Cistern is set by environment variables. It catches calls, call stacks and NVTX ranges of an\n"
+    "unmodified program; it sees no operators, shapes or variables. Where a setting speaks of "
+    "those\n"
+    "elsewhere, its row says what takes their place here.\n"
+    "\n"
+    "**Where a value comes from.** First the environment (`env`; an option of `cistern run` is an\n"
+    "environment variable too, shown as `launcher`), then the file that `CISTERN_CONFIG` names\n"
+    "(`file`), then the default. All is read once, before `main`. `cistern flags` shows the value "
+    "in\n"
+    "force and where it came from, `cistern flags NAME` one setting in full.\n"
+    "\n"
+    "**The file** has lines `NAME=value` or `--FLAGS_name=value`. Blanks around names and values "
+    "do\n"
+    "not count, `#` at the start of a line or after a blank begins a comment, a name may occur "
+    "once,\n"
+    "and the whole file may have 32 KiB.\n"
+    "\n"
+    "**As options.** Each setting is an option of `cistern run`: its name without `CISTERN_`,\n"
+    "`FLAGS_` or `GE_`, in lower case, with dashes: `--gpu-limit 8G`, `--free-idle-memory true`.\n"
+    "\n"
+    "**Bad values.** The whole value must parse: an empty value, trailing characters, an overflow "
+    "or\n"
+    "a value out of range is refused. Numbers are decimal (integers also `0x` hexadecimal), "
+    "yes-or-no\n"
+    "values are `1 t true y yes` or `0 f false n no` in any case. One bad value, or two settings "
+    "that\n"
+    "cannot hold together, and Cistern stays inactive as a whole: one line on stderr says which "
+    "value\n"
+    "it was and what is allowed, and the program runs as without it. `cistern run` checks first "
+    "and\n"
+    "starts nothing (exit code 2); `CISTERN_ON_ERROR=abort` ends the program with status 78.\n"
+    "\n"
+    "**Unknown names** that begin with `CISTERN_` get a warning with the nearest known name. "
+    "Unknown\n"
+    "`FLAGS_` and `GE_` names belong to other programs and are left alone.\n"
+    "\n"
+    "A setting marked *not built yet* is checked like the others, changes nothing, and says so "
+    "once\n"
+    "on stderr when it is set.\n";
+
+constexpr char kPageTail[] =
+    "\n"
+    "## Settings that cannot hold together\n"
+    "\n"
+    "- `GE_USE_STATIC_MEMORY` and `CISTERN_STATIC_MEMORY_POLICY` with different modes (1 is 2)\n"
+    "- static memory modes 1 to 4 with `FLAGS_allocator_strategy` or `CISTERN_MEMORY_OPTIMIZE`\n"
+    "- `FLAGS_gpu_memory_limit_mb` with `CISTERN_GPU_LIMIT` or `CISTERN_GPU_LIMIT_<n>`\n"
+    "- a limit below `FLAGS_initial_gpu_memory_in_mb`\n"
+    "- `FLAGS_alloc_fill_value` of 0 or more with `FLAGS_init_allocated_mem=false`\n";
+
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '|' || c == '*' || c == '<') out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+int print_markdown() {
+  std::fputs(kPageHead, stdout);
+  for (size_t i = 0; i < kRowCount; ++i) {
+    const Row& row = kTable[i];
+    if (i == 0 || row.group != kTable[i - 1].group) {
+      std::printf("\n## %s\n\n| setting | allowed | default | meaning |\n|---|---|---|---|\n",
+                  group_title(row.group));
+    }
+    std::printf("| `%s` | %s | %s | %s%s Example: `%s=%s` |\n", row.name,
+                escaped(allowed(row)).c_str(), default_word(row), escaped(row.meaning).c_str(),
+                row.built == Built::kYes ? "" : " *Not built yet.*",
+                row.store == nullptr ? "CISTERN_GPU_LIMIT_0" : row.name, row.example);
+  }
+  std::fputs(kPageTail, stdout);
+  return kDone;
+}
+
+}  // namespace
+
+int flags(int argc, char** argv) {
+  if (argc == 1 && std::strcmp(argv[0], "--markdown") == 0) return print_markdown();
+  if (argc == 1 && std::strcmp(argv[0], "--names") == 0) return print_names();
+  const Loaded& loaded = settings();
+  if (loaded.status == Status::kBad) return std::fprintf(stderr, "%s\n", loaded.error.text), kUsage;
+  if (argc == 0) return print_table(loaded);
+  for (int i = 0; i < argc; ++i) {
+    const int code = print_detail(loaded, argv[i]);
+    if (code != kDone) return code;
+  }
+  return kDone;
+}
+
+}  // namespace cistern::config::tool

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/tool/program.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <sstream>
+#include <string_view>
+
+#include "config/tool/tool.h"
+
+namespace cistern::config::tool {
+namespace {
+
+constexpr int kMaxScripts = 5;  // as deep as the kernel follows #!
+
+std::string quoted(const std::string& text) {
+  char room[512];
+  LineWriter(room, sizeof room).quoted(text, 300);
+  return room;
+}
+
+Problem problem(int code, const std::string& what, const std::string& seen,
+                const std::string& rest) {
+  return {code, what + "; value seen " + quoted(seen) + "; " + rest};
+}
+
+// --- Finding the file, as execvp does
+
+Problem check_runnable(const std::string& name, const std::string& path) {
+  struct stat info;
+  if (::stat(path.c_str(), &info) != 0) {
+    const bool absent = errno == ENOENT || errno == ENOTDIR;
+    return problem(absent ? kNotFound : kCannotRun, std::string(strerror(errno)), name,
+                   "allowed: a program in PATH or a path to one; try: command -v " + name);
+  }
+  if (S_ISDIR(info.st_mode)) {
+    return problem(kCannotRun, "a directory is not a program", name,
+                   "allowed: an executable file; try: ls " + name);
+  }
+  if (::access(path.c_str(), X_OK) != 0) {
+    return problem(kCannotRun, "the program is not executable", name,
+                   "allowed: a file with execute permission; try: chmod +x " + path);
+  }
+  return {};
+}
+
+Problem find_in_path(const std::string& name, std::string& path) {
+  const char* list = ::getenv("PATH");
+  std::istringstream folders(list == nullptr ? "/bin:/usr/bin" : list);
+  Problem first;
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::string candidate = (folder.empty() ? "." : folder) + "/" + name;
+    const Problem found = check_runnable(name, candidate);
+    if (found.code == 0) return path = candidate, found;
+    // A file that is there but cannot be run is what the user wants to hear about.
+    if (first.code == 0 || first.code == kNotFound) first = found;
+  }
+  if (first.code == 0 || first.code == kNotFound) {
+    return problem(kNotFound, "program not found in PATH", name,
+                   "allowed: a program in PATH or a path to one; try: command -v " + name);
+  }
+  return first;
+}
+
+Problem find_program(const std::string& name, std::string& path) {
+  if (name.find('/') == std::string::npos && !name.empty()) return find_in_path(name, path);
+  path = name;
+  return check_runnable(name, path);
+}
+
+// --- Looking through scripts
+
+std::string first_bytes(const std::string& path) {
+  char buffer[256];
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return {};
+  const ssize_t got = ::read(fd, buffer, sizeof buffer);
+  ::close(fd);
+  return std::string(buffer, got > 0 ? static_cast<size_t>(got) : 0);
+}
+
+// The program that `env` in a #! line will start: its first word that is no option or assignment.
+std::string program_of_env(std::istringstream& words) {
+  std::string word;
+  while (words >> word) {
+    if (word[0] != '-' && word.find('=') == std::string::npos) return word;
+  }
+  return {};
+}
+
+Problem look_through(const std::string& script, const std::string& head, std::string& next) {
+  std::istringstream words(head.substr(2, head.find('\n') - 2));
+  std::string interpreter;
+  words >> interpreter;
+  const bool env = interpreter.substr(interpreter.rfind('/') + 1) == "env";
+  const std::string wanted = env ? program_of_env(words) : std::string();
+  Problem found = find_program(wanted.empty() ? interpreter : wanted, next);
+  if (found.code != 0) {
+    return problem(kCannotRun, "the interpreter of a script cannot be run", script,
+                   "its first line asks for " + quoted(wanted.empty() ? interpreter : wanted) +
+                       "; try: head -n 1 " + script);
+  }
+  return found;
+}
+
+Problem find_binary(Program& out) {
+  out.binary = out.path;
+  for (int depth = 0; depth < kMaxScripts; ++depth) {
+    out.elf = read_elf(out.binary);
+    if (out.elf.valid) return {};
+    const std::string head = first_bytes(out.binary);
+    if (head.empty() && ::access(out.binary.c_str(), R_OK) != 0) return {};  // runs all the same
+    if (head.substr(0, 2) == "#!") {
+      const std::string script = out.binary;
+      Problem found = look_through(script, head, out.binary);
+      if (found.code != 0) return found;
+    } else if (head.find('\0') == std::string::npos && head.substr(0, SELFMAG) != ELFMAG) {
+      out.binary = "/bin/sh";  // as execvp and shells run a text without #!
+    } else {
+      break;
+    }
+  }
+  return problem(kCannotRun, "the file is not a program", out.path,
+                 "allowed: an ELF program or a script; try: file " + out.path);
+}
+
+// --- Reach of LD_PRELOAD
+
+// Whether the kernel will mark the process AT_SECURE, in which the loader ignores LD_PRELOAD.
+bool gains_privileges(const std::string& path) {
+  struct stat info;
+  struct statvfs volume;
+  if (::stat(path.c_str(), &info) != 0) return false;
+  if (::prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1) return false;
+  if (::statvfs(path.c_str(), &volume) == 0 && (volume.f_flag & ST_NOSUID) != 0) return false;
+  const bool user = (info.st_mode & S_ISUID) != 0 && info.st_uid != ::getuid();
+  const bool group =
+      (info.st_mode & S_ISGID) != 0 && (info.st_mode & S_IXGRP) != 0 && info.st_gid != ::getgid();
+  const bool capabilities =
+      ::getuid() != 0 && ::getxattr(path.c_str(), "security.capability", nullptr, 0) > 0;
+  return user || group || capabilities;
+}
+
+Problem check_reach(const Program& program, const Elf& object) {
+  const Elf& elf = program.elf;
+  if (!elf.valid) return {};
+  if (elf.bits != object.bits || elf.machine != object.machine) {
+    return problem(kUsage, "the program is for another architecture than the object to preload",
+                   program.binary + ": " + describe(elf),
+                   "allowed: " + describe(object) + "; try: a Cistern built for " + describe(elf));
+  }
+  const bool loader = elf.soname.rfind("ld-linux", 0) == 0;  // started by hand, with a program
+  if (elf.interpreter.empty() && !loader) {
+    return problem(kUsage, "the program is statically linked, so nothing can be preloaded into it",
+                   program.binary,
+                   "allowed: a dynamically linked program; try: link it without -static");
+  }
+  if (elf.interpreter.find("ld-musl") != std::string::npos) {
+    return problem(kUsage, "the program uses the musl C library, the object to preload glibc",
+                   program.binary + ": " + elf.interpreter,
+                   "allowed: a program for glibc; try: a build of it for glibc");
+  }
+  if (!loader && ::access(elf.interpreter.c_str(), X_OK) != 0) {
+    return problem(kCannotRun, "the loader that the program asks for is not on this machine",
+                   program.binary + ": " + elf.interpreter,
+                   "allowed: a program built for this system; try: ls -l " + elf.interpreter);
+  }
+  if (gains_privileges(program.binary)) {
+    return problem(kUsage,
+                   "the program is set-user-ID, set-group-ID or has file capabilities, and "
+                   "the loader ignores preloads for those",
+                   program.binary,
+                   "allowed: an ordinary program; try: a copy of it without these bits");
+  }
+  return {};
+}
+
+}  // namespace
+
+Problem check_object(const std::string& path, Elf& elf) {
+  const std::string build = "try: make, or cistern --home DIR with a build or an installation";
+  if (::access(path.c_str(), R_OK) != 0) {
+    return problem(kUsage, std::string("the object to preload cannot be read: ") + strerror(errno),
+                   path, "allowed: a readable library; " + build);
+  }
+  if (path.find_first_of(" \t:") != std::string::npos) {
+    return problem(kUsage, "LD_PRELOAD cannot hold a path with blanks or colons", path,
+                   "allowed: a path without them; try: make install PREFIX=/opt/cistern");
+  }
+  elf = read_elf(path);
+  if (!elf.valid || !elf.has_dynamic) {
+    return problem(kUsage, "the object to preload is not a shared library", path,
+                   "allowed: libcistern.so or libcistern-device.so; " + build);
+  }
+  return {};
+}
+
+Problem check_program(const std::string& name, const Elf& object, Program& out) {
+  if (Problem found = find_program(name, out.path); found.code != 0) return found;
+  if (Problem found = find_binary(out); found.code != 0) return found;
+  return check_reach(out, object);
+}
+
+}  // namespace cistern::config::tool

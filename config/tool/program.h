@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Would a preload into this program work? The loader ignores an object it cannot use with at most a
+// message, and ignores preloads altogether for set-id programs: the program would run without us
+// and nobody would know. So the questions are asked before exec.
+#pragma once
+
+#include <string>
+
+#include "config/tool/elf.h"
+
+namespace cistern::config::tool {
+
+// What is in the way: an exit code and a line without its "cistern: error: ". Code 0: nothing.
+struct Problem {
+  int code = 0;
+  std::string text;
+};
+
+struct Program {
+  std::string path;    // what was found for the name that was typed
+  std::string binary;  // what the kernel will load: the interpreter, if `path` is a script
+  Elf elf;             // of `binary`
+};
+
+// The object to preload: there, readable, a library, and with a path that LD_PRELOAD can hold.
+Problem check_object(const std::string& path, Elf& elf);
+
+// The program, found as execvp finds it, looking through #! lines.
+Problem check_program(const std::string& name, const Elf& object, Program& out);
+
+}  // namespace cistern::config::tool

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cistern-config: what scripts/cistern asks before it starts a program. It reads settings with the
+// same code as the preloaded object, so that both give the same line for the same mistake. An
+// ordinary program: single-threaded, may use the C++ library.
+#pragma once
+
+#include <string>
+
+#include "config/load.h"
+
+namespace cistern::config::tool {
+
+// Exit codes; the last two are env(1)'s.
+inline constexpr int kDone = 0;
+inline constexpr int kNotHere = 1;  // doctor: it would not work on this machine
+inline constexpr int kUsage = 2;    // bad usage, bad setting, or a program out of our reach
+inline constexpr int kCannotRun = 126;
+inline constexpr int kNotFound = 127;
+
+// The settings of this process, loaded once.
+const Loaded& settings();
+
+// "NAME" for a row, "CISTERN_GPU_LIMIT_0" for the row per device and device 0.
+std::string row_name(const Row& row, unsigned device);
+
+// Writes "cistern: error: ..." and returns `code`.
+int fail(int code, const std::string& what);
+
+// --- One function per subcommand; `argv` begins with the first argument after it.
+int flags(int argc, char** argv);
+int doctor(int argc, char** argv);
+
+}  // namespace cistern::config::tool

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A device pool over a source that does nothing but count, so that what is measured is the pool.
+// Work is always finished: a freed block becomes clean as soon as the pool asks. Each thread that
+// allocates gets a shard of its own, as under the shim.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+
+#include "allocator/device_pool.h"
+
+namespace cistern::bench {
+
+struct Totals {
+  uint64_t reserved_peak, driver_calls;
+};
+
+// Hands out addresses as a device does: each allocation starts at a page of its own.
+class CountingSource final : public alloc::MemorySource {
+ public:
+  int obtain(uint64_t bytes, uint64_t* address) override {
+    constexpr uint64_t kPage = uint64_t{2} << 20;
+    *address = next_.fetch_add((bytes + kPage - 1) / kPage * kPage, std::memory_order_relaxed);
+    return alloc::kSuccess;
+  }
+  int release(uint64_t address) override { return alloc::kSuccess; }
+  int give_back(uint64_t address) override { return alloc::kSuccess; }
+  bool mark(alloc::Mark* out) override {
+    *out = 1;
+    return true;
+  }
+  alloc::MarkState query(alloc::Mark mark) override { return alloc::MarkState::passed; }
+  void forget(alloc::Mark mark) override {}
+
+ private:
+  std::atomic<uint64_t> next_{uint64_t{0x7f} << 40};
+};
+
+class BenchPool {
+ public:
+  BenchPool() : parts_(std::make_unique<Parts>()) {
+    parts_->timeline = parts_->shared.reclaim.join(&parts_->source);
+    parts_->pool.init(&parts_->shared, &parts_->source, &parts_->ledger, &parts_->cap, 0);
+  }
+
+  uint64_t allocate(uint64_t bytes) {
+    uint64_t address = 0;
+    if (parts_->pool.allocate(bytes, shard(), &address) != alloc::kSuccess) std::abort();
+    return address;
+  }
+
+  void free(uint64_t address) {
+    int code = alloc::kSuccess;
+    alloc::Chunk* chunk = parts_->shared.index.find(address);
+    if (chunk == nullptr || parts_->pool.free(chunk, address, &code) != alloc::Freed::done) {
+      std::abort();
+    }
+  }
+
+  Totals totals() const {
+    const alloc::Ledger& ledger = parts_->ledger;
+    return {ledger.reserved_peak.get(), ledger.obtained.get() + ledger.released.get()};
+  }
+
+ private:
+  struct Parts {
+    CountingSource source;
+    alloc::Shared shared;
+    alloc::Ledger ledger;
+    alloc::Cap cap;
+    alloc::DevicePool pool;
+    alloc::Timeline* timeline;
+  };
+
+  static unsigned shard() {
+    static std::atomic<unsigned> threads{0};
+    thread_local const unsigned mine = threads.fetch_add(1) % alloc::DevicePool::kShards;
+    return mine;
+  }
+
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace cistern::bench

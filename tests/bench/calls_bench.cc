@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A plain driver-API program that times its own calls. It knows nothing of Cistern: tests/bench/run
+// starts it on the simulated driver bare, under an empty hook and under the object.
+#include <benchmark/benchmark.h>
+#include <cuda.h>
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <vector>
+
+namespace {
+
+void check(CUresult result) {
+  if (result != CUDA_SUCCESS) std::abort();
+}
+
+void pair(benchmark::State& state) {
+  constexpr size_t kBytes = 4096;
+  std::vector<CUdeviceptr> live(static_cast<size_t>(state.range(0)));
+  for (CUdeviceptr& address : live) check(cuMemAlloc(&address, kBytes));
+  for (auto _ : state) {
+    CUdeviceptr address = 0;
+    check(cuMemAlloc(&address, kBytes));
+    benchmark::DoNotOptimize(address);
+    check(cuMemFree(address));
+  }
+  for (const CUdeviceptr address : live) check(cuMemFree(address));
+}
+BENCHMARK(pair)->Arg(10)->Arg(1000);
+
+void look_up_by_driver(benchmark::State& state) {
+  void* function = nullptr;
+  for (auto _ : state) {
+    check(cuGetProcAddress("cuMemAlloc", &function, CUDA_VERSION, 0, nullptr));
+    benchmark::DoNotOptimize(function);
+  }
+}
+BENCHMARK(look_up_by_driver);
+
+void look_up_by_dlsym(benchmark::State& state, const char* name) {
+  for (auto _ : state) {
+    void* function = dlsym(RTLD_DEFAULT, name);
+    benchmark::DoNotOptimize(function);
+  }
+}
+BENCHMARK_CAPTURE(look_up_by_dlsym, hook, "cuMemAlloc_v2");
+BENCHMARK_CAPTURE(look_up_by_dlsym, other, "qsort");
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CUdevice device = 0;
+  CUcontext context = nullptr;
+  check(cuInit(0));
+  check(cuDeviceGet(&device, 0));
+  check(cuDevicePrimaryCtxRetain(&context, device));
+  check(cuCtxSetCurrent(context));
+  benchmark::Initialize(&argc, argv);
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The pool alone, over a source that costs nothing: pairs over many live blocks, RMM's random
+// workload, the training trace, threads. tests/bench/run compares the figures with their goals.
+#include <benchmark/benchmark.h>
+
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "tests/bench/bench_pool.h"
+#include "tests/bench/trace.h"
+
+namespace cistern::bench {
+namespace {
+
+constexpr const char* kTrace = "tests/data/torch-transformer-train.events.csv";
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+benchmark::Counter seconds_each(double operations) {
+  return {operations, benchmark::Counter::kIsRate | benchmark::Counter::kInvert};
+}
+
+// Sizes as programs ask for them: many small ones, up to 16 KiB.
+std::vector<uint64_t> small_sizes() {
+  std::mt19937_64 random(1);
+  std::vector<uint64_t> sizes(4096);
+  for (uint64_t& size : sizes) size = uint64_t{256} << (random() % 7);
+  return sizes;
+}
+
+std::vector<uint64_t> fill(BenchPool& pool, size_t count, const std::vector<uint64_t>& sizes) {
+  std::vector<uint64_t> blocks(count);
+  for (size_t i = 0; i < count; ++i) blocks[i] = pool.allocate(sizes[i % sizes.size()]);
+  return blocks;
+}
+
+void pair_last_freed_first(benchmark::State& state) {
+  BenchPool pool;
+  const std::vector<uint64_t> sizes = small_sizes();
+  const std::vector<uint64_t> blocks = fill(pool, static_cast<size_t>(state.range(0)), sizes);
+  size_t i = 0;
+  for (auto _ : state) {
+    const uint64_t block = pool.allocate(sizes[i++ % sizes.size()]);
+    benchmark::DoNotOptimize(block);
+    pool.free(block);
+  }
+  for (const uint64_t block : blocks) pool.free(block);
+}
+BENCHMARK(pair_last_freed_first)->RangeMultiplier(10)->Range(10, 1'000'000);
+
+// The same, so often as callgrind asks: two lengths, whose difference is the pairs alone.
+BENCHMARK(pair_last_freed_first)->Name("pair_counted")->Arg(1000)->Iterations(1000);
+BENCHMARK(pair_last_freed_first)->Name("pair_counted")->Arg(1000)->Iterations(11000);
+
+// Frees a block anywhere and allocates one of another size: what a heap in use looks like.
+void pair_random_order(benchmark::State& state) {
+  BenchPool pool;
+  const std::vector<uint64_t> sizes = small_sizes();
+  std::vector<uint64_t> blocks = fill(pool, static_cast<size_t>(state.range(0)), sizes);
+  std::mt19937_64 random(2);
+  std::vector<uint32_t> order(1 << 20);
+  for (uint32_t& at : order) at = static_cast<uint32_t>(random() % blocks.size());
+  size_t i = 0;
+  for (auto _ : state) {
+    uint64_t& block = blocks[order[i % order.size()]];
+    pool.free(block);
+    block = pool.allocate(sizes[i % sizes.size()]);
+    ++i;
+  }
+  for (const uint64_t block : blocks) pool.free(block);
+}
+BENCHMARK(pair_random_order)->RangeMultiplier(10)->Range(10, 1'000'000);
+
+// The workload of RMM's random_allocations benchmark: n allocations of 1 byte to 1 MiB, uniform,
+// among frees of random live blocks; an allocation is drawn with probability 0.73, and at most
+// 16 000 MiB are live.
+void rmm_random(benchmark::State& state) {
+  constexpr uint64_t kMaxSize = kMiB, kMaxLive = 16'000 * kMiB;
+  const auto n = static_cast<size_t>(state.range(0));
+  struct Live {
+    uint64_t address, bytes;
+  };
+  std::vector<Live> live;
+  live.reserve(n);
+  uint64_t operations = 0;
+  BenchPool pool;
+  for (auto _ : state) {
+    std::mt19937_64 random(3);
+    uint64_t bytes_live = 0;
+    for (size_t allocated = 0; allocated < n || !live.empty();) {
+      const uint64_t draw = random();
+      const uint64_t bytes = 1 + (draw >> 40) % kMaxSize;
+      const bool room = allocated < n && bytes_live + bytes <= kMaxLive;
+      if (room && (live.empty() || draw % 100 < 73)) {
+        live.push_back({pool.allocate(bytes), bytes});
+        bytes_live += bytes;
+        ++allocated;
+      } else {
+        Live& any = live[(draw >> 8) % live.size()];
+        pool.free(any.address);
+        bytes_live -= any.bytes;
+        any = live.back();
+        live.pop_back();
+      }
+      ++operations;
+    }
+  }
+  state.counters["per_op"] = seconds_each(static_cast<double>(operations));
+}
+BENCHMARK(rmm_random)->Arg(1'000)->Arg(10'000)->Arg(100'000)->Unit(benchmark::kMillisecond);
+
+void training_trace(benchmark::State& state) {
+  const std::vector<TraceEvent> trace = read_trace(kTrace);
+  if (trace.empty()) return state.SkipWithError("no tests/data here: run in the project's root");
+  Totals totals;
+  uint64_t peak_live = 0;
+  for (auto _ : state) {
+    BenchPool pool;
+    peak_live = replay(trace, pool);
+    totals = pool.totals();
+  }
+  const auto events = static_cast<double>(trace.size());
+  state.counters["reserved_per_live"] =
+      static_cast<double>(totals.reserved_peak) / static_cast<double>(peak_live);
+  state.counters["driver_calls_gone"] = 1 - static_cast<double>(totals.driver_calls) / events;
+  state.counters["per_op"] = seconds_each(events * static_cast<double>(state.iterations()));
+}
+BENCHMARK(training_trace)->Unit(benchmark::kMicrosecond);
+
+// Every thread replaces blocks of its own in one shared pool.
+void threads_on_one_device(benchmark::State& state) {
+  static BenchPool pool;
+  const std::vector<uint64_t> sizes = small_sizes();
+  std::vector<uint64_t> blocks = fill(pool, 1000, sizes);
+  std::mt19937_64 random(static_cast<uint64_t>(state.thread_index()));
+  size_t i = 0;
+  for (auto _ : state) {
+    uint64_t& block = blocks[random() % blocks.size()];
+    pool.free(block);
+    block = pool.allocate(sizes[i++ % sizes.size()]);
+  }
+  for (const uint64_t block : blocks) pool.free(block);
+  state.SetItemsProcessed(state.iterations());
+}
+BENCHMARK(threads_on_one_device)->Threads(1)->Threads(2)->Threads(8)->UseRealTime();
+
+}  // namespace
+}  // namespace cistern::bench
+
+BENCHMARK_MAIN();

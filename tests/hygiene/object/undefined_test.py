@@ -1,0 +1,24 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+import elf
+
+MALLOC_FAMILY = {
+    "malloc", "calloc", "realloc", "reallocarray", "free", "posix_memalign", "aligned_alloc",
+    "memalign", "valloc", "strdup", "strndup", "asprintf", "vasprintf", "getline", "fopen",
+}
+# Weak references that crtbeginS.o of every compiler brings along.
+FROM_TOOLCHAIN = {"__gmon_start__", "_ITM_deregisterTMCloneTable", "_ITM_registerTMCloneTable"}
+
+
+def undefined(obj):
+    """Everything imported is glibc's or libgcc's: no libstdc++, no CUDA, no allocation."""
+    for name, version in elf.dynamic_symbols(obj, "--undefined-only"):
+        if name in FROM_TOOLCHAIN:
+            continue
+        if not (version or "").startswith(("GLIBC_", "GCC_")):
+            yield f"{name} ({version or 'no version'}) comes from elsewhere"
+        if name in MALLOC_FAMILY:
+            yield f"{name} would call the program's malloc"
+
+
+elf.check(undefined)

@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How source files open and how long they may be."""
+
+import pathlib
+import sys
+
+FOLDERS = ("config", "allocator", "shim", "scripts", "tests", ".ci")
+CODE = {".h", ".cc", ".c", ".cu", ".S", ".py", ".sh"}
+MAX_LINES = 500
+MAX_CMAKE_LINES = 150
+SPDX = "SPDX-License-Identifier: Apache-2.0"
+
+
+def sources(root):
+    for folder in FOLDERS:
+        for path in sorted((root / folder).rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                lines = path.read_bytes()[:2]
+                if path.suffix in CODE or lines == b"#!":
+                    yield path
+
+
+def main():
+    root = pathlib.Path(__file__).resolve().parents[2]
+    findings, seen = [], 0
+    for path in sources(root):
+        seen += 1
+        name, lines = path.relative_to(root), path.read_text(encoding="utf-8").splitlines()
+        if not any(SPDX in line for line in lines[:3]):
+            findings.append(f"{name}: no SPDX line at the top")
+        if len(lines) > MAX_LINES:
+            findings.append(f"{name}: {len(lines)} lines, {MAX_LINES} are allowed")
+        if path.suffix == ".h" and "#pragma once" not in lines:
+            findings.append(f"{name}: no #pragma once")
+    cmake = sum(len(path.read_text(encoding="utf-8").splitlines())
+                for path in root.rglob("CMakeLists.txt") if "build" not in path.parts)
+    if cmake >= MAX_CMAKE_LINES:
+        findings.append(f"{cmake} lines of CMake, fewer than {MAX_CMAKE_LINES} are allowed")
+    if seen == 0:
+        findings.append(f"no sources under {root}")
+    print("\n".join(findings))
+    print(f"{seen} files read")
+    sys.exit(1 if findings else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,312 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`cistern run`: what the program gets, and what is refused before it is started."""
+
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import unittest
+
+import home
+
+
+class TheProgram(home.LauncherTest):
+    def test_its_exit_code_is_ours(self):
+        for code in (0, 1, 2, 7, 126, 127, 255):
+            result = self.cistern("run", "--", "sh", "-c", f"exit {code}")
+            self.assertEqual((result.returncode, result.stdout, result.stderr), (code, "", ""))
+
+    def test_its_signal_is_ours(self):
+        self.assertEqual(self.cistern("run", "sh", "-c", "kill -TERM $$").returncode, -15)
+
+    def test_no_process_stays_between(self):
+        command = [home.LAUNCHER, "--home", self.home, "run", "sh", "-c", "echo $$"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            self.assertEqual(int(process.stdout.read()), process.pid)
+
+    def test_it_gets_its_words_and_its_input(self):
+        words = ["--report", "a b", "", "*", "--", "-x", "q\"'q"]
+        result = self.cistern(
+            "run", "--", "sh", "-c", 'printf "[%s]" "$@"; cat', "sh", *words, input="in"
+        )
+        self.assertEqual(result.stdout, "".join(f"[{w}]" for w in words) + "in")
+
+    def test_its_environment_differs_by_the_preload_only(self):
+        def variables(text):
+            return {line for line in text.splitlines() if not line.startswith(("_=", "SHLVL="))}
+
+        plain = subprocess.run(
+            ["env"], env={"PATH": os.environ["PATH"], "X": "1"}, capture_output=True, text=True
+        )
+        ours = subprocess.run(
+            [home.LAUNCHER, "--home", self.home, "run", "env"],
+            env={"PATH": os.environ["PATH"], "X": "1"},
+            capture_output=True,
+            text=True,
+        )
+        extra = variables(ours.stdout) - variables(plain.stdout)
+        here = {f"PWD={os.getcwd()}"}  # every shell sets it
+        self.assertEqual(
+            extra - here, {f"LD_PRELOAD={self.home}/libcistern.so", "CISTERN_LAUNCHER="}
+        )
+        self.assertEqual(variables(plain.stdout) - variables(ours.stdout), set())
+
+    def test_a_preload_that_was_there_comes_after_ours(self):
+        other = str(self.home / "libcistern-device.so")
+        mine = str(self.home / "libcistern.so")
+        show = ("run", "sh", "-c", "echo $LD_PRELOAD")
+        self.assertEqual(self.cistern(*show, env={"LD_PRELOAD": other}).stdout, f"{mine}:{other}\n")
+        self.assertEqual(self.cistern(*show, env={"LD_PRELOAD": mine}).stdout, f"{mine}\n")
+        self.assertEqual(self.cistern("run", "--host", "off", *show[1:]).stdout, f"{other}\n")
+
+    def test_the_simulated_cuda_comes_first_and_only_when_asked_for(self):
+        show = ("sh", "-c", "echo $LD_LIBRARY_PATH")
+        sim = str(self.home / "sim")
+        self.assertEqual(self.cistern("run", *show).stdout, "\n")
+        self.assertEqual(self.cistern("run", "--sim", *show).stdout, f"{sim}\n")
+        result = self.cistern("run", "--sim", *show, env={"LD_LIBRARY_PATH": "/x:/y"})
+        self.assertEqual((result.stdout, result.stderr), (f"{sim}:/x:/y\n", ""))
+        result = self.cistern("run", "--sim", "--verbose", *show)
+        self.assertIn("on the simulated CUDA", result.stderr)
+
+    def test_scripts_run(self):
+        for number, first in enumerate(
+            ("#!/bin/sh", "#! /bin/sh -e", "#!/usr/bin/env sh", "#!/usr/bin/env -S A=1 sh -e", "")
+        ):
+            script = self.file(f"s{number}", f"{first}\necho ran\n")
+            result = self.cistern("run", script)
+            self.assertEqual(
+                (result.returncode, result.stdout, result.stderr), (0, "ran\n", ""), first
+            )
+
+    def test_it_is_found_in_path(self):
+        self.file("prog", "#!/bin/sh\necho found\n")
+        result = self.cistern(
+            "run", "prog", env={"PATH": f"/nowhere:{self.folder}:{os.environ['PATH']}"}
+        )
+        self.assertEqual(result.stdout, "found\n")
+
+
+class Settings(home.LauncherTest):
+    def shown(self, *options, name, **more):
+        result = self.cistern("run", *options, "--", "sh", "-c", f'printf %s "${name}"', **more)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout
+
+    def test_every_setting_is_an_option(self):
+        for options, name, value in (
+            (("--report", "json"), "CISTERN_REPORT", "json"),
+            (("--gpu-limit=60%",), "CISTERN_GPU_LIMIT", "60%"),
+            (("--gpu-limit-1", "8G"), "CISTERN_GPU_LIMIT_1", "8G"),
+            (("--gpu-memory-limit-mb", "8192"), "FLAGS_gpu_memory_limit_mb", "8192"),
+            (("--static-memory-policy", "2"), "CISTERN_STATIC_MEMORY_POLICY", "2"),
+            (("--use-static-memory=3",), "GE_USE_STATIC_MEMORY", "3"),
+            (("--set", "FLAGS_other_people=a b=c"), "FLAGS_other_people", "a b=c"),
+        ):
+            self.assertEqual(self.shown(*options, name=name), value)
+
+    def test_an_option_goes_before_the_environment(self):
+        self.assertEqual(
+            self.shown("--log", "info", name="CISTERN_LOG", env={"CISTERN_LOG": "error"}), "info"
+        )
+
+    def test_file_names_become_absolute(self):
+        self.file("my settings", "CISTERN_LOG=info\n")
+        value = self.shown("--config", "my settings", name="CISTERN_CONFIG", cwd=self.folder)
+        self.assertEqual(value, f"{self.folder}/my settings")
+
+    def test_what_is_not_built_is_said_once(self):
+        result = self.cistern("run", "--free-sync", "yes", "true")
+        self.assertEqual((result.returncode, result.stderr.count("\n")), (0, 1))
+        self.assertIn("CISTERN_FREE_SYNC", result.stderr)
+
+    def test_bad_ones_start_nothing(self):
+        mark = self.folder / "started"
+        program = ("--", "touch", str(mark))
+        self.refused(
+            self.cistern("run", "--report", "html", *program),
+            2,
+            "CISTERN_REPORT",
+            '"html"',
+            "text or json",
+        )
+        self.refused(self.cistern("run", *program, env={"CISTERN_LOG": ""}), 2, "CISTERN_LOG")
+        self.refused(
+            self.cistern("run", "--config", "/no/file", *program),
+            2,
+            "CISTERN_CONFIG",
+            "No such file",
+        )
+        both = ("--gpu-limit", "1G", "--gpu-memory-limit-mb", "1024")
+        self.refused(self.cistern("run", *both, *program), 2, "cannot hold together")
+        self.assertFalse(mark.exists())
+
+    def test_print_env_is_for_eval(self):
+        result = self.cistern("run", "--sim", "--print-env", "--log-file", "/tmp/it's a log")
+        shown = subprocess.run(
+            [
+                "bash",
+                "-c",
+                'eval "$1"; LD_PRELOAD= exec printf "%s|" "$CISTERN_LOG_FILE" "$LD_LIBRARY_PATH"',
+                "-",
+                result.stdout,
+            ],
+            capture_output=True,
+            text=True,
+            env={"PATH": os.environ["PATH"]},
+        )
+        self.assertEqual(shown.stdout, f"/tmp/it's a log|{self.home}/sim|")
+        self.assertIn(f"export LD_PRELOAD={self.home}/libcistern.so\n", result.stdout)
+
+
+class Usage(home.LauncherTest):
+    def test_mistakes_are_named(self):
+        self.refused(self.cistern("run"), 2, "no program given")
+        self.refused(self.cistern("run", "--"), 2, "no program given")
+        self.refused(self.cistern("run", "--reprot", "text", "true"), 2, "did you mean --report;")
+        self.refused(self.cistern("run", "--nonsense-option", "1", "true"), 2, "cistern help")
+        self.refused(self.cistern("run", "-x", "true"), 2, '"-x"')
+        self.refused(self.cistern("run", "--log"), 2, "without its value")
+        self.refused(self.cistern("run", "--set", "novalue", "true"), 2, "NAME=VALUE")
+        self.refused(self.cistern("run", "--host", "maybe", "true"), 2, "on or off")
+        self.refused(self.cistern("fly"), 2, '"fly"')
+        self.refused(
+            self.cistern("run", "true", home="/no/such/folder"), 2, "no build of Cistern", "make"
+        )
+
+
+class OutOfReach(home.LauncherTest):
+    def test_missing_and_unrunnable_programs_as_env_has_them(self):
+        self.refused(self.cistern("run", "no-such-program"), 127, '"no-such-program"')
+        self.refused(self.cistern("run", "./no/such"), 127)
+        self.refused(self.cistern("run", ""), 127)
+        self.refused(
+            self.cistern("run", self.file("text", "echo hi\n", 0o644)),
+            126,
+            "not executable",
+            "chmod +x",
+        )
+        self.refused(self.cistern("run", str(self.folder)), 126, "directory")
+        self.refused(self.cistern("run", self.file("junk", b"\0\1\2\3")), 126, "not a program")
+        self.refused(
+            self.cistern("run", self.file("s", "#!/no/such/interpreter\n")),
+            126,
+            "/no/such/interpreter",
+        )
+        self.refused(
+            self.cistern("run", self.file("t", "#!/usr/bin/env no-such-program\n")),
+            126,
+            "no-such-program",
+        )
+
+    def test_programs_a_preload_cannot_enter(self):
+        native = struct.unpack_from("<H", pathlib.Path("/bin/sh").read_bytes(), 18)[0]
+        foreign = 183 if native != 183 else 62
+        glibc = "/lib64/ld-linux-x86-64.so.2"
+        static = self.file("static", home.elf(native))
+        self.refused(self.cistern("run", static), 2, "statically linked", static)
+        self.refused(
+            self.cistern("run", self.file("arch", home.elf(foreign, interpreter=glibc))),
+            2,
+            "architecture",
+        )
+        self.refused(
+            self.cistern("run", self.file("small", home.elf(3, bits=32))), 2, "32-bit x86", "64-bit"
+        )
+        absent = self.file("absent", home.elf(native, interpreter="/no/ld.so"))
+        self.refused(self.cistern("run", absent), 126, "/no/ld.so")
+        musl = self.file("musl", home.elf(native, interpreter="/lib/ld-musl-x86_64.so.1"))
+        self.refused(self.cistern("run", musl), 2, "musl")
+        self.refused(
+            self.cistern("run", self.file("script", f"#!{static}\n")), 2, "statically linked"
+        )
+
+    def test_a_file_cut_short_is_read_without_a_crash(self):
+        whole = pathlib.Path("/bin/true").read_bytes()
+        for size in range(0, 4200, 41):
+            inspect = [self.home / "cistern-config", "inspect", self.file("cut", whole[:size])]
+            result = subprocess.run(inspect, capture_output=True, text=True, check=False)
+            self.assertIn(result.returncode, (0, 2), f"{size} bytes: {result.stderr}")
+
+    def needs_two_users(self, path):
+        if os.getuid() != 0:
+            self.skipTest("needs root, to make files of one user and run as another")
+        if os.statvfs(path).f_flag & os.ST_NOSUID:
+            self.skipTest("the folder for temporary files is mounted nosuid")
+        if self.cistern("version", user=65534).returncode != 0:
+            self.skipTest("another user cannot read this checkout")
+
+    def test_programs_that_gain_privileges(self):
+        self.needs_two_users(self.folder)
+        copy = self.folder / "copy"
+        shutil.copy("/bin/true", copy)
+        copy.chmod(0o4755)
+        self.refused(self.cistern("run", str(copy), user=65534), 2, "set-user-ID")
+        self.assertEqual(self.cistern("run", str(copy)).returncode, 0)  # root gains nothing
+        copy.chmod(0o755)
+        try:
+            os.setxattr(
+                copy,
+                "security.capability",
+                bytes.fromhex("0100000200040000000000000000000000000000"),
+            )
+        except OSError as error:
+            self.skipTest(f"no file capabilities here: {error}")
+        self.refused(self.cistern("run", str(copy), user=65534), 2, "capabilities")
+
+
+class TheObject(home.LauncherTest):
+    def moved(self, name):
+        copy = self.folder / name
+        shutil.copytree(self.home, copy)
+        return copy
+
+    def test_its_path_must_fit_into_ld_preload(self):
+        for name in ("with blank", "with:colon", "with\ttab"):
+            self.refused(
+                self.cistern("run", "true", home=self.moved(name)),
+                2,
+                "blanks or colons",
+                "make install",
+            )
+
+    def test_it_must_be_there_and_a_library(self):
+        at = self.moved("copy")
+        (at / "libcistern.so").unlink()
+        self.refused(self.cistern("run", "true", home=at), 2, "cannot be read", "libcistern.so")
+        (at / "libcistern.so").write_text("no library\n")
+        self.refused(self.cistern("run", "true", home=at), 2, "not a shared library")
+        shutil.rmtree(at / "sim")
+        self.refused(
+            self.cistern("run", "--sim", "--host", "off", "true", home=at), 2, "simulated CUDA"
+        )
+
+    def test_an_installation_is_found_from_its_launcher(self):
+        prefix = self.folder / "prefix"
+        for folder in ("bin", "lib/cistern/sim", "libexec/cistern"):
+            (prefix / folder).mkdir(parents=True)
+        shutil.copy2(home.LAUNCHER, prefix / "bin")
+        shutil.copy2(self.home / "cistern-config", prefix / "libexec/cistern")
+        shutil.copy2(self.home / "libcistern.so", prefix / "lib/cistern")
+        shutil.copy2(self.home / "sim/libcuda.so.1", prefix / "lib/cistern/sim")
+        link = self.folder / "cistern"
+        link.symlink_to(prefix / "bin/cistern")
+        for launcher in (prefix / "bin/cistern", link):
+            result = self.cistern(
+                "run",
+                "--sim",
+                "sh",
+                "-c",
+                "echo $LD_PRELOAD $LD_LIBRARY_PATH",
+                home="",
+                launcher=launcher,
+            )
+            self.assertEqual(
+                result.stdout, f"{prefix}/lib/cistern/libcistern.so {prefix}/lib/cistern/sim\n"
+            )
+
+
+if __name__ == "__main__":
+    home.main()

@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`cistern flags`, `doctor`, `version`, `help`, the settings page, and scripts/deps."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+import home
+
+
+class Flags(home.LauncherTest):
+    def row(self, name, *options, **more):
+        lines = self.cistern("flags", *options, **more).stdout.splitlines()
+        return next(line.split() for line in lines if line.startswith(name + " "))
+
+    def test_the_table_has_every_setting_and_fits_into_100_columns(self):
+        result = self.cistern("flags")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        tool = subprocess.run(
+            [self.home / "cistern-config", "flags", "--names"], capture_output=True, text=True
+        )
+        names = tool.stdout.split()
+        self.assertGreater(len(names), 40)
+        for name in names:
+            self.assertIn(f"\n{name} ", result.stdout)
+        self.assertLessEqual(max(map(len, result.stdout.splitlines())), 100)
+
+    def test_values_and_where_they_come_from(self):
+        config = self.file("c", "CISTERN_REPORT=json\n")
+        env = {"CISTERN_GPU_LIMIT": "60%", "CISTERN_CONFIG": config}
+        self.assertEqual(self.row("CISTERN_GPU_LIMIT", env=env)[1:3], ["60%", "env"])
+        self.assertEqual(self.row("CISTERN_REPORT", env=env)[1:3], ["json", "file"])
+        self.assertEqual(
+            self.row("CISTERN_REPORT", "--report", "text", env=env)[1:3], ["text", "launcher"]
+        )
+        self.assertEqual(self.row("CISTERN_LOG", env=env)[1:3], ["warn", "default"])
+        self.assertEqual(
+            self.row("CISTERN_GPU_LIMIT_3", "--gpu-limit-3", "1G")[1:3], ["1G", "launcher"]
+        )
+        self.assertEqual(self.row("FLAGS_allocator_strategy")[-2:], ["not", "yet"])
+
+    def test_one_setting_in_full(self):
+        result = self.cistern(
+            "flags", "CISTERN_REPORT_FILE", env={"CISTERN_REPORT_FILE": "/a/long/name/of/a/file"}
+        )
+        self.assertIn("/a/long/name/of/a/file (env)", result.stdout)
+        self.assertIn("%p", result.stdout)
+        self.refused(self.cistern("flags", "CISTERN_REPROT"), 2, "did you mean CISTERN_REPORT;")
+
+    def test_a_bad_setting_is_said(self):
+        self.refused(self.cistern("flags", env={"CISTERN_POOL": "maybe"}), 2, "CISTERN_POOL")
+
+    def test_output_that_cannot_be_written_is_no_success(self):
+        with open("/dev/full", "w", encoding="ascii") as full:
+            result = subprocess.run(
+                [home.LAUNCHER, "--home", self.home, "flags"], stdout=full, check=False
+            )
+        self.assertNotEqual(result.returncode, 0)
+
+    def test_print_env_merges_the_file(self):
+        config = self.file("c", "CISTERN_LOG_FILE=/it's\n")
+        env = {"CISTERN_CONFIG": config, "PATH": os.environ["PATH"]}
+        result = subprocess.run(
+            [self.home / "cistern-config", "print-env"], env=env, capture_output=True, text=True
+        )
+        self.assertEqual(
+            result.stdout,
+            f"export CISTERN_CONFIG='{config}'\nexport CISTERN_LOG_FILE='/it'\\''s'\n",
+        )
+
+
+class Pages(home.LauncherTest):
+    def test_the_settings_page_is_what_the_table_says(self):
+        page = subprocess.run(
+            [self.home / "cistern-config", "flags", "--markdown"], capture_output=True, text=True
+        )
+        kept = (home.ROOT / "config" / "SETTINGS.md").read_text(encoding="utf-8")
+        self.assertEqual(
+            kept, page.stdout, "stale; run: cistern-config flags --markdown >config/SETTINGS.md"
+        )
+
+    def test_there_is_one_version(self):
+        text = (home.ROOT / "CMakeLists.txt").read_text(encoding="utf-8")
+        said = self.cistern("version").stdout
+        stated = re.search(r"project\(cistern VERSION ([0-9.]+)", text)
+        if stated:
+            self.assertEqual(said, f"cistern {stated[1]}\n")
+        self.assertRegex(said, r"^cistern \d+\.\d+\.\d+\n$")
+
+    def test_help_names_every_command(self):
+        for words in ((), ("help",), ("--help",), ("run", "--help")):
+            result = self.cistern(*words)
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+            for command in ("run", "flags", "doctor", "version"):
+                self.assertIn(f"cistern {command}", result.stdout)
+
+
+class Doctor(home.LauncherTest):
+    def test_a_machine_with_a_device_will_do(self):
+        result = self.cistern("doctor", "--sim", "sh")
+        self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
+        self.assertIn(f"{self.home}/sim/libcuda.so.1, CUDA 13.0", result.stdout)
+        self.assertRegex(result.stdout, r"devices +1\n")
+        self.assertIn("works here", result.stdout)
+
+    def test_routes_are_told_apart(self):
+        def routes(source, *options):
+            program = str(self.folder / "program")
+            command = [
+                "cc",
+                "-x",
+                "c",
+                "-",
+                "-o",
+                program,
+                f"-L{self.home}/sim",
+                "-Wl,--no-as-needed",
+                *options,
+            ]
+            subprocess.run(command, input=source, text=True, check=True)
+            return self.cistern("doctor", "--sim", program).stdout
+
+        main = "int main(void) { return 0; }"
+        self.assertIn("linked with the driver", routes(main, "-l:libcuda.so.1", "-Wl,-soname,x"))
+        opens = 'const char* volatile n = "libcuda.so.1"; ' + main
+        self.assertIn("opens libcuda itself", routes(opens))
+        static = 'const char* volatile n = "libcuda.so.1 cudaErrorCudartUnloading"; ' + main
+        self.assertIn("static CUDA runtime", routes(static))
+        self.assertIn("none seen", routes(main))
+
+    def test_what_is_in_the_way_is_said(self):
+        static = self.file("static", home.elf(62))
+        result = self.cistern("doctor", "--sim", static)
+        self.assertEqual(result.returncode, 1)
+        self.assertRegex(result.stdout, "statically linked|another architecture")
+        result = self.cistern("doctor", "--sim", env={"CISTERN_LOG": "loud"})
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("CISTERN_LOG", result.stdout)
+        self.refused(self.cistern("doctor", "a", "b"), 2, "too many words")
+
+
+class Deps(unittest.TestCase):
+    """With a PATH that has next to nothing, as on a fresh machine."""
+
+    def deps(self, *words, have=(), **env):
+        with tempfile.TemporaryDirectory() as folder:
+            for tool in ("bash", "env", "sort", "head", "id", "grep", "cat", *have):
+                os.symlink(shutil.which(tool), os.path.join(folder, tool))
+            return subprocess.run(
+                [home.ROOT / "scripts" / "deps", *words],
+                env={"PATH": folder, **env},
+                capture_output=True,
+                text=True,
+            )
+
+    def test_what_is_missing_is_named_with_the_line_to_type(self):
+        result = self.deps("--check", "--for", "lint")
+        self.assertEqual(result.returncode, 1)
+        for name in ("g++ 12", "cmake 3.25", "make", "shellcheck", "clang-format", "clang-tidy"):
+            self.assertIn(f"missing: {name}", result.stderr)
+        self.assertRegex(result.stderr, "Debian calls them .*shellcheck")
+
+    def test_headers_belong_to_testing_only(self):
+        self.assertIn("catch2", self.deps("--check", "--for", "test").stderr)
+        self.assertNotIn("catch2", self.deps("--check", "--for", "build").stderr)
+
+    def test_bad_usage(self):
+        self.assertEqual(self.deps("--for", "fun").returncode, 2)
+        self.assertEqual(self.deps("--frobnicate").returncode, 2)
+
+
+if __name__ == "__main__":
+    home.main()

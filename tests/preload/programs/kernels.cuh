@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels of the test programs. Each has a host twin in tests/sim/kernels, which must do the
+// same; all are exact in integers (or in small floats), so results do not depend on the device.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+__global__ void add_vectors(const float* a, const float* b, float* sum, int count) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) sum[i] = a[i] + b[i];
+}
+
+// words[i] = seed + i
+__global__ void fill_words(uint32_t* words, size_t count, uint32_t seed) {
+  const size_t step = size_t{gridDim.x} * blockDim.x;
+  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) {
+    words[i] = seed + static_cast<uint32_t>(i);
+  }
+}
+
+// fill_words() that starts writing only after `delay_us`, so that it is certainly still pending
+// when the host goes on.
+__global__ void slow_fill_words(uint32_t* words, size_t count, uint32_t seed, uint32_t delay_us) {
+  const long long start = clock64();
+  while (clock64() - start < 1500ll * delay_us) {
+  }
+  const size_t step = size_t{gridDim.x} * blockDim.x;
+  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) {
+    words[i] = seed + static_cast<uint32_t>(i);
+  }
+}
+
+// *total += sum of words
+__global__ void sum_words(const uint32_t* words, size_t count, unsigned long long* total) {
+  const size_t step = size_t{gridDim.x} * blockDim.x;
+  unsigned long long sum = 0;
+  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) {
+    sum += words[i];
+  }
+  atomicAdd(total, sum);
+}
+
+// Marks the first and the last word of a block. One thread.
+__global__ void stamp_block(uint32_t* block, size_t words, uint32_t stamp) {
+  block[0] = stamp;
+  block[words - 1] = stamp;
+}
+
+// verdict[0] += words that lost the mark, verdict[1] += what they hold. One thread.
+__global__ void check_block(const uint32_t* block, size_t words, uint32_t stamp,
+                            unsigned long long* verdict) {
+  const unsigned long long first = block[0];
+  const unsigned long long last = block[words - 1];
+  atomicAdd(&verdict[0], (first != stamp) + (last != stamp));
+  atomicAdd(&verdict[1], first + last);
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Allocation and what can be asked about a pointer. Each call is one driver call; sizes of zero and
+// null pointers are answered here, as NVIDIA's runtime does.
+
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+#include <iterator>
+
+#include "tests/sim/cudart/state.h"
+
+using namespace simcudart;
+
+namespace {
+
+// Hands the driver's out-parameter on only when it was written.
+template <typename Work>
+cudaError_t allocate(void** out, size_t bytes, Work work) {
+  if (out == nullptr) return remember(cudaErrorInvalidValue);
+  return in_context([&](const Driver& d) {
+    CUdeviceptr address = 0;
+    const CUresult result = bytes == 0 ? CUDA_SUCCESS : work(d, &address);
+    if (result == CUDA_SUCCESS) *out = reinterpret_cast<void*>(address);
+    return result;
+  });
+}
+
+cudaError_t allocate_host(void** out, size_t bytes, unsigned flags) {
+  if (out == nullptr) return remember(cudaErrorInvalidValue);
+  return in_context([&](const Driver& d) {
+    void* memory = nullptr;
+    const CUresult result = bytes == 0 ? CUDA_SUCCESS : d.cuMemHostAlloc_(&memory, bytes, flags);
+    if (result == CUDA_SUCCESS) *out = memory;
+    return result;
+  });
+}
+
+}  // namespace
+
+cudaError_t cudaMalloc(void** out, size_t bytes) {
+  return allocate(out, bytes, [&](const Driver& d, CUdeviceptr* address) {
+    return d.cuMemAlloc_(address, bytes);
+  });
+}
+
+cudaError_t cudaMallocManaged(void** out, size_t bytes, unsigned flags) {
+  if (bytes == 0) return remember(cudaErrorInvalidValue);
+  return allocate(out, bytes, [&](const Driver& d, CUdeviceptr* address) {
+    return d.cuMemAllocManaged_(address, bytes, flags);
+  });
+}
+
+cudaError_t cudaMallocPitch(void** out, size_t* pitch, size_t width, size_t height) {
+  if (pitch == nullptr) return remember(cudaErrorInvalidValue);
+  *pitch = 0;
+  return allocate(out, width * height, [&](const Driver& d, CUdeviceptr* address) {
+    return d.cuMemAllocPitch_(address, pitch, width, height, 4);
+  });
+}
+
+cudaError_t cudaFree(void* pointer) {
+  return in_context([&](const Driver& d) {
+    return pointer == nullptr ? CUDA_SUCCESS : d.cuMemFree_(device_address(pointer));
+  });
+}
+
+cudaError_t cudaMallocHost(void** out, size_t bytes) { return allocate_host(out, bytes, 0); }
+
+cudaError_t cudaHostAlloc(void** out, size_t bytes, unsigned flags) {
+  return allocate_host(out, bytes, flags);
+}
+
+cudaError_t cudaFreeHost(void* pointer) {
+  return in_context([&](const Driver& d) {
+    return pointer == nullptr ? CUDA_SUCCESS : d.cuMemFreeHost_(pointer);
+  });
+}
+
+cudaError_t cudaHostRegister(void* pointer, size_t bytes, unsigned flags) {
+  return in_context([&](const Driver& d) { return d.cuMemHostRegister_(pointer, bytes, flags); });
+}
+
+cudaError_t cudaHostUnregister(void* pointer) {
+  return in_context([&](const Driver& d) { return d.cuMemHostUnregister_(pointer); });
+}
+
+cudaError_t cudaHostGetDevicePointer(void** out, void* pointer, unsigned flags) {
+  return allocate(out, 1, [&](const Driver& d, CUdeviceptr* address) {
+    return d.cuMemHostGetDevicePointer_(address, pointer, flags);
+  });
+}
+
+cudaError_t cudaHostGetFlags(unsigned* flags, void* pointer) {
+  return in_context([&](const Driver& d) { return d.cuMemHostGetFlags_(flags, pointer); });
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* out, const void* pointer) {
+  if (out == nullptr) return remember(cudaErrorInvalidValue);
+  return in_context([&](const Driver& d) {
+    unsigned type = 0;
+    unsigned managed = 0;
+    int device = cudaInvalidDeviceId;
+    void* device_pointer = nullptr;
+    void* host_pointer = nullptr;
+    CUpointer_attribute names[] = {
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+        CU_POINTER_ATTRIBUTE_HOST_POINTER};
+    void* values[] = {&type, &managed, &device, &device_pointer, &host_pointer};
+    const CUresult result =
+        d.cuPointerGetAttributes_(std::size(names), names, values, device_address(pointer));
+    if (result != CUDA_SUCCESS) return result;
+    *out = {};
+    if (type == 0) {  // unknown to the driver: ordinary host memory
+      out->type = cudaMemoryTypeUnregistered;
+      out->device = cudaInvalidDeviceId;
+      out->hostPointer = const_cast<void*>(pointer);
+      return result;
+    }
+    out->type = managed != 0 ? cudaMemoryTypeManaged : static_cast<cudaMemoryType>(type);
+    out->device = device;
+    out->devicePointer = device_pointer;
+    out->hostPointer = host_pointer;
+    return result;
+  });
+}
+
+static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(CUipcMemHandle));
+
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* pointer) {
+  return in_context([&](const Driver& d) {
+    return d.cuIpcGetMemHandle_(reinterpret_cast<CUipcMemHandle*>(handle), device_address(pointer));
+  });
+}
+
+cudaError_t cudaIpcOpenMemHandle(void** out, cudaIpcMemHandle_t handle, unsigned flags) {
+  return allocate(out, 1, [&](const Driver& d, CUdeviceptr* address) {
+    CUipcMemHandle copy;
+    std::memcpy(&copy, &handle, sizeof copy);
+    return d.cuIpcOpenMemHandle_(address, copy, flags);
+  });
+}
+
+cudaError_t cudaIpcCloseMemHandle(void* pointer) {
+  return in_context(
+      [&](const Driver& d) { return d.cuIpcCloseMemHandle_(device_address(pointer)); });
+}

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels of the program: registered by nvcc's host code before main, loaded into the driver at
+// their first use, as with lazy loading. Any thread may call.
+#pragma once
+
+#include <driver_types.h>
+
+#include "tests/sim/cudart/driver.h"
+
+namespace simcudart {
+
+// The driver's kernel behind a host stub; loads its image if need be. Wants a context.
+// cudaErrorInvalidDeviceFunction for an unknown stub, else what the driver said.
+cudaError_t find_kernel(const void* host_stub, CUkernel* out);
+
+}  // namespace simcudart

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Stream capture and the graphs it makes.
+#include "exec/capture.h"
+
+#include "api/api.h"
+
+using namespace simcuda;
+
+namespace {
+
+CUresult begin(CUstream handle, DefaultStream kind, CUstreamCaptureMode mode) {
+  const bool known =
+      mode >= CU_STREAM_CAPTURE_MODE_GLOBAL && mode <= CU_STREAM_CAPTURE_MODE_RELAXED;
+  if (!known) return CUDA_ERROR_INVALID_VALUE;
+  return on_stream(handle, kind,
+                   [&](const StreamRef& stream) { return begin_capture(stream, mode); });
+}
+
+// Reports a capture's state to whichever out-parameters the caller gave.
+CUresult capture_info(CUstream handle, DefaultStream kind, CUstreamCaptureStatus* status,
+                      cuuint64_t* id, CUgraph* graph, const CUgraphNode** dependencies,
+                      size_t* count) {
+  if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return on_stream(handle, kind, [&](const StreamRef& stream) {
+    CaptureState state;
+    const CUresult code = capture_state(stream, &state);
+    if (code != CUDA_SUCCESS) return code;
+    *status = state.status;
+    if (state.status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_SUCCESS;
+    if (id != nullptr) *id = state.id;
+    if (graph != nullptr) *graph = state.graph;
+    if (dependencies != nullptr) {
+      *dependencies = reinterpret_cast<const CUgraphNode*>(state.frontier);
+    }
+    if (count != nullptr) *count = state.frontier_size;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult instantiate_graph(CUgraphExec* exec, CUgraph handle) {
+  if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const auto graph = find_graph(handle);
+  if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *exec = instantiate(*graph);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+extern "C" {
+
+SIM_PAIR(cuStreamBeginCapture_v2, _ptsz, (CUstream hStream, CUstreamCaptureMode mode),
+         return call(
+             kCall, [&] { return begin(hStream, kDefault, mode); }, in("mode", mode),
+             stream(hStream));)
+
+SIM_PAIR(cuStreamEndCapture, _ptsz, (CUstream hStream, CUgraph* phGraph),
+         return call(
+             kCall,
+             [&] {
+               if (phGraph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+               return on_stream(hStream, kDefault, [&](const StreamRef& captured) {
+                 return end_capture(captured, phGraph);
+               });
+             },
+             out("phGraph", phGraph), stream(hStream));)
+
+SIM_PAIR(cuStreamIsCapturing, _ptsz, (CUstream hStream, CUstreamCaptureStatus* captureStatus),
+         return call(kCall, [&] {
+           return capture_info(hStream, kDefault, captureStatus, nullptr, nullptr, nullptr,
+                               nullptr);
+         });)
+
+SIM_PAIR(cuStreamGetCaptureInfo, _ptsz,
+         (CUstream hStream, CUstreamCaptureStatus* captureStatus_out, cuuint64_t* id_out),
+         return call(kCall, [&] {
+           return capture_info(hStream, kDefault, captureStatus_out, id_out, nullptr, nullptr,
+                               nullptr);
+         });)
+
+SIM_PAIR(cuStreamGetCaptureInfo_v2, _ptsz,
+         (CUstream hStream, CUstreamCaptureStatus* captureStatus_out, cuuint64_t* id_out,
+          CUgraph* graph_out, const CUgraphNode** dependencies_out, size_t* numDependencies_out),
+         return call(kCall, [&] {
+           return capture_info(hStream, kDefault, captureStatus_out, id_out, graph_out,
+                               dependencies_out, numDependencies_out);
+         });)
+
+SIM_PAIR(cuStreamGetCaptureInfo_v3, _ptsz,
+         (CUstream hStream, CUstreamCaptureStatus* captureStatus_out, cuuint64_t* id_out,
+          CUgraph* graph_out, const CUgraphNode** dependencies_out,
+          const CUgraphEdgeData** edgeData_out, size_t* numDependencies_out),
+         return call(kCall, [&] {
+           if (edgeData_out != nullptr) *edgeData_out = nullptr;
+           return capture_info(hStream, kDefault, captureStatus_out, id_out, graph_out,
+                               dependencies_out, numDependencies_out);
+         });)
+
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+  return call(Call::cuThreadExchangeStreamCaptureMode, [&] { return exchange_thread_mode(mode); });
+}
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec* phGraphExec, CUgraph hGraph,
+                                     unsigned long long flags) {
+  return call(
+      Call::cuGraphInstantiateWithFlags, [&] { return instantiate_graph(phGraphExec, hGraph); },
+      out("phGraphExec", phGraphExec), in("hGraph", hGraph), in("flags", flags));
+}
+
+CUresult cuGraphInstantiate_v2(CUgraphExec* phGraphExec, CUgraph hGraph, CUgraphNode* phErrorNode,
+                               char* logBuffer, size_t bufferSize) {
+  return call(
+      Call::cuGraphInstantiate_v2, [&] { return instantiate_graph(phGraphExec, hGraph); },
+      out("phGraphExec", phGraphExec), in("hGraph", hGraph));
+}
+
+CUresult cuGraphDestroy(CUgraph hGraph) {
+  return call(
+      Call::cuGraphDestroy, [&] { return forget_graph(hGraph); }, in("hGraph", hGraph));
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
+  return call(
+      Call::cuGraphExecDestroy, [&] { return forget_exec(hGraphExec); },
+      in("hGraphExec", hGraphExec));
+}
+
+CUresult cuGraphGetNodes(CUgraph hGraph, CUgraphNode* nodes, size_t* numNodes) {
+  return call(Call::cuGraphGetNodes, [&] {
+    const auto graph = find_graph(hGraph);
+    if (graph == nullptr || numNodes == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; nodes != nullptr && i < *numNodes; ++i) {
+      nodes[i] =
+          i < graph->nodes.size() ? reinterpret_cast<CUgraphNode>(&graph->nodes[i]) : nullptr;
+    }
+    if (nodes == nullptr || *numNodes > graph->nodes.size()) *numNodes = graph->nodes.size();
+    return CUDA_SUCCESS;
+  });
+}
+
+SIM_PAIR(cuGraphLaunch, _ptsz, (CUgraphExec hGraphExec, CUstream hStream),
+         return call(
+             kCall,
+             [&] {
+               return on_stream(hStream, kDefault, [&](const StreamRef& target) {
+                 return launch_graph(kCall, hGraphExec, target);
+               });
+             },
+             in("hGraphExec", hGraphExec), stream(hStream));)
+
+}  // extern "C"

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Modules, libraries, functions and launches.
+#include <cstdint>
+
+#include "api/api.h"
+#include "exec/kernels.h"
+
+using namespace simcuda;
+
+namespace {
+
+// Loads a module or library: any image will do, as kernels come from their twins.
+template <class Out, class Load>
+CUresult load(Out* out, const void* image, Load&& loader) {
+  if (out == nullptr || image == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return in_context([&](Context&) { return loader(out); });
+}
+
+CUresult attribute_of(CUfunction_attribute attribute, CUfunction function, int* value) {
+  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (function_of(function) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  switch (attribute) {
+    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+      *value = 1024;
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_NUM_REGS:
+      *value = 32;
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_PTX_VERSION:
+    case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
+      *value = 90;
+      return CUDA_SUCCESS;
+    default:
+      *value = 0;
+      return attribute < CU_FUNC_ATTRIBUTE_MAX ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+CUresult name_of(CUfunction function, const char** name) {
+  if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const auto found = function_of(function);
+  if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  *name = found->twin->name;
+  return CUDA_SUCCESS;
+}
+
+CUfunction as_function(CUkernel kernel) { return reinterpret_cast<CUfunction>(kernel); }
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuModuleLoad(CUmodule* module, const char* fname) {
+  return call(
+      Call::cuModuleLoad, [&] { return load(module, fname, load_module); }, out("module", module),
+      text("fname", fname));
+}
+
+CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+  return call(
+      Call::cuModuleLoadData, [&] { return load(module, image, load_module); },
+      out("module", module));
+}
+
+CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int numOptions,
+                            CUjit_option* options, void** optionValues) {
+  return call(
+      Call::cuModuleLoadDataEx, [&] { return load(module, image, load_module); },
+      out("module", module));
+}
+
+CUresult cuModuleLoadFatBinary(CUmodule* module, const void* fatCubin) {
+  return call(
+      Call::cuModuleLoadFatBinary, [&] { return load(module, fatCubin, load_module); },
+      out("module", module));
+}
+
+CUresult cuModuleUnload(CUmodule hmod) {
+  return call(
+      Call::cuModuleUnload, [&] { return unload_module(hmod); }, in("hmod", hmod));
+}
+
+CUresult cuModuleGetFunction(CUfunction* hfunc, CUmodule hmod, const char* name) {
+  return call(
+      Call::cuModuleGetFunction,
+      [&] {
+        if (hfunc == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        return find_function(hmod, name, hfunc);
+      },
+      out("hfunc", hfunc), in("hmod", hmod), text("name", name));
+}
+
+CUresult cuModuleGetGlobal_v2(CUdeviceptr* dptr, size_t* bytes, CUmodule hmod, const char* name) {
+  return call(Call::cuModuleGetGlobal_v2, [&] { return CUDA_ERROR_NOT_FOUND; });
+}
+
+CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
+  return call(Call::cuModuleGetLoadingMode, [&] {
+    if (mode == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *mode = CU_MODULE_LAZY_LOADING;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* jitOptions,
+                           void** jitOptionsValues, unsigned int numJitOptions,
+                           CUlibraryOption* libraryOptions, void** libraryOptionValues,
+                           unsigned int numLibraryOptions) {
+  return call(Call::cuLibraryLoadData, [&] {
+    if (library == nullptr || code == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    return load_library(library);
+  });
+}
+
+CUresult cuLibraryUnload(CUlibrary library) {
+  return call(Call::cuLibraryUnload, [&] { return unload_library(library); });
+}
+
+CUresult cuLibraryGetKernel(CUkernel* pKernel, CUlibrary library, const char* name) {
+  return call(
+      Call::cuLibraryGetKernel,
+      [&] {
+        if (pKernel == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        return find_kernel(library, name, pKernel);
+      },
+      out("pKernel", pKernel), in("library", library), text("name", name));
+}
+
+CUresult cuKernelGetFunction(CUfunction* pFunc, CUkernel kernel) {
+  return call(Call::cuKernelGetFunction, [&] {
+    if (pFunc == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (function_of(as_function(kernel)) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    *pFunc = as_function(kernel);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuKernelGetName(const char** name, CUkernel hfunc) {
+  return call(Call::cuKernelGetName, [&] { return name_of(as_function(hfunc), name); });
+}
+
+CUresult cuFuncGetName(const char** name, CUfunction hfunc) {
+  return call(Call::cuFuncGetName, [&] { return name_of(hfunc, name); });
+}
+
+CUresult cuFuncGetModule(CUmodule* hmod, CUfunction hfunc) {
+  return call(Call::cuFuncGetModule, [&] {
+    const auto function = function_of(hfunc);
+    if (hmod == nullptr || function == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *hmod = function->module;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuFuncGetAttribute(int* pi, CUfunction_attribute attrib, CUfunction hfunc) {
+  return call(Call::cuFuncGetAttribute, [&] { return attribute_of(attrib, hfunc, pi); });
+}
+
+CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel kernel, CUdevice dev) {
+  return call(Call::cuKernelGetAttribute,
+              [&] { return attribute_of(attrib, as_function(kernel), pi); });
+}
+
+CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value) {
+  return call(Call::cuFuncSetAttribute, [&] {
+    return function_of(hfunc) == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+  });
+}
+
+CUresult cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config) {
+  return call(Call::cuFuncSetCacheConfig, [&] {
+    return function_of(hfunc) == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+  });
+}
+
+SIM_PAIR(cuLaunchKernel, _ptsz,
+         (CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
+          unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
+          unsigned int sharedMemBytes, CUstream hStream, void** kernelParams, void** extra),
+         return call(
+             kCall,
+             [&] {
+               return on_stream(hStream, kDefault, [&](const StreamRef& target) {
+                 return launch(kCall, f,
+                               {{gridDimX, gridDimY, gridDimZ},
+                                {blockDimX, blockDimY, blockDimZ},
+                                sharedMemBytes},
+                               target, kernelParams, extra);
+               });
+             },
+             in("f", f), in("gridDimX", gridDimX), in("gridDimY", gridDimY),
+             in("gridDimZ", gridDimZ), in("blockDimX", blockDimX), in("blockDimY", blockDimY),
+             in("blockDimZ", blockDimZ), in("sharedMemBytes", sharedMemBytes), stream(hStream));)
+
+SIM_PAIR(cuLaunchKernelEx, _ptsz,
+         (const CUlaunchConfig* config, CUfunction f, void** kernelParams, void** extra),
+         if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
+         return call(
+             kCall,
+             [&] {
+               return on_stream(config->hStream, kDefault, [&](const StreamRef& target) {
+                 return launch(kCall, f,
+                               {{config->gridDimX, config->gridDimY, config->gridDimZ},
+                                {config->blockDimX, config->blockDimY, config->blockDimZ},
+                                config->sharedMemBytes},
+                               target, kernelParams, extra);
+               });
+             },
+             in("f", f), in("gridDimX", config->gridDimX), in("gridDimY", config->gridDimY),
+             in("gridDimZ", config->gridDimZ), in("blockDimX", config->blockDimX),
+             in("blockDimY", config->blockDimY), in("blockDimZ", config->blockDimZ),
+             in("sharedMemBytes", config->sharedMemBytes), stream(config->hStream));)
+
+SIM_PAIR(cuLaunchCooperativeKernel, _ptsz,
+         (CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
+          unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
+          unsigned int sharedMemBytes, CUstream hStream, void** kernelParams),
+         return call(
+             kCall,
+             [&] {
+               return on_stream(hStream, kDefault, [&](const StreamRef& target) {
+                 return launch(kCall, f,
+                               {{gridDimX, gridDimY, gridDimZ},
+                                {blockDimX, blockDimY, blockDimZ},
+                                sharedMemBytes},
+                               target, kernelParams, nullptr);
+               });
+             },
+             in("f", f), in("gridDimX", gridDimX), in("gridDimY", gridDimY),
+             in("gridDimZ", gridDimZ), in("blockDimX", blockDimX), in("blockDimY", blockDimY),
+             in("blockDimZ", blockDimZ), in("sharedMemBytes", sharedMemBytes), stream(hStream));)
+
+}  // extern "C"

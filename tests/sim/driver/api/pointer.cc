@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the driver says about an address.
+#include "api/api.h"
+#include "memory/allocation.h"
+
+using namespace simcuda;
+
+namespace {
+
+template <class T>
+CUresult put(void* data, T value) {
+  *static_cast<T*>(data) = value;
+  return CUDA_SUCCESS;
+}
+
+CUmemorytype type_of(MemoryKind kind) {
+  return is_host(kind) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+}
+
+CUresult attribute_of(void* data, CUpointer_attribute attribute, const Allocation& found,
+                      CUdeviceptr ptr) {
+  const bool managed = found.kind == MemoryKind::kManaged;
+  const bool host = is_host(found.kind);
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+      // Pool and mapped memory belongs to a device, not to a context.
+      if (found.context == nullptr || found.kind == MemoryKind::kPool) {
+        return put<CUcontext>(data, nullptr);
+      }
+      return put(data, found.context->handle());
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      return put<unsigned>(data, type_of(found.kind));
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+      return put(data, ptr);
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+      if (!host && !managed) return CUDA_ERROR_INVALID_VALUE;
+      return put(data, reinterpret_cast<void*>(ptr));
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+      return put<unsigned long long>(data, found.id);
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+      return put<unsigned>(data, managed ? 1 : 0);
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      return put<int>(data, found.device);
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+      return put<int>(data, found.kind == MemoryKind::kDevice ? 1 : 0);
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+      return put(data, found.base);
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+      return put<size_t>(data, found.bytes);
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+      return put<int>(data, 1);
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+      return put<unsigned long long>(data, 0);
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+      return put(data, found.pool);
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+      return put<size_t>(data, found.bytes);
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+      return put(data, found.base);
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+      return put<unsigned long long>(data, found.id);
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+      return put<int>(data, 0);
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+      return put<int>(data, 0);
+    default:
+      return CUDA_ERROR_NOT_SUPPORTED;
+  }
+}
+
+// What one attribute of an unknown pointer reads as: the driver writes zeros of its size.
+void put_nothing(void* data, CUpointer_attribute attribute) {
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+      put<int>(data, 0);
+      return;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      put<int>(data, -2);
+      return;
+    default:
+      put<uint64_t>(data, 0);
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr ptr) {
+  return call(Call::cuPointerGetAttribute, [&] {
+    const auto found = find_allocation(ptr);
+    if (data == nullptr || !found) return CUDA_ERROR_INVALID_VALUE;
+    return attribute_of(data, attribute, *found, ptr);
+  });
+}
+
+CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute* attributes,
+                                void** data, CUdeviceptr ptr) {
+  return call(Call::cuPointerGetAttributes, [&] {
+    if (attributes == nullptr || data == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const auto found = find_allocation(ptr);
+    for (unsigned i = 0; i < numAttributes; ++i) {
+      const bool known = found && attribute_of(data[i], attributes[i], *found, ptr) == CUDA_SUCCESS;
+      if (!known) put_nothing(data[i], attributes[i]);
+    }
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr ptr) {
+  return call(
+      Call::cuPointerSetAttribute,
+      [&] {
+        const bool supported = value != nullptr && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;
+        return supported && find_allocation(ptr) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+      },
+      in("attribute", attribute), address("ptr", ptr));
+}
+
+}  // extern "C"

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Streams, their synchronisation and host functions.
+#include "api/api.h"
+#include "exec/engine.h"
+#include "exec/event.h"
+
+using namespace simcuda;
+
+namespace {
+
+CUresult create(CUstream* handle, unsigned flags, int priority) {
+  if (handle == nullptr || (flags & ~unsigned{CU_STREAM_NON_BLOCKING})) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return in_context(
+      [&](Context& context) { return create_stream(context, flags, priority, handle); });
+}
+
+CUresult synchronize(const StreamRef& stream) {
+  Markers markers;
+  const CUresult code = stream_markers(stream, &markers);
+  if (code == CUDA_SUCCESS) wait_for(markers);
+  return code;
+}
+
+CUresult query(const StreamRef& stream) {
+  Markers markers;
+  const CUresult code = stream_markers(stream, &markers);
+  if (code != CUDA_SUCCESS) return code;
+  return prune(markers) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult launch_host(Call id, const StreamRef& stream, std::function<void()> fn) {
+  Work work{.call = id};
+  work.run = [fn = std::move(fn)] {
+    const InCallback guard;
+    fn();
+  };
+  return submit(stream, std::move(work));
+}
+
+// Answers a question about a stream into an out-parameter.
+template <class Out, class Answer>
+CUresult ask_stream(CUstream handle, DefaultStream kind, Out* out, Answer&& answer) {
+  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return on_stream(handle, kind, [&](const StreamRef& stream) {
+    *out = answer(*stream);
+    return CUDA_SUCCESS;
+  });
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuStreamCreate(CUstream* phStream, unsigned int Flags) {
+  return call(
+      Call::cuStreamCreate, [&] { return create(phStream, Flags, 0); }, out("phStream", phStream),
+      in("Flags", Flags));
+}
+
+CUresult cuStreamCreateWithPriority(CUstream* phStream, unsigned int flags, int priority) {
+  return call(
+      Call::cuStreamCreateWithPriority, [&] { return create(phStream, flags, priority); },
+      out("phStream", phStream), in("flags", flags));
+}
+
+CUresult cuStreamDestroy(CUstream hStream) {
+  return call(
+      Call::cuStreamDestroy, [&] { return destroy_stream(hStream); }, stream(hStream));
+}
+
+CUresult cuStreamDestroy_v2(CUstream hStream) {
+  return call(
+      Call::cuStreamDestroy_v2, [&] { return destroy_stream(hStream); }, stream(hStream));
+}
+
+SIM_PAIR(cuStreamSynchronize, _ptsz, (CUstream hStream),
+         return call(
+             kCall, [&] { return on_stream(hStream, kDefault, synchronize); }, stream(hStream));)
+
+SIM_PAIR(cuStreamQuery, _ptsz, (CUstream hStream),
+         return call(
+             kCall, [&] { return on_stream(hStream, kDefault, query); }, stream(hStream));)
+
+SIM_PAIR(cuStreamWaitEvent, _ptsz, (CUstream hStream, CUevent hEvent, unsigned int Flags),
+         return call(
+             kCall,
+             [&] {
+               return on_stream(hStream, kDefault, [&](const StreamRef& waiter) {
+                 const EventRef event = find_event(hEvent);
+                 return event == nullptr ? CUDA_ERROR_INVALID_HANDLE
+                                         : wait_event(kCall, waiter, event);
+               });
+             },
+             in("hEvent", hEvent), in("Flags", Flags), stream(hStream));)
+
+SIM_PAIR(cuStreamGetId, _ptsz, (CUstream hStream, unsigned long long* streamId),
+         return call(kCall, [&] {
+           return ask_stream(hStream, kDefault, streamId, [](const Stream& s) { return s.id; });
+         });)
+
+SIM_PAIR(cuStreamGetFlags, _ptsz, (CUstream hStream, unsigned int* flags), return call(kCall, [&] {
+           return ask_stream(hStream, kDefault, flags, [](const Stream& s) { return s.flags; });
+         });)
+
+SIM_PAIR(cuStreamGetPriority, _ptsz, (CUstream hStream, int* priority), return call(kCall, [&] {
+           return ask_stream(hStream, kDefault, priority,
+                             [](const Stream& s) { return s.priority; });
+         });)
+
+SIM_PAIR(cuStreamGetCtx, _ptsz, (CUstream hStream, CUcontext* pctx), return call(kCall, [&] {
+           return ask_stream(hStream, kDefault, pctx, [](Stream& s) { return s.context.handle(); });
+         });)
+
+SIM_PAIR(cuStreamGetCtx_v2, _ptsz, (CUstream hStream, CUcontext* pCtx, CUgreenCtx* pGreenCtx),
+         return call(kCall, [&] {
+           if (pGreenCtx != nullptr) *pGreenCtx = nullptr;
+           return ask_stream(hStream, kDefault, pCtx, [](Stream& s) { return s.context.handle(); });
+         });)
+
+SIM_PAIR(cuLaunchHostFunc, _ptsz, (CUstream hStream, CUhostFn fn, void* userData),
+         return call(
+             kCall,
+             [&] {
+               if (fn == nullptr) return CUDA_ERROR_INVALID_VALUE;
+               return on_stream(hStream, kDefault, [&](const StreamRef& target) {
+                 return launch_host(kCall, target, [=] { fn(userData); });
+               });
+             },
+             in("userData", userData), stream(hStream));)
+
+SIM_PAIR(cuStreamAddCallback, _ptsz,
+         (CUstream hStream, CUstreamCallback callback, void* userData, unsigned int flags),
+         return call(
+             kCall,
+             [&] {
+               if (callback == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+               return on_stream(hStream, kDefault, [&](const StreamRef& target) {
+                 return launch_host(kCall, target,
+                                    [=] { callback(hStream, CUDA_SUCCESS, userData); });
+               });
+             },
+             in("userData", userData), in("flags", flags), stream(hStream));)
+
+}  // extern "C"

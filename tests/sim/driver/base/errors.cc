@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/errors.h"
+
+#include <charconv>
+
+namespace simcuda {
+namespace {
+
+struct Row {
+  CUresult code;
+  const char* name;
+  const char* text;
+};
+
+constexpr Row kErrors[] = {
+#define ERROR(code, text) {code, #code, text},
+#include "base/errors.def"
+#undef ERROR
+};
+
+const Row* row(CUresult code) {
+  for (const Row& row : kErrors) {
+    if (row.code == code) return &row;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+const char* error_name(CUresult code) {
+  const Row* found = row(code);
+  return found == nullptr ? nullptr : found->name;
+}
+
+const char* error_text(CUresult code) {
+  const Row* found = row(code);
+  return found == nullptr ? nullptr : found->text;
+}
+
+std::optional<CUresult> find_error(std::string_view text) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool numeric = error == std::errc{} && end == text.data() + text.size();
+  for (const Row& row : kErrors) {
+    if (numeric ? static_cast<int>(row.code) == number : text == row.name) return row.code;
+  }
+  return std::nullopt;
+}
+
+}  // namespace simcuda

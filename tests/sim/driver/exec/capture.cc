@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/capture.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+
+#include "base/gate.h"
+#include "exec/context.h"
+#include "exec/engine.h"
+
+namespace simcuda {
+namespace {
+
+std::vector<std::shared_ptr<Capture>>& captures() {
+  static auto& all = *new std::vector<std::shared_ptr<Capture>>;
+  return all;
+}
+
+constinit std::atomic<uint64_t> g_next_capture_id{1};
+thread_local CUstreamCaptureMode t_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+bool conflicts_with_caller(const Capture& capture, uint64_t thread) {
+  if (capture.thread == thread) return capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+  return t_mode == CU_STREAM_CAPTURE_MODE_GLOBAL && capture.mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+}
+
+void add_capture(std::shared_ptr<Capture> capture) {
+  captures().push_back(std::move(capture));
+  g_watch.fetch_or(kCaptures);
+}
+
+void remove_capture(const std::shared_ptr<Capture>& capture) {
+  for (Stream* stream : capture->streams) {
+    stream->frontier.clear();
+    if (stream->capture == capture) stream->capture.reset();
+  }
+  std::erase(captures(), capture);
+  if (captures().empty()) g_watch.fetch_and(~unsigned{kCaptures});
+}
+
+// Every node a joined stream recorded must lead to the origin's last nodes.
+bool all_joined(const Capture& capture) {
+  std::vector<const GraphNode*> reach(capture.origin->frontier.begin(),
+                                      capture.origin->frontier.end());
+  for (size_t i = 0; i < reach.size(); ++i) {
+    for (const GraphNode* before : reach[i]->dependencies) {
+      if (std::find(reach.begin(), reach.end(), before) == reach.end()) reach.push_back(before);
+    }
+  }
+  return std::all_of(capture.streams.begin(), capture.streams.end(), [&](const Stream* stream) {
+    return std::all_of(stream->frontier.begin(), stream->frontier.end(), [&](const GraphNode* n) {
+      return std::find(reach.begin(), reach.end(), n) != reach.end();
+    });
+  });
+}
+
+// Captures of blocking streams, which work on the legacy stream would have to be ordered with.
+std::vector<Capture*> implicit_conflicts(const Stream& stream) {
+  std::vector<Capture*> conflicts;
+  if (stream.role != Stream::Role::kLegacy) return conflicts;
+  stream.context.for_each_stream([&](const StreamRef& other) {
+    if (other->capture && other->blocking()) conflicts.push_back(other->capture.get());
+  });
+  return conflicts;
+}
+
+}  // namespace
+
+bool any_capture() { return g_watch.load(std::memory_order_acquire) & kCaptures; }
+
+CUresult begin_capture(const StreamRef& stream, CUstreamCaptureMode mode) {
+  if (stream->role == Stream::Role::kLegacy) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  const uint64_t thread = thread_number();
+  const std::lock_guard lock(exec_mutex());
+  if (stream->capture) {
+    invalidate(*stream->capture);
+    return CUDA_ERROR_ILLEGAL_STATE;
+  }
+  stream->capture = std::make_shared<Capture>(Capture{.id = g_next_capture_id.fetch_add(1),
+                                                      .mode = mode,
+                                                      .thread = thread,
+                                                      .origin = stream.get(),
+                                                      .graph = make_graph(),
+                                                      .streams = {stream.get()}});
+  add_capture(stream->capture);
+  return CUDA_SUCCESS;
+}
+
+CUresult end_capture(const StreamRef& stream, CUgraph* graph) {
+  const uint64_t thread = thread_number();
+  const std::lock_guard lock(exec_mutex());
+  const std::shared_ptr<Capture> capture = stream->capture;
+  if (!capture) return CUDA_ERROR_ILLEGAL_STATE;
+  if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != thread) {
+    return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+  }
+  if (capture->origin != stream.get()) {
+    capture->invalidated = true;
+    return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+  }
+  CUresult code = CUDA_SUCCESS;
+  if (capture->invalidated) {
+    code = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  } else if (!all_joined(*capture)) {
+    code = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+  }
+  remove_capture(capture);
+  *graph = code == CUDA_SUCCESS ? capture->graph->handle : nullptr;
+  if (code != CUDA_SUCCESS) forget_graph(capture->graph->handle);
+  return code;
+}
+
+CUresult capture_state(const StreamRef& stream, CaptureState* state) {
+  const std::lock_guard lock(exec_mutex());
+  *state = {};
+  if (!stream->capture) {
+    // Only a question: it invalidates nothing.
+    return implicit_conflicts(*stream).empty() ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  }
+  const Capture& capture = *stream->capture;
+  state->status =
+      capture.invalidated ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  if (capture.invalidated) return CUDA_SUCCESS;
+  state->id = capture.id;
+  state->graph = capture.graph->handle;
+  state->frontier = stream->frontier.data();
+  state->frontier_size = stream->frontier.size();
+  return CUDA_SUCCESS;
+}
+
+CUresult exchange_thread_mode(CUstreamCaptureMode* mode) {
+  const bool known = mode != nullptr && *mode >= CU_STREAM_CAPTURE_MODE_GLOBAL &&
+                     *mode <= CU_STREAM_CAPTURE_MODE_RELAXED;
+  if (!known) return CUDA_ERROR_INVALID_VALUE;
+  std::swap(t_mode, *mode);
+  return CUDA_SUCCESS;
+}
+
+CUresult refuse_unsafe_call() {
+  if (t_mode == CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_SUCCESS;
+  const uint64_t thread = thread_number();
+  const std::lock_guard lock(exec_mutex());
+  CUresult code = CUDA_SUCCESS;
+  for (const auto& capture : captures()) {
+    if (conflicts_with_caller(*capture, thread)) code = invalidate(*capture);
+  }
+  return code;
+}
+
+CUresult record(Stream& stream, Work work, Wait wait) {
+  Capture& capture = *stream.capture;
+  if (capture.invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  if (wait == Wait::kYes) return invalidate(capture);
+  if (!work.run) return CUDA_SUCCESS;
+  stream.frontier = {capture.graph->add(std::move(work), stream.frontier)};
+  return CUDA_SUCCESS;
+}
+
+CUresult record_captured_event(Stream& stream, Event& event) {
+  if (stream.capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  event.recorded = true;
+  event.capture = stream.capture;
+  event.nodes = stream.frontier;
+  event.markers.clear();
+  return CUDA_SUCCESS;
+}
+
+CUresult join_capture(Stream& stream, const Event& event) {
+  Capture& capture = *event.capture;
+  if (capture.invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  if (stream.role == Stream::Role::kLegacy) {
+    invalidate(capture);
+    return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  }
+  if (stream.capture && stream.capture != event.capture) {
+    invalidate(capture);
+    invalidate(*stream.capture);
+    return CUDA_ERROR_STREAM_CAPTURE_MERGE;
+  }
+  if (!stream.capture) {
+    // The event outlived its capture: there is nothing left to join.
+    const bool open =
+        std::find(captures().begin(), captures().end(), event.capture) != captures().end();
+    if (!open) return CUDA_ERROR_CAPTURED_EVENT;
+    stream.capture = event.capture;
+    capture.streams.push_back(&stream);
+  }
+  for (GraphNode* node : event.nodes) {
+    const bool known =
+        std::find(stream.frontier.begin(), stream.frontier.end(), node) != stream.frontier.end();
+    if (!known) stream.frontier.push_back(node);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult check_implicit_capture(const Stream& stream) {
+  const std::vector<Capture*> conflicts = implicit_conflicts(stream);
+  for (Capture* capture : conflicts) invalidate(*capture);
+  return conflicts.empty() ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+}
+
+CUresult refuse_context_call(const Context& context) {
+  CUresult code = CUDA_SUCCESS;
+  context.for_each_stream([&](const StreamRef& stream) {
+    if (stream->capture) code = invalidate(*stream->capture);
+  });
+  return code;
+}
+
+CUresult invalidate(Capture& capture) {
+  capture.invalidated = true;
+  return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+CUresult captured_event_used(Capture& capture) {
+  capture.invalidated = true;
+  return CUDA_ERROR_CAPTURED_EVENT;
+}
+
+CUresult isolation_broken(Capture& capture) {
+  capture.invalidated = true;
+  return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+}
+
+void drop_capture(Stream& stream) {
+  const std::shared_ptr<Capture> capture = stream.capture;
+  if (!capture) return;
+  if (capture->origin == &stream) return remove_capture(capture);
+  capture->invalidated = true;
+  std::erase(capture->streams, &stream);
+  stream.capture.reset();
+}
+
+}  // namespace simcuda

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/context.h"
+
+#include <pthread.h>
+
+#include <mutex>
+#include <unordered_set>
+
+#include "exec/capture.h"
+#include "exec/engine.h"
+#include "memory/device.h"
+#include "memory/host_memory.h"
+
+namespace simcuda {
+namespace {
+
+constinit std::atomic<uint64_t> g_next_context_id{1};
+constinit std::atomic<uint64_t> g_next_thread{1};
+
+struct Registry {
+  std::mutex mutex;
+  std::unordered_set<Context*> contexts;
+  pthread_key_t thread_end;
+};
+
+void forget_thread(void* number);
+
+Registry& registry() {
+  static Registry& all = *[] {
+    auto* made = new Registry;
+    pthread_key_create(&made->thread_end, forget_thread);
+    return made;
+  }();
+  return all;
+}
+
+// Streams of a thread that has ended finish their work and go.
+void forget_thread(void* number) {
+  const auto thread = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(number));
+  std::vector<StreamRef> streams;  // dropped after the locks
+  Registry& all = registry();
+  const std::scoped_lock locks(all.mutex, exec_mutex());
+  for (Context* context : all.contexts) {
+    const auto found = context->per_thread.find(thread);
+    if (found == context->per_thread.end()) continue;
+    if (!reached(found->second->tail)) context->leftovers.push_back(found->second->tail);
+    streams.push_back(found->second);
+    context->per_thread.erase(found);
+  }
+}
+
+}  // namespace
+
+Context::Context(Device& device, Role role) : device_(device), role_(role) {
+  const std::lock_guard lock(registry().mutex);
+  registry().contexts.insert(this);
+}
+
+void Context::revive() {
+  const std::lock_guard lock(exec_mutex());
+  id_ = g_next_context_id.fetch_add(1);
+  legacy = std::make_shared<Stream>(*this, Stream::Role::kLegacy, 0, 0);
+  alive_ = true;
+}
+
+void Context::end() {
+  wait_for_context(*this);
+  {
+    const std::lock_guard lock(exec_mutex());
+    alive_ = false;
+    for_each_stream([](const StreamRef& stream) { drop_capture(*stream); });
+    created.clear();
+    per_thread.clear();
+    barrier.clear();
+    leftovers.clear();
+    peers.clear();
+  }
+  device_.release_all(*this);
+  free_host_of(*this);
+}
+
+Markers Context::unfinished() {
+  prune(leftovers);
+  prune(barrier);
+  Markers all = leftovers;
+  all.insert(all.end(), barrier.begin(), barrier.end());
+  for_each_stream([&](const StreamRef& stream) {
+    if (!reached(stream->tail)) all.push_back(stream->tail);
+  });
+  return all;
+}
+
+void wait_for_context(Context& context) {
+  if (everything_done()) return;
+  Markers pending;
+  {
+    const std::lock_guard lock(exec_mutex());
+    pending = context.unfinished();
+  }
+  wait_for(pending);
+}
+
+Context* create_context(Device& device, unsigned flags) {
+  auto* context = new Context(device, Context::Role::kCreated);
+  context->flags = flags;
+  context->revive();
+  return context;
+}
+
+Context* find_context(CUcontext handle) {
+  auto* context = reinterpret_cast<Context*>(handle);
+  const std::lock_guard lock(registry().mutex);
+  return registry().contexts.contains(context) ? context : nullptr;
+}
+
+uint64_t thread_number() {
+  thread_local uint64_t number = 0;
+  if (number == 0) {
+    number = g_next_thread.fetch_add(1);
+    pthread_setspecific(registry().thread_end, reinterpret_cast<void*>(number));
+  }
+  return number;
+}
+
+}  // namespace simcuda

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A context: owner of streams and of memory. Objects are never destroyed, so that a stale handle,
+// also one still current in some thread, is recognised instead of followed. Any thread.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "base/cuda.h"
+#include "exec/stream.h"
+
+namespace simcuda {
+
+class Device;
+
+class Context {
+ public:
+  enum class Role : uint8_t { kPrimary, kCreated };
+
+  Context(Device& device, Role role);
+
+  Device& device() const { return device_; }
+  bool primary() const { return role_ == Role::kPrimary; }
+  bool alive() const { return alive_.load(std::memory_order_acquire); }
+  uint64_t id() const { return id_.load(std::memory_order_relaxed); }
+  CUcontext handle() { return reinterpret_cast<CUcontext>(this); }
+
+  // A primary context comes to life again at each first retain.
+  void revive();
+  // Ends it: waits for its work, drops its streams and its memory.
+  void end();
+
+  std::atomic<unsigned> flags{0};
+  // ------------------------------------------------------------------ guarded by exec_mutex()
+  StreamRef legacy;
+  std::vector<StreamRef> created;
+  std::map<uint64_t, StreamRef> per_thread;  // by thread number
+  Markers barrier;                           // cuCtxWaitEvent: all later work comes after these
+  Markers leftovers;                         // last work of streams destroyed with work in flight
+  std::set<Context*> peers;
+
+  // Calls visit(stream) for each stream. Caller holds exec_mutex().
+  template <class Visit>
+  void for_each_stream(Visit&& visit) const {
+    visit(legacy);
+    for (const StreamRef& stream : created) visit(stream);
+    for (const auto& [thread, stream] : per_thread) visit(stream);
+  }
+
+  // What is not finished in the whole context. Caller holds exec_mutex().
+  Markers unfinished();
+
+ private:
+  Device& device_;
+  const Role role_;
+  std::atomic<bool> alive_{false};
+  std::atomic<uint64_t> id_{0};
+};
+
+// Blocks until all work of the context is done.
+void wait_for_context(Context& context);
+
+// A created context; ended and forgotten by destroy_context.
+Context* create_context(Device& device, unsigned flags);
+
+// The context a handle names, alive or ended; null for one that never existed.
+Context* find_context(CUcontext handle);
+
+// Number of the calling thread, never reused; its per-thread streams end with it.
+uint64_t thread_number();
+
+}  // namespace simcuda

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/copy.h"
+
+#include <cstring>
+#include <memory>
+#include <mutex>
+
+#include "exec/engine.h"
+#include "memory/allocation.h"
+
+namespace simcuda {
+namespace {
+
+// What an end of a copy turned out to be.
+enum class Place : uint8_t { kDevice, kPinned, kPageable, kInvalid };
+
+char* host(CUdeviceptr address) { return reinterpret_cast<char*>(address); }
+
+Place place_of(const CopyEnd& end, size_t bytes) {
+  const auto found = find_allocation(end.address);
+  if (!found) return end.side == Side::kDevice ? Place::kInvalid : Place::kPageable;
+  if (end.side == Side::kHost) return is_host(found->kind) ? Place::kPinned : Place::kPageable;
+  if (!device_covers(end.address, bytes)) return Place::kInvalid;
+  return is_host(found->kind) ? Place::kPinned : Place::kDevice;
+}
+
+bool being_captured(const StreamRef& stream) {
+  const std::lock_guard lock(exec_mutex());
+  return stream->capture != nullptr;
+}
+
+size_t extent(const Box& box, const Layout& layout) {
+  return (box.depth - 1) * layout.slice + (box.height - 1) * layout.row + box.width;
+}
+
+void move_box(char* to, Layout to_layout, const char* from, Layout from_layout, Box box) {
+  for (size_t z = 0; z < box.depth; ++z) {
+    for (size_t y = 0; y < box.height; ++y) {
+      std::memmove(to + z * to_layout.slice + y * to_layout.row,
+                   from + z * from_layout.slice + y * from_layout.row, box.width);
+    }
+  }
+}
+
+// Synchronous copies wait unless both ends are device memory; asynchronous ones only for pageable
+// memory they write to.
+Wait waiting(Timing timing, Place to, Place from) {
+  const bool device_only = to == Place::kDevice && from == Place::kDevice;
+  if (timing == Timing::kSynchronous) return device_only ? Wait::kNo : Wait::kYes;
+  return to == Place::kPageable ? Wait::kYes : Wait::kNo;
+}
+
+void put_element(char* at, unsigned value, unsigned element) { std::memcpy(at, &value, element); }
+
+void fill_row(char* row, unsigned value, unsigned element, size_t width) {
+  if (element == 1) {
+    std::memset(row, static_cast<int>(value), width);
+    return;
+  }
+  for (size_t x = 0; x < width; ++x) put_element(row + x * element, value, element);
+}
+
+}  // namespace
+
+CUresult copy_box(Call call, const StreamRef& stream, CopyEnd to, Layout to_layout, CopyEnd from,
+                  Layout from_layout, Box box, Timing timing) {
+  if (box.width == 0 || box.height == 0 || box.depth == 0) return CUDA_SUCCESS;
+  const size_t to_bytes = extent(box, to_layout);
+  const size_t from_bytes = extent(box, from_layout);
+  const Place to_place = place_of(to, to_bytes);
+  const Place from_place = place_of(from, from_bytes);
+  if (to_place == Place::kInvalid || from_place == Place::kInvalid) return CUDA_ERROR_INVALID_VALUE;
+
+  Wait wait = waiting(timing, to_place, from_place);
+  const bool captured = being_captured(stream);
+  // A captured copy reads and writes host memory whenever it is replayed.
+  if (captured && timing == Timing::kAsynchronous) wait = Wait::kNo;
+
+  std::shared_ptr<char[]> staged;
+  const char* source = host(from.address);
+  if (from_place == Place::kPageable && wait == Wait::kNo && !captured) {
+    staged.reset(new char[from_bytes]);
+    std::memcpy(staged.get(), source, from_bytes);
+    source = staged.get();
+  }
+  Work work{.call = call};
+  work.accesses = {{to.address, to_bytes, true}, {from.address, from_bytes, false}};
+  work.run = [=, target = host(to.address)] {
+    static_cast<void>(staged);  // keeps the copy alive until here
+    move_box(target, to_layout, source, from_layout, box);
+  };
+  return submit(stream, std::move(work), wait);
+}
+
+CUresult copy(Call call, const StreamRef& stream, CopyEnd to, CopyEnd from, size_t bytes,
+              Timing timing) {
+  const Layout flat{bytes, bytes};
+  return copy_box(call, stream, to, flat, from, flat, {bytes, 1, 1}, timing);
+}
+
+CUresult fill(Call call, const StreamRef& stream, const Fill& what) {
+  if (what.width == 0 || what.height == 0) return CUDA_SUCCESS;
+  const size_t row = what.width * what.element;
+  const size_t bytes = (what.height - 1) * what.pitch + row;
+  const bool aligned = what.address % what.element == 0 &&
+                       (what.height == 1 || (what.pitch >= row && what.pitch % what.element == 0));
+  if (!aligned || !device_covers(what.address, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  Work work{.call = call};
+  work.accesses = {{what.address, bytes, true}};
+  work.run = [what] {
+    for (size_t y = 0; y < what.height; ++y) {
+      fill_row(host(what.address) + y * what.pitch, what.value, what.element, what.width);
+    }
+  };
+  return submit(stream, std::move(work));
+}
+
+}  // namespace simcuda

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Graphs as captures make them: recorded work with its order, instantiated by copying and replayed
+// node by node on the launching stream in the order of recording, which respects every dependency.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "base/cuda.h"
+#include "exec/stream.h"
+#include "exec/work.h"
+
+namespace simcuda {
+
+struct GraphNode {
+  Work work;
+  std::vector<GraphNode*> dependencies;
+};
+
+struct Graph {
+  CUgraph handle = nullptr;
+  std::deque<GraphNode> nodes;  // stable addresses
+
+  GraphNode* add(Work work, std::vector<GraphNode*> dependencies) {
+    return &nodes.emplace_back(GraphNode{std::move(work), std::move(dependencies)});
+  }
+};
+
+std::shared_ptr<Graph> make_graph();
+std::shared_ptr<Graph> find_graph(CUgraph handle);
+CUresult forget_graph(CUgraph handle);
+
+// An executable copy of a graph.
+using GraphWork = std::vector<Work>;
+CUgraphExec instantiate(const Graph& graph);
+CUresult forget_exec(CUgraphExec handle);
+CUresult launch_graph(Call call, CUgraphExec handle, const StreamRef& stream);
+
+}  // namespace simcuda

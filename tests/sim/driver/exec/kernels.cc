@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/kernels.h"
+
+#include <dlfcn.h>
+
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <string_view>
+#include <unordered_map>
+
+#include "base/handles.h"
+#include "base/settings.h"
+
+namespace simcuda {
+namespace {
+
+struct Module {
+  std::mutex mutex;
+  std::unordered_map<std::string_view, CUfunction> functions;  // already handed out
+};
+
+template <class Handle, class Object>
+HandleTable<Handle, Object>& table() {
+  static auto& all = *new HandleTable<Handle, Object>;
+  return all;
+}
+
+auto& modules() { return table<CUmodule, Module>(); }
+auto& libraries() { return table<CUlibrary, Module>(); }
+auto& functions() { return table<CUfunction, Function>(); }
+
+using Twins = std::unordered_map<std::string_view, const SimcudaKernel*>;
+
+void add_twins(const std::string& path, Twins& twins) {
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* entry = library == nullptr ? nullptr : dlsym(library, "simcuda_kernels");
+  if (entry == nullptr) {
+    const char* why = dlerror();
+    std::fprintf(stderr, "simcuda: error: SIMCUDA_KERNELS; value \"%s\"; %s\n", path.c_str(),
+                 why == nullptr ? "not a library of kernel twins" : why);
+    return;
+  }
+  size_t count = 0;
+  const auto list = reinterpret_cast<decltype(&simcuda_kernels)>(entry);
+  const SimcudaKernel* kernels = list(&count);
+  for (size_t i = 0; i < count; ++i) twins.emplace(kernels[i].name, &kernels[i]);
+}
+
+const SimcudaKernel* find_twin(std::string_view name) {
+  static const Twins& twins = *[] {
+    auto* made = new Twins;
+    for (const std::string& path : settings().kernel_libraries) add_twins(path, *made);
+    return made;
+  }();
+  const auto found = twins.find(name);
+  return found == twins.end() ? nullptr : found->second;
+}
+
+// One handle per function of a module, however often it is asked for.
+CUresult hand_out(Module& module, const char* name, const Function& owner, CUfunction* handle) {
+  const SimcudaKernel* twin = find_twin(name);
+  if (twin == nullptr) return CUDA_ERROR_NOT_FOUND;
+  const std::lock_guard lock(module.mutex);
+  CUfunction& known = module.functions[twin->name];
+  if (known == nullptr) {
+    known =
+        functions().insert(std::make_shared<Function>(Function{twin, owner.module, owner.library}));
+  }
+  *handle = known;
+  return CUDA_SUCCESS;
+}
+
+void forget_functions(Module& module) {
+  for (const auto& [name, function] : module.functions) functions().remove(function);
+}
+
+// The launch's own copy of its parameters: the caller's die when the call returns.
+class Params {
+ public:
+  Params(const SimcudaKernel& twin, void** params, const char* buffer) {
+    size_t offset = 0;
+    for (uint32_t i = 0; i < twin.param_count; ++i) {
+      const size_t size = twin.param_sizes[i];
+      const size_t align = size >= 16 ? 16 : size;  // sizes are powers of two up to vectors
+      offset = (offset + align - 1) / align * align;
+      offsets_.push_back(offset);
+      bytes_.resize(offset + size);
+      std::memcpy(bytes_.data() + offset, params != nullptr ? params[i] : buffer + offset, size);
+      offset += size;
+    }
+  }
+
+  std::vector<void*> pointers() {
+    std::vector<void*> all;
+    for (size_t offset : offsets_) all.push_back(bytes_.data() + offset);
+    return all;
+  }
+
+ private:
+  std::vector<size_t> offsets_;
+  std::vector<char> bytes_;
+};
+
+const char* parameter_buffer(void** extra) {
+  if (extra == nullptr) return nullptr;
+  for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
+    if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER) return static_cast<const char*>(extra[1]);
+  }
+  return nullptr;
+}
+
+SimcudaLaunch describe(const LaunchShape& shape, void** params) {
+  return {{shape.grid[0], shape.grid[1], shape.grid[2]},
+          {shape.block[0], shape.block[1], shape.block[2]},
+          shape.shared_bytes,
+          params};
+}
+
+void add_range(void* sink, SimcudaRange range) {
+  static_cast<std::vector<Access>*>(sink)->push_back(
+      {range.address, range.bytes, range.writes != 0});
+}
+
+bool valid(const LaunchShape& shape) {
+  for (int i = 0; i < 3; ++i) {
+    if (shape.grid[i] == 0 || shape.block[i] == 0) return false;
+  }
+  return uint64_t{shape.block[0]} * shape.block[1] * shape.block[2] <= 1024;
+}
+
+}  // namespace
+
+CUresult load_module(CUmodule* module) {
+  *module = modules().insert(std::make_shared<Module>());
+  return CUDA_SUCCESS;
+}
+
+CUresult unload_module(CUmodule handle) {
+  const auto module = modules().remove(handle);
+  if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  forget_functions(*module);
+  return CUDA_SUCCESS;
+}
+
+CUresult load_library(CUlibrary* library) {
+  *library = libraries().insert(std::make_shared<Module>());
+  return CUDA_SUCCESS;
+}
+
+CUresult unload_library(CUlibrary handle) {
+  const auto library = libraries().remove(handle);
+  if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  forget_functions(*library);
+  return CUDA_SUCCESS;
+}
+
+CUresult find_function(CUmodule handle, const char* name, CUfunction* function) {
+  const auto module = modules().find(handle);
+  if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  return hand_out(*module, name, {nullptr, handle, nullptr}, function);
+}
+
+CUresult find_kernel(CUlibrary handle, const char* name, CUkernel* kernel) {
+  const auto library = libraries().find(handle);
+  if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  CUfunction function = nullptr;
+  const CUresult code = hand_out(*library, name, {nullptr, nullptr, handle}, &function);
+  if (code == CUDA_SUCCESS) *kernel = reinterpret_cast<CUkernel>(function);
+  return code;
+}
+
+std::shared_ptr<Function> function_of(CUfunction handle) { return functions().find(handle); }
+
+CUresult launch(Call call, CUfunction handle, const LaunchShape& shape, const StreamRef& stream,
+                void** params, void** extra) {
+  const auto function = functions().find(handle);
+  if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const SimcudaKernel& twin = *function->twin;
+  const char* buffer = parameter_buffer(extra);
+  const bool missing = twin.param_count != 0 && params == nullptr && buffer == nullptr;
+  if (!valid(shape) || missing) return CUDA_ERROR_INVALID_VALUE;
+
+  Params own(twin, params, buffer);
+  Work work{.call = call};
+  {
+    std::vector<void*> pointers = own.pointers();
+    const SimcudaLaunch now = describe(shape, pointers.data());
+    twin.ranges(&now, add_range, &work.accesses);
+  }
+  work.run = [body = twin.body, shape, own = std::move(own)]() mutable {
+    std::vector<void*> pointers = own.pointers();
+    const SimcudaLaunch later = describe(shape, pointers.data());
+    body(&later);
+  };
+  return submit(stream, std::move(work));
+}
+
+}  // namespace simcuda

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Kernels by host twins (simcuda/kernels.h): the libraries named in SIMCUDA_KERNELS, modules that
+// accept any image, and functions found by mangled name. Any thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/cuda.h"
+#include "exec/stream.h"
+#include "simcuda/kernels.h"
+
+namespace simcuda {
+
+class Context;
+
+struct Function {
+  const SimcudaKernel* twin;
+  CUmodule module;    // null for a function of a library
+  CUlibrary library;  // null for a function of a module
+};
+
+CUresult load_module(CUmodule* module);
+CUresult unload_module(CUmodule module);
+CUresult load_library(CUlibrary* library);
+CUresult unload_library(CUlibrary library);
+
+// CUDA_ERROR_NOT_FOUND where no twin has this name.
+CUresult find_function(CUmodule module, const char* name, CUfunction* function);
+CUresult find_kernel(CUlibrary library, const char* name, CUkernel* kernel);
+
+// Functions and kernels are one kind of object here: either handle is accepted. Null if unknown.
+std::shared_ptr<Function> function_of(CUfunction handle);
+
+struct LaunchShape {
+  unsigned grid[3];
+  unsigned block[3];
+  unsigned shared_bytes;
+};
+
+// Copies the parameters, declares the ranges, and gives the body to the stream.
+CUresult launch(Call call, CUfunction function, const LaunchShape& shape, const StreamRef& stream,
+                void** params, void** extra);
+
+}  // namespace simcuda

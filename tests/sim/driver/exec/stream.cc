@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/stream.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "base/handles.h"
+#include "exec/capture.h"
+#include "exec/context.h"
+#include "exec/current.h"
+#include "exec/engine.h"
+
+namespace simcuda {
+namespace {
+
+HandleTable<CUstream, Stream>& table() {
+  static auto& all = *new HandleTable<CUstream, Stream>;
+  return all;
+}
+
+constinit std::atomic<uint64_t> g_next_stream_id{1};
+
+void add(Markers& markers, const MarkerRef& marker) {
+  if (!reached(marker)) markers.push_back(marker);
+}
+
+// What new work in this stream comes after, besides what it was given. Caller holds exec_mutex().
+void add_implicit_order(const Stream& stream, Markers& after) {
+  Context& context = stream.context;
+  add(after, stream.tail);
+  prune(context.barrier);
+  after.insert(after.end(), context.barrier.begin(), context.barrier.end());
+  if (stream.blocking()) add(after, context.legacy->tail);
+  if (stream.role != Stream::Role::kLegacy) return;
+  prune(context.leftovers);
+  after.insert(after.end(), context.leftovers.begin(), context.leftovers.end());
+  context.for_each_stream([&](const StreamRef& other) {
+    if (other->blocking()) add(after, other->tail);
+  });
+}
+
+StreamRef per_thread_stream(Context& context) {
+  const uint64_t thread = thread_number();
+  const std::lock_guard lock(exec_mutex());
+  StreamRef& stream = context.per_thread[thread];
+  if (stream == nullptr) {
+    stream = std::make_shared<Stream>(context, Stream::Role::kPerThread, 0, 0);
+  }
+  return stream;
+}
+
+StreamRef legacy_stream(Context& context) {
+  const std::lock_guard lock(exec_mutex());
+  return context.legacy;
+}
+
+}  // namespace
+
+Stream::Stream(Context& owner, Role which, unsigned stream_flags, int stream_priority)
+    : context(owner),
+      role(which),
+      flags(stream_flags),
+      priority(stream_priority),
+      id(g_next_stream_id.fetch_add(1)) {}
+
+StreamRef resolve_stream(CUstream handle, DefaultStream kind) {
+  Context* context = current_context();
+  if (handle == CU_STREAM_LEGACY || (handle == nullptr && kind == DefaultStream::kLegacy)) {
+    return legacy_stream(*context);
+  }
+  if (handle == CU_STREAM_PER_THREAD || handle == nullptr) return per_thread_stream(*context);
+  return table().find(handle);
+}
+
+CUresult create_stream(Context& context, unsigned flags, int priority, CUstream* handle) {
+  auto stream = std::make_shared<Stream>(context, Stream::Role::kCreated, flags, priority);
+  stream->handle = table().insert(stream);
+  const std::lock_guard lock(exec_mutex());
+  context.created.push_back(stream);
+  *handle = stream->handle;
+  return CUDA_SUCCESS;
+}
+
+// Returns at once: work in flight goes on, and still counts for its context.
+CUresult destroy_stream(CUstream handle) {
+  const StreamRef stream = table().remove(handle);
+  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const std::lock_guard lock(exec_mutex());
+  drop_capture(*stream);
+  Context& context = stream->context;
+  std::erase(context.created, stream);
+  prune(context.leftovers);
+  add(context.leftovers, stream->tail);
+  return CUDA_SUCCESS;
+}
+
+CUresult submit(const StreamRef& stream, Work work, Wait wait, MarkerRef* marker) {
+  std::unique_lock lock(exec_mutex());
+  if (any_capture()) {
+    if (stream->capture) return record(*stream, std::move(work), wait);
+    if (const CUresult code = check_implicit_capture(*stream); code != CUDA_SUCCESS) return code;
+  }
+  add_implicit_order(*stream, work.after);
+  prune(work.after);
+  work.done = std::make_shared<Marker>();
+  const MarkerRef done = work.done;
+  stream->tail = done;
+  if (marker != nullptr) *marker = done;
+  const bool ready = work.after.empty() && stream->queue.empty();
+  if (ready && !work.run) {
+    reach_now(*done);
+  } else if (ready && wait == Wait::kYes) {
+    begin_here();
+    lock.unlock();
+    run_here(work);
+  } else {
+    queue_work(stream, std::move(work));
+    lock.unlock();
+    if (wait == Wait::kYes) wait_for({done});
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult stream_markers(const StreamRef& stream, Markers* markers) {
+  const std::lock_guard lock(exec_mutex());
+  if (any_capture()) {
+    if (stream->capture) return invalidate(*stream->capture);
+    if (const CUresult code = check_implicit_capture(*stream); code != CUDA_SUCCESS) return code;
+  }
+  add(*markers, stream->tail);
+  if (stream->role == Stream::Role::kLegacy) add_implicit_order(*stream, *markers);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace simcuda

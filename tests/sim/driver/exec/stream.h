@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A stream, and how its work is ordered: within itself, against its context's legacy stream, and
+// against waits on the whole context. Fields below the line are guarded by exec_mutex().
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "base/cuda.h"
+#include "exec/work.h"
+
+namespace simcuda {
+
+class Context;
+struct Capture;
+struct GraphNode;
+
+struct Stream {
+  enum class Role : uint8_t { kLegacy, kPerThread, kCreated };
+
+  Stream(Context& owner, Role role, unsigned flags, int priority);
+
+  bool blocking() const { return role != Role::kLegacy && !(flags & CU_STREAM_NON_BLOCKING); }
+
+  Context& context;
+  const Role role;
+  const unsigned flags;
+  const int priority;
+  const uint64_t id;
+  CUstream handle = nullptr;
+  // ------------------------------------------------------------------ guarded by exec_mutex()
+  MarkerRef tail;  // after the last work given to it
+  std::deque<Work> queue;
+  std::condition_variable wake;
+  bool has_worker = false;
+  std::shared_ptr<Capture> capture;  // null unless it is being captured
+  std::vector<GraphNode*> frontier;  // captured nodes the next one depends on
+};
+
+using StreamRef = std::shared_ptr<Stream>;
+
+enum class DefaultStream : uint8_t { kLegacy, kPerThread };
+
+// The stream a handle means to a call with this kind of default stream; null for a handle that
+// names nothing. The current context must exist.
+StreamRef resolve_stream(CUstream handle, DefaultStream kind);
+
+CUresult create_stream(Context& context, unsigned flags, int priority, CUstream* handle);
+CUresult destroy_stream(CUstream handle);
+
+enum class Wait : uint8_t { kNo, kYes };
+
+// Gives work to a stream, or records it where the stream is being captured. kYes: returns when it
+// has run, which a capture does not allow. `marker`, if given, becomes the point after the work.
+CUresult submit(const StreamRef& stream, Work work, Wait wait = Wait::kNo,
+                MarkerRef* marker = nullptr);
+
+// Everything given to this stream so far, and what that is implicitly ordered after.
+CUresult stream_markers(const StreamRef& stream, Markers* markers);
+
+}  // namespace simcuda

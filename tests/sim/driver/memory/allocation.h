@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the driver knows about one piece of memory, of whatever kind. Plain value: look-ups hand
+// out copies, so nobody holds a reference into a table another thread may change.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "base/cuda.h"
+
+namespace simcuda {
+
+class Context;
+
+enum class MemoryKind : uint8_t {
+  kDevice,      // cuMemAlloc, cuMemAllocPitch
+  kPool,        // cuMemAllocAsync
+  kManaged,     // cuMemAllocManaged
+  kPinned,      // cuMemHostAlloc, cuMemAllocHost
+  kRegistered,  // cuMemHostRegister
+  kImported,    // cuIpcOpenMemHandle
+  kMapped,      // cuMemMap
+};
+
+constexpr bool is_host(MemoryKind kind) {
+  return kind == MemoryKind::kPinned || kind == MemoryKind::kRegistered;
+}
+
+struct Allocation {
+  CUdeviceptr base = 0;
+  size_t bytes = 0;  // as requested
+  MemoryKind kind = MemoryKind::kDevice;
+  int device = 0;
+  Context* context = nullptr;   // null for memory no context owns (mappings)
+  unsigned flags = 0;           // of cuMemHostAlloc, cuMemHostRegister or cuMemAllocManaged
+  CUmemoryPool pool = nullptr;  // for kPool
+  uint64_t id = 0;              // unique for the life of the process (BUFFER_ID)
+
+  bool contains(CUdeviceptr address, size_t length = 1) const {
+    return address >= base && length <= bytes && address - base <= bytes - length;
+  }
+};
+
+// The next unused Allocation::id.
+uint64_t next_allocation_id();
+
+// The live allocation that holds this address.
+std::optional<Allocation> find_allocation(CUdeviceptr address);
+
+// Device-accessible memory covers the whole stretch.
+bool device_covers(CUdeviceptr address, size_t bytes);
+
+}  // namespace simcuda

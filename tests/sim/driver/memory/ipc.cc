@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memory/ipc.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+
+#include "exec/context.h"
+#include "memory/device.h"
+#include "memory/imports.h"
+#include "memory/ranges.h"
+
+namespace simcuda {
+namespace {
+
+constexpr uint64_t kMagic = 0x53494d4355444131;  // "SIMCUDA1"
+
+struct Token {
+  uint64_t magic;
+  int32_t process;
+  int32_t file;
+  int32_t device;
+  uint32_t reserved;
+  uint64_t offset;
+  uint64_t bytes;
+};
+static_assert(sizeof(Token) <= sizeof(CUipcMemHandle));
+
+}  // namespace
+
+CUresult get_ipc_handle(CUdeviceptr address, CUipcMemHandle* handle) {
+  const auto found = find_allocation(address);
+  const Device* device = device_of(address);
+  if (!found || device == nullptr || found->kind != MemoryKind::kDevice) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const Token token{
+      kMagic,      getpid(), device->file(), device->ordinal(), 0, device->offset_of(found->base),
+      found->bytes};
+  std::memset(handle, 0, sizeof *handle);
+  std::memcpy(handle, &token, sizeof token);
+  return CUDA_SUCCESS;
+}
+
+CUresult open_ipc_handle(Context& context, const CUipcMemHandle& handle, CUdeviceptr* address) {
+  Token token;
+  std::memcpy(&token, &handle, sizeof token);
+  if (token.magic != kMagic) return CUDA_ERROR_INVALID_VALUE;
+  if (token.process == getpid()) return CUDA_ERROR_INVALID_CONTEXT;
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/%d/fd/%d", token.process, token.file);
+  const int file = open(path, O_RDWR | O_CLOEXEC);
+  if (file < 0) return CUDA_ERROR_INVALID_VALUE;
+  const size_t lead = import_lead(token.offset);
+  void* pages = mmap(nullptr, lead + token.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file,
+                     static_cast<off_t>(token.offset - lead));
+  close(file);
+  if (pages == MAP_FAILED) return CUDA_ERROR_MAP_FAILED;
+  *address = reinterpret_cast<CUdeviceptr>(pages) + lead;
+  add_range({.base = *address,
+             .bytes = token.bytes,
+             .kind = MemoryKind::kImported,
+             .device = context.device().ordinal(),
+             .context = &context,
+             .id = next_allocation_id()});
+  return CUDA_SUCCESS;
+}
+
+CUresult close_ipc_handle(CUdeviceptr address) {
+  const auto range = remove_range(address, MemoryKind::kImported);
+  if (!range) return CUDA_ERROR_INVALID_VALUE;
+  unmap_import(*range);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace simcuda

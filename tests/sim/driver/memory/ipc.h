@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Legacy IPC: a handle names the exporting process, the file behind its device's memory and the
+// place in it; the importer maps the same pages. Needs the exporter alive at the time of opening,
+// and both under one user. Any thread.
+#pragma once
+
+#include "base/cuda.h"
+
+namespace simcuda {
+
+class Context;
+
+CUresult get_ipc_handle(CUdeviceptr address, CUipcMemHandle* handle);
+CUresult open_ipc_handle(Context& context, const CUipcMemHandle& handle, CUdeviceptr* address);
+CUresult close_ipc_handle(CUdeviceptr address);
+
+}  // namespace simcuda

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memory/ranges.h"
+
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+
+#include "memory/device.h"
+
+namespace simcuda {
+namespace {
+
+struct Index {
+  std::shared_mutex mutex;
+  std::map<CUdeviceptr, Allocation> by_base;
+
+  std::map<CUdeviceptr, Allocation>::iterator at_or_before(CUdeviceptr address) {
+    auto after = by_base.upper_bound(address);
+    return after == by_base.begin() ? by_base.end() : std::prev(after);
+  }
+};
+
+Index& index() {
+  static Index& all = *new Index;
+  return all;
+}
+
+}  // namespace
+
+bool add_range(const Allocation& range) {
+  Index& all = index();
+  const std::unique_lock lock(all.mutex);
+  const auto after = all.by_base.lower_bound(range.base);
+  if (after != all.by_base.end() && after->first < range.base + range.bytes) return false;
+  const auto before = all.at_or_before(range.base);
+  if (before != all.by_base.end() && before->second.contains(range.base)) return false;
+  all.by_base.emplace(range.base, range);
+  return true;
+}
+
+std::optional<Allocation> remove_range(CUdeviceptr base, MemoryKind kind) {
+  Index& all = index();
+  const std::unique_lock lock(all.mutex);
+  const auto found = all.by_base.find(base);
+  if (found == all.by_base.end() || found->second.kind != kind) return std::nullopt;
+  const Allocation range = found->second;
+  all.by_base.erase(found);
+  return range;
+}
+
+std::optional<Allocation> find_range(CUdeviceptr address) {
+  Index& all = index();
+  const std::shared_lock lock(all.mutex);
+  const auto found = all.at_or_before(address);
+  if (found == all.by_base.end() || !found->second.contains(address)) return std::nullopt;
+  return found->second;
+}
+
+std::vector<Allocation> remove_ranges_of(const Context& context) {
+  Index& all = index();
+  const std::unique_lock lock(all.mutex);
+  std::vector<Allocation> removed;
+  for (auto at = all.by_base.begin(); at != all.by_base.end();) {
+    const bool owned = at->second.context == &context;
+    if (owned) removed.push_back(at->second);
+    at = owned ? all.by_base.erase(at) : std::next(at);
+  }
+  return removed;
+}
+
+std::optional<Allocation> find_allocation(CUdeviceptr address) {
+  const Device* device = device_of(address);
+  return device != nullptr ? device->find(address) : find_range(address);
+}
+
+bool device_covers(CUdeviceptr address, size_t bytes) {
+  // A stretch may run over several mappings laid side by side.
+  while (bytes != 0) {
+    const auto found = find_allocation(address);
+    if (!found) return false;
+    const size_t here = found->bytes - (address - found->base);
+    if (here >= bytes) return true;
+    if (found->kind != MemoryKind::kMapped) return false;
+    address += here;
+    bytes -= here;
+  }
+  return true;
+}
+
+}  // namespace simcuda

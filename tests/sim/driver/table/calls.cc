@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The simulated part of the call table. Each row's type is checked against CUDA's own typedef for
+// that name and version, so a row with the wrong version does not compile.
+#include "table/calls.h"
+
+#include <iterator>
+#include <type_traits>
+
+#include "base/cuda.h"
+
+// After the driver's own view of cuda.h, or the typedefs get the application's.
+#include <cudaTypedefs.h>
+
+namespace simcuda {
+namespace {
+
+#define CALL(symbol, name, version, kind, traits) SIM_CHECK_##kind(symbol, name, version)
+#define SIM_CHECK_kAny(symbol, name, version) \
+  static_assert(std::is_same_v<decltype(&::symbol), PFN_##name##_v##version>);
+#define SIM_CHECK_kLegacy SIM_CHECK_kAny
+#define SIM_CHECK_kPtds(symbol, name, version) \
+  static_assert(std::is_same_v<decltype(&::symbol), PFN_##name##_v##version##_ptds>);
+#define SIM_CHECK_kPtsz(symbol, name, version) \
+  static_assert(std::is_same_v<decltype(&::symbol), PFN_##name##_v##version##_ptsz>);
+#include "table/calls.def"
+#undef CALL
+
+const CallInfo kSimulated[] = {
+#define CALL(symbol, name, version, kind, traits) \
+  {#symbol, #name, version, StreamKind::kind, (traits), reinterpret_cast<void*>(&::symbol)},
+#include "table/calls.def"
+#undef CALL
+};
+
+}  // namespace
+
+const CallInfo& info(Call call) { return kSimulated[static_cast<size_t>(call)]; }
+
+CallTable simulated_calls() { return {std::begin(kSimulated), std::end(kSimulated)}; }
+
+}  // namespace simcuda

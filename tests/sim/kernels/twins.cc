@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Host twins of tests/preload/programs/kernels.cuh: the same work on the same parameters, and the
+// ranges it touches. Run by the simulator's stream threads, several at once, hence the atomic adds
+// where the kernels have them.
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <thread>
+
+#include "simcuda/twin.h"
+
+namespace {
+
+using Word64 = unsigned long long;
+using simcuda::Ranges;
+
+void add_atomically(Word64* total, Word64 value) {
+  __atomic_fetch_add(total, value, __ATOMIC_RELAXED);
+}
+
+void add_vectors(const SimcudaLaunch&, const float* a, const float* b, float* sum, int count) {
+  for (int i = 0; i < count; ++i) sum[i] = a[i] + b[i];
+}
+
+void add_vectors_ranges(Ranges& ranges, const float* a, const float* b, float* sum, int count) {
+  ranges.reads(a, count);
+  ranges.reads(b, count);
+  ranges.writes(sum, count);
+}
+
+void fill_words(const SimcudaLaunch&, uint32_t* words, size_t count, uint32_t seed) {
+  for (size_t i = 0; i < count; ++i) words[i] = seed + static_cast<uint32_t>(i);
+}
+
+void fill_words_ranges(Ranges& ranges, uint32_t* words, size_t count, uint32_t) {
+  ranges.writes(words, count);
+}
+
+void slow_fill_words(const SimcudaLaunch& launch, uint32_t* words, size_t count, uint32_t seed,
+                     uint32_t delay_us) {
+  std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
+  fill_words(launch, words, count, seed);
+}
+
+void slow_fill_words_ranges(Ranges& ranges, uint32_t* words, size_t count, uint32_t, uint32_t) {
+  ranges.writes(words, count);
+}
+
+void sum_words(const SimcudaLaunch&, const uint32_t* words, size_t count, Word64* total) {
+  Word64 sum = 0;
+  for (size_t i = 0; i < count; ++i) sum += words[i];
+  add_atomically(total, sum);
+}
+
+void sum_words_ranges(Ranges& ranges, const uint32_t* words, size_t count, Word64* total) {
+  ranges.reads(words, count);
+  ranges.writes(total, 1);
+}
+
+void stamp_block(const SimcudaLaunch&, uint32_t* block, size_t words, uint32_t stamp) {
+  block[0] = stamp;
+  block[words - 1] = stamp;
+}
+
+void stamp_block_ranges(Ranges& ranges, uint32_t* block, size_t words, uint32_t) {
+  ranges.writes(block, 1);
+  ranges.writes(block + words - 1, 1);
+}
+
+void check_block(const SimcudaLaunch&, const uint32_t* block, size_t words, uint32_t stamp,
+                 Word64* verdict) {
+  const Word64 first = block[0];
+  const Word64 last = block[words - 1];
+  add_atomically(&verdict[0], Word64{first != stamp} + Word64{last != stamp});
+  add_atomically(&verdict[1], first + last);
+}
+
+void check_block_ranges(Ranges& ranges, const uint32_t* block, size_t words, uint32_t,
+                        Word64* verdict) {
+  ranges.reads(block, 1);
+  ranges.reads(block + words - 1, 1);
+  ranges.writes(verdict, 2);
+}
+
+using simcuda::twin;
+constexpr SimcudaKernel kKernels[] = {
+    twin<add_vectors, add_vectors_ranges>("_Z11add_vectorsPKfS0_Pfi"),
+    twin<fill_words, fill_words_ranges>("_Z10fill_wordsPjmj"),
+    twin<slow_fill_words, slow_fill_words_ranges>("_Z15slow_fill_wordsPjmjj"),
+    twin<sum_words, sum_words_ranges>("_Z9sum_wordsPKjmPy"),
+    twin<stamp_block, stamp_block_ranges>("_Z11stamp_blockPjmj"),
+    twin<check_block, check_block_ranges>("_Z11check_blockPKjmjPy"),
+};
+
+}  // namespace
+
+extern "C" const SimcudaKernel* simcuda_kernels(size_t* count) {
+  *count = sizeof kKernels / sizeof kKernels[0];
+  return kKernels;
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "catch.h"
+#include "support.h"
+
+namespace {
+
+constexpr size_t kUnit = size_t{2} << 20;
+
+size_t free_bytes() {
+  size_t free = 0;
+  size_t total = 0;
+  EXPECT_OK(cuMemGetInfo(&free, &total));
+  return free;
+}
+
+CUdeviceptr allocate(size_t bytes) {
+  CUdeviceptr address = 0;
+  EXPECT_OK(cuMemAlloc(&address, bytes));
+  return address;
+}
+
+}  // namespace
+
+TEST_CASE("requests below 1 MiB share a 2 MiB block at 512-byte spacing") {
+  REQUIRE(in_child({}, [] {
+    start();
+    const size_t before = free_bytes();
+    const CUdeviceptr first = allocate(1);
+    EXPECT(allocate(512) == first + 512);
+    EXPECT(allocate(513) == first + 1024);
+    EXPECT(allocate(1) == first + 2048);
+    EXPECT(first % kUnit == 0);
+    EXPECT(before - free_bytes() == kUnit);
+    EXPECT_OK(cuMemFree(first + 512));
+    EXPECT(allocate(100) == first + 512);
+  }));
+}
+
+TEST_CASE("requests from 1 MiB on are charged in units of 2 MiB") {
+  REQUIRE(in_child({}, [] {
+    start();
+    const size_t before = free_bytes();
+    const CUdeviceptr one = allocate(size_t{1} << 20);
+    EXPECT(before - free_bytes() == kUnit);
+    const CUdeviceptr three = allocate(kUnit + 1);
+    EXPECT(before - free_bytes() == 3 * kUnit);
+    EXPECT(one % kUnit == 0 && three % kUnit == 0);
+    EXPECT_OK(cuMemFree(one));
+    EXPECT_OK(cuMemFree(three));
+    EXPECT(free_bytes() == before);
+  }));
+}
+
+TEST_CASE("out of memory is code 2, leaves out-parameters alone and passes") {
+  REQUIRE(in_child({{"SIMCUDA_MEMORY_MB", "8"}}, [] {
+    start();
+    CUdeviceptr untouched = 0x1234;
+    EXPECT_CODE(cuMemAlloc(&untouched, size_t{9} << 20), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_CODE(cuMemAlloc(&untouched, SIZE_MAX), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(untouched == 0x1234);
+    std::vector<CUdeviceptr> units;
+    for (int i = 0; i < 4; ++i) units.push_back(allocate(kUnit));
+    EXPECT_CODE(cuMemAlloc(&untouched, 1), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_CODE(cuMemAlloc(&untouched, kUnit), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(free_bytes() == 0);
+    // Free memory counts, not where it lies: two units apart serve one request of two.
+    EXPECT_OK(cuMemFree(units[0]));
+    EXPECT_OK(cuMemFree(units[2]));
+    allocate(2 * kUnit);
+  }));
+}
+
+TEST_CASE("size zero and foreign or interior addresses are invalid values") {
+  REQUIRE(in_child({}, [] {
+    start();
+    CUdeviceptr address = 0;
+    EXPECT_CODE(cuMemAlloc(&address, 0), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_CODE(cuMemAlloc(nullptr, 16), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_OK(cuMemFree(0));
+    const CUdeviceptr small = allocate(2048);
+    const CUdeviceptr large = allocate(4 * kUnit);
+    for (const CUdeviceptr wrong : {small + 1, small + 512, large + 512, large + kUnit,
+                                    reinterpret_cast<CUdeviceptr>(&address)}) {
+      EXPECT_CODE(cuMemFree(wrong), CUDA_ERROR_INVALID_VALUE);
+    }
+    EXPECT_OK(cuMemFree(small));
+    EXPECT_CODE(cuMemFree(small), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_OK(cuMemFree(large));
+    EXPECT_CODE(cuMemFree(large), CUDA_ERROR_INVALID_VALUE);
+  }));
+}
+
+TEST_CASE("fresh memory is not zero") {
+  REQUIRE(in_child({}, [] {
+    start();
+    for (const size_t bytes : {size_t{700}, 3 * kUnit}) {
+      std::vector<unsigned char> seen(bytes);
+      EXPECT_OK(cuMemcpyDtoH(seen.data(), allocate(bytes), bytes));
+      EXPECT(seen.front() == 0xA5 && seen.back() == 0xA5);
+    }
+  }));
+}
+
+TEST_CASE("queries tell one story for base, interior and end") {
+  REQUIRE(in_child({}, [] {
+    const CUcontext context = start();
+    for (const size_t bytes : {size_t{1000}, 5 * kUnit + 3}) {
+      const CUdeviceptr base = allocate(bytes);
+      for (const CUdeviceptr inside : {base, base + bytes / 2, base + bytes - 1}) {
+        CUdeviceptr start_address = 0;
+        size_t size = 0;
+        EXPECT_OK(cuMemGetAddressRange(&start_address, &size, inside));
+        EXPECT(start_address == base && size == bytes);
+        EXPECT_OK(
+            cuPointerGetAttribute(&start_address, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, inside));
+        EXPECT_OK(cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_RANGE_SIZE, inside));
+        EXPECT(start_address == base && size == bytes);
+        CUcontext owner = nullptr;
+        EXPECT_OK(cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, inside));
+        EXPECT(owner == context);
+      }
+      EXPECT_CODE(cuMemGetAddressRange(nullptr, nullptr, base + bytes), CUDA_ERROR_NOT_FOUND);
+    }
+    unsigned type = 77;
+    CUpointer_attribute wanted = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+    void* out = &type;
+    EXPECT_OK(cuPointerGetAttributes(1, &wanted, &out, reinterpret_cast<CUdeviceptr>(&type)));
+    EXPECT(type == 0);
+  }));
+}
+
+TEST_CASE("random allocations never overlap and all of it comes back") {
+  REQUIRE(in_child({{"SIMCUDA_MEMORY_MB", "64"}}, [] {
+    start();
+    const size_t before = free_bytes();
+    std::mt19937 random(7);
+    std::vector<std::pair<CUdeviceptr, size_t>> live;
+    for (int i = 0; i < 20000; ++i) {
+      if (live.size() > 300 || (!live.empty() && random() % 2 == 0)) {
+        std::swap(live[random() % live.size()], live.back());
+        EXPECT_OK(cuMemFree(live.back().first));
+        live.pop_back();
+        continue;
+      }
+      const size_t bytes = random() % 50 == 0 ? random() % (3 * kUnit) + 1 : random() % 9000 + 1;
+      CUdeviceptr address = 0;
+      if (cuMemAlloc(&address, bytes) == CUDA_SUCCESS) live.emplace_back(address, bytes);
+    }
+    std::sort(live.begin(), live.end());
+    for (size_t i = 1; i < live.size(); ++i) {
+      EXPECT(live[i - 1].first + live[i - 1].second <= live[i].first);
+    }
+    for (const auto& [address, bytes] : live) EXPECT_OK(cuMemFree(address));
+    EXPECT(free_bytes() == before);
+  }));
+}
+
+TEST_CASE("pinned memory keeps its flags and is told from device memory") {
+  REQUIRE(in_child({}, [] {
+    start();
+    void* pinned = nullptr;
+    EXPECT_OK(cuMemHostAlloc(&pinned, 5000, CU_MEMHOSTALLOC_PORTABLE));
+    unsigned flags = 0;
+    EXPECT_OK(cuMemHostGetFlags(&flags, pinned));
+    EXPECT(flags & CU_MEMHOSTALLOC_PORTABLE);
+    CUdeviceptr mapped = 0;
+    EXPECT_OK(cuMemHostGetDevicePointer(&mapped, static_cast<char*>(pinned) + 10, 0));
+    EXPECT(mapped == reinterpret_cast<CUdeviceptr>(pinned) + 10);
+    EXPECT_CODE(cuMemFree(reinterpret_cast<CUdeviceptr>(pinned)), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_OK(cuMemFreeHost(pinned));
+    EXPECT_CODE(cuMemFreeHost(pinned), CUDA_ERROR_INVALID_VALUE);
+  }));
+}
+
+TEST_CASE("ending a context frees its memory") {
+  REQUIRE(in_child({}, [] {
+    start();
+    const size_t before = free_bytes();
+    allocate(100);
+    allocate(5 * kUnit);
+    EXPECT_OK(cuDevicePrimaryCtxReset(0));
+    CUdeviceptr address = 0;
+    EXPECT_CODE(cuMemAlloc(&address, 1), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    start();
+    EXPECT(free_bytes() == before);
+    CUcontext created = nullptr;
+    EXPECT_OK(cuCtxCreate(&created, nullptr, 0, 0));
+    allocate(kUnit);
+    EXPECT_OK(cuCtxDestroy(created));
+    EXPECT(free_bytes() == before);
+  }));
+}
+
+TEST_CASE("devices have the sizes they were given") {
+  REQUIRE(in_child({{"SIMCUDA_DEVICES", "3"}, {"SIMCUDA_MEMORY_MB", "64,32"}}, [] {
+    EXPECT_OK(cuInit(0));
+    int count = 0;
+    EXPECT_OK(cuDeviceGetCount(&count));
+    EXPECT(count == 3);
+    const size_t expected[] = {64, 32, 32};
+    for (int i = 0; i < 3; ++i) {
+      size_t bytes = 0;
+      EXPECT_OK(cuDeviceTotalMem(&bytes, i));
+      EXPECT(bytes == expected[i] << 20);
+    }
+  }));
+}

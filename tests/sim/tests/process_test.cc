@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <regex.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "catch.h"
+#include "support.h"
+
+namespace {
+
+constexpr size_t kUnit = size_t{2} << 20;
+
+// Exit code of a grandchild that runs the body.
+int forked(const std::function<int()>& body) {
+  const pid_t child = fork();
+  if (child == 0) _exit(body());
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + status;
+}
+
+// The whole line is what the pattern (POSIX extended) says.
+bool matches(const std::string& line, const std::string& pattern) {
+  regex_t compiled;
+  if (regcomp(&compiled, ("^(" + pattern + ")$").c_str(), REG_EXTENDED | REG_NOSUB) != 0) {
+    return false;
+  }
+  const bool found = regexec(&compiled, line.c_str(), 0, nullptr, 0) == 0;
+  regfree(&compiled);
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("nothing works before cuInit but what needs no driver state") {
+  REQUIRE(in_child({}, [] {
+    int count = 0;
+    CUdeviceptr address = 0;
+    const char* name = nullptr;
+    EXPECT_CODE(cuDeviceGetCount(&count), CUDA_ERROR_NOT_INITIALIZED);
+    EXPECT_CODE(cuMemAlloc(&address, 1), CUDA_ERROR_NOT_INITIALIZED);
+    EXPECT_OK(cuDriverGetVersion(&count));
+    EXPECT(count == 13000);
+    EXPECT_OK(cuGetErrorName(CUDA_ERROR_OUT_OF_MEMORY, &name));
+    EXPECT(std::strcmp(name, "CUDA_ERROR_OUT_OF_MEMORY") == 0);
+    EXPECT_OK(cuInit(0));
+    EXPECT_CODE(cuMemAlloc(&address, 1), CUDA_ERROR_INVALID_CONTEXT);
+  }));
+}
+
+TEST_CASE("a child forked after cuInit is not initialised and cannot become so") {
+  REQUIRE(in_child({}, [] {
+    start();
+    const int code = forked([] {
+      CUdeviceptr address = 0;
+      const bool refused = cuMemAlloc(&address, 1) == CUDA_ERROR_NOT_INITIALIZED &&
+                           cuInit(0) == CUDA_ERROR_NOT_INITIALIZED &&
+                           cuMemFree(address) == CUDA_ERROR_NOT_INITIALIZED;
+      return refused ? 0 : 1;
+    });
+    EXPECT(code == 0);
+    CUdeviceptr address = 0;
+    EXPECT_OK(cuMemAlloc(&address, 1));
+  }));
+}
+
+TEST_CASE("a child forked before cuInit is a process like any other") {
+  REQUIRE(in_child({}, [] {
+    int version = 0;
+    EXPECT_OK(cuDriverGetVersion(&version));
+    const int code = forked([] {
+      start();
+      CUdeviceptr address = 0;
+      return cuMemAlloc(&address, 1) == CUDA_SUCCESS ? 0 : 1;
+    });
+    EXPECT(code == 0);
+  }));
+}
+
+TEST_CASE("a process may end with work in flight") {
+  REQUIRE(in_child({{"SIMCUDA_LATENCY", "cuMemsetD8Async=10ms"}}, [] {
+    const auto begun = std::chrono::steady_clock::now();
+    const int code = forked([] {
+      start();
+      CUstream stream = nullptr;
+      CUdeviceptr block = 0;
+      EXPECT_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+      EXPECT_OK(cuMemAlloc(&block, 1 << 20));
+      for (int i = 0; i < 1000; ++i) EXPECT_OK(cuMemsetD8Async(block, 1, 1 << 20, stream));
+      std::exit(7);  // with destructors, unlike _exit
+      return 0;
+    });
+    EXPECT(code == 7);
+    EXPECT(std::chrono::steady_clock::now() - begun < std::chrono::seconds(5));
+  }));
+}
+
+TEST_CASE("another process opens a block by its handle and sees the same memory") {
+  REQUIRE(in_child({}, [] {
+    int to_importer[2];
+    int to_exporter[2];
+    EXPECT(pipe(to_importer) == 0 && pipe(to_exporter) == 0);
+    const pid_t importer = fork();
+    if (importer == 0) {
+      start();
+      CUipcMemHandle handle;
+      bool right = read(to_importer[0], &handle, sizeof handle) == sizeof handle;
+      CUdeviceptr block = 0;
+      uint32_t word = 0;
+      right = right && cuIpcOpenMemHandle(&block, handle, 1) == CUDA_SUCCESS;
+      right = right && cuMemcpyDtoH(&word, block, sizeof word) == CUDA_SUCCESS && word == 5;
+      right = right && cuMemsetD32(block, 6, 1) == CUDA_SUCCESS;
+      right = right && cuCtxSynchronize() == CUDA_SUCCESS;
+      right = right && cuIpcCloseMemHandle(block) == CUDA_SUCCESS;
+      right = right && cuIpcCloseMemHandle(block) == CUDA_ERROR_INVALID_VALUE;
+      _exit(write(to_exporter[1], "x", 1) == 1 && right ? 0 : 1);
+    }
+    start();
+    CUdeviceptr other = 0;
+    CUdeviceptr block = 0;
+    EXPECT_OK(cuMemAlloc(&other, 100));  // so that the block does not start its page
+    EXPECT_OK(cuMemAlloc(&block, 1000));
+    EXPECT_OK(cuMemsetD32(block, 5, 1));
+    EXPECT_OK(cuCtxSynchronize());
+    CUipcMemHandle handle;
+    CUdeviceptr own = 0;
+    char done = 0;
+    EXPECT_OK(cuIpcGetMemHandle(&handle, block));
+    EXPECT_CODE(cuIpcOpenMemHandle(&own, handle, 1), CUDA_ERROR_INVALID_CONTEXT);
+    EXPECT(write(to_importer[1], &handle, sizeof handle) == sizeof handle);
+    EXPECT(read(to_exporter[0], &done, 1) == 1);
+    uint32_t word = 0;
+    EXPECT_OK(cuMemcpyDtoH(&word, block, sizeof word));
+    EXPECT(word == 6);
+    int status = 0;
+    EXPECT(waitpid(importer, &status, 0) == importer && status == 0);
+  }));
+}
+
+TEST_CASE("the trace has a line for each call, in its documented form") {
+  const TemporaryFile trace;
+  REQUIRE(in_child({{"SIMCUDA_TRACE", trace.path()}}, [] {
+    start();
+    CUdeviceptr block = 0;
+    EXPECT_OK(cuMemAlloc(&block, 1000));
+    EXPECT_CODE(cuMemAlloc(&block, 0), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_OK(cuMemsetD8Async(block, 7, 1000, nullptr));
+    EXPECT_OK(cuMemFree(block));
+    EXPECT_OK(cuStreamSynchronize(CU_STREAM_PER_THREAD));
+  }));
+  const char* const expected[] = {
+      "cuInit Flags=0 -> 0 tid=[0-9]+ stream=-",
+      "cuDevicePrimaryCtxRetain pctx=0x[0-9a-f]+ dev=0 -> 0 tid=[0-9]+ stream=-",
+      "cuMemAlloc_v2 dptr=0x[0-9a-f]+ bytesize=1000 -> 0 tid=[0-9]+ stream=-",
+      "cuMemAlloc_v2 dptr=- bytesize=0 -> 1 tid=[0-9]+ stream=-",
+      "cuMemsetD8Async dstDevice=0x[0-9a-f]+ value=7 N=1000 -> 0 tid=[0-9]+ stream=legacy",
+      "cuMemFree_v2 dptr=0x[0-9a-f]+ -> 0 tid=[0-9]+ stream=-",
+      "cuStreamSynchronize -> 0 tid=[0-9]+ stream=per-thread",
+  };
+  const auto lines = trace.lines();
+  REQUIRE(lines.size() == std::size(expected));
+  for (size_t i = 0; i < lines.size(); ++i) {
+    INFO(lines[i]);
+    CHECK(matches(lines[i], expected[i]));
+  }
+}
+
+TEST_CASE("threads and forked children write whole lines into one trace") {
+  const TemporaryFile trace;
+  REQUIRE(in_child({{"SIMCUDA_TRACE", trace.path()}}, [] {
+    const CUcontext context = start();
+    const auto pairs = [context] {
+      cuCtxSetCurrent(context);
+      for (int i = 0; i < 200; ++i) {
+        CUdeviceptr block = 0;
+        cuMemAlloc(&block, 64);
+        cuMemFree(block);
+      }
+    };
+    std::thread one(pairs);
+    std::thread two(pairs);
+    EXPECT(forked([] {
+             cuMemFree(1);
+             return 0;
+           }) == 0);
+    one.join();
+    two.join();
+  }));
+  size_t pairs = 0;
+  size_t from_child = 0;
+  for (const std::string& line : trace.lines()) {
+    INFO(line);
+    CHECK(matches(line, "cu[A-Za-z0-9_]+( [A-Za-z]+=[^ ]+)* -> [0-9]+ tid=[0-9]+ stream=[^ ]+"));
+    pairs += line.starts_with("cuMemAlloc_v2 ");
+    from_child += line.starts_with("cuMemFree_v2 dptr=0x1 -> 3 ");
+  }
+  CHECK(pairs == 400);
+  CHECK(from_child == 1);
+}
+
+TEST_CASE("a planted fault fails its nth use before any work") {
+  REQUIRE(in_child({{"SIMCUDA_FAIL", "cuMemAlloc_v2:2=2,cuMemFree=CUDA_ERROR_UNKNOWN"}}, [] {
+    start();
+    size_t before = 0;
+    size_t after = 0;
+    CUdeviceptr block = 0;
+    CUdeviceptr untouched = 0x77;
+    EXPECT_OK(cuMemAlloc(&block, kUnit));
+    EXPECT_OK(cuMemGetInfo(&before, nullptr));
+    EXPECT_CODE(cuMemAlloc(&untouched, kUnit), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(untouched == 0x77);
+    EXPECT_CODE(cuMemFree(block), CUDA_ERROR_UNKNOWN);
+    EXPECT_CODE(cuMemFree(block), CUDA_ERROR_UNKNOWN);
+    EXPECT_OK(cuMemGetInfo(&after, nullptr));
+    EXPECT(before == after);
+    EXPECT_OK(cuMemAlloc(&block, kUnit));
+  }));
+}
+
+TEST_CASE("a latency is spent in the call, or on the stream for work") {
+  REQUIRE(in_child({{"SIMCUDA_LATENCY", "cuMemAlloc_v2=20ms"}}, [] {
+    start();
+    const auto begun = std::chrono::steady_clock::now();
+    CUdeviceptr block = 0;
+    EXPECT_OK(cuMemAlloc(&block, 1));
+    EXPECT(std::chrono::steady_clock::now() - begun >= std::chrono::milliseconds(20));
+  }));
+}
+
+TEST_CASE("a setting that is not understood keeps the driver from starting") {
+  const Environment wrong[] = {{{"SIMCUDA_DEVICES", "two"}},
+                               {{"SIMCUDA_MEMORY_MB", "0"}},
+                               {{"SIMCUDA_TRACE", "/no/such/folder/trace"}},
+                               {{"SIMCUDA_FAIL", "cuMemAlloc_v2"}},
+                               {{"SIMCUDA_FAIL", "cuNoSuchCall=2"}},
+                               {{"SIMCUDA_LATENCY", "cuMemAlloc_v2=20"}}};
+  for (const Environment& environment : wrong) {
+    INFO(environment.begin()->first << "=" << environment.begin()->second);
+    CHECK(in_child(environment, [] {
+      std::fclose(stderr);
+      EXPECT_CODE(cuInit(0), CUDA_ERROR_INVALID_VALUE);
+    }));
+  }
+}
