@@ -45,6 +45,15 @@ CUresult ask(Function* real, Arguments... arguments) {
   return real == nullptr ? kNoDriver : real(arguments...);
 }
 
+// cuda.h names no kind of memory that cuMemFreeAsync would refuse. A pool block freed this way
+// waits for all earlier work, which is more than the stream's; inside a capture only memory of the
+// graph may be freed, and the driver says so.
+template <typename Function>
+CUresult free_async(Function* real, CUdeviceptr address, CUstream stream) {
+  return owned(address) && !capture_gate().capturing() ? cistern::shim::free(address)
+                                                       : ask(real, address, stream);
+}
+
 // A capture begins: ours and the program's calls are kept apart from before it to its end.
 template <typename Function, typename... Arguments>
 CUresult begin_capture(Function* real, CUstream stream, Arguments... arguments) {
@@ -128,6 +137,14 @@ using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these a
 CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) { return allocate(dptr, bytesize); }
 
 CUresult cuMemFree_v2(CUdeviceptr dptr) { return cistern::shim::free(dptr); }
+
+CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
+  return free_async(driver().cuMemFreeAsync, dptr, hStream);
+}
+
+CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream) {
+  return free_async(driver().cuMemFreeAsync_ptsz, dptr, hStream);
+}
 
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) { return memory_info(free, total); }
 
@@ -215,6 +232,8 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
 CUresult cuCtxDestroy(CUcontext ctx) { return destroy_context(driver().cuCtxDestroy, ctx); }
 
 CUresult cuCtxDestroy_v2(CUcontext ctx) { return destroy_context(driver().cuCtxDestroy_v2, ctx); }
+
+CUresult cuCtxDetach(CUcontext ctx) { return destroy_context(driver().cuCtxDetach, ctx); }
 
 CUresult cuDevicePrimaryCtxRelease(CUdevice dev) {
   return release_primary(driver().cuDevicePrimaryCtxRelease, dev);

@@ -66,6 +66,11 @@ CUresult free(CUdeviceptr address) {
   return static_cast<CUresult>(code);
 }
 
+bool owned(CUdeviceptr address) {
+  alloc::Chunk* chunk;
+  return ours(address, &chunk);
+}
+
 CUresult memory_info(size_t* free, size_t* total) {
   size_t driver_free, driver_total;
   const CUresult result = driver().cuMemGetInfo_v2(&driver_free, &driver_total);

@@ -9,6 +9,8 @@ namespace cistern::shim {
 
 CUresult allocate(CUdeviceptr* out, size_t bytes);
 CUresult free(CUdeviceptr address);
+// Whether the pools know this address.
+bool owned(CUdeviceptr address);
 CUresult memory_info(size_t* free, size_t* total);
 CUresult address_range(CUdeviceptr* base, size_t* size, CUdeviceptr address);
 CUresult export_handle(CUipcMemHandle* handle, CUdeviceptr address);
