@@ -80,7 +80,11 @@ def compare_programs(commands, preload):
 
 
 def time_pairs(program, preload):
-    bare, pooled = (json.loads(run([program], p)["stdout"]) for p in (None, preload))
+    runs = [run([program], which) for which in (None, preload)]
+    for done in runs:
+        if done["status"] != 0:
+            sys.exit(f"gpu-check: error: {program} failed, status {done['status']}: {done['stderr']}")
+    bare, pooled = (json.loads(done["stdout"]) for done in runs)
     rows = []
     print(f"{'bytes':>12} {'idle: driver':>13} {'cistern':>10} {'in flight: driver':>18} {'cistern':>10}  ns")
     for a, b in zip(bare, pooled):
