@@ -31,9 +31,9 @@ class Counter {
 struct Ledger {
   // Bytes the program holds (as it asked for them). Small blocks are added in steps, see
   // DevicePool: the peak is exact with one allocating thread, else short by at most 64 KiB each.
-  alignas(64) Counter live, live_peak;
+  alignas(128) Counter live, live_peak;
   // Bytes held from the driver: live, idle, waiting and lost to rounding.
-  alignas(64) Counter reserved, reserved_peak;
+  alignas(128) Counter reserved, reserved_peak;
 
   Counter allocations, frees;        // calls of the program that a pool answered
   Counter obtained, released;        // driver calls that took or returned a chunk

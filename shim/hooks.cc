@@ -23,7 +23,7 @@
 namespace cistern::shim {
 namespace {
 
-constinit const Hook table[] = {
+const Hook table[] = {
 #define CISTERN_HOOK(symbol, parameters, arguments) {#symbol, reinterpret_cast<void*>(&::symbol)},
 #include "shim/hooks.def"
 #undef CISTERN_HOOK

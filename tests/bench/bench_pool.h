@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A device pool over a source that does nothing but count, so that what is measured is the pool.
-// Work is always finished: a freed block becomes clean as soon as the pool asks. Each thread that
-// allocates gets a shard of its own, as under the shim.
+// Work is always finished: a freed block becomes clean as soon as the pool asks. The shim gives the
+// first threads of a program a shard each; here the caller names it.
 #pragma once
 
 #include <atomic>
@@ -46,9 +46,9 @@ class BenchPool {
     parts_->pool.init(&parts_->shared, &parts_->source, &parts_->ledger, &parts_->cap, 0);
   }
 
-  uint64_t allocate(uint64_t bytes) {
+  uint64_t allocate(uint64_t bytes, unsigned shard = 0) {
     uint64_t address = 0;
-    if (parts_->pool.allocate(bytes, shard(), &address) != alloc::kSuccess) std::abort();
+    if (parts_->pool.allocate(bytes, shard, &address) != alloc::kSuccess) std::abort();
     return address;
   }
 
@@ -74,12 +74,6 @@ class BenchPool {
     alloc::DevicePool pool;
     alloc::Timeline* timeline;
   };
-
-  static unsigned shard() {
-    static std::atomic<unsigned> threads{0};
-    thread_local const unsigned mine = threads.fetch_add(1) % alloc::DevicePool::kShards;
-    return mine;
-  }
 
   std::unique_ptr<Parts> parts_;
 };

@@ -29,9 +29,12 @@ std::vector<uint64_t> small_sizes() {
   return sizes;
 }
 
-std::vector<uint64_t> fill(BenchPool& pool, size_t count, const std::vector<uint64_t>& sizes) {
+std::vector<uint64_t> fill(BenchPool& pool, size_t count, const std::vector<uint64_t>& sizes,
+                           unsigned shard = 0) {
   std::vector<uint64_t> blocks(count);
-  for (size_t i = 0; i < count; ++i) blocks[i] = pool.allocate(sizes[i % sizes.size()]);
+  for (size_t i = 0; i < count; ++i) {
+    blocks[i] = pool.allocate(sizes[i % sizes.size()], shard);
+  }
   return blocks;
 }
 
@@ -132,13 +135,14 @@ BENCHMARK(training_trace)->Unit(benchmark::kMicrosecond);
 void threads_on_one_device(benchmark::State& state) {
   static BenchPool pool;
   const std::vector<uint64_t> sizes = small_sizes();
-  std::vector<uint64_t> blocks = fill(pool, 1000, sizes);
-  std::mt19937_64 random(static_cast<uint64_t>(state.thread_index()));
+  const auto me = static_cast<unsigned>(state.thread_index());
+  std::vector<uint64_t> blocks = fill(pool, 1000, sizes, me);
+  std::mt19937_64 random(me);
   size_t i = 0;
   for (auto _ : state) {
     uint64_t& block = blocks[random() % blocks.size()];
     pool.free(block);
-    block = pool.allocate(sizes[i++ % sizes.size()]);
+    block = pool.allocate(sizes[i++ % sizes.size()], me);
   }
   for (const uint64_t block : blocks) pool.free(block);
   state.SetItemsProcessed(state.iterations());
