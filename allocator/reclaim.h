@@ -84,8 +84,8 @@ class Reclaim {
 
   // All zero bytes at the start, to lie in memory that costs nothing until it is used.
   alignas(128) std::atomic<Ticket> open_{0};  // read by every call: apart from what is written more
-  std::atomic<Ticket> clean_end_{0};  // clean() + 1; 0: no context yet, nothing runs
-  std::atomic<Ticket> marked_{0};     // every context has a mark for this ticket
+  std::atomic<Ticket> clean_end_{0};          // clean() + 1; 0: no context yet, nothing runs
+  std::atomic<Ticket> marked_{0};             // every context has a mark for this ticket
   std::atomic<bool> turn_{false};
   std::atomic<bool> frozen_{false};
   std::atomic<int> highest_{0};  // slots ever used

@@ -38,8 +38,8 @@ struct ChunkList {
   }
 };
 
-// On cache lines of its own (fetched in pairs), or threads in different shards would fight over their
-// neighbours' ends.
+// On cache lines of its own (fetched in pairs), or threads in different shards would fight over
+// their neighbours' ends.
 class alignas(128) SlabPool {
  public:
   // The address of a clean block of `bytes`, or 0. `thorough`: look at every free block rather than
