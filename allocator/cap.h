@@ -16,10 +16,12 @@ class Cap {
 
   // False when `bytes` more would pass the limit; nothing is charged then.
   bool charge(uint64_t bytes) {
-    const uint64_t before = charged_.fetch_add(bytes, std::memory_order_relaxed);
-    if (limit() == 0 || (bytes <= limit() && before <= limit() - bytes)) return true;
-    refund(bytes);
-    return false;
+    uint64_t before = charged();
+    do {
+      const bool fits = bytes <= limit() && before <= limit() - bytes;
+      if (limit() != 0 && !fits) return false;
+    } while (!charged_.compare_exchange_weak(before, before + bytes, std::memory_order_relaxed));
+    return true;
   }
 
   void refund(uint64_t bytes) { charged_.fetch_sub(bytes, std::memory_order_relaxed); }

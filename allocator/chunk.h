@@ -32,13 +32,21 @@ struct Chunk {
   std::atomic<uint32_t> owner;     // which pool (the number its creator gave it)
   std::atomic<Role> role;
   std::atomic<bool> exported;    // another process or device may know it: never to be reused
+  std::atomic<uint8_t> shard;    // slab: which SlabPool of its owner
   std::atomic<uint64_t> detail;  // by role: requested bytes, Ticket, Slab*, previous in bin
   Chunk* older;                  // idle chunks by age
   Chunk* younger;
 
+  // Address and size as one: a record that is being given a new meaning contains nothing.
   bool contains(uint64_t p) const {
-    const uint64_t base = address.load(std::memory_order_relaxed);
-    return p - base < bytes.load(std::memory_order_relaxed);
+    const uint64_t base = address.load(std::memory_order_acquire);
+    const bool inside = p - base < bytes.load(std::memory_order_acquire);
+    return inside && address.load(std::memory_order_relaxed) == base;
+  }
+  void set_range(uint64_t base, uint64_t size) {
+    bytes.store(0, std::memory_order_relaxed);
+    address.store(base, std::memory_order_release);
+    bytes.store(size, std::memory_order_release);
   }
 
   uint64_t base() const { return address.load(std::memory_order_relaxed); }

@@ -12,6 +12,8 @@ constexpr int kProbes = 32;
 
 uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
+uint64_t device_bytes(const Chunk* chunk) { return round_up(chunk->size(), kDriverPage); }
+
 // The largest chunk that may serve `bytes`.
 uint64_t largest_for(uint64_t bytes) {
   return std::min(round_up(bytes, kDriverPage), bytes + bytes / 7);  // (c - b) / c <= 1/8
@@ -56,15 +58,18 @@ void ChunkCache::push_waiting(Chunk* chunk, const Reclaim& reclaim) {
   (newest_waiting_ == nullptr ? oldest_waiting_ : newest_waiting_->next) = chunk;
   newest_waiting_ = chunk;
   waiting_bytes_.own_add(chunk->size());
+  returnable_bytes_.own_add(device_bytes(chunk));
 }
 
-bool ChunkCache::held(const Chunk* chunk) {
-  return chunk->is() == Role::whole || chunk->is() == Role::direct;
+bool ChunkCache::held(const Chunk* chunk) const {
+  const bool mine = chunk->owner.load(std::memory_order_relaxed) == owner_;
+  return mine && (chunk->is() == Role::whole || chunk->is() == Role::direct);
 }
 
 bool ChunkCache::find(Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes) {
   LockGuard guard(mutex_);
-  if (!held(chunk) || address - chunk->base() >= chunk->requested()) return false;
+  if (!held(chunk) || !chunk->contains(address)) return false;
+  if (address - chunk->base() >= chunk->requested()) return false;
   *start = chunk->base();
   *bytes = chunk->requested();
   return true;
@@ -83,6 +88,7 @@ void ChunkCache::harvest(Ticket clean) {
     oldest_waiting_ = chunk->next;
     if (oldest_waiting_ == nullptr) newest_waiting_ = nullptr;
     waiting_bytes_.own_sub(chunk->size());
+    returnable_bytes_.own_sub(device_bytes(chunk));
     insert_idle(chunk);
   }
 }
@@ -95,6 +101,7 @@ void ChunkCache::insert_idle(Chunk* chunk) {
   (youngest_idle_ == nullptr ? oldest_idle_ : youngest_idle_->younger) = chunk;
   youngest_idle_ = chunk;
   idle_bytes_.own_add(chunk->size());
+  returnable_bytes_.own_add(device_bytes(chunk));
 }
 
 void ChunkCache::remove_idle(Chunk* chunk) {
@@ -102,12 +109,18 @@ void ChunkCache::remove_idle(Chunk* chunk) {
   (chunk->older == nullptr ? oldest_idle_ : chunk->older->younger) = chunk->younger;
   (chunk->younger == nullptr ? youngest_idle_ : chunk->younger->older) = chunk->older;
   idle_bytes_.own_sub(chunk->size());
+  returnable_bytes_.own_sub(device_bytes(chunk));
 }
 
 void ChunkCache::add_idle(ChunkList* chunks) {
   if (chunks->head == nullptr) return;
   LockGuard guard(mutex_);
   while (Chunk* chunk = chunks->pop()) insert_idle(chunk);
+}
+
+void ChunkCache::refresh(const Reclaim& reclaim) {
+  LockGuard guard(mutex_);
+  harvest(reclaim.clean());
 }
 
 void ChunkCache::collect_idle(uint64_t keep, const Reclaim& reclaim, ChunkList* out) {
@@ -127,6 +140,7 @@ void ChunkCache::collect_all(ChunkList* out) {
     Chunk* chunk = oldest_waiting_;
     oldest_waiting_ = chunk->next;
     waiting_bytes_.own_sub(chunk->size());
+    returnable_bytes_.own_sub(device_bytes(chunk));
     chunk->become(Role::released);
     out->push(chunk);
   }
@@ -156,8 +170,9 @@ void ChunkCache::drop() {
   LockGuard guard(mutex_);
   bins_ = {};
   oldest_idle_ = youngest_idle_ = oldest_waiting_ = newest_waiting_ = nullptr;
-  idle_bytes_.own_sub(idle_bytes_.get());
-  waiting_bytes_.own_sub(waiting_bytes_.get());
+  idle_bytes_.set(0);
+  waiting_bytes_.set(0);
+  returnable_bytes_.set(0);
 }
 
 }  // namespace cistern::alloc

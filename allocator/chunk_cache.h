@@ -24,6 +24,9 @@ struct ChunkBinTraits {
 
 class ChunkCache {
  public:
+  // `owner`: what the chunks of this cache say of themselves.
+  void init(uint32_t owner) { owner_ = owner; }
+
   // An idle chunk that serves `bytes` without taking more of the device than the driver itself
   // would have given: at least as large, the same number of driver pages, at most 1/8 lost. So
   // reuse can never make the program run out of memory earlier. nullptr if there is none.
@@ -31,7 +34,8 @@ class ChunkCache {
 
   // The program gives a chunk back. `not_held`: it does not hold one that starts at `address`
   // (decided here, so that of two racing frees one fails). `cached`: it waits to be clean.
-  // `give_up`: it must not be reused; the caller returns it to the driver.
+  // `give_up`: it must not be reused; the caller returns it to the driver. `chunk` is what the
+  // index said; it may have another meaning by now.
   enum class Freed : uint8_t { not_held, cached, give_up };
   Freed free(Chunk* chunk, uint64_t address, const Reclaim& reclaim, uint64_t* requested);
 
@@ -49,6 +53,9 @@ class ChunkCache {
 
   // Moves the oldest idle chunks into `out` until at most `keep` bytes stay idle.
   void collect_idle(uint64_t keep, const Reclaim& reclaim, ChunkList* out);
+  // What became clean since is idle from now on, so that idle_bytes() says it.
+  void refresh(const Reclaim& reclaim);
+
   // Moves everything into `out`, also what earlier work may still use: only for the driver, whose
   // own free waits for that work.
   void collect_all(ChunkList* out);
@@ -58,23 +65,26 @@ class ChunkCache {
 
   uint64_t idle_bytes() const { return idle_bytes_.get(); }
   uint64_t waiting_bytes() const { return waiting_bytes_.get(); }
+  // Idle and waiting as the driver counts them: whole driver pages.
+  uint64_t returnable_bytes() const { return returnable_bytes_.get(); }
   uint64_t largest_idle();
   bool waiting_range(Ticket* oldest, Ticket* newest);
 
  private:
-  static bool held(const Chunk* chunk);
+  bool held(const Chunk* chunk) const;
   void push_waiting(Chunk* chunk, const Reclaim& reclaim);
   void harvest(Ticket clean);
   void insert_idle(Chunk* chunk);
   void remove_idle(Chunk* chunk);
 
   Mutex mutex_;
+  uint32_t owner_ = 0;
   SizeBins<Chunk, ChunkBinTraits, 44> bins_;  // to 2^48 bytes
   Chunk* oldest_idle_ = nullptr;
   Chunk* youngest_idle_ = nullptr;
   Chunk* oldest_waiting_ = nullptr;
   Chunk* newest_waiting_ = nullptr;
-  Counter idle_bytes_, waiting_bytes_;
+  Counter idle_bytes_, waiting_bytes_, returnable_bytes_;
 };
 
 }  // namespace cistern::alloc

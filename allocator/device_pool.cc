@@ -29,7 +29,10 @@ void DevicePool::init(Shared* shared, MemorySource* source, Ledger* ledger, Cap*
   ledger_ = ledger;
   cap_ = cap;
   owner_ = owner;
-  for (SlabPool& pool : slabs_) pool.init(ledger);
+  whole_allocations_.set(0);
+  whole_frees_.set(0);
+  cache_.init(owner);
+  for (int i = 0; i < kShards; ++i) slabs_[i].init(ledger, owner, static_cast<uint8_t>(i));
 }
 
 int DevicePool::allocate(uint64_t bytes, unsigned shard, uint64_t* address) {
@@ -47,7 +50,6 @@ int DevicePool::allocate(uint64_t bytes, unsigned shard, uint64_t* address) {
 bool DevicePool::take_clean(Request& request) {
   if (!request.small()) {
     Chunk* chunk = cache_.take(request.bytes, shared_->reclaim);
-    return_over_budget();
     if (chunk == nullptr) return false;
     request.address = chunk->base();
     return true;
@@ -63,6 +65,7 @@ bool DevicePool::take_clean(Request& request) {
   Chunk* chunk = cache_.take(kSlabBytes, shared_->reclaim);
   if (chunk == nullptr || !add_slab(chunk, request.shard)) return false;
   request.address = pool.allocate(bytes, shared_->reclaim, &emptied);
+  keep_empty(&emptied);
   return request.address != 0;
 }
 
@@ -137,24 +140,38 @@ int DevicePool::take_fresh(Request& request) {
   return code;
 }
 
-// Memory is out (or the cap reached): everything that is not live goes to the driver, then one more
-// attempt, and for small requests every corner.
+// Memory is out (or the cap reached): everything that is not live goes to the driver, and for small
+// requests every corner is looked into. Other threads may fill their caches again meanwhile, so as
+// long as something could be returned there is another attempt.
 int DevicePool::shortage(Request& request) {
+  constexpr int kAttempts = 16;
   ledger_->shortages.add();
-  return_everything();
-  int code = take_fresh(request);
-  if (code != kOutOfMemory) return code;
-  if (request.small()) {
-    if (search_everywhere(request)) return kSuccess;
-    if (Chunk* chunk = obtain(request.bytes, Role::direct, &code)) {
-      request.address = chunk->base();
-      count_whole(request.bytes);
-      return kSuccess;
-    }
-    if (wait_for_clean(kShortageWaitNs) && search_everywhere(request)) return kSuccess;
+  int code = kOutOfMemory;
+  for (int i = 0; i < kAttempts && code == kOutOfMemory; ++i) {
+    const bool own = return_everything();
+    const bool siblings = source_->relieve();
+    // What another thread took out to return is neither in a pool nor the driver's yet.
+    const bool others = shared_->returning.load() != 0;
+    while (shared_->returning.load() != 0) os::sleep_ns(1000);
+    if (!own && !siblings && !others) break;
+    code = take_fresh(request);
   }
+  if (code != kOutOfMemory) return code;
+  if (request.small() && squeeze_in(request)) return kSuccess;
   ledger_->out_of_memory.add();
   return kOutOfMemory;
+}
+
+// A small request when no slab can be had any more.
+bool DevicePool::squeeze_in(Request& request) {
+  if (search_everywhere(request)) return true;
+  int code;
+  if (Chunk* chunk = obtain(request.bytes, Role::direct, &code)) {
+    request.address = chunk->base();
+    count_whole(request.bytes);
+    return true;
+  }
+  return wait_for_clean(kShortageWaitNs) && search_everywhere(request);
 }
 
 bool DevicePool::search_everywhere(Request& request) {
@@ -168,37 +185,52 @@ bool DevicePool::search_everywhere(Request& request) {
   return request.address != 0;
 }
 
-int DevicePool::allocate_direct(uint64_t bytes, uint64_t* address) {
+int DevicePool::allocate_direct(uint64_t bytes, unsigned shard, uint64_t* address) {
   int code;
-  Chunk* chunk = obtain(bytes, Role::direct, &code);
-  if (chunk == nullptr) return code;
-  *address = chunk->base();
-  count_whole(bytes);
+  if (Chunk* chunk = obtain(bytes, Role::direct, &code)) {
+    *address = chunk->base();
+    count_whole(bytes);
+    return kSuccess;
+  }
+  Request request{bytes, shard, 0};
+  if (code != kOutOfMemory || !take_clean(request)) return code;
+  if (!request.small()) count_whole(bytes);
+  *address = request.address;
   return kSuccess;
 }
 
 Freed DevicePool::free(Chunk* chunk, uint64_t address, int* code) {
   *code = kSuccess;
+  Freed freed;
   if (chunk->is() == Role::slab) {
-    Slab* slab = chunk->slab();
-    const bool done = slab->pool->free(chunk, slab, address, shared_->reclaim);
-    return done ? Freed::done : Freed::invalid;
+    SlabPool& pool = slabs_[chunk->shard.load(std::memory_order_relaxed)];
+    freed = pool.free(chunk, address, shared_->reclaim) ? Freed::done : Freed::invalid;
+  } else {
+    freed = free_whole(chunk, address, code);
   }
+  if (over_budget()) [[unlikely]]
+    trim();
+  return freed;
+}
+
+Freed DevicePool::free_whole(Chunk* chunk, uint64_t address, int* code) {
   uint64_t requested;
   const ChunkCache::Freed freed = cache_.free(chunk, address, shared_->reclaim, &requested);
   if (freed == ChunkCache::Freed::not_held) return Freed::invalid;
   if (freed == ChunkCache::Freed::give_up) *code = release_for_program(chunk, requested);
-  if (*code != kSuccess) return Freed::done;
-  whole_live_.sub(requested);
-  whole_frees_.add();
-  ledger_->live.sub(requested);
+  if (*code == kSuccess) {
+    whole_live_.sub(requested);
+    whole_frees_.add();
+    ledger_->live.sub(requested);
+  }
+  cache_.refresh(shared_->reclaim);
   return Freed::done;
 }
 
 bool DevicePool::find(Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes) {
   if (chunk->is() != Role::slab) return cache_.find(chunk, address, start, bytes);
-  Slab* slab = chunk->slab();
-  return slab->pool->find(chunk, slab, address, start, bytes);
+  SlabPool& pool = slabs_[chunk->shard.load(std::memory_order_relaxed)];
+  return pool.find(chunk, address, start, bytes);
 }
 
 bool DevicePool::mark_exported(Chunk* chunk, uint64_t address) {
@@ -209,7 +241,7 @@ void DevicePool::count_whole(uint64_t bytes) {
   whole_live_.add(bytes);
   whole_allocations_.add();
   ledger_->live.add(bytes);
-  ledger_->live_peak.raise_to(ledger_->live.get() + unpublished_live());
+  ledger_->note_live(unpublished_live());
 }
 
 }  // namespace cistern::alloc

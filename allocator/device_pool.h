@@ -9,8 +9,10 @@
 //   allocate: clean memory at hand -> else ask what became clean -> else wait for what is waiting,
 //             as long as a driver call takes (longer with much memory waiting) -> else fresh memory
 //             -> else return all we can and try once more
-//   free:     to the waiting queue of its pool; never waits, never asks the driver for anything but
-//             to take back what exceeds the idle budget
+//   free:     to the waiting queue of its pool. What exceeds the idle budget goes back to the
+//   driver
+//             here, or after a synchronisation, never in an allocation: the driver's own free may
+//             wait for the device, its allocation does not
 //
 // Any thread may call anything, except that drop() must be the last call for a context. Small
 // blocks are sharded: threads spread over kShards independent SlabPools; a free goes to the shard
@@ -35,11 +37,12 @@ struct Shared {
   Reclaim reclaim;
   Arena<Chunk> chunks;
   SlabArena slabs;
+  std::atomic<int> returning{0};  // threads that are giving chunks back to the driver
 };
 
-// Where the memory of one device went, read without a lock: parts may be a moment apart.
+// Where the memory of a pool is; parts may be a moment apart.
 struct Usage {
-  uint64_t live, idle, waiting, largest_free;
+  uint64_t live, idle, waiting;
 };
 
 enum class Freed : uint8_t {
@@ -58,8 +61,9 @@ class DevicePool {
   // Memory for `bytes` > 0; a result code of the source. `shard` < kShards: the caller's thread.
   int allocate(uint64_t bytes, unsigned shard, uint64_t* address);
 
-  // The driver's own answer, counted but never pooled (while a capture is in progress).
-  int allocate_direct(uint64_t bytes, uint64_t* address);
+  // The driver's own answer, counted but never pooled (while a capture is in progress); only where
+  // the driver has no memory left, what is clean here.
+  int allocate_direct(uint64_t bytes, unsigned shard, uint64_t* address);
 
   // `chunk` is what the index found for `address`. `code` is the source's result where the chunk
   // really went back, else kSuccess.
@@ -72,14 +76,23 @@ class DevicePool {
   // that the program holds whole.
   bool mark_exported(Chunk* chunk, uint64_t address);
 
+  // Gives back what exceeds the idle budget; for a moment at which the driver will not wait.
+  void trim();
+
+  // Gives back everything the program does not hold; false if that was nothing. For a shortage.
+  bool return_everything();
+
   // The context is gone and its memory with it: forgets everything without a call to the source.
   void drop();
 
-  Usage usage();
+  Usage usage() const;
+  // Of what the program does not hold, the part that could go back to the driver.
+  uint64_t returnable_bytes() const;
+  uint64_t largest_free();
   uint64_t allocations() const;
   uint64_t frees() const;
   // Bytes of small blocks that the Ledger does not know yet (it may also know too many).
-  uint64_t unpublished_live() const;
+  int64_t unpublished_live() const;
   void reset_after_fork();
 
  private:
@@ -98,7 +111,10 @@ class DevicePool {
   bool wait_as_long_as_obtain(Request& request);
   int take_fresh(Request& request);
   int shortage(Request& request);
+  bool squeeze_in(Request& request);
   bool search_everywhere(Request& request);
+
+  Freed free_whole(Chunk* chunk, uint64_t address, int* code);
 
   // chunks coming and going (device_pool_chunks.cc)
   Chunk* obtain(uint64_t bytes, Role role, int* code);
@@ -107,8 +123,7 @@ class DevicePool {
   int release_for_program(Chunk* chunk, uint64_t requested);
   void give_back_all(ChunkList* chunks);
   void forget(Chunk* chunk);
-  void return_everything();
-  void return_over_budget();
+  bool over_budget() const;
 
   bool waiting_range(Ticket* oldest, Ticket* newest);
   uint64_t waiting_bytes() const;

@@ -33,8 +33,7 @@ Chunk* DevicePool::obtain(uint64_t bytes, Role role, int* code) {
   *code = source_->obtain(bytes, &address);
   obtain_ns_.set((3 * obtain_ns_.get() + os::now_ns() - start) / 4);
   if (*code == kSuccess) {
-    chunk->address.store(address, std::memory_order_relaxed);
-    chunk->bytes.store(bytes, std::memory_order_relaxed);
+    chunk->set_range(address, bytes);
     chunk->owner.store(owner_, std::memory_order_relaxed);
     chunk->exported.store(false, std::memory_order_relaxed);
     chunk->become(role);
@@ -74,7 +73,6 @@ void DevicePool::keep_empty(ChunkList* emptied) {
     shared_->slabs.give_back(chunk->slab());
   }
   cache_.add_idle(emptied);
-  return_over_budget();
 }
 
 // The program frees a chunk that is not to be reused. It is told what the driver says, and where
@@ -116,23 +114,32 @@ void DevicePool::forget(Chunk* chunk) {
   shared_->chunks.give_back(chunk);
 }
 
-void DevicePool::return_everything() {
+bool DevicePool::return_everything() {
   ChunkList chunks;
+  shared_->returning.fetch_add(1);
   for (SlabPool& pool : slabs_) pool.collect_empty(shared_->reclaim, true, &chunks);
   for (Chunk* chunk = chunks.head; chunk != nullptr; chunk = chunk->next) {
     shared_->slabs.give_back(chunk->slab());
   }
   cache_.collect_all(&chunks);
+  const bool any = chunks.head != nullptr;
   give_back_all(&chunks);
+  shared_->returning.fetch_sub(1);
+  return any;
 }
 
-void DevicePool::return_over_budget() {
-  const uint64_t budget = std::max(kIdleBudget, ledger_->live_peak.get() / kIdleShare);
-  if (cache_.idle_bytes() <= budget) [[likely]]
-    return;
+bool DevicePool::over_budget() const {
+  const uint64_t idle = cache_.idle_bytes();
+  return idle > kIdleBudget && idle > ledger_->live_peak.get() / kIdleShare;
+}
+
+void DevicePool::trim() {
   ChunkList chunks;
-  cache_.collect_idle(budget, shared_->reclaim, &chunks);
+  shared_->returning.fetch_add(1);
+  cache_.collect_idle(std::max(kIdleBudget, ledger_->live_peak.get() / kIdleShare),
+                      shared_->reclaim, &chunks);
   give_back_all(&chunks);
+  shared_->returning.fetch_sub(1);
 }
 
 void DevicePool::drop() {
@@ -145,10 +152,10 @@ void DevicePool::drop() {
     shared_->chunks.give_back(chunk);
   }
   ledger_->live.sub(whole_live_.get());
-  whole_live_.own_sub(whole_live_.get());
+  whole_live_.set(0);
   ledger_->reserved.sub(reserved_.get());
   cap_->refund(reserved_.get());
-  reserved_.own_sub(reserved_.get());
+  reserved_.set(0);
 }
 
 bool DevicePool::waiting_range(Ticket* oldest, Ticket* newest) {
@@ -169,20 +176,31 @@ uint64_t DevicePool::waiting_bytes() const {
   return bytes;
 }
 
-uint64_t DevicePool::unpublished_live() const {
-  uint64_t bytes = 0;
-  for (const SlabPool& pool : slabs_) bytes += pool.unpublished();
+int64_t DevicePool::unpublished_live() const {
+  int64_t bytes = 0;
+  for (const SlabPool& pool : slabs_) bytes += static_cast<int64_t>(pool.unpublished());
   return bytes;
 }
 
-Usage DevicePool::usage() {
-  Usage usage{whole_live_.get(), cache_.idle_bytes(), waiting_bytes(), cache_.largest_idle()};
-  for (SlabPool& pool : slabs_) {
+Usage DevicePool::usage() const {
+  Usage usage{whole_live_.get(), cache_.idle_bytes(), waiting_bytes()};
+  for (const SlabPool& pool : slabs_) {
     usage.live += pool.live();
     usage.idle += pool.clean_bytes();
-    usage.largest_free = std::max(usage.largest_free, pool.largest_clean());
   }
   return usage;
+}
+
+uint64_t DevicePool::returnable_bytes() const {
+  uint64_t bytes = cache_.returnable_bytes();
+  for (const SlabPool& pool : slabs_) bytes += pool.empty_bytes();
+  return bytes;
+}
+
+uint64_t DevicePool::largest_free() {
+  uint64_t bytes = cache_.largest_idle();
+  for (SlabPool& pool : slabs_) bytes = std::max(bytes, pool.largest_clean());
+  return bytes;
 }
 
 uint64_t DevicePool::allocations() const {

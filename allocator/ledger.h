@@ -30,12 +30,19 @@ class Counter {
 
 struct Ledger {
   // Bytes the program holds (as it asked for them). Small blocks are added in steps, see
-  // DevicePool: the peak is exact with one allocating thread, else short by at most 64 KiB each.
+  // SlabPool: with one allocating thread the peak is exact; with several it may be short by 64 KiB
+  // for each, never too high.
   alignas(128) Counter live, live_peak;
+  // Something was allocated; `unpublished` is what live does not know yet.
+  void note_live(int64_t unpublished) {
+    const auto total = static_cast<int64_t>(live.get()) + unpublished;
+    if (total > static_cast<int64_t>(live_peak.get())) {
+      live_peak.raise_to(static_cast<uint64_t>(total));
+    }
+  }
   // Bytes held from the driver: live, idle, waiting and lost to rounding.
   alignas(128) Counter reserved, reserved_peak;
 
-  Counter allocations, frees;        // calls of the program that a pool answered
   Counter obtained, released;        // driver calls that took or returned a chunk
   Counter refused;                   // obtain calls the driver (or the cap) refused
   Counter waits, wait_ns;            // bounded waits for earlier work

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A four-byte lock: constant-initialised, one atomic exchange to take, a plain store to release
-// when nobody waits, futex sleep otherwise. std::mutex would pull libstdc++ into the object and
+// A four-byte lock: constant-initialised, one atomic exchange to take and one to release, futex
+// sleep when it is held for long. std::mutex would pull libstdc++ into the object and
 // cannot be put back into a known state in a forked child. Not recursive.
 #pragma once
 

@@ -30,7 +30,7 @@ Timeline* Reclaim::join(MemorySource* source) {
     if (i >= highest()) highest_.store(i + 1, std::memory_order_release);
     joined = &slot;
   }
-  if (joined == nullptr) frozen_.store(true, std::memory_order_relaxed);
+  if (joined == nullptr) freeze();
   end_turn();
   return joined;
 }
@@ -54,7 +54,7 @@ void Reclaim::passed(Timeline* timeline, Ticket ticket) {
 }
 
 void Reclaim::recompute_clean() {
-  if (frozen_.load(std::memory_order_relaxed)) return;
+  if (frozen()) return;
   Ticket lowest = open_.load(std::memory_order_seq_cst) - 1;
   for (int i = 0, n = highest(); i < n; ++i) {
     const Timeline& t = timelines_[i];
@@ -87,23 +87,20 @@ bool Reclaim::mark(Ticket newest) {
   return all;
 }
 
-bool Reclaim::poll_one(Timeline& t) {
+void Reclaim::poll_one(Timeline& t) {
   MemorySource* source = t.source.load(std::memory_order_relaxed);
-  if (source == nullptr) return false;
-  bool moved = false;
+  if (source == nullptr) return;
   while (t.count > 0) {
     queries_made_.fetch_add(1, std::memory_order_relaxed);
     const MarkState state = source->query(t.marks[0].mark);
     if (state == MarkState::pending) break;
-    if (state == MarkState::passed) {
-      raise_to(t.passed, t.marks[0].ticket);
-      moved = true;
-    }
+    if (state == MarkState::passed) raise_to(t.passed, t.marks[0].ticket);
+    // What this mark stood for needs another one.
+    if (state == MarkState::failed) marked_.store(t.passed.load(), std::memory_order_release);
     source->forget(t.marks[0].mark);
     --t.count;
     for (int i = 0; i < t.count; ++i) t.marks[i] = t.marks[i + 1];
   }
-  return moved;
 }
 
 bool Reclaim::poll() {

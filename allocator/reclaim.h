@@ -9,7 +9,8 @@
 // since the last one, and a program that synchronises by itself causes no event at all.
 //
 // stamp() and clean() are lock-free. mark() and poll() call the source; one thread does so at a
-// time and the others do not wait for it. leave() waits for it.
+// time, and the others that would do not wait for it. join(), leave() and settle() do, and must not
+// be called by a thread that holds anything such a call could need.
 #pragma once
 
 #include <atomic>
@@ -54,10 +55,14 @@ class Reclaim {
   Ticket close() { return open_.fetch_add(1, std::memory_order_seq_cst); }
   void passed(Timeline* timeline, Ticket ticket);
 
-  // A context appears or goes. join() returns nullptr when there are too many: nothing is ever
-  // clean from then on, because the order of that context's work is not known.
+  // A context appears or goes. join() returns nullptr when there are too many, after freeze().
   Timeline* join(MemorySource* source);
   void leave(Timeline* timeline);
+
+  // There is a context whose work cannot be followed: nothing becomes clean any more. What is freed
+  // still goes back to the driver when memory is short, which orders it.
+  void freeze() { frozen_.store(true, std::memory_order_release); }
+  bool frozen() const { return frozen_.load(std::memory_order_acquire); }
 
   // Makes sure that every block stamped `newest` or earlier will become clean by marks alone:
   // marks the work of every context unless that has been done. False when it cannot be done now.
@@ -78,7 +83,7 @@ class Reclaim {
  private:
   bool try_turn() { return !turn_.exchange(true, std::memory_order_acquire); }
   void end_turn() { turn_.store(false, std::memory_order_release); }
-  bool poll_one(Timeline& timeline);
+  void poll_one(Timeline& timeline);
   void recompute_clean();
   int highest() const { return highest_.load(std::memory_order_acquire); }
 

@@ -6,9 +6,8 @@
 
 namespace cistern::alloc {
 
-Block* Slab::open(Chunk* owner, SlabPool* in) {
+Block* Slab::open(Chunk* owner) {
   chunk = owner;
-  pool = in;
   base = owner->base();
   live = waiting = 0;
   unused = nullptr;

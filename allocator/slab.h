@@ -13,8 +13,6 @@
 
 namespace cistern::alloc {
 
-class SlabPool;
-
 inline constexpr uint64_t kSlabBytes = uint64_t{2} << 20;
 inline constexpr uint32_t kGranuleBytes = 512;
 inline constexpr uint32_t kGranules = kSlabBytes / kGranuleBytes;
@@ -42,7 +40,6 @@ struct alignas(128 * 1024) Slab {
   static constexpr uint64_t kAlignment = 128 * 1024;  // of each Slab, hence of()
 
   Chunk* chunk;  // also the Arena's link: written only under the pool's lock while in use
-  SlabPool* pool;
   uint64_t base;
   uint32_t live;     // blocks the program holds
   uint32_t waiting;  // blocks freed and not yet clean
@@ -60,7 +57,7 @@ struct alignas(128 * 1024) Slab {
   }
 
   // Makes the whole slab one clean block and returns it.
-  Block* open(Chunk* owner, SlabPool* in);
+  Block* open(Chunk* owner);
 
   // Cuts `granules` off the front of a clean block that is in no bin; it is clean no more. The
   // rest, if any, becomes a clean block of its own and is returned.

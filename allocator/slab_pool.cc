@@ -19,6 +19,22 @@ uint32_t granules_for(uint32_t bytes) { return (bytes + kGranuleBytes - 1) / kGr
 
 }  // namespace
 
+void SlabPool::init(Ledger* ledger, uint32_t owner, uint8_t number) {
+  ledger_ = ledger;
+  owner_ = owner;
+  number_ = number;
+  allocations.set(0);
+  frees.set(0);
+}
+
+// A chunk changes from and to Role::slab only under the lock of the pool it names.
+Slab* SlabPool::slab_of(const Chunk* chunk) const {
+  const bool mine = chunk->is() == Role::slab &&
+                    chunk->owner.load(std::memory_order_relaxed) == owner_ &&
+                    chunk->shard.load(std::memory_order_relaxed) == number_;
+  return mine ? chunk->slab() : nullptr;
+}
+
 uint64_t SlabPool::allocate(uint32_t bytes, const Reclaim& reclaim, ChunkList* emptied,
                             bool thorough) {
   const uint32_t granules = granules_for(bytes);
@@ -44,7 +60,7 @@ uint64_t SlabPool::hand_out(Block* block, uint32_t granules, uint32_t bytes) {
   block->become(BlockState::live);
   block->requested = bytes & 0xffffff;
   if (slab == spare_) spare_ = nullptr;
-  ++slab->live;
+  if (slab->live++ == 0) empty_slabs_.own_sub(1);
   allocations.own_add();
   count_live(bytes);
   return slab->address(block);
@@ -54,11 +70,12 @@ uint64_t SlabPool::hand_out(Block* block, uint32_t granules, uint32_t bytes) {
 void SlabPool::count_live(uint64_t change) {
   live_.own_add(change);
   const auto unpublished = static_cast<int64_t>(this->unpublished());
-  const uint64_t total = ledger_->live.get() + static_cast<uint64_t>(unpublished);
-  if (static_cast<int64_t>(change) > 0 && total > ledger_->live_peak.get()) {
-    ledger_->live_peak.raise_to(total);
-  }
-  if (unpublished > kPublishStep || unpublished < -kPublishStep) {
+  if (static_cast<int64_t>(change) > 0) ledger_->note_live(unpublished);
+  // In this order a reader of both may miss the step but never counts it twice.
+  if (unpublished > kPublishStep) {
+    published_.own_add(static_cast<uint64_t>(unpublished));
+    ledger_->live.add(static_cast<uint64_t>(unpublished));
+  } else if (unpublished < -kPublishStep) {
     ledger_->live.add(static_cast<uint64_t>(unpublished));
     published_.own_add(static_cast<uint64_t>(unpublished));
   }
@@ -66,17 +83,19 @@ void SlabPool::count_live(uint64_t change) {
 
 void SlabPool::add(Chunk* chunk, Slab* slab) {
   LockGuard guard(mutex_);
-  insert(slab->open(chunk, this));
+  insert(slab->open(chunk));
+  empty_slabs_.own_add();
   chunk->set_slab(slab);
+  chunk->shard.store(number_, std::memory_order_relaxed);
   chunk->become(Role::slab);
 }
 
-bool SlabPool::free(Chunk* chunk, Slab* slab, uint64_t address, const Reclaim& reclaim) {
+bool SlabPool::free(const Chunk* chunk, uint64_t address, const Reclaim& reclaim) {
   LockGuard guard(mutex_);
-  if (slab->chunk != chunk || chunk->is() != Role::slab) return false;
-  Block* block = slab->live_at(address);
+  Slab* slab = slab_of(chunk);
+  Block* block = slab != nullptr && chunk->contains(address) ? slab->live_at(address) : nullptr;
   if (block == nullptr) return false;
-  --slab->live;
+  if (--slab->live == 0) empty_slabs_.own_add();
   ++slab->waiting;
   block->become(BlockState::waiting);
   block->stamp = reclaim.stamp();
@@ -140,6 +159,7 @@ void SlabPool::retire(Slab* slab, ChunkList* emptied) {
   }
   if (slab == spare_) spare_ = nullptr;
   slab->waiting = 0;
+  empty_slabs_.own_sub(1);
   slab->chunk->become(Role::released);
   emptied->push(slab->chunk);
 }
@@ -166,10 +186,11 @@ void SlabPool::collect_empty(const Reclaim& reclaim, bool waiting_too, ChunkList
   }
 }
 
-bool SlabPool::find(Chunk* chunk, Slab* slab, uint64_t address, uint64_t* start, uint64_t* bytes) {
+bool SlabPool::find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes) {
   LockGuard guard(mutex_);
-  if (slab->chunk != chunk || chunk->is() != Role::slab) return false;
-  const Block* block = slab->live_around(address);
+  Slab* slab = slab_of(chunk);
+  const Block* block =
+      slab != nullptr && chunk->contains(address) ? slab->live_around(address) : nullptr;
   if (block == nullptr) return false;
   *start = slab->address(block);
   *bytes = block->requested;
@@ -194,11 +215,12 @@ void SlabPool::drop() {
   bins_ = {};
   oldest_ = newest_ = nullptr;
   spare_ = nullptr;
-  waiting_bytes_.own_sub(waiting_bytes_.get());
-  clean_bytes_.own_sub(clean_bytes_.get());
+  waiting_bytes_.set(0);
+  clean_bytes_.set(0);
+  empty_slabs_.set(0);
   ledger_->live.sub(published_.get());
-  live_.own_sub(live_.get());
-  published_.own_sub(published_.get());
+  live_.set(0);
+  published_.set(0);
 }
 
 }  // namespace cistern::alloc

@@ -47,16 +47,19 @@ class alignas(128) SlabPool {
   uint64_t allocate(uint32_t bytes, const Reclaim& reclaim, ChunkList* emptied,
                     bool thorough = false);
 
-  void init(Ledger* ledger) { ledger_ = ledger; }
+  // Also of a pool used before (dropped, that is): counters start anew. `owner` and `number` are
+  // what the chunks of this pool say of themselves.
+  void init(Ledger* ledger, uint32_t owner, uint8_t number);
 
   // Takes a chunk of kSlabBytes; `slab` is its fresh bookkeeping.
   void add(Chunk* chunk, Slab* slab);
 
-  // False when `address` is not the start of a live block of this slab.
-  bool free(Chunk* chunk, Slab* slab, uint64_t address, const Reclaim& reclaim);
+  // False when `address` is not the start of a live block of a slab of this pool. `chunk` is what
+  // the index said; it may have another meaning by now.
+  bool free(const Chunk* chunk, uint64_t address, const Reclaim& reclaim);
 
   // Start and requested size of the live block around `address`; false if there is none.
-  bool find(Chunk* chunk, Slab* slab, uint64_t address, uint64_t* start, uint64_t* bytes);
+  bool find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
 
   // Hands out every slab in which nothing is live. With `waiting_too` also those whose last blocks
   // may still be in use: good for returning them to the driver, not for reuse.
@@ -68,6 +71,8 @@ class alignas(128) SlabPool {
 
   uint64_t waiting_bytes() const { return waiting_bytes_.get(); }
   uint64_t clean_bytes() const { return clean_bytes_.get(); }
+  // Slabs in which the program holds nothing: what could go back to the driver.
+  uint64_t empty_bytes() const { return empty_slabs_.get() * kSlabBytes; }
   uint64_t largest_clean();
   // The oldest and newest waiting free; false if none waits.
   bool waiting_range(Ticket* oldest, Ticket* newest);
@@ -80,6 +85,7 @@ class alignas(128) SlabPool {
   uint64_t unpublished() const { return live_.get() - published_.get(); }
 
  private:
+  Slab* slab_of(const Chunk* chunk) const;
   void count_live(uint64_t change);
   void harvest(Ticket clean, int most, ChunkList* emptied);
   void make_clean(Block* block, ChunkList* emptied);
@@ -95,9 +101,11 @@ class alignas(128) SlabPool {
   Block* newest_ = nullptr;
   Slab* spare_ =
       nullptr;  // one empty slab stays, so that a lone block going back and forth is cheap
-  Counter waiting_bytes_, clean_bytes_;
+  Counter waiting_bytes_, clean_bytes_, empty_slabs_;
   Counter live_, published_;
   Ledger* ledger_;
+  uint32_t owner_;
+  uint8_t number_;
 };
 
 }  // namespace cistern::alloc

@@ -28,6 +28,10 @@ class MemorySource {
   // The pool returns what it does not need; kNotNow while that could disturb the program.
   virtual int give_back(uint64_t address) = 0;
 
+  // Memory is out: the other pools of the same device return what they do not need; true if that
+  // was anything. A source that knows no others does nothing.
+  virtual bool relieve() { return false; }
+
   // Marks all work handed to the context before the call. False when it cannot be marked now (a
   // capture is in progress, the context is gone) or at all (the driver is too old).
   virtual bool mark(Mark* out) = 0;

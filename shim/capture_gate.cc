@@ -16,8 +16,27 @@ constinit std::atomic<int> inside{0};    // driver calls of our own
 // no real program captures on so many at once.
 constexpr int kMaxCaptures = 1024;
 constinit alloc::Mutex mutex;
-constinit CUstream streams[kMaxCaptures] = {};
+struct Capture {
+  CUstream stream;
+  CUcontext context;
+};
+constinit Capture list[kMaxCaptures] = {};
 constinit int used = 0;
+
+// Removes the captures that `match`, at most `most`.
+template <typename Match>
+void remove(Match match, int most) {
+  alloc::LockGuard guard(mutex);
+  for (int i = 0; i < used && most > 0;) {
+    if (!match(list[i])) {
+      ++i;
+      continue;
+    }
+    list[i] = list[--used];
+    captures.fetch_sub(1, std::memory_order_release);
+    --most;
+  }
+}
 
 constinit CaptureGate gate;
 
@@ -44,19 +63,18 @@ void CaptureGate::leave() { inside.fetch_sub(1, std::memory_order_release); }
 
 void CaptureGate::withdraw() { captures.fetch_sub(1, std::memory_order_release); }
 
-void CaptureGate::began(CUstream stream) {
+void CaptureGate::began(CUstream stream, CUcontext context) {
   alloc::LockGuard guard(mutex);
-  if (used < kMaxCaptures) streams[used++] = stream;
+  if (used < kMaxCaptures) list[used++] = {stream, context};
 }
 
+// A handle may stand for several streams (the per-thread default one): one capture at a time.
 void CaptureGate::ended(CUstream stream) {
-  alloc::LockGuard guard(mutex);
-  for (int i = 0; i < used; ++i) {
-    if (streams[i] != stream) continue;
-    streams[i] = streams[--used];
-    withdraw();
-    return;
-  }
+  remove([stream](const Capture& c) { return c.stream == stream; }, 1);
+}
+
+void CaptureGate::context_gone(CUcontext context) {
+  remove([context](const Capture& c) { return c.context == context; }, kMaxCaptures);
 }
 
 bool CaptureGate::capturing() const { return captures.load(std::memory_order_acquire) != 0; }

@@ -16,9 +16,11 @@ class CaptureGate {
   // A capture starts: announce() before the driver is asked, then began() or withdraw().
   void announce();
   void withdraw();
-  void began(CUstream stream);
-  // A capture was ended, or its stream or context is gone.
+  void began(CUstream stream, CUcontext context);
+  // A capture was ended, or its stream is gone.
   void ended(CUstream stream);
+  // All captures of a context ended with it.
+  void context_gone(CUcontext context);
 
   bool capturing() const;
 

@@ -5,7 +5,9 @@
 
 #include "allocator/mutex.h"
 #include "allocator/os.h"
+#include "shim/capture_gate.h"
 #include "shim/driver.h"
+#include "shim/log.h"
 #include "shim/process.h"
 #include "shim/thread.h"
 
@@ -26,6 +28,17 @@ constinit alloc::Mutex mutex;
 constinit std::atomic<Context*> slots[kMaxContexts] = {};
 constinit std::atomic<int> slots_used{0};
 constinit std::atomic<uint32_t> generation{1};  // moves when a handle changes its meaning
+
+constexpr int kMaxGreenContexts = 256;
+constinit std::atomic<CUcontext> green_contexts[kMaxGreenContexts] = {};
+
+bool is_green(CUcontext handle) {
+  for (const auto& green : green_contexts) {
+    const CUcontext known = green.load(std::memory_order_acquire);
+    if (known == nullptr || known == handle) return known == handle;
+  }
+  return false;
+}
 
 Context* find(CUcontext handle) {
   for (int i = 0, n = context_slots(); i < n; ++i) {
@@ -57,7 +70,10 @@ Context* create(CUcontext handle, CUdevice device, uint64_t total) {
   if (Context* other = find(handle)) return other;
   int number;
   Context* context = free_slot(&number);
-  if (context == nullptr) return nullptr;
+  if (context == nullptr) {
+    shared_state.reclaim.freeze();
+    return nullptr;
+  }
   Device& d = device_state(device);
   if (!d.used.exchange(true)) {
     d.total.store(total, std::memory_order_relaxed);
@@ -65,7 +81,8 @@ Context* create(CUcontext handle, CUdevice device, uint64_t total) {
     if (cap.kind != config::CapKind::kNone) d.cap.set_limit(cap.bytes_of(total));
   }
   context->device = device;
-  context->source.init(handle);
+  context->attached.store(0, std::memory_order_relaxed);
+  context->source.init(handle, device);
   context->pool.init(&shared_state, &context->source, &d.ledger, &d.cap,
                      static_cast<uint32_t>(number));
   context->timeline = shared_state.reclaim.join(&context->source);
@@ -74,16 +91,14 @@ Context* create(CUcontext handle, CUdevice device, uint64_t total) {
   return context;
 }
 
-Context* find_or_create(CUcontext handle) {
-  if (Context* context = find(handle)) return context;
-  CUdevice device;
-  size_t total;
-  const Driver& d = driver();
-  if (d.cuCtxGetDevice(&device) != CUDA_SUCCESS || device < 0 || device >= kMaxDevices ||
-      d.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS) {
-    return nullptr;
-  }
-  return create(handle, device, total);
+// A context that no hook saw coming.
+void distrust(CUcontext handle) {
+  if (shared_state.reclaim.frozen() || is_green(handle)) return;
+  shared_state.reclaim.freeze();
+  log(config::LogLevel::kWarn,
+      "a CUDA context was created out of our sight; freed memory is only reused after the driver "
+      "had "
+      "it back; cistern doctor tells which parts of the program are not covered");
 }
 
 }  // namespace
@@ -107,18 +122,53 @@ Context* current_context() {
   const uint32_t now = generation.load(std::memory_order_acquire);
   if (t.handle == handle && t.generation == now) [[likely]]
     return t.context;
-  Context* context = find_or_create(handle);
-  if (context != nullptr) t.remember(handle, context, now);
+  Context* context = find(handle);
+  if (context == nullptr) {
+    distrust(handle);
+    return nullptr;
+  }
+  t.remember(handle, context, now);
   return context;
 }
 
 void context_appeared(CUcontext handle, CUdevice device) {
+  if (find(handle) != nullptr) return;
   size_t total;
-  if (handle == nullptr || device < 0 || device >= kMaxDevices || find(handle) != nullptr ||
-      driver().cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS) {
-    return;
+  const bool known = device >= 0 && device < kMaxDevices &&
+                     driver().cuDeviceTotalMem_v2(&total, device) == CUDA_SUCCESS;
+  if (!known || create(handle, device, total) == nullptr) shared_state.reclaim.freeze();
+}
+
+void green_context_appeared(CUcontext handle) {
+  if (is_green(handle)) return;
+  for (auto& green : green_contexts) {
+    CUcontext expected = nullptr;
+    if (green.compare_exchange_strong(expected, handle)) return;
   }
-  create(handle, device, total);
+}
+
+void context_attached(CUcontext handle) {
+  if (Context* context = find(handle)) context->attached.fetch_add(1);
+}
+
+bool context_detached(CUcontext handle) {
+  Context* context = find(handle);
+  if (context == nullptr || context->attached.load() == 0) return false;
+  context->attached.fetch_sub(1);
+  return true;
+}
+
+bool return_idle_memory_of(CUdevice device, const Context* except) {
+  const Driver& d = driver();
+  bool any = false;
+  for_each_context([&](Context& context) {
+    if (context.device != device || &context == except) return;
+    const CUcontext handle = context.handle.load(std::memory_order_relaxed);
+    if (d.cuCtxPushCurrent_v2(handle) != CUDA_SUCCESS) return;
+    any |= context.pool.return_everything();
+    restore_context();
+  });
+  return any;
 }
 
 Context* closing(CUcontext handle) {
@@ -139,6 +189,7 @@ void gone(Context* context) {
   d.past_allocations.add(context->pool.allocations());
   d.past_frees.add(context->pool.frees());
   context->pool.drop();
+  capture_gate().context_gone(context->handle.load(std::memory_order_relaxed));
   context->handle.store(nullptr, std::memory_order_release);
 }
 
@@ -161,7 +212,10 @@ SynchroniseScope::SynchroniseScope(CUcontext handle)
 }
 
 void SynchroniseScope::succeeded() {
-  if (context_ != nullptr) shared_state.reclaim.passed(context_->timeline, ticket_);
+  if (context_ == nullptr) return;
+  shared_state.reclaim.passed(context_->timeline, ticket_);
+  // The device has just been waited for: the driver's free will not make the program wait again.
+  if (context_ == current_context()) context_->pool.trim();
 }
 
 void reset_contexts_after_fork() {

@@ -17,6 +17,7 @@ inline constexpr int kMaxDevices = 64;
 struct Context {
   std::atomic<CUcontext> handle;  // nullptr: slot free
   CUdevice device;
+  std::atomic<int> attached;  // cuCtxAttach calls not yet undone
   alloc::Timeline* timeline;
   CudaSource source;
   alloc::DevicePool pool;
@@ -35,7 +36,9 @@ struct Device {
 alloc::Shared& shared();
 Device& device_state(CUdevice device);
 
-// The calling thread's context, or nullptr: none is current, or it cannot be pooled.
+// The calling thread's context, or nullptr: none is current, or it cannot be pooled. A context
+// whose creation was not seen came by a route that is not covered: what it does is unknown, so from
+// then on nothing is taken for clean.
 Context* current_context();
 
 // The context that owns a chunk.
@@ -44,6 +47,16 @@ Context* context_of(const alloc::Chunk* chunk);
 // The program created or retained `handle` on `device`: from now on its work counts when it is
 // decided whether freed memory is clean.
 void context_appeared(CUcontext handle, CUdevice device);
+
+// A green context works on its device's primary context, whose events cover it; it gets no pool.
+void green_context_appeared(CUcontext handle);
+
+// cuCtxAttach and cuCtxDetach count; context_detached() says whether the context lives on.
+void context_attached(CUcontext handle);
+bool context_detached(CUcontext handle);
+
+// Returns what the pools of a device keep, except those of `except`; false if that is nothing.
+bool return_idle_memory_of(CUdevice device, const Context* except);
 
 // Two steps, because the driver may refuse to destroy a context: from closing() on nothing of ours
 // touches it; gone() forgets it and its memory, stays() takes closing() back.

@@ -3,6 +3,7 @@
 
 #include "allocator/reclaim.h"
 #include "shim/capture_gate.h"
+#include "shim/context.h"
 #include "shim/driver.h"
 
 namespace cistern::shim {
@@ -12,10 +13,17 @@ using alloc::MarkState;
 
 static_assert(alloc::kSuccess == CUDA_SUCCESS && alloc::kOutOfMemory == CUDA_ERROR_OUT_OF_MEMORY);
 
-void CudaSource::init(CUcontext context) {
+void CudaSource::init(CUcontext context, CUdevice device) {
   context_ = context;
+  device_ = device;
   closing_.store(false, std::memory_order_relaxed);
   spares_ = 0;
+}
+
+// After a push: the program must find its stack of contexts as it was.
+void restore_context() {
+  CUcontext popped;
+  if (driver().cuCtxPopCurrent_v2(&popped) != CUDA_SUCCESS) driver().cuCtxPopCurrent_v2(&popped);
 }
 
 int CudaSource::obtain(uint64_t bytes, uint64_t* address) {
@@ -32,6 +40,8 @@ int CudaSource::give_back(uint64_t address) {
   return pass ? driver().cuMemFree_v2(address) : alloc::kNotNow;
 }
 
+bool CudaSource::relieve() { return return_idle_memory_of(device_, /*except=*/current_context()); }
+
 // An event belongs to the context that is current when it is created; that may be another one now.
 bool CudaSource::take_event(CUevent* event) {
   if (spares_ > 0) {
@@ -41,8 +51,7 @@ bool CudaSource::take_event(CUevent* event) {
   const Driver& d = driver();
   if (d.cuCtxPushCurrent_v2(context_) != CUDA_SUCCESS) return false;
   const bool created = d.cuEventCreate(event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
-  CUcontext popped;
-  d.cuCtxPopCurrent_v2(&popped);
+  restore_context();
   return created;
 }
 

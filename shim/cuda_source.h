@@ -11,9 +11,12 @@
 
 namespace cistern::shim {
 
+// Undoes a cuCtxPushCurrent of ours.
+void restore_context();
+
 class CudaSource final : public alloc::MemorySource {
  public:
-  void init(CUcontext context);
+  void init(CUcontext context, CUdevice device);
 
   // The context is about to be destroyed: no call of ours may touch it (or again may).
   void set_closing(bool closing) { closing_.store(closing, std::memory_order_seq_cst); }
@@ -21,6 +24,7 @@ class CudaSource final : public alloc::MemorySource {
   int obtain(uint64_t bytes, uint64_t* address) override;
   int release(uint64_t address) override;
   int give_back(uint64_t address) override;
+  bool relieve() override;
   bool mark(alloc::Mark* out) override;
   alloc::MarkState query(alloc::Mark mark) override;
   void forget(alloc::Mark mark) override;
@@ -31,6 +35,7 @@ class CudaSource final : public alloc::MemorySource {
   static constexpr int kEvents = 8;
 
   CUcontext context_;
+  CUdevice device_;
   std::atomic<bool> closing_;
   CUevent spare_[kEvents];
   int spares_;

@@ -25,8 +25,8 @@ struct Found {
   void* next[kHooks];      // the definitions behind ours; differ where another tool is in between
 };
 
-// Threads that look up at the same time fill one each; more than that wait for nothing and simply
-// use the last.
+// Threads that look up at the same time fill one each, so that none waits for another that may be
+// inside the loader; the first to finish is used by all.
 constexpr int kCandidates = 8;
 constinit Found candidates[kCandidates] = {};
 constinit std::atomic<int> candidates_taken{0};
@@ -40,7 +40,8 @@ bool is_driver(const link_map* object) {
 link_map* find_library() {
   link_map* library = noted.load(std::memory_order_acquire);
   if (library == nullptr) {
-    library = object_of(real_dlsym(RTLD_NEXT, "cuDriverGetVersion"));
+    void* version = definition_after_us("cuDriverGetVersion");
+    library = version == nullptr ? nullptr : object_of(version);
     if (!is_driver(library)) library = nullptr;
   }
   // Kept for good: also when the program closes its own handle.
@@ -49,22 +50,26 @@ link_map* find_library() {
   return handle != nullptr ? static_cast<link_map*>(handle) : library;
 }
 
-void* next_definition(link_map* library, const char* symbol) {
-  void* next = real_dlsym(RTLD_NEXT, symbol);
-  if (next == nullptr && library != nullptr) next = real_dlsym(library, symbol);
-  return next;
+// The driver's definition, or that of another tool which was preloaded after us and comes before
+// it.
+void* next_definition(void* own, const char* symbol) {
+  void* next = definition_after_us(symbol);
+  if (next == nullptr || next == own) return own;
+  // Only what RTLD_NEXT finds as well stands in the program's way; the rest is somebody's private.
+  void* visible = real_dlsym(RTLD_NEXT, symbol);
+  return visible != nullptr ? visible : own;
 }
 
 void fill(Found& out) {
   out.library = find_library();
   const auto own = [&](const char* symbol) {
-    return out.library == nullptr ? nullptr : real_dlsym(out.library, symbol);
+    return out.library == nullptr ? nullptr : definition_in(out.library, symbol);
   };
   bool complete = out.library != nullptr;
   size_t i = 0;
 #define CISTERN_HOOK(symbol, parameters, arguments)                               \
   out.exported[i] = own(#symbol);                                                 \
-  out.next[i] = next_definition(out.library, #symbol);                            \
+  out.next[i] = next_definition(out.exported[i], #symbol);                        \
   out.driver.symbol = reinterpret_cast<decltype(out.driver.symbol)>(out.next[i]); \
   ++i;
 #include "shim/hooks.def"
@@ -76,7 +81,6 @@ void fill(Found& out) {
 #undef CISTERN_CALL
   out.driver.complete =
       complete && out.driver.cuMemAlloc_v2 != nullptr && out.driver.cuMemFree_v2 != nullptr;
-  dlerror();  // symbols that older drivers lack are no error the program should find
 }
 
 const Found& lookup() {

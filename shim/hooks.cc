@@ -45,31 +45,73 @@ CUresult ask(Function* real, Arguments... arguments) {
   return real == nullptr ? kNoDriver : real(arguments...);
 }
 
-// cuda.h names no kind of memory that cuMemFreeAsync would refuse. A pool block freed this way
-// waits for all earlier work, which is more than the stream's; inside a capture only memory of the
-// graph may be freed, and the driver says so.
-template <typename Function>
+// Other kinds of memory stay the driver's, but it may lack what a pool keeps idle: then the pools
+// return it and the program's call is made once more.
+template <typename Function, typename... Arguments>
+CUresult ask_for_memory(Function* real, Arguments... arguments) {
+  const CUresult result = ask(real, arguments...);
+  if (result != CUDA_ERROR_OUT_OF_MEMORY || !active() || !return_idle_memory()) return result;
+  return ask(real, arguments...);
+}
+
+// The stream functions that exist once per meaning of stream 0.
+struct Legacy {
+  static CUstream name(CUstream stream) { return stream; }
+  static CUresult is_capturing(CUstream stream, CUstreamCaptureStatus* status) {
+    return ask(driver().cuStreamIsCapturing, stream, status);
+  }
+};
+struct PerThread {
+  static CUstream name(CUstream stream) {
+    return stream == nullptr ? CU_STREAM_PER_THREAD : stream;
+  }
+  static CUresult is_capturing(CUstream stream, CUstreamCaptureStatus* status) {
+    return ask(driver().cuStreamIsCapturing_ptsz, stream, status);
+  }
+};
+
+// Whether a stream captures, or the driver's word that there is no such stream.
+template <typename Kind>
+CUresult captures(CUstream stream, bool* capturing) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult result = Kind::is_capturing(stream, &status);
+  *capturing = result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+  return result;
+}
+
+// cuda.h names no kind of memory that cuMemFreeAsync would refuse, except on a stream that
+// captures: there only memory of the graph may be freed. A pool block freed this way waits for all
+// earlier work, which is more than the stream's; the driver must never see it.
+template <typename Kind, typename Function>
 CUresult free_async(Function* real, CUdeviceptr address, CUstream stream) {
-  return owned(address) && !capture_gate().capturing() ? cistern::shim::free(address)
-                                                       : ask(real, address, stream);
+  if (!owned(address)) return ask(real, address, stream);
+  bool capturing;
+  const CUresult result = captures<Kind>(stream, &capturing);
+  if (result != CUDA_SUCCESS) return result;
+  return capturing ? CUDA_ERROR_INVALID_VALUE : cistern::shim::free(address);
 }
 
 // A capture begins: ours and the program's calls are kept apart from before it to its end.
-template <typename Function, typename... Arguments>
+template <typename Kind, typename Function, typename... Arguments>
 CUresult begin_capture(Function* real, CUstream stream, Arguments... arguments) {
   if (!active()) return ask(real, stream, arguments...);
   CaptureGate& gate = capture_gate();
   gate.announce();
   const CUresult result = ask(real, stream, arguments...);
-  result == CUDA_SUCCESS ? gate.began(stream) : gate.withdraw();
+  CUcontext context = nullptr;
+  driver().cuCtxGetCurrent(&context);
+  result == CUDA_SUCCESS ? gate.began(Kind::name(stream), context) : gate.withdraw();
   return result;
 }
 
-template <typename Function>
+// An invalidated capture ends with an error, too, and a wrong call leaves it as it was: the stream
+// knows.
+template <typename Kind, typename Function>
 CUresult end_capture(Function* real, CUstream stream, CUgraph* graph) {
   const CUresult result = ask(real, stream, graph);
-  // An invalidated capture ends with an error, too; only a thread that may not end it does not.
-  if (result != CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD) capture_gate().ended(stream);
+  bool capturing = false;
+  if (result != CUDA_SUCCESS) captures<Kind>(stream, &capturing);
+  if (active() && !capturing) capture_gate().ended(Kind::name(stream));
   return result;
 }
 
@@ -111,7 +153,7 @@ CUresult release_primary(Function* real, CUdevice device) {
 
 template <typename Function, typename... Arguments>
 CUresult create_context(Function* real, CUcontext* out, CUdevice device, Arguments... arguments) {
-  const CUresult result = ask(real, out, arguments...);
+  const CUresult result = ask_for_memory(real, out, arguments...);
   if (result == CUDA_SUCCESS && active()) context_appeared(*out, device);
   return result;
 }
@@ -139,11 +181,11 @@ CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) { return allocate(dpt
 CUresult cuMemFree_v2(CUdeviceptr dptr) { return cistern::shim::free(dptr); }
 
 CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
-  return free_async(driver().cuMemFreeAsync, dptr, hStream);
+  return free_async<Legacy>(driver().cuMemFreeAsync, dptr, hStream);
 }
 
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream) {
-  return free_async(driver().cuMemFreeAsync_ptsz, dptr, hStream);
+  return free_async<PerThread>(driver().cuMemFreeAsync_ptsz, dptr, hStream);
 }
 
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) { return memory_info(free, total); }
@@ -154,6 +196,54 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr* pbase, size_t* psize, CUdeviceptr 
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle* pHandle, CUdeviceptr dptr) {
   return export_handle(pHandle, dptr);
+}
+
+// --- other kinds of memory ---
+
+CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInBytes, size_t Height,
+                            unsigned int ElementSizeBytes) {
+  return ask_for_memory(driver().cuMemAllocPitch_v2, dptr, pPitch, WidthInBytes, Height,
+                        ElementSizeBytes);
+}
+
+CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flags) {
+  return ask_for_memory(driver().cuMemAllocManaged, dptr, bytesize, flags);
+}
+
+CUresult cuMemAllocAsync(CUdeviceptr* dptr, size_t bytesize, CUstream hStream) {
+  return ask_for_memory(driver().cuMemAllocAsync, dptr, bytesize, hStream);
+}
+
+CUresult cuMemAllocAsync_ptsz(CUdeviceptr* dptr, size_t bytesize, CUstream hStream) {
+  return ask_for_memory(driver().cuMemAllocAsync_ptsz, dptr, bytesize, hStream);
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool,
+                                 CUstream hStream) {
+  return ask_for_memory(driver().cuMemAllocFromPoolAsync, dptr, bytesize, pool, hStream);
+}
+
+CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool,
+                                      CUstream hStream) {
+  return ask_for_memory(driver().cuMemAllocFromPoolAsync_ptsz, dptr, bytesize, pool, hStream);
+}
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
+                     const CUmemAllocationProp* prop, unsigned long long flags) {
+  return ask_for_memory(driver().cuMemCreate, handle, size, prop, flags);
+}
+
+CUresult cuArrayCreate_v2(CUarray* pHandle, const CUDA_ARRAY_DESCRIPTOR* desc) {
+  return ask_for_memory(driver().cuArrayCreate_v2, pHandle, desc);
+}
+
+CUresult cuArray3DCreate_v2(CUarray* pHandle, const CUDA_ARRAY3D_DESCRIPTOR* desc) {
+  return ask_for_memory(driver().cuArray3DCreate_v2, pHandle, desc);
+}
+
+CUresult cuMipmappedArrayCreate(CUmipmappedArray* pHandle, const CUDA_ARRAY3D_DESCRIPTOR* desc,
+                                unsigned int levels) {
+  return ask_for_memory(driver().cuMipmappedArrayCreate, pHandle, desc, levels);
 }
 
 // --- start and resolution ---
@@ -221,7 +311,7 @@ CUresult cuCtxCreate_v4(CUcontext* pctx, CUctxCreateParams* params, unsigned int
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
-  const CUresult result = ask(driver().cuDevicePrimaryCtxRetain, pctx, dev);
+  const CUresult result = ask_for_memory(driver().cuDevicePrimaryCtxRetain, pctx, dev);
   if (result == CUDA_SUCCESS && active()) {
     primary_is(dev, *pctx);
     context_appeared(*pctx, dev);
@@ -233,7 +323,22 @@ CUresult cuCtxDestroy(CUcontext ctx) { return destroy_context(driver().cuCtxDest
 
 CUresult cuCtxDestroy_v2(CUcontext ctx) { return destroy_context(driver().cuCtxDestroy_v2, ctx); }
 
-CUresult cuCtxDetach(CUcontext ctx) { return destroy_context(driver().cuCtxDetach, ctx); }
+CUresult cuCtxAttach(CUcontext* pctx, unsigned int flags) {
+  const CUresult result = ask(driver().cuCtxAttach, pctx, flags);
+  if (result == CUDA_SUCCESS && active()) context_attached(*pctx);
+  return result;
+}
+
+CUresult cuCtxDetach(CUcontext ctx) {
+  if (active() && context_detached(ctx)) return ask(driver().cuCtxDetach, ctx);
+  return destroy_context(driver().cuCtxDetach, ctx);
+}
+
+CUresult cuCtxFromGreenCtx(CUcontext* pContext, CUgreenCtx hCtx) {
+  const CUresult result = ask(driver().cuCtxFromGreenCtx, pContext, hCtx);
+  if (result == CUDA_SUCCESS && active()) green_context_appeared(*pContext);
+  return result;
+}
 
 CUresult cuDevicePrimaryCtxRelease(CUdevice dev) {
   return release_primary(driver().cuDevicePrimaryCtxRelease, dev);
@@ -254,43 +359,43 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
 // --- captures ---
 
 CUresult cuStreamBeginCapture(CUstream hStream) {
-  return begin_capture(driver().cuStreamBeginCapture, hStream);
+  return begin_capture<Legacy>(driver().cuStreamBeginCapture, hStream);
 }
 
 CUresult cuStreamBeginCapture_ptsz(CUstream hStream) {
-  return begin_capture(driver().cuStreamBeginCapture_ptsz, hStream);
+  return begin_capture<PerThread>(driver().cuStreamBeginCapture_ptsz, hStream);
 }
 
 CUresult cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode) {
-  return begin_capture(driver().cuStreamBeginCapture_v2, hStream, mode);
+  return begin_capture<Legacy>(driver().cuStreamBeginCapture_v2, hStream, mode);
 }
 
 CUresult cuStreamBeginCapture_v2_ptsz(CUstream hStream, CUstreamCaptureMode mode) {
-  return begin_capture(driver().cuStreamBeginCapture_v2_ptsz, hStream, mode);
+  return begin_capture<PerThread>(driver().cuStreamBeginCapture_v2_ptsz, hStream, mode);
 }
 
 CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
                                      const CUgraphNode* dependencies,
                                      const CUgraphEdgeData* dependencyData, size_t numDependencies,
                                      CUstreamCaptureMode mode) {
-  return begin_capture(driver().cuStreamBeginCaptureToGraph, hStream, hGraph, dependencies,
-                       dependencyData, numDependencies, mode);
+  return begin_capture<Legacy>(driver().cuStreamBeginCaptureToGraph, hStream, hGraph, dependencies,
+                               dependencyData, numDependencies, mode);
 }
 
 CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,
                                           const CUgraphNode* dependencies,
                                           const CUgraphEdgeData* dependencyData,
                                           size_t numDependencies, CUstreamCaptureMode mode) {
-  return begin_capture(driver().cuStreamBeginCaptureToGraph_ptsz, hStream, hGraph, dependencies,
-                       dependencyData, numDependencies, mode);
+  return begin_capture<PerThread>(driver().cuStreamBeginCaptureToGraph_ptsz, hStream, hGraph,
+                                  dependencies, dependencyData, numDependencies, mode);
 }
 
 CUresult cuStreamEndCapture(CUstream hStream, CUgraph* phGraph) {
-  return end_capture(driver().cuStreamEndCapture, hStream, phGraph);
+  return end_capture<Legacy>(driver().cuStreamEndCapture, hStream, phGraph);
 }
 
 CUresult cuStreamEndCapture_ptsz(CUstream hStream, CUgraph* phGraph) {
-  return end_capture(driver().cuStreamEndCapture_ptsz, hStream, phGraph);
+  return end_capture<PerThread>(driver().cuStreamEndCapture_ptsz, hStream, phGraph);
 }
 
 CUresult cuStreamDestroy(CUstream hStream) {

@@ -84,22 +84,11 @@ struct Symbols {
   }
 };
 
-void* find_after_us(const char* name) {
-  const link_map* self = object_of(reinterpret_cast<const void*>(&find_after_us));
-  for (const link_map* object = self; object != nullptr; object = object->l_next) {
-    if (object == self) continue;
-    if (const ElfW(Sym)* symbol = Symbols(object).find(name)) {
-      return reinterpret_cast<void*>(object->l_addr + symbol->st_value);
-    }
-  }
-  return nullptr;
-}
-
 // Idempotent, so threads need not agree who does it.
 void* once(std::atomic<void*>& slot, const char* name) {
   void* found = slot.load(std::memory_order_acquire);
   if (found == nullptr) {
-    found = find_after_us(name);
+    found = definition_after_us(name);
     slot.store(found, std::memory_order_release);
   }
   return found;
@@ -116,6 +105,21 @@ void* real_dlvsym(void* handle, const char* name, const char* version) {
   using Function = void* (*)(void*, const char*, const char*);
   void* real = once(cistern_real_dlvsym, "dlvsym");
   return reinterpret_cast<Function>(real)(handle, name, version);
+}
+
+void* definition_in(const link_map* object, const char* name) {
+  const ElfW(Sym)* symbol = Symbols(object).find(name);
+  return symbol == nullptr ? nullptr : reinterpret_cast<void*>(object->l_addr + symbol->st_value);
+}
+
+void* definition_after_us(const char* name) {
+  const link_map* self = object_of(reinterpret_cast<const void*>(&definition_after_us));
+  void* found = nullptr;
+  for (const link_map* object = self->l_next; object != nullptr && found == nullptr;
+       object = object->l_next) {
+    found = definition_in(object, name);
+  }
+  return found;
 }
 
 void find_real_lookups() {

@@ -14,6 +14,11 @@ void* real_dlvsym(void* handle, const char* name, const char* version);
 // Makes sure both are known: the assembly in dlsym_*.S jumps to them without asking.
 void find_real_lookups();
 
+// Where an object defines a symbol, and the first definition in the link map after this object;
+// nullptr if nowhere. Unlike dlsym they leave dlerror() alone: the program may yet want to read it.
+void* definition_in(const link_map* object, const char* name);
+void* definition_after_us(const char* name);
+
 // The loaded object an address lies in, or nullptr. Usable as a dlopen handle.
 link_map* object_of(const void* address);
 

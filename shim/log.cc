@@ -2,6 +2,9 @@
 #include "shim/log.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -17,24 +20,24 @@ namespace {
 constexpr int kSilent = -1;
 constinit std::atomic<int> level_{kSilent};
 constinit const char* file_ = nullptr;
-constinit std::atomic<int> descriptor_{-1};
+constinit OwnFile log_{};
 
-int open_file() {
-  char path[4096];
-  expand_path(file_, path, sizeof path);
-  const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  int expected = -1;
-  if (fd >= 0 && !descriptor_.compare_exchange_strong(expected, fd)) {
-    close(fd);
-    return expected;
+// Opens the file at the first line: most processes never say one.
+bool to_file() {
+  enum : int { kUnopened, kOpening, kOpen, kNone };
+  static constinit std::atomic<int> state{kUnopened};
+  int seen = kUnopened;
+  if (state.compare_exchange_strong(seen, kOpening)) {
+    seen = file_ != nullptr && log_.open(file_, O_APPEND) ? kOpen : kNone;
+    state.store(seen, std::memory_order_release);
+    if (file_ != nullptr && seen == kNone) {
+      log(config::LogLevel::kWarn, "the log file %s cannot be opened: %s; check CISTERN_LOG_FILE",
+          file_, strerrordesc_np(errno));
+    }
   }
-  return fd;
-}
-
-int output() {
-  if (file_ == nullptr) return STDERR_FILENO;
-  const int fd = descriptor_.load(std::memory_order_acquire);
-  return fd >= 0 ? fd : open_file();
+  while ((seen = state.load(std::memory_order_acquire)) == kOpening) {
+  }
+  return seen == kOpen;
 }
 
 const char* rank() {
@@ -75,8 +78,60 @@ void log_line(const char* line) {
   const auto bytes =
       static_cast<size_t>(length) < sizeof buffer ? static_cast<size_t>(length) : sizeof buffer - 1;
   // A log that cannot be written must not disturb the program.
-  [[maybe_unused]] const ssize_t written = write(output(), buffer, bytes);
+  to_file() ? log_.write(buffer, bytes) : write_quietly(STDERR_FILENO, buffer, bytes);
   errno = saved;
+}
+
+void OwnFile::adopt(int fd) {
+  struct stat file;
+  constexpr int kOutOfTheWay = 100;  // programs expect the low numbers for files of their own
+  const int moved = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, kOutOfTheWay);
+  if (moved < 0 || fstat(moved, &file) != 0) return;
+  device_ = file.st_dev;
+  inode_ = file.st_ino;
+  descriptor_.store(moved, std::memory_order_release);
+}
+
+bool OwnFile::open(const char* pattern, int flags) {
+  char path[4096];
+  expand_path(pattern, path, sizeof path);
+  // Not blocking: a pipe that nobody reads must not hold the program up.
+  const int fd = ::open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | flags, 0666);
+  adopt(fd);
+  const int saved = errno;
+  if (fd >= 0) close(fd);
+  errno = saved;
+  return fd >= 0;
+}
+
+// The program may have closed our descriptor and opened a file of its own under the same number.
+bool OwnFile::still_ours() const {
+  struct stat file;
+  const int fd = descriptor_.load(std::memory_order_acquire);
+  return fd >= 0 && fstat(fd, &file) == 0 && file.st_dev == device_ && file.st_ino == inode_;
+}
+
+void OwnFile::write(const char* text, size_t bytes) const {
+  if (still_ours()) write_quietly(descriptor_.load(std::memory_order_relaxed), text, bytes);
+}
+
+// Without the signal that a pipe nobody reads any more would raise.
+void write_quietly(int fd, const char* text, size_t bytes) {
+  sigset_t pipe, before, pending;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  sigpending(&pending);
+  pthread_sigmask(SIG_BLOCK, &pipe, &before);
+  ssize_t written = 0;
+  for (size_t done = 0; done < bytes && written >= 0; done += static_cast<size_t>(written)) {
+    written = ::write(fd, text + done, bytes - done);
+    if (written == 0) break;
+  }
+  if (written < 0 && errno == EPIPE && sigismember(&pending, SIGPIPE) == 0) {
+    const timespec now{};
+    sigtimedwait(&pipe, nullptr, &now);
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void expand_path(const char* pattern, char* out, unsigned long size) {

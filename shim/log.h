@@ -3,6 +3,11 @@
 // stderr. Any thread; safe before main and while the process ends; never on a hot path.
 #pragma once
 
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstddef>
+
 #include "config/policy.h"
 
 namespace cistern::shim {
@@ -17,6 +22,27 @@ bool log_enabled(config::LogLevel level);
 
 // A complete line that already says "cistern: …".
 void log_line(const char* line);
+
+// Writes everything or gives up; never raises SIGPIPE.
+void write_quietly(int fd, const char* text, size_t bytes);
+
+// A file of ours that stays open: out of the way of the program's numbers, and not written to once
+// the number means another file.
+class OwnFile {
+ public:
+  // `pattern` as for expand_path. False, with errno, when it cannot be opened.
+  bool open(const char* pattern, int flags);
+  // Duplicates somebody else's descriptor.
+  void adopt(int fd);
+  void write(const char* text, size_t bytes) const;
+
+ private:
+  bool still_ours() const;
+
+  std::atomic<int> descriptor_{-1};
+  dev_t device_ = 0;
+  ino_t inode_ = 0;
+};
 
 // Replaces %p, %h, %r (rank as mpirun, srun or torchrun tell it, else 0) and %% in `pattern`.
 void expand_path(const char* pattern, char* out, unsigned long size);

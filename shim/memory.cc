@@ -24,10 +24,17 @@ void tell_out_of_memory(Context& context, size_t bytes) {
       "out of memory: %.1f MiB asked on device %d; live %.1f, idle %.1f, waiting %.1f, lost to "
       "rounding %.1f, largest free block %.1f MiB; %s",
       mib(bytes), context.device, mib(u.live), mib(u.idle), mib(u.waiting),
-      mib(reserved > held ? reserved - held : 0), mib(u.largest_free),
+      mib(reserved > held ? reserved - held : 0), mib(context.pool.largest_free()),
       device_state(context.device).cap.limit() != 0
           ? "CISTERN_GPU_LIMIT may be too low"
           : "the device has no more: another process may hold it");
+}
+
+// What the driver says first of all: without a context it answers nothing about memory.
+CUresult need_context() {
+  CUcontext current = nullptr;
+  const CUresult result = driver().cuCtxGetCurrent(&current);
+  return result == CUDA_SUCCESS && current == nullptr ? CUDA_ERROR_INVALID_CONTEXT : result;
 }
 
 bool ours(CUdeviceptr address, alloc::Chunk** chunk) {
@@ -40,11 +47,14 @@ bool ours(CUdeviceptr address, alloc::Chunk** chunk) {
 
 CUresult allocate(CUdeviceptr* out, size_t bytes) {
   Context* context = active() && out != nullptr && bytes != 0 ? current_context() : nullptr;
-  if (context == nullptr) return driver().cuMemAlloc_v2(out, bytes);
+  // More than the device has: the driver refuses at once, and emptying the pool could not help.
+  if (context == nullptr || bytes > device_state(context->device).total.load()) {
+    return driver().cuMemAlloc_v2(out, bytes);
+  }
   uint64_t address;
   // Inside a capture an allocation is the driver's to answer.
   const int code = capture_gate().capturing()
-                       ? context->pool.allocate_direct(bytes, &address)
+                       ? context->pool.allocate_direct(bytes, this_thread.shard(), &address)
                        : context->pool.allocate(bytes, this_thread.shard(), &address);
   if (code == CUDA_SUCCESS) [[likely]] {
     *out = address;
@@ -57,6 +67,7 @@ CUresult allocate(CUdeviceptr* out, size_t bytes) {
 CUresult free(CUdeviceptr address) {
   alloc::Chunk* chunk;
   if (!ours(address, &chunk)) return driver().cuMemFree_v2(address);
+  if (const CUresult result = need_context(); result != CUDA_SUCCESS) return result;
   int code;
   // The driver would really free what the index knows as idle, or what surrounds an interior
   // pointer: such an address is answered here.
@@ -64,6 +75,11 @@ CUresult free(CUdeviceptr address) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   return static_cast<CUresult>(code);
+}
+
+bool return_idle_memory() {
+  Context* context = current_context();
+  return context != nullptr && return_idle_memory_of(context->device, nullptr);
 }
 
 bool owned(CUdeviceptr address) {
@@ -78,9 +94,7 @@ CUresult memory_info(size_t* free, size_t* total) {
   if (Context* context = active() ? current_context() : nullptr) {
     uint64_t idle = 0;
     for_each_context([&](Context& c) {
-      if (c.device != context->device) return;
-      const alloc::Usage u = c.pool.usage();
-      idle += u.idle + u.waiting;
+      if (c.device == context->device) idle += c.pool.returnable_bytes();
     });
     driver_free = std::min(driver_free + idle, driver_total);
     const alloc::Cap& cap = device_state(context->device).cap;
@@ -98,6 +112,7 @@ CUresult memory_info(size_t* free, size_t* total) {
 CUresult address_range(CUdeviceptr* base, size_t* size, CUdeviceptr address) {
   alloc::Chunk* chunk;
   if (!ours(address, &chunk)) return driver().cuMemGetAddressRange_v2(base, size, address);
+  if (const CUresult result = need_context(); result != CUDA_SUCCESS) return result;
   uint64_t start, bytes;
   if (!context_of(chunk)->pool.find(chunk, address, &start, &bytes)) return CUDA_ERROR_NOT_FOUND;
   if (base != nullptr) *base = start;
@@ -109,9 +124,11 @@ CUresult address_range(CUdeviceptr* base, size_t* size, CUdeviceptr address) {
 // slab the other process would silently get the slab's beginning, so it is refused.
 CUresult export_handle(CUipcMemHandle* handle, CUdeviceptr address) {
   alloc::Chunk* chunk;
-  if (ours(address, &chunk) && !context_of(chunk)->pool.mark_exported(chunk, address)) {
-    return CUDA_ERROR_NOT_SUPPORTED;
-  }
+  if (!ours(address, &chunk)) return driver().cuIpcGetMemHandle(handle, address);
+  alloc::DevicePool& pool = context_of(chunk)->pool;
+  uint64_t start, bytes;
+  if (!pool.find(chunk, address, &start, &bytes)) return CUDA_ERROR_INVALID_VALUE;
+  if (!pool.mark_exported(chunk, address)) return CUDA_ERROR_NOT_SUPPORTED;
   return driver().cuIpcGetMemHandle(handle, address);
 }
 

@@ -9,6 +9,8 @@ namespace cistern::shim {
 
 CUresult allocate(CUdeviceptr* out, size_t bytes);
 CUresult free(CUdeviceptr address);
+// Returns to the driver what the pools of the current device keep; false if that is nothing.
+bool return_idle_memory();
 // Whether the pools know this address.
 bool owned(CUdeviceptr address);
 CUresult memory_info(size_t* free, size_t* total);

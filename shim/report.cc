@@ -21,7 +21,7 @@ using config::ReportFormat;
 
 constinit ReportFormat format_ = ReportFormat::kNone;
 constinit const char* file_ = nullptr;
-constinit int descriptor_ = -1;
+constinit OwnFile output_{};
 
 // Text in a fixed buffer; what does not fit is cut off.
 class Writer {
@@ -44,13 +44,7 @@ class Writer {
     print("\"");
   }
 
-  void write_to(int fd) const {
-    for (size_t done = 0; done < length_;) {
-      const ssize_t n = write(fd, text_ + done, length_ - done);
-      if (n <= 0) return;
-      done += static_cast<size_t>(n);
-    }
-  }
+  void write_to(const OwnFile& file) const { file.write(text_, length_); }
 
  private:
   char text_[32 * 1024] = {};
@@ -175,36 +169,24 @@ void compose_json() {
   writer.print("\n ]}\n");
 }
 
-int open_output() {
-  if (file_ == nullptr) return descriptor_;
-  char path[4096];
-  expand_path(file_, path, sizeof path);
-  const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0) {
-    log(config::LogLevel::kWarn,
-        "the report cannot be written to %s: %s; check CISTERN_REPORT_FILE", path,
-        strerrordesc_np(errno));
-  }
-  return fd;
-}
-
 }  // namespace
 
 void open_report(ReportFormat format, const char* file) {
   format_ = format;
   file_ = file;
   if (format == ReportFormat::kNone || file != nullptr) return;
-  constexpr int kOutOfTheWay = 100;  // programs expect the low numbers for their own files
-  descriptor_ = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, kOutOfTheWay);
+  output_.adopt(STDERR_FILENO);
 }
 
 void write_report() {
   if (format_ == ReportFormat::kNone) return;
   format_ == ReportFormat::kJson ? compose_json() : compose_text();
-  const int fd = open_output();
-  if (fd < 0) return;
-  writer.write_to(fd);
-  close(fd);
+  if (file_ != nullptr && !output_.open(file_, O_TRUNC)) {
+    log(config::LogLevel::kWarn,
+        "the report cannot be written to %s: %s; check CISTERN_REPORT_FILE", file_,
+        strerrordesc_np(errno));
+  }
+  writer.write_to(output_);
 }
 
 }  // namespace cistern::shim

@@ -24,6 +24,15 @@ void tell_route(const char* route, const char* asked, int version, cuuint64_t fl
 // Cheap, since it sees every dlsym of the process.
 bool may_be_hook(const char* name) { return name != nullptr && name[0] == 'c' && name[1] == 'u'; }
 
+// False leaves dlerror() set, as after a look-up that found nothing.
+bool driver_is_loaded(const char* name) {
+  if (definition_after_us(name) != nullptr) return true;
+  void* handle = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+  if (handle != nullptr) return dlclose(handle) == 0;
+  real_dlsym(RTLD_NEXT, name);
+  return false;
+}
+
 }  // namespace
 
 void reroute(const char* asked, int version, cuuint64_t flags, void** function) {
@@ -45,11 +54,12 @@ extern "C" [[gnu::visibility("hidden")]] void* cistern_claim(void* handle, const
   const Hook* hook = find_hook(name);
   // RTLD_NEXT: another tool that forwards wants what comes after it, which may be us or not.
   if (hook == nullptr || handle == RTLD_NEXT || in_driver(caller)) return nullptr;
-  // Everywhere: that would find our export even where no driver is loaded.
-  void* from = handle == RTLD_DEFAULT ? RTLD_NEXT : handle;
-  void* real = version == nullptr ? real_dlsym(from, name) : real_dlvsym(from, name, version);
+  void* real = version == nullptr ? real_dlsym(handle, name) : real_dlvsym(handle, name, version);
   if (real == nullptr) return reinterpret_cast<void*>(1);  // dlerror() says why
-  if (real == hook->function) return real;
+  // Our own export stands for the driver's, so there has to be one.
+  if (real == hook->function) return driver_is_loaded(name) ? nullptr : reinterpret_cast<void*>(1);
+  // The program's own definition comes before everybody's.
+  if (handle == RTLD_DEFAULT) return nullptr;
   if (!note_driver(real)) return real;
   tell_route(version == nullptr ? "dlsym" : "dlvsym", name, 0, 0, hook->symbol);
   return hook->function;

@@ -35,7 +35,7 @@ SIM_PAIR(cuMemAllocAsync, _ptsz, (CUdeviceptr * dptr, size_t bytesize, CUstream 
              kCall,
              [&] {
                return on_stream(hStream, kDefault, [&](const StreamRef& target) {
-                 return allocate_async(nullptr, target, bytesize, dptr);
+                 return allocate_async(kCall, nullptr, target, bytesize, dptr);
                });
              },
              out("dptr", dptr), in("bytesize", bytesize), stream(hStream));)
@@ -47,7 +47,7 @@ SIM_PAIR(cuMemAllocFromPoolAsync, _ptsz,
              [&] {
                if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
                return on_stream(hStream, kDefault, [&](const StreamRef& target) {
-                 return allocate_async(pool, target, bytesize, dptr);
+                 return allocate_async(kCall, pool, target, bytesize, dptr);
                });
              },
              out("dptr", dptr), in("bytesize", bytesize), in("pool", pool), stream(hStream));)

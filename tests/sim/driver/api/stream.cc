@@ -18,21 +18,23 @@ CUresult create(CUstream* handle, unsigned flags, int priority) {
 }
 
 CUresult synchronize(const StreamRef& stream) {
-  Markers markers;
-  const CUresult code = stream_markers(stream, &markers);
-  if (code == CUDA_SUCCESS) wait_for(markers);
+  Order order;
+  const CUresult code = stream_order(stream, &order);
+  if (code == CUDA_SUCCESS) wait_for(std::move(order));
   return code;
 }
 
 CUresult query(const StreamRef& stream) {
-  Markers markers;
-  const CUresult code = stream_markers(stream, &markers);
+  Order order;
+  const CUresult code = stream_order(stream, &order);
   if (code != CUDA_SUCCESS) return code;
-  return prune(markers) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  host_asks();
+  const std::lock_guard lock(exec_mutex());
+  return has_passed(order) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult launch_host(Call id, const StreamRef& stream, std::function<void()> fn) {
-  Work work{.call = id};
+  Work work{.call = id, .calls_host = true};
   work.run = [fn = std::move(fn)] {
     const InCallback guard;
     fn();

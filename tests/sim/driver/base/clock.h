@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The time simulated devices live in. One place, so that it can be replaced by a virtual clock.
+// The time simulated devices live in: the system's, or with SIMCUDA_CLOCK=virtual one that only
+// moves when work takes time, so that a test of seconds takes none. Any thread.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
-#include <thread>
 
 namespace simcuda {
 
-inline int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
+// Once, before the first question.
+void use_virtual_clock();
 
-inline void sleep_ns(uint64_t ns) {
-  if (ns != 0) std::this_thread::sleep_for(std::chrono::nanoseconds(ns));
-}
+int64_t now_ns();
+
+// Time passes: by sleeping, or by moving the virtual clock.
+void advance_ns(uint64_t ns);
+
+// The same until a point in time, which may have passed.
+void advance_to_ns(int64_t time_ns);
 
 }  // namespace simcuda

@@ -6,16 +6,21 @@
 
 #include <cstdint>
 
-#include "base/settings.h"
+#include "base/fault_rules.h"
 #include "table/calls.h"
 
 namespace simcuda {
 
 // Once, before the first question.
-void prepare_faults(const Settings& settings);
+void prepare_faults(const FaultRules& rules);
 
-// Counts one use of the call; the code it shall fail with, or CUDA_SUCCESS.
-CUresult planted_fault(Call id);
+struct Fault {
+  CUresult code = CUDA_SUCCESS;  // none
+  bool after_work = false;
+};
+
+// Counts one use of the call and says how it shall fail.
+Fault planted_fault(Call id);
 
 uint64_t planted_latency_ns(Call id);
 

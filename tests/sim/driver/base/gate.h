@@ -21,8 +21,10 @@ enum Watch : unsigned {
   kTrace = 4,
   kFaults = 8,
   kLatency = 16,
-  kCaptures = 32,   // a capture is under way: some calls are forbidden
-  kCallbacks = 64,  // host callbacks have been used: they must not call CUDA
+  kCaptures = 32,     // a capture is under way: some calls are forbidden
+  kCallbacks = 64,    // host callbacks have been used: they must not call CUDA
+  kMisfortune = 128,  // devices lose memory, or are lost, by the count of calls
+  kWatcher = 256,     // the watcher wants to know which call a thread is in
 };
 
 inline constinit std::atomic<unsigned> g_watch{kCold};

@@ -162,7 +162,7 @@ CUresult record_captured_event(Stream& stream, Event& event) {
   event.recorded = true;
   event.capture = stream.capture;
   event.nodes = stream.frontier;
-  event.markers.clear();
+  event.order = {};
   return CUDA_SUCCESS;
 }
 

@@ -10,6 +10,7 @@
 #include "exec/engine.h"
 #include "memory/device.h"
 #include "memory/host_memory.h"
+#include "watch/watcher.h"
 
 namespace simcuda {
 namespace {
@@ -43,7 +44,7 @@ void forget_thread(void* number) {
   for (Context* context : all.contexts) {
     const auto found = context->per_thread.find(thread);
     if (found == context->per_thread.end()) continue;
-    if (!reached(found->second->tail)) context->leftovers.push_back(found->second->tail);
+    context->leftovers.add(found->second->tail);
     streams.push_back(found->second);
     context->per_thread.erase(found);
   }
@@ -71,33 +72,31 @@ void Context::end() {
     for_each_stream([](const StreamRef& stream) { drop_capture(*stream); });
     created.clear();
     per_thread.clear();
-    barrier.clear();
-    leftovers.clear();
+    barrier = {};
+    leftovers = {};
     peers.clear();
   }
   device_.release_all(*this);
   free_host_of(*this);
 }
 
-Markers Context::unfinished() {
-  prune(leftovers);
-  prune(barrier);
-  Markers all = leftovers;
-  all.insert(all.end(), barrier.begin(), barrier.end());
-  for_each_stream([&](const StreamRef& stream) {
-    if (!reached(stream->tail)) all.push_back(stream->tail);
-  });
+Order Context::unfinished() {
+  leftovers.prune();
+  barrier.prune();
+  Order all = leftovers;
+  all.add(barrier);
+  for_each_stream([&](const StreamRef& stream) { all.add(stream->tail); });
   return all;
 }
 
 void wait_for_context(Context& context) {
-  if (everything_done()) return;
-  Markers pending;
+  if (everything_done() && !watching()) return;
+  Order pending;
   {
     const std::lock_guard lock(exec_mutex());
     pending = context.unfinished();
   }
-  wait_for(pending);
+  wait_for(std::move(pending));
 }
 
 Context* create_context(Device& device, unsigned flags) {

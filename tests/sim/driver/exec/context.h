@@ -38,8 +38,8 @@ class Context {
   StreamRef legacy;
   std::vector<StreamRef> created;
   std::map<uint64_t, StreamRef> per_thread;  // by thread number
-  Markers barrier;                           // cuCtxWaitEvent: all later work comes after these
-  Markers leftovers;                         // last work of streams destroyed with work in flight
+  Order barrier;                             // cuCtxWaitEvent: all later work comes after this
+  Order leftovers;                           // work of streams that are gone
   std::set<Context*> peers;
 
   // Calls visit(stream) for each stream. Caller holds exec_mutex().
@@ -50,8 +50,8 @@ class Context {
     for (const auto& [thread, stream] : per_thread) visit(stream);
   }
 
-  // What is not finished in the whole context. Caller holds exec_mutex().
-  Markers unfinished();
+  // All work of the context so far. Caller holds exec_mutex().
+  Order unfinished();
 
  private:
   Device& device_;

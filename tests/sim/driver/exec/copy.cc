@@ -7,6 +7,7 @@
 
 #include "exec/engine.h"
 #include "memory/allocation.h"
+#include "watch/watcher.h"
 
 namespace simcuda {
 namespace {
@@ -50,6 +51,21 @@ Wait waiting(Timing timing, Place to, Place from) {
   return to == Place::kPageable ? Wait::kYes : Wait::kNo;
 }
 
+// The rows of a box as what the work touches; without gaps they are one stretch.
+void add_rows(std::vector<Access>& all, CUdeviceptr start, Layout layout, Box box, Touch touch) {
+  const bool flat_rows = layout.row == box.width || box.height == 1;
+  const bool flat = flat_rows && (layout.slice == box.width * box.height || box.depth == 1);
+  if (flat) {
+    all.push_back({start, box.width * box.height * box.depth, touch});
+    return;
+  }
+  for (size_t z = 0; z < box.depth; ++z) {
+    for (size_t y = 0; y < box.height; ++y) {
+      all.push_back({start + z * layout.slice + y * layout.row, box.width, touch});
+    }
+  }
+}
+
 void put_element(char* at, unsigned value, unsigned element) { std::memcpy(at, &value, element); }
 
 void fill_row(char* row, unsigned value, unsigned element, size_t width) {
@@ -84,7 +100,15 @@ CUresult copy_box(Call call, const StreamRef& stream, CopyEnd to, Layout to_layo
     source = staged.get();
   }
   Work work{.call = call};
-  work.accesses = {{to.address, to_bytes, true}, {from.address, from_bytes, false}};
+  if (watching()) {
+    // Pageable memory is the host's: the copy is over with it when the call returns.
+    if (to_place != Place::kPageable) {
+      add_rows(work.accesses, to.address, to_layout, box, Touch::kWrite);
+    }
+    if (from_place != Place::kPageable) {
+      add_rows(work.accesses, from.address, from_layout, box, Touch::kRead);
+    }
+  }
   work.run = [=, target = host(to.address)] {
     static_cast<void>(staged);  // keeps the copy alive until here
     move_box(target, to_layout, source, from_layout, box);
@@ -106,7 +130,9 @@ CUresult fill(Call call, const StreamRef& stream, const Fill& what) {
                        (what.height == 1 || (what.pitch >= row && what.pitch % what.element == 0));
   if (!aligned || !device_covers(what.address, bytes)) return CUDA_ERROR_INVALID_VALUE;
   Work work{.call = call};
-  work.accesses = {{what.address, bytes, true}};
+  if (watching()) {
+    add_rows(work.accesses, what.address, {what.pitch, 0}, {row, what.height, 1}, Touch::kWrite);
+  }
   work.run = [what] {
     for (size_t y = 0; y < what.height; ++y) {
       fill_row(host(what.address) + y * what.pitch, what.value, what.element, what.width);

@@ -6,11 +6,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <thread>
 
 #include "base/clock.h"
 #include "base/gate.h"
+#include "exec/scheduler.h"
+#include "watch/watcher.h"
 
 namespace simcuda {
 namespace {
@@ -20,7 +21,7 @@ constexpr std::chrono::milliseconds kIdleLife{500};
 // Leaked: workers and late frees outlive static destruction.
 struct Engine {
   std::mutex mutex;
-  std::condition_variable progress;  // some marker was reached
+  std::condition_variable progress;
   std::atomic<uint64_t> unfinished{0};
 };
 
@@ -36,18 +37,18 @@ void reach(Marker& marker) {
   engine().progress.notify_all();
 }
 
+// Takes the time its call is said to take, from when it could begin.
 void perform(Work& work) {
-  sleep_ns(latency_ns(work.call));
+  if (const uint64_t latency = latency_ns(work.call); latency != 0) {
+    const int64_t begin = std::max(work.after.reached_ns, work.given_ns);
+    advance_to_ns(begin + static_cast<int64_t>(latency));
+  }
+  if (work.calls_host && watching()) {
+    // A callback is the host's own code: it may tell every thread that its stream came this far.
+    const std::lock_guard lock(exec_mutex());
+    host_learns(work.after.clock);
+  }
   if (work.run) work.run();
-}
-
-void finish(Work& work, std::unique_lock<std::mutex>& lock) {
-  reach(*work.done);
-  engine().unfinished.fetch_sub(1, std::memory_order_release);
-  // What the work owns (buffers, parameters) may take long to destroy.
-  lock.unlock();
-  work = Work{};
-  lock.lock();
 }
 
 // The life of a stream's thread. It ends when the stream has been idle for a while.
@@ -62,11 +63,8 @@ void execute(const StreamRef& stream) {
     }
     Work work = std::move(stream->queue.front());
     stream->queue.pop_front();
-    engine().progress.wait(lock, [&] { return prune(work.after); });
-    lock.unlock();
-    perform(work);
-    lock.lock();
-    finish(work, lock);
+    engine().progress.wait(lock, [&] { return work.after.prune(); });
+    run_work(std::move(work), lock);
   }
 }
 
@@ -83,16 +81,26 @@ void start_worker(const StreamRef& stream) {
 
 }  // namespace
 
-bool prune(Markers& markers) {
-  std::erase_if(markers, [](const MarkerRef& marker) { return reached(marker); });
-  return markers.empty();
-}
-
 std::mutex& exec_mutex() { return engine().mutex; }
+
+std::condition_variable& progress() { return engine().progress; }
+
+void run_work(Work work, std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
+  perform(work);
+  lock.lock();
+  reach(*work.done);
+  engine().unfinished.fetch_sub(1, std::memory_order_release);
+  // What the work owns (buffers, parameters) may take long to destroy.
+  lock.unlock();
+  work = Work{};
+  lock.lock();
+}
 
 void queue_work(const StreamRef& stream, Work work) {
   engine().unfinished.fetch_add(1, std::memory_order_relaxed);
   stream->queue.push_back(std::move(work));
+  if (scheduled()) return schedule(stream);
   if (!stream->has_worker) start_worker(stream);
   stream->wake.notify_one();
 }
@@ -108,11 +116,36 @@ void run_here(Work& work) {
 
 void reach_now(Marker& marker) { reach(marker); }
 
-void wait_for(const Markers& markers) {
-  const auto all_reached = [&] { return std::all_of(markers.begin(), markers.end(), reached); };
-  if (all_reached()) return;
+void wait_for(Order order) {
+  const auto all_reached = [&] {
+    return std::all_of(order.pending.begin(), order.pending.end(), reached);
+  };
+  if (all_reached() && !watching()) return;
   std::unique_lock lock(exec_mutex());
-  engine().progress.wait(lock, all_reached);
+  if (scheduled()) {
+    run_until(order.pending, lock);
+  } else {
+    engine().progress.wait(lock, all_reached);
+  }
+  host_learns(order.clock);
+}
+
+void wait_for(const MarkerRef& marker) {
+  Order order;
+  order.add(marker);
+  wait_for(std::move(order));
+}
+
+bool has_passed(Order& order) {
+  if (!order.prune()) return false;
+  host_learns(order.clock);
+  return true;
+}
+
+void host_asks() {
+  if (!scheduled()) return;
+  std::unique_lock lock(exec_mutex());
+  run_some(lock);
 }
 
 bool everything_done() { return engine().unfinished.load(std::memory_order_acquire) == 0; }

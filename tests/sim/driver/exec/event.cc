@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/event.h"
 
-#include <algorithm>
 #include <mutex>
 
+#include "base/clock.h"
 #include "base/handles.h"
 #include "exec/capture.h"
 #include "exec/context.h"
@@ -15,16 +15,6 @@ namespace {
 HandleTable<CUevent, Event>& table() {
   static auto& all = *new HandleTable<CUevent, Event>;
   return all;
-}
-
-bool all_reached(const Markers& markers) {
-  return std::all_of(markers.begin(), markers.end(), reached);
-}
-
-int64_t time_of(const Event& event) {
-  int64_t latest = 0;
-  for (const MarkerRef& marker : event.markers) latest = std::max(latest, marker->time_ns);
-  return latest;
 }
 
 }  // namespace
@@ -52,7 +42,8 @@ CUresult record_event(Call call, const EventRef& event, const StreamRef& stream,
   const std::lock_guard lock(exec_mutex());
   event->recorded = true;
   event->capture.reset();
-  event->markers = {marker};
+  event->order = {};
+  event->order.add(marker);
   return CUDA_SUCCESS;
 }
 
@@ -66,8 +57,8 @@ CUresult wait_event(Call call, const StreamRef& stream, const EventRef& event) {
       if (event->recorded) return isolation_broken(*stream->capture);
       return CUDA_SUCCESS;
     }
-    wait.after = event->markers;
-    if (prune(wait.after)) return CUDA_SUCCESS;
+    if (!event->recorded) return CUDA_SUCCESS;
+    wait.after = event->order;
   }
   return submit(stream, std::move(wait));
 }
@@ -78,11 +69,8 @@ CUresult record_context(Context& context, const EventRef& event) {
   if (const CUresult code = refuse_context_call(context); code != CUDA_SUCCESS) return code;
   event->recorded = true;
   event->capture.reset();
-  event->markers = context.unfinished();
-  if (event->markers.empty()) {
-    event->markers.push_back(std::make_shared<Marker>());
-    reach_now(*event->markers.back());
-  }
+  event->order = context.unfinished();
+  event->order.reached_ns = now_ns();
   return CUDA_SUCCESS;
 }
 
@@ -90,27 +78,26 @@ CUresult context_waits(Context& context, const EventRef& event) {
   const std::lock_guard lock(exec_mutex());
   if (event->capture) return invalidate(*event->capture);
   if (const CUresult code = refuse_context_call(context); code != CUDA_SUCCESS) return code;
-  prune(context.barrier);
-  for (const MarkerRef& marker : event->markers) {
-    if (!reached(marker)) context.barrier.push_back(marker);
-  }
+  context.barrier.prune();
+  context.barrier.add(event->order);
   return CUDA_SUCCESS;
 }
 
 CUresult query_event(const EventRef& event) {
+  host_asks();
   const std::lock_guard lock(exec_mutex());
   if (event->capture) return captured_event_used(*event->capture);
-  return all_reached(event->markers) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  return has_passed(event->order) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult synchronize_event(const EventRef& event) {
-  Markers markers;
+  Order order;
   {
     const std::lock_guard lock(exec_mutex());
     if (event->capture) return captured_event_used(*event->capture);
-    markers = event->markers;
+    order = event->order;
   }
-  wait_for(markers);
+  wait_for(std::move(order));
   return CUDA_SUCCESS;
 }
 
@@ -121,9 +108,9 @@ CUresult elapsed_ms(const EventRef& start, const EventRef& end, float* milliseco
     if (!event->recorded || (event->flags & CU_EVENT_DISABLE_TIMING)) {
       return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (!all_reached(event->markers)) return CUDA_ERROR_NOT_READY;
+    if (!has_passed(event->order)) return CUDA_ERROR_NOT_READY;
   }
-  *milliseconds = static_cast<float>(time_of(*end) - time_of(*start)) / 1e6F;
+  *milliseconds = static_cast<float>(end->order.reached_ns - start->order.reached_ns) / 1e6F;
   return CUDA_SUCCESS;
 }
 

@@ -17,7 +17,7 @@ struct Event {
   Context& context;
   const unsigned flags;
   bool recorded = false;
-  Markers markers;  // all must be reached
+  Order order;  // what it stands for
   // Set while the last record was inside a capture.
   std::shared_ptr<Capture> capture;
   std::vector<GraphNode*> nodes;

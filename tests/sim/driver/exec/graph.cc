@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/graph.h"
 
+#include <mutex>
+#include <unordered_map>
+
 #include "base/handles.h"
+#include "exec/capture.h"
+#include "exec/engine.h"
 
 namespace simcuda {
 namespace {
@@ -11,9 +16,76 @@ HandleTable<CUgraph, Graph>& graphs() {
   return all;
 }
 
-HandleTable<CUgraphExec, const GraphWork>& execs() {
-  static auto& all = *new HandleTable<CUgraphExec, const GraphWork>;
+struct ExecNode {
+  Work work;
+  std::vector<size_t> after;  // nodes
+  size_t branch;              // 0: the launching stream
+};
+
+// An executable copy of a graph. Launches of one follow each other.
+struct Exec {
+  std::vector<ExecNode> nodes;
+  std::mutex mutex;                   // guards what follows
+  std::vector<StreamRef> branches{};  // branch i runs on the i-th less one
+  MarkerRef last{};                   // after the latest launch
+};
+
+HandleTable<CUgraphExec, Exec>& execs() {
+  static auto& all = *new HandleTable<CUgraphExec, Exec>;
   return all;
+}
+
+// A node carries on the line of one it depends on, unless another already does.
+size_t branch_of(const ExecNode& node, const std::vector<ExecNode>& before,
+                 std::vector<size_t>& last_of_branch) {
+  for (size_t index : node.after) {
+    const size_t branch = before[index].branch;
+    if (last_of_branch[branch] != index) continue;
+    last_of_branch[branch] = before.size();
+    return branch;
+  }
+  last_of_branch.push_back(before.size());
+  return last_of_branch.size() - 1;
+}
+
+std::vector<ExecNode> copy_nodes(const Graph& graph) {
+  std::vector<ExecNode> copies;
+  std::unordered_map<const GraphNode*, size_t> index_of;
+  std::vector<size_t> last_of_branch;
+  for (const GraphNode& node : graph.nodes) {
+    index_of[&node] = copies.size();
+    ExecNode copy{node.work, {}, 0};
+    for (const GraphNode* before : node.dependencies) copy.after.push_back(index_of.at(before));
+    copy.branch = branch_of(copy, copies, last_of_branch);
+    copies.push_back(std::move(copy));
+  }
+  return copies;
+}
+
+// Caller holds the exec's mutex.
+const StreamRef& stream_of(Exec& exec, size_t branch, const StreamRef& launching) {
+  if (branch == 0) return launching;
+  while (exec.branches.size() < branch) exec.branches.push_back(nullptr);
+  StreamRef& own = exec.branches[branch - 1];
+  if (own == nullptr || &own->context != &launching->context) {
+    own = std::make_shared<Stream>(launching->context, Stream::Role::kCreated,
+                                   CU_STREAM_NON_BLOCKING, 0);
+  }
+  return own;
+}
+
+// A graph launched inside a capture becomes part of what is captured.
+CUresult record_nodes(const Exec& exec, const StreamRef& stream) {
+  CUresult code = CUDA_SUCCESS;
+  for (size_t i = 0; i < exec.nodes.size() && code == CUDA_SUCCESS; ++i) {
+    code = submit(stream, exec.nodes[i].work);
+  }
+  return code;
+}
+
+bool being_captured(const StreamRef& stream) {
+  const std::lock_guard lock(exec_mutex());
+  return stream->capture != nullptr;
 }
 
 }  // namespace
@@ -31,9 +103,9 @@ CUresult forget_graph(CUgraph handle) {
 }
 
 CUgraphExec instantiate(const Graph& graph) {
-  auto work = std::make_shared<GraphWork>();
-  for (const GraphNode& node : graph.nodes) work->push_back(node.work);
-  return execs().insert(std::move(work));
+  auto exec = std::make_shared<Exec>();
+  exec->nodes = copy_nodes(graph);
+  return execs().insert(std::move(exec));
 }
 
 CUresult forget_exec(CUgraphExec handle) {
@@ -41,14 +113,29 @@ CUresult forget_exec(CUgraphExec handle) {
 }
 
 CUresult launch_graph(Call call, CUgraphExec handle, const StreamRef& stream) {
-  const auto nodes = execs().find(handle);
-  if (nodes == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const auto exec = execs().find(handle);
+  if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (being_captured(stream)) return record_nodes(*exec, stream);
+  const std::lock_guard lock(exec->mutex);
   // The launch itself is ordered first, so that it takes its own latency.
-  CUresult code = submit(stream, {.call = call, .run = [] {}});
-  for (size_t i = 0; i < nodes->size() && code == CUDA_SUCCESS; ++i) {
-    code = submit(stream, (*nodes)[i]);
+  Work launch{.call = call, .run = [] {}};
+  launch.after.add(exec->last);
+  MarkerRef launched;
+  if (const CUresult code = submit(stream, std::move(launch), Wait::kNo, &launched);
+      code != CUDA_SUCCESS) {
+    return code;
   }
-  return code;
+  std::vector<MarkerRef> done(exec->nodes.size());
+  Work end{.call = call};
+  for (size_t i = 0; i < exec->nodes.size(); ++i) {
+    const ExecNode& node = exec->nodes[i];
+    Work work = node.work;
+    work.after.add(launched);
+    for (size_t before : node.after) work.after.add(done[before]);
+    submit(stream_of(*exec, node.branch, stream), std::move(work), Wait::kNo, &done[i]);
+    end.after.add(done[i]);
+  }
+  return submit(stream, std::move(end), Wait::kNo, &exec->last);
 }
 
 }  // namespace simcuda

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Graphs as captures make them: recorded work with its order, instantiated by copying and replayed
-// node by node on the launching stream in the order of recording, which respects every dependency.
+// Graphs as captures make them: recorded work with its order, instantiated by copying. A launch
+// runs what the graph leaves unordered side by side: the first line of nodes on the launching
+// stream, the others on streams of the executable graph's own.
 #pragma once
 
 #include <deque>
@@ -32,8 +33,6 @@ std::shared_ptr<Graph> make_graph();
 std::shared_ptr<Graph> find_graph(CUgraph handle);
 CUresult forget_graph(CUgraph handle);
 
-// An executable copy of a graph.
-using GraphWork = std::vector<Work>;
 CUgraphExec instantiate(const Graph& graph);
 CUresult forget_exec(CUgraphExec handle);
 CUresult launch_graph(Call call, CUgraphExec handle, const StreamRef& stream);

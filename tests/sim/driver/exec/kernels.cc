@@ -30,9 +30,17 @@ auto& modules() { return table<CUmodule, Module>(); }
 auto& libraries() { return table<CUlibrary, Module>(); }
 auto& functions() { return table<CUfunction, Function>(); }
 
-using Twins = std::unordered_map<std::string_view, const SimcudaKernel*>;
+struct Twins {
+  std::mutex mutex;
+  std::unordered_map<std::string_view, const SimcudaKernel*> by_name;
 
-void add_twins(const std::string& path, Twins& twins) {
+  void add(const SimcudaKernel* kernels, size_t count) {
+    const std::lock_guard lock(mutex);
+    for (size_t i = 0; i < count; ++i) by_name.emplace(kernels[i].name, &kernels[i]);
+  }
+};
+
+void add_library(const std::string& path, Twins& twins) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   void* entry = library == nullptr ? nullptr : dlsym(library, "simcuda_kernels");
   if (entry == nullptr) {
@@ -44,17 +52,23 @@ void add_twins(const std::string& path, Twins& twins) {
   size_t count = 0;
   const auto list = reinterpret_cast<decltype(&simcuda_kernels)>(entry);
   const SimcudaKernel* kernels = list(&count);
-  for (size_t i = 0; i < count; ++i) twins.emplace(kernels[i].name, &kernels[i]);
+  twins.add(kernels, count);
+}
+
+Twins& twins() {
+  static Twins& all = *[] {
+    auto* made = new Twins;
+    for (const std::string& path : settings().kernel_libraries) add_library(path, *made);
+    return made;
+  }();
+  return all;
 }
 
 const SimcudaKernel* find_twin(std::string_view name) {
-  static const Twins& twins = *[] {
-    auto* made = new Twins;
-    for (const std::string& path : settings().kernel_libraries) add_twins(path, *made);
-    return made;
-  }();
-  const auto found = twins.find(name);
-  return found == twins.end() ? nullptr : found->second;
+  Twins& all = twins();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.by_name.find(name);
+  return found == all.by_name.end() ? nullptr : found->second;
 }
 
 // One handle per function of a module, however often it is asked for.
@@ -118,8 +132,10 @@ SimcudaLaunch describe(const LaunchShape& shape, void** params) {
 }
 
 void add_range(void* sink, SimcudaRange range) {
-  static_cast<std::vector<Access>*>(sink)->push_back(
-      {range.address, range.bytes, range.writes != 0});
+  const Touch touch = range.touch == SIMCUDA_READS    ? Touch::kRead
+                      : range.touch == SIMCUDA_WRITES ? Touch::kWrite
+                                                      : Touch::kUpdate;
+  static_cast<std::vector<Access>*>(sink)->push_back({range.address, range.bytes, touch});
 }
 
 bool valid(const LaunchShape& shape) {
@@ -182,7 +198,7 @@ CUresult launch(Call call, CUfunction handle, const LaunchShape& shape, const St
   if (!valid(shape) || missing) return CUDA_ERROR_INVALID_VALUE;
 
   Params own(twin, params, buffer);
-  Work work{.call = call};
+  Work work{.call = call, .kernel = twin.name};
   {
     std::vector<void*> pointers = own.pointers();
     const SimcudaLaunch now = describe(shape, pointers.data());
@@ -197,3 +213,8 @@ CUresult launch(Call call, CUfunction handle, const LaunchShape& shape, const St
 }
 
 }  // namespace simcuda
+
+extern "C" __attribute__((visibility("default"))) void simcuda_add_kernels(
+    const SimcudaKernel* kernels, size_t count) {
+  simcuda::twins().add(kernels, count);
+}

@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <mutex>
 
+#include "base/clock.h"
 #include "base/handles.h"
 #include "exec/capture.h"
 #include "exec/context.h"
 #include "exec/current.h"
 #include "exec/engine.h"
+#include "watch/watcher.h"
 
 namespace simcuda {
 namespace {
@@ -20,22 +22,18 @@ HandleTable<CUstream, Stream>& table() {
 
 constinit std::atomic<uint64_t> g_next_stream_id{1};
 
-void add(Markers& markers, const MarkerRef& marker) {
-  if (!reached(marker)) markers.push_back(marker);
-}
-
 // What new work in this stream comes after, besides what it was given. Caller holds exec_mutex().
-void add_implicit_order(const Stream& stream, Markers& after) {
+void add_implicit_order(const Stream& stream, Order& after) {
   Context& context = stream.context;
-  add(after, stream.tail);
-  prune(context.barrier);
-  after.insert(after.end(), context.barrier.begin(), context.barrier.end());
-  if (stream.blocking()) add(after, context.legacy->tail);
+  after.add(stream.tail);
+  context.barrier.prune();
+  after.add(context.barrier);
+  if (stream.blocking()) after.add(context.legacy->tail);
   if (stream.role != Stream::Role::kLegacy) return;
-  prune(context.leftovers);
-  after.insert(after.end(), context.leftovers.begin(), context.leftovers.end());
+  context.leftovers.prune();
+  after.add(context.leftovers);
   context.for_each_stream([&](const StreamRef& other) {
-    if (other->blocking()) add(after, other->tail);
+    if (other->blocking()) after.add(other->tail);
   });
 }
 
@@ -89,8 +87,8 @@ CUresult destroy_stream(CUstream handle) {
   drop_capture(*stream);
   Context& context = stream->context;
   std::erase(context.created, stream);
-  prune(context.leftovers);
-  add(context.leftovers, stream->tail);
+  context.leftovers.prune();
+  context.leftovers.add(stream->tail);
   return CUDA_SUCCESS;
 }
 
@@ -101,34 +99,37 @@ CUresult submit(const StreamRef& stream, Work work, Wait wait, MarkerRef* marker
     if (const CUresult code = check_implicit_capture(*stream); code != CUDA_SUCCESS) return code;
   }
   add_implicit_order(*stream, work.after);
-  prune(work.after);
+  work.after.prune();
+  work.given_ns = now_ns();
   work.done = std::make_shared<Marker>();
+  if (watching() && !watch_submit(*stream, work)) work.run = [] {};
   const MarkerRef done = work.done;
   stream->tail = done;
   if (marker != nullptr) *marker = done;
-  const bool ready = work.after.empty() && stream->queue.empty();
+  const bool ready = work.after.pending.empty() && stream->queue.empty();
   if (ready && !work.run) {
     reach_now(*done);
   } else if (ready && wait == Wait::kYes) {
     begin_here();
     lock.unlock();
     run_here(work);
+    wait_for(done);
   } else {
     queue_work(stream, std::move(work));
     lock.unlock();
-    if (wait == Wait::kYes) wait_for({done});
+    if (wait == Wait::kYes) wait_for(done);
   }
   return CUDA_SUCCESS;
 }
 
-CUresult stream_markers(const StreamRef& stream, Markers* markers) {
+CUresult stream_order(const StreamRef& stream, Order* order) {
   const std::lock_guard lock(exec_mutex());
   if (any_capture()) {
     if (stream->capture) return invalidate(*stream->capture);
     if (const CUresult code = check_implicit_capture(*stream); code != CUDA_SUCCESS) return code;
   }
-  add(*markers, stream->tail);
-  if (stream->role == Stream::Role::kLegacy) add_implicit_order(*stream, *markers);
+  order->add(stream->tail);
+  if (stream->role == Stream::Role::kLegacy) add_implicit_order(*stream, *order);
   return CUDA_SUCCESS;
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/cuda.h"
 #include "exec/work.h"
+#include "watch/lane.h"
 
 namespace simcuda {
 
@@ -33,6 +34,7 @@ struct Stream {
   CUstream handle = nullptr;
   // ------------------------------------------------------------------ guarded by exec_mutex()
   MarkerRef tail;  // after the last work given to it
+  Lane lane;       // the watcher's
   std::deque<Work> queue;
   std::condition_variable wake;
   bool has_worker = false;
@@ -59,6 +61,6 @@ CUresult submit(const StreamRef& stream, Work work, Wait wait = Wait::kNo,
                 MarkerRef* marker = nullptr);
 
 // Everything given to this stream so far, and what that is implicitly ordered after.
-CUresult stream_markers(const StreamRef& stream, Markers* markers);
+CUresult stream_order(const StreamRef& stream, Order* order);
 
 }  // namespace simcuda

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A piece of device work as data: what it does, what it touches, what it must come after. Whoever
-// executes it (threads today, any scheduler tomorrow) needs nothing else.
+// executes it (a thread per stream, or the scheduler) needs nothing else.
 #pragma once
 
 #include <atomic>
@@ -12,6 +12,8 @@
 
 #include "base/cuda.h"
 #include "table/calls.h"
+#include "watch/clock.h"
+#include "watch/touch.h"
 
 namespace simcuda {
 
@@ -19,31 +21,45 @@ namespace simcuda {
 struct Marker {
   std::atomic<bool> done{false};
   int64_t time_ns = 0;  // when it was reached; written before done
+  VectorClock clock{};  // what has happened by then; set when the work is ordered
 };
 
 using MarkerRef = std::shared_ptr<Marker>;
-using Markers = std::vector<MarkerRef>;
 
 inline bool reached(const MarkerRef& marker) {
   return marker == nullptr || marker->done.load(std::memory_order_acquire);
 }
 
-// Removes what has been reached; true if nothing is left.
-bool prune(Markers& markers);
+// What something comes after. Markers are forgotten when they are reached; what they stood for
+// stays in the clock, so that order does not depend on what was quick.
+struct Order {
+  std::vector<MarkerRef> pending{};
+  VectorClock clock{};
+  int64_t reached_ns = 0;  // time of the latest marker forgotten
+
+  void add(const MarkerRef& marker);  // null adds nothing
+  void add(const Order& other);
+  // Forgets what has been reached; true if nothing is left.
+  bool prune();
+};
 
 // Memory a piece of work touches.
 struct Access {
   CUdeviceptr address;
   uint64_t bytes;
-  bool writes;
+  Touch touch;
 };
 
 struct Work {
-  Call call{};                  // the driver call it came from
-  std::function<void()> run{};  // empty: only order
+  Call call{};                   // the driver call it came from
+  const char* kernel = nullptr;  // name of a launch
+  std::function<void()> run{};   // empty: only order
+  bool calls_host = false;       // run is a callback of the program
   std::vector<Access> accesses{};
-  Markers after{};   // must be reached before it runs
-  MarkerRef done{};  // reached when it has run; set by whoever orders it
+  CUdeviceptr ends = 0;  // allocation that is freed by it
+  Order after{};         // must be reached before it runs
+  int64_t given_ns = 0;  // when the host gave it
+  MarkerRef done{};      // reached when it has run; set by whoever orders it
 };
 
 }  // namespace simcuda

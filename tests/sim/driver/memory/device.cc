@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "exec/context.h"
+#include "watch/watcher.h"
 
 namespace simcuda {
 namespace {
@@ -74,8 +75,13 @@ bool Device::charge(uint64_t bytes) {
 }
 
 CUdeviceptr Device::allocate(const Allocation& wanted) {
-  const std::lock_guard lock(mutex_);
-  return wanted.bytes < kSmallLimit ? allocate_small(wanted) : allocate_large(wanted);
+  Allocation made = wanted;
+  {
+    const std::lock_guard lock(mutex_);
+    made.base = wanted.bytes < kSmallLimit ? allocate_small(wanted) : allocate_large(wanted);
+  }
+  if (made.base != 0) watch_begun(made);
+  return made.base;
 }
 
 // Units for a new use; `fresh` says that nothing is left in them from an earlier one.
@@ -218,16 +224,19 @@ std::optional<Allocation> Device::release_large(uint64_t first) {
 }
 
 void Device::release_all(const Context& context) {
-  std::vector<CUdeviceptr> bases;
+  std::vector<Allocation> owned;
   {
     const std::lock_guard lock(mutex_);
     const auto collect = [&](const Allocation& allocation) {
-      if (allocation.context == &context) bases.push_back(allocation.base);
+      if (allocation.context == &context) owned.push_back(allocation);
     };
     for (const auto& [unit, shared] : shared_) shared.block.for_each(collect);
     for (const auto& [unit, allocation] : large_) collect(allocation);
   }
-  for (CUdeviceptr base : bases) release(base);
+  for (const Allocation& allocation : owned) {
+    watch_ended(allocation);
+    release(allocation.base);
+  }
 }
 
 // Caller holds the mutex.

@@ -5,6 +5,7 @@
 #include "memory/device.h"
 #include "memory/host_memory.h"
 #include "memory/pool.h"
+#include "watch/watcher.h"
 
 namespace simcuda {
 
@@ -20,21 +21,32 @@ CUresult allocate_device(Context& context, size_t bytes, CUdeviceptr* address) {
   return CUDA_SUCCESS;
 }
 
-CUresult free_device(CUdeviceptr address) {
-  if (address == 0) return CUDA_SUCCESS;
-  const auto found = find_allocation(address);
-  if (!found || found->base != address) return CUDA_ERROR_INVALID_VALUE;
-  if (found->kind == MemoryKind::kManaged) {
-    wait_for_context(*found->context);
-    return free_host(address, MemoryKind::kManaged);
+namespace {
+
+CUresult free_found(const Allocation& found) {
+  if (found.kind == MemoryKind::kManaged) {
+    wait_for_context(*found.context);
+    return free_host(found.base, MemoryKind::kManaged);
   }
-  Device* device = device_of(address);
+  Device* device = device_of(found.base);
   if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  wait_for_context(*found->context);
-  const auto freed = device->release(address);
+  wait_for_context(*found.context);
+  watch_freed(found);
+  const auto freed = device->release(found.base);
   if (!freed) return CUDA_ERROR_INVALID_VALUE;  // another thread was first
   if (freed->kind == MemoryKind::kPool) left_pool(freed->pool, freed->bytes);
   return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult free_device(CUdeviceptr address) {
+  if (address == 0) return CUDA_SUCCESS;
+  const auto found = find_allocation(address);
+  const bool starts_there = found && found->base == address;
+  const CUresult code = starts_there ? free_found(*found) : CUDA_ERROR_INVALID_VALUE;
+  if (code != CUDA_SUCCESS) watch_free_refused(address);
+  return code;
 }
 
 }  // namespace simcuda

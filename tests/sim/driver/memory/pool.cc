@@ -10,6 +10,7 @@
 #include "exec/context.h"
 #include "exec/engine.h"
 #include "memory/device.h"
+#include "watch/watcher.h"
 
 namespace simcuda {
 namespace {
@@ -167,7 +168,7 @@ CUresult set_pool_attribute(CUmemoryPool handle, CUmemPool_attribute attribute, 
   return CUDA_SUCCESS;
 }
 
-CUresult allocate_async(CUmemoryPool handle, const StreamRef& stream, size_t bytes,
+CUresult allocate_async(Call call, CUmemoryPool handle, const StreamRef& stream, size_t bytes,
                         CUdeviceptr* address) {
   if (bytes == 0 || address == nullptr) return CUDA_ERROR_INVALID_VALUE;
   {
@@ -192,16 +193,23 @@ CUresult allocate_async(CUmemoryPool handle, const StreamRef& stream, size_t byt
   if (base == 0) return CUDA_ERROR_OUT_OF_MEMORY;
   count_in(*pool, bytes);
   *address = base;
-  return CUDA_SUCCESS;
+  if (!watching()) return CUDA_SUCCESS;
+  // The memory is there from this point of the stream on.
+  return submit(stream, Work{.call = call, .accesses = {{base, bytes, Touch::kWrite}}});
 }
 
 CUresult free_async(Call call, const StreamRef& stream, CUdeviceptr address) {
   const auto found = find_allocation(address);
   const bool ours = found && found->base == address &&
                     (found->kind == MemoryKind::kPool || found->kind == MemoryKind::kDevice);
-  if (!ours) return CUDA_ERROR_INVALID_VALUE;
-  Work work{.call = call};
+  if (!ours) {
+    watch_free_refused(address);
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  Work work{.call = call, .ends = address};
+  work.accesses = {{address, found->bytes, Touch::kWrite}};
   work.run = [address] {
+    if (const auto ending = find_allocation(address)) watch_ended(*ending);
     const auto freed = device_of(address)->release(address);
     if (freed && freed->kind == MemoryKind::kPool) left_pool(freed->pool, freed->bytes);
   };

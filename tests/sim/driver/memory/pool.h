@@ -23,7 +23,7 @@ CUresult get_pool_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, vo
 CUresult set_pool_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value);
 
 // A null pool means the device's current one.
-CUresult allocate_async(CUmemoryPool pool, const StreamRef& stream, size_t bytes,
+CUresult allocate_async(Call call, CUmemoryPool pool, const StreamRef& stream, size_t bytes,
                         CUdeviceptr* address);
 CUresult free_async(Call call, const StreamRef& stream, CUdeviceptr address);
 

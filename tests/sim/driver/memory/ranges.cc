@@ -6,6 +6,7 @@
 #include <shared_mutex>
 
 #include "memory/device.h"
+#include "watch/watcher.h"
 
 namespace simcuda {
 namespace {
@@ -25,9 +26,7 @@ Index& index() {
   return all;
 }
 
-}  // namespace
-
-bool add_range(const Allocation& range) {
+bool insert(const Allocation& range) {
   Index& all = index();
   const std::unique_lock lock(all.mutex);
   const auto after = all.by_base.lower_bound(range.base);
@@ -38,13 +37,39 @@ bool add_range(const Allocation& range) {
   return true;
 }
 
-std::optional<Allocation> remove_range(CUdeviceptr base, MemoryKind kind) {
+std::optional<Allocation> take_out(CUdeviceptr base, MemoryKind kind) {
   Index& all = index();
   const std::unique_lock lock(all.mutex);
   const auto found = all.by_base.find(base);
   if (found == all.by_base.end() || found->second.kind != kind) return std::nullopt;
   const Allocation range = found->second;
   all.by_base.erase(found);
+  return range;
+}
+
+std::vector<Allocation> take_out_all_of(const Context& context) {
+  Index& all = index();
+  const std::unique_lock lock(all.mutex);
+  std::vector<Allocation> removed;
+  for (auto at = all.by_base.begin(); at != all.by_base.end();) {
+    const bool owned = at->second.context == &context;
+    if (owned) removed.push_back(at->second);
+    at = owned ? all.by_base.erase(at) : std::next(at);
+  }
+  return removed;
+}
+
+}  // namespace
+
+bool add_range(const Allocation& range) {
+  if (!insert(range)) return false;
+  watch_begun(range);
+  return true;
+}
+
+std::optional<Allocation> remove_range(CUdeviceptr base, MemoryKind kind) {
+  const auto range = take_out(base, kind);
+  if (range) watch_freed(*range);
   return range;
 }
 
@@ -57,14 +82,8 @@ std::optional<Allocation> find_range(CUdeviceptr address) {
 }
 
 std::vector<Allocation> remove_ranges_of(const Context& context) {
-  Index& all = index();
-  const std::unique_lock lock(all.mutex);
-  std::vector<Allocation> removed;
-  for (auto at = all.by_base.begin(); at != all.by_base.end();) {
-    const bool owned = at->second.context == &context;
-    if (owned) removed.push_back(at->second);
-    at = owned ? all.by_base.erase(at) : std::next(at);
-  }
+  std::vector<Allocation> removed = take_out_all_of(context);
+  for (const Allocation& range : removed) watch_ended(range);
   return removed;
 }
 

@@ -6,22 +6,30 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
 
 #include "memory/device.h"
 #include "memory/ranges.h"
+#include "watch/watcher.h"
 
 namespace simcuda {
 namespace {
+
+// What the watcher knows physical memory by: numbers that are nobody's address.
+constinit std::atomic<uint64_t> g_next_key{uint64_t{1} << 62};
 
 // Physical memory: goes when nobody refers to it any more.
 struct Physical {
   Physical(Device& owner, int memory_file, size_t size, const CUmemAllocationProp& what,
            bool is_charged)
-      : device(owner), file(memory_file), bytes(size), properties(what), charged(is_charged) {}
+      : device(owner), file(memory_file), bytes(size), properties(what), charged(is_charged) {
+    watch_physical_begun(key, bytes);
+  }
   ~Physical() {
+    watch_physical_ended(key);
     close(file);
     if (charged) device.refund(bytes);
   }
@@ -33,6 +41,7 @@ struct Physical {
   const size_t bytes;
   const CUmemAllocationProp properties;
   const bool charged;  // imported memory is its exporter's charge
+  const uint64_t key = g_next_key.fetch_add(bytes);
 };
 
 struct Handle {
@@ -226,7 +235,8 @@ CUresult map_physical(CUdeviceptr address, size_t bytes, size_t offset,
              .bytes = bytes,
              .kind = MemoryKind::kMapped,
              .device = physical->device.ordinal(),
-             .id = next_allocation_id()});
+             .id = next_allocation_id(),
+             .physical = physical->key});
   return CUDA_SUCCESS;
 }
 

@@ -13,11 +13,15 @@
 extern "C" {
 #endif
 
+// How a launch touches memory: only reads it; writes it, and perhaps reads it; updates it by atomic
+// operations alone, which several launches may do at once.
+enum { SIMCUDA_READS = 0, SIMCUDA_WRITES = 1, SIMCUDA_UPDATES = 2 };
+
 // One stretch of memory a launch touches.
 typedef struct SimcudaRange {
   uint64_t address;
   uint64_t bytes;
-  int writes;  // 0: only read; 1: written (and perhaps read)
+  int touch;  // one of those above
 } SimcudaRange;
 
 // What the kernel was launched with. `params[i]` points to a copy of the i-th parameter.
@@ -41,6 +45,11 @@ typedef struct SimcudaKernel {
   // `ranges` declared and must not call CUDA.
   void (*body)(const SimcudaLaunch* launch);
 } SimcudaKernel;
+
+// Adds twins from inside the program, before the first look-up of one of them: for tests without a
+// library. Exported by the simulated driver; found with dlsym, or linked where libcuda is
+// simulated.
+void simcuda_add_kernels(const SimcudaKernel* kernels, size_t count);
 
 // Exported by a twin library: its twins and their number. The array lives as long as the library.
 const SimcudaKernel* simcuda_kernels(size_t* count);

@@ -15,7 +15,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "simcuda/kernels.h"
+#include "kernels.h"
 
 namespace simcuda {
 
@@ -26,16 +26,21 @@ class Ranges {
 
   template <class T, class Count>
   void reads(const T* first, Count count) {
-    add(first, static_cast<uint64_t>(count) * sizeof(T), 0);
+    add(first, static_cast<uint64_t>(count) * sizeof(T), SIMCUDA_READS);
   }
   template <class T, class Count>
   void writes(T* first, Count count) {
-    add(first, static_cast<uint64_t>(count) * sizeof(T), 1);
+    add(first, static_cast<uint64_t>(count) * sizeof(T), SIMCUDA_WRITES);
+  }
+  // Atomic operations only: other launches may update the same words at the same time.
+  template <class T, class Count>
+  void updates(T* first, Count count) {
+    add(first, static_cast<uint64_t>(count) * sizeof(T), SIMCUDA_UPDATES);
   }
 
  private:
-  void add(const void* first, uint64_t bytes, int writes) {
-    add_(sink_, {reinterpret_cast<uintptr_t>(first), bytes, writes});
+  void add(const void* first, uint64_t bytes, int touch) {
+    add_(sink_, {reinterpret_cast<uintptr_t>(first), bytes, touch});
   }
 
   SimcudaRangeFn add_;

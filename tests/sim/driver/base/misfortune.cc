@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/misfortune.h"
+
+#include <atomic>
+#include <mutex>
+#include <vector>
+
+#include "exec/current.h"
+#include "memory/device.h"
+
+namespace simcuda {
+namespace {
+
+struct Pressure {
+  PressureRule rule;
+  uint64_t held = 0;
+};
+
+struct Misfortune {
+  std::mutex mutex;
+  std::vector<Pressure> pressure;
+  std::vector<LoseRule> lose;
+  std::atomic<uint64_t> calls{0};
+};
+
+Misfortune& misfortune() {
+  static Misfortune& all = *new Misfortune;
+  return all;
+}
+
+// As much as is wanted and there.
+uint64_t take(Device& device, uint64_t bytes) {
+  for (uint64_t wanted = bytes; wanted != 0;) {
+    if (device.charge(wanted)) return wanted;
+    const uint64_t room = device.total_bytes() - device.used_bytes();
+    wanted = room < wanted ? room : 0;
+  }
+  return 0;
+}
+
+void apply(Pressure& pressure, uint64_t call) {
+  Device* device = find_device(pressure.rule.device);
+  if (device == nullptr) return;
+  if (call == pressure.rule.from) pressure.held = take(*device, pressure.rule.bytes);
+  if (call != pressure.rule.to) return;
+  device->refund(pressure.held);
+  pressure.held = 0;
+}
+
+}  // namespace
+
+void prepare_misfortune(const FaultRules& rules) {
+  for (const PressureRule& rule : rules.pressure) misfortune().pressure.push_back({rule});
+  misfortune().lose = rules.lose;
+}
+
+CUresult meet_misfortune(Call id) {
+  if (!(info(id).traits & kTraced)) return CUDA_SUCCESS;
+  Misfortune& all = misfortune();
+  const uint64_t call = all.calls.fetch_add(1) + 1;
+  if (!all.pressure.empty()) {
+    const std::lock_guard lock(all.mutex);
+    for (Pressure& pressure : all.pressure) apply(pressure, call);
+  }
+  const Context* context = current_context();
+  if (context == nullptr) return CUDA_SUCCESS;
+  for (const LoseRule& rule : all.lose) {
+    if (call > rule.after && context->device().ordinal() == rule.device) return rule.code;
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // namespace simcuda

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Vector clocks: how far each lane (a line of work whose parts follow one another: a stream, the
+// host) is known to have come. They say what is ordered before what, whatever ran when. Plain
+// values; an empty clock knows nothing and costs nothing, which is what they are while nothing is
+// watched.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace simcuda {
+
+// One step of one lane. Steps count from 1.
+struct Epoch {
+  uint32_t lane;
+  uint64_t step;
+};
+
+class VectorClock {
+ public:
+  // The step is before, or part of, what this clock knows.
+  bool covers(const Epoch& epoch) const {
+    return epoch.lane < steps_.size() && steps_[epoch.lane] >= epoch.step;
+  }
+
+  void join(const VectorClock& other) {
+    if (other.steps_.size() > steps_.size()) steps_.resize(other.steps_.size());
+    for (size_t i = 0; i < other.steps_.size(); ++i) {
+      steps_[i] = std::max(steps_[i], other.steps_[i]);
+    }
+  }
+
+  void set(const Epoch& epoch) {
+    if (epoch.lane >= steps_.size()) steps_.resize(epoch.lane + size_t{1});
+    steps_[epoch.lane] = epoch.step;
+  }
+
+ private:
+  std::vector<uint64_t> steps_;
+};
+
+}  // namespace simcuda

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device_code.h"
+
+#include <iterator>
+
+#include "tests/sim/include/simcuda/twin.h"
+
+namespace {
+
+using simcuda::Ranges;
+
+void fill(const SimcudaLaunch&, uint32_t* words, size_t count, uint32_t seed) {
+  for (size_t i = 0; i < count; ++i) words[i] = seed + static_cast<uint32_t>(i);
+}
+
+void fill_ranges(Ranges& ranges, uint32_t* words, size_t count, uint32_t) {
+  ranges.writes(words, count);
+}
+
+void sum(const SimcudaLaunch&, const uint32_t* words, size_t count, uint64_t* total) {
+  uint64_t added = 0;
+  for (size_t i = 0; i < count; ++i) added += words[i];
+  __atomic_fetch_add(total, added, __ATOMIC_RELAXED);
+}
+
+void sum_ranges(Ranges& ranges, const uint32_t* words, size_t count, uint64_t* total) {
+  ranges.reads(words, count);
+  ranges.updates(total, 1);
+}
+
+constexpr SimcudaKernel kKernels[] = {simcuda::twin<fill, fill_ranges>("fill"),
+                                      simcuda::twin<sum, sum_ranges>("sum")};
+
+// One look-up per process: tests run in children of their own.
+CUfunction function(const char* name, CUfunction* known) {
+  if (*known == nullptr) {
+    simcuda_add_kernels(kKernels, std::size(kKernels));
+    *known = kernel(name);
+  }
+  return *known;
+}
+
+CUfunction g_fill = nullptr;
+CUfunction g_sum = nullptr;
+
+}  // namespace
+
+void fill_words(CUstream stream, CUdeviceptr words, size_t count, uint32_t seed) {
+  void* params[] = {&words, &count, &seed};
+  EXPECT_OK(
+      cuLaunchKernel(function("fill", &g_fill), 1, 1, 1, 1, 1, 1, 0, stream, params, nullptr));
+}
+
+void sum_words(CUstream stream, CUdeviceptr words, size_t count, CUdeviceptr total) {
+  void* params[] = {&words, &count, &total};
+  EXPECT_OK(cuLaunchKernel(function("sum", &g_sum), 1, 1, 1, 1, 1, 1, 0, stream, params, nullptr));
+}
+
+uint64_t sum_of_filled(size_t count, uint32_t seed) {
+  return count * seed + uint64_t{count} * (count - 1) / 2;
+}
+
+CUstream new_stream(unsigned flags) {
+  CUstream stream = nullptr;
+  EXPECT_OK(cuStreamCreate(&stream, flags));
+  return stream;
+}
+
+CUdeviceptr new_block(size_t bytes) {
+  CUdeviceptr block = 0;
+  EXPECT_OK(cuMemAlloc(&block, bytes));
+  return block;
+}
+
+CUdeviceptr new_total(CUstream stream) {
+  const CUdeviceptr total = new_block(sizeof(uint64_t));
+  EXPECT_OK(cuMemsetD32Async(total, 0, 2, stream));
+  return total;
+}
+
+uint64_t read_total(CUstream stream, CUdeviceptr total) {
+  uint64_t value = 0;
+  EXPECT_OK(cuMemcpyDtoHAsync(&value, total, sizeof value, stream));
+  EXPECT_OK(cuStreamSynchronize(stream));
+  return value;
+}
+
+void after(CUstream later, CUstream earlier) {
+  CUevent event = nullptr;
+  EXPECT_OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+  EXPECT_OK(cuEventRecord(event, earlier));
+  EXPECT_OK(cuStreamWaitEvent(later, event, 0));
+  EXPECT_OK(cuEventDestroy(event));
+}
