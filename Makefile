@@ -10,7 +10,7 @@ GENERATOR := $(if $(shell command -v ninja),Ninja,Unix Makefiles)
 CTEST = ctest --parallel $(JOBS)
 
 .DEFAULT_GOAL := all
-.PHONY: help all demo test soak bench sim gpu-check lint format install clean deps configure
+.PHONY: help all demo test soak mutants bench sim gpu-check lint format install clean deps configure
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,21 +22,25 @@ demo: all ## replay a PyTorch training run without and with Cistern
 	@scripts/demo build/$(PRESET)
 
 test: all ## build and run every test
-	@$(CTEST) --preset $(PRESET)
+	@$(CTEST) --preset $(PRESET) --label-exclude soak
 	@echo "make test: all tests of build/$(PRESET) passed"
 
 soak: ## the tests again and again, plain and under the sanitizers
 	@for preset in release asan tsan; do \
 	  $(MAKE) --no-print-directory all PRESET=$$preset && \
-	  $(CTEST) --preset $$preset --repeat until-fail:$(SOAK_ROUNDS) || exit 1; \
+	  $(CTEST) --preset $$preset --label-exclude soak --repeat until-fail:$(SOAK_ROUNDS) || exit 1; \
 	done
+	@$(CTEST) --preset release --label-regex soak
 	@tests/fuzz/config_fuzz_test.sh $$(date +%s) 1000000
+
+mutants: deps ## show that the tests notice planted bugs (about ten minutes)
+	@tests/mutation/run
 
 bench: all ## measure against the goals; results stay in build/release/bench
 	@tests/bench/run build/$(PRESET)
 
 sim: all ## build and test the simulated CUDA alone
-	@$(CTEST) --preset $(PRESET) --label-regex sim
+	@$(CTEST) --preset $(PRESET) --label-regex '^sim$$'
 
 gpu-check: ## run programs, checks and timings on a real GPU (exit 77 without one)
 	@tests/gpu/run

@@ -159,14 +159,9 @@ bool context_detached(CUcontext handle) {
 }
 
 bool return_idle_memory_of(CUdevice device, const Context* except) {
-  const Driver& d = driver();
   bool any = false;
   for_each_context([&](Context& context) {
-    if (context.device != device || &context == except) return;
-    const CUcontext handle = context.handle.load(std::memory_order_relaxed);
-    if (d.cuCtxPushCurrent_v2(handle) != CUDA_SUCCESS) return;
-    any |= context.pool.return_everything();
-    restore_context();
+    if (context.device == device && &context != except) any |= context.pool.return_everything();
   });
   return any;
 }

@@ -11,6 +11,16 @@ namespace cistern::shim {
 using alloc::Mark;
 using alloc::MarkState;
 
+namespace {
+
+// After a push: the program must find its stack of contexts as it was.
+void restore_context() {
+  CUcontext popped;
+  if (driver().cuCtxPopCurrent_v2(&popped) != CUDA_SUCCESS) driver().cuCtxPopCurrent_v2(&popped);
+}
+
+}  // namespace
+
 static_assert(alloc::kSuccess == CUDA_SUCCESS && alloc::kOutOfMemory == CUDA_ERROR_OUT_OF_MEMORY);
 
 void CudaSource::init(CUcontext context, CUdevice device) {
@@ -18,12 +28,6 @@ void CudaSource::init(CUcontext context, CUdevice device) {
   device_ = device;
   closing_.store(false, std::memory_order_relaxed);
   spares_ = 0;
-}
-
-// After a push: the program must find its stack of contexts as it was.
-void restore_context() {
-  CUcontext popped;
-  if (driver().cuCtxPopCurrent_v2(&popped) != CUDA_SUCCESS) driver().cuCtxPopCurrent_v2(&popped);
 }
 
 int CudaSource::obtain(uint64_t bytes, uint64_t* address) {
@@ -35,9 +39,18 @@ int CudaSource::obtain(uint64_t bytes, uint64_t* address) {
 
 int CudaSource::release(uint64_t address) { return driver().cuMemFree_v2(address); }
 
+// The thread that frees a block may have another context current than the block's.
 int CudaSource::give_back(uint64_t address) {
+  const Driver& d = driver();
   const GatePass pass;
-  return pass ? driver().cuMemFree_v2(address) : alloc::kNotNow;
+  if (!pass || closing_.load()) return alloc::kNotNow;
+  CUcontext current = nullptr;
+  d.cuCtxGetCurrent(&current);
+  if (current == context_) return d.cuMemFree_v2(address);
+  if (d.cuCtxPushCurrent_v2(context_) != CUDA_SUCCESS) return alloc::kNotNow;
+  const CUresult result = d.cuMemFree_v2(address);
+  restore_context();
+  return result;
 }
 
 bool CudaSource::relieve() { return return_idle_memory_of(device_, /*except=*/current_context()); }

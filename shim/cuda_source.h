@@ -11,9 +11,6 @@
 
 namespace cistern::shim {
 
-// Undoes a cuCtxPushCurrent of ours.
-void restore_context();
-
 class CudaSource final : public alloc::MemorySource {
  public:
   void init(CUcontext context, CUdevice device);

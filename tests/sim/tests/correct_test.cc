@@ -88,7 +88,7 @@ void reuse_after_an_event_of_the_whole_context() {
 }
 
 void blocks_of_one_stream_need_no_event() {
-  const CUstream stream = new_stream();
+  CUstream stream = new_stream();
   const CUdeviceptr total = new_total(stream);
   const CUdeviceptr slab = new_block(kUnit);
   uint64_t expected = 0;
@@ -103,8 +103,8 @@ void blocks_of_one_stream_need_no_event() {
 }
 
 void legacy_stream_orders_blocking_streams() {
-  const CUstream one = new_stream(CU_STREAM_DEFAULT);
-  const CUstream two = new_stream(CU_STREAM_DEFAULT);
+  CUstream one = new_stream(CU_STREAM_DEFAULT);
+  CUstream two = new_stream(CU_STREAM_DEFAULT);
   const CUdeviceptr block = new_block(kBytes);
   const CUdeviceptr total = new_total(CU_STREAM_LEGACY);
   uint64_t expected = 0;
@@ -134,8 +134,8 @@ void many_streams_add_to_one_total() {
 
 void double_buffered_uploads() {
   constexpr int kBuffers = 2;
-  const CUstream upload = new_stream();
-  const CUstream work = new_stream();
+  CUstream upload = new_stream();
+  CUstream work = new_stream();
   const CUdeviceptr total = new_total(work);
   void* pinned[kBuffers];
   CUdeviceptr device[kBuffers];
@@ -160,8 +160,8 @@ void double_buffered_uploads() {
 }
 
 void graph_with_branches_again_and_again() {
-  const CUstream one = new_stream();
-  const CUstream two = new_stream();
+  CUstream one = new_stream();
+  CUstream two = new_stream();
   const CUdeviceptr left = new_block(kBytes);
   const CUdeviceptr right = new_block(kBytes);
   const CUdeviceptr total = new_total(one);
@@ -178,13 +178,13 @@ void graph_with_branches_again_and_again() {
   EXPECT_OK(cuStreamEndCapture(one, &graph));
   EXPECT_OK(cuGraphInstantiate(&exec, graph, 0));
   EXPECT_OK(cuStreamSynchronize(one));
-  for (const CUstream stream : {one, two, one}) EXPECT_OK(cuGraphLaunch(exec, stream));
+  for (CUstream stream : {one, two, one}) EXPECT_OK(cuGraphLaunch(exec, stream));
   EXPECT(read_total(one, total) == 3 * (sum_of_filled(kWords, 1) + 2 * sum_of_filled(kWords, 2)));
 }
 
 void stream_ordered_allocations() {
-  const CUstream one = new_stream();
-  const CUstream two = new_stream();
+  CUstream one = new_stream();
+  CUstream two = new_stream();
   const CUdeviceptr total = new_total(one);
   uint64_t expected = 0;
   for (uint32_t round = 0; round < 4; ++round) {
@@ -252,12 +252,12 @@ void stream_destroyed_with_work_in_flight() {
 }
 
 void memory_given_back_and_taken_again() {
-  const CUstream stream = new_stream();
+  CUstream stream = new_stream();
   const CUdeviceptr total = new_total(stream);
   uint64_t expected = 0;
   for (uint32_t round = 0; round < 4; ++round) {
     const CUdeviceptr block = new_block(kBytes);
-    const CUstream writer = new_stream();
+    CUstream writer = new_stream();
     fill_words(writer, block, kWords, round);
     after(stream, writer);
     sum_words(stream, block, kWords, total);
@@ -274,7 +274,7 @@ void contexts_ordered_by_an_event() {
   CUcontext other = nullptr;
   EXPECT_OK(cuCtxGetCurrent(&first));
   EXPECT_OK(cuCtxCreate(&other, nullptr, 0, 0));
-  const CUstream foreign = new_stream();
+  CUstream foreign = new_stream();
   EXPECT_OK(cuCtxSetCurrent(first));
   pipeline.write(4);
   CUevent written = nullptr;
@@ -285,6 +285,21 @@ void contexts_ordered_by_an_event() {
   EXPECT_OK(cuStreamSynchronize(foreign));
   pipeline.read();
   pipeline.expected = kWords;
+  pipeline.check();
+}
+
+void peer_writes_with_access() {
+  Pipeline pipeline;
+  CUcontext first = nullptr;
+  EXPECT_OK(cuCtxGetCurrent(&first));
+  start(1);
+  EXPECT_OK(cuCtxEnablePeerAccess(first, 0));
+  CUstream foreign = new_stream();
+  fill_words(foreign, pipeline.block, kWords, 6);
+  EXPECT_OK(cuCtxSetCurrent(first));
+  EXPECT_OK(cuStreamSynchronize(foreign));
+  pipeline.read();
+  pipeline.expected = sum_of_filled(kWords, 6);
   pipeline.check();
 }
 
@@ -321,15 +336,17 @@ constexpr Correct kCorrect[] = {
     {"stream destroyed with work in flight", stream_destroyed_with_work_in_flight},
     {"memory given back and taken again", memory_given_back_and_taken_again},
     {"contexts ordered by an event", contexts_ordered_by_an_event},
+    {"peer writes with access", peer_writes_with_access},
     {"columns written side by side", columns_written_side_by_side},
 };
 
 bool is_silent_under(const Correct& correct, const char* schedule) {
-  return in_child({{"SIMCUDA_RACES", "report"}, {"SIMCUDA_SCHEDULE", schedule}}, [&] {
-    start();
-    correct.program();
-    EXPECT(simcuda_findings(SIMCUDA_ALL_FINDINGS) == 0);
-  });
+  return in_child(
+      {{"SIMCUDA_RACES", "report"}, {"SIMCUDA_SCHEDULE", schedule}, {"SIMCUDA_DEVICES", "2"}}, [&] {
+        start();
+        correct.program();
+        EXPECT(simcuda_findings(SIMCUDA_ALL_FINDINGS) == 0);
+      });
 }
 
 int seeds() {

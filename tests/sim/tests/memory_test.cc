@@ -210,3 +210,27 @@ TEST_CASE("devices have the sizes they were given") {
     }
   }));
 }
+
+TEST_CASE("an array is charged to its device and remembers its shape") {
+  REQUIRE(in_child({}, [] {
+    start();
+    size_t before = 0;
+    size_t during = 0;
+    size_t after = 0;
+    const CUDA_ARRAY_DESCRIPTOR wanted{1024, 1024, CU_AD_FORMAT_FLOAT, 2};
+    CUDA_ARRAY_DESCRIPTOR seen{};
+    CUarray array = nullptr;
+    EXPECT_OK(cuMemGetInfo(&before, nullptr));
+    EXPECT_OK(cuArrayCreate(&array, &wanted));
+    EXPECT_OK(cuMemGetInfo(&during, nullptr));
+    EXPECT(before - during == size_t{8} << 20);
+    EXPECT_OK(cuArrayGetDescriptor(&seen, array));
+    EXPECT(seen.Width == 1024 && seen.Height == 1024 && seen.NumChannels == 2);
+    EXPECT_OK(cuArrayDestroy(array));
+    EXPECT_CODE(cuArrayDestroy(array), CUDA_ERROR_INVALID_HANDLE);
+    EXPECT_OK(cuMemGetInfo(&after, nullptr));
+    EXPECT(before == after);
+    const CUDA_ARRAY_DESCRIPTOR impossible{1024, 1024, CU_AD_FORMAT_FLOAT, 3};
+    EXPECT_CODE(cuArrayCreate(&array, &impossible), CUDA_ERROR_INVALID_VALUE);
+  }));
+}

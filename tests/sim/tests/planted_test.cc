@@ -29,8 +29,8 @@ void reuse_without_order() {
 
 void reuse_ordered_too_early() {
   const CUdeviceptr block = pool_of(nullptr);
-  const CUstream one = new_stream();
-  const CUstream two = new_stream();
+  CUstream one = new_stream();
+  CUstream two = new_stream();
   fill_words(one, block, kWords, 1);
   after(two, one);
   fill_words(one, block, kWords, 2);  // the last use, after the event
@@ -39,7 +39,7 @@ void reuse_ordered_too_early() {
 
 void reuse_while_being_read() {
   const CUdeviceptr block = pool_of(nullptr);
-  const CUstream reader = new_stream();
+  CUstream reader = new_stream();
   const CUdeviceptr total = new_total(reader);
   sum_words(reader, block, kWords, total);
   EXPECT_OK(cuMemsetD8Async(block, 0, kBytes, new_stream()));
@@ -74,8 +74,8 @@ void freed_while_another_context_uses_it() {
 
 void branches_of_a_graph_meet() {
   const CUdeviceptr block = new_block(kUnit);
-  const CUstream one = new_stream();
-  const CUstream two = new_stream();
+  CUstream one = new_stream();
+  CUstream two = new_stream();
   CUgraph graph = nullptr;
   CUgraphExec exec = nullptr;
   EXPECT_OK(cuStreamBeginCapture(one, CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -89,7 +89,7 @@ void branches_of_a_graph_meet() {
 }
 
 void stream_ordered_memory_used_too_early() {
-  const CUstream one = new_stream();
+  CUstream one = new_stream();
   CUdeviceptr block = 0;
   EXPECT_OK(cuMemAllocAsync(&block, kBytes, one));
   fill_words(new_stream(), block, kWords, 1);
@@ -121,7 +121,7 @@ void use_after_free() {
 }
 
 void use_after_ordered_free() {
-  const CUstream stream = new_stream();
+  CUstream stream = new_stream();
   CUdeviceptr block = 0;
   EXPECT_OK(cuMemAllocAsync(&block, kBytes, stream));
   EXPECT_OK(cuMemFreeAsync(block, stream));
@@ -130,7 +130,7 @@ void use_after_ordered_free() {
 
 void use_after_block_was_taken_back() {
   const CUdeviceptr block = pool_of(nullptr);
-  const CUstream stream = new_stream();
+  CUstream stream = new_stream();
   simcuda_block_begin(block, kBytes);
   fill_words(stream, block, kWords, 1);
   simcuda_block_end(block);
@@ -140,7 +140,7 @@ void use_after_block_was_taken_back() {
 void read_of_another_block() {
   CUdeviceptr second = 0;
   const CUdeviceptr first = pool_of(&second);
-  const CUstream stream = new_stream();
+  CUstream stream = new_stream();
   simcuda_block_begin(first, kBytes);
   simcuda_block_begin(second, kBytes);
   sum_words(stream, first, kWords + 1, new_total(stream));
@@ -149,6 +149,12 @@ void read_of_another_block() {
 void past_the_end_of_an_allocation() { fill_words(new_stream(), new_block(kBytes), kWords + 1, 1); }
 
 void never_allocated() { fill_words(new_stream(), 0x1000, kWords, 1); }
+
+void kernel_on_another_devices_memory() {
+  const CUdeviceptr block = new_block(kUnit);
+  start(1);
+  fill_words(new_stream(), block, kWords, 1);
+}
 
 void double_free() {
   const CUdeviceptr block = new_block(kUnit);
@@ -194,6 +200,7 @@ constexpr Planted kPlanted[] = {
     {"read of another block", read_of_another_block, SIMCUDA_INVALID_ACCESS},
     {"past the end of an allocation", past_the_end_of_an_allocation, SIMCUDA_INVALID_ACCESS},
     {"never allocated", never_allocated, SIMCUDA_INVALID_ACCESS},
+    {"no peer access", kernel_on_another_devices_memory, SIMCUDA_INVALID_ACCESS},
     {"double free", double_free, SIMCUDA_INVALID_FREE},
     {"free of a foreign pointer", free_of_foreign_pointer, SIMCUDA_INVALID_FREE},
     {"free inside a block", free_inside_a_block, SIMCUDA_INVALID_FREE},
@@ -207,6 +214,7 @@ bool is_found_under(const Planted& planted, const char* schedule) {
   const TemporaryFile findings;
   const bool ran = in_child({{"SIMCUDA_RACES", "report"},
                              {"SIMCUDA_RACES_FILE", findings.path()},
+                             {"SIMCUDA_DEVICES", "2"},
                              {"SIMCUDA_SCHEDULE", schedule}},
                             [&] {
                               start();
@@ -224,7 +232,9 @@ bool is_found_under(const Planted& planted, const char* schedule) {
 TEST_CASE("each planted bug is found under every schedule") {
   for (const Planted& planted : kPlanted) {
     INFO(planted.name);
+#ifndef __SANITIZE_THREAD__  // which finds the same races itself, when they happen
     CHECK(is_found_under(planted, "threads"));
+#endif
     for (int seed = 0; seed < 10; ++seed) {
       const std::string schedule = "seed:" + std::to_string(seed);
       INFO(schedule);

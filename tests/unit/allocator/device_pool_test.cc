@@ -196,6 +196,33 @@ TEST_CASE("idle memory beyond the budget goes back, oldest first") {
   CHECK(p->source.held() <= 74 * kMiB);
 }
 
+TEST_CASE("a free gives back what became idle beyond the budget") {
+  auto p = std::make_unique<Pool>();
+  std::vector<uint64_t> blocks;
+  for (int i = 0; i < 20; ++i) blocks.push_back(p->allocate(10 * kMiB));
+  for (int i = 1; i < 20; ++i) p->free(blocks[static_cast<size_t>(i)]);
+  p->synchronise();
+  CHECK(p->source.released == 0);
+  p->free(blocks.front());
+  CHECK(p->source.released > 0);
+  CHECK(p->pool.usage().idle <= 64 * kMiB);
+}
+
+TEST_CASE("what could go back is counted in the driver's pages") {
+  auto p = busy_pool();
+  const uint64_t a = p->allocate(3 * kMiB + 1), b = p->allocate(1000);
+  CHECK(p->pool.returnable_bytes() == 0);
+  p->free(a);
+  CHECK(p->pool.returnable_bytes() == 4 * kMiB);
+  p->free(b);
+  p->synchronise();
+  CHECK(p->pool.returnable_bytes() == 6 * kMiB);
+  const uint64_t before = p->source.held();
+  p->pool.return_everything();
+  CHECK(p->pool.returnable_bytes() == 0);
+  CHECK(before - p->source.held() == 5 * kMiB + 1);
+}
+
 TEST_CASE("an empty slab becomes an idle chunk that serves a whole request") {
   auto p = std::make_unique<Pool>();
   std::vector<uint64_t> blocks;
@@ -256,6 +283,30 @@ TEST_CASE("while a capture is in progress nothing is given back or marked") {
   CHECK(p->allocate(60 * kMiB) != 0);
 }
 
+TEST_CASE("during a capture, too, clean memory serves where the driver has none") {
+  auto p = std::make_unique<Pool>(64 * kMiB);
+  const uint64_t kept = p->allocate(1000), freed = p->allocate(62 * kMiB);
+  p->free(freed);
+  p->synchronise();
+  p->source.capturing = true;
+  uint64_t large = 0, small = 0;
+  CHECK(p->pool.allocate_direct(62 * kMiB, 0, &large) == kSuccess);
+  CHECK(large == freed);
+  CHECK(p->pool.allocate_direct(1000, 0, &small) == kSuccess);
+  CHECK(small != kept);
+  CHECK(p->pool.allocate_direct(4 * kMiB, 0, &large) == kOutOfMemory);
+}
+
+TEST_CASE("work that cannot be followed ends reuse, and a shortage still returns memory") {
+  auto p = std::make_unique<Pool>(64 * kMiB);
+  p->shared.reclaim.freeze();
+  const uint64_t a = p->allocate(20 * kMiB);
+  p->free(a);
+  p->synchronise();
+  CHECK(p->allocate(20 * kMiB) != a);
+  CHECK(p->allocate(40 * kMiB) != 0);
+}
+
 TEST_CASE("a block known to another process is really freed") {
   auto p = std::make_unique<Pool>();
   const uint64_t a = p->allocate(4 * kMiB), b = p->allocate(1000);
@@ -303,6 +354,16 @@ TEST_CASE("a context that goes takes its memory along without a call to the driv
   CHECK(p->ledger.reserved.get() == 0);
   CHECK(p->cap.charged() == 0);
   CHECK(p->allocate(1000) != 0);
+}
+
+TEST_CASE("a pool that serves another context counts from zero") {
+  auto p = std::make_unique<Pool>();
+  for (uint64_t bytes : {1000 * kMiB, uint64_t{1000}}) p->free(p->allocate(bytes));
+  p->pool.drop();
+  p->pool.init(&p->shared, &p->source, &p->ledger, &p->cap, 0);
+  CHECK(p->pool.allocations() == 0);
+  CHECK(p->pool.frees() == 0);
+  CHECK(p->pool.usage().live + p->pool.usage().idle + p->pool.usage().waiting == 0);
 }
 
 TEST_CASE("the ledger's peaks are exact with one thread") {

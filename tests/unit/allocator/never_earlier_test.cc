@@ -2,7 +2,8 @@
 // The promise of the default strategy: a program never runs out of memory under the pool where the
 // driver alone would still have served it. Strict for large requests. Small ones are packed into
 // 2 MiB pages by both, in an order of their own: at the very edge either may need one page more
-// than the other (the pool: 16 of 3000 such programs), so for them the promise is within one page.
+// than the other (the pool: 16 of 3000 such programs), so for them the promise is within one page,
+// for each shard that threads allocate from.
 #include <catch2/catch.hpp>
 #include <memory>
 #include <random>
@@ -21,6 +22,7 @@ struct Mix {
   unsigned small_percent;
   uint64_t smallest_small, largest_small, largest_large;
   uint64_t spare_pages;
+  unsigned shards = 1;  // as many threads take turns
 };
 
 constexpr uint64_t kKiB = 1024, kMiB = 1024 * kKiB;
@@ -62,7 +64,8 @@ int first_early_refusal(const Mix& mix, unsigned seed, uint64_t pages) {
     const uint64_t bytes = draw_size(mix, random);
     Pair pair;
     if (alone.obtain(bytes, &pair.alone) != kSuccess) return -1;
-    if (pool->allocate(bytes, 0, &pair.pooled) != kSuccess) return step;
+    const unsigned shard = static_cast<unsigned>(random()) % mix.shards;
+    if (pool->allocate(bytes, shard, &pair.pooled) != kSuccess) return step;
     live.push_back(pair);
   }
   return -1;
@@ -75,7 +78,9 @@ TEST_CASE("the pool never runs out of memory before the driver alone does") {
                            Mix{"mixed", 50, 1, 900 * kKiB, 20 * kMiB, 1},
                            Mix{"mostly small", 95, 1, 64 * kKiB, 8 * kMiB, 1},
                            Mix{"awkward", 100, 400 * kKiB, 1000 * kKiB, 2 * kMiB, 1},
-                           Mix{"tiny", 99, 1, 4 * kKiB, 4 * kMiB, 1});
+                           Mix{"tiny", 99, 1, 4 * kKiB, 4 * kMiB, 1},
+                           Mix{"mixed, threads", 50, 1, 900 * kKiB, 20 * kMiB, 8, 8},
+                           Mix{"mostly small, threads", 95, 1, 64 * kKiB, 8 * kMiB, 8, 8});
   int early = 0;
   for (unsigned seed = 0; seed < 100; ++seed) {
     const int step = first_early_refusal(mix, seed, 100);

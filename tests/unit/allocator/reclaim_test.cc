@@ -86,6 +86,20 @@ TEST_CASE("a context that appears does not hold back what was freed before it") 
   CHECK(c.reclaim->clean() >= t);
 }
 
+TEST_CASE("after an event that failed the next one may succeed") {
+  OneContext c;
+  const Ticket t = c.reclaim->stamp();
+  c.reclaim->mark(t);
+  c.source.fail_query = true;
+  c.reclaim->poll();
+  c.source.fail_query = false;
+  c.source.passed_mark = ~Mark{0};
+  c.reclaim->mark(t);
+  c.reclaim->poll();
+  CHECK(c.source.last_mark == 2);
+  CHECK(c.reclaim->clean() >= t);
+}
+
 TEST_CASE("a wait ends with the work or with its limit") {
   OneContext c;
   const Ticket t = c.reclaim->stamp();

@@ -12,6 +12,27 @@ using namespace cistern::alloc;
 using cistern::test::kMiB;
 using cistern::test::Pool;
 
+namespace {
+
+// Runs `other` again and again until `work` is done.
+template <typename Work, typename Other>
+void meanwhile(Work work, Other other) {
+  std::atomic<bool> stop{false};
+  std::thread thread([&] {
+    while (!stop) other();
+  });
+  work();
+  stop = true;
+  thread.join();
+}
+
+void free_block(Pool& p, uint64_t address) {
+  int code;
+  p.pool.free(p.shared.index.find(address), address, &code);
+}
+
+}  // namespace
+
 TEST_CASE("threads allocate, free each other's blocks and synchronise without a loss") {
   constexpr int kThreads = 4, kSteps = 3000;
   auto p = std::make_unique<Pool>();
@@ -65,4 +86,85 @@ TEST_CASE("of two threads that free the same block one is told that it is invali
     REQUIRE(done == 1);
     p->synchronise();
   }
+}
+
+TEST_CASE("slabs that other threads empty meanwhile are not lost") {
+  auto p = std::make_unique<Pool>();
+  auto work = [&] {
+    std::vector<uint64_t> blocks;
+    for (int round = 0; round < 500; ++round) {
+      for (int i = 0; i < 40; ++i) {
+        uint64_t address;
+        if (p->pool.allocate(400 * 1024, 0, &address) == kSuccess) blocks.push_back(address);
+      }
+      for (const uint64_t address : blocks) free_block(*p, address);
+      blocks.clear();
+    }
+  };
+  auto both = [&] {
+    std::thread other(work);
+    work();
+    other.join();
+  };
+  meanwhile(both, [&] { p->synchronise(); });
+  p->synchronise();
+  p->pool.return_everything();
+  CHECK(p->source.held() == 0);
+  CHECK(p->ledger.reserved.get() == 0);
+}
+
+TEST_CASE("two threads that fit together are never told that memory is out") {
+  auto p = std::make_unique<Pool>(200 * kMiB);
+  std::atomic<int> refused{0};
+  auto work = [&](unsigned me) {
+    constexpr uint64_t kSizes[] = {100, 80, 60, 90};
+    for (unsigned i = 0; i < 5000; ++i) {
+      uint64_t address;
+      if (p->pool.allocate(kSizes[(i + me) % 4] * kMiB, me, &address) == kSuccess) {
+        free_block(*p, address);
+      } else {
+        ++refused;
+      }
+    }
+  };
+  std::thread other(work, 1);
+  work(0);
+  other.join();
+  CHECK(refused == 0);
+}
+
+TEST_CASE("a request beyond the cap does not make others fail") {
+  Cap cap;
+  cap.set_limit(1024 * kMiB);
+  int refused = 0;
+  auto work = [&] {
+    for (int i = 0; i < 200000; ++i) {
+      if (cap.charge(kMiB)) {
+        cap.refund(kMiB);
+      } else {
+        ++refused;
+      }
+    }
+  };
+  meanwhile(work, [&] { cap.charge(2048 * kMiB); });
+  CHECK(refused == 0);
+  CHECK(cap.charged() == 0);
+}
+
+TEST_CASE("the peak of live memory is never more than was live") {
+  auto p = std::make_unique<Pool>();
+  auto churn = [&] {
+    uint64_t address;
+    if (p->pool.allocate(900 * 1024, 1, &address) == kSuccess) free_block(*p, address);
+    p->synchronise();
+  };
+  auto work = [&] {
+    for (int i = 0; i < 100000; ++i) {
+      uint64_t address;
+      if (p->pool.allocate_direct(512, 0, &address) == kSuccess) free_block(*p, address);
+    }
+  };
+  meanwhile(work, churn);
+  CHECK(p->ledger.live_peak.get() >= 512);
+  CHECK(p->ledger.live_peak.get() <= 900 * 1024 + 512);
 }

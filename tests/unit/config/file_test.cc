@@ -125,6 +125,60 @@ TEST_CASE("a file may be as long as allowed and not longer") {
   CHECK(contains(loaded->error.text, "File too large"));
 }
 
+TEST_CASE("what to do about bad values is honoured wherever it stands in the file") {
+  const std::string abort = "CISTERN_ON_ERROR=abort\n";
+  for (const std::string& bad :
+       {std::string("garbage\n"), std::string("CISTERN_LOG=info\nCISTERN_LOG=info\n"),
+        std::string("CISTERN_LOG=loud\n"), std::string("CISTERN_GPU_LIMIT_64=1G\n"),
+        std::string("CISTERN_CONFIG=/x\n"), std::string("a\0b\n", 4)}) {
+    for (const std::string& text : {bad + abort, abort + bad, bad + bad + abort + bad}) {
+      const SettingsFile file(text);
+      const auto loaded = load_with({file.entry()});
+      INFO(text << loaded->error.text);
+      CHECK(loaded->status == Status::kBad);
+      CHECK(loaded->policy.on_error == OnError::kAbort);
+    }
+    const SettingsFile file(bad + abort);
+    const auto overridden = load_with({file.entry(), "CISTERN_ON_ERROR=inactive"});
+    CHECK(overridden->policy.on_error == OnError::kInactive);
+  }
+}
+
+TEST_CASE("the file says what to do about bad values in the environment too") {
+  const SettingsFile file("garbage\nCISTERN_ON_ERROR=abort\n");
+  for (const std::string& bad :
+       {std::string("CISTERN_GPU_LIMIT_64=1G"), "CISTERN_LOG=" + std::string(5000, 'x')}) {
+    for (const auto& loaded : {load_with({bad, file.entry()}), load_with({file.entry(), bad})}) {
+      CHECK(loaded->policy.on_error == OnError::kAbort);
+      // The first error is the one that is told.
+      CHECK_FALSE(contains(loaded->error.text, "garbage"));
+    }
+  }
+}
+
+TEST_CASE("of several bad lines the first is named") {
+  const SettingsFile file("garbage\nCISTERN_ON_ERROR=abort\nrubbish\nCISTERN_ON_ERROR=abort\n");
+  CHECK(contains(load_with({file.entry()})->error.text, "garbage"));
+}
+
+TEST_CASE("a file for which the environment left no room is refused") {
+  const SettingsFile file("CISTERN_LOG=info\n");
+  std::vector<std::string> entries{file.entry()};
+  size_t left = kStorageBytes - (file.path().size() + 1);
+  for (size_t i = 0; i < kRowCount && left > 0; ++i) {
+    const std::string name = kTable[i].name;
+    if (kTable[i].store == nullptr || name == "CISTERN_CONFIG") continue;
+    const size_t size = left < kMaxValueBytes ? left : kMaxValueBytes;
+    entries.push_back(name + "=" + std::string(size - 1, 'x'));
+    left -= size;
+  }
+  REQUIRE(left == 0);
+  const auto loaded = load_with(entries);
+  CHECK(loaded->status == Status::kBad);
+  CHECK(contains(loaded->error.text, "File too large"));
+  CHECK(loaded->storage_used == kStorageBytes);
+}
+
 TEST_CASE("a NUL byte in a file is not a setting") {
   const SettingsFile file(std::string("CISTERN_LOG=info\0x\n", 19));
   CHECK(load_with({file.entry()})->status == Status::kBad);

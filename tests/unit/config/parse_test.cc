@@ -123,6 +123,17 @@ TEST_CASE("a limit in percent is a share of the total, in bytes at most the tota
   CHECK(Cap{}.bytes_of(1000) == 1000);
 }
 
+TEST_CASE("a limit never becomes 0 bytes, which would read as none") {
+  Cap cap{};
+  for (const char* text : {"0.00000001%", "1e-300%", "4e-9%"}) {
+    INFO(text);
+    REQUIRE(parse_cap(text, cap));
+    CHECK(cap.bytes_of(8000) == 1);
+  }
+  REQUIRE(parse_cap("1", cap));
+  CHECK(cap.bytes_of(8000) == 1);
+}
+
 TEST_CASE("a line never runs over and always ends") {
   for (size_t size = 0; size < 12; ++size) {
     char room[12];

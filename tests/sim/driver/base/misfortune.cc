@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include "exec/current.h"
@@ -47,6 +48,13 @@ void apply(Pressure& pressure, uint64_t call) {
   pressure.held = 0;
 }
 
+// Calls that name their device or context, and work whatever the current one is.
+bool needs_context(Call id) {
+  const std::string_view name = info(id).name;
+  return name != "cuInit" && name != "cuCtxCreate" && name != "cuCtxDestroy" &&
+         !name.starts_with("cuDevicePrimaryCtx");
+}
+
 }  // namespace
 
 void prepare_misfortune(const FaultRules& rules) {
@@ -63,7 +71,7 @@ CUresult meet_misfortune(Call id) {
     for (Pressure& pressure : all.pressure) apply(pressure, call);
   }
   const Context* context = current_context();
-  if (context == nullptr) return CUDA_SUCCESS;
+  if (context == nullptr || !needs_context(id)) return CUDA_SUCCESS;
   for (const LoseRule& rule : all.lose) {
     if (call > rule.after && context->device().ordinal() == rule.device) return rule.code;
   }

@@ -16,7 +16,7 @@ constexpr const char* kAllowedDevices = "0 to 64; example: 2";
 constexpr const char* kAllowedMemory =
     "2 to 1048576, a list has one per device; example: 8192,4096";
 
-// A device or size list as read; false if it cannot be understood.
+// A list of sizes as read; false if it cannot be understood.
 bool read_sizes(std::string_view text, std::vector<uint64_t>& sizes) {
   for (std::string_view part : split(text, ',')) {
     const auto megabytes = number<uint64_t>(part);
@@ -39,11 +39,13 @@ void read_devices(Settings& out) {
     return complain(out, "SIMCUDA_MEMORY_MB", memory, kAllowedMemory);
   }
   if (sizes.empty()) sizes = out.memory_bytes;
-  const auto devices = count == nullptr ? sizes.size() : number<uint64_t>(count);
-  if (!devices || *devices > kMaxDevices) {
-    return complain(out, "SIMCUDA_DEVICES", count, kAllowedDevices);
+  if (count != nullptr) {
+    const auto devices = number<uint64_t>(count);
+    if (!devices || *devices > kMaxDevices) {
+      return complain(out, "SIMCUDA_DEVICES", count, kAllowedDevices);
+    }
+    sizes.resize(*devices, sizes.back());  // a short list repeats its last size
   }
-  sizes.resize(*devices, sizes.back());  // a short list repeats its last size
   out.memory_bytes = std::move(sizes);
 }
 

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <string_view>
 
+#include "exec/context.h"
 #include "memory/allocation.h"
+#include "memory/device.h"
 
 namespace simcuda {
 namespace {
@@ -32,6 +34,15 @@ const char* outside_block(const Access& access, const Work& work, Memory& memory
   return block->holds(access.address, access.bytes) ? nullptr : "memory past the end of its block";
 }
 
+bool reaches(const Context& context, uint64_t address) {
+  const auto found = find_allocation(address);
+  const bool local =
+      !found || found->kind != MemoryKind::kDevice || found->device == context.device().ordinal();
+  return local || std::any_of(context.peers.begin(), context.peers.end(), [&](const Context* peer) {
+           return peer->device().ordinal() == found->device;
+         });
+}
+
 bool freed_before(uint64_t address, Memory& memory, const VectorClock& clock) {
   const Life* life = memory.allocations.holding(address);
   return life != nullptr && life->end_at && clock.covers(*life->end_at);
@@ -39,7 +50,8 @@ bool freed_before(uint64_t address, Memory& memory, const VectorClock& clock) {
 
 }  // namespace
 
-Verdict examine(const Access& access, const Work& work, Memory& memory, const VectorClock& clock) {
+Verdict examine(const Access& access, const Work& work, const Context& context, Memory& memory,
+                const VectorClock& clock) {
   Verdict verdict;
   const uint64_t end = access.address + access.bytes;
   for (uint64_t at = access.address; at < end;) {
@@ -59,6 +71,8 @@ Verdict examine(const Access& access, const Work& work, Memory& memory, const Ve
   verdict.address = access.address;
   if (freed_before(access.address, memory, clock)) {
     verdict.wrong = "memory that has been freed";
+  } else if (work.kernel != nullptr && !reaches(context, access.address)) {
+    verdict.wrong = "another device's memory without peer access";
   } else if (work.ends == 0) {
     verdict.wrong = outside_block(access, work, memory);
   }

@@ -13,6 +13,8 @@
 
 namespace simcuda {
 
+class Context;
+
 // The lives a stretch is checked against.
 struct Memory {
   Lives allocations;  // and mappings, registrations
@@ -32,8 +34,10 @@ struct Verdict {
   uint64_t address = 0;
 };
 
-// `clock` is what the touching work knows: a stream-ordered free counts if it is before that. A
-// pool may fill or free what it has not handed out.
-Verdict examine(const Access& access, const Work& work, Memory& memory, const VectorClock& clock);
+// `clock` is what the touching work, of this context, knows: a stream-ordered free counts if it is
+// before that. A pool may fill or free what it has not handed out. Kernels reach another device's
+// allocations only with peer access. Caller holds exec_mutex().
+Verdict examine(const Access& access, const Work& work, const Context& context, Memory& memory,
+                const VectorClock& clock);
 
 }  // namespace simcuda

@@ -107,7 +107,7 @@ bool watch_submit(Stream& stream, Work& work) {
   bool fine = true;
   for (const Access& access : work.accesses) {
     if (access.bytes == 0) continue;
-    const Verdict verdict = examine(access, work, all.memory, clock);
+    const Verdict verdict = examine(access, work, stream.context, all.memory, clock);
     if (verdict.wrong != nullptr) {
       const Finding kind = work.ends != 0 ? Finding::kInvalidFree : Finding::kInvalidAccess;
       report_access(kind, verdict, access, *by, all.memory);

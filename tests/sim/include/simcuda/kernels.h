@@ -46,9 +46,8 @@ typedef struct SimcudaKernel {
   void (*body)(const SimcudaLaunch* launch);
 } SimcudaKernel;
 
-// Adds twins from inside the program, before the first look-up of one of them: for tests without a
-// library. Exported by the simulated driver; found with dlsym, or linked where libcuda is
-// simulated.
+// Adds twins from inside the program, before the first look-up of one of them: for tests without
+// a library. Exported by the simulated driver.
 void simcuda_add_kernels(const SimcudaKernel* kernels, size_t count);
 
 // Exported by a twin library: its twins and their number. The array lives as long as the library.
