@@ -11,7 +11,8 @@ namespace cistern::config {
 // Settings in the environment; names nobody knows become warnings.
 bool collect_environment(const char* const* envp, Loaded& out);
 
-// Settings in the file at `path` that the environment left unset.
+// Settings in the file at `path` that the environment left unset. Of what stands behind a bad line
+// only CISTERN_ON_ERROR is taken.
 bool collect_file(const char* path, Loaded& out);
 
 // The slot of a name, or nullptr when there is no such setting. False: a device number too high.

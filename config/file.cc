@@ -73,7 +73,8 @@ bool read_file(const char* path, Loaded& out, std::string_view& text) {
   struct stat info;
   const bool regular = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
   char* to = out.storage + out.storage_used;
-  const size_t left = kStorageBytes - out.storage_used - 1;
+  const size_t free = kStorageBytes - out.storage_used;
+  const size_t left = free == 0 ? 0 : free - 1;
   const size_t room = left < kMaxFileBytes + 1 ? left : kMaxFileBytes + 1;
   const ssize_t length = regular ? read_all(fd, to, room) : -1;
   const int why = errno;
@@ -133,21 +134,41 @@ bool collect_value(Where where, std::string_view name, std::string_view value, L
   return true;
 }
 
+struct Assignment {
+  std::string_view name;
+  std::string_view value;
+};
+
+// False when the line, in which something stands, is not a setting.
+bool split(std::string_view line, Assignment& out) {
+  if (begins(line, "--")) line.remove_prefix(2);
+  const size_t equals = line.find('=');
+  if (equals == std::string_view::npos || line.find('\0') != std::string_view::npos) return false;
+  out = {trim(part(line, 0, equals)), trim(part(line, equals + 1, line.size()))};
+  return is_name(out.name);
+}
+
 bool collect_line(Where where, std::string_view line, Loaded& out) {
-  std::string_view rest = trim(without_comment(line));
-  if (rest.empty()) return true;
-  const std::string_view seen = rest;
-  if (begins(rest, "--")) rest.remove_prefix(2);
-  const size_t equals = rest.find('=');
-  const bool has_value =
-      equals != std::string_view::npos && rest.find('\0') == std::string_view::npos;
-  const std::string_view name = has_value ? trim(part(rest, 0, equals)) : std::string_view();
-  if (!is_name(name)) {
+  const std::string_view seen = trim(without_comment(line));
+  if (seen.empty()) return true;
+  Assignment found;
+  if (!split(seen, found)) {
     return fail_line(where, "this line is not a setting", seen,
                      "NAME=value, --FLAGS_name=value or # comment; example: CISTERN_REPORT=text",
                      out);
   }
-  return collect_value(where, name, trim(part(rest, equals + 1, rest.size())), out);
+  return collect_value(where, found.name, found.value, out);
+}
+
+// What is left to read after a bad line: what to do about bad values is the user's choice, wherever
+// it stands.
+void collect_on_error(Where where, std::string_view line, Loaded& out) {
+  constexpr std::string_view kName = "CISTERN_ON_ERROR";
+  Assignment found;
+  if (!split(trim(without_comment(line)), found) || found.name != kName) return;
+  if (given_for(out, kName.data()).text == nullptr) {
+    collect_value(where, found.name, found.value, out);
+  }
 }
 
 }  // namespace
@@ -155,10 +176,16 @@ bool collect_line(Where where, std::string_view line, Loaded& out) {
 bool collect_file(const char* path, Loaded& out) {
   std::string_view rest;
   if (!read_file(path, out, rest)) return false;
+  bool good = true;
   for (Where where{path, 1}; !rest.empty(); ++where.number) {
-    if (!collect_line(where, next_item(rest, '\n'), out)) return false;
+    const std::string_view line = next_item(rest, '\n');
+    if (good) {
+      good = collect_line(where, line, out);
+    } else {
+      collect_on_error(where, line, out);
+    }
   }
-  return true;
+  return good;
 }
 
 }  // namespace cistern::config

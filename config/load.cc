@@ -80,23 +80,38 @@ void warn_report_file_alone(Loaded& out) {
       .text(" without CISTERN_REPORT; set CISTERN_REPORT=text or json");
 }
 
+// The first of that name, as getenv has it; nullptr when there is none.
+const char* find_in(const char* const* envp, std::string_view name) {
+  for (; *envp != nullptr; ++envp) {
+    const std::string_view entry = *envp;
+    const size_t size = name.size();
+    if (begins(entry, name) && entry.size() > size && entry[size] == '=') return *envp + size + 1;
+  }
+  return nullptr;
+}
+
+bool collect(const char* const* envp, Loaded& out) {
+  const bool good = collect_environment(envp, out);
+  // The file is read after a bad environment too: it may say what to do about that.
+  const Line first_error = out.error;
+  const char* path = find_in(envp, "CISTERN_CONFIG");
+  if (path == nullptr || *path == '\0') return good;
+  if (good) return collect_file(path, out);
+  collect_file(path, out);
+  out.error = first_error;
+  return false;
+}
+
 bool fill(const char* const* envp, Loaded& out) {
-  if (!collect_environment(envp, out)) return false;
-  const char* path = given_for(out, "CISTERN_CONFIG").text;
-  if (path != nullptr && *path != '\0' && !collect_file(path, out)) return false;
-  if (!check_values(out) || !check_conflicts(out)) return false;
+  if (!collect(envp, out) || !check_values(out) || !check_conflicts(out)) return false;
   warn_report_file_alone(out);
   return true;
 }
 
 // Also when another value is bad: what to do about bad values is the user's choice.
 OnError wanted_on_error(const char* const* envp, const Loaded& out) {
-  constexpr char kName[] = "CISTERN_ON_ERROR";
-  constexpr std::string_view kEntry = "CISTERN_ON_ERROR=";
-  const char* text = given_for(out, kName).text;
-  for (; text == nullptr && *envp != nullptr; ++envp) {
-    if (begins(*envp, kEntry)) text = *envp + kEntry.size();
-  }
+  const char* text = find_in(envp, "CISTERN_ON_ERROR");
+  if (text == nullptr) text = given_for(out, "CISTERN_ON_ERROR").text;
   return text != nullptr && std::strcmp(text, "abort") == 0 ? OnError::kAbort : OnError::kInactive;
 }
 

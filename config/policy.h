@@ -44,14 +44,16 @@ struct Cap {
   uint64_t bytes;  // only for kBytes
   double percent;  // only for kPercent: of the device's total memory
 
-  // The cap in bytes on a device with `total` bytes; never above total.
+  // The cap in bytes on a device with `total` bytes; never above total, and never rounded to 0,
+  // which would read as no cap.
   constexpr uint64_t bytes_of(uint64_t total) const {
     switch (kind) {
       case CapKind::kBytes:
         return bytes < total ? bytes : total;
       case CapKind::kPercent: {
         const double part = static_cast<double>(total) * (percent / 100);
-        return percent >= 100 ? total : static_cast<uint64_t>(part);
+        if (percent >= 100) return total;
+        return part < 1 ? 1 : static_cast<uint64_t>(part);
       }
       case CapKind::kNone:
         break;

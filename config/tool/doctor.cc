@@ -190,7 +190,7 @@ bool check(const char* name, const Elf& object) {
   if (problem.code != kDone) return say("program", problem.text), false;
   const bool script = program.binary != program.path;
   say("program", program.path + (script ? ", run by " + program.binary : "") + " (" +
-                     (program.elf.valid ? describe(program.elf) : "not readable") + ")");
+                     (program.elf.valid ? describe(program.elf) : "neither ELF nor script") + ")");
   return !program.elf.valid || say_routes(program);
 }
 

@@ -24,6 +24,7 @@ constexpr char kUsageText[] =
     "       cistern-config option --NAME\n"
     "       cistern-config doctor --object FILE [PROGRAM]\n"
     "       cistern-config inspect FILE\n"
+    "       cistern-config start COUNT ENTRY... NAME=VALUE... -- PROGRAM [ARGUMENT...]\n"
     "       cistern-config version\n";
 
 int usage() {
@@ -130,6 +131,7 @@ int run(int argc, char** argv) {
   if (command == "check") return check(argc - 2, argv + 2);
   if (command == "flags") return flags(argc - 2, argv + 2);
   if (command == "doctor") return doctor(argc - 2, argv + 2);
+  if (command == "start") return start(argc - 2, argv + 2);
   if (command == "print-env" && argc == 2) return print_env();
   if (command == "option" && argc == 3) return option(argv[2]);
   if (command == "inspect" && argc == 3) return inspect(argv[2]);

@@ -33,7 +33,7 @@ Problem problem(int code, const std::string& what, const std::string& seen,
   return {code, what + "; value seen " + quoted(seen) + "; " + rest};
 }
 
-// --- Finding the file, as execvp does
+// --- Finding the file, as execvp does; the codes are env(1)'s
 
 Problem check_runnable(const std::string& name, const std::string& path) {
   struct stat info;
@@ -55,7 +55,8 @@ Problem check_runnable(const std::string& name, const std::string& path) {
 
 Problem find_in_path(const std::string& name, std::string& path) {
   const char* list = ::getenv("PATH");
-  std::istringstream folders(list == nullptr ? "/bin:/usr/bin" : list);
+  // An empty entry, also before the first colon and after the last, is the current folder.
+  std::istringstream folders((list == nullptr ? "/bin:/usr/bin" : std::string(list)) + ":");
   Problem first;
   for (std::string folder; std::getline(folders, folder, ':');) {
     const std::string candidate = (folder.empty() ? "." : folder) + "/" + name;
@@ -77,10 +78,12 @@ Problem find_program(const std::string& name, std::string& path) {
   return check_runnable(name, path);
 }
 
-// --- Looking through scripts
+// --- Looking through scripts. What is not understood here is left to the kernel.
+
+constexpr char kShell[] = "/bin/sh";  // what execvp hands a file to that the kernel does not know
 
 std::string first_bytes(const std::string& path) {
-  char buffer[256];
+  char buffer[256];  // as much as the kernel looks at
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return {};
   const ssize_t got = ::read(fd, buffer, sizeof buffer);
@@ -88,30 +91,47 @@ std::string first_bytes(const std::string& path) {
   return std::string(buffer, got > 0 ? static_cast<size_t>(got) : 0);
 }
 
-// The program that `env` in a #! line will start: its first word that is no option or assignment.
-std::string program_of_env(std::istringstream& words) {
-  std::string word;
-  while (words >> word) {
-    if (word[0] != '-' && word.find('=') == std::string::npos) return word;
+// Cuts the first word off `line`, at blanks as the kernel sees them: a carriage return is none.
+std::string take_word(std::string& line) {
+  constexpr char kBlanks[] = " \t";
+  line.erase(0, line.find_first_not_of(kBlanks));
+  std::string word = line.substr(0, line.find_first_of(kBlanks));
+  line.erase(0, word.size());
+  return word;
+}
+
+// The program that env(1) will start, when its words are plain: NAME, or -S NAME ARGUMENT... Else
+// empty: which options it knows, how it splits and in which PATH it looks is its own business.
+std::string program_of_env(std::string words) {
+  std::string word = take_word(words);
+  const bool split = word == "-S";
+  if (split) word = take_word(words);
+  const bool plain = word.find_first_of("=\\\"'$\r") == std::string::npos && word[0] != '-';
+  const bool last = words.find_first_not_of(" \t") == std::string::npos;
+  return plain && (split || last) ? word : std::string();
+}
+
+// From a script to what its first line asks for.
+Problem look_through(const std::string& script, const std::string& head, std::string& next) {
+  const size_t end = head.find('\n');
+  std::string line = head.substr(2, end == std::string::npos ? end : end - 2);
+  const std::string interpreter = take_word(line);
+  const bool cut = end == std::string::npos && line.empty() && head.size() == 256;
+  if (interpreter.empty() || cut) return next = kShell, Problem();
+  next = interpreter;
+  if (const Problem found = check_runnable(interpreter, interpreter); found.code != 0) {
+    return problem(found.code, "the interpreter of a script cannot be run", script,
+                   "its first line asks for " + quoted(interpreter) + "; try: head -n 1 " + script +
+                       " | cat -A");
   }
+  if (interpreter.substr(interpreter.rfind('/') + 1) != "env") return {};
+  std::string started;
+  const std::string wanted = program_of_env(line);
+  if (!wanted.empty() && find_program(wanted, started).code == 0) next = started;
   return {};
 }
 
-Problem look_through(const std::string& script, const std::string& head, std::string& next) {
-  std::istringstream words(head.substr(2, head.find('\n') - 2));
-  std::string interpreter;
-  words >> interpreter;
-  const bool env = interpreter.substr(interpreter.rfind('/') + 1) == "env";
-  const std::string wanted = env ? program_of_env(words) : std::string();
-  Problem found = find_program(wanted.empty() ? interpreter : wanted, next);
-  if (found.code != 0) {
-    return problem(kCannotRun, "the interpreter of a script cannot be run", script,
-                   "its first line asks for " + quoted(wanted.empty() ? interpreter : wanted) +
-                       "; try: head -n 1 " + script);
-  }
-  return found;
-}
-
+// `out.elf` stays invalid when nobody but the kernel can say what the file is.
 Problem find_binary(Program& out) {
   out.binary = out.path;
   for (int depth = 0; depth < kMaxScripts; ++depth) {
@@ -121,16 +141,16 @@ Problem find_binary(Program& out) {
     if (head.empty() && ::access(out.binary.c_str(), R_OK) != 0) return {};  // runs all the same
     if (head.substr(0, 2) == "#!") {
       const std::string script = out.binary;
-      Problem found = look_through(script, head, out.binary);
-      if (found.code != 0) return found;
-    } else if (head.find('\0') == std::string::npos && head.substr(0, SELFMAG) != ELFMAG) {
-      out.binary = "/bin/sh";  // as execvp and shells run a text without #!
+      if (Problem found = look_through(script, head, out.binary); found.code != 0) {
+        return found;
+      }
+    } else if (depth == 0 && head.find('\0') == std::string::npos) {
+      out.binary = kShell;
     } else {
-      break;
+      return {};
     }
   }
-  return problem(kCannotRun, "the file is not a program", out.path,
-                 "allowed: an ELF program or a script; try: file " + out.path);
+  return {};
 }
 
 // --- Reach of LD_PRELOAD
@@ -170,7 +190,8 @@ Problem check_reach(const Program& program, const Elf& object) {
                    "allowed: a program for glibc; try: a build of it for glibc");
   }
   if (!loader && ::access(elf.interpreter.c_str(), X_OK) != 0) {
-    return problem(kCannotRun, "the loader that the program asks for is not on this machine",
+    const int code = errno == ENOENT || errno == ENOTDIR ? kNotFound : kCannotRun;
+    return problem(code, "the loader that the program asks for is not on this machine",
                    program.binary + ": " + elf.interpreter,
                    "allowed: a program built for this system; try: ls -l " + elf.interpreter);
   }

@@ -30,5 +30,6 @@ int fail(int code, const std::string& what);
 // --- One function per subcommand; `argv` begins with the first argument after it.
 int flags(int argc, char** argv);
 int doctor(int argc, char** argv);
+int start(int argc, char** argv);  // returns only when the program could not be started
 
 }  // namespace cistern::config::tool

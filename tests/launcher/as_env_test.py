@@ -3,17 +3,20 @@
 """What runs under env(1) runs under `cistern run`, with the same output and exit code: where the
 check before the start cannot be sure, the kernel answers."""
 
-import os
 import subprocess
 import sys
-import unittest
 
 import home
 
 
 class AsEnv(home.LauncherTest):
-    def same(self, path, code, output=""):
-        bare = subprocess.run(["env", path], capture_output=True, text=True, check=False)
+    def same(self, path, code=None, output=""):
+        """Without a code: what it is depends on the kernel."""
+        bare = subprocess.run(
+            ["env", path], capture_output=True, text=True, check=False, timeout=60
+        )
+        if code is None:
+            code, output = bare.returncode, bare.stdout
         self.assertEqual((bare.returncode, bare.stdout), (code, output), bare.stderr)
         ours = self.cistern("run", path)
         self.assertEqual((ours.returncode, ours.stdout), (code, output), ours.stderr)
@@ -31,12 +34,12 @@ class AsEnv(home.LauncherTest):
 
     def test_files_without_an_interpreter_are_run_by_the_shell(self):
         self.same(self.file("empty", ""), 0)
-        self.same(self.file("alone", "#!"), 0)
-        self.same(self.file("line", "#!\necho line\n"), 0, "line\n")
-        self.same(self.file("blanks", "#! \t \necho blanks\n"), 0, "blanks\n")
+        self.same(self.file("alone", "#!"))
+        self.same(self.file("line", "#!\necho line\n"))
+        self.same(self.file("blanks", "#! \t \necho blanks\n"))
         self.same(self.file("text", "echo text\n"), 0, "text\n")
         self.same(self.file("bytes", b"echo bytes #\0\n"), 0, "bytes\n")
-        self.same(self.file("cut", "#!/" + "x" * 300 + "\necho cut\n"), 0, "cut\n")
+        self.same(self.file("cut", "#!/" + "x" * 300 + "\necho cut\n"))
 
     def test_an_interpreter_is_not_looked_for_in_path(self):
         self.same(self.file("bare", "#!sh\necho bare\n"), 127)

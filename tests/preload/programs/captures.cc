@@ -36,7 +36,6 @@ void free_async_meanwhile() {
   SAY(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
   SAY(cuMemcpyHtoD(kept, &value, sizeof value));
   CUstream stream = begin(CU_STREAM_CAPTURE_MODE_RELAXED);
-  SAY(cuMemFreeAsync(kept, stream));
   SAY(cuMemFreeAsync(freed, other));
   end(stream);
   SAY(cuMemcpyDtoH(&seen, kept, sizeof seen));

@@ -37,9 +37,10 @@ int close_and_open() {
   }
   int status = 0;
   waitpid(child, &status, 0);
-  struct stat own {};
-  std::printf("child ended with %d, own file %d, holds %lld bytes\n", status, stat("own", &own),
-              static_cast<long long>(own.st_size));
+  struct stat own;
+  const bool there = stat("own", &own) == 0;
+  std::printf("child ended with %d, own file %d, holds %lld bytes\n", status, there,
+              there ? static_cast<long long>(own.st_size) : -1);
   return 0;
 }
 

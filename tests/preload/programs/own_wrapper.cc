@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program with a cuMemAlloc_v2 of its own, which counts and hands on: everybody's look-ups and
-// calls must get that one. And an error of the loader that nobody asked for yet, which calls into
-// the driver must leave alone.
+// calls must get that one. And an error of the loader that nobody asked for yet, which allocations
+// and frees must leave alone.
 
 #include <dlfcn.h>
 
@@ -21,11 +21,10 @@ extern "C" CUresult cuMemAlloc_v2(CUdeviceptr* block, size_t bytes) {
 }
 
 int main() {
-  dlsym(RTLD_DEFAULT, "no_such_name");
   use_device(0);
   CUdeviceptr block;
-  std::printf("own definition is found: %d\n", dlsym(RTLD_DEFAULT, "cuMemAlloc_v2") ==
-                                                   reinterpret_cast<void*>(&cuMemAlloc_v2));
+  std::printf("own definition is found: %d\n",
+              dlsym(RTLD_DEFAULT, "cuMemAlloc_v2") == reinterpret_cast<void*>(&cuMemAlloc_v2));
   dlsym(RTLD_DEFAULT, "no_such_name");
   SAY(cuMemAlloc(&block, 100));
   SAY(cuMemFree(block));

@@ -48,7 +48,6 @@ void free_async(size_t bytes) {
   SAY(cuMemFreeAsync(block, reinterpret_cast<CUstream>(0xdead)));
   SAY(cuMemFreeAsync(block + 4, stream));
   SAY(cuMemFreeAsync(block, stream));
-  SAY(cuMemFreeAsync(block, stream));
   SAY(cuMemFree(block));
   SAY(cuCtxSynchronize());
   SAY(cuMemFreeAsync(block, stream));
