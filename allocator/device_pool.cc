@@ -141,22 +141,22 @@ int DevicePool::take_fresh(Request& request) {
 }
 
 // Memory is out (or the cap reached): everything that is not live goes to the driver, and for small
-// requests every corner is looked into. Other threads may fill their caches again meanwhile, so as
-// long as something could be returned there is another attempt.
+// requests every corner is looked into. Other threads fill and empty their caches meanwhile, so as
+// long as anything was returned, by whomever, there is another attempt.
 int DevicePool::shortage(Request& request) {
   constexpr int kAttempts = 16;
   ledger_->shortages.add();
-  int code = kOutOfMemory;
-  for (int i = 0; i < kAttempts && code == kOutOfMemory; ++i) {
-    const bool own = return_everything();
-    const bool siblings = source_->relieve();
+  bool progress = true;
+  for (int i = 0; i < kAttempts && progress; ++i) {
+    const uint64_t before = ledger_->released.get();
+    progress = return_everything();
+    progress |= source_->relieve();
     // What another thread took out to return is neither in a pool nor the driver's yet.
-    const bool others = shared_->returning.load() != 0;
     while (shared_->returning.load() != 0) os::sleep_ns(1000);
-    if (!own && !siblings && !others) break;
-    code = take_fresh(request);
+    const int code = take_fresh(request);
+    if (code != kOutOfMemory) return code;
+    progress |= ledger_->released.get() != before;
   }
-  if (code != kOutOfMemory) return code;
   if (request.small() && squeeze_in(request)) return kSuccess;
   ledger_->out_of_memory.add();
   return kOutOfMemory;

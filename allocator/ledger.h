@@ -30,8 +30,8 @@ class Counter {
 
 struct Ledger {
   // Bytes the program holds (as it asked for them). Small blocks are added in steps, see
-  // SlabPool: with one allocating thread the peak is exact; with several it may be short by 64 KiB
-  // for each, never too high.
+  // SlabPool: with one allocating thread the peak is exact; with several it may be off by 64 KiB or
+  // one small block for each.
   alignas(128) Counter live, live_peak;
   // Something was allocated; `unpublished` is what live does not know yet.
   void note_live(int64_t unpublished) {

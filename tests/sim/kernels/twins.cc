@@ -55,7 +55,7 @@ void sum_words(const SimcudaLaunch&, const uint32_t* words, size_t count, Word64
 
 void sum_words_ranges(Ranges& ranges, const uint32_t* words, size_t count, Word64* total) {
   ranges.reads(words, count);
-  ranges.writes(total, 1);
+  ranges.updates(total, 1);
 }
 
 void stamp_block(const SimcudaLaunch&, uint32_t* block, size_t words, uint32_t stamp) {
@@ -80,7 +80,7 @@ void check_block_ranges(Ranges& ranges, const uint32_t* block, size_t words, uin
                         Word64* verdict) {
   ranges.reads(block, 1);
   ranges.reads(block + words - 1, 1);
-  ranges.writes(verdict, 2);
+  ranges.updates(verdict, 2);
 }
 
 using simcuda::twin;
