@@ -123,6 +123,7 @@ class DevicePool {
   int release_for_program(Chunk* chunk, uint64_t requested);
   void give_back_all(ChunkList* chunks);
   void forget(Chunk* chunk);
+  uint64_t idle_budget() const;
   bool over_budget() const;
 
   bool waiting_range(Ticket* oldest, Ticket* newest);

@@ -128,16 +128,22 @@ bool DevicePool::return_everything() {
   return any;
 }
 
+// Where the host runs ahead of the device, as much as is waiting will be wanted again: what became
+// clean is kept for it, instead of going back and being obtained anew a moment later.
+uint64_t DevicePool::idle_budget() const {
+  return std::max(kIdleBudget, ledger_->live_peak.get() / kIdleShare) + cache_.waiting_bytes();
+}
+
 bool DevicePool::over_budget() const {
   const uint64_t idle = cache_.idle_bytes();
-  return idle > kIdleBudget && idle > ledger_->live_peak.get() / kIdleShare;
+  return idle > kIdleBudget && idle > idle_budget();
 }
 
 void DevicePool::trim() {
   ChunkList chunks;
   shared_->returning.fetch_add(1);
-  cache_.collect_idle(std::max(kIdleBudget, ledger_->live_peak.get() / kIdleShare),
-                      shared_->reclaim, &chunks);
+  cache_.refresh(shared_->reclaim);
+  cache_.collect_idle(idle_budget(), shared_->reclaim, &chunks);
   give_back_all(&chunks);
   shared_->returning.fetch_sub(1);
 }

@@ -24,14 +24,14 @@ MUTANTS = [
      "const CUresult result = ask(driver().cuCtxSynchronize);\n  if (result == CUDA_SUCCESS) scope.succeeded();",
      "const CUresult result = ask(driver().cuCtxSynchronize);"),
     ("no_budget_for_waiting", "allocator/device_pool.cc",
-     "if (waiting_bytes() > budget &&", "if (false &&"),
+     "if (waiting_bytes() > budget &&", "if (waiting_bytes() > 4096 * budget &&"),
     ("shortage_keeps_waiting_memory", "allocator/device_pool_chunks.cc",
      "  cache_.collect_all(&chunks);\n", ""),
     ("shortage_forgets_other_contexts", "shim/cuda_source.cc",
      "return return_idle_memory_of(device_, /*except=*/current_context());", "return false;"),
     # --- free space and ownership
     ("too_large_a_block_reused", "allocator/chunk_cache.cc",
-     "bins_.find(bytes, largest_for(bytes), kProbes)", "bins_.find(bytes, ~uint64_t{0}, kProbes)"),
+     "bins_.find(bytes, largest_for(bytes), kProbes)", "bins_.find(bytes, 64 * largest_for(bytes), kProbes)"),
     ("double_free_accepted", "allocator/slab.cc",
      "return block->is() == BlockState::live ? block : nullptr;\n}\n\nBlock* Slab::live_around",
      "return block;\n}\n\nBlock* Slab::live_around"),
@@ -71,7 +71,7 @@ MUTANTS = [
      "  const CUresult result = ask(real, device);\n"
      "  result == CUDA_SUCCESS ? gone(context) : stays(context);",
      "  const CUresult result = ask(real, device);"),
-    ("fork_child_keeps_pooling", "shim/process.cc",
-     "  state.store(State::inactive, std::memory_order_release);\n  started", "  started"),
+    ("fork_ends_pooling_in_the_parent", "shim/process.cc",
+     "pthread_atfork(nullptr, nullptr, child_after_fork)", "pthread_atfork(nullptr, child_after_fork, nullptr)"),
     ("idle_memory_not_free", "shim/memory.cc", "driver_free + idle", "driver_free"),
 ]

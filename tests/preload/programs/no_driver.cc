@@ -35,6 +35,8 @@ int main() {
   }
   const auto finds = reinterpret_cast<int (*)()>(dlsym(library, "finds_driver_in_its_scope"));
   std::printf("library finds it in its scope: %d\n", finds());
+  const auto behind = reinterpret_cast<int (*)()>(dlsym(library, "finds_driver_behind_it"));
+  std::printf("library finds it behind itself: %d\n", behind());
   void* cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
   std::printf("wrong version found: %d\n", dlvsym(cuda, "cuMemAlloc_v2", "NO_SUCH_1") != nullptr);
   look("global");
