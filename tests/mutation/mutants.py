@@ -64,6 +64,8 @@ MUTANTS = [
      "  inside.fetch_add(1, std::memory_order_seq_cst);\n"
      "  if (captures.load(std::memory_order_seq_cst) == 0) return true;",
      "inside.fetch_add(1, std::memory_order_seq_cst);\n  if (true) return true;"),
+    ("capture_begins_during_a_call", "shim/capture_gate.cc",
+     "  while (inside.load(std::memory_order_seq_cst) != 0) alloc::os::sleep_ns(1000);\n", ""),
     ("gate_never_opens_again", "shim/hooks.cc",
      "if (active() && !capturing) capture_gate().ended(Kind::name(stream));", ""),
     ("reset_keeps_the_pool", "shim/hooks.cc",
