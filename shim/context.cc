@@ -34,7 +34,7 @@ constinit std::atomic<CUcontext> green_contexts[kMaxGreenContexts] = {};
 
 bool is_green(CUcontext handle) {
   for (const auto& green : green_contexts) {
-    const CUcontext known = green.load(std::memory_order_acquire);
+    CUcontext known = green.load(std::memory_order_acquire);
     if (known == nullptr || known == handle) return known == handle;
   }
   return false;
