@@ -86,6 +86,8 @@ TEST_CASE("a wait runs what it needs, and under some seeds nothing else") {
   CHECK(others_pending < 20);
 }
 
+// On threads the first stream may be done before the host hands the second its work: then they do
+// not overlap.
 TEST_CASE("a virtual clock moves by latencies, which overlap where streams do") {
   for (const char* schedule : {"threads", "seed:3"}) {
     INFO(schedule);
@@ -103,9 +105,12 @@ TEST_CASE("a virtual clock moves by latencies, which overlap where streams do") 
                        EXPECT_OK(cuMemsetD8Async(block, 0, 1, stream));
                      }
                      EXPECT_OK(cuCtxSynchronize());
-                     EXPECT(simcuda_clock_ns() - before == int64_t{120} * 1000 * 1000 * 1000);
+                     constexpr int64_t kMinute = int64_t{60} * 1000 * 1000 * 1000;
+                     const int64_t passed = simcuda_clock_ns() - before;
+                     const bool in_turn = getenv("SIMCUDA_SCHEDULE")[0] == 's';
+                     EXPECT(passed == 2 * kMinute || (!in_turn && passed == 3 * kMinute));
                      simcuda_clock_advance(5);
-                     EXPECT(simcuda_clock_ns() - before == int64_t{120} * 1000 * 1000 * 1000 + 5);
+                     EXPECT(simcuda_clock_ns() - before == passed + 5);
                    }));
     CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(30));
   }
