@@ -102,7 +102,7 @@ TEST_CASE("a virtual clock moves by latencies, which overlap where streams do") 
                      const CUdeviceptr block = new_block(kUnit);
                      const int64_t before = simcuda_clock_ns();
                      for (CUstream stream : {one, one, two}) {
-                       EXPECT_OK(cuMemsetD8Async(block, 0, 1, stream));
+                       EXPECT_OK(cuMemsetD8Async(block + (stream == two ? 64 : 0), 0, 1, stream));
                      }
                      EXPECT_OK(cuCtxSynchronize());
                      constexpr int64_t kMinute = int64_t{60} * 1000 * 1000 * 1000;
