@@ -20,7 +20,7 @@ MUTANTS = [
     ("synchronisation_covers_later_frees", "shim/context.cc",
      "shared_state.reclaim.passed(context_->timeline, ticket_);",
      "shared_state.reclaim.passed(context_->timeline, shared_state.reclaim.close());"),
-    ("synchronisation_unseen", "shim/hooks.cc",
+    ("synchronisation_unseen", "shim/hooks/context.cc",
      "const CUresult result = ask(driver().cuCtxSynchronize);\n  if (result == CUDA_SUCCESS) scope.succeeded();",
      "const CUresult result = ask(driver().cuCtxSynchronize);"),
     ("no_budget_for_waiting", "allocator/device_pool.cc",
@@ -53,7 +53,7 @@ MUTANTS = [
     ("cap_not_refunded", "allocator/device_pool_chunks.cc",
      "  ledger_->reserved.sub(bytes);\n  cap_->refund(bytes);", "  ledger_->reserved.sub(bytes);"),
     # --- the shim: routes, captures, life
-    ("prefix_is_enough", "shim/hooks.cc",
+    ("prefix_is_enough", "shim/hooks/start.cc",
      "strcmp(hook->symbol, symbol) == 0 ? hook", "strncmp(hook->symbol, symbol, 4) == 0 ? hook"),
     ("one_route_misses_frees", "shim/driver.cc",
      "if (real == f.exported[i] || real == f.next[i]) {",
@@ -66,9 +66,9 @@ MUTANTS = [
      "inside.fetch_add(1, std::memory_order_seq_cst);\n  if (true) return true;"),
     ("capture_begins_during_a_call", "shim/capture_gate.cc",
      "  while (inside.load(std::memory_order_seq_cst) != 0) alloc::os::sleep_ns(1000);\n", ""),
-    ("gate_never_opens_again", "shim/hooks.cc",
+    ("gate_never_opens_again", "shim/hooks/capture.cc",
      "if (active() && !capturing) capture_gate().ended(Kind::name(stream));", ""),
-    ("reset_keeps_the_pool", "shim/hooks.cc",
+    ("reset_keeps_the_pool", "shim/hooks/context.cc",
      "  Context* context = active() ? closing(primary_of(device)) : nullptr;\n"
      "  const CUresult result = ask(real, device);\n"
      "  result == CUDA_SUCCESS ? gone(context) : stays(context);",

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stream captures: beginning, end, and the streams whose end ends one.
+#include "shim/capture_gate.h"
+#include "shim/hooks/ask.h"
+
+namespace cistern::shim {
+namespace {
+
+// A capture begins: ours and the program's calls are kept apart from before it to its end.
+template <typename Kind, typename Function, typename... Arguments>
+CUresult begin_capture(Function* real, CUstream stream, Arguments... arguments) {
+  if (!active()) return ask(real, stream, arguments...);
+  CaptureGate& gate = capture_gate();
+  gate.announce();
+  const CUresult result = ask(real, stream, arguments...);
+  CUcontext context = nullptr;
+  driver().cuCtxGetCurrent(&context);
+  result == CUDA_SUCCESS ? gate.began(Kind::name(stream), context) : gate.withdraw();
+  return result;
+}
+
+// An invalidated capture ends with an error, too, and a wrong call leaves it as it was: the stream
+// knows.
+template <typename Kind, typename Function>
+CUresult end_capture(Function* real, CUstream stream, CUgraph* graph) {
+  const CUresult result = ask(real, stream, graph);
+  bool capturing = false;
+  if (result != CUDA_SUCCESS) captures<Kind>(stream, &capturing);
+  if (active() && !capturing) capture_gate().ended(Kind::name(stream));
+  return result;
+}
+
+template <typename Function>
+CUresult destroy_stream(Function* real, CUstream stream) {
+  const CUresult result = ask(real, stream);
+  if (result == CUDA_SUCCESS) capture_gate().ended(stream);
+  return result;
+}
+
+}  // namespace
+}  // namespace cistern::shim
+
+using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
+
+CUresult cuStreamBeginCapture(CUstream hStream) {
+  return begin_capture<Legacy>(driver().cuStreamBeginCapture, hStream);
+}
+
+CUresult cuStreamBeginCapture_ptsz(CUstream hStream) {
+  return begin_capture<PerThread>(driver().cuStreamBeginCapture_ptsz, hStream);
+}
+
+CUresult cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode) {
+  return begin_capture<Legacy>(driver().cuStreamBeginCapture_v2, hStream, mode);
+}
+
+CUresult cuStreamBeginCapture_v2_ptsz(CUstream hStream, CUstreamCaptureMode mode) {
+  return begin_capture<PerThread>(driver().cuStreamBeginCapture_v2_ptsz, hStream, mode);
+}
+
+CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
+                                     const CUgraphNode* dependencies,
+                                     const CUgraphEdgeData* dependencyData, size_t numDependencies,
+                                     CUstreamCaptureMode mode) {
+  return begin_capture<Legacy>(driver().cuStreamBeginCaptureToGraph, hStream, hGraph, dependencies,
+                               dependencyData, numDependencies, mode);
+}
+
+CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,
+                                          const CUgraphNode* dependencies,
+                                          const CUgraphEdgeData* dependencyData,
+                                          size_t numDependencies, CUstreamCaptureMode mode) {
+  return begin_capture<PerThread>(driver().cuStreamBeginCaptureToGraph_ptsz, hStream, hGraph,
+                                  dependencies, dependencyData, numDependencies, mode);
+}
+
+CUresult cuStreamEndCapture(CUstream hStream, CUgraph* phGraph) {
+  return end_capture<Legacy>(driver().cuStreamEndCapture, hStream, phGraph);
+}
+
+CUresult cuStreamEndCapture_ptsz(CUstream hStream, CUgraph* phGraph) {
+  return end_capture<PerThread>(driver().cuStreamEndCapture_ptsz, hStream, phGraph);
+}
+
+CUresult cuStreamDestroy(CUstream hStream) {
+  return destroy_stream(driver().cuStreamDestroy, hStream);
+}
+
+CUresult cuStreamDestroy_v2(CUstream hStream) {
+  return destroy_stream(driver().cuStreamDestroy_v2, hStream);
+}

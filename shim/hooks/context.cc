@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contexts coming and going, and synchronisations of a whole one.
+#include "shim/context.h"
+
+#include "shim/hooks/ask.h"
+
+namespace cistern::shim {
+namespace {
+
+template <typename Function>
+CUresult destroy_context(Function* real, CUcontext handle) {
+  Context* context = active() ? closing(handle) : nullptr;
+  const CUresult result = ask(real, handle);
+  result == CUDA_SUCCESS ? gone(context) : stays(context);
+  return result;
+}
+
+template <typename Function>
+CUresult reset_primary(Function* real, CUdevice device) {
+  Context* context = active() ? closing(primary_of(device)) : nullptr;
+  const CUresult result = ask(real, device);
+  result == CUDA_SUCCESS ? gone(context) : stays(context);
+  return result;
+}
+
+// Only the last release ends the context.
+template <typename Function>
+CUresult release_primary(Function* real, CUdevice device) {
+  Context* context = active() ? closing(primary_of(device)) : nullptr;
+  const CUresult result = ask(real, device);
+  if (context == nullptr) return result;
+  unsigned int flags;
+  int alive = 1;
+  const bool known = driver().cuDevicePrimaryCtxGetState(device, &flags, &alive) == CUDA_SUCCESS;
+  result == CUDA_SUCCESS&& known&& alive == 0 ? gone(context) : stays(context);
+  return result;
+}
+
+template <typename Function, typename... Arguments>
+CUresult create_context(Function* real, CUcontext* out, CUdevice device, Arguments... arguments) {
+  const CUresult result = ask_for_memory(real, out, arguments...);
+  if (result == CUDA_SUCCESS && active()) context_appeared(*out, device);
+  return result;
+}
+
+}  // namespace
+}  // namespace cistern::shim
+
+using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
+
+// --- synchronisation: everything handed over before the call is done after it ---
+
+CUresult cuCtxSynchronize() {
+  if (!active()) return ask(driver().cuCtxSynchronize);
+  SynchroniseScope scope(nullptr);
+  const CUresult result = ask(driver().cuCtxSynchronize);
+  if (result == CUDA_SUCCESS) scope.succeeded();
+  return result;
+}
+
+CUresult cuCtxSynchronize_v2(CUcontext ctx) {
+  if (!active()) return ask(driver().cuCtxSynchronize_v2, ctx);
+  SynchroniseScope scope(ctx);
+  const CUresult result = ask(driver().cuCtxSynchronize_v2, ctx);
+  if (result == CUDA_SUCCESS) scope.succeeded();
+  return result;
+}
+
+// --- contexts coming and going ---
+
+CUresult cuCtxCreate(CUcontext* pctx, unsigned int flags, CUdevice dev) {
+  return create_context(driver().cuCtxCreate, pctx, dev, flags, dev);
+}
+
+CUresult cuCtxCreate_v2(CUcontext* pctx, unsigned int flags, CUdevice dev) {
+  return create_context(driver().cuCtxCreate_v2, pctx, dev, flags, dev);
+}
+
+CUresult cuCtxCreate_v3(CUcontext* pctx, CUexecAffinityParam* params, int count, unsigned int flags,
+                        CUdevice dev) {
+  return create_context(driver().cuCtxCreate_v3, pctx, dev, params, count, flags, dev);
+}
+
+CUresult cuCtxCreate_v4(CUcontext* pctx, CUctxCreateParams* params, unsigned int flags,
+                        CUdevice dev) {
+  return create_context(driver().cuCtxCreate_v4, pctx, dev, params, flags, dev);
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
+  const CUresult result = ask_for_memory(driver().cuDevicePrimaryCtxRetain, pctx, dev);
+  if (result == CUDA_SUCCESS && active()) {
+    primary_is(dev, *pctx);
+    context_appeared(*pctx, dev);
+  }
+  return result;
+}
+
+CUresult cuCtxDestroy(CUcontext ctx) { return destroy_context(driver().cuCtxDestroy, ctx); }
+
+CUresult cuCtxDestroy_v2(CUcontext ctx) { return destroy_context(driver().cuCtxDestroy_v2, ctx); }
+
+CUresult cuCtxAttach(CUcontext* pctx, unsigned int flags) {
+  const CUresult result = ask(driver().cuCtxAttach, pctx, flags);
+  if (result == CUDA_SUCCESS && active()) context_attached(*pctx);
+  return result;
+}
+
+CUresult cuCtxDetach(CUcontext ctx) {
+  if (active() && context_detached(ctx)) return ask(driver().cuCtxDetach, ctx);
+  return destroy_context(driver().cuCtxDetach, ctx);
+}
+
+CUresult cuCtxFromGreenCtx(CUcontext* pContext, CUgreenCtx hCtx) {
+  const CUresult result = ask(driver().cuCtxFromGreenCtx, pContext, hCtx);
+  if (result == CUDA_SUCCESS && active()) green_context_appeared(*pContext);
+  return result;
+}
+
+CUresult cuDevicePrimaryCtxRelease(CUdevice dev) {
+  return release_primary(driver().cuDevicePrimaryCtxRelease, dev);
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
+  return release_primary(driver().cuDevicePrimaryCtxRelease_v2, dev);
+}
+
+CUresult cuDevicePrimaryCtxReset(CUdevice dev) {
+  return reset_primary(driver().cuDevicePrimaryCtxReset, dev);
+}
+
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
+  return reset_primary(driver().cuDevicePrimaryCtxReset_v2, dev);
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory: what comes from the pools (memory.cc), and the other kinds, which stay the driver's.
+#include "shim/hooks/ask.h"
+
+namespace cistern::shim {
+namespace {
+
+// cuda.h names no kind of memory that cuMemFreeAsync would refuse, except on a stream that
+// captures: there only memory of the graph may be freed. A pool block freed this way waits for all
+// earlier work, which is more than the stream's; the driver must never see it.
+template <typename Kind, typename Function>
+CUresult free_async(Function* real, CUdeviceptr address, CUstream stream) {
+  if (!owned(address)) return ask(real, address, stream);
+  bool capturing;
+  const CUresult result = captures<Kind>(stream, &capturing);
+  if (result != CUDA_SUCCESS) return result;
+  return capturing ? CUDA_ERROR_INVALID_VALUE : cistern::shim::free(address);
+}
+
+}  // namespace
+}  // namespace cistern::shim
+
+using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
+
+// --- memory ---
+
+CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) { return allocate(dptr, bytesize); }
+
+CUresult cuMemFree_v2(CUdeviceptr dptr) { return cistern::shim::free(dptr); }
+
+CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
+  return free_async<Legacy>(driver().cuMemFreeAsync, dptr, hStream);
+}
+
+CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream) {
+  return free_async<PerThread>(driver().cuMemFreeAsync_ptsz, dptr, hStream);
+}
+
+CUresult cuMemGetInfo_v2(size_t* free, size_t* total) { return memory_info(free, total); }
+
+CUresult cuMemGetAddressRange_v2(CUdeviceptr* pbase, size_t* psize, CUdeviceptr dptr) {
+  return address_range(pbase, psize, dptr);
+}
+
+CUresult cuIpcGetMemHandle(CUipcMemHandle* pHandle, CUdeviceptr dptr) {
+  return export_handle(pHandle, dptr);
+}
+
+// --- other kinds of memory ---
+
+CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInBytes, size_t Height,
+                            unsigned int ElementSizeBytes) {
+  return ask_for_memory(driver().cuMemAllocPitch_v2, dptr, pPitch, WidthInBytes, Height,
+                        ElementSizeBytes);
+}
+
+CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flags) {
+  return ask_for_memory(driver().cuMemAllocManaged, dptr, bytesize, flags);
+}
+
+CUresult cuMemAllocAsync(CUdeviceptr* dptr, size_t bytesize, CUstream hStream) {
+  return ask_for_memory(driver().cuMemAllocAsync, dptr, bytesize, hStream);
+}
+
+CUresult cuMemAllocAsync_ptsz(CUdeviceptr* dptr, size_t bytesize, CUstream hStream) {
+  return ask_for_memory(driver().cuMemAllocAsync_ptsz, dptr, bytesize, hStream);
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool,
+                                 CUstream hStream) {
+  return ask_for_memory(driver().cuMemAllocFromPoolAsync, dptr, bytesize, pool, hStream);
+}
+
+CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool,
+                                      CUstream hStream) {
+  return ask_for_memory(driver().cuMemAllocFromPoolAsync_ptsz, dptr, bytesize, pool, hStream);
+}
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
+                     const CUmemAllocationProp* prop, unsigned long long flags) {
+  return ask_for_memory(driver().cuMemCreate, handle, size, prop, flags);
+}
+
+CUresult cuArrayCreate_v2(CUarray* pHandle, const CUDA_ARRAY_DESCRIPTOR* desc) {
+  return ask_for_memory(driver().cuArrayCreate_v2, pHandle, desc);
+}
+
+CUresult cuArray3DCreate_v2(CUarray* pHandle, const CUDA_ARRAY3D_DESCRIPTOR* desc) {
+  return ask_for_memory(driver().cuArray3DCreate_v2, pHandle, desc);
+}
+
+CUresult cuMipmappedArrayCreate(CUmipmappedArray* pHandle, const CUDA_ARRAY3D_DESCRIPTOR* desc,
+                                unsigned int levels) {
+  return ask_for_memory(driver().cuMipmappedArrayCreate, pHandle, desc, levels);
+}
