@@ -19,7 +19,7 @@ enum class Role : uint8_t {
   whole,     // held by the program
   direct,    // held by the program, never to be pooled: its free goes to the driver
   slab,      // cut into blocks
-  waiting,   // freed, but earlier work may still use it
+  waiting,   // freed, but earlier work, or a graph, may still use it
   idle,      // clean, ready to be handed out
   released,  // on its way back to the driver; no longer in the index
 };
@@ -34,7 +34,10 @@ struct Chunk {
   std::atomic<bool> exported;    // another process or device may know it: never to be reused
   std::atomic<uint8_t> shard;    // slab: which SlabPool of its owner
   std::atomic<uint64_t> detail;  // by role: requested bytes, Ticket, Slab*, previous in bin
-  Chunk* older;                  // idle chunks by age
+  union {
+    Chunk* older;   // idle chunks by age
+    uint64_t born;  // whole, released: the Epoch in which it was handed out (allocator/reclaim.h)
+  };
   Chunk* younger;
 
   // Address and size as one: a record that is being given a new meaning contains nothing.

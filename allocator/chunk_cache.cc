@@ -23,12 +23,13 @@ uint64_t largest_for(uint64_t bytes) {
 
 Chunk* ChunkCache::take(uint64_t bytes, const Reclaim& reclaim) {
   LockGuard guard(mutex_);
-  harvest(reclaim.clean());
+  harvest(reclaim);
   Chunk* chunk = bins_.find(bytes, largest_for(bytes), kProbes);
   if (chunk != nullptr) {
     remove_idle(chunk);
     chunk->become(Role::whole);
     chunk->set_requested(bytes);
+    chunk->born = reclaim.epoch();
   }
   return chunk;
 }
@@ -42,22 +43,19 @@ ChunkCache::Freed ChunkCache::free(Chunk* chunk, uint64_t address, const Reclaim
     chunk->become(Role::released);
     return Freed::give_up;
   }
-  push_waiting(chunk, reclaim);
+  push_freed(chunk, chunk->born, reclaim);
   return Freed::cached;
 }
 
 void ChunkCache::keep_waiting(Chunk* chunk, const Reclaim& reclaim) {
   LockGuard guard(mutex_);
-  push_waiting(chunk, reclaim);
+  push_freed(chunk, chunk->born, reclaim);
 }
 
-void ChunkCache::push_waiting(Chunk* chunk, const Reclaim& reclaim) {
+void ChunkCache::push_freed(Chunk* chunk, Epoch born, const Reclaim& reclaim) {
   chunk->become(Role::waiting);
-  chunk->set_stamp(reclaim.stamp());
-  chunk->next = nullptr;
-  (newest_waiting_ == nullptr ? oldest_waiting_ : newest_waiting_->next) = chunk;
-  newest_waiting_ = chunk;
-  waiting_bytes_.own_add(chunk->size());
+  const bool parked = freed_.push(chunk, born, reclaim);
+  (parked ? parked_bytes_ : waiting_bytes_).own_add(chunk->size());
   returnable_bytes_.own_add(device_bytes(chunk));
 }
 
@@ -82,11 +80,16 @@ bool ChunkCache::mark_exported(Chunk* chunk, uint64_t address) {
   return true;
 }
 
-void ChunkCache::harvest(Ticket clean) {
-  while (oldest_waiting_ != nullptr && oldest_waiting_->stamp() <= clean) {
-    Chunk* chunk = oldest_waiting_;
-    oldest_waiting_ = chunk->next;
-    if (oldest_waiting_ == nullptr) newest_waiting_ = nullptr;
+void ChunkCache::harvest(const Reclaim& reclaim) {
+  if (freed_.parked_may_leave(reclaim)) [[unlikely]] {
+    freed_.unpark(reclaim, /*all=*/false, [this](const Chunk* chunk) {
+      parked_bytes_.own_sub(chunk->size());
+      waiting_bytes_.own_add(chunk->size());
+    });
+  }
+  const Ticket clean = reclaim.clean();
+  while (freed_.has_clean(clean)) {
+    Chunk* chunk = freed_.pop();
     waiting_bytes_.own_sub(chunk->size());
     returnable_bytes_.own_sub(device_bytes(chunk));
     insert_idle(chunk);
@@ -120,45 +123,51 @@ void ChunkCache::add_idle(ChunkList* chunks) {
 
 void ChunkCache::refresh(const Reclaim& reclaim) {
   LockGuard guard(mutex_);
-  harvest(reclaim.clean());
+  harvest(reclaim);
+}
+
+// A parked chunk that the driver will not take back must be parked again.
+void ChunkCache::let_freed_go(Chunk* chunk, bool parked, ChunkList* out) {
+  chunk->born = parked ? chunk->stamp() : Reclaim::kEverything;
+  (parked ? parked_bytes_ : waiting_bytes_).own_sub(chunk->size());
+  returnable_bytes_.own_sub(device_bytes(chunk));
+  chunk->become(Role::released);
+  out->push(chunk);
+}
+
+void ChunkCache::let_idle_go(Chunk* chunk, ChunkList* out) {
+  remove_idle(chunk);
+  chunk->born = Reclaim::kEverything;
+  chunk->become(Role::released);
+  out->push(chunk);
 }
 
 void ChunkCache::collect_idle(uint64_t keep, const Reclaim& reclaim, ChunkList* out) {
   LockGuard guard(mutex_);
-  harvest(reclaim.clean());
-  while (idle_bytes_.get() > keep) {
-    Chunk* chunk = oldest_idle_;
-    remove_idle(chunk);
-    chunk->become(Role::released);
-    out->push(chunk);
+  harvest(reclaim);
+  while (oldest_idle_ != nullptr && idle_bytes_.get() + parked_bytes_.get() > keep) {
+    let_idle_go(oldest_idle_, out);
   }
+  if (parked_bytes_.get() <= keep) return;
+  freed_.remove_if([&](Chunk* chunk, bool parked) {
+    const bool leaves = parked && parked_bytes_.get() > keep;
+    if (leaves) let_freed_go(chunk, parked, out);
+    return leaves;
+  });
 }
 
 void ChunkCache::collect_all(ChunkList* out) {
   LockGuard guard(mutex_);
-  while (oldest_waiting_ != nullptr) {
-    Chunk* chunk = oldest_waiting_;
-    oldest_waiting_ = chunk->next;
-    waiting_bytes_.own_sub(chunk->size());
-    returnable_bytes_.own_sub(device_bytes(chunk));
-    chunk->become(Role::released);
-    out->push(chunk);
-  }
-  newest_waiting_ = nullptr;
-  while (oldest_idle_ != nullptr) {
-    Chunk* chunk = oldest_idle_;
-    remove_idle(chunk);
-    chunk->become(Role::released);
-    out->push(chunk);
-  }
+  freed_.remove_if([&](Chunk* chunk, bool parked) {
+    let_freed_go(chunk, parked, out);
+    return true;
+  });
+  while (oldest_idle_ != nullptr) let_idle_go(oldest_idle_, out);
 }
 
 bool ChunkCache::waiting_range(Ticket* oldest, Ticket* newest) {
   LockGuard guard(mutex_);
-  if (oldest_waiting_ == nullptr) return false;
-  *oldest = oldest_waiting_->stamp();
-  *newest = newest_waiting_->stamp();
-  return true;
+  return freed_.range(oldest, newest);
 }
 
 uint64_t ChunkCache::largest_idle() {
@@ -169,9 +178,11 @@ uint64_t ChunkCache::largest_idle() {
 void ChunkCache::drop() {
   LockGuard guard(mutex_);
   bins_ = {};
-  oldest_idle_ = youngest_idle_ = oldest_waiting_ = newest_waiting_ = nullptr;
+  oldest_idle_ = youngest_idle_ = nullptr;
+  freed_.clear();
   idle_bytes_.set(0);
   waiting_bytes_.set(0);
+  parked_bytes_.set(0);
   returnable_bytes_.set(0);
 }
 

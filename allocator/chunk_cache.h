@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chunks of one context that the program does not hold: waiting for earlier work, or idle by size
-// and by age. Every function takes the cache's lock; none calls the driver.
+// Chunks of one context that the program does not hold: freed and waiting or parked, or idle by
+// size and by age. Every function takes the cache's lock; none calls the driver.
 #pragma once
 
 #include "allocator/chunk.h"
+#include "allocator/freed_queue.h"
 #include "allocator/ledger.h"
 #include "allocator/mutex.h"
 #include "allocator/size_bins.h"
 #include "allocator/slab_pool.h"
 
 namespace cistern::alloc {
-
-class Reclaim;
 
 inline constexpr uint64_t kDriverPage = uint64_t{2} << 20;  // the driver rounds large chunks to it
 
@@ -20,6 +19,12 @@ struct ChunkBinTraits {
   static Chunk*& next(Chunk* c) { return c->next; }
   static Chunk* prev(const Chunk* c) { return c->previous(); }
   static void set_prev(Chunk* c, Chunk* p) { c->set_previous(p); }
+};
+
+struct ChunkLinks {
+  static Chunk*& next(Chunk* c) { return c->next; }
+  static uint64_t stamp(const Chunk* c) { return c->stamp(); }
+  static void set_stamp(Chunk* c, uint64_t stamp) { c->set_stamp(stamp); }
 };
 
 class ChunkCache {
@@ -51,7 +56,8 @@ class ChunkCache {
   // Chunks that are clean already (empty slabs, fresh ones that nobody needs after all).
   void add_idle(ChunkList* chunks);
 
-  // Moves the oldest idle chunks into `out` until at most `keep` bytes stay idle.
+  // Moves the oldest idle chunks into `out`, and then parked ones, until at most `keep` bytes are
+  // idle or parked.
   void collect_idle(uint64_t keep, const Reclaim& reclaim, ChunkList* out);
   // What became clean since is idle from now on, so that idle_bytes() says it.
   void refresh(const Reclaim& reclaim);
@@ -65,15 +71,18 @@ class ChunkCache {
 
   uint64_t idle_bytes() const { return idle_bytes_.get(); }
   uint64_t waiting_bytes() const { return waiting_bytes_.get(); }
-  // Idle and waiting as the driver counts them: whole driver pages.
+  uint64_t parked_bytes() const { return parked_bytes_.get(); }
+  // Idle, waiting and parked as the driver counts them: whole driver pages.
   uint64_t returnable_bytes() const { return returnable_bytes_.get(); }
   uint64_t largest_idle();
   bool waiting_range(Ticket* oldest, Ticket* newest);
 
  private:
   bool held(const Chunk* chunk) const;
-  void push_waiting(Chunk* chunk, const Reclaim& reclaim);
-  void harvest(Ticket clean);
+  void push_freed(Chunk* chunk, Epoch born, const Reclaim& reclaim);
+  void harvest(const Reclaim& reclaim);
+  void let_freed_go(Chunk* chunk, bool parked, ChunkList* out);
+  void let_idle_go(Chunk* chunk, ChunkList* out);
   void insert_idle(Chunk* chunk);
   void remove_idle(Chunk* chunk);
 
@@ -82,9 +91,8 @@ class ChunkCache {
   SizeBins<Chunk, ChunkBinTraits, 44> bins_;  // to 2^48 bytes
   Chunk* oldest_idle_ = nullptr;
   Chunk* youngest_idle_ = nullptr;
-  Chunk* oldest_waiting_ = nullptr;
-  Chunk* newest_waiting_ = nullptr;
-  Counter idle_bytes_, waiting_bytes_, returnable_bytes_;
+  FreedQueue<Chunk, ChunkLinks> freed_;
+  Counter idle_bytes_, waiting_bytes_, parked_bytes_, returnable_bytes_;
 };
 
 }  // namespace cistern::alloc

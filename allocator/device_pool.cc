@@ -162,9 +162,11 @@ int DevicePool::shortage(Request& request) {
   return kOutOfMemory;
 }
 
-// A small request when no slab can be had any more.
+// A small request when no slab can be had any more. What is parked is lost to it only here: with
+// the driver alone it would have been handed out again long ago.
 bool DevicePool::squeeze_in(Request& request) {
   if (search_everywhere(request)) return true;
+  for (SlabPool& pool : slabs_) pool.unpark_everything(shared_->reclaim);
   int code;
   if (Chunk* chunk = obtain(request.bytes, Role::direct, &code)) {
     request.address = chunk->base();

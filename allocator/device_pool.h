@@ -42,7 +42,7 @@ struct Shared {
 
 // Where the memory of a pool is; parts may be a moment apart.
 struct Usage {
-  uint64_t live, idle, waiting;
+  uint64_t live, idle, waiting, parked;
 };
 
 enum class Freed : uint8_t {

@@ -38,6 +38,7 @@ Chunk* DevicePool::obtain(uint64_t bytes, Role role, int* code) {
     chunk->exported.store(false, std::memory_order_relaxed);
     chunk->become(role);
     chunk->set_requested(bytes);
+    chunk->born = shared_->reclaim.epoch();
     if (shared_->index.insert(chunk)) {
       ledger_->obtained.add();
       reserved_.add(bytes);
@@ -135,7 +136,7 @@ uint64_t DevicePool::idle_budget() const {
 }
 
 bool DevicePool::over_budget() const {
-  const uint64_t idle = cache_.idle_bytes();
+  const uint64_t idle = cache_.idle_bytes() + cache_.parked_bytes();
   return idle > kIdleBudget && idle > idle_budget();
 }
 
@@ -189,10 +190,11 @@ int64_t DevicePool::unpublished_live() const {
 }
 
 Usage DevicePool::usage() const {
-  Usage usage{whole_live_.get(), cache_.idle_bytes(), waiting_bytes()};
+  Usage usage{whole_live_.get(), cache_.idle_bytes(), waiting_bytes(), cache_.parked_bytes()};
   for (const SlabPool& pool : slabs_) {
     usage.live += pool.live();
     usage.idle += pool.clean_bytes();
+    usage.parked += pool.parked_bytes();
   }
   return usage;
 }

@@ -65,6 +65,13 @@ void Reclaim::recompute_clean() {
   raise_to(clean_end_, lowest + 1);
 }
 
+void Reclaim::set_held(Epoch newest) {
+  if (held_.exchange(newest, std::memory_order_acq_rel) > newest) {
+    raise_to(released_, stamp());
+    releases_.fetch_add(1, std::memory_order_release);
+  }
+}
+
 bool Reclaim::mark(Ticket newest) {
   if (marked_.load(std::memory_order_acquire) >= newest) return true;
   if (!try_turn()) return false;

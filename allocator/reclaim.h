@@ -8,6 +8,11 @@
 // order proves nothing for cudaMalloc memory. So a free costs one load, an event covers every free
 // since the last one, and a program that synchronises by itself causes no event at all.
 //
+// Executable graphs keep the addresses that were captured in them and use them again at any time. A
+// block is born in an epoch; one that was born before a graph was made, and is freed while that
+// graph lives, is parked: not reused before the graph is gone. (With the driver alone such a graph
+// would touch freed memory; with a pool it must not touch somebody else's.)
+//
 // stamp() and clean() are lock-free. mark() and poll() call the source; one thread does so at a
 // time, and the others that would do not wait for it. join(), leave() and settle() do, and must not
 // be called by a thread that holds anything such a call could need.
@@ -20,6 +25,9 @@
 #include "allocator/source.h"
 
 namespace cistern::alloc {
+
+// Numbers the moments at which executable graphs were made.
+using Epoch = uint64_t;
 
 // One context's progress.
 struct Timeline {
@@ -64,6 +72,21 @@ class Reclaim {
   void freeze() { frozen_.store(true, std::memory_order_release); }
   bool frozen() const { return frozen_.load(std::memory_order_acquire); }
 
+  // For a block handed out now.
+  Epoch epoch() const { return epoch_.load(std::memory_order_relaxed); }
+  // Whether a block born then must be parked when it is freed now.
+  bool parks(Epoch born) const { return born < held_.load(std::memory_order_acquire); }
+  // Counts the times that parked blocks may have become free to go.
+  uint64_t releases() const { return releases_.load(std::memory_order_acquire); }
+  // The ticket that covers the work of every graph that has gone.
+  Ticket released() const { return released_.load(std::memory_order_acquire); }
+
+  // A graph is made that may hold every block born so far: its epoch.
+  Epoch hold() { return epoch_.fetch_add(1, std::memory_order_acq_rel) + 1; }
+  // The epoch of the newest graph that lives; 0: none; kEverything: a capture is in progress.
+  static constexpr Epoch kEverything = ~Epoch{0};
+  void set_held(Epoch newest);
+
   // Makes sure that every block stamped `newest` or earlier will become clean by marks alone:
   // marks the work of every context unless that has been done. False when it cannot be done now.
   bool mark(Ticket newest);
@@ -94,6 +117,10 @@ class Reclaim {
   std::atomic<bool> turn_{false};
   std::atomic<bool> frozen_{false};
   std::atomic<int> highest_{0};  // slots ever used
+  std::atomic<Epoch> epoch_{0};
+  std::atomic<Epoch> held_{0};
+  std::atomic<uint64_t> releases_{0};
+  std::atomic<Ticket> released_{0};
   std::atomic<uint64_t> marks_made_{0};
   std::atomic<uint64_t> queries_made_{0};
   Timeline timelines_[kMaxContexts] = {};

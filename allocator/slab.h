@@ -21,10 +21,10 @@ inline constexpr uint32_t kWords = kGranules / 64;
 enum class BlockState : uint8_t { live, waiting, clean };
 
 struct Block {
-  Block* next;  // in a bin, in the waiting queue, or unused records of the slab
+  Block* next;  // in a bin, among the freed, or unused records of the slab
   union {
-    Block* prev;   // clean: in its bin
-    Ticket stamp;  // waiting
+    Block* prev;     // clean: in its bin
+    uint64_t stamp;  // freed: see FreedQueue; live: the Epoch in which it was handed out
   };
   uint32_t requested : 24;  // live: bytes the program asked for
   uint32_t state : 8;

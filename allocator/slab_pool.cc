@@ -39,26 +39,29 @@ uint64_t SlabPool::allocate(uint32_t bytes, const Reclaim& reclaim, ChunkList* e
                             bool thorough) {
   const uint32_t granules = granules_for(bytes);
   LockGuard guard(mutex_);
+  if (freed_.parked_may_leave(reclaim)) [[unlikely]]
+    unpark(reclaim, /*all=*/false);
   const Ticket clean = reclaim.clean();
-  if (oldest_ != nullptr && oldest_->stamp <= clean) harvest(clean, kHarvestPerCall, emptied);
+  if (freed_.has_clean(clean)) harvest(clean, kHarvestPerCall, emptied);
   Block* block = find_clean(granules, thorough);
-  if (block == nullptr && oldest_ != nullptr && oldest_->stamp <= clean) {
+  if (block == nullptr && freed_.has_clean(clean)) {
     harvest(clean, INT_MAX, emptied);
     block = find_clean(granules, thorough);
   }
-  return block == nullptr ? 0 : hand_out(block, granules, bytes);
+  return block == nullptr ? 0 : hand_out(block, granules, bytes, reclaim.epoch());
 }
 
 Block* SlabPool::find_clean(uint32_t granules, bool thorough) {
   return bins_.find(granules, kGranules, thorough ? INT_MAX : kProbes);
 }
 
-uint64_t SlabPool::hand_out(Block* block, uint32_t granules, uint32_t bytes) {
+uint64_t SlabPool::hand_out(Block* block, uint32_t granules, uint32_t bytes, Epoch born) {
   Slab* slab = Slab::of(block);
   remove(block);
   if (Block* rest = slab->split(block, granules)) insert(rest);
   block->become(BlockState::live);
   block->requested = bytes & 0xffffff;
+  block->stamp = born;
   if (slab == spare_) spare_ = nullptr;
   if (slab->live++ == 0) empty_slabs_.own_sub(1);
   allocations.own_add();
@@ -98,25 +101,32 @@ bool SlabPool::free(const Chunk* chunk, uint64_t address, const Reclaim& reclaim
   if (--slab->live == 0) empty_slabs_.own_add();
   ++slab->waiting;
   block->become(BlockState::waiting);
-  block->stamp = reclaim.stamp();
-  block->next = nullptr;
-  (newest_ == nullptr ? oldest_ : newest_->next) = block;
-  newest_ = block;
-  waiting_bytes_.own_add(bytes_of(block));
+  const bool parked = freed_.push(block, block->stamp, reclaim);
+  (parked ? parked_bytes_ : waiting_bytes_).own_add(bytes_of(block));
   frees.own_add();
   count_live(0 - uint64_t{block->requested});
   return true;
 }
 
 void SlabPool::harvest(Ticket clean, int most, ChunkList* emptied) {
-  for (; most > 0 && oldest_ != nullptr && oldest_->stamp <= clean; --most) {
-    Block* block = oldest_;
-    oldest_ = block->next;
-    if (oldest_ == nullptr) newest_ = nullptr;
+  for (; most > 0 && freed_.has_clean(clean); --most) {
+    Block* block = freed_.pop();
     waiting_bytes_.own_sub(bytes_of(block));
     --Slab::of(block)->waiting;
     make_clean(block, emptied);
   }
+}
+
+void SlabPool::unpark(const Reclaim& reclaim, bool all) {
+  freed_.unpark(reclaim, all, [this](const Block* block) {
+    parked_bytes_.own_sub(bytes_of(block));
+    waiting_bytes_.own_add(bytes_of(block));
+  });
+}
+
+void SlabPool::unpark_everything(const Reclaim& reclaim) {
+  LockGuard guard(mutex_);
+  unpark(reclaim, /*all=*/true);
 }
 
 void SlabPool::make_clean(Block* block, ChunkList* emptied) {
@@ -160,30 +170,24 @@ void SlabPool::retire(Slab* slab, ChunkList* emptied) {
   if (slab == spare_) spare_ = nullptr;
   slab->waiting = 0;
   empty_slabs_.own_sub(1);
+  // Should the driver not take it back: whatever is parked may be in it.
+  slab->chunk->born = parked_bytes_.get() == 0 ? Reclaim::kEverything : 0;
   slab->chunk->become(Role::released);
   emptied->push(slab->chunk);
 }
 
-void SlabPool::collect_empty(const Reclaim& reclaim, bool waiting_too, ChunkList* emptied) {
+void SlabPool::collect_empty(const Reclaim& reclaim, bool freed_too, ChunkList* emptied) {
   LockGuard guard(mutex_);
   harvest(reclaim.clean(), INT_MAX, emptied);
   if (spare_ != nullptr) retire(spare_, emptied);
-  if (!waiting_too) return;
-  Block* block = oldest_;
-  oldest_ = newest_ = nullptr;
-  while (block != nullptr) {
-    Block* next = block->next;
+  if (!freed_too) return;
+  freed_.remove_if([&](Block* block, bool parked) {
     Slab* slab = Slab::of(block);
-    if (slab->live != 0) {
-      block->next = nullptr;
-      (newest_ == nullptr ? oldest_ : newest_->next) = block;
-      newest_ = block;
-    } else {
-      waiting_bytes_.own_sub(bytes_of(block));
-      if (slab->waiting != 0) retire(slab, emptied);  // at its first block; the rest just leave
-    }
-    block = next;
-  }
+    if (slab->live != 0) return false;
+    if (slab->waiting != 0) retire(slab, emptied);  // at its first block; the rest just leave
+    (parked ? parked_bytes_ : waiting_bytes_).own_sub(bytes_of(block));
+    return true;
+  });
 }
 
 bool SlabPool::find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes) {
@@ -199,10 +203,7 @@ bool SlabPool::find(const Chunk* chunk, uint64_t address, uint64_t* start, uint6
 
 bool SlabPool::waiting_range(Ticket* oldest, Ticket* newest) {
   LockGuard guard(mutex_);
-  if (oldest_ == nullptr) return false;
-  *oldest = oldest_->stamp;
-  *newest = newest_->stamp;
-  return true;
+  return freed_.range(oldest, newest);
 }
 
 uint64_t SlabPool::largest_clean() {
@@ -213,9 +214,10 @@ uint64_t SlabPool::largest_clean() {
 void SlabPool::drop() {
   LockGuard guard(mutex_);
   bins_ = {};
-  oldest_ = newest_ = nullptr;
+  freed_.clear();
   spare_ = nullptr;
   waiting_bytes_.set(0);
+  parked_bytes_.set(0);
   clean_bytes_.set(0);
   empty_slabs_.set(0);
   ledger_->live.sub(published_.get());

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Small blocks (< 1 MiB): the slabs of one context, one thread shard of it. Blocks go from live to
-// waiting (a queue in the order of their frees) to clean (merged with clean neighbours, in bins by
+// freed (waiting, or parked) to clean (merged with clean neighbours, in bins by
 // size). Every function takes the pool's own lock and makes no driver call; slabs that became empty
 // are handed to the caller as chunks.
 #pragma once
 
 #include "allocator/arena.h"
+#include "allocator/freed_queue.h"
 #include "allocator/ledger.h"
 #include "allocator/mutex.h"
 #include "allocator/size_bins.h"
 #include "allocator/slab.h"
 
 namespace cistern::alloc {
-
-class Reclaim;
 
 using SlabArena = Arena<Slab, size_t{2} << 20, Slab::kAlignment>;
 
@@ -22,6 +21,12 @@ struct BlockBinTraits {
   static Block*& next(Block* b) { return b->next; }
   static Block* prev(Block* b) { return b->prev; }
   static void set_prev(Block* b, Block* p) { b->prev = p; }
+};
+
+struct BlockLinks {
+  static Block*& next(Block* b) { return b->next; }
+  static uint64_t stamp(const Block* b) { return b->stamp; }
+  static void set_stamp(Block* b, uint64_t stamp) { b->stamp = stamp; }
 };
 
 // Chunks linked by Chunk::next.
@@ -61,15 +66,19 @@ class alignas(128) SlabPool {
   // Start and requested size of the live block around `address`; false if there is none.
   bool find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
 
-  // Hands out every slab in which nothing is live. With `waiting_too` also those whose last blocks
+  // Hands out every slab in which nothing is live. With `freed_too` also those whose last blocks
   // may still be in use: good for returning them to the driver, not for reuse.
-  void collect_empty(const Reclaim& reclaim, bool waiting_too, ChunkList* emptied);
+  void collect_empty(const Reclaim& reclaim, bool freed_too, ChunkList* emptied);
+
+  // Memory is out: what is parked only waits from now on, as it would with the driver alone.
+  void unpark_everything(const Reclaim& reclaim);
 
   // Forgets everything: the context is gone. Counters stay.
   void drop();
   void reset_after_fork() { mutex_.reset(); }
 
   uint64_t waiting_bytes() const { return waiting_bytes_.get(); }
+  uint64_t parked_bytes() const { return parked_bytes_.get(); }
   uint64_t clean_bytes() const { return clean_bytes_.get(); }
   // Slabs in which the program holds nothing: what could go back to the driver.
   uint64_t empty_bytes() const { return empty_slabs_.get() * kSlabBytes; }
@@ -88,20 +97,20 @@ class alignas(128) SlabPool {
   Slab* slab_of(const Chunk* chunk) const;
   void count_live(uint64_t change);
   void harvest(Ticket clean, int most, ChunkList* emptied);
+  void unpark(const Reclaim& reclaim, bool all);
   void make_clean(Block* block, ChunkList* emptied);
   Block* find_clean(uint32_t granules, bool thorough);
-  uint64_t hand_out(Block* block, uint32_t granules, uint32_t bytes);
+  uint64_t hand_out(Block* block, uint32_t granules, uint32_t bytes, Epoch born);
   void insert(Block* block);
   void remove(Block* block);
   void retire(Slab* slab, ChunkList* emptied);
 
   Mutex mutex_;
   SizeBins<Block, BlockBinTraits, 9> bins_;  // 1 … 4096 granules
-  Block* oldest_ = nullptr;                  // waiting, by stamp
-  Block* newest_ = nullptr;
+  FreedQueue<Block, BlockLinks> freed_;
   Slab* spare_ =
       nullptr;  // one empty slab stays, so that a lone block going back and forth is cheap
-  Counter waiting_bytes_, clean_bytes_, empty_slabs_;
+  Counter waiting_bytes_, parked_bytes_, clean_bytes_, empty_slabs_;
   Counter live_, published_;
   Ledger* ledger_;
   uint32_t owner_;

@@ -7,6 +7,7 @@
 #include "allocator/os.h"
 #include "shim/capture_gate.h"
 #include "shim/driver.h"
+#include "shim/graphs.h"
 #include "shim/log.h"
 #include "shim/process.h"
 #include "shim/thread.h"
@@ -184,7 +185,9 @@ void gone(Context* context) {
   d.past_allocations.add(context->pool.allocations());
   d.past_frees.add(context->pool.frees());
   context->pool.drop();
-  capture_gate().context_gone(context->handle.load(std::memory_order_relaxed));
+  const CUcontext handle = context->handle.load(std::memory_order_relaxed);
+  capture_gate().context_gone(handle);
+  graphs_of_context_gone(handle);
   context->handle.store(nullptr, std::memory_order_release);
 }
 

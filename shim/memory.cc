@@ -19,11 +19,12 @@ void tell_out_of_memory(Context& context, size_t bytes) {
   const alloc::Usage u = context.pool.usage();
   const alloc::Ledger& ledger = device_state(context.device).ledger;
   const auto mib = [](uint64_t n) { return static_cast<double>(n) / (1 << 20); };
-  const uint64_t reserved = ledger.reserved.get(), held = u.live + u.idle + u.waiting;
+  const uint64_t reserved = ledger.reserved.get(), held = u.live + u.idle + u.waiting + u.parked;
   log(config::LogLevel::kInfo,
-      "out of memory: %.1f MiB asked on device %d; live %.1f, idle %.1f, waiting %.1f, lost to "
-      "rounding %.1f, largest free block %.1f MiB; %s",
-      mib(bytes), context.device, mib(u.live), mib(u.idle), mib(u.waiting),
+      "out of memory: %.1f MiB asked on device %d; live %.1f, idle %.1f, waiting %.1f, parked for "
+      "graphs "
+      "%.1f, lost to rounding %.1f, largest free block %.1f MiB; %s",
+      mib(bytes), context.device, mib(u.live), mib(u.idle), mib(u.waiting), mib(u.parked),
       mib(reserved > held ? reserved - held : 0), mib(context.pool.largest_free()),
       device_state(context.device).cap.limit() != 0
           ? "CISTERN_GPU_LIMIT may be too low"

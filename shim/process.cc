@@ -11,6 +11,7 @@
 #include "shim/capture_gate.h"
 #include "shim/context.h"
 #include "shim/driver.h"
+#include "shim/graphs.h"
 #include "shim/log.h"
 #include "shim/report.h"
 
@@ -56,6 +57,7 @@ void child_after_fork() {
   state.store(State::inactive, std::memory_order_release);
   started.store(false, std::memory_order_release);
   capture_gate().reset_after_fork();
+  reset_graphs_after_fork();
   reset_contexts_after_fork();
 }
 

@@ -73,6 +73,7 @@ Summary summarise(int device) {
     s.usage.live += u.live;
     s.usage.idle += u.idle;
     s.usage.waiting += u.waiting;
+    s.usage.parked += u.parked;
   });
   s.requests = allocations;
   s.hits = allocations > l.obtained.get() ? allocations - l.obtained.get() : 0;
@@ -101,8 +102,10 @@ void text_device(int device) {
   writer.print("cistern:   at peak        live %.1f MiB, reserved %.1f MiB, ratio %.3f\n",
                mib(l.live_peak.get()), mib(l.reserved_peak.get()),
                ratio(l.reserved_peak.get(), l.live_peak.get()));
-  writer.print("cistern:   at exit        live %.1f MiB, idle %.1f MiB, waiting %.1f MiB\n",
-               mib(s.usage.live), mib(s.usage.idle), mib(s.usage.waiting));
+  writer.print(
+      "cistern:   at exit        live %.1f MiB, idle %.1f MiB, waiting %.1f MiB, parked for graphs "
+      "%.1f MiB\n",
+      mib(s.usage.live), mib(s.usage.idle), mib(s.usage.waiting), mib(s.usage.parked));
   writer.print(
       "cistern:   waits          %llu, %.3f ms; memory returned for want of it %llu "
       "times, out of memory %llu times\n",
@@ -128,9 +131,10 @@ void json_device(int device, bool first) {
       ratio(l.reserved_peak.get(), l.live_peak.get()));
   writer.print(
       "     \"live_bytes\": %llu, \"idle_bytes\": %llu, \"waiting_bytes\": %llu, "
-      "\"reserved_bytes\": %llu,\n",
+      "\"parked_bytes\": %llu, \"reserved_bytes\": %llu,\n",
       static_cast<ull>(s.usage.live), static_cast<ull>(s.usage.idle),
-      static_cast<ull>(s.usage.waiting), static_cast<ull>(l.reserved.get()));
+      static_cast<ull>(s.usage.waiting), static_cast<ull>(s.usage.parked),
+      static_cast<ull>(l.reserved.get()));
   writer.print(
       "     \"waits\": %llu, \"wait_ns\": %llu, \"shortages\": %llu, "
       "\"out_of_memory\": %llu, \"lost_chunks\": %llu}",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stream captures: beginning, end, and the streams whose end ends one.
 #include "shim/capture_gate.h"
+#include "shim/graphs.h"
 #include "shim/hooks/ask.h"
 
 namespace cistern::shim {
@@ -12,10 +13,16 @@ CUresult begin_capture(Function* real, CUstream stream, Arguments... arguments) 
   if (!active()) return ask(real, stream, arguments...);
   CaptureGate& gate = capture_gate();
   gate.announce();
+  captures_changed();
   const CUresult result = ask(real, stream, arguments...);
   CUcontext context = nullptr;
   driver().cuCtxGetCurrent(&context);
-  result == CUDA_SUCCESS ? gate.began(Kind::name(stream), context) : gate.withdraw();
+  if (result == CUDA_SUCCESS) {
+    gate.began(Kind::name(stream), context);
+  } else {
+    gate.withdraw();
+    captures_changed();
+  }
   return result;
 }
 
@@ -26,14 +33,20 @@ CUresult end_capture(Function* real, CUstream stream, CUgraph* graph) {
   const CUresult result = ask(real, stream, graph);
   bool capturing = false;
   if (result != CUDA_SUCCESS) captures<Kind>(stream, &capturing);
-  if (active() && !capturing) capture_gate().ended(Kind::name(stream));
+  if (!active() || capturing) return result;
+  if (result == CUDA_SUCCESS && graph != nullptr && *graph != nullptr) graph_captured(*graph);
+  capture_gate().ended(Kind::name(stream));
+  captures_changed();
   return result;
 }
 
 template <typename Function>
 CUresult destroy_stream(Function* real, CUstream stream) {
   const CUresult result = ask(real, stream);
-  if (result == CUDA_SUCCESS) capture_gate().ended(stream);
+  if (result == CUDA_SUCCESS && active() && capture_gate().capturing()) {
+    capture_gate().ended(stream);
+    captures_changed();
+  }
   return result;
 }
 

@@ -37,14 +37,14 @@ CUresult on_stream(CUstream handle, DefaultStream kind, Work&& work) {
 
 // Defines `symbol` and `symbol##suffix`: one body, which knows its call as kCall and its default
 // stream as kDefault.
-#define SIM_PAIR(symbol, suffix, params, ...)                     \
-  CUresult symbol params {                                        \
-    constexpr Call kCall = Call::symbol;                          \
-    constexpr DefaultStream kDefault = DefaultStream::kLegacy;    \
-    __VA_ARGS__                                                   \
-  }                                                               \
-  CUresult symbol##suffix params {                                \
-    constexpr Call kCall = Call::symbol##suffix;                  \
-    constexpr DefaultStream kDefault = DefaultStream::kPerThread; \
-    __VA_ARGS__                                                   \
+#define SIM_PAIR(symbol, suffix, params, ...)                                      \
+  CUresult symbol params {                                                         \
+    constexpr Call kCall = Call::symbol;                                           \
+    [[maybe_unused]] constexpr DefaultStream kDefault = DefaultStream::kLegacy;    \
+    __VA_ARGS__                                                                    \
+  }                                                                                \
+  CUresult symbol##suffix params {                                                 \
+    constexpr Call kCall = Call::symbol##suffix;                                   \
+    [[maybe_unused]] constexpr DefaultStream kDefault = DefaultStream::kPerThread; \
+    __VA_ARGS__                                                                    \
   }

@@ -115,6 +115,37 @@ CUresult cuGraphInstantiate_v2(CUgraphExec* phGraphExec, CUgraph hGraph, CUgraph
       out("phGraphExec", phGraphExec), in("hGraph", hGraph));
 }
 
+SIM_PAIR(cuGraphInstantiateWithParams, _ptsz,
+         (CUgraphExec * phGraphExec, CUgraph hGraph,
+          CUDA_GRAPH_INSTANTIATE_PARAMS* instantiateParams),
+         return call(
+             kCall,
+             [&] {
+               if (instantiateParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
+               const CUresult code = instantiate_graph(phGraphExec, hGraph);
+               instantiateParams->hErrNode_out = nullptr;
+               instantiateParams->result_out = code == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS
+                                                                    : CUDA_GRAPH_INSTANTIATE_ERROR;
+               return code;
+             },
+             out("phGraphExec", phGraphExec), in("hGraph", hGraph));)
+
+CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
+                              CUgraphExecUpdateResultInfo* resultInfo) {
+  return call(
+      Call::cuGraphExecUpdate_v2,
+      [&] {
+        const auto graph = find_graph(hGraph);
+        if (graph == nullptr || resultInfo == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        const CUresult code = update_exec(hGraphExec, *graph);
+        *resultInfo = {};
+        resultInfo->result =
+            code == CUDA_SUCCESS ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR;
+        return code;
+      },
+      in("hGraphExec", hGraphExec), in("hGraph", hGraph));
+}
+
 CUresult cuGraphDestroy(CUgraph hGraph) {
   return call(
       Call::cuGraphDestroy, [&] { return forget_graph(hGraph); }, in("hGraph", hGraph));

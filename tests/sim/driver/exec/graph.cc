@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/graph.h"
 
+#include <algorithm>
 #include <mutex>
 #include <unordered_map>
 
@@ -24,8 +25,8 @@ struct ExecNode {
 
 // An executable copy of a graph. Launches of one follow each other.
 struct Exec {
-  std::vector<ExecNode> nodes;
-  std::mutex mutex;                   // guards what follows
+  std::mutex mutex;  // guards what follows
+  std::vector<ExecNode> nodes{};
   std::vector<StreamRef> branches{};  // branch i runs on the i-th less one
   MarkerRef last{};                   // after the latest launch
 };
@@ -75,7 +76,8 @@ const StreamRef& stream_of(Exec& exec, size_t branch, const StreamRef& launching
 }
 
 // A graph launched inside a capture becomes part of what is captured.
-CUresult record_nodes(const Exec& exec, const StreamRef& stream) {
+CUresult record_nodes(Exec& exec, const StreamRef& stream) {
+  const std::lock_guard lock(exec.mutex);
   CUresult code = CUDA_SUCCESS;
   for (size_t i = 0; i < exec.nodes.size() && code == CUDA_SUCCESS; ++i) {
     code = submit(stream, exec.nodes[i].work);
@@ -106,6 +108,21 @@ CUgraphExec instantiate(const Graph& graph) {
   auto exec = std::make_shared<Exec>();
   exec->nodes = copy_nodes(graph);
   return execs().insert(std::move(exec));
+}
+
+CUresult update_exec(CUgraphExec handle, const Graph& graph) {
+  const auto exec = execs().find(handle);
+  if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  std::vector<ExecNode> nodes = copy_nodes(graph);
+  const auto alike = [](const ExecNode& a, const ExecNode& b) {
+    return a.after == b.after && a.work.call == b.work.call;
+  };
+  const std::lock_guard lock(exec->mutex);
+  if (!std::equal(nodes.begin(), nodes.end(), exec->nodes.begin(), exec->nodes.end(), alike)) {
+    return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+  }
+  exec->nodes = std::move(nodes);
+  return CUDA_SUCCESS;
 }
 
 CUresult forget_exec(CUgraphExec handle) {

@@ -34,6 +34,8 @@ std::shared_ptr<Graph> find_graph(CUgraph handle);
 CUresult forget_graph(CUgraph handle);
 
 CUgraphExec instantiate(const Graph& graph);
+// CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE when the graphs are not alike.
+CUresult update_exec(CUgraphExec handle, const Graph& graph);
 CUresult forget_exec(CUgraphExec handle);
 CUresult launch_graph(Call call, CUgraphExec handle, const StreamRef& stream);
 
