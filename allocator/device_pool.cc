@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way of an allocation and of a free. What happens to whole chunks: device_pool_chunks.cc.
+// The way of an allocation and of a free. Figures about the pool: device_pool_figures.cc.
 #include "allocator/device_pool.h"
 
 #include <algorithm>
@@ -27,56 +27,31 @@ void DevicePool::init(Shared* shared, MemorySource* source, Ledger* ledger, Cap*
   shared_ = shared;
   source_ = source;
   ledger_ = ledger;
-  cap_ = cap;
-  owner_ = owner;
   whole_allocations_.set(0);
   whole_frees_.set(0);
-  cache_.init(owner);
-  for (int i = 0; i < kShards; ++i) slabs_[i].init(ledger, owner, static_cast<uint8_t>(i));
+  supply_.init(shared, source, ledger, cap, owner);
+  strategy_.init(shared, &supply_, ledger, owner);
 }
 
 int DevicePool::allocate(uint64_t bytes, unsigned shard, uint64_t* address) {
-  Request request{bytes, shard, 0};
-  int code = kSuccess;
-  if (!take_clean(request)) [[unlikely]] {
-    code = miss(request);
+  Request request{bytes, shard, 0, false};
+  if (!strategy_.take_clean(request)) [[unlikely]] {
+    const int code = miss(request);
     if (code != kSuccess) return code;
   }
-  if (!request.small()) count_whole(bytes);
+  if (request.whole) count_whole(bytes);
   *address = request.address;
   return kSuccess;
 }
 
-bool DevicePool::take_clean(Request& request) {
-  if (!request.small()) {
-    Chunk* chunk = cache_.take(request.bytes, shared_->reclaim);
-    if (chunk == nullptr) return false;
-    request.address = chunk->base();
-    return true;
-  }
-  SlabPool& pool = slabs_[request.shard];
-  const auto bytes = static_cast<uint32_t>(request.bytes);
-  ChunkList emptied;
-  request.address = pool.allocate(bytes, shared_->reclaim, &emptied);
-  if (emptied.head != nullptr) [[unlikely]]
-    keep_empty(&emptied);
-  if (request.address != 0) [[likely]]
-    return true;
-  Chunk* chunk = cache_.take(kSlabBytes, shared_->reclaim);
-  if (chunk == nullptr || !add_slab(chunk, request.shard)) return false;
-  request.address = pool.allocate(bytes, shared_->reclaim, &emptied);
-  keep_empty(&emptied);
-  return request.address != 0;
-}
-
 int DevicePool::miss(Request& request) {
-  if (ask_for_clean() && take_clean(request)) return kSuccess;
+  if (ask_for_clean() && strategy_.take_clean(request)) return kSuccess;
   const uint64_t budget = std::max(kWaitingBudget, ledger_->live.get() / kWaitingShare);
-  if (waiting_bytes() > budget && wait_for_clean(kWaitLimitNs) && take_clean(request)) {
+  if (waiting_bytes() > budget && wait_for_clean(kWaitLimitNs) && strategy_.take_clean(request)) {
     return kSuccess;
   }
   if (wait_as_long_as_obtain(request)) return kSuccess;
-  const int code = take_fresh(request);
+  const int code = strategy_.take_fresh(request);
   return code == kOutOfMemory ? shortage(request) : code;
 }
 
@@ -84,12 +59,12 @@ int DevicePool::miss(Request& request) {
 // worst the request takes twice as long as without us; fresh memory taken in a hurry would later
 // have to be returned as well.
 bool DevicePool::wait_as_long_as_obtain(Request& request) {
-  const uint64_t limit = std::min(obtain_ns_.get(), kWaitLimitNs);
+  const uint64_t limit = std::min(supply_.obtain_ns(), kWaitLimitNs);
   if (waiting_bytes() < request.bytes) return false;
   const uint64_t start = os::now_ns();
   bool taken = false;
   while (!taken && os::now_ns() - start < limit) {
-    taken = shared_->reclaim.poll() && take_clean(request);
+    taken = shared_->reclaim.poll() && strategy_.take_clean(request);
   }
   ledger_->waits.add();
   ledger_->wait_ns.add(os::now_ns() - start);
@@ -121,25 +96,6 @@ bool DevicePool::wait_for_clean(uint64_t limit_ns) {
   return clean;
 }
 
-int DevicePool::take_fresh(Request& request) {
-  int code = kSuccess;
-  if (!request.small()) {
-    Chunk* chunk = obtain(request.bytes, Role::whole, &code);
-    if (chunk != nullptr) request.address = chunk->base();
-    return code;
-  }
-  // Other threads of the shard may empty a new slab before this one gets its block.
-  while (Chunk* chunk = obtain(kSlabBytes, Role::whole, &code)) {
-    if (!add_slab(chunk, request.shard)) return kOutOfMemory;
-    ChunkList emptied;
-    request.address = slabs_[request.shard].allocate(static_cast<uint32_t>(request.bytes),
-                                                     shared_->reclaim, &emptied);
-    keep_empty(&emptied);
-    if (request.address != 0) return kSuccess;
-  }
-  return code;
-}
-
 // Memory is out (or the cap reached): everything that is not live goes to the driver, and for small
 // requests every corner is looked into. Other threads fill and empty their caches meanwhile, so as
 // long as anything was returned, by whomever, there is another attempt.
@@ -153,11 +109,11 @@ int DevicePool::shortage(Request& request) {
     progress |= source_->relieve();
     // What another thread took out to return is neither in a pool nor the driver's yet.
     while (shared_->returning.load() != 0) os::sleep_ns(1000);
-    const int code = take_fresh(request);
+    const int code = strategy_.take_fresh(request);
     if (code != kOutOfMemory) return code;
     progress |= ledger_->released.get() != before;
   }
-  if (request.small() && squeeze_in(request)) return kSuccess;
+  if (squeeze_in(request)) return kSuccess;
   ledger_->out_of_memory.add();
   return kOutOfMemory;
 }
@@ -165,38 +121,29 @@ int DevicePool::shortage(Request& request) {
 // A small request when no slab can be had any more. What is parked is lost to it only here: with
 // the driver alone it would have been handed out again long ago.
 bool DevicePool::squeeze_in(Request& request) {
-  if (search_everywhere(request)) return true;
-  for (SlabPool& pool : slabs_) pool.unpark_everything(shared_->reclaim);
+  if (request.bytes >= kWholeBytes) return false;
   int code;
-  if (Chunk* chunk = obtain(request.bytes, Role::direct, &code)) {
-    request.address = chunk->base();
-    count_whole(request.bytes);
-    return true;
-  }
-  return wait_for_clean(kShortageWaitNs) && search_everywhere(request);
+  if (strategy_.squeeze_in(request)) return true;
+  strategy_.for_each_pool([&](SlabPool& pool) { pool.unpark_everything(shared_->reclaim); });
+  return strategy_.squeeze_in(request) || obtain_direct(request, &code) ||
+         (wait_for_clean(kShortageWaitNs) && strategy_.squeeze_in(request));
 }
 
-bool DevicePool::search_everywhere(Request& request) {
-  ChunkList emptied;
-  for (SlabPool& pool : slabs_) {
-    request.address = pool.allocate(static_cast<uint32_t>(request.bytes), shared_->reclaim,
-                                    &emptied, /*thorough=*/true);
-    if (request.address != 0) break;
-  }
-  keep_empty(&emptied);
-  return request.address != 0;
+bool DevicePool::obtain_direct(Request& request, int* code) {
+  Chunk* chunk = supply_.obtain(request.bytes, Role::direct, code);
+  if (chunk == nullptr) return false;
+  request.address = chunk->base();
+  request.whole = true;
+  return true;
 }
 
 int DevicePool::allocate_direct(uint64_t bytes, unsigned shard, uint64_t* address) {
+  Request request{bytes, shard, 0, false};
   int code;
-  if (Chunk* chunk = obtain(bytes, Role::direct, &code)) {
-    *address = chunk->base();
-    count_whole(bytes);
-    return kSuccess;
+  if (!obtain_direct(request, &code) && (code != kOutOfMemory || !strategy_.take_clean(request))) {
+    return code;
   }
-  Request request{bytes, shard, 0};
-  if (code != kOutOfMemory || !take_clean(request)) return code;
-  if (!request.small()) count_whole(bytes);
+  if (request.whole) count_whole(bytes);
   *address = request.address;
   return kSuccess;
 }
@@ -205,38 +152,60 @@ Freed DevicePool::free(Chunk* chunk, uint64_t address, int* code) {
   *code = kSuccess;
   Freed freed;
   if (chunk->is() == Role::slab) {
-    SlabPool& pool = slabs_[chunk->shard.load(std::memory_order_relaxed)];
-    freed = pool.free(chunk, address, shared_->reclaim) ? Freed::done : Freed::invalid;
+    freed = strategy_.free(chunk, address) ? Freed::done : Freed::invalid;
   } else {
     freed = free_whole(chunk, address, code);
   }
-  if (over_budget()) [[unlikely]]
+  if (strategy_.over_budget()) [[unlikely]]
     trim();
   return freed;
 }
 
 Freed DevicePool::free_whole(Chunk* chunk, uint64_t address, int* code) {
   uint64_t requested;
-  const ChunkCache::Freed freed = cache_.free(chunk, address, shared_->reclaim, &requested);
+  const ChunkCache::Freed freed = supply_.cache.free(chunk, address, shared_->reclaim, &requested);
   if (freed == ChunkCache::Freed::not_held) return Freed::invalid;
-  if (freed == ChunkCache::Freed::give_up) *code = release_for_program(chunk, requested);
+  if (freed == ChunkCache::Freed::give_up) *code = supply_.release_for_program(chunk, requested);
   if (*code == kSuccess) {
     whole_live_.sub(requested);
     whole_frees_.add();
     ledger_->live.sub(requested);
   }
-  cache_.refresh(shared_->reclaim);
+  supply_.cache.refresh(shared_->reclaim);
   return Freed::done;
 }
 
 bool DevicePool::find(Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes) {
-  if (chunk->is() != Role::slab) return cache_.find(chunk, address, start, bytes);
-  SlabPool& pool = slabs_[chunk->shard.load(std::memory_order_relaxed)];
-  return pool.find(chunk, address, start, bytes);
+  if (chunk->is() != Role::slab) return supply_.cache.find(chunk, address, start, bytes);
+  return strategy_.find(chunk, address, start, bytes);
 }
 
 bool DevicePool::mark_exported(Chunk* chunk, uint64_t address) {
-  return cache_.mark_exported(chunk, address);
+  return supply_.cache.mark_exported(chunk, address);
+}
+
+bool DevicePool::return_everything() {
+  ChunkList chunks;
+  const ChunkSupply::Returning returning(supply_);
+  strategy_.collect_all(&chunks);
+  supply_.cache.collect_all(&chunks);
+  const bool any = chunks.head != nullptr;
+  supply_.give_back(&chunks);
+  return any;
+}
+
+void DevicePool::trim() {
+  ChunkList chunks;
+  const ChunkSupply::Returning returning(supply_);
+  strategy_.collect_excess(&chunks);
+  supply_.give_back(&chunks);
+}
+
+void DevicePool::drop() {
+  strategy_.for_each_pool([](auto& pool) { pool.drop(); });
+  supply_.drop([this](Chunk* chunk) { strategy_.forget(chunk); });
+  ledger_->live.sub(whole_live_.get());
+  whole_live_.set(0);
 }
 
 void DevicePool::count_whole(uint64_t bytes) {

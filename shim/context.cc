@@ -218,9 +218,7 @@ void SynchroniseScope::succeeded() {
 
 void reset_contexts_after_fork() {
   mutex.reset();
-  shared_state.index.reset_after_fork();
-  shared_state.chunks.reset_after_fork();
-  shared_state.slabs.reset_after_fork();
+  shared_state.reset_after_fork();
   for (int i = 0; i < context_slots(); ++i) context_at(i)->pool.reset_after_fork();
 }
 

@@ -25,8 +25,8 @@ MUTANTS = [
      "const CUresult result = ask(driver().cuCtxSynchronize);"),
     ("no_budget_for_waiting", "allocator/device_pool.cc",
      "if (waiting_bytes() > budget &&", "if (waiting_bytes() > 4096 * budget &&"),
-    ("shortage_keeps_waiting_memory", "allocator/device_pool_chunks.cc",
-     "  cache_.collect_all(&chunks);\n", ""),
+    ("shortage_keeps_waiting_memory", "allocator/device_pool.cc",
+     "  supply_.cache.collect_all(&chunks);\n", ""),
     ("shortage_forgets_other_contexts", "shim/cuda_source.cc",
      "return return_idle_memory_of(device_, /*except=*/current_context());", "return false;"),
     # --- free space and ownership
@@ -48,9 +48,9 @@ MUTANTS = [
     ("exported_block_reused", "allocator/chunk_cache.cc",
      "if (chunk->is() == Role::direct || chunk->exported.load(std::memory_order_relaxed)) {",
      "if (chunk->is() == Role::direct) {"),
-    ("emptied_slabs_lost", "allocator/device_pool.cc",
+    ("emptied_slabs_lost", "allocator/strategy/on_demand.cc",
      "  if (emptied.head != nullptr) [[unlikely]]\n    keep_empty(&emptied);\n", ""),
-    ("cap_not_refunded", "allocator/device_pool_chunks.cc",
+    ("cap_not_refunded", "allocator/chunk_supply.cc",
      "  ledger_->reserved.sub(bytes);\n  cap_->refund(bytes);", "  ledger_->reserved.sub(bytes);"),
     # --- the shim: routes, captures, life
     ("prefix_is_enough", "shim/hooks/start.cc",

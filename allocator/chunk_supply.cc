@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/chunk_supply.h"
+
+#include "allocator/os.h"
+
+namespace cistern::alloc {
+
+void ChunkSupply::init(Shared* shared, MemorySource* source, Ledger* ledger, Cap* cap,
+                       uint32_t owner) {
+  shared_ = shared;
+  source_ = source;
+  ledger_ = ledger;
+  cap_ = cap;
+  owner_ = owner;
+  cache.init(owner);
+}
+
+Chunk* ChunkSupply::obtain(uint64_t bytes, Role role, int* code) {
+  *code = kOutOfMemory;
+  if (!cap_->charge(bytes)) {
+    ledger_->refused.add();
+    return nullptr;
+  }
+  Chunk* chunk = shared_->chunks.take();
+  if (chunk == nullptr) {
+    cap_->refund(bytes);
+    return nullptr;
+  }
+  uint64_t address;
+  const uint64_t start = os::now_ns();
+  *code = source_->obtain(bytes, &address);
+  obtain_ns_.set((3 * obtain_ns_.get() + os::now_ns() - start) / 4);
+  if (*code == kSuccess) {
+    chunk->set_range(address, bytes);
+    chunk->owner.store(owner_, std::memory_order_relaxed);
+    chunk->exported.store(false, std::memory_order_relaxed);
+    chunk->become(role);
+    chunk->set_requested(bytes);
+    chunk->born = shared_->reclaim.epoch();
+    if (shared_->index.insert(chunk)) {
+      ledger_->obtained.add();
+      reserved_.add(bytes);
+      ledger_->reserved.add(bytes);
+      ledger_->reserved_peak.raise_to(ledger_->reserved.get());
+      return chunk;
+    }
+    source_->release(address);
+    *code = kOutOfMemory;
+  }
+  ledger_->refused.add();
+  cap_->refund(bytes);
+  shared_->chunks.give_back(chunk);
+  return nullptr;
+}
+
+int ChunkSupply::release_for_program(Chunk* chunk, uint64_t requested) {
+  shared_->index.remove(chunk);
+  const int code = source_->release(chunk->base());
+  if (code != kSuccess) {
+    chunk->set_requested(requested);
+    chunk->become(Role::direct);
+    shared_->index.insert(chunk);  // cannot fail: the map has had this address before
+    return code;
+  }
+  ledger_->released.add();
+  forget(chunk);
+  return kSuccess;
+}
+
+void ChunkSupply::give_back(ChunkList* chunks) {
+  while (Chunk* chunk = chunks->pop()) {
+    shared_->index.remove(chunk);
+    const int code = source_->give_back(chunk->base());
+    if (code == kNotNow) {
+      shared_->index.insert(chunk);
+      cache.keep_waiting(chunk, shared_->reclaim);
+      continue;
+    }
+    (code == kSuccess ? ledger_->released : ledger_->lost).add();
+    forget(chunk);
+  }
+}
+
+void ChunkSupply::forget(Chunk* chunk) {
+  const uint64_t bytes = chunk->size();
+  reserved_.sub(bytes);
+  ledger_->reserved.sub(bytes);
+  cap_->refund(bytes);
+  shared_->chunks.give_back(chunk);
+}
+
+}  // namespace cistern::alloc

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// The chunk layer of one context, under every strategy: takes chunks from the source and returns
+// them, within the cap, known to the index and counted in the ledger. What the program holds as a
+// whole chunk, and whole chunks between two owners, are in its cache.
+//
+// Any thread. No lock is held while the source is called. A chunk leaves the index before the
+// driver gets it back: from that moment its address may be handed out again, to anyone.
+#pragma once
+
+#include "allocator/cap.h"
+#include "allocator/chunk_cache.h"
+#include "allocator/ledger.h"
+#include "allocator/shared.h"
+#include "allocator/source.h"
+
+namespace cistern::alloc {
+
+class ChunkSupply {
+ public:
+  // `owner` is what the chunks of this context say of themselves.
+  void init(Shared* shared, MemorySource* source, Ledger* ledger, Cap* cap, uint32_t owner);
+
+  // A chunk of `bytes`, held by the program or for `role`'s next step; nullptr with the source's
+  // result in `code`.
+  Chunk* obtain(uint64_t bytes, Role role, int* code);
+
+  // The program frees a chunk that is not to be reused. It is told what the driver says, and where
+  // the driver refuses (inside a capture, say) the memory is still the program's.
+  int release_for_program(Chunk* chunk, uint64_t requested);
+
+  // Chunks that nobody holds go back. What the source does not take now waits in the cache as if
+  // freed just now.
+  void give_back(ChunkList* chunks);
+
+  // Around taking chunks out of a pool and giving them back: others that run out wait for it.
+  class Returning {
+   public:
+    explicit Returning(ChunkSupply& supply) : count_(supply.shared_->returning) {
+      count_.fetch_add(1);
+    }
+    ~Returning() { count_.fetch_sub(1); }
+    Returning(const Returning&) = delete;
+    Returning& operator=(const Returning&) = delete;
+
+   private:
+    std::atomic<int>& count_;
+  };
+
+  // The context is gone and its memory with it: forgets every chunk, after telling `each` of it.
+  template <typename Visitor>
+  void drop(Visitor each) {
+    cache.drop();
+    ChunkList chunks{shared_->index.remove_all_of(owner_)};
+    while (Chunk* chunk = chunks.pop()) {
+      each(chunk);
+      chunk->become(Role::released);
+      shared_->chunks.give_back(chunk);
+    }
+    ledger_->reserved.sub(reserved_.get());
+    cap_->refund(reserved_.get());
+    reserved_.set(0);
+  }
+
+  // What a driver allocation takes lately.
+  uint64_t obtain_ns() const { return obtain_ns_.get(); }
+
+  ChunkCache cache;
+
+ private:
+  void forget(Chunk* chunk);
+
+  Shared* shared_;
+  MemorySource* source_;
+  Ledger* ledger_;
+  Cap* cap_;
+  uint32_t owner_;
+  Counter obtain_ns_, reserved_;  // of this context
+};
+
+}  // namespace cistern::alloc

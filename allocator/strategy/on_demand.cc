@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/strategy/on_demand.h"
+
+#include <algorithm>
+
+namespace cistern::alloc {
+
+void OnDemand::init(Shared* shared, ChunkSupply* supply, Ledger* ledger, uint32_t owner) {
+  shared_ = shared;
+  supply_ = supply;
+  ledger_ = ledger;
+  for (int i = 0; i < kShards; ++i) slabs_[i].init(ledger, owner, static_cast<uint8_t>(i));
+}
+
+bool OnDemand::take_whole(Request& request) {
+  Chunk* chunk = supply_->cache.take(request.bytes, shared_->reclaim);
+  if (chunk == nullptr) return false;
+  request.address = chunk->base();
+  request.whole = true;
+  return true;
+}
+
+bool OnDemand::take_small(Request& request) {
+  SlabPool& pool = slabs_[request.shard];
+  const auto bytes = static_cast<uint32_t>(request.bytes);
+  ChunkList emptied;
+  request.address = pool.allocate(bytes, shared_->reclaim, &emptied);
+  if (emptied.head != nullptr) [[unlikely]]
+    keep_empty(&emptied);
+  if (request.address != 0) [[likely]]
+    return true;
+  Chunk* chunk = supply_->cache.take(kSlabBytes, shared_->reclaim);
+  if (chunk == nullptr || !add_slab(chunk, request.shard)) return false;
+  request.address = pool.allocate(bytes, shared_->reclaim, &emptied);
+  keep_empty(&emptied);
+  return request.address != 0;
+}
+
+int OnDemand::take_fresh(Request& request) {
+  int code = kSuccess;
+  if (request.bytes >= kWholeBytes) {
+    Chunk* chunk = supply_->obtain(request.bytes, Role::whole, &code);
+    if (chunk == nullptr) return code;
+    request.address = chunk->base();
+    request.whole = true;
+    return code;
+  }
+  // Other threads of the shard may empty a new slab before this one gets its block.
+  while (Chunk* chunk = supply_->obtain(kSlabBytes, Role::whole, &code)) {
+    if (!add_slab(chunk, request.shard)) return kOutOfMemory;
+    ChunkList emptied;
+    request.address = slabs_[request.shard].allocate(static_cast<uint32_t>(request.bytes),
+                                                     shared_->reclaim, &emptied);
+    keep_empty(&emptied);
+    if (request.address != 0) return kSuccess;
+  }
+  return code;
+}
+
+// A small request looks into every corner of every shard.
+bool OnDemand::squeeze_in(Request& request) {
+  if (request.bytes >= kWholeBytes) return false;
+  ChunkList emptied;
+  for (SlabPool& pool : slabs_) {
+    request.address = pool.allocate(static_cast<uint32_t>(request.bytes), shared_->reclaim,
+                                    &emptied, /*thorough=*/true);
+    if (request.address != 0) break;
+  }
+  keep_empty(&emptied);
+  return request.address != 0;
+}
+
+bool OnDemand::free(const Chunk* chunk, uint64_t address) {
+  return pool_of(chunk).free(chunk, address, shared_->reclaim);
+}
+
+bool OnDemand::find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes) {
+  return pool_of(chunk).find(chunk, address, start, bytes);
+}
+
+bool OnDemand::add_slab(Chunk* chunk, unsigned shard) {
+  Slab* slab = shared_->slabs.take();
+  if (slab == nullptr) {
+    ChunkList unused;
+    unused.push(chunk);
+    supply_->cache.add_idle(&unused);
+    return false;
+  }
+  slabs_[shard].add(chunk, slab);
+  return true;
+}
+
+// Slabs in which nothing is live or waiting become idle chunks.
+void OnDemand::keep_empty(ChunkList* emptied) {
+  if (emptied->head == nullptr) return;
+  for (Chunk* chunk = emptied->head; chunk != nullptr; chunk = chunk->next) {
+    shared_->slabs.give_back(chunk->slab());
+  }
+  supply_->cache.add_idle(emptied);
+}
+
+void OnDemand::collect_all(ChunkList* out) {
+  for (SlabPool& pool : slabs_) pool.collect_empty(shared_->reclaim, true, out);
+  for (Chunk* chunk = out->head; chunk != nullptr; chunk = chunk->next) {
+    shared_->slabs.give_back(chunk->slab());
+  }
+}
+
+// Where the host runs ahead of the device, as much as is waiting will be wanted again: what became
+// clean is kept for it, instead of going back and being obtained anew a moment later.
+uint64_t OnDemand::idle_budget() const {
+  return std::max(kIdleBudget, ledger_->live_peak.get() / kIdleShare) +
+         supply_->cache.waiting_bytes();
+}
+
+void OnDemand::collect_excess(ChunkList* out) {
+  supply_->cache.refresh(shared_->reclaim);
+  supply_->cache.collect_idle(idle_budget(), shared_->reclaim, out);
+}
+
+void OnDemand::forget(Chunk* chunk) {
+  if (chunk->is() == Role::slab) shared_->slabs.give_back(chunk->slab());
+}
+
+}  // namespace cistern::alloc

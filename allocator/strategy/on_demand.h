@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// The default strategy: memory by actual size, on demand.
+//
+// Requests of 1 MiB and more keep driver allocations whole, so that NCCL, MPI and RDMA see real
+// bases; smaller ones are cut from 2 MiB slabs. What is idle beyond a budget goes back to the
+// driver, and everything that is not live does before memory is said to be out: the program never
+// runs out where the driver alone would not have.
+//
+// Small blocks are sharded: threads spread over kShards independent SlabPools; a free goes to the
+// shard the block came from. Any thread; no lock is held while the chunk layer is called.
+#pragma once
+
+#include "allocator/chunk_supply.h"
+#include "allocator/slab_pool.h"
+#include "allocator/strategy/request.h"
+
+namespace cistern::alloc {
+
+inline constexpr uint64_t kWholeBytes = uint64_t{1} << 20;
+
+class OnDemand {
+ public:
+  static constexpr int kShards = 8;
+
+  void init(Shared* shared, ChunkSupply* supply, Ledger* ledger, uint32_t owner);
+
+  // Serves the request from clean memory at hand.
+  bool take_clean(Request& request) {
+    return request.bytes < kWholeBytes ? take_small(request) : take_whole(request);
+  }
+
+  // Serves it from a fresh chunk; a result code of the source.
+  int take_fresh(Request& request);
+
+  // The last attempt, when no chunk of the usual size can be had.
+  bool squeeze_in(Request& request);
+
+  // For chunks of Role::slab. False when `address` is not the start of a block the program holds.
+  bool free(const Chunk* chunk, uint64_t address);
+  bool find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
+
+  // Takes every chunk that the program holds nothing of out of the pools, for the driver.
+  void collect_all(ChunkList* out);
+
+  // Whether more is idle than may be, and the oldest whole chunks beyond that.
+  bool over_budget() const {
+    const uint64_t idle = supply_->cache.idle_bytes() + supply_->cache.parked_bytes();
+    return idle > kIdleBudget && idle > idle_budget();
+  }
+  void collect_excess(ChunkList* out);
+
+  void forget(Chunk* chunk);  // its context is gone
+
+  // The pools of small blocks, for totals.
+  template <typename Visitor>
+  void for_each_pool(Visitor visit) {
+    for (SlabPool& pool : slabs_) visit(pool);
+  }
+  template <typename Visitor>
+  void for_each_pool(Visitor visit) const {
+    for (const SlabPool& pool : slabs_) visit(pool);
+  }
+
+ private:
+  // What may stay idle: this, or a share of the most that was ever live.
+  static constexpr uint64_t kIdleBudget = uint64_t{64} << 20;
+  static constexpr uint64_t kIdleShare = 8;
+
+  bool take_whole(Request& request);
+  bool take_small(Request& request);
+  bool add_slab(Chunk* chunk, unsigned shard);
+  void keep_empty(ChunkList* emptied);
+  uint64_t idle_budget() const;
+  SlabPool& pool_of(const Chunk* chunk) {
+    return slabs_[chunk->shard.load(std::memory_order_relaxed)];
+  }
+
+  Shared* shared_;
+  ChunkSupply* supply_;
+  Ledger* ledger_;
+  SlabPool slabs_[kShards];
+};
+
+}  // namespace cistern::alloc
