@@ -11,6 +11,7 @@ namespace {
 
 constinit std::atomic<int> captures{0};  // announced or in progress
 constinit std::atomic<int> inside{0};    // driver calls of our own
+constexpr uint64_t kPatienceNs = 200'000'000;
 
 // The streams that capture. One that finds no room here keeps the gate closed for good: safe, and
 // no real program captures on so many at once.
@@ -48,7 +49,10 @@ CaptureGate& capture_gate() { return gate; }
 // one of the two sees the other.
 void CaptureGate::announce() {
   captures.fetch_add(1, std::memory_order_seq_cst);
-  while (inside.load(std::memory_order_seq_cst) != 0) alloc::os::sleep_ns(1000);
+  const uint64_t start = alloc::os::now_ns();
+  while (inside.load(std::memory_order_seq_cst) != 0 && alloc::os::now_ns() - start < kPatienceNs) {
+    alloc::os::sleep_ns(1000);
+  }
 }
 
 bool CaptureGate::enter() {

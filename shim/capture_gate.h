@@ -3,8 +3,10 @@
 // freed while some stream captures would invalidate the capture, whatever its mode and thread.
 //
 // Our call enters the gate, or learns that it may not be made now. A capture closes the gate and
-// waits until the calls inside are done: the one wait of ours around driver calls, bounded by those
-// calls. Any thread.
+// waits until the calls inside are done: the one wait of ours around driver calls. It gives up
+// after 200 ms: a call that takes so long waits for the device, which may wait for the thread that
+// begins the capture. The driver looks at captures when such a call begins, so it does no harm by
+// then. Any thread.
 #pragma once
 
 #include "shim/cuda_api.h"

@@ -82,3 +82,13 @@ TEST_CASE("a capture does not begin while a call of ours is under way") {
   gate.withdraw();
   CHECK(open(gate));
 }
+
+TEST_CASE("a capture does not wait for ever for a call that may be waiting for it") {
+  CaptureGate& gate = cistern::shim::capture_gate();
+  REQUIRE(gate.enter());
+  gate.announce();
+  CHECK(gate.capturing());
+  gate.leave();
+  gate.withdraw();
+  CHECK(open(gate));
+}
