@@ -52,6 +52,16 @@ void legacy_stream_taken_for_a_barrier() {
   fill_words(new_stream(CU_STREAM_NON_BLOCKING), block, kWords, 2);
 }
 
+void legacy_event_taken_for_the_end_of_a_destroyed_stream() {
+  const CUdeviceptr block = pool_of(nullptr);
+  CUstream gone = new_stream(CU_STREAM_NON_BLOCKING);
+  fill_words(gone, block, kWords, 1);
+  EXPECT_OK(cuStreamDestroy(gone));
+  CUstream later = new_stream(CU_STREAM_NON_BLOCKING);
+  after(later, CU_STREAM_LEGACY);
+  fill_words(later, block, kWords, 2);
+}
+
 void wrong_context_synchronised() {
   const CUdeviceptr block = pool_of(nullptr);
   fill_words(new_stream(), block, kWords, 1);
@@ -189,6 +199,8 @@ constexpr Planted kPlanted[] = {
     {"reuse ordered after the wrong point", reuse_ordered_too_early, SIMCUDA_RACE},
     {"reuse while being read", reuse_while_being_read, SIMCUDA_RACE},
     {"legacy stream taken for a barrier", legacy_stream_taken_for_a_barrier, SIMCUDA_RACE},
+    {"legacy event taken for the end of a destroyed stream",
+     legacy_event_taken_for_the_end_of_a_destroyed_stream, SIMCUDA_RACE},
     {"wrong context synchronised", wrong_context_synchronised, SIMCUDA_RACE},
     {"freed while another context uses it", freed_while_another_context_uses_it, SIMCUDA_RACE},
     {"branches of a graph meet", branches_of_a_graph_meet, SIMCUDA_RACE},

@@ -74,6 +74,7 @@ void Context::end() {
     per_thread.clear();
     barrier = {};
     leftovers = {};
+    free_leftovers = {};
     peers.clear();
   }
   device_.release_all(*this);
@@ -82,8 +83,10 @@ void Context::end() {
 
 Order Context::unfinished() {
   leftovers.prune();
+  free_leftovers.prune();
   barrier.prune();
   Order all = leftovers;
+  all.add(free_leftovers);
   all.add(barrier);
   for_each_stream([&](const StreamRef& stream) { all.add(stream->tail); });
   return all;

@@ -39,7 +39,8 @@ class Context {
   std::vector<StreamRef> created;
   std::map<uint64_t, StreamRef> per_thread;  // by thread number
   Order barrier;                             // cuCtxWaitEvent: all later work comes after this
-  Order leftovers;                           // work of streams that are gone
+  Order leftovers;                           // work of blocking streams that are gone
+  Order free_leftovers;                      // of non-blocking ones, for which none waits
   std::set<Context*> peers;
 
   // Calls visit(stream) for each stream. Caller holds exec_mutex().

@@ -87,8 +87,9 @@ CUresult destroy_stream(CUstream handle) {
   drop_capture(*stream);
   Context& context = stream->context;
   std::erase(context.created, stream);
-  context.leftovers.prune();
-  context.leftovers.add(stream->tail);
+  Order& leftovers = stream->blocking() ? context.leftovers : context.free_leftovers;
+  leftovers.prune();
+  leftovers.add(stream->tail);
   return CUDA_SUCCESS;
 }
 
