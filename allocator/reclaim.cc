@@ -14,8 +14,12 @@ void raise_to(std::atomic<Ticket>& value, Ticket ticket) {
 
 }  // namespace
 
-Timeline* Reclaim::join(MemorySource* source) {
+void Reclaim::wait_for_turn() {
   while (!try_turn()) os::sleep_ns(1000);
+}
+
+Timeline* Reclaim::join(MemorySource* source) {
+  wait_for_turn();
   Timeline* joined = nullptr;
   for (int i = 0; i < kMaxContexts && joined == nullptr; ++i) {
     Timeline& slot = timelines_[i];
@@ -36,7 +40,7 @@ Timeline* Reclaim::join(MemorySource* source) {
 }
 
 void Reclaim::leave(Timeline* timeline) {
-  while (!try_turn()) os::sleep_ns(1000);
+  wait_for_turn();
   timeline->source.store(nullptr, std::memory_order_release);
   timeline->count = 0;  // its events die with the context
   end_turn();
@@ -44,7 +48,7 @@ void Reclaim::leave(Timeline* timeline) {
 }
 
 void Reclaim::settle() {
-  while (!try_turn()) os::sleep_ns(1000);
+  wait_for_turn();
   end_turn();
 }
 

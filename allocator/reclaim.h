@@ -8,14 +8,17 @@
 // order proves nothing for cudaMalloc memory. So a free costs one load, an event covers every free
 // since the last one, and a program that synchronises by itself causes no event at all.
 //
+// The program's wait for a stream or an event is no proof either: other streams go on, among them
+// per-thread ones of other threads. Where all are known it would save one mark, and cost each wait.
+//
 // Executable graphs keep the addresses that were captured in them and use them again at any time. A
 // block is born in an epoch; one that was born before a graph was made, and is freed while that
 // graph lives, is parked: not reused before the graph is gone. (With the driver alone such a graph
 // would touch freed memory; with a pool it must not touch somebody else's.)
 //
 // stamp() and clean() are lock-free. mark() and poll() call the source; one thread does so at a
-// time, and the others that would do not wait for it. join(), leave() and settle() do, and must not
-// be called by a thread that holds anything such a call could need.
+// time, and the others that would do not wait for it. join(), leave(), settle() and between_calls()
+// do, and must not be called by a thread that holds anything such a call could need.
 #pragma once
 
 #include <atomic>
@@ -97,6 +100,14 @@ class Reclaim {
   // Returns when no call to a source is under way.
   void settle();
 
+  // Calls action() once no call to a source is under way; none is made until it returns.
+  template <typename Action>
+  void between_calls(Action action) {
+    wait_for_turn();
+    action();
+    end_turn();
+  }
+
   // Polls until clean() reaches `target`; false after `limit_ns`.
   bool wait(Ticket target, uint64_t limit_ns);
 
@@ -105,6 +116,7 @@ class Reclaim {
 
  private:
   bool try_turn() { return !turn_.exchange(true, std::memory_order_acquire); }
+  void wait_for_turn();
   void end_turn() { turn_.store(false, std::memory_order_release); }
   void poll_one(Timeline& timeline);
   void recompute_clean();

@@ -33,7 +33,7 @@ class MemorySource {
   virtual bool relieve() { return false; }
 
   // Marks all work handed to the context before the call. False when it cannot be marked now (a
-  // capture is in progress, the context is gone) or at all (the driver is too old).
+  // capture is in progress, the context is gone, some of its work cannot be found).
   virtual bool mark(Mark* out) = 0;
   virtual MarkState query(Mark mark) = 0;
   virtual void forget(Mark mark) = 0;

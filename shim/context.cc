@@ -10,6 +10,7 @@
 #include "shim/graphs.h"
 #include "shim/log.h"
 #include "shim/process.h"
+#include "shim/streams.h"
 #include "shim/thread.h"
 
 namespace cistern::shim {
@@ -92,17 +93,16 @@ Context* create(CUcontext handle, CUdevice device, uint64_t total) {
   return context;
 }
 
-// A context that no hook saw coming.
-void distrust(CUcontext handle) {
-  if (shared_state.reclaim.frozen() || is_green(handle)) return;
+}  // namespace
+
+void distrust(const char* what) {
+  if (shared_state.reclaim.frozen()) return;
   shared_state.reclaim.freeze();
   log(config::LogLevel::kWarn,
-      "a CUDA context was created out of our sight; freed memory is only reused after the driver "
-      "had "
-      "it back; cistern doctor tells which parts of the program are not covered");
+      "a CUDA %s was created out of our sight; freed memory is only reused after the driver had "
+      "it back; cistern doctor tells which parts of the program are not covered",
+      what);
 }
-
-}  // namespace
 
 alloc::Shared& shared() { return shared_state; }
 
@@ -125,7 +125,7 @@ Context* current_context() {
     return t.context;
   Context* context = find(handle);
   if (context == nullptr) {
-    distrust(handle);
+    if (!is_green(handle)) distrust("context");
     return nullptr;
   }
   t.remember(handle, context, now);
@@ -142,6 +142,7 @@ void context_appeared(CUcontext handle, CUdevice device) {
 
 void green_context_appeared(CUcontext handle) {
   if (is_green(handle)) return;
+  streams().give_up();
   for (auto& green : green_contexts) {
     CUcontext expected = nullptr;
     if (green.compare_exchange_strong(expected, handle)) return;
@@ -188,6 +189,7 @@ void gone(Context* context) {
   const CUcontext handle = context->handle.load(std::memory_order_relaxed);
   capture_gate().context_gone(handle);
   graphs_of_context_gone(handle);
+  streams().context_gone(handle);
   context->handle.store(nullptr, std::memory_order_release);
 }
 
@@ -206,11 +208,14 @@ void primary_is(CUdevice device, CUcontext handle) {
 
 SynchroniseScope::SynchroniseScope(CUcontext handle)
     : context_(handle != nullptr ? find(handle) : current_context()) {
-  if (context_ != nullptr) ticket_ = shared_state.reclaim.close();
+  if (context_ == nullptr) return;
+  losses_ = streams().losses();
+  ticket_ = shared_state.reclaim.close();
 }
 
 void SynchroniseScope::succeeded() {
   if (context_ == nullptr) return;
+  context_->source.synchronised(losses_);
   shared_state.reclaim.passed(context_->timeline, ticket_);
   // The device has just been waited for: the driver's free will not make the program wait again.
   if (context_ == current_context()) context_->pool.trim();

@@ -48,6 +48,10 @@ Context* context_of(const alloc::Chunk* chunk);
 // decided whether freed memory is clean.
 void context_appeared(CUcontext handle, CUdevice device);
 
+// A `what` (context, stream) turned up that no hook saw coming: said once; nothing is taken for
+// clean any more.
+void distrust(const char* what);
+
 // A green context works on its device's primary context, whose events cover it; it gets no pool.
 void green_context_appeared(CUcontext handle);
 
@@ -77,6 +81,7 @@ class SynchroniseScope {
  private:
   Context* context_;
   alloc::Ticket ticket_ = 0;
+  uint64_t losses_ = 0;
 };
 
 // For totals over all pools of a device; called in no particular order.

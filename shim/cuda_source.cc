@@ -5,6 +5,7 @@
 #include "shim/capture_gate.h"
 #include "shim/context.h"
 #include "shim/driver.h"
+#include "shim/events.h"
 
 namespace cistern::shim {
 
@@ -13,11 +14,7 @@ using alloc::MarkState;
 
 namespace {
 
-// After a push: the program must find its stack of contexts as it was.
-void restore_context() {
-  CUcontext popped;
-  if (driver().cuCtxPopCurrent_v2(&popped) != CUDA_SUCCESS) driver().cuCtxPopCurrent_v2(&popped);
-}
+bool records_contexts() { return driver().cuCtxRecordEvent != nullptr; }
 
 }  // namespace
 
@@ -28,6 +25,7 @@ void CudaSource::init(CUcontext context, CUdevice device) {
   device_ = device;
   closing_.store(false, std::memory_order_relaxed);
   spares_ = 0;
+  stream_marks_.init(context);
 }
 
 int CudaSource::obtain(uint64_t bytes, uint64_t* address) {
@@ -41,63 +39,51 @@ int CudaSource::release(uint64_t address) { return driver().cuMemFree_v2(address
 
 // The thread that frees a block may have another context current than the block's.
 int CudaSource::give_back(uint64_t address) {
-  const Driver& d = driver();
   const GatePass pass;
-  if (!pass || closing_.load()) return alloc::kNotNow;
-  CUcontext current = nullptr;
-  d.cuCtxGetCurrent(&current);
-  if (current == context_) return d.cuMemFree_v2(address);
-  if (d.cuCtxPushCurrent_v2(context_) != CUDA_SUCCESS) return alloc::kNotNow;
-  const CUresult result = d.cuMemFree_v2(address);
-  restore_context();
-  return result;
+  if (!pass || closing()) return alloc::kNotNow;
+  const ContextScope scope(context_);
+  return scope ? static_cast<int>(driver().cuMemFree_v2(address)) : alloc::kNotNow;
 }
 
 bool CudaSource::relieve() { return return_idle_memory_of(device_, /*except=*/current_context()); }
 
-// An event belongs to the context that is current when it is created; that may be another one now.
 bool CudaSource::take_event(CUevent* event) {
   if (spares_ > 0) {
     *event = spare_[--spares_];
     return true;
   }
-  const Driver& d = driver();
-  if (d.cuCtxPushCurrent_v2(context_) != CUDA_SUCCESS) return false;
-  const bool created = d.cuEventCreate(event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
-  restore_context();
-  return created;
+  const ContextScope scope(context_);
+  return scope && create_event(event);
 }
 
 bool CudaSource::mark(Mark* out) {
-  const Driver& d = driver();
   const GatePass pass;
+  if (!pass || closing()) return false;
+  if (!records_contexts()) return stream_marks_.mark(out);
   CUevent event;
-  if (!pass || d.cuCtxRecordEvent == nullptr || closing_.load() || !take_event(&event)) {
-    return false;
-  }
+  if (!take_event(&event)) return false;
   *out = reinterpret_cast<Mark>(event);
-  if (d.cuCtxRecordEvent(context_, event) == CUDA_SUCCESS) return true;
+  if (driver().cuCtxRecordEvent(context_, event) == CUDA_SUCCESS) return true;
   forget(*out);
   return false;
 }
 
 MarkState CudaSource::query(Mark mark) {
   const GatePass pass;
-  if (!pass || closing_.load()) return MarkState::pending;
-  switch (driver().cuEventQuery(reinterpret_cast<CUevent>(mark))) {
-    case CUDA_SUCCESS:
-      return MarkState::passed;
-    case CUDA_ERROR_NOT_READY:
-      return MarkState::pending;
-    default:
-      return MarkState::failed;
-  }
+  if (!pass || closing()) return MarkState::pending;
+  return records_contexts() ? state_of(reinterpret_cast<CUevent>(mark)) : stream_marks_.query(mark);
 }
 
 void CudaSource::forget(Mark mark) {
+  if (!records_contexts()) return stream_marks_.forget(mark);
   // Timeline::kMarks outstanding ones and the one just being recorded: there is always room.
   static_assert(kEvents > alloc::Timeline::kMarks);
   spare_[spares_++] = reinterpret_cast<CUevent>(mark);
+}
+
+bool CudaSource::stream_leaves(CUstream stream) {
+  const GatePass pass;
+  return pass && !closing() && stream_marks_.stream_leaves(stream);
 }
 
 }  // namespace cistern::shim

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA's MemorySource: chunks from cuMemAlloc, order from events recorded for a whole context. All
-// of it runs inside calls of the program; the calls the program did not ask for pass the capture
-// gate. mark(), query() and forget() are called by one thread at a time (allocator/reclaim.h).
+// CUDA's MemorySource: chunks from cuMemAlloc, order from events recorded for a whole context or,
+// by drivers that cannot do that, for each of its streams (stream_marks.h). All of it runs inside
+// calls of the program; the calls the program did not ask for pass the capture gate. mark(),
+// query(), forget() and stream_leaves() are called by one thread at a time (allocator/reclaim.h).
 #pragma once
 
 #include <atomic>
 
 #include "allocator/source.h"
 #include "shim/cuda_api.h"
+#include "shim/stream_marks.h"
 
 namespace cistern::shim {
 
@@ -18,6 +20,8 @@ class CudaSource final : public alloc::MemorySource {
   // The context is about to be destroyed: no call of ours may touch it (or again may).
   void set_closing(bool closing) { closing_.store(closing, std::memory_order_seq_cst); }
 
+  bool closing() const { return closing_.load(std::memory_order_seq_cst); }
+
   int obtain(uint64_t bytes, uint64_t* address) override;
   int release(uint64_t address) override;
   int give_back(uint64_t address) override;
@@ -25,6 +29,11 @@ class CudaSource final : public alloc::MemorySource {
   bool mark(alloc::Mark* out) override;
   alloc::MarkState query(alloc::Mark mark) override;
   void forget(alloc::Mark mark) override;
+
+  // A stream of this context is about to be destroyed: false if marks cannot cover what it still
+  // does. The program has synchronised the whole context; the registry had `losses` before.
+  bool stream_leaves(CUstream stream);
+  void synchronised(uint64_t losses) { stream_marks_.synchronised(losses); }
 
  private:
   bool take_event(CUevent* event);
@@ -36,6 +45,7 @@ class CudaSource final : public alloc::MemorySource {
   std::atomic<bool> closing_;
   CUevent spare_[kEvents];
   int spares_;
+  StreamMarks stream_marks_;
 };
 
 }  // namespace cistern::shim

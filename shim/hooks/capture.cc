@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream captures: beginning, end, and the streams whose end ends one.
+// Stream captures: beginning and end.
 #include "shim/capture_gate.h"
 #include "shim/graphs.h"
 #include "shim/hooks/ask.h"
+#include "shim/streams.h"
 
 namespace cistern::shim {
 namespace {
@@ -19,6 +20,7 @@ CUresult begin_capture(Function* real, CUstream stream, Arguments... arguments) 
   driver().cuCtxGetCurrent(&context);
   if (result == CUDA_SUCCESS) {
     gate.began(Kind::name(stream), context);
+    stream_seen(stream);
   } else {
     gate.withdraw();
     captures_changed();
@@ -37,16 +39,6 @@ CUresult end_capture(Function* real, CUstream stream, CUgraph* graph) {
   if (result == CUDA_SUCCESS && graph != nullptr && *graph != nullptr) graph_captured(*graph);
   capture_gate().ended(Kind::name(stream));
   captures_changed();
-  return result;
-}
-
-template <typename Function>
-CUresult destroy_stream(Function* real, CUstream stream) {
-  const CUresult result = ask(real, stream);
-  if (result == CUDA_SUCCESS && active() && capture_gate().capturing()) {
-    capture_gate().ended(stream);
-    captures_changed();
-  }
   return result;
 }
 
@@ -93,12 +85,4 @@ CUresult cuStreamEndCapture(CUstream hStream, CUgraph* phGraph) {
 
 CUresult cuStreamEndCapture_ptsz(CUstream hStream, CUgraph* phGraph) {
   return end_capture<PerThread>(driver().cuStreamEndCapture_ptsz, hStream, phGraph);
-}
-
-CUresult cuStreamDestroy(CUstream hStream) {
-  return destroy_stream(driver().cuStreamDestroy, hStream);
-}
-
-CUresult cuStreamDestroy_v2(CUstream hStream) {
-  return destroy_stream(driver().cuStreamDestroy_v2, hStream);
 }

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams coming and going.
+#include "shim/streams.h"
+
+#include "shim/capture_gate.h"
+#include "shim/graphs.h"
+#include "shim/hooks/ask.h"
+
+namespace cistern::shim {
+namespace {
+
+template <typename Function, typename... Arguments>
+CUresult create_stream(Function* real, CUstream* out, unsigned flags, Arguments... arguments) {
+  const CUresult result = ask(real, out, flags, arguments...);
+  if (result == CUDA_SUCCESS) stream_appeared(*out, flags);
+  return result;
+}
+
+template <typename Function>
+CUresult destroy_stream(Function* real, CUstream stream) {
+  StreamLeaving leaving(stream);
+  const CUresult result = ask(real, stream);
+  leaving.done(result == CUDA_SUCCESS);
+  if (result == CUDA_SUCCESS && active() && capture_gate().capturing()) {
+    capture_gate().ended(stream);
+    captures_changed();
+  }
+  return result;
+}
+
+}  // namespace
+}  // namespace cistern::shim
+
+using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
+
+CUresult cuStreamCreate(CUstream* phStream, unsigned int Flags) {
+  return create_stream(driver().cuStreamCreate, phStream, Flags);
+}
+
+CUresult cuStreamCreateWithPriority(CUstream* phStream, unsigned int flags, int priority) {
+  return create_stream(driver().cuStreamCreateWithPriority, phStream, flags, priority);
+}
+
+CUresult cuStreamDestroy(CUstream hStream) {
+  return destroy_stream(driver().cuStreamDestroy, hStream);
+}
+
+CUresult cuStreamDestroy_v2(CUstream hStream) {
+  return destroy_stream(driver().cuStreamDestroy_v2, hStream);
+}
