@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/capture_gate.h"
 
+#include <algorithm>
 #include <atomic>
 
 #include "allocator/mutex.h"
@@ -82,6 +83,12 @@ void CaptureGate::context_gone(CUcontext context) {
 }
 
 bool CaptureGate::capturing() const { return captures.load(std::memory_order_acquire) != 0; }
+
+bool CaptureGate::capturing(CUstream stream) const {
+  if (!capturing()) return false;
+  alloc::LockGuard guard(mutex);
+  return std::any_of(list, list + used, [stream](const Capture& c) { return c.stream == stream; });
+}
 
 void CaptureGate::reset_after_fork() { mutex.reset(); }
 

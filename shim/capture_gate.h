@@ -25,6 +25,8 @@ class CaptureGate {
   void context_gone(CUcontext context);
 
   bool capturing() const;
+  // Whether a capture of this stream is in progress.
+  bool capturing(CUstream stream) const;
 
   // For one driver call of our own: false while a capture is in progress or about to start.
   bool enter();

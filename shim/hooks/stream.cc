@@ -16,12 +16,15 @@ CUresult create_stream(Function* real, CUstream* out, unsigned flags, Arguments.
   return result;
 }
 
+// A capture ends with its stream. Asked before: once the stream is gone, another one may have its
+// handle and capture.
 template <typename Function>
 CUresult destroy_stream(Function* real, CUstream stream) {
+  const bool captures = active() && capture_gate().capturing(stream);
   StreamLeaving leaving(stream);
   const CUresult result = ask(real, stream);
   leaving.done(result == CUDA_SUCCESS);
-  if (result == CUDA_SUCCESS && active() && capture_gate().capturing()) {
+  if (result == CUDA_SUCCESS && captures) {
     capture_gate().ended(stream);
     captures_changed();
   }

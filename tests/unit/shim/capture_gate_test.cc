@@ -55,6 +55,16 @@ TEST_CASE("the gate opens with the last capture, and the end of another stream m
   CHECK(open(gate));
 }
 
+TEST_CASE("the gate knows which streams capture") {
+  CaptureGate& gate = cistern::shim::capture_gate();
+  CHECK_FALSE(gate.capturing(stream(16)));
+  begin(gate, 16, 1);
+  CHECK(gate.capturing(stream(16)));
+  CHECK_FALSE(gate.capturing(stream(32)));
+  gate.ended(stream(16));
+  CHECK_FALSE(gate.capturing(stream(16)));
+}
+
 TEST_CASE("a context takes its captures along and no others") {
   CaptureGate& gate = cistern::shim::capture_gate();
   begin(gate, 16, 1);
