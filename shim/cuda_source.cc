@@ -5,6 +5,7 @@
 #include "shim/capture_gate.h"
 #include "shim/context.h"
 #include "shim/driver.h"
+#include "shim/thread.h"
 
 namespace cistern::shim {
 
@@ -43,14 +44,14 @@ int CudaSource::release(uint64_t address) { return driver().cuMemFree_v2(address
 int CudaSource::give_back(uint64_t address) {
   const Driver& d = driver();
   const GatePass pass;
-  if (!pass || closing_.load()) return alloc::kNotNow;
+  if ((!pass && !this_thread.may_free_in_capture) || closing_.load()) return alloc::kNotNow;
   CUcontext current = nullptr;
   d.cuCtxGetCurrent(&current);
-  if (current == context_) return d.cuMemFree_v2(address);
-  if (d.cuCtxPushCurrent_v2(context_) != CUDA_SUCCESS) return alloc::kNotNow;
+  const bool elsewhere = current != context_;
+  if (elsewhere && d.cuCtxPushCurrent_v2(context_) != CUDA_SUCCESS) return alloc::kNotNow;
   const CUresult result = d.cuMemFree_v2(address);
-  restore_context();
-  return result;
+  if (elsewhere) restore_context();
+  return !pass && result != CUDA_SUCCESS ? alloc::kNotNow : static_cast<int>(result);
 }
 
 bool CudaSource::relieve() { return return_idle_memory_of(device_, /*except=*/current_context()); }
