@@ -6,6 +6,7 @@ DESTDIR ?=
 PRESET ?= release
 JOBS ?= $(shell nproc)
 SOAK_ROUNDS ?= 20
+SOAK_OPERATIONS ?= 340000
 GENERATOR := $(if $(shell command -v ninja),Ninja,Unix Makefiles)
 CTEST = ctest --parallel $(JOBS)
 
@@ -31,6 +32,7 @@ soak: ## the tests again and again, plain and under the sanitizers
 	  $(CTEST) --preset $$preset --label-exclude soak --repeat until-fail:$(SOAK_ROUNDS) || exit 1; \
 	done
 	@$(CTEST) --preset release --label-regex soak
+	@tests/preload/soak-random $(SOAK_OPERATIONS) build/release build/asan build/tsan
 	@tests/fuzz/config_fuzz_test.sh $$(date +%s) 1000000
 
 mutants: deps ## show that the tests notice planted bugs (about ten minutes)

@@ -163,7 +163,11 @@ bool context_detached(CUcontext handle) {
 bool return_idle_memory_of(CUdevice device, const Context* except) {
   bool any = false;
   for_each_context([&](Context& context) {
-    if (context.device == device && &context != except) any |= context.pool.return_everything();
+    if (context.device != device || &context == except) return;
+    context.visitors.fetch_add(1);
+    const bool alive = context.handle.load() != nullptr && !context.source.closing();
+    if (alive) any |= context.pool.return_everything();
+    context.visitors.fetch_sub(1);
   });
   return any;
 }
@@ -173,6 +177,8 @@ Context* closing(CUcontext handle) {
   if (context == nullptr) return nullptr;
   context->source.set_closing(true);
   shared_state.reclaim.settle();  // a call on the context's events that is under way ends first
+  // A thread of another context may be returning what this one keeps.
+  while (context->visitors.load() != 0) alloc::os::sleep_ns(1000);
   return context;
 }
 

@@ -18,6 +18,7 @@ struct Context {
   std::atomic<CUcontext> handle;  // nullptr: slot free
   CUdevice device;
   std::atomic<int> attached;  // cuCtxAttach calls not yet undone
+  std::atomic<int> visitors;  // threads of other contexts that are in the pool
   alloc::Timeline* timeline;
   CudaSource source;
   alloc::DevicePool pool;

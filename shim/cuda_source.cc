@@ -6,6 +6,7 @@
 #include "shim/context.h"
 #include "shim/driver.h"
 #include "shim/events.h"
+#include "shim/thread.h"
 
 namespace cistern::shim {
 
@@ -40,9 +41,11 @@ int CudaSource::release(uint64_t address) { return driver().cuMemFree_v2(address
 // The thread that frees a block may have another context current than the block's.
 int CudaSource::give_back(uint64_t address) {
   const GatePass pass;
-  if (!pass || closing()) return alloc::kNotNow;
+  if ((!pass && !this_thread.may_free_in_capture) || closing()) return alloc::kNotNow;
   const ContextScope scope(context_);
-  return scope ? static_cast<int>(driver().cuMemFree_v2(address)) : alloc::kNotNow;
+  if (!scope) return alloc::kNotNow;
+  const CUresult result = driver().cuMemFree_v2(address);
+  return !pass && result != CUDA_SUCCESS ? alloc::kNotNow : static_cast<int>(result);
 }
 
 bool CudaSource::relieve() { return return_idle_memory_of(device_, /*except=*/current_context()); }

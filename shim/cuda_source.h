@@ -18,9 +18,9 @@ class CudaSource final : public alloc::MemorySource {
   void init(CUcontext context, CUdevice device);
 
   // The context is about to be destroyed: no call of ours may touch it (or again may).
+  bool closing() const { return closing_.load(std::memory_order_seq_cst); }
   void set_closing(bool closing) { closing_.store(closing, std::memory_order_seq_cst); }
 
-  bool closing() const { return closing_.load(std::memory_order_seq_cst); }
 
   int obtain(uint64_t bytes, uint64_t* address) override;
   int release(uint64_t address) override;

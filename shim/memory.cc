@@ -54,9 +54,13 @@ CUresult allocate(CUdeviceptr* out, size_t bytes) {
   }
   uint64_t address;
   // Inside a capture an allocation is the driver's to answer.
-  const int code = capture_gate().capturing()
-                       ? context->pool.allocate_direct(bytes, this_thread.shard(), &address)
-                       : context->pool.allocate(bytes, this_thread.shard(), &address);
+  const unsigned shard = this_thread.shard();
+  const bool capturing = capture_gate().capturing();
+  int code = capturing ? context->pool.allocate_direct(bytes, shard, &address)
+                       : context->pool.allocate(bytes, shard, &address);
+  if (capturing && code == CUDA_ERROR_OUT_OF_MEMORY && return_idle_memory()) {
+    code = context->pool.allocate_direct(bytes, shard, &address);
+  }
   if (code == CUDA_SUCCESS) [[likely]] {
     *out = address;
   } else if (code == CUDA_ERROR_OUT_OF_MEMORY) {
@@ -78,9 +82,16 @@ CUresult free(CUdeviceptr address) {
   return static_cast<CUresult>(code);
 }
 
+// The driver has just said no to a call of this thread for want of memory, not because of a
+// capture: so a free, which captures forbid exactly where they forbid an allocation, disturbs none
+// either.
 bool return_idle_memory() {
   Context* context = current_context();
-  return context != nullptr && return_idle_memory_of(context->device, nullptr);
+  if (context == nullptr) return false;
+  this_thread.may_free_in_capture = true;
+  const bool any = return_idle_memory_of(context->device, nullptr);
+  this_thread.may_free_in_capture = false;
+  return any;
 }
 
 bool owned(CUdeviceptr address) {

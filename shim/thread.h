@@ -18,7 +18,8 @@ struct Thread {
   CUcontext handle;
   Context* context;
   uint32_t generation;
-  uint32_t shard_plus_one;  // 0: none yet
+  uint32_t shard_plus_one;   // 0: none yet
+  bool may_free_in_capture;  // the driver just let an allocation of this thread through
 
   void remember(CUcontext h, Context* c, uint32_t g) {
     handle = h;

@@ -55,3 +55,14 @@ __global__ void check_block(const uint32_t* block, size_t words, uint32_t stamp,
   atomicAdd(&verdict[0], (first != stamp) + (last != stamp));
   atomicAdd(&verdict[1], first + last);
 }
+
+// verdict[0] += words that are not seed + i, verdict[1] += what they hold
+__global__ void check_words(const uint32_t* words, size_t count, uint32_t seed,
+                            unsigned long long* verdict) {
+  const size_t step = size_t{gridDim.x} * blockDim.x;
+  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) {
+    const unsigned long long held = words[i];
+    atomicAdd(&verdict[0], held != seed + static_cast<uint32_t>(i));
+    atomicAdd(&verdict[1], held);
+  }
+}

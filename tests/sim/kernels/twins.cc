@@ -83,6 +83,23 @@ void check_block_ranges(Ranges& ranges, const uint32_t* block, size_t words, uin
   ranges.updates(verdict, 2);
 }
 
+void check_words(const SimcudaLaunch&, const uint32_t* words, size_t count, uint32_t seed,
+                 Word64* verdict) {
+  Word64 wrong = 0, sum = 0;
+  for (size_t i = 0; i < count; ++i) {
+    wrong += words[i] != seed + static_cast<uint32_t>(i) ? 1 : 0;
+    sum += words[i];
+  }
+  add_atomically(&verdict[0], wrong);
+  add_atomically(&verdict[1], sum);
+}
+
+void check_words_ranges(Ranges& ranges, const uint32_t* words, size_t count, uint32_t,
+                        Word64* verdict) {
+  ranges.reads(words, count);
+  ranges.updates(verdict, 2);
+}
+
 using simcuda::twin;
 constexpr SimcudaKernel kKernels[] = {
     twin<add_vectors, add_vectors_ranges>("_Z11add_vectorsPKfS0_Pfi"),
@@ -91,6 +108,7 @@ constexpr SimcudaKernel kKernels[] = {
     twin<sum_words, sum_words_ranges>("_Z9sum_wordsPKjmPy"),
     twin<stamp_block, stamp_block_ranges>("_Z11stamp_blockPjmj"),
     twin<check_block, check_block_ranges>("_Z11check_blockPKjmjPy"),
+    twin<check_words, check_words_ranges>("_Z11check_wordsPKjmjPy"),
 };
 
 }  // namespace

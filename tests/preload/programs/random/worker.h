@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// One thread of the random program. What it does is drawn from its own numbers alone, never from
+// what other threads or the device do, so that every run of a seed does and prints the same.
+#pragma once
+
+#include <algorithm>
+#include <mutex>
+#include <shared_mutex>
+#include <utility>
+#include <vector>
+
+#include "hand.h"
+
+namespace random_work {
+
+// Blocks on their way to another thread.
+class Post {
+ public:
+  void put(Block block) {
+    const std::lock_guard lock(mutex_);
+    blocks_.push_back(std::move(block));
+  }
+  bool take(Block* block) {
+    const std::lock_guard lock(mutex_);
+    if (blocks_.empty()) return false;
+    *block = std::move(blocks_.back());
+    blocks_.pop_back();
+    return true;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<Block> blocks_;
+};
+
+// What all threads share.
+struct World {
+  Settings settings;
+  std::vector<Place> primaries;
+  std::vector<Post> posts;  // one a thread
+  std::shared_mutex captures;
+};
+
+class Worker : public Hand {
+ public:
+  Worker(World& world, Tally& tally, uint64_t number, uint64_t round)
+      : Hand(tally, world.captures),
+        world_(world),
+        number_(number),
+        random_(world.settings.seed * 1000003 + number * 1009 + round),
+        next_id_((round << 32) + (number << 24)) {
+    if (world.settings.threads > 1 && world.settings.global != 0) allow_global_captures();
+    for (Place& place : world.primaries) arrive(place);
+  }
+
+  void run(uint64_t operations) {
+    for (uint64_t i = 0; i < operations; ++i) {
+      step();
+      take_post();
+    }
+  }
+
+  // What is left goes to another thread.
+  void finish(Post& heir) {
+    if (own_ != nullptr) end_own_context();
+    for (Block& block : held_) hand_over(block, heir);
+    held_.clear();
+    for (auto& station : stations_) leave(*station);
+  }
+
+  // A block from another thread: its own numbers decide, as nobody knows when it arrives.
+  void retire(Block& block) {
+    Random random(block.id);
+    check(block, random);
+    free(block, random);
+  }
+
+  void take_post() {
+    Block block;
+    if (world_.posts[number_].take(&block)) retire(block);
+  }
+
+ private:
+  struct Operation {
+    const char* name;
+    uint64_t weight;  // 0: as the settings say
+    void (Worker::*run)();
+  };
+  static const Operation kOperations[];
+
+  uint64_t weight_of(const Operation& operation) const;
+  void step();
+
+  // operations.h
+  void allocate_one();
+  void retire_one();
+  void rewrite_one();
+  void check_one();
+  void copy_one();
+  void give_one();
+  void synchronize();
+  void renew_stream();
+  void ask();
+  void free_wrongly();
+  void free_twice();
+  void ask_too_much();
+  void take_all();
+  // captures.h
+  void capture();
+  void capture_body(const std::vector<Block*>& blocks, Lane& first, Lane& second, bool relaxed);
+  CUgraph record(const std::vector<Block*>& blocks, Station& station);
+  CUstreamCaptureMode capture_mode();
+  void allow_global_captures();
+  // own_context.h
+  void own_context();
+  void begin_own_context();
+  void end_own_context();
+  void forget_lane(const Lane& lane);
+
+  void hand_over(Block& block, Post& heir) {
+    if (block.lane != nullptr && !block.lane->place->primary) settle(block, random_);
+    if (block.ready && !block.ready->place->primary) settle(block, random_);
+    if (block.lane != nullptr) block.ready = mark(*block.lane);
+    block.lane = nullptr;
+    heir.put(std::move(block));
+  }
+
+  Station& any_station() { return *stations_[random_.below(stations_.size())]; }
+  size_t draw_size();
+  Block draw_block();
+  bool make_room(const Block& wanted);
+  bool obtain(Block block);
+
+  // What the driver takes for a block, at most, when many small ones share its pages.
+  static uint64_t charge(const Block& block) {
+    constexpr uint64_t kPage = uint64_t{2} << 20;
+    if (block.bytes >= kPage / 2) return (block.bytes + kPage - 1) / kPage * kPage;
+    return block.bytes + 1024;
+  }
+  uint64_t charged_on(CUdevice device) const {
+    uint64_t bytes = 0;
+    for (const Block& block : held_) bytes += block.place->device == device ? charge(block) : 0;
+    return bytes;
+  }
+
+  // Takes a block out of those held.
+  Block pick() { return take_out(random_.below(held_.size())); }
+  Block take_out(size_t index) {
+    std::swap(held_[index], held_.back());
+    Block block = std::move(held_.back());
+    held_.pop_back();
+    return block;
+  }
+
+  World& world_;
+  const uint64_t number_;
+  Random random_;
+  uint64_t next_id_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_GLOBAL;  // of this thread
+  std::vector<Block> held_;
+  Place own_place_;
+  Place* own_ = nullptr;  // or own_place_
+};
+
+}  // namespace random_work
+
+#include "captures.h"
+#include "operations.h"
+#include "own_context.h"
