@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <random>
@@ -131,6 +133,85 @@ TEST_CASE("queries tell one story for base, interior and end") {
     void* out = &type;
     EXPECT_OK(cuPointerGetAttributes(1, &wanted, &out, reinterpret_cast<CUdeviceptr>(&type)));
     EXPECT(type == 0);
+  }));
+}
+
+TEST_CASE("an allocation is told to synchronise, or is when its tokens are asked for") {
+  REQUIRE(in_child({}, [] {
+    start();
+    const CUdeviceptr told = allocate(1000), asked = allocate(1000), neighbour = allocate(1000);
+    const auto synchronises = [](CUdeviceptr block) {
+      int value = -1;
+      EXPECT_OK(cuPointerGetAttribute(&value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, block));
+      return value;
+    };
+    const unsigned on = 1, off = 0;
+    EXPECT_OK(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, told + 999));
+    CUDA_POINTER_ATTRIBUTE_P2P_TOKENS tokens{};
+    EXPECT_OK(cuPointerGetAttribute(&tokens, CU_POINTER_ATTRIBUTE_P2P_TOKENS, asked));
+    EXPECT(tokens.p2pToken != 0 && tokens.vaSpaceToken != 0);
+    EXPECT(synchronises(told) == 1 && synchronises(asked) == 1 && synchronises(neighbour) == 0);
+    EXPECT_OK(cuPointerSetAttribute(&off, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, told));
+    EXPECT(synchronises(told) == 0);
+    EXPECT_CODE(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, told + 1000),
+                CUDA_ERROR_INVALID_VALUE);
+    EXPECT_CODE(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_BUFFER_ID, told),
+                CUDA_ERROR_INVALID_VALUE);
+  }));
+}
+
+TEST_CASE("memory that a stream was told to free is freed once") {
+  REQUIRE(in_child({{"SIMCUDA_LATENCY", "cuMemsetD8Async=50ms"}}, [] {
+    start();
+    CUstream stream = nullptr;
+    EXPECT_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    const CUdeviceptr block = allocate(1000);
+    EXPECT_OK(cuMemsetD8Async(block, 1, 1000, stream));  // the free is still to come
+    EXPECT_OK(cuMemFreeAsync(block, stream));
+    EXPECT_CODE(cuMemFreeAsync(block, stream), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_CODE(cuMemFree(block), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_OK(cuCtxSynchronize());
+    EXPECT(allocate(1000) != 0);
+  }));
+}
+
+TEST_CASE("a capture frees no memory but its graph's") {
+  REQUIRE(in_child({}, [] {
+    start();
+    CUstream stream = nullptr;
+    CUgraph graph = nullptr;
+    const CUdeviceptr block = allocate(1000);
+    EXPECT_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    EXPECT_OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    EXPECT_CODE(cuMemFreeAsync(block, stream), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_OK(cuStreamEndCapture(stream, &graph));
+    EXPECT_OK(cuMemFree(block));
+  }));
+}
+
+TEST_CASE("whole pages of one allocation have a file descriptor") {
+  REQUIRE(in_child({}, [] {
+    start();
+    constexpr auto kType = CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD;
+    const CUdeviceptr block = allocate(3 * kUnit);
+    int file = -1;
+    EXPECT_OK(cuMemGetHandleForAddressRange(&file, block + 4096, 8192, kType, 0));
+    EXPECT(file >= 0 && close(file) == 0);
+    for (const auto& [address, bytes] : {std::pair{block + 512, size_t{4096}},
+                                         {block, size_t{1000}},
+                                         {block, size_t{0}},
+                                         {block, 3 * kUnit + 4096},
+                                         {CUdeviceptr{4096}, size_t{4096}}}) {
+      EXPECT_CODE(cuMemGetHandleForAddressRange(&file, address, bytes, kType, 0),
+                  CUDA_ERROR_INVALID_VALUE);
+    }
+    EXPECT_CODE(cuMemGetHandleForAddressRange(nullptr, block, 4096, kType, 0),
+                CUDA_ERROR_INVALID_VALUE);
+    void* pinned = nullptr;
+    EXPECT_OK(cuMemAllocHost(&pinned, 4096));
+    EXPECT_CODE(
+        cuMemGetHandleForAddressRange(&file, reinterpret_cast<CUdeviceptr>(pinned), 4096, kType, 0),
+        CUDA_ERROR_NOT_SUPPORTED);
   }));
 }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the driver says about an address.
+// What the driver says about an address, and what it is told.
+#include <mutex>
+#include <unordered_set>
+
 #include "api/api.h"
 #include "memory/allocation.h"
 
@@ -12,6 +15,38 @@ template <class T>
 CUresult put(void* data, T value) {
   *static_cast<T*>(data) = value;
   return CUDA_SUCCESS;
+}
+
+// The allocations whose synchronous memory operations always synchronise. Work here does so anyway,
+// so that it is only remembered. An id is never used again.
+class SyncMemops {
+ public:
+  void set(uint64_t id, bool on) {
+    const std::lock_guard lock(mutex_);
+    on ? void(ids_.insert(id)) : void(ids_.erase(id));
+  }
+  bool get(uint64_t id) {
+    const std::lock_guard lock(mutex_);
+    return ids_.contains(id);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_set<uint64_t> ids_;
+};
+
+SyncMemops& sync_memops() {
+  static SyncMemops& all = *new SyncMemops;
+  return all;
+}
+
+// Asking for them says that another device will access the memory, so that it is synchronised from
+// then on (cuda.h).
+CUresult put_tokens(void* data, const Allocation& found) {
+  if (found.kind != MemoryKind::kDevice) return CUDA_ERROR_INVALID_VALUE;
+  sync_memops().set(found.id, true);
+  return put<CUDA_POINTER_ATTRIBUTE_P2P_TOKENS>(
+      data, {.p2pToken = found.id, .vaSpaceToken = static_cast<unsigned>(found.device) + 1});
 }
 
 CUmemorytype type_of(MemoryKind kind) {
@@ -61,9 +96,14 @@ CUresult attribute_of(void* data, CUpointer_attribute attribute, const Allocatio
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
       return put<unsigned long long>(data, found.id);
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-      return put<int>(data, 0);
+      return put<int>(data, sync_memops().get(found.id) ? 1 : 0);
+    case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+      return put_tokens(data, found);
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
       return put<int>(data, 0);
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+      return put<int>(data, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
     default:
       return CUDA_ERROR_NOT_SUPPORTED;
   }
@@ -78,6 +118,8 @@ void put_nothing(void* data, CUpointer_attribute attribute) {
     case CU_POINTER_ATTRIBUTE_MAPPED:
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
       put<int>(data, 0);
       return;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
@@ -118,7 +160,10 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
       Call::cuPointerSetAttribute,
       [&] {
         const bool supported = value != nullptr && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;
-        return supported && find_allocation(ptr) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+        const auto found = supported ? find_allocation(ptr) : std::nullopt;
+        if (!found) return CUDA_ERROR_INVALID_VALUE;
+        sync_memops().set(found->id, *static_cast<const unsigned*>(value) != 0);
+        return CUDA_SUCCESS;
       },
       in("attribute", attribute), address("ptr", ptr));
 }

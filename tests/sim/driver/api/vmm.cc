@@ -136,6 +136,20 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
       out_count("handle", handle));
 }
 
+CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr dptr, size_t size,
+                                       CUmemRangeHandleType handleType, unsigned long long flags) {
+  return call(
+      Call::cuMemGetHandleForAddressRange,
+      [&] {
+        const bool supported =
+            handle != nullptr && handleType == CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD &&
+            (flags & ~uint64_t{CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE}) == 0;
+        if (!supported) return CUDA_ERROR_INVALID_VALUE;
+        return get_range_file(dptr, size, static_cast<int*>(handle));
+      },
+      address("dptr", dptr), in("size", size));
+}
+
 CUresult cuIpcGetMemHandle(CUipcMemHandle* pHandle, CUdeviceptr dptr) {
   return call(
       Call::cuIpcGetMemHandle,

@@ -38,6 +38,7 @@ struct Allocation {
   CUmemoryPool pool = nullptr;  // for kPool
   uint64_t id = 0;              // unique for the life of the process (BUFFER_ID)
   uint64_t physical = 0;        // for kMapped: the key its bytes are watched by
+  bool ending = false;          // a stream was told to free it: it can be freed no more
 
   bool contains(CUdeviceptr address, size_t length = 1) const {
     return address >= base && length <= bytes && address - base <= bytes - length;

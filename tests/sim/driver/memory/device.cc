@@ -248,6 +248,25 @@ const Allocation* Device::at_or_before(uint64_t unit, uint64_t within) const {
   return after == large_.begin() ? nullptr : &std::prev(after)->second;
 }
 
+// The table's own record. Caller holds the mutex.
+Allocation* Device::starting_at(CUdeviceptr base) {
+  if (!owns(base)) return nullptr;
+  const Allocation* found = at_or_before((base - base_) / kUnitBytes, (base - base_) % kUnitBytes);
+  return found != nullptr && found->base == base ? const_cast<Allocation*>(found) : nullptr;
+}
+
+bool Device::set_ending(CUdeviceptr base) {
+  const std::lock_guard lock(mutex_);
+  Allocation* allocation = starting_at(base);
+  if (allocation == nullptr || allocation->ending) return false;
+  return allocation->ending = true;
+}
+
+void Device::clear_ending(CUdeviceptr base) {
+  const std::lock_guard lock(mutex_);
+  if (Allocation* allocation = starting_at(base)) allocation->ending = false;
+}
+
 std::optional<Allocation> Device::find(CUdeviceptr address) const {
   if (!owns(address)) return std::nullopt;
   const std::lock_guard lock(mutex_);

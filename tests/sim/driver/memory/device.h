@@ -51,6 +51,11 @@ class Device {
   // Ends the allocation that starts here; none if none does.
   std::optional<Allocation> release(CUdeviceptr base);
 
+  // A stream will end the allocation that starts here; false if none does or one will already.
+  bool set_ending(CUdeviceptr base);
+  // The stream did not take it.
+  void clear_ending(CUdeviceptr base);
+
   // Ends every allocation of this context.
   void release_all(const Context& context);
 
@@ -82,6 +87,7 @@ class Device {
   void close_shared_unit(uint64_t unit);
   void rebucket(Shared& moved);
   const Allocation* at_or_before(uint64_t unit, uint64_t within) const;
+  Allocation* starting_at(CUdeviceptr base);
 
   std::optional<uint64_t> take_units(uint64_t count, bool* fresh);
   void give_units(uint64_t first, uint64_t count);

@@ -29,7 +29,7 @@ CUresult free_found(const Allocation& found) {
     return free_host(found.base, MemoryKind::kManaged);
   }
   Device* device = device_of(found.base);
-  if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (device == nullptr || found.ending) return CUDA_ERROR_INVALID_VALUE;
   wait_for_context(*found.context);
   watch_freed(found);
   const auto freed = device->release(found.base);

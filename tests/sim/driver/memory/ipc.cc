@@ -76,4 +76,18 @@ CUresult close_ipc_handle(CUdeviceptr address) {
   return CUDA_SUCCESS;
 }
 
+CUresult get_range_file(CUdeviceptr address, size_t bytes, int* file) {
+  constexpr uint64_t kPage = 4096;  // of the host
+  const auto found = find_allocation(address);
+  const Device* device = device_of(address);
+  if (!found || bytes == 0 || address % kPage != 0 || bytes % kPage != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (device == nullptr || found->kind != MemoryKind::kDevice) return CUDA_ERROR_NOT_SUPPORTED;
+  const uint64_t end = (found->base + found->bytes + kPage - 1) / kPage * kPage;
+  if (bytes > end - address) return CUDA_ERROR_INVALID_VALUE;
+  *file = fcntl(device->file(), F_DUPFD_CLOEXEC, 0);
+  return *file < 0 ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
+}
+
 }  // namespace simcuda

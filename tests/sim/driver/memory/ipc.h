@@ -15,4 +15,8 @@ CUresult get_ipc_handle(CUdeviceptr address, CUipcMemHandle* handle);
 CUresult open_ipc_handle(Context& context, const CUipcMemHandle& handle, CUdeviceptr* address);
 CUresult close_ipc_handle(CUdeviceptr address);
 
+// A file descriptor of the memory behind whole pages of one allocation; the caller closes it.
+// Stands for a dma_buf: only that there is one, and whose, is simulated.
+CUresult get_range_file(CUdeviceptr address, size_t bytes, int* file);
+
 }  // namespace simcuda

@@ -60,6 +60,11 @@ void count_in(Pool& pool, uint64_t bytes) {
   pool.used_high = std::max(pool.used_high, pool.used);
 }
 
+bool captures(const Stream& stream) {
+  const std::lock_guard lock(exec_mutex());
+  return stream.capture != nullptr;
+}
+
 // The attribute's place in the pool, as what its type says.
 int* flag_of(Pool& pool, CUmemPool_attribute attribute) {
   switch (attribute) {
@@ -200,9 +205,10 @@ CUresult allocate_async(Call call, CUmemoryPool handle, const StreamRef& stream,
 
 CUresult free_async(Call call, const StreamRef& stream, CUdeviceptr address) {
   const auto found = find_allocation(address);
-  const bool ours = found && found->base == address &&
-                    (found->kind == MemoryKind::kPool || found->kind == MemoryKind::kDevice);
-  if (!ours) {
+  const bool freeable = found && found->base == address &&
+                        (found->kind == MemoryKind::kPool || found->kind == MemoryKind::kDevice);
+  // A capture frees memory of its graph only, and there is none here.
+  if (captures(*stream) || !freeable || !device_of(address)->set_ending(address)) {
     watch_free_refused(address);
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -213,7 +219,9 @@ CUresult free_async(Call call, const StreamRef& stream, CUdeviceptr address) {
     const auto freed = device_of(address)->release(address);
     if (freed && freed->kind == MemoryKind::kPool) left_pool(freed->pool, freed->bytes);
   };
-  return submit(stream, std::move(work));
+  const CUresult code = submit(stream, std::move(work));
+  if (code != CUDA_SUCCESS) device_of(address)->clear_ending(address);
+  return code;
 }
 
 void left_pool(CUmemoryPool handle, uint64_t bytes) {
