@@ -49,7 +49,22 @@ ChunkCache::Freed ChunkCache::free(Chunk* chunk, uint64_t address, const Reclaim
 
 void ChunkCache::keep_waiting(Chunk* chunk, const Reclaim& reclaim) {
   LockGuard guard(mutex_);
-  push_freed(chunk, chunk->born, reclaim);
+  if (!chunk->exported.load(std::memory_order_relaxed)) {
+    return push_freed(chunk, chunk->born, reclaim);
+  }
+  chunk->become(Role::waiting);
+  refused_.push(chunk);
+  refused_bytes_.own_add(chunk->size());
+  returnable_bytes_.own_add(device_bytes(chunk));
+}
+
+void ChunkCache::collect_refused(ChunkList* out) {
+  while (Chunk* chunk = refused_.pop()) {
+    refused_bytes_.own_sub(chunk->size());
+    returnable_bytes_.own_sub(device_bytes(chunk));
+    chunk->become(Role::released);
+    out->push(chunk);
+  }
 }
 
 void ChunkCache::push_freed(Chunk* chunk, Epoch born, const Reclaim& reclaim) {
@@ -145,6 +160,7 @@ void ChunkCache::let_idle_go(Chunk* chunk, ChunkList* out) {
 void ChunkCache::collect_idle(uint64_t keep, const Reclaim& reclaim, ChunkList* out) {
   LockGuard guard(mutex_);
   harvest(reclaim);
+  collect_refused(out);
   while (oldest_idle_ != nullptr && idle_bytes_.get() + parked_bytes_.get() > keep) {
     let_idle_go(oldest_idle_, out);
   }
@@ -158,6 +174,7 @@ void ChunkCache::collect_idle(uint64_t keep, const Reclaim& reclaim, ChunkList* 
 
 void ChunkCache::collect_all(ChunkList* out) {
   LockGuard guard(mutex_);
+  collect_refused(out);
   freed_.remove_if([&](Chunk* chunk, bool parked) {
     let_freed_go(chunk, parked, out);
     return true;
@@ -180,6 +197,8 @@ void ChunkCache::drop() {
   bins_ = {};
   oldest_idle_ = youngest_idle_ = nullptr;
   freed_.clear();
+  refused_ = {};
+  refused_bytes_.set(0);
   idle_bytes_.set(0);
   waiting_bytes_.set(0);
   parked_bytes_.set(0);

@@ -44,7 +44,8 @@ class ChunkCache {
   enum class Freed : uint8_t { not_held, cached, give_up };
   Freed free(Chunk* chunk, uint64_t address, const Reclaim& reclaim, uint64_t* requested);
 
-  // A chunk the driver would not take back just now.
+  // A chunk the driver would not take back just now. An exported one is only kept to be offered
+  // again with the next collection.
   void keep_waiting(Chunk* chunk, const Reclaim& reclaim);
 
   // Start and requested size of a chunk the program holds around `address`.
@@ -74,6 +75,8 @@ class ChunkCache {
   uint64_t parked_bytes() const { return parked_bytes_.get(); }
   // Idle, waiting and parked as the driver counts them: whole driver pages.
   uint64_t returnable_bytes() const { return returnable_bytes_.get(); }
+  // Exported chunks are still to be offered to the driver.
+  bool any_refused() const { return refused_bytes_.get() != 0; }
   uint64_t largest_idle();
   bool waiting_range(Ticket* oldest, Ticket* newest);
 
@@ -85,6 +88,7 @@ class ChunkCache {
   void let_idle_go(Chunk* chunk, ChunkList* out);
   void insert_idle(Chunk* chunk);
   void remove_idle(Chunk* chunk);
+  void collect_refused(ChunkList* out);
 
   Mutex mutex_;
   uint32_t owner_ = 0;
@@ -92,7 +96,8 @@ class ChunkCache {
   Chunk* oldest_idle_ = nullptr;
   Chunk* youngest_idle_ = nullptr;
   FreedQueue<Chunk, ChunkLinks> freed_;
-  Counter idle_bytes_, waiting_bytes_, parked_bytes_, returnable_bytes_;
+  ChunkList refused_;  // exported, and the driver did not take them yet
+  Counter idle_bytes_, waiting_bytes_, parked_bytes_, returnable_bytes_, refused_bytes_;
 };
 
 }  // namespace cistern::alloc

@@ -180,8 +180,20 @@ bool DevicePool::find(Chunk* chunk, uint64_t address, uint64_t* start, uint64_t*
   return strategy_.find(chunk, address, start, bytes);
 }
 
+// A whole chunk that changes its meaning meanwhile is being freed or handed out by another thread:
+// either answer is right then.
+bool DevicePool::holds(Chunk* chunk, uint64_t address) {
+  const Role role = chunk->is();
+  if (role == Role::whole || role == Role::direct) {
+    return address - chunk->base() < chunk->requested();
+  }
+  uint64_t start, bytes;
+  return role == Role::slab && strategy_.find(chunk, address, &start, &bytes);
+}
+
 bool DevicePool::mark_exported(Chunk* chunk, uint64_t address) {
-  return supply_.cache.mark_exported(chunk, address);
+  if (chunk->is() != Role::slab) return supply_.cache.mark_exported(chunk, address);
+  return strategy_.mark_exported(chunk, address);
 }
 
 bool DevicePool::return_everything() {

@@ -20,7 +20,7 @@ namespace cistern::alloc {
 
 // Where the memory of a pool is; parts may be a moment apart.
 struct Usage {
-  uint64_t live, idle, waiting, parked;
+  uint64_t live, idle, waiting, parked, quarantined;
 };
 
 enum class Freed : uint8_t {
@@ -50,8 +50,12 @@ class DevicePool {
   // The block the program holds around `address`: start and the size it asked for.
   bool find(Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
 
-  // The driver allocation at `address` becomes known outside the process. False when it is not one
-  // that the program holds whole.
+  // Whether `address` is in a block the program holds: without a lock where chunks are whole.
+  bool holds(Chunk* chunk, uint64_t address);
+
+  // The block at `address` became known outside the process: a whole one goes back to the driver
+  // when it is freed, what is freed in a slab is reused no more and the slab goes back with its
+  // last block. False when the program holds nothing there.
   bool mark_exported(Chunk* chunk, uint64_t address);
 
   // Gives back what exceeds the idle budget; for a moment at which the driver will not wait.

@@ -48,6 +48,9 @@ struct Ledger {
   Counter waits, wait_ns;            // bounded waits for earlier work
   Counter shortages, out_of_memory;  // times everything idle was returned; failures passed on
   Counter lost;                      // chunks the driver refused to take back
+  // Bytes the program freed in slabs that are known outside the process (SlabPool::mark_exported):
+  // nothing may reuse them until their slab goes back to the driver.
+  Counter quarantined, quarantined_peak;
 };
 
 }  // namespace cistern::alloc

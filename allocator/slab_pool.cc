@@ -93,18 +93,54 @@ void SlabPool::add(Chunk* chunk, Slab* slab) {
   chunk->become(Role::slab);
 }
 
-bool SlabPool::free(const Chunk* chunk, uint64_t address, const Reclaim& reclaim) {
+bool SlabPool::free(const Chunk* chunk, uint64_t address, const Reclaim& reclaim,
+                    ChunkList* ended) {
   LockGuard guard(mutex_);
   Slab* slab = slab_of(chunk);
   Block* block = slab != nullptr && chunk->contains(address) ? slab->live_at(address) : nullptr;
   if (block == nullptr) return false;
   if (--slab->live == 0) empty_slabs_.own_add();
-  ++slab->waiting;
   block->become(BlockState::waiting);
-  const bool parked = freed_.push(block, block->stamp, reclaim);
-  (parked ? parked_bytes_ : waiting_bytes_).own_add(bytes_of(block));
   frees.own_add();
   count_live(0 - uint64_t{block->requested});
+  if (chunk->exported.load(std::memory_order_relaxed)) [[unlikely]] {
+    quarantine(bytes_of(block));
+    if (slab->live == 0) end_exported(slab, ended);
+    return true;
+  }
+  ++slab->waiting;
+  const bool parked = freed_.push(block, block->stamp, reclaim);
+  (parked ? parked_bytes_ : waiting_bytes_).own_add(bytes_of(block));
+  return true;
+}
+
+// A block in quarantine is `waiting` in no queue: nothing makes it clean.
+void SlabPool::quarantine(uint64_t bytes) {
+  quarantined_bytes_.own_add(bytes);
+  ledger_->quarantined.add(bytes);
+  ledger_->quarantined_peak.raise_to(ledger_->quarantined.get());
+}
+
+void SlabPool::end_exported(Slab* slab, ChunkList* ended) {
+  const uint64_t clean_before = clean_bytes_.get();
+  retire(slab, ended);
+  const uint64_t quarantined = kSlabBytes - (clean_before - clean_bytes_.get());
+  quarantined_bytes_.own_sub(quarantined);
+  ledger_->quarantined.sub(quarantined);
+}
+
+bool SlabPool::mark_exported(Chunk* chunk, uint64_t address) {
+  LockGuard guard(mutex_);
+  Slab* slab = slab_of(chunk);
+  if (slab == nullptr || !chunk->contains(address) || slab->live == 0) return false;
+  chunk->exported.store(true, std::memory_order_relaxed);
+  freed_.remove_if([&](Block* block, bool parked) {
+    if (Slab::of(block) != slab) return false;
+    --slab->waiting;
+    (parked ? parked_bytes_ : waiting_bytes_).own_sub(bytes_of(block));
+    quarantine(bytes_of(block));
+    return true;
+  });
   return true;
 }
 
@@ -220,6 +256,8 @@ void SlabPool::drop() {
   parked_bytes_.set(0);
   clean_bytes_.set(0);
   empty_slabs_.set(0);
+  ledger_->quarantined.sub(quarantined_bytes_.get());
+  quarantined_bytes_.set(0);
   ledger_->live.sub(published_.get());
   live_.set(0);
   published_.set(0);

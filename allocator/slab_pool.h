@@ -61,10 +61,18 @@ class alignas(128) SlabPool {
 
   // False when `address` is not the start of a live block of a slab of this pool. `chunk` is what
   // the index said; it may have another meaning by now.
-  bool free(const Chunk* chunk, uint64_t address, const Reclaim& reclaim);
+  // When the last live block of an exported slab goes, so does its chunk, through `ended`: for the
+  // driver, never for reuse.
+  bool free(const Chunk* chunk, uint64_t address, const Reclaim& reclaim, ChunkList* ended);
 
   // Start and requested size of the live block around `address`; false if there is none.
   bool find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
+
+  // Another process or device may know what is at `address`, and nobody says when it is done with
+  // it: from now on what is freed in this slab is in quarantine until the slab ends. Parts never
+  // handed out yet still serve, so that a slab does not end up with one block. False when there is
+  // no live block in the slab.
+  bool mark_exported(Chunk* chunk, uint64_t address);
 
   // Hands out every slab in which nothing is live. With `freed_too` also those whose last blocks
   // may still be in use: good for returning them to the driver, not for reuse.
@@ -80,6 +88,7 @@ class alignas(128) SlabPool {
   uint64_t waiting_bytes() const { return waiting_bytes_.get(); }
   uint64_t parked_bytes() const { return parked_bytes_.get(); }
   uint64_t clean_bytes() const { return clean_bytes_.get(); }
+  uint64_t quarantined_bytes() const { return quarantined_bytes_.get(); }
   // Slabs in which the program holds nothing: what could go back to the driver.
   uint64_t empty_bytes() const { return empty_slabs_.get() * kSlabBytes; }
   uint64_t largest_clean();
@@ -104,13 +113,15 @@ class alignas(128) SlabPool {
   void insert(Block* block);
   void remove(Block* block);
   void retire(Slab* slab, ChunkList* emptied);
+  void quarantine(uint64_t bytes);
+  void end_exported(Slab* slab, ChunkList* ended);
 
   Mutex mutex_;
   SizeBins<Block, BlockBinTraits, 9> bins_;  // 1 … 4096 granules
   FreedQueue<Block, BlockLinks> freed_;
   Slab* spare_ =
       nullptr;  // one empty slab stays, so that a lone block going back and forth is cheap
-  Counter waiting_bytes_, parked_bytes_, clean_bytes_, empty_slabs_;
+  Counter waiting_bytes_, parked_bytes_, clean_bytes_, empty_slabs_, quarantined_bytes_;
   Counter live_, published_;
   Ledger* ledger_;
   uint32_t owner_;

@@ -74,6 +74,7 @@ Summary summarise(int device) {
     s.usage.idle += u.idle;
     s.usage.waiting += u.waiting;
     s.usage.parked += u.parked;
+    s.usage.quarantined += u.quarantined;
   });
   s.requests = allocations;
   s.hits = allocations > l.obtained.get() ? allocations - l.obtained.get() : 0;
@@ -106,6 +107,13 @@ void text_device(int device) {
       "cistern:   at exit        live %.1f MiB, idle %.1f MiB, waiting %.1f MiB, parked for graphs "
       "%.1f MiB\n",
       mib(s.usage.live), mib(s.usage.idle), mib(s.usage.waiting), mib(s.usage.parked));
+  if (l.quarantined_peak.get() != 0) {
+    writer.print(
+        "cistern:   quarantined    %.1f MiB at exit, at most %.1f MiB: freed, but known outside "
+        "the "
+        "process\n",
+        mib(s.usage.quarantined), mib(l.quarantined_peak.get()));
+  }
   writer.print(
       "cistern:   waits          %llu, %.3f ms; memory returned for want of it %llu "
       "times, out of memory %llu times\n",
@@ -135,6 +143,8 @@ void json_device(int device, bool first) {
       static_cast<ull>(s.usage.live), static_cast<ull>(s.usage.idle),
       static_cast<ull>(s.usage.waiting), static_cast<ull>(s.usage.parked),
       static_cast<ull>(l.reserved.get()));
+  writer.print("     \"quarantined_bytes\": %llu, \"quarantined_peak_bytes\": %llu,\n",
+               static_cast<ull>(s.usage.quarantined), static_cast<ull>(l.quarantined_peak.get()));
   writer.print(
       "     \"waits\": %llu, \"wait_ns\": %llu, \"shortages\": %llu, "
       "\"out_of_memory\": %llu, \"lost_chunks\": %llu}",

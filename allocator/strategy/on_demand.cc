@@ -71,7 +71,20 @@ bool OnDemand::squeeze_in(Request& request) {
 }
 
 bool OnDemand::free(const Chunk* chunk, uint64_t address) {
-  return pool_of(chunk).free(chunk, address, shared_->reclaim);
+  ChunkList ended;
+  const bool freed = pool_of(chunk).free(chunk, address, shared_->reclaim, &ended);
+  if (ended.head != nullptr) [[unlikely]]
+    give_back_slabs(&ended);
+  return freed;
+}
+
+// Exported slabs must not be reused.
+void OnDemand::give_back_slabs(ChunkList* ended) {
+  for (Chunk* chunk = ended->head; chunk != nullptr; chunk = chunk->next) {
+    shared_->slabs.give_back(chunk->slab());
+  }
+  const ChunkSupply::Returning returning(*supply_);
+  supply_->give_back(ended);
 }
 
 bool OnDemand::find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes) {

@@ -38,6 +38,10 @@ class OnDemand {
   // For chunks of Role::slab. False when `address` is not the start of a block the program holds.
   bool free(const Chunk* chunk, uint64_t address);
   bool find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
+  // The block there became known outside the process (slab_pool.h).
+  bool mark_exported(Chunk* chunk, uint64_t address) {
+    return pool_of(chunk).mark_exported(chunk, address);
+  }
 
   // Takes every chunk that the program holds nothing of out of the pools, for the driver.
   void collect_all(ChunkList* out);
@@ -45,7 +49,7 @@ class OnDemand {
   // Whether more is idle than may be, and the oldest whole chunks beyond that.
   bool over_budget() const {
     const uint64_t idle = supply_->cache.idle_bytes() + supply_->cache.parked_bytes();
-    return idle > kIdleBudget && idle > idle_budget();
+    return (idle > kIdleBudget && idle > idle_budget()) || supply_->cache.any_refused();
   }
   void collect_excess(ChunkList* out);
 
@@ -70,6 +74,7 @@ class OnDemand {
   bool take_small(Request& request);
   bool add_slab(Chunk* chunk, unsigned shard);
   void keep_empty(ChunkList* emptied);
+  void give_back_slabs(ChunkList* ended);
   uint64_t idle_budget() const;
   SlabPool& pool_of(const Chunk* chunk) {
     return slabs_[chunk->shard.load(std::memory_order_relaxed)];
