@@ -19,7 +19,8 @@ void tell_out_of_memory(Context& context, size_t bytes) {
   const alloc::Usage u = context.pool.usage();
   const alloc::Ledger& ledger = device_state(context.device).ledger;
   const auto mib = [](uint64_t n) { return static_cast<double>(n) / (1 << 20); };
-  const uint64_t reserved = ledger.reserved.get(), held = u.live + u.idle + u.waiting + u.parked;
+  const uint64_t reserved = ledger.reserved.get();
+  const uint64_t held = u.live + u.idle + u.waiting + u.parked + u.quarantined;
   log(config::LogLevel::kInfo,
       "out of memory: %.1f MiB asked on device %d; live %.1f, idle %.1f, waiting %.1f, parked for "
       "graphs "
@@ -38,13 +39,36 @@ CUresult need_context() {
   return result == CUDA_SUCCESS && current == nullptr ? CUDA_ERROR_INVALID_CONTEXT : result;
 }
 
+// While something captures: what the driver says of a call as unsafe as cuMemFree, from this
+// thread. The query of an event that was never recorded is one, and does nothing else: it is
+// refused, and invalidates the capture, where the free of a block that no pool had taken would do
+// so.
+CUresult ask_for_unsafe_call() {
+  const Driver& d = driver();
+  CUevent event;
+  if (d.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return CUDA_SUCCESS;
+  const CUresult result = d.cuEventQuery(event);
+  d.cuEventDestroy_v2(event);
+  return result;
+}
+
+CUresult free_block(alloc::Chunk* chunk, CUdeviceptr address) {
+  int code;
+  // The driver would really free what the index knows as idle, or what surrounds an interior
+  // pointer: such an address is answered here.
+  if (context_of(chunk)->pool.free(chunk, address, &code) == alloc::Freed::invalid) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return static_cast<CUresult>(code);
+}
+
+}  // namespace
+
 bool ours(CUdeviceptr address, alloc::Chunk** chunk) {
   if (!active() || address == 0) return false;
   *chunk = shared().index.find(address);
   return *chunk != nullptr;
 }
-
-}  // namespace
 
 CUresult allocate(CUdeviceptr* out, size_t bytes) {
   Context* context = active() && out != nullptr && bytes != 0 ? current_context() : nullptr;
@@ -73,13 +97,15 @@ CUresult free(CUdeviceptr address) {
   alloc::Chunk* chunk;
   if (!ours(address, &chunk)) return driver().cuMemFree_v2(address);
   if (const CUresult result = need_context(); result != CUDA_SUCCESS) return result;
-  int code;
-  // The driver would really free what the index knows as idle, or what surrounds an interior
-  // pointer: such an address is answered here.
-  if (context_of(chunk)->pool.free(chunk, address, &code) == alloc::Freed::invalid) {
-    return CUDA_ERROR_INVALID_VALUE;
+  if (capture_gate().capturing()) [[unlikely]] {
+    if (const CUresult result = ask_for_unsafe_call(); result != CUDA_SUCCESS) return result;
   }
-  return static_cast<CUresult>(code);
+  return free_block(chunk, address);
+}
+
+CUresult free_ordered(alloc::Chunk* chunk, CUdeviceptr address) {
+  const CUresult result = need_context();
+  return result == CUDA_SUCCESS ? free_block(chunk, address) : result;
 }
 
 // The driver has just said no to a call of this thread for want of memory, not because of a
@@ -92,11 +118,6 @@ bool return_idle_memory() {
   const bool any = return_idle_memory_of(context->device, nullptr);
   this_thread.may_free_in_capture = false;
   return any;
-}
-
-bool owned(CUdeviceptr address) {
-  alloc::Chunk* chunk;
-  return ours(address, &chunk);
 }
 
 CUresult memory_info(size_t* free, size_t* total) {
@@ -137,11 +158,13 @@ CUresult address_range(CUdeviceptr* base, size_t* size, CUdeviceptr address) {
 CUresult export_handle(CUipcMemHandle* handle, CUdeviceptr address) {
   alloc::Chunk* chunk;
   if (!ours(address, &chunk)) return driver().cuIpcGetMemHandle(handle, address);
+  if (const CUresult result = need_context(); result != CUDA_SUCCESS) return result;
   alloc::DevicePool& pool = context_of(chunk)->pool;
-  uint64_t start, bytes;
-  if (!pool.find(chunk, address, &start, &bytes)) return CUDA_ERROR_INVALID_VALUE;
-  if (!pool.mark_exported(chunk, address)) return CUDA_ERROR_NOT_SUPPORTED;
-  return driver().cuIpcGetMemHandle(handle, address);
+  if (!pool.holds(chunk, address)) return CUDA_ERROR_INVALID_VALUE;
+  if (chunk->is() == alloc::Role::slab) return CUDA_ERROR_NOT_SUPPORTED;
+  const CUresult result = driver().cuIpcGetMemHandle(handle, address);
+  if (result == CUDA_SUCCESS) pool.mark_exported(chunk, address);
+  return result;
 }
 
 }  // namespace cistern::shim

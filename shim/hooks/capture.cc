@@ -29,13 +29,16 @@ CUresult begin_capture(Function* real, CUstream stream, Arguments... arguments) 
 }
 
 // An invalidated capture ends with an error, too, and a wrong call leaves it as it was: the stream
-// knows.
+// knows. It is asked before the call as well, because a name may stand for another thread's stream,
+// whose capture this call does not end.
 template <typename Kind, typename Function>
 CUresult end_capture(Function* real, CUstream stream, CUgraph* graph) {
+  if (!active()) return ask(real, stream, graph);
+  bool before = false, after = false;
+  const bool ends = captures<Kind>(stream, &before) != CUDA_SUCCESS || before;
   const CUresult result = ask(real, stream, graph);
-  bool capturing = false;
-  if (result != CUDA_SUCCESS) captures<Kind>(stream, &capturing);
-  if (!active() || capturing) return result;
+  if (result != CUDA_SUCCESS) captures<Kind>(stream, &after);
+  if (!ends || after) return result;
   if (result == CUDA_SUCCESS && graph != nullptr && *graph != nullptr) graph_captured(*graph);
   capture_gate().ended(Kind::name(stream));
   captures_changed();

@@ -10,11 +10,12 @@ namespace {
 // earlier work, which is more than the stream's; the driver must never see it.
 template <typename Kind, typename Function>
 CUresult free_async(Function* real, CUdeviceptr address, CUstream stream) {
-  if (!owned(address)) return ask(real, address, stream);
+  alloc::Chunk* chunk;
+  if (!ours(address, &chunk)) return ask(real, address, stream);
   bool capturing;
   const CUresult result = captures<Kind>(stream, &capturing);
   if (result != CUDA_SUCCESS) return result;
-  return capturing ? CUDA_ERROR_INVALID_VALUE : cistern::shim::free(address);
+  return capturing ? CUDA_ERROR_INVALID_VALUE : free_ordered(chunk, address);
 }
 
 }  // namespace
@@ -37,14 +38,6 @@ CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream) {
 }
 
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) { return memory_info(free, total); }
-
-CUresult cuMemGetAddressRange_v2(CUdeviceptr* pbase, size_t* psize, CUdeviceptr dptr) {
-  return address_range(pbase, psize, dptr);
-}
-
-CUresult cuIpcGetMemHandle(CUipcMemHandle* pHandle, CUdeviceptr dptr) {
-  return export_handle(pHandle, dptr);
-}
 
 // --- other kinds of memory ---
 
