@@ -89,13 +89,109 @@ void two_names_of_one_stream() {
   SAY(cuGraphDestroy(graph));
 }
 
+void begin_refused() {
+  CUstream stream = begin(CU_STREAM_CAPTURE_MODE_RELAXED), idle;
+  CUgraph graph = nullptr;
+  SAY(cuStreamCreate(&idle, CU_STREAM_NON_BLOCKING));
+  SAY(cuStreamBeginCapture(nullptr, CU_STREAM_CAPTURE_MODE_RELAXED));
+  SAY(cuStreamBeginCapture(CU_STREAM_LEGACY, CU_STREAM_CAPTURE_MODE_RELAXED));
+  SAY(cuStreamBeginCapture(idle, static_cast<CUstreamCaptureMode>(3)));
+  SAY(cuStreamEndCapture(idle, &graph));
+  SAY(cuStreamDestroy(idle));
+  SAY(cuStreamBeginCapture(idle, CU_STREAM_CAPTURE_MODE_RELAXED));
+  // What captures already is invalidated, and its end still has to be said.
+  SAY(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  SAY(cuStreamEndCapture(stream, &graph));
+  SAY(cuStreamEndCapture(stream, &graph));
+  SAY(cuStreamDestroy(stream));
+}
+
+void invalidated() {
+  CUdeviceptr block = 0;
+  CUgraph graph = nullptr;
+  CUstream stream = begin(CU_STREAM_CAPTURE_MODE_GLOBAL);
+  SAY(cuMemAlloc(&block, 4096));
+  SAY(cuCtxSynchronize());
+  SAY(cuMemAlloc(&block, 4096));
+  SAY(cuStreamEndCapture(stream, &graph));
+  SAY(cuMemAlloc(&block, 4096));
+  SAY(cuMemFree(block));
+  SAY(cuStreamDestroy(stream));
+}
+
+// The thread that captures is gone: only a relaxed capture can be ended by another one.
+void thread_gone(CUstreamCaptureMode mode) {
+  CUcontext context;
+  CUstream stream = nullptr;
+  CUgraph graph = nullptr;
+  SAY(cuCtxGetCurrent(&context));
+  std::thread([&] {
+    SAY(cuCtxSetCurrent(context));
+    stream = begin(mode);
+  }).join();
+  SAY(cuStreamEndCapture(stream, &graph));
+  SAY(cuStreamDestroy(stream));
+}
+void thread_gone_relaxed() { thread_gone(CU_STREAM_CAPTURE_MODE_RELAXED); }
+void thread_gone_local() { thread_gone(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL); }
+
+// A second stream joins the capture by an event, and either is destroyed before the end.
+void joined_stream(bool destroy_origin) {
+  CUstream origin = begin(CU_STREAM_CAPTURE_MODE_RELAXED), joined;
+  CUevent event;
+  CUgraph graph = nullptr;
+  SAY(cuStreamCreate(&joined, CU_STREAM_NON_BLOCKING));
+  SAY(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+  SAY(cuEventRecord(event, origin));
+  SAY(cuStreamWaitEvent(joined, event, 0));
+  SAY(cuStreamEndCapture(joined, &graph));
+  SAY(cuStreamDestroy(destroy_origin ? origin : joined));
+  if (!destroy_origin) SAY(cuStreamEndCapture(origin, &graph));
+  SAY(cuStreamDestroy(destroy_origin ? joined : origin));
+  SAY(cuEventDestroy(event));
+}
+void joined_stream_gone() { joined_stream(false); }
+void origin_gone() { joined_stream(true); }
+
+// Only the device's own captures end with it.
+void reset_another_device() {
+  CUcontext own, other;
+  SAY(cuCtxGetCurrent(&own));
+  SAY(cuDevicePrimaryCtxRetain(&other, 1));
+  CUstream stream = begin(CU_STREAM_CAPTURE_MODE_RELAXED);
+  SAY(cuCtxSetCurrent(other));
+  begin(CU_STREAM_CAPTURE_MODE_RELAXED);
+  SAY(cuDevicePrimaryCtxReset(1));
+  SAY(cuCtxSetCurrent(own));
+  end(stream);
+}
+
+// Memory that is known outside cannot go back now, and is not reused either.
+void free_exported() {
+  CUdeviceptr small = 0, large = 0, next = 0;
+  const unsigned on = 1;
+  SAY(cuMemAlloc(&small, 4096));
+  SAY(cuMemAlloc(&large, 4 * kMiB));
+  SAY(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, small));
+  SAY(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, large));
+  CUstream stream = begin(CU_STREAM_CAPTURE_MODE_RELAXED);
+  SAY(cuMemFree(small));
+  SAY(cuMemFree(large));
+  SAY(cuMemAlloc(&next, 4096));
+  SAY(cuMemFree(small + 512));
+  SAY(cuMemFree(next));
+  end(stream);
+}
+
 }  // namespace
 
 int main() {
   use_device(0);
   for (const auto unusual :
        {free_async_meanwhile, end_without_a_place_for_the_graph, destroy_the_stream,
-        destroy_the_context, reset_the_device, two_names_of_one_stream}) {
+        destroy_the_context, reset_the_device, two_names_of_one_stream, begin_refused, invalidated,
+        thread_gone_relaxed, thread_gone_local, joined_stream_gone, origin_gone,
+        reset_another_device, free_exported}) {
     unusual();
     allocate_and_free(100, 4 * kMiB);
   }

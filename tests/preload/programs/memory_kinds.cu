@@ -42,8 +42,12 @@ void device_memory() {
               reinterpret_cast<size_t>(large) % 512 == 0);
   std::printf("sums %llu %llu\n", filled_sum(small), filled_sum(large));
   CHECK(cudaMemcpy(large + kWords, small, kBytes, cudaMemcpyDeviceToDevice));
+  describe("past small", small + kWords);
+  describe("never handed out", small + (1 << 18));
   CHECK(cudaFree(small));
   CHECK(cudaFree(large));
+  describe("freed small", small);
+  describe("inside freed large", large + 5);
 }
 
 void host_memory() {
