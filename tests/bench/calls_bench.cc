@@ -29,6 +29,20 @@ void pair(benchmark::State& state) {
 }
 BENCHMARK(pair)->Arg(10)->Arg(1000);
 
+// What communication libraries ask of every buffer they are given.
+void ask(benchmark::State& state, CUpointer_attribute attribute) {
+  CUdeviceptr address = 0;
+  check(cuMemAlloc(&address, static_cast<size_t>(state.range(0))));
+  size_t answer = 0;
+  for (auto _ : state) {
+    check(cuPointerGetAttribute(&answer, attribute, address + 100));
+    benchmark::DoNotOptimize(answer);
+  }
+  check(cuMemFree(address));
+}
+BENCHMARK_CAPTURE(ask, memory_type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE)->Arg(4096)->Arg(4 << 20);
+BENCHMARK_CAPTURE(ask, range_size, CU_POINTER_ATTRIBUTE_RANGE_SIZE)->Arg(4096)->Arg(4 << 20);
+
 void look_up_by_driver(benchmark::State& state) {
   void* function = nullptr;
   for (auto _ : state) {
