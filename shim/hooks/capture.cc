@@ -8,6 +8,16 @@
 namespace cistern::shim {
 namespace {
 
+// The context of a stream that can capture; another one may be current.
+CUcontext context_of_stream(CUstream stream) {
+  const Driver& d = driver();
+  CUcontext context = nullptr;
+  if (d.cuStreamGetCtx == nullptr || d.cuStreamGetCtx(stream, &context) != CUDA_SUCCESS) {
+    d.cuCtxGetCurrent(&context);
+  }
+  return context;
+}
+
 // A capture begins: ours and the program's calls are kept apart from before it to its end.
 template <typename Kind, typename Function, typename... Arguments>
 CUresult begin_capture(Function* real, CUstream stream, Arguments... arguments) {
@@ -16,10 +26,8 @@ CUresult begin_capture(Function* real, CUstream stream, Arguments... arguments) 
   gate.announce();
   captures_changed();
   const CUresult result = ask(real, stream, arguments...);
-  CUcontext context = nullptr;
-  driver().cuCtxGetCurrent(&context);
   if (result == CUDA_SUCCESS) {
-    gate.began(Kind::name(stream), context);
+    gate.began(Kind::name(stream), context_of_stream(Kind::name(stream)));
     stream_seen(stream);
   } else {
     gate.withdraw();

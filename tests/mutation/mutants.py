@@ -96,6 +96,8 @@ MUTANTS = [
      "  capture_gate().ended(Kind::name(stream));\n  captures_changed();", "  captures_changed();"),
     ("capture_of_another_thread_forgotten", "shim/hooks/capture.cc",
      "if (!ends || after) return result;", "if ((!ends && result == CUDA_SUCCESS) || after) return result;"),
+    ("capture_belongs_to_the_current_context", "shim/hooks/capture.cc",
+     "if (d.cuStreamGetCtx == nullptr ||", "if (d.cuStreamGetCtx != nullptr ||"),
     ("free_during_a_capture_unasked", "shim/memory.cc",
      "if (capture_gate().capturing()) [[unlikely]] {", "if (false) {"),
     ("ordered_free_forbidden_by_captures", "shim/hooks/memory.cc",

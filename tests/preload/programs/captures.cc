@@ -166,6 +166,39 @@ void reset_another_device() {
   end(stream);
 }
 
+// Frees and allocations of another thread while a stream captures.
+void disturb(CUcontext context) {
+  std::thread([&] {
+    int failures = 0;
+    cuCtxSetCurrent(context);
+    for (int i = 0; i < 20; ++i) {
+      CUdeviceptr block = 0;
+      if (cuMemAlloc(&block, 4 * kMiB) != CUDA_SUCCESS) ++failures;
+      if (cuMemFree(block) != CUDA_SUCCESS) ++failures;
+    }
+    std::printf("failures meanwhile %d\n", failures);
+  }).join();
+}
+
+// A capture belongs to its stream's context, whichever is current when it begins.
+void begun_with_another_context_current() {
+  CUcontext own, other;
+  CUstream stream, others;
+  SAY(cuCtxGetCurrent(&own));
+  SAY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  SAY(cuCtxCreate(&other, nullptr, 0, 0));
+  SAY(cuStreamCreate(&others, CU_STREAM_NON_BLOCKING));
+  SAY(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  SAY(cuCtxSetCurrent(own));
+  CUstreamCaptureMode relaxed = CU_STREAM_CAPTURE_MODE_RELAXED;
+  SAY(cuThreadExchangeStreamCaptureMode(&relaxed));
+  SAY(cuStreamBeginCapture(others, CU_STREAM_CAPTURE_MODE_RELAXED));
+  SAY(cuCtxDestroy(other));
+  disturb(own);
+  SAY(cuThreadExchangeStreamCaptureMode(&relaxed));
+  end(stream);
+}
+
 // Memory that is known outside cannot go back now, and is not reused either.
 void free_exported() {
   CUdeviceptr small = 0, large = 0, next = 0;
@@ -191,7 +224,7 @@ int main() {
        {free_async_meanwhile, end_without_a_place_for_the_graph, destroy_the_stream,
         destroy_the_context, reset_the_device, two_names_of_one_stream, begin_refused, invalidated,
         thread_gone_relaxed, thread_gone_local, joined_stream_gone, origin_gone,
-        reset_another_device, free_exported}) {
+        reset_another_device, begun_with_another_context_current, free_exported}) {
     unusual();
     allocate_and_free(100, 4 * kMiB);
   }
