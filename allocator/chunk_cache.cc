@@ -172,6 +172,12 @@ void ChunkCache::collect_idle(uint64_t keep, const Reclaim& reclaim, ChunkList* 
   });
 }
 
+void ChunkCache::collect_clean(const Reclaim& reclaim, ChunkList* out) {
+  LockGuard guard(mutex_);
+  harvest(reclaim);
+  while (oldest_idle_ != nullptr) let_idle_go(oldest_idle_, out);
+}
+
 void ChunkCache::collect_all(ChunkList* out) {
   LockGuard guard(mutex_);
   collect_refused(out);

@@ -63,6 +63,9 @@ class ChunkCache {
   // What became clean since is idle from now on, so that idle_bytes() says it.
   void refresh(const Reclaim& reclaim);
 
+  // Moves everything that is idle into `out`.
+  void collect_clean(const Reclaim& reclaim, ChunkList* out);
+
   // Moves everything into `out`, also what earlier work may still use: only for the driver, whose
   // own free waits for that work.
   void collect_all(ChunkList* out);

@@ -81,6 +81,25 @@ void ChunkSupply::give_back(ChunkList* chunks) {
   }
 }
 
+bool ChunkSupply::give_back_clean(ChunkList* chunks) {
+  ChunkList kept;
+  bool any = false, able = true;
+  while (Chunk* chunk = chunks->pop()) {
+    shared_->index.remove(chunk);
+    able = able && source_->give_back_clean(chunk->base()) == kSuccess;
+    if (able) {
+      any = true;
+      ledger_->released.add();
+      forget(chunk);
+    } else {
+      shared_->index.insert(chunk);
+      kept.push(chunk);
+    }
+  }
+  cache.add_idle(&kept);
+  return any;
+}
+
 void ChunkSupply::forget(Chunk* chunk) {
   const uint64_t bytes = chunk->size();
   reserved_.sub(bytes);

@@ -32,6 +32,10 @@ class ChunkSupply {
   // freed just now.
   void give_back(ChunkList* chunks);
 
+  // Clean chunks go back without a wait for the device, as far as the source can do that; the rest
+  // is idle again. True if any went.
+  bool give_back_clean(ChunkList* chunks);
+
   // Around taking chunks out of a pool and giving them back: others that run out wait for it.
   class Returning {
    public:

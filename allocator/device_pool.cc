@@ -96,15 +96,19 @@ bool DevicePool::wait_for_clean(uint64_t limit_ns) {
   return clean;
 }
 
-// Memory is out (or the cap reached): everything that is not live goes to the driver, and for small
-// requests every corner is looked into. Other threads fill and empty their caches meanwhile, so as
-// long as anything was returned, by whomever, there is another attempt.
+// Memory is out (or the cap reached): everything that is not live goes to the driver, first what it
+// can take without waiting for work that may never end; for small requests every corner is looked
+// into. Other threads fill and empty their caches meanwhile, so as long as anything was returned, by
+// whomever, there is another attempt.
 int DevicePool::shortage(Request& request) {
   constexpr int kAttempts = 16;
   ledger_->shortages.add();
   bool progress = true;
   for (int i = 0; i < kAttempts && progress; ++i) {
     const uint64_t before = ledger_->released.get();
+    if (return_clean()) {
+      if (const int code = strategy_.take_fresh(request); code != kOutOfMemory) return code;
+    }
     progress = return_everything();
     progress |= source_->relieve();
     // What another thread took out to return is neither in a pool nor the driver's yet.
@@ -194,6 +198,14 @@ bool DevicePool::holds(Chunk* chunk, uint64_t address) {
 bool DevicePool::mark_exported(Chunk* chunk, uint64_t address) {
   if (chunk->is() != Role::slab) return supply_.cache.mark_exported(chunk, address);
   return strategy_.mark_exported(chunk, address);
+}
+
+bool DevicePool::return_clean() {
+  ChunkList chunks;
+  const ChunkSupply::Returning returning(supply_);
+  strategy_.collect_clean(&chunks);
+  supply_.cache.collect_clean(shared_->reclaim, &chunks);
+  return supply_.give_back_clean(&chunks);
 }
 
 bool DevicePool::return_everything() {

@@ -85,6 +85,7 @@ class DevicePool {
   bool wait_as_long_as_obtain(Request& request);
   int shortage(Request& request);
   bool squeeze_in(Request& request);
+  bool return_clean();
   bool obtain_direct(Request& request, int* code);
 
   Freed free_whole(Chunk* chunk, uint64_t address, int* code);

@@ -26,6 +26,7 @@ void CudaSource::init(CUcontext context, CUdevice device) {
   device_ = device;
   closing_.store(false, std::memory_order_relaxed);
   spares_ = 0;
+  own_stream_.store(nullptr, std::memory_order_relaxed);
   stream_marks_.init(context);
 }
 
@@ -46,6 +47,32 @@ int CudaSource::give_back(uint64_t address) {
   if (!scope) return alloc::kNotNow;
   const CUresult result = driver().cuMemFree_v2(address);
   return !pass && result != CUDA_SUCCESS ? alloc::kNotNow : static_cast<int>(result);
+}
+
+// A stream that nothing of the program is ordered with; it dies with the context. nullptr when the
+// driver refuses one. The context is current.
+CUstream CudaSource::own_stream() {
+  CUstream stream = own_stream_.load();
+  if (stream != nullptr) return stream;
+  CUstream made = nullptr;
+  if (driver().cuStreamCreate(&made, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) return nullptr;
+  if (own_stream_.compare_exchange_strong(stream, made)) return made;
+  driver().cuStreamDestroy_v2(made);
+  return stream;
+}
+
+// cuMemFree waits for everything the device does; cuMemFreeAsync for what its stream does. Where it
+// does not take memory of cuMemAlloc, the answer is an error and nothing is freed.
+int CudaSource::give_back_clean(uint64_t address) {
+  const GatePass pass;
+  if (!pass || closing() || driver().cuMemFreeAsync == nullptr) return alloc::kNotNow;
+  const ContextScope scope(context_);
+  const CUstream stream = scope ? own_stream() : nullptr;
+  if (stream == nullptr || driver().cuMemFreeAsync(address, stream) != CUDA_SUCCESS) {
+    return alloc::kNotNow;
+  }
+  driver().cuStreamSynchronize(stream);
+  return alloc::kSuccess;
 }
 
 bool CudaSource::relieve() { return return_idle_memory_of(device_, /*except=*/current_context()); }

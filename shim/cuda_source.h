@@ -21,10 +21,10 @@ class CudaSource final : public alloc::MemorySource {
   bool closing() const { return closing_.load(std::memory_order_seq_cst); }
   void set_closing(bool closing) { closing_.store(closing, std::memory_order_seq_cst); }
 
-
   int obtain(uint64_t bytes, uint64_t* address) override;
   int release(uint64_t address) override;
   int give_back(uint64_t address) override;
+  int give_back_clean(uint64_t address) override;
   bool relieve() override;
   bool mark(alloc::Mark* out) override;
   alloc::MarkState query(alloc::Mark mark) override;
@@ -37,6 +37,7 @@ class CudaSource final : public alloc::MemorySource {
 
  private:
   bool take_event(CUevent* event);
+  CUstream own_stream();
 
   static constexpr int kEvents = 8;
 
@@ -45,6 +46,7 @@ class CudaSource final : public alloc::MemorySource {
   std::atomic<bool> closing_;
   CUevent spare_[kEvents];
   int spares_;
+  std::atomic<CUstream> own_stream_;
   StreamMarks stream_marks_;
 };
 

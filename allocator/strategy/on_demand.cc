@@ -112,8 +112,8 @@ void OnDemand::keep_empty(ChunkList* emptied) {
   supply_->cache.add_idle(emptied);
 }
 
-void OnDemand::collect_all(ChunkList* out) {
-  for (SlabPool& pool : slabs_) pool.collect_empty(shared_->reclaim, true, out);
+void OnDemand::collect_empty(bool freed_too, ChunkList* out) {
+  for (SlabPool& pool : slabs_) pool.collect_empty(shared_->reclaim, freed_too, out);
   for (Chunk* chunk = out->head; chunk != nullptr; chunk = chunk->next) {
     shared_->slabs.give_back(chunk->slab());
   }

@@ -43,8 +43,11 @@ class OnDemand {
     return pool_of(chunk).mark_exported(chunk, address);
   }
 
+  // Takes the chunks nothing can use any more out of the pools, for the driver.
+  void collect_clean(ChunkList* out) { collect_empty(false, out); }
+
   // Takes every chunk that the program holds nothing of out of the pools, for the driver.
-  void collect_all(ChunkList* out);
+  void collect_all(ChunkList* out) { collect_empty(true, out); }
 
   // Whether more is idle than may be, and the oldest whole chunks beyond that.
   bool over_budget() const {
@@ -70,6 +73,7 @@ class OnDemand {
   static constexpr uint64_t kIdleBudget = uint64_t{64} << 20;
   static constexpr uint64_t kIdleShare = 8;
 
+  void collect_empty(bool freed_too, ChunkList* out);
   bool take_whole(Request& request);
   bool take_small(Request& request);
   bool add_slab(Chunk* chunk, unsigned shard);

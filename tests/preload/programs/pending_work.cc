@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device work waits for the host, and the host allocates meanwhile: as long as there is memory, an
-// allocation must not wait for that work.
+// allocation must not wait for that work. The argument chooses how much there is:
+//   plenty  more than ever needed
+//   short   what the program freed before has to serve it again, in blocks of other sizes
 
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <initializer_list>
 #include <thread>
 #include <vector>
@@ -42,16 +45,32 @@ void allocate_meanwhile(CUstream stream, std::initializer_list<size_t> sizes) {
   std::printf("failures %d, waited for the work %d\n", failures, g_gave_up.load());
 }
 
-}  // namespace
-
-int main() {
-  use_device(0);
-  CUstream stream;
-  SAY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+void plenty(CUstream stream) {
   // Nothing kept; much kept from before; much of it freed a moment ago.
   allocate_meanwhile(stream, {8 * kMiB, 1000, 300 * kMiB});
   SAY(cuCtxSynchronize());
   allocate_meanwhile(stream, {8 * kMiB, 100 * kMiB, 1000, 500 * kMiB, 2 * kMiB});
   allocate_meanwhile(stream, {9 * kMiB, 1000, 120 * kMiB, 500 * kMiB, 40 * kMiB});
+}
+
+// With 256 MiB in all.
+void too_little(CUstream stream) {
+  std::vector<CUdeviceptr> blocks(30);
+  for (CUdeviceptr& block : blocks) cuMemAlloc(&block, 2 * kMiB);
+  for (const CUdeviceptr block : blocks) cuMemFree(block);
+  SAY(cuCtxSynchronize());
+  allocate_meanwhile(stream, {100 * kMiB, 100 * kMiB, 1000, 40 * kMiB});
+  SAY(cuCtxSynchronize());
+  allocate_meanwhile(stream, {30 * kMiB, 200 * kMiB, 1000});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  use_device(0);
+  CUstream stream;
+  SAY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  const bool is_short = argc > 1 && std::strcmp(argv[1], "short") == 0;
+  is_short ? too_little(stream) : plenty(stream);
   return 0;
 }

@@ -375,3 +375,30 @@ TEST_CASE("the ledger's peaks are exact with one thread") {
   CHECK(p->ledger.live_peak.get() == 3 * kMiB + 1600);
   CHECK(p->ledger.reserved_peak.get() == 5 * kMiB);
 }
+
+TEST_CASE("in a shortage what is clean goes back first, without a wait for the device") {
+  auto p = std::make_unique<Pool>(64 * kMiB);
+  p->source.takes_clean = true;
+  const uint64_t large = p->allocate(20 * kMiB), small = p->allocate(5000);
+  const uint64_t waiting = p->allocate(10 * kMiB);
+  REQUIRE(p->free(large) == Freed::done);
+  REQUIRE(p->free(small) == Freed::done);
+  p->synchronise();
+  p->source.passed_mark = 0;
+  REQUIRE(p->free(waiting) == Freed::done);
+  SECTION("and what is not clean stays, if that is enough") {
+    CHECK(p->allocate(48 * kMiB) != 0);
+    CHECK(p->source.taken_clean == 2);
+    CHECK(p->pool.usage().waiting == 10 * kMiB);
+  }
+  SECTION("and the rest after it, if it is not") {
+    CHECK(p->allocate(60 * kMiB) != 0);
+    CHECK(p->source.taken_clean == 2);
+    CHECK(p->source.released == 3);
+  }
+  SECTION("where the source cannot do that, as ever") {
+    p->source.takes_clean = false;
+    CHECK(p->allocate(48 * kMiB) != 0);
+    CHECK(p->pool.usage().idle == 0);
+  }
+}
