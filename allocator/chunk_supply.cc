@@ -67,7 +67,8 @@ int ChunkSupply::release_for_program(Chunk* chunk, uint64_t requested) {
   return kSuccess;
 }
 
-void ChunkSupply::give_back(ChunkList* chunks) {
+bool ChunkSupply::give_back(ChunkList* chunks) {
+  bool any = false;
   while (Chunk* chunk = chunks->pop()) {
     shared_->index.remove(chunk);
     const int code = source_->give_back(chunk->base());
@@ -78,7 +79,9 @@ void ChunkSupply::give_back(ChunkList* chunks) {
     }
     (code == kSuccess ? ledger_->released : ledger_->lost).add();
     forget(chunk);
+    any = true;
   }
+  return any;
 }
 
 void ChunkSupply::forget(Chunk* chunk) {

@@ -29,8 +29,8 @@ class ChunkSupply {
   int release_for_program(Chunk* chunk, uint64_t requested);
 
   // Chunks that nobody holds go back. What the source does not take now waits in the cache as if
-  // freed just now.
-  void give_back(ChunkList* chunks);
+  // freed just now. False when none went.
+  bool give_back(ChunkList* chunks);
 
   // Around taking chunks out of a pool and giving them back: others that run out wait for it.
   class Returning {

@@ -189,9 +189,7 @@ bool DevicePool::return_everything() {
   const ChunkSupply::Returning returning(supply_);
   strategy_.collect_all(&chunks);
   supply_.cache.collect_all(&chunks);
-  const bool any = chunks.head != nullptr;
-  supply_.give_back(&chunks);
-  return any;
+  return supply_.give_back(&chunks);
 }
 
 void DevicePool::trim() {

@@ -12,7 +12,9 @@ namespace cistern::alloc {
 // these two mean something to the pools; both numbers are CUDA's.
 inline constexpr int kSuccess = 0;
 inline constexpr int kOutOfMemory = 2;
-// give_back() only: a capture is in progress, the chunk stays with the pool. No CUDA code.
+// give_back() only: the source still holds the memory, so the chunk stays with the pool (a capture
+// is in progress, or the driver refused). Any other code: the memory is no longer there. No CUDA
+// code.
 inline constexpr int kNotNow = -1;
 
 // A point in a context's work (for CUDA: an event recorded for the whole context).

@@ -8,6 +8,7 @@
 #include "shim/driver.h"
 #include "shim/log.h"
 #include "shim/process.h"
+#include "shim/suspicion.h"
 #include "shim/thread.h"
 
 namespace cistern::shim {
@@ -31,11 +32,13 @@ void tell_out_of_memory(Context& context, size_t bytes) {
           : "the device has no more: another process may hold it");
 }
 
-// What the driver says first of all: without a context it answers nothing about memory.
-CUresult need_context() {
-  CUcontext current = nullptr;
-  const CUresult result = driver().cuCtxGetCurrent(&current);
-  return result == CUDA_SUCCESS && current == nullptr ? CUDA_ERROR_INVALID_CONTEXT : result;
+// What the driver says before it looks at an address: without a context, in one that is gone or
+// whose work died, and inside a host function on a stream it answers nothing about memory.
+CUresult refusal(Context& owner) {
+  if (current_context() != nullptr) [[likely]]
+    return condition_of(owner);
+  size_t free, total;
+  return noted(driver().cuMemGetInfo_v2(&free, &total));
 }
 
 bool ours(CUdeviceptr address, alloc::Chunk** chunk) {
@@ -50,8 +53,10 @@ CUresult allocate(CUdeviceptr* out, size_t bytes) {
   Context* context = active() && out != nullptr && bytes != 0 ? current_context() : nullptr;
   // More than the device has: the driver refuses at once, and emptying the pool could not help.
   if (context == nullptr || bytes > device_state(context->device).total.load()) {
-    return driver().cuMemAlloc_v2(out, bytes);
+    return noted(driver().cuMemAlloc_v2(out, bytes));
   }
+  if (const CUresult result = condition_of(*context); result != CUDA_SUCCESS) [[unlikely]]
+    return result;
   uint64_t address;
   // Inside a capture an allocation is the driver's to answer.
   const unsigned shard = this_thread.shard();
@@ -71,12 +76,14 @@ CUresult allocate(CUdeviceptr* out, size_t bytes) {
 
 CUresult free(CUdeviceptr address) {
   alloc::Chunk* chunk;
-  if (!ours(address, &chunk)) return driver().cuMemFree_v2(address);
-  if (const CUresult result = need_context(); result != CUDA_SUCCESS) return result;
+  if (!ours(address, &chunk)) return noted(driver().cuMemFree_v2(address));
+  Context& owner = *context_of(chunk);
+  if (const CUresult result = refusal(owner); result != CUDA_SUCCESS) [[unlikely]]
+    return result;
   int code;
   // The driver would really free what the index knows as idle, or what surrounds an interior
   // pointer: such an address is answered here.
-  if (context_of(chunk)->pool.free(chunk, address, &code) == alloc::Freed::invalid) {
+  if (owner.pool.free(chunk, address, &code) == alloc::Freed::invalid) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   return static_cast<CUresult>(code);
@@ -101,7 +108,7 @@ bool owned(CUdeviceptr address) {
 
 CUresult memory_info(size_t* free, size_t* total) {
   size_t driver_free, driver_total;
-  const CUresult result = driver().cuMemGetInfo_v2(&driver_free, &driver_total);
+  const CUresult result = noted(driver().cuMemGetInfo_v2(&driver_free, &driver_total));
   if (result != CUDA_SUCCESS) return result;
   if (Context* context = active() ? current_context() : nullptr) {
     uint64_t idle = 0;
@@ -124,9 +131,10 @@ CUresult memory_info(size_t* free, size_t* total) {
 CUresult address_range(CUdeviceptr* base, size_t* size, CUdeviceptr address) {
   alloc::Chunk* chunk;
   if (!ours(address, &chunk)) return driver().cuMemGetAddressRange_v2(base, size, address);
-  if (const CUresult result = need_context(); result != CUDA_SUCCESS) return result;
+  Context& owner = *context_of(chunk);
+  if (const CUresult result = refusal(owner); result != CUDA_SUCCESS) return result;
   uint64_t start, bytes;
-  if (!context_of(chunk)->pool.find(chunk, address, &start, &bytes)) return CUDA_ERROR_NOT_FOUND;
+  if (!owner.pool.find(chunk, address, &start, &bytes)) return CUDA_ERROR_NOT_FOUND;
   if (base != nullptr) *base = start;
   if (size != nullptr) *size = bytes;
   return CUDA_SUCCESS;

@@ -11,13 +11,16 @@ namespace {
 // A capture begins: ours and the program's calls are kept apart from before it to its end.
 template <typename Kind, typename Function, typename... Arguments>
 CUresult begin_capture(Function* real, CUstream stream, Arguments... arguments) {
-  if (!active()) return ask(real, stream, arguments...);
+  // Inside a host function on a stream the driver refuses every call, and one of ours that waits
+  // for this very function may hold the gate.
+  CUcontext context = nullptr;
+  if (!active() || driver().cuCtxGetCurrent(&context) == CUDA_ERROR_NOT_PERMITTED) {
+    return ask(real, stream, arguments...);
+  }
   CaptureGate& gate = capture_gate();
   gate.announce();
   captures_changed();
   const CUresult result = ask(real, stream, arguments...);
-  CUcontext context = nullptr;
-  driver().cuCtxGetCurrent(&context);
   if (result == CUDA_SUCCESS) {
     gate.began(Kind::name(stream), context);
     stream_seen(stream);
