@@ -27,6 +27,7 @@ void DevicePool::init(Shared* shared, MemorySource* source, Ledger* ledger, Cap*
   shared_ = shared;
   source_ = source;
   ledger_ = ledger;
+  whole_live_.set(0);
   whole_allocations_.set(0);
   whole_frees_.set(0);
   supply_.init(shared, source, ledger, cap, owner);
@@ -199,11 +200,22 @@ void DevicePool::trim() {
   supply_.give_back(&chunks);
 }
 
+// The program may destroy a context that other threads still use. What they took out before the
+// doors closed must have found a place before everything is swept away.
 void DevicePool::drop() {
+  strategy_.for_each_pool([](auto& pool) { pool.close(); });
+  supply_.close();
+  while (in_hand()) os::sleep_ns(1000);
   strategy_.for_each_pool([](auto& pool) { pool.drop(); });
   supply_.drop([this](Chunk* chunk) { strategy_.forget(chunk); });
   ledger_->live.sub(whole_live_.get());
   whole_live_.set(0);
+}
+
+bool DevicePool::in_hand() const {
+  bool any = supply_.in_hand();
+  strategy_.for_each_pool([&](const auto& pool) { any |= pool.in_hand() != 0; });
+  return any;
 }
 
 void DevicePool::count_whole(uint64_t bytes) {

@@ -191,18 +191,18 @@ Context* closing(CUcontext handle) {
 void gone(Context* context) {
   if (context == nullptr) return;
   alloc::LockGuard guard(mutex);
-  if (context->handle.load(std::memory_order_relaxed) == nullptr) return;
+  // First of all nobody finds it any more. The slot is used again only under the lock.
+  const CUcontext handle = context->handle.exchange(nullptr);
+  if (handle == nullptr) return;
   generation.fetch_add(1, std::memory_order_acq_rel);
   shared_state.reclaim.leave(context->timeline);
   Device& d = device_state(context->device);
   d.past_allocations.add(context->pool.allocations());
   d.past_frees.add(context->pool.frees());
   context->pool.drop();
-  const CUcontext handle = context->handle.load(std::memory_order_relaxed);
   capture_gate().context_gone(handle);
   graphs_of_context_gone(handle);
   streams().context_gone(handle);
-  context->handle.store(nullptr, std::memory_order_release);
 }
 
 void stays(Context* context) {

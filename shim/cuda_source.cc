@@ -41,6 +41,7 @@ int free_or_keep(CUdeviceptr address, CUcontext context) {
 }  // namespace
 
 static_assert(alloc::kSuccess == CUDA_SUCCESS && alloc::kOutOfMemory == CUDA_ERROR_OUT_OF_MEMORY);
+static_assert(alloc::kContextGone == CUDA_ERROR_CONTEXT_IS_DESTROYED);
 
 void CudaSource::init(CUcontext context, CUdevice device) {
   context_ = context;
