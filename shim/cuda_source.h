@@ -21,7 +21,6 @@ class CudaSource final : public alloc::MemorySource {
   bool closing() const { return closing_.load(std::memory_order_seq_cst); }
   void set_closing(bool closing) { closing_.store(closing, std::memory_order_seq_cst); }
 
-
   int obtain(uint64_t bytes, uint64_t* address) override;
   int release(uint64_t address) override;
   int give_back(uint64_t address) override;
