@@ -21,8 +21,21 @@ uint64_t largest_for(uint64_t bytes) {
 
 }  // namespace
 
+void ChunkCache::init(uint32_t owner) {
+  LockGuard guard(mutex_);
+  owner_ = owner;
+  closed_ = false;
+}
+
+void ChunkCache::close() {
+  LockGuard guard(mutex_);
+  closed_ = true;
+}
+
 Chunk* ChunkCache::take(uint64_t bytes, const Reclaim& reclaim) {
   LockGuard guard(mutex_);
+  if (closed_) [[unlikely]]
+    return nullptr;
   harvest(reclaim);
   Chunk* chunk = bins_.find(bytes, largest_for(bytes), kProbes);
   if (chunk != nullptr) {
@@ -41,6 +54,7 @@ ChunkCache::Freed ChunkCache::free(Chunk* chunk, uint64_t address, const Reclaim
   *requested = chunk->requested();
   if (chunk->is() == Role::direct || chunk->exported.load(std::memory_order_relaxed)) {
     chunk->become(Role::released);
+    pick_up();
     return Freed::give_up;
   }
   push_freed(chunk, chunk->born, reclaim);
@@ -75,7 +89,7 @@ void ChunkCache::push_freed(Chunk* chunk, Epoch born, const Reclaim& reclaim) {
 }
 
 bool ChunkCache::held(const Chunk* chunk) const {
-  const bool mine = chunk->owner.load(std::memory_order_relaxed) == owner_;
+  const bool mine = !closed_ && chunk->owner.load(std::memory_order_relaxed) == owner_;
   return mine && (chunk->is() == Role::whole || chunk->is() == Role::direct);
 }
 
@@ -159,6 +173,7 @@ void ChunkCache::let_idle_go(Chunk* chunk, ChunkList* out) {
 
 void ChunkCache::collect_idle(uint64_t keep, const Reclaim& reclaim, ChunkList* out) {
   LockGuard guard(mutex_);
+  if (closed_) return;
   harvest(reclaim);
   collect_refused(out);
   while (oldest_idle_ != nullptr && idle_bytes_.get() + parked_bytes_.get() > keep) {
@@ -174,12 +189,14 @@ void ChunkCache::collect_idle(uint64_t keep, const Reclaim& reclaim, ChunkList* 
 
 void ChunkCache::collect_clean(const Reclaim& reclaim, ChunkList* out) {
   LockGuard guard(mutex_);
+  if (closed_) return;
   harvest(reclaim);
   while (oldest_idle_ != nullptr) let_idle_go(oldest_idle_, out);
 }
 
 void ChunkCache::collect_all(ChunkList* out) {
   LockGuard guard(mutex_);
+  if (closed_) return;
   collect_refused(out);
   freed_.remove_if([&](Chunk* chunk, bool parked) {
     let_freed_go(chunk, parked, out);

@@ -30,7 +30,7 @@ struct ChunkLinks {
 class ChunkCache {
  public:
   // `owner`: what the chunks of this cache say of themselves.
-  void init(uint32_t owner) { owner_ = owner; }
+  void init(uint32_t owner);
 
   // An idle chunk that serves `bytes` without taking more of the device than the driver itself
   // would have given: at least as large, the same number of driver pages, at most 1/8 lost. So
@@ -70,7 +70,17 @@ class ChunkCache {
   // own free waits for that work.
   void collect_all(ChunkList* out);
 
+  // The context is gone, in two steps: close() keeps everything where it is, and once nothing is
+  // in_hand() drop() forgets it.
+  void close();
   void drop();
+
+  // Threads that have, or may be about to take, a chunk out of the cache or the source and have not
+  // found it a new place yet. A chunk that free() gives up counts until landed().
+  void pick_up() { in_hand_.fetch_add(1); }
+  void landed() { in_hand_.fetch_sub(1, std::memory_order_release); }
+  int in_hand() const { return in_hand_.load(std::memory_order_acquire); }
+
   void reset_after_fork() { mutex_.reset(); }
 
   uint64_t idle_bytes() const { return idle_bytes_.get(); }
@@ -94,6 +104,8 @@ class ChunkCache {
   void collect_refused(ChunkList* out);
 
   Mutex mutex_;
+  bool closed_ = false;
+  std::atomic<int> in_hand_{0};
   uint32_t owner_ = 0;
   SizeBins<Chunk, ChunkBinTraits, 44> bins_;  // to 2^48 bytes
   Chunk* oldest_idle_ = nullptr;

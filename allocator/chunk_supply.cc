@@ -12,10 +12,14 @@ void ChunkSupply::init(Shared* shared, MemorySource* source, Ledger* ledger, Cap
   ledger_ = ledger;
   cap_ = cap;
   owner_ = owner;
+  closed_.store(false);
   cache.init(owner);
 }
 
 Chunk* ChunkSupply::obtain(uint64_t bytes, Role role, int* code) {
+  const Carrying carrying(*this);
+  *code = kContextGone;
+  if (closed_.load()) return nullptr;
   *code = kOutOfMemory;
   if (!cap_->charge(bytes)) {
     ledger_->refused.add();
@@ -56,18 +60,20 @@ Chunk* ChunkSupply::obtain(uint64_t bytes, Role role, int* code) {
 int ChunkSupply::release_for_program(Chunk* chunk, uint64_t requested) {
   shared_->index.remove(chunk);
   const int code = source_->release(chunk->base());
-  if (code != kSuccess) {
+  if (code == kSuccess) {
+    ledger_->released.add();
+    forget(chunk);
+  } else {
     chunk->set_requested(requested);
     chunk->become(Role::direct);
     shared_->index.insert(chunk);  // cannot fail: the map has had this address before
-    return code;
   }
-  ledger_->released.add();
-  forget(chunk);
-  return kSuccess;
+  cache.landed();
+  return code;
 }
 
-void ChunkSupply::give_back(ChunkList* chunks) {
+bool ChunkSupply::give_back(ChunkList* chunks) {
+  bool any = false;
   while (Chunk* chunk = chunks->pop()) {
     shared_->index.remove(chunk);
     const int code = source_->give_back(chunk->base());
@@ -78,7 +84,9 @@ void ChunkSupply::give_back(ChunkList* chunks) {
     }
     (code == kSuccess ? ledger_->released : ledger_->lost).add();
     forget(chunk);
+    any = true;
   }
+  return any;
 }
 
 bool ChunkSupply::give_back_clean(ChunkList* chunks) {

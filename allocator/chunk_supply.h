@@ -25,12 +25,25 @@ class ChunkSupply {
   Chunk* obtain(uint64_t bytes, Role role, int* code);
 
   // The program frees a chunk that is not to be reused. It is told what the driver says, and where
-  // the driver refuses (inside a capture, say) the memory is still the program's.
+  // the driver refuses (inside a capture, say) the memory is still the program's. For a chunk that
+  // the cache gave up: it lands here.
   int release_for_program(Chunk* chunk, uint64_t requested);
 
   // Chunks that nobody holds go back. What the source does not take now waits in the cache as if
-  // freed just now.
-  void give_back(ChunkList* chunks);
+  // freed just now. False when none went.
+  bool give_back(ChunkList* chunks);
+
+  // Around carrying chunks from one place to another: drop() waits for it.
+  class Carrying {
+   public:
+    explicit Carrying(ChunkSupply& supply) : cache_(supply.cache) { cache_.pick_up(); }
+    ~Carrying() { cache_.landed(); }
+    Carrying(const Carrying&) = delete;
+    Carrying& operator=(const Carrying&) = delete;
+
+   private:
+    ChunkCache& cache_;
+  };
 
   // Clean chunks go back without a wait for the device, as far as the source can do that; the rest
   // is idle again. True if any went.
@@ -39,7 +52,7 @@ class ChunkSupply {
   // Around taking chunks out of a pool and giving them back: others that run out wait for it.
   class Returning {
    public:
-    explicit Returning(ChunkSupply& supply) : count_(supply.shared_->returning) {
+    explicit Returning(ChunkSupply& supply) : carrying_(supply), count_(supply.shared_->returning) {
       count_.fetch_add(1);
     }
     ~Returning() { count_.fetch_sub(1); }
@@ -47,10 +60,18 @@ class ChunkSupply {
     Returning& operator=(const Returning&) = delete;
 
    private:
+    const Carrying carrying_;
     std::atomic<int>& count_;
   };
 
-  // The context is gone and its memory with it: forgets every chunk, after telling `each` of it.
+  // The context is gone: nothing is handed out any more.
+  void close() {
+    closed_.store(true);
+    cache.close();
+  }
+  bool in_hand() const { return cache.in_hand() != 0; }
+
+  // Then, with nothing in hand, every chunk is forgotten, after telling `each` of it.
   template <typename Visitor>
   void drop(Visitor each) {
     cache.drop();
@@ -78,6 +99,7 @@ class ChunkSupply {
   Ledger* ledger_;
   Cap* cap_;
   uint32_t owner_;
+  std::atomic<bool> closed_{false};
   Counter obtain_ns_, reserved_;  // of this context
 };
 

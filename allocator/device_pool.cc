@@ -27,6 +27,7 @@ void DevicePool::init(Shared* shared, MemorySource* source, Ledger* ledger, Cap*
   shared_ = shared;
   source_ = source;
   ledger_ = ledger;
+  whole_live_.set(0);
   whole_allocations_.set(0);
   whole_frees_.set(0);
   supply_.init(shared, source, ledger, cap, owner);
@@ -98,8 +99,8 @@ bool DevicePool::wait_for_clean(uint64_t limit_ns) {
 
 // Memory is out (or the cap reached): everything that is not live goes to the driver, first what it
 // can take without waiting for work that may never end; for small requests every corner is looked
-// into. Other threads fill and empty their caches meanwhile, so as long as anything was returned, by
-// whomever, there is another attempt.
+// into. Other threads fill and empty their caches meanwhile, so as long as anything was returned,
+// by whomever, there is another attempt.
 int DevicePool::shortage(Request& request) {
   constexpr int kAttempts = 16;
   ledger_->shortages.add();
@@ -213,9 +214,7 @@ bool DevicePool::return_everything() {
   const ChunkSupply::Returning returning(supply_);
   strategy_.collect_all(&chunks);
   supply_.cache.collect_all(&chunks);
-  const bool any = chunks.head != nullptr;
-  supply_.give_back(&chunks);
-  return any;
+  return supply_.give_back(&chunks);
 }
 
 void DevicePool::trim() {
@@ -225,11 +224,22 @@ void DevicePool::trim() {
   supply_.give_back(&chunks);
 }
 
+// The program may destroy a context that other threads still use. What they took out before the
+// doors closed must have found a place before everything is swept away.
 void DevicePool::drop() {
+  strategy_.for_each_pool([](auto& pool) { pool.close(); });
+  supply_.close();
+  while (in_hand()) os::sleep_ns(1000);
   strategy_.for_each_pool([](auto& pool) { pool.drop(); });
   supply_.drop([this](Chunk* chunk) { strategy_.forget(chunk); });
   ledger_->live.sub(whole_live_.get());
   whole_live_.set(0);
+}
+
+bool DevicePool::in_hand() const {
+  bool any = supply_.in_hand();
+  strategy_.for_each_pool([&](const auto& pool) { any |= pool.in_hand() != 0; });
+  return any;
 }
 
 void DevicePool::count_whole(uint64_t bytes) {

@@ -9,7 +9,7 @@
 //             free may wait for the device, its allocation does not
 //
 // Below it are the chunk layer (chunk_supply.h) and the strategy (strategy/). Any thread may call
-// anything, except that drop() must be the last call for a context. No lock is held while the
+// anything, also while drop() ends a context; none may come after it. No lock is held while the
 // source is called.
 #pragma once
 
@@ -89,6 +89,7 @@ class DevicePool {
   bool obtain_direct(Request& request, int* code);
 
   Freed free_whole(Chunk* chunk, uint64_t address, int* code);
+  bool in_hand() const;
   bool waiting_range(Ticket* oldest, Ticket* newest);
   uint64_t waiting_bytes() const;
   void count_whole(uint64_t bytes);

@@ -23,13 +23,15 @@ void SlabPool::init(Ledger* ledger, uint32_t owner, uint8_t number) {
   ledger_ = ledger;
   owner_ = owner;
   number_ = number;
+  LockGuard guard(mutex_);
+  closed_ = false;
   allocations.set(0);
   frees.set(0);
 }
 
 // A chunk changes from and to Role::slab only under the lock of the pool it names.
 Slab* SlabPool::slab_of(const Chunk* chunk) const {
-  const bool mine = chunk->is() == Role::slab &&
+  const bool mine = !closed_ && chunk->is() == Role::slab &&
                     chunk->owner.load(std::memory_order_relaxed) == owner_ &&
                     chunk->shard.load(std::memory_order_relaxed) == number_;
   return mine ? chunk->slab() : nullptr;
@@ -39,6 +41,8 @@ uint64_t SlabPool::allocate(uint32_t bytes, const Reclaim& reclaim, ChunkList* e
                             bool thorough) {
   const uint32_t granules = granules_for(bytes);
   LockGuard guard(mutex_);
+  if (closed_) [[unlikely]]
+    return 0;
   if (freed_.parked_may_leave(reclaim)) [[unlikely]]
     unpark(reclaim, /*all=*/false);
   const Ticket clean = reclaim.clean();
@@ -209,11 +213,13 @@ void SlabPool::retire(Slab* slab, ChunkList* emptied) {
   // Should the driver not take it back: whatever is parked may be in it.
   slab->chunk->born = parked_bytes_.get() == 0 ? Reclaim::kEverything : 0;
   slab->chunk->become(Role::released);
+  in_hand_.fetch_add(1, std::memory_order_relaxed);
   emptied->push(slab->chunk);
 }
 
 void SlabPool::collect_empty(const Reclaim& reclaim, bool freed_too, ChunkList* emptied) {
   LockGuard guard(mutex_);
+  if (closed_) return;
   harvest(reclaim.clean(), INT_MAX, emptied);
   if (spare_ != nullptr) retire(spare_, emptied);
   if (!freed_too) return;
@@ -245,6 +251,11 @@ bool SlabPool::waiting_range(Ticket* oldest, Ticket* newest) {
 uint64_t SlabPool::largest_clean() {
   LockGuard guard(mutex_);
   return bins_.largest() * kGranuleBytes;
+}
+
+void SlabPool::close() {
+  LockGuard guard(mutex_);
+  closed_ = true;
 }
 
 void SlabPool::drop() {

@@ -81,8 +81,14 @@ class alignas(128) SlabPool {
   // Memory is out: what is parked only waits from now on, as it would with the driver alone.
   void unpark_everything(const Reclaim& reclaim);
 
-  // Forgets everything: the context is gone. Counters stay.
+  // The context is gone, in two steps: close() keeps everything where it is, and once nothing is
+  // in_hand() drop() forgets it. Counters stay.
+  void close();
   void drop();
+
+  // Slabs that were taken out and have not landed() with their new owner yet.
+  int in_hand() const { return in_hand_.load(std::memory_order_acquire); }
+  void landed() { in_hand_.fetch_sub(1, std::memory_order_release); }
   void reset_after_fork() { mutex_.reset(); }
 
   uint64_t waiting_bytes() const { return waiting_bytes_.get(); }
@@ -117,6 +123,7 @@ class alignas(128) SlabPool {
   void end_exported(Slab* slab, ChunkList* ended);
 
   Mutex mutex_;
+  bool closed_ = false;
   SizeBins<Block, BlockBinTraits, 9> bins_;  // 1 … 4096 granules
   FreedQueue<Block, BlockLinks> freed_;
   Slab* spare_ =
@@ -126,6 +133,7 @@ class alignas(128) SlabPool {
   Ledger* ledger_;
   uint32_t owner_;
   uint8_t number_;
+  std::atomic<int> in_hand_{0};
 };
 
 }  // namespace cistern::alloc

@@ -9,10 +9,14 @@
 namespace cistern::alloc {
 
 // Result codes are the source's own and travel to the program unchanged (for CUDA: CUresult). Only
-// these two mean something to the pools; both numbers are CUDA's.
+// these mean something to the pools; the numbers are CUDA's.
 inline constexpr int kSuccess = 0;
 inline constexpr int kOutOfMemory = 2;
-// give_back() only: a capture is in progress, the chunk stays with the pool. No CUDA code.
+// What a pool itself answers once its context is gone. CUDA's, too.
+inline constexpr int kContextGone = 709;
+// give_back() only: the source still holds the memory, so the chunk stays with the pool (a capture
+// is in progress, or the driver refused). Any other code: the memory is no longer there. No CUDA
+// code.
 inline constexpr int kNotNow = -1;
 
 // A point in a context's work (for CUDA: an event recorded for the whole context).

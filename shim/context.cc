@@ -83,6 +83,7 @@ Context* create(CUcontext handle, CUdevice device, uint64_t total) {
     if (cap.kind != config::CapKind::kNone) d.cap.set_limit(cap.bytes_of(total));
   }
   context->device = device;
+  context->suspicion.store(0, std::memory_order_relaxed);
   context->attached.store(0, std::memory_order_relaxed);
   context->source.init(handle, device);
   context->pool.init(&shared_state, &context->source, &d.ledger, &d.cap,
@@ -112,6 +113,8 @@ int context_slots() { return slots_used.load(std::memory_order_acquire); }
 
 Context* context_at(int slot) { return slots[slot].load(std::memory_order_acquire); }
 
+Context* context_named(CUcontext handle) { return find(handle); }
+
 Context* context_of(const alloc::Chunk* chunk) {
   return context_at(static_cast<int>(chunk->owner.load(std::memory_order_relaxed)));
 }
@@ -125,7 +128,10 @@ Context* current_context() {
     return t.context;
   Context* context = find(handle);
   if (context == nullptr) {
-    if (!is_green(handle)) distrust("context");
+    // One that is gone may still be current here; the driver says so.
+    CUdevice device;
+    const bool lives = driver().cuCtxGetDevice(&device) == CUDA_SUCCESS;
+    if (lives && !is_green(handle)) distrust("context");
     return nullptr;
   }
   t.remember(handle, context, now);
@@ -185,18 +191,18 @@ Context* closing(CUcontext handle) {
 void gone(Context* context) {
   if (context == nullptr) return;
   alloc::LockGuard guard(mutex);
-  if (context->handle.load(std::memory_order_relaxed) == nullptr) return;
+  // First of all nobody finds it any more. The slot is used again only under the lock.
+  const CUcontext handle = context->handle.exchange(nullptr);
+  if (handle == nullptr) return;
   generation.fetch_add(1, std::memory_order_acq_rel);
   shared_state.reclaim.leave(context->timeline);
   Device& d = device_state(context->device);
   d.past_allocations.add(context->pool.allocations());
   d.past_frees.add(context->pool.frees());
   context->pool.drop();
-  const CUcontext handle = context->handle.load(std::memory_order_relaxed);
   capture_gate().context_gone(handle);
   graphs_of_context_gone(handle);
   streams().context_gone(handle);
-  context->handle.store(nullptr, std::memory_order_release);
 }
 
 void stays(Context* context) {

@@ -17,8 +17,9 @@ inline constexpr int kMaxDevices = 64;
 struct Context {
   std::atomic<CUcontext> handle;  // nullptr: slot free
   CUdevice device;
-  std::atomic<int> attached;  // cuCtxAttach calls not yet undone
-  std::atomic<int> visitors;  // threads of other contexts that are in the pool
+  std::atomic<uint32_t> suspicion;  // 0: none (suspicion.h)
+  std::atomic<int> attached;        // cuCtxAttach calls not yet undone
+  std::atomic<int> visitors;        // threads of other contexts that are in the pool
   alloc::Timeline* timeline;
   CudaSource source;
   alloc::DevicePool pool;
@@ -41,6 +42,9 @@ Device& device_state(CUdevice device);
 // whose creation was not seen came by a route that is not covered: what it does is unknown, so from
 // then on nothing is taken for clean.
 Context* current_context();
+
+// The context with this handle, or nullptr: not pooled, or gone.
+Context* context_named(CUcontext handle);
 
 // The context that owns a chunk.
 Context* context_of(const alloc::Chunk* chunk);

@@ -6,6 +6,7 @@
 #include "shim/context.h"
 #include "shim/driver.h"
 #include "shim/events.h"
+#include "shim/suspicion.h"
 #include "shim/thread.h"
 
 namespace cistern::shim {
@@ -17,9 +18,30 @@ namespace {
 
 bool records_contexts() { return driver().cuCtxRecordEvent != nullptr; }
 
+// Frees memory of the current context. A free that failed may have been refused, or the code may
+// have been that of earlier work: the driver is asked whether it still holds the memory. Only what
+// it no longer knows, or what went with its context, is lost; without an answer it is kept.
+int free_or_keep(CUdeviceptr address, CUcontext context) {
+  const CUresult freed = noted(driver().cuMemFree_v2(address), context);
+  if (freed == CUDA_SUCCESS) return freed;
+  CUdeviceptr base;
+  size_t bytes;
+  switch (driver().cuMemGetAddressRange_v2(&base, &bytes, address)) {
+    case CUDA_ERROR_NOT_FOUND:
+    case CUDA_ERROR_INVALID_VALUE:
+    case CUDA_ERROR_INVALID_CONTEXT:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+    case CUDA_ERROR_DEINITIALIZED:
+      return freed;
+    default:
+      return alloc::kNotNow;
+  }
+}
+
 }  // namespace
 
 static_assert(alloc::kSuccess == CUDA_SUCCESS && alloc::kOutOfMemory == CUDA_ERROR_OUT_OF_MEMORY);
+static_assert(alloc::kContextGone == CUDA_ERROR_CONTEXT_IS_DESTROYED);
 
 void CudaSource::init(CUcontext context, CUdevice device) {
   context_ = context;
@@ -32,12 +54,14 @@ void CudaSource::init(CUcontext context, CUdevice device) {
 
 int CudaSource::obtain(uint64_t bytes, uint64_t* address) {
   CUdeviceptr p = 0;
-  const CUresult result = driver().cuMemAlloc_v2(&p, bytes);
+  const CUresult result = noted(driver().cuMemAlloc_v2(&p, bytes), context_);
   *address = p;
   return result;
 }
 
-int CudaSource::release(uint64_t address) { return driver().cuMemFree_v2(address); }
+int CudaSource::release(uint64_t address) {
+  return noted(driver().cuMemFree_v2(address), context_);
+}
 
 // The thread that frees a block may have another context current than the block's.
 int CudaSource::give_back(uint64_t address) {
@@ -45,8 +69,8 @@ int CudaSource::give_back(uint64_t address) {
   if ((!pass && !this_thread.may_free_in_capture) || closing()) return alloc::kNotNow;
   const ContextScope scope(context_);
   if (!scope) return alloc::kNotNow;
-  const CUresult result = driver().cuMemFree_v2(address);
-  return !pass && result != CUDA_SUCCESS ? alloc::kNotNow : static_cast<int>(result);
+  if (pass) return free_or_keep(address, context_);
+  return driver().cuMemFree_v2(address) == CUDA_SUCCESS ? alloc::kSuccess : alloc::kNotNow;
 }
 
 // A stream that nothing of the program is ordered with; it dies with the context. nullptr when the
@@ -93,7 +117,7 @@ bool CudaSource::mark(Mark* out) {
   CUevent event;
   if (!take_event(&event)) return false;
   *out = reinterpret_cast<Mark>(event);
-  if (driver().cuCtxRecordEvent(context_, event) == CUDA_SUCCESS) return true;
+  if (noted(driver().cuCtxRecordEvent(context_, event), context_) == CUDA_SUCCESS) return true;
   forget(*out);
   return false;
 }
@@ -101,7 +125,8 @@ bool CudaSource::mark(Mark* out) {
 MarkState CudaSource::query(Mark mark) {
   const GatePass pass;
   if (!pass || closing()) return MarkState::pending;
-  return records_contexts() ? state_of(reinterpret_cast<CUevent>(mark)) : stream_marks_.query(mark);
+  return records_contexts() ? state_of(reinterpret_cast<CUevent>(mark), context_)
+                            : stream_marks_.query(mark);
 }
 
 void CudaSource::forget(Mark mark) {

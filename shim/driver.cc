@@ -109,7 +109,8 @@ bool note_driver(void* real) {
   link_map* expected = nullptr;
   if (!is_driver(object)) return false;
   noted.compare_exchange_strong(expected, object);
-  return true;
+  const Found* done = found.load(std::memory_order_acquire);
+  return object == (done != nullptr ? done->library : noted.load(std::memory_order_acquire));
 }
 
 bool in_driver(const void* code) {

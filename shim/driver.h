@@ -24,8 +24,9 @@ struct Driver {
 // Never null; members are null where the driver lacks the function or there is no driver.
 const Driver& driver();
 
-// Whether `real` lies in a CUDA driver that the program has loaded. The first such library is the
-// one used from then on: programs load it by absolute path, too.
+// Whether `real` lies in the CUDA driver. The first such library that the program looks into is the
+// one used from then on: programs load it by absolute path, too. A copy under another path is a
+// driver of its own, whose functions belong together: false.
 bool note_driver(void* real);
 
 // True when `code` (a return address) lies in the driver: its own look-ups are not ours to answer.

@@ -2,6 +2,7 @@
 #include "shim/events.h"
 
 #include "shim/driver.h"
+#include "shim/suspicion.h"
 
 namespace cistern::shim {
 
@@ -24,8 +25,8 @@ bool create_event(CUevent* event) {
   return driver().cuEventCreate(event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
 }
 
-MarkState state_of(CUevent event) {
-  switch (driver().cuEventQuery(event)) {
+MarkState state_of(CUevent event, CUcontext context) {
+  switch (noted(driver().cuEventQuery(event), context)) {
     case CUDA_SUCCESS:
       return MarkState::passed;
     case CUDA_ERROR_NOT_READY:

@@ -26,6 +26,6 @@ class ContextScope {
 // An event belongs to the context that is current when it is created.
 bool create_event(CUevent* event);
 
-alloc::MarkState state_of(CUevent event);
+alloc::MarkState state_of(CUevent event, CUcontext context);
 
 }  // namespace cistern::shim

@@ -22,22 +22,26 @@ constinit std::atomic<int> level_{kSilent};
 constinit const char* file_ = nullptr;
 constinit OwnFile log_{};
 
-// Opens the file at the first line: most processes never say one.
+// Opens the file at the first line: most processes never say one. A forked child, whose file is
+// another one (%p), opens it anew, also where the parent was just about to.
 bool to_file() {
-  enum : int { kUnopened, kOpening, kOpen, kNone };
-  static constinit std::atomic<int> state{kUnopened};
-  int seen = kUnopened;
-  if (state.compare_exchange_strong(seen, kOpening)) {
-    seen = file_ != nullptr && log_.open(file_, O_APPEND) ? kOpen : kNone;
-    state.store(seen, std::memory_order_release);
-    if (file_ != nullptr && seen == kNone) {
-      log(config::LogLevel::kWarn, "the log file %s cannot be opened: %s; check CISTERN_LOG_FILE",
-          file_, strerrordesc_np(errno));
+  static constinit std::atomic<pid_t> opened_by{0};  // negative: this process is at it
+  static constinit std::atomic<bool> usable{false};
+  const pid_t self = getpid();
+  pid_t seen = opened_by.load(std::memory_order_acquire);
+  while (seen != self) {
+    if (seen == -self) {
+      seen = opened_by.load(std::memory_order_acquire);
+    } else if (opened_by.compare_exchange_strong(seen, -self)) {
+      usable.store(file_ != nullptr && log_.open(file_, O_APPEND));
+      opened_by.store(seen = self, std::memory_order_release);
+      if (file_ != nullptr && !usable.load()) {
+        log(config::LogLevel::kWarn, "the log file %s cannot be opened: %s; check CISTERN_LOG_FILE",
+            file_, strerrordesc_np(errno));
+      }
     }
   }
-  while ((seen = state.load(std::memory_order_acquire)) == kOpening) {
-  }
-  return seen == kOpen;
+  return usable.load();
 }
 
 const char* rank() {
@@ -87,9 +91,11 @@ void OwnFile::adopt(int fd) {
   constexpr int kOutOfTheWay = 100;  // programs expect the low numbers for files of their own
   const int moved = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, kOutOfTheWay);
   if (moved < 0 || fstat(moved, &file) != 0) return;
+  const int before = still_ours() ? descriptor_.load(std::memory_order_relaxed) : -1;
   device_ = file.st_dev;
   inode_ = file.st_ino;
   descriptor_.store(moved, std::memory_order_release);
+  if (before >= 0) close(before);
 }
 
 bool OwnFile::open(const char* pattern, int flags) {
@@ -126,6 +132,7 @@ void write_quietly(int fd, const char* text, size_t bytes) {
   for (size_t done = 0; done < bytes && written >= 0; done += static_cast<size_t>(written)) {
     written = ::write(fd, text + done, bytes - done);
     if (written == 0) break;
+    if (written < 0 && errno == EINTR) written = 0;  // a handler of the program's ran: once more
   }
   if (written < 0 && errno == EPIPE && sigismember(&pending, SIGPIPE) == 0) {
     const timespec now{};

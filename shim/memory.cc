@@ -8,6 +8,7 @@
 #include "shim/driver.h"
 #include "shim/log.h"
 #include "shim/process.h"
+#include "shim/suspicion.h"
 #include "shim/thread.h"
 
 namespace cistern::shim {
@@ -32,11 +33,13 @@ void tell_out_of_memory(Context& context, size_t bytes) {
           : "the device has no more: another process may hold it");
 }
 
-// What the driver says first of all: without a context it answers nothing about memory.
-CUresult need_context() {
-  CUcontext current = nullptr;
-  const CUresult result = driver().cuCtxGetCurrent(&current);
-  return result == CUDA_SUCCESS && current == nullptr ? CUDA_ERROR_INVALID_CONTEXT : result;
+// What the driver says before it looks at an address: without a context, in one that is gone or
+// whose work died, and inside a host function on a stream it answers nothing about memory.
+CUresult refusal(Context& owner) {
+  if (current_context() != nullptr) [[likely]]
+    return condition_of(owner);
+  size_t free, total;
+  return noted(driver().cuMemGetInfo_v2(&free, &total));
 }
 
 // While something captures: what the driver says of a call as unsafe as cuMemFree, from this
@@ -74,8 +77,10 @@ CUresult allocate(CUdeviceptr* out, size_t bytes) {
   Context* context = active() && out != nullptr && bytes != 0 ? current_context() : nullptr;
   // More than the device has: the driver refuses at once, and emptying the pool could not help.
   if (context == nullptr || bytes > device_state(context->device).total.load()) {
-    return driver().cuMemAlloc_v2(out, bytes);
+    return noted(driver().cuMemAlloc_v2(out, bytes));
   }
+  if (const CUresult result = condition_of(*context); result != CUDA_SUCCESS) [[unlikely]]
+    return result;
   uint64_t address;
   // Inside a capture an allocation is the driver's to answer.
   const unsigned shard = this_thread.shard();
@@ -95,8 +100,9 @@ CUresult allocate(CUdeviceptr* out, size_t bytes) {
 
 CUresult free(CUdeviceptr address) {
   alloc::Chunk* chunk;
-  if (!ours(address, &chunk)) return driver().cuMemFree_v2(address);
-  if (const CUresult result = need_context(); result != CUDA_SUCCESS) return result;
+  if (!ours(address, &chunk)) return noted(driver().cuMemFree_v2(address));
+  if (const CUresult result = refusal(*context_of(chunk)); result != CUDA_SUCCESS) [[unlikely]]
+    return result;
   if (capture_gate().capturing()) [[unlikely]] {
     if (const CUresult result = ask_for_unsafe_call(); result != CUDA_SUCCESS) return result;
   }
@@ -104,7 +110,7 @@ CUresult free(CUdeviceptr address) {
 }
 
 CUresult free_ordered(alloc::Chunk* chunk, CUdeviceptr address) {
-  const CUresult result = need_context();
+  const CUresult result = refusal(*context_of(chunk));
   return result == CUDA_SUCCESS ? free_block(chunk, address) : result;
 }
 
@@ -122,7 +128,7 @@ bool return_idle_memory() {
 
 CUresult memory_info(size_t* free, size_t* total) {
   size_t driver_free, driver_total;
-  const CUresult result = driver().cuMemGetInfo_v2(&driver_free, &driver_total);
+  const CUresult result = noted(driver().cuMemGetInfo_v2(&driver_free, &driver_total));
   if (result != CUDA_SUCCESS) return result;
   if (Context* context = active() ? current_context() : nullptr) {
     uint64_t idle = 0;
@@ -145,9 +151,10 @@ CUresult memory_info(size_t* free, size_t* total) {
 CUresult address_range(CUdeviceptr* base, size_t* size, CUdeviceptr address) {
   alloc::Chunk* chunk;
   if (!ours(address, &chunk)) return driver().cuMemGetAddressRange_v2(base, size, address);
-  if (const CUresult result = need_context(); result != CUDA_SUCCESS) return result;
+  Context& owner = *context_of(chunk);
+  if (const CUresult result = refusal(owner); result != CUDA_SUCCESS) return result;
   uint64_t start, bytes;
-  if (!context_of(chunk)->pool.find(chunk, address, &start, &bytes)) return CUDA_ERROR_NOT_FOUND;
+  if (!owner.pool.find(chunk, address, &start, &bytes)) return CUDA_ERROR_NOT_FOUND;
   if (base != nullptr) *base = start;
   if (size != nullptr) *size = bytes;
   return CUDA_SUCCESS;
@@ -158,8 +165,9 @@ CUresult address_range(CUdeviceptr* base, size_t* size, CUdeviceptr address) {
 CUresult export_handle(CUipcMemHandle* handle, CUdeviceptr address) {
   alloc::Chunk* chunk;
   if (!ours(address, &chunk)) return driver().cuIpcGetMemHandle(handle, address);
-  if (const CUresult result = need_context(); result != CUDA_SUCCESS) return result;
-  alloc::DevicePool& pool = context_of(chunk)->pool;
+  Context& owner = *context_of(chunk);
+  if (const CUresult result = refusal(owner); result != CUDA_SUCCESS) return result;
+  alloc::DevicePool& pool = owner.pool;
   if (!pool.holds(chunk, address)) return CUDA_ERROR_INVALID_VALUE;
   if (chunk->is() == alloc::Role::slab) return CUDA_ERROR_NOT_SUPPORTED;
   const CUresult result = driver().cuIpcGetMemHandle(handle, address);

@@ -17,7 +17,9 @@ namespace {
 // A capture waits for the driver call that is under way, not for all of ours that are left.
 bool may_go_on() { return !capture_gate().capturing(); }
 
-MarkState ask(CUevent event) { return may_go_on() ? state_of(event) : MarkState::pending; }
+MarkState ask(CUevent event, CUcontext context) {
+  return may_go_on() ? state_of(event, context) : MarkState::pending;
+}
 
 }  // namespace
 
@@ -60,7 +62,7 @@ bool StreamMarks::record_all(Group& group) {
 MarkState StreamMarks::query(Mark mark) {
   Group& group = *reinterpret_cast<Group*>(mark);
   while (Event* event = group.events) {
-    const MarkState state = ask(event->handle);
+    const MarkState state = ask(event->handle, context_);
     if (state != MarkState::passed) return state;
     group.events = event->next;
     put_back(event);
@@ -80,7 +82,7 @@ void StreamMarks::forget(Mark mark) {
 // One that cannot be asked stays in the queue: a mark made instead of the failed one waits for it.
 MarkState StreamMarks::poll_last_events(uint64_t target) {
   for (Event* event = first_; event != nullptr && passed_ < target; event = first_) {
-    const MarkState state = ask(event->handle);
+    const MarkState state = ask(event->handle, context_);
     if (state != MarkState::passed) return state;
     first_ = event->next;
     if (first_ == nullptr) end_ = &first_;

@@ -29,6 +29,7 @@ bool OnDemand::take_small(Request& request) {
     keep_empty(&emptied);
   if (request.address != 0) [[likely]]
     return true;
+  const ChunkSupply::Carrying carrying(*supply_);
   Chunk* chunk = supply_->cache.take(kSlabBytes, shared_->reclaim);
   if (chunk == nullptr || !add_slab(chunk, request.shard)) return false;
   request.address = pool.allocate(bytes, shared_->reclaim, &emptied);
@@ -37,6 +38,7 @@ bool OnDemand::take_small(Request& request) {
 }
 
 int OnDemand::take_fresh(Request& request) {
+  const ChunkSupply::Carrying carrying(*supply_);
   int code = kSuccess;
   if (request.bytes >= kWholeBytes) {
     Chunk* chunk = supply_->obtain(request.bytes, Role::whole, &code);
@@ -105,17 +107,21 @@ bool OnDemand::add_slab(Chunk* chunk, unsigned shard) {
 
 // Slabs in which nothing is live or waiting become idle chunks.
 void OnDemand::keep_empty(ChunkList* emptied) {
-  if (emptied->head == nullptr) return;
-  for (Chunk* chunk = emptied->head; chunk != nullptr; chunk = chunk->next) {
+  while (Chunk* chunk = emptied->pop()) {
+    SlabPool& pool = pool_of(chunk);
+    ChunkList idle;
+    idle.push(chunk);
     shared_->slabs.give_back(chunk->slab());
+    supply_->cache.add_idle(&idle);
+    pool.landed();
   }
-  supply_->cache.add_idle(emptied);
 }
 
 void OnDemand::collect_empty(bool freed_too, ChunkList* out) {
   for (SlabPool& pool : slabs_) pool.collect_empty(shared_->reclaim, freed_too, out);
   for (Chunk* chunk = out->head; chunk != nullptr; chunk = chunk->next) {
     shared_->slabs.give_back(chunk->slab());
+    pool_of(chunk).landed();  // the caller carries it on
   }
 }
 

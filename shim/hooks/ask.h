@@ -7,6 +7,7 @@
 #include "shim/driver.h"
 #include "shim/memory.h"
 #include "shim/process.h"
+#include "shim/suspicion.h"
 
 #define CISTERN_HOOK(symbol, parameters, arguments) \
   extern "C" [[gnu::visibility("default")]] CUresult CUDAAPI symbol parameters;
@@ -21,7 +22,7 @@ inline constexpr CUresult kNoDriver = CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;
 
 template <typename Function, typename... Arguments>
 CUresult ask(Function* real, Arguments... arguments) {
-  return real == nullptr ? kNoDriver : real(arguments...);
+  return real == nullptr ? kNoDriver : noted(real(arguments...));
 }
 
 // Other kinds of memory stay the driver's, but it may lack what a pool keeps idle: then the pools

@@ -21,7 +21,12 @@ CUcontext context_of_stream(CUstream stream) {
 // A capture begins: ours and the program's calls are kept apart from before it to its end.
 template <typename Kind, typename Function, typename... Arguments>
 CUresult begin_capture(Function* real, CUstream stream, Arguments... arguments) {
-  if (!active()) return ask(real, stream, arguments...);
+  // Inside a host function on a stream the driver refuses every call, and one of ours that waits
+  // for this very function may hold the gate.
+  CUcontext context = nullptr;
+  if (!active() || driver().cuCtxGetCurrent(&context) == CUDA_ERROR_NOT_PERMITTED) {
+    return ask(real, stream, arguments...);
+  }
   CaptureGate& gate = capture_gate();
   gate.announce();
   captures_changed();

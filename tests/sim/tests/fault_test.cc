@@ -105,6 +105,27 @@ TEST_CASE("a lost device fails every later call, other devices none") {
   }));
 }
 
+TEST_CASE("a context whose work died fails every later call until it ends, others none") {
+  REQUIRE(in_child({{"SIMCUDA_LOSE", "0:cuMemsetD8@2:700"}}, [] {
+    start();
+    CUcontext primary = nullptr, other = nullptr;
+    EXPECT_OK(cuCtxGetCurrent(&primary));
+    const CUdeviceptr block = new_block(1);
+    EXPECT_OK(cuMemsetD8(block, 1, 1));
+    EXPECT_OK(cuMemsetD8(block, 1, 1));
+    size_t bytes = 0;
+    EXPECT_CODE(cuMemGetInfo(&bytes, nullptr), CUDA_ERROR_ILLEGAL_ADDRESS);
+    EXPECT_CODE(cuMemFree(block), CUDA_ERROR_ILLEGAL_ADDRESS);
+    EXPECT_CODE(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+    EXPECT_OK(cuCtxCreate(&other, nullptr, 0, 0));
+    EXPECT_OK(cuMemGetInfo(&bytes, nullptr));
+    EXPECT_OK(cuCtxDestroy(other));
+    EXPECT_OK(cuDevicePrimaryCtxReset(0));
+    start();
+    EXPECT_OK(cuMemFree(new_block(1)));
+  }));
+}
+
 TEST_CASE("a fault, pressure or loss that is not understood keeps the driver from starting") {
   const std::pair<const char*, const char*> wrong[] = {
       {"SIMCUDA_FAIL", "cuMemAlloc_v2:0=2"},
@@ -115,6 +136,8 @@ TEST_CASE("a fault, pressure or loss that is not understood keeps the driver fro
       {"SIMCUDA_PRESSURE", "0:48"},
       {"SIMCUDA_LOSE", "0"},
       {"SIMCUDA_LOSE", "0:1:CUDA_ERROR_NONE"},
+      {"SIMCUDA_LOSE", "0:cuMemAlloc@0"},
+      {"SIMCUDA_LOSE", "0:cuNoSuchCall@1"},
       {"SIMCUDA_RACES", "yes"},
       {"SIMCUDA_RACES_FILE", "/no/such/folder/file"},
       {"SIMCUDA_SCHEDULE", "seed"},

@@ -353,7 +353,20 @@ TEST_CASE("a context that goes takes its memory along without a call to the driv
   CHECK(p->ledger.live.get() == 0);
   CHECK(p->ledger.reserved.get() == 0);
   CHECK(p->cap.charged() == 0);
-  CHECK(p->allocate(1000) != 0);
+  CHECK(p->allocate(1000) == 0);
+  CHECK(p->code == kContextGone);
+}
+
+TEST_CASE("what the source refuses to take back is not lost, and no progress either") {
+  auto p = std::make_unique<Pool>();
+  p->free(p->allocate(4 * kMiB));
+  p->source.capturing = true;
+  CHECK_FALSE(p->pool.return_everything());
+  CHECK(p->ledger.lost.get() == 0);
+  CHECK(p->pool.returnable_bytes() == 4 * kMiB);
+  p->source.capturing = false;
+  CHECK(p->pool.return_everything());
+  CHECK(p->source.held() == 0);
 }
 
 TEST_CASE("a pool that serves another context counts from zero") {

@@ -113,6 +113,41 @@ TEST_CASE("slabs that other threads empty meanwhile are not lost") {
   CHECK(p->ledger.reserved.get() == 0);
 }
 
+TEST_CASE("a context may end under threads that use it, again and again") {
+  auto p = std::make_unique<Pool>();
+  std::atomic<int> inside{0};
+  auto work = [&](unsigned me) {
+    std::mt19937 random(me);
+    for (int i = 0; i < 300; ++i) {
+      uint64_t address = 0;
+      const uint64_t bytes = random() % 3 == 0 ? 3 * kMiB : 400 * 1024;
+      const int code = p->pool.allocate(bytes, me % 2, &address);
+      ++inside;
+      if (code != kSuccess) continue;
+      int freed;
+      Chunk* chunk = p->shared.index.find(address);
+      if (chunk != nullptr) p->pool.free(chunk, address, &freed);
+      if (i % 32 == 0) p->pool.return_everything();
+    }
+  };
+  for (int round = 0; round < 30; ++round) {
+    inside = 0;
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < 3; ++i) threads.emplace_back(work, i);
+    while (inside < 60) p->synchronise();
+    p->pool.drop();
+    for (std::thread& thread : threads) thread.join();
+    CHECK(p->allocate(4096) == 0);
+    CHECK(p->code == kContextGone);
+    CHECK(p->ledger.reserved.get() == 0);
+    CHECK(p->cap.charged() == 0);
+    p->pool.init(&p->shared, &p->source, &p->ledger, &p->cap, 0);
+    const uint64_t small = p->allocate(4096), whole = p->allocate(3 * kMiB);
+    CHECK(p->free(small) == Freed::done);
+    CHECK(p->free(whole) == Freed::done);
+  }
+}
+
 TEST_CASE("two threads that fit together are never told that memory is out") {
   auto p = std::make_unique<Pool>(200 * kMiB);
   std::atomic<int> refused{0};

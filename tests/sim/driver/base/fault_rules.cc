@@ -64,6 +64,20 @@ bool read_word(std::string_view word, FailRule& rule) {
   return true;
 }
 
+// When a device is lost: "calls", or "call@n".
+bool read_moment(std::string_view text, LoseRule& rule) {
+  const auto parts = halves(text, '@');
+  const auto count = number<uint64_t>(parts ? parts->right : text);
+  if (!count) return false;
+  if (!parts) {
+    rule.after = *count;
+    return true;
+  }
+  rule.call = parts->left;
+  rule.nth = *count;
+  return *count != 0 && known_call(parts->left);
+}
+
 }  // namespace
 
 bool add_fail(std::string_view text, FaultRules& rules) {
@@ -106,11 +120,12 @@ bool add_lose(std::string_view text, FaultRules& rules) {
   const auto words = split(text, ':');
   if (words.size() < 2 || words.size() > 3) return false;
   const auto device = number<int>(words[0]);
-  const auto after = number<uint64_t>(words[1]);
   const auto code = words.size() == 3 ? find_error(words[2]) : CUDA_ERROR_LAUNCH_FAILED;
-  if (!device || !after || !code || *device < 0) return false;
-  rules.lose.push_back({*device, *after, *code});
-  return true;
+  if (!device || !code || *device < 0) return false;
+  LoseRule rule;
+  rule.device = *device;
+  rule.code = *code;
+  return read_moment(words[1], rule) && (rules.lose.push_back(std::move(rule)), true);
 }
 
 }  // namespace simcuda

@@ -35,10 +35,13 @@ struct PressureRule {
   uint64_t to = 0;
 };
 
-// A device that is lost after a number of traced calls.
+// A device that is lost after a number of traced calls; or, with a call's name, a context whose
+// work died: the one in which the nth use of the call was made.
 struct LoseRule {
   int device = 0;
   uint64_t after = 0;
+  std::string call;
+  uint64_t nth = 0;
   CUresult code = CUDA_ERROR_LAUNCH_FAILED;
 };
 

@@ -2,10 +2,12 @@
 #include "base/misfortune.h"
 
 #include <atomic>
+#include <deque>
 #include <mutex>
 #include <string_view>
 #include <vector>
 
+#include "exec/context.h"
 #include "exec/current.h"
 #include "memory/device.h"
 
@@ -17,10 +19,18 @@ struct Pressure {
   uint64_t held = 0;
 };
 
+// A rule that names a call, and how often that was used.
+struct Death {
+  explicit Death(const LoseRule& r) : rule(r) {}
+  const LoseRule rule;
+  std::atomic<uint64_t> uses{0};
+};
+
 struct Misfortune {
   std::mutex mutex;
   std::vector<Pressure> pressure;
   std::vector<LoseRule> lose;
+  std::deque<Death> deaths;
   std::atomic<uint64_t> calls{0};
 };
 
@@ -55,11 +65,25 @@ bool needs_context(Call id) {
          !name.starts_with("cuDevicePrimaryCtx");
 }
 
+// The call itself still succeeds, as the launch of a kernel does that dies later.
+void let_die(Context& context, Call id) {
+  const CallInfo& call = info(id);
+  for (Death& death : misfortune().deaths) {
+    const LoseRule& rule = death.rule;
+    if (context.device().ordinal() != rule.device) continue;
+    if (rule.call != call.symbol && rule.call != call.name) continue;
+    if (death.uses.fetch_add(1) + 1 == rule.nth) context.dead = rule.code;
+  }
+}
+
 }  // namespace
 
 void prepare_misfortune(const FaultRules& rules) {
   for (const PressureRule& rule : rules.pressure) misfortune().pressure.push_back({rule});
-  misfortune().lose = rules.lose;
+  for (const LoseRule& rule : rules.lose) {
+    if (rule.nth == 0) misfortune().lose.push_back(rule);
+    if (rule.nth != 0) misfortune().deaths.emplace_back(rule);
+  }
 }
 
 CUresult meet_misfortune(Call id) {
@@ -70,8 +94,10 @@ CUresult meet_misfortune(Call id) {
     const std::lock_guard lock(all.mutex);
     for (Pressure& pressure : all.pressure) apply(pressure, call);
   }
-  const Context* context = current_context();
+  Context* context = current_context();
   if (context == nullptr || !needs_context(id)) return CUDA_SUCCESS;
+  if (const CUresult code = context->dead; code != CUDA_SUCCESS) return code;
+  let_die(*context, id);
   for (const LoseRule& rule : all.lose) {
     if (call > rule.after && context->device().ordinal() == rule.device) return rule.code;
   }

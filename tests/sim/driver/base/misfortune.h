@@ -13,8 +13,9 @@ namespace simcuda {
 // Once, before the first question.
 void prepare_misfortune(const FaultRules& rules);
 
-// Counts the call; the code it shall answer because its device is lost, or CUDA_SUCCESS. A lost
-// device fails every call that needs its context, for good.
+// Counts the call; the code it shall answer because its device is lost or its context's work died,
+// or CUDA_SUCCESS. A lost device fails every call that needs its context, for good; a dead context
+// until it is destroyed or reset.
 CUresult meet_misfortune(Call id);
 
 }  // namespace simcuda

@@ -60,6 +60,7 @@ Context::Context(Device& device, Role role) : device_(device), role_(role) {
 void Context::revive() {
   const std::lock_guard lock(exec_mutex());
   id_ = g_next_context_id.fetch_add(1);
+  dead = CUDA_SUCCESS;
   legacy = std::make_shared<Stream>(*this, Stream::Role::kLegacy, 0, 0);
   alive_ = true;
 }

@@ -34,6 +34,8 @@ class Context {
   void end();
 
   std::atomic<unsigned> flags{0};
+  // Work of the context died: what its calls answer until it ends (base/misfortune.h).
+  std::atomic<CUresult> dead{CUDA_SUCCESS};
   // ------------------------------------------------------------------ guarded by exec_mutex()
   StreamRef legacy;
   std::vector<StreamRef> created;

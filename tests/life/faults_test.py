@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Each driver call that the object makes fails once, at its first, second and third use, with codes
+that may last and codes of the moment. The program (stumble.cc) is told nothing, or its own call's
+failure, once; nothing is lost, and the pools work afterwards.
+
+Which calls there are is read from the sources: a new one fails here until RULES says what a program
+may notice of it, or NOT_RUN why it needs no run."""
+
+import re
+
+import life
+
+SHIM = life.ROOT / "shim"
+ILLEGAL_ADDRESS, OUT_OF_MEMORY, INVALID_CONTEXT, NOT_PERMITTED = 700, 2, 201, 800
+CODES = (ILLEGAL_ADDRESS, OUT_OF_MEMORY, INVALID_CONTEXT, NOT_PERMITTED)
+
+SILENT = "the program does not notice"
+TOLD = "the program made the call itself, and is told"
+MAY_BE_TOLD = "the program is told where it would have made the call itself"
+RULES = {
+    "cuCtxGetCurrent": SILENT,
+    "cuCtxPopCurrent_v2": SILENT,
+    "cuCtxPushCurrent_v2": SILENT,
+    "cuCtxRecordEvent": SILENT,
+    "cuDevicePrimaryCtxGetState": SILENT,
+    "cuDeviceTotalMem_v2": SILENT,
+    "cuEventCreate": SILENT,
+    "cuEventQuery": SILENT,
+    "cuMemAlloc_v2": TOLD,
+    "cuMemFree_v2": MAY_BE_TOLD,
+    "cuMemGetAddressRange_v2": SILENT,
+    "cuMemGetInfo_v2": MAY_BE_TOLD,
+    "cuStreamIsCapturing": SILENT,
+    "cuStreamIsCapturing_ptsz": SILENT,
+}
+NOT_RUN = {
+    "cuCtxGetDevice": "asked of a context that nobody knows: an error is as good an answer as any",
+    "cuEventRecord": "only for drivers without cuCtxRecordEvent: old_driver_stumble.expect",
+    "cuIpcGetMemHandle": "the program's own call, answered as it is",
+}
+# What is asked only after another failure.
+ALONG_WITH = {"cuMemGetAddressRange_v2": "cuMemFree_v2:1=700,"}
+# There a code is an answer: the memory went with its context.
+ANSWERS = {("cuMemGetAddressRange_v2", INVALID_CONTEXT)}
+TRACED = {"cuMemAlloc_v2", "cuMemFree_v2", "cuMemGetInfo_v2", "cuEventCreate", "cuEventQuery",
+          "cuCtxRecordEvent", "cuMemGetAddressRange_v2"}
+
+
+def own_calls():
+    """The functions of driver_calls.def, and the hooked ones that the object itself calls."""
+    table = (SHIM / "driver_calls.def").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^CISTERN_CALL\((\w+)", table, re.MULTILINE))
+    called = set()
+    for source in SHIM.glob("*.cc"):
+        called |= set(re.findall(r"\b(?:driver\(\)|d)\.(cu\w+)", source.read_text(encoding="utf-8")))
+    for source in SHIM.glob("hooks/*"):
+        text = source.read_text(encoding="utf-8")
+        called |= listed & set(re.findall(r"\bdriver\(\)\.(cu\w+)", text))
+    return listed, called
+
+
+class Faults(life.Life):
+    def test_every_call_of_ours_has_a_run_or_a_reason(self):
+        listed, called = own_calls()
+        self.assertGreater(len(called), 10, "the sources were not understood")
+        self.assertEqual(listed - called, set(), "in driver_calls.def, and never called")
+        known = set(RULES) | set(NOT_RUN)
+        self.assertEqual(called - known, set(), "say in RULES or NOT_RUN what its failure means")
+        self.assertEqual(known - called, set(), "no longer called")
+
+    def stumble(self, fault, code, told):
+        """`told`: how often the program may be told of the code."""
+        process = self.start((self.program("stumble_lazy"),), True, SIMCUDA_FAIL=f"{fault}={code}",
+                             SIMCUDA_MEMORY_MB="256", SIMCUDA_LATENCY="cuMemsetD8Async=300us",
+                             SIMCUDA_TRACE="trace")
+        status, out, err = self.finish(process)
+        trace = (process.folder / "trace").read_text(encoding="utf-8")
+        with self.subTest(fault=fault, code=code):
+            self.assertEqual((status, err), (0, ""))
+            lines = out.splitlines()
+            for line in ("blocks that could not be freed: 0", "memory lost: 0",
+                         "contexts on the stack: 1", "100 rounds of 4096 bytes: 0 failures"):
+                self.assertIn(line, lines)
+            told_lines = [f"failed: {code} ({n} times)" if n else "failed:" for n in told]
+            self.assertIn(lines[-1], told_lines)
+        return trace
+
+    def test_each_fails_once(self):
+        for symbol, rule in RULES.items():
+            for code in (code for code in CODES if (symbol, code) not in ANSWERS):
+                told = {SILENT: (0,), TOLD: (1,), MAY_BE_TOLD: (0, 1)}[rule]
+                if rule == TOLD and code == OUT_OF_MEMORY:
+                    told = (0, 1)  # the pools make room and ask again
+                for use in (1, 2, 3):
+                    fault = ALONG_WITH.get(symbol, "") + f"{symbol}:{use}"
+                    trace = self.stumble(fault, code, told)
+                    if use == 1 and symbol in TRACED:
+                        self.assertRegex(trace, rf"(?m)^{symbol} .*-> {code} ")
+
+    def test_a_free_that_was_done_and_is_said_to_have_failed(self):
+        for use in (1, 2, 3):
+            self.stumble(f"cuMemFree_v2:{use}:after", ILLEGAL_ADDRESS, (0,))
+
+
+if __name__ == "__main__":
+    life.main()

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs programs of tests/preload without and with Cistern, each in a folder of its own, and looks at
+what they leave behind: reports and logs by process id, and nothing else."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+FOREIGN = ("CISTERN_", "FLAGS_", "GE_", "SIMCUDA_", "LD_")
+TIMEOUT_S = 120
+LOG_LINE = re.compile(r"cistern: (error|warn|info|debug): .+")
+build_dir = None  # set by main()
+
+
+def sanitizer_runtimes(library):
+    """A sanitizer's runtime has to be the first object of a process that loads it late."""
+    needed = subprocess.run(("readelf", "--wide", "-d", library), check=True, capture_output=True,
+                            text=True).stdout
+    return re.findall(r"\[(lib[at]san\.so\S*)\]", needed)
+
+
+class Life(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cistern-life-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def program(self, name):
+        return str(build_dir / "programs" / name)
+
+    def environment(self, preload, **more):
+        env = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
+        objects = sanitizer_runtimes(build_dir / "sim" / "libcuda.so.1")
+        env["LD_LIBRARY_PATH"] = f"{build_dir / 'sim'}:{build_dir / 'programs'}"
+        env["SIMCUDA_KERNELS"] = str(build_dir / "sim" / "libtest-kernels.so")
+        env["ASAN_OPTIONS"] = "detect_leaks=0"  # the programs leak on purpose
+        if preload:
+            objects.append(str(build_dir / "libcistern-device.so"))
+            env |= {"CISTERN_REPORT": "json", "CISTERN_REPORT_FILE": "report.%p",
+                    "CISTERN_LOG": "debug", "CISTERN_LOG_FILE": "log.%p"}
+        if objects:
+            env["LD_PRELOAD"] = ":".join(objects)
+        return env | more
+
+    def start(self, command, preload, **more):
+        """A process in a fresh folder, which is its attribute `folder`."""
+        folder = pathlib.Path(tempfile.mkdtemp(dir=self.folder))
+        process = subprocess.Popen(command, env=self.environment(preload, **more), cwd=folder,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process.folder = folder
+        return process
+
+    def finish(self, process):
+        """Its status, stdout and stderr, once it has ended."""
+        try:
+            out, err = process.communicate(timeout=TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            self.fail(f"{process.args} still runs after {TIMEOUT_S} s")
+        return process.returncode, out.decode(), err.decode()
+
+    def run_both(self, *command, **more):
+        """Runs it both ways; it must print and end alike. The process with Cistern, ended."""
+        bare = self.start(command, False, **more)
+        bare_end = self.finish(bare)
+        pooled = self.start(command, True, **more)
+        self.assertEqual(self.finish(pooled), bare_end, command)
+        self.assertEqual(bare_end[2], "", command)
+        self.assertEqual(os.listdir(bare.folder), [])
+        pooled.stdout_text = bare_end[1]
+        return pooled
+
+    def left(self, folder):
+        """(reports by process id, pids with a log); anything else in the folder is a finding."""
+        reports, logs = {}, set()
+        for path in sorted(folder.iterdir()):
+            kind, _, pid = path.name.partition(".")
+            self.assertIn(kind, ("report", "log"), f"left behind: {path.name}")
+            text = path.read_text(encoding="utf-8")
+            if kind == "report":
+                reports[int(pid)] = json.loads(text)
+                self.assertEqual(reports[int(pid)]["pid"], int(pid))
+            else:
+                logs.add(int(pid))
+                for line in text.splitlines():
+                    self.assertRegex(line, LOG_LINE)
+        return reports, logs
+
+    def nothing_shared_left(self, pids):
+        """No shared memory and no socket that names one of these processes."""
+        sockets = pathlib.Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")
+        for name in [*os.listdir("/dev/shm"), *sockets.splitlines()]:
+            if "cistern" in name.lower():
+                words = re.findall(r"\d+", name)
+                self.assertFalse({str(pid) for pid in pids} & set(words), name)
+
+
+def main():
+    global build_dir
+    build_dir = pathlib.Path(os.environ.get("BUILD_DIR", ROOT / "build" / "release")).resolve()
+    if not (build_dir / "libcistern-device.so").exists():
+        sys.exit(f"no libcistern-device.so in {build_dir}; build first, or set BUILD_DIR")
+    unittest.main(module="__main__")
