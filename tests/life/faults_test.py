@@ -26,18 +26,28 @@ RULES = {
     "cuDevicePrimaryCtxGetState": SILENT,
     "cuDeviceTotalMem_v2": SILENT,
     "cuEventCreate": SILENT,
+    "cuEventDestroy_v2": SILENT,
     "cuEventQuery": SILENT,
     "cuMemAlloc_v2": TOLD,
+    "cuMemFreeAsync": SILENT,
     "cuMemFree_v2": MAY_BE_TOLD,
     "cuMemGetAddressRange_v2": SILENT,
     "cuMemGetInfo_v2": MAY_BE_TOLD,
+    "cuStreamCreate": MAY_BE_TOLD,
+    "cuStreamDestroy_v2": MAY_BE_TOLD,
+    "cuStreamGetCtx": SILENT,
     "cuStreamIsCapturing": SILENT,
     "cuStreamIsCapturing_ptsz": SILENT,
+    "cuStreamSynchronize": SILENT,
 }
 NOT_RUN = {
     "cuCtxGetDevice": "asked of a context that nobody knows: an error is as good an answer as any",
     "cuEventRecord": "only for drivers without cuCtxRecordEvent: old_driver_stumble.expect",
     "cuIpcGetMemHandle": "the program's own call, answered as it is",
+    "cuMemGetHandleForAddressRange": "the program's own call, answered as it is",
+    "cuPointerGetAttribute": "the program's own call, answered as it is",
+    "cuPointerGetAttributes": "the program's own call, answered as it is",
+    "cuPointerSetAttribute": "the program's own call, answered as it is",
 }
 # What is asked only after another failure.
 ALONG_WITH = {"cuMemGetAddressRange_v2": "cuMemFree_v2:1=700,"}
@@ -56,7 +66,7 @@ def own_calls():
         called |= set(re.findall(r"\b(?:driver\(\)|d)\.(cu\w+)", source.read_text(encoding="utf-8")))
     for source in SHIM.glob("hooks/*"):
         text = source.read_text(encoding="utf-8")
-        called |= listed & set(re.findall(r"\bdriver\(\)\.(cu\w+)", text))
+        called |= listed & set(re.findall(r"\b(?:driver\(\)|d)\.(cu\w+)", text))
     return listed, called
 
 

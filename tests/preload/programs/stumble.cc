@@ -86,8 +86,9 @@ void capture(CUstream stream) {
 int main() {
   good(cuInit(0));
   retain();
-  CUstream stream;
-  good(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  CUstream stream = nullptr;
+  while (!good(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING))) {
+  }
   const size_t before = free_bytes();
   use_memory(stream);
   capture(stream);
