@@ -5,7 +5,6 @@
 // are handed to the caller as chunks.
 #pragma once
 
-#include "allocator/arena.h"
 #include "allocator/freed_queue.h"
 #include "allocator/ledger.h"
 #include "allocator/mutex.h"
@@ -13,8 +12,6 @@
 #include "allocator/slab.h"
 
 namespace cistern::alloc {
-
-using SlabArena = Arena<Slab, size_t{2} << 20, Slab::kAlignment>;
 
 struct BlockBinTraits {
   static uint64_t size(const Block* b) { return b->granules; }

@@ -29,6 +29,10 @@ void pair(benchmark::State& state) {
 }
 BENCHMARK(pair)->Arg(10)->Arg(1000);
 
+// For callgrind: the difference of two lengths is the pairs alone.
+BENCHMARK(pair)->Name("counted/pair")->Arg(1000)->Iterations(1000);
+BENCHMARK(pair)->Name("counted/pair")->Arg(1000)->Iterations(11000);
+
 // What communication libraries ask of every buffer they are given.
 void ask(benchmark::State& state, CUpointer_attribute attribute) {
   CUdeviceptr address = 0;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The pool alone, over a source that costs nothing: pairs over many live blocks, RMM's random
-// workload, the training trace, threads. tests/bench/run compares the figures with their goals.
+// workload, the training trace, threads. tests/bench/run compares the figures with their goals, and
+// the instructions of those named counted/ with what is recorded.
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
@@ -52,10 +53,6 @@ void pair_last_freed_first(benchmark::State& state) {
 }
 BENCHMARK(pair_last_freed_first)->RangeMultiplier(10)->Range(10, 1'000'000);
 
-// The same, so often as callgrind asks: two lengths, whose difference is the pairs alone.
-BENCHMARK(pair_last_freed_first)->Name("pair_counted")->Arg(1000)->Iterations(1000);
-BENCHMARK(pair_last_freed_first)->Name("pair_counted")->Arg(1000)->Iterations(11000);
-
 // Frees a block anywhere and allocates one of another size: what a heap in use looks like.
 void pair_random_order(benchmark::State& state) {
   BenchPool pool;
@@ -74,6 +71,19 @@ void pair_random_order(benchmark::State& state) {
   for (const uint64_t block : blocks) pool.free(block);
 }
 BENCHMARK(pair_random_order)->RangeMultiplier(10)->Range(10, 1'000'000);
+
+// Blocks of one size: 512 bytes from a slab, 4 MiB whole from the cache of chunks.
+void pair_of_size(benchmark::State& state) {
+  BenchPool pool;
+  const std::vector<uint64_t> size{static_cast<uint64_t>(state.range(0))};
+  const std::vector<uint64_t> blocks = fill(pool, 100, size);
+  for (auto _ : state) {
+    const uint64_t block = pool.allocate(size[0]);
+    benchmark::DoNotOptimize(block);
+    pool.free(block);
+  }
+  for (const uint64_t block : blocks) pool.free(block);
+}
 
 // The workload of RMM's random_allocations benchmark: n allocations of 1 byte to 1 MiB, uniform,
 // among frees of random live blocks; an allocation is drawn with probability 0.73, and at most
@@ -110,6 +120,7 @@ void rmm_random(benchmark::State& state) {
     }
   }
   state.counters["per_op"] = seconds_each(static_cast<double>(operations));
+  state.counters["operations"] = static_cast<double>(operations);
 }
 BENCHMARK(rmm_random)->Arg(1'000)->Arg(10'000)->Arg(100'000)->Unit(benchmark::kMillisecond);
 
@@ -124,10 +135,12 @@ void training_trace(benchmark::State& state) {
     totals = pool.totals();
   }
   const auto events = static_cast<double>(trace.size());
+  const double operations = events * static_cast<double>(state.iterations());
   state.counters["reserved_per_live"] =
       static_cast<double>(totals.reserved_peak) / static_cast<double>(peak_live);
   state.counters["driver_calls_gone"] = 1 - static_cast<double>(totals.driver_calls) / events;
-  state.counters["per_op"] = seconds_each(events * static_cast<double>(state.iterations()));
+  state.counters["per_op"] = seconds_each(operations);
+  state.counters["operations"] = operations;
 }
 BENCHMARK(training_trace)->Unit(benchmark::kMicrosecond);
 
@@ -148,6 +161,25 @@ void threads_on_one_device(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations());
 }
 BENCHMARK(threads_on_one_device)->Threads(1)->Threads(2)->Threads(8)->UseRealTime();
+
+// For callgrind, each at two lengths: their difference is the work alone, without its start and
+// end.
+const bool counted = [] {
+  for (const int64_t n : {1000, 11000}) {
+    const auto pairs = [n](const char* name, auto* function, int64_t argument) {
+      benchmark::RegisterBenchmark(name, function)->Arg(argument)->Iterations(n);
+    };
+    pairs("counted/last_freed_first", pair_last_freed_first, 1000);
+    pairs("counted/random_order", pair_random_order, 1000);
+    pairs("counted/size", pair_of_size, 512);
+    pairs("counted/size", pair_of_size, 4 * kMiB);
+  }
+  for (const int64_t n : {1, 2}) {
+    benchmark::RegisterBenchmark("counted/rmm_random", rmm_random)->Arg(10'000)->Iterations(n);
+    benchmark::RegisterBenchmark("counted/training_trace", training_trace)->Iterations(n);
+  }
+  return true;
+}();
 
 }  // namespace
 }  // namespace cistern::bench

@@ -49,7 +49,7 @@ MUTANTS = [
     ("interior_free_accepted", "allocator/chunk_cache.cc",
      "if (!held(chunk) || chunk->base() != address)", "if (!held(chunk))"),
     ("joined_block_keeps_its_start", "allocator/slab.cc",
-     "  remove_start(second->start);\n", ""),
+     "  remove_start(second);\n", ""),
     ("neighbours_not_joined", "allocator/slab_pool.cc",
      "if (Block* before = slab->clean_before(block)) {", "if (Block* before = nullptr) {"),
     ("index_one_past_the_end", "allocator/chunk.h",

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Instructions of one operation, counted by callgrind and held against what baseline.json records.
+
+Times depend on the machine and its load, instruction counts on the compiler alone: they show a
+slower path on any machine. A count that another compiler or build kind recorded is not judged.
+"""
+
+import json
+import os
+import pathlib
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+BASELINE = pathlib.Path(__file__).with_name("baseline.json")
+ALLOWED = 1.05  # times the recorded count
+
+POOL_FIGURES = {
+    "pair, last freed first, 1000 live": ("last_freed_first/1000", 1000, 11000),
+    "pair, random order, 1000 live": ("random_order/1000", 1000, 11000),
+    "pair of 512 bytes": ("size/512", 1000, 11000),
+    "pair of 4 MiB, whole chunks": ("size/4194304", 1000, 11000),
+    "RMM's random workload, n = 10000, an operation": ("rmm_random/10000", 1, 2),
+    "training trace, an operation": ("training_trace", 1, 2),
+}
+CALLS_FIGURE = "pair through the object above an empty hook"
+
+
+def available():
+    return shutil.which("valgrind") is not None
+
+
+def compiler_of(build):
+    """What the counts depend on: compiler, architecture and kind of build."""
+    found = next((build / "CMakeFiles").glob("*/CMakeCXXCompiler.cmake")).read_text()
+    kind = re.search(r"^CMAKE_BUILD_TYPE:\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.M)
+    name, version = (re.search(rf'set\(CMAKE_CXX_COMPILER_{key} "(.*)"\)', found)[1]
+                     for key in ("ID", "VERSION"))
+    return f"{name} {version}, {platform.machine()}, {kind[1]}"
+
+
+def count(build, root, program, benchmark, preload=None):
+    """Instructions and operations of one benchmark, with start and end of the program."""
+    environment = os.environ | {"LD_LIBRARY_PATH": str(build / "sim")}
+    if preload:
+        environment["LD_PRELOAD"] = str(preload)
+    with tempfile.NamedTemporaryFile(suffix=".json") as result:
+        done = subprocess.run(
+            ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", build / program,
+             f"--benchmark_filter=^{benchmark}$", f"--benchmark_out={result.name}"],
+            cwd=root, env=environment, capture_output=True, text=True)
+        collected = re.search(r"Collected : (\d+)", done.stderr)
+        if done.returncode != 0 or not collected:
+            sys.exit(f"bench: error: callgrind of {program} {benchmark}: {done.stderr[-500:]}")
+        row = json.load(result)["benchmarks"][0]
+    return int(collected[1]), row.get("operations", row["iterations"])
+
+
+def per_operation(build, root, program, benchmark, short, long, preload=None):
+    """The difference of two lengths leaves start and end of the program out."""
+    (less, few), (more, many) = (
+        count(build, root, program, f"counted/{benchmark}/iterations:{n}", preload)
+        for n in (short, long))
+    return (more - less) / (many - few)
+
+
+def measure(build, root):
+    """{figure: instructions}"""
+    measured = {}
+    for figure, benchmark in POOL_FIGURES.items():
+        print(f"bench: counting: {figure} ...", file=sys.stderr)
+        measured[figure] = per_operation(build, root, "pool_bench", *benchmark)
+    print(f"bench: counting: {CALLS_FIGURE} ...", file=sys.stderr)
+    ours, empty = (
+        per_operation(build, root, "calls_bench", "pair/1000", 1000, 11000, build / library)
+        for library in ("libcistern-device.so", "libempty_hook.so"))
+    measured[CALLS_FIGURE] = ours - empty
+    return {figure: round(value, 1) for figure, value in measured.items()}
+
+
+def record(measured, compiler, path=BASELINE):
+    path.write_text(json.dumps({"compiler": compiler, "instructions": measured}, indent=2) + "\n")
+
+
+def compare(measured, compiler, path=BASELINE):
+    """Rows (figure, measured, recorded or None, verdict); only the verdict WORSE is a failure."""
+    baseline = json.loads(path.read_text())
+    rows = []
+    for figure, value in measured.items():
+        recorded = baseline["instructions"].get(figure)
+        if recorded is None:
+            verdict = "not recorded"
+        elif compiler != baseline["compiler"]:
+            verdict = f"not judged: recorded with {baseline['compiler']}"
+        else:
+            verdict = "WORSE" if value > recorded * ALLOWED else "ok"
+        rows.append((figure, value, recorded, verdict))
+    return rows
+
+
+def show(rows):
+    """The table, and the line that explains a failure; True when nothing is worse."""
+    width = max(len(row[0]) for row in rows)
+    print(f"\n{'instructions':<{width}}  {'measured':>9}  {'recorded':>9}  {'change':>8}")
+    for figure, value, recorded, verdict in rows:
+        change = "" if recorded is None else f"{100 * (value / recorded - 1):+.1f} %"
+        print(f"{figure:<{width}}  {value:>9.1f}  {recorded or '':>9}  {change:>8}  {verdict}")
+    worse = sum(row[3] == "WORSE" for row in rows)
+    if worse:
+        print(f"bench: error: {worse} of {len(rows)} instruction counts are WORSE: more than "
+              f"{100 * (ALLOWED - 1):.0f} % above tests/bench/baseline.json; if that is meant, record "
+              "new ones: tests/bench/run BUILD --record")
+    return worse == 0
