@@ -106,7 +106,7 @@ int DevicePool::shortage(Request& request) {
   ledger_->shortages.add();
   bool progress = true;
   for (int i = 0; i < kAttempts && progress; ++i) {
-    const uint64_t before = ledger_->released.get();
+    const uint64_t before = ledger_->obtained.get() + ledger_->released.get();
     if (return_clean()) {
       if (const int code = strategy_.take_fresh(request); code != kOutOfMemory) return code;
     }
@@ -116,7 +116,7 @@ int DevicePool::shortage(Request& request) {
     while (shared_->returning.load() != 0) os::sleep_ns(1000);
     const int code = strategy_.take_fresh(request);
     if (code != kOutOfMemory) return code;
-    progress |= ledger_->released.get() != before;
+    progress |= ledger_->obtained.get() + ledger_->released.get() != before;
   }
   if (squeeze_in(request)) return kSuccess;
   ledger_->out_of_memory.add();
