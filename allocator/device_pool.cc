@@ -99,8 +99,8 @@ bool DevicePool::wait_for_clean(uint64_t limit_ns) {
 
 // Memory is out (or the cap reached): everything that is not live goes to the driver, first what it
 // can take without waiting for work that may never end; for small requests every corner is looked
-// into. Other threads fill and empty their caches meanwhile, so as long as anything was returned,
-// by whomever, there is another attempt.
+// into. Other threads fill and empty their caches meanwhile, so as long as anything was returned
+// or obtained, by whomever, there is another attempt.
 int DevicePool::shortage(Request& request) {
   constexpr int kAttempts = 16;
   ledger_->shortages.add();
