@@ -82,10 +82,11 @@ bool OnDemand::free(const Chunk* chunk, uint64_t address) {
 
 // Exported slabs must not be reused.
 void OnDemand::give_back_slabs(ChunkList* ended) {
+  const ChunkSupply::Returning returning(*supply_);
   for (Chunk* chunk = ended->head; chunk != nullptr; chunk = chunk->next) {
     shared_->slabs.give_back(chunk->slab());
+    pool_of(chunk).landed();  // carried on from here
   }
-  const ChunkSupply::Returning returning(*supply_);
   supply_->give_back(ended);
 }
 
