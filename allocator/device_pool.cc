@@ -145,8 +145,9 @@ bool DevicePool::obtain_direct(Request& request, int* code) {
 int DevicePool::allocate_direct(uint64_t bytes, unsigned shard, uint64_t* address) {
   Request request{bytes, shard, 0, false};
   int code;
-  if (!obtain_direct(request, &code) && (code != kOutOfMemory || !strategy_.take_clean(request))) {
-    return code;
+  if (!obtain_direct(request, &code)) {
+    if (code != kOutOfMemory) return code;
+    if (!strategy_.take_clean(request) && !strategy_.squeeze_in(request)) return code;
   }
   if (request.whole) count_whole(bytes);
   *address = request.address;

@@ -21,6 +21,15 @@ namespace cistern::alloc {
 // Where the memory of a pool is; parts may be a moment apart.
 struct Usage {
   uint64_t live, idle, waiting, parked, quarantined;
+
+  Usage& operator+=(const Usage& other) {
+    live += other.live;
+    idle += other.idle;
+    waiting += other.waiting;
+    parked += other.parked;
+    quarantined += other.quarantined;
+    return *this;
+  }
 };
 
 enum class Freed : uint8_t {
