@@ -21,6 +21,15 @@ namespace cistern::alloc {
 // Where the memory of a pool is; parts may be a moment apart.
 struct Usage {
   uint64_t live, idle, waiting, parked, quarantined;
+
+  Usage& operator+=(const Usage& other) {
+    live += other.live;
+    idle += other.idle;
+    waiting += other.waiting;
+    parked += other.parked;
+    quarantined += other.quarantined;
+    return *this;
+  }
 };
 
 enum class Freed : uint8_t {
@@ -86,9 +95,11 @@ class DevicePool {
   int shortage(Request& request);
   bool squeeze_in(Request& request);
   bool return_clean();
+  int take_what_becomes_clean(Request& request);
   bool obtain_direct(Request& request, int* code);
 
   Freed free_whole(Chunk* chunk, uint64_t address, int* code);
+  void mark_if_much_waits(uint64_t bytes);
   bool in_hand() const;
   bool waiting_range(Ticket* oldest, Ticket* newest);
   uint64_t waiting_bytes() const;
@@ -98,6 +109,7 @@ class DevicePool {
   MemorySource* source_;
   Ledger* ledger_;
   Counter whole_live_, whole_allocations_, whole_frees_;
+  Counter freed_unmarked_;  // bytes of whole blocks freed since the last mark made by a free
   ChunkSupply supply_;
   OnDemand strategy_;
 };

@@ -17,7 +17,10 @@ namespace {
 // Running out is often a program's way of finding its limit, so this is news, not a warning.
 void tell_out_of_memory(Context& context, size_t bytes) {
   if (!log_enabled(config::LogLevel::kInfo)) return;
-  const alloc::Usage u = context.pool.usage();
+  alloc::Usage u{};
+  for_each_context([&](Context& c) {
+    if (c.device == context.device) u += c.pool.usage();
+  });
   const alloc::Ledger& ledger = device_state(context.device).ledger;
   const auto mib = [](uint64_t n) { return static_cast<double>(n) / (1 << 20); };
   const uint64_t reserved = ledger.reserved.get();
@@ -55,6 +58,14 @@ CUresult ask_for_unsafe_call() {
   return result;
 }
 
+// A capture, be it one that began and ended meanwhile, keeps the pools from returning what they
+// could have returned for this allocation.
+int allocate_at_last(Context& context, size_t bytes, unsigned shard, uint64_t* address) {
+  const auto allocate = [&] { return context.pool.allocate_direct(bytes, shard, address); };
+  return_idle_memory();
+  return again_with_idle_memory(allocate(), allocate);
+}
+
 CUresult free_block(alloc::Chunk* chunk, CUdeviceptr address) {
   int code;
   // The driver would really free what the index knows as idle, or what surrounds an interior
@@ -82,14 +93,12 @@ CUresult allocate(CUdeviceptr* out, size_t bytes) {
   if (const CUresult result = condition_of(*context); result != CUDA_SUCCESS) [[unlikely]]
     return result;
   uint64_t address;
-  // Inside a capture an allocation is the driver's to answer.
   const unsigned shard = this_thread.shard();
-  const bool capturing = capture_gate().capturing();
-  int code = capturing ? context->pool.allocate_direct(bytes, shard, &address)
-                       : context->pool.allocate(bytes, shard, &address);
-  if (capturing && code == CUDA_ERROR_OUT_OF_MEMORY && return_idle_memory()) {
-    code = context->pool.allocate_direct(bytes, shard, &address);
-  }
+  // Inside a capture an allocation is the driver's to answer.
+  int code = capture_gate().capturing() ? context->pool.allocate_direct(bytes, shard, &address)
+                                        : context->pool.allocate(bytes, shard, &address);
+  if (code == CUDA_ERROR_OUT_OF_MEMORY) [[unlikely]]
+    code = allocate_at_last(*context, bytes, shard, &address);
   if (code == CUDA_SUCCESS) [[likely]] {
     *out = address;
   } else if (code == CUDA_ERROR_OUT_OF_MEMORY) {
@@ -116,14 +125,18 @@ CUresult free_ordered(alloc::Chunk* chunk, CUdeviceptr address) {
 
 // The driver has just said no to a call of this thread for want of memory, not because of a
 // capture: so a free, which captures forbid exactly where they forbid an allocation, disturbs none
-// either.
+// either. What another thread is just returning counts as well: it is in no pool any more.
 bool return_idle_memory() {
   Context* context = current_context();
   if (context == nullptr) return false;
+  const alloc::Ledger& ledger = device_state(context->device).ledger;
+  const uint64_t before = ledger.released.get();
+  const bool others = shared().returning.load() != 0;
   this_thread.may_free_in_capture = true;
   const bool any = return_idle_memory_of(context->device, nullptr);
   this_thread.may_free_in_capture = false;
-  return any;
+  shared().await_returning();
+  return any || others || ledger.released.get() != before;
 }
 
 CUresult memory_info(size_t* free, size_t* total) {
