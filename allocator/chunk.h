@@ -21,7 +21,7 @@ enum class Role : uint8_t {
   slab,      // cut into blocks
   waiting,   // freed, but earlier work, or a graph, may still use it
   idle,      // clean, ready to be handed out
-  released,  // on its way back to the driver; no longer in the index
+  released,  // between two owners, or on its way back to the driver
 };
 
 struct Chunk {
