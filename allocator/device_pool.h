@@ -3,10 +3,11 @@
 //
 //   allocate: clean memory at hand -> else ask what became clean -> else wait for what is waiting,
 //             as long as a driver call takes (longer with much memory waiting) -> else fresh memory
-//             -> else return all we can and try once more
-//   free:     to the waiting queue of its pool. What exceeds the idle budget goes back to the
-//             driver here, or after a synchronisation, never in an allocation: the driver's own
-//             free may wait for the device, its allocation does not
+//             -> else return what is clean, then all we can, and try again
+//   free:     to the waiting queue of its pool. Once much waits, the work so far is marked here,
+//             not only by the next miss: what is launched later must not hold it back. What is
+//             idle beyond the budget goes back to the driver here, or after a synchronisation,
+//             never in an allocation: the driver's free may wait for the device, that does not
 //
 // Below it are the chunk layer (chunk_supply.h) and the strategy (strategy/). Any thread may call
 // anything, also while drop() ends a context; none may come after it. No lock is held while the

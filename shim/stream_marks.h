@@ -11,9 +11,10 @@
 //
 // Work on the legacy stream, an event too, makes later work of blocking streams wait for earlier
 // work of others: order on the device, the host does not wait. A program cannot depend on the lack
-// of that order: marks are only made while it allocates device memory, and the CUDA Programming
-// Guide (Implicit Synchronization) lists that among the operations between which commands of
-// different streams need not run concurrently. Without blocking streams it costs nothing.
+// of that order: marks are only made while it frees device memory, where the driver's own free
+// waits for everything, or allocates some, which the CUDA Programming Guide (Implicit
+// Synchronization) lists among the operations between which commands of different streams need not
+// run concurrently. Without blocking streams it costs nothing.
 //
 // Streams of green contexts (drivers for CUDA 12.4) are ordered by nothing we can record: where one
 // appears there are no marks. All calls but synchronised(): one thread at a time, which holds the
