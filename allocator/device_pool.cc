@@ -105,12 +105,12 @@ bool DevicePool::wait_for_clean(uint64_t limit_ns) {
 
 // The driver's own free waits for everything, also for work that began after the program's free and
 // may never end. So what gets clean goes first, as long as that makes room and goes on.
-int DevicePool::take_what_becomes_clean(Request& request) {
+int DevicePool::take_what_becomes_clean(Request& request, uint64_t patience_ns) {
   do {
     if (!return_clean()) continue;
     const int code = strategy_.take_fresh(request);
     if (code != kOutOfMemory) return code;
-  } while (wait_for_clean(kShortageWaitNs));
+  } while (wait_for_clean(patience_ns));
   return kOutOfMemory;
 }
 
@@ -124,16 +124,18 @@ int DevicePool::shortage(Request& request) {
   bool progress = true;
   for (int i = 0; i < kAttempts && progress; ++i) {
     const uint64_t before = ledger_->obtained.get() + ledger_->released.get();
-    if (const int code = take_what_becomes_clean(request); code != kOutOfMemory) return code;
+    int code = take_what_becomes_clean(request, i == 0 ? kShortageWaitNs : 0);
+    if (code != kOutOfMemory) return code;
     progress = return_everything();
     progress |= source_->relieve();
     // What another thread took out to return is neither in a pool nor the driver's yet, and may
     // come back to its pool.
     progress |= shared_->returning.load() != 0;
     shared_->await_returning();
-    const int code = strategy_.take_fresh(request);
+    code = strategy_.take_fresh(request);
     if (code != kOutOfMemory) return code;
-    progress |= shared_->obtaining.load() != 0;
+    // Freed since it was looked for, obtained or returned meanwhile.
+    progress |= returnable_bytes() != 0 || shared_->obtaining.load() != 0;
     progress |= ledger_->obtained.get() + ledger_->released.get() != before;
   }
   if (squeeze_in(request)) return kSuccess;

@@ -96,7 +96,7 @@ class DevicePool {
   int shortage(Request& request);
   bool squeeze_in(Request& request);
   bool return_clean();
-  int take_what_becomes_clean(Request& request);
+  int take_what_becomes_clean(Request& request, uint64_t patience_ns);
   bool obtain_direct(Request& request, int* code);
 
   Freed free_whole(Chunk* chunk, uint64_t address, int* code);
