@@ -121,6 +121,7 @@ int DevicePool::take_what_becomes_clean(Request& request, uint64_t patience_ns) 
 int DevicePool::shortage(Request& request) {
   constexpr int kAttempts = 16;
   ledger_->shortages.add();
+  const CountedIn in_want(shared_->in_want);
   bool progress = true;
   for (int i = 0; i < kAttempts && progress; ++i) {
     const uint64_t before = ledger_->obtained.get() + ledger_->released.get();
@@ -182,6 +183,9 @@ Freed DevicePool::free(Chunk* chunk, uint64_t address, int* code) {
   } else {
     freed = free_whole(chunk, address, code);
   }
+  // Another thread would see this block come and go in the caches and never get it.
+  if (shared_->in_want.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    return_everything();
   if (strategy_.over_budget()) [[unlikely]]
     trim();
   return freed;

@@ -28,6 +28,7 @@ struct Shared {
   Arena<Chunk> chunks;
   SlabArena slabs;
   std::atomic<int> obtaining{0};  // threads that ask the driver for a chunk; not counted yet
+  std::atomic<int> in_want{0};    // threads that are short of memory
   std::atomic<int> returning{0};  // threads that are giving chunks back to the driver
 
   // Waits for the latter, but not for ever: the driver makes them wait for the device, whose work
