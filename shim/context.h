@@ -15,9 +15,9 @@ namespace cistern::shim {
 inline constexpr int kMaxDevices = 64;
 
 struct Context {
-  std::atomic<CUcontext> handle;  // nullptr: slot free
-  std::atomic<uint64_t> id;       // the driver's, which no other context ever has; 0: not known
-  CUdevice device;
+  std::atomic<CUcontext> handle;    // nullptr: slot free
+  std::atomic<uint64_t> id;         // the driver's, which no other context ever has; 0: not known
+  std::atomic<CUdevice> device;     // visitors may read it while the slot changes hands
   std::atomic<uint32_t> suspicion;  // 0: none (suspicion.h)
   std::atomic<int> attached;        // cuCtxAttach calls not yet undone
   std::atomic<int> visitors;        // threads of other contexts that are in the pool

@@ -30,7 +30,7 @@ void tell_out_of_memory(Context& context, size_t bytes) {
       "out of memory: %.1f MiB asked on device %d; live %.1f, idle %.1f, waiting %.1f, parked for "
       "graphs "
       "%.1f, lost to rounding %.1f, largest free block %.1f MiB; %s",
-      mib(bytes), context.device, mib(u.live), mib(u.idle), mib(u.waiting), mib(u.parked),
+      mib(bytes), context.device.load(), mib(u.live), mib(u.idle), mib(u.waiting), mib(u.parked),
       mib(reserved > held ? reserved - held : 0), mib(context.pool.largest_free()),
       device_state(context.device).cap.limit() != 0
           ? "CISTERN_GPU_LIMIT may be too low"
