@@ -20,4 +20,15 @@ void futex_wake(uint32_t* word, int count);
 uint64_t now_ns();  // CLOCK_MONOTONIC
 void sleep_ns(uint64_t ns);
 
+// Waits until `done()`, looking again and again, but no longer than `limit_ns`; what it said last.
+template <typename Done>
+bool wait_until(Done done, uint64_t limit_ns) {
+  const uint64_t start = now_ns();
+  while (!done()) {
+    if (now_ns() - start >= limit_ns) return false;
+    sleep_ns(1000);
+  }
+  return true;
+}
+
 }  // namespace cistern::alloc::os

@@ -34,9 +34,7 @@ struct Shared {
   // Waits for the latter, but not for ever: the driver makes them wait for the device, whose work
   // may not end before the caller goes on.
   void await_returning() const {
-    constexpr uint64_t kPatienceNs = 2'000'000'000;
-    const uint64_t start = os::now_ns();
-    while (returning.load() != 0 && os::now_ns() - start < kPatienceNs) os::sleep_ns(1000);
+    os::wait_until([this] { return returning.load() == 0; }, 2'000'000'000);
   }
 
   void reset_after_fork() {

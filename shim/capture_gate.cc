@@ -50,10 +50,7 @@ CaptureGate& capture_gate() { return gate; }
 // one of the two sees the other.
 void CaptureGate::announce() {
   captures.fetch_add(1, std::memory_order_seq_cst);
-  const uint64_t start = alloc::os::now_ns();
-  while (inside.load(std::memory_order_seq_cst) != 0 && alloc::os::now_ns() - start < kPatienceNs) {
-    alloc::os::sleep_ns(1000);
-  }
+  alloc::os::wait_until([] { return inside.load(std::memory_order_seq_cst) == 0; }, kPatienceNs);
 }
 
 bool CaptureGate::enter() {

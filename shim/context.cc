@@ -123,13 +123,8 @@ void gone(Context* context, uint64_t id) {
 // decided, but no longer than the work of the context may reasonably take. False if it takes
 // longer.
 bool closed(const Context& context, CUcontext handle) {
-  constexpr uint64_t kPatienceNs = 2'000'000'000;
-  const uint64_t start = alloc::os::now_ns();
-  while (context.handle.load() == handle && context.source.closing()) {
-    if (alloc::os::now_ns() - start > kPatienceNs) return false;
-    alloc::os::sleep_ns(1000);
-  }
-  return true;
+  return alloc::os::wait_until(
+      [&] { return context.handle.load() != handle || !context.source.closing(); }, 2'000'000'000);
 }
 
 }  // namespace

@@ -84,14 +84,12 @@ namespace {
 // A chunk that is on its way back to the driver answers for its address until the driver has it;
 // then the address is the driver's, or a new chunk's. No longer than a busy device may take.
 alloc::Chunk* found_at_rest(CUdeviceptr address) {
-  constexpr uint64_t kPatienceNs = 2'000'000'000;
-  const uint64_t start = alloc::os::now_ns();
-  alloc::Chunk* chunk = shared().index.find(address);
-  while (chunk != nullptr && chunk->is() == alloc::Role::released &&
-         alloc::os::now_ns() - start < kPatienceNs) {
-    alloc::os::sleep_ns(1000);
+  alloc::Chunk* chunk = nullptr;
+  const auto rests = [&] {
     chunk = shared().index.find(address);
-  }
+    return chunk == nullptr || chunk->is() != alloc::Role::released;
+  };
+  alloc::os::wait_until(rests, 2'000'000'000);
   return chunk;
 }
 

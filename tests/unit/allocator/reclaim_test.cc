@@ -68,6 +68,32 @@ TEST_CASE("an event that fails proves nothing") {
   CHECK(c.reclaim->clean() < t);
 }
 
+TEST_CASE("with no room for one more the newest mark gives way, but not to one that fails") {
+  OneContext c;
+  Ticket last = 0;
+  for (int i = 0; i < Timeline::kMarks; ++i) {
+    last = c.reclaim->stamp();
+    REQUIRE(c.reclaim->mark(last));
+  }
+  const Ticket later = c.reclaim->stamp();
+  SECTION("it covers what the other did") {
+    REQUIRE(c.reclaim->mark(later));
+    c.source.passed_mark = c.source.last_mark;
+    c.reclaim->poll();
+    CHECK(c.reclaim->clean() >= later);
+  }
+  SECTION("one that fails leaves the other") {
+    c.source.capturing = true;
+    CHECK_FALSE(c.reclaim->mark(later));
+    c.source.capturing = false;
+    REQUIRE(c.reclaim->mark(last));
+    c.source.passed_mark = c.source.last_mark;
+    c.reclaim->poll();
+    CHECK(c.reclaim->clean() >= last);
+    CHECK(c.reclaim->clean() < later);
+  }
+}
+
 TEST_CASE("a context that cannot be marked keeps everything waiting") {
   OneContext c;
   c.source.capturing = true;
