@@ -10,6 +10,7 @@
 #include "shim/graphs.h"
 #include "shim/log.h"
 #include "shim/process.h"
+#include "shim/scratch.h"
 #include "shim/streams.h"
 #include "shim/thread.h"
 
@@ -83,6 +84,7 @@ Context* create(CUcontext handle, CUdevice device, uint64_t total) {
     if (cap.kind != config::CapKind::kNone) d.cap.set_limit(cap.bytes_of(total));
   }
   context->device = device;
+  context->slot = static_cast<uint32_t>(number);
   context->attached.store(0, std::memory_order_relaxed);
   context->source.init(handle, device);
   context->pool.init(&shared_state, &context->source, &d.ledger, &d.cap,
@@ -111,6 +113,8 @@ Device& device_state(CUdevice device) { return devices[device]; }
 int context_slots() { return slots_used.load(std::memory_order_acquire); }
 
 Context* context_at(int slot) { return slots[slot].load(std::memory_order_acquire); }
+
+Context* context_with(CUcontext handle) { return find(handle); }
 
 Context* context_of(const alloc::Chunk* chunk) {
   return context_at(static_cast<int>(chunk->owner.load(std::memory_order_relaxed)));
@@ -161,7 +165,7 @@ bool context_detached(CUcontext handle) {
 }
 
 bool return_idle_memory_of(CUdevice device, const Context* except) {
-  bool any = false;
+  bool any = scratch_on() && scratch_relieve(device);
   for_each_context([&](Context& context) {
     if (context.device != device || &context == except) return;
     context.visitors.fetch_add(1);
@@ -175,6 +179,7 @@ bool return_idle_memory_of(CUdevice device, const Context* except) {
 Context* closing(CUcontext handle) {
   Context* context = handle == nullptr ? nullptr : find(handle);
   if (context == nullptr) return nullptr;
+  if (scratch_on()) scratch_close(*context);
   context->source.set_closing(true);
   shared_state.reclaim.settle();  // a call on the context's events that is under way ends first
   // A thread of another context may be returning what this one keeps.
@@ -192,6 +197,7 @@ void gone(Context* context) {
   d.past_allocations.add(context->pool.allocations());
   d.past_frees.add(context->pool.frees());
   context->pool.drop();
+  if (scratch_on()) scratch_drop(*context);
   const CUcontext handle = context->handle.load(std::memory_order_relaxed);
   capture_gate().context_gone(handle);
   graphs_of_context_gone(handle);
@@ -200,7 +206,9 @@ void gone(Context* context) {
 }
 
 void stays(Context* context) {
-  if (context != nullptr) context->source.set_closing(false);
+  if (context == nullptr) return;
+  context->source.set_closing(false);
+  if (scratch_on()) scratch_reopen(*context);
 }
 
 CUcontext primary_of(CUdevice device) {
@@ -215,6 +223,7 @@ void primary_is(CUdevice device, CUcontext handle) {
 SynchroniseScope::SynchroniseScope(CUcontext handle)
     : context_(handle != nullptr ? find(handle) : current_context()) {
   if (context_ == nullptr) return;
+  if (scratch_on()) scratch_empty_context(*context_);
   losses_ = streams().losses();
   ticket_ = shared_state.reclaim.close();
 }
@@ -223,6 +232,7 @@ void SynchroniseScope::succeeded() {
   if (context_ == nullptr) return;
   context_->source.synchronised(losses_);
   shared_state.reclaim.passed(context_->timeline, ticket_);
+  if (scratch_on()) scratch_synchronised(*context_, ticket_);
   // The device has just been waited for: the driver's free will not make the program wait again.
   if (context_ == current_context()) context_->pool.trim();
 }
@@ -231,6 +241,7 @@ void reset_contexts_after_fork() {
   mutex.reset();
   shared_state.reset_after_fork();
   for (int i = 0; i < context_slots(); ++i) context_at(i)->pool.reset_after_fork();
+  reset_scratch_after_fork();
 }
 
 }  // namespace cistern::shim

@@ -17,6 +17,7 @@ inline constexpr int kMaxDevices = 64;
 struct Context {
   std::atomic<CUcontext> handle;  // nullptr: slot free
   CUdevice device;
+  uint32_t slot;              // context_at(slot) is this one
   std::atomic<int> attached;  // cuCtxAttach calls not yet undone
   std::atomic<int> visitors;  // threads of other contexts that are in the pool
   alloc::Timeline* timeline;
@@ -41,6 +42,9 @@ Device& device_state(CUdevice device);
 // whose creation was not seen came by a route that is not covered: what it does is unknown, so from
 // then on nothing is taken for clean.
 Context* current_context();
+
+// The state of the context with this handle, or nullptr.
+Context* context_with(CUcontext handle);
 
 // The context that owns a chunk.
 Context* context_of(const alloc::Chunk* chunk);
