@@ -51,6 +51,10 @@ struct Ledger {
   // Bytes the program freed in slabs that are known outside the process (SlabPool::mark_exported):
   // nothing may reuse them until their slab goes back to the driver.
   Counter quarantined, quarantined_peak;
+
+  // The scratch cache: stream-ordered requests it served and did not, blocks it returned, and the
+  // bytes it keeps.
+  Counter scratch_hits, scratch_misses, scratch_returned, scratch_bytes;
 };
 
 }  // namespace cistern::alloc

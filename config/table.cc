@@ -134,10 +134,11 @@ constexpr std::array<Row, kRowCount> kTable = {{
      "Another byte for the same fill; -1 is off."},
 
     // --- Garbage
-    {"FLAGS_fast_eager_deletion_mode", Group::kGarbage, boolean(), "true", "", "false", kLater, to<&P::fast_eager_deletion_mode>,
+    {"FLAGS_fast_eager_deletion_mode", Group::kGarbage, boolean(), "true", "", "false", kBuilt, to<&P::fast_eager_deletion_mode>,
      "true: a request that names a stream may take a block freed on that stream while earlier kernels "
-     "still run. false: it too waits for all work enqueued before the free. Plain cudaMalloc memory "
-     "always waits, by events and not by stopping the host."},
+     "still run. false: it too waits for all work enqueued before the free. Such requests are those "
+     "of the scratch cache (the two settings below). Plain cudaMalloc memory always waits, by events "
+     "and not by stopping the host."},
     {"FLAGS_eager_delete_tensor_gb", Group::kGarbage, number(kAnyMin), "-1.0", "GB of 2^30 bytes", "0.5", kLater, to<&P::eager_delete_tensor_gb>,
      "0 or more: freed blocks collect in a queue per device and become reusable together when their "
      "bytes reach this; 0 is at each free. Negative: reusable at the program's next device "
@@ -150,11 +151,13 @@ constexpr std::array<Row, kRowCount> kTable = {{
     {"FLAGS_eager_delete_scope", Group::kGarbage, boolean(), "true", "", "false", kLater, to<&P::eager_delete_scope>,
      "true: the work of a free (merging, returning idle chunks) is done inside the free. false: a "
      "background thread does it, and an allocation that misses finishes it first."},
-    {"FLAGS_limit_of_tmp_allocation", Group::kGarbage, integer(-1, kNoMax), "-1", "bytes", "268435456", kLater, to<&P::limit_of_tmp_allocation>,
+    {"FLAGS_limit_of_tmp_allocation", Group::kGarbage, integer(-1, kNoMax), "-1", "bytes", "268435456", kBuilt, to<&P::limit_of_tmp_allocation>,
      "Setting this or the next puts a scratch cache per stream before cudaMallocAsync and "
-     "cudaFreeAsync. When the cached bytes would pass the limit the cache goes back to the stream's "
-     "pool; 0 is at each free, -1 is no limit."},
-    {"FLAGS_times_excess_than_required_tmp_allocation", Group::kGarbage, number(1), "2", "", "1.5", kLater, to<&P::times_excess_than_required_tmp_allocation>,
+     "cudaFreeAsync, for the device's current pool. When the cached bytes of a stream would pass the "
+     "limit they go back to the pool in stream order; 0 is at each free, -1 is no limit. The "
+     "program's own synchronisation of the stream empties its cache, too. Captures and the "
+     "per-thread default stream are left to the driver."},
+    {"FLAGS_times_excess_than_required_tmp_allocation", Group::kGarbage, number(1), "2", "", "1.5", kBuilt, to<&P::times_excess_than_required_tmp_allocation>,
      "A cached scratch block of size S serves a request of N when N <= S <= this times N, smallest "
      "first."},
 

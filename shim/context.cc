@@ -10,6 +10,7 @@
 #include "shim/graphs.h"
 #include "shim/log.h"
 #include "shim/process.h"
+#include "shim/scratch.h"
 #include "shim/streams.h"
 #include "shim/thread.h"
 
@@ -84,6 +85,7 @@ Context* create(CUcontext handle, CUdevice device, uint64_t total) {
   }
   context->device = device;
   context->suspicion.store(0, std::memory_order_relaxed);
+  context->slot = static_cast<uint32_t>(number);
   context->attached.store(0, std::memory_order_relaxed);
   context->source.init(handle, device);
   context->pool.init(&shared_state, &context->source, &d.ledger, &d.cap,
@@ -167,7 +169,7 @@ bool context_detached(CUcontext handle) {
 }
 
 bool return_idle_memory_of(CUdevice device, const Context* except) {
-  bool any = false;
+  bool any = scratch_on() && scratch_relieve(device);
   for_each_context([&](Context& context) {
     if (context.device != device || &context == except) return;
     context.visitors.fetch_add(1);
@@ -181,6 +183,7 @@ bool return_idle_memory_of(CUdevice device, const Context* except) {
 Context* closing(CUcontext handle) {
   Context* context = handle == nullptr ? nullptr : find(handle);
   if (context == nullptr) return nullptr;
+  if (scratch_on()) scratch_close(*context);
   context->source.set_closing(true);
   shared_state.reclaim.settle();  // a call on the context's events that is under way ends first
   // A thread of another context may be returning what this one keeps.
@@ -200,13 +203,16 @@ void gone(Context* context) {
   d.past_allocations.add(context->pool.allocations());
   d.past_frees.add(context->pool.frees());
   context->pool.drop();
+  if (scratch_on()) scratch_drop(*context);
   capture_gate().context_gone(handle);
   graphs_of_context_gone(handle);
   streams().context_gone(handle);
 }
 
 void stays(Context* context) {
-  if (context != nullptr) context->source.set_closing(false);
+  if (context == nullptr) return;
+  context->source.set_closing(false);
+  if (scratch_on()) scratch_reopen(*context);
 }
 
 CUcontext primary_of(CUdevice device) {
@@ -221,6 +227,7 @@ void primary_is(CUdevice device, CUcontext handle) {
 SynchroniseScope::SynchroniseScope(CUcontext handle)
     : context_(handle != nullptr ? find(handle) : current_context()) {
   if (context_ == nullptr) return;
+  if (scratch_on()) scratch_empty_context(*context_);
   losses_ = streams().losses();
   ticket_ = shared_state.reclaim.close();
 }
@@ -229,6 +236,7 @@ void SynchroniseScope::succeeded() {
   if (context_ == nullptr) return;
   context_->source.synchronised(losses_);
   shared_state.reclaim.passed(context_->timeline, ticket_);
+  if (scratch_on()) scratch_synchronised(*context_, ticket_);
   // The device has just been waited for: the driver's free will not make the program wait again.
   if (context_ == current_context()) context_->pool.trim();
 }
@@ -237,6 +245,7 @@ void reset_contexts_after_fork() {
   mutex.reset();
   shared_state.reset_after_fork();
   for (int i = 0; i < context_slots(); ++i) context_at(i)->pool.reset_after_fork();
+  reset_scratch_after_fork();
 }
 
 }  // namespace cistern::shim

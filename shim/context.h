@@ -17,6 +17,7 @@ inline constexpr int kMaxDevices = 64;
 struct Context {
   std::atomic<CUcontext> handle;  // nullptr: slot free
   CUdevice device;
+  uint32_t slot;                    // context_at(slot) is this one
   std::atomic<uint32_t> suspicion;  // 0: none (suspicion.h)
   std::atomic<int> attached;        // cuCtxAttach calls not yet undone
   std::atomic<int> visitors;        // threads of other contexts that are in the pool

@@ -8,6 +8,7 @@
 #include "shim/driver.h"
 #include "shim/log.h"
 #include "shim/process.h"
+#include "shim/scratch.h"
 #include "shim/suspicion.h"
 #include "shim/thread.h"
 
@@ -35,11 +36,16 @@ void tell_out_of_memory(Context& context, size_t bytes) {
 
 // What the driver says before it looks at an address: without a context, in one that is gone or
 // whose work died, and inside a host function on a stream it answers nothing about memory.
-CUresult refusal(Context& owner) {
+CUresult refusal() {
   if (current_context() != nullptr) [[likely]]
-    return condition_of(owner);
+    return CUDA_SUCCESS;
   size_t free, total;
   return noted(driver().cuMemGetInfo_v2(&free, &total));
+}
+
+CUresult refusal(Context& owner) {
+  const CUresult result = refusal();
+  return result == CUDA_SUCCESS ? condition_of(owner) : result;
 }
 
 // While something captures: what the driver says of a call as unsafe as cuMemFree, from this
@@ -73,6 +79,35 @@ bool ours(CUdeviceptr address, alloc::Chunk** chunk) {
   return *chunk != nullptr;
 }
 
+namespace {
+
+// Stream-ordered memory that the program frees without a stream. What the cache holds the driver
+// would really free.
+CUresult free_foreign(CUdeviceptr address) {
+  if (!scratch_on()) return noted(driver().cuMemFree_v2(address));
+  const ScratchFree free = scratch_free({0, nullptr, CUDA_SUCCESS}, address);
+  if (free.answered) {
+    const CUresult result = refusal();
+    return result != CUDA_SUCCESS ? result : free.code;
+  }
+  const CUresult result = noted(driver().cuMemFree_v2(address));
+  scratch_freed(free, result);
+  return result;
+}
+
+CUresult foreign_range(CUdeviceptr* base, size_t* size, CUdeviceptr address) {
+  uint64_t start, bytes;
+  const ScratchFound found =
+      scratch_on() ? scratch_find(address, &start, &bytes) : ScratchFound::foreign;
+  if (found == ScratchFound::foreign) return driver().cuMemGetAddressRange_v2(base, size, address);
+  if (found == ScratchFound::not_held) return CUDA_ERROR_NOT_FOUND;
+  if (base != nullptr) *base = start;
+  if (size != nullptr) *size = bytes;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
 CUresult allocate(CUdeviceptr* out, size_t bytes) {
   Context* context = active() && out != nullptr && bytes != 0 ? current_context() : nullptr;
   // More than the device has: the driver refuses at once, and emptying the pool could not help.
@@ -100,7 +135,7 @@ CUresult allocate(CUdeviceptr* out, size_t bytes) {
 
 CUresult free(CUdeviceptr address) {
   alloc::Chunk* chunk;
-  if (!ours(address, &chunk)) return noted(driver().cuMemFree_v2(address));
+  if (!ours(address, &chunk)) return free_foreign(address);
   if (const CUresult result = refusal(*context_of(chunk)); result != CUDA_SUCCESS) [[unlikely]]
     return result;
   if (capture_gate().capturing()) [[unlikely]] {
@@ -118,12 +153,13 @@ CUresult free_ordered(alloc::Chunk* chunk, CUdeviceptr address) {
 // capture: so a free, which captures forbid exactly where they forbid an allocation, disturbs none
 // either.
 bool return_idle_memory() {
+  const bool scratch = scratch_on() && scratch_relieve_all();
   Context* context = current_context();
-  if (context == nullptr) return false;
+  if (context == nullptr) return scratch;
   this_thread.may_free_in_capture = true;
   const bool any = return_idle_memory_of(context->device, nullptr);
   this_thread.may_free_in_capture = false;
-  return any;
+  return scratch || any;
 }
 
 CUresult memory_info(size_t* free, size_t* total) {
@@ -135,7 +171,8 @@ CUresult memory_info(size_t* free, size_t* total) {
     for_each_context([&](Context& c) {
       if (c.device == context->device) idle += c.pool.returnable_bytes();
     });
-    driver_free = std::min(driver_free + idle, driver_total);
+    driver_free += idle + scratch_cached_bytes(context->device);
+    driver_free = std::min(driver_free, driver_total);
     const alloc::Cap& cap = device_state(context->device).cap;
     if (const uint64_t limit = cap.limit(); limit != 0) {
       const uint64_t held = cap.charged() > idle ? cap.charged() - idle : 0;
@@ -150,7 +187,7 @@ CUresult memory_info(size_t* free, size_t* total) {
 
 CUresult address_range(CUdeviceptr* base, size_t* size, CUdeviceptr address) {
   alloc::Chunk* chunk;
-  if (!ours(address, &chunk)) return driver().cuMemGetAddressRange_v2(base, size, address);
+  if (!ours(address, &chunk)) return foreign_range(base, size, address);
   Context& owner = *context_of(chunk);
   if (const CUresult result = refusal(owner); result != CUDA_SUCCESS) return result;
   uint64_t start, bytes;

@@ -14,6 +14,7 @@
 #include "shim/graphs.h"
 #include "shim/log.h"
 #include "shim/report.h"
+#include "shim/scratch.h"
 
 namespace cistern::shim {
 namespace {
@@ -47,6 +48,7 @@ void read_settings(const char* const* envp) {
     open_log(p.log.value, p.log_file.value);
     config::format_policy_line(loaded, effective, sizeof effective);
     open_report(p.report.value, p.report_file.value);
+    open_scratch(p);
   }
   const bool ok = loaded.status == config::Status::kOk;
   state.store(ok ? State::active : State::inactive, std::memory_order_release);

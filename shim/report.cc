@@ -13,6 +13,7 @@
 #include "shim/context.h"
 #include "shim/log.h"
 #include "shim/process.h"
+#include "shim/scratch.h"
 
 namespace cistern::shim {
 namespace {
@@ -91,6 +92,15 @@ double mib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 using ull = unsigned long long;
 
+void text_scratch(const alloc::Ledger& l) {
+  const uint64_t hits = l.scratch_hits.get(), requests = hits + l.scratch_misses.get();
+  writer.print(
+      "cistern:   scratch        %llu of %llu stream-ordered allocations from the cache (%.1f %%), "
+      "%.1f MiB cached, %llu blocks given back\n",
+      static_cast<ull>(hits), static_cast<ull>(requests), 100 * ratio(hits, requests),
+      mib(l.scratch_bytes.get()), static_cast<ull>(l.scratch_returned.get()));
+}
+
 void text_device(int device) {
   const alloc::Ledger& l = device_state(device).ledger;
   const Summary s = summarise(device);
@@ -119,6 +129,15 @@ void text_device(int device) {
       "times, out of memory %llu times\n",
       static_cast<ull>(l.waits.get()), static_cast<double>(l.wait_ns.get()) / 1e6,
       static_cast<ull>(l.shortages.get()), static_cast<ull>(l.out_of_memory.get()));
+  if (scratch_on()) text_scratch(l);
+}
+
+void json_scratch(const alloc::Ledger& l) {
+  writer.print(
+      ",\n     \"scratch\": {\"hits\": %llu, \"misses\": %llu, \"cached_bytes\": %llu, "
+      "\"returned\": %llu}",
+      static_cast<ull>(l.scratch_hits.get()), static_cast<ull>(l.scratch_misses.get()),
+      static_cast<ull>(l.scratch_bytes.get()), static_cast<ull>(l.scratch_returned.get()));
 }
 
 void json_device(int device, bool first) {
@@ -147,10 +166,12 @@ void json_device(int device, bool first) {
                static_cast<ull>(s.usage.quarantined), static_cast<ull>(l.quarantined_peak.get()));
   writer.print(
       "     \"waits\": %llu, \"wait_ns\": %llu, \"shortages\": %llu, "
-      "\"out_of_memory\": %llu, \"lost_chunks\": %llu}",
+      "\"out_of_memory\": %llu, \"lost_chunks\": %llu",
       static_cast<ull>(l.waits.get()), static_cast<ull>(l.wait_ns.get()),
       static_cast<ull>(l.shortages.get()), static_cast<ull>(l.out_of_memory.get()),
       static_cast<ull>(l.lost.get()));
+  if (scratch_on()) json_scratch(l);
+  writer.print("}");
 }
 
 template <typename Visitor>
