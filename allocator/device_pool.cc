@@ -99,14 +99,14 @@ bool DevicePool::wait_for_clean(uint64_t limit_ns) {
 
 // Memory is out (or the cap reached): everything that is not live goes to the driver, first what it
 // can take without waiting for work that may never end; for small requests every corner is looked
-// into. Other threads fill and empty their caches meanwhile, so as long as anything was returned,
-// by whomever, there is another attempt.
+// into. Other threads fill and empty their caches meanwhile, so as long as anything was returned
+// or obtained, by whomever, there is another attempt.
 int DevicePool::shortage(Request& request) {
   constexpr int kAttempts = 16;
   ledger_->shortages.add();
   bool progress = true;
   for (int i = 0; i < kAttempts && progress; ++i) {
-    const uint64_t before = ledger_->released.get();
+    const uint64_t before = ledger_->obtained.get() + ledger_->released.get();
     if (return_clean()) {
       if (const int code = strategy_.take_fresh(request); code != kOutOfMemory) return code;
     }
@@ -116,7 +116,7 @@ int DevicePool::shortage(Request& request) {
     while (shared_->returning.load() != 0) os::sleep_ns(1000);
     const int code = strategy_.take_fresh(request);
     if (code != kOutOfMemory) return code;
-    progress |= ledger_->released.get() != before;
+    progress |= ledger_->obtained.get() + ledger_->released.get() != before;
   }
   if (squeeze_in(request)) return kSuccess;
   ledger_->out_of_memory.add();

@@ -50,13 +50,14 @@ class FreedQueue {
   template <typename Each>
   void unpark(const Reclaim& reclaim, bool all, Each each) {
     seen_ = reclaim.releases();
+    const Epoch held = all ? 0 : reclaim.held();
     Ticket stamp = all ? reclaim.stamp() : reclaim.released();
     if (newest_ != nullptr) stamp = std::max(stamp, Links::stamp(newest_));
     T* item = parked_;
     parked_ = nullptr;
     while (item != nullptr) {
       T* next = Links::next(item);
-      if (all || !reclaim.parks(Links::stamp(item))) {
+      if (Links::stamp(item) >= held) {
         append(item, stamp);
         each(item);
       } else {

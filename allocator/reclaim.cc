@@ -70,10 +70,11 @@ void Reclaim::recompute_clean() {
 }
 
 void Reclaim::set_held(Epoch newest) {
-  if (held_.exchange(newest, std::memory_order_acq_rel) > newest) {
-    raise_to(released_, stamp());
-    releases_.fetch_add(1, std::memory_order_release);
-  }
+  const bool releases = held_.load(std::memory_order_relaxed) > newest;
+  // Before anyone can see that a graph has gone, its work is covered.
+  if (releases) raise_to(released_, stamp());
+  held_.store(newest, std::memory_order_release);
+  if (releases) releases_.fetch_add(1, std::memory_order_release);
 }
 
 bool Reclaim::mark(Ticket newest) {

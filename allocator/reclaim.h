@@ -77,17 +77,21 @@ class Reclaim {
 
   // For a block handed out now.
   Epoch epoch() const { return epoch_.load(std::memory_order_relaxed); }
-  // Whether a block born then must be parked when it is freed now.
-  bool parks(Epoch born) const { return born < held_.load(std::memory_order_acquire); }
+  // Whether a block born then must be parked when it is freed now: if it was born before this
+  // epoch.
+  bool parks(Epoch born) const { return born < held(); }
+  Epoch held() const { return held_.load(std::memory_order_acquire); }
   // Counts the times that parked blocks may have become free to go.
   uint64_t releases() const { return releases_.load(std::memory_order_acquire); }
-  // The ticket that covers the work of every graph that has gone.
+  // The ticket that covers the work of every graph that has gone, as far as held(), read before,
+  // knows of it.
   Ticket released() const { return released_.load(std::memory_order_acquire); }
 
   // A graph is made that may hold every block born so far: its epoch.
   Epoch hold() { return epoch_.fetch_add(1, std::memory_order_acq_rel) + 1; }
   // The epoch of the newest graph that lives; 0: none; kEverything: a capture is in progress.
   static constexpr Epoch kEverything = ~Epoch{0};
+  // One thread at a time.
   void set_held(Epoch newest);
 
   // Makes sure that every block stamped `newest` or earlier will become clean by marks alone:

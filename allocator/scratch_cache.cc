@@ -79,7 +79,6 @@ bool ScratchCache::add_stream(uint64_t key, uint64_t handle, uint16_t context, u
              .context = context,
              .device = device,
              .ended = false,
-             .closing = false,
              .out = 0,
              .ended_at = 0,
              .ledger = ledger,

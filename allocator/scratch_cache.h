@@ -61,9 +61,8 @@ struct ScratchStream {
   uint64_t key;  // never used for another stream; not 0
   uint64_t handle;
   uint16_t context, device;
-  bool ended;    // the handle means nothing any more
-  bool closing;  // so will it soon, with its context
-  int out;       // blocks that somebody is giving back
+  bool ended;  // the handle means nothing any more
+  int out;     // blocks that somebody is giving back
   Ticket ended_at;
   Ledger* ledger;
   uint64_t bytes;  // cached here
@@ -134,7 +133,8 @@ class ScratchCache {
   // cached waits for take_device().
   void retire(uint16_t device);
 
-  // Nothing is taken out of a context's streams any more, and nobody uses them when this returns.
+  // Nothing is taken out of a context's streams any more, and nobody uses them when this returns;
+  // until as many threads reopened it as closed it.
   void close(uint16_t context);
   void reopen(uint16_t context);
   // The context is gone and its memory with it.
@@ -156,6 +156,7 @@ class ScratchCache {
   void stop_serving(ScratchStream* stream);
   void end(ScratchStream* stream);
   void discard(uint64_t address);
+  bool closing(const ScratchStream* stream) const { return closing_[stream->context] != 0; }
   void pause();
   void recycle_if_over(ScratchStream* stream);
   void remove(ScratchStream* stream);
@@ -177,7 +178,8 @@ class ScratchCache {
   double times_ = 0;
   bool only_clean_ = false;
   const Reclaim* reclaim_ = nullptr;
-  ScratchBlock** buckets_ = nullptr;  // mapped with the first stream
+  int closing_[Reclaim::kMaxContexts] = {};  // threads that may be ending the context
+  ScratchBlock** buckets_ = nullptr;         // mapped with the first stream
   ScratchStream* streams_[1 << kStreamBits] = {};
   Arena<ScratchBlock> blocks_;
   Arena<ScratchStream> stream_records_;

@@ -64,7 +64,7 @@ ScratchList ScratchCache::collect_where(Match match) {
   ScratchList list;
   LockGuard guard(mutex_);
   for_each_stream([&](ScratchStream* stream) {
-    if (!stream->closing && match(*stream)) collect(stream, &list);
+    if (!closing(stream) && match(*stream)) collect(stream, &list);
   });
   return list;
 }
@@ -73,7 +73,7 @@ ScratchList ScratchCache::take_stream(uint64_t key) {
   ScratchList list;
   LockGuard guard(mutex_);
   ScratchStream* stream = lookup_stream(key);
-  if (stream != nullptr && !stream->ended && !stream->closing) collect(stream, &list);
+  if (stream != nullptr && !stream->ended && !closing(stream)) collect(stream, &list);
   return list;
 }
 
@@ -125,7 +125,7 @@ void ScratchCache::retire(uint16_t device) {
 
 void ScratchCache::close(uint16_t context) {
   LockGuard guard(mutex_);
-  for_each_stream([&](ScratchStream* stream) { stream->closing |= stream->context == context; });
+  ++closing_[context];
   for (bool used = true; used;) {
     used = false;
     for_each_stream(
@@ -136,9 +136,7 @@ void ScratchCache::close(uint16_t context) {
 
 void ScratchCache::reopen(uint16_t context) {
   LockGuard guard(mutex_);
-  for_each_stream([&](ScratchStream* stream) {
-    if (stream->context == context) stream->closing = false;
-  });
+  --closing_[context];
 }
 
 void ScratchCache::drop(uint16_t context) {

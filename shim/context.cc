@@ -68,7 +68,13 @@ Context* free_slot(int* number) {
   return context;
 }
 
-Context* create(CUcontext handle, CUdevice device, uint64_t total) {
+uint64_t id_of(CUcontext handle) {
+  unsigned long long id;
+  const auto ask = driver().cuCtxGetId;
+  return ask != nullptr && ask(handle, &id) == CUDA_SUCCESS ? id : 0;
+}
+
+Context* create(CUcontext handle, uint64_t id, CUdevice device, uint64_t total) {
   alloc::LockGuard guard(mutex);
   if (Context* other = find(handle)) return other;
   int number;
@@ -84,6 +90,7 @@ Context* create(CUcontext handle, CUdevice device, uint64_t total) {
     if (cap.kind != config::CapKind::kNone) d.cap.set_limit(cap.bytes_of(total));
   }
   context->device = device;
+  context->id.store(id, std::memory_order_relaxed);
   context->suspicion.store(0, std::memory_order_relaxed);
   context->slot = static_cast<uint32_t>(number);
   context->attached.store(0, std::memory_order_relaxed);
@@ -94,6 +101,25 @@ Context* create(CUcontext handle, CUdevice device, uint64_t total) {
   if (context->timeline == nullptr) return nullptr;
   context->handle.store(handle, std::memory_order_release);
   return context;
+}
+
+// The context with this id is gone; the slot may be another one's by now.
+void gone(Context* context, uint64_t id) {
+  alloc::LockGuard guard(mutex);
+  if (context->id.load(std::memory_order_relaxed) != id) return;
+  // First of all nobody finds it any more. The slot is used again only under the lock.
+  const CUcontext handle = context->handle.exchange(nullptr);
+  if (handle == nullptr) return;
+  generation.fetch_add(1, std::memory_order_acq_rel);
+  shared_state.reclaim.leave(context->timeline);
+  Device& d = device_state(context->device);
+  d.past_allocations.add(context->pool.allocations());
+  d.past_frees.add(context->pool.frees());
+  context->pool.drop();
+  if (scratch_on()) scratch_drop(*context);
+  capture_gate().context_gone(handle);
+  graphs_of_context_gone(handle);
+  streams().context_gone(handle);
 }
 
 }  // namespace
@@ -141,11 +167,17 @@ Context* current_context() {
 }
 
 void context_appeared(CUcontext handle, CUdevice device) {
-  if (find(handle) != nullptr) return;
+  const uint64_t id = id_of(handle);
+  if (Context* known = find(handle)) {
+    const uint64_t known_id = known->id.load(std::memory_order_relaxed);
+    if (id == known_id || id == 0 || known_id == 0) return;
+    // The thread that ended the last context of this handle has not come to say so yet.
+    gone(known, known_id);
+  }
   size_t total;
   const bool known = device >= 0 && device < kMaxDevices &&
                      driver().cuDeviceTotalMem_v2(&total, device) == CUDA_SUCCESS;
-  if (!known || create(handle, device, total) == nullptr) shared_state.reclaim.freeze();
+  if (!known || create(handle, id, device, total) == nullptr) shared_state.reclaim.freeze();
 }
 
 void green_context_appeared(CUcontext handle) {
@@ -180,39 +212,24 @@ bool return_idle_memory_of(CUdevice device, const Context* except) {
   return any;
 }
 
-Context* closing(CUcontext handle) {
-  Context* context = handle == nullptr ? nullptr : find(handle);
-  if (context == nullptr) return nullptr;
-  if (scratch_on()) scratch_close(*context);
-  context->source.set_closing(true);
+EndingScope::EndingScope(CUcontext handle) : context_(handle == nullptr ? nullptr : find(handle)) {
+  if (context_ == nullptr) return;
+  id_ = context_->id.load(std::memory_order_relaxed);
+  if (scratch_on()) scratch_close(*context_);
+  context_->source.begin_closing();
   shared_state.reclaim.settle();  // a call on the context's events that is under way ends first
   // A thread of another context may be returning what this one keeps.
-  while (context->visitors.load() != 0) alloc::os::sleep_ns(1000);
-  return context;
+  while (context_->visitors.load() != 0) alloc::os::sleep_ns(1000);
 }
 
-void gone(Context* context) {
-  if (context == nullptr) return;
-  alloc::LockGuard guard(mutex);
-  // First of all nobody finds it any more. The slot is used again only under the lock.
-  const CUcontext handle = context->handle.exchange(nullptr);
-  if (handle == nullptr) return;
-  generation.fetch_add(1, std::memory_order_acq_rel);
-  shared_state.reclaim.leave(context->timeline);
-  Device& d = device_state(context->device);
-  d.past_allocations.add(context->pool.allocations());
-  d.past_frees.add(context->pool.frees());
-  context->pool.drop();
-  if (scratch_on()) scratch_drop(*context);
-  capture_gate().context_gone(handle);
-  graphs_of_context_gone(handle);
-  streams().context_gone(handle);
+EndingScope::~EndingScope() {
+  if (context_ == nullptr) return;
+  context_->source.end_closing();
+  if (scratch_on()) scratch_reopen(*context_);
 }
 
-void stays(Context* context) {
-  if (context == nullptr) return;
-  context->source.set_closing(false);
-  if (scratch_on()) scratch_reopen(*context);
+void EndingScope::ended() {
+  if (context_ != nullptr) gone(context_, id_);
 }
 
 CUcontext primary_of(CUdevice device) {

@@ -16,6 +16,7 @@ inline constexpr int kMaxDevices = 64;
 
 struct Context {
   std::atomic<CUcontext> handle;  // nullptr: slot free
+  std::atomic<uint64_t> id;       // the driver's, which no other context ever has; 0: not known
   CUdevice device;
   uint32_t slot;                    // context_at(slot) is this one
   std::atomic<uint32_t> suspicion;  // 0: none (suspicion.h)
@@ -68,11 +69,22 @@ bool context_detached(CUcontext handle);
 // Returns what the pools of a device keep, except those of `except`; false if that is nothing.
 bool return_idle_memory_of(CUdevice device, const Context* except);
 
-// Two steps, because the driver may refuse to destroy a context: from closing() on nothing of ours
-// touches it; gone() forgets it and its memory, stays() takes closing() back.
-Context* closing(CUcontext handle);
-void gone(Context* context);
-void stays(Context* context);
+// Around a driver call that may end a context (nullptr: no context): meanwhile nothing of ours
+// touches it. Several threads may do so with one context; what ends is the one that had the handle
+// at the beginning.
+class EndingScope {
+ public:
+  explicit EndingScope(CUcontext handle);
+  ~EndingScope();
+  EndingScope(const EndingScope&) = delete;
+  EndingScope& operator=(const EndingScope&) = delete;
+  // The driver did end it: it is forgotten, and its memory with it.
+  void ended();
+
+ private:
+  Context* context_;
+  uint64_t id_ = 0;
+};
 
 // The context `device` has as its primary one, as far as the program retained it; else nullptr.
 CUcontext primary_of(CUdevice device);

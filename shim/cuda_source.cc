@@ -46,7 +46,6 @@ static_assert(alloc::kContextGone == CUDA_ERROR_CONTEXT_IS_DESTROYED);
 void CudaSource::init(CUcontext context, CUdevice device) {
   context_ = context;
   device_ = device;
-  closing_.store(false, std::memory_order_relaxed);
   spares_ = 0;
   own_stream_.store(nullptr, std::memory_order_relaxed);
   stream_marks_.init(context);

@@ -17,9 +17,10 @@ class CudaSource final : public alloc::MemorySource {
  public:
   void init(CUcontext context, CUdevice device);
 
-  // The context is about to be destroyed: no call of ours may touch it (or again may).
-  bool closing() const { return closing_.load(std::memory_order_seq_cst); }
-  void set_closing(bool closing) { closing_.store(closing, std::memory_order_seq_cst); }
+  // The context may be about to end, as far as some threads know: no call of ours may touch it.
+  bool closing() const { return closing_.load(std::memory_order_seq_cst) != 0; }
+  void begin_closing() { closing_.fetch_add(1, std::memory_order_seq_cst); }
+  void end_closing() { closing_.fetch_sub(1, std::memory_order_seq_cst); }
 
   int obtain(uint64_t bytes, uint64_t* address) override;
   int release(uint64_t address) override;
@@ -43,7 +44,7 @@ class CudaSource final : public alloc::MemorySource {
 
   CUcontext context_;
   CUdevice device_;
-  std::atomic<bool> closing_;
+  std::atomic<int> closing_;  // threads; some may have begun with the context before this one
   CUevent spare_[kEvents];
   int spares_;
   std::atomic<CUstream> own_stream_;

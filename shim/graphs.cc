@@ -13,7 +13,7 @@ namespace {
 
 struct Graph {
   const void* handle;  // CUgraph or CUgraphExec
-  CUcontext context;   // current when it was made
+  CUcontext context;   // of its capture, else the one current when it was made
   alloc::Epoch epoch;
 };
 
@@ -59,11 +59,14 @@ void remove_handle(const void* handle) {
   remove([handle](const Graph& g) { return g.handle == handle; });
 }
 
-// A graph under this handle is made now; `instead_of` is no longer needed for it.
-void add(const void* handle, const void* instead_of) {
-  const CUcontext context = context_now();
+// A graph under this handle is made now; `instead_of`, whose context it takes over, is no longer
+// needed for it.
+void add(const void* handle, const void* instead_of, CUcontext context) {
   alloc::LockGuard guard(mutex);
-  remove_locked([&](const Graph& g) { return g.handle == handle || g.handle == instead_of; });
+  remove_locked([&](const Graph& g) {
+    if (g.handle == instead_of) context = g.context;
+    return g.handle == handle || g.handle == instead_of;
+  });
   const alloc::Epoch epoch = shared().reclaim.hold();
   if (used < kMaxGraphs) {
     graphs[used++] = {handle, context, epoch};
@@ -80,10 +83,10 @@ void captures_changed() {
   update_held();
 }
 
-void graph_captured(CUgraph graph) { add(graph, nullptr); }
+void graph_captured(CUgraph graph, CUcontext context) { add(graph, nullptr, context); }
 void graph_destroyed(CUgraph graph) { remove_handle(graph); }
-void graph_instantiated(CUgraphExec exec, CUgraph graph) { add(exec, graph); }
-void graph_updated(CUgraphExec exec) { add(exec, nullptr); }
+void graph_instantiated(CUgraphExec exec, CUgraph graph) { add(exec, graph, context_now()); }
+void graph_updated(CUgraphExec exec) { add(exec, exec, context_now()); }
 void graph_exec_destroyed(CUgraphExec exec) { remove_handle(exec); }
 
 void graphs_of_context_gone(CUcontext context) {

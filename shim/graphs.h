@@ -13,8 +13,8 @@ namespace cistern::shim {
 // The set of captures in progress changed (the capture gate knows).
 void captures_changed();
 
-// A capture ended with this graph. It counts until it is instantiated or destroyed.
-void graph_captured(CUgraph graph);
+// A capture in `context` ended with this graph. It counts until it is instantiated or destroyed.
+void graph_captured(CUgraph graph, CUcontext context);
 void graph_destroyed(CUgraph graph);
 
 // An executable graph was made from `graph`, or made anew by an update.

@@ -82,11 +82,17 @@ bool OnDemand::free(const Chunk* chunk, uint64_t address) {
 
 // Exported slabs must not be reused.
 void OnDemand::give_back_slabs(ChunkList* ended) {
-  for (Chunk* chunk = ended->head; chunk != nullptr; chunk = chunk->next) {
-    shared_->slabs.give_back(chunk->slab());
-  }
   const ChunkSupply::Returning returning(*supply_);
+  carry_on(ended);
   supply_->give_back(ended);
+}
+
+// Slabs that left their pools are plain chunks from here on, which the caller carries.
+void OnDemand::carry_on(const ChunkList* slabs) {
+  for (Chunk* chunk = slabs->head; chunk != nullptr; chunk = chunk->next) {
+    shared_->slabs.give_back(chunk->slab());
+    pool_of(chunk).landed();
+  }
 }
 
 bool OnDemand::find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes) {
@@ -119,10 +125,7 @@ void OnDemand::keep_empty(ChunkList* emptied) {
 
 void OnDemand::collect_empty(bool freed_too, ChunkList* out) {
   for (SlabPool& pool : slabs_) pool.collect_empty(shared_->reclaim, freed_too, out);
-  for (Chunk* chunk = out->head; chunk != nullptr; chunk = chunk->next) {
-    shared_->slabs.give_back(chunk->slab());
-    pool_of(chunk).landed();  // the caller carries it on
-  }
+  carry_on(out);
 }
 
 // Where the host runs ahead of the device, as much as is waiting will be wanted again: what became

@@ -79,6 +79,7 @@ class OnDemand {
   bool add_slab(Chunk* chunk, unsigned shard);
   void keep_empty(ChunkList* emptied);
   void give_back_slabs(ChunkList* ended);
+  void carry_on(const ChunkList* slabs);
   uint64_t idle_budget() const;
   SlabPool& pool_of(const Chunk* chunk) {
     return slabs_[chunk->shard.load(std::memory_order_relaxed)];

@@ -52,7 +52,9 @@ CUresult end_capture(Function* real, CUstream stream, CUgraph* graph) {
   const CUresult result = ask(real, stream, graph);
   if (result != CUDA_SUCCESS) captures<Kind>(stream, &after);
   if (!ends || after) return result;
-  if (result == CUDA_SUCCESS && graph != nullptr && *graph != nullptr) graph_captured(*graph);
+  if (result == CUDA_SUCCESS && graph != nullptr && *graph != nullptr) {
+    graph_captured(*graph, context_of_stream(Kind::name(stream)));
+  }
   capture_gate().ended(Kind::name(stream));
   captures_changed();
   return result;

@@ -9,30 +9,32 @@ namespace {
 
 template <typename Function>
 CUresult destroy_context(Function* real, CUcontext handle) {
-  Context* context = active() ? closing(handle) : nullptr;
+  EndingScope scope(active() ? handle : nullptr);
   const CUresult result = ask(real, handle);
-  result == CUDA_SUCCESS ? gone(context) : stays(context);
+  if (result == CUDA_SUCCESS) scope.ended();
   return result;
 }
 
 template <typename Function>
 CUresult reset_primary(Function* real, CUdevice device) {
-  Context* context = active() ? closing(primary_of(device)) : nullptr;
+  EndingScope scope(active() ? primary_of(device) : nullptr);
   const CUresult result = ask(real, device);
-  result == CUDA_SUCCESS ? gone(context) : stays(context);
+  if (result == CUDA_SUCCESS) scope.ended();
   return result;
 }
 
-// Only the last release ends the context.
+// Only the last release ends the context. Where it has been retained anew meanwhile, it is alive
+// and another one: then that call has seen to the end of this one (context_appeared).
 template <typename Function>
 CUresult release_primary(Function* real, CUdevice device) {
-  Context* context = active() ? closing(primary_of(device)) : nullptr;
+  CUcontext primary = active() ? primary_of(device) : nullptr;
+  EndingScope scope(primary);
   const CUresult result = ask(real, device);
-  if (context == nullptr) return result;
   unsigned int flags;
   int alive = 1;
+  if (primary == nullptr || result != CUDA_SUCCESS) return result;
   const bool known = driver().cuDevicePrimaryCtxGetState(device, &flags, &alive) == CUDA_SUCCESS;
-  result == CUDA_SUCCESS&& known&& alive == 0 ? gone(context) : stays(context);
+  if (known && alive == 0) scope.ended();
   return result;
 }
 

@@ -20,6 +20,7 @@ TOLD = "the program made the call itself, and is told"
 MAY_BE_TOLD = "the program is told where it would have made the call itself"
 RULES = {
     "cuCtxGetCurrent": SILENT,
+    "cuCtxGetId": SILENT,
     "cuCtxPopCurrent_v2": SILENT,
     "cuCtxPushCurrent_v2": SILENT,
     "cuCtxRecordEvent": SILENT,

@@ -128,5 +128,6 @@ int main() {
   }
   neighbours();
   std::printf("memory lost: %lld\n", static_cast<long long>(before - free_memory()));
+  SAY(cuDevicePrimaryCtxRelease(0));
   return 0;
 }

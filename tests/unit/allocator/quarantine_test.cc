@@ -113,6 +113,17 @@ TEST_CASE("a context that goes takes its quarantine with it", "[quarantine]") {
   CHECK(p->pool.usage().quarantined == 0);
 }
 
+TEST_CASE("a context goes after its exported slabs, too", "[quarantine]") {
+  auto p = std::make_unique<Pool>();
+  const uint64_t exported = p->allocate(kBlock);
+  REQUIRE(mark_exported(*p, exported));
+  p->source.capturing = GENERATE(false, true);
+  REQUIRE(p->free(exported) == Freed::done);
+  p->pool.drop();  // would wait for the slab for ever if nobody had said where it is now
+  CHECK(p->ledger.reserved.get() == 0);
+  CHECK(p->pool.usage().quarantined == 0);
+}
+
 TEST_CASE("a shortage leaves exported slabs that hold something", "[quarantine]") {
   auto p = std::make_unique<Pool>();
   const uint64_t first = p->allocate(kBlock), exported = p->allocate(kBlock);

@@ -168,6 +168,42 @@ TEST_CASE("two threads that fit together are never told that memory is out") {
   CHECK(refused == 0);
 }
 
+// Graph n, which holds what was born before epoch n, goes under ticket kGraphs - n.
+TEST_CASE("what a graph held waits for that graph's work, whatever else was let go before") {
+  constexpr Epoch kGraphs = 20000;
+  struct Item {
+    Item* next;
+    uint64_t stamp;
+  };
+  struct Links {
+    static Item*& next(Item* i) { return i->next; }
+    static uint64_t stamp(const Item* i) { return i->stamp; }
+    static void set_stamp(Item* i, uint64_t stamp) { i->stamp = stamp; }
+  };
+  auto reclaim = std::make_unique<Reclaim>();
+  FreedQueue<Item, Links> freed;
+  std::vector<Item> items(kGraphs);
+  reclaim->set_held(kGraphs);
+  for (Epoch born = 0; born < kGraphs; ++born) REQUIRE(freed.push(&items[born], born, *reclaim));
+  std::thread graphs([&] {
+    for (Epoch n = kGraphs; n > 0; --n) {
+      reclaim->close();
+      reclaim->set_held(n - 1);
+    }
+  });
+  Epoch left = kGraphs;
+  int early = 0;
+  while (left > 0) {
+    freed.unpark(*reclaim, /*all=*/false, [&](const Item* item) {
+      const auto born = static_cast<Epoch>(item - items.data());
+      early += item->stamp < kGraphs - born ? 1 : 0;
+      --left;
+    });
+  }
+  graphs.join();
+  CHECK(early == 0);
+}
+
 TEST_CASE("a request beyond the cap does not make others fail") {
   Cap cap;
   cap.set_limit(1024 * kMiB);
