@@ -43,6 +43,8 @@ Chunk* ChunkSupply::obtain(uint64_t bytes, Role role, int* code) {
     chunk->born = shared_->reclaim.epoch();
     if (shared_->index.insert(chunk)) {
       ledger_->obtained.add();
+      ledger_->chunks.add();
+      chunks_.add();
       reserved_.add(bytes);
       ledger_->reserved.add(bytes);
       ledger_->reserved_peak.raise_to(ledger_->reserved.get());
@@ -110,6 +112,8 @@ bool ChunkSupply::give_back_clean(ChunkList* chunks) {
 
 void ChunkSupply::forget(Chunk* chunk) {
   const uint64_t bytes = chunk->size();
+  chunks_.sub(1);
+  ledger_->chunks.sub(1);
   reserved_.sub(bytes);
   ledger_->reserved.sub(bytes);
   cap_->refund(bytes);

@@ -23,7 +23,7 @@ constexpr uint64_t kShortageWaitNs = 2'000'000'000;
 }  // namespace
 
 void DevicePool::init(Shared* shared, MemorySource* source, Ledger* ledger, Cap* cap,
-                      uint32_t owner) {
+                      uint32_t owner, const ChunkSizes& sizes) {
   shared_ = shared;
   source_ = source;
   ledger_ = ledger;
@@ -31,12 +31,12 @@ void DevicePool::init(Shared* shared, MemorySource* source, Ledger* ledger, Cap*
   whole_allocations_.set(0);
   whole_frees_.set(0);
   supply_.init(shared, source, ledger, cap, owner);
-  strategy_.init(shared, &supply_, ledger, owner);
+  strategy_.init(shared, &supply_, ledger, owner, sizes);
 }
 
 int DevicePool::allocate(uint64_t bytes, unsigned shard, uint64_t* address) {
-  Request request{bytes, shard, 0, false};
-  if (!strategy_.take_clean(request)) [[unlikely]] {
+  Request request{.bytes = bytes, .shard = shard};
+  if (!take_clean(request)) [[unlikely]] {
     const int code = miss(request);
     if (code != kSuccess) return code;
   }
@@ -46,13 +46,13 @@ int DevicePool::allocate(uint64_t bytes, unsigned shard, uint64_t* address) {
 }
 
 int DevicePool::miss(Request& request) {
-  if (ask_for_clean() && strategy_.take_clean(request)) return kSuccess;
+  if ((ask_for_clean() || request.ask_first) && take_clean(request)) return kSuccess;
   const uint64_t budget = std::max(kWaitingBudget, ledger_->live.get() / kWaitingShare);
-  if (waiting_bytes() > budget && wait_for_clean(kWaitLimitNs) && strategy_.take_clean(request)) {
+  if (waiting_bytes() > budget && wait_for_clean(kWaitLimitNs) && take_clean(request)) {
     return kSuccess;
   }
   if (wait_as_long_as_obtain(request)) return kSuccess;
-  const int code = strategy_.take_fresh(request);
+  const int code = strategy_.visit([&](auto& strategy) { return strategy.take_fresh(request); });
   return code == kOutOfMemory ? shortage(request) : code;
 }
 
@@ -65,7 +65,7 @@ bool DevicePool::wait_as_long_as_obtain(Request& request) {
   const uint64_t start = os::now_ns();
   bool taken = false;
   while (!taken && os::now_ns() - start < limit) {
-    taken = shared_->reclaim.poll() && strategy_.take_clean(request);
+    taken = shared_->reclaim.poll() && take_clean(request);
   }
   ledger_->waits.add();
   ledger_->wait_ns.add(os::now_ns() - start);
@@ -97,41 +97,65 @@ bool DevicePool::wait_for_clean(uint64_t limit_ns) {
   return clean;
 }
 
-// Memory is out (or the cap reached): everything that is not live goes to the driver, first what it
-// can take without waiting for work that may never end; for small requests every corner is looked
-// into. Other threads fill and empty their caches meanwhile, so as long as anything was returned
-// or obtained, by whomever, there is another attempt.
+// Memory is out (or the cap reached).
 int DevicePool::shortage(Request& request) {
-  constexpr int kAttempts = 16;
   ledger_->shortages.add();
+  Step step = Step::clean;
+  const int code = find_memory(request, &step);
+  if (code == kOutOfMemory) {
+    step = Step::refused;
+    ledger_->out_of_memory.add();
+  }
+  ledger_->served_by[static_cast<int>(step)].add();
+  source_->shortage_ended(step, request.bytes);
+  return code;
+}
+
+// Everything that is not live goes to the driver, first what it can take without waiting for work
+// that may never end, and every corner is looked into. Other threads fill and empty their caches
+// meanwhile, so as long as anything was returned or obtained, by whomever, there is another
+// attempt.
+int DevicePool::find_memory(Request& request, Step* step) {
+  constexpr int kAttempts = 16;
+  ask_for_clean();
+  if (take_clean(request)) return kSuccess;
   bool progress = true;
   for (int i = 0; i < kAttempts && progress; ++i) {
     const uint64_t before = ledger_->obtained.get() + ledger_->released.get();
     if (return_clean()) {
-      if (const int code = strategy_.take_fresh(request); code != kOutOfMemory) return code;
+      const int code = take_fresh(request);
+      *step = Step::returned;
+      if (code != kOutOfMemory) return code;
     }
     progress = return_everything();
     progress |= source_->relieve();
     // What another thread took out to return is neither in a pool nor the driver's yet.
     while (shared_->returning.load() != 0) os::sleep_ns(1000);
-    const int code = strategy_.take_fresh(request);
+    const int code =
+        strategy_.visit([&](auto& strategy) { return strategy.take_scarce(request, step); });
     if (code != kOutOfMemory) return code;
     progress |= ledger_->obtained.get() + ledger_->released.get() != before;
   }
-  if (squeeze_in(request)) return kSuccess;
-  ledger_->out_of_memory.add();
-  return kOutOfMemory;
+  *step = Step::elsewhere;
+  return squeeze_in(request, step) ? kSuccess : kOutOfMemory;
 }
 
-// A small request when no slab can be had any more. What is parked is lost to it only here: with
-// the driver alone it would have been handed out again long ago.
-bool DevicePool::squeeze_in(Request& request) {
-  if (request.bytes >= kWholeBytes) return false;
-  int code;
-  if (strategy_.squeeze_in(request)) return true;
-  strategy_.for_each_pool([&](SlabPool& pool) { pool.unpark_everything(shared_->reclaim); });
-  return strategy_.squeeze_in(request) || obtain_direct(request, &code) ||
-         (wait_for_clean(kShortageWaitNs) && strategy_.squeeze_in(request));
+// What is left when no chunk can be had any more: a corner that is clean, or will be soon. What is
+// parked is lost to the program only here: with the driver alone it would have been handed out
+// again long ago.
+bool DevicePool::squeeze_in(Request& request, Step* step) {
+  return strategy_.visit([&](auto& strategy) {
+    const uint64_t start = os::now_ns();
+    bool found = strategy.squeeze_in(request, step);
+    if (found || !strategy.worth_waiting(request)) return found;
+    strategy.for_each_pool([&](auto& pool) { pool.unpark_everything(shared_->reclaim); });
+    while (!found) {
+      const uint64_t waited = os::now_ns() - start;
+      if (waited >= kShortageWaitNs || !wait_for_clean(kShortageWaitNs - waited)) break;
+      found = strategy.squeeze_in(request, step);
+    }
+    return found;
+  });
 }
 
 bool DevicePool::obtain_direct(Request& request, int* code) {
@@ -143,9 +167,9 @@ bool DevicePool::obtain_direct(Request& request, int* code) {
 }
 
 int DevicePool::allocate_direct(uint64_t bytes, unsigned shard, uint64_t* address) {
-  Request request{bytes, shard, 0, false};
+  Request request{.bytes = bytes, .shard = shard};
   int code;
-  if (!obtain_direct(request, &code) && (code != kOutOfMemory || !strategy_.take_clean(request))) {
+  if (!obtain_direct(request, &code) && (code != kOutOfMemory || !take_clean(request))) {
     return code;
   }
   if (request.whole) count_whole(bytes);
@@ -155,21 +179,29 @@ int DevicePool::allocate_direct(uint64_t bytes, unsigned shard, uint64_t* addres
 
 Freed DevicePool::free(Chunk* chunk, uint64_t address, int* code) {
   *code = kSuccess;
-  Freed freed;
-  if (chunk->is() == Role::slab) {
-    freed = strategy_.free(chunk, address) ? Freed::done : Freed::invalid;
-  } else {
-    freed = free_whole(chunk, address, code);
+  bool done;
+  switch (chunk->is()) {
+    case Role::slab:
+      done = strategy_.on_demand().free(chunk, address);
+      break;
+    case Role::split:
+      done = strategy_.chunk_pools().free(chunk, address);
+      break;
+    default:
+      done = free_whole(chunk, address, code);
   }
-  if (strategy_.over_budget()) [[unlikely]]
-    trim();
-  return freed;
+  const ChunkCache& cache = supply_.cache;
+  if (cache.idle_bytes() + cache.parked_bytes() > OnDemand::kIdleBudget || cache.any_refused())
+      [[unlikely]] {
+    trim_excess();
+  }
+  return done ? Freed::done : Freed::invalid;
 }
 
-Freed DevicePool::free_whole(Chunk* chunk, uint64_t address, int* code) {
+bool DevicePool::free_whole(Chunk* chunk, uint64_t address, int* code) {
   uint64_t requested;
   const ChunkCache::Freed freed = supply_.cache.free(chunk, address, shared_->reclaim, &requested);
-  if (freed == ChunkCache::Freed::not_held) return Freed::invalid;
+  if (freed == ChunkCache::Freed::not_held) return false;
   if (freed == ChunkCache::Freed::give_up) *code = supply_.release_for_program(chunk, requested);
   if (*code == kSuccess) {
     whole_live_.sub(requested);
@@ -177,12 +209,18 @@ Freed DevicePool::free_whole(Chunk* chunk, uint64_t address, int* code) {
     ledger_->live.sub(requested);
   }
   supply_.cache.refresh(shared_->reclaim);
-  return Freed::done;
+  return true;
 }
 
 bool DevicePool::find(Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes) {
-  if (chunk->is() != Role::slab) return supply_.cache.find(chunk, address, start, bytes);
-  return strategy_.find(chunk, address, start, bytes);
+  switch (chunk->is()) {
+    case Role::slab:
+      return strategy_.on_demand().find(chunk, address, start, bytes);
+    case Role::split:
+      return strategy_.chunk_pools().find(chunk, address, start, bytes);
+    default:
+      return supply_.cache.find(chunk, address, start, bytes);
+  }
 }
 
 // A whole chunk that changes its meaning meanwhile is being freed or handed out by another thread:
@@ -193,18 +231,24 @@ bool DevicePool::holds(Chunk* chunk, uint64_t address) {
     return address - chunk->base() < chunk->requested();
   }
   uint64_t start, bytes;
-  return role == Role::slab && strategy_.find(chunk, address, &start, &bytes);
+  return (role == Role::slab || role == Role::split) && find(chunk, address, &start, &bytes);
 }
 
 bool DevicePool::mark_exported(Chunk* chunk, uint64_t address) {
-  if (chunk->is() != Role::slab) return supply_.cache.mark_exported(chunk, address);
-  return strategy_.mark_exported(chunk, address);
+  switch (chunk->is()) {
+    case Role::slab:
+      return strategy_.on_demand().mark_exported(chunk, address);
+    case Role::split:
+      return strategy_.chunk_pools().mark_exported(chunk, address);
+    default:
+      return supply_.cache.mark_exported(chunk, address);
+  }
 }
 
 bool DevicePool::return_clean() {
   ChunkList chunks;
   const ChunkSupply::Returning returning(supply_);
-  strategy_.collect_clean(&chunks);
+  strategy_.visit([&](auto& strategy) { strategy.collect_clean(&chunks); });
   supply_.cache.collect_clean(shared_->reclaim, &chunks);
   return supply_.give_back_clean(&chunks);
 }
@@ -212,15 +256,19 @@ bool DevicePool::return_clean() {
 bool DevicePool::return_everything() {
   ChunkList chunks;
   const ChunkSupply::Returning returning(supply_);
-  strategy_.collect_all(&chunks);
+  strategy_.visit([&](auto& strategy) { strategy.collect_all(&chunks); });
   supply_.cache.collect_all(&chunks);
   return supply_.give_back(&chunks);
+}
+
+void DevicePool::trim_excess() {
+  if (strategy_.visit([](const auto& strategy) { return strategy.over_budget(); })) trim();
 }
 
 void DevicePool::trim() {
   ChunkList chunks;
   const ChunkSupply::Returning returning(supply_);
-  strategy_.collect_excess(&chunks);
+  strategy_.visit([&](auto& strategy) { strategy.collect_excess(&chunks); });
   supply_.give_back(&chunks);
 }
 
@@ -231,7 +279,9 @@ void DevicePool::drop() {
   supply_.close();
   while (in_hand()) os::sleep_ns(1000);
   strategy_.for_each_pool([](auto& pool) { pool.drop(); });
-  supply_.drop([this](Chunk* chunk) { strategy_.forget(chunk); });
+  supply_.drop([this](Chunk* chunk) {
+    strategy_.visit([chunk](auto& strategy) { strategy.forget(chunk); });
+  });
   ledger_->live.sub(whole_live_.get());
   whole_live_.set(0);
 }

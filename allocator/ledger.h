@@ -6,6 +6,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "allocator/shortage.h"
+
 namespace cistern::alloc {
 
 class Counter {
@@ -30,8 +32,8 @@ class Counter {
 
 struct Ledger {
   // Bytes the program holds (as it asked for them). Small blocks are added in steps, see
-  // SlabPool: with one allocating thread the peak is exact; with several it may be off by 64 KiB or
-  // one small block for each.
+  // LiveCount: with one allocating thread the peak is exact; with several it may be off by 64 KiB
+  // or one small block for each.
   alignas(128) Counter live, live_peak;
   // Something was allocated; `unpublished` is what live does not know yet.
   void note_live(int64_t unpublished) {
@@ -47,6 +49,8 @@ struct Ledger {
   Counter refused;                   // obtain calls the driver (or the cap) refused
   Counter waits, wait_ns;            // bounded waits for earlier work
   Counter shortages, out_of_memory;  // times everything idle was returned; failures passed on
+  Counter served_by[kSteps];         // shortages by the step that ended them
+  Counter chunks;                    // held from the driver now
   Counter lost;                      // chunks the driver refused to take back
   // Bytes the program freed in slabs that are known outside the process (SlabPool::mark_exported):
   // nothing may reuse them until their slab goes back to the driver.

@@ -104,19 +104,21 @@ constexpr std::array<Row, kRowCount> kTable = {{
      "CISTERN_GPU_LIMIT."},
 
     // --- GPU chunks
-    {"FLAGS_allocator_strategy", Group::kChunks, choice("legacy|naive_best_fit|auto_growth|thread_local", 1), kUnset, "", "auto_growth", kLater, to<&P::allocator_strategy>,
+    {"FLAGS_allocator_strategy", Group::kChunks, choice("legacy|naive_best_fit|auto_growth|thread_local", 1), kUnset, "", "auto_growth", kBuilt, to<&P::allocator_strategy>,
      "How device memory is organised. Not set: on demand, by actual size. legacy: chunks with "
      "splitting and neighbour merge. naive_best_fit: all chunks of the first chunk's size, merged "
      "only when a request misses. auto_growth: a chunk for each miss. thread_local: a pool per thread."},
-    {"FLAGS_auto_growth_chunk_size_in_mb", Group::kChunks, integer(0, kMaxMb), "0", "MB of 2^20 bytes", "64", kLater, to<&P::auto_growth_chunk_size_in_mb>,
-     "The least size of an auto_growth chunk; 0 is the size of the request."},
-    {"FLAGS_fraction_of_gpu_memory_to_use", Group::kChunks, number(0, 1), "0.92", "share of the device's total memory", "0.5", kLater, to<&P::fraction_of_gpu_memory_to_use>,
+    {"FLAGS_auto_growth_chunk_size_in_mb", Group::kChunks, integer(0, kMaxMb), "0", "MB of 2^20 bytes", "64", kBuilt, to<&P::auto_growth_chunk_size_in_mb>,
+     "The least size of an auto_growth chunk; 0 is the size of the request, or 2 MiB for requests "
+     "below 1 MiB."},
+    {"FLAGS_fraction_of_gpu_memory_to_use", Group::kChunks, number(0, 1), "0.92", "share of the device's total memory", "0.5", kBuilt, to<&P::fraction_of_gpu_memory_to_use>,
      "Chunk size as a share of the total memory of the device, MIG instance or limit, rounded down "
-     "to 2 MiB; further chunks are as large. 0: do not pool. Setting it selects chunk pools; the "
+     "to 2 MiB; further chunks are as large. 0: do not pool, or, where one of the next two is set, "
+     "chunks as large as the request in place of the other. Setting it selects chunk pools; the "
      "default counts only there."},
-    {"FLAGS_initial_gpu_memory_in_mb", Group::kChunks, integer(1, kMaxMb), kUnset, "MB of 2^20 bytes", "4096", kLater, to<&P::initial_gpu_memory_in_mb>,
+    {"FLAGS_initial_gpu_memory_in_mb", Group::kChunks, integer(1, kMaxMb), kUnset, "MB of 2^20 bytes", "4096", kBuilt, to<&P::initial_gpu_memory_in_mb>,
      "Size of the first chunk, in place of the fraction. Setting it selects chunk pools."},
-    {"FLAGS_reallocate_gpu_memory_in_mb", Group::kChunks, integer(1, kMaxMb), kUnset, "MB of 2^20 bytes", "1024", kLater, to<&P::reallocate_gpu_memory_in_mb>,
+    {"FLAGS_reallocate_gpu_memory_in_mb", Group::kChunks, integer(1, kMaxMb), kUnset, "MB of 2^20 bytes", "1024", kBuilt, to<&P::reallocate_gpu_memory_in_mb>,
      "Size of every later chunk, in place of the fraction. Setting it selects chunk pools."},
     {"FLAGS_free_idle_memory", Group::kChunks, boolean(), "false", "", "true", kLater, to<&P::free_idle_memory>,
      "true: a wholly idle chunk goes back to the driver after CISTERN_IDLE_MS, and freed host pages "
@@ -227,7 +229,7 @@ constexpr std::array<Row, kRowCount> kTable = {{
     // --- Finding faults
     {"CISTERN_FREE_SYNC", Group::kFaults, boolean(), "false", "", "true", kLater, to<&P::free_sync>,
      "true: cudaFree waits for the device, as the driver's often does and some programs rely on."},
-    {"CISTERN_ALIGN", Group::kFaults, Type{.kind = Kind::kAlignment, .min = 512}, "512", "", "2M", kLater, to<&P::align>,
+    {"CISTERN_ALIGN", Group::kFaults, Type{.kind = Kind::kAlignment, .min = 512}, "512", "", "2M", kBuilt, to<&P::align>,
      "Alignment of blocks at least that large, in strategies that split chunks."},
     {"CISTERN_ONLY_SIZES", Group::kFaults, text(Kind::kSizeRanges), kUnset, "", "1M-64M,256K", kLater, to<&P::only_sizes>,
      "Only requests of these sizes are pooled; the rest go to the driver."},

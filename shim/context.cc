@@ -16,8 +16,6 @@
 
 namespace cistern::shim {
 
-constinit thread_local Thread this_thread{};
-
 namespace {
 
 constexpr int kMaxContexts = alloc::Reclaim::kMaxContexts;
@@ -34,6 +32,13 @@ constinit std::atomic<uint32_t> generation{1};  // moves when a handle changes i
 
 constexpr int kMaxGreenContexts = 256;
 constinit std::atomic<CUcontext> green_contexts[kMaxGreenContexts] = {};
+
+// As of the first call: the program may bind itself to fewer later.
+unsigned allowed_cpus() {
+  static constinit unsigned cpus = 0;
+  if (cpus == 0) cpus = alloc::os::allowed_cpus();
+  return cpus;
+}
 
 bool is_green(CUcontext handle) {
   for (const auto& green : green_contexts) {
@@ -74,6 +79,30 @@ uint64_t id_of(CUcontext handle) {
   return ask != nullptr && ask(handle, &id) == CUDA_SUCCESS ? id : 0;
 }
 
+// What the settings mean on this device, and one warning where they ask for more than it has.
+alloc::ChunkSizes sizes_on(const Device& d, uint64_t total) {
+  static constinit std::atomic<bool> warned{false};
+  const uint64_t limit = d.cap.limit();
+  const uint64_t most = limit != 0 && limit < total ? limit : total;
+  const alloc::ChunkSizes sizes = alloc::chunk_sizes(policy(), most, allowed_cpus());
+  if ((sizes.initial_clamped || sizes.later_clamped) && !warned.exchange(true)) {
+    const config::Policy& p = policy();
+    const auto mb = [](auto setting) { return static_cast<unsigned long long>(setting.value); };
+    const bool growth = sizes.kind == alloc::StrategyKind::auto_growth;
+    log(config::LogLevel::kWarn,
+        "a chunk cannot be larger than the device; value seen %s=%llu; allowed: up to %llu, which "
+        "is what is used",
+        sizes.initial_clamped ? "FLAGS_initial_gpu_memory_in_mb"
+        : growth              ? "FLAGS_auto_growth_chunk_size_in_mb"
+                              : "FLAGS_reallocate_gpu_memory_in_mb",
+        sizes.initial_clamped ? mb(p.initial_gpu_memory_in_mb)
+        : growth              ? mb(p.auto_growth_chunk_size_in_mb)
+                              : mb(p.reallocate_gpu_memory_in_mb),
+        static_cast<unsigned long long>(most >> 20));
+  }
+  return sizes;
+}
+
 Context* create(CUcontext handle, uint64_t id, CUdevice device, uint64_t total) {
   alloc::LockGuard guard(mutex);
   if (Context* other = find(handle)) return other;
@@ -95,8 +124,10 @@ Context* create(CUcontext handle, uint64_t id, CUdevice device, uint64_t total) 
   context->slot = static_cast<uint32_t>(number);
   context->attached.store(0, std::memory_order_relaxed);
   context->source.init(handle, device);
+  const alloc::ChunkSizes sizes = sizes_on(d, total);
+  d.strategy.store(sizes.kind, std::memory_order_relaxed);
   context->pool.init(&shared_state, &context->source, &d.ledger, &d.cap,
-                     static_cast<uint32_t>(number));
+                     static_cast<uint32_t>(number), sizes);
   context->timeline = shared_state.reclaim.join(&context->source);
   if (context->timeline == nullptr) return nullptr;
   context->handle.store(handle, std::memory_order_release);

@@ -33,6 +33,7 @@ struct Device {
   alloc::Cap cap;
   std::atomic<bool> used;
   std::atomic<uint64_t> total;
+  std::atomic<alloc::StrategyKind> strategy;
   // Calls answered by pools that are gone.
   alloc::Counter past_allocations, past_frees;
 };

@@ -27,6 +27,7 @@ class CudaSource final : public alloc::MemorySource {
   int give_back(uint64_t address) override;
   int give_back_clean(uint64_t address) override;
   bool relieve() override;
+  void shortage_ended(alloc::Step step, uint64_t bytes) override;
   bool mark(alloc::Mark* out) override;
   alloc::MarkState query(alloc::Mark mark) override;
   void forget(alloc::Mark mark) override;

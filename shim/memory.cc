@@ -206,7 +206,10 @@ CUresult export_handle(CUipcMemHandle* handle, CUdeviceptr address) {
   if (const CUresult result = refusal(owner); result != CUDA_SUCCESS) return result;
   alloc::DevicePool& pool = owner.pool;
   if (!pool.holds(chunk, address)) return CUDA_ERROR_INVALID_VALUE;
-  if (chunk->is() == alloc::Role::slab) return CUDA_ERROR_NOT_SUPPORTED;
+  if (const alloc::Role role = chunk->is();
+      role == alloc::Role::slab || role == alloc::Role::split) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
   const CUresult result = driver().cuIpcGetMemHandle(handle, address);
   if (result == CUDA_SUCCESS) pool.mark_exported(chunk, address);
   return result;

@@ -101,12 +101,24 @@ void text_scratch(const alloc::Ledger& l) {
       mib(l.scratch_bytes.get()), static_cast<ull>(l.scratch_returned.get()));
 }
 
+void text_shortages(const alloc::Ledger& l) {
+  writer.print("cistern:   shortages      ended by");
+  for (int i = 0; i < alloc::kSteps; ++i) {
+    writer.print("%s %s %llu", i == 0 ? "" : ",", alloc::kStepNames[i],
+                 static_cast<ull>(l.served_by[i].get()));
+  }
+  writer.print("\n");
+}
+
 void text_device(int device) {
   const alloc::Ledger& l = device_state(device).ledger;
   const Summary s = summarise(device);
   writer.print("cistern: device %d\n", device);
   writer.print("cistern:   driver calls   %llu allocating or freeing; %llu without Cistern\n",
                static_cast<ull>(s.driver_calls), static_cast<ull>(s.driver_calls_without));
+  writer.print("cistern:   strategy       %s, %llu chunks, %.1f MiB\n",
+               alloc::strategy_name(device_state(device).strategy.load()),
+               static_cast<ull>(l.chunks.get()), mib(l.reserved.get()));
   writer.print("cistern:   served         %llu of %llu allocations from the pool (%.1f %%)\n",
                static_cast<ull>(s.hits), static_cast<ull>(s.requests),
                100 * ratio(s.hits, s.requests));
@@ -129,6 +141,7 @@ void text_device(int device) {
       "times, out of memory %llu times\n",
       static_cast<ull>(l.waits.get()), static_cast<double>(l.wait_ns.get()) / 1e6,
       static_cast<ull>(l.shortages.get()), static_cast<ull>(l.out_of_memory.get()));
+  if (l.shortages.get() != 0) text_shortages(l);
   if (scratch_on()) text_scratch(l);
 }
 
@@ -138,6 +151,18 @@ void json_scratch(const alloc::Ledger& l) {
       "\"returned\": %llu}",
       static_cast<ull>(l.scratch_hits.get()), static_cast<ull>(l.scratch_misses.get()),
       static_cast<ull>(l.scratch_bytes.get()), static_cast<ull>(l.scratch_returned.get()));
+}
+
+void json_strategy(int device) {
+  const alloc::Ledger& l = device_state(device).ledger;
+  writer.print("     \"strategy\": \"%s\", \"chunks\": %llu, \"shortages_ended_by\": {",
+               alloc::strategy_name(device_state(device).strategy.load()),
+               static_cast<ull>(l.chunks.get()));
+  for (int i = 0; i < alloc::kSteps; ++i) {
+    writer.print("%s\"%s\": %llu", i == 0 ? "" : ", ", alloc::kStepNames[i],
+                 static_cast<ull>(l.served_by[i].get()));
+  }
+  writer.print("}");
 }
 
 void json_device(int device, bool first) {
@@ -166,10 +191,11 @@ void json_device(int device, bool first) {
                static_cast<ull>(s.usage.quarantined), static_cast<ull>(l.quarantined_peak.get()));
   writer.print(
       "     \"waits\": %llu, \"wait_ns\": %llu, \"shortages\": %llu, "
-      "\"out_of_memory\": %llu, \"lost_chunks\": %llu",
+      "\"out_of_memory\": %llu, \"lost_chunks\": %llu,\n",
       static_cast<ull>(l.waits.get()), static_cast<ull>(l.wait_ns.get()),
       static_cast<ull>(l.shortages.get()), static_cast<ull>(l.out_of_memory.get()),
       static_cast<ull>(l.lost.get()));
+  json_strategy(device);
   if (scratch_on()) json_scratch(l);
   writer.print("}");
 }
