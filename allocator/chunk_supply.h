@@ -79,10 +79,10 @@ class ChunkSupply {
     while (Chunk* chunk = chunks.pop()) {
       each(chunk);
       chunk->become(Role::released);
+      cap_->refund(chunk->size());
       shared_->chunks.give_back(chunk);
     }
     ledger_->reserved.sub(reserved_.get());
-    cap_->refund(reserved_.get());
     reserved_.set(0);
   }
 

@@ -9,10 +9,13 @@
 
 #include "config/load.h"
 #include "shim/capture_gate.h"
+#include "shim/charges.h"
 #include "shim/context.h"
 #include "shim/driver.h"
 #include "shim/graphs.h"
 #include "shim/log.h"
+#include "shim/memory_pools.h"
+#include "shim/physical.h"
 #include "shim/report.h"
 
 namespace cistern::shim {
@@ -47,6 +50,7 @@ void read_settings(const char* const* envp) {
     open_log(p.log.value, p.log_file.value);
     config::format_policy_line(loaded, effective, sizeof effective);
     open_report(p.report.value, p.report_file.value);
+    keep_charges(p.any_cap() || p.report.value != config::ReportFormat::kNone);
   }
   const bool ok = loaded.status == config::Status::kOk;
   state.store(ok ? State::active : State::inactive, std::memory_order_release);
@@ -59,6 +63,9 @@ void child_after_fork() {
   capture_gate().reset_after_fork();
   reset_graphs_after_fork();
   reset_contexts_after_fork();
+  reset_charges_after_fork();
+  reset_memory_pools_after_fork();
+  reset_physical_after_fork();
 }
 
 // The object's one constructor: runs before main, touches neither CUDA nor files that no setting
