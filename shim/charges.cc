@@ -5,6 +5,7 @@
 #include "allocator/keyed_table.h"
 #include "allocator/mutex.h"
 #include "allocator/os.h"
+#include "shim/log.h"
 #include "shim/memory.h"
 
 namespace cistern::shim {
@@ -42,6 +43,16 @@ void count(Device& device, Held kind, uint64_t bytes) {
   device.ledger.held[i].add(bytes);
   device.ledger.held_peak[i].raise_to(device.ledger.held[i].get());
   device.used.store(true, std::memory_order_release);
+}
+
+void tell_refused(Device& device, CUdevice ordinal, uint64_t bytes) {
+  device.ledger.refused_by_cap.add();
+  if (!log_enabled(config::LogLevel::kInfo)) return;
+  const auto mib = [](uint64_t n) { return static_cast<double>(n) / (1 << 20); };
+  log(config::LogLevel::kInfo,
+      "out of memory: %.1f MiB asked on device %d beside the pools; %.1f MiB of %.1f MiB are "
+      "charged; CISTERN_GPU_LIMIT may be too low",
+      mib(bytes), ordinal, mib(device.cap.charged()), mib(device.cap.limit()));
 }
 
 // A record whose free was not seen is ended by the next allocation with its key.
@@ -92,7 +103,7 @@ bool Charge::fits(alloc::Cap::Weight before, uint64_t bytes) {
     fit = d.cap.exchange(before, after);
     progress |= d.ledger.released.get() != released;
   }
-  if (!fit) d.ledger.refused_by_cap.add();
+  if (!fit) tell_refused(d, device_, bytes);
   return fit;
 }
 

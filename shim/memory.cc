@@ -169,8 +169,9 @@ CUresult memory_info(size_t* free, size_t* total) {
   size_t driver_free, driver_total;
   const CUresult result = noted(driver().cuMemGetInfo_v2(&driver_free, &driver_total));
   if (result != CUDA_SUCCESS) return result;
-  if (Device* device = active() ? known_device(current_device()) : nullptr) {
-    const uint64_t idle = idle_memory_of(current_device());
+  const CUdevice ordinal = active() ? current_device() : kNoDevice;
+  if (const Device* device = known_device(ordinal)) {
+    const uint64_t idle = idle_memory_of(ordinal);
     driver_free = std::min(driver_free + idle, driver_total);
     const alloc::Cap& cap = device->cap;
     if (const uint64_t limit = cap.limit(); limit != 0) {

@@ -32,6 +32,27 @@ void use(const Kind& kind) {
   }
 }
 
+// On a stream, from its device's pool and from that pool by name.
+void use_stream() {
+  CUstream stream = nullptr;
+  CUmemoryPool pool = nullptr;
+  while (!good(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING))) {
+  }
+  while (!good(cuDeviceGetDefaultMemPool(&pool, 0))) {
+  }
+  for (int round = 0; round < 6; ++round) {
+    CUdeviceptr block = 0;
+    while (!good(round % 2 == 0 ? cuMemAllocAsync(&block, 20 * kMiB, stream)
+                                : cuMemAllocFromPoolAsync(&block, 20 * kMiB, pool, stream))) {
+    }
+    while (!good(cuMemFreeAsync(block, stream))) {
+    }
+    while (!good(cuStreamSynchronize(stream))) {
+    }
+  }
+  cuStreamDestroy(stream);
+}
+
 // Handles and mappings, each step repeated until it succeeds.
 void use_physical() {
   const CUmemAllocationProp properties = kinds::on_device(0);
@@ -65,6 +86,7 @@ int main() {
   for (const Kind& kind : kinds::kAll) {
     if (kind.free != kinds::free_mapped) use(kind);
   }
+  use_stream();
   use_physical();
   while (!good(cuCtxSynchronize())) {
   }
