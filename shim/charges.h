@@ -24,7 +24,7 @@ using alloc::Held;
 // At load: whether charges are kept in this process.
 void keep_charges(bool wanted);
 extern constinit bool charges_wanted;
-inline bool charging() { return charges_wanted && active() && driver().complete; }
+inline bool charging() { return active() && charges_wanted && driver().complete; }
 
 // One allocation on its way from the program to the driver.
 class Charge {
