@@ -74,7 +74,7 @@ MUTANTS = [
     # --- caps: charged too much, too little or to the wrong device
     ("small_allocations_take_pages", "allocator/cap.h",
      "return bytes < kSharedBelow ? Weight{up(bytes, kGranuleBytes)} : pages(bytes);", "return pages(bytes);"),
-    ("dropped_pool_stays_charged", "allocator/device_pool_chunks.cc", "    cap_->refund(chunk->size());\n", ""),
+    ("dropped_pool_stays_charged", "allocator/chunk_supply.h", "      cap_->refund(chunk->size());\n", ""),
     ("charge_outlives_its_context", "shim/context.cc",
      "  context_charges_gone(context->handle.load(std::memory_order_relaxed));\n", ""),
     ("refused_free_is_refunded", "shim/charges.h",
