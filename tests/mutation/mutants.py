@@ -76,7 +76,7 @@ MUTANTS = [
      "return bytes < kSharedBelow ? Weight{up(bytes, kGranuleBytes)} : pages(bytes);", "return pages(bytes);"),
     ("dropped_pool_stays_charged", "allocator/chunk_supply.h", "      cap_->refund(chunk->size());\n", ""),
     ("charge_outlives_its_context", "shim/context.cc",
-     "  context_charges_gone(context->handle.load(std::memory_order_relaxed));\n", ""),
+     "  context_charges_gone(handle);\n", ""),
     ("refused_free_is_refunded", "shim/charges.h",
      "settle_charge(record, result == CUDA_SUCCESS)", "settle_charge(record, true)"),
     ("failed_allocation_stays_charged", "shim/charges.cc",

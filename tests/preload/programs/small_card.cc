@@ -94,6 +94,18 @@ void refused_for_other_reasons() {
   SAY(cuArrayDestroy(nullptr));
 }
 
+// What the driver does not take back is still held.
+void refused_frees() {
+  CUdeviceptr block = 0;
+  const auto no_stream = reinterpret_cast<CUstream>(&block);
+  SAY(cuMemAllocAsync(&block, 20 * kMiB, nullptr));
+  SAY(cuMemFreeAsync(block, no_stream));
+  info();
+  SAY(cuMemFree(block + 512));
+  SAY(cuMemFree(block));
+  info();
+}
+
 // Managed and pinned memory are no device's.
 void not_of_the_device() {
   CUdeviceptr managed = 0;
@@ -120,6 +132,7 @@ int main() {
     for (const Kind& second : kinds::kAll) fit(first, second);
   }
   refused_for_other_reasons();
+  refused_frees();
   not_of_the_device();
   info();
   return 0;
