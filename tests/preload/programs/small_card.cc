@@ -106,6 +106,29 @@ void refused_frees() {
   info();
 }
 
+// A capture forbids the call before anybody looks for room, and the call ends the capture; in a
+// relaxed one it is allowed.
+void no_room_in_a_capture(CUstreamCaptureMode mode) {
+  CUstream stream = nullptr;
+  CUdeviceptr held = 0, block = 0;
+  CUgraph graph = nullptr;
+  size_t pitch = 0;
+  const CUDA_ARRAY_DESCRIPTOR shape{1024, 10 * 256, CU_AD_FORMAT_FLOAT, 1};
+  CUarray array = nullptr;
+  SAY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  SAY(cuMemAlloc(&held, 60 * kMiB));
+  for (int i = 0; i < 4; ++i) {
+    SAY(cuStreamBeginCapture(stream, mode));
+    if (i == 1) SAY(cuMemAlloc(&block, 10 * kMiB));
+    if (i == 2) SAY(cuMemAllocPitch(&block, &pitch, 1024, 10 * 1024, 4));
+    if (i == 3) SAY(cuArrayCreate(&array, &shape));
+    if (SAY(cuStreamEndCapture(stream, &graph)) == CUDA_SUCCESS) SAY(cuGraphDestroy(graph));
+  }
+  SAY(cuMemFree(held));
+  SAY(cuStreamDestroy(stream));
+  info();
+}
+
 // Managed and pinned memory are no device's.
 void not_of_the_device() {
   CUdeviceptr managed = 0;
@@ -133,6 +156,8 @@ int main() {
   }
   refused_for_other_reasons();
   refused_frees();
+  no_room_in_a_capture(CU_STREAM_CAPTURE_MODE_GLOBAL);
+  no_room_in_a_capture(CU_STREAM_CAPTURE_MODE_RELAXED);
   not_of_the_device();
   info();
   return 0;
