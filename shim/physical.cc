@@ -82,8 +82,10 @@ CUdevice device_of(const CUmemAllocationProp& properties) {
 
 CUresult create_physical(CUmemGenericAllocationHandle* handle, size_t size,
                          const CUmemAllocationProp* properties, unsigned long long flags) {
-  const bool valid = handle != nullptr && properties != nullptr;
-  const CUdevice device = valid ? device_of(*properties) : kNoDevice;
+  if (handle == nullptr || properties == nullptr) {
+    return driver().cuMemCreate(handle, size, properties, flags);
+  }
+  const CUdevice device = device_of(*properties);
   Charge charge(Held::physical, device, size);
   if (charge.refused()) {
     const CUresult result = check(size, *properties, flags);
