@@ -6,6 +6,7 @@
 #include "allocator/mutex.h"
 #include "shim/charges.h"
 #include "shim/driver.h"
+#include "shim/suspicion.h"
 
 namespace cistern::shim {
 namespace {
@@ -83,7 +84,7 @@ CUdevice device_of(const CUmemAllocationProp& properties) {
 CUresult create_physical(CUmemGenericAllocationHandle* handle, size_t size,
                          const CUmemAllocationProp* properties, unsigned long long flags) {
   if (handle == nullptr || properties == nullptr) {
-    return driver().cuMemCreate(handle, size, properties, flags);
+    return noted(driver().cuMemCreate(handle, size, properties, flags));
   }
   const CUdevice device = device_of(*properties);
   Charge charge(Held::physical, device, size);
@@ -92,7 +93,7 @@ CUresult create_physical(CUmemGenericAllocationHandle* handle, size_t size,
     return result != CUDA_SUCCESS ? result : CUDA_ERROR_OUT_OF_MEMORY;
   }
   const CUresult result =
-      charge.ask([&] { return driver().cuMemCreate(handle, size, properties, flags); });
+      charge.ask([&] { return noted(driver().cuMemCreate(handle, size, properties, flags)); });
   if (result != CUDA_SUCCESS || !charge.made()) return result;
   Physical* physical = physical_arena.take();
   if (physical == nullptr) return result;  // could never be refunded: not charged
@@ -110,7 +111,7 @@ CUresult release_physical(CUmemGenericAllocationHandle handle) {
     physical = held(handle);
     if (physical != nullptr) --physical->handles;
   }
-  const CUresult result = driver().cuMemRelease(handle);
+  const CUresult result = noted(driver().cuMemRelease(handle));
   if (physical == nullptr) return result;
   const alloc::LockGuard guard(mutex);
   result == CUDA_SUCCESS ? drop(physical) : void(++physical->handles);
@@ -119,7 +120,7 @@ CUresult release_physical(CUmemGenericAllocationHandle handle) {
 
 // The handle is the one that was used to map the memory, also when it was released since.
 CUresult retain_physical(CUmemGenericAllocationHandle* handle, void* address) {
-  const CUresult result = driver().cuMemRetainAllocationHandle(handle, address);
+  const CUresult result = noted(driver().cuMemRetainAllocationHandle(handle, address));
   if (result != CUDA_SUCCESS) return result;
   const auto at = reinterpret_cast<uint64_t>(address);
   const alloc::LockGuard guard(mutex);
@@ -146,7 +147,7 @@ CUresult map_physical(CUdeviceptr address, size_t size, size_t offset,
     physical = held(handle);
     if (physical != nullptr) ++physical->uses;
   }
-  const CUresult result = driver().cuMemMap(address, size, offset, handle, flags);
+  const CUresult result = noted(driver().cuMemMap(address, size, offset, handle, flags));
   if (mapping == nullptr) return result;
   if (result != CUDA_SUCCESS) {
     mapping_arena.give_back(mapping);
@@ -166,7 +167,7 @@ CUresult unmap_physical(CUdeviceptr address, size_t size) {
     const alloc::LockGuard guard(mutex);
     taken = take_mappings(address, size);
   }
-  const CUresult result = driver().cuMemUnmap(address, size);
+  const CUresult result = noted(driver().cuMemUnmap(address, size));
   const alloc::LockGuard guard(mutex);
   while (taken != nullptr) {
     Mapping* mapping = taken;
