@@ -21,10 +21,7 @@ Chunk* ChunkSupply::obtain(uint64_t bytes, Role role, int* code) {
   *code = kContextGone;
   if (closed_.load()) return nullptr;
   *code = kOutOfMemory;
-  if (!cap_->charge(bytes)) {
-    ledger_->refused.add();
-    return nullptr;
-  }
+  if (!cap_->charge(bytes)) return nullptr;  // no call to the source: not `refused`
   Chunk* chunk = shared_->chunks.take();
   if (chunk == nullptr) {
     cap_->refund(bytes);

@@ -79,12 +79,12 @@ class ChunkSupply {
     while (Chunk* chunk = chunks.pop()) {
       each(chunk);
       chunk->become(Role::released);
+      cap_->refund(chunk->size());
       shared_->chunks.give_back(chunk);
     }
     ledger_->chunks.sub(chunks_.get());
     chunks_.set(0);
     ledger_->reserved.sub(reserved_.get());
-    cap_->refund(reserved_.get());
     reserved_.set(0);
   }
 

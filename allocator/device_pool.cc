@@ -121,7 +121,7 @@ int DevicePool::find_memory(Request& request, Step* step) {
   if (take_clean(request)) return kSuccess;
   bool progress = true;
   for (int i = 0; i < kAttempts && progress; ++i) {
-    const uint64_t before = ledger_->obtained.get() + ledger_->released.get();
+    const uint64_t before = ledger_->obtained.get() + ledger_->returned();
     if (return_clean()) {
       const int code = take_fresh(request);
       *step = Step::returned;
@@ -134,7 +134,7 @@ int DevicePool::find_memory(Request& request, Step* step) {
     const int code =
         strategy_.visit([&](auto& strategy) { return strategy.take_scarce(request, step); });
     if (code != kOutOfMemory) return code;
-    progress |= ledger_->obtained.get() + ledger_->released.get() != before;
+    progress |= ledger_->obtained.get() + ledger_->returned() != before;
   }
   *step = Step::elsewhere;
   return squeeze_in(request, step) ? kSuccess : kOutOfMemory;

@@ -30,6 +30,16 @@ class Counter {
   std::atomic<uint64_t> value_{0};
 };
 
+// What the program holds from the driver itself, beside the pools.
+enum class Held : uint8_t {
+  direct,  // linear memory that no pool served, pitched memory
+  array,
+  stream_ordered,  // blocks of the driver's memory pools
+  physical,        // virtual memory management
+  managed,         // counted only: no cap holds for it
+};
+inline constexpr int kHeldKinds = 5;
+
 struct Ledger {
   // Bytes the program holds (as it asked for them). Small blocks are added in steps, see
   // LiveCount: with one allocating thread the peak is exact; with several it may be off by 64 KiB
@@ -46,7 +56,7 @@ struct Ledger {
   alignas(128) Counter reserved, reserved_peak;
 
   Counter obtained, released;        // driver calls that took or returned a chunk
-  Counter refused;                   // obtain calls the driver (or the cap) refused
+  Counter refused;                   // obtain calls the driver refused
   Counter waits, wait_ns;            // bounded waits for earlier work
   Counter shortages, out_of_memory;  // times everything idle was returned; failures passed on
   Counter served_by[kSteps];         // shortages by the step that ended them
@@ -59,6 +69,13 @@ struct Ledger {
   // The scratch cache: stream-ordered requests it served and did not, blocks it returned, and the
   // bytes it keeps.
   Counter scratch_hits, scratch_misses, scratch_returned, scratch_bytes;
+
+  // Moves whenever something kept for reuse went back to the driver.
+  uint64_t returned() const { return released.get() + scratch_returned.get(); }
+
+  // By Held, in bytes. Counted where a cap is set or a report is wanted.
+  Counter held[kHeldKinds], held_peak[kHeldKinds];
+  Counter refused_by_cap;  // calls of the program that the cap alone answered
 };
 
 }  // namespace cistern::alloc

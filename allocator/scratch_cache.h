@@ -137,8 +137,9 @@ class ScratchCache {
   // until as many threads reopened it as closed it.
   void close(uint16_t context);
   void reopen(uint16_t context);
-  // The context is gone and its memory with it.
-  void drop(uint16_t context);
+  // The context is gone. What was still cached there comes back, for freed(): no stream is left
+  // that could give it back.
+  ScratchList drop(uint16_t context);
 
   void reset_after_fork() { mutex_.reset(); }
 

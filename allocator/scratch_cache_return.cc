@@ -139,9 +139,10 @@ void ScratchCache::reopen(uint16_t context) {
   --closing_[context];
 }
 
-void ScratchCache::drop(uint16_t context) {
+ScratchList ScratchCache::drop(uint16_t context) {
+  ScratchList cached;
   LockGuard guard(mutex_);
-  if (buckets_ == nullptr) return;
+  if (buckets_ == nullptr) return cached;
   for (uint64_t i = 0; i < uint64_t{1} << kBlockBits; ++i) {
     for (ScratchBlock** link = &buckets_[i]; *link != nullptr;) {
       ScratchBlock* block = *link;
@@ -150,13 +151,18 @@ void ScratchCache::drop(uint16_t context) {
         continue;
       }
       *link = block->chain;
-      if (block->stream != nullptr) block->stream->ledger->scratch_bytes.sub(block->bytes);
-      blocks_.give_back(block);
+      if (block->stream == nullptr) {
+        blocks_.give_back(block);
+        continue;
+      }
+      block->stream->ledger->scratch_bytes.sub(block->bytes);
+      cached.push(block);
     }
   }
   for_each_stream([&](ScratchStream* stream) {
     if (stream->context == context) remove(stream);
   });
+  return cached;
 }
 
 }  // namespace cistern::alloc

@@ -163,6 +163,12 @@ struct Policy {
     if (gpu_memory_limit_mb.value == 0) return {CapKind::kNone, 0, 0};
     return {CapKind::kBytes, gpu_memory_limit_mb.value << 20, 0};
   }
+  constexpr bool any_cap() const {
+    for (unsigned device = 0; device < kMaxDevices; ++device) {
+      if (cap_for(device).kind != CapKind::kNone) return true;
+    }
+    return false;
+  }
 };
 
 }  // namespace cistern::config

@@ -6,6 +6,7 @@
 #include "allocator/mutex.h"
 #include "allocator/os.h"
 #include "shim/capture_gate.h"
+#include "shim/charges.h"
 #include "shim/driver.h"
 #include "shim/graphs.h"
 #include "shim/log.h"
@@ -80,10 +81,9 @@ uint64_t id_of(CUcontext handle) {
 }
 
 // What the settings mean on this device, and one warning where they ask for more than it has.
-alloc::ChunkSizes sizes_on(const Device& d, uint64_t total) {
+alloc::ChunkSizes sizes_on(const Device& d) {
   static constinit std::atomic<bool> warned{false};
-  const uint64_t limit = d.cap.limit();
-  const uint64_t most = limit != 0 && limit < total ? limit : total;
+  const uint64_t most = d.most.load(std::memory_order_relaxed);
   const alloc::ChunkSizes sizes = alloc::chunk_sizes(policy(), most, allowed_cpus());
   if ((sizes.initial_clamped || sizes.later_clamped) && !warned.exchange(true)) {
     const config::Policy& p = policy();
@@ -103,7 +103,7 @@ alloc::ChunkSizes sizes_on(const Device& d, uint64_t total) {
   return sizes;
 }
 
-Context* create(CUcontext handle, uint64_t id, CUdevice device, uint64_t total) {
+Context* create(CUcontext handle, uint64_t id, CUdevice device) {
   alloc::LockGuard guard(mutex);
   if (Context* other = find(handle)) return other;
   int number;
@@ -113,18 +113,14 @@ Context* create(CUcontext handle, uint64_t id, CUdevice device, uint64_t total) 
     return nullptr;
   }
   Device& d = device_state(device);
-  if (!d.used.exchange(true)) {
-    d.total.store(total, std::memory_order_relaxed);
-    const config::Cap cap = policy().cap_for(static_cast<unsigned>(device));
-    if (cap.kind != config::CapKind::kNone) d.cap.set_limit(cap.bytes_of(total));
-  }
+  d.used.store(true, std::memory_order_release);
   context->device = device;
   context->id.store(id, std::memory_order_relaxed);
   context->suspicion.store(0, std::memory_order_relaxed);
   context->slot = static_cast<uint32_t>(number);
   context->attached.store(0, std::memory_order_relaxed);
   context->source.init(handle, device);
-  const alloc::ChunkSizes sizes = sizes_on(d, total);
+  const alloc::ChunkSizes sizes = sizes_on(d);
   d.strategy.store(sizes.kind, std::memory_order_relaxed);
   context->pool.init(&shared_state, &context->source, &d.ledger, &d.cap,
                      static_cast<uint32_t>(number), sizes);
@@ -151,6 +147,7 @@ void gone(Context* context, uint64_t id) {
   capture_gate().context_gone(handle);
   graphs_of_context_gone(handle);
   streams().context_gone(handle);
+  context_charges_gone(handle);
 }
 
 }  // namespace
@@ -167,6 +164,38 @@ void distrust(const char* what) {
 alloc::Shared& shared() { return shared_state; }
 
 Device& device_state(CUdevice device) { return devices[device]; }
+
+// Threads that come first together store the same.
+Device* known_device(CUdevice device) {
+  if (device < 0 || device >= kMaxDevices) return nullptr;
+  Device& d = devices[device];
+  if (d.total.load(std::memory_order_acquire) != 0) return &d;
+  size_t total;
+  if (driver().cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS) return nullptr;
+  const config::Cap cap = policy().cap_for(static_cast<unsigned>(device));
+  const uint64_t limit = cap.kind == config::CapKind::kNone ? 0 : cap.bytes_of(total);
+  const bool capped = limit != 0 && limit < total;  // else what there is, is the limit
+  d.cap.set_limit(capped ? limit : 0);
+  d.most.store(capped ? limit : total, std::memory_order_relaxed);
+  d.total.store(total, std::memory_order_release);
+  return &d;
+}
+
+CUcontext current_handle() {
+  CUcontext handle = nullptr;
+  return driver().cuCtxGetCurrent(&handle) == CUDA_SUCCESS ? handle : nullptr;
+}
+
+CUdevice current_device() {
+  if (const Context* context = current_context()) return context->device;
+  CUdevice device;
+  return driver().cuCtxGetDevice(&device) == CUDA_SUCCESS ? device : kNoDevice;
+}
+
+CUdevice device_of(CUcontext handle) {
+  const Context* context = handle == nullptr ? nullptr : find(handle);
+  return context == nullptr ? kNoDevice : context->device;
+}
 
 int context_slots() { return slots_used.load(std::memory_order_acquire); }
 
@@ -205,10 +234,9 @@ void context_appeared(CUcontext handle, CUdevice device) {
     // The thread that ended the last context of this handle has not come to say so yet.
     gone(known, known_id);
   }
-  size_t total;
-  const bool known = device >= 0 && device < kMaxDevices &&
-                     driver().cuDeviceTotalMem_v2(&total, device) == CUDA_SUCCESS;
-  if (!known || create(handle, id, device, total) == nullptr) shared_state.reclaim.freeze();
+  if (known_device(device) == nullptr || create(handle, id, device) == nullptr) {
+    shared_state.reclaim.freeze();
+  }
 }
 
 void green_context_appeared(CUcontext handle) {
@@ -229,6 +257,14 @@ bool context_detached(CUcontext handle) {
   if (context == nullptr || context->attached.load() == 0) return false;
   context->attached.fetch_sub(1);
   return true;
+}
+
+uint64_t idle_memory_of(CUdevice device) {
+  uint64_t bytes = scratch_on() ? scratch_cached_bytes(device) : 0;
+  for_each_context([&](Context& context) {
+    if (context.device == device) bytes += context.pool.returnable_bytes();
+  });
+  return bytes;
 }
 
 bool return_idle_memory_of(CUdevice device, const Context* except) {

@@ -12,11 +12,18 @@ CUresult allocate(CUdeviceptr* out, size_t bytes);
 CUresult free(CUdeviceptr address);
 // The same for cuMemFreeAsync, which no capture but its stream's own forbids.
 CUresult free_ordered(alloc::Chunk* chunk, CUdeviceptr address);
-// Returns to the driver what the pools of the current device keep; false if that is nothing.
+// Returns to the driver what the pools of a device (the current one) keep; false if that is
+// nothing. Only after the driver itself said that memory is out.
+bool return_idle_memory(CUdevice device);
 bool return_idle_memory();
+// What the driver would say of an allocation, other than a stream-ordered one, for which there is
+// no room: a context whose work died, or a capture that forbids the call, comes first.
+CUresult no_room();
 // Whether the pools know this address, and the chunk that contains it.
 bool ours(CUdeviceptr address, alloc::Chunk** chunk);
+// As on a device of the cap's size: its total memory, and of that what may yet be taken.
 CUresult memory_info(size_t* free, size_t* total);
+CUresult total_memory(size_t* bytes, CUdevice ordinal);
 CUresult address_range(CUdeviceptr* base, size_t* size, CUdeviceptr address);
 CUresult export_handle(CUipcMemHandle* handle, CUdeviceptr address);
 

@@ -9,6 +9,7 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 
 #include "shim/context.h"
 #include "shim/log.h"
@@ -92,6 +93,43 @@ double mib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 using ull = unsigned long long;
 
+// What the process takes of a device, by kind; in the order of Held, after the pools.
+constexpr const char* kKinds[] = {"pools",          "direct",   "arrays",
+                                  "stream-ordered", "physical", "managed"};
+static_assert(std::size(kKinds) == 1 + alloc::kHeldKinds);
+
+uint64_t held(const alloc::Ledger& l, size_t kind) {
+  return kind == 0 ? l.reserved.get() : l.held[kind - 1].get();
+}
+uint64_t held_peak(const alloc::Ledger& l, size_t kind) {
+  return kind == 0 ? l.reserved_peak.get() : l.held_peak[kind - 1].get();
+}
+
+void text_kinds(int device) {
+  const alloc::Ledger& l = device_state(device).ledger;
+  const alloc::Cap& cap = device_state(device).cap;
+  writer.print("cistern:   peak by kind  ");
+  for (size_t i = 0; i < std::size(kKinds); ++i) {
+    writer.print("%s %s %.1f", i == 0 ? "" : ",", kKinds[i], mib(held_peak(l, i)));
+  }
+  writer.print(" MiB\n");
+  if (cap.limit() == 0) return;
+  writer.print("cistern:   limit          %.1f MiB, charged at exit %.1f MiB; %llu calls refused\n",
+               mib(cap.limit()), mib(cap.charged()), static_cast<ull>(l.refused_by_cap.get()));
+}
+
+void json_kinds(int device) {
+  const alloc::Ledger& l = device_state(device).ledger;
+  writer.print("     \"charged_bytes\": %llu, \"refused_by_limit\": %llu,\n     \"by_kind\": {",
+               static_cast<ull>(device_state(device).cap.charged()),
+               static_cast<ull>(l.refused_by_cap.get()));
+  for (size_t i = 0; i < std::size(kKinds); ++i) {
+    writer.print("%s\"%s\": {\"bytes\": %llu, \"peak_bytes\": %llu}", i == 0 ? "" : ", ", kKinds[i],
+                 static_cast<ull>(held(l, i)), static_cast<ull>(held_peak(l, i)));
+  }
+  writer.print("},\n");
+}
+
 void text_scratch(const alloc::Ledger& l) {
   const uint64_t hits = l.scratch_hits.get(), requests = hits + l.scratch_misses.get();
   writer.print(
@@ -136,6 +174,7 @@ void text_device(int device) {
         "process\n",
         mib(s.usage.quarantined), mib(l.quarantined_peak.get()));
   }
+  text_kinds(device);
   writer.print(
       "cistern:   waits          %llu, %.3f ms; memory returned for want of it %llu "
       "times, out of memory %llu times\n",
@@ -189,6 +228,7 @@ void json_device(int device, bool first) {
       static_cast<ull>(l.reserved.get()));
   writer.print("     \"quarantined_bytes\": %llu, \"quarantined_peak_bytes\": %llu,\n",
                static_cast<ull>(s.usage.quarantined), static_cast<ull>(l.quarantined_peak.get()));
+  json_kinds(device);
   writer.print(
       "     \"waits\": %llu, \"wait_ns\": %llu, \"shortages\": %llu, "
       "\"out_of_memory\": %llu, \"lost_chunks\": %llu,\n",

@@ -3,6 +3,7 @@
 
 #include "allocator/os.h"
 #include "shim/capture_gate.h"
+#include "shim/charges.h"
 #include "shim/driver.h"
 #include "shim/events.h"
 
@@ -58,21 +59,36 @@ ScratchCache::Returned still_there(const alloc::ScratchStream& stream) {
   return id == stream.key ? ScratchCache::Returned::done : ScratchCache::Returned::stream_gone;
 }
 
-// What the driver's answer means. It does not know the address any more: nor do we.
-ScratchCache::Returned outcome(CUresult result) {
-  return result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_VALUE
-             ? ScratchCache::Returned::done
-             : ScratchCache::Returned::not_now;
+// The driver's free of a cached block, which ends its charge. Where the driver does not know the
+// address any more, nor do we.
+template <typename Free>
+ScratchCache::Returned really_free(uint64_t address, Free free_it) {
+  const CUresult result = refunding(address, [&] {
+    const CUresult freed = free_it();
+    return freed == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : freed;
+  });
+  return result == CUDA_SUCCESS ? ScratchCache::Returned::done : ScratchCache::Returned::not_now;
 }
 
 // In the order of the stream, which is there.
 ScratchCache::Returned give_back(uint64_t address, const alloc::ScratchStream& stream) {
   const auto handle = reinterpret_cast<CUstream>(stream.handle);
-  if (!is_legacy(handle)) return outcome(driver().cuMemFreeAsync(address, handle));
+  const auto free_it = [&] {
+    return really_free(address, [&] { return driver().cuMemFreeAsync(address, handle); });
+  };
+  if (!is_legacy(handle)) return free_it();
   const ContextScope scope(context_at(stream.context)->handle.load());
-  return scope ? outcome(driver().cuMemFreeAsync(address, handle))
-               : ScratchCache::Returned::not_now;
+  return scope ? free_it() : ScratchCache::Returned::not_now;
 }
+
+// While blocks are on their way: neither cached any more nor the driver's yet.
+class Carrying {
+ public:
+  Carrying() { shared().returning.fetch_add(1); }
+  ~Carrying() { shared().returning.fetch_sub(1); }
+  Carrying(const Carrying&) = delete;
+  Carrying& operator=(const Carrying&) = delete;
+};
 
 // The blocks of a stream lie together. True if anything went back.
 bool give_back(ScratchList blocks) {
@@ -98,9 +114,21 @@ void give_back_ended(ScratchList blocks) {
   if (blocks.head == nullptr) return;
   const GatePass pass;
   while (alloc::ScratchBlock* block = blocks.pop()) {
-    cache.returned(block, pass ? outcome(driver().cuMemFree_v2(block->address))
-                               : ScratchCache::Returned::not_now);
+    const uint64_t address = block->address;
+    cache.returned(block, pass
+                              ? really_free(address, [=] { return driver().cuMemFree_v2(address); })
+                              : ScratchCache::Returned::not_now);
   }
+}
+
+bool empty_device(CUdevice device) {
+  const Carrying carrying;
+  return give_back(cache.take_device(static_cast<uint16_t>(device)));
+}
+
+bool empty_stream(uint64_t key) {
+  const Carrying carrying;
+  return give_back(cache.take_stream(key));
 }
 
 }  // namespace
@@ -156,6 +184,7 @@ void scratch_forget(CUdeviceptr address) { cache.forget(address); }
 ScratchFree scratch_free(const ScratchStreamName& stream, CUdeviceptr address) {
   ScratchFree free{true, CUDA_SUCCESS, nullptr};
   ScratchList over_limit;
+  const Carrying carrying;
   auto freed = cache.free(address, stream.key, &free.block, &over_limit);
   if (freed == ScratchCache::Freed::unknown_stream) {
     const uint64_t key = introduce(stream) ? stream.key : 0;
@@ -175,11 +204,13 @@ void scratch_freed(const ScratchFree& free, CUresult code) {
   if (free.block != nullptr) cache.freed(free.block, code == CUDA_SUCCESS);
 }
 
-ScratchFound scratch_find(CUdeviceptr address, uint64_t* start, uint64_t* bytes) {
+ScratchFound scratch_find(CUdeviceptr address, uint64_t* start, uint64_t* bytes, uint64_t* whole) {
   CUdeviceptr base = 0;
-  if (driver().cuMemGetAddressRange_v2(&base, nullptr, address) != CUDA_SUCCESS) {
+  size_t size = 0;
+  if (driver().cuMemGetAddressRange_v2(&base, &size, address) != CUDA_SUCCESS) {
     return ScratchFound::foreign;
   }
+  *whole = size;
   switch (cache.find(base, bytes)) {
     case ScratchCache::Found::foreign:
       return ScratchFound::foreign;
@@ -207,21 +238,23 @@ uint64_t scratch_cached_in(CUmemoryPool pool) {
 
 void scratch_empty_stream(CUstream stream) {
   const ScratchStreamName name = scratch_stream(stream);
-  if (name.key != 0) give_back(cache.take_stream(name.key));
+  if (name.key != 0) empty_stream(name.key);
 }
 
 void scratch_end_stream(CUstream stream) {
   const ScratchStreamName name = scratch_stream(stream);
   if (name.key == 0 || name.key & kLegacyKey) return;
-  give_back(cache.take_stream(name.key));
+  empty_stream(name.key);
   cache.end_stream(name.key);
 }
 
 void scratch_empty_context(const Context& context) {
+  const Carrying carrying;
   give_back(cache.take_context(number(context)));
 }
 
 void scratch_synchronised(const Context& context, alloc::Ticket ticket) {
+  const Carrying carrying;
   give_back_ended(cache.take_ended(number(context), ticket));
 }
 
@@ -239,19 +272,19 @@ CUdevice scratch_device_of(CUmemoryPool pool) {
 
 void scratch_empty_pool(CUmemoryPool pool) {
   const CUdevice device = scratch_device_of(pool);
-  if (device >= 0) give_back(cache.take_device(static_cast<uint16_t>(device)));
+  if (device >= 0) empty_device(device);
 }
 
 void scratch_pool_changed(CUdevice device) {
   if (device < 0 || device >= kMaxDevices) return;
   cache.retire(static_cast<uint16_t>(device));
-  give_back(cache.take_device(static_cast<uint16_t>(device)));
+  empty_device(device);
 }
 
 // Without the cache the streams might have passed these frees long ago: the driver, asked again at
 // once, would find less than it would have had.
 bool scratch_relieve(CUdevice device) {
-  if (!give_back(cache.take_device(static_cast<uint16_t>(device)))) return false;
+  if (!empty_device(device)) return false;
   alloc::Reclaim& reclaim = shared().reclaim;
   if (reclaim.frozen()) return true;
   const alloc::Ticket now = reclaim.stamp();
@@ -285,7 +318,15 @@ void scratch_close(const Context& context) {
 
 void scratch_reopen(const Context& context) { cache.reopen(number(context)); }
 
-void scratch_drop(const Context& context) { cache.drop(number(context)); }
+void scratch_drop(const Context& context) {
+  ScratchList cached = cache.drop(number(context));
+  while (alloc::ScratchBlock* block = cached.pop()) {
+    if (ChargeRecord* record = charging() ? take_charge(block->address) : nullptr) {
+      settle_charge(record, /*freed=*/true);
+    }
+    cache.freed(block, /*done=*/true);
+  }
+}
 
 void reset_scratch_after_fork() { cache.reset_after_fork(); }
 

@@ -57,11 +57,12 @@ struct ScratchFree {
 ScratchFree scratch_free(const ScratchStreamName& stream, CUdeviceptr address);
 void scratch_freed(const ScratchFree& free, CUresult code);
 
-// What the cache knows of an address; the driver is asked where its allocation starts. `held`: the
-// program holds the block from *start with the *bytes it asked for. `not_held`: it lies in a cached
+// What the cache knows of an address; the driver is asked where its allocation starts, and how
+// large it is (*whole). `held`: the program holds the block from *start with the *bytes it asked
+// for. `not_held`: it lies in a cached
 // block, or behind what the program asked for.
 enum class ScratchFound : uint8_t { foreign, held, not_held };
-ScratchFound scratch_find(CUdeviceptr address, uint64_t* start, uint64_t* bytes);
+ScratchFound scratch_find(CUdeviceptr address, uint64_t* start, uint64_t* bytes, uint64_t* whole);
 
 // Another process gets to know the block that starts here: its free will be a real one.
 void scratch_exported(CUdeviceptr address);
