@@ -18,6 +18,7 @@ void ChunkSupply::init(Shared* shared, MemorySource* source, Ledger* ledger, Cap
 
 Chunk* ChunkSupply::obtain(uint64_t bytes, Role role, int* code) {
   const Carrying carrying(*this);
+  const CountedIn obtaining(shared_->obtaining);
   *code = kContextGone;
   if (closed_.load()) return nullptr;
   *code = kOutOfMemory;

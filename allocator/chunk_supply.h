@@ -52,16 +52,12 @@ class ChunkSupply {
   // Around taking chunks out of a pool and giving them back: others that run out wait for it.
   class Returning {
    public:
-    explicit Returning(ChunkSupply& supply) : carrying_(supply), count_(supply.shared_->returning) {
-      count_.fetch_add(1);
-    }
-    ~Returning() { count_.fetch_sub(1); }
-    Returning(const Returning&) = delete;
-    Returning& operator=(const Returning&) = delete;
+    explicit Returning(ChunkSupply& supply)
+        : carrying_(supply), counted_(supply.shared_->returning) {}
 
    private:
     const Carrying carrying_;
-    std::atomic<int>& count_;
+    const CountedIn counted_;
   };
 
   // The context is gone: nothing is handed out any more.

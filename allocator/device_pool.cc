@@ -16,6 +16,11 @@ constexpr uint64_t kWaitingBudget = uint64_t{256} << 20;
 constexpr uint64_t kWaitingShare = 10;  // or a tenth of what is live
 constexpr uint64_t kWaitLimitNs = 10'000'000;
 
+// With more than this freed and waiting, a free marks the work so far, so that it need not wait for
+// work that comes later and may never end. Less is marked by the next allocation that misses.
+constexpr uint64_t kUnmarkedBudget = uint64_t{8} << 20;
+constexpr uint64_t kUnmarkedShare = 32;  // or this part of what is held
+
 // Once memory is out: how long a small request waits for blocks in slabs that are partly live
 // (everything else was given to the driver, whose free waits by itself).
 constexpr uint64_t kShortageWaitNs = 2'000'000'000;
@@ -30,6 +35,7 @@ void DevicePool::init(Shared* shared, MemorySource* source, Ledger* ledger, Cap*
   whole_live_.set(0);
   whole_allocations_.set(0);
   whole_frees_.set(0);
+  freed_unmarked_.set(0);
   supply_.init(shared, source, ledger, cap, owner);
   strategy_.init(shared, &supply_, ledger, owner, sizes);
 }
@@ -97,6 +103,17 @@ bool DevicePool::wait_for_clean(uint64_t limit_ns) {
   return clean;
 }
 
+// The driver's own free waits for everything, also for work that began after the program's free and
+// may never end. So what gets clean goes first, as long as that makes room and goes on.
+int DevicePool::take_what_becomes_clean(Request& request) {
+  do {
+    if (!return_clean()) continue;
+    const int code = take_fresh(request);
+    if (code != kOutOfMemory) return code;
+  } while (wait_for_clean(kShortageWaitNs));
+  return kOutOfMemory;
+}
+
 // Memory is out (or the cap reached).
 int DevicePool::shortage(Request& request) {
   ledger_->shortages.add();
@@ -122,18 +139,18 @@ int DevicePool::find_memory(Request& request, Step* step) {
   bool progress = true;
   for (int i = 0; i < kAttempts && progress; ++i) {
     const uint64_t before = ledger_->obtained.get() + ledger_->returned();
-    if (return_clean()) {
-      const int code = take_fresh(request);
-      *step = Step::returned;
-      if (code != kOutOfMemory) return code;
-    }
+    *step = Step::returned;
+    if (const int code = take_what_becomes_clean(request); code != kOutOfMemory) return code;
     progress = return_everything();
     progress |= source_->relieve();
-    // What another thread took out to return is neither in a pool nor the driver's yet.
-    while (shared_->returning.load() != 0) os::sleep_ns(1000);
+    // What another thread took out to return is neither in a pool nor the driver's yet, and may
+    // come back to its pool.
+    progress |= shared_->returning.load() != 0;
+    shared_->await_returning();
     const int code =
         strategy_.visit([&](auto& strategy) { return strategy.take_scarce(request, step); });
     if (code != kOutOfMemory) return code;
+    progress |= shared_->obtaining.load() != 0;
     progress |= ledger_->obtained.get() + ledger_->returned() != before;
   }
   *step = Step::elsewhere;
@@ -169,8 +186,11 @@ bool DevicePool::obtain_direct(Request& request, int* code) {
 int DevicePool::allocate_direct(uint64_t bytes, unsigned shard, uint64_t* address) {
   Request request{.bytes = bytes, .shard = shard};
   int code;
-  if (!obtain_direct(request, &code) && (code != kOutOfMemory || !take_clean(request))) {
-    return code;
+  if (!obtain_direct(request, &code)) {
+    if (code != kOutOfMemory) return code;
+    Step step;
+    const auto squeeze = [&](auto& strategy) { return strategy.squeeze_in(request, &step); };
+    if (!take_clean(request) && !strategy_.visit(squeeze)) return code;
   }
   if (request.whole) count_whole(bytes);
   *address = request.address;
@@ -209,7 +229,20 @@ bool DevicePool::free_whole(Chunk* chunk, uint64_t address, int* code) {
     ledger_->live.sub(requested);
   }
   supply_.cache.refresh(shared_->reclaim);
+  mark_if_much_waits(requested);
   return true;
+}
+
+// A program that synchronises by itself has nothing waiting here, and needs no mark.
+void DevicePool::mark_if_much_waits(uint64_t bytes) {
+  freed_unmarked_.add(bytes);
+  const uint64_t budget = std::max(kUnmarkedBudget, ledger_->reserved.get() / kUnmarkedShare);
+  if (freed_unmarked_.get() < budget || supply_.cache.waiting_bytes() < budget) return;
+  Reclaim& reclaim = shared_->reclaim;
+  Ticket oldest, newest;
+  if (!supply_.cache.waiting_range(&oldest, &newest)) return;
+  reclaim.poll();
+  if (reclaim.mark(newest)) freed_unmarked_.set(0);
 }
 
 bool DevicePool::find(Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes) {
@@ -246,6 +279,8 @@ bool DevicePool::mark_exported(Chunk* chunk, uint64_t address) {
 }
 
 bool DevicePool::return_clean() {
+  // What is taken out and put back is missing meanwhile, to other threads that are short.
+  if (!source_->takes_clean()) return false;
   ChunkList chunks;
   const ChunkSupply::Returning returning(supply_);
   strategy_.visit([&](auto& strategy) { strategy.collect_clean(&chunks); });

@@ -21,6 +21,15 @@ namespace cistern::alloc {
 // Where the memory of a pool is; parts may be a moment apart.
 struct Usage {
   uint64_t live, idle, waiting, parked, quarantined;
+
+  Usage& operator+=(const Usage& other) {
+    live += other.live;
+    idle += other.idle;
+    waiting += other.waiting;
+    parked += other.parked;
+    quarantined += other.quarantined;
+    return *this;
+  }
 };
 
 enum class Freed : uint8_t {
@@ -98,9 +107,11 @@ class DevicePool {
   int find_memory(Request& request, Step* step);
   bool squeeze_in(Request& request, Step* step);
   bool return_clean();
+  int take_what_becomes_clean(Request& request);
   bool obtain_direct(Request& request, int* code);
 
   bool free_whole(Chunk* chunk, uint64_t address, int* code);
+  void mark_if_much_waits(uint64_t bytes);
   [[gnu::noinline]] void trim_excess();
   bool in_hand() const;
   bool waiting_range(Ticket* oldest, Ticket* newest);
@@ -111,6 +122,7 @@ class DevicePool {
   MemorySource* source_;
   Ledger* ledger_;
   Counter whole_live_, whole_allocations_, whole_frees_;
+  Counter freed_unmarked_;  // bytes of whole blocks freed since the last mark made by a free
   ChunkSupply supply_;
   AnyStrategy strategy_;
 };

@@ -87,7 +87,9 @@ bool Reclaim::mark(Ticket newest) {
     MemorySource* source = t.source.load(std::memory_order_relaxed);
     if (source == nullptr || t.passed.load(std::memory_order_relaxed) >= ticket) continue;
     Mark made;
-    if (t.count == Timeline::kMarks || !source->mark(&made)) {
+    // No room: the newest gives way to this one, which covers all that it did. The others go on.
+    if (t.count == Timeline::kMarks) source->forget(t.marks[--t.count].mark);
+    if (!source->mark(&made)) {
       all = false;
       continue;
     }

@@ -4,11 +4,24 @@
 
 #include "allocator/arena.h"
 #include "allocator/index.h"
+#include "allocator/os.h"
 #include "allocator/reclaim.h"
 #include "allocator/slab_pool.h"
 #include "allocator/strategy/block_pool.h"
 
 namespace cistern::alloc {
+
+// Counts a thread in for a scope.
+class CountedIn {
+ public:
+  explicit CountedIn(std::atomic<int>& threads) : threads_(threads) { threads_.fetch_add(1); }
+  ~CountedIn() { threads_.fetch_sub(1); }
+  CountedIn(const CountedIn&) = delete;
+  CountedIn& operator=(const CountedIn&) = delete;
+
+ private:
+  std::atomic<int>& threads_;
+};
 
 struct Shared {
   Index index;
@@ -18,7 +31,16 @@ struct Shared {
   Arena<BlockPool> block_pools;  // the chunk strategies'
   Arena<ChunkMap> chunk_maps;
   BlockPages block_pages;
+  std::atomic<int> obtaining{0};  // threads that ask the driver for a chunk; not counted yet
   std::atomic<int> returning{0};  // threads that are giving chunks back to the driver
+
+  // Waits for the latter, but not for ever: the driver makes them wait for the device, whose work
+  // may not end before the caller goes on.
+  void await_returning() const {
+    constexpr uint64_t kPatienceNs = 2'000'000'000;
+    const uint64_t start = os::now_ns();
+    while (returning.load() != 0 && os::now_ns() - start < kPatienceNs) os::sleep_ns(1000);
+  }
 
   void reset_after_fork() {
     index.reset_after_fork();

@@ -34,8 +34,9 @@ class MemorySource {
   // The pool returns what it does not need; kNotNow while that could disturb the program.
   virtual int give_back(uint64_t address) = 0;
 
-  // The same for memory that no earlier work can touch, without waiting for what the device does;
-  // kNotNow where the source cannot do that.
+  // The same for memory that no earlier work can touch, without waiting for what the device does.
+  // Only where takes_clean() says that this can be done; it may still turn out to be kNotNow.
+  virtual bool takes_clean() { return false; }
   virtual int give_back_clean(uint64_t) { return kNotNow; }
 
   // Memory is out: the other pools of the same device return what they do not need; true if that

@@ -4,9 +4,7 @@
 #include "allocator/arena.h"
 #include "allocator/keyed_table.h"
 #include "allocator/mutex.h"
-#include "allocator/os.h"
 #include "shim/log.h"
-#include "shim/memory.h"
 
 namespace cistern::shim {
 
@@ -99,7 +97,8 @@ bool Charge::fits(alloc::Cap::Weight before, uint64_t bytes) {
     const uint64_t returned = d.ledger.returned();
     progress = return_idle_memory_of(device_, /*except=*/nullptr);
     // What another thread took out to return is neither in a pool nor the driver's yet.
-    while (shared().returning.load() != 0) alloc::os::sleep_ns(1000);
+    progress |= shared().returning.load() != 0;
+    shared().await_returning();
     fit = d.cap.exchange(before, after);
     progress |= d.ledger.returned() != returned;
   }

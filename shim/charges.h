@@ -15,6 +15,7 @@
 #include "shim/context.h"
 #include "shim/cuda_api.h"
 #include "shim/driver.h"
+#include "shim/memory.h"
 #include "shim/process.h"
 
 namespace cistern::shim {
@@ -40,12 +41,10 @@ class Charge {
   bool refused() const { return refused_; }
   bool made() const { return charged_ != nullptr; }
 
-  // The driver's call; once more where the driver is out of memory and a pool returned some.
+  // The driver's call; again where the driver is out of memory and a pool returned some.
   template <typename Call>
   CUresult ask(Call call) {
-    const CUresult result = call();
-    if (result != CUDA_ERROR_OUT_OF_MEMORY || !return_idle()) return result;
-    return call();
+    return again_with_idle_memory(call(), call, [this] { return return_idle(); });
   }
 
   // The driver took another size than was charged; false when the cap has no room for it.

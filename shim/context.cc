@@ -150,6 +150,19 @@ void gone(Context* context, uint64_t id) {
   context_charges_gone(handle);
 }
 
+// What the pool of a dying context keeps comes back with the context: waits until the driver has
+// decided, but no longer than the work of the context may reasonably take. False if it takes
+// longer.
+bool closed(const Context& context, CUcontext handle) {
+  constexpr uint64_t kPatienceNs = 2'000'000'000;
+  const uint64_t start = alloc::os::now_ns();
+  while (context.handle.load() == handle && context.source.closing()) {
+    if (alloc::os::now_ns() - start > kPatienceNs) return false;
+    alloc::os::sleep_ns(1000);
+  }
+  return true;
+}
+
 }  // namespace
 
 void distrust(const char* what) {
@@ -270,11 +283,15 @@ uint64_t idle_memory_of(CUdevice device) {
 bool return_idle_memory_of(CUdevice device, const Context* except) {
   bool any = scratch_on() && scratch_relieve(device);
   for_each_context([&](Context& context) {
-    if (context.device != device || &context == except) return;
+    if (&context == except) return;
     context.visitors.fetch_add(1);
-    const bool alive = context.handle.load() != nullptr && !context.source.closing();
-    if (alive) any |= context.pool.return_everything();
+    // The rest of a slot may only be read once there is a context in it.
+    const CUcontext handle = context.handle.load();
+    const bool ours = handle != nullptr && context.device == device;
+    const bool closing = ours && context.source.closing();
+    if (ours && !closing) any |= context.pool.return_everything();
     context.visitors.fetch_sub(1);
+    if (closing) any |= closed(context, handle);
   });
   return any;
 }

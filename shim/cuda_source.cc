@@ -49,6 +49,7 @@ void CudaSource::init(CUcontext context, CUdevice device) {
   device_ = device;
   spares_ = 0;
   own_stream_.store(nullptr, std::memory_order_relaxed);
+  clean_refused_.store(false, std::memory_order_relaxed);
   stream_marks_.init(context);
 }
 
@@ -89,14 +90,21 @@ CUstream CudaSource::own_stream() {
 // does not take memory of cuMemAlloc, the answer is an error and nothing is freed.
 int CudaSource::give_back_clean(uint64_t address) {
   const GatePass pass;
-  if (!pass || closing() || driver().cuMemFreeAsync == nullptr) return alloc::kNotNow;
+  if (!pass || closing()) return alloc::kNotNow;
   const ContextScope scope(context_);
   const CUstream stream = scope ? own_stream() : nullptr;
-  if (stream == nullptr || driver().cuMemFreeAsync(address, stream) != CUDA_SUCCESS) {
+  if (stream == nullptr) return alloc::kNotNow;
+  if (noted(driver().cuMemFreeAsync(address, stream), context_) != CUDA_SUCCESS) {
+    clean_refused_.store(true);
     return alloc::kNotNow;
   }
   driver().cuStreamSynchronize(stream);
   return alloc::kSuccess;
+}
+
+bool CudaSource::takes_clean() {
+  return driver().cuMemFreeAsync != nullptr && !clean_refused_.load() && !closing() &&
+         !capture_gate().capturing();
 }
 
 bool CudaSource::relieve() { return return_idle_memory_of(device_, /*except=*/current_context()); }

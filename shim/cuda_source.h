@@ -25,6 +25,7 @@ class CudaSource final : public alloc::MemorySource {
   int obtain(uint64_t bytes, uint64_t* address) override;
   int release(uint64_t address) override;
   int give_back(uint64_t address) override;
+  bool takes_clean() override;
   int give_back_clean(uint64_t address) override;
   bool relieve() override;
   void shortage_ended(alloc::Step step, uint64_t bytes) override;
@@ -49,6 +50,7 @@ class CudaSource final : public alloc::MemorySource {
   CUevent spare_[kEvents];
   int spares_;
   std::atomic<CUstream> own_stream_;
+  std::atomic<bool> clean_refused_;  // the driver did not take memory of cuMemAlloc that way
   StreamMarks stream_marks_;
 };
 

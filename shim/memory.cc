@@ -23,7 +23,10 @@ CUresult out_of_memory(Context& context, size_t bytes) {
   const bool capped = device.cap.limit() != 0 && bytes > device.cap.available(/*idle=*/0);
   if (capped) ledger.refused_by_cap.add();
   if (!log_enabled(config::LogLevel::kInfo)) return CUDA_ERROR_OUT_OF_MEMORY;
-  const alloc::Usage u = context.pool.usage();
+  alloc::Usage u{};
+  for_each_context([&](Context& c) {
+    if (c.device == context.device) u += c.pool.usage();
+  });
   const auto mib = [](uint64_t n) { return static_cast<double>(n) / (1 << 20); };
   const uint64_t reserved = ledger.reserved.get();
   const uint64_t held = u.live + u.idle + u.waiting + u.parked + u.quarantined;
@@ -96,14 +99,19 @@ CUresult allocate_unpooled(CUdeviceptr* out, size_t bytes) {
 // Inside a capture an allocation is the driver's to answer; under a cap, which may answer alone, it
 // is first asked whether it would refuse.
 int allocate_in_capture(Context& context, size_t bytes, uint64_t* address) {
-  const unsigned shard = this_thread.shard();
   const bool capped = device_state(context.device).cap.limit() != 0;
   const CUresult unsafe = capped ? ask_for_unsafe_call() : CUDA_SUCCESS;
   if (unsafe != CUDA_SUCCESS) return unsafe;
-  const int code = context.pool.allocate_direct(bytes, shard, address);
-  return code == CUDA_ERROR_OUT_OF_MEMORY && return_idle_memory()
-             ? context.pool.allocate_direct(bytes, shard, address)
-             : code;
+  return context.pool.allocate_direct(bytes, this_thread.shard(), address);
+}
+
+// A capture, be it one that began and ended meanwhile, keeps the pools from returning what they
+// could have returned for this allocation.
+int allocate_at_last(Context& context, size_t bytes, uint64_t* address) {
+  const unsigned shard = this_thread.shard();
+  const auto allocate = [&] { return context.pool.allocate_direct(bytes, shard, address); };
+  return_idle_memory();
+  return again_with_idle_memory(allocate(), allocate);
 }
 
 }  // namespace
@@ -154,9 +162,11 @@ CUresult allocate(CUdeviceptr* out, size_t bytes) {
   if (const CUresult result = condition_of(*context); result != CUDA_SUCCESS) [[unlikely]]
     return result;
   uint64_t address;
-  const int code = capture_gate().capturing()
-                       ? allocate_in_capture(*context, bytes, &address)
-                       : context->pool.allocate(bytes, this_thread.shard(), &address);
+  int code = capture_gate().capturing()
+                 ? allocate_in_capture(*context, bytes, &address)
+                 : context->pool.allocate(bytes, this_thread.shard(), &address);
+  if (code == CUDA_ERROR_OUT_OF_MEMORY) [[unlikely]]
+    code = allocate_at_last(*context, bytes, &address);
   if (code == CUDA_SUCCESS) [[likely]] {
     *out = address;
     return CUDA_SUCCESS;
@@ -183,12 +193,17 @@ CUresult free_ordered(alloc::Chunk* chunk, CUdeviceptr address) {
 
 // The driver has just said no to a call of this thread for want of memory, not because of a
 // capture: so a free, which captures forbid exactly where they forbid an allocation, disturbs none
-// either.
+// either. What another thread is just returning counts as well: it is kept nowhere any more.
 bool return_idle_memory(CUdevice device) {
+  if (device == kNoDevice) return false;
+  const alloc::Ledger& ledger = device_state(device).ledger;
+  const uint64_t before = ledger.returned();
+  const bool others = shared().returning.load() != 0;
   this_thread.may_free_in_capture = true;
   const bool any = return_idle_memory_of(device, /*except=*/nullptr);
   this_thread.may_free_in_capture = false;
-  return any;
+  shared().await_returning();
+  return any || others || ledger.returned() != before;
 }
 
 bool return_idle_memory() {

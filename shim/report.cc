@@ -71,12 +71,7 @@ Summary summarise(int device) {
     if (c.device != device) return;
     allocations += c.pool.allocations();
     frees += c.pool.frees();
-    const alloc::Usage u = c.pool.usage();
-    s.usage.live += u.live;
-    s.usage.idle += u.idle;
-    s.usage.waiting += u.waiting;
-    s.usage.parked += u.parked;
-    s.usage.quarantined += u.quarantined;
+    s.usage += c.pool.usage();
   });
   s.requests = allocations;
   s.hits = allocations > l.obtained.get() ? allocations - l.obtained.get() : 0;

@@ -81,15 +81,6 @@ ScratchCache::Returned give_back(uint64_t address, const alloc::ScratchStream& s
   return scope ? free_it() : ScratchCache::Returned::not_now;
 }
 
-// While blocks are on their way: neither cached any more nor the driver's yet.
-class Carrying {
- public:
-  Carrying() { shared().returning.fetch_add(1); }
-  ~Carrying() { shared().returning.fetch_sub(1); }
-  Carrying(const Carrying&) = delete;
-  Carrying& operator=(const Carrying&) = delete;
-};
-
 // The blocks of a stream lie together. True if anything went back.
 bool give_back(ScratchList blocks) {
   if (blocks.head == nullptr) return false;
@@ -122,12 +113,12 @@ void give_back_ended(ScratchList blocks) {
 }
 
 bool empty_device(CUdevice device) {
-  const Carrying carrying;
+  const alloc::CountedIn returning(shared().returning);
   return give_back(cache.take_device(static_cast<uint16_t>(device)));
 }
 
 bool empty_stream(uint64_t key) {
-  const Carrying carrying;
+  const alloc::CountedIn returning(shared().returning);
   return give_back(cache.take_stream(key));
 }
 
@@ -184,7 +175,7 @@ void scratch_forget(CUdeviceptr address) { cache.forget(address); }
 ScratchFree scratch_free(const ScratchStreamName& stream, CUdeviceptr address) {
   ScratchFree free{true, CUDA_SUCCESS, nullptr};
   ScratchList over_limit;
-  const Carrying carrying;
+  const alloc::CountedIn returning(shared().returning);
   auto freed = cache.free(address, stream.key, &free.block, &over_limit);
   if (freed == ScratchCache::Freed::unknown_stream) {
     const uint64_t key = introduce(stream) ? stream.key : 0;
@@ -249,12 +240,12 @@ void scratch_end_stream(CUstream stream) {
 }
 
 void scratch_empty_context(const Context& context) {
-  const Carrying carrying;
+  const alloc::CountedIn returning(shared().returning);
   give_back(cache.take_context(number(context)));
 }
 
 void scratch_synchronised(const Context& context, alloc::Ticket ticket) {
-  const Carrying carrying;
+  const alloc::CountedIn returning(shared().returning);
   give_back_ended(cache.take_ended(number(context), ticket));
 }
 

@@ -26,12 +26,12 @@ CUresult ask(Function* real, Arguments... arguments) {
 }
 
 // Other kinds of memory stay the driver's, but it may lack what a pool keeps idle: then the pools
-// return it and the program's call is made once more.
+// return it and the program's call is made again.
 template <typename Call>
 CUresult ask_for_memory(Call call) {
   const CUresult result = call();
-  if (result != CUDA_ERROR_OUT_OF_MEMORY || !active() || !return_idle_memory()) return result;
-  return call();
+  if (result != CUDA_ERROR_OUT_OF_MEMORY || !active()) return result;
+  return again_with_idle_memory(result, call);
 }
 template <typename Function, typename... Arguments>
 CUresult ask_for_memory(Function* real, Arguments... arguments) {

@@ -3,6 +3,7 @@
 // allocation must not wait for that work. The argument chooses how much there is:
 //   plenty  more than ever needed
 //   short   what the program freed before has to serve it again, in blocks of other sizes
+//   unsynchronised  the same, and nothing was synchronised between those frees and the work
 
 #include <atomic>
 #include <chrono>
@@ -64,13 +65,27 @@ void too_little(CUstream stream) {
   allocate_meanwhile(stream, {30 * kMiB, 200 * kMiB, 1000});
 }
 
+// With 256 MiB in all.
+void unsynchronised(CUstream stream) {
+  std::vector<CUdeviceptr> blocks(30);
+  for (CUdeviceptr& block : blocks) {
+    cuMemAlloc(&block, 5 * kMiB);
+    cuMemsetD8Async(block, 1, 5 * kMiB, stream);
+  }
+  for (const CUdeviceptr block : blocks) cuMemFree(block);
+  allocate_meanwhile(stream, {220 * kMiB, 1000});
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   use_device(0);
   CUstream stream;
   SAY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-  const bool is_short = argc > 1 && std::strcmp(argv[1], "short") == 0;
-  is_short ? too_little(stream) : plenty(stream);
+  if (argc == 1) {
+    plenty(stream);
+  } else {
+    std::strcmp(argv[1], "short") == 0 ? too_little(stream) : unsynchronised(stream);
+  }
   return 0;
 }

@@ -102,7 +102,7 @@ TEST_CASE("a synchronisation makes clean what was freed before it began, not wha
 TEST_CASE("one event covers every free since the last one") {
   auto p = busy_pool();
   std::vector<uint64_t> blocks;
-  for (int i = 0; i < 10; ++i) blocks.push_back(p->allocate(kMiB));
+  for (int i = 0; i < 7; ++i) blocks.push_back(p->allocate(kMiB));
   for (uint64_t a : blocks) p->free(a);
   CHECK(p->source.last_mark == 0);
   p->allocate(kMiB);
@@ -182,7 +182,7 @@ TEST_CASE("interior, freed and unknown addresses are told apart") {
 }
 
 TEST_CASE("idle memory beyond the budget goes back, oldest first") {
-  auto p = std::make_unique<Pool>();
+  auto p = busy_pool();
   std::vector<uint64_t> blocks;
   for (int i = 0; i < 20; ++i) blocks.push_back(p->allocate(10 * kMiB));
   for (uint64_t a : blocks) p->free(a);
@@ -197,7 +197,7 @@ TEST_CASE("idle memory beyond the budget goes back, oldest first") {
 }
 
 TEST_CASE("a free gives back what became idle beyond the budget") {
-  auto p = std::make_unique<Pool>();
+  auto p = busy_pool();
   std::vector<uint64_t> blocks;
   for (int i = 0; i < 20; ++i) blocks.push_back(p->allocate(10 * kMiB));
   for (int i = 1; i < 20; ++i) p->free(blocks[static_cast<size_t>(i)]);
@@ -274,8 +274,8 @@ TEST_CASE("more waiting than the budget makes an allocation wait, but not for lo
 TEST_CASE("while a capture is in progress nothing is given back or marked") {
   auto p = std::make_unique<Pool>(64 * kMiB);
   const uint64_t a = p->allocate(50 * kMiB);
-  p->free(a);
   p->source.capturing = true;
+  p->free(a);
   CHECK(p->allocate(60 * kMiB) == 0);
   CHECK(p->source.released == 0);
   CHECK(p->source.last_mark == 0);
@@ -391,7 +391,7 @@ TEST_CASE("the ledger's peaks are exact with one thread") {
 
 TEST_CASE("in a shortage what is clean goes back first, without a wait for the device") {
   auto p = std::make_unique<Pool>(64 * kMiB);
-  p->source.takes_clean = true;
+  p->source.may_take_clean = true;
   const uint64_t large = p->allocate(20 * kMiB), small = p->allocate(5000);
   const uint64_t waiting = p->allocate(10 * kMiB);
   REQUIRE(p->free(large) == Freed::done);
@@ -410,8 +410,26 @@ TEST_CASE("in a shortage what is clean goes back first, without a wait for the d
     CHECK(p->source.released == 3);
   }
   SECTION("where the source cannot do that, as ever") {
-    p->source.takes_clean = false;
+    p->source.may_take_clean = false;
     CHECK(p->allocate(48 * kMiB) != 0);
     CHECK(p->pool.usage().idle == 0);
+  }
+}
+
+TEST_CASE("a free of much memory marks the work so far, so that later work does not hold it back") {
+  auto p = std::make_unique<Pool>(256 * kMiB);
+  std::vector<uint64_t> blocks;
+  for (int i = 0; i < 30; ++i) blocks.push_back(p->allocate(5 * kMiB));
+  SECTION("unless the program synchronises by itself") {
+    for (const uint64_t block : blocks) {
+      REQUIRE(p->free(block) == Freed::done);
+      p->synchronise();
+    }
+    CHECK(p->source.last_mark == 0);
+  }
+  SECTION("once for a batch of frees") {
+    for (const uint64_t block : blocks) REQUIRE(p->free(block) == Freed::done);
+    CHECK(p->source.last_mark > 10);
+    CHECK(p->source.last_mark < 20);
   }
 }

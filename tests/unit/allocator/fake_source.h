@@ -53,8 +53,8 @@ class FakeSource : public alloc::MemorySource {
 
   int give_back(uint64_t address) override { return capturing ? alloc::kNotNow : release(address); }
 
+  bool takes_clean() override { return may_take_clean; }
   int give_back_clean(uint64_t address) override {
-    if (!takes_clean) return alloc::kNotNow;
     ++taken_clean;
     return give_back(address);
   }
@@ -88,7 +88,7 @@ class FakeSource : public alloc::MemorySource {
   }
 
   std::atomic<int> fail_obtain{0}, fail_release{0};
-  std::atomic<bool> capturing{false}, fail_query{false}, takes_clean{false};
+  std::atomic<bool> capturing{false}, fail_query{false}, may_take_clean{false};
   std::atomic<int> taken_clean{0};
   int obtained = 0, released = 0;
   std::vector<uint64_t> asked;  // sizes of all obtain calls, refused ones too
