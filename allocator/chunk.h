@@ -23,7 +23,7 @@ enum class Role : uint8_t {
   split,     // cut into blocks by a chunk strategy
   waiting,   // freed, but earlier work, or a graph, may still use it
   idle,      // clean, ready to be handed out
-  released,  // on its way back to the driver; no longer in the index
+  released,  // between two owners, or on its way back to the driver
 };
 
 struct Chunk {

@@ -58,7 +58,6 @@ Chunk* ChunkSupply::obtain(uint64_t bytes, Role role, int* code) {
 }
 
 int ChunkSupply::release_for_program(Chunk* chunk, uint64_t requested) {
-  shared_->index.remove(chunk);
   const int code = source_->release(chunk->base());
   if (code == kSuccess) {
     ledger_->released.add();
@@ -66,7 +65,6 @@ int ChunkSupply::release_for_program(Chunk* chunk, uint64_t requested) {
   } else {
     chunk->set_requested(requested);
     chunk->become(Role::direct);
-    shared_->index.insert(chunk);  // cannot fail: the map has had this address before
   }
   cache.landed();
   return code;
@@ -75,10 +73,8 @@ int ChunkSupply::release_for_program(Chunk* chunk, uint64_t requested) {
 bool ChunkSupply::give_back(ChunkList* chunks) {
   bool any = false;
   while (Chunk* chunk = chunks->pop()) {
-    shared_->index.remove(chunk);
     const int code = source_->give_back(chunk->base());
     if (code == kNotNow) {
-      shared_->index.insert(chunk);
       cache.keep_waiting(chunk, shared_->reclaim);
       continue;
     }
@@ -93,14 +89,12 @@ bool ChunkSupply::give_back_clean(ChunkList* chunks) {
   ChunkList kept;
   bool any = false, able = true;
   while (Chunk* chunk = chunks->pop()) {
-    shared_->index.remove(chunk);
     able = able && source_->give_back_clean(chunk->base()) == kSuccess;
     if (able) {
       any = true;
       ledger_->released.add();
       forget(chunk);
     } else {
-      shared_->index.insert(chunk);
       kept.push(chunk);
     }
   }
@@ -109,6 +103,7 @@ bool ChunkSupply::give_back_clean(ChunkList* chunks) {
 }
 
 void ChunkSupply::forget(Chunk* chunk) {
+  shared_->index.remove(chunk);
   const uint64_t bytes = chunk->size();
   chunks_.sub(1);
   ledger_->chunks.sub(1);

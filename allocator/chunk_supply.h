@@ -3,8 +3,9 @@
 // them, within the cap, known to the index and counted in the ledger. What the program holds as a
 // whole chunk, and whole chunks between two owners, are in its cache.
 //
-// Any thread. No lock is held while the source is called. A chunk leaves the index before the
-// driver gets it back: from that moment its address may be handed out again, to anyone.
+// Any thread. No lock is held while the source is called. A chunk that goes back stays in the
+// index as Role::released until the driver has it: a second free of its address must not get there
+// first. Whoever finds it looks again (the address may be handed out anew, to anyone).
 #pragma once
 
 #include "allocator/cap.h"

@@ -135,7 +135,7 @@ void gone(Context* context, uint64_t id) {
   alloc::LockGuard guard(mutex);
   if (context->id.load(std::memory_order_relaxed) != id) return;
   // First of all nobody finds it any more. The slot is used again only under the lock.
-  const CUcontext handle = context->handle.exchange(nullptr);
+  CUcontext handle = context->handle.exchange(nullptr);
   if (handle == nullptr) return;
   generation.fetch_add(1, std::memory_order_acq_rel);
   shared_state.reclaim.leave(context->timeline);
@@ -286,7 +286,7 @@ bool return_idle_memory_of(CUdevice device, const Context* except) {
     if (&context == except) return;
     context.visitors.fetch_add(1);
     // The rest of a slot may only be read once there is a context in it.
-    const CUcontext handle = context.handle.load();
+    CUcontext handle = context.handle.load();
     const bool ours = handle != nullptr && context.device == device;
     const bool closing = ours && context.source.closing();
     if (ours && !closing) any |= context.pool.return_everything();

@@ -92,7 +92,7 @@ int CudaSource::give_back_clean(uint64_t address) {
   const GatePass pass;
   if (!pass || closing()) return alloc::kNotNow;
   const ContextScope scope(context_);
-  const CUstream stream = scope ? own_stream() : nullptr;
+  CUstream stream = scope ? own_stream() : nullptr;
   if (stream == nullptr) return alloc::kNotNow;
   if (noted(driver().cuMemFreeAsync(address, stream), context_) != CUDA_SUCCESS) {
     clean_refused_.store(true);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "allocator/os.h"
 #include "shim/capture_gate.h"
 #include "shim/charges.h"
 #include "shim/context.h"
@@ -116,9 +117,29 @@ int allocate_at_last(Context& context, size_t bytes, uint64_t* address) {
 
 }  // namespace
 
+namespace {
+
+// A chunk that is on its way back to the driver answers for its address until the driver has it;
+// then the address is the driver's, or a new chunk's. No longer than a busy device may take.
+alloc::Chunk* found_at_rest(CUdeviceptr address) {
+  constexpr uint64_t kPatienceNs = 2'000'000'000;
+  const uint64_t start = alloc::os::now_ns();
+  alloc::Chunk* chunk = shared().index.find(address);
+  while (chunk != nullptr && chunk->is() == alloc::Role::released &&
+         alloc::os::now_ns() - start < kPatienceNs) {
+    alloc::os::sleep_ns(1000);
+    chunk = shared().index.find(address);
+  }
+  return chunk;
+}
+
+}  // namespace
+
 bool ours(CUdeviceptr address, alloc::Chunk** chunk) {
   if (!active() || address == 0) return false;
   *chunk = shared().index.find(address);
+  if (*chunk != nullptr && (*chunk)->is() == alloc::Role::released) [[unlikely]]
+    *chunk = found_at_rest(address);
   return *chunk != nullptr;
 }
 

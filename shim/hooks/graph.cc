@@ -54,9 +54,9 @@ CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec* phGraphExec, CUgraph hGr
                      instantiateParams);
 }
 
-CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode* hErrorNode_out,
-                           CUgraphExecUpdateResult* updateResult_out) {
-  return update(driver().cuGraphExecUpdate, hGraphExec, hGraph, hErrorNode_out, updateResult_out);
+CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode* hErrorNode,
+                           CUgraphExecUpdateResult* updateResult) {
+  return update(driver().cuGraphExecUpdate, hGraphExec, hGraph, hErrorNode, updateResult);
 }
 
 CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
