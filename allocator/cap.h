@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The most this process may take from one device (FLAGS_gpu_memory_limit_mb, CISTERN_GPU_LIMIT).
 // One object per device, shared by its contexts. Lock-free, any thread.
+//
+// Charged is what a device of that size would have given: whole pages of 2 MiB. So a program that
+// fills what is left of the cap gets there as on the smaller device, and what it is told is left
+// is always a whole request's worth.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
@@ -10,25 +15,76 @@ namespace cistern::alloc {
 
 class Cap {
  public:
-  void set_limit(uint64_t bytes) { limit_.store(bytes, std::memory_order_relaxed); }
-  uint64_t limit() const { return limit_.load(std::memory_order_relaxed); }  // 0: none
-  uint64_t charged() const { return charged_.load(std::memory_order_relaxed); }
+  static constexpr uint64_t kPageBytes = uint64_t{2} << 20;
+  static constexpr uint64_t kGranuleBytes = 512;
+  static constexpr uint64_t kSharedBelow = uint64_t{1} << 20;
 
-  // False when `bytes` more would pass the limit; nothing is charged then.
-  bool charge(uint64_t bytes) {
-    uint64_t before = charged();
+  // What an allocation weighs: pages of its own, or granules of pages that allocations share.
+  class Weight {
+   public:
+    constexpr Weight() = default;  // nothing
+
+   private:
+    friend class Cap;
+    constexpr explicit Weight(uint64_t packed) : packed_(packed) {}
+    uint64_t packed_ = 0;  // pages in the upper half, granules in the lower
+  };
+
+  // An allocation by itself: the driver lets those below 1 MiB share pages.
+  static constexpr Weight alone(uint64_t bytes) {
+    return bytes < kSharedBelow ? Weight{up(bytes, kGranuleBytes)} : pages(bytes);
+  }
+  // Part of something larger that is kept packed, whatever its size (a memory pool's block).
+  static constexpr Weight packed(uint64_t bytes) {
+    return bytes < kMostPacked ? Weight{up(bytes, kGranuleBytes)} : pages(bytes);
+  }
+
+  // To be set before anything is charged. 0: none, and nothing is charged.
+  void set_limit(uint64_t bytes) { limit_.store(bytes, std::memory_order_relaxed); }
+  uint64_t limit() const { return limit_.load(std::memory_order_relaxed); }
+  uint64_t charged() const { return bytes_of(state_.load(std::memory_order_relaxed)); }
+
+  // What may yet be taken, in whole pages; `idle`: charged bytes that would be given up for it.
+  uint64_t available(uint64_t idle) const {
+    const uint64_t taken = charged(), held = taken > idle ? taken - idle : 0;
+    return limit() > held ? (limit() - held) / kPageBytes * kPageBytes : 0;
+  }
+
+  // Puts one weight in place of another; false, and nothing changes, when that passes the limit.
+  bool exchange(Weight from, Weight to) {
+    const uint64_t most = limit();
+    if (most == 0) return true;
+    uint64_t before = state_.load(std::memory_order_relaxed), after;
     do {
-      const bool fits = bytes <= limit() && before <= limit() - bytes;
-      if (limit() != 0 && !fits) return false;
-    } while (!charged_.compare_exchange_weak(before, before + bytes, std::memory_order_relaxed));
+      after = before - from.packed_ + to.packed_;
+      if (bytes_of(after) > most && bytes_of(after) > bytes_of(before)) return false;
+    } while (!state_.compare_exchange_weak(before, after, std::memory_order_relaxed));
     return true;
   }
 
-  void refund(uint64_t bytes) { charged_.fetch_sub(bytes, std::memory_order_relaxed); }
+  bool charge(Weight weight) { return exchange({}, weight); }
+  void refund(Weight weight) { exchange(weight, {}); }
+  bool charge(uint64_t bytes) { return charge(alone(bytes)); }
+  void refund(uint64_t bytes) { refund(alone(bytes)); }
 
  private:
+  // Each half takes twice this without a carry: far above any device.
+  static constexpr uint64_t kMostPages = uint64_t{1} << 30;
+  static constexpr uint64_t kMostPacked = uint64_t{1} << 40;
+
+  static constexpr uint64_t up(uint64_t bytes, uint64_t unit) {
+    return bytes / unit + (bytes % unit != 0 ? 1 : 0);
+  }
+  static constexpr Weight pages(uint64_t bytes) {
+    return Weight{std::min(up(bytes, kPageBytes), kMostPages) << 32};
+  }
+  static constexpr uint64_t bytes_of(uint64_t packed) {
+    const uint64_t granules = packed & UINT32_MAX;
+    return ((packed >> 32) + up(granules * kGranuleBytes, kPageBytes)) * kPageBytes;
+  }
+
   std::atomic<uint64_t> limit_{0};
-  std::atomic<uint64_t> charged_{0};
+  std::atomic<uint64_t> state_{0};
 };
 
 }  // namespace cistern::alloc

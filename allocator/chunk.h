@@ -10,6 +10,7 @@
 
 namespace cistern::alloc {
 
+struct ChunkMap;
 struct Slab;
 
 // Numbers frees and synchronisations in the order they happened (allocator/reclaim.h).
@@ -18,7 +19,8 @@ using Ticket = uint64_t;
 enum class Role : uint8_t {
   whole,     // held by the program
   direct,    // held by the program, never to be pooled: its free goes to the driver
-  slab,      // cut into blocks
+  slab,      // cut into blocks by the default strategy
+  split,     // cut into blocks by a chunk strategy
   waiting,   // freed, but earlier work, or a graph, may still use it
   idle,      // clean, ready to be handed out
   released,  // between two owners, or on its way back to the driver
@@ -31,9 +33,10 @@ struct Chunk {
   std::atomic<Chunk*> next_start;  // index: next chunk that starts in the same page
   std::atomic<uint32_t> owner;     // which pool (the number its creator gave it)
   std::atomic<Role> role;
-  std::atomic<bool> exported;    // another process or device may know it: never to be reused
-  std::atomic<uint8_t> shard;    // slab: which SlabPool of its owner
-  std::atomic<uint64_t> detail;  // by role: requested bytes, Ticket, Slab*, previous in bin
+  std::atomic<bool> exported;  // another process or device may know it: never to be reused
+  std::atomic<uint8_t> shard;  // slab, split: which pool of its owner
+  // By role: requested bytes, Ticket, Slab*, ChunkMap*, previous in bin.
+  std::atomic<uint64_t> detail;
   union {
     Chunk* older;   // idle chunks by age
     uint64_t born;  // whole, released: the Epoch in which it was handed out (allocator/reclaim.h)
@@ -66,6 +69,13 @@ struct Chunk {
   // slab
   Slab* slab() const { return reinterpret_cast<Slab*>(detail.load(std::memory_order_relaxed)); }
   void set_slab(Slab* s) { detail.store(reinterpret_cast<uint64_t>(s), std::memory_order_relaxed); }
+  // split
+  ChunkMap* map() const {
+    return reinterpret_cast<ChunkMap*>(detail.load(std::memory_order_relaxed));
+  }
+  void set_map(ChunkMap* m) {
+    detail.store(reinterpret_cast<uint64_t>(m), std::memory_order_relaxed);
+  }
   // idle
   Chunk* previous() const {
     return reinterpret_cast<Chunk*>(detail.load(std::memory_order_relaxed));

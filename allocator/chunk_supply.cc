@@ -22,10 +22,7 @@ Chunk* ChunkSupply::obtain(uint64_t bytes, Role role, int* code) {
   *code = kContextGone;
   if (closed_.load()) return nullptr;
   *code = kOutOfMemory;
-  if (!cap_->charge(bytes)) {
-    ledger_->refused.add();
-    return nullptr;
-  }
+  if (!cap_->charge(bytes)) return nullptr;  // no call to the source: not `refused`
   Chunk* chunk = shared_->chunks.take();
   if (chunk == nullptr) {
     cap_->refund(bytes);
@@ -44,6 +41,8 @@ Chunk* ChunkSupply::obtain(uint64_t bytes, Role role, int* code) {
     chunk->born = shared_->reclaim.epoch();
     if (shared_->index.insert(chunk)) {
       ledger_->obtained.add();
+      ledger_->chunks.add();
+      chunks_.add();
       reserved_.add(bytes);
       ledger_->reserved.add(bytes);
       ledger_->reserved_peak.raise_to(ledger_->reserved.get());
@@ -106,6 +105,8 @@ bool ChunkSupply::give_back_clean(ChunkList* chunks) {
 void ChunkSupply::forget(Chunk* chunk) {
   shared_->index.remove(chunk);
   const uint64_t bytes = chunk->size();
+  chunks_.sub(1);
+  ledger_->chunks.sub(1);
   reserved_.sub(bytes);
   ledger_->reserved.sub(bytes);
   cap_->refund(bytes);

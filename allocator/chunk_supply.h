@@ -21,8 +21,8 @@ class ChunkSupply {
   // `owner` is what the chunks of this context say of themselves.
   void init(Shared* shared, MemorySource* source, Ledger* ledger, Cap* cap, uint32_t owner);
 
-  // A chunk of `bytes`, held by the program or for `role`'s next step; nullptr with the source's
-  // result in `code`.
+  // A chunk of `bytes`: held by the program (Role::whole, Role::direct), or nobody's until a
+  // strategy gives it a role (Role::released). nullptr with the source's result in `code`.
   Chunk* obtain(uint64_t bytes, Role role, int* code);
 
   // The program frees a chunk that is not to be reused. It is told what the driver says, and where
@@ -76,10 +76,12 @@ class ChunkSupply {
     while (Chunk* chunk = chunks.pop()) {
       each(chunk);
       chunk->become(Role::released);
+      cap_->refund(chunk->size());
       shared_->chunks.give_back(chunk);
     }
+    ledger_->chunks.sub(chunks_.get());
+    chunks_.set(0);
     ledger_->reserved.sub(reserved_.get());
-    cap_->refund(reserved_.get());
     reserved_.set(0);
   }
 
@@ -97,7 +99,7 @@ class ChunkSupply {
   Cap* cap_;
   uint32_t owner_;
   std::atomic<bool> closed_{false};
-  Counter obtain_ns_, reserved_;  // of this context
+  Counter obtain_ns_, reserved_, chunks_;  // of this context
 };
 
 }  // namespace cistern::alloc

@@ -28,7 +28,7 @@ constexpr uint64_t kShortageWaitNs = 2'000'000'000;
 }  // namespace
 
 void DevicePool::init(Shared* shared, MemorySource* source, Ledger* ledger, Cap* cap,
-                      uint32_t owner) {
+                      uint32_t owner, const ChunkSizes& sizes) {
   shared_ = shared;
   source_ = source;
   ledger_ = ledger;
@@ -37,12 +37,12 @@ void DevicePool::init(Shared* shared, MemorySource* source, Ledger* ledger, Cap*
   whole_frees_.set(0);
   freed_unmarked_.set(0);
   supply_.init(shared, source, ledger, cap, owner);
-  strategy_.init(shared, &supply_, ledger, owner);
+  strategy_.init(shared, &supply_, ledger, owner, sizes);
 }
 
 int DevicePool::allocate(uint64_t bytes, unsigned shard, uint64_t* address) {
-  Request request{bytes, shard, 0, false};
-  if (!strategy_.take_clean(request)) [[unlikely]] {
+  Request request{.bytes = bytes, .shard = shard};
+  if (!take_clean(request)) [[unlikely]] {
     const int code = miss(request);
     if (code != kSuccess) return code;
   }
@@ -52,13 +52,13 @@ int DevicePool::allocate(uint64_t bytes, unsigned shard, uint64_t* address) {
 }
 
 int DevicePool::miss(Request& request) {
-  if (ask_for_clean() && strategy_.take_clean(request)) return kSuccess;
+  if ((ask_for_clean() || request.ask_first) && take_clean(request)) return kSuccess;
   const uint64_t budget = std::max(kWaitingBudget, ledger_->live.get() / kWaitingShare);
-  if (waiting_bytes() > budget && wait_for_clean(kWaitLimitNs) && strategy_.take_clean(request)) {
+  if (waiting_bytes() > budget && wait_for_clean(kWaitLimitNs) && take_clean(request)) {
     return kSuccess;
   }
   if (wait_as_long_as_obtain(request)) return kSuccess;
-  const int code = strategy_.take_fresh(request);
+  const int code = strategy_.visit([&](auto& strategy) { return strategy.take_fresh(request); });
   return code == kOutOfMemory ? shortage(request) : code;
 }
 
@@ -71,7 +71,7 @@ bool DevicePool::wait_as_long_as_obtain(Request& request) {
   const uint64_t start = os::now_ns();
   bool taken = false;
   while (!taken && os::now_ns() - start < limit) {
-    taken = shared_->reclaim.poll() && strategy_.take_clean(request);
+    taken = shared_->reclaim.poll() && take_clean(request);
   }
   ledger_->waits.add();
   ledger_->wait_ns.add(os::now_ns() - start);
@@ -108,23 +108,44 @@ bool DevicePool::wait_for_clean(uint64_t limit_ns) {
 int DevicePool::take_what_becomes_clean(Request& request, uint64_t patience_ns) {
   do {
     if (!return_clean()) continue;
-    const int code = strategy_.take_fresh(request);
+    const int code = take_fresh(request);
     if (code != kOutOfMemory) return code;
   } while (wait_for_clean(patience_ns));
   return kOutOfMemory;
 }
 
-// Memory is out (or the cap reached): everything that is not live goes to the driver, first what it
-// can take without waiting for work that may never end; for small requests every corner is looked
-// into. Other threads fill and empty their caches meanwhile, so as long as anything was returned
-// or obtained, by whomever, there is another attempt.
+// Memory is out (or the cap reached).
 int DevicePool::shortage(Request& request) {
-  constexpr int kAttempts = 16;
   ledger_->shortages.add();
+  Step step = Step::clean;
+  const int code = find_memory(request, &step);
+  if (code == kOutOfMemory) {
+    step = Step::refused;
+    ledger_->out_of_memory.add();
+  }
+  ledger_->served_by[static_cast<int>(step)].add();
+  source_->shortage_ended(step, request.bytes);
+  return code;
+}
+
+// Grows whenever memory changes hands: with the driver, or from the program to a pool.
+uint64_t DevicePool::changes() const {
+  return ledger_->obtained.get() + ledger_->returned() + frees();
+}
+
+// Everything that is not live goes to the driver, first what it can take without waiting for work
+// that may never end, and every corner is looked into. Other threads fill and empty their caches
+// meanwhile, so as long as anything was returned or obtained, by whomever, there is another
+// attempt.
+int DevicePool::find_memory(Request& request, Step* step) {
+  constexpr int kAttempts = 16;
   const CountedIn in_want(shared_->in_want);
+  ask_for_clean();
+  if (take_clean(request)) return kSuccess;
   bool progress = true;
   for (int i = 0; i < kAttempts && progress; ++i) {
-    const uint64_t before = ledger_->obtained.get() + ledger_->released.get();
+    const uint64_t before = changes();
+    *step = Step::returned;
     int code = take_what_becomes_clean(request, i == 0 ? kShortageWaitNs : 0);
     if (code != kOutOfMemory) return code;
     progress = return_everything();
@@ -133,26 +154,32 @@ int DevicePool::shortage(Request& request) {
     // come back to its pool.
     progress |= shared_->returning.load() != 0;
     shared_->await_returning();
-    code = strategy_.take_fresh(request);
+    code =
+        strategy_.visit([&](auto& strategy) { return strategy.take_scarce(request, step); });
     if (code != kOutOfMemory) return code;
-    // Freed since it was looked for, obtained or returned meanwhile.
-    progress |= returnable_bytes() != 0 || shared_->obtaining.load() != 0;
-    progress |= ledger_->obtained.get() + ledger_->released.get() != before;
+    progress |= shared_->obtaining.load() != 0;
+    progress |= changes() != before;
   }
-  if (squeeze_in(request)) return kSuccess;
-  ledger_->out_of_memory.add();
-  return kOutOfMemory;
+  *step = Step::elsewhere;
+  return squeeze_in(request, step) ? kSuccess : kOutOfMemory;
 }
 
-// A small request when no slab can be had any more. What is parked is lost to it only here: with
-// the driver alone it would have been handed out again long ago.
-bool DevicePool::squeeze_in(Request& request) {
-  if (request.bytes >= kWholeBytes) return false;
-  int code;
-  if (strategy_.squeeze_in(request)) return true;
-  strategy_.for_each_pool([&](SlabPool& pool) { pool.unpark_everything(shared_->reclaim); });
-  return strategy_.squeeze_in(request) || obtain_direct(request, &code) ||
-         (wait_for_clean(kShortageWaitNs) && strategy_.squeeze_in(request));
+// What is left when no chunk can be had any more: a corner that is clean, or will be soon. What is
+// parked is lost to the program only here: with the driver alone it would have been handed out
+// again long ago.
+bool DevicePool::squeeze_in(Request& request, Step* step) {
+  return strategy_.visit([&](auto& strategy) {
+    const uint64_t start = os::now_ns();
+    bool found = strategy.squeeze_in(request, step);
+    if (found || !strategy.worth_waiting(request)) return found;
+    strategy.for_each_pool([&](auto& pool) { pool.unpark_everything(shared_->reclaim); });
+    while (!found) {
+      const uint64_t waited = os::now_ns() - start;
+      if (waited >= kShortageWaitNs || !wait_for_clean(kShortageWaitNs - waited)) break;
+      found = strategy.squeeze_in(request, step);
+    }
+    return found;
+  });
 }
 
 bool DevicePool::obtain_direct(Request& request, int* code) {
@@ -164,11 +191,13 @@ bool DevicePool::obtain_direct(Request& request, int* code) {
 }
 
 int DevicePool::allocate_direct(uint64_t bytes, unsigned shard, uint64_t* address) {
-  Request request{bytes, shard, 0, false};
+  Request request{.bytes = bytes, .shard = shard};
   int code;
   if (!obtain_direct(request, &code)) {
     if (code != kOutOfMemory) return code;
-    if (!strategy_.take_clean(request) && !strategy_.squeeze_in(request)) return code;
+    Step step;
+    const auto squeeze = [&](auto& strategy) { return strategy.squeeze_in(request, &step); };
+    if (!take_clean(request) && !strategy_.visit(squeeze)) return code;
   }
   if (request.whole) count_whole(bytes);
   *address = request.address;
@@ -177,24 +206,32 @@ int DevicePool::allocate_direct(uint64_t bytes, unsigned shard, uint64_t* addres
 
 Freed DevicePool::free(Chunk* chunk, uint64_t address, int* code) {
   *code = kSuccess;
-  Freed freed;
-  if (chunk->is() == Role::slab) {
-    freed = strategy_.free(chunk, address) ? Freed::done : Freed::invalid;
-  } else {
-    freed = free_whole(chunk, address, code);
+  bool done;
+  switch (chunk->is()) {
+    case Role::slab:
+      done = strategy_.on_demand().free(chunk, address);
+      break;
+    case Role::split:
+      done = strategy_.chunk_pools().free(chunk, address);
+      break;
+    default:
+      done = free_whole(chunk, address, code);
   }
   // Another thread would see this block come and go in the caches and never get it.
   if (shared_->in_want.load(std::memory_order_relaxed) != 0) [[unlikely]]
     return_everything();
-  if (strategy_.over_budget()) [[unlikely]]
-    trim();
-  return freed;
+  const ChunkCache& cache = supply_.cache;
+  if (cache.idle_bytes() + cache.parked_bytes() > OnDemand::kIdleBudget || cache.any_refused())
+      [[unlikely]] {
+    trim_excess();
+  }
+  return done ? Freed::done : Freed::invalid;
 }
 
-Freed DevicePool::free_whole(Chunk* chunk, uint64_t address, int* code) {
+bool DevicePool::free_whole(Chunk* chunk, uint64_t address, int* code) {
   uint64_t requested;
   const ChunkCache::Freed freed = supply_.cache.free(chunk, address, shared_->reclaim, &requested);
-  if (freed == ChunkCache::Freed::not_held) return Freed::invalid;
+  if (freed == ChunkCache::Freed::not_held) return false;
   if (freed == ChunkCache::Freed::give_up) *code = supply_.release_for_program(chunk, requested);
   if (*code == kSuccess) {
     whole_live_.sub(requested);
@@ -203,7 +240,7 @@ Freed DevicePool::free_whole(Chunk* chunk, uint64_t address, int* code) {
   }
   supply_.cache.refresh(shared_->reclaim);
   mark_if_much_waits(requested);
-  return Freed::done;
+  return true;
 }
 
 // A program that synchronises by itself has nothing waiting here, and needs no mark.
@@ -219,8 +256,14 @@ void DevicePool::mark_if_much_waits(uint64_t bytes) {
 }
 
 bool DevicePool::find(Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes) {
-  if (chunk->is() != Role::slab) return supply_.cache.find(chunk, address, start, bytes);
-  return strategy_.find(chunk, address, start, bytes);
+  switch (chunk->is()) {
+    case Role::slab:
+      return strategy_.on_demand().find(chunk, address, start, bytes);
+    case Role::split:
+      return strategy_.chunk_pools().find(chunk, address, start, bytes);
+    default:
+      return supply_.cache.find(chunk, address, start, bytes);
+  }
 }
 
 // A whole chunk that changes its meaning meanwhile is being freed or handed out by another thread:
@@ -231,12 +274,18 @@ bool DevicePool::holds(Chunk* chunk, uint64_t address) {
     return address - chunk->base() < chunk->requested();
   }
   uint64_t start, bytes;
-  return role == Role::slab && strategy_.find(chunk, address, &start, &bytes);
+  return (role == Role::slab || role == Role::split) && find(chunk, address, &start, &bytes);
 }
 
 bool DevicePool::mark_exported(Chunk* chunk, uint64_t address) {
-  if (chunk->is() != Role::slab) return supply_.cache.mark_exported(chunk, address);
-  return strategy_.mark_exported(chunk, address);
+  switch (chunk->is()) {
+    case Role::slab:
+      return strategy_.on_demand().mark_exported(chunk, address);
+    case Role::split:
+      return strategy_.chunk_pools().mark_exported(chunk, address);
+    default:
+      return supply_.cache.mark_exported(chunk, address);
+  }
 }
 
 bool DevicePool::return_clean() {
@@ -244,7 +293,7 @@ bool DevicePool::return_clean() {
   if (!source_->takes_clean()) return false;
   ChunkList chunks;
   const ChunkSupply::Returning returning(supply_);
-  strategy_.collect_clean(&chunks);
+  strategy_.visit([&](auto& strategy) { strategy.collect_clean(&chunks); });
   supply_.cache.collect_clean(shared_->reclaim, &chunks);
   return supply_.give_back_clean(&chunks);
 }
@@ -252,15 +301,19 @@ bool DevicePool::return_clean() {
 bool DevicePool::return_everything() {
   ChunkList chunks;
   const ChunkSupply::Returning returning(supply_);
-  strategy_.collect_all(&chunks);
+  strategy_.visit([&](auto& strategy) { strategy.collect_all(&chunks); });
   supply_.cache.collect_all(&chunks);
   return supply_.give_back(&chunks);
+}
+
+void DevicePool::trim_excess() {
+  if (strategy_.visit([](const auto& strategy) { return strategy.over_budget(); })) trim();
 }
 
 void DevicePool::trim() {
   ChunkList chunks;
   const ChunkSupply::Returning returning(supply_);
-  strategy_.collect_excess(&chunks);
+  strategy_.visit([&](auto& strategy) { strategy.collect_excess(&chunks); });
   supply_.give_back(&chunks);
 }
 
@@ -271,7 +324,9 @@ void DevicePool::drop() {
   supply_.close();
   while (in_hand()) os::sleep_ns(1000);
   strategy_.for_each_pool([](auto& pool) { pool.drop(); });
-  supply_.drop([this](Chunk* chunk) { strategy_.forget(chunk); });
+  supply_.drop([this](Chunk* chunk) {
+    strategy_.visit([chunk](auto& strategy) { strategy.forget(chunk); });
+  });
   ledger_->live.sub(whole_live_.get());
   whole_live_.set(0);
 }

@@ -15,7 +15,7 @@
 #pragma once
 
 #include "allocator/chunk_supply.h"
-#include "allocator/strategy/on_demand.h"
+#include "allocator/strategy/any_strategy.h"
 
 namespace cistern::alloc {
 
@@ -44,9 +44,12 @@ class DevicePool {
   static constexpr int kShards = OnDemand::kShards;
 
   // `owner` is the number find() users get back through Chunk::owner.
-  void init(Shared* shared, MemorySource* source, Ledger* ledger, Cap* cap, uint32_t owner);
+  // `sizes`: the strategy and its chunks.
+  void init(Shared* shared, MemorySource* source, Ledger* ledger, Cap* cap, uint32_t owner,
+            const ChunkSizes& sizes);
 
-  // Memory for `bytes` > 0; a result code of the source. `shard` < kShards: the caller's thread.
+  // Memory for `bytes` > 0; a result code of the source. `shard`: the caller's thread, as a number
+  // below kShards, or below kMostThreads for thread_local.
   int allocate(uint64_t bytes, unsigned shard, uint64_t* address);
 
   // The driver's own answer, counted but never pooled (while a capture is in progress); only where
@@ -64,8 +67,9 @@ class DevicePool {
   bool holds(Chunk* chunk, uint64_t address);
 
   // The block at `address` became known outside the process: a whole one goes back to the driver
-  // when it is freed, what is freed in a slab is reused no more and the slab goes back with its
-  // last block. False when the program holds nothing there.
+  // when it is freed; what is freed in a slab, or such a block in a larger chunk, is reused no
+  // more, and the slab or chunk goes back with its last block. False when the program holds nothing
+  // there.
   bool mark_exported(Chunk* chunk, uint64_t address);
 
   // Gives back what exceeds the idle budget; for a moment at which the driver will not wait.
@@ -78,7 +82,8 @@ class DevicePool {
   void drop();
 
   Usage usage() const;
-  // Of what the program does not hold, the part that could go back to the driver.
+  // Of what the program does not hold, the part that it could have: back in the driver's hands, or
+  // here, where a chunk strategy cuts any size from it.
   uint64_t returnable_bytes() const;
   uint64_t largest_free();
   uint64_t allocations() const;
@@ -89,18 +94,27 @@ class DevicePool {
 
  private:
   // allocate, step by step
+  bool take_clean(Request& request) {
+    return strategy_.visit([&](auto& strategy) { return strategy.take_clean(request); });
+  }
+  int take_fresh(Request& request) {
+    return strategy_.visit([&](auto& strategy) { return strategy.take_fresh(request); });
+  }
   int miss(Request& request);
   bool ask_for_clean();
   bool wait_for_clean(uint64_t limit_ns);
   bool wait_as_long_as_obtain(Request& request);
   int shortage(Request& request);
-  bool squeeze_in(Request& request);
+  int find_memory(Request& request, Step* step);
+  uint64_t changes() const;
+  bool squeeze_in(Request& request, Step* step);
   bool return_clean();
   int take_what_becomes_clean(Request& request, uint64_t patience_ns);
   bool obtain_direct(Request& request, int* code);
 
-  Freed free_whole(Chunk* chunk, uint64_t address, int* code);
+  bool free_whole(Chunk* chunk, uint64_t address, int* code);
   void mark_if_much_waits(uint64_t bytes);
+  [[gnu::noinline]] void trim_excess();
   bool in_hand() const;
   bool waiting_range(Ticket* oldest, Ticket* newest);
   uint64_t waiting_bytes() const;
@@ -112,7 +126,7 @@ class DevicePool {
   Counter whole_live_, whole_allocations_, whole_frees_;
   Counter freed_unmarked_;  // bytes of whole blocks freed since the last mark made by a free
   ChunkSupply supply_;
-  OnDemand strategy_;
+  AnyStrategy strategy_;
 };
 
 }  // namespace cistern::alloc

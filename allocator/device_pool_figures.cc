@@ -47,7 +47,7 @@ Usage DevicePool::usage() const {
 
 uint64_t DevicePool::returnable_bytes() const {
   uint64_t bytes = supply_.cache.returnable_bytes();
-  strategy_.for_each_pool([&](const auto& pool) { bytes += pool.empty_bytes(); });
+  strategy_.for_each_pool([&](const auto& pool) { bytes += pool.available_bytes(); });
   return bytes;
 }
 
@@ -71,6 +71,7 @@ uint64_t DevicePool::frees() const {
 
 void DevicePool::reset_after_fork() {
   supply_.cache.reset_after_fork();
+  strategy_.visit([](auto& strategy) { strategy.reset_after_fork(); });
   strategy_.for_each_pool([](auto& pool) { pool.reset_after_fork(); });
 }
 

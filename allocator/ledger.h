@@ -6,6 +6,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "allocator/shortage.h"
+
 namespace cistern::alloc {
 
 class Counter {
@@ -28,10 +30,20 @@ class Counter {
   std::atomic<uint64_t> value_{0};
 };
 
+// What the program holds from the driver itself, beside the pools.
+enum class Held : uint8_t {
+  direct,  // linear memory that no pool served, pitched memory
+  array,
+  stream_ordered,  // blocks of the driver's memory pools
+  physical,        // virtual memory management
+  managed,         // counted only: no cap holds for it
+};
+inline constexpr int kHeldKinds = 5;
+
 struct Ledger {
   // Bytes the program holds (as it asked for them). Small blocks are added in steps, see
-  // SlabPool: with one allocating thread the peak is exact; with several it may be off by 64 KiB or
-  // one small block for each.
+  // LiveCount: with one allocating thread the peak is exact; with several it may be off by 64 KiB
+  // or one small block for each.
   alignas(128) Counter live, live_peak;
   // Something was allocated; `unpublished` is what live does not know yet.
   void note_live(int64_t unpublished) {
@@ -44,13 +56,26 @@ struct Ledger {
   alignas(128) Counter reserved, reserved_peak;
 
   Counter obtained, released;        // driver calls that took or returned a chunk
-  Counter refused;                   // obtain calls the driver (or the cap) refused
+  Counter refused;                   // obtain calls the driver refused
   Counter waits, wait_ns;            // bounded waits for earlier work
   Counter shortages, out_of_memory;  // times everything idle was returned; failures passed on
+  Counter served_by[kSteps];         // shortages by the step that ended them
+  Counter chunks;                    // held from the driver now
   Counter lost;                      // chunks the driver refused to take back
   // Bytes the program freed in slabs that are known outside the process (SlabPool::mark_exported):
   // nothing may reuse them until their slab goes back to the driver.
   Counter quarantined, quarantined_peak;
+
+  // The scratch cache: stream-ordered requests it served and did not, blocks it returned, and the
+  // bytes it keeps.
+  Counter scratch_hits, scratch_misses, scratch_returned, scratch_bytes;
+
+  // Moves whenever something kept for reuse went back to the driver.
+  uint64_t returned() const { return released.get() + scratch_returned.get(); }
+
+  // By Held, in bytes. Counted where a cap is set or a report is wanted.
+  Counter held[kHeldKinds], held_peak[kHeldKinds];
+  Counter refused_by_cap;  // calls of the program that the cap alone answered
 };
 
 }  // namespace cistern::alloc

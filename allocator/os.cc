@@ -2,6 +2,7 @@
 #include "allocator/os.h"
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -47,6 +48,11 @@ void* map(size_t bytes, size_t alignment) {
   return reinterpret_cast<void*>(aligned);
 }
 
+void unmap(void* memory, size_t bytes) {
+  KeepErrno keep;
+  munmap(memory, bytes);
+}
+
 void futex_wait(uint32_t* word, uint32_t expected, uint64_t timeout_ns) {
   KeepErrno keep;
   const timespec limit = to_timespec(timeout_ns);
@@ -57,6 +63,15 @@ void futex_wait(uint32_t* word, uint32_t expected, uint64_t timeout_ns) {
 void futex_wake(uint32_t* word, int count) {
   KeepErrno keep;
   syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
+}
+
+unsigned allowed_cpus() {
+  KeepErrno keep;
+  cpu_set_t allowed;
+  // Refused only where there are more processors than the set has places for.
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return CPU_SETSIZE;
+  const int count = CPU_COUNT(&allowed);
+  return count < 1 ? 1 : static_cast<unsigned>(count);
 }
 
 uint64_t now_ns() {

@@ -12,10 +12,15 @@ namespace cistern::alloc::os {
 // Zeroed, private, demand-paged memory aligned to `alignment` (a power of two, at least a page).
 // nullptr when the system refuses.
 void* map(size_t bytes, size_t alignment);
+// What map() returned, with the same size.
+void unmap(void* memory, size_t bytes);
 
 // Sleeps while *word == expected, until woken or `timeout_ns` passed (0: no limit).
 void futex_wait(uint32_t* word, uint32_t expected, uint64_t timeout_ns);
 void futex_wake(uint32_t* word, int count);
+
+// How many processors this process may use, at least 1.
+unsigned allowed_cpus();
 
 uint64_t now_ns();  // CLOCK_MONOTONIC
 void sleep_ns(uint64_t ns);

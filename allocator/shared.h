@@ -7,6 +7,7 @@
 #include "allocator/os.h"
 #include "allocator/reclaim.h"
 #include "allocator/slab_pool.h"
+#include "allocator/strategy/block_pool.h"
 
 namespace cistern::alloc {
 
@@ -26,7 +27,10 @@ struct Shared {
   Index index;
   Reclaim reclaim;
   Arena<Chunk> chunks;
-  SlabArena slabs;
+  SlabArena slabs;               // the default strategy's
+  Arena<BlockPool> block_pools;  // the chunk strategies'
+  Arena<ChunkMap> chunk_maps;
+  BlockPages block_pages;
   std::atomic<int> obtaining{0};  // threads that ask the driver for a chunk; not counted yet
   std::atomic<int> in_want{0};    // threads that are short of memory
   std::atomic<int> returning{0};  // threads that are giving chunks back to the driver
@@ -41,6 +45,9 @@ struct Shared {
     index.reset_after_fork();
     chunks.reset_after_fork();
     slabs.reset_after_fork();
+    block_pools.reset_after_fork();
+    chunk_maps.reset_after_fork();
+    block_pages.reset_after_fork();
   }
 };
 

@@ -11,7 +11,6 @@ namespace {
 // Frees made clean per allocation: keeps a long queue from stalling one call.
 constexpr int kHarvestPerCall = 32;
 constexpr int kProbes = 8;
-constexpr int64_t kPublishStep = 64 * 1024;
 
 uint64_t bytes_of(const Block* block) { return uint64_t{block->granules} * kGranuleBytes; }
 
@@ -21,6 +20,7 @@ uint32_t granules_for(uint32_t bytes) { return (bytes + kGranuleBytes - 1) / kGr
 
 void SlabPool::init(Ledger* ledger, uint32_t owner, uint8_t number) {
   ledger_ = ledger;
+  live_.init(ledger);
   owner_ = owner;
   number_ = number;
   LockGuard guard(mutex_);
@@ -69,23 +69,8 @@ uint64_t SlabPool::hand_out(Block* block, uint32_t granules, uint32_t bytes, Epo
   if (slab == spare_) spare_ = nullptr;
   if (slab->live++ == 0) empty_slabs_.own_sub(1);
   allocations.own_add();
-  count_live(bytes);
+  live_.add(bytes);
   return slab->address(block);
-}
-
-// Keeps the ledger's peak exact while this pool alone moves, and its live bytes near enough.
-void SlabPool::count_live(uint64_t change) {
-  live_.own_add(change);
-  const auto unpublished = static_cast<int64_t>(this->unpublished());
-  if (static_cast<int64_t>(change) > 0) ledger_->note_live(unpublished);
-  // In this order a reader of both may miss the step but never counts it twice.
-  if (unpublished > kPublishStep) {
-    published_.own_add(static_cast<uint64_t>(unpublished));
-    ledger_->live.add(static_cast<uint64_t>(unpublished));
-  } else if (unpublished < -kPublishStep) {
-    ledger_->live.add(static_cast<uint64_t>(unpublished));
-    published_.own_add(static_cast<uint64_t>(unpublished));
-  }
 }
 
 void SlabPool::add(Chunk* chunk, Slab* slab) {
@@ -106,7 +91,7 @@ bool SlabPool::free(const Chunk* chunk, uint64_t address, const Reclaim& reclaim
   if (--slab->live == 0) empty_slabs_.own_add();
   block->become(BlockState::waiting);
   frees.own_add();
-  count_live(0 - uint64_t{block->requested});
+  live_.add(0 - uint64_t{block->requested});
   if (chunk->exported.load(std::memory_order_relaxed)) [[unlikely]] {
     quarantine(bytes_of(block));
     if (slab->live == 0) end_exported(slab, ended);
@@ -269,9 +254,7 @@ void SlabPool::drop() {
   empty_slabs_.set(0);
   ledger_->quarantined.sub(quarantined_bytes_.get());
   quarantined_bytes_.set(0);
-  ledger_->live.sub(published_.get());
-  live_.set(0);
-  published_.set(0);
+  live_.drop();
 }
 
 }  // namespace cistern::alloc

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "allocator/freed_queue.h"
-#include "allocator/ledger.h"
+#include "allocator/live_count.h"
 #include "allocator/mutex.h"
 #include "allocator/size_bins.h"
 #include "allocator/slab.h"
@@ -92,22 +92,20 @@ class alignas(128) SlabPool {
   uint64_t parked_bytes() const { return parked_bytes_.get(); }
   uint64_t clean_bytes() const { return clean_bytes_.get(); }
   uint64_t quarantined_bytes() const { return quarantined_bytes_.get(); }
-  // Slabs in which the program holds nothing: what could go back to the driver.
-  uint64_t empty_bytes() const { return empty_slabs_.get() * kSlabBytes; }
+  // What could serve requests of any kind: slabs in which the program holds nothing.
+  uint64_t available_bytes() const { return empty_slabs_.get() * kSlabBytes; }
   uint64_t largest_clean();
   // The oldest and newest waiting free; false if none waits.
   bool waiting_range(Ticket* oldest, Ticket* newest);
 
   Counter allocations, frees;  // written under the lock only
 
-  // Requested bytes the program holds, and how much of them the Ledger does not know yet: it is
-  // told in steps, so that threads do not fight over one counter.
+  // Requested bytes the program holds, and how much of them the Ledger does not know yet.
   uint64_t live() const { return live_.get(); }
-  uint64_t unpublished() const { return live_.get() - published_.get(); }
+  uint64_t unpublished() const { return live_.unpublished(); }
 
  private:
   Slab* slab_of(const Chunk* chunk) const;
-  void count_live(uint64_t change);
   void harvest(Ticket clean, int most, ChunkList* emptied);
   void unpark(const Reclaim& reclaim, bool all);
   void make_clean(Block* block, ChunkList* emptied);
@@ -126,7 +124,7 @@ class alignas(128) SlabPool {
   Slab* spare_ =
       nullptr;  // one empty slab stays, so that a lone block going back and forth is cheap
   Counter waiting_bytes_, parked_bytes_, clean_bytes_, empty_slabs_, quarantined_bytes_;
-  Counter live_, published_;
+  LiveCount live_;
   Ledger* ledger_;
   uint32_t owner_;
   uint8_t number_;

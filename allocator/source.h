@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "allocator/shortage.h"
+
 namespace cistern::alloc {
 
 // Result codes are the source's own and travel to the program unchanged (for CUDA: CUresult). Only
@@ -40,6 +42,9 @@ class MemorySource {
   // Memory is out: the other pools of the same device return what they do not need; true if that
   // was anything. A source that knows no others does nothing.
   virtual bool relieve() { return false; }
+
+  // A request of `bytes` met a shortage, and this ended it. For the log; no part of the way.
+  virtual void shortage_ended(Step step, uint64_t bytes) {}
 
   // Marks all work handed to the context before the call. False when it cannot be marked now (a
   // capture is in progress, the context is gone, some of its work cannot be found).

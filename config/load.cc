@@ -80,6 +80,36 @@ void warn_report_file_alone(Loaded& out) {
       .text(" without CISTERN_REPORT; set CISTERN_REPORT=text or json");
 }
 
+// A chunk setting that was given and that the strategy in force does not look at.
+void warn_idle(const char* name, bool idle, const char* reason, Loaded& out) {
+  const char* text = given_for(out, name).text;
+  if (!idle || text == nullptr) return;
+  LineWriter(next_warning(out))
+      .text("cistern: warn: a setting changes nothing here; ")
+      .text(name)
+      .text("=")
+      .quoted(text)
+      .text("; ")
+      .text(reason);
+}
+
+void warn_idle_chunk_settings(Loaded& out) {
+  const Strategy strategy = out.policy.strategy();
+  const bool growth = strategy == Strategy::kAutoGrowth;
+  const bool alike = strategy == Strategy::kNaiveBestFit;
+  const bool none = out.policy.fraction_of_gpu_memory_to_use == 0;
+  const char* sized = "auto_growth has FLAGS_auto_growth_chunk_size_in_mb";
+  warn_idle("FLAGS_auto_growth_chunk_size_in_mb", !growth,
+            "it is for FLAGS_allocator_strategy=auto_growth", out);
+  warn_idle("FLAGS_fraction_of_gpu_memory_to_use", growth && !none, sized, out);
+  warn_idle("FLAGS_initial_gpu_memory_in_mb", growth, sized, out);
+  warn_idle("FLAGS_reallocate_gpu_memory_in_mb", growth || alike,
+            growth ? sized : "all chunks of naive_best_fit have the first one's size", out);
+  warn_idle("CISTERN_ALIGN", strategy == Strategy::kOnDemand,
+            "it is for strategies that split chunks; try FLAGS_allocator_strategy=auto_growth",
+            out);
+}
+
 // The first of that name, as getenv has it; nullptr when there is none.
 const char* find_in(const char* const* envp, std::string_view name) {
   for (; *envp != nullptr; ++envp) {
@@ -105,6 +135,7 @@ bool collect(const char* const* envp, Loaded& out) {
 bool fill(const char* const* envp, Loaded& out) {
   if (!collect(envp, out) || !check_values(out) || !check_conflicts(out)) return false;
   warn_report_file_alone(out);
+  warn_idle_chunk_settings(out);
   return true;
 }
 

@@ -145,12 +145,29 @@ struct Policy {
   Setting<const char*> only_sites;
   Setting<uint64_t> pool_first;  // not set: all
 
+  // The strategy in force: the one named, else legacy where the size of a chunk was set (with a
+  // static memory mode those are sizes of its arena or pool).
+  constexpr Strategy strategy() const {
+    if (allocator_strategy.set) return allocator_strategy.value;
+    const bool dynamic = ge_use_static_memory.value == StaticMode::kDynamic &&
+                         static_memory_policy.value == StaticMode::kDynamic;
+    const bool sized = fraction_of_gpu_memory_to_use.set || initial_gpu_memory_in_mb.set ||
+                       reallocate_gpu_memory_in_mb.set;
+    return dynamic && sized ? Strategy::kLegacy : Strategy::kOnDemand;
+  }
+
   // The cap of CUDA device `device`: its own, else the common one.
   constexpr Cap cap_for(unsigned device) const {
     if (device < kMaxDevices && gpu_limit_of[device].set) return gpu_limit_of[device].value;
     if (gpu_limit.set) return gpu_limit.value;
     if (gpu_memory_limit_mb.value == 0) return {CapKind::kNone, 0, 0};
     return {CapKind::kBytes, gpu_memory_limit_mb.value << 20, 0};
+  }
+  constexpr bool any_cap() const {
+    for (unsigned device = 0; device < kMaxDevices; ++device) {
+      if (cap_for(device).kind != CapKind::kNone) return true;
+    }
+    return false;
   }
 };
 

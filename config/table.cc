@@ -104,19 +104,21 @@ constexpr std::array<Row, kRowCount> kTable = {{
      "CISTERN_GPU_LIMIT."},
 
     // --- GPU chunks
-    {"FLAGS_allocator_strategy", Group::kChunks, choice("legacy|naive_best_fit|auto_growth|thread_local", 1), kUnset, "", "auto_growth", kLater, to<&P::allocator_strategy>,
+    {"FLAGS_allocator_strategy", Group::kChunks, choice("legacy|naive_best_fit|auto_growth|thread_local", 1), kUnset, "", "auto_growth", kBuilt, to<&P::allocator_strategy>,
      "How device memory is organised. Not set: on demand, by actual size. legacy: chunks with "
      "splitting and neighbour merge. naive_best_fit: all chunks of the first chunk's size, merged "
      "only when a request misses. auto_growth: a chunk for each miss. thread_local: a pool per thread."},
-    {"FLAGS_auto_growth_chunk_size_in_mb", Group::kChunks, integer(0, kMaxMb), "0", "MB of 2^20 bytes", "64", kLater, to<&P::auto_growth_chunk_size_in_mb>,
-     "The least size of an auto_growth chunk; 0 is the size of the request."},
-    {"FLAGS_fraction_of_gpu_memory_to_use", Group::kChunks, number(0, 1), "0.92", "share of the device's total memory", "0.5", kLater, to<&P::fraction_of_gpu_memory_to_use>,
+    {"FLAGS_auto_growth_chunk_size_in_mb", Group::kChunks, integer(0, kMaxMb), "0", "MB of 2^20 bytes", "64", kBuilt, to<&P::auto_growth_chunk_size_in_mb>,
+     "The least size of an auto_growth chunk; 0 is the size of the request, or 2 MiB for requests "
+     "below 1 MiB."},
+    {"FLAGS_fraction_of_gpu_memory_to_use", Group::kChunks, number(0, 1), "0.92", "share of the device's total memory", "0.5", kBuilt, to<&P::fraction_of_gpu_memory_to_use>,
      "Chunk size as a share of the total memory of the device, MIG instance or limit, rounded down "
-     "to 2 MiB; further chunks are as large. 0: do not pool. Setting it selects chunk pools; the "
+     "to 2 MiB; further chunks are as large. 0: do not pool, or, where one of the next two is set, "
+     "chunks as large as the request in place of the other. Setting it selects chunk pools; the "
      "default counts only there."},
-    {"FLAGS_initial_gpu_memory_in_mb", Group::kChunks, integer(1, kMaxMb), kUnset, "MB of 2^20 bytes", "4096", kLater, to<&P::initial_gpu_memory_in_mb>,
+    {"FLAGS_initial_gpu_memory_in_mb", Group::kChunks, integer(1, kMaxMb), kUnset, "MB of 2^20 bytes", "4096", kBuilt, to<&P::initial_gpu_memory_in_mb>,
      "Size of the first chunk, in place of the fraction. Setting it selects chunk pools."},
-    {"FLAGS_reallocate_gpu_memory_in_mb", Group::kChunks, integer(1, kMaxMb), kUnset, "MB of 2^20 bytes", "1024", kLater, to<&P::reallocate_gpu_memory_in_mb>,
+    {"FLAGS_reallocate_gpu_memory_in_mb", Group::kChunks, integer(1, kMaxMb), kUnset, "MB of 2^20 bytes", "1024", kBuilt, to<&P::reallocate_gpu_memory_in_mb>,
      "Size of every later chunk, in place of the fraction. Setting it selects chunk pools."},
     {"FLAGS_free_idle_memory", Group::kChunks, boolean(), "false", "", "true", kLater, to<&P::free_idle_memory>,
      "true: a wholly idle chunk goes back to the driver after CISTERN_IDLE_MS, and freed host pages "
@@ -134,10 +136,11 @@ constexpr std::array<Row, kRowCount> kTable = {{
      "Another byte for the same fill; -1 is off."},
 
     // --- Garbage
-    {"FLAGS_fast_eager_deletion_mode", Group::kGarbage, boolean(), "true", "", "false", kLater, to<&P::fast_eager_deletion_mode>,
+    {"FLAGS_fast_eager_deletion_mode", Group::kGarbage, boolean(), "true", "", "false", kBuilt, to<&P::fast_eager_deletion_mode>,
      "true: a request that names a stream may take a block freed on that stream while earlier kernels "
-     "still run. false: it too waits for all work enqueued before the free. Plain cudaMalloc memory "
-     "always waits, by events and not by stopping the host."},
+     "still run. false: it too waits for all work enqueued before the free. Such requests are those "
+     "of the scratch cache (the two settings below). Plain cudaMalloc memory always waits, by events "
+     "and not by stopping the host."},
     {"FLAGS_eager_delete_tensor_gb", Group::kGarbage, number(kAnyMin), "-1.0", "GB of 2^30 bytes", "0.5", kLater, to<&P::eager_delete_tensor_gb>,
      "0 or more: freed blocks collect in a queue per device and become reusable together when their "
      "bytes reach this; 0 is at each free. Negative: reusable at the program's next device "
@@ -150,11 +153,13 @@ constexpr std::array<Row, kRowCount> kTable = {{
     {"FLAGS_eager_delete_scope", Group::kGarbage, boolean(), "true", "", "false", kLater, to<&P::eager_delete_scope>,
      "true: the work of a free (merging, returning idle chunks) is done inside the free. false: a "
      "background thread does it, and an allocation that misses finishes it first."},
-    {"FLAGS_limit_of_tmp_allocation", Group::kGarbage, integer(-1, kNoMax), "-1", "bytes", "268435456", kLater, to<&P::limit_of_tmp_allocation>,
+    {"FLAGS_limit_of_tmp_allocation", Group::kGarbage, integer(-1, kNoMax), "-1", "bytes", "268435456", kBuilt, to<&P::limit_of_tmp_allocation>,
      "Setting this or the next puts a scratch cache per stream before cudaMallocAsync and "
-     "cudaFreeAsync. When the cached bytes would pass the limit the cache goes back to the stream's "
-     "pool; 0 is at each free, -1 is no limit."},
-    {"FLAGS_times_excess_than_required_tmp_allocation", Group::kGarbage, number(1), "2", "", "1.5", kLater, to<&P::times_excess_than_required_tmp_allocation>,
+     "cudaFreeAsync, for the device's current pool. When the cached bytes of a stream would pass the "
+     "limit they go back to the pool in stream order; 0 is at each free, -1 is no limit. The "
+     "program's own synchronisation of the stream empties its cache, too. Captures and the "
+     "per-thread default stream are left to the driver."},
+    {"FLAGS_times_excess_than_required_tmp_allocation", Group::kGarbage, number(1), "2", "", "1.5", kBuilt, to<&P::times_excess_than_required_tmp_allocation>,
      "A cached scratch block of size S serves a request of N when N <= S <= this times N, smallest "
      "first."},
 
@@ -224,7 +229,7 @@ constexpr std::array<Row, kRowCount> kTable = {{
     // --- Finding faults
     {"CISTERN_FREE_SYNC", Group::kFaults, boolean(), "false", "", "true", kLater, to<&P::free_sync>,
      "true: cudaFree waits for the device, as the driver's often does and some programs rely on."},
-    {"CISTERN_ALIGN", Group::kFaults, Type{.kind = Kind::kAlignment, .min = 512}, "512", "", "2M", kLater, to<&P::align>,
+    {"CISTERN_ALIGN", Group::kFaults, Type{.kind = Kind::kAlignment, .min = 512}, "512", "", "2M", kBuilt, to<&P::align>,
      "Alignment of blocks at least that large, in strategies that split chunks."},
     {"CISTERN_ONLY_SIZES", Group::kFaults, text(Kind::kSizeRanges), kUnset, "", "1M-64M,256K", kLater, to<&P::only_sizes>,
      "Only requests of these sizes are pooled; the rest go to the driver."},

@@ -6,16 +6,16 @@
 #include "allocator/mutex.h"
 #include "allocator/os.h"
 #include "shim/capture_gate.h"
+#include "shim/charges.h"
 #include "shim/driver.h"
 #include "shim/graphs.h"
 #include "shim/log.h"
 #include "shim/process.h"
+#include "shim/scratch.h"
 #include "shim/streams.h"
 #include "shim/thread.h"
 
 namespace cistern::shim {
-
-constinit thread_local Thread this_thread{};
 
 namespace {
 
@@ -33,6 +33,13 @@ constinit std::atomic<uint32_t> generation{1};  // moves when a handle changes i
 
 constexpr int kMaxGreenContexts = 256;
 constinit std::atomic<CUcontext> green_contexts[kMaxGreenContexts] = {};
+
+// As of the first call: the program may bind itself to fewer later.
+unsigned allowed_cpus() {
+  static constinit unsigned cpus = 0;
+  if (cpus == 0) cpus = alloc::os::allowed_cpus();
+  return cpus;
+}
 
 bool is_green(CUcontext handle) {
   for (const auto& green : green_contexts) {
@@ -73,7 +80,30 @@ uint64_t id_of(CUcontext handle) {
   return ask != nullptr && ask(handle, &id) == CUDA_SUCCESS ? id : 0;
 }
 
-Context* create(CUcontext handle, uint64_t id, CUdevice device, uint64_t total) {
+// What the settings mean on this device, and one warning where they ask for more than it has.
+alloc::ChunkSizes sizes_on(const Device& d) {
+  static constinit std::atomic<bool> warned{false};
+  const uint64_t most = d.most.load(std::memory_order_relaxed);
+  const alloc::ChunkSizes sizes = alloc::chunk_sizes(policy(), most, allowed_cpus());
+  if ((sizes.initial_clamped || sizes.later_clamped) && !warned.exchange(true)) {
+    const config::Policy& p = policy();
+    const auto mb = [](auto setting) { return static_cast<unsigned long long>(setting.value); };
+    const bool growth = sizes.kind == alloc::StrategyKind::auto_growth;
+    log(config::LogLevel::kWarn,
+        "a chunk cannot be larger than the device; value seen %s=%llu; allowed: up to %llu, which "
+        "is what is used",
+        sizes.initial_clamped ? "FLAGS_initial_gpu_memory_in_mb"
+        : growth              ? "FLAGS_auto_growth_chunk_size_in_mb"
+                              : "FLAGS_reallocate_gpu_memory_in_mb",
+        sizes.initial_clamped ? mb(p.initial_gpu_memory_in_mb)
+        : growth              ? mb(p.auto_growth_chunk_size_in_mb)
+                              : mb(p.reallocate_gpu_memory_in_mb),
+        static_cast<unsigned long long>(most >> 20));
+  }
+  return sizes;
+}
+
+Context* create(CUcontext handle, uint64_t id, CUdevice device) {
   alloc::LockGuard guard(mutex);
   if (Context* other = find(handle)) return other;
   int number;
@@ -83,18 +113,17 @@ Context* create(CUcontext handle, uint64_t id, CUdevice device, uint64_t total) 
     return nullptr;
   }
   Device& d = device_state(device);
-  if (!d.used.exchange(true)) {
-    d.total.store(total, std::memory_order_relaxed);
-    const config::Cap cap = policy().cap_for(static_cast<unsigned>(device));
-    if (cap.kind != config::CapKind::kNone) d.cap.set_limit(cap.bytes_of(total));
-  }
+  d.used.store(true, std::memory_order_release);
   context->device = device;
   context->id.store(id, std::memory_order_relaxed);
   context->suspicion.store(0, std::memory_order_relaxed);
+  context->slot = static_cast<uint32_t>(number);
   context->attached.store(0, std::memory_order_relaxed);
   context->source.init(handle, device);
+  const alloc::ChunkSizes sizes = sizes_on(d);
+  d.strategy.store(sizes.kind, std::memory_order_relaxed);
   context->pool.init(&shared_state, &context->source, &d.ledger, &d.cap,
-                     static_cast<uint32_t>(number));
+                     static_cast<uint32_t>(number), sizes);
   context->timeline = shared_state.reclaim.join(&context->source);
   if (context->timeline == nullptr) return nullptr;
   context->handle.store(handle, std::memory_order_release);
@@ -114,9 +143,11 @@ void gone(Context* context, uint64_t id) {
   d.past_allocations.add(context->pool.allocations());
   d.past_frees.add(context->pool.frees());
   context->pool.drop();
+  if (scratch_on()) scratch_drop(*context);
   capture_gate().context_gone(handle);
   graphs_of_context_gone(handle);
   streams().context_gone(handle);
+  context_charges_gone(handle);
 }
 
 // What the pool of a dying context keeps comes back with the context: waits until the driver has
@@ -141,6 +172,38 @@ void distrust(const char* what) {
 alloc::Shared& shared() { return shared_state; }
 
 Device& device_state(CUdevice device) { return devices[device]; }
+
+// Threads that come first together store the same.
+Device* known_device(CUdevice device) {
+  if (device < 0 || device >= kMaxDevices) return nullptr;
+  Device& d = devices[device];
+  if (d.total.load(std::memory_order_acquire) != 0) return &d;
+  size_t total;
+  if (driver().cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS) return nullptr;
+  const config::Cap cap = policy().cap_for(static_cast<unsigned>(device));
+  const uint64_t limit = cap.kind == config::CapKind::kNone ? 0 : cap.bytes_of(total);
+  const bool capped = limit != 0 && limit < total;  // else what there is, is the limit
+  d.cap.set_limit(capped ? limit : 0);
+  d.most.store(capped ? limit : total, std::memory_order_relaxed);
+  d.total.store(total, std::memory_order_release);
+  return &d;
+}
+
+CUcontext current_handle() {
+  CUcontext handle = nullptr;
+  return driver().cuCtxGetCurrent(&handle) == CUDA_SUCCESS ? handle : nullptr;
+}
+
+CUdevice current_device() {
+  if (const Context* context = current_context()) return context->device;
+  CUdevice device;
+  return driver().cuCtxGetDevice(&device) == CUDA_SUCCESS ? device : kNoDevice;
+}
+
+CUdevice device_of(CUcontext handle) {
+  const Context* context = handle == nullptr ? nullptr : find(handle);
+  return context == nullptr ? kNoDevice : context->device.load();
+}
 
 int context_slots() { return slots_used.load(std::memory_order_acquire); }
 
@@ -179,10 +242,9 @@ void context_appeared(CUcontext handle, CUdevice device) {
     // The thread that ended the last context of this handle has not come to say so yet.
     gone(known, known_id);
   }
-  size_t total;
-  const bool known = device >= 0 && device < kMaxDevices &&
-                     driver().cuDeviceTotalMem_v2(&total, device) == CUDA_SUCCESS;
-  if (!known || create(handle, id, device, total) == nullptr) shared_state.reclaim.freeze();
+  if (known_device(device) == nullptr || create(handle, id, device) == nullptr) {
+    shared_state.reclaim.freeze();
+  }
 }
 
 void green_context_appeared(CUcontext handle) {
@@ -205,8 +267,16 @@ bool context_detached(CUcontext handle) {
   return true;
 }
 
+uint64_t idle_memory_of(CUdevice device) {
+  uint64_t bytes = scratch_on() ? scratch_cached_bytes(device) : 0;
+  for_each_context([&](Context& context) {
+    if (context.device == device) bytes += context.pool.returnable_bytes();
+  });
+  return bytes;
+}
+
 bool return_idle_memory_of(CUdevice device, const Context* except) {
-  bool any = false;
+  bool any = scratch_on() && scratch_relieve(device);
   for_each_context([&](Context& context) {
     if (&context == except) return;
     context.visitors.fetch_add(1);
@@ -224,6 +294,7 @@ bool return_idle_memory_of(CUdevice device, const Context* except) {
 EndingScope::EndingScope(CUcontext handle) : context_(handle == nullptr ? nullptr : find(handle)) {
   if (context_ == nullptr) return;
   id_ = context_->id.load(std::memory_order_relaxed);
+  if (scratch_on()) scratch_close(*context_);
   context_->source.begin_closing();
   shared_state.reclaim.settle();  // a call on the context's events that is under way ends first
   // A thread of another context may be returning what this one keeps.
@@ -231,7 +302,9 @@ EndingScope::EndingScope(CUcontext handle) : context_(handle == nullptr ? nullpt
 }
 
 EndingScope::~EndingScope() {
-  if (context_ != nullptr) context_->source.end_closing();
+  if (context_ == nullptr) return;
+  context_->source.end_closing();
+  if (scratch_on()) scratch_reopen(*context_);
 }
 
 void EndingScope::ended() {
@@ -250,6 +323,7 @@ void primary_is(CUdevice device, CUcontext handle) {
 SynchroniseScope::SynchroniseScope(CUcontext handle)
     : context_(handle != nullptr ? find(handle) : current_context()) {
   if (context_ == nullptr) return;
+  if (scratch_on()) scratch_empty_context(*context_);
   losses_ = streams().losses();
   ticket_ = shared_state.reclaim.close();
 }
@@ -258,6 +332,7 @@ void SynchroniseScope::succeeded() {
   if (context_ == nullptr) return;
   context_->source.synchronised(losses_);
   shared_state.reclaim.passed(context_->timeline, ticket_);
+  if (scratch_on()) scratch_synchronised(*context_, ticket_);
   // The device has just been waited for: the driver's free will not make the program wait again.
   if (context_ == current_context()) context_->pool.trim();
 }
@@ -266,6 +341,7 @@ void reset_contexts_after_fork() {
   mutex.reset();
   shared_state.reset_after_fork();
   for (int i = 0; i < context_slots(); ++i) context_at(i)->pool.reset_after_fork();
+  reset_scratch_after_fork();
 }
 
 }  // namespace cistern::shim

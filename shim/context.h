@@ -18,6 +18,7 @@ struct Context {
   std::atomic<CUcontext> handle;    // nullptr: slot free
   std::atomic<uint64_t> id;         // the driver's, which no other context ever has; 0: not known
   std::atomic<CUdevice> device;     // visitors may read it while the slot changes hands
+  uint32_t slot;                    // context_at(slot) is this one
   std::atomic<uint32_t> suspicion;  // 0: none (suspicion.h)
   std::atomic<int> attached;        // cuCtxAttach calls not yet undone
   std::atomic<int> visitors;        // threads of other contexts that are in the pool
@@ -31,13 +32,26 @@ struct Device {
   alloc::Ledger ledger;
   alloc::Cap cap;
   std::atomic<bool> used;
-  std::atomic<uint64_t> total;
+  std::atomic<uint64_t> total;  // 0: not asked yet, see known_device()
+  std::atomic<uint64_t> most;   // a larger request cannot be served: total, or the cap
+  std::atomic<alloc::StrategyKind> strategy;
   // Calls answered by pools that are gone.
   alloc::Counter past_allocations, past_frees;
 };
 
 alloc::Shared& shared();
 Device& device_state(CUdevice device);
+
+// The same with its total memory and its cap set, which needs no context; nullptr when there is no
+// such device.
+Device* known_device(CUdevice device);
+
+// The calling thread's context, pooled or not, and its device; nullptr and kNoDevice without one.
+inline constexpr CUdevice kNoDevice = -1;
+CUcontext current_handle();
+CUdevice current_device();
+// The device of a context whose creation was seen; else kNoDevice.
+CUdevice device_of(CUcontext handle);
 
 // The calling thread's context, or nullptr: none is current, or it cannot be pooled. A context
 // whose creation was not seen came by a route that is not covered: what it does is unknown, so from
@@ -65,7 +79,9 @@ void green_context_appeared(CUcontext handle);
 void context_attached(CUcontext handle);
 bool context_detached(CUcontext handle);
 
-// Returns what the pools of a device keep, except those of `except`; false if that is nothing.
+// What is kept for reuse on a device, as the driver (and the cap) count it, and could be returned.
+uint64_t idle_memory_of(CUdevice device);
+// Returns it, except what the pool of `except` keeps; false if that is nothing.
 bool return_idle_memory_of(CUdevice device, const Context* except);
 
 // Around a driver call that may end a context (nullptr: no context): meanwhile nothing of ours

@@ -6,6 +6,7 @@
 #include "shim/context.h"
 #include "shim/driver.h"
 #include "shim/events.h"
+#include "shim/log.h"
 #include "shim/suspicion.h"
 #include "shim/thread.h"
 
@@ -107,6 +108,19 @@ bool CudaSource::takes_clean() {
 }
 
 bool CudaSource::relieve() { return return_idle_memory_of(device_, /*except=*/current_context()); }
+
+void CudaSource::shortage_ended(alloc::Step step, uint64_t bytes) {
+  static constexpr const char* kWhat[alloc::kSteps] = {
+      "memory that had become clean",
+      "a chunk of the usual size after idle memory was returned",
+      "a smaller chunk",
+      "a driver allocation of just that size",
+      "a free block found elsewhere",
+      "nothing; the program is told that memory is out",
+  };
+  log(config::LogLevel::kInfo, "memory is short on device %d: %llu bytes asked, served by %s",
+      device_, static_cast<unsigned long long>(bytes), kWhat[static_cast<int>(step)]);
+}
 
 bool CudaSource::take_event(CUevent* event) {
   if (spares_ > 0) {

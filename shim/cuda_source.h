@@ -28,6 +28,7 @@ class CudaSource final : public alloc::MemorySource {
   bool takes_clean() override;
   int give_back_clean(uint64_t address) override;
   bool relieve() override;
+  void shortage_ended(alloc::Step step, uint64_t bytes) override;
   bool mark(alloc::Mark* out) override;
   alloc::MarkState query(alloc::Mark mark) override;
   void forget(alloc::Mark mark) override;

@@ -79,8 +79,8 @@ void fill(Found& out) {
   if ((required) && out.driver.symbol == nullptr) complete = false;
 #include "shim/driver_calls.def"
 #undef CISTERN_CALL
-  out.driver.complete =
-      complete && out.driver.cuMemAlloc_v2 != nullptr && out.driver.cuMemFree_v2 != nullptr;
+  out.driver.complete = complete && out.driver.cuDeviceTotalMem_v2 != nullptr &&
+                        out.driver.cuMemAlloc_v2 != nullptr && out.driver.cuMemFree_v2 != nullptr;
 }
 
 const Found& lookup() {

@@ -5,10 +5,12 @@
 
 #include "allocator/os.h"
 #include "shim/capture_gate.h"
+#include "shim/charges.h"
 #include "shim/context.h"
 #include "shim/driver.h"
 #include "shim/log.h"
 #include "shim/process.h"
+#include "shim/scratch.h"
 #include "shim/suspicion.h"
 #include "shim/thread.h"
 
@@ -16,13 +18,16 @@ namespace cistern::shim {
 namespace {
 
 // Running out is often a program's way of finding its limit, so this is news, not a warning.
-void tell_out_of_memory(Context& context, size_t bytes) {
-  if (!log_enabled(config::LogLevel::kInfo)) return;
+CUresult out_of_memory(Context& context, size_t bytes) {
+  Device& device = device_state(context.device);
+  alloc::Ledger& ledger = device.ledger;
+  const bool capped = device.cap.limit() != 0 && bytes > device.cap.available(/*idle=*/0);
+  if (capped) ledger.refused_by_cap.add();
+  if (!log_enabled(config::LogLevel::kInfo)) return CUDA_ERROR_OUT_OF_MEMORY;
   alloc::Usage u{};
   for_each_context([&](Context& c) {
     if (c.device == context.device) u += c.pool.usage();
   });
-  const alloc::Ledger& ledger = device_state(context.device).ledger;
   const auto mib = [](uint64_t n) { return static_cast<double>(n) / (1 << 20); };
   const uint64_t reserved = ledger.reserved.get();
   const uint64_t held = u.live + u.idle + u.waiting + u.parked + u.quarantined;
@@ -32,18 +37,23 @@ void tell_out_of_memory(Context& context, size_t bytes) {
       "%.1f, lost to rounding %.1f, largest free block %.1f MiB; %s",
       mib(bytes), context.device.load(), mib(u.live), mib(u.idle), mib(u.waiting), mib(u.parked),
       mib(reserved > held ? reserved - held : 0), mib(context.pool.largest_free()),
-      device_state(context.device).cap.limit() != 0
-          ? "CISTERN_GPU_LIMIT may be too low"
-          : "the device has no more: another process may hold it");
+      capped ? "CISTERN_GPU_LIMIT may be too low"
+             : "the device has no more: another process may hold it");
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 // What the driver says before it looks at an address: without a context, in one that is gone or
 // whose work died, and inside a host function on a stream it answers nothing about memory.
-CUresult refusal(Context& owner) {
+CUresult refusal() {
   if (current_context() != nullptr) [[likely]]
-    return condition_of(owner);
+    return CUDA_SUCCESS;
   size_t free, total;
   return noted(driver().cuMemGetInfo_v2(&free, &total));
+}
+
+CUresult refusal(Context& owner) {
+  const CUresult result = refusal();
+  return result == CUDA_SUCCESS ? condition_of(owner) : result;
 }
 
 // While something captures: what the driver says of a call as unsafe as cuMemFree, from this
@@ -59,14 +69,6 @@ CUresult ask_for_unsafe_call() {
   return result;
 }
 
-// A capture, be it one that began and ended meanwhile, keeps the pools from returning what they
-// could have returned for this allocation.
-int allocate_at_last(Context& context, size_t bytes, unsigned shard, uint64_t* address) {
-  const auto allocate = [&] { return context.pool.allocate_direct(bytes, shard, address); };
-  return_idle_memory();
-  return again_with_idle_memory(allocate(), allocate);
-}
-
 CUresult free_block(alloc::Chunk* chunk, CUdeviceptr address) {
   int code;
   // The driver would really free what the index knows as idle, or what surrounds an interior
@@ -75,6 +77,42 @@ CUresult free_block(alloc::Chunk* chunk, CUdeviceptr address) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   return static_cast<CUresult>(code);
+}
+
+// The driver (or the cap) refuses at once, and emptying the pool could not help.
+[[gnu::cold]] CUresult allocate_too_much(Context& context, CUdeviceptr* out, size_t bytes) {
+  const bool physical = bytes > device_state(context.device).total.load();
+  if (physical) return noted(driver().cuMemAlloc_v2(out, bytes));
+  out_of_memory(context, bytes);
+  return no_room();
+}
+
+// In a context without a pool, or with arguments the driver refuses.
+CUresult allocate_unpooled(CUdeviceptr* out, size_t bytes) {
+  if (!charging() || out == nullptr) return noted(driver().cuMemAlloc_v2(out, bytes));
+  Charge charge(Held::direct, current_device(), bytes);
+  if (charge.refused()) return no_room();
+  const CUresult result = charge.ask([&] { return noted(driver().cuMemAlloc_v2(out, bytes)); });
+  if (result == CUDA_SUCCESS) charge.keep(*out, current_handle());
+  return result;
+}
+
+// Inside a capture an allocation is the driver's to answer; under a cap, which may answer alone, it
+// is first asked whether it would refuse.
+int allocate_in_capture(Context& context, size_t bytes, uint64_t* address) {
+  const bool capped = device_state(context.device).cap.limit() != 0;
+  const CUresult unsafe = capped ? ask_for_unsafe_call() : CUDA_SUCCESS;
+  if (unsafe != CUDA_SUCCESS) return unsafe;
+  return context.pool.allocate_direct(bytes, this_thread.shard(), address);
+}
+
+// A capture, be it one that began and ended meanwhile, keeps the pools from returning what they
+// could have returned for this allocation.
+int allocate_at_last(Context& context, size_t bytes, uint64_t* address) {
+  const unsigned shard = this_thread.shard();
+  const auto allocate = [&] { return context.pool.allocate_direct(bytes, shard, address); };
+  return_idle_memory();
+  return again_with_idle_memory(allocate(), allocate);
 }
 
 }  // namespace
@@ -103,32 +141,62 @@ bool ours(CUdeviceptr address, alloc::Chunk** chunk) {
   return *chunk != nullptr;
 }
 
+namespace {
+
+// Stream-ordered memory that the program frees without a stream. What the cache holds the driver
+// would really free.
+CUresult free_foreign(CUdeviceptr address) {
+  const auto free_it = [=] {
+    return refunding(address, [=] { return noted(driver().cuMemFree_v2(address)); });
+  };
+  if (!scratch_on()) return free_it();
+  const ScratchFree free = scratch_free({0, nullptr, CUDA_SUCCESS}, address);
+  if (free.answered) {
+    const CUresult result = refusal();
+    return result != CUDA_SUCCESS ? result : free.code;
+  }
+  const CUresult result = free_it();
+  scratch_freed(free, result);
+  return result;
+}
+
+CUresult foreign_range(CUdeviceptr* base, size_t* size, CUdeviceptr address) {
+  uint64_t start, bytes, whole;
+  const ScratchFound found =
+      scratch_on() ? scratch_find(address, &start, &bytes, &whole) : ScratchFound::foreign;
+  if (found == ScratchFound::foreign) return driver().cuMemGetAddressRange_v2(base, size, address);
+  if (found == ScratchFound::not_held) return CUDA_ERROR_NOT_FOUND;
+  if (base != nullptr) *base = start;
+  if (size != nullptr) *size = bytes;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
 CUresult allocate(CUdeviceptr* out, size_t bytes) {
   Context* context = active() && out != nullptr && bytes != 0 ? current_context() : nullptr;
-  // More than the device has: the driver refuses at once, and emptying the pool could not help.
-  if (context == nullptr || bytes > device_state(context->device).total.load()) {
-    return noted(driver().cuMemAlloc_v2(out, bytes));
-  }
+  if (context == nullptr) return allocate_unpooled(out, bytes);
+  if (bytes > device_state(context->device).most.load(std::memory_order_relaxed)) [[unlikely]]
+    return allocate_too_much(*context, out, bytes);
   if (const CUresult result = condition_of(*context); result != CUDA_SUCCESS) [[unlikely]]
     return result;
   uint64_t address;
-  const unsigned shard = this_thread.shard();
-  // Inside a capture an allocation is the driver's to answer.
-  int code = capture_gate().capturing() ? context->pool.allocate_direct(bytes, shard, &address)
-                                        : context->pool.allocate(bytes, shard, &address);
+  int code = capture_gate().capturing()
+                 ? allocate_in_capture(*context, bytes, &address)
+                 : context->pool.allocate(bytes, this_thread.shard(), &address);
   if (code == CUDA_ERROR_OUT_OF_MEMORY) [[unlikely]]
-    code = allocate_at_last(*context, bytes, shard, &address);
+    code = allocate_at_last(*context, bytes, &address);
   if (code == CUDA_SUCCESS) [[likely]] {
     *out = address;
-  } else if (code == CUDA_ERROR_OUT_OF_MEMORY) {
-    tell_out_of_memory(*context, bytes);
+    return CUDA_SUCCESS;
   }
-  return static_cast<CUresult>(code);
+  return code == CUDA_ERROR_OUT_OF_MEMORY ? out_of_memory(*context, bytes)
+                                          : static_cast<CUresult>(code);
 }
 
 CUresult free(CUdeviceptr address) {
   alloc::Chunk* chunk;
-  if (!ours(address, &chunk)) return noted(driver().cuMemFree_v2(address));
+  if (!ours(address, &chunk)) return free_foreign(address);
   if (const CUresult result = refusal(*context_of(chunk)); result != CUDA_SUCCESS) [[unlikely]]
     return result;
   if (capture_gate().capturing()) [[unlikely]] {
@@ -144,35 +212,44 @@ CUresult free_ordered(alloc::Chunk* chunk, CUdeviceptr address) {
 
 // The driver has just said no to a call of this thread for want of memory, not because of a
 // capture: so a free, which captures forbid exactly where they forbid an allocation, disturbs none
-// either. What another thread is just returning counts as well: it is in no pool any more.
-bool return_idle_memory() {
-  Context* context = current_context();
-  if (context == nullptr) return false;
-  const alloc::Ledger& ledger = device_state(context->device).ledger;
-  const uint64_t before = ledger.released.get();
+// either. What another thread is just returning counts as well: it is kept nowhere any more.
+bool return_idle_memory(CUdevice device) {
+  if (device == kNoDevice) return false;
+  const alloc::Ledger& ledger = device_state(device).ledger;
+  const uint64_t before = ledger.returned();
   const bool others = shared().returning.load() != 0;
   this_thread.may_free_in_capture = true;
-  const bool any = return_idle_memory_of(context->device, nullptr);
+  const bool any = return_idle_memory_of(device, /*except=*/nullptr);
   this_thread.may_free_in_capture = false;
   shared().await_returning();
-  return any || others || ledger.released.get() != before;
+  return any || others || ledger.returned() != before;
+}
+
+bool return_idle_memory() {
+  const bool scratch = scratch_on() && scratch_relieve_all();
+  return return_idle_memory(current_device()) || scratch;
+}
+
+CUresult no_room() {
+  Context* context = current_context();
+  const CUresult died = context != nullptr ? condition_of(*context) : CUDA_SUCCESS;
+  if (died != CUDA_SUCCESS) return died;
+  const CUresult unsafe = capture_gate().capturing() ? ask_for_unsafe_call() : CUDA_SUCCESS;
+  return unsafe != CUDA_SUCCESS ? unsafe : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult memory_info(size_t* free, size_t* total) {
   size_t driver_free, driver_total;
   const CUresult result = noted(driver().cuMemGetInfo_v2(&driver_free, &driver_total));
   if (result != CUDA_SUCCESS) return result;
-  if (Context* context = active() ? current_context() : nullptr) {
-    uint64_t idle = 0;
-    for_each_context([&](Context& c) {
-      if (c.device == context->device) idle += c.pool.returnable_bytes();
-    });
+  const CUdevice ordinal = active() ? current_device() : kNoDevice;
+  if (const Device* device = known_device(ordinal)) {
+    const uint64_t idle = idle_memory_of(ordinal);
     driver_free = std::min(driver_free + idle, driver_total);
-    const alloc::Cap& cap = device_state(context->device).cap;
+    const alloc::Cap& cap = device->cap;
     if (const uint64_t limit = cap.limit(); limit != 0) {
-      const uint64_t held = cap.charged() > idle ? cap.charged() - idle : 0;
       driver_total = std::min(driver_total, limit);
-      driver_free = std::min(driver_free, limit > held ? limit - held : 0);
+      driver_free = std::min(driver_free, cap.available(idle));
     }
   }
   if (free != nullptr) *free = driver_free;
@@ -180,9 +257,17 @@ CUresult memory_info(size_t* free, size_t* total) {
   return CUDA_SUCCESS;
 }
 
+CUresult total_memory(size_t* bytes, CUdevice ordinal) {
+  const CUresult result = driver().cuDeviceTotalMem_v2(bytes, ordinal);
+  if (result != CUDA_SUCCESS || !active()) return result;
+  const Device* device = known_device(ordinal);
+  if (device != nullptr && device->cap.limit() != 0) *bytes = std::min(*bytes, device->cap.limit());
+  return CUDA_SUCCESS;
+}
+
 CUresult address_range(CUdeviceptr* base, size_t* size, CUdeviceptr address) {
   alloc::Chunk* chunk;
-  if (!ours(address, &chunk)) return driver().cuMemGetAddressRange_v2(base, size, address);
+  if (!ours(address, &chunk)) return foreign_range(base, size, address);
   Context& owner = *context_of(chunk);
   if (const CUresult result = refusal(owner); result != CUDA_SUCCESS) return result;
   uint64_t start, bytes;
@@ -201,7 +286,10 @@ CUresult export_handle(CUipcMemHandle* handle, CUdeviceptr address) {
   if (const CUresult result = refusal(owner); result != CUDA_SUCCESS) return result;
   alloc::DevicePool& pool = owner.pool;
   if (!pool.holds(chunk, address)) return CUDA_ERROR_INVALID_VALUE;
-  if (chunk->is() == alloc::Role::slab) return CUDA_ERROR_NOT_SUPPORTED;
+  if (const alloc::Role role = chunk->is();
+      role == alloc::Role::slab || role == alloc::Role::split) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
   const CUresult result = driver().cuIpcGetMemHandle(handle, address);
   if (result == CUDA_SUCCESS) pool.mark_exported(chunk, address);
   return result;

@@ -3,6 +3,7 @@
 
 #include "shim/context.h"
 #include "shim/hooks/ask.h"
+#include "shim/scratch.h"
 
 namespace cistern::shim {
 namespace {
@@ -11,16 +12,34 @@ namespace {
 // answer for it is what it says of any address it does not know.
 constexpr CUdeviceptr kNowhere = 0x1000;
 
-// An address of ours, and what of it the program holds.
+// An address of the pools or the scratch cache, and what of it the program holds.
 struct Place {
-  alloc::Chunk* chunk;
   CUdeviceptr address;
-  uint64_t start, bytes;
+  alloc::Chunk* chunk = nullptr;  // nullptr: the scratch cache's
+  uint64_t start = 0, bytes = 0;
+  uint64_t whole = 0;  // what the driver tells of the size of a scratch block
+  ScratchFound scratch = ScratchFound::foreign;
 
+  // False: the driver's alone.
+  bool known() {
+    if (ours(address, &chunk)) return true;
+    if (!scratch_on()) [[likely]]
+      return false;
+    scratch = scratch_find(address, &start, &bytes, &whole);
+    return scratch != ScratchFound::foreign;
+  }
   alloc::DevicePool& pool() const { return context_of(chunk)->pool; }
-  bool held() const { return pool().holds(chunk, address); }
-  bool find() { return pool().find(chunk, address, &start, &bytes); }
-  void known_outside() const { pool().mark_exported(chunk, address); }
+  bool held() const {
+    return chunk != nullptr ? pool().holds(chunk, address) : scratch == ScratchFound::held;
+  }
+  bool find() { return chunk != nullptr ? pool().find(chunk, address, &start, &bytes) : held(); }
+  void known_outside() const {
+    if (chunk != nullptr) {
+      pool().mark_exported(chunk, address);
+    } else {
+      scratch_exported(start);
+    }
+  }
 };
 
 bool tells_start(CUpointer_attribute attribute) {
@@ -46,9 +65,13 @@ bool any_tells_extent(const CUpointer_attribute* attributes, unsigned count) {
 }
 
 // The driver's answer becomes the block's. Nothing stays nothing: the driver does not answer that
-// for such memory.
+// for such memory. A scratch block may share the driver's mapping with others, which is then told
+// as it is.
 void put_extent(void* data, CUpointer_attribute attribute, const Place& place) {
-  if (tells_start(attribute)) {
+  if (place.chunk == nullptr) {
+    auto* bytes = static_cast<size_t*>(data);
+    if (tells_size(attribute) && *bytes == place.whole) *bytes = place.bytes;
+  } else if (tells_start(attribute)) {
     auto* start = static_cast<CUdeviceptr*>(data);
     if (*start != 0) *start = place.start;
   } else if (tells_size(attribute)) {
@@ -78,8 +101,8 @@ CUresult unknown_attributes(unsigned count, CUpointer_attribute* attributes, voi
 }  // namespace
 
 CUresult pointer_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr address) {
-  Place place{nullptr, address, 0, 0};
-  if (!ours(address, &place.chunk)) {
+  Place place{address};
+  if (!place.known()) {
     return ask(driver().cuPointerGetAttribute, data, attribute, address);
   }
   const bool held = tells_extent(attribute) ? place.find() : place.held();
@@ -93,8 +116,8 @@ CUresult pointer_attribute(void* data, CUpointer_attribute attribute, CUdevicept
 
 CUresult pointer_attributes(unsigned count, CUpointer_attribute* attributes, void** data,
                             CUdeviceptr address) {
-  Place place{nullptr, address, 0, 0};
-  if (attributes == nullptr || data == nullptr || !ours(address, &place.chunk)) {
+  Place place{address};
+  if (attributes == nullptr || data == nullptr || !place.known()) {
     return ask(driver().cuPointerGetAttributes, count, attributes, data, address);
   }
   const bool held = any_tells_extent(attributes, count) ? place.find() : place.held();
@@ -110,8 +133,8 @@ CUresult pointer_attributes(unsigned count, CUpointer_attribute* attributes, voi
 
 CUresult set_pointer_attribute(const void* value, CUpointer_attribute attribute,
                                CUdeviceptr address) {
-  Place place{nullptr, address, 0, 0};
-  if (!ours(address, &place.chunk)) {
+  Place place{address};
+  if (!place.known()) {
     return ask(driver().cuPointerSetAttribute, value, attribute, address);
   }
   if (!place.held()) return ask(driver().cuPointerSetAttribute, value, attribute, kNowhere);
@@ -127,15 +150,16 @@ CUresult set_pointer_attribute(const void* value, CUpointer_attribute attribute,
 // program holds; what else the range must be is the driver's to say.
 CUresult range_handle(void* handle, CUdeviceptr address, size_t bytes, CUmemRangeHandleType type,
                       unsigned long long flags) {
-  Place place{nullptr, address, 0, 0};
+  Place place{address}, last{address + bytes - 1};
   const auto real = driver().cuMemGetHandleForAddressRange;
-  if (!ours(address, &place.chunk)) return ask(real, handle, address, bytes, type, flags);
-  const Place last{place.chunk, address + bytes - 1, 0, 0};
-  if (!place.held() && !(place.chunk->contains(last.address) && last.held())) {
-    return ask(real, handle, kNowhere, bytes, type, flags);
-  }
+  if (!place.known()) return ask(real, handle, address, bytes, type, flags);
+  const bool first_held = place.held();
+  const bool last_held = last.known() && last.chunk == place.chunk && last.held();
+  if (!first_held && !last_held) return ask(real, handle, kNowhere, bytes, type, flags);
   const CUresult result = ask(real, handle, address, bytes, type, flags);
-  if (result == CUDA_SUCCESS) place.known_outside();
+  if (result != CUDA_SUCCESS) return result;
+  if (first_held) place.known_outside();
+  if (last_held) last.known_outside();
   return result;
 }
 

@@ -9,11 +9,15 @@
 
 #include "config/load.h"
 #include "shim/capture_gate.h"
+#include "shim/charges.h"
 #include "shim/context.h"
 #include "shim/driver.h"
 #include "shim/graphs.h"
 #include "shim/log.h"
+#include "shim/memory_pools.h"
+#include "shim/physical.h"
 #include "shim/report.h"
+#include "shim/scratch.h"
 
 namespace cistern::shim {
 namespace {
@@ -47,6 +51,8 @@ void read_settings(const char* const* envp) {
     open_log(p.log.value, p.log_file.value);
     config::format_policy_line(loaded, effective, sizeof effective);
     open_report(p.report.value, p.report_file.value);
+    open_scratch(p);
+    keep_charges(p.any_cap() || p.report.value != config::ReportFormat::kNone);
   }
   const bool ok = loaded.status == config::Status::kOk;
   state.store(ok ? State::active : State::inactive, std::memory_order_release);
@@ -59,6 +65,9 @@ void child_after_fork() {
   capture_gate().reset_after_fork();
   reset_graphs_after_fork();
   reset_contexts_after_fork();
+  reset_charges_after_fork();
+  reset_memory_pools_after_fork();
+  reset_physical_after_fork();
 }
 
 // The object's one constructor: runs before main, touches neither CUDA nor files that no setting

@@ -9,10 +9,12 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 
 #include "shim/context.h"
 #include "shim/log.h"
 #include "shim/process.h"
+#include "shim/scratch.h"
 
 namespace cistern::shim {
 namespace {
@@ -86,12 +88,70 @@ double mib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 using ull = unsigned long long;
 
+// What the process takes of a device, by kind; in the order of Held, after the pools.
+constexpr const char* kKinds[] = {"pools",          "direct",   "arrays",
+                                  "stream-ordered", "physical", "managed"};
+static_assert(std::size(kKinds) == 1 + alloc::kHeldKinds);
+
+uint64_t held(const alloc::Ledger& l, size_t kind) {
+  return kind == 0 ? l.reserved.get() : l.held[kind - 1].get();
+}
+uint64_t held_peak(const alloc::Ledger& l, size_t kind) {
+  return kind == 0 ? l.reserved_peak.get() : l.held_peak[kind - 1].get();
+}
+
+void text_kinds(int device) {
+  const alloc::Ledger& l = device_state(device).ledger;
+  const alloc::Cap& cap = device_state(device).cap;
+  writer.print("cistern:   peak by kind  ");
+  for (size_t i = 0; i < std::size(kKinds); ++i) {
+    writer.print("%s %s %.1f", i == 0 ? "" : ",", kKinds[i], mib(held_peak(l, i)));
+  }
+  writer.print(" MiB\n");
+  if (cap.limit() == 0) return;
+  writer.print("cistern:   limit          %.1f MiB, charged at exit %.1f MiB; %llu calls refused\n",
+               mib(cap.limit()), mib(cap.charged()), static_cast<ull>(l.refused_by_cap.get()));
+}
+
+void json_kinds(int device) {
+  const alloc::Ledger& l = device_state(device).ledger;
+  writer.print("     \"charged_bytes\": %llu, \"refused_by_limit\": %llu,\n     \"by_kind\": {",
+               static_cast<ull>(device_state(device).cap.charged()),
+               static_cast<ull>(l.refused_by_cap.get()));
+  for (size_t i = 0; i < std::size(kKinds); ++i) {
+    writer.print("%s\"%s\": {\"bytes\": %llu, \"peak_bytes\": %llu}", i == 0 ? "" : ", ", kKinds[i],
+                 static_cast<ull>(held(l, i)), static_cast<ull>(held_peak(l, i)));
+  }
+  writer.print("},\n");
+}
+
+void text_scratch(const alloc::Ledger& l) {
+  const uint64_t hits = l.scratch_hits.get(), requests = hits + l.scratch_misses.get();
+  writer.print(
+      "cistern:   scratch        %llu of %llu stream-ordered allocations from the cache (%.1f %%), "
+      "%.1f MiB cached, %llu blocks given back\n",
+      static_cast<ull>(hits), static_cast<ull>(requests), 100 * ratio(hits, requests),
+      mib(l.scratch_bytes.get()), static_cast<ull>(l.scratch_returned.get()));
+}
+
+void text_shortages(const alloc::Ledger& l) {
+  writer.print("cistern:   shortages      ended by");
+  for (int i = 0; i < alloc::kSteps; ++i) {
+    writer.print("%s %s %llu", i == 0 ? "" : ",", alloc::kStepNames[i],
+                 static_cast<ull>(l.served_by[i].get()));
+  }
+  writer.print("\n");
+}
+
 void text_device(int device) {
   const alloc::Ledger& l = device_state(device).ledger;
   const Summary s = summarise(device);
   writer.print("cistern: device %d\n", device);
   writer.print("cistern:   driver calls   %llu allocating or freeing; %llu without Cistern\n",
                static_cast<ull>(s.driver_calls), static_cast<ull>(s.driver_calls_without));
+  writer.print("cistern:   strategy       %s, %llu chunks, %.1f MiB\n",
+               alloc::strategy_name(device_state(device).strategy.load()),
+               static_cast<ull>(l.chunks.get()), mib(l.reserved.get()));
   writer.print("cistern:   served         %llu of %llu allocations from the pool (%.1f %%)\n",
                static_cast<ull>(s.hits), static_cast<ull>(s.requests),
                100 * ratio(s.hits, s.requests));
@@ -109,11 +169,34 @@ void text_device(int device) {
         "process\n",
         mib(s.usage.quarantined), mib(l.quarantined_peak.get()));
   }
+  text_kinds(device);
   writer.print(
       "cistern:   waits          %llu, %.3f ms; memory returned for want of it %llu "
       "times, out of memory %llu times\n",
       static_cast<ull>(l.waits.get()), static_cast<double>(l.wait_ns.get()) / 1e6,
       static_cast<ull>(l.shortages.get()), static_cast<ull>(l.out_of_memory.get()));
+  if (l.shortages.get() != 0) text_shortages(l);
+  if (scratch_on()) text_scratch(l);
+}
+
+void json_scratch(const alloc::Ledger& l) {
+  writer.print(
+      ",\n     \"scratch\": {\"hits\": %llu, \"misses\": %llu, \"cached_bytes\": %llu, "
+      "\"returned\": %llu}",
+      static_cast<ull>(l.scratch_hits.get()), static_cast<ull>(l.scratch_misses.get()),
+      static_cast<ull>(l.scratch_bytes.get()), static_cast<ull>(l.scratch_returned.get()));
+}
+
+void json_strategy(int device) {
+  const alloc::Ledger& l = device_state(device).ledger;
+  writer.print("     \"strategy\": \"%s\", \"chunks\": %llu, \"shortages_ended_by\": {",
+               alloc::strategy_name(device_state(device).strategy.load()),
+               static_cast<ull>(l.chunks.get()));
+  for (int i = 0; i < alloc::kSteps; ++i) {
+    writer.print("%s\"%s\": %llu", i == 0 ? "" : ", ", alloc::kStepNames[i],
+                 static_cast<ull>(l.served_by[i].get()));
+  }
+  writer.print("}");
 }
 
 void json_device(int device, bool first) {
@@ -140,12 +223,16 @@ void json_device(int device, bool first) {
       static_cast<ull>(l.reserved.get()));
   writer.print("     \"quarantined_bytes\": %llu, \"quarantined_peak_bytes\": %llu,\n",
                static_cast<ull>(s.usage.quarantined), static_cast<ull>(l.quarantined_peak.get()));
+  json_kinds(device);
   writer.print(
       "     \"waits\": %llu, \"wait_ns\": %llu, \"shortages\": %llu, "
-      "\"out_of_memory\": %llu, \"lost_chunks\": %llu}",
+      "\"out_of_memory\": %llu, \"lost_chunks\": %llu,\n",
       static_cast<ull>(l.waits.get()), static_cast<ull>(l.wait_ns.get()),
       static_cast<ull>(l.shortages.get()), static_cast<ull>(l.out_of_memory.get()),
       static_cast<ull>(l.lost.get()));
+  json_strategy(device);
+  if (scratch_on()) json_scratch(l);
+  writer.print("}");
 }
 
 template <typename Visitor>

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cstdint>
 
-#include "allocator/device_pool.h"
 #include "shim/cuda_api.h"
 
 namespace cistern::shim {
@@ -27,14 +26,15 @@ struct Thread {
     generation = g;
   }
 
-  // Threads take the shards in turn: one allocating thread fills one set of slabs.
+  // Which pool serves this thread, where the strategy has several.
   unsigned shard() {
-    if (shard_plus_one == 0) [[unlikely]] {
-      static constinit std::atomic<uint32_t> next{0};
-      shard_plus_one = next.fetch_add(1) % alloc::DevicePool::kShards + 1;
-    }
+    if (shard_plus_one == 0) [[unlikely]]
+      shard_plus_one = choose_shard() + 1;
     return shard_plus_one - 1;
   }
+
+ private:
+  static unsigned choose_shard();
 };
 
 extern constinit thread_local Thread this_thread;

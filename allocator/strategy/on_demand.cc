@@ -59,8 +59,8 @@ int OnDemand::take_fresh(Request& request) {
   return code;
 }
 
-// A small request looks into every corner of every shard.
-bool OnDemand::squeeze_in(Request& request) {
+// A small request looks into every corner of every shard, then asks for no more than itself.
+bool OnDemand::squeeze_in(Request& request, Step* step) {
   if (request.bytes >= kWholeBytes) return false;
   ChunkList emptied;
   for (SlabPool& pool : slabs_) {
@@ -69,7 +69,14 @@ bool OnDemand::squeeze_in(Request& request) {
     if (request.address != 0) break;
   }
   keep_empty(&emptied);
-  return request.address != 0;
+  if (request.address != 0) return true;
+  int code;
+  Chunk* chunk = supply_->obtain(request.bytes, Role::direct, &code);
+  if (chunk == nullptr) return false;
+  *step = Step::exact;
+  request.address = chunk->base();
+  request.whole = true;
+  return true;
 }
 
 bool OnDemand::free(const Chunk* chunk, uint64_t address) {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "allocator/chunk_supply.h"
+#include "allocator/shortage.h"
 #include "allocator/slab_pool.h"
 #include "allocator/strategy/request.h"
 
@@ -21,6 +22,8 @@ inline constexpr uint64_t kWholeBytes = uint64_t{1} << 20;
 class OnDemand {
  public:
   static constexpr int kShards = 8;
+  // What may stay idle: this, or a share of the most that was ever live.
+  static constexpr uint64_t kIdleBudget = uint64_t{64} << 20;
 
   void init(Shared* shared, ChunkSupply* supply, Ledger* ledger, uint32_t owner);
 
@@ -32,8 +35,16 @@ class OnDemand {
   // Serves it from a fresh chunk; a result code of the source.
   int take_fresh(Request& request);
 
-  // The last attempt, when no chunk of the usual size can be had.
-  bool squeeze_in(Request& request);
+  // The same once everything idle was returned.
+  int take_scarce(Request& request, Step* step) {
+    *step = Step::returned;
+    return take_fresh(request);
+  }
+
+  // The last attempt, when no chunk of the usual size can be had, and whether to repeat it once
+  // more memory is clean: a small block may be anywhere, large ones were given to the driver.
+  bool squeeze_in(Request& request, Step* step);
+  bool worth_waiting(const Request& request) const { return request.bytes < kWholeBytes; }
 
   // For chunks of Role::slab. False when `address` is not the start of a block the program holds.
   bool free(const Chunk* chunk, uint64_t address);
@@ -52,7 +63,7 @@ class OnDemand {
   // Whether more is idle than may be, and the oldest whole chunks beyond that.
   bool over_budget() const {
     const uint64_t idle = supply_->cache.idle_bytes() + supply_->cache.parked_bytes();
-    return (idle > kIdleBudget && idle > idle_budget()) || supply_->cache.any_refused();
+    return idle > idle_budget() || supply_->cache.any_refused();
   }
   void collect_excess(ChunkList* out);
 
@@ -67,10 +78,9 @@ class OnDemand {
   void for_each_pool(Visitor visit) const {
     for (const SlabPool& pool : slabs_) visit(pool);
   }
+  void reset_after_fork() {}
 
  private:
-  // What may stay idle: this, or a share of the most that was ever live.
-  static constexpr uint64_t kIdleBudget = uint64_t{64} << 20;
   static constexpr uint64_t kIdleShare = 8;
 
   void collect_empty(bool freed_too, ChunkList* out);

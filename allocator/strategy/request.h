@@ -7,10 +7,11 @@
 namespace cistern::alloc {
 
 struct Request {
-  uint64_t bytes;    // as the program asked, > 0
-  unsigned shard;    // the caller's thread
-  uint64_t address;  // the answer, 0 so far
-  bool whole;        // the answer is a chunk of its own, counted as such
+  uint64_t bytes;          // as the program asked, > 0
+  unsigned shard;          // the caller's thread
+  uint64_t address = 0;    // the answer
+  bool whole = false;      // the answer is a chunk of its own, counted as such
+  bool ask_first = false;  // much was freed lately: ask what is clean before taking anything
 };
 
 }  // namespace cistern::alloc

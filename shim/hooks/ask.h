@@ -27,11 +27,15 @@ CUresult ask(Function* real, Arguments... arguments) {
 
 // Other kinds of memory stay the driver's, but it may lack what a pool keeps idle: then the pools
 // return it and the program's call is made again.
+template <typename Call>
+CUresult ask_for_memory(Call call) {
+  const CUresult result = call();
+  if (result != CUDA_ERROR_OUT_OF_MEMORY || !active()) return result;
+  return again_with_idle_memory(result, call);
+}
 template <typename Function, typename... Arguments>
 CUresult ask_for_memory(Function* real, Arguments... arguments) {
-  const CUresult result = ask(real, arguments...);
-  if (result != CUDA_ERROR_OUT_OF_MEMORY || !active()) return result;
-  return again_with_idle_memory(result, [&] { return ask(real, arguments...); });
+  return ask_for_memory([&] { return ask(real, arguments...); });
 }
 
 // The stream functions that exist once per meaning of stream 0.

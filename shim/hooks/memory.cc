@@ -1,21 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory: what comes from the pools (memory.cc), and the other kinds, which stay the driver's.
+// Memory: what comes from the pools (memory.cc), and other linear memory, which stays the driver's.
+#include "shim/charges.h"
+
 #include "shim/hooks/ask.h"
 
 namespace cistern::shim {
 namespace {
 
-// cuda.h names no kind of memory that cuMemFreeAsync would refuse, except on a stream that
-// captures: there only memory of the graph may be freed. A pool block freed this way waits for all
-// earlier work, which is more than the stream's; the driver must never see it.
-template <typename Kind, typename Function>
-CUresult free_async(Function* real, CUdeviceptr address, CUstream stream) {
-  alloc::Chunk* chunk;
-  if (!ours(address, &chunk)) return ask(real, address, stream);
-  bool capturing;
-  const CUresult result = captures<Kind>(stream, &capturing);
+constexpr bool valid_element(unsigned bytes) { return bytes == 4 || bytes == 8 || bytes == 16; }
+
+// The driver chooses the pitch; what it chooses today is charged before it is asked.
+constexpr size_t kUsualPitch = 512;
+
+uint64_t usual_bytes(size_t width, size_t height) {
+  const uint64_t row = (uint64_t{width} + kUsualPitch - 1) / kUsualPitch * kUsualPitch;
+  uint64_t bytes;
+  return __builtin_mul_overflow(row, uint64_t{height}, &bytes) ? UINT64_MAX : bytes;
+}
+
+CUresult allocate_pitch(CUdeviceptr* out, size_t* pitch, size_t width, size_t height,
+                        unsigned element) {
+  const CUdeviceptr address_before = *out;
+  const size_t pitch_before = *pitch;
+  Charge charge(Held::direct, current_device(), width == 0 ? 0 : usual_bytes(width, height));
+  if (charge.refused()) {
+    return valid_element(element) ? no_room() : CUDA_ERROR_INVALID_VALUE;
+  }
+  const CUresult result = charge.ask(
+      [&] { return ask(driver().cuMemAllocPitch_v2, out, pitch, width, height, element); });
   if (result != CUDA_SUCCESS) return result;
-  return capturing ? CUDA_ERROR_INVALID_VALUE : free_ordered(chunk, address);
+  if (charge.resize(*pitch * height)) {
+    charge.keep(*out, current_handle());
+    return result;
+  }
+  driver().cuMemFree_v2(*out);
+  *out = address_before;
+  *pitch = pitch_before;
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 }  // namespace
@@ -29,60 +50,26 @@ CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) { return allocate(dpt
 
 CUresult cuMemFree_v2(CUdeviceptr dptr) { return cistern::shim::free(dptr); }
 
-CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
-  return free_async<Legacy>(driver().cuMemFreeAsync, dptr, hStream);
-}
-
-CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream) {
-  return free_async<PerThread>(driver().cuMemFreeAsync_ptsz, dptr, hStream);
-}
-
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) { return memory_info(free, total); }
+
+CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice dev) { return total_memory(bytes, dev); }
 
 // --- other kinds of memory ---
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInBytes, size_t Height,
                             unsigned int ElementSizeBytes) {
+  if (charging() && dptr != nullptr && pPitch != nullptr) {
+    return allocate_pitch(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+  }
   return ask_for_memory(driver().cuMemAllocPitch_v2, dptr, pPitch, WidthInBytes, Height,
                         ElementSizeBytes);
 }
 
 CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flags) {
-  return ask_for_memory(driver().cuMemAllocManaged, dptr, bytesize, flags);
-}
-
-CUresult cuMemAllocAsync(CUdeviceptr* dptr, size_t bytesize, CUstream hStream) {
-  return ask_for_memory(driver().cuMemAllocAsync, dptr, bytesize, hStream);
-}
-
-CUresult cuMemAllocAsync_ptsz(CUdeviceptr* dptr, size_t bytesize, CUstream hStream) {
-  return ask_for_memory(driver().cuMemAllocAsync_ptsz, dptr, bytesize, hStream);
-}
-
-CUresult cuMemAllocFromPoolAsync(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool,
-                                 CUstream hStream) {
-  return ask_for_memory(driver().cuMemAllocFromPoolAsync, dptr, bytesize, pool, hStream);
-}
-
-CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool,
-                                      CUstream hStream) {
-  return ask_for_memory(driver().cuMemAllocFromPoolAsync_ptsz, dptr, bytesize, pool, hStream);
-}
-
-CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
-                     const CUmemAllocationProp* prop, unsigned long long flags) {
-  return ask_for_memory(driver().cuMemCreate, handle, size, prop, flags);
-}
-
-CUresult cuArrayCreate_v2(CUarray* pHandle, const CUDA_ARRAY_DESCRIPTOR* desc) {
-  return ask_for_memory(driver().cuArrayCreate_v2, pHandle, desc);
-}
-
-CUresult cuArray3DCreate_v2(CUarray* pHandle, const CUDA_ARRAY3D_DESCRIPTOR* desc) {
-  return ask_for_memory(driver().cuArray3DCreate_v2, pHandle, desc);
-}
-
-CUresult cuMipmappedArrayCreate(CUmipmappedArray* pHandle, const CUDA_ARRAY3D_DESCRIPTOR* desc,
-                                unsigned int levels) {
-  return ask_for_memory(driver().cuMipmappedArrayCreate, pHandle, desc, levels);
+  const auto real = driver().cuMemAllocManaged;
+  if (!charging() || dptr == nullptr) return ask_for_memory(real, dptr, bytesize, flags);
+  Charge charge(Held::managed, current_device(), bytesize);
+  const CUresult result = charge.ask([&] { return ask(real, dptr, bytesize, flags); });
+  if (result == CUDA_SUCCESS) charge.keep(*dptr, current_handle());
+  return result;
 }

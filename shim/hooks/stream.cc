@@ -5,6 +5,7 @@
 #include "shim/capture_gate.h"
 #include "shim/graphs.h"
 #include "shim/hooks/ask.h"
+#include "shim/scratch.h"
 
 namespace cistern::shim {
 namespace {
@@ -20,6 +21,7 @@ CUresult create_stream(Function* real, CUstream* out, unsigned flags, Arguments.
 // handle and capture.
 template <typename Function>
 CUresult destroy_stream(Function* real, CUstream stream) {
+  if (scratch_on()) scratch_end_stream(stream);
   const bool captures = active() && capture_gate().capturing(stream);
   StreamLeaving leaving(stream);
   const CUresult result = ask(real, stream);

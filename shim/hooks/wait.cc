@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The calls with which programs wait for their kernels and meet what those died of: ask() notes it
-// (shim/suspicion.h). Reclamation does not rely on them.
+// (shim/suspicion.h). Reclamation does not rely on them; what a stream left in the scratch cache
+// goes back with its synchronisation.
 #include "shim/hooks/ask.h"
+#include "shim/scratch.h"
 
 using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
 
@@ -16,9 +18,11 @@ CUresult cuMemcpyDtoH_v2_ptds(void* dstHost, CUdeviceptr srcDevice, size_t ByteC
 }
 
 CUresult cuStreamSynchronize(CUstream hStream) {
+  if (scratch_on()) scratch_empty_stream(Legacy::name(hStream));
   return ask(driver().cuStreamSynchronize, hStream);
 }
 
 CUresult cuStreamSynchronize_ptsz(CUstream hStream) {
+  if (scratch_on()) scratch_empty_stream(PerThread::name(hStream));
   return ask(driver().cuStreamSynchronize_ptsz, hStream);
 }

@@ -41,9 +41,9 @@ class CountingSource final : public alloc::MemorySource {
 
 class BenchPool {
  public:
-  BenchPool() : parts_(std::make_unique<Parts>()) {
+  explicit BenchPool(const alloc::ChunkSizes& sizes = {}) : parts_(std::make_unique<Parts>()) {
     parts_->timeline = parts_->shared.reclaim.join(&parts_->source);
-    parts_->pool.init(&parts_->shared, &parts_->source, &parts_->ledger, &parts_->cap, 0);
+    parts_->pool.init(&parts_->shared, &parts_->source, &parts_->ledger, &parts_->cap, 0, sizes);
   }
 
   uint64_t allocate(uint64_t bytes, unsigned shard = 0) {

@@ -39,8 +39,19 @@ std::vector<uint64_t> fill(BenchPool& pool, size_t count, const std::vector<uint
   return blocks;
 }
 
-void pair_last_freed_first(benchmark::State& state) {
-  BenchPool pool;
+// The strategies, with chunks sized for the training trace: it asks for 2 to 150 MiB at a time.
+alloc::ChunkSizes strategy(alloc::StrategyKind kind) {
+  const bool growth = kind == alloc::StrategyKind::auto_growth;
+  return {.kind = kind,
+          .first = growth ? 9 * kMiB : 1024 * kMiB,
+          .later = growth ? 9 * kMiB : 8 * kMiB,
+          .align = 512,
+          .initial_clamped = false,
+          .later_clamped = false};
+}
+
+void pair_under(benchmark::State& state, alloc::StrategyKind kind) {
+  BenchPool pool(strategy(kind));
   const std::vector<uint64_t> sizes = small_sizes();
   const std::vector<uint64_t> blocks = fill(pool, static_cast<size_t>(state.range(0)), sizes);
   size_t i = 0;
@@ -51,7 +62,14 @@ void pair_last_freed_first(benchmark::State& state) {
   }
   for (const uint64_t block : blocks) pool.free(block);
 }
+void pair_last_freed_first(benchmark::State& state) {
+  pair_under(state, alloc::StrategyKind::on_demand);
+}
 BENCHMARK(pair_last_freed_first)->RangeMultiplier(10)->Range(10, 1'000'000);
+BENCHMARK_CAPTURE(pair_under, legacy, alloc::StrategyKind::legacy)->Arg(1000);
+BENCHMARK_CAPTURE(pair_under, naive_best_fit, alloc::StrategyKind::naive_best_fit)->Arg(1000);
+BENCHMARK_CAPTURE(pair_under, auto_growth, alloc::StrategyKind::auto_growth)->Arg(1000);
+BENCHMARK_CAPTURE(pair_under, thread_local, alloc::StrategyKind::thread_local_)->Arg(1000);
 
 // Frees a block anywhere and allocates one of another size: what a heap in use looks like.
 void pair_random_order(benchmark::State& state) {
@@ -124,13 +142,13 @@ void rmm_random(benchmark::State& state) {
 }
 BENCHMARK(rmm_random)->Arg(1'000)->Arg(10'000)->Arg(100'000)->Unit(benchmark::kMillisecond);
 
-void training_trace(benchmark::State& state) {
+void trace_under(benchmark::State& state, alloc::StrategyKind kind) {
   const std::vector<TraceEvent> trace = read_trace(kTrace);
   if (trace.empty()) return state.SkipWithError("no tests/data here: run in the project's root");
   Totals totals;
   uint64_t peak_live = 0;
   for (auto _ : state) {
-    BenchPool pool;
+    BenchPool pool(strategy(kind));
     peak_live = replay(trace, pool);
     totals = pool.totals();
   }
@@ -142,7 +160,12 @@ void training_trace(benchmark::State& state) {
   state.counters["per_op"] = seconds_each(operations);
   state.counters["operations"] = operations;
 }
+
+void training_trace(benchmark::State& state) { trace_under(state, alloc::StrategyKind::on_demand); }
 BENCHMARK(training_trace)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(trace_under, legacy, alloc::StrategyKind::legacy)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(trace_under, auto_growth, alloc::StrategyKind::auto_growth)
+    ->Unit(benchmark::kMicrosecond);
 
 // Every thread replaces blocks of its own in one shared pool.
 void threads_on_one_device(benchmark::State& state) {

@@ -292,6 +292,37 @@ TEST_CASE("devices have the sizes they were given") {
   }));
 }
 
+TEST_CASE("an array takes whole tiles, and one with deferred mapping only tells so") {
+  REQUIRE(in_child({}, [] {
+    start();
+    size_t before = 0;
+    size_t during = 0;
+    CUDA_ARRAY3D_DESCRIPTOR shape{250, 2045, 0, CU_AD_FORMAT_FLOAT, 1, 0};
+    CUDA_ARRAY_MEMORY_REQUIREMENTS required{};
+    CUarray array = nullptr;
+    CUmipmappedArray mipmapped = nullptr;
+    EXPECT_OK(cuMemGetInfo(&before, nullptr));
+    EXPECT_OK(cuArray3DCreate(&array, &shape));
+    EXPECT_OK(cuMemGetInfo(&during, nullptr));
+    EXPECT(before - during == size_t{2} << 20);
+    EXPECT_CODE(cuArrayGetMemoryRequirements(&required, array, 0), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_OK(cuArrayDestroy(array));
+
+    shape.Flags = CUDA_ARRAY3D_DEFERRED_MAPPING;
+    EXPECT_OK(cuArray3DCreate(&array, &shape));
+    EXPECT_OK(cuArrayGetMemoryRequirements(&required, array, 0));
+    EXPECT(required.size == size_t{2} << 20);
+    EXPECT_OK(cuMipmappedArrayCreate(&mipmapped, &shape, 2));
+    EXPECT_OK(cuMipmappedArrayGetMemoryRequirements(&required, mipmapped, 0));
+    EXPECT(required.size == size_t{5} << 19);
+    EXPECT_OK(cuMemGetInfo(&during, nullptr));
+    EXPECT(before == during);
+    EXPECT_OK(cuArrayDestroy(array));
+    EXPECT_OK(cuMipmappedArrayDestroy(mipmapped));
+    EXPECT_CODE(cuMipmappedArrayCreate(&mipmapped, &shape, 0), CUDA_ERROR_INVALID_VALUE);
+  }));
+}
+
 TEST_CASE("an array is charged to its device and remembers its shape") {
   REQUIRE(in_child({}, [] {
     start();

@@ -373,7 +373,7 @@ TEST_CASE("a pool that serves another context counts from zero") {
   auto p = std::make_unique<Pool>();
   for (uint64_t bytes : {1000 * kMiB, uint64_t{1000}}) p->free(p->allocate(bytes));
   p->pool.drop();
-  p->pool.init(&p->shared, &p->source, &p->ledger, &p->cap, 0);
+  p->init();
   CHECK(p->pool.allocations() == 0);
   CHECK(p->pool.frees() == 0);
   CHECK(p->pool.usage().live + p->pool.usage().idle + p->pool.usage().waiting == 0);

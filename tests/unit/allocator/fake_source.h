@@ -3,13 +3,17 @@
 // when the test says so, every call can be made to fail. Thread-safe.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <mutex>
-#include <set>
+#include <optional>
+#include <vector>
 
 #include "allocator/device_pool.h"
 
 namespace cistern::test {
+
+inline constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 class FakeSource : public alloc::MemorySource {
  public:
@@ -25,6 +29,8 @@ class FakeSource : public alloc::MemorySource {
   int obtain(uint64_t bytes, uint64_t* address) override {
     std::lock_guard guard(mutex_);
     ++obtained;
+    asked.push_back(bytes);
+    if (on_obtain) on_obtain();
     if (fail_obtain != 0) return fail_obtain;
     if (charged(bytes) > free_) return alloc::kOutOfMemory;
     free_ -= charged(bytes);
@@ -62,11 +68,17 @@ class FakeSource : public alloc::MemorySource {
 
   alloc::MarkState query(alloc::Mark mark) override {
     std::lock_guard guard(mutex_);
+    if (pass_after_queries > 0 && --pass_after_queries == 0) passed_mark = ~alloc::Mark{0};
     if (fail_query) return alloc::MarkState::failed;
     return mark <= passed_mark ? alloc::MarkState::passed : alloc::MarkState::pending;
   }
 
   void forget(alloc::Mark) override {}
+
+  void shortage_ended(alloc::Step step, uint64_t) override {
+    std::lock_guard guard(mutex_);
+    ended = step;
+  }
 
   uint64_t held() {
     std::lock_guard guard(mutex_);
@@ -79,6 +91,10 @@ class FakeSource : public alloc::MemorySource {
   std::atomic<bool> capturing{false}, fail_query{false}, may_take_clean{false};
   std::atomic<int> taken_clean{0};
   int obtained = 0, released = 0;
+  std::vector<uint64_t> asked;  // sizes of all obtain calls, refused ones too
+  std::optional<alloc::Step> ended;
+  std::function<void()> on_obtain;
+  int pass_after_queries = 0;
   alloc::Mark last_mark = 0;
   alloc::Mark passed_mark = ~alloc::Mark{0};  // all of them, at once
 
@@ -91,10 +107,13 @@ class FakeSource : public alloc::MemorySource {
 
 // One context's pool with all it needs. Large: keep it in static storage or on the heap.
 struct Pool {
-  explicit Pool(uint64_t capacity = uint64_t{1} << 40) : source(capacity) {
+  explicit Pool(uint64_t capacity = uint64_t{1} << 40, const alloc::ChunkSizes& chunk_sizes = {})
+      : source(capacity), sizes(chunk_sizes) {
     timeline = shared.reclaim.join(&source);
-    pool.init(&shared, &source, &ledger, &cap, 0);
+    init();
   }
+
+  void init() { pool.init(&shared, &source, &ledger, &cap, 0, sizes); }
 
   // The address, or 0 with `code` set.
   uint64_t allocate(uint64_t bytes, unsigned shard = 0) {
@@ -116,11 +135,10 @@ struct Pool {
   alloc::Ledger ledger{};
   alloc::Cap cap{};
   FakeSource source;
+  alloc::ChunkSizes sizes;
   alloc::DevicePool pool{};
   alloc::Timeline* timeline;
   int code = 0;
 };
-
-inline constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 }  // namespace cistern::test

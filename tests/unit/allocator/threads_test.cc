@@ -26,6 +26,14 @@ void meanwhile(Work work, Other other) {
   thread.join();
 }
 
+// The default and every chunk strategy, with chunks small enough that they come and go.
+ChunkSizes any_strategy() {
+  const auto kind =
+      GENERATE(StrategyKind::on_demand, StrategyKind::legacy, StrategyKind::naive_best_fit,
+               StrategyKind::auto_growth, StrategyKind::thread_local_);
+  return {kind, 16 * kMiB, 8 * kMiB, 512, false, false};
+}
+
 void free_block(Pool& p, uint64_t address) {
   int code;
   p.pool.free(p.shared.index.find(address), address, &code);
@@ -35,7 +43,7 @@ void free_block(Pool& p, uint64_t address) {
 
 TEST_CASE("threads allocate, free each other's blocks and synchronise without a loss") {
   constexpr int kThreads = 4, kSteps = 3000;
-  auto p = std::make_unique<Pool>();
+  auto p = std::make_unique<Pool>(uint64_t{1} << 40, any_strategy());
   std::vector<std::atomic<uint64_t>> exchange(64);
   std::atomic<int> wrong{0};
   auto work = [&](unsigned me) {
@@ -65,12 +73,14 @@ TEST_CASE("threads allocate, free each other's blocks and synchronise without a 
     if (slot != 0) CHECK(p->free(slot) == Freed::done);
   }
   CHECK(p->pool.usage().live == 0);
+  p->pool.return_everything();
+  CHECK(p->source.held() == 0);
   CHECK(p->pool.allocations() == kThreads * kSteps);
   CHECK(p->pool.frees() == kThreads * kSteps);
 }
 
 TEST_CASE("of two threads that free the same block one is told that it is invalid") {
-  auto p = std::make_unique<Pool>();
+  auto p = std::make_unique<Pool>(uint64_t{1} << 40, any_strategy());
   const uint64_t bytes = GENERATE(4096, 4 * kMiB);
   for (int round = 0; round < 200; ++round) {
     const uint64_t a = p->allocate(bytes);
@@ -114,7 +124,8 @@ TEST_CASE("slabs that other threads empty meanwhile are not lost") {
 }
 
 TEST_CASE("a context may end under threads that use it, again and again") {
-  auto p = std::make_unique<Pool>();
+  auto p = std::make_unique<Pool>(uint64_t{1} << 40, any_strategy());
+  p->cap.set_limit(uint64_t{1} << 40);  // what is charged is counted under a limit only
   std::atomic<int> inside{0};
   auto work = [&](unsigned me) {
     std::mt19937 random(me);
@@ -141,7 +152,7 @@ TEST_CASE("a context may end under threads that use it, again and again") {
     CHECK(p->code == kContextGone);
     CHECK(p->ledger.reserved.get() == 0);
     CHECK(p->cap.charged() == 0);
-    p->pool.init(&p->shared, &p->source, &p->ledger, &p->cap, 0);
+    p->init();
     const uint64_t small = p->allocate(4096), whole = p->allocate(3 * kMiB);
     CHECK(p->free(small) == Freed::done);
     CHECK(p->free(whole) == Freed::done);
@@ -202,6 +213,26 @@ TEST_CASE("what a graph held waits for that graph's work, whatever else was let 
   }
   graphs.join();
   CHECK(early == 0);
+}
+
+TEST_CASE("threads that miss at once share the chunk that one of them takes") {
+  auto p = std::make_unique<Pool>(
+      uint64_t{1} << 40, ChunkSizes{StrategyKind::legacy, 64 * kMiB, 64 * kMiB, 512, false, false});
+  std::atomic<int> waiting{0};
+  p->source.on_obtain = [&] {
+    // Both threads have missed; the driver takes its time.
+    while (waiting < 2) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  auto work = [&] {
+    ++waiting;
+    uint64_t address;
+    p->pool.allocate(kMiB, 0, &address);
+  };
+  std::thread other(work);
+  work();
+  other.join();
+  CHECK(p->source.asked.size() == 1);
 }
 
 TEST_CASE("a request beyond the cap does not make others fail") {

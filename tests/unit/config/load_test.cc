@@ -53,6 +53,39 @@ TEST_CASE("values reach their members, and members know that they were set") {
   CHECK_FALSE(policy.free_idle_memory.set);
 }
 
+TEST_CASE("a chunk setting that the strategy does not look at is named in one line") {
+  struct Row {
+    const char* setting;
+    const char* strategy;
+    bool idle;
+  };
+  const Row rows[] = {
+      {"FLAGS_auto_growth_chunk_size_in_mb=64", "", true},
+      {"FLAGS_auto_growth_chunk_size_in_mb=64", "legacy", true},
+      {"FLAGS_auto_growth_chunk_size_in_mb=64", "auto_growth", false},
+      {"FLAGS_initial_gpu_memory_in_mb=64", "", false},
+      {"FLAGS_initial_gpu_memory_in_mb=64", "thread_local", false},
+      {"FLAGS_initial_gpu_memory_in_mb=64", "auto_growth", true},
+      {"FLAGS_reallocate_gpu_memory_in_mb=64", "legacy", false},
+      {"FLAGS_reallocate_gpu_memory_in_mb=64", "naive_best_fit", true},
+      {"FLAGS_reallocate_gpu_memory_in_mb=64", "auto_growth", true},
+      {"FLAGS_fraction_of_gpu_memory_to_use=0.5", "auto_growth", true},
+      {"FLAGS_fraction_of_gpu_memory_to_use=0", "auto_growth", false},
+      {"CISTERN_ALIGN=4096", "", true},
+      {"CISTERN_ALIGN=4096", "legacy", false},
+  };
+  for (const Row& row : rows) {
+    INFO(row.setting << " with " << row.strategy);
+    const std::string strategy = std::string("FLAGS_allocator_strategy=") + row.strategy;
+    const auto loaded = load_with({row.setting, *row.strategy == '\0' ? "X=1" : strategy});
+    REQUIRE(loaded->status == Status::kOk);
+    REQUIRE(loaded->warning_count == (row.idle ? 1 : 0));
+    if (!row.idle) continue;
+    const std::string setting = row.setting;
+    CHECK(contains(loaded->warnings[0].text, setting.substr(0, setting.find('='))));
+  }
+}
+
 TEST_CASE("CISTERN_POOL=off is off, not bad") {
   const auto loaded = load_with({"CISTERN_POOL=off"});
   CHECK(loaded->status == Status::kOff);

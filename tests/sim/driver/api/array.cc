@@ -9,9 +9,15 @@ using namespace simcuda;
 
 namespace {
 
-CUresult create(CUarray* array, const CUDA_ARRAY3D_DESCRIPTOR& shape) {
-  if (array == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return in_context([&](Context& context) { return create_array(context, shape, array); });
+CUresult create(CUarray* array, const CUDA_ARRAY3D_DESCRIPTOR& shape, unsigned levels = 1) {
+  if (array == nullptr || levels == 0) return CUDA_ERROR_INVALID_VALUE;
+  return in_context([&](Context& context) { return create_array(context, shape, levels, array); });
+}
+
+CUarray as_array(CUmipmappedArray mipmapped) { return reinterpret_cast<CUarray>(mipmapped); }
+
+CUresult require(CUDA_ARRAY_MEMORY_REQUIREMENTS* requirements, CUarray array) {
+  return requirements == nullptr ? CUDA_ERROR_INVALID_VALUE : require_array(array, requirements);
 }
 
 }  // namespace
@@ -60,6 +66,36 @@ CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR* pArrayDescriptor, CU
     if (pArrayDescriptor == nullptr) return CUDA_ERROR_INVALID_VALUE;
     return describe_array(hArray, pArrayDescriptor);
   });
+}
+
+CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS* memoryRequirements,
+                                      CUarray array, CUdevice device) {
+  return call(Call::cuArrayGetMemoryRequirements,
+              [&] { return require(memoryRequirements, array); });
+}
+
+CUresult cuMipmappedArrayCreate(CUmipmappedArray* pHandle,
+                                const CUDA_ARRAY3D_DESCRIPTOR* pMipmappedArrayDesc,
+                                unsigned int numMipmapLevels) {
+  return call(
+      Call::cuMipmappedArrayCreate,
+      [&] {
+        if (pMipmappedArrayDesc == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        return create(reinterpret_cast<CUarray*>(pHandle), *pMipmappedArrayDesc, numMipmapLevels);
+      },
+      out("pHandle", pHandle), in("numMipmapLevels", numMipmapLevels));
+}
+
+CUresult cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray) {
+  return call(
+      Call::cuMipmappedArrayDestroy, [&] { return destroy_array(as_array(hMipmappedArray)); },
+      in("hMipmappedArray", hMipmappedArray));
+}
+
+CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS* memoryRequirements,
+                                               CUmipmappedArray mipmap, CUdevice device) {
+  return call(Call::cuMipmappedArrayGetMemoryRequirements,
+              [&] { return require(memoryRequirements, as_array(mipmap)); });
 }
 
 }  // extern "C"

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocks inside large chunks: the one structure under all chunk strategies. A block goes from live
+// to waiting (a queue in the order of the frees) to clean (in bins by size, merged with its clean
+// neighbours at once or, where the strategy says so, when a request misses). Every function takes
+// the pool's own lock and makes no driver call; chunks the program holds nothing of are handed to
+// the caller.
+#pragma once
+
+#include "allocator/freed_queue.h"
+#include "allocator/live_count.h"
+#include "allocator/mutex.h"
+#include "allocator/size_bins.h"
+#include "allocator/slab_pool.h"
+#include "allocator/strategy/block_records.h"
+#include "allocator/strategy/block_table.h"
+
+namespace cistern::alloc {
+
+struct ChunkBlockBinTraits {
+  static uint64_t size(const ChunkBlock* b) { return b->granules; }
+  static ChunkBlock*& next(ChunkBlock* b) { return b->next; }
+  static ChunkBlock* prev(ChunkBlock* b) { return b->prev; }
+  static void set_prev(ChunkBlock* b, ChunkBlock* p) { b->prev = p; }
+};
+
+struct ChunkBlockLinks {
+  static ChunkBlock*& next(ChunkBlock* b) { return b->next; }
+  static uint64_t stamp(const ChunkBlock* b) { return b->stamp; }
+  static void set_stamp(ChunkBlock* b, uint64_t stamp) { b->stamp = stamp; }
+};
+
+class alignas(128) BlockPool {
+ public:
+  // Also of a pool used before (dropped, that is): counters start anew. `owner` and `number` are
+  // what the chunks of this pool say of themselves.
+  void init(BlockPages* pages, Ledger* ledger, uint32_t owner, uint8_t number, bool merge_at_once,
+            uint64_t align);
+
+  // How hard to look for a block. `first`: gives up with ask_first rather than cut up a larger
+  // block while enough for the request may be clean by now, or walk on through a large chunk (and
+  // its bookkeeping) while much is waiting. `thorough`: every free block, not a few of the right
+  // size.
+  enum class Search : uint8_t { first, normal, thorough };
+
+  // The address of a clean block of `bytes`, or 0.
+  uint64_t allocate(uint64_t bytes, const Reclaim& reclaim, Search search,
+                    bool* ask_first = nullptr);
+
+  // Takes a chunk with its fresh map, and at once a block of `bytes` from it, so that no other
+  // thread gets its space before: the address, 0 where no aligned block fits. False, and nothing
+  // taken, when there is no memory for bookkeeping.
+  bool add(Chunk* chunk, ChunkMap* map, uint64_t bytes, Epoch born, uint64_t* address);
+
+  // False when `address` is not the start of a live block of this pool. `chunk` is what the index
+  // said; it may have another meaning by now. When the last live block of a chunk with blocks in
+  // quarantine goes, so does the chunk, through `ended`: for the driver, never for reuse.
+  bool free(const Chunk* chunk, uint64_t address, const Reclaim& reclaim, ChunkList* ended);
+
+  // Start and requested size of the live block around `address`; false if there is none.
+  bool find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
+
+  // Another process or device may know the live block around `address`, and nobody says when it is
+  // done with it: once freed it is in quarantine until its chunk goes back to the driver. False
+  // when there is none. Only this block, since a chunk may be most of the device.
+  bool mark_exported(const Chunk* chunk, uint64_t address);
+
+  // Takes out every chunk in which nothing is live. With `freed_too` also those whose last blocks
+  // may still be in use: good for returning them to the driver, not for reuse. The maps stay
+  // attached (Chunk::map), for the caller to close.
+  void collect_idle(const Reclaim& reclaim, bool freed_too, ChunkList* out);
+
+  // What is parked waits from now on: memory is out.
+  void unpark_everything(const Reclaim& reclaim);
+
+  // The context is gone, in two steps: close() keeps everything where it is, and once nothing is
+  // in_hand() drop() forgets it. Counters stay.
+  void close();
+  void drop();
+  void reset_after_fork() { mutex_.reset(); }
+
+  // Chunks that were taken out and have not landed() with their new owner yet.
+  int in_hand() const { return in_hand_.load(std::memory_order_acquire); }
+  void landed() { in_hand_.fetch_sub(1, std::memory_order_release); }
+
+  bool empty() const { return chunks_.get() == 0; }
+  uint64_t waiting_bytes() const { return waiting_bytes_.get(); }
+  uint64_t parked_bytes() const { return parked_bytes_.get(); }
+  uint64_t clean_bytes() const { return clean_bytes_.get(); }
+  uint64_t quarantined_bytes() const { return quarantined_bytes_.get(); }
+  // What requests can still be served from, here or, for chunks that hold nothing live, by the
+  // driver: what it rounded up to its pages comes back with them.
+  uint64_t available_bytes() const {
+    return clean_bytes() + waiting_bytes() + parked_bytes() + idle_rounding_.get();
+  }
+  uint64_t largest_clean();
+  // The oldest and newest waiting free; false if none waits.
+  bool waiting_range(Ticket* oldest, Ticket* newest);
+  uint64_t live() const { return live_.get(); }
+  uint64_t unpublished() const { return live_.unpublished(); }
+
+  Counter allocations, frees;        // written under the lock only
+  std::atomic<bool> growing{false};  // a thread is taking a chunk for this pool
+
+ private:
+  ChunkMap* map_of(const Chunk* chunk) const;
+  ChunkBlock* live_around(const Chunk* chunk, uint64_t address) const;
+  void quarantine(ChunkBlock* block);
+  void unpark(const Reclaim& reclaim, bool all);
+  void forget_freed(const ChunkMap* only);
+  void harvest(Ticket clean, int most);
+  void make_clean(ChunkBlock* block);
+  ChunkBlock* merge(ChunkBlock* block);
+  void merge_everything();
+  ChunkBlock* join(ChunkBlock* first, ChunkBlock* second);
+  ChunkBlock* find_clean(uint32_t granules, uint32_t align, Search search) const;
+  uint64_t take(uint32_t granules, uint64_t bytes, Epoch born, Search search);
+  bool worth_asking(uint32_t granules) const;
+  uint64_t hand_out(ChunkBlock* block, uint32_t granules, uint32_t align, uint64_t bytes,
+                    Epoch born);
+  ChunkBlock* split(ChunkBlock* block, uint32_t granules);
+  void insert(ChunkBlock* block);
+  void remove(ChunkBlock* block);
+  void retire(ChunkMap* map, ChunkList* out);
+
+  Mutex mutex_;
+  uint32_t owner_;
+  uint32_t align_;  // in granules
+  uint8_t number_;
+  bool merge_at_once_;
+  bool closed_ = false;
+  bool unmerged_ = false;  // something became clean since everything was merged
+  uint32_t unasked_ = 0;   // blocks freed since ask_first was the answer
+  FreedQueue<ChunkBlock, ChunkBlockLinks> freed_;
+  ChunkMap* maps_ = nullptr;
+  LiveCount live_;
+  std::atomic<int> in_hand_{0};
+  Counter waiting_bytes_, parked_bytes_, clean_bytes_, quarantined_bytes_, chunks_;
+  Counter idle_rounding_;  // of chunks that hold nothing live, up to whole driver pages
+  Ledger* ledger_;
+
+  BlockRecords records_;
+  SizeBins<ChunkBlock, ChunkBlockBinTraits, 29> bins_;  // to 2^32 granules
+  BlockTable table_;
+};
+
+}  // namespace cistern::alloc

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which strategy the settings ask for, and how large its chunks are: a pure function of the policy,
+// the device and the processors. Meaning of each setting: the rows "GPU pool: chunks" of
+// SETTINGS.md.
+#pragma once
+
+#include <cstdint>
+
+#include "config/policy.h"
+
+namespace cistern::alloc {
+
+inline constexpr uint64_t kBlockGranule = 512;  // the driver's own spacing
+inline constexpr unsigned kMostThreadShares = 16;
+
+enum class StrategyKind : uint8_t {
+  on_demand,       // nothing set: whole driver allocations and slabs (on_demand.h)
+  none,            // FLAGS_fraction_of_gpu_memory_to_use=0: every request is the driver's
+  legacy,          // the rest: blocks in large chunks (chunk_pools.h)
+  naive_best_fit,  // all chunks alike; neighbours merged when a request misses
+  auto_growth,     // a chunk for each miss
+  thread_local_,   // a pool for each thread
+};
+
+const char* strategy_name(StrategyKind kind);
+
+struct ChunkSizes {
+  StrategyKind kind;
+  uint64_t first;  // bytes of a pool's first chunk; 0: as large as the request
+  uint64_t later;  // bytes of every other one; 0: as large as the request
+  uint64_t align;  // of blocks at least that large; a power of two, at least kBlockGranule
+  bool initial_clamped, later_clamped;  // the setting asks for more than the device has
+
+  // The size to ask the driver for when `need` bytes are missing.
+  uint64_t chunk_for(uint64_t need, bool is_first) const;
+};
+
+// `total`: bytes of the device, MIG instance or cap, whichever is least. `cpus`: how many
+// processors the process may use; they share thread_local's chunks.
+ChunkSizes chunk_sizes(const config::Policy& policy, uint64_t total, unsigned cpus);
+
+}  // namespace cistern::alloc

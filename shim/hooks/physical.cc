@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program's own virtual memory management: the driver's, followed where charges are kept.
+#include "shim/physical.h"
+
+#include "shim/charges.h"
+#include "shim/hooks/ask.h"
+
+using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
+                     const CUmemAllocationProp* prop, unsigned long long flags) {
+  const auto real = driver().cuMemCreate;
+  if (real == nullptr || !charging()) return ask_for_memory(real, handle, size, prop, flags);
+  return create_physical(handle, size, prop, flags);
+}
+
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+  const auto real = driver().cuMemRelease;
+  return real == nullptr || !charging() ? ask(real, handle) : release_physical(handle);
+}
+
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* addr) {
+  const auto real = driver().cuMemRetainAllocationHandle;
+  return real == nullptr || !charging() ? ask(real, handle, addr) : retain_physical(handle, addr);
+}
+
+CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+                  unsigned long long flags) {
+  const auto real = driver().cuMemMap;
+  if (real == nullptr || !charging()) return ask(real, ptr, size, offset, handle, flags);
+  return map_physical(ptr, size, offset, handle, flags);
+}
+
+CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
+  const auto real = driver().cuMemUnmap;
+  return real == nullptr || !charging() ? ask(real, ptr, size) : unmap_physical(ptr, size);
+}
