@@ -32,7 +32,7 @@ void ChunkCache::close() {
   closed_ = true;
 }
 
-Chunk* ChunkCache::take(uint64_t bytes, const Reclaim& reclaim) {
+Chunk* ChunkCache::take(uint64_t bytes, Role role, const Reclaim& reclaim) {
   LockGuard guard(mutex_);
   if (closed_) [[unlikely]]
     return nullptr;
@@ -40,7 +40,7 @@ Chunk* ChunkCache::take(uint64_t bytes, const Reclaim& reclaim) {
   Chunk* chunk = bins_.find(bytes, largest_for(bytes), kProbes);
   if (chunk != nullptr) {
     remove_idle(chunk);
-    chunk->become(Role::whole);
+    chunk->become(role);
     chunk->set_requested(bytes);
     chunk->born = reclaim.epoch();
   }
@@ -48,7 +48,7 @@ Chunk* ChunkCache::take(uint64_t bytes, const Reclaim& reclaim) {
 }
 
 ChunkCache::Freed ChunkCache::free(Chunk* chunk, uint64_t address, const Reclaim& reclaim,
-                                   uint64_t* requested) {
+                                   uint64_t* requested, Ticket latest) {
   LockGuard guard(mutex_);
   if (!held(chunk) || chunk->base() != address) return Freed::not_held;
   *requested = chunk->requested();
@@ -57,14 +57,14 @@ ChunkCache::Freed ChunkCache::free(Chunk* chunk, uint64_t address, const Reclaim
     pick_up();
     return Freed::give_up;
   }
-  push_freed(chunk, chunk->born, reclaim);
+  push_freed(chunk, chunk->born, reclaim, latest);
   return Freed::cached;
 }
 
 void ChunkCache::keep_waiting(Chunk* chunk, const Reclaim& reclaim) {
   LockGuard guard(mutex_);
   if (!chunk->exported.load(std::memory_order_relaxed)) {
-    return push_freed(chunk, chunk->born, reclaim);
+    return push_freed(chunk, chunk->born, reclaim, Reclaim::kNow);
   }
   chunk->become(Role::waiting);
   refused_.push(chunk);
@@ -81,9 +81,9 @@ void ChunkCache::collect_refused(ChunkList* out) {
   }
 }
 
-void ChunkCache::push_freed(Chunk* chunk, Epoch born, const Reclaim& reclaim) {
+void ChunkCache::push_freed(Chunk* chunk, Epoch born, const Reclaim& reclaim, Ticket latest) {
   chunk->become(Role::waiting);
-  const bool parked = freed_.push(chunk, born, reclaim);
+  const bool parked = freed_.push(chunk, born, reclaim, latest);
   (parked ? parked_bytes_ : waiting_bytes_).own_add(chunk->size());
   returnable_bytes_.own_add(device_bytes(chunk));
 }

@@ -34,15 +34,18 @@ class ChunkCache {
 
   // An idle chunk that serves `bytes` without taking more of the device than the driver itself
   // would have given: at least as large, the same number of driver pages, at most 1/8 lost. So
-  // reuse can never make the program run out of memory earlier. nullptr if there is none.
-  Chunk* take(uint64_t bytes, const Reclaim& reclaim);
+  // reuse can never make the program run out of memory earlier. nullptr if there is none. `role`:
+  // Role::whole for the program, Role::released for a strategy. A chunk that a strategy will cut is
+  // never the program's meanwhile, or a second free of its address would be taken for the first.
+  Chunk* take(uint64_t bytes, Role role, const Reclaim& reclaim);
 
   // The program gives a chunk back. `not_held`: it does not hold one that starts at `address`
   // (decided here, so that of two racing frees one fails). `cached`: it waits to be clean.
   // `give_up`: it must not be reused; the caller returns it to the driver. `chunk` is what the
-  // index said; it may have another meaning by now.
+  // index said; it may have another meaning by now. `latest`: FreedQueue::push().
   enum class Freed : uint8_t { not_held, cached, give_up };
-  Freed free(Chunk* chunk, uint64_t address, const Reclaim& reclaim, uint64_t* requested);
+  Freed free(Chunk* chunk, uint64_t address, const Reclaim& reclaim, uint64_t* requested,
+             Ticket latest);
 
   // A chunk the driver would not take back just now. An exported one is only kept to be offered
   // again with the next collection.
@@ -95,7 +98,7 @@ class ChunkCache {
 
  private:
   bool held(const Chunk* chunk) const;
-  void push_freed(Chunk* chunk, Epoch born, const Reclaim& reclaim);
+  void push_freed(Chunk* chunk, Epoch born, const Reclaim& reclaim, Ticket latest);
   void harvest(const Reclaim& reclaim);
   void let_freed_go(Chunk* chunk, bool parked, ChunkList* out);
   void let_idle_go(Chunk* chunk, ChunkList* out);

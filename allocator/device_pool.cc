@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way of an allocation and of a free. Figures about the pool: device_pool_figures.cc.
+// The way of an allocation and of a free. What is not to be pooled: device_pool_direct.cc. Figures
+// about the pool: device_pool_figures.cc.
 #include "allocator/device_pool.h"
 
 #include <algorithm>
@@ -58,8 +59,19 @@ int DevicePool::miss(Request& request) {
     return kSuccess;
   }
   if (wait_as_long_as_obtain(request)) return kSuccess;
-  const int code = strategy_.visit([&](auto& strategy) { return strategy.take_fresh(request); });
+  const int code = take_fresh(request);
   return code == kOutOfMemory ? shortage(request) : code;
+}
+
+int DevicePool::take_fresh(Request& request) {
+  if (!request.pooled) [[unlikely]]
+    return obtain_direct(request);
+  return strategy_.visit([&](auto& strategy) { return strategy.take_fresh(request); });
+}
+
+int DevicePool::take_scarce(Request& request, Step* step) {
+  if (!request.pooled) return obtain_direct(request);
+  return strategy_.visit([&](auto& strategy) { return strategy.take_scarce(request, step); });
 }
 
 // With enough memory waiting it is worth as much time as the driver call that it may save, so at
@@ -141,7 +153,7 @@ int DevicePool::find_memory(Request& request, Step* step) {
   constexpr int kAttempts = 16;
   const CountedIn in_want(shared_->in_want);
   ask_for_clean();
-  if (take_clean(request)) return kSuccess;
+  if (request.pooled && take_clean(request)) return kSuccess;
   bool progress = true;
   for (int i = 0; i < kAttempts && progress; ++i) {
     const uint64_t before = changes();
@@ -154,8 +166,7 @@ int DevicePool::find_memory(Request& request, Step* step) {
     // come back to its pool.
     progress |= shared_->returning.load() != 0;
     shared_->await_returning();
-    code =
-        strategy_.visit([&](auto& strategy) { return strategy.take_scarce(request, step); });
+    code = take_scarce(request, step);
     if (code != kOutOfMemory) return code;
     progress |= shared_->obtaining.load() != 0;
     progress |= changes() != before;
@@ -168,6 +179,7 @@ int DevicePool::find_memory(Request& request, Step* step) {
 // parked is lost to the program only here: with the driver alone it would have been handed out
 // again long ago.
 bool DevicePool::squeeze_in(Request& request, Step* step) {
+  if (!request.pooled) return false;
   return strategy_.visit([&](auto& strategy) {
     const uint64_t start = os::now_ns();
     bool found = strategy.squeeze_in(request, step);
@@ -182,40 +194,18 @@ bool DevicePool::squeeze_in(Request& request, Step* step) {
   });
 }
 
-bool DevicePool::obtain_direct(Request& request, int* code) {
-  Chunk* chunk = supply_.obtain(request.bytes, Role::direct, code);
-  if (chunk == nullptr) return false;
-  request.address = chunk->base();
-  request.whole = true;
-  return true;
-}
-
-int DevicePool::allocate_direct(uint64_t bytes, unsigned shard, uint64_t* address) {
-  Request request{.bytes = bytes, .shard = shard};
-  int code;
-  if (!obtain_direct(request, &code)) {
-    if (code != kOutOfMemory) return code;
-    Step step;
-    const auto squeeze = [&](auto& strategy) { return strategy.squeeze_in(request, &step); };
-    if (!take_clean(request) && !strategy_.visit(squeeze)) return code;
-  }
-  if (request.whole) count_whole(bytes);
-  *address = request.address;
-  return kSuccess;
-}
-
-Freed DevicePool::free(Chunk* chunk, uint64_t address, int* code) {
+Freed DevicePool::free(Chunk* chunk, uint64_t address, int* code, Ticket latest) {
   *code = kSuccess;
   bool done;
   switch (chunk->is()) {
     case Role::slab:
-      done = strategy_.on_demand().free(chunk, address);
+      done = strategy_.on_demand().free(chunk, address, latest);
       break;
     case Role::split:
-      done = strategy_.chunk_pools().free(chunk, address);
+      done = strategy_.chunk_pools().free(chunk, address, latest);
       break;
     default:
-      done = free_whole(chunk, address, code);
+      done = free_whole(chunk, address, code, latest);
   }
   // Another thread would see this block come and go in the caches and never get it.
   if (shared_->in_want.load(std::memory_order_relaxed) != 0) [[unlikely]]
@@ -228,9 +218,10 @@ Freed DevicePool::free(Chunk* chunk, uint64_t address, int* code) {
   return done ? Freed::done : Freed::invalid;
 }
 
-bool DevicePool::free_whole(Chunk* chunk, uint64_t address, int* code) {
+bool DevicePool::free_whole(Chunk* chunk, uint64_t address, int* code, Ticket latest) {
   uint64_t requested;
-  const ChunkCache::Freed freed = supply_.cache.free(chunk, address, shared_->reclaim, &requested);
+  const ChunkCache::Freed freed =
+      supply_.cache.free(chunk, address, shared_->reclaim, &requested, latest);
   if (freed == ChunkCache::Freed::not_held) return false;
   if (freed == ChunkCache::Freed::give_up) *code = supply_.release_for_program(chunk, requested);
   if (*code == kSuccess) {

@@ -53,12 +53,17 @@ class DevicePool {
   int allocate(uint64_t bytes, unsigned shard, uint64_t* address);
 
   // The driver's own answer, counted but never pooled (while a capture is in progress); only where
-  // the driver has no memory left, what is clean here.
-  int allocate_direct(uint64_t bytes, unsigned shard, uint64_t* address);
+  // the driver has no memory left, and the request is `pooled`, what is clean here.
+  int allocate_direct(uint64_t bytes, unsigned shard, bool pooled, uint64_t* address);
+
+  // For a request that the settings keep out of the pools: a driver allocation of its own, never
+  // reused. Short of memory what is kept here goes back first, but does not serve it.
+  int allocate_unpooled(uint64_t bytes, unsigned shard, uint64_t* address);
 
   // `chunk` is what the index found for `address`. `code` is the source's result where the chunk
-  // really went back, else kSuccess.
-  Freed free(Chunk* chunk, uint64_t address, int* code);
+  // really went back, else kSuccess. `latest`: the ticket of a synchronisation that began after the
+  // program had called, and covers all it did with the block.
+  Freed free(Chunk* chunk, uint64_t address, int* code, Ticket latest = Reclaim::kNow);
 
   // The block the program holds around `address`: start and the size it asked for.
   bool find(Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
@@ -97,9 +102,8 @@ class DevicePool {
   bool take_clean(Request& request) {
     return strategy_.visit([&](auto& strategy) { return strategy.take_clean(request); });
   }
-  int take_fresh(Request& request) {
-    return strategy_.visit([&](auto& strategy) { return strategy.take_fresh(request); });
-  }
+  int take_fresh(Request& request);
+  int take_scarce(Request& request, Step* step);
   int miss(Request& request);
   bool ask_for_clean();
   bool wait_for_clean(uint64_t limit_ns);
@@ -110,9 +114,10 @@ class DevicePool {
   bool squeeze_in(Request& request, Step* step);
   bool return_clean();
   int take_what_becomes_clean(Request& request, uint64_t patience_ns);
-  bool obtain_direct(Request& request, int* code);
+  int obtain_direct(Request& request);
+  int hand_out(const Request& request, uint64_t* address);
 
-  bool free_whole(Chunk* chunk, uint64_t address, int* code);
+  bool free_whole(Chunk* chunk, uint64_t address, int* code, Ticket latest);
   void mark_if_much_waits(uint64_t bytes);
   [[gnu::noinline]] void trim_excess();
   bool in_hand() const;

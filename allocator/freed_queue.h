@@ -15,15 +15,20 @@ namespace cistern::alloc {
 template <typename T, typename Links>
 class FreedQueue {
  public:
-  // `born`: Reclaim::epoch() when the item was handed out. True when it is parked.
-  bool push(T* item, Epoch born, const Reclaim& reclaim) {
+  // `born`: Reclaim::epoch() when the item was handed out. `latest`: the ticket that covers all
+  // work that may touch it, where the caller knows one (Reclaim::kNow: none). True when it is
+  // parked.
+  bool push(T* item, Epoch born, const Reclaim& reclaim, Ticket latest = Reclaim::kNow) {
     const bool parks = reclaim.parks(born);
     if (parks) [[unlikely]] {
       Links::set_stamp(item, born);
       Links::next(item) = parked_;
       parked_ = item;
     } else {
-      append(item, reclaim.stamp());
+      Ticket stamp = reclaim.stamp();
+      if (latest < stamp) [[unlikely]]
+        stamp = in_order(latest);
+      append(item, stamp);
     }
     return parks;
   }
@@ -52,7 +57,7 @@ class FreedQueue {
     seen_ = reclaim.releases();
     const Epoch held = all ? 0 : reclaim.held();
     Ticket stamp = all ? reclaim.stamp() : reclaim.released();
-    if (newest_ != nullptr) stamp = std::max(stamp, Links::stamp(newest_));
+    stamp = in_order(stamp);
     T* item = parked_;
     parked_ = nullptr;
     while (item != nullptr) {
@@ -101,6 +106,11 @@ class FreedQueue {
   void clear() { oldest_ = newest_ = parked_ = nullptr; }
 
  private:
+  // The queue is in the order of its stamps; a later one than needed is never wrong.
+  Ticket in_order(Ticket stamp) const {
+    return newest_ == nullptr ? stamp : std::max(stamp, Links::stamp(newest_));
+  }
+
   void append(T* item, Ticket stamp) {
     Links::set_stamp(item, stamp);
     Links::next(item) = nullptr;

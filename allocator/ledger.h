@@ -61,6 +61,8 @@ struct Ledger {
   Counter shortages, out_of_memory;  // times everything idle was returned; failures passed on
   Counter served_by[kSteps];         // shortages by the step that ended them
   Counter chunks;                    // held from the driver now
+  Counter unpooled;                  // requests that the settings kept out of the pools
+  Counter free_waits, free_wait_ns;  // synchronisations that the settings put before frees
   Counter lost;                      // chunks the driver refused to take back
   // Bytes the program freed in slabs that are known outside the process (SlabPool::mark_exported):
   // nothing may reuse them until their slab goes back to the driver.

@@ -59,6 +59,9 @@ class Reclaim {
     return open_.load(std::memory_order_seq_cst);
   }
 
+  // In place of a ticket: whatever the program has handed over by now may touch the block.
+  static constexpr Ticket kNow = ~Ticket{0};
+
   // Blocks stamped with this ticket or an earlier one are clean.
   Ticket clean() const { return clean_end_.load(std::memory_order_acquire) - 1; }
 

@@ -82,8 +82,8 @@ void SlabPool::add(Chunk* chunk, Slab* slab) {
   chunk->become(Role::slab);
 }
 
-bool SlabPool::free(const Chunk* chunk, uint64_t address, const Reclaim& reclaim,
-                    ChunkList* ended) {
+bool SlabPool::free(const Chunk* chunk, uint64_t address, const Reclaim& reclaim, ChunkList* ended,
+                    Ticket latest) {
   LockGuard guard(mutex_);
   Slab* slab = slab_of(chunk);
   Block* block = slab != nullptr && chunk->contains(address) ? slab->live_at(address) : nullptr;
@@ -98,7 +98,7 @@ bool SlabPool::free(const Chunk* chunk, uint64_t address, const Reclaim& reclaim
     return true;
   }
   ++slab->waiting;
-  const bool parked = freed_.push(block, block->stamp, reclaim);
+  const bool parked = freed_.push(block, block->stamp, reclaim, latest);
   (parked ? parked_bytes_ : waiting_bytes_).own_add(bytes_of(block));
   return true;
 }

@@ -59,8 +59,9 @@ class alignas(128) SlabPool {
   // False when `address` is not the start of a live block of a slab of this pool. `chunk` is what
   // the index said; it may have another meaning by now.
   // When the last live block of an exported slab goes, so does its chunk, through `ended`: for the
-  // driver, never for reuse.
-  bool free(const Chunk* chunk, uint64_t address, const Reclaim& reclaim, ChunkList* ended);
+  // driver, never for reuse. `latest`: FreedQueue::push().
+  bool free(const Chunk* chunk, uint64_t address, const Reclaim& reclaim, ChunkList* ended,
+            Ticket latest = Reclaim::kNow);
 
   // Start and requested size of the live block around `address`; false if there is none.
   bool find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);

@@ -227,16 +227,20 @@ constexpr std::array<Row, kRowCount> kTable = {{
      "The most that the pinned pool holds."},
 
     // --- Finding faults
-    {"CISTERN_FREE_SYNC", Group::kFaults, boolean(), "false", "", "true", kLater, to<&P::free_sync>,
-     "true: cudaFree waits for the device, as the driver's often does and some programs rely on."},
+    {"CISTERN_FREE_SYNC", Group::kFaults, boolean(), "false", "", "true", kBuilt, to<&P::free_sync>,
+     "true: cudaFree of a pooled block first waits for all work of the block's context, as the driver's "
+     "often does and some programs rely on. It does not while a stream capture is in progress."},
     {"CISTERN_ALIGN", Group::kFaults, Type{.kind = Kind::kAlignment, .min = 512}, "512", "", "2M", kBuilt, to<&P::align>,
      "Alignment of blocks at least that large, in strategies that split chunks."},
-    {"CISTERN_ONLY_SIZES", Group::kFaults, text(Kind::kSizeRanges), kUnset, "", "1M-64M,256K", kLater, to<&P::only_sizes>,
-     "Only requests of these sizes are pooled; the rest go to the driver."},
+    {"CISTERN_ONLY_SIZES", Group::kFaults, text(Kind::kSizeRanges), kUnset, "", "1M-64M,256K", kBuilt, to<&P::only_sizes>,
+     "Only requests of these sizes are pooled, both ends included; each other one is a driver "
+     "allocation of its own, counted and really freed. To find the allocation that a program uses "
+     "wrongly."},
     {"CISTERN_ONLY_SITES", Group::kFaults, text(Kind::kGlobList), kUnset, "", "*libtorch*", kLater, to<&P::only_sites>,
      "Only requests whose call-stack symbol or library matches are pooled."},
-    {"CISTERN_POOL_FIRST", Group::kFaults, integer(0, kNoMax), kUnset, "requests", "1000", kLater, to<&P::pool_first>,
-     "Only the first so many requests are pooled."},
+    {"CISTERN_POOL_FIRST", Group::kFaults, integer(0, kNoMax), kUnset, "requests", "1000", kBuilt, to<&P::pool_first>,
+     "Only the first so many requests of the process, of those that the settings above choose, are "
+     "pooled; the rest as there."},
 }};
 // clang-format on
 

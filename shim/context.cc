@@ -12,6 +12,7 @@
 #include "shim/log.h"
 #include "shim/process.h"
 #include "shim/scratch.h"
+#include "shim/selection.h"
 #include "shim/streams.h"
 #include "shim/thread.h"
 
@@ -185,6 +186,8 @@ Device* known_device(CUdevice device) {
   const bool capped = limit != 0 && limit < total;  // else what there is, is the limit
   d.cap.set_limit(capped ? limit : 0);
   d.most.store(capped ? limit : total, std::memory_order_relaxed);
+  d.straight.store(selects() ? 0 : d.most.load(std::memory_order_relaxed),
+                   std::memory_order_relaxed);
   d.total.store(total, std::memory_order_release);
   return &d;
 }

@@ -34,6 +34,9 @@ struct Device {
   std::atomic<bool> used;
   std::atomic<uint64_t> total;  // 0: not asked yet, see known_device()
   std::atomic<uint64_t> most;   // a larger request cannot be served: total, or the cap
+  // Requests up to this size go straight to the pool: most, or 0 where the settings choose which
+  // requests are pooled (selection.h).
+  std::atomic<uint64_t> straight;
   std::atomic<alloc::StrategyKind> strategy;
   // Calls answered by pools that are gone.
   alloc::Counter past_allocations, past_frees;
@@ -110,6 +113,8 @@ class SynchroniseScope {
  public:
   explicit SynchroniseScope(CUcontext handle);
   void succeeded();
+  // Covers all work handed over before; once succeeded(), the context has passed it.
+  alloc::Ticket ticket() const { return ticket_; }
 
  private:
   Context* context_;

@@ -8,9 +8,11 @@
 #include "shim/charges.h"
 #include "shim/context.h"
 #include "shim/driver.h"
+#include "shim/free_wait.h"
 #include "shim/log.h"
 #include "shim/process.h"
 #include "shim/scratch.h"
+#include "shim/selection.h"
 #include "shim/suspicion.h"
 #include "shim/thread.h"
 
@@ -69,11 +71,11 @@ CUresult ask_for_unsafe_call() {
   return result;
 }
 
-CUresult free_block(alloc::Chunk* chunk, CUdeviceptr address) {
+CUresult free_block(alloc::Chunk* chunk, CUdeviceptr address, alloc::Ticket latest) {
   int code;
   // The driver would really free what the index knows as idle, or what surrounds an interior
   // pointer: such an address is answered here.
-  if (context_of(chunk)->pool.free(chunk, address, &code) == alloc::Freed::invalid) {
+  if (context_of(chunk)->pool.free(chunk, address, &code, latest) == alloc::Freed::invalid) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   return static_cast<CUresult>(code);
@@ -99,20 +101,52 @@ CUresult allocate_unpooled(CUdeviceptr* out, size_t bytes) {
 
 // Inside a capture an allocation is the driver's to answer; under a cap, which may answer alone, it
 // is first asked whether it would refuse.
-int allocate_in_capture(Context& context, size_t bytes, uint64_t* address) {
+int allocate_in_capture(Context& context, size_t bytes, bool pooled, uint64_t* address) {
   const bool capped = device_state(context.device).cap.limit() != 0;
   const CUresult unsafe = capped ? ask_for_unsafe_call() : CUDA_SUCCESS;
   if (unsafe != CUDA_SUCCESS) return unsafe;
-  return context.pool.allocate_direct(bytes, this_thread.shard(), address);
+  return context.pool.allocate_direct(bytes, this_thread.shard(), pooled, address);
 }
 
 // A capture, be it one that began and ended meanwhile, keeps the pools from returning what they
 // could have returned for this allocation.
-int allocate_at_last(Context& context, size_t bytes, uint64_t* address) {
+int allocate_at_last(Context& context, size_t bytes, bool pooled, uint64_t* address) {
   const unsigned shard = this_thread.shard();
-  const auto allocate = [&] { return context.pool.allocate_direct(bytes, shard, address); };
+  const auto allocate = [&] { return context.pool.allocate_direct(bytes, shard, pooled, address); };
   return_idle_memory();
   return again_with_idle_memory(allocate(), allocate);
+}
+
+[[gnu::always_inline]] inline CUresult allocate_in(Context& context, CUdeviceptr* out, size_t bytes,
+                                                   bool pooled) {
+  if (const CUresult result = condition_of(context); result != CUDA_SUCCESS) [[unlikely]]
+    return result;
+  uint64_t address;
+  int code;
+  if (capture_gate().capturing()) [[unlikely]] {
+    code = allocate_in_capture(context, bytes, pooled, &address);
+  } else {
+    const unsigned shard = this_thread.shard();
+    code = pooled ? context.pool.allocate(bytes, shard, &address)
+                  : context.pool.allocate_unpooled(bytes, shard, &address);
+  }
+  if (code == CUDA_ERROR_OUT_OF_MEMORY) [[unlikely]]
+    code = allocate_at_last(context, bytes, pooled, &address);
+  if (code == CUDA_SUCCESS) [[likely]] {
+    *out = address;
+    return CUDA_SUCCESS;
+  }
+  return code == CUDA_ERROR_OUT_OF_MEMORY ? out_of_memory(context, bytes)
+                                          : static_cast<CUresult>(code);
+}
+
+// What cannot be served, or where the settings choose what is pooled.
+[[gnu::cold, gnu::noinline]] CUresult allocate_off_the_way(Context& context, CUdeviceptr* out,
+                                                           size_t bytes) {
+  if (bytes > device_state(context.device).most.load()) {
+    return allocate_too_much(context, out, bytes);
+  }
+  return allocate_in(context, out, bytes, selected(bytes));
 }
 
 }  // namespace
@@ -176,22 +210,9 @@ CUresult foreign_range(CUdeviceptr* base, size_t* size, CUdeviceptr address) {
 CUresult allocate(CUdeviceptr* out, size_t bytes) {
   Context* context = active() && out != nullptr && bytes != 0 ? current_context() : nullptr;
   if (context == nullptr) return allocate_unpooled(out, bytes);
-  if (bytes > device_state(context->device).most.load(std::memory_order_relaxed)) [[unlikely]]
-    return allocate_too_much(*context, out, bytes);
-  if (const CUresult result = condition_of(*context); result != CUDA_SUCCESS) [[unlikely]]
-    return result;
-  uint64_t address;
-  int code = capture_gate().capturing()
-                 ? allocate_in_capture(*context, bytes, &address)
-                 : context->pool.allocate(bytes, this_thread.shard(), &address);
-  if (code == CUDA_ERROR_OUT_OF_MEMORY) [[unlikely]]
-    code = allocate_at_last(*context, bytes, &address);
-  if (code == CUDA_SUCCESS) [[likely]] {
-    *out = address;
-    return CUDA_SUCCESS;
-  }
-  return code == CUDA_ERROR_OUT_OF_MEMORY ? out_of_memory(*context, bytes)
-                                          : static_cast<CUresult>(code);
+  if (bytes > device_state(context->device).straight.load(std::memory_order_relaxed)) [[unlikely]]
+    return allocate_off_the_way(*context, out, bytes);
+  return allocate_in(*context, out, bytes, /*pooled=*/true);
 }
 
 CUresult free(CUdeviceptr address) {
@@ -202,12 +223,17 @@ CUresult free(CUdeviceptr address) {
   if (capture_gate().capturing()) [[unlikely]] {
     if (const CUresult result = ask_for_unsafe_call(); result != CUDA_SUCCESS) return result;
   }
-  return free_block(chunk, address);
+  alloc::Ticket latest = alloc::Reclaim::kNow;
+  if (policy().free_sync) [[unlikely]] {
+    const CUresult result = wait_before_free(chunk, address, &latest);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return free_block(chunk, address, latest);
 }
 
 CUresult free_ordered(alloc::Chunk* chunk, CUdeviceptr address) {
   const CUresult result = refusal(*context_of(chunk));
-  return result == CUDA_SUCCESS ? free_block(chunk, address) : result;
+  return result == CUDA_SUCCESS ? free_block(chunk, address, alloc::Reclaim::kNow) : result;
 }
 
 // The driver has just said no to a call of this thread for want of memory, not because of a

@@ -28,6 +28,12 @@ void json_scratch(Writer& writer, const alloc::Ledger& l) {
       static_cast<ull>(l.scratch_bytes.get()), static_cast<ull>(l.scratch_returned.get()));
 }
 
+void json_faults(Writer& writer, const alloc::Ledger& l) {
+  writer.print("     \"free_waits\": %llu, \"free_wait_ns\": %llu, \"passed_through\": %llu,\n",
+               static_cast<ull>(l.free_waits.get()), static_cast<ull>(l.free_wait_ns.get()),
+               static_cast<ull>(l.unpooled.get()));
+}
+
 void json_strategy(Writer& writer, int device) {
   const alloc::Ledger& l = device_state(device).ledger;
   writer.print("     \"strategy\": \"%s\", \"chunks\": %llu, \"shortages_ended_by\": {",
@@ -71,6 +77,7 @@ void json_device(Writer& writer, int device, bool first) {
       static_cast<ull>(l.waits.get()), static_cast<ull>(l.wait_ns.get()),
       static_cast<ull>(l.shortages.get()), static_cast<ull>(l.out_of_memory.get()),
       static_cast<ull>(l.lost.get()));
+  json_faults(writer, l);
   json_strategy(writer, device);
   if (scratch_on()) json_scratch(writer, l);
   writer.print("}");

@@ -4,6 +4,7 @@
 #include "shim/process.h"
 #include "shim/report_parts.h"
 #include "shim/scratch.h"
+#include "shim/selection.h"
 
 namespace cistern::shim {
 namespace {
@@ -39,6 +40,19 @@ void text_shortages(Writer& writer, const alloc::Ledger& l) {
   writer.print("\n");
 }
 
+// What the settings of finding faults did.
+void text_faults(Writer& writer, const alloc::Ledger& l) {
+  if (policy().free_sync) {
+    writer.print("cistern:   frees waited   %llu times for the device, %.3f ms\n",
+                 static_cast<ull>(l.free_waits.get()),
+                 static_cast<double>(l.free_wait_ns.get()) / 1e6);
+  }
+  if (selects()) {
+    writer.print("cistern:   passed through %llu allocations that the settings keep unpooled\n",
+                 static_cast<ull>(l.unpooled.get()));
+  }
+}
+
 void text_device(Writer& writer, int device) {
   const alloc::Ledger& l = device_state(device).ledger;
   const Summary s = summarise(device);
@@ -72,6 +86,7 @@ void text_device(Writer& writer, int device) {
       static_cast<ull>(l.waits.get()), static_cast<double>(l.wait_ns.get()) / 1e6,
       static_cast<ull>(l.shortages.get()), static_cast<ull>(l.out_of_memory.get()));
   if (l.shortages.get() != 0) text_shortages(writer, l);
+  text_faults(writer, l);
   if (scratch_on()) text_scratch(writer, l);
 }
 

@@ -106,8 +106,8 @@ ChunkBlock* BlockPool::split(ChunkBlock* block, uint32_t granules) {
   return rest;
 }
 
-bool BlockPool::free(const Chunk* chunk, uint64_t address, const Reclaim& reclaim,
-                     ChunkList* ended) {
+bool BlockPool::free(const Chunk* chunk, uint64_t address, const Reclaim& reclaim, ChunkList* ended,
+                     Ticket latest) {
   LockGuard guard(mutex_);
   ChunkMap* map = map_of(chunk);
   if (map == nullptr || !chunk->contains(address)) return false;
@@ -125,7 +125,7 @@ bool BlockPool::free(const Chunk* chunk, uint64_t address, const Reclaim& reclai
   } else {
     ++map->waiting;
     ++unasked_;
-    const bool parked = freed_.push(block, block->born, reclaim);
+    const bool parked = freed_.push(block, block->born, reclaim, latest);
     (parked ? parked_bytes_ : waiting_bytes_).own_add(block->bytes());
   }
   if (map->live == 0 && map->quarantined != 0) [[unlikely]] {

@@ -54,7 +54,9 @@ class alignas(128) BlockPool {
   // False when `address` is not the start of a live block of this pool. `chunk` is what the index
   // said; it may have another meaning by now. When the last live block of a chunk with blocks in
   // quarantine goes, so does the chunk, through `ended`: for the driver, never for reuse.
-  bool free(const Chunk* chunk, uint64_t address, const Reclaim& reclaim, ChunkList* ended);
+  // `latest`: FreedQueue::push().
+  bool free(const Chunk* chunk, uint64_t address, const Reclaim& reclaim, ChunkList* ended,
+            Ticket latest = Reclaim::kNow);
 
   // Start and requested size of the live block around `address`; false if there is none.
   bool find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);

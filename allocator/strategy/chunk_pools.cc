@@ -113,7 +113,7 @@ int ChunkPools::grow(BlockPool* pool, Request& request, uint64_t bytes) {
   if (map == nullptr) return kOutOfMemory;
   int code;
   // One that the source would not take back, or nobody's yet.
-  Chunk* chunk = supply_->cache.take(bytes, shared_->reclaim);
+  Chunk* chunk = supply_->cache.take(bytes, Role::released, shared_->reclaim);
   if (chunk == nullptr) chunk = supply_->obtain(bytes, Role::released, &code);
   if (chunk == nullptr) {
     shared_->chunk_maps.give_back(map);
@@ -136,10 +136,11 @@ bool ChunkPools::squeeze_in(Request& request, Step* step) {
   return request.address != 0;
 }
 
-bool ChunkPools::free(const Chunk* chunk, uint64_t address) {
+bool ChunkPools::free(const Chunk* chunk, uint64_t address, Ticket latest) {
   BlockPool* pool = pool_of(chunk);
   ChunkList ended;
-  const bool freed = pool != nullptr && pool->free(chunk, address, shared_->reclaim, &ended);
+  const bool freed =
+      pool != nullptr && pool->free(chunk, address, shared_->reclaim, &ended, latest);
   if (ended.head != nullptr) [[unlikely]]
     give_back_exported(&ended);
   return freed;

@@ -37,7 +37,7 @@ class ChunkPools {
   bool worth_waiting(const Request& request) const { return true; }
 
   // For chunks of Role::split. False when `address` is not the start of a block the program holds.
-  bool free(const Chunk* chunk, uint64_t address);
+  bool free(const Chunk* chunk, uint64_t address, Ticket latest);
   bool find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
   // The block there became known outside the process (block_pool.h).
   bool mark_exported(const Chunk* chunk, uint64_t address);

@@ -13,7 +13,7 @@ void OnDemand::init(Shared* shared, ChunkSupply* supply, Ledger* ledger, uint32_
 }
 
 bool OnDemand::take_whole(Request& request) {
-  Chunk* chunk = supply_->cache.take(request.bytes, shared_->reclaim);
+  Chunk* chunk = supply_->cache.take(request.bytes, Role::whole, shared_->reclaim);
   if (chunk == nullptr) return false;
   request.address = chunk->base();
   request.whole = true;
@@ -30,7 +30,7 @@ bool OnDemand::take_small(Request& request) {
   if (request.address != 0) [[likely]]
     return true;
   const ChunkSupply::Carrying carrying(*supply_);
-  Chunk* chunk = supply_->cache.take(kSlabBytes, shared_->reclaim);
+  Chunk* chunk = supply_->cache.take(kSlabBytes, Role::released, shared_->reclaim);
   if (chunk == nullptr || !add_slab(chunk, request.shard)) return false;
   request.address = pool.allocate(bytes, shared_->reclaim, &emptied);
   keep_empty(&emptied);
@@ -48,7 +48,7 @@ int OnDemand::take_fresh(Request& request) {
     return code;
   }
   // Other threads of the shard may empty a new slab before this one gets its block.
-  while (Chunk* chunk = supply_->obtain(kSlabBytes, Role::whole, &code)) {
+  while (Chunk* chunk = supply_->obtain(kSlabBytes, Role::released, &code)) {
     if (!add_slab(chunk, request.shard)) return kOutOfMemory;
     ChunkList emptied;
     request.address = slabs_[request.shard].allocate(static_cast<uint32_t>(request.bytes),
@@ -79,9 +79,9 @@ bool OnDemand::squeeze_in(Request& request, Step* step) {
   return true;
 }
 
-bool OnDemand::free(const Chunk* chunk, uint64_t address) {
+bool OnDemand::free(const Chunk* chunk, uint64_t address, Ticket latest) {
   ChunkList ended;
-  const bool freed = pool_of(chunk).free(chunk, address, shared_->reclaim, &ended);
+  const bool freed = pool_of(chunk).free(chunk, address, shared_->reclaim, &ended, latest);
   if (ended.head != nullptr) [[unlikely]]
     give_back_slabs(&ended);
   return freed;

@@ -47,7 +47,7 @@ class OnDemand {
   bool worth_waiting(const Request& request) const { return request.bytes < kWholeBytes; }
 
   // For chunks of Role::slab. False when `address` is not the start of a block the program holds.
-  bool free(const Chunk* chunk, uint64_t address);
+  bool free(const Chunk* chunk, uint64_t address, Ticket latest);
   bool find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
   // The block there became known outside the process (slab_pool.h).
   bool mark_exported(Chunk* chunk, uint64_t address) {

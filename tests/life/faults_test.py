@@ -47,6 +47,7 @@ NOT_RUN = {
     "cuArray3DCreate_v2": OWN_KIND,
     "cuArrayDestroy": OWN_KIND,
     "cuArrayGetMemoryRequirements": FOR_CHARGES,
+    "cuCtxSynchronize": "in the program's frees, where it asks for that: free_sync_stubborn.expect",
     "cuCtxGetDevice": "asked of a context that nobody knows: an error is as good an answer as any",
     "cuDeviceGetDefaultMemPool": FOR_CHARGES,
     "cuDeviceGetMemPool": "asked for the scratch cache alone, whether a pool is a device's current "

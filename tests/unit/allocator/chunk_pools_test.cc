@@ -355,7 +355,7 @@ TEST_CASE("inside a capture a full device is served from the chunk") {
   auto p = pool(kLegacy, 64, 64, 64);
   REQUIRE(p->allocate(kMiB) != 0);
   uint64_t address;
-  CHECK(p->pool.allocate_direct(4 * kMiB, 0, &address) == kSuccess);
+  CHECK(p->pool.allocate_direct(4 * kMiB, 0, /*pooled=*/true, &address) == kSuccess);
   CHECK(found(*p, address) == std::pair{address, 4 * kMiB});
 }
 

@@ -24,6 +24,10 @@ std::unique_ptr<Pool> busy_pool(uint64_t capacity = uint64_t{1} << 40) {
   return p;
 }
 
+ChunkSizes chunks_of(uint64_t bytes) {
+  return {StrategyKind::legacy, bytes, bytes, kBlockGranule, false, false};
+}
+
 }  // namespace
 
 TEST_CASE("a large block is a driver allocation of exactly the size asked") {
@@ -97,6 +101,50 @@ TEST_CASE("a synchronisation makes clean what was freed before it began, not wha
   p->shared.reclaim.passed(p->timeline, ticket);    // … and it ends
   CHECK(p->allocate(4 * kMiB) == a);
   CHECK(p->allocate(5 * kMiB) != b);
+}
+
+TEST_CASE("a free that a synchronisation already covers is clean at once") {
+  const auto sizes = GENERATE(ChunkSizes{}, chunks_of(64 * kMiB));
+  auto p = std::make_unique<Pool>(uint64_t{1} << 40, sizes);
+  p->source.passed_mark = 0;
+  const uint64_t bytes = GENERATE(4096, 4 * kMiB);
+  const uint64_t a = p->allocate(bytes);
+  REQUIRE(p->free(a, p->synchronise()) == Freed::done);
+  CHECK(p->allocate(bytes) == a);
+  CHECK(p->source.last_mark == 0);
+}
+
+TEST_CASE("behind a free that is not covered it waits for that one, and gets its mark") {
+  auto p = busy_pool();
+  const uint64_t bytes = 4 * kMiB;
+  const uint64_t a = p->allocate(bytes), b = p->allocate(bytes);
+  const Ticket ticket = p->synchronise();
+  REQUIRE(p->free(b) == Freed::done);
+  REQUIRE(p->free(a, ticket) == Freed::done);
+  const uint64_t c = p->allocate(bytes);
+  CHECK((c != a && c != b));
+  CHECK(p->source.last_mark == 1);
+  p->source.passed_mark = 1;
+  const uint64_t d = p->allocate(bytes);
+  CHECK((d == a || d == b));
+}
+
+TEST_CASE("a chunk that a strategy takes is not the program's meanwhile") {
+  auto p = std::make_unique<Pool>();
+  ChunkSupply supply;
+  supply.init(&p->shared, &p->source, &p->ledger, &p->cap, 0);
+  const Reclaim& reclaim = p->shared.reclaim;
+  int code;
+  uint64_t requested;
+  Chunk* chunk = supply.obtain(2 * kMiB, Role::whole, &code);
+  REQUIRE(chunk != nullptr);
+  const auto free = [&] {
+    return supply.cache.free(chunk, chunk->base(), reclaim, &requested, Reclaim::kNow);
+  };
+  REQUIRE(free() == ChunkCache::Freed::cached);
+  p->synchronise();
+  REQUIRE(supply.cache.take(2 * kMiB, Role::released, reclaim) == chunk);
+  CHECK(free() == ChunkCache::Freed::not_held);
 }
 
 TEST_CASE("one event covers every free since the last one") {
@@ -290,11 +338,11 @@ TEST_CASE("during a capture, too, clean memory serves where the driver has none"
   p->synchronise();
   p->source.capturing = true;
   uint64_t large = 0, small = 0;
-  CHECK(p->pool.allocate_direct(62 * kMiB, 0, &large) == kSuccess);
+  CHECK(p->pool.allocate_direct(62 * kMiB, 0, /*pooled=*/true, &large) == kSuccess);
   CHECK(large == freed);
-  CHECK(p->pool.allocate_direct(1000, 0, &small) == kSuccess);
+  CHECK(p->pool.allocate_direct(1000, 0, /*pooled=*/true, &small) == kSuccess);
   CHECK(small != kept);
-  CHECK(p->pool.allocate_direct(4 * kMiB, 0, &large) == kOutOfMemory);
+  CHECK(p->pool.allocate_direct(4 * kMiB, 0, /*pooled=*/true, &large) == kOutOfMemory);
 }
 
 TEST_CASE("work that cannot be followed ends reuse, and a shortage still returns memory") {
@@ -320,7 +368,7 @@ TEST_CASE("a block known to another process is really freed") {
 TEST_CASE("a refused free leaves the block with the program") {
   auto p = std::make_unique<Pool>();
   uint64_t a;
-  REQUIRE(p->pool.allocate_direct(4 * kMiB, 0, &a) == kSuccess);
+  REQUIRE(p->pool.allocate_direct(4 * kMiB, 0, /*pooled=*/true, &a) == kSuccess);
   p->source.fail_release = 900;
   p->free(a);
   CHECK(p->code == 900);

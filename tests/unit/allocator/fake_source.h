@@ -122,14 +122,26 @@ struct Pool {
     return code == alloc::kSuccess ? address : 0;
   }
 
-  alloc::Freed free(uint64_t address) {
+  // `latest`: the ticket of a synchronisation that covers all that was done with the block.
+  alloc::Freed free(uint64_t address, alloc::Ticket latest = alloc::Reclaim::kNow) {
     alloc::Chunk* chunk = shared.index.find(address);
     if (chunk == nullptr) return alloc::Freed::foreign;
-    return pool.free(chunk, address, &code);
+    return pool.free(chunk, address, &code, latest);
+  }
+
+  // For a request that is to be kept out of the pool; 0 with `code` set.
+  uint64_t allocate_unpooled(uint64_t bytes) {
+    uint64_t address = 0;
+    code = pool.allocate_unpooled(bytes, 0, &address);
+    return code == alloc::kSuccess ? address : 0;
   }
 
   // As the program's own device synchronisation does it.
-  void synchronise() { shared.reclaim.passed(timeline, shared.reclaim.close()); }
+  alloc::Ticket synchronise() {
+    const alloc::Ticket ticket = shared.reclaim.close();
+    shared.reclaim.passed(timeline, ticket);
+    return ticket;
+  }
 
   alloc::Shared shared{};
   alloc::Ledger ledger{};

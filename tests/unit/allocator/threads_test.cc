@@ -263,7 +263,8 @@ TEST_CASE("the peak of live memory never wraps") {
   auto work = [&] {
     for (int i = 0; i < 300000; ++i) {
       uint64_t address;
-      if (p->pool.allocate_direct(512, 0, &address) == kSuccess) free_block(*p, address);
+      if (p->pool.allocate_direct(512, 0, /*pooled=*/true, &address) == kSuccess)
+        free_block(*p, address);
     }
   };
   meanwhile(work, churn);

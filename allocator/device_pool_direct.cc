@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests that get a driver allocation of their own (Role::direct), whose free is the driver's.
+#include "allocator/device_pool.h"
+
+namespace cistern::alloc {
+
+int DevicePool::obtain_direct(Request& request) {
+  int code;
+  Chunk* chunk = supply_.obtain(request.bytes, Role::direct, &code);
+  if (chunk == nullptr) return code;
+  request.address = chunk->base();
+  request.whole = true;
+  return code;
+}
+
+int DevicePool::allocate_direct(uint64_t bytes, unsigned shard, bool pooled, uint64_t* address) {
+  Request request{.bytes = bytes, .shard = shard, .pooled = pooled};
+  if (const int code = obtain_direct(request); code != kSuccess) {
+    if (code != kOutOfMemory || !pooled) return code;
+    Step step;
+    const auto squeeze = [&](auto& strategy) { return strategy.squeeze_in(request, &step); };
+    if (!take_clean(request) && !strategy_.visit(squeeze)) return code;
+  }
+  return hand_out(request, address);
+}
+
+int DevicePool::allocate_unpooled(uint64_t bytes, unsigned shard, uint64_t* address) {
+  Request request{.bytes = bytes, .shard = shard, .pooled = false};
+  int code = obtain_direct(request);
+  if (code == kOutOfMemory) code = shortage(request);
+  return code == kSuccess ? hand_out(request, address) : code;
+}
+
+int DevicePool::hand_out(const Request& request, uint64_t* address) {
+  if (!request.pooled) ledger_->unpooled.add();
+  if (request.whole) count_whole(request.bytes);
+  *address = request.address;
+  return kSuccess;
+}
+
+}  // namespace cistern::alloc

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finding the allocation that a program uses wrongly: CISTERN_ONLY_SIZES and CISTERN_POOL_FIRST let
+// only some requests be pooled, and each of the others gets what it would have got without Cistern:
+// a driver allocation of its own, really freed. Any thread.
+#pragma once
+
+#include <cstdint>
+
+namespace cistern::shim {
+
+// Whether the settings choose at all.
+bool selects();
+
+// Whether a request of `bytes` is one of those to be pooled. Asked once for each request: those of
+// the chosen sizes are counted.
+bool selected(uint64_t bytes);
+
+}  // namespace cistern::shim

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests that the settings keep out of the pools, to find the one a program uses wrongly: each is
+// what it would be without a pool, and memory is out for none of them earlier.
+#include <catch2/catch.hpp>
+#include <vector>
+
+#include "tests/unit/allocator/chunk_pool.h"
+
+using namespace cistern::alloc;
+using namespace cistern::test;
+
+namespace {
+
+std::unique_ptr<Pool> any_pool(uint64_t capacity_mib) {
+  const auto kind = GENERATE(StrategyKind::on_demand, StrategyKind::legacy,
+                             StrategyKind::naive_best_fit, StrategyKind::auto_growth);
+  return pool(kind, kind == StrategyKind::auto_growth ? 0 : 16, 16, capacity_mib);
+}
+
+}  // namespace
+
+TEST_CASE("a request kept out of the pool is a driver allocation of its own, really freed") {
+  auto p = any_pool(1024);
+  const uint64_t bytes = GENERATE(2, 4096, 5 * kMiB);
+  const uint64_t a = p->allocate_unpooled(bytes);
+  REQUIRE(a != 0);
+  CHECK(found(*p, a) == std::pair{a, bytes});
+  CHECK(p->pool.usage().live == bytes);
+  CHECK(p->free(a + 1) == Freed::invalid);
+  CHECK(p->free(a) == Freed::done);
+  CHECK(p->source.released == 1);
+  CHECK(p->free(a) == Freed::foreign);
+  p->synchronise();
+  REQUIRE(p->allocate_unpooled(bytes) != 0);
+  CHECK(p->source.asked == Sizes{bytes, bytes});
+  CHECK(p->ledger.unpooled.get() == 2);
+  CHECK(p->ledger.live.get() == bytes);
+}
+
+TEST_CASE("no block of the pool serves it, not even where the driver is short") {
+  auto p = any_pool(32);
+  const uint64_t kept = p->allocate(1000), freed = p->allocate(8 * kMiB);
+  REQUIRE((kept != 0 && freed != 0));
+  p->free(freed);
+  p->synchronise();
+  uint64_t bytes = 0, taken = 0;
+  while (p->allocate_unpooled(4 * kMiB) != 0) bytes += 4 * kMiB;
+  CHECK(p->code == kOutOfMemory);
+  while (p->allocate_unpooled(1000) != 0) taken += 1000;
+  CHECK(p->pool.usage().live == 1000 + bytes + taken);
+  // What the pool could not return, because something in it is live, is there for pooled requests.
+  CHECK(p->allocate(1000) != 0);
+}
+
+TEST_CASE("what the pool keeps idle or waiting goes back for it, and then the driver serves") {
+  auto p = any_pool(64);
+  p->source.passed_mark = GENERATE(0, ~Mark{0});
+  std::vector<uint64_t> blocks;
+  for (int i = 0; i < 4; ++i) blocks.push_back(p->allocate(12 * kMiB));
+  for (const uint64_t block : blocks) REQUIRE(p->free(block) == Freed::done);
+  const int obtained = p->source.obtained;
+  const uint64_t a = p->allocate_unpooled(60 * kMiB);
+  REQUIRE(a != 0);
+  CHECK(p->source.obtained > obtained);
+  CHECK(p->source.held() == 60 * kMiB);
+  CHECK(p->source.ended == Step::returned);
+}
+
+TEST_CASE("under the cap it is charged like any other") {
+  auto p = any_pool(1024);
+  p->cap.set_limit(40 * kMiB);
+  const uint64_t a = p->allocate_unpooled(30 * kMiB);
+  REQUIRE(a != 0);
+  CHECK(p->allocate_unpooled(11 * kMiB) == 0);
+  CHECK(p->code == kOutOfMemory);
+  CHECK(p->free(a) == Freed::done);
+  CHECK(p->cap.charged() == 0);
+}
+
+TEST_CASE("during a capture, too, clean memory of the pool does not serve it") {
+  auto p = std::make_unique<Pool>(64 * kMiB);
+  p->free(p->allocate(62 * kMiB));
+  p->synchronise();
+  p->source.capturing = true;
+  uint64_t a = 0;
+  CHECK(p->pool.allocate_direct(62 * kMiB, 0, /*pooled=*/false, &a) == kOutOfMemory);
+  CHECK(p->pool.allocate_direct(62 * kMiB, 0, /*pooled=*/true, &a) == kSuccess);
+  CHECK(p->ledger.unpooled.get() == 0);
+}
+
+TEST_CASE("any other answer of the driver reaches the program unchanged") {
+  auto p = any_pool(1024);
+  p->source.fail_obtain = 700;
+  CHECK(p->allocate_unpooled(1000) == 0);
+  CHECK(p->code == 700);
+  CHECK(p->ledger.shortages.get() == 0);
+}
