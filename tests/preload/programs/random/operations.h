@@ -221,7 +221,7 @@ inline void Worker::ask_too_much() {
 // What is said to be free can be had, all of it. How much that is depends on where the driver found
 // room for what is held, so it is not part of what is printed.
 inline void Worker::take_all() {
-  if (world_.settings.threads > 1) return;
+  if (world_.settings.threads > 1 || world_.settings.all == 0) return;
   constexpr size_t kPage = size_t{2} << 20;
   enter(*any_station().place);
   size_t free_bytes = 0, total = 0;

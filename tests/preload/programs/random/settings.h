@@ -21,17 +21,26 @@ struct Settings {
   uint64_t global = 1;           // captures in global mode, too
   uint64_t contexts = 1;         // how often a thread begins or ends one of its own
   uint64_t shortages = 1;        // how often more is asked for than there is
+  uint64_t all = 1;              // whether what is said to be free is sometimes taken, all of it
   uint64_t stream_ordered = 10;  // of a hundred blocks, how many come from cuMemAllocAsync
 
   bool read(const char* argument) {
     const struct {
       const char* name;
       uint64_t* value;
-    } known[] = {
-        {"seed", &seed},         {"operations", &operations}, {"threads", &threads},
-        {"devices", &devices},   {"rounds", &rounds},         {"live_mb", &live_mb},
-        {"most_mb", &most_mb},   {"global", &global},         {"large", &large},
-        {"contexts", &contexts}, {"shortages", &shortages},   {"stream_ordered", &stream_ordered}};
+    } known[] = {{"seed", &seed},
+                 {"operations", &operations},
+                 {"threads", &threads},
+                 {"devices", &devices},
+                 {"rounds", &rounds},
+                 {"live_mb", &live_mb},
+                 {"most_mb", &most_mb},
+                 {"global", &global},
+                 {"large", &large},
+                 {"contexts", &contexts},
+                 {"shortages", &shortages},
+                 {"stream_ordered", &stream_ordered},
+                 {"all", &all}};
     const char* equals = std::strchr(argument, '=');
     if (equals == nullptr) return false;
     for (const auto& setting : known) {
