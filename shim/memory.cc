@@ -71,7 +71,8 @@ CUresult ask_for_unsafe_call() {
   return result;
 }
 
-CUresult free_block(alloc::Chunk* chunk, CUdeviceptr address, alloc::Ticket latest) {
+[[gnu::always_inline]] inline CUresult free_block(alloc::Chunk* chunk, CUdeviceptr address,
+                                                  alloc::Ticket latest = alloc::Reclaim::kNow) {
   int code;
   // The driver would really free what the index knows as idle, or what surrounds an interior
   // pointer: such an address is answered here.
@@ -79,6 +80,12 @@ CUresult free_block(alloc::Chunk* chunk, CUdeviceptr address, alloc::Ticket late
     return CUDA_ERROR_INVALID_VALUE;
   }
   return static_cast<CUresult>(code);
+}
+
+[[gnu::cold]] CUresult free_after_wait(alloc::Chunk* chunk, CUdeviceptr address) {
+  alloc::Ticket latest = alloc::Reclaim::kNow;
+  const CUresult waited = wait_before_free(chunk, address, &latest);
+  return waited == CUDA_SUCCESS ? free_block(chunk, address, latest) : waited;
 }
 
 // The driver (or the cap) refuses at once, and emptying the pool could not help.
@@ -99,9 +106,12 @@ CUresult allocate_unpooled(CUdeviceptr* out, size_t bytes) {
   return result;
 }
 
-// Inside a capture an allocation is the driver's to answer; under a cap, which may answer alone, it
-// is first asked whether it would refuse.
-int allocate_in_capture(Context& context, size_t bytes, bool pooled, uint64_t* address) {
+// What the settings keep out of the pools; and inside a capture an allocation is the driver's to
+// answer: under a cap, which may answer alone, it is first asked whether it would refuse.
+int allocate_direct(Context& context, size_t bytes, bool pooled, uint64_t* address) {
+  if (!pooled && !capture_gate().capturing()) {
+    return context.pool.allocate_unpooled(bytes, this_thread.shard(), address);
+  }
   const bool capped = device_state(context.device).cap.limit() != 0;
   const CUresult unsafe = capped ? ask_for_unsafe_call() : CUDA_SUCCESS;
   if (unsafe != CUDA_SUCCESS) return unsafe;
@@ -115,38 +125,6 @@ int allocate_at_last(Context& context, size_t bytes, bool pooled, uint64_t* addr
   const auto allocate = [&] { return context.pool.allocate_direct(bytes, shard, pooled, address); };
   return_idle_memory();
   return again_with_idle_memory(allocate(), allocate);
-}
-
-[[gnu::always_inline]] inline CUresult allocate_in(Context& context, CUdeviceptr* out, size_t bytes,
-                                                   bool pooled) {
-  if (const CUresult result = condition_of(context); result != CUDA_SUCCESS) [[unlikely]]
-    return result;
-  uint64_t address;
-  int code;
-  if (capture_gate().capturing()) [[unlikely]] {
-    code = allocate_in_capture(context, bytes, pooled, &address);
-  } else {
-    const unsigned shard = this_thread.shard();
-    code = pooled ? context.pool.allocate(bytes, shard, &address)
-                  : context.pool.allocate_unpooled(bytes, shard, &address);
-  }
-  if (code == CUDA_ERROR_OUT_OF_MEMORY) [[unlikely]]
-    code = allocate_at_last(context, bytes, pooled, &address);
-  if (code == CUDA_SUCCESS) [[likely]] {
-    *out = address;
-    return CUDA_SUCCESS;
-  }
-  return code == CUDA_ERROR_OUT_OF_MEMORY ? out_of_memory(context, bytes)
-                                          : static_cast<CUresult>(code);
-}
-
-// What cannot be served, or where the settings choose what is pooled.
-[[gnu::cold, gnu::noinline]] CUresult allocate_off_the_way(Context& context, CUdeviceptr* out,
-                                                           size_t bytes) {
-  if (bytes > device_state(context.device).most.load()) {
-    return allocate_too_much(context, out, bytes);
-  }
-  return allocate_in(context, out, bytes, selected(bytes));
 }
 
 }  // namespace
@@ -210,9 +188,29 @@ CUresult foreign_range(CUdeviceptr* base, size_t* size, CUdeviceptr address) {
 CUresult allocate(CUdeviceptr* out, size_t bytes) {
   Context* context = active() && out != nullptr && bytes != 0 ? current_context() : nullptr;
   if (context == nullptr) return allocate_unpooled(out, bytes);
-  if (bytes > device_state(context->device).straight.load(std::memory_order_relaxed)) [[unlikely]]
-    return allocate_off_the_way(*context, out, bytes);
-  return allocate_in(*context, out, bytes, /*pooled=*/true);
+  bool pooled = true;
+  const Device& device = device_state(context->device);
+  if (bytes > device.straight.load(std::memory_order_relaxed)) [[unlikely]] {
+    if (bytes > device.most.load()) return allocate_too_much(*context, out, bytes);
+    pooled = selected(bytes);
+  }
+  if (const CUresult result = condition_of(*context); result != CUDA_SUCCESS) [[unlikely]]
+    return result;
+  uint64_t address;
+  int code;
+  if (!pooled || capture_gate().capturing()) [[unlikely]] {
+    code = allocate_direct(*context, bytes, pooled, &address);
+  } else {
+    code = context->pool.allocate(bytes, this_thread.shard(), &address);
+  }
+  if (code == CUDA_ERROR_OUT_OF_MEMORY) [[unlikely]]
+    code = allocate_at_last(*context, bytes, pooled, &address);
+  if (code == CUDA_SUCCESS) [[likely]] {
+    *out = address;
+    return CUDA_SUCCESS;
+  }
+  return code == CUDA_ERROR_OUT_OF_MEMORY ? out_of_memory(*context, bytes)
+                                          : static_cast<CUresult>(code);
 }
 
 CUresult free(CUdeviceptr address) {
@@ -223,17 +221,14 @@ CUresult free(CUdeviceptr address) {
   if (capture_gate().capturing()) [[unlikely]] {
     if (const CUresult result = ask_for_unsafe_call(); result != CUDA_SUCCESS) return result;
   }
-  alloc::Ticket latest = alloc::Reclaim::kNow;
-  if (policy().free_sync) [[unlikely]] {
-    const CUresult result = wait_before_free(chunk, address, &latest);
-    if (result != CUDA_SUCCESS) return result;
-  }
-  return free_block(chunk, address, latest);
+  if (policy().free_sync) [[unlikely]]
+    return free_after_wait(chunk, address);
+  return free_block(chunk, address);
 }
 
 CUresult free_ordered(alloc::Chunk* chunk, CUdeviceptr address) {
   const CUresult result = refusal(*context_of(chunk));
-  return result == CUDA_SUCCESS ? free_block(chunk, address, alloc::Reclaim::kNow) : result;
+  return result == CUDA_SUCCESS ? free_block(chunk, address) : result;
 }
 
 // The driver has just said no to a call of this thread for want of memory, not because of a

@@ -43,10 +43,10 @@ MUTANTS = [
     ("covered_free_out_of_order", "allocator/freed_queue.h",
      "return newest_ == nullptr ? stamp : std::max(stamp, Links::stamp(newest_));", "return stamp;"),
     ("covered_free_waits_all_the_same", "shim/free_wait.cc", "  *covered = all_work.ticket();\n", ""),
-    ("failed_wait_frees_all_the_same", "shim/free_wait.cc",
-     "  if (result != CUDA_SUCCESS) return result;\n  all_work", "  all_work"),
+    ("failed_wait_frees_all_the_same", "shim/memory.cc",
+     "return waited == CUDA_SUCCESS ? free_block(chunk, address, latest) : waited;", "return free_block(chunk, address, latest);"),
     ("wrong_free_waits", "shim/free_wait.cc",
-     "owner.pool.find(chunk, address, &start, &bytes) &&\n         start == address;", "true;"),
+     "&start, &bytes) &&\n         start == address;", "&start, &bytes) ||\n         start != 0;"),
     # --- free space and ownership
     ("slab_to_be_is_the_programs", "allocator/chunk_cache.cc",
      "    chunk->become(role);\n    chunk->set_requested(bytes);", "    chunk->become(Role::whole);\n    chunk->set_requested(bytes);"),
