@@ -21,7 +21,8 @@ uint64_t largest_for(uint64_t bytes) {
 
 }  // namespace
 
-void ChunkCache::init(uint32_t owner) {
+void ChunkCache::init(uint32_t owner, Garbage* garbage) {
+  freed_.join(garbage, &mutex_, owner);
   LockGuard guard(mutex_);
   owner_ = owner;
   closed_ = false;
@@ -57,19 +58,19 @@ ChunkCache::Freed ChunkCache::free(Chunk* chunk, uint64_t address, const Reclaim
     pick_up();
     return Freed::give_up;
   }
-  push_freed(chunk, chunk->born, reclaim, latest);
+  count_freed(chunk);
+  freed_.push(chunk, chunk->born, reclaim, latest);
   return Freed::cached;
 }
 
 void ChunkCache::keep_waiting(Chunk* chunk, const Reclaim& reclaim) {
   LockGuard guard(mutex_);
+  count_freed(chunk);
   if (!chunk->exported.load(std::memory_order_relaxed)) {
-    return push_freed(chunk, chunk->born, reclaim, Reclaim::kNow);
+    return freed_.put_back(chunk, chunk->born, reclaim);
   }
-  chunk->become(Role::waiting);
   refused_.push(chunk);
   refused_bytes_.own_add(chunk->size());
-  returnable_bytes_.own_add(device_bytes(chunk));
 }
 
 void ChunkCache::collect_refused(ChunkList* out) {
@@ -81,10 +82,8 @@ void ChunkCache::collect_refused(ChunkList* out) {
   }
 }
 
-void ChunkCache::push_freed(Chunk* chunk, Epoch born, const Reclaim& reclaim, Ticket latest) {
+void ChunkCache::count_freed(Chunk* chunk) {
   chunk->become(Role::waiting);
-  const bool parked = freed_.push(chunk, born, reclaim, latest);
-  (parked ? parked_bytes_ : waiting_bytes_).own_add(chunk->size());
   returnable_bytes_.own_add(device_bytes(chunk));
 }
 
@@ -110,16 +109,11 @@ bool ChunkCache::mark_exported(Chunk* chunk, uint64_t address) {
 }
 
 void ChunkCache::harvest(const Reclaim& reclaim) {
-  if (freed_.parked_may_leave(reclaim)) [[unlikely]] {
-    freed_.unpark(reclaim, /*all=*/false, [this](const Chunk* chunk) {
-      parked_bytes_.own_sub(chunk->size());
-      waiting_bytes_.own_add(chunk->size());
-    });
-  }
+  if (freed_.parked_may_leave(reclaim)) [[unlikely]]
+    freed_.unpark(reclaim, /*all=*/false);
   const Ticket clean = reclaim.clean();
   while (freed_.has_clean(clean)) {
     Chunk* chunk = freed_.pop();
-    waiting_bytes_.own_sub(chunk->size());
     returnable_bytes_.own_sub(device_bytes(chunk));
     insert_idle(chunk);
   }
@@ -158,7 +152,6 @@ void ChunkCache::refresh(const Reclaim& reclaim) {
 // A parked chunk that the driver will not take back must be parked again.
 void ChunkCache::let_freed_go(Chunk* chunk, bool parked, ChunkList* out) {
   chunk->born = parked ? chunk->stamp() : Reclaim::kEverything;
-  (parked ? parked_bytes_ : waiting_bytes_).own_sub(chunk->size());
   returnable_bytes_.own_sub(device_bytes(chunk));
   chunk->become(Role::released);
   out->push(chunk);
@@ -176,12 +169,12 @@ void ChunkCache::collect_idle(uint64_t keep, const Reclaim& reclaim, ChunkList* 
   if (closed_) return;
   harvest(reclaim);
   collect_refused(out);
-  while (oldest_idle_ != nullptr && idle_bytes_.get() + parked_bytes_.get() > keep) {
+  while (oldest_idle_ != nullptr && idle_bytes_.get() + parked_bytes() > keep) {
     let_idle_go(oldest_idle_, out);
   }
-  if (parked_bytes_.get() <= keep) return;
+  if (parked_bytes() <= keep) return;
   freed_.remove_if([&](Chunk* chunk, bool parked) {
-    const bool leaves = parked && parked_bytes_.get() > keep;
+    const bool leaves = parked && parked_bytes() > keep;
     if (leaves) let_freed_go(chunk, parked, out);
     return leaves;
   });
@@ -223,8 +216,6 @@ void ChunkCache::drop() {
   refused_ = {};
   refused_bytes_.set(0);
   idle_bytes_.set(0);
-  waiting_bytes_.set(0);
-  parked_bytes_.set(0);
   returnable_bytes_.set(0);
 }
 

@@ -25,12 +25,13 @@ struct ChunkLinks {
   static Chunk*& next(Chunk* c) { return c->next; }
   static uint64_t stamp(const Chunk* c) { return c->stamp(); }
   static void set_stamp(Chunk* c, uint64_t stamp) { c->set_stamp(stamp); }
+  static uint64_t bytes(const Chunk* c) { return c->size(); }
 };
 
 class ChunkCache {
  public:
-  // `owner`: what the chunks of this cache say of themselves.
-  void init(uint32_t owner);
+  // `owner`: what the chunks of this cache say of themselves. `garbage`: nullptr for none.
+  void init(uint32_t owner, Garbage* garbage);
 
   // An idle chunk that serves `bytes` without taking more of the device than the driver itself
   // would have given: at least as large, the same number of driver pages, at most 1/8 lost. So
@@ -87,9 +88,10 @@ class ChunkCache {
   void reset_after_fork() { mutex_.reset(); }
 
   uint64_t idle_bytes() const { return idle_bytes_.get(); }
-  uint64_t waiting_bytes() const { return waiting_bytes_.get(); }
-  uint64_t parked_bytes() const { return parked_bytes_.get(); }
-  // Idle, waiting and parked as the driver counts them: whole driver pages.
+  uint64_t waiting_bytes() const { return freed_.waiting_bytes(); }
+  uint64_t parked_bytes() const { return freed_.parked_bytes(); }
+  uint64_t garbage_bytes() const { return freed_.garbage_bytes(); }
+  // Idle, waiting, parked and garbage as the driver counts them: whole driver pages.
   uint64_t returnable_bytes() const { return returnable_bytes_.get(); }
   // Exported chunks are still to be offered to the driver.
   bool any_refused() const { return refused_bytes_.get() != 0; }
@@ -98,7 +100,7 @@ class ChunkCache {
 
  private:
   bool held(const Chunk* chunk) const;
-  void push_freed(Chunk* chunk, Epoch born, const Reclaim& reclaim, Ticket latest);
+  void count_freed(Chunk* chunk);
   void harvest(const Reclaim& reclaim);
   void let_freed_go(Chunk* chunk, bool parked, ChunkList* out);
   void let_idle_go(Chunk* chunk, ChunkList* out);
@@ -115,7 +117,7 @@ class ChunkCache {
   Chunk* youngest_idle_ = nullptr;
   FreedQueue<Chunk, ChunkLinks> freed_;
   ChunkList refused_;  // exported, and the driver did not take them yet
-  Counter idle_bytes_, waiting_bytes_, parked_bytes_, returnable_bytes_, refused_bytes_;
+  Counter idle_bytes_, returnable_bytes_, refused_bytes_;
 };
 
 }  // namespace cistern::alloc

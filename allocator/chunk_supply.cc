@@ -6,14 +6,14 @@
 namespace cistern::alloc {
 
 void ChunkSupply::init(Shared* shared, MemorySource* source, Ledger* ledger, Cap* cap,
-                       uint32_t owner) {
+                       Garbage* garbage, uint32_t owner) {
   shared_ = shared;
   source_ = source;
   ledger_ = ledger;
   cap_ = cap;
   owner_ = owner;
   closed_.store(false);
-  cache.init(owner);
+  cache.init(owner, garbage);
 }
 
 Chunk* ChunkSupply::obtain(uint64_t bytes, Role role, int* code) {

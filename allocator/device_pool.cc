@@ -29,16 +29,21 @@ constexpr uint64_t kShortageWaitNs = 2'000'000'000;
 }  // namespace
 
 void DevicePool::init(Shared* shared, MemorySource* source, Ledger* ledger, Cap* cap,
-                      uint32_t owner, const ChunkSizes& sizes) {
+                      Garbage* garbage, uint32_t owner, const ChunkSizes& sizes) {
   shared_ = shared;
   source_ = source;
   ledger_ = ledger;
+  garbage_ = garbage;
+  owner_ = owner;
   whole_live_.set(0);
   whole_allocations_.set(0);
   whole_frees_.set(0);
   freed_unmarked_.set(0);
-  supply_.init(shared, source, ledger, cap, owner);
-  strategy_.init(shared, &supply_, ledger, owner, sizes);
+  supply_.init(shared, source, ledger, cap, garbage, owner);
+  strategy_.init(shared, &supply_, ledger, garbage, owner, sizes);
+  if (garbage == nullptr) return;
+  shared->reclaim.set_everything_aside();
+  shared->errands.fetch_add(1);
 }
 
 int DevicePool::allocate(uint64_t bytes, unsigned shard, uint64_t* address) {
@@ -151,7 +156,8 @@ uint64_t DevicePool::changes() const {
 // attempt.
 int DevicePool::find_memory(Request& request, Step* step) {
   constexpr int kAttempts = 16;
-  const CountedIn in_want(shared_->in_want);
+  const CountedIn in_want(shared_->in_want), errand(shared_->errands);
+  drain_garbage();
   ask_for_clean();
   if (request.pooled && take_clean(request)) return kSuccess;
   bool progress = true;
@@ -207,15 +213,24 @@ Freed DevicePool::free(Chunk* chunk, uint64_t address, int* code, Ticket latest)
     default:
       done = free_whole(chunk, address, code, latest);
   }
-  // Another thread would see this block come and go in the caches and never get it.
-  if (shared_->in_want.load(std::memory_order_relaxed) != 0) [[unlikely]]
-    return_everything();
+  if (shared_->errands.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    run_errands();
   const ChunkCache& cache = supply_.cache;
   if (cache.idle_bytes() + cache.parked_bytes() > OnDemand::kIdleBudget || cache.any_refused())
       [[unlikely]] {
     trim_excess();
   }
   return done ? Freed::done : Freed::invalid;
+}
+
+// What a free does for others.
+void DevicePool::run_errands() {
+  if (garbage_ != nullptr && garbage_->due()) {
+    garbage_->flush();
+    mark_if_much_waits(0);
+  }
+  // Another thread would see this block come and go in the caches and never get it.
+  if (shared_->in_want.load(std::memory_order_relaxed) != 0) return_everything();
 }
 
 bool DevicePool::free_whole(Chunk* chunk, uint64_t address, int* code, Ticket latest) {
@@ -289,7 +304,16 @@ bool DevicePool::return_clean() {
   return supply_.give_back_clean(&chunks);
 }
 
+void DevicePool::drain_garbage() {
+  if (garbage_ != nullptr) garbage_->drain();
+}
+
+void DevicePool::synchronised(Ticket ticket) {
+  if (garbage_ != nullptr) garbage_->synchronised(owner_, ticket);
+}
+
 bool DevicePool::return_everything() {
+  drain_garbage();
   ChunkList chunks;
   const ChunkSupply::Returning returning(supply_);
   strategy_.visit([&](auto& strategy) { strategy.collect_all(&chunks); });

@@ -21,13 +21,14 @@ namespace cistern::alloc {
 
 // Where the memory of a pool is; parts may be a moment apart.
 struct Usage {
-  uint64_t live, idle, waiting, parked, quarantined;
+  uint64_t live, idle, waiting, parked, garbage, quarantined;
 
   Usage& operator+=(const Usage& other) {
     live += other.live;
     idle += other.idle;
     waiting += other.waiting;
     parked += other.parked;
+    garbage += other.garbage;
     quarantined += other.quarantined;
     return *this;
   }
@@ -44,9 +45,10 @@ class DevicePool {
   static constexpr int kShards = OnDemand::kShards;
 
   // `owner` is the number find() users get back through Chunk::owner.
-  // `sizes`: the strategy and its chunks.
-  void init(Shared* shared, MemorySource* source, Ledger* ledger, Cap* cap, uint32_t owner,
-            const ChunkSizes& sizes);
+  // `sizes`: the strategy and its chunks. `garbage`: the device's, nullptr where nothing is held
+  // back.
+  void init(Shared* shared, MemorySource* source, Ledger* ledger, Cap* cap, Garbage* garbage,
+            uint32_t owner, const ChunkSizes& sizes);
 
   // Memory for `bytes` > 0; a result code of the source. `shard`: the caller's thread, as a number
   // below kShards, or below kMostThreads for thread_local.
@@ -76,6 +78,9 @@ class DevicePool {
   // more, and the slab or chunk goes back with its last block. False when the program holds nothing
   // there.
   bool mark_exported(Chunk* chunk, uint64_t address);
+
+  // The program waited for everything given to the context before this ticket was closed.
+  void synchronised(Ticket ticket);
 
   // Gives back what exceeds the idle budget; for a moment at which the driver will not wait.
   void trim();
@@ -119,6 +124,8 @@ class DevicePool {
 
   bool free_whole(Chunk* chunk, uint64_t address, int* code, Ticket latest);
   void mark_if_much_waits(uint64_t bytes);
+  [[gnu::noinline]] void run_errands();
+  void drain_garbage();
   [[gnu::noinline]] void trim_excess();
   bool in_hand() const;
   bool waiting_range(Ticket* oldest, Ticket* newest);
@@ -128,6 +135,8 @@ class DevicePool {
   Shared* shared_;
   MemorySource* source_;
   Ledger* ledger_;
+  Garbage* garbage_;
+  uint32_t owner_;
   Counter whole_live_, whole_allocations_, whole_frees_;
   Counter freed_unmarked_;  // bytes of whole blocks freed since the last mark made by a free
   ChunkSupply supply_;

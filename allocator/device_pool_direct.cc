@@ -17,6 +17,7 @@ int DevicePool::allocate_direct(uint64_t bytes, unsigned shard, bool pooled, uin
   Request request{.bytes = bytes, .shard = shard, .pooled = pooled};
   if (const int code = obtain_direct(request); code != kSuccess) {
     if (code != kOutOfMemory || !pooled) return code;
+    drain_garbage();
     Step step;
     const auto squeeze = [&](auto& strategy) { return strategy.squeeze_in(request, &step); };
     if (!take_clean(request) && !strategy_.visit(squeeze)) return code;

@@ -33,13 +33,14 @@ int64_t DevicePool::unpublished_live() const {
 
 Usage DevicePool::usage() const {
   const ChunkCache& cache = supply_.cache;
-  Usage usage{whole_live_.get(), cache.idle_bytes(), cache.waiting_bytes(), cache.parked_bytes(),
-              0};
+  Usage usage{whole_live_.get(),    cache.idle_bytes(),    cache.waiting_bytes(),
+              cache.parked_bytes(), cache.garbage_bytes(), 0};
   strategy_.for_each_pool([&](const auto& pool) {
     usage.live += pool.live();
     usage.idle += pool.clean_bytes();
     usage.waiting += pool.waiting_bytes();
     usage.parked += pool.parked_bytes();
+    usage.garbage += pool.garbage_bytes();
     usage.quarantined += pool.quarantined_bytes();
   });
   return usage;

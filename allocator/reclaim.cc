@@ -74,7 +74,13 @@ void Reclaim::set_held(Epoch newest) {
   // Before anyone can see that a graph has gone, its work is covered.
   if (releases) raise_to(released_, stamp());
   held_.store(newest, std::memory_order_release);
+  if (!everything_aside_.load()) aside_.store(newest, std::memory_order_release);
   if (releases) releases_.fetch_add(1, std::memory_order_release);
+}
+
+void Reclaim::set_everything_aside() {
+  everything_aside_.store(true);
+  aside_.store(kEverything, std::memory_order_release);
 }
 
 bool Reclaim::mark(Ticket newest) {

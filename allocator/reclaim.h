@@ -84,6 +84,10 @@ class Reclaim {
   // epoch.
   bool parks(Epoch born) const { return born < held(); }
   Epoch held() const { return held_.load(std::memory_order_acquire); }
+  // The same, or what is freed may be garbage (garbage.h): one look for everything unusual.
+  bool sets_aside(Epoch born) const { return born < aside_.load(std::memory_order_acquire); }
+  // There is garbage in this process: from now on every free is looked at. Before the first free.
+  void set_everything_aside();
   // Counts the times that parked blocks may have become free to go.
   uint64_t releases() const { return releases_.load(std::memory_order_acquire); }
   // The ticket that covers the work of every graph that has gone, as far as held(), read before,
@@ -138,6 +142,8 @@ class Reclaim {
   std::atomic<int> highest_{0};  // slots ever used
   std::atomic<Epoch> epoch_{0};
   std::atomic<Epoch> held_{0};
+  std::atomic<Epoch> aside_{0};  // held_, or kEverything
+  std::atomic<bool> everything_aside_{false};
   std::atomic<uint64_t> releases_{0};
   std::atomic<Ticket> released_{0};
   std::atomic<uint64_t> marks_made_{0};

@@ -33,6 +33,8 @@ struct Shared {
   BlockPages block_pages;
   std::atomic<int> obtaining{0};  // threads that ask the driver for a chunk; not counted yet
   std::atomic<int> in_want{0};    // threads that are short of memory
+  // Why a free does more than free: threads in want, and one where there is garbage.
+  std::atomic<int> errands{0};
   std::atomic<int> returning{0};  // threads that are giving chunks back to the driver
 
   // Waits for the latter, but not for ever: the driver makes them wait for the device, whose work

@@ -18,7 +18,8 @@ uint32_t granules_for(uint32_t bytes) { return (bytes + kGranuleBytes - 1) / kGr
 
 }  // namespace
 
-void SlabPool::init(Ledger* ledger, uint32_t owner, uint8_t number) {
+void SlabPool::init(Ledger* ledger, Garbage* garbage, uint32_t owner, uint8_t number) {
+  freed_.join(garbage, &mutex_, owner);
   ledger_ = ledger;
   live_.init(ledger);
   owner_ = owner;
@@ -44,7 +45,7 @@ uint64_t SlabPool::allocate(uint32_t bytes, const Reclaim& reclaim, ChunkList* e
   if (closed_) [[unlikely]]
     return 0;
   if (freed_.parked_may_leave(reclaim)) [[unlikely]]
-    unpark(reclaim, /*all=*/false);
+    freed_.unpark(reclaim, /*all=*/false);
   const Ticket clean = reclaim.clean();
   if (freed_.has_clean(clean)) harvest(clean, kHarvestPerCall, emptied);
   Block* block = find_clean(granules, thorough);
@@ -98,8 +99,7 @@ bool SlabPool::free(const Chunk* chunk, uint64_t address, const Reclaim& reclaim
     return true;
   }
   ++slab->waiting;
-  const bool parked = freed_.push(block, block->stamp, reclaim, latest);
-  (parked ? parked_bytes_ : waiting_bytes_).own_add(bytes_of(block));
+  freed_.push(block, block->stamp, reclaim, latest);
   return true;
 }
 
@@ -123,10 +123,9 @@ bool SlabPool::mark_exported(Chunk* chunk, uint64_t address) {
   Slab* slab = slab_of(chunk);
   if (slab == nullptr || !chunk->contains(address) || slab->live == 0) return false;
   chunk->exported.store(true, std::memory_order_relaxed);
-  freed_.remove_if([&](Block* block, bool parked) {
+  freed_.remove_if([&](Block* block, bool) {
     if (Slab::of(block) != slab) return false;
     --slab->waiting;
-    (parked ? parked_bytes_ : waiting_bytes_).own_sub(bytes_of(block));
     quarantine(bytes_of(block));
     return true;
   });
@@ -136,22 +135,14 @@ bool SlabPool::mark_exported(Chunk* chunk, uint64_t address) {
 void SlabPool::harvest(Ticket clean, int most, ChunkList* emptied) {
   for (; most > 0 && freed_.has_clean(clean); --most) {
     Block* block = freed_.pop();
-    waiting_bytes_.own_sub(bytes_of(block));
     --Slab::of(block)->waiting;
     make_clean(block, emptied);
   }
 }
 
-void SlabPool::unpark(const Reclaim& reclaim, bool all) {
-  freed_.unpark(reclaim, all, [this](const Block* block) {
-    parked_bytes_.own_sub(bytes_of(block));
-    waiting_bytes_.own_add(bytes_of(block));
-  });
-}
-
 void SlabPool::unpark_everything(const Reclaim& reclaim) {
   LockGuard guard(mutex_);
-  unpark(reclaim, /*all=*/true);
+  freed_.unpark(reclaim, /*all=*/true);
 }
 
 void SlabPool::make_clean(Block* block, ChunkList* emptied) {
@@ -196,7 +187,7 @@ void SlabPool::retire(Slab* slab, ChunkList* emptied) {
   slab->waiting = 0;
   empty_slabs_.own_sub(1);
   // Should the driver not take it back: whatever is parked may be in it.
-  slab->chunk->born = parked_bytes_.get() == 0 ? Reclaim::kEverything : 0;
+  slab->chunk->born = parked_bytes() == 0 ? Reclaim::kEverything : 0;
   slab->chunk->become(Role::released);
   in_hand_.fetch_add(1, std::memory_order_relaxed);
   emptied->push(slab->chunk);
@@ -208,11 +199,10 @@ void SlabPool::collect_empty(const Reclaim& reclaim, bool freed_too, ChunkList* 
   harvest(reclaim.clean(), INT_MAX, emptied);
   if (spare_ != nullptr) retire(spare_, emptied);
   if (!freed_too) return;
-  freed_.remove_if([&](Block* block, bool parked) {
+  freed_.remove_if([&](Block* block, bool) {
     Slab* slab = Slab::of(block);
     if (slab->live != 0) return false;
     if (slab->waiting != 0) retire(slab, emptied);  // at its first block; the rest just leave
-    (parked ? parked_bytes_ : waiting_bytes_).own_sub(bytes_of(block));
     return true;
   });
 }
@@ -248,8 +238,6 @@ void SlabPool::drop() {
   bins_ = {};
   freed_.clear();
   spare_ = nullptr;
-  waiting_bytes_.set(0);
-  parked_bytes_.set(0);
   clean_bytes_.set(0);
   empty_slabs_.set(0);
   ledger_->quarantined.sub(quarantined_bytes_.get());

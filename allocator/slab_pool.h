@@ -24,6 +24,7 @@ struct BlockLinks {
   static Block*& next(Block* b) { return b->next; }
   static uint64_t stamp(const Block* b) { return b->stamp; }
   static void set_stamp(Block* b, uint64_t stamp) { b->stamp = stamp; }
+  static uint64_t bytes(const Block* b) { return uint64_t{b->granules} * kGranuleBytes; }
 };
 
 // Chunks linked by Chunk::next.
@@ -50,8 +51,8 @@ class alignas(128) SlabPool {
                     bool thorough = false);
 
   // Also of a pool used before (dropped, that is): counters start anew. `owner` and `number` are
-  // what the chunks of this pool say of themselves.
-  void init(Ledger* ledger, uint32_t owner, uint8_t number);
+  // what the chunks of this pool say of themselves. `garbage`: nullptr for none.
+  void init(Ledger* ledger, Garbage* garbage, uint32_t owner, uint8_t number);
 
   // Takes a chunk of kSlabBytes; `slab` is its fresh bookkeeping.
   void add(Chunk* chunk, Slab* slab);
@@ -89,8 +90,9 @@ class alignas(128) SlabPool {
   void landed() { in_hand_.fetch_sub(1, std::memory_order_release); }
   void reset_after_fork() { mutex_.reset(); }
 
-  uint64_t waiting_bytes() const { return waiting_bytes_.get(); }
-  uint64_t parked_bytes() const { return parked_bytes_.get(); }
+  uint64_t waiting_bytes() const { return freed_.waiting_bytes(); }
+  uint64_t parked_bytes() const { return freed_.parked_bytes(); }
+  uint64_t garbage_bytes() const { return freed_.garbage_bytes(); }
   uint64_t clean_bytes() const { return clean_bytes_.get(); }
   uint64_t quarantined_bytes() const { return quarantined_bytes_.get(); }
   // What could serve requests of any kind: slabs in which the program holds nothing.
@@ -108,7 +110,6 @@ class alignas(128) SlabPool {
  private:
   Slab* slab_of(const Chunk* chunk) const;
   void harvest(Ticket clean, int most, ChunkList* emptied);
-  void unpark(const Reclaim& reclaim, bool all);
   void make_clean(Block* block, ChunkList* emptied);
   Block* find_clean(uint32_t granules, bool thorough);
   uint64_t hand_out(Block* block, uint32_t granules, uint32_t bytes, Epoch born);
@@ -124,7 +125,7 @@ class alignas(128) SlabPool {
   FreedQueue<Block, BlockLinks> freed_;
   Slab* spare_ =
       nullptr;  // one empty slab stays, so that a lone block going back and forth is cheap
-  Counter waiting_bytes_, parked_bytes_, clean_bytes_, empty_slabs_, quarantined_bytes_;
+  Counter clean_bytes_, empty_slabs_, quarantined_bytes_;
   LiveCount live_;
   Ledger* ledger_;
   uint32_t owner_;

@@ -141,15 +141,15 @@ constexpr std::array<Row, kRowCount> kTable = {{
      "still run. false: it too waits for all work enqueued before the free. Such requests are those "
      "of the scratch cache (the two settings below). Plain cudaMalloc memory always waits, by events "
      "and not by stopping the host."},
-    {"FLAGS_eager_delete_tensor_gb", Group::kGarbage, number(kAnyMin), "-1.0", "GB of 2^30 bytes", "0.5", kLater, to<&P::eager_delete_tensor_gb>,
+    {"FLAGS_eager_delete_tensor_gb", Group::kGarbage, number(kAnyMin), "-1.0", "GB of 2^30 bytes", "0.5", kBuilt, to<&P::eager_delete_tensor_gb>,
      "0 or more: freed blocks collect in a queue per device and become reusable together when their "
-     "bytes reach this; 0 is at each free. Negative: reusable at the program's next device "
-     "synchronisation or when memory runs short. The default counts only when this is set; not set, "
-     "blocks become reusable at once. For freed tensors it takes freed blocks."},
-    {"FLAGS_memory_fraction_of_eager_deletion", Group::kGarbage, number(0, 1), "1.0", "share of the queued bytes", "0.5", kLater, to<&P::memory_fraction_of_eager_deletion>,
+     "bytes reach this; 0 is at each free. Negative: reusable once the program has synchronised their "
+     "context. When memory runs short all of them are, in any case. The default counts only when this "
+     "is set; not set, blocks become reusable at once. For freed tensors it takes freed blocks."},
+    {"FLAGS_memory_fraction_of_eager_deletion", Group::kGarbage, number(0, 1), "1.0", "share of the queued bytes", "0.5", kBuilt, to<&P::memory_fraction_of_eager_deletion>,
      "At each flush of the queue the largest blocks are released first until this share of the bytes "
-     "is, the block that crosses the line included; the rest waits for the next device "
-     "synchronisation or shortage."},
+     "is, the block that crosses the line included; the rest waits until the program synchronises its "
+     "context or memory runs short. 0 is as a negative threshold."},
     {"FLAGS_eager_delete_scope", Group::kGarbage, boolean(), "true", "", "false", kLater, to<&P::eager_delete_scope>,
      "true: the work of a free (merging, returning idle chunks) is done inside the free. false: a "
      "background thread does it, and an allocation that misses finishes it first."},

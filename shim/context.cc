@@ -114,7 +114,10 @@ Context* create(CUcontext handle, uint64_t id, CUdevice device) {
     return nullptr;
   }
   Device& d = device_state(device);
-  d.used.store(true, std::memory_order_release);
+  if (!d.used.load(std::memory_order_relaxed)) {
+    d.garbage.init(alloc::garbage_rules(policy()), &shared_state.reclaim);
+    d.used.store(true, std::memory_order_release);
+  }
   context->device = device;
   context->id.store(id, std::memory_order_relaxed);
   context->suspicion.store(0, std::memory_order_relaxed);
@@ -124,7 +127,7 @@ Context* create(CUcontext handle, uint64_t id, CUdevice device) {
   const alloc::ChunkSizes sizes = sizes_on(d);
   d.strategy.store(sizes.kind, std::memory_order_relaxed);
   context->pool.init(&shared_state, &context->source, &d.ledger, &d.cap,
-                     static_cast<uint32_t>(number), sizes);
+                     d.garbage.on() ? &d.garbage : nullptr, static_cast<uint32_t>(number), sizes);
   context->timeline = shared_state.reclaim.join(&context->source);
   if (context->timeline == nullptr) return nullptr;
   context->handle.store(handle, std::memory_order_release);
@@ -335,6 +338,7 @@ void SynchroniseScope::succeeded() {
   if (context_ == nullptr) return;
   context_->source.synchronised(losses_);
   shared_state.reclaim.passed(context_->timeline, ticket_);
+  context_->pool.synchronised(ticket_);
   if (scratch_on()) scratch_synchronised(*context_, ticket_);
   // The device has just been waited for: the driver's free will not make the program wait again.
   if (context_ == current_context()) context_->pool.trim();
@@ -343,6 +347,7 @@ void SynchroniseScope::succeeded() {
 void reset_contexts_after_fork() {
   mutex.reset();
   shared_state.reset_after_fork();
+  for (Device& device : devices) device.garbage.reset_after_fork();
   for (int i = 0; i < context_slots(); ++i) context_at(i)->pool.reset_after_fork();
   reset_scratch_after_fork();
 }

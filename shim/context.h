@@ -31,6 +31,7 @@ struct Context {
 struct Device {
   alloc::Ledger ledger;
   alloc::Cap cap;
+  alloc::Garbage garbage;
   std::atomic<bool> used;
   std::atomic<uint64_t> total;  // 0: not asked yet, see known_device()
   std::atomic<uint64_t> most;   // a larger request cannot be served: total, or the cap

@@ -32,7 +32,7 @@ CUresult out_of_memory(Context& context, size_t bytes) {
   });
   const auto mib = [](uint64_t n) { return static_cast<double>(n) / (1 << 20); };
   const uint64_t reserved = ledger.reserved.get();
-  const uint64_t held = u.live + u.idle + u.waiting + u.parked + u.quarantined;
+  const uint64_t held = u.live + u.idle + u.waiting + u.parked + u.garbage + u.quarantined;
   log(config::LogLevel::kInfo,
       "out of memory: %.1f MiB asked on device %d; live %.1f, idle %.1f, waiting %.1f, parked for "
       "graphs "

@@ -34,6 +34,14 @@ void json_faults(Writer& writer, const alloc::Ledger& l) {
                static_cast<ull>(l.unpooled.get()));
 }
 
+void json_garbage(Writer& writer, const alloc::Garbage& garbage) {
+  writer.print(
+      ",\n     \"garbage\": {\"flushes\": %llu, \"collected_bytes\": %llu, \"kept_bytes\": %llu, "
+      "\"drained_bytes\": %llu}",
+      static_cast<ull>(garbage.flushes.get()), static_cast<ull>(garbage.collected.get()),
+      static_cast<ull>(garbage.kept.get()), static_cast<ull>(garbage.drained.get()));
+}
+
 void json_strategy(Writer& writer, int device) {
   const alloc::Ledger& l = device_state(device).ledger;
   writer.print("     \"strategy\": \"%s\", \"chunks\": %llu, \"shortages_ended_by\": {",
@@ -79,6 +87,7 @@ void json_device(Writer& writer, int device, bool first) {
       static_cast<ull>(l.lost.get()));
   json_faults(writer, l);
   json_strategy(writer, device);
+  if (device_state(device).garbage.on()) json_garbage(writer, device_state(device).garbage);
   if (scratch_on()) json_scratch(writer, l);
   writer.print("}");
 }

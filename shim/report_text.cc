@@ -53,6 +53,14 @@ void text_faults(Writer& writer, const alloc::Ledger& l) {
   }
 }
 
+void text_garbage(Writer& writer, const alloc::Garbage& garbage) {
+  writer.print(
+      "cistern:   garbage        flushed %llu times; collected %.1f MiB, kept until a "
+      "synchronisation %.1f MiB; drained by shortages %.1f MiB\n",
+      static_cast<ull>(garbage.flushes.get()), mib(garbage.collected.get()),
+      mib(garbage.kept.get()), mib(garbage.drained.get()));
+}
+
 void text_device(Writer& writer, int device) {
   const alloc::Ledger& l = device_state(device).ledger;
   const Summary s = summarise(device);
@@ -72,6 +80,7 @@ void text_device(Writer& writer, int device) {
       "cistern:   at exit        live %.1f MiB, idle %.1f MiB, waiting %.1f MiB, parked for graphs "
       "%.1f MiB\n",
       mib(s.usage.live), mib(s.usage.idle), mib(s.usage.waiting), mib(s.usage.parked));
+  if (device_state(device).garbage.on()) text_garbage(writer, device_state(device).garbage);
   if (l.quarantined_peak.get() != 0) {
     writer.print(
         "cistern:   quarantined    %.1f MiB at exit, at most %.1f MiB: freed, but known outside "

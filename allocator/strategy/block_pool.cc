@@ -31,7 +31,7 @@ uint64_t BlockPool::allocate(uint64_t bytes, const Reclaim& reclaim, Search sear
   if (closed_) [[unlikely]]
     return 0;
   if (freed_.parked_may_leave(reclaim)) [[unlikely]]
-    unpark(reclaim, /*all=*/false);
+    freed_.unpark(reclaim, /*all=*/false);
   const Ticket clean = reclaim.clean();
   const Epoch born = reclaim.epoch();
   if (freed_.has_clean(clean)) harvest(clean, kHarvestPerCall);
@@ -57,7 +57,7 @@ uint64_t BlockPool::allocate(uint64_t bytes, const Reclaim& reclaim, Search sear
 bool BlockPool::worth_asking(uint32_t granules) const {
   if (unasked_ == 0) return false;
   if (unasked_ >= kCrowd) return true;
-  if (granules < kWorthAsking || waiting_bytes_.get() / kBlockGranule < granules) return false;
+  if (granules < kWorthAsking || waiting_bytes() / kBlockGranule < granules) return false;
   const ChunkBlock* block = bins_.find(granules, UINT32_MAX, 1);
   return block != nullptr && block->granules - granules > granules / 8;
 }
@@ -125,8 +125,7 @@ bool BlockPool::free(const Chunk* chunk, uint64_t address, const Reclaim& reclai
   } else {
     ++map->waiting;
     ++unasked_;
-    const bool parked = freed_.push(block, block->born, reclaim, latest);
-    (parked ? parked_bytes_ : waiting_bytes_).own_add(block->bytes());
+    freed_.push(block, block->born, reclaim, latest);
   }
   if (map->live == 0 && map->quarantined != 0) [[unlikely]] {
     forget_freed(map);
@@ -147,22 +146,14 @@ void BlockPool::quarantine(ChunkBlock* block) {
 void BlockPool::harvest(Ticket clean, int most) {
   for (; most > 0 && freed_.has_clean(clean); --most) {
     ChunkBlock* block = freed_.pop();
-    waiting_bytes_.own_sub(block->bytes());
     --block->map()->waiting;
     make_clean(block);
   }
 }
 
-void BlockPool::unpark(const Reclaim& reclaim, bool all) {
-  freed_.unpark(reclaim, all, [this](const ChunkBlock* block) {
-    parked_bytes_.own_sub(block->bytes());
-    waiting_bytes_.own_add(block->bytes());
-  });
-}
-
 void BlockPool::unpark_everything(const Reclaim& reclaim) {
   LockGuard guard(mutex_);
-  unpark(reclaim, /*all=*/true);
+  freed_.unpark(reclaim, /*all=*/true);
 }
 
 void BlockPool::make_clean(ChunkBlock* block) {

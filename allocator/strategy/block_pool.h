@@ -27,14 +27,15 @@ struct ChunkBlockLinks {
   static ChunkBlock*& next(ChunkBlock* b) { return b->next; }
   static uint64_t stamp(const ChunkBlock* b) { return b->stamp; }
   static void set_stamp(ChunkBlock* b, uint64_t stamp) { b->stamp = stamp; }
+  static uint64_t bytes(const ChunkBlock* b) { return b->bytes(); }
 };
 
 class alignas(128) BlockPool {
  public:
   // Also of a pool used before (dropped, that is): counters start anew. `owner` and `number` are
-  // what the chunks of this pool say of themselves.
-  void init(BlockPages* pages, Ledger* ledger, uint32_t owner, uint8_t number, bool merge_at_once,
-            uint64_t align);
+  // what the chunks of this pool say of themselves. `garbage`: nullptr for none.
+  void init(BlockPages* pages, Ledger* ledger, Garbage* garbage, uint32_t owner, uint8_t number,
+            bool merge_at_once, uint64_t align);
 
   // How hard to look for a block. `first`: gives up with ask_first rather than cut up a larger
   // block while enough for the request may be clean by now, or walk on through a large chunk (and
@@ -85,14 +86,16 @@ class alignas(128) BlockPool {
   void landed() { in_hand_.fetch_sub(1, std::memory_order_release); }
 
   bool empty() const { return chunks_.get() == 0; }
-  uint64_t waiting_bytes() const { return waiting_bytes_.get(); }
-  uint64_t parked_bytes() const { return parked_bytes_.get(); }
+  uint64_t waiting_bytes() const { return freed_.waiting_bytes(); }
+  uint64_t parked_bytes() const { return freed_.parked_bytes(); }
+  uint64_t garbage_bytes() const { return freed_.garbage_bytes(); }
   uint64_t clean_bytes() const { return clean_bytes_.get(); }
   uint64_t quarantined_bytes() const { return quarantined_bytes_.get(); }
   // What requests can still be served from, here or, for chunks that hold nothing live, by the
   // driver: what it rounded up to its pages comes back with them.
   uint64_t available_bytes() const {
-    return clean_bytes() + waiting_bytes() + parked_bytes() + idle_rounding_.get();
+    return clean_bytes() + waiting_bytes() + parked_bytes() + garbage_bytes() +
+           idle_rounding_.get();
   }
   uint64_t largest_clean();
   // The oldest and newest waiting free; false if none waits.
@@ -107,7 +110,6 @@ class alignas(128) BlockPool {
   ChunkMap* map_of(const Chunk* chunk) const;
   ChunkBlock* live_around(const Chunk* chunk, uint64_t address) const;
   void quarantine(ChunkBlock* block);
-  void unpark(const Reclaim& reclaim, bool all);
   void forget_freed(const ChunkMap* only);
   void harvest(Ticket clean, int most);
   void make_clean(ChunkBlock* block);
@@ -136,7 +138,7 @@ class alignas(128) BlockPool {
   ChunkMap* maps_ = nullptr;
   LiveCount live_;
   std::atomic<int> in_hand_{0};
-  Counter waiting_bytes_, parked_bytes_, clean_bytes_, quarantined_bytes_, chunks_;
+  Counter clean_bytes_, quarantined_bytes_, chunks_;
   Counter idle_rounding_;  // of chunks that hold nothing live, up to whole driver pages
   Ledger* ledger_;
 

@@ -6,8 +6,9 @@
 
 namespace cistern::alloc {
 
-void BlockPool::init(BlockPages* pages, Ledger* ledger, uint32_t owner, uint8_t number,
-                     bool merge_at_once, uint64_t align) {
+void BlockPool::init(BlockPages* pages, Ledger* ledger, Garbage* garbage, uint32_t owner,
+                     uint8_t number, bool merge_at_once, uint64_t align) {
+  freed_.join(garbage, &mutex_, owner);
   LockGuard guard(mutex_);
   closed_ = false;
   records_.init(pages);
@@ -74,7 +75,7 @@ void BlockPool::collect_idle(const Reclaim& reclaim, bool freed_too, ChunkList* 
   if (closed_) return;
   harvest(reclaim.clean(), INT_MAX);
   // Should the driver not take a chunk back: whatever is parked may be in it.
-  const Epoch born = parked_bytes_.get() == 0 ? Reclaim::kEverything : 0;
+  const Epoch born = parked_bytes() == 0 ? Reclaim::kEverything : 0;
   if (freed_too) forget_freed(nullptr);
   for (ChunkMap* map = maps_; map != nullptr;) {
     ChunkMap* next = map->next;
@@ -89,11 +90,9 @@ void BlockPool::collect_idle(const Reclaim& reclaim, bool freed_too, ChunkList* 
 // What waits or is parked in this chunk leaves the queue, or (nullptr) in all that hold nothing
 // live.
 void BlockPool::forget_freed(const ChunkMap* only) {
-  freed_.remove_if([this, only](ChunkBlock* block, bool parked) {
+  freed_.remove_if([only](const ChunkBlock* block, bool) {
     const ChunkMap* map = block->map();
-    if (only == nullptr ? map->live != 0 : map != only) return false;
-    (parked ? parked_bytes_ : waiting_bytes_).own_sub(block->bytes());
-    return true;
+    return only == nullptr ? map->live == 0 : map == only;
   });
 }
 
@@ -110,8 +109,6 @@ void BlockPool::drop() {
   freed_.clear();
   maps_ = nullptr;
   unmerged_ = false;
-  waiting_bytes_.set(0);
-  parked_bytes_.set(0);
   clean_bytes_.set(0);
   chunks_.set(0);
   idle_rounding_.set(0);

@@ -10,11 +10,12 @@ uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / u
 
 }  // namespace
 
-void ChunkPools::init(Shared* shared, ChunkSupply* supply, Ledger* ledger, uint32_t owner,
-                      const ChunkSizes& sizes) {
+void ChunkPools::init(Shared* shared, ChunkSupply* supply, Ledger* ledger, Garbage* garbage,
+                      uint32_t owner, const ChunkSizes& sizes) {
   shared_ = shared;
   supply_ = supply;
   ledger_ = ledger;
+  garbage_ = garbage;
   owner_ = owner;
   sizes_ = sizes;
   for (unsigned i = 0; i < kMostThreads; ++i) {
@@ -23,7 +24,7 @@ void ChunkPools::init(Shared* shared, ChunkSupply* supply, Ledger* ledger, uint3
 }
 
 void ChunkPools::init_pool(BlockPool* pool, unsigned number) {
-  pool->init(&shared_->block_pages, ledger_, owner_, static_cast<uint8_t>(number),
+  pool->init(&shared_->block_pages, ledger_, garbage_, owner_, static_cast<uint8_t>(number),
              sizes_.kind != StrategyKind::naive_best_fit, sizes_.align);
 }
 

@@ -18,7 +18,7 @@ namespace cistern::alloc {
 
 class ChunkPools {
  public:
-  void init(Shared* shared, ChunkSupply* supply, Ledger* ledger, uint32_t owner,
+  void init(Shared* shared, ChunkSupply* supply, Ledger* ledger, Garbage* garbage, uint32_t owner,
             const ChunkSizes& sizes);
 
   // Serves the request from clean memory of the thread's pool.
@@ -92,6 +92,7 @@ class ChunkPools {
   Shared* shared_;
   ChunkSupply* supply_;
   Ledger* ledger_;
+  Garbage* garbage_;
   uint32_t owner_;
   ChunkSizes sizes_;
   Mutex mutex_;  // creation of pools

@@ -5,11 +5,13 @@
 
 namespace cistern::alloc {
 
-void OnDemand::init(Shared* shared, ChunkSupply* supply, Ledger* ledger, uint32_t owner) {
+void OnDemand::init(Shared* shared, ChunkSupply* supply, Ledger* ledger, Garbage* garbage,
+                    uint32_t owner) {
   shared_ = shared;
   supply_ = supply;
   ledger_ = ledger;
-  for (int i = 0; i < kShards; ++i) slabs_[i].init(ledger, owner, static_cast<uint8_t>(i));
+  garbage_ = garbage;
+  for (int i = 0; i < kShards; ++i) slabs_[i].init(ledger, garbage, owner, static_cast<uint8_t>(i));
 }
 
 bool OnDemand::take_whole(Request& request) {
@@ -136,10 +138,11 @@ void OnDemand::collect_empty(bool freed_too, ChunkList* out) {
 }
 
 // Where the host runs ahead of the device, as much as is waiting will be wanted again: what became
-// clean is kept for it, instead of going back and being obtained anew a moment later.
+// clean is kept for it, instead of going back and being obtained anew a moment later. So is what
+// was held back as garbage and comes back together.
 uint64_t OnDemand::idle_budget() const {
   return std::max(kIdleBudget, ledger_->live_peak.get() / kIdleShare) +
-         supply_->cache.waiting_bytes();
+         supply_->cache.waiting_bytes() + (garbage_ == nullptr ? 0 : garbage_->released_together());
 }
 
 void OnDemand::collect_excess(ChunkList* out) {

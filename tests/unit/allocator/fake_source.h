@@ -17,7 +17,8 @@ inline constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 class FakeSource : public alloc::MemorySource {
  public:
-  explicit FakeSource(uint64_t capacity = uint64_t{1} << 40) : free_(capacity) {}
+  explicit FakeSource(uint64_t capacity = uint64_t{1} << 40, uint64_t first = uint64_t{1} << 32)
+      : free_(capacity), next_(first) {}
 
   // The driver's own rounding: whole pages for large requests.
   static uint64_t charged(uint64_t bytes) {
@@ -101,19 +102,23 @@ class FakeSource : public alloc::MemorySource {
  private:
   std::mutex mutex_;
   uint64_t free_;
-  uint64_t next_ = uint64_t{1} << 32;
+  uint64_t next_;
   std::map<uint64_t, uint64_t> sizes_;
 };
 
 // One context's pool with all it needs. Large: keep it in static storage or on the heap.
 struct Pool {
-  explicit Pool(uint64_t capacity = uint64_t{1} << 40, const alloc::ChunkSizes& chunk_sizes = {})
+  explicit Pool(uint64_t capacity = uint64_t{1} << 40, const alloc::ChunkSizes& chunk_sizes = {},
+                const alloc::GarbageRules& rules = {})
       : source(capacity), sizes(chunk_sizes) {
+    garbage.init(rules, &shared.reclaim);
     timeline = shared.reclaim.join(&source);
     init();
   }
 
-  void init() { pool.init(&shared, &source, &ledger, &cap, 0, sizes); }
+  void init() {
+    pool.init(&shared, &source, &ledger, &cap, garbage.on() ? &garbage : nullptr, 0, sizes);
+  }
 
   // The address, or 0 with `code` set.
   uint64_t allocate(uint64_t bytes, unsigned shard = 0) {
@@ -140,12 +145,14 @@ struct Pool {
   alloc::Ticket synchronise() {
     const alloc::Ticket ticket = shared.reclaim.close();
     shared.reclaim.passed(timeline, ticket);
+    pool.synchronised(ticket);
     return ticket;
   }
 
   alloc::Shared shared{};
   alloc::Ledger ledger{};
   alloc::Cap cap{};
+  alloc::Garbage garbage{};
   FakeSource source;
   alloc::ChunkSizes sizes;
   alloc::DevicePool pool{};

@@ -190,12 +190,14 @@ TEST_CASE("what a graph held waits for that graph's work, whatever else was let 
     static Item*& next(Item* i) { return i->next; }
     static uint64_t stamp(const Item* i) { return i->stamp; }
     static void set_stamp(Item* i, uint64_t stamp) { i->stamp = stamp; }
+    static uint64_t bytes(const Item*) { return 1; }
   };
   auto reclaim = std::make_unique<Reclaim>();
   FreedQueue<Item, Links> freed;
   std::vector<Item> items(kGraphs);
   reclaim->set_held(kGraphs);
-  for (Epoch born = 0; born < kGraphs; ++born) REQUIRE(freed.push(&items[born], born, *reclaim));
+  for (Epoch born = 0; born < kGraphs; ++born) freed.push(&items[born], born, *reclaim);
+  REQUIRE(freed.parked_bytes() == kGraphs);
   std::thread graphs([&] {
     for (Epoch n = kGraphs; n > 0; --n) {
       reclaim->close();
@@ -205,11 +207,12 @@ TEST_CASE("what a graph held waits for that graph's work, whatever else was let 
   Epoch left = kGraphs;
   int early = 0;
   while (left > 0) {
-    freed.unpark(*reclaim, /*all=*/false, [&](const Item* item) {
+    freed.unpark(*reclaim, /*all=*/false);
+    for (; freed.has_clean(~Ticket{0}); --left) {
+      const Item* item = freed.pop();
       const auto born = static_cast<Epoch>(item - items.data());
       early += item->stamp < kGraphs - born ? 1 : 0;
-      --left;
-    });
+    }
   }
   graphs.join();
   CHECK(early == 0);
