@@ -8,6 +8,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "allocator/idle_release.h"
+
 namespace cistern::alloc {
 
 struct ChunkMap;
@@ -31,7 +33,8 @@ struct Chunk {
   std::atomic<uint64_t> address;
   std::atomic<uint64_t> bytes;     // asked of the driver
   std::atomic<Chunk*> next_start;  // index: next chunk that starts in the same page
-  std::atomic<uint32_t> owner;     // which pool (the number its creator gave it)
+  std::atomic<uint16_t> owner;     // which pool (the number its creator gave it)
+  Tick idle_since;                 // while wholly idle; under the lock of what keeps it
   std::atomic<Role> role;
   std::atomic<bool> exported;  // another process or device may know it: never to be reused
   std::atomic<uint8_t> shard;  // slab, split: which pool of its owner

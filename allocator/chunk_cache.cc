@@ -121,6 +121,7 @@ void ChunkCache::harvest(const Reclaim& reclaim) {
 
 void ChunkCache::insert_idle(Chunk* chunk) {
   chunk->become(Role::idle);
+  chunk->idle_since = kNotSeen;
   bins_.insert(chunk);
   chunk->older = youngest_idle_;
   chunk->younger = nullptr;
@@ -164,20 +165,48 @@ void ChunkCache::let_idle_go(Chunk* chunk, ChunkList* out) {
   out->push(chunk);
 }
 
+void ChunkCache::let_excess_go(uint64_t keep, ChunkList* out) {
+  while (oldest_idle_ != nullptr && idle_bytes_.get() + parked_bytes() > keep) {
+    let_idle_go(oldest_idle_, out);
+  }
+}
+
 void ChunkCache::collect_idle(uint64_t keep, const Reclaim& reclaim, ChunkList* out) {
   LockGuard guard(mutex_);
   if (closed_) return;
   harvest(reclaim);
   collect_refused(out);
-  while (oldest_idle_ != nullptr && idle_bytes_.get() + parked_bytes() > keep) {
-    let_idle_go(oldest_idle_, out);
-  }
+  let_excess_go(keep, out);
   if (parked_bytes() <= keep) return;
   freed_.remove_if([&](Chunk* chunk, bool parked) {
     const bool leaves = parked && parked_bytes() > keep;
     if (leaves) let_freed_go(chunk, parked, out);
     return leaves;
   });
+}
+
+void ChunkCache::collect_only_idle(uint64_t keep, const Reclaim& reclaim, ChunkList* out) {
+  LockGuard guard(mutex_);
+  if (closed_) return;
+  harvest(reclaim);
+  let_excess_go(keep, out);
+}
+
+// In the order of age the young ones are last.
+IdleChunks ChunkCache::see_idle(Tick now) {
+  LockGuard guard(mutex_);
+  for (Chunk* c = youngest_idle_; c != nullptr && c->idle_since == kNotSeen; c = c->older) {
+    c->idle_since = now;
+  }
+  IdleChunks seen;
+  if (oldest_idle_ != nullptr) seen.add(idle_bytes_.get(), age(now, oldest_idle_->idle_since));
+  return seen;
+}
+
+void ChunkCache::collect_aged(Tick now, uint32_t least, ChunkList* out) {
+  LockGuard guard(mutex_);
+  if (closed_ || oldest_idle_ == nullptr || oldest_idle_->idle_since == kNotSeen) return;
+  if (age(now, oldest_idle_->idle_since) >= least) let_idle_go(oldest_idle_, out);
 }
 
 void ChunkCache::collect_clean(const Reclaim& reclaim, ChunkList* out) {

@@ -64,8 +64,15 @@ class ChunkCache {
   // Moves the oldest idle chunks into `out`, and then parked ones, until at most `keep` bytes are
   // idle or parked.
   void collect_idle(uint64_t keep, const Reclaim& reclaim, ChunkList* out);
+  // The same of idle chunks only.
+  void collect_only_idle(uint64_t keep, const Reclaim& reclaim, ChunkList* out);
   // What became clean since is idle from now on, so that idle_bytes() says it.
   void refresh(const Reclaim& reclaim);
+
+  // For a sweep at `now`: what is idle, each chunk with its age from here on.
+  IdleChunks see_idle(Tick now);
+  // Moves the oldest idle chunk into `out`, if it is that old.
+  void collect_aged(Tick now, uint32_t least, ChunkList* out);
 
   // Moves everything that is idle into `out`.
   void collect_clean(const Reclaim& reclaim, ChunkList* out);
@@ -104,6 +111,7 @@ class ChunkCache {
   void harvest(const Reclaim& reclaim);
   void let_freed_go(Chunk* chunk, bool parked, ChunkList* out);
   void let_idle_go(Chunk* chunk, ChunkList* out);
+  void let_excess_go(uint64_t keep, ChunkList* out);
   void insert_idle(Chunk* chunk);
   void remove_idle(Chunk* chunk);
   void collect_refused(ChunkList* out);

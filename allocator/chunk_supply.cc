@@ -34,7 +34,7 @@ Chunk* ChunkSupply::obtain(uint64_t bytes, Role role, int* code) {
   obtain_ns_.set((3 * obtain_ns_.get() + os::now_ns() - start) / 4);
   if (*code == kSuccess) {
     chunk->set_range(address, bytes);
-    chunk->owner.store(owner_, std::memory_order_relaxed);
+    chunk->owner.store(static_cast<uint16_t>(owner_), std::memory_order_relaxed);
     chunk->exported.store(false, std::memory_order_relaxed);
     chunk->become(role);
     chunk->set_requested(bytes);

@@ -22,6 +22,12 @@ constexpr uint64_t kWaitLimitNs = 10'000'000;
 constexpr uint64_t kUnmarkedBudget = uint64_t{8} << 20;
 constexpr uint64_t kUnmarkedShare = 32;  // or this part of what is held
 
+// By default nothing goes back before the least budget of the strategies is used up.
+uint64_t tidy_from(const IdleRelease& idle) {
+  if (idle.on || idle.put_off) return 0;
+  return idle.no_budget ? UINT64_MAX : OnDemand::kIdleBudget + 1;
+}
+
 // Once memory is out: how long a small request waits for blocks in slabs that are partly live
 // (everything else was given to the driver, whose free waits by itself).
 constexpr uint64_t kShortageWaitNs = 2'000'000'000;
@@ -39,6 +45,9 @@ void DevicePool::init(Shared* shared, MemorySource* source, Ledger* ledger, Cap*
   whole_allocations_.set(0);
   whole_frees_.set(0);
   freed_unmarked_.set(0);
+  tidy_from_ = tidy_from(shared->idle);
+  puts_off_ = shared->idle.put_off;
+  put_off_.store(false, std::memory_order_relaxed);
   supply_.init(shared, source, ledger, cap, garbage, owner);
   strategy_.init(shared, &supply_, ledger, garbage, owner, sizes);
   if (garbage == nullptr) return;
@@ -58,6 +67,11 @@ int DevicePool::allocate(uint64_t bytes, unsigned shard, uint64_t* address) {
 }
 
 int DevicePool::miss(Request& request) {
+  if (put_off_.load(std::memory_order_relaxed)) [[unlikely]] {
+    catch_up(Doer::call);
+    trim_clean();
+    if (take_clean(request)) return kSuccess;
+  }
   if ((ask_for_clean() || request.ask_first) && take_clean(request)) return kSuccess;
   const uint64_t budget = std::max(kWaitingBudget, ledger_->live.get() / kWaitingShare);
   if (waiting_bytes() > budget && wait_for_clean(kWaitLimitNs) && take_clean(request)) {
@@ -216,9 +230,8 @@ Freed DevicePool::free(Chunk* chunk, uint64_t address, int* code, Ticket latest)
   if (shared_->errands.load(std::memory_order_relaxed) != 0) [[unlikely]]
     run_errands();
   const ChunkCache& cache = supply_.cache;
-  if (cache.idle_bytes() + cache.parked_bytes() > OnDemand::kIdleBudget || cache.any_refused())
-      [[unlikely]] {
-    trim_excess();
+  if (cache.idle_bytes() + cache.parked_bytes() >= tidy_from_ || cache.any_refused()) [[unlikely]] {
+    tidy();
   }
   return done ? Freed::done : Freed::invalid;
 }
@@ -227,7 +240,7 @@ Freed DevicePool::free(Chunk* chunk, uint64_t address, int* code, Ticket latest)
 void DevicePool::run_errands() {
   if (garbage_ != nullptr && garbage_->due()) {
     garbage_->flush();
-    mark_if_much_waits(0);
+    mark_if_much_waits();
   }
   // Another thread would see this block come and go in the caches and never get it.
   if (shared_->in_want.load(std::memory_order_relaxed) != 0) return_everything();
@@ -244,14 +257,16 @@ bool DevicePool::free_whole(Chunk* chunk, uint64_t address, int* code, Ticket la
     whole_frees_.add();
     ledger_->live.sub(requested);
   }
+  freed_unmarked_.add(requested);
+  if (puts_off_) [[unlikely]]
+    return true;
   supply_.cache.refresh(shared_->reclaim);
-  mark_if_much_waits(requested);
+  mark_if_much_waits();
   return true;
 }
 
 // A program that synchronises by itself has nothing waiting here, and needs no mark.
-void DevicePool::mark_if_much_waits(uint64_t bytes) {
-  freed_unmarked_.add(bytes);
+void DevicePool::mark_if_much_waits() {
   const uint64_t budget = std::max(kUnmarkedBudget, ledger_->reserved.get() / kUnmarkedShare);
   if (freed_unmarked_.get() < budget || supply_.cache.waiting_bytes() < budget) return;
   Reclaim& reclaim = shared_->reclaim;
@@ -321,11 +336,12 @@ bool DevicePool::return_everything() {
   return supply_.give_back(&chunks);
 }
 
-void DevicePool::trim_excess() {
-  if (strategy_.visit([](const auto& strategy) { return strategy.over_budget(); })) trim();
+void DevicePool::trim() {
+  sweep_once_a_tick();
+  return_excess();
 }
 
-void DevicePool::trim() {
+void DevicePool::return_excess() {
   ChunkList chunks;
   const ChunkSupply::Returning returning(supply_);
   strategy_.visit([&](auto& strategy) { strategy.collect_excess(&chunks); });
@@ -344,6 +360,7 @@ void DevicePool::drop() {
   });
   ledger_->live.sub(whole_live_.get());
   whole_live_.set(0);
+  tell_idle(0);
 }
 
 bool DevicePool::in_hand() const {

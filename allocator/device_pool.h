@@ -8,6 +8,10 @@
 //             not only by the next miss: what is launched later must not hold it back. What is
 //             idle beyond the budget goes back to the driver here, or after a synchronisation,
 //             never in an allocation: the driver's free may wait for the device, that does not
+//             (with FLAGS_eager_delete_scope=false all this is put off: for tend(), or a miss)
+//   sweep:    with FLAGS_free_idle_memory, once a tick (idle_release.h): what became clean is seen
+//             as idle, and what was idle for the delay goes back; in frees, synchronisations and
+//             tend()
 //
 // Below it are the chunk layer (chunk_supply.h) and the strategy (strategy/). Any thread may call
 // anything, also while drop() ends a context; none may come after it. No lock is held while the
@@ -85,6 +89,10 @@ class DevicePool {
   // Gives back what exceeds the idle budget; for a moment at which the driver will not wait.
   void trim();
 
+  // What the program's calls do for idle memory, should it make none for a long time. For a thread
+  // of ours. True if there will be more to do.
+  bool tend();
+
   // Gives back everything the program does not hold; false if that was nothing. For a shortage.
   bool return_everything();
 
@@ -123,10 +131,20 @@ class DevicePool {
   int hand_out(const Request& request, uint64_t* address);
 
   bool free_whole(Chunk* chunk, uint64_t address, int* code, Ticket latest);
-  void mark_if_much_waits(uint64_t bytes);
+  void mark_if_much_waits();
   [[gnu::noinline]] void run_errands();
   void drain_garbage();
-  [[gnu::noinline]] void trim_excess();
+  [[gnu::noinline]] void tidy();
+  void put_off();
+  void merge(bool spare_too);
+  void return_excess();
+  void catch_up(Doer doer);
+  void trim_excess();
+  void trim_clean();
+  void sweep_once_a_tick();
+  void sweep(Doer doer);
+  void release_aged(Tick now, Doer doer);
+  void tell_idle(uint64_t bytes);
   bool in_hand() const;
   bool waiting_range(Ticket* oldest, Ticket* newest);
   uint64_t waiting_bytes() const;
@@ -139,6 +157,13 @@ class DevicePool {
   uint32_t owner_;
   Counter whole_live_, whole_allocations_, whole_frees_;
   Counter freed_unmarked_;  // bytes of whole blocks freed since the last mark made by a free
+  // A free looks for something to tidy up from so many bytes idle or parked on.
+  uint64_t tidy_from_;
+  bool puts_off_;                     // the work of frees
+  std::atomic<bool> put_off_{false};  // some was, since it was last done
+  std::atomic<bool> sweeping_{false};
+  std::atomic<Tick> swept_{kNotSeen};   // the tick of the last sweep
+  std::atomic<uint64_t> idle_told_{0};  // what Ledger::idle_chunks knows of this pool
   ChunkSupply supply_;
   AnyStrategy strategy_;
 };

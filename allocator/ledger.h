@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "allocator/idle_release.h"
 #include "allocator/shortage.h"
 
 namespace cistern::alloc {
@@ -71,6 +72,13 @@ struct Ledger {
   // The scratch cache: stream-ordered requests it served and did not, blocks it returned, and the
   // bytes it keeps.
   Counter scratch_hits, scratch_misses, scratch_returned, scratch_bytes;
+
+  // Wholly idle chunks, as the last sweep of each pool saw them; and what went back because it was
+  // idle for long (FLAGS_free_idle_memory).
+  Counter idle_chunks;
+  Counter aged[kDoers], aged_bytes[kDoers];
+  // Times that put-off work of frees was done (FLAGS_eager_delete_scope=false).
+  Counter caught_up[kDoers];
 
   // Moves whenever something kept for reuse went back to the driver.
   uint64_t returned() const { return released.get() + scratch_returned.get(); }

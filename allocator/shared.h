@@ -3,6 +3,7 @@
 #pragma once
 
 #include "allocator/arena.h"
+#include "allocator/idle_release.h"
 #include "allocator/index.h"
 #include "allocator/os.h"
 #include "allocator/reclaim.h"
@@ -26,6 +27,7 @@ class CountedIn {
 struct Shared {
   Index index;
   Reclaim reclaim;
+  IdleRelease idle;  // written before the first pool is made
   Arena<Chunk> chunks;
   SlabArena slabs;               // the default strategy's
   Arena<BlockPool> block_pools;  // the chunk strategies'

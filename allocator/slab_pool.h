@@ -77,6 +77,10 @@ class alignas(128) SlabPool {
   // may still be in use: good for returning them to the driver, not for reuse.
   void collect_empty(const Reclaim& reclaim, bool freed_too, ChunkList* emptied);
 
+  // What became clean since is merged with its neighbours now. Empty slabs go to the caller, with
+  // `spare_too` all of them.
+  void refresh(const Reclaim& reclaim, bool spare_too, ChunkList* emptied);
+
   // Memory is out: what is parked only waits from now on, as it would with the driver alone.
   void unpark_everything(const Reclaim& reclaim);
 

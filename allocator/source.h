@@ -34,10 +34,17 @@ class MemorySource {
   // The pool returns what it does not need; kNotNow while that could disturb the program.
   virtual int give_back(uint64_t address) = 0;
 
+  // Whether give_back() need not be tried now: it would be kNotNow.
+  virtual bool keeps_all() { return false; }
+
   // The same for memory that no earlier work can touch, without waiting for what the device does.
   // Only where takes_clean() says that this can be done; it may still turn out to be kNotNow.
   virtual bool takes_clean() { return false; }
   virtual int give_back_clean(uint64_t) { return kNotNow; }
+
+  // Some memory of this source becomes idle, or (`now`) work of a free was put off: asks that
+  // somebody calls DevicePool::tend() from time to time, or soon. False when nobody will.
+  virtual bool attend(bool now) { return false; }
 
   // Memory is out: the other pools of the same device return what they do not need; true if that
   // was anything. A source that knows no others does nothing.

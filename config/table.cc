@@ -120,14 +120,17 @@ constexpr std::array<Row, kRowCount> kTable = {{
      "Size of the first chunk, in place of the fraction. Setting it selects chunk pools."},
     {"FLAGS_reallocate_gpu_memory_in_mb", Group::kChunks, integer(1, kMaxMb), kUnset, "MB of 2^20 bytes", "1024", kBuilt, to<&P::reallocate_gpu_memory_in_mb>,
      "Size of every later chunk, in place of the fraction. Setting it selects chunk pools."},
-    {"FLAGS_free_idle_memory", Group::kChunks, boolean(), "false", "", "true", kLater, to<&P::free_idle_memory>,
-     "true: a wholly idle chunk goes back to the driver after CISTERN_IDLE_MS, and freed host pages "
-     "to the system. false: idle memory is kept until memory runs short; set explicitly, this also "
-     "switches off the idle budget of the default strategy."},
-    {"CISTERN_IDLE_MS", Group::kChunks, integer(0, kMaxIdleMs), "1000", "milliseconds", "5000", kLater, to<&P::idle_ms>,
-     "How long memory stays idle before FLAGS_free_idle_memory gives it back."},
-    {"CISTERN_IDLE_KEEP_MB", Group::kChunks, integer(0, kMaxMb), "0", "MB of 2^20 bytes", "256", kLater, to<&P::idle_keep_mb>,
-     "Idle memory that FLAGS_free_idle_memory leaves in the pool."},
+    {"FLAGS_free_idle_memory", Group::kChunks, boolean(), "false", "", "true", kBuilt, to<&P::free_idle_memory>,
+     "Device memory; host memory will follow. true: a chunk in which nothing is in use goes back to "
+     "the driver after CISTERN_IDLE_MS, also while the program makes no call. false: idle memory is "
+     "kept until memory runs short. Set explicitly, true or false, it switches off the idle budget "
+     "of the default strategy."},
+    {"CISTERN_IDLE_MS", Group::kChunks, integer(0, kMaxIdleMs), "1000", "milliseconds", "5000", kBuilt, to<&P::idle_ms>,
+     "How long a chunk stays idle before FLAGS_free_idle_memory gives it back; each use starts the "
+     "time anew. Looked at eight times as often, so it takes up to three eighths longer."},
+    {"CISTERN_IDLE_KEEP_MB", Group::kChunks, integer(0, kMaxMb), "0", "MB of 2^20 bytes", "256", kBuilt, to<&P::idle_keep_mb>,
+     "FLAGS_free_idle_memory gives chunks back, the longest idle first, only while more than this is "
+     "idle on their device."},
     {"FLAGS_init_allocated_mem", Group::kChunks, boolean(), "false", "", "true", kLater, to<&P::init_allocated_mem>,
      "true: every block handed out, new or reused, device, pinned or host, is filled with byte 0xEF "
      "over every requested byte before the program can use it. Skipped and counted during a stream "
@@ -150,9 +153,10 @@ constexpr std::array<Row, kRowCount> kTable = {{
      "At each flush of the queue the largest blocks are released first until this share of the bytes "
      "is, the block that crosses the line included; the rest waits until the program synchronises its "
      "context or memory runs short. 0 is as a negative threshold."},
-    {"FLAGS_eager_delete_scope", Group::kGarbage, boolean(), "true", "", "false", kLater, to<&P::eager_delete_scope>,
-     "true: the work of a free (merging, returning idle chunks) is done inside the free. false: a "
-     "background thread does it, and an allocation that misses finishes it first."},
+    {"FLAGS_eager_delete_scope", Group::kGarbage, boolean(), "true", "", "false", kBuilt, to<&P::eager_delete_scope>,
+     "true: the work of a free (merging, seeing that earlier work has ended, returning idle chunks) "
+     "is done inside the free. false: a background thread does it, and an allocation that misses "
+     "finishes it first, as far as that needs no wait for the device."},
     {"FLAGS_limit_of_tmp_allocation", Group::kGarbage, integer(-1, kNoMax), "-1", "bytes", "268435456", kBuilt, to<&P::limit_of_tmp_allocation>,
      "Setting this or the next puts a scratch cache per stream before cudaMallocAsync and "
      "cudaFreeAsync, for the device's current pool. When the cached bytes of a stream would pass the "

@@ -108,6 +108,7 @@ Context* create(CUcontext handle, uint64_t id, CUdevice device) {
   alloc::LockGuard guard(mutex);
   if (Context* other = find(handle)) return other;
   int number;
+  if (context_slots() == 0) shared_state.idle = alloc::idle_release(policy());
   Context* context = free_slot(&number);
   if (context == nullptr) {
     shared_state.reclaim.freeze();

@@ -7,6 +7,7 @@
 #include "shim/driver.h"
 #include "shim/events.h"
 #include "shim/log.h"
+#include "shim/reaper.h"
 #include "shim/suspicion.h"
 #include "shim/thread.h"
 
@@ -25,6 +26,7 @@ bool records_contexts() { return driver().cuCtxRecordEvent != nullptr; }
 int free_or_keep(CUdeviceptr address, CUcontext context) {
   const CUresult freed = noted(driver().cuMemFree_v2(address), context);
   if (freed == CUDA_SUCCESS) return freed;
+  if (!may_call()) return alloc::kNotNow;
   CUdeviceptr base;
   size_t bytes;
   switch (driver().cuMemGetAddressRange_v2(&base, &bytes, address)) {
@@ -67,7 +69,7 @@ int CudaSource::release(uint64_t address) {
 // The thread that frees a block may have another context current than the block's.
 int CudaSource::give_back(uint64_t address) {
   const GatePass pass;
-  if ((!pass && !this_thread.may_free_in_capture) || closing()) return alloc::kNotNow;
+  if ((!pass && !this_thread.may_free_in_capture) || !may_touch_context()) return alloc::kNotNow;
   const ContextScope scope(context_);
   if (!scope) return alloc::kNotNow;
   if (pass) return free_or_keep(address, context_);
@@ -90,7 +92,7 @@ CUstream CudaSource::own_stream() {
 // does not take memory of cuMemAlloc, the answer is an error and nothing is freed.
 int CudaSource::give_back_clean(uint64_t address) {
   const GatePass pass;
-  if (!pass || closing()) return alloc::kNotNow;
+  if (!pass || !may_touch_context()) return alloc::kNotNow;
   const ContextScope scope(context_);
   CUstream stream = scope ? own_stream() : nullptr;
   if (stream == nullptr) return alloc::kNotNow;
@@ -98,12 +100,18 @@ int CudaSource::give_back_clean(uint64_t address) {
     clean_refused_.store(true);
     return alloc::kNotNow;
   }
-  driver().cuStreamSynchronize(stream);
+  if (may_call()) driver().cuStreamSynchronize(stream);
   return alloc::kSuccess;
 }
 
+bool CudaSource::attend(bool now) { return shim::attend(now); }
+
+bool CudaSource::may_touch_context() const { return !closing() && may_call(); }
+
+bool CudaSource::keeps_all() { return !may_touch_context() || capture_gate().capturing(); }
+
 bool CudaSource::takes_clean() {
-  return driver().cuMemFreeAsync != nullptr && !clean_refused_.load() && !closing() &&
+  return driver().cuMemFreeAsync != nullptr && !clean_refused_.load() && may_touch_context() &&
          !capture_gate().capturing();
 }
 
@@ -133,8 +141,9 @@ bool CudaSource::take_event(CUevent* event) {
 
 bool CudaSource::mark(Mark* out) {
   const GatePass pass;
-  if (!pass || closing()) return false;
-  if (!records_contexts()) return stream_marks_.mark(out);
+  if (!pass || !may_touch_context()) return false;
+  // Only where the program's own call would have had that order (stream_marks.h).
+  if (!records_contexts()) return !in_background() && stream_marks_.mark(out);
   CUevent event;
   if (!take_event(&event)) return false;
   *out = reinterpret_cast<Mark>(event);
@@ -145,7 +154,7 @@ bool CudaSource::mark(Mark* out) {
 
 MarkState CudaSource::query(Mark mark) {
   const GatePass pass;
-  if (!pass || closing()) return MarkState::pending;
+  if (!pass || !may_touch_context()) return MarkState::pending;
   return records_contexts() ? state_of(reinterpret_cast<CUevent>(mark), context_)
                             : stream_marks_.query(mark);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // CUDA's MemorySource: chunks from cuMemAlloc, order from events recorded for a whole context or,
 // by drivers that cannot do that, for each of its streams (stream_marks.h). All of it runs inside
-// calls of the program; the calls the program did not ask for pass the capture gate. mark(),
+// calls of the program, or in the reaper (reaper.h); the calls the program did not ask for pass the capture gate. mark(),
 // query(), forget() and stream_leaves() are called by one thread at a time (allocator/reclaim.h).
 #pragma once
 
@@ -25,6 +25,8 @@ class CudaSource final : public alloc::MemorySource {
   int obtain(uint64_t bytes, uint64_t* address) override;
   int release(uint64_t address) override;
   int give_back(uint64_t address) override;
+  bool attend(bool now) override;
+  bool keeps_all() override;
   bool takes_clean() override;
   int give_back_clean(uint64_t address) override;
   bool relieve() override;
@@ -39,6 +41,7 @@ class CudaSource final : public alloc::MemorySource {
   void synchronised(uint64_t losses) { stream_marks_.synchronised(losses); }
 
  private:
+  bool may_touch_context() const;
   bool take_event(CUevent* event);
   CUstream own_stream();
 

@@ -2,6 +2,7 @@
 #include "shim/events.h"
 
 #include "shim/driver.h"
+#include "shim/reaper.h"
 #include "shim/suspicion.h"
 
 namespace cistern::shim {
@@ -16,7 +17,7 @@ ContextScope::ContextScope(CUcontext context) {
 }
 
 ContextScope::~ContextScope() {
-  if (!pushed_) return;
+  if (!pushed_ || !may_call()) return;
   CUcontext popped;
   if (driver().cuCtxPopCurrent_v2(&popped) != CUDA_SUCCESS) driver().cuCtxPopCurrent_v2(&popped);
 }

@@ -16,6 +16,7 @@
 #include "shim/log.h"
 #include "shim/memory_pools.h"
 #include "shim/physical.h"
+#include "shim/reaper.h"
 #include "shim/report.h"
 #include "shim/scratch.h"
 
@@ -68,6 +69,7 @@ void child_after_fork() {
   reset_charges_after_fork();
   reset_memory_pools_after_fork();
   reset_physical_after_fork();
+  reset_reaper_after_fork();
 }
 
 // The object's one constructor: runs before main, touches neither CUDA nor files that no setting
@@ -75,7 +77,9 @@ void child_after_fork() {
 [[gnu::constructor]] void at_load(int, char**, char** envp) { read_settings(envp); }
 
 [[gnu::destructor]] void at_exit() {
-  if (active() && cuda_used()) write_report();
+  if (!active() || !cuda_used()) return;
+  stop_reaper();
+  write_report();
 }
 
 }  // namespace

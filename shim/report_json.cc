@@ -42,6 +42,23 @@ void json_garbage(Writer& writer, const alloc::Garbage& garbage) {
       static_cast<ull>(garbage.kept.get()), static_cast<ull>(garbage.drained.get()));
 }
 
+ull by(alloc::Doer doer, const alloc::Counter (&counts)[alloc::kDoers]) {
+  return static_cast<ull>(counts[static_cast<int>(doer)].get());
+}
+
+void json_idle(Writer& writer, const alloc::Ledger& l) {
+  writer.print(
+      ",\n     \"idle_release\": {\"calls\": {\"chunks\": %llu, \"bytes\": %llu}, "
+      "\"background\": {\"chunks\": %llu, \"bytes\": %llu}}",
+      by(alloc::Doer::call, l.aged), by(alloc::Doer::call, l.aged_bytes),
+      by(alloc::Doer::background, l.aged), by(alloc::Doer::background, l.aged_bytes));
+}
+
+void json_put_off(Writer& writer, const alloc::Ledger& l) {
+  writer.print(",\n     \"put_off_frees\": {\"calls\": %llu, \"background\": %llu}",
+               by(alloc::Doer::call, l.caught_up), by(alloc::Doer::background, l.caught_up));
+}
+
 void json_strategy(Writer& writer, int device) {
   const alloc::Ledger& l = device_state(device).ledger;
   writer.print("     \"strategy\": \"%s\", \"chunks\": %llu, \"shortages_ended_by\": {",
@@ -88,6 +105,8 @@ void json_device(Writer& writer, int device, bool first) {
   json_faults(writer, l);
   json_strategy(writer, device);
   if (device_state(device).garbage.on()) json_garbage(writer, device_state(device).garbage);
+  if (shared().idle.on) json_idle(writer, l);
+  if (shared().idle.put_off) json_put_off(writer, l);
   if (scratch_on()) json_scratch(writer, l);
   writer.print("}");
 }

@@ -31,6 +31,24 @@ void text_scratch(Writer& writer, const alloc::Ledger& l) {
       mib(l.scratch_bytes.get()), static_cast<ull>(l.scratch_returned.get()));
 }
 
+void text_idle(Writer& writer, const alloc::Ledger& l) {
+  const auto chunks = [&](alloc::Doer d) { return l.aged[static_cast<int>(d)].get(); };
+  const auto bytes = [&](alloc::Doer d) { return mib(l.aged_bytes[static_cast<int>(d)].get()); };
+  writer.print(
+      "cistern:   idle release   %llu chunks, %.1f MiB in calls of the program; %llu chunks, %.1f "
+      "MiB in the background\n",
+      static_cast<ull>(chunks(alloc::Doer::call)), bytes(alloc::Doer::call),
+      static_cast<ull>(chunks(alloc::Doer::background)), bytes(alloc::Doer::background));
+}
+
+void text_put_off(Writer& writer, const alloc::Ledger& l) {
+  writer.print(
+      "cistern:   put-off frees  caught up with %llu times by allocations that missed, %llu times in "
+      "the background\n",
+      static_cast<ull>(l.caught_up[static_cast<int>(alloc::Doer::call)].get()),
+      static_cast<ull>(l.caught_up[static_cast<int>(alloc::Doer::background)].get()));
+}
+
 void text_shortages(Writer& writer, const alloc::Ledger& l) {
   writer.print("cistern:   shortages      ended by");
   for (int i = 0; i < alloc::kSteps; ++i) {
@@ -96,6 +114,8 @@ void text_device(Writer& writer, int device) {
       static_cast<ull>(l.shortages.get()), static_cast<ull>(l.out_of_memory.get()));
   if (l.shortages.get() != 0) text_shortages(writer, l);
   text_faults(writer, l);
+  if (shared().idle.on) text_idle(writer, l);
+  if (shared().idle.put_off) text_put_off(writer, l);
   if (scratch_on()) text_scratch(writer, l);
 }
 

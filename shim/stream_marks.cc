@@ -5,6 +5,7 @@
 #include "shim/capture_gate.h"
 #include "shim/driver.h"
 #include "shim/events.h"
+#include "shim/reaper.h"
 #include "shim/streams.h"
 
 namespace cistern::shim {
@@ -15,7 +16,7 @@ using alloc::MarkState;
 namespace {
 
 // A capture waits for the driver call that is under way, not for all of ours that are left.
-bool may_go_on() { return !capture_gate().capturing(); }
+bool may_go_on() { return !capture_gate().capturing() && may_call(); }
 
 MarkState ask(CUevent event, CUcontext context) {
   return may_go_on() ? state_of(event, context) : MarkState::pending;

@@ -19,6 +19,7 @@ struct Thread {
   uint32_t generation;
   uint32_t shard_plus_one;   // 0: none yet
   bool may_free_in_capture;  // the driver just let an allocation of this thread through
+  bool background;           // not the program's (reaper.h)
 
   void remember(CUcontext h, Context* c, uint32_t g) {
     handle = h;

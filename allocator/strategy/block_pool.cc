@@ -92,7 +92,10 @@ uint64_t BlockPool::hand_out(ChunkBlock* block, uint32_t granules, uint32_t alig
   block->exported = 0;
   block->born = born;
   block->requested = bytes;
-  if (block->map()->live++ == 0) idle_rounding_.own_sub(block->map()->rounding());
+  if (ChunkMap* map = block->map(); map->live++ == 0) {
+    idle_rounding_.own_sub(map->rounding());
+    map->chunk->idle_since = kNotSeen;
+  }
   allocations.own_add();
   live_.add(bytes);
   return block->address();

@@ -72,6 +72,15 @@ class alignas(128) BlockPool {
   // attached (Chunk::map), for the caller to close.
   void collect_idle(const Reclaim& reclaim, bool freed_too, ChunkList* out);
 
+  // What became clean since is merged, as the strategy does it, now.
+  void refresh(const Reclaim& reclaim);
+
+  // For a sweep at `now`: the chunks in which nothing is live nor waits, each with its age from
+  // here on.
+  IdleChunks see_idle(Tick now);
+  // Takes out one of them that is that old, if there is any.
+  void collect_aged(Tick now, uint32_t least, ChunkList* out);
+
   // What is parked waits from now on: memory is out.
   void unpark_everything(const Reclaim& reclaim);
 

@@ -37,6 +37,7 @@ bool BlockPool::add(Chunk* chunk, ChunkMap* map, uint64_t bytes, Epoch born, uin
   maps_ = map;
   chunks_.own_add();
   idle_rounding_.own_add(map->rounding());
+  chunk->idle_since = kNotSeen;
   chunk->set_map(map);
   chunk->shard.store(number_, std::memory_order_relaxed);
   chunk->become(Role::split);
@@ -84,6 +85,37 @@ void BlockPool::collect_idle(const Reclaim& reclaim, bool freed_too, ChunkList* 
       retire(map, out);
     }
     map = next;
+  }
+}
+
+void BlockPool::refresh(const Reclaim& reclaim) {
+  LockGuard guard(mutex_);
+  if (closed_) return;
+  if (freed_.parked_may_leave(reclaim)) unpark(reclaim, /*all=*/false);
+  harvest(reclaim.clean(), INT_MAX);
+}
+
+IdleChunks BlockPool::see_idle(Tick now) {
+  LockGuard guard(mutex_);
+  IdleChunks seen;
+  for (const ChunkMap* map = maps_; map != nullptr; map = map->next) {
+    if (map->live != 0 || map->waiting != 0) continue;
+    if (map->chunk->idle_since == kNotSeen) map->chunk->idle_since = now;
+    seen.add(map->chunk->size(), age(now, map->chunk->idle_since));
+  }
+  return seen;
+}
+
+void BlockPool::collect_aged(Tick now, uint32_t least, ChunkList* out) {
+  LockGuard guard(mutex_);
+  if (closed_) return;
+  for (ChunkMap* map = maps_; map != nullptr; map = map->next) {
+    const Tick since = map->chunk->idle_since;
+    if (map->live != 0 || map->waiting != 0 || since == kNotSeen || age(now, since) < least) {
+      continue;
+    }
+    map->chunk->born = Reclaim::kEverything;  // nothing in it is parked
+    return retire(map, out);
   }
 }
 

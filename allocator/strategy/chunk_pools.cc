@@ -169,6 +169,24 @@ void ChunkPools::collect_idle(bool freed_too, ChunkList* out) {
   for (Chunk* chunk = out->head; chunk != nullptr; chunk = chunk->next) land(chunk);
 }
 
+IdleChunks ChunkPools::see_idle(Tick now) {
+  IdleChunks all = supply_->cache.see_idle(now);
+  for_each_pool([&](BlockPool& pool) {
+    const IdleChunks seen = pool.see_idle(now);
+    all.add(seen.bytes, seen.oldest);
+  });
+  return all;
+}
+
+void ChunkPools::collect_aged(Tick now, uint32_t least, ChunkList* out) {
+  supply_->cache.collect_aged(now, least, out);
+  for_each_pool([&](BlockPool& pool) {
+    if (out->head != nullptr) return;
+    pool.collect_aged(now, least, out);
+    if (out->head != nullptr) land(out->head);
+  });
+}
+
 // The caller carries the chunk on.
 void ChunkPools::land(Chunk* chunk) {
   close_map(chunk);

@@ -48,11 +48,22 @@ class ChunkPools {
   // The same of those in which nothing is waiting either.
   void collect_clean(ChunkList* out) { collect_idle(false, out); }
 
+  // What became clean since is merged now.
+  void refresh(bool) {
+    for_each_pool([this](BlockPool& pool) { pool.refresh(shared_->reclaim); });
+  }
+
+  // Idle release: what is wholly idle, and the oldest of it if it is that old.
+  IdleChunks see_idle(Tick now);
+  void collect_aged(Tick now, uint32_t least, ChunkList* out);
+
   // Idle memory is kept until memory runs short, but for exported chunks.
   bool over_budget() const { return supply_->cache.any_refused(); }
   void collect_excess(ChunkList* out) {
     supply_->cache.collect_idle(UINT64_MAX, shared_->reclaim, out);
   }
+
+  void collect_excess_idle(ChunkList*) {}
 
   void forget(Chunk* chunk);  // its context is gone
 

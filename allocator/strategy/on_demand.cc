@@ -137,10 +137,19 @@ void OnDemand::collect_empty(bool freed_too, ChunkList* out) {
   carry_on(out);
 }
 
+void OnDemand::refresh(bool spare_too) {
+  for (SlabPool& pool : slabs_) {
+    ChunkList emptied;
+    pool.refresh(shared_->reclaim, spare_too, &emptied);
+    keep_empty(&emptied);
+  }
+}
+
 // Where the host runs ahead of the device, as much as is waiting will be wanted again: what became
 // clean is kept for it, instead of going back and being obtained anew a moment later. So is what
 // was held back as garbage and comes back together.
 uint64_t OnDemand::idle_budget() const {
+  if (shared_->idle.no_budget) return UINT64_MAX;
   return std::max(kIdleBudget, ledger_->live_peak.get() / kIdleShare) +
          supply_->cache.waiting_bytes() + (garbage_ == nullptr ? 0 : garbage_->released_together());
 }

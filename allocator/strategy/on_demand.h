@@ -60,12 +60,24 @@ class OnDemand {
   // Takes every chunk that the program holds nothing of out of the pools, for the driver.
   void collect_all(ChunkList* out) { collect_empty(true, out); }
 
+  // What became clean since is merged now. With `spare_too` no empty slab stays one.
+  void refresh(bool spare_too);
+
+  // Idle release: what is wholly idle, and the oldest of it if it is that old.
+  IdleChunks see_idle(Tick now) { return supply_->cache.see_idle(now); }
+  void collect_aged(Tick now, uint32_t least, ChunkList* out) {
+    supply_->cache.collect_aged(now, least, out);
+  }
+
   // Whether more is idle than may be, and the oldest whole chunks beyond that.
   bool over_budget() const {
     const uint64_t idle = supply_->cache.idle_bytes() + supply_->cache.parked_bytes();
     return idle > idle_budget() || supply_->cache.any_refused();
   }
   void collect_excess(ChunkList* out);
+  void collect_excess_idle(ChunkList* out) {
+    supply_->cache.collect_only_idle(idle_budget(), shared_->reclaim, out);
+  }
 
   void forget(Chunk* chunk);  // its context is gone
 

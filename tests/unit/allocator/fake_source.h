@@ -54,6 +54,13 @@ class FakeSource : public alloc::MemorySource {
 
   int give_back(uint64_t address) override { return capturing ? alloc::kNotNow : release(address); }
 
+  bool attend(bool now) override {
+    rung += now ? 1 : 0;
+    return attends;
+  }
+
+  bool keeps_all() override { return capturing; }
+
   bool takes_clean() override { return may_take_clean; }
   int give_back_clean(uint64_t address) override {
     ++taken_clean;
@@ -91,6 +98,8 @@ class FakeSource : public alloc::MemorySource {
   std::atomic<int> fail_obtain{0}, fail_release{0};
   std::atomic<bool> capturing{false}, fail_query{false}, may_take_clean{false};
   std::atomic<int> taken_clean{0};
+  std::atomic<bool> attends{true};
+  std::atomic<int> rung{0};
   int obtained = 0, released = 0;
   std::vector<uint64_t> asked;  // sizes of all obtain calls, refused ones too
   std::optional<alloc::Step> ended;

@@ -15,7 +15,7 @@ namespace {
 constexpr uint64_t kPage = uint64_t{2} << 20;
 
 struct Chunks {
-  Chunk* add(uint64_t address, uint64_t bytes, uint32_t owner = 0) {
+  Chunk* add(uint64_t address, uint64_t bytes, uint16_t owner = 0) {
     Chunk* chunk = arena.take();
     chunk->address = address;
     chunk->bytes = bytes;

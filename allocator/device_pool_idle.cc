@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that lies idle, and its way back to the driver: in calls of the program that may wait for
+// the device anyway, and in tend().
+#include "allocator/device_pool.h"
+
+namespace cistern::alloc {
+
+// In a free, now and then.
+void DevicePool::tidy() {
+  if (shared_->idle.on) source_->attend(/*now=*/false);
+  if (puts_off_) return put_off();
+  sweep_once_a_tick();
+  trim_excess();
+}
+
+void DevicePool::trim_excess() {
+  if (strategy_.visit([](const auto& strategy) { return strategy.over_budget(); })) {
+    return_excess();
+  }
+}
+
+void DevicePool::sweep_once_a_tick() {
+  const IdleRelease& idle = shared_->idle;
+  if (idle.on && swept_.load(std::memory_order_relaxed) != idle.now()) sweep(Doer::call);
+}
+
+// The first free since the work was done rings for it; where nobody comes it is done here.
+void DevicePool::put_off() {
+  const bool first = !put_off_.exchange(true);
+  if (source_->attend(/*now=*/first)) return;
+  catch_up(Doer::call);
+  trim_excess();
+}
+
+void DevicePool::catch_up(Doer doer) {
+  if (!put_off_.exchange(false)) return;
+  merge(/*spare_too=*/false);
+  mark_if_much_waits();
+  ledger_->caught_up[static_cast<int>(doer)].add();
+}
+
+// In an allocation, which must not wait for the device.
+void DevicePool::trim_clean() {
+  if (!source_->takes_clean()) return;
+  ChunkList chunks;
+  const ChunkSupply::Returning returning(supply_);
+  strategy_.visit([&](auto& strategy) { strategy.collect_excess_idle(&chunks); });
+  supply_.give_back_clean(&chunks);
+}
+
+bool DevicePool::tend() {
+  const IdleRelease& idle = shared_->idle;
+  catch_up(Doer::background);
+  if (idle.on) {
+    sweep(Doer::background);
+  } else {
+    ask_for_clean();
+    merge(/*spare_too=*/false);
+  }
+  if (puts_off_) trim_excess();
+  const Usage now = usage();
+  const bool more_to_come = now.parked != 0 || (now.waiting != 0 && !shared_->reclaim.frozen());
+  return more_to_come || (idle.on && ledger_->idle_chunks.get() > idle.keep);
+}
+
+// What became clean since; with `spare_too` no empty slab stays one.
+void DevicePool::merge(bool spare_too) {
+  supply_.cache.refresh(shared_->reclaim);
+  strategy_.visit([=](auto& strategy) { strategy.refresh(spare_too); });
+}
+
+// One thread at a time; the others have nothing to wait for.
+void DevicePool::sweep(Doer doer) {
+  if (sweeping_.exchange(true, std::memory_order_acquire)) return;
+  const Tick now = shared_->idle.now();
+  ask_for_clean();
+  merge(/*spare_too=*/true);
+  release_aged(now, doer);
+  swept_.store(now, std::memory_order_relaxed);
+  sweeping_.store(false, std::memory_order_release);
+}
+
+// One chunk after the other, the oldest first: until its turn comes each one can be used.
+void DevicePool::release_aged(Tick now, Doer doer) {
+  while (true) {
+    const IdleChunks idle =
+        strategy_.visit([now](auto& strategy) { return strategy.see_idle(now); });
+    tell_idle(idle.bytes);
+    const bool too_much = idle.bytes != 0 && ledger_->idle_chunks.get() > shared_->idle.keep;
+    if (!too_much || idle.oldest < shared_->idle.due || source_->keeps_all()) return;
+    ChunkList chunk;
+    const ChunkSupply::Returning returning(supply_);
+    strategy_.visit([&](auto& strategy) { strategy.collect_aged(now, idle.oldest, &chunk); });
+    if (chunk.head == nullptr) return;  // another thread has just taken it
+    const uint64_t bytes = chunk.head->size();
+    const bool gone =
+        source_->takes_clean() ? supply_.give_back_clean(&chunk) : supply_.give_back(&chunk);
+    if (!gone) return;
+    ledger_->aged[static_cast<int>(doer)].add();
+    ledger_->aged_bytes[static_cast<int>(doer)].add(bytes);
+  }
+}
+
+void DevicePool::tell_idle(uint64_t bytes) {
+  ledger_->idle_chunks.add(bytes - idle_told_.exchange(bytes));
+}
+
+}  // namespace cistern::alloc
