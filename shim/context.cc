@@ -294,8 +294,11 @@ bool return_idle_memory_of(CUdevice device, const Context* except) {
   return any;
 }
 
+constinit std::atomic<int> contexts_ending{0};
+
 EndingScope::EndingScope(CUcontext handle) : context_(handle == nullptr ? nullptr : find(handle)) {
   if (context_ == nullptr) return;
+  contexts_ending.fetch_add(1);
   id_ = context_->id.load(std::memory_order_relaxed);
   if (scratch_on()) scratch_close(*context_);
   context_->source.begin_closing();
@@ -307,6 +310,7 @@ EndingScope::EndingScope(CUcontext handle) : context_(handle == nullptr ? nullpt
 EndingScope::~EndingScope() {
   if (context_ == nullptr) return;
   context_->source.end_closing();
+  contexts_ending.fetch_sub(1);
   if (scratch_on()) scratch_reopen(*context_);
 }
 

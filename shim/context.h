@@ -108,6 +108,9 @@ class EndingScope {
 CUcontext primary_of(CUdevice device);
 void primary_is(CUdevice device, CUcontext handle);
 
+// Whether any EndingScope is open: then the driver may have given away what the index still knows.
+extern constinit std::atomic<int> contexts_ending;
+
 // The program synchronised a context (nullptr: the current one).
 class SynchroniseScope {
  public:
