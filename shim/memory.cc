@@ -175,9 +175,10 @@ bool ours(CUdeviceptr address, alloc::Chunk** chunk) {
   if (!active() || address == 0) return false;
   *chunk = shared().index.find(address);
   if (*chunk == nullptr) return false;
-  const bool ending = contexts_ending.load(std::memory_order_relaxed) != 0;
-  if (ending || (*chunk)->is() == alloc::Role::released) [[unlikely]]
+  if (contexts_ending.load(std::memory_order_relaxed) != 0 ||
+      (*chunk)->is() == alloc::Role::released) [[unlikely]] {
     *chunk = found_at_rest(address);
+  }
   return *chunk != nullptr;
 }
 
