@@ -293,8 +293,8 @@ CUresult memory_info(size_t* free, size_t* total) {
   if (const Device* device = known_device(ordinal)) {
     const uint64_t idle = idle_memory_of(ordinal);
     // What the driver would get back is whole pages; a part of one would fit nothing.
-    driver_free =
-        std::min(driver_free + idle / alloc::kDriverPage * alloc::kDriverPage, driver_total);
+    const uint64_t pages = idle / alloc::kDriverPage * alloc::kDriverPage;
+    driver_free = std::min(driver_free + pages, driver_total);
     const alloc::Cap& cap = device->cap;
     if (const uint64_t limit = cap.limit(); limit != 0) {
       driver_total = std::min(driver_total, limit);

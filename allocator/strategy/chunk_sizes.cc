@@ -98,8 +98,8 @@ uint64_t ChunkSizes::chunk_for(uint64_t need, bool is_first) const {
 }
 
 bool ChunkSizes::exceeds(uint64_t need, bool is_first) const {
-  const uint64_t size = is_first ? first : later;
-  return size != 0 && need > size;
+  const uint64_t usual = is_first ? first : later;
+  return usual != 0 && need > usual;
 }
 
 }  // namespace cistern::alloc
