@@ -285,35 +285,6 @@ CUresult no_room() {
   return unsafe != CUDA_SUCCESS ? unsafe : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult memory_info(size_t* free, size_t* total) {
-  size_t driver_free, driver_total;
-  const CUresult result = noted(driver().cuMemGetInfo_v2(&driver_free, &driver_total));
-  if (result != CUDA_SUCCESS) return result;
-  const CUdevice ordinal = active() ? current_device() : kNoDevice;
-  if (const Device* device = known_device(ordinal)) {
-    const uint64_t idle = idle_memory_of(ordinal);
-    // What the driver would get back is whole pages; a part of one would fit nothing.
-    const uint64_t pages = idle / alloc::kDriverPage * alloc::kDriverPage;
-    driver_free = std::min(driver_free + pages, driver_total);
-    const alloc::Cap& cap = device->cap;
-    if (const uint64_t limit = cap.limit(); limit != 0) {
-      driver_total = std::min(driver_total, limit);
-      driver_free = std::min(driver_free, cap.available(idle));
-    }
-  }
-  if (free != nullptr) *free = driver_free;
-  if (total != nullptr) *total = driver_total;
-  return CUDA_SUCCESS;
-}
-
-CUresult total_memory(size_t* bytes, CUdevice ordinal) {
-  const CUresult result = driver().cuDeviceTotalMem_v2(bytes, ordinal);
-  if (result != CUDA_SUCCESS || !active()) return result;
-  const Device* device = known_device(ordinal);
-  if (device != nullptr && device->cap.limit() != 0) *bytes = std::min(*bytes, device->cap.limit());
-  return CUDA_SUCCESS;
-}
-
 CUresult address_range(CUdeviceptr* base, size_t* size, CUdeviceptr address) {
   alloc::Chunk* chunk;
   if (!ours(address, &chunk)) return foreign_range(base, size, address);
