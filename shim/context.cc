@@ -12,7 +12,6 @@
 #include "shim/log.h"
 #include "shim/process.h"
 #include "shim/scratch.h"
-#include "shim/selection.h"
 #include "shim/streams.h"
 #include "shim/thread.h"
 
