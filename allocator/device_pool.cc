@@ -136,13 +136,25 @@ bool DevicePool::wait_for_clean(uint64_t limit_ns) {
 
 // The driver's own free waits for everything, also for work that began after the program's free and
 // may never end. So what gets clean goes first, as long as that makes room and goes on.
-int DevicePool::take_what_becomes_clean(Request& request, uint64_t patience_ns) {
+int DevicePool::take_what_becomes_clean(Request& request, uint64_t patience_ns, Step* step) {
   do {
+    *step = Step::clean;
+    if (request.pooled && take_clean(request)) return kSuccess;
+    *step = Step::returned;
     if (!return_clean()) continue;
     const int code = take_fresh(request);
     if (code != kOutOfMemory) return code;
   } while (wait_for_clean(patience_ns));
   return kOutOfMemory;
+}
+
+// What waits for earlier work is worth no wait where a smaller chunk can be had at once.
+int DevicePool::take_less_than_usual(Request& request, Step* step) {
+  const bool can =
+      strategy_.visit([](const auto& strategy) { return strategy.can_ask_for_less(); });
+  if (!can || !request.pooled || waiting_bytes() == 0) return kOutOfMemory;
+  return_clean();
+  return take_scarce(request, step);
 }
 
 // Memory is out (or the cap reached).
@@ -174,11 +186,12 @@ int DevicePool::find_memory(Request& request, Step* step) {
   drain_garbage();
   ask_for_clean();
   if (request.pooled && take_clean(request)) return kSuccess;
+  int code = take_less_than_usual(request, step);
+  if (code != kOutOfMemory) return code;
   bool progress = true;
   for (int i = 0; i < kAttempts && progress; ++i) {
     const uint64_t before = changes();
-    *step = Step::returned;
-    int code = take_what_becomes_clean(request, i == 0 ? kShortageWaitNs : 0);
+    code = take_what_becomes_clean(request, i == 0 ? kShortageWaitNs : 0, step);
     if (code != kOutOfMemory) return code;
     progress = return_everything();
     progress |= source_->relieve();

@@ -122,11 +122,12 @@ class DevicePool {
   bool wait_for_clean(uint64_t limit_ns);
   bool wait_as_long_as_obtain(Request& request);
   int shortage(Request& request);
+  int take_less_than_usual(Request& request, Step* step);
   int find_memory(Request& request, Step* step);
   uint64_t changes() const;
   bool squeeze_in(Request& request, Step* step);
   bool return_clean();
-  int take_what_becomes_clean(Request& request, uint64_t patience_ns);
+  int take_what_becomes_clean(Request& request, uint64_t patience_ns, Step* step);
   int obtain_direct(Request& request);
   int hand_out(const Request& request, uint64_t* address);
 

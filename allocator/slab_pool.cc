@@ -210,7 +210,7 @@ void SlabPool::collect_empty(const Reclaim& reclaim, bool freed_too, ChunkList* 
 void SlabPool::refresh(const Reclaim& reclaim, bool spare_too, ChunkList* emptied) {
   LockGuard guard(mutex_);
   if (closed_) return;
-  if (freed_.parked_may_leave(reclaim)) unpark(reclaim, /*all=*/false);
+  if (freed_.parked_may_leave(reclaim)) freed_.unpark(reclaim, /*all=*/false);
   harvest(reclaim.clean(), INT_MAX, emptied);
   if (spare_too && spare_ != nullptr) retire(spare_, emptied);
 }

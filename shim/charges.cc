@@ -94,13 +94,8 @@ bool Charge::fits(alloc::Cap::Weight before, uint64_t bytes) {
   const alloc::Cap::Weight after = weight(kind_, bytes);
   bool fit = d.cap.exchange(before, after), progress = bytes <= d.most.load();
   for (int i = 0; i < kAttempts && !fit && progress; ++i) {
-    const uint64_t returned = d.ledger.returned();
-    progress = return_idle_memory_of(device_, /*except=*/nullptr);
-    // What another thread took out to return is neither in a pool nor the driver's yet.
-    progress |= shared().returning.load() != 0;
-    shared().await_returning();
+    progress = return_idle_memory(device_);
     fit = d.cap.exchange(before, after);
-    progress |= d.ledger.returned() != returned;
   }
   if (!fit) tell_refused(d, device_, bytes);
   return fit;

@@ -12,7 +12,6 @@
 #include "shim/log.h"
 #include "shim/process.h"
 #include "shim/scratch.h"
-#include "shim/selection.h"
 #include "shim/streams.h"
 #include "shim/thread.h"
 
@@ -23,7 +22,6 @@ namespace {
 constexpr int kMaxContexts = alloc::Reclaim::kMaxContexts;
 
 constinit alloc::Shared shared_state{};
-constinit Device devices[kMaxDevices] = {};
 constinit std::atomic<CUcontext> primaries[kMaxDevices] = {};
 
 // Slots are filled under the lock and read without it. A Context's memory is never given back.
@@ -34,13 +32,6 @@ constinit std::atomic<uint32_t> generation{1};  // moves when a handle changes i
 
 constexpr int kMaxGreenContexts = 256;
 constinit std::atomic<CUcontext> green_contexts[kMaxGreenContexts] = {};
-
-// As of the first call: the program may bind itself to fewer later.
-unsigned allowed_cpus() {
-  static constinit unsigned cpus = 0;
-  if (cpus == 0) cpus = alloc::os::allowed_cpus();
-  return cpus;
-}
 
 bool is_green(CUcontext handle) {
   for (const auto& green : green_contexts) {
@@ -79,29 +70,6 @@ uint64_t id_of(CUcontext handle) {
   unsigned long long id;
   const auto ask = driver().cuCtxGetId;
   return ask != nullptr && ask(handle, &id) == CUDA_SUCCESS ? id : 0;
-}
-
-// What the settings mean on this device, and one warning where they ask for more than it has.
-alloc::ChunkSizes sizes_on(const Device& d) {
-  static constinit std::atomic<bool> warned{false};
-  const uint64_t most = d.most.load(std::memory_order_relaxed);
-  const alloc::ChunkSizes sizes = alloc::chunk_sizes(policy(), most, allowed_cpus());
-  if ((sizes.initial_clamped || sizes.later_clamped) && !warned.exchange(true)) {
-    const config::Policy& p = policy();
-    const auto mb = [](auto setting) { return static_cast<unsigned long long>(setting.value); };
-    const bool growth = sizes.kind == alloc::StrategyKind::auto_growth;
-    log(config::LogLevel::kWarn,
-        "a chunk cannot be larger than the device; value seen %s=%llu; allowed: up to %llu, which "
-        "is what is used",
-        sizes.initial_clamped ? "FLAGS_initial_gpu_memory_in_mb"
-        : growth              ? "FLAGS_auto_growth_chunk_size_in_mb"
-                              : "FLAGS_reallocate_gpu_memory_in_mb",
-        sizes.initial_clamped ? mb(p.initial_gpu_memory_in_mb)
-        : growth              ? mb(p.auto_growth_chunk_size_in_mb)
-                              : mb(p.reallocate_gpu_memory_in_mb),
-        static_cast<unsigned long long>(most >> 20));
-  }
-  return sizes;
 }
 
 Context* create(CUcontext handle, uint64_t id, CUdevice device) {
@@ -175,26 +143,6 @@ void distrust(const char* what) {
 }
 
 alloc::Shared& shared() { return shared_state; }
-
-Device& device_state(CUdevice device) { return devices[device]; }
-
-// Threads that come first together store the same.
-Device* known_device(CUdevice device) {
-  if (device < 0 || device >= kMaxDevices) return nullptr;
-  Device& d = devices[device];
-  if (d.total.load(std::memory_order_acquire) != 0) return &d;
-  size_t total;
-  if (driver().cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS) return nullptr;
-  const config::Cap cap = policy().cap_for(static_cast<unsigned>(device));
-  const uint64_t limit = cap.kind == config::CapKind::kNone ? 0 : cap.bytes_of(total);
-  const bool capped = limit != 0 && limit < total;  // else what there is, is the limit
-  d.cap.set_limit(capped ? limit : 0);
-  d.most.store(capped ? limit : total, std::memory_order_relaxed);
-  d.straight.store(selects() ? 0 : d.most.load(std::memory_order_relaxed),
-                   std::memory_order_relaxed);
-  d.total.store(total, std::memory_order_release);
-  return &d;
-}
 
 CUcontext current_handle() {
   CUcontext handle = nullptr;
@@ -298,8 +246,11 @@ bool return_idle_memory_of(CUdevice device, const Context* except) {
   return any;
 }
 
+constinit std::atomic<int> contexts_ending{0};
+
 EndingScope::EndingScope(CUcontext handle) : context_(handle == nullptr ? nullptr : find(handle)) {
   if (context_ == nullptr) return;
+  contexts_ending.fetch_add(1);
   id_ = context_->id.load(std::memory_order_relaxed);
   if (scratch_on()) scratch_close(*context_);
   context_->source.begin_closing();
@@ -311,6 +262,7 @@ EndingScope::EndingScope(CUcontext handle) : context_(handle == nullptr ? nullpt
 EndingScope::~EndingScope() {
   if (context_ == nullptr) return;
   context_->source.end_closing();
+  contexts_ending.fetch_sub(1);
   if (scratch_on()) scratch_reopen(*context_);
 }
 
@@ -348,7 +300,7 @@ void SynchroniseScope::succeeded() {
 void reset_contexts_after_fork() {
   mutex.reset();
   shared_state.reset_after_fork();
-  for (Device& device : devices) device.garbage.reset_after_fork();
+  for (int i = 0; i < kMaxDevices; ++i) device_state(i).garbage.reset_after_fork();
   for (int i = 0; i < context_slots(); ++i) context_at(i)->pool.reset_after_fork();
   reset_scratch_after_fork();
 }

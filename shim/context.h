@@ -9,10 +9,9 @@
 #include "allocator/device_pool.h"
 #include "shim/cuda_api.h"
 #include "shim/cuda_source.h"
+#include "shim/device.h"
 
 namespace cistern::shim {
-
-inline constexpr int kMaxDevices = 64;
 
 struct Context {
   std::atomic<CUcontext> handle;    // nullptr: slot free
@@ -27,31 +26,9 @@ struct Context {
   alloc::DevicePool pool;
 };
 
-// One device of the process, whatever contexts it has.
-struct Device {
-  alloc::Ledger ledger;
-  alloc::Cap cap;
-  alloc::Garbage garbage;
-  std::atomic<bool> used;
-  std::atomic<uint64_t> total;  // 0: not asked yet, see known_device()
-  std::atomic<uint64_t> most;   // a larger request cannot be served: total, or the cap
-  // Requests up to this size go straight to the pool: most, or 0 where the settings choose which
-  // requests are pooled (selection.h).
-  std::atomic<uint64_t> straight;
-  std::atomic<alloc::StrategyKind> strategy;
-  // Calls answered by pools that are gone.
-  alloc::Counter past_allocations, past_frees;
-};
-
 alloc::Shared& shared();
-Device& device_state(CUdevice device);
-
-// The same with its total memory and its cap set, which needs no context; nullptr when there is no
-// such device.
-Device* known_device(CUdevice device);
 
 // The calling thread's context, pooled or not, and its device; nullptr and kNoDevice without one.
-inline constexpr CUdevice kNoDevice = -1;
 CUcontext current_handle();
 CUdevice current_device();
 // The device of a context whose creation was seen; else kNoDevice.
@@ -108,6 +85,9 @@ class EndingScope {
 // The context `device` has as its primary one, as far as the program retained it; else nullptr.
 CUcontext primary_of(CUdevice device);
 void primary_is(CUdevice device, CUcontext handle);
+
+// Whether any EndingScope is open: then the driver may have given away what the index still knows.
+extern constinit std::atomic<int> contexts_ending;
 
 // The program synchronised a context (nullptr: the current one).
 class SynchroniseScope {

@@ -53,6 +53,12 @@ CUresult refusal() {
   return noted(driver().cuMemGetInfo_v2(&free, &total));
 }
 
+// The same where a current context's work may have died.
+CUresult refusal_here() {
+  Context* context = current_context();
+  return context != nullptr ? condition_of(*context) : refusal();
+}
+
 CUresult refusal(Context& owner) {
   const CUresult result = refusal();
   return result == CUDA_SUCCESS ? condition_of(owner) : result;
@@ -118,6 +124,24 @@ int allocate_direct(Context& context, size_t bytes, bool pooled, uint64_t* addre
   return context.pool.allocate_direct(bytes, this_thread.shard(), pooled, address);
 }
 
+// While it lives this thread may free memory whatever captures there are: in this mode they forbid
+// it only what would disturb them (cuda.h, cuThreadExchangeStreamCaptureMode).
+class FreeInCaptures {
+ public:
+  FreeInCaptures() { this_thread.may_free_in_capture = exchange(); }
+  ~FreeInCaptures() {
+    if (this_thread.may_free_in_capture) exchange();
+    this_thread.may_free_in_capture = false;
+  }
+  FreeInCaptures(const FreeInCaptures&) = delete;
+  FreeInCaptures& operator=(const FreeInCaptures&) = delete;
+
+ private:
+  bool exchange() { return driver().cuThreadExchangeStreamCaptureMode(&mode_) == CUDA_SUCCESS; }
+
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
 // A capture, be it one that began and ended meanwhile, keeps the pools from returning what they
 // could have returned for this allocation.
 int allocate_at_last(Context& context, size_t bytes, bool pooled, uint64_t* address) {
@@ -131,13 +155,15 @@ int allocate_at_last(Context& context, size_t bytes, bool pooled, uint64_t* addr
 
 namespace {
 
-// A chunk that is on its way back to the driver answers for its address until the driver has it;
-// then the address is the driver's, or a new chunk's. No longer than a busy device may take.
+// A chunk that is on its way back to the driver, by itself or with its context, answers for its
+// address until the driver has it; then the address is the driver's, or a new chunk's. No longer
+// than a busy device may take.
 alloc::Chunk* found_at_rest(CUdeviceptr address) {
   alloc::Chunk* chunk = nullptr;
   const auto rests = [&] {
     chunk = shared().index.find(address);
-    return chunk == nullptr || chunk->is() != alloc::Role::released;
+    return chunk == nullptr ||
+           (chunk->is() != alloc::Role::released && !context_of(chunk)->source.closing());
   };
   alloc::os::wait_until(rests, 2'000'000'000);
   return chunk;
@@ -148,8 +174,11 @@ alloc::Chunk* found_at_rest(CUdeviceptr address) {
 bool ours(CUdeviceptr address, alloc::Chunk** chunk) {
   if (!active() || address == 0) return false;
   *chunk = shared().index.find(address);
-  if (*chunk != nullptr && (*chunk)->is() == alloc::Role::released) [[unlikely]]
+  if (*chunk == nullptr) return false;
+  if (contexts_ending.load(std::memory_order_relaxed) != 0 ||
+      (*chunk)->is() == alloc::Role::released) [[unlikely]] {
     *chunk = found_at_rest(address);
+  }
   return *chunk != nullptr;
 }
 
@@ -164,7 +193,7 @@ CUresult free_foreign(CUdeviceptr address) {
   if (!scratch_on()) return free_it();
   const ScratchFree free = scratch_free({0, nullptr, CUDA_SUCCESS}, address);
   if (free.answered) {
-    const CUresult result = refusal();
+    const CUresult result = refusal_here();
     return result != CUDA_SUCCESS ? result : free.code;
   }
   const CUresult result = free_it();
@@ -231,17 +260,14 @@ CUresult free_ordered(alloc::Chunk* chunk, CUdeviceptr address) {
   return result == CUDA_SUCCESS ? free_block(chunk, address) : result;
 }
 
-// The driver has just said no to a call of this thread for want of memory, not because of a
-// capture: so a free, which captures forbid exactly where they forbid an allocation, disturbs none
-// either. What another thread is just returning counts as well: it is kept nowhere any more.
 bool return_idle_memory(CUdevice device) {
   if (device == kNoDevice) return false;
   const alloc::Ledger& ledger = device_state(device).ledger;
   const uint64_t before = ledger.returned();
+  // What another thread is just returning counts as well: it is kept nowhere any more.
   const bool others = shared().returning.load() != 0;
-  this_thread.may_free_in_capture = true;
+  const FreeInCaptures free_in_captures;
   const bool any = return_idle_memory_of(device, /*except=*/nullptr);
-  this_thread.may_free_in_capture = false;
   shared().await_returning();
   return any || others || ledger.returned() != before;
 }
@@ -257,33 +283,6 @@ CUresult no_room() {
   if (died != CUDA_SUCCESS) return died;
   const CUresult unsafe = capture_gate().capturing() ? ask_for_unsafe_call() : CUDA_SUCCESS;
   return unsafe != CUDA_SUCCESS ? unsafe : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-CUresult memory_info(size_t* free, size_t* total) {
-  size_t driver_free, driver_total;
-  const CUresult result = noted(driver().cuMemGetInfo_v2(&driver_free, &driver_total));
-  if (result != CUDA_SUCCESS) return result;
-  const CUdevice ordinal = active() ? current_device() : kNoDevice;
-  if (const Device* device = known_device(ordinal)) {
-    const uint64_t idle = idle_memory_of(ordinal);
-    driver_free = std::min(driver_free + idle, driver_total);
-    const alloc::Cap& cap = device->cap;
-    if (const uint64_t limit = cap.limit(); limit != 0) {
-      driver_total = std::min(driver_total, limit);
-      driver_free = std::min(driver_free, cap.available(idle));
-    }
-  }
-  if (free != nullptr) *free = driver_free;
-  if (total != nullptr) *total = driver_total;
-  return CUDA_SUCCESS;
-}
-
-CUresult total_memory(size_t* bytes, CUdevice ordinal) {
-  const CUresult result = driver().cuDeviceTotalMem_v2(bytes, ordinal);
-  if (result != CUDA_SUCCESS || !active()) return result;
-  const Device* device = known_device(ordinal);
-  if (device != nullptr && device->cap.limit() != 0) *bytes = std::min(*bytes, device->cap.limit());
-  return CUDA_SUCCESS;
 }
 
 CUresult address_range(CUdeviceptr* base, size_t* size, CUdeviceptr address) {

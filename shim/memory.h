@@ -21,9 +21,6 @@ bool return_idle_memory();
 CUresult no_room();
 // Whether the pools know this address, and the chunk that contains it.
 bool ours(CUdeviceptr address, alloc::Chunk** chunk);
-// As on a device of the cap's size: its total memory, and of that what may yet be taken.
-CUresult memory_info(size_t* free, size_t* total);
-CUresult total_memory(size_t* bytes, CUdevice ordinal);
 CUresult address_range(CUdeviceptr* base, size_t* size, CUdeviceptr address);
 CUresult export_handle(CUipcMemHandle* handle, CUdeviceptr address);
 

@@ -90,7 +90,7 @@ CUresult create_physical(CUmemGenericAllocationHandle* handle, size_t size,
   Charge charge(Held::physical, device, size);
   if (charge.refused()) {
     const CUresult result = check(size, *properties, flags);
-    return result != CUDA_SUCCESS ? result : CUDA_ERROR_OUT_OF_MEMORY;
+    return result != CUDA_SUCCESS ? result : no_room();
   }
   const CUresult result =
       charge.ask([&] { return noted(driver().cuMemCreate(handle, size, properties, flags)); });

@@ -6,6 +6,7 @@
 #include "shim/charges.h"
 #include "shim/driver.h"
 #include "shim/events.h"
+#include "shim/suspicion.h"
 
 namespace cistern::shim {
 
@@ -135,8 +136,10 @@ void open_scratch(const config::Policy& policy) {
 
 ScratchStreamName scratch_stream(CUstream stream) {
   if (stream == CU_STREAM_PER_THREAD) return {0, stream, CUDA_SUCCESS};
+  Context* context = current_context();
+  const CUresult died = context == nullptr ? CUDA_SUCCESS : condition_of(*context);
+  if (died != CUDA_SUCCESS) return {0, stream, died};
   if (is_legacy(stream)) {
-    const Context* context = current_context();
     const uint64_t key = context == nullptr ? 0 : kLegacyKey | context->slot;
     return {key, CU_STREAM_LEGACY, CUDA_SUCCESS};
   }

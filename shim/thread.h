@@ -18,7 +18,7 @@ struct Thread {
   Context* context;
   uint32_t generation;
   uint32_t shard_plus_one;   // 0: none yet
-  bool may_free_in_capture;  // the driver just let an allocation of this thread through
+  bool may_free_in_capture;  // captures do not forbid it to this thread just now
   bool background;           // not the program's (reaper.h)
 
   void remember(CUcontext h, Context* c, uint32_t g) {

@@ -75,8 +75,19 @@ ChunkBlock* BlockPool::find_clean(uint32_t granules, uint32_t align, Search sear
   const int probes = search == Search::thorough ? INT_MAX : kProbes;
   ChunkBlock* block = bins_.find(granules, UINT32_MAX, probes);
   if (block == nullptr || align == 1) return block;
-  if (uint64_t{block->to_aligned(align)} + granules <= block->granules) return block;
-  return bins_.find(uint64_t{granules} + align - 1, UINT32_MAX, probes);
+  if (block->fits(granules, align)) return block;
+  block = bins_.find(uint64_t{granules} + align - 1, UINT32_MAX, probes);
+  return block != nullptr || search != Search::thorough ? block : find_aligned(granules, align);
+}
+
+// One by one: what lies in a block larger than the request says nothing about its alignment.
+ChunkBlock* BlockPool::find_aligned(uint32_t granules, uint32_t align) const {
+  for (const ChunkMap* map = maps_; map != nullptr; map = map->next) {
+    for (ChunkBlock* block = map->first_block(); block != nullptr; block = block->after) {
+      if (block->is() == BlockState::clean && block->fits(granules, align)) return block;
+    }
+  }
+  return nullptr;
 }
 
 uint64_t BlockPool::hand_out(ChunkBlock* block, uint32_t granules, uint32_t align, uint64_t bytes,

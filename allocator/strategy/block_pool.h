@@ -47,9 +47,9 @@ class alignas(128) BlockPool {
   uint64_t allocate(uint64_t bytes, const Reclaim& reclaim, Search search,
                     bool* ask_first = nullptr);
 
-  // Takes a chunk with its fresh map, and at once a block of `bytes` from it, so that no other
-  // thread gets its space before: the address, 0 where no aligned block fits. False, and nothing
-  // taken, when there is no memory for bookkeeping.
+  // Takes a chunk with its fresh map (ChunkMap::own is the caller's), and at once a block of
+  // `bytes` from it, so that no other thread gets its space before: the address, 0 where no aligned
+  // block fits. False, and nothing taken, when there is no memory for bookkeeping.
   bool add(Chunk* chunk, ChunkMap* map, uint64_t bytes, Epoch born, uint64_t* address);
 
   // False when `address` is not the start of a live block of this pool. `chunk` is what the index
@@ -94,7 +94,8 @@ class alignas(128) BlockPool {
   int in_hand() const { return in_hand_.load(std::memory_order_acquire); }
   void landed() { in_hand_.fetch_sub(1, std::memory_order_release); }
 
-  bool empty() const { return chunks_.get() == 0; }
+  // No chunk but such as were made for one request (ChunkMap::own).
+  bool no_chunk_yet() const { return chunks_.get() == 0; }
   uint64_t waiting_bytes() const { return freed_.waiting_bytes(); }
   uint64_t parked_bytes() const { return freed_.parked_bytes(); }
   uint64_t garbage_bytes() const { return freed_.garbage_bytes(); }
@@ -126,6 +127,7 @@ class alignas(128) BlockPool {
   void merge_everything();
   ChunkBlock* join(ChunkBlock* first, ChunkBlock* second);
   ChunkBlock* find_clean(uint32_t granules, uint32_t align, Search search) const;
+  ChunkBlock* find_aligned(uint32_t granules, uint32_t align) const;
   uint64_t take(uint32_t granules, uint64_t bytes, Epoch born, Search search);
   bool worth_asking(uint32_t granules) const;
   uint64_t hand_out(ChunkBlock* block, uint32_t granules, uint32_t align, uint64_t bytes,

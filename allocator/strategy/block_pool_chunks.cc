@@ -35,7 +35,7 @@ bool BlockPool::add(Chunk* chunk, ChunkMap* map, uint64_t bytes, Epoch born, uin
   map->next = maps_;
   if (maps_ != nullptr) maps_->previous = map;
   maps_ = map;
-  chunks_.own_add();
+  chunks_.own_add(map->own ? 0 : 1);
   idle_rounding_.own_add(map->rounding());
   chunk->idle_since = kNotSeen;
   chunk->set_map(map);
@@ -44,8 +44,7 @@ bool BlockPool::add(Chunk* chunk, ChunkMap* map, uint64_t bytes, Epoch born, uin
   table_.insert(all);
   insert(all);
   const uint32_t align = granules >= align_ ? align_ : 1;
-  const bool fits = uint64_t{all->to_aligned(align)} + granules <= all->granules;
-  *address = fits ? hand_out(all, granules, align, bytes, born) : 0;
+  *address = all->fits(granules, align) ? hand_out(all, granules, align, bytes, born) : 0;
   return true;
 }
 
@@ -64,7 +63,7 @@ void BlockPool::retire(ChunkMap* map, ChunkList* out) {
   }
   (map->previous == nullptr ? maps_ : map->previous->next) = map->next;
   if (map->next != nullptr) map->next->previous = map->previous;
-  chunks_.own_sub(1);
+  chunks_.own_sub(map->own ? 0 : 1);
   idle_rounding_.own_sub(map->rounding());
   map->chunk->become(Role::released);
   in_hand_.fetch_add(1, std::memory_order_relaxed);
@@ -91,7 +90,7 @@ void BlockPool::collect_idle(const Reclaim& reclaim, bool freed_too, ChunkList* 
 void BlockPool::refresh(const Reclaim& reclaim) {
   LockGuard guard(mutex_);
   if (closed_) return;
-  if (freed_.parked_may_leave(reclaim)) unpark(reclaim, /*all=*/false);
+  if (freed_.parked_may_leave(reclaim)) freed_.unpark(reclaim, /*all=*/false);
   harvest(reclaim.clean(), INT_MAX);
 }
 

@@ -47,6 +47,10 @@ struct ChunkBlock {
   inline uint64_t address() const;
   // Granules from the block's start to the first aligned one; `align` in granules.
   inline uint32_t to_aligned(uint32_t align) const;
+  // Whether an aligned block of that size can be cut from it.
+  bool fits(uint32_t wanted, uint32_t align) const {
+    return uint64_t{to_aligned(align)} + wanted <= granules;
+  }
 };
 static_assert(sizeof(ChunkBlock) == 56);  // and one bucket: 64 bytes a block
 
@@ -62,6 +66,7 @@ struct ChunkMap {
   uint32_t live;         // blocks the program holds
   uint32_t waiting;      // blocks freed and not yet clean, parked ones too
   uint32_t quarantined;  // blocks freed that never will be
+  bool own;              // made for one request larger than a chunk: is not the first one
   ChunkMap* previous;    // of the pool's maps
   ChunkMap* next;
   ChunkBlock** heads;  // the first block that starts in each region, or nullptr

@@ -68,10 +68,10 @@ int ChunkPools::take_fresh(Request& request) {
   const bool alone = !pool->growing.exchange(true, std::memory_order_acq_rel);
   if (!alone && served_by_other(pool, request)) return kSuccess;
   const uint64_t need = round_up(request.bytes, kBlockGranule);
-  int code = grow(pool, request, sizes_.chunk_for(need, pool->empty()));
+  int code = grow(pool, request, sizes_.chunk_for(need, pool->no_chunk_yet()));
   if (code == kSuccess && request.address == 0) {
     // The chunk's base was not aligned enough; it serves others.
-    code = grow(pool, request, sizes_.chunk_for(need + slack(request), pool->empty()));
+    code = grow(pool, request, sizes_.chunk_for(need + slack(request), pool->no_chunk_yet()));
   }
   if (alone) pool->growing.store(false, std::memory_order_release);
   return code;
@@ -82,10 +82,7 @@ int ChunkPools::take_fresh(Request& request) {
 // limit is for a driver that makes one wait for the other.
 bool ChunkPools::served_by_other(BlockPool* pool, Request& request) {
   constexpr uint64_t kMostNs = 1'000'000'000;
-  const uint64_t start = os::now_ns();
-  while (pool->growing.load(std::memory_order_acquire) && os::now_ns() - start < kMostNs) {
-    os::sleep_ns(1000);
-  }
+  os::wait_until([=] { return !pool->growing.load(std::memory_order_acquire); }, kMostNs);
   request.address = pool->allocate(request.bytes, shared_->reclaim, BlockPool::Search::normal);
   return request.address != 0;
 }
@@ -97,7 +94,7 @@ int ChunkPools::take_scarce(Request& request, Step* step) {
   if (code != kOutOfMemory || pool == nullptr) return code;
   const uint64_t need = round_up(request.bytes, kBlockGranule) + slack(request);
   *step = Step::smaller;
-  for (uint64_t size = sizes_.chunk_for(need, pool->empty()) / 2; size > need; size /= 2) {
+  for (uint64_t size = sizes_.chunk_for(need, pool->no_chunk_yet()) / 2; size > need; size /= 2) {
     code = grow(pool, request, round_up(size, kBlockGranule));
     if (code != kOutOfMemory) return code;
   }
@@ -121,6 +118,7 @@ int ChunkPools::grow(BlockPool* pool, Request& request, uint64_t bytes) {
     return code;
   }
   const Epoch born = shared_->reclaim.epoch();
+  map->own = sizes_.exceeds(round_up(request.bytes, kBlockGranule), pool->no_chunk_yet());
   if (pool->add(chunk, map, request.bytes, born, &request.address)) return kSuccess;
   shared_->chunk_maps.give_back(map);
   ChunkList unused;

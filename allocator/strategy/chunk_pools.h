@@ -31,6 +31,7 @@ class ChunkPools {
   // The same from whatever the driver still has: chunks half as large again and again, then just
   // the request.
   int take_scarce(Request& request, Step* step);
+  bool can_ask_for_less() const { return true; }
 
   // The last attempt: every pool, every free block; worth repeating once more memory is clean.
   bool squeeze_in(Request& request, Step* step);

@@ -97,4 +97,9 @@ uint64_t ChunkSizes::chunk_for(uint64_t need, bool is_first) const {
   return std::max(size, need);
 }
 
+bool ChunkSizes::exceeds(uint64_t need, bool is_first) const {
+  const uint64_t usual = is_first ? first : later;
+  return usual != 0 && need > usual;
+}
+
 }  // namespace cistern::alloc

@@ -33,6 +33,8 @@ struct ChunkSizes {
 
   // The size to ask the driver for when `need` bytes are missing.
   uint64_t chunk_for(uint64_t need, bool is_first) const;
+  // Whether that is a driver allocation of its own: the first chunk is still to come then.
+  bool exceeds(uint64_t need, bool is_first) const;
 };
 
 // `total`: bytes of the device, MIG instance or cap, whichever is least. `cpus`: how many

@@ -40,6 +40,7 @@ class OnDemand {
     *step = Step::returned;
     return take_fresh(request);
   }
+  bool can_ask_for_less() const { return false; }
 
   // The last attempt, when no chunk of the usual size can be had, and whether to repeat it once
   // more memory is clean: a small block may be anywhere, large ones were given to the driver.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory: what comes from the pools (memory.cc), and other linear memory, which stays the driver's.
 #include "shim/charges.h"
+#include "shim/device.h"
 
 #include "shim/hooks/ask.h"
 

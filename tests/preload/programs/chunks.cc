@@ -5,6 +5,8 @@
 //
 //   chunks grow     100 blocks of 1 MiB, then one larger than a chunk, then one that fits anywhere
 //   chunks short    on a device that is nearly full, until nothing is left
+//   chunks steps    the same with chunks of 64 MiB: each step when one cannot be had, in its order
+//   chunks busy     with work pending that will not end for a while
 
 #include <cstring>
 #include <vector>
@@ -74,10 +76,41 @@ void run_short() {
   check_and_free_all();
 }
 
+// 156 MiB are there.
+void run_steps() {
+  SAY(allocate(60 * kMiB));
+  SAY(allocate(60 * kMiB));
+  SAY(allocate(20 * kMiB));  // just this
+  SAY(allocate(5 * kMiB));   // an eighth of a chunk
+  SAY(allocate(4 * kMiB));   // inside a chunk
+  check_and_free_all();
+  SAY(allocate(150 * kMiB));  // after all chunks were returned
+  check_and_free_all();
+}
+
+// A block is freed that work is still pending on, and the next one does not fit into the chunk.
+void run_busy() {
+  CUstream stream = nullptr;
+  SAY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  SAY(allocate(118 * kMiB));
+  SAY(allocate(8 * kMiB));
+  SAY(cuCtxSynchronize());
+  SAY(cuMemsetD8Async(blocks.back().address, 1, 8 * kMiB, stream));
+  SAY(cuMemFree(blocks.back().address));
+  blocks.pop_back();
+  SAY(allocate(10 * kMiB));
+  check_and_free_all();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  const char* what = argc > 1 ? argv[1] : "grow";
+  const auto is = [what](const char* name) { return std::strcmp(what, name) == 0; };
   use_device(0);
-  argc > 1 && std::strcmp(argv[1], "short") == 0 ? run_short() : grow();
+  if (is("grow")) grow();
+  if (is("short")) run_short();
+  if (is("steps")) run_steps();
+  if (is("busy")) run_busy();
   return 0;
 }

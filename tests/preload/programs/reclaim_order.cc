@@ -65,7 +65,7 @@ void overlapping(CUcontext context) {
 
 void ahead() {
   const CUstream stream = new_stream();
-  for (int i = 0; i < 30; ++i) cuMemFree(used_block(stream, 64 * kMiB));
+  for (int i = 0; i < 100; ++i) cuMemFree(used_block(stream, 64 * kMiB));
   SAY(cuCtxSynchronize());
 }
 

@@ -215,6 +215,33 @@ void forked() {
   if (child == 0) _exit(0);
 }
 
+// The context's work dies (SIMCUDA_LOSE names the call), and the program is told by the next one.
+void dead() {
+  CUstream stream = new_stream();
+  CUdeviceptr block = 0, cached[2] = {get(kBytes, nullptr), get(kBytes, stream)};
+  const CUdeviceptr held[2] = {get(kMiB, nullptr), get(kMiB, stream)};
+  put(cached[0], nullptr);
+  put(cached[1], stream);
+  SAY(cuCtxSynchronize());
+  put(cached[0] = get(kBytes, nullptr), nullptr);
+  put(cached[1] = get(kBytes, stream), stream);
+  SAY(cuMemsetD8(held[0], 1, 1));
+  size_t free_bytes = 0;
+  SAY(cuMemGetInfo(&free_bytes, nullptr));
+  SAY(cuMemAllocAsync(&block, kBytes, nullptr));
+  SAY(cuMemAllocAsync(&block, kBytes, stream));
+  SAY(cuMemFreeAsync(held[0], nullptr));
+  SAY(cuMemFreeAsync(held[1], stream));
+  SAY(cuMemFree(held[1]));
+  SAY(cuMemFree(cached[0]));
+  SAY(cuMemFreeAsync(cached[1], stream));
+  SAY(cuDevicePrimaryCtxReset(0));
+  use_device(0);
+  stream = new_stream();
+  put(get(kBytes, stream), stream);
+  SAY(cuStreamSynchronize(stream));
+}
+
 // Whatever fails once: no block is lost, and nothing is said that the driver did not say.
 void stumble(bool tell) {
   const CUstream kept = new_stream();
@@ -259,6 +286,7 @@ int main(int argc, char** argv) {
   if (is("exported")) exported();
   if (is("threads")) threads();
   if (is("forked")) forked();
+  if (is("dead")) dead();
   if (is("stumble")) stumble(true);
   if (is("stumble-tolerant")) stumble(false);
   return 0;

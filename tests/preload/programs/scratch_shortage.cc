@@ -48,6 +48,13 @@ void shortage() {
   SAY(cuMemAlloc(&block, kMost));
   SAY(cuMemFree(block));
   put(small, stream);
+  // What is said to be free can be had as physical memory, whatever sizes were freed.
+  for (const size_t bytes : {5 * kMiB, 3 * kMiB, 7 * kMiB}) put(get(bytes, other), other);
+  finish(other);
+  size_t free = 0, total = 0;
+  SAY(cuMemGetInfo(&free, &total));
+  SAY(cuMemCreate(&handle, free, &properties, 0));
+  SAY(cuMemRelease(handle));
 }
 
 // The stream is of another device than the current context.

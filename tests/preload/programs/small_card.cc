@@ -115,17 +115,40 @@ void no_room_in_a_capture(CUstreamCaptureMode mode) {
   size_t pitch = 0;
   const CUDA_ARRAY_DESCRIPTOR shape{1024, 10 * 256, CU_AD_FORMAT_FLOAT, 1};
   CUarray array = nullptr;
+  const CUmemAllocationProp properties = kinds::on_device(0);
+  CUmemGenericAllocationHandle handle = 0;
   SAY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
   SAY(cuMemAlloc(&held, 60 * kMiB));
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < 5; ++i) {
     SAY(cuStreamBeginCapture(stream, mode));
     if (i == 1) SAY(cuMemAlloc(&block, 10 * kMiB));
     if (i == 2) SAY(cuMemAllocPitch(&block, &pitch, 1024, 10 * 1024, 4));
     if (i == 3) SAY(cuArrayCreate(&array, &shape));
+    if (i == 4) SAY(cuMemCreate(&handle, 10 * kMiB, &properties, 0));
     if (SAY(cuStreamEndCapture(stream, &graph)) == CUDA_SUCCESS) SAY(cuGraphDestroy(graph));
   }
   SAY(cuMemFree(held));
   SAY(cuStreamDestroy(stream));
+  info();
+}
+
+// Where a capture allows the call, what pools keep is there for it; stream-ordered memory is
+// allowed in any capture of another stream, which goes on.
+void after_idle_in_a_capture(const Kind& kind, CUstreamCaptureMode mode) {
+  CUstream stream = nullptr;
+  CUdeviceptr block = 0;
+  CUgraph graph = nullptr;
+  Piece piece;
+  std::printf("%s in a capture\n", kind.name);
+  SAY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  SAY(cuMemAlloc(&block, 50 * kMiB));
+  SAY(cuMemFree(block));
+  SAY(cuStreamBeginCapture(stream, mode));
+  const CUresult code = SAY(allocate(kind, &piece, 40 * kMiB));
+  if (SAY(cuStreamEndCapture(stream, &graph)) == CUDA_SUCCESS) SAY(cuGraphDestroy(graph));
+  if (code == CUDA_SUCCESS) SAY(kind.free(&piece));
+  SAY(cuStreamDestroy(stream));
+  SAY(cuCtxSynchronize());
   info();
 }
 
@@ -158,6 +181,10 @@ int main() {
   refused_frees();
   no_room_in_a_capture(CU_STREAM_CAPTURE_MODE_GLOBAL);
   no_room_in_a_capture(CU_STREAM_CAPTURE_MODE_RELAXED);
+  for (const Kind& kind : kinds::kAll) {
+    after_idle_in_a_capture(kind, CU_STREAM_CAPTURE_MODE_RELAXED);
+    after_idle_in_a_capture(kind, CU_STREAM_CAPTURE_MODE_GLOBAL);
+  }
   not_of_the_device();
   info();
   return 0;

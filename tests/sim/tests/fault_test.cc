@@ -80,6 +80,14 @@ TEST_CASE("another process's memory comes and goes with the count of calls") {
   }));
 }
 
+TEST_CASE("another process's memory may be there from the first call on") {
+  REQUIRE(in_child({{"SIMCUDA_MEMORY_MB", "64"}, {"SIMCUDA_PRESSURE", "0:48:1:4"}}, [] {
+    start();
+    EXPECT(free_bytes() == 16 * kMiB);
+    EXPECT(free_bytes() == 64 * kMiB);
+  }));
+}
+
 TEST_CASE("pressure takes no more than there is") {
   REQUIRE(in_child({{"SIMCUDA_MEMORY_MB", "64"}, {"SIMCUDA_PRESSURE", "0:48:4:5"}}, [] {
     start();

@@ -153,6 +153,19 @@ TEST_CASE("a request larger than a chunk is kept and reused like a chunk") {
   CHECK(p->source.asked.size() == 1);
 }
 
+TEST_CASE("a request larger than a chunk is not the first chunk") {
+  auto p = pool(kLegacy, 64, 32);
+  const uint64_t large = p->allocate(100 * kMiB);
+  REQUIRE(p->allocate(60 * kMiB) != 0);
+  REQUIRE(p->allocate(20 * kMiB) != 0);
+  CHECK(p->source.asked == Sizes{100 * kMiB, 64 * kMiB, 32 * kMiB});
+  free_and_synchronise(*p, {large});
+  p->pool.return_everything();
+  CHECK(p->source.released == 1);
+  REQUIRE(p->allocate(30 * kMiB) != 0);
+  CHECK(p->source.asked.back() == 32 * kMiB);
+}
+
 TEST_CASE("CISTERN_ALIGN holds for blocks at least that large, wherever chunks begin") {
   const uint64_t align = GENERATE(4 * 1024u, 64 * 1024u, 2u << 20, 8u << 20);
   CAPTURE(align);

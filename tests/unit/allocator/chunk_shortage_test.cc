@@ -81,7 +81,42 @@ TEST_CASE("what waits behind earlier work is waited for before memory is said to
     if (++refused == 4) p->source.pass_after_queries = 20;
   };
   CHECK(p->allocate(30 * kMiB) == a);
-  CHECK(p->source.ended == Step::elsewhere);
+  CHECK(p->source.ended == Step::clean);
+  CHECK(refused == 4);
+}
+
+TEST_CASE("where a smaller chunk can be had, earlier work is not waited for") {
+  auto p = pool(kLegacy, 64, 64, 110);
+  p->source.passed_mark = 0;
+  const uint64_t a = p->allocate(40 * kMiB);
+  REQUIRE(p->allocate(20 * kMiB) != 0);
+  REQUIRE(p->free(a) == Freed::done);
+  p->source.asked.clear();
+  REQUIRE(p->allocate(30 * kMiB) != 0);
+  CHECK(p->source.asked == Sizes{64 * kMiB, 64 * kMiB, 32 * kMiB});
+  CHECK(p->source.ended == Step::smaller);
+  CHECK(p->shared.reclaim.queries_made() < 10);
+}
+
+TEST_CASE("a free block that holds an aligned one serves before memory is out, whatever its size") {
+  auto p = pool(kLegacy, 64, 64, 64, 8 * kMiB);
+  const uint64_t base = p->allocate(512);
+  const uint64_t up = 8 * kMiB - base % (8 * kMiB);  // to an aligned address
+  std::vector<uint64_t> blocks;
+  const auto fill = [&](uint64_t bytes) { blocks.push_back(p->allocate(bytes)); };
+  fill(up - 512);
+  for (int i = 0; i < 40; ++i) fill(kMiB);
+  for (const uint64_t block : blocks) REQUIRE(block != 0);
+  const auto at = [&](uint64_t mib) { return base + up + mib * kMiB; };
+  // 9 MiB of which no 8 are aligned, and 10 that begin aligned; all else is taken.
+  std::vector<uint64_t> freed;
+  for (uint64_t i = 1; i < 10; ++i) freed.push_back(at(i));
+  for (uint64_t i = 16; i < 26; ++i) freed.push_back(at(i));
+  while (p->allocate(kMiB) != 0) {
+  }
+  for (const uint64_t block : freed) REQUIRE(p->free(block) == Freed::done);
+  p->synchronise();
+  CHECK(p->allocate(8 * kMiB) == at(16));
 }
 
 TEST_CASE("under thread_local a free block of another thread's pool serves before memory is out") {

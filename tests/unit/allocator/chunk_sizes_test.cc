@@ -54,44 +54,71 @@ constexpr Strategy kLegacy = Strategy::kLegacy;
 
 }  // namespace
 
-TEST_CASE("fraction, initial and reallocate in all combinations") {
+TEST_CASE("fraction, initial and reallocate in all combinations, on devices of several sizes") {
   struct Row {
     Flags flags;
-    uint64_t total, first, later;
+    Two small, odd, middle, large;
   };
-  const uint64_t default_small = 234 * kMiB;     // 0.92 * 256 = 235.5
-  const uint64_t default_middle = 7536 * kMiB;   // 0.92 * 8192 = 7536.6
-  const uint64_t default_large = 130948 * kMiB;  // 0.92 * 142336 = 130949.1
+  const auto mib = [](uint64_t first, uint64_t later) { return Two{first * kMiB, later * kMiB}; };
+  // Where no fraction is set it is 0.92: of 256 MiB 235.5, of 9217 MiB 8479.6, of 8192 MiB 7536.6,
+  // of 142336 MiB 130949.1; of the odd device a half is 4608.5. Whole 2 MiB of that.
+  // clang-format off
   const Row rows[] = {
-      {{.strategy = kLegacy}, kSmall, default_small, default_small},
-      {{.strategy = kLegacy}, kMiddle, default_middle, default_middle},
-      {{.strategy = kLegacy}, kLarge, default_large, default_large},
-      {{.fraction = 0.5}, kSmall, 128 * kMiB, 128 * kMiB},
-      {{.fraction = 0.5}, kMiddle, 4 * kGiB, 4 * kGiB},
-      {{.fraction = 1}, kLarge, kLarge, kLarge},
-      {{.initial_mb = 64}, kSmall, 64 * kMiB, default_small},
-      {{.initial_mb = 64}, kLarge, 64 * kMiB, default_large},
-      {{.reallocate_mb = 32}, kSmall, default_small, 32 * kMiB},
-      {{.reallocate_mb = 32}, kMiddle, default_middle, 32 * kMiB},
-      {{.initial_mb = 64, .reallocate_mb = 32}, kMiddle, 64 * kMiB, 32 * kMiB},
-      {{.fraction = 0.5, .initial_mb = 64}, kMiddle, 64 * kMiB, 4 * kGiB},
-      {{.fraction = 0.5, .reallocate_mb = 32}, kMiddle, 4 * kGiB, 32 * kMiB},
-      {{.fraction = 0.5, .initial_mb = 64, .reallocate_mb = 32}, kSmall, 64 * kMiB, 32 * kMiB},
-      // Never so small that nothing could be cut from it, and odd sizes as they were asked for.
-      {{.fraction = 1e-6}, kSmall, 2 * kMiB, 2 * kMiB},
-      {{.initial_mb = 1, .reallocate_mb = 3}, kSmall, kMiB, 3 * kMiB},
-      // A fraction of 0 has no chunk of its own, the others remain.
-      {{.fraction = 0, .initial_mb = 64}, kSmall, 64 * kMiB, 512},
-      {{.fraction = 0, .reallocate_mb = 32}, kSmall, 512, 32 * kMiB},
+      // fraction, initial, reallocate     256 MiB        9 GiB + 1 MiB      8 GiB            139 GiB
+      {{.strategy = kLegacy},              mib(234, 234), mib(8478, 8478), mib(7536, 7536), mib(130948, 130948)},
+      {{.fraction = 0.5},                  mib(128, 128), mib(4608, 4608), mib(4096, 4096), mib(71168, 71168)},
+      {{.initial_mb = 64},                 mib(64, 234),  mib(64, 8478),   mib(64, 7536),   mib(64, 130948)},
+      {{.reallocate_mb = 32},              mib(234, 32),  mib(8478, 32),   mib(7536, 32),   mib(130948, 32)},
+      {{.fraction = 0.5, .initial_mb = 64},
+                                           mib(64, 128),  mib(64, 4608),   mib(64, 4096),   mib(64, 71168)},
+      {{.fraction = 0.5, .reallocate_mb = 32},
+                                           mib(128, 32),  mib(4608, 32),   mib(4096, 32),   mib(71168, 32)},
+      {{.initial_mb = 64, .reallocate_mb = 32},
+                                           mib(64, 32),   mib(64, 32),     mib(64, 32),     mib(64, 32)},
+      {{.fraction = 0.5, .initial_mb = 64, .reallocate_mb = 32},
+                                           mib(64, 32),   mib(64, 32),     mib(64, 32),     mib(64, 32)},
+      // The whole device, and sizes in MB as they were asked for.
+      {{.fraction = 1},                    mib(256, 256), mib(9216, 9216), mib(8192, 8192), mib(142336, 142336)},
+      {{.initial_mb = 1, .reallocate_mb = 3},
+                                           mib(1, 3),     mib(1, 3),       mib(1, 3),       mib(1, 3)},
+      // Never so small that nothing could be cut from it.
+      {{.fraction = 1e-6},                 mib(2, 2),     mib(2, 2),       mib(2, 2),       mib(2, 2)},
+      // More than the device has is clamped to that, and it is told.
+      {{.initial_mb = 9217},               mib(256, 234), mib(9217, 8478), mib(8192, 7536), mib(9217, 130948)},
+      {{.reallocate_mb = 10000},           mib(234, 256), mib(8478, 9216), mib(7536, 8192), mib(130948, 10000)},
+      {{.fraction = 0.5, .initial_mb = 20000, .reallocate_mb = 10000},
+                                           mib(256, 256), mib(9216, 9216), mib(8192, 8192), mib(20000, 10000)},
   };
+  // clang-format on
+  const uint64_t totals[] = {kSmall, 9 * kGiB + kMiB, kMiddle, kLarge};
   for (const Row& row : rows) {
-    CAPTURE(row.flags.fraction, row.flags.initial_mb, row.flags.reallocate_mb, row.total);
-    const ChunkSizes sizes = sizes_of(row.flags, row.total);
-    CHECK(sizes.kind == StrategyKind::legacy);
-    CHECK(two(sizes) == Two{row.first, row.later});
-    CHECK_FALSE(sizes.initial_clamped);
-    CHECK_FALSE(sizes.later_clamped);
+    const Two wanted[] = {row.small, row.odd, row.middle, row.large};
+    for (int i = 0; i < 4; ++i) {
+      const Flags& flags = row.flags;
+      CAPTURE(flags.fraction, flags.initial_mb, flags.reallocate_mb, totals[i]);
+      const ChunkSizes sizes = sizes_of(flags, totals[i]);
+      CHECK(sizes.kind == StrategyKind::legacy);
+      CHECK(two(sizes) == wanted[i]);
+      CHECK(sizes.initial_clamped == (flags.initial_mb * kMiB > totals[i]));
+      CHECK(sizes.later_clamped == (flags.reallocate_mb * kMiB > totals[i]));
+      // A request larger than a chunk gets its own size, one that is not larger the chunk's.
+      for (const bool is_first : {true, false}) {
+        const uint64_t chunk = is_first ? wanted[i].first : wanted[i].later;
+        CHECK(sizes.chunk_for(chunk, is_first) == chunk);
+        CHECK_FALSE(sizes.exceeds(chunk, is_first));
+        CHECK(sizes.chunk_for(chunk + 512, is_first) == chunk + 512);
+        CHECK(sizes.exceeds(chunk + 512, is_first));
+      }
+    }
   }
+}
+
+TEST_CASE("a fraction of 0 has no chunk of its own, the others remain") {
+  CHECK(two(sizes_of({.fraction = 0, .initial_mb = 64}, kSmall)) == Two{64 * kMiB, 512});
+  const ChunkSizes later = sizes_of({.fraction = 0, .reallocate_mb = 32}, kSmall);
+  CHECK(two(later) == Two{512, 32 * kMiB});
+  CHECK_FALSE(later.exceeds(kMiB, true));
+  CHECK(later.kind == StrategyKind::legacy);
 }
 
 TEST_CASE("naming a strategy or setting a chunk flag selects chunk pools, nothing else does") {
@@ -154,21 +181,4 @@ TEST_CASE("thread_local divides its chunks by the processors, at most 16") {
   CHECK(two(sizes_of(flags, kMiddle, 64)) == Two{4 * kMiB, 2 * kMiB});
   const Flags fraction{.fraction = 0.5, .strategy = Strategy::kThreadLocal};
   CHECK(two(sizes_of(fraction, kMiddle, 4)) == Two{kGiB, kGiB});
-}
-
-TEST_CASE("a chunk larger than the device is clamped to it, and that is told") {
-  const ChunkSizes initial = sizes_of({.initial_mb = 300, .reallocate_mb = 32}, kSmall);
-  CHECK(initial.initial_clamped);
-  CHECK_FALSE(initial.later_clamped);
-  CHECK(two(initial) == Two{kSmall, 32 * kMiB});
-  const ChunkSizes later = sizes_of({.initial_mb = 32, .reallocate_mb = 300}, kSmall + kMiB);
-  CHECK_FALSE(later.initial_clamped);
-  CHECK(later.later_clamped);
-  CHECK(two(later) == Two{32 * kMiB, kSmall});
-  CHECK_FALSE(sizes_of({.initial_mb = 256}, kSmall).initial_clamped);
-}
-
-TEST_CASE("a request larger than a chunk gets one of its own size") {
-  const ChunkSizes sizes = sizes_of({.initial_mb = 64, .reallocate_mb = 32}, kMiddle);
-  CHECK(two(sizes, 100 * kMiB + 512) == Two{100 * kMiB + 512, 100 * kMiB + 512});
 }

@@ -16,6 +16,7 @@ namespace {
 
 struct Pressure {
   PressureRule rule;
+  bool begun = false;  // a rule from the first call on: before cuInit there is no device
   uint64_t held = 0;
 };
 
@@ -52,7 +53,10 @@ uint64_t take(Device& device, uint64_t bytes) {
 void apply(Pressure& pressure, uint64_t call) {
   Device* device = find_device(pressure.rule.device);
   if (device == nullptr) return;
-  if (call == pressure.rule.from) pressure.held = take(*device, pressure.rule.bytes);
+  if (!pressure.begun && call >= pressure.rule.from) {
+    pressure.begun = true;
+    pressure.held = take(*device, pressure.rule.bytes);
+  }
   if (call != pressure.rule.to) return;
   device->refund(pressure.held);
   pressure.held = 0;
