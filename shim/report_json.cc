@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
+#include "shim/fill.h"
 #include "shim/process.h"
 #include "shim/report_parts.h"
 #include "shim/scratch.h"
@@ -40,6 +41,15 @@ void json_garbage(Writer& writer, const alloc::Garbage& garbage) {
       "\"drained_bytes\": %llu}",
       static_cast<ull>(garbage.flushes.get()), static_cast<ull>(garbage.collected.get()),
       static_cast<ull>(garbage.kept.get()), static_cast<ull>(garbage.drained.get()));
+}
+
+void json_fill(Writer& writer, const alloc::Ledger& l) {
+  writer.print(
+      ",\n     \"fill\": {\"byte\": %u, \"fills\": %llu, \"bytes\": %llu, \"waits\": %llu, "
+      "\"skipped_in_captures\": %llu, \"skipped_kinds\": %llu, \"failed\": %llu}",
+      fill_byte(), static_cast<ull>(l.fills.get()), static_cast<ull>(l.fill_bytes.get()),
+      static_cast<ull>(l.fill_waits.get()), static_cast<ull>(l.fills_skipped.get()),
+      static_cast<ull>(l.fills_of_other_kind.get()), static_cast<ull>(l.fills_failed.get()));
 }
 
 void json_strategy(Writer& writer, int device) {
@@ -89,6 +99,7 @@ void json_device(Writer& writer, int device, bool first) {
   json_strategy(writer, device);
   if (device_state(device).garbage.on()) json_garbage(writer, device_state(device).garbage);
   if (scratch_on()) json_scratch(writer, l);
+  if (fill_on()) json_fill(writer, l);
   writer.print("}");
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
+#include "shim/fill.h"
 #include "shim/process.h"
 #include "shim/report_parts.h"
 #include "shim/scratch.h"
@@ -29,6 +30,15 @@ void text_scratch(Writer& writer, const alloc::Ledger& l) {
       "%.1f MiB cached, %llu blocks given back\n",
       static_cast<ull>(hits), static_cast<ull>(requests), 100 * ratio(hits, requests),
       mib(l.scratch_bytes.get()), static_cast<ull>(l.scratch_returned.get()));
+}
+
+void text_fill(Writer& writer, const alloc::Ledger& l) {
+  writer.print(
+      "cistern:   filled         %.1f MiB with byte 0x%02X in %llu fills, %llu waits; not filled: "
+      "%llu during captures, %llu of another kind of memory, %llu failed\n",
+      mib(l.fill_bytes.get()), fill_byte(), static_cast<ull>(l.fills.get()),
+      static_cast<ull>(l.fill_waits.get()), static_cast<ull>(l.fills_skipped.get()),
+      static_cast<ull>(l.fills_of_other_kind.get()), static_cast<ull>(l.fills_failed.get()));
 }
 
 void text_shortages(Writer& writer, const alloc::Ledger& l) {
@@ -97,6 +107,7 @@ void text_device(Writer& writer, int device) {
   if (l.shortages.get() != 0) text_shortages(writer, l);
   text_faults(writer, l);
   if (scratch_on()) text_scratch(writer, l);
+  if (fill_on()) text_fill(writer, l);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 namespace cistern::alloc {
 
 void BlockPool::init(BlockPages* pages, Ledger* ledger, Garbage* garbage, uint32_t owner,
-                     uint8_t number, bool merge_at_once, uint64_t align) {
+                     uint8_t number, bool merge_at_once, uint64_t align, bool gathers) {
   freed_.join(garbage, &mutex_, owner);
   LockGuard guard(mutex_);
   closed_ = false;
@@ -17,6 +17,8 @@ void BlockPool::init(BlockPages* pages, Ledger* ledger, Garbage* garbage, uint32
   owner_ = owner;
   number_ = number;
   merge_at_once_ = merge_at_once;
+  gathers_ = gathers;
+  some_unfilled_.store(false, std::memory_order_relaxed);
   align_ = granules_for(align);
   allocations.set(0);
   frees.set(0);
@@ -79,7 +81,8 @@ void BlockPool::collect_idle(const Reclaim& reclaim, bool freed_too, ChunkList* 
   if (freed_too) forget_freed(nullptr);
   for (ChunkMap* map = maps_; map != nullptr;) {
     ChunkMap* next = map->next;
-    if (map->live == 0 && (freed_too || map->waiting == 0)) {
+    const bool held = map->live != 0 || map->filling != 0;
+    if (!held && (freed_too || map->waiting == 0)) {
       map->chunk->born = born;
       retire(map, out);
     }
@@ -92,7 +95,8 @@ void BlockPool::collect_idle(const Reclaim& reclaim, bool freed_too, ChunkList* 
 void BlockPool::forget_freed(const ChunkMap* only) {
   freed_.remove_if([only](const ChunkBlock* block, bool) {
     const ChunkMap* map = block->map();
-    return only == nullptr ? map->live == 0 : map == only;
+    const bool held = map->live != 0 || map->filling != 0;
+    return only == nullptr ? !held : map == only;
   });
 }
 

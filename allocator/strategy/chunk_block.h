@@ -62,6 +62,7 @@ struct ChunkMap {
   uint32_t live;         // blocks the program holds
   uint32_t waiting;      // blocks freed and not yet clean, parked ones too
   uint32_t quarantined;  // blocks freed that never will be
+  uint32_t filling;      // blocks that are taken out to be filled
   ChunkMap* previous;    // of the pool's maps
   ChunkMap* next;
   ChunkBlock** heads;  // the first block that starts in each region, or nullptr
@@ -96,6 +97,11 @@ struct ChunkMap {
 };
 
 uint64_t ChunkBlock::address() const { return map()->base + uint64_t{start} * kBlockGranule; }
+
+// For allocator/gather.h.
+inline uint64_t address_of(const ChunkBlock* block) { return block->address(); }
+inline uint64_t bytes_of(const ChunkBlock* block) { return block->bytes(); }
+inline const void* chunk_of(const ChunkBlock* block) { return block->map(); }
 
 uint32_t ChunkBlock::to_aligned(uint32_t align) const {
   return static_cast<uint32_t>(0 - address() / kBlockGranule) & (align - 1);

@@ -54,6 +54,9 @@ class OnDemand {
     return pool_of(chunk).mark_exported(chunk, address);
   }
 
+  // Whether the block just handed out from this chunk is filled.
+  bool fills(const Chunk* chunk) { return pool_of(chunk).fills(); }
+
   // Takes the chunks nothing can use any more out of the pools, for the driver.
   void collect_clean(ChunkList* out) { collect_empty(false, out); }
 
@@ -87,6 +90,7 @@ class OnDemand {
   bool take_whole(Request& request);
   bool take_small(Request& request);
   bool add_slab(Chunk* chunk, unsigned shard);
+  bool fill_freed(SlabPool& pool);
   void keep_empty(ChunkList* emptied);
   void give_back_slabs(ChunkList* ended);
   void carry_on(const ChunkList* slabs);
