@@ -21,7 +21,7 @@ class ChunkSupply {
  public:
   // `owner` is what the chunks of this context say of themselves.
   void init(Shared* shared, MemorySource* source, Ledger* ledger, Cap* cap, Garbage* garbage,
-            uint32_t owner, FillMode fill);
+            uint32_t owner, FillMode fill = FillMode::off);
 
   // A chunk of `bytes`: held by the program (Role::whole, Role::direct), or nobody's until a
   // strategy gives it a role (Role::released). nullptr with the source's result in `code`.
