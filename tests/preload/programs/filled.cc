@@ -95,7 +95,7 @@ void reused() {
       held[i_held] = held.back();
       held.pop_back();
       if (random() % 4 == 0) {
-        for (const CUstream writer : writers) must(cuStreamSynchronize(writer));
+        for (CUstream writer : writers) must(cuStreamSynchronize(writer));
         damaged += different(block.address, block.bytes, block.value);
       }
       must(cuMemFree(block.address));
@@ -140,10 +140,10 @@ CUmemoryPool other_pool(int device = 0) {
 }
 
 void ordered() {
-  const CUmemoryPool pool = other_pool();
+  CUmemoryPool pool = other_pool();
   const CUstream streams[] = {writers[0], nullptr, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
   for (int round = 0; round < 3; ++round) {
-    for (const CUstream stream : streams) {
+    for (CUstream stream : streams) {
       for (const size_t bytes : kSizes) {
         CUdeviceptr block = 0;
         must(round == 2 ? cuMemAllocFromPoolAsync(&block, bytes, pool, stream)
@@ -159,7 +159,7 @@ void ordered() {
 }
 
 void per_thread() {
-  const CUmemoryPool pool = other_pool();
+  CUmemoryPool pool = other_pool();
   for (int round = 0; round < 4; ++round) {
     CUdeviceptr block = 0;
     must(round % 2 == 0 ? cuMemAllocAsync_ptsz(&block, 5000, nullptr)
@@ -190,7 +190,7 @@ void skipped() {
 
 // A pool on another device, whose memory the stream may have no access to.
 void abroad() {
-  const CUmemoryPool pool = other_pool(1);
+  CUmemoryPool pool = other_pool(1);
   CUdeviceptr block = 0;
   must(cuMemAllocFromPoolAsync(&block, 5000, pool, writers[0]));
   must(cuMemFreeAsync(block, writers[0]));

@@ -88,8 +88,8 @@ TEST_CASE("what was freed is filled in runs, at once, when nothing filled is lef
   const auto kind = GENERATE(StrategyKind::on_demand, StrategyKind::legacy);
   const ChunkSizes two_mib = sizes(StrategyKind::legacy, 2 * kMiB, 2 * kMiB);
   auto p = filled_pool(FillMode::gathered, kind == StrategyKind::legacy ? two_mib : ChunkSizes{});
-  std::vector<uint64_t> blocks;
-  for (int i = 0; i < 4; ++i) blocks.push_back(p->allocate(kBlock));
+  std::vector<uint64_t> blocks(4);
+  for (uint64_t& a : blocks) a = p->allocate(kBlock);
   REQUIRE(std::is_sorted(blocks.begin(), blocks.end()));
   for (const int i : {1, 3, 0}) p->free(blocks[i]);
   p->synchronise();
@@ -105,8 +105,8 @@ TEST_CASE("what earlier work may use is not filled") {
   const auto kind = GENERATE(StrategyKind::on_demand, StrategyKind::legacy);
   const ChunkSizes two_mib = sizes(StrategyKind::legacy, 2 * kMiB, 2 * kMiB);
   auto p = filled_pool(FillMode::gathered, kind == StrategyKind::legacy ? two_mib : ChunkSizes{});
-  std::vector<uint64_t> blocks;
-  for (int i = 0; i < 4; ++i) blocks.push_back(p->allocate(kBlock));
+  std::vector<uint64_t> blocks(4);
+  for (uint64_t& a : blocks) a = p->allocate(kBlock);
   p->free(blocks[0]);
   p->synchronise();
   p->free(blocks[1]);
@@ -179,8 +179,8 @@ TEST_CASE("a slab that is being filled is not given away, and ends when it is ex
   const auto kind = GENERATE(StrategyKind::on_demand, StrategyKind::legacy);
   const ChunkSizes two_mib = sizes(StrategyKind::legacy, 2 * kMiB, 2 * kMiB);
   auto p = filled_pool(FillMode::gathered, kind == StrategyKind::legacy ? two_mib : ChunkSizes{});
-  std::vector<uint64_t> blocks;
-  for (int i = 0; i < 4; ++i) blocks.push_back(p->allocate(kBlock));
+  std::vector<uint64_t> blocks(4);
+  for (uint64_t& a : blocks) a = p->allocate(kBlock);
   p->free(blocks[0]);
   p->free(blocks[1]);
   p->synchronise();
@@ -209,8 +209,8 @@ TEST_CASE("memory that waits to be filled is returned when the device has no mor
   const ChunkSizes two_mib = sizes(StrategyKind::legacy, 2 * kMiB, 2 * kMiB);
   Pool p(4 * kMiB, kind == StrategyKind::legacy ? two_mib : ChunkSizes{}, GarbageRules{},
          FillMode::gathered);
-  std::vector<uint64_t> blocks;
-  for (int i = 0; i < 8; ++i) blocks.push_back(p.allocate(kBlock));
+  std::vector<uint64_t> blocks(8);
+  for (uint64_t& a : blocks) a = p.allocate(kBlock);
   for (const uint64_t a : blocks) p.free(a);
   p.synchronise();
   p.source.may_take_clean = GENERATE(true, false);
