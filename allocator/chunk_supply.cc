@@ -6,7 +6,7 @@
 namespace cistern::alloc {
 
 void ChunkSupply::init(Shared* shared, MemorySource* source, Ledger* ledger, Cap* cap,
-                       Garbage* garbage, uint32_t owner) {
+                       Garbage* garbage, uint32_t owner, FillMode fill) {
   shared_ = shared;
   source_ = source;
   ledger_ = ledger;
@@ -14,6 +14,7 @@ void ChunkSupply::init(Shared* shared, MemorySource* source, Ledger* ledger, Cap
   owner_ = owner;
   closed_.store(false);
   cache.init(owner, garbage);
+  filler.init(source, ledger, fill);
 }
 
 Chunk* ChunkSupply::obtain(uint64_t bytes, Role role, int* code) {

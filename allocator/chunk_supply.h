@@ -10,6 +10,7 @@
 
 #include "allocator/cap.h"
 #include "allocator/chunk_cache.h"
+#include "allocator/fill.h"
 #include "allocator/ledger.h"
 #include "allocator/shared.h"
 #include "allocator/source.h"
@@ -20,7 +21,7 @@ class ChunkSupply {
  public:
   // `owner` is what the chunks of this context say of themselves.
   void init(Shared* shared, MemorySource* source, Ledger* ledger, Cap* cap, Garbage* garbage,
-            uint32_t owner);
+            uint32_t owner, FillMode fill = FillMode::off);
 
   // A chunk of `bytes`: held by the program (Role::whole, Role::direct), or nobody's until a
   // strategy gives it a role (Role::released). nullptr with the source's result in `code`.
@@ -90,6 +91,7 @@ class ChunkSupply {
   uint64_t obtain_ns() const { return obtain_ns_.get(); }
 
   ChunkCache cache;
+  Filler filler;
 
  private:
   void forget(Chunk* chunk);

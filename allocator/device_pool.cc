@@ -35,7 +35,7 @@ constexpr uint64_t kShortageWaitNs = 2'000'000'000;
 }  // namespace
 
 void DevicePool::init(Shared* shared, MemorySource* source, Ledger* ledger, Cap* cap,
-                      Garbage* garbage, uint32_t owner, const ChunkSizes& sizes) {
+                      Garbage* garbage, uint32_t owner, const ChunkSizes& sizes, FillMode fill) {
   shared_ = shared;
   source_ = source;
   ledger_ = ledger;
@@ -48,7 +48,7 @@ void DevicePool::init(Shared* shared, MemorySource* source, Ledger* ledger, Cap*
   tidy_from_ = tidy_from(shared->idle);
   puts_off_ = shared->idle.put_off;
   put_off_.store(false, std::memory_order_relaxed);
-  supply_.init(shared, source, ledger, cap, garbage, owner);
+  supply_.init(shared, source, ledger, cap, garbage, owner, fill);
   strategy_.init(shared, &supply_, ledger, garbage, owner, sizes);
   if (garbage == nullptr) return;
   shared->reclaim.set_everything_aside();
@@ -56,6 +56,13 @@ void DevicePool::init(Shared* shared, MemorySource* source, Ledger* ledger, Cap*
 }
 
 int DevicePool::allocate(uint64_t bytes, unsigned shard, uint64_t* address) {
+  if (supply_.filler.on()) [[unlikely]]
+    return allocate_filled(bytes, shard, address);
+  return serve(bytes, shard, address);
+}
+
+[[gnu::always_inline]] inline int DevicePool::serve(uint64_t bytes, unsigned shard,
+                                                    uint64_t* address) {
   Request request{.bytes = bytes, .shard = shard};
   if (!take_clean(request)) [[unlikely]] {
     const int code = miss(request);
@@ -64,6 +71,23 @@ int DevicePool::allocate(uint64_t bytes, unsigned shard, uint64_t* address) {
   if (request.whole) count_whole(bytes);
   *address = request.address;
   return kSuccess;
+}
+
+// Until the fill is done the context must not make way for another one: the address could be that
+// one's by then.
+int DevicePool::allocate_filled(uint64_t bytes, unsigned shard, uint64_t* address) {
+  const ChunkSupply::Carrying carrying(supply_);
+  const int code = serve(bytes, shard, address);
+  if (code == kSuccess && !filled_ahead(*address)) supply_.filler.fill(*address, bytes);
+  return code;
+}
+
+bool DevicePool::filled_ahead(uint64_t address) {
+  if (!supply_.filler.gathers()) return false;
+  const Chunk* chunk = shared_->index.find(address);
+  if (chunk == nullptr) return false;
+  if (chunk->is() == Role::slab) return strategy_.on_demand().fills(chunk);
+  return chunk->is() == Role::split && strategy_.chunk_pools().fills(chunk);
 }
 
 int DevicePool::miss(Request& request) {

@@ -50,9 +50,9 @@ class DevicePool {
 
   // `owner` is the number find() users get back through Chunk::owner.
   // `sizes`: the strategy and its chunks. `garbage`: the device's, nullptr where nothing is held
-  // back.
+  // back. `fill`: whether and how what is handed out is filled.
   void init(Shared* shared, MemorySource* source, Ledger* ledger, Cap* cap, Garbage* garbage,
-            uint32_t owner, const ChunkSizes& sizes);
+            uint32_t owner, const ChunkSizes& sizes, FillMode fill = FillMode::off);
 
   // Memory for `bytes` > 0; a result code of the source. `shard`: the caller's thread, as a number
   // below kShards, or below kMostThreads for thread_local.
@@ -112,6 +112,9 @@ class DevicePool {
 
  private:
   // allocate, step by step
+  int serve(uint64_t bytes, unsigned shard, uint64_t* address);
+  int allocate_filled(uint64_t bytes, unsigned shard, uint64_t* address);
+  bool filled_ahead(uint64_t address);
   bool take_clean(Request& request) {
     return strategy_.visit([&](auto& strategy) { return strategy.take_clean(request); });
   }

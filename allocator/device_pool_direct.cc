@@ -14,6 +14,7 @@ int DevicePool::obtain_direct(Request& request) {
 }
 
 int DevicePool::allocate_direct(uint64_t bytes, unsigned shard, bool pooled, uint64_t* address) {
+  const ChunkSupply::Carrying until_filled(supply_);
   Request request{.bytes = bytes, .shard = shard, .pooled = pooled};
   if (const int code = obtain_direct(request); code != kSuccess) {
     if (code != kOutOfMemory || !pooled) return code;
@@ -26,6 +27,7 @@ int DevicePool::allocate_direct(uint64_t bytes, unsigned shard, bool pooled, uin
 }
 
 int DevicePool::allocate_unpooled(uint64_t bytes, unsigned shard, uint64_t* address) {
+  const ChunkSupply::Carrying until_filled(supply_);
   Request request{.bytes = bytes, .shard = shard, .pooled = false};
   int code = obtain_direct(request);
   if (code == kOutOfMemory) code = shortage(request);
@@ -36,6 +38,9 @@ int DevicePool::hand_out(const Request& request, uint64_t* address) {
   if (!request.pooled) ledger_->unpooled.add();
   if (request.whole) count_whole(request.bytes);
   *address = request.address;
+  if (supply_.filler.on() && !filled_ahead(*address)) {
+    supply_.filler.fill(*address, request.bytes);
+  }
   return kSuccess;
 }
 

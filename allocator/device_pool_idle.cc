@@ -63,10 +63,15 @@ bool DevicePool::tend() {
   return more_to_come || (idle.on && ledger_->idle_chunks.get() > idle.keep);
 }
 
-// What became clean since; with `spare_too` no empty slab stays one.
+// What became clean since; with `spare_too` no empty slab stays one. Where fills are gathered
+// nothing is clean before it is filled.
 void DevicePool::merge(bool spare_too) {
+  const bool fills = supply_.filler.gathers() && !source_->keeps_all();
   supply_.cache.refresh(shared_->reclaim);
-  strategy_.visit([=](auto& strategy) { strategy.refresh(spare_too); });
+  strategy_.visit([=](auto& strategy) {
+    if (fills) strategy.fill_freed();
+    strategy.refresh(spare_too);
+  });
 }
 
 // One thread at a time; the others have nothing to wait for.

@@ -80,6 +80,12 @@ struct Ledger {
   // Times that put-off work of frees was done (FLAGS_eager_delete_scope=false).
   Counter caught_up[kDoers];
 
+  // Fills of what is handed out (allocator/fill.h): ranges filled, their bytes, how often that was
+  // waited for; and what was handed out without, because of a capture, because it is of a kind that
+  // is not filled, or because the driver refused.
+  Counter fills, fill_bytes, fill_waits;
+  Counter fills_skipped, fills_of_other_kind, fills_failed;
+
   // Moves whenever something kept for reuse went back to the driver.
   uint64_t returned() const { return released.get() + scratch_returned.get(); }
 

@@ -18,7 +18,7 @@ uint16_t without(uint16_t bits, size_t record) {
 Block* Slab::open(Chunk* owner) {
   chunk = owner;
   base = owner->base();
-  live = waiting = 0;
+  live = waiting = filling = 0;
   used = clean = 0;
   memset(order, 0xff, sizeof order);
   Block* all = new_record();

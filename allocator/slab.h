@@ -37,6 +37,8 @@ struct alignas(32) Block {  // never across two cache lines
 };
 static_assert(sizeof(Block) == 32);
 
+inline uint64_t bytes_of(const Block* block) { return uint64_t{block->granules} * kGranuleBytes; }
+
 using ManyArena = Arena<ManyBlocks, size_t{2} << 20>;
 
 struct alignas(512) Slab {
@@ -56,6 +58,7 @@ struct alignas(512) Slab {
   // Many blocks:
   Block* unused;     // records given back
   uint32_t numbers;  // of records ever used; the first kFew are records[]
+  uint16_t filling;  // blocks that are taken out to be filled
   ManyArena* arena;  // where `many` comes from
 
   Block records[kFew];
@@ -109,6 +112,10 @@ struct alignas(512) Slab {
   void remove_from_few(const Block* block);
 };
 static_assert(sizeof(Slab) == 512);
+
+// For allocator/gather.h.
+inline uint64_t address_of(const Block* block) { return Slab::of(block)->address(block); }
+inline const void* chunk_of(const Block* block) { return Slab::of(block); }
 
 // What a slab of many blocks has beside its own records. Untouched parts take no memory.
 struct ManyBlocks {

@@ -12,18 +12,19 @@ namespace {
 constexpr int kHarvestPerCall = 32;
 constexpr int kProbes = 8;
 
-uint64_t bytes_of(const Block* block) { return uint64_t{block->granules} * kGranuleBytes; }
-
 uint32_t granules_for(uint32_t bytes) { return (bytes + kGranuleBytes - 1) / kGranuleBytes; }
 
 }  // namespace
 
-void SlabPool::init(Ledger* ledger, Garbage* garbage, uint32_t owner, uint8_t number) {
+void SlabPool::init(Ledger* ledger, Garbage* garbage, uint32_t owner, uint8_t number,
+                    bool gathers) {
   freed_.join(garbage, &mutex_, owner);
   ledger_ = ledger;
   live_.init(ledger);
   owner_ = owner;
   number_ = number;
+  gathers_ = gathers;
+  some_unfilled_.store(false, std::memory_order_relaxed);
   LockGuard guard(mutex_);
   closed_ = false;
   allocations.set(0);
@@ -95,7 +96,7 @@ bool SlabPool::free(const Chunk* chunk, uint64_t address, const Reclaim& reclaim
   live_.add(0 - uint64_t{block->requested});
   if (chunk->exported.load(std::memory_order_relaxed)) [[unlikely]] {
     quarantine(bytes_of(block));
-    if (slab->live == 0) end_exported(slab, ended);
+    if (slab->live == 0 && slab->filling == 0) end_exported(slab, ended);
     return true;
   }
   ++slab->waiting;
@@ -132,12 +133,45 @@ bool SlabPool::mark_exported(Chunk* chunk, uint64_t address) {
   return true;
 }
 
+// Where fills are gathered, what was freed becomes clean by put_back() alone.
 void SlabPool::harvest(Ticket clean, int most, ChunkList* emptied) {
+  if (gathers_) [[unlikely]]
+    return;
   for (; most > 0 && freed_.has_clean(clean); --most) {
     Block* block = freed_.pop();
     --Slab::of(block)->waiting;
     make_clean(block, emptied);
   }
+}
+
+Block* SlabPool::take_unfilled(const Reclaim& reclaim) {
+  LockGuard guard(mutex_);
+  if (closed_) return nullptr;
+  const Ticket clean = reclaim.clean();
+  Block* taken = nullptr;
+  while (freed_.has_clean(clean)) {
+    Block* block = freed_.pop();
+    --Slab::of(block)->waiting;
+    ++Slab::of(block)->filling;
+    block->next = taken;
+    taken = block;
+  }
+  if (taken != nullptr) in_hand_.fetch_add(1, std::memory_order_relaxed);
+  return taken;
+}
+
+void SlabPool::put_back(Block* blocks, ChunkList* emptied, ChunkList* ended) {
+  LockGuard guard(mutex_);
+  while (blocks != nullptr) {
+    Block* block = blocks;
+    blocks = block->next;
+    Slab* slab = Slab::of(block);
+    --slab->filling;
+    make_clean(block, emptied);
+    const bool exported = slab->chunk->exported.load(std::memory_order_relaxed);
+    if (exported && slab->live == 0 && slab->filling == 0) end_exported(slab, ended);
+  }
+  landed();
 }
 
 void SlabPool::unpark_everything(const Reclaim& reclaim) {
@@ -193,15 +227,22 @@ void SlabPool::retire(Slab* slab, ChunkList* emptied) {
   emptied->push(slab->chunk);
 }
 
+// The spare one, and fresh ones that another thread's free made superfluous.
+void SlabPool::retire_empty(ChunkList* emptied) {
+  while (const Block* whole = bins_.find(kGranules, kGranules, 1)) {
+    retire(Slab::of(whole), emptied);
+  }
+}
+
 void SlabPool::collect_empty(const Reclaim& reclaim, bool freed_too, ChunkList* emptied) {
   LockGuard guard(mutex_);
   if (closed_) return;
   harvest(reclaim.clean(), INT_MAX, emptied);
-  if (spare_ != nullptr) retire(spare_, emptied);
+  retire_empty(emptied);
   if (!freed_too) return;
   freed_.remove_if([&](Block* block, bool) {
     Slab* slab = Slab::of(block);
-    if (slab->live != 0) return false;
+    if (slab->live != 0 || slab->filling != 0) return false;
     if (slab->waiting != 0) retire(slab, emptied);  // at its first block; the rest just leave
     return true;
   });
@@ -212,7 +253,7 @@ void SlabPool::refresh(const Reclaim& reclaim, bool spare_too, ChunkList* emptie
   if (closed_) return;
   if (freed_.parked_may_leave(reclaim)) freed_.unpark(reclaim, /*all=*/false);
   harvest(reclaim.clean(), INT_MAX, emptied);
-  if (spare_too && spare_ != nullptr) retire(spare_, emptied);
+  if (spare_too) retire_empty(emptied);
 }
 
 bool SlabPool::find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes) {

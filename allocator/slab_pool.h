@@ -51,8 +51,9 @@ class alignas(128) SlabPool {
                     bool thorough = false);
 
   // Also of a pool used before (dropped, that is): counters start anew. `owner` and `number` are
-  // what the chunks of this pool say of themselves. `garbage`: nullptr for none.
-  void init(Ledger* ledger, Garbage* garbage, uint32_t owner, uint8_t number);
+  // what the chunks of this pool say of themselves. `garbage`: nullptr for none. `gathers`: what is
+  // clean here is filled, as allocator/gather.h says.
+  void init(Ledger* ledger, Garbage* garbage, uint32_t owner, uint8_t number, bool gathers = false);
 
   // Takes a chunk of kSlabBytes; `slab` is its fresh bookkeeping.
   void add(Chunk* chunk, Slab* slab);
@@ -63,6 +64,16 @@ class alignas(128) SlabPool {
   // driver, never for reuse. `latest`: FreedQueue::push().
   bool free(const Chunk* chunk, uint64_t address, const Reclaim& reclaim, ChunkList* ended,
             Ticket latest = Reclaim::kNow);
+
+  // For gather(): takes out what was freed, no earlier work can use any more, and must be filled
+  // before it is clean. nullptr when there is nothing.
+  Block* take_unfilled(const Reclaim& reclaim);
+  // It comes back as clean. Slabs that are empty then go to `emptied`, exported ones to `ended`.
+  void put_back(Block* blocks, ChunkList* emptied, ChunkList* ended);
+  // Something that came in, or comes back, may not be filled.
+  void note_unfilled() { some_unfilled_.store(true, std::memory_order_relaxed); }
+  // Whether a block that was handed out before this call is filled for sure.
+  bool fills() const { return gathers_ && !some_unfilled_.load(std::memory_order_relaxed); }
 
   // Start and requested size of the live block around `address`; false if there is none.
   bool find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
@@ -89,7 +100,8 @@ class alignas(128) SlabPool {
   void close();
   void drop();
 
-  // Slabs that were taken out and have not landed() with their new owner yet.
+  // Slabs that were taken out and have not landed() with their new owner yet, and threads that fill
+  // what they took out.
   int in_hand() const { return in_hand_.load(std::memory_order_acquire); }
   void landed() { in_hand_.fetch_sub(1, std::memory_order_release); }
   void reset_after_fork() { mutex_.reset(); }
@@ -120,6 +132,7 @@ class alignas(128) SlabPool {
   void insert(Block* block);
   void remove(Block* block);
   void retire(Slab* slab, ChunkList* emptied);
+  void retire_empty(ChunkList* emptied);
   void quarantine(uint64_t bytes);
   void end_exported(Slab* slab, ChunkList* ended);
 
@@ -134,6 +147,8 @@ class alignas(128) SlabPool {
   Ledger* ledger_;
   uint32_t owner_;
   uint8_t number_;
+  bool gathers_ = false;
+  std::atomic<bool> some_unfilled_{false};
   std::atomic<int> in_hand_{0};
 };
 

@@ -16,14 +16,18 @@ inline constexpr int kSuccess = 0;
 inline constexpr int kOutOfMemory = 2;
 // What a pool itself answers once its context is gone. CUDA's, too.
 inline constexpr int kContextGone = 709;
-// give_back() only: the source still holds the memory, so the chunk stays with the pool (a capture
-// is in progress, or the driver refused). Any other code: the memory is no longer there. No CUDA
-// code.
+// give_back(): the source still holds the memory, so the chunk stays with the pool (a capture is in
+// progress, or the driver refused); any other code: the memory is no longer there. fill(): a
+// capture is in progress. No CUDA code.
 inline constexpr int kNotNow = -1;
 
 // A point in a context's work (for CUDA: an event recorded for the whole context).
 using Mark = uint64_t;
 enum class MarkState : uint8_t { passed, pending, failed };
+
+struct FillRange {
+  uint64_t address, bytes;
+};
 
 class MemorySource {
  public:
@@ -45,6 +49,11 @@ class MemorySource {
   // Some memory of this source becomes idle, or (`now`) work of a free was put off: asks that
   // somebody calls DevicePool::tend() from time to time, or soon. False when nobody will.
   virtual bool attend(bool now) { return false; }
+
+  // Writes the fill byte over the ranges and waits until it is there, for every stream to find, but
+  // for no work of the program's. The caller alone may use the ranges, and no earlier work can.
+  // kNotNow during a capture; any other code: they may hold anything.
+  virtual int fill(const FillRange*, int /*count*/) { return kNotNow; }
 
   // Memory is out: the other pools of the same device return what they do not need; true if that
   // was anything. A source that knows no others does nothing.

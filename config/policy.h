@@ -156,6 +156,12 @@ struct Policy {
     return dynamic && sized ? Strategy::kLegacy : Strategy::kOnDemand;
   }
 
+  // What memory is filled with before the program gets it, or -1.
+  constexpr int fill_byte() const {
+    if (alloc_fill_value.value >= 0) return alloc_fill_value.value;
+    return init_allocated_mem.value ? 0xEF : -1;
+  }
+
   // The cap of CUDA device `device`: its own, else the common one.
   constexpr Cap cap_for(unsigned device) const {
     if (device < kMaxDevices && gpu_limit_of[device].set) return gpu_limit_of[device].value;

@@ -131,12 +131,15 @@ constexpr std::array<Row, kRowCount> kTable = {{
     {"CISTERN_IDLE_KEEP_MB", Group::kChunks, integer(0, kMaxMb), "0", "MB of 2^20 bytes", "256", kBuilt, to<&P::idle_keep_mb>,
      "FLAGS_free_idle_memory gives chunks back, the longest idle first, only while more than this is "
      "idle on their device."},
-    {"FLAGS_init_allocated_mem", Group::kChunks, boolean(), "false", "", "true", kLater, to<&P::init_allocated_mem>,
-     "true: every block handed out, new or reused, device, pinned or host, is filled with byte 0xEF "
-     "over every requested byte before the program can use it. Skipped and counted during a stream "
-     "capture and for managed memory; calloc stays zero."},
-    {"FLAGS_alloc_fill_value", Group::kChunks, integer(-1, 255), "-1", "", "0", kLater, to<&P::alloc_fill_value>,
-     "Another byte for the same fill; -1 is off."},
+    {"FLAGS_init_allocated_mem", Group::kChunks, boolean(), "false", "", "true", kBuilt, to<&P::init_allocated_mem>,
+     "true: every block of device memory handed out, new or reused, is filled with byte 0xEF over "
+     "every requested byte before the program can use it; stream-ordered memory in the order of its "
+     "stream. Skipped and counted during a stream capture, for managed memory, arrays and memory of "
+     "pools on other devices. Pinned and host memory, and physical memory that the program maps "
+     "itself, are not filled."},
+    {"FLAGS_alloc_fill_value", Group::kChunks, integer(-1, 255), "-1", "", "0", kBuilt, to<&P::alloc_fill_value>,
+     "Another byte for the same fill, which it switches on by itself; -1 is off, or 0xEF where "
+     "FLAGS_init_allocated_mem is true."},
 
     // --- Garbage
     {"FLAGS_fast_eager_deletion_mode", Group::kGarbage, boolean(), "true", "", "false", kBuilt, to<&P::fast_eager_deletion_mode>,
@@ -177,11 +180,12 @@ constexpr std::array<Row, kRowCount> kTable = {{
      "The same modes under their MemoryConfig name, static_memory_policy."},
     {"CISTERN_GRAPH_RANGE", Group::kStatic, text(Kind::kGlob), kUnset, "", "step*", kLater, to<&P::graph_range>,
      "An NVTX range whose name matches counts as a graph."},
-    {"CISTERN_ATOMIC_CLEAN_POLICY", Group::kStatic, integer(0, 1), "0", "", "1", kLater, to<&P::atomic_clean_policy>,
-     "How Cistern's own fills are made (MemoryConfig's atomic_clean_policy). 0: gathered, one fill "
-     "over a chunk, an arena or a run of freed neighbours. 1: each allocation by itself when it is "
-     "handed out. The program's own memsets, which stand where memset operators would, are never "
-     "touched."},
+    {"CISTERN_ATOMIC_CLEAN_POLICY", Group::kStatic, integer(0, 1), "0", "", "1", kBuilt, to<&P::atomic_clean_policy>,
+     "How the fills of FLAGS_init_allocated_mem are made (MemoryConfig's atomic_clean_policy). 0: "
+     "gathered: where blocks are cut from chunks, a chunk is filled as a whole when it is taken, and "
+     "what was freed later is filled in runs, all of it when a request finds nothing filled. 1: each "
+     "block by itself when it is handed out. The program's own memsets, which stand where memset "
+     "operators would, are never touched."},
 
     // --- Lifetime-based reuse
     {"CISTERN_MEMORY_OPTIMIZE", Group::kReuse, integer(0, 1), kUnset, "", "1", kLater, to<&P::memory_optimize>,

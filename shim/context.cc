@@ -8,6 +8,7 @@
 #include "shim/capture_gate.h"
 #include "shim/charges.h"
 #include "shim/driver.h"
+#include "shim/fill.h"
 #include "shim/graphs.h"
 #include "shim/log.h"
 #include "shim/process.h"
@@ -96,7 +97,8 @@ Context* create(CUcontext handle, uint64_t id, CUdevice device) {
   const alloc::ChunkSizes sizes = sizes_on(d);
   d.strategy.store(sizes.kind, std::memory_order_relaxed);
   context->pool.init(&shared_state, &context->source, &d.ledger, &d.cap,
-                     d.garbage.on() ? &d.garbage : nullptr, static_cast<uint32_t>(number), sizes);
+                     d.garbage.on() ? &d.garbage : nullptr, static_cast<uint32_t>(number), sizes,
+                     fill_mode());
   context->timeline = shared_state.reclaim.join(&context->source);
   if (context->timeline == nullptr) return nullptr;
   context->handle.store(handle, std::memory_order_release);
@@ -255,8 +257,8 @@ EndingScope::EndingScope(CUcontext handle) : context_(handle == nullptr ? nullpt
   if (scratch_on()) scratch_close(*context_);
   context_->source.begin_closing();
   shared_state.reclaim.settle();  // a call on the context's events that is under way ends first
-  // A thread of another context may be returning what this one keeps.
-  while (context_->visitors.load() != 0) alloc::os::sleep_ns(1000);
+  // A thread of another context may be returning what this one keeps, or one may be filling.
+  while (context_->visitors.load() != 0 || context_->source.filling()) alloc::os::sleep_ns(1000);
 }
 
 EndingScope::~EndingScope() {

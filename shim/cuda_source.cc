@@ -2,10 +2,12 @@
 #include "shim/cuda_source.h"
 
 #include "allocator/reclaim.h"
+#include "allocator/shared.h"
 #include "shim/capture_gate.h"
 #include "shim/context.h"
 #include "shim/driver.h"
 #include "shim/events.h"
+#include "shim/fill.h"
 #include "shim/log.h"
 #include "shim/reaper.h"
 #include "shim/suspicion.h"
@@ -109,6 +111,28 @@ bool CudaSource::attend(bool now) { return shim::attend(now); }
 bool CudaSource::may_touch_context() const { return !closing() && may_call(); }
 
 bool CudaSource::keeps_all() { return !may_touch_context() || capture_gate().capturing(); }
+
+// The stream may have work of other threads' fills before this one, and none of the program's. What
+// was begun is waited for, also when the rest failed. A wait that failed without the context having
+// died was not one: there is another.
+int CudaSource::fill(const alloc::FillRange* ranges, int count) {
+  const Driver& d = driver();
+  const GatePass pass;
+  if (!pass) return alloc::kNotNow;
+  const alloc::CountedIn filling(filling_);
+  if (!may_touch_context() || d.cuMemsetD8Async == nullptr) return alloc::kContextGone;
+  const ContextScope scope(context_);
+  CUstream stream = scope ? own_stream() : nullptr;
+  if (stream == nullptr) return alloc::kContextGone;
+  CUresult result = CUDA_SUCCESS;
+  for (int i = 0; i < count && result == CUDA_SUCCESS; ++i) {
+    result =
+        noted(d.cuMemsetD8Async(ranges[i].address, fill_byte(), ranges[i].bytes, stream), context_);
+  }
+  if (noted(d.cuStreamSynchronize(stream), context_) == CUDA_SUCCESS) return result;
+  const CUresult waited = d.cuStreamSynchronize(stream);
+  return result != CUDA_SUCCESS ? result : waited;
+}
 
 bool CudaSource::takes_clean() {
   return driver().cuMemFreeAsync != nullptr && !clean_refused_.load() && may_touch_context() &&

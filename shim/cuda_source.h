@@ -29,6 +29,9 @@ class CudaSource final : public alloc::MemorySource {
   bool keeps_all() override;
   bool takes_clean() override;
   int give_back_clean(uint64_t address) override;
+  // Beside what the program captures: skipped while it does, as every call of ours.
+  int fill(const alloc::FillRange* ranges, int count) override;
+  bool filling() const { return filling_.load(std::memory_order_seq_cst) != 0; }
   bool relieve() override;
   void shortage_ended(alloc::Step step, uint64_t bytes) override;
   bool mark(alloc::Mark* out) override;
@@ -50,6 +53,7 @@ class CudaSource final : public alloc::MemorySource {
   CUcontext context_;
   CUdevice device_;
   std::atomic<int> closing_;  // threads; some may have begun with the context before this one
+  std::atomic<int> filling_;  // threads in fill()
   CUevent spare_[kEvents];
   int spares_;
   std::atomic<CUstream> own_stream_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the driver's memory pools have their memory: a block may come from a pool on another device
-// than its stream's, or from none. Called where charges are kept (shim/charges.h). Any thread.
+// than its stream's, or from none. Called where charges are kept (shim/charges.h) or what is handed
+// out is filled (shim/fill.h). Any thread.
 #pragma once
 
 #include "allocator/ledger.h"

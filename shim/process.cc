@@ -12,6 +12,7 @@
 #include "shim/charges.h"
 #include "shim/context.h"
 #include "shim/driver.h"
+#include "shim/fill.h"
 #include "shim/graphs.h"
 #include "shim/log.h"
 #include "shim/memory_pools.h"
@@ -53,6 +54,7 @@ void read_settings(const char* const* envp) {
     config::format_policy_line(loaded, effective, sizeof effective);
     open_report(p.report.value, p.report_file.value);
     open_scratch(p);
+    open_fill(p);
     keep_charges(p.any_cap() || p.report.value != config::ReportFormat::kNone);
   }
   const bool ok = loaded.status == config::Status::kOk;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
+#include "shim/fill.h"
 #include "shim/process.h"
 #include "shim/report_parts.h"
 #include "shim/scratch.h"
@@ -59,6 +60,15 @@ void json_put_off(Writer& writer, const alloc::Ledger& l) {
                by(alloc::Doer::call, l.caught_up), by(alloc::Doer::background, l.caught_up));
 }
 
+void json_fill(Writer& writer, const alloc::Ledger& l) {
+  writer.print(
+      ",\n     \"fill\": {\"byte\": %u, \"fills\": %llu, \"bytes\": %llu, \"waits\": %llu, "
+      "\"skipped_in_captures\": %llu, \"skipped_kinds\": %llu, \"failed\": %llu}",
+      fill_byte(), static_cast<ull>(l.fills.get()), static_cast<ull>(l.fill_bytes.get()),
+      static_cast<ull>(l.fill_waits.get()), static_cast<ull>(l.fills_skipped.get()),
+      static_cast<ull>(l.fills_of_other_kind.get()), static_cast<ull>(l.fills_failed.get()));
+}
+
 void json_strategy(Writer& writer, int device) {
   const alloc::Ledger& l = device_state(device).ledger;
   writer.print("     \"strategy\": \"%s\", \"chunks\": %llu, \"shortages_ended_by\": {",
@@ -108,6 +118,7 @@ void json_device(Writer& writer, int device, bool first) {
   if (shared().idle.on) json_idle(writer, l);
   if (shared().idle.put_off) json_put_off(writer, l);
   if (scratch_on()) json_scratch(writer, l);
+  if (fill_on()) json_fill(writer, l);
   writer.print("}");
 }
 

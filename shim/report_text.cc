@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
+#include "shim/fill.h"
 #include "shim/process.h"
 #include "shim/report_parts.h"
 #include "shim/scratch.h"
@@ -47,6 +48,15 @@ void text_put_off(Writer& writer, const alloc::Ledger& l) {
       "the background\n",
       static_cast<ull>(l.caught_up[static_cast<int>(alloc::Doer::call)].get()),
       static_cast<ull>(l.caught_up[static_cast<int>(alloc::Doer::background)].get()));
+}
+
+void text_fill(Writer& writer, const alloc::Ledger& l) {
+  writer.print(
+      "cistern:   filled         %.1f MiB with byte 0x%02X in %llu fills, %llu waits; not filled: "
+      "%llu during captures, %llu of another kind of memory, %llu failed\n",
+      mib(l.fill_bytes.get()), fill_byte(), static_cast<ull>(l.fills.get()),
+      static_cast<ull>(l.fill_waits.get()), static_cast<ull>(l.fills_skipped.get()),
+      static_cast<ull>(l.fills_of_other_kind.get()), static_cast<ull>(l.fills_failed.get()));
 }
 
 void text_shortages(Writer& writer, const alloc::Ledger& l) {
@@ -117,6 +127,7 @@ void text_device(Writer& writer, int device) {
   if (shared().idle.on) text_idle(writer, l);
   if (shared().idle.put_off) text_put_off(writer, l);
   if (scratch_on()) text_scratch(writer, l);
+  if (fill_on()) text_fill(writer, l);
 }
 
 }  // namespace

@@ -141,12 +141,17 @@ bool BlockPool::free(const Chunk* chunk, uint64_t address, const Reclaim& reclai
     ++unasked_;
     freed_.push(block, block->born, reclaim, latest);
   }
-  if (map->live == 0 && map->quarantined != 0) [[unlikely]] {
-    forget_freed(map);
-    map->chunk->exported.store(true, std::memory_order_relaxed);
-    retire(map, ended);
-  }
+  if (map->live == 0 && map->quarantined != 0) [[unlikely]]
+    end_exported(map, ended);
   return true;
+}
+
+// Of a chunk in which nothing is live any more.
+void BlockPool::end_exported(ChunkMap* map, ChunkList* ended) {
+  if (map->filling != 0) return;
+  forget_freed(map);
+  map->chunk->exported.store(true, std::memory_order_relaxed);
+  retire(map, ended);
 }
 
 // `waiting` in no queue: nothing makes it clean.
@@ -157,12 +162,44 @@ void BlockPool::quarantine(ChunkBlock* block) {
   ledger_->quarantined_peak.raise_to(ledger_->quarantined.get());
 }
 
+// Where fills are gathered, what was freed becomes clean by put_back() alone.
 void BlockPool::harvest(Ticket clean, int most) {
+  if (gathers_) [[unlikely]]
+    return;
   for (; most > 0 && freed_.has_clean(clean); --most) {
     ChunkBlock* block = freed_.pop();
     --block->map()->waiting;
     make_clean(block);
   }
+}
+
+ChunkBlock* BlockPool::take_unfilled(const Reclaim& reclaim) {
+  LockGuard guard(mutex_);
+  if (closed_) return nullptr;
+  const Ticket clean = reclaim.clean();
+  ChunkBlock* taken = nullptr;
+  while (freed_.has_clean(clean)) {
+    ChunkBlock* block = freed_.pop();
+    --block->map()->waiting;
+    ++block->map()->filling;
+    block->next = taken;
+    taken = block;
+  }
+  if (taken != nullptr) in_hand_.fetch_add(1, std::memory_order_relaxed);
+  return taken;
+}
+
+void BlockPool::put_back(ChunkBlock* blocks, ChunkList* /*emptied*/, ChunkList* ended) {
+  LockGuard guard(mutex_);
+  while (blocks != nullptr) {
+    ChunkBlock* block = blocks;
+    blocks = block->next;
+    ChunkMap* map = block->map();
+    --map->filling;
+    make_clean(block);
+    if (map->live == 0 && map->quarantined != 0) end_exported(map, ended);
+  }
+  landed();
 }
 
 void BlockPool::unpark_everything(const Reclaim& reclaim) {

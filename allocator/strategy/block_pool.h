@@ -33,9 +33,10 @@ struct ChunkBlockLinks {
 class alignas(128) BlockPool {
  public:
   // Also of a pool used before (dropped, that is): counters start anew. `owner` and `number` are
-  // what the chunks of this pool say of themselves. `garbage`: nullptr for none.
+  // what the chunks of this pool say of themselves. `garbage`: nullptr for none. `gathers`: what is
+  // clean here is filled, as allocator/gather.h says.
   void init(BlockPages* pages, Ledger* ledger, Garbage* garbage, uint32_t owner, uint8_t number,
-            bool merge_at_once, uint64_t align);
+            bool merge_at_once, uint64_t align, bool gathers);
 
   // How hard to look for a block. `first`: gives up with ask_first rather than cut up a larger
   // block while enough for the request may be clean by now, or walk on through a large chunk (and
@@ -58,6 +59,16 @@ class alignas(128) BlockPool {
   // `latest`: FreedQueue::push().
   bool free(const Chunk* chunk, uint64_t address, const Reclaim& reclaim, ChunkList* ended,
             Ticket latest = Reclaim::kNow);
+
+  // For gather(): takes out what was freed, no earlier work can use any more, and must be filled
+  // before it is clean. nullptr when there is nothing.
+  ChunkBlock* take_unfilled(const Reclaim& reclaim);
+  // It comes back as clean. `emptied` stays as it is; `ended`: as in free().
+  void put_back(ChunkBlock* blocks, ChunkList* emptied, ChunkList* ended);
+  // Something that came in, or comes back, may not be filled.
+  void note_unfilled() { some_unfilled_.store(true, std::memory_order_relaxed); }
+  // Whether a block that was handed out before this call is filled for sure.
+  bool fills() const { return gathers_ && !some_unfilled_.load(std::memory_order_relaxed); }
 
   // Start and requested size of the live block around `address`; false if there is none.
   bool find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
@@ -90,7 +101,8 @@ class alignas(128) BlockPool {
   void drop();
   void reset_after_fork() { mutex_.reset(); }
 
-  // Chunks that were taken out and have not landed() with their new owner yet.
+  // Chunks that were taken out and have not landed() with their new owner yet, and threads that
+  // fill what they took out.
   int in_hand() const { return in_hand_.load(std::memory_order_acquire); }
   void landed() { in_hand_.fetch_sub(1, std::memory_order_release); }
 
@@ -120,6 +132,7 @@ class alignas(128) BlockPool {
   ChunkMap* map_of(const Chunk* chunk) const;
   ChunkBlock* live_around(const Chunk* chunk, uint64_t address) const;
   void quarantine(ChunkBlock* block);
+  void end_exported(ChunkMap* map, ChunkList* ended);
   void forget_freed(const ChunkMap* only);
   void harvest(Ticket clean, int most);
   void make_clean(ChunkBlock* block);
@@ -143,6 +156,8 @@ class alignas(128) BlockPool {
   uint8_t number_;
   bool merge_at_once_;
   bool closed_ = false;
+  bool gathers_ = false;
+  std::atomic<bool> some_unfilled_{false};
   bool unmerged_ = false;  // something became clean since everything was merged
   uint32_t unasked_ = 0;   // blocks freed since ask_first was the answer
   FreedQueue<ChunkBlock, ChunkBlockLinks> freed_;

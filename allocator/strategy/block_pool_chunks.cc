@@ -7,7 +7,7 @@
 namespace cistern::alloc {
 
 void BlockPool::init(BlockPages* pages, Ledger* ledger, Garbage* garbage, uint32_t owner,
-                     uint8_t number, bool merge_at_once, uint64_t align) {
+                     uint8_t number, bool merge_at_once, uint64_t align, bool gathers) {
   freed_.join(garbage, &mutex_, owner);
   LockGuard guard(mutex_);
   closed_ = false;
@@ -17,6 +17,8 @@ void BlockPool::init(BlockPages* pages, Ledger* ledger, Garbage* garbage, uint32
   owner_ = owner;
   number_ = number;
   merge_at_once_ = merge_at_once;
+  gathers_ = gathers;
+  some_unfilled_.store(false, std::memory_order_relaxed);
   align_ = granules_for(align);
   allocations.set(0);
   frees.set(0);
@@ -79,7 +81,7 @@ void BlockPool::collect_idle(const Reclaim& reclaim, bool freed_too, ChunkList* 
   if (freed_too) forget_freed(nullptr);
   for (ChunkMap* map = maps_; map != nullptr;) {
     ChunkMap* next = map->next;
-    if (map->live == 0 && (freed_too || map->waiting == 0)) {
+    if (!map->held() && (freed_too || map->waiting == 0)) {
       map->chunk->born = born;
       retire(map, out);
     }
@@ -98,7 +100,7 @@ IdleChunks BlockPool::see_idle(Tick now) {
   LockGuard guard(mutex_);
   IdleChunks seen;
   for (const ChunkMap* map = maps_; map != nullptr; map = map->next) {
-    if (map->live != 0 || map->waiting != 0) continue;
+    if (map->held() || map->waiting != 0) continue;
     if (map->chunk->idle_since == kNotSeen) map->chunk->idle_since = now;
     seen.add(map->chunk->size(), age(now, map->chunk->idle_since));
   }
@@ -110,7 +112,7 @@ void BlockPool::collect_aged(Tick now, uint32_t least, ChunkList* out) {
   if (closed_) return;
   for (ChunkMap* map = maps_; map != nullptr; map = map->next) {
     const Tick since = map->chunk->idle_since;
-    if (map->live != 0 || map->waiting != 0 || since == kNotSeen || age(now, since) < least) {
+    if (map->held() || map->waiting != 0 || since == kNotSeen || age(now, since) < least) {
       continue;
     }
     map->chunk->born = Reclaim::kEverything;  // nothing in it is parked
@@ -123,7 +125,7 @@ void BlockPool::collect_aged(Tick now, uint32_t least, ChunkList* out) {
 void BlockPool::forget_freed(const ChunkMap* only) {
   freed_.remove_if([only](const ChunkBlock* block, bool) {
     const ChunkMap* map = block->map();
-    return only == nullptr ? map->live == 0 : map == only;
+    return only == nullptr ? !map->held() : map == only;
   });
 }
 

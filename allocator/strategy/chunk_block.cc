@@ -11,7 +11,7 @@ bool ChunkMap::open(Chunk* owner, ChunkBlock* all) {
   chunk = owner;
   base = owner->base();
   granules = static_cast<uint32_t>(owner->size() / kBlockGranule);
-  live = waiting = quarantined = 0;
+  live = waiting = quarantined = filling = 0;
   heads = own_heads;
   if (regions() > kOwnHeads) {
     heads = static_cast<ChunkBlock**>(os::map(regions() * sizeof *heads, 4096));

@@ -66,6 +66,7 @@ struct ChunkMap {
   uint32_t live;         // blocks the program holds
   uint32_t waiting;      // blocks freed and not yet clean, parked ones too
   uint32_t quarantined;  // blocks freed that never will be
+  uint32_t filling;      // blocks that are taken out to be filled
   bool own;              // made for one request larger than a chunk: is not the first one
   ChunkMap* previous;    // of the pool's maps
   ChunkMap* next;
@@ -88,6 +89,9 @@ struct ChunkMap {
 
   ChunkBlock* first_block() const { return heads[0]; }
 
+  // By the program, or by a fill that is under way.
+  bool held() const { return live != 0 || filling != 0; }
+
   // What the driver takes of the device for this chunk beyond its size: it rounds large ones to
   // pages of 2 MiB.
   uint64_t rounding() const {
@@ -101,6 +105,11 @@ struct ChunkMap {
 };
 
 uint64_t ChunkBlock::address() const { return map()->base + uint64_t{start} * kBlockGranule; }
+
+// For allocator/gather.h.
+inline uint64_t address_of(const ChunkBlock* block) { return block->address(); }
+inline uint64_t bytes_of(const ChunkBlock* block) { return block->bytes(); }
+inline const void* chunk_of(const ChunkBlock* block) { return block->map(); }
 
 uint32_t ChunkBlock::to_aligned(uint32_t align) const {
   return static_cast<uint32_t>(0 - address() / kBlockGranule) & (align - 1);

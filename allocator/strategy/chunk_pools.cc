@@ -3,6 +3,8 @@
 
 #include <new>
 
+#include "allocator/gather.h"
+
 namespace cistern::alloc {
 namespace {
 
@@ -25,7 +27,7 @@ void ChunkPools::init(Shared* shared, ChunkSupply* supply, Ledger* ledger, Garba
 
 void ChunkPools::init_pool(BlockPool* pool, unsigned number) {
   pool->init(&shared_->block_pages, ledger_, garbage_, owner_, static_cast<uint8_t>(number),
-             sizes_.kind != StrategyKind::naive_best_fit, sizes_.align);
+             sizes_.kind != StrategyKind::naive_best_fit, sizes_.align, supply_->filler.gathers());
 }
 
 // nullptr when there is no memory for another pool, or none is wanted.
@@ -52,7 +54,21 @@ bool ChunkPools::take_clean(Request& request) {
   if (pool == nullptr) return false;
   const auto search = request.ask_first ? BlockPool::Search::normal : BlockPool::Search::first;
   request.address = pool->allocate(request.bytes, shared_->reclaim, search, &request.ask_first);
+  if (request.address != 0) [[likely]]
+    return true;
+  if (request.ask_first && search == BlockPool::Search::first) return false;
+  if (!fill_freed(*pool)) return false;
+  request.address = pool->allocate(request.bytes, shared_->reclaim, BlockPool::Search::normal);
   return request.address != 0;
+}
+
+// Where fills are gathered; false when that gave nothing.
+bool ChunkPools::fill_freed(BlockPool& pool) {
+  if (!supply_->filler.gathers()) return false;
+  ChunkList unused, ended;
+  const bool any = gather(pool, shared_->reclaim, supply_->filler, &unused, &ended);
+  if (ended.head != nullptr) give_back_exported(&ended);
+  return any;
 }
 
 int ChunkPools::take_fresh(Request& request) {
@@ -117,6 +133,7 @@ int ChunkPools::grow(BlockPool* pool, Request& request, uint64_t bytes) {
     shared_->chunk_maps.give_back(map);
     return code;
   }
+  if (!supply_->filler.prepare(chunk->base(), chunk->size())) pool->note_unfilled();
   const Epoch born = shared_->reclaim.epoch();
   map->own = sizes_.exceeds(round_up(request.bytes, kBlockGranule), pool->no_chunk_yet());
   if (pool->add(chunk, map, request.bytes, born, &request.address)) return kSuccess;
@@ -130,6 +147,7 @@ int ChunkPools::grow(BlockPool* pool, Request& request, uint64_t bytes) {
 bool ChunkPools::squeeze_in(Request& request, Step* step) {
   for_each_pool([&](BlockPool& pool) {
     if (request.address != 0) return;
+    fill_freed(pool);
     request.address = pool.allocate(request.bytes, shared_->reclaim, BlockPool::Search::thorough);
   });
   return request.address != 0;
@@ -163,7 +181,10 @@ bool ChunkPools::mark_exported(const Chunk* chunk, uint64_t address) {
 }
 
 void ChunkPools::collect_idle(bool freed_too, ChunkList* out) {
-  for_each_pool([&](BlockPool& pool) { pool.collect_idle(shared_->reclaim, freed_too, out); });
+  for_each_pool([&](BlockPool& pool) {
+    if (!freed_too) fill_freed(pool);
+    pool.collect_idle(shared_->reclaim, freed_too, out);
+  });
   for (Chunk* chunk = out->head; chunk != nullptr; chunk = chunk->next) land(chunk);
 }
 

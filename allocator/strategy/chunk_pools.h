@@ -43,6 +43,17 @@ class ChunkPools {
   // The block there became known outside the process (block_pool.h).
   bool mark_exported(const Chunk* chunk, uint64_t address);
 
+  // Where fills are gathered: fills what is clean by now, ahead of need.
+  void fill_freed() {
+    for_each_pool([this](BlockPool& pool) { fill_freed(pool); });
+  }
+
+  // Whether the block just handed out from this chunk is filled.
+  bool fills(const Chunk* chunk) {
+    const BlockPool* pool = pool_of(chunk);
+    return pool != nullptr && pool->fills();
+  }
+
   // Takes every chunk that the program holds nothing of out of the pools, for the driver.
   void collect_all(ChunkList* out) { collect_idle(true, out); }
 
@@ -92,6 +103,7 @@ class ChunkPools {
   void init_pool(BlockPool* pool, unsigned number);
   bool served_by_other(BlockPool* pool, Request& request);
   int grow(BlockPool* pool, Request& request, uint64_t bytes);
+  bool fill_freed(BlockPool& pool);
   void give_back_exported(ChunkList* ended);
   void collect_idle(bool freed_too, ChunkList* out);
   void land(Chunk* chunk);

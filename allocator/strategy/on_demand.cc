@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "allocator/gather.h"
+
 namespace cistern::alloc {
 
 void OnDemand::init(Shared* shared, ChunkSupply* supply, Ledger* ledger, Garbage* garbage,
@@ -11,7 +13,10 @@ void OnDemand::init(Shared* shared, ChunkSupply* supply, Ledger* ledger, Garbage
   supply_ = supply;
   ledger_ = ledger;
   garbage_ = garbage;
-  for (int i = 0; i < kShards; ++i) slabs_[i].init(ledger, garbage, owner, static_cast<uint8_t>(i));
+  const bool gathers = supply->filler.gathers();
+  for (int i = 0; i < kShards; ++i) {
+    slabs_[i].init(ledger, garbage, owner, static_cast<uint8_t>(i), gathers);
+  }
 }
 
 bool OnDemand::take_whole(Request& request) {
@@ -31,6 +36,10 @@ bool OnDemand::take_small(Request& request) {
     keep_empty(&emptied);
   if (request.address != 0) [[likely]]
     return true;
+  if (fill_freed(pool)) {
+    request.address = pool.allocate(bytes, shared_->reclaim, &emptied);
+    if (request.address != 0) return true;
+  }
   const ChunkSupply::Carrying carrying(*supply_);
   Chunk* chunk = supply_->cache.take(kSlabBytes, Role::released, shared_->reclaim);
   if (chunk == nullptr || !add_slab(chunk, request.shard)) return false;
@@ -66,6 +75,7 @@ bool OnDemand::squeeze_in(Request& request, Step* step) {
   if (request.bytes >= kWholeBytes) return false;
   ChunkList emptied;
   for (SlabPool& pool : slabs_) {
+    fill_freed(pool);
     request.address = pool.allocate(static_cast<uint32_t>(request.bytes), shared_->reclaim,
                                     &emptied, /*thorough=*/true);
     if (request.address != 0) break;
@@ -116,8 +126,19 @@ bool OnDemand::add_slab(Chunk* chunk, unsigned shard) {
     supply_->cache.add_idle(&unused);
     return false;
   }
+  if (!supply_->filler.prepare(chunk->base(), kSlabBytes)) slabs_[shard].note_unfilled();
   slabs_[shard].add(chunk, slab);
   return true;
+}
+
+// Where fills are gathered; false when that gave nothing.
+bool OnDemand::fill_freed(SlabPool& pool) {
+  if (!supply_->filler.gathers()) return false;
+  ChunkList emptied, ended;
+  const bool any = gather(pool, shared_->reclaim, supply_->filler, &emptied, &ended);
+  keep_empty(&emptied);
+  if (ended.head != nullptr) give_back_slabs(&ended);
+  return any;
 }
 
 // Slabs in which nothing is live or waiting become idle chunks.
@@ -133,7 +154,10 @@ void OnDemand::keep_empty(ChunkList* emptied) {
 }
 
 void OnDemand::collect_empty(bool freed_too, ChunkList* out) {
-  for (SlabPool& pool : slabs_) pool.collect_empty(shared_->reclaim, freed_too, out);
+  for (SlabPool& pool : slabs_) {
+    if (!freed_too) fill_freed(pool);
+    pool.collect_empty(shared_->reclaim, freed_too, out);
+  }
   carry_on(out);
 }
 

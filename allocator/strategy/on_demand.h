@@ -55,6 +55,14 @@ class OnDemand {
     return pool_of(chunk).mark_exported(chunk, address);
   }
 
+  // Where fills are gathered: fills what is clean by now, ahead of need.
+  void fill_freed() {
+    for (SlabPool& pool : slabs_) fill_freed(pool);
+  }
+
+  // Whether the block just handed out from this chunk is filled.
+  bool fills(const Chunk* chunk) { return pool_of(chunk).fills(); }
+
   // Takes the chunks nothing can use any more out of the pools, for the driver.
   void collect_clean(ChunkList* out) { collect_empty(false, out); }
 
@@ -100,6 +108,7 @@ class OnDemand {
   bool take_whole(Request& request);
   bool take_small(Request& request);
   bool add_slab(Chunk* chunk, unsigned shard);
+  bool fill_freed(SlabPool& pool);
   void keep_empty(ChunkList* emptied);
   void give_back_slabs(ChunkList* ended);
   void carry_on(const ChunkList* slabs);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "shim/charges.h"
+#include "shim/fill.h"
 #include "shim/hooks/ask.h"
 
 namespace cistern::shim {
@@ -13,6 +14,12 @@ namespace {
 template <typename Array>
 uint64_t key_of(Array array) {
   return reinterpret_cast<uint64_t>(array);
+}
+
+// Nothing can be written into an array but through copies and surfaces: it is not filled.
+CUresult unfilled(CUresult result) {
+  if (result == CUDA_SUCCESS && fill_on()) note_unfilled();
+  return result;
 }
 
 template <typename Array, typename Create>
@@ -24,7 +31,7 @@ CUresult create_array(Array* out, const CUDA_ARRAY3D_DESCRIPTOR& description, un
   if (charge.refused()) return no_room();
   const CUresult result = charge.ask(create);
   if (result == CUDA_SUCCESS) charge.keep(key_of(*out), current_handle());
-  return result;
+  return unfilled(result);
 }
 
 }  // namespace
@@ -35,7 +42,7 @@ using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these a
 CUresult cuArrayCreate_v2(CUarray* pHandle, const CUDA_ARRAY_DESCRIPTOR* desc) {
   const auto real = driver().cuArrayCreate_v2;
   if (!charging() || pHandle == nullptr || desc == nullptr) {
-    return ask_for_memory(real, pHandle, desc);
+    return unfilled(ask_for_memory(real, pHandle, desc));
   }
   return create_array(pHandle, {desc->Width, desc->Height, 0, desc->Format, desc->NumChannels, 0},
                       /*levels=*/0, [&] { return ask(real, pHandle, desc); });
@@ -44,7 +51,7 @@ CUresult cuArrayCreate_v2(CUarray* pHandle, const CUDA_ARRAY_DESCRIPTOR* desc) {
 CUresult cuArray3DCreate_v2(CUarray* pHandle, const CUDA_ARRAY3D_DESCRIPTOR* desc) {
   const auto real = driver().cuArray3DCreate_v2;
   if (!charging() || pHandle == nullptr || desc == nullptr) {
-    return ask_for_memory(real, pHandle, desc);
+    return unfilled(ask_for_memory(real, pHandle, desc));
   }
   return create_array(pHandle, *desc, /*levels=*/0, [&] { return ask(real, pHandle, desc); });
 }
@@ -53,7 +60,7 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray* pHandle, const CUDA_ARRAY3D_DE
                                 unsigned int levels) {
   const auto real = driver().cuMipmappedArrayCreate;
   if (!charging() || pHandle == nullptr || desc == nullptr) {
-    return ask_for_memory(real, pHandle, desc, levels);
+    return unfilled(ask_for_memory(real, pHandle, desc, levels));
   }
   return create_array(pHandle, *desc, std::max(levels, 1u),
                       [&] { return ask(real, pHandle, desc, levels); });

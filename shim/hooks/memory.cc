@@ -2,6 +2,7 @@
 // Memory: what comes from the pools (memory.cc), and other linear memory, which stays the driver's.
 #include "shim/charges.h"
 #include "shim/device.h"
+#include "shim/fill.h"
 
 #include "shim/hooks/ask.h"
 
@@ -40,6 +41,15 @@ CUresult allocate_pitch(CUdeviceptr* out, size_t* pitch, size_t width, size_t he
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+CUresult allocate_managed(CUdeviceptr* out, size_t bytes, unsigned flags) {
+  const auto real = driver().cuMemAllocManaged;
+  if (!charging() || out == nullptr) return ask_for_memory(real, out, bytes, flags);
+  Charge charge(Held::managed, current_device(), bytes);
+  const CUresult result = charge.ask([&] { return ask(real, out, bytes, flags); });
+  if (result == CUDA_SUCCESS) charge.keep(*out, current_handle());
+  return result;
+}
+
 }  // namespace
 }  // namespace cistern::shim
 
@@ -59,18 +69,16 @@ CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice dev) { return total_memory(
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInBytes, size_t Height,
                             unsigned int ElementSizeBytes) {
-  if (charging() && dptr != nullptr && pPitch != nullptr) {
-    return allocate_pitch(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
-  }
-  return ask_for_memory(driver().cuMemAllocPitch_v2, dptr, pPitch, WidthInBytes, Height,
-                        ElementSizeBytes);
+  const CUresult result = charging() && dptr != nullptr && pPitch != nullptr
+                              ? allocate_pitch(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes)
+                              : ask_for_memory(driver().cuMemAllocPitch_v2, dptr, pPitch,
+                                               WidthInBytes, Height, ElementSizeBytes);
+  if (result == CUDA_SUCCESS && fill_on()) fill_linear(*dptr, *pPitch * Height);
+  return result;
 }
 
 CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flags) {
-  const auto real = driver().cuMemAllocManaged;
-  if (!charging() || dptr == nullptr) return ask_for_memory(real, dptr, bytesize, flags);
-  Charge charge(Held::managed, current_device(), bytesize);
-  const CUresult result = charge.ask([&] { return ask(real, dptr, bytesize, flags); });
-  if (result == CUDA_SUCCESS) charge.keep(*dptr, current_handle());
+  const CUresult result = allocate_managed(dptr, bytesize, flags);
+  if (result == CUDA_SUCCESS && fill_on()) note_unfilled();
   return result;
 }

@@ -6,9 +6,11 @@
 // use again, also when memory is short, so no request is refused for it. What the scratch cache
 // keeps of a pool must not show.
 #include <algorithm>
+#include <type_traits>
 
 #include "shim/capture_gate.h"
 #include "shim/charges.h"
+#include "shim/fill.h"
 #include "shim/hooks/ask.h"
 #include "shim/memory_pools.h"
 #include "shim/scratch.h"
@@ -47,6 +49,22 @@ template <typename Kind>
                    : scratch_stream(Kind::name(stream));
 }
 
+template <typename Kind>
+Memset memset_of() {
+  return std::is_same_v<Kind, Legacy> ? driver().cuMemsetD8Async : driver().cuMemsetD8Async_ptsz;
+}
+
+// From a pool on another device the stream may have no access to the block, which would kill its
+// context.
+template <typename Kind>
+void fill_from_pool(CUdeviceptr address, size_t bytes, CUmemoryPool pool, CUstream stream) {
+  const PoolHome home = home_of(pool);
+  if (home.kind != Held::stream_ordered || home.device != home_of_stream(stream).device) {
+    return note_unfilled();
+  }
+  fill_ordered(memset_of<Kind>(), address, bytes, stream, home);
+}
+
 template <typename Kind, typename Home, typename Allocate>
 CUresult allocate_charged(CUdeviceptr* out, size_t bytes, CUstream stream, Home home,
                           Allocate allocate_it) {
@@ -66,7 +84,7 @@ CUresult allocate_charged(CUdeviceptr* out, size_t bytes, CUstream stream, Home 
 }
 
 template <typename Kind, typename Function>
-CUresult allocate_async(Function* real, CUdeviceptr* out, size_t bytes, CUstream stream) {
+CUresult serve_async(Function* real, CUdeviceptr* out, size_t bytes, CUstream stream) {
   const auto ask_driver = [=] {
     return allocate_charged<Kind>(
         out, bytes, stream, [=] { return home_of_stream(stream); },
@@ -83,12 +101,21 @@ CUresult allocate_async(Function* real, CUdeviceptr* out, size_t bytes, CUstream
 }
 
 template <typename Kind, typename Function>
+CUresult allocate_async(Function* real, CUdeviceptr* out, size_t bytes, CUstream stream) {
+  const CUresult result = serve_async<Kind>(real, out, bytes, stream);
+  if (result == CUDA_SUCCESS && fill_on()) [[unlikely]]
+    fill_ordered(memset_of<Kind>(), *out, bytes, stream, home_of_stream(stream));
+  return result;
+}
+
+template <typename Kind, typename Function>
 CUresult allocate_from_pool(Function* real, CUdeviceptr* out, size_t bytes, CUmemoryPool pool,
                             CUstream stream) {
   const CUresult result = allocate_charged<Kind>(
       out, bytes, stream, [=] { return home_of(pool); },
       [=] { return ask(real, out, bytes, pool, stream); });
   if (result == CUDA_SUCCESS && scratch_on()) scratch_forget(*out);
+  if (result == CUDA_SUCCESS && fill_on()) fill_from_pool<Kind>(*out, bytes, pool, stream);
   return result;
 }
 
@@ -158,7 +185,7 @@ CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream) {
 
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
   const CUresult result = ask(driver().cuMemPoolCreate, pool, poolProps);
-  if (result == CUDA_SUCCESS && charging()) memory_pool_created(*pool, *poolProps);
+  if (result == CUDA_SUCCESS && (charging() || fill_on())) memory_pool_created(*pool, *poolProps);
   return result;
 }
 
@@ -167,7 +194,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   const CUdevice device = scratch_on() ? scratch_device_of(pool) : kNoDevice;
   const CUresult result = ask(driver().cuMemPoolDestroy, pool);
   if (result != CUDA_SUCCESS) return result;
-  if (charging()) memory_pool_gone(pool);
+  if (charging() || fill_on()) memory_pool_gone(pool);
   if (device != kNoDevice) scratch_pool_changed(device);
   return result;
 }

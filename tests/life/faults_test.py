@@ -43,6 +43,7 @@ RULES = {
 }
 OWN_KIND = "the program's own call, told as it is; the charge follows: failing_kinds.expect"
 FOR_CHARGES = "asked for a charge alone: failing_kinds_unseen.expect"
+FOR_FILLS = "made where memory is filled alone: filled_stumble.expect"
 NOT_RUN = {
     "cuArray3DCreate_v2": OWN_KIND,
     "cuArrayDestroy": OWN_KIND,
@@ -61,6 +62,8 @@ NOT_RUN = {
     "cuMemRelease": OWN_KIND,
     "cuMemRetainAllocationHandle": OWN_KIND,
     "cuMemUnmap": OWN_KIND,
+    "cuMemsetD8Async": FOR_FILLS,
+    "cuMemsetD8Async_ptsz": FOR_FILLS,
     "cuMipmappedArrayCreate": OWN_KIND,
     "cuMipmappedArrayDestroy": OWN_KIND,
     "cuMipmappedArrayGetMemoryRequirements": FOR_CHARGES,

@@ -67,6 +67,18 @@ class FakeSource : public alloc::MemorySource {
     return give_back(address);
   }
 
+  int fill(const alloc::FillRange* ranges, int count) override {
+    if (capturing) return alloc::kNotNow;
+    if (fail_fill != 0) return fail_fill;
+    {
+      std::lock_guard guard(mutex_);
+      ++fill_calls;
+      filled.insert(filled.end(), ranges, ranges + count);
+    }
+    for (int i = 0; on_fill && i < count; ++i) on_fill(ranges[i]);
+    return alloc::kSuccess;
+  }
+
   bool mark(alloc::Mark* out) override {
     std::lock_guard guard(mutex_);
     if (capturing) return false;
@@ -95,7 +107,7 @@ class FakeSource : public alloc::MemorySource {
     return bytes;
   }
 
-  std::atomic<int> fail_obtain{0}, fail_release{0};
+  std::atomic<int> fail_obtain{0}, fail_release{0}, fail_fill{0};
   std::atomic<bool> capturing{false}, fail_query{false}, may_take_clean{false};
   std::atomic<int> taken_clean{0};
   std::atomic<bool> attends{true};
@@ -104,6 +116,9 @@ class FakeSource : public alloc::MemorySource {
   std::vector<uint64_t> asked;  // sizes of all obtain calls, refused ones too
   std::optional<alloc::Step> ended;
   std::function<void()> on_obtain;
+  int fill_calls = 0;
+  std::vector<alloc::FillRange> filled;
+  std::function<void(const alloc::FillRange&)> on_fill;
   int pass_after_queries = 0;
   alloc::Mark last_mark = 0;
   alloc::Mark passed_mark = ~alloc::Mark{0};  // all of them, at once
@@ -118,15 +133,16 @@ class FakeSource : public alloc::MemorySource {
 // One context's pool with all it needs. Large: keep it in static storage or on the heap.
 struct Pool {
   explicit Pool(uint64_t capacity = uint64_t{1} << 40, const alloc::ChunkSizes& chunk_sizes = {},
-                const alloc::GarbageRules& rules = {})
-      : source(capacity), sizes(chunk_sizes) {
+                const alloc::GarbageRules& rules = {},
+                alloc::FillMode fill_mode = alloc::FillMode::off)
+      : source(capacity), sizes(chunk_sizes), fill(fill_mode) {
     garbage.init(rules, &shared.reclaim);
     timeline = shared.reclaim.join(&source);
     init();
   }
 
   void init() {
-    pool.init(&shared, &source, &ledger, &cap, garbage.on() ? &garbage : nullptr, 0, sizes);
+    pool.init(&shared, &source, &ledger, &cap, garbage.on() ? &garbage : nullptr, 0, sizes, fill);
   }
 
   // The address, or 0 with `code` set.
@@ -164,6 +180,7 @@ struct Pool {
   alloc::Garbage garbage{};
   FakeSource source;
   alloc::ChunkSizes sizes;
+  alloc::FillMode fill;
   alloc::DevicePool pool{};
   alloc::Timeline* timeline;
   int code = 0;

@@ -61,3 +61,21 @@ TEST_CASE("the bookkeeping of a block takes at most 64 bytes") {
   CHECK(sizeof(Block) + sizeof(uint16_t) <= 64);
   CHECK(sizeof(Chunk) <= 64);
 }
+
+TEST_CASE("slabs that nobody took a block from go back, too") {
+  auto shared = std::make_unique<Shared>();
+  auto pool = std::make_unique<SlabPool>();
+  Ledger ledger;
+  pool->init(&ledger, nullptr, 0, 0, /*gathers=*/false);
+  for (uint64_t base : {64 * kMiB, 128 * kMiB}) {
+    Chunk* chunk = shared->chunks.take();
+    chunk->set_range(base, kSlabBytes);
+    pool->add(chunk, shared->slabs.take());
+  }
+  ChunkList empty;
+  pool->collect_empty(shared->reclaim, /*freed_too=*/true, &empty);
+  int slabs = 0;
+  while (empty.pop() != nullptr) ++slabs;
+  CHECK(slabs == 2);
+  CHECK(pool->clean_bytes() == 0);
+}
