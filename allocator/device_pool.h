@@ -102,7 +102,7 @@ class DevicePool {
   Usage usage() const;
   // Of what the program does not hold, the part that it could have: back in the driver's hands, or
   // here, where a chunk strategy cuts any size from it.
-  uint64_t returnable_bytes() const;
+  uint64_t returnable_bytes();
   uint64_t largest_free();
   uint64_t allocations() const;
   uint64_t frees() const;

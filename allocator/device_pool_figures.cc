@@ -46,9 +46,9 @@ Usage DevicePool::usage() const {
   return usage;
 }
 
-uint64_t DevicePool::returnable_bytes() const {
+uint64_t DevicePool::returnable_bytes() {
   uint64_t bytes = supply_.cache.returnable_bytes();
-  strategy_.for_each_pool([&](const auto& pool) { bytes += pool.available_bytes(); });
+  strategy_.for_each_pool([&](auto& pool) { bytes += pool.available_bytes(); });
   return bytes;
 }
 

@@ -227,7 +227,9 @@ bool context_detached(CUcontext handle) {
 uint64_t idle_memory_of(CUdevice device) {
   uint64_t bytes = scratch_on() ? scratch_cached_bytes(device) : 0;
   for_each_context([&](Context& context) {
-    if (context.device == device) bytes += context.pool.returnable_bytes();
+    // What a context that is ending keeps may be the driver's again already.
+    const bool counts = context.device == device && !context.source.closing();
+    if (counts) bytes += context.pool.returnable_bytes();
   });
   return bytes;
 }

@@ -68,13 +68,36 @@ alloc::ChunkSizes sizes_on(const Device& d) {
   return sizes;
 }
 
+namespace {
+
+// What the driver has free, and what the pools keep. A chunk that changes hands between the two
+// readings would count twice; where that goes on and on, the last readings do.
+CUresult driver_and_pools(const Device* device, CUdevice ordinal, size_t* free, size_t* total,
+                          uint64_t* idle) {
+  constexpr int kAttempts = 8;
+  const auto changes = [device] {
+    return device == nullptr ? 0 : device->ledger.obtained.get() + device->ledger.returned();
+  };
+  CUresult result = CUDA_SUCCESS;
+  uint64_t before = changes() + 1;
+  for (int i = 0; i < kAttempts && result == CUDA_SUCCESS && before != changes(); ++i) {
+    before = changes();
+    result = noted(driver().cuMemGetInfo_v2(free, total));
+    *idle = device == nullptr ? 0 : idle_memory_of(ordinal);
+  }
+  return result;
+}
+
+}  // namespace
+
 CUresult memory_info(size_t* free, size_t* total) {
   size_t driver_free, driver_total;
-  const CUresult result = noted(driver().cuMemGetInfo_v2(&driver_free, &driver_total));
-  if (result != CUDA_SUCCESS) return result;
+  uint64_t idle;
   const CUdevice ordinal = active() ? current_device() : kNoDevice;
-  if (const Device* device = known_device(ordinal)) {
-    const uint64_t idle = idle_memory_of(ordinal);
+  const Device* device = known_device(ordinal);
+  const CUresult result = driver_and_pools(device, ordinal, &driver_free, &driver_total, &idle);
+  if (result != CUDA_SUCCESS) return result;
+  if (device != nullptr) {
     // What the driver would get back is whole pages; a part of one would fit nothing.
     const uint64_t pages = idle / alloc::kDriverPage * alloc::kDriverPage;
     driver_free = std::min(driver_free + pages, driver_total);

@@ -296,6 +296,12 @@ bool BlockPool::waiting_range(Ticket* oldest, Ticket* newest) {
   return freed_.range(oldest, newest);
 }
 
+// Under the lock, or a block could count twice on its way from one counter to the next.
+uint64_t BlockPool::available_bytes() {
+  LockGuard guard(mutex_);
+  return clean_bytes() + waiting_bytes() + parked_bytes() + garbage_bytes() + idle_rounding_.get();
+}
+
 uint64_t BlockPool::largest_clean() {
   LockGuard guard(mutex_);
   return bins_.largest() * kBlockGranule;

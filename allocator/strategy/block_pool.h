@@ -115,10 +115,7 @@ class alignas(128) BlockPool {
   uint64_t quarantined_bytes() const { return quarantined_bytes_.get(); }
   // What requests can still be served from, here or, for chunks that hold nothing live, by the
   // driver: what it rounded up to its pages comes back with them.
-  uint64_t available_bytes() const {
-    return clean_bytes() + waiting_bytes() + parked_bytes() + garbage_bytes() +
-           idle_rounding_.get();
-  }
+  uint64_t available_bytes();
   uint64_t largest_clean();
   // The oldest and newest waiting free; false if none waits.
   bool waiting_range(Ticket* oldest, Ticket* newest);
