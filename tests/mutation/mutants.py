@@ -243,7 +243,7 @@ MUTANTS = [
      "    gone(known, known_id);\n", "    return;\n"),
     ("fork_ends_pooling_in_the_parent", "shim/process.cc",
      "pthread_atfork(nullptr, nullptr, child_after_fork)", "pthread_atfork(nullptr, child_after_fork, nullptr)"),
-    ("idle_memory_not_free", "shim/device.cc", "const uint64_t idle = idle_memory_of(ordinal);", "const uint64_t idle = 0;"),
+    ("idle_memory_not_free", "shim/device.cc", "*idle = device == nullptr ? 0 : idle_memory_of(ordinal);", "*idle = 0;"),
     ("frees_disturb_captures", "shim/memory.cc",
      "CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;", "CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_GLOBAL;"),
     ("parts_of_pages_told_free", "shim/device.cc",
