@@ -91,8 +91,8 @@ CUresult driver_and_pools(const Device* device, CUdevice ordinal, size_t* free, 
 }  // namespace
 
 CUresult memory_info(size_t* free, size_t* total) {
-  size_t driver_free, driver_total;
-  uint64_t idle;
+  size_t driver_free = 0, driver_total = 0;
+  uint64_t idle = 0;
   const CUdevice ordinal = active() ? current_device() : kNoDevice;
   const Device* device = known_device(ordinal);
   const CUresult result = driver_and_pools(device, ordinal, &driver_free, &driver_total, &idle);

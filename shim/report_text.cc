@@ -44,7 +44,8 @@ void text_idle(Writer& writer, const alloc::Ledger& l) {
 
 void text_put_off(Writer& writer, const alloc::Ledger& l) {
   writer.print(
-      "cistern:   put-off frees  caught up with %llu times by allocations that missed, %llu times in "
+      "cistern:   put-off frees  caught up with %llu times by allocations that missed, %llu times "
+      "in "
       "the background\n",
       static_cast<ull>(l.caught_up[static_cast<int>(alloc::Doer::call)].get()),
       static_cast<ull>(l.caught_up[static_cast<int>(alloc::Doer::background)].get()));
