@@ -78,13 +78,14 @@ CUresult driver_and_pools(const Device* device, CUdevice ordinal, size_t* free, 
   const auto changes = [device] {
     return device == nullptr ? 0 : device->ledger.obtained.get() + device->ledger.returned();
   };
-  CUresult result = CUDA_SUCCESS;
-  uint64_t before = changes() + 1;
-  for (int i = 0; i < kAttempts && result == CUDA_SUCCESS && before != changes(); ++i) {
+  CUresult result;
+  uint64_t before;
+  int attempts = 0;
+  do {
     before = changes();
     result = noted(driver().cuMemGetInfo_v2(free, total));
     *idle = device == nullptr ? 0 : idle_memory_of(ordinal);
-  }
+  } while (result == CUDA_SUCCESS && before != changes() && ++attempts < kAttempts);
   return result;
 }
 
