@@ -182,6 +182,7 @@ ChunkBlock* BlockPool::take_unfilled(const Reclaim& reclaim) {
     ChunkBlock* block = freed_.pop();
     --block->map()->waiting;
     ++block->map()->filling;
+    filling_bytes_.own_add(block->bytes());
     block->next = taken;
     taken = block;
   }
@@ -196,6 +197,7 @@ void BlockPool::put_back(ChunkBlock* blocks, ChunkList* /*emptied*/, ChunkList* 
     blocks = block->next;
     ChunkMap* map = block->map();
     --map->filling;
+    filling_bytes_.own_sub(block->bytes());
     make_clean(block);
     if (map->live == 0 && map->quarantined != 0) end_exported(map, ended);
   }
@@ -299,7 +301,8 @@ bool BlockPool::waiting_range(Ticket* oldest, Ticket* newest) {
 // Under the lock, or a block could count twice on its way from one counter to the next.
 uint64_t BlockPool::available_bytes() {
   LockGuard guard(mutex_);
-  return clean_bytes() + waiting_bytes() + parked_bytes() + garbage_bytes() + idle_rounding_.get();
+  return clean_bytes() + waiting_bytes() + filling_bytes_.get() + parked_bytes() + garbage_bytes() +
+         idle_rounding_.get();
 }
 
 uint64_t BlockPool::largest_clean() {

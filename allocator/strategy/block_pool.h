@@ -162,6 +162,7 @@ class alignas(128) BlockPool {
   LiveCount live_;
   std::atomic<int> in_hand_{0};
   Counter clean_bytes_, quarantined_bytes_, chunks_;
+  Counter filling_bytes_;  // taken out by take_unfilled() and not back yet
   Counter idle_rounding_;  // of chunks that hold nothing live, up to whole driver pages
   Ledger* ledger_;
 

@@ -71,7 +71,9 @@ MUTANTS = [
     ("released_garbage_out_of_order", "allocator/stamped_list.h",
      "const bool mine = Links::stamp(oldest_) <= Links::stamp(other.oldest_);", "const bool mine = true;"),
     ("garbage_is_not_free_memory", "allocator/strategy/block_pool.cc",
-     "parked_bytes() + garbage_bytes() + idle_rounding_", "parked_bytes() + idle_rounding_"),
+     "parked_bytes() + garbage_bytes() +", "parked_bytes() +"),
+    ("memory_being_filled_is_not_free_memory", "allocator/strategy/block_pool.cc",
+     " + filling_bytes_.get() +", " +"),
     # --- free space and ownership
     ("slab_to_be_is_the_programs", "allocator/chunk_cache.cc",
      "    chunk->become(role);\n    chunk->set_requested(bytes);", "    chunk->become(Role::whole);\n    chunk->set_requested(bytes);"),

@@ -175,6 +175,23 @@ TEST_CASE("what a capture or a failure left unfilled is filled when it is handed
   CHECK(fills(*p) == Ranges{{next, 6000}});
 }
 
+TEST_CASE("what is being filled is told as free") {
+  auto p = filled_pool(FillMode::gathered, sizes(StrategyKind::legacy, 2 * kMiB, 2 * kMiB));
+  std::vector<uint64_t> blocks(4);
+  for (uint64_t& a : blocks) a = p->allocate(kBlock);
+  for (const uint64_t a : {blocks[0], blocks[1], blocks[2]}) p->free(a);
+  p->synchronise();
+  CHECK(p->pool.returnable_bytes() == 3 * kBlock);
+  int seen = 0;
+  p->source.on_fill = [&](const FillRange&) {
+    ++seen;
+    CHECK(p->pool.returnable_bytes() == 3 * kBlock);
+  };
+  REQUIRE(p->allocate(kBlock) != 0);
+  CHECK(seen == 1);
+  CHECK(p->pool.returnable_bytes() == 2 * kBlock);
+}
+
 TEST_CASE("a slab that is being filled is not given away, and ends when it is exported meanwhile") {
   const auto kind = GENERATE(StrategyKind::on_demand, StrategyKind::legacy);
   const ChunkSizes two_mib = sizes(StrategyKind::legacy, 2 * kMiB, 2 * kMiB);
