@@ -67,6 +67,7 @@ bool DevicePool::tend() {
 // nothing is clean before it is filled.
 void DevicePool::merge(bool spare_too) {
   const bool fills = supply_.filler.gathers() && !source_->keeps_all();
+  const ChunkSupply::Returning between_pools(supply_);
   supply_.cache.refresh(shared_->reclaim);
   strategy_.visit([=](auto& strategy) {
     if (fills) strategy.fill_freed();

@@ -37,7 +37,8 @@ struct Shared {
   std::atomic<int> in_want{0};    // threads that are short of memory
   // Why a free does more than free: threads in want, and one where there is garbage.
   std::atomic<int> errands{0};
-  std::atomic<int> returning{0};  // threads that are giving chunks back to the driver
+  // Threads that have memory which is in no pool, to give it back to the driver or to fill it.
+  std::atomic<int> returning{0};
 
   // Waits for the latter, but not for ever: the driver makes them wait for the device, whose work
   // may not end before the caller goes on.

@@ -119,6 +119,7 @@ bool OnDemand::find(const Chunk* chunk, uint64_t address, uint64_t* start, uint6
 }
 
 bool OnDemand::add_slab(Chunk* chunk, unsigned shard) {
+  const CountedIn filling(shared_->returning);
   Slab* slab = shared_->slabs.take();
   if (slab == nullptr) {
     ChunkList unused;
@@ -134,6 +135,7 @@ bool OnDemand::add_slab(Chunk* chunk, unsigned shard) {
 // Where fills are gathered; false when that gave nothing.
 bool OnDemand::fill_freed(SlabPool& pool) {
   if (!supply_->filler.gathers()) return false;
+  const CountedIn filling(shared_->returning);
   ChunkList emptied, ended;
   const bool any = gather(pool, shared_->reclaim, supply_->filler, &emptied, &ended);
   keep_empty(&emptied);

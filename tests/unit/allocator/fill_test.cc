@@ -234,6 +234,33 @@ TEST_CASE("memory that waits to be filled is returned when the device has no mor
   CHECK(p.allocate(4 * kMiB) != 0);
 }
 
+TEST_CASE("memory is not out while another thread fills what would serve") {
+  const auto kind = GENERATE(StrategyKind::on_demand, StrategyKind::legacy);
+  const bool fresh = kind == StrategyKind::on_demand && GENERATE(true, false);
+  const ChunkSizes two_mib = sizes(StrategyKind::legacy, 2 * kMiB, 2 * kMiB);
+  Pool p(2 * kMiB, kind == StrategyKind::legacy ? two_mib : ChunkSizes{}, GarbageRules{},
+         FillMode::gathered);
+  std::vector<uint64_t> blocks(fresh ? 0 : 4);
+  for (uint64_t& a : blocks) a = p.allocate(kBlock);
+  if (!fresh) p.free(blocks[0]);
+  p.synchronise();
+  int code = -1;
+  std::atomic<bool> done{false};
+  std::thread allocating;
+  p.source.on_fill = [&](const FillRange&) {
+    allocating = std::thread([&] {
+      uint64_t a;
+      code = p.pool.allocate(kBlock, 0, &a);
+      done = true;
+    });
+    while (p.ledger.shortages.get() == 0) std::this_thread::yield();
+    for (int i = 0; i < 200 && !done; ++i) os::sleep_ns(1'000'000);
+  };
+  fresh ? static_cast<void>(p.allocate(kBlock)) : static_cast<void>(p.pool.tend());
+  allocating.join();
+  CHECK(code == kSuccess);
+}
+
 TEST_CASE("a context that ends waits for the fill of another thread") {
   const FillMode mode = GENERATE(FillMode::separate, FillMode::gathered);
   auto p = filled_pool(mode);
