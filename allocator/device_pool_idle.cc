@@ -29,6 +29,7 @@ void DevicePool::put_off() {
   const bool first = !put_off_.exchange(true);
   if (source_->attend(/*now=*/first)) return;
   catch_up(Doer::call);
+  sweep_once_a_tick();
   trim_excess();
 }
 

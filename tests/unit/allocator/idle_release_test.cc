@@ -266,3 +266,18 @@ TEST_CASE("a lone chunk the driver does not take back is offered again after ano
   CHECK_FALSE(pass(*p, 300));
   CHECK(p->source.held() == 0);
 }
+
+TEST_CASE("where nobody tends the pool, frees that put off their work still release what is old") {
+  auto p = aging_pool();
+  p->shared.idle.put_off = true;
+  p->init();
+  p->source.attends = false;
+  const uint64_t old = p->allocate(5 * kMiB);
+  p->free(old);
+  for (int i = 0; i < 12; ++i) {
+    now_ms += 100;
+    p->free(p->allocate(3 * kMiB));
+  }
+  CHECK(p->shared.index.find(old) == nullptr);
+  CHECK(called(*p) == 1);
+}
