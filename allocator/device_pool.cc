@@ -357,11 +357,11 @@ bool DevicePool::return_clean() {
 }
 
 void DevicePool::drain_garbage() {
-  if (garbage_ != nullptr) garbage_->drain();
+  if (garbage_ != nullptr && garbage_->drain()) garbage_released();
 }
 
 void DevicePool::synchronised(Ticket ticket) {
-  if (garbage_ != nullptr) garbage_->synchronised(owner_, ticket);
+  if (garbage_ != nullptr && garbage_->synchronised(owner_, ticket)) garbage_released();
 }
 
 bool DevicePool::return_everything() {

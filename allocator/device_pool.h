@@ -148,6 +148,7 @@ class DevicePool {
   void sweep_once_a_tick();
   void sweep(Doer doer);
   void release_aged(Tick now, Doer doer);
+  void garbage_released();
   void tell_idle(uint64_t bytes);
   bool in_hand() const;
   bool waiting_range(Ticket* oldest, Ticket* newest);

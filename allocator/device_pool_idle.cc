@@ -108,6 +108,11 @@ void DevicePool::release_aged(Tick now, Doer doer) {
   }
 }
 
+// What the garbage releases becomes idle without any free.
+void DevicePool::garbage_released() {
+  if (shared_->idle.on) source_->attend(/*now=*/false);
+}
+
 void DevicePool::tell_idle(uint64_t bytes) {
   ledger_->idle_chunks.add(bytes - idle_told_.exchange(bytes));
 }

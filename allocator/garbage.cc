@@ -159,20 +159,24 @@ Cut Garbage::find_cut() {
   return cut;
 }
 
-void Garbage::synchronised(uint32_t owner, Ticket ticket) {
-  if (kept.get() == 0) return;
+bool Garbage::synchronised(uint32_t owner, Ticket ticket) {
+  if (kept.get() == 0) return false;
   LockGuard guard(mutex_);
   uint64_t bytes = 0;
   for_each_queue([&](GarbageQueue& queue) {
     if (queue.owner_ == owner) bytes += queue.release_kept(ticket);
   });
   if (bytes != 0) released_.set(bytes);
+  return bytes != 0;
 }
 
-void Garbage::drain() {
-  if (collected.get() + kept.get() == 0) return;
+bool Garbage::drain() {
+  if (collected.get() + kept.get() == 0) return false;
   LockGuard guard(mutex_);
-  for_each_queue([&](GarbageQueue& queue) { drained.add(queue.drain()); });
+  uint64_t bytes = 0;
+  for_each_queue([&](GarbageQueue& queue) { bytes += queue.drain(); });
+  drained.add(bytes);
+  return bytes != 0;
 }
 
 }  // namespace cistern::alloc

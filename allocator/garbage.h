@@ -100,9 +100,10 @@ class Garbage {
   // If still due: releases what the fraction says and keeps the rest.
   void flush();
   // The program waited for everything given to the context `owner` before `ticket` was closed.
-  void synchronised(uint32_t owner, Ticket ticket);
-  // Memory is short: everything is released.
-  void drain();
+  // True if that released anything.
+  bool synchronised(uint32_t owner, Ticket ticket);
+  // Memory is short: everything is released. True if there was anything.
+  bool drain();
   // What was released last, together: it will be wanted again before the next time.
   uint64_t released_together() const { return released_.get(); }
 

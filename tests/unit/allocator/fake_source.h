@@ -55,6 +55,7 @@ class FakeSource : public alloc::MemorySource {
   int give_back(uint64_t address) override { return capturing ? alloc::kNotNow : release(address); }
 
   bool attend(bool now) override {
+    ++asked_to_attend;
     rung += now ? 1 : 0;
     return attends;
   }
@@ -111,7 +112,7 @@ class FakeSource : public alloc::MemorySource {
   std::atomic<bool> capturing{false}, fail_query{false}, may_take_clean{false};
   std::atomic<int> taken_clean{0};
   std::atomic<bool> attends{true};
-  std::atomic<int> rung{0};
+  std::atomic<int> asked_to_attend{0}, rung{0};  // rung: to do so soon
   int obtained = 0, released = 0;
   std::vector<uint64_t> asked;  // sizes of all obtain calls, refused ones too
   std::optional<alloc::Step> ended;

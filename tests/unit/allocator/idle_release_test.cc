@@ -281,3 +281,29 @@ TEST_CASE("where nobody tends the pool, frees that put off their work still rele
   CHECK(p->shared.index.find(old) == nullptr);
   CHECK(called(*p) == 1);
 }
+
+TEST_CASE(
+    "somebody is asked to tend what a synchronisation or a shortage releases of the garbage") {
+  const bool synchronises = GENERATE(true, false);
+  const GarbageRules never{GarbageRules::When::at_synchronise, 0, 1};
+  auto p = std::make_unique<Pool>(20 * kMiB, ChunkSizes{}, never);
+  p->shared.idle = rule(800);
+  p->init();
+  const uint64_t a = p->allocate(5 * kMiB);
+  p->free(a);
+  CHECK_FALSE(pass(*p, 2000));  // nothing to see to: whoever tended it leaves
+  CHECK(p->source.held() == 5 * kMiB);
+  p->source.asked_to_attend = 0;
+  p->source.passed_mark = 0;
+  if (synchronises) {
+    p->synchronise();
+  } else {
+    p->source.fail_release = kNotNow;
+    p->allocate(20 * kMiB);
+    p->source.fail_release = 0;
+  }
+  CHECK(p->source.asked_to_attend != 0);
+  p->source.passed_mark = ~Mark{0};
+  pass(*p, 2000);
+  CHECK(p->source.held() == 0);
+}
