@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way of an allocation and of a free. What is not to be pooled: device_pool_direct.cc. Figures
-// about the pool: device_pool_figures.cc.
+// The way of an allocation and of a free. Once memory is out: device_pool_shortage.cc. What is not
+// to be pooled: device_pool_direct.cc. Idle memory: device_pool_idle.cc. Figures about the pool:
+// device_pool_figures.cc.
 #include "allocator/device_pool.h"
 
 #include <algorithm>
@@ -27,10 +28,6 @@ uint64_t tidy_from(const IdleRelease& idle) {
   if (idle.on || idle.put_off) return 0;
   return idle.no_budget ? UINT64_MAX : OnDemand::kIdleBudget + 1;
 }
-
-// Once memory is out: how long a small request waits for blocks in slabs that are partly live
-// (everything else was given to the driver, whose free waits by itself).
-constexpr uint64_t kShortageWaitNs = 2'000'000'000;
 
 }  // namespace
 
@@ -112,11 +109,6 @@ int DevicePool::take_fresh(Request& request) {
   return strategy_.visit([&](auto& strategy) { return strategy.take_fresh(request); });
 }
 
-int DevicePool::take_scarce(Request& request, Step* step) {
-  if (!request.pooled) return obtain_direct(request);
-  return strategy_.visit([&](auto& strategy) { return strategy.take_scarce(request, step); });
-}
-
 // With enough memory waiting it is worth as much time as the driver call that it may save, so at
 // worst the request takes twice as long as without us; fresh memory taken in a hurry would later
 // have to be returned as well.
@@ -156,99 +148,6 @@ bool DevicePool::wait_for_clean(uint64_t limit_ns) {
   ledger_->waits.add();
   ledger_->wait_ns.add(os::now_ns() - start);
   return clean;
-}
-
-// The driver's own free waits for everything, also for work that began after the program's free and
-// may never end. So what gets clean goes first, as long as that makes room and goes on.
-int DevicePool::take_what_becomes_clean(Request& request, uint64_t patience_ns, Step* step) {
-  do {
-    *step = Step::clean;
-    if (request.pooled && take_clean(request)) return kSuccess;
-    *step = Step::returned;
-    if (!return_clean()) continue;
-    const int code = take_fresh(request);
-    if (code != kOutOfMemory) return code;
-  } while (wait_for_clean(patience_ns));
-  return kOutOfMemory;
-}
-
-// What waits for earlier work is worth no wait where a smaller chunk can be had at once.
-int DevicePool::take_less_than_usual(Request& request, Step* step) {
-  const bool can =
-      strategy_.visit([](const auto& strategy) { return strategy.can_ask_for_less(); });
-  if (!can || !request.pooled || waiting_bytes() == 0) return kOutOfMemory;
-  return_clean();
-  return take_scarce(request, step);
-}
-
-// Memory is out (or the cap reached).
-int DevicePool::shortage(Request& request) {
-  ledger_->shortages.add();
-  Step step = Step::clean;
-  const int code = find_memory(request, &step);
-  if (code == kOutOfMemory) {
-    step = Step::refused;
-    ledger_->out_of_memory.add();
-  }
-  ledger_->served_by[static_cast<int>(step)].add();
-  source_->shortage_ended(step, request.bytes);
-  return code;
-}
-
-// Grows whenever memory changes hands: with the driver, or from the program to a pool.
-uint64_t DevicePool::changes() const {
-  return ledger_->obtained.get() + ledger_->returned() + frees();
-}
-
-// Everything that is not live goes to the driver, first what it can take without waiting for work
-// that may never end, and every corner is looked into. Other threads fill and empty their caches
-// meanwhile, so as long as anything was returned or obtained, by whomever, there is another
-// attempt.
-int DevicePool::find_memory(Request& request, Step* step) {
-  constexpr int kAttempts = 16;
-  const CountedIn in_want(shared_->in_want), errand(shared_->errands);
-  drain_garbage();
-  ask_for_clean();
-  if (request.pooled && take_clean(request)) return kSuccess;
-  int code = take_less_than_usual(request, step);
-  if (code != kOutOfMemory) return code;
-  bool progress = true;
-  for (int i = 0; i < kAttempts && progress; ++i) {
-    const uint64_t before = changes();
-    code = take_what_becomes_clean(request, i == 0 ? kShortageWaitNs : 0, step);
-    if (code != kOutOfMemory) return code;
-    progress = return_everything();
-    progress |= source_->relieve();
-    // What another thread took out to return is neither in a pool nor the driver's yet, and may
-    // come back to its pool.
-    progress |= shared_->returning.load() != 0;
-    shared_->await_returning();
-    code = take_scarce(request, step);
-    if (code != kOutOfMemory) return code;
-    progress |= shared_->obtaining.load() != 0;
-    progress |= changes() != before;
-  }
-  *step = Step::elsewhere;
-  return squeeze_in(request, step) ? kSuccess : kOutOfMemory;
-}
-
-// What is left when no chunk can be had any more: a corner that is clean, or will be soon. What is
-// parked is lost to the program only here: with the driver alone it would have been handed out
-// again long ago.
-bool DevicePool::squeeze_in(Request& request, Step* step) {
-  if (!request.pooled) return false;
-  return strategy_.visit([&](auto& strategy) {
-    const uint64_t start = os::now_ns();
-    bool found = strategy.squeeze_in(request, step);
-    if (found || !strategy.worth_waiting(request)) return found;
-    strategy.for_each_pool([&](auto& pool) { pool.unpark_everything(shared_->reclaim); });
-    while (!found) {
-      const uint64_t waited = os::now_ns() - start;
-      if (waited >= kShortageWaitNs || !wait_for_clean(kShortageWaitNs - waited)) break;
-      found = strategy.squeeze_in(request, step);
-    }
-    return found;
-  });
 }
 
 Freed DevicePool::free(Chunk* chunk, uint64_t address, int* code, Ticket latest) {
@@ -346,31 +245,12 @@ bool DevicePool::mark_exported(Chunk* chunk, uint64_t address) {
   }
 }
 
-bool DevicePool::return_clean() {
-  // What is taken out and put back is missing meanwhile, to other threads that are short.
-  if (!source_->takes_clean()) return false;
-  ChunkList chunks;
-  const ChunkSupply::Returning returning(supply_);
-  strategy_.visit([&](auto& strategy) { strategy.collect_clean(&chunks); });
-  supply_.cache.collect_clean(shared_->reclaim, &chunks);
-  return supply_.give_back_clean(&chunks);
-}
-
 void DevicePool::drain_garbage() {
   if (garbage_ != nullptr && garbage_->drain()) garbage_released();
 }
 
 void DevicePool::synchronised(Ticket ticket) {
   if (garbage_ != nullptr && garbage_->synchronised(owner_, ticket)) garbage_released();
-}
-
-bool DevicePool::return_everything() {
-  drain_garbage();
-  ChunkList chunks;
-  const ChunkSupply::Returning returning(supply_);
-  strategy_.visit([&](auto& strategy) { strategy.collect_all(&chunks); });
-  supply_.cache.collect_all(&chunks);
-  return supply_.give_back(&chunks);
 }
 
 void DevicePool::trim() {

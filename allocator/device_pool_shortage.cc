@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// The way of an allocation once memory is out, or the cap reached.
+#include "allocator/device_pool.h"
+#include "allocator/os.h"
+
+namespace cistern::alloc {
+namespace {
+
+// Once memory is out: how long a small request waits for blocks in slabs that are partly live
+// (everything else was given to the driver, whose free waits by itself).
+constexpr uint64_t kShortageWaitNs = 2'000'000'000;
+
+}  // namespace
+
+int DevicePool::shortage(Request& request) {
+  ledger_->shortages.add();
+  Step step = Step::clean;
+  const int code = find_memory(request, &step);
+  if (code == kOutOfMemory) {
+    step = Step::refused;
+    ledger_->out_of_memory.add();
+  }
+  ledger_->served_by[static_cast<int>(step)].add();
+  source_->shortage_ended(step, request.bytes);
+  return code;
+}
+
+// Grows whenever memory changes hands: with the driver, or from the program to a pool.
+uint64_t DevicePool::changes() const {
+  return ledger_->obtained.get() + ledger_->returned() + frees();
+}
+
+// Everything that is not live goes to the driver, first what it can take without waiting for work
+// that may never end, and every corner is looked into. Other threads fill and empty their caches
+// meanwhile, so as long as anything was returned or obtained, by whomever, there is another
+// attempt.
+int DevicePool::find_memory(Request& request, Step* step) {
+  constexpr int kAttempts = 16;
+  const CountedIn in_want(shared_->in_want), errand(shared_->errands);
+  drain_garbage();
+  ask_for_clean();
+  if (request.pooled && take_clean(request)) return kSuccess;
+  int code = take_less_than_usual(request, step);
+  if (code != kOutOfMemory) return code;
+  bool progress = true;
+  for (int i = 0; i < kAttempts && progress; ++i) {
+    const uint64_t before = changes();
+    code = take_what_becomes_clean(request, i == 0 ? kShortageWaitNs : 0, step);
+    if (code != kOutOfMemory) return code;
+    progress = return_everything();
+    progress |= source_->relieve();
+    // What another thread took out to return is neither in a pool nor the driver's yet, and may
+    // come back to its pool.
+    progress |= shared_->returning.load() != 0;
+    shared_->await_returning();
+    code = take_scarce(request, step);
+    if (code != kOutOfMemory) return code;
+    progress |= shared_->obtaining.load() != 0;
+    progress |= changes() != before;
+  }
+  *step = Step::elsewhere;
+  return squeeze_in(request, step) ? kSuccess : kOutOfMemory;
+}
+
+// What waits for earlier work is worth no wait where a smaller chunk can be had at once.
+int DevicePool::take_less_than_usual(Request& request, Step* step) {
+  const bool can =
+      strategy_.visit([](const auto& strategy) { return strategy.can_ask_for_less(); });
+  if (!can || !request.pooled || waiting_bytes() == 0) return kOutOfMemory;
+  return_clean();
+  return take_scarce(request, step);
+}
+
+// The driver's own free waits for everything, also for work that began after the program's free and
+// may never end. So what gets clean goes first, as long as that makes room and goes on.
+int DevicePool::take_what_becomes_clean(Request& request, uint64_t patience_ns, Step* step) {
+  do {
+    *step = Step::clean;
+    if (request.pooled && take_clean(request)) return kSuccess;
+    *step = Step::returned;
+    if (!return_clean()) continue;
+    const int code = take_fresh(request);
+    if (code != kOutOfMemory) return code;
+  } while (wait_for_clean(patience_ns));
+  return kOutOfMemory;
+}
+
+int DevicePool::take_scarce(Request& request, Step* step) {
+  if (!request.pooled) return obtain_direct(request);
+  return strategy_.visit([&](auto& strategy) { return strategy.take_scarce(request, step); });
+}
+
+// What is left when no chunk can be had any more: a corner that is clean, or will be soon. What is
+// parked is lost to the program only here: with the driver alone it would have been handed out
+// again long ago.
+bool DevicePool::squeeze_in(Request& request, Step* step) {
+  if (!request.pooled) return false;
+  return strategy_.visit([&](auto& strategy) {
+    const uint64_t start = os::now_ns();
+    bool found = strategy.squeeze_in(request, step);
+    if (found || !strategy.worth_waiting(request)) return found;
+    strategy.for_each_pool([&](auto& pool) { pool.unpark_everything(shared_->reclaim); });
+    while (!found) {
+      const uint64_t waited = os::now_ns() - start;
+      if (waited >= kShortageWaitNs || !wait_for_clean(kShortageWaitNs - waited)) break;
+      found = strategy.squeeze_in(request, step);
+    }
+    return found;
+  });
+}
+
+bool DevicePool::return_clean() {
+  // What is taken out and put back is missing meanwhile, to other threads that are short.
+  if (!source_->takes_clean()) return false;
+  ChunkList chunks;
+  const ChunkSupply::Returning returning(supply_);
+  strategy_.visit([&](auto& strategy) { strategy.collect_clean(&chunks); });
+  supply_.cache.collect_clean(shared_->reclaim, &chunks);
+  return supply_.give_back_clean(&chunks);
+}
+
+bool DevicePool::return_everything() {
+  drain_garbage();
+  ChunkList chunks;
+  const ChunkSupply::Returning returning(supply_);
+  strategy_.visit([&](auto& strategy) { strategy.collect_all(&chunks); });
+  supply_.cache.collect_all(&chunks);
+  return supply_.give_back(&chunks);
+}
+
+}  // namespace cistern::alloc
