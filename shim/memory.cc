@@ -8,6 +8,7 @@
 #include "shim/charges.h"
 #include "shim/context.h"
 #include "shim/driver.h"
+#include "shim/fill.h"
 #include "shim/free_wait.h"
 #include "shim/log.h"
 #include "shim/process.h"
@@ -102,13 +103,19 @@ CUresult ask_for_unsafe_call() {
   return no_room();
 }
 
-// In a context without a pool, or with arguments the driver refuses.
-CUresult allocate_unpooled(CUdeviceptr* out, size_t bytes) {
+CUresult allocate_charged(CUdeviceptr* out, size_t bytes) {
   if (!charging() || out == nullptr) return noted(driver().cuMemAlloc_v2(out, bytes));
   Charge charge(Held::direct, current_device(), bytes);
   if (charge.refused()) return no_room();
   const CUresult result = charge.ask([&] { return noted(driver().cuMemAlloc_v2(out, bytes)); });
   if (result == CUDA_SUCCESS) charge.keep(*out, current_handle());
+  return result;
+}
+
+// In a context without a pool, or with arguments the driver refuses.
+CUresult allocate_unpooled(CUdeviceptr* out, size_t bytes) {
+  const CUresult result = allocate_charged(out, bytes);
+  if (result == CUDA_SUCCESS && fill_on()) note_unfilled();
   return result;
 }
 

@@ -10,8 +10,11 @@
 //   per-thread  the same by the functions that per-thread default streams have
 //   skipped   kinds of memory that are not filled
 //   abroad    stream-ordered memory on another device than its stream's
+//   unseen    memory of a context that a plugin made past any preload
 //   capture   memory from inside a capture, and after it
 //   many      as many small blocks as it takes, twice
+
+#include <dlfcn.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -198,6 +201,15 @@ void abroad() {
   must(cuMemPoolDestroy(pool));
 }
 
+void unseen() {
+  void* plugin = dlopen("libdeepbind_user.so", RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+  const auto make = reinterpret_cast<CUresult (*)(CUcontext*)>(dlsym(plugin, "plugin_context"));
+  CUcontext context = nullptr;
+  must(make(&context));
+  must(cuMemFree(get(5000)));
+  must(cuCtxDestroy(context));
+}
+
 void capture() {
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   must(cuThreadExchangeStreamCaptureMode(&mode));
@@ -243,7 +255,7 @@ int main(int argc, char** argv) {
   } const parts[] = {{"fresh", fresh},     {"reused", reused},   {"at-once", at_once},
                      {"pitched", pitched}, {"ordered", ordered}, {"skipped", skipped},
                      {"capture", capture}, {"many", many},       {"per-thread", per_thread},
-                     {"abroad", abroad}};
+                     {"abroad", abroad},   {"unseen", unseen}};
   for (int i = 1; i < argc; ++i) {
     for (const auto& part : parts) {
       if (std::strcmp(argv[i], part.name) == 0) part.run();
