@@ -5,16 +5,16 @@
 
 namespace cistern::alloc {
 
-void ChunkSupply::init(Shared* shared, MemorySource* source, Ledger* ledger, Cap* cap,
-                       Garbage* garbage, uint32_t owner, FillMode fill) {
+void ChunkSupply::init(Shared* shared, MemorySource* source, const DeviceParts& device,
+                       uint32_t owner) {
   shared_ = shared;
   source_ = source;
-  ledger_ = ledger;
-  cap_ = cap;
+  ledger_ = device.ledger;
+  cap_ = device.cap;
   owner_ = owner;
   closed_.store(false);
-  cache.init(owner, garbage);
-  filler.init(source, ledger, fill);
+  cache.init(owner, device.garbage);
+  filler.init(source, device.ledger, device.fill);
 }
 
 Chunk* ChunkSupply::obtain(uint64_t bytes, Role role, int* code) {

@@ -17,11 +17,18 @@
 
 namespace cistern::alloc {
 
+// What the pools of one device have in common, whatever contexts they belong to.
+struct DeviceParts {
+  Ledger* ledger;
+  Cap* cap;
+  Garbage* garbage = nullptr;     // nullptr: nothing is held back
+  FillMode fill = FillMode::off;  // whether and how what is handed out is filled
+};
+
 class ChunkSupply {
  public:
   // `owner` is what the chunks of this context say of themselves.
-  void init(Shared* shared, MemorySource* source, Ledger* ledger, Cap* cap, Garbage* garbage,
-            uint32_t owner, FillMode fill = FillMode::off);
+  void init(Shared* shared, MemorySource* source, const DeviceParts& device, uint32_t owner);
 
   // A chunk of `bytes`: held by the program (Role::whole, Role::direct), or nobody's until a
   // strategy gives it a role (Role::released). nullptr with the source's result in `code`.

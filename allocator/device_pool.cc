@@ -31,12 +31,12 @@ uint64_t tidy_from(const IdleRelease& idle) {
 
 }  // namespace
 
-void DevicePool::init(Shared* shared, MemorySource* source, Ledger* ledger, Cap* cap,
-                      Garbage* garbage, uint32_t owner, const ChunkSizes& sizes, FillMode fill) {
+void DevicePool::init(Shared* shared, MemorySource* source, const DeviceParts& device,
+                      uint32_t owner, const ChunkSizes& sizes) {
   shared_ = shared;
   source_ = source;
-  ledger_ = ledger;
-  garbage_ = garbage;
+  ledger_ = device.ledger;
+  garbage_ = device.garbage;
   owner_ = owner;
   whole_live_.set(0);
   whole_allocations_.set(0);
@@ -45,9 +45,9 @@ void DevicePool::init(Shared* shared, MemorySource* source, Ledger* ledger, Cap*
   tidy_from_ = tidy_from(shared->idle);
   puts_off_ = shared->idle.put_off;
   put_off_.store(false, std::memory_order_relaxed);
-  supply_.init(shared, source, ledger, cap, garbage, owner, fill);
-  strategy_.init(shared, &supply_, ledger, garbage, owner, sizes);
-  if (garbage == nullptr) return;
+  supply_.init(shared, source, device, owner);
+  strategy_.init(shared, &supply_, device, owner, sizes);
+  if (garbage_ == nullptr) return;
   shared->reclaim.set_everything_aside();
   shared->errands.fetch_add(1);
 }

@@ -49,10 +49,9 @@ class DevicePool {
   static constexpr int kShards = OnDemand::kShards;
 
   // `owner` is the number find() users get back through Chunk::owner.
-  // `sizes`: the strategy and its chunks. `garbage`: the device's, nullptr where nothing is held
-  // back. `fill`: whether and how what is handed out is filled.
-  void init(Shared* shared, MemorySource* source, Ledger* ledger, Cap* cap, Garbage* garbage,
-            uint32_t owner, const ChunkSizes& sizes, FillMode fill = FillMode::off);
+  // `sizes`: the strategy and its chunks.
+  void init(Shared* shared, MemorySource* source, const DeviceParts& device, uint32_t owner,
+            const ChunkSizes& sizes);
 
   // Memory for `bytes` > 0; a result code of the source. `shard`: the caller's thread, as a number
   // below kShards, or below kMostThreads for thread_local.

@@ -94,11 +94,11 @@ Context* create(CUcontext handle, uint64_t id, CUdevice device) {
   context->slot = static_cast<uint32_t>(number);
   context->attached.store(0, std::memory_order_relaxed);
   context->source.init(handle, device);
+  const alloc::DeviceParts parts{&d.ledger, &d.cap, d.garbage.on() ? &d.garbage : nullptr,
+                                 fill_mode()};
   const alloc::ChunkSizes sizes = sizes_on(d);
   d.strategy.store(sizes.kind, std::memory_order_relaxed);
-  context->pool.init(&shared_state, &context->source, &d.ledger, &d.cap,
-                     d.garbage.on() ? &d.garbage : nullptr, static_cast<uint32_t>(number), sizes,
-                     fill_mode());
+  context->pool.init(&shared_state, &context->source, parts, static_cast<uint32_t>(number), sizes);
   context->timeline = shared_state.reclaim.join(&context->source);
   if (context->timeline == nullptr) return nullptr;
   context->handle.store(handle, std::memory_order_release);

@@ -11,13 +11,13 @@ namespace cistern::alloc {
 
 class AnyStrategy {
  public:
-  void init(Shared* shared, ChunkSupply* supply, Ledger* ledger, Garbage* garbage, uint32_t owner,
+  void init(Shared* shared, ChunkSupply* supply, const DeviceParts& device, uint32_t owner,
             const ChunkSizes& sizes) {
     chunked_ = sizes.kind != StrategyKind::on_demand;
     if (chunked_) {
-      chunk_pools_.init(shared, supply, ledger, garbage, owner, sizes);
+      chunk_pools_.init(shared, supply, device, owner, sizes);
     } else {
-      on_demand_.init(shared, supply, ledger, garbage, owner);
+      on_demand_.init(shared, supply, device, owner);
     }
   }
 

@@ -12,12 +12,12 @@ uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / u
 
 }  // namespace
 
-void ChunkPools::init(Shared* shared, ChunkSupply* supply, Ledger* ledger, Garbage* garbage,
+void ChunkPools::init(Shared* shared, ChunkSupply* supply, const DeviceParts& device,
                       uint32_t owner, const ChunkSizes& sizes) {
   shared_ = shared;
   supply_ = supply;
-  ledger_ = ledger;
-  garbage_ = garbage;
+  ledger_ = device.ledger;
+  garbage_ = device.garbage;
   owner_ = owner;
   sizes_ = sizes;
   for (unsigned i = 0; i < kMostThreads; ++i) {

@@ -18,7 +18,7 @@ namespace cistern::alloc {
 
 class ChunkPools {
  public:
-  void init(Shared* shared, ChunkSupply* supply, Ledger* ledger, Garbage* garbage, uint32_t owner,
+  void init(Shared* shared, ChunkSupply* supply, const DeviceParts& device, uint32_t owner,
             const ChunkSizes& sizes);
 
   // Serves the request from clean memory of the thread's pool.

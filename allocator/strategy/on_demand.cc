@@ -7,15 +7,15 @@
 
 namespace cistern::alloc {
 
-void OnDemand::init(Shared* shared, ChunkSupply* supply, Ledger* ledger, Garbage* garbage,
+void OnDemand::init(Shared* shared, ChunkSupply* supply, const DeviceParts& device,
                     uint32_t owner) {
   shared_ = shared;
   supply_ = supply;
-  ledger_ = ledger;
-  garbage_ = garbage;
+  ledger_ = device.ledger;
+  garbage_ = device.garbage;
   const bool gathers = supply->filler.gathers();
   for (int i = 0; i < kShards; ++i) {
-    slabs_[i].init(ledger, garbage, owner, static_cast<uint8_t>(i), gathers);
+    slabs_[i].init(ledger_, garbage_, owner, static_cast<uint8_t>(i), gathers);
   }
 }
 

@@ -25,7 +25,7 @@ class OnDemand {
   // What may stay idle: this, or a share of the most that was ever live.
   static constexpr uint64_t kIdleBudget = uint64_t{64} << 20;
 
-  void init(Shared* shared, ChunkSupply* supply, Ledger* ledger, Garbage* garbage, uint32_t owner);
+  void init(Shared* shared, ChunkSupply* supply, const DeviceParts& device, uint32_t owner);
 
   // Serves the request from clean memory at hand.
   bool take_clean(Request& request) {

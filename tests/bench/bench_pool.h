@@ -43,8 +43,7 @@ class BenchPool {
  public:
   explicit BenchPool(const alloc::ChunkSizes& sizes = {}) : parts_(std::make_unique<Parts>()) {
     parts_->timeline = parts_->shared.reclaim.join(&parts_->source);
-    parts_->pool.init(&parts_->shared, &parts_->source, &parts_->ledger, &parts_->cap, nullptr, 0,
-                      sizes);
+    parts_->pool.init(&parts_->shared, &parts_->source, {&parts_->ledger, &parts_->cap}, 0, sizes);
   }
 
   uint64_t allocate(uint64_t bytes, unsigned shard = 0) {

@@ -132,7 +132,7 @@ TEST_CASE("behind a free that is not covered it waits for that one, and gets its
 TEST_CASE("a chunk that a strategy takes is not the program's meanwhile") {
   auto p = std::make_unique<Pool>();
   ChunkSupply supply;
-  supply.init(&p->shared, &p->source, &p->ledger, &p->cap, nullptr, 0);
+  supply.init(&p->shared, &p->source, {&p->ledger, &p->cap}, 0);
   const Reclaim& reclaim = p->shared.reclaim;
   int code;
   uint64_t requested;

@@ -143,7 +143,7 @@ struct Pool {
   }
 
   void init() {
-    pool.init(&shared, &source, &ledger, &cap, garbage.on() ? &garbage : nullptr, 0, sizes, fill);
+    pool.init(&shared, &source, {&ledger, &cap, garbage.on() ? &garbage : nullptr, fill}, 0, sizes);
   }
 
   // The address, or 0 with `code` set.

@@ -30,9 +30,9 @@ struct Device {
   }
 
   void init(int context, StrategyKind kind) {
-    pools[context].init(&shared, &sources[context], &ledger, &cap,
-                        garbage.on() ? &garbage : nullptr, static_cast<uint32_t>(context),
-                        {kind, 16 * kMiB, 16 * kMiB, 512, false, false});
+    pools[context].init(
+        &shared, &sources[context], {&ledger, &cap, garbage.on() ? &garbage : nullptr},
+        static_cast<uint32_t>(context), {kind, 16 * kMiB, 16 * kMiB, 512, false, false});
   }
 
   uint64_t allocate(int context, uint64_t bytes, unsigned shard) {

@@ -161,7 +161,7 @@ TEST_CASE("a synchronisation of one context does not let go what was freed in an
   auto p = pool(kNever);
   cistern::test::FakeSource other_source;
   auto other = std::make_unique<DevicePool>();
-  other->init(&p->shared, &other_source, &p->ledger, &p->cap, &p->garbage, 1, sizes_of({}));
+  other->init(&p->shared, &other_source, {&p->ledger, &p->cap, &p->garbage}, 1, sizes_of({}));
   Timeline* timeline = p->shared.reclaim.join(&other_source);
   const uint64_t block = p->allocate(4 * kMiB);
   REQUIRE(p->free(block) == Freed::done);
@@ -399,7 +399,7 @@ TEST_CASE("a slot that another device's context takes over fills that device's g
   p->pool.drop();
   Garbage other;
   other.init(at(kGiB), &p->shared.reclaim);
-  p->pool.init(&p->shared, &p->source, &p->ledger, &p->cap, &other, 0, {});
+  p->pool.init(&p->shared, &p->source, {&p->ledger, &p->cap, &other}, 0, {});
   free_all(*p, blocks_of(*p, {8192}));
   CHECK(p->garbage.collected.get() == 0);
   CHECK(other.collected.get() == 8192);

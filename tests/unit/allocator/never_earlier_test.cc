@@ -43,7 +43,7 @@ int first_early_refusal(const Mix& mix, unsigned seed, uint64_t pages) {
   Cap cap;
   auto pool = std::make_unique<DevicePool>();
   shared->reclaim.join(&below);
-  pool->init(shared.get(), &below, &ledger, &cap, nullptr, 0, {});
+  pool->init(shared.get(), &below, {&ledger, &cap}, 0, {});
 
   std::mt19937 random(seed);
   struct Pair {
