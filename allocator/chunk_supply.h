@@ -59,11 +59,14 @@ class ChunkSupply {
   // is idle again. True if any went.
   bool give_back_clean(ChunkList* chunks);
 
-  // Around taking chunks out of a pool and giving them back: others that run out wait for it.
+  // Around taking chunks out of a pool and giving them back, or filling what is free in one: others
+  // that run out, or ask what is free, wait for it.
   class Returning {
    public:
     explicit Returning(ChunkSupply& supply)
-        : carrying_(supply), counted_(supply.shared_->returning) {}
+        : carrying_(supply), counted_(supply.shared_->returning) {
+      supply.shared_->returns.fetch_add(1);
+    }
 
    private:
     const Carrying carrying_;

@@ -95,6 +95,7 @@ void DevicePool::release_aged(Tick now, Doer doer) {
     tell_idle(idle.bytes);
     const bool too_much = idle.bytes != 0 && ledger_->idle_chunks.get() > shared_->idle.keep;
     if (!too_much || idle.oldest < shared_->idle.due || source_->keeps_all()) return;
+    if (shared_->counting.load() != 0) return;  // there is another sweep
     ChunkList chunk;
     const ChunkSupply::Returning returning(supply_);
     strategy_.visit([&](auto& strategy) { strategy.collect_aged(now, idle.oldest, &chunk); });

@@ -37,13 +37,16 @@ struct Shared {
   std::atomic<int> in_want{0};    // threads that are short of memory
   // Why a free does more than free: threads in want, and one where there is garbage.
   std::atomic<int> errands{0};
-  // Threads that have memory which is in no pool, to give it back to the driver or to fill it.
+  // Threads that took out of a pool what nobody holds, to return it or to fill it; and how often
+  // one began to.
   std::atomic<int> returning{0};
+  std::atomic<uint64_t> returns{0};
+  std::atomic<int> counting{0};  // threads that add up what is free: idle release lets them finish
 
-  // Waits for the latter, but not for ever: the driver makes them wait for the device, whose work
-  // may not end before the caller goes on.
-  void await_returning() const {
-    os::wait_until([this] { return returning.load() == 0; }, 2'000'000'000);
+  // Waits for those that return, but not for ever: the driver makes them wait for the device, whose
+  // work may not end before the caller goes on.
+  void await_returning(uint64_t most_ns = 2'000'000'000) const {
+    os::wait_until([this] { return returning.load() == 0; }, most_ns);
   }
 
   void reset_after_fork() {

@@ -71,18 +71,24 @@ alloc::ChunkSizes sizes_on(const Device& d) {
 namespace {
 
 // What the driver has free, and what the pools keep. A chunk that changes hands between the two
-// readings would count twice; where that goes on and on, the last readings do.
+// readings would count twice, and one on its way not at all; where that goes on and on, the last
+// readings do.
 CUresult driver_and_pools(const Device* device, CUdevice ordinal, size_t* free, size_t* total,
                           uint64_t* idle) {
   constexpr int kAttempts = 8;
-  const auto changes = [device] {
-    return device == nullptr ? 0 : device->ledger.obtained.get() + device->ledger.returned();
+  constexpr uint64_t kPatienceNs = 200'000'000;
+  const alloc::CountedIn counting(shared().counting);
+  const auto changes = [device]() -> uint64_t {
+    if (device == nullptr) return 0;
+    const alloc::Ledger& ledger = device->ledger;
+    return ledger.obtained.get() + ledger.returned() + shared().returns.load();
   };
   CUresult result;
   uint64_t before;
   int attempts = 0;
   do {
     before = changes();
+    if (device != nullptr) shared().await_returning(kPatienceNs);
     result = noted(driver().cuMemGetInfo_v2(free, total));
     *idle = device == nullptr ? 0 : idle_memory_of(ordinal);
   } while (result == CUDA_SUCCESS && before != changes() && ++attempts < kAttempts);

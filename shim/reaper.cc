@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "allocator/os.h"
@@ -126,8 +127,16 @@ int create() {
   return code;
 }
 
+// Exit handlers run in reverse order: this one before those of the driver and of its libraries,
+// which shut it down, and they before the object's own destructor.
+void stop_before_the_driver_does() {
+  static constinit std::atomic<bool> arranged{false};
+  if (!arranged.exchange(true)) on_exit([](int, void*) { stop_reaper(); }, nullptr);
+}
+
 bool start() {
   const int saved = errno;
+  stop_before_the_driver_does();
   const int code = create();
   errno = saved;
   if (code == 0) return true;

@@ -65,7 +65,7 @@ bool ChunkPools::take_clean(Request& request) {
 // Where fills are gathered; false when that gave nothing.
 bool ChunkPools::fill_freed(BlockPool& pool) {
   if (!supply_->filler.gathers()) return false;
-  const CountedIn filling(shared_->returning);
+  const ChunkSupply::Returning returning(*supply_);
   ChunkList unused, ended;
   const bool any = gather(pool, shared_->reclaim, supply_->filler, &unused, &ended);
   if (ended.head != nullptr) give_back_exported(&ended);

@@ -135,7 +135,7 @@ bool OnDemand::add_slab(Chunk* chunk, unsigned shard) {
 // Where fills are gathered; false when that gave nothing.
 bool OnDemand::fill_freed(SlabPool& pool) {
   if (!supply_->filler.gathers()) return false;
-  const CountedIn filling(shared_->returning);
+  const ChunkSupply::Returning returning(*supply_);
   ChunkList emptied, ended;
   const bool any = gather(pool, shared_->reclaim, supply_->filler, &emptied, &ended);
   keep_empty(&emptied);
@@ -164,6 +164,7 @@ void OnDemand::collect_empty(bool freed_too, ChunkList* out) {
 }
 
 void OnDemand::refresh(bool spare_too) {
+  const ChunkSupply::Returning moving(*supply_);
   for (SlabPool& pool : slabs_) {
     ChunkList emptied;
     pool.refresh(shared_->reclaim, spare_too, &emptied);

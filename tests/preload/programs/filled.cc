@@ -13,12 +13,18 @@
 //   unseen    memory of a context that a plugin made past any preload
 //   capture   memory from inside a capture, and after it
 //   many      as many small blocks as it takes, twice
+//   wanted    all memory was freed; while a request of another thread has it filled, most of it is
+//             asked for
 
 #include <dlfcn.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <random>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "driver_codes.h"
@@ -242,6 +248,45 @@ void many() {
   }
 }
 
+int fills_so_far() {
+  int fills = 0;
+  std::ifstream trace(std::getenv("SIMCUDA_TRACE"));
+  for (std::string line; std::getline(trace, line);) fills += line.starts_with("cuMemsetD8Async ");
+  return fills;
+}
+
+size_t free_bytes() {
+  size_t bytes = 0, total = 0;
+  must(cuMemGetInfo(&bytes, &total));
+  return bytes;
+}
+
+void wanted() {
+  constexpr size_t kSmall = size_t{64} << 10;
+  const size_t all = free_bytes();
+  std::vector<CUdeviceptr> blocks;
+  for (CUdeviceptr block; cuMemAlloc(&block, kSmall) == CUDA_SUCCESS;) blocks.push_back(block);
+  for (const CUdeviceptr block : blocks) must(cuMemFree(block));
+  must(cuCtxSynchronize());
+  const int fills = fills_so_far();
+  std::atomic<bool> served{false};
+  CUresult small_code = CUDA_SUCCESS;
+  std::thread other([&] {
+    use_device(0);
+    CUdeviceptr small = 0;
+    small_code = cuMemAlloc(&small, kSmall);
+    if (small_code == CUDA_SUCCESS) small_code = cuMemFree(small);
+    served = true;
+  });
+  while (!served && fills_so_far() == fills) {
+  }
+  const bool told = free_bytes() + 2 * kMiB >= all;
+  must(cuMemFree(get(40 * kMiB)));
+  other.join();
+  must(small_code);
+  std::printf("all but the small block is told to be free: %d\n", told);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -255,7 +300,7 @@ int main(int argc, char** argv) {
   } const parts[] = {{"fresh", fresh},     {"reused", reused},   {"at-once", at_once},
                      {"pitched", pitched}, {"ordered", ordered}, {"skipped", skipped},
                      {"capture", capture}, {"many", many},       {"per-thread", per_thread},
-                     {"abroad", abroad},   {"unseen", unseen}};
+                     {"abroad", abroad},   {"unseen", unseen},   {"wanted", wanted}};
   for (int i = 1; i < argc; ++i) {
     for (const auto& part : parts) {
       if (std::strcmp(argv[i], part.name) == 0) part.run();

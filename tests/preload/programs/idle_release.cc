@@ -239,6 +239,45 @@ void leaves_main() {
   pthread_exit(nullptr);
 }
 
+// What is free is free, whoever is just returning it to the driver.
+void told() {
+  const auto free_bytes = [] {
+    size_t bytes = 0, total = 0;
+    cuMemGetInfo(&bytes, &total);
+    return bytes;
+  };
+  const size_t all = free_bytes();
+  int less = 0, more = 0;
+  for (int i = 0; i < 50; ++i) {
+    allocate_and_free();
+    for (int j = 0; j < 10; ++j) {
+      const size_t now = free_bytes();
+      less += now < all;
+      more += now > all;
+      std::this_thread::sleep_for(std::chrono::microseconds(300));
+    }
+  }
+  std::printf("less was free %d times, more %d times\n", less, more);
+}
+
+int calls() {
+  int lines = 0;
+  std::ifstream file(std::getenv("SIMCUDA_TRACE"));
+  for (std::string line; std::getline(file, line);) ++lines;
+  return lines;
+}
+
+// An exit handler from before the first call to the driver runs after the driver's own ones.
+void exits_late() {
+  for (int i = 0; i < 20; ++i) allocate_and_free();
+}
+
+void say_calls() {
+  const int before = calls();
+  sleep_ms(200);
+  std::printf("calls once the driver is shut down: %d\n", calls() - before);
+}
+
 // More idle than the default strategy keeps.
 void many() {
   std::vector<CUdeviceptr> blocks;
@@ -255,6 +294,7 @@ int main(int argc, char** argv) {
   std::thread([] {}).join();
   sleep_ms(20);
   g_tasks = tasks();
+  if (way == "exits_late") std::atexit(say_calls);
   use_device(0);
   if (way == "sleeps") sleeps();
   if (way == "pending") pending();
@@ -266,10 +306,12 @@ int main(int argc, char** argv) {
   if (way == "captures") captures();
   if (way == "forks") forks();
   if (way == "exits") exits();
+  if (way == "exits_late") exits_late();
   if (way == "exits_soon") exits_soon();
   if (way == "resets") resets(0);
   if (way == "signals") signals();
   if (way == "leaves_main") leaves_main();
   if (way == "many") many();
+  if (way == "told") told();
   return 0;
 }

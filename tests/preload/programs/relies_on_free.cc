@@ -65,7 +65,8 @@ void read_results() {
     }
   }
   const bool all = there == static_cast<int>(value);
-  std::printf("results that were there: %s, frees that failed %d\n", all ? "all" : "not all", failed);
+  std::printf("results that were there: %s, frees that failed %d\n", all ? "all" : "not all",
+              failed);
   worker.finish();
 }
 
