@@ -32,7 +32,10 @@ def function_pointers(obj, section):
 
 
 def constructors(obj):
-    """One constructor (settings) and one function at exit (the report) at most; no static object."""
+    """At most one constructor (settings) and one function at exit (the report); no static object.
+
+    on_exit() is for the background thread alone, which must end before the driver is shut down.
+    """
     init = [name for name in function_pointers(obj, ".init_array") if name not in FROM_TOOLCHAIN]
     fini = [name for name in function_pointers(obj, ".fini_array") if name not in FROM_TOOLCHAIN]
     if not function_pointers(obj, ".init_array"):
