@@ -69,11 +69,12 @@ CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice dev) { return total_memory(
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInBytes, size_t Height,
                             unsigned int ElementSizeBytes) {
-  const CUresult result = charging() && dptr != nullptr && pPitch != nullptr
+  const bool answerable = dptr != nullptr && pPitch != nullptr;  // else the driver refuses
+  const CUresult result = charging() && answerable
                               ? allocate_pitch(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes)
                               : ask_for_memory(driver().cuMemAllocPitch_v2, dptr, pPitch,
                                                WidthInBytes, Height, ElementSizeBytes);
-  if (result == CUDA_SUCCESS && fill_on()) fill_linear(*dptr, *pPitch * Height);
+  if (result == CUDA_SUCCESS && answerable && fill_on()) fill_linear(*dptr, *pPitch * Height);
   return result;
 }
 

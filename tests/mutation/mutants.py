@@ -146,7 +146,7 @@ MUTANTS = [
     ("filled_beyond_the_request", "allocator/device_pool.cc",
      "supply_.filler.fill(*address, bytes)", "supply_.filler.fill(*address, (bytes + 511) / 512 * 512)"),
     ("pitched_memory_not_filled", "shim/hooks/memory.cc",
-     "if (result == CUDA_SUCCESS && fill_on()) fill_linear(*dptr, *pPitch * Height);", ""),
+     "if (result == CUDA_SUCCESS && answerable && fill_on()) fill_linear(*dptr, *pPitch * Height);", ""),
     ("filled_on_another_stream", "shim/fill.cc",
      "memset(address, fill_byte(), bytes, stream)", "memset(address, fill_byte(), bytes, nullptr)"),
     ("filled_from_another_device", "shim/hooks/stream_ordered.cc",
