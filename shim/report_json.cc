@@ -43,10 +43,6 @@ void json_garbage(Writer& writer, const alloc::Garbage& garbage) {
       static_cast<ull>(garbage.kept.get()), static_cast<ull>(garbage.drained.get()));
 }
 
-ull by(alloc::Doer doer, const alloc::Counter (&counts)[alloc::kDoers]) {
-  return static_cast<ull>(counts[static_cast<int>(doer)].get());
-}
-
 void json_idle(Writer& writer, const alloc::Ledger& l) {
   writer.print(
       ",\n     \"idle_release\": {\"calls\": {\"chunks\": %llu, \"bytes\": %llu}, "

@@ -77,6 +77,10 @@ void for_each_used_device(Visitor visit) {
   }
 }
 
+inline ull by(alloc::Doer doer, const alloc::Counter (&counts)[alloc::kDoers]) {
+  return static_cast<ull>(counts[static_cast<int>(doer)].get());
+}
+
 // The whole report in one of its forms.
 void compose_text(Writer& writer);
 void compose_json(Writer& writer);

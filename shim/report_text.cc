@@ -33,22 +33,19 @@ void text_scratch(Writer& writer, const alloc::Ledger& l) {
 }
 
 void text_idle(Writer& writer, const alloc::Ledger& l) {
-  const auto chunks = [&](alloc::Doer d) { return l.aged[static_cast<int>(d)].get(); };
-  const auto bytes = [&](alloc::Doer d) { return mib(l.aged_bytes[static_cast<int>(d)].get()); };
+  using alloc::Doer;
   writer.print(
       "cistern:   idle release   %llu chunks, %.1f MiB in calls of the program; %llu chunks, %.1f "
       "MiB in the background\n",
-      static_cast<ull>(chunks(alloc::Doer::call)), bytes(alloc::Doer::call),
-      static_cast<ull>(chunks(alloc::Doer::background)), bytes(alloc::Doer::background));
+      by(Doer::call, l.aged), mib(by(Doer::call, l.aged_bytes)), by(Doer::background, l.aged),
+      mib(by(Doer::background, l.aged_bytes)));
 }
 
 void text_put_off(Writer& writer, const alloc::Ledger& l) {
   writer.print(
-      "cistern:   put-off frees  caught up with %llu times by allocations that missed, %llu times "
-      "in "
-      "the background\n",
-      static_cast<ull>(l.caught_up[static_cast<int>(alloc::Doer::call)].get()),
-      static_cast<ull>(l.caught_up[static_cast<int>(alloc::Doer::background)].get()));
+      "cistern:   put-off frees  caught up with %llu times by allocations that missed, "
+      "%llu times in the background\n",
+      by(alloc::Doer::call, l.caught_up), by(alloc::Doer::background, l.caught_up));
 }
 
 void text_fill(Writer& writer, const alloc::Ledger& l) {
