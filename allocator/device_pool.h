@@ -58,11 +58,12 @@ class DevicePool {
   int allocate(uint64_t bytes, unsigned shard, uint64_t* address);
 
   // The driver's own answer, counted but never pooled (while a capture is in progress); only where
-  // the driver has no memory left, and the request is `pooled`, what is clean here.
+  // the driver has no memory left, what is clean here.
   int allocate_direct(uint64_t bytes, unsigned shard, bool pooled, uint64_t* address);
 
   // For a request that the settings keep out of the pools: a driver allocation of its own, never
-  // reused. Short of memory what is kept here goes back first, but does not serve it.
+  // reused. Short of memory what is kept here goes back for it; what cannot, free blocks between
+  // live ones, serves it at last.
   int allocate_unpooled(uint64_t bytes, unsigned shard, uint64_t* address);
 
   // `chunk` is what the index found for `address`. `code` is the source's result where the chunk

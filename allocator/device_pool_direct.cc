@@ -17,11 +17,11 @@ int DevicePool::allocate_direct(uint64_t bytes, unsigned shard, bool pooled, uin
   const ChunkSupply::Carrying until_filled(supply_);
   Request request{.bytes = bytes, .shard = shard, .pooled = pooled};
   if (const int code = obtain_direct(request); code != kSuccess) {
-    if (code != kOutOfMemory || !pooled) return code;
+    if (code != kOutOfMemory) return code;
     drain_garbage();
     Step step;
     const auto squeeze = [&](auto& strategy) { return strategy.squeeze_in(request, &step); };
-    if (!take_clean(request) && !strategy_.visit(squeeze)) return code;
+    if (!(pooled && take_clean(request)) && !strategy_.visit(squeeze)) return code;
   }
   return hand_out(request, address);
 }
@@ -35,7 +35,7 @@ int DevicePool::allocate_unpooled(uint64_t bytes, unsigned shard, uint64_t* addr
 }
 
 int DevicePool::hand_out(const Request& request, uint64_t* address) {
-  if (!request.pooled) ledger_->unpooled.add();
+  if (!request.pooled) (request.whole ? ledger_->unpooled : ledger_->unpooled_short).add();
   if (request.whole) count_whole(request.bytes);
   *address = request.address;
   if (supply_.filler.on() && !filled_ahead(*address)) {

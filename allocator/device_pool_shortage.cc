@@ -92,9 +92,9 @@ int DevicePool::take_scarce(Request& request, Step* step) {
 
 // What is left when no chunk can be had any more: a corner that is clean, or will be soon. What is
 // parked is lost to the program only here: with the driver alone it would have been handed out
-// again long ago.
+// again long ago. A request that is not to be pooled has no other way now: the program would not
+// run short without us.
 bool DevicePool::squeeze_in(Request& request, Step* step) {
-  if (!request.pooled) return false;
   return strategy_.visit([&](auto& strategy) {
     const uint64_t start = os::now_ns();
     bool found = strategy.squeeze_in(request, step);

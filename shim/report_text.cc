@@ -74,8 +74,10 @@ void text_faults(Writer& writer, const alloc::Ledger& l) {
                  static_cast<double>(l.free_wait_ns.get()) / 1e6);
   }
   if (selects()) {
-    writer.print("cistern:   passed through %llu allocations that the settings keep unpooled\n",
-                 static_cast<ull>(l.unpooled.get()));
+    writer.print(
+        "cistern:   passed through %llu allocations that the settings keep unpooled; %llu others "
+        "found memory in the pools only\n",
+        static_cast<ull>(l.unpooled.get()), static_cast<ull>(l.unpooled_short.get()));
   }
 }
 

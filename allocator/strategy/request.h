@@ -9,7 +9,7 @@ namespace cistern::alloc {
 struct Request {
   uint64_t bytes;          // as the program asked, > 0
   unsigned shard;          // the caller's thread
-  bool pooled = true;      // false: only a driver allocation of its own may serve it
+  bool pooled = true;      // false: to be a driver allocation of its own, if the driver has memory
   uint64_t address = 0;    // the answer
   bool whole = false;      // the answer is a chunk of its own, counted as such
   bool ask_first = false;  // much was freed lately: ask what is clean before taking anything

@@ -37,19 +37,19 @@ TEST_CASE("a request kept out of the pool is a driver allocation of its own, rea
   CHECK(p->ledger.live.get() == bytes);
 }
 
-TEST_CASE("no block of the pool serves it, not even where the driver is short") {
-  auto p = any_pool(32);
-  const uint64_t kept = p->allocate(1000), freed = p->allocate(8 * kMiB);
-  REQUIRE((kept != 0 && freed != 0));
-  p->free(freed);
-  p->synchronise();
-  uint64_t bytes = 0, taken = 0;
-  while (p->allocate_unpooled(4 * kMiB) != 0) bytes += 4 * kMiB;
-  CHECK(p->code == kOutOfMemory);
-  while (p->allocate_unpooled(1000) != 0) taken += 1000;
-  CHECK(p->pool.usage().live == 1000 + bytes + taken);
-  // What the pool could not return, because something in it is live, is there for pooled requests.
-  CHECK(p->allocate(1000) != 0);
+TEST_CASE("a free block of the pool serves it only where there is no other memory") {
+  const auto kind = GENERATE(StrategyKind::on_demand, StrategyKind::legacy,
+                             StrategyKind::naive_best_fit, StrategyKind::auto_growth);
+  auto p = pool(kind, 16, 16, 32);
+  const uint64_t kept = p->allocate(1000);  // with its chunk, or slab, mostly free
+  REQUIRE(kept != 0);
+  while (p->ledger.unpooled_short.get() == 0 && p->allocate_unpooled(2 * kMiB) != 0) {
+  }
+  CHECK(p->ledger.unpooled.get() == (kind == StrategyKind::on_demand ? 15 : 8));
+  CHECK(p->source.held() == 32 * kMiB);
+  while (p->ledger.unpooled_short.get() < 3) REQUIRE(p->allocate_unpooled(1000) != 0);
+  CHECK(p->source.ended == Step::elsewhere);
+  CHECK(p->source.released == 0);
 }
 
 TEST_CASE("what the pool keeps idle or waiting goes back for it, and then the driver serves") {
