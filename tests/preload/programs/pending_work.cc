@@ -21,7 +21,7 @@ std::atomic<bool> g_gave_up{false};
 
 // Stands for a kernel that spins on a flag of the host; it gives up, to end a program that hangs.
 void spin(void*) {
-  constexpr int kPatienceMs = 5000;
+  constexpr int kPatienceMs = 20000;
   for (int i = 0; i < kPatienceMs && !g_go; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -70,7 +70,7 @@ void unsynchronised(CUstream stream) {
   std::vector<CUdeviceptr> blocks(30);
   for (CUdeviceptr& block : blocks) {
     cuMemAlloc(&block, 5 * kMiB);
-    cuMemsetD8Async(block, 1, 5 * kMiB, stream);
+    cuMemsetD8Async(block, 1, 4096, stream);
   }
   for (const CUdeviceptr block : blocks) cuMemFree(block);
   allocate_meanwhile(stream, {220 * kMiB, 1000});
