@@ -9,6 +9,7 @@
 #include <bit>
 #include <cstring>
 
+#include "base/tsan.h"
 #include "exec/context.h"
 #include "watch/watcher.h"
 
@@ -124,6 +125,7 @@ CUdeviceptr Device::allocate_large(const Allocation& wanted) {
   allocation.base = unit_address(*first);
   allocation.id = next_allocation_id();
   if (fresh) {
+    const UnseenByTsan unseen;
     const uint64_t poison = std::min<uint64_t>(kPoisonBytes, wanted.bytes);
     std::memset(host(allocation.base), kPoison, poison);
     std::memset(host(allocation.base + wanted.bytes - poison), kPoison, poison);
@@ -171,7 +173,9 @@ std::optional<uint64_t> Device::open_shared_unit() {
   Shared& opened = shared_[*unit];
   opened.bucket = open_.size() - 1;
   opened.place = open_[opened.bucket].insert(open_[opened.bucket].end(), *unit);
-  if (fresh) std::memset(host(unit_address(*unit)), kPoison, kUnitBytes);
+  if (!fresh) return unit;
+  const UnseenByTsan unseen;
+  std::memset(host(unit_address(*unit)), kPoison, kUnitBytes);
   return unit;
 }
 
