@@ -4,6 +4,8 @@
 // strategy has to offer is what device_pool.cc asks of both.
 #pragma once
 
+#include <atomic>
+
 #include "allocator/strategy/chunk_pools.h"
 #include "allocator/strategy/on_demand.h"
 
@@ -13,8 +15,8 @@ class AnyStrategy {
  public:
   void init(Shared* shared, ChunkSupply* supply, const DeviceParts& device, uint32_t owner,
             const ChunkSizes& sizes) {
-    chunked_ = sizes.kind != StrategyKind::on_demand;
-    if (chunked_) {
+    chunked_.store(sizes.kind != StrategyKind::on_demand, std::memory_order_relaxed);
+    if (chunked()) {
       chunk_pools_.init(shared, supply, device, owner, sizes);
     } else {
       on_demand_.init(shared, supply, device, owner);
@@ -23,13 +25,13 @@ class AnyStrategy {
 
   template <typename Visitor>
   decltype(auto) visit(Visitor visitor) {
-    if (chunked_) [[unlikely]]
+    if (chunked()) [[unlikely]]
       return visitor(chunk_pools_);
     return visitor(on_demand_);
   }
   template <typename Visitor>
   decltype(auto) visit(Visitor visitor) const {
-    if (chunked_) [[unlikely]]
+    if (chunked()) [[unlikely]]
       return visitor(chunk_pools_);
     return visitor(on_demand_);
   }
@@ -49,7 +51,9 @@ class AnyStrategy {
   }
 
  private:
-  bool chunked_;
+  bool chunked() const { return chunked_.load(std::memory_order_relaxed); }
+
+  std::atomic<bool> chunked_;  // totals are read also while the next context takes the place of one
   OnDemand on_demand_;
   ChunkPools chunk_pools_;
 };

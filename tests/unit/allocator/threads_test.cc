@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What several threads may do at once; meant for the thread sanitizer.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <memory>
 #include <random>
@@ -273,4 +274,22 @@ TEST_CASE("the peak of live memory never wraps") {
   meanwhile(work, churn);
   CHECK(p->ledger.live_peak.get() >= 512);
   CHECK(p->ledger.live_peak.get() <= 4 * kMiB);
+}
+
+TEST_CASE("a context may make way for the next while another thread adds up what the pools hold") {
+  auto p = std::make_unique<Pool>(uint64_t{1} << 40, any_strategy());
+  uint64_t most = 0;
+  auto work = [&] {
+    for (int i = 0; i < 300; ++i) {
+      for (const uint64_t bytes : {uint64_t{4096}, 3 * kMiB}) free_block(*p, p->allocate(bytes));
+      p->pool.drop();
+      p->init();
+    }
+  };
+  meanwhile(work, [&] {
+    const Usage usage = p->pool.usage();
+    most = std::max({most, p->pool.returnable_bytes(), usage.idle + usage.waiting,
+                     p->pool.allocations() + p->pool.frees()});
+  });
+  CHECK(most <= 64 * kMiB);
 }
