@@ -32,7 +32,7 @@ soak: ## the tests again and again, plain and under the sanitizers
 	  $(CTEST) --preset $$preset --label-exclude soak --repeat until-fail:$(SOAK_ROUNDS) || exit 1; \
 	done
 	@$(CTEST) --preset release --label-regex soak
-	@TSAN_OPTIONS=atexit_sleep_ms=0 tests/preload/soak-random $(SOAK_OPERATIONS) build/release build/asan build/tsan
+	@TSAN_OPTIONS="$$TSAN_OPTIONS atexit_sleep_ms=0" tests/preload/soak-random $(SOAK_OPERATIONS) build/release build/asan build/tsan
 	@tests/fuzz/config_fuzz_test.sh $$(date +%s) 1000000
 
 mutants: deps ## show that the tests notice planted bugs (about ten minutes)

@@ -58,13 +58,15 @@ class DevicePool {
   int allocate(uint64_t bytes, unsigned shard, uint64_t* address);
 
   // The driver's own answer, counted but never pooled (while a capture is in progress); only where
-  // the driver has no memory left, what is clean here.
+  // the driver has no memory left, and the request is `pooled`, what is clean here.
   int allocate_direct(uint64_t bytes, unsigned shard, bool pooled, uint64_t* address);
 
   // For a request that the settings keep out of the pools: a driver allocation of its own, never
   // reused. Short of memory what is kept here goes back for it; what cannot, free blocks between
   // live ones, serves it at last.
   int allocate_unpooled(uint64_t bytes, unsigned shard, uint64_t* address);
+  // That last step alone, once everything else was tried.
+  int allocate_at_last(uint64_t bytes, unsigned shard, uint64_t* address);
 
   // `chunk` is what the index found for `address`. `code` is the source's result where the chunk
   // really went back, else kSuccess. `latest`: the ticket of a synchronisation that began after the
@@ -132,6 +134,7 @@ class DevicePool {
   bool return_clean();
   int take_what_becomes_clean(Request& request, uint64_t patience_ns, Step* step);
   int obtain_direct(Request& request);
+  bool squeeze_in_now(Request& request);
   int hand_out(const Request& request, uint64_t* address);
 
   bool free_whole(Chunk* chunk, uint64_t address, int* code, Ticket latest);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests that get a driver allocation of their own (Role::direct), whose free is the driver's.
+// Requests that are to get a driver allocation of their own (Role::direct), whose free is the
+// driver's, and what serves them where the driver has no memory.
 #include "allocator/device_pool.h"
 
 namespace cistern::alloc {
@@ -17,13 +18,22 @@ int DevicePool::allocate_direct(uint64_t bytes, unsigned shard, bool pooled, uin
   const ChunkSupply::Carrying until_filled(supply_);
   Request request{.bytes = bytes, .shard = shard, .pooled = pooled};
   if (const int code = obtain_direct(request); code != kSuccess) {
-    if (code != kOutOfMemory) return code;
+    if (code != kOutOfMemory || !pooled) return code;
     drain_garbage();
-    Step step;
-    const auto squeeze = [&](auto& strategy) { return strategy.squeeze_in(request, &step); };
-    if (!(pooled && take_clean(request)) && !strategy_.visit(squeeze)) return code;
+    if (!take_clean(request) && !squeeze_in_now(request)) return code;
   }
   return hand_out(request, address);
+}
+
+bool DevicePool::squeeze_in_now(Request& request) {
+  Step step;
+  return strategy_.visit([&](auto& strategy) { return strategy.squeeze_in(request, &step); });
+}
+
+int DevicePool::allocate_at_last(uint64_t bytes, unsigned shard, uint64_t* address) {
+  const ChunkSupply::Carrying until_filled(supply_);
+  Request request{.bytes = bytes, .shard = shard, .pooled = false};
+  return squeeze_in_now(request) ? hand_out(request, address) : kOutOfMemory;
 }
 
 int DevicePool::allocate_unpooled(uint64_t bytes, unsigned shard, uint64_t* address) {

@@ -63,7 +63,7 @@ struct Ledger {
   Counter served_by[kSteps];         // shortages by the step that ended them
   Counter chunks;                    // held from the driver now
   Counter unpooled;                  // requests that the settings kept out of the pools
-  Counter unpooled_short;            // such ones that only the pools still had memory for
+  Counter unpooled_short;            // such ones that the pools served: no other memory was left
   Counter free_waits, free_wait_ns;  // synchronisations that the settings put before frees
   Counter lost;                      // chunks the driver refused to take back
   // Bytes the program freed in slabs that are known outside the process (SlabPool::mark_exported):

@@ -242,8 +242,8 @@ constexpr std::array<Row, kRowCount> kTable = {{
      "Alignment of blocks at least that large, in strategies that split chunks."},
     {"CISTERN_ONLY_SIZES", Group::kFaults, text(Kind::kSizeRanges), kUnset, "", "1M-64M,256K", kBuilt, to<&P::only_sizes>,
      "Only requests of these sizes are pooled, both ends included; each other one is a driver "
-     "allocation of its own, counted and really freed (as long as there is other memory than the "
-     "pools have). To find the allocation that a program uses wrongly."},
+     "allocation of its own, counted and really freed. (Only when no memory is left but free blocks "
+     "beside live ones, those serve it.) To find the allocation that a program uses wrongly."},
     {"CISTERN_ONLY_SITES", Group::kFaults, text(Kind::kGlobList), kUnset, "", "*libtorch*", kLater, to<&P::only_sites>,
      "Only requests whose call-stack symbol or library matches are pooled."},
     {"CISTERN_POOL_FIRST", Group::kFaults, integer(0, kNoMax), kUnset, "requests", "1000", kBuilt, to<&P::pool_first>,

@@ -150,12 +150,15 @@ class FreeInCaptures {
 };
 
 // A capture, be it one that began and ended meanwhile, keeps the pools from returning what they
-// could have returned for this allocation.
+// could have returned for this allocation. What they still hold then serves also what is not to be
+// pooled.
 int allocate_at_last(Context& context, size_t bytes, bool pooled, uint64_t* address) {
   const unsigned shard = this_thread.shard();
   const auto allocate = [&] { return context.pool.allocate_direct(bytes, shard, pooled, address); };
   return_idle_memory();
-  return again_with_idle_memory(allocate(), allocate);
+  const int code = again_with_idle_memory(allocate(), allocate);
+  const bool refused = code == CUDA_ERROR_OUT_OF_MEMORY && !pooled;
+  return refused ? context.pool.allocate_at_last(bytes, shard, address) : code;
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ void json_scratch(Writer& writer, const alloc::Ledger& l) {
 void json_faults(Writer& writer, const alloc::Ledger& l) {
   writer.print(
       "     \"free_waits\": %llu, \"free_wait_ns\": %llu, \"passed_through\": %llu, "
-      "\"not_passed_through\": %llu,\n",
+      "\"kept_out_but_pooled\": %llu,\n",
       static_cast<ull>(l.free_waits.get()), static_cast<ull>(l.free_wait_ns.get()),
       static_cast<ull>(l.unpooled.get()), static_cast<ull>(l.unpooled_short.get()));
 }

@@ -74,10 +74,13 @@ void text_faults(Writer& writer, const alloc::Ledger& l) {
                  static_cast<double>(l.free_wait_ns.get()) / 1e6);
   }
   if (selects()) {
-    writer.print(
-        "cistern:   passed through %llu allocations that the settings keep unpooled; %llu others "
-        "found memory in the pools only\n",
-        static_cast<ull>(l.unpooled.get()), static_cast<ull>(l.unpooled_short.get()));
+    writer.print("cistern:   passed through %llu allocations that the settings keep unpooled",
+                 static_cast<ull>(l.unpooled.get()));
+    if (const uint64_t pooled = l.unpooled_short.get(); pooled != 0) {
+      writer.print("; %llu more the pools served, no other memory was left",
+                   static_cast<ull>(pooled));
+    }
+    writer.print("\n");
   }
 }
 

@@ -53,7 +53,8 @@ class AnyStrategy {
  private:
   bool chunked() const { return chunked_.load(std::memory_order_relaxed); }
 
-  std::atomic<bool> chunked_;  // totals are read also while the next context takes the place of one
+  // Totals are read also while the next context, with the same policy, takes the place of one.
+  std::atomic<bool> chunked_;
   OnDemand on_demand_;
   ChunkPools chunk_pools_;
 };

@@ -4,8 +4,10 @@
 //
 //   chosen sizes      each size, freed and synchronised, three rounds
 //   chosen threads    four threads, each its own blocks
+//   chosen held       twenty blocks at once
 //   chosen short      the device is nearly full: nothing the pool keeps is in the way
 //   chosen captures   requests and frees while another stream captures
+//   chosen captures-short   the same when the device is nearly full
 
 #include <atomic>
 #include <cstring>
@@ -65,6 +67,12 @@ void take_in_threads(CUcontext context) {
   std::printf("failures %d\n", failed.load());
 }
 
+void take_many() {
+  std::vector<CUdeviceptr> blocks;
+  for (int i = 0; i < 20; ++i) blocks.push_back(allocate(3 * kMiB));
+  for (const CUdeviceptr block : blocks) SAY(cuMemFree(block));
+}
+
 // With 64 MiB in all, of which small blocks hold a little.
 void take_when_short() {
   std::vector<CUdeviceptr> pooled;
@@ -95,6 +103,23 @@ void take_in_a_capture() {
   SAY(cuMemFree(written));
 }
 
+// With 64 MiB in all.
+void take_in_a_capture_when_short() {
+  CUstream stream = nullptr;
+  CUgraph graph = nullptr;
+  SAY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  const CUdeviceptr live = allocate(4 * kMiB), idle = allocate(40 * kMiB);
+  SAY(cuMemFree(idle));
+  SAY(cuCtxSynchronize());
+  SAY(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  SAY(cuMemsetD8Async(live, 1, 4096, stream));
+  const CUdeviceptr during = allocate(30 * kMiB);
+  SAY(cuStreamEndCapture(stream, &graph));
+  SAY(cuGraphDestroy(graph));
+  SAY(cuMemFree(during));
+  SAY(cuMemFree(live));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -102,8 +127,10 @@ int main(int argc, char** argv) {
   const char* mode = argc > 1 ? argv[1] : "sizes";
   if (std::strcmp(mode, "sizes") == 0) take_each_size();
   if (std::strcmp(mode, "threads") == 0) take_in_threads(context);
+  if (std::strcmp(mode, "held") == 0) take_many();
   if (std::strcmp(mode, "short") == 0) take_when_short();
   if (std::strcmp(mode, "captures") == 0) take_in_a_capture();
+  if (std::strcmp(mode, "captures-short") == 0) take_in_a_capture_when_short();
   SAY(cuCtxSynchronize());
   return 0;
 }

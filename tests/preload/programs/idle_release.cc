@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -67,7 +68,7 @@ std::vector<CUdeviceptr> allocate(std::initializer_list<size_t> sizes) {
   size_t i = 0;
   for (const size_t bytes : sizes) {
     if (cuMemAlloc(&blocks[i], bytes) != CUDA_SUCCESS) std::printf("no block of %zu\n", bytes);
-    cuMemsetD8(blocks[i++], 1, bytes);
+    cuMemsetD8(blocks[i++], 1, std::min(bytes, kMiB));
   }
   return blocks;
 }

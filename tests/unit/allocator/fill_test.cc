@@ -291,11 +291,11 @@ TEST_CASE("every byte handed out is filled, and nobody else's is touched, in any
   std::mt19937 random(static_cast<unsigned>(kind) + 17);
   std::vector<std::pair<uint64_t, uint64_t>> live;
   uint64_t unfilled_outside = 0, blocks_unfilled = 0;
-  for (int i = 0; i < 1000; ++i) {
+  for (int i = 0; i < (mode == FillMode::gathered ? 2000 : 1000); ++i) {
     if (captures && random() % 100 == 0) p->source.capturing = !p->source.capturing;
     if (live.size() < 60 && random() % 2 == 0) {
       const bool large = random() % 30 == 0;
-      const uint64_t bytes = 1 + random() % (large ? 3 * kMiB / 2 : 20'000);
+      const uint64_t bytes = 1 + random() % (large ? 3 * kMiB / 2 : 60'000);
       uint64_t a = 0;
       const auto shard = static_cast<unsigned>(random() % 3);
       const bool direct = p->source.capturing && random() % 2 == 0;

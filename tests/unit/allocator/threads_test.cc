@@ -278,7 +278,7 @@ TEST_CASE("the peak of live memory never wraps") {
 
 TEST_CASE("a context may make way for the next while another thread adds up what the pools hold") {
   auto p = std::make_unique<Pool>(uint64_t{1} << 40, any_strategy());
-  uint64_t most = 0;
+  uint64_t most = 0;  // whatever is added up: none of it may wrap
   auto work = [&] {
     for (int i = 0; i < 300; ++i) {
       for (const uint64_t bytes : {uint64_t{4096}, 3 * kMiB}) free_block(*p, p->allocate(bytes));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory is the race watcher's to look after: ThreadSanitizer would only see this process's
-// stand-in for it, and take the threads that stand for streams for ones that must synchronise.
+// Device memory is the race watcher's to look after: ThreadSanitizer (GCC's) would only see this
+// process's stand-in for it, and take the threads that stand for streams for ones that must
+// synchronise.
 #pragma once
 
 #if defined(__SANITIZE_THREAD__)

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 
+#include "base/tsan.h"
 #include "exec/engine.h"
 #include "memory/allocation.h"
 #include "watch/watcher.h"
@@ -69,6 +70,10 @@ void add_rows(std::vector<Access>& all, CUdeviceptr start, Layout layout, Box bo
 
 // What is filled already is copied behind itself: few calls, also for a sanitizer.
 void fill_row(char* row, unsigned value, unsigned element, size_t width) {
+  if (element == 1) {
+    std::memset(row, static_cast<int>(value), width);
+    return;
+  }
   const size_t bytes = width * element;
   std::memcpy(row, &value, element);
   for (size_t done = element; done < bytes; done *= 2) {
@@ -134,6 +139,7 @@ CUresult fill(Call call, const StreamRef& stream, const Fill& what) {
     add_rows(work.accesses, what.address, {what.pitch, 0}, {row, what.height, 1}, Touch::kWrite);
   }
   work.run = [what] {
+    const UnseenByTsan unseen;
     for (size_t y = 0; y < what.height; ++y) {
       fill_row(host(what.address) + y * what.pitch, what.value, what.element, what.width);
     }

@@ -6,12 +6,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
 #include <thread>
 
 #include "base/clock.h"
 #include "base/gate.h"
-#include "base/tsan.h"
 #include "exec/scheduler.h"
 #include "watch/watcher.h"
 
@@ -50,10 +48,7 @@ void perform(Work& work) {
     const std::lock_guard lock(exec_mutex());
     host_learns(work.after.clock);
   }
-  if (!work.run) return;
-  std::optional<UnseenByTsan> unseen;
-  if (!work.calls_host) unseen.emplace();
-  work.run();
+  if (work.run) work.run();
 }
 
 // The life of a stream's thread. It ends when the stream has been idle for a while.

@@ -11,6 +11,7 @@
 
 #include "base/handles.h"
 #include "base/settings.h"
+#include "base/tsan.h"
 
 namespace simcuda {
 namespace {
@@ -207,6 +208,7 @@ CUresult launch(Call call, CUfunction handle, const LaunchShape& shape, const St
   work.run = [body = twin.body, shape, own = std::move(own)]() mutable {
     std::vector<void*> pointers = own.pointers();
     const SimcudaLaunch later = describe(shape, pointers.data());
+    const UnseenByTsan unseen;
     body(&later);
   };
   return submit(stream, std::move(work));
