@@ -32,7 +32,7 @@ int turn() {
 }  // namespace
 
 int main() {
-  constexpr int kTurns = 4000;
+  constexpr int kTurns = 10000;
   std::atomic<int> failures{failed(cuInit(0))};
   const auto turns = [&failures] {
     for (int i = 0; i < kTurns; ++i) failures += turn();

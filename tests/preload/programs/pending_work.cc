@@ -21,7 +21,7 @@ std::atomic<bool> g_gave_up{false};
 
 // Stands for a kernel that spins on a flag of the host; it gives up, to end a program that hangs.
 void spin(void*) {
-  constexpr int kPatienceMs = 10000;
+  constexpr int kPatienceMs = 5000;
   for (int i = 0; i < kPatienceMs && !g_go; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

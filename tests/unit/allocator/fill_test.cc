@@ -291,7 +291,7 @@ TEST_CASE("every byte handed out is filled, and nobody else's is touched, in any
   std::mt19937 random(static_cast<unsigned>(kind) + 17);
   std::vector<std::pair<uint64_t, uint64_t>> live;
   uint64_t unfilled_outside = 0, blocks_unfilled = 0;
-  for (int i = 0; i < (mode == FillMode::gathered ? 2000 : 1000); ++i) {
+  for (int i = 0; i < 2000; ++i) {
     if (captures && random() % 100 == 0) p->source.capturing = !p->source.capturing;
     if (live.size() < 60 && random() % 2 == 0) {
       const bool large = random() % 30 == 0;
