@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "allocator/os.h"
+#include "allocator/base/os.h"
 
 namespace cistern::alloc {
 namespace {

@@ -18,8 +18,8 @@
 // source is called.
 #pragma once
 
-#include "allocator/chunk_supply.h"
-#include "allocator/strategy/any_strategy.h"
+#include "allocator/any_strategy.h"
+#include "allocator/chunk/chunk_supply.h"
 
 namespace cistern::alloc {
 

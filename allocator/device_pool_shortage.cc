@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The way of an allocation once memory is out, or the cap reached.
+#include "allocator/base/os.h"
 #include "allocator/device_pool.h"
-#include "allocator/os.h"
 
 namespace cistern::alloc {
 namespace {

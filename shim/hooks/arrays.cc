@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arrays: the driver's own, charged to the device of the context they are created in.
-#include "shim/arrays.h"
+#include "shim/kinds/arrays.h"
 
 #include <algorithm>
 
-#include "shim/charges.h"
-#include "shim/fill.h"
 #include "shim/hooks/ask.h"
+#include "shim/kinds/charges.h"
+#include "shim/kinds/fill.h"
 
 namespace cistern::shim {
 namespace {

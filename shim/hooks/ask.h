@@ -4,10 +4,10 @@
 #pragma once
 
 #include "shim/cuda_api.h"
-#include "shim/driver.h"
-#include "shim/memory.h"
-#include "shim/process.h"
-#include "shim/suspicion.h"
+#include "shim/entry/driver.h"
+#include "shim/order/suspicion.h"
+#include "shim/pooled/memory.h"
+#include "shim/process/process.h"
 
 #define CISTERN_HOOK(symbol, parameters, arguments) \
   extern "C" [[gnu::visibility("default")]] CUresult CUDAAPI symbol parameters;

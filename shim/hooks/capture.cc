@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stream captures: beginning and end.
-#include "shim/capture_gate.h"
-#include "shim/graphs.h"
 #include "shim/hooks/ask.h"
-#include "shim/streams.h"
+#include "shim/order/capture_gate.h"
+#include "shim/order/graphs.h"
+#include "shim/order/streams.h"
 
 namespace cistern::shim {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contexts coming and going, and synchronisations of a whole one.
-#include "shim/context.h"
+#include "shim/order/context.h"
 
 #include "shim/hooks/ask.h"
 

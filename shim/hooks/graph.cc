@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Executable graphs coming and going: what they may hold is not reused meanwhile (shim/graphs.h).
-#include "shim/graphs.h"
+// Executable graphs coming and going: what they may hold is not reused meanwhile
+// (shim/order/graphs.h).
+#include "shim/order/graphs.h"
 
 #include "shim/hooks/ask.h"
 

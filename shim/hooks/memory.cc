@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory: what comes from the pools (memory.cc), and other linear memory, which stays the driver's.
-#include "shim/charges.h"
-#include "shim/device.h"
-#include "shim/fill.h"
+#include "shim/kinds/charges.h"
+#include "shim/kinds/fill.h"
+#include "shim/order/device.h"
 
 #include "shim/hooks/ask.h"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program's own virtual memory management: the driver's, followed where charges are kept.
-#include "shim/physical.h"
+#include "shim/kinds/physical.h"
 
-#include "shim/charges.h"
 #include "shim/hooks/ask.h"
+#include "shim/kinds/charges.h"
 
 using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Questions about an address, and what makes memory known outside the process (pointer.cc).
-#include "shim/pointer.h"
+#include "shim/kinds/pointer.h"
 
 #include "shim/hooks/ask.h"
 

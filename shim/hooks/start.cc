@@ -4,9 +4,9 @@
 #include <cstring>
 #include <string_view>
 
-#include "shim/hooks.h"
+#include "shim/entry/hooks.h"
+#include "shim/entry/routes.h"
 #include "shim/hooks/ask.h"
-#include "shim/routes.h"
 
 namespace cistern::shim {
 namespace {

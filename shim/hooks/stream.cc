@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams coming and going.
-#include "shim/streams.h"
+#include "shim/order/streams.h"
 
-#include "shim/capture_gate.h"
-#include "shim/graphs.h"
 #include "shim/hooks/ask.h"
-#include "shim/scratch.h"
+#include "shim/kinds/scratch.h"
+#include "shim/order/capture_gate.h"
+#include "shim/order/graphs.h"
 
 namespace cistern::shim {
 namespace {

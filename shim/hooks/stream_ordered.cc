@@ -8,12 +8,12 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "shim/capture_gate.h"
-#include "shim/charges.h"
-#include "shim/fill.h"
 #include "shim/hooks/ask.h"
-#include "shim/memory_pools.h"
-#include "shim/scratch.h"
+#include "shim/kinds/charges.h"
+#include "shim/kinds/fill.h"
+#include "shim/kinds/memory_pools.h"
+#include "shim/kinds/scratch.h"
+#include "shim/order/capture_gate.h"
 
 namespace cistern::shim {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The calls with which programs wait for their kernels and meet what those died of: ask() notes it
-// (shim/suspicion.h). Reclamation does not rely on them; what a stream left in the scratch cache
-// goes back with its synchronisation.
+// (shim/order/suspicion.h). Reclamation does not rely on them; what a stream left in the scratch
+// cache goes back with its synchronisation.
 #include "shim/hooks/ask.h"
-#include "shim/scratch.h"
+#include "shim/kinds/scratch.h"
 
 using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
 

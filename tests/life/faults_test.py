@@ -84,14 +84,12 @@ TRACED = {"cuMemAlloc_v2", "cuMemFree_v2", "cuMemGetInfo_v2", "cuEventCreate", "
 
 def own_calls():
     """The functions of driver_calls.def, and the hooked ones that the object itself calls."""
-    table = (SHIM / "driver_calls.def").read_text(encoding="utf-8")
+    table = (SHIM / "entry" / "driver_calls.def").read_text(encoding="utf-8")
     listed = set(re.findall(r"^CISTERN_CALL\((\w+)", table, re.MULTILINE))
     called = set()
-    for source in SHIM.glob("*.cc"):
-        called |= set(re.findall(r"\b(?:driver\(\)|d)\.(cu\w+)", source.read_text(encoding="utf-8")))
-    for source in SHIM.glob("hooks/*"):
-        text = source.read_text(encoding="utf-8")
-        called |= listed & set(re.findall(r"\b(?:driver\(\)|d)\.(cu\w+)", text))
+    for source in SHIM.rglob("*.cc"):
+        here = set(re.findall(r"\b(?:driver\(\)|d)\.(cu\w+)", source.read_text(encoding="utf-8")))
+        called |= listed & here if source.parent.name == "hooks" else here
     return listed, called
 
 

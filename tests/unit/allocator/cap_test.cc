@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/cap.h"
+#include "allocator/base/cap.h"
 
 #include <atomic>
 #include <catch2/catch.hpp>

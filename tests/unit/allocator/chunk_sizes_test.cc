@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rows "GPU pool: chunks" of the settings page as tables: fraction, initial and reallocate on
 // devices of several sizes, and what each strategy makes of them.
-#include "allocator/strategy/chunk_sizes.h"
+#include "allocator/chunk_pools/chunk_sizes.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/fill.h"
+#include "allocator/chunk/fill.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "allocator/gather.h"
+#include "allocator/chunk/gather.h"
 #include "tests/unit/allocator/chunk_pool.h"
 #include "tests/unit/allocator/filled_memory.h"
 

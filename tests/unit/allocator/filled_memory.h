@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "allocator/source.h"
+#include "allocator/base/source.h"
 
 namespace cistern::test {
 

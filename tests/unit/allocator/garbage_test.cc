@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Freed memory that settings hold back: when it may be used again, and which part of it.
-#include "allocator/garbage.h"
+#include "allocator/reclaim/garbage.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

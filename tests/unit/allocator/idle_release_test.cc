@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/idle_release.h"
+#include "allocator/reclaim/idle_release.h"
 
 #include <catch2/catch.hpp>
 #include <memory>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/index.h"
+#include "allocator/chunk/index.h"
 
 #include <catch2/catch.hpp>
 #include <map>
 #include <memory>
 #include <random>
 
-#include "allocator/arena.h"
+#include "allocator/base/arena.h"
 
 using namespace cistern::alloc;
 

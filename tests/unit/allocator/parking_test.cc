@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks that an executable graph may hold, see allocator/reclaim.h.
+// Blocks that an executable graph may hold, see allocator/reclaim/reclaim.h.
 #include <catch2/catch.hpp>
 #include <memory>
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/reclaim.h"
+#include "allocator/reclaim/reclaim.h"
 
 #include <catch2/catch.hpp>
 #include <memory>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The scratch cache as bookkeeping: which block serves what, when it is full, what goes back.
-#include "allocator/scratch_cache.h"
+#include "allocator/scratch/scratch_cache.h"
 
 #include <catch2/catch.hpp>
 #include <map>

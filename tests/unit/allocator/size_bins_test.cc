@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/size_bins.h"
+#include "allocator/base/size_bins.h"
 
 #include <catch2/catch.hpp>
 #include <memory>

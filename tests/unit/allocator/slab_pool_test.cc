@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A slab's boundary tags against a plain model: every granule either belongs to one block or to a
 // clean run, and neighbouring clean runs are always joined.
-#include "allocator/slab_pool.h"
+#include "allocator/on_demand/slab_pool.h"
 
 #include <catch2/catch.hpp>
 #include <memory>

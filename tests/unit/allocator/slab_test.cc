@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A slab's boundary tags against a plain model, with few blocks and with many, and where it changes
 // from the one to the other.
-#include "allocator/slab.h"
+#include "allocator/on_demand/slab.h"
 
 #include <catch2/catch.hpp>
 #include <iterator>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/strategy/thread_numbers.h"
+#include "allocator/chunk_pools/thread_numbers.h"
 
 #include <catch2/catch.hpp>
 #include <thread>

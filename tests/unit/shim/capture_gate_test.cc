@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/capture_gate.h"
+#include "shim/order/capture_gate.h"
 
 #include <atomic>
 #include <catch2/catch.hpp>

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory for the pools' own bookkeeping: records of one type, taken from mapped segments and never
+// given back, so that a stale pointer to a record always points to a record of that type (the
+// ownership index is read without a lock and relies on it). Any thread; one lock; not on hot paths.
+#pragma once
+
+#include <cstddef>
+
+#include "allocator/base/mutex.h"
+#include "allocator/base/os.h"
+
+namespace cistern::alloc {
+
+// T is trivially constructible from zeroed memory. A recycled record keeps its old contents apart
+// from the first word, which links it while it is free.
+template <typename T, size_t kSegmentBytes = size_t{1} << 20, size_t kAlignment = 4096>
+class Arena {
+  static_assert(sizeof(T) >= sizeof(void*) && sizeof(T) <= kSegmentBytes);
+
+ public:
+  // nullptr when the system has no memory left.
+  T* take() {
+    LockGuard guard(mutex_);
+    if (free_ != nullptr) {
+      Link* link = free_;
+      free_ = link->next;
+      return reinterpret_cast<T*>(link);
+    }
+    if (left_ == 0) {
+      next_ = static_cast<T*>(os::map(kSegmentBytes, kAlignment));
+      if (next_ == nullptr) return nullptr;
+      left_ = kSegmentBytes / sizeof(T);
+    }
+    --left_;
+    return next_++;
+  }
+
+  void give_back(T* record) {
+    LockGuard guard(mutex_);
+    auto* link = reinterpret_cast<Link*>(record);
+    link->next = free_;
+    free_ = link;
+  }
+
+  void reset_after_fork() { mutex_.reset(); }
+
+ private:
+  struct Link {
+    Link* next;
+  };
+
+  Mutex mutex_;
+  Link* free_ = nullptr;
+  T* next_ = nullptr;
+  size_t left_ = 0;
+};
+
+}  // namespace cistern::alloc

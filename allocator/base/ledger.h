@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// What happened on one device: bytes and calls. Written by the pools of the device's contexts,
+// read without a lock by anyone (reports, memory queries). All numbers are since the process began.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "allocator/base/shortage.h"
+#include "allocator/reclaim/idle_release.h"
+
+namespace cistern::alloc {
+
+class Counter {
+ public:
+  void add(uint64_t n = 1) { value_.fetch_add(n, std::memory_order_relaxed); }
+  void sub(uint64_t n) { value_.fetch_sub(n, std::memory_order_relaxed); }
+  uint64_t get() const { return value_.load(std::memory_order_relaxed); }
+  void set(uint64_t n) { value_.store(n, std::memory_order_relaxed); }
+  void raise_to(uint64_t n) {
+    uint64_t seen = get();
+    while (seen < n && !value_.compare_exchange_weak(seen, n, std::memory_order_relaxed)) {
+    }
+  }
+  // For a counter that only one thread at a time writes (under its pool's lock): no locked
+  // instruction.
+  void own_add(uint64_t n = 1) { value_.store(get() + n, std::memory_order_relaxed); }
+  void own_sub(uint64_t n) { value_.store(get() - n, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<uint64_t> value_{0};
+};
+
+// What the program holds from the driver itself, beside the pools.
+enum class Held : uint8_t {
+  direct,  // linear memory that no pool served, pitched memory
+  array,
+  stream_ordered,  // blocks of the driver's memory pools
+  physical,        // virtual memory management
+  managed,         // counted only: no cap holds for it
+};
+inline constexpr int kHeldKinds = 5;
+
+struct Ledger {
+  // Bytes the program holds (as it asked for them). Small blocks are added in steps, see
+  // LiveCount: with one allocating thread the peak is exact; with several it may be off by 64 KiB
+  // or one small block for each.
+  alignas(128) Counter live, live_peak;
+  // Something was allocated; `unpublished` is what live does not know yet.
+  void note_live(int64_t unpublished) {
+    const auto total = static_cast<int64_t>(live.get()) + unpublished;
+    if (total > static_cast<int64_t>(live_peak.get())) {
+      live_peak.raise_to(static_cast<uint64_t>(total));
+    }
+  }
+  // Bytes held from the driver: live, idle, waiting and lost to rounding.
+  alignas(128) Counter reserved, reserved_peak;
+
+  Counter obtained, released;        // driver calls that took or returned a chunk
+  Counter refused;                   // obtain calls the driver refused
+  Counter waits, wait_ns;            // bounded waits for earlier work
+  Counter shortages, out_of_memory;  // times everything idle was returned; failures passed on
+  Counter served_by[kSteps];         // shortages by the step that ended them
+  Counter chunks;                    // held from the driver now
+  Counter unpooled;                  // requests that the settings kept out of the pools
+  Counter unpooled_short;            // such ones that the pools served: no other memory was left
+  Counter free_waits, free_wait_ns;  // synchronisations that the settings put before frees
+  Counter lost;                      // chunks the driver refused to take back
+  // Bytes the program freed in slabs that are known outside the process (SlabPool::mark_exported):
+  // nothing may reuse them until their slab goes back to the driver.
+  Counter quarantined, quarantined_peak;
+
+  // The scratch cache: stream-ordered requests it served and did not, blocks it returned, and the
+  // bytes it keeps.
+  Counter scratch_hits, scratch_misses, scratch_returned, scratch_bytes;
+
+  // Wholly idle chunks, as the last sweep of each pool saw them; and what went back because it was
+  // idle for long (FLAGS_free_idle_memory).
+  Counter idle_chunks;
+  Counter aged[kDoers], aged_bytes[kDoers];
+  // Times that put-off work of frees was done (FLAGS_eager_delete_scope=false).
+  Counter caught_up[kDoers];
+
+  // Fills of what is handed out (allocator/chunk/fill.h): ranges filled, their bytes, how often
+  // that was waited for; and what was handed out without, because of a capture, because it is of a
+  // kind that is not filled, or because the driver refused.
+  Counter fills, fill_bytes, fill_waits;
+  Counter fills_skipped, fills_of_other_kind, fills_failed;
+
+  // Moves whenever something kept for reuse went back to the driver.
+  uint64_t returned() const { return released.get() + scratch_returned.get(); }
+
+  // By Held, in bytes. Counted where a cap is set or a report is wanted.
+  Counter held[kHeldKinds], held_peak[kHeldKinds];
+  Counter refused_by_cap;  // calls of the program that the cap alone answered
+};
+
+}  // namespace cistern::alloc

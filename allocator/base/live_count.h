@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The requested bytes the program holds of one pool. The Ledger is told in steps, so that threads
+// do not fight over one counter; its peak is exact while this pool alone moves. Written under the
+// pool's lock, read by anyone.
+#pragma once
+
+#include "allocator/base/ledger.h"
+
+namespace cistern::alloc {
+
+class LiveCount {
+ public:
+  void init(Ledger* ledger) { ledger_ = ledger; }
+
+  // `change` may be negative, as a two's complement number.
+  void add(uint64_t change) {
+    live_.own_add(change);
+    const auto unknown = static_cast<int64_t>(unpublished());
+    if (static_cast<int64_t>(change) > 0) ledger_->note_live(unknown);
+    // In this order a reader of both may miss the step but never counts it twice.
+    if (unknown > kStep) {
+      published_.own_add(static_cast<uint64_t>(unknown));
+      ledger_->live.add(static_cast<uint64_t>(unknown));
+    } else if (unknown < -kStep) {
+      ledger_->live.add(static_cast<uint64_t>(unknown));
+      published_.own_add(static_cast<uint64_t>(unknown));
+    }
+  }
+
+  uint64_t get() const { return live_.get(); }
+  // How much of it the Ledger does not know yet (it may also know too many).
+  uint64_t unpublished() const { return live_.get() - published_.get(); }
+
+  void drop() {
+    ledger_->live.sub(published_.get());
+    live_.set(0);
+    published_.set(0);
+  }
+
+ private:
+  static constexpr int64_t kStep = 64 * 1024;
+
+  Ledger* ledger_;
+  Counter live_, published_;
+};
+
+}  // namespace cistern::alloc

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// A four-byte lock: constant-initialised, one atomic exchange to take and one to release, futex
+// sleep when it is held for long. std::mutex would pull libstdc++ into the object and
+// cannot be put back into a known state in a forked child. Not recursive.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "allocator/base/os.h"
+
+namespace cistern::alloc {
+
+class Mutex {
+ public:
+  void lock() {
+    uint32_t expected = kFree;
+    if (!word_.compare_exchange_strong(expected, kHeld, std::memory_order_acquire)) lock_slow();
+  }
+
+  void unlock() {
+    if (word_.exchange(kFree, std::memory_order_release) == kContended) wake();
+  }
+
+  // For a forked child, where the thread that held the lock does not exist.
+  void reset() { word_.store(kFree, std::memory_order_relaxed); }
+
+ private:
+  static constexpr uint32_t kFree = 0, kHeld = 1, kContended = 2;
+  static constexpr int kSpins = 100;  // a critical section here is tens of nanoseconds
+
+  [[gnu::noinline]] void lock_slow() {
+    for (int i = 0; i < kSpins; ++i) {
+      uint32_t expected = kFree;
+      if (word_.load(std::memory_order_relaxed) == kFree &&
+          word_.compare_exchange_weak(expected, kHeld, std::memory_order_acquire)) {
+        return;
+      }
+      relax();
+    }
+    while (word_.exchange(kContended, std::memory_order_acquire) != kFree) {
+      os::futex_wait(reinterpret_cast<uint32_t*>(&word_), kContended, 0);
+    }
+  }
+
+  [[gnu::noinline]] void wake() { os::futex_wake(reinterpret_cast<uint32_t*>(&word_), 1); }
+
+  static void relax() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+  }
+
+  std::atomic<uint32_t> word_{kFree};
+};
+
+class LockGuard {
+ public:
+  explicit LockGuard(Mutex& mutex) : mutex_(mutex) { mutex_.lock(); }
+  ~LockGuard() { mutex_.unlock(); }
+  LockGuard(const LockGuard&) = delete;
+  LockGuard& operator=(const LockGuard&) = delete;
+
+ private:
+  Mutex& mutex_;
+};
+
+}  // namespace cistern::alloc

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/base/os.h"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace cistern::alloc::os {
+namespace {
+
+timespec to_timespec(uint64_t ns) {
+  return {.tv_sec = static_cast<time_t>(ns / 1'000'000'000),
+          .tv_nsec = static_cast<long>(ns % 1'000'000'000)};
+}
+
+// The pools work inside the program's calls: they must not change the errno it sees.
+class KeepErrno {
+ public:
+  KeepErrno() : saved_(errno) {}
+  ~KeepErrno() { errno = saved_; }
+  KeepErrno(const KeepErrno&) = delete;
+  KeepErrno& operator=(const KeepErrno&) = delete;
+
+ private:
+  int saved_;
+};
+
+}  // namespace
+
+void* map(size_t bytes, size_t alignment) {
+  KeepErrno keep;
+  const size_t padded = bytes + alignment;
+  void* raw = mmap(nullptr, padded, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (raw == MAP_FAILED) return nullptr;
+  const auto start = reinterpret_cast<uintptr_t>(raw);
+  const uintptr_t aligned = (start + alignment - 1) & ~(alignment - 1);
+  if (aligned != start) munmap(raw, aligned - start);
+  const uintptr_t end = start + padded;
+  if (end != aligned + bytes) {
+    munmap(reinterpret_cast<void*>(aligned + bytes), end - (aligned + bytes));
+  }
+  return reinterpret_cast<void*>(aligned);
+}
+
+void unmap(void* memory, size_t bytes) {
+  KeepErrno keep;
+  munmap(memory, bytes);
+}
+
+void futex_wait(uint32_t* word, uint32_t expected, uint64_t timeout_ns) {
+  KeepErrno keep;
+  const timespec limit = to_timespec(timeout_ns);
+  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, timeout_ns == 0 ? nullptr : &limit,
+          nullptr, 0);
+}
+
+void futex_wake(uint32_t* word, int count) {
+  KeepErrno keep;
+  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
+}
+
+unsigned allowed_cpus() {
+  KeepErrno keep;
+  cpu_set_t allowed;
+  // Refused only where there are more processors than the set has places for.
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return CPU_SETSIZE;
+  const int count = CPU_COUNT(&allowed);
+  return count < 1 ? 1 : static_cast<unsigned>(count);
+}
+
+uint64_t now_ns() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+void sleep_ns(uint64_t ns) {
+  KeepErrno keep;
+  const timespec duration = to_timespec(ns);
+  nanosleep(&duration, nullptr);
+}
+
+}  // namespace cistern::alloc::os

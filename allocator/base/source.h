@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where chunks come from and how the order of device work is asked: the seam between the pools and
+// CUDA. The shim implements it with the driver; tests and benchmarks with plain host memory. Every
+// call may reach the driver, so no lock of ours is held around one. Any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "allocator/base/shortage.h"
+
+namespace cistern::alloc {
+
+// Result codes are the source's own and travel to the program unchanged (for CUDA: CUresult). Only
+// these mean something to the pools; the numbers are CUDA's.
+inline constexpr int kSuccess = 0;
+inline constexpr int kOutOfMemory = 2;
+// What a pool itself answers once its context is gone. CUDA's, too.
+inline constexpr int kContextGone = 709;
+// give_back(): the source still holds the memory, so the chunk stays with the pool (a capture is in
+// progress, or the driver refused); any other code: the memory is no longer there. fill(): a
+// capture is in progress. No CUDA code.
+inline constexpr int kNotNow = -1;
+
+// A point in a context's work (for CUDA: an event recorded for the whole context).
+using Mark = uint64_t;
+enum class MarkState : uint8_t { passed, pending, failed };
+
+struct FillRange {
+  uint64_t address, bytes;
+};
+
+class MemorySource {
+ public:
+  virtual int obtain(uint64_t bytes, uint64_t* address) = 0;
+
+  // The program itself frees this memory: always reaches the driver.
+  virtual int release(uint64_t address) = 0;
+  // The pool returns what it does not need; kNotNow while that could disturb the program.
+  virtual int give_back(uint64_t address) = 0;
+
+  // Whether give_back() need not be tried now: it would be kNotNow.
+  virtual bool keeps_all() { return false; }
+
+  // The same for memory that no earlier work can touch, without waiting for what the device does.
+  // Only where takes_clean() says that this can be done; it may still turn out to be kNotNow.
+  virtual bool takes_clean() { return false; }
+  virtual int give_back_clean(uint64_t) { return kNotNow; }
+
+  // Some memory of this source becomes idle, or (`now`) work of a free was put off: asks that
+  // somebody calls DevicePool::tend() from time to time, or soon. False when nobody will.
+  virtual bool attend(bool now) { return false; }
+
+  // Writes the fill byte over the ranges and waits until it is there, for every stream to find, but
+  // for no work of the program's. The caller alone may use the ranges, and no earlier work can.
+  // kNotNow during a capture; any other code: they may hold anything.
+  virtual int fill(const FillRange*, int /*count*/) { return kNotNow; }
+
+  // Memory is out: the other pools of the same device return what they do not need; true if that
+  // was anything. A source that knows no others does nothing.
+  virtual bool relieve() { return false; }
+
+  // A request of `bytes` met a shortage, and this ended it. For the log; no part of the way.
+  virtual void shortage_ended(Step step, uint64_t bytes) {}
+
+  // Marks all work handed to the context before the call. False when it cannot be marked now (a
+  // capture is in progress, the context is gone, some of its work cannot be found).
+  virtual bool mark(Mark* out) = 0;
+  virtual MarkState query(Mark mark) = 0;
+  virtual void forget(Mark mark) = 0;
+
+ protected:
+  ~MemorySource() = default;
+};
+
+}  // namespace cistern::alloc

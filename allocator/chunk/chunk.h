@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// The record of one chunk, i.e. of one driver allocation. A chunk is handed out whole, cut into
+// blocks as a slab, or idle. Records live in an Arena, so a reader without a lock may hold a stale
+// pointer: every field such a reader looks at is atomic, and what it concludes must be checked
+// again under the lock of the pool that owns the chunk.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "allocator/reclaim/idle_release.h"
+
+namespace cistern::alloc {
+
+struct ChunkMap;
+struct Slab;
+
+// Numbers frees and synchronisations in the order they happened (allocator/reclaim/reclaim.h).
+using Ticket = uint64_t;
+
+enum class Role : uint8_t {
+  whole,     // held by the program
+  direct,    // held by the program, never to be pooled: its free goes to the driver
+  slab,      // cut into blocks by the default strategy
+  split,     // cut into blocks by a chunk strategy
+  waiting,   // freed, but earlier work, or a graph, may still use it
+  idle,      // clean, ready to be handed out
+  released,  // between two owners, or on its way back to the driver
+};
+
+struct Chunk {
+  Chunk* next;  // in its bin, its waiting queue or a list to release; also the Arena's link
+  std::atomic<uint64_t> address;
+  std::atomic<uint64_t> bytes;     // asked of the driver
+  std::atomic<Chunk*> next_start;  // index: next chunk that starts in the same page
+  std::atomic<uint16_t> owner;     // which pool (the number its creator gave it)
+  Tick idle_since;                 // while wholly idle; under the lock of what keeps it
+  std::atomic<Role> role;
+  std::atomic<bool> exported;  // another process or device may know it: never to be reused
+  std::atomic<uint8_t> shard;  // slab, split: which pool of its owner
+  // By role: requested bytes, Ticket, Slab*, ChunkMap*, previous in bin.
+  std::atomic<uint64_t> detail;
+  union {
+    Chunk* older;   // idle chunks by age
+    uint64_t born;  // whole, released: the Epoch in which it was handed out
+                    // (allocator/reclaim/reclaim.h)
+  };
+  Chunk* younger;
+
+  // Address and size as one: a record that is being given a new meaning contains nothing.
+  bool contains(uint64_t p) const {
+    const uint64_t base = address.load(std::memory_order_acquire);
+    const bool inside = p - base < bytes.load(std::memory_order_acquire);
+    return inside && address.load(std::memory_order_relaxed) == base;
+  }
+  void set_range(uint64_t base, uint64_t size) {
+    bytes.store(0, std::memory_order_relaxed);
+    address.store(base, std::memory_order_release);
+    bytes.store(size, std::memory_order_release);
+  }
+
+  uint64_t base() const { return address.load(std::memory_order_relaxed); }
+  uint64_t size() const { return bytes.load(std::memory_order_relaxed); }
+  Role is() const { return role.load(std::memory_order_relaxed); }
+  void become(Role r) { role.store(r, std::memory_order_relaxed); }
+
+  // whole, direct
+  uint64_t requested() const { return detail.load(std::memory_order_relaxed); }
+  void set_requested(uint64_t n) { detail.store(n, std::memory_order_relaxed); }
+  // waiting
+  Ticket stamp() const { return detail.load(std::memory_order_relaxed); }
+  void set_stamp(Ticket t) { detail.store(t, std::memory_order_relaxed); }
+  // slab
+  Slab* slab() const { return reinterpret_cast<Slab*>(detail.load(std::memory_order_relaxed)); }
+  void set_slab(Slab* s) { detail.store(reinterpret_cast<uint64_t>(s), std::memory_order_relaxed); }
+  // split
+  ChunkMap* map() const {
+    return reinterpret_cast<ChunkMap*>(detail.load(std::memory_order_relaxed));
+  }
+  void set_map(ChunkMap* m) {
+    detail.store(reinterpret_cast<uint64_t>(m), std::memory_order_relaxed);
+  }
+  // idle
+  Chunk* previous() const {
+    return reinterpret_cast<Chunk*>(detail.load(std::memory_order_relaxed));
+  }
+  void set_previous(Chunk* c) {
+    detail.store(reinterpret_cast<uint64_t>(c), std::memory_order_relaxed);
+  }
+};
+
+// The promise "at most 64 bytes of bookkeeping a block" holds for whole blocks too.
+static_assert(sizeof(Chunk) <= 64);
+
+}  // namespace cistern::alloc

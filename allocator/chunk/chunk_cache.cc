@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/chunk/chunk_cache.h"
+
+#include <algorithm>
+
+#include "allocator/reclaim/reclaim.h"
+
+namespace cistern::alloc {
+namespace {
+
+constexpr int kProbes = 32;
+
+uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+uint64_t device_bytes(const Chunk* chunk) { return round_up(chunk->size(), kDriverPage); }
+
+// The largest chunk that may serve `bytes`.
+uint64_t largest_for(uint64_t bytes) {
+  return std::min(round_up(bytes, kDriverPage), bytes + bytes / 7);  // (c - b) / c <= 1/8
+}
+
+}  // namespace
+
+void ChunkCache::init(uint32_t owner, Garbage* garbage) {
+  freed_.join(garbage, &mutex_, owner);
+  LockGuard guard(mutex_);
+  owner_ = owner;
+  closed_ = false;
+}
+
+void ChunkCache::close() {
+  LockGuard guard(mutex_);
+  closed_ = true;
+}
+
+Chunk* ChunkCache::take(uint64_t bytes, Role role, const Reclaim& reclaim) {
+  LockGuard guard(mutex_);
+  if (closed_) [[unlikely]]
+    return nullptr;
+  harvest(reclaim);
+  Chunk* chunk = bins_.find(bytes, largest_for(bytes), kProbes);
+  if (chunk != nullptr) {
+    remove_idle(chunk);
+    chunk->become(role);
+    chunk->set_requested(bytes);
+    chunk->born = reclaim.epoch();
+  }
+  return chunk;
+}
+
+ChunkCache::Freed ChunkCache::free(Chunk* chunk, uint64_t address, const Reclaim& reclaim,
+                                   uint64_t* requested, Ticket latest) {
+  LockGuard guard(mutex_);
+  if (!held(chunk) || chunk->base() != address) return Freed::not_held;
+  *requested = chunk->requested();
+  if (chunk->is() == Role::direct || chunk->exported.load(std::memory_order_relaxed)) {
+    chunk->become(Role::released);
+    pick_up();
+    return Freed::give_up;
+  }
+  count_freed(chunk);
+  freed_.push(chunk, chunk->born, reclaim, latest);
+  return Freed::cached;
+}
+
+void ChunkCache::keep_waiting(Chunk* chunk, const Reclaim& reclaim) {
+  LockGuard guard(mutex_);
+  count_freed(chunk);
+  if (!chunk->exported.load(std::memory_order_relaxed)) {
+    return freed_.put_back(chunk, chunk->born, reclaim);
+  }
+  refused_.push(chunk);
+  refused_bytes_.own_add(chunk->size());
+}
+
+void ChunkCache::collect_refused(ChunkList* out) {
+  while (Chunk* chunk = refused_.pop()) {
+    refused_bytes_.own_sub(chunk->size());
+    returnable_bytes_.own_sub(device_bytes(chunk));
+    chunk->become(Role::released);
+    out->push(chunk);
+  }
+}
+
+void ChunkCache::count_freed(Chunk* chunk) {
+  chunk->become(Role::waiting);
+  returnable_bytes_.own_add(device_bytes(chunk));
+}
+
+bool ChunkCache::held(const Chunk* chunk) const {
+  const bool mine = !closed_ && chunk->owner.load(std::memory_order_relaxed) == owner_;
+  return mine && (chunk->is() == Role::whole || chunk->is() == Role::direct);
+}
+
+bool ChunkCache::find(Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes) {
+  LockGuard guard(mutex_);
+  if (!held(chunk) || !chunk->contains(address)) return false;
+  if (address - chunk->base() >= chunk->requested()) return false;
+  *start = chunk->base();
+  *bytes = chunk->requested();
+  return true;
+}
+
+bool ChunkCache::mark_exported(Chunk* chunk, uint64_t address) {
+  LockGuard guard(mutex_);
+  if (!held(chunk) || !chunk->contains(address)) return false;
+  chunk->exported.store(true, std::memory_order_relaxed);
+  return true;
+}
+
+void ChunkCache::harvest(const Reclaim& reclaim) {
+  if (freed_.parked_may_leave(reclaim)) [[unlikely]]
+    freed_.unpark(reclaim, /*all=*/false);
+  const Ticket clean = reclaim.clean();
+  while (freed_.has_clean(clean)) {
+    Chunk* chunk = freed_.pop();
+    returnable_bytes_.own_sub(device_bytes(chunk));
+    insert_idle(chunk);
+  }
+}
+
+void ChunkCache::insert_idle(Chunk* chunk) {
+  chunk->become(Role::idle);
+  chunk->idle_since = kNotSeen;
+  bins_.insert(chunk);
+  chunk->older = youngest_idle_;
+  chunk->younger = nullptr;
+  (youngest_idle_ == nullptr ? oldest_idle_ : youngest_idle_->younger) = chunk;
+  youngest_idle_ = chunk;
+  idle_bytes_.own_add(chunk->size());
+  returnable_bytes_.own_add(device_bytes(chunk));
+}
+
+void ChunkCache::remove_idle(Chunk* chunk) {
+  bins_.remove(chunk);
+  (chunk->older == nullptr ? oldest_idle_ : chunk->older->younger) = chunk->younger;
+  (chunk->younger == nullptr ? youngest_idle_ : chunk->younger->older) = chunk->older;
+  idle_bytes_.own_sub(chunk->size());
+  returnable_bytes_.own_sub(device_bytes(chunk));
+}
+
+void ChunkCache::add_idle(ChunkList* chunks) {
+  if (chunks->head == nullptr) return;
+  LockGuard guard(mutex_);
+  while (Chunk* chunk = chunks->pop()) insert_idle(chunk);
+}
+
+void ChunkCache::refresh(const Reclaim& reclaim) {
+  LockGuard guard(mutex_);
+  harvest(reclaim);
+}
+
+// A parked chunk that the driver will not take back must be parked again.
+void ChunkCache::let_freed_go(Chunk* chunk, bool parked, ChunkList* out) {
+  chunk->born = parked ? chunk->stamp() : Reclaim::kEverything;
+  returnable_bytes_.own_sub(device_bytes(chunk));
+  chunk->become(Role::released);
+  out->push(chunk);
+}
+
+void ChunkCache::let_idle_go(Chunk* chunk, ChunkList* out) {
+  remove_idle(chunk);
+  chunk->born = Reclaim::kEverything;
+  chunk->become(Role::released);
+  out->push(chunk);
+}
+
+void ChunkCache::let_excess_go(uint64_t keep, ChunkList* out) {
+  while (oldest_idle_ != nullptr && idle_bytes_.get() + parked_bytes() > keep) {
+    let_idle_go(oldest_idle_, out);
+  }
+}
+
+void ChunkCache::collect_idle(uint64_t keep, const Reclaim& reclaim, ChunkList* out) {
+  LockGuard guard(mutex_);
+  if (closed_) return;
+  harvest(reclaim);
+  collect_refused(out);
+  let_excess_go(keep, out);
+  if (parked_bytes() <= keep) return;
+  freed_.remove_if([&](Chunk* chunk, bool parked) {
+    const bool leaves = parked && parked_bytes() > keep;
+    if (leaves) let_freed_go(chunk, parked, out);
+    return leaves;
+  });
+}
+
+void ChunkCache::collect_only_idle(uint64_t keep, const Reclaim& reclaim, ChunkList* out) {
+  LockGuard guard(mutex_);
+  if (closed_) return;
+  harvest(reclaim);
+  let_excess_go(keep, out);
+}
+
+// In the order of age the young ones are last.
+IdleChunks ChunkCache::see_idle(Tick now) {
+  LockGuard guard(mutex_);
+  for (Chunk* c = youngest_idle_; c != nullptr && c->idle_since == kNotSeen; c = c->older) {
+    c->idle_since = now;
+  }
+  IdleChunks seen;
+  if (oldest_idle_ != nullptr) seen.add(idle_bytes_.get(), age(now, oldest_idle_->idle_since));
+  return seen;
+}
+
+void ChunkCache::collect_aged(Tick now, uint32_t least, ChunkList* out) {
+  LockGuard guard(mutex_);
+  if (closed_ || oldest_idle_ == nullptr || oldest_idle_->idle_since == kNotSeen) return;
+  if (age(now, oldest_idle_->idle_since) >= least) let_idle_go(oldest_idle_, out);
+}
+
+void ChunkCache::collect_clean(const Reclaim& reclaim, ChunkList* out) {
+  LockGuard guard(mutex_);
+  if (closed_) return;
+  harvest(reclaim);
+  while (oldest_idle_ != nullptr) let_idle_go(oldest_idle_, out);
+}
+
+void ChunkCache::collect_all(ChunkList* out) {
+  LockGuard guard(mutex_);
+  if (closed_) return;
+  collect_refused(out);
+  freed_.remove_if([&](Chunk* chunk, bool parked) {
+    let_freed_go(chunk, parked, out);
+    return true;
+  });
+  while (oldest_idle_ != nullptr) let_idle_go(oldest_idle_, out);
+}
+
+bool ChunkCache::waiting_range(Ticket* oldest, Ticket* newest) {
+  LockGuard guard(mutex_);
+  return freed_.range(oldest, newest);
+}
+
+uint64_t ChunkCache::largest_idle() {
+  LockGuard guard(mutex_);
+  return bins_.largest();
+}
+
+void ChunkCache::drop() {
+  LockGuard guard(mutex_);
+  bins_ = {};
+  oldest_idle_ = youngest_idle_ = nullptr;
+  freed_.clear();
+  refused_ = {};
+  refused_bytes_.set(0);
+  idle_bytes_.set(0);
+  returnable_bytes_.set(0);
+}
+
+}  // namespace cistern::alloc

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chunks of one context that the program does not hold: freed and waiting or parked, or idle by
+// size and by age. Every function takes the cache's lock; none calls the driver.
+#pragma once
+
+#include "allocator/base/ledger.h"
+#include "allocator/base/mutex.h"
+#include "allocator/base/size_bins.h"
+#include "allocator/chunk/chunk.h"
+#include "allocator/on_demand/slab_pool.h"
+#include "allocator/reclaim/freed_queue.h"
+
+namespace cistern::alloc {
+
+inline constexpr uint64_t kDriverPage = uint64_t{2} << 20;  // the driver rounds large chunks to it
+
+struct ChunkBinTraits {
+  static uint64_t size(const Chunk* c) { return c->size(); }
+  static Chunk*& next(Chunk* c) { return c->next; }
+  static Chunk* prev(const Chunk* c) { return c->previous(); }
+  static void set_prev(Chunk* c, Chunk* p) { c->set_previous(p); }
+};
+
+struct ChunkLinks {
+  static Chunk*& next(Chunk* c) { return c->next; }
+  static uint64_t stamp(const Chunk* c) { return c->stamp(); }
+  static void set_stamp(Chunk* c, uint64_t stamp) { c->set_stamp(stamp); }
+  static uint64_t bytes(const Chunk* c) { return c->size(); }
+};
+
+class ChunkCache {
+ public:
+  // `owner`: what the chunks of this cache say of themselves. `garbage`: nullptr for none.
+  void init(uint32_t owner, Garbage* garbage);
+
+  // An idle chunk that serves `bytes` without taking more of the device than the driver itself
+  // would have given: at least as large, the same number of driver pages, at most 1/8 lost. So
+  // reuse can never make the program run out of memory earlier. nullptr if there is none. `role`:
+  // Role::whole for the program, Role::released for a strategy. A chunk that a strategy will cut is
+  // never the program's meanwhile, or a second free of its address would be taken for the first.
+  Chunk* take(uint64_t bytes, Role role, const Reclaim& reclaim);
+
+  // The program gives a chunk back. `not_held`: it does not hold one that starts at `address`
+  // (decided here, so that of two racing frees one fails). `cached`: it waits to be clean.
+  // `give_up`: it must not be reused; the caller returns it to the driver. `chunk` is what the
+  // index said; it may have another meaning by now. `latest`: FreedQueue::push().
+  enum class Freed : uint8_t { not_held, cached, give_up };
+  Freed free(Chunk* chunk, uint64_t address, const Reclaim& reclaim, uint64_t* requested,
+             Ticket latest);
+
+  // A chunk the driver would not take back just now. An exported one is only kept to be offered
+  // again with the next collection.
+  void keep_waiting(Chunk* chunk, const Reclaim& reclaim);
+
+  // Start and requested size of a chunk the program holds around `address`.
+  bool find(Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
+
+  // Another process or device gets to know the chunk: its free will be a real one.
+  bool mark_exported(Chunk* chunk, uint64_t address);
+
+  // Chunks that are clean already (empty slabs, fresh ones that nobody needs after all).
+  void add_idle(ChunkList* chunks);
+
+  // Moves the oldest idle chunks into `out`, and then parked ones, until at most `keep` bytes are
+  // idle or parked.
+  void collect_idle(uint64_t keep, const Reclaim& reclaim, ChunkList* out);
+  // The same of idle chunks only.
+  void collect_only_idle(uint64_t keep, const Reclaim& reclaim, ChunkList* out);
+  // What became clean since is idle from now on, so that idle_bytes() says it.
+  void refresh(const Reclaim& reclaim);
+
+  // For a sweep at `now`: what is idle, each chunk with its age from here on.
+  IdleChunks see_idle(Tick now);
+  // Moves the oldest idle chunk into `out`, if it is that old.
+  void collect_aged(Tick now, uint32_t least, ChunkList* out);
+
+  // Moves everything that is idle into `out`.
+  void collect_clean(const Reclaim& reclaim, ChunkList* out);
+
+  // Moves everything into `out`, also what earlier work may still use: only for the driver, whose
+  // own free waits for that work.
+  void collect_all(ChunkList* out);
+
+  // The context is gone, in two steps: close() keeps everything where it is, and once nothing is
+  // in_hand() drop() forgets it.
+  void close();
+  void drop();
+
+  // Threads that have, or may be about to take, a chunk out of the cache or the source and have not
+  // found it a new place yet. A chunk that free() gives up counts until landed().
+  void pick_up() { in_hand_.fetch_add(1); }
+  void landed() { in_hand_.fetch_sub(1, std::memory_order_release); }
+  int in_hand() const { return in_hand_.load(std::memory_order_acquire); }
+
+  void reset_after_fork() { mutex_.reset(); }
+
+  uint64_t idle_bytes() const { return idle_bytes_.get(); }
+  uint64_t waiting_bytes() const { return freed_.waiting_bytes(); }
+  uint64_t parked_bytes() const { return freed_.parked_bytes(); }
+  uint64_t garbage_bytes() const { return freed_.garbage_bytes(); }
+  // Idle, waiting, parked and garbage as the driver counts them: whole driver pages.
+  uint64_t returnable_bytes() const { return returnable_bytes_.get(); }
+  // Exported chunks are still to be offered to the driver.
+  bool any_refused() const { return refused_bytes_.get() != 0; }
+  uint64_t largest_idle();
+  bool waiting_range(Ticket* oldest, Ticket* newest);
+
+ private:
+  bool held(const Chunk* chunk) const;
+  void count_freed(Chunk* chunk);
+  void harvest(const Reclaim& reclaim);
+  void let_freed_go(Chunk* chunk, bool parked, ChunkList* out);
+  void let_idle_go(Chunk* chunk, ChunkList* out);
+  void let_excess_go(uint64_t keep, ChunkList* out);
+  void insert_idle(Chunk* chunk);
+  void remove_idle(Chunk* chunk);
+  void collect_refused(ChunkList* out);
+
+  Mutex mutex_;
+  bool closed_ = false;
+  std::atomic<int> in_hand_{0};
+  uint32_t owner_ = 0;
+  SizeBins<Chunk, ChunkBinTraits, 44> bins_;  // to 2^48 bytes
+  Chunk* oldest_idle_ = nullptr;
+  Chunk* youngest_idle_ = nullptr;
+  FreedQueue<Chunk, ChunkLinks> freed_;
+  ChunkList refused_;  // exported, and the driver did not take them yet
+  Counter idle_bytes_, returnable_bytes_, refused_bytes_;
+};
+
+}  // namespace cistern::alloc

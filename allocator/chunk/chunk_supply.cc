@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/chunk/chunk_supply.h"
+
+#include "allocator/base/os.h"
+
+namespace cistern::alloc {
+
+void ChunkSupply::init(Shared* shared, MemorySource* source, const DeviceParts& device,
+                       uint32_t owner) {
+  shared_ = shared;
+  source_ = source;
+  ledger_ = device.ledger;
+  cap_ = device.cap;
+  owner_ = owner;
+  closed_.store(false);
+  cache.init(owner, device.garbage);
+  filler.init(source, device.ledger, device.fill);
+}
+
+Chunk* ChunkSupply::obtain(uint64_t bytes, Role role, int* code) {
+  const Carrying carrying(*this);
+  const CountedIn obtaining(shared_->obtaining);
+  *code = kContextGone;
+  if (closed_.load()) return nullptr;
+  *code = kOutOfMemory;
+  if (!cap_->charge(bytes)) return nullptr;  // no call to the source: not `refused`
+  Chunk* chunk = shared_->chunks.take();
+  if (chunk == nullptr) {
+    cap_->refund(bytes);
+    return nullptr;
+  }
+  uint64_t address;
+  const uint64_t start = os::now_ns();
+  *code = source_->obtain(bytes, &address);
+  obtain_ns_.set((3 * obtain_ns_.get() + os::now_ns() - start) / 4);
+  if (*code == kSuccess) {
+    chunk->set_range(address, bytes);
+    chunk->owner.store(static_cast<uint16_t>(owner_), std::memory_order_relaxed);
+    chunk->exported.store(false, std::memory_order_relaxed);
+    chunk->become(role);
+    chunk->set_requested(bytes);
+    chunk->born = shared_->reclaim.epoch();
+    if (shared_->index.insert(chunk)) {
+      ledger_->obtained.add();
+      ledger_->chunks.add();
+      chunks_.add();
+      reserved_.add(bytes);
+      ledger_->reserved.add(bytes);
+      ledger_->reserved_peak.raise_to(ledger_->reserved.get());
+      return chunk;
+    }
+    source_->release(address);
+    *code = kOutOfMemory;
+  }
+  ledger_->refused.add();
+  cap_->refund(bytes);
+  shared_->chunks.give_back(chunk);
+  return nullptr;
+}
+
+int ChunkSupply::release_for_program(Chunk* chunk, uint64_t requested) {
+  const int code = source_->release(chunk->base());
+  if (code == kSuccess) {
+    ledger_->released.add();
+    forget(chunk);
+  } else {
+    chunk->set_requested(requested);
+    chunk->become(Role::direct);
+  }
+  cache.landed();
+  return code;
+}
+
+bool ChunkSupply::give_back(ChunkList* chunks) {
+  bool any = false;
+  while (Chunk* chunk = chunks->pop()) {
+    const int code = source_->give_back(chunk->base());
+    if (code == kNotNow) {
+      cache.keep_waiting(chunk, shared_->reclaim);
+      continue;
+    }
+    (code == kSuccess ? ledger_->released : ledger_->lost).add();
+    forget(chunk);
+    any = true;
+  }
+  return any;
+}
+
+bool ChunkSupply::give_back_clean(ChunkList* chunks) {
+  ChunkList kept;
+  bool any = false, able = true;
+  while (Chunk* chunk = chunks->pop()) {
+    able = able && source_->give_back_clean(chunk->base()) == kSuccess;
+    if (able) {
+      any = true;
+      ledger_->released.add();
+      forget(chunk);
+    } else {
+      kept.push(chunk);
+    }
+  }
+  cache.add_idle(&kept);
+  return any;
+}
+
+void ChunkSupply::forget(Chunk* chunk) {
+  shared_->index.remove(chunk);
+  const uint64_t bytes = chunk->size();
+  chunks_.sub(1);
+  ledger_->chunks.sub(1);
+  reserved_.sub(bytes);
+  ledger_->reserved.sub(bytes);
+  cap_->refund(bytes);
+  shared_->chunks.give_back(chunk);
+}
+
+}  // namespace cistern::alloc

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// The chunk layer of one context, under every strategy: takes chunks from the source and returns
+// them, within the cap, known to the index and counted in the ledger. What the program holds as a
+// whole chunk, and whole chunks between two owners, are in its cache.
+//
+// Any thread. No lock is held while the source is called. A chunk that goes back stays in the
+// index as Role::released until the driver has it: a second free of its address must not get there
+// first. Whoever finds it looks again (the address may be handed out anew, to anyone).
+#pragma once
+
+#include "allocator/base/cap.h"
+#include "allocator/base/ledger.h"
+#include "allocator/base/source.h"
+#include "allocator/chunk/chunk_cache.h"
+#include "allocator/chunk/fill.h"
+#include "allocator/chunk/shared.h"
+
+namespace cistern::alloc {
+
+// What the pools of one device have in common, whatever contexts they belong to.
+struct DeviceParts {
+  Ledger* ledger;
+  Cap* cap;
+  Garbage* garbage = nullptr;     // nullptr: nothing is held back
+  FillMode fill = FillMode::off;  // whether and how what is handed out is filled
+};
+
+class ChunkSupply {
+ public:
+  // `owner` is what the chunks of this context say of themselves.
+  void init(Shared* shared, MemorySource* source, const DeviceParts& device, uint32_t owner);
+
+  // A chunk of `bytes`: held by the program (Role::whole, Role::direct), or nobody's until a
+  // strategy gives it a role (Role::released). nullptr with the source's result in `code`.
+  Chunk* obtain(uint64_t bytes, Role role, int* code);
+
+  // The program frees a chunk that is not to be reused. It is told what the driver says, and where
+  // the driver refuses (inside a capture, say) the memory is still the program's. For a chunk that
+  // the cache gave up: it lands here.
+  int release_for_program(Chunk* chunk, uint64_t requested);
+
+  // Chunks that nobody holds go back. What the source does not take now waits in the cache as if
+  // freed just now. False when none went.
+  bool give_back(ChunkList* chunks);
+
+  // Around carrying chunks from one place to another: drop() waits for it.
+  class Carrying {
+   public:
+    explicit Carrying(ChunkSupply& supply) : cache_(supply.cache) { cache_.pick_up(); }
+    ~Carrying() { cache_.landed(); }
+    Carrying(const Carrying&) = delete;
+    Carrying& operator=(const Carrying&) = delete;
+
+   private:
+    ChunkCache& cache_;
+  };
+
+  // Clean chunks go back without a wait for the device, as far as the source can do that; the rest
+  // is idle again. True if any went.
+  bool give_back_clean(ChunkList* chunks);
+
+  // Around taking chunks out of a pool and giving them back, or filling what is free in one: others
+  // that run out, or ask what is free, wait for it.
+  class Returning {
+   public:
+    explicit Returning(ChunkSupply& supply)
+        : carrying_(supply), counted_(supply.shared_->returning) {
+      supply.shared_->returns.fetch_add(1);
+    }
+
+   private:
+    const Carrying carrying_;
+    const CountedIn counted_;
+  };
+
+  // The context is gone: nothing is handed out any more.
+  void close() {
+    closed_.store(true);
+    cache.close();
+  }
+  bool in_hand() const { return cache.in_hand() != 0; }
+
+  // Then, with nothing in hand, every chunk is forgotten, after telling `each` of it.
+  template <typename Visitor>
+  void drop(Visitor each) {
+    cache.drop();
+    ChunkList chunks{shared_->index.remove_all_of(owner_)};
+    while (Chunk* chunk = chunks.pop()) {
+      each(chunk);
+      chunk->become(Role::released);
+      cap_->refund(chunk->size());
+      shared_->chunks.give_back(chunk);
+    }
+    ledger_->chunks.sub(chunks_.get());
+    chunks_.set(0);
+    ledger_->reserved.sub(reserved_.get());
+    reserved_.set(0);
+  }
+
+  // What a driver allocation takes lately.
+  uint64_t obtain_ns() const { return obtain_ns_.get(); }
+
+  ChunkCache cache;
+  Filler filler;
+
+ private:
+  void forget(Chunk* chunk);
+
+  Shared* shared_;
+  MemorySource* source_;
+  Ledger* ledger_;
+  Cap* cap_;
+  uint32_t owner_;
+  std::atomic<bool> closed_{false};
+  Counter obtain_ns_, reserved_, chunks_;  // of this context
+};
+
+}  // namespace cistern::alloc

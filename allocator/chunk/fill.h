@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Filling what is handed out with one byte, so that a read of what nobody wrote does not go unseen:
+// FLAGS_init_allocated_mem. How the fills are made: CISTERN_ATOMIC_CLEAN_POLICY. Any thread; no
+// lock may be held, since the source waits until the bytes are there.
+#pragma once
+
+#include "allocator/base/ledger.h"
+#include "allocator/base/source.h"
+
+namespace cistern::alloc {
+
+enum class FillMode : uint8_t {
+  off,
+  separate,  // each block by itself when it is handed out
+  gathered,  // where blocks are cut from chunks: chunks as a whole, what was freed together
+             // (gather.h)
+};
+
+class Filler {
+ public:
+  void init(MemorySource* source, Ledger* ledger, FillMode mode) {
+    source_ = source;
+    ledger_ = ledger;
+    mode_ = mode;
+  }
+
+  bool on() const { return mode_ != FillMode::off; }
+  bool gathers() const { return mode_ == FillMode::gathered; }
+
+  // Fills what the program is about to be given, and counts it where that cannot be done.
+  void fill(uint64_t address, uint64_t bytes);
+
+  // Before blocks are cut from a chunk. False where it should be filled by then, and could not be.
+  bool prepare(uint64_t address, uint64_t bytes) {
+    const FillRange all{address, bytes};
+    return !gathers() || fill_ahead(&all, 1);
+  }
+
+  // Fills what may be handed out later, with one wait for all the ranges. False: they may hold
+  // anything.
+  bool fill_ahead(const FillRange* ranges, int count);
+
+ private:
+  int fill_ranges(const FillRange* ranges, int count);
+
+  MemorySource* source_;
+  Ledger* ledger_;
+  FillMode mode_;
+};
+
+}  // namespace cistern::alloc

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gathered fills of a pool that cuts blocks from chunks. What is clean in such a pool is filled
+// already: a chunk is filled as a whole before it comes in, and what was freed stays in the queue,
+// also once earlier work is done with it, until a request finds nothing that is filled. Then all of
+// it is filled at once, neighbours in one go, and waited for once.
+//
+// Where a fill cannot be made the pool is told, and from then on it says of nothing that it is
+// filled: each block is filled by itself when it is handed out. Any thread; no lock may be held.
+#pragma once
+
+#include "allocator/chunk/fill.h"
+#include "allocator/on_demand/slab_pool.h"
+
+namespace cistern::alloc {
+
+template <typename T>
+T* merge_by_address(T* first, T* second) {
+  T* merged = nullptr;
+  T** end = &merged;
+  while (first != nullptr && second != nullptr) {
+    T*& lower = address_of(first) < address_of(second) ? first : second;
+    *end = lower;
+    end = &lower->next;
+    lower = lower->next;
+  }
+  *end = first != nullptr ? first : second;
+  return merged;
+}
+
+// Sorts a list in place, in n log n steps.
+template <typename T>
+T* sorted_by_address(T* list) {
+  T* sorted[48] = {};  // sorted[i]: nothing, or 2^i items
+  while (list != nullptr) {
+    T* some = list;
+    list = list->next;
+    some->next = nullptr;
+    int i = 0;
+    for (; sorted[i] != nullptr; ++i) {
+      some = merge_by_address(sorted[i], some);
+      sorted[i] = nullptr;
+    }
+    sorted[i] = some;
+  }
+  T* all = nullptr;
+  for (T* some : sorted) all = merge_by_address(some, all);
+  return all;
+}
+
+// Fills the blocks of a sorted list, each run of neighbours in one chunk as one range.
+template <typename T>
+bool fill_runs(const T* list, Filler& filler) {
+  constexpr int kAtOnce = 128;
+  FillRange runs[kAtOnce];
+  int count = 0;
+  bool filled = true;
+  const T* last = nullptr;
+  for (const T* block = list; block != nullptr && filled; last = block, block = block->next) {
+    const FillRange range{address_of(block), bytes_of(block)};
+    const bool goes_on = last != nullptr && chunk_of(last) == chunk_of(block) &&
+                         address_of(last) + bytes_of(last) == range.address;
+    if (goes_on) {
+      runs[count - 1].bytes += range.bytes;
+      continue;
+    }
+    if (count == kAtOnce) {
+      filled = filler.fill_ahead(runs, count);
+      count = 0;
+    }
+    runs[count++] = range;
+  }
+  return filled && filler.fill_ahead(runs, count);
+}
+
+// False when there was nothing to fill. Chunks that nothing is live in any more: as from
+// Pool::put_back().
+template <typename Pool>
+bool gather(Pool& pool, const Reclaim& reclaim, Filler& filler, ChunkList* emptied,
+            ChunkList* ended) {
+  auto* blocks = pool.take_unfilled(reclaim);
+  if (blocks == nullptr) return false;
+  blocks = sorted_by_address(blocks);
+  if (!fill_runs(blocks, filler)) pool.note_unfilled();
+  pool.put_back(blocks, emptied, ended);
+  return true;
+}
+
+}  // namespace cistern::alloc

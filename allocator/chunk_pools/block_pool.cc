@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/chunk_pools/block_pool.h"
+
+#include <climits>
+
+namespace cistern::alloc {
+namespace {
+
+// Frees made clean per allocation: keeps a long queue from stalling one call.
+constexpr int kHarvestPerCall = 32;
+constexpr int kProbes = 16;
+// Frees after which it is asked whether they are clean by now, however small they were; and the
+// size from which asking is cheaper than a block cut up needlessly.
+constexpr uint32_t kCrowd = 256;
+constexpr uint32_t kWorthAsking = (64 << 10) / kBlockGranule;
+
+}  // namespace
+
+// A chunk changes from and to Role::split only under the lock of the pool it names.
+ChunkMap* BlockPool::map_of(const Chunk* chunk) const {
+  const bool mine = !closed_ && chunk->is() == Role::split &&
+                    chunk->owner.load(std::memory_order_relaxed) == owner_ &&
+                    chunk->shard.load(std::memory_order_relaxed) == number_;
+  return mine ? chunk->map() : nullptr;
+}
+
+uint64_t BlockPool::allocate(uint64_t bytes, const Reclaim& reclaim, Search search,
+                             bool* ask_first) {
+  const uint32_t granules = granules_for(bytes);
+  LockGuard guard(mutex_);
+  if (closed_) [[unlikely]]
+    return 0;
+  if (freed_.parked_may_leave(reclaim)) [[unlikely]]
+    freed_.unpark(reclaim, /*all=*/false);
+  const Ticket clean = reclaim.clean();
+  const Epoch born = reclaim.epoch();
+  if (freed_.has_clean(clean)) harvest(clean, kHarvestPerCall);
+  if (search == Search::first && worth_asking(granules)) {
+    unasked_ = 0;
+    *ask_first = true;
+    return 0;
+  }
+  uint64_t address = take(granules, bytes, born, search);
+  if (address != 0) [[likely]]
+    return address;
+  if (freed_.has_clean(clean)) {
+    harvest(clean, INT_MAX);
+    address = take(granules, bytes, born, search);
+  }
+  if (address == 0 && unmerged_) {
+    merge_everything();
+    address = take(granules, bytes, born, search);
+  }
+  return address;
+}
+
+bool BlockPool::worth_asking(uint32_t granules) const {
+  if (unasked_ == 0) return false;
+  if (unasked_ >= kCrowd) return true;
+  if (granules < kWorthAsking || waiting_bytes() / kBlockGranule < granules) return false;
+  const ChunkBlock* block = bins_.find(granules, UINT32_MAX, 1);
+  return block != nullptr && block->granules - granules > granules / 8;
+}
+
+uint64_t BlockPool::take(uint32_t granules, uint64_t bytes, Epoch born, Search search) {
+  const uint32_t align = granules >= align_ ? align_ : 1;
+  ChunkBlock* block = find_clean(granules, align, search);
+  // Cutting off both ends needs two records.
+  if (block == nullptr || !records_.reserve(2)) return 0;
+  return hand_out(block, granules, align, bytes, born);
+}
+
+// An aligned block in the best fitting one, or in any that is sure to hold one.
+ChunkBlock* BlockPool::find_clean(uint32_t granules, uint32_t align, Search search) const {
+  const int probes = search == Search::thorough ? INT_MAX : kProbes;
+  ChunkBlock* block = bins_.find(granules, UINT32_MAX, probes);
+  if (block == nullptr || align == 1) return block;
+  if (block->fits(granules, align)) return block;
+  block = bins_.find(uint64_t{granules} + align - 1, UINT32_MAX, probes);
+  return block != nullptr || search != Search::thorough ? block : find_aligned(granules, align);
+}
+
+// One by one: what lies in a block larger than the request says nothing about its alignment.
+ChunkBlock* BlockPool::find_aligned(uint32_t granules, uint32_t align) const {
+  for (const ChunkMap* map = maps_; map != nullptr; map = map->next) {
+    for (ChunkBlock* block = map->first_block(); block != nullptr; block = block->after) {
+      if (block->is() == BlockState::clean && block->fits(granules, align)) return block;
+    }
+  }
+  return nullptr;
+}
+
+uint64_t BlockPool::hand_out(ChunkBlock* block, uint32_t granules, uint32_t align, uint64_t bytes,
+                             Epoch born) {
+  remove(block);
+  if (const uint32_t unaligned = block->to_aligned(align); unaligned != 0) {
+    ChunkBlock* aligned = split(block, unaligned);
+    insert(block);
+    block = aligned;
+  }
+  if (block->granules != granules) insert(split(block, granules));
+  block->become(BlockState::live);
+  block->exported = 0;
+  block->born = born;
+  block->requested = bytes;
+  if (ChunkMap* map = block->map(); map->live++ == 0) {
+    idle_rounding_.own_sub(map->rounding());
+    map->chunk->idle_since = kNotSeen;
+  }
+  allocations.own_add();
+  live_.add(bytes);
+  return block->address();
+}
+
+// Cuts the block after `granules` and returns the part behind.
+ChunkBlock* BlockPool::split(ChunkBlock* block, uint32_t granules) {
+  ChunkBlock* rest = records_.take();
+  block->map()->split(block, granules, rest);
+  table_.insert(rest);
+  return rest;
+}
+
+bool BlockPool::free(const Chunk* chunk, uint64_t address, const Reclaim& reclaim, ChunkList* ended,
+                     Ticket latest) {
+  LockGuard guard(mutex_);
+  ChunkMap* map = map_of(chunk);
+  if (map == nullptr || !chunk->contains(address)) return false;
+  const uint64_t offset = address - map->base;
+  ChunkBlock* block = table_.find(map, static_cast<uint32_t>(offset / kBlockGranule));
+  if (block == nullptr || offset % kBlockGranule != 0 || block->is() != BlockState::live) {
+    return false;
+  }
+  live_.add(0 - block->requested);
+  if (--map->live == 0) idle_rounding_.own_add(map->rounding());
+  frees.own_add();
+  block->become(BlockState::waiting);
+  if (block->exported != 0) [[unlikely]] {
+    quarantine(block);
+  } else {
+    ++map->waiting;
+    ++unasked_;
+    freed_.push(block, block->born, reclaim, latest);
+  }
+  if (map->live == 0 && map->quarantined != 0) [[unlikely]]
+    end_exported(map, ended);
+  return true;
+}
+
+// Of a chunk in which nothing is live any more.
+void BlockPool::end_exported(ChunkMap* map, ChunkList* ended) {
+  if (map->filling != 0) return;
+  forget_freed(map);
+  map->chunk->exported.store(true, std::memory_order_relaxed);
+  retire(map, ended);
+}
+
+// `waiting` in no queue: nothing makes it clean.
+void BlockPool::quarantine(ChunkBlock* block) {
+  ++block->map()->quarantined;
+  quarantined_bytes_.own_add(block->bytes());
+  ledger_->quarantined.add(block->bytes());
+  ledger_->quarantined_peak.raise_to(ledger_->quarantined.get());
+}
+
+// Where fills are gathered, what was freed becomes clean by put_back() alone.
+void BlockPool::harvest(Ticket clean, int most) {
+  if (gathers_) [[unlikely]]
+    return;
+  for (; most > 0 && freed_.has_clean(clean); --most) {
+    ChunkBlock* block = freed_.pop();
+    --block->map()->waiting;
+    make_clean(block);
+  }
+}
+
+ChunkBlock* BlockPool::take_unfilled(const Reclaim& reclaim) {
+  LockGuard guard(mutex_);
+  if (closed_) return nullptr;
+  const Ticket clean = reclaim.clean();
+  ChunkBlock* taken = nullptr;
+  while (freed_.has_clean(clean)) {
+    ChunkBlock* block = freed_.pop();
+    --block->map()->waiting;
+    ++block->map()->filling;
+    filling_bytes_.own_add(block->bytes());
+    block->next = taken;
+    taken = block;
+  }
+  if (taken != nullptr) in_hand_.fetch_add(1, std::memory_order_relaxed);
+  return taken;
+}
+
+void BlockPool::put_back(ChunkBlock* blocks, ChunkList* /*emptied*/, ChunkList* ended) {
+  LockGuard guard(mutex_);
+  while (blocks != nullptr) {
+    ChunkBlock* block = blocks;
+    blocks = block->next;
+    ChunkMap* map = block->map();
+    --map->filling;
+    filling_bytes_.own_sub(block->bytes());
+    make_clean(block);
+    if (map->live == 0 && map->quarantined != 0) end_exported(map, ended);
+  }
+  landed();
+}
+
+void BlockPool::unpark_everything(const Reclaim& reclaim) {
+  LockGuard guard(mutex_);
+  freed_.unpark(reclaim, /*all=*/true);
+}
+
+void BlockPool::make_clean(ChunkBlock* block) {
+  block->become(BlockState::clean);
+  if (merge_at_once_) {
+    block = merge(block);
+  } else {
+    unmerged_ = true;
+  }
+  insert(block);
+}
+
+// Joins a clean block that is in no bin with its clean neighbours, which are.
+ChunkBlock* BlockPool::merge(ChunkBlock* block) {
+  if (ChunkBlock* after = block->after; after != nullptr && after->is() == BlockState::clean) {
+    remove(after);
+    join(block, after);
+  }
+  if (ChunkBlock* before = block->before; before != nullptr && before->is() == BlockState::clean) {
+    remove(before);
+    block = join(before, block);
+  }
+  return block;
+}
+
+ChunkBlock* BlockPool::join(ChunkBlock* first, ChunkBlock* second) {
+  table_.erase(second);
+  second->map()->join(first, second);
+  records_.give_back(second);
+  return first;
+}
+
+void BlockPool::merge_everything() {
+  unmerged_ = false;
+  for (ChunkMap* map = maps_; map != nullptr; map = map->next) {
+    for (ChunkBlock* block = map->first_block(); block != nullptr; block = block->after) {
+      const ChunkBlock* after = block->after;
+      if (block->is() != BlockState::clean || after == nullptr) continue;
+      if (after->is() != BlockState::clean) continue;
+      remove(block);
+      while (block->after != nullptr && block->after->is() == BlockState::clean) {
+        remove(block->after);
+        join(block, block->after);
+      }
+      insert(block);
+    }
+  }
+}
+
+void BlockPool::insert(ChunkBlock* block) {
+  block->become(BlockState::clean);
+  bins_.insert(block);
+  clean_bytes_.own_add(block->bytes());
+}
+
+void BlockPool::remove(ChunkBlock* block) {
+  bins_.remove(block);
+  clean_bytes_.own_sub(block->bytes());
+}
+
+ChunkBlock* BlockPool::live_around(const Chunk* chunk, uint64_t address) const {
+  const ChunkMap* map = map_of(chunk);
+  if (map == nullptr || !chunk->contains(address)) return nullptr;
+  ChunkBlock* block = map->around(static_cast<uint32_t>((address - map->base) / kBlockGranule));
+  const bool inside =
+      block->is() == BlockState::live && address - block->address() < block->requested;
+  return inside ? block : nullptr;
+}
+
+bool BlockPool::find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes) {
+  LockGuard guard(mutex_);
+  const ChunkBlock* block = live_around(chunk, address);
+  if (block == nullptr) return false;
+  *start = block->address();
+  *bytes = block->requested;
+  return true;
+}
+
+bool BlockPool::mark_exported(const Chunk* chunk, uint64_t address) {
+  LockGuard guard(mutex_);
+  ChunkBlock* block = live_around(chunk, address);
+  if (block == nullptr) return false;
+  block->exported = 1;
+  return true;
+}
+
+bool BlockPool::waiting_range(Ticket* oldest, Ticket* newest) {
+  LockGuard guard(mutex_);
+  return freed_.range(oldest, newest);
+}
+
+// Under the lock, or a block could count twice on its way from one counter to the next.
+uint64_t BlockPool::available_bytes() {
+  LockGuard guard(mutex_);
+  return clean_bytes() + waiting_bytes() + filling_bytes_.get() + parked_bytes() + garbage_bytes() +
+         idle_rounding_.get();
+}
+
+uint64_t BlockPool::largest_clean() {
+  LockGuard guard(mutex_);
+  return bins_.largest() * kBlockGranule;
+}
+
+}  // namespace cistern::alloc

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chunks coming into and leaving a pool of blocks, and the pool's own beginning and end.
+#include <climits>
+
+#include "allocator/chunk_pools/block_pool.h"
+
+namespace cistern::alloc {
+
+void BlockPool::init(BlockPages* pages, Ledger* ledger, Garbage* garbage, uint32_t owner,
+                     uint8_t number, bool merge_at_once, uint64_t align, bool gathers) {
+  freed_.join(garbage, &mutex_, owner);
+  LockGuard guard(mutex_);
+  closed_ = false;
+  records_.init(pages);
+  ledger_ = ledger;
+  live_.init(ledger);
+  owner_ = owner;
+  number_ = number;
+  merge_at_once_ = merge_at_once;
+  gathers_ = gathers;
+  some_unfilled_.store(false, std::memory_order_relaxed);
+  align_ = granules_for(align);
+  allocations.set(0);
+  frees.set(0);
+}
+
+bool BlockPool::add(Chunk* chunk, ChunkMap* map, uint64_t bytes, Epoch born, uint64_t* address) {
+  const uint32_t granules = granules_for(bytes);
+  LockGuard guard(mutex_);
+  if (closed_ || !records_.reserve(3)) return false;
+  ChunkBlock* all = records_.take();
+  if (!map->open(chunk, all)) {
+    records_.give_back(all);
+    return false;
+  }
+  map->previous = nullptr;
+  map->next = maps_;
+  if (maps_ != nullptr) maps_->previous = map;
+  maps_ = map;
+  chunks_.own_add(map->own ? 0 : 1);
+  idle_rounding_.own_add(map->rounding());
+  chunk->idle_since = kNotSeen;
+  chunk->set_map(map);
+  chunk->shard.store(number_, std::memory_order_relaxed);
+  chunk->become(Role::split);
+  table_.insert(all);
+  insert(all);
+  const uint32_t align = granules >= align_ ? align_ : 1;
+  *address = all->fits(granules, align) ? hand_out(all, granules, align, bytes, born) : 0;
+  return true;
+}
+
+// Takes a chunk with nothing live in it out of the pool. Its waiting blocks are no longer queued.
+void BlockPool::retire(ChunkMap* map, ChunkList* out) {
+  for (ChunkBlock* block = map->first_block(); block != nullptr;) {
+    ChunkBlock* after = block->after;
+    if (block->is() == BlockState::clean) remove(block);
+    if (block->exported != 0 && block->is() == BlockState::waiting) {
+      quarantined_bytes_.own_sub(block->bytes());
+      ledger_->quarantined.sub(block->bytes());
+    }
+    table_.erase(block);
+    records_.give_back(block);
+    block = after;
+  }
+  (map->previous == nullptr ? maps_ : map->previous->next) = map->next;
+  if (map->next != nullptr) map->next->previous = map->previous;
+  chunks_.own_sub(map->own ? 0 : 1);
+  idle_rounding_.own_sub(map->rounding());
+  map->chunk->become(Role::released);
+  in_hand_.fetch_add(1, std::memory_order_relaxed);
+  out->push(map->chunk);
+}
+
+void BlockPool::collect_idle(const Reclaim& reclaim, bool freed_too, ChunkList* out) {
+  LockGuard guard(mutex_);
+  if (closed_) return;
+  harvest(reclaim.clean(), INT_MAX);
+  // Should the driver not take a chunk back: whatever is parked may be in it.
+  const Epoch born = parked_bytes() == 0 ? Reclaim::kEverything : 0;
+  if (freed_too) forget_freed(nullptr);
+  for (ChunkMap* map = maps_; map != nullptr;) {
+    ChunkMap* next = map->next;
+    if (!map->held() && (freed_too || map->waiting == 0)) {
+      map->chunk->born = born;
+      retire(map, out);
+    }
+    map = next;
+  }
+}
+
+void BlockPool::refresh(const Reclaim& reclaim) {
+  LockGuard guard(mutex_);
+  if (closed_) return;
+  if (freed_.parked_may_leave(reclaim)) freed_.unpark(reclaim, /*all=*/false);
+  harvest(reclaim.clean(), INT_MAX);
+}
+
+IdleChunks BlockPool::see_idle(Tick now) {
+  LockGuard guard(mutex_);
+  IdleChunks seen;
+  for (const ChunkMap* map = maps_; map != nullptr; map = map->next) {
+    if (map->held() || map->waiting != 0) continue;
+    if (map->chunk->idle_since == kNotSeen) map->chunk->idle_since = now;
+    seen.add(map->chunk->size(), age(now, map->chunk->idle_since));
+  }
+  return seen;
+}
+
+void BlockPool::collect_aged(Tick now, uint32_t least, ChunkList* out) {
+  LockGuard guard(mutex_);
+  if (closed_) return;
+  for (ChunkMap* map = maps_; map != nullptr; map = map->next) {
+    const Tick since = map->chunk->idle_since;
+    if (map->held() || map->waiting != 0 || since == kNotSeen || age(now, since) < least) {
+      continue;
+    }
+    map->chunk->born = Reclaim::kEverything;  // nothing in it is parked
+    return retire(map, out);
+  }
+}
+
+// What waits or is parked in this chunk leaves the queue, or (nullptr) in all that hold nothing
+// live.
+void BlockPool::forget_freed(const ChunkMap* only) {
+  freed_.remove_if([only](const ChunkBlock* block, bool) {
+    const ChunkMap* map = block->map();
+    return only == nullptr ? !map->held() : map == only;
+  });
+}
+
+void BlockPool::close() {
+  LockGuard guard(mutex_);
+  closed_ = true;
+}
+
+void BlockPool::drop() {
+  LockGuard guard(mutex_);
+  bins_ = {};
+  table_.clear();
+  records_.reset();
+  freed_.clear();
+  maps_ = nullptr;
+  unmerged_ = false;
+  clean_bytes_.set(0);
+  chunks_.set(0);
+  idle_rounding_.set(0);
+  ledger_->quarantined.sub(quarantined_bytes_.get());
+  quarantined_bytes_.set(0);
+  live_.drop();
+}
+
+}  // namespace cistern::alloc

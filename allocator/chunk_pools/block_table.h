@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the place of a block (chunk and start) to the block, in constant time however many there
+// are. Linear hashing: one bucket is added for each block above their number, so that no insertion
+// ever pays for all the others. Eight bytes a block. Not thread-safe.
+#pragma once
+
+#include <bit>
+
+#include "allocator/chunk_pools/chunk_block.h"
+
+namespace cistern::alloc {
+
+class BlockTable {
+ public:
+  void insert(ChunkBlock* block) {
+    ChunkBlock*& bucket = bucket_of(hash(block->map(), block->start));
+    block->same_bucket = bucket;
+    bucket = block;
+    if (++count_ > size_) [[unlikely]]
+      grow();
+  }
+
+  void erase(const ChunkBlock* block) {
+    ChunkBlock** link = &bucket_of(hash(block->map(), block->start));
+    while (*link != block) link = &(*link)->same_bucket;
+    *link = block->same_bucket;
+    --count_;
+  }
+
+  // The block that starts at granule `start` of the chunk, or nullptr.
+  ChunkBlock* find(const ChunkMap* map, uint32_t start) {
+    ChunkBlock* block = bucket_of(hash(map, start));
+    while (block != nullptr && (block->start != start || block->map() != map)) {
+      block = block->same_bucket;
+    }
+    return block;
+  }
+
+  // Forgets all blocks.
+  void clear();
+
+  uint64_t count() const { return count_; }
+
+ private:
+  // Bucket i is in segment bit_width(i / kFirst): each but the first is as large as all before it.
+  static constexpr uint32_t kFirst = 512;
+  static constexpr int kSegments = 22;
+
+  // The upper bits of the product are mixed best, the lower ones choose the bucket.
+  static uint32_t hash(const ChunkMap* map, uint32_t start) {
+    const uint64_t product = (map->base / kBlockGranule + start) * 0x9E3779B97F4A7C15u;
+    return static_cast<uint32_t>(product >> 32 ^ product >> 47);
+  }
+
+  ChunkBlock*& bucket(uint32_t i) {
+    const auto segment = static_cast<int>(std::bit_width(i / kFirst));
+    return segment == 0 ? first_[i] : segments_[segment][i - (kFirst << segment >> 1)];
+  }
+
+  ChunkBlock*& bucket_of(uint32_t h) {
+    const uint32_t i = h & mask_;
+    return bucket(i < size_ ? i : i & mask_ >> 1);
+  }
+
+  void grow();
+
+  uint32_t size_ = kFirst;
+  uint32_t mask_ = kFirst - 1;  // the least power of two not below size_, minus 1
+  uint64_t count_ = 0;
+  ChunkBlock** segments_[kSegments] = {};
+  ChunkBlock* first_[kFirst] = {};
+};
+
+}  // namespace cistern::alloc

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/chunk_pools/chunk_block.h"
+
+#include <cstring>
+
+#include "allocator/base/os.h"
+
+namespace cistern::alloc {
+
+bool ChunkMap::open(Chunk* owner, ChunkBlock* all) {
+  chunk = owner;
+  base = owner->base();
+  granules = static_cast<uint32_t>(owner->size() / kBlockGranule);
+  live = waiting = quarantined = filling = 0;
+  heads = own_heads;
+  if (regions() > kOwnHeads) {
+    heads = static_cast<ChunkBlock**>(os::map(regions() * sizeof *heads, 4096));
+    if (heads == nullptr) return false;
+  } else {
+    memset(own_heads, 0, sizeof own_heads);
+  }
+  all->start = 0;
+  all->granules = granules;
+  all->before = all->after = nullptr;
+  all->map_bits = reinterpret_cast<uintptr_t>(this) & ChunkBlock::kMapMask;
+  heads[0] = all;
+  return true;
+}
+
+void ChunkMap::close() {
+  if (heads != own_heads && heads != nullptr) os::unmap(heads, regions() * sizeof *heads);
+}
+
+void ChunkMap::split(ChunkBlock* block, uint32_t front, ChunkBlock* rest) {
+  rest->start = block->start + front;
+  rest->granules = block->granules - front;
+  rest->before = block;
+  rest->after = block->after;
+  rest->map_bits = block->map_bits;
+  block->granules = front;
+  block->after = rest;
+  if (rest->after != nullptr) rest->after->before = rest;
+  // What starts behind `rest` in its region, if anything, was the first there before.
+  ChunkBlock*& head = heads[rest->start / kRegionGranules];
+  if (head == nullptr || head->start > rest->start) head = rest;
+}
+
+void ChunkMap::join(ChunkBlock* first, ChunkBlock* second) {
+  ChunkBlock* after = second->after;
+  ChunkBlock*& head = heads[second->start / kRegionGranules];
+  if (head == second) {
+    const bool same_region =
+        after != nullptr && after->start / kRegionGranules == second->start / kRegionGranules;
+    head = same_region ? after : nullptr;
+  }
+  first->granules += second->granules;
+  first->after = after;
+  if (after != nullptr) after->before = first;
+}
+
+ChunkBlock* ChunkMap::around(uint32_t granule) const {
+  uint32_t region = granule / kRegionGranules;
+  ChunkBlock* block = heads[region];
+  if (block != nullptr && block->start > granule) return block->before;
+  while (block == nullptr) block = heads[--region];  // a block starts at 0
+  while (block->after != nullptr && block->after->start <= granule) block = block->after;
+  return block;
+}
+
+}  // namespace cistern::alloc

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// A block inside a chunk of any size, and the map of one chunk's blocks. Nothing can be written
+// into device memory, so the boundary tags are here: a block knows its neighbours by address, and
+// the map knows the first block of every 2 MiB, so that an address inside a block leads to the
+// block without a walk over the chunk. Not thread-safe: the lock of the BlockPool protects both.
+#pragma once
+
+#include <cstdint>
+
+#include "allocator/chunk/chunk.h"
+#include "allocator/chunk_pools/chunk_sizes.h"
+#include "allocator/on_demand/slab.h"
+
+namespace cistern::alloc {
+
+struct ChunkMap;
+
+inline uint32_t granules_for(uint64_t bytes) {
+  return static_cast<uint32_t>((bytes + kBlockGranule - 1) / kBlockGranule);
+}
+
+struct ChunkBlock {
+  static constexpr uint64_t kMapMask = (uint64_t{1} << 56) - 1;  // more than an address has
+
+  uint32_t start;  // granules from the chunk's base
+  uint32_t granules;
+  ChunkBlock* before;  // neighbours by address, nullptr at the chunk's ends
+  ChunkBlock* after;
+  union {
+    ChunkBlock* next;  // clean: in its bin; freed: FreedQueue; else unused records
+    uint64_t born;     // live: the Epoch in which it was handed out (allocator/reclaim/reclaim.h)
+  };
+  union {
+    ChunkBlock* prev;    // clean: in its bin
+    uint64_t stamp;      // freed: FreedQueue
+    uint64_t requested;  // live: bytes the program asked for
+  };
+  ChunkBlock* same_bucket;  // BlockTable
+  uint64_t map_bits : 56;
+  uint64_t state : 7;
+  uint64_t exported : 1;  // known outside the process: never to be reused
+
+  BlockState is() const { return static_cast<BlockState>(state); }
+  void become(BlockState s) { state = static_cast<uint8_t>(s) & 0x7f; }
+  ChunkMap* map() const { return reinterpret_cast<ChunkMap*>(map_bits); }
+  uint64_t bytes() const { return uint64_t{granules} * kBlockGranule; }
+  inline uint64_t address() const;
+  // Granules from the block's start to the first aligned one; `align` in granules.
+  inline uint32_t to_aligned(uint32_t align) const;
+  // Whether an aligned block of that size can be cut from it.
+  bool fits(uint32_t wanted, uint32_t align) const {
+    return uint64_t{to_aligned(align)} + wanted <= granules;
+  }
+};
+static_assert(sizeof(ChunkBlock) == 56);  // and one bucket: 64 bytes a block
+
+struct ChunkMap {
+  static constexpr uint32_t kRegionGranules = (uint64_t{2} << 20) / kBlockGranule;
+  static constexpr uint32_t kOwnHeads = 16;
+  // Granules are counted in 32 bits.
+  static constexpr uint64_t kMaxBytes = (uint64_t{1} << 32) * kBlockGranule - kBlockGranule;
+
+  Chunk* chunk;  // also the Arena's link: written only under the pool's lock while in use
+  uint64_t base;
+  uint32_t granules;
+  uint32_t live;         // blocks the program holds
+  uint32_t waiting;      // blocks freed and not yet clean, parked ones too
+  uint32_t quarantined;  // blocks freed that never will be
+  uint32_t filling;      // blocks that are taken out to be filled
+  bool own;              // made for one request larger than a chunk: is not the first one
+  ChunkMap* previous;    // of the pool's maps
+  ChunkMap* next;
+  ChunkBlock** heads;  // the first block that starts in each region, or nullptr
+  ChunkBlock* own_heads[kOwnHeads];
+
+  // Makes the whole chunk one block, `all`, that is in no list. False when no memory is left for
+  // the heads.
+  bool open(Chunk* owner, ChunkBlock* all);
+  void close();
+
+  // Cuts `block` after `granules`; `rest` becomes the block behind it.
+  void split(ChunkBlock* block, uint32_t granules, ChunkBlock* rest);
+
+  // Adds `second`, the block behind `first`, to it; `second` is a block no more.
+  void join(ChunkBlock* first, ChunkBlock* second);
+
+  // The block that contains this granule of the chunk.
+  ChunkBlock* around(uint32_t granule) const;
+
+  ChunkBlock* first_block() const { return heads[0]; }
+
+  // By the program, or by a fill that is under way.
+  bool held() const { return live != 0 || filling != 0; }
+
+  // What the driver takes of the device for this chunk beyond its size: it rounds large ones to
+  // pages of 2 MiB.
+  uint64_t rounding() const {
+    constexpr uint64_t kPage = uint64_t{2} << 20;
+    const uint64_t bytes = uint64_t{granules} * kBlockGranule;
+    return bytes < kPage / 2 ? 0 : (0 - bytes) & (kPage - 1);
+  }
+
+ private:
+  uint32_t regions() const { return (granules - 1) / kRegionGranules + 1; }
+};
+
+uint64_t ChunkBlock::address() const { return map()->base + uint64_t{start} * kBlockGranule; }
+
+// For allocator/chunk/gather.h.
+inline uint64_t address_of(const ChunkBlock* block) { return block->address(); }
+inline uint64_t bytes_of(const ChunkBlock* block) { return block->bytes(); }
+inline const void* chunk_of(const ChunkBlock* block) { return block->map(); }
+
+uint32_t ChunkBlock::to_aligned(uint32_t align) const {
+  return static_cast<uint32_t>(0 - address() / kBlockGranule) & (align - 1);
+}
+
+}  // namespace cistern::alloc

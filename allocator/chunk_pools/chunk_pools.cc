@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/chunk_pools/chunk_pools.h"
+
+#include <new>
+
+#include "allocator/chunk/gather.h"
+
+namespace cistern::alloc {
+namespace {
+
+uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+}  // namespace
+
+void ChunkPools::init(Shared* shared, ChunkSupply* supply, const DeviceParts& device,
+                      uint32_t owner, const ChunkSizes& sizes) {
+  shared_ = shared;
+  supply_ = supply;
+  ledger_ = device.ledger;
+  garbage_ = device.garbage;
+  owner_ = owner;
+  sizes_ = sizes;
+  for (unsigned i = 0; i < kMostThreads; ++i) {
+    if (BlockPool* pool = pools_[i].load(std::memory_order_relaxed)) init_pool(pool, i);
+  }
+}
+
+void ChunkPools::init_pool(BlockPool* pool, unsigned number) {
+  pool->init(&shared_->block_pages, ledger_, garbage_, owner_, static_cast<uint8_t>(number),
+             sizes_.kind != StrategyKind::naive_best_fit, sizes_.align, supply_->filler.gathers());
+}
+
+// nullptr when there is no memory for another pool, or none is wanted.
+BlockPool* ChunkPools::pool_for(const Request& request) {
+  const unsigned number = sizes_.kind == StrategyKind::thread_local_ ? request.shard : 0;
+  BlockPool* pool = pools_[number].load(std::memory_order_acquire);
+  return pool != nullptr || sizes_.kind == StrategyKind::none ? pool : create_pool(number);
+}
+
+BlockPool* ChunkPools::create_pool(unsigned number) {
+  LockGuard guard(mutex_);
+  BlockPool* pool = pools_[number].load(std::memory_order_relaxed);
+  if (pool != nullptr) return pool;
+  pool = shared_->block_pools.take();
+  if (pool == nullptr) return nullptr;
+  new (pool) BlockPool{};
+  init_pool(pool, number);
+  pools_[number].store(pool, std::memory_order_release);
+  return pool;
+}
+
+bool ChunkPools::take_clean(Request& request) {
+  BlockPool* pool = pool_for(request);
+  if (pool == nullptr) return false;
+  const auto search = request.ask_first ? BlockPool::Search::normal : BlockPool::Search::first;
+  request.address = pool->allocate(request.bytes, shared_->reclaim, search, &request.ask_first);
+  if (request.address != 0) [[likely]]
+    return true;
+  if (request.ask_first && search == BlockPool::Search::first) return false;
+  if (!fill_freed(*pool)) return false;
+  request.address = pool->allocate(request.bytes, shared_->reclaim, BlockPool::Search::normal);
+  return request.address != 0;
+}
+
+// Where fills are gathered; false when that gave nothing.
+bool ChunkPools::fill_freed(BlockPool& pool) {
+  if (!supply_->filler.gathers()) return false;
+  const ChunkSupply::Returning returning(*supply_);
+  ChunkList unused, ended;
+  const bool any = gather(pool, shared_->reclaim, supply_->filler, &unused, &ended);
+  if (ended.head != nullptr) give_back_exported(&ended);
+  return any;
+}
+
+int ChunkPools::take_fresh(Request& request) {
+  BlockPool* pool = pool_for(request);
+  if (pool == nullptr) {
+    int code;
+    Chunk* chunk = supply_->obtain(request.bytes, Role::direct, &code);
+    if (chunk == nullptr) return code;
+    request.address = chunk->base();
+    request.whole = true;
+    return code;
+  }
+  const bool alone = !pool->growing.exchange(true, std::memory_order_acq_rel);
+  if (!alone && served_by_other(pool, request)) return kSuccess;
+  const uint64_t need = round_up(request.bytes, kBlockGranule);
+  int code = grow(pool, request, sizes_.chunk_for(need, pool->no_chunk_yet()));
+  if (code == kSuccess && request.address == 0) {
+    // The chunk's base was not aligned enough; it serves others.
+    code = grow(pool, request, sizes_.chunk_for(need + slack(request), pool->no_chunk_yet()));
+  }
+  if (alone) pool->growing.store(false, std::memory_order_release);
+  return code;
+}
+
+// Of threads that miss at once one takes a chunk, and the others find room in it: a second chunk as
+// large would waste memory, or be refused. Their own driver call would have to wait as well; the
+// limit is for a driver that makes one wait for the other.
+bool ChunkPools::served_by_other(BlockPool* pool, Request& request) {
+  constexpr uint64_t kMostNs = 1'000'000'000;
+  os::wait_until([=] { return !pool->growing.load(std::memory_order_acquire); }, kMostNs);
+  request.address = pool->allocate(request.bytes, shared_->reclaim, BlockPool::Search::normal);
+  return request.address != 0;
+}
+
+int ChunkPools::take_scarce(Request& request, Step* step) {
+  *step = Step::returned;
+  int code = take_fresh(request);
+  BlockPool* pool = pool_for(request);
+  if (code != kOutOfMemory || pool == nullptr) return code;
+  const uint64_t need = round_up(request.bytes, kBlockGranule) + slack(request);
+  *step = Step::smaller;
+  for (uint64_t size = sizes_.chunk_for(need, pool->no_chunk_yet()) / 2; size > need; size /= 2) {
+    code = grow(pool, request, round_up(size, kBlockGranule));
+    if (code != kOutOfMemory) return code;
+  }
+  *step = Step::exact;
+  return grow(pool, request, need);
+}
+
+// Adds a chunk of `bytes` to the pool and serves the request from it. Success without an address
+// means that no aligned block fits into the chunk.
+int ChunkPools::grow(BlockPool* pool, Request& request, uint64_t bytes) {
+  if (bytes > ChunkMap::kMaxBytes) return kOutOfMemory;
+  const ChunkSupply::Carrying carrying(*supply_);
+  ChunkMap* map = shared_->chunk_maps.take();
+  if (map == nullptr) return kOutOfMemory;
+  int code;
+  // One that the source would not take back, or nobody's yet.
+  Chunk* chunk = supply_->cache.take(bytes, Role::released, shared_->reclaim);
+  if (chunk == nullptr) chunk = supply_->obtain(bytes, Role::released, &code);
+  if (chunk == nullptr) {
+    shared_->chunk_maps.give_back(map);
+    return code;
+  }
+  if (!supply_->filler.prepare(chunk->base(), chunk->size())) pool->note_unfilled();
+  const Epoch born = shared_->reclaim.epoch();
+  map->own = sizes_.exceeds(round_up(request.bytes, kBlockGranule), pool->no_chunk_yet());
+  if (pool->add(chunk, map, request.bytes, born, &request.address)) return kSuccess;
+  shared_->chunk_maps.give_back(map);
+  ChunkList unused;
+  unused.push(chunk);
+  supply_->give_back(&unused);
+  return kOutOfMemory;
+}
+
+bool ChunkPools::squeeze_in(Request& request, Step* step) {
+  for_each_pool([&](BlockPool& pool) {
+    if (request.address != 0) return;
+    fill_freed(pool);
+    request.address = pool.allocate(request.bytes, shared_->reclaim, BlockPool::Search::thorough);
+  });
+  return request.address != 0;
+}
+
+bool ChunkPools::free(const Chunk* chunk, uint64_t address, Ticket latest) {
+  BlockPool* pool = pool_of(chunk);
+  ChunkList ended;
+  const bool freed =
+      pool != nullptr && pool->free(chunk, address, shared_->reclaim, &ended, latest);
+  if (ended.head != nullptr) [[unlikely]]
+    give_back_exported(&ended);
+  return freed;
+}
+
+// Chunks with exported blocks must not be reused.
+void ChunkPools::give_back_exported(ChunkList* ended) {
+  const ChunkSupply::Returning returning(*supply_);
+  for (Chunk* chunk = ended->head; chunk != nullptr; chunk = chunk->next) land(chunk);
+  supply_->give_back(ended);
+}
+
+bool ChunkPools::find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes) {
+  BlockPool* pool = pool_of(chunk);
+  return pool != nullptr && pool->find(chunk, address, start, bytes);
+}
+
+bool ChunkPools::mark_exported(const Chunk* chunk, uint64_t address) {
+  BlockPool* pool = pool_of(chunk);
+  return pool != nullptr && pool->mark_exported(chunk, address);
+}
+
+void ChunkPools::collect_idle(bool freed_too, ChunkList* out) {
+  for_each_pool([&](BlockPool& pool) {
+    if (!freed_too) fill_freed(pool);
+    pool.collect_idle(shared_->reclaim, freed_too, out);
+  });
+  for (Chunk* chunk = out->head; chunk != nullptr; chunk = chunk->next) land(chunk);
+}
+
+IdleChunks ChunkPools::see_idle(Tick now) {
+  IdleChunks all = supply_->cache.see_idle(now);
+  for_each_pool([&](BlockPool& pool) {
+    const IdleChunks seen = pool.see_idle(now);
+    all.add(seen.bytes, seen.oldest);
+  });
+  return all;
+}
+
+void ChunkPools::collect_aged(Tick now, uint32_t least, ChunkList* out) {
+  supply_->cache.collect_aged(now, least, out);
+  for_each_pool([&](BlockPool& pool) {
+    if (out->head != nullptr) return;
+    pool.collect_aged(now, least, out);
+    if (out->head != nullptr) land(out->head);
+  });
+}
+
+// The caller carries the chunk on.
+void ChunkPools::land(Chunk* chunk) {
+  close_map(chunk);
+  pool_of(chunk)->landed();
+}
+
+void ChunkPools::forget(Chunk* chunk) {
+  if (chunk->is() == Role::split) close_map(chunk);
+}
+
+void ChunkPools::close_map(Chunk* chunk) {
+  ChunkMap* map = chunk->map();
+  map->close();
+  shared_->chunk_maps.give_back(map);
+}
+
+}  // namespace cistern::alloc

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// The chunk strategies (legacy, naive_best_fit, auto_growth, thread_local): few large chunks, every
+// request a block inside one. They differ in the sizes of their chunks (chunk_sizes.h), in when
+// neighbours are merged, and in how many pools there are: one, or one for each thread number
+// (thread_numbers.h). A free goes to the pool the block came from, whichever thread frees.
+//
+// Any thread; no lock is held while the chunk layer is called.
+#pragma once
+
+#include "allocator/base/shortage.h"
+#include "allocator/chunk/chunk_supply.h"
+#include "allocator/chunk/request.h"
+#include "allocator/chunk_pools/block_pool.h"
+#include "allocator/chunk_pools/chunk_sizes.h"
+#include "allocator/chunk_pools/thread_numbers.h"
+
+namespace cistern::alloc {
+
+class ChunkPools {
+ public:
+  void init(Shared* shared, ChunkSupply* supply, const DeviceParts& device, uint32_t owner,
+            const ChunkSizes& sizes);
+
+  // Serves the request from clean memory of the thread's pool.
+  bool take_clean(Request& request);
+
+  // Serves it from a fresh chunk of the usual size, or where the request is larger from one as
+  // large as that; a result code of the source.
+  int take_fresh(Request& request);
+
+  // The same from whatever the driver still has: chunks half as large again and again, then just
+  // the request.
+  int take_scarce(Request& request, Step* step);
+  bool can_ask_for_less() const { return true; }
+
+  // The last attempt: every pool, every free block; worth repeating once more memory is clean.
+  bool squeeze_in(Request& request, Step* step);
+  bool worth_waiting(const Request& request) const { return true; }
+
+  // For chunks of Role::split. False when `address` is not the start of a block the program holds.
+  bool free(const Chunk* chunk, uint64_t address, Ticket latest);
+  bool find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
+  // The block there became known outside the process (block_pool.h).
+  bool mark_exported(const Chunk* chunk, uint64_t address);
+
+  // Where fills are gathered: fills what is clean by now, ahead of need.
+  void fill_freed() {
+    for_each_pool([this](BlockPool& pool) { fill_freed(pool); });
+  }
+
+  // Whether the block just handed out from this chunk is filled.
+  bool fills(const Chunk* chunk) {
+    const BlockPool* pool = pool_of(chunk);
+    return pool != nullptr && pool->fills();
+  }
+
+  // Takes every chunk that the program holds nothing of out of the pools, for the driver.
+  void collect_all(ChunkList* out) { collect_idle(true, out); }
+
+  // The same of those in which nothing is waiting either.
+  void collect_clean(ChunkList* out) { collect_idle(false, out); }
+
+  // What became clean since is merged now.
+  void refresh(bool) {
+    for_each_pool([this](BlockPool& pool) { pool.refresh(shared_->reclaim); });
+  }
+
+  // Idle release: what is wholly idle, and the oldest of it if it is that old.
+  IdleChunks see_idle(Tick now);
+  void collect_aged(Tick now, uint32_t least, ChunkList* out);
+
+  // Idle memory is kept until memory runs short, but for exported chunks.
+  bool over_budget() const { return supply_->cache.any_refused(); }
+  void collect_excess(ChunkList* out) {
+    supply_->cache.collect_idle(UINT64_MAX, shared_->reclaim, out);
+  }
+
+  void collect_excess_idle(ChunkList*) {}
+
+  void forget(Chunk* chunk);  // its context is gone
+
+  template <typename Visitor>
+  void for_each_pool(Visitor visit) {
+    for (unsigned i = 0; i < kMostThreads; ++i) {
+      if (BlockPool* pool = pools_[i].load(std::memory_order_acquire)) visit(*pool);
+    }
+  }
+  template <typename Visitor>
+  void for_each_pool(Visitor visit) const {
+    for (unsigned i = 0; i < kMostThreads; ++i) {
+      const BlockPool* pool = pools_[i].load(std::memory_order_acquire);
+      if (pool != nullptr) visit(*pool);
+    }
+  }
+  void reset_after_fork() { mutex_.reset(); }
+
+ private:
+  BlockPool* pool_for(const Request& request);
+  BlockPool* pool_of(const Chunk* chunk) {
+    return pools_[chunk->shard.load(std::memory_order_relaxed)].load(std::memory_order_acquire);
+  }
+  BlockPool* create_pool(unsigned number);
+  void init_pool(BlockPool* pool, unsigned number);
+  bool served_by_other(BlockPool* pool, Request& request);
+  int grow(BlockPool* pool, Request& request, uint64_t bytes);
+  bool fill_freed(BlockPool& pool);
+  void give_back_exported(ChunkList* ended);
+  void collect_idle(bool freed_too, ChunkList* out);
+  void land(Chunk* chunk);
+  void close_map(Chunk* chunk);
+  // What alignment may cost in a chunk whose base is not aligned.
+  uint64_t slack(const Request& request) const {
+    return request.bytes >= sizes_.align ? sizes_.align - kBlockGranule : 0;
+  }
+
+  Shared* shared_;
+  ChunkSupply* supply_;
+  Ledger* ledger_;
+  Garbage* garbage_;
+  uint32_t owner_;
+  ChunkSizes sizes_;
+  Mutex mutex_;  // creation of pools
+  std::atomic<BlockPool*> pools_[kMostThreads] = {};
+};
+
+}  // namespace cistern::alloc

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/on_demand/on_demand.h"
+
+#include <algorithm>
+
+#include "allocator/chunk/gather.h"
+
+namespace cistern::alloc {
+
+void OnDemand::init(Shared* shared, ChunkSupply* supply, const DeviceParts& device,
+                    uint32_t owner) {
+  shared_ = shared;
+  supply_ = supply;
+  ledger_ = device.ledger;
+  garbage_ = device.garbage;
+  const bool gathers = supply->filler.gathers();
+  for (int i = 0; i < kShards; ++i) {
+    slabs_[i].init(ledger_, garbage_, owner, static_cast<uint8_t>(i), gathers);
+  }
+}
+
+bool OnDemand::take_whole(Request& request) {
+  Chunk* chunk = supply_->cache.take(request.bytes, Role::whole, shared_->reclaim);
+  if (chunk == nullptr) return false;
+  request.address = chunk->base();
+  request.whole = true;
+  return true;
+}
+
+bool OnDemand::take_small(Request& request) {
+  SlabPool& pool = slabs_[request.shard];
+  const auto bytes = static_cast<uint32_t>(request.bytes);
+  ChunkList emptied;
+  request.address = pool.allocate(bytes, shared_->reclaim, &emptied);
+  if (emptied.head != nullptr) [[unlikely]]
+    keep_empty(&emptied);
+  if (request.address != 0) [[likely]]
+    return true;
+  if (fill_freed(pool)) {
+    request.address = pool.allocate(bytes, shared_->reclaim, &emptied);
+    if (request.address != 0) return true;
+  }
+  const ChunkSupply::Carrying carrying(*supply_);
+  Chunk* chunk = supply_->cache.take(kSlabBytes, Role::released, shared_->reclaim);
+  if (chunk == nullptr || !add_slab(chunk, request.shard)) return false;
+  request.address = pool.allocate(bytes, shared_->reclaim, &emptied);
+  keep_empty(&emptied);
+  return request.address != 0;
+}
+
+int OnDemand::take_fresh(Request& request) {
+  const ChunkSupply::Carrying carrying(*supply_);
+  int code = kSuccess;
+  if (request.bytes >= kWholeBytes) {
+    Chunk* chunk = supply_->obtain(request.bytes, Role::whole, &code);
+    if (chunk == nullptr) return code;
+    request.address = chunk->base();
+    request.whole = true;
+    return code;
+  }
+  // Other threads of the shard may empty a new slab before this one gets its block.
+  while (Chunk* chunk = supply_->obtain(kSlabBytes, Role::released, &code)) {
+    if (!add_slab(chunk, request.shard)) return kOutOfMemory;
+    ChunkList emptied;
+    request.address = slabs_[request.shard].allocate(static_cast<uint32_t>(request.bytes),
+                                                     shared_->reclaim, &emptied);
+    keep_empty(&emptied);
+    if (request.address != 0) return kSuccess;
+  }
+  return code;
+}
+
+// A small request looks into every corner of every shard, then asks for no more than itself.
+bool OnDemand::squeeze_in(Request& request, Step* step) {
+  if (request.bytes >= kWholeBytes) return false;
+  ChunkList emptied;
+  for (SlabPool& pool : slabs_) {
+    fill_freed(pool);
+    request.address = pool.allocate(static_cast<uint32_t>(request.bytes), shared_->reclaim,
+                                    &emptied, /*thorough=*/true);
+    if (request.address != 0) break;
+  }
+  keep_empty(&emptied);
+  if (request.address != 0) return true;
+  int code;
+  Chunk* chunk = supply_->obtain(request.bytes, Role::direct, &code);
+  if (chunk == nullptr) return false;
+  *step = Step::exact;
+  request.address = chunk->base();
+  request.whole = true;
+  return true;
+}
+
+bool OnDemand::free(const Chunk* chunk, uint64_t address, Ticket latest) {
+  ChunkList ended;
+  const bool freed = pool_of(chunk).free(chunk, address, shared_->reclaim, &ended, latest);
+  if (ended.head != nullptr) [[unlikely]]
+    give_back_slabs(&ended);
+  return freed;
+}
+
+// Exported slabs must not be reused.
+void OnDemand::give_back_slabs(ChunkList* ended) {
+  const ChunkSupply::Returning returning(*supply_);
+  carry_on(ended);
+  supply_->give_back(ended);
+}
+
+// Slabs that left their pools are plain chunks from here on, which the caller carries.
+void OnDemand::carry_on(const ChunkList* slabs) {
+  for (Chunk* chunk = slabs->head; chunk != nullptr; chunk = chunk->next) {
+    shared_->slabs.give_back(chunk->slab());
+    pool_of(chunk).landed();
+  }
+}
+
+bool OnDemand::find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes) {
+  return pool_of(chunk).find(chunk, address, start, bytes);
+}
+
+bool OnDemand::add_slab(Chunk* chunk, unsigned shard) {
+  const CountedIn filling(shared_->returning);
+  Slab* slab = shared_->slabs.take();
+  if (slab == nullptr) {
+    ChunkList unused;
+    unused.push(chunk);
+    supply_->cache.add_idle(&unused);
+    return false;
+  }
+  if (!supply_->filler.prepare(chunk->base(), kSlabBytes)) slabs_[shard].note_unfilled();
+  slabs_[shard].add(chunk, slab);
+  return true;
+}
+
+// Where fills are gathered; false when that gave nothing.
+bool OnDemand::fill_freed(SlabPool& pool) {
+  if (!supply_->filler.gathers()) return false;
+  const ChunkSupply::Returning returning(*supply_);
+  ChunkList emptied, ended;
+  const bool any = gather(pool, shared_->reclaim, supply_->filler, &emptied, &ended);
+  keep_empty(&emptied);
+  if (ended.head != nullptr) give_back_slabs(&ended);
+  return any;
+}
+
+// Slabs in which nothing is live or waiting become idle chunks.
+void OnDemand::keep_empty(ChunkList* emptied) {
+  while (Chunk* chunk = emptied->pop()) {
+    SlabPool& pool = pool_of(chunk);
+    ChunkList idle;
+    idle.push(chunk);
+    shared_->slabs.give_back(chunk->slab());
+    supply_->cache.add_idle(&idle);
+    pool.landed();
+  }
+}
+
+void OnDemand::collect_empty(bool freed_too, ChunkList* out) {
+  for (SlabPool& pool : slabs_) {
+    if (!freed_too) fill_freed(pool);
+    pool.collect_empty(shared_->reclaim, freed_too, out);
+  }
+  carry_on(out);
+}
+
+void OnDemand::refresh(bool spare_too) {
+  const ChunkSupply::Returning moving(*supply_);
+  for (SlabPool& pool : slabs_) {
+    ChunkList emptied;
+    pool.refresh(shared_->reclaim, spare_too, &emptied);
+    keep_empty(&emptied);
+  }
+}
+
+// Where the host runs ahead of the device, as much as is waiting will be wanted again: what became
+// clean is kept for it, instead of going back and being obtained anew a moment later. So is what
+// was held back as garbage and comes back together.
+uint64_t OnDemand::idle_budget() const {
+  if (shared_->idle.no_budget) return UINT64_MAX;
+  return std::max(kIdleBudget, ledger_->live_peak.get() / kIdleShare) +
+         supply_->cache.waiting_bytes() + (garbage_ == nullptr ? 0 : garbage_->released_together());
+}
+
+void OnDemand::collect_excess(ChunkList* out) {
+  supply_->cache.refresh(shared_->reclaim);
+  supply_->cache.collect_idle(idle_budget(), shared_->reclaim, out);
+}
+
+void OnDemand::forget(Chunk* chunk) {
+  if (chunk->is() == Role::slab) shared_->slabs.give_back(chunk->slab());
+}
+
+}  // namespace cistern::alloc

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// The default strategy: memory by actual size, on demand.
+//
+// Requests of 1 MiB and more keep driver allocations whole, so that NCCL, MPI and RDMA see real
+// bases; smaller ones are cut from 2 MiB slabs. What is idle beyond a budget goes back to the
+// driver, and everything that is not live does before memory is said to be out: the program never
+// runs out where the driver alone would not have.
+//
+// Small blocks are sharded: threads spread over kShards independent SlabPools; a free goes to the
+// shard the block came from. Any thread; no lock is held while the chunk layer is called.
+#pragma once
+
+#include "allocator/base/shortage.h"
+#include "allocator/chunk/chunk_supply.h"
+#include "allocator/chunk/request.h"
+#include "allocator/on_demand/slab_pool.h"
+
+namespace cistern::alloc {
+
+inline constexpr uint64_t kWholeBytes = uint64_t{1} << 20;
+
+class OnDemand {
+ public:
+  static constexpr int kShards = 8;
+  // What may stay idle: this, or a share of the most that was ever live.
+  static constexpr uint64_t kIdleBudget = uint64_t{64} << 20;
+
+  void init(Shared* shared, ChunkSupply* supply, const DeviceParts& device, uint32_t owner);
+
+  // Serves the request from clean memory at hand.
+  bool take_clean(Request& request) {
+    return request.bytes < kWholeBytes ? take_small(request) : take_whole(request);
+  }
+
+  // Serves it from a fresh chunk; a result code of the source.
+  int take_fresh(Request& request);
+
+  // The same once everything idle was returned.
+  int take_scarce(Request& request, Step* step) {
+    *step = Step::returned;
+    return take_fresh(request);
+  }
+  bool can_ask_for_less() const { return false; }
+
+  // The last attempt, when no chunk of the usual size can be had, and whether to repeat it once
+  // more memory is clean: a small block may be anywhere, large ones were given to the driver.
+  bool squeeze_in(Request& request, Step* step);
+  bool worth_waiting(const Request& request) const { return request.bytes < kWholeBytes; }
+
+  // For chunks of Role::slab. False when `address` is not the start of a block the program holds.
+  bool free(const Chunk* chunk, uint64_t address, Ticket latest);
+  bool find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
+  // The block there became known outside the process (slab_pool.h).
+  bool mark_exported(Chunk* chunk, uint64_t address) {
+    return pool_of(chunk).mark_exported(chunk, address);
+  }
+
+  // Where fills are gathered: fills what is clean by now, ahead of need.
+  void fill_freed() {
+    for (SlabPool& pool : slabs_) fill_freed(pool);
+  }
+
+  // Whether the block just handed out from this chunk is filled.
+  bool fills(const Chunk* chunk) { return pool_of(chunk).fills(); }
+
+  // Takes the chunks nothing can use any more out of the pools, for the driver.
+  void collect_clean(ChunkList* out) { collect_empty(false, out); }
+
+  // Takes every chunk that the program holds nothing of out of the pools, for the driver.
+  void collect_all(ChunkList* out) { collect_empty(true, out); }
+
+  // What became clean since is merged now. With `spare_too` no empty slab stays one.
+  void refresh(bool spare_too);
+
+  // Idle release: what is wholly idle, and the oldest of it if it is that old.
+  IdleChunks see_idle(Tick now) { return supply_->cache.see_idle(now); }
+  void collect_aged(Tick now, uint32_t least, ChunkList* out) {
+    supply_->cache.collect_aged(now, least, out);
+  }
+
+  // Whether more is idle than may be, and the oldest whole chunks beyond that.
+  bool over_budget() const {
+    const uint64_t idle = supply_->cache.idle_bytes() + supply_->cache.parked_bytes();
+    return idle > idle_budget() || supply_->cache.any_refused();
+  }
+  void collect_excess(ChunkList* out);
+  void collect_excess_idle(ChunkList* out) {
+    supply_->cache.collect_only_idle(idle_budget(), shared_->reclaim, out);
+  }
+
+  void forget(Chunk* chunk);  // its context is gone
+
+  // The pools of small blocks, for totals.
+  template <typename Visitor>
+  void for_each_pool(Visitor visit) {
+    for (SlabPool& pool : slabs_) visit(pool);
+  }
+  template <typename Visitor>
+  void for_each_pool(Visitor visit) const {
+    for (const SlabPool& pool : slabs_) visit(pool);
+  }
+  void reset_after_fork() {}
+
+ private:
+  static constexpr uint64_t kIdleShare = 8;
+
+  void collect_empty(bool freed_too, ChunkList* out);
+  bool take_whole(Request& request);
+  bool take_small(Request& request);
+  bool add_slab(Chunk* chunk, unsigned shard);
+  bool fill_freed(SlabPool& pool);
+  void keep_empty(ChunkList* emptied);
+  void give_back_slabs(ChunkList* ended);
+  void carry_on(const ChunkList* slabs);
+  uint64_t idle_budget() const;
+  SlabPool& pool_of(const Chunk* chunk) {
+    return slabs_[chunk->shard.load(std::memory_order_relaxed)];
+  }
+
+  Shared* shared_;
+  ChunkSupply* supply_;
+  Ledger* ledger_;
+  Garbage* garbage_;
+  SlabPool slabs_[kShards];
+};
+
+}  // namespace cistern::alloc

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the program freed and nobody may use yet, of one pool:
+//
+//   waiting  for earlier work (reclaim.h), in the order of the frees
+//   parked   because an executable graph that still lives may hold its address
+//   garbage  held back by a setting (garbage.h); released, it is waiting
+//
+// Intrusive: T names its links through Links. Not thread-safe: the owner's lock protects it.
+#pragma once
+
+#include <algorithm>
+
+#include "allocator/reclaim/garbage.h"
+#include "allocator/reclaim/reclaim.h"
+#include "allocator/reclaim/stamped_list.h"
+
+namespace cistern::alloc {
+
+// Links: those of StampedList, and static uint64_t bytes(const T*).
+template <typename T, typename Links>
+class FreedQueue final : public GarbageQueue {
+ public:
+  // The program frees an item. `born`: Reclaim::epoch() when it was handed out. `latest`: the
+  // ticket that covers all work that may touch it, where the caller knows one (Reclaim::kNow:
+  // none); garbage makes no use of it.
+  void push(T* item, Epoch born, const Reclaim& reclaim, Ticket latest = Reclaim::kNow) {
+    if (reclaim.sets_aside(born)) [[unlikely]]
+      return set_aside(item, born, reclaim, latest);
+    wait_for(item, reclaim, latest);
+  }
+
+  // The same for what was the pool's already: it is no garbage.
+  void put_back(T* item, Epoch born, const Reclaim& reclaim) {
+    reclaim.parks(born) ? park(item, born) : wait_for(item, reclaim, Reclaim::kNow);
+  }
+
+  bool has_clean(Ticket clean) const {
+    const T* oldest = waiting_.oldest();
+    return oldest != nullptr && Links::stamp(oldest) <= clean;
+  }
+
+  // Takes the oldest waiting item out; there must be one (has_clean()).
+  T* pop() {
+    T* item = waiting_.pop();
+    waiting_bytes_.own_sub(Links::bytes(item));
+    return item;
+  }
+
+  // Whether what is parked should be looked at again: a graph has gone since.
+  bool parked_may_leave(const Reclaim& reclaim) const {
+    return parked_ != nullptr && seen_ != reclaim.releases();
+  }
+
+  // What nothing holds any more waits for the work of the last graph that went. With `all`:
+  // everything, held or not, waits for all work.
+  void unpark(const Reclaim& reclaim, bool all) {
+    seen_ = reclaim.releases();
+    const Epoch held = all ? 0 : reclaim.held();
+    Ticket stamp = all ? reclaim.stamp() : reclaim.released();
+    stamp = in_order(stamp);
+    remove_parked([&](T* item) {
+      const bool leaves = Links::stamp(item) >= held;
+      if (leaves) wait(item, stamp);
+      return leaves;
+    });
+  }
+
+  // Takes out every item for which `leaves(item, parked)` says so.
+  template <typename Leaves>
+  void remove_if(Leaves leaves) {
+    const auto from = [&](StampedList<T, Links>& list, auto gone) {
+      list.remove_if([&](T* item) {
+        const uint64_t bytes = Links::bytes(item);
+        const bool goes = leaves(item, false);
+        if (goes) gone(bytes);
+        return goes;
+      });
+    };
+    from(waiting_, [this](uint64_t bytes) { waiting_bytes_.own_sub(bytes); });
+    from(collected_, [this](uint64_t bytes) { count_collected(0, bytes); });
+    from(kept_, [this](uint64_t bytes) { count_kept(0, bytes); });
+    remove_parked([&](T* item) { return leaves(item, true); });
+  }
+
+  // The tickets of the oldest and the newest waiting free; false if none waits.
+  bool range(Ticket* oldest, Ticket* newest) const {
+    if (waiting_.oldest() == nullptr) return false;
+    *oldest = Links::stamp(waiting_.oldest());
+    *newest = Links::stamp(waiting_.newest());
+    return true;
+  }
+
+  void clear() {
+    waiting_ = collected_ = kept_ = {};
+    parked_ = nullptr;
+    waiting_bytes_.set(0);
+    parked_bytes_.set(0);
+    if (garbage_ == nullptr) return;
+    count_collected(0, collected_bytes_.get());
+    count_kept(0, kept_bytes_.get());
+  }
+
+  // May be read without the owner's lock.
+  uint64_t waiting_bytes() const { return waiting_bytes_.get(); }
+  uint64_t parked_bytes() const { return parked_bytes_.get(); }
+
+ private:
+  // The queue is in the order of its stamps; a later one than needed is never wrong.
+  Ticket in_order(Ticket stamp) const {
+    const T* newest = waiting_.newest();
+    return newest == nullptr ? stamp : std::max(stamp, Links::stamp(newest));
+  }
+
+  void wait_for(T* item, const Reclaim& reclaim, Ticket latest) {
+    Ticket stamp = reclaim.stamp();
+    if (latest < stamp) [[unlikely]]
+      stamp = in_order(latest);
+    wait(item, stamp);
+  }
+
+  void wait(T* item, Ticket stamp) {
+    waiting_.append(item, stamp);
+    waiting_bytes_.own_add(Links::bytes(item));
+  }
+
+  void park(T* item, Epoch born) {
+    Links::set_stamp(item, born);
+    Links::next(item) = parked_;
+    parked_ = item;
+    parked_bytes_.own_add(Links::bytes(item));
+  }
+
+  [[gnu::noinline]] void set_aside(T* item, Epoch born, const Reclaim& reclaim, Ticket latest) {
+    using When = GarbageRules::When;
+    if (reclaim.parks(born)) return park(item, born);
+    const uint64_t bytes = Links::bytes(item);
+    switch (garbage_ == nullptr ? When::off : garbage_->when()) {
+      case When::at_threshold:
+        collected_.append(item, garbage_->stamp());
+        return count_collected(bytes, 0);
+      case When::at_synchronise:
+        kept_.append(item, garbage_->stamp());
+        return count_kept(bytes, 0);
+      case When::at_each_free:
+        garbage_->flushed_one();
+        break;
+      case When::off:
+        break;
+    }
+    wait_for(item, reclaim, latest);
+  }
+
+  template <typename Leaves>
+  void remove_parked(Leaves leaves) {
+    T* item = parked_;
+    parked_ = nullptr;
+    while (item != nullptr) {
+      T* next = Links::next(item);
+      const uint64_t bytes = Links::bytes(item);
+      if (leaves(item)) {
+        parked_bytes_.own_sub(bytes);
+      } else {
+        Links::next(item) = parked_;
+        parked_ = item;
+      }
+      item = next;
+    }
+  }
+
+  void count_collected(uint64_t more, uint64_t less) {
+    collected_bytes_.own_add(more - less);
+    garbage_->now_collected(more, less);
+  }
+
+  void count_kept(uint64_t more, uint64_t less) {
+    kept_bytes_.own_add(more - less);
+    garbage_->now_kept(more, less);
+  }
+
+  void survey(See see, void* state) override {
+    const LockGuard guard(*pool_mutex_);
+    for (T* item = collected_.oldest(); item != nullptr; item = Links::next(item)) {
+      see(state, Links::bytes(item), Links::stamp(item));
+    }
+  }
+
+  uint64_t flush(const Cut& cut) override {
+    const LockGuard guard(*pool_mutex_);
+    uint64_t kept = 0;
+    if (cut.bytes != 0) {
+      collected_.remove_if([&](T* item) {
+        const bool stays = !cut.releases(Links::bytes(item), Links::stamp(item));
+        if (stays) kept_.append(item, Links::stamp(item));
+        if (stays) kept += Links::bytes(item);
+        return stays;
+      });
+      count_collected(0, kept);
+      count_kept(kept, 0);
+    }
+    return release_collected();
+  }
+
+  uint64_t release_kept(Ticket freed_before) override {
+    const LockGuard guard(*pool_mutex_);
+    StampedList<T, Links> released;
+    uint64_t bytes = 0;
+    while (kept_.oldest() != nullptr && Links::stamp(kept_.oldest()) <= freed_before) {
+      T* item = kept_.pop();
+      released.append(item, Links::stamp(item));
+      bytes += Links::bytes(item);
+    }
+    waiting_.merge(released);
+    waiting_bytes_.own_add(bytes);
+    count_kept(0, bytes);
+    return bytes;
+  }
+
+  uint64_t drain() override {
+    const LockGuard guard(*pool_mutex_);
+    const uint64_t kept = kept_bytes_.get();
+    waiting_.merge(kept_);
+    waiting_bytes_.own_add(kept);
+    count_kept(0, kept);
+    return kept + release_collected();
+  }
+
+  uint64_t release_collected() {
+    const uint64_t bytes = collected_bytes_.get();
+    waiting_.merge(collected_);
+    waiting_bytes_.own_add(bytes);
+    count_collected(0, bytes);
+    return bytes;
+  }
+
+  StampedList<T, Links> waiting_, collected_, kept_;
+  T* parked_ = nullptr;
+  uint64_t seen_ = 0;  // Reclaim::releases() when parked_ was last looked through
+  Counter waiting_bytes_, parked_bytes_;
+};
+
+}  // namespace cistern::alloc

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/scratch/scratch_cache.h"
+
+#include <algorithm>
+
+#include "allocator/base/os.h"
+
+namespace cistern::alloc {
+namespace {
+
+constexpr uint64_t kScatter = 0x9E3779B97F4A7C15u;
+
+// times * bytes, in a way that no rounding or overflow makes too small.
+uint64_t most_for(double times, uint64_t bytes) {
+  const double most = times * static_cast<double>(bytes);
+  return most >= 0x1p63 ? ~uint64_t{0} : std::max(bytes, static_cast<uint64_t>(most));
+}
+
+}  // namespace
+
+void ScratchCache::init(uint64_t limit, double times, bool only_clean, const Reclaim* reclaim) {
+  limit_ = limit;
+  times_ = times;
+  only_clean_ = only_clean;
+  reclaim_ = reclaim;
+}
+
+// --- what is known ---
+
+ScratchBlock** ScratchCache::bucket(uint64_t address) {
+  return &buckets_[address * kScatter >> (64 - kBlockBits)];
+}
+
+ScratchStream** ScratchCache::stream_bucket(uint64_t key) {
+  return &streams_[key * kScatter >> (64 - kStreamBits)];
+}
+
+ScratchBlock* ScratchCache::lookup(uint64_t address) {
+  if (buckets_ == nullptr) return nullptr;
+  ScratchBlock* block = *bucket(address);
+  while (block != nullptr && block->address != address) block = block->chain;
+  return block;
+}
+
+ScratchStream* ScratchCache::lookup_stream(uint64_t key) {
+  ScratchStream* stream = *stream_bucket(key);
+  while (stream != nullptr && stream->key != key) stream = stream->chain;
+  return stream;
+}
+
+void ScratchCache::link(ScratchBlock* block) {
+  ScratchBlock** head = bucket(block->address);
+  block->chain = *head;
+  *head = block;
+}
+
+void ScratchCache::unlink(ScratchBlock* block) {
+  ScratchBlock** link = bucket(block->address);
+  while (*link != block) link = &(*link)->chain;
+  *link = block->chain;
+}
+
+// --- streams ---
+
+bool ScratchCache::add_stream(uint64_t key, uint64_t handle, uint16_t context, uint16_t device,
+                              Ledger* ledger) {
+  LockGuard guard(mutex_);
+  if (buckets_ == nullptr) {
+    buckets_ = static_cast<ScratchBlock**>(os::map(sizeof(ScratchBlock*) << kBlockBits, 4096));
+    if (buckets_ == nullptr) return false;
+  }
+  if (lookup_stream(key) != nullptr) return true;  // another thread did
+  ScratchStream* stream = stream_records_.take();
+  if (stream == nullptr) return false;
+  ScratchStream** head = stream_bucket(key);
+  *stream = {.chain = *head,
+             .key = key,
+             .handle = handle,
+             .context = context,
+             .device = device,
+             .ended = false,
+             .out = 0,
+             .ended_at = 0,
+             .ledger = ledger,
+             .bytes = 0,
+             .tree = {},
+             .unserved = {}};
+  *head = stream;
+  return true;
+}
+
+// --- allocation ---
+
+ScratchCache::Took ScratchCache::take(uint64_t key, uint64_t bytes, uint64_t* address,
+                                      Ticket* wait_for) {
+  *wait_for = 0;
+  const uint64_t most = most_for(times_, bytes);
+  LockGuard guard(mutex_);
+  ScratchStream* stream = lookup_stream(key);
+  if (stream == nullptr) return Took::unknown_stream;
+  ScratchBlock* block = stream->tree.at_least(bytes);
+  // Of equal ones the first is the oldest: if that is not clean, none is.
+  while (block != nullptr && block->bytes <= most && only_clean_ &&
+         block->word > reclaim_->clean()) {
+    *wait_for = std::max(*wait_for, block->word);
+    block = stream->tree.at_least(block->bytes + 1);
+  }
+  if (block == nullptr || block->bytes > most) return Took::miss;
+  stream->tree.remove(block);
+  stream->bytes -= block->bytes;
+  stream->ledger->scratch_bytes.sub(block->bytes);
+  stream->ledger->scratch_hits.add();
+  block->stream = nullptr;
+  block->word = bytes;
+  *address = block->address;
+  return Took::hit;
+}
+
+void ScratchCache::add(uint64_t address, uint64_t bytes, uint64_t key, uint32_t epoch) {
+  LockGuard guard(mutex_);
+  ScratchStream* stream = lookup_stream(key);
+  if (stream == nullptr) return;
+  stream->ledger->scratch_misses.add();
+  discard(address);
+  ScratchBlock* block = blocks_.take();
+  if (block == nullptr) return;  // then its free is the driver's
+  block->address = address;
+  link(block);
+  block->bytes = block->word = bytes;
+  block->stream = nullptr;
+  block->context = stream->context;
+  block->device = stream->device;
+  block->unfit = epoch != epoch_.load(std::memory_order_relaxed);
+}
+
+void ScratchCache::forget(uint64_t address) {
+  LockGuard guard(mutex_);
+  discard(address);
+}
+
+// The driver gave the address out anew: whatever it was before went by a way that is not seen here.
+void ScratchCache::discard(uint64_t address) {
+  ScratchBlock* block = lookup(address);
+  if (block == nullptr) return;
+  unlink(block);
+  if (ScratchStream* stream = block->stream) {
+    if (block->unfit || stream->ended) {
+      stream->unserved.remove(block);
+    } else {
+      stream->tree.remove(block);
+    }
+    stream->bytes -= block->bytes;
+    stream->ledger->scratch_bytes.sub(block->bytes);
+  }
+  blocks_.give_back(block);
+}
+
+// --- free ---
+
+void ScratchCache::cache(ScratchBlock* block, ScratchStream* stream) {
+  block->stream = stream;
+  stream->bytes += block->bytes;
+  if (block->unfit || stream->ended) {
+    stream->unserved.push(block);
+  } else {
+    stream->tree.insert(block);
+  }
+}
+
+ScratchCache::Freed ScratchCache::free(uint64_t address, uint64_t key, ScratchBlock** out,
+                                       ScratchList* over_limit) {
+  LockGuard guard(mutex_);
+  ScratchBlock* block = lookup(address);
+  if (block == nullptr) return Freed::foreign;
+  if (block->stream != nullptr) return Freed::invalid;
+  ScratchStream* stream = key == 0 ? nullptr : lookup_stream(key);
+  if (stream == nullptr && key != 0) return Freed::unknown_stream;
+  *out = block;
+  // A stream of another context keeps nothing that would go with this one.
+  if (stream == nullptr || stream->ended || block->unfit || stream->context != block->context) {
+    unlink(block);
+    return Freed::pass;
+  }
+  if (stream->bytes > limit_ || block->bytes > limit_ - stream->bytes) {
+    collect(stream, over_limit);
+    unlink(block);
+    return Freed::pass;
+  }
+  block->word = only_clean_ ? reclaim_->stamp() : 0;
+  stream->ledger->scratch_bytes.add(block->bytes);
+  cache(block, stream);
+  return Freed::cached;
+}
+
+void ScratchCache::freed(ScratchBlock* block, bool done) {
+  LockGuard guard(mutex_);
+  if (done) {
+    blocks_.give_back(block);
+  } else {
+    link(block);
+  }
+}
+
+ScratchCache::Found ScratchCache::find(uint64_t address, uint64_t* bytes) {
+  LockGuard guard(mutex_);
+  const ScratchBlock* block = lookup(address);
+  if (block == nullptr) return Found::foreign;
+  if (block->stream != nullptr) return Found::not_held;
+  *bytes = block->word;
+  return Found::held;
+}
+
+void ScratchCache::mark_exported(uint64_t address) {
+  LockGuard guard(mutex_);
+  ScratchBlock* block = lookup(address);
+  if (block != nullptr && block->stream == nullptr) block->unfit = true;
+}
+
+}  // namespace cistern::alloc

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// The scratch cache: stream-ordered allocations that the program freed, kept per stream on which
+// they were freed, and handed out again on that same stream (FLAGS_limit_of_tmp_allocation,
+// FLAGS_times_excess_than_required_tmp_allocation). Stream order makes that safe: whatever used a
+// block before is ordered before its free, and the free before everything later on that stream.
+//
+// The blocks stay allocations of the driver's own stream-ordered allocator. This is the bookkeeping
+// only: which allocations the program holds, which are cached and where, what has to go back. The
+// caller makes the driver's calls, outside the lock: it takes blocks out, asks the driver, and says
+// for each how that ended. Any thread; every function takes the one lock, except epoch().
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "allocator/base/arena.h"
+#include "allocator/base/ledger.h"
+#include "allocator/base/mutex.h"
+#include "allocator/reclaim/reclaim.h"
+#include "allocator/scratch/scratch_tree.h"
+
+namespace cistern::alloc {
+
+struct ScratchStream;
+
+// One allocation of the driver, at most 64 bytes like all bookkeeping.
+struct ScratchBlock {
+  ScratchBlock* chain;  // others of its bucket
+  uint64_t address;
+  uint64_t bytes;         // what the driver was asked for
+  uint64_t word;          // held: what the program asked for; cached: the ticket of its free
+  ScratchBlock* left;     // in the tree; in a list, the next
+  ScratchBlock* right;    // in the tree
+  ScratchStream* stream;  // where it is cached; nullptr: the program holds it
+  uint16_t context, device;
+  bool unfit;  // its next free is a real one: it was exported, or its pool is no longer current
+};
+static_assert(sizeof(ScratchBlock) <= 64);
+
+struct ScratchList {
+  ScratchBlock* head = nullptr;
+
+  void push(ScratchBlock* block) {
+    block->left = head;
+    head = block;
+  }
+  ScratchBlock* pop() {
+    ScratchBlock* block = head;
+    if (block != nullptr) head = block->left;
+    return block;
+  }
+  void remove(ScratchBlock* block) {
+    ScratchBlock** link = &head;
+    while (*link != block) link = &(*link)->left;
+    *link = block->left;
+  }
+};
+
+struct ScratchStream {
+  ScratchStream* chain;
+  uint64_t key;  // never used for another stream; not 0
+  uint64_t handle;
+  uint16_t context, device;
+  bool ended;  // the handle means nothing any more
+  int out;     // blocks that somebody is giving back
+  Ticket ended_at;
+  Ledger* ledger;
+  uint64_t bytes;  // cached here
+  ScratchTree<ScratchBlock> tree;
+  ScratchList unserved;  // unfit ones, and all of a stream that ended
+};
+
+class ScratchCache {
+ public:
+  static constexpr uint64_t kUnlimited = ~uint64_t{0};
+
+  // `limit`: most bytes cached per stream. A block of S bytes serves a request of N where
+  // N <= S <= times * N; with `only_clean` only once all work enqueued before its free is done
+  // (FLAGS_fast_eager_deletion_mode=false).
+  void init(uint64_t limit, double times, bool only_clean, const Reclaim* reclaim);
+
+  // A stream is made known once; false when no memory is left for that.
+  bool add_stream(uint64_t key, uint64_t handle, uint16_t context, uint16_t device, Ledger* ledger);
+  // The handle is about to become invalid. Returns when nobody uses it here any more. What is still
+  // cached is kept for take_ended().
+  void end_stream(uint64_t key);
+
+  // A block for `bytes` that was freed on this stream.
+  enum class Took : uint8_t { hit, miss, unknown_stream };
+  // *wait_for: on a miss, the newest ticket among blocks of the right size that are not clean yet;
+  // 0 if there are none.
+  Took take(uint64_t key, uint64_t bytes, uint64_t* address, Ticket* wait_for);
+
+  // Moves when pools change: what the driver was asked for before that may be of the old pool.
+  uint32_t epoch() const { return epoch_.load(std::memory_order_acquire); }
+  // The driver gave the program an allocation; epoch() was `epoch` before.
+  void add(uint64_t address, uint64_t bytes, uint64_t key, uint32_t epoch);
+  // The driver gave this address out for something that is never cached.
+  void forget(uint64_t address);
+
+  // The program frees on stream `key`, or (0) in a way that cannot be cached.
+  enum class Freed : uint8_t {
+    foreign,  // not known: the driver's to answer
+    invalid,  // the program does not hold it: the driver must not see it
+    cached,
+    pass,            // to the driver, and then freed(*block); *over_limit goes back first
+    unknown_stream,  // add_stream() first
+  };
+  Freed free(uint64_t address, uint64_t key, ScratchBlock** block, ScratchList* over_limit);
+  // What the driver made of a free that was passed on: false, and the program still holds it.
+  void freed(ScratchBlock* block, bool done);
+
+  // What the program asked for, if it holds a block that starts at `address`.
+  enum class Found : uint8_t { foreign, held, not_held };
+  Found find(uint64_t address, uint64_t* bytes);
+  // Another process gets to know the block.
+  void mark_exported(uint64_t address);
+
+  // For giving back: the caller asks the driver about each block and then says so by returned().
+  ScratchList take_stream(uint64_t key);
+  ScratchList take_context(uint16_t context);
+  ScratchList take_device(uint16_t device);
+  // Of streams that had ended when this ticket was closed: the context has since been waited for.
+  ScratchList take_ended(uint16_t context, Ticket ticket);
+  enum class Returned : uint8_t {
+    done,
+    not_now,      // stays cached
+    stream_gone,  // the stream turned out to have ended unseen
+  };
+  void returned(ScratchBlock* block, Returned outcome);
+
+  // The device has another current pool: nothing from before is served or cached again. What is
+  // cached waits for take_device().
+  void retire(uint16_t device);
+
+  // Nothing is taken out of a context's streams any more, and nobody uses them when this returns;
+  // until as many threads reopened it as closed it.
+  void close(uint16_t context);
+  void reopen(uint16_t context);
+  // The context is gone. What was still cached there comes back, for freed(): no stream is left
+  // that could give it back.
+  ScratchList drop(uint16_t context);
+
+  void reset_after_fork() { mutex_.reset(); }
+
+ private:
+  static constexpr int kBlockBits = 16, kStreamBits = 8;
+
+  ScratchBlock** bucket(uint64_t address);
+  ScratchStream** stream_bucket(uint64_t key);
+  ScratchBlock* lookup(uint64_t address);
+  ScratchStream* lookup_stream(uint64_t key);
+  void link(ScratchBlock* block);
+  void unlink(ScratchBlock* block);
+  void cache(ScratchBlock* block, ScratchStream* stream);
+  void collect(ScratchStream* stream, ScratchList* out);
+  void stop_serving(ScratchStream* stream);
+  void end(ScratchStream* stream);
+  void discard(uint64_t address);
+  bool closing(const ScratchStream* stream) const { return closing_[stream->context] != 0; }
+  void pause();
+  void recycle_if_over(ScratchStream* stream);
+  void remove(ScratchStream* stream);
+  template <typename Visitor>
+  void for_each_stream(Visitor visit) {
+    for (ScratchStream* head : streams_) {
+      for (ScratchStream *stream = head, *next; stream != nullptr; stream = next) {
+        next = stream->chain;  // the visitor may remove it
+        visit(stream);
+      }
+    }
+  }
+  template <typename Match>
+  ScratchList collect_where(Match match);
+
+  Mutex mutex_;
+  std::atomic<uint32_t> epoch_{0};
+  uint64_t limit_ = 0;
+  double times_ = 0;
+  bool only_clean_ = false;
+  const Reclaim* reclaim_ = nullptr;
+  int closing_[Reclaim::kMaxContexts] = {};  // threads that may be ending the context
+  ScratchBlock** buckets_ = nullptr;         // mapped with the first stream
+  ScratchStream* streams_[1 << kStreamBits] = {};
+  Arena<ScratchBlock> blocks_;
+  Arena<ScratchStream> stream_records_;
+};
+
+}  // namespace cistern::alloc

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scratch blocks going back to the driver, and the ends of streams, pools and contexts.
+#include "allocator/base/os.h"
+#include "allocator/scratch/scratch_cache.h"
+
+namespace cistern::alloc {
+
+// --- streams ---
+
+void ScratchCache::remove(ScratchStream* stream) {
+  ScratchStream** link = stream_bucket(stream->key);
+  while (*link != stream) link = &(*link)->chain;
+  *link = stream->chain;
+  stream_records_.give_back(stream);
+}
+
+void ScratchCache::recycle_if_over(ScratchStream* stream) {
+  if (stream->ended && stream->out == 0 && stream->unserved.head == nullptr) remove(stream);
+}
+
+void ScratchCache::stop_serving(ScratchStream* stream) {
+  while (ScratchBlock* block = stream->tree.any()) {
+    stream->tree.remove(block);
+    stream->unserved.push(block);
+  }
+}
+
+void ScratchCache::end(ScratchStream* stream) {
+  stream->ended = true;
+  stream->ended_at = reclaim_->stamp();
+  stop_serving(stream);
+}
+
+// Others who are giving blocks back may take the lock.
+void ScratchCache::pause() {
+  mutex_.unlock();
+  os::sleep_ns(1000);
+  mutex_.lock();
+}
+
+void ScratchCache::end_stream(uint64_t key) {
+  LockGuard guard(mutex_);
+  ScratchStream* stream;
+  while ((stream = lookup_stream(key)) != nullptr && stream->out != 0) pause();
+  if (stream == nullptr) return;
+  end(stream);
+  recycle_if_over(stream);
+}
+
+// --- giving back ---
+
+void ScratchCache::collect(ScratchStream* stream, ScratchList* out) {
+  stop_serving(stream);
+  while (ScratchBlock* block = stream->unserved.pop()) {
+    unlink(block);
+    stream->bytes -= block->bytes;
+    ++stream->out;
+    out->push(block);
+  }
+}
+
+template <typename Match>
+ScratchList ScratchCache::collect_where(Match match) {
+  ScratchList list;
+  LockGuard guard(mutex_);
+  for_each_stream([&](ScratchStream* stream) {
+    if (!closing(stream) && match(*stream)) collect(stream, &list);
+  });
+  return list;
+}
+
+ScratchList ScratchCache::take_stream(uint64_t key) {
+  ScratchList list;
+  LockGuard guard(mutex_);
+  ScratchStream* stream = lookup_stream(key);
+  if (stream != nullptr && !stream->ended && !closing(stream)) collect(stream, &list);
+  return list;
+}
+
+ScratchList ScratchCache::take_context(uint16_t context) {
+  return collect_where([=](const ScratchStream& s) { return s.context == context && !s.ended; });
+}
+
+ScratchList ScratchCache::take_device(uint16_t device) {
+  return collect_where([=](const ScratchStream& s) { return s.device == device && !s.ended; });
+}
+
+ScratchList ScratchCache::take_ended(uint16_t context, Ticket ticket) {
+  return collect_where([=](const ScratchStream& s) {
+    return s.context == context && s.ended && s.ended_at <= ticket;
+  });
+}
+
+void ScratchCache::returned(ScratchBlock* block, Returned outcome) {
+  LockGuard guard(mutex_);
+  ScratchStream* stream = block->stream;
+  --stream->out;
+  if (outcome == Returned::done) {
+    stream->ledger->scratch_bytes.sub(block->bytes);
+    stream->ledger->scratch_returned.add();
+    blocks_.give_back(block);
+    recycle_if_over(stream);
+    return;
+  }
+  if (outcome == Returned::stream_gone && !stream->ended) end(stream);
+  link(block);
+  cache(block, stream);
+}
+
+void ScratchCache::retire(uint16_t device) {
+  LockGuard guard(mutex_);
+  epoch_.fetch_add(1, std::memory_order_release);
+  if (buckets_ == nullptr) return;
+  for_each_stream([&](ScratchStream* stream) {
+    if (stream->device == device) stop_serving(stream);
+  });
+  for (uint64_t i = 0; i < uint64_t{1} << kBlockBits; ++i) {
+    for (ScratchBlock* block = buckets_[i]; block != nullptr; block = block->chain) {
+      if (block->device == device) block->unfit = true;
+    }
+  }
+}
+
+// --- contexts ---
+
+void ScratchCache::close(uint16_t context) {
+  LockGuard guard(mutex_);
+  ++closing_[context];
+  for (bool used = true; used;) {
+    used = false;
+    for_each_stream(
+        [&](ScratchStream* stream) { used |= stream->context == context && stream->out != 0; });
+    if (used) pause();
+  }
+}
+
+void ScratchCache::reopen(uint16_t context) {
+  LockGuard guard(mutex_);
+  --closing_[context];
+}
+
+ScratchList ScratchCache::drop(uint16_t context) {
+  ScratchList cached;
+  LockGuard guard(mutex_);
+  if (buckets_ == nullptr) return cached;
+  for (uint64_t i = 0; i < uint64_t{1} << kBlockBits; ++i) {
+    for (ScratchBlock** link = &buckets_[i]; *link != nullptr;) {
+      ScratchBlock* block = *link;
+      if (block->context != context) {
+        link = &block->chain;
+        continue;
+      }
+      *link = block->chain;
+      if (block->stream == nullptr) {
+        blocks_.give_back(block);
+        continue;
+      }
+      block->stream->ledger->scratch_bytes.sub(block->bytes);
+      cached.push(block);
+    }
+  }
+  for_each_stream([&](ScratchStream* stream) {
+    if (stream->context == context) remove(stream);
+  });
+  return cached;
+}
+
+}  // namespace cistern::alloc

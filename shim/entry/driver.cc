@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/entry/driver.h"
+
+#include <dlfcn.h>
+
+#include <atomic>
+#include <cstring>
+
+#include "shim/entry/hooks.h"
+#include "shim/entry/loader.h"
+
+namespace cistern::shim {
+namespace {
+
+constexpr size_t kHooks = 0
+#define CISTERN_HOOK(symbol, parameters, arguments) +1
+#include "shim/hooks.def"
+#undef CISTERN_HOOK
+    ;
+
+struct Found {
+  Driver driver;
+  link_map* library;
+  void* exported[kHooks];  // the driver's own addresses, in the order of the hook table
+  void* next[kHooks];      // the definitions behind ours; differ where another tool is in between
+};
+
+// Threads that look up at the same time fill one each, so that none waits for another that may be
+// inside the loader; the first to finish is used by all.
+constexpr int kCandidates = 8;
+constinit Found candidates[kCandidates] = {};
+constinit std::atomic<int> candidates_taken{0};
+constinit std::atomic<const Found*> found{nullptr};
+constinit std::atomic<link_map*> noted{nullptr};
+
+bool is_driver(const link_map* object) {
+  return object != nullptr && strncmp(base_name(object), "libcuda.so", 10) == 0;
+}
+
+link_map* find_library() {
+  link_map* library = noted.load(std::memory_order_acquire);
+  if (library == nullptr) {
+    void* version = definition_after_us("cuDriverGetVersion");
+    library = version == nullptr ? nullptr : object_of(version);
+    if (!is_driver(library)) library = nullptr;
+  }
+  // Kept for good: also when the program closes its own handle.
+  void* handle = dlopen(library != nullptr ? library->l_name : "libcuda.so.1",
+                        RTLD_NOW | (library != nullptr ? RTLD_NOLOAD : 0));
+  return handle != nullptr ? static_cast<link_map*>(handle) : library;
+}
+
+// The driver's definition, or that of another tool which was preloaded after us and comes before
+// it.
+void* next_definition(void* own, const char* symbol) {
+  void* next = definition_after_us(symbol);
+  if (next == nullptr || next == own) return own;
+  // Only what RTLD_NEXT finds as well stands in the program's way; the rest is somebody's private.
+  void* visible = real_dlsym(RTLD_NEXT, symbol);
+  return visible != nullptr ? visible : own;
+}
+
+void fill(Found& out) {
+  out.library = find_library();
+  const auto own = [&](const char* symbol) {
+    return out.library == nullptr ? nullptr : definition_in(out.library, symbol);
+  };
+  bool complete = out.library != nullptr;
+  size_t i = 0;
+#define CISTERN_HOOK(symbol, parameters, arguments)                               \
+  out.exported[i] = own(#symbol);                                                 \
+  out.next[i] = next_definition(out.exported[i], #symbol);                        \
+  out.driver.symbol = reinterpret_cast<decltype(out.driver.symbol)>(out.next[i]); \
+  ++i;
+#include "shim/hooks.def"
+#undef CISTERN_HOOK
+#define CISTERN_CALL(symbol, parameters, required)                                 \
+  out.driver.symbol = reinterpret_cast<decltype(out.driver.symbol)>(own(#symbol)); \
+  if ((required) && out.driver.symbol == nullptr) complete = false;
+#include "shim/entry/driver_calls.def"
+#undef CISTERN_CALL
+  out.driver.complete = complete && out.driver.cuDeviceTotalMem_v2 != nullptr &&
+                        out.driver.cuMemAlloc_v2 != nullptr && out.driver.cuMemFree_v2 != nullptr;
+}
+
+const Found& lookup() {
+  const Found* done = found.load(std::memory_order_acquire);
+  if (done != nullptr) [[likely]]
+    return *done;
+  const int taken = candidates_taken.fetch_add(1, std::memory_order_relaxed);
+  Found local{};
+  Found& mine = taken < kCandidates ? candidates[taken] : local;
+  fill(mine);
+  const Found* expected = nullptr;
+  if (taken < kCandidates) {
+    found.compare_exchange_strong(expected, &mine, std::memory_order_acq_rel);
+  }
+  while ((done = found.load(std::memory_order_acquire)) == nullptr) {
+  }
+  return *done;
+}
+
+}  // namespace
+
+const Driver& driver() { return lookup().driver; }
+
+bool note_driver(void* real) {
+  link_map* object = object_of(real);
+  link_map* expected = nullptr;
+  if (!is_driver(object)) return false;
+  noted.compare_exchange_strong(expected, object);
+  const Found* done = found.load(std::memory_order_acquire);
+  return object == (done != nullptr ? done->library : noted.load(std::memory_order_acquire));
+}
+
+bool in_driver(const void* code) {
+  const Found* done = found.load(std::memory_order_acquire);
+  return done != nullptr && done->library != nullptr && object_of(code) == done->library;
+}
+
+void* hook_for_address(const void* real, const char** symbol) {
+  const Found& f = lookup();
+  const HookTable table = hooks();
+  for (size_t i = 0; i < table.count; ++i) {
+    if (real == f.exported[i] || real == f.next[i]) {
+      *symbol = table.entries[i].symbol;
+      return table.entries[i].function;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace cistern::shim

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/kinds/charges.h"
+
+#include "allocator/base/arena.h"
+#include "allocator/base/keyed_table.h"
+#include "allocator/base/mutex.h"
+#include "shim/process/log.h"
+
+namespace cistern::shim {
+
+constinit bool charges_wanted = false;
+
+struct ChargeRecord {
+  ChargeRecord* next;  // in its bucket; also the Arena's link
+  uint64_t key;
+  uint64_t bytes;
+  CUcontext context;  // nullptr: outlives contexts
+  CUdevice device;
+  Held kind;
+};
+
+namespace {
+
+constinit alloc::Mutex mutex;
+constinit alloc::KeyedTable<ChargeRecord, 16> records{};
+constinit alloc::Arena<ChargeRecord> arena{};
+
+alloc::Cap::Weight weight(Held kind, uint64_t bytes) {
+  switch (kind) {
+    case Held::managed:
+      return {};
+    case Held::stream_ordered:
+      return alloc::Cap::packed(bytes);
+    default:
+      return alloc::Cap::alone(bytes);
+  }
+}
+
+void count(Device& device, Held kind, uint64_t bytes) {
+  const int i = static_cast<int>(kind);
+  device.ledger.held[i].add(bytes);
+  device.ledger.held_peak[i].raise_to(device.ledger.held[i].get());
+  device.used.store(true, std::memory_order_release);
+}
+
+void tell_refused(Device& device, CUdevice ordinal, uint64_t bytes) {
+  device.ledger.refused_by_cap.add();
+  if (!log_enabled(config::LogLevel::kInfo)) return;
+  const auto mib = [](uint64_t n) { return static_cast<double>(n) / (1 << 20); };
+  log(config::LogLevel::kInfo,
+      "out of memory: %.1f MiB asked on device %d beside the pools; %.1f MiB of %.1f MiB are "
+      "charged; CISTERN_GPU_LIMIT may be too low",
+      mib(bytes), ordinal, mib(device.cap.charged()), mib(device.cap.limit()));
+}
+
+// A record whose free was not seen is ended by the next allocation with its key.
+void replace(ChargeRecord* record) {
+  ChargeRecord* stale;
+  {
+    const alloc::LockGuard guard(mutex);
+    stale = records.find(record->key);
+    if (stale != nullptr) records.remove(stale);
+    records.insert(record);
+  }
+  if (stale != nullptr) settle_charge(stale, true);
+}
+
+}  // namespace
+
+void keep_charges(bool wanted) { charges_wanted = wanted; }
+
+Charge::Charge(Held kind, CUdevice device, uint64_t bytes)
+    : kind_(kind), device_(device), bytes_(bytes), charged_(nullptr) {
+  Device* known = bytes == 0 ? nullptr : known_device(device);
+  if (known == nullptr) return;
+  charged_ = known;
+  refused_ = !fits({}, bytes);
+  if (refused_) charged_ = nullptr;
+}
+
+Charge::~Charge() {
+  if (charged_ != nullptr) charged_->cap.refund(weight(kind_, bytes_));
+}
+
+bool Charge::return_idle() {
+  return device_ == kNoDevice ? return_idle_memory() : return_idle_memory(device_);
+}
+
+// Where the cap has no room, idle memory makes some. Other threads fill and empty their pools
+// meanwhile, so as long as anything was returned, by whomever, there is another attempt.
+bool Charge::fits(alloc::Cap::Weight before, uint64_t bytes) {
+  constexpr int kAttempts = 16;
+  Device& d = *charged_;
+  const alloc::Cap::Weight after = weight(kind_, bytes);
+  bool fit = d.cap.exchange(before, after), progress = bytes <= d.most.load();
+  for (int i = 0; i < kAttempts && !fit && progress; ++i) {
+    progress = return_idle_memory(device_);
+    fit = d.cap.exchange(before, after);
+  }
+  if (!fit) tell_refused(d, device_, bytes);
+  return fit;
+}
+
+bool Charge::resize(uint64_t bytes) {
+  if (charged_ == nullptr || bytes == bytes_) return true;
+  refused_ = !fits(weight(kind_, bytes_), bytes);
+  if (!refused_) bytes_ = bytes;
+  return !refused_;
+}
+
+void Charge::keep(uint64_t key, CUcontext context) {
+  ChargeRecord* record = charged_ != nullptr ? arena.take() : nullptr;
+  if (record == nullptr) return;  // without a record it could never be refunded: not charged
+  record->key = key;
+  record->bytes = bytes_;
+  record->context = context;
+  record->device = device_;
+  record->kind = kind_;
+  hand_over();
+  replace(record);
+}
+
+void Charge::hand_over() {
+  count(*charged_, kind_, bytes_);
+  charged_ = nullptr;
+}
+
+void refund(Held kind, CUdevice device, uint64_t bytes) {
+  Device& d = device_state(device);
+  d.ledger.held[static_cast<int>(kind)].sub(bytes);
+  d.cap.refund(weight(kind, bytes));
+}
+
+ChargeRecord* take_charge(uint64_t key) {
+  const alloc::LockGuard guard(mutex);
+  ChargeRecord* record = records.find(key);
+  if (record != nullptr) records.remove(record);
+  return record;
+}
+
+void settle_charge(ChargeRecord* record, bool freed) {
+  if (!freed) {
+    const alloc::LockGuard guard(mutex);
+    records.insert(record);
+    return;
+  }
+  refund(record->kind, record->device, record->bytes);
+  arena.give_back(record);
+}
+
+void context_charges_gone(CUcontext context) {
+  if (!charging()) return;
+  ChargeRecord* gone;
+  {
+    const alloc::LockGuard guard(mutex);
+    gone = records.remove_all([&](const ChargeRecord& r) { return r.context == context; });
+  }
+  while (gone != nullptr) {
+    ChargeRecord* record = gone;
+    gone = record->next;
+    settle_charge(record, true);
+  }
+}
+
+void reset_charges_after_fork() {
+  mutex.reset();
+  arena.reset_after_fork();
+}
+
+}  // namespace cistern::shim

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the program holds from the driver itself, beside the pools: charged to the cap of the device
+// it lies on, and counted for the report. A charge is made before the driver is asked and taken
+// back when the driver refuses; a record by address or handle finds it again at the free, whatever
+// thread, context or device is current then. Only kept where a cap is set or a report is wanted:
+// else each hook pays one branch.
+//
+// Not charged, because the program does not hold them: nodes of graphs, memory imported from
+// another process (the exporter pays), host memory, arrays without memory of their own (sparse,
+// deferred mapping), the context and its modules. Any thread; no lock is held across a driver call.
+#pragma once
+
+#include "allocator/base/cap.h"
+#include "allocator/base/ledger.h"
+#include "shim/cuda_api.h"
+#include "shim/entry/driver.h"
+#include "shim/order/context.h"
+#include "shim/pooled/memory.h"
+#include "shim/process/process.h"
+
+namespace cistern::shim {
+
+using alloc::Held;
+
+// At load: whether charges are kept in this process.
+void keep_charges(bool wanted);
+extern constinit bool charges_wanted;
+inline bool charging() { return active() && charges_wanted && driver().complete; }
+
+// One allocation on its way from the program to the driver.
+class Charge {
+ public:
+  // Charges `bytes`. Where the cap says no, what is kept idle on the device is returned
+  // first; refused() when that was not enough. No bytes or no device: nothing to charge.
+  Charge(Held kind, CUdevice device, uint64_t bytes);
+  // Takes the charge back unless it was kept.
+  ~Charge();
+  Charge(const Charge&) = delete;
+  Charge& operator=(const Charge&) = delete;
+
+  bool refused() const { return refused_; }
+  bool made() const { return charged_ != nullptr; }
+
+  // The driver's call; again where the driver is out of memory and a pool returned some.
+  template <typename Call>
+  CUresult ask(Call call) {
+    return again_with_idle_memory(call(), call, [this] { return return_idle(); });
+  }
+
+  // The driver took another size than was charged; false when the cap has no room for it.
+  bool resize(uint64_t bytes);
+
+  // The allocation succeeded: the charge stays until refunding() sees the key freed, or the
+  // context (if any) is gone.
+  void keep(uint64_t key, CUcontext context);
+
+  // The allocation succeeded, and the caller remembers the charge: refund() ends it.
+  void hand_over();
+
+ private:
+  bool return_idle();
+  bool fits(alloc::Cap::Weight before, uint64_t bytes);
+
+  Held kind_;
+  bool refused_ = false;
+  CUdevice device_;
+  uint64_t bytes_;
+  Device* charged_;  // nullptr: nothing is
+};
+
+// Ends a charge that was handed over.
+void refund(Held kind, CUdevice device, uint64_t bytes);
+
+// A free of what Charge::keep() recorded. The record is taken out before the driver is asked,
+// because a success lets others have the key at once; where the driver refuses it is put back.
+struct ChargeRecord;
+ChargeRecord* take_charge(uint64_t key);
+void settle_charge(ChargeRecord* record, bool freed);
+
+template <typename Free>
+CUresult refunding(uint64_t key, Free free_it) {
+  ChargeRecord* record = charging() ? take_charge(key) : nullptr;
+  const CUresult result = free_it();
+  if (record != nullptr) settle_charge(record, result == CUDA_SUCCESS);
+  return result;
+}
+
+// The context is gone and with it what was allocated in it; stream-ordered and physical memory are
+// the device's and stay.
+void context_charges_gone(CUcontext context);
+
+void reset_charges_after_fork();
+
+}  // namespace cistern::shim

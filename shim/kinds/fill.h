@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fill of memory that comes from no pool of ours (FLAGS_init_allocated_mem). What the pools
+// hand out they have filled already (allocator/chunk/fill.h, CudaSource::fill). Every function but
+// fill_on() is for when it is on; none changes what the program is told. Any thread.
+#pragma once
+
+#include "allocator/chunk/fill.h"
+#include "config/policy.h"
+#include "shim/cuda_api.h"
+#include "shim/kinds/memory_pools.h"
+#include "shim/process/process.h"
+
+namespace cistern::shim {
+
+extern constinit int fill_value;  // -1: off
+
+// At load.
+void open_fill(const config::Policy& policy);
+
+inline bool fill_on() { return active() && fill_value >= 0; }
+inline unsigned char fill_byte() { return static_cast<unsigned char>(fill_value); }
+alloc::FillMode fill_mode();
+
+// Linear memory that the driver just gave the calling thread, which nothing can be ordered with
+// yet.
+void fill_linear(CUdeviceptr address, size_t bytes);
+
+// Stream-ordered memory: filled in the order of the stream the request named, so nothing waits.
+// `memset`: the function for the request's meaning of stream 0.
+using Memset = CUresult(CUDAAPI*)(CUdeviceptr, unsigned char, size_t, CUstream);
+void fill_ordered(Memset memset, CUdeviceptr address, size_t bytes, CUstream stream,
+                  const PoolHome& home);
+
+// Memory of a kind that is not filled was handed out in the current context.
+void note_unfilled();
+
+}  // namespace cistern::shim

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the driver's memory pools have their memory: a block may come from a pool on another device
+// than its stream's, or from none. Called where charges are kept (shim/kinds/charges.h) or what is
+// handed out is filled (shim/kinds/fill.h). Any thread.
+#pragma once
+
+#include "allocator/base/ledger.h"
+#include "shim/cuda_api.h"
+
+namespace cistern::shim {
+
+struct PoolHome {
+  CUdevice device;  // kNoDevice: host memory, or nothing is known of the pool
+  alloc::Held kind;
+};
+
+void memory_pool_created(CUmemoryPool pool, const CUmemPoolProps& properties);
+void memory_pool_gone(CUmemoryPool pool);
+PoolHome home_of(CUmemoryPool pool);
+
+void reset_memory_pools_after_fork();
+
+}  // namespace cistern::shim

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/kinds/physical.h"
+
+#include "allocator/base/arena.h"
+#include "allocator/base/keyed_table.h"
+#include "allocator/base/mutex.h"
+#include "shim/entry/driver.h"
+#include "shim/kinds/charges.h"
+#include "shim/order/suspicion.h"
+
+namespace cistern::shim {
+namespace {
+
+// `uses` are the references the driver may still hold; a handle that is being released is gone from
+// `handles` already, since its number may come back as soon as the driver let go of it.
+struct Physical {
+  Physical* next;
+  uint64_t key;  // the handle
+  uint64_t bytes;
+  CUdevice device;
+  uint32_t handles;
+  uint32_t uses;  // handles and mappings
+};
+
+// Every mapping, or the extent of an unmapping could not be followed; nullptr: imported memory.
+struct Mapping {
+  Mapping* next;
+  uint64_t key;  // the address
+  uint64_t bytes;
+  Physical* physical;
+};
+
+constinit alloc::Mutex mutex;
+constinit alloc::KeyedTable<Physical, 12> physicals{};
+constinit alloc::KeyedTable<Mapping, 12> mappings{};
+constinit alloc::Arena<Physical> physical_arena{};
+constinit alloc::Arena<Mapping> mapping_arena{};
+
+// Under the lock, here and in drop(): the memory behind a handle the program holds, or nullptr.
+Physical* held(CUmemGenericAllocationHandle handle) {
+  return physicals.find(handle, [](const Physical& p) { return p.handles != 0; });
+}
+
+void drop(Physical* physical) {
+  if (physical == nullptr || --physical->uses != 0) return;
+  physicals.remove(physical);
+  refund(Held::physical, physical->device, physical->bytes);
+  physical_arena.give_back(physical);
+}
+
+// The mappings that make up a range, taken out as a list.
+Mapping* take_mappings(uint64_t address, uint64_t size) {
+  Mapping* taken = nullptr;
+  for (const uint64_t end = address + size; address < end;) {
+    Mapping* mapping = mappings.find(address);
+    if (mapping == nullptr) break;
+    mappings.remove(mapping);
+    address += mapping->bytes;
+    mapping->next = taken;
+    taken = mapping;
+  }
+  return taken;
+}
+
+// What the driver says before it looks for memory.
+CUresult check(size_t size, const CUmemAllocationProp& properties, unsigned long long flags) {
+  size_t granularity = 0;
+  const auto ask = driver().cuMemGetAllocationGranularity;
+  if (ask == nullptr) return CUDA_SUCCESS;
+  const CUresult result = ask(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+  if (result != CUDA_SUCCESS) return result;
+  const bool valid = flags == 0 && (granularity == 0 || size % granularity == 0);
+  return valid ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUdevice device_of(const CUmemAllocationProp& properties) {
+  const bool on_device = properties.type == CU_MEM_ALLOCATION_TYPE_PINNED &&
+                         properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+  return on_device ? properties.location.id : kNoDevice;
+}
+
+}  // namespace
+
+CUresult create_physical(CUmemGenericAllocationHandle* handle, size_t size,
+                         const CUmemAllocationProp* properties, unsigned long long flags) {
+  if (handle == nullptr || properties == nullptr) {
+    return noted(driver().cuMemCreate(handle, size, properties, flags));
+  }
+  const CUdevice device = device_of(*properties);
+  Charge charge(Held::physical, device, size);
+  if (charge.refused()) {
+    const CUresult result = check(size, *properties, flags);
+    return result != CUDA_SUCCESS ? result : no_room();
+  }
+  const CUresult result =
+      charge.ask([&] { return noted(driver().cuMemCreate(handle, size, properties, flags)); });
+  if (result != CUDA_SUCCESS || !charge.made()) return result;
+  Physical* physical = physical_arena.take();
+  if (physical == nullptr) return result;  // could never be refunded: not charged
+  *physical = {nullptr, *handle, size, device, /*handles=*/1, /*uses=*/1};
+  charge.hand_over();
+  const alloc::LockGuard guard(mutex);
+  physicals.insert(physical);
+  return result;
+}
+
+CUresult release_physical(CUmemGenericAllocationHandle handle) {
+  Physical* physical;
+  {
+    const alloc::LockGuard guard(mutex);
+    physical = held(handle);
+    if (physical != nullptr) --physical->handles;
+  }
+  const CUresult result = noted(driver().cuMemRelease(handle));
+  if (physical == nullptr) return result;
+  const alloc::LockGuard guard(mutex);
+  result == CUDA_SUCCESS ? drop(physical) : void(++physical->handles);
+  return result;
+}
+
+// The handle is the one that was used to map the memory, also when it was released since.
+CUresult retain_physical(CUmemGenericAllocationHandle* handle, void* address) {
+  const CUresult result = noted(driver().cuMemRetainAllocationHandle(handle, address));
+  if (result != CUDA_SUCCESS) return result;
+  const auto at = reinterpret_cast<uint64_t>(address);
+  const alloc::LockGuard guard(mutex);
+  const Mapping* mapping = mappings.search([&](const Mapping& m) { return at - m.key < m.bytes; });
+  Physical* physical = mapping != nullptr ? mapping->physical : nullptr;
+  if (physical == nullptr) return result;
+  ++physical->handles;
+  ++physical->uses;
+  if (physical->key != *handle) {
+    physicals.remove(physical);
+    physical->key = *handle;
+    physicals.insert(physical);
+  }
+  return result;
+}
+
+CUresult map_physical(CUdeviceptr address, size_t size, size_t offset,
+                      CUmemGenericAllocationHandle handle, unsigned long long flags) {
+  Mapping* mapping = mapping_arena.take();
+  Physical* physical = nullptr;
+  if (mapping != nullptr) {
+    // Counted before the driver knows: a release by another thread must not end the charge.
+    const alloc::LockGuard guard(mutex);
+    physical = held(handle);
+    if (physical != nullptr) ++physical->uses;
+  }
+  const CUresult result = noted(driver().cuMemMap(address, size, offset, handle, flags));
+  if (mapping == nullptr) return result;
+  if (result != CUDA_SUCCESS) {
+    mapping_arena.give_back(mapping);
+    const alloc::LockGuard guard(mutex);
+    drop(physical);
+    return result;
+  }
+  *mapping = {nullptr, address, size, physical};
+  const alloc::LockGuard guard(mutex);
+  mappings.insert(mapping);
+  return result;
+}
+
+CUresult unmap_physical(CUdeviceptr address, size_t size) {
+  Mapping* taken;
+  {
+    const alloc::LockGuard guard(mutex);
+    taken = take_mappings(address, size);
+  }
+  const CUresult result = noted(driver().cuMemUnmap(address, size));
+  const alloc::LockGuard guard(mutex);
+  while (taken != nullptr) {
+    Mapping* mapping = taken;
+    taken = mapping->next;
+    if (result != CUDA_SUCCESS) {
+      mappings.insert(mapping);
+      continue;
+    }
+    drop(mapping->physical);
+    mapping_arena.give_back(mapping);
+  }
+  return result;
+}
+
+void reset_physical_after_fork() {
+  mutex.reset();
+  physical_arena.reset_after_fork();
+  mapping_arena.reset_after_fork();
+}
+
+}  // namespace cistern::shim

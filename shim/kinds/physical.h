@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Physical memory that the program creates for itself, and its charge: it lives until its last
+// handle is released and its last mapping undone, in any order. Imported handles are their
+// exporter's; what cuMemMapArrayAsync maps into sparse arrays is not followed. Called where charges
+// are kept (shim/kinds/charges.h). Any thread.
+#pragma once
+
+#include "shim/cuda_api.h"
+
+namespace cistern::shim {
+
+CUresult create_physical(CUmemGenericAllocationHandle* handle, size_t size,
+                         const CUmemAllocationProp* properties, unsigned long long flags);
+CUresult release_physical(CUmemGenericAllocationHandle handle);
+CUresult retain_physical(CUmemGenericAllocationHandle* handle, void* address);
+CUresult map_physical(CUdeviceptr address, size_t size, size_t offset,
+                      CUmemGenericAllocationHandle handle, unsigned long long flags);
+CUresult unmap_physical(CUdeviceptr address, size_t size);
+
+void reset_physical_after_fork();
+
+}  // namespace cistern::shim

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/kinds/pointer.h"
+
+#include "shim/hooks/ask.h"
+#include "shim/kinds/scratch.h"
+#include "shim/order/context.h"
+
+namespace cistern::shim {
+namespace {
+
+// An address that cannot be an allocation: nothing is ever mapped in the second page. The driver's
+// answer for it is what it says of any address it does not know.
+constexpr CUdeviceptr kNowhere = 0x1000;
+
+// An address of the pools or the scratch cache, and what of it the program holds.
+struct Place {
+  CUdeviceptr address;
+  alloc::Chunk* chunk = nullptr;  // nullptr: the scratch cache's
+  uint64_t start = 0, bytes = 0;
+  uint64_t whole = 0;  // what the driver tells of the size of a scratch block
+  ScratchFound scratch = ScratchFound::foreign;
+
+  // False: the driver's alone.
+  bool known() {
+    if (ours(address, &chunk)) return true;
+    if (!scratch_on()) [[likely]]
+      return false;
+    scratch = scratch_find(address, &start, &bytes, &whole);
+    return scratch != ScratchFound::foreign;
+  }
+  alloc::DevicePool& pool() const { return context_of(chunk)->pool; }
+  bool held() const {
+    return chunk != nullptr ? pool().holds(chunk, address) : scratch == ScratchFound::held;
+  }
+  bool find() { return chunk != nullptr ? pool().find(chunk, address, &start, &bytes) : held(); }
+  void known_outside() const {
+    if (chunk != nullptr) {
+      pool().mark_exported(chunk, address);
+    } else {
+      scratch_exported(start);
+    }
+  }
+};
+
+bool tells_start(CUpointer_attribute attribute) {
+  return attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ||
+         attribute == CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR;
+}
+
+bool tells_size(CUpointer_attribute attribute) {
+  return attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE ||
+         attribute == CU_POINTER_ATTRIBUTE_MAPPING_SIZE;
+}
+
+// Only these need the block itself; for the rest it is enough that there is one.
+bool tells_extent(CUpointer_attribute attribute) {
+  return tells_start(attribute) || tells_size(attribute);
+}
+
+bool any_tells_extent(const CUpointer_attribute* attributes, unsigned count) {
+  for (unsigned i = 0; i < count; ++i) {
+    if (tells_extent(attributes[i])) return true;
+  }
+  return false;
+}
+
+// The driver's answer becomes the block's. Nothing stays nothing: the driver does not answer that
+// for such memory. A scratch block may share the driver's mapping with others, which is then told
+// as it is.
+void put_extent(void* data, CUpointer_attribute attribute, const Place& place) {
+  if (place.chunk == nullptr) {
+    auto* bytes = static_cast<size_t*>(data);
+    if (tells_size(attribute) && *bytes == place.whole) *bytes = place.bytes;
+  } else if (tells_start(attribute)) {
+    auto* start = static_cast<CUdeviceptr*>(data);
+    if (*start != 0) *start = place.start;
+  } else if (tells_size(attribute)) {
+    auto* bytes = static_cast<size_t*>(data);
+    if (*bytes != 0) *bytes = place.bytes;
+  }
+}
+
+// Where the driver gives an unknown address back as its own alias.
+void put_address(void* data, CUpointer_attribute attribute, CUdeviceptr address) {
+  if (attribute != CU_POINTER_ATTRIBUTE_DEVICE_POINTER &&
+      attribute != CU_POINTER_ATTRIBUTE_HOST_POINTER) {
+    return;
+  }
+  auto* alias = static_cast<CUdeviceptr*>(data);
+  if (*alias == kNowhere) *alias = address;
+}
+
+CUresult unknown_attributes(unsigned count, CUpointer_attribute* attributes, void** data,
+                            CUdeviceptr address) {
+  const CUresult result = ask(driver().cuPointerGetAttributes, count, attributes, data, kNowhere);
+  if (result != CUDA_SUCCESS) return result;
+  for (unsigned i = 0; i < count; ++i) put_address(data[i], attributes[i], address);
+  return result;
+}
+
+}  // namespace
+
+CUresult pointer_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr address) {
+  Place place{address};
+  if (!place.known()) {
+    return ask(driver().cuPointerGetAttribute, data, attribute, address);
+  }
+  const bool held = tells_extent(attribute) ? place.find() : place.held();
+  if (!held) return ask(driver().cuPointerGetAttribute, data, attribute, kNowhere);
+  const CUresult result = ask(driver().cuPointerGetAttribute, data, attribute, address);
+  if (result != CUDA_SUCCESS) return result;
+  put_extent(data, attribute, place);
+  if (attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS) place.known_outside();
+  return result;
+}
+
+CUresult pointer_attributes(unsigned count, CUpointer_attribute* attributes, void** data,
+                            CUdeviceptr address) {
+  Place place{address};
+  if (attributes == nullptr || data == nullptr || !place.known()) {
+    return ask(driver().cuPointerGetAttributes, count, attributes, data, address);
+  }
+  const bool held = any_tells_extent(attributes, count) ? place.find() : place.held();
+  if (!held) return unknown_attributes(count, attributes, data, address);
+  const CUresult result = ask(driver().cuPointerGetAttributes, count, attributes, data, address);
+  if (result != CUDA_SUCCESS) return result;
+  for (unsigned i = 0; i < count; ++i) {
+    put_extent(data[i], attributes[i], place);
+    if (attributes[i] == CU_POINTER_ATTRIBUTE_P2P_TOKENS) place.known_outside();
+  }
+  return result;
+}
+
+CUresult set_pointer_attribute(const void* value, CUpointer_attribute attribute,
+                               CUdeviceptr address) {
+  Place place{address};
+  if (!place.known()) {
+    return ask(driver().cuPointerSetAttribute, value, attribute, address);
+  }
+  if (!place.held()) return ask(driver().cuPointerSetAttribute, value, attribute, kNowhere);
+  const CUresult result = ask(driver().cuPointerSetAttribute, value, attribute, address);
+  // Set for a device that will access the memory; taking it back says nothing about that device.
+  const bool set = result == CUDA_SUCCESS && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS &&
+                   *static_cast<const unsigned*>(value) != 0;
+  if (set) place.known_outside();
+  return result;
+}
+
+// Callers widen a small block's range to whole pages, so that either end may be the one that the
+// program holds; what else the range must be is the driver's to say.
+CUresult range_handle(void* handle, CUdeviceptr address, size_t bytes, CUmemRangeHandleType type,
+                      unsigned long long flags) {
+  Place place{address}, last{address + bytes - 1};
+  const auto real = driver().cuMemGetHandleForAddressRange;
+  if (!place.known()) return ask(real, handle, address, bytes, type, flags);
+  const bool first_held = place.held();
+  const bool last_held = last.known() && last.chunk == place.chunk && last.held();
+  if (!first_held && !last_held) return ask(real, handle, kNowhere, bytes, type, flags);
+  const CUresult result = ask(real, handle, address, bytes, type, flags);
+  if (result != CUDA_SUCCESS) return result;
+  if (first_held) place.known_outside();
+  if (last_held) last.known_outside();
+  return result;
+}
+
+}  // namespace cistern::shim

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/order/cuda_source.h"
+
+#include "allocator/chunk/shared.h"
+#include "allocator/reclaim/reclaim.h"
+#include "shim/entry/driver.h"
+#include "shim/kinds/fill.h"
+#include "shim/order/capture_gate.h"
+#include "shim/order/context.h"
+#include "shim/order/events.h"
+#include "shim/order/reaper.h"
+#include "shim/order/suspicion.h"
+#include "shim/process/log.h"
+#include "shim/process/thread.h"
+
+namespace cistern::shim {
+
+using alloc::Mark;
+using alloc::MarkState;
+
+namespace {
+
+bool records_contexts() { return driver().cuCtxRecordEvent != nullptr; }
+
+// Frees memory of the current context. A free that failed may have been refused, or the code may
+// have been that of earlier work: the driver is asked whether it still holds the memory. Only what
+// it no longer knows, or what went with its context, is lost; without an answer it is kept.
+int free_or_keep(CUdeviceptr address, CUcontext context) {
+  const CUresult freed = noted(driver().cuMemFree_v2(address), context);
+  if (freed == CUDA_SUCCESS) return freed;
+  if (!may_call()) return alloc::kNotNow;
+  CUdeviceptr base;
+  size_t bytes;
+  switch (driver().cuMemGetAddressRange_v2(&base, &bytes, address)) {
+    case CUDA_ERROR_NOT_FOUND:
+    case CUDA_ERROR_INVALID_VALUE:
+    case CUDA_ERROR_INVALID_CONTEXT:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+    case CUDA_ERROR_DEINITIALIZED:
+      return freed;
+    default:
+      return alloc::kNotNow;
+  }
+}
+
+}  // namespace
+
+static_assert(alloc::kSuccess == CUDA_SUCCESS && alloc::kOutOfMemory == CUDA_ERROR_OUT_OF_MEMORY);
+static_assert(alloc::kContextGone == CUDA_ERROR_CONTEXT_IS_DESTROYED);
+
+void CudaSource::init(CUcontext context, CUdevice device) {
+  context_ = context;
+  device_ = device;
+  spares_ = 0;
+  own_stream_.store(nullptr, std::memory_order_relaxed);
+  clean_refused_.store(false, std::memory_order_relaxed);
+  stream_marks_.init(context);
+}
+
+int CudaSource::obtain(uint64_t bytes, uint64_t* address) {
+  CUdeviceptr p = 0;
+  const CUresult result = noted(driver().cuMemAlloc_v2(&p, bytes), context_);
+  *address = p;
+  return result;
+}
+
+int CudaSource::release(uint64_t address) {
+  return noted(driver().cuMemFree_v2(address), context_);
+}
+
+// The thread that frees a block may have another context current than the block's.
+int CudaSource::give_back(uint64_t address) {
+  const GatePass pass;
+  if ((!pass && !this_thread.may_free_in_capture) || !may_touch_context()) return alloc::kNotNow;
+  const ContextScope scope(context_);
+  if (!scope) return alloc::kNotNow;
+  if (pass) return free_or_keep(address, context_);
+  return driver().cuMemFree_v2(address) == CUDA_SUCCESS ? alloc::kSuccess : alloc::kNotNow;
+}
+
+// A stream that nothing of the program is ordered with; it dies with the context. nullptr when the
+// driver refuses one. The context is current.
+CUstream CudaSource::own_stream() {
+  CUstream stream = own_stream_.load();
+  if (stream != nullptr) return stream;
+  CUstream made = nullptr;
+  if (driver().cuStreamCreate(&made, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) return nullptr;
+  if (own_stream_.compare_exchange_strong(stream, made)) return made;
+  driver().cuStreamDestroy_v2(made);
+  return stream;
+}
+
+// cuMemFree waits for everything the device does; cuMemFreeAsync for what its stream does. Where it
+// does not take memory of cuMemAlloc, the answer is an error and nothing is freed.
+int CudaSource::give_back_clean(uint64_t address) {
+  const GatePass pass;
+  if (!pass || !may_touch_context()) return alloc::kNotNow;
+  const ContextScope scope(context_);
+  CUstream stream = scope ? own_stream() : nullptr;
+  if (stream == nullptr) return alloc::kNotNow;
+  if (noted(driver().cuMemFreeAsync(address, stream), context_) != CUDA_SUCCESS) {
+    clean_refused_.store(true);
+    return alloc::kNotNow;
+  }
+  if (may_call()) driver().cuStreamSynchronize(stream);
+  return alloc::kSuccess;
+}
+
+bool CudaSource::attend(bool now) { return shim::attend(now); }
+
+bool CudaSource::may_touch_context() const { return !closing() && may_call(); }
+
+bool CudaSource::keeps_all() { return !may_touch_context() || capture_gate().capturing(); }
+
+// The stream may have work of other threads' fills before this one, and none of the program's. What
+// was begun is waited for, also when the rest failed. A wait that failed without the context having
+// died was not one: there is another.
+int CudaSource::fill(const alloc::FillRange* ranges, int count) {
+  const Driver& d = driver();
+  const GatePass pass;
+  if (!pass) return alloc::kNotNow;
+  const alloc::CountedIn filling(filling_);
+  if (!may_touch_context() || d.cuMemsetD8Async == nullptr) return alloc::kContextGone;
+  const ContextScope scope(context_);
+  CUstream stream = scope ? own_stream() : nullptr;
+  if (stream == nullptr) return alloc::kContextGone;
+  CUresult result = CUDA_SUCCESS;
+  for (int i = 0; i < count && result == CUDA_SUCCESS; ++i) {
+    result =
+        noted(d.cuMemsetD8Async(ranges[i].address, fill_byte(), ranges[i].bytes, stream), context_);
+  }
+  if (noted(d.cuStreamSynchronize(stream), context_) == CUDA_SUCCESS) return result;
+  const CUresult waited = d.cuStreamSynchronize(stream);
+  return result != CUDA_SUCCESS ? result : waited;
+}
+
+bool CudaSource::takes_clean() {
+  return driver().cuMemFreeAsync != nullptr && !clean_refused_.load() && may_touch_context() &&
+         !capture_gate().capturing();
+}
+
+bool CudaSource::relieve() { return return_idle_memory_of(device_, /*except=*/current_context()); }
+
+void CudaSource::shortage_ended(alloc::Step step, uint64_t bytes) {
+  static constexpr const char* kWhat[alloc::kSteps] = {
+      "memory that had become clean",
+      "a chunk of the usual size after idle memory was returned",
+      "a smaller chunk",
+      "a driver allocation of just that size",
+      "a free block found elsewhere",
+      "nothing; the program is told that memory is out",
+  };
+  log(config::LogLevel::kInfo, "memory is short on device %d: %llu bytes asked, served by %s",
+      device_, static_cast<unsigned long long>(bytes), kWhat[static_cast<int>(step)]);
+}
+
+bool CudaSource::take_event(CUevent* event) {
+  if (spares_ > 0) {
+    *event = spare_[--spares_];
+    return true;
+  }
+  const ContextScope scope(context_);
+  return scope && create_event(event);
+}
+
+bool CudaSource::mark(Mark* out) {
+  const GatePass pass;
+  if (!pass || !may_touch_context()) return false;
+  // Only where the program's own call would have had that order (stream_marks.h).
+  if (!records_contexts()) return !in_background() && stream_marks_.mark(out);
+  CUevent event;
+  if (!take_event(&event)) return false;
+  *out = reinterpret_cast<Mark>(event);
+  if (noted(driver().cuCtxRecordEvent(context_, event), context_) == CUDA_SUCCESS) return true;
+  forget(*out);
+  return false;
+}
+
+MarkState CudaSource::query(Mark mark) {
+  const GatePass pass;
+  if (!pass || !may_touch_context()) return MarkState::pending;
+  return records_contexts() ? state_of(reinterpret_cast<CUevent>(mark), context_)
+                            : stream_marks_.query(mark);
+}
+
+void CudaSource::forget(Mark mark) {
+  if (!records_contexts()) return stream_marks_.forget(mark);
+  // Timeline::kMarks outstanding ones and the one just being recorded: there is always room.
+  static_assert(kEvents > alloc::Timeline::kMarks);
+  spare_[spares_++] = reinterpret_cast<CUevent>(mark);
+}
+
+bool CudaSource::stream_leaves(CUstream stream) {
+  const GatePass pass;
+  return pass && !closing() && stream_marks_.stream_leaves(stream);
+}
+
+}  // namespace cistern::shim

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// One device of the process, whatever contexts it has: its ledger, its cap, the sizes of its
+// chunks, and what the program is told of its memory. Any thread.
+#pragma once
+
+#include <atomic>
+
+#include "allocator/base/cap.h"
+#include "allocator/base/ledger.h"
+#include "allocator/chunk_pools/chunk_sizes.h"
+#include "allocator/reclaim/garbage.h"
+#include "shim/cuda_api.h"
+
+namespace cistern::shim {
+
+inline constexpr int kMaxDevices = 64;
+inline constexpr CUdevice kNoDevice = -1;
+
+struct Device {
+  alloc::Ledger ledger;
+  alloc::Cap cap;
+  alloc::Garbage garbage;
+  std::atomic<bool> used;
+  std::atomic<uint64_t> total;  // 0: not asked yet, see known_device()
+  std::atomic<uint64_t> most;   // a larger request cannot be served: total, or the cap
+  // Requests up to this size go straight to the pool: most, or 0 where the settings choose which
+  // requests are pooled (selection.h).
+  std::atomic<uint64_t> straight;
+  std::atomic<alloc::StrategyKind> strategy;
+  // Calls answered by pools that are gone.
+  alloc::Counter past_allocations, past_frees;
+};
+
+Device& device_state(CUdevice device);
+
+// The same with its total memory and its cap set, which needs no context; nullptr when there is no
+// such device.
+Device* known_device(CUdevice device);
+
+// What the settings mean on a known device; one warning where they ask for more than it has. One
+// thread at a time.
+alloc::ChunkSizes sizes_on(const Device& device);
+
+// As on a device of the cap's size: its total memory, and of that what may yet be taken.
+CUresult memory_info(size_t* free, size_t* total);
+CUresult total_memory(size_t* bytes, CUdevice ordinal);
+
+}  // namespace cistern::shim

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Marks for drivers without cuCtxRecordEvent (before CUDA 12.5): a mark is a group of events that
+// together stand for all work a context was given, and has passed when each of them has.
+//
+//   * One on the legacy stream, by its own handle: it comes after all earlier work of every
+//     blocking stream, which are those created without CU_STREAM_NON_BLOCKING and the per-thread
+//     ones of all threads (another thread's own has no handle).
+//   * One on each non-blocking stream (stream_registry.h).
+//   * One on each stream that was destroyed, recorded just before: cuStreamDestroy returns at once
+//     and the work goes on. These *last events* form a queue; a mark waits for the older ones.
+//
+// Work on the legacy stream, an event too, makes later work of blocking streams wait for earlier
+// work of others: order on the device, the host does not wait. A program cannot depend on the lack
+// of that order: marks are only made while it frees device memory, where the driver's own free
+// waits for everything, or allocates some, which the CUDA Programming Guide (Implicit
+// Synchronization) lists among the operations between which commands of different streams need not
+// run concurrently. Without blocking streams it costs nothing.
+//
+// Streams of green contexts (drivers for CUDA 12.4) are ordered by nothing we can record: where one
+// appears there are no marks. All calls but synchronised(): one thread at a time, which holds the
+// turn of reclamation (allocator/reclaim/reclaim.h) and has passed the capture gate.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "allocator/reclaim/reclaim.h"
+#include "shim/cuda_api.h"
+
+namespace cistern::shim {
+
+class StreamMarks {
+ public:
+  // The context is new; what events were here died with the one before.
+  void init(CUcontext context);
+
+  // False when something is not covered: try again after the program has synchronised.
+  bool mark(alloc::Mark* out);
+  alloc::MarkState query(alloc::Mark mark);
+  void forget(alloc::Mark mark);
+
+  // Records the last event of a stream of this context; false when that is not possible.
+  bool stream_leaves(CUstream stream);
+
+  // The program has waited for the whole context: the first `losses` of the registry are no more.
+  // Any thread.
+  void synchronised(uint64_t losses);
+
+ private:
+  struct Event {
+    CUevent handle;
+    Event* next;
+  };
+  struct Group {
+    bool used;
+    Event* events;
+    uint64_t last_events;  // as many were in the queue, ever, when the mark was made
+  };
+  static constexpr int kGroups = alloc::Timeline::kMarks + 1;
+  static constexpr int kMaxEvents = 8192;
+
+  bool record_all(Group& group);
+  Event* record(CUstream stream);
+  Event* take_event();
+  void put_back(Event* event);
+  alloc::MarkState poll_last_events(uint64_t target);
+
+  CUcontext context_;
+  std::atomic<uint64_t> proven_;  // losses that no longer count
+  Group groups_[kGroups];
+  Event* events_;  // kMaxEvents of them, mapped when the first is needed and kept
+  int created_;    // the first of them have a handle
+  Event* spare_;
+  Event* first_;  // the last events of destroyed streams, oldest first
+  Event** end_;
+  uint64_t queued_, passed_;  // of those, ever
+};
+
+}  // namespace cistern::shim

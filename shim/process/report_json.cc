@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include "shim/kinds/fill.h"
+#include "shim/kinds/scratch.h"
+#include "shim/process/process.h"
+#include "shim/process/report_parts.h"
+
+namespace cistern::shim {
+namespace {
+
+void json_kinds(Writer& writer, int device) {
+  const alloc::Ledger& l = device_state(device).ledger;
+  writer.print("     \"charged_bytes\": %llu, \"refused_by_limit\": %llu,\n     \"by_kind\": {",
+               static_cast<ull>(device_state(device).cap.charged()),
+               static_cast<ull>(l.refused_by_cap.get()));
+  for (size_t i = 0; i < std::size(kKinds); ++i) {
+    writer.print("%s\"%s\": {\"bytes\": %llu, \"peak_bytes\": %llu}", i == 0 ? "" : ", ", kKinds[i],
+                 static_cast<ull>(held(l, i)), static_cast<ull>(held_peak(l, i)));
+  }
+  writer.print("},\n");
+}
+
+void json_scratch(Writer& writer, const alloc::Ledger& l) {
+  writer.print(
+      ",\n     \"scratch\": {\"hits\": %llu, \"misses\": %llu, \"cached_bytes\": %llu, "
+      "\"returned\": %llu}",
+      static_cast<ull>(l.scratch_hits.get()), static_cast<ull>(l.scratch_misses.get()),
+      static_cast<ull>(l.scratch_bytes.get()), static_cast<ull>(l.scratch_returned.get()));
+}
+
+void json_faults(Writer& writer, const alloc::Ledger& l) {
+  writer.print(
+      "     \"free_waits\": %llu, \"free_wait_ns\": %llu, \"passed_through\": %llu, "
+      "\"kept_out_but_pooled\": %llu,\n",
+      static_cast<ull>(l.free_waits.get()), static_cast<ull>(l.free_wait_ns.get()),
+      static_cast<ull>(l.unpooled.get()), static_cast<ull>(l.unpooled_short.get()));
+}
+
+void json_garbage(Writer& writer, const alloc::Garbage& garbage) {
+  writer.print(
+      ",\n     \"garbage\": {\"flushes\": %llu, \"collected_bytes\": %llu, \"kept_bytes\": %llu, "
+      "\"drained_bytes\": %llu}",
+      static_cast<ull>(garbage.flushes.get()), static_cast<ull>(garbage.collected.get()),
+      static_cast<ull>(garbage.kept.get()), static_cast<ull>(garbage.drained.get()));
+}
+
+void json_idle(Writer& writer, const alloc::Ledger& l) {
+  writer.print(
+      ",\n     \"idle_release\": {\"calls\": {\"chunks\": %llu, \"bytes\": %llu}, "
+      "\"background\": {\"chunks\": %llu, \"bytes\": %llu}}",
+      by(alloc::Doer::call, l.aged), by(alloc::Doer::call, l.aged_bytes),
+      by(alloc::Doer::background, l.aged), by(alloc::Doer::background, l.aged_bytes));
+}
+
+void json_put_off(Writer& writer, const alloc::Ledger& l) {
+  writer.print(",\n     \"put_off_frees\": {\"calls\": %llu, \"background\": %llu}",
+               by(alloc::Doer::call, l.caught_up), by(alloc::Doer::background, l.caught_up));
+}
+
+void json_fill(Writer& writer, const alloc::Ledger& l) {
+  writer.print(
+      ",\n     \"fill\": {\"byte\": %u, \"fills\": %llu, \"bytes\": %llu, \"waits\": %llu, "
+      "\"skipped_in_captures\": %llu, \"skipped_kinds\": %llu, \"failed\": %llu}",
+      fill_byte(), static_cast<ull>(l.fills.get()), static_cast<ull>(l.fill_bytes.get()),
+      static_cast<ull>(l.fill_waits.get()), static_cast<ull>(l.fills_skipped.get()),
+      static_cast<ull>(l.fills_of_other_kind.get()), static_cast<ull>(l.fills_failed.get()));
+}
+
+void json_strategy(Writer& writer, int device) {
+  const alloc::Ledger& l = device_state(device).ledger;
+  writer.print("     \"strategy\": \"%s\", \"chunks\": %llu, \"shortages_ended_by\": {",
+               alloc::strategy_name(device_state(device).strategy.load()),
+               static_cast<ull>(l.chunks.get()));
+  for (int i = 0; i < alloc::kSteps; ++i) {
+    writer.print("%s\"%s\": %llu", i == 0 ? "" : ", ", alloc::kStepNames[i],
+                 static_cast<ull>(l.served_by[i].get()));
+  }
+  writer.print("}");
+}
+
+void json_device(Writer& writer, int device, bool first) {
+  const alloc::Ledger& l = device_state(device).ledger;
+  const Summary s = summarise(device);
+  writer.print("%s\n    {\"device\": %d, \"total_bytes\": %llu, \"limit_bytes\": %llu,\n",
+               first ? "" : ",", device,
+               static_cast<ull>(device_state(device).total.load(std::memory_order_relaxed)),
+               static_cast<ull>(device_state(device).cap.limit()));
+  writer.print("     \"allocations\": %llu, \"hits\": %llu, \"hit_rate\": %.4f,\n",
+               static_cast<ull>(s.requests), static_cast<ull>(s.hits), ratio(s.hits, s.requests));
+  writer.print("     \"driver_calls\": %llu, \"driver_calls_without\": %llu,\n",
+               static_cast<ull>(s.driver_calls), static_cast<ull>(s.driver_calls_without));
+  writer.print(
+      "     \"live_peak_bytes\": %llu, \"reserved_peak_bytes\": %llu, "
+      "\"reserved_to_live\": %.4f,\n",
+      static_cast<ull>(l.live_peak.get()), static_cast<ull>(l.reserved_peak.get()),
+      ratio(l.reserved_peak.get(), l.live_peak.get()));
+  writer.print(
+      "     \"live_bytes\": %llu, \"idle_bytes\": %llu, \"waiting_bytes\": %llu, "
+      "\"parked_bytes\": %llu, \"reserved_bytes\": %llu,\n",
+      static_cast<ull>(s.usage.live), static_cast<ull>(s.usage.idle),
+      static_cast<ull>(s.usage.waiting), static_cast<ull>(s.usage.parked),
+      static_cast<ull>(l.reserved.get()));
+  writer.print("     \"quarantined_bytes\": %llu, \"quarantined_peak_bytes\": %llu,\n",
+               static_cast<ull>(s.usage.quarantined), static_cast<ull>(l.quarantined_peak.get()));
+  json_kinds(writer, device);
+  writer.print(
+      "     \"waits\": %llu, \"wait_ns\": %llu, \"shortages\": %llu, "
+      "\"out_of_memory\": %llu, \"lost_chunks\": %llu,\n",
+      static_cast<ull>(l.waits.get()), static_cast<ull>(l.wait_ns.get()),
+      static_cast<ull>(l.shortages.get()), static_cast<ull>(l.out_of_memory.get()),
+      static_cast<ull>(l.lost.get()));
+  json_faults(writer, l);
+  json_strategy(writer, device);
+  if (device_state(device).garbage.on()) json_garbage(writer, device_state(device).garbage);
+  if (shared().idle.on) json_idle(writer, l);
+  if (shared().idle.put_off) json_put_off(writer, l);
+  if (scratch_on()) json_scratch(writer, l);
+  if (fill_on()) json_fill(writer, l);
+  writer.print("}");
+}
+
+}  // namespace
+
+void compose_json(Writer& writer) {
+  writer.print("{\"cistern\": 1, \"pid\": %d, \"policy\": ", static_cast<int>(getpid()));
+  writer.quoted(policy_line());
+  writer.print(", \"events_recorded\": %llu, \"events_queried\": %llu,\n \"devices\": [",
+               static_cast<ull>(shared().reclaim.marks_made()),
+               static_cast<ull>(shared().reclaim.queries_made()));
+  bool first = true;
+  for_each_used_device([&](int device) {
+    json_device(writer, device, first);
+    first = false;
+  });
+  writer.print("\n ]}\n");
+}
+
+}  // namespace cistern::shim

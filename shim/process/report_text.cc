@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include "shim/kinds/fill.h"
+#include "shim/kinds/scratch.h"
+#include "shim/pooled/selection.h"
+#include "shim/process/process.h"
+#include "shim/process/report_parts.h"
+
+namespace cistern::shim {
+namespace {
+
+void text_kinds(Writer& writer, int device) {
+  const alloc::Ledger& l = device_state(device).ledger;
+  const alloc::Cap& cap = device_state(device).cap;
+  writer.print("cistern:   peak by kind  ");
+  for (size_t i = 0; i < std::size(kKinds); ++i) {
+    writer.print("%s %s %.1f", i == 0 ? "" : ",", kKinds[i], mib(held_peak(l, i)));
+  }
+  writer.print(" MiB\n");
+  if (cap.limit() == 0) return;
+  writer.print("cistern:   limit          %.1f MiB, charged at exit %.1f MiB; %llu calls refused\n",
+               mib(cap.limit()), mib(cap.charged()), static_cast<ull>(l.refused_by_cap.get()));
+}
+
+void text_scratch(Writer& writer, const alloc::Ledger& l) {
+  const uint64_t hits = l.scratch_hits.get(), requests = hits + l.scratch_misses.get();
+  writer.print(
+      "cistern:   scratch        %llu of %llu stream-ordered allocations from the cache (%.1f %%), "
+      "%.1f MiB cached, %llu blocks given back\n",
+      static_cast<ull>(hits), static_cast<ull>(requests), 100 * ratio(hits, requests),
+      mib(l.scratch_bytes.get()), static_cast<ull>(l.scratch_returned.get()));
+}
+
+void text_idle(Writer& writer, const alloc::Ledger& l) {
+  using alloc::Doer;
+  writer.print(
+      "cistern:   idle release   %llu chunks, %.1f MiB in calls of the program; %llu chunks, %.1f "
+      "MiB in the background\n",
+      by(Doer::call, l.aged), mib(by(Doer::call, l.aged_bytes)), by(Doer::background, l.aged),
+      mib(by(Doer::background, l.aged_bytes)));
+}
+
+void text_put_off(Writer& writer, const alloc::Ledger& l) {
+  writer.print(
+      "cistern:   put-off frees  caught up with %llu times by allocations that missed, "
+      "%llu times in the background\n",
+      by(alloc::Doer::call, l.caught_up), by(alloc::Doer::background, l.caught_up));
+}
+
+void text_fill(Writer& writer, const alloc::Ledger& l) {
+  writer.print(
+      "cistern:   filled         %.1f MiB with byte 0x%02X in %llu fills, %llu waits; not filled: "
+      "%llu during captures, %llu of another kind of memory, %llu failed\n",
+      mib(l.fill_bytes.get()), fill_byte(), static_cast<ull>(l.fills.get()),
+      static_cast<ull>(l.fill_waits.get()), static_cast<ull>(l.fills_skipped.get()),
+      static_cast<ull>(l.fills_of_other_kind.get()), static_cast<ull>(l.fills_failed.get()));
+}
+
+void text_shortages(Writer& writer, const alloc::Ledger& l) {
+  writer.print("cistern:   shortages      ended by");
+  for (int i = 0; i < alloc::kSteps; ++i) {
+    writer.print("%s %s %llu", i == 0 ? "" : ",", alloc::kStepNames[i],
+                 static_cast<ull>(l.served_by[i].get()));
+  }
+  writer.print("\n");
+}
+
+// What the settings of finding faults did.
+void text_faults(Writer& writer, const alloc::Ledger& l) {
+  if (policy().free_sync) {
+    writer.print("cistern:   frees waited   %llu times for the device, %.3f ms\n",
+                 static_cast<ull>(l.free_waits.get()),
+                 static_cast<double>(l.free_wait_ns.get()) / 1e6);
+  }
+  if (selects()) {
+    writer.print("cistern:   passed through %llu allocations that the settings keep unpooled",
+                 static_cast<ull>(l.unpooled.get()));
+    if (const uint64_t pooled = l.unpooled_short.get(); pooled != 0) {
+      writer.print("; %llu more the pools served, no other memory was left",
+                   static_cast<ull>(pooled));
+    }
+    writer.print("\n");
+  }
+}
+
+void text_garbage(Writer& writer, const alloc::Garbage& garbage) {
+  writer.print(
+      "cistern:   garbage        flushed %llu times; collected %.1f MiB, kept until a "
+      "synchronisation %.1f MiB; drained by shortages %.1f MiB\n",
+      static_cast<ull>(garbage.flushes.get()), mib(garbage.collected.get()),
+      mib(garbage.kept.get()), mib(garbage.drained.get()));
+}
+
+void text_device(Writer& writer, int device) {
+  const alloc::Ledger& l = device_state(device).ledger;
+  const Summary s = summarise(device);
+  writer.print("cistern: device %d\n", device);
+  writer.print("cistern:   driver calls   %llu allocating or freeing; %llu without Cistern\n",
+               static_cast<ull>(s.driver_calls), static_cast<ull>(s.driver_calls_without));
+  writer.print("cistern:   strategy       %s, %llu chunks, %.1f MiB\n",
+               alloc::strategy_name(device_state(device).strategy.load()),
+               static_cast<ull>(l.chunks.get()), mib(l.reserved.get()));
+  writer.print("cistern:   served         %llu of %llu allocations from the pool (%.1f %%)\n",
+               static_cast<ull>(s.hits), static_cast<ull>(s.requests),
+               100 * ratio(s.hits, s.requests));
+  writer.print("cistern:   at peak        live %.1f MiB, reserved %.1f MiB, ratio %.3f\n",
+               mib(l.live_peak.get()), mib(l.reserved_peak.get()),
+               ratio(l.reserved_peak.get(), l.live_peak.get()));
+  writer.print(
+      "cistern:   at exit        live %.1f MiB, idle %.1f MiB, waiting %.1f MiB, parked for graphs "
+      "%.1f MiB\n",
+      mib(s.usage.live), mib(s.usage.idle), mib(s.usage.waiting), mib(s.usage.parked));
+  if (device_state(device).garbage.on()) text_garbage(writer, device_state(device).garbage);
+  if (l.quarantined_peak.get() != 0) {
+    writer.print(
+        "cistern:   quarantined    %.1f MiB at exit, at most %.1f MiB: freed, but known outside "
+        "the "
+        "process\n",
+        mib(s.usage.quarantined), mib(l.quarantined_peak.get()));
+  }
+  text_kinds(writer, device);
+  writer.print(
+      "cistern:   waits          %llu, %.3f ms; memory returned for want of it %llu "
+      "times, out of memory %llu times\n",
+      static_cast<ull>(l.waits.get()), static_cast<double>(l.wait_ns.get()) / 1e6,
+      static_cast<ull>(l.shortages.get()), static_cast<ull>(l.out_of_memory.get()));
+  if (l.shortages.get() != 0) text_shortages(writer, l);
+  text_faults(writer, l);
+  if (shared().idle.on) text_idle(writer, l);
+  if (shared().idle.put_off) text_put_off(writer, l);
+  if (scratch_on()) text_scratch(writer, l);
+  if (fill_on()) text_fill(writer, l);
+}
+
+}  // namespace
+
+void compose_text(Writer& writer) {
+  writer.print("cistern: report of process %d, policy: %s\n", static_cast<int>(getpid()),
+               policy_line());
+  for_each_used_device([&](int device) { text_device(writer, device); });
+  writer.print("cistern: events recorded %llu, queried %llu\n",
+               static_cast<ull>(shared().reclaim.marks_made()),
+               static_cast<ull>(shared().reclaim.queries_made()));
+}
+
+}  // namespace cistern::shim

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/process/thread.h"
+
+#include <pthread.h>
+
+#include "allocator/chunk_pools/thread_numbers.h"
+#include "allocator/on_demand/on_demand.h"
+#include "shim/process/process.h"
+
+namespace cistern::shim {
+
+constinit thread_local Thread this_thread{};
+
+namespace {
+
+constinit alloc::ThreadNumbers numbers{};
+constinit pthread_key_t end_of_thread{};
+constinit pthread_once_t key_made = PTHREAD_ONCE_INIT;
+constinit bool have_key = false;
+
+// The next new thread gets the number. Destructors that run after this one may still allocate:
+// the thread takes a number again, and comes here again.
+void thread_ends(void* number_plus_one) {
+  this_thread.shard_plus_one = 0;
+  numbers.release(static_cast<unsigned>(reinterpret_cast<uintptr_t>(number_plus_one) - 1));
+}
+
+void make_key() { have_key = pthread_key_create(&end_of_thread, thread_ends) == 0; }
+
+// A number whose release cannot be arranged stays taken.
+unsigned own_number() {
+  pthread_once(&key_made, make_key);
+  const unsigned number = have_key ? numbers.acquire() : alloc::ThreadNumbers::kCommon;
+  if (number == alloc::ThreadNumbers::kCommon) return number;
+  pthread_setspecific(end_of_thread, reinterpret_cast<void*>(uintptr_t{number} + 1));
+  return number;
+}
+
+}  // namespace
+
+// Under thread_local every thread has a pool of its own; else threads take the shards in turn: one
+// allocating thread fills one set of slabs.
+unsigned Thread::choose_shard() {
+  if (policy().strategy() == config::Strategy::kThreadLocal) return own_number();
+  static constinit std::atomic<uint32_t> next{0};
+  return next.fetch_add(1) % alloc::OnDemand::kShards;
+}
+
+}  // namespace cistern::shim
