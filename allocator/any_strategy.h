@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The strategy a context's policy resolved to, once, when the context was seen first. A visit is
 // one branch and no indirect call, because the default is on the way of every request. What a
-// strategy has to offer is what device_pool.cc asks of both.
+// strategy has to offer is what context_pool.cc asks of both.
 #pragma once
 
 #include <atomic>

@@ -47,7 +47,7 @@ class MemorySource {
   virtual int give_back_clean(uint64_t) { return kNotNow; }
 
   // Some memory of this source becomes idle, or (`now`) work of a free was put off: asks that
-  // somebody calls DevicePool::tend() from time to time, or soon. False when nobody will.
+  // somebody calls ContextPool::tend() from time to time, or soon. False when nobody will.
   virtual bool attend(bool now) { return false; }
 
   // Writes the fill byte over the ranges and waits until it is there, for every stream to find, but

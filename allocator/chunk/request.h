@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One request on its way through the orchestrator (device_pool.h) and a strategy.
+// One request on its way through the orchestrator (context_pool.h) and a strategy.
 #pragma once
 
 #include <cstdint>

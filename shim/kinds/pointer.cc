@@ -28,7 +28,7 @@ struct Place {
     scratch = scratch_find(address, &start, &bytes, &whole);
     return scratch != ScratchFound::foreign;
   }
-  alloc::DevicePool& pool() const { return context_of(chunk)->pool; }
+  alloc::ContextPool& pool() const { return context_of(chunk)->pool; }
   bool held() const {
     return chunk != nullptr ? pool().holds(chunk, address) : scratch == ScratchFound::held;
   }

@@ -6,7 +6,7 @@
 //
 // An address of ours that the program does not hold is answered as the driver answers for an
 // address it has never seen. What makes a block known outside the process is noted when it
-// succeeded (allocator/device_pool.h, mark_exported). Any thread.
+// succeeded (allocator/context_pool.h, mark_exported). Any thread.
 #pragma once
 
 #include "shim/cuda_api.h"

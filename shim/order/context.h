@@ -6,7 +6,7 @@
 
 #include <atomic>
 
-#include "allocator/device_pool.h"
+#include "allocator/context_pool.h"
 #include "shim/cuda_api.h"
 #include "shim/order/cuda_source.h"
 #include "shim/order/device.h"
@@ -23,7 +23,7 @@ struct Context {
   std::atomic<int> visitors;        // threads of other contexts that are in the pool
   alloc::Timeline* timeline;
   CudaSource source;
-  alloc::DevicePool pool;
+  alloc::ContextPool pool;
 };
 
 alloc::Shared& shared();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one thread of our own. It sees to idle memory while the program makes no call
-// (DevicePool::tend): asks what became clean, returns what was idle for long, does the work that
+// (ContextPool::tend): asks what became clean, returns what was idle for long, does the work that
 // frees put off. Only with FLAGS_free_idle_memory=true or FLAGS_eager_delete_scope=false.
 //
 // It begins with the first thing that needs it, ends when nothing is left, and may begin again. It

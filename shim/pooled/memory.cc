@@ -314,7 +314,7 @@ CUresult export_handle(CUipcMemHandle* handle, CUdeviceptr address) {
   if (!ours(address, &chunk)) return driver().cuIpcGetMemHandle(handle, address);
   Context& owner = *context_of(chunk);
   if (const CUresult result = refusal(owner); result != CUDA_SUCCESS) return result;
-  alloc::DevicePool& pool = owner.pool;
+  alloc::ContextPool& pool = owner.pool;
   if (!pool.holds(chunk, address)) return CUDA_ERROR_INVALID_VALUE;
   if (const alloc::Role role = chunk->is();
       role == alloc::Role::slab || role == alloc::Role::split) {

@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <memory>
 
-#include "allocator/device_pool.h"
+#include "allocator/context_pool.h"
 
 namespace cistern::bench {
 
@@ -71,7 +71,7 @@ class BenchPool {
     alloc::Shared shared;
     alloc::Ledger ledger;
     alloc::Cap cap;
-    alloc::DevicePool pool;
+    alloc::ContextPool pool;
     alloc::Timeline* timeline;
   };
 

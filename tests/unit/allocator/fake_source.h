@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "allocator/device_pool.h"
+#include "allocator/context_pool.h"
 
 namespace cistern::test {
 
@@ -182,7 +182,7 @@ struct Pool {
   FakeSource source;
   alloc::ChunkSizes sizes;
   alloc::FillMode fill;
-  alloc::DevicePool pool{};
+  alloc::ContextPool pool{};
   alloc::Timeline* timeline;
   int code = 0;
 };

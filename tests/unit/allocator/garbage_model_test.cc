@@ -55,7 +55,7 @@ struct Device {
   Cap cap{};
   Garbage garbage{};
   FakeSource sources[kContexts] = {FakeSource(1ull << 40), FakeSource(1ull << 40, 1ull << 45)};
-  DevicePool pools[kContexts]{};
+  ContextPool pools[kContexts]{};
   Timeline* timelines[kContexts];
 };
 

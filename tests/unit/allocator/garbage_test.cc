@@ -160,7 +160,7 @@ TEST_CASE("below 0 only the program's own synchronisation makes blocks reusable"
 TEST_CASE("a synchronisation of one context does not let go what was freed in another") {
   auto p = pool(kNever);
   cistern::test::FakeSource other_source;
-  auto other = std::make_unique<DevicePool>();
+  auto other = std::make_unique<ContextPool>();
   other->init(&p->shared, &other_source, {&p->ledger, &p->cap, &p->garbage}, 1, sizes_of({}));
   Timeline* timeline = p->shared.reclaim.join(&other_source);
   const uint64_t block = p->allocate(4 * kMiB);

@@ -145,7 +145,7 @@ TEST_CASE("the oldest chunks go first, as long as more is idle than may be kept"
 
 TEST_CASE("what is kept counts for the device, not for each context") {
   auto p = aging_pool(/*keep_mb=*/12);
-  auto other = std::make_unique<DevicePool>();
+  auto other = std::make_unique<ContextPool>();
   other->init(&p->shared, &p->source, {&p->ledger, &p->cap}, 1, p->sizes);
   uint64_t theirs;
   int code;

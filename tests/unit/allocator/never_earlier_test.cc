@@ -41,7 +41,7 @@ int first_early_refusal(const Mix& mix, unsigned seed, uint64_t pages) {
   auto shared = std::make_unique<Shared>();
   Ledger ledger;
   Cap cap;
-  auto pool = std::make_unique<DevicePool>();
+  auto pool = std::make_unique<ContextPool>();
   shared->reclaim.join(&below);
   pool->init(shared.get(), &below, {&ledger, &cap}, 0, {});
 

@@ -6,7 +6,7 @@
 
 #include <map>
 
-#include "allocator/device_pool.h"
+#include "allocator/context_pool.h"
 
 namespace cistern::test {
 

@@ -53,7 +53,7 @@ TEST_CASE("threads allocate, free each other's blocks and synchronise without a 
       const uint64_t bytes =
           random() % 8 == 0 ? kMiB + random() % (3 * kMiB) : 1 + random() % 60000;
       uint64_t address = 0;
-      if (p->pool.allocate(bytes, me % DevicePool::kShards, &address) != kSuccess) ++wrong;
+      if (p->pool.allocate(bytes, me % ContextPool::kShards, &address) != kSuccess) ++wrong;
       uint64_t start, size;
       if (!p->pool.find(p->shared.index.find(address), address, &start, &size) || size != bytes) {
         ++wrong;

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that lies idle, and its way back to the driver: in calls of the program that may wait for
 // the device anyway, and in tend().
-#include "allocator/device_pool.h"
+#include "allocator/context_pool.h"
 
 namespace cistern::alloc {
 
 // In a free, now and then.
-void DevicePool::tidy() {
+void ContextPool::tidy() {
   if (shared_->idle.on) source_->attend(/*now=*/false);
   if (puts_off_) return put_off();
   sweep_once_a_tick();
   trim_excess();
 }
 
-void DevicePool::trim_excess() {
+void ContextPool::trim_excess() {
   if (strategy_.visit([](const auto& strategy) { return strategy.over_budget(); })) {
     return_excess();
   }
 }
 
-void DevicePool::sweep_once_a_tick() {
+void ContextPool::sweep_once_a_tick() {
   const IdleRelease& idle = shared_->idle;
   if (idle.on && swept_.load(std::memory_order_relaxed) != idle.now()) sweep(Doer::call);
 }
 
 // The first free since the work was done rings for it; where nobody comes it is done here.
-void DevicePool::put_off() {
+void ContextPool::put_off() {
   const bool first = !put_off_.exchange(true);
   if (source_->attend(/*now=*/first)) return;
   catch_up(Doer::call);
@@ -33,7 +33,7 @@ void DevicePool::put_off() {
   trim_excess();
 }
 
-void DevicePool::catch_up(Doer doer) {
+void ContextPool::catch_up(Doer doer) {
   if (!put_off_.exchange(false)) return;
   merge(/*spare_too=*/false);
   mark_if_much_waits();
@@ -41,7 +41,7 @@ void DevicePool::catch_up(Doer doer) {
 }
 
 // In an allocation, which must not wait for the device.
-void DevicePool::trim_clean() {
+void ContextPool::trim_clean() {
   if (!source_->takes_clean()) return;
   ChunkList chunks;
   const ChunkSupply::Returning returning(supply_);
@@ -49,7 +49,7 @@ void DevicePool::trim_clean() {
   supply_.give_back_clean(&chunks);
 }
 
-bool DevicePool::tend() {
+bool ContextPool::tend() {
   const IdleRelease& idle = shared_->idle;
   catch_up(Doer::background);
   if (idle.on) {
@@ -66,7 +66,7 @@ bool DevicePool::tend() {
 
 // What became clean since; with `spare_too` no empty slab stays one. Where fills are gathered
 // nothing is clean before it is filled.
-void DevicePool::merge(bool spare_too) {
+void ContextPool::merge(bool spare_too) {
   const bool fills = supply_.filler.gathers() && !source_->keeps_all();
   const ChunkSupply::Returning between_pools(supply_);
   supply_.cache.refresh(shared_->reclaim);
@@ -77,7 +77,7 @@ void DevicePool::merge(bool spare_too) {
 }
 
 // One thread at a time; the others have nothing to wait for.
-void DevicePool::sweep(Doer doer) {
+void ContextPool::sweep(Doer doer) {
   if (sweeping_.exchange(true, std::memory_order_acquire)) return;
   const Tick now = shared_->idle.now();
   ask_for_clean();
@@ -88,7 +88,7 @@ void DevicePool::sweep(Doer doer) {
 }
 
 // One chunk after the other, the oldest first: until its turn comes each one can be used.
-void DevicePool::release_aged(Tick now, Doer doer) {
+void ContextPool::release_aged(Tick now, Doer doer) {
   while (true) {
     const IdleChunks idle =
         strategy_.visit([now](auto& strategy) { return strategy.see_idle(now); });
@@ -110,11 +110,11 @@ void DevicePool::release_aged(Tick now, Doer doer) {
 }
 
 // What the garbage releases becomes idle without any free.
-void DevicePool::garbage_released() {
+void ContextPool::garbage_released() {
   if (shared_->idle.on) source_->attend(/*now=*/false);
 }
 
-void DevicePool::tell_idle(uint64_t bytes) {
+void ContextPool::tell_idle(uint64_t bytes) {
   ledger_->idle_chunks.add(bytes - idle_told_.exchange(bytes));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/device_pool.h"
+#include "allocator/context_pool.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

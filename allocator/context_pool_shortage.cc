@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The way of an allocation once memory is out, or the cap reached.
 #include "allocator/base/os.h"
-#include "allocator/device_pool.h"
+#include "allocator/context_pool.h"
 
 namespace cistern::alloc {
 namespace {
@@ -12,7 +12,7 @@ constexpr uint64_t kShortageWaitNs = 2'000'000'000;
 
 }  // namespace
 
-int DevicePool::shortage(Request& request) {
+int ContextPool::shortage(Request& request) {
   ledger_->shortages.add();
   Step step = Step::clean;
   const int code = find_memory(request, &step);
@@ -26,7 +26,7 @@ int DevicePool::shortage(Request& request) {
 }
 
 // Grows whenever memory changes hands: with the driver, or from the program to a pool.
-uint64_t DevicePool::changes() const {
+uint64_t ContextPool::changes() const {
   return ledger_->obtained.get() + ledger_->returned() + frees();
 }
 
@@ -34,7 +34,7 @@ uint64_t DevicePool::changes() const {
 // that may never end, and every corner is looked into. Other threads fill and empty their caches
 // meanwhile, so as long as anything was returned or obtained, by whomever, there is another
 // attempt.
-int DevicePool::find_memory(Request& request, Step* step) {
+int ContextPool::find_memory(Request& request, Step* step) {
   constexpr int kAttempts = 16;
   const CountedIn in_want(shared_->in_want), errand(shared_->errands);
   drain_garbage();
@@ -63,7 +63,7 @@ int DevicePool::find_memory(Request& request, Step* step) {
 }
 
 // What waits for earlier work is worth no wait where a smaller chunk can be had at once.
-int DevicePool::take_less_than_usual(Request& request, Step* step) {
+int ContextPool::take_less_than_usual(Request& request, Step* step) {
   const bool can =
       strategy_.visit([](const auto& strategy) { return strategy.can_ask_for_less(); });
   if (!can || !request.pooled || waiting_bytes() == 0) return kOutOfMemory;
@@ -73,7 +73,7 @@ int DevicePool::take_less_than_usual(Request& request, Step* step) {
 
 // The driver's own free waits for everything, also for work that began after the program's free and
 // may never end. So what gets clean goes first, as long as that makes room and goes on.
-int DevicePool::take_what_becomes_clean(Request& request, uint64_t patience_ns, Step* step) {
+int ContextPool::take_what_becomes_clean(Request& request, uint64_t patience_ns, Step* step) {
   do {
     *step = Step::clean;
     if (request.pooled && take_clean(request)) return kSuccess;
@@ -85,7 +85,7 @@ int DevicePool::take_what_becomes_clean(Request& request, uint64_t patience_ns, 
   return kOutOfMemory;
 }
 
-int DevicePool::take_scarce(Request& request, Step* step) {
+int ContextPool::take_scarce(Request& request, Step* step) {
   if (!request.pooled) return obtain_direct(request);
   return strategy_.visit([&](auto& strategy) { return strategy.take_scarce(request, step); });
 }
@@ -94,7 +94,7 @@ int DevicePool::take_scarce(Request& request, Step* step) {
 // parked is lost to the program only here: with the driver alone it would have been handed out
 // again long ago. A request that is not to be pooled has no other way now: the program would not
 // run short without us.
-bool DevicePool::squeeze_in(Request& request, Step* step) {
+bool ContextPool::squeeze_in(Request& request, Step* step) {
   return strategy_.visit([&](auto& strategy) {
     const uint64_t start = os::now_ns();
     bool found = strategy.squeeze_in(request, step);
@@ -109,7 +109,7 @@ bool DevicePool::squeeze_in(Request& request, Step* step) {
   });
 }
 
-bool DevicePool::return_clean() {
+bool ContextPool::return_clean() {
   // What is taken out and put back is missing meanwhile, to other threads that are short.
   if (!source_->takes_clean()) return false;
   ChunkList chunks;
@@ -119,7 +119,7 @@ bool DevicePool::return_clean() {
   return supply_.give_back_clean(&chunks);
 }
 
-bool DevicePool::return_everything() {
+bool ContextPool::return_everything() {
   drain_garbage();
   ChunkList chunks;
   const ChunkSupply::Returning returning(supply_);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests that are to get a driver allocation of their own (Role::direct), whose free is the
 // driver's, and what serves them where the driver has no memory.
-#include "allocator/device_pool.h"
+#include "allocator/context_pool.h"
 
 namespace cistern::alloc {
 
-int DevicePool::obtain_direct(Request& request) {
+int ContextPool::obtain_direct(Request& request) {
   int code;
   Chunk* chunk = supply_.obtain(request.bytes, Role::direct, &code);
   if (chunk == nullptr) return code;
@@ -14,7 +14,7 @@ int DevicePool::obtain_direct(Request& request) {
   return code;
 }
 
-int DevicePool::allocate_direct(uint64_t bytes, unsigned shard, bool pooled, uint64_t* address) {
+int ContextPool::allocate_direct(uint64_t bytes, unsigned shard, bool pooled, uint64_t* address) {
   const ChunkSupply::Carrying until_filled(supply_);
   Request request{.bytes = bytes, .shard = shard, .pooled = pooled};
   if (const int code = obtain_direct(request); code != kSuccess) {
@@ -25,18 +25,18 @@ int DevicePool::allocate_direct(uint64_t bytes, unsigned shard, bool pooled, uin
   return hand_out(request, address);
 }
 
-bool DevicePool::squeeze_in_now(Request& request) {
+bool ContextPool::squeeze_in_now(Request& request) {
   Step step;
   return strategy_.visit([&](auto& strategy) { return strategy.squeeze_in(request, &step); });
 }
 
-int DevicePool::allocate_at_last(uint64_t bytes, unsigned shard, uint64_t* address) {
+int ContextPool::allocate_at_last(uint64_t bytes, unsigned shard, uint64_t* address) {
   const ChunkSupply::Carrying until_filled(supply_);
   Request request{.bytes = bytes, .shard = shard, .pooled = false};
   return squeeze_in_now(request) ? hand_out(request, address) : kOutOfMemory;
 }
 
-int DevicePool::allocate_unpooled(uint64_t bytes, unsigned shard, uint64_t* address) {
+int ContextPool::allocate_unpooled(uint64_t bytes, unsigned shard, uint64_t* address) {
   const ChunkSupply::Carrying until_filled(supply_);
   Request request{.bytes = bytes, .shard = shard, .pooled = false};
   int code = obtain_direct(request);
@@ -44,7 +44,7 @@ int DevicePool::allocate_unpooled(uint64_t bytes, unsigned shard, uint64_t* addr
   return code == kSuccess ? hand_out(request, address) : code;
 }
 
-int DevicePool::hand_out(const Request& request, uint64_t* address) {
+int ContextPool::hand_out(const Request& request, uint64_t* address) {
   if (!request.pooled) (request.whole ? ledger_->unpooled : ledger_->unpooled_short).add();
   if (request.whole) count_whole(request.bytes);
   *address = request.address;

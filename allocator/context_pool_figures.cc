@@ -2,11 +2,11 @@
 // What the pool can say about itself: sums over the chunk layer's cache and the strategy's pools.
 #include <algorithm>
 
-#include "allocator/device_pool.h"
+#include "allocator/context_pool.h"
 
 namespace cistern::alloc {
 
-bool DevicePool::waiting_range(Ticket* oldest, Ticket* newest) {
+bool ContextPool::waiting_range(Ticket* oldest, Ticket* newest) {
   bool any = supply_.cache.waiting_range(oldest, newest);
   strategy_.for_each_pool([&](auto& pool) {
     Ticket first, last;
@@ -18,20 +18,20 @@ bool DevicePool::waiting_range(Ticket* oldest, Ticket* newest) {
   return any;
 }
 
-uint64_t DevicePool::waiting_bytes() const {
+uint64_t ContextPool::waiting_bytes() const {
   uint64_t bytes = supply_.cache.waiting_bytes();
   strategy_.for_each_pool([&](const auto& pool) { bytes += pool.waiting_bytes(); });
   return bytes;
 }
 
-int64_t DevicePool::unpublished_live() const {
+int64_t ContextPool::unpublished_live() const {
   int64_t bytes = 0;
   strategy_.for_each_pool(
       [&](const auto& pool) { bytes += static_cast<int64_t>(pool.unpublished()); });
   return bytes;
 }
 
-Usage DevicePool::usage() const {
+Usage ContextPool::usage() const {
   const ChunkCache& cache = supply_.cache;
   Usage usage{whole_live_.get(),    cache.idle_bytes(),    cache.waiting_bytes(),
               cache.parked_bytes(), cache.garbage_bytes(), 0};
@@ -46,31 +46,31 @@ Usage DevicePool::usage() const {
   return usage;
 }
 
-uint64_t DevicePool::returnable_bytes() {
+uint64_t ContextPool::returnable_bytes() {
   uint64_t bytes = supply_.cache.returnable_bytes();
   strategy_.for_each_pool([&](auto& pool) { bytes += pool.available_bytes(); });
   return bytes;
 }
 
-uint64_t DevicePool::largest_free() {
+uint64_t ContextPool::largest_free() {
   uint64_t bytes = supply_.cache.largest_idle();
   strategy_.for_each_pool([&](auto& pool) { bytes = std::max(bytes, pool.largest_clean()); });
   return bytes;
 }
 
-uint64_t DevicePool::allocations() const {
+uint64_t ContextPool::allocations() const {
   uint64_t n = whole_allocations_.get();
   strategy_.for_each_pool([&](const auto& pool) { n += pool.allocations.get(); });
   return n;
 }
 
-uint64_t DevicePool::frees() const {
+uint64_t ContextPool::frees() const {
   uint64_t n = whole_frees_.get();
   strategy_.for_each_pool([&](const auto& pool) { n += pool.frees.get(); });
   return n;
 }
 
-void DevicePool::reset_after_fork() {
+void ContextPool::reset_after_fork() {
   supply_.cache.reset_after_fork();
   strategy_.visit([](auto& strategy) { strategy.reset_after_fork(); });
   strategy_.for_each_pool([](auto& pool) { pool.reset_after_fork(); });

@@ -44,7 +44,7 @@ enum class Freed : uint8_t {
   invalid,  // ours, but not the start of something the program holds
 };
 
-class DevicePool {
+class ContextPool {
  public:
   static constexpr int kShards = OnDemand::kShards;
 

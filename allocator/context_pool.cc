@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way of an allocation and of a free. Once memory is out: device_pool_shortage.cc. What is not
-// to be pooled: device_pool_direct.cc. Idle memory: device_pool_idle.cc. Figures about the pool:
-// device_pool_figures.cc.
-#include "allocator/device_pool.h"
+// The way of an allocation and of a free. Once memory is out: context_pool_shortage.cc. What is not
+// to be pooled: context_pool_direct.cc. Idle memory: context_pool_idle.cc. Figures about the pool:
+// context_pool_figures.cc.
+#include "allocator/context_pool.h"
 
 #include <algorithm>
 
@@ -31,8 +31,8 @@ uint64_t tidy_from(const IdleRelease& idle) {
 
 }  // namespace
 
-void DevicePool::init(Shared* shared, MemorySource* source, const DeviceParts& device,
-                      uint32_t owner, const ChunkSizes& sizes) {
+void ContextPool::init(Shared* shared, MemorySource* source, const DeviceParts& device,
+                       uint32_t owner, const ChunkSizes& sizes) {
   shared_ = shared;
   source_ = source;
   ledger_ = device.ledger;
@@ -52,14 +52,14 @@ void DevicePool::init(Shared* shared, MemorySource* source, const DeviceParts& d
   shared->errands.fetch_add(1);
 }
 
-int DevicePool::allocate(uint64_t bytes, unsigned shard, uint64_t* address) {
+int ContextPool::allocate(uint64_t bytes, unsigned shard, uint64_t* address) {
   if (supply_.filler.on()) [[unlikely]]
     return allocate_filled(bytes, shard, address);
   return serve(bytes, shard, address);
 }
 
-[[gnu::always_inline]] inline int DevicePool::serve(uint64_t bytes, unsigned shard,
-                                                    uint64_t* address) {
+[[gnu::always_inline]] inline int ContextPool::serve(uint64_t bytes, unsigned shard,
+                                                     uint64_t* address) {
   Request request{.bytes = bytes, .shard = shard};
   if (!take_clean(request)) [[unlikely]] {
     const int code = miss(request);
@@ -72,14 +72,14 @@ int DevicePool::allocate(uint64_t bytes, unsigned shard, uint64_t* address) {
 
 // Until the fill is done the context must not make way for another one: the address could be that
 // one's by then.
-int DevicePool::allocate_filled(uint64_t bytes, unsigned shard, uint64_t* address) {
+int ContextPool::allocate_filled(uint64_t bytes, unsigned shard, uint64_t* address) {
   const ChunkSupply::Carrying carrying(supply_);
   const int code = serve(bytes, shard, address);
   if (code == kSuccess && !filled_ahead(*address)) supply_.filler.fill(*address, bytes);
   return code;
 }
 
-bool DevicePool::filled_ahead(uint64_t address) {
+bool ContextPool::filled_ahead(uint64_t address) {
   if (!supply_.filler.gathers()) return false;
   const Chunk* chunk = shared_->index.find(address);
   if (chunk == nullptr) return false;
@@ -87,7 +87,7 @@ bool DevicePool::filled_ahead(uint64_t address) {
   return chunk->is() == Role::split && strategy_.chunk_pools().fills(chunk);
 }
 
-int DevicePool::miss(Request& request) {
+int ContextPool::miss(Request& request) {
   if (put_off_.load(std::memory_order_relaxed)) [[unlikely]] {
     catch_up(Doer::call);
     trim_clean();
@@ -103,7 +103,7 @@ int DevicePool::miss(Request& request) {
   return code == kOutOfMemory ? shortage(request) : code;
 }
 
-int DevicePool::take_fresh(Request& request) {
+int ContextPool::take_fresh(Request& request) {
   if (!request.pooled) [[unlikely]]
     return obtain_direct(request);
   return strategy_.visit([&](auto& strategy) { return strategy.take_fresh(request); });
@@ -112,7 +112,7 @@ int DevicePool::take_fresh(Request& request) {
 // With enough memory waiting it is worth as much time as the driver call that it may save, so at
 // worst the request takes twice as long as without us; fresh memory taken in a hurry would later
 // have to be returned as well.
-bool DevicePool::wait_as_long_as_obtain(Request& request) {
+bool ContextPool::wait_as_long_as_obtain(Request& request) {
   const uint64_t limit = std::min(supply_.obtain_ns(), kWaitLimitNs);
   if (waiting_bytes() < request.bytes) return false;
   const uint64_t start = os::now_ns();
@@ -127,7 +127,7 @@ bool DevicePool::wait_as_long_as_obtain(Request& request) {
 
 // True when something that waited became clean. What is still waiting gets one mark for all frees
 // since the last one, so that it will be.
-bool DevicePool::ask_for_clean() {
+bool ContextPool::ask_for_clean() {
   Reclaim& reclaim = shared_->reclaim;
   const Ticket before = reclaim.clean();
   Ticket oldest, newest;
@@ -137,7 +137,7 @@ bool DevicePool::ask_for_clean() {
   return reclaim.clean() != before;
 }
 
-bool DevicePool::wait_for_clean(uint64_t limit_ns) {
+bool ContextPool::wait_for_clean(uint64_t limit_ns) {
   Reclaim& reclaim = shared_->reclaim;
   const Ticket before = reclaim.clean();
   Ticket oldest, newest;
@@ -150,7 +150,7 @@ bool DevicePool::wait_for_clean(uint64_t limit_ns) {
   return clean;
 }
 
-Freed DevicePool::free(Chunk* chunk, uint64_t address, int* code, Ticket latest) {
+Freed ContextPool::free(Chunk* chunk, uint64_t address, int* code, Ticket latest) {
   *code = kSuccess;
   bool done;
   switch (chunk->is()) {
@@ -173,7 +173,7 @@ Freed DevicePool::free(Chunk* chunk, uint64_t address, int* code, Ticket latest)
 }
 
 // What a free does for others.
-void DevicePool::run_errands() {
+void ContextPool::run_errands() {
   if (garbage_ != nullptr && garbage_->due()) {
     garbage_->flush();
     mark_if_much_waits();
@@ -182,7 +182,7 @@ void DevicePool::run_errands() {
   if (shared_->in_want.load(std::memory_order_relaxed) != 0) return_everything();
 }
 
-bool DevicePool::free_whole(Chunk* chunk, uint64_t address, int* code, Ticket latest) {
+bool ContextPool::free_whole(Chunk* chunk, uint64_t address, int* code, Ticket latest) {
   uint64_t requested;
   const ChunkCache::Freed freed =
       supply_.cache.free(chunk, address, shared_->reclaim, &requested, latest);
@@ -202,7 +202,7 @@ bool DevicePool::free_whole(Chunk* chunk, uint64_t address, int* code, Ticket la
 }
 
 // A program that synchronises by itself has nothing waiting here, and needs no mark.
-void DevicePool::mark_if_much_waits() {
+void ContextPool::mark_if_much_waits() {
   const uint64_t budget = std::max(kUnmarkedBudget, ledger_->reserved.get() / kUnmarkedShare);
   if (freed_unmarked_.get() < budget || supply_.cache.waiting_bytes() < budget) return;
   Reclaim& reclaim = shared_->reclaim;
@@ -212,7 +212,7 @@ void DevicePool::mark_if_much_waits() {
   if (reclaim.mark(newest)) freed_unmarked_.set(0);
 }
 
-bool DevicePool::find(Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes) {
+bool ContextPool::find(Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes) {
   switch (chunk->is()) {
     case Role::slab:
       return strategy_.on_demand().find(chunk, address, start, bytes);
@@ -225,7 +225,7 @@ bool DevicePool::find(Chunk* chunk, uint64_t address, uint64_t* start, uint64_t*
 
 // A whole chunk that changes its meaning meanwhile is being freed or handed out by another thread:
 // either answer is right then.
-bool DevicePool::holds(Chunk* chunk, uint64_t address) {
+bool ContextPool::holds(Chunk* chunk, uint64_t address) {
   const Role role = chunk->is();
   if (role == Role::whole || role == Role::direct) {
     return address - chunk->base() < chunk->requested();
@@ -234,7 +234,7 @@ bool DevicePool::holds(Chunk* chunk, uint64_t address) {
   return (role == Role::slab || role == Role::split) && find(chunk, address, &start, &bytes);
 }
 
-bool DevicePool::mark_exported(Chunk* chunk, uint64_t address) {
+bool ContextPool::mark_exported(Chunk* chunk, uint64_t address) {
   switch (chunk->is()) {
     case Role::slab:
       return strategy_.on_demand().mark_exported(chunk, address);
@@ -245,20 +245,20 @@ bool DevicePool::mark_exported(Chunk* chunk, uint64_t address) {
   }
 }
 
-void DevicePool::drain_garbage() {
+void ContextPool::drain_garbage() {
   if (garbage_ != nullptr && garbage_->drain()) garbage_released();
 }
 
-void DevicePool::synchronised(Ticket ticket) {
+void ContextPool::synchronised(Ticket ticket) {
   if (garbage_ != nullptr && garbage_->synchronised(owner_, ticket)) garbage_released();
 }
 
-void DevicePool::trim() {
+void ContextPool::trim() {
   sweep_once_a_tick();
   return_excess();
 }
 
-void DevicePool::return_excess() {
+void ContextPool::return_excess() {
   ChunkList chunks;
   const ChunkSupply::Returning returning(supply_);
   strategy_.visit([&](auto& strategy) { strategy.collect_excess(&chunks); });
@@ -267,7 +267,7 @@ void DevicePool::return_excess() {
 
 // The program may destroy a context that other threads still use. What they took out before the
 // doors closed must have found a place before everything is swept away.
-void DevicePool::drop() {
+void ContextPool::drop() {
   strategy_.for_each_pool([](auto& pool) { pool.close(); });
   supply_.close();
   while (in_hand()) os::sleep_ns(1000);
@@ -280,13 +280,13 @@ void DevicePool::drop() {
   tell_idle(0);
 }
 
-bool DevicePool::in_hand() const {
+bool ContextPool::in_hand() const {
   bool any = supply_.in_hand();
   strategy_.for_each_pool([&](const auto& pool) { any |= pool.in_hand() != 0; });
   return any;
 }
 
-void DevicePool::count_whole(uint64_t bytes) {
+void ContextPool::count_whole(uint64_t bytes) {
   whole_live_.add(bytes);
   whole_allocations_.add();
   ledger_->live.add(bytes);
