@@ -162,6 +162,14 @@ struct Policy {
     return init_allocated_mem.value ? 0xEF : -1;
   }
 
+  // Whether some requests are to stay out of the pools.
+  constexpr bool chooses_requests() const { return only_sizes.set || pool_first.set; }
+
+  // Whether stream-ordered memory is cached per stream.
+  constexpr bool caches_scratch() const {
+    return limit_of_tmp_allocation.set || times_excess_than_required_tmp_allocation.set;
+  }
+
   // The cap of CUDA device `device`: its own, else the common one.
   constexpr Cap cap_for(unsigned device) const {
     if (device < kMaxDevices && gpu_limit_of[device].set) return gpu_limit_of[device].value;

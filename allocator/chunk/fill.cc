@@ -3,6 +3,12 @@
 
 namespace cistern::alloc {
 
+FillMode fill_mode(const config::Policy& policy) {
+  if (policy.fill_byte() < 0) return FillMode::off;
+  const bool separate = policy.atomic_clean_policy.value == config::CleanPolicy::kSeparate;
+  return separate ? FillMode::separate : FillMode::gathered;
+}
+
 int Filler::fill_ranges(const FillRange* ranges, int count) {
   const int code = source_->fill(ranges, count);
   if (code != kSuccess) return code;

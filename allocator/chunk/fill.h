@@ -6,6 +6,7 @@
 
 #include "allocator/base/ledger.h"
 #include "allocator/base/source.h"
+#include "config/policy.h"
 
 namespace cistern::alloc {
 
@@ -15,6 +16,9 @@ enum class FillMode : uint8_t {
   gathered,  // where blocks are cut from chunks: chunks as a whole, what was freed together
              // (gather.h)
 };
+
+// What the settings ask for.
+FillMode fill_mode(const config::Policy& policy);
 
 class Filler {
  public:

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "shim/entry/hooks.h"
+#include "shim/entry/hook_table.h"
 #include "shim/entry/loader.h"
 
 namespace cistern::shim {

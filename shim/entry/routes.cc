@@ -4,10 +4,10 @@
 #include <dlfcn.h>
 
 #include "shim/entry/driver.h"
-#include "shim/entry/hooks.h"
+#include "shim/entry/hook_table.h"
 #include "shim/entry/loader.h"
 #include "shim/process/log.h"
-#include "shim/process/process.h"
+#include "shim/process/settings.h"
 
 namespace cistern::shim {
 namespace {

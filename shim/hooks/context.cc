@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contexts coming and going, and synchronisations of a whole one.
-#include "shim/order/context.h"
+#include "shim/order/contexts/context_life.h"
 
-#include "shim/hooks/ask.h"
+#include "shim/entry/faces.h"
+#include "shim/order/ask.h"
+#include "shim/order/contexts/context.h"
+#include "shim/order/contexts/synchronise.h"
+#include "shim/pooled/out_of_memory.h"
+#include "shim/process/settings.h"
 
 namespace cistern::shim {
 namespace {

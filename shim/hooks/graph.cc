@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Executable graphs coming and going: what they may hold is not reused meanwhile
-// (shim/order/graphs.h).
-#include "shim/order/graphs.h"
+// (shim/order/captures/graphs.h).
+#include "shim/order/captures/graphs.h"
 
-#include "shim/hooks/ask.h"
+#include "shim/entry/faces.h"
+#include "shim/order/ask.h"
+#include "shim/pooled/out_of_memory.h"
+#include "shim/process/settings.h"
 
 namespace cistern::shim {
 namespace {

@@ -2,8 +2,10 @@
 // The program's own virtual memory management: the driver's, followed where charges are kept.
 #include "shim/kinds/physical.h"
 
-#include "shim/hooks/ask.h"
+#include "shim/entry/faces.h"
 #include "shim/kinds/charges.h"
+#include "shim/order/ask.h"
+#include "shim/pooled/out_of_memory.h"
 
 using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
 

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Questions about an address, and what makes memory known outside the process (pointer.cc).
+// Questions about an address, and what makes memory known outside the process (kinds/pointer.h).
 #include "shim/kinds/pointer.h"
 
-#include "shim/hooks/ask.h"
+#include "shim/entry/faces.h"
+#include "shim/kinds/linear.h"
+#include "shim/order/ask.h"
+#include "shim/pooled/memory.h"
+#include "shim/pooled/queries.h"
 
 using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* pbase, size_t* psize, CUdeviceptr dptr) {
-  return address_range(pbase, psize, dptr);
+  cistern::alloc::Chunk* chunk;
+  return ours(dptr, &chunk) ? block_range(chunk, pbase, psize, dptr)
+                            : linear_range(pbase, psize, dptr);
 }
 
 CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr ptr) {
@@ -24,7 +30,9 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
 }
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle* pHandle, CUdeviceptr dptr) {
-  return export_handle(pHandle, dptr);
+  cistern::alloc::Chunk* chunk;
+  return ours(dptr, &chunk) ? export_block(chunk, pHandle, dptr)
+                            : ask(driver().cuIpcGetMemHandle, pHandle, dptr);
 }
 
 CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr dptr, size_t size,

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams coming and going.
-#include "shim/order/streams.h"
+#include "shim/order/streams/streams.h"
 
-#include "shim/hooks/ask.h"
-#include "shim/kinds/scratch.h"
-#include "shim/order/capture_gate.h"
-#include "shim/order/graphs.h"
+#include "shim/entry/faces.h"
+#include "shim/kinds/stream_ordered/scratch.h"
+#include "shim/order/ask.h"
+#include "shim/order/captures/capture_gate.h"
+#include "shim/order/captures/graphs.h"
+#include "shim/process/settings.h"
 
 namespace cistern::shim {
 namespace {

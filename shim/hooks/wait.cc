@@ -2,8 +2,9 @@
 // The calls with which programs wait for their kernels and meet what those died of: ask() notes it
 // (shim/order/suspicion.h). Reclamation does not rely on them; what a stream left in the scratch
 // cache goes back with its synchronisation.
-#include "shim/hooks/ask.h"
-#include "shim/kinds/scratch.h"
+#include "shim/entry/faces.h"
+#include "shim/kinds/stream_ordered/scratch.h"
+#include "shim/order/ask.h"
 
 using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
 

@@ -67,7 +67,9 @@ void replace(ChargeRecord* record) {
 
 }  // namespace
 
-void keep_charges(bool wanted) { charges_wanted = wanted; }
+void open_charges(const config::Policy& policy) {
+  charges_wanted = policy.any_cap() || policy.report.value != config::ReportFormat::kNone;
+}
 
 Charge::Charge(Held kind, CUdevice device, uint64_t bytes)
     : kind_(kind), device_(device), bytes_(bytes), charged_(nullptr) {

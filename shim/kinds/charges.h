@@ -14,16 +14,16 @@
 #include "allocator/base/ledger.h"
 #include "shim/cuda_api.h"
 #include "shim/entry/driver.h"
-#include "shim/order/context.h"
-#include "shim/pooled/memory.h"
-#include "shim/process/process.h"
+#include "shim/order/device.h"
+#include "shim/pooled/out_of_memory.h"
+#include "shim/process/settings.h"
 
 namespace cistern::shim {
 
 using alloc::Held;
 
-// At load: whether charges are kept in this process.
-void keep_charges(bool wanted);
+// At load.
+void open_charges(const config::Policy& policy);
 extern constinit bool charges_wanted;
 inline bool charging() { return active() && charges_wanted && driver().complete; }
 

@@ -2,39 +2,14 @@
 #include "shim/kinds/fill.h"
 
 #include "shim/entry/driver.h"
-#include "shim/order/capture_gate.h"
-#include "shim/order/context.h"
-#include "shim/order/events.h"
+#include "shim/order/captures/capture_gate.h"
+#include "shim/order/contexts/context.h"
+#include "shim/order/device.h"
+#include "shim/order/streams/events.h"
+#include "shim/order/streams/streams.h"
 #include "shim/order/suspicion.h"
 
 namespace cistern::shim {
-
-constinit int fill_value = -1;
-
-namespace {
-
-constinit alloc::FillMode mode = alloc::FillMode::off;
-
-// The context of a stream, as far as the driver names it.
-CUcontext context_of_stream(CUstream stream) {
-  const bool of_thread =
-      stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
-  CUcontext context = nullptr;
-  const auto ask = driver().cuStreamGetCtx;
-  const bool known = !of_thread && ask != nullptr && ask(stream, &context) == CUDA_SUCCESS;
-  return known && context != nullptr ? context : current_handle();
-}
-
-}  // namespace
-
-void open_fill(const config::Policy& policy) {
-  fill_value = policy.fill_byte();
-  if (fill_value < 0) return;
-  const bool separate = policy.atomic_clean_policy.value == config::CleanPolicy::kSeparate;
-  mode = separate ? alloc::FillMode::separate : alloc::FillMode::gathered;
-}
-
-alloc::FillMode fill_mode() { return mode; }
 
 // As long as the thread is a visitor, its context does not end.
 void fill_linear(CUdeviceptr address, size_t bytes) {
@@ -43,7 +18,8 @@ void fill_linear(CUdeviceptr address, size_t bytes) {
   context->visitors.fetch_add(1);
   if (context->handle.load() == current_handle()) {
     alloc::Filler filler;
-    filler.init(&context->source, &device_state(context->device).ledger, mode);
+    filler.init(&context->source, &device_state(context->device).ledger,
+                alloc::fill_mode(policy()));
     filler.fill(address, bytes);
   }
   context->visitors.fetch_sub(1);

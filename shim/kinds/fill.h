@@ -4,22 +4,14 @@
 // fill_on() is for when it is on; none changes what the program is told. Any thread.
 #pragma once
 
-#include "allocator/chunk/fill.h"
-#include "config/policy.h"
 #include "shim/cuda_api.h"
-#include "shim/kinds/memory_pools.h"
-#include "shim/process/process.h"
+#include "shim/kinds/stream_ordered/memory_pools.h"
+#include "shim/process/settings.h"
 
 namespace cistern::shim {
 
-extern constinit int fill_value;  // -1: off
-
-// At load.
-void open_fill(const config::Policy& policy);
-
-inline bool fill_on() { return active() && fill_value >= 0; }
-inline unsigned char fill_byte() { return static_cast<unsigned char>(fill_value); }
-alloc::FillMode fill_mode();
+inline bool fill_on() { return active() && policy().fill_byte() >= 0; }
+inline unsigned char fill_byte() { return static_cast<unsigned char>(policy().fill_byte()); }
 
 // Linear memory that the driver just gave the calling thread, which nothing can be ordered with
 // yet.

@@ -7,6 +7,7 @@
 #include "shim/entry/driver.h"
 #include "shim/kinds/charges.h"
 #include "shim/order/suspicion.h"
+#include "shim/pooled/refusal.h"
 
 namespace cistern::shim {
 namespace {

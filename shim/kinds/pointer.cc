@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/kinds/pointer.h"
 
-#include "shim/hooks/ask.h"
-#include "shim/kinds/scratch.h"
-#include "shim/order/context.h"
+#include "shim/kinds/stream_ordered/scratch.h"
+#include "shim/order/ask.h"
+#include "shim/order/contexts/context.h"
+#include "shim/pooled/memory.h"
 
 namespace cistern::shim {
 namespace {

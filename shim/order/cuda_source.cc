@@ -4,13 +4,12 @@
 #include "allocator/chunk/shared.h"
 #include "allocator/reclaim/reclaim.h"
 #include "shim/entry/driver.h"
-#include "shim/kinds/fill.h"
-#include "shim/order/capture_gate.h"
-#include "shim/order/context.h"
-#include "shim/order/events.h"
-#include "shim/order/reaper.h"
+#include "shim/order/captures/capture_gate.h"
+#include "shim/order/streams/events.h"
 #include "shim/order/suspicion.h"
+#include "shim/process/background.h"
 #include "shim/process/log.h"
+#include "shim/process/settings.h"
 #include "shim/process/thread.h"
 
 namespace cistern::shim {
@@ -48,9 +47,10 @@ int free_or_keep(CUdeviceptr address, CUcontext context) {
 static_assert(alloc::kSuccess == CUDA_SUCCESS && alloc::kOutOfMemory == CUDA_ERROR_OUT_OF_MEMORY);
 static_assert(alloc::kContextGone == CUDA_ERROR_CONTEXT_IS_DESTROYED);
 
-void CudaSource::init(CUcontext context, CUdevice device) {
+void CudaSource::init(CUcontext context, CUdevice device, const Others* others) {
   context_ = context;
   device_ = device;
+  others_ = others;
   spares_ = 0;
   own_stream_.store(nullptr, std::memory_order_relaxed);
   clean_refused_.store(false, std::memory_order_relaxed);
@@ -106,7 +106,7 @@ int CudaSource::give_back_clean(uint64_t address) {
   return alloc::kSuccess;
 }
 
-bool CudaSource::attend(bool now) { return shim::attend(now); }
+bool CudaSource::attend(bool now) { return others_->attend(now); }
 
 bool CudaSource::may_touch_context() const { return !closing() && may_call(); }
 
@@ -124,10 +124,10 @@ int CudaSource::fill(const alloc::FillRange* ranges, int count) {
   const ContextScope scope(context_);
   CUstream stream = scope ? own_stream() : nullptr;
   if (stream == nullptr) return alloc::kContextGone;
+  const auto byte = static_cast<unsigned char>(policy().fill_byte());
   CUresult result = CUDA_SUCCESS;
   for (int i = 0; i < count && result == CUDA_SUCCESS; ++i) {
-    result =
-        noted(d.cuMemsetD8Async(ranges[i].address, fill_byte(), ranges[i].bytes, stream), context_);
+    result = noted(d.cuMemsetD8Async(ranges[i].address, byte, ranges[i].bytes, stream), context_);
   }
   if (noted(d.cuStreamSynchronize(stream), context_) == CUDA_SUCCESS) return result;
   const CUresult waited = d.cuStreamSynchronize(stream);
@@ -139,7 +139,7 @@ bool CudaSource::takes_clean() {
          !capture_gate().capturing();
 }
 
-bool CudaSource::relieve() { return return_idle_memory_of(device_, /*except=*/current_context()); }
+bool CudaSource::relieve() { return others_->relieve(device_); }
 
 void CudaSource::shortage_ended(alloc::Step step, uint64_t bytes) {
   static constexpr const char* kWhat[alloc::kSteps] = {

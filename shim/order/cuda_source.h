@@ -1,22 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // CUDA's MemorySource: chunks from cuMemAlloc, order from events recorded for a whole context or,
 // by drivers that cannot do that, for each of its streams (stream_marks.h). All of it runs inside
-// calls of the program, or in the reaper (reaper.h); the calls the program did not ask for pass the
-// capture gate. mark(), query(), forget() and stream_leaves() are called by one thread at a time
-// (allocator/reclaim/reclaim.h).
+// calls of the program, or in the background (reaper.h); the calls the program did not ask for pass
+// the capture gate. mark(), query(), forget() and stream_leaves() are called by one thread at a
+// time (allocator/reclaim/reclaim.h).
 #pragma once
 
 #include <atomic>
 
 #include "allocator/base/source.h"
 #include "shim/cuda_api.h"
-#include "shim/order/stream_marks.h"
+#include "shim/order/streams/stream_marks.h"
 
 namespace cistern::shim {
 
 class CudaSource final : public alloc::MemorySource {
  public:
-  void init(CUcontext context, CUdevice device);
+  // What a source asks of those that know the other contexts.
+  struct Others {
+    bool (*attend)(bool now);
+    bool (*relieve)(CUdevice device);
+  };
+
+  void init(CUcontext context, CUdevice device, const Others* others);
 
   // The context may be about to end, as far as some threads know: no call of ours may touch it.
   bool closing() const { return closing_.load(std::memory_order_seq_cst) != 0; }
@@ -53,6 +59,7 @@ class CudaSource final : public alloc::MemorySource {
 
   CUcontext context_;
   CUdevice device_;
+  const Others* others_;
   std::atomic<int> closing_;  // threads; some may have begun with the context before this one
   std::atomic<int> filling_;  // threads in fill()
   CUevent spare_[kEvents];

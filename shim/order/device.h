@@ -24,7 +24,7 @@ struct Device {
   std::atomic<uint64_t> total;  // 0: not asked yet, see known_device()
   std::atomic<uint64_t> most;   // a larger request cannot be served: total, or the cap
   // Requests up to this size go straight to the pool: most, or 0 where the settings choose which
-  // requests are pooled (selection.h).
+  // requests are pooled (pooled/selection.h).
   std::atomic<uint64_t> straight;
   std::atomic<alloc::StrategyKind> strategy;
   // Calls answered by pools that are gone.
@@ -40,9 +40,5 @@ Device* known_device(CUdevice device);
 // What the settings mean on a known device; one warning where they ask for more than it has. One
 // thread at a time.
 alloc::ChunkSizes sizes_on(const Device& device);
-
-// As on a device of the cap's size: its total memory, and of that what may yet be taken.
-CUresult memory_info(size_t* free, size_t* total);
-CUresult total_memory(size_t* bytes, CUdevice ordinal);
 
 }  // namespace cistern::shim

@@ -2,8 +2,8 @@
 #include "shim/order/suspicion.h"
 
 #include "shim/entry/driver.h"
-#include "shim/order/capture_gate.h"
-#include "shim/process/process.h"
+#include "shim/order/captures/capture_gate.h"
+#include "shim/process/settings.h"
 
 namespace cistern::shim {
 namespace {
@@ -42,13 +42,13 @@ void note_failure(CUresult answer, CUcontext handle) {
   static constinit std::atomic<uint32_t> next{1};
   if (!may_last(answer) || !active()) return;
   if (handle == nullptr) driver().cuCtxGetCurrent(&handle);
-  Context* context = handle == nullptr ? nullptr : context_named(handle);
+  ContextSlot* context = handle == nullptr ? nullptr : find_context_slot(handle);
   if (context != nullptr) context->suspicion.store(next.fetch_add(2));
 }
 
 // The question is the cheapest one that cuda.h says "may also return error codes from previous,
 // asynchronous launches".
-CUresult ask_suspect(Context& context) {
+CUresult ask_suspect(ContextSlot& context) {
   uint32_t suspicion = context.suspicion.load();
   const GatePass pass;
   CUcontext current = nullptr;

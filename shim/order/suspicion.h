@@ -6,7 +6,7 @@
 // that was of the moment costs one question. Any thread.
 #pragma once
 
-#include "shim/order/context.h"
+#include "shim/order/contexts/context_slot.h"
 
 namespace cistern::shim {
 
@@ -21,8 +21,8 @@ inline CUresult noted(CUresult answer, CUcontext handle = nullptr) {
 
 // CUDA_SUCCESS, or what the driver answers to every call in this context. Where it cannot be asked
 // (another context is current, a capture is in progress), the pool's answer stands.
-CUresult ask_suspect(Context& context);
-inline CUresult condition_of(Context& context) {
+CUresult ask_suspect(ContextSlot& context);
+inline CUresult condition_of(ContextSlot& context) {
   if (context.suspicion.load(std::memory_order_relaxed) == 0) [[likely]]
     return CUDA_SUCCESS;
   return ask_suspect(context);

@@ -3,8 +3,10 @@
 
 #include "allocator/base/os.h"
 #include "shim/entry/driver.h"
-#include "shim/order/capture_gate.h"
-#include "shim/order/events.h"
+#include "shim/order/captures/capture_gate.h"
+#include "shim/order/contexts/synchronise.h"
+#include "shim/order/device.h"
+#include "shim/order/streams/events.h"
 #include "shim/order/suspicion.h"
 
 namespace cistern::shim {

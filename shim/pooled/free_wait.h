@@ -4,7 +4,7 @@
 #pragma once
 
 #include "shim/cuda_api.h"
-#include "shim/order/context.h"
+#include "shim/order/contexts/context.h"
 
 namespace cistern::shim {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <atomic>
 
-#include "shim/process/process.h"
+#include "shim/process/settings.h"
 
 namespace cistern::shim {
 namespace {
@@ -30,8 +30,6 @@ bool among_the_first() {
 }
 
 }  // namespace
-
-bool selects() { return policy().only_sizes.set || policy().pool_first.set; }
 
 bool selected(uint64_t bytes) { return has_chosen_size(bytes) && among_the_first(); }
 

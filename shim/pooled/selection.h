@@ -8,9 +8,6 @@
 
 namespace cistern::shim {
 
-// Whether the settings choose at all.
-bool selects();
-
 // Whether a request of `bytes` is one of those to be pooled. Asked once for each request: those of
 // the chosen sizes are counted.
 bool selected(uint64_t bytes);

@@ -54,9 +54,9 @@ const char* rank() {
 
 }  // namespace
 
-void open_log(config::LogLevel level, const char* file) {
-  file_ = file;
-  level_.store(static_cast<int>(level), std::memory_order_release);
+void open_log(const config::Policy& policy) {
+  file_ = policy.log_file.value;
+  level_.store(static_cast<int>(policy.log.value), std::memory_order_release);
 }
 
 bool log_enabled(config::LogLevel level) {

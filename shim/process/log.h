@@ -12,9 +12,9 @@
 
 namespace cistern::shim {
 
-// Until this is called nothing is printed. `file` may hold %p (process id) and %h (host name);
-// nullptr: stderr. It is opened at the first line.
-void open_log(config::LogLevel level, const char* file);
+// At load; until then nothing is printed. CISTERN_LOG_FILE may hold %p (process id) and %h (host
+// name), and is opened at the first line; without it lines go to stderr.
+void open_log(const config::Policy& policy);
 
 bool log_enabled(config::LogLevel level);
 

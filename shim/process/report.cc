@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "shim/process/log.h"
-#include "shim/process/report_parts.h"
+#include "shim/process/report_writer.h"
 
 namespace cistern::shim {
 namespace {
@@ -22,34 +22,16 @@ constinit Writer writer{};
 
 }  // namespace
 
-Summary summarise(int device) {
-  Device& d = device_state(device);
-  const alloc::Ledger& l = d.ledger;
-  uint64_t allocations = d.past_allocations.get(), frees = d.past_frees.get();
-  Summary s{};
-  for_each_context([&](Context& c) {
-    if (c.device != device) return;
-    allocations += c.pool.allocations();
-    frees += c.pool.frees();
-    s.usage += c.pool.usage();
-  });
-  s.requests = allocations;
-  s.hits = allocations > l.obtained.get() ? allocations - l.obtained.get() : 0;
-  s.driver_calls = l.obtained.get() + l.refused.get() + l.released.get() + l.lost.get();
-  s.driver_calls_without = allocations + frees;
-  return s;
-}
-
-void open_report(ReportFormat format, const char* file) {
-  format_ = format;
-  file_ = file;
-  if (format == ReportFormat::kNone || file != nullptr) return;
+void open_report(const config::Policy& policy) {
+  format_ = policy.report.value;
+  file_ = policy.report_file.value;
+  if (format_ == ReportFormat::kNone || file_ != nullptr) return;
   output_.adopt(STDERR_FILENO);
 }
 
-void write_report() {
+void write_report(const ProcessReport& process) {
   if (format_ == ReportFormat::kNone) return;
-  format_ == ReportFormat::kJson ? compose_json(writer) : compose_text(writer);
+  format_ == ReportFormat::kJson ? compose_json(writer, process) : compose_text(writer, process);
   if (file_ != nullptr && !output_.open(file_, O_TRUNC)) {
     log(config::LogLevel::kWarn,
         "the report cannot be written to %s: %s; check CISTERN_REPORT_FILE", file_,

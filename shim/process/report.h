@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // The report at exit (CISTERN_REPORT): what the pools did, per device. Written once, by the process
 // that used CUDA, without a CUDA call; to CISTERN_REPORT_FILE or to the stderr of the start.
+// Whoever calls for it brings the figures, which are kept in rooms above this one
+// (order/contexts/device_report.h).
 #pragma once
 
 #include "config/policy.h"
+#include "shim/process/report_figures.h"
 
 namespace cistern::shim {
 
 // At load: keeps a duplicate of stderr, which the program may close before it ends.
-void open_report(config::ReportFormat format, const char* file);
+void open_report(const config::Policy& policy);
 
-void write_report();
+void write_report(const ProcessReport& process);
 
 }  // namespace cistern::shim

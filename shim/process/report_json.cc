@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
-#include "shim/kinds/fill.h"
-#include "shim/kinds/scratch.h"
-#include "shim/process/process.h"
-#include "shim/process/report_parts.h"
+#include "shim/process/report_writer.h"
+#include "shim/process/settings.h"
 
 namespace cistern::shim {
 namespace {
 
-void json_kinds(Writer& writer, int device) {
-  const alloc::Ledger& l = device_state(device).ledger;
+void json_kinds(Writer& writer, const DeviceReport& device) {
+  const alloc::Ledger& l = *device.ledger;
   writer.print("     \"charged_bytes\": %llu, \"refused_by_limit\": %llu,\n     \"by_kind\": {",
-               static_cast<ull>(device_state(device).cap.charged()),
-               static_cast<ull>(l.refused_by_cap.get()));
+               static_cast<ull>(device.cap->charged()), static_cast<ull>(l.refused_by_cap.get()));
   for (size_t i = 0; i < std::size(kKinds); ++i) {
     writer.print("%s\"%s\": {\"bytes\": %llu, \"peak_bytes\": %llu}", i == 0 ? "" : ", ", kKinds[i],
                  static_cast<ull>(held(l, i)), static_cast<ull>(held_peak(l, i)));
@@ -62,16 +59,16 @@ void json_fill(Writer& writer, const alloc::Ledger& l) {
   writer.print(
       ",\n     \"fill\": {\"byte\": %u, \"fills\": %llu, \"bytes\": %llu, \"waits\": %llu, "
       "\"skipped_in_captures\": %llu, \"skipped_kinds\": %llu, \"failed\": %llu}",
-      fill_byte(), static_cast<ull>(l.fills.get()), static_cast<ull>(l.fill_bytes.get()),
-      static_cast<ull>(l.fill_waits.get()), static_cast<ull>(l.fills_skipped.get()),
-      static_cast<ull>(l.fills_of_other_kind.get()), static_cast<ull>(l.fills_failed.get()));
+      static_cast<unsigned>(policy().fill_byte()), static_cast<ull>(l.fills.get()),
+      static_cast<ull>(l.fill_bytes.get()), static_cast<ull>(l.fill_waits.get()),
+      static_cast<ull>(l.fills_skipped.get()), static_cast<ull>(l.fills_of_other_kind.get()),
+      static_cast<ull>(l.fills_failed.get()));
 }
 
-void json_strategy(Writer& writer, int device) {
-  const alloc::Ledger& l = device_state(device).ledger;
+void json_strategy(Writer& writer, const DeviceReport& device) {
+  const alloc::Ledger& l = *device.ledger;
   writer.print("     \"strategy\": \"%s\", \"chunks\": %llu, \"shortages_ended_by\": {",
-               alloc::strategy_name(device_state(device).strategy.load()),
-               static_cast<ull>(l.chunks.get()));
+               alloc::strategy_name(device.strategy), static_cast<ull>(l.chunks.get()));
   for (int i = 0; i < alloc::kSteps; ++i) {
     writer.print("%s\"%s\": %llu", i == 0 ? "" : ", ", alloc::kStepNames[i],
                  static_cast<ull>(l.served_by[i].get()));
@@ -79,17 +76,18 @@ void json_strategy(Writer& writer, int device) {
   writer.print("}");
 }
 
-void json_device(Writer& writer, int device, bool first) {
-  const alloc::Ledger& l = device_state(device).ledger;
-  const Summary s = summarise(device);
+void json_device(Writer& writer, const DeviceReport& device, bool first) {
+  const alloc::Ledger& l = *device.ledger;
+  const alloc::Usage& usage = device.usage;
   writer.print("%s\n    {\"device\": %d, \"total_bytes\": %llu, \"limit_bytes\": %llu,\n",
-               first ? "" : ",", device,
-               static_cast<ull>(device_state(device).total.load(std::memory_order_relaxed)),
-               static_cast<ull>(device_state(device).cap.limit()));
+               first ? "" : ",", device.ordinal, static_cast<ull>(device.total_bytes),
+               static_cast<ull>(device.cap->limit()));
   writer.print("     \"allocations\": %llu, \"hits\": %llu, \"hit_rate\": %.4f,\n",
-               static_cast<ull>(s.requests), static_cast<ull>(s.hits), ratio(s.hits, s.requests));
+               static_cast<ull>(device.allocations), static_cast<ull>(hits(device)),
+               ratio(hits(device), device.allocations));
   writer.print("     \"driver_calls\": %llu, \"driver_calls_without\": %llu,\n",
-               static_cast<ull>(s.driver_calls), static_cast<ull>(s.driver_calls_without));
+               static_cast<ull>(driver_calls(device)),
+               static_cast<ull>(driver_calls_without(device)));
   writer.print(
       "     \"live_peak_bytes\": %llu, \"reserved_peak_bytes\": %llu, "
       "\"reserved_to_live\": %.4f,\n",
@@ -98,11 +96,10 @@ void json_device(Writer& writer, int device, bool first) {
   writer.print(
       "     \"live_bytes\": %llu, \"idle_bytes\": %llu, \"waiting_bytes\": %llu, "
       "\"parked_bytes\": %llu, \"reserved_bytes\": %llu,\n",
-      static_cast<ull>(s.usage.live), static_cast<ull>(s.usage.idle),
-      static_cast<ull>(s.usage.waiting), static_cast<ull>(s.usage.parked),
-      static_cast<ull>(l.reserved.get()));
+      static_cast<ull>(usage.live), static_cast<ull>(usage.idle), static_cast<ull>(usage.waiting),
+      static_cast<ull>(usage.parked), static_cast<ull>(l.reserved.get()));
   writer.print("     \"quarantined_bytes\": %llu, \"quarantined_peak_bytes\": %llu,\n",
-               static_cast<ull>(s.usage.quarantined), static_cast<ull>(l.quarantined_peak.get()));
+               static_cast<ull>(usage.quarantined), static_cast<ull>(l.quarantined_peak.get()));
   json_kinds(writer, device);
   writer.print(
       "     \"waits\": %llu, \"wait_ns\": %llu, \"shortages\": %llu, "
@@ -112,24 +109,23 @@ void json_device(Writer& writer, int device, bool first) {
       static_cast<ull>(l.lost.get()));
   json_faults(writer, l);
   json_strategy(writer, device);
-  if (device_state(device).garbage.on()) json_garbage(writer, device_state(device).garbage);
-  if (shared().idle.on) json_idle(writer, l);
-  if (shared().idle.put_off) json_put_off(writer, l);
-  if (scratch_on()) json_scratch(writer, l);
-  if (fill_on()) json_fill(writer, l);
+  if (device.garbage != nullptr) json_garbage(writer, *device.garbage);
+  if (policy().free_idle_memory) json_idle(writer, l);
+  if (!policy().eager_delete_scope) json_put_off(writer, l);
+  if (policy().caches_scratch()) json_scratch(writer, l);
+  if (policy().fill_byte() >= 0) json_fill(writer, l);
   writer.print("}");
 }
 
 }  // namespace
 
-void compose_json(Writer& writer) {
+void compose_json(Writer& writer, const ProcessReport& process) {
   writer.print("{\"cistern\": 1, \"pid\": %d, \"policy\": ", static_cast<int>(getpid()));
   writer.quoted(policy_line());
   writer.print(", \"events_recorded\": %llu, \"events_queried\": %llu,\n \"devices\": [",
-               static_cast<ull>(shared().reclaim.marks_made()),
-               static_cast<ull>(shared().reclaim.queries_made()));
+               static_cast<ull>(process.events_recorded), static_cast<ull>(process.events_queried));
   bool first = true;
-  for_each_used_device([&](int device) {
+  for_each_device(process, [&](const DeviceReport& device) {
     json_device(writer, device, first);
     first = false;
   });

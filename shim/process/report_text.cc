@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
-#include "shim/kinds/fill.h"
-#include "shim/kinds/scratch.h"
-#include "shim/pooled/selection.h"
-#include "shim/process/process.h"
-#include "shim/process/report_parts.h"
+#include "shim/process/report_writer.h"
+#include "shim/process/settings.h"
 
 namespace cistern::shim {
 namespace {
 
-void text_kinds(Writer& writer, int device) {
-  const alloc::Ledger& l = device_state(device).ledger;
-  const alloc::Cap& cap = device_state(device).cap;
+void text_kinds(Writer& writer, const DeviceReport& device) {
+  const alloc::Ledger& l = *device.ledger;
+  const alloc::Cap& cap = *device.cap;
   writer.print("cistern:   peak by kind  ");
   for (size_t i = 0; i < std::size(kKinds); ++i) {
     writer.print("%s %s %.1f", i == 0 ? "" : ",", kKinds[i], mib(held_peak(l, i)));
@@ -52,9 +49,10 @@ void text_fill(Writer& writer, const alloc::Ledger& l) {
   writer.print(
       "cistern:   filled         %.1f MiB with byte 0x%02X in %llu fills, %llu waits; not filled: "
       "%llu during captures, %llu of another kind of memory, %llu failed\n",
-      mib(l.fill_bytes.get()), fill_byte(), static_cast<ull>(l.fills.get()),
-      static_cast<ull>(l.fill_waits.get()), static_cast<ull>(l.fills_skipped.get()),
-      static_cast<ull>(l.fills_of_other_kind.get()), static_cast<ull>(l.fills_failed.get()));
+      mib(l.fill_bytes.get()), static_cast<unsigned>(policy().fill_byte()),
+      static_cast<ull>(l.fills.get()), static_cast<ull>(l.fill_waits.get()),
+      static_cast<ull>(l.fills_skipped.get()), static_cast<ull>(l.fills_of_other_kind.get()),
+      static_cast<ull>(l.fills_failed.get()));
 }
 
 void text_shortages(Writer& writer, const alloc::Ledger& l) {
@@ -73,7 +71,7 @@ void text_faults(Writer& writer, const alloc::Ledger& l) {
                  static_cast<ull>(l.free_waits.get()),
                  static_cast<double>(l.free_wait_ns.get()) / 1e6);
   }
-  if (selects()) {
+  if (policy().chooses_requests()) {
     writer.print("cistern:   passed through %llu allocations that the settings keep unpooled",
                  static_cast<ull>(l.unpooled.get()));
     if (const uint64_t pooled = l.unpooled_short.get(); pooled != 0) {
@@ -92,32 +90,33 @@ void text_garbage(Writer& writer, const alloc::Garbage& garbage) {
       mib(garbage.kept.get()), mib(garbage.drained.get()));
 }
 
-void text_device(Writer& writer, int device) {
-  const alloc::Ledger& l = device_state(device).ledger;
-  const Summary s = summarise(device);
-  writer.print("cistern: device %d\n", device);
+void text_device(Writer& writer, const DeviceReport& device) {
+  const alloc::Ledger& l = *device.ledger;
+  const alloc::Usage& usage = device.usage;
+  writer.print("cistern: device %d\n", device.ordinal);
   writer.print("cistern:   driver calls   %llu allocating or freeing; %llu without Cistern\n",
-               static_cast<ull>(s.driver_calls), static_cast<ull>(s.driver_calls_without));
+               static_cast<ull>(driver_calls(device)),
+               static_cast<ull>(driver_calls_without(device)));
   writer.print("cistern:   strategy       %s, %llu chunks, %.1f MiB\n",
-               alloc::strategy_name(device_state(device).strategy.load()),
-               static_cast<ull>(l.chunks.get()), mib(l.reserved.get()));
+               alloc::strategy_name(device.strategy), static_cast<ull>(l.chunks.get()),
+               mib(l.reserved.get()));
   writer.print("cistern:   served         %llu of %llu allocations from the pool (%.1f %%)\n",
-               static_cast<ull>(s.hits), static_cast<ull>(s.requests),
-               100 * ratio(s.hits, s.requests));
+               static_cast<ull>(hits(device)), static_cast<ull>(device.allocations),
+               100 * ratio(hits(device), device.allocations));
   writer.print("cistern:   at peak        live %.1f MiB, reserved %.1f MiB, ratio %.3f\n",
                mib(l.live_peak.get()), mib(l.reserved_peak.get()),
                ratio(l.reserved_peak.get(), l.live_peak.get()));
   writer.print(
       "cistern:   at exit        live %.1f MiB, idle %.1f MiB, waiting %.1f MiB, parked for graphs "
       "%.1f MiB\n",
-      mib(s.usage.live), mib(s.usage.idle), mib(s.usage.waiting), mib(s.usage.parked));
-  if (device_state(device).garbage.on()) text_garbage(writer, device_state(device).garbage);
+      mib(usage.live), mib(usage.idle), mib(usage.waiting), mib(usage.parked));
+  if (device.garbage != nullptr) text_garbage(writer, *device.garbage);
   if (l.quarantined_peak.get() != 0) {
     writer.print(
         "cistern:   quarantined    %.1f MiB at exit, at most %.1f MiB: freed, but known outside "
         "the "
         "process\n",
-        mib(s.usage.quarantined), mib(l.quarantined_peak.get()));
+        mib(usage.quarantined), mib(l.quarantined_peak.get()));
   }
   text_kinds(writer, device);
   writer.print(
@@ -127,21 +126,20 @@ void text_device(Writer& writer, int device) {
       static_cast<ull>(l.shortages.get()), static_cast<ull>(l.out_of_memory.get()));
   if (l.shortages.get() != 0) text_shortages(writer, l);
   text_faults(writer, l);
-  if (shared().idle.on) text_idle(writer, l);
-  if (shared().idle.put_off) text_put_off(writer, l);
-  if (scratch_on()) text_scratch(writer, l);
-  if (fill_on()) text_fill(writer, l);
+  if (policy().free_idle_memory) text_idle(writer, l);
+  if (!policy().eager_delete_scope) text_put_off(writer, l);
+  if (policy().caches_scratch()) text_scratch(writer, l);
+  if (policy().fill_byte() >= 0) text_fill(writer, l);
 }
 
 }  // namespace
 
-void compose_text(Writer& writer) {
+void compose_text(Writer& writer, const ProcessReport& process) {
   writer.print("cistern: report of process %d, policy: %s\n", static_cast<int>(getpid()),
                policy_line());
-  for_each_used_device([&](int device) { text_device(writer, device); });
+  for_each_device(process, [&](const DeviceReport& device) { text_device(writer, device); });
   writer.print("cistern: events recorded %llu, queried %llu\n",
-               static_cast<ull>(shared().reclaim.marks_made()),
-               static_cast<ull>(shared().reclaim.queries_made()));
+               static_cast<ull>(process.events_recorded), static_cast<ull>(process.events_queried));
 }
 
 }  // namespace cistern::shim

@@ -5,7 +5,7 @@
 
 #include "allocator/chunk_pools/thread_numbers.h"
 #include "allocator/on_demand/on_demand.h"
-#include "shim/process/process.h"
+#include "shim/process/settings.h"
 
 namespace cistern::shim {
 

@@ -16,7 +16,7 @@ fi
 
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
-for file in "$source_dir"/shim/*.S; do
+for file in "$source_dir"/shim/entry/*.S; do
   "${assemble[@]}" -I"$source_dir" -c "$file" -o "$out/$(basename "$file").o"
 done
 # The files of other architectures assemble to nothing; one must define both functions.

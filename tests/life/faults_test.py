@@ -15,6 +15,9 @@ SHIM = life.ROOT / "shim"
 ILLEGAL_ADDRESS, OUT_OF_MEMORY, INVALID_CONTEXT, NOT_PERMITTED = 700, 2, 201, 800
 CODES = (ILLEGAL_ADDRESS, OUT_OF_MEMORY, INVALID_CONTEXT, NOT_PERMITTED)
 
+OWN = r"\b(?:driver\(\)|d)\.(cu\w+)"
+FOR_THE_PROGRAM = r"(\bask(_for_memory)?\(|\breal = )driver\(\)\.cu\w+"
+
 SILENT = "the program does not notice"
 TOLD = "the program made the call itself, and is told"
 MAY_BE_TOLD = "the program is told where it would have made the call itself"
@@ -54,10 +57,8 @@ NOT_RUN = {
     "cuDeviceGetMemPool": "asked for the scratch cache alone, whether a pool is a device's current "
                           "one: an error says that it is not",
     "cuEventRecord": "only for drivers without cuCtxRecordEvent: old_driver_stumble.expect",
-    "cuIpcGetMemHandle": "the program's own call, answered as it is",
     "cuMemCreate": OWN_KIND,
     "cuMemGetAllocationGranularity": "asked where a cap refuses; what it says is told",
-    "cuMemGetHandleForAddressRange": "the program's own call, answered as it is",
     "cuMemMap": OWN_KIND,
     "cuMemRelease": OWN_KIND,
     "cuMemRetainAllocationHandle": OWN_KIND,
@@ -67,9 +68,6 @@ NOT_RUN = {
     "cuMipmappedArrayCreate": OWN_KIND,
     "cuMipmappedArrayDestroy": OWN_KIND,
     "cuMipmappedArrayGetMemoryRequirements": FOR_CHARGES,
-    "cuPointerGetAttribute": "the program's own call, answered as it is",
-    "cuPointerGetAttributes": "the program's own call, answered as it is",
-    "cuPointerSetAttribute": "the program's own call, answered as it is",
     "cuThreadExchangeStreamCaptureMode": "during captures that are short of memory: what is idle "
                                          "then stays with the pools",
     "cuStreamGetId": "asked for the scratch cache alone: scratch_stumble.expect",
@@ -83,13 +81,16 @@ TRACED = {"cuMemAlloc_v2", "cuMemFree_v2", "cuMemGetInfo_v2", "cuEventCreate", "
 
 
 def own_calls():
-    """The functions of driver_calls.def, and the hooked ones that the object itself calls."""
+    """The functions of driver_calls.def, and those that the object calls for itself. Elsewhere than
+    there a call is the program's where a hook makes it, or stands in ask(), or is called `real`."""
     table = (SHIM / "entry" / "driver_calls.def").read_text(encoding="utf-8")
     listed = set(re.findall(r"^CISTERN_CALL\((\w+)", table, re.MULTILINE))
     called = set()
-    for source in SHIM.rglob("*.cc"):
-        here = set(re.findall(r"\b(?:driver\(\)|d)\.(cu\w+)", source.read_text(encoding="utf-8")))
-        called |= listed & here if source.parent.name == "hooks" else here
+    for source in [*SHIM.rglob("*.h"), *SHIM.rglob("*.cc")]:
+        text = source.read_text(encoding="utf-8")
+        called |= listed & set(re.findall(OWN, text))
+        if source.parent.name != "hooks":
+            called |= set(re.findall(OWN, re.sub(FOR_THE_PROGRAM, "", text)))
     return listed, called
 
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/order/capture_gate.h"
+#include "shim/order/captures/capture_gate.h"
 
 #include <atomic>
 #include <catch2/catch.hpp>

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C faces of all hooks, declared from the one table (hooks.def) and defined in hooks/*.cc.
+#pragma once
+
+#include "shim/cuda_api.h"
+
+#define CISTERN_HOOK(symbol, parameters, arguments) \
+  extern "C" [[gnu::visibility("default")]] CUresult CUDAAPI symbol parameters;
+#include "shim/hooks.def"
+#undef CISTERN_HOOK

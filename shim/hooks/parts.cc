@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who is told what happens to the process and to its contexts. The rooms below call up through
+// these two tables (process/part.h, order/contexts/context_client.h).
+#include "shim/kinds/charges.h"
+#include "shim/kinds/physical.h"
+#include "shim/kinds/stream_ordered/memory_pools.h"
+#include "shim/kinds/stream_ordered/scratch.h"
+#include "shim/order/captures/capture_gate.h"
+#include "shim/order/captures/graphs.h"
+#include "shim/order/contexts/context_client.h"
+#include "shim/order/contexts/context_life.h"
+#include "shim/order/contexts/device_report.h"
+#include "shim/process/background.h"
+#include "shim/process/log.h"
+#include "shim/process/part.h"
+#include "shim/process/report.h"
+
+namespace cistern::shim {
+namespace {
+
+constexpr Part kParts[] = {
+    {.at_load = open_log},
+    {.at_load = open_report},
+    {.in_child = [] { capture_gate().reset_after_fork(); }},
+    {.in_child = reset_graphs_after_fork},
+    {.in_child = reset_contexts_after_fork},
+    {.at_load = open_scratch, .in_child = reset_scratch_after_fork},
+    {.at_load = open_charges, .in_child = reset_charges_after_fork},
+    {.in_child = reset_memory_pools_after_fork},
+    {.in_child = reset_physical_after_fork},
+    {.in_child = reset_background_after_fork, .at_exit = stop_background},
+    {.at_exit = [] { write_report(describe_process()); }},
+};
+
+constexpr ContextClient kContextClients[] = {
+    {.closing = scratch_close,
+     .reopened = scratch_reopen,
+     .gone = scratch_drop,
+     .before_synchronise = scratch_before_synchronise,
+     .synchronised = scratch_synchronised,
+     .return_idle_memory = scratch_relieve},
+    {.gone = [](const Context&, CUcontext handle) { context_charges_gone(handle); }},
+};
+
+}  // namespace
+
+std::span<const Part> parts() { return kParts; }
+
+std::span<const ContextClient> context_clients() { return kContextClients; }
+
+}  // namespace cistern::shim

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/kinds/linear.h"
+
+#include "shim/kinds/charges.h"
+#include "shim/kinds/fill.h"
+#include "shim/kinds/stream_ordered/scratch.h"
+#include "shim/order/ask.h"
+#include "shim/order/contexts/context.h"
+#include "shim/pooled/out_of_memory.h"
+#include "shim/pooled/refusal.h"
+
+namespace cistern::shim {
+namespace {
+
+CUresult allocate_charged(CUdeviceptr* out, size_t bytes) {
+  if (!charging() || out == nullptr) return noted(driver().cuMemAlloc_v2(out, bytes));
+  Charge charge(Held::direct, current_device(), bytes);
+  if (charge.refused()) return no_room();
+  const CUresult result = charge.ask([&] { return noted(driver().cuMemAlloc_v2(out, bytes)); });
+  if (result == CUDA_SUCCESS) charge.keep(*out, current_handle());
+  return result;
+}
+
+constexpr bool valid_element(unsigned bytes) { return bytes == 4 || bytes == 8 || bytes == 16; }
+
+// The driver chooses the pitch; what it chooses today is charged before it is asked.
+constexpr size_t kUsualPitch = 512;
+
+uint64_t usual_bytes(size_t width, size_t height) {
+  const uint64_t row = (uint64_t{width} + kUsualPitch - 1) / kUsualPitch * kUsualPitch;
+  uint64_t bytes;
+  return __builtin_mul_overflow(row, uint64_t{height}, &bytes) ? UINT64_MAX : bytes;
+}
+
+CUresult allocate_pitch_charged(CUdeviceptr* out, size_t* pitch, size_t width, size_t height,
+                                unsigned element) {
+  const CUdeviceptr address_before = *out;
+  const size_t pitch_before = *pitch;
+  Charge charge(Held::direct, current_device(), width == 0 ? 0 : usual_bytes(width, height));
+  if (charge.refused()) {
+    return valid_element(element) ? no_room() : CUDA_ERROR_INVALID_VALUE;
+  }
+  const CUresult result = charge.ask(
+      [&] { return ask(driver().cuMemAllocPitch_v2, out, pitch, width, height, element); });
+  if (result != CUDA_SUCCESS) return result;
+  if (charge.resize(*pitch * height)) {
+    charge.keep(*out, current_handle());
+    return result;
+  }
+  driver().cuMemFree_v2(*out);
+  *out = address_before;
+  *pitch = pitch_before;
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult allocate_managed_charged(CUdeviceptr* out, size_t bytes, unsigned flags) {
+  const auto real = driver().cuMemAllocManaged;
+  if (!charging() || out == nullptr) return ask_for_memory(real, out, bytes, flags);
+  Charge charge(Held::managed, current_device(), bytes);
+  const CUresult result = charge.ask([&] { return ask(real, out, bytes, flags); });
+  if (result == CUDA_SUCCESS) charge.keep(*out, current_handle());
+  return result;
+}
+
+}  // namespace
+
+CUresult allocate_linear(CUdeviceptr* out, size_t bytes) {
+  const CUresult result = allocate_charged(out, bytes);
+  if (result == CUDA_SUCCESS && fill_on()) note_unfilled();
+  return result;
+}
+
+// Stream-ordered memory that the program frees without a stream. What the cache holds the driver
+// would really free.
+CUresult free_linear(CUdeviceptr address) {
+  const auto free_it = [=] {
+    return refunding(address, [=] { return noted(driver().cuMemFree_v2(address)); });
+  };
+  if (!scratch_on()) return free_it();
+  const ScratchFree free = scratch_free({0, nullptr, CUDA_SUCCESS}, address);
+  if (free.answered) {
+    const CUresult result = refusal_here();
+    return result != CUDA_SUCCESS ? result : free.code;
+  }
+  const CUresult result = free_it();
+  scratch_freed(free, result);
+  return result;
+}
+
+CUresult allocate_pitched(CUdeviceptr* out, size_t* pitch, size_t width, size_t height,
+                          unsigned element_bytes) {
+  const bool answerable = out != nullptr && pitch != nullptr;  // else the driver refuses
+  const CUresult result =
+      charging() && answerable
+          ? allocate_pitch_charged(out, pitch, width, height, element_bytes)
+          : ask_for_memory(driver().cuMemAllocPitch_v2, out, pitch, width, height, element_bytes);
+  if (result == CUDA_SUCCESS && answerable && fill_on()) fill_linear(*out, *pitch * height);
+  return result;
+}
+
+CUresult allocate_managed(CUdeviceptr* out, size_t bytes, unsigned flags) {
+  const CUresult result = allocate_managed_charged(out, bytes, flags);
+  if (result == CUDA_SUCCESS && fill_on()) note_unfilled();
+  return result;
+}
+
+CUresult linear_range(CUdeviceptr* base, size_t* size, CUdeviceptr address) {
+  uint64_t start, bytes, whole;
+  const ScratchFound found =
+      scratch_on() ? scratch_find(address, &start, &bytes, &whole) : ScratchFound::foreign;
+  if (found == ScratchFound::foreign) return driver().cuMemGetAddressRange_v2(base, size, address);
+  if (found == ScratchFound::not_held) return CUDA_ERROR_NOT_FOUND;
+  if (base != nullptr) *base = start;
+  if (size != nullptr) *size = bytes;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace cistern::shim

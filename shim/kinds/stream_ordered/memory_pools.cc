@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/kinds/stream_ordered/memory_pools.h"
+
+#include "allocator/base/arena.h"
+#include "allocator/base/keyed_table.h"
+#include "allocator/base/mutex.h"
+#include "shim/entry/driver.h"
+#include "shim/order/device.h"
+
+namespace cistern::shim {
+namespace {
+
+struct PoolRecord {
+  PoolRecord* next;
+  uint64_t key;  // the handle
+  PoolHome home;
+};
+
+constinit alloc::Mutex mutex;
+constinit alloc::KeyedTable<PoolRecord, 8> pools{};
+constinit alloc::Arena<PoolRecord, 64 * 1024> arena{};
+
+uint64_t key_of(CUmemoryPool pool) { return reinterpret_cast<uint64_t>(pool); }
+
+void remember(CUmemoryPool pool, PoolHome home) {
+  PoolRecord* record = arena.take();
+  if (record == nullptr) return;
+  *record = {nullptr, key_of(pool), home};
+  const alloc::LockGuard guard(mutex);
+  pools.insert(record);
+}
+
+// Nobody creates the default pools; they stay for good.
+CUdevice device_of_default(CUmemoryPool pool) {
+  const auto default_pool = driver().cuDeviceGetDefaultMemPool;
+  CUmemoryPool found = nullptr;
+  for (CUdevice device = 0; device < kMaxDevices && default_pool != nullptr; ++device) {
+    if (default_pool(&found, device) != CUDA_SUCCESS) break;
+    if (found == pool) return device;
+  }
+  return kNoDevice;
+}
+
+}  // namespace
+
+void memory_pool_created(CUmemoryPool pool, const CUmemPoolProps& properties) {
+  const bool on_device = properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+  const bool managed = properties.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
+  memory_pool_gone(pool);  // its destruction may have been out of our sight
+  remember(pool, {on_device ? properties.location.id : kNoDevice,
+                  managed ? alloc::Held::managed : alloc::Held::stream_ordered});
+}
+
+void memory_pool_gone(CUmemoryPool pool) {
+  PoolRecord* record;
+  {
+    const alloc::LockGuard guard(mutex);
+    record = pools.find(key_of(pool));
+    if (record != nullptr) pools.remove(record);
+  }
+  if (record != nullptr) arena.give_back(record);
+}
+
+PoolHome home_of(CUmemoryPool pool) {
+  {
+    const alloc::LockGuard guard(mutex);
+    if (const PoolRecord* record = pools.find(key_of(pool))) return record->home;
+  }
+  const PoolHome home{device_of_default(pool), alloc::Held::stream_ordered};
+  if (home.device != kNoDevice) remember(pool, home);
+  return home;
+}
+
+void reset_memory_pools_after_fork() {
+  mutex.reset();
+  arena.reset_after_fork();
+}
+
+}  // namespace cistern::shim

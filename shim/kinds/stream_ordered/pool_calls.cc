@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/kinds/stream_ordered/pool_calls.h"
+
+#include <algorithm>
+
+#include "shim/kinds/charges.h"
+#include "shim/kinds/fill.h"
+#include "shim/kinds/stream_ordered/memory_pools.h"
+#include "shim/kinds/stream_ordered/scratch.h"
+#include "shim/order/ask.h"
+#include "shim/order/device.h"
+
+namespace cistern::shim {
+
+CUresult create_pool(CUmemoryPool* pool, const CUmemPoolProps* properties) {
+  const CUresult result = ask(driver().cuMemPoolCreate, pool, properties);
+  if (result == CUDA_SUCCESS && (charging() || fill_on())) memory_pool_created(*pool, *properties);
+  return result;
+}
+
+// The device of a current pool falls back to its default one.
+CUresult destroy_pool(CUmemoryPool pool) {
+  const CUdevice device = scratch_on() ? scratch_device_of(pool) : kNoDevice;
+  const CUresult result = ask(driver().cuMemPoolDestroy, pool);
+  if (result != CUDA_SUCCESS) return result;
+  if (charging() || fill_on()) memory_pool_gone(pool);
+  if (device != kNoDevice) scratch_pool_changed(device);
+  return result;
+}
+
+CUresult set_current_pool(CUdevice device, CUmemoryPool pool) {
+  const CUresult result = ask(driver().cuDeviceSetMemPool, device, pool);
+  if (result == CUDA_SUCCESS && scratch_on()) scratch_pool_changed(device);
+  return result;
+}
+
+CUresult set_current_pool(CUmemLocation* location, CUmemAllocationType type, CUmemoryPool pool) {
+  const CUresult result = ask(driver().cuMemSetMemPool, location, type, pool);
+  if (result == CUDA_SUCCESS && scratch_on() && location->type == CU_MEM_LOCATION_TYPE_DEVICE) {
+    scratch_pool_changed(location->id);
+  }
+  return result;
+}
+
+CUresult trim_pool(CUmemoryPool pool, size_t bytes_to_keep) {
+  if (scratch_on()) scratch_empty_pool(pool);
+  return ask(driver().cuMemPoolTrimTo, pool, bytes_to_keep);
+}
+
+CUresult pool_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value) {
+  const CUresult result = ask(driver().cuMemPoolGetAttribute, pool, attribute, value);
+  if (result == CUDA_SUCCESS && scratch_on() && attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT) {
+    auto* used = static_cast<cuuint64_t*>(value);
+    *used -= std::min<cuuint64_t>(*used, scratch_cached_in(pool));
+  }
+  return result;
+}
+
+CUresult export_pointer(CUmemPoolPtrExportData* out, CUdeviceptr address) {
+  if (scratch_on()) scratch_exported(address);
+  return ask(driver().cuMemPoolExportPointer, out, address);
+}
+
+}  // namespace cistern::shim

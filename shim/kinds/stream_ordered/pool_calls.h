@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program's calls about the driver's memory pools. What the scratch cache keeps of a pool is
+// given back before a call that would see it; where a pool has its memory is noted
+// (kinds/stream_ordered/memory_pools.h). Any thread.
+#pragma once
+
+#include "shim/cuda_api.h"
+
+namespace cistern::shim {
+
+CUresult create_pool(CUmemoryPool* pool, const CUmemPoolProps* properties);
+CUresult destroy_pool(CUmemoryPool pool);
+CUresult set_current_pool(CUdevice device, CUmemoryPool pool);
+CUresult set_current_pool(CUmemLocation* location, CUmemAllocationType type, CUmemoryPool pool);
+CUresult trim_pool(CUmemoryPool pool, size_t bytes_to_keep);
+CUresult pool_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value);
+CUresult export_pointer(CUmemPoolPtrExportData* out, CUdeviceptr address);
+
+}  // namespace cistern::shim

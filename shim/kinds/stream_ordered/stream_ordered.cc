@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/kinds/stream_ordered/stream_ordered.h"
+
+#include <type_traits>
+
+#include "shim/kinds/charges.h"
+#include "shim/kinds/fill.h"
+#include "shim/kinds/stream_ordered/memory_pools.h"
+#include "shim/kinds/stream_ordered/scratch.h"
+#include "shim/order/captures/capture_gate.h"
+#include "shim/order/contexts/context.h"
+#include "shim/order/streams/streams.h"
+#include "shim/pooled/memory.h"
+#include "shim/pooled/out_of_memory.h"
+
+namespace cistern::shim {
+namespace {
+
+// The pool current to the stream's device is always one of that device.
+PoolHome home_of_stream(CUstream stream) {
+  const CUdevice device = device_of(context_of_stream(stream));
+  return {device != kNoDevice ? device : current_device(), Held::stream_ordered};
+}
+
+// Memory allocated inside a capture is the graph's. Asked only while there is a capture.
+template <typename Kind>
+bool graphs_own(CUstream stream) {
+  bool capturing = false;
+  return capture_gate().capturing() &&
+         (captures<Kind>(stream, &capturing) != CUDA_SUCCESS || capturing);
+}
+
+// The stream as the scratch cache knows it; a capture's memory is the graph's. Out of line, to
+// leave the hooks a straight way to the driver.
+template <typename Kind>
+[[gnu::noinline]] ScratchStreamName scratch_stream_of(CUstream stream) {
+  bool capturing = false;
+  if (capture_gate().capturing()) {
+    const CUresult result = captures<Kind>(stream, &capturing);
+    if (result != CUDA_SUCCESS) return {0, stream, result};
+  }
+  return capturing ? ScratchStreamName{0, stream, CUDA_SUCCESS}
+                   : scratch_stream(Kind::name(stream));
+}
+
+template <typename Kind>
+Memset memset_of() {
+  return std::is_same_v<Kind, Legacy> ? driver().cuMemsetD8Async : driver().cuMemsetD8Async_ptsz;
+}
+
+// From a pool on another device the stream may have no access to the block, which would kill its
+// context.
+template <typename Kind>
+void fill_from_pool(CUdeviceptr address, size_t bytes, CUmemoryPool pool, CUstream stream) {
+  const PoolHome home = home_of(pool);
+  if (home.kind != Held::stream_ordered || home.device != home_of_stream(stream).device) {
+    return note_unfilled();
+  }
+  fill_ordered(memset_of<Kind>(), address, bytes, stream, home);
+}
+
+template <typename Kind, typename Home, typename Allocate>
+CUresult allocate_charged(CUdeviceptr* out, size_t bytes, CUstream stream, Home home,
+                          Allocate allocate_it) {
+  if (!charging() || out == nullptr || bytes == 0 || graphs_own<Kind>(stream)) {
+    return ask_for_memory(allocate_it);
+  }
+  const PoolHome where = home();
+  Charge charge(where.kind, where.device, bytes);
+  if (charge.refused()) {
+    bool capturing;
+    const CUresult result = captures<Kind>(stream, &capturing);  // what it says of a bad stream
+    return result != CUDA_SUCCESS ? result : CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  const CUresult result = charge.ask(allocate_it);
+  if (result == CUDA_SUCCESS) charge.keep(*out, /*context=*/nullptr);
+  return result;
+}
+
+template <typename Kind>
+CUresult serve_async(AllocateAsync real, CUdeviceptr* out, size_t bytes, CUstream stream) {
+  const auto ask_driver = [=] {
+    return allocate_charged<Kind>(
+        out, bytes, stream, [=] { return home_of_stream(stream); },
+        [=] { return ask(real, out, bytes, stream); });
+  };
+  if (!scratch_on() || out == nullptr || bytes == 0) [[likely]]
+    return ask_driver();
+  const ScratchStreamName name = scratch_stream_of<Kind>(stream);
+  if (scratch_take(name, bytes, out)) return CUDA_SUCCESS;
+  const uint32_t epoch = scratch_epoch();
+  const CUresult result = ask_driver();
+  if (result == CUDA_SUCCESS) scratch_allocated(name, *out, bytes, epoch);
+  return result;
+}
+
+// cuda.h names no kind of memory that cuMemFreeAsync would refuse, except on a stream that
+// captures: there only memory of the graph may be freed. A pool block freed this way waits for all
+// earlier work, which is more than the stream's; the driver must never see it.
+template <typename Kind>
+CUresult free_pooled(alloc::Chunk* chunk, CUdeviceptr address, CUstream stream) {
+  bool capturing;
+  const CUresult result = captures<Kind>(stream, &capturing);
+  if (result != CUDA_SUCCESS) return result;
+  return capturing ? CUDA_ERROR_INVALID_VALUE : free_ordered(chunk, address);
+}
+
+}  // namespace
+
+template <typename Kind>
+CUresult allocate_async(AllocateAsync real, CUdeviceptr* out, size_t bytes, CUstream stream) {
+  const CUresult result = serve_async<Kind>(real, out, bytes, stream);
+  if (result == CUDA_SUCCESS && fill_on()) [[unlikely]]
+    fill_ordered(memset_of<Kind>(), *out, bytes, stream, home_of_stream(stream));
+  return result;
+}
+
+template <typename Kind>
+CUresult allocate_from_pool(AllocateFromPool real, CUdeviceptr* out, size_t bytes,
+                            CUmemoryPool pool, CUstream stream) {
+  const CUresult result = allocate_charged<Kind>(
+      out, bytes, stream, [=] { return home_of(pool); },
+      [=] { return ask(real, out, bytes, pool, stream); });
+  if (result == CUDA_SUCCESS && scratch_on()) scratch_forget(*out);
+  if (result == CUDA_SUCCESS && fill_on()) fill_from_pool<Kind>(*out, bytes, pool, stream);
+  return result;
+}
+
+template <typename Kind>
+CUresult free_async(FreeAsync real, CUdeviceptr address, CUstream stream) {
+  alloc::Chunk* chunk;
+  if (ours(address, &chunk)) return free_pooled<Kind>(chunk, address, stream);
+  const auto ask_driver = [=] {
+    return refunding(address, [=] { return ask(real, address, stream); });
+  };
+  if (!scratch_on()) [[likely]]
+    return ask_driver();
+  const ScratchFree free = scratch_free(scratch_stream_of<Kind>(stream), address);
+  if (free.answered) return free.code;
+  const CUresult result = ask_driver();
+  scratch_freed(free, result);
+  return result;
+}
+
+// For both meanings of stream 0.
+template CUresult allocate_async<Legacy>(AllocateAsync, CUdeviceptr*, size_t, CUstream);
+template CUresult allocate_async<PerThread>(AllocateAsync, CUdeviceptr*, size_t, CUstream);
+template CUresult allocate_from_pool<Legacy>(AllocateFromPool, CUdeviceptr*, size_t, CUmemoryPool,
+                                             CUstream);
+template CUresult allocate_from_pool<PerThread>(AllocateFromPool, CUdeviceptr*, size_t,
+                                                CUmemoryPool, CUstream);
+template CUresult free_async<Legacy>(FreeAsync, CUdeviceptr, CUstream);
+template CUresult free_async<PerThread>(FreeAsync, CUdeviceptr, CUstream);
+
+}  // namespace cistern::shim

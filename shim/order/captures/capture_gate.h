@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keeps our own driver calls and the program's stream captures apart: an event recorded or a chunk
+// freed while some stream captures would invalidate the capture, whatever its mode and thread.
+//
+// Our call enters the gate, or learns that it may not be made now. A capture closes the gate and
+// waits until the calls inside are done: the one wait of ours around driver calls. It gives up
+// after 200 ms: a call that takes so long waits for the device, which may wait for the thread that
+// begins the capture. The driver looks at captures when such a call begins, so it does no harm by
+// then. Any thread.
+#pragma once
+
+#include <atomic>
+
+#include "allocator/base/mutex.h"
+#include "shim/cuda_api.h"
+
+namespace cistern::shim {
+
+class CaptureGate {
+ public:
+  // A capture starts: announce() before the driver is asked, then began() or withdraw().
+  void announce();
+  void withdraw();
+  void began(CUstream stream, CUcontext context);
+  // A capture was ended, or its stream is gone.
+  void ended(CUstream stream);
+  // All captures of a context ended with it.
+  void context_gone(CUcontext context);
+
+  bool capturing() const { return captures_.load(std::memory_order_acquire) != 0; }
+  // Whether a capture of this stream is in progress.
+  bool capturing(CUstream stream) const;
+
+  // For one driver call of our own: false while a capture is in progress or about to start.
+  bool enter();
+  void leave();
+
+  void reset_after_fork() { mutex_.reset(); }
+
+ private:
+  struct Capture {
+    CUstream stream;
+    CUcontext context;
+  };
+  static constexpr int kMaxCaptures = 1024;
+
+  template <typename Match>
+  void remove(Match match, int most);
+
+  std::atomic<int> captures_{0};  // announced or in progress
+  std::atomic<int> inside_{0};    // driver calls of our own
+  // The streams that capture. One that finds no room here keeps the gate closed for good: safe, and
+  // no real program captures on so many at once.
+  mutable alloc::Mutex mutex_;
+  Capture list_[kMaxCaptures] = {};
+  int used_ = 0;
+};
+
+// The process's.
+CaptureGate& capture_gate();
+
+// Holds the gate open for a scope.
+class GatePass {
+ public:
+  GatePass() : passed_(capture_gate().enter()) {}
+  ~GatePass() {
+    if (passed_) capture_gate().leave();
+  }
+  GatePass(const GatePass&) = delete;
+  GatePass& operator=(const GatePass&) = delete;
+  explicit operator bool() const { return passed_; }
+
+ private:
+  bool passed_;
+};
+
+}  // namespace cistern::shim

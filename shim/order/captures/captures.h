@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stream captures as the program begins and ends them: from before one begins to its end, our own
+// driver calls stay away (capture_gate.h) and frees park their blocks (graphs.h). Any thread.
+#pragma once
+
+#include "shim/cuda_api.h"
+#include "shim/order/ask.h"
+#include "shim/order/captures/capture_gate.h"
+#include "shim/order/captures/graphs.h"
+#include "shim/order/streams/streams.h"
+#include "shim/process/settings.h"
+
+namespace cistern::shim {
+
+// `begin` asks the driver to begin a capture on `stream`; `Kind` is what that call means by stream
+// 0 (ask.h).
+template <typename Kind, typename Begin>
+CUresult begin_capture(CUstream stream, Begin begin) {
+  // Inside a host function on a stream the driver refuses every call, and one of ours that waits
+  // for this very function may hold the gate.
+  CUcontext context = nullptr;
+  if (!active() || driver().cuCtxGetCurrent(&context) == CUDA_ERROR_NOT_PERMITTED) return begin();
+  CaptureGate& gate = capture_gate();
+  gate.announce();
+  captures_changed();
+  const CUresult result = begin();
+  if (result == CUDA_SUCCESS) {
+    gate.began(Kind::name(stream), context_of_stream(Kind::name(stream)));
+    stream_seen(stream);
+  } else {
+    gate.withdraw();
+    captures_changed();
+  }
+  return result;
+}
+
+// The same for its end. An invalidated capture ends with an error, too, and a wrong call leaves it
+// as it was: the stream knows. It is asked before the call as well, because a name may stand for
+// another thread's stream, whose capture this call does not end.
+template <typename Kind, typename End>
+CUresult end_capture(CUstream stream, CUgraph* graph, End end) {
+  if (!active()) return end();
+  bool before = false, after = false;
+  const bool ends = captures<Kind>(stream, &before) != CUDA_SUCCESS || before;
+  const CUresult result = end();
+  if (result != CUDA_SUCCESS) captures<Kind>(stream, &after);
+  if (!ends || after) return result;
+  if (result == CUDA_SUCCESS && graph != nullptr && *graph != nullptr) {
+    graph_captured(*graph, context_of_stream(Kind::name(stream)));
+  }
+  capture_gate().ended(Kind::name(stream));
+  captures_changed();
+  return result;
+}
+
+}  // namespace cistern::shim

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// One CUDA context as the pools see it: its pool, its place in the order of work, its device's cap
+// and ledger. State is per context and goes with it, without a CUDA call. Contexts are found by
+// handle; a handle the driver uses again gets a new state. How they come and go:
+// order/contexts/context_life.h. Any thread.
+#pragma once
+
+#include "allocator/context_pool.h"
+#include "shim/cuda_api.h"
+#include "shim/order/contexts/context_slot.h"
+#include "shim/order/cuda_source.h"
+
+namespace cistern::shim {
+
+struct Context : ContextSlot {
+  alloc::Timeline* timeline;
+  CudaSource source;
+  alloc::ContextPool pool;
+};
+
+inline Context* context_at(int slot) { return static_cast<Context*>(context_slot(slot)); }
+
+// The calling thread's context, or nullptr: none is current, or it cannot be pooled. A context
+// whose creation was not seen came by a route that is not covered: what it does is unknown, so from
+// then on nothing is taken for clean.
+Context* current_context();
+
+// The context with this handle, or nullptr: not pooled, or gone.
+Context* context_named(CUcontext handle);
+
+// The context that owns a chunk.
+Context* context_of(const alloc::Chunk* chunk);
+
+// The device of the calling thread's context; kNoDevice without one.
+CUdevice current_device();
+// The device of a context whose creation was seen; else kNoDevice.
+CUdevice device_of(CUcontext handle);
+
+// A green context works on its device's primary context, whose events cover it; it gets no pool.
+void green_context_appeared(CUcontext handle);
+
+// For totals over all pools of a device; called in no particular order.
+template <typename Visitor>
+void for_each_context(Visitor visit) {
+  for (int i = 0, n = context_slots(); i < n; ++i) {
+    Context* context = context_at(i);
+    if (context->handle.load(std::memory_order_acquire) != nullptr) visit(*context);
+  }
+}
+
+}  // namespace cistern::shim

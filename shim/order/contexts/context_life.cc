@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/order/contexts/context_life.h"
+
+#include <new>
+
+#include "allocator/base/mutex.h"
+#include "allocator/base/os.h"
+#include "shim/entry/driver.h"
+#include "shim/order/captures/capture_gate.h"
+#include "shim/order/captures/graphs.h"
+#include "shim/order/contexts/context.h"
+#include "shim/order/contexts/context_client.h"
+#include "shim/order/contexts/idle_memory.h"
+#include "shim/order/contexts/reaper.h"
+#include "shim/order/device.h"
+#include "shim/order/shared.h"
+#include "shim/order/streams/stream_registry.h"
+#include "shim/process/settings.h"
+
+namespace cistern::shim {
+namespace {
+
+constinit std::atomic<CUcontext> primaries[kMaxDevices] = {};
+
+constinit alloc::Mutex mutex;  // held while a slot changes hands
+
+// A slot no context uses, or nullptr.
+Context* free_slot() {
+  const int used = context_slots();
+  for (int i = 0; i < used; ++i) {
+    if (context_at(i)->handle.load(std::memory_order_relaxed) == nullptr) return context_at(i);
+  }
+  if (used == alloc::Reclaim::kMaxContexts) return nullptr;
+  auto* context = static_cast<Context*>(alloc::os::map(sizeof(Context), 4096));
+  if (context == nullptr) return nullptr;
+  new (context) Context{};
+  context->number = static_cast<uint32_t>(used);
+  add_context_slot(context);
+  return context;
+}
+
+uint64_t id_of(CUcontext handle) {
+  unsigned long long id;
+  const auto ask = driver().cuCtxGetId;
+  return ask != nullptr && ask(handle, &id) == CUDA_SUCCESS ? id : 0;
+}
+
+Device& device_in_use(CUdevice device) {
+  Device& d = device_state(device);
+  if (!d.used.load(std::memory_order_relaxed)) {
+    d.garbage.init(alloc::garbage_rules(policy()), &shared().reclaim);
+    d.used.store(true, std::memory_order_release);
+  }
+  return d;
+}
+
+constexpr CudaSource::Others kOthers{
+    .attend = attend_to_idle_memory,
+    .relieve = [](CUdevice device) { return return_idle_memory_of(device, current_context()); },
+};
+
+Context* create(CUcontext handle, uint64_t id, CUdevice device) {
+  alloc::LockGuard guard(mutex);
+  if (Context* other = context_named(handle)) return other;
+  if (context_slots() == 0) shared().idle = alloc::idle_release(policy());
+  Context* context = free_slot();
+  if (context == nullptr) {
+    shared().reclaim.freeze();
+    return nullptr;
+  }
+  Device& d = device_in_use(device);
+  context->device = device;
+  context->id.store(id, std::memory_order_relaxed);
+  context->suspicion.store(0, std::memory_order_relaxed);
+  context->attached.store(0, std::memory_order_relaxed);
+  context->source.init(handle, device, &kOthers);
+  const alloc::DeviceParts parts{&d.ledger, &d.cap, d.garbage.on() ? &d.garbage : nullptr,
+                                 alloc::fill_mode(policy())};
+  const alloc::ChunkSizes sizes = sizes_on(d);
+  d.strategy.store(sizes.kind, std::memory_order_relaxed);
+  context->pool.init(&shared(), &context->source, parts, context->number, sizes);
+  context->timeline = shared().reclaim.join(&context->source);
+  if (context->timeline == nullptr) return nullptr;
+  context->handle.store(handle, std::memory_order_release);
+  return context;
+}
+
+// The context with this id is gone; the slot may be another one's by now.
+void gone(Context* context, uint64_t id) {
+  alloc::LockGuard guard(mutex);
+  if (context->id.load(std::memory_order_relaxed) != id) return;
+  // First of all nobody finds it any more. The slot is used again only under the lock.
+  CUcontext handle = context->handle.exchange(nullptr);
+  if (handle == nullptr) return;
+  handle_changed_meaning();
+  shared().reclaim.leave(context->timeline);
+  Device& d = device_state(context->device);
+  d.past_allocations.add(context->pool.allocations());
+  d.past_frees.add(context->pool.frees());
+  context->pool.drop();
+  capture_gate().context_gone(handle);
+  graphs_of_context_gone(handle);
+  streams().context_gone(handle);
+  tell_clients(&ContextClient::gone, *context, handle);
+}
+
+}  // namespace
+
+void context_appeared(CUcontext handle, CUdevice device) {
+  const uint64_t id = id_of(handle);
+  if (Context* known = context_named(handle)) {
+    const uint64_t known_id = known->id.load(std::memory_order_relaxed);
+    if (id == known_id || id == 0 || known_id == 0) return;
+    // The thread that ended the last context of this handle has not come to say so yet.
+    gone(known, known_id);
+  }
+  if (known_device(device) == nullptr || create(handle, id, device) == nullptr) {
+    shared().reclaim.freeze();
+  }
+}
+
+void context_attached(CUcontext handle) {
+  if (ContextSlot* context = find_context_slot(handle)) context->attached.fetch_add(1);
+}
+
+bool context_detached(CUcontext handle) {
+  ContextSlot* context = find_context_slot(handle);
+  if (context == nullptr || context->attached.load() == 0) return false;
+  context->attached.fetch_sub(1);
+  return true;
+}
+
+CUcontext primary_of(CUdevice device) {
+  return device < 0 || device >= kMaxDevices ? nullptr
+                                             : primaries[device].load(std::memory_order_acquire);
+}
+
+void primary_is(CUdevice device, CUcontext handle) {
+  if (device >= 0 && device < kMaxDevices) primaries[device].store(handle);
+}
+
+constinit std::atomic<int> contexts_ending{0};
+
+EndingScope::EndingScope(CUcontext handle)
+    : context_(handle == nullptr ? nullptr : context_named(handle)) {
+  if (context_ == nullptr) return;
+  contexts_ending.fetch_add(1);
+  id_ = context_->id.load(std::memory_order_relaxed);
+  tell_clients(&ContextClient::closing, *context_);
+  context_->source.begin_closing();
+  shared().reclaim.settle();  // a call on the context's events that is under way ends first
+  // A thread of another context may be returning what this one keeps, or one may be filling.
+  while (context_->visitors.load() != 0 || context_->source.filling()) alloc::os::sleep_ns(1000);
+}
+
+EndingScope::~EndingScope() {
+  if (context_ == nullptr) return;
+  context_->source.end_closing();
+  contexts_ending.fetch_sub(1);
+  tell_clients(&ContextClient::reopened, *context_);
+}
+
+void EndingScope::ended() {
+  if (context_ != nullptr) gone(context_, id_);
+}
+
+void reset_contexts_after_fork() {
+  mutex.reset();
+  shared().reset_after_fork();
+  for (int i = 0; i < kMaxDevices; ++i) device_state(i).garbage.reset_after_fork();
+  for (int i = 0; i < context_slots(); ++i) context_at(i)->pool.reset_after_fork();
+}
+
+}  // namespace cistern::shim

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which contexts there are: slots, found by handle. A slot is all that may be asked of a context
+// without its pool; order/contexts/context.h adds the rest. Slots are filled by one thread at a
+// time (order/contexts/context_life.h) and read without a lock; their memory is never given back.
+// Any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "shim/cuda_api.h"
+
+namespace cistern::shim {
+
+struct ContextSlot {
+  std::atomic<CUcontext> handle;    // nullptr: no context has the slot
+  std::atomic<uint64_t> id;         // the driver's, which no other context ever has; 0: not known
+  std::atomic<CUdevice> device;     // visitors may read it while the slot changes hands
+  uint32_t number;                  // context_slot(number) is this one
+  std::atomic<uint32_t> suspicion;  // 0: none (order/suspicion.h)
+  std::atomic<int> attached;        // cuCtxAttach calls not yet undone
+  std::atomic<int> visitors;        // threads of other contexts that are in the pool
+};
+
+// How many slots were ever used, and one of them.
+int context_slots();
+ContextSlot* context_slot(int number);
+
+// The slot of the context with this handle, or nullptr: not pooled, or gone.
+ContextSlot* find_context_slot(CUcontext handle);
+
+// Adds a slot, whose number is context_slots(). One thread at a time.
+void add_context_slot(ContextSlot* slot);
+
+// Moves when a handle changes its meaning; what was found before may be stale then.
+uint32_t context_generation();
+void handle_changed_meaning();
+
+// The calling thread's context, pooled or not; nullptr without one.
+CUcontext current_handle();
+
+}  // namespace cistern::shim

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/order/contexts/device_report.h"
+
+#include "shim/order/contexts/context.h"
+#include "shim/order/device.h"
+#include "shim/order/shared.h"
+
+namespace cistern::shim {
+namespace {
+
+DeviceReport describe_device(CUdevice ordinal) {
+  const Device& d = device_state(ordinal);
+  DeviceReport report{.ordinal = ordinal,
+                      .total_bytes = d.total.load(std::memory_order_relaxed),
+                      .ledger = &d.ledger,
+                      .cap = &d.cap,
+                      .garbage = d.garbage.on() ? &d.garbage : nullptr,
+                      .strategy = d.strategy.load(),
+                      .allocations = d.past_allocations.get(),
+                      .frees = d.past_frees.get(),
+                      .usage = {}};
+  for_each_context([&](Context& context) {
+    if (context.device != ordinal) return;
+    report.allocations += context.pool.allocations();
+    report.frees += context.pool.frees();
+    report.usage += context.pool.usage();
+  });
+  return report;
+}
+
+bool next_device(int ordinal, DeviceReport* out) {
+  for (; ordinal < kMaxDevices; ++ordinal) {
+    if (!device_state(ordinal).used.load(std::memory_order_acquire)) continue;
+    *out = describe_device(ordinal);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+ProcessReport describe_process() {
+  const alloc::Reclaim& reclaim = shared().reclaim;
+  return {reclaim.marks_made(), reclaim.queries_made(), next_device};
+}
+
+}  // namespace cistern::shim

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// The figures of the report at exit (process/report.h), gathered from devices and contexts. Makes
+// no CUDA call; any thread.
+#pragma once
+
+#include "shim/process/report.h"
+
+namespace cistern::shim {
+
+ProcessReport describe_process();
+
+}  // namespace cistern::shim

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/order/contexts/idle_memory.h"
+
+#include "allocator/base/os.h"
+#include "shim/order/contexts/context.h"
+#include "shim/order/contexts/context_client.h"
+#include "shim/order/device.h"
+
+namespace cistern::shim {
+namespace {
+
+// What the pool of a dying context keeps comes back with the context: waits until the driver has
+// decided, but no longer than the work of the context may reasonably take. False if it takes
+// longer.
+bool closed(const Context& context, CUcontext handle) {
+  return alloc::os::wait_until(
+      [&] { return context.handle.load() != handle || !context.source.closing(); }, 2'000'000'000);
+}
+
+}  // namespace
+
+uint64_t idle_memory_of(CUdevice device) {
+  uint64_t bytes = device_state(device).ledger.scratch_bytes.get();
+  for_each_context([&](Context& context) {
+    // What a context that is ending keeps may be the driver's again already.
+    const bool counts = context.device == device && !context.source.closing();
+    if (counts) bytes += context.pool.returnable_bytes();
+  });
+  return bytes;
+}
+
+bool return_idle_memory_of_clients(CUdevice device) {
+  bool any = false;
+  for (const ContextClient& client : context_clients()) {
+    if (client.return_idle_memory != nullptr) any |= client.return_idle_memory(device);
+  }
+  return any;
+}
+
+bool return_idle_memory_of(CUdevice device, const Context* except) {
+  bool any = return_idle_memory_of_clients(device);
+  for_each_context([&](Context& context) {
+    if (&context == except) return;
+    context.visitors.fetch_add(1);
+    // The rest of a slot may only be read once there is a context in it.
+    CUcontext handle = context.handle.load();
+    const bool ours = handle != nullptr && context.device == device;
+    const bool closing = ours && context.source.closing();
+    if (ours && !closing) any |= context.pool.return_everything();
+    context.visitors.fetch_sub(1);
+    if (closing) any |= closed(context, handle);
+  });
+  return any;
+}
+
+}  // namespace cistern::shim

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/order/contexts/reaper.h"
+
+#include "shim/order/contexts/context.h"
+#include "shim/order/shared.h"
+#include "shim/process/background.h"
+
+namespace cistern::shim {
+namespace {
+
+// Every pool once; true if there will be more to do.
+bool tend_all_pools() {
+  bool more = false;
+  for_each_context([&](Context& context) {
+    if (!may_call()) return;
+    context.visitors.fetch_add(1);
+    const bool there = context.handle.load() != nullptr;
+    const bool closing = there && context.source.closing();
+    more |= closing || (there && context.pool.tend());
+    context.visitors.fetch_sub(1);
+  });
+  return more;
+}
+
+constexpr BackgroundWork kWork{tend_all_pools, [] { return shared().idle.tick_ns; }};
+
+}  // namespace
+
+bool attend_to_idle_memory(bool now) { return attend(now, &kWork); }
+
+}  // namespace cistern::shim

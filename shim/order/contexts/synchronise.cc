@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/order/contexts/synchronise.h"
+
+#include "shim/order/contexts/context.h"
+#include "shim/order/contexts/context_client.h"
+#include "shim/order/shared.h"
+#include "shim/order/streams/stream_registry.h"
+
+namespace cistern::shim {
+
+SynchroniseScope::SynchroniseScope(CUcontext handle)
+    : context_(handle != nullptr ? context_named(handle) : current_context()) {
+  if (context_ == nullptr) return;
+  tell_clients(&ContextClient::before_synchronise, *context_);
+  losses_ = streams().losses();
+  ticket_ = shared().reclaim.close();
+}
+
+void SynchroniseScope::succeeded() {
+  if (context_ == nullptr) return;
+  context_->source.synchronised(losses_);
+  shared().reclaim.passed(context_->timeline, ticket_);
+  context_->pool.synchronised(ticket_);
+  tell_clients(&ContextClient::synchronised, *context_, ticket_);
+  // The device has just been waited for: the driver's free will not make the program wait again.
+  if (context_ == current_context()) context_->pool.trim();
+}
+
+}  // namespace cistern::shim

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the pools of all contexts of the process share. Any thread.
+#pragma once
+
+#include "allocator/chunk/shared.h"
+
+namespace cistern::shim {
+
+alloc::Shared& shared();
+
+// A `what` (context, stream) turned up that no hook saw coming: its work cannot be followed, so
+// nothing is taken for clean any more. Said once.
+void distrust(const char* what);
+
+}  // namespace cistern::shim

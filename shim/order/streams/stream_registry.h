@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The streams the program has, for drivers that cannot record an event for a whole context (before
+// CUDA 12.5): there a mark is made of one event per stream (stream_marks.h), so it must be known
+// whether all of them are known. Handles only, no CUDA call. Any thread.
+//
+// A stream is listed from its creation until before it is destroyed. What cannot be listed makes
+// marks impossible while it exists; work that ends up in no event at all (a *loss*) makes them
+// impossible until the program has waited for the whole context.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "allocator/base/mutex.h"
+#include "shim/cuda_api.h"
+
+namespace cistern::shim {
+
+class StreamRegistry {
+ public:
+  // A mark with more events would cost more than the driver calls it saves.
+  static constexpr int kMaxStreams = 2048;
+
+  struct Entry {
+    CUstream stream;  // nullptr: not in use
+    CUcontext context;
+    bool blocking;
+  };
+
+  // The driver has just created it. If the handle is still listed, what it stood for ended out of
+  // sight: the answer is the context of that stream, else nullptr.
+  CUcontext add(const Entry& entry);
+
+  // The stream is about to be destroyed; false if it is not listed.
+  bool take_out(CUstream stream, Entry* entry);
+
+  // A stream that was not listed is gone; false if there should have been none.
+  bool unlisted_gone();
+
+  bool knows(CUstream stream);
+  void context_gone(CUcontext context);
+
+  // There may be work that no list of streams leads to, from now on and for good.
+  void give_up() { given_up_.store(true, std::memory_order_seq_cst); }
+  // Whether the list has every stream.
+  bool complete() const { return !given_up_.load() && unlisted_.load() == 0; }
+
+  void lose() { losses_.fetch_add(1, std::memory_order_seq_cst); }
+  uint64_t losses() const { return losses_.load(std::memory_order_seq_cst); }
+
+  // The non-blocking streams of a context one after the other, from *position = 0 on; nullptr after
+  // the last. Entries do not move: what is listed throughout is never passed over.
+  CUstream next_non_blocking(CUcontext context, int* position);
+
+ private:
+  Entry* find(CUstream stream);
+
+  alloc::Mutex mutex_;
+  int used_ = 0;  // entries from here on were never in use
+  Entry list_[kMaxStreams] = {};
+  std::atomic<bool> given_up_{false};
+  std::atomic<int> unlisted_{0};  // streams that found no room
+  std::atomic<uint64_t> losses_{0};
+};
+
+// The process's.
+StreamRegistry& streams();
+
+}  // namespace cistern::shim

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/pooled/memory_info.h"
+
+#include <algorithm>
+
+#include "allocator/chunk/chunk_cache.h"
+#include "shim/entry/driver.h"
+#include "shim/order/contexts/context.h"
+#include "shim/order/contexts/idle_memory.h"
+#include "shim/order/device.h"
+#include "shim/order/shared.h"
+#include "shim/order/suspicion.h"
+#include "shim/process/settings.h"
+
+namespace cistern::shim {
+namespace {
+
+// What the driver has free, and what the pools keep. A chunk that changes hands between the two
+// readings would count twice, and one on its way not at all; where that goes on and on, the last
+// readings do.
+CUresult driver_and_pools(const Device* device, CUdevice ordinal, size_t* free, size_t* total,
+                          uint64_t* idle) {
+  constexpr int kAttempts = 8;
+  constexpr uint64_t kPatienceNs = 200'000'000;
+  const alloc::CountedIn counting(shared().counting);
+  const auto changes = [device]() -> uint64_t {
+    if (device == nullptr) return 0;
+    const alloc::Ledger& ledger = device->ledger;
+    return ledger.obtained.get() + ledger.returned() + shared().returns.load();
+  };
+  CUresult result;
+  uint64_t before;
+  int attempts = 0;
+  do {
+    before = changes();
+    if (device != nullptr) shared().await_returning(kPatienceNs);
+    result = noted(driver().cuMemGetInfo_v2(free, total));
+    *idle = device == nullptr ? 0 : idle_memory_of(ordinal);
+  } while (result == CUDA_SUCCESS && before != changes() && ++attempts < kAttempts);
+  return result;
+}
+
+}  // namespace
+
+CUresult memory_info(size_t* free, size_t* total) {
+  size_t driver_free = 0, driver_total = 0;
+  uint64_t idle = 0;
+  const CUdevice ordinal = active() ? current_device() : kNoDevice;
+  const Device* device = known_device(ordinal);
+  const CUresult result = driver_and_pools(device, ordinal, &driver_free, &driver_total, &idle);
+  if (result != CUDA_SUCCESS) return result;
+  if (device != nullptr) {
+    // What the driver would get back is whole pages; a part of one would fit nothing.
+    const uint64_t pages = idle / alloc::kDriverPage * alloc::kDriverPage;
+    driver_free = std::min(driver_free + pages, driver_total);
+    const alloc::Cap& cap = device->cap;
+    if (const uint64_t limit = cap.limit(); limit != 0) {
+      driver_total = std::min(driver_total, limit);
+      driver_free = std::min(driver_free, cap.available(idle));
+    }
+  }
+  if (free != nullptr) *free = driver_free;
+  if (total != nullptr) *total = driver_total;
+  return CUDA_SUCCESS;
+}
+
+CUresult total_memory(size_t* bytes, CUdevice ordinal) {
+  const CUresult result = driver().cuDeviceTotalMem_v2(bytes, ordinal);
+  if (result != CUDA_SUCCESS || !active()) return result;
+  const Device* device = known_device(ordinal);
+  if (device != nullptr && device->cap.limit() != 0) *bytes = std::min(*bytes, device->cap.limit());
+  return CUDA_SUCCESS;
+}
+
+}  // namespace cistern::shim

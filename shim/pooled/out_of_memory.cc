@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/pooled/out_of_memory.h"
+
+#include "shim/entry/driver.h"
+#include "shim/order/contexts/context.h"
+#include "shim/order/contexts/idle_memory.h"
+#include "shim/order/device.h"
+#include "shim/order/shared.h"
+#include "shim/process/log.h"
+#include "shim/process/thread.h"
+
+namespace cistern::shim {
+namespace {
+
+// While it lives this thread may free memory whatever captures there are: in this mode they forbid
+// it only what would disturb them (cuda.h, cuThreadExchangeStreamCaptureMode).
+class FreeInCaptures {
+ public:
+  FreeInCaptures() { this_thread.may_free_in_capture = exchange(); }
+  ~FreeInCaptures() {
+    if (this_thread.may_free_in_capture) exchange();
+    this_thread.may_free_in_capture = false;
+  }
+  FreeInCaptures(const FreeInCaptures&) = delete;
+  FreeInCaptures& operator=(const FreeInCaptures&) = delete;
+
+ private:
+  bool exchange() { return driver().cuThreadExchangeStreamCaptureMode(&mode_) == CUDA_SUCCESS; }
+
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
+}  // namespace
+
+bool return_idle_memory(CUdevice device) {
+  if (device == kNoDevice) return false;
+  const alloc::Ledger& ledger = device_state(device).ledger;
+  const uint64_t before = ledger.returned();
+  // What another thread is just returning counts as well: it is kept nowhere any more.
+  const bool others = shared().returning.load() != 0;
+  const FreeInCaptures free_in_captures;
+  const bool any = return_idle_memory_of(device, /*except=*/nullptr);
+  shared().await_returning();
+  return any || others || ledger.returned() != before;
+}
+
+bool return_idle_memory() {
+  const bool beside_pools = return_idle_memory_of_clients(kNoDevice);
+  return return_idle_memory(current_device()) || beside_pools;
+}
+
+// Running out is often a program's way of finding its limit, so this is news, not a warning.
+CUresult out_of_memory(Context& context, size_t bytes) {
+  Device& device = device_state(context.device);
+  alloc::Ledger& ledger = device.ledger;
+  const bool capped = device.cap.limit() != 0 && bytes > device.cap.available(/*idle=*/0);
+  if (capped) ledger.refused_by_cap.add();
+  if (!log_enabled(config::LogLevel::kInfo)) return CUDA_ERROR_OUT_OF_MEMORY;
+  alloc::Usage u{};
+  for_each_context([&](Context& c) {
+    if (c.device == context.device) u += c.pool.usage();
+  });
+  const auto mib = [](uint64_t n) { return static_cast<double>(n) / (1 << 20); };
+  const uint64_t reserved = ledger.reserved.get();
+  const uint64_t held = u.live + u.idle + u.waiting + u.parked + u.garbage + u.quarantined;
+  log(config::LogLevel::kInfo,
+      "out of memory: %.1f MiB asked on device %d; live %.1f, idle %.1f, waiting %.1f, parked for "
+      "graphs "
+      "%.1f, lost to rounding %.1f, largest free block %.1f MiB; %s",
+      mib(bytes), context.device.load(), mib(u.live), mib(u.idle), mib(u.waiting), mib(u.parked),
+      mib(reserved > held ? reserved - held : 0), mib(context.pool.largest_free()),
+      capped ? "CISTERN_GPU_LIMIT may be too low"
+             : "the device has no more: another process may hold it");
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+}  // namespace cistern::shim

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the program is told of a block of the pools: the block, not the chunk it lies in. `chunk` is
+// what ours() found for the address (pooled/memory.h). Any thread.
+#pragma once
+
+#include "allocator/chunk/chunk.h"
+#include "shim/cuda_api.h"
+
+namespace cistern::shim {
+
+CUresult block_range(alloc::Chunk* chunk, CUdeviceptr* base, size_t* size, CUdeviceptr address);
+CUresult export_block(alloc::Chunk* chunk, CUipcMemHandle* handle, CUdeviceptr address);
+
+}  // namespace cistern::shim

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/pooled/refusal.h"
+
+#include "shim/entry/driver.h"
+#include "shim/order/captures/capture_gate.h"
+#include "shim/order/contexts/context.h"
+#include "shim/order/suspicion.h"
+
+namespace cistern::shim {
+namespace {
+
+CUresult refusal_of_thread() {
+  if (current_context() != nullptr) [[likely]]
+    return CUDA_SUCCESS;
+  size_t free, total;
+  return noted(driver().cuMemGetInfo_v2(&free, &total));
+}
+
+}  // namespace
+
+CUresult refusal(Context& owner) {
+  const CUresult result = refusal_of_thread();
+  return result == CUDA_SUCCESS ? condition_of(owner) : result;
+}
+
+CUresult refusal_here() {
+  Context* context = current_context();
+  return context != nullptr ? condition_of(*context) : refusal_of_thread();
+}
+
+// The query of an event that was never recorded is unsafe, and does nothing else: it is refused,
+// and invalidates the capture, where the free of a block that no pool had taken would do so.
+CUresult ask_for_unsafe_call() {
+  const Driver& d = driver();
+  CUevent event;
+  if (d.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return CUDA_SUCCESS;
+  const CUresult result = d.cuEventQuery(event);
+  d.cuEventDestroy_v2(event);
+  return result;
+}
+
+CUresult no_room() {
+  Context* context = current_context();
+  const CUresult died = context != nullptr ? condition_of(*context) : CUDA_SUCCESS;
+  if (died != CUDA_SUCCESS) return died;
+  const CUresult unsafe = capture_gate().capturing() ? ask_for_unsafe_call() : CUDA_SUCCESS;
+  return unsafe != CUDA_SUCCESS ? unsafe : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+}  // namespace cistern::shim

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the driver would say before it looks at a size or an address: a call that a pool answers
+// alone must fail where the driver's would. Any thread.
+#pragma once
+
+#include "shim/cuda_api.h"
+
+namespace cistern::shim {
+
+struct Context;
+
+// Without a context, in one that is gone or whose work died, and inside a host function on a stream
+// the driver answers nothing about memory. CUDA_SUCCESS where it would go on; `owner` is the
+// context of the block in question.
+CUresult refusal(Context& owner);
+// The same where no block of ours is in question.
+CUresult refusal_here();
+
+// While something captures: what the driver says of a call as unsafe as cuMemFree, from this
+// thread. Where it refuses, the capture becomes invalid, as it would by the call itself.
+CUresult ask_for_unsafe_call();
+
+// What the driver would say of an allocation, other than a stream-ordered one, for which there is
+// no room: a context whose work died, or a capture that forbids the call, comes first.
+CUresult no_room();
+
+}  // namespace cistern::shim

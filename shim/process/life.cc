@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/process/life.h"
+
+#include <pthread.h>
+
+#include <atomic>
+
+#include "shim/process/log.h"
+#include "shim/process/part.h"
+#include "shim/process/settings.h"
+
+namespace cistern::shim {
+namespace {
+
+constinit std::atomic<bool> started{false};
+
+void child_after_fork() {
+  // The driver does not work in this process; what the pools know is the parent's.
+  become_inactive();
+  started.store(false, std::memory_order_release);
+  for (const Part& part : parts()) {
+    if (part.in_child != nullptr) part.in_child();
+  }
+}
+
+// The object's one constructor: runs before main, touches neither CUDA nor files that no setting
+// names.
+[[gnu::constructor]] void at_load(int, char**, char** envp) { load_settings(envp); }
+
+[[gnu::destructor]] void at_exit() {
+  if (!active() || !started.load(std::memory_order_acquire)) return;
+  for (const Part& part : parts()) {
+    if (part.at_exit != nullptr) part.at_exit();
+  }
+}
+
+}  // namespace
+
+void cuda_started(bool complete) {
+  active();  // settings are read by now
+  bool expected = false;
+  if (!started.compare_exchange_strong(expected, true)) return;
+  const config::Loaded& loaded = loaded_settings();
+  if (loaded.status == config::Status::kOff) return;
+  if (loaded.status == config::Status::kBad) {
+    log_line(loaded.error.text);
+    return;
+  }
+  pthread_atfork(nullptr, nullptr, child_after_fork);
+  // The launcher has said them already, on its own stderr.
+  if (!loaded.launched && log_enabled(config::LogLevel::kWarn)) {
+    for (size_t i = 0; i < loaded.warning_count; ++i) log_line(loaded.warnings[i].text);
+  }
+  if (!complete) {
+    log(config::LogLevel::kWarn,
+        "this CUDA driver lacks functions the pools need; nothing is pooled; a driver for CUDA 12 "
+        "or newer has them");
+    become_inactive();
+    return;
+  }
+  log(config::LogLevel::kInfo, "policy: %s", policy_line());
+}
+
+}  // namespace cistern::shim

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the report at exit tells, as plain figures. They are kept in rooms above this one, which hand
+// them down (order/contexts/device_report.h).
+#pragma once
+
+#include <cstdint>
+
+#include "allocator/context_pool.h"
+
+namespace cistern::shim {
+
+// One device's figures at this moment.
+struct DeviceReport {
+  int ordinal;
+  uint64_t total_bytes;
+  const alloc::Ledger* ledger;
+  const alloc::Cap* cap;
+  const alloc::Garbage* garbage;  // nullptr: none is collected
+  alloc::StrategyKind strategy;
+  uint64_t allocations, frees;  // calls of the program that pools answered
+  alloc::Usage usage;
+};
+
+struct ProcessReport {
+  uint64_t events_recorded, events_queried;
+  // The used devices in order: the first one from `ordinal` on; false if there is none.
+  bool (*next_device)(int ordinal, DeviceReport* out);
+};
+
+}  // namespace cistern::shim

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// What both forms of the report (report_text.cc, report_json.cc) are written with. Used once, at
+// exit, by the thread that ends the process.
+#pragma once
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstdio>
+#include <iterator>
+
+#include "allocator/base/ledger.h"
+#include "shim/process/log.h"
+#include "shim/process/report_figures.h"
+
+namespace cistern::shim {
+
+// Text in a fixed buffer; what does not fit is cut off.
+class Writer {
+ public:
+  [[gnu::format(printf, 2, 3)]] void print(const char* format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    const int n = vsnprintf(text_ + length_, sizeof text_ - length_, format, arguments);
+    va_end(arguments);
+    if (n > 0) length_ = std::min(length_ + static_cast<size_t>(n), sizeof text_ - 1);
+  }
+
+  // A JSON string: settings and device names are other people's text.
+  void quoted(const char* text) {
+    print("\"");
+    for (; *text != '\0'; ++text) {
+      if (*text == '"' || *text == '\\') print("\\");
+      print(static_cast<unsigned char>(*text) < ' ' ? "\\u%04x" : "%c", *text);
+    }
+    print("\"");
+  }
+
+  void write_to(const OwnFile& file) const { file.write(text_, length_); }
+
+ private:
+  char text_[32 * 1024] = {};
+  size_t length_ = 0;
+};
+
+using ull = unsigned long long;
+
+inline double ratio(uint64_t part, uint64_t whole) {
+  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+inline double mib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+// What the process takes of a device, by kind; in the order of Held, after the pools.
+inline constexpr const char* kKinds[] = {"pools",          "direct",   "arrays",
+                                         "stream-ordered", "physical", "managed"};
+static_assert(std::size(kKinds) == 1 + alloc::kHeldKinds);
+
+inline uint64_t held(const alloc::Ledger& l, size_t kind) {
+  return kind == 0 ? l.reserved.get() : l.held[kind - 1].get();
+}
+inline uint64_t held_peak(const alloc::Ledger& l, size_t kind) {
+  return kind == 0 ? l.reserved_peak.get() : l.held_peak[kind - 1].get();
+}
+
+// Allocations that needed no driver call, and driver calls with and without the pools.
+inline uint64_t hits(const DeviceReport& d) {
+  const uint64_t obtained = d.ledger->obtained.get();
+  return d.allocations > obtained ? d.allocations - obtained : 0;
+}
+inline uint64_t driver_calls(const DeviceReport& d) {
+  const alloc::Ledger& l = *d.ledger;
+  return l.obtained.get() + l.refused.get() + l.released.get() + l.lost.get();
+}
+inline uint64_t driver_calls_without(const DeviceReport& d) { return d.allocations + d.frees; }
+
+template <typename Visitor>
+void for_each_device(const ProcessReport& process, Visitor visit) {
+  DeviceReport device;
+  for (int i = 0; process.next_device(i, &device); i = device.ordinal + 1) visit(device);
+}
+
+inline ull by(alloc::Doer doer, const alloc::Counter (&counts)[alloc::kDoers]) {
+  return static_cast<ull>(counts[static_cast<int>(doer)].get());
+}
+
+// The whole report in one of its forms.
+void compose_text(Writer& writer, const ProcessReport& process);
+void compose_json(Writer& writer, const ProcessReport& process);
+
+}  // namespace cistern::shim

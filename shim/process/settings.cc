@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/process/settings.h"
+
+#include <unistd.h>
+
+#include <atomic>
+
+#include "shim/process/log.h"
+#include "shim/process/part.h"
+
+namespace cistern::shim {
+namespace {
+
+constexpr int kBadSettingStatus = 78;  // EX_CONFIG
+
+constinit config::Loaded loaded{};
+constinit char effective[1024] = "";
+
+enum class State : int { unread, reading, inactive, active };
+constinit std::atomic<State> state{State::unread};
+
+[[noreturn]] void refuse_to_start() {
+  log_line(loaded.error.text);
+  _exit(kBadSettingStatus);
+}
+
+}  // namespace
+
+void load_settings(const char* const* envp) {
+  State expected = State::unread;
+  if (!state.compare_exchange_strong(expected, State::reading, std::memory_order_acq_rel)) {
+    while (state.load(std::memory_order_acquire) == State::reading) {
+    }
+    return;
+  }
+  config::load(envp, loaded);
+  const bool hold = loaded.status == config::Status::kOk;
+  if (loaded.status == config::Status::kBad &&
+      loaded.policy.on_error.value == config::OnError::kAbort) {
+    refuse_to_start();
+  }
+  if (hold) {
+    config::format_policy_line(loaded, effective, sizeof effective);
+    for (const Part& part : parts()) {
+      if (part.at_load != nullptr) part.at_load(loaded.policy);
+    }
+  }
+  state.store(hold ? State::active : State::inactive, std::memory_order_release);
+}
+
+bool active() {
+  const State now = state.load(std::memory_order_acquire);
+  if (now == State::unread) [[unlikely]] {
+    // Another library's constructor reached us before our own ran.
+    load_settings(environ);
+    return active();
+  }
+  return now == State::active;
+}
+
+const config::Policy& policy() { return loaded.policy; }
+
+const char* policy_line() { return effective; }
+
+const config::Loaded& loaded_settings() { return loaded; }
+
+void become_inactive() { state.store(State::inactive, std::memory_order_release); }
+
+}  // namespace cistern::shim
