@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A cap is told as a device of that size would be.
 // Fills a small device, in large and in small blocks, and asks how much there is. A process with a
 // cap of that size on a larger device must be told the same.
 

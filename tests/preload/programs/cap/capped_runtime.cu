@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small device as the runtime shows it: properties, memory info, codes and the last error.
+// A cap is told by the runtime as a device of that size would be.
+// Properties, memory info, codes and the last error are as on a small device.
 
 #include <vector>
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Caps of two devices charge the device of the memory, wherever it is used, freed or outlived.
 // Memory lies on another device than the current one, is freed from another context, device or
 // thread, goes with its context or outlives it. Two small devices and two caps on larger devices
 // must tell the same after each step.

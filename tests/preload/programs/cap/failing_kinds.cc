@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One driver call fails once, and the program tries again: whichever it is, what is free in the end
-// is what was free before.
+// A driver call for any kind of memory that fails once leaves no charge behind.
+// The program tries again, and in the end as much is free as before.
 
 #include <map>
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// What the report says by kind of memory.
 // Takes some of every kind of memory of a capped device, more than there is, and keeps half of it.
 
 #include "../kinds.h"

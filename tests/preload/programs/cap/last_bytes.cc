@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads race for the last bytes of a small device with every kind of memory. Together they never
-// hold more than there is, and in the end all of it can be had again.
+// Threads that race for the last bytes under a cap never hold more.
+// The device is small, and the memory of every kind. In the end all of it can be had again.
 
 #include <algorithm>
 #include <atomic>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A cap on every kind of memory: sizes, codes, last error; what is free can be had in one piece.
 // Fills a small device with every kind of memory and with all of them mixed, and asks each time
 // what there is. A process with a cap of that size on a larger device must be told the same.
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A capture does not wait for idle memory that goes back to a busy device.
 // One thread allocates when memory is short and may wait for the device, which waits for another
 // thread, which begins a capture first.
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// While one stream captures: every call about memory that a pool answers, in each mode, from the
-// capturing thread and another one, in the stream's context, another one and another device's. Each
-// call's code and what it does to the capture are the driver's; afterwards memory is served as
-// ever.
+// Each call about memory during a capture has the driver's code and effect on the capture.
+// The calls are all that a pool answers, in each mode, from the capturing thread and another one,
+// in the stream's context, another one and another device's. Afterwards memory is served as ever.
 
 #include <initializer_list>
 #include <thread>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A capture begins while a thread runs out of memory: what the pool keeps still serves that one.
 // A thread needs all the memory there is, in other sizes than before; while it asks, another thread
 // begins a capture, in a mode that forbids others nothing, and ends it after that. What the pools
 // keep has to serve all the same. The wait hits the driver's allocation where that is slow.

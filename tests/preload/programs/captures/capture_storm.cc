@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several threads capture and end in a loop, on streams of their own and on the per-thread default
-// one, some in clumsy ways, while others allocate and free. No capture may become invalid.
+// Captures in a loop on several threads, frees and wrong ends on others: none becomes invalid.
+// The captures are on streams of their own and on the per-thread default one; some end in clumsy
+// ways.
 
 #include <atomic>
 #include <initializer_list>

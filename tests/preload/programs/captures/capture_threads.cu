@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One thread captures a graph while another allocates and frees. The capture must stay valid, the
-// graph must compute, and the other thread must get memory.
+// A capture stays valid while another thread allocates and frees.
+// The graph must compute, and the other thread must get memory.
 
 #include <atomic>
 #include <chrono>

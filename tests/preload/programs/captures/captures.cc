@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Captures that end in every way but the usual one. What is not captured goes on meanwhile, and
-// after each of them memory is served as before.
+// Captures that end in unusual ways, and frees meanwhile: memory is served as before.
+// Every way to end but the usual one. What is not captured goes on meanwhile.
 
 #include <initializer_list>
 #include <thread>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// What a living graph may hold is not handed out again, unless memory is out.
 // Blocks that a graph may hold are freed while it lives. The program never launches such a graph
 // again, so it is correct; with REUSE=held in the environment it also says whether an address came
 // back that a living graph may still hold, and whether it comes back once no graph does.

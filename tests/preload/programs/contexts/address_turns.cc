@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The addresses of a destroyed context are known anew once another thread has memory there.
 // One thread makes contexts, allocates in them and destroys them with all that; others get the same
 // addresses from the driver at once, for memory of other kinds. Each address is theirs from then
 // on: it is known, and can be freed, once.

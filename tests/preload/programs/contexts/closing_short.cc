@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A context that freed what it had is destroyed while its last work still runs; meanwhile another
-// thread asks for that memory in another context, and gets it.
+// A context is destroyed with work pending; what its pool kept serves another thread.
+// The context has freed what it had; the other thread asks for that memory in another context.
 
 #include <atomic>
 #include <chrono>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts that end while others use them: released to zero and retained again, reset while another
-// thread allocates, destroyed while frees are in flight and while they are current elsewhere; and
-// threads that have none.
+// Contexts released, reset and destroyed under threads that use them, or have them current.
+// Released to zero and retained again, reset while another thread allocates, destroyed while frees
+// are in flight and while they are current elsewhere; and threads that have none.
 
 #include <atomic>
 #include <functional>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Contexts end while a thread runs out of memory and has the pools return what they keep.
 // One thread creates contexts, uses them and destroys them; another asks for more than its device
 // has meanwhile, so that whatever is kept idle anywhere on the device is wanted back.
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Retained and released by turns, a new primary context under the old handle has its own memory.
 // Threads that know nothing of each other retain the primary context for as long as they need it.
 // The last release of one and the retain of another meet in whichever order: to the second the
 // context may be a new one under the old handle, with none of the old one's memory.

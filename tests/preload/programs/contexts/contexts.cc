@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two devices, and two contexts on one: blocks are freed while another context is current, and
-// contexts end with blocks in use. The device must be able to free what any context holds.
+// Two devices, two contexts, many contexts, and frees across them.
+// Blocks are freed while another context is current, and contexts end with blocks in use. The
+// device must be able to free what any context holds.
 
 #include "../driver_codes.h"
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel dies. The program meets the error in the way its argument names, goes on in spite of it,
-// resets the device and starts afresh. In the simulated device the first launch is the one that
-// dies (SIMCUDA_LOSE).
+// A kernel dies: allocations and frees answer as the driver does, until the device is reset.
+// The program meets the error in the way its argument names, goes on in spite of it, resets the
+// device and starts afresh. In the simulated device the first launch is the one that dies
+// (SIMCUDA_LOSE).
 
 #include <cstring>
 

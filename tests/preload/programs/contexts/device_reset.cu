@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Resets the device in the middle, with blocks allocated, freed and still in use, and goes on.
+// The device is reset in the middle, and the program goes on.
+// Blocks are allocated, freed and still in use.
 
 #include "../check.h"
 #include "../kernels.cuh"

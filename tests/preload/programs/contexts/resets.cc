@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device is reset again and again, with small and large blocks in use, freed and idle.
+// The device is reset again and again; the report counts what the driver saw.
+// Small and large blocks are in use, freed and idle.
 
 #include "../driver_codes.h"
 

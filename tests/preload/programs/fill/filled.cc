@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// With the fill on, every byte of every block holds it; what the program holds stays.
 // What is in a block when the program gets it. SHOULD_HOLD in the environment: the byte that every
 // one must be full of; not set: nobody knows. What the program wrote into the blocks it holds must
 // stay. The arguments choose, one after the other:

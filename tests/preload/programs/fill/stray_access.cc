@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Of published blocks the watcher sees reads past the end, and of freed ones, inside a chunk.
 // Two blocks side by side, and one mistake; the argument chooses it. What the driver answers to the
 // mistake depends on where it placed the blocks, so it is not printed.
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Memory read that nobody wrote, a planted fault, shows with the fill on.
 // A program with a fault: it adds up numbers on the device, and never sets the total to zero. It
 // works all the same where the total's memory happens to be zero, as it is here: an earlier buffer,
 // which was set to zero, lay there. The README shows how the fault is found.

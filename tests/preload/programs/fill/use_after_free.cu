@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A freed block read or written to, planted faults: the fill shows one, holding back undoes both.
 // A program with two faults, of which one is chosen: it goes on using a buffer that it has freed.
 // The README shows how each is found.
 //   reads   adds up what the step before wrote when that is freed already, and the memory is a new

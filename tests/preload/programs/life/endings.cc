@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ways to end, each with blocks live, freed and in use by work that is under way, and with two
-// threads that go on allocating: the argument names one.
+// Ways to end, whatever is under way.
+// Blocks are live, freed and in use by work that is under way, and two threads go on allocating.
+// The argument names the way.
 
 #include <dlfcn.h>
 #include <pthread.h>

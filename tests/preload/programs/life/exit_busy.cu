@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ends while kernels are running, with blocks freed, live and waiting, and a second thread that
-// still allocates. Nothing is synchronised.
+// Exit while work is under way.
+// Kernels are running, blocks are freed, live and waiting, and a second thread still allocates.
+// Nothing is synchronised.
 
 #include <thread>
 

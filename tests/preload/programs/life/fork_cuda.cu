@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// fork before or after the first CUDA call; the argument says which. A child of a process without
-// CUDA works like any process; one of a process with CUDA has a working malloc and is told by the
-// driver that it cannot go on. The parent works in both cases.
+// Forks before and after the first CUDA call.
+// The argument says which. A child of a process without CUDA works like any process; one of a
+// process with CUDA has a working malloc and is told by the driver that it cannot go on. The parent
+// works in both cases.
 
 #include <sys/wait.h>
 #include <unistd.h>

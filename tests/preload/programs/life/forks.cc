@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// fork in every way while other threads allocate: with locks held that the child will never see
-// released. After cuInit a child has a working malloc and is told by the driver that it cannot go
-// on; before it, it works like any process. The argument says when, each child says nothing but by
-// its exit status.
+// Forks of every kind while other threads allocate.
+// Those threads hold locks that the child will never see released. After cuInit a child has a
+// working malloc and is told by the driver that it cannot go on; before it, it works like any
+// process. The argument says when, each child says nothing but by its exit status.
 
 #include <dlfcn.h>
 #include <spawn.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Descriptors closed and opened again, pipes without a reader: nothing gets in, nothing dies.
 // A program that manages its descriptors itself. "close": it closes all it does not know and opens
 // a file of its own under every number; "pipe": the pipe named in its folder loses its reader while
 // the program runs; "unread": nobody ever opens that pipe. Its file must stay its own, and it must

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Signals in the midst of everything: a timer interrupts allocations, frees and waits (and their
-// system calls, for its handler asks for no restart) in four threads; a handler leaves the
-// program's own bad access, and its own endless loop, by siglongjmp.
+// Timers and jumps out of handlers in the midst of everything.
+// A timer interrupts allocations, frees and waits (and their system calls, for its handler asks for
+// no restart) in four threads; a handler leaves the program's own bad access, and its own endless
+// loop, by siglongjmp.
 
 #include <sys/mman.h>
 #include <sys/time.h>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ways to start: the first argument says how many threads begin with CUDA at the same moment, the
-// second, if any, whether the process goes on as another program ("exec") or starts one ("fork"),
-// after it has used CUDA itself.
+// Ways to start: by threads at once, after exec and in forked children.
+// The first argument says how many threads begin with CUDA at the same moment, the second, if any,
+// whether the process goes on as another program ("exec") or starts one ("fork"), after it has used
+// CUDA itself.
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A driver call of ours fails once: no memory is lost.
 // A program that survives failures: it counts each code it gets, keeps what could not be freed and
 // tries again. At the end all memory has come back, and the stack of contexts is as it was.
 

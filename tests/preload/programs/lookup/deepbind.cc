@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plugin loaded with RTLD_DEEPBIND allocates past any preload; the program, which may be under
-// one, frees what the plugin allocated, and both go on with blocks of their own.
+// A plugin that bypasses the preload: the program can free what it allocated, and both go on.
+// The plugin is loaded with RTLD_DEEPBIND and allocates past any preload; the program may be under
+// one.
 
 #include <cuda.h>
 #include <dlfcn.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The driver linked directly, bound lazily and at start.
 // A program linked with libcuda. Each lambda holds an ordinary call through the PLT, so that lazy
 // binding (driver_api_lazy) and binding at start (driver_api_now) are both what they say.
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that opens the driver, closes it and opens it again by another name: a link to the same
-// file is the same library, a copy of it another one. Each gives its own functions, and all work.
+// The driver closed and opened again, by a link, and as a copy under another path.
+// A link to the same file is the same library, a copy of it another one. Each gives its own
+// functions, and all work.
 
 #include <dlfcn.h>
 #include <link.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that finds the driver itself. The first argument says how: "dlsym", "dlvsym" or
-// "resolver" (cuGetProcAddress in both its forms).
+// The driver found by dlopen with dlsym, by dlvsym, and by cuGetProcAddress in both its forms.
+// The first argument says how: "dlsym", "dlvsym" or "resolver".
 
 #include <dlfcn.h>
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Every way to look a name up answers as without the object, suffix-less names too.
 // Looks up names as libraries do that fill their own table of the driver by plain dlsym: with and
 // without the suffix, through the library, the global scope and twice. Prints what is there; the
 // suffix-less names are the oldest ABI (32-bit addresses), so only those are called that have no

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Driver functions asked of the runtime, as NCCL does: allocations made on one layer and freed on
-// the other, for both rules of the default stream, and a name nobody has.
+// Functions from cudaGetDriverEntryPoint; blocks allocated on one layer, freed on the other.
+// As NCCL does, for both rules of the default stream; and a name that nobody has.
 
 #include <cuda.h>
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Chains of dlsym(RTLD_NEXT) lead on as they do without the object.
 // Two libraries that hand a call on by dlsym(RTLD_NEXT), called from several threads; and the
 // answers of dlsym, dlvsym and dlerror that programs rely on.
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Look-ups without a driver are answered as without the object.
 // "Is CUDA in this process?", asked by look-ups of driver functions before there is a driver, in
 // the scope of a library that has one, and when everybody has it.
 

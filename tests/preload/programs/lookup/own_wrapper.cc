@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A program that defines a driver function itself: everybody gets that one.
 // A program with a cuMemAlloc_v2 of its own, which counts and hands on: everybody's look-ups and
 // calls must get that one. And an error of the loader that nobody asked for yet, which allocations
 // and frees must leave alone.

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A block is not handed out too early between pairs of streams that only events order.
 // Two pairs of streams, each ordered by events: a buffer is written on one stream of a pair, read
 // on the other and freed as soon as its last use is enqueued. Nothing orders one pair after the
 // other, and all buffers have the same size, so one that is handed on too early gives a wrong sum.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host functions on a stream hand finished buffers to the thread that frees them, while the next
-// buffer is already being filled.
+// Buffers handed over by host functions on a stream and freed by the main thread.
+// Meanwhile the next buffer is already being filled.
 
 #include <condition_variable>
 #include <deque>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host functions on a stream that call CUDA all the same. The driver refuses each call; what they
-// tried to free is still there afterwards, and what they tried to allocate is not. Meanwhile the
-// main thread frees, synchronises and captures.
+// Host functions that call CUDA all the same: all are refused, nothing is lost, nothing waits.
+// The driver refuses each call; what they tried to free is still there afterwards, and what they
+// tried to allocate is not. Meanwhile the main thread frees, synchronises and captures.
 
 #include <atomic>
 #include <initializer_list>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Per-thread default streams: calls by the functions that are made for them are pooled, too.
 // Built with --default-stream per-thread: the default stream is each thread's own, and every call
 // goes to the functions with the suffixes _ptsz and _ptds.
 

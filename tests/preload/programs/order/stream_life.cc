@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A block is not reused early, whatever becomes of the stream that still works on it.
 // Work goes on while its block is freed and blocks of the same size are allocated and used on
 // another stream. The argument says what becomes of the stream that does the work meanwhile. After
 // that, blocks are only ever used by streams that are waited for and destroyed.

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A block freed under a pending kernel is not handed out while that kernel can still write it.
 // A buffer is freed while a slow kernel on one stream is still to write it; the next buffer of the
 // same size is written and read on another stream that waits for nothing. If both were the same
 // memory too early, the slow kernel would write into the second buffer.

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Several threads with streams of their own, and frees by other threads.
 // Four threads, each with its own stream. A block is filled and summed by one thread and freed by
 // its neighbour, and every thread also frees some of its own while the kernel is still running.
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A context ends after the last block of an exported slab was freed.
 // Small blocks become known outside the process, are freed, and their context ends: each way of
 // ending it returns, and all memory is free again.
 

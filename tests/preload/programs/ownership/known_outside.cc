@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that becomes known outside the process is really freed, so that whoever registered it is
-// told: the next allocation has another identity. What the driver refused leaves memory as it was.
+// What another device or process may know is really freed; a refused export changes nothing.
+// Whoever registered it is told: the next allocation has another identity. What the driver refused
+// leaves memory as it was.
 
 #include <unistd.h>
 

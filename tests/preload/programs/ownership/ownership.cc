@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may free what: each kind of memory given to each function that frees, and every way to free
-// what is not there to be freed. What lives beside it must stay as it is, and nothing may be lost.
+// Every kind of memory given to every function that frees; frees of what is not there.
+// What lives beside it must stay as it is, and nothing may be lost.
 
 #include <cstring>
 #include <initializer_list>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that free the same block: one of them succeeds. Threads that ask about blocks which
-// others free and allocate meanwhile: they are told of a block that is or was there, or of none.
+// Threads that free the same block at once, and look-ups meanwhile.
+// One of them succeeds. Threads that ask about blocks which others free and allocate meanwhile:
+// they are told of a block that is or was there, or of none.
 
 #include <array>
 #include <atomic>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The runtime's side of who may free what: each kind of memory given to each function that frees,
-// and the error state after it.
+// Every kind of memory given to every function of the runtime that frees.
+// The error state after each is told, too.
 
 #include <vector>
 

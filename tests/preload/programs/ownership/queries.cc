@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything cuda.h lets a program ask about an address, for each kind of block a pool may make of
-// an allocation: at its base, inside, at its last byte, one past its end, and after its free.
-// Values are printed where they do not depend on where the block lies.
+// Everything a program can ask about an address: one story for each kind of block.
+// For each kind that a pool may make of an allocation: at its base, inside, at its last byte, one
+// past its end, and after its free. Values are printed where they do not depend on where the block
+// lies.
 
 #include <cstdint>
 #include <initializer_list>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Codes without a context, on a bad stream, for the wrong kind of memory, of exports.
 // Frees, queries and exports that the driver refuses: without a context, on a bad stream, of the
 // inside, of what is freed already, of another kind of memory.
 

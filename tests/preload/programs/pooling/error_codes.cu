@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// CUDA's own codes, last-error state and memory info: too large, size 0, inside, twice, foreign.
 // What a program is told when it asks for too much, frees what it should not, or asks how much
 // memory there is. Every answer is printed.
 

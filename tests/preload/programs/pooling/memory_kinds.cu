@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Pinned, managed, pitched and stream-ordered memory stay the driver's, attributes the same.
 // Every kind of memory the runtime offers, used once and asked about: only plain device memory may
 // be pooled, and nothing a program can ask may tell the difference.
 

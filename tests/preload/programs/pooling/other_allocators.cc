@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// What the pool keeps is there for every other kind of memory, and for other contexts.
 // Most of the device is freed, and then asked for in other ways than cuMemAlloc. The first argument
 // says whether the program synchronises in between.
 

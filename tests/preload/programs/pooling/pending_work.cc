@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device work waits for the host, and the host allocates meanwhile: as long as there is memory, an
-// allocation must not wait for that work. The argument chooses how much there is:
+// An allocation does not wait for a kernel that waits for the host.
+// So it is as long as there is memory. The argument chooses how much there is:
 //   plenty  more than ever needed
 //   short   what the program freed before has to serve it again, in blocks of other sizes
 //   unsynchronised  the same, and nothing was synchronised between those frees and the work

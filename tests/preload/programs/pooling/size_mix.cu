@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small and large blocks in random order over 64 places; every block is filled when it is allocated
-// and summed before it is freed, so that two blocks that overlap are noticed.
+// Small and large blocks in random order never overlap.
+// There are 64 places. Every block is filled when it is allocated and summed before it is freed.
 
 #include "../check.h"
 #include "../kernels.cuh"

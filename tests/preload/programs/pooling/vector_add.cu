@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Allocation and free in every iteration: the driver's calls are gone, results stay.
 // The plainest CUDA program there is, with the habit that makes pools worth while: it allocates and
 // frees its three buffers in every iteration.
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Drawn from a seed: what is read is what was written, and at the end all memory is free.
 // A random program: threads, devices, contexts, streams, events, captures, and blocks of all sizes
 // that are written, checked, copied, handed over and freed while earlier work is still pending.
 // Every access is ordered as CUDA demands, so whatever it reads must be what it wrote, and with one

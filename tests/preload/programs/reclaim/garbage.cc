@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// When a freed block comes back under the garbage settings: all of them before memory is out.
 // Frees and allocates again. Whether a new block lies where an earlier one was, and may hold what
 // was written there, is told in the trace alone, by a fill with the value 1 (else 0): without a
 // pool it is the driver's affair.

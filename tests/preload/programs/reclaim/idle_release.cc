@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Idle memory goes back to the driver, also while the program only sleeps.
 // Memory that is freed and not used again, in a program that waits, captures, forks, resets and
 // ends meanwhile: the argument names which. What the driver holds is read from the simulator's
 // trace.

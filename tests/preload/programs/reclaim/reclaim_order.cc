@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tells a pool that memory is free of earlier work, and what does not. The argument chooses:
+// Only what proves that earlier work is done makes a freed block clean.
+// The argument chooses what proves it, or does not:
 //   synchronised  the program waits for the device by itself after every free
 //   pending       work on a freed block goes on while blocks of its size are allocated and used
 //   overlapping   one thread waits for the device, another hands over work and frees meanwhile

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that takes cudaFree for a synchronisation: it reads what the device writes once a block
-// that has nothing to do with it was freed. With the driver alone that works.
+// A program that relies on cudaFree to synchronise: wrong without CISTERN_FREE_SYNC, right with it.
+// The program reads what the device writes once a block that has nothing to do with it was freed.
+// With the driver alone that works.
 //
 //   relies_on_free results    how many of the results were there
 //   relies_on_free abroad     the block's context is not the current one

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Scratch cache and cap together: cached memory is free, refusals only once the cache is empty.
 // Stream-ordered blocks that were freed, on a small card: what is said to be free can be had in
 // every way, and memory is out only when it is. A process with a cap of that size on a larger
 // device must be told the same.

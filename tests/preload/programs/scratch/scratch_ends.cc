@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The scratch cache, when streams, contexts, pools and processes end; wrong frees; threads.
 // Stream-ordered blocks that were freed, when their stream, context, pool or device's memory ends,
 // and what the driver says about their addresses. The argument chooses.
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The scratch cache: which block serves which request, on which stream and when.
 // Stream-ordered blocks freed and asked for again; what a cache in between does with them shows in
 // the driver's calls only. The argument chooses.
 

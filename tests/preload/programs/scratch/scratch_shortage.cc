@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// What the scratch cache keeps is there for every kind of request, without a needless wait.
 // Memory that was freed in stream order and is then wanted in other ways. The argument chooses.
 
 #include <atomic>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// What is told of a cached block's address, or of one that serves a smaller request.
 // What the driver tells of stream-ordered blocks that are held, have been freed, or are had anew;
 // and what other devices may know is really freed.
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// CISTERN_ONLY_SIZES and CISTERN_POOL_FIRST: exactly which requests the driver gets.
 // Requests of known sizes, several times over. With settings that choose which of them are pooled
 // the expectations tell from the trace which ones the driver got; the program sees no difference.
 //

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Chunk settings: exactly the sizes asked of the driver, also where another process holds memory.
 // Allocates more and more, in blocks of several sizes, and frees all of it again; every block is
 // filled and read back. Under a chunk strategy the sizes asked of the driver are those of the
 // settings (the expectations count them); what the program sees is the same.

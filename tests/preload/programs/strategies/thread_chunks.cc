@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that come one after the other, and two at once; blocks of one are freed by another. With
-// a pool for each thread a dead thread's pool serves the next one, and a block goes back to where
-// it came from. On one processor, so that the sizes of chunks are the same on every machine.
+// A pool for each thread; a dead thread's pool serves the next one.
+// Threads come one after the other, and two at once; blocks of one are freed by another, and go
+// back to where they came from. On one processor, so that the sizes of chunks are the same on every
+// machine.
 
 #include <sched.h>
 
