@@ -3,7 +3,7 @@
 // A random program: threads, devices, contexts, streams, events, captures, and blocks of all sizes
 // that are written, checked, copied, handed over and freed while earlier work is still pending.
 // Every access is ordered as CUDA demands, so whatever it reads must be what it wrote, and with one
-// seed every run does and prints the same. The arguments are name=number; random/settings.h.
+// seed every run does and prints the same. The arguments are name=number; settings.h.
 
 #include <cstdio>
 #include <thread>
