@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the report at exit tells, as plain figures. They are kept in rooms above this one, which hand
-// them down (order/contexts/device_report.h).
+// What the report at exit tells, as plain figures. They are kept in rooms above this one, which
+// hand them down (order/contexts/device_report.h).
 #pragma once
 
 #include <cstdint>

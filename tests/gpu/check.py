@@ -14,8 +14,11 @@ import subprocess
 import sys
 import time
 
-TIMEOUT_S = 120
 TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(TESTS / "preload"))
+import expectations
+
+TIMEOUT_S = 120
 RESULTS = TESTS / "gpu" / "results"
 
 
@@ -24,15 +27,16 @@ def programs(build):
 
     Not those about a cap: there the run without Cistern is on a device of another size.
     """
-    words = {"programs": str(build / "programs"), "data": str(TESTS / "data"),
+    words = {"programs": str(build / "programs"), "data": str(TESTS / "data"), "seed": "1",
              "source": str(TESTS / "preload" / "programs")}
-    for path in sorted((TESTS / "preload" / "expect").glob("*.expect")):
-        lines = path.read_text(encoding="utf-8").splitlines()
-        if any("CISTERN_GPU_LIMIT" in line for line in lines):
-            continue
-        for line in lines:
-            if line.startswith("run ") and ("{programs}" in line or "{source}" in line):
-                yield line.format(**words).split()[1:]
+    reader = expectations.Reader(words)
+    for name in reader.names():
+        [test] = reader.tests(name).values()
+        settings = " ".join([*test.env, *test.env_with, *map(" ".join, test.commands)])
+        if "CISTERN_GPU_LIMIT" not in settings:
+            for command in test.commands:
+                if any(words[place] in word for word in command for place in ("programs", "source")):
+                    yield command
 
 
 def toolkit_libraries(build):

@@ -44,19 +44,19 @@ RULES = {
     "cuStreamIsCapturing_ptsz": SILENT,
     "cuStreamSynchronize": SILENT,
 }
-OWN_KIND = "the program's own call, told as it is; the charge follows: failing_kinds.expect"
-FOR_CHARGES = "asked for a charge alone: failing_kinds_unseen.expect"
-FOR_FILLS = "made where memory is filled alone: filled_stumble.expect"
+OWN_KIND = "the program's own call, told as it is; the charge follows: cap/failing_kinds.told"
+FOR_CHARGES = "asked for a charge alone: cap/failing_kinds.unseen"
+FOR_FILLS = "made where memory is filled alone: fill/filled_stumble"
 NOT_RUN = {
     "cuArray3DCreate_v2": OWN_KIND,
     "cuArrayDestroy": OWN_KIND,
     "cuArrayGetMemoryRequirements": FOR_CHARGES,
-    "cuCtxSynchronize": "in the program's frees, where it asks for that: free_sync_stubborn.expect",
+    "cuCtxSynchronize": "in the program's frees, where it asks for that: reclaim/free_sync.stubborn",
     "cuCtxGetDevice": "asked of a context that nobody knows: an error is as good an answer as any",
     "cuDeviceGetDefaultMemPool": FOR_CHARGES,
     "cuDeviceGetMemPool": "asked for the scratch cache alone, whether a pool is a device's current "
                           "one: an error says that it is not",
-    "cuEventRecord": "only for drivers without cuCtxRecordEvent: old_driver_stumble.expect",
+    "cuEventRecord": "only for drivers without cuCtxRecordEvent: order/old_driver.stumble",
     "cuMemCreate": OWN_KIND,
     "cuMemGetAllocationGranularity": "asked where a cap refuses; what it says is told",
     "cuMemMap": OWN_KIND,
@@ -70,7 +70,7 @@ NOT_RUN = {
     "cuMipmappedArrayGetMemoryRequirements": FOR_CHARGES,
     "cuThreadExchangeStreamCaptureMode": "during captures that are short of memory: what is idle "
                                          "then stays with the pools",
-    "cuStreamGetId": "asked for the scratch cache alone: scratch_stumble.expect",
+    "cuStreamGetId": "asked for the scratch cache alone: scratch/scratch_stumble",
 }
 # What is asked only after another failure.
 ALONG_WITH = {"cuMemGetAddressRange_v2": "cuMemFree_v2:1=700,"}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// A block is not reused early, whatever becomes of the stream that still works on it.
+// Work goes on while its block is freed and blocks of the same size are allocated and used on
+// another stream. The argument says what becomes of the stream that does the work meanwhile. After
+// that, blocks are only ever used by streams that are waited for and destroyed.
+
+#include <dlfcn.h>
+
+#include <cstring>
+#include <initializer_list>
+#include <thread>
+#include <vector>
+
+#include "../driver_codes.h"
+
+namespace {
+
+constexpr size_t kBytes = 4 * kMiB;
+constexpr size_t kTouched = 4096;
+
+CUcontext g_context;
+
+CUstream new_stream(unsigned flags = CU_STREAM_NON_BLOCKING) {
+  CUstream stream = nullptr;
+  if (cuStreamCreate(&stream, flags) != CUDA_SUCCESS) std::printf("no stream\n");
+  return stream;
+}
+
+CUdeviceptr new_block() {
+  CUdeviceptr block = 0;
+  if (cuMemAlloc(&block, kBytes) != CUDA_SUCCESS) std::printf("no block\n");
+  return block;
+}
+
+// A block whose work is given and not done; freed.
+void busy(CUstream stream) {
+  const CUdeviceptr block = new_block();
+  if (cuMemsetD8Async(block, 1, kTouched, stream) != CUDA_SUCCESS) std::printf("no work\n");
+  cuMemFree(block);
+}
+
+void use_others() {
+  const CUstream late = new_stream();
+  for (int i = 0; i < 3; ++i) cuMemsetD32Async(new_block(), 2, kTouched / 4, late);
+  cuStreamDestroy(late);
+}
+
+template <typename Work>
+void in_other_thread(Work work) {
+  std::thread thread([&] {
+    cuCtxSetCurrent(g_context);
+    work();
+  });
+  thread.join();
+}
+
+// Each waits for its own stream only. What makes its block free again is up to the pool.
+void rounds(int count, unsigned flags) {
+  int failures = 0;
+  for (int i = 0; i < count; ++i) {
+    const CUdeviceptr block = new_block();
+    const CUstream stream = new_stream(flags);
+    failures += cuMemsetD32Async(block, 3, kTouched / 4, stream) != CUDA_SUCCESS ? 1 : 0;
+    failures += cuStreamSynchronize(stream) != CUDA_SUCCESS ? 1 : 0;
+    failures += cuMemFree(block) != CUDA_SUCCESS ? 1 : 0;
+    failures += cuStreamDestroy(stream) != CUDA_SUCCESS ? 1 : 0;
+  }
+  std::printf("failures %d\n", failures);
+}
+
+void kept() { busy(new_stream()); }
+
+void destroyed(unsigned flags) {
+  const CUstream stream = new_stream(flags);
+  busy(stream);
+  SAY(cuStreamDestroy(stream));
+}
+
+void elsewhere() {
+  CUstream stream = nullptr;
+  in_other_thread([&] { stream = new_stream(); });
+  busy(stream);
+  in_other_thread([&] { SAY(cuStreamDestroy(stream)); });
+}
+
+// The handle soon stands for an idle stream.
+void again() {
+  const CUstream stream = new_stream();
+  busy(stream);
+  SAY(cuStreamDestroy(stream));
+  std::printf("same handle %d\n", new_stream() == stream);
+}
+
+// Its context is not the current one when it goes.
+void other_context() {
+  CUcontext other = nullptr;
+  CUcontext popped = nullptr;
+  SAY(cuDevicePrimaryCtxRetain(&other, 1));
+  SAY(cuCtxPushCurrent(other));
+  const CUstream stream = new_stream();
+  busy(stream);
+  SAY(cuCtxPopCurrent(&popped));
+  SAY(cuStreamDestroy(stream));
+  SAY(cuCtxPushCurrent(other));
+  use_others();
+  SAY(cuCtxSynchronize());
+  SAY(cuCtxPopCurrent(&popped));
+}
+
+// Another thread's own default stream: no handle of ours leads to it.
+void per_thread() {
+  in_other_thread([] { busy(CU_STREAM_PER_THREAD); });
+}
+
+void legacy() { busy(CU_STREAM_LEGACY); }
+
+// Waiting for one stream says nothing about the others.
+void another_waited_for() {
+  busy(new_stream());
+  SAY(cuStreamSynchronize(new_stream()));
+  SAY(cuStreamSynchronize(CU_STREAM_LEGACY));
+  SAY(cuStreamSynchronize(CU_STREAM_PER_THREAD));
+}
+
+// Streams come and go while a capture forbids every call that the program did not make.
+void captured() {
+  const CUstream capturing = new_stream(), going = new_stream();
+  CUgraph graph = nullptr;
+  busy(going);
+  SAY(cuStreamBeginCapture(capturing, CU_STREAM_CAPTURE_MODE_RELAXED));
+  const CUstream coming = new_stream();
+  SAY(cuStreamDestroy(going));
+  SAY(cuStreamEndCapture(capturing, &graph));
+  use_others();
+  SAY(cuCtxSynchronize());
+  busy(coming);
+}
+
+// One that was created past any preload, and is destroyed or captured here.
+CUstream hidden() {
+  using CreateFn = int (*)(CUstream*);
+  void* plugin = dlopen("libdeepbind_user.so", RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+  const auto create =
+      reinterpret_cast<CreateFn>(plugin == nullptr ? nullptr : dlsym(plugin, "plugin_stream"));
+  CUstream stream = nullptr;
+  std::printf("plugin creates %d\n", create == nullptr ? -1 : create(&stream));
+  return stream;
+}
+
+void hidden_destroyed() { SAY(cuStreamDestroy(hidden())); }
+
+void hidden_captured() {
+  const CUstream stream = hidden();
+  CUgraph graph = nullptr;
+  SAY(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  SAY(cuStreamEndCapture(stream, &graph));
+}
+
+// Whatever is destroyed is not known to be a stream.
+void refused() {
+  const CUstream stream = new_stream();
+  SAY(cuStreamDestroy(nullptr));
+  SAY(cuStreamDestroy(stream));
+  SAY(cuStreamDestroy(stream));
+}
+
+void many() {
+  std::vector<CUstream> streams(2100);
+  for (CUstream& stream : streams) stream = new_stream();
+  busy(streams.back());
+  use_others();
+  for (const CUstream stream : streams) cuStreamDestroy(stream);
+}
+
+// Streams are destroyed by some threads while others allocate.
+void racing() {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([i] {
+      cuCtxSetCurrent(g_context);
+      for (int round = 0; round < 60; ++round) {
+        const CUdeviceptr block = new_block();
+        const CUstream stream = new_stream(i % 2 == 0 ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT);
+        cuMemsetD32Async(block, 4, kTouched / 4, stream);
+        cuMemFree(block);
+        cuStreamDestroy(stream);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  g_context = use_device(0);
+  const char* part = argc > 1 ? argv[1] : "";
+  const auto is = [part](const char* name) { return std::strcmp(part, name) == 0; };
+  if (is("kept")) kept();
+  if (is("destroyed")) destroyed(CU_STREAM_NON_BLOCKING);
+  if (is("destroyed_blocking")) destroyed(CU_STREAM_DEFAULT);
+  if (is("elsewhere")) elsewhere();
+  if (is("again")) again();
+  if (is("other_context")) other_context();
+  if (is("per_thread")) per_thread();
+  if (is("legacy")) legacy();
+  if (is("another_waited_for")) another_waited_for();
+  if (is("captured")) captured();
+  if (is("hidden_destroyed")) hidden_destroyed();
+  if (is("hidden_captured")) hidden_captured();
+  if (is("refused")) refused();
+  if (is("many")) many();
+  if (is("racing")) racing();
+  use_others();
+  SAY(cuCtxSynchronize());
+  for (const unsigned flags : {CU_STREAM_NON_BLOCKING, CU_STREAM_DEFAULT}) rounds(50, flags);
+  std::printf("%s: done\n", part);
+  return 0;
+}

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+// Idle memory goes back to the driver, also while the program only sleeps.
+// Memory that is freed and not used again, in a program that waits, captures, forks, resets and
+// ends meanwhile: the argument names which. What the driver holds is read from the simulator's
+// trace.
+
+#include <dirent.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "../driver_codes.h"
+
+namespace {
+
+void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
+
+// Whatever happens in time; a minute is long even for a machine under load.
+template <typename Condition>
+bool comes_true(Condition condition) {
+  for (int i = 0; i < 12'000; ++i) {
+    if (condition()) return true;
+    sleep_ms(5);
+  }
+  return false;
+}
+
+struct Traced {
+  int allocations = 0, frees = 0;
+  int held() const { return allocations - frees; }
+};
+
+// The process's calls so far. A line is whole or not there.
+Traced traced() {
+  Traced calls;
+  std::ifstream file(std::getenv("SIMCUDA_TRACE"));
+  for (std::string line; std::getline(file, line);) {
+    const bool good = line.find(" -> 0 ") != std::string::npos;
+    if (good && line.starts_with("cuMemAlloc_v2 ")) ++calls.allocations;
+    if (good && line.starts_with("cuMemFree")) ++calls.frees;
+  }
+  return calls;
+}
+
+// A sanitizer's runtime has one of its own from the first thread on.
+int g_tasks = 0;
+
+int tasks() {
+  int count = 0;
+  DIR* folder = opendir("/proc/self/task");
+  while (const dirent* entry = readdir(folder)) count += entry->d_name[0] != '.';
+  closedir(folder);
+  return count;
+}
+
+std::vector<CUdeviceptr> allocate(std::initializer_list<size_t> sizes) {
+  std::vector<CUdeviceptr> blocks(sizes.size());
+  size_t i = 0;
+  for (const size_t bytes : sizes) {
+    if (cuMemAlloc(&blocks[i], bytes) != CUDA_SUCCESS) std::printf("no block of %zu\n", bytes);
+    cuMemsetD8(blocks[i++], 1, std::min(bytes, kMiB));
+  }
+  return blocks;
+}
+
+void free_all(const std::vector<CUdeviceptr>& blocks) {
+  for (const CUdeviceptr block : blocks) {
+    if (const CUresult code = cuMemFree(block); code != CUDA_SUCCESS)
+      std::printf("free %d\n", code);
+  }
+}
+
+void allocate_and_free() { free_all(allocate({4096, 3 * kMiB, 20 * kMiB, 700'000})); }
+
+void say_returned() {
+  std::printf("returned %d\n", comes_true([] { return traced().held() == 0; }));
+}
+
+void say_alone() {
+  std::printf("no more tasks than at the start %d\n",
+              comes_true([] { return tasks() <= g_tasks; }));
+}
+
+// No call at all after the frees.
+void sleeps() {
+  allocate_and_free();
+  say_returned();
+  say_alone();
+}
+
+// The last work on the blocks takes its time (SIMCUDA_LATENCY), and nobody asks for its end.
+void pending() {
+  CUstream stream;
+  cuStreamCreate(&stream, CU_STREAM_DEFAULT);
+  const auto blocks = allocate({4096, 3 * kMiB});
+  for (const CUdeviceptr block : blocks) cuMemsetD8Async(block, 2, 4096, stream);
+  free_all(blocks);
+  say_returned();
+}
+
+// The thread that works in the background comes with the first free and goes when it is done.
+void threads() {
+  for (int i = 0; i < 2; ++i) {
+    const auto blocks = allocate({4096, 3 * kMiB});
+    std::printf("before the first free: no more tasks than at the start %d\n",
+                i != 0 || tasks() <= g_tasks);
+    free_all(blocks);
+    say_returned();
+    say_alone();
+  }
+}
+
+void day() {
+  allocate_and_free();
+  sleep_ms(400);
+  std::printf("a day is not over\n");
+}
+
+void kept() {
+  free_all(allocate({5 * kMiB, 5 * kMiB, 5 * kMiB, 5 * kMiB}));
+  std::printf("two are left, or less %d\n", comes_true([] { return traced().held() <= 2; }));
+  say_alone();
+}
+
+// A set that is freed and allocated again, faster than the delay but for longer than it.
+void loops() {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(3);
+  while (std::chrono::steady_clock::now() < end) {
+    free_all(allocate({5 * kMiB, 6 * kMiB, 7 * kMiB, 8 * kMiB, 4096}));
+    cuCtxSynchronize();
+    sleep_ms(1);
+  }
+  std::printf("looped\n");
+}
+
+// Frees alone look after what is old.
+void frees() {
+  const CUdeviceptr old = allocate({9 * kMiB})[0];
+  free_all({old});
+  const int before = traced().frees;
+  const auto returned = [=] {
+    free_all(allocate({4096}));
+    cuCtxSynchronize();
+    return traced().frees > before;
+  };
+  std::printf("returned %d\n", before != 0 || comes_true(returned));
+}
+
+void captures() {
+  CUstream stream;
+  CUgraph graph = nullptr;
+  cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+  allocate_and_free();
+  SAY(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  const int before = traced().frees;
+  sleep_ms(500);
+  std::printf("frees during the capture: %d\n", traced().frees - before);
+  SAY(cuStreamEndCapture(stream, &graph));
+  std::printf("a graph %d\n", graph != nullptr);
+  say_returned();
+}
+
+void forks() {
+  allocate_and_free();
+  std::fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    std::printf("child: no more tasks than at the start %d\n", tasks() <= g_tasks);
+    sleep_ms(300);
+    std::printf("child: still %d\n", tasks() <= g_tasks);
+    std::exit(7);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  std::printf("child ended with %d\n", WEXITSTATUS(status));
+  say_returned();
+}
+
+// Whoever frees in the background may be in the middle of it.
+void exits() {
+  allocate_and_free();
+  comes_true([] { return traced().frees != 0; });
+  std::exit(3);
+}
+
+void exits_soon() {
+  allocate_and_free();
+  sleep_ms(300);
+  std::exit(3);
+}
+
+void resets(CUdevice device) {
+  for (int i = 0; i < 100; ++i) {
+    CUcontext context = nullptr;
+    cuDevicePrimaryCtxRetain(&context, device);
+    cuCtxSetCurrent(context);
+    allocate_and_free();
+    std::this_thread::sleep_for(std::chrono::microseconds(i * 100));
+    if (const CUresult code = cuDevicePrimaryCtxReset(device); code != CUDA_SUCCESS) {
+      std::printf("reset %d\n", code);
+    }
+  }
+  say_alone();
+}
+
+std::atomic<int> g_signals{0};
+
+// A signal to the process whose threads all block it stays pending.
+void signals() {
+  signal(SIGUSR1, [](int) { ++g_signals; });
+  sigset_t one;
+  sigemptyset(&one);
+  sigaddset(&one, SIGUSR1);
+  pthread_sigmask(SIG_BLOCK, &one, nullptr);
+  allocate_and_free();
+  for (int i = 0; i < 50; ++i) {
+    kill(getpid(), SIGUSR1);
+    sleep_ms(2);
+  }
+  std::printf("blocked: %d\n", g_signals.load());
+  pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
+  std::printf("then: %d\n", g_signals.load());
+}
+
+// The process goes on until its last thread ends.
+void leaves_main() {
+  std::atexit([] { std::printf("left\n"); });
+  allocate_and_free();
+  std::thread([] { sleep_ms(50); }).detach();
+  pthread_exit(nullptr);
+}
+
+// What is free is free, whoever is just returning it to the driver.
+void told() {
+  const auto free_bytes = [] {
+    size_t bytes = 0, total = 0;
+    cuMemGetInfo(&bytes, &total);
+    return bytes;
+  };
+  const size_t all = free_bytes();
+  int less = 0, more = 0;
+  for (int i = 0; i < 50; ++i) {
+    allocate_and_free();
+    for (int j = 0; j < 10; ++j) {
+      const size_t now = free_bytes();
+      less += now < all;
+      more += now > all;
+      std::this_thread::sleep_for(std::chrono::microseconds(300));
+    }
+  }
+  std::printf("less was free %d times, more %d times\n", less, more);
+}
+
+int calls() {
+  int lines = 0;
+  std::ifstream file(std::getenv("SIMCUDA_TRACE"));
+  for (std::string line; std::getline(file, line);) ++lines;
+  return lines;
+}
+
+// An exit handler from before the first call to the driver runs after the driver's own ones.
+void exits_late() {
+  for (int i = 0; i < 20; ++i) allocate_and_free();
+}
+
+void say_calls() {
+  const int before = calls();
+  sleep_ms(200);
+  std::printf("calls once the driver is shut down: %d\n", calls() - before);
+}
+
+// More idle than the default strategy keeps.
+void many() {
+  std::vector<CUdeviceptr> blocks;
+  for (int i = 0; i < 50; ++i) blocks.push_back(allocate({4 * kMiB})[0]);
+  free_all(blocks);
+  std::printf("few are left %d\n", comes_true([] { return traced().held() <= 16; }));
+  say_alone();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string way = argc > 1 ? argv[1] : "";
+  std::thread([] {}).join();
+  sleep_ms(20);
+  g_tasks = tasks();
+  if (way == "exits_late") std::atexit(say_calls);
+  use_device(0);
+  if (way == "sleeps") sleeps();
+  if (way == "pending") pending();
+  if (way == "threads") threads();
+  if (way == "day") day();
+  if (way == "kept") kept();
+  if (way == "loops") loops();
+  if (way == "frees") frees();
+  if (way == "captures") captures();
+  if (way == "forks") forks();
+  if (way == "exits") exits();
+  if (way == "exits_late") exits_late();
+  if (way == "exits_soon") exits_soon();
+  if (way == "resets") resets(0);
+  if (way == "signals") signals();
+  if (way == "leaves_main") leaves_main();
+  if (way == "many") many();
+  if (way == "told") told();
+  return 0;
+}
