@@ -323,6 +323,36 @@ TEST_CASE("an array takes whole tiles, and one with deferred mapping only tells 
   }));
 }
 
+TEST_CASE("what an array takes follows from its format, its images and its levels") {
+  REQUIRE(in_child({}, [] {
+    start();
+    constexpr size_t kKiB = 1024;
+    const auto expect = [](size_t bytes, unsigned levels, const CUDA_ARRAY3D_DESCRIPTOR& shape) {
+      CUDA_ARRAY3D_DESCRIPTOR described = shape;
+      CUDA_ARRAY_MEMORY_REQUIREMENTS required{};
+      CUmipmappedArray array = nullptr;
+      described.Flags |= CUDA_ARRAY3D_DEFERRED_MAPPING;
+      EXPECT_OK(cuMipmappedArrayCreate(&array, &described, levels));
+      EXPECT_OK(cuMipmappedArrayGetMemoryRequirements(&required, array, 0));
+      if (required.size != bytes) expectation_failed(__FILE__, __LINE__, "size", required.size);
+      EXPECT_OK(cuMipmappedArrayDestroy(array));
+    };
+    expect(64 * kKiB, 1, {1, 0, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0});
+    expect(512 * kKiB, 1, {256, 256, 0, CU_AD_FORMAT_HALF, 4, 0});
+    expect(512 * kKiB, 1, {256, 256, 0, CU_AD_FORMAT_SNORM_INT16X4, 4, 0});
+    expect(128 * kKiB, 1, {512, 512, 0, CU_AD_FORMAT_BC1_UNORM, 4, 0});
+    expect(256 * kKiB, 1, {509, 509, 0, CU_AD_FORMAT_BC7_UNORM, 4, 0});
+    expect(384 * kKiB, 1, {512, 512, 0, CU_AD_FORMAT_NV12, 3, 0});
+    expect(1280 * kKiB, 2, {256, 256, 4, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_LAYERED});
+    expect(1152 * kKiB, 2, {256, 256, 4, CU_AD_FORMAT_FLOAT, 1, 0});
+    // A level of one texel is the last: 64 KiB for 256 by 64 texels, and 24 KiB for eight more.
+    expect(128 * kKiB, 4000, {256, 64, 0, CU_AD_FORMAT_FLOAT, 1, 0});
+    CUarray array = nullptr;
+    const CUDA_ARRAY_DESCRIPTOR unknown{64, 64, static_cast<CUarray_format>(0x77), 1};
+    EXPECT_CODE(cuArrayCreate(&array, &unknown), CUDA_ERROR_INVALID_VALUE);
+  }));
+}
+
 TEST_CASE("an array is charged to its device and remembers its shape") {
   REQUIRE(in_child({}, [] {
     start();
