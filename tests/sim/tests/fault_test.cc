@@ -149,6 +149,7 @@ TEST_CASE("a fault, pressure or loss that is not understood keeps the driver fro
       {"SIMCUDA_RACES", "yes"},
       {"SIMCUDA_RACES_FILE", "/no/such/folder/file"},
       {"SIMCUDA_SCHEDULE", "seed"},
+      {"SIMCUDA_PITCH", "1000"},
       {"SIMCUDA_CLOCK", "fast"},
       {"SIMCUDA_LEAKS", "1"},
   };

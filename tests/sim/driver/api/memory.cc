@@ -2,6 +2,7 @@
 //
 // Device, managed, pinned and registered memory.
 #include "api/api.h"
+#include "base/settings.h"
 #include "memory/device.h"
 #include "memory/device_memory.h"
 #include "memory/host_memory.h"
@@ -10,14 +11,13 @@ using namespace simcuda;
 
 namespace {
 
-constexpr size_t kPitchAlignment = 512;
-
 CUresult allocate_pitch(CUdeviceptr* dptr, size_t* pitch, size_t width, size_t height,
                         unsigned element) {
   const bool valid = dptr != nullptr && pitch != nullptr && width != 0 && height != 0 &&
                      (element == 4 || element == 8 || element == 16);
   if (!valid) return CUDA_ERROR_INVALID_VALUE;
-  const size_t row = (width + kPitchAlignment - 1) / kPitchAlignment * kPitchAlignment;
+  const size_t unit = settings().pitch_bytes, over = width % unit;
+  const size_t row = over == 0 ? width : width - over + unit;
   if (row < width || height > SIZE_MAX / row) return CUDA_ERROR_OUT_OF_MEMORY;
   return in_context([&](Context& context) {
     const CUresult code = allocate_device(context, row * height, dptr);

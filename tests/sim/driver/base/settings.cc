@@ -73,6 +73,12 @@ bool set_clock(std::string_view text, Settings& out) {
   return text == "virtual" || text == "real";
 }
 
+bool set_pitch(std::string_view text, Settings& out) {
+  const auto bytes = number<uint32_t>(text);
+  out.pitch_bytes = bytes.value_or(0);
+  return out.pitch_bytes != 0 && out.pitch_bytes % 512 == 0;
+}
+
 struct Row {
   const char* name;
   bool (*set)(std::string_view text, Settings& out);
@@ -98,6 +104,7 @@ constexpr Row kRows[] = {
     {"SIMCUDA_LEAKS", set_leaks, false, "report, off"},
     {"SIMCUDA_SCHEDULE", set_schedule, false, "threads, seed:N; example: seed:1"},
     {"SIMCUDA_CLOCK", set_clock, false, "real, virtual"},
+    {"SIMCUDA_PITCH", set_pitch, false, "a multiple of 512; example: 2048"},
 };
 
 void read_row(const Row& row, Settings& out) {

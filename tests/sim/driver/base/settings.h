@@ -17,6 +17,7 @@ enum class RaceMode : uint8_t { kOff, kReport, kAbort };
 
 struct Settings {
   std::vector<uint64_t> memory_bytes{uint64_t{8192} << 20};  // one entry per device
+  uint32_t pitch_bytes = 512;                                // rows of cuMemAllocPitch
   std::string trace_file;                                    // empty: no trace
   std::vector<std::string> kernel_libraries;
   FaultRules faults;
