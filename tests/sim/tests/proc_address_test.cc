@@ -16,11 +16,8 @@ struct Row {
 
 constexpr Row kRows[] = {
 #define CALL(symbol, name, version, kind, traits) {#symbol, #name, version, Row::kind},
-#include "../driver/table/calls.def"
-#undef CALL
 #define UNSUPPORTED(symbol, name, version, kind) {#symbol, #name, version, Row::kind},
-#include "../driver/table/unsupported.def"
-#undef UNSUPPORTED
+#include "../driver/table/calls.def"
 };
 
 void* exported(const char* symbol) { return dlsym(RTLD_DEFAULT, symbol); }

@@ -24,13 +24,11 @@ namespace {
 #define SIM_CHECK_kPtsz(symbol, name, version) \
   static_assert(std::is_same_v<decltype(&::symbol), PFN_##name##_v##version##_ptsz>);
 #include "table/calls.def"
-#undef CALL
 
 const CallInfo kSimulated[] = {
 #define CALL(symbol, name, version, kind, traits) \
   {#symbol, #name, version, StreamKind::kind, (traits), reinterpret_cast<void*>(&::symbol)},
 #include "table/calls.def"
-#undef CALL
 };
 
 }  // namespace

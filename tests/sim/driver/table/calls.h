@@ -27,7 +27,6 @@ enum Trait : uint8_t {
 enum class Call : uint16_t {
 #define CALL(symbol, name, version, kind, traits) symbol,
 #include "table/calls.def"
-#undef CALL
   kCount
 };
 

@@ -14,8 +14,7 @@ constexpr int kNotSupported = 801;  // CUDA_ERROR_NOT_SUPPORTED
 extern "C" {
 #define UNSUPPORTED(symbol, name, version, kind) \
   __attribute__((visibility("protected"))) int symbol(void) { return kNotSupported; }
-#include "table/unsupported.def"
-#undef UNSUPPORTED
+#include "table/calls.def"
 }
 
 namespace simcuda {
@@ -23,8 +22,7 @@ namespace {
 const CallInfo kUnsupported[] = {
 #define UNSUPPORTED(symbol, name, version, kind) \
   {#symbol, #name, version, StreamKind::kind, kPlain, reinterpret_cast<void*>(&::symbol)},
-#include "table/unsupported.def"
-#undef UNSUPPORTED
+#include "table/calls.def"
 };
 }  // namespace
 
