@@ -52,8 +52,8 @@ struct Loaded {
   bool launched;            // by `cistern run`, which has shown the warnings: say them no more
   size_t warnings_dropped;  // beyond kMaxWarnings; the last line says how many
 
-  std::array<Given, kRowCount> given;  // by row of kTable; not used by CISTERN_GPU_LIMIT_<n>
-  Given given_device[kMaxDevices];     // CISTERN_GPU_LIMIT_<n>
+  std::array<Given, kMaxRows> given;  // by row of kTable; not used by CISTERN_GPU_LIMIT_<n>
+  Given given_device[kMaxDevices];    // CISTERN_GPU_LIMIT_<n>
 
   // Everything the members above point to: the program may change its environment later.
   char storage[kStorageBytes];

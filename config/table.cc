@@ -6,6 +6,8 @@
 // where a setting comes from a world that has those, its meaning says what takes their place.
 #include "config/table.h"
 
+#include <iterator>
+
 namespace cistern::config {
 namespace {
 
@@ -64,10 +66,8 @@ void to(Policy& policy, const Value& value, bool set) {
 
 using P = Policy;
 
-}  // namespace
-
 // clang-format off
-constexpr std::array<Row, kRowCount> kTable = {{
+constexpr Row kRows[] = {
     // --- General
     {"CISTERN_POOL", Group::kGeneral, choice("off|on"), "on", "", "off", kBuilt, to<&P::pool>,
      "on: device memory is pooled. off: every call goes to the driver untouched, for comparison and "
@@ -249,8 +249,14 @@ constexpr std::array<Row, kRowCount> kTable = {{
     {"CISTERN_POOL_FIRST", Group::kFaults, integer(0, kNoMax), kUnset, "requests", "1000", kBuilt, to<&P::pool_first>,
      "Only the first so many requests of the process, of those that the settings above choose, are "
      "pooled; the rest as there."},
-}};
+};
 // clang-format on
+static_assert(std::size(kRows) <= kMaxRows);
+
+}  // namespace
+
+constinit const std::span<const Row> kTable = kRows;
+constinit const size_t kRowCount = std::size(kRows);
 
 const char* group_title(Group group) {
   switch (group) {

@@ -7,9 +7,9 @@
 // The table is constant data; any thread may read it at any time.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <type_traits>
 
@@ -82,8 +82,9 @@ struct Row {
   const char* meaning;
 };
 
-inline constexpr size_t kRowCount = 50;
-extern const std::array<Row, kRowCount> kTable;  // NOLINT(readability-identifier-naming)
+inline constexpr size_t kMaxRows = 64;     // what is kept for each row has room for so many
+extern const std::span<const Row> kTable;  // NOLINT(readability-identifier-naming)
+extern const size_t kRowCount;             // NOLINT(readability-identifier-naming)
 
 const char* group_title(Group group);
 
