@@ -72,9 +72,12 @@ class Sources:
     def text_of(self, definition):
         return self.texts[definition.path][definition.start:definition.end]
 
+    def lines_of(self, definition):
+        text = self.texts[definition.path]
+        return range(cpp_source.line_of(text, definition.start), cpp_source.line_of(text, definition.end) + 1)
+
     def place_of(self, definition):
-        line = cpp_source.line_of(self.texts[definition.path], definition.start)
-        return f"{definition.path}:{line}"
+        return f"{definition.path}:{self.lines_of(definition).start}"
 
     def named(self, name):
         return [d for d in self.definitions if d.is_called(name)]
@@ -106,14 +109,15 @@ class Sources:
     def alike(self, function):
         """What somebody who renamed or moved the function may look for."""
         last = function.rpartition("::")[2]
-        same = sorted({d.name for d in self.definitions if d.name.rpartition("::")[2] == last})
-        names = same or difflib.get_close_matches(function, {d.short_name for d in self.definitions}, 3, 0.7)
+        names = {d.short_name for d in self.definitions}
+        same = [name for name in names if name.rpartition("::")[2] == last]
+        names = difflib.get_close_matches(function, same or names, 3, 0 if same else 0.7)
         return f"; there is {', '.join(names)}" if names else ""
 
     def elsewhere(self, mutant, candidates):
         others = [d for d in self.definitions if cpp_source.occurrences(self.text_of(d), mutant.old)]
-        if others:
-            return "; it stands in " + ", ".join(f"{d.name} ({self.place_of(d)})" for d in others[:3])
+        if 0 < len(others) <= 3:
+            return "; it stands in " + ", ".join(f"{d.short_name} ({self.place_of(d)})" for d in others)
         wanted = [token.text for token in cpp_source.tokens_of(mutant.old)]
         nearest = max((self.nearest_line(d, wanted) for d in candidates), default=(0, ""))
         return f"; nearest is `{nearest[1]}`" if nearest[0] > 0.5 else ""
