@@ -26,7 +26,7 @@ SOURCE = textwrap.dedent(r'''
     int free_function(int n) { return n + kLimit; }
     }  // namespace
 
-    template <typename Kind, typename... Arguments>
+    template <typename Kind, bool kBig = (sizeof(Kind) > 8), typename... Arguments>
     CUresult begin(Function* real, Arguments... arguments) {
       const auto ask = [=] { return real(arguments...); };
       return ask();
@@ -167,7 +167,8 @@ class Planting(unittest.TestCase):
         self.assertEqual(text.count("go()"), 2)
 
     def test_overloads_are_told_apart_by_the_old_text(self):
-        self.assertIn("return size_;", self.sources.text_of(self.sources.find(self.mutant("Pool::get", "size_")).definition))
+        planting = self.sources.find(self.mutant("Pool::get", "size_"))
+        self.assertIn("return size_;", self.sources.text_of(planting.definition))
         self.assertEqual(self.sources.find(self.mutant("begin", "return n;")).path, "shim/two.h")
         self.refused("Pool::get", "return", "stands 2 times in Pool::get.*one.cc:.*one.cc:")
 
