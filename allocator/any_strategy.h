@@ -8,6 +8,7 @@
 
 #include "allocator/chunk_pools/chunk_pools.h"
 #include "allocator/on_demand/on_demand.h"
+#include "allocator/shared.h"
 
 namespace cistern::alloc {
 
@@ -17,9 +18,9 @@ class AnyStrategy {
             const ChunkSizes& sizes) {
     chunked_.store(sizes.kind != StrategyKind::on_demand, std::memory_order_relaxed);
     if (chunked()) {
-      chunk_pools_.init(shared, supply, device, owner, sizes);
+      chunk_pools_.init(shared, &shared->blocks, supply, device, owner, sizes);
     } else {
-      on_demand_.init(shared, supply, device, owner);
+      on_demand_.init(shared, &shared->slabs, supply, device, owner);
     }
   }
 

@@ -89,7 +89,7 @@ bool ContextPool::filled_ahead(uint64_t address) {
 
 int ContextPool::miss(Request& request) {
   if (put_off_.load(std::memory_order_relaxed)) [[unlikely]] {
-    catch_up(Doer::call);
+    catch_up(WorkedBy::call);
     trim_clean();
     if (take_clean(request)) return kSuccess;
   }

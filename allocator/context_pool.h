@@ -145,12 +145,12 @@ class ContextPool {
   void put_off();
   void merge(bool spare_too);
   void return_excess();
-  void catch_up(Doer doer);
+  void catch_up(WorkedBy worked_by);
   void trim_excess();
   void trim_clean();
   void sweep_once_a_tick();
-  void sweep(Doer doer);
-  void release_aged(Tick now, Doer doer);
+  void sweep(WorkedBy worked_by);
+  void release_aged(Tick now, WorkedBy worked_by);
   void garbage_released();
   void tell_idle(uint64_t bytes);
   bool in_hand() const;

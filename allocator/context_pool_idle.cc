@@ -21,23 +21,23 @@ void ContextPool::trim_excess() {
 
 void ContextPool::sweep_once_a_tick() {
   const IdleRelease& idle = shared_->idle;
-  if (idle.on && swept_.load(std::memory_order_relaxed) != idle.now()) sweep(Doer::call);
+  if (idle.on && swept_.load(std::memory_order_relaxed) != idle.now()) sweep(WorkedBy::call);
 }
 
 // The first free since the work was done rings for it; where nobody comes it is done here.
 void ContextPool::put_off() {
   const bool first = !put_off_.exchange(true);
   if (source_->attend(/*now=*/first)) return;
-  catch_up(Doer::call);
+  catch_up(WorkedBy::call);
   sweep_once_a_tick();
   trim_excess();
 }
 
-void ContextPool::catch_up(Doer doer) {
+void ContextPool::catch_up(WorkedBy worked_by) {
   if (!put_off_.exchange(false)) return;
   merge(/*spare_too=*/false);
   mark_if_much_waits();
-  ledger_->caught_up[static_cast<int>(doer)].add();
+  ledger_->caught_up[static_cast<int>(worked_by)].add();
 }
 
 // In an allocation, which must not wait for the device.
@@ -51,9 +51,9 @@ void ContextPool::trim_clean() {
 
 bool ContextPool::tend() {
   const IdleRelease& idle = shared_->idle;
-  catch_up(Doer::background);
+  catch_up(WorkedBy::background);
   if (idle.on) {
-    sweep(Doer::background);
+    sweep(WorkedBy::background);
   } else {
     ask_for_clean();
     merge(/*spare_too=*/false);
@@ -77,18 +77,18 @@ void ContextPool::merge(bool spare_too) {
 }
 
 // One thread at a time; the others have nothing to wait for.
-void ContextPool::sweep(Doer doer) {
+void ContextPool::sweep(WorkedBy worked_by) {
   if (sweeping_.exchange(true, std::memory_order_acquire)) return;
   const Tick now = shared_->idle.now();
   ask_for_clean();
   merge(/*spare_too=*/true);
-  release_aged(now, doer);
+  release_aged(now, worked_by);
   swept_.store(now, std::memory_order_relaxed);
   sweeping_.store(false, std::memory_order_release);
 }
 
 // One chunk after the other, the oldest first: until its turn comes each one can be used.
-void ContextPool::release_aged(Tick now, Doer doer) {
+void ContextPool::release_aged(Tick now, WorkedBy worked_by) {
   while (true) {
     const IdleChunks idle =
         strategy_.visit([now](auto& strategy) { return strategy.see_idle(now); });
@@ -104,8 +104,8 @@ void ContextPool::release_aged(Tick now, Doer doer) {
     const bool gone =
         source_->takes_clean() ? supply_.give_back_clean(&chunk) : supply_.give_back(&chunk);
     if (!gone) return;
-    ledger_->aged[static_cast<int>(doer)].add();
-    ledger_->aged_bytes[static_cast<int>(doer)].add(bytes);
+    ledger_->aged[static_cast<int>(worked_by)].add();
+    ledger_->aged_bytes[static_cast<int>(worked_by)].add(bytes);
   }
 }
 

@@ -7,7 +7,6 @@
 #include <cstdint>
 
 #include "allocator/base/shortage.h"
-#include "allocator/reclaim/idle_release.h"
 
 namespace cistern::alloc {
 
@@ -30,6 +29,11 @@ class Counter {
  private:
   std::atomic<uint64_t> value_{0};
 };
+
+// Who did work that need not be done at once: a call of the program (of put-off work: an allocation
+// that misses, or a free where there is no thread of ours), or the thread in the background.
+enum class WorkedBy : uint8_t { call, background };
+inline constexpr int kWorkedByKinds = 2;
 
 // What the program holds from the driver itself, beside the pools.
 enum class Held : uint8_t {
@@ -77,9 +81,9 @@ struct Ledger {
   // Wholly idle chunks, as the last sweep of each pool saw them; and what went back because it was
   // idle for long (FLAGS_free_idle_memory).
   Counter idle_chunks;
-  Counter aged[kDoers], aged_bytes[kDoers];
+  Counter aged[kWorkedByKinds], aged_bytes[kWorkedByKinds];
   // Times that put-off work of frees was done (FLAGS_eager_delete_scope=false).
-  Counter caught_up[kDoers];
+  Counter caught_up[kWorkedByKinds];
 
   // Fills of what is handed out (allocator/chunk/fill.h): ranges filled, their bytes, how often
   // that was waited for; and what was handed out without, because of a capture, because it is of a

@@ -8,15 +8,12 @@
 #include <atomic>
 #include <cstdint>
 
-#include "allocator/reclaim/idle_release.h"
+#include "allocator/base/ticket.h"
 
 namespace cistern::alloc {
 
 struct ChunkMap;
 struct Slab;
-
-// Numbers frees and synchronisations in the order they happened (allocator/reclaim/reclaim.h).
-using Ticket = uint64_t;
 
 enum class Role : uint8_t {
   whole,     // held by the program

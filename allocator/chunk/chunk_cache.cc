@@ -3,14 +3,13 @@
 
 #include <algorithm>
 
+#include "allocator/base/driver_rounding.h"
 #include "allocator/reclaim/reclaim.h"
 
 namespace cistern::alloc {
 namespace {
 
 constexpr int kProbes = 32;
-
-uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 uint64_t device_bytes(const Chunk* chunk) { return round_up(chunk->size(), kDriverPage); }
 

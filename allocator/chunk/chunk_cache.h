@@ -6,13 +6,11 @@
 #include "allocator/base/ledger.h"
 #include "allocator/base/mutex.h"
 #include "allocator/base/size_bins.h"
-#include "allocator/chunk/chunk.h"
-#include "allocator/on_demand/slab_pool.h"
+#include "allocator/chunk/chunk_list.h"
 #include "allocator/reclaim/freed_queue.h"
+#include "allocator/reclaim/idle_release.h"
 
 namespace cistern::alloc {
-
-inline constexpr uint64_t kDriverPage = uint64_t{2} << 20;  // the driver rounds large chunks to it
 
 struct ChunkBinTraits {
   static uint64_t size(const Chunk* c) { return c->size(); }

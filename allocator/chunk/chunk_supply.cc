@@ -5,7 +5,7 @@
 
 namespace cistern::alloc {
 
-void ChunkSupply::init(Shared* shared, MemorySource* source, const DeviceParts& device,
+void ChunkSupply::init(SharedChunks* shared, MemorySource* source, const DeviceParts& device,
                        uint32_t owner) {
   shared_ = shared;
   source_ = source;

@@ -13,7 +13,7 @@
 #include "allocator/base/source.h"
 #include "allocator/chunk/chunk_cache.h"
 #include "allocator/chunk/fill.h"
-#include "allocator/chunk/shared.h"
+#include "allocator/chunk/shared_chunks.h"
 
 namespace cistern::alloc {
 
@@ -28,7 +28,7 @@ struct DeviceParts {
 class ChunkSupply {
  public:
   // `owner` is what the chunks of this context say of themselves.
-  void init(Shared* shared, MemorySource* source, const DeviceParts& device, uint32_t owner);
+  void init(SharedChunks* shared, MemorySource* source, const DeviceParts& device, uint32_t owner);
 
   // A chunk of `bytes`: held by the program (Role::whole, Role::direct), or nobody's until a
   // strategy gives it a role (Role::released). nullptr with the source's result in `code`.
@@ -106,7 +106,7 @@ class ChunkSupply {
  private:
   void forget(Chunk* chunk);
 
-  Shared* shared_;
+  SharedChunks* shared_;
   MemorySource* source_;
   Ledger* ledger_;
   Cap* cap_;

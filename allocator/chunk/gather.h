@@ -8,8 +8,9 @@
 // filled: each block is filled by itself when it is handed out. Any thread; no lock may be held.
 #pragma once
 
+#include "allocator/chunk/chunk_list.h"
 #include "allocator/chunk/fill.h"
-#include "allocator/on_demand/slab_pool.h"
+#include "allocator/reclaim/reclaim.h"
 
 namespace cistern::alloc {
 

@@ -9,10 +9,11 @@
 #include "allocator/base/live_count.h"
 #include "allocator/base/mutex.h"
 #include "allocator/base/size_bins.h"
+#include "allocator/chunk/chunk_list.h"
 #include "allocator/chunk_pools/block_records.h"
 #include "allocator/chunk_pools/block_table.h"
-#include "allocator/on_demand/slab_pool.h"
 #include "allocator/reclaim/freed_queue.h"
+#include "allocator/reclaim/idle_release.h"
 
 namespace cistern::alloc {
 

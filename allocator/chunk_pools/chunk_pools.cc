@@ -6,15 +6,11 @@
 #include "allocator/chunk/gather.h"
 
 namespace cistern::alloc {
-namespace {
 
-uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
-
-}  // namespace
-
-void ChunkPools::init(Shared* shared, ChunkSupply* supply, const DeviceParts& device,
-                      uint32_t owner, const ChunkSizes& sizes) {
+void ChunkPools::init(SharedChunks* shared, BlockArenas* arenas, ChunkSupply* supply,
+                      const DeviceParts& device, uint32_t owner, const ChunkSizes& sizes) {
   shared_ = shared;
+  arenas_ = arenas;
   supply_ = supply;
   ledger_ = device.ledger;
   garbage_ = device.garbage;
@@ -26,7 +22,7 @@ void ChunkPools::init(Shared* shared, ChunkSupply* supply, const DeviceParts& de
 }
 
 void ChunkPools::init_pool(BlockPool* pool, unsigned number) {
-  pool->init(&shared_->block_pages, ledger_, garbage_, owner_, static_cast<uint8_t>(number),
+  pool->init(&arenas_->pages, ledger_, garbage_, owner_, static_cast<uint8_t>(number),
              sizes_.kind != StrategyKind::naive_best_fit, sizes_.align, supply_->filler.gathers());
 }
 
@@ -41,7 +37,7 @@ BlockPool* ChunkPools::create_pool(unsigned number) {
   LockGuard guard(mutex_);
   BlockPool* pool = pools_[number].load(std::memory_order_relaxed);
   if (pool != nullptr) return pool;
-  pool = shared_->block_pools.take();
+  pool = arenas_->pools.take();
   if (pool == nullptr) return nullptr;
   new (pool) BlockPool{};
   init_pool(pool, number);
@@ -124,21 +120,21 @@ int ChunkPools::take_scarce(Request& request, Step* step) {
 int ChunkPools::grow(BlockPool* pool, Request& request, uint64_t bytes) {
   if (bytes > ChunkMap::kMaxBytes) return kOutOfMemory;
   const ChunkSupply::Carrying carrying(*supply_);
-  ChunkMap* map = shared_->chunk_maps.take();
+  ChunkMap* map = arenas_->maps.take();
   if (map == nullptr) return kOutOfMemory;
   int code;
   // One that the source would not take back, or nobody's yet.
   Chunk* chunk = supply_->cache.take(bytes, Role::released, shared_->reclaim);
   if (chunk == nullptr) chunk = supply_->obtain(bytes, Role::released, &code);
   if (chunk == nullptr) {
-    shared_->chunk_maps.give_back(map);
+    arenas_->maps.give_back(map);
     return code;
   }
   if (!supply_->filler.prepare(chunk->base(), chunk->size())) pool->note_unfilled();
   const Epoch born = shared_->reclaim.epoch();
   map->own = sizes_.exceeds(round_up(request.bytes, kBlockGranule), pool->no_chunk_yet());
   if (pool->add(chunk, map, request.bytes, born, &request.address)) return kSuccess;
-  shared_->chunk_maps.give_back(map);
+  arenas_->maps.give_back(map);
   ChunkList unused;
   unused.push(chunk);
   supply_->give_back(&unused);
@@ -220,7 +216,7 @@ void ChunkPools::forget(Chunk* chunk) {
 void ChunkPools::close_map(Chunk* chunk) {
   ChunkMap* map = chunk->map();
   map->close();
-  shared_->chunk_maps.give_back(map);
+  arenas_->maps.give_back(map);
 }
 
 }  // namespace cistern::alloc

@@ -16,10 +16,23 @@
 
 namespace cistern::alloc {
 
+// The bookkeeping of the chunk strategies' pools, of all contexts. Any thread; not on hot paths.
+struct BlockArenas {
+  Arena<BlockPool> pools;
+  Arena<ChunkMap> maps;
+  BlockPages pages;
+
+  void reset_after_fork() {
+    pools.reset_after_fork();
+    maps.reset_after_fork();
+    pages.reset_after_fork();
+  }
+};
+
 class ChunkPools {
  public:
-  void init(Shared* shared, ChunkSupply* supply, const DeviceParts& device, uint32_t owner,
-            const ChunkSizes& sizes);
+  void init(SharedChunks* shared, BlockArenas* arenas, ChunkSupply* supply,
+            const DeviceParts& device, uint32_t owner, const ChunkSizes& sizes);
 
   // Serves the request from clean memory of the thread's pool.
   bool take_clean(Request& request);
@@ -113,7 +126,8 @@ class ChunkPools {
     return request.bytes >= sizes_.align ? sizes_.align - kBlockGranule : 0;
   }
 
-  Shared* shared_;
+  SharedChunks* shared_;
+  BlockArenas* arenas_;
   ChunkSupply* supply_;
   Ledger* ledger_;
   Garbage* garbage_;

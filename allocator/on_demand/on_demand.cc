@@ -7,9 +7,10 @@
 
 namespace cistern::alloc {
 
-void OnDemand::init(Shared* shared, ChunkSupply* supply, const DeviceParts& device,
-                    uint32_t owner) {
+void OnDemand::init(SharedChunks* shared, SlabArena* slabs, ChunkSupply* supply,
+                    const DeviceParts& device, uint32_t owner) {
   shared_ = shared;
+  slab_arena_ = slabs;
   supply_ = supply;
   ledger_ = device.ledger;
   garbage_ = device.garbage;
@@ -109,7 +110,7 @@ void OnDemand::give_back_slabs(ChunkList* ended) {
 // Slabs that left their pools are plain chunks from here on, which the caller carries.
 void OnDemand::carry_on(const ChunkList* slabs) {
   for (Chunk* chunk = slabs->head; chunk != nullptr; chunk = chunk->next) {
-    shared_->slabs.give_back(chunk->slab());
+    slab_arena_->give_back(chunk->slab());
     pool_of(chunk).landed();
   }
 }
@@ -120,7 +121,7 @@ bool OnDemand::find(const Chunk* chunk, uint64_t address, uint64_t* start, uint6
 
 bool OnDemand::add_slab(Chunk* chunk, unsigned shard) {
   const CountedIn filling(shared_->returning);
-  Slab* slab = shared_->slabs.take();
+  Slab* slab = slab_arena_->take();
   if (slab == nullptr) {
     ChunkList unused;
     unused.push(chunk);
@@ -149,7 +150,7 @@ void OnDemand::keep_empty(ChunkList* emptied) {
     SlabPool& pool = pool_of(chunk);
     ChunkList idle;
     idle.push(chunk);
-    shared_->slabs.give_back(chunk->slab());
+    slab_arena_->give_back(chunk->slab());
     supply_->cache.add_idle(&idle);
     pool.landed();
   }
@@ -187,7 +188,7 @@ void OnDemand::collect_excess(ChunkList* out) {
 }
 
 void OnDemand::forget(Chunk* chunk) {
-  if (chunk->is() == Role::slab) shared_->slabs.give_back(chunk->slab());
+  if (chunk->is() == Role::slab) slab_arena_->give_back(chunk->slab());
 }
 
 }  // namespace cistern::alloc

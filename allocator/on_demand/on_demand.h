@@ -10,6 +10,7 @@
 // shard the block came from. Any thread; no lock is held while the chunk layer is called.
 #pragma once
 
+#include "allocator/base/driver_rounding.h"
 #include "allocator/base/shortage.h"
 #include "allocator/chunk/chunk_supply.h"
 #include "allocator/chunk/request.h"
@@ -17,7 +18,8 @@
 
 namespace cistern::alloc {
 
-inline constexpr uint64_t kWholeBytes = uint64_t{1} << 20;
+// Smaller requests are cut from slabs: those that the driver, too, would let share pages.
+inline constexpr uint64_t kWholeBytes = kDriverSharesBelow;
 
 class OnDemand {
  public:
@@ -25,7 +27,8 @@ class OnDemand {
   // What may stay idle: this, or a share of the most that was ever live.
   static constexpr uint64_t kIdleBudget = uint64_t{64} << 20;
 
-  void init(Shared* shared, ChunkSupply* supply, const DeviceParts& device, uint32_t owner);
+  void init(SharedChunks* shared, SlabArena* slabs, ChunkSupply* supply, const DeviceParts& device,
+            uint32_t owner);
 
   // Serves the request from clean memory at hand.
   bool take_clean(Request& request) {
@@ -117,7 +120,8 @@ class OnDemand {
     return slabs_[chunk->shard.load(std::memory_order_relaxed)];
   }
 
-  Shared* shared_;
+  SharedChunks* shared_;
+  SlabArena* slab_arena_;
   ChunkSupply* supply_;
   Ledger* ledger_;
   Garbage* garbage_;

@@ -10,12 +10,11 @@
 #include <cstdint>
 
 #include "allocator/base/arena.h"
+#include "allocator/chunk/block_state.h"
 #include "allocator/chunk/chunk.h"
 #include "allocator/on_demand/slab_map.h"
 
 namespace cistern::alloc {
-
-enum class BlockState : uint8_t { live, waiting, clean };
 
 struct ManyBlocks;
 struct Slab;

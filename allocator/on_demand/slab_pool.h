@@ -8,6 +8,7 @@
 #include "allocator/base/live_count.h"
 #include "allocator/base/mutex.h"
 #include "allocator/base/size_bins.h"
+#include "allocator/chunk/chunk_list.h"
 #include "allocator/on_demand/slab.h"
 #include "allocator/reclaim/freed_queue.h"
 
@@ -25,20 +26,6 @@ struct BlockLinks {
   static uint64_t stamp(const Block* b) { return b->stamp; }
   static void set_stamp(Block* b, uint64_t stamp) { b->stamp = stamp; }
   static uint64_t bytes(const Block* b) { return uint64_t{b->granules} * kGranuleBytes; }
-};
-
-// Chunks linked by Chunk::next.
-struct ChunkList {
-  Chunk* head = nullptr;
-  void push(Chunk* chunk) {
-    chunk->next = head;
-    head = chunk;
-  }
-  Chunk* pop() {
-    Chunk* chunk = head;
-    if (chunk != nullptr) head = chunk->next;
-    return chunk;
-  }
 };
 
 // On cache lines of its own (fetched in pairs), or threads in different shards would fight over

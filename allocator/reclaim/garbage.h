@@ -16,7 +16,7 @@
 
 #include "allocator/base/ledger.h"
 #include "allocator/base/mutex.h"
-#include "allocator/chunk/chunk.h"
+#include "allocator/base/ticket.h"
 #include "config/policy.h"
 
 namespace cistern::alloc {

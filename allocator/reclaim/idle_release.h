@@ -10,20 +10,10 @@
 
 #include <cstdint>
 
+#include "allocator/base/ticket.h"
 #include "config/policy.h"
 
 namespace cistern::alloc {
-
-// When a chunk was first seen idle; kNotSeen: it was used since.
-using Tick = uint16_t;
-inline constexpr Tick kNotSeen = 0;
-
-// Ticks from one sweep to a later one. After kTicksInAll an age starts anew, which at worst keeps
-// a chunk for one more delay.
-inline constexpr uint32_t kTicksInAll = 0xffff;
-inline uint32_t age(Tick now, Tick since) {
-  return (uint32_t{now} + kTicksInAll - since) % kTicksInAll;
-}
 
 // Chunks in which nothing is live and nothing waits: their bytes, and the age of the oldest.
 struct IdleChunks {
@@ -35,11 +25,6 @@ struct IdleChunks {
     if (its_age > oldest) oldest = its_age;
   }
 };
-
-// Who did what need not be done at once: a call of the program (of put-off work: an allocation that
-// misses, or a free where there is no thread of ours), or tend().
-enum class Doer : uint8_t { call, background };
-inline constexpr int kDoers = 2;
 
 struct IdleRelease {
   bool on;         // what was idle for the delay goes back

@@ -25,12 +25,9 @@
 #include <cstdint>
 
 #include "allocator/base/source.h"
-#include "allocator/chunk/chunk.h"
+#include "allocator/base/ticket.h"
 
 namespace cistern::alloc {
-
-// Numbers the moments at which executable graphs were made.
-using Epoch = uint64_t;
 
 // One context's progress.
 struct Timeline {

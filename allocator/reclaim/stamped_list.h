@@ -3,7 +3,7 @@
 // Links. Not thread-safe: the owner's lock protects it.
 #pragma once
 
-#include "allocator/chunk/chunk.h"
+#include "allocator/base/ticket.h"
 
 namespace cistern::alloc {
 

@@ -49,13 +49,14 @@ void json_idle(Writer& writer, const alloc::Ledger& l) {
   writer.print(
       ",\n     \"idle_release\": {\"calls\": {\"chunks\": %llu, \"bytes\": %llu}, "
       "\"background\": {\"chunks\": %llu, \"bytes\": %llu}}",
-      by(alloc::Doer::call, l.aged), by(alloc::Doer::call, l.aged_bytes),
-      by(alloc::Doer::background, l.aged), by(alloc::Doer::background, l.aged_bytes));
+      by(alloc::WorkedBy::call, l.aged), by(alloc::WorkedBy::call, l.aged_bytes),
+      by(alloc::WorkedBy::background, l.aged), by(alloc::WorkedBy::background, l.aged_bytes));
 }
 
 void json_put_off(Writer& writer, const alloc::Ledger& l) {
   writer.print(",\n     \"put_off_frees\": {\"calls\": %llu, \"background\": %llu}",
-               by(alloc::Doer::call, l.caught_up), by(alloc::Doer::background, l.caught_up));
+               by(alloc::WorkedBy::call, l.caught_up),
+               by(alloc::WorkedBy::background, l.caught_up));
 }
 
 void json_fill(Writer& writer, const alloc::Ledger& l) {

@@ -77,8 +77,8 @@ void for_each_used_device(Visitor visit) {
   }
 }
 
-inline ull by(alloc::Doer doer, const alloc::Counter (&counts)[alloc::kDoers]) {
-  return static_cast<ull>(counts[static_cast<int>(doer)].get());
+inline ull by(alloc::WorkedBy worked_by, const alloc::Counter (&counts)[alloc::kWorkedByKinds]) {
+  return static_cast<ull>(counts[static_cast<int>(worked_by)].get());
 }
 
 // The whole report in one of its forms.

@@ -33,19 +33,19 @@ void text_scratch(Writer& writer, const alloc::Ledger& l) {
 }
 
 void text_idle(Writer& writer, const alloc::Ledger& l) {
-  using alloc::Doer;
+  using alloc::WorkedBy;
   writer.print(
       "cistern:   idle release   %llu chunks, %.1f MiB in calls of the program; %llu chunks, %.1f "
       "MiB in the background\n",
-      by(Doer::call, l.aged), mib(by(Doer::call, l.aged_bytes)), by(Doer::background, l.aged),
-      mib(by(Doer::background, l.aged_bytes)));
+      by(WorkedBy::call, l.aged), mib(by(WorkedBy::call, l.aged_bytes)),
+      by(WorkedBy::background, l.aged), mib(by(WorkedBy::background, l.aged_bytes)));
 }
 
 void text_put_off(Writer& writer, const alloc::Ledger& l) {
   writer.print(
       "cistern:   put-off frees  caught up with %llu times by allocations that missed, "
       "%llu times in the background\n",
-      by(alloc::Doer::call, l.caught_up), by(alloc::Doer::background, l.caught_up));
+      by(alloc::WorkedBy::call, l.caught_up), by(alloc::WorkedBy::background, l.caught_up));
 }
 
 void text_fill(Writer& writer, const alloc::Ledger& l) {

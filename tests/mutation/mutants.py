@@ -184,7 +184,7 @@ MUTANTS = [
      "  const ChunkSupply::Carrying carrying(supply_);\n  const int code = serve", "  const int code = serve"),
     # --- caps: charged too much, too little or to the wrong device
     ("small_allocations_take_pages", "allocator/base/cap.h",
-     "return bytes < kSharedBelow ? Weight{up(bytes, kGranuleBytes)} : pages(bytes);", "return pages(bytes);"),
+     "return bytes < kDriverSharesBelow ? Weight{up(bytes, kDriverGranule)} : pages(bytes);", "return pages(bytes);"),
     ("dropped_pool_stays_charged", "allocator/chunk/chunk_supply.h", "      cap_->refund(chunk->size());\n", ""),
     ("charge_outlives_its_context", "shim/order/context.cc",
      "  context_charges_gone(handle);\n", ""),
@@ -295,7 +295,7 @@ MUTANTS = [
      "  if (shared_->idle.on) source_->attend(/*now=*/false);\n}\n\nvoid ContextPool::tell_idle",
      "}\n\nvoid ContextPool::tell_idle"),
     ("misses_leave_put_off_work", "allocator/context_pool.cc",
-     "    catch_up(Doer::call);\n    trim_clean();\n", ""),
+     "    catch_up(WorkedBy::call);\n    trim_clean();\n", ""),
     ("misses_wait_to_return_memory", "allocator/context_pool_idle.cc",
      "  if (!source_->takes_clean()) return;\n", "  if (!source_->takes_clean()) return return_excess();\n"),
     ("reaper_never_ends", "shim/order/reaper.cc", "(quiet < kQuietRounds || !leave())", "true"),

@@ -46,8 +46,10 @@ bool pass(Pool& p, uint64_t ms) {
   return more;
 }
 
-uint64_t tended(const Pool& p) { return p.ledger.aged[static_cast<int>(Doer::background)].get(); }
-uint64_t called(const Pool& p) { return p.ledger.aged[static_cast<int>(Doer::call)].get(); }
+uint64_t tended(const Pool& p) {
+  return p.ledger.aged[static_cast<int>(WorkedBy::background)].get();
+}
+uint64_t called(const Pool& p) { return p.ledger.aged[static_cast<int>(WorkedBy::call)].get(); }
 
 }  // namespace
 

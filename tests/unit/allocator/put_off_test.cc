@@ -32,8 +32,8 @@ void free_much(Pool& p) {
   p.free(last);
 }
 
-uint64_t caught_up(const Pool& p, Doer doer) {
-  return p.ledger.caught_up[static_cast<int>(doer)].get();
+uint64_t caught_up(const Pool& p, WorkedBy worked_by) {
+  return p.ledger.caught_up[static_cast<int>(worked_by)].get();
 }
 
 }  // namespace
@@ -55,9 +55,9 @@ TEST_CASE("put-off work is done by whoever tends the pool") {
   }
   CHECK(p->pool.usage().idle == 64 * kMiB);
   CHECK(p->pool.usage().waiting == 0);
-  CHECK(caught_up(*p, Doer::background) == 1);
+  CHECK(caught_up(*p, WorkedBy::background) == 1);
   p->pool.tend();
-  CHECK(caught_up(*p, Doer::background) == 1);
+  CHECK(caught_up(*p, WorkedBy::background) == 1);
 }
 
 TEST_CASE("put-off work is done first by an allocation that misses") {
@@ -65,7 +65,7 @@ TEST_CASE("put-off work is done first by an allocation that misses") {
   p->source.may_take_clean = true;
   free_much(*p);
   REQUIRE(p->allocate(200 * kMiB) != 0);
-  CHECK(caught_up(*p, Doer::call) == 1);
+  CHECK(caught_up(*p, WorkedBy::call) == 1);
   CHECK(p->source.taken_clean > 20);
   CHECK(p->pool.usage().idle <= 72 * kMiB);
 }
@@ -82,7 +82,7 @@ TEST_CASE("an allocation served at once leaves put-off work alone") {
   auto p = lazy_pool();
   free_much(*p);
   REQUIRE(p->allocate(4 * kMiB) != 0);
-  CHECK(caught_up(*p, Doer::call) == 0);
+  CHECK(caught_up(*p, WorkedBy::call) == 0);
 }
 
 TEST_CASE("where nobody tends the pool, frees do their work themselves") {
@@ -90,5 +90,5 @@ TEST_CASE("where nobody tends the pool, frees do their work themselves") {
   p->source.attends = false;
   free_much(*p);
   CHECK(p->source.released > 20);
-  CHECK(caught_up(*p, Doer::call) > 0);
+  CHECK(caught_up(*p, WorkedBy::call) > 0);
 }

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "fake_source.h"
+#include "tests/unit/allocator/fake_source.h"
 
 namespace cistern::test {
 namespace {

@@ -1,38 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all pools of the process share. Constant-initialised and, until the first block, untouched.
+// The part of what all pools of the process share that the chunk layer and every strategy use; the
+// whole is Shared (allocator/shared.h). Constant-initialised and, until the first block, untouched.
+// Any thread.
 #pragma once
 
 #include "allocator/base/arena.h"
+#include "allocator/base/counted_in.h"
 #include "allocator/base/os.h"
 #include "allocator/chunk/index.h"
-#include "allocator/chunk_pools/block_pool.h"
-#include "allocator/on_demand/slab_pool.h"
 #include "allocator/reclaim/idle_release.h"
 #include "allocator/reclaim/reclaim.h"
 
 namespace cistern::alloc {
 
-// Counts a thread in for a scope.
-class CountedIn {
- public:
-  explicit CountedIn(std::atomic<int>& threads) : threads_(threads) { threads_.fetch_add(1); }
-  ~CountedIn() { threads_.fetch_sub(1); }
-  CountedIn(const CountedIn&) = delete;
-  CountedIn& operator=(const CountedIn&) = delete;
-
- private:
-  std::atomic<int>& threads_;
-};
-
-struct Shared {
+struct SharedChunks {
   Index index;
   Reclaim reclaim;
   IdleRelease idle;  // written before the first pool is made
   Arena<Chunk> chunks;
-  SlabArena slabs;               // the default strategy's
-  Arena<BlockPool> block_pools;  // the chunk strategies'
-  Arena<ChunkMap> chunk_maps;
-  BlockPages block_pages;
   std::atomic<int> obtaining{0};  // threads that ask the driver for a chunk; not counted yet
   std::atomic<int> in_want{0};    // threads that are short of memory
   // Why a free does more than free: threads in want, and one where there is garbage.
@@ -52,10 +37,6 @@ struct Shared {
   void reset_after_fork() {
     index.reset_after_fork();
     chunks.reset_after_fork();
-    slabs.reset_after_fork();
-    block_pools.reset_after_fork();
-    chunk_maps.reset_after_fork();
-    block_pages.reset_after_fork();
   }
 };
 
