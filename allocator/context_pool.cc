@@ -25,7 +25,7 @@ constexpr uint64_t kUnmarkedShare = 32;  // or this part of what is held
 
 // By default nothing goes back before the least budget of the strategies is used up.
 uint64_t tidy_from(const IdleRelease& idle) {
-  if (idle.on || idle.put_off) return 0;
+  if (idle.on || idle.defer) return 0;
   return idle.no_budget ? UINT64_MAX : OnDemand::kIdleBudget + 1;
 }
 
@@ -43,13 +43,13 @@ void ContextPool::init(Shared* shared, MemorySource* source, const DeviceParts& 
   whole_frees_.set(0);
   freed_unmarked_.set(0);
   tidy_from_ = tidy_from(shared->idle);
-  puts_off_ = shared->idle.put_off;
-  put_off_.store(false, std::memory_order_relaxed);
+  defers_ = shared->idle.defer;
+  deferred_.store(false, std::memory_order_relaxed);
   supply_.init(shared, source, device, owner);
   strategy_.init(shared, &supply_, device, owner, sizes);
   if (garbage_ == nullptr) return;
-  shared->reclaim.set_everything_aside();
-  shared->errands.fetch_add(1);
+  shared->reclaim.divert_everything();
+  shared->free_extra_work.fetch_add(1);
 }
 
 int ContextPool::allocate(uint64_t bytes, unsigned shard, uint64_t* address) {
@@ -73,7 +73,7 @@ int ContextPool::allocate(uint64_t bytes, unsigned shard, uint64_t* address) {
 // Until the fill is done the context must not make way for another one: the address could be that
 // one's by then.
 int ContextPool::allocate_filled(uint64_t bytes, unsigned shard, uint64_t* address) {
-  const ChunkSupply::Carrying carrying(supply_);
+  const ChunkSupply::InHand in_hand(supply_);
   const int code = serve(bytes, shard, address);
   if (code == kSuccess && !filled_ahead(*address)) supply_.filler.fill(*address, bytes);
   return code;
@@ -88,9 +88,9 @@ bool ContextPool::filled_ahead(uint64_t address) {
 }
 
 int ContextPool::miss(Request& request) {
-  if (put_off_.load(std::memory_order_relaxed)) [[unlikely]] {
-    catch_up(WorkedBy::call);
-    trim_clean();
+  if (deferred_.load(std::memory_order_relaxed)) [[unlikely]] {
+    do_deferred(WorkedBy::call);
+    release_clean_excess();
     if (take_clean(request)) return kSuccess;
   }
   if ((ask_for_clean() || request.ask_first) && take_clean(request)) return kSuccess;
@@ -163,8 +163,8 @@ Freed ContextPool::free(Chunk* chunk, uint64_t address, int* code, Ticket latest
     default:
       done = free_whole(chunk, address, code, latest);
   }
-  if (shared_->errands.load(std::memory_order_relaxed) != 0) [[unlikely]]
-    run_errands();
+  if (shared_->free_extra_work.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    do_extra_work();
   const ChunkCache& cache = supply_.cache;
   if (cache.idle_bytes() + cache.parked_bytes() >= tidy_from_ || cache.any_refused()) [[unlikely]] {
     tidy();
@@ -173,20 +173,20 @@ Freed ContextPool::free(Chunk* chunk, uint64_t address, int* code, Ticket latest
 }
 
 // What a free does for others.
-void ContextPool::run_errands() {
+void ContextPool::do_extra_work() {
   if (garbage_ != nullptr && garbage_->due()) {
     garbage_->flush();
     mark_if_much_waits();
   }
   // Another thread would see this block come and go in the caches and never get it.
-  if (shared_->in_want.load(std::memory_order_relaxed) != 0) return_everything();
+  if (shared_->threads_short_of_memory.load(std::memory_order_relaxed) != 0) release_everything();
 }
 
 bool ContextPool::free_whole(Chunk* chunk, uint64_t address, int* code, Ticket latest) {
   uint64_t requested;
   const ChunkCache::Freed freed =
       supply_.cache.free(chunk, address, shared_->reclaim, &requested, latest);
-  if (freed == ChunkCache::Freed::not_held) return false;
+  if (freed == ChunkCache::Freed::not_live) return false;
   if (freed == ChunkCache::Freed::give_up) *code = supply_.release_for_program(chunk, requested);
   if (*code == kSuccess) {
     whole_live_.sub(requested);
@@ -194,7 +194,7 @@ bool ContextPool::free_whole(Chunk* chunk, uint64_t address, int* code, Ticket l
     ledger_->live.sub(requested);
   }
   freed_unmarked_.add(requested);
-  if (puts_off_) [[unlikely]]
+  if (defers_) [[unlikely]]
     return true;
   supply_.cache.refresh(shared_->reclaim);
   mark_if_much_waits();
@@ -225,7 +225,7 @@ bool ContextPool::find(Chunk* chunk, uint64_t address, uint64_t* start, uint64_t
 
 // A whole chunk that changes its meaning meanwhile is being freed or handed out by another thread:
 // either answer is right then.
-bool ContextPool::holds(Chunk* chunk, uint64_t address) {
+bool ContextPool::is_live(Chunk* chunk, uint64_t address) {
   const Role role = chunk->is();
   if (role == Role::whole || role == Role::direct) {
     return address - chunk->base() < chunk->requested();
@@ -245,39 +245,39 @@ bool ContextPool::mark_exported(Chunk* chunk, uint64_t address) {
   }
 }
 
-void ContextPool::drain_garbage() {
-  if (garbage_ != nullptr && garbage_->drain()) garbage_released();
+void ContextPool::flush_garbage() {
+  if (garbage_ != nullptr && garbage_->flush_all()) garbage_released();
 }
 
 void ContextPool::synchronised(Ticket ticket) {
-  if (garbage_ != nullptr && garbage_->synchronised(owner_, ticket)) garbage_released();
+  if (garbage_ != nullptr && garbage_->flush_synchronised(owner_, ticket)) garbage_released();
 }
 
-void ContextPool::trim() {
-  sweep_once_a_tick();
-  return_excess();
+void ContextPool::release_excess() {
+  sweep_if_due();
+  release_excess_now();
 }
 
-void ContextPool::return_excess() {
+void ContextPool::release_excess_now() {
   ChunkList chunks;
-  const ChunkSupply::Returning returning(supply_);
+  const ChunkSupply::Moving moving(supply_);
   strategy_.visit([&](auto& strategy) { strategy.collect_excess(&chunks); });
-  supply_.give_back(&chunks);
+  supply_.release(&chunks);
 }
 
 // The program may destroy a context that other threads still use. What they took out before the
 // doors closed must have found a place before everything is swept away.
-void ContextPool::drop() {
+void ContextPool::forget_all() {
   strategy_.for_each_pool([](auto& pool) { pool.close(); });
   supply_.close();
   while (in_hand()) os::sleep_ns(1000);
-  strategy_.for_each_pool([](auto& pool) { pool.drop(); });
-  supply_.drop([this](Chunk* chunk) {
+  strategy_.for_each_pool([](auto& pool) { pool.forget_all(); });
+  supply_.forget_all([this](Chunk* chunk) {
     strategy_.visit([chunk](auto& strategy) { strategy.forget(chunk); });
   });
   ledger_->live.sub(whole_live_.get());
   whole_live_.set(0);
-  tell_idle(0);
+  publish_idle(0);
 }
 
 bool ContextPool::in_hand() const {

@@ -8,14 +8,15 @@
 //             not only by the next miss: what is launched later must not hold it back. What is
 //             idle beyond the budget goes back to the driver here, or after a synchronisation,
 //             never in an allocation: the driver's free may wait for the device, that does not
-//             (with FLAGS_eager_delete_scope=false all this is put off: for tend(), or a miss)
+//             (with FLAGS_eager_delete_scope=false all this is put off: for work_in_background(),
+//             or a miss)
 //   sweep:    with FLAGS_free_idle_memory, once a tick (idle_release.h): what became clean is seen
 //             as idle, and what was idle for the delay goes back; in frees, synchronisations and
-//             tend()
+//             work_in_background()
 //
 // Below it are the chunk layer (chunk_supply.h) and the strategy (strategy/). Any thread may call
-// anything, also while drop() ends a context; none may come after it. No lock is held while the
-// source is called.
+// anything, also while forget_all() ends a context; none may come after it. No lock is held while
+// the source is called.
 #pragma once
 
 #include "allocator/any_strategy.h"
@@ -77,7 +78,7 @@ class ContextPool {
   bool find(Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
 
   // Whether `address` is in a block the program holds: without a lock where chunks are whole.
-  bool holds(Chunk* chunk, uint64_t address);
+  bool is_live(Chunk* chunk, uint64_t address);
 
   // The block at `address` became known outside the process: a whole one goes back to the driver
   // when it is freed; what is freed in a slab, or such a block in a larger chunk, is reused no
@@ -89,17 +90,17 @@ class ContextPool {
   void synchronised(Ticket ticket);
 
   // Gives back what exceeds the idle budget; for a moment at which the driver will not wait.
-  void trim();
+  void release_excess();
 
   // What the program's calls do for idle memory, should it make none for a long time. For a thread
   // of ours. True if there will be more to do.
-  bool tend();
+  bool work_in_background();
 
   // Gives back everything the program does not hold; false if that was nothing. For a shortage.
-  bool return_everything();
+  bool release_everything();
 
   // The context is gone and its memory with it: forgets everything without a call to the source.
-  void drop();
+  void forget_all();
 
   Usage usage() const;
   // Of what the program does not hold, the part that it could have: back in the driver's hands, or
@@ -121,38 +122,38 @@ class ContextPool {
     return strategy_.visit([&](auto& strategy) { return strategy.take_clean(request); });
   }
   int take_fresh(Request& request);
-  int take_scarce(Request& request, Step* step);
+  int take_fresh_of_any_size(Request& request, Step* step);
   int miss(Request& request);
   bool ask_for_clean();
   bool wait_for_clean(uint64_t limit_ns);
   bool wait_as_long_as_obtain(Request& request);
   int shortage(Request& request);
-  int take_less_than_usual(Request& request, Step* step);
+  int take_smaller_chunk(Request& request, Step* step);
   int find_memory(Request& request, Step* step);
   uint64_t changes() const;
-  bool squeeze_in(Request& request, Step* step);
-  bool return_clean();
+  bool take_from_anywhere(Request& request, Step* step);
+  bool release_clean();
   int take_what_becomes_clean(Request& request, uint64_t patience_ns, Step* step);
   int obtain_direct(Request& request);
-  bool squeeze_in_now(Request& request);
+  bool take_from_anywhere_now(Request& request);
   int hand_out(const Request& request, uint64_t* address);
 
   bool free_whole(Chunk* chunk, uint64_t address, int* code, Ticket latest);
   void mark_if_much_waits();
-  [[gnu::noinline]] void run_errands();
-  void drain_garbage();
+  [[gnu::noinline]] void do_extra_work();
+  void flush_garbage();
   [[gnu::noinline]] void tidy();
-  void put_off();
+  void defer();
   void merge(bool spare_too);
-  void return_excess();
-  void catch_up(WorkedBy worked_by);
-  void trim_excess();
-  void trim_clean();
-  void sweep_once_a_tick();
+  void release_excess_now();
+  void do_deferred(WorkedBy worked_by);
+  void release_excess_if_over_budget();
+  void release_clean_excess();
+  void sweep_if_due();
   void sweep(WorkedBy worked_by);
   void release_aged(Tick now, WorkedBy worked_by);
   void garbage_released();
-  void tell_idle(uint64_t bytes);
+  void publish_idle(uint64_t bytes);
   bool in_hand() const;
   bool waiting_range(Ticket* oldest, Ticket* newest);
   uint64_t waiting_bytes() const;
@@ -167,11 +168,11 @@ class ContextPool {
   Counter freed_unmarked_;  // bytes of whole blocks freed since the last mark made by a free
   // A free looks for something to tidy up from so many bytes idle or parked on.
   uint64_t tidy_from_;
-  bool puts_off_;                     // the work of frees
-  std::atomic<bool> put_off_{false};  // some was, since it was last done
+  bool defers_;                        // the work of frees
+  std::atomic<bool> deferred_{false};  // some was, since it was last done
   std::atomic<bool> sweeping_{false};
-  std::atomic<Tick> swept_{kNotSeen};   // the tick of the last sweep
-  std::atomic<uint64_t> idle_told_{0};  // what Ledger::idle_chunks knows of this pool
+  std::atomic<Tick> swept_{kNotSeen};        // the tick of the last sweep
+  std::atomic<uint64_t> idle_published_{0};  // what Ledger::idle_chunks knows of this pool
   ChunkSupply supply_;
   AnyStrategy strategy_;
 };

@@ -15,29 +15,30 @@ int ContextPool::obtain_direct(Request& request) {
 }
 
 int ContextPool::allocate_direct(uint64_t bytes, unsigned shard, bool pooled, uint64_t* address) {
-  const ChunkSupply::Carrying until_filled(supply_);
+  const ChunkSupply::InHand until_filled(supply_);
   Request request{.bytes = bytes, .shard = shard, .pooled = pooled};
   if (const int code = obtain_direct(request); code != kSuccess) {
     if (code != kOutOfMemory || !pooled) return code;
-    drain_garbage();
-    if (!take_clean(request) && !squeeze_in_now(request)) return code;
+    flush_garbage();
+    if (!take_clean(request) && !take_from_anywhere_now(request)) return code;
   }
   return hand_out(request, address);
 }
 
-bool ContextPool::squeeze_in_now(Request& request) {
+bool ContextPool::take_from_anywhere_now(Request& request) {
   Step step;
-  return strategy_.visit([&](auto& strategy) { return strategy.squeeze_in(request, &step); });
+  return strategy_.visit(
+      [&](auto& strategy) { return strategy.take_from_anywhere(request, &step); });
 }
 
 int ContextPool::allocate_at_last(uint64_t bytes, unsigned shard, uint64_t* address) {
-  const ChunkSupply::Carrying until_filled(supply_);
+  const ChunkSupply::InHand until_filled(supply_);
   Request request{.bytes = bytes, .shard = shard, .pooled = false};
-  return squeeze_in_now(request) ? hand_out(request, address) : kOutOfMemory;
+  return take_from_anywhere_now(request) ? hand_out(request, address) : kOutOfMemory;
 }
 
 int ContextPool::allocate_unpooled(uint64_t bytes, unsigned shard, uint64_t* address) {
-  const ChunkSupply::Carrying until_filled(supply_);
+  const ChunkSupply::InHand until_filled(supply_);
   Request request{.bytes = bytes, .shard = shard, .pooled = false};
   int code = obtain_direct(request);
   if (code == kOutOfMemory) code = shortage(request);

@@ -27,7 +27,7 @@ int ContextPool::shortage(Request& request) {
 
 // Grows whenever memory changes hands: with the driver, or from the program to a pool.
 uint64_t ContextPool::changes() const {
-  return ledger_->obtained.get() + ledger_->returned() + frees();
+  return ledger_->obtained.get() + ledger_->releases() + frees();
 }
 
 // Everything that is not live goes to the driver, first what it can take without waiting for work
@@ -36,39 +36,40 @@ uint64_t ContextPool::changes() const {
 // attempt.
 int ContextPool::find_memory(Request& request, Step* step) {
   constexpr int kAttempts = 16;
-  const CountedIn in_want(shared_->in_want), errand(shared_->errands);
-  drain_garbage();
+  const CountedIn threads_short_of_memory(shared_->threads_short_of_memory),
+      extra_work(shared_->free_extra_work);
+  flush_garbage();
   ask_for_clean();
   if (request.pooled && take_clean(request)) return kSuccess;
-  int code = take_less_than_usual(request, step);
+  int code = take_smaller_chunk(request, step);
   if (code != kOutOfMemory) return code;
   bool progress = true;
   for (int i = 0; i < kAttempts && progress; ++i) {
     const uint64_t before = changes();
     code = take_what_becomes_clean(request, i == 0 ? kShortageWaitNs : 0, step);
     if (code != kOutOfMemory) return code;
-    progress = return_everything();
-    progress |= source_->relieve();
+    progress = release_everything();
+    progress |= source_->release_from_other_pools();
     // What another thread took out to return is neither in a pool nor the driver's yet, and may
     // come back to its pool.
-    progress |= shared_->returning.load() != 0;
-    shared_->await_returning();
-    code = take_scarce(request, step);
+    progress |= shared_->threads_moving.load() != 0;
+    shared_->await_moving();
+    code = take_fresh_of_any_size(request, step);
     if (code != kOutOfMemory) return code;
-    progress |= shared_->obtaining.load() != 0;
+    progress |= shared_->threads_obtaining.load() != 0;
     progress |= changes() != before;
   }
   *step = Step::elsewhere;
-  return squeeze_in(request, step) ? kSuccess : kOutOfMemory;
+  return take_from_anywhere(request, step) ? kSuccess : kOutOfMemory;
 }
 
 // What waits for earlier work is worth no wait where a smaller chunk can be had at once.
-int ContextPool::take_less_than_usual(Request& request, Step* step) {
+int ContextPool::take_smaller_chunk(Request& request, Step* step) {
   const bool can =
       strategy_.visit([](const auto& strategy) { return strategy.can_ask_for_less(); });
   if (!can || !request.pooled || waiting_bytes() == 0) return kOutOfMemory;
-  return_clean();
-  return take_scarce(request, step);
+  release_clean();
+  return take_fresh_of_any_size(request, step);
 }
 
 // The driver's own free waits for everything, also for work that began after the program's free and
@@ -78,54 +79,55 @@ int ContextPool::take_what_becomes_clean(Request& request, uint64_t patience_ns,
     *step = Step::clean;
     if (request.pooled && take_clean(request)) return kSuccess;
     *step = Step::returned;
-    if (!return_clean()) continue;
+    if (!release_clean()) continue;
     const int code = take_fresh(request);
     if (code != kOutOfMemory) return code;
   } while (wait_for_clean(patience_ns));
   return kOutOfMemory;
 }
 
-int ContextPool::take_scarce(Request& request, Step* step) {
+int ContextPool::take_fresh_of_any_size(Request& request, Step* step) {
   if (!request.pooled) return obtain_direct(request);
-  return strategy_.visit([&](auto& strategy) { return strategy.take_scarce(request, step); });
+  return strategy_.visit(
+      [&](auto& strategy) { return strategy.take_fresh_of_any_size(request, step); });
 }
 
 // What is left when no chunk can be had any more: a corner that is clean, or will be soon. What is
 // parked is lost to the program only here: with the driver alone it would have been handed out
 // again long ago. A request that is not to be pooled has no other way now: the program would not
 // run short without us.
-bool ContextPool::squeeze_in(Request& request, Step* step) {
+bool ContextPool::take_from_anywhere(Request& request, Step* step) {
   return strategy_.visit([&](auto& strategy) {
     const uint64_t start = os::now_ns();
-    bool found = strategy.squeeze_in(request, step);
+    bool found = strategy.take_from_anywhere(request, step);
     if (found || !strategy.worth_waiting(request)) return found;
     strategy.for_each_pool([&](auto& pool) { pool.unpark_everything(shared_->reclaim); });
     while (!found) {
       const uint64_t waited = os::now_ns() - start;
       if (waited >= kShortageWaitNs || !wait_for_clean(kShortageWaitNs - waited)) break;
-      found = strategy.squeeze_in(request, step);
+      found = strategy.take_from_anywhere(request, step);
     }
     return found;
   });
 }
 
-bool ContextPool::return_clean() {
+bool ContextPool::release_clean() {
   // What is taken out and put back is missing meanwhile, to other threads that are short.
-  if (!source_->takes_clean()) return false;
+  if (!source_->can_release_clean()) return false;
   ChunkList chunks;
-  const ChunkSupply::Returning returning(supply_);
+  const ChunkSupply::Moving moving(supply_);
   strategy_.visit([&](auto& strategy) { strategy.collect_clean(&chunks); });
   supply_.cache.collect_clean(shared_->reclaim, &chunks);
-  return supply_.give_back_clean(&chunks);
+  return supply_.release_clean(&chunks);
 }
 
-bool ContextPool::return_everything() {
-  drain_garbage();
+bool ContextPool::release_everything() {
+  flush_garbage();
   ChunkList chunks;
-  const ChunkSupply::Returning returning(supply_);
+  const ChunkSupply::Moving moving(supply_);
   strategy_.visit([&](auto& strategy) { strategy.collect_all(&chunks); });
   supply_.cache.collect_all(&chunks);
-  return supply_.give_back(&chunks);
+  return supply_.release(&chunks);
 }
 
 }  // namespace cistern::alloc

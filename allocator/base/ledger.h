@@ -36,14 +36,14 @@ enum class WorkedBy : uint8_t { call, background };
 inline constexpr int kWorkedByKinds = 2;
 
 // What the program holds from the driver itself, beside the pools.
-enum class Held : uint8_t {
+enum class MemoryKind : uint8_t {
   direct,  // linear memory that no pool served, pitched memory
   array,
   stream_ordered,  // blocks of the driver's memory pools
   physical,        // virtual memory management
   managed,         // counted only: no cap holds for it
 };
-inline constexpr int kHeldKinds = 5;
+inline constexpr int kMemoryKinds = 5;
 
 struct Ledger {
   // Bytes the program holds (as it asked for them). Small blocks are added in steps, see
@@ -76,14 +76,14 @@ struct Ledger {
 
   // The scratch cache: stream-ordered requests it served and did not, blocks it returned, and the
   // bytes it keeps.
-  Counter scratch_hits, scratch_misses, scratch_returned, scratch_bytes;
+  Counter scratch_hits, scratch_misses, scratch_released, scratch_bytes;
 
   // Wholly idle chunks, as the last sweep of each pool saw them; and what went back because it was
   // idle for long (FLAGS_free_idle_memory).
   Counter idle_chunks;
   Counter aged[kWorkedByKinds], aged_bytes[kWorkedByKinds];
   // Times that put-off work of frees was done (FLAGS_eager_delete_scope=false).
-  Counter caught_up[kWorkedByKinds];
+  Counter deferred_done[kWorkedByKinds];
 
   // Fills of what is handed out (allocator/chunk/fill.h): ranges filled, their bytes, how often
   // that was waited for; and what was handed out without, because of a capture, because it is of a
@@ -92,10 +92,10 @@ struct Ledger {
   Counter fills_skipped, fills_of_other_kind, fills_failed;
 
   // Moves whenever something kept for reuse went back to the driver.
-  uint64_t returned() const { return released.get() + scratch_returned.get(); }
+  uint64_t releases() const { return released.get() + scratch_released.get(); }
 
-  // By Held, in bytes. Counted where a cap is set or a report is wanted.
-  Counter held[kHeldKinds], held_peak[kHeldKinds];
+  // By MemoryKind, in bytes. Counted where a cap is set or a report is wanted.
+  Counter taken[kMemoryKinds], taken_peak[kMemoryKinds];
   Counter refused_by_cap;  // calls of the program that the cap alone answered
 };
 

@@ -31,7 +31,7 @@ class LiveCount {
   // How much of it the Ledger does not know yet (it may also know too many).
   uint64_t unpublished() const { return live_.get() - published_.get(); }
 
-  void drop() {
+  void forget_all() {
     ledger_->live.sub(published_.get());
     live_.set(0);
     published_.set(0);

@@ -34,21 +34,22 @@ class MemorySource {
   virtual int obtain(uint64_t bytes, uint64_t* address) = 0;
 
   // The program itself frees this memory: always reaches the driver.
-  virtual int release(uint64_t address) = 0;
+  virtual int release_for_program(uint64_t address) = 0;
   // The pool returns what it does not need; kNotNow while that could disturb the program.
-  virtual int give_back(uint64_t address) = 0;
+  virtual int release(uint64_t address) = 0;
 
   // Whether give_back() need not be tried now: it would be kNotNow.
-  virtual bool keeps_all() { return false; }
+  virtual bool refuses_release() { return false; }
 
   // The same for memory that no earlier work can touch, without waiting for what the device does.
-  // Only where takes_clean() says that this can be done; it may still turn out to be kNotNow.
-  virtual bool takes_clean() { return false; }
-  virtual int give_back_clean(uint64_t) { return kNotNow; }
+  // Only where can_release_clean() says that this can be done; it may still turn out to be kNotNow.
+  virtual bool can_release_clean() { return false; }
+  virtual int release_clean(uint64_t) { return kNotNow; }
 
   // Some memory of this source becomes idle, or (`now`) work of a free was put off: asks that
-  // somebody calls ContextPool::tend() from time to time, or soon. False when nobody will.
-  virtual bool attend(bool now) { return false; }
+  // somebody calls ContextPool::work_in_background() from time to time, or soon. False when nobody
+  // will.
+  virtual bool request_background_work(bool soon) { return false; }
 
   // Writes the fill byte over the ranges and waits until it is there, for every stream to find, but
   // for no work of the program's. The caller alone may use the ranges, and no earlier work can.
@@ -57,7 +58,7 @@ class MemorySource {
 
   // Memory is out: the other pools of the same device return what they do not need; true if that
   // was anything. A source that knows no others does nothing.
-  virtual bool relieve() { return false; }
+  virtual bool release_from_other_pools() { return false; }
 
   // A request of `bytes` met a shortage, and this ended it. For the log; no part of the way.
   virtual void shortage_ended(Step step, uint64_t bytes) {}

@@ -38,17 +38,17 @@ class ChunkCache {
   // never the program's meanwhile, or a second free of its address would be taken for the first.
   Chunk* take(uint64_t bytes, Role role, const Reclaim& reclaim);
 
-  // The program gives a chunk back. `not_held`: it does not hold one that starts at `address`
+  // The program gives a chunk back. `not_live`: it does not hold one that starts at `address`
   // (decided here, so that of two racing frees one fails). `cached`: it waits to be clean.
   // `give_up`: it must not be reused; the caller returns it to the driver. `chunk` is what the
   // index said; it may have another meaning by now. `latest`: FreedQueue::push().
-  enum class Freed : uint8_t { not_held, cached, give_up };
+  enum class Freed : uint8_t { not_live, cached, give_up };
   Freed free(Chunk* chunk, uint64_t address, const Reclaim& reclaim, uint64_t* requested,
              Ticket latest);
 
   // A chunk the driver would not take back just now. An exported one is only kept to be offered
   // again with the next collection.
-  void keep_waiting(Chunk* chunk, const Reclaim& reclaim);
+  void put_back(Chunk* chunk, const Reclaim& reclaim);
 
   // Start and requested size of a chunk the program holds around `address`.
   bool find(Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
@@ -80,14 +80,14 @@ class ChunkCache {
   void collect_all(ChunkList* out);
 
   // The context is gone, in two steps: close() keeps everything where it is, and once nothing is
-  // in_hand() drop() forgets it.
+  // in_hand() forget_all() forgets it.
   void close();
-  void drop();
+  void forget_all();
 
   // Threads that have, or may be about to take, a chunk out of the cache or the source and have not
-  // found it a new place yet. A chunk that free() gives up counts until landed().
+  // found it a new place yet. A chunk that free() gives up counts until put_down().
   void pick_up() { in_hand_.fetch_add(1); }
-  void landed() { in_hand_.fetch_sub(1, std::memory_order_release); }
+  void put_down() { in_hand_.fetch_sub(1, std::memory_order_release); }
   int in_hand() const { return in_hand_.load(std::memory_order_acquire); }
 
   void reset_after_fork() { mutex_.reset(); }
@@ -104,12 +104,12 @@ class ChunkCache {
   bool waiting_range(Ticket* oldest, Ticket* newest);
 
  private:
-  bool held(const Chunk* chunk) const;
+  bool is_live(const Chunk* chunk) const;
   void count_freed(Chunk* chunk);
-  void harvest(const Reclaim& reclaim);
-  void let_freed_go(Chunk* chunk, bool parked, ChunkList* out);
-  void let_idle_go(Chunk* chunk, ChunkList* out);
-  void let_excess_go(uint64_t keep, ChunkList* out);
+  void refresh_locked(const Reclaim& reclaim);
+  void collect_one_freed(Chunk* chunk, bool parked, ChunkList* out);
+  void collect_one_idle(Chunk* chunk, ChunkList* out);
+  void collect_idle_beyond(uint64_t keep, ChunkList* out);
   void insert_idle(Chunk* chunk);
   void remove_idle(Chunk* chunk);
   void collect_refused(ChunkList* out);

@@ -41,15 +41,15 @@ class ChunkSupply {
 
   // Chunks that nobody holds go back. What the source does not take now waits in the cache as if
   // freed just now. False when none went.
-  bool give_back(ChunkList* chunks);
+  bool release(ChunkList* chunks);
 
-  // Around carrying chunks from one place to another: drop() waits for it.
-  class Carrying {
+  // Around carrying chunks from one place to another: forget_all() waits for it.
+  class InHand {
    public:
-    explicit Carrying(ChunkSupply& supply) : cache_(supply.cache) { cache_.pick_up(); }
-    ~Carrying() { cache_.landed(); }
-    Carrying(const Carrying&) = delete;
-    Carrying& operator=(const Carrying&) = delete;
+    explicit InHand(ChunkSupply& supply) : cache_(supply.cache) { cache_.pick_up(); }
+    ~InHand() { cache_.put_down(); }
+    InHand(const InHand&) = delete;
+    InHand& operator=(const InHand&) = delete;
 
    private:
     ChunkCache& cache_;
@@ -57,19 +57,19 @@ class ChunkSupply {
 
   // Clean chunks go back without a wait for the device, as far as the source can do that; the rest
   // is idle again. True if any went.
-  bool give_back_clean(ChunkList* chunks);
+  bool release_clean(ChunkList* chunks);
 
   // Around taking chunks out of a pool and giving them back, or filling what is free in one: others
   // that run out, or ask what is free, wait for it.
-  class Returning {
+  class Moving {
    public:
-    explicit Returning(ChunkSupply& supply)
-        : carrying_(supply), counted_(supply.shared_->returning) {
-      supply.shared_->returns.fetch_add(1);
+    explicit Moving(ChunkSupply& supply)
+        : carrying_(supply), counted_(supply.shared_->threads_moving) {
+      supply.shared_->moves_begun.fetch_add(1);
     }
 
    private:
-    const Carrying carrying_;
+    const InHand carrying_;
     const CountedIn counted_;
   };
 
@@ -82,8 +82,8 @@ class ChunkSupply {
 
   // Then, with nothing in hand, every chunk is forgotten, after telling `each` of it.
   template <typename Visitor>
-  void drop(Visitor each) {
-    cache.drop();
+  void forget_all(Visitor each) {
+    cache.forget_all();
     ChunkList chunks{shared_->index.remove_all_of(owner_)};
     while (Chunk* chunk = chunks.pop()) {
       each(chunk);

@@ -18,20 +18,22 @@ struct SharedChunks {
   Reclaim reclaim;
   IdleRelease idle;  // written before the first pool is made
   Arena<Chunk> chunks;
-  std::atomic<int> obtaining{0};  // threads that ask the driver for a chunk; not counted yet
-  std::atomic<int> in_want{0};    // threads that are short of memory
+  std::atomic<int> threads_obtaining{
+      0};  // threads that ask the driver for a chunk; not counted yet
+  std::atomic<int> threads_short_of_memory{0};  // threads that are short of memory
   // Why a free does more than free: threads in want, and one where there is garbage.
-  std::atomic<int> errands{0};
+  std::atomic<int> free_extra_work{0};
   // Threads that took out of a pool what nobody holds, to return it or to fill it; and how often
   // one began to.
-  std::atomic<int> returning{0};
-  std::atomic<uint64_t> returns{0};
-  std::atomic<int> counting{0};  // threads that add up what is free: idle release lets them finish
+  std::atomic<int> threads_moving{0};
+  std::atomic<uint64_t> moves_begun{0};
+  std::atomic<int> threads_counting{
+      0};  // threads that add up what is free: idle release lets them finish
 
   // Waits for those that return, but not for ever: the driver makes them wait for the device, whose
   // work may not end before the caller goes on.
-  void await_returning(uint64_t most_ns = 2'000'000'000) const {
-    os::wait_until([this] { return returning.load() == 0; }, most_ns);
+  void await_moving(uint64_t most_ns = 2'000'000'000) const {
+    os::wait_until([this] { return threads_moving.load() == 0; }, most_ns);
   }
 
   void reset_after_fork() {

@@ -97,15 +97,15 @@ class alignas(128) BlockPool {
   void unpark_everything(const Reclaim& reclaim);
 
   // The context is gone, in two steps: close() keeps everything where it is, and once nothing is
-  // in_hand() drop() forgets it. Counters stay.
+  // in_hand() forget_all() forgets it. Counters stay.
   void close();
-  void drop();
+  void forget_all();
   void reset_after_fork() { mutex_.reset(); }
 
-  // Chunks that were taken out and have not landed() with their new owner yet, and threads that
+  // Chunks that were taken out and have not put_down() with their new owner yet, and threads that
   // fill what they took out.
   int in_hand() const { return in_hand_.load(std::memory_order_acquire); }
-  void landed() { in_hand_.fetch_sub(1, std::memory_order_release); }
+  void put_down() { in_hand_.fetch_sub(1, std::memory_order_release); }
 
   // No chunk but such as were made for one request (ChunkMap::own).
   bool no_chunk_yet() const { return chunks_.get() == 0; }
@@ -131,8 +131,8 @@ class alignas(128) BlockPool {
   ChunkBlock* live_around(const Chunk* chunk, uint64_t address) const;
   void quarantine(ChunkBlock* block);
   void end_exported(ChunkMap* map, ChunkList* ended);
-  void forget_freed(const ChunkMap* only);
-  void harvest(Ticket clean, int most);
+  void remove_freed(const ChunkMap* only);
+  void refresh_locked(Ticket clean, int most);
   void make_clean(ChunkBlock* block);
   ChunkBlock* merge(ChunkBlock* block);
   void merge_everything();
@@ -146,7 +146,7 @@ class alignas(128) BlockPool {
   ChunkBlock* split(ChunkBlock* block, uint32_t granules);
   void insert(ChunkBlock* block);
   void remove(ChunkBlock* block);
-  void retire(ChunkMap* map, ChunkList* out);
+  void take_out(ChunkMap* map, ChunkList* out);
 
   Mutex mutex_;
   uint32_t owner_;

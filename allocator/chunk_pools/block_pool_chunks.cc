@@ -51,7 +51,7 @@ bool BlockPool::add(Chunk* chunk, ChunkMap* map, uint64_t bytes, Epoch born, uin
 }
 
 // Takes a chunk with nothing live in it out of the pool. Its waiting blocks are no longer queued.
-void BlockPool::retire(ChunkMap* map, ChunkList* out) {
+void BlockPool::take_out(ChunkMap* map, ChunkList* out) {
   for (ChunkBlock* block = map->first_block(); block != nullptr;) {
     ChunkBlock* after = block->after;
     if (block->is() == BlockState::clean) remove(block);
@@ -75,15 +75,15 @@ void BlockPool::retire(ChunkMap* map, ChunkList* out) {
 void BlockPool::collect_idle(const Reclaim& reclaim, bool freed_too, ChunkList* out) {
   LockGuard guard(mutex_);
   if (closed_) return;
-  harvest(reclaim.clean(), INT_MAX);
+  refresh_locked(reclaim.clean(), INT_MAX);
   // Should the driver not take a chunk back: whatever is parked may be in it.
   const Epoch born = parked_bytes() == 0 ? Reclaim::kEverything : 0;
-  if (freed_too) forget_freed(nullptr);
+  if (freed_too) remove_freed(nullptr);
   for (ChunkMap* map = maps_; map != nullptr;) {
     ChunkMap* next = map->next;
-    if (!map->held() && (freed_too || map->waiting == 0)) {
+    if (!map->in_use() && (freed_too || map->waiting == 0)) {
       map->chunk->born = born;
-      retire(map, out);
+      take_out(map, out);
     }
     map = next;
   }
@@ -93,14 +93,14 @@ void BlockPool::refresh(const Reclaim& reclaim) {
   LockGuard guard(mutex_);
   if (closed_) return;
   if (freed_.parked_may_leave(reclaim)) freed_.unpark(reclaim, /*all=*/false);
-  harvest(reclaim.clean(), INT_MAX);
+  refresh_locked(reclaim.clean(), INT_MAX);
 }
 
 IdleChunks BlockPool::see_idle(Tick now) {
   LockGuard guard(mutex_);
   IdleChunks seen;
   for (const ChunkMap* map = maps_; map != nullptr; map = map->next) {
-    if (map->held() || map->waiting != 0) continue;
+    if (map->in_use() || map->waiting != 0) continue;
     if (map->chunk->idle_since == kNotSeen) map->chunk->idle_since = now;
     seen.add(map->chunk->size(), age(now, map->chunk->idle_since));
   }
@@ -112,20 +112,20 @@ void BlockPool::collect_aged(Tick now, uint32_t least, ChunkList* out) {
   if (closed_) return;
   for (ChunkMap* map = maps_; map != nullptr; map = map->next) {
     const Tick since = map->chunk->idle_since;
-    if (map->held() || map->waiting != 0 || since == kNotSeen || age(now, since) < least) {
+    if (map->in_use() || map->waiting != 0 || since == kNotSeen || age(now, since) < least) {
       continue;
     }
     map->chunk->born = Reclaim::kEverything;  // nothing in it is parked
-    return retire(map, out);
+    return take_out(map, out);
   }
 }
 
 // What waits or is parked in this chunk leaves the queue, or (nullptr) in all that hold nothing
 // live.
-void BlockPool::forget_freed(const ChunkMap* only) {
+void BlockPool::remove_freed(const ChunkMap* only) {
   freed_.remove_if([only](const ChunkBlock* block, bool) {
     const ChunkMap* map = block->map();
-    return only == nullptr ? !map->held() : map == only;
+    return only == nullptr ? !map->in_use() : map == only;
   });
 }
 
@@ -134,7 +134,7 @@ void BlockPool::close() {
   closed_ = true;
 }
 
-void BlockPool::drop() {
+void BlockPool::forget_all() {
   LockGuard guard(mutex_);
   bins_ = {};
   table_.clear();
@@ -147,7 +147,7 @@ void BlockPool::drop() {
   idle_rounding_.set(0);
   ledger_->quarantined.sub(quarantined_bytes_.get());
   quarantined_bytes_.set(0);
-  live_.drop();
+  live_.forget_all();
 }
 
 }  // namespace cistern::alloc

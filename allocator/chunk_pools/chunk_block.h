@@ -91,7 +91,7 @@ struct ChunkMap {
   ChunkBlock* first_block() const { return heads[0]; }
 
   // By the program, or by a fill that is under way.
-  bool held() const { return live != 0 || filling != 0; }
+  bool in_use() const { return live != 0 || filling != 0; }
 
   // What the driver takes of the device for this chunk beyond its size: it rounds large ones to
   // pages of 2 MiB.

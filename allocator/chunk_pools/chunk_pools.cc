@@ -61,10 +61,10 @@ bool ChunkPools::take_clean(Request& request) {
 // Where fills are gathered; false when that gave nothing.
 bool ChunkPools::fill_freed(BlockPool& pool) {
   if (!supply_->filler.gathers()) return false;
-  const ChunkSupply::Returning returning(*supply_);
+  const ChunkSupply::Moving moving(*supply_);
   ChunkList unused, ended;
   const bool any = gather(pool, shared_->reclaim, supply_->filler, &unused, &ended);
-  if (ended.head != nullptr) give_back_exported(&ended);
+  if (ended.head != nullptr) release_exported(&ended);
   return any;
 }
 
@@ -100,7 +100,7 @@ bool ChunkPools::served_by_other(BlockPool* pool, Request& request) {
   return request.address != 0;
 }
 
-int ChunkPools::take_scarce(Request& request, Step* step) {
+int ChunkPools::take_fresh_of_any_size(Request& request, Step* step) {
   *step = Step::returned;
   int code = take_fresh(request);
   BlockPool* pool = pool_for(request);
@@ -119,7 +119,7 @@ int ChunkPools::take_scarce(Request& request, Step* step) {
 // means that no aligned block fits into the chunk.
 int ChunkPools::grow(BlockPool* pool, Request& request, uint64_t bytes) {
   if (bytes > ChunkMap::kMaxBytes) return kOutOfMemory;
-  const ChunkSupply::Carrying carrying(*supply_);
+  const ChunkSupply::InHand in_hand(*supply_);
   ChunkMap* map = arenas_->maps.take();
   if (map == nullptr) return kOutOfMemory;
   int code;
@@ -137,11 +137,11 @@ int ChunkPools::grow(BlockPool* pool, Request& request, uint64_t bytes) {
   arenas_->maps.give_back(map);
   ChunkList unused;
   unused.push(chunk);
-  supply_->give_back(&unused);
+  supply_->release(&unused);
   return kOutOfMemory;
 }
 
-bool ChunkPools::squeeze_in(Request& request, Step* step) {
+bool ChunkPools::take_from_anywhere(Request& request, Step* step) {
   for_each_pool([&](BlockPool& pool) {
     if (request.address != 0) return;
     fill_freed(pool);
@@ -156,15 +156,15 @@ bool ChunkPools::free(const Chunk* chunk, uint64_t address, Ticket latest) {
   const bool freed =
       pool != nullptr && pool->free(chunk, address, shared_->reclaim, &ended, latest);
   if (ended.head != nullptr) [[unlikely]]
-    give_back_exported(&ended);
+    release_exported(&ended);
   return freed;
 }
 
 // Chunks with exported blocks must not be reused.
-void ChunkPools::give_back_exported(ChunkList* ended) {
-  const ChunkSupply::Returning returning(*supply_);
-  for (Chunk* chunk = ended->head; chunk != nullptr; chunk = chunk->next) land(chunk);
-  supply_->give_back(ended);
+void ChunkPools::release_exported(ChunkList* ended) {
+  const ChunkSupply::Moving moving(*supply_);
+  for (Chunk* chunk = ended->head; chunk != nullptr; chunk = chunk->next) put_down(chunk);
+  supply_->release(ended);
 }
 
 bool ChunkPools::find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes) {
@@ -182,7 +182,7 @@ void ChunkPools::collect_idle(bool freed_too, ChunkList* out) {
     if (!freed_too) fill_freed(pool);
     pool.collect_idle(shared_->reclaim, freed_too, out);
   });
-  for (Chunk* chunk = out->head; chunk != nullptr; chunk = chunk->next) land(chunk);
+  for (Chunk* chunk = out->head; chunk != nullptr; chunk = chunk->next) put_down(chunk);
 }
 
 IdleChunks ChunkPools::see_idle(Tick now) {
@@ -199,14 +199,14 @@ void ChunkPools::collect_aged(Tick now, uint32_t least, ChunkList* out) {
   for_each_pool([&](BlockPool& pool) {
     if (out->head != nullptr) return;
     pool.collect_aged(now, least, out);
-    if (out->head != nullptr) land(out->head);
+    if (out->head != nullptr) put_down(out->head);
   });
 }
 
 // The caller carries the chunk on.
-void ChunkPools::land(Chunk* chunk) {
+void ChunkPools::put_down(Chunk* chunk) {
   close_map(chunk);
-  pool_of(chunk)->landed();
+  pool_of(chunk)->put_down();
 }
 
 void ChunkPools::forget(Chunk* chunk) {

@@ -43,11 +43,11 @@ class ChunkPools {
 
   // The same from whatever the driver still has: chunks half as large again and again, then just
   // the request.
-  int take_scarce(Request& request, Step* step);
+  int take_fresh_of_any_size(Request& request, Step* step);
   bool can_ask_for_less() const { return true; }
 
   // The last attempt: every pool, every free block; worth repeating once more memory is clean.
-  bool squeeze_in(Request& request, Step* step);
+  bool take_from_anywhere(Request& request, Step* step);
   bool worth_waiting(const Request& request) const { return true; }
 
   // For chunks of Role::split. False when `address` is not the start of a block the program holds.
@@ -117,9 +117,9 @@ class ChunkPools {
   bool served_by_other(BlockPool* pool, Request& request);
   int grow(BlockPool* pool, Request& request, uint64_t bytes);
   bool fill_freed(BlockPool& pool);
-  void give_back_exported(ChunkList* ended);
+  void release_exported(ChunkList* ended);
   void collect_idle(bool freed_too, ChunkList* out);
-  void land(Chunk* chunk);
+  void put_down(Chunk* chunk);
   void close_map(Chunk* chunk);
   // What alignment may cost in a chunk whose base is not aligned.
   uint64_t slack(const Request& request) const {

@@ -34,23 +34,23 @@ bool OnDemand::take_small(Request& request) {
   ChunkList emptied;
   request.address = pool.allocate(bytes, shared_->reclaim, &emptied);
   if (emptied.head != nullptr) [[unlikely]]
-    keep_empty(&emptied);
+    make_idle(&emptied);
   if (request.address != 0) [[likely]]
     return true;
   if (fill_freed(pool)) {
     request.address = pool.allocate(bytes, shared_->reclaim, &emptied);
     if (request.address != 0) return true;
   }
-  const ChunkSupply::Carrying carrying(*supply_);
+  const ChunkSupply::InHand in_hand(*supply_);
   Chunk* chunk = supply_->cache.take(kSlabBytes, Role::released, shared_->reclaim);
   if (chunk == nullptr || !add_slab(chunk, request.shard)) return false;
   request.address = pool.allocate(bytes, shared_->reclaim, &emptied);
-  keep_empty(&emptied);
+  make_idle(&emptied);
   return request.address != 0;
 }
 
 int OnDemand::take_fresh(Request& request) {
-  const ChunkSupply::Carrying carrying(*supply_);
+  const ChunkSupply::InHand in_hand(*supply_);
   int code = kSuccess;
   if (request.bytes >= kWholeBytes) {
     Chunk* chunk = supply_->obtain(request.bytes, Role::whole, &code);
@@ -65,14 +65,14 @@ int OnDemand::take_fresh(Request& request) {
     ChunkList emptied;
     request.address = slabs_[request.shard].allocate(static_cast<uint32_t>(request.bytes),
                                                      shared_->reclaim, &emptied);
-    keep_empty(&emptied);
+    make_idle(&emptied);
     if (request.address != 0) return kSuccess;
   }
   return code;
 }
 
 // A small request looks into every corner of every shard, then asks for no more than itself.
-bool OnDemand::squeeze_in(Request& request, Step* step) {
+bool OnDemand::take_from_anywhere(Request& request, Step* step) {
   if (request.bytes >= kWholeBytes) return false;
   ChunkList emptied;
   for (SlabPool& pool : slabs_) {
@@ -81,7 +81,7 @@ bool OnDemand::squeeze_in(Request& request, Step* step) {
                                     &emptied, /*thorough=*/true);
     if (request.address != 0) break;
   }
-  keep_empty(&emptied);
+  make_idle(&emptied);
   if (request.address != 0) return true;
   int code;
   Chunk* chunk = supply_->obtain(request.bytes, Role::direct, &code);
@@ -96,22 +96,22 @@ bool OnDemand::free(const Chunk* chunk, uint64_t address, Ticket latest) {
   ChunkList ended;
   const bool freed = pool_of(chunk).free(chunk, address, shared_->reclaim, &ended, latest);
   if (ended.head != nullptr) [[unlikely]]
-    give_back_slabs(&ended);
+    release_slabs(&ended);
   return freed;
 }
 
 // Exported slabs must not be reused.
-void OnDemand::give_back_slabs(ChunkList* ended) {
-  const ChunkSupply::Returning returning(*supply_);
-  carry_on(ended);
-  supply_->give_back(ended);
+void OnDemand::release_slabs(ChunkList* ended) {
+  const ChunkSupply::Moving moving(*supply_);
+  become_chunks(ended);
+  supply_->release(ended);
 }
 
 // Slabs that left their pools are plain chunks from here on, which the caller carries.
-void OnDemand::carry_on(const ChunkList* slabs) {
+void OnDemand::become_chunks(const ChunkList* slabs) {
   for (Chunk* chunk = slabs->head; chunk != nullptr; chunk = chunk->next) {
     slab_arena_->give_back(chunk->slab());
-    pool_of(chunk).landed();
+    pool_of(chunk).put_down();
   }
 }
 
@@ -120,7 +120,7 @@ bool OnDemand::find(const Chunk* chunk, uint64_t address, uint64_t* start, uint6
 }
 
 bool OnDemand::add_slab(Chunk* chunk, unsigned shard) {
-  const CountedIn filling(shared_->returning);
+  const CountedIn filling(shared_->threads_moving);
   Slab* slab = slab_arena_->take();
   if (slab == nullptr) {
     ChunkList unused;
@@ -136,23 +136,23 @@ bool OnDemand::add_slab(Chunk* chunk, unsigned shard) {
 // Where fills are gathered; false when that gave nothing.
 bool OnDemand::fill_freed(SlabPool& pool) {
   if (!supply_->filler.gathers()) return false;
-  const ChunkSupply::Returning returning(*supply_);
+  const ChunkSupply::Moving moving(*supply_);
   ChunkList emptied, ended;
   const bool any = gather(pool, shared_->reclaim, supply_->filler, &emptied, &ended);
-  keep_empty(&emptied);
-  if (ended.head != nullptr) give_back_slabs(&ended);
+  make_idle(&emptied);
+  if (ended.head != nullptr) release_slabs(&ended);
   return any;
 }
 
 // Slabs in which nothing is live or waiting become idle chunks.
-void OnDemand::keep_empty(ChunkList* emptied) {
+void OnDemand::make_idle(ChunkList* emptied) {
   while (Chunk* chunk = emptied->pop()) {
     SlabPool& pool = pool_of(chunk);
     ChunkList idle;
     idle.push(chunk);
     slab_arena_->give_back(chunk->slab());
     supply_->cache.add_idle(&idle);
-    pool.landed();
+    pool.put_down();
   }
 }
 
@@ -161,15 +161,15 @@ void OnDemand::collect_empty(bool freed_too, ChunkList* out) {
     if (!freed_too) fill_freed(pool);
     pool.collect_empty(shared_->reclaim, freed_too, out);
   }
-  carry_on(out);
+  become_chunks(out);
 }
 
 void OnDemand::refresh(bool spare_too) {
-  const ChunkSupply::Returning moving(*supply_);
+  const ChunkSupply::Moving moving(*supply_);
   for (SlabPool& pool : slabs_) {
     ChunkList emptied;
     pool.refresh(shared_->reclaim, spare_too, &emptied);
-    keep_empty(&emptied);
+    make_idle(&emptied);
   }
 }
 
@@ -179,7 +179,7 @@ void OnDemand::refresh(bool spare_too) {
 uint64_t OnDemand::idle_budget() const {
   if (shared_->idle.no_budget) return UINT64_MAX;
   return std::max(kIdleBudget, ledger_->live_peak.get() / kIdleShare) +
-         supply_->cache.waiting_bytes() + (garbage_ == nullptr ? 0 : garbage_->released_together());
+         supply_->cache.waiting_bytes() + (garbage_ == nullptr ? 0 : garbage_->flushed_together());
 }
 
 void OnDemand::collect_excess(ChunkList* out) {

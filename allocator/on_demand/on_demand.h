@@ -39,7 +39,7 @@ class OnDemand {
   int take_fresh(Request& request);
 
   // The same once everything idle was returned.
-  int take_scarce(Request& request, Step* step) {
+  int take_fresh_of_any_size(Request& request, Step* step) {
     *step = Step::returned;
     return take_fresh(request);
   }
@@ -47,7 +47,7 @@ class OnDemand {
 
   // The last attempt, when no chunk of the usual size can be had, and whether to repeat it once
   // more memory is clean: a small block may be anywhere, large ones were given to the driver.
-  bool squeeze_in(Request& request, Step* step);
+  bool take_from_anywhere(Request& request, Step* step);
   bool worth_waiting(const Request& request) const { return request.bytes < kWholeBytes; }
 
   // For chunks of Role::slab. False when `address` is not the start of a block the program holds.
@@ -112,9 +112,9 @@ class OnDemand {
   bool take_small(Request& request);
   bool add_slab(Chunk* chunk, unsigned shard);
   bool fill_freed(SlabPool& pool);
-  void keep_empty(ChunkList* emptied);
-  void give_back_slabs(ChunkList* ended);
-  void carry_on(const ChunkList* slabs);
+  void make_idle(ChunkList* emptied);
+  void release_slabs(ChunkList* ended);
+  void become_chunks(const ChunkList* slabs);
   uint64_t idle_budget() const;
   SlabPool& pool_of(const Chunk* chunk) {
     return slabs_[chunk->shard.load(std::memory_order_relaxed)];

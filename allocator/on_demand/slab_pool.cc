@@ -9,7 +9,7 @@ namespace cistern::alloc {
 namespace {
 
 // Frees made clean per allocation: keeps a long queue from stalling one call.
-constexpr int kHarvestPerCall = 32;
+constexpr int kRefreshedPerCall = 32;
 constexpr int kProbes = 8;
 
 uint32_t granules_for(uint32_t bytes) { return (bytes + kGranuleBytes - 1) / kGranuleBytes; }
@@ -48,10 +48,10 @@ uint64_t SlabPool::allocate(uint32_t bytes, const Reclaim& reclaim, ChunkList* e
   if (freed_.parked_may_leave(reclaim)) [[unlikely]]
     freed_.unpark(reclaim, /*all=*/false);
   const Ticket clean = reclaim.clean();
-  if (freed_.has_clean(clean)) harvest(clean, kHarvestPerCall, emptied);
+  if (freed_.has_clean(clean)) refresh_locked(clean, kRefreshedPerCall, emptied);
   Block* block = find_clean(granules, thorough);
   if (block == nullptr && freed_.has_clean(clean)) {
-    harvest(clean, INT_MAX, emptied);
+    refresh_locked(clean, INT_MAX, emptied);
     block = find_clean(granules, thorough);
   }
   return block == nullptr ? 0 : hand_out(block, granules, bytes, reclaim.epoch());
@@ -113,7 +113,7 @@ void SlabPool::quarantine(uint64_t bytes) {
 
 void SlabPool::end_exported(Slab* slab, ChunkList* ended) {
   const uint64_t clean_before = clean_bytes_.get();
-  retire(slab, ended);
+  take_out(slab, ended);
   const uint64_t quarantined = kSlabBytes - (clean_before - clean_bytes_.get());
   quarantined_bytes_.own_sub(quarantined);
   ledger_->quarantined.sub(quarantined);
@@ -134,7 +134,7 @@ bool SlabPool::mark_exported(Chunk* chunk, uint64_t address) {
 }
 
 // Where fills are gathered, what was freed becomes clean by put_back() alone.
-void SlabPool::harvest(Ticket clean, int most, ChunkList* emptied) {
+void SlabPool::refresh_locked(Ticket clean, int most, ChunkList* emptied) {
   if (gathers_) [[unlikely]]
     return;
   for (; most > 0 && freed_.has_clean(clean); --most) {
@@ -171,7 +171,7 @@ void SlabPool::put_back(Block* blocks, ChunkList* emptied, ChunkList* ended) {
     const bool exported = slab->chunk->exported.load(std::memory_order_relaxed);
     if (exported && slab->live == 0 && slab->filling == 0) end_exported(slab, ended);
   }
-  landed();
+  put_down();
 }
 
 void SlabPool::unpark_everything(const Reclaim& reclaim) {
@@ -196,7 +196,7 @@ void SlabPool::make_clean(Block* block, ChunkList* emptied) {
   if (spare_ == nullptr) {
     spare_ = slab;
   } else {
-    retire(slab, emptied);
+    take_out(slab, emptied);
   }
 }
 
@@ -211,7 +211,7 @@ void SlabPool::remove(Block* block) {
 }
 
 // Takes a slab with nothing live in it out of the pool.
-void SlabPool::retire(Slab* slab, ChunkList* emptied) {
+void SlabPool::take_out(Slab* slab, ChunkList* emptied) {
   for (uint32_t granule = 0; granule < kGranules;) {
     Block* block = slab->starting_at(granule);
     granule += block->granules;
@@ -228,22 +228,22 @@ void SlabPool::retire(Slab* slab, ChunkList* emptied) {
 }
 
 // The spare one, and fresh ones that another thread's free made superfluous.
-void SlabPool::retire_empty(ChunkList* emptied) {
+void SlabPool::take_out_empty(ChunkList* emptied) {
   while (const Block* whole = bins_.find(kGranules, kGranules, 1)) {
-    retire(Slab::of(whole), emptied);
+    take_out(Slab::of(whole), emptied);
   }
 }
 
 void SlabPool::collect_empty(const Reclaim& reclaim, bool freed_too, ChunkList* emptied) {
   LockGuard guard(mutex_);
   if (closed_) return;
-  harvest(reclaim.clean(), INT_MAX, emptied);
-  retire_empty(emptied);
+  refresh_locked(reclaim.clean(), INT_MAX, emptied);
+  take_out_empty(emptied);
   if (!freed_too) return;
   freed_.remove_if([&](Block* block, bool) {
     Slab* slab = Slab::of(block);
     if (slab->live != 0 || slab->filling != 0) return false;
-    if (slab->waiting != 0) retire(slab, emptied);  // at its first block; the rest just leave
+    if (slab->waiting != 0) take_out(slab, emptied);  // at its first block; the rest just leave
     return true;
   });
 }
@@ -252,8 +252,8 @@ void SlabPool::refresh(const Reclaim& reclaim, bool spare_too, ChunkList* emptie
   LockGuard guard(mutex_);
   if (closed_) return;
   if (freed_.parked_may_leave(reclaim)) freed_.unpark(reclaim, /*all=*/false);
-  harvest(reclaim.clean(), INT_MAX, emptied);
-  if (spare_too) retire_empty(emptied);
+  refresh_locked(reclaim.clean(), INT_MAX, emptied);
+  if (spare_too) take_out_empty(emptied);
 }
 
 bool SlabPool::find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes) {
@@ -282,7 +282,7 @@ void SlabPool::close() {
   closed_ = true;
 }
 
-void SlabPool::drop() {
+void SlabPool::forget_all() {
   LockGuard guard(mutex_);
   bins_ = {};
   freed_.clear();
@@ -291,7 +291,7 @@ void SlabPool::drop() {
   empty_slabs_.set(0);
   ledger_->quarantined.sub(quarantined_bytes_.get());
   quarantined_bytes_.set(0);
-  live_.drop();
+  live_.forget_all();
 }
 
 }  // namespace cistern::alloc

@@ -83,14 +83,14 @@ class alignas(128) SlabPool {
   void unpark_everything(const Reclaim& reclaim);
 
   // The context is gone, in two steps: close() keeps everything where it is, and once nothing is
-  // in_hand() drop() forgets it. Counters stay.
+  // in_hand() forget_all() forgets it. Counters stay.
   void close();
-  void drop();
+  void forget_all();
 
-  // Slabs that were taken out and have not landed() with their new owner yet, and threads that fill
-  // what they took out.
+  // Slabs that were taken out and have not put_down() with their new owner yet, and threads that
+  // fill what they took out.
   int in_hand() const { return in_hand_.load(std::memory_order_acquire); }
-  void landed() { in_hand_.fetch_sub(1, std::memory_order_release); }
+  void put_down() { in_hand_.fetch_sub(1, std::memory_order_release); }
   void reset_after_fork() { mutex_.reset(); }
 
   uint64_t waiting_bytes() const { return freed_.waiting_bytes(); }
@@ -112,14 +112,14 @@ class alignas(128) SlabPool {
 
  private:
   Slab* slab_of(const Chunk* chunk) const;
-  void harvest(Ticket clean, int most, ChunkList* emptied);
+  void refresh_locked(Ticket clean, int most, ChunkList* emptied);
   void make_clean(Block* block, ChunkList* emptied);
   Block* find_clean(uint32_t granules, bool thorough);
   uint64_t hand_out(Block* block, uint32_t granules, uint32_t bytes, Epoch born);
   void insert(Block* block);
   void remove(Block* block);
-  void retire(Slab* slab, ChunkList* emptied);
-  void retire_empty(ChunkList* emptied);
+  void take_out(Slab* slab, ChunkList* emptied);
+  void take_out_empty(ChunkList* emptied);
   void quarantine(uint64_t bytes);
   void end_exported(Slab* slab, ChunkList* ended);
 

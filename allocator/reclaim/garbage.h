@@ -42,7 +42,7 @@ GarbageRules garbage_rules(const config::Policy& policy);
 struct Cut {
   uint64_t bytes = 0;  // as it stands: everything
   Ticket newest = 0;
-  bool releases(uint64_t size, Ticket stamp) const {
+  bool includes(uint64_t size, Ticket stamp) const {
     return size > bytes || (size == bytes && stamp <= newest);
   }
 };
@@ -55,7 +55,9 @@ class GarbageQueue {
   void join(Garbage* garbage, Mutex* pool_mutex, uint32_t owner);
 
   // Bytes; also without the lock.
-  uint64_t garbage_bytes() const { return collected_bytes_.get() + kept_bytes_.get(); }
+  uint64_t garbage_bytes() const {
+    return until_threshold_bytes_.get() + until_synchronise_bytes_.get();
+  }
 
  protected:
   friend class Garbage;
@@ -64,13 +66,13 @@ class GarbageQueue {
   virtual void survey(See see, void* state) = 0;  // everything collected
   // These release, and return how many bytes.
   virtual uint64_t flush(const Cut& cut) = 0;
-  virtual uint64_t release_kept(Ticket freed_before) = 0;
-  virtual uint64_t drain() = 0;
+  virtual uint64_t flush_freed_before(Ticket freed_before) = 0;
+  virtual uint64_t flush_all() = 0;
   ~GarbageQueue() = default;
 
   Garbage* garbage_ = nullptr;
   Mutex* pool_mutex_ = nullptr;
-  Counter collected_bytes_, kept_bytes_;  // written under the pool's lock
+  Counter until_threshold_bytes_, until_synchronise_bytes_;  // written under the pool's lock
 
  private:
   void leave();
@@ -90,27 +92,28 @@ class Garbage {
   GarbageRules::When when() const { return rules_.when; }
   Ticket stamp() const;
   void flushed_one() { flushes.add(); }
-  void now_collected(uint64_t more, uint64_t less) { collected.add(more - less); }
-  void now_kept(uint64_t more, uint64_t less) { kept.add(more - less); }
+  void count_until_threshold(uint64_t more, uint64_t less) { until_threshold.add(more - less); }
+  void count_until_synchronise(uint64_t more, uint64_t less) { until_synchronise.add(more - less); }
 
   // The rest without any lock of a pool.
   bool due() const {
-    return rules_.when == GarbageRules::When::at_threshold && collected.get() >= rules_.threshold;
+    return rules_.when == GarbageRules::When::at_threshold &&
+           until_threshold.get() >= rules_.threshold;
   }
   // If still due: releases what the fraction says and keeps the rest.
   void flush();
   // The program waited for everything given to the context `owner` before `ticket` was closed.
   // True if that released anything.
-  bool synchronised(uint32_t owner, Ticket ticket);
+  bool flush_synchronised(uint32_t owner, Ticket ticket);
   // Memory is short: everything is released. True if there was anything.
-  bool drain();
+  bool flush_all();
   // What was released last, together: it will be wanted again before the next time.
-  uint64_t released_together() const { return released_.get(); }
+  uint64_t flushed_together() const { return flushed_together_.get(); }
 
   void reset_after_fork() { mutex_.reset(); }
 
   // Bytes, but for the first.
-  Counter flushes, collected, kept, drained;
+  Counter flushes, until_threshold, until_synchronise, flushed_when_short;
 
  private:
   friend class GarbageQueue;
@@ -122,7 +125,7 @@ class Garbage {
 
   GarbageRules rules_;
   Reclaim* reclaim_ = nullptr;
-  Counter released_;
+  Counter flushed_together_;
   Mutex mutex_;
   GarbageQueue* queues_ = nullptr;
 };

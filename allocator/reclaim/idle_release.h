@@ -29,7 +29,7 @@ struct IdleChunks {
 struct IdleRelease {
   bool on;         // what was idle for the delay goes back
   bool no_budget;  // the flag is set, true or false: nothing else goes back before a shortage
-  bool put_off;    // FLAGS_eager_delete_scope=false: the work of a free is done later
+  bool defer;      // FLAGS_eager_delete_scope=false: the work of a free is done later
   uint32_t due;    // the age at which a chunk was idle for the whole delay
   uint64_t tick_ns;
   uint64_t keep;        // bytes that stay on each device

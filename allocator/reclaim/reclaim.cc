@@ -69,18 +69,18 @@ void Reclaim::recompute_clean() {
   raise_to(clean_end_, lowest + 1);
 }
 
-void Reclaim::set_held(Epoch newest) {
-  const bool releases = held_.load(std::memory_order_relaxed) > newest;
+void Reclaim::set_newest_graph(Epoch newest) {
+  const bool releases = newest_graph_.load(std::memory_order_relaxed) > newest;
   // Before anyone can see that a graph has gone, its work is covered.
-  if (releases) raise_to(released_, stamp());
-  held_.store(newest, std::memory_order_release);
-  if (!everything_aside_.load()) aside_.store(newest, std::memory_order_release);
-  if (releases) releases_.fetch_add(1, std::memory_order_release);
+  if (releases) raise_to(gone_graphs_ticket_, stamp());
+  newest_graph_.store(newest, std::memory_order_release);
+  if (!everything_diverted_.load()) diverted_before_.store(newest, std::memory_order_release);
+  if (releases) graphs_gone_.fetch_add(1, std::memory_order_release);
 }
 
-void Reclaim::set_everything_aside() {
-  everything_aside_.store(true);
-  aside_.store(kEverything, std::memory_order_release);
+void Reclaim::divert_everything() {
+  everything_diverted_.store(true);
+  diverted_before_.store(kEverything, std::memory_order_release);
 }
 
 bool Reclaim::mark(Ticket newest) {

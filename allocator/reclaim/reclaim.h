@@ -79,24 +79,24 @@ class Reclaim {
   Epoch epoch() const { return epoch_.load(std::memory_order_relaxed); }
   // Whether a block born then must be parked when it is freed now: if it was born before this
   // epoch.
-  bool parks(Epoch born) const { return born < held(); }
-  Epoch held() const { return held_.load(std::memory_order_acquire); }
+  bool parks(Epoch born) const { return born < newest_graph(); }
+  Epoch newest_graph() const { return newest_graph_.load(std::memory_order_acquire); }
   // The same, or what is freed may be garbage (garbage.h): one look for everything unusual.
-  bool sets_aside(Epoch born) const { return born < aside_.load(std::memory_order_acquire); }
+  bool diverts(Epoch born) const { return born < diverted_before_.load(std::memory_order_acquire); }
   // There is garbage in this process: from now on every free is looked at. Before the first free.
-  void set_everything_aside();
+  void divert_everything();
   // Counts the times that parked blocks may have become free to go.
-  uint64_t releases() const { return releases_.load(std::memory_order_acquire); }
-  // The ticket that covers the work of every graph that has gone, as far as held(), read before,
-  // knows of it.
-  Ticket released() const { return released_.load(std::memory_order_acquire); }
+  uint64_t graphs_gone() const { return graphs_gone_.load(std::memory_order_acquire); }
+  // The ticket that covers the work of every graph that has gone, as far as newest_graph(), read
+  // before, knows of it.
+  Ticket gone_graphs_ticket() const { return gone_graphs_ticket_.load(std::memory_order_acquire); }
 
   // A graph is made that may hold every block born so far: its epoch.
-  Epoch hold() { return epoch_.fetch_add(1, std::memory_order_acq_rel) + 1; }
+  Epoch graph_made() { return epoch_.fetch_add(1, std::memory_order_acq_rel) + 1; }
   // The epoch of the newest graph that lives; 0: none; kEverything: a capture is in progress.
   static constexpr Epoch kEverything = ~Epoch{0};
   // One thread at a time.
-  void set_held(Epoch newest);
+  void set_newest_graph(Epoch newest);
 
   // Makes sure that every block stamped `newest` or earlier will become clean by marks alone:
   // marks the work of every context unless that has been done. False when it cannot be done now.
@@ -138,11 +138,11 @@ class Reclaim {
   std::atomic<bool> frozen_{false};
   std::atomic<int> highest_{0};  // slots ever used
   std::atomic<Epoch> epoch_{0};
-  std::atomic<Epoch> held_{0};
-  std::atomic<Epoch> aside_{0};  // held_, or kEverything
-  std::atomic<bool> everything_aside_{false};
-  std::atomic<uint64_t> releases_{0};
-  std::atomic<Ticket> released_{0};
+  std::atomic<Epoch> newest_graph_{0};
+  std::atomic<Epoch> diverted_before_{0};  // newest_graph_, or kEverything
+  std::atomic<bool> everything_diverted_{false};
+  std::atomic<uint64_t> graphs_gone_{0};
+  std::atomic<Ticket> gone_graphs_ticket_{0};
   std::atomic<uint64_t> marks_made_{0};
   std::atomic<uint64_t> queries_made_{0};
   Timeline timelines_[kMaxContexts] = {};

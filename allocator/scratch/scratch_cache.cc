@@ -121,7 +121,7 @@ void ScratchCache::add(uint64_t address, uint64_t bytes, uint64_t key, uint32_t 
   ScratchStream* stream = lookup_stream(key);
   if (stream == nullptr) return;
   stream->ledger->scratch_misses.add();
-  discard(address);
+  forget_locked(address);
   ScratchBlock* block = blocks_.take();
   if (block == nullptr) return;  // then its free is the driver's
   block->address = address;
@@ -135,11 +135,11 @@ void ScratchCache::add(uint64_t address, uint64_t bytes, uint64_t key, uint32_t 
 
 void ScratchCache::forget(uint64_t address) {
   LockGuard guard(mutex_);
-  discard(address);
+  forget_locked(address);
 }
 
 // The driver gave the address out anew: whatever it was before went by a way that is not seen here.
-void ScratchCache::discard(uint64_t address) {
+void ScratchCache::forget_locked(uint64_t address) {
   ScratchBlock* block = lookup(address);
   if (block == nullptr) return;
   unlink(block);
@@ -182,7 +182,7 @@ ScratchCache::Freed ScratchCache::free(uint64_t address, uint64_t key, ScratchBl
     return Freed::pass;
   }
   if (stream->bytes > limit_ || block->bytes > limit_ - stream->bytes) {
-    collect(stream, over_limit);
+    collect_locked(stream, over_limit);
     unlink(block);
     return Freed::pass;
   }
@@ -205,9 +205,9 @@ ScratchCache::Found ScratchCache::find(uint64_t address, uint64_t* bytes) {
   LockGuard guard(mutex_);
   const ScratchBlock* block = lookup(address);
   if (block == nullptr) return Found::foreign;
-  if (block->stream != nullptr) return Found::not_held;
+  if (block->stream != nullptr) return Found::not_live;
   *bytes = block->word;
-  return Found::held;
+  return Found::live;
 }
 
 void ScratchCache::mark_exported(uint64_t address) {

@@ -82,7 +82,7 @@ class ScratchCache {
   // A stream is made known once; false when no memory is left for that.
   bool add_stream(uint64_t key, uint64_t handle, uint16_t context, uint16_t device, Ledger* ledger);
   // The handle is about to become invalid. Returns when nobody uses it here any more. What is still
-  // cached is kept for take_ended().
+  // cached is kept for collect_ended().
   void end_stream(uint64_t key);
 
   // A block for `bytes` that was freed on this stream.
@@ -111,27 +111,27 @@ class ScratchCache {
   void freed(ScratchBlock* block, bool done);
 
   // What the program asked for, if it holds a block that starts at `address`.
-  enum class Found : uint8_t { foreign, held, not_held };
+  enum class Found : uint8_t { foreign, live, not_live };
   Found find(uint64_t address, uint64_t* bytes);
   // Another process gets to know the block.
   void mark_exported(uint64_t address);
 
-  // For giving back: the caller asks the driver about each block and then says so by returned().
-  ScratchList take_stream(uint64_t key);
-  ScratchList take_context(uint16_t context);
-  ScratchList take_device(uint16_t device);
+  // For giving back: the caller asks the driver about each block and then says so by released().
+  ScratchList collect_stream(uint64_t key);
+  ScratchList collect_context(uint16_t context);
+  ScratchList collect_device(uint16_t device);
   // Of streams that had ended when this ticket was closed: the context has since been waited for.
-  ScratchList take_ended(uint16_t context, Ticket ticket);
-  enum class Returned : uint8_t {
+  ScratchList collect_ended(uint16_t context, Ticket ticket);
+  enum class Released : uint8_t {
     done,
     not_now,      // stays cached
     stream_gone,  // the stream turned out to have ended unseen
   };
-  void returned(ScratchBlock* block, Returned outcome);
+  void released(ScratchBlock* block, Released outcome);
 
   // The device has another current pool: nothing from before is served or cached again. What is
-  // cached waits for take_device().
-  void retire(uint16_t device);
+  // cached waits for collect_device().
+  void stop_serving_device(uint16_t device);
 
   // Nothing is taken out of a context's streams any more, and nobody uses them when this returns;
   // until as many threads reopened it as closed it.
@@ -139,7 +139,7 @@ class ScratchCache {
   void reopen(uint16_t context);
   // The context is gone. What was still cached there comes back, for freed(): no stream is left
   // that could give it back.
-  ScratchList drop(uint16_t context);
+  ScratchList forget_context(uint16_t context);
 
   void reset_after_fork() { mutex_.reset(); }
 
@@ -153,10 +153,10 @@ class ScratchCache {
   void link(ScratchBlock* block);
   void unlink(ScratchBlock* block);
   void cache(ScratchBlock* block, ScratchStream* stream);
-  void collect(ScratchStream* stream, ScratchList* out);
+  void collect_locked(ScratchStream* stream, ScratchList* out);
   void stop_serving(ScratchStream* stream);
   void end(ScratchStream* stream);
-  void discard(uint64_t address);
+  void forget_locked(uint64_t address);
   bool closing(const ScratchStream* stream) const { return closing_[stream->context] != 0; }
   void pause();
   void recycle_if_over(ScratchStream* stream);

@@ -49,7 +49,7 @@ void ScratchCache::end_stream(uint64_t key) {
 
 // --- giving back ---
 
-void ScratchCache::collect(ScratchStream* stream, ScratchList* out) {
+void ScratchCache::collect_locked(ScratchStream* stream, ScratchList* out) {
   stop_serving(stream);
   while (ScratchBlock* block = stream->unserved.pop()) {
     unlink(block);
@@ -64,50 +64,50 @@ ScratchList ScratchCache::collect_where(Match match) {
   ScratchList list;
   LockGuard guard(mutex_);
   for_each_stream([&](ScratchStream* stream) {
-    if (!closing(stream) && match(*stream)) collect(stream, &list);
+    if (!closing(stream) && match(*stream)) collect_locked(stream, &list);
   });
   return list;
 }
 
-ScratchList ScratchCache::take_stream(uint64_t key) {
+ScratchList ScratchCache::collect_stream(uint64_t key) {
   ScratchList list;
   LockGuard guard(mutex_);
   ScratchStream* stream = lookup_stream(key);
-  if (stream != nullptr && !stream->ended && !closing(stream)) collect(stream, &list);
+  if (stream != nullptr && !stream->ended && !closing(stream)) collect_locked(stream, &list);
   return list;
 }
 
-ScratchList ScratchCache::take_context(uint16_t context) {
+ScratchList ScratchCache::collect_context(uint16_t context) {
   return collect_where([=](const ScratchStream& s) { return s.context == context && !s.ended; });
 }
 
-ScratchList ScratchCache::take_device(uint16_t device) {
+ScratchList ScratchCache::collect_device(uint16_t device) {
   return collect_where([=](const ScratchStream& s) { return s.device == device && !s.ended; });
 }
 
-ScratchList ScratchCache::take_ended(uint16_t context, Ticket ticket) {
+ScratchList ScratchCache::collect_ended(uint16_t context, Ticket ticket) {
   return collect_where([=](const ScratchStream& s) {
     return s.context == context && s.ended && s.ended_at <= ticket;
   });
 }
 
-void ScratchCache::returned(ScratchBlock* block, Returned outcome) {
+void ScratchCache::released(ScratchBlock* block, Released outcome) {
   LockGuard guard(mutex_);
   ScratchStream* stream = block->stream;
   --stream->out;
-  if (outcome == Returned::done) {
+  if (outcome == Released::done) {
     stream->ledger->scratch_bytes.sub(block->bytes);
-    stream->ledger->scratch_returned.add();
+    stream->ledger->scratch_released.add();
     blocks_.give_back(block);
     recycle_if_over(stream);
     return;
   }
-  if (outcome == Returned::stream_gone && !stream->ended) end(stream);
+  if (outcome == Released::stream_gone && !stream->ended) end(stream);
   link(block);
   cache(block, stream);
 }
 
-void ScratchCache::retire(uint16_t device) {
+void ScratchCache::stop_serving_device(uint16_t device) {
   LockGuard guard(mutex_);
   epoch_.fetch_add(1, std::memory_order_release);
   if (buckets_ == nullptr) return;
@@ -139,7 +139,7 @@ void ScratchCache::reopen(uint16_t context) {
   --closing_[context];
 }
 
-ScratchList ScratchCache::drop(uint16_t context) {
+ScratchList ScratchCache::forget_context(uint16_t context) {
   ScratchList cached;
   LockGuard guard(mutex_);
   if (buckets_ == nullptr) return cached;

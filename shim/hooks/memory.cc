@@ -24,7 +24,7 @@ CUresult allocate_pitch(CUdeviceptr* out, size_t* pitch, size_t width, size_t he
                         unsigned element) {
   const CUdeviceptr address_before = *out;
   const size_t pitch_before = *pitch;
-  Charge charge(Held::direct, current_device(), width == 0 ? 0 : usual_bytes(width, height));
+  Charge charge(MemoryKind::direct, current_device(), width == 0 ? 0 : usual_bytes(width, height));
   if (charge.refused()) {
     return valid_element(element) ? no_room() : CUDA_ERROR_INVALID_VALUE;
   }
@@ -44,7 +44,7 @@ CUresult allocate_pitch(CUdeviceptr* out, size_t* pitch, size_t width, size_t he
 CUresult allocate_managed(CUdeviceptr* out, size_t bytes, unsigned flags) {
   const auto real = driver().cuMemAllocManaged;
   if (!charging() || out == nullptr) return ask_for_memory(real, out, bytes, flags);
-  Charge charge(Held::managed, current_device(), bytes);
+  Charge charge(MemoryKind::managed, current_device(), bytes);
   const CUresult result = charge.ask([&] { return ask(real, out, bytes, flags); });
   if (result == CUDA_SUCCESS) charge.keep(*out, current_handle());
   return result;

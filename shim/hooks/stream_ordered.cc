@@ -25,7 +25,7 @@ PoolHome home_of_stream(CUstream stream) {
   CUcontext context = nullptr;
   const bool known = !of_thread && driver().cuStreamGetCtx(stream, &context) == CUDA_SUCCESS;
   const CUdevice device = known ? device_of(context) : kNoDevice;
-  return {device != kNoDevice ? device : current_device(), Held::stream_ordered};
+  return {device != kNoDevice ? device : current_device(), MemoryKind::stream_ordered};
 }
 
 // Memory allocated inside a capture is the graph's. Asked only while there is a capture.
@@ -59,7 +59,7 @@ Memset memset_of() {
 template <typename Kind>
 void fill_from_pool(CUdeviceptr address, size_t bytes, CUmemoryPool pool, CUstream stream) {
   const PoolHome home = home_of(pool);
-  if (home.kind != Held::stream_ordered || home.device != home_of_stream(stream).device) {
+  if (home.kind != MemoryKind::stream_ordered || home.device != home_of_stream(stream).device) {
     return note_unfilled();
   }
   fill_ordered(memset_of<Kind>(), address, bytes, stream, home);

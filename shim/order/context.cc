@@ -117,7 +117,7 @@ void gone(Context* context, uint64_t id) {
   Device& d = device_state(context->device);
   d.past_allocations.add(context->pool.allocations());
   d.past_frees.add(context->pool.frees());
-  context->pool.drop();
+  context->pool.forget_all();
   if (scratch_on()) scratch_drop(*context);
   capture_gate().context_gone(handle);
   graphs_of_context_gone(handle);
@@ -243,7 +243,7 @@ bool return_idle_memory_of(CUdevice device, const Context* except) {
     CUcontext handle = context.handle.load();
     const bool ours = handle != nullptr && context.device == device;
     const bool closing = ours && context.source.closing();
-    if (ours && !closing) any |= context.pool.return_everything();
+    if (ours && !closing) any |= context.pool.release_everything();
     context.visitors.fetch_sub(1);
     if (closing) any |= closed(context, handle);
   });
@@ -298,7 +298,7 @@ void SynchroniseScope::succeeded() {
   context_->pool.synchronised(ticket_);
   if (scratch_on()) scratch_synchronised(*context_, ticket_);
   // The device has just been waited for: the driver's free will not make the program wait again.
-  if (context_ == current_context()) context_->pool.trim();
+  if (context_ == current_context()) context_->pool.release_excess();
 }
 
 void reset_contexts_after_fork() {

@@ -39,16 +39,16 @@ Device* known_device(CUdevice device) {
   const uint64_t limit = cap.kind == config::CapKind::kNone ? 0 : cap.bytes_of(total);
   const bool capped = limit != 0 && limit < total;  // else what there is, is the limit
   d.cap.set_limit(capped ? limit : 0);
-  d.most.store(capped ? limit : total, std::memory_order_relaxed);
-  d.straight.store(selects() ? 0 : d.most.load(std::memory_order_relaxed),
-                   std::memory_order_relaxed);
+  d.max_request_bytes.store(capped ? limit : total, std::memory_order_relaxed);
+  d.fast_path_max_bytes.store(selects() ? 0 : d.max_request_bytes.load(std::memory_order_relaxed),
+                              std::memory_order_relaxed);
   d.total.store(total, std::memory_order_release);
   return &d;
 }
 
 alloc::ChunkSizes sizes_on(const Device& d) {
   static constinit std::atomic<bool> warned{false};
-  const uint64_t most = d.most.load(std::memory_order_relaxed);
+  const uint64_t most = d.max_request_bytes.load(std::memory_order_relaxed);
   const alloc::ChunkSizes sizes = alloc::chunk_sizes(policy(), most, allowed_cpus());
   if ((sizes.initial_clamped || sizes.later_clamped) && !warned.exchange(true)) {
     const config::Policy& p = policy();
@@ -77,18 +77,18 @@ CUresult driver_and_pools(const Device* device, CUdevice ordinal, size_t* free, 
                           uint64_t* idle) {
   constexpr int kAttempts = 8;
   constexpr uint64_t kPatienceNs = 200'000'000;
-  const alloc::CountedIn counting(shared().counting);
+  const alloc::CountedIn counting(shared().threads_counting);
   const auto changes = [device]() -> uint64_t {
     if (device == nullptr) return 0;
     const alloc::Ledger& ledger = device->ledger;
-    return ledger.obtained.get() + ledger.returned() + shared().returns.load();
+    return ledger.obtained.get() + ledger.releases() + shared().moves_begun.load();
   };
   CUresult result;
   uint64_t before;
   int attempts = 0;
   do {
     before = changes();
-    if (device != nullptr) shared().await_returning(kPatienceNs);
+    if (device != nullptr) shared().await_moving(kPatienceNs);
     result = noted(driver().cuMemGetInfo_v2(free, total));
     *idle = device == nullptr ? 0 : idle_memory_of(ordinal);
   } while (result == CUDA_SUCCESS && before != changes() && ++attempts < kAttempts);

@@ -34,7 +34,8 @@ CUcontext context_now() {
 void update_held() {
   alloc::Epoch newest = newest_unlisted;
   for (int i = 0; i < used; ++i) newest = std::max(newest, graphs[i].epoch);
-  shared().reclaim.set_held(capture_gate().capturing() ? alloc::Reclaim::kEverything : newest);
+  shared().reclaim.set_newest_graph(capture_gate().capturing() ? alloc::Reclaim::kEverything
+                                                               : newest);
 }
 
 template <typename Match>
@@ -67,7 +68,7 @@ void add(const void* handle, const void* instead_of, CUcontext context) {
     if (g.handle == instead_of) context = g.context;
     return g.handle == handle || g.handle == instead_of;
   });
-  const alloc::Epoch epoch = shared().reclaim.hold();
+  const alloc::Epoch epoch = shared().reclaim.graph_made();
   if (used < kMaxGraphs) {
     graphs[used++] = {handle, context, epoch};
   } else {

@@ -48,7 +48,7 @@ bool round() {
     context.visitors.fetch_add(1);
     const bool there = context.handle.load() != nullptr;
     const bool closing = there && context.source.closing();
-    more |= closing || (there && context.pool.tend());
+    more |= closing || (there && context.pool.work_in_background());
     context.visitors.fetch_sub(1);
   });
   rounds.fetch_sub(1);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one thread of our own. It sees to idle memory while the program makes no call
-// (ContextPool::tend): asks what became clean, returns what was idle for long, does the work that
-// frees put off. Only with FLAGS_free_idle_memory=true or FLAGS_eager_delete_scope=false.
+// (ContextPool::work_in_background): asks what became clean, returns what was idle for long, does
+// the work that frees put off. Only with FLAGS_free_idle_memory=true or
+// FLAGS_eager_delete_scope=false.
 //
 // It begins with the first thing that needs it, ends when nothing is left, and may begin again. It
 // takes no signals and is no thread of the program: it calls the driver, never a hook. It makes no

@@ -105,7 +105,7 @@ CUresult ask_for_unsafe_call() {
 
 CUresult allocate_charged(CUdeviceptr* out, size_t bytes) {
   if (!charging() || out == nullptr) return noted(driver().cuMemAlloc_v2(out, bytes));
-  Charge charge(Held::direct, current_device(), bytes);
+  Charge charge(MemoryKind::direct, current_device(), bytes);
   if (charge.refused()) return no_room();
   const CUresult result = charge.ask([&] { return noted(driver().cuMemAlloc_v2(out, bytes)); });
   if (result == CUDA_SUCCESS) charge.keep(*out, current_handle());
@@ -229,8 +229,8 @@ CUresult allocate(CUdeviceptr* out, size_t bytes) {
   if (context == nullptr) return allocate_unpooled(out, bytes);
   bool pooled = true;
   const Device& device = device_state(context->device);
-  if (bytes > device.straight.load(std::memory_order_relaxed)) [[unlikely]] {
-    if (bytes > device.most.load()) return allocate_too_much(*context, out, bytes);
+  if (bytes > device.fast_path_max_bytes.load(std::memory_order_relaxed)) [[unlikely]] {
+    if (bytes > device.max_request_bytes.load()) return allocate_too_much(*context, out, bytes);
     pooled = selected(bytes);
   }
   if (const CUresult result = condition_of(*context); result != CUDA_SUCCESS) [[unlikely]]
@@ -273,13 +273,13 @@ CUresult free_ordered(alloc::Chunk* chunk, CUdeviceptr address) {
 bool return_idle_memory(CUdevice device) {
   if (device == kNoDevice) return false;
   const alloc::Ledger& ledger = device_state(device).ledger;
-  const uint64_t before = ledger.returned();
+  const uint64_t before = ledger.releases();
   // What another thread is just returning counts as well: it is kept nowhere any more.
-  const bool others = shared().returning.load() != 0;
+  const bool others = shared().threads_moving.load() != 0;
   const FreeInCaptures free_in_captures;
   const bool any = return_idle_memory_of(device, /*except=*/nullptr);
-  shared().await_returning();
-  return any || others || ledger.returned() != before;
+  shared().await_moving();
+  return any || others || ledger.releases() != before;
 }
 
 bool return_idle_memory() {
@@ -315,7 +315,7 @@ CUresult export_handle(CUipcMemHandle* handle, CUdeviceptr address) {
   Context& owner = *context_of(chunk);
   if (const CUresult result = refusal(owner); result != CUDA_SUCCESS) return result;
   alloc::ContextPool& pool = owner.pool;
-  if (!pool.holds(chunk, address)) return CUDA_ERROR_INVALID_VALUE;
+  if (!pool.is_live(chunk, address)) return CUDA_ERROR_INVALID_VALUE;
   if (const alloc::Role role = chunk->is();
       role == alloc::Role::slab || role == alloc::Role::split) {
     return CUDA_ERROR_NOT_SUPPORTED;

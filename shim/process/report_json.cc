@@ -26,7 +26,7 @@ void json_scratch(Writer& writer, const alloc::Ledger& l) {
       ",\n     \"scratch\": {\"hits\": %llu, \"misses\": %llu, \"cached_bytes\": %llu, "
       "\"returned\": %llu}",
       static_cast<ull>(l.scratch_hits.get()), static_cast<ull>(l.scratch_misses.get()),
-      static_cast<ull>(l.scratch_bytes.get()), static_cast<ull>(l.scratch_returned.get()));
+      static_cast<ull>(l.scratch_bytes.get()), static_cast<ull>(l.scratch_released.get()));
 }
 
 void json_faults(Writer& writer, const alloc::Ledger& l) {
@@ -41,8 +41,9 @@ void json_garbage(Writer& writer, const alloc::Garbage& garbage) {
   writer.print(
       ",\n     \"garbage\": {\"flushes\": %llu, \"collected_bytes\": %llu, \"kept_bytes\": %llu, "
       "\"drained_bytes\": %llu}",
-      static_cast<ull>(garbage.flushes.get()), static_cast<ull>(garbage.collected.get()),
-      static_cast<ull>(garbage.kept.get()), static_cast<ull>(garbage.drained.get()));
+      static_cast<ull>(garbage.flushes.get()), static_cast<ull>(garbage.until_threshold.get()),
+      static_cast<ull>(garbage.until_synchronise.get()),
+      static_cast<ull>(garbage.flushed_when_short.get()));
 }
 
 void json_idle(Writer& writer, const alloc::Ledger& l) {
@@ -55,8 +56,8 @@ void json_idle(Writer& writer, const alloc::Ledger& l) {
 
 void json_put_off(Writer& writer, const alloc::Ledger& l) {
   writer.print(",\n     \"put_off_frees\": {\"calls\": %llu, \"background\": %llu}",
-               by(alloc::WorkedBy::call, l.caught_up),
-               by(alloc::WorkedBy::background, l.caught_up));
+               by(alloc::WorkedBy::call, l.deferred_done),
+               by(alloc::WorkedBy::background, l.deferred_done));
 }
 
 void json_fill(Writer& writer, const alloc::Ledger& l) {
@@ -115,7 +116,7 @@ void json_device(Writer& writer, int device, bool first) {
   json_strategy(writer, device);
   if (device_state(device).garbage.on()) json_garbage(writer, device_state(device).garbage);
   if (shared().idle.on) json_idle(writer, l);
-  if (shared().idle.put_off) json_put_off(writer, l);
+  if (shared().idle.defer) json_put_off(writer, l);
   if (scratch_on()) json_scratch(writer, l);
   if (fill_on()) json_fill(writer, l);
   writer.print("}");

@@ -58,16 +58,16 @@ struct Summary {
 
 Summary summarise(int device);
 
-// What the process takes of a device, by kind; in the order of Held, after the pools.
+// What the process takes of a device, by kind; in the order of MemoryKind, after the pools.
 inline constexpr const char* kKinds[] = {"pools",          "direct",   "arrays",
                                          "stream-ordered", "physical", "managed"};
-static_assert(std::size(kKinds) == 1 + alloc::kHeldKinds);
+static_assert(std::size(kKinds) == 1 + alloc::kMemoryKinds);
 
 inline uint64_t held(const alloc::Ledger& l, size_t kind) {
-  return kind == 0 ? l.reserved.get() : l.held[kind - 1].get();
+  return kind == 0 ? l.reserved.get() : l.taken[kind - 1].get();
 }
 inline uint64_t held_peak(const alloc::Ledger& l, size_t kind) {
-  return kind == 0 ? l.reserved_peak.get() : l.held_peak[kind - 1].get();
+  return kind == 0 ? l.reserved_peak.get() : l.taken_peak[kind - 1].get();
 }
 
 template <typename Visitor>

@@ -13,10 +13,10 @@ using cistern::test::Pool;
 
 namespace {
 
-std::unique_ptr<Pool> lazy_pool(bool put_off = true) {
+std::unique_ptr<Pool> lazy_pool(bool defer = true) {
   auto p = std::make_unique<Pool>();
   cistern::config::Policy policy = cistern::config::default_policy();
-  policy.eager_delete_scope = {!put_off, true};
+  policy.eager_delete_scope = {!defer, true};
   p->shared.idle = idle_release(policy);
   p->init();
   return p;
@@ -33,30 +33,30 @@ void free_much(Pool& p) {
 }
 
 uint64_t caught_up(const Pool& p, WorkedBy worked_by) {
-  return p.ledger.caught_up[static_cast<int>(worked_by)].get();
+  return p.ledger.deferred_done[static_cast<int>(worked_by)].get();
 }
 
 }  // namespace
 
 TEST_CASE("the work of a free is done in it, or put off") {
-  const bool put_off = GENERATE(false, true);
-  auto p = lazy_pool(put_off);
+  const bool defer = GENERATE(false, true);
+  auto p = lazy_pool(defer);
   free_much(*p);
-  CHECK((p->source.released == 0) == put_off);
-  CHECK((p->pool.usage().idle == 0) == put_off);
-  CHECK((p->source.last_mark == 0) == put_off);
-  CHECK(p->source.rung == (put_off ? 1 : 0));
+  CHECK((p->source.released == 0) == defer);
+  CHECK((p->pool.usage().idle == 0) == defer);
+  CHECK((p->source.last_mark == 0) == defer);
+  CHECK(p->source.rung == (defer ? 1 : 0));
 }
 
 TEST_CASE("put-off work is done by whoever tends the pool") {
   auto p = lazy_pool();
   free_much(*p);
-  while (p->pool.tend()) {
+  while (p->pool.work_in_background()) {
   }
   CHECK(p->pool.usage().idle == 64 * kMiB);
   CHECK(p->pool.usage().waiting == 0);
   CHECK(caught_up(*p, WorkedBy::background) == 1);
-  p->pool.tend();
+  p->pool.work_in_background();
   CHECK(caught_up(*p, WorkedBy::background) == 1);
 }
 
