@@ -42,6 +42,7 @@ Timeline* Reclaim::join(MemorySource* source) {
 void Reclaim::leave(Timeline* timeline) {
   wait_for_turn();
   timeline->source.store(nullptr, std::memory_order_release);
+  count_marks(-timeline->count);
   timeline->count = 0;  // its events die with the context
   end_turn();
   recompute_clean();
@@ -98,7 +99,11 @@ bool Reclaim::mark(Ticket newest) {
       continue;
     }
     // No room: the newest gives way to this one, which covers all that it did. The others go on.
-    if (t.count == Timeline::kMarks) source->forget(t.marks[--t.count].mark);
+    if (t.count == Timeline::kMarks) {
+      source->forget(t.marks[--t.count].mark);
+    } else {
+      count_marks(1);
+    }
     marks_made_.fetch_add(1, std::memory_order_relaxed);
     t.marks[t.count++] = {ticket, made};
   }
@@ -118,12 +123,15 @@ void Reclaim::poll_one(Timeline& t) {
     // What this mark stood for needs another one.
     if (state == MarkState::failed) marked_.store(t.passed.load(), std::memory_order_release);
     source->forget(t.marks[0].mark);
+    count_marks(-1);
     --t.count;
     for (int i = 0; i < t.count; ++i) t.marks[i] = t.marks[i + 1];
   }
 }
 
+// Only the answer to a mark can move clean() here: whatever else does has moved it already.
 bool Reclaim::poll() {
+  if (outstanding_.load(std::memory_order_relaxed) == 0) return false;
   const Ticket before = clean();
   if (try_turn()) {
     for (int i = 0, n = highest(); i < n; ++i) poll_one(timelines_[i]);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When is a freed block clean, i.e. when can no earlier work touch it any more?
+// Decides when a freed block is clean, i.e. when no earlier work can touch it any more. One object
+// for the process, under all pools.
 //
 // Frees are stamped with the open ticket. Closing a ticket (a synchronisation begins, or an event
 // is recorded) opens the next one; once a context is known to have finished everything up to the
@@ -81,17 +82,19 @@ class Reclaim {
   // epoch.
   bool parks(Epoch born) const { return born < newest_graph(); }
   Epoch newest_graph() const { return newest_graph_.load(std::memory_order_acquire); }
-  // The same, or what is freed may be garbage (garbage.h): one look for everything unusual.
+  // True if a block born then, freed now, may not simply wait: it is parked, or possibly garbage
+  // (garbage.h). One load tests both.
   bool diverts(Epoch born) const { return born < diverted_before_.load(std::memory_order_acquire); }
-  // There is garbage in this process: from now on every free is looked at. Before the first free.
+  // There may be garbage in this process: from now on diverts() is true of every block. Before the
+  // first free.
   void divert_everything();
-  // Counts the times that parked blocks may have become free to go.
+  // How often graphs have gone: each time parked blocks may have become free to wait.
   uint64_t graphs_gone() const { return graphs_gone_.load(std::memory_order_acquire); }
   // The ticket that covers the work of every graph that has gone, as far as newest_graph(), read
   // before, knows of it.
   Ticket gone_graphs_ticket() const { return gone_graphs_ticket_.load(std::memory_order_acquire); }
 
-  // A graph is made that may hold every block born so far: its epoch.
+  // A graph is made that may use every block born so far: its epoch.
   Epoch graph_made() { return epoch_.fetch_add(1, std::memory_order_acq_rel) + 1; }
   // The epoch of the newest graph that lives; 0: none; kEverything: a capture is in progress.
   static constexpr Epoch kEverything = ~Epoch{0};
@@ -102,7 +105,7 @@ class Reclaim {
   // marks the work of every context unless that has been done. False when it cannot be done now.
   bool mark(Ticket newest);
 
-  // Asks the oldest marks; true when clean() moved.
+  // Asks the oldest marks, if there are any; true when clean() moved.
   bool poll();
 
   // Returns when no call to a source is under way.
@@ -125,6 +128,11 @@ class Reclaim {
  private:
   bool try_turn() { return !turn_.exchange(true, std::memory_order_acquire); }
   void wait_for_turn();
+  // With the turn.
+  void count_marks(int more) {
+    outstanding_.store(outstanding_.load(std::memory_order_relaxed) + more,
+                       std::memory_order_relaxed);
+  }
   void end_turn() { turn_.store(false, std::memory_order_release); }
   void poll_one(Timeline& timeline);
   void recompute_clean();
@@ -136,7 +144,8 @@ class Reclaim {
   std::atomic<Ticket> marked_{0};             // every context has a mark for this ticket
   std::atomic<bool> turn_{false};
   std::atomic<bool> frozen_{false};
-  std::atomic<int> highest_{0};  // slots ever used
+  std::atomic<int> outstanding_{0};  // marks of all timelines; written with the turn
+  std::atomic<int> highest_{0};      // slots ever used
   std::atomic<Epoch> epoch_{0};
   std::atomic<Epoch> newest_graph_{0};
   std::atomic<Epoch> diverted_before_{0};  // newest_graph_, or kEverything
