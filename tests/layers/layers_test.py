@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Includes point one way only, and nowhere in a circle.
 
-Of the layers: shim -> allocator -> config, and CUDA's headers stay in shim. Of the rooms of a layer: a
-file includes what lies in its own folder or in an earlier room of ROOMS; the files at the layer's root come
-last. Of files: x.h and x.cc are one node, and no such pair includes itself by way of others. Includes that are
-relative to a parent folder are findings too, since they would hide a layer.
+Of the layers: shim -> allocator -> config, and CUDA's headers stay in shim. Of the rooms of a layer: a file
+includes what lies in its own folder or in an earlier room of ROOMS, where "" is the layer's root. Of files:
+x.h and x.cc are one node, and no such pair includes itself by way of others. Includes that are relative to
+a parent folder are findings too, since they would hide a layer.
 """
 
 import pathlib
@@ -30,7 +30,7 @@ NOT_INSIDE = re.compile(
 ROOMS = {
     "config": ["", "tool"],
     "allocator": ["base", "reclaim", "chunk", "on_demand chunk_pools", "scratch", ""],
-    "shim": ["process", "entry", "order", "pooled", "kinds", "hooks", ""],
+    "shim": ["", "process", "entry", "order", "pooled", "kinds", "hooks"],
 }
 # Beside their place in the order: what a room may use at all.
 ONLY = {"allocator/scratch": ["base", "reclaim"]}
