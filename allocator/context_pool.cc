@@ -185,7 +185,7 @@ void ContextPool::do_extra_work() {
 bool ContextPool::free_whole(Chunk* chunk, uint64_t address, int* code, Ticket latest) {
   uint64_t requested;
   const ChunkCache::Freed freed =
-      supply_.cache.free(chunk, address, shared_->reclaim, &requested, latest);
+      supply_.cache.free(chunk, address, shared_->reclaim, &requested, latest, /*refreshes=*/false);
   if (freed == ChunkCache::Freed::not_live) return false;
   if (freed == ChunkCache::Freed::give_up) *code = supply_.release_for_program(chunk, requested);
   if (*code == kSuccess) {

@@ -99,8 +99,8 @@ void ContextPool::release_aged(Tick now, WorkedBy worked_by) {
     ChunkList chunk;
     const ChunkSupply::Moving moving(supply_);
     strategy_.visit([&](auto& strategy) { strategy.collect_aged(now, idle.oldest, &chunk); });
-    if (chunk.head == nullptr) return;  // another thread has just taken it
-    const uint64_t bytes = chunk.head->size();
+    if (chunk.empty()) return;  // another thread has just taken it
+    const uint64_t bytes = chunk.first()->size();
     const bool gone =
         source_->can_release_clean() ? supply_.release_clean(&chunk) : supply_.release(&chunk);
     if (!gone) return;

@@ -2,9 +2,9 @@
 // The most this process may take from one device (FLAGS_gpu_memory_limit_mb, CISTERN_GPU_LIMIT).
 // One object per device, shared by its contexts. Lock-free, any thread.
 //
-// Charged is what a device of that size would have given: whole pages of 2 MiB. So a program that
-// fills what is left of the cap gets there as on the smaller device, and what it is told is left
-// is always a whole request's worth.
+// An allocation is charged with what a device of the cap's size would have given for it: whole
+// pages of 2 MiB (driver_rounding.h). So a program that allocates until the cap is reached gets as
+// far as it would on that device, and what it is told is left can really be allocated.
 #pragma once
 
 #include <algorithm>
@@ -44,8 +44,8 @@ class Cap {
 
   // What may yet be taken, in whole pages; `idle`: charged bytes that would be given up for it.
   uint64_t available(uint64_t idle) const {
-    const uint64_t taken = charged(), held = taken > idle ? taken - idle : 0;
-    return limit() > held ? (limit() - held) / kDriverPage * kDriverPage : 0;
+    const uint64_t taken = charged(), used = taken > idle ? taken - idle : 0;
+    return limit() > used ? (limit() - used) / kDriverPage * kDriverPage : 0;
   }
 
   // Puts one weight in place of another; false, and nothing changes, when that passes the limit.

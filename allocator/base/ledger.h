@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happened on one device: bytes and calls. Written by the pools of the device's contexts,
-// read without a lock by anyone (reports, memory queries). All numbers are since the process began.
+// What happened on one device: bytes and calls, for reports and memory queries. The pools of the
+// device's contexts write it, anyone reads it without a lock. Counts of events are since the
+// process began; bytes are as of now, but for the peaks.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
-#include "allocator/base/shortage.h"
+#include "allocator/base/shortage_step.h"
 
 namespace cistern::alloc {
 
@@ -35,7 +36,7 @@ class Counter {
 enum class WorkedBy : uint8_t { call, background };
 inline constexpr int kWorkedByKinds = 2;
 
-// What the program holds from the driver itself, beside the pools.
+// Kinds of memory that the program has from the driver itself, beside the pools.
 enum class MemoryKind : uint8_t {
   direct,  // linear memory that no pool served, pitched memory
   array,
@@ -57,7 +58,7 @@ struct Ledger {
       live_peak.raise_to(static_cast<uint64_t>(total));
     }
   }
-  // Bytes held from the driver: live, idle, waiting and lost to rounding.
+  // Bytes taken from the driver: live, idle, waiting and lost to rounding.
   alignas(128) Counter reserved, reserved_peak;
 
   Counter obtained, released;        // driver calls that took or returned a chunk
@@ -65,7 +66,7 @@ struct Ledger {
   Counter waits, wait_ns;            // bounded waits for earlier work
   Counter shortages, out_of_memory;  // times everything idle was returned; failures passed on
   Counter served_by[kSteps];         // shortages by the step that ended them
-  Counter chunks;                    // held from the driver now
+  Counter chunks;                    // taken from the driver now
   Counter unpooled;                  // requests that the settings kept out of the pools
   Counter unpooled_short;            // such ones that the pools served: no other memory was left
   Counter free_waits, free_wait_ns;  // synchronisations that the settings put before frees

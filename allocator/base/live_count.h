@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The requested bytes the program holds of one pool. The Ledger is told in steps, so that threads
-// do not fight over one counter; its peak is exact while this pool alone moves. Written under the
-// pool's lock, read by anyone.
+// The requested bytes that are live in one pool. The Ledger of the device is told of changes in
+// steps of 64 KiB, so that threads of different pools do not fight over one counter; its peak is
+// exact as long as only one pool allocates. Written under the pool's lock, read by anyone.
 #pragma once
 
 #include "allocator/base/ledger.h"

@@ -48,17 +48,19 @@ Chunk* ChunkCache::take(uint64_t bytes, Role role, const Reclaim& reclaim) {
 }
 
 ChunkCache::Freed ChunkCache::free(Chunk* chunk, uint64_t address, const Reclaim& reclaim,
-                                   uint64_t* requested, Ticket latest) {
+                                   uint64_t* requested, Ticket latest, bool refreshes) {
   LockGuard guard(mutex_);
-  if (!is_live(chunk) || chunk->base() != address) return Freed::not_live;
+  const Place place = chunk->at();
+  if (!is_live(place) || chunk->base() != address) return Freed::not_live;
   *requested = chunk->requested();
-  if (chunk->is() == Role::direct || chunk->exported.load(std::memory_order_relaxed)) {
+  if (place.role() == Role::direct || chunk->exported.load(std::memory_order_relaxed)) {
     chunk->become(Role::released);
     pick_up();
     return Freed::give_up;
   }
   count_freed(chunk);
   freed_.push(chunk, chunk->born, reclaim, latest);
+  if (refreshes) refresh_locked(reclaim);
   return Freed::cached;
 }
 
@@ -86,14 +88,14 @@ void ChunkCache::count_freed(Chunk* chunk) {
   returnable_bytes_.own_add(device_bytes(chunk));
 }
 
-bool ChunkCache::is_live(const Chunk* chunk) const {
-  const bool mine = !closed_ && chunk->owner.load(std::memory_order_relaxed) == owner_;
-  return mine && (chunk->is() == Role::whole || chunk->is() == Role::direct);
+bool ChunkCache::is_live(Place place) const {
+  const bool mine = !closed_ && place.owner() == owner_;
+  return mine && (place.role() == Role::whole || place.role() == Role::direct);
 }
 
 bool ChunkCache::find(Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes) {
   LockGuard guard(mutex_);
-  if (!is_live(chunk) || !chunk->contains(address)) return false;
+  if (!is_live(chunk->at()) || !chunk->contains(address)) return false;
   if (address - chunk->base() >= chunk->requested()) return false;
   *start = chunk->base();
   *bytes = chunk->requested();
@@ -102,7 +104,7 @@ bool ChunkCache::find(Chunk* chunk, uint64_t address, uint64_t* start, uint64_t*
 
 bool ChunkCache::mark_exported(Chunk* chunk, uint64_t address) {
   LockGuard guard(mutex_);
-  if (!is_live(chunk) || !chunk->contains(address)) return false;
+  if (!is_live(chunk->at()) || !chunk->contains(address)) return false;
   chunk->exported.store(true, std::memory_order_relaxed);
   return true;
 }
@@ -139,7 +141,7 @@ void ChunkCache::remove_idle(Chunk* chunk) {
 }
 
 void ChunkCache::add_idle(ChunkList* chunks) {
-  if (chunks->head == nullptr) return;
+  if (chunks->empty()) return;
   LockGuard guard(mutex_);
   while (Chunk* chunk = chunks->pop()) insert_idle(chunk);
 }

@@ -1,23 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chunks on their way from one place to another, linked by Chunk::next. Not thread-safe: a list is
-// its thread's own.
+// Chunks on their way from one place to another, linked by Chunk::next. A list is its thread's own.
 #pragma once
 
+#include "allocator/base/linked_list.h"
 #include "allocator/chunk/chunk.h"
 
 namespace cistern::alloc {
 
-struct ChunkList {
-  Chunk* head = nullptr;
-  void push(Chunk* chunk) {
-    chunk->next = head;
-    head = chunk;
-  }
-  Chunk* pop() {
-    Chunk* chunk = head;
-    if (chunk != nullptr) head = chunk->next;
-    return chunk;
-  }
-};
+using ChunkList = LinkedList<Chunk>;
 
 }  // namespace cistern::alloc

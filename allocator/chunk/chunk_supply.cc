@@ -35,9 +35,8 @@ Chunk* ChunkSupply::obtain(uint64_t bytes, Role role, int* code) {
   obtain_ns_.set((3 * obtain_ns_.get() + os::now_ns() - start) / 4);
   if (*code == kSuccess) {
     chunk->set_range(address, bytes);
-    chunk->owner.store(static_cast<uint16_t>(owner_), std::memory_order_relaxed);
     chunk->exported.store(false, std::memory_order_relaxed);
-    chunk->become(role);
+    chunk->move_to({owner_, role, 0});
     chunk->set_requested(bytes);
     chunk->born = shared_->reclaim.epoch();
     if (shared_->index.insert(chunk)) {

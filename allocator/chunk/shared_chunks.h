@@ -18,20 +18,23 @@ struct SharedChunks {
   Reclaim reclaim;
   IdleRelease idle;  // written before the first pool is made
   Arena<Chunk> chunks;
-  std::atomic<int> threads_obtaining{
-      0};  // threads that ask the driver for a chunk; not counted yet
-  std::atomic<int> threads_short_of_memory{0};  // threads that are short of memory
-  // Why a free does more than free: threads in want, and one where there is garbage.
+
+  // Threads that ask the driver for a chunk, which is not counted yet.
+  std::atomic<int> threads_obtaining{0};
+  // Threads whose request met a shortage.
+  std::atomic<int> threads_short_of_memory{0};
+  // Why a free does more than free: one for each thread that is short of memory, and one for each
+  // pool whose garbage a free may have to flush.
   std::atomic<int> free_extra_work{0};
-  // Threads that took out of a pool what nobody holds, to return it or to fill it; and how often
-  // one began to.
+  // Threads that took free memory out of a pool, to release it, to fill it or to move it elsewhere;
+  // and how often one began to.
   std::atomic<int> threads_moving{0};
   std::atomic<uint64_t> moves_begun{0};
-  std::atomic<int> threads_counting{
-      0};  // threads that add up what is free: idle release lets them finish
+  // Threads that add up what is free: idle memory stays where it is until they have finished.
+  std::atomic<int> threads_counting{0};
 
-  // Waits for those that return, but not for ever: the driver makes them wait for the device, whose
-  // work may not end before the caller goes on.
+  // Waits for those that move free memory, but not for ever: the driver makes them wait for the
+  // device, whose work may not end before the caller goes on.
   void await_moving(uint64_t most_ns = 2'000'000'000) const {
     os::wait_until([this] { return threads_moving.load() == 0; }, most_ns);
   }

@@ -18,17 +18,14 @@ constexpr uint32_t kWorthAsking = (64 << 10) / kBlockGranule;
 
 // A chunk changes from and to Role::split only under the lock of the pool it names.
 ChunkMap* BlockPool::map_of(const Chunk* chunk) const {
-  const bool mine = !closed_ && chunk->is() == Role::split &&
-                    chunk->owner.load(std::memory_order_relaxed) == owner_ &&
-                    chunk->shard.load(std::memory_order_relaxed) == number_;
-  return mine ? chunk->map() : nullptr;
+  return chunk->at() == open_ ? chunk->map() : nullptr;
 }
 
 uint64_t BlockPool::allocate(uint64_t bytes, const Reclaim& reclaim, Search search,
                              bool* ask_first) {
   const uint32_t granules = granules_for(bytes);
   LockGuard guard(mutex_);
-  if (closed_) [[unlikely]]
+  if (closed()) [[unlikely]]
     return 0;
   if (freed_.parked_may_leave(reclaim)) [[unlikely]]
     freed_.unpark(reclaim, /*all=*/false);
@@ -175,7 +172,7 @@ void BlockPool::refresh_locked(Ticket clean, int most) {
 
 ChunkBlock* BlockPool::take_unfilled(const Reclaim& reclaim) {
   LockGuard guard(mutex_);
-  if (closed_) return nullptr;
+  if (closed()) return nullptr;
   const Ticket clean = reclaim.clean();
   ChunkBlock* taken = nullptr;
   while (freed_.has_clean(clean)) {

@@ -64,7 +64,7 @@ bool ChunkPools::fill_freed(BlockPool& pool) {
   const ChunkSupply::Moving moving(*supply_);
   ChunkList unused, ended;
   const bool any = gather(pool, shared_->reclaim, supply_->filler, &unused, &ended);
-  if (ended.head != nullptr) release_exported(&ended);
+  if (!ended.empty()) release_exported(&ended);
   return any;
 }
 
@@ -155,7 +155,7 @@ bool ChunkPools::free(const Chunk* chunk, uint64_t address, Ticket latest) {
   ChunkList ended;
   const bool freed =
       pool != nullptr && pool->free(chunk, address, shared_->reclaim, &ended, latest);
-  if (ended.head != nullptr) [[unlikely]]
+  if (!ended.empty()) [[unlikely]]
     release_exported(&ended);
   return freed;
 }
@@ -163,7 +163,7 @@ bool ChunkPools::free(const Chunk* chunk, uint64_t address, Ticket latest) {
 // Chunks with exported blocks must not be reused.
 void ChunkPools::release_exported(ChunkList* ended) {
   const ChunkSupply::Moving moving(*supply_);
-  for (Chunk* chunk = ended->head; chunk != nullptr; chunk = chunk->next) put_down(chunk);
+  ended->for_each([this](Chunk* chunk) { put_down(chunk); });
   supply_->release(ended);
 }
 
@@ -182,7 +182,7 @@ void ChunkPools::collect_idle(bool freed_too, ChunkList* out) {
     if (!freed_too) fill_freed(pool);
     pool.collect_idle(shared_->reclaim, freed_too, out);
   });
-  for (Chunk* chunk = out->head; chunk != nullptr; chunk = chunk->next) put_down(chunk);
+  out->for_each([this](Chunk* chunk) { put_down(chunk); });
 }
 
 IdleChunks ChunkPools::see_idle(Tick now) {
@@ -197,9 +197,9 @@ IdleChunks ChunkPools::see_idle(Tick now) {
 void ChunkPools::collect_aged(Tick now, uint32_t least, ChunkList* out) {
   supply_->cache.collect_aged(now, least, out);
   for_each_pool([&](BlockPool& pool) {
-    if (out->head != nullptr) return;
+    if (!out->empty()) return;
     pool.collect_aged(now, least, out);
-    if (out->head != nullptr) put_down(out->head);
+    if (!out->empty()) put_down(out->first());
   });
 }
 

@@ -7,7 +7,7 @@
 // Any thread; no lock is held while the chunk layer is called.
 #pragma once
 
-#include "allocator/base/shortage.h"
+#include "allocator/base/shortage_step.h"
 #include "allocator/chunk/chunk_supply.h"
 #include "allocator/chunk/request.h"
 #include "allocator/chunk_pools/block_pool.h"
@@ -67,7 +67,7 @@ class ChunkPools {
     return pool != nullptr && pool->fills();
   }
 
-  // Takes every chunk that the program holds nothing of out of the pools, for the driver.
+  // Takes every chunk in which nothing is live out of the pools, for the driver.
   void collect_all(ChunkList* out) { collect_idle(true, out); }
 
   // The same of those in which nothing is waiting either.
@@ -110,7 +110,7 @@ class ChunkPools {
  private:
   BlockPool* pool_for(const Request& request);
   BlockPool* pool_of(const Chunk* chunk) {
-    return pools_[chunk->shard.load(std::memory_order_relaxed)].load(std::memory_order_acquire);
+    return pools_[chunk->at().shard()].load(std::memory_order_acquire);
   }
   BlockPool* create_pool(unsigned number);
   void init_pool(BlockPool* pool, unsigned number);

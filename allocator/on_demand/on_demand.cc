@@ -33,7 +33,7 @@ bool OnDemand::take_small(Request& request) {
   const auto bytes = static_cast<uint32_t>(request.bytes);
   ChunkList emptied;
   request.address = pool.allocate(bytes, shared_->reclaim, &emptied);
-  if (emptied.head != nullptr) [[unlikely]]
+  if (!emptied.empty()) [[unlikely]]
     make_idle(&emptied);
   if (request.address != 0) [[likely]]
     return true;
@@ -95,7 +95,7 @@ bool OnDemand::take_from_anywhere(Request& request, Step* step) {
 bool OnDemand::free(const Chunk* chunk, uint64_t address, Ticket latest) {
   ChunkList ended;
   const bool freed = pool_of(chunk).free(chunk, address, shared_->reclaim, &ended, latest);
-  if (ended.head != nullptr) [[unlikely]]
+  if (!ended.empty()) [[unlikely]]
     release_slabs(&ended);
   return freed;
 }
@@ -109,10 +109,10 @@ void OnDemand::release_slabs(ChunkList* ended) {
 
 // Slabs that left their pools are plain chunks from here on, which the caller carries.
 void OnDemand::become_chunks(const ChunkList* slabs) {
-  for (Chunk* chunk = slabs->head; chunk != nullptr; chunk = chunk->next) {
+  slabs->for_each([this](Chunk* chunk) {
     slab_arena_->give_back(chunk->slab());
     pool_of(chunk).put_down();
-  }
+  });
 }
 
 bool OnDemand::find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes) {
@@ -140,7 +140,7 @@ bool OnDemand::fill_freed(SlabPool& pool) {
   ChunkList emptied, ended;
   const bool any = gather(pool, shared_->reclaim, supply_->filler, &emptied, &ended);
   make_idle(&emptied);
-  if (ended.head != nullptr) release_slabs(&ended);
+  if (!ended.empty()) release_slabs(&ended);
   return any;
 }
 
@@ -175,7 +175,7 @@ void OnDemand::refresh(bool spare_too) {
 
 // Where the host runs ahead of the device, as much as is waiting will be wanted again: what became
 // clean is kept for it, instead of going back and being obtained anew a moment later. So is what
-// was held back as garbage and comes back together.
+// was garbage and is flushed together.
 uint64_t OnDemand::idle_budget() const {
   if (shared_->idle.no_budget) return UINT64_MAX;
   return std::max(kIdleBudget, ledger_->live_peak.get() / kIdleShare) +

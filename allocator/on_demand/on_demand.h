@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The default strategy: memory by actual size, on demand.
+// The default strategy, when no setting names another one: memory by actual size, on demand.
 //
 // Requests of 1 MiB and more keep driver allocations whole, so that NCCL, MPI and RDMA see real
 // bases; smaller ones are cut from 2 MiB slabs. What is idle beyond a budget goes back to the
-// driver, and everything that is not live does before memory is said to be out: the program never
-// runs out where the driver alone would not have.
+// driver, and before memory is said to be out, so does everything that is not live: the program
+// never runs out where the driver alone would not have.
 //
 // Small blocks are sharded: threads spread over kShards independent SlabPools; a free goes to the
 // shard the block came from. Any thread; no lock is held while the chunk layer is called.
 #pragma once
 
 #include "allocator/base/driver_rounding.h"
-#include "allocator/base/shortage.h"
+#include "allocator/base/shortage_step.h"
 #include "allocator/chunk/chunk_supply.h"
 #include "allocator/chunk/request.h"
 #include "allocator/on_demand/slab_pool.h"
@@ -38,7 +38,7 @@ class OnDemand {
   // Serves it from a fresh chunk; a result code of the source.
   int take_fresh(Request& request);
 
-  // The same once everything idle was returned.
+  // The same once everything idle was released.
   int take_fresh_of_any_size(Request& request, Step* step) {
     *step = Step::returned;
     return take_fresh(request);
@@ -69,7 +69,7 @@ class OnDemand {
   // Takes the chunks nothing can use any more out of the pools, for the driver.
   void collect_clean(ChunkList* out) { collect_empty(false, out); }
 
-  // Takes every chunk that the program holds nothing of out of the pools, for the driver.
+  // Takes every chunk in which nothing is live out of the pools, for the driver.
   void collect_all(ChunkList* out) { collect_empty(true, out); }
 
   // What became clean since is merged now. With `spare_too` no empty slab stays one.
@@ -116,9 +116,7 @@ class OnDemand {
   void release_slabs(ChunkList* ended);
   void become_chunks(const ChunkList* slabs);
   uint64_t idle_budget() const;
-  SlabPool& pool_of(const Chunk* chunk) {
-    return slabs_[chunk->shard.load(std::memory_order_relaxed)];
-  }
+  SlabPool& pool_of(const Chunk* chunk) { return slabs_[chunk->at().shard()]; }
 
   SharedChunks* shared_;
   SlabArena* slab_arena_;

@@ -21,29 +21,25 @@ void SlabPool::init(Ledger* ledger, Garbage* garbage, uint32_t owner, uint8_t nu
   freed_.join(garbage, &mutex_, owner);
   ledger_ = ledger;
   live_.init(ledger);
-  owner_ = owner;
-  number_ = number;
   gathers_ = gathers;
   some_unfilled_.store(false, std::memory_order_relaxed);
   LockGuard guard(mutex_);
-  closed_ = false;
+  here_ = {owner, Role::slab, number};
+  open_ = here_;
   allocations.set(0);
   frees.set(0);
 }
 
 // A chunk changes from and to Role::slab only under the lock of the pool it names.
 Slab* SlabPool::slab_of(const Chunk* chunk) const {
-  const bool mine = !closed_ && chunk->is() == Role::slab &&
-                    chunk->owner.load(std::memory_order_relaxed) == owner_ &&
-                    chunk->shard.load(std::memory_order_relaxed) == number_;
-  return mine ? chunk->slab() : nullptr;
+  return chunk->at() == open_ ? chunk->slab() : nullptr;
 }
 
 uint64_t SlabPool::allocate(uint32_t bytes, const Reclaim& reclaim, ChunkList* emptied,
                             bool thorough) {
   const uint32_t granules = granules_for(bytes);
   LockGuard guard(mutex_);
-  if (closed_) [[unlikely]]
+  if (closed()) [[unlikely]]
     return 0;
   if (freed_.parked_may_leave(reclaim)) [[unlikely]]
     freed_.unpark(reclaim, /*all=*/false);
@@ -80,8 +76,7 @@ void SlabPool::add(Chunk* chunk, Slab* slab) {
   insert(slab->open(chunk));
   empty_slabs_.own_add();
   chunk->set_slab(slab);
-  chunk->shard.store(number_, std::memory_order_relaxed);
-  chunk->become(Role::slab);
+  chunk->move_to(here_);
 }
 
 bool SlabPool::free(const Chunk* chunk, uint64_t address, const Reclaim& reclaim, ChunkList* ended,
@@ -146,7 +141,7 @@ void SlabPool::refresh_locked(Ticket clean, int most, ChunkList* emptied) {
 
 Block* SlabPool::take_unfilled(const Reclaim& reclaim) {
   LockGuard guard(mutex_);
-  if (closed_) return nullptr;
+  if (closed()) return nullptr;
   const Ticket clean = reclaim.clean();
   Block* taken = nullptr;
   while (freed_.has_clean(clean)) {
@@ -236,7 +231,7 @@ void SlabPool::take_out_empty(ChunkList* emptied) {
 
 void SlabPool::collect_empty(const Reclaim& reclaim, bool freed_too, ChunkList* emptied) {
   LockGuard guard(mutex_);
-  if (closed_) return;
+  if (closed()) return;
   refresh_locked(reclaim.clean(), INT_MAX, emptied);
   take_out_empty(emptied);
   if (!freed_too) return;
@@ -250,7 +245,7 @@ void SlabPool::collect_empty(const Reclaim& reclaim, bool freed_too, ChunkList* 
 
 void SlabPool::refresh(const Reclaim& reclaim, bool spare_too, ChunkList* emptied) {
   LockGuard guard(mutex_);
-  if (closed_) return;
+  if (closed()) return;
   if (freed_.parked_may_leave(reclaim)) freed_.unpark(reclaim, /*all=*/false);
   refresh_locked(reclaim.clean(), INT_MAX, emptied);
   if (spare_too) take_out_empty(emptied);
@@ -279,7 +274,7 @@ uint64_t SlabPool::largest_clean() {
 
 void SlabPool::close() {
   LockGuard guard(mutex_);
-  closed_ = true;
+  open_ = Place::nowhere();
 }
 
 void SlabPool::forget_all() {

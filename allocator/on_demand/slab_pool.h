@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small blocks (< 1 MiB): the slabs of one context, one thread shard of it. Blocks go from live to
-// freed (waiting, or parked) to clean (merged with clean neighbours, in bins by
-// size). Every function takes the pool's own lock and makes no driver call; slabs that became empty
-// are handed to the caller as chunks.
+// Small blocks (below 1 MiB) of one context, for the threads that share one shard of it: cut from
+// slabs of 2 MiB. Blocks go from live to freed (waiting, or parked) to clean (merged with clean
+// neighbours, in bins by size). Any thread: every function takes the pool's own lock. None calls
+// the driver; slabs that became empty are handed to the caller as chunks.
 #pragma once
 
 #include "allocator/base/live_count.h"
@@ -21,8 +21,7 @@ struct BlockBinTraits {
   static void set_prev(Block* b, Block* p) { b->prev = p; }
 };
 
-struct BlockLinks {
-  static Block*& next(Block* b) { return b->next; }
+struct BlockLinks : NextLink<Block> {
   static uint64_t stamp(const Block* b) { return b->stamp; }
   static void set_stamp(Block* b, uint64_t stamp) { b->stamp = stamp; }
   static uint64_t bytes(const Block* b) { return uint64_t{b->granules} * kGranuleBytes; }
@@ -87,8 +86,8 @@ class alignas(128) SlabPool {
   void close();
   void forget_all();
 
-  // Slabs that were taken out and have not put_down() with their new owner yet, and threads that
-  // fill what they took out.
+  // How many slabs were taken out and not put_down() by their new owner yet, and threads that fill
+  // what they took out.
   int in_hand() const { return in_hand_.load(std::memory_order_acquire); }
   void put_down() { in_hand_.fetch_sub(1, std::memory_order_release); }
   void reset_after_fork() { mutex_.reset(); }
@@ -106,11 +105,12 @@ class alignas(128) SlabPool {
 
   Counter allocations, frees;  // written under the lock only
 
-  // Requested bytes the program holds, and how much of them the Ledger does not know yet.
+  // Requested bytes that are live, and how much of them the Ledger does not know yet.
   uint64_t live() const { return live_.get(); }
   uint64_t unpublished() const { return live_.unpublished(); }
 
  private:
+  bool closed() const { return open_ != here_; }
   Slab* slab_of(const Chunk* chunk) const;
   void refresh_locked(Ticket clean, int most, ChunkList* emptied);
   void make_clean(Block* block, ChunkList* emptied);
@@ -124,7 +124,8 @@ class alignas(128) SlabPool {
   void end_exported(Slab* slab, ChunkList* ended);
 
   Mutex mutex_;
-  bool closed_ = false;
+  Place here_;                               // of its chunks
+  Place open_;                               // the same; nowhere() once it is closed
   SizeBins<Block, BlockBinTraits, 9> bins_;  // 1 … 4096 granules
   FreedQueue<Block, BlockLinks> freed_;
   Slab* spare_ =
@@ -132,8 +133,6 @@ class alignas(128) SlabPool {
   Counter clean_bytes_, empty_slabs_, quarantined_bytes_;
   LiveCount live_;
   Ledger* ledger_;
-  uint32_t owner_;
-  uint8_t number_;
   bool gathers_ = false;
   std::atomic<bool> some_unfilled_{false};
   std::atomic<int> in_hand_{0};

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the program freed and nobody may use yet, of one pool:
+// The queue of one pool for what the program freed and nobody may use yet:
 //
 //   waiting  for earlier work (reclaim.h), in the order of the frees
-//   parked   because an executable graph that still lives may hold its address
-//   garbage  held back by a setting (garbage.h); released, it is waiting
+//   parked   because an executable graph that still lives may use its address
+//   garbage  kept back by a setting (garbage.h); flushed, it is waiting
 //
 // Intrusive: T names its links through Links. Not thread-safe: the owner's lock protects it.
 #pragma once
 
 #include <algorithm>
 
+#include "allocator/base/linked_list.h"
 #include "allocator/reclaim/garbage.h"
 #include "allocator/reclaim/reclaim.h"
 #include "allocator/reclaim/stamped_list.h"
@@ -48,18 +49,18 @@ class FreedQueue final : public GarbageQueue {
 
   // Whether what is parked should be looked at again: a graph has gone since.
   bool parked_may_leave(const Reclaim& reclaim) const {
-    return parked_ != nullptr && graphs_gone_seen_ != reclaim.graphs_gone();
+    return !parked_.empty() && graphs_gone_seen_ != reclaim.graphs_gone();
   }
 
-  // What nothing holds any more waits for the work of the last graph that went. With `all`:
-  // everything, held or not, waits for all work.
+  // What no graph may use any more waits for the work of the last graph that went. With `all`:
+  // everything parked waits for all work.
   void unpark(const Reclaim& reclaim, bool all) {
     graphs_gone_seen_ = reclaim.graphs_gone();
-    const Epoch held = all ? 0 : reclaim.newest_graph();
+    const Epoch newest_graph = all ? 0 : reclaim.newest_graph();
     Ticket stamp = all ? reclaim.stamp() : reclaim.gone_graphs_ticket();
     stamp = in_order(stamp);
     remove_parked([&](T* item) {
-      const bool leaves = Links::stamp(item) >= held;
+      const bool leaves = Links::stamp(item) >= newest_graph;
       if (leaves) wait(item, stamp);
       return leaves;
     });
@@ -92,7 +93,7 @@ class FreedQueue final : public GarbageQueue {
 
   void clear() {
     waiting_ = until_threshold_ = until_synchronise_ = {};
-    parked_ = nullptr;
+    parked_ = {};
     waiting_bytes_.set(0);
     parked_bytes_.set(0);
     if (garbage_ == nullptr) return;
@@ -125,8 +126,7 @@ class FreedQueue final : public GarbageQueue {
 
   void park(T* item, Epoch born) {
     Links::set_stamp(item, born);
-    Links::next(item) = parked_;
-    parked_ = item;
+    parked_.push(item);
     parked_bytes_.own_add(Links::bytes(item));
   }
 
@@ -152,18 +152,15 @@ class FreedQueue final : public GarbageQueue {
 
   template <typename Leaves>
   void remove_parked(Leaves leaves) {
-    T* item = parked_;
-    parked_ = nullptr;
-    while (item != nullptr) {
-      T* next = Links::next(item);
+    LinkedList<T, Links> all = parked_;
+    parked_ = {};
+    while (T* item = all.pop()) {
       const uint64_t bytes = Links::bytes(item);
       if (leaves(item)) {
         parked_bytes_.own_sub(bytes);
       } else {
-        Links::next(item) = parked_;
-        parked_ = item;
+        parked_.push(item);
       }
-      item = next;
     }
   }
 
@@ -186,31 +183,31 @@ class FreedQueue final : public GarbageQueue {
 
   uint64_t flush(const Cut& cut) override {
     const LockGuard guard(*pool_mutex_);
-    uint64_t kept = 0;
+    uint64_t stay = 0;
     if (cut.bytes != 0) {
       until_threshold_.remove_if([&](T* item) {
         const bool stays = !cut.includes(Links::bytes(item), Links::stamp(item));
         if (stays) until_synchronise_.append(item, Links::stamp(item));
-        if (stays) kept += Links::bytes(item);
+        if (stays) stay += Links::bytes(item);
         return stays;
       });
-      count_until_threshold(0, kept);
-      count_until_synchronise(kept, 0);
+      count_until_threshold(0, stay);
+      count_until_synchronise(stay, 0);
     }
     return flush_rest();
   }
 
   uint64_t flush_freed_before(Ticket freed_before) override {
     const LockGuard guard(*pool_mutex_);
-    StampedList<T, Links> released;
+    StampedList<T, Links> flushed;
     uint64_t bytes = 0;
     while (until_synchronise_.oldest() != nullptr &&
            Links::stamp(until_synchronise_.oldest()) <= freed_before) {
       T* item = until_synchronise_.pop();
-      released.append(item, Links::stamp(item));
+      flushed.append(item, Links::stamp(item));
       bytes += Links::bytes(item);
     }
-    waiting_.merge(released);
+    waiting_.merge(flushed);
     waiting_bytes_.own_add(bytes);
     count_until_synchronise(0, bytes);
     return bytes;
@@ -234,7 +231,7 @@ class FreedQueue final : public GarbageQueue {
   }
 
   StampedList<T, Links> waiting_, until_threshold_, until_synchronise_;
-  T* parked_ = nullptr;
+  LinkedList<T, Links> parked_;
   uint64_t graphs_gone_seen_ = 0;  // Reclaim::graphs_gone() when parked_ was last looked through
   Counter waiting_bytes_, parked_bytes_;
 };

@@ -59,7 +59,7 @@ uint64_t round_up(double bytes) {
 
 }  // namespace
 
-// A setting's default counts only when it is set: -1 would hold everything back.
+// A setting's default counts only when it is set: -1 would keep everything back.
 GarbageRules garbage_rules(const config::Policy& policy) {
   const auto& gb = policy.eager_delete_tensor_gb;
   const auto& fraction = policy.memory_fraction_of_eager_deletion;

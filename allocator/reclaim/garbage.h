@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The garbage of one device: what the program freed and the settings hold back from reuse
+// The garbage of one device: what the program freed and two settings keep back from reuse
 // (FLAGS_eager_delete_tensor_gb, FLAGS_memory_fraction_of_eager_deletion). It lies in the queues of
-// the device's pools, whatever context they belong to:
+// the device's pools (freed_queue.h), whatever context they belong to:
 //
-//   collected  until the bytes of the whole device reach the threshold: then a flush releases the
-//              largest blocks, up to the fraction, and keeps the rest
-//   kept       until the program synchronises the block's context
+//   until_threshold    until such garbage of the whole device reaches the threshold: the largest
+//                      blocks are flushed then, up to the fraction; the rest moves to the next line
+//   until_synchronise  until the program synchronises the block's context
 //
-// A shortage releases both. To be released is to wait for earlier work as every freed block does
-// (freed_queue.h): holding back only ever delays. Parked and quarantined memory is never garbage.
+// A shortage flushes both. To be flushed is to wait for earlier work, as every freed block does:
+// the settings only ever delay reuse. Parked and quarantined memory is never garbage.
 //
 // Any thread. The lock of the garbage is taken before those of its pools, one of them at a time,
 // and never by a thread that holds one. Nothing here calls the source.
@@ -28,17 +28,17 @@ struct GarbageRules {
   enum class When : uint8_t {
     off,             // neither setting is set
     at_each_free,    // a threshold of 0
-    at_threshold,    // collected bytes reach it
+    at_threshold,    // the garbage of the device reaches it
     at_synchronise,  // a threshold below 0, or a fraction of 0
   };
   When when = When::off;
   uint64_t threshold = 0;  // bytes
-  double fraction = 1;     // of the collected bytes, released by a flush
+  double fraction = 1;     // of that garbage, which is flushed then
 };
 
 GarbageRules garbage_rules(const config::Policy& policy);
 
-// What a flush releases: blocks above a size, and of those of that size the oldest.
+// What is flushed at the threshold: blocks above a size, and of those of that size the oldest.
 struct Cut {
   uint64_t bytes = 0;  // as it stands: everything
   Ticket newest = 0;
@@ -50,7 +50,7 @@ struct Cut {
 // The garbage of one pool. The functions for Garbage take the pool's lock.
 class GarbageQueue {
  public:
-  // When the pool begins, empty and without its lock; nullptr: nothing is held back. `owner`: of
+  // When the pool begins, empty and without its lock; nullptr: nothing is kept back. `owner`: of
   // the pool's context. A pool whose context has gone stays where it is, for it is empty.
   void join(Garbage* garbage, Mutex* pool_mutex, uint32_t owner);
 
@@ -63,8 +63,8 @@ class GarbageQueue {
   friend class Garbage;
   using See = void (*)(void* state, uint64_t bytes, Ticket stamp);
 
-  virtual void survey(See see, void* state) = 0;  // everything collected
-  // These release, and return how many bytes.
+  virtual void survey(See see, void* state) = 0;  // everything until_threshold
+  // How many bytes wait from now on.
   virtual uint64_t flush(const Cut& cut) = 0;
   virtual uint64_t flush_freed_before(Ticket freed_before) = 0;
   virtual uint64_t flush_all() = 0;
@@ -100,14 +100,14 @@ class Garbage {
     return rules_.when == GarbageRules::When::at_threshold &&
            until_threshold.get() >= rules_.threshold;
   }
-  // If still due: releases what the fraction says and keeps the rest.
+  // If still due: flushes what the fraction says; the rest is kept until_synchronise.
   void flush();
   // The program waited for everything given to the context `owner` before `ticket` was closed.
-  // True if that released anything.
+  // True if that flushed anything.
   bool flush_synchronised(uint32_t owner, Ticket ticket);
-  // Memory is short: everything is released. True if there was anything.
+  // Memory is short: everything is flushed. True if there was anything.
   bool flush_all();
-  // What was released last, together: it will be wanted again before the next time.
+  // The bytes that were flushed last, together: they will be wanted again before the next time.
   uint64_t flushed_together() const { return flushed_together_.get(); }
 
   void reset_after_fork() { mutex_.reset(); }

@@ -2,7 +2,7 @@
 // What the settings say of memory that lies idle (FLAGS_free_idle_memory, CISTERN_IDLE_MS,
 // CISTERN_IDLE_KEEP_MB), and the ages by which it goes back to the driver.
 //
-// Ages are counted in ticks, an eighth of the delay. A sweep (ContextPool) gives its tick to every
+// Ages are counted in ticks, an eighth of the delay. A sweep (IdleWork) gives its tick to every
 // chunk that it sees wholly idle for the first time, and each use of the chunk takes it away. So
 // allocations and frees read no clock, and a chunk in use by a loop faster than the delay never
 // gets old. Plain data, written once before the first pool is made; any thread.

@@ -5,16 +5,19 @@
 // block before is ordered before its free, and the free before everything later on that stream.
 //
 // The blocks stay allocations of the driver's own stream-ordered allocator. This is the bookkeeping
-// only: which allocations the program holds, which are cached and where, what has to go back. The
-// caller makes the driver's calls, outside the lock: it takes blocks out, asks the driver, and says
-// for each how that ended. Any thread; every function takes the one lock, except epoch().
+// only: which allocations are live, which are cached and where, and what has to be released. The
+// caller makes the driver's calls, outside the lock: it collects blocks, asks the driver, and says
+// of each by released() how that ended. Any thread; every function takes the one lock, except
+// epoch().
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
 #include "allocator/base/arena.h"
+#include "allocator/base/keyed_table.h"
 #include "allocator/base/ledger.h"
+#include "allocator/base/linked_list.h"
 #include "allocator/base/mutex.h"
 #include "allocator/reclaim/reclaim.h"
 #include "allocator/scratch/scratch_tree.h"
@@ -25,44 +28,32 @@ struct ScratchStream;
 
 // One allocation of the driver, at most 64 bytes like all bookkeeping.
 struct ScratchBlock {
-  ScratchBlock* chain;  // others of its bucket
-  uint64_t address;
+  ScratchBlock* next;     // KeyedTable's
+  uint64_t key;           // its address
   uint64_t bytes;         // what the driver was asked for
-  uint64_t word;          // held: what the program asked for; cached: the ticket of its free
+  uint64_t word;          // live: what the program asked for; cached: the ticket of its free
   ScratchBlock* left;     // in the tree; in a list, the next
   ScratchBlock* right;    // in the tree
   ScratchStream* stream;  // where it is cached; nullptr: the program holds it
   uint16_t context, device;
   bool unfit;  // its next free is a real one: it was exported, or its pool is no longer current
+
+  uint64_t address() const { return key; }
 };
 static_assert(sizeof(ScratchBlock) <= 64);
 
-struct ScratchList {
-  ScratchBlock* head = nullptr;
-
-  void push(ScratchBlock* block) {
-    block->left = head;
-    head = block;
-  }
-  ScratchBlock* pop() {
-    ScratchBlock* block = head;
-    if (block != nullptr) head = block->left;
-    return block;
-  }
-  void remove(ScratchBlock* block) {
-    ScratchBlock** link = &head;
-    while (*link != block) link = &(*link)->left;
-    *link = block->left;
-  }
+struct ScratchLinks {
+  static ScratchBlock*& next(ScratchBlock* block) { return block->left; }
 };
+using ScratchList = LinkedList<ScratchBlock, ScratchLinks>;
 
 struct ScratchStream {
-  ScratchStream* chain;
-  uint64_t key;  // never used for another stream; not 0
+  ScratchStream* next;  // KeyedTable's
+  uint64_t key;         // never used for another stream; not 0
   uint64_t handle;
   uint16_t context, device;
   bool ended;  // the handle means nothing any more
-  int out;     // blocks that somebody is giving back
+  int out;     // blocks that somebody is releasing
   Ticket ended_at;
   Ledger* ledger;
   uint64_t bytes;  // cached here
@@ -116,7 +107,7 @@ class ScratchCache {
   // Another process gets to know the block.
   void mark_exported(uint64_t address);
 
-  // For giving back: the caller asks the driver about each block and then says so by released().
+  // To be released: the caller asks the driver about each block and then says so by released().
   ScratchList collect_stream(uint64_t key);
   ScratchList collect_context(uint16_t context);
   ScratchList collect_device(uint16_t device);
@@ -144,14 +135,12 @@ class ScratchCache {
   void reset_after_fork() { mutex_.reset(); }
 
  private:
-  static constexpr int kBlockBits = 16, kStreamBits = 8;
+  using BlockTable = KeyedTable<ScratchBlock, 16>;
+  using StreamTable = KeyedTable<ScratchStream, 8>;
 
-  ScratchBlock** bucket(uint64_t address);
-  ScratchStream** stream_bucket(uint64_t key);
-  ScratchBlock* lookup(uint64_t address);
-  ScratchStream* lookup_stream(uint64_t key);
-  void link(ScratchBlock* block);
-  void unlink(ScratchBlock* block);
+  ScratchBlock* lookup(uint64_t address) {
+    return blocks_ == nullptr ? nullptr : blocks_->find(address);
+  }
   void cache(ScratchBlock* block, ScratchStream* stream);
   void collect_locked(ScratchStream* stream, ScratchList* out);
   void stop_serving(ScratchStream* stream);
@@ -161,15 +150,6 @@ class ScratchCache {
   void pause();
   void recycle_if_over(ScratchStream* stream);
   void remove(ScratchStream* stream);
-  template <typename Visitor>
-  void for_each_stream(Visitor visit) {
-    for (ScratchStream* head : streams_) {
-      for (ScratchStream *stream = head, *next; stream != nullptr; stream = next) {
-        next = stream->chain;  // the visitor may remove it
-        visit(stream);
-      }
-    }
-  }
   template <typename Match>
   ScratchList collect_where(Match match);
 
@@ -180,9 +160,9 @@ class ScratchCache {
   bool only_clean_ = false;
   const Reclaim* reclaim_ = nullptr;
   int closing_[Reclaim::kMaxContexts] = {};  // threads that may be ending the context
-  ScratchBlock** buckets_ = nullptr;         // mapped with the first stream
-  ScratchStream* streams_[1 << kStreamBits] = {};
-  Arena<ScratchBlock> blocks_;
+  BlockTable* blocks_ = nullptr;             // mapped with the first stream
+  StreamTable streams_;
+  Arena<ScratchBlock> block_records_;
   Arena<ScratchStream> stream_records_;
 };
 

@@ -84,7 +84,7 @@ ScratchCache::Released give_back(uint64_t address, const alloc::ScratchStream& s
 
 // The blocks of a stream lie together. True if anything went back.
 bool give_back(ScratchList blocks) {
-  if (blocks.head == nullptr) return false;
+  if (blocks.empty()) return false;
   const GatePass pass;
   const alloc::ScratchStream* asked = nullptr;
   auto there = ScratchCache::Released::not_now;
@@ -94,7 +94,7 @@ bool give_back(ScratchList blocks) {
     if (pass && &stream != asked) there = still_there(stream);
     asked = &stream;
     auto result = there;
-    if (result == ScratchCache::Released::done) result = give_back(block->address, stream);
+    if (result == ScratchCache::Released::done) result = give_back(block->address(), stream);
     any |= result == ScratchCache::Released::done;
     cache.released(block, result);
   }
@@ -103,10 +103,10 @@ bool give_back(ScratchList blocks) {
 
 // What streams left that ended; all their work is done.
 void give_back_ended(ScratchList blocks) {
-  if (blocks.head == nullptr) return;
+  if (blocks.empty()) return;
   const GatePass pass;
   while (alloc::ScratchBlock* block = blocks.pop()) {
-    const uint64_t address = block->address;
+    const uint64_t address = block->address();
     cache.released(block, pass
                               ? really_free(address, [=] { return driver().cuMemFree_v2(address); })
                               : ScratchCache::Released::not_now);
@@ -315,7 +315,7 @@ void scratch_reopen(const Context& context) { cache.reopen(number(context)); }
 void scratch_drop(const Context& context) {
   ScratchList cached = cache.forget_context(number(context));
   while (alloc::ScratchBlock* block = cached.pop()) {
-    if (ChargeRecord* record = charging() ? take_charge(block->address) : nullptr) {
+    if (ChargeRecord* record = charging() ? take_charge(block->address()) : nullptr) {
       settle_charge(record, /*freed=*/true);
     }
     cache.freed(block, /*done=*/true);

@@ -168,9 +168,7 @@ Context* context_at(int slot) { return slots[slot].load(std::memory_order_acquir
 
 Context* context_named(CUcontext handle) { return find(handle); }
 
-Context* context_of(const alloc::Chunk* chunk) {
-  return context_at(static_cast<int>(chunk->owner.load(std::memory_order_relaxed)));
-}
+Context* context_of(const alloc::Chunk* chunk) { return context_at(chunk->at().owner()); }
 
 Context* current_context() {
   CUcontext handle = nullptr;

@@ -139,7 +139,8 @@ TEST_CASE("a chunk that a strategy takes is not the program's meanwhile") {
   Chunk* chunk = supply.obtain(2 * kMiB, Role::whole, &code);
   REQUIRE(chunk != nullptr);
   const auto free = [&] {
-    return supply.cache.free(chunk, chunk->base(), reclaim, &requested, Reclaim::kNow);
+    return supply.cache.free(chunk, chunk->base(), reclaim, &requested, Reclaim::kNow,
+                             /*refreshes=*/false);
   };
   REQUIRE(free() == ChunkCache::Freed::cached);
   p->synchronise();

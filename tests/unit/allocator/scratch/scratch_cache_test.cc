@@ -67,7 +67,7 @@ class Scratch {
   std::set<uint64_t> give_back(ScratchList blocks, Released outcome) {
     std::set<uint64_t> addresses;
     while (ScratchBlock* block = blocks.pop()) {
-      addresses.insert(block->address);
+      addresses.insert(block->address());
       cache_->released(block, outcome);
     }
     return addresses;
@@ -224,12 +224,12 @@ TEST_CASE("what a stream leaves goes back after the next synchronisation of its 
   const Ticket before = cache.reclaim.close();
   cache->end_stream(kStream);
   const Ticket after = cache.reclaim.close();
-  CHECK(cache->collect_ended(0, before).head == nullptr);  // began before the stream ended
-  CHECK(cache->collect_device(0).head == nullptr);
+  CHECK(cache->collect_ended(0, before).empty());  // began before the stream ended
+  CHECK(cache->collect_device(0).empty());
   CHECK(cache.free(block, 0) == Freed::invalid);
   CHECK(cache.give_back(cache->collect_ended(0, after), Released::done) == Addresses{block});
   CHECK(cache.ledger.scratch_bytes.get() == 0);
-  CHECK(cache->collect_ended(0, after).head == nullptr);
+  CHECK(cache->collect_ended(0, after).empty());
 }
 
 TEST_CASE("a stream that turns out to have gone serves nothing") {
@@ -252,15 +252,15 @@ TEST_CASE("with a context go its scratch blocks and streams") {
   cache->close(0);
   cache->close(0);  // two threads may be ending it
   cache->reopen(0);
-  CHECK(cache->collect_device(0).head == nullptr);
+  CHECK(cache->collect_device(0).empty());
   cache->reopen(0);
   CHECK(cache.give_back(cache->collect_context(0), Released::not_now) == Addresses{cached});
   cache->close(0);
   ScratchList dropped = cache->forget_context(0);
   ScratchBlock* last = dropped.pop();
   REQUIRE(last != nullptr);
-  CHECK(last->address == cached);  // what the program holds, it may still free
-  CHECK(dropped.head == nullptr);
+  CHECK(last->address() == cached);  // what the program holds, it may still free
+  CHECK(dropped.empty());
   cache->freed(last, /*done=*/true);
   CHECK(cache.free(held, 0) == Freed::foreign);
   CHECK(cache.free(cached, 0) == Freed::foreign);
@@ -285,7 +285,7 @@ TEST_CASE("an address the driver gives out anew is what it is now") {
   CHECK(cache->find(cached, &bytes) == ScratchCache::Found::live);
   CHECK(bytes == 700);
   cache->forget(retired);
-  CHECK(cache->collect_device(0).head == nullptr);
+  CHECK(cache->collect_device(0).empty());
   CHECK(cache.ledger.scratch_bytes.get() == 0);
 }
 

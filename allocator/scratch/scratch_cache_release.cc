@@ -8,14 +8,12 @@ namespace cistern::alloc {
 // --- streams ---
 
 void ScratchCache::remove(ScratchStream* stream) {
-  ScratchStream** link = stream_bucket(stream->key);
-  while (*link != stream) link = &(*link)->chain;
-  *link = stream->chain;
+  streams_.remove(stream);
   stream_records_.give_back(stream);
 }
 
 void ScratchCache::recycle_if_over(ScratchStream* stream) {
-  if (stream->ended && stream->out == 0 && stream->unserved.head == nullptr) remove(stream);
+  if (stream->ended && stream->out == 0 && stream->unserved.empty()) remove(stream);
 }
 
 void ScratchCache::stop_serving(ScratchStream* stream) {
@@ -31,7 +29,7 @@ void ScratchCache::end(ScratchStream* stream) {
   stop_serving(stream);
 }
 
-// Others who are giving blocks back may take the lock.
+// Others who are releasing blocks may take the lock.
 void ScratchCache::pause() {
   mutex_.unlock();
   os::sleep_ns(1000);
@@ -41,18 +39,18 @@ void ScratchCache::pause() {
 void ScratchCache::end_stream(uint64_t key) {
   LockGuard guard(mutex_);
   ScratchStream* stream;
-  while ((stream = lookup_stream(key)) != nullptr && stream->out != 0) pause();
+  while ((stream = streams_.find(key)) != nullptr && stream->out != 0) pause();
   if (stream == nullptr) return;
   end(stream);
   recycle_if_over(stream);
 }
 
-// --- giving back ---
+// --- releasing ---
 
 void ScratchCache::collect_locked(ScratchStream* stream, ScratchList* out) {
   stop_serving(stream);
   while (ScratchBlock* block = stream->unserved.pop()) {
-    unlink(block);
+    blocks_->remove(block);
     stream->bytes -= block->bytes;
     ++stream->out;
     out->push(block);
@@ -63,7 +61,7 @@ template <typename Match>
 ScratchList ScratchCache::collect_where(Match match) {
   ScratchList list;
   LockGuard guard(mutex_);
-  for_each_stream([&](ScratchStream* stream) {
+  streams_.for_each([&](ScratchStream* stream) {
     if (!closing(stream) && match(*stream)) collect_locked(stream, &list);
   });
   return list;
@@ -72,7 +70,7 @@ ScratchList ScratchCache::collect_where(Match match) {
 ScratchList ScratchCache::collect_stream(uint64_t key) {
   ScratchList list;
   LockGuard guard(mutex_);
-  ScratchStream* stream = lookup_stream(key);
+  ScratchStream* stream = streams_.find(key);
   if (stream != nullptr && !stream->ended && !closing(stream)) collect_locked(stream, &list);
   return list;
 }
@@ -98,27 +96,25 @@ void ScratchCache::released(ScratchBlock* block, Released outcome) {
   if (outcome == Released::done) {
     stream->ledger->scratch_bytes.sub(block->bytes);
     stream->ledger->scratch_released.add();
-    blocks_.give_back(block);
+    block_records_.give_back(block);
     recycle_if_over(stream);
     return;
   }
   if (outcome == Released::stream_gone && !stream->ended) end(stream);
-  link(block);
+  blocks_->insert(block);
   cache(block, stream);
 }
 
 void ScratchCache::stop_serving_device(uint16_t device) {
   LockGuard guard(mutex_);
   epoch_.fetch_add(1, std::memory_order_release);
-  if (buckets_ == nullptr) return;
-  for_each_stream([&](ScratchStream* stream) {
+  if (blocks_ == nullptr) return;
+  streams_.for_each([&](ScratchStream* stream) {
     if (stream->device == device) stop_serving(stream);
   });
-  for (uint64_t i = 0; i < uint64_t{1} << kBlockBits; ++i) {
-    for (ScratchBlock* block = buckets_[i]; block != nullptr; block = block->chain) {
-      if (block->device == device) block->unfit = true;
-    }
-  }
+  blocks_->for_each([=](ScratchBlock* block) {
+    if (block->device == device) block->unfit = true;
+  });
 }
 
 // --- contexts ---
@@ -128,7 +124,7 @@ void ScratchCache::close(uint16_t context) {
   ++closing_[context];
   for (bool used = true; used;) {
     used = false;
-    for_each_stream(
+    streams_.for_each(
         [&](ScratchStream* stream) { used |= stream->context == context && stream->out != 0; });
     if (used) pause();
   }
@@ -142,24 +138,15 @@ void ScratchCache::reopen(uint16_t context) {
 ScratchList ScratchCache::forget_context(uint16_t context) {
   ScratchList cached;
   LockGuard guard(mutex_);
-  if (buckets_ == nullptr) return cached;
-  for (uint64_t i = 0; i < uint64_t{1} << kBlockBits; ++i) {
-    for (ScratchBlock** link = &buckets_[i]; *link != nullptr;) {
-      ScratchBlock* block = *link;
-      if (block->context != context) {
-        link = &block->chain;
-        continue;
-      }
-      *link = block->chain;
-      if (block->stream == nullptr) {
-        blocks_.give_back(block);
-        continue;
-      }
-      block->stream->ledger->scratch_bytes.sub(block->bytes);
-      cached.push(block);
-    }
-  }
-  for_each_stream([&](ScratchStream* stream) {
+  if (blocks_ == nullptr) return cached;
+  blocks_->for_each([&](ScratchBlock* block) {
+    if (block->context != context) return;
+    blocks_->remove(block);
+    if (block->stream == nullptr) return block_records_.give_back(block);
+    block->stream->ledger->scratch_bytes.sub(block->bytes);
+    cached.push(block);
+  });
+  streams_.for_each([&](ScratchStream* stream) {
     if (stream->context == context) remove(stream);
   });
   return cached;
