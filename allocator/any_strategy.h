@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The strategy a context's policy resolved to, once, when the context was seen first. A visit is
-// one branch and no indirect call, because the default is on the way of every request. What a
-// strategy has to offer is what context_pool.cc asks of both.
+// The strategy of one context, which its policy resolves to once, when the context is seen first. A
+// visit is one branch and no indirect call, because the default is on the way of every request.
+// Both strategies offer what ContextMemory, Shortage and IdleWork ask of them. Any thread.
 #pragma once
 
 #include <atomic>
