@@ -46,8 +46,8 @@ Context* serving_context(const CUdeviceptr* out, size_t bytes) {
 CUresult allocate(Context& context, CUdeviceptr* out, size_t bytes) {
   bool pooled = true;
   const Device& device = device_state(context.device);
-  if (bytes > device.straight.load(std::memory_order_relaxed)) [[unlikely]] {
-    if (bytes > device.most.load()) return allocate_too_much(context, out, bytes);
+  if (bytes > device.fast_path_max_bytes.load(std::memory_order_relaxed)) [[unlikely]] {
+    if (bytes > device.max_request_bytes.load()) return allocate_too_much(context, out, bytes);
     pooled = selected(bytes);
   }
   if (const CUresult result = condition_of(context); result != CUDA_SUCCESS) [[unlikely]]
@@ -127,7 +127,7 @@ namespace {
 [[gnu::cold]] int allocate_at_last(Context& context, size_t bytes, bool pooled, uint64_t* address) {
   const unsigned shard = this_thread.shard();
   const auto allocate = [&] { return context.pool.allocate_direct(bytes, shard, pooled, address); };
-  return_idle_memory();
+  release_idle_memory();
   const int code = again_with_idle_memory(allocate(), allocate);
   const bool refused = code == CUDA_ERROR_OUT_OF_MEMORY && !pooled;
   return refused ? context.pool.allocate_at_last(bytes, shard, address) : code;
