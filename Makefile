@@ -35,7 +35,7 @@ soak: ## the tests again and again, plain and under the sanitizers
 	@TSAN_OPTIONS="$$TSAN_OPTIONS atexit_sleep_ms=0" tests/preload/soak-random $(SOAK_OPERATIONS) build/release build/asan build/tsan
 	@tests/fuzz/config_fuzz_test.sh $$(date +%s) 1000000
 
-mutants: deps ## plant bugs where the change is: the tests must notice (up to 15 minutes; ALL=1: hours)
+mutants: deps ## plant bugs where the change is: the tests must notice (15 minutes at most; ALL=1: an hour)
 	@tests/mutation/run $(if $(ALL),--all) $(if $(BASE),--base $(BASE)) $(if $(MINUTES),--minutes $(MINUTES))
 
 bench: all ## measure against the goals; results stay in build/release/bench
