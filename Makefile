@@ -35,8 +35,8 @@ soak: ## the tests again and again, plain and under the sanitizers
 	@TSAN_OPTIONS="$$TSAN_OPTIONS atexit_sleep_ms=0" tests/preload/soak-random $(SOAK_OPERATIONS) build/release build/asan build/tsan
 	@tests/fuzz/config_fuzz_test.sh $$(date +%s) 1000000
 
-mutants: deps ## show that the tests notice planted bugs (takes hours)
-	@tests/mutation/run
+mutants: deps ## plant bugs where the change is: the tests must notice (15 minutes at most; ALL=1: an hour)
+	@tests/mutation/run $(if $(ALL),--all) $(if $(BASE),--base $(BASE)) $(if $(MINUTES),--minutes $(MINUTES))
 
 bench: all ## measure against the goals; results stay in build/release/bench
 	@tests/bench/run build/$(PRESET)

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The strategy a context's policy resolved to, once, when the context was seen first. A visit is
-// one branch and no indirect call, because the default is on the way of every request. What a
-// strategy has to offer is what context_pool.cc asks of both.
+// The strategy of one context, which its policy resolves to once, when the context is seen first. A
+// visit is one branch and no indirect call, because the default is on the way of every request.
+// Both strategies offer what ContextMemory, Shortage and IdleWork ask of them. Any thread.
 #pragma once
 
 #include <atomic>
 
 #include "allocator/chunk_pools/chunk_pools.h"
 #include "allocator/on_demand/on_demand.h"
+#include "allocator/shared.h"
 
 namespace cistern::alloc {
 
@@ -17,9 +18,9 @@ class AnyStrategy {
             const ChunkSizes& sizes) {
     chunked_.store(sizes.kind != StrategyKind::on_demand, std::memory_order_relaxed);
     if (chunked()) {
-      chunk_pools_.init(shared, supply, device, owner, sizes);
+      chunk_pools_.init(shared, &shared->blocks, supply, device, owner, sizes);
     } else {
-      on_demand_.init(shared, supply, device, owner);
+      on_demand_.init(shared, &shared->slabs, supply, device, owner);
     }
   }
 

@@ -4,7 +4,7 @@
 // returns false after it has written the one error line.
 #pragma once
 
-#include "config/load.h"
+#include "config/loaded.h"
 
 namespace cistern::config {
 

@@ -199,14 +199,6 @@ void load(const char* const* envp, Loaded& out) {
   errno = saved_errno;
 }
 
-Given given_for(const Loaded& loaded, const char* name) {
-  unsigned device = kNoDevice;
-  const Row* row = find_row(name, device);
-  if (row == nullptr) return {};
-  if (row->store != nullptr) return loaded.given[static_cast<size_t>(row - kTable.data())];
-  return device < kMaxDevices ? loaded.given_device[device] : Given{};
-}
-
 Line& next_warning(Loaded& out) {
   if (out.warning_count < kMaxWarnings) return out.warnings[out.warning_count++];
   ++out.warnings_dropped;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory for the pools' own bookkeeping: records of one type, taken from mapped segments and never
-// given back, so that a stale pointer to a record always points to a record of that type (the
-// ownership index is read without a lock and relies on it). Any thread; one lock; not on hot paths.
+// Memory for the pools' own bookkeeping: records of one type, cut from mapped segments. Records are
+// recycled, but segments are never unmapped, so that a stale pointer to a record always points to a
+// record of that type: the ownership index is read without a lock and relies on it. Any thread; one
+// lock; not on hot paths. take() gives nullptr when the system has no memory left.
 #pragma once
 
 #include <cstddef>

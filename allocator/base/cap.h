@@ -2,23 +2,21 @@
 // The most this process may take from one device (FLAGS_gpu_memory_limit_mb, CISTERN_GPU_LIMIT).
 // One object per device, shared by its contexts. Lock-free, any thread.
 //
-// Charged is what a device of that size would have given: whole pages of 2 MiB. So a program that
-// fills what is left of the cap gets there as on the smaller device, and what it is told is left
-// is always a whole request's worth.
+// An allocation is charged with what a device of the cap's size would have given for it: whole
+// pages of 2 MiB (driver_rounding.h). So a program that allocates until the cap is reached gets as
+// far as it would on that device, and what it is told is left can really be allocated.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
 
+#include "allocator/base/driver_rounding.h"
+
 namespace cistern::alloc {
 
 class Cap {
  public:
-  static constexpr uint64_t kPageBytes = uint64_t{2} << 20;
-  static constexpr uint64_t kGranuleBytes = 512;
-  static constexpr uint64_t kSharedBelow = uint64_t{1} << 20;
-
   // What an allocation weighs: pages of its own, or granules of pages that allocations share.
   class Weight {
    public:
@@ -32,11 +30,11 @@ class Cap {
 
   // An allocation by itself: the driver lets those below 1 MiB share pages.
   static constexpr Weight alone(uint64_t bytes) {
-    return bytes < kSharedBelow ? Weight{up(bytes, kGranuleBytes)} : pages(bytes);
+    return bytes < kDriverSharesBelow ? Weight{up(bytes, kDriverGranule)} : pages(bytes);
   }
   // Part of something larger that is kept packed, whatever its size (a memory pool's block).
   static constexpr Weight packed(uint64_t bytes) {
-    return bytes < kMostPacked ? Weight{up(bytes, kGranuleBytes)} : pages(bytes);
+    return bytes < kMostPacked ? Weight{up(bytes, kDriverGranule)} : pages(bytes);
   }
 
   // To be set before anything is charged. 0: none, and nothing is charged.
@@ -46,8 +44,8 @@ class Cap {
 
   // What may yet be taken, in whole pages; `idle`: charged bytes that would be given up for it.
   uint64_t available(uint64_t idle) const {
-    const uint64_t taken = charged(), held = taken > idle ? taken - idle : 0;
-    return limit() > held ? (limit() - held) / kPageBytes * kPageBytes : 0;
+    const uint64_t taken = charged(), used = taken > idle ? taken - idle : 0;
+    return limit() > used ? (limit() - used) / kDriverPage * kDriverPage : 0;
   }
 
   // Puts one weight in place of another; false, and nothing changes, when that passes the limit.
@@ -76,11 +74,11 @@ class Cap {
     return bytes / unit + (bytes % unit != 0 ? 1 : 0);
   }
   static constexpr Weight pages(uint64_t bytes) {
-    return Weight{std::min(up(bytes, kPageBytes), kMostPages) << 32};
+    return Weight{std::min(up(bytes, kDriverPage), kMostPages) << 32};
   }
   static constexpr uint64_t bytes_of(uint64_t packed) {
     const uint64_t granules = packed & UINT32_MAX;
-    return ((packed >> 32) + up(granules * kGranuleBytes, kPageBytes)) * kPageBytes;
+    return ((packed >> 32) + up(granules * kDriverGranule, kDriverPage)) * kDriverPage;
   }
 
   std::atomic<uint64_t> limit_{0};

@@ -36,6 +36,18 @@ class KeyedTable {
     *link = record->next;
   }
 
+  // The visitor may remove the record it is given, and no other.
+  template <typename Visitor>
+  void for_each(Visitor visit) {
+    for (T* record : heads_) {
+      while (record != nullptr) {
+        T* next = record->next;
+        visit(record);
+        record = next;
+      }
+    }
+  }
+
   // Takes every record for which `wanted` holds out of the table; a list linked by `next`.
   template <typename Wanted>
   T* remove_all(Wanted wanted) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happened on one device: bytes and calls. Written by the pools of the device's contexts,
-// read without a lock by anyone (reports, memory queries). All numbers are since the process began.
+// What happened on one device: bytes and calls, for reports and memory queries. The pools of the
+// device's contexts write it, anyone reads it without a lock. Counts of events are since the
+// process began; bytes are as of now, but for the peaks.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
-#include "allocator/base/shortage.h"
-#include "allocator/reclaim/idle_release.h"
+#include "allocator/base/shortage_step.h"
 
 namespace cistern::alloc {
 
@@ -31,15 +31,20 @@ class Counter {
   std::atomic<uint64_t> value_{0};
 };
 
-// What the program holds from the driver itself, beside the pools.
-enum class Held : uint8_t {
+// Who did work that need not be done at once: a call of the program (of put-off work: an allocation
+// that misses, or a free where there is no thread of ours), or the thread in the background.
+enum class WorkedBy : uint8_t { call, background };
+inline constexpr int kWorkedByKinds = 2;
+
+// Kinds of memory that the program has from the driver itself, beside the pools.
+enum class MemoryKind : uint8_t {
   direct,  // linear memory that no pool served, pitched memory
   array,
   stream_ordered,  // blocks of the driver's memory pools
   physical,        // virtual memory management
   managed,         // counted only: no cap holds for it
 };
-inline constexpr int kHeldKinds = 5;
+inline constexpr int kMemoryKinds = 5;
 
 struct Ledger {
   // Bytes the program holds (as it asked for them). Small blocks are added in steps, see
@@ -53,7 +58,7 @@ struct Ledger {
       live_peak.raise_to(static_cast<uint64_t>(total));
     }
   }
-  // Bytes held from the driver: live, idle, waiting and lost to rounding.
+  // Bytes taken from the driver: live, idle, waiting and lost to rounding.
   alignas(128) Counter reserved, reserved_peak;
 
   Counter obtained, released;        // driver calls that took or returned a chunk
@@ -61,7 +66,7 @@ struct Ledger {
   Counter waits, wait_ns;            // bounded waits for earlier work
   Counter shortages, out_of_memory;  // times everything idle was returned; failures passed on
   Counter served_by[kSteps];         // shortages by the step that ended them
-  Counter chunks;                    // held from the driver now
+  Counter chunks;                    // taken from the driver now
   Counter unpooled;                  // requests that the settings kept out of the pools
   Counter unpooled_short;            // such ones that the pools served: no other memory was left
   Counter free_waits, free_wait_ns;  // synchronisations that the settings put before frees
@@ -72,14 +77,14 @@ struct Ledger {
 
   // The scratch cache: stream-ordered requests it served and did not, blocks it returned, and the
   // bytes it keeps.
-  Counter scratch_hits, scratch_misses, scratch_returned, scratch_bytes;
+  Counter scratch_hits, scratch_misses, scratch_released, scratch_bytes;
 
   // Wholly idle chunks, as the last sweep of each pool saw them; and what went back because it was
   // idle for long (FLAGS_free_idle_memory).
   Counter idle_chunks;
-  Counter aged[kDoers], aged_bytes[kDoers];
+  Counter aged[kWorkedByKinds], aged_bytes[kWorkedByKinds];
   // Times that put-off work of frees was done (FLAGS_eager_delete_scope=false).
-  Counter caught_up[kDoers];
+  Counter deferred_done[kWorkedByKinds];
 
   // Fills of what is handed out (allocator/chunk/fill.h): ranges filled, their bytes, how often
   // that was waited for; and what was handed out without, because of a capture, because it is of a
@@ -88,10 +93,10 @@ struct Ledger {
   Counter fills_skipped, fills_of_other_kind, fills_failed;
 
   // Moves whenever something kept for reuse went back to the driver.
-  uint64_t returned() const { return released.get() + scratch_returned.get(); }
+  uint64_t releases() const { return released.get() + scratch_released.get(); }
 
-  // By Held, in bytes. Counted where a cap is set or a report is wanted.
-  Counter held[kHeldKinds], held_peak[kHeldKinds];
+  // By MemoryKind, in bytes. Counted where a cap is set or a report is wanted.
+  Counter taken[kMemoryKinds], taken_peak[kMemoryKinds];
   Counter refused_by_cap;  // calls of the program that the cap alone answered
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The requested bytes the program holds of one pool. The Ledger is told in steps, so that threads
-// do not fight over one counter; its peak is exact while this pool alone moves. Written under the
-// pool's lock, read by anyone.
+// The requested bytes that are live in one pool. The Ledger of the device is told of changes in
+// steps of 64 KiB, so that threads of different pools do not fight over one counter; its peak is
+// exact as long as only one pool allocates. Written under the pool's lock, read by anyone.
 #pragma once
 
 #include "allocator/base/ledger.h"
@@ -31,7 +31,7 @@ class LiveCount {
   // How much of it the Ledger does not know yet (it may also know too many).
   uint64_t unpublished() const { return live_.get() - published_.get(); }
 
-  void drop() {
+  void forget_all() {
     ledger_->live.sub(published_.get());
     live_.set(0);
     published_.set(0);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A four-byte lock: constant-initialised, one atomic exchange to take and one to release, futex
-// sleep when it is held for long. std::mutex would pull libstdc++ into the object and
-// cannot be put back into a known state in a forked child. Not recursive.
+// A lock of four bytes: constant-initialised, one atomic exchange to take it and one to leave it. A
+// thread that finds it taken tries for a moment, then sleeps in a futex. std::mutex would pull
+// libstdc++ into the object and cannot be put back into a known state in a forked child. Not
+// recursive.
 #pragma once
 
 #include <atomic>
@@ -15,7 +16,7 @@ class Mutex {
  public:
   void lock() {
     uint32_t expected = kFree;
-    if (!word_.compare_exchange_strong(expected, kHeld, std::memory_order_acquire)) lock_slow();
+    if (!word_.compare_exchange_strong(expected, kLocked, std::memory_order_acquire)) lock_slow();
   }
 
   void unlock() {
@@ -26,14 +27,14 @@ class Mutex {
   void reset() { word_.store(kFree, std::memory_order_relaxed); }
 
  private:
-  static constexpr uint32_t kFree = 0, kHeld = 1, kContended = 2;
+  static constexpr uint32_t kFree = 0, kLocked = 1, kContended = 2;
   static constexpr int kSpins = 100;  // a critical section here is tens of nanoseconds
 
   [[gnu::noinline]] void lock_slow() {
     for (int i = 0; i < kSpins; ++i) {
       uint32_t expected = kFree;
       if (word_.load(std::memory_order_relaxed) == kFree &&
-          word_.compare_exchange_weak(expected, kHeld, std::memory_order_acquire)) {
+          word_.compare_exchange_weak(expected, kLocked, std::memory_order_acquire)) {
         return;
       }
       relax();

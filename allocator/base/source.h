@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where chunks come from and how the order of device work is asked: the seam between the pools and
-// CUDA. The shim implements it with the driver; tests and benchmarks with plain host memory. Every
-// call may reach the driver, so no lock of ours is held around one. Any thread.
+// Where chunks come from, and how the pools learn what work the device has finished: the seam
+// between the pools and CUDA. The shim implements it with the driver (shim/order/cuda_source.h);
+// tests and benchmarks with plain host memory. Any thread may call anything but mark(), query() and
+// forget(), which one thread at a time calls (reclaim.h). Every call may reach the driver and
+// block, so no lock of ours is held around one.
 #pragma once
 
 #include <cstdint>
 
-#include "allocator/base/shortage.h"
+#include "allocator/base/shortage_step.h"
 
 namespace cistern::alloc {
 
@@ -16,8 +18,8 @@ inline constexpr int kSuccess = 0;
 inline constexpr int kOutOfMemory = 2;
 // What a pool itself answers once its context is gone. CUDA's, too.
 inline constexpr int kContextGone = 709;
-// give_back(): the source still holds the memory, so the chunk stays with the pool (a capture is in
-// progress, or the driver refused); any other code: the memory is no longer there. fill(): a
+// From release(): the memory is still allocated, so the chunk stays with the pool (a capture is in
+// progress, or the driver refused); any other code says that it is there no more. From fill(): a
 // capture is in progress. No CUDA code.
 inline constexpr int kNotNow = -1;
 
@@ -33,33 +35,35 @@ class MemorySource {
  public:
   virtual int obtain(uint64_t bytes, uint64_t* address) = 0;
 
-  // The program itself frees this memory: always reaches the driver.
+  // The program itself frees this memory: the call always reaches the driver.
+  virtual int release_for_program(uint64_t address) = 0;
+  // The pool does not need this memory any more; kNotNow while its release could disturb the
+  // program.
   virtual int release(uint64_t address) = 0;
-  // The pool returns what it does not need; kNotNow while that could disturb the program.
-  virtual int give_back(uint64_t address) = 0;
 
-  // Whether give_back() need not be tried now: it would be kNotNow.
-  virtual bool keeps_all() { return false; }
+  // Whether release() need not be tried now: it would be kNotNow.
+  virtual bool refuses_release() { return false; }
 
-  // The same for memory that no earlier work can touch, without waiting for what the device does.
-  // Only where takes_clean() says that this can be done; it may still turn out to be kNotNow.
-  virtual bool takes_clean() { return false; }
-  virtual int give_back_clean(uint64_t) { return kNotNow; }
+  // As release(), of memory that no earlier work can touch, and without a wait for what the device
+  // does. Only where can_release_clean() says so; the answer may still be kNotNow.
+  virtual bool can_release_clean() { return false; }
+  virtual int release_clean(uint64_t) { return kNotNow; }
 
-  // Some memory of this source becomes idle, or (`now`) work of a free was put off: asks that
-  // somebody calls ContextPool::tend() from time to time, or soon. False when nobody will.
-  virtual bool attend(bool now) { return false; }
+  // Some memory of this source becomes idle, or (`soon`) work of a free was deferred: asks that
+  // somebody calls ContextPool::work_in_background() from time to time, or soon. False when nobody
+  // will.
+  virtual bool request_background_work(bool soon) { return false; }
 
   // Writes the fill byte over the ranges and waits until it is there, for every stream to find, but
   // for no work of the program's. The caller alone may use the ranges, and no earlier work can.
   // kNotNow during a capture; any other code: they may hold anything.
   virtual int fill(const FillRange*, int /*count*/) { return kNotNow; }
 
-  // Memory is out: the other pools of the same device return what they do not need; true if that
+  // Memory is out: the other pools of the same device release what they do not need; true if that
   // was anything. A source that knows no others does nothing.
-  virtual bool relieve() { return false; }
+  virtual bool release_from_other_pools() { return false; }
 
-  // A request of `bytes` met a shortage, and this ended it. For the log; no part of the way.
+  // A request of `bytes` met a shortage, and this step ended it. Only for logging.
   virtual void shortage_ended(Step step, uint64_t bytes) {}
 
   // Marks all work handed to the context before the call. False when it cannot be marked now (a

@@ -1,26 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// The record of one chunk, i.e. of one driver allocation. A chunk is handed out whole, cut into
-// blocks as a slab, or idle. Records live in an Arena, so a reader without a lock may hold a stale
-// pointer: every field such a reader looks at is atomic, and what it concludes must be checked
-// again under the lock of the pool that owns the chunk.
+// The record of one chunk, i.e. of one driver allocation, which is handed out whole, cut into
+// blocks, or idle. Any thread may find a record through the index without a lock, and may then look
+// at one that has been recycled (records live in an Arena): every field such a reader looks at is
+// atomic, and what it concludes must be checked again under the lock of the pool that owns the
+// chunk.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
-#include "allocator/reclaim/idle_release.h"
+#include "allocator/base/ticket.h"
 
 namespace cistern::alloc {
 
 struct ChunkMap;
 struct Slab;
 
-// Numbers frees and synchronisations in the order they happened (allocator/reclaim/reclaim.h).
-using Ticket = uint64_t;
-
 enum class Role : uint8_t {
-  whole,     // held by the program
-  direct,    // held by the program, never to be pooled: its free goes to the driver
+  whole,     // live
+  direct,    // live, never to be pooled: its free goes to the driver
   slab,      // cut into blocks by the default strategy
   split,     // cut into blocks by a chunk strategy
   waiting,   // freed, but earlier work, or a graph, may still use it
@@ -28,16 +26,40 @@ enum class Role : uint8_t {
   released,  // between two owners, or on its way back to the driver
 };
 
+// Whose a chunk is and as what, in one word: a reader without a lock sees parts that belong
+// together, and under the lock of the pool it names one comparison tells that it is still the same.
+class Place {
+ public:
+  constexpr Place() = default;
+  // `owner`: the number of its context's pool; `shard`: which part of that, for slab and split.
+  constexpr Place(uint32_t owner, Role role, uint8_t shard)
+      : bits_(owner << 16 | uint32_t{shard} << 8 | static_cast<uint32_t>(role)) {}
+
+  // Where no chunk is.
+  static constexpr Place nowhere() { return {UINT16_MAX, static_cast<Role>(UINT8_MAX), UINT8_MAX}; }
+
+  constexpr uint16_t owner() const { return static_cast<uint16_t>(bits_ >> 16); }
+  constexpr uint8_t shard() const { return static_cast<uint8_t>(bits_ >> 8); }
+  constexpr Role role() const { return static_cast<Role>(bits_ & UINT8_MAX); }
+  constexpr Place as(Role role) const {
+    return Place((bits_ & ~uint32_t{UINT8_MAX}) | static_cast<uint32_t>(role));
+  }
+  friend constexpr bool operator==(Place, Place) = default;
+
+ private:
+  constexpr explicit Place(uint32_t bits) : bits_(bits) {}
+
+  uint32_t bits_ = 0;
+};
+
 struct Chunk {
   Chunk* next;  // in its bin, its waiting queue or a list to release; also the Arena's link
   std::atomic<uint64_t> address;
   std::atomic<uint64_t> bytes;     // asked of the driver
   std::atomic<Chunk*> next_start;  // index: next chunk that starts in the same page
-  std::atomic<uint16_t> owner;     // which pool (the number its creator gave it)
-  Tick idle_since;                 // while wholly idle; under the lock of what keeps it
-  std::atomic<Role> role;
+  std::atomic<Place> place;
+  Tick idle_since;             // while wholly idle; under the lock of what keeps it
   std::atomic<bool> exported;  // another process or device may know it: never to be reused
-  std::atomic<uint8_t> shard;  // slab, split: which pool of its owner
   // By role: requested bytes, Ticket, Slab*, ChunkMap*, previous in bin.
   std::atomic<uint64_t> detail;
   union {
@@ -61,8 +83,10 @@ struct Chunk {
 
   uint64_t base() const { return address.load(std::memory_order_relaxed); }
   uint64_t size() const { return bytes.load(std::memory_order_relaxed); }
-  Role is() const { return role.load(std::memory_order_relaxed); }
-  void become(Role r) { role.store(r, std::memory_order_relaxed); }
+  Place at() const { return place.load(std::memory_order_relaxed); }
+  Role is() const { return at().role(); }
+  void move_to(Place where) { place.store(where, std::memory_order_relaxed); }
+  void become(Role role) { move_to(at().as(role)); }
 
   // whole, direct
   uint64_t requested() const { return detail.load(std::memory_order_relaxed); }

@@ -3,14 +3,13 @@
 
 #include <algorithm>
 
+#include "allocator/base/driver_rounding.h"
 #include "allocator/reclaim/reclaim.h"
 
 namespace cistern::alloc {
 namespace {
 
 constexpr int kProbes = 32;
-
-uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 uint64_t device_bytes(const Chunk* chunk) { return round_up(chunk->size(), kDriverPage); }
 
@@ -37,7 +36,7 @@ Chunk* ChunkCache::take(uint64_t bytes, Role role, const Reclaim& reclaim) {
   LockGuard guard(mutex_);
   if (closed_) [[unlikely]]
     return nullptr;
-  harvest(reclaim);
+  refresh_locked(reclaim);
   Chunk* chunk = bins_.find(bytes, largest_for(bytes), kProbes);
   if (chunk != nullptr) {
     remove_idle(chunk);
@@ -49,21 +48,23 @@ Chunk* ChunkCache::take(uint64_t bytes, Role role, const Reclaim& reclaim) {
 }
 
 ChunkCache::Freed ChunkCache::free(Chunk* chunk, uint64_t address, const Reclaim& reclaim,
-                                   uint64_t* requested, Ticket latest) {
+                                   uint64_t* requested, Ticket latest, bool refreshes) {
   LockGuard guard(mutex_);
-  if (!held(chunk) || chunk->base() != address) return Freed::not_held;
+  const Place place = chunk->at();
+  if (!is_live(place) || chunk->base() != address) return Freed::not_live;
   *requested = chunk->requested();
-  if (chunk->is() == Role::direct || chunk->exported.load(std::memory_order_relaxed)) {
+  if (place.role() == Role::direct || chunk->exported.load(std::memory_order_relaxed)) {
     chunk->become(Role::released);
     pick_up();
     return Freed::give_up;
   }
   count_freed(chunk);
   freed_.push(chunk, chunk->born, reclaim, latest);
+  if (refreshes) refresh_locked(reclaim);
   return Freed::cached;
 }
 
-void ChunkCache::keep_waiting(Chunk* chunk, const Reclaim& reclaim) {
+void ChunkCache::put_back(Chunk* chunk, const Reclaim& reclaim) {
   LockGuard guard(mutex_);
   count_freed(chunk);
   if (!chunk->exported.load(std::memory_order_relaxed)) {
@@ -87,14 +88,14 @@ void ChunkCache::count_freed(Chunk* chunk) {
   returnable_bytes_.own_add(device_bytes(chunk));
 }
 
-bool ChunkCache::held(const Chunk* chunk) const {
-  const bool mine = !closed_ && chunk->owner.load(std::memory_order_relaxed) == owner_;
-  return mine && (chunk->is() == Role::whole || chunk->is() == Role::direct);
+bool ChunkCache::is_live(Place place) const {
+  const bool mine = !closed_ && place.owner() == owner_;
+  return mine && (place.role() == Role::whole || place.role() == Role::direct);
 }
 
 bool ChunkCache::find(Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes) {
   LockGuard guard(mutex_);
-  if (!held(chunk) || !chunk->contains(address)) return false;
+  if (!is_live(chunk->at()) || !chunk->contains(address)) return false;
   if (address - chunk->base() >= chunk->requested()) return false;
   *start = chunk->base();
   *bytes = chunk->requested();
@@ -103,12 +104,12 @@ bool ChunkCache::find(Chunk* chunk, uint64_t address, uint64_t* start, uint64_t*
 
 bool ChunkCache::mark_exported(Chunk* chunk, uint64_t address) {
   LockGuard guard(mutex_);
-  if (!held(chunk) || !chunk->contains(address)) return false;
+  if (!is_live(chunk->at()) || !chunk->contains(address)) return false;
   chunk->exported.store(true, std::memory_order_relaxed);
   return true;
 }
 
-void ChunkCache::harvest(const Reclaim& reclaim) {
+void ChunkCache::refresh_locked(const Reclaim& reclaim) {
   if (freed_.parked_may_leave(reclaim)) [[unlikely]]
     freed_.unpark(reclaim, /*all=*/false);
   const Ticket clean = reclaim.clean();
@@ -140,47 +141,47 @@ void ChunkCache::remove_idle(Chunk* chunk) {
 }
 
 void ChunkCache::add_idle(ChunkList* chunks) {
-  if (chunks->head == nullptr) return;
+  if (chunks->empty()) return;
   LockGuard guard(mutex_);
   while (Chunk* chunk = chunks->pop()) insert_idle(chunk);
 }
 
 void ChunkCache::refresh(const Reclaim& reclaim) {
   LockGuard guard(mutex_);
-  harvest(reclaim);
+  refresh_locked(reclaim);
 }
 
 // A parked chunk that the driver will not take back must be parked again.
-void ChunkCache::let_freed_go(Chunk* chunk, bool parked, ChunkList* out) {
+void ChunkCache::collect_one_freed(Chunk* chunk, bool parked, ChunkList* out) {
   chunk->born = parked ? chunk->stamp() : Reclaim::kEverything;
   returnable_bytes_.own_sub(device_bytes(chunk));
   chunk->become(Role::released);
   out->push(chunk);
 }
 
-void ChunkCache::let_idle_go(Chunk* chunk, ChunkList* out) {
+void ChunkCache::collect_one_idle(Chunk* chunk, ChunkList* out) {
   remove_idle(chunk);
   chunk->born = Reclaim::kEverything;
   chunk->become(Role::released);
   out->push(chunk);
 }
 
-void ChunkCache::let_excess_go(uint64_t keep, ChunkList* out) {
+void ChunkCache::collect_idle_beyond(uint64_t keep, ChunkList* out) {
   while (oldest_idle_ != nullptr && idle_bytes_.get() + parked_bytes() > keep) {
-    let_idle_go(oldest_idle_, out);
+    collect_one_idle(oldest_idle_, out);
   }
 }
 
 void ChunkCache::collect_idle(uint64_t keep, const Reclaim& reclaim, ChunkList* out) {
   LockGuard guard(mutex_);
   if (closed_) return;
-  harvest(reclaim);
+  refresh_locked(reclaim);
   collect_refused(out);
-  let_excess_go(keep, out);
+  collect_idle_beyond(keep, out);
   if (parked_bytes() <= keep) return;
   freed_.remove_if([&](Chunk* chunk, bool parked) {
     const bool leaves = parked && parked_bytes() > keep;
-    if (leaves) let_freed_go(chunk, parked, out);
+    if (leaves) collect_one_freed(chunk, parked, out);
     return leaves;
   });
 }
@@ -188,8 +189,8 @@ void ChunkCache::collect_idle(uint64_t keep, const Reclaim& reclaim, ChunkList* 
 void ChunkCache::collect_only_idle(uint64_t keep, const Reclaim& reclaim, ChunkList* out) {
   LockGuard guard(mutex_);
   if (closed_) return;
-  harvest(reclaim);
-  let_excess_go(keep, out);
+  refresh_locked(reclaim);
+  collect_idle_beyond(keep, out);
 }
 
 // In the order of age the young ones are last.
@@ -206,14 +207,14 @@ IdleChunks ChunkCache::see_idle(Tick now) {
 void ChunkCache::collect_aged(Tick now, uint32_t least, ChunkList* out) {
   LockGuard guard(mutex_);
   if (closed_ || oldest_idle_ == nullptr || oldest_idle_->idle_since == kNotSeen) return;
-  if (age(now, oldest_idle_->idle_since) >= least) let_idle_go(oldest_idle_, out);
+  if (age(now, oldest_idle_->idle_since) >= least) collect_one_idle(oldest_idle_, out);
 }
 
 void ChunkCache::collect_clean(const Reclaim& reclaim, ChunkList* out) {
   LockGuard guard(mutex_);
   if (closed_) return;
-  harvest(reclaim);
-  while (oldest_idle_ != nullptr) let_idle_go(oldest_idle_, out);
+  refresh_locked(reclaim);
+  while (oldest_idle_ != nullptr) collect_one_idle(oldest_idle_, out);
 }
 
 void ChunkCache::collect_all(ChunkList* out) {
@@ -221,10 +222,10 @@ void ChunkCache::collect_all(ChunkList* out) {
   if (closed_) return;
   collect_refused(out);
   freed_.remove_if([&](Chunk* chunk, bool parked) {
-    let_freed_go(chunk, parked, out);
+    collect_one_freed(chunk, parked, out);
     return true;
   });
-  while (oldest_idle_ != nullptr) let_idle_go(oldest_idle_, out);
+  while (oldest_idle_ != nullptr) collect_one_idle(oldest_idle_, out);
 }
 
 bool ChunkCache::waiting_range(Ticket* oldest, Ticket* newest) {
@@ -237,7 +238,7 @@ uint64_t ChunkCache::largest_idle() {
   return bins_.largest();
 }
 
-void ChunkCache::drop() {
+void ChunkCache::forget_all() {
   LockGuard guard(mutex_);
   bins_ = {};
   oldest_idle_ = youngest_idle_ = nullptr;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chunks of one context that the program does not hold: freed and waiting or parked, or idle by
-// size and by age. Every function takes the cache's lock; none calls the driver.
+// size and by age. A freed chunk is kept here so that the next request of its size costs no driver
+// call. Any thread: every function takes the cache's lock, and none calls the driver, so that they
+// may be called from a free or an allocation alike.
 #pragma once
 
 #include "allocator/base/ledger.h"
 #include "allocator/base/mutex.h"
 #include "allocator/base/size_bins.h"
-#include "allocator/chunk/chunk.h"
-#include "allocator/on_demand/slab_pool.h"
+#include "allocator/chunk/chunk_list.h"
 #include "allocator/reclaim/freed_queue.h"
+#include "allocator/reclaim/idle_release.h"
 
 namespace cistern::alloc {
-
-inline constexpr uint64_t kDriverPage = uint64_t{2} << 20;  // the driver rounds large chunks to it
 
 struct ChunkBinTraits {
   static uint64_t size(const Chunk* c) { return c->size(); }
@@ -21,8 +21,7 @@ struct ChunkBinTraits {
   static void set_prev(Chunk* c, Chunk* p) { c->set_previous(p); }
 };
 
-struct ChunkLinks {
-  static Chunk*& next(Chunk* c) { return c->next; }
+struct ChunkLinks : NextLink<Chunk> {
   static uint64_t stamp(const Chunk* c) { return c->stamp(); }
   static void set_stamp(Chunk* c, uint64_t stamp) { c->set_stamp(stamp); }
   static uint64_t bytes(const Chunk* c) { return c->size(); }
@@ -40,17 +39,18 @@ class ChunkCache {
   // never the program's meanwhile, or a second free of its address would be taken for the first.
   Chunk* take(uint64_t bytes, Role role, const Reclaim& reclaim);
 
-  // The program gives a chunk back. `not_held`: it does not hold one that starts at `address`
-  // (decided here, so that of two racing frees one fails). `cached`: it waits to be clean.
-  // `give_up`: it must not be reused; the caller returns it to the driver. `chunk` is what the
-  // index said; it may have another meaning by now. `latest`: FreedQueue::push().
-  enum class Freed : uint8_t { not_held, cached, give_up };
+  // The program frees a chunk. `not_live`: it does not hold one that starts at `address` (decided
+  // here, so that of two racing frees one fails). `cached`: it waits to be clean. `give_up`: it
+  // must not be reused; the caller releases it for the program. `chunk` is what the index said; it
+  // may have another meaning by now. `latest`: FreedQueue::push(). `refreshes`: as refresh() would,
+  // where the chunk is cached.
+  enum class Freed : uint8_t { not_live, cached, give_up };
   Freed free(Chunk* chunk, uint64_t address, const Reclaim& reclaim, uint64_t* requested,
-             Ticket latest);
+             Ticket latest, bool refreshes);
 
-  // A chunk the driver would not take back just now. An exported one is only kept to be offered
-  // again with the next collection.
-  void keep_waiting(Chunk* chunk, const Reclaim& reclaim);
+  // A chunk that the driver would not take just now: it waits as if freed just now. An exported one
+  // is kept apart and offered again with the next collection.
+  void put_back(Chunk* chunk, const Reclaim& reclaim);
 
   // Start and requested size of a chunk the program holds around `address`.
   bool find(Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
@@ -69,7 +69,7 @@ class ChunkCache {
   // What became clean since is idle from now on, so that idle_bytes() says it.
   void refresh(const Reclaim& reclaim);
 
-  // For a sweep at `now`: what is idle, each chunk with its age from here on.
+  // For a sweep at `now`: what is idle. Each chunk that is seen for the first time gets its age.
   IdleChunks see_idle(Tick now);
   // Moves the oldest idle chunk into `out`, if it is that old.
   void collect_aged(Tick now, uint32_t least, ChunkList* out);
@@ -82,14 +82,14 @@ class ChunkCache {
   void collect_all(ChunkList* out);
 
   // The context is gone, in two steps: close() keeps everything where it is, and once nothing is
-  // in_hand() drop() forgets it.
+  // in_hand() forget_all() forgets it.
   void close();
-  void drop();
+  void forget_all();
 
-  // Threads that have, or may be about to take, a chunk out of the cache or the source and have not
-  // found it a new place yet. A chunk that free() gives up counts until landed().
+  // How many threads have a chunk in hand, or are about to take one: out of the cache or the source
+  // and not in its new place yet. A chunk that free() gives up counts until put_down().
   void pick_up() { in_hand_.fetch_add(1); }
-  void landed() { in_hand_.fetch_sub(1, std::memory_order_release); }
+  void put_down() { in_hand_.fetch_sub(1, std::memory_order_release); }
   int in_hand() const { return in_hand_.load(std::memory_order_acquire); }
 
   void reset_after_fork() { mutex_.reset(); }
@@ -106,12 +106,12 @@ class ChunkCache {
   bool waiting_range(Ticket* oldest, Ticket* newest);
 
  private:
-  bool held(const Chunk* chunk) const;
+  bool is_live(Place place) const;
   void count_freed(Chunk* chunk);
-  void harvest(const Reclaim& reclaim);
-  void let_freed_go(Chunk* chunk, bool parked, ChunkList* out);
-  void let_idle_go(Chunk* chunk, ChunkList* out);
-  void let_excess_go(uint64_t keep, ChunkList* out);
+  void refresh_locked(const Reclaim& reclaim);
+  void collect_one_freed(Chunk* chunk, bool parked, ChunkList* out);
+  void collect_one_idle(Chunk* chunk, ChunkList* out);
+  void collect_idle_beyond(uint64_t keep, ChunkList* out);
   void insert_idle(Chunk* chunk);
   void remove_idle(Chunk* chunk);
   void collect_refused(ChunkList* out);

@@ -5,7 +5,7 @@
 
 namespace cistern::alloc {
 
-void ChunkSupply::init(Shared* shared, MemorySource* source, const DeviceParts& device,
+void ChunkSupply::init(SharedChunks* shared, MemorySource* source, const DeviceParts& device,
                        uint32_t owner) {
   shared_ = shared;
   source_ = source;
@@ -18,8 +18,8 @@ void ChunkSupply::init(Shared* shared, MemorySource* source, const DeviceParts& 
 }
 
 Chunk* ChunkSupply::obtain(uint64_t bytes, Role role, int* code) {
-  const Carrying carrying(*this);
-  const CountedIn obtaining(shared_->obtaining);
+  const InHand carrying(*this);
+  const CountedIn obtaining(shared_->threads_obtaining);
   *code = kContextGone;
   if (closed_.load()) return nullptr;
   *code = kOutOfMemory;
@@ -35,9 +35,8 @@ Chunk* ChunkSupply::obtain(uint64_t bytes, Role role, int* code) {
   obtain_ns_.set((3 * obtain_ns_.get() + os::now_ns() - start) / 4);
   if (*code == kSuccess) {
     chunk->set_range(address, bytes);
-    chunk->owner.store(static_cast<uint16_t>(owner_), std::memory_order_relaxed);
     chunk->exported.store(false, std::memory_order_relaxed);
-    chunk->become(role);
+    chunk->move_to({owner_, role, 0});
     chunk->set_requested(bytes);
     chunk->born = shared_->reclaim.epoch();
     if (shared_->index.insert(chunk)) {
@@ -49,7 +48,7 @@ Chunk* ChunkSupply::obtain(uint64_t bytes, Role role, int* code) {
       ledger_->reserved_peak.raise_to(ledger_->reserved.get());
       return chunk;
     }
-    source_->release(address);
+    source_->release_for_program(address);
     *code = kOutOfMemory;
   }
   ledger_->refused.add();
@@ -59,7 +58,7 @@ Chunk* ChunkSupply::obtain(uint64_t bytes, Role role, int* code) {
 }
 
 int ChunkSupply::release_for_program(Chunk* chunk, uint64_t requested) {
-  const int code = source_->release(chunk->base());
+  const int code = source_->release_for_program(chunk->base());
   if (code == kSuccess) {
     ledger_->released.add();
     forget(chunk);
@@ -67,16 +66,16 @@ int ChunkSupply::release_for_program(Chunk* chunk, uint64_t requested) {
     chunk->set_requested(requested);
     chunk->become(Role::direct);
   }
-  cache.landed();
+  cache.put_down();
   return code;
 }
 
-bool ChunkSupply::give_back(ChunkList* chunks) {
+bool ChunkSupply::release(ChunkList* chunks) {
   bool any = false;
   while (Chunk* chunk = chunks->pop()) {
-    const int code = source_->give_back(chunk->base());
+    const int code = source_->release(chunk->base());
     if (code == kNotNow) {
-      cache.keep_waiting(chunk, shared_->reclaim);
+      cache.put_back(chunk, shared_->reclaim);
       continue;
     }
     (code == kSuccess ? ledger_->released : ledger_->lost).add();
@@ -86,11 +85,11 @@ bool ChunkSupply::give_back(ChunkList* chunks) {
   return any;
 }
 
-bool ChunkSupply::give_back_clean(ChunkList* chunks) {
+bool ChunkSupply::release_clean(ChunkList* chunks) {
   ChunkList kept;
   bool any = false, able = true;
   while (Chunk* chunk = chunks->pop()) {
-    able = able && source_->give_back_clean(chunk->base()) == kSuccess;
+    able = able && source_->release_clean(chunk->base()) == kSuccess;
     if (able) {
       any = true;
       ledger_->released.add();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The chunk layer of one context, under every strategy: takes chunks from the source and returns
-// them, within the cap, known to the index and counted in the ledger. What the program holds as a
-// whole chunk, and whole chunks between two owners, are in its cache.
+// The chunk layer of one context, under every strategy: obtains chunks from the source and releases
+// them, within the cap, known to the index and counted in the ledger. Chunks that are live or idle
+// as a whole are in its cache.
 //
 // Any thread. No lock is held while the source is called. A chunk that goes back stays in the
 // index as Role::released until the driver has it: a second free of its address must not get there
@@ -13,7 +13,7 @@
 #include "allocator/base/source.h"
 #include "allocator/chunk/chunk_cache.h"
 #include "allocator/chunk/fill.h"
-#include "allocator/chunk/shared.h"
+#include "allocator/chunk/shared_chunks.h"
 
 namespace cistern::alloc {
 
@@ -21,55 +21,55 @@ namespace cistern::alloc {
 struct DeviceParts {
   Ledger* ledger;
   Cap* cap;
-  Garbage* garbage = nullptr;     // nullptr: nothing is held back
+  Garbage* garbage = nullptr;     // nullptr: nothing is kept back
   FillMode fill = FillMode::off;  // whether and how what is handed out is filled
 };
 
 class ChunkSupply {
  public:
   // `owner` is what the chunks of this context say of themselves.
-  void init(Shared* shared, MemorySource* source, const DeviceParts& device, uint32_t owner);
+  void init(SharedChunks* shared, MemorySource* source, const DeviceParts& device, uint32_t owner);
 
-  // A chunk of `bytes`: held by the program (Role::whole, Role::direct), or nobody's until a
-  // strategy gives it a role (Role::released). nullptr with the source's result in `code`.
+  // A chunk of `bytes`: live (Role::whole, Role::direct), or nobody's until a strategy gives it a
+  // role (Role::released). nullptr with the source's result in `code`.
   Chunk* obtain(uint64_t bytes, Role role, int* code);
 
   // The program frees a chunk that is not to be reused. It is told what the driver says, and where
   // the driver refuses (inside a capture, say) the memory is still the program's. For a chunk that
-  // the cache gave up: it lands here.
+  // the cache gave up; it is put down here.
   int release_for_program(Chunk* chunk, uint64_t requested);
 
-  // Chunks that nobody holds go back. What the source does not take now waits in the cache as if
-  // freed just now. False when none went.
-  bool give_back(ChunkList* chunks);
+  // What the source does not take now waits in the cache as if freed just now. False when none
+  // went.
+  bool release(ChunkList* chunks);
 
-  // Around carrying chunks from one place to another: drop() waits for it.
-  class Carrying {
+  // The same of clean chunks, without a wait for the device, as far as the source can do that; the
+  // rest is idle again. True if any went.
+  bool release_clean(ChunkList* chunks);
+
+  // For as long as it lives this thread may have chunks in hand: forget_all() waits for it.
+  class InHand {
    public:
-    explicit Carrying(ChunkSupply& supply) : cache_(supply.cache) { cache_.pick_up(); }
-    ~Carrying() { cache_.landed(); }
-    Carrying(const Carrying&) = delete;
-    Carrying& operator=(const Carrying&) = delete;
+    explicit InHand(ChunkSupply& supply) : cache_(supply.cache) { cache_.pick_up(); }
+    ~InHand() { cache_.put_down(); }
+    InHand(const InHand&) = delete;
+    InHand& operator=(const InHand&) = delete;
 
    private:
     ChunkCache& cache_;
   };
 
-  // Clean chunks go back without a wait for the device, as far as the source can do that; the rest
-  // is idle again. True if any went.
-  bool give_back_clean(ChunkList* chunks);
-
-  // Around taking chunks out of a pool and giving them back, or filling what is free in one: others
-  // that run out, or ask what is free, wait for it.
-  class Returning {
+  // For as long as it lives free memory may be out of the pools, to be released, filled or moved:
+  // others that run out, or ask what is free, wait for it.
+  class Moving {
    public:
-    explicit Returning(ChunkSupply& supply)
-        : carrying_(supply), counted_(supply.shared_->returning) {
-      supply.shared_->returns.fetch_add(1);
+    explicit Moving(ChunkSupply& supply)
+        : carrying_(supply), counted_(supply.shared_->threads_moving) {
+      supply.shared_->moves_begun.fetch_add(1);
     }
 
    private:
-    const Carrying carrying_;
+    const InHand carrying_;
     const CountedIn counted_;
   };
 
@@ -80,10 +80,10 @@ class ChunkSupply {
   }
   bool in_hand() const { return cache.in_hand() != 0; }
 
-  // Then, with nothing in hand, every chunk is forgotten, after telling `each` of it.
+  // After close(), with nothing in hand: forgets every chunk, after telling `each` of it.
   template <typename Visitor>
-  void drop(Visitor each) {
-    cache.drop();
+  void forget_all(Visitor each) {
+    cache.forget_all();
     ChunkList chunks{shared_->index.remove_all_of(owner_)};
     while (Chunk* chunk = chunks.pop()) {
       each(chunk);
@@ -106,7 +106,7 @@ class ChunkSupply {
  private:
   void forget(Chunk* chunk);
 
-  Shared* shared_;
+  SharedChunks* shared_;
   MemorySource* source_;
   Ledger* ledger_;
   Cap* cap_;

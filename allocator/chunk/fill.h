@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Filling what is handed out with one byte, so that a read of what nobody wrote does not go unseen:
-// FLAGS_init_allocated_mem. How the fills are made: CISTERN_ATOMIC_CLEAN_POLICY. Any thread; no
-// lock may be held, since the source waits until the bytes are there.
+// Fills what is handed out with one byte, so that a program which reads memory it never wrote is
+// noticed (FLAGS_init_allocated_mem; when: CISTERN_ATOMIC_CLEAN_POLICY). Any thread; the caller
+// holds no lock, since the source waits until the bytes are there. Where a fill cannot be made the
+// block is handed out all the same, and counted.
 #pragma once
 
 #include "allocator/base/ledger.h"

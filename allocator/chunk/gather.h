@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gathered fills of a pool that cuts blocks from chunks. What is clean in such a pool is filled
-// already: a chunk is filled as a whole before it comes in, and what was freed stays in the queue,
-// also once earlier work is done with it, until a request finds nothing that is filled. Then all of
+// Gathered fills (FillMode::gathered) of a pool that cuts blocks from chunks. What is clean in such
+// a pool is filled already: a chunk is filled as a whole when it comes in. What was freed stays in
+// the queue even when it could be clean, until a request finds nothing that is filled. Then all of
 // it is filled at once, neighbours in one go, and waited for once.
 //
-// Where a fill cannot be made the pool is told, and from then on it says of nothing that it is
-// filled: each block is filled by itself when it is handed out. Any thread; no lock may be held.
+// Where a fill fails the pool is told, and from then on it says of nothing that it is filled: each
+// block is filled by itself when it is handed out. Any thread; the caller holds no lock.
 #pragma once
 
+#include "allocator/chunk/chunk_list.h"
 #include "allocator/chunk/fill.h"
-#include "allocator/on_demand/slab_pool.h"
+#include "allocator/reclaim/reclaim.h"
 
 namespace cistern::alloc {
 

@@ -54,9 +54,7 @@ void Index::remove(Chunk* chunk) {
 Chunk* Index::remove_all_of(uint32_t owner) {
   LockGuard guard(mutex_);
   Chunk* removed = nullptr;
-  auto owned = [owner](const Chunk* c) {
-    return c->owner.load(std::memory_order_relaxed) == owner;
-  };
+  auto owned = [owner](const Chunk* c) { return c->at().owner() == owner; };
   for (std::atomic<Leaf*>& root : roots_) {
     Leaf* leaf = root.load(std::memory_order_relaxed);
     if (leaf == nullptr) continue;

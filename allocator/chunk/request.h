@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One request on its way through the orchestrator (context_pool.h) and a strategy.
+// One request on its way through ContextPool, a strategy and, where memory is short, Shortage. An
+// object of the calling thread.
 #pragma once
 
 #include <cstdint>

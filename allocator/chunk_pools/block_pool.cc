@@ -7,7 +7,7 @@ namespace cistern::alloc {
 namespace {
 
 // Frees made clean per allocation: keeps a long queue from stalling one call.
-constexpr int kHarvestPerCall = 32;
+constexpr int kRefreshedPerCall = 32;
 constexpr int kProbes = 16;
 // Frees after which it is asked whether they are clean by now, however small they were; and the
 // size from which asking is cheaper than a block cut up needlessly.
@@ -18,23 +18,20 @@ constexpr uint32_t kWorthAsking = (64 << 10) / kBlockGranule;
 
 // A chunk changes from and to Role::split only under the lock of the pool it names.
 ChunkMap* BlockPool::map_of(const Chunk* chunk) const {
-  const bool mine = !closed_ && chunk->is() == Role::split &&
-                    chunk->owner.load(std::memory_order_relaxed) == owner_ &&
-                    chunk->shard.load(std::memory_order_relaxed) == number_;
-  return mine ? chunk->map() : nullptr;
+  return chunk->at() == open_ ? chunk->map() : nullptr;
 }
 
 uint64_t BlockPool::allocate(uint64_t bytes, const Reclaim& reclaim, Search search,
                              bool* ask_first) {
   const uint32_t granules = granules_for(bytes);
   LockGuard guard(mutex_);
-  if (closed_) [[unlikely]]
+  if (closed()) [[unlikely]]
     return 0;
   if (freed_.parked_may_leave(reclaim)) [[unlikely]]
     freed_.unpark(reclaim, /*all=*/false);
   const Ticket clean = reclaim.clean();
   const Epoch born = reclaim.epoch();
-  if (freed_.has_clean(clean)) harvest(clean, kHarvestPerCall);
+  if (freed_.has_clean(clean)) refresh_locked(clean, kRefreshedPerCall);
   if (search == Search::first && worth_asking(granules)) {
     unasked_ = 0;
     *ask_first = true;
@@ -44,7 +41,7 @@ uint64_t BlockPool::allocate(uint64_t bytes, const Reclaim& reclaim, Search sear
   if (address != 0) [[likely]]
     return address;
   if (freed_.has_clean(clean)) {
-    harvest(clean, INT_MAX);
+    refresh_locked(clean, INT_MAX);
     address = take(granules, bytes, born, search);
   }
   if (address == 0 && unmerged_) {
@@ -149,9 +146,9 @@ bool BlockPool::free(const Chunk* chunk, uint64_t address, const Reclaim& reclai
 // Of a chunk in which nothing is live any more.
 void BlockPool::end_exported(ChunkMap* map, ChunkList* ended) {
   if (map->filling != 0) return;
-  forget_freed(map);
+  remove_freed(map);
   map->chunk->exported.store(true, std::memory_order_relaxed);
-  retire(map, ended);
+  take_out(map, ended);
 }
 
 // `waiting` in no queue: nothing makes it clean.
@@ -163,7 +160,7 @@ void BlockPool::quarantine(ChunkBlock* block) {
 }
 
 // Where fills are gathered, what was freed becomes clean by put_back() alone.
-void BlockPool::harvest(Ticket clean, int most) {
+void BlockPool::refresh_locked(Ticket clean, int most) {
   if (gathers_) [[unlikely]]
     return;
   for (; most > 0 && freed_.has_clean(clean); --most) {
@@ -175,7 +172,7 @@ void BlockPool::harvest(Ticket clean, int most) {
 
 ChunkBlock* BlockPool::take_unfilled(const Reclaim& reclaim) {
   LockGuard guard(mutex_);
-  if (closed_) return nullptr;
+  if (closed()) return nullptr;
   const Ticket clean = reclaim.clean();
   ChunkBlock* taken = nullptr;
   while (freed_.has_clean(clean)) {
@@ -201,7 +198,7 @@ void BlockPool::put_back(ChunkBlock* blocks, ChunkList* /*emptied*/, ChunkList* 
     make_clean(block);
     if (map->live == 0 && map->quarantined != 0) end_exported(map, ended);
   }
-  landed();
+  put_down();
 }
 
 void BlockPool::unpark_everything(const Reclaim& reclaim) {

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks inside large chunks: the one structure under all chunk strategies. A block goes from live
 // to waiting (a queue in the order of the frees) to clean (in bins by size, merged with its clean
-// neighbours at once or, where the strategy says so, when a request misses). Every function takes
-// the pool's own lock and makes no driver call; chunks the program holds nothing of are handed to
-// the caller.
+// neighbours at once or, where the strategy says so, when a request misses). Any thread: every
+// function takes the pool's own lock. None calls the driver; chunks in which nothing is live are
+// handed to the caller. block_pool.cc has the way of a block, block_pool_chunks.cc that of a chunk.
 #pragma once
 
 #include "allocator/base/live_count.h"
 #include "allocator/base/mutex.h"
 #include "allocator/base/size_bins.h"
+#include "allocator/chunk/chunk_list.h"
 #include "allocator/chunk_pools/block_records.h"
 #include "allocator/chunk_pools/block_table.h"
-#include "allocator/on_demand/slab_pool.h"
 #include "allocator/reclaim/freed_queue.h"
+#include "allocator/reclaim/idle_release.h"
 
 namespace cistern::alloc {
 
@@ -23,8 +24,7 @@ struct ChunkBlockBinTraits {
   static void set_prev(ChunkBlock* b, ChunkBlock* p) { b->prev = p; }
 };
 
-struct ChunkBlockLinks {
-  static ChunkBlock*& next(ChunkBlock* b) { return b->next; }
+struct ChunkBlockLinks : NextLink<ChunkBlock> {
   static uint64_t stamp(const ChunkBlock* b) { return b->stamp; }
   static void set_stamp(ChunkBlock* b, uint64_t stamp) { b->stamp = stamp; }
   static uint64_t bytes(const ChunkBlock* b) { return b->bytes(); }
@@ -96,15 +96,15 @@ class alignas(128) BlockPool {
   void unpark_everything(const Reclaim& reclaim);
 
   // The context is gone, in two steps: close() keeps everything where it is, and once nothing is
-  // in_hand() drop() forgets it. Counters stay.
+  // in_hand() forget_all() forgets it. Counters stay.
   void close();
-  void drop();
+  void forget_all();
   void reset_after_fork() { mutex_.reset(); }
 
-  // Chunks that were taken out and have not landed() with their new owner yet, and threads that
-  // fill what they took out.
+  // How many chunks were taken out and not put_down() by their new owner yet, and threads that fill
+  // what they took out.
   int in_hand() const { return in_hand_.load(std::memory_order_acquire); }
-  void landed() { in_hand_.fetch_sub(1, std::memory_order_release); }
+  void put_down() { in_hand_.fetch_sub(1, std::memory_order_release); }
 
   // No chunk but such as were made for one request (ChunkMap::own).
   bool no_chunk_yet() const { return chunks_.get() == 0; }
@@ -113,8 +113,8 @@ class alignas(128) BlockPool {
   uint64_t garbage_bytes() const { return freed_.garbage_bytes(); }
   uint64_t clean_bytes() const { return clean_bytes_.get(); }
   uint64_t quarantined_bytes() const { return quarantined_bytes_.get(); }
-  // What requests can still be served from, here or, for chunks that hold nothing live, by the
-  // driver: what it rounded up to its pages comes back with them.
+  // What requests can still be served from: here or, of chunks in which nothing is live, by the
+  // driver, which gets what it rounded up to its pages back with them.
   uint64_t available_bytes();
   uint64_t largest_clean();
   // The oldest and newest waiting free; false if none waits.
@@ -126,12 +126,13 @@ class alignas(128) BlockPool {
   std::atomic<bool> growing{false};  // a thread is taking a chunk for this pool
 
  private:
+  bool closed() const { return open_ != here_; }
   ChunkMap* map_of(const Chunk* chunk) const;
   ChunkBlock* live_around(const Chunk* chunk, uint64_t address) const;
   void quarantine(ChunkBlock* block);
   void end_exported(ChunkMap* map, ChunkList* ended);
-  void forget_freed(const ChunkMap* only);
-  void harvest(Ticket clean, int most);
+  void remove_freed(const ChunkMap* only);
+  void refresh_locked(Ticket clean, int most);
   void make_clean(ChunkBlock* block);
   ChunkBlock* merge(ChunkBlock* block);
   void merge_everything();
@@ -145,14 +146,13 @@ class alignas(128) BlockPool {
   ChunkBlock* split(ChunkBlock* block, uint32_t granules);
   void insert(ChunkBlock* block);
   void remove(ChunkBlock* block);
-  void retire(ChunkMap* map, ChunkList* out);
+  void take_out(ChunkMap* map, ChunkList* out);
 
   Mutex mutex_;
-  uint32_t owner_;
+  Place here_;      // of its chunks
+  Place open_;      // the same; nowhere() once it is closed
   uint32_t align_;  // in granules
-  uint8_t number_;
   bool merge_at_once_;
-  bool closed_ = false;
   bool gathers_ = false;
   std::atomic<bool> some_unfilled_{false};
   bool unmerged_ = false;  // something became clean since everything was merged
@@ -163,7 +163,7 @@ class alignas(128) BlockPool {
   std::atomic<int> in_hand_{0};
   Counter clean_bytes_, quarantined_bytes_, chunks_;
   Counter filling_bytes_;  // taken out by take_unfilled() and not back yet
-  Counter idle_rounding_;  // of chunks that hold nothing live, up to whole driver pages
+  Counter idle_rounding_;  // of chunks in which nothing is live, up to whole driver pages
   Ledger* ledger_;
 
   BlockRecords records_;

@@ -10,12 +10,11 @@ void BlockPool::init(BlockPages* pages, Ledger* ledger, Garbage* garbage, uint32
                      uint8_t number, bool merge_at_once, uint64_t align, bool gathers) {
   freed_.join(garbage, &mutex_, owner);
   LockGuard guard(mutex_);
-  closed_ = false;
+  here_ = {owner, Role::split, number};
+  open_ = here_;
   records_.init(pages);
   ledger_ = ledger;
   live_.init(ledger);
-  owner_ = owner;
-  number_ = number;
   merge_at_once_ = merge_at_once;
   gathers_ = gathers;
   some_unfilled_.store(false, std::memory_order_relaxed);
@@ -27,7 +26,7 @@ void BlockPool::init(BlockPages* pages, Ledger* ledger, Garbage* garbage, uint32
 bool BlockPool::add(Chunk* chunk, ChunkMap* map, uint64_t bytes, Epoch born, uint64_t* address) {
   const uint32_t granules = granules_for(bytes);
   LockGuard guard(mutex_);
-  if (closed_ || !records_.reserve(3)) return false;
+  if (closed() || !records_.reserve(3)) return false;
   ChunkBlock* all = records_.take();
   if (!map->open(chunk, all)) {
     records_.give_back(all);
@@ -41,8 +40,7 @@ bool BlockPool::add(Chunk* chunk, ChunkMap* map, uint64_t bytes, Epoch born, uin
   idle_rounding_.own_add(map->rounding());
   chunk->idle_since = kNotSeen;
   chunk->set_map(map);
-  chunk->shard.store(number_, std::memory_order_relaxed);
-  chunk->become(Role::split);
+  chunk->move_to(here_);
   table_.insert(all);
   insert(all);
   const uint32_t align = granules >= align_ ? align_ : 1;
@@ -51,7 +49,7 @@ bool BlockPool::add(Chunk* chunk, ChunkMap* map, uint64_t bytes, Epoch born, uin
 }
 
 // Takes a chunk with nothing live in it out of the pool. Its waiting blocks are no longer queued.
-void BlockPool::retire(ChunkMap* map, ChunkList* out) {
+void BlockPool::take_out(ChunkMap* map, ChunkList* out) {
   for (ChunkBlock* block = map->first_block(); block != nullptr;) {
     ChunkBlock* after = block->after;
     if (block->is() == BlockState::clean) remove(block);
@@ -74,16 +72,16 @@ void BlockPool::retire(ChunkMap* map, ChunkList* out) {
 
 void BlockPool::collect_idle(const Reclaim& reclaim, bool freed_too, ChunkList* out) {
   LockGuard guard(mutex_);
-  if (closed_) return;
-  harvest(reclaim.clean(), INT_MAX);
+  if (closed()) return;
+  refresh_locked(reclaim.clean(), INT_MAX);
   // Should the driver not take a chunk back: whatever is parked may be in it.
   const Epoch born = parked_bytes() == 0 ? Reclaim::kEverything : 0;
-  if (freed_too) forget_freed(nullptr);
+  if (freed_too) remove_freed(nullptr);
   for (ChunkMap* map = maps_; map != nullptr;) {
     ChunkMap* next = map->next;
-    if (!map->held() && (freed_too || map->waiting == 0)) {
+    if (!map->in_use() && (freed_too || map->waiting == 0)) {
       map->chunk->born = born;
-      retire(map, out);
+      take_out(map, out);
     }
     map = next;
   }
@@ -91,16 +89,16 @@ void BlockPool::collect_idle(const Reclaim& reclaim, bool freed_too, ChunkList* 
 
 void BlockPool::refresh(const Reclaim& reclaim) {
   LockGuard guard(mutex_);
-  if (closed_) return;
+  if (closed()) return;
   if (freed_.parked_may_leave(reclaim)) freed_.unpark(reclaim, /*all=*/false);
-  harvest(reclaim.clean(), INT_MAX);
+  refresh_locked(reclaim.clean(), INT_MAX);
 }
 
 IdleChunks BlockPool::see_idle(Tick now) {
   LockGuard guard(mutex_);
   IdleChunks seen;
   for (const ChunkMap* map = maps_; map != nullptr; map = map->next) {
-    if (map->held() || map->waiting != 0) continue;
+    if (map->in_use() || map->waiting != 0) continue;
     if (map->chunk->idle_since == kNotSeen) map->chunk->idle_since = now;
     seen.add(map->chunk->size(), age(now, map->chunk->idle_since));
   }
@@ -109,32 +107,32 @@ IdleChunks BlockPool::see_idle(Tick now) {
 
 void BlockPool::collect_aged(Tick now, uint32_t least, ChunkList* out) {
   LockGuard guard(mutex_);
-  if (closed_) return;
+  if (closed()) return;
   for (ChunkMap* map = maps_; map != nullptr; map = map->next) {
     const Tick since = map->chunk->idle_since;
-    if (map->held() || map->waiting != 0 || since == kNotSeen || age(now, since) < least) {
+    if (map->in_use() || map->waiting != 0 || since == kNotSeen || age(now, since) < least) {
       continue;
     }
     map->chunk->born = Reclaim::kEverything;  // nothing in it is parked
-    return retire(map, out);
+    return take_out(map, out);
   }
 }
 
-// What waits or is parked in this chunk leaves the queue, or (nullptr) in all that hold nothing
-// live.
-void BlockPool::forget_freed(const ChunkMap* only) {
+// What waits or is parked in `only` leaves the queue; with nullptr, in every chunk in which nothing
+// is live.
+void BlockPool::remove_freed(const ChunkMap* only) {
   freed_.remove_if([only](const ChunkBlock* block, bool) {
     const ChunkMap* map = block->map();
-    return only == nullptr ? !map->held() : map == only;
+    return only == nullptr ? !map->in_use() : map == only;
   });
 }
 
 void BlockPool::close() {
   LockGuard guard(mutex_);
-  closed_ = true;
+  open_ = Place::nowhere();
 }
 
-void BlockPool::drop() {
+void BlockPool::forget_all() {
   LockGuard guard(mutex_);
   bins_ = {};
   table_.clear();
@@ -147,7 +145,7 @@ void BlockPool::drop() {
   idle_rounding_.set(0);
   ledger_->quarantined.sub(quarantined_bytes_.get());
   quarantined_bytes_.set(0);
-  live_.drop();
+  live_.forget_all();
 }
 
 }  // namespace cistern::alloc

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records for the blocks of one pool: taken from the process's arena a page at a time, so that
-// splitting a block costs no shared lock. Pages stay with the pool. Not thread-safe.
+// The records of one pool's blocks. They are taken from the process's arena a page at a time, so
+// that splitting a block takes no lock that other pools need. Pages stay with the pool, also when
+// it is used for another context. Not thread-safe: the lock of the BlockPool protects it.
 #pragma once
 
 #include "allocator/base/arena.h"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the place of a block (chunk and start) to the block, in constant time however many there
+// Finds a block by its place (chunk and first granule), in constant time however many blocks there
 // are. Linear hashing: one bucket is added for each block above their number, so that no insertion
-// ever pays for all the others. Eight bytes a block. Not thread-safe.
+// ever pays for all the others. Eight bytes a block. Not thread-safe: the lock of the BlockPool
+// protects it.
 #pragma once
 
 #include <bit>

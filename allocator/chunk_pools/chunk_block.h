@@ -7,9 +7,10 @@
 
 #include <cstdint>
 
+#include "allocator/base/driver_rounding.h"
+#include "allocator/chunk/block_state.h"
 #include "allocator/chunk/chunk.h"
 #include "allocator/chunk_pools/chunk_sizes.h"
-#include "allocator/on_demand/slab.h"
 
 namespace cistern::alloc {
 
@@ -55,7 +56,7 @@ struct ChunkBlock {
 static_assert(sizeof(ChunkBlock) == 56);  // and one bucket: 64 bytes a block
 
 struct ChunkMap {
-  static constexpr uint32_t kRegionGranules = (uint64_t{2} << 20) / kBlockGranule;
+  static constexpr uint32_t kRegionGranules = kDriverPage / kBlockGranule;
   static constexpr uint32_t kOwnHeads = 16;
   // Granules are counted in 32 bits.
   static constexpr uint64_t kMaxBytes = (uint64_t{1} << 32) * kBlockGranule - kBlockGranule;
@@ -90,14 +91,13 @@ struct ChunkMap {
   ChunkBlock* first_block() const { return heads[0]; }
 
   // By the program, or by a fill that is under way.
-  bool held() const { return live != 0 || filling != 0; }
+  bool in_use() const { return live != 0 || filling != 0; }
 
   // What the driver takes of the device for this chunk beyond its size: it rounds large ones to
   // pages of 2 MiB.
   uint64_t rounding() const {
-    constexpr uint64_t kPage = uint64_t{2} << 20;
     const uint64_t bytes = uint64_t{granules} * kBlockGranule;
-    return bytes < kPage / 2 ? 0 : (0 - bytes) & (kPage - 1);
+    return bytes < kDriverSharesBelow ? 0 : (0 - bytes) & (kDriverPage - 1);
   }
 
  private:

@@ -6,15 +6,11 @@
 #include "allocator/chunk/gather.h"
 
 namespace cistern::alloc {
-namespace {
 
-uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
-
-}  // namespace
-
-void ChunkPools::init(Shared* shared, ChunkSupply* supply, const DeviceParts& device,
-                      uint32_t owner, const ChunkSizes& sizes) {
+void ChunkPools::init(SharedChunks* shared, BlockArenas* arenas, ChunkSupply* supply,
+                      const DeviceParts& device, uint32_t owner, const ChunkSizes& sizes) {
   shared_ = shared;
+  arenas_ = arenas;
   supply_ = supply;
   ledger_ = device.ledger;
   garbage_ = device.garbage;
@@ -26,7 +22,7 @@ void ChunkPools::init(Shared* shared, ChunkSupply* supply, const DeviceParts& de
 }
 
 void ChunkPools::init_pool(BlockPool* pool, unsigned number) {
-  pool->init(&shared_->block_pages, ledger_, garbage_, owner_, static_cast<uint8_t>(number),
+  pool->init(&arenas_->pages, ledger_, garbage_, owner_, static_cast<uint8_t>(number),
              sizes_.kind != StrategyKind::naive_best_fit, sizes_.align, supply_->filler.gathers());
 }
 
@@ -41,7 +37,7 @@ BlockPool* ChunkPools::create_pool(unsigned number) {
   LockGuard guard(mutex_);
   BlockPool* pool = pools_[number].load(std::memory_order_relaxed);
   if (pool != nullptr) return pool;
-  pool = shared_->block_pools.take();
+  pool = arenas_->pools.take();
   if (pool == nullptr) return nullptr;
   new (pool) BlockPool{};
   init_pool(pool, number);
@@ -65,10 +61,10 @@ bool ChunkPools::take_clean(Request& request) {
 // Where fills are gathered; false when that gave nothing.
 bool ChunkPools::fill_freed(BlockPool& pool) {
   if (!supply_->filler.gathers()) return false;
-  const ChunkSupply::Returning returning(*supply_);
+  const ChunkSupply::Moving moving(*supply_);
   ChunkList unused, ended;
   const bool any = gather(pool, shared_->reclaim, supply_->filler, &unused, &ended);
-  if (ended.head != nullptr) give_back_exported(&ended);
+  if (!ended.empty()) release_exported(&ended);
   return any;
 }
 
@@ -104,7 +100,7 @@ bool ChunkPools::served_by_other(BlockPool* pool, Request& request) {
   return request.address != 0;
 }
 
-int ChunkPools::take_scarce(Request& request, Step* step) {
+int ChunkPools::take_fresh_of_any_size(Request& request, Step* step) {
   *step = Step::returned;
   int code = take_fresh(request);
   BlockPool* pool = pool_for(request);
@@ -123,29 +119,29 @@ int ChunkPools::take_scarce(Request& request, Step* step) {
 // means that no aligned block fits into the chunk.
 int ChunkPools::grow(BlockPool* pool, Request& request, uint64_t bytes) {
   if (bytes > ChunkMap::kMaxBytes) return kOutOfMemory;
-  const ChunkSupply::Carrying carrying(*supply_);
-  ChunkMap* map = shared_->chunk_maps.take();
+  const ChunkSupply::InHand in_hand(*supply_);
+  ChunkMap* map = arenas_->maps.take();
   if (map == nullptr) return kOutOfMemory;
   int code;
   // One that the source would not take back, or nobody's yet.
   Chunk* chunk = supply_->cache.take(bytes, Role::released, shared_->reclaim);
   if (chunk == nullptr) chunk = supply_->obtain(bytes, Role::released, &code);
   if (chunk == nullptr) {
-    shared_->chunk_maps.give_back(map);
+    arenas_->maps.give_back(map);
     return code;
   }
   if (!supply_->filler.prepare(chunk->base(), chunk->size())) pool->note_unfilled();
   const Epoch born = shared_->reclaim.epoch();
   map->own = sizes_.exceeds(round_up(request.bytes, kBlockGranule), pool->no_chunk_yet());
   if (pool->add(chunk, map, request.bytes, born, &request.address)) return kSuccess;
-  shared_->chunk_maps.give_back(map);
+  arenas_->maps.give_back(map);
   ChunkList unused;
   unused.push(chunk);
-  supply_->give_back(&unused);
+  supply_->release(&unused);
   return kOutOfMemory;
 }
 
-bool ChunkPools::squeeze_in(Request& request, Step* step) {
+bool ChunkPools::take_from_anywhere(Request& request, Step* step) {
   for_each_pool([&](BlockPool& pool) {
     if (request.address != 0) return;
     fill_freed(pool);
@@ -159,16 +155,16 @@ bool ChunkPools::free(const Chunk* chunk, uint64_t address, Ticket latest) {
   ChunkList ended;
   const bool freed =
       pool != nullptr && pool->free(chunk, address, shared_->reclaim, &ended, latest);
-  if (ended.head != nullptr) [[unlikely]]
-    give_back_exported(&ended);
+  if (!ended.empty()) [[unlikely]]
+    release_exported(&ended);
   return freed;
 }
 
 // Chunks with exported blocks must not be reused.
-void ChunkPools::give_back_exported(ChunkList* ended) {
-  const ChunkSupply::Returning returning(*supply_);
-  for (Chunk* chunk = ended->head; chunk != nullptr; chunk = chunk->next) land(chunk);
-  supply_->give_back(ended);
+void ChunkPools::release_exported(ChunkList* ended) {
+  const ChunkSupply::Moving moving(*supply_);
+  ended->for_each([this](Chunk* chunk) { put_down(chunk); });
+  supply_->release(ended);
 }
 
 bool ChunkPools::find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes) {
@@ -186,7 +182,7 @@ void ChunkPools::collect_idle(bool freed_too, ChunkList* out) {
     if (!freed_too) fill_freed(pool);
     pool.collect_idle(shared_->reclaim, freed_too, out);
   });
-  for (Chunk* chunk = out->head; chunk != nullptr; chunk = chunk->next) land(chunk);
+  out->for_each([this](Chunk* chunk) { put_down(chunk); });
 }
 
 IdleChunks ChunkPools::see_idle(Tick now) {
@@ -201,16 +197,16 @@ IdleChunks ChunkPools::see_idle(Tick now) {
 void ChunkPools::collect_aged(Tick now, uint32_t least, ChunkList* out) {
   supply_->cache.collect_aged(now, least, out);
   for_each_pool([&](BlockPool& pool) {
-    if (out->head != nullptr) return;
+    if (!out->empty()) return;
     pool.collect_aged(now, least, out);
-    if (out->head != nullptr) land(out->head);
+    if (!out->empty()) put_down(out->first());
   });
 }
 
 // The caller carries the chunk on.
-void ChunkPools::land(Chunk* chunk) {
+void ChunkPools::put_down(Chunk* chunk) {
   close_map(chunk);
-  pool_of(chunk)->landed();
+  pool_of(chunk)->put_down();
 }
 
 void ChunkPools::forget(Chunk* chunk) {
@@ -220,7 +216,7 @@ void ChunkPools::forget(Chunk* chunk) {
 void ChunkPools::close_map(Chunk* chunk) {
   ChunkMap* map = chunk->map();
   map->close();
-  shared_->chunk_maps.give_back(map);
+  arenas_->maps.give_back(map);
 }
 
 }  // namespace cistern::alloc

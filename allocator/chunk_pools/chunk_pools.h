@@ -7,7 +7,7 @@
 // Any thread; no lock is held while the chunk layer is called.
 #pragma once
 
-#include "allocator/base/shortage.h"
+#include "allocator/base/shortage_step.h"
 #include "allocator/chunk/chunk_supply.h"
 #include "allocator/chunk/request.h"
 #include "allocator/chunk_pools/block_pool.h"
@@ -16,10 +16,23 @@
 
 namespace cistern::alloc {
 
+// The bookkeeping of the chunk strategies' pools, of all contexts. Any thread; not on hot paths.
+struct BlockArenas {
+  Arena<BlockPool> pools;
+  Arena<ChunkMap> maps;
+  BlockPages pages;
+
+  void reset_after_fork() {
+    pools.reset_after_fork();
+    maps.reset_after_fork();
+    pages.reset_after_fork();
+  }
+};
+
 class ChunkPools {
  public:
-  void init(Shared* shared, ChunkSupply* supply, const DeviceParts& device, uint32_t owner,
-            const ChunkSizes& sizes);
+  void init(SharedChunks* shared, BlockArenas* arenas, ChunkSupply* supply,
+            const DeviceParts& device, uint32_t owner, const ChunkSizes& sizes);
 
   // Serves the request from clean memory of the thread's pool.
   bool take_clean(Request& request);
@@ -30,11 +43,11 @@ class ChunkPools {
 
   // The same from whatever the driver still has: chunks half as large again and again, then just
   // the request.
-  int take_scarce(Request& request, Step* step);
+  int take_fresh_of_any_size(Request& request, Step* step);
   bool can_ask_for_less() const { return true; }
 
   // The last attempt: every pool, every free block; worth repeating once more memory is clean.
-  bool squeeze_in(Request& request, Step* step);
+  bool take_from_anywhere(Request& request, Step* step);
   bool worth_waiting(const Request& request) const { return true; }
 
   // For chunks of Role::split. False when `address` is not the start of a block the program holds.
@@ -54,7 +67,7 @@ class ChunkPools {
     return pool != nullptr && pool->fills();
   }
 
-  // Takes every chunk that the program holds nothing of out of the pools, for the driver.
+  // Takes every chunk in which nothing is live out of the pools, for the driver.
   void collect_all(ChunkList* out) { collect_idle(true, out); }
 
   // The same of those in which nothing is waiting either.
@@ -97,23 +110,24 @@ class ChunkPools {
  private:
   BlockPool* pool_for(const Request& request);
   BlockPool* pool_of(const Chunk* chunk) {
-    return pools_[chunk->shard.load(std::memory_order_relaxed)].load(std::memory_order_acquire);
+    return pools_[chunk->at().shard()].load(std::memory_order_acquire);
   }
   BlockPool* create_pool(unsigned number);
   void init_pool(BlockPool* pool, unsigned number);
   bool served_by_other(BlockPool* pool, Request& request);
   int grow(BlockPool* pool, Request& request, uint64_t bytes);
   bool fill_freed(BlockPool& pool);
-  void give_back_exported(ChunkList* ended);
+  void release_exported(ChunkList* ended);
   void collect_idle(bool freed_too, ChunkList* out);
-  void land(Chunk* chunk);
+  void put_down(Chunk* chunk);
   void close_map(Chunk* chunk);
   // What alignment may cost in a chunk whose base is not aligned.
   uint64_t slack(const Request& request) const {
     return request.bytes >= sizes_.align ? sizes_.align - kBlockGranule : 0;
   }
 
-  Shared* shared_;
+  SharedChunks* shared_;
+  BlockArenas* arenas_;
   ChunkSupply* supply_;
   Ledger* ledger_;
   Garbage* garbage_;

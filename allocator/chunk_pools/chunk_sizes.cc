@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "allocator/chunk/chunk_cache.h"
-
 namespace cistern::alloc {
 namespace {
 
@@ -92,7 +90,7 @@ ChunkSizes chunk_sizes(const config::Policy& policy, uint64_t total, unsigned cp
 // A small auto_growth request takes a driver page, as the driver would for it and its neighbours.
 uint64_t ChunkSizes::chunk_for(uint64_t need, bool is_first) const {
   uint64_t size = is_first ? first : later;
-  if (kind == StrategyKind::auto_growth && need < kDriverPage / 2)
+  if (kind == StrategyKind::auto_growth && need < kDriverSharesBelow)
     size = std::max(size, kDriverPage);
   return std::max(size, need);
 }

@@ -6,11 +6,12 @@
 
 #include <cstdint>
 
+#include "allocator/base/driver_rounding.h"
 #include "config/policy.h"
 
 namespace cistern::alloc {
 
-inline constexpr uint64_t kBlockGranule = 512;  // the driver's own spacing
+inline constexpr uint64_t kBlockGranule = kDriverGranule;
 inline constexpr unsigned kMostThreadShares = 16;
 
 enum class StrategyKind : uint8_t {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small numbers for threads, each of which has a pool of its own under thread_local. A number that
-// is released goes to the next thread that asks, and the pool with it. Lock-free, any thread.
+// Small numbers for threads, each of which has a pool of its own under the strategy thread_local.
+// The number of a thread that ended goes to the next one that asks, and the pool with it.
+// Lock-free; any thread.
 #pragma once
 
 #include <atomic>

@@ -7,9 +7,10 @@
 
 namespace cistern::alloc {
 
-void OnDemand::init(Shared* shared, ChunkSupply* supply, const DeviceParts& device,
-                    uint32_t owner) {
+void OnDemand::init(SharedChunks* shared, SlabArena* slabs, ChunkSupply* supply,
+                    const DeviceParts& device, uint32_t owner) {
   shared_ = shared;
+  slab_arena_ = slabs;
   supply_ = supply;
   ledger_ = device.ledger;
   garbage_ = device.garbage;
@@ -32,24 +33,24 @@ bool OnDemand::take_small(Request& request) {
   const auto bytes = static_cast<uint32_t>(request.bytes);
   ChunkList emptied;
   request.address = pool.allocate(bytes, shared_->reclaim, &emptied);
-  if (emptied.head != nullptr) [[unlikely]]
-    keep_empty(&emptied);
+  if (!emptied.empty()) [[unlikely]]
+    make_idle(&emptied);
   if (request.address != 0) [[likely]]
     return true;
   if (fill_freed(pool)) {
     request.address = pool.allocate(bytes, shared_->reclaim, &emptied);
     if (request.address != 0) return true;
   }
-  const ChunkSupply::Carrying carrying(*supply_);
+  const ChunkSupply::InHand in_hand(*supply_);
   Chunk* chunk = supply_->cache.take(kSlabBytes, Role::released, shared_->reclaim);
   if (chunk == nullptr || !add_slab(chunk, request.shard)) return false;
   request.address = pool.allocate(bytes, shared_->reclaim, &emptied);
-  keep_empty(&emptied);
+  make_idle(&emptied);
   return request.address != 0;
 }
 
 int OnDemand::take_fresh(Request& request) {
-  const ChunkSupply::Carrying carrying(*supply_);
+  const ChunkSupply::InHand in_hand(*supply_);
   int code = kSuccess;
   if (request.bytes >= kWholeBytes) {
     Chunk* chunk = supply_->obtain(request.bytes, Role::whole, &code);
@@ -64,14 +65,14 @@ int OnDemand::take_fresh(Request& request) {
     ChunkList emptied;
     request.address = slabs_[request.shard].allocate(static_cast<uint32_t>(request.bytes),
                                                      shared_->reclaim, &emptied);
-    keep_empty(&emptied);
+    make_idle(&emptied);
     if (request.address != 0) return kSuccess;
   }
   return code;
 }
 
 // A small request looks into every corner of every shard, then asks for no more than itself.
-bool OnDemand::squeeze_in(Request& request, Step* step) {
+bool OnDemand::take_from_anywhere(Request& request, Step* step) {
   if (request.bytes >= kWholeBytes) return false;
   ChunkList emptied;
   for (SlabPool& pool : slabs_) {
@@ -80,7 +81,7 @@ bool OnDemand::squeeze_in(Request& request, Step* step) {
                                     &emptied, /*thorough=*/true);
     if (request.address != 0) break;
   }
-  keep_empty(&emptied);
+  make_idle(&emptied);
   if (request.address != 0) return true;
   int code;
   Chunk* chunk = supply_->obtain(request.bytes, Role::direct, &code);
@@ -94,24 +95,24 @@ bool OnDemand::squeeze_in(Request& request, Step* step) {
 bool OnDemand::free(const Chunk* chunk, uint64_t address, Ticket latest) {
   ChunkList ended;
   const bool freed = pool_of(chunk).free(chunk, address, shared_->reclaim, &ended, latest);
-  if (ended.head != nullptr) [[unlikely]]
-    give_back_slabs(&ended);
+  if (!ended.empty()) [[unlikely]]
+    release_slabs(&ended);
   return freed;
 }
 
 // Exported slabs must not be reused.
-void OnDemand::give_back_slabs(ChunkList* ended) {
-  const ChunkSupply::Returning returning(*supply_);
-  carry_on(ended);
-  supply_->give_back(ended);
+void OnDemand::release_slabs(ChunkList* ended) {
+  const ChunkSupply::Moving moving(*supply_);
+  become_chunks(ended);
+  supply_->release(ended);
 }
 
 // Slabs that left their pools are plain chunks from here on, which the caller carries.
-void OnDemand::carry_on(const ChunkList* slabs) {
-  for (Chunk* chunk = slabs->head; chunk != nullptr; chunk = chunk->next) {
-    shared_->slabs.give_back(chunk->slab());
-    pool_of(chunk).landed();
-  }
+void OnDemand::become_chunks(const ChunkList* slabs) {
+  slabs->for_each([this](Chunk* chunk) {
+    slab_arena_->give_back(chunk->slab());
+    pool_of(chunk).put_down();
+  });
 }
 
 bool OnDemand::find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes) {
@@ -119,8 +120,8 @@ bool OnDemand::find(const Chunk* chunk, uint64_t address, uint64_t* start, uint6
 }
 
 bool OnDemand::add_slab(Chunk* chunk, unsigned shard) {
-  const CountedIn filling(shared_->returning);
-  Slab* slab = shared_->slabs.take();
+  const CountedIn filling(shared_->threads_moving);
+  Slab* slab = slab_arena_->take();
   if (slab == nullptr) {
     ChunkList unused;
     unused.push(chunk);
@@ -135,23 +136,23 @@ bool OnDemand::add_slab(Chunk* chunk, unsigned shard) {
 // Where fills are gathered; false when that gave nothing.
 bool OnDemand::fill_freed(SlabPool& pool) {
   if (!supply_->filler.gathers()) return false;
-  const ChunkSupply::Returning returning(*supply_);
+  const ChunkSupply::Moving moving(*supply_);
   ChunkList emptied, ended;
   const bool any = gather(pool, shared_->reclaim, supply_->filler, &emptied, &ended);
-  keep_empty(&emptied);
-  if (ended.head != nullptr) give_back_slabs(&ended);
+  make_idle(&emptied);
+  if (!ended.empty()) release_slabs(&ended);
   return any;
 }
 
 // Slabs in which nothing is live or waiting become idle chunks.
-void OnDemand::keep_empty(ChunkList* emptied) {
+void OnDemand::make_idle(ChunkList* emptied) {
   while (Chunk* chunk = emptied->pop()) {
     SlabPool& pool = pool_of(chunk);
     ChunkList idle;
     idle.push(chunk);
-    shared_->slabs.give_back(chunk->slab());
+    slab_arena_->give_back(chunk->slab());
     supply_->cache.add_idle(&idle);
-    pool.landed();
+    pool.put_down();
   }
 }
 
@@ -160,25 +161,25 @@ void OnDemand::collect_empty(bool freed_too, ChunkList* out) {
     if (!freed_too) fill_freed(pool);
     pool.collect_empty(shared_->reclaim, freed_too, out);
   }
-  carry_on(out);
+  become_chunks(out);
 }
 
 void OnDemand::refresh(bool spare_too) {
-  const ChunkSupply::Returning moving(*supply_);
+  const ChunkSupply::Moving moving(*supply_);
   for (SlabPool& pool : slabs_) {
     ChunkList emptied;
     pool.refresh(shared_->reclaim, spare_too, &emptied);
-    keep_empty(&emptied);
+    make_idle(&emptied);
   }
 }
 
 // Where the host runs ahead of the device, as much as is waiting will be wanted again: what became
 // clean is kept for it, instead of going back and being obtained anew a moment later. So is what
-// was held back as garbage and comes back together.
+// was garbage and is flushed together.
 uint64_t OnDemand::idle_budget() const {
   if (shared_->idle.no_budget) return UINT64_MAX;
   return std::max(kIdleBudget, ledger_->live_peak.get() / kIdleShare) +
-         supply_->cache.waiting_bytes() + (garbage_ == nullptr ? 0 : garbage_->released_together());
+         supply_->cache.waiting_bytes() + (garbage_ == nullptr ? 0 : garbage_->flushed_together());
 }
 
 void OnDemand::collect_excess(ChunkList* out) {
@@ -187,7 +188,7 @@ void OnDemand::collect_excess(ChunkList* out) {
 }
 
 void OnDemand::forget(Chunk* chunk) {
-  if (chunk->is() == Role::slab) shared_->slabs.give_back(chunk->slab());
+  if (chunk->is() == Role::slab) slab_arena_->give_back(chunk->slab());
 }
 
 }  // namespace cistern::alloc

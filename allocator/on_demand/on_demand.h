@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// The default strategy: memory by actual size, on demand.
+// The default strategy, when no setting names another one: memory by actual size, on demand.
 //
 // Requests of 1 MiB and more keep driver allocations whole, so that NCCL, MPI and RDMA see real
 // bases; smaller ones are cut from 2 MiB slabs. What is idle beyond a budget goes back to the
-// driver, and everything that is not live does before memory is said to be out: the program never
-// runs out where the driver alone would not have.
+// driver, and before memory is said to be out, so does everything that is not live: the program
+// never runs out where the driver alone would not have.
 //
 // Small blocks are sharded: threads spread over kShards independent SlabPools; a free goes to the
 // shard the block came from. Any thread; no lock is held while the chunk layer is called.
 #pragma once
 
-#include "allocator/base/shortage.h"
+#include "allocator/base/driver_rounding.h"
+#include "allocator/base/shortage_step.h"
 #include "allocator/chunk/chunk_supply.h"
 #include "allocator/chunk/request.h"
 #include "allocator/on_demand/slab_pool.h"
 
 namespace cistern::alloc {
 
-inline constexpr uint64_t kWholeBytes = uint64_t{1} << 20;
+// Smaller requests are cut from slabs: those that the driver, too, would let share pages.
+inline constexpr uint64_t kWholeBytes = kDriverSharesBelow;
 
 class OnDemand {
  public:
@@ -25,7 +27,8 @@ class OnDemand {
   // What may stay idle: this, or a share of the most that was ever live.
   static constexpr uint64_t kIdleBudget = uint64_t{64} << 20;
 
-  void init(Shared* shared, ChunkSupply* supply, const DeviceParts& device, uint32_t owner);
+  void init(SharedChunks* shared, SlabArena* slabs, ChunkSupply* supply, const DeviceParts& device,
+            uint32_t owner);
 
   // Serves the request from clean memory at hand.
   bool take_clean(Request& request) {
@@ -35,8 +38,8 @@ class OnDemand {
   // Serves it from a fresh chunk; a result code of the source.
   int take_fresh(Request& request);
 
-  // The same once everything idle was returned.
-  int take_scarce(Request& request, Step* step) {
+  // The same once everything idle was released.
+  int take_fresh_of_any_size(Request& request, Step* step) {
     *step = Step::returned;
     return take_fresh(request);
   }
@@ -44,7 +47,7 @@ class OnDemand {
 
   // The last attempt, when no chunk of the usual size can be had, and whether to repeat it once
   // more memory is clean: a small block may be anywhere, large ones were given to the driver.
-  bool squeeze_in(Request& request, Step* step);
+  bool take_from_anywhere(Request& request, Step* step);
   bool worth_waiting(const Request& request) const { return request.bytes < kWholeBytes; }
 
   // For chunks of Role::slab. False when `address` is not the start of a block the program holds.
@@ -66,7 +69,7 @@ class OnDemand {
   // Takes the chunks nothing can use any more out of the pools, for the driver.
   void collect_clean(ChunkList* out) { collect_empty(false, out); }
 
-  // Takes every chunk that the program holds nothing of out of the pools, for the driver.
+  // Takes every chunk in which nothing is live out of the pools, for the driver.
   void collect_all(ChunkList* out) { collect_empty(true, out); }
 
   // What became clean since is merged now. With `spare_too` no empty slab stays one.
@@ -109,15 +112,14 @@ class OnDemand {
   bool take_small(Request& request);
   bool add_slab(Chunk* chunk, unsigned shard);
   bool fill_freed(SlabPool& pool);
-  void keep_empty(ChunkList* emptied);
-  void give_back_slabs(ChunkList* ended);
-  void carry_on(const ChunkList* slabs);
+  void make_idle(ChunkList* emptied);
+  void release_slabs(ChunkList* ended);
+  void become_chunks(const ChunkList* slabs);
   uint64_t idle_budget() const;
-  SlabPool& pool_of(const Chunk* chunk) {
-    return slabs_[chunk->shard.load(std::memory_order_relaxed)];
-  }
+  SlabPool& pool_of(const Chunk* chunk) { return slabs_[chunk->at().shard()]; }
 
-  Shared* shared_;
+  SharedChunks* shared_;
+  SlabArena* slab_arena_;
   ChunkSupply* supply_;
   Ledger* ledger_;
   Garbage* garbage_;

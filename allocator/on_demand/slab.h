@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // One slab: a 2 MiB chunk cut into blocks of whole 512-byte granules (the driver's own spacing).
 // Nothing can be written into device memory, so the boundary tags live here. While a slab has few
-// blocks, all it needs are 512 bytes side by side with those of other slabs: a free among thousands
-// of slabs of large blocks costs the caches and the TLB little. For more blocks it takes a
-// ManyBlocks and keeps it until it is given back.
-// Not thread-safe: the lock of the SlabPool that owns the slab protects it.
+// blocks, its whole record is 512 bytes, side by side with those of other slabs, so that a free
+// among thousands of slabs of large blocks touches few cache lines and pages. For more blocks it
+// takes a ManyBlocks, and keeps that until the slab ends. Not thread-safe: the lock of the SlabPool
+// that owns the slab protects it.
 #pragma once
 
 #include <cstdint>
 
 #include "allocator/base/arena.h"
+#include "allocator/chunk/block_state.h"
 #include "allocator/chunk/chunk.h"
 #include "allocator/on_demand/slab_map.h"
 
 namespace cistern::alloc {
-
-enum class BlockState : uint8_t { live, waiting, clean };
 
 struct ManyBlocks;
 struct Slab;

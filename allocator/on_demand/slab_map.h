@@ -6,10 +6,12 @@
 
 #include <cstdint>
 
+#include "allocator/base/driver_rounding.h"
+
 namespace cistern::alloc {
 
 inline constexpr uint64_t kSlabBytes = uint64_t{2} << 20;
-inline constexpr uint32_t kGranuleBytes = 512;
+inline constexpr uint32_t kGranuleBytes = kDriverGranule;
 inline constexpr uint32_t kGranules = kSlabBytes / kGranuleBytes;
 
 class SlabMap {

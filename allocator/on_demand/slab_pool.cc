@@ -9,7 +9,7 @@ namespace cistern::alloc {
 namespace {
 
 // Frees made clean per allocation: keeps a long queue from stalling one call.
-constexpr int kHarvestPerCall = 32;
+constexpr int kRefreshedPerCall = 32;
 constexpr int kProbes = 8;
 
 uint32_t granules_for(uint32_t bytes) { return (bytes + kGranuleBytes - 1) / kGranuleBytes; }
@@ -21,37 +21,33 @@ void SlabPool::init(Ledger* ledger, Garbage* garbage, uint32_t owner, uint8_t nu
   freed_.join(garbage, &mutex_, owner);
   ledger_ = ledger;
   live_.init(ledger);
-  owner_ = owner;
-  number_ = number;
   gathers_ = gathers;
   some_unfilled_.store(false, std::memory_order_relaxed);
   LockGuard guard(mutex_);
-  closed_ = false;
+  here_ = {owner, Role::slab, number};
+  open_ = here_;
   allocations.set(0);
   frees.set(0);
 }
 
 // A chunk changes from and to Role::slab only under the lock of the pool it names.
 Slab* SlabPool::slab_of(const Chunk* chunk) const {
-  const bool mine = !closed_ && chunk->is() == Role::slab &&
-                    chunk->owner.load(std::memory_order_relaxed) == owner_ &&
-                    chunk->shard.load(std::memory_order_relaxed) == number_;
-  return mine ? chunk->slab() : nullptr;
+  return chunk->at() == open_ ? chunk->slab() : nullptr;
 }
 
 uint64_t SlabPool::allocate(uint32_t bytes, const Reclaim& reclaim, ChunkList* emptied,
                             bool thorough) {
   const uint32_t granules = granules_for(bytes);
   LockGuard guard(mutex_);
-  if (closed_) [[unlikely]]
+  if (closed()) [[unlikely]]
     return 0;
   if (freed_.parked_may_leave(reclaim)) [[unlikely]]
     freed_.unpark(reclaim, /*all=*/false);
   const Ticket clean = reclaim.clean();
-  if (freed_.has_clean(clean)) harvest(clean, kHarvestPerCall, emptied);
+  if (freed_.has_clean(clean)) refresh_locked(clean, kRefreshedPerCall, emptied);
   Block* block = find_clean(granules, thorough);
   if (block == nullptr && freed_.has_clean(clean)) {
-    harvest(clean, INT_MAX, emptied);
+    refresh_locked(clean, INT_MAX, emptied);
     block = find_clean(granules, thorough);
   }
   return block == nullptr ? 0 : hand_out(block, granules, bytes, reclaim.epoch());
@@ -80,8 +76,7 @@ void SlabPool::add(Chunk* chunk, Slab* slab) {
   insert(slab->open(chunk));
   empty_slabs_.own_add();
   chunk->set_slab(slab);
-  chunk->shard.store(number_, std::memory_order_relaxed);
-  chunk->become(Role::slab);
+  chunk->move_to(here_);
 }
 
 bool SlabPool::free(const Chunk* chunk, uint64_t address, const Reclaim& reclaim, ChunkList* ended,
@@ -113,7 +108,7 @@ void SlabPool::quarantine(uint64_t bytes) {
 
 void SlabPool::end_exported(Slab* slab, ChunkList* ended) {
   const uint64_t clean_before = clean_bytes_.get();
-  retire(slab, ended);
+  take_out(slab, ended);
   const uint64_t quarantined = kSlabBytes - (clean_before - clean_bytes_.get());
   quarantined_bytes_.own_sub(quarantined);
   ledger_->quarantined.sub(quarantined);
@@ -134,7 +129,7 @@ bool SlabPool::mark_exported(Chunk* chunk, uint64_t address) {
 }
 
 // Where fills are gathered, what was freed becomes clean by put_back() alone.
-void SlabPool::harvest(Ticket clean, int most, ChunkList* emptied) {
+void SlabPool::refresh_locked(Ticket clean, int most, ChunkList* emptied) {
   if (gathers_) [[unlikely]]
     return;
   for (; most > 0 && freed_.has_clean(clean); --most) {
@@ -146,7 +141,7 @@ void SlabPool::harvest(Ticket clean, int most, ChunkList* emptied) {
 
 Block* SlabPool::take_unfilled(const Reclaim& reclaim) {
   LockGuard guard(mutex_);
-  if (closed_) return nullptr;
+  if (closed()) return nullptr;
   const Ticket clean = reclaim.clean();
   Block* taken = nullptr;
   while (freed_.has_clean(clean)) {
@@ -171,7 +166,7 @@ void SlabPool::put_back(Block* blocks, ChunkList* emptied, ChunkList* ended) {
     const bool exported = slab->chunk->exported.load(std::memory_order_relaxed);
     if (exported && slab->live == 0 && slab->filling == 0) end_exported(slab, ended);
   }
-  landed();
+  put_down();
 }
 
 void SlabPool::unpark_everything(const Reclaim& reclaim) {
@@ -196,7 +191,7 @@ void SlabPool::make_clean(Block* block, ChunkList* emptied) {
   if (spare_ == nullptr) {
     spare_ = slab;
   } else {
-    retire(slab, emptied);
+    take_out(slab, emptied);
   }
 }
 
@@ -211,7 +206,7 @@ void SlabPool::remove(Block* block) {
 }
 
 // Takes a slab with nothing live in it out of the pool.
-void SlabPool::retire(Slab* slab, ChunkList* emptied) {
+void SlabPool::take_out(Slab* slab, ChunkList* emptied) {
   for (uint32_t granule = 0; granule < kGranules;) {
     Block* block = slab->starting_at(granule);
     granule += block->granules;
@@ -228,32 +223,32 @@ void SlabPool::retire(Slab* slab, ChunkList* emptied) {
 }
 
 // The spare one, and fresh ones that another thread's free made superfluous.
-void SlabPool::retire_empty(ChunkList* emptied) {
+void SlabPool::take_out_empty(ChunkList* emptied) {
   while (const Block* whole = bins_.find(kGranules, kGranules, 1)) {
-    retire(Slab::of(whole), emptied);
+    take_out(Slab::of(whole), emptied);
   }
 }
 
 void SlabPool::collect_empty(const Reclaim& reclaim, bool freed_too, ChunkList* emptied) {
   LockGuard guard(mutex_);
-  if (closed_) return;
-  harvest(reclaim.clean(), INT_MAX, emptied);
-  retire_empty(emptied);
+  if (closed()) return;
+  refresh_locked(reclaim.clean(), INT_MAX, emptied);
+  take_out_empty(emptied);
   if (!freed_too) return;
   freed_.remove_if([&](Block* block, bool) {
     Slab* slab = Slab::of(block);
     if (slab->live != 0 || slab->filling != 0) return false;
-    if (slab->waiting != 0) retire(slab, emptied);  // at its first block; the rest just leave
+    if (slab->waiting != 0) take_out(slab, emptied);  // at its first block; the rest just leave
     return true;
   });
 }
 
 void SlabPool::refresh(const Reclaim& reclaim, bool spare_too, ChunkList* emptied) {
   LockGuard guard(mutex_);
-  if (closed_) return;
+  if (closed()) return;
   if (freed_.parked_may_leave(reclaim)) freed_.unpark(reclaim, /*all=*/false);
-  harvest(reclaim.clean(), INT_MAX, emptied);
-  if (spare_too) retire_empty(emptied);
+  refresh_locked(reclaim.clean(), INT_MAX, emptied);
+  if (spare_too) take_out_empty(emptied);
 }
 
 bool SlabPool::find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes) {
@@ -279,10 +274,10 @@ uint64_t SlabPool::largest_clean() {
 
 void SlabPool::close() {
   LockGuard guard(mutex_);
-  closed_ = true;
+  open_ = Place::nowhere();
 }
 
-void SlabPool::drop() {
+void SlabPool::forget_all() {
   LockGuard guard(mutex_);
   bins_ = {};
   freed_.clear();
@@ -291,7 +286,7 @@ void SlabPool::drop() {
   empty_slabs_.set(0);
   ledger_->quarantined.sub(quarantined_bytes_.get());
   quarantined_bytes_.set(0);
-  live_.drop();
+  live_.forget_all();
 }
 
 }  // namespace cistern::alloc

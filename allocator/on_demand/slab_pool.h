@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small blocks (< 1 MiB): the slabs of one context, one thread shard of it. Blocks go from live to
-// freed (waiting, or parked) to clean (merged with clean neighbours, in bins by
-// size). Every function takes the pool's own lock and makes no driver call; slabs that became empty
-// are handed to the caller as chunks.
+// Small blocks (below 1 MiB) of one context, for the threads that share one shard of it: cut from
+// slabs of 2 MiB. Blocks go from live to freed (waiting, or parked) to clean (merged with clean
+// neighbours, in bins by size). Any thread: every function takes the pool's own lock. None calls
+// the driver; slabs that became empty are handed to the caller as chunks.
 #pragma once
 
 #include "allocator/base/live_count.h"
 #include "allocator/base/mutex.h"
 #include "allocator/base/size_bins.h"
+#include "allocator/chunk/chunk_list.h"
 #include "allocator/on_demand/slab.h"
 #include "allocator/reclaim/freed_queue.h"
 
@@ -20,25 +21,10 @@ struct BlockBinTraits {
   static void set_prev(Block* b, Block* p) { b->prev = p; }
 };
 
-struct BlockLinks {
-  static Block*& next(Block* b) { return b->next; }
+struct BlockLinks : NextLink<Block> {
   static uint64_t stamp(const Block* b) { return b->stamp; }
   static void set_stamp(Block* b, uint64_t stamp) { b->stamp = stamp; }
   static uint64_t bytes(const Block* b) { return uint64_t{b->granules} * kGranuleBytes; }
-};
-
-// Chunks linked by Chunk::next.
-struct ChunkList {
-  Chunk* head = nullptr;
-  void push(Chunk* chunk) {
-    chunk->next = head;
-    head = chunk;
-  }
-  Chunk* pop() {
-    Chunk* chunk = head;
-    if (chunk != nullptr) head = chunk->next;
-    return chunk;
-  }
 };
 
 // On cache lines of its own (fetched in pairs), or threads in different shards would fight over
@@ -96,14 +82,14 @@ class alignas(128) SlabPool {
   void unpark_everything(const Reclaim& reclaim);
 
   // The context is gone, in two steps: close() keeps everything where it is, and once nothing is
-  // in_hand() drop() forgets it. Counters stay.
+  // in_hand() forget_all() forgets it. Counters stay.
   void close();
-  void drop();
+  void forget_all();
 
-  // Slabs that were taken out and have not landed() with their new owner yet, and threads that fill
+  // How many slabs were taken out and not put_down() by their new owner yet, and threads that fill
   // what they took out.
   int in_hand() const { return in_hand_.load(std::memory_order_acquire); }
-  void landed() { in_hand_.fetch_sub(1, std::memory_order_release); }
+  void put_down() { in_hand_.fetch_sub(1, std::memory_order_release); }
   void reset_after_fork() { mutex_.reset(); }
 
   uint64_t waiting_bytes() const { return freed_.waiting_bytes(); }
@@ -119,25 +105,27 @@ class alignas(128) SlabPool {
 
   Counter allocations, frees;  // written under the lock only
 
-  // Requested bytes the program holds, and how much of them the Ledger does not know yet.
+  // Requested bytes that are live, and how much of them the Ledger does not know yet.
   uint64_t live() const { return live_.get(); }
   uint64_t unpublished() const { return live_.unpublished(); }
 
  private:
+  bool closed() const { return open_ != here_; }
   Slab* slab_of(const Chunk* chunk) const;
-  void harvest(Ticket clean, int most, ChunkList* emptied);
+  void refresh_locked(Ticket clean, int most, ChunkList* emptied);
   void make_clean(Block* block, ChunkList* emptied);
   Block* find_clean(uint32_t granules, bool thorough);
   uint64_t hand_out(Block* block, uint32_t granules, uint32_t bytes, Epoch born);
   void insert(Block* block);
   void remove(Block* block);
-  void retire(Slab* slab, ChunkList* emptied);
-  void retire_empty(ChunkList* emptied);
+  void take_out(Slab* slab, ChunkList* emptied);
+  void take_out_empty(ChunkList* emptied);
   void quarantine(uint64_t bytes);
   void end_exported(Slab* slab, ChunkList* ended);
 
   Mutex mutex_;
-  bool closed_ = false;
+  Place here_;                               // of its chunks
+  Place open_;                               // the same; nowhere() once it is closed
   SizeBins<Block, BlockBinTraits, 9> bins_;  // 1 … 4096 granules
   FreedQueue<Block, BlockLinks> freed_;
   Slab* spare_ =
@@ -145,8 +133,6 @@ class alignas(128) SlabPool {
   Counter clean_bytes_, empty_slabs_, quarantined_bytes_;
   LiveCount live_;
   Ledger* ledger_;
-  uint32_t owner_;
-  uint8_t number_;
   bool gathers_ = false;
   std::atomic<bool> some_unfilled_{false};
   std::atomic<int> in_hand_{0};

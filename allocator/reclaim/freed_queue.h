@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the program freed and nobody may use yet, of one pool:
+// The queue of one pool for what the program freed and nobody may use yet:
 //
 //   waiting  for earlier work (reclaim.h), in the order of the frees
-//   parked   because an executable graph that still lives may hold its address
-//   garbage  held back by a setting (garbage.h); released, it is waiting
+//   parked   because an executable graph that still lives may use its address
+//   garbage  kept back by a setting (garbage.h); flushed, it is waiting
 //
 // Intrusive: T names its links through Links. Not thread-safe: the owner's lock protects it.
 #pragma once
 
 #include <algorithm>
 
+#include "allocator/base/linked_list.h"
 #include "allocator/reclaim/garbage.h"
 #include "allocator/reclaim/reclaim.h"
 #include "allocator/reclaim/stamped_list.h"
@@ -24,8 +25,8 @@ class FreedQueue final : public GarbageQueue {
   // ticket that covers all work that may touch it, where the caller knows one (Reclaim::kNow:
   // none); garbage makes no use of it.
   void push(T* item, Epoch born, const Reclaim& reclaim, Ticket latest = Reclaim::kNow) {
-    if (reclaim.sets_aside(born)) [[unlikely]]
-      return set_aside(item, born, reclaim, latest);
+    if (reclaim.diverts(born)) [[unlikely]]
+      return divert(item, born, reclaim, latest);
     wait_for(item, reclaim, latest);
   }
 
@@ -48,18 +49,18 @@ class FreedQueue final : public GarbageQueue {
 
   // Whether what is parked should be looked at again: a graph has gone since.
   bool parked_may_leave(const Reclaim& reclaim) const {
-    return parked_ != nullptr && seen_ != reclaim.releases();
+    return !parked_.empty() && graphs_gone_seen_ != reclaim.graphs_gone();
   }
 
-  // What nothing holds any more waits for the work of the last graph that went. With `all`:
-  // everything, held or not, waits for all work.
+  // What no graph may use any more waits for the work of the last graph that went. With `all`:
+  // everything parked waits for all work.
   void unpark(const Reclaim& reclaim, bool all) {
-    seen_ = reclaim.releases();
-    const Epoch held = all ? 0 : reclaim.held();
-    Ticket stamp = all ? reclaim.stamp() : reclaim.released();
+    graphs_gone_seen_ = reclaim.graphs_gone();
+    const Epoch newest_graph = all ? 0 : reclaim.newest_graph();
+    Ticket stamp = all ? reclaim.stamp() : reclaim.gone_graphs_ticket();
     stamp = in_order(stamp);
     remove_parked([&](T* item) {
-      const bool leaves = Links::stamp(item) >= held;
+      const bool leaves = Links::stamp(item) >= newest_graph;
       if (leaves) wait(item, stamp);
       return leaves;
     });
@@ -77,8 +78,8 @@ class FreedQueue final : public GarbageQueue {
       });
     };
     from(waiting_, [this](uint64_t bytes) { waiting_bytes_.own_sub(bytes); });
-    from(collected_, [this](uint64_t bytes) { count_collected(0, bytes); });
-    from(kept_, [this](uint64_t bytes) { count_kept(0, bytes); });
+    from(until_threshold_, [this](uint64_t bytes) { count_until_threshold(0, bytes); });
+    from(until_synchronise_, [this](uint64_t bytes) { count_until_synchronise(0, bytes); });
     remove_parked([&](T* item) { return leaves(item, true); });
   }
 
@@ -91,13 +92,13 @@ class FreedQueue final : public GarbageQueue {
   }
 
   void clear() {
-    waiting_ = collected_ = kept_ = {};
-    parked_ = nullptr;
+    waiting_ = until_threshold_ = until_synchronise_ = {};
+    parked_ = {};
     waiting_bytes_.set(0);
     parked_bytes_.set(0);
     if (garbage_ == nullptr) return;
-    count_collected(0, collected_bytes_.get());
-    count_kept(0, kept_bytes_.get());
+    count_until_threshold(0, until_threshold_bytes_.get());
+    count_until_synchronise(0, until_synchronise_bytes_.get());
   }
 
   // May be read without the owner's lock.
@@ -125,22 +126,21 @@ class FreedQueue final : public GarbageQueue {
 
   void park(T* item, Epoch born) {
     Links::set_stamp(item, born);
-    Links::next(item) = parked_;
-    parked_ = item;
+    parked_.push(item);
     parked_bytes_.own_add(Links::bytes(item));
   }
 
-  [[gnu::noinline]] void set_aside(T* item, Epoch born, const Reclaim& reclaim, Ticket latest) {
+  [[gnu::noinline]] void divert(T* item, Epoch born, const Reclaim& reclaim, Ticket latest) {
     using When = GarbageRules::When;
     if (reclaim.parks(born)) return park(item, born);
     const uint64_t bytes = Links::bytes(item);
     switch (garbage_ == nullptr ? When::off : garbage_->when()) {
       case When::at_threshold:
-        collected_.append(item, garbage_->stamp());
-        return count_collected(bytes, 0);
+        until_threshold_.append(item, garbage_->stamp());
+        return count_until_threshold(bytes, 0);
       case When::at_synchronise:
-        kept_.append(item, garbage_->stamp());
-        return count_kept(bytes, 0);
+        until_synchronise_.append(item, garbage_->stamp());
+        return count_until_synchronise(bytes, 0);
       case When::at_each_free:
         garbage_->flushed_one();
         break;
@@ -152,89 +152,87 @@ class FreedQueue final : public GarbageQueue {
 
   template <typename Leaves>
   void remove_parked(Leaves leaves) {
-    T* item = parked_;
-    parked_ = nullptr;
-    while (item != nullptr) {
-      T* next = Links::next(item);
+    LinkedList<T, Links> all = parked_;
+    parked_ = {};
+    while (T* item = all.pop()) {
       const uint64_t bytes = Links::bytes(item);
       if (leaves(item)) {
         parked_bytes_.own_sub(bytes);
       } else {
-        Links::next(item) = parked_;
-        parked_ = item;
+        parked_.push(item);
       }
-      item = next;
     }
   }
 
-  void count_collected(uint64_t more, uint64_t less) {
-    collected_bytes_.own_add(more - less);
-    garbage_->now_collected(more, less);
+  void count_until_threshold(uint64_t more, uint64_t less) {
+    until_threshold_bytes_.own_add(more - less);
+    garbage_->count_until_threshold(more, less);
   }
 
-  void count_kept(uint64_t more, uint64_t less) {
-    kept_bytes_.own_add(more - less);
-    garbage_->now_kept(more, less);
+  void count_until_synchronise(uint64_t more, uint64_t less) {
+    until_synchronise_bytes_.own_add(more - less);
+    garbage_->count_until_synchronise(more, less);
   }
 
   void survey(See see, void* state) override {
     const LockGuard guard(*pool_mutex_);
-    for (T* item = collected_.oldest(); item != nullptr; item = Links::next(item)) {
+    for (T* item = until_threshold_.oldest(); item != nullptr; item = Links::next(item)) {
       see(state, Links::bytes(item), Links::stamp(item));
     }
   }
 
   uint64_t flush(const Cut& cut) override {
     const LockGuard guard(*pool_mutex_);
-    uint64_t kept = 0;
+    uint64_t stay = 0;
     if (cut.bytes != 0) {
-      collected_.remove_if([&](T* item) {
-        const bool stays = !cut.releases(Links::bytes(item), Links::stamp(item));
-        if (stays) kept_.append(item, Links::stamp(item));
-        if (stays) kept += Links::bytes(item);
+      until_threshold_.remove_if([&](T* item) {
+        const bool stays = !cut.includes(Links::bytes(item), Links::stamp(item));
+        if (stays) until_synchronise_.append(item, Links::stamp(item));
+        if (stays) stay += Links::bytes(item);
         return stays;
       });
-      count_collected(0, kept);
-      count_kept(kept, 0);
+      count_until_threshold(0, stay);
+      count_until_synchronise(stay, 0);
     }
-    return release_collected();
+    return flush_rest();
   }
 
-  uint64_t release_kept(Ticket freed_before) override {
+  uint64_t flush_freed_before(Ticket freed_before) override {
     const LockGuard guard(*pool_mutex_);
-    StampedList<T, Links> released;
+    StampedList<T, Links> flushed;
     uint64_t bytes = 0;
-    while (kept_.oldest() != nullptr && Links::stamp(kept_.oldest()) <= freed_before) {
-      T* item = kept_.pop();
-      released.append(item, Links::stamp(item));
+    while (until_synchronise_.oldest() != nullptr &&
+           Links::stamp(until_synchronise_.oldest()) <= freed_before) {
+      T* item = until_synchronise_.pop();
+      flushed.append(item, Links::stamp(item));
       bytes += Links::bytes(item);
     }
-    waiting_.merge(released);
+    waiting_.merge(flushed);
     waiting_bytes_.own_add(bytes);
-    count_kept(0, bytes);
+    count_until_synchronise(0, bytes);
     return bytes;
   }
 
-  uint64_t drain() override {
+  uint64_t flush_all() override {
     const LockGuard guard(*pool_mutex_);
-    const uint64_t kept = kept_bytes_.get();
-    waiting_.merge(kept_);
+    const uint64_t kept = until_synchronise_bytes_.get();
+    waiting_.merge(until_synchronise_);
     waiting_bytes_.own_add(kept);
-    count_kept(0, kept);
-    return kept + release_collected();
+    count_until_synchronise(0, kept);
+    return kept + flush_rest();
   }
 
-  uint64_t release_collected() {
-    const uint64_t bytes = collected_bytes_.get();
-    waiting_.merge(collected_);
+  uint64_t flush_rest() {
+    const uint64_t bytes = until_threshold_bytes_.get();
+    waiting_.merge(until_threshold_);
     waiting_bytes_.own_add(bytes);
-    count_collected(0, bytes);
+    count_until_threshold(0, bytes);
     return bytes;
   }
 
-  StampedList<T, Links> waiting_, collected_, kept_;
-  T* parked_ = nullptr;
-  uint64_t seen_ = 0;  // Reclaim::releases() when parked_ was last looked through
+  StampedList<T, Links> waiting_, until_threshold_, until_synchronise_;
+  LinkedList<T, Links> parked_;
+  uint64_t graphs_gone_seen_ = 0;  // Reclaim::graphs_gone() when parked_ was last looked through
   Counter waiting_bytes_, parked_bytes_;
 };
 

@@ -59,7 +59,7 @@ uint64_t round_up(double bytes) {
 
 }  // namespace
 
-// A setting's default counts only when it is set: -1 would hold everything back.
+// A setting's default counts only when it is set: -1 would keep everything back.
 GarbageRules garbage_rules(const config::Policy& policy) {
   const auto& gb = policy.eager_delete_tensor_gb;
   const auto& fraction = policy.memory_fraction_of_eager_deletion;
@@ -125,7 +125,7 @@ void Garbage::flush() {
   const Cut cut = rules_.fraction < 1 ? find_cut() : Cut{};
   uint64_t bytes = 0;
   for_each_queue([&](GarbageQueue& queue) { bytes += queue.flush(cut); });
-  released_.set(bytes);
+  flushed_together_.set(bytes);
 }
 
 // What other threads free meanwhile falls on one side of the cut or the other.
@@ -159,23 +159,23 @@ Cut Garbage::find_cut() {
   return cut;
 }
 
-bool Garbage::synchronised(uint32_t owner, Ticket ticket) {
-  if (kept.get() == 0) return false;
+bool Garbage::flush_synchronised(uint32_t owner, Ticket ticket) {
+  if (until_synchronise.get() == 0) return false;
   LockGuard guard(mutex_);
   uint64_t bytes = 0;
   for_each_queue([&](GarbageQueue& queue) {
-    if (queue.owner_ == owner) bytes += queue.release_kept(ticket);
+    if (queue.owner_ == owner) bytes += queue.flush_freed_before(ticket);
   });
-  if (bytes != 0) released_.set(bytes);
+  if (bytes != 0) flushed_together_.set(bytes);
   return bytes != 0;
 }
 
-bool Garbage::drain() {
-  if (collected.get() + kept.get() == 0) return false;
+bool Garbage::flush_all() {
+  if (until_threshold.get() + until_synchronise.get() == 0) return false;
   LockGuard guard(mutex_);
   uint64_t bytes = 0;
-  for_each_queue([&](GarbageQueue& queue) { bytes += queue.drain(); });
-  drained.add(bytes);
+  for_each_queue([&](GarbageQueue& queue) { bytes += queue.flush_all(); });
+  flushed_when_short.add(bytes);
   return bytes != 0;
 }
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The garbage of one device: what the program freed and the settings hold back from reuse
+// The garbage of one device: what the program freed and two settings keep back from reuse
 // (FLAGS_eager_delete_tensor_gb, FLAGS_memory_fraction_of_eager_deletion). It lies in the queues of
-// the device's pools, whatever context they belong to:
+// the device's pools (freed_queue.h), whatever context they belong to:
 //
-//   collected  until the bytes of the whole device reach the threshold: then a flush releases the
-//              largest blocks, up to the fraction, and keeps the rest
-//   kept       until the program synchronises the block's context
+//   until_threshold    until such garbage of the whole device reaches the threshold: the largest
+//                      blocks are flushed then, up to the fraction; the rest moves to the next line
+//   until_synchronise  until the program synchronises the block's context
 //
-// A shortage releases both. To be released is to wait for earlier work as every freed block does
-// (freed_queue.h): holding back only ever delays. Parked and quarantined memory is never garbage.
+// A shortage flushes both. To be flushed is to wait for earlier work, as every freed block does:
+// the settings only ever delay reuse. Parked and quarantined memory is never garbage.
 //
 // Any thread. The lock of the garbage is taken before those of its pools, one of them at a time,
 // and never by a thread that holds one. Nothing here calls the source.
@@ -16,7 +16,7 @@
 
 #include "allocator/base/ledger.h"
 #include "allocator/base/mutex.h"
-#include "allocator/chunk/chunk.h"
+#include "allocator/base/ticket.h"
 #include "config/policy.h"
 
 namespace cistern::alloc {
@@ -28,21 +28,21 @@ struct GarbageRules {
   enum class When : uint8_t {
     off,             // neither setting is set
     at_each_free,    // a threshold of 0
-    at_threshold,    // collected bytes reach it
+    at_threshold,    // the garbage of the device reaches it
     at_synchronise,  // a threshold below 0, or a fraction of 0
   };
   When when = When::off;
   uint64_t threshold = 0;  // bytes
-  double fraction = 1;     // of the collected bytes, released by a flush
+  double fraction = 1;     // of that garbage, which is flushed then
 };
 
 GarbageRules garbage_rules(const config::Policy& policy);
 
-// What a flush releases: blocks above a size, and of those of that size the oldest.
+// What is flushed at the threshold: blocks above a size, and of those of that size the oldest.
 struct Cut {
   uint64_t bytes = 0;  // as it stands: everything
   Ticket newest = 0;
-  bool releases(uint64_t size, Ticket stamp) const {
+  bool includes(uint64_t size, Ticket stamp) const {
     return size > bytes || (size == bytes && stamp <= newest);
   }
 };
@@ -50,27 +50,29 @@ struct Cut {
 // The garbage of one pool. The functions for Garbage take the pool's lock.
 class GarbageQueue {
  public:
-  // When the pool begins, empty and without its lock; nullptr: nothing is held back. `owner`: of
+  // When the pool begins, empty and without its lock; nullptr: nothing is kept back. `owner`: of
   // the pool's context. A pool whose context has gone stays where it is, for it is empty.
   void join(Garbage* garbage, Mutex* pool_mutex, uint32_t owner);
 
   // Bytes; also without the lock.
-  uint64_t garbage_bytes() const { return collected_bytes_.get() + kept_bytes_.get(); }
+  uint64_t garbage_bytes() const {
+    return until_threshold_bytes_.get() + until_synchronise_bytes_.get();
+  }
 
  protected:
   friend class Garbage;
   using See = void (*)(void* state, uint64_t bytes, Ticket stamp);
 
-  virtual void survey(See see, void* state) = 0;  // everything collected
-  // These release, and return how many bytes.
+  virtual void survey(See see, void* state) = 0;  // everything until_threshold
+  // How many bytes wait from now on.
   virtual uint64_t flush(const Cut& cut) = 0;
-  virtual uint64_t release_kept(Ticket freed_before) = 0;
-  virtual uint64_t drain() = 0;
+  virtual uint64_t flush_freed_before(Ticket freed_before) = 0;
+  virtual uint64_t flush_all() = 0;
   ~GarbageQueue() = default;
 
   Garbage* garbage_ = nullptr;
   Mutex* pool_mutex_ = nullptr;
-  Counter collected_bytes_, kept_bytes_;  // written under the pool's lock
+  Counter until_threshold_bytes_, until_synchronise_bytes_;  // written under the pool's lock
 
  private:
   void leave();
@@ -90,27 +92,28 @@ class Garbage {
   GarbageRules::When when() const { return rules_.when; }
   Ticket stamp() const;
   void flushed_one() { flushes.add(); }
-  void now_collected(uint64_t more, uint64_t less) { collected.add(more - less); }
-  void now_kept(uint64_t more, uint64_t less) { kept.add(more - less); }
+  void count_until_threshold(uint64_t more, uint64_t less) { until_threshold.add(more - less); }
+  void count_until_synchronise(uint64_t more, uint64_t less) { until_synchronise.add(more - less); }
 
   // The rest without any lock of a pool.
   bool due() const {
-    return rules_.when == GarbageRules::When::at_threshold && collected.get() >= rules_.threshold;
+    return rules_.when == GarbageRules::When::at_threshold &&
+           until_threshold.get() >= rules_.threshold;
   }
-  // If still due: releases what the fraction says and keeps the rest.
+  // If still due: flushes what the fraction says; the rest is kept until_synchronise.
   void flush();
   // The program waited for everything given to the context `owner` before `ticket` was closed.
-  // True if that released anything.
-  bool synchronised(uint32_t owner, Ticket ticket);
-  // Memory is short: everything is released. True if there was anything.
-  bool drain();
-  // What was released last, together: it will be wanted again before the next time.
-  uint64_t released_together() const { return released_.get(); }
+  // True if that flushed anything.
+  bool flush_synchronised(uint32_t owner, Ticket ticket);
+  // Memory is short: everything is flushed. True if there was anything.
+  bool flush_all();
+  // The bytes that were flushed last, together: they will be wanted again before the next time.
+  uint64_t flushed_together() const { return flushed_together_.get(); }
 
   void reset_after_fork() { mutex_.reset(); }
 
   // Bytes, but for the first.
-  Counter flushes, collected, kept, drained;
+  Counter flushes, until_threshold, until_synchronise, flushed_when_short;
 
  private:
   friend class GarbageQueue;
@@ -122,7 +125,7 @@ class Garbage {
 
   GarbageRules rules_;
   Reclaim* reclaim_ = nullptr;
-  Counter released_;
+  Counter flushed_together_;
   Mutex mutex_;
   GarbageQueue* queues_ = nullptr;
 };

@@ -16,7 +16,7 @@ IdleRelease idle_release(const config::Policy& policy) {
   const uint64_t due = delay == 0 ? 0 : (delay + tick - 1) / tick + 1;
   return {.on = policy.free_idle_memory,
           .no_budget = policy.free_idle_memory.set,
-          .put_off = !policy.eager_delete_scope,
+          .defer = !policy.eager_delete_scope,
           .due = static_cast<uint32_t>(due),
           .tick_ns = tick,
           .keep = policy.idle_keep_mb << 20,

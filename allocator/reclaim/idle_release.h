@@ -2,7 +2,7 @@
 // What the settings say of memory that lies idle (FLAGS_free_idle_memory, CISTERN_IDLE_MS,
 // CISTERN_IDLE_KEEP_MB), and the ages by which it goes back to the driver.
 //
-// Ages are counted in ticks, an eighth of the delay. A sweep (ContextPool) gives its tick to every
+// Ages are counted in ticks, an eighth of the delay. A sweep (IdleWork) gives its tick to every
 // chunk that it sees wholly idle for the first time, and each use of the chunk takes it away. So
 // allocations and frees read no clock, and a chunk in use by a loop faster than the delay never
 // gets old. Plain data, written once before the first pool is made; any thread.
@@ -10,20 +10,10 @@
 
 #include <cstdint>
 
+#include "allocator/base/ticket.h"
 #include "config/policy.h"
 
 namespace cistern::alloc {
-
-// When a chunk was first seen idle; kNotSeen: it was used since.
-using Tick = uint16_t;
-inline constexpr Tick kNotSeen = 0;
-
-// Ticks from one sweep to a later one. After kTicksInAll an age starts anew, which at worst keeps
-// a chunk for one more delay.
-inline constexpr uint32_t kTicksInAll = 0xffff;
-inline uint32_t age(Tick now, Tick since) {
-  return (uint32_t{now} + kTicksInAll - since) % kTicksInAll;
-}
 
 // Chunks in which nothing is live and nothing waits: their bytes, and the age of the oldest.
 struct IdleChunks {
@@ -36,15 +26,10 @@ struct IdleChunks {
   }
 };
 
-// Who did what need not be done at once: a call of the program (of put-off work: an allocation that
-// misses, or a free where there is no thread of ours), or tend().
-enum class Doer : uint8_t { call, background };
-inline constexpr int kDoers = 2;
-
 struct IdleRelease {
   bool on;         // what was idle for the delay goes back
   bool no_budget;  // the flag is set, true or false: nothing else goes back before a shortage
-  bool put_off;    // FLAGS_eager_delete_scope=false: the work of a free is done later
+  bool defer;      // FLAGS_eager_delete_scope=false: the work of a free is done later
   uint32_t due;    // the age at which a chunk was idle for the whole delay
   uint64_t tick_ns;
   uint64_t keep;        // bytes that stay on each device

@@ -42,6 +42,7 @@ Timeline* Reclaim::join(MemorySource* source) {
 void Reclaim::leave(Timeline* timeline) {
   wait_for_turn();
   timeline->source.store(nullptr, std::memory_order_release);
+  count_marks(-timeline->count);
   timeline->count = 0;  // its events die with the context
   end_turn();
   recompute_clean();
@@ -69,18 +70,18 @@ void Reclaim::recompute_clean() {
   raise_to(clean_end_, lowest + 1);
 }
 
-void Reclaim::set_held(Epoch newest) {
-  const bool releases = held_.load(std::memory_order_relaxed) > newest;
+void Reclaim::set_newest_graph(Epoch newest) {
+  const bool releases = newest_graph_.load(std::memory_order_relaxed) > newest;
   // Before anyone can see that a graph has gone, its work is covered.
-  if (releases) raise_to(released_, stamp());
-  held_.store(newest, std::memory_order_release);
-  if (!everything_aside_.load()) aside_.store(newest, std::memory_order_release);
-  if (releases) releases_.fetch_add(1, std::memory_order_release);
+  if (releases) raise_to(gone_graphs_ticket_, stamp());
+  newest_graph_.store(newest, std::memory_order_release);
+  if (!everything_diverted_.load()) diverted_before_.store(newest, std::memory_order_release);
+  if (releases) graphs_gone_.fetch_add(1, std::memory_order_release);
 }
 
-void Reclaim::set_everything_aside() {
-  everything_aside_.store(true);
-  aside_.store(kEverything, std::memory_order_release);
+void Reclaim::divert_everything() {
+  everything_diverted_.store(true);
+  diverted_before_.store(kEverything, std::memory_order_release);
 }
 
 bool Reclaim::mark(Ticket newest) {
@@ -98,7 +99,11 @@ bool Reclaim::mark(Ticket newest) {
       continue;
     }
     // No room: the newest gives way to this one, which covers all that it did. The others go on.
-    if (t.count == Timeline::kMarks) source->forget(t.marks[--t.count].mark);
+    if (t.count == Timeline::kMarks) {
+      source->forget(t.marks[--t.count].mark);
+    } else {
+      count_marks(1);
+    }
     marks_made_.fetch_add(1, std::memory_order_relaxed);
     t.marks[t.count++] = {ticket, made};
   }
@@ -118,12 +123,15 @@ void Reclaim::poll_one(Timeline& t) {
     // What this mark stood for needs another one.
     if (state == MarkState::failed) marked_.store(t.passed.load(), std::memory_order_release);
     source->forget(t.marks[0].mark);
+    count_marks(-1);
     --t.count;
     for (int i = 0; i < t.count; ++i) t.marks[i] = t.marks[i + 1];
   }
 }
 
+// Only the answer to a mark can move clean() here: whatever else does has moved it already.
 bool Reclaim::poll() {
+  if (outstanding_.load(std::memory_order_relaxed) == 0) return false;
   const Ticket before = clean();
   if (try_turn()) {
     for (int i = 0, n = highest(); i < n; ++i) poll_one(timelines_[i]);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When is a freed block clean, i.e. when can no earlier work touch it any more?
+// Decides when a freed block is clean, i.e. when no earlier work can touch it any more. One object
+// for the process, under all pools.
 //
 // Frees are stamped with the open ticket. Closing a ticket (a synchronisation begins, or an event
 // is recorded) opens the next one; once a context is known to have finished everything up to the
@@ -25,12 +26,9 @@
 #include <cstdint>
 
 #include "allocator/base/source.h"
-#include "allocator/chunk/chunk.h"
+#include "allocator/base/ticket.h"
 
 namespace cistern::alloc {
-
-// Numbers the moments at which executable graphs were made.
-using Epoch = uint64_t;
 
 // One context's progress.
 struct Timeline {
@@ -82,30 +80,32 @@ class Reclaim {
   Epoch epoch() const { return epoch_.load(std::memory_order_relaxed); }
   // Whether a block born then must be parked when it is freed now: if it was born before this
   // epoch.
-  bool parks(Epoch born) const { return born < held(); }
-  Epoch held() const { return held_.load(std::memory_order_acquire); }
-  // The same, or what is freed may be garbage (garbage.h): one look for everything unusual.
-  bool sets_aside(Epoch born) const { return born < aside_.load(std::memory_order_acquire); }
-  // There is garbage in this process: from now on every free is looked at. Before the first free.
-  void set_everything_aside();
-  // Counts the times that parked blocks may have become free to go.
-  uint64_t releases() const { return releases_.load(std::memory_order_acquire); }
-  // The ticket that covers the work of every graph that has gone, as far as held(), read before,
-  // knows of it.
-  Ticket released() const { return released_.load(std::memory_order_acquire); }
+  bool parks(Epoch born) const { return born < newest_graph(); }
+  Epoch newest_graph() const { return newest_graph_.load(std::memory_order_acquire); }
+  // True if a block born then, freed now, may not simply wait: it is parked, or possibly garbage
+  // (garbage.h). One load tests both.
+  bool diverts(Epoch born) const { return born < diverted_before_.load(std::memory_order_acquire); }
+  // There may be garbage in this process: from now on diverts() is true of every block. Before the
+  // first free.
+  void divert_everything();
+  // How often graphs have gone: each time parked blocks may have become free to wait.
+  uint64_t graphs_gone() const { return graphs_gone_.load(std::memory_order_acquire); }
+  // The ticket that covers the work of every graph that has gone, as far as newest_graph(), read
+  // before, knows of it.
+  Ticket gone_graphs_ticket() const { return gone_graphs_ticket_.load(std::memory_order_acquire); }
 
-  // A graph is made that may hold every block born so far: its epoch.
-  Epoch hold() { return epoch_.fetch_add(1, std::memory_order_acq_rel) + 1; }
+  // A graph is made that may use every block born so far: its epoch.
+  Epoch graph_made() { return epoch_.fetch_add(1, std::memory_order_acq_rel) + 1; }
   // The epoch of the newest graph that lives; 0: none; kEverything: a capture is in progress.
   static constexpr Epoch kEverything = ~Epoch{0};
   // One thread at a time.
-  void set_held(Epoch newest);
+  void set_newest_graph(Epoch newest);
 
   // Makes sure that every block stamped `newest` or earlier will become clean by marks alone:
   // marks the work of every context unless that has been done. False when it cannot be done now.
   bool mark(Ticket newest);
 
-  // Asks the oldest marks; true when clean() moved.
+  // Asks the oldest marks, if there are any; true when clean() moved.
   bool poll();
 
   // Returns when no call to a source is under way.
@@ -128,6 +128,11 @@ class Reclaim {
  private:
   bool try_turn() { return !turn_.exchange(true, std::memory_order_acquire); }
   void wait_for_turn();
+  // With the turn.
+  void count_marks(int more) {
+    outstanding_.store(outstanding_.load(std::memory_order_relaxed) + more,
+                       std::memory_order_relaxed);
+  }
   void end_turn() { turn_.store(false, std::memory_order_release); }
   void poll_one(Timeline& timeline);
   void recompute_clean();
@@ -139,13 +144,14 @@ class Reclaim {
   std::atomic<Ticket> marked_{0};             // every context has a mark for this ticket
   std::atomic<bool> turn_{false};
   std::atomic<bool> frozen_{false};
-  std::atomic<int> highest_{0};  // slots ever used
+  std::atomic<int> outstanding_{0};  // marks of all timelines; written with the turn
+  std::atomic<int> highest_{0};      // slots ever used
   std::atomic<Epoch> epoch_{0};
-  std::atomic<Epoch> held_{0};
-  std::atomic<Epoch> aside_{0};  // held_, or kEverything
-  std::atomic<bool> everything_aside_{false};
-  std::atomic<uint64_t> releases_{0};
-  std::atomic<Ticket> released_{0};
+  std::atomic<Epoch> newest_graph_{0};
+  std::atomic<Epoch> diverted_before_{0};  // newest_graph_, or kEverything
+  std::atomic<bool> everything_diverted_{false};
+  std::atomic<uint64_t> graphs_gone_{0};
+  std::atomic<Ticket> gone_graphs_ticket_{0};
   std::atomic<uint64_t> marks_made_{0};
   std::atomic<uint64_t> queries_made_{0};
   Timeline timelines_[kMaxContexts] = {};

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Freed things in the order of their stamps, oldest first. Intrusive: T names its links through
-// Links. Not thread-safe: the owner's lock protects it.
+// A LinkedList of freed things in the order of their stamps, oldest first, that also grows at its
+// end. Not thread-safe: the owner's lock protects it.
 #pragma once
 
-#include "allocator/chunk/chunk.h"
+#include "allocator/base/linked_list.h"
+#include "allocator/base/ticket.h"
 
 namespace cistern::alloc {
 
@@ -11,31 +12,29 @@ namespace cistern::alloc {
 template <typename T, typename Links>
 class StampedList {
  public:
-  T* oldest() const { return oldest_; }
+  T* oldest() const { return items_.first(); }
   T* newest() const { return newest_; }
 
   // `stamp` is not below the newest one's.
   void append(T* item, Ticket stamp) {
     Links::set_stamp(item, stamp);
     Links::next(item) = nullptr;
-    (newest_ == nullptr ? oldest_ : Links::next(newest_)) = item;
-    newest_ = item;
+    append_linked(item, item);
   }
 
   // Takes the oldest item out; there must be one.
   T* pop() {
-    T* item = oldest_;
-    oldest_ = Links::next(item);
-    if (oldest_ == nullptr) newest_ = nullptr;
+    T* item = items_.pop();
+    if (items_.empty()) newest_ = nullptr;
     return item;
   }
 
   // Takes over all of `other`, each item at its place.
   void merge(StampedList& other) {
     StampedList merged;
-    while (oldest_ != nullptr && other.oldest_ != nullptr) {
-      if (Links::stamp(newest_) <= Links::stamp(other.oldest_)) break;
-      const bool mine = Links::stamp(oldest_) <= Links::stamp(other.oldest_);
+    while (oldest() != nullptr && other.oldest() != nullptr) {
+      if (Links::stamp(newest_) <= Links::stamp(other.oldest())) break;
+      const bool mine = Links::stamp(oldest()) <= Links::stamp(other.oldest());
       T* item = mine ? pop() : other.pop();
       merged.append(item, Links::stamp(item));
     }
@@ -47,25 +46,30 @@ class StampedList {
   // Takes out every item for which `leaves(item)` says so.
   template <typename Leaves>
   void remove_if(Leaves leaves) {
-    T* item = oldest_;
-    oldest_ = newest_ = nullptr;
-    while (item != nullptr) {
-      T* next = Links::next(item);
+    LinkedList<T, Links> all = items_;
+    *this = {};
+    while (T* item = all.pop()) {
       if (!leaves(item)) append(item, Links::stamp(item));
-      item = next;
     }
   }
 
  private:
   // What is in `other` comes behind what is here.
   void take_behind(StampedList& other) {
-    if (other.oldest_ == nullptr) return;
-    (newest_ == nullptr ? oldest_ : Links::next(newest_)) = other.oldest_;
-    newest_ = other.newest_;
+    if (other.oldest() != nullptr) append_linked(other.oldest(), other.newest_);
     other = {};
   }
 
-  T* oldest_ = nullptr;
+  void append_linked(T* first, T* last) {
+    if (newest_ == nullptr) {
+      items_ = LinkedList<T, Links>(first);
+    } else {
+      Links::next(newest_) = first;
+    }
+    newest_ = last;
+  }
+
+  LinkedList<T, Links> items_;
   T* newest_ = nullptr;
 };
 

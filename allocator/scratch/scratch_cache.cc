@@ -8,8 +8,6 @@
 namespace cistern::alloc {
 namespace {
 
-constexpr uint64_t kScatter = 0x9E3779B97F4A7C15u;
-
 // times * bytes, in a way that no rounding or overflow makes too small.
 uint64_t most_for(double times, uint64_t bytes) {
   const double most = times * static_cast<double>(bytes);
@@ -25,55 +23,19 @@ void ScratchCache::init(uint64_t limit, double times, bool only_clean, const Rec
   reclaim_ = reclaim;
 }
 
-// --- what is known ---
-
-ScratchBlock** ScratchCache::bucket(uint64_t address) {
-  return &buckets_[address * kScatter >> (64 - kBlockBits)];
-}
-
-ScratchStream** ScratchCache::stream_bucket(uint64_t key) {
-  return &streams_[key * kScatter >> (64 - kStreamBits)];
-}
-
-ScratchBlock* ScratchCache::lookup(uint64_t address) {
-  if (buckets_ == nullptr) return nullptr;
-  ScratchBlock* block = *bucket(address);
-  while (block != nullptr && block->address != address) block = block->chain;
-  return block;
-}
-
-ScratchStream* ScratchCache::lookup_stream(uint64_t key) {
-  ScratchStream* stream = *stream_bucket(key);
-  while (stream != nullptr && stream->key != key) stream = stream->chain;
-  return stream;
-}
-
-void ScratchCache::link(ScratchBlock* block) {
-  ScratchBlock** head = bucket(block->address);
-  block->chain = *head;
-  *head = block;
-}
-
-void ScratchCache::unlink(ScratchBlock* block) {
-  ScratchBlock** link = bucket(block->address);
-  while (*link != block) link = &(*link)->chain;
-  *link = block->chain;
-}
-
 // --- streams ---
 
 bool ScratchCache::add_stream(uint64_t key, uint64_t handle, uint16_t context, uint16_t device,
                               Ledger* ledger) {
   LockGuard guard(mutex_);
-  if (buckets_ == nullptr) {
-    buckets_ = static_cast<ScratchBlock**>(os::map(sizeof(ScratchBlock*) << kBlockBits, 4096));
-    if (buckets_ == nullptr) return false;
+  if (blocks_ == nullptr) {
+    blocks_ = static_cast<BlockTable*>(os::map(sizeof(BlockTable), 4096));
+    if (blocks_ == nullptr) return false;
   }
-  if (lookup_stream(key) != nullptr) return true;  // another thread did
+  if (streams_.find(key) != nullptr) return true;  // another thread did
   ScratchStream* stream = stream_records_.take();
   if (stream == nullptr) return false;
-  ScratchStream** head = stream_bucket(key);
-  *stream = {.chain = *head,
+  *stream = {.next = nullptr,
              .key = key,
              .handle = handle,
              .context = context,
@@ -85,7 +47,7 @@ bool ScratchCache::add_stream(uint64_t key, uint64_t handle, uint16_t context, u
              .bytes = 0,
              .tree = {},
              .unserved = {}};
-  *head = stream;
+  streams_.insert(stream);
   return true;
 }
 
@@ -96,7 +58,7 @@ ScratchCache::Took ScratchCache::take(uint64_t key, uint64_t bytes, uint64_t* ad
   *wait_for = 0;
   const uint64_t most = most_for(times_, bytes);
   LockGuard guard(mutex_);
-  ScratchStream* stream = lookup_stream(key);
+  ScratchStream* stream = streams_.find(key);
   if (stream == nullptr) return Took::unknown_stream;
   ScratchBlock* block = stream->tree.at_least(bytes);
   // Of equal ones the first is the oldest: if that is not clean, none is.
@@ -112,20 +74,20 @@ ScratchCache::Took ScratchCache::take(uint64_t key, uint64_t bytes, uint64_t* ad
   stream->ledger->scratch_hits.add();
   block->stream = nullptr;
   block->word = bytes;
-  *address = block->address;
+  *address = block->address();
   return Took::hit;
 }
 
 void ScratchCache::add(uint64_t address, uint64_t bytes, uint64_t key, uint32_t epoch) {
   LockGuard guard(mutex_);
-  ScratchStream* stream = lookup_stream(key);
+  ScratchStream* stream = streams_.find(key);
   if (stream == nullptr) return;
   stream->ledger->scratch_misses.add();
-  discard(address);
-  ScratchBlock* block = blocks_.take();
+  forget_locked(address);
+  ScratchBlock* block = block_records_.take();
   if (block == nullptr) return;  // then its free is the driver's
-  block->address = address;
-  link(block);
+  block->key = address;
+  blocks_->insert(block);
   block->bytes = block->word = bytes;
   block->stream = nullptr;
   block->context = stream->context;
@@ -135,14 +97,14 @@ void ScratchCache::add(uint64_t address, uint64_t bytes, uint64_t key, uint32_t 
 
 void ScratchCache::forget(uint64_t address) {
   LockGuard guard(mutex_);
-  discard(address);
+  forget_locked(address);
 }
 
 // The driver gave the address out anew: whatever it was before went by a way that is not seen here.
-void ScratchCache::discard(uint64_t address) {
+void ScratchCache::forget_locked(uint64_t address) {
   ScratchBlock* block = lookup(address);
   if (block == nullptr) return;
-  unlink(block);
+  blocks_->remove(block);
   if (ScratchStream* stream = block->stream) {
     if (block->unfit || stream->ended) {
       stream->unserved.remove(block);
@@ -152,7 +114,7 @@ void ScratchCache::discard(uint64_t address) {
     stream->bytes -= block->bytes;
     stream->ledger->scratch_bytes.sub(block->bytes);
   }
-  blocks_.give_back(block);
+  block_records_.give_back(block);
 }
 
 // --- free ---
@@ -173,17 +135,17 @@ ScratchCache::Freed ScratchCache::free(uint64_t address, uint64_t key, ScratchBl
   ScratchBlock* block = lookup(address);
   if (block == nullptr) return Freed::foreign;
   if (block->stream != nullptr) return Freed::invalid;
-  ScratchStream* stream = key == 0 ? nullptr : lookup_stream(key);
+  ScratchStream* stream = key == 0 ? nullptr : streams_.find(key);
   if (stream == nullptr && key != 0) return Freed::unknown_stream;
   *out = block;
   // A stream of another context keeps nothing that would go with this one.
   if (stream == nullptr || stream->ended || block->unfit || stream->context != block->context) {
-    unlink(block);
+    blocks_->remove(block);
     return Freed::pass;
   }
   if (stream->bytes > limit_ || block->bytes > limit_ - stream->bytes) {
-    collect(stream, over_limit);
-    unlink(block);
+    collect_locked(stream, over_limit);
+    blocks_->remove(block);
     return Freed::pass;
   }
   block->word = only_clean_ ? reclaim_->stamp() : 0;
@@ -195,9 +157,9 @@ ScratchCache::Freed ScratchCache::free(uint64_t address, uint64_t key, ScratchBl
 void ScratchCache::freed(ScratchBlock* block, bool done) {
   LockGuard guard(mutex_);
   if (done) {
-    blocks_.give_back(block);
+    block_records_.give_back(block);
   } else {
-    link(block);
+    blocks_->insert(block);
   }
 }
 
@@ -205,9 +167,9 @@ ScratchCache::Found ScratchCache::find(uint64_t address, uint64_t* bytes) {
   LockGuard guard(mutex_);
   const ScratchBlock* block = lookup(address);
   if (block == nullptr) return Found::foreign;
-  if (block->stream != nullptr) return Found::not_held;
+  if (block->stream != nullptr) return Found::not_live;
   *bytes = block->word;
-  return Found::held;
+  return Found::live;
 }
 
 void ScratchCache::mark_exported(uint64_t address) {

@@ -5,16 +5,19 @@
 // block before is ordered before its free, and the free before everything later on that stream.
 //
 // The blocks stay allocations of the driver's own stream-ordered allocator. This is the bookkeeping
-// only: which allocations the program holds, which are cached and where, what has to go back. The
-// caller makes the driver's calls, outside the lock: it takes blocks out, asks the driver, and says
-// for each how that ended. Any thread; every function takes the one lock, except epoch().
+// only: which allocations are live, which are cached and where, and what has to be released. The
+// caller makes the driver's calls, outside the lock: it collects blocks, asks the driver, and says
+// of each by released() how that ended. Any thread; every function takes the one lock, except
+// epoch().
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
 #include "allocator/base/arena.h"
+#include "allocator/base/keyed_table.h"
 #include "allocator/base/ledger.h"
+#include "allocator/base/linked_list.h"
 #include "allocator/base/mutex.h"
 #include "allocator/reclaim/reclaim.h"
 #include "allocator/scratch/scratch_tree.h"
@@ -25,44 +28,32 @@ struct ScratchStream;
 
 // One allocation of the driver, at most 64 bytes like all bookkeeping.
 struct ScratchBlock {
-  ScratchBlock* chain;  // others of its bucket
-  uint64_t address;
+  ScratchBlock* next;     // KeyedTable's
+  uint64_t key;           // its address
   uint64_t bytes;         // what the driver was asked for
-  uint64_t word;          // held: what the program asked for; cached: the ticket of its free
+  uint64_t word;          // live: what the program asked for; cached: the ticket of its free
   ScratchBlock* left;     // in the tree; in a list, the next
   ScratchBlock* right;    // in the tree
   ScratchStream* stream;  // where it is cached; nullptr: the program holds it
   uint16_t context, device;
   bool unfit;  // its next free is a real one: it was exported, or its pool is no longer current
+
+  uint64_t address() const { return key; }
 };
 static_assert(sizeof(ScratchBlock) <= 64);
 
-struct ScratchList {
-  ScratchBlock* head = nullptr;
-
-  void push(ScratchBlock* block) {
-    block->left = head;
-    head = block;
-  }
-  ScratchBlock* pop() {
-    ScratchBlock* block = head;
-    if (block != nullptr) head = block->left;
-    return block;
-  }
-  void remove(ScratchBlock* block) {
-    ScratchBlock** link = &head;
-    while (*link != block) link = &(*link)->left;
-    *link = block->left;
-  }
+struct ScratchLinks {
+  static ScratchBlock*& next(ScratchBlock* block) { return block->left; }
 };
+using ScratchList = LinkedList<ScratchBlock, ScratchLinks>;
 
 struct ScratchStream {
-  ScratchStream* chain;
-  uint64_t key;  // never used for another stream; not 0
+  ScratchStream* next;  // KeyedTable's
+  uint64_t key;         // never used for another stream; not 0
   uint64_t handle;
   uint16_t context, device;
   bool ended;  // the handle means nothing any more
-  int out;     // blocks that somebody is giving back
+  int out;     // blocks that somebody is releasing
   Ticket ended_at;
   Ledger* ledger;
   uint64_t bytes;  // cached here
@@ -82,7 +73,7 @@ class ScratchCache {
   // A stream is made known once; false when no memory is left for that.
   bool add_stream(uint64_t key, uint64_t handle, uint16_t context, uint16_t device, Ledger* ledger);
   // The handle is about to become invalid. Returns when nobody uses it here any more. What is still
-  // cached is kept for take_ended().
+  // cached is kept for collect_ended().
   void end_stream(uint64_t key);
 
   // A block for `bytes` that was freed on this stream.
@@ -111,27 +102,27 @@ class ScratchCache {
   void freed(ScratchBlock* block, bool done);
 
   // What the program asked for, if it holds a block that starts at `address`.
-  enum class Found : uint8_t { foreign, held, not_held };
+  enum class Found : uint8_t { foreign, live, not_live };
   Found find(uint64_t address, uint64_t* bytes);
   // Another process gets to know the block.
   void mark_exported(uint64_t address);
 
-  // For giving back: the caller asks the driver about each block and then says so by returned().
-  ScratchList take_stream(uint64_t key);
-  ScratchList take_context(uint16_t context);
-  ScratchList take_device(uint16_t device);
+  // To be released: the caller asks the driver about each block and then says so by released().
+  ScratchList collect_stream(uint64_t key);
+  ScratchList collect_context(uint16_t context);
+  ScratchList collect_device(uint16_t device);
   // Of streams that had ended when this ticket was closed: the context has since been waited for.
-  ScratchList take_ended(uint16_t context, Ticket ticket);
-  enum class Returned : uint8_t {
+  ScratchList collect_ended(uint16_t context, Ticket ticket);
+  enum class Released : uint8_t {
     done,
     not_now,      // stays cached
     stream_gone,  // the stream turned out to have ended unseen
   };
-  void returned(ScratchBlock* block, Returned outcome);
+  void released(ScratchBlock* block, Released outcome);
 
   // The device has another current pool: nothing from before is served or cached again. What is
-  // cached waits for take_device().
-  void retire(uint16_t device);
+  // cached waits for collect_device().
+  void stop_serving_device(uint16_t device);
 
   // Nothing is taken out of a context's streams any more, and nobody uses them when this returns;
   // until as many threads reopened it as closed it.
@@ -139,37 +130,26 @@ class ScratchCache {
   void reopen(uint16_t context);
   // The context is gone. What was still cached there comes back, for freed(): no stream is left
   // that could give it back.
-  ScratchList drop(uint16_t context);
+  ScratchList forget_context(uint16_t context);
 
   void reset_after_fork() { mutex_.reset(); }
 
  private:
-  static constexpr int kBlockBits = 16, kStreamBits = 8;
+  using BlockTable = KeyedTable<ScratchBlock, 16>;
+  using StreamTable = KeyedTable<ScratchStream, 8>;
 
-  ScratchBlock** bucket(uint64_t address);
-  ScratchStream** stream_bucket(uint64_t key);
-  ScratchBlock* lookup(uint64_t address);
-  ScratchStream* lookup_stream(uint64_t key);
-  void link(ScratchBlock* block);
-  void unlink(ScratchBlock* block);
+  ScratchBlock* lookup(uint64_t address) {
+    return blocks_ == nullptr ? nullptr : blocks_->find(address);
+  }
   void cache(ScratchBlock* block, ScratchStream* stream);
-  void collect(ScratchStream* stream, ScratchList* out);
+  void collect_locked(ScratchStream* stream, ScratchList* out);
   void stop_serving(ScratchStream* stream);
   void end(ScratchStream* stream);
-  void discard(uint64_t address);
+  void forget_locked(uint64_t address);
   bool closing(const ScratchStream* stream) const { return closing_[stream->context] != 0; }
   void pause();
   void recycle_if_over(ScratchStream* stream);
   void remove(ScratchStream* stream);
-  template <typename Visitor>
-  void for_each_stream(Visitor visit) {
-    for (ScratchStream* head : streams_) {
-      for (ScratchStream *stream = head, *next; stream != nullptr; stream = next) {
-        next = stream->chain;  // the visitor may remove it
-        visit(stream);
-      }
-    }
-  }
   template <typename Match>
   ScratchList collect_where(Match match);
 
@@ -180,9 +160,9 @@ class ScratchCache {
   bool only_clean_ = false;
   const Reclaim* reclaim_ = nullptr;
   int closing_[Reclaim::kMaxContexts] = {};  // threads that may be ending the context
-  ScratchBlock** buckets_ = nullptr;         // mapped with the first stream
-  ScratchStream* streams_[1 << kStreamBits] = {};
-  Arena<ScratchBlock> blocks_;
+  BlockTable* blocks_ = nullptr;             // mapped with the first stream
+  StreamTable streams_;
+  Arena<ScratchBlock> block_records_;
   Arena<ScratchStream> stream_records_;
 };
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scratch blocks of one stream in order of size, equal ones oldest first: the smallest that is
-// large enough is found, and any block taken out, in logarithmic time. A treap: a search tree by
-// key that is a heap by a hash of the address, so it stays balanced without counts. Intrusive; the
-// links are the block's own. Not thread-safe.
+// Scratch blocks of one stream in order of size, equal ones oldest first: finds the smallest that
+// is large enough, and takes any block out, in logarithmic time. A treap: a search tree by key that
+// is a heap by a hash of the address, so it stays balanced without counts. The links are the
+// block's own. Not thread-safe: the lock of the ScratchCache protects it.
 #pragma once
 
 #include <cstdint>
 
 namespace cistern::alloc {
 
-// T has bytes, word (the ticket of its free), address, left and right.
+// T has bytes, word (the ticket of its free), left, right and address(), which no other has.
 template <typename T>
 class ScratchTree {
  public:
@@ -50,11 +50,11 @@ class ScratchTree {
   static bool before(const T* a, const T* b) {
     if (a->bytes != b->bytes) return a->bytes < b->bytes;
     if (a->word != b->word) return a->word < b->word;
-    return a->address < b->address;
+    return a->address() < b->address();
   }
 
   static bool above(const T* a, const T* b) { return rank(a) > rank(b); }
-  static uint64_t rank(const T* node) { return node->address * 0x9E3779B97F4A7C15u; }
+  static uint64_t rank(const T* node) { return node->address() * 0x9E3779B97F4A7C15u; }
 
   // What comes before `node` goes under *low, the rest under *high.
   static void split(T* tree, const T* node, T** low, T** high) {

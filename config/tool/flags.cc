@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What people read of the table: the list with the values in force, one setting in full, and the
-// page SETTINGS.md.
+// page SETTINGS.md. Settings that are not built yet are no use to a reader who looks for one: the
+// list leaves them out, unless they are set or asked for, and the page has them at its end.
 #include <cstdio>
 #include <cstring>
 
@@ -34,6 +35,10 @@ std::string shortened(const std::string& text, size_t width) {
   return text.size() <= width ? text : text.substr(0, width - 3) + "...";
 }
 
+bool begins_group(const Row& row, const Row* last) {
+  return last == nullptr || last->group != row.group;
+}
+
 std::string allowed(const Row& row) {
   Line line;
   LineWriter writer(line);
@@ -43,9 +48,13 @@ std::string allowed(const Row& row) {
 
 void print_line(const std::string& name, const Row& row, const Given& given) {
   const std::string value = given.text == nullptr ? default_word(row) : given.text;
-  std::printf("%-48s%-*s %-9s%-12s%s\n", name.c_str(), static_cast<int>(kValueWidth),
-              shortened(value, kValueWidth).c_str(), origin_word(given.origin), default_word(row),
-              row.built == Built::kYes ? "yes" : "not yet");
+  std::printf("%-48s%-*s %-9s", name.c_str(), static_cast<int>(kValueWidth),
+              shortened(value, kValueWidth).c_str(), origin_word(given.origin));
+  if (row.built == Built::kYes) {
+    std::puts(default_word(row));
+  } else {
+    std::printf("%-12snot built yet\n", default_word(row));
+  }
 }
 
 void print_row(const Loaded& loaded, size_t index) {
@@ -61,16 +70,23 @@ void print_row(const Loaded& loaded, size_t index) {
   if (!any) print_line(row.name, row, {});
 }
 
-int print_table(const Loaded& loaded) {
-  std::printf("%-48s%-*s %-9s%-12s%s\n", "SETTING", static_cast<int>(kValueWidth), "VALUE", "FROM",
-              "DEFAULT", "BUILT");
+int print_table(const Loaded& loaded, bool all) {
+  std::printf("%-48s%-*s %-9s%s\n", "SETTING", static_cast<int>(kValueWidth), "VALUE", "FROM",
+              "DEFAULT");
+  const Row* last = nullptr;
+  size_t hidden = 0;
   for (size_t i = 0; i < kRowCount; ++i) {
-    if (i == 0 || kTable[i].group != kTable[i - 1].group) {
-      std::printf("\n%s\n", group_title(kTable[i].group));
+    const Row& row = kTable[i];
+    if (!all && row.built == Built::kNotYet && loaded.given[i].text == nullptr) {
+      ++hidden;
+      continue;
     }
+    if (begins_group(row, last)) std::printf("\n%s\n", group_title(row.group));
     print_row(loaded, i);
+    last = &row;
   }
   std::puts("\ncistern flags NAME tells what a setting does.");
+  if (hidden != 0) std::printf("%zu more are not built yet: cistern flags --all\n", hidden);
   return kDone;
 }
 
@@ -139,21 +155,30 @@ constexpr char kPageHead[] =
     "\n"
     "**Unknown names** that begin with `CISTERN_` get a warning with the nearest known name. "
     "Unknown\n"
-    "`FLAGS_` and `GE_` names belong to other programs and are left alone.\n"
-    "\n"
-    "A setting marked *not built yet* is checked like the others, changes nothing, and says so "
-    "once\n"
-    "on stderr when it is set.\n";
+    "`FLAGS_` and `GE_` names belong to other programs and are left alone.\n";
 
-constexpr char kPageTail[] =
+constexpr char kConflicts[] =
     "\n"
     "## Settings that cannot hold together\n"
     "\n"
-    "- `GE_USE_STATIC_MEMORY` and `CISTERN_STATIC_MEMORY_POLICY` with different modes (1 is 2)\n"
-    "- static memory modes 1 to 4 with `FLAGS_allocator_strategy` or `CISTERN_MEMORY_OPTIMIZE`\n"
     "- `FLAGS_gpu_memory_limit_mb` with `CISTERN_GPU_LIMIT` or `CISTERN_GPU_LIMIT_<n>`\n"
     "- a limit below `FLAGS_initial_gpu_memory_in_mb`\n"
     "- `FLAGS_alloc_fill_value` of 0 or more with `FLAGS_init_allocated_mem=false`\n";
+
+constexpr char kNotBuiltHead[] =
+    "\n"
+    "## Not built yet\n"
+    "\n"
+    "These settings are checked like the others and change nothing. One that is set says so once "
+    "on\n"
+    "stderr. `cistern flags` lists them only when they are set, or with `--all`.\n";
+
+constexpr char kNotBuiltTail[] =
+    "\n"
+    "Of these, too, some cannot hold together:\n"
+    "\n"
+    "- `GE_USE_STATIC_MEMORY` and `CISTERN_STATIC_MEMORY_POLICY` with different modes (1 is 2)\n"
+    "- static memory modes 1 to 4 with `FLAGS_allocator_strategy` or `CISTERN_MEMORY_OPTIMIZE`\n";
 
 std::string escaped(const std::string& text) {
   std::string out;
@@ -164,20 +189,29 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
+// The rows that are built or those that are not, group by group under headings like "## ".
+void print_rows(Built built, const char* heading) {
+  const Row* last = nullptr;
+  for (const Row& row : kTable) {
+    if (row.built != built) continue;
+    if (begins_group(row, last)) {
+      std::printf("\n%s%s\n\n", heading, group_title(row.group));
+      std::fputs("| setting | allowed | default | meaning |\n|---|---|---|---|\n", stdout);
+    }
+    std::printf("| `%s` | %s | %s | %s Example: `%s=%s` |\n", row.name,
+                escaped(allowed(row)).c_str(), default_word(row), escaped(row.meaning).c_str(),
+                row.store == nullptr ? "CISTERN_GPU_LIMIT_0" : row.name, row.example);
+    last = &row;
+  }
+}
+
 int print_markdown() {
   std::fputs(kPageHead, stdout);
-  for (size_t i = 0; i < kRowCount; ++i) {
-    const Row& row = kTable[i];
-    if (i == 0 || row.group != kTable[i - 1].group) {
-      std::printf("\n## %s\n\n| setting | allowed | default | meaning |\n|---|---|---|---|\n",
-                  group_title(row.group));
-    }
-    std::printf("| `%s` | %s | %s | %s%s Example: `%s=%s` |\n", row.name,
-                escaped(allowed(row)).c_str(), default_word(row), escaped(row.meaning).c_str(),
-                row.built == Built::kYes ? "" : " *Not built yet.*",
-                row.store == nullptr ? "CISTERN_GPU_LIMIT_0" : row.name, row.example);
-  }
-  std::fputs(kPageTail, stdout);
+  print_rows(Built::kYes, "## ");
+  std::fputs(kConflicts, stdout);
+  std::fputs(kNotBuiltHead, stdout);
+  print_rows(Built::kNotYet, "### ");
+  std::fputs(kNotBuiltTail, stdout);
   return kDone;
 }
 
@@ -188,7 +222,9 @@ int flags(int argc, char** argv) {
   if (argc == 1 && std::strcmp(argv[0], "--names") == 0) return print_names();
   const Loaded& loaded = settings();
   if (loaded.status == Status::kBad) return std::fprintf(stderr, "%s\n", loaded.error.text), kUsage;
-  if (argc == 0) return print_table(loaded);
+  const bool all = argc > 0 && std::strcmp(argv[0], "--all") == 0;
+  if (all) --argc, ++argv;
+  if (argc == 0) return print_table(loaded, all);
   for (int i = 0; i < argc; ++i) {
     const int code = print_detail(loaded, argv[i]);
     if (code != kDone) return code;

@@ -19,7 +19,7 @@ namespace {
 
 constexpr char kUsageText[] =
     "usage: cistern-config check [--object FILE [--program NAME]]\n"
-    "       cistern-config flags [--markdown | --names | NAME...]\n"
+    "       cistern-config flags [--markdown | --names | --all | NAME...]\n"
     "       cistern-config print-env\n"
     "       cistern-config option --NAME\n"
     "       cistern-config doctor --object FILE [PROGRAM]\n"

@@ -38,7 +38,7 @@ constexpr ContextClient kContextClients[] = {
      .gone = scratch_drop,
      .before_synchronise = scratch_before_synchronise,
      .synchronised = scratch_synchronised,
-     .return_idle_memory = scratch_relieve},
+     .release_idle_memory = scratch_release_idle},
     {.gone = [](const Context&, CUcontext handle) { context_charges_gone(handle); }},
 };
 

@@ -29,7 +29,7 @@ template <typename Array, typename Create>
 CUresult create_charged(Array* out, const CUDA_ARRAY3D_DESCRIPTOR& description, unsigned levels,
                         Create create) {
   const CUdevice device = current_device();
-  Charge charge(Held::array, device,
+  Charge charge(MemoryKind::array, device,
                 device == kNoDevice ? 0 : array_bytes(description, levels, device));
   if (charge.refused()) return no_room();
   const CUresult result = charge.ask(create);

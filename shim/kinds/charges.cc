@@ -16,7 +16,7 @@ struct ChargeRecord {
   uint64_t bytes;
   CUcontext context;  // nullptr: outlives contexts
   CUdevice device;
-  Held kind;
+  MemoryKind kind;
 };
 
 namespace {
@@ -25,21 +25,21 @@ constinit alloc::Mutex mutex;
 constinit alloc::KeyedTable<ChargeRecord, 16> records{};
 constinit alloc::Arena<ChargeRecord> arena{};
 
-alloc::Cap::Weight weight(Held kind, uint64_t bytes) {
+alloc::Cap::Weight weight(MemoryKind kind, uint64_t bytes) {
   switch (kind) {
-    case Held::managed:
+    case MemoryKind::managed:
       return {};
-    case Held::stream_ordered:
+    case MemoryKind::stream_ordered:
       return alloc::Cap::packed(bytes);
     default:
       return alloc::Cap::alone(bytes);
   }
 }
 
-void count(Device& device, Held kind, uint64_t bytes) {
+void count(Device& device, MemoryKind kind, uint64_t bytes) {
   const int i = static_cast<int>(kind);
-  device.ledger.held[i].add(bytes);
-  device.ledger.held_peak[i].raise_to(device.ledger.held[i].get());
+  device.ledger.taken[i].add(bytes);
+  device.ledger.taken_peak[i].raise_to(device.ledger.taken[i].get());
   device.used.store(true, std::memory_order_release);
 }
 
@@ -71,7 +71,7 @@ void open_charges(const config::Policy& policy) {
   charges_wanted = policy.any_cap() || policy.report.value != config::ReportFormat::kNone;
 }
 
-Charge::Charge(Held kind, CUdevice device, uint64_t bytes)
+Charge::Charge(MemoryKind kind, CUdevice device, uint64_t bytes)
     : kind_(kind), device_(device), bytes_(bytes), charged_(nullptr) {
   Device* known = bytes == 0 ? nullptr : known_device(device);
   if (known == nullptr) return;
@@ -85,7 +85,7 @@ Charge::~Charge() {
 }
 
 bool Charge::return_idle() {
-  return device_ == kNoDevice ? return_idle_memory() : return_idle_memory(device_);
+  return device_ == kNoDevice ? release_idle_memory() : release_idle_memory(device_);
 }
 
 // Where the cap has no room, idle memory makes some. Other threads fill and empty their pools
@@ -94,9 +94,9 @@ bool Charge::fits(alloc::Cap::Weight before, uint64_t bytes) {
   constexpr int kAttempts = 16;
   Device& d = *charged_;
   const alloc::Cap::Weight after = weight(kind_, bytes);
-  bool fit = d.cap.exchange(before, after), progress = bytes <= d.most.load();
+  bool fit = d.cap.exchange(before, after), progress = bytes <= d.max_request_bytes.load();
   for (int i = 0; i < kAttempts && !fit && progress; ++i) {
-    progress = return_idle_memory(device_);
+    progress = release_idle_memory(device_);
     fit = d.cap.exchange(before, after);
   }
   if (!fit) tell_refused(d, device_, bytes);
@@ -127,9 +127,9 @@ void Charge::hand_over() {
   charged_ = nullptr;
 }
 
-void refund(Held kind, CUdevice device, uint64_t bytes) {
+void refund(MemoryKind kind, CUdevice device, uint64_t bytes) {
   Device& d = device_state(device);
-  d.ledger.held[static_cast<int>(kind)].sub(bytes);
+  d.ledger.taken[static_cast<int>(kind)].sub(bytes);
   d.cap.refund(weight(kind, bytes));
 }
 

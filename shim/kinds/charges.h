@@ -20,7 +20,7 @@
 
 namespace cistern::shim {
 
-using alloc::Held;
+using alloc::MemoryKind;
 
 // At load.
 void open_charges(const config::Policy& policy);
@@ -32,7 +32,7 @@ class Charge {
  public:
   // Charges `bytes`. Where the cap says no, what is kept idle on the device is returned
   // first; refused() when that was not enough. No bytes or no device: nothing to charge.
-  Charge(Held kind, CUdevice device, uint64_t bytes);
+  Charge(MemoryKind kind, CUdevice device, uint64_t bytes);
   // Takes the charge back unless it was kept.
   ~Charge();
   Charge(const Charge&) = delete;
@@ -61,7 +61,7 @@ class Charge {
   bool return_idle();
   bool fits(alloc::Cap::Weight before, uint64_t bytes);
 
-  Held kind_;
+  MemoryKind kind_;
   bool refused_ = false;
   CUdevice device_;
   uint64_t bytes_;
@@ -69,7 +69,7 @@ class Charge {
 };
 
 // Ends a charge that was handed over.
-void refund(Held kind, CUdevice device, uint64_t bytes);
+void refund(MemoryKind kind, CUdevice device, uint64_t bytes);
 
 // A free of what Charge::keep() recorded. The record is taken out before the driver is asked,
 // because a success lets others have the key at once; where the driver refuses it is put back.

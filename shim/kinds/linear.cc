@@ -14,7 +14,7 @@ namespace {
 
 CUresult allocate_charged(CUdeviceptr* out, size_t bytes) {
   if (!charging() || out == nullptr) return noted(driver().cuMemAlloc_v2(out, bytes));
-  Charge charge(Held::direct, current_device(), bytes);
+  Charge charge(MemoryKind::direct, current_device(), bytes);
   if (charge.refused()) return no_room();
   const CUresult result = charge.ask([&] { return noted(driver().cuMemAlloc_v2(out, bytes)); });
   if (result == CUDA_SUCCESS) charge.keep(*out, current_handle());
@@ -36,7 +36,7 @@ CUresult allocate_pitch_charged(CUdeviceptr* out, size_t* pitch, size_t width, s
                                 unsigned element) {
   const CUdeviceptr address_before = *out;
   const size_t pitch_before = *pitch;
-  Charge charge(Held::direct, current_device(), width == 0 ? 0 : usual_bytes(width, height));
+  Charge charge(MemoryKind::direct, current_device(), width == 0 ? 0 : usual_bytes(width, height));
   if (charge.refused()) {
     return valid_element(element) ? no_room() : CUDA_ERROR_INVALID_VALUE;
   }
@@ -56,7 +56,7 @@ CUresult allocate_pitch_charged(CUdeviceptr* out, size_t* pitch, size_t width, s
 CUresult allocate_managed_charged(CUdeviceptr* out, size_t bytes, unsigned flags) {
   const auto real = driver().cuMemAllocManaged;
   if (!charging() || out == nullptr) return ask_for_memory(real, out, bytes, flags);
-  Charge charge(Held::managed, current_device(), bytes);
+  Charge charge(MemoryKind::managed, current_device(), bytes);
   const CUresult result = charge.ask([&] { return ask(real, out, bytes, flags); });
   if (result == CUDA_SUCCESS) charge.keep(*out, current_handle());
   return result;

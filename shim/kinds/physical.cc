@@ -45,7 +45,7 @@ Physical* held(CUmemGenericAllocationHandle handle) {
 void drop(Physical* physical) {
   if (physical == nullptr || --physical->uses != 0) return;
   physicals.remove(physical);
-  refund(Held::physical, physical->device, physical->bytes);
+  refund(MemoryKind::physical, physical->device, physical->bytes);
   physical_arena.give_back(physical);
 }
 
@@ -88,7 +88,7 @@ CUresult create_physical(CUmemGenericAllocationHandle* handle, size_t size,
     return noted(driver().cuMemCreate(handle, size, properties, flags));
   }
   const CUdevice device = device_of(*properties);
-  Charge charge(Held::physical, device, size);
+  Charge charge(MemoryKind::physical, device, size);
   if (charge.refused()) {
     const CUresult result = check(size, *properties, flags);
     return result != CUDA_SUCCESS ? result : no_room();

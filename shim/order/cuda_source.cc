@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/order/cuda_source.h"
 
-#include "allocator/chunk/shared.h"
+#include "allocator/base/counted_in.h"
 #include "allocator/reclaim/reclaim.h"
 #include "shim/entry/driver.h"
 #include "shim/order/captures/capture_gate.h"
@@ -64,12 +64,12 @@ int CudaSource::obtain(uint64_t bytes, uint64_t* address) {
   return result;
 }
 
-int CudaSource::release(uint64_t address) {
+int CudaSource::release_for_program(uint64_t address) {
   return noted(driver().cuMemFree_v2(address), context_);
 }
 
 // The thread that frees a block may have another context current than the block's.
-int CudaSource::give_back(uint64_t address) {
+int CudaSource::release(uint64_t address) {
   const GatePass pass;
   if ((!pass && !this_thread.may_free_in_capture) || !may_touch_context()) return alloc::kNotNow;
   const ContextScope scope(context_);
@@ -92,7 +92,7 @@ CUstream CudaSource::own_stream() {
 
 // cuMemFree waits for everything the device does; cuMemFreeAsync for what its stream does. Where it
 // does not take memory of cuMemAlloc, the answer is an error and nothing is freed.
-int CudaSource::give_back_clean(uint64_t address) {
+int CudaSource::release_clean(uint64_t address) {
   const GatePass pass;
   if (!pass || !may_touch_context()) return alloc::kNotNow;
   const ContextScope scope(context_);
@@ -106,11 +106,13 @@ int CudaSource::give_back_clean(uint64_t address) {
   return alloc::kSuccess;
 }
 
-bool CudaSource::attend(bool now) { return others_->attend(now); }
+bool CudaSource::request_background_work(bool soon) {
+  return others_->request_background_work(soon);
+}
 
 bool CudaSource::may_touch_context() const { return !closing() && may_call(); }
 
-bool CudaSource::keeps_all() { return !may_touch_context() || capture_gate().capturing(); }
+bool CudaSource::refuses_release() { return !may_touch_context() || capture_gate().capturing(); }
 
 // The stream may have work of other threads' fills before this one, and none of the program's. What
 // was begun is waited for, also when the rest failed. A wait that failed without the context having
@@ -134,12 +136,12 @@ int CudaSource::fill(const alloc::FillRange* ranges, int count) {
   return result != CUDA_SUCCESS ? result : waited;
 }
 
-bool CudaSource::takes_clean() {
+bool CudaSource::can_release_clean() {
   return driver().cuMemFreeAsync != nullptr && !clean_refused_.load() && may_touch_context() &&
          !capture_gate().capturing();
 }
 
-bool CudaSource::relieve() { return others_->relieve(device_); }
+bool CudaSource::release_from_other_pools() { return others_->release_from_other_pools(device_); }
 
 void CudaSource::shortage_ended(alloc::Step step, uint64_t bytes) {
   static constexpr const char* kWhat[alloc::kSteps] = {

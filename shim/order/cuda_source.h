@@ -18,8 +18,8 @@ class CudaSource final : public alloc::MemorySource {
  public:
   // What a source asks of those that know the other contexts.
   struct Others {
-    bool (*attend)(bool now);
-    bool (*relieve)(CUdevice device);
+    bool (*request_background_work)(bool soon);
+    bool (*release_from_other_pools)(CUdevice device);
   };
 
   void init(CUcontext context, CUdevice device, const Others* others);
@@ -30,16 +30,16 @@ class CudaSource final : public alloc::MemorySource {
   void end_closing() { closing_.fetch_sub(1, std::memory_order_seq_cst); }
 
   int obtain(uint64_t bytes, uint64_t* address) override;
+  int release_for_program(uint64_t address) override;
   int release(uint64_t address) override;
-  int give_back(uint64_t address) override;
-  bool attend(bool now) override;
-  bool keeps_all() override;
-  bool takes_clean() override;
-  int give_back_clean(uint64_t address) override;
+  bool request_background_work(bool soon) override;
+  bool refuses_release() override;
+  bool can_release_clean() override;
+  int release_clean(uint64_t address) override;
   // Beside what the program captures: skipped while it does, as every call of ours.
   int fill(const alloc::FillRange* ranges, int count) override;
   bool filling() const { return filling_.load(std::memory_order_seq_cst) != 0; }
-  bool relieve() override;
+  bool release_from_other_pools() override;
   void shortage_ended(alloc::Step step, uint64_t bytes) override;
   bool mark(alloc::Mark* out) override;
   alloc::MarkState query(alloc::Mark mark) override;

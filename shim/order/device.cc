@@ -33,16 +33,17 @@ Device* known_device(CUdevice device) {
   const uint64_t limit = cap.kind == config::CapKind::kNone ? 0 : cap.bytes_of(total);
   const bool capped = limit != 0 && limit < total;  // else what there is, is the limit
   d.cap.set_limit(capped ? limit : 0);
-  d.most.store(capped ? limit : total, std::memory_order_relaxed);
-  d.straight.store(policy().chooses_requests() ? 0 : d.most.load(std::memory_order_relaxed),
-                   std::memory_order_relaxed);
+  d.max_request_bytes.store(capped ? limit : total, std::memory_order_relaxed);
+  d.fast_path_max_bytes.store(
+      policy().chooses_requests() ? 0 : d.max_request_bytes.load(std::memory_order_relaxed),
+      std::memory_order_relaxed);
   d.total.store(total, std::memory_order_release);
   return &d;
 }
 
 alloc::ChunkSizes sizes_on(const Device& d) {
   static constinit std::atomic<bool> warned{false};
-  const uint64_t most = d.most.load(std::memory_order_relaxed);
+  const uint64_t most = d.max_request_bytes.load(std::memory_order_relaxed);
   const alloc::ChunkSizes sizes = alloc::chunk_sizes(policy(), most, allowed_cpus());
   if ((sizes.initial_clamped || sizes.later_clamped) && !warned.exchange(true)) {
     const config::Policy& p = policy();

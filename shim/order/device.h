@@ -21,11 +21,11 @@ struct Device {
   alloc::Cap cap;
   alloc::Garbage garbage;
   std::atomic<bool> used;
-  std::atomic<uint64_t> total;  // 0: not asked yet, see known_device()
-  std::atomic<uint64_t> most;   // a larger request cannot be served: total, or the cap
-  // Requests up to this size go straight to the pool: most, or 0 where the settings choose which
-  // requests are pooled (pooled/selection.h).
-  std::atomic<uint64_t> straight;
+  std::atomic<uint64_t> total;              // 0: not asked yet, see known_device()
+  std::atomic<uint64_t> max_request_bytes;  // a larger request cannot be served: total, or the cap
+  // A request up to this size is the pool's without a further question: max_request_bytes, or 0
+  // where the settings choose which requests are pooled (pooled/selection.h).
+  std::atomic<uint64_t> fast_path_max_bytes;
   std::atomic<alloc::StrategyKind> strategy;
   // Calls answered by pools that are gone.
   alloc::Counter past_allocations, past_frees;

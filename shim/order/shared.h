@@ -2,7 +2,7 @@
 // What the pools of all contexts of the process share. Any thread.
 #pragma once
 
-#include "allocator/chunk/shared.h"
+#include "allocator/shared.h"
 
 namespace cistern::shim {
 

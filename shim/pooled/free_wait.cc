@@ -37,8 +37,8 @@ bool goes_to_a_pool(Context& owner, alloc::Chunk* chunk, CUdeviceptr address) {
 
 }  // namespace
 
-CUresult wait_before_free(alloc::Chunk* chunk, CUdeviceptr address, alloc::Ticket* covered) {
-  Context& owner = *context_of(chunk);
+CUresult wait_before_free(Context& owner, alloc::Chunk* chunk, CUdeviceptr address,
+                          alloc::Ticket* covered) {
   const GatePass pass;
   if (!pass || !goes_to_a_pool(owner, chunk, address)) return CUDA_SUCCESS;
   owner.visitors.fetch_add(1);  // it does not end meanwhile

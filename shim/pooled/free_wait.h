@@ -8,11 +8,12 @@
 
 namespace cistern::shim {
 
-// `chunk` is what the index found for `address`. Waits as the program's own synchronisation of the
-// context does; not during a capture, which a wait would break, nor while the context is about to
-// end, nor for a wrong free, which is answered at once. An error is the free's answer, and the
-// block stays the program's. `covered` becomes the ticket of all the program handed over before,
-// where that was waited for.
-CUresult wait_before_free(alloc::Chunk* chunk, CUdeviceptr address, alloc::Ticket* covered);
+// `chunk` is what the index found for `address`, `owner` its context. Waits as the program's own
+// synchronisation of the context does; not during a capture, which a wait would break, nor while
+// the context is about to end, nor for a wrong free, which is answered at once. An error is the
+// free's answer, and the block stays the program's. `covered` becomes the ticket of all the program
+// handed over before, where that was waited for.
+CUresult wait_before_free(Context& owner, alloc::Chunk* chunk, CUdeviceptr address,
+                          alloc::Ticket* covered);
 
 }  // namespace cistern::shim

@@ -23,14 +23,15 @@ CUresult allocate_too_much(Context& context, CUdeviceptr* out, size_t bytes);
 int allocate_outside_pools(Context& context, size_t bytes, bool pooled, uint64_t* address);
 int allocate_at_last(Context& context, size_t bytes, bool pooled, uint64_t* address);
 alloc::Chunk* found_at_rest(CUdeviceptr address);
-CUresult free_after_wait(alloc::Chunk* chunk, CUdeviceptr address);
+CUresult free_after_wait(Context& owner, alloc::Chunk* chunk, CUdeviceptr address);
 
-[[gnu::always_inline]] inline CUresult free_block(alloc::Chunk* chunk, CUdeviceptr address,
+[[gnu::always_inline]] inline CUresult free_block(Context& owner, alloc::Chunk* chunk,
+                                                  CUdeviceptr address,
                                                   alloc::Ticket latest = alloc::Reclaim::kNow) {
   int code;
   // The driver would really free what the index knows as idle, or what surrounds an interior
   // pointer: such an address is answered here.
-  if (context_of(chunk)->pool.free(chunk, address, &code, latest) == alloc::Freed::invalid) {
+  if (owner.pool.free(chunk, address, &code, latest) == alloc::Freed::invalid) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   return static_cast<CUresult>(code);
@@ -45,8 +46,8 @@ Context* serving_context(const CUdeviceptr* out, size_t bytes) {
 CUresult allocate(Context& context, CUdeviceptr* out, size_t bytes) {
   bool pooled = true;
   const Device& device = device_state(context.device);
-  if (bytes > device.straight.load(std::memory_order_relaxed)) [[unlikely]] {
-    if (bytes > device.most.load()) return allocate_too_much(context, out, bytes);
+  if (bytes > device.fast_path_max_bytes.load(std::memory_order_relaxed)) [[unlikely]] {
+    if (bytes > device.max_request_bytes.load()) return allocate_too_much(context, out, bytes);
     pooled = selected(bytes);
   }
   if (const CUresult result = condition_of(context); result != CUDA_SUCCESS) [[unlikely]]
@@ -80,19 +81,21 @@ bool ours(CUdeviceptr address, alloc::Chunk** chunk) {
 }
 
 CUresult free(alloc::Chunk* chunk, CUdeviceptr address) {
-  if (const CUresult result = refusal(*context_of(chunk)); result != CUDA_SUCCESS) [[unlikely]]
+  Context& owner = *context_of(chunk);
+  if (const CUresult result = refusal(owner); result != CUDA_SUCCESS) [[unlikely]]
     return result;
   if (capture_gate().capturing()) [[unlikely]] {
     if (const CUresult result = ask_for_unsafe_call(); result != CUDA_SUCCESS) return result;
   }
   if (policy().free_sync) [[unlikely]]
-    return free_after_wait(chunk, address);
-  return free_block(chunk, address);
+    return free_after_wait(owner, chunk, address);
+  return free_block(owner, chunk, address);
 }
 
 CUresult free_ordered(alloc::Chunk* chunk, CUdeviceptr address) {
-  const CUresult result = refusal(*context_of(chunk));
-  return result == CUDA_SUCCESS ? free_block(chunk, address) : result;
+  Context& owner = *context_of(chunk);
+  const CUresult result = refusal(owner);
+  return result == CUDA_SUCCESS ? free_block(owner, chunk, address) : result;
 }
 
 namespace {
@@ -124,7 +127,7 @@ namespace {
 [[gnu::cold]] int allocate_at_last(Context& context, size_t bytes, bool pooled, uint64_t* address) {
   const unsigned shard = this_thread.shard();
   const auto allocate = [&] { return context.pool.allocate_direct(bytes, shard, pooled, address); };
-  return_idle_memory();
+  release_idle_memory();
   const int code = again_with_idle_memory(allocate(), allocate);
   const bool refused = code == CUDA_ERROR_OUT_OF_MEMORY && !pooled;
   return refused ? context.pool.allocate_at_last(bytes, shard, address) : code;
@@ -144,10 +147,10 @@ namespace {
   return chunk;
 }
 
-[[gnu::cold]] CUresult free_after_wait(alloc::Chunk* chunk, CUdeviceptr address) {
+[[gnu::cold]] CUresult free_after_wait(Context& owner, alloc::Chunk* chunk, CUdeviceptr address) {
   alloc::Ticket latest = alloc::Reclaim::kNow;
-  const CUresult waited = wait_before_free(chunk, address, &latest);
-  return waited == CUDA_SUCCESS ? free_block(chunk, address, latest) : waited;
+  const CUresult waited = wait_before_free(owner, chunk, address, &latest);
+  return waited == CUDA_SUCCESS ? free_block(owner, chunk, address, latest) : waited;
 }
 
 }  // namespace

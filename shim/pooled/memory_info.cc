@@ -22,18 +22,18 @@ CUresult driver_and_pools(const Device* device, CUdevice ordinal, size_t* free, 
                           uint64_t* idle) {
   constexpr int kAttempts = 8;
   constexpr uint64_t kPatienceNs = 200'000'000;
-  const alloc::CountedIn counting(shared().counting);
+  const alloc::CountedIn counting(shared().threads_counting);
   const auto changes = [device]() -> uint64_t {
     if (device == nullptr) return 0;
     const alloc::Ledger& ledger = device->ledger;
-    return ledger.obtained.get() + ledger.returned() + shared().returns.load();
+    return ledger.obtained.get() + ledger.releases() + shared().moves_begun.load();
   };
   CUresult result;
   uint64_t before;
   int attempts = 0;
   do {
     before = changes();
-    if (device != nullptr) shared().await_returning(kPatienceNs);
+    if (device != nullptr) shared().await_moving(kPatienceNs);
     result = noted(driver().cuMemGetInfo_v2(free, total));
     *idle = device == nullptr ? 0 : idle_memory_of(ordinal);
   } while (result == CUDA_SUCCESS && before != changes() && ++attempts < kAttempts);

@@ -32,21 +32,21 @@ class FreeInCaptures {
 
 }  // namespace
 
-bool return_idle_memory(CUdevice device) {
+bool release_idle_memory(CUdevice device) {
   if (device == kNoDevice) return false;
   const alloc::Ledger& ledger = device_state(device).ledger;
-  const uint64_t before = ledger.returned();
+  const uint64_t before = ledger.releases();
   // What another thread is just returning counts as well: it is kept nowhere any more.
-  const bool others = shared().returning.load() != 0;
+  const bool others = shared().threads_moving.load() != 0;
   const FreeInCaptures free_in_captures;
-  const bool any = return_idle_memory_of(device, /*except=*/nullptr);
-  shared().await_returning();
-  return any || others || ledger.returned() != before;
+  const bool any = release_idle_memory_of(device, /*except=*/nullptr);
+  shared().await_moving();
+  return any || others || ledger.releases() != before;
 }
 
-bool return_idle_memory() {
-  const bool beside_pools = return_idle_memory_of_clients(kNoDevice);
-  return return_idle_memory(current_device()) || beside_pools;
+bool release_idle_memory() {
+  const bool beside_pools = release_idle_memory_of_clients(kNoDevice);
+  return release_idle_memory(current_device()) || beside_pools;
 }
 
 // Running out is often a program's way of finding its limit, so this is news, not a warning.

@@ -15,10 +15,10 @@ struct Context;
 
 // Returns to the driver what is kept on a device; false if nothing went, by whomever. Only after
 // the driver itself, or a cap, said that memory is out.
-bool return_idle_memory(CUdevice device);
+bool release_idle_memory(CUdevice device);
 // The same on the current device, and of stream-ordered memory everywhere: a stream or a pool may
 // be another device's.
-bool return_idle_memory();
+bool release_idle_memory();
 
 // A pool's request cannot be served: counts that, tells it in the log, and answers CUDA's code.
 CUresult out_of_memory(Context& context, size_t bytes);
@@ -35,7 +35,7 @@ Result again_with_idle_memory(Result result, Call call, Return return_idle) {
 }
 template <typename Result, typename Call>
 Result again_with_idle_memory(Result result, Call call) {
-  return again_with_idle_memory(result, call, [] { return return_idle_memory(); });
+  return again_with_idle_memory(result, call, [] { return release_idle_memory(); });
 }
 
 // A call of the program that takes memory from the driver itself.

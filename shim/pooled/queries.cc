@@ -23,7 +23,7 @@ CUresult export_block(alloc::Chunk* chunk, CUipcMemHandle* handle, CUdeviceptr a
   Context& owner = *context_of(chunk);
   if (const CUresult result = refusal(owner); result != CUDA_SUCCESS) return result;
   alloc::ContextPool& pool = owner.pool;
-  if (!pool.holds(chunk, address)) return CUDA_ERROR_INVALID_VALUE;
+  if (!pool.is_live(chunk, address)) return CUDA_ERROR_INVALID_VALUE;
   if (const alloc::Role role = chunk->is();
       role == alloc::Role::slab || role == alloc::Role::split) {
     return CUDA_ERROR_NOT_SUPPORTED;

@@ -23,7 +23,7 @@ void json_scratch(Writer& writer, const alloc::Ledger& l) {
       ",\n     \"scratch\": {\"hits\": %llu, \"misses\": %llu, \"cached_bytes\": %llu, "
       "\"returned\": %llu}",
       static_cast<ull>(l.scratch_hits.get()), static_cast<ull>(l.scratch_misses.get()),
-      static_cast<ull>(l.scratch_bytes.get()), static_cast<ull>(l.scratch_returned.get()));
+      static_cast<ull>(l.scratch_bytes.get()), static_cast<ull>(l.scratch_released.get()));
 }
 
 void json_faults(Writer& writer, const alloc::Ledger& l) {
@@ -38,21 +38,23 @@ void json_garbage(Writer& writer, const alloc::Garbage& garbage) {
   writer.print(
       ",\n     \"garbage\": {\"flushes\": %llu, \"collected_bytes\": %llu, \"kept_bytes\": %llu, "
       "\"drained_bytes\": %llu}",
-      static_cast<ull>(garbage.flushes.get()), static_cast<ull>(garbage.collected.get()),
-      static_cast<ull>(garbage.kept.get()), static_cast<ull>(garbage.drained.get()));
+      static_cast<ull>(garbage.flushes.get()), static_cast<ull>(garbage.until_threshold.get()),
+      static_cast<ull>(garbage.until_synchronise.get()),
+      static_cast<ull>(garbage.flushed_when_short.get()));
 }
 
 void json_idle(Writer& writer, const alloc::Ledger& l) {
   writer.print(
       ",\n     \"idle_release\": {\"calls\": {\"chunks\": %llu, \"bytes\": %llu}, "
       "\"background\": {\"chunks\": %llu, \"bytes\": %llu}}",
-      by(alloc::Doer::call, l.aged), by(alloc::Doer::call, l.aged_bytes),
-      by(alloc::Doer::background, l.aged), by(alloc::Doer::background, l.aged_bytes));
+      by(alloc::WorkedBy::call, l.aged), by(alloc::WorkedBy::call, l.aged_bytes),
+      by(alloc::WorkedBy::background, l.aged), by(alloc::WorkedBy::background, l.aged_bytes));
 }
 
 void json_put_off(Writer& writer, const alloc::Ledger& l) {
   writer.print(",\n     \"put_off_frees\": {\"calls\": %llu, \"background\": %llu}",
-               by(alloc::Doer::call, l.caught_up), by(alloc::Doer::background, l.caught_up));
+               by(alloc::WorkedBy::call, l.deferred_done),
+               by(alloc::WorkedBy::background, l.deferred_done));
 }
 
 void json_fill(Writer& writer, const alloc::Ledger& l) {

@@ -26,23 +26,23 @@ void text_scratch(Writer& writer, const alloc::Ledger& l) {
       "cistern:   scratch        %llu of %llu stream-ordered allocations from the cache (%.1f %%), "
       "%.1f MiB cached, %llu blocks given back\n",
       static_cast<ull>(hits), static_cast<ull>(requests), 100 * ratio(hits, requests),
-      mib(l.scratch_bytes.get()), static_cast<ull>(l.scratch_returned.get()));
+      mib(l.scratch_bytes.get()), static_cast<ull>(l.scratch_released.get()));
 }
 
 void text_idle(Writer& writer, const alloc::Ledger& l) {
-  using alloc::Doer;
+  using alloc::WorkedBy;
   writer.print(
       "cistern:   idle release   %llu chunks, %.1f MiB in calls of the program; %llu chunks, %.1f "
       "MiB in the background\n",
-      by(Doer::call, l.aged), mib(by(Doer::call, l.aged_bytes)), by(Doer::background, l.aged),
-      mib(by(Doer::background, l.aged_bytes)));
+      by(WorkedBy::call, l.aged), mib(by(WorkedBy::call, l.aged_bytes)),
+      by(WorkedBy::background, l.aged), mib(by(WorkedBy::background, l.aged_bytes)));
 }
 
 void text_put_off(Writer& writer, const alloc::Ledger& l) {
   writer.print(
       "cistern:   put-off frees  caught up with %llu times by allocations that missed, "
       "%llu times in the background\n",
-      by(alloc::Doer::call, l.caught_up), by(alloc::Doer::background, l.caught_up));
+      by(alloc::WorkedBy::call, l.deferred_done), by(alloc::WorkedBy::background, l.deferred_done));
 }
 
 void text_fill(Writer& writer, const alloc::Ledger& l) {
@@ -86,8 +86,8 @@ void text_garbage(Writer& writer, const alloc::Garbage& garbage) {
   writer.print(
       "cistern:   garbage        flushed %llu times; collected %.1f MiB, kept until a "
       "synchronisation %.1f MiB; drained by shortages %.1f MiB\n",
-      static_cast<ull>(garbage.flushes.get()), mib(garbage.collected.get()),
-      mib(garbage.kept.get()), mib(garbage.drained.get()));
+      static_cast<ull>(garbage.flushes.get()), mib(garbage.until_threshold.get()),
+      mib(garbage.until_synchronise.get()), mib(garbage.flushed_when_short.get()));
 }
 
 void text_device(Writer& writer, const DeviceReport& device) {

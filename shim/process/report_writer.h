@@ -50,16 +50,16 @@ inline double ratio(uint64_t part, uint64_t whole) {
 
 inline double mib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
-// What the process takes of a device, by kind; in the order of Held, after the pools.
+// What the process takes of a device, by kind; in the order of MemoryKind, after the pools.
 inline constexpr const char* kKinds[] = {"pools",          "direct",   "arrays",
                                          "stream-ordered", "physical", "managed"};
-static_assert(std::size(kKinds) == 1 + alloc::kHeldKinds);
+static_assert(std::size(kKinds) == 1 + alloc::kMemoryKinds);
 
 inline uint64_t held(const alloc::Ledger& l, size_t kind) {
-  return kind == 0 ? l.reserved.get() : l.held[kind - 1].get();
+  return kind == 0 ? l.reserved.get() : l.taken[kind - 1].get();
 }
 inline uint64_t held_peak(const alloc::Ledger& l, size_t kind) {
-  return kind == 0 ? l.reserved_peak.get() : l.held_peak[kind - 1].get();
+  return kind == 0 ? l.reserved_peak.get() : l.taken_peak[kind - 1].get();
 }
 
 // Allocations that needed no driver call, and driver calls with and without the pools.
@@ -79,7 +79,7 @@ void for_each_device(const ProcessReport& process, Visitor visit) {
   for (int i = 0; process.next_device(i, &device); i = device.ordinal + 1) visit(device);
 }
 
-inline ull by(alloc::Doer doer, const alloc::Counter (&counts)[alloc::kDoers]) {
+inline ull by(alloc::WorkedBy doer, const alloc::Counter (&counts)[alloc::kWorkedByKinds]) {
   return static_cast<ull>(counts[static_cast<int>(doer)].get());
 }
 

@@ -26,8 +26,8 @@ class CountingSource final : public alloc::MemorySource {
     *address = next_.fetch_add((bytes + kPage - 1) / kPage * kPage, std::memory_order_relaxed);
     return alloc::kSuccess;
   }
+  int release_for_program(uint64_t address) override { return alloc::kSuccess; }
   int release(uint64_t address) override { return alloc::kSuccess; }
-  int give_back(uint64_t address) override { return alloc::kSuccess; }
   bool mark(alloc::Mark* out) override {
     *out = 1;
     return true;

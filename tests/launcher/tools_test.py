@@ -11,23 +11,65 @@ import unittest
 
 import home
 
+UNBUILT = "CISTERN_SKIP_GRADS"  # a setting of the table that is not built yet
+
 
 class Flags(home.LauncherTest):
     def row(self, name, *options, **more):
         lines = self.cistern("flags", *options, **more).stdout.splitlines()
         return next(line.split() for line in lines if line.startswith(name + " "))
 
-    def test_the_table_has_every_setting_and_fits_into_100_columns(self):
-        result = self.cistern("flags")
-        self.assertEqual((result.returncode, result.stderr), (0, ""))
-        tool = subprocess.run(
-            [self.home / "cistern-config", "flags", "--names"], capture_output=True, text=True
-        )
-        names = tool.stdout.split()
+    def names(self):
+        tool = [self.home / "cistern-config", "flags", "--names"]
+        names = subprocess.run(tool, capture_output=True, text=True).stdout.split()
         self.assertGreater(len(names), 40)
-        for name in names:
+        return names
+
+    def not_built(self):
+        lines = self.cistern("flags", "--all").stdout.splitlines()
+        names = [line.split()[0] for line in lines if line.endswith("not built yet")]
+        self.assertIn(UNBUILT, names)
+        return names
+
+    def test_all_has_every_setting_and_fits_into_100_columns(self):
+        result = self.cistern("flags", "--all")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        for name in self.names():
             self.assertIn(f"\n{name} ", result.stdout)
+        self.assertNotIn("--all", result.stdout)
         self.assertLessEqual(max(map(len, result.stdout.splitlines())), 100)
+
+    def test_what_is_not_built_is_hidden_and_counted(self):
+        shown = self.cistern("flags").stdout
+        hidden = self.not_built()
+        for name in self.names():
+            self.assertEqual(f"\n{name} " in shown, name not in hidden, name)
+        self.assertIn(f"\n{len(hidden)} more are not built yet: cistern flags --all\n", shown)
+        self.assertNotIn("Host memory", shown)  # a heading with nothing below it
+
+    def test_what_is_not_built_is_shown_where_it_is_set(self):
+        config = self.file("c", f"{UNBUILT}=true\n")
+        ways = (
+            ((), {UNBUILT: "true"}, "env"),
+            (("--skip-grads", "true"), {}, "launcher"),
+            ((), {"CISTERN_CONFIG": config}, "file"),
+        )
+        for options, env, origin in ways:
+            shown = self.cistern("flags", *options, env=env).stdout
+            self.assertRegex(shown, rf"\n{UNBUILT} +true +{origin} +false +not built yet\n")
+            self.assertIn(f"\n{len(self.not_built()) - 1} more are", shown)
+
+    def test_what_is_not_built_is_shown_by_its_name(self):
+        for words in ((UNBUILT,), ("--all", UNBUILT)):
+            result = self.cistern("flags", *words)
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+            self.assertIn("Not built yet: it is checked and changes nothing.", result.stdout)
+
+    def test_all_goes_with_options_and_is_one_of_flags_alone(self):
+        shown = self.cistern("flags", "--report", "text", "--all").stdout
+        self.assertIn(f"\n{UNBUILT} ", shown)
+        self.assertRegex(shown, r"\nCISTERN_REPORT +text +launcher ")
+        self.refused(self.cistern("run", "--all", "true"), 2, "unknown option", '"--all"')
 
     def test_values_and_where_they_come_from(self):
         config = self.file("c", "CISTERN_REPORT=json\n")
@@ -41,7 +83,6 @@ class Flags(home.LauncherTest):
         self.assertEqual(
             self.row("CISTERN_GPU_LIMIT_3", "--gpu-limit-3", "1G")[1:3], ["1G", "launcher"]
         )
-        self.assertEqual(self.row("CISTERN_SKIP_GRADS")[-2:], ["not", "yet"])
 
     def test_one_setting_in_full(self):
         result = self.cistern(
@@ -74,6 +115,14 @@ class Flags(home.LauncherTest):
 
 
 class Pages(home.LauncherTest):
+    def test_the_settings_page_has_what_is_not_built_in_a_section_of_its_own(self):
+        page = (home.ROOT / "config" / "SETTINGS.md").read_text(encoding="utf-8")
+        built, not_built = page.split("\n## Not built yet\n")
+        self.assertNotIn(f"| `{UNBUILT}` |", built)
+        self.assertIn(f"| `{UNBUILT}` |", not_built)
+        self.assertIn("| `CISTERN_POOL` |", built)
+        self.assertNotIn("| `CISTERN_POOL` |", not_built)
+
     def test_the_settings_page_is_what_the_table_says(self):
         page = subprocess.run(
             [self.home / "cistern-config", "flags", "--markdown"], capture_output=True, text=True

@@ -1,13 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Includes point one way only: shim -> allocator -> config, and CUDA's headers stay in shim.
+"""Includes point one way only, and nowhere in a circle.
 
-Includes that are relative to a parent folder are findings too, since they would hide a layer.
+Of the layers: shim -> allocator -> config, and CUDA's headers stay in shim. Of the rooms of a layer: a file
+includes what lies in its own folder or in an earlier room of ROOMS, where "" is the layer's root. Of files:
+x.h and x.cc are one node, and no such pair includes itself by way of others. Includes that are relative to
+a parent folder are findings too, since they would hide a layer.
 """
 
 import pathlib
 import re
 import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SUFFIXES = (".h", ".cc", ".S", ".def")
 
 FORBIDDEN = {
     "config": r"allocator/|shim/|tests/|cuda|nv|libunwind|jemalloc",
@@ -20,6 +26,15 @@ NOT_INSIDE = re.compile(
     r"thread|mutex|condition_variable|future|regex|locale|stdexcept|filesystem|iomanip|cuchar)$"
 )
 
+# The rooms of each layer, earlier ones first. Rooms that share a line do not include each other.
+ROOMS = {
+    "config": ["", "tool"],
+    "allocator": ["base", "reclaim", "chunk", "on_demand chunk_pools", "scratch", ""],
+    "shim": ["", "process", "entry", "order", "pooled", "kinds", "hooks"],
+}
+# Beside their place in the order: what a room may use at all.
+ONLY = {"allocator/scratch": ["base", "reclaim"]}
+
 
 def includes(path):
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
@@ -28,27 +43,90 @@ def includes(path):
             yield number, match[1]
 
 
-def main():
-    root = pathlib.Path(__file__).resolve().parents[2]
-    findings, seen = [], 0
-    for layer, forbidden in FORBIDDEN.items():
-        for path in sorted((root / layer).rglob("*")):
-            if path.suffix not in (".h", ".cc", ".S", ".def"):
+def room_of(name):
+    """The folder of a file right below its layer; "" for the layer's root."""
+    return name.split("/")[1] if name.count("/") > 1 else ""
+
+
+def rank_of(layer, room):
+    return next((i for i, line in enumerate(ROOMS[layer]) if room in line.split() or room == line), None)
+
+
+def check_layers(files, findings):
+    for name, found in files.items():
+        layer = name.split("/")[0]
+        for number, included in found:
+            where = f"{name}:{number}"
+            if re.match(FORBIDDEN[layer], included):
+                findings.append(f"{where}: {layer} includes {included}")
+            if ".." in included:
+                findings.append(f"{where}: {included} is relative to a parent")
+            if NOT_INSIDE.match(included) and not name.startswith("config/tool/"):
+                findings.append(f"{where}: <{included}> needs libstdc++ or allocates")
+
+
+def check_rooms(layer, files, findings):
+    """Returns how many includes from one room into another it judged."""
+    judged = 0
+    for name, found in files.items():
+        room = room_of(name)
+        if rank_of(layer, room) is None:
+            findings.append(f"{name}: {layer}/{room} is no room of ROOMS")
+            continue
+        for number, included in found:
+            other = room_of(included)
+            if not included.startswith(layer + "/") or other == room:
                 continue
-            seen += 1
-            in_tool = path.is_relative_to(root / "config" / "tool")
-            for number, name in includes(path):
-                where = f"{path.relative_to(root)}:{number}"
-                if re.match(forbidden, name):
-                    findings.append(f"{where}: {layer} includes {name}")
-                if ".." in name:
-                    findings.append(f"{where}: {name} is relative to a parent")
-                if NOT_INSIDE.match(name) and not in_tool:
-                    findings.append(f"{where}: <{name}> needs libstdc++ or allocates")
-    if seen == 0:
-        findings.append(f"no sources under {root}")
-    print("\n".join(findings))
-    print(f"{seen} files of {', '.join(FORBIDDEN)} read")
+            judged += 1
+            rank = rank_of(layer, other)
+            if rank is None or rank >= rank_of(layer, room) or other not in ONLY.get(f"{layer}/{room}", [other]):
+                findings.append(f"{name}:{number}: {layer}/{room} includes {included}, which is no earlier room")
+    return judged
+
+
+def pair_of(name):
+    return name.rsplit(".", 1)[0]
+
+
+def check_circles(files, findings):
+    """Every circle is named once, by the way round it. Returns how many includes it followed."""
+    edges = {}
+    for name, found in files.items():
+        targets = {pair_of(included) for _, included in found if included in files} - {pair_of(name)}
+        edges.setdefault(pair_of(name), set()).update(targets)
+    done, way = set(), []
+
+    def visit(node):
+        if node in way:
+            findings.append("a circle: " + " -> ".join([*way[way.index(node):], node]))
+            return
+        if node in done:
+            return
+        way.append(node)
+        for target in sorted(edges.get(node, ())):
+            visit(target)
+        way.pop()
+        done.add(node)
+
+    for node in sorted(edges):
+        visit(node)
+    return sum(map(len, edges.values()))
+
+
+def main():
+    findings, counts = [], []
+    for layer in FORBIDDEN:
+        files = {str(path.relative_to(ROOT)): list(includes(path))
+                 for path in sorted((ROOT / layer).rglob("*")) if path.suffix in SUFFIXES}
+        counts.append(f"{len(files)} files of {layer}")
+        if not files:
+            findings.append(f"no sources under {ROOT / layer}")
+        check_layers(files, findings)
+        between, followed = check_rooms(layer, files, findings), check_circles(files, findings)
+        counts[-1] += f" ({between} includes between rooms, {followed} between pairs)"
+        if between == 0 or followed == 0:
+            findings.append(f"nothing to check between the rooms or the files of {layer}")
+    print("\n".join(findings + [", ".join(counts) + " read"]))
     sys.exit(1 if findings else 0)
 
 

@@ -48,7 +48,7 @@ void memory_pool_created(CUmemoryPool pool, const CUmemPoolProps& properties) {
   const bool managed = properties.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
   memory_pool_gone(pool);  // its destruction may have been out of our sight
   remember(pool, {on_device ? properties.location.id : kNoDevice,
-                  managed ? alloc::Held::managed : alloc::Held::stream_ordered});
+                  managed ? alloc::MemoryKind::managed : alloc::MemoryKind::stream_ordered});
 }
 
 void memory_pool_gone(CUmemoryPool pool) {
@@ -66,7 +66,7 @@ PoolHome home_of(CUmemoryPool pool) {
     const alloc::LockGuard guard(mutex);
     if (const PoolRecord* record = pools.find(key_of(pool))) return record->home;
   }
-  const PoolHome home{device_of_default(pool), alloc::Held::stream_ordered};
+  const PoolHome home{device_of_default(pool), alloc::MemoryKind::stream_ordered};
   if (home.device != kNoDevice) remember(pool, home);
   return home;
 }

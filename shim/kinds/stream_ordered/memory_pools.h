@@ -11,7 +11,7 @@ namespace cistern::shim {
 
 struct PoolHome {
   CUdevice device;  // kNoDevice: host memory, or nothing is known of the pool
-  alloc::Held kind;
+  alloc::MemoryKind kind;
 };
 
 void memory_pool_created(CUmemoryPool pool, const CUmemPoolProps& properties);

@@ -51,76 +51,76 @@ bool introduce(const ScratchStreamName& stream) {
 }
 
 // Whether the stream is still the one it was: a handle may be another stream's by now.
-ScratchCache::Returned still_there(const alloc::ScratchStream& stream) {
-  if (stream.key & kLegacyKey) return ScratchCache::Returned::done;
+ScratchCache::Released still_there(const alloc::ScratchStream& stream) {
+  if (stream.key & kLegacyKey) return ScratchCache::Released::done;
   unsigned long long id = 0;
   if (driver().cuStreamGetId(reinterpret_cast<CUstream>(stream.handle), &id) != CUDA_SUCCESS) {
-    return ScratchCache::Returned::not_now;
+    return ScratchCache::Released::not_now;
   }
-  return id == stream.key ? ScratchCache::Returned::done : ScratchCache::Returned::stream_gone;
+  return id == stream.key ? ScratchCache::Released::done : ScratchCache::Released::stream_gone;
 }
 
 // The driver's free of a cached block, which ends its charge. Where the driver does not know the
 // address any more, nor do we.
 template <typename Free>
-ScratchCache::Returned really_free(uint64_t address, Free free_it) {
+ScratchCache::Released really_free(uint64_t address, Free free_it) {
   const CUresult result = refunding(address, [&] {
     const CUresult freed = free_it();
     return freed == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : freed;
   });
-  return result == CUDA_SUCCESS ? ScratchCache::Returned::done : ScratchCache::Returned::not_now;
+  return result == CUDA_SUCCESS ? ScratchCache::Released::done : ScratchCache::Released::not_now;
 }
 
 // In the order of the stream, which is there.
-ScratchCache::Returned give_back(uint64_t address, const alloc::ScratchStream& stream) {
+ScratchCache::Released release_block(uint64_t address, const alloc::ScratchStream& stream) {
   const auto handle = reinterpret_cast<CUstream>(stream.handle);
   const auto free_it = [&] {
     return really_free(address, [&] { return driver().cuMemFreeAsync(address, handle); });
   };
   if (!is_legacy(handle)) return free_it();
   const ContextScope scope(context_at(stream.context)->handle.load());
-  return scope ? free_it() : ScratchCache::Returned::not_now;
+  return scope ? free_it() : ScratchCache::Released::not_now;
 }
 
 // The blocks of a stream lie together. True if anything went back.
-bool give_back(ScratchList blocks) {
-  if (blocks.head == nullptr) return false;
+bool release_blocks(ScratchList blocks) {
+  if (blocks.empty()) return false;
   const GatePass pass;
   const alloc::ScratchStream* asked = nullptr;
-  auto there = ScratchCache::Returned::not_now;
+  auto there = ScratchCache::Released::not_now;
   bool any = false;
   while (alloc::ScratchBlock* block = blocks.pop()) {
     const alloc::ScratchStream& stream = *block->stream;
     if (pass && &stream != asked) there = still_there(stream);
     asked = &stream;
     auto result = there;
-    if (result == ScratchCache::Returned::done) result = give_back(block->address, stream);
-    any |= result == ScratchCache::Returned::done;
-    cache.returned(block, result);
+    if (result == ScratchCache::Released::done) result = release_block(block->address(), stream);
+    any |= result == ScratchCache::Released::done;
+    cache.released(block, result);
   }
   return any;
 }
 
 // What streams left that ended; all their work is done.
-void give_back_ended(ScratchList blocks) {
-  if (blocks.head == nullptr) return;
+void release_ended(ScratchList blocks) {
+  if (blocks.empty()) return;
   const GatePass pass;
   while (alloc::ScratchBlock* block = blocks.pop()) {
-    const uint64_t address = block->address;
-    cache.returned(block, pass
+    const uint64_t address = block->address();
+    cache.released(block, pass
                               ? really_free(address, [=] { return driver().cuMemFree_v2(address); })
-                              : ScratchCache::Returned::not_now);
+                              : ScratchCache::Released::not_now);
   }
 }
 
 bool empty_device(CUdevice device) {
-  const alloc::CountedIn returning(shared().returning);
-  return give_back(cache.take_device(static_cast<uint16_t>(device)));
+  const alloc::CountedIn moving(shared().threads_moving);
+  return release_blocks(cache.collect_device(static_cast<uint16_t>(device)));
 }
 
 bool empty_stream(uint64_t key) {
-  const alloc::CountedIn returning(shared().returning);
-  return give_back(cache.take_stream(key));
+  const alloc::CountedIn moving(shared().threads_moving);
+  return release_blocks(cache.collect_stream(key));
 }
 
 }  // namespace
@@ -176,13 +176,13 @@ void scratch_forget(CUdeviceptr address) { cache.forget(address); }
 ScratchFree scratch_free(const ScratchStreamName& stream, CUdeviceptr address) {
   ScratchFree free{true, CUDA_SUCCESS, nullptr};
   ScratchList over_limit;
-  const alloc::CountedIn returning(shared().returning);
+  const alloc::CountedIn moving(shared().threads_moving);
   auto freed = cache.free(address, stream.key, &free.block, &over_limit);
   if (freed == ScratchCache::Freed::unknown_stream) {
     const uint64_t key = introduce(stream) ? stream.key : 0;
     freed = cache.free(address, key, &free.block, &over_limit);
   }
-  give_back(over_limit);
+  release_blocks(over_limit);
   if (freed == ScratchCache::Freed::cached) return free;
   if (freed == ScratchCache::Freed::invalid) {
     free.code = stream.code != CUDA_SUCCESS ? stream.code : CUDA_ERROR_INVALID_VALUE;
@@ -206,9 +206,9 @@ ScratchFound scratch_find(CUdeviceptr address, uint64_t* start, uint64_t* bytes,
   switch (cache.find(base, bytes)) {
     case ScratchCache::Found::foreign:
       return ScratchFound::foreign;
-    case ScratchCache::Found::not_held:
+    case ScratchCache::Found::not_live:
       return ScratchFound::not_held;
-    case ScratchCache::Found::held:
+    case ScratchCache::Found::live:
       break;
   }
   *start = base;
@@ -259,7 +259,7 @@ void scratch_empty_pool(CUmemoryPool pool) {
 
 void scratch_pool_changed(CUdevice device) {
   if (device < 0 || device >= kMaxDevices) return;
-  cache.retire(static_cast<uint16_t>(device));
+  cache.stop_serving_device(static_cast<uint16_t>(device));
   empty_device(device);
 }
 
@@ -268,13 +268,13 @@ void scratch_pool_changed(CUdevice device) {
 namespace {
 
 void empty_context(const Context& context) {
-  const alloc::CountedIn returning(shared().returning);
-  give_back(cache.take_context(number(context)));
+  const alloc::CountedIn moving(shared().threads_moving);
+  release_blocks(cache.collect_context(number(context)));
 }
 
 // Without the cache the streams might have passed these frees long ago: the driver, asked again at
 // once, would find less than it would have had.
-bool relieve(CUdevice device) {
+bool release_on(CUdevice device) {
   if (!empty_device(device)) return false;
   alloc::Reclaim& reclaim = shared().reclaim;
   if (reclaim.frozen()) return true;
@@ -305,9 +305,9 @@ void scratch_reopen(const Context& context) {
 
 void scratch_drop(const Context& context, CUcontext) {
   if (!scratch_on()) return;
-  ScratchList cached = cache.drop(number(context));
+  ScratchList cached = cache.forget_context(number(context));
   while (alloc::ScratchBlock* block = cached.pop()) {
-    if (ChargeRecord* record = charging() ? take_charge(block->address) : nullptr) {
+    if (ChargeRecord* record = charging() ? take_charge(block->address()) : nullptr) {
       settle_charge(record, /*freed=*/true);
     }
     cache.freed(block, /*done=*/true);
@@ -320,17 +320,17 @@ void scratch_before_synchronise(const Context& context) {
 
 void scratch_synchronised(const Context& context, alloc::Ticket ticket) {
   if (!scratch_on()) return;
-  const alloc::CountedIn returning(shared().returning);
-  give_back_ended(cache.take_ended(number(context), ticket));
+  const alloc::CountedIn moving(shared().threads_moving);
+  release_ended(cache.collect_ended(number(context), ticket));
 }
 
 // A stream or a pool may be another device's than the current one.
-bool scratch_relieve(CUdevice device) {
+bool scratch_release_idle(CUdevice device) {
   if (!scratch_on()) return false;
-  if (device != kNoDevice) return relieve(device);
+  if (device != kNoDevice) return release_on(device);
   bool any = false;
   for (CUdevice each = 0; each < kMaxDevices; ++each) {
-    if (device_state(each).used.load(std::memory_order_acquire)) any |= relieve(each);
+    if (device_state(each).used.load(std::memory_order_acquire)) any |= release_on(each);
   }
   return any;
 }

@@ -90,7 +90,7 @@ void scratch_before_synchronise(const Context& context);
 void scratch_synchronised(const Context& context, alloc::Ticket ticket);
 // Memory is short on the device (kNoDevice: on one that is not known): gives everything back and
 // waits until the streams got there, at most a second. False if there was nothing.
-bool scratch_relieve(CUdevice device);
+bool scratch_release_idle(CUdevice device);
 
 void reset_scratch_after_fork();
 

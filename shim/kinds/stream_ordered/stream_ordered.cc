@@ -19,7 +19,7 @@ namespace {
 // The pool current to the stream's device is always one of that device.
 PoolHome home_of_stream(CUstream stream) {
   const CUdevice device = device_of(context_of_stream(stream));
-  return {device != kNoDevice ? device : current_device(), Held::stream_ordered};
+  return {device != kNoDevice ? device : current_device(), MemoryKind::stream_ordered};
 }
 
 // Memory allocated inside a capture is the graph's. Asked only while there is a capture.
@@ -53,7 +53,7 @@ Memset memset_of() {
 template <typename Kind>
 void fill_from_pool(CUdeviceptr address, size_t bytes, CUmemoryPool pool, CUstream stream) {
   const PoolHome home = home_of(pool);
-  if (home.kind != Held::stream_ordered || home.device != home_of_stream(stream).device) {
+  if (home.kind != MemoryKind::stream_ordered || home.device != home_of_stream(stream).device) {
     return note_unfilled();
   }
   fill_ordered(memset_of<Kind>(), address, bytes, stream, home);

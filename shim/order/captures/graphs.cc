@@ -28,7 +28,8 @@ constinit alloc::Epoch newest_unlisted = 0;
 void update_held() {
   alloc::Epoch newest = newest_unlisted;
   for (int i = 0; i < used; ++i) newest = std::max(newest, graphs[i].epoch);
-  shared().reclaim.set_held(capture_gate().capturing() ? alloc::Reclaim::kEverything : newest);
+  shared().reclaim.set_newest_graph(capture_gate().capturing() ? alloc::Reclaim::kEverything
+                                                               : newest);
 }
 
 template <typename Match>
@@ -61,7 +62,7 @@ void add(const void* handle, const void* instead_of, CUcontext context) {
     if (g.handle == instead_of) context = g.context;
     return g.handle == handle || g.handle == instead_of;
   });
-  const alloc::Epoch epoch = shared().reclaim.hold();
+  const alloc::Epoch epoch = shared().reclaim.graph_made();
   if (used < kMaxGraphs) {
     graphs[used++] = {handle, context, epoch};
   } else {

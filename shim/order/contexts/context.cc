@@ -51,9 +51,7 @@ Context* context_named(CUcontext handle) {
   return static_cast<Context*>(find_context_slot(handle));
 }
 
-Context* context_of(const alloc::Chunk* chunk) {
-  return context_at(static_cast<int>(chunk->owner.load(std::memory_order_relaxed)));
-}
+Context* context_of(const alloc::Chunk* chunk) { return context_at(chunk->at().owner()); }
 
 CUdevice current_device() {
   if (const Context* context = current_context()) return context->device;

@@ -26,7 +26,7 @@ struct ContextClient {
   void (*synchronised)(const Context& context, alloc::Ticket ticket) = nullptr;
   // Memory is short on the device, or (kNoDevice) on one that is not known: gives back what is
   // idle. True if anything was.
-  bool (*return_idle_memory)(CUdevice device) = nullptr;
+  bool (*release_idle_memory)(CUdevice device) = nullptr;
 };
 
 std::span<const ContextClient> context_clients();

@@ -55,8 +55,9 @@ Device& device_in_use(CUdevice device) {
 }
 
 constexpr CudaSource::Others kOthers{
-    .attend = attend_to_idle_memory,
-    .relieve = [](CUdevice device) { return return_idle_memory_of(device, current_context()); },
+    .request_background_work = request_background_work,
+    .release_from_other_pools =
+        [](CUdevice device) { return release_idle_memory_of(device, current_context()); },
 };
 
 Context* create(CUcontext handle, uint64_t id, CUdevice device) {
@@ -97,7 +98,7 @@ void gone(Context* context, uint64_t id) {
   Device& d = device_state(context->device);
   d.past_allocations.add(context->pool.allocations());
   d.past_frees.add(context->pool.frees());
-  context->pool.drop();
+  context->pool.forget_all();
   capture_gate().context_gone(handle);
   graphs_of_context_gone(handle);
   streams().context_gone(handle);

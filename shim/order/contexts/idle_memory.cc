@@ -29,16 +29,16 @@ uint64_t idle_memory_of(CUdevice device) {
   return bytes;
 }
 
-bool return_idle_memory_of_clients(CUdevice device) {
+bool release_idle_memory_of_clients(CUdevice device) {
   bool any = false;
   for (const ContextClient& client : context_clients()) {
-    if (client.return_idle_memory != nullptr) any |= client.return_idle_memory(device);
+    if (client.release_idle_memory != nullptr) any |= client.release_idle_memory(device);
   }
   return any;
 }
 
-bool return_idle_memory_of(CUdevice device, const Context* except) {
-  bool any = return_idle_memory_of_clients(device);
+bool release_idle_memory_of(CUdevice device, const Context* except) {
+  bool any = release_idle_memory_of_clients(device);
   for_each_context([&](Context& context) {
     if (&context == except) return;
     context.visitors.fetch_add(1);
@@ -46,7 +46,7 @@ bool return_idle_memory_of(CUdevice device, const Context* except) {
     CUcontext handle = context.handle.load();
     const bool ours = handle != nullptr && context.device == device;
     const bool closing = ours && context.source.closing();
-    if (ours && !closing) any |= context.pool.return_everything();
+    if (ours && !closing) any |= context.pool.release_everything();
     context.visitors.fetch_sub(1);
     if (closing) any |= closed(context, handle);
   });

@@ -15,10 +15,10 @@ uint64_t idle_memory_of(CUdevice device);
 
 // What the clients of contexts keep there goes back (order/contexts/context_client.h); kNoDevice:
 // on every device. False if that is nothing.
-bool return_idle_memory_of_clients(CUdevice device);
+bool release_idle_memory_of_clients(CUdevice device);
 
 // Returns all of it, except what the pool of `except` keeps; false if that is nothing. May wait for
 // the device.
-bool return_idle_memory_of(CUdevice device, const Context* except);
+bool release_idle_memory_of(CUdevice device, const Context* except);
 
 }  // namespace cistern::shim

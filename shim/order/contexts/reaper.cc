@@ -16,7 +16,7 @@ bool tend_all_pools() {
     context.visitors.fetch_add(1);
     const bool there = context.handle.load() != nullptr;
     const bool closing = there && context.source.closing();
-    more |= closing || (there && context.pool.tend());
+    more |= closing || (there && context.pool.work_in_background());
     context.visitors.fetch_sub(1);
   });
   return more;
@@ -26,6 +26,6 @@ constexpr BackgroundWork kWork{tend_all_pools, [] { return shared().idle.tick_ns
 
 }  // namespace
 
-bool attend_to_idle_memory(bool now) { return attend(now, &kWork); }
+bool request_background_work(bool now) { return attend(now, &kWork); }
 
 }  // namespace cistern::shim

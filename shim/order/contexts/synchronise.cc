@@ -23,7 +23,7 @@ void SynchroniseScope::succeeded() {
   context_->pool.synchronised(ticket_);
   tell_clients(&ContextClient::synchronised, *context_, ticket_);
   // The device has just been waited for: the driver's free will not make the program wait again.
-  if (context_ == current_context()) context_->pool.trim();
+  if (context_ == current_context()) context_->pool.release_excess();
 }
 
 }  // namespace cistern::shim

@@ -160,7 +160,7 @@ TEST_CASE("a request larger than a chunk is not the first chunk") {
   REQUIRE(p->allocate(20 * kMiB) != 0);
   CHECK(p->source.asked == Sizes{100 * kMiB, 64 * kMiB, 32 * kMiB});
   free_and_synchronise(*p, {large});
-  p->pool.return_everything();
+  p->pool.release_everything();
   CHECK(p->source.released == 1);
   REQUIRE(p->allocate(30 * kMiB) != 0);
   CHECK(p->source.asked.back() == 32 * kMiB);
@@ -186,7 +186,7 @@ TEST_CASE("CISTERN_ALIGN holds for blocks at least that large, wherever chunks b
   }
   for (const uint64_t block : blocks) REQUIRE(p->free(block) == Freed::done);
   p->synchronise();
-  CHECK(p->pool.return_everything());
+  CHECK(p->pool.release_everything());
   CHECK(p->source.held() == 0);
 }
 
@@ -243,7 +243,7 @@ TEST_CASE("an idle chunk counts as all that the driver gives for it, a used one 
   REQUIRE(p->free(a) == Freed::done);
   REQUIRE(p->free(b) == Freed::done);
   CHECK(p->pool.returnable_bytes() == 6 * kMiB);
-  p->pool.return_everything();
+  p->pool.release_everything();
   CHECK(p->pool.returnable_bytes() == 0);
 }
 
@@ -253,9 +253,9 @@ TEST_CASE("idle chunks are kept, and go back when everything is asked for") {
   for (int i = 0; i < 40; ++i) blocks.push_back(p->allocate(4 * kMiB));
   for (const uint64_t block : blocks) REQUIRE(p->free(block) == Freed::done);
   p->synchronise();
-  p->pool.trim();
+  p->pool.release_excess();
   CHECK(p->source.released == 0);
-  CHECK(p->pool.return_everything());
+  CHECK(p->pool.release_everything());
   CHECK(p->source.held() == 0);
   CHECK(p->ledger.reserved.get() == 0);
   CHECK(p->ledger.chunks.get() == 0);
@@ -272,7 +272,7 @@ TEST_CASE("a dropped chunk pool forgets everything and starts anew") {
   std::vector<uint64_t> blocks;
   for (unsigned i = 0; i < 3000; ++i) blocks.push_back(p->allocate(20 * kKiB + 512 * i, i % 5));
   for (size_t i = 0; i < blocks.size(); i += 2) REQUIRE(p->free(blocks[i]) == Freed::done);
-  p->pool.drop();
+  p->pool.forget_all();
   for (const uint64_t block : blocks) REQUIRE(p->free(block) == Freed::foreign);
   CHECK(p->ledger.live.get() == 0);
   CHECK(p->ledger.reserved.get() == 0);
@@ -327,7 +327,7 @@ TEST_CASE("after an exported slab or chunk has ended, the context can") {
   REQUIRE(p->pool.mark_exported(p->shared.index.find(a), a));
   REQUIRE(p->free(a) == Freed::done);
   CHECK(p->source.released == 1);
-  p->pool.drop();
+  p->pool.forget_all();
   CHECK(p->ledger.reserved.get() == 0);
 }
 
@@ -348,17 +348,17 @@ TEST_CASE("an exported chunk the driver would not take back is offered again, no
 TEST_CASE("a block that a living graph may hold is parked, for a shortage only it is not") {
   auto p = pool(kLegacy, 16, 16, 16);
   const uint64_t a = p->allocate(8 * kMiB), b = p->allocate(4 * kMiB);
-  p->shared.reclaim.set_held(p->shared.reclaim.hold());
+  p->shared.reclaim.set_newest_graph(p->shared.reclaim.graph_made());
   REQUIRE(p->free(a) == Freed::done);
   p->synchronise();
   CHECK(p->pool.usage().parked == 8 * kMiB);
   CHECK(p->allocate(4 * kMiB) == b + 4 * kMiB);
-  p->shared.reclaim.set_held(0);
+  p->shared.reclaim.set_newest_graph(0);
   p->synchronise();
   CHECK(p->allocate(4 * kMiB) == a);
   CHECK(p->pool.usage().parked == 0);
   // Born before the next graph, and wanted when there is nothing else.
-  p->shared.reclaim.set_held(p->shared.reclaim.hold());
+  p->shared.reclaim.set_newest_graph(p->shared.reclaim.graph_made());
   REQUIRE(p->free(a) == Freed::done);
   CHECK(p->pool.usage().parked == 4 * kMiB);
   CHECK(p->allocate(8 * kMiB) == a);
@@ -416,7 +416,7 @@ TEST_CASE("random programs: blocks never overlap, and everything merges in the e
       live.erase(at);
     }
     if (draw % 50 == 0) p->synchronise();
-    if (draw % 3000 == 0) p->pool.return_everything();
+    if (draw % 3000 == 0) p->pool.release_everything();
     if (step % 1000 == 0) REQUIRE(p->pool.usage().live == live_bytes);
   }
   CHECK((refused > 0) == (capacity == 96));
@@ -424,7 +424,7 @@ TEST_CASE("random programs: blocks never overlap, and everything merges in the e
   p->synchronise();
   CHECK(p->pool.usage().live == 0);
   CHECK(p->pool.returnable_bytes() >= p->ledger.reserved.get());
-  p->pool.return_everything();
+  p->pool.release_everything();
   CHECK(p->pool.returnable_bytes() == 0);
   CHECK(p->source.held() == 0);
   CHECK(p->ledger.reserved.get() == 0);

@@ -139,12 +139,13 @@ TEST_CASE("a chunk that a strategy takes is not the program's meanwhile") {
   Chunk* chunk = supply.obtain(2 * kMiB, Role::whole, &code);
   REQUIRE(chunk != nullptr);
   const auto free = [&] {
-    return supply.cache.free(chunk, chunk->base(), reclaim, &requested, Reclaim::kNow);
+    return supply.cache.free(chunk, chunk->base(), reclaim, &requested, Reclaim::kNow,
+                             /*refreshes=*/false);
   };
   REQUIRE(free() == ChunkCache::Freed::cached);
   p->synchronise();
   REQUIRE(supply.cache.take(2 * kMiB, Role::released, reclaim) == chunk);
-  CHECK(free() == ChunkCache::Freed::not_held);
+  CHECK(free() == ChunkCache::Freed::not_live);
 }
 
 TEST_CASE("one event covers every free since the last one") {
@@ -238,7 +239,7 @@ TEST_CASE("idle memory beyond the budget goes back, oldest first") {
   const uint64_t newest = p->allocate(10 * kMiB);
   CHECK(newest == blocks.back());
   CHECK(p->source.released == 0);  // not in an allocation: the driver's free may wait
-  p->pool.trim();
+  p->pool.release_excess();
   CHECK(p->pool.usage().idle <= 64 * kMiB);
   CHECK(p->shared.index.find(blocks.front()) == nullptr);
   CHECK(p->source.held() <= 74 * kMiB);
@@ -266,7 +267,7 @@ TEST_CASE("what could go back is counted in the driver's pages") {
   p->synchronise();
   CHECK(p->pool.returnable_bytes() == 6 * kMiB);
   const uint64_t before = p->source.held();
-  p->pool.return_everything();
+  p->pool.release_everything();
   CHECK(p->pool.returnable_bytes() == 0);
   CHECK(before - p->source.held() == 5 * kMiB + 1);
 }
@@ -395,7 +396,7 @@ TEST_CASE("a context that goes takes its memory along without a call to the driv
   auto p = std::make_unique<Pool>();
   const uint64_t a = p->allocate(4 * kMiB), b = p->allocate(1000), c = p->allocate(6 * kMiB);
   p->free(c);
-  p->pool.drop();
+  p->pool.forget_all();
   CHECK(p->source.released == 0);
   for (uint64_t address : {a, b, c}) CHECK(p->free(address) == Freed::foreign);
   CHECK(p->ledger.live.get() == 0);
@@ -409,18 +410,18 @@ TEST_CASE("what the source refuses to take back is not lost, and no progress eit
   auto p = std::make_unique<Pool>();
   p->free(p->allocate(4 * kMiB));
   p->source.capturing = true;
-  CHECK_FALSE(p->pool.return_everything());
+  CHECK_FALSE(p->pool.release_everything());
   CHECK(p->ledger.lost.get() == 0);
   CHECK(p->pool.returnable_bytes() == 4 * kMiB);
   p->source.capturing = false;
-  CHECK(p->pool.return_everything());
+  CHECK(p->pool.release_everything());
   CHECK(p->source.held() == 0);
 }
 
 TEST_CASE("a pool that serves another context counts from zero") {
   auto p = std::make_unique<Pool>();
   for (uint64_t bytes : {1000 * kMiB, uint64_t{1000}}) p->free(p->allocate(bytes));
-  p->pool.drop();
+  p->pool.forget_all();
   p->init();
   CHECK(p->pool.allocations() == 0);
   CHECK(p->pool.frees() == 0);

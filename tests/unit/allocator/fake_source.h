@@ -41,7 +41,7 @@ class FakeSource : public alloc::MemorySource {
     return alloc::kSuccess;
   }
 
-  int release(uint64_t address) override {
+  int release_for_program(uint64_t address) override {
     std::lock_guard guard(mutex_);
     ++released;
     if (fail_release != 0) return fail_release;
@@ -52,20 +52,22 @@ class FakeSource : public alloc::MemorySource {
     return alloc::kSuccess;
   }
 
-  int give_back(uint64_t address) override { return capturing ? alloc::kNotNow : release(address); }
+  int release(uint64_t address) override {
+    return capturing ? alloc::kNotNow : release_for_program(address);
+  }
 
-  bool attend(bool now) override {
+  bool request_background_work(bool soon) override {
     ++asked_to_attend;
-    rung += now ? 1 : 0;
+    rung += soon ? 1 : 0;
     return attends;
   }
 
-  bool keeps_all() override { return capturing; }
+  bool refuses_release() override { return capturing; }
 
-  bool takes_clean() override { return may_take_clean; }
-  int give_back_clean(uint64_t address) override {
+  bool can_release_clean() override { return may_take_clean; }
+  int release_clean(uint64_t address) override {
     ++taken_clean;
-    return give_back(address);
+    return release(address);
   }
 
   int fill(const alloc::FillRange* ranges, int count) override {

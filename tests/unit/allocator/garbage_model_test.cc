@@ -161,11 +161,11 @@ TEST_CASE("random frees, flushes, synchronisations and shortages follow the mode
       device->synchronise(context);
       model.synchronise(context);
     } else if (what == 98 && random() % 4 == 0) {
-      device->pools[context].return_everything();
+      device->pools[context].release_everything();
       model.drain();
     }
-    REQUIRE(device->garbage.collected.get() == Model::bytes(model.collected));
-    REQUIRE(device->garbage.kept.get() == Model::bytes(model.kept));
+    REQUIRE(device->garbage.until_threshold.get() == Model::bytes(model.collected));
+    REQUIRE(device->garbage.until_synchronise.get() == Model::bytes(model.kept));
     for (int i = 0; i < kContexts; ++i) {
       REQUIRE(device->pools[i].usage().garbage ==
               Model::bytes(model.collected, i) + Model::bytes(model.kept, i));
@@ -196,7 +196,7 @@ TEST_CASE("threads free, flush, synchronise and run short while a context comes 
         live.pop_back();
       }
       if (i % 100 == 0) device->synchronise(0);
-      if (i % 500 == 0) device->pools[0].return_everything();
+      if (i % 500 == 0) device->pools[0].release_everything();
     }
     for (const uint64_t address : live) wrong += !device->free(0, address);
   };
@@ -206,7 +206,7 @@ TEST_CASE("threads free, flush, synchronise and run short while a context comes 
         const uint64_t address = device->allocate(1, 1000 + 50'000 * (i % 3), 0);
         wrong += address == 0 || !device->free(1, address);
       }
-      device->pools[1].drop();
+      device->pools[1].forget_all();
       device->init(1, kind);
     }
   });
@@ -216,9 +216,9 @@ TEST_CASE("threads free, flush, synchronise and run short while a context comes 
   stop = true;
   coming_and_going.join();
   CHECK(wrong == 0);
-  CHECK(device->garbage.collected.get() + device->garbage.kept.get() ==
+  CHECK(device->garbage.until_threshold.get() + device->garbage.until_synchronise.get() ==
         device->pools[0].usage().garbage + device->pools[1].usage().garbage);
-  device->pools[0].return_everything();
-  CHECK(device->garbage.collected.get() + device->garbage.kept.get() == 0);
+  device->pools[0].release_everything();
+  CHECK(device->garbage.until_threshold.get() + device->garbage.until_synchronise.get() == 0);
   CHECK(device->sources[0].held() == 0);
 }

@@ -97,7 +97,7 @@ TEST_CASE("collected blocks come back together, with the free that reaches the t
   for (int i = 0; i < 3; ++i) {
     REQUIRE(p->free(blocks[i]) == Freed::done);
     p->synchronise();
-    CHECK(p->garbage.collected.get() == (i + 1) * bytes);
+    CHECK(p->garbage.until_threshold.get() == (i + 1) * bytes);
     CHECK(p->pool.usage().garbage == (i + 1) * bytes);
     const uint64_t other = p->allocate(bytes);
     for (const uint64_t block : blocks) CHECK(other != block);
@@ -105,7 +105,7 @@ TEST_CASE("collected blocks come back together, with the free that reaches the t
   CHECK(p->garbage.flushes.get() == 0);
   REQUIRE(p->free(blocks[3]) == Freed::done);
   CHECK(p->garbage.flushes.get() == 1);
-  CHECK(p->garbage.collected.get() == 0);
+  CHECK(p->garbage.until_threshold.get() == 0);
   CHECK(p->pool.usage().garbage == 0);
   p->synchronise();
   std::vector<uint64_t> again = blocks_of(*p, {bytes, bytes, bytes, bytes});
@@ -146,13 +146,13 @@ TEST_CASE("below 0 only the program's own synchronisation makes blocks reusable"
   REQUIRE(p->shared.reclaim.mark(p->shared.reclaim.stamp()));
   p->shared.reclaim.poll();
   CHECK_FALSE(serves(*p, block, bytes));
-  CHECK(p->garbage.kept.get() == bytes);
+  CHECK(p->garbage.until_synchronise.get() == bytes);
   const Ticket began = p->shared.reclaim.close();
   const uint64_t late = p->allocate(bytes);
   REQUIRE(p->free(late) == Freed::done);
   p->shared.reclaim.passed(p->timeline, began);
   p->pool.synchronised(began);
-  CHECK(p->garbage.kept.get() == bytes);  // freed after the synchronisation had begun
+  CHECK(p->garbage.until_synchronise.get() == bytes);  // freed after the synchronisation had begun
   CHECK(serves(*p, block, bytes));
   CHECK(p->garbage.flushes.get() == 0);
 }
@@ -189,11 +189,11 @@ TEST_CASE("a flush releases the largest blocks first, the one that crosses the l
   REQUIRE(p->garbage.flushes.get() == 1);
   uint64_t released = 0;
   for (const int i : row.released) released += sizes[i];
-  CHECK(p->garbage.kept.get() == (100 << 10) - released);
-  CHECK(p->garbage.collected.get() == 0);
-  CHECK(p->garbage.released_together() == released);
+  CHECK(p->garbage.until_synchronise.get() == (100 << 10) - released);
+  CHECK(p->garbage.until_threshold.get() == 0);
+  CHECK(p->garbage.flushed_together() == released);
   p->synchronise();
-  CHECK(p->garbage.kept.get() == 0);
+  CHECK(p->garbage.until_synchronise.get() == 0);
 }
 
 TEST_CASE("of blocks of one size the oldest go first, whatever pool they are in") {
@@ -201,7 +201,7 @@ TEST_CASE("of blocks of one size the oldest go first, whatever pool they are in"
   std::vector<uint64_t> blocks;
   for (unsigned i = 0; i < 8; ++i) blocks.push_back(p->allocate(4096, i * 5 % 8));
   free_all(*p, blocks);
-  REQUIRE(p->garbage.kept.get() == 4 * 4096);
+  REQUIRE(p->garbage.until_synchronise.get() == 4 * 4096);
   // Waiting is what was released: it can be had again where it was, without a synchronisation.
   p->shared.reclaim.mark(p->shared.reclaim.stamp());
   p->shared.reclaim.poll();
@@ -217,18 +217,18 @@ TEST_CASE("what a flush keeps comes back with the program's synchronisation, not
   const auto blocks = blocks_of(*p, {8 * kMiB, 4 * kMiB, 8 * kMiB, 4 * kMiB});
   REQUIRE(p->free(blocks[0]) == Freed::done);
   REQUIRE(p->free(blocks[1]) == Freed::done);
-  CHECK(p->garbage.kept.get() == 4 * kMiB);
+  CHECK(p->garbage.until_synchronise.get() == 4 * kMiB);
   REQUIRE(p->free(blocks[2]) == Freed::done);
-  CHECK(p->garbage.collected.get() == 8 * kMiB);  // what is kept no longer counts
+  CHECK(p->garbage.until_threshold.get() == 8 * kMiB);  // what is kept no longer counts
   REQUIRE(p->free(blocks[3]) == Freed::done);
   CHECK(p->garbage.flushes.get() == 2);
-  CHECK(p->garbage.kept.get() == 8 * kMiB);
+  CHECK(p->garbage.until_synchronise.get() == 8 * kMiB);
   p->synchronise();
-  CHECK(p->garbage.kept.get() == 0);
+  CHECK(p->garbage.until_synchronise.get() == 0);
   CHECK(p->pool.usage().garbage == 0);
 }
 
-TEST_CASE("a shortage drains the garbage before memory is said to be out") {
+TEST_CASE("a shortage flushes the garbage before memory is said to be out") {
   const GarbageRules rules = GENERATE(at(kGiB), at(kGiB, 0.5), kNever, at(40 * kMiB, 0.5));
   const StrategyKind kind = any_strategy();
   auto p = pool(rules, kind, 64 * kMiB);
@@ -251,7 +251,7 @@ TEST_CASE("a shortage drains the garbage before memory is said to be out") {
     }
   }
   CHECK(p->ledger.out_of_memory.get() == 0);
-  CHECK(p->garbage.drained.get() > 0);
+  CHECK(p->garbage.flushed_when_short.get() > 0);
 }
 
 TEST_CASE("garbage that is clean serves a shortage where it is, and stays from the driver") {
@@ -262,16 +262,16 @@ TEST_CASE("garbage that is clean serves a shortage where it is, and stays from t
   CHECK(p->allocate(26 * kMiB) != 0);
   CHECK(p->allocate(26 * kMiB) != 0);
   CHECK(p->source.released == released);
-  if (p->garbage.drained.get() != 0) CHECK(p->source.ended == Step::clean);
+  if (p->garbage.flushed_when_short.get() != 0) CHECK(p->source.ended == Step::clean);
 }
 
-TEST_CASE("a shortage under the cap drains the garbage too") {
+TEST_CASE("a shortage under the cap flushes the garbage too") {
   auto p = pool(GENERATE(at(kGiB), kNever));
   p->cap.set_limit(32 * kMiB);
   const uint64_t block = p->allocate(20 * kMiB);
   REQUIRE(p->free(block) == Freed::done);
   CHECK(p->allocate(24 * kMiB) != 0);
-  CHECK(p->garbage.drained.get() == 20 * kMiB);
+  CHECK(p->garbage.flushed_when_short.get() == 20 * kMiB);
 }
 
 TEST_CASE("a direct request finds garbage that is clean when the driver has no more") {
@@ -288,7 +288,7 @@ TEST_CASE("a request that is not pooled has the garbage returned to the driver f
   free_all(*p, blocks_of(*p, {60 * kMiB, 50 * kMiB}));
   uint64_t address = 0;
   CHECK(p->pool.allocate_unpooled(100 * kMiB, 0, &address) == kSuccess);
-  CHECK(p->garbage.drained.get() == 110 * kMiB);
+  CHECK(p->garbage.flushed_when_short.get() == 110 * kMiB);
 }
 
 TEST_CASE("other kinds of memory get what is garbage, wherever on the device it was freed") {
@@ -299,9 +299,9 @@ TEST_CASE("other kinds of memory get what is garbage, wherever on the device it 
   const uint64_t before = p->pool.returnable_bytes();
   free_all(*p, {large, small});
   CHECK(p->pool.returnable_bytes() >= before + 20 * kMiB);
-  p->pool.return_everything();
+  p->pool.release_everything();
   CHECK(p->pool.usage().garbage == 0);
-  CHECK(p->garbage.drained.get() == 20 * kMiB + 4096);
+  CHECK(p->garbage.flushed_when_short.get() == 20 * kMiB + 4096);
 }
 
 TEST_CASE("garbage does not count as waiting, nor as idle beyond the budget") {
@@ -309,7 +309,7 @@ TEST_CASE("garbage does not count as waiting, nor as idle beyond the budget") {
   std::vector<uint64_t> blocks;
   for (int i = 0; i < 40; ++i) blocks.push_back(p->allocate(16 * kMiB));
   free_all(*p, blocks);
-  p->pool.trim();
+  p->pool.release_excess();
   CHECK(p->source.released == 0);
   CHECK(p->pool.usage().waiting == 0);
   p->source.passed_mark = 0;
@@ -326,7 +326,7 @@ TEST_CASE("what was released together is kept for the program") {
   for (int round = 0; round < 5; ++round) {
     free_all(*p, blocks);
     p->synchronise();
-    p->pool.trim();
+    p->pool.release_excess();
     for (uint64_t& block : blocks) block = p->allocate(16 * kMiB);
   }
   CHECK(p->source.obtained == 40);
@@ -346,12 +346,12 @@ TEST_CASE("parked and exported memory keep their own rules") {
   const uint64_t bytes = GENERATE(4096, 4 * kMiB);
   SECTION("a graph may hold it") {
     const uint64_t block = p->allocate(bytes);
-    const Epoch epoch = p->shared.reclaim.hold();
-    p->shared.reclaim.set_held(epoch);
+    const Epoch epoch = p->shared.reclaim.graph_made();
+    p->shared.reclaim.set_newest_graph(epoch);
     REQUIRE(p->free(block) == Freed::done);
     CHECK(p->pool.usage().parked == bytes);
     CHECK(p->pool.usage().garbage == 0);
-    p->shared.reclaim.set_held(0);
+    p->shared.reclaim.set_newest_graph(0);
     p->synchronise();
     CHECK(serves(*p, block, bytes));
     // With the graph gone what is freed is garbage again.
@@ -365,9 +365,9 @@ TEST_CASE("parked and exported memory keep their own rules") {
     REQUIRE(p->free(block) == Freed::done);
     const Usage usage = p->pool.usage();
     CHECK(usage.garbage + usage.quarantined <= 2 * bytes);
-    CHECK(p->garbage.collected.get() + p->garbage.kept.get() == usage.garbage);
-    p->pool.return_everything();
-    CHECK(p->garbage.collected.get() + p->garbage.kept.get() == 0);
+    CHECK(p->garbage.until_threshold.get() + p->garbage.until_synchronise.get() == usage.garbage);
+    p->pool.release_everything();
+    CHECK(p->garbage.until_threshold.get() + p->garbage.until_synchronise.get() == 0);
   }
 }
 
@@ -376,9 +376,9 @@ TEST_CASE("a chunk that the driver does not take back is no garbage") {
   const uint64_t block = p->allocate(4 * kMiB);
   REQUIRE(p->free(block) == Freed::done);
   p->source.capturing = true;
-  p->pool.return_everything();
+  p->pool.release_everything();
   p->source.capturing = false;
-  CHECK(p->garbage.collected.get() == 0);
+  CHECK(p->garbage.until_threshold.get() == 0);
   CHECK(p->pool.usage().waiting == 4 * kMiB);
 }
 
@@ -386,25 +386,25 @@ TEST_CASE("the garbage of a context goes with it") {
   auto p = pool(GENERATE(at(kGiB), kNever), any_strategy());
   free_all(*p, blocks_of(*p, {4096, 4 * kMiB, 700}));
   CHECK(p->pool.usage().garbage > 4 * kMiB);
-  p->pool.drop();
-  CHECK(p->garbage.collected.get() + p->garbage.kept.get() == 0);
+  p->pool.forget_all();
+  CHECK(p->garbage.until_threshold.get() + p->garbage.until_synchronise.get() == 0);
   p->init();
   free_all(*p, blocks_of(*p, {4096}));
-  CHECK(p->garbage.collected.get() + p->garbage.kept.get() == 4096);
+  CHECK(p->garbage.until_threshold.get() + p->garbage.until_synchronise.get() == 4096);
 }
 
 TEST_CASE("a slot that another device's context takes over fills that device's garbage") {
   auto p = pool(at(kGiB));
   free_all(*p, blocks_of(*p, {4096}));
-  p->pool.drop();
+  p->pool.forget_all();
   Garbage other;
   other.init(at(kGiB), &p->shared.reclaim);
   p->pool.init(&p->shared, &p->source, {&p->ledger, &p->cap, &other}, 0, {});
   free_all(*p, blocks_of(*p, {8192}));
-  CHECK(p->garbage.collected.get() == 0);
-  CHECK(other.collected.get() == 8192);
-  other.drain();
+  CHECK(p->garbage.until_threshold.get() == 0);
+  CHECK(other.until_threshold.get() == 8192);
+  other.flush_all();
   CHECK(p->pool.usage().waiting == 8192);
-  p->pool.drop();
+  p->pool.forget_all();
   p->init();
 }

@@ -41,13 +41,15 @@ bool pass(Pool& p, uint64_t ms) {
   bool more = true;
   for (const uint64_t end = now_ms + ms; now_ms < end;) {
     now_ms += 100;
-    more = p.pool.tend();
+    more = p.pool.work_in_background();
   }
   return more;
 }
 
-uint64_t tended(const Pool& p) { return p.ledger.aged[static_cast<int>(Doer::background)].get(); }
-uint64_t called(const Pool& p) { return p.ledger.aged[static_cast<int>(Doer::call)].get(); }
+uint64_t tended(const Pool& p) {
+  return p.ledger.aged[static_cast<int>(WorkedBy::background)].get();
+}
+uint64_t called(const Pool& p) { return p.ledger.aged[static_cast<int>(WorkedBy::call)].get(); }
 
 }  // namespace
 
@@ -76,7 +78,7 @@ TEST_CASE("nothing set, idle memory has no age") {
   const IdleRelease r = idle_release(cistern::config::default_policy());
   CHECK_FALSE(r.on);
   CHECK_FALSE(r.no_budget);
-  CHECK_FALSE(r.put_off);
+  CHECK_FALSE(r.defer);
 }
 
 TEST_CASE("a chunk goes back once it was idle for the delay, and not before") {
@@ -154,10 +156,10 @@ TEST_CASE("what is kept counts for the device, not for each context") {
   CHECK_FALSE(pass(*p, 2000));
   CHECK(p->source.released == 0);
   REQUIRE(other->free(p->shared.index.find(theirs), theirs, &code) == Freed::done);
-  other->tend();
+  other->work_in_background();
   pass(*p, 1000);
   CHECK(p->source.released == 1);
-  other->drop();
+  other->forget_all();
   CHECK(p->ledger.idle_chunks.get() == 0);
 }
 
@@ -250,7 +252,7 @@ TEST_CASE("set explicitly, the flag switches the idle budget off") {
   for (int i = 0; i < 100; ++i) blocks.push_back(p->allocate(4 * kMiB));
   for (const uint64_t a : blocks) p->free(a);
   p->synchronise();
-  p->pool.trim();
+  p->pool.release_excess();
   CHECK(p->source.released == 0);
   CHECK(p->pool.usage().idle == 400 * kMiB);
 }
@@ -269,7 +271,7 @@ TEST_CASE("a lone chunk the driver does not take back is offered again after ano
 
 TEST_CASE("where nobody tends the pool, frees that put off their work still release what is old") {
   auto p = aging_pool();
-  p->shared.idle.put_off = true;
+  p->shared.idle.defer = true;
   p->init();
   p->source.attends = false;
   const uint64_t old = p->allocate(5 * kMiB);

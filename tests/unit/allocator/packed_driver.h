@@ -18,7 +18,7 @@ class PackedDriver final : public alloc::MemorySource {
     return bytes < alloc::kWholeBytes ? obtain_small(bytes, address) : obtain_large(bytes, address);
   }
 
-  int release(uint64_t address) override {
+  int release_for_program(uint64_t address) override {
     if (const auto large = large_.find(address); large != large_.end()) {
       pages_left_ += large->second;
       large_.erase(large);
@@ -35,7 +35,7 @@ class PackedDriver final : public alloc::MemorySource {
     return alloc::kSuccess;
   }
 
-  int give_back(uint64_t address) override { return release(address); }
+  int release(uint64_t address) override { return release_for_program(address); }
   bool mark(alloc::Mark* out) override {
     *out = 0;
     return true;

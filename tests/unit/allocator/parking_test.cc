@@ -16,8 +16,8 @@ Reclaim& reclaim_of(Pool& p) { return p.shared.reclaim; }
 
 // A graph that may hold everything handed out so far.
 Epoch make_graph(Pool& p) {
-  const Epoch epoch = reclaim_of(p).hold();
-  reclaim_of(p).set_held(epoch);
+  const Epoch epoch = reclaim_of(p).graph_made();
+  reclaim_of(p).set_newest_graph(epoch);
   return epoch;
 }
 
@@ -44,7 +44,7 @@ TEST_CASE("a block that a living graph may hold is not handed out again before t
   REQUIRE(p->free(block) == Freed::done);
   CHECK(p->pool.usage().parked >= bytes);
   CHECK_FALSE(comes_back(*p, block, bytes));
-  reclaim_of(*p).set_held(0);
+  reclaim_of(*p).set_newest_graph(0);
   CHECK(comes_back(*p, block, bytes));
   CHECK(p->pool.usage().parked == 0);
 }
@@ -68,7 +68,7 @@ TEST_CASE("an older graph that still lives goes on holding what the newer one he
   make_graph(*p);
   REQUIRE(p->free(early) == Freed::done);
   REQUIRE(p->free(late) == Freed::done);
-  reclaim_of(*p).set_held(older);
+  reclaim_of(*p).set_newest_graph(older);
   CHECK_FALSE(comes_back(*p, early, bytes));
   CHECK(comes_back(*p, late, bytes));
 }
@@ -77,13 +77,13 @@ TEST_CASE("everything freed during a capture is parked until the capture is over
   auto p = std::make_unique<Pool>();
   const uint64_t bytes = GENERATE(3000, 4 * kMiB);
   const uint64_t block = p->allocate(bytes);
-  reclaim_of(*p).set_held(Reclaim::kEverything);
+  reclaim_of(*p).set_newest_graph(Reclaim::kEverything);
   const uint64_t inside = p->allocate(bytes);
   REQUIRE(p->free(block) == Freed::done);
   REQUIRE(p->free(inside) == Freed::done);
   CHECK_FALSE(comes_back(*p, block, bytes));
   CHECK_FALSE(comes_back(*p, inside, bytes));
-  reclaim_of(*p).set_held(0);
+  reclaim_of(*p).set_newest_graph(0);
   CHECK(comes_back(*p, block, bytes));
 }
 
@@ -94,7 +94,7 @@ TEST_CASE("the last launch of a graph that has gone may still run") {
   const uint64_t block = p->allocate(bytes);
   make_graph(*p);
   REQUIRE(p->free(block) == Freed::done);
-  reclaim_of(*p).set_held(0);
+  reclaim_of(*p).set_newest_graph(0);
   CHECK(p->allocate(bytes) != block);
   CHECK(p->allocate(bytes) != block);
 }

@@ -13,10 +13,10 @@ using cistern::test::Pool;
 
 namespace {
 
-std::unique_ptr<Pool> lazy_pool(bool put_off = true) {
+std::unique_ptr<Pool> lazy_pool(bool defer = true) {
   auto p = std::make_unique<Pool>();
   cistern::config::Policy policy = cistern::config::default_policy();
-  policy.eager_delete_scope = {!put_off, true};
+  policy.eager_delete_scope = {!defer, true};
   p->shared.idle = idle_release(policy);
   p->init();
   return p;
@@ -32,32 +32,32 @@ void free_much(Pool& p) {
   p.free(last);
 }
 
-uint64_t caught_up(const Pool& p, Doer doer) {
-  return p.ledger.caught_up[static_cast<int>(doer)].get();
+uint64_t caught_up(const Pool& p, WorkedBy worked_by) {
+  return p.ledger.deferred_done[static_cast<int>(worked_by)].get();
 }
 
 }  // namespace
 
 TEST_CASE("the work of a free is done in it, or put off") {
-  const bool put_off = GENERATE(false, true);
-  auto p = lazy_pool(put_off);
+  const bool defer = GENERATE(false, true);
+  auto p = lazy_pool(defer);
   free_much(*p);
-  CHECK((p->source.released == 0) == put_off);
-  CHECK((p->pool.usage().idle == 0) == put_off);
-  CHECK((p->source.last_mark == 0) == put_off);
-  CHECK(p->source.rung == (put_off ? 1 : 0));
+  CHECK((p->source.released == 0) == defer);
+  CHECK((p->pool.usage().idle == 0) == defer);
+  CHECK((p->source.last_mark == 0) == defer);
+  CHECK(p->source.rung == (defer ? 1 : 0));
 }
 
 TEST_CASE("put-off work is done by whoever tends the pool") {
   auto p = lazy_pool();
   free_much(*p);
-  while (p->pool.tend()) {
+  while (p->pool.work_in_background()) {
   }
   CHECK(p->pool.usage().idle == 64 * kMiB);
   CHECK(p->pool.usage().waiting == 0);
-  CHECK(caught_up(*p, Doer::background) == 1);
-  p->pool.tend();
-  CHECK(caught_up(*p, Doer::background) == 1);
+  CHECK(caught_up(*p, WorkedBy::background) == 1);
+  p->pool.work_in_background();
+  CHECK(caught_up(*p, WorkedBy::background) == 1);
 }
 
 TEST_CASE("put-off work is done first by an allocation that misses") {
@@ -65,7 +65,7 @@ TEST_CASE("put-off work is done first by an allocation that misses") {
   p->source.may_take_clean = true;
   free_much(*p);
   REQUIRE(p->allocate(200 * kMiB) != 0);
-  CHECK(caught_up(*p, Doer::call) == 1);
+  CHECK(caught_up(*p, WorkedBy::call) == 1);
   CHECK(p->source.taken_clean > 20);
   CHECK(p->pool.usage().idle <= 72 * kMiB);
 }
@@ -82,7 +82,7 @@ TEST_CASE("an allocation served at once leaves put-off work alone") {
   auto p = lazy_pool();
   free_much(*p);
   REQUIRE(p->allocate(4 * kMiB) != 0);
-  CHECK(caught_up(*p, Doer::call) == 0);
+  CHECK(caught_up(*p, WorkedBy::call) == 0);
 }
 
 TEST_CASE("where nobody tends the pool, frees do their work themselves") {
@@ -90,5 +90,5 @@ TEST_CASE("where nobody tends the pool, frees do their work themselves") {
   p->source.attends = false;
   free_much(*p);
   CHECK(p->source.released > 20);
-  CHECK(caught_up(*p, Doer::call) > 0);
+  CHECK(caught_up(*p, WorkedBy::call) > 0);
 }

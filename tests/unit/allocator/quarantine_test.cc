@@ -97,7 +97,7 @@ TEST_CASE("an exported slab freed during a capture waits for the driver, not for
   CHECK_FALSE(same_slab(other, exported));
   p->source.capturing = false;
   SECTION("the next free offers it again") { p->free(other); }
-  SECTION("so does a shortage") { p->pool.return_everything(); }
+  SECTION("so does a shortage") { p->pool.release_everything(); }
   CHECK(p->source.released >= 1);
   CHECK(p->shared.index.find(exported) == nullptr);
 }
@@ -108,7 +108,7 @@ TEST_CASE("a context that goes takes its quarantine with it", "[quarantine]") {
   REQUIRE(mark_exported(*p, exported));
   p->free(first);
   CHECK(p->ledger.quarantined.get() == kBlock);
-  p->pool.drop();
+  p->pool.forget_all();
   CHECK(p->ledger.quarantined.get() == 0);
   CHECK(p->pool.usage().quarantined == 0);
 }
@@ -119,7 +119,7 @@ TEST_CASE("a context goes after its exported slabs, too", "[quarantine]") {
   REQUIRE(mark_exported(*p, exported));
   p->source.capturing = GENERATE(false, true);
   REQUIRE(p->free(exported) == Freed::done);
-  p->pool.drop();  // would wait for the slab for ever if nobody had said where it is now
+  p->pool.forget_all();  // would wait for the slab for ever if nobody had said where it is now
   CHECK(p->ledger.reserved.get() == 0);
   CHECK(p->pool.usage().quarantined == 0);
 }
@@ -129,24 +129,24 @@ TEST_CASE("a shortage leaves exported slabs that hold something", "[quarantine]"
   const uint64_t first = p->allocate(kBlock), exported = p->allocate(kBlock);
   REQUIRE(mark_exported(*p, exported));
   p->free(first);
-  p->pool.return_everything();
+  p->pool.release_everything();
   CHECK(p->source.released == 0);
-  CHECK(p->pool.holds(p->shared.index.find(exported), exported));
-  CHECK_FALSE(p->pool.holds(p->shared.index.find(first), first));
+  CHECK(p->pool.is_live(p->shared.index.find(exported), exported));
+  CHECK_FALSE(p->pool.is_live(p->shared.index.find(first), first));
 }
 
 TEST_CASE("the pool holds a block from its first byte to its last requested one") {
   auto p = std::make_unique<Pool>();
   for (const uint64_t bytes : {uint64_t{1}, uint64_t{700}, kMiB - 1, 3 * kMiB + 3}) {
     const uint64_t a = p->allocate(bytes);
-    const auto holds = [&](uint64_t address) {
+    const auto is_live = [&](uint64_t address) {
       Chunk* chunk = p->shared.index.find(address);
-      return chunk != nullptr && p->pool.holds(chunk, address);
+      return chunk != nullptr && p->pool.is_live(chunk, address);
     };
-    CHECK(holds(a));
-    CHECK(holds(a + bytes - 1));
-    CHECK_FALSE(holds(a + bytes));
+    CHECK(is_live(a));
+    CHECK(is_live(a + bytes - 1));
+    CHECK_FALSE(is_live(a + bytes));
     p->free(a);
-    CHECK_FALSE(holds(a));
+    CHECK_FALSE(is_live(a));
   }
 }

@@ -74,7 +74,7 @@ TEST_CASE("threads allocate, free each other's blocks and synchronise without a 
     if (slot != 0) CHECK(p->free(slot) == Freed::done);
   }
   CHECK(p->pool.usage().live == 0);
-  p->pool.return_everything();
+  p->pool.release_everything();
   CHECK(p->source.held() == 0);
   CHECK(p->pool.allocations() == kThreads * kSteps);
   CHECK(p->pool.frees() == kThreads * kSteps);
@@ -119,7 +119,7 @@ TEST_CASE("slabs that other threads empty meanwhile are not lost") {
   };
   meanwhile(both, [&] { p->synchronise(); });
   p->synchronise();
-  p->pool.return_everything();
+  p->pool.release_everything();
   CHECK(p->source.held() == 0);
   CHECK(p->ledger.reserved.get() == 0);
 }
@@ -139,7 +139,7 @@ TEST_CASE("a context may end under threads that use it, again and again") {
       int freed;
       Chunk* chunk = p->shared.index.find(address);
       if (chunk != nullptr) p->pool.free(chunk, address, &freed);
-      if (i % 32 == 0) p->pool.return_everything();
+      if (i % 32 == 0) p->pool.release_everything();
     }
   };
   for (int round = 0; round < 30; ++round) {
@@ -147,7 +147,7 @@ TEST_CASE("a context may end under threads that use it, again and again") {
     std::vector<std::thread> threads;
     for (unsigned i = 0; i < 3; ++i) threads.emplace_back(work, i);
     while (inside < 60) p->synchronise();
-    p->pool.drop();
+    p->pool.forget_all();
     for (std::thread& thread : threads) thread.join();
     CHECK(p->allocate(4096) == 0);
     CHECK(p->code == kContextGone);
@@ -196,13 +196,13 @@ TEST_CASE("what a graph held waits for that graph's work, whatever else was let 
   auto reclaim = std::make_unique<Reclaim>();
   FreedQueue<Item, Links> freed;
   std::vector<Item> items(kGraphs);
-  reclaim->set_held(kGraphs);
+  reclaim->set_newest_graph(kGraphs);
   for (Epoch born = 0; born < kGraphs; ++born) freed.push(&items[born], born, *reclaim);
   REQUIRE(freed.parked_bytes() == kGraphs);
   std::thread graphs([&] {
     for (Epoch n = kGraphs; n > 0; --n) {
       reclaim->close();
-      reclaim->set_held(n - 1);
+      reclaim->set_newest_graph(n - 1);
     }
   });
   Epoch left = kGraphs;
@@ -282,7 +282,7 @@ TEST_CASE("a context may make way for the next while another thread adds up what
   auto work = [&] {
     for (int i = 0; i < 300; ++i) {
       for (const uint64_t bytes : {uint64_t{4096}, 3 * kMiB}) free_block(*p, p->allocate(bytes));
-      p->pool.drop();
+      p->pool.forget_all();
       p->init();
     }
   };

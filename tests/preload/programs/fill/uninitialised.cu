@@ -2,7 +2,7 @@
 // Memory read that nobody wrote, a planted fault, shows with the fill on.
 // A program with a fault: it adds up numbers on the device, and never sets the total to zero. It
 // works all the same where the total's memory happens to be zero, as it is here: an earlier buffer,
-// which was set to zero, lay there. The README shows how the fault is found.
+// which was set to zero, lay there. config/RECIPES.md shows how the fault is found.
 
 #include "../check.h"
 #include "../kernels.cuh"

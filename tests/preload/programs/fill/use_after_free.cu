@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A freed block read or written to, planted faults: the fill shows one, holding back undoes both.
 // A program with two faults, of which one is chosen: it goes on using a buffer that it has freed.
-// The README shows how each is found.
+// config/RECIPES.md shows how each is found.
 //   reads   adds up what the step before wrote when that is freed already, and the memory is a new
 //           buffer's. Nothing is written to that yet, so the sum is right all the same.
 //   writes  clears a buffer that it has freed already, and with it the new one at that place

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "fake_source.h"
+#include "tests/unit/allocator/fake_source.h"
 
 namespace cistern::test {
 namespace {
@@ -26,7 +26,7 @@ constexpr uint64_t kKiB = 1024;
 constexpr uint64_t kStream = 7, kOther = 8, kAbroad = 9;  // the last one is of another context
 using Freed = ScratchCache::Freed;
 using Took = ScratchCache::Took;
-using Returned = ScratchCache::Returned;
+using Released = ScratchCache::Released;
 
 // A cache with three streams, and a driver whose addresses are numbers.
 class Scratch {
@@ -53,7 +53,7 @@ class Scratch {
     ScratchBlock* block = nullptr;
     ScratchList over;
     const Freed freed = cache_->free(address, key, &block, &over);
-    returned = give_back(over, Returned::done);
+    returned = give_back(over, Released::done);
     if (freed == Freed::pass) cache_->freed(block, !refuse);
     return freed;
   }
@@ -64,11 +64,11 @@ class Scratch {
     return cache_->take(key, bytes, &address, &wait_for) == Took::hit ? address : 0;
   }
 
-  std::set<uint64_t> give_back(ScratchList blocks, Returned outcome) {
+  std::set<uint64_t> give_back(ScratchList blocks, Released outcome) {
     std::set<uint64_t> addresses;
     while (ScratchBlock* block = blocks.pop()) {
-      addresses.insert(block->address);
-      cache_->returned(block, outcome);
+      addresses.insert(block->address());
+      cache_->released(block, outcome);
     }
     return addresses;
   }
@@ -144,7 +144,7 @@ TEST_CASE("a full scratch cache goes back whole, and the block that did not fit 
   CHECK(cache.free(c) == Freed::pass);
   CHECK(cache.returned == Addresses{a, b});
   CHECK(cache.ledger.scratch_bytes.get() == 3000);
-  CHECK(cache.ledger.scratch_returned.get() == 2);
+  CHECK(cache.ledger.scratch_released.get() == 2);
   CHECK(cache.free(cache.fresh(3000)) == Freed::cached);
 }
 
@@ -158,12 +158,12 @@ TEST_CASE("a scratch block is told with the size that was asked for") {
   Scratch cache;
   const uint64_t block = cache.fresh(2000);
   uint64_t bytes = 0;
-  CHECK(cache->find(block, &bytes) == ScratchCache::Found::held);
+  CHECK(cache->find(block, &bytes) == ScratchCache::Found::live);
   CHECK(bytes == 2000);
   cache.free(block);
-  CHECK(cache->find(block, &bytes) == ScratchCache::Found::not_held);
+  CHECK(cache->find(block, &bytes) == ScratchCache::Found::not_live);
   REQUIRE(cache.take(1100) == block);
-  CHECK(cache->find(block, &bytes) == ScratchCache::Found::held);
+  CHECK(cache->find(block, &bytes) == ScratchCache::Found::live);
   CHECK(bytes == 1100);
   CHECK(cache->find(block + 1, &bytes) == ScratchCache::Found::foreign);
   cache.free(block);
@@ -203,12 +203,12 @@ TEST_CASE("another current pool: nothing from before is cached or served") {
   const uint64_t abroad = cache.fresh(1000, kAbroad);
   cache.free(cached);
   const uint32_t before = cache->epoch();
-  cache->retire(0);
+  cache->stop_serving_device(0);
   CHECK(cache.take(1000) == 0);
   CHECK(cache.free(held) == Freed::pass);
-  CHECK(cache.give_back(cache->take_device(0), Returned::not_now) == Addresses{cached});
+  CHECK(cache.give_back(cache->collect_device(0), Released::not_now) == Addresses{cached});
   CHECK(cache.take(1000) == 0);  // also when the driver would not have it just now
-  CHECK(cache.give_back(cache->take_device(0), Returned::done) == Addresses{cached});
+  CHECK(cache.give_back(cache->collect_device(0), Released::done) == Addresses{cached});
   CHECK(cache.free(abroad, kAbroad) == Freed::cached);
   // An allocation that was under way when the pool changed.
   cache->add(42, 1000, kStream, before);
@@ -220,16 +220,16 @@ TEST_CASE("what a stream leaves goes back after the next synchronisation of its 
   Scratch cache;
   const uint64_t block = cache.fresh(1000);
   cache.free(block);
-  CHECK(cache.give_back(cache->take_stream(kStream), Returned::not_now) == Addresses{block});
+  CHECK(cache.give_back(cache->collect_stream(kStream), Released::not_now) == Addresses{block});
   const Ticket before = cache.reclaim.close();
   cache->end_stream(kStream);
   const Ticket after = cache.reclaim.close();
-  CHECK(cache->take_ended(0, before).head == nullptr);  // began before the stream ended
-  CHECK(cache->take_device(0).head == nullptr);
+  CHECK(cache->collect_ended(0, before).empty());  // began before the stream ended
+  CHECK(cache->collect_device(0).empty());
   CHECK(cache.free(block, 0) == Freed::invalid);
-  CHECK(cache.give_back(cache->take_ended(0, after), Returned::done) == Addresses{block});
+  CHECK(cache.give_back(cache->collect_ended(0, after), Released::done) == Addresses{block});
   CHECK(cache.ledger.scratch_bytes.get() == 0);
-  CHECK(cache->take_ended(0, after).head == nullptr);
+  CHECK(cache->collect_ended(0, after).empty());
 }
 
 TEST_CASE("a stream that turns out to have gone serves nothing") {
@@ -237,10 +237,10 @@ TEST_CASE("a stream that turns out to have gone serves nothing") {
   const uint64_t a = cache.fresh(1000), b = cache.fresh(1000);
   cache.free(a);
   cache.free(b);
-  CHECK(cache.give_back(cache->take_device(0), Returned::stream_gone) == Addresses{a, b});
+  CHECK(cache.give_back(cache->collect_device(0), Released::stream_gone) == Addresses{a, b});
   CHECK(cache.take(1000) == 0);
   const Ticket after = cache.reclaim.close();
-  CHECK(cache.give_back(cache->take_ended(0, after), Returned::done) == Addresses{a, b});
+  CHECK(cache.give_back(cache->collect_ended(0, after), Released::done) == Addresses{a, b});
 }
 
 TEST_CASE("with a context go its scratch blocks and streams") {
@@ -252,15 +252,15 @@ TEST_CASE("with a context go its scratch blocks and streams") {
   cache->close(0);
   cache->close(0);  // two threads may be ending it
   cache->reopen(0);
-  CHECK(cache->take_device(0).head == nullptr);
+  CHECK(cache->collect_device(0).empty());
   cache->reopen(0);
-  CHECK(cache.give_back(cache->take_context(0), Returned::not_now) == Addresses{cached});
+  CHECK(cache.give_back(cache->collect_context(0), Released::not_now) == Addresses{cached});
   cache->close(0);
-  ScratchList dropped = cache->drop(0);
+  ScratchList dropped = cache->forget_context(0);
   ScratchBlock* last = dropped.pop();
   REQUIRE(last != nullptr);
-  CHECK(last->address == cached);  // what the program holds, it may still free
-  CHECK(dropped.head == nullptr);
+  CHECK(last->address() == cached);  // what the program holds, it may still free
+  CHECK(dropped.empty());
   cache->freed(last, /*done=*/true);
   CHECK(cache.free(held, 0) == Freed::foreign);
   CHECK(cache.free(cached, 0) == Freed::foreign);
@@ -274,7 +274,7 @@ TEST_CASE("an address the driver gives out anew is what it is now") {
   Scratch cache;
   const uint64_t cached = cache.fresh(1000), held = cache.fresh(1000), retired = cache.fresh(1000);
   cache.free(retired);
-  cache->retire(0);
+  cache->stop_serving_device(0);
   cache->add(cached, 1000, kStream, cache->epoch());
   cache.free(cached);
   cache->forget(held);
@@ -282,10 +282,10 @@ TEST_CASE("an address the driver gives out anew is what it is now") {
   cache->add(cached, 700, kStream, cache->epoch());
   CHECK(cache.take(1000) == 0);
   uint64_t bytes;
-  CHECK(cache->find(cached, &bytes) == ScratchCache::Found::held);
+  CHECK(cache->find(cached, &bytes) == ScratchCache::Found::live);
   CHECK(bytes == 700);
   cache->forget(retired);
-  CHECK(cache->take_device(0).head == nullptr);
+  CHECK(cache->collect_device(0).empty());
   CHECK(cache.ledger.scratch_bytes.get() == 0);
 }
 
@@ -368,7 +368,7 @@ TEST_CASE("threads share scratch streams, give back and end them") {
       held.pop_back();
       if (freed == Freed::pass) cache->freed(block, true);
       if (freed != Freed::pass && freed != Freed::cached) ++wrong;
-      cache.give_back(over, random() % 4 == 0 ? Returned::not_now : Returned::done);
+      cache.give_back(over, random() % 4 == 0 ? Released::not_now : Released::done);
     };
     for (int i = 0; i < 20'000; ++i) {
       const uint64_t key = kStream + random() % 2, bytes = kKiB * (1 + random() % 8);
@@ -380,7 +380,7 @@ TEST_CASE("threads share scratch streams, give back and end them") {
       }
       held.push_back(address);
       while (held.size() > 8) free_one();
-      if (random() % 512 == 0) cache.give_back(cache->take_device(0), Returned::done);
+      if (random() % 512 == 0) cache.give_back(cache->collect_device(0), Released::done);
       // A stream of the thread's own comes, is used and goes.
       const uint64_t own = 1000 + seed;
       if (random() % 256 == 0) {
@@ -389,7 +389,7 @@ TEST_CASE("threads share scratch streams, give back and end them") {
         ScratchList over;
         if (cache->free(held.back(), own, &block, &over) != Freed::cached) ++wrong;
         held.pop_back();
-        cache.give_back(cache->take_stream(own), Returned::done);
+        cache.give_back(cache->collect_stream(own), Released::done);
         cache->end_stream(own);
       }
     }
@@ -399,7 +399,7 @@ TEST_CASE("threads share scratch streams, give back and end them") {
   for (unsigned i = 0; i < 4; ++i) threads.emplace_back(work, i);
   for (std::thread& thread : threads) thread.join();
   CHECK(wrong == 0);
-  cache.give_back(cache->take_device(0), Returned::done);
+  cache.give_back(cache->collect_device(0), Released::done);
   CHECK(cache.ledger.scratch_bytes.get() == 0);
 }
 

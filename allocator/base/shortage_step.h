@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is done when the driver (or the cap) refuses a chunk, in this order, and which of it served.
+// The steps that are tried when the driver, or the cap, refuses a chunk, in this order
+// (shortage.h). The ledger counts which of them served the request, and the log names it.
 #pragma once
 
 #include <cstdint>

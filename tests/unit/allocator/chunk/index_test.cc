@@ -19,7 +19,7 @@ struct Chunks {
     Chunk* chunk = arena.take();
     chunk->address = address;
     chunk->bytes = bytes;
-    chunk->owner = owner;
+    chunk->move_to({owner, Role::whole, 0});
     REQUIRE(index.insert(chunk));
     return chunk;
   }

@@ -8,14 +8,12 @@ namespace cistern::alloc {
 // --- streams ---
 
 void ScratchCache::remove(ScratchStream* stream) {
-  ScratchStream** link = stream_bucket(stream->key);
-  while (*link != stream) link = &(*link)->chain;
-  *link = stream->chain;
+  streams_.remove(stream);
   stream_records_.give_back(stream);
 }
 
 void ScratchCache::recycle_if_over(ScratchStream* stream) {
-  if (stream->ended && stream->out == 0 && stream->unserved.head == nullptr) remove(stream);
+  if (stream->ended && stream->out == 0 && stream->unserved.empty()) remove(stream);
 }
 
 void ScratchCache::stop_serving(ScratchStream* stream) {
@@ -31,7 +29,7 @@ void ScratchCache::end(ScratchStream* stream) {
   stop_serving(stream);
 }
 
-// Others who are giving blocks back may take the lock.
+// Others who are releasing blocks may take the lock.
 void ScratchCache::pause() {
   mutex_.unlock();
   os::sleep_ns(1000);
@@ -41,18 +39,18 @@ void ScratchCache::pause() {
 void ScratchCache::end_stream(uint64_t key) {
   LockGuard guard(mutex_);
   ScratchStream* stream;
-  while ((stream = lookup_stream(key)) != nullptr && stream->out != 0) pause();
+  while ((stream = streams_.find(key)) != nullptr && stream->out != 0) pause();
   if (stream == nullptr) return;
   end(stream);
   recycle_if_over(stream);
 }
 
-// --- giving back ---
+// --- releasing ---
 
-void ScratchCache::collect(ScratchStream* stream, ScratchList* out) {
+void ScratchCache::collect_locked(ScratchStream* stream, ScratchList* out) {
   stop_serving(stream);
   while (ScratchBlock* block = stream->unserved.pop()) {
-    unlink(block);
+    blocks_->remove(block);
     stream->bytes -= block->bytes;
     ++stream->out;
     out->push(block);
@@ -63,62 +61,60 @@ template <typename Match>
 ScratchList ScratchCache::collect_where(Match match) {
   ScratchList list;
   LockGuard guard(mutex_);
-  for_each_stream([&](ScratchStream* stream) {
-    if (!closing(stream) && match(*stream)) collect(stream, &list);
+  streams_.for_each([&](ScratchStream* stream) {
+    if (!closing(stream) && match(*stream)) collect_locked(stream, &list);
   });
   return list;
 }
 
-ScratchList ScratchCache::take_stream(uint64_t key) {
+ScratchList ScratchCache::collect_stream(uint64_t key) {
   ScratchList list;
   LockGuard guard(mutex_);
-  ScratchStream* stream = lookup_stream(key);
-  if (stream != nullptr && !stream->ended && !closing(stream)) collect(stream, &list);
+  ScratchStream* stream = streams_.find(key);
+  if (stream != nullptr && !stream->ended && !closing(stream)) collect_locked(stream, &list);
   return list;
 }
 
-ScratchList ScratchCache::take_context(uint16_t context) {
+ScratchList ScratchCache::collect_context(uint16_t context) {
   return collect_where([=](const ScratchStream& s) { return s.context == context && !s.ended; });
 }
 
-ScratchList ScratchCache::take_device(uint16_t device) {
+ScratchList ScratchCache::collect_device(uint16_t device) {
   return collect_where([=](const ScratchStream& s) { return s.device == device && !s.ended; });
 }
 
-ScratchList ScratchCache::take_ended(uint16_t context, Ticket ticket) {
+ScratchList ScratchCache::collect_ended(uint16_t context, Ticket ticket) {
   return collect_where([=](const ScratchStream& s) {
     return s.context == context && s.ended && s.ended_at <= ticket;
   });
 }
 
-void ScratchCache::returned(ScratchBlock* block, Returned outcome) {
+void ScratchCache::released(ScratchBlock* block, Released outcome) {
   LockGuard guard(mutex_);
   ScratchStream* stream = block->stream;
   --stream->out;
-  if (outcome == Returned::done) {
+  if (outcome == Released::done) {
     stream->ledger->scratch_bytes.sub(block->bytes);
-    stream->ledger->scratch_returned.add();
-    blocks_.give_back(block);
+    stream->ledger->scratch_released.add();
+    block_records_.give_back(block);
     recycle_if_over(stream);
     return;
   }
-  if (outcome == Returned::stream_gone && !stream->ended) end(stream);
-  link(block);
+  if (outcome == Released::stream_gone && !stream->ended) end(stream);
+  blocks_->insert(block);
   cache(block, stream);
 }
 
-void ScratchCache::retire(uint16_t device) {
+void ScratchCache::stop_serving_device(uint16_t device) {
   LockGuard guard(mutex_);
   epoch_.fetch_add(1, std::memory_order_release);
-  if (buckets_ == nullptr) return;
-  for_each_stream([&](ScratchStream* stream) {
+  if (blocks_ == nullptr) return;
+  streams_.for_each([&](ScratchStream* stream) {
     if (stream->device == device) stop_serving(stream);
   });
-  for (uint64_t i = 0; i < uint64_t{1} << kBlockBits; ++i) {
-    for (ScratchBlock* block = buckets_[i]; block != nullptr; block = block->chain) {
-      if (block->device == device) block->unfit = true;
-    }
-  }
+  blocks_->for_each([=](ScratchBlock* block) {
+    if (block->device == device) block->unfit = true;
+  });
 }
 
 // --- contexts ---
@@ -128,7 +124,7 @@ void ScratchCache::close(uint16_t context) {
   ++closing_[context];
   for (bool used = true; used;) {
     used = false;
-    for_each_stream(
+    streams_.for_each(
         [&](ScratchStream* stream) { used |= stream->context == context && stream->out != 0; });
     if (used) pause();
   }
@@ -139,27 +135,18 @@ void ScratchCache::reopen(uint16_t context) {
   --closing_[context];
 }
 
-ScratchList ScratchCache::drop(uint16_t context) {
+ScratchList ScratchCache::forget_context(uint16_t context) {
   ScratchList cached;
   LockGuard guard(mutex_);
-  if (buckets_ == nullptr) return cached;
-  for (uint64_t i = 0; i < uint64_t{1} << kBlockBits; ++i) {
-    for (ScratchBlock** link = &buckets_[i]; *link != nullptr;) {
-      ScratchBlock* block = *link;
-      if (block->context != context) {
-        link = &block->chain;
-        continue;
-      }
-      *link = block->chain;
-      if (block->stream == nullptr) {
-        blocks_.give_back(block);
-        continue;
-      }
-      block->stream->ledger->scratch_bytes.sub(block->bytes);
-      cached.push(block);
-    }
-  }
-  for_each_stream([&](ScratchStream* stream) {
+  if (blocks_ == nullptr) return cached;
+  blocks_->for_each([&](ScratchBlock* block) {
+    if (block->context != context) return;
+    blocks_->remove(block);
+    if (block->stream == nullptr) return block_records_.give_back(block);
+    block->stream->ledger->scratch_bytes.sub(block->bytes);
+    cached.push(block);
+  });
+  streams_.for_each([&](ScratchStream* stream) {
     if (stream->context == context) remove(stream);
   });
   return cached;

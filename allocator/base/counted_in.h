@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counts a thread in for a scope, so that others can see or await that nobody is in it. Any thread.
+#pragma once
+
+#include <atomic>
+
+namespace cistern::alloc {
+
+class CountedIn {
+ public:
+  explicit CountedIn(std::atomic<int>& threads) : threads_(threads) { threads_.fetch_add(1); }
+  ~CountedIn() { threads_.fetch_sub(1); }
+  CountedIn(const CountedIn&) = delete;
+  CountedIn& operator=(const CountedIn&) = delete;
+
+ private:
+  std::atomic<int>& threads_;
+};
+
+}  // namespace cistern::alloc

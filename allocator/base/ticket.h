@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The numbers by which the pools order what happens: frees by tickets, allocations by epochs, and
+// idle time by ticks. They are plain integers so that records of blocks and chunks can carry them;
+// who gives them out is said at each. Any thread.
+#pragma once
+
+#include <cstdint>
+
+namespace cistern::alloc {
+
+// Numbers frees and synchronisations in the order they happened (reclaim/reclaim.h gives them out).
+using Ticket = uint64_t;
+
+// Numbers the moments at which executable graphs were made. A block carries the epoch in which it
+// was handed out (reclaim/reclaim.h).
+using Epoch = uint64_t;
+
+// When a chunk was first seen idle (reclaim/idle_release.h); kNotSeen: it was used since.
+using Tick = uint16_t;
+inline constexpr Tick kNotSeen = 0;
+
+// Ticks from one moment to a later one. After kTicksInAll an age starts anew, which at worst keeps
+// a chunk for one more delay.
+inline constexpr uint32_t kTicksInAll = 0xffff;
+inline uint32_t age(Tick now, Tick since) {
+  return (uint32_t{now} + kTicksInAll - since) % kTicksInAll;
+}
+
+}  // namespace cistern::alloc

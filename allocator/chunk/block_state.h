@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a block that was cut from a chunk stands, in every strategy.
+#pragma once
+
+#include <cstdint>
+
+namespace cistern::alloc {
+
+enum class BlockState : uint8_t {
+  live,     // the program holds it
+  waiting,  // freed: waiting, parked, garbage or in quarantine
+  clean,    // ready to be handed out
+};
+
+}  // namespace cistern::alloc

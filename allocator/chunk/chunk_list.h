@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chunks on their way from one place to another, linked by Chunk::next. A list is its thread's own.
+#pragma once
+
+#include "allocator/base/linked_list.h"
+#include "allocator/chunk/chunk.h"
+
+namespace cistern::alloc {
+
+using ChunkList = LinkedList<Chunk>;
+
+}  // namespace cistern::alloc

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/idle_work.h"
+
+namespace cistern::alloc {
+namespace {
+
+// By default nothing goes back before the least budget of the strategies is used up.
+uint64_t first_bytes_to_release(const IdleRelease& idle) {
+  if (idle.on || idle.defer) return 0;
+  return idle.no_budget ? UINT64_MAX : OnDemand::kIdleBudget + 1;
+}
+
+}  // namespace
+
+void IdleWork::init(ContextMemory* memory, WaitingMemory* waiting) {
+  memory_ = memory;
+  waiting_ = waiting;
+  from_bytes_ = first_bytes_to_release(memory->shared->idle);
+  defers_ = memory->shared->idle.defer;
+  deferred_.store(false, std::memory_order_relaxed);
+}
+
+void IdleWork::after_free() {
+  if (memory_->shared->idle.on) memory_->source->request_background_work(/*soon=*/false);
+  if (defers_) return defer();
+  sweep_if_due();
+  memory_->release_excess_if_over_budget();
+}
+
+void IdleWork::after_synchronise() {
+  sweep_if_due();
+  memory_->release_excess();
+}
+
+void IdleWork::before_miss() {
+  do_deferred(WorkedBy::call);
+  memory_->release_clean_excess();
+}
+
+bool IdleWork::in_background() {
+  const IdleRelease& idle = memory_->shared->idle;
+  do_deferred(WorkedBy::background);
+  if (idle.on) {
+    sweep(WorkedBy::background);
+  } else {
+    waiting_->ask();
+    memory_->refresh(/*spare_too=*/false);
+  }
+  if (defers_) memory_->release_excess_if_over_budget();
+  const Usage now = memory_->usage();
+  const bool more_to_come =
+      now.parked != 0 || (now.waiting != 0 && !memory_->shared->reclaim.frozen());
+  return more_to_come || (idle.on && memory_->ledger->idle_chunks.get() > idle.keep);
+}
+
+// The first deferred free asks for the background thread soon; without one, the work is done now.
+void IdleWork::defer() {
+  const bool first = !deferred_.exchange(true);
+  if (memory_->source->request_background_work(/*soon=*/first)) return;
+  do_deferred(WorkedBy::call);
+  sweep_if_due();
+  memory_->release_excess_if_over_budget();
+}
+
+void IdleWork::do_deferred(WorkedBy worked_by) {
+  if (!deferred_.exchange(false)) return;
+  memory_->refresh(/*spare_too=*/false);
+  waiting_->mark_if_much();
+  memory_->ledger->deferred_done[static_cast<int>(worked_by)].add();
+}
+
+void IdleWork::sweep_if_due() {
+  const IdleRelease& idle = memory_->shared->idle;
+  if (idle.on && swept_.load(std::memory_order_relaxed) != idle.now()) sweep(WorkedBy::call);
+}
+
+// One thread at a time; the others have nothing to wait for.
+void IdleWork::sweep(WorkedBy worked_by) {
+  if (sweeping_.exchange(true, std::memory_order_acquire)) return;
+  const Tick now = memory_->shared->idle.now();
+  waiting_->ask();
+  memory_->refresh(/*spare_too=*/true);
+  release_aged(now, worked_by);
+  swept_.store(now, std::memory_order_relaxed);
+  sweeping_.store(false, std::memory_order_release);
+}
+
+// One chunk after the other, the oldest first: until its turn comes each one can be used.
+void IdleWork::release_aged(Tick now, WorkedBy worked_by) {
+  const Shared& shared = *memory_->shared;
+  while (true) {
+    const IdleChunks idle = memory_->strategy.visit([now](auto& s) { return s.see_idle(now); });
+    publish_idle(idle.bytes);
+    const bool too_much = idle.bytes != 0 && memory_->ledger->idle_chunks.get() > shared.idle.keep;
+    if (!too_much || idle.oldest < shared.idle.due || memory_->source->refuses_release()) return;
+    if (shared.threads_counting.load() != 0) return;  // there is another sweep
+    if (!release_one_aged(now, idle.oldest, worked_by)) return;
+  }
+}
+
+// False when it did not go, or another thread has just taken it.
+bool IdleWork::release_one_aged(Tick now, uint32_t least, WorkedBy worked_by) {
+  ChunkSupply& supply = memory_->supply;
+  ChunkList chunk;
+  const ChunkSupply::Moving moving(supply);
+  memory_->strategy.visit([&](auto& s) { s.collect_aged(now, least, &chunk); });
+  if (chunk.empty()) return false;
+  const uint64_t bytes = chunk.first()->size();
+  const bool gone =
+      memory_->source->can_release_clean() ? supply.release_clean(&chunk) : supply.release(&chunk);
+  if (!gone) return false;
+  memory_->ledger->aged[static_cast<int>(worked_by)].add();
+  memory_->ledger->aged_bytes[static_cast<int>(worked_by)].add(bytes);
+  return true;
+}
+
+void IdleWork::publish_idle(uint64_t bytes) {
+  memory_->ledger->idle_chunks.add(bytes - idle_published_.exchange(bytes));
+}
+
+}  // namespace cistern::alloc

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// The work that no request needs at once, for one context: what lies idle beyond the budget goes
+// back to the driver; with FLAGS_free_idle_memory also what was idle for the delay
+// (idle_release.h); and with FLAGS_eager_delete_scope=false the work of frees is deferred until an
+// allocation misses.
+//
+// It is done in calls of the program that may wait for the device anyway (frees, synchronisations)
+// and, while the program makes none, in the background: the source is asked for a thread that calls
+// in_background(). Without one, deferred work is done in the free after all.
+//
+// Any thread may call anything; of several that sweep at once, one does and the others go on. No
+// lock is held while the source is called. Nothing here fails: what the source does not take now
+// stays.
+#pragma once
+
+#include "allocator/context_memory.h"
+#include "allocator/waiting_memory.h"
+
+namespace cistern::alloc {
+
+class IdleWork {
+ public:
+  void init(ContextMemory* memory, WaitingMemory* waiting);
+
+  // Whether a free should look for something to do: two loads.
+  bool due(const ChunkCache& cache) const {
+    return cache.idle_bytes() + cache.parked_bytes() >= from_bytes_ || cache.any_refused();
+  }
+  // In a free, where it is due.
+  void after_free();
+
+  // After a synchronisation: the driver's free will not make the program wait again.
+  void after_synchronise();
+
+  // True if there will be more to do.
+  bool in_background();
+
+  // The work of frees is deferred in this process; and some was, since it was last done.
+  bool defers() const { return defers_; }
+  bool any_deferred() const { return deferred_.load(std::memory_order_relaxed); }
+  // In an allocation that misses, which must not wait for the device.
+  void before_miss();
+
+  // The context is gone, and what was idle in it.
+  void forget_all() { publish_idle(0); }
+
+ private:
+  void defer();
+  void do_deferred(WorkedBy worked_by);
+  void sweep_if_due();
+  void sweep(WorkedBy worked_by);
+  void release_aged(Tick now, WorkedBy worked_by);
+  bool release_one_aged(Tick now, uint32_t least, WorkedBy worked_by);
+  void publish_idle(uint64_t bytes);
+
+  ContextMemory* memory_;
+  WaitingMemory* waiting_;
+  uint64_t from_bytes_;  // there may be work from so many bytes idle or parked on
+  bool defers_;
+  std::atomic<bool> deferred_{false};
+  std::atomic<bool> sweeping_{false};
+  std::atomic<Tick> swept_{kNotSeen};        // the tick of the last sweep
+  std::atomic<uint64_t> idle_published_{0};  // what Ledger::idle_chunks knows of this context
+};
+
+}  // namespace cistern::alloc

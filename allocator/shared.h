@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all pools of the process share: the chunk layer's part, and the bookkeeping of every
+// strategy. Constant-initialised and, until the first block, untouched.
+#pragma once
+
+#include "allocator/chunk/shared_chunks.h"
+#include "allocator/chunk_pools/chunk_pools.h"
+#include "allocator/on_demand/slab.h"
+
+namespace cistern::alloc {
+
+struct Shared : SharedChunks {
+  SlabArena slabs;     // the default strategy's
+  BlockArenas blocks;  // the chunk strategies'
+
+  void reset_after_fork() {
+    SharedChunks::reset_after_fork();
+    slabs.reset_after_fork();
+    blocks.reset_after_fork();
+  }
+};
+
+}  // namespace cistern::alloc

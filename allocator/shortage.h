@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// One request that met a shortage: the driver refused a chunk, or the cap did. Everything that is
+// not live goes back to the driver, in steps, until the request is served (shortage_step.h), and
+// only when nothing is left the program gets the driver's code.
+//
+// An object of the calling thread, for one request. No lock is held while the source is called.
+// Other threads may be short at the same time: as long as anything was released or obtained, by
+// whomever, there is another attempt.
+#pragma once
+
+#include "allocator/context_memory.h"
+#include "allocator/waiting_memory.h"
+
+namespace cistern::alloc {
+
+class Shortage {
+ public:
+  Shortage(ContextMemory& memory, WaitingMemory& waiting, Request& request)
+      : memory_(memory), waiting_(waiting), request_(request) {}
+
+  // Serves the request; the source's code. Tells the ledger and the source how it ended.
+  int resolve();
+
+ private:
+  int find_memory();
+  int take_smaller_chunk();
+  int take_what_becomes_clean(uint64_t patience_ns);
+  int take_fresh_of_any_size();
+  bool take_from_anywhere();
+  bool take_clean() { return request_.pooled && memory_.take_clean(request_); }
+  uint64_t changes() const;
+
+  ContextMemory& memory_;
+  WaitingMemory& waiting_;
+  Request& request_;
+  Step step_ = Step::clean;  // the one that is tried, or that served
+};
+
+}  // namespace cistern::alloc
