@@ -60,7 +60,7 @@ bool check_device(const Row& row, unsigned device, Loaded& out) {
 
 // In the order of the table, so that of several bad values every process names the same one.
 bool check_values(Loaded& out) {
-  for (size_t i = 0; i < kRowCount; ++i) {
+  for (size_t i = 0; i < kTable.size(); ++i) {
     const Row& row = kTable[i];
     if (out.given[i].text != nullptr && !check_row(row, out.given[i], out)) return false;
     if (row.store != nullptr) continue;
@@ -207,7 +207,7 @@ Line& next_warning(Loaded& out) {
 
 size_t format_policy_line(const Loaded& loaded, char* out, size_t size) {
   LineWriter line(out, size);
-  for (size_t i = 0; i < kRowCount; ++i) {
+  for (size_t i = 0; i < kTable.size(); ++i) {
     const Row& row = kTable[i];
     if (row.built == Built::kYes) write_given(row.name, loaded.given[i], line);
     if (row.store != nullptr) continue;

@@ -256,7 +256,6 @@ static_assert(std::size(kRows) <= kMaxRows);
 }  // namespace
 
 constinit const std::span<const Row> kTable = kRows;
-constinit const size_t kRowCount = std::size(kRows);
 
 const char* group_title(Group group) {
   switch (group) {

@@ -84,7 +84,6 @@ struct Row {
 
 inline constexpr size_t kMaxRows = 64;     // what is kept for each row has room for so many
 extern const std::span<const Row> kTable;  // NOLINT(readability-identifier-naming)
-extern const size_t kRowCount;             // NOLINT(readability-identifier-naming)
 
 const char* group_title(Group group);
 

@@ -75,7 +75,7 @@ int print_table(const Loaded& loaded, bool all) {
               "DEFAULT");
   const Row* last = nullptr;
   size_t hidden = 0;
-  for (size_t i = 0; i < kRowCount; ++i) {
+  for (size_t i = 0; i < kTable.size(); ++i) {
     const Row& row = kTable[i];
     if (!all && row.built == Built::kNotYet && loaded.given[i].text == nullptr) {
       ++hidden;

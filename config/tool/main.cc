@@ -82,7 +82,7 @@ void print_assignment(const std::string& name, const Given& given) {
 int print_env() {
   const Loaded& loaded = settings();
   if (loaded.status == Status::kBad) return std::fprintf(stderr, "%s\n", loaded.error.text), kUsage;
-  for (size_t i = 0; i < kRowCount; ++i) {
+  for (size_t i = 0; i < kTable.size(); ++i) {
     print_assignment(kTable[i].name, loaded.given[i]);
     if (kTable[i].store != nullptr) continue;
     for (unsigned device = 0; device < kMaxDevices; ++device) {

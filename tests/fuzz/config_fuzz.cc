@@ -131,7 +131,7 @@ std::string made_up_value(Random& random) {
 
 // Mostly real names with nearly good values: random bytes would never get past the first letter.
 std::string made_up_entry(Random& random) {
-  const auto& row = cistern::config::kTable[below(random, cistern::config::kRowCount)];
+  const auto& row = cistern::config::kTable[below(random, cistern::config::kTable.size())];
   std::string name = row.name;
   if (name.ends_with("<n>")) name.replace(name.size() - 3, 3, std::to_string(below(random, 70)));
   if (below(random, 8) == 0)

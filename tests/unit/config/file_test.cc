@@ -165,7 +165,7 @@ TEST_CASE("a file for which the environment left no room is refused") {
   const SettingsFile file("CISTERN_LOG=info\n");
   std::vector<std::string> entries{file.entry()};
   size_t left = kStorageBytes - (file.path().size() + 1);
-  for (size_t i = 0; i < kRowCount && left > 0; ++i) {
+  for (size_t i = 0; i < kTable.size() && left > 0; ++i) {
     const std::string name = kTable[i].name;
     if (kTable[i].store == nullptr || name == "CISTERN_CONFIG") continue;
     const size_t size = left < kMaxValueBytes ? left : kMaxValueBytes;

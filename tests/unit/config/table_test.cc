@@ -122,7 +122,7 @@ TEST_CASE("the table has exactly the settings of the contract, once each") {
 }
 
 TEST_CASE("defaults are the contract's") {
-  for (size_t i = 0; i < kRowCount; ++i) {
+  for (size_t i = 0; i < kTable.size(); ++i) {
     INFO(kTable[i].name);
     const char* text = kTable[i].default_text;
     CHECK(std::string(text == nullptr ? "" : text) == kContracts[i].default_text);
