@@ -46,7 +46,9 @@ void ContextMemory::count_whole(uint64_t bytes) {
   whole_live.add(bytes);
   whole_allocations.add();
   ledger->live.add(bytes);
-  ledger->note_live(unpublished_live());
+  // Only near the peak it matters what the pools have not published yet.
+  const uint64_t most = strategy.visit([](const auto& s) { return s.kMostUnpublished; });
+  if (ledger->live.get() + most >= ledger->live_peak.get()) ledger->note_live(unpublished_live());
 }
 
 void ContextMemory::refresh(bool spare_too) {

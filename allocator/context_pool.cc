@@ -73,8 +73,10 @@ int ContextPool::miss(Request& request) {
     idle_work_.before_miss();
     if (take_clean()) return kSuccess;
   }
-  if ((waiting_.ask() || request.ask_first) && take_clean()) return kSuccess;
-  if (memory_.waiting_bytes() != 0) {
+  const WaitingMemory::Asked asked = waiting_.ask();
+  const bool again = asked == WaitingMemory::Asked::some_clean || request.ask_first;
+  if (again && take_clean()) return kSuccess;
+  if (asked != WaitingMemory::Asked::nothing_waits) {
     if (waiting_.too_much() && waiting_.wait() && take_clean()) return kSuccess;
     // With enough memory waiting it is worth as much time as the driver call that it may save, so
     // at worst the request takes twice as long as without us; fresh memory taken in a hurry would

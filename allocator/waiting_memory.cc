@@ -19,14 +19,15 @@ void WaitingMemory::init(ContextMemory* memory) {
   freed_unmarked_.set(0);
 }
 
-bool WaitingMemory::ask() {
+WaitingMemory::Asked WaitingMemory::ask() {
   Reclaim& reclaim = memory_->shared->reclaim;
   const Ticket before = reclaim.clean();
   Ticket oldest, newest;
-  if (!memory_->waiting_range(&oldest, &newest) || newest <= before) return false;
+  if (!memory_->waiting_range(&oldest, &newest)) return Asked::nothing_waits;
+  if (newest <= before) return Asked::nothing_new;
   reclaim.poll();
   if (reclaim.clean() < newest && reclaim.mark(newest)) reclaim.poll();
-  return reclaim.clean() != before;
+  return reclaim.clean() != before ? Asked::some_clean : Asked::nothing_new;
 }
 
 bool WaitingMemory::wait(uint64_t limit_ns) {

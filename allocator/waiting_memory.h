@@ -16,9 +16,10 @@ class WaitingMemory {
  public:
   void init(ContextMemory* memory);
 
-  // Asks what became clean; true if anything did. What still waits gets one mark for all frees
-  // since the last one, so that it will.
-  bool ask();
+  // Asks what became clean. What still waits gets one mark for all frees since the last one, so
+  // that it will.
+  enum class Asked : uint8_t { nothing_waits, nothing_new, some_clean };
+  Asked ask();
 
   // Waits until something becomes clean, for `limit_ns` at most (the default: what an allocation
   // waits while too_much()); false if nothing did.

@@ -37,9 +37,10 @@ class LiveCount {
     published_.set(0);
   }
 
- private:
+  // More than this is unpublished only while a block of that size is being added.
   static constexpr int64_t kStep = 64 * 1024;
 
+ private:
   Ledger* ledger_;
   Counter live_, published_;
 };

@@ -126,7 +126,7 @@ class alignas(128) BlockPool {
   std::atomic<bool> growing{false};  // a thread is taking a chunk for this pool
 
  private:
-  bool closed() const { return open_ != here_; }
+  bool closed() const { return open_ == Place::nowhere(); }
   ChunkMap* map_of(const Chunk* chunk) const;
   ChunkBlock* live_around(const Chunk* chunk, uint64_t address) const;
   void quarantine(ChunkBlock* block);

@@ -58,9 +58,7 @@ bool ChunkPools::take_clean(Request& request) {
   return request.address != 0;
 }
 
-// Where fills are gathered; false when that gave nothing.
-bool ChunkPools::fill_freed(BlockPool& pool) {
-  if (!supply_->filler.gathers()) return false;
+bool ChunkPools::gather_freed(BlockPool& pool) {
   const ChunkSupply::Moving moving(*supply_);
   ChunkList unused, ended;
   const bool any = gather(pool, shared_->reclaim, supply_->filler, &unused, &ended);

@@ -31,6 +31,9 @@ struct BlockArenas {
 
 class ChunkPools {
  public:
+  // The most that its pools together may have live and not published: a block of any size.
+  static constexpr uint64_t kMostUnpublished = uint64_t{1} << 62;
+
   void init(SharedChunks* shared, BlockArenas* arenas, ChunkSupply* supply,
             const DeviceParts& device, uint32_t owner, const ChunkSizes& sizes);
 
@@ -116,7 +119,9 @@ class ChunkPools {
   void init_pool(BlockPool* pool, unsigned number);
   bool served_by_other(BlockPool* pool, Request& request);
   int grow(BlockPool* pool, Request& request, uint64_t bytes);
-  bool fill_freed(BlockPool& pool);
+  // False when that gave nothing.
+  bool fill_freed(BlockPool& pool) { return supply_->filler.gathers() && gather_freed(pool); }
+  bool gather_freed(BlockPool& pool);
   void release_exported(ChunkList* ended);
   void collect_idle(bool freed_too, ChunkList* out);
   void put_down(Chunk* chunk);

@@ -133,9 +133,7 @@ bool OnDemand::add_slab(Chunk* chunk, unsigned shard) {
   return true;
 }
 
-// Where fills are gathered; false when that gave nothing.
-bool OnDemand::fill_freed(SlabPool& pool) {
-  if (!supply_->filler.gathers()) return false;
+bool OnDemand::gather_freed(SlabPool& pool) {
   const ChunkSupply::Moving moving(*supply_);
   ChunkList emptied, ended;
   const bool any = gather(pool, shared_->reclaim, supply_->filler, &emptied, &ended);

@@ -27,6 +27,10 @@ class OnDemand {
   // What may stay idle: this, or a share of the most that was ever live.
   static constexpr uint64_t kIdleBudget = uint64_t{64} << 20;
 
+  // The most that its pools together may have live and not published: LiveCount's step in each, and
+  // a small block that is being added.
+  static constexpr uint64_t kMostUnpublished = kShards * (LiveCount::kStep + kWholeBytes);
+
   void init(SharedChunks* shared, SlabArena* slabs, ChunkSupply* supply, const DeviceParts& device,
             uint32_t owner);
 
@@ -111,7 +115,9 @@ class OnDemand {
   bool take_whole(Request& request);
   bool take_small(Request& request);
   bool add_slab(Chunk* chunk, unsigned shard);
-  bool fill_freed(SlabPool& pool);
+  // False when that gave nothing.
+  bool fill_freed(SlabPool& pool) { return supply_->filler.gathers() && gather_freed(pool); }
+  bool gather_freed(SlabPool& pool);
   void make_idle(ChunkList* emptied);
   void release_slabs(ChunkList* ended);
   void become_chunks(const ChunkList* slabs);

@@ -110,7 +110,7 @@ class alignas(128) SlabPool {
   uint64_t unpublished() const { return live_.unpublished(); }
 
  private:
-  bool closed() const { return open_ != here_; }
+  bool closed() const { return open_ == Place::nowhere(); }
   Slab* slab_of(const Chunk* chunk) const;
   void refresh_locked(Ticket clean, int most, ChunkList* emptied);
   void make_clean(Block* block, ChunkList* emptied);
