@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.h with every version of every function under its exported name (cuMemAlloc is the 32-bit
-// one, cuMemAlloc_v2 today's), because the names are what is caught.
+// cuda.h without its macros that rename a function to its newest version: every version is declared
+// under its exported name (cuMemAlloc is the 32-bit one, cuMemAlloc_v2 today's). Hooks are defined
+// and looked up by exported name.
 #pragma once
 
 #define __CUDA_API_VERSION_INTERNAL

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * dlsym and dlvsym for aarch64, see dlsym_x86_64.S. Assembled by the tests, never run: untested.
+ * dlsym and dlvsym for aarch64, see dlsym_x86_64.S. The tests assemble this file; it was never run.
  */
 #if defined(__aarch64__)
         .text

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * dlsym and dlvsym as the program calls them. The names in the hook table are answered by us; for
+ * dlsym and dlvsym as the program calls them. Cistern answers for the names in its hook table; for
  * everything else control jumps to the real function with the program's own return address on the
  * stack, because RTLD_NEXT and RTLD_DEFAULT mean "as seen from the caller".
  *
- * cistern_claim(handle, name, version or 0, return address) decides; 0: not ours; 1: a null
- * pointer.
+ * cistern_claim(handle, name, version or 0, return address) decides (routes.cc). It returns the
+ * answer, 1 where the answer is a null pointer, or 0 where the real function shall answer.
  */
 #if defined(__x86_64__)
         .text

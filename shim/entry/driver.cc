@@ -22,16 +22,17 @@ struct Found {
   Driver driver;
   link_map* library;
   void* exported[kHooks];  // the driver's own addresses, in the order of the hook table
-  void* next[kHooks];      // the definitions behind ours; differ where another tool is in between
+  void* next[kHooks];      // what the hooks call; differs where another tool is in between
 };
 
-// Threads that look up at the same time fill one each, so that none waits for another that may be
-// inside the loader; the first to finish is used by all.
+// Threads that look everything up at the same time fill one candidate each, so that none waits for
+// another that may be inside the loader; all use the one that is finished first. Only a thread
+// beyond kCandidates waits until there is one.
 constexpr int kCandidates = 8;
 constinit Found candidates[kCandidates] = {};
 constinit std::atomic<int> candidates_taken{0};
 constinit std::atomic<const Found*> found{nullptr};
-constinit std::atomic<link_map*> noted{nullptr};
+constinit std::atomic<link_map*> noted{nullptr};  // the driver that note_driver() saw first
 
 bool is_driver(const link_map* object) {
   return object != nullptr && strncmp(base_name(object), "libcuda.so", 10) == 0;
@@ -44,18 +45,19 @@ link_map* find_library() {
     library = version == nullptr ? nullptr : object_of(version);
     if (!is_driver(library)) library = nullptr;
   }
-  // Kept for good: also when the program closes its own handle.
+  // This handle is never closed, so that the library stays loaded when the program closes its own.
   void* handle = dlopen(library != nullptr ? library->l_name : "libcuda.so.1",
                         RTLD_NOW | (library != nullptr ? RTLD_NOLOAD : 0));
   return handle != nullptr ? static_cast<link_map*>(handle) : library;
 }
 
-// The driver's definition, or that of another tool which was preloaded after us and comes before
-// it.
+// What the hook of `symbol` calls: `own`, which is the driver's definition, or that of another tool
+// which was preloaded after Cistern and comes before the driver.
 void* next_definition(void* own, const char* symbol) {
   void* next = definition_after_us(symbol);
   if (next == nullptr || next == own) return own;
-  // Only what RTLD_NEXT finds as well stands in the program's way; the rest is somebody's private.
+  // The program's calls could only reach a definition that RTLD_NEXT finds as well. Another one
+  // belongs to a library that was loaded for somebody's private use.
   void* visible = real_dlsym(RTLD_NEXT, symbol);
   return visible != nullptr ? visible : own;
 }

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The real driver: pointers to the functions behind every hook and to those we call ourselves.
-// Found once, at the first CUDA call that comes our way; the library is never unloaded after that.
-// Any thread. No lock is held while the loader is asked: threads that arrive together each look
-// everything up and the first result stays, so a thread inside dlopen cannot wait for us.
+// The real driver: pointers to the functions behind every hook and to those that Cistern calls for
+// itself. They are found once, at the first call of a hook; the library is never unloaded after
+// that. Any thread. No lock is held while the loader is asked, since a thread inside dlopen holds
+// the loader's own: threads that arrive together each look everything up, and all use the first
+// result.
 #pragma once
 
 #include "shim/cuda_api.h"
 
 namespace cistern::shim {
 
-// What the hook calls: the next definition behind ours, i.e. the driver's, or that of another tool
-// that was preloaded after us and forwards in turn.
+// For a hooked function, what its hook calls: the driver's function, or that of another tool that
+// was preloaded after Cistern and forwards in turn. For the others (driver_calls.def), the
+// driver's.
 struct Driver {
 #define CISTERN_HOOK(symbol, parameters, arguments) CUresult(CUDAAPI* symbol) parameters;
 #include "shim/hooks.def"
@@ -24,15 +26,16 @@ struct Driver {
 // Never null; members are null where the driver lacks the function or there is no driver.
 const Driver& driver();
 
-// Whether `real` lies in the CUDA driver. The first such library that the program looks into is the
-// one used from then on: programs load it by absolute path, too. A copy under another path is a
-// driver of its own, whose functions belong together: false.
+// Whether the function `real` lies in the CUDA driver that Cistern uses. Until that is settled, the
+// library of `real` becomes the driver if it is named libcuda.so: a program may have loaded it by
+// absolute path. False for a copy under another path: it is a driver of its own, and functions of
+// the two must not be mixed.
 bool note_driver(void* real);
 
 // True when `code` (a return address) lies in the driver: its own look-ups are not ours to answer.
 bool in_driver(const void* code);
 
-// The hook for an address the driver gave for one of its functions, or nullptr.
+// The hook for an address that the driver gave for one of its functions, and its name; or nullptr.
 void* hook_for_address(const void* real, const char** symbol);
 
 }  // namespace cistern::shim

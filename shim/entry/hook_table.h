@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of hooks: from a symbol's name to our function.
+// The table of hooks: from a symbol's name to the hook. Constant, so any thread may read it at any
+// time, also before main.
 #pragma once
 
 #include <cstddef>

@@ -35,7 +35,7 @@ struct Symbols {
     }
   }
 
-  // glibc relocates these entries in place, except in the vdso.
+  // glibc has relocated these entries in place, except those of the vdso.
   static const void* pointer(const link_map* object, ElfW(Addr) value) {
     return reinterpret_cast<const void*>(value < object->l_addr ? object->l_addr + value : value);
   }
@@ -84,7 +84,7 @@ struct Symbols {
   }
 };
 
-// Idempotent, so threads need not agree who does it.
+// Threads that come here together find the same address, so none has to wait for another.
 void* once(std::atomic<void*>& slot, const char* name) {
   void* found = slot.load(std::memory_order_acquire);
   if (found == nullptr) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The dynamic loader's own look-up functions, behind the ones we export. Any thread.
+// The real dlsym and dlvsym, behind the ones that Cistern exports, and look-ups in the loader's
+// list of objects that do without them. Any thread.
 #pragma once
 
 #include <link.h>

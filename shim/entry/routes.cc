@@ -12,7 +12,7 @@
 namespace cistern::shim {
 namespace {
 
-// Read by `cistern doctor` and the tests: every look-up of a driver function and where it went.
+// Logs where the look-up of a driver function led, for `cistern doctor` and the tests.
 void tell_route(const char* route, const char* asked, int version, cuuint64_t flags,
                 const char* symbol) {
   if (!log_enabled(config::LogLevel::kDebug)) return;
@@ -43,8 +43,8 @@ void reroute(const char* asked, int version, cuuint64_t flags, void** function) 
 
 }  // namespace cistern::shim
 
-// Called by the assembly of dlsym and dlvsym. Returns what the program is to get, 1 for a null
-// pointer, or 0 when the real function shall answer.
+// Called by the assembly of dlsym and dlvsym (dlsym_*.S). Returns what the program is to get, 1 for
+// a null pointer, or 0 when the real function shall answer.
 extern "C" [[gnu::visibility("hidden")]] void* cistern_claim(void* handle, const char* name,
                                                              const char* version,
                                                              const void* caller) {
@@ -52,13 +52,16 @@ extern "C" [[gnu::visibility("hidden")]] void* cistern_claim(void* handle, const
   find_real_lookups();
   if (!may_be_hook(name)) return nullptr;
   const Hook* hook = find_hook(name);
-  // RTLD_NEXT: another tool that forwards wants what comes after it, which may be us or not.
+  // RTLD_NEXT is asked by another tool that forwards: the real function finds what comes after that
+  // tool, be it Cistern's hook or not.
   if (hook == nullptr || handle == RTLD_NEXT || in_driver(caller)) return nullptr;
   void* real = version == nullptr ? real_dlsym(handle, name) : real_dlvsym(handle, name, version);
   if (real == nullptr) return reinterpret_cast<void*>(1);  // dlerror() says why
-  // Our own export stands for the driver's, so there has to be one.
+  // The look-up found the hook itself. It stands for the driver's function, so there has to be a
+  // driver.
   if (real == hook->function) return driver_is_loaded(name) ? nullptr : reinterpret_cast<void*>(1);
-  // The program's own definition comes before everybody's.
+  // RTLD_DEFAULT found a definition that comes before the hook, as the program's own does: it is
+  // the one that the program would call.
   if (handle == RTLD_DEFAULT) return nullptr;
   if (!note_driver(real)) return real;
   tell_route(version == nullptr ? "dlsym" : "dlvsym", name, 0, 0, hook->symbol);

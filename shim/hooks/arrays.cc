@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Arrays and mipmapped arrays (kinds/arrays.h).
 #include "shim/kinds/arrays.h"
 
 #include "shim/entry/faces.h"

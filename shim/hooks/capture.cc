@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream captures: beginning and end.
+// Stream captures: beginning and end (order/captures/captures.h).
 #include "shim/entry/faces.h"
 #include "shim/order/captures/captures.h"
 

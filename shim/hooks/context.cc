@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts coming and going, and synchronisations of a whole one.
+// Contexts: creation, synchronisation and end.
 #include "shim/order/contexts/context_life.h"
 
 #include "shim/entry/faces.h"
@@ -28,8 +28,9 @@ CUresult reset_primary(Function* real, CUdevice device) {
   return result;
 }
 
-// Only the last release ends the context. Where it has been retained anew meanwhile, it is alive
-// and another one: then that call has seen to the end of this one (context_appeared).
+// Only the last release ends the primary context. If another thread has retained it anew meanwhile,
+// the device's primary context is alive, but a new one: then context_appeared() in that thread has
+// ended the old one here.
 template <typename Function>
 CUresult release_primary(Function* real, CUdevice device) {
   CUcontext primary = active() ? primary_of(device) : nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Executable graphs coming and going: what they may hold is not reused meanwhile
-// (shim/order/captures/graphs.h).
+// Graphs: instantiation, update and end. A block that a graph may use is not reused while the graph
+// lives (order/captures/graphs.h).
 #include "shim/order/captures/graphs.h"
 
 #include "shim/entry/faces.h"

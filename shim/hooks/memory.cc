@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory: what a pool serves is answered there, the rest by the driver (kinds/linear.h).
+// Device memory: the pools answer what they serve (pooled/memory.h), the driver the rest
+// (kinds/linear.h).
 #include "shim/pooled/memory.h"
 #include "shim/entry/faces.h"
 #include "shim/kinds/linear.h"

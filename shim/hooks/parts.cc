@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is told what happens to the process and to its contexts. The rooms below call up through
-// these two tables (process/part.h, order/contexts/context_client.h).
+// Which functions are called when something happens to the process or to one of its contexts. The
+// folders below may not include those above them, and call them through these two tables
+// (process/part.h, order/contexts/context_client.h).
 #include "shim/kinds/charges.h"
 #include "shim/kinds/physical.h"
 #include "shim/kinds/stream_ordered/memory_pools.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program's own virtual memory management: the driver's, followed where charges are kept.
+// The program's own virtual memory management: the driver answers, and where charges are kept
+// (kinds/charges.h) the physical memory is followed.
 #include "shim/kinds/physical.h"
 
 #include "shim/entry/faces.h"

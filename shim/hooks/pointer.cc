@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Questions about an address, and what makes memory known outside the process (kinds/pointer.h).
+// Questions about an address, and calls that make memory known outside the process
+// (kinds/pointer.h).
 #include "shim/kinds/pointer.h"
 
 #include "shim/entry/faces.h"

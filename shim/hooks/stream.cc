@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams coming and going.
+// Streams: creation and destruction.
 #include "shim/order/streams/streams.h"
 
 #include "shim/entry/faces.h"
@@ -19,8 +19,8 @@ CUresult create_stream(Function* real, CUstream* out, unsigned flags, Arguments.
   return result;
 }
 
-// A capture ends with its stream. Asked before: once the stream is gone, another one may have its
-// handle and capture.
+// A capture ends with its stream. Whether there is one is asked before the driver destroys the
+// stream: afterwards a new stream may have the same handle, and a capture of its own.
 template <typename Function>
 CUresult destroy_stream(Function* real, CUstream stream) {
   if (scratch_on()) scratch_end_stream(stream);

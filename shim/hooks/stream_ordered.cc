@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Stream-ordered allocation, and the driver's memory pools that it takes memory from.
 #include "shim/kinds/stream_ordered/stream_ordered.h"
 
 #include "shim/entry/faces.h"

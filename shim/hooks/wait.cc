@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls with which programs wait for their kernels and meet what those died of: ask() notes it
-// (shim/order/suspicion.h). Reclamation does not rely on them; what a stream left in the scratch
-// cache goes back with its synchronisation.
+// Calls with which programs wait for their kernels. The error of a kernel that died usually shows
+// here first, and ask() notes it (order/suspicion.h). What the scratch cache keeps of a stream is
+// released before that stream is synchronised (scratch.h). Reclamation does not rely on these
+// calls.
 #include "shim/entry/faces.h"
 #include "shim/kinds/stream_ordered/scratch.h"
 #include "shim/order/ask.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an array takes of its device. Its layout is the driver's secret, so the driver is asked.
+// How many bytes of its device an array takes. The layout is known to the driver alone, so the
+// driver is asked.
 #pragma once
 
 #include <cstdint>

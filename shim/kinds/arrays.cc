@@ -19,7 +19,7 @@ uint64_t key_of(Array array) {
   return reinterpret_cast<uint64_t>(array);
 }
 
-// Nothing can be written into an array but through copies and surfaces: it is not filled.
+// Counts an array that is not filled, because it can only be written through copies and surfaces.
 CUresult unfilled(CUresult result) {
   if (result == CUDA_SUCCESS && fill_on()) note_unfilled();
   return result;

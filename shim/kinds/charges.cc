@@ -53,7 +53,8 @@ void tell_refused(Device& device, CUdevice ordinal, uint64_t bytes) {
       mib(bytes), ordinal, mib(device.cap.charged()), mib(device.cap.limit()));
 }
 
-// A record whose free was not seen is ended by the next allocation with its key.
+// Inserts a record. An earlier one with its key is of memory whose free was not seen: it is
+// refunded.
 void replace(ChargeRecord* record) {
   ChargeRecord* stale;
   {
@@ -88,8 +89,8 @@ bool Charge::return_idle() {
   return device_ == kNoDevice ? release_idle_memory() : release_idle_memory(device_);
 }
 
-// Where the cap has no room, idle memory makes some. Other threads fill and empty their pools
-// meanwhile, so as long as anything was returned, by whomever, there is another attempt.
+// Where the cap has no room, idle memory is released. Other threads fill and empty their pools
+// meanwhile, so there is another attempt as long as this thread or another released anything.
 bool Charge::fits(alloc::Cap::Weight before, uint64_t bytes) {
   constexpr int kAttempts = 16;
   Device& d = *charged_;

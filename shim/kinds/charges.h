@@ -22,7 +22,7 @@ namespace cistern::shim {
 
 using alloc::MemoryKind;
 
-// At load.
+// At load: whether charges are kept at all.
 void open_charges(const config::Policy& policy);
 extern constinit bool charges_wanted;
 inline bool charging() { return active() && charges_wanted && driver().complete; }
@@ -30,8 +30,8 @@ inline bool charging() { return active() && charges_wanted && driver().complete;
 // One allocation on its way from the program to the driver.
 class Charge {
  public:
-  // Charges `bytes`. Where the cap says no, what is kept idle on the device is returned
-  // first; refused() when that was not enough. No bytes or no device: nothing to charge.
+  // Charges `bytes`. Where the cap has no room, what is kept idle on the device is released first;
+  // refused() when that was not enough. No bytes or no device: nothing is charged.
   Charge(MemoryKind kind, CUdevice device, uint64_t bytes);
   // Takes the charge back unless it was kept.
   ~Charge();
@@ -41,13 +41,14 @@ class Charge {
   bool refused() const { return refused_; }
   bool made() const { return charged_ != nullptr; }
 
-  // The driver's call; again where the driver is out of memory and a pool returned some.
+  // The driver's call; again where the driver is out of memory and idle memory was released.
   template <typename Call>
   CUresult ask(Call call) {
     return again_with_idle_memory(call(), call, [this] { return return_idle(); });
   }
 
-  // The driver took another size than was charged; false when the cap has no room for it.
+  // The driver took another size than was charged: corrects the charge; false when the cap has no
+  // room for it.
   bool resize(uint64_t bytes);
 
   // The allocation succeeded: the charge stays until refunding() sees the key freed, or the
@@ -65,14 +66,15 @@ class Charge {
   bool refused_ = false;
   CUdevice device_;
   uint64_t bytes_;
-  Device* charged_;  // nullptr: nothing is
+  Device* charged_;  // nullptr: nothing is charged
 };
 
 // Ends a charge that was handed over.
 void refund(MemoryKind kind, CUdevice device, uint64_t bytes);
 
-// A free of what Charge::keep() recorded. The record is taken out before the driver is asked,
-// because a success lets others have the key at once; where the driver refuses it is put back.
+// A free of what Charge::keep() recorded. take_charge() takes the record out before the driver is
+// asked, because a free lets others have the key at once. settle_charge() refunds it if the driver
+// did free, else puts it back.
 struct ChargeRecord;
 ChargeRecord* take_charge(uint64_t key);
 void settle_charge(ChargeRecord* record, bool freed);

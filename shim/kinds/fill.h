@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fill of memory that comes from no pool of ours (FLAGS_init_allocated_mem). What the pools
-// hand out they have filled already (allocator/chunk/fill.h, CudaSource::fill). Every function but
-// fill_on() is for when it is on; none changes what the program is told. Any thread.
+// hand out they have filled already (allocator/chunk/fill.h, CudaSource::fill). All functions but
+// fill_on() are to be called only where it is true; none changes what the program is told. Any
+// thread.
 #pragma once
 
 #include "shim/cuda_api.h"
@@ -13,8 +14,8 @@ namespace cistern::shim {
 inline bool fill_on() { return active() && policy().fill_byte() >= 0; }
 inline unsigned char fill_byte() { return static_cast<unsigned char>(policy().fill_byte()); }
 
-// Linear memory that the driver just gave the calling thread, which nothing can be ordered with
-// yet.
+// Linear memory that the driver just gave the calling thread: fills it and waits for that, since
+// any stream may use the memory next.
 void fill_linear(CUdeviceptr address, size_t bytes);
 
 // Stream-ordered memory: filled in the order of the stream the request named, so nothing waits.

@@ -23,7 +23,8 @@ CUresult allocate_charged(CUdeviceptr* out, size_t bytes) {
 
 constexpr bool valid_element(unsigned bytes) { return bytes == 4 || bytes == 8 || bytes == 16; }
 
-// The driver chooses the pitch; what it chooses today is charged before it is asked.
+// The driver chooses the pitch. Before it is asked, the pitch that drivers usually choose is
+// charged; Charge::resize() corrects that.
 constexpr size_t kUsualPitch = 512;
 
 uint64_t usual_bytes(size_t width, size_t height) {
@@ -70,8 +71,8 @@ CUresult allocate_linear(CUdeviceptr* out, size_t bytes) {
   return result;
 }
 
-// Stream-ordered memory that the program frees without a stream. What the cache holds the driver
-// would really free.
+// The address may be of stream-ordered memory, which the program frees without a stream here. A
+// block that the scratch cache holds is answered here: the driver would really free it.
 CUresult free_linear(CUdeviceptr address) {
   const auto free_it = [=] {
     return refunding(address, [=] { return noted(driver().cuMemFree_v2(address)); });

@@ -12,8 +12,9 @@
 namespace cistern::shim {
 namespace {
 
-// `uses` are the references the driver may still hold; a handle that is being released is gone from
-// `handles` already, since its number may come back as soon as the driver let go of it.
+// `uses` counts the references that the driver may still hold. `handles` counts the handles that
+// the program holds: one that is being released does not count any more, since the driver may give
+// its number out again at once.
 struct Physical {
   Physical* next;
   uint64_t key;  // the handle
@@ -23,7 +24,8 @@ struct Physical {
   uint32_t uses;  // handles and mappings
 };
 
-// Every mapping, or the extent of an unmapping could not be followed; nullptr: imported memory.
+// Mappings of imported memory are recorded, too (`physical` is nullptr), because one unmapping may
+// undo several mappings.
 struct Mapping {
   Mapping* next;
   uint64_t key;  // the address
@@ -37,11 +39,13 @@ constinit alloc::KeyedTable<Mapping, 12> mappings{};
 constinit alloc::Arena<Physical> physical_arena{};
 constinit alloc::Arena<Mapping> mapping_arena{};
 
-// Under the lock, here and in drop(): the memory behind a handle the program holds, or nullptr.
+// The memory behind a handle that the program holds, or nullptr. With the lock, as drop() and
+// take_mappings().
 Physical* held(CUmemGenericAllocationHandle handle) {
   return physicals.find(handle, [](const Physical& p) { return p.handles != 0; });
 }
 
+// One reference less; the last one ends the charge.
 void drop(Physical* physical) {
   if (physical == nullptr || --physical->uses != 0) return;
   physicals.remove(physical);
@@ -63,7 +67,7 @@ Mapping* take_mappings(uint64_t address, uint64_t size) {
   return taken;
 }
 
-// What the driver says before it looks for memory.
+// What the driver would answer before it looks for memory: whether the arguments are valid.
 CUresult check(size_t size, const CUmemAllocationProp& properties, unsigned long long flags) {
   size_t granularity = 0;
   const auto ask = driver().cuMemGetAllocationGranularity;
@@ -97,7 +101,7 @@ CUresult create_physical(CUmemGenericAllocationHandle* handle, size_t size,
       charge.ask([&] { return noted(driver().cuMemCreate(handle, size, properties, flags)); });
   if (result != CUDA_SUCCESS || !charge.made()) return result;
   Physical* physical = physical_arena.take();
-  if (physical == nullptr) return result;  // could never be refunded: not charged
+  if (physical == nullptr) return result;  // not charged, because it could never be refunded
   *physical = {nullptr, *handle, size, device, /*handles=*/1, /*uses=*/1};
   charge.hand_over();
   const alloc::LockGuard guard(mutex);
@@ -119,7 +123,8 @@ CUresult release_physical(CUmemGenericAllocationHandle handle) {
   return result;
 }
 
-// The handle is the one that was used to map the memory, also when it was released since.
+// The driver answers with the handle that was used to map the memory (cuda.h), even if that was
+// released since. The record is found by the address, and gets the handle as the driver tells it.
 CUresult retain_physical(CUmemGenericAllocationHandle* handle, void* address) {
   const CUresult result = noted(driver().cuMemRetainAllocationHandle(handle, address));
   if (result != CUDA_SUCCESS) return result;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Physical memory that the program creates for itself, and its charge: it lives until its last
+// Physical memory that the program creates for itself (cuMemCreate). It is charged until its last
 // handle is released and its last mapping undone, in any order. Imported handles are their
-// exporter's; what cuMemMapArrayAsync maps into sparse arrays is not followed. Called where charges
-// are kept (shim/kinds/charges.h). Any thread.
+// exporter's; what cuMemMapArrayAsync maps into sparse arrays is not followed. Called only where
+// charges are kept (kinds/charges.h). Any thread.
 #pragma once
 
 #include "shim/cuda_api.h"

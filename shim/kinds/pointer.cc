@@ -9,8 +9,8 @@
 namespace cistern::shim {
 namespace {
 
-// An address that cannot be an allocation: nothing is ever mapped in the second page. The driver's
-// answer for it is what it says of any address it does not know.
+// An address that cannot be an allocation: nothing is ever mapped in the second page. The driver is
+// asked about it in place of an address that the program does not hold.
 constexpr CUdeviceptr kNowhere = 0x1000;
 
 // An address of the pools or the scratch cache, and what of it the program holds.
@@ -53,7 +53,8 @@ bool tells_size(CUpointer_attribute attribute) {
          attribute == CU_POINTER_ATTRIBUTE_MAPPING_SIZE;
 }
 
-// Only these need the block itself; for the rest it is enough that there is one.
+// Only these attributes need the block's start and size; for the others it is enough that the
+// program holds it.
 bool tells_extent(CUpointer_attribute attribute) {
   return tells_start(attribute) || tells_size(attribute);
 }
@@ -65,9 +66,9 @@ bool any_tells_extent(const CUpointer_attribute* attributes, unsigned count) {
   return false;
 }
 
-// The driver's answer becomes the block's. Nothing stays nothing: the driver does not answer that
-// for such memory. A scratch block may share the driver's mapping with others, which is then told
-// as it is.
+// The driver told its whole allocation: the block's start or size takes the place of that. A 0
+// stays, because it means that the driver tells nothing of such memory. A scratch block may share a
+// mapping with others; the start and size of that mapping stay as the driver tells them.
 void put_extent(void* data, CUpointer_attribute attribute, const Place& place) {
   if (place.chunk == nullptr) {
     auto* bytes = static_cast<size_t*>(data);
@@ -81,7 +82,8 @@ void put_extent(void* data, CUpointer_attribute attribute, const Place& place) {
   }
 }
 
-// Where the driver gives an unknown address back as its own alias.
+// Where the driver answered kNowhere itself, as the alias of an address that it does not know, the
+// program is told its own address.
 void put_address(void* data, CUpointer_attribute attribute, CUdeviceptr address) {
   if (attribute != CU_POINTER_ATTRIBUTE_DEVICE_POINTER &&
       attribute != CU_POINTER_ATTRIBUTE_HOST_POINTER) {
@@ -140,7 +142,8 @@ CUresult set_pointer_attribute(const void* value, CUpointer_attribute attribute,
   }
   if (!place.held()) return ask(driver().cuPointerSetAttribute, value, attribute, kNowhere);
   const CUresult result = ask(driver().cuPointerSetAttribute, value, attribute, address);
-  // Set for a device that will access the memory; taking it back says nothing about that device.
+  // Programs set SYNC_MEMOPS for another device that will access the memory; resetting it does not
+  // tell that this device is done.
   const bool set = result == CUDA_SUCCESS && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS &&
                    *static_cast<const unsigned*>(value) != 0;
   if (set) place.known_outside();

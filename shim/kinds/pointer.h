@@ -2,7 +2,8 @@
 // What the driver is asked, and told, about an address (cuda.h: cuPointerGetAttribute and the calls
 // around it). The driver answers for its whole allocation; where that differs from the block the
 // program holds, the block is told: one size everywhere, the requested one. BUFFER_ID and
-// MEMORY_BLOCK_ID stay the driver's: who caches registrations by them caches the memory behind.
+// MEMORY_BLOCK_ID stay the driver's: a program that caches registrations by them has registered the
+// whole allocation.
 //
 // An address of ours that the program does not hold is answered as the driver answers for an
 // address it has never seen. What makes a block known outside the process is noted when it

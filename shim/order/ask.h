@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the driver is asked on the program's behalf: its answers and error codes are the program's,
-// and what they tell of a context is noted. Any thread.
+// Calls of the driver on the program's behalf: its answer goes to the program unchanged, and an
+// error that may mean that the context is dead is noted (suspicion.h). Any thread.
 #pragma once
 
 #include "shim/cuda_api.h"
@@ -9,8 +9,8 @@
 
 namespace cistern::shim {
 
-// What a hook answers when the driver has no such function: only a program that calls our export
-// without a driver gets here.
+// What a hook answers when the driver has no such function: only a program that calls an export of
+// Cistern's without a driver gets it.
 inline constexpr CUresult kNoDriver = CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;
 
 template <typename Function, typename... Arguments>
@@ -18,7 +18,9 @@ CUresult ask(Function* real, Arguments... arguments) {
   return real == nullptr ? kNoDriver : noted(real(arguments...));
 }
 
-// The stream functions that exist once per meaning of stream 0.
+// What a function means by stream 0: the context's legacy stream, or (names that end in _ptsz or
+// _ptds) the calling thread's own stream. name() is the handle under which functions without that
+// ending know the same stream.
 struct Legacy {
   static CUstream name(CUstream stream) { return stream; }
   static CUresult is_capturing(CUstream stream, CUstreamCaptureStatus* status) {
@@ -34,7 +36,8 @@ struct PerThread {
   }
 };
 
-// Whether a stream captures, or the driver's word that there is no such stream.
+// Sets *capturing to whether the stream captures; an error is the driver's, for example about a
+// handle that is no stream.
 template <typename Kind>
 CUresult captures(CUstream stream, bool* capturing) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;

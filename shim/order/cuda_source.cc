@@ -19,11 +19,13 @@ using alloc::MarkState;
 
 namespace {
 
+// Whether this driver can record one event for a whole context (CUDA 12.5 and newer).
 bool records_contexts() { return driver().cuCtxRecordEvent != nullptr; }
 
-// Frees memory of the current context. A free that failed may have been refused, or the code may
-// have been that of earlier work: the driver is asked whether it still holds the memory. Only what
-// it no longer knows, or what went with its context, is lost; without an answer it is kept.
+// Frees memory of the current context; kNotNow if it is still allocated. The error of a free may be
+// the refusal of this call or belong to earlier work, so the driver is asked whether it still knows
+// the address. The error is returned only if it does not, or if the context is gone; in doubt the
+// memory is kept.
 int free_or_keep(CUdeviceptr address, CUcontext context) {
   const CUresult freed = noted(driver().cuMemFree_v2(address), context);
   if (freed == CUDA_SUCCESS) return freed;
@@ -68,7 +70,9 @@ int CudaSource::release_for_program(uint64_t address) {
   return noted(driver().cuMemFree_v2(address), context_);
 }
 
-// The thread that frees a block may have another context current than the block's.
+// The calling thread may have another context current than the block's. While something captures,
+// only a thread that has changed its capture mode may free (out_of_memory.cc), and it asks the
+// driver nothing else.
 int CudaSource::release(uint64_t address) {
   const GatePass pass;
   if ((!pass && !this_thread.may_free_in_capture) || !may_touch_context()) return alloc::kNotNow;
@@ -78,8 +82,8 @@ int CudaSource::release(uint64_t address) {
   return driver().cuMemFree_v2(address) == CUDA_SUCCESS ? alloc::kSuccess : alloc::kNotNow;
 }
 
-// A stream that nothing of the program is ordered with; it dies with the context. nullptr when the
-// driver refuses one. The context is current.
+// A stream that no work of the program is ordered with. It ends with the context, which must be
+// current. nullptr when the driver refuses to create one.
 CUstream CudaSource::own_stream() {
   CUstream stream = own_stream_.load();
   if (stream != nullptr) return stream;
@@ -90,8 +94,8 @@ CUstream CudaSource::own_stream() {
   return stream;
 }
 
-// cuMemFree waits for everything the device does; cuMemFreeAsync for what its stream does. Where it
-// does not take memory of cuMemAlloc, the answer is an error and nothing is freed.
+// cuMemFree waits for everything the device does, cuMemFreeAsync only for its stream. A driver that
+// does not take memory of cuMemAlloc there answers with an error and frees nothing.
 int CudaSource::release_clean(uint64_t address) {
   const GatePass pass;
   if (!pass || !may_touch_context()) return alloc::kNotNow;
@@ -114,9 +118,9 @@ bool CudaSource::may_touch_context() const { return !closing() && may_call(); }
 
 bool CudaSource::refuses_release() { return !may_touch_context() || capture_gate().capturing(); }
 
-// The stream may have work of other threads' fills before this one, and none of the program's. What
-// was begun is waited for, also when the rest failed. A wait that failed without the context having
-// died was not one: there is another.
+// The stream may hold fills of other threads, but no work of the program's. The fills that were
+// begun are waited for even if a later one failed. If the wait fails, it is made once more: unless
+// the context died, the error was that of other work, and the wait may not have taken place.
 int CudaSource::fill(const alloc::FillRange* ranges, int count) {
   const Driver& d = driver();
   const GatePass pass;
@@ -168,7 +172,8 @@ bool CudaSource::take_event(CUevent* event) {
 bool CudaSource::mark(Mark* out) {
   const GatePass pass;
   if (!pass || !may_touch_context()) return false;
-  // Only where the program's own call would have had that order (stream_marks.h).
+  // An event on the legacy stream orders other streams. So it is recorded only inside a call of the
+  // program, whose own driver call would have done that, too (stream_marks.h).
   if (!records_contexts()) return !in_background() && stream_marks_.mark(out);
   CUevent event;
   if (!take_event(&event)) return false;
@@ -187,7 +192,8 @@ MarkState CudaSource::query(Mark mark) {
 
 void CudaSource::forget(Mark mark) {
   if (!records_contexts()) return stream_marks_.forget(mark);
-  // Timeline::kMarks outstanding ones and the one just being recorded: there is always room.
+  // At most Timeline::kMarks events are outstanding, and one is being recorded: there is always
+  // room.
   static_assert(kEvents > alloc::Timeline::kMarks);
   spare_[spares_++] = reinterpret_cast<CUevent>(mark);
 }

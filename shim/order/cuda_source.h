@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // CUDA's MemorySource: chunks from cuMemAlloc, order from events recorded for a whole context or,
 // by drivers that cannot do that, for each of its streams (stream_marks.h). All of it runs inside
-// calls of the program, or in the background (reaper.h); the calls the program did not ask for pass
-// the capture gate. mark(), query(), forget() and stream_leaves() are called by one thread at a
-// time (allocator/reclaim/reclaim.h).
+// calls of the program, or in the background thread (reaper.h). Driver calls that the program did
+// not ask for pass the capture gate (capture_gate.h). mark(), query(), forget() and stream_leaves()
+// are called by one thread at a time (allocator/reclaim/reclaim.h).
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@ namespace cistern::shim {
 
 class CudaSource final : public alloc::MemorySource {
  public:
-  // What a source asks of those that know the other contexts.
+  // What a source needs from the code that knows the other contexts (context_life.cc).
   struct Others {
     bool (*request_background_work)(bool soon);
     bool (*release_from_other_pools)(CUdevice device);
@@ -24,7 +24,8 @@ class CudaSource final : public alloc::MemorySource {
 
   void init(CUcontext context, CUdevice device, const Others* others);
 
-  // The context may be about to end, as far as some threads know: no call of ours may touch it.
+  // Whether some thread is in a driver call that may end the context (EndingScope): until it is
+  // over, no call of Cistern's may touch the context.
   bool closing() const { return closing_.load(std::memory_order_seq_cst) != 0; }
   void begin_closing() { closing_.fetch_add(1, std::memory_order_seq_cst); }
   void end_closing() { closing_.fetch_sub(1, std::memory_order_seq_cst); }
@@ -36,7 +37,7 @@ class CudaSource final : public alloc::MemorySource {
   bool refuses_release() override;
   bool can_release_clean() override;
   int release_clean(uint64_t address) override;
-  // Beside what the program captures: skipped while it does, as every call of ours.
+  // kNotNow while the program captures, as for every driver call of Cistern's own.
   int fill(const alloc::FillRange* ranges, int count) override;
   bool filling() const { return filling_.load(std::memory_order_seq_cst) != 0; }
   bool release_from_other_pools() override;
@@ -45,9 +46,11 @@ class CudaSource final : public alloc::MemorySource {
   alloc::MarkState query(alloc::Mark mark) override;
   void forget(alloc::Mark mark) override;
 
-  // A stream of this context is about to be destroyed: false if marks cannot cover what it still
-  // does. The program has synchronised the whole context; the registry had `losses` before.
+  // A stream of this context is about to be destroyed: false if marks cannot cover the work it
+  // still has.
   bool stream_leaves(CUstream stream);
+  // The program has synchronised the whole context; `losses` is what StreamRegistry::losses() was
+  // before.
   void synchronised(uint64_t losses) { stream_marks_.synchronised(losses); }
 
  private:
@@ -60,12 +63,12 @@ class CudaSource final : public alloc::MemorySource {
   CUcontext context_;
   CUdevice device_;
   const Others* others_;
-  std::atomic<int> closing_;  // threads; some may have begun with the context before this one
+  std::atomic<int> closing_;  // threads; some may have begun while an earlier context had the slot
   std::atomic<int> filling_;  // threads in fill()
   CUevent spare_[kEvents];
   int spares_;
   std::atomic<CUstream> own_stream_;
-  std::atomic<bool> clean_refused_;  // the driver did not take memory of cuMemAlloc that way
+  std::atomic<bool> clean_refused_;  // cuMemFreeAsync did not take memory of cuMemAlloc
   StreamMarks stream_marks_;
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 constinit Device devices[kMaxDevices] = {};
 
-// As of the first call: the program may bind itself to fewer later.
+// The number at the first call: the program may bind itself to fewer processors later.
 unsigned allowed_cpus() {
   static constinit unsigned cpus = 0;
   if (cpus == 0) cpus = alloc::os::allowed_cpus();
@@ -22,7 +22,7 @@ unsigned allowed_cpus() {
 
 Device& device_state(CUdevice device) { return devices[device]; }
 
-// Threads that come first together store the same.
+// Threads that are first at the same time store the same values.
 Device* known_device(CUdevice device) {
   if (device < 0 || device >= kMaxDevices) return nullptr;
   Device& d = devices[device];
@@ -31,7 +31,7 @@ Device* known_device(CUdevice device) {
   if (driver().cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS) return nullptr;
   const config::Cap cap = policy().cap_for(static_cast<unsigned>(device));
   const uint64_t limit = cap.kind == config::CapKind::kNone ? 0 : cap.bytes_of(total);
-  const bool capped = limit != 0 && limit < total;  // else what there is, is the limit
+  const bool capped = limit != 0 && limit < total;  // else the device's own size is the limit
   d.cap.set_limit(capped ? limit : 0);
   d.max_request_bytes.store(capped ? limit : total, std::memory_order_relaxed);
   d.fast_path_max_bytes.store(
@@ -43,8 +43,8 @@ Device* known_device(CUdevice device) {
 
 alloc::ChunkSizes sizes_on(const Device& d) {
   static constinit std::atomic<bool> warned{false};
-  const uint64_t most = d.max_request_bytes.load(std::memory_order_relaxed);
-  const alloc::ChunkSizes sizes = alloc::chunk_sizes(policy(), most, allowed_cpus());
+  const uint64_t max_bytes = d.max_request_bytes.load(std::memory_order_relaxed);
+  const alloc::ChunkSizes sizes = alloc::chunk_sizes(policy(), max_bytes, allowed_cpus());
   if ((sizes.initial_clamped || sizes.later_clamped) && !warned.exchange(true)) {
     const config::Policy& p = policy();
     const auto mb = [](auto setting) { return static_cast<unsigned long long>(setting.value); };
@@ -58,7 +58,7 @@ alloc::ChunkSizes sizes_on(const Device& d) {
         sizes.initial_clamped ? mb(p.initial_gpu_memory_in_mb)
         : growth              ? mb(p.auto_growth_chunk_size_in_mb)
                               : mb(p.reallocate_gpu_memory_in_mb),
-        static_cast<unsigned long long>(most >> 20));
+        static_cast<unsigned long long>(max_bytes >> 20));
   }
   return sizes;
 }

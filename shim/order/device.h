@@ -20,7 +20,7 @@ struct Device {
   alloc::Ledger ledger;
   alloc::Cap cap;
   alloc::Garbage garbage;
-  std::atomic<bool> used;
+  std::atomic<bool> used;                   // a pool or a charge was made: the report names it
   std::atomic<uint64_t> total;              // 0: not asked yet, see known_device()
   std::atomic<uint64_t> max_request_bytes;  // a larger request cannot be served: total, or the cap
   // A request up to this size is the pool's without a further question: max_request_bytes, or 0
@@ -33,12 +33,12 @@ struct Device {
 
 Device& device_state(CUdevice device);
 
-// The same with its total memory and its cap set, which needs no context; nullptr when there is no
-// such device.
+// The same, once its total memory and its cap are filled in. That needs no current context. nullptr
+// when there is no such device.
 Device* known_device(CUdevice device);
 
-// What the settings mean on a known device; one warning where they ask for more than it has. One
-// thread at a time.
+// The chunk sizes that the settings mean on a known device. Warns once if they ask for more than
+// its size or cap. One thread at a time.
 alloc::ChunkSizes sizes_on(const Device& device);
 
 }  // namespace cistern::shim

@@ -8,8 +8,8 @@ namespace cistern::shim {
 
 alloc::Shared& shared();
 
-// A `what` (context, stream) turned up that no hook saw coming: its work cannot be followed, so
-// nothing is taken for clean any more. Said once.
+// A `what` ("context", "stream") turned up whose creation no hook saw. Its work cannot be followed,
+// so nothing is taken for clean any more (Reclaim::freeze). Warns once.
 void distrust(const char* what);
 
 }  // namespace cistern::shim

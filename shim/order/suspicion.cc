@@ -8,9 +8,10 @@
 namespace cistern::shim {
 namespace {
 
-// The codes of which cuda.h says, at CUresult, that they leave the process in an inconsistent state
-// in which any further work returns the same error, or that the context or process must end; and
-// those of hardware that failed while something was executed, of which it says nothing either way.
+// True for the codes of which cuda.h says, at CUresult, that they leave the process in an
+// inconsistent state in which any further work returns the same error, or that the context or
+// process must end; and those of hardware that failed while something was executed, of which it
+// says nothing either way.
 bool may_last(CUresult code) {
   switch (static_cast<int>(code)) {
     case CUDA_ERROR_ECC_UNCORRECTABLE:     // hardware
@@ -28,7 +29,7 @@ bool may_last(CUresult code) {
     case 721:                               // CUDA_ERROR_TENSOR_MEMORY_LEAK
     case CUDA_ERROR_MPS_CLIENT_TERMINATED:  // "the process must be terminated and relaunched"
     case CUDA_ERROR_EXTERNAL_DEVICE:
-    case CUDA_ERROR_UNKNOWN:  // anything
+    case CUDA_ERROR_UNKNOWN:  // may stand for any of these
       return true;
     default:
       return false;
@@ -38,7 +39,8 @@ bool may_last(CUresult code) {
 }  // namespace
 
 void note_failure(CUresult answer, CUcontext handle) {
-  // Odd, hence never "none": a suspicion is told from the one before it.
+  // Every suspicion gets a number of its own, by which it is told from an earlier one. The numbers
+  // are odd, so none is ever 0, which means no suspicion.
   static constinit std::atomic<uint32_t> next{1};
   if (!may_last(answer) || !active()) return;
   if (handle == nullptr) driver().cuCtxGetCurrent(&handle);
@@ -58,7 +60,7 @@ CUresult ask_suspect(ContextSlot& context) {
   }
   size_t free, total;
   const CUresult answer = driver().cuMemGetInfo_v2(&free, &total);
-  // What another thread saw meanwhile is a suspicion of its own.
+  // A suspicion that another thread noted meanwhile has another number, and stays.
   if (answer == CUDA_SUCCESS) context.suspicion.compare_exchange_strong(suspicion, 0);
   return answer;
 }

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts whose work may have died. After a kernel's fault every driver call of its context
-// answers the kernel's code, until the context ends; an allocation or a free that a pool serves
-// makes no such call. So a context becomes suspect when a call we see answers a code that may last,
-// and until the driver says otherwise, each allocation and free in it asks the driver first. A code
-// that was of the moment costs one question. Any thread.
+// Contexts whose work may have died. After a kernel's fault every driver call in its context
+// answers the kernel's error code, until the context ends. An allocation or a free that a pool
+// serves must answer the same, but makes no driver call. So a context becomes suspect when a driver
+// call that Cistern sees answers a code that may last. From then on each allocation and free in it
+// asks the driver first, until the driver answers without an error: a code that does not last costs
+// one such question. Any thread.
 #pragma once
 
 #include "shim/order/contexts/context_slot.h"
 
 namespace cistern::shim {
 
-// Every answer of the driver that passes us. `handle`: the context it came from; nullptr: the
-// current one. Returns the answer.
+// noted() is put around the driver calls whose answers can show a fault, and returns the answer.
+// `handle`: the context of the call; nullptr: the current one.
 void note_failure(CUresult answer, CUcontext handle);
 inline CUresult noted(CUresult answer, CUcontext handle = nullptr) {
   if (answer != CUDA_SUCCESS) [[unlikely]]

@@ -12,7 +12,7 @@
 namespace cistern::shim {
 namespace {
 
-// The thread that frees a block may have another context current than the block's.
+// Makes the block's context current first: the thread that frees the block may have another one.
 CUresult synchronise(Context& owner, CUcontext handle, alloc::Ticket* covered) {
   const ContextScope scope(handle);
   if (!scope) return CUDA_SUCCESS;
@@ -28,7 +28,8 @@ CUresult synchronise(Context& owner, CUcontext handle, alloc::Ticket* covered) {
   return result;
 }
 
-// The driver's free of an allocation of its own waits itself.
+// False for a direct allocation, whose free goes to the driver and waits there, and for a wrong
+// free.
 bool goes_to_a_pool(Context& owner, alloc::Chunk* chunk, CUdeviceptr address) {
   uint64_t start, bytes;
   return chunk->is() != alloc::Role::direct && owner.pool.find(chunk, address, &start, &bytes) &&
@@ -41,7 +42,7 @@ CUresult wait_before_free(Context& owner, alloc::Chunk* chunk, CUdeviceptr addre
                           alloc::Ticket* covered) {
   const GatePass pass;
   if (!pass || !goes_to_a_pool(owner, chunk, address)) return CUDA_SUCCESS;
-  owner.visitors.fetch_add(1);  // it does not end meanwhile
+  owner.visitors.fetch_add(1);  // the context does not end meanwhile
   CUcontext handle = owner.handle.load();
   const bool lives = handle != nullptr && !owner.source.closing();
   const CUresult result = lives ? synchronise(owner, handle, covered) : CUDA_SUCCESS;

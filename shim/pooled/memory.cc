@@ -29,8 +29,8 @@ CUresult free_after_wait(Context& owner, alloc::Chunk* chunk, CUdeviceptr addres
                                                   CUdeviceptr address,
                                                   alloc::Ticket latest = alloc::Reclaim::kNow) {
   int code;
-  // The driver would really free what the index knows as idle, or what surrounds an interior
-  // pointer: such an address is answered here.
+  // The address of an idle block, or one inside a block, is answered here: the driver would really
+  // free the chunk behind it.
   if (owner.pool.free(chunk, address, &code, latest) == alloc::Freed::invalid) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -100,16 +100,18 @@ CUresult free_ordered(alloc::Chunk* chunk, CUdeviceptr address) {
 
 namespace {
 
-// The driver (or the cap) refuses at once, and emptying the pool could not help.
+// A request larger than the device or the cap is refused at once: releasing idle memory could not
+// help.
 [[gnu::cold]] CUresult allocate_too_much(Context& context, CUdeviceptr* out, size_t bytes) {
-  const bool physical = bytes > device_state(context.device).total.load();
-  if (physical) return noted(driver().cuMemAlloc_v2(out, bytes));
+  const bool exceeds_device = bytes > device_state(context.device).total.load();
+  if (exceeds_device) return noted(driver().cuMemAlloc_v2(out, bytes));
   out_of_memory(context, bytes);
   return no_room();
 }
 
-// What the settings keep out of the pools; and inside a capture an allocation is the driver's to
-// answer: under a cap, which may answer alone, it is first asked whether it would refuse.
+// A request that the settings keep out of the pools, or one that is made while something captures:
+// that one is the driver's to answer. The cap may refuse it without a driver call, so under a cap
+// the driver is first asked whether the capture forbids the call.
 [[gnu::cold]] int allocate_outside_pools(Context& context, size_t bytes, bool pooled,
                                          uint64_t* address) {
   if (!pooled && !capture_gate().capturing()) {
@@ -121,8 +123,9 @@ namespace {
   return context.pool.allocate_direct(bytes, this_thread.shard(), pooled, address);
 }
 
-// A capture, be it one that began and ended meanwhile, keeps the pools from returning what they
-// could have returned for this allocation. What they still hold then serves also what is not to be
+// The last attempts before the program is told that memory is out. A capture, even one that has
+// ended since, may have kept the pools from releasing memory for this request, so they release it
+// now. If the driver still has none, what the pools hold also serves a request that is not to be
 // pooled.
 [[gnu::cold]] int allocate_at_last(Context& context, size_t bytes, bool pooled, uint64_t* address) {
   const unsigned shard = this_thread.shard();
@@ -133,9 +136,9 @@ namespace {
   return refused ? context.pool.allocate_at_last(bytes, shard, address) : code;
 }
 
-// A chunk that is on its way back to the driver, by itself or with its context, answers for its
-// address until the driver has it; then the address is the driver's, or a new chunk's. No longer
-// than a busy device may take.
+// The chunk at an address, or nullptr, once that is settled. A chunk that is on its way back to the
+// driver, by itself or with its context, stays in the index until the driver has it; then the
+// address is the driver's, or a new chunk's. Waits no longer than a free may take on a busy device.
 [[gnu::cold]] alloc::Chunk* found_at_rest(CUdeviceptr address) {
   alloc::Chunk* chunk = nullptr;
   const auto rests = [&] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device memory from the pools: what cuMemAlloc and cuMemFree do under Cistern. Results are the
-// driver's own, or what it would have said. Any thread.
+// driver's own, or what it would have answered. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,17 @@ struct Context;
 // driver's (no context, one without a pool, or arguments that the driver refuses).
 Context* serving_context(const CUdeviceptr* out, size_t bytes);
 
+// `context` is what serving_context() answered for the request.
 CUresult allocate(Context& context, CUdeviceptr* out, size_t bytes);
 
-// Whether the pools know this address, and the chunk that contains it.
+// Whether the address lies in a chunk of the pools, and in which. Waits, 2 s at most, while that
+// chunk is on its way back to the driver.
 bool ours(CUdeviceptr address, alloc::Chunk** chunk);
 
 // `chunk` is what ours() found for the address.
 CUresult free(alloc::Chunk* chunk, CUdeviceptr address);
-// The same for cuMemFreeAsync, which no capture but its stream's own forbids.
+// The same for cuMemFreeAsync, which only a capture of its own stream forbids: the caller has made
+// sure that there is none.
 CUresult free_ordered(alloc::Chunk* chunk, CUdeviceptr address);
 
 }  // namespace cistern::shim

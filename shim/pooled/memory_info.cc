@@ -15,9 +15,9 @@
 namespace cistern::shim {
 namespace {
 
-// What the driver has free, and what the pools keep. A chunk that changes hands between the two
-// readings would count twice, and one on its way not at all; where that goes on and on, the last
-// readings do.
+// Reads what the driver has free, and what the pools keep. A chunk that moves between the two
+// readings would count twice, and one that is on its way not at all, so both are read again if any
+// chunk moved. After kAttempts the last readings are used.
 CUresult driver_and_pools(const Device* device, CUdevice ordinal, size_t* free, size_t* total,
                           uint64_t* idle) {
   constexpr int kAttempts = 8;

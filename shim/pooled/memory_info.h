@@ -7,7 +7,8 @@
 
 namespace cistern::shim {
 
-// As on a device of the cap's size: its total memory, and of that what may yet be taken.
+// cuMemGetInfo (either pointer may be null) and cuDeviceTotalMem, in bytes, as on a device of the
+// cap's size.
 CUresult memory_info(size_t* free, size_t* total);
 CUresult total_memory(size_t* bytes, CUdevice ordinal);
 

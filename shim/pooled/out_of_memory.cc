@@ -12,8 +12,9 @@
 namespace cistern::shim {
 namespace {
 
-// While it lives this thread may free memory whatever captures there are: in this mode they forbid
-// it only what would disturb them (cuda.h, cuThreadExchangeStreamCaptureMode).
+// For a scope, the calling thread may free memory while something captures: it is in the relaxed
+// capture mode, in which captures do not forbid it such calls (cuda.h,
+// cuThreadExchangeStreamCaptureMode).
 class FreeInCaptures {
  public:
   FreeInCaptures() { this_thread.may_free_in_capture = exchange(); }
@@ -36,7 +37,7 @@ bool release_idle_memory(CUdevice device) {
   if (device == kNoDevice) return false;
   const alloc::Ledger& ledger = device_state(device).ledger;
   const uint64_t before = ledger.releases();
-  // What another thread is just returning counts as well: it is kept nowhere any more.
+  // What another thread is just releasing counts as well, although no pool has it any more.
   const bool others = shared().threads_moving.load() != 0;
   const FreeInCaptures free_in_captures;
   const bool any = release_idle_memory_of(device, /*except=*/nullptr);
@@ -49,7 +50,8 @@ bool release_idle_memory() {
   return release_idle_memory(current_device()) || beside_pools;
 }
 
-// Running out is often a program's way of finding its limit, so this is news, not a warning.
+// Logged as information, not as a warning: programs often find their limit by running out of
+// memory.
 CUresult out_of_memory(Context& context, size_t bytes) {
   Device& device = device_state(context.device);
   alloc::Ledger& ledger = device.ledger;

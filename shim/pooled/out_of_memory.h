@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Before any call answers that memory is out, what the pools keep on the device goes back to the
+// Before any call answers that memory is out, what is kept idle on the device is released to the
 // driver and the call is made again. Any thread.
 #pragma once
 
@@ -13,22 +13,23 @@ namespace cistern::shim {
 
 struct Context;
 
-// Returns to the driver what is kept on a device; false if nothing went, by whomever. Only after
-// the driver itself, or a cap, said that memory is out.
+// Releases what is kept idle on a device; false if neither this thread nor another released
+// anything. To be called only after the driver or a cap said that memory is out.
 bool release_idle_memory(CUdevice device);
-// The same on the current device, and of stream-ordered memory everywhere: a stream or a pool may
-// be another device's.
+// The same on the current device, and of stream-ordered memory on every device: the stream or pool
+// of the request may be another device's.
 bool release_idle_memory();
 
-// A pool's request cannot be served: counts that, tells it in the log, and answers CUDA's code.
+// A request to a pool cannot be served: counts that if the cap is the reason, logs it, and returns
+// CUDA's code.
 CUresult out_of_memory(Context& context, size_t bytes);
 
-// As long as memory is out and something that was kept is returned: makes the call once more.
-// Other threads fill and empty their pools meanwhile.
-template <typename Result, typename Call, typename Return>
-Result again_with_idle_memory(Result result, Call call, Return return_idle) {
+// Makes the call again as long as it says that memory is out and release_idle() released something.
+// That takes several attempts, because other threads fill and empty their pools meanwhile.
+template <typename Result, typename Call, typename Release>
+Result again_with_idle_memory(Result result, Call call, Release release_idle) {
   constexpr int kAttempts = 16;
-  for (int i = 0; i < kAttempts && result == CUDA_ERROR_OUT_OF_MEMORY && return_idle(); ++i) {
+  for (int i = 0; i < kAttempts && result == CUDA_ERROR_OUT_OF_MEMORY && release_idle(); ++i) {
     result = call();
   }
   return result;

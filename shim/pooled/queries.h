@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the program is told of a block of the pools: the block, not the chunk it lies in. `chunk` is
-// what ours() found for the address (pooled/memory.h). Any thread.
+// what ours() found for the address (pooled/memory.h). Where the program holds no block, the error
+// is the driver's for an unknown address. Any thread.
 #pragma once
 
 #include "allocator/chunk/chunk.h"
@@ -8,7 +9,9 @@
 
 namespace cistern::shim {
 
+// cuMemGetAddressRange: the block's start and requested bytes; either pointer may be null.
 CUresult block_range(alloc::Chunk* chunk, CUdeviceptr* base, size_t* size, CUdeviceptr address);
+// cuIpcGetMemHandle: not supported for a block that was cut from a chunk.
 CUresult export_block(alloc::Chunk* chunk, CUipcMemHandle* handle, CUdeviceptr address);
 
 }  // namespace cistern::shim

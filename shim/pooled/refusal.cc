@@ -9,6 +9,8 @@
 namespace cistern::shim {
 namespace {
 
+// A thread with a pooled context is not refused. Otherwise the driver is asked a question about
+// memory, which has no effect.
 CUresult refusal_of_thread() {
   if (current_context() != nullptr) [[likely]]
     return CUDA_SUCCESS;
@@ -28,8 +30,9 @@ CUresult refusal_here() {
   return context != nullptr ? condition_of(*context) : refusal_of_thread();
 }
 
-// The query of an event that was never recorded is unsafe, and does nothing else: it is refused,
-// and invalidates the capture, where the free of a block that no pool had taken would do so.
+// The query of an event that was never recorded is such an unsafe call, and has no other effect.
+// The driver refuses it, and invalidates the capture, where it would do so for the free of memory
+// that no pool has.
 CUresult ask_for_unsafe_call() {
   const Driver& d = driver();
   CUevent event;

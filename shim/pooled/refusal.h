@@ -9,15 +9,16 @@ namespace cistern::shim {
 
 struct Context;
 
-// Without a context, in one that is gone or whose work died, and inside a host function on a stream
-// the driver answers nothing about memory. CUDA_SUCCESS where it would go on; `owner` is the
+// The driver refuses every call about memory without a context, in one that is gone or whose work
+// died, and inside a host function on a stream: its error then, else CUDA_SUCCESS. `owner` is the
 // context of the block in question.
 CUresult refusal(Context& owner);
 // The same where no block of ours is in question.
 CUresult refusal_here();
 
-// While something captures: what the driver says of a call as unsafe as cuMemFree, from this
-// thread. Where it refuses, the capture becomes invalid, as it would by the call itself.
+// To be called while something captures: what the driver answers this thread to a call as unsafe as
+// cuMemFree (cuda.h, cuThreadExchangeStreamCaptureMode). Where it refuses, the capture becomes
+// invalid, as it would by the call itself.
 CUresult ask_for_unsafe_call();
 
 // What the driver would say of an allocation, other than a stream-ordered one, for which there is

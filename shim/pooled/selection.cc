@@ -9,7 +9,8 @@
 namespace cistern::shim {
 namespace {
 
-constinit std::atomic<uint64_t> pooled{0};  // requests of the chosen sizes, up to the last wanted
+constinit std::atomic<uint64_t> pooled{
+    0};  // of the chosen sizes so far, at most CISTERN_POOL_FIRST
 
 bool has_chosen_size(uint64_t bytes) {
   const auto& chosen = policy().only_sizes;

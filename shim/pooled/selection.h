@@ -8,7 +8,7 @@
 
 namespace cistern::shim {
 
-// Whether a request of `bytes` is one of those to be pooled. Asked once for each request: those of
+// Whether a request of `bytes` is to be pooled. To be asked once for each request, because those of
 // the chosen sizes are counted.
 bool selected(uint64_t bytes);
 

@@ -21,17 +21,17 @@ namespace cistern::shim {
 namespace {
 
 constexpr uint64_t kMs = 1'000'000;
-constexpr uint64_t kGatherNs = 1 * kMs;  // a burst of frees is one piece of work
-constexpr uint64_t kStopNs = 100 * kMs;
-constexpr uint64_t kLongestPauseNs = 250 * kMs;  // to notice the end of the program's threads
-constexpr int kQuietRounds = 8;                  // then the thread ends
+constexpr uint64_t kGatherNs = 1 * kMs;          // after a ring: a burst of frees becomes one round
+constexpr uint64_t kStopNs = 100 * kMs;          // stop_background() waits no longer
+constexpr uint64_t kLongestPauseNs = 250 * kMs;  // alone() is asked at least as often
+constexpr int kQuietRounds = 8;                  // after so many without work the thread ends
 constexpr size_t kStackBytes = 256 << 10;        // address space, until it is touched
 
 enum class State : int { none, runs, cannot };
 constinit std::atomic<State> state{State::none};
-constinit std::atomic<int> rounds{0};     // under way: driver calls may be
+constinit std::atomic<int> rounds{0};     // under way, maybe inside a driver call
 constinit std::atomic<bool> over{false};  // the process ends, or is a forked child
-constinit std::atomic<uint32_t> bell{0};
+constinit std::atomic<uint32_t> bell{0};  // a futex; ring() changes it and wakes the thread
 constinit sigset_t signals_of_program{};
 constinit std::atomic<const BackgroundWork*> work{nullptr};
 
@@ -50,9 +50,9 @@ bool round() {
 
 uint64_t pause_ns() { return std::clamp(work.load()->pause_ns(), 10 * kMs, kLongestPauseNs); }
 
-// main() ended by pthread_exit, which leaves a task without a program file, and every other thread
-// of the program has ended since. No file is opened: the program may count on the number of its
-// next one.
+// Whether the program's threads have all ended: only this thread and the main one are left, and
+// main() ended by pthread_exit, after which the main task has no program file in /proc. No file is
+// opened to find that out, because the program may count on the number of its next descriptor.
 bool alone() {
   struct stat tasks;
   constexpr nlink_t kTwo = 2 + 2;  // a folder's own links, and one for each task
@@ -62,16 +62,18 @@ bool alone() {
          readlink("/proc/thread-self/exe", &c, 1) > 0;
 }
 
-// What is freed from now on starts another thread; what was freed before must not be forgotten. The
-// round takes the lock of each pool: a free that had it before is seen, and one that has it later
-// sees that there is no thread.
+// Whether this thread may end. From the store on, a free that needs a thread starts another one;
+// what was freed before the store must not be forgotten, so there is one more round. It takes the
+// lock of each pool: the round sees a free that had the lock before it, and a free that has the
+// lock after it sees State::none.
 bool leave() {
   state.store(State::none);
   State expected = State::none;
   return !round() || !state.compare_exchange_strong(expected, State::runs);
 }
 
-// The C library lets the last thread run the program's exit handlers.
+// The C library calls exit() in the last thread that ends, so this one will run the program's exit
+// handlers: as a thread of the program's, with its signal mask.
 void become_the_last_of_the_program() {
   state.store(State::none);
   this_thread.background = false;
@@ -96,8 +98,9 @@ void* run(void*) {
   return nullptr;
 }
 
-// The thread inherits the mask. A stack too small for the thread-local storage of the program's
-// libraries is refused: then it is one like the program's.
+// A new thread inherits the signal mask, so all signals are blocked while it is created.
+// pthread_create answers EINVAL if the stack cannot hold the thread-local storage of the program's
+// libraries; then the stack gets the usual size.
 int create() {
   sigset_t all;
   sigfillset(&all);
@@ -119,8 +122,9 @@ int create() {
   return code;
 }
 
-// Exit handlers run in reverse order: this one before those of the driver and of its libraries,
-// which shut it down, and they before the object's own destructor.
+// Exit handlers run in the reverse order of their registration. This one is registered after those
+// by which the driver and its libraries shut down, so it stops the thread before they run. The
+// object's own destructor runs after them, which would be too late.
 void stop_before_the_driver_does() {
   static constinit std::atomic<bool> arranged{false};
   if (!arranged.exchange(true)) on_exit([](int, void*) { stop_background(); }, nullptr);

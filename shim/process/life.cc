@@ -37,7 +37,7 @@ void child_after_fork() {
 }  // namespace
 
 void cuda_started(bool complete) {
-  active();  // settings are read by now
+  active();  // reads the settings, unless that has been done
   bool expected = false;
   if (!started.compare_exchange_strong(expected, true)) return;
   const config::Loaded& loaded = loaded_settings();
@@ -47,7 +47,7 @@ void cuda_started(bool complete) {
     return;
   }
   pthread_atfork(nullptr, nullptr, child_after_fork);
-  // The launcher has said them already, on its own stderr.
+  // `cistern run` has already printed the warnings.
   if (!loaded.launched && log_enabled(config::LogLevel::kWarn)) {
     for (size_t i = 0; i < loaded.warning_count; ++i) log_line(loaded.warnings[i].text);
   }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of the process: load, the first cuInit, fork, exit. The first successful cuInit says
-// what has to be said; a child forked after that hands everything to the driver; at an orderly exit
-// the parts are told (part.h). No CUDA call is made at load or at exit.
+// The life of the process: load, the first successful cuInit, fork, exit. That cuInit logs what the
+// user should know. A child forked after it passes every call to the driver. At an orderly exit the
+// parts are called (part.h). No CUDA call is made at load or at exit.
 #pragma once
 
 namespace cistern::shim {
 
-// cuInit succeeded in this process; any thread. The first time: messages, fork handlers, and an end
-// to pooling where the driver is not `complete`, i.e. lacks functions that the pools need.
+// cuInit succeeded in this process; any thread. The first call logs the messages of the settings,
+// arranges for forked children, and ends pooling if the driver is not `complete`, i.e. lacks
+// functions that the pools need.
 void cuda_started(bool complete);
 
 }  // namespace cistern::shim

@@ -22,10 +22,11 @@ constinit std::atomic<int> level_{kSilent};
 constinit const char* file_ = nullptr;
 constinit OwnFile log_{};
 
-// Opens the file at the first line: most processes never say one. A forked child, whose file is
-// another one (%p), opens it anew, also where the parent was just about to.
+// Whether lines go to the log file. The file is opened with the first line, because most processes
+// log none. A forked child opens it anew, since %p in its name means another file, and does so even
+// if a thread of the parent was opening it during the fork.
 bool to_file() {
-  static constinit std::atomic<pid_t> opened_by{0};  // negative: this process is at it
+  static constinit std::atomic<pid_t> opened_by{0};  // negative: it is opening now
   static constinit std::atomic<bool> usable{false};
   const pid_t self = getpid();
   pid_t seen = opened_by.load(std::memory_order_acquire);
@@ -121,7 +122,8 @@ void OwnFile::write(const char* text, size_t bytes) const {
   if (still_ours()) write_quietly(descriptor_.load(std::memory_order_relaxed), text, bytes);
 }
 
-// Without the signal that a pipe nobody reads any more would raise.
+// SIGPIPE, which a pipe without a reader raises, is blocked and taken away again: the program must
+// not get it for a line of Cistern's.
 void write_quietly(int fd, const char* text, size_t bytes) {
   sigset_t pipe, before, pending;
   sigemptyset(&pipe);
@@ -132,7 +134,7 @@ void write_quietly(int fd, const char* text, size_t bytes) {
   for (size_t done = 0; done < bytes && written >= 0; done += static_cast<size_t>(written)) {
     written = ::write(fd, text + done, bytes - done);
     if (written == 0) break;
-    if (written < 0 && errno == EINTR) written = 0;  // a handler of the program's ran: once more
+    if (written < 0 && errno == EINTR) written = 0;  // a handler of the program ran: try again
   }
   if (written < 0 && errno == EPIPE && sigismember(&pending, SIGPIPE) == 0) {
     const timespec now{};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one channel to people: lines "cistern: <level>: …", one write() each, to the log file or to
-// stderr. Any thread; safe before main and while the process ends; never on a hot path.
+// The log, the one channel by which Cistern talks to people: lines "cistern: <level>: …", one
+// write() each, to the log file or to stderr. Any thread; safe before main and while the process
+// ends; never on a hot path.
 #pragma once
 
 #include <sys/types.h>
@@ -12,8 +13,8 @@
 
 namespace cistern::shim {
 
-// At load; until then nothing is printed. CISTERN_LOG_FILE may hold %p (process id) and %h (host
-// name), and is opened at the first line; without it lines go to stderr.
+// At load; until then nothing is printed. CISTERN_LOG_FILE is a pattern for expand_path() and is
+// opened with the first line; without it lines go to stderr.
 void open_log(const config::Policy& policy);
 
 bool log_enabled(config::LogLevel level);
@@ -26,13 +27,14 @@ void log_line(const char* line);
 // Writes everything or gives up; never raises SIGPIPE.
 void write_quietly(int fd, const char* text, size_t bytes);
 
-// A file of ours that stays open: out of the way of the program's numbers, and not written to once
-// the number means another file.
+// A file that Cistern keeps open. Its descriptor is a high number, because programs expect the low
+// ones for files of their own. Nothing is written once the program has made that number another
+// file.
 class OwnFile {
  public:
   // `pattern` as for expand_path. False, with errno, when it cannot be opened.
   bool open(const char* pattern, int flags);
-  // Duplicates somebody else's descriptor.
+  // From now on writes to a duplicate of `fd`, which stays the caller's.
   void adopt(int fd);
   void write(const char* text, size_t bytes) const;
 
@@ -44,7 +46,8 @@ class OwnFile {
   ino_t inode_ = 0;
 };
 
-// Replaces %p, %h, %r (rank as mpirun, srun or torchrun tell it, else 0) and %% in `pattern`.
+// Replaces %p (process id), %h (host name), %r (rank as mpirun, srun or torchrun tell it, else 0)
+// and %% in `pattern`; a path longer than `size` is cut off.
 void expand_path(const char* pattern, char* out, unsigned long size);
 
 }  // namespace cistern::shim

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the parts of the object do in the life of the process. Includes run down the rooms of shim/
-// only, and this room is the lowest, so it reaches the others through this table. The highest room
-// fills it in: hooks/parts.cc.
+// What the parts of the preloaded object do at load, in a forked child and at exit. Between the
+// folders of shim/ includes go one way only, and the other folders lie above process/. So it calls
+// them through this table, which the topmost folder fills in (hooks/parts.cc).
 #pragma once
 
 #include <span>
@@ -22,7 +22,7 @@ struct Part {
   void (*at_exit)() = nullptr;
 };
 
-// In the order in which they are told.
+// In the order in which they are called.
 std::span<const Part> parts();
 
 }  // namespace cistern::shim

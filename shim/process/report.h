@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The report at exit (CISTERN_REPORT): what the pools did, per device. Written once, by the process
-// that used CUDA, without a CUDA call; to CISTERN_REPORT_FILE or to the stderr of the start.
-// Whoever calls for it brings the figures, which are kept in rooms above this one
+// that used CUDA, without a CUDA call; to CISTERN_REPORT_FILE or to what was stderr at load. The
+// caller brings the figures, which are kept in folders above this one
 // (order/contexts/device_report.h).
 #pragma once
 

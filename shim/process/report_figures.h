@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the report at exit tells, as plain figures. They are kept in rooms above this one, which
-// hand them down (order/contexts/device_report.h).
+// The figures of the report at exit. They are kept in folders above this one, which hand them down
+// (order/contexts/device_report.h).
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct DeviceReport {
   uint64_t total_bytes;
   const alloc::Ledger* ledger;
   const alloc::Cap* cap;
-  const alloc::Garbage* garbage;  // nullptr: none is collected
+  const alloc::Garbage* garbage;  // nullptr: the settings keep none back
   alloc::StrategyKind strategy;
   uint64_t allocations, frees;  // calls of the program that pools answered
   alloc::Usage usage;
@@ -23,7 +23,7 @@ struct DeviceReport {
 
 struct ProcessReport {
   uint64_t events_recorded, events_queried;
-  // The used devices in order: the first one from `ordinal` on; false if there is none.
+  // Describes the first used device whose number is at least `ordinal`; false if there is none.
   bool (*next_device)(int ordinal, DeviceReport* out);
 };
 

@@ -64,7 +64,8 @@ void text_shortages(Writer& writer, const alloc::Ledger& l) {
   writer.print("\n");
 }
 
-// What the settings of finding faults did.
+// What the settings did that help to find faults in the program (CISTERN_FREE_SYNC,
+// CISTERN_ONLY_SIZES, CISTERN_POOL_FIRST).
 void text_faults(Writer& writer, const alloc::Ledger& l) {
   if (policy().free_sync) {
     writer.print("cistern:   frees waited   %llu times for the device, %.3f ms\n",

@@ -25,7 +25,7 @@ class Writer {
     if (n > 0) length_ = std::min(length_ + static_cast<size_t>(n), sizeof text_ - 1);
   }
 
-  // A JSON string: settings and device names are other people's text.
+  // A JSON string, escaped: what the user wrote into the settings may hold any character.
   void quoted(const char* text) {
     print("\"");
     for (; *text != '\0'; ++text) {
@@ -50,7 +50,8 @@ inline double ratio(uint64_t part, uint64_t whole) {
 
 inline double mib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
-// What the process takes of a device, by kind; in the order of MemoryKind, after the pools.
+// What the process holds of a device, by kind: the pools, then the kinds of MemoryKind in its
+// order.
 inline constexpr const char* kKinds[] = {"pools",          "direct",   "arrays",
                                          "stream-ordered", "physical", "managed"};
 static_assert(std::size(kKinds) == 1 + alloc::kMemoryKinds);
@@ -79,8 +80,8 @@ void for_each_device(const ProcessReport& process, Visitor visit) {
   for (int i = 0; process.next_device(i, &device); i = device.ordinal + 1) visit(device);
 }
 
-inline ull by(alloc::WorkedBy doer, const alloc::Counter (&counts)[alloc::kWorkedByKinds]) {
-  return static_cast<ull>(counts[static_cast<int>(doer)].get());
+inline ull by(alloc::WorkedBy worked_by, const alloc::Counter (&counts)[alloc::kWorkedByKinds]) {
+  return static_cast<ull>(counts[static_cast<int>(worked_by)].get());
 }
 
 // The whole report in one of its forms.

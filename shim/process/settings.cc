@@ -34,24 +34,24 @@ void load_settings(const char* const* envp) {
     return;
   }
   config::load(envp, loaded);
-  const bool hold = loaded.status == config::Status::kOk;
+  const bool valid = loaded.status == config::Status::kOk;
   if (loaded.status == config::Status::kBad &&
       loaded.policy.on_error.value == config::OnError::kAbort) {
     refuse_to_start();
   }
-  if (hold) {
+  if (valid) {
     config::format_policy_line(loaded, effective, sizeof effective);
     for (const Part& part : parts()) {
       if (part.at_load != nullptr) part.at_load(loaded.policy);
     }
   }
-  state.store(hold ? State::active : State::inactive, std::memory_order_release);
+  state.store(valid ? State::active : State::inactive, std::memory_order_release);
 }
 
 bool active() {
   const State now = state.load(std::memory_order_acquire);
   if (now == State::unread) [[unlikely]] {
-    // Another library's constructor reached us before our own ran.
+    // Another library's constructor called a hook before the constructor in life.cc ran.
     load_settings(environ);
     return active();
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The settings of this process: read once, before main or when another library's constructor gets
-// here first, and constant from then on. Any thread.
+// The settings of this process: read once, by the object's constructor or by a hook that another
+// library's constructor calls before it, and constant from then on. Any thread.
 #pragma once
 
 #include "config/load.h"
@@ -16,10 +16,11 @@ const config::Policy& policy();
 // The effective policy on one line.
 const char* policy_line();
 
-// Reads the settings from `envp`, unless that has been done, and lets the parts open (part.h). With
-// CISTERN_ON_ERROR=abort a bad setting ends the process here, with status 78.
+// Reads the settings from `envp`, unless that has been done, and calls Part::at_load of every part
+// (part.h) if they are valid. With CISTERN_ON_ERROR=abort a bad setting ends the process here, with
+// status 78.
 void load_settings(const char* const* envp);
-// What reading them gave: messages and whether they hold.
+// The result of reading them: messages, and whether the settings are valid.
 const config::Loaded& loaded_settings();
 
 // From now on active() is false.

@@ -18,8 +18,8 @@ constinit pthread_key_t end_of_thread{};
 constinit pthread_once_t key_made = PTHREAD_ONCE_INIT;
 constinit bool have_key = false;
 
-// The next new thread gets the number. Destructors that run after this one may still allocate:
-// the thread takes a number again, and comes here again.
+// The thread ends, and a new thread may get its number. A key's destructor that runs after this one
+// may still allocate: then the thread takes a number again, and this function runs again.
 void thread_ends(void* number_plus_one) {
   this_thread.shard_plus_one = 0;
   numbers.release(static_cast<unsigned>(reinterpret_cast<uintptr_t>(number_plus_one) - 1));
@@ -27,7 +27,7 @@ void thread_ends(void* number_plus_one) {
 
 void make_key() { have_key = pthread_key_create(&end_of_thread, thread_ends) == 0; }
 
-// A number whose release cannot be arranged stays taken.
+// If pthread_setspecific fails, the number stays taken for good.
 unsigned own_number() {
   pthread_once(&key_made, make_key);
   const unsigned number = have_key ? numbers.acquire() : alloc::ThreadNumbers::kCommon;
@@ -38,8 +38,8 @@ unsigned own_number() {
 
 }  // namespace
 
-// Under thread_local every thread has a pool of its own; else threads take the shards in turn: one
-// allocating thread fills one set of slabs.
+// The strategy thread_local gives every thread a number of its own. Otherwise each new thread takes
+// the next shard, so that a program with one allocating thread fills the slabs of one shard only.
 unsigned Thread::choose_shard() {
   if (policy().strategy() == config::Strategy::kThreadLocal) return own_number();
   static constinit std::atomic<uint32_t> next{0};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a thread keeps between calls. Initial-exec, so that access is one instruction and never
-// allocates; the whole object may use 64 bytes of the static TLS block.
+// What a thread keeps between calls, in thread-local storage of the initial-exec model: access is
+// one instruction and never allocates. The whole object may use 64 bytes of the static TLS block.
 #pragma once
 
 #include <atomic>
@@ -13,13 +13,14 @@ namespace cistern::shim {
 struct Context;
 
 struct Thread {
-  // The context found last, valid while no handle changed its meaning since.
+  // The context that was found last, and its handle. Valid while `generation` is
+  // context_generation(), i.e. while no handle has changed its meaning.
   CUcontext handle;
   Context* context;
   uint32_t generation;
   uint32_t shard_plus_one;   // 0: none yet
-  bool may_free_in_capture;  // captures do not forbid it to this thread just now
-  bool background;           // not the program's (reaper.h)
+  bool may_free_in_capture;  // captures do not forbid it now (pooled/out_of_memory.cc)
+  bool background;           // this is the background thread (background.h)
 
   void remember(CUcontext h, Context* c, uint32_t g) {
     handle = h;
@@ -27,7 +28,8 @@ struct Thread {
     generation = g;
   }
 
-  // Which pool serves this thread, where the strategy has several.
+  // The shard that serves this thread, where the strategy divides the pool of a context into
+  // shards.
   unsigned shard() {
     if (shard_plus_one == 0) [[unlikely]]
       shard_plus_one = choose_shard() + 1;

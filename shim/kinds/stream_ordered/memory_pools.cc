@@ -30,7 +30,8 @@ void remember(CUmemoryPool pool, PoolHome home) {
   pools.insert(record);
 }
 
-// Nobody creates the default pools; they stay for good.
+// The device whose default pool this is, or kNoDevice. No call creates or destroys a default pool,
+// so no hook has noted it.
 CUdevice device_of_default(CUmemoryPool pool) {
   const auto default_pool = driver().cuDeviceGetDefaultMemPool;
   CUmemoryPool found = nullptr;
@@ -46,7 +47,7 @@ CUdevice device_of_default(CUmemoryPool pool) {
 void memory_pool_created(CUmemoryPool pool, const CUmemPoolProps& properties) {
   const bool on_device = properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
   const bool managed = properties.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
-  memory_pool_gone(pool);  // its destruction may have been out of our sight
+  memory_pool_gone(pool);  // an earlier pool with this handle, if no hook saw its end
   remember(pool, {on_device ? properties.location.id : kNoDevice,
                   managed ? alloc::MemoryKind::managed : alloc::MemoryKind::stream_ordered});
 }

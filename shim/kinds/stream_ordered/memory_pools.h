@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the driver's memory pools have their memory: a block may come from a pool on another device
-// than its stream's, or from none. Called where charges are kept (shim/kinds/charges.h) or what is
-// handed out is filled (shim/kinds/fill.h). Any thread.
+// than its stream's, or on no device. Pools are noted only where charges are kept (kinds/charges.h)
+// or memory is filled (kinds/fill.h). Any thread.
 #pragma once
 
 #include "allocator/base/ledger.h"
@@ -16,6 +16,7 @@ struct PoolHome {
 
 void memory_pool_created(CUmemoryPool pool, const CUmemPoolProps& properties);
 void memory_pool_gone(CUmemoryPool pool);
+// The home of a pool that was noted, or of a device's default pool.
 PoolHome home_of(CUmemoryPool pool);
 
 void reset_memory_pools_after_fork();

@@ -18,7 +18,8 @@ CUresult create_pool(CUmemoryPool* pool, const CUmemPoolProps* properties) {
   return result;
 }
 
-// The device of a current pool falls back to its default one.
+// If the pool is the current one of its device, the device's default pool becomes current (cuda.h,
+// cuMemPoolDestroy).
 CUresult destroy_pool(CUmemoryPool pool) {
   const CUdevice device = scratch_on() ? scratch_device_of(pool) : kNoDevice;
   const CUresult result = ask(driver().cuMemPoolDestroy, pool);

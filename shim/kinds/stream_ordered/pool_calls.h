@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program's calls about the driver's memory pools. What the scratch cache keeps of a pool is
-// given back before a call that would see it; where a pool has its memory is noted
-// (kinds/stream_ordered/memory_pools.h). Any thread.
+// The program's calls about the driver's memory pools. What the scratch cache keeps of a pool must
+// not show in them: it is released or left out of the answer. Where a pool has its memory is noted
+// (memory_pools.h). Any thread.
 #pragma once
 
 #include "shim/cuda_api.h"

@@ -19,8 +19,8 @@ namespace {
 
 constinit ScratchCache cache{};
 
-// The legacy stream exists once per context: its key is the context's number, above every stream
-// id.
+// The key of a stream is the driver's id for it. The legacy stream exists once per context: its key
+// is the context's number with this bit, which no id has.
 constexpr uint64_t kLegacyKey = uint64_t{1} << 63;
 
 constexpr uint64_t kShortageWaitNs = 1'000'000'000;
@@ -60,8 +60,8 @@ ScratchCache::Released still_there(const alloc::ScratchStream& stream) {
   return id == stream.key ? ScratchCache::Released::done : ScratchCache::Released::stream_gone;
 }
 
-// The driver's free of a cached block, which ends its charge. Where the driver does not know the
-// address any more, nor do we.
+// The driver's free of a cached block, which ends its charge. A block whose address the driver does
+// not know any more counts as freed.
 template <typename Free>
 ScratchCache::Released really_free(uint64_t address, Free free_it) {
   const CUresult result = refunding(address, [&] {
@@ -71,7 +71,7 @@ ScratchCache::Released really_free(uint64_t address, Free free_it) {
   return result == CUDA_SUCCESS ? ScratchCache::Released::done : ScratchCache::Released::not_now;
 }
 
-// In the order of the stream, which is there.
+// Frees a block in the order of its stream, which still exists.
 ScratchCache::Released release_block(uint64_t address, const alloc::ScratchStream& stream) {
   const auto handle = reinterpret_cast<CUstream>(stream.handle);
   const auto free_it = [&] {
@@ -82,7 +82,8 @@ ScratchCache::Released release_block(uint64_t address, const alloc::ScratchStrea
   return scope ? free_it() : ScratchCache::Released::not_now;
 }
 
-// The blocks of a stream lie together. True if anything went back.
+// True if anything was released. The blocks of one stream follow each other in the list, so the
+// driver is asked once for each stream.
 bool release_blocks(ScratchList blocks) {
   if (blocks.empty()) return false;
   const GatePass pass;
@@ -101,7 +102,7 @@ bool release_blocks(ScratchList blocks) {
   return any;
 }
 
-// What streams left that ended; all their work is done.
+// Releases blocks of streams that have ended and whose work is done.
 void release_ended(ScratchList blocks) {
   if (blocks.empty()) return;
   const GatePass pass;
@@ -226,7 +227,7 @@ uint64_t scratch_cached_in(CUmemoryPool pool) {
   return device < 0 ? 0 : scratch_cached_bytes(device);
 }
 
-// --- giving back ---
+// --- release ---
 
 void scratch_empty_stream(CUstream stream) {
   const ScratchStreamName name = scratch_stream(stream);
@@ -272,14 +273,15 @@ void empty_context(const Context& context) {
   release_blocks(cache.collect_context(number(context)));
 }
 
-// Without the cache the streams might have passed these frees long ago: the driver, asked again at
-// once, would find less than it would have had.
+// Releases what is cached on a device and waits until the streams have reached those frees. Without
+// the cache they might have reached them long ago, and the driver, if asked again at once, would
+// have less memory than it would have had.
 bool release_on(CUdevice device) {
   if (!empty_device(device)) return false;
   alloc::Reclaim& reclaim = shared().reclaim;
   if (reclaim.frozen()) return true;
   const alloc::Ticket now = reclaim.stamp();
-  // Another thread may have the turn, or a context as many marks as it can.
+  // mark() fails while another thread makes marks, or a context has as many as it can have.
   for (int i = 0; i < kMarkAttempts; ++i) {
     if (reclaim.mark(now)) {
       reclaim.wait(now, kShortageWaitNs);

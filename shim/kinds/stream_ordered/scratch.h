@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // The scratch cache before cuMemAllocAsync and cuMemFreeAsync (allocator/scratch/scratch_cache.h):
-// which stream a call means, when the cache may act, and the driver's calls that give blocks back.
+// which stream a call means, when the cache may act, and the driver's calls that release blocks.
 // Off unless FLAGS_limit_of_tmp_allocation or FLAGS_times_excess_than_required_tmp_allocation is
-// set; every function but scratch_on() is for when it is on, unless it says otherwise. Any thread.
+// set; the other functions are to be called only where scratch_on() is true, unless they say
+// otherwise. Any thread.
 //
-// Left to the driver: a stream that captures; the per-thread default stream, one handle for as many
-// streams as there are threads, which end unseen; streams of contexts that are not pooled.
+// Nothing is cached on a stream that captures; on the per-thread default stream, which is one
+// handle for the streams of all threads, whose end nobody sees; and on streams of contexts that are
+// not pooled.
 //
-// What the cache keeps counts as in use by the driver, so it is given back before anything that
-// depends on that: a synchronisation of the stream or context, after which the driver's pool
-// releases what exceeds its threshold; a trim of the pool; another current pool; the end of the
-// stream or context; any shortage on the device. Not while a capture is in progress anywhere: such
-// a call could invalidate it. Questions how much memory is free or in use are answered without what
-// is cached; a pool's high-water mark of use is the driver's and counts it.
+// To the driver, what the cache keeps is in use. So it is released before anything that depends on
+// that: a synchronisation of the stream or context, after which the driver's pool releases what
+// exceeds its threshold; a trim of the pool; another current pool; the end of the stream or
+// context; any shortage on the device. Not while a capture is in progress anywhere: such a call
+// could invalidate it. Where the program asks how much memory is free or in use, what is cached
+// counts as free; only a pool's high-water mark of use, which the driver keeps, counts it as used.
 #pragma once
 
 #include "allocator/scratch/scratch_cache.h"
@@ -38,15 +40,18 @@ struct ScratchStreamName {
 // `stream` as Legacy::name() or PerThread::name() gives it.
 ScratchStreamName scratch_stream(CUstream stream);
 
-// An allocation from the cache; else the driver is asked, and its answer told.
+// Serves an allocation from the cache. If that is false, the caller asks the driver and tells
+// scratch_allocated() what it gave, with the scratch_epoch() from before.
 bool scratch_take(const ScratchStreamName& stream, size_t bytes, CUdeviceptr* out);
 uint32_t scratch_epoch();
 void scratch_allocated(const ScratchStreamName& stream, CUdeviceptr address, size_t bytes,
                        uint32_t epoch);
-// An address the driver gave out from a pool of the program's choice.
+// The driver gave this address out from a pool that the program named: it is not cached at its
+// free.
 void scratch_forget(CUdeviceptr address);
 
-// A free is either answered here, or the driver is asked and its answer told.
+// What the cache makes of a free: it is `answered` with `code`, or the caller asks the driver and
+// tells scratch_freed() the answer.
 struct ScratchFree {
   bool answered;
   CUresult code;
@@ -55,14 +60,14 @@ struct ScratchFree {
 ScratchFree scratch_free(const ScratchStreamName& stream, CUdeviceptr address);
 void scratch_freed(const ScratchFree& free, CUresult code);
 
-// What the cache knows of an address; the driver is asked where its allocation starts, and how
-// large it is (*whole). `held`: the program holds the block from *start with the *bytes it asked
-// for. `not_held`: it lies in a cached
-// block, or behind what the program asked for.
+// What the cache knows of an address. The driver is asked where its allocation starts, and how
+// large that is (*whole). `foreign`: not known here. `held`: the program holds the block from
+// *start, and asked for *bytes. `not_held`: the address lies in a cached block, or behind what the
+// program asked for.
 enum class ScratchFound : uint8_t { foreign, held, not_held };
 ScratchFound scratch_find(CUdeviceptr address, uint64_t* start, uint64_t* bytes, uint64_t* whole);
 
-// Another process gets to know the block that starts here: its free will be a real one.
+// Another process gets to know the block that starts here: its free will go to the driver.
 void scratch_exported(CUdeviceptr address);
 
 // Bytes cached on a device, or of a pool: in use for the driver, free for the program.
@@ -81,15 +86,15 @@ void scratch_empty_pool(CUmemoryPool pool);
 void scratch_pool_changed(CUdevice device);
 // For order/contexts/context_client.h; these do nothing where the cache is off.
 //
-// A context may be about to end, does not end after all, or has ended.
+// A driver call that may end a context is about to be made, is over, or did end it.
 void scratch_close(const Context& context);
 void scratch_reopen(const Context& context);
 void scratch_drop(const Context& context, CUcontext handle);
 // Before the program synchronises a context, and once it has; `ticket` was closed in between.
 void scratch_before_synchronise(const Context& context);
 void scratch_synchronised(const Context& context, alloc::Ticket ticket);
-// Memory is short on the device (kNoDevice: on one that is not known): gives everything back and
-// waits until the streams got there, at most a second. False if there was nothing.
+// Memory is short on the device (kNoDevice: on one that is not known): releases everything and
+// waits, at most 1 s, until the streams have reached those frees. False if there was nothing.
 bool scratch_release_idle(CUdevice device);
 
 void reset_scratch_after_fork();

@@ -16,13 +16,15 @@
 namespace cistern::shim {
 namespace {
 
-// The pool current to the stream's device is always one of that device.
+// Without a named pool, memory comes from the current pool of the stream's device, which is always
+// one on that device.
 PoolHome home_of_stream(CUstream stream) {
   const CUdevice device = device_of(context_of_stream(stream));
   return {device != kNoDevice ? device : current_device(), MemoryKind::stream_ordered};
 }
 
-// Memory allocated inside a capture is the graph's. Asked only while there is a capture.
+// Memory that is allocated on a stream that captures is the graph's. The driver is asked only while
+// something captures.
 template <typename Kind>
 bool graphs_own(CUstream stream) {
   bool capturing = false;
@@ -30,8 +32,8 @@ bool graphs_own(CUstream stream) {
          (captures<Kind>(stream, &capturing) != CUDA_SUCCESS || capturing);
 }
 
-// The stream as the scratch cache knows it; a capture's memory is the graph's. Out of line, to
-// leave the hooks a straight way to the driver.
+// The stream as the scratch cache knows it; without a key while the stream captures, because the
+// memory is the graph's then. Out of line, so that a call without the cache stays short.
 template <typename Kind>
 [[gnu::noinline]] ScratchStreamName scratch_stream_of(CUstream stream) {
   bool capturing = false;
@@ -69,7 +71,8 @@ CUresult allocate_charged(CUdeviceptr* out, size_t bytes, CUstream stream, Home 
   Charge charge(where.kind, where.device, bytes);
   if (charge.refused()) {
     bool capturing;
-    const CUresult result = captures<Kind>(stream, &capturing);  // what it says of a bad stream
+    const CUresult result =
+        captures<Kind>(stream, &capturing);  // the driver's error for a bad stream
     return result != CUDA_SUCCESS ? result : CUDA_ERROR_OUT_OF_MEMORY;
   }
   const CUresult result = charge.ask(allocate_it);

@@ -4,7 +4,7 @@
 // that really frees it, be that the program's or the scratch cache's. What a pool of the driver
 // keeps beyond that (its release threshold, frees the stream has not reached) is the driver's to
 // use again, also when memory is short, so no request is refused for it. What the scratch cache
-// keeps of a pool must not show. Any thread.
+// keeps must not show in what the program is told. Any thread.
 #pragma once
 
 #include "shim/cuda_api.h"

@@ -16,7 +16,7 @@ constinit CaptureGate gate;
 
 CaptureGate& capture_gate() { return gate; }
 
-// Removes the captures that `match`, at most `most`.
+// Removes the captures that `match`, but no more than `most` of them.
 template <typename Match>
 void CaptureGate::remove(Match match, int most) {
   alloc::LockGuard guard(mutex_);
@@ -56,7 +56,8 @@ void CaptureGate::began(CUstream stream, CUcontext context) {
   if (used_ < kMaxCaptures) list_[used_++] = {stream, context};
 }
 
-// A handle may stand for several streams (the per-thread default one): one capture at a time.
+// One handle may stand for the streams of several threads (the per-thread default stream), so only
+// one capture is removed.
 void CaptureGate::ended(CUstream stream) {
   remove([stream](const Capture& c) { return c.stream == stream; }, 1);
 }

@@ -2,11 +2,11 @@
 // Keeps our own driver calls and the program's stream captures apart: an event recorded or a chunk
 // freed while some stream captures would invalidate the capture, whatever its mode and thread.
 //
-// Our call enters the gate, or learns that it may not be made now. A capture closes the gate and
-// waits until the calls inside are done: the one wait of ours around driver calls. It gives up
-// after 200 ms: a call that takes so long waits for the device, which may wait for the thread that
-// begins the capture. The driver looks at captures when such a call begins, so it does no harm by
-// then. Any thread.
+// A driver call of our own enters the gate, or learns that it may not be made now. A capture that
+// begins closes the gate and waits until the calls inside are done. That wait ends after 200 ms: a
+// call that takes so long waits for the device, which in turn may wait for the thread that begins
+// the capture. Going on then does no harm, because the driver looks for captures only when such a
+// call begins. Any thread.
 #pragma once
 
 #include <atomic>
@@ -49,17 +49,18 @@ class CaptureGate {
 
   std::atomic<int> captures_{0};  // announced or in progress
   std::atomic<int> inside_{0};    // driver calls of our own
-  // The streams that capture. One that finds no room here keeps the gate closed for good: safe, and
-  // no real program captures on so many at once.
+  // The streams that capture. A capture that finds no room in the list keeps the gate closed for
+  // good. That is safe, and no real program captures on so many streams at once.
   mutable alloc::Mutex mutex_;
   Capture list_[kMaxCaptures] = {};
   int used_ = 0;
 };
 
-// The process's.
+// The gate of the process.
 CaptureGate& capture_gate();
 
-// Holds the gate open for a scope.
+// Enters the gate for a scope; false if it is closed, and then no driver call of our own may be
+// made.
 class GatePass {
  public:
   GatePass() : passed_(capture_gate().enter()) {}

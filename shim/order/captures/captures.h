@@ -16,8 +16,8 @@ namespace cistern::shim {
 // 0 (ask.h).
 template <typename Kind, typename Begin>
 CUresult begin_capture(CUstream stream, Begin begin) {
-  // Inside a host function on a stream the driver refuses every call, and one of ours that waits
-  // for this very function may hold the gate.
+  // Inside a host function on a stream the driver refuses every call. There the gate is not waited
+  // for: a call of our own that is inside may be waiting for this very function.
   CUcontext context = nullptr;
   if (!active() || driver().cuCtxGetCurrent(&context) == CUDA_ERROR_NOT_PERMITTED) return begin();
   CaptureGate& gate = capture_gate();
@@ -34,9 +34,10 @@ CUresult begin_capture(CUstream stream, Begin begin) {
   return result;
 }
 
-// The same for its end. An invalidated capture ends with an error, too, and a wrong call leaves it
-// as it was: the stream knows. It is asked before the call as well, because a name may stand for
-// another thread's stream, whose capture this call does not end.
+// `end` asks the driver to end the capture. If that fails, the stream is asked whether it still
+// captures, because an invalidated capture ends with an error, whereas a wrong call leaves a
+// capture as it was. The stream is asked before the call as well, because its handle may also stand
+// for another thread's stream, whose capture this call does not end.
 template <typename Kind, typename End>
 CUresult end_capture(CUstream stream, CUgraph* graph, End end) {
   if (!active()) return end();

@@ -54,8 +54,8 @@ void remove_handle(const void* handle) {
   remove([handle](const Graph& g) { return g.handle == handle; });
 }
 
-// A graph under this handle is made now; `instead_of`, whose context it takes over, is no longer
-// needed for it.
+// A graph with this handle is made now. It takes the place of `instead_of` (nullptr: of none), and
+// its context.
 void add(const void* handle, const void* instead_of, CUcontext context) {
   alloc::LockGuard guard(mutex);
   remove_locked([&](const Graph& g) {

@@ -10,7 +10,8 @@
 
 namespace cistern::shim {
 
-// The set of captures in progress changed (the capture gate knows).
+// The number of captures in progress changed (capture_gate.h). While there is one, every block is
+// parked at its free.
 void captures_changed();
 
 // A capture in `context` ended with this graph. It counts until it is instantiated or destroyed.

@@ -21,11 +21,12 @@ bool is_green(CUcontext handle) {
   return false;
 }
 
-// The context found by its handle anew, and remembered.
+// Finds the context by its handle, and remembers it for this thread.
 [[gnu::noinline]] Context* look_up(CUcontext handle, uint32_t generation) {
   Context* context = context_named(handle);
   if (context == nullptr) {
-    // One that is gone may still be current here; the driver says so.
+    // A context that is gone may still be current to this thread: then the driver answers with an
+    // error.
     CUdevice device;
     const bool lives = driver().cuCtxGetDevice(&device) == CUDA_SUCCESS;
     if (lives && !is_green(handle)) distrust("context");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One CUDA context as the pools see it: its pool, its place in the order of work, its device's cap
-// and ledger. State is per context and goes with it, without a CUDA call. Contexts are found by
-// handle; a handle the driver uses again gets a new state. How they come and go:
+// and ledger. This state ends with the context, without a CUDA call. Contexts are found by handle;
+// when the driver uses a handle again, the new context gets new state. How they come and go:
 // order/contexts/context_life.h. Any thread.
 #pragma once
 
@@ -39,7 +39,8 @@ CUdevice device_of(CUcontext handle);
 // A green context works on its device's primary context, whose events cover it; it gets no pool.
 void green_context_appeared(CUcontext handle);
 
-// For totals over all pools of a device; called in no particular order.
+// Calls visit() for every context that there is, in no particular order. One that appears or ends
+// meanwhile may be left out.
 template <typename Visitor>
 void for_each_context(Visitor visit) {
   for (int i = 0, n = context_slots(); i < n; ++i) {

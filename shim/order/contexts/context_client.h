@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the rooms above keep for a context or a device beside its pool (kinds/: the scratch cache,
-// charges) is told here what happens to the context, and asked for its idle memory. Includes run
-// down only, so the highest room fills this table in: hooks/parts.cc.
+// The clients of contexts: code in folders above this one that keeps something for a context or a
+// device beside its pool (kinds/: the scratch cache, charges). Through this table a client is told
+// what happens to a context, and asked for its idle memory. Includes go one way only, so the
+// topmost folder fills the table in (hooks/parts.cc).
 #pragma once
 
 #include <span>
@@ -13,9 +14,11 @@ namespace cistern::shim {
 
 struct Context;
 
-// A null member means: nothing to do. Any thread calls any of them; no lock is held but in gone().
+// A null member means: nothing to do. Any thread may call any of them. No lock is held, except in
+// gone(), where it is that of context_life.cc.
 struct ContextClient {
-  // A driver call that may end the context is about to be made, and is over: calls come in pairs.
+  // closing(): a driver call that may end the context is about to be made. reopened(): that call is
+  // over. The two come in pairs.
   void (*closing)(const Context& context) = nullptr;
   void (*reopened)(const Context& context) = nullptr;
   // The context ended, and its handle may be another one's by now. Its slot is not used again
@@ -24,8 +27,8 @@ struct ContextClient {
   // The program is about to wait for the context, and has; `ticket` was closed in between.
   void (*before_synchronise)(const Context& context) = nullptr;
   void (*synchronised)(const Context& context, alloc::Ticket ticket) = nullptr;
-  // Memory is short on the device, or (kNoDevice) on one that is not known: gives back what is
-  // idle. True if anything was.
+  // Memory is short on the device, or (kNoDevice) on one that is not known: releases what is idle.
+  // True if that was anything.
   bool (*release_idle_memory)(CUdevice device) = nullptr;
 };
 

@@ -86,11 +86,11 @@ Context* create(CUcontext handle, uint64_t id, CUdevice device) {
   return context;
 }
 
-// The context with this id is gone; the slot may be another one's by now.
+// The context with this id is gone; its slot may be another context's by now.
 void gone(Context* context, uint64_t id) {
   alloc::LockGuard guard(mutex);
   if (context->id.load(std::memory_order_relaxed) != id) return;
-  // First of all nobody finds it any more. The slot is used again only under the lock.
+  // From here on nobody finds the context. Its slot is not used again before the lock is free.
   CUcontext handle = context->handle.exchange(nullptr);
   if (handle == nullptr) return;
   handle_changed_meaning();
@@ -112,7 +112,8 @@ void context_appeared(CUcontext handle, CUdevice device) {
   if (Context* known = context_named(handle)) {
     const uint64_t known_id = known->id.load(std::memory_order_relaxed);
     if (id == known_id || id == 0 || known_id == 0) return;
-    // The thread that ended the last context of this handle has not come to say so yet.
+    // The handle was an earlier context's. The thread that ended that one has not reached
+    // EndingScope::ended() yet.
     gone(known, known_id);
   }
   if (known_device(device) == nullptr || create(handle, id, device) == nullptr) {
@@ -149,8 +150,9 @@ EndingScope::EndingScope(CUcontext handle)
   id_ = context_->id.load(std::memory_order_relaxed);
   tell_clients(&ContextClient::closing, *context_);
   context_->source.begin_closing();
-  shared().reclaim.settle();  // a call on the context's events that is under way ends first
-  // A thread of another context may be returning what this one keeps, or one may be filling.
+  shared().reclaim.settle();  // waits for a call on the context's events that is under way
+  // A thread of another context may be releasing what this one keeps, or some thread may be filling
+  // memory of this one.
   while (context_->visitors.load() != 0 || context_->source.filling()) alloc::os::sleep_ns(1000);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts coming and going: a slot and a pool for each that the program creates or retains, and
-// the end of both with the context, without a CUDA call. One lock, never held around a driver call;
-// any thread.
+// The beginning and end of contexts. Each context that the program creates or retains gets a slot
+// and a pool; both end with the context, without a CUDA call. One lock, never held around a driver
+// call; any thread.
 #pragma once
 
 #include <atomic>
@@ -17,27 +17,30 @@ struct Context;
 // decided whether freed memory is clean.
 void context_appeared(CUcontext handle, CUdevice device);
 
-// cuCtxAttach and cuCtxDetach count; context_detached() says whether the context lives on.
+// cuCtxAttach adds a reference to a context, and cuCtxDetach takes one away. context_detached() is
+// false if the detach may end the context.
 void context_attached(CUcontext handle);
 bool context_detached(CUcontext handle);
 
-// The context `device` has as its primary one, as far as the program retained it; else nullptr.
+// The primary context of `device` as primary_is() was last told it, also if it has ended since;
+// nullptr if the program never retained it.
 CUcontext primary_of(CUdevice device);
 void primary_is(CUdevice device, CUcontext handle);
 
-// Whether any EndingScope is open: then the driver may have given away what the index still knows.
+// How many EndingScopes are open. While there is one, the driver may have given out anew an address
+// that the index still has for the ending context.
 extern constinit std::atomic<int> contexts_ending;
 
-// Around a driver call that may end a context (nullptr: no context): meanwhile nothing of ours
-// touches it. Several threads may do so with one context; what ends is the one that had the handle
-// at the beginning.
+// Put around a driver call that may end a context (nullptr: no context): meanwhile no call of
+// Cistern's touches that context. Several threads may have a scope open for one context.
 class EndingScope {
  public:
   explicit EndingScope(CUcontext handle);
   ~EndingScope();
   EndingScope(const EndingScope&) = delete;
   EndingScope& operator=(const EndingScope&) = delete;
-  // The driver did end it: it is forgotten, and its memory with it.
+  // The driver did end the context: forgets it and its memory. If the handle has become another
+  // context's meanwhile, that one stays.
   void ended();
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which contexts there are: slots, found by handle. A slot is all that may be asked of a context
-// without its pool; order/contexts/context.h adds the rest. Slots are filled by one thread at a
-// time (order/contexts/context_life.h) and read without a lock; their memory is never given back.
+// Which contexts there are: slots, found by handle. A slot is the part of a context's state that
+// does not need its pool; order/contexts/context.h adds the rest. Slots are filled by one thread at
+// a time (order/contexts/context_life.h) and read without a lock; their memory is never given back.
 // Any thread.
 #pragma once
 
@@ -19,7 +19,7 @@ struct ContextSlot {
   uint32_t number;                  // context_slot(number) is this one
   std::atomic<uint32_t> suspicion;  // 0: none (order/suspicion.h)
   std::atomic<int> attached;        // cuCtxAttach calls not yet undone
-  std::atomic<int> visitors;        // threads of other contexts that are in the pool
+  std::atomic<int> visitors;        // threads at work in the context, whose end waits for them
 };
 
 // How many slots were ever used, and one of them.
@@ -32,7 +32,8 @@ ContextSlot* find_context_slot(CUcontext handle);
 // Adds a slot, whose number is context_slots(). One thread at a time.
 void add_context_slot(ContextSlot* slot);
 
-// Moves when a handle changes its meaning; what was found before may be stale then.
+// A number that changes when a handle may have become another context's: what was found by handle
+// before may be stale then.
 uint32_t context_generation();
 void handle_changed_meaning();
 

@@ -9,9 +9,8 @@
 namespace cistern::shim {
 namespace {
 
-// What the pool of a dying context keeps comes back with the context: waits until the driver has
-// decided, but no longer than the work of the context may reasonably take. False if it takes
-// longer.
+// The memory of a context that ends goes back to the driver with it. Waits until the driver has
+// decided whether the context ends; false if that takes longer than 2 s.
 bool closed(const Context& context, CUcontext handle) {
   return alloc::os::wait_until(
       [&] { return context.handle.load() != handle || !context.source.closing(); }, 2'000'000'000);
@@ -22,7 +21,7 @@ bool closed(const Context& context, CUcontext handle) {
 uint64_t idle_memory_of(CUdevice device) {
   uint64_t bytes = device_state(device).ledger.scratch_bytes.get();
   for_each_context([&](Context& context) {
-    // What a context that is ending keeps may be the driver's again already.
+    // If the context is ending, the driver may have its memory back already.
     const bool counts = context.device == device && !context.source.closing();
     if (counts) bytes += context.pool.returnable_bytes();
   });
@@ -42,7 +41,7 @@ bool release_idle_memory_of(CUdevice device, const Context* except) {
   for_each_context([&](Context& context) {
     if (&context == except) return;
     context.visitors.fetch_add(1);
-    // The rest of a slot may only be read once there is a context in it.
+    // The rest of a slot may only be read while a context has it.
     CUcontext handle = context.handle.load();
     const bool ours = handle != nullptr && context.device == device;
     const bool closing = ours && context.source.closing();

@@ -8,7 +8,7 @@
 namespace cistern::shim {
 namespace {
 
-// Every pool once; true if there will be more to do.
+// One round over all pools; true if there will be more to do.
 bool tend_all_pools() {
   bool more = false;
   for_each_context([&](Context& context) {

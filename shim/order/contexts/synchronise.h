@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program waits for all work of a context: what was freed before is clean after it. Any thread.
+// The program waits for all work of a context: after that, no work of this context can touch what
+// was freed before (allocator/reclaim/reclaim.h). Any thread.
 #pragma once
 
 #include "allocator/reclaim/reclaim.h"
@@ -9,7 +10,8 @@ namespace cistern::shim {
 
 struct Context;
 
-// Around the driver's call that synchronises a context (nullptr: the current one).
+// Put around the driver's call that synchronises a context (nullptr: the current one); succeeded()
+// is called if that call did.
 class SynchroniseScope {
  public:
   explicit SynchroniseScope(CUcontext handle);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the events of our own need: the right context while one is created or recorded, and their
-// state. Each call here reaches the driver and is made under the capture gate. Any thread.
+// Events that Cistern records for itself: the right context while one is created or recorded, and
+// its state. Each function reaches the driver, so the caller holds a GatePass (capture_gate.h). Any
+// thread.
 #pragma once
 
 #include "allocator/base/source.h"
@@ -8,8 +9,8 @@
 
 namespace cistern::shim {
 
-// A context is current to the calling thread for a scope; after it the program finds its stack of
-// contexts as it was. False when the driver refuses.
+// Makes a context current to the calling thread for a scope; afterwards the thread's stack of
+// contexts is as before. False when the driver refuses.
 class ContextScope {
  public:
   explicit ContextScope(CUcontext context);

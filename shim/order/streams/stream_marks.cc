@@ -15,7 +15,8 @@ using alloc::MarkState;
 
 namespace {
 
-// A capture waits for the driver call that is under way, not for all of ours that are left.
+// Asked before each driver call, so that a capture which begins waits for one call, not for a whole
+// group of them.
 bool may_go_on() { return !capture_gate().capturing() && may_call(); }
 
 MarkState ask(CUevent event, CUcontext context) {
@@ -80,7 +81,8 @@ void StreamMarks::forget(Mark mark) {
   group.used = false;
 }
 
-// One that cannot be asked stays in the queue: a mark made instead of the failed one waits for it.
+// An event whose query fails stays in the queue, so that the mark which is made instead of the
+// failed one waits for it, too.
 MarkState StreamMarks::poll_last_events(uint64_t target) {
   for (Event* event = first_; event != nullptr && passed_ < target; event = first_) {
     const MarkState state = ask(event->handle, context_);
@@ -94,7 +96,8 @@ MarkState StreamMarks::poll_last_events(uint64_t target) {
 }
 
 bool StreamMarks::stream_leaves(CUstream stream) {
-  poll_last_events(queued_);  // a program that never runs short of memory makes no marks
+  // Otherwise the queue would grow in a program that never runs short of memory: it makes no marks.
+  poll_last_events(queued_);
   const ContextScope scope(context_);
   Event* event = scope ? record(stream) : nullptr;
   if (event == nullptr) return false;

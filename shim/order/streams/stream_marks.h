@@ -31,10 +31,10 @@ namespace cistern::shim {
 
 class StreamMarks {
  public:
-  // The context is new; what events were here died with the one before.
+  // For a new context. The events of the slot's earlier context ended with that one.
   void init(CUcontext context);
 
-  // False when something is not covered: try again after the program has synchronised.
+  // False when some work would not be covered; that may be over once the program has synchronised.
   bool mark(alloc::Mark* out);
   alloc::MarkState query(alloc::Mark mark);
   void forget(alloc::Mark mark);
@@ -42,8 +42,8 @@ class StreamMarks {
   // Records the last event of a stream of this context; false when that is not possible.
   bool stream_leaves(CUstream stream);
 
-  // The program has waited for the whole context: the first `losses` of the registry are no more.
-  // Any thread.
+  // The program has waited for the whole context, so the registry's first `losses` losses no longer
+  // matter to it. Any thread.
   void synchronised(uint64_t losses);
 
  private:
@@ -54,7 +54,7 @@ class StreamMarks {
   struct Group {
     bool used;
     Event* events;
-    uint64_t last_events;  // as many were in the queue, ever, when the mark was made
+    uint64_t last_events;  // queued_ when the mark was made: as many must have passed
   };
   static constexpr int kGroups = alloc::Timeline::kMarks + 1;
   static constexpr int kMaxEvents = 8192;
@@ -66,14 +66,14 @@ class StreamMarks {
   alloc::MarkState poll_last_events(uint64_t target);
 
   CUcontext context_;
-  std::atomic<uint64_t> proven_;  // losses that no longer count
+  std::atomic<uint64_t> proven_;  // the registry's first losses, which no longer matter here
   Group groups_[kGroups];
   Event* events_;  // kMaxEvents of them, mapped when the first is needed and kept
-  int created_;    // the first of them have a handle
+  int created_;    // how many of them have a handle: the first ones
   Event* spare_;
   Event* first_;  // the last events of destroyed streams, oldest first
   Event** end_;
-  uint64_t queued_, passed_;  // of those, ever
+  uint64_t queued_, passed_;  // how many last events were ever queued, and have passed
 };
 
 }  // namespace cistern::shim

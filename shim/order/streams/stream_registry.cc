@@ -43,7 +43,8 @@ bool StreamRegistry::take_out(CUstream stream, Entry* entry) {
   return true;
 }
 
-// Its work may go on, so the loss comes before the list is complete again.
+// The stream's work may go on without an event, so the loss is noted before the list counts as
+// complete again.
 bool StreamRegistry::unlisted_gone() {
   alloc::LockGuard guard(mutex_);
   if (unlisted_.load() == 0) return given_up_.load();

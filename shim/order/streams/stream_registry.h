@@ -27,24 +27,26 @@ class StreamRegistry {
     bool blocking;
   };
 
-  // The driver has just created it. If the handle is still listed, what it stood for ended out of
-  // sight: the answer is the context of that stream, else nullptr.
+  // The driver has just created this stream. If its handle is still listed, no hook saw the end of
+  // the stream that had it before: returns that stream's context, else nullptr.
   CUcontext add(const Entry& entry);
 
   // The stream is about to be destroyed; false if it is not listed.
   bool take_out(CUstream stream, Entry* entry);
 
-  // A stream that was not listed is gone; false if there should have been none.
+  // A stream that is not listed was destroyed; false if there should be no such stream, because
+  // every one is listed.
   bool unlisted_gone();
 
   bool knows(CUstream stream);
   void context_gone(CUcontext context);
 
-  // There may be work that no list of streams leads to, from now on and for good.
+  // From now on there may be work that no list of streams leads to. This is for good.
   void give_up() { given_up_.store(true, std::memory_order_seq_cst); }
   // Whether the list has every stream.
   bool complete() const { return !given_up_.load() && unlisted_.load() == 0; }
 
+  // A loss; and how many there were so far.
   void lose() { losses_.fetch_add(1, std::memory_order_seq_cst); }
   uint64_t losses() const { return losses_.load(std::memory_order_seq_cst); }
 
@@ -63,7 +65,7 @@ class StreamRegistry {
   std::atomic<uint64_t> losses_{0};
 };
 
-// The process's.
+// The registry of the process.
 StreamRegistry& streams();
 
 }  // namespace cistern::shim

@@ -9,7 +9,7 @@
 namespace cistern::shim {
 namespace {
 
-// A default stream exists once per context, or per thread.
+// True for the handles of the default streams, which exist once per context or per thread.
 bool stands_for_several(CUstream stream) {
   return stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
 }
@@ -31,7 +31,8 @@ void stream_appeared(CUstream stream, unsigned flags) {
   CUcontext context = nullptr;
   if (driver().cuCtxGetCurrent(&context) != CUDA_SUCCESS) streams().give_up();
   CUcontext before = streams().add({stream, context, (flags & CU_STREAM_NON_BLOCKING) == 0});
-  // Streams end with their context; its hook may not have come to say so yet.
+  // The stream that had the handle before may have ended with its context, whose hook has not said
+  // so yet. Otherwise it was destroyed out of sight.
   const CudaSource* source = before == nullptr ? nullptr : source_of(before);
   if (source != nullptr && !source->closing()) distrust("stream");
 }
@@ -49,9 +50,10 @@ void stream_seen(CUstream stream) {
     distrust("stream");
 }
 
-// The driver may use the handle again as soon as it has destroyed the stream, and a mark under way
-// may be about to use it: so it is taken out before, between two marks, and its work gets its last
-// event. A capture that is under way forbids that event.
+// The stream is taken out of the registry before it is destroyed, since the driver may use its
+// handle again at once; and between two marks, since a mark under way may be about to use the
+// handle. In the same step its last event is recorded. Where that cannot be done, for example
+// during a capture, its work is a loss.
 StreamLeaving::StreamLeaving(CUstream stream) {
   if (!streams_followed()) return;
   shared().reclaim.between_calls([&] {
@@ -62,8 +64,8 @@ StreamLeaving::StreamLeaving(CUstream stream) {
   });
 }
 
-// Work given to a stream while it is being destroyed is nobody's intention; after a refusal the
-// stream is as before.
+// If the driver refused, the stream is listed again. Work that another thread gave it meanwhile is
+// not covered if the driver destroys it: no correct program does that.
 void StreamLeaving::done(bool destroyed) {
   if (!streams_followed()) return;
   if (listed_ && !destroyed) streams().add(entry_);

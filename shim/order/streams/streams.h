@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the hooks tell of the program's streams, and whose they are. They are only followed where
-// the driver cannot record an event for a whole context (stream_marks.h says what for). Any thread.
+// What the hooks tell of the program's streams, and which context a stream belongs to. Streams are
+// only followed where the driver cannot record an event for a whole context (stream_marks.h says
+// what for). Any thread.
 #pragma once
 
 #include "shim/cuda_api.h"
@@ -16,10 +17,11 @@ void stream_appeared(CUstream stream, unsigned flags);
 // The context of a stream, as far as the driver names it; else the calling thread's.
 CUcontext context_of_stream(CUstream stream);
 
-// The program uses a stream in a way that would not work if there were none.
+// A driver call of the program on this stream succeeded, so there is such a stream: if no hook saw
+// its creation, nothing is taken for clean any more.
 void stream_seen(CUstream stream);
 
-// Around the driver's call that destroys a stream.
+// Put around the driver's call that destroys a stream.
 class StreamLeaving {
  public:
   explicit StreamLeaving(CUstream stream);
