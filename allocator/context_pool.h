@@ -4,11 +4,11 @@
 //   allocate: clean memory at hand -> else ask what became clean -> else wait for what is waiting,
 //             as long as a driver call takes (longer with much memory waiting) -> else fresh memory
 //             -> else the steps of a shortage (shortage.h)
-//   free:     to the waiting queue of its pool. Once much waits, the work so far is marked here,
-//   not
-//             only by the next miss: what is launched later must not hold it back. Memory goes back
-//             to the driver in a free or after a synchronisation (idle_work.h), never in an
-//             allocation: the driver's free may wait for the device, an allocation does not
+//   free:     to the waiting queue of its pool. Once much waits, the work so far is marked in the
+//             free, not only by the next miss: what is launched later must not hold it back. Excess
+//             memory goes back to the driver in a free or after a synchronisation (idle_work.h),
+//             where the driver's free may wait for the device. An allocation releases memory only
+//             where that does not wait, or in a shortage
 //
 // Below it are the memory of the context (context_memory.h), what waits in it (waiting_memory.h)
 // and the work that no request needs at once (idle_work.h). Any thread may call anything, also
@@ -40,7 +40,7 @@
 namespace cistern::alloc {
 
 enum class Freed : uint8_t {
-  foreign,  // not ours: the driver's to answer
+  foreign,  // of no pool, for callers that look an address up: the driver's to answer
   done,
   invalid,  // ours, but not the start of something the program holds
 };

@@ -18,7 +18,7 @@ void ChunkSupply::init(SharedChunks* shared, MemorySource* source, const DeviceP
 }
 
 Chunk* ChunkSupply::obtain(uint64_t bytes, Role role, int* code) {
-  const InHand carrying(*this);
+  const InHand until_known(*this);
   const CountedIn obtaining(shared_->threads_obtaining);
   *code = kContextGone;
   if (closed_.load()) return nullptr;

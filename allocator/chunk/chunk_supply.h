@@ -64,12 +64,12 @@ class ChunkSupply {
   class Moving {
    public:
     explicit Moving(ChunkSupply& supply)
-        : carrying_(supply), counted_(supply.shared_->threads_moving) {
+        : in_hand_(supply), counted_(supply.shared_->threads_moving) {
       supply.shared_->moves_begun.fetch_add(1);
     }
 
    private:
-    const InHand carrying_;
+    const InHand in_hand_;
     const CountedIn counted_;
   };
 

@@ -3,8 +3,8 @@
 //
 // Requests of 1 MiB and more keep driver allocations whole, so that NCCL, MPI and RDMA see real
 // bases; smaller ones are cut from 2 MiB slabs. What is idle beyond a budget goes back to the
-// driver, and before memory is said to be out, so does everything that is not live: the program
-// never runs out where the driver alone would not have.
+// driver, and before memory is said to be out, so does everything that is not live: with requests
+// of that size the program never runs out where the driver alone would not have.
 //
 // Small blocks are sharded: threads spread over kShards independent SlabPools; a free goes to the
 // shard the block came from. Any thread; no lock is held while the chunk layer is called.

@@ -129,11 +129,13 @@ void Reclaim::poll_one(Timeline& t) {
   }
 }
 
-// Only the answer to a mark can move clean() here: whatever else does has moved it already.
+// Without a mark outstanding there is nobody to ask. Another thread may just have had the last
+// answer, though, and not have moved clean() yet.
 bool Reclaim::poll() {
-  if (outstanding_.load(std::memory_order_relaxed) == 0) return false;
   const Ticket before = clean();
-  if (try_turn()) {
+  if (outstanding_.load(std::memory_order_relaxed) == 0) {
+    recompute_clean();
+  } else if (try_turn()) {
     for (int i = 0, n = highest(); i < n; ++i) poll_one(timelines_[i]);
     end_turn();
     recompute_clean();

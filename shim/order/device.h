@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One device of the process, whatever contexts it has: its ledger, its cap, the sizes of its
-// chunks, and what the program is told of its memory. Any thread.
+// One device of the process, whatever contexts it has: its ledger, its cap and the sizes of its
+// chunks. Any thread.
 #pragma once
 
 #include <atomic>

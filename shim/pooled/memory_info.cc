@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "allocator/chunk/chunk_cache.h"
+#include "allocator/base/driver_rounding.h"
 #include "shim/entry/driver.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/idle_memory.h"

@@ -16,7 +16,7 @@ namespace cistern::shim {
 // What the thread does. The process has one such object, which must never go away.
 struct BackgroundWork {
   // Does what there is to do, asking may_call() before each call to the driver; true if there will
-  // be more. Called by one thread at a time.
+  // be more. Two threads may be in it for a moment, where one ends and another begins.
   bool (*round)();
   uint64_t (*pause_ns)();  // between two rounds
 };

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replays allocations under `cistern run`, for scripts/demo and tests/bench/policies.
 
-The program that replays is an unmodified CUDA program, tests/preload/programs/replay.cu. What it asks
+The program that replays is an unmodified CUDA program, tests/preload/programs/pooling/replay.cu. What it asks
 of the simulated driver is read from that driver's trace.
 """
 

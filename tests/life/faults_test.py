@@ -15,8 +15,9 @@ SHIM = life.ROOT / "shim"
 ILLEGAL_ADDRESS, OUT_OF_MEMORY, INVALID_CONTEXT, NOT_PERMITTED = 700, 2, 201, 800
 CODES = (ILLEGAL_ADDRESS, OUT_OF_MEMORY, INVALID_CONTEXT, NOT_PERMITTED)
 
-OWN = r"\b(?:driver\(\)|d)\.(cu\w+)"
-FOR_THE_PROGRAM = r"(\bask(_for_memory)?\(|\breal = )driver\(\)\.cu\w+"
+# Where the calls of the program itself are made; of the others only those of driver_calls.def are ours.
+FOR_THE_PROGRAM = ("hooks/", "kinds/arrays.cc", "kinds/linear.cc", "kinds/stream_ordered/stream_ordered.",
+                   "kinds/stream_ordered/pool_calls.cc")
 
 SILENT = "the program does not notice"
 TOLD = "the program made the call itself, and is told"
@@ -57,8 +58,10 @@ NOT_RUN = {
     "cuDeviceGetMemPool": "asked for the scratch cache alone, whether a pool is a device's current "
                           "one: an error says that it is not",
     "cuEventRecord": "only for drivers without cuCtxRecordEvent: order/old_driver.stumble",
+    "cuIpcGetMemHandle": "the program's own call, answered as it is",
     "cuMemCreate": OWN_KIND,
     "cuMemGetAllocationGranularity": "asked where a cap refuses; what it says is told",
+    "cuMemGetHandleForAddressRange": "the program's own call, answered as it is",
     "cuMemMap": OWN_KIND,
     "cuMemRelease": OWN_KIND,
     "cuMemRetainAllocationHandle": OWN_KIND,
@@ -68,6 +71,9 @@ NOT_RUN = {
     "cuMipmappedArrayCreate": OWN_KIND,
     "cuMipmappedArrayDestroy": OWN_KIND,
     "cuMipmappedArrayGetMemoryRequirements": FOR_CHARGES,
+    "cuPointerGetAttribute": "the program's own call, answered as it is",
+    "cuPointerGetAttributes": "the program's own call, answered as it is",
+    "cuPointerSetAttribute": "the program's own call, answered as it is",
     "cuThreadExchangeStreamCaptureMode": "during captures that are short of memory: what is idle "
                                          "then stays with the pools",
     "cuStreamGetId": "asked for the scratch cache alone: scratch/scratch_stumble",
@@ -81,16 +87,16 @@ TRACED = {"cuMemAlloc_v2", "cuMemFree_v2", "cuMemGetInfo_v2", "cuEventCreate", "
 
 
 def own_calls():
-    """The functions of driver_calls.def, and those that the object calls for itself. Elsewhere than
-    there a call is the program's where a hook makes it, or stands in ask(), or is called `real`."""
+    """The functions of driver_calls.def, and the hooked ones that the object itself calls."""
     table = (SHIM / "entry" / "driver_calls.def").read_text(encoding="utf-8")
     listed = set(re.findall(r"^CISTERN_CALL\((\w+)", table, re.MULTILINE))
-    called = set()
+    called, skipped = set(), set()
     for source in [*SHIM.rglob("*.h"), *SHIM.rglob("*.cc")]:
-        text = source.read_text(encoding="utf-8")
-        called |= listed & set(re.findall(OWN, text))
-        if source.parent.name != "hooks":
-            called |= set(re.findall(OWN, re.sub(FOR_THE_PROGRAM, "", text)))
+        found = set(re.findall(r"\b(?:driver\(\)|d)\.(cu\w+)", source.read_text(encoding="utf-8")))
+        place = next((p for p in FOR_THE_PROGRAM if str(source.relative_to(SHIM)).startswith(p)), None)
+        skipped.add(place)
+        called |= found if place is None else listed & found
+    assert skipped == {None, *FOR_THE_PROGRAM}, "FOR_THE_PROGRAM names a file that there is not"
     return listed, called
 
 

@@ -4,6 +4,8 @@
 import re
 import subprocess
 
+from catalogue import CannotPlant
+
 HUNK = re.compile(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@")
 UPSTREAMS = ("@{upstream}", "origin/HEAD", "main", "master")
 EVERYTHING = range(1, 1 << 31)
@@ -50,7 +52,11 @@ def touched_mutants(mutants, sources, touched):
     """Mutants whose function was touched, then those of the same files."""
     inside, beside = [], []
     for mutant in mutants:
-        definition = sources.find(mutant).definition
+        try:
+            definition = sources.find(mutant).definition
+        except CannotPlant:  # the trial will say why
+            inside.append(mutant)
+            continue
         lines = sources.lines_of(definition)
         if any(r.start < lines.stop and lines.start < r.stop for r in touched.get(definition.path, ())):
             inside.append(mutant)

@@ -28,7 +28,7 @@ struct Pool {
   uint64_t used_high = 0;
 };
 
-struct ContextPools {
+struct DevicePools {
   CUmemoryPool original;
   CUmemoryPool current;
 };
@@ -36,7 +36,7 @@ struct ContextPools {
 struct Pools {
   HandleTable<CUmemoryPool, Pool> handles;
   std::mutex mutex;
-  std::map<int, ContextPools> by_device;
+  std::map<int, DevicePools> by_device;
 };
 
 Pools& pools() {
@@ -45,8 +45,8 @@ Pools& pools() {
 }
 
 // Caller holds pools().mutex.
-ContextPools& of(Device& device) {
-  ContextPools& entry = pools().by_device[device.ordinal()];
+DevicePools& of(Device& device) {
+  DevicePools& entry = pools().by_device[device.ordinal()];
   if (entry.original == nullptr) {
     entry.original = pools().handles.insert(std::make_shared<Pool>(device));
     entry.current = entry.original;
@@ -127,7 +127,7 @@ CUresult destroy_pool(CUmemoryPool pool) {
   const std::lock_guard lock(pools().mutex);
   const auto found = pools().handles.find(pool);
   if (found == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  ContextPools& entry = of(found->device);
+  DevicePools& entry = of(found->device);
   if (entry.original == pool) return CUDA_ERROR_INVALID_VALUE;
   if (entry.current == pool) entry.current = entry.original;
   pools().handles.remove(pool);

@@ -146,3 +146,20 @@ TEST_CASE("with more contexts than can be followed nothing becomes clean") {
   c.reclaim->poll();
   CHECK(c.reclaim->clean() < t);
 }
+
+TEST_CASE("marks that go with their context leave the count of those to be asked right") {
+  OneContext c;
+  FakeSource ending;
+  ending.passed_mark = 0;
+  Timeline* gone = c.reclaim->join(&ending);
+  for (int i = 0; i < Timeline::kMarks + 2; ++i) REQUIRE(c.reclaim->mark(c.reclaim->stamp()));
+  c.reclaim->leave(gone);
+  c.source.passed_mark = c.source.last_mark;
+  CHECK(c.reclaim->poll());
+  const Ticket later = c.reclaim->stamp();
+  REQUIRE(c.reclaim->mark(later));
+  CHECK_FALSE(c.reclaim->poll());
+  c.source.passed_mark = c.source.last_mark;
+  CHECK(c.reclaim->poll());
+  CHECK(c.reclaim->clean() >= later);
+}
