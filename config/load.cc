@@ -184,6 +184,9 @@ Policy default_policy() {
 }
 
 void load(const char* const* envp, Loaded& out) {
+  // After a clearenv() there is no list at all: another library's constructor may have called it.
+  static constexpr const char* kNothing[] = {nullptr};
+  if (envp == nullptr) envp = kNothing;
   const int saved_errno = errno;
   clear(out);
   if (fill(envp, out)) {

@@ -16,7 +16,7 @@
 
 namespace cistern::config {
 
-// `envp` ends with a nullptr, as main's third argument does. `out` may be used again.
+// `envp` ends with a nullptr, as main's third argument does, or is one. `out` may be used again.
 // CISTERN_LAUNCHER is no setting: `cistern run` lists in it the names it set from its options, with
 // commas between, which tells Origin::kLauncher from Origin::kEnv.
 void load(const char* const* envp, Loaded& out);

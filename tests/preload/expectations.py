@@ -227,7 +227,7 @@ class Reader:
                 lines.append((number, line))
         bodies = {}
         for name, lines in cases.items():
-            same = bodies.setdefault(tuple(sorted(line for _, line in lines)), name)
+            same = bodies.setdefault(tuple(line for _, line in lines), name)
             if same != name:
                 raise Mistake(f"{path}: case {name} is case {same} once more")
         return head, cases or {"": []}

@@ -30,6 +30,13 @@ TEST_CASE("nothing set: the pool is on and nobody is told anything") {
   CHECK(policy_line(*loaded) == "defaults");
 }
 
+TEST_CASE("without a list of variables nothing is set") {
+  auto loaded = std::make_unique<Loaded>();
+  load(nullptr, *loaded);
+  CHECK(loaded->status == Status::kOk);
+  CHECK_FALSE(loaded->policy.gpu_limit.set);
+}
+
 TEST_CASE("values reach their members, and members know that they were set") {
   const auto loaded =
       load_with({"CISTERN_LOG=debug", "CISTERN_REPORT=json", "CISTERN_REPORT_FILE=/r.%p",
