@@ -112,9 +112,10 @@ bool Reclaim::mark(Ticket newest) {
   return all;
 }
 
-void Reclaim::poll_one(Timeline& t) {
+int Reclaim::poll_one(Timeline& t) {
   MemorySource* source = t.source.load(std::memory_order_relaxed);
-  if (source == nullptr) return;
+  if (source == nullptr) return 0;
+  const int before = t.count;
   while (t.count > 0) {
     queries_made_.fetch_add(1, std::memory_order_relaxed);
     const MarkState state = source->query(t.marks[0].mark);
@@ -123,22 +124,22 @@ void Reclaim::poll_one(Timeline& t) {
     // What this mark stood for needs another one.
     if (state == MarkState::failed) marked_.store(t.passed.load(), std::memory_order_release);
     source->forget(t.marks[0].mark);
-    count_marks(-1);
     --t.count;
     for (int i = 0; i < t.count; ++i) t.marks[i] = t.marks[i + 1];
   }
+  return before - t.count;
 }
 
-// Without a mark outstanding there is nobody to ask. Another thread may just have had the last
-// answer, though, and not have moved clean() yet.
+// Marks that were answered are outstanding until clean() has moved: who finds none outstanding need
+// not ask, nor wait for another thread that did.
 bool Reclaim::poll() {
   const Ticket before = clean();
-  if (outstanding_.load(std::memory_order_relaxed) == 0) {
+  if (outstanding_.load(std::memory_order_acquire) != 0 && try_turn()) {
+    int answered = 0;
+    for (int i = 0, n = highest(); i < n; ++i) answered += poll_one(timelines_[i]);
     recompute_clean();
-  } else if (try_turn()) {
-    for (int i = 0, n = highest(); i < n; ++i) poll_one(timelines_[i]);
+    count_marks(-answered);
     end_turn();
-    recompute_clean();
   }
   return clean() != before;
 }

@@ -131,10 +131,11 @@ class Reclaim {
   // With the turn.
   void count_marks(int more) {
     outstanding_.store(outstanding_.load(std::memory_order_relaxed) + more,
-                       std::memory_order_relaxed);
+                       std::memory_order_release);
   }
   void end_turn() { turn_.store(false, std::memory_order_release); }
-  void poll_one(Timeline& timeline);
+  // How many marks were answered.
+  int poll_one(Timeline& timeline);
   void recompute_clean();
   int highest() const { return highest_.load(std::memory_order_acquire); }
 

@@ -110,7 +110,7 @@ CUresult linear_range(CUdeviceptr* base, size_t* size, CUdeviceptr address) {
   const ScratchFound found =
       scratch_on() ? scratch_find(address, &start, &bytes, &whole) : ScratchFound::foreign;
   if (found == ScratchFound::foreign) return driver().cuMemGetAddressRange_v2(base, size, address);
-  if (found == ScratchFound::not_held) return CUDA_ERROR_NOT_FOUND;
+  if (found == ScratchFound::not_live) return CUDA_ERROR_NOT_FOUND;
   if (base != nullptr) *base = start;
   if (size != nullptr) *size = bytes;
   return CUDA_SUCCESS;

@@ -31,7 +31,7 @@ struct Place {
   }
   alloc::ContextPool& pool() const { return context_of(chunk)->pool; }
   bool held() const {
-    return chunk != nullptr ? pool().is_live(chunk, address) : scratch == ScratchFound::held;
+    return chunk != nullptr ? pool().is_live(chunk, address) : scratch == ScratchFound::live;
   }
   bool find() { return chunk != nullptr ? pool().find(chunk, address, &start, &bytes) : held(); }
   void known_outside() const {

@@ -13,7 +13,7 @@ void json_kinds(Writer& writer, const DeviceReport& device) {
                static_cast<ull>(device.cap->charged()), static_cast<ull>(l.refused_by_cap.get()));
   for (size_t i = 0; i < std::size(kKinds); ++i) {
     writer.print("%s\"%s\": {\"bytes\": %llu, \"peak_bytes\": %llu}", i == 0 ? "" : ", ", kKinds[i],
-                 static_cast<ull>(held(l, i)), static_cast<ull>(held_peak(l, i)));
+                 static_cast<ull>(taken(l, i)), static_cast<ull>(taken_peak(l, i)));
   }
   writer.print("},\n");
 }

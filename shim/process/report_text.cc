@@ -12,7 +12,7 @@ void text_kinds(Writer& writer, const DeviceReport& device) {
   const alloc::Cap& cap = *device.cap;
   writer.print("cistern:   peak by kind  ");
   for (size_t i = 0; i < std::size(kKinds); ++i) {
-    writer.print("%s %s %.1f", i == 0 ? "" : ",", kKinds[i], mib(held_peak(l, i)));
+    writer.print("%s %s %.1f", i == 0 ? "" : ",", kKinds[i], mib(taken_peak(l, i)));
   }
   writer.print(" MiB\n");
   if (cap.limit() == 0) return;

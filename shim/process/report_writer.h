@@ -56,10 +56,10 @@ inline constexpr const char* kKinds[] = {"pools",          "direct",   "arrays",
                                          "stream-ordered", "physical", "managed"};
 static_assert(std::size(kKinds) == 1 + alloc::kMemoryKinds);
 
-inline uint64_t held(const alloc::Ledger& l, size_t kind) {
+inline uint64_t taken(const alloc::Ledger& l, size_t kind) {
   return kind == 0 ? l.reserved.get() : l.taken[kind - 1].get();
 }
-inline uint64_t held_peak(const alloc::Ledger& l, size_t kind) {
+inline uint64_t taken_peak(const alloc::Ledger& l, size_t kind) {
   return kind == 0 ? l.reserved_peak.get() : l.taken_peak[kind - 1].get();
 }
 

@@ -208,12 +208,12 @@ ScratchFound scratch_find(CUdeviceptr address, uint64_t* start, uint64_t* bytes,
     case ScratchCache::Found::foreign:
       return ScratchFound::foreign;
     case ScratchCache::Found::not_live:
-      return ScratchFound::not_held;
+      return ScratchFound::not_live;
     case ScratchCache::Found::live:
       break;
   }
   *start = base;
-  return address - base < *bytes ? ScratchFound::held : ScratchFound::not_held;
+  return address - base < *bytes ? ScratchFound::live : ScratchFound::not_live;
 }
 
 void scratch_exported(CUdeviceptr address) { cache.mark_exported(address); }

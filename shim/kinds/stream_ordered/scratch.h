@@ -61,10 +61,10 @@ ScratchFree scratch_free(const ScratchStreamName& stream, CUdeviceptr address);
 void scratch_freed(const ScratchFree& free, CUresult code);
 
 // What the cache knows of an address. The driver is asked where its allocation starts, and how
-// large that is (*whole). `foreign`: not known here. `held`: the program holds the block from
-// *start, and asked for *bytes. `not_held`: the address lies in a cached block, or behind what the
+// large that is (*whole). `foreign`: not known here. `live`: the program holds the block from
+// *start, and asked for *bytes. `not_live`: the address lies in a cached block, or behind what the
 // program asked for.
-enum class ScratchFound : uint8_t { foreign, held, not_held };
+enum class ScratchFound : uint8_t { foreign, live, not_live };
 ScratchFound scratch_find(CUdeviceptr address, uint64_t* start, uint64_t* bytes, uint64_t* whole);
 
 // Another process gets to know the block that starts here: its free will go to the driver.

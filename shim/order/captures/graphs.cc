@@ -25,7 +25,7 @@ constinit Graph graphs[kMaxGraphs] = {};
 constinit int used = 0;
 constinit alloc::Epoch newest_unlisted = 0;
 
-void update_held() {
+void update_newest_graph() {
   alloc::Epoch newest = newest_unlisted;
   for (int i = 0; i < used; ++i) newest = std::max(newest, graphs[i].epoch);
   shared().reclaim.set_newest_graph(capture_gate().capturing() ? alloc::Reclaim::kEverything
@@ -47,7 +47,7 @@ template <typename Match>
 void remove(Match match) {
   alloc::LockGuard guard(mutex);
   remove_locked(match);
-  update_held();
+  update_newest_graph();
 }
 
 void remove_handle(const void* handle) {
@@ -68,14 +68,14 @@ void add(const void* handle, const void* instead_of, CUcontext context) {
   } else {
     newest_unlisted = epoch;
   }
-  update_held();
+  update_newest_graph();
 }
 
 }  // namespace
 
 void captures_changed() {
   alloc::LockGuard guard(mutex);
-  update_held();
+  update_newest_graph();
 }
 
 void graph_captured(CUgraph graph, CUcontext context) { add(graph, nullptr, context); }
