@@ -37,13 +37,31 @@ void fill_words_ranges(Ranges& ranges, uint32_t* words, size_t count, uint32_t) 
   ranges.writes(words, count);
 }
 
+// The delay is the simulated device's, by slow_fill_words_ns().
 void slow_fill_words(const SimcudaLaunch& launch, uint32_t* words, size_t count, uint32_t seed,
-                     uint32_t delay_us) {
-  std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
+                     uint32_t) {
   fill_words(launch, words, count, seed);
 }
 
 void slow_fill_words_ranges(Ranges& ranges, uint32_t* words, size_t count, uint32_t, uint32_t) {
+  ranges.writes(words, count);
+}
+
+uint64_t slow_fill_words_ns(uint32_t*, size_t, uint32_t, uint32_t delay_us) {
+  return uint64_t{delay_us} * 1000;
+}
+
+// Sleeps where the kernel spins: a simulated device takes no processor from the program.
+void hold_words(const SimcudaLaunch& launch, uint32_t* words, size_t count, uint32_t seed,
+                const uint32_t* go) {
+  while (__atomic_load_n(go, __ATOMIC_ACQUIRE) == 0) {
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  fill_words(launch, words, count, seed);
+}
+
+// The host sets *go while the kernel runs: what it reads there is no access to be watched.
+void hold_words_ranges(Ranges& ranges, uint32_t* words, size_t count, uint32_t, const uint32_t*) {
   ranges.writes(words, count);
 }
 
@@ -56,6 +74,20 @@ void sum_words(const SimcudaLaunch&, const uint32_t* words, size_t count, Word64
 void sum_words_ranges(Ranges& ranges, const uint32_t* words, size_t count, Word64* total) {
   ranges.reads(words, count);
   ranges.updates(total, 1);
+}
+
+void slow_sum_words(const SimcudaLaunch& launch, const uint32_t* words, size_t count, Word64* total,
+                    uint32_t) {
+  sum_words(launch, words, count, total);
+}
+
+void slow_sum_words_ranges(Ranges& ranges, const uint32_t* words, size_t count, Word64* total,
+                           uint32_t) {
+  sum_words_ranges(ranges, words, count, total);
+}
+
+uint64_t slow_sum_words_ns(const uint32_t*, size_t, Word64*, uint32_t delay_us) {
+  return uint64_t{delay_us} * 1000;
 }
 
 void stamp_block(const SimcudaLaunch&, uint32_t* block, size_t words, uint32_t stamp) {
@@ -100,11 +132,16 @@ void check_words_ranges(Ranges& ranges, const uint32_t* words, size_t count, uin
   ranges.updates(verdict, 2);
 }
 
+using simcuda::timed_twin;
 using simcuda::twin;
 constexpr SimcudaKernel kKernels[] = {
     twin<add_vectors, add_vectors_ranges>("_Z11add_vectorsPKfS0_Pfi"),
     twin<fill_words, fill_words_ranges>("_Z10fill_wordsPjmj"),
-    twin<slow_fill_words, slow_fill_words_ranges>("_Z15slow_fill_wordsPjmjj"),
+    timed_twin<slow_fill_words, slow_fill_words_ranges, slow_fill_words_ns>(
+        "_Z15slow_fill_wordsPjmjj"),
+    timed_twin<slow_sum_words, slow_sum_words_ranges, slow_sum_words_ns>(
+        "_Z14slow_sum_wordsPKjmPyj"),
+    twin<hold_words, hold_words_ranges>("_Z10hold_wordsPjmjPVKj"),
     twin<sum_words, sum_words_ranges>("_Z9sum_wordsPKjmPy"),
     twin<stamp_block, stamp_block_ranges>("_Z11stamp_blockPjmj"),
     twin<check_block, check_block_ranges>("_Z11check_blockPKjmjPy"),

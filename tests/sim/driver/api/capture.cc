@@ -38,12 +38,11 @@ CUresult capture_info(CUstream handle, DefaultStream kind, CUstreamCaptureStatus
   });
 }
 
-CUresult instantiate_graph(CUgraphExec* exec, CUgraph handle) {
+CUresult instantiate_graph(Call id, CUgraphExec* exec, CUgraph handle) {
   if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const auto graph = find_graph(handle);
   if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *exec = instantiate(*graph);
-  return CUDA_SUCCESS;
+  return instantiate(id, current_context(), *graph, exec);
 }
 
 }  // namespace
@@ -104,14 +103,16 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* phGraphExec, CUgraph hGraph,
                                      unsigned long long flags) {
   return call(
-      Call::cuGraphInstantiateWithFlags, [&] { return instantiate_graph(phGraphExec, hGraph); },
+      Call::cuGraphInstantiateWithFlags,
+      [&] { return instantiate_graph(Call::cuGraphInstantiateWithFlags, phGraphExec, hGraph); },
       out("phGraphExec", phGraphExec), in("hGraph", hGraph), in("flags", flags));
 }
 
 CUresult cuGraphInstantiate_v2(CUgraphExec* phGraphExec, CUgraph hGraph, CUgraphNode* phErrorNode,
                                char* logBuffer, size_t bufferSize) {
   return call(
-      Call::cuGraphInstantiate_v2, [&] { return instantiate_graph(phGraphExec, hGraph); },
+      Call::cuGraphInstantiate_v2,
+      [&] { return instantiate_graph(Call::cuGraphInstantiate_v2, phGraphExec, hGraph); },
       out("phGraphExec", phGraphExec), in("hGraph", hGraph));
 }
 
@@ -122,7 +123,7 @@ SIM_PAIR(cuGraphInstantiateWithParams, _ptsz,
              kCall,
              [&] {
                if (instantiateParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
-               const CUresult code = instantiate_graph(phGraphExec, hGraph);
+               const CUresult code = instantiate_graph(kCall, phGraphExec, hGraph);
                instantiateParams->hErrNode_out = nullptr;
                instantiateParams->result_out = code == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS
                                                                     : CUDA_GRAPH_INSTANTIATE_ERROR;

@@ -8,6 +8,7 @@
 #include "exec/engine.h"
 #include "exec/event.h"
 #include "memory/device.h"
+#include "memory/pool.h"
 
 using namespace simcuda;
 
@@ -38,6 +39,7 @@ CUresult synchronize(Context& context) {
     if (const CUresult code = refuse_context_call(context); code != CUDA_SUCCESS) return code;
   }
   wait_for_context(context);
+  finish_late_frees(context);
   return CUDA_SUCCESS;
 }
 
@@ -76,6 +78,18 @@ CUresult limit_of(CUlimit limit, size_t* value) {
     default:
       return CUDA_ERROR_UNSUPPORTED_LIMIT;
   }
+}
+
+// What the limit took before is given back when what it takes now is there.
+CUresult set_limit(Context& context, CUlimit limit) {
+  size_t known = 0;
+  if (const CUresult code = limit_of(limit, &known); code != CUDA_SUCCESS) return code;
+  TakenRef taken;
+  const CUresult code = take_for(Call::cuCtxSetLimit, context, &taken);
+  if (code != CUDA_SUCCESS || taken == nullptr) return code;
+  const std::lock_guard lock(exec_mutex());
+  context.limits[limit].swap(taken);
+  return CUDA_SUCCESS;
 }
 
 // Peer access is a relation between two contexts on different devices.
@@ -255,8 +269,7 @@ CUresult cuCtxGetLimit(size_t* pvalue, CUlimit limit) {
 
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
   return call(Call::cuCtxSetLimit, [&] {
-    size_t known = 0;
-    return in_context([&](Context&) { return limit_of(limit, &known); });
+    return in_context([&](Context& context) { return set_limit(context, limit); });
   });
 }
 

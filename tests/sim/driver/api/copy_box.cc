@@ -74,9 +74,48 @@ CUresult copy_3d(Call id, DefaultStream kind, const CUDA_MEMCPY3D* c, CUstream h
                    {c->WidthInBytes, c->Height, c->Depth}, timing);
 }
 
+// The contexts say where memory of an array would be: linear memory is where its address is.
+CUresult copy_peer(Call id, DefaultStream kind, const CUDA_MEMCPY3D_PEER* c, CUstream handle,
+                   Timing timing) {
+  if (c == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  CUDA_MEMCPY3D same{};
+  same.srcXInBytes = c->srcXInBytes;
+  same.srcY = c->srcY;
+  same.srcZ = c->srcZ;
+  same.srcMemoryType = c->srcMemoryType;
+  same.srcHost = c->srcHost;
+  same.srcDevice = c->srcDevice;
+  same.srcPitch = c->srcPitch;
+  same.srcHeight = c->srcHeight;
+  same.dstXInBytes = c->dstXInBytes;
+  same.dstY = c->dstY;
+  same.dstZ = c->dstZ;
+  same.dstMemoryType = c->dstMemoryType;
+  same.dstHost = c->dstHost;
+  same.dstDevice = c->dstDevice;
+  same.dstPitch = c->dstPitch;
+  same.dstHeight = c->dstHeight;
+  same.WidthInBytes = c->WidthInBytes;
+  same.Height = c->Height;
+  same.Depth = c->Depth;
+  return copy_3d(id, kind, &same, handle, timing);
+}
+
 }  // namespace
 
 extern "C" {
+
+SIM_PAIR(cuMemcpy3DPeer, _ptds, (const CUDA_MEMCPY3D_PEER* pCopy),
+         return call(
+             kCall,
+             [&] { return copy_peer(kCall, kDefault, pCopy, nullptr, Timing::kSynchronous); },
+             in("pCopy", pCopy), stream(nullptr));)
+
+SIM_PAIR(cuMemcpy3DPeerAsync, _ptsz, (const CUDA_MEMCPY3D_PEER* pCopy, CUstream hStream),
+         return call(
+             kCall,
+             [&] { return copy_peer(kCall, kDefault, pCopy, hStream, Timing::kAsynchronous); },
+             in("pCopy", pCopy), stream(hStream));)
 
 SIM_PAIR(cuMemcpy2D_v2, _ptds, (const CUDA_MEMCPY2D* pCopy),
          return call(

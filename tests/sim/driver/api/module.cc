@@ -10,11 +10,10 @@ using namespace simcuda;
 
 namespace {
 
-// Loads a module or library: any image will do, as kernels come from their twins.
-template <class Out, class Load>
-CUresult load(Out* out, const void* image, Load&& loader) {
-  if (out == nullptr || image == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return in_context([&](Context&) { return loader(out); });
+// Loads a module: any image will do, as kernels come from their twins.
+CUresult load(Call id, CUmodule* module, const void* image) {
+  if (module == nullptr || image == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return in_context([&](Context& context) { return load_module(id, context, module); });
 }
 
 CUresult attribute_of(CUfunction_attribute attribute, CUfunction function, int* value) {
@@ -53,27 +52,27 @@ extern "C" {
 
 CUresult cuModuleLoad(CUmodule* module, const char* fname) {
   return call(
-      Call::cuModuleLoad, [&] { return load(module, fname, load_module); }, out("module", module),
-      text("fname", fname));
+      Call::cuModuleLoad, [&] { return load(Call::cuModuleLoad, module, fname); },
+      out("module", module), text("fname", fname));
 }
 
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   return call(
-      Call::cuModuleLoadData, [&] { return load(module, image, load_module); },
+      Call::cuModuleLoadData, [&] { return load(Call::cuModuleLoadData, module, image); },
       out("module", module));
 }
 
 CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int numOptions,
                             CUjit_option* options, void** optionValues) {
   return call(
-      Call::cuModuleLoadDataEx, [&] { return load(module, image, load_module); },
+      Call::cuModuleLoadDataEx, [&] { return load(Call::cuModuleLoadDataEx, module, image); },
       out("module", module));
 }
 
 CUresult cuModuleLoadFatBinary(CUmodule* module, const void* fatCubin) {
   return call(
-      Call::cuModuleLoadFatBinary, [&] { return load(module, fatCubin, load_module); },
-      out("module", module));
+      Call::cuModuleLoadFatBinary,
+      [&] { return load(Call::cuModuleLoadFatBinary, module, fatCubin); }, out("module", module));
 }
 
 CUresult cuModuleUnload(CUmodule hmod) {
@@ -109,7 +108,7 @@ CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* j
                            unsigned int numLibraryOptions) {
   return call(Call::cuLibraryLoadData, [&] {
     if (library == nullptr || code == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    return load_library(library);
+    return load_library(Call::cuLibraryLoadData, current_context(), library);
   });
 }
 

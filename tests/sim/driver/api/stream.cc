@@ -9,12 +9,12 @@ using namespace simcuda;
 
 namespace {
 
-CUresult create(CUstream* handle, unsigned flags, int priority) {
+CUresult create(Call id, CUstream* handle, unsigned flags, int priority) {
   if (handle == nullptr || (flags & ~unsigned{CU_STREAM_NON_BLOCKING})) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   return in_context(
-      [&](Context& context) { return create_stream(context, flags, priority, handle); });
+      [&](Context& context) { return create_stream(id, context, flags, priority, handle); });
 }
 
 CUresult synchronize(const StreamRef& stream) {
@@ -58,13 +58,14 @@ extern "C" {
 
 CUresult cuStreamCreate(CUstream* phStream, unsigned int Flags) {
   return call(
-      Call::cuStreamCreate, [&] { return create(phStream, Flags, 0); }, out("phStream", phStream),
-      in("Flags", Flags));
+      Call::cuStreamCreate, [&] { return create(Call::cuStreamCreate, phStream, Flags, 0); },
+      out("phStream", phStream), in("Flags", Flags));
 }
 
 CUresult cuStreamCreateWithPriority(CUstream* phStream, unsigned int flags, int priority) {
   return call(
-      Call::cuStreamCreateWithPriority, [&] { return create(phStream, flags, priority); },
+      Call::cuStreamCreateWithPriority,
+      [&] { return create(Call::cuStreamCreateWithPriority, phStream, flags, priority); },
       out("phStream", phStream), in("flags", flags));
 }
 

@@ -14,7 +14,8 @@ CUresult open_ipc(CUdeviceptr* pdptr, const CUipcMemHandle& handle, unsigned fla
   if (pdptr == nullptr || (flags & ~unsigned{CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS})) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return in_context([&](Context& context) { return open_ipc_handle(context, handle, pdptr); });
+  return in_context(
+      [&](Context& context) { return open_ipc_handle(context, handle, flags != 0, pdptr); });
 }
 
 }  // namespace

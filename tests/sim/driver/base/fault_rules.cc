@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/fault_rules.h"
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 
 #include "base/errors.h"
@@ -17,18 +19,44 @@ bool known_call(std::string_view name) {
   return false;
 }
 
-std::optional<uint64_t> duration_ns(std::string_view text) {
-  constexpr struct {
-    std::string_view suffix;
-    uint64_t ns;
-  } kUnits[] = {{"ns", 1}, {"us", 1000}, {"ms", 1000000}};
-  for (const auto& unit : kUnits) {
+// Only these take memory of the driver's own (memory/taken.h).
+bool takes_memory(std::string_view name) {
+  constexpr std::string_view kNames[] = {"cuModuleLoad",
+                                         "cuModuleLoadData",
+                                         "cuModuleLoadDataEx",
+                                         "cuModuleLoadFatBinary",
+                                         "cuLibraryLoadData",
+                                         "cuLaunchKernel",
+                                         "cuLaunchKernelEx",
+                                         "cuLaunchCooperativeKernel",
+                                         "cuCtxSetLimit",
+                                         "cuStreamCreate",
+                                         "cuStreamCreateWithPriority",
+                                         "cuGraphInstantiate",
+                                         "cuGraphInstantiateWithFlags",
+                                         "cuGraphInstantiateWithParams",
+                                         "cuGraphLaunch"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
+struct Unit {
+  std::string_view suffix;
+  uint64_t factor;
+};
+
+// A count and its unit: the first whose suffix fits.
+template <size_t N>
+std::optional<uint64_t> measured(std::string_view text, const Unit (&units)[N]) {
+  for (const Unit& unit : units) {
     if (!text.ends_with(unit.suffix)) continue;
     const auto count = number<uint64_t>(text.substr(0, text.size() - unit.suffix.size()));
-    if (count) return *count * unit.ns;
+    if (count) return *count * unit.factor;
   }
   return std::nullopt;
 }
+
+constexpr Unit kTimes[] = {{"ns", 1}, {"us", 1000}, {"ms", 1000000}};
+constexpr Unit kSizes[] = {{"KB", uint64_t{1} << 10}, {"MB", uint64_t{1} << 20}};
 
 struct Halves {
   std::string_view left;
@@ -98,9 +126,17 @@ bool add_fail(std::string_view text, FaultRules& rules) {
 
 bool add_latency(std::string_view text, FaultRules& rules) {
   const auto parts = halves(text, '=');
-  const auto ns = parts ? duration_ns(parts->right) : std::nullopt;
+  const auto ns = parts ? measured(parts->right, kTimes) : std::nullopt;
   if (!ns || !known_call(parts->left)) return false;
   rules.latency.push_back({std::string(parts->left), *ns});
+  return true;
+}
+
+bool add_take(std::string_view text, FaultRules& rules) {
+  const auto parts = halves(text, '=');
+  const auto bytes = parts ? measured(parts->right, kSizes) : std::nullopt;
+  if (!bytes || !takes_memory(parts->left)) return false;
+  rules.takes.push_back({std::string(parts->left), *bytes});
   return true;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What shall go wrong, and take time: the values of SIMCUDA_FAIL, SIMCUDA_LATENCY,
-// SIMCUDA_PRESSURE and SIMCUDA_LOSE as data. Pure.
+// What shall go wrong, take time and take memory: the values of SIMCUDA_FAIL, SIMCUDA_LATENCY,
+// SIMCUDA_TAKES, SIMCUDA_PRESSURE and SIMCUDA_LOSE as data. Pure.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,12 @@ struct LatencyRule {
   uint64_t ns = 0;
 };
 
+// Device memory a call takes for the driver's own use.
+struct TakeRule {
+  std::string call;
+  uint64_t bytes = 0;
+};
+
 // Memory another process holds from one traced call to before another.
 struct PressureRule {
   int device = 0;
@@ -48,6 +54,7 @@ struct LoseRule {
 struct FaultRules {
   std::vector<FailRule> fail;
   std::vector<LatencyRule> latency;
+  std::vector<TakeRule> takes;
   std::vector<PressureRule> pressure;
   std::vector<LoseRule> lose;
 };
@@ -55,6 +62,7 @@ struct FaultRules {
 // Each adds one comma-separated element to the rules; false if it cannot be understood.
 bool add_fail(std::string_view text, FaultRules& rules);
 bool add_latency(std::string_view text, FaultRules& rules);
+bool add_take(std::string_view text, FaultRules& rules);
 bool add_pressure(std::string_view text, FaultRules& rules);
 bool add_lose(std::string_view text, FaultRules& rules);
 

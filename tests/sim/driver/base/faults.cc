@@ -14,6 +14,7 @@ struct Slot {
   std::vector<FailRule> rules;
   std::atomic<uint64_t> uses{0};
   uint64_t latency_ns = 0;
+  uint64_t taken_bytes = 0;
 };
 
 std::array<Slot, kCallCount>& slots() {
@@ -50,6 +51,9 @@ void prepare_faults(const FaultRules& rules) {
     for (const LatencyRule& rule : rules.latency) {
       if (means(rule.call, call)) slot.latency_ns = rule.ns;
     }
+    for (const TakeRule& rule : rules.takes) {
+      if (means(rule.call, call)) slot.taken_bytes = rule.bytes;
+    }
   }
 }
 
@@ -64,5 +68,7 @@ Fault planted_fault(Call id) {
 }
 
 uint64_t planted_latency_ns(Call id) { return slots()[static_cast<size_t>(id)].latency_ns; }
+
+uint64_t planted_taking(Call id) { return slots()[static_cast<size_t>(id)].taken_bytes; }
 
 }  // namespace simcuda

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Planted faults and latencies (SIMCUDA_FAIL, SIMCUDA_LATENCY), resolved to one slot per call so
-// that asking costs an index. Any thread; uses are counted atomically.
+// Planted faults, latencies and takings (SIMCUDA_FAIL, SIMCUDA_LATENCY, SIMCUDA_TAKES), resolved to
+// one slot per call so that asking costs an index. Any thread; uses are counted atomically.
 #pragma once
 
 #include <cstdint>
@@ -23,5 +23,8 @@ struct Fault {
 Fault planted_fault(Call id);
 
 uint64_t planted_latency_ns(Call id);
+
+// Bytes of device memory.
+uint64_t planted_taking(Call id);
 
 }  // namespace simcuda

@@ -119,6 +119,7 @@ CUresult do_with_faults(Call id, unsigned watch, WorkRef work, const Arg* args, 
 }  // namespace
 
 CUresult call_watched(Call id, WorkRef work, const Arg* args, int count) {
+  const NoCancellation none;
   wake_up();
   const unsigned watch = g_watch.load(std::memory_order_acquire);
   CUresult result = refuse(id, watch);

@@ -5,6 +5,8 @@
 // fails on purpose or captures takes the watched way. Any thread.
 #pragma once
 
+#include <pthread.h>
+
 #include <atomic>
 #include <cstdint>
 #include <type_traits>
@@ -71,6 +73,19 @@ template <class T>
 Arg out_count(const char* name, T* value) {
   return {name, reinterpret_cast<uintptr_t>(value), Arg::Form::kOutNumber, sizeof(T)};
 }
+
+// No call is a cancellation point, whatever it does inside: a thread that is cancelled in the midst
+// of one would leave it half done.
+class NoCancellation {
+ public:
+  NoCancellation() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+  ~NoCancellation() { pthread_setcancelstate(before_, nullptr); }
+  NoCancellation(const NoCancellation&) = delete;
+  NoCancellation& operator=(const NoCancellation&) = delete;
+
+ private:
+  int before_ = 0;
+};
 
 // The work of a call, without copying or allocating.
 struct WorkRef {

@@ -73,6 +73,13 @@ bool set_clock(std::string_view text, Settings& out) {
   return text == "virtual" || text == "real";
 }
 
+bool set_free_async(std::string_view text, Settings& out) {
+  out.free_async = text == "late"      ? FreeAsync::kLate
+                   : text == "refused" ? FreeAsync::kRefused
+                                       : FreeAsync::kHelps;
+  return text == "late" || text == "refused" || text == "helps";
+}
+
 bool set_pitch(std::string_view text, Settings& out) {
   const auto bytes = number<uint32_t>(text);
   out.pitch_bytes = bytes.value_or(0);
@@ -94,6 +101,10 @@ constexpr Row kRows[] = {
     {"SIMCUDA_LATENCY",
      [](std::string_view text, Settings& out) { return add_latency(text, out.faults); }, true,
      "call=time with ns, us or ms; example: cuLaunchKernel=2ms"},
+    {"SIMCUDA_TAKES",
+     [](std::string_view text, Settings& out) { return add_take(text, out.faults); }, true,
+     "call=size with a call that loads code, sets a limit, creates a stream or makes or launches a "
+     "graph, and KB or MB; example: cuStreamCreate=2MB"},
     {"SIMCUDA_PRESSURE",
      [](std::string_view text, Settings& out) { return add_pressure(text, out.faults); }, true,
      "device:MB:from:to in traced calls; example: 0:4096:100:200"},
@@ -104,6 +115,7 @@ constexpr Row kRows[] = {
     {"SIMCUDA_LEAKS", set_leaks, false, "report, off"},
     {"SIMCUDA_SCHEDULE", set_schedule, false, "threads, seed:N; example: seed:1"},
     {"SIMCUDA_CLOCK", set_clock, false, "real, virtual"},
+    {"SIMCUDA_FREE_ASYNC", set_free_async, false, "helps, late, refused"},
     {"SIMCUDA_PITCH", set_pitch, false, "a multiple of 512; example: 2048"},
 };
 

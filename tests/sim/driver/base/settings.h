@@ -15,6 +15,9 @@ namespace simcuda {
 
 enum class RaceMode : uint8_t { kOff, kReport, kAbort };
 
+// What cuMemFreeAsync does with memory of cuMemAlloc.
+enum class FreeAsync : uint8_t { kHelps, kLate, kRefused };
+
 struct Settings {
   std::vector<uint64_t> memory_bytes{uint64_t{8192} << 20};  // one entry per device
   uint32_t pitch_bytes = 512;                                // rows of cuMemAllocPitch
@@ -24,6 +27,7 @@ struct Settings {
   RaceMode races = RaceMode::kOff;
   std::string races_file;  // empty: stderr
   bool leaks = false;
+  FreeAsync free_async = FreeAsync::kHelps;
   std::optional<uint64_t> seed;  // none: a thread for each stream
   bool virtual_clock = false;
   std::string error;  // first setting that could not be understood, empty if none

@@ -17,6 +17,7 @@ namespace {
 
 constinit std::atomic<uint64_t> g_next_context_id{1};
 constinit std::atomic<uint64_t> g_next_thread{1};
+constinit std::atomic<int> g_alive{0};
 
 struct Registry {
   std::mutex mutex;
@@ -63,13 +64,15 @@ void Context::revive() {
   dead = CUDA_SUCCESS;
   legacy = std::make_shared<Stream>(*this, Stream::Role::kLegacy, 0, 0);
   alive_ = true;
+  g_alive.fetch_add(1);
 }
 
 void Context::end() {
-  wait_for_context(*this);
+  wait_for_memory_of(*this);
   {
     const std::lock_guard lock(exec_mutex());
     alive_ = false;
+    g_alive.fetch_sub(1);
     for_each_stream([](const StreamRef& stream) { drop_capture(*stream); });
     created.clear();
     per_thread.clear();
@@ -77,7 +80,11 @@ void Context::end() {
     leftovers = {};
     free_leftovers = {};
     peers.clear();
+    touched_by_others = {};
+    late_frees.clear();
+    limits.clear();
   }
+  give_back_all(*this);
   device_.release_all(*this);
   free_host_of(*this);
 }
@@ -102,6 +109,20 @@ void wait_for_context(Context& context) {
   }
   wait_for(std::move(pending));
 }
+
+void wait_for_memory_of(Context& context) {
+  if (everything_done() && !watching()) return;
+  Order pending;
+  {
+    const std::lock_guard lock(exec_mutex());
+    pending = context.unfinished();
+    context.touched_by_others.prune();
+    pending.add(context.touched_by_others);
+  }
+  wait_for(std::move(pending));
+}
+
+bool several_contexts() { return g_alive.load(std::memory_order_relaxed) > 1; }
 
 Context* create_context(Device& device, unsigned flags) {
   auto* context = new Context(device, Context::Role::kCreated);

@@ -11,6 +11,7 @@
 
 #include "base/cuda.h"
 #include "exec/stream.h"
+#include "memory/taken.h"
 
 namespace simcuda {
 
@@ -44,6 +45,9 @@ class Context {
   Order leftovers;                           // work of blocking streams that are gone
   Order free_leftovers;                      // of non-blocking ones, for which none waits
   std::set<Context*> peers;
+  Order touched_by_others;              // work of other contexts that reaches this one's memory
+  std::vector<CUdeviceptr> late_frees;  // SIMCUDA_FREE_ASYNC=late: freed in stream order
+  std::map<CUlimit, TakenRef> limits;   // what a limit that was set takes
 
   // Calls visit(stream) for each stream. Caller holds exec_mutex().
   template <class Visit>
@@ -65,6 +69,13 @@ class Context {
 
 // Blocks until all work of the context is done.
 void wait_for_context(Context& context);
+
+// The same for cuMemFree: until no work that may touch the context's memory by right is under way,
+// also not copies by other contexts and kernels that reach it by peer access.
+void wait_for_memory_of(Context& context);
+
+// More than one context is alive: work may concern another one.
+bool several_contexts();
 
 // A created context; ended and forgotten by destroy_context.
 Context* create_context(Device& device, unsigned flags);

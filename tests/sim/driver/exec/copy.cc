@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "base/tsan.h"
+#include "exec/context.h"
 #include "exec/engine.h"
 #include "memory/allocation.h"
 #include "watch/watcher.h"
@@ -105,7 +106,7 @@ CUresult copy_box(Call call, const StreamRef& stream, CopyEnd to, Layout to_layo
     source = staged.get();
   }
   Work work{.call = call};
-  if (watching()) {
+  if (watching() || several_contexts()) {
     // Pageable memory is the host's: the copy is over with it when the call returns.
     if (to_place != Place::kPageable) {
       add_rows(work.accesses, to.address, to_layout, box, Touch::kWrite);
@@ -135,7 +136,7 @@ CUresult fill(Call call, const StreamRef& stream, const Fill& what) {
                        (what.height == 1 || (what.pitch >= row && what.pitch % what.element == 0));
   if (!aligned || !device_covers(what.address, bytes)) return CUDA_ERROR_INVALID_VALUE;
   Work work{.call = call};
-  if (watching()) {
+  if (watching() || several_contexts()) {
     add_rows(work.accesses, what.address, {what.pitch, 0}, {row, what.height, 1}, Touch::kWrite);
   }
   work.run = [what] {

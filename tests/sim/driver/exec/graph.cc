@@ -7,6 +7,7 @@
 
 #include "base/handles.h"
 #include "exec/capture.h"
+#include "exec/context.h"
 #include "exec/engine.h"
 
 namespace simcuda {
@@ -29,6 +30,9 @@ struct Exec {
   std::vector<ExecNode> nodes{};
   std::vector<StreamRef> branches{};  // branch i runs on the i-th less one
   MarkerRef last{};                   // after the latest launch
+  TakenRef taken{};                   // by the instantiation
+  uint64_t uploaded_to = 0;           // id of the context that it was last launched in
+  TakenRef uploaded{};                // by the first launch there
 };
 
 HandleTable<CUgraphExec, Exec>& execs() {
@@ -85,6 +89,14 @@ CUresult record_nodes(Exec& exec, const StreamRef& stream) {
   return code;
 }
 
+// The first launch in a context brings the graph to the device. Caller holds the exec's mutex.
+CUresult upload(Call call, Exec& exec, Context& context) {
+  if (exec.uploaded_to == context.id()) return CUDA_SUCCESS;
+  const CUresult code = take_for(call, context, &exec.uploaded);
+  if (code == CUDA_SUCCESS) exec.uploaded_to = context.id();
+  return code;
+}
+
 bool being_captured(const StreamRef& stream) {
   const std::lock_guard lock(exec_mutex());
   return stream->capture != nullptr;
@@ -104,10 +116,13 @@ CUresult forget_graph(CUgraph handle) {
   return graphs().remove(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUgraphExec instantiate(const Graph& graph) {
+CUresult instantiate(Call call, Context* context, const Graph& graph, CUgraphExec* handle) {
   auto exec = std::make_shared<Exec>();
+  const CUresult code = context == nullptr ? CUDA_SUCCESS : take_for(call, *context, &exec->taken);
+  if (code != CUDA_SUCCESS) return code;
   exec->nodes = copy_nodes(graph);
-  return execs().insert(std::move(exec));
+  *handle = execs().insert(std::move(exec));
+  return CUDA_SUCCESS;
 }
 
 CUresult update_exec(CUgraphExec handle, const Graph& graph) {
@@ -134,6 +149,7 @@ CUresult launch_graph(Call call, CUgraphExec handle, const StreamRef& stream) {
   if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (being_captured(stream)) return record_nodes(*exec, stream);
   const std::lock_guard lock(exec->mutex);
+  if (const CUresult code = upload(call, *exec, stream->context); code != CUDA_SUCCESS) return code;
   // The launch itself is ordered first, so that it takes its own latency.
   Work launch{.call = call, .run = [] {}};
   launch.after.add(exec->last);

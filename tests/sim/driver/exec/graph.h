@@ -33,7 +33,7 @@ std::shared_ptr<Graph> make_graph();
 std::shared_ptr<Graph> find_graph(CUgraph handle);
 CUresult forget_graph(CUgraph handle);
 
-CUgraphExec instantiate(const Graph& graph);
+CUresult instantiate(Call call, Context* context, const Graph& graph, CUgraphExec* exec);
 // CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE when the graphs are not alike.
 CUresult update_exec(CUgraphExec handle, const Graph& graph);
 CUresult forget_exec(CUgraphExec handle);

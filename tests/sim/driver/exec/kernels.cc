@@ -12,13 +12,15 @@
 #include "base/handles.h"
 #include "base/settings.h"
 #include "base/tsan.h"
+#include "exec/context.h"
 
 namespace simcuda {
 namespace {
 
 struct Module {
-  std::mutex mutex;
-  std::unordered_map<std::string_view, CUfunction> functions;  // already handed out
+  TakenRef taken{};  // set before anyone else knows the module
+  std::mutex mutex{};
+  std::unordered_map<std::string_view, CUfunction> functions{};  // already handed out
 };
 
 template <class Handle, class Object>
@@ -139,6 +141,17 @@ void add_range(void* sink, SimcudaRange range) {
   static_cast<std::vector<Access>*>(sink)->push_back({range.address, range.bytes, touch});
 }
 
+// A kernel's code is loaded at its first launch in a context.
+CUresult load_lazily(Call call, const Function& function, Context& context) {
+  const std::lock_guard lock(function.loaded->mutex);
+  auto& contexts = function.loaded->contexts;
+  if (contexts.contains(context.id())) return CUDA_SUCCESS;
+  TakenRef taken;
+  const CUresult code = take_for(call, context, &taken);
+  if (code == CUDA_SUCCESS) contexts.emplace(context.id(), std::move(taken));
+  return code;
+}
+
 bool valid(const LaunchShape& shape) {
   for (int i = 0; i < 3; ++i) {
     if (shape.grid[i] == 0 || shape.block[i] == 0) return false;
@@ -148,9 +161,11 @@ bool valid(const LaunchShape& shape) {
 
 }  // namespace
 
-CUresult load_module(CUmodule* module) {
-  *module = modules().insert(std::make_shared<Module>());
-  return CUDA_SUCCESS;
+CUresult load_module(Call call, Context& context, CUmodule* module) {
+  auto loaded = std::make_shared<Module>();
+  const CUresult code = take_for(call, context, &loaded->taken);
+  if (code == CUDA_SUCCESS) *module = modules().insert(std::move(loaded));
+  return code;
 }
 
 CUresult unload_module(CUmodule handle) {
@@ -160,9 +175,12 @@ CUresult unload_module(CUmodule handle) {
   return CUDA_SUCCESS;
 }
 
-CUresult load_library(CUlibrary* library) {
-  *library = libraries().insert(std::make_shared<Module>());
-  return CUDA_SUCCESS;
+CUresult load_library(Call call, Context* context, CUlibrary* library) {
+  auto loaded = std::make_shared<Module>();
+  const CUresult code =
+      context == nullptr ? CUDA_SUCCESS : take_for(call, *context, &loaded->taken);
+  if (code == CUDA_SUCCESS) *library = libraries().insert(std::move(loaded));
+  return code;
 }
 
 CUresult unload_library(CUlibrary handle) {
@@ -197,6 +215,9 @@ CUresult launch(Call call, CUfunction handle, const LaunchShape& shape, const St
   const char* buffer = parameter_buffer(extra);
   const bool missing = twin.param_count != 0 && params == nullptr && buffer == nullptr;
   if (!valid(shape) || missing) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult code = load_lazily(call, *function, stream->context); code != CUDA_SUCCESS) {
+    return code;
+  }
 
   Params own(twin, params, buffer);
   Work work{.call = call, .kernel = twin.name};
@@ -204,6 +225,7 @@ CUresult launch(Call call, CUfunction handle, const LaunchShape& shape, const St
     std::vector<void*> pointers = own.pointers();
     const SimcudaLaunch now = describe(shape, pointers.data());
     twin.ranges(&now, add_range, &work.accesses);
+    if (twin.duration_ns != nullptr) work.takes_ns = twin.duration_ns(&now);
   }
   work.run = [body = twin.body, shape, own = std::move(own)]() mutable {
     std::vector<void*> pointers = own.pointers();

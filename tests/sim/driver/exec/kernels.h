@@ -4,27 +4,38 @@
 // accept any image, and functions found by mangled name. Any thread.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/cuda.h"
 #include "exec/stream.h"
+#include "memory/taken.h"
 #include "simcuda/kernels.h"
 
 namespace simcuda {
 
 class Context;
 
+// Contexts in which a kernel was launched once: its code is loaded there.
+struct LoadedIn {
+  std::mutex mutex;
+  std::map<uint64_t, TakenRef> contexts;  // by id
+};
+
 struct Function {
   const SimcudaKernel* twin;
   CUmodule module;    // null for a function of a library
   CUlibrary library;  // null for a function of a module
+  std::shared_ptr<LoadedIn> loaded = std::make_shared<LoadedIn>();
 };
 
-CUresult load_module(CUmodule* module);
+CUresult load_module(Call call, Context& context, CUmodule* module);
 CUresult unload_module(CUmodule module);
-CUresult load_library(CUlibrary* library);
+// Without a context nothing is loaded yet.
+CUresult load_library(Call call, Context* context, CUlibrary* library);
 CUresult unload_library(CUlibrary library);
 
 // CUDA_ERROR_NOT_FOUND where no twin has this name.

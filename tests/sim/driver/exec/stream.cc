@@ -10,6 +10,7 @@
 #include "exec/context.h"
 #include "exec/current.h"
 #include "exec/engine.h"
+#include "memory/allocation.h"
 #include "watch/watcher.h"
 
 namespace simcuda {
@@ -52,6 +53,24 @@ StreamRef legacy_stream(Context& context) {
   return context.legacy;
 }
 
+// Whether the context that owns memory waits for this work of another one before it frees: for
+// copies, and for kernels that reach another device. A kernel of another context on the same device
+// has no right to the memory. Caller holds exec_mutex().
+bool counts_for_owner(const Stream& stream, const Work& work, const Context& owner) {
+  if (&owner == &stream.context) return false;
+  return work.kernel == nullptr || &owner.device() != &stream.context.device();
+}
+
+void tell_owners(const Stream& stream, const Work& work) {
+  for (const Access& access : work.accesses) {
+    const auto found = find_allocation(access.address);
+    const bool owned = found && found->kind == MemoryKind::kDevice && found->context->alive();
+    if (!owned || !counts_for_owner(stream, work, *found->context)) continue;
+    found->context->touched_by_others.prune();
+    found->context->touched_by_others.add(work.done);
+  }
+}
+
 }  // namespace
 
 Stream::Stream(Context& owner, Role which, unsigned stream_flags, int stream_priority)
@@ -70,8 +89,12 @@ StreamRef resolve_stream(CUstream handle, DefaultStream kind) {
   return table().find(handle);
 }
 
-CUresult create_stream(Context& context, unsigned flags, int priority, CUstream* handle) {
+CUresult create_stream(Call call, Context& context, unsigned flags, int priority,
+                       CUstream* handle) {
   auto stream = std::make_shared<Stream>(context, Stream::Role::kCreated, flags, priority);
+  if (const CUresult code = take_for(call, context, &stream->taken); code != CUDA_SUCCESS) {
+    return code;
+  }
   stream->handle = table().insert(stream);
   const std::lock_guard lock(exec_mutex());
   context.created.push_back(stream);
@@ -83,6 +106,7 @@ CUresult create_stream(Context& context, unsigned flags, int priority, CUstream*
 CUresult destroy_stream(CUstream handle) {
   const StreamRef stream = table().remove(handle);
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (stream->taken != nullptr) stream->taken->give_back();
   const std::lock_guard lock(exec_mutex());
   drop_capture(*stream);
   Context& context = stream->context;
@@ -104,6 +128,7 @@ CUresult submit(const StreamRef& stream, Work work, Wait wait, MarkerRef* marker
   work.given_ns = now_ns();
   work.done = std::make_shared<Marker>();
   if (watching() && !watch_submit(*stream, work)) work.run = [] {};
+  if (several_contexts()) tell_owners(*stream, work);
   const MarkerRef done = work.done;
   stream->tail = done;
   if (marker != nullptr) *marker = done;

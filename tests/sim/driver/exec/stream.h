@@ -11,6 +11,7 @@
 
 #include "base/cuda.h"
 #include "exec/work.h"
+#include "memory/taken.h"
 #include "watch/lane.h"
 
 namespace simcuda {
@@ -32,6 +33,7 @@ struct Stream {
   const int priority;
   const uint64_t id;
   CUstream handle = nullptr;
+  TakenRef taken{};
   // ------------------------------------------------------------------ guarded by exec_mutex()
   MarkerRef tail;  // after the last work given to it
   Lane lane;       // the watcher's
@@ -50,7 +52,7 @@ enum class DefaultStream : uint8_t { kLegacy, kPerThread };
 // names nothing. The current context must exist.
 StreamRef resolve_stream(CUstream handle, DefaultStream kind);
 
-CUresult create_stream(Context& context, unsigned flags, int priority, CUstream* handle);
+CUresult create_stream(Call call, Context& context, unsigned flags, int priority, CUstream* handle);
 CUresult destroy_stream(CUstream handle);
 
 enum class Wait : uint8_t { kNo, kYes };

@@ -54,6 +54,7 @@ struct Work {
   Call call{};                   // the driver call it came from
   const char* kernel = nullptr;  // name of a launch
   std::function<void()> run{};   // empty: only order
+  uint64_t takes_ns = 0;         // device time of a kernel, beside its body's
   bool calls_host = false;       // run is a callback of the program
   std::vector<Access> accesses{};
   CUdeviceptr ends = 0;  // allocation that is freed by it

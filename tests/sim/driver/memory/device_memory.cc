@@ -30,7 +30,8 @@ CUresult free_found(const Allocation& found) {
   }
   Device* device = device_of(found.base);
   if (device == nullptr || found.ending) return CUDA_ERROR_INVALID_VALUE;
-  wait_for_context(*found.context);
+  wait_for_memory_of(*found.context);
+  finish_late_frees(*found.context);
   watch_freed(found);
   const auto freed = device->release(found.base);
   if (!freed) return CUDA_ERROR_INVALID_VALUE;  // another thread was first

@@ -7,8 +7,10 @@
 
 #include <cstdio>
 #include <cstring>
+#include <mutex>
 
 #include "exec/context.h"
+#include "exec/engine.h"
 #include "memory/device.h"
 #include "memory/imports.h"
 #include "memory/ranges.h"
@@ -45,7 +47,8 @@ CUresult get_ipc_handle(CUdeviceptr address, CUipcMemHandle* handle) {
   return CUDA_SUCCESS;
 }
 
-CUresult open_ipc_handle(Context& context, const CUipcMemHandle& handle, CUdeviceptr* address) {
+CUresult open_ipc_handle(Context& context, const CUipcMemHandle& handle, bool lazy_peers,
+                         CUdeviceptr* address) {
   Token token;
   std::memcpy(&token, &handle, sizeof token);
   if (token.magic != kMagic) return CUDA_ERROR_INVALID_VALUE;
@@ -60,10 +63,15 @@ CUresult open_ipc_handle(Context& context, const CUipcMemHandle& handle, CUdevic
   close(file);
   if (pages == MAP_FAILED) return CUDA_ERROR_MAP_FAILED;
   *address = reinterpret_cast<CUdeviceptr>(pages) + lead;
+  Device* device = find_device(token.device);  // numbered alike in both processes
+  if (lazy_peers && device != nullptr && device != &context.device()) {
+    const std::lock_guard lock(exec_mutex());
+    context.peers.insert(&device->primary());
+  }
   add_range({.base = *address,
              .bytes = token.bytes,
              .kind = MemoryKind::kImported,
-             .device = context.device().ordinal(),
+             .device = device != nullptr ? token.device : context.device().ordinal(),
              .context = &context,
              .id = next_allocation_id()});
   return CUDA_SUCCESS;

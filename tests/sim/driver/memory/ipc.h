@@ -12,7 +12,9 @@ namespace simcuda {
 class Context;
 
 CUresult get_ipc_handle(CUdeviceptr address, CUipcMemHandle* handle);
-CUresult open_ipc_handle(Context& context, const CUipcMemHandle& handle, CUdeviceptr* address);
+// `lazy_peers`: the context may from now on reach the device the memory is on.
+CUresult open_ipc_handle(Context& context, const CUipcMemHandle& handle, bool lazy_peers,
+                         CUdeviceptr* address);
 CUresult close_ipc_handle(CUdeviceptr address);
 
 // A file descriptor of the memory behind whole pages of one allocation; the caller closes it.

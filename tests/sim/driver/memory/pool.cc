@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "base/handles.h"
+#include "base/settings.h"
 #include "exec/capture.h"
 #include "exec/context.h"
 #include "exec/engine.h"
@@ -205,6 +207,8 @@ CUresult allocate_async(Call call, CUmemoryPool handle, const StreamRef& stream,
 
 CUresult free_async(Call call, const StreamRef& stream, CUdeviceptr address) {
   const auto found = find_allocation(address);
+  const bool pooled = found && found->kind == MemoryKind::kPool;
+  if (!pooled && settings().free_async == FreeAsync::kRefused) return CUDA_ERROR_INVALID_VALUE;
   const bool freeable = found && found->base == address &&
                         (found->kind == MemoryKind::kPool || found->kind == MemoryKind::kDevice);
   // A capture frees memory of its graph only, and there is none here.
@@ -214,7 +218,12 @@ CUresult free_async(Call call, const StreamRef& stream, CUdeviceptr address) {
   }
   Work work{.call = call, .ends = address};
   work.accesses = {{address, found->bytes, Touch::kWrite}};
-  work.run = [address] {
+  const bool late = !pooled && settings().free_async == FreeAsync::kLate;
+  work.run = [address, late, owner = found->context] {
+    if (late) {
+      const std::lock_guard lock(exec_mutex());
+      return owner->late_frees.push_back(address);
+    }
     if (const auto ending = find_allocation(address)) watch_ended(*ending);
     const auto freed = device_of(address)->release(address);
     if (freed && freed->kind == MemoryKind::kPool) left_pool(freed->pool, freed->bytes);
@@ -222,6 +231,18 @@ CUresult free_async(Call call, const StreamRef& stream, CUdeviceptr address) {
   const CUresult code = submit(stream, std::move(work));
   if (code != CUDA_SUCCESS) device_of(address)->clear_ending(address);
   return code;
+}
+
+void finish_late_frees(Context& context) {
+  std::vector<CUdeviceptr> freed;
+  {
+    const std::lock_guard lock(exec_mutex());
+    freed.swap(context.late_frees);
+  }
+  for (const CUdeviceptr address : freed) {
+    if (const auto ending = find_allocation(address)) watch_ended(*ending);
+    device_of(address)->release(address);
+  }
 }
 
 void left_pool(CUmemoryPool handle, uint64_t bytes) {

@@ -27,6 +27,9 @@ CUresult allocate_async(Call call, CUmemoryPool pool, const StreamRef& stream, s
                         CUdeviceptr* address);
 CUresult free_async(Call call, const StreamRef& stream, CUdeviceptr address);
 
+// SIMCUDA_FREE_ASYNC=late: what was freed in stream order comes back to the device now.
+void finish_late_frees(Context& context);
+
 // A pool's allocation freed by other means: the pool's figures follow.
 void left_pool(CUmemoryPool pool, uint64_t bytes);
 

@@ -44,6 +44,8 @@ typedef struct SimcudaKernel {
   // Does the work. Called later, by the thread that executes the stream. May touch only what
   // `ranges` declared and must not call CUDA.
   void (*body)(const SimcudaLaunch* launch);
+  // How long it occupies the device, beside what `body` takes; null: no time. Called at the launch.
+  uint64_t (*duration_ns)(const SimcudaLaunch* launch);
 } SimcudaKernel;
 
 // Adds twins from inside the program, before the first look-up of one of them: for tests without

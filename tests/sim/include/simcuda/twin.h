@@ -64,6 +64,14 @@ struct TwinOf<Body, Declare, void (*)(const SimcudaLaunch&, Params...)> {
   static void declare(Ranges& ranges, const SimcudaLaunch& launch, std::index_sequence<I...>) {
     Declare(ranges, *static_cast<Params*>(launch.params[I])...);
   }
+  template <auto DurationNs, size_t... I>
+  static uint64_t time(const SimcudaLaunch& launch, std::index_sequence<I...>) {
+    return DurationNs(*static_cast<Params*>(launch.params[I])...);
+  }
+  template <auto DurationNs>
+  static uint64_t duration(const SimcudaLaunch* launch) {
+    return time<DurationNs>(*launch, std::index_sequence_for<Params...>());
+  }
   static void body(const SimcudaLaunch* launch) {
     run(*launch, std::index_sequence_for<Params...>());
   }
@@ -79,8 +87,18 @@ struct TwinOf<Body, Declare, void (*)(const SimcudaLaunch&, Params...)> {
 template <auto Body, auto Declare>
 constexpr SimcudaKernel twin(const char* name) {
   using Of = internal::TwinOf<Body, Declare, decltype(Body)>;
-  return {name, static_cast<uint32_t>(Of::kSizes.size()), Of::kSizes.data(), &Of::ranges,
-          &Of::body};
+  return {
+      name,   static_cast<uint32_t>(Of::kSizes.size()), Of::kSizes.data(), &Of::ranges, &Of::body,
+      nullptr};
+}
+
+// One that takes the time which `DurationNs`, a function of its parameters, says.
+template <auto Body, auto Declare, auto DurationNs>
+constexpr SimcudaKernel timed_twin(const char* name) {
+  SimcudaKernel kernel = twin<Body, Declare>(name);
+  kernel.duration_ns =
+      &internal::TwinOf<Body, Declare, decltype(Body)>::template duration<DurationNs>;
+  return kernel;
 }
 
 }  // namespace simcuda
