@@ -24,6 +24,7 @@ demo: all ## replay a PyTorch training run without and with Cistern
 
 test: all ## build and run every test
 	@$(CTEST) --preset $(PRESET) --label-exclude soak
+	@tests/drivers/fetch.py --tell build/$(PRESET)/drivers
 	@echo "make test: all tests of build/$(PRESET) passed"
 
 soak: ## the tests again and again, plain and under the sanitizers

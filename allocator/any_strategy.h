@@ -41,6 +41,13 @@ class AnyStrategy {
   OnDemand& on_demand() { return on_demand_; }
   ChunkPools& chunk_pools() { return chunk_pools_; }
 
+  // While less than this waits in each pool, and in the chunk layer, all of them together are
+  // within the bound on what waits.
+  uint64_t bound_share() const {
+    return Reclaim::kWaitingBound /
+           visit([](const auto& strategy) { return strategy.most_pools() + 1; });
+  }
+
   // The strategy's pools of blocks, for totals.
   template <typename Visitor>
   void for_each_pool(Visitor visitor) {

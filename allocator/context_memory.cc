@@ -14,9 +14,12 @@ void ContextMemory::init(Shared* shared_state, MemorySource* memory_source,
   ledger = device.ledger;
   garbage = device.garbage;
   owner = number;
+  releasing_.store(false, std::memory_order_relaxed);
+  stuck_at_.store(~Ticket{0}, std::memory_order_relaxed);
   whole_live.set(0);
   whole_allocations.set(0);
   whole_frees.set(0);
+  shared->reclaim.graphs().parked(owner).init(ledger);
   supply.init(shared, source, device, owner);
   strategy.init(shared, &supply, device, owner, sizes);
 }
@@ -63,23 +66,107 @@ void ContextMemory::refresh(bool spare_too) {
 
 // --- to the source ---
 
-void ContextMemory::release_excess() {
-  ChunkList chunks;
-  const ChunkSupply::Moving moving(supply);
-  strategy.visit([&](auto& s) { s.collect_excess(&chunks); });
-  supply.release(&chunks);
+// One chunk after the other: until its turn comes each one can be used.
+template <typename Release>
+void ContextMemory::release_excess_by(Release release) {
+  for (bool gone = true; gone;) {
+    ChunkList chunk;
+    const ChunkSupply::Moving moving(supply);
+    strategy.visit([&](auto& s) { s.collect_excess(&chunk); });
+    gone = !chunk.empty() && release(&chunk);
+  }
 }
 
-void ContextMemory::release_excess_if_over_budget() {
-  if (strategy.visit([](const auto& s) { return s.over_budget(); })) release_excess();
+// One thread at a time; the others need not wait for it. Where the source can only wait, it does so
+// if `may_wait`, as the program's own free would have, but not before twice the budget is idle.
+void ContextMemory::release_what_is_over(bool may_wait) {
+  if (releasing_.exchange(true, std::memory_order_acquire)) return;
+  const auto far_over = [this] {
+    return strategy.visit([](const auto& s) { return s.far_over_budget(); });
+  };
+  if (source->can_release_clean()) {
+    release_excess_by([this](ChunkList* chunk) { return supply.release_clean(chunk); });
+  } else if (await_work(/*patience_ns=*/0) != Work::goes_on || (may_wait && far_over())) {
+    release_excess_by([this](ChunkList* chunk) { return supply.release(chunk); });
+  }
+  releasing_.store(false, std::memory_order_release);
 }
 
-void ContextMemory::release_clean_excess() {
-  if (!source->can_release_clean()) return;
-  ChunkList chunks;
+// An exported chunk that the source did not take in the program's free goes as soon as it does.
+void ContextMemory::release_excess(bool may_wait) {
+  supply.cache.refresh(shared->reclaim);
+  if (!strategy.visit([](const auto& s) { return s.over_budget(); })) return;
+  release_what_is_over(may_wait);
+  if (!supply.cache.any_refused()) return;
+  ChunkList exported;
   const ChunkSupply::Moving moving(supply);
-  strategy.visit([&](auto& s) { s.collect_excess_idle(&chunks); });
-  supply.release_clean(&chunks);
+  supply.cache.collect_refused(&exported);
+  supply.release(&exported);
+}
+
+void ContextMemory::release_excess_in_free() {
+  if (strategy.visit([](const auto& s) { return s.over_budget(); })) release_excess(true);
+}
+
+void ContextMemory::release_excess_without_wait() {
+  if (source->can_release_clean()) release_what_is_over(/*may_wait=*/false);
+}
+
+bool ContextMemory::release_idle(ChunkList* chunks) {
+  if (chunks->empty()) return false;
+  if (source->can_release_clean()) return supply.release_clean(chunks);
+  if (await_work(/*patience_ns=*/0) != Work::goes_on) return supply.release(chunks);
+  supply.cache.add_idle(chunks);
+  return false;
+}
+
+// What was waited in vain before is part of it, as long as no work ended; but for a moment, since
+// even of an idle device the answer takes a little.
+uint64_t ContextMemory::patience(uint64_t wanted_ns) const {
+  constexpr uint64_t kMomentNs = 10'000'000;
+  if (shared->reclaim.clean(owner) != stuck_at_.load(std::memory_order_relaxed)) return wanted_ns;
+  const uint64_t left = wanted_ns - std::min(wanted_ns, waited_in_vain_ns_.get());
+  return std::max(left, std::min(wanted_ns, kMomentNs));
+}
+
+void ContextMemory::note_stuck(uint64_t waited_ns) {
+  constexpr uint64_t kShortNs = 50'000'000;  // the answer may just have been late
+  if (waited_ns < kShortNs) return;
+  const Ticket clean = shared->reclaim.clean(owner);
+  if (stuck_at_.exchange(clean) != clean) waited_in_vain_ns_.set(0);
+  waited_in_vain_ns_.add(waited_ns);
+}
+
+// mark() also fails while another thread is about to make one.
+ContextMemory::Work ContextMemory::await_work(uint64_t patience_ns) {
+  constexpr int kAttempts = 10;
+  constexpr uint64_t kPauseNs = 20'000;
+  Reclaim& reclaim = shared->reclaim;
+  const Ticket now = reclaim.close();
+  for (int i = 0; i < kAttempts; ++i) {
+    if (reclaim.frozen() || source->refuses_release()) break;
+    if (!reclaim.mark(owner, now)) {
+      os::sleep_ns(kPauseNs);
+      continue;
+    }
+    const uint64_t start = os::now_ns();
+    if (reclaim.wait(owner, now, patience(patience_ns))) return Work::done;
+    note_stuck(os::now_ns() - start);
+    return Work::goes_on;
+  }
+  return Work::unknown;
+}
+
+// The source's own free would have waited for it as well, and longer. What is marked late or tied
+// may wait for other work, too.
+void ContextMemory::await_work_before_frees(uint64_t patience_ns) {
+  Reclaim& reclaim = shared->reclaim;
+  Ticket oldest, newest;
+  if (!waiting_range(&oldest, &newest) || newest <= reclaim.clean(owner)) return;
+  if (reclaim.any_late(owner) || reclaim.tied(owner) || source->refuses_release()) return;
+  if (!reclaim.mark(owner, newest)) return;
+  const uint64_t start = os::now_ns();
+  if (!reclaim.wait(owner, newest, patience(patience_ns))) note_stuck(os::now_ns() - start);
 }
 
 bool ContextMemory::release_clean() {
@@ -92,8 +179,27 @@ bool ContextMemory::release_clean() {
   return supply.release_clean(&chunks);
 }
 
-bool ContextMemory::release_everything() {
+bool ContextMemory::release_returnable(uint64_t patience_ns) {
   flush_garbage();
+  unpark_everything();
+  constexpr uint64_t kBeforeFreesNs = 2'000'000'000;
+  bool clean = release_clean();
+  const Usage left = usage();
+  const bool rest = left.waiting + left.parked != 0 || supply.cache.any_refused();
+  if (source->can_release_clean() && !source->release_clean_untried() && !rest) return clean;
+  Work work = await_work(patience_ns);
+  if (work == Work::goes_on) {
+    await_work_before_frees(std::min(kBeforeFreesNs, source->patience_ns()));
+    clean |= release_clean();
+    if (source->can_release_clean()) return clean;
+    work = await_work(patience_ns);
+    if (work == Work::goes_on) return clean;
+  }
+  if (work == Work::done) clean |= source->settle_clean_releases();
+  return release_all_freed() || clean;
+}
+
+bool ContextMemory::release_all_freed() {
   ChunkList chunks;
   const ChunkSupply::Moving moving(supply);
   strategy.visit([&](auto& s) { s.collect_all(&chunks); });
@@ -101,7 +207,12 @@ bool ContextMemory::release_everything() {
   return supply.release(&chunks);
 }
 
-// --- garbage ---
+// --- parked, garbage ---
+
+void ContextMemory::unpark_everything() {
+  supply.cache.unpark_everything();
+  strategy.for_each_pool([](auto& pool) { pool.unpark_everything(); });
+}
 
 void ContextMemory::flush_garbage() {
   if (garbage != nullptr && garbage->flush_all()) expect_background_work();
@@ -179,9 +290,33 @@ Usage ContextMemory::usage() const {
   return usage;
 }
 
-uint64_t ContextMemory::returnable_bytes() {
-  uint64_t bytes = supply.cache.returnable_bytes();
-  strategy.for_each_pool([&](auto& pool) { bytes += pool.available_bytes(); });
+// What waits for work before the frees alone will be returned for sure, and so will all of it when
+// no work goes on. Else only what is clean can be, if the source takes that.
+uint64_t ContextMemory::returnable_bytes(bool may_wait) {
+  constexpr uint64_t kMomentNs = 20'000'000;
+  constexpr uint64_t kBeforeFreesNs = 1'000'000'000;
+  if (usage().parked != 0) refresh(/*spare_too=*/false);
+  const Usage kept = usage();
+  const bool sure = source->can_release_clean() && !source->release_clean_untried() &&
+                    kept.parked == 0 && !shared->reclaim.tied(owner) &&
+                    !shared->reclaim.any_late(owner);
+  if (!sure && may_wait) await_work_before_frees(kBeforeFreesNs);
+  // Garbage is not among what waits: its work is part of all.
+  const bool longer = may_wait && kept.garbage != 0;
+  const Work work = sure ? Work::unknown : await_work(longer ? kBeforeFreesNs : kMomentNs);
+  if (work == Work::done && source->settle_clean_releases()) {
+    const ChunkSupply::Moving seen(supply);  // what the source has free is another figure now
+  }
+  const bool all = work != Work::goes_on;
+  // Whether the source does take clean memory alone is known once it was tried.
+  if (!all && source->release_clean_untried()) release_clean();
+  const bool parts = source->can_release_clean() && !source->release_clean_untried();
+  supply.cache.refresh(shared->reclaim);
+  uint64_t bytes = all ? supply.cache.returnable_bytes() : 0;
+  const bool cuts = strategy.visit([](const auto& s) { return s.kCutsIdleChunks; });
+  if (!all && (parts || cuts)) bytes = supply.cache.clean_bytes(shared->reclaim);
+  strategy.for_each_pool(
+      [&](auto& pool) { bytes += pool.available_bytes(shared->reclaim, all, parts); });
   return bytes;
 }
 

@@ -47,14 +47,31 @@ struct ContextMemory {
   // empty slab stays one. Where fills are gathered nothing is clean before it is filled.
   void refresh(bool spare_too);
 
-  // To the source, from little to all. Excess: what is idle beyond the strategy's budget; its clean
-  // part goes without a wait for the device, where the source can do that. Clean: everything that
-  // no earlier work can touch. Everything: whatever the program does not hold. False: nothing went.
-  void release_excess();
-  void release_excess_if_over_budget();
-  void release_clean_excess();
+  // To the source, from little to all; false: nothing went. Excess: what is idle beyond the
+  // strategy's budget. Clean: everything that no earlier work can touch. Returnable: whatever the
+  // program does not hold and can go without a wait for work handed over later: what is clean by
+  // then, and where the source cannot take that alone, all of it once no work goes on. That is
+  // waited for, no longer than `patience_ns`.
+  void release_excess(bool may_wait = false);
+  void release_excess_in_free();
+  void release_excess_without_wait();
   bool release_clean();
-  bool release_everything();
+  bool release_returnable(uint64_t patience_ns);
+  // Clean chunks that nobody needs: to the source, unless it would wait; then they are idle again.
+  bool release_idle(ChunkList* chunks);
+
+  // Whether everything handed to the context so far was done, within `patience_ns`. Unknown where
+  // its work cannot be marked: then only the source's own free can wait for it.
+  enum class Work : uint8_t { done, goes_on, unknown };
+  Work await_work(uint64_t patience_ns);
+
+  // How long to wait for work where `wanted_ns` would be right, and that such a wait was in vain.
+  uint64_t patience(uint64_t wanted_ns) const;
+  void note_stuck(uint64_t waited_ns);
+
+  // Memory is short: what is parked waits from now on, as every freed block does. With the driver
+  // alone the program would have had it back at its free.
+  void unpark_everything();
 
   // Garbage, if this context may have any, begins to wait as every freed block does.
   void flush_garbage();                    // of the whole device: memory is short
@@ -68,7 +85,8 @@ struct ContextMemory {
   Usage usage() const;
   uint64_t waiting_bytes() const;
   bool waiting_range(Ticket* oldest, Ticket* newest);  // false if nothing waits
-  uint64_t returnable_bytes();
+  // What release_returnable() could give now, or requests be served from; waits for work a moment.
+  uint64_t returnable_bytes(bool may_wait);
   uint64_t largest_free();
   uint64_t allocations() const;
   uint64_t frees() const;
@@ -87,6 +105,15 @@ struct ContextMemory {
 
  private:
   void expect_background_work();
+  bool release_all_freed();
+  void await_work_before_frees(uint64_t patience_ns);
+  template <typename Release>
+  void release_excess_by(Release release);
+  void release_what_is_over(bool may_wait);
+
+  std::atomic<bool> releasing_;   // a thread releases what is beyond the budget
+  std::atomic<Ticket> stuck_at_;  // what was clean when work was waited for in vain
+  Counter waited_in_vain_ns_;
   bool anything_in_hand() const;
 };
 

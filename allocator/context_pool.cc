@@ -26,16 +26,20 @@ int ContextPool::allocate(uint64_t bytes, unsigned shard, uint64_t* address) {
 Freed ContextPool::free(Chunk* chunk, uint64_t address, int* code, Ticket latest) {
   *code = kSuccess;
   bool done;
+  uint64_t waiting;  // in the pool of the block
   switch (chunk->is()) {
     case Role::slab:
-      done = memory_.strategy.on_demand().free(chunk, address, latest);
+      done = memory_.strategy.on_demand().free(chunk, address, latest, &waiting);
       break;
     case Role::split:
-      done = memory_.strategy.chunk_pools().free(chunk, address, latest);
+      done = memory_.strategy.chunk_pools().free(chunk, address, latest, &waiting);
       break;
     default:
       done = free_whole(chunk, address, code, latest);
+      waiting = memory_.supply.cache.waiting_bytes();
   }
+  if (waiting >= memory_.strategy.bound_share() / 2) [[unlikely]]
+    waiting_.hold_back_if_over_bound();
   if (memory_.shared->free_extra_work.load(std::memory_order_relaxed) != 0) [[unlikely]]
     do_extra_work();
   if (idle_work_.due(memory_.supply.cache)) [[unlikely]]
@@ -45,7 +49,7 @@ Freed ContextPool::free(Chunk* chunk, uint64_t address, int* code, Ticket latest
 
 bool ContextPool::free_whole(Chunk* chunk, uint64_t address, int* code, Ticket latest) {
   ChunkCache& cache = memory_.supply.cache;
-  const Reclaim& reclaim = memory_.shared->reclaim;
+  Reclaim& reclaim = memory_.shared->reclaim;
   const bool now = !idle_work_.defers();
   uint64_t requested;
   const auto freed = cache.free(chunk, address, reclaim, &requested, latest, /*refreshes=*/now);
@@ -59,9 +63,6 @@ bool ContextPool::free_whole(Chunk* chunk, uint64_t address, int* code, Ticket l
     memory_.whole_frees.add();
     memory_.ledger->live.sub(requested);
   }
-  waiting_.note_freed(requested);
-  if (now) [[likely]]
-    waiting_.mark_if_much();
   return true;
 }
 
@@ -77,14 +78,15 @@ int ContextPool::miss(Request& request) {
   const bool again = asked == WaitingMemory::Asked::some_clean || request.ask_first;
   if (again && take_clean()) return kSuccess;
   if (asked != WaitingMemory::Asked::nothing_waits) {
-    if (waiting_.too_much() && waiting_.wait() && take_clean()) return kSuccess;
     // With enough memory waiting it is worth as much time as the driver call that it may save, so
     // at worst the request takes twice as long as without us; fresh memory taken in a hurry would
     // later have to be released as well.
     if (waiting_.take_while_obtain_would_last(request.bytes, take_clean)) return kSuccess;
   }
+  Shortage shortage(memory_, waiting_, request);
+  if (waiting_.short_lately() && shortage.resolve_elsewhere()) return kSuccess;
   const int code = memory_.take_fresh(request);
-  return code == kOutOfMemory ? Shortage(memory_, waiting_, request).resolve() : code;
+  return code == kOutOfMemory ? shortage.resolve() : code;
 }
 
 // Until the fill is done the context must not make way for another one: the address could be that
@@ -112,11 +114,11 @@ void ContextPool::do_extra_work() {
   Garbage* garbage = memory_.garbage;
   if (garbage != nullptr && garbage->due()) {
     garbage->flush();
-    waiting_.mark_if_much();
   }
+  if (!memory_.source->marks_anywhere()) waiting_.mark_if_due();
   // Another thread would see this block come and go in the caches and never get it.
   if (memory_.shared->threads_short_of_memory.load(std::memory_order_relaxed) != 0) {
-    memory_.release_everything();
+    memory_.release_returnable(/*patience_ns=*/0);
   }
 }
 
@@ -162,8 +164,9 @@ void ContextPool::init(Shared* shared, MemorySource* source, const DeviceParts& 
   memory_.init(shared, source, device, owner, sizes);
   waiting_.init(&memory_);
   idle_work_.init(&memory_, &waiting_);
+  if (!source->marks_anywhere()) shared->free_extra_work.fetch_add(1);
   if (device.garbage == nullptr) return;
-  shared->reclaim.divert_everything();
+  shared->reclaim.graphs().divert_everything();
   shared->free_extra_work.fetch_add(1);
 }
 

@@ -2,13 +2,14 @@
 // The pool of one context: the way of every request, whatever strategy organises the free space.
 //
 //   allocate: clean memory at hand -> else ask what became clean -> else wait for what is waiting,
-//             as long as a driver call takes (longer with much memory waiting) -> else fresh memory
-//             -> else the steps of a shortage (shortage.h)
-//   free:     to the waiting queue of its pool. Once much waits, the work so far is marked in the
-//             free, not only by the next miss: what is launched later must not hold it back. Excess
-//             memory goes back to the driver in a free or after a synchronisation (idle_work.h),
-//             where the driver's free may wait for the device. An allocation releases memory only
-//             where that does not wait, or in a shortage
+//             as long as a driver call takes -> else fresh memory -> else the steps of a shortage
+//             (shortage.h)
+//   free:     to the waiting queue of its pool. With too much waiting the free waits for the oldest
+//             work (waiting_memory.h). Excess memory goes back to the driver in a free or after a
+//             synchronisation (idle_work.h). An allocation releases memory only where that does not
+//             wait, or in a shortage
+//   submit:   before the program hands over more work, what was freed is marked: what is launched
+//             later must not hold it back
 //
 // Below it are the memory of the context (context_memory.h), what waits in it (waiting_memory.h)
 // and the work that no request needs at once (idle_work.h). Any thread may call anything, also
@@ -86,6 +87,9 @@ class ContextPool {
   // there.
   bool mark_exported(Chunk* chunk, uint64_t address);
 
+  // The program is about to wait for the context.
+  void before_synchronise() { waiting_.before_synchronise(); }
+
   // The program waited for everything given to the context before this ticket was closed.
   void synchronised(Ticket ticket) { memory_.flush_synchronised(ticket); }
 
@@ -96,16 +100,21 @@ class ContextPool {
   // of ours. True if there will be more to do.
   bool work_in_background() { return idle_work_.in_background(); }
 
-  // Releases everything the program does not hold; false if that was nothing. For a shortage.
-  bool release_everything() { return memory_.release_everything(); }
+  // For a shortage: releases what the program does not hold, as far as that waits for no later work
+  // and the rest is done within `patience_ns`; false if that was nothing.
+  bool release_returnable(uint64_t patience_ns) { return memory_.release_returnable(patience_ns); }
+
+  // The program is about to hand work to the device, for any context (`at_once`: work that may wait
+  // for the host): what was freed is marked, if that is due. True if something stays unmarked.
+  bool before_submission(bool at_once) { return waiting_.before_submission(at_once); }
 
   // The context is gone and its memory with it: forgets everything without a call to the source.
   void forget_all();
 
   Usage usage() const { return memory_.usage(); }
   // Of what the program does not hold, the part that it could have: back in the driver's hands, or
-  // here, where a chunk strategy cuts any size from it.
-  uint64_t returnable_bytes() { return memory_.returnable_bytes(); }
+  // here, where a chunk strategy cuts any size from it. Not while the context may end.
+  uint64_t returnable_bytes(bool may_wait = true) { return memory_.returnable_bytes(may_wait); }
   uint64_t largest_free() { return memory_.largest_free(); }
   uint64_t allocations() const { return memory_.allocations(); }
   uint64_t frees() const { return memory_.frees(); }

@@ -24,7 +24,7 @@ void IdleWork::after_free() {
   if (memory_->shared->idle.on) memory_->source->request_background_work(/*soon=*/false);
   if (defers_) return defer();
   sweep_if_due();
-  memory_->release_excess_if_over_budget();
+  memory_->release_excess_in_free();
 }
 
 void IdleWork::after_synchronise() {
@@ -34,7 +34,7 @@ void IdleWork::after_synchronise() {
 
 void IdleWork::before_miss() {
   do_deferred(WorkedBy::call);
-  memory_->release_clean_excess();
+  memory_->release_excess_without_wait();
 }
 
 bool IdleWork::in_background() {
@@ -46,7 +46,7 @@ bool IdleWork::in_background() {
     waiting_->ask();
     memory_->refresh(/*spare_too=*/false);
   }
-  if (defers_) memory_->release_excess_if_over_budget();
+  if (defers_) memory_->release_excess_in_free();
   const Usage now = memory_->usage();
   const bool more_to_come =
       now.parked != 0 || (now.waiting != 0 && !memory_->shared->reclaim.frozen());
@@ -59,13 +59,12 @@ void IdleWork::defer() {
   if (memory_->source->request_background_work(/*soon=*/first)) return;
   do_deferred(WorkedBy::call);
   sweep_if_due();
-  memory_->release_excess_if_over_budget();
+  memory_->release_excess_in_free();
 }
 
 void IdleWork::do_deferred(WorkedBy worked_by) {
   if (!deferred_.exchange(false)) return;
   memory_->refresh(/*spare_too=*/false);
-  waiting_->mark_if_much();
   memory_->ledger->deferred_done[static_cast<int>(worked_by)].add();
 }
 
@@ -106,9 +105,7 @@ bool IdleWork::release_one_aged(Tick now, uint32_t least, WorkedBy worked_by) {
   memory_->strategy.visit([&](auto& s) { s.collect_aged(now, least, &chunk); });
   if (chunk.empty()) return false;
   const uint64_t bytes = chunk.first()->size();
-  const bool gone =
-      memory_->source->can_release_clean() ? supply.release_clean(&chunk) : supply.release(&chunk);
-  if (!gone) return false;
+  if (!memory_->release_idle(&chunk)) return false;
   memory_->ledger->aged[static_cast<int>(worked_by)].add();
   memory_->ledger->aged_bytes[static_cast<int>(worked_by)].add(bytes);
   return true;

@@ -24,7 +24,7 @@ class IdleWork {
 
   // Whether a free should look for something to do: two loads.
   bool due(const ChunkCache& cache) const {
-    return cache.idle_bytes() + cache.parked_bytes() >= from_bytes_ || cache.any_refused();
+    return cache.idle_or_parked_bytes() >= from_bytes_ || cache.any_refused();
   }
   // In a free, where it is due.
   void after_free();

@@ -6,22 +6,53 @@
 namespace cistern::alloc {
 namespace {
 
-// How long a small request waits for blocks in slabs that are partly live (everything else was
-// given to the driver, whose free waits by itself).
-constexpr uint64_t kShortageWaitNs = 2'000'000'000;
+// How long a request waits for what was freed to become clean before memory is said to be out. The
+// work before a free ends in its time, and without us the free would have waited for it. What is
+// covered only by a mark after later work may never become clean.
+constexpr uint64_t kPatienceLateNs = 2'000'000'000;
+// For a synchronisation that no thread of the program has begun: all of them may be waiting here.
+constexpr uint64_t kPatienceUnmarkableNs = 100'000'000;
+// How long until no work goes on, where the source only takes memory back then.
+constexpr uint64_t kPatienceIdleNs = 500'000'000;
 
 }  // namespace
 
 int Shortage::resolve() {
   memory_.ledger->shortages.add();
+  waiting_.note_shortage();
   const int code = find_memory();
   if (code == kOutOfMemory) {
     step_ = Step::refused;
     memory_.ledger->out_of_memory.add();
   }
+  tell();
+  return code;
+}
+
+// A chunk that moves to this thread takes two calls of the source, and all threads that are short
+// at once look for the same ones.
+bool Shortage::resolve_elsewhere() {
+  const bool others =
+      memory_.strategy.visit([](const auto& s) { return s.kCutsIdleChunks && s.most_pools() > 1; });
+  if (!others || !take_from_other_chunks()) return false;
+  memory_.ledger->shortages.add();
+  tell();
+  return true;
+}
+
+// Room in other threads' chunks, or where the usual search does not look, needs no wait and no
+// driver call.
+bool Shortage::take_from_other_chunks() {
+  if (looked_elsewhere_) return false;
+  looked_elsewhere_ = true;
+  step_ = Step::elsewhere;
+  const bool cuts = memory_.strategy.visit([](const auto& s) { return s.kCutsIdleChunks; });
+  return cuts && request_.pooled && memory_.take_from_anywhere(request_, &step_);
+}
+
+void Shortage::tell() {
   memory_.ledger->served_by[static_cast<int>(step_)].add();
   memory_.source->shortage_ended(step_, request_.bytes);
-  return code;
 }
 
 // Grows whenever memory changes hands: with the driver, or from the program to a pool.
@@ -29,28 +60,47 @@ uint64_t Shortage::changes() const {
   return memory_.ledger->obtained.get() + memory_.ledger->releases() + memory_.frees();
 }
 
-// First what the driver can take without waiting for work that may never end. Other threads fill
-// and empty their caches meanwhile.
+uint64_t Shortage::patience_ns() const {
+  const uint64_t all = memory_.source->memory_bytes();
+  const bool hopeless = all != 0 && request_.bytes + memory_.ledger->live.get() > all;
+  if (hopeless) return 0;
+  Reclaim& reclaim = memory_.shared->reclaim;
+  const bool tied = reclaim.tied(memory_.owner);
+  const bool late = reclaim.any_late(memory_.owner) || tied;
+  const uint64_t most = late ? kPatienceLateNs : memory_.source->patience_ns();
+  const bool may_come =
+      tied || memory_.source->marks_may_come() || reclaim.any_outstanding(memory_.owner);
+  return may_come ? most : std::min(most, kPatienceUnmarkableNs);
+}
+
+// Nothing here waits for work that was handed over later and may never end. Other threads fill and
+// empty their caches meanwhile; where many are short at once, memory may be in the hands of one of
+// them at each attempt.
 int Shortage::find_memory() {
   constexpr int kAttempts = 16;
+  constexpr uint64_t kCrowdedNs = 500'000'000;
   Shared& shared = *memory_.shared;
   const CountedIn short_of_memory(shared.threads_short_of_memory);
   const CountedIn extra_work(shared.free_extra_work);
   memory_.flush_garbage();
+  memory_.unpark_everything();
   waiting_.ask();
   if (take_clean()) return kSuccess;
+  if (take_from_other_chunks()) return kSuccess;
   int code = take_smaller_chunk();
   if (code != kOutOfMemory) return code;
   bool progress = true;
-  for (int i = 0; i < kAttempts && progress; ++i) {
+  uint64_t since = 0;
+  for (int i = 0; progress && (i < kAttempts || os::now_ns() - since < kCrowdedNs); ++i) {
+    if (i == 1) since = os::now_ns();
     const uint64_t before = changes();
-    code = take_what_becomes_clean(i == 0 ? kShortageWaitNs : 0);
+    code = take_what_becomes_clean(/*waits=*/i == 0);
     if (code != kOutOfMemory) return code;
-    progress = memory_.release_everything();
+    progress = memory_.release_returnable(i == 0 ? kPatienceIdleNs : 0);
     progress |= memory_.source->release_from_other_pools();
     // What another thread took out to release is neither in a pool nor the driver's yet, and may
     // come back to its pool.
-    progress |= shared.threads_moving.load() != 0;
+    progress |= shared.movers.now() != 0;
     shared.await_moving();
     code = take_fresh_of_any_size();
     if (code != kOutOfMemory) return code;
@@ -69,9 +119,8 @@ int Shortage::take_smaller_chunk() {
   return take_fresh_of_any_size();
 }
 
-// The driver's own free waits for everything, also for work that began after the program's free and
-// may never end. So what gets clean goes first, as long as that makes room and goes on.
-int Shortage::take_what_becomes_clean(uint64_t patience_ns) {
+// As long as that makes room and goes on.
+int Shortage::take_what_becomes_clean(bool waits) {
   do {
     step_ = Step::clean;
     if (take_clean()) return kSuccess;
@@ -79,7 +128,7 @@ int Shortage::take_what_becomes_clean(uint64_t patience_ns) {
     if (!memory_.release_clean()) continue;
     const int code = memory_.take_fresh(request_);
     if (code != kOutOfMemory) return code;
-  } while (waiting_.wait(patience_ns));
+  } while (waiting_.wait(waits ? patience_ns() : 0));
   return kOutOfMemory;
 }
 
@@ -90,18 +139,16 @@ int Shortage::take_fresh_of_any_size() {
 }
 
 // What is left when no chunk can be had any more: a block that is clean, or will be soon, anywhere.
-// What is parked is lost to the program only here: with the driver alone it would have been handed
-// out again long ago. A request that is not to be pooled has no other way now: the program would
-// not run short without us.
+// A request that is not to be pooled has no other way now: the program would not run short without
+// us.
 bool Shortage::take_from_anywhere() {
   return memory_.strategy.visit([&](auto& strategy) {
     const uint64_t start = os::now_ns();
     bool found = strategy.take_from_anywhere(request_, &step_);
     if (found || !strategy.worth_waiting(request_)) return found;
-    strategy.for_each_pool([&](auto& pool) { pool.unpark_everything(memory_.shared->reclaim); });
     while (!found) {
       const uint64_t waited = os::now_ns() - start;
-      if (waited >= kShortageWaitNs || !waiting_.wait(kShortageWaitNs - waited)) break;
+      if (waited >= patience_ns() || !waiting_.wait(patience_ns() - waited)) break;
       found = strategy.take_from_anywhere(request_, &step_);
     }
     return found;

@@ -20,19 +20,26 @@ class Shortage {
 
   // Serves the request; the source's code. Tells the ledger and the source how it ended.
   int resolve();
+  // The same by room in other threads' chunks alone, before the source is asked: for a request soon
+  // after a shortage. False: not served, nothing told.
+  bool resolve_elsewhere();
 
  private:
+  void tell();
   int find_memory();
   int take_smaller_chunk();
-  int take_what_becomes_clean(uint64_t patience_ns);
+  int take_what_becomes_clean(bool waits);
   int take_fresh_of_any_size();
+  bool take_from_other_chunks();
   bool take_from_anywhere();
   bool take_clean() { return request_.pooled && memory_.take_clean(request_); }
   uint64_t changes() const;
+  uint64_t patience_ns() const;
 
   ContextMemory& memory_;
   WaitingMemory& waiting_;
   Request& request_;
+  bool looked_elsewhere_ = false;
   Step step_ = Step::clean;  // the one that is tried, or that served
 };
 

@@ -6,60 +6,152 @@
 namespace cistern::alloc {
 namespace {
 
-// With more than this waiting an allocation waits for earlier work, as a plain cudaFree would have
-// made the program wait, but never longer than kUsualWaitNs, so that a kernel that never ends
-// cannot hang it.
-constexpr uint64_t kWaitingBudget = uint64_t{256} << 20;
-constexpr uint64_t kWaitingShare = 10;  // or a tenth of what is live
+constexpr uint64_t kBoundShare = 10;  // or a tenth of what is live
+constexpr uint64_t kBoundPatienceNs = 1'000'000'000;
+
+// Frees are marked once this much was freed, or this part of what was taken from the source, or so
+// long after the last mark: a loop of short launches must not pay for a mark with each.
+constexpr uint64_t kMuchFreed = uint64_t{8} << 20;
+constexpr uint64_t kMuchFreedShare = 32;
+constexpr uint64_t kMarkEveryNs = 100'000;
+
+// Memory is nearly out once all but this part is live or waits, or for some time after a shortage.
+constexpr uint64_t kNearlyOutShare = 8;
 
 }  // namespace
 
 void WaitingMemory::init(ContextMemory* memory) {
   memory_ = memory;
-  freed_unmarked_.set(0);
+  marked_at_ns_.store(0, std::memory_order_relaxed);
+  short_at_ns_.store(0, std::memory_order_relaxed);
+  waiting_marked_.store(0, std::memory_order_relaxed);
+  gave_way_at_.store(~Ticket{0}, std::memory_order_relaxed);
 }
 
 WaitingMemory::Asked WaitingMemory::ask() {
   Reclaim& reclaim = memory_->shared->reclaim;
-  const Ticket before = reclaim.clean();
+  const uint32_t context = memory_->owner;
+  const Ticket before = reclaim.clean(context);
   Ticket oldest, newest;
   if (!memory_->waiting_range(&oldest, &newest)) return Asked::nothing_waits;
   if (newest <= before) return Asked::nothing_new;
-  reclaim.poll();
-  if (reclaim.clean() < newest && reclaim.mark(newest)) reclaim.poll();
-  return reclaim.clean() != before ? Asked::some_clean : Asked::nothing_new;
+  reclaim.poll(context);
+  if (reclaim.clean(context) < newest) reclaim.mark(context, newest, /*at_once=*/true);
+  return reclaim.clean(context) != before ? Asked::some_clean : Asked::nothing_new;
+}
+
+// --- marks ---
+
+bool WaitingMemory::before_submission(bool at_once) {
+  Reclaim& reclaim = memory_->shared->reclaim;
+  if (!reclaim.unmarked(memory_->owner)) return false;
+  if (memory_->source->marks_anywhere() && (at_once || due()) && mark_freed()) return false;
+  reclaim.unmarked_is_late(memory_->owner);
+  return true;
+}
+
+void WaitingMemory::mark_if_due() {
+  if (memory_->shared->reclaim.unmarked(memory_->owner) && due()) mark_freed();
+}
+
+// Near the end of memory what was freed may be wanted at once, whatever goes on by then.
+bool WaitingMemory::memory_is_nearly_out() const {
+  const uint64_t all = memory_->source->memory_bytes();
+  const uint64_t wanted = memory_->ledger->live.get() + memory_->waiting_bytes();
+  return all != 0 && wanted >= all - all / kNearlyOutShare;
+}
+
+bool WaitingMemory::due() {
+  const uint64_t now = os::now_ns();
+  if (now - marked_at_ns_.load(std::memory_order_relaxed) >= kMarkEveryNs) return true;
+  if (short_lately()) return true;
+  if (memory_is_nearly_out()) return true;
+  const uint64_t waiting = memory_->waiting_bytes();
+  const uint64_t before = waiting_marked_.load(std::memory_order_relaxed);
+  if (waiting < before) waiting_marked_.store(waiting, std::memory_order_relaxed);
+  const uint64_t much = std::max(kMuchFreed, memory_->ledger->reserved.get() / kMuchFreedShare);
+  return waiting >= std::min(waiting, before) + much;
+}
+
+bool WaitingMemory::mark_freed() {
+  const uint64_t waiting = memory_->waiting_bytes();
+  if (!memory_->shared->reclaim.mark_freed(memory_->owner)) return false;
+  marked_at_ns_.store(os::now_ns(), std::memory_order_relaxed);
+  waiting_marked_.store(waiting, std::memory_order_relaxed);
+  return true;
+}
+
+// What waits without a mark does not wait for long: no work was handed over since.
+void WaitingMemory::before_synchronise() {
+  Reclaim& reclaim = memory_->shared->reclaim;
+  const bool waits = reclaim.any_outstanding(memory_->owner);
+  if (waits) reclaim.poll(memory_->owner);
+  const bool still = waits && reclaim.any_outstanding(memory_->owner);
+  memory_->supply.note_waiting(still ? memory_->supply.cache.waiting_bytes() : 0);
+}
+
+// --- waits ---
+
+bool WaitingMemory::wait_for_next(uint64_t limit_ns) {
+  Reclaim& reclaim = memory_->shared->reclaim;
+  const uint32_t context = memory_->owner;
+  return reclaim.wait(context, reclaim.clean(context) + 1, limit_ns);
+}
+
+// Where no mark can be made now, there may be one a little later.
+bool WaitingMemory::wait_for_oldest(uint64_t limit_ns) {
+  constexpr uint64_t kUnmarkedNs = 1'000'000;
+  Reclaim& reclaim = memory_->shared->reclaim;
+  const uint32_t context = memory_->owner;
+  const Ticket before = reclaim.clean(context);
+  const uint64_t start = os::now_ns();
+  while (!reclaim.frozen()) {
+    Ticket oldest, newest;
+    if (!memory_->waiting_range(&oldest, &newest) || newest <= before) return false;
+    const bool marked = reclaim.mark(context, newest);
+    const uint64_t waited = std::min(os::now_ns() - start, limit_ns);
+    const uint64_t left = limit_ns - waited;
+    const uint64_t slice = marked ? left : std::min(left, kUnmarkedNs);
+    if (reclaim.wait(context, std::max(oldest, before + 1), slice)) return true;
+    if (slice == left || memory_->source->refuses_release()) return false;
+  }
+  return false;
 }
 
 bool WaitingMemory::wait(uint64_t limit_ns) {
-  Reclaim& reclaim = memory_->shared->reclaim;
-  const Ticket before = reclaim.clean();
-  Ticket oldest, newest;
-  if (!memory_->waiting_range(&oldest, &newest) || newest <= before) return false;
   const CountedWait counted(memory_->ledger);
-  reclaim.mark(newest);
-  return reclaim.wait(std::max(oldest, before + 1), limit_ns);
+  if (wait_for_oldest(memory_->patience(limit_ns))) return true;
+  memory_->note_stuck(counted.ns());
+  return false;
 }
 
-bool WaitingMemory::too_much() const {
-  const uint64_t budget = std::max(kWaitingBudget, memory_->ledger->live.get() / kWaitingShare);
-  return memory_->waiting_bytes() > budget;
+// --- the bound ---
+
+uint64_t WaitingMemory::bound() const {
+  return std::max(Reclaim::kWaitingBound, memory_->ledger->live.get() / kBoundShare);
 }
 
-uint64_t WaitingMemory::obtain_ns() const {
-  return std::min(memory_->supply.obtain_ns(), kUsualWaitNs);
-}
-
-// A program that synchronises by itself has nothing waiting here, and needs no mark.
-void WaitingMemory::mark_beyond_budget() {
-  const ChunkCache& cache = memory_->supply.cache;
-  const uint64_t budget =
-      std::max(kUnmarkedBudget, memory_->ledger->reserved.get() / kUnmarkedShare);
-  if (freed_unmarked_.get() < budget || cache.waiting_bytes() < budget) return;
-  Reclaim& reclaim = memory_->shared->reclaim;
+// Several threads may be held back at once: what becomes clean frees all of them. What others free
+// meanwhile holds back those, and not who was there before.
+void WaitingMemory::hold_back() {
+  const Reclaim& reclaim = memory_->shared->reclaim;
+  const Movers::Moving held(held_back_);
+  ask();
   Ticket oldest, newest;
-  if (!memory_->supply.cache.waiting_range(&oldest, &newest)) return;
-  reclaim.poll();
-  if (reclaim.mark(newest)) freed_unmarked_.set(0);
+  if (!memory_->waiting_range(&oldest, &newest)) return;
+  memory_->supply.note_waiting(Reclaim::kWaitingBound);
+  const Ticket clean = reclaim.clean(memory_->owner);
+  memory_->refresh(/*spare_too=*/false);
+  if (clean == gave_way_at_.load(std::memory_order_relaxed)) return;
+  while (memory_->waiting_bytes() > bound() && reclaim.clean(memory_->owner) < newest &&
+         !memory_->source->refuses_release()) {
+    if (!wait(kBoundPatienceNs)) {
+      const Ticket stuck = reclaim.clean(memory_->owner);
+      if (gave_way_at_.exchange(stuck) != stuck) memory_->ledger->bound_gave_way.add();
+      return;
+    }
+    memory_->refresh(/*spare_too=*/false);
+  }
 }
 
 }  // namespace cistern::alloc

@@ -3,9 +3,19 @@
 // sure that it will be known (by a mark, see reclaim.h), and waits for it, always for a bounded
 // time. Every wait is counted in the ledger.
 //
+// Who waits, and for how long:
+//   a free        that carries what waits past the bound: until it is within it again (hold_back())
+//   an allocation that misses: no longer than a driver call takes that it may save
+//   a shortage    until the work before the frees is done (shortage.h)
+// A submission waits for no work; before it goes on, the frees so far are marked, so that their
+// mark covers the work before them and nothing later.
+//
 // Any thread; no lock is held while the source is called. Where a mark cannot be made (during a
 // capture, say) what waits goes on waiting, and the caller finds other memory.
 #pragma once
+
+#include <algorithm>
+#include <atomic>
 
 #include "allocator/base/os.h"
 #include "allocator/context_memory.h"
@@ -21,40 +31,57 @@ class WaitingMemory {
   enum class Asked : uint8_t { nothing_waits, nothing_new, some_clean };
   Asked ask();
 
-  // Waits until something becomes clean, for `limit_ns` at most (the default: what an allocation
-  // waits while too_much()); false if nothing did.
-  static constexpr uint64_t kUsualWaitNs = 10'000'000;
-  bool wait(uint64_t limit_ns = kUsualWaitNs);
+  // Waits until something becomes clean, for `limit_ns` at most; false if nothing did.
+  bool wait(uint64_t limit_ns);
 
-  // A host that runs ahead of the device must not make the pools grow without bound.
-  bool too_much() const;
+  // The program is about to hand work to the device: marks what was freed, if that is due
+  // (`at_once`: due or not, because the work may never end without the host). True if something
+  // stays unmarked.
+  bool before_submission(bool at_once);
+  // The same in a free, for sources that can be marked nowhere else.
+  void mark_if_due();
+
+  // A request met a shortage: for a while no free stays unmarked before a submission.
+  void note_shortage() { short_at_ns_.store(os::now_ns(), std::memory_order_relaxed); }
+  bool short_lately() const {
+    constexpr uint64_t kLatelyNs = 1'000'000'000;
+    return os::now_ns() - short_at_ns_.load(std::memory_order_relaxed) < kLatelyNs;
+  }
+
+  // The program is about to wait for the context.
+  void before_synchronise();
+
+  // In a free. A host that runs ahead of the device must not make the pools grow without bound:
+  // with more than Reclaim::kWaitingBound waiting, or a tenth of what is live, a free waits for the
+  // oldest work. If nothing ends for a second, the bound gives way until something does. With half
+  // as much, threads that are held back go on first: else one of them would take all the room that
+  // becomes free, and the others wait for what it has queued.
+  void hold_back_if_over_bound() {
+    const uint64_t waiting = memory_->waiting_bytes();
+    if (waiting > bound()) {
+      hold_back();
+    } else if (waiting > bound() / 2 && held_back_.now() != 0) {
+      held_back_.await(kTurnNs);
+    }
+  }
 
   // With enough waiting for a request of `bytes`: tries `take()` whenever something became clean,
-  // for as long as a driver call takes lately. True once it succeeded.
+  // for as long as a driver call takes. True once it succeeded.
   template <typename Take>
   bool take_while_obtain_would_last(uint64_t bytes, Take take) {
     if (memory_->waiting_bytes() < bytes) return false;
     const CountedWait counted(memory_->ledger);
-    const uint64_t limit = obtain_ns();
+    const uint64_t limit = std::min(memory_->supply.obtain_ns(), kLongestObtainNs);
     bool taken = false;
-    while (!taken && counted.ns() < limit) taken = memory_->shared->reclaim.poll() && take();
+    for (uint64_t ns = 0; !taken && ns < limit; ns = counted.ns()) {
+      taken = wait_for_next(limit - ns) && take();
+    }
     return taken;
   }
 
-  // A whole chunk of `bytes` was freed.
-  void note_freed(uint64_t bytes) { freed_unmarked_.add(bytes); }
-  // Where many such bytes wait, marks the work so far: what is launched later must not hold them
-  // back. Less is marked by the next allocation that misses.
-  void mark_if_much() {
-    if (freed_unmarked_.get() < kUnmarkedBudget) return;
-    if (memory_->supply.cache.waiting_bytes() < kUnmarkedBudget) return;
-    mark_beyond_budget();
-  }
-
  private:
-  // With more than this freed and waiting, a free marks the work so far.
-  static constexpr uint64_t kUnmarkedBudget = uint64_t{8} << 20;
-  static constexpr uint64_t kUnmarkedShare = 32;  // or this part of what was taken from the driver
+  static constexpr uint64_t kLongestObtainNs = 10'000'000;
+  static constexpr uint64_t kTurnNs = 10'000'000;
 
   // A wait that the ledger counts.
   class CountedWait {
@@ -73,11 +100,20 @@ class WaitingMemory {
     uint64_t start_;
   };
 
-  uint64_t obtain_ns() const;
-  [[gnu::noinline]] void mark_beyond_budget();
+  uint64_t bound() const;
+  bool memory_is_nearly_out() const;
+  [[gnu::noinline]] void hold_back();
+  bool wait_for_next(uint64_t limit_ns);
+  bool wait_for_oldest(uint64_t limit_ns);
+  bool due();
+  bool mark_freed();
 
   ContextMemory* memory_;
-  Counter freed_unmarked_;  // bytes of whole blocks freed since the last mark made by a free
+  std::atomic<uint64_t> marked_at_ns_;    // when frees were marked last
+  std::atomic<uint64_t> short_at_ns_;     // the last shortage
+  std::atomic<uint64_t> waiting_marked_;  // how much waited then, of what still does
+  std::atomic<Ticket> gave_way_at_;       // what was clean when the bound gave way
+  Movers held_back_;                      // threads in hold_back()
 };
 
 }  // namespace cistern::alloc

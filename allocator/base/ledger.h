@@ -64,6 +64,7 @@ struct Ledger {
   Counter obtained, released;        // driver calls that took or returned a chunk
   Counter refused;                   // obtain calls the driver refused
   Counter waits, wait_ns;            // bounded waits for earlier work
+  Counter bound_gave_way;            // times more had to wait than may, because no work ended
   Counter shortages, out_of_memory;  // times everything idle was returned; failures passed on
   Counter served_by[kSteps];         // shortages by the step that ended them
   Counter chunks;                    // taken from the driver now

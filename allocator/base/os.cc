@@ -83,7 +83,7 @@ uint64_t now_ns() {
 void sleep_ns(uint64_t ns) {
   KeepErrno keep;
   const timespec duration = to_timespec(ns);
-  nanosleep(&duration, nullptr);
+  syscall(SYS_nanosleep, &duration, nullptr);  // nanosleep() is a cancellation point
 }
 
 }  // namespace cistern::alloc::os

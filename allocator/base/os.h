@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The few things the pools need from the operating system, so that everything above can be read
 // (and tested) without it. Linux only. Callable from any thread; nothing here allocates from
-// malloc.
+// malloc, and nothing is a cancellation point: a thread cancelled here would leave what it counts
+// in and holds as it was.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -25,15 +27,25 @@ unsigned allowed_cpus();
 uint64_t now_ns();  // CLOCK_MONOTONIC
 void sleep_ns(uint64_t ns);
 
-// Waits until `done()`, looking again and again, but no longer than `limit_ns`; what it said last.
+// Waits until `done()`, looking again and again, ever more seldom, but no longer than `limit_ns`;
+// what it said last.
 template <typename Done>
 bool wait_until(Done done, uint64_t limit_ns) {
+  constexpr uint64_t kFirstNapNs = 1000, kLongestNapNs = 200'000;
   const uint64_t start = now_ns();
   while (!done()) {
-    if (now_ns() - start >= limit_ns) return false;
-    sleep_ns(1000);
+    const uint64_t waited = now_ns() - start;
+    if (waited >= limit_ns) return false;
+    sleep_ns(std::clamp(waited / 4, kFirstNapNs, kLongestNapNs));
   }
   return true;
+}
+
+// Waits as long as `going_on()`, which another thread ends. Without naps, many that wait would keep
+// that thread from a processor.
+template <typename GoingOn>
+void wait_while(GoingOn going_on) {
+  wait_until([&] { return !going_on(); }, UINT64_MAX);
 }
 
 }  // namespace cistern::alloc::os

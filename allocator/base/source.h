@@ -47,7 +47,13 @@ class MemorySource {
   // As release(), of memory that no earlier work can touch, and without a wait for what the device
   // does. Only where can_release_clean() says so; the answer may still be kNotNow.
   virtual bool can_release_clean() { return false; }
-  virtual int release_clean(uint64_t) { return kNotNow; }
+  virtual int release_clean(uint64_t /*address*/, uint64_t /*bytes*/) { return kNotNow; }
+
+  // Whether release_clean() was not tried yet, so that can_release_clean() is but a guess.
+  virtual bool release_clean_untried() { return false; }
+  // Makes sure of what release_clean() gave while it was tried, and did not come at once: waits for
+  // all work, of which there must be none. False where there was nothing.
+  virtual bool settle_clean_releases() { return false; }
 
   // Some memory of this source becomes idle, or (`soon`) work of a free was deferred: asks that
   // somebody calls ContextPool::work_in_background() from time to time, or soon. False when nobody
@@ -68,7 +74,22 @@ class MemorySource {
 
   // Marks all work handed to the context before the call. False when it cannot be marked now (a
   // capture is in progress, the context is gone, some of its work cannot be found).
+  // At most kMostMarks are outstanding at a time.
+  static constexpr int kMostMarks = 64;
   virtual bool mark(Mark* out) = 0;
+  // False where nothing can be marked unless the program synchronises the whole context first, if
+  // that helps at all, and none of its threads is doing so.
+  virtual bool marks_may_come() { return true; }
+  // The context may be ending: none of its marks is answered any more.
+  virtual bool ending() { return false; }
+  // How long work may take until it is taken for endless, where memory is out before it ends.
+  virtual uint64_t patience_ns() { return 60'000'000'000; }
+  // What there is in all, in bytes; 0: not known.
+  virtual uint64_t memory_bytes() { return 0; }
+  // Whether it can be marked anywhere, and not only in frees and allocations.
+  virtual bool marks_anywhere() { return true; }
+  // Work that ties the context to others may be done: Reclaim::copies_done(), if so. Any thread.
+  virtual void look_at_ties() {}
   virtual MarkState query(Mark mark) = 0;
   virtual void forget(Mark mark) = 0;
 

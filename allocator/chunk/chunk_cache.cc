@@ -32,12 +32,20 @@ void ChunkCache::close() {
   closed_ = true;
 }
 
-Chunk* ChunkCache::take(uint64_t bytes, Role role, const Reclaim& reclaim) {
+Chunk* ChunkCache::take(uint64_t bytes, Role role, Reclaim& reclaim) {
+  return take_between(bytes, largest_for(bytes), role, reclaim);
+}
+
+Chunk* ChunkCache::take_any(uint64_t bytes, Reclaim& reclaim) {
+  return take_between(bytes, UINT64_MAX, Role::released, reclaim);
+}
+
+Chunk* ChunkCache::take_between(uint64_t bytes, uint64_t most, Role role, Reclaim& reclaim) {
   LockGuard guard(mutex_);
   if (closed_) [[unlikely]]
     return nullptr;
   refresh_locked(reclaim);
-  Chunk* chunk = bins_.find(bytes, largest_for(bytes), kProbes);
+  Chunk* chunk = bins_.find(bytes, most, kProbes);
   if (chunk != nullptr) {
     remove_idle(chunk);
     chunk->become(role);
@@ -47,7 +55,7 @@ Chunk* ChunkCache::take(uint64_t bytes, Role role, const Reclaim& reclaim) {
   return chunk;
 }
 
-ChunkCache::Freed ChunkCache::free(Chunk* chunk, uint64_t address, const Reclaim& reclaim,
+ChunkCache::Freed ChunkCache::free(Chunk* chunk, uint64_t address, Reclaim& reclaim,
                                    uint64_t* requested, Ticket latest, bool refreshes) {
   LockGuard guard(mutex_);
   const Place place = chunk->at();
@@ -64,7 +72,7 @@ ChunkCache::Freed ChunkCache::free(Chunk* chunk, uint64_t address, const Reclaim
   return Freed::cached;
 }
 
-void ChunkCache::put_back(Chunk* chunk, const Reclaim& reclaim) {
+void ChunkCache::put_back(Chunk* chunk, Reclaim& reclaim) {
   LockGuard guard(mutex_);
   count_freed(chunk);
   if (!chunk->exported.load(std::memory_order_relaxed)) {
@@ -75,6 +83,12 @@ void ChunkCache::put_back(Chunk* chunk, const Reclaim& reclaim) {
 }
 
 void ChunkCache::collect_refused(ChunkList* out) {
+  if (!any_refused()) return;
+  LockGuard guard(mutex_);
+  if (!closed_) collect_refused_locked(out);
+}
+
+void ChunkCache::collect_refused_locked(ChunkList* out) {
   while (Chunk* chunk = refused_.pop()) {
     refused_bytes_.own_sub(chunk->size());
     returnable_bytes_.own_sub(device_bytes(chunk));
@@ -109,10 +123,10 @@ bool ChunkCache::mark_exported(Chunk* chunk, uint64_t address) {
   return true;
 }
 
-void ChunkCache::refresh_locked(const Reclaim& reclaim) {
+void ChunkCache::refresh_locked(Reclaim& reclaim) {
   if (freed_.parked_may_leave(reclaim)) [[unlikely]]
-    freed_.unpark(reclaim, /*all=*/false);
-  const Ticket clean = reclaim.clean();
+    freed_.unpark(reclaim);
+  const Ticket clean = freed_.clean(reclaim);
   while (freed_.has_clean(clean)) {
     Chunk* chunk = freed_.pop();
     returnable_bytes_.own_sub(device_bytes(chunk));
@@ -146,14 +160,19 @@ void ChunkCache::add_idle(ChunkList* chunks) {
   while (Chunk* chunk = chunks->pop()) insert_idle(chunk);
 }
 
-void ChunkCache::refresh(const Reclaim& reclaim) {
+void ChunkCache::refresh(Reclaim& reclaim) {
   LockGuard guard(mutex_);
   refresh_locked(reclaim);
 }
 
+void ChunkCache::unpark_everything() {
+  LockGuard guard(mutex_);
+  freed_.unpark_everything();
+}
+
 // A parked chunk that the driver will not take back must be parked again.
 void ChunkCache::collect_one_freed(Chunk* chunk, bool parked, ChunkList* out) {
-  chunk->born = parked ? chunk->stamp() : Reclaim::kEverything;
+  chunk->born = parked ? ParkedSpan::born(chunk->stamp()) : GraphLives::kEverything;
   returnable_bytes_.own_sub(device_bytes(chunk));
   chunk->become(Role::released);
   out->push(chunk);
@@ -161,36 +180,18 @@ void ChunkCache::collect_one_freed(Chunk* chunk, bool parked, ChunkList* out) {
 
 void ChunkCache::collect_one_idle(Chunk* chunk, ChunkList* out) {
   remove_idle(chunk);
-  chunk->born = Reclaim::kEverything;
+  chunk->born = GraphLives::kEverything;
   chunk->become(Role::released);
   out->push(chunk);
 }
 
-void ChunkCache::collect_idle_beyond(uint64_t keep, ChunkList* out) {
-  while (oldest_idle_ != nullptr && idle_bytes_.get() + parked_bytes() > keep) {
-    collect_one_idle(oldest_idle_, out);
-  }
-}
-
-void ChunkCache::collect_idle(uint64_t keep, const Reclaim& reclaim, ChunkList* out) {
+void ChunkCache::collect_idle(uint64_t keep, Reclaim& reclaim, ChunkList* out) {
   LockGuard guard(mutex_);
   if (closed_) return;
   refresh_locked(reclaim);
-  collect_refused(out);
-  collect_idle_beyond(keep, out);
-  if (parked_bytes() <= keep) return;
-  freed_.remove_if([&](Chunk* chunk, bool parked) {
-    const bool leaves = parked && parked_bytes() > keep;
-    if (leaves) collect_one_freed(chunk, parked, out);
-    return leaves;
-  });
-}
-
-void ChunkCache::collect_only_idle(uint64_t keep, const Reclaim& reclaim, ChunkList* out) {
-  LockGuard guard(mutex_);
-  if (closed_) return;
-  refresh_locked(reclaim);
-  collect_idle_beyond(keep, out);
+  freed_.unpark_while(
+      [=, this] { return idle_or_parked_bytes() > keep && parked_bytes() > keep / 2; });
+  if (oldest_idle_ != nullptr && idle_or_parked_bytes() > keep) collect_one_idle(oldest_idle_, out);
 }
 
 // In the order of age the young ones are last.
@@ -210,7 +211,7 @@ void ChunkCache::collect_aged(Tick now, uint32_t least, ChunkList* out) {
   if (age(now, oldest_idle_->idle_since) >= least) collect_one_idle(oldest_idle_, out);
 }
 
-void ChunkCache::collect_clean(const Reclaim& reclaim, ChunkList* out) {
+void ChunkCache::collect_clean(Reclaim& reclaim, ChunkList* out) {
   LockGuard guard(mutex_);
   if (closed_) return;
   refresh_locked(reclaim);
@@ -220,7 +221,7 @@ void ChunkCache::collect_clean(const Reclaim& reclaim, ChunkList* out) {
 void ChunkCache::collect_all(ChunkList* out) {
   LockGuard guard(mutex_);
   if (closed_) return;
-  collect_refused(out);
+  collect_refused_locked(out);
   freed_.remove_if([&](Chunk* chunk, bool parked) {
     collect_one_freed(chunk, parked, out);
     return true;
@@ -231,6 +232,11 @@ void ChunkCache::collect_all(ChunkList* out) {
 bool ChunkCache::waiting_range(Ticket* oldest, Ticket* newest) {
   LockGuard guard(mutex_);
   return freed_.range(oldest, newest);
+}
+
+uint64_t ChunkCache::clean_bytes(const Reclaim& reclaim) {
+  LockGuard guard(mutex_);
+  return idle_bytes() + freed_.clean_parked_bytes(reclaim);
 }
 
 uint64_t ChunkCache::largest_idle() {

@@ -37,7 +37,9 @@ class ChunkCache {
   // reuse can never make the program run out of memory earlier. nullptr if there is none. `role`:
   // Role::whole for the program, Role::released for a strategy. A chunk that a strategy will cut is
   // never the program's meanwhile, or a second free of its address would be taken for the first.
-  Chunk* take(uint64_t bytes, Role role, const Reclaim& reclaim);
+  Chunk* take(uint64_t bytes, Role role, Reclaim& reclaim);
+  // The same, but any that is large enough: for a strategy that cuts it.
+  Chunk* take_any(uint64_t bytes, Reclaim& reclaim);
 
   // The program frees a chunk. `not_live`: it does not hold one that starts at `address` (decided
   // here, so that of two racing frees one fails). `cached`: it waits to be clean. `give_up`: it
@@ -45,12 +47,12 @@ class ChunkCache {
   // may have another meaning by now. `latest`: FreedQueue::push(). `refreshes`: as refresh() would,
   // where the chunk is cached.
   enum class Freed : uint8_t { not_live, cached, give_up };
-  Freed free(Chunk* chunk, uint64_t address, const Reclaim& reclaim, uint64_t* requested,
-             Ticket latest, bool refreshes);
+  Freed free(Chunk* chunk, uint64_t address, Reclaim& reclaim, uint64_t* requested, Ticket latest,
+             bool refreshes);
 
   // A chunk that the driver would not take just now: it waits as if freed just now. An exported one
   // is kept apart and offered again with the next collection.
-  void put_back(Chunk* chunk, const Reclaim& reclaim);
+  void put_back(Chunk* chunk, Reclaim& reclaim);
 
   // Start and requested size of a chunk the program holds around `address`.
   bool find(Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
@@ -61,13 +63,16 @@ class ChunkCache {
   // Chunks that are clean already (empty slabs, fresh ones that nobody needs after all).
   void add_idle(ChunkList* chunks);
 
-  // Moves the oldest idle chunks into `out`, and then parked ones, until at most `keep` bytes are
-  // idle or parked.
-  void collect_idle(uint64_t keep, const Reclaim& reclaim, ChunkList* out);
-  // The same of idle chunks only.
-  void collect_only_idle(uint64_t keep, const Reclaim& reclaim, ChunkList* out);
+  // Moves the oldest idle chunk into `out` if more than `keep` bytes are idle or parked. Half of
+  // that is for idle ones: what is parked beyond leaves before them, and waits.
+  void collect_idle(uint64_t keep, Reclaim& reclaim, ChunkList* out);
+  // Moves the exported chunks into `out` that the driver did not take yet.
+  void collect_refused(ChunkList* out);
   // What became clean since is idle from now on, so that idle_bytes() says it.
-  void refresh(const Reclaim& reclaim);
+  void refresh(Reclaim& reclaim);
+
+  // Memory is out: what is parked only waits from now on.
+  void unpark_everything();
 
   // For a sweep at `now`: what is idle. Each chunk that is seen for the first time gets its age.
   IdleChunks see_idle(Tick now);
@@ -75,7 +80,7 @@ class ChunkCache {
   void collect_aged(Tick now, uint32_t least, ChunkList* out);
 
   // Moves everything that is idle into `out`.
-  void collect_clean(const Reclaim& reclaim, ChunkList* out);
+  void collect_clean(Reclaim& reclaim, ChunkList* out);
 
   // Moves everything into `out`, also what earlier work may still use: only for the driver, whose
   // own free waits for that work.
@@ -97,7 +102,10 @@ class ChunkCache {
   uint64_t idle_bytes() const { return idle_bytes_.get(); }
   uint64_t waiting_bytes() const { return freed_.waiting_bytes(); }
   uint64_t parked_bytes() const { return freed_.parked_bytes(); }
+  uint64_t idle_or_parked_bytes() const { return idle_bytes() + parked_bytes(); }
   uint64_t garbage_bytes() const { return freed_.garbage_bytes(); }
+  // Idle, or only parked: clean, and free as soon as memory is short.
+  uint64_t clean_bytes(const Reclaim& reclaim);
   // Idle, waiting, parked and garbage as the driver counts them: whole driver pages.
   uint64_t returnable_bytes() const { return returnable_bytes_.get(); }
   // Exported chunks are still to be offered to the driver.
@@ -107,14 +115,14 @@ class ChunkCache {
 
  private:
   bool is_live(Place place) const;
+  Chunk* take_between(uint64_t bytes, uint64_t most, Role role, Reclaim& reclaim);
   void count_freed(Chunk* chunk);
-  void refresh_locked(const Reclaim& reclaim);
+  void refresh_locked(Reclaim& reclaim);
   void collect_one_freed(Chunk* chunk, bool parked, ChunkList* out);
   void collect_one_idle(Chunk* chunk, ChunkList* out);
-  void collect_idle_beyond(uint64_t keep, ChunkList* out);
   void insert_idle(Chunk* chunk);
   void remove_idle(Chunk* chunk);
-  void collect_refused(ChunkList* out);
+  void collect_refused_locked(ChunkList* out);
 
   Mutex mutex_;
   bool closed_ = false;

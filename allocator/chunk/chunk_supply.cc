@@ -14,6 +14,9 @@ void ChunkSupply::init(SharedChunks* shared, MemorySource* source, const DeviceP
   owner_ = owner;
   closed_.store(false);
   cache.init(owner, device.garbage);
+  for (Counter* time : {&fastest_, &fastest_before_, &timed_}) time->set(0);
+  note_waiting(0);
+  note_waiting(0);
   filler.init(source, device.ledger, device.fill);
 }
 
@@ -32,7 +35,7 @@ Chunk* ChunkSupply::obtain(uint64_t bytes, Role role, int* code) {
   uint64_t address;
   const uint64_t start = os::now_ns();
   *code = source_->obtain(bytes, &address);
-  obtain_ns_.set((3 * obtain_ns_.get() + os::now_ns() - start) / 4);
+  note_obtain(os::now_ns() - start);
   if (*code == kSuccess) {
     chunk->set_range(address, bytes);
     chunk->exported.store(false, std::memory_order_relaxed);
@@ -55,6 +58,17 @@ Chunk* ChunkSupply::obtain(uint64_t bytes, Role role, int* code) {
   cap_->refund(bytes);
   shared_->chunks.give_back(chunk);
   return nullptr;
+}
+
+// Threads that do so at once may lose a measurement.
+void ChunkSupply::note_obtain(uint64_t ns) {
+  constexpr uint64_t kSpan = 32;
+  if (timed_.get() % kSpan == 0) {
+    fastest_before_.set(timed_.get() == 0 ? ns : fastest_.get());
+    fastest_.set(ns);
+  }
+  timed_.add();
+  fastest_.set(std::min(fastest_.get(), ns));
 }
 
 int ChunkSupply::release_for_program(Chunk* chunk, uint64_t requested) {
@@ -89,7 +103,8 @@ bool ChunkSupply::release_clean(ChunkList* chunks) {
   ChunkList kept;
   bool any = false, able = true;
   while (Chunk* chunk = chunks->pop()) {
-    able = able && source_->release_clean(chunk->base()) == kSuccess;
+    able = able && source_->can_release_clean() &&
+           source_->release_clean(chunk->base(), chunk->size()) == kSuccess;
     if (able) {
       any = true;
       ledger_->released.add();

@@ -8,6 +8,8 @@
 // first. Whoever finds it looks again (the address may be handed out anew, to anyone).
 #pragma once
 
+#include <algorithm>
+
 #include "allocator/base/cap.h"
 #include "allocator/base/ledger.h"
 #include "allocator/base/source.h"
@@ -63,14 +65,11 @@ class ChunkSupply {
   // others that run out, or ask what is free, wait for it.
   class Moving {
    public:
-    explicit Moving(ChunkSupply& supply)
-        : in_hand_(supply), counted_(supply.shared_->threads_moving) {
-      supply.shared_->moves_begun.fetch_add(1);
-    }
+    explicit Moving(ChunkSupply& supply) : in_hand_(supply), moving_(supply.shared_->movers) {}
 
    private:
     const InHand in_hand_;
-    const CountedIn counted_;
+    const Movers::Moving moving_;
   };
 
   // The context is gone: nothing is handed out any more.
@@ -97,14 +96,26 @@ class ChunkSupply {
     reserved_.set(0);
   }
 
-  // What a driver allocation takes lately.
-  uint64_t obtain_ns() const { return obtain_ns_.get(); }
+  // What a driver allocation takes of late at the least: a longer one was held up, by other threads
+  // for example, and what waits for as long as that would hold up others in turn.
+  uint64_t obtain_ns() const { return std::min(fastest_before_.get(), fastest_.get()); }
+
+  // The program is about to wait for the context, and `bytes` of chunks wait for work.
+  void note_waiting(uint64_t bytes) {
+    waited_before_.set(waited_.get());
+    waited_.set(bytes);
+  }
+  // How much waits for work at a time, now and before the last synchronisations.
+  uint64_t waits_at_a_time() const {
+    return std::max({cache.waiting_bytes(), waited_.get(), waited_before_.get()});
+  }
 
   ChunkCache cache;
   Filler filler;
 
  private:
   void forget(Chunk* chunk);
+  void note_obtain(uint64_t ns);
 
   SharedChunks* shared_;
   MemorySource* source_;
@@ -112,7 +123,10 @@ class ChunkSupply {
   Cap* cap_;
   uint32_t owner_;
   std::atomic<bool> closed_{false};
-  Counter obtain_ns_, reserved_, chunks_;  // of this context
+  Counter reserved_, chunks_;  // of this context
+  // The fastest of the driver allocations so far in this span of them, and in the one before.
+  Counter fastest_, fastest_before_, timed_;
+  Counter waited_, waited_before_;
 };
 
 }  // namespace cistern::alloc

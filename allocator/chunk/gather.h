@@ -58,7 +58,7 @@ bool fill_runs(const T* list, Filler& filler) {
   const T* last = nullptr;
   for (const T* block = list; block != nullptr && filled; last = block, block = block->next) {
     const FillRange range{address_of(block), bytes_of(block)};
-    const bool goes_on = last != nullptr && chunk_of(last) == chunk_of(block) &&
+    const bool goes_on = last != nullptr && bookkeeping_of(last) == bookkeeping_of(block) &&
                          address_of(last) + bytes_of(last) == range.address;
     if (goes_on) {
       runs[count - 1].bytes += range.bytes;
@@ -76,8 +76,7 @@ bool fill_runs(const T* list, Filler& filler) {
 // False when there was nothing to fill. Chunks that nothing is live in any more: as from
 // Pool::put_back().
 template <typename Pool>
-bool gather(Pool& pool, const Reclaim& reclaim, Filler& filler, ChunkList* emptied,
-            ChunkList* ended) {
+bool gather(Pool& pool, Reclaim& reclaim, Filler& filler, ChunkList* emptied, ChunkList* ended) {
   auto* blocks = pool.take_unfilled(reclaim);
   if (blocks == nullptr) return false;
   blocks = sorted_by_address(blocks);

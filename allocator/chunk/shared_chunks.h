@@ -6,7 +6,7 @@
 
 #include "allocator/base/arena.h"
 #include "allocator/base/counted_in.h"
-#include "allocator/base/os.h"
+#include "allocator/base/movers.h"
 #include "allocator/chunk/index.h"
 #include "allocator/reclaim/idle_release.h"
 #include "allocator/reclaim/reclaim.h"
@@ -26,22 +26,19 @@ struct SharedChunks {
   // Why a free does more than free: one for each thread that is short of memory, and one for each
   // pool whose garbage a free may have to flush.
   std::atomic<int> free_extra_work{0};
-  // Threads that took free memory out of a pool, to release it, to fill it or to move it elsewhere;
-  // and how often one began to.
-  std::atomic<int> threads_moving{0};
-  std::atomic<uint64_t> moves_begun{0};
+  // Threads that took free memory out of a pool, to release it, to fill it or to move it elsewhere.
+  Movers movers;
   // Threads that add up what is free: idle memory stays where it is until they have finished.
   std::atomic<int> threads_counting{0};
 
   // Waits for those that move free memory, but not for ever: the driver makes them wait for the
   // device, whose work may not end before the caller goes on.
-  void await_moving(uint64_t most_ns = 2'000'000'000) const {
-    os::wait_until([this] { return threads_moving.load() == 0; }, most_ns);
-  }
+  void await_moving(uint64_t most_ns = 2'000'000'000) { movers.await(most_ns); }
 
   void reset_after_fork() {
     index.reset_after_fork();
     chunks.reset_after_fork();
+    reclaim.reset_after_fork();
   }
 };
 

@@ -16,22 +16,13 @@ constexpr uint32_t kWorthAsking = (64 << 10) / kBlockGranule;
 
 }  // namespace
 
-// A chunk changes from and to Role::split only under the lock of the pool it names.
-ChunkMap* BlockPool::map_of(const Chunk* chunk) const {
-  return chunk->at() == open_ ? chunk->map() : nullptr;
-}
-
-uint64_t BlockPool::allocate(uint64_t bytes, const Reclaim& reclaim, Search search,
-                             bool* ask_first) {
+uint64_t BlockPool::allocate(uint64_t bytes, Reclaim& reclaim, Search search, bool* ask_first) {
   const uint32_t granules = granules_for(bytes);
   LockGuard guard(mutex_);
   if (closed()) [[unlikely]]
     return 0;
-  if (freed_.parked_may_leave(reclaim)) [[unlikely]]
-    freed_.unpark(reclaim, /*all=*/false);
-  const Ticket clean = reclaim.clean();
+  const Ticket clean = refresh_oldest(reclaim, kRefreshedPerCall, nullptr);
   const Epoch born = reclaim.epoch();
-  if (freed_.has_clean(clean)) refresh_locked(clean, kRefreshedPerCall);
   if (search == Search::first && worth_asking(granules)) {
     unasked_ = 0;
     *ask_first = true;
@@ -41,7 +32,7 @@ uint64_t BlockPool::allocate(uint64_t bytes, const Reclaim& reclaim, Search sear
   if (address != 0) [[likely]]
     return address;
   if (freed_.has_clean(clean)) {
-    refresh_locked(clean, INT_MAX);
+    refresh_locked(clean, INT_MAX, nullptr);
     address = take(granules, bytes, born, search);
   }
   if (address == 0 && unmerged_) {
@@ -104,8 +95,7 @@ uint64_t BlockPool::hand_out(ChunkBlock* block, uint32_t granules, uint32_t alig
     idle_rounding_.own_sub(map->rounding());
     map->chunk->idle_since = kNotSeen;
   }
-  allocations.own_add();
-  live_.add(bytes);
+  note_handed_out(bytes);
   return block->address();
 }
 
@@ -117,7 +107,7 @@ ChunkBlock* BlockPool::split(ChunkBlock* block, uint32_t granules) {
   return rest;
 }
 
-bool BlockPool::free(const Chunk* chunk, uint64_t address, const Reclaim& reclaim, ChunkList* ended,
+bool BlockPool::free(const Chunk* chunk, uint64_t address, Reclaim& reclaim, ChunkList* ended,
                      Ticket latest) {
   LockGuard guard(mutex_);
   ChunkMap* map = map_of(chunk);
@@ -127,86 +117,29 @@ bool BlockPool::free(const Chunk* chunk, uint64_t address, const Reclaim& reclai
   if (block == nullptr || offset % kBlockGranule != 0 || block->is() != BlockState::live) {
     return false;
   }
-  live_.add(0 - block->requested);
   if (--map->live == 0) idle_rounding_.own_add(map->rounding());
-  frees.own_add();
-  block->become(BlockState::waiting);
+  note_freed(block);
   if (block->exported != 0) [[unlikely]] {
-    quarantine(block);
+    ++map->quarantined;
+    quarantine(block->bytes());
   } else {
     ++map->waiting;
     ++unasked_;
     freed_.push(block, block->born, reclaim, latest);
   }
-  if (map->live == 0 && map->quarantined != 0) [[unlikely]]
-    end_exported(map, ended);
+  end_if_over(map, ended);
   return true;
 }
 
-// Of a chunk in which nothing is live any more.
-void BlockPool::end_exported(ChunkMap* map, ChunkList* ended) {
-  if (map->filling != 0) return;
+void BlockPool::end_if_over(ChunkMap* map, ChunkList* ended) {
+  if (map->quarantined == 0 || map->in_use()) [[likely]]
+    return;
   remove_freed(map);
   map->chunk->exported.store(true, std::memory_order_relaxed);
   take_out(map, ended);
 }
 
-// `waiting` in no queue: nothing makes it clean.
-void BlockPool::quarantine(ChunkBlock* block) {
-  ++block->map()->quarantined;
-  quarantined_bytes_.own_add(block->bytes());
-  ledger_->quarantined.add(block->bytes());
-  ledger_->quarantined_peak.raise_to(ledger_->quarantined.get());
-}
-
-// Where fills are gathered, what was freed becomes clean by put_back() alone.
-void BlockPool::refresh_locked(Ticket clean, int most) {
-  if (gathers_) [[unlikely]]
-    return;
-  for (; most > 0 && freed_.has_clean(clean); --most) {
-    ChunkBlock* block = freed_.pop();
-    --block->map()->waiting;
-    make_clean(block);
-  }
-}
-
-ChunkBlock* BlockPool::take_unfilled(const Reclaim& reclaim) {
-  LockGuard guard(mutex_);
-  if (closed()) return nullptr;
-  const Ticket clean = reclaim.clean();
-  ChunkBlock* taken = nullptr;
-  while (freed_.has_clean(clean)) {
-    ChunkBlock* block = freed_.pop();
-    --block->map()->waiting;
-    ++block->map()->filling;
-    filling_bytes_.own_add(block->bytes());
-    block->next = taken;
-    taken = block;
-  }
-  if (taken != nullptr) in_hand_.fetch_add(1, std::memory_order_relaxed);
-  return taken;
-}
-
-void BlockPool::put_back(ChunkBlock* blocks, ChunkList* /*emptied*/, ChunkList* ended) {
-  LockGuard guard(mutex_);
-  while (blocks != nullptr) {
-    ChunkBlock* block = blocks;
-    blocks = block->next;
-    ChunkMap* map = block->map();
-    --map->filling;
-    filling_bytes_.own_sub(block->bytes());
-    make_clean(block);
-    if (map->live == 0 && map->quarantined != 0) end_exported(map, ended);
-  }
-  put_down();
-}
-
-void BlockPool::unpark_everything(const Reclaim& reclaim) {
-  LockGuard guard(mutex_);
-  freed_.unpark(reclaim, /*all=*/true);
-}
-
-void BlockPool::make_clean(ChunkBlock* block) {
+void BlockPool::make_clean(ChunkBlock* block, ChunkList* /*emptied*/) {
   block->become(BlockState::clean);
   if (merge_at_once_) {
     block = merge(block);
@@ -255,13 +188,7 @@ void BlockPool::merge_everything() {
 
 void BlockPool::insert(ChunkBlock* block) {
   block->become(BlockState::clean);
-  bins_.insert(block);
-  clean_bytes_.own_add(block->bytes());
-}
-
-void BlockPool::remove(ChunkBlock* block) {
-  bins_.remove(block);
-  clean_bytes_.own_sub(block->bytes());
+  PoolBase::insert(block);
 }
 
 ChunkBlock* BlockPool::live_around(const Chunk* chunk, uint64_t address) const {
@@ -273,15 +200,6 @@ ChunkBlock* BlockPool::live_around(const Chunk* chunk, uint64_t address) const {
   return inside ? block : nullptr;
 }
 
-bool BlockPool::find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes) {
-  LockGuard guard(mutex_);
-  const ChunkBlock* block = live_around(chunk, address);
-  if (block == nullptr) return false;
-  *start = block->address();
-  *bytes = block->requested;
-  return true;
-}
-
 bool BlockPool::mark_exported(const Chunk* chunk, uint64_t address) {
   LockGuard guard(mutex_);
   ChunkBlock* block = live_around(chunk, address);
@@ -290,21 +208,17 @@ bool BlockPool::mark_exported(const Chunk* chunk, uint64_t address) {
   return true;
 }
 
-bool BlockPool::waiting_range(Ticket* oldest, Ticket* newest) {
-  LockGuard guard(mutex_);
-  return freed_.range(oldest, newest);
-}
-
 // Under the lock, or a block could count twice on its way from one counter to the next.
-uint64_t BlockPool::available_bytes() {
+uint64_t BlockPool::available_bytes(const Reclaim& reclaim, bool all, bool parts) {
   LockGuard guard(mutex_);
+  if (!all) {
+    Ticket oldest, newest;
+    const bool waits = freed_.range(&oldest, &newest) && newest > freed_.clean(reclaim);
+    return clean_bytes() + filling_bytes_.get() + (waits ? 0 : waiting_bytes()) +
+           freed_.clean_parked_bytes(reclaim) + (parts ? idle_rounding_.get() : 0);
+  }
   return clean_bytes() + waiting_bytes() + filling_bytes_.get() + parked_bytes() + garbage_bytes() +
          idle_rounding_.get();
-}
-
-uint64_t BlockPool::largest_clean() {
-  LockGuard guard(mutex_);
-  return bins_.largest() * kBlockGranule;
 }
 
 }  // namespace cistern::alloc

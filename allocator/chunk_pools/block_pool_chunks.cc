@@ -8,19 +8,11 @@ namespace cistern::alloc {
 
 void BlockPool::init(BlockPages* pages, Ledger* ledger, Garbage* garbage, uint32_t owner,
                      uint8_t number, bool merge_at_once, uint64_t align, bool gathers) {
-  freed_.join(garbage, &mutex_, owner);
-  LockGuard guard(mutex_);
-  here_ = {owner, Role::split, number};
-  open_ = here_;
-  records_.init(pages);
-  ledger_ = ledger;
-  live_.init(ledger);
-  merge_at_once_ = merge_at_once;
-  gathers_ = gathers;
-  some_unfilled_.store(false, std::memory_order_relaxed);
-  align_ = granules_for(align);
-  allocations.set(0);
-  frees.set(0);
+  begin(ledger, garbage, {owner, Role::split, number}, gathers, [&] {
+    records_.init(pages);
+    merge_at_once_ = merge_at_once;
+    align_ = granules_for(align);
+  });
 }
 
 bool BlockPool::add(Chunk* chunk, ChunkMap* map, uint64_t bytes, Epoch born, uint64_t* address) {
@@ -53,10 +45,7 @@ void BlockPool::take_out(ChunkMap* map, ChunkList* out) {
   for (ChunkBlock* block = map->first_block(); block != nullptr;) {
     ChunkBlock* after = block->after;
     if (block->is() == BlockState::clean) remove(block);
-    if (block->exported != 0 && block->is() == BlockState::waiting) {
-      quarantined_bytes_.own_sub(block->bytes());
-      ledger_->quarantined.sub(block->bytes());
-    }
+    if (block->exported != 0 && block->is() == BlockState::waiting) end_quarantine(block->bytes());
     table_.erase(block);
     records_.give_back(block);
     block = after;
@@ -65,17 +54,15 @@ void BlockPool::take_out(ChunkMap* map, ChunkList* out) {
   if (map->next != nullptr) map->next->previous = map->previous;
   chunks_.own_sub(map->own ? 0 : 1);
   idle_rounding_.own_sub(map->rounding());
-  map->chunk->become(Role::released);
-  in_hand_.fetch_add(1, std::memory_order_relaxed);
-  out->push(map->chunk);
+  hand_over(map->chunk, out);
 }
 
-void BlockPool::collect_idle(const Reclaim& reclaim, bool freed_too, ChunkList* out) {
+void BlockPool::collect_idle(Reclaim& reclaim, bool freed_too, ChunkList* out) {
   LockGuard guard(mutex_);
   if (closed()) return;
-  refresh_locked(reclaim.clean(), INT_MAX);
+  refresh_locked(freed_.clean(reclaim), INT_MAX, nullptr);
   // Should the driver not take a chunk back: whatever is parked may be in it.
-  const Epoch born = parked_bytes() == 0 ? Reclaim::kEverything : 0;
+  const Epoch born = parked_bytes() == 0 ? GraphLives::kEverything : 0;
   if (freed_too) remove_freed(nullptr);
   for (ChunkMap* map = maps_; map != nullptr;) {
     ChunkMap* next = map->next;
@@ -87,11 +74,10 @@ void BlockPool::collect_idle(const Reclaim& reclaim, bool freed_too, ChunkList* 
   }
 }
 
-void BlockPool::refresh(const Reclaim& reclaim) {
+void BlockPool::refresh(Reclaim& reclaim) {
   LockGuard guard(mutex_);
   if (closed()) return;
-  if (freed_.parked_may_leave(reclaim)) freed_.unpark(reclaim, /*all=*/false);
-  refresh_locked(reclaim.clean(), INT_MAX);
+  refresh_oldest(reclaim, INT_MAX, nullptr);
 }
 
 IdleChunks BlockPool::see_idle(Tick now) {
@@ -113,7 +99,7 @@ void BlockPool::collect_aged(Tick now, uint32_t least, ChunkList* out) {
     if (map->in_use() || map->waiting != 0 || since == kNotSeen || age(now, since) < least) {
       continue;
     }
-    map->chunk->born = Reclaim::kEverything;  // nothing in it is parked
+    map->chunk->born = GraphLives::kEverything;  // nothing in it is parked
     return take_out(map, out);
   }
 }
@@ -127,25 +113,15 @@ void BlockPool::remove_freed(const ChunkMap* only) {
   });
 }
 
-void BlockPool::close() {
-  LockGuard guard(mutex_);
-  open_ = Place::nowhere();
-}
-
 void BlockPool::forget_all() {
   LockGuard guard(mutex_);
-  bins_ = {};
+  forget_blocks();
   table_.clear();
   records_.reset();
-  freed_.clear();
   maps_ = nullptr;
   unmerged_ = false;
-  clean_bytes_.set(0);
   chunks_.set(0);
   idle_rounding_.set(0);
-  ledger_->quarantined.sub(quarantined_bytes_.get());
-  quarantined_bytes_.set(0);
-  live_.forget_all();
 }
 
 }  // namespace cistern::alloc

@@ -106,10 +106,10 @@ struct ChunkMap {
 
 uint64_t ChunkBlock::address() const { return map()->base + uint64_t{start} * kBlockGranule; }
 
-// For allocator/chunk/gather.h.
+// For allocator/chunk/pool_base.h and gather.h.
 inline uint64_t address_of(const ChunkBlock* block) { return block->address(); }
 inline uint64_t bytes_of(const ChunkBlock* block) { return block->bytes(); }
-inline const void* chunk_of(const ChunkBlock* block) { return block->map(); }
+inline ChunkMap* bookkeeping_of(const ChunkBlock* block) { return block->map(); }
 
 uint32_t ChunkBlock::to_aligned(uint32_t align) const {
   return static_cast<uint32_t>(0 - address() / kBlockGranule) & (align - 1);

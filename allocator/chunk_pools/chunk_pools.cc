@@ -42,6 +42,7 @@ BlockPool* ChunkPools::create_pool(unsigned number) {
   new (pool) BlockPool{};
   init_pool(pool, number);
   pools_[number].store(pool, std::memory_order_release);
+  pools_used_.fetch_add(1, std::memory_order_relaxed);
   return pool;
 }
 
@@ -76,8 +77,8 @@ int ChunkPools::take_fresh(Request& request) {
     request.whole = true;
     return code;
   }
-  const bool alone = !pool->growing.exchange(true, std::memory_order_acq_rel);
-  if (!alone && served_by_other(pool, request)) return kSuccess;
+  const bool alone = grows_alone(pool, request);
+  if (request.address != 0) return kSuccess;
   const uint64_t need = round_up(request.bytes, kBlockGranule);
   int code = grow(pool, request, sizes_.chunk_for(need, pool->no_chunk_yet()));
   if (code == kSuccess && request.address == 0) {
@@ -88,14 +89,21 @@ int ChunkPools::take_fresh(Request& request) {
   return code;
 }
 
-// Of threads that miss at once one takes a chunk, and the others find room in it: a second chunk as
-// large would waste memory, or be refused. Their own driver call would have to wait as well; the
-// limit is for a driver that makes one wait for the other.
-bool ChunkPools::served_by_other(BlockPool* pool, Request& request) {
+// Of threads that miss at once one takes a chunk, and the others look for room in it before one of
+// them takes the next: more chunks than needed would waste memory, or be refused. Their own driver
+// calls would have to wait as well; the limit is for a driver that makes one wait for the other.
+bool ChunkPools::grows_alone(BlockPool* pool, Request& request) {
   constexpr uint64_t kMostNs = 1'000'000'000;
-  os::wait_until([=] { return !pool->growing.load(std::memory_order_acquire); }, kMostNs);
-  request.address = pool->allocate(request.bytes, shared_->reclaim, BlockPool::Search::normal);
-  return request.address != 0;
+  bool alone = false;
+  const auto served_or_alone = [&] {
+    if (pool->growing.exchange(true, std::memory_order_acq_rel)) return false;
+    request.address = pool->allocate(request.bytes, shared_->reclaim, BlockPool::Search::normal);
+    alone = request.address == 0;
+    if (!alone) pool->growing.store(false, std::memory_order_release);
+    return true;
+  };
+  os::wait_until(served_or_alone, kMostNs);
+  return alone;
 }
 
 int ChunkPools::take_fresh_of_any_size(Request& request, Step* step) {
@@ -124,6 +132,7 @@ int ChunkPools::grow(BlockPool* pool, Request& request, uint64_t bytes) {
   // One that the source would not take back, or nobody's yet.
   Chunk* chunk = supply_->cache.take(bytes, Role::released, shared_->reclaim);
   if (chunk == nullptr) chunk = supply_->obtain(bytes, Role::released, &code);
+  if (chunk == nullptr) chunk = supply_->cache.take_any(bytes, shared_->reclaim);
   if (chunk == nullptr) {
     arenas_->maps.give_back(map);
     return code;
@@ -148,11 +157,13 @@ bool ChunkPools::take_from_anywhere(Request& request, Step* step) {
   return request.address != 0;
 }
 
-bool ChunkPools::free(const Chunk* chunk, uint64_t address, Ticket latest) {
+bool ChunkPools::free(const Chunk* chunk, uint64_t address, Ticket latest, uint64_t* waiting) {
   BlockPool* pool = pool_of(chunk);
+  *waiting = 0;
   ChunkList ended;
   const bool freed =
       pool != nullptr && pool->free(chunk, address, shared_->reclaim, &ended, latest);
+  if (pool != nullptr) *waiting = pool->waiting_bytes();
   if (!ended.empty()) [[unlikely]]
     release_exported(&ended);
   return freed;

@@ -53,8 +53,11 @@ class ChunkPools {
   bool take_from_anywhere(Request& request, Step* step);
   bool worth_waiting(const Request& request) const { return true; }
 
+  uint64_t most_pools() const { return pools_used_.load(std::memory_order_relaxed); }
+
   // For chunks of Role::split. False when `address` is not the start of a block the program holds.
-  bool free(const Chunk* chunk, uint64_t address, Ticket latest);
+  // `waiting`: bytes in its pool.
+  bool free(const Chunk* chunk, uint64_t address, Ticket latest, uint64_t* waiting);
   bool find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
   // The block there became known outside the process (block_pool.h).
   bool mark_exported(const Chunk* chunk, uint64_t address);
@@ -85,13 +88,13 @@ class ChunkPools {
   IdleChunks see_idle(Tick now);
   void collect_aged(Tick now, uint32_t least, ChunkList* out);
 
+  // Idle chunks serve requests of any size.
+  static constexpr bool kCutsIdleChunks = true;
+
   // Idle memory is kept until memory runs short, but for exported chunks.
   bool over_budget() const { return supply_->cache.any_refused(); }
-  void collect_excess(ChunkList* out) {
-    supply_->cache.collect_idle(UINT64_MAX, shared_->reclaim, out);
-  }
-
-  void collect_excess_idle(ChunkList*) {}
+  bool far_over_budget() const { return false; }
+  void collect_excess(ChunkList*) {}
 
   void forget(Chunk* chunk);  // its context is gone
 
@@ -117,7 +120,7 @@ class ChunkPools {
   }
   BlockPool* create_pool(unsigned number);
   void init_pool(BlockPool* pool, unsigned number);
-  bool served_by_other(BlockPool* pool, Request& request);
+  bool grows_alone(BlockPool* pool, Request& request);
   int grow(BlockPool* pool, Request& request, uint64_t bytes);
   // False when that gave nothing.
   bool fill_freed(BlockPool& pool) { return supply_->filler.gathers() && gather_freed(pool); }
@@ -140,6 +143,7 @@ class ChunkPools {
   ChunkSizes sizes_;
   Mutex mutex_;  // creation of pools
   std::atomic<BlockPool*> pools_[kMostThreads] = {};
+  std::atomic<uint64_t> pools_used_{0};
 };
 
 }  // namespace cistern::alloc

@@ -92,9 +92,11 @@ bool OnDemand::take_from_anywhere(Request& request, Step* step) {
   return true;
 }
 
-bool OnDemand::free(const Chunk* chunk, uint64_t address, Ticket latest) {
+bool OnDemand::free(const Chunk* chunk, uint64_t address, Ticket latest, uint64_t* waiting) {
   ChunkList ended;
-  const bool freed = pool_of(chunk).free(chunk, address, shared_->reclaim, &ended, latest);
+  SlabPool& pool = pool_of(chunk);
+  const bool freed = pool.free(chunk, address, shared_->reclaim, &ended, latest);
+  *waiting = pool.waiting_bytes();
   if (!ended.empty()) [[unlikely]]
     release_slabs(&ended);
   return freed;
@@ -120,7 +122,7 @@ bool OnDemand::find(const Chunk* chunk, uint64_t address, uint64_t* start, uint6
 }
 
 bool OnDemand::add_slab(Chunk* chunk, unsigned shard) {
-  const CountedIn filling(shared_->threads_moving);
+  const Movers::Moving filling(shared_->movers);
   Slab* slab = slab_arena_->take();
   if (slab == nullptr) {
     ChunkList unused;
@@ -171,18 +173,14 @@ void OnDemand::refresh(bool spare_too) {
   }
 }
 
-// Where the host runs ahead of the device, as much as is waiting will be wanted again: what became
-// clean is kept for it, instead of going back and being obtained anew a moment later. So is what
+// Where the host runs ahead of the device, as much as is waiting will be wanted again, also after a
+// synchronisation: what became clean is kept for it, instead of going back and being obtained anew
+// a moment later. So is what
 // was garbage and is flushed together.
 uint64_t OnDemand::idle_budget() const {
   if (shared_->idle.no_budget) return UINT64_MAX;
-  return std::max(kIdleBudget, ledger_->live_peak.get() / kIdleShare) +
-         supply_->cache.waiting_bytes() + (garbage_ == nullptr ? 0 : garbage_->flushed_together());
-}
-
-void OnDemand::collect_excess(ChunkList* out) {
-  supply_->cache.refresh(shared_->reclaim);
-  supply_->cache.collect_idle(idle_budget(), shared_->reclaim, out);
+  return std::max(kIdleBudget, ledger_->live_peak.get() / kIdleShare) + supply_->waits_at_a_time() +
+         (garbage_ == nullptr ? 0 : garbage_->flushed_together());
 }
 
 void OnDemand::forget(Chunk* chunk) {

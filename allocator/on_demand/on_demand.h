@@ -54,8 +54,11 @@ class OnDemand {
   bool take_from_anywhere(Request& request, Step* step);
   bool worth_waiting(const Request& request) const { return request.bytes < kWholeBytes; }
 
+  static constexpr uint64_t most_pools() { return kShards; }
+
   // For chunks of Role::slab. False when `address` is not the start of a block the program holds.
-  bool free(const Chunk* chunk, uint64_t address, Ticket latest);
+  // `waiting`: bytes in its pool.
+  bool free(const Chunk* chunk, uint64_t address, Ticket latest, uint64_t* waiting);
   bool find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
   // The block there became known outside the process (slab_pool.h).
   bool mark_exported(Chunk* chunk, uint64_t address) {
@@ -85,14 +88,18 @@ class OnDemand {
     supply_->cache.collect_aged(now, least, out);
   }
 
+  // An idle chunk serves requests of about its size only.
+  static constexpr bool kCutsIdleChunks = false;
+
   // Whether more is idle than may be, and the oldest whole chunks beyond that.
   bool over_budget() const {
-    const uint64_t idle = supply_->cache.idle_bytes() + supply_->cache.parked_bytes();
-    return idle > idle_budget() || supply_->cache.any_refused();
+    return supply_->cache.idle_or_parked_bytes() > idle_budget() || supply_->cache.any_refused();
   }
-  void collect_excess(ChunkList* out);
-  void collect_excess_idle(ChunkList* out) {
-    supply_->cache.collect_only_idle(idle_budget(), shared_->reclaim, out);
+  bool far_over_budget() const { return supply_->cache.idle_or_parked_bytes() / 2 > idle_budget(); }
+  // The budget is larger by what waits, so that is made sure of first.
+  void collect_excess(ChunkList* out) {
+    supply_->cache.refresh(shared_->reclaim);
+    supply_->cache.collect_idle(idle_budget(), shared_->reclaim, out);
   }
 
   void forget(Chunk* chunk);  // its context is gone

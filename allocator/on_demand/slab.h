@@ -112,9 +112,9 @@ struct alignas(512) Slab {
 };
 static_assert(sizeof(Slab) == 512);
 
-// For allocator/chunk/gather.h.
+// For allocator/chunk/pool_base.h and gather.h.
 inline uint64_t address_of(const Block* block) { return Slab::of(block)->address(block); }
-inline const void* chunk_of(const Block* block) { return Slab::of(block); }
+inline Slab* bookkeeping_of(const Block* block) { return Slab::of(block); }
 
 // What a slab of many blocks has beside its own records. Untouched parts take no memory.
 struct ManyBlocks {

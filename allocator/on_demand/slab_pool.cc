@@ -18,33 +18,15 @@ uint32_t granules_for(uint32_t bytes) { return (bytes + kGranuleBytes - 1) / kGr
 
 void SlabPool::init(Ledger* ledger, Garbage* garbage, uint32_t owner, uint8_t number,
                     bool gathers) {
-  freed_.join(garbage, &mutex_, owner);
-  ledger_ = ledger;
-  live_.init(ledger);
-  gathers_ = gathers;
-  some_unfilled_.store(false, std::memory_order_relaxed);
-  LockGuard guard(mutex_);
-  here_ = {owner, Role::slab, number};
-  open_ = here_;
-  allocations.set(0);
-  frees.set(0);
+  begin(ledger, garbage, {owner, Role::slab, number}, gathers, [] {});
 }
 
-// A chunk changes from and to Role::slab only under the lock of the pool it names.
-Slab* SlabPool::slab_of(const Chunk* chunk) const {
-  return chunk->at() == open_ ? chunk->slab() : nullptr;
-}
-
-uint64_t SlabPool::allocate(uint32_t bytes, const Reclaim& reclaim, ChunkList* emptied,
-                            bool thorough) {
+uint64_t SlabPool::allocate(uint32_t bytes, Reclaim& reclaim, ChunkList* emptied, bool thorough) {
   const uint32_t granules = granules_for(bytes);
   LockGuard guard(mutex_);
   if (closed()) [[unlikely]]
     return 0;
-  if (freed_.parked_may_leave(reclaim)) [[unlikely]]
-    freed_.unpark(reclaim, /*all=*/false);
-  const Ticket clean = reclaim.clean();
-  if (freed_.has_clean(clean)) refresh_locked(clean, kRefreshedPerCall, emptied);
+  const Ticket clean = refresh_oldest(reclaim, kRefreshedPerCall, emptied);
   Block* block = find_clean(granules, thorough);
   if (block == nullptr && freed_.has_clean(clean)) {
     refresh_locked(clean, INT_MAX, emptied);
@@ -66,8 +48,7 @@ uint64_t SlabPool::hand_out(Block* block, uint32_t granules, uint32_t bytes, Epo
   block->stamp = born;
   if (slab == spare_) spare_ = nullptr;
   if (slab->live++ == 0) empty_slabs_.own_sub(1);
-  allocations.own_add();
-  live_.add(bytes);
+  note_handed_out(bytes);
   return slab->address(block);
 }
 
@@ -79,19 +60,17 @@ void SlabPool::add(Chunk* chunk, Slab* slab) {
   chunk->move_to(here_);
 }
 
-bool SlabPool::free(const Chunk* chunk, uint64_t address, const Reclaim& reclaim, ChunkList* ended,
+bool SlabPool::free(const Chunk* chunk, uint64_t address, Reclaim& reclaim, ChunkList* ended,
                     Ticket latest) {
   LockGuard guard(mutex_);
   Slab* slab = slab_of(chunk);
   Block* block = slab != nullptr && chunk->contains(address) ? slab->live_at(address) : nullptr;
   if (block == nullptr) return false;
   if (--slab->live == 0) empty_slabs_.own_add();
-  block->become(BlockState::waiting);
-  frees.own_add();
-  live_.add(0 - uint64_t{block->requested});
+  note_freed(block);
   if (chunk->exported.load(std::memory_order_relaxed)) [[unlikely]] {
     quarantine(bytes_of(block));
-    if (slab->live == 0 && slab->filling == 0) end_exported(slab, ended);
+    end_if_over(slab, ended);
     return true;
   }
   ++slab->waiting;
@@ -99,19 +78,12 @@ bool SlabPool::free(const Chunk* chunk, uint64_t address, const Reclaim& reclaim
   return true;
 }
 
-// A block in quarantine is `waiting` in no queue: nothing makes it clean.
-void SlabPool::quarantine(uint64_t bytes) {
-  quarantined_bytes_.own_add(bytes);
-  ledger_->quarantined.add(bytes);
-  ledger_->quarantined_peak.raise_to(ledger_->quarantined.get());
-}
-
-void SlabPool::end_exported(Slab* slab, ChunkList* ended) {
-  const uint64_t clean_before = clean_bytes_.get();
+void SlabPool::end_if_over(Slab* slab, ChunkList* ended) {
+  if (slab->live != 0 || slab->filling != 0) return;
+  if (!slab->chunk->exported.load(std::memory_order_relaxed)) return;
+  const uint64_t clean_before = clean_bytes();
   take_out(slab, ended);
-  const uint64_t quarantined = kSlabBytes - (clean_before - clean_bytes_.get());
-  quarantined_bytes_.own_sub(quarantined);
-  ledger_->quarantined.sub(quarantined);
+  end_quarantine(kSlabBytes - (clean_before - clean_bytes()));
 }
 
 bool SlabPool::mark_exported(Chunk* chunk, uint64_t address) {
@@ -126,52 +98,6 @@ bool SlabPool::mark_exported(Chunk* chunk, uint64_t address) {
     return true;
   });
   return true;
-}
-
-// Where fills are gathered, what was freed becomes clean by put_back() alone.
-void SlabPool::refresh_locked(Ticket clean, int most, ChunkList* emptied) {
-  if (gathers_) [[unlikely]]
-    return;
-  for (; most > 0 && freed_.has_clean(clean); --most) {
-    Block* block = freed_.pop();
-    --Slab::of(block)->waiting;
-    make_clean(block, emptied);
-  }
-}
-
-Block* SlabPool::take_unfilled(const Reclaim& reclaim) {
-  LockGuard guard(mutex_);
-  if (closed()) return nullptr;
-  const Ticket clean = reclaim.clean();
-  Block* taken = nullptr;
-  while (freed_.has_clean(clean)) {
-    Block* block = freed_.pop();
-    --Slab::of(block)->waiting;
-    ++Slab::of(block)->filling;
-    block->next = taken;
-    taken = block;
-  }
-  if (taken != nullptr) in_hand_.fetch_add(1, std::memory_order_relaxed);
-  return taken;
-}
-
-void SlabPool::put_back(Block* blocks, ChunkList* emptied, ChunkList* ended) {
-  LockGuard guard(mutex_);
-  while (blocks != nullptr) {
-    Block* block = blocks;
-    blocks = block->next;
-    Slab* slab = Slab::of(block);
-    --slab->filling;
-    make_clean(block, emptied);
-    const bool exported = slab->chunk->exported.load(std::memory_order_relaxed);
-    if (exported && slab->live == 0 && slab->filling == 0) end_exported(slab, ended);
-  }
-  put_down();
-}
-
-void SlabPool::unpark_everything(const Reclaim& reclaim) {
-  LockGuard guard(mutex_);
-  freed_.unpark(reclaim, /*all=*/true);
 }
 
 void SlabPool::make_clean(Block* block, ChunkList* emptied) {
@@ -195,16 +121,6 @@ void SlabPool::make_clean(Block* block, ChunkList* emptied) {
   }
 }
 
-void SlabPool::insert(Block* block) {
-  bins_.insert(block);
-  clean_bytes_.own_add(bytes_of(block));
-}
-
-void SlabPool::remove(Block* block) {
-  bins_.remove(block);
-  clean_bytes_.own_sub(bytes_of(block));
-}
-
 // Takes a slab with nothing live in it out of the pool.
 void SlabPool::take_out(Slab* slab, ChunkList* emptied) {
   for (uint32_t granule = 0; granule < kGranules;) {
@@ -216,10 +132,8 @@ void SlabPool::take_out(Slab* slab, ChunkList* emptied) {
   slab->waiting = 0;
   empty_slabs_.own_sub(1);
   // Should the driver not take it back: whatever is parked may be in it.
-  slab->chunk->born = parked_bytes() == 0 ? Reclaim::kEverything : 0;
-  slab->chunk->become(Role::released);
-  in_hand_.fetch_add(1, std::memory_order_relaxed);
-  emptied->push(slab->chunk);
+  slab->chunk->born = parked_bytes() == 0 ? GraphLives::kEverything : 0;
+  hand_over(slab->chunk, emptied);
 }
 
 // The spare one, and fresh ones that another thread's free made superfluous.
@@ -229,10 +143,10 @@ void SlabPool::take_out_empty(ChunkList* emptied) {
   }
 }
 
-void SlabPool::collect_empty(const Reclaim& reclaim, bool freed_too, ChunkList* emptied) {
+void SlabPool::collect_empty(Reclaim& reclaim, bool freed_too, ChunkList* emptied) {
   LockGuard guard(mutex_);
   if (closed()) return;
-  refresh_locked(reclaim.clean(), INT_MAX, emptied);
+  refresh_locked(freed_.clean(reclaim), INT_MAX, emptied);
   take_out_empty(emptied);
   if (!freed_too) return;
   freed_.remove_if([&](Block* block, bool) {
@@ -243,50 +157,29 @@ void SlabPool::collect_empty(const Reclaim& reclaim, bool freed_too, ChunkList* 
   });
 }
 
-void SlabPool::refresh(const Reclaim& reclaim, bool spare_too, ChunkList* emptied) {
+void SlabPool::refresh(Reclaim& reclaim, bool spare_too, ChunkList* emptied) {
   LockGuard guard(mutex_);
   if (closed()) return;
-  if (freed_.parked_may_leave(reclaim)) freed_.unpark(reclaim, /*all=*/false);
-  refresh_locked(reclaim.clean(), INT_MAX, emptied);
+  refresh_oldest(reclaim, INT_MAX, emptied);
   if (spare_too) take_out_empty(emptied);
 }
 
-bool SlabPool::find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes) {
-  LockGuard guard(mutex_);
+Block* SlabPool::live_around(const Chunk* chunk, uint64_t address) const {
   Slab* slab = slab_of(chunk);
-  const Block* block =
-      slab != nullptr && chunk->contains(address) ? slab->live_around(address) : nullptr;
-  if (block == nullptr) return false;
-  *start = slab->address(block);
-  *bytes = block->requested;
-  return true;
+  return slab != nullptr && chunk->contains(address) ? slab->live_around(address) : nullptr;
 }
 
-bool SlabPool::waiting_range(Ticket* oldest, Ticket* newest) {
+uint64_t SlabPool::available_bytes(const Reclaim&, bool all, bool parts) {
+  if (all) return empty_slabs_.get() * kSlabBytes;
   LockGuard guard(mutex_);
-  return freed_.range(oldest, newest);
-}
-
-uint64_t SlabPool::largest_clean() {
-  LockGuard guard(mutex_);
-  return bins_.largest() * kGranuleBytes;
-}
-
-void SlabPool::close() {
-  LockGuard guard(mutex_);
-  open_ = Place::nowhere();
+  return parts && spare_ != nullptr ? kSlabBytes : 0;
 }
 
 void SlabPool::forget_all() {
   LockGuard guard(mutex_);
-  bins_ = {};
-  freed_.clear();
+  forget_blocks();
   spare_ = nullptr;
-  clean_bytes_.set(0);
   empty_slabs_.set(0);
-  ledger_->quarantined.sub(quarantined_bytes_.get());
-  quarantined_bytes_.set(0);
-  live_.forget_all();
 }
 
 }  // namespace cistern::alloc

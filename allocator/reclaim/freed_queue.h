@@ -2,7 +2,7 @@
 // The queue of one pool for what the program freed and nobody may use yet:
 //
 //   waiting  for earlier work (reclaim.h), in the order of the frees
-//   parked   because an executable graph that still lives may use its address
+//   parked   because a graph that still lives may use its address (parked.h)
 //   garbage  kept back by a setting (garbage.h); flushed, it is waiting
 //
 // Intrusive: T names its links through Links. Not thread-safe: the owner's lock protects it.
@@ -10,8 +10,8 @@
 
 #include <algorithm>
 
-#include "allocator/base/linked_list.h"
 #include "allocator/reclaim/garbage.h"
+#include "allocator/reclaim/parked.h"
 #include "allocator/reclaim/reclaim.h"
 #include "allocator/reclaim/stamped_list.h"
 
@@ -24,16 +24,20 @@ class FreedQueue final : public GarbageQueue {
   // The program frees an item. `born`: Reclaim::epoch() when it was handed out. `latest`: the
   // ticket that covers all work that may touch it, where the caller knows one (Reclaim::kNow:
   // none); garbage makes no use of it.
-  void push(T* item, Epoch born, const Reclaim& reclaim, Ticket latest = Reclaim::kNow) {
+  void push(T* item, Epoch born, Reclaim& reclaim, Ticket latest = Reclaim::kNow) {
     if (reclaim.diverts(born)) [[unlikely]]
       return divert(item, born, reclaim, latest);
     wait_for(item, reclaim, latest);
   }
 
   // The same for what was the pool's already: it is no garbage.
-  void put_back(T* item, Epoch born, const Reclaim& reclaim) {
-    reclaim.parks(born) ? park(item, born) : wait_for(item, reclaim, Reclaim::kNow);
+  void put_back(T* item, Epoch born, Reclaim& reclaim) {
+    reclaim.graphs().parks(born) ? park(item, born, reclaim)
+                                 : wait_for(item, reclaim, Reclaim::kNow);
   }
+
+  // Reclaim::clean() of the pool's context.
+  Ticket clean(const Reclaim& reclaim) const { return reclaim.clean(owner()); }
 
   bool has_clean(Ticket clean) const {
     const T* oldest = waiting_.oldest();
@@ -47,23 +51,27 @@ class FreedQueue final : public GarbageQueue {
     return item;
   }
 
-  // Whether what is parked should be looked at again: a graph has gone since.
-  bool parked_may_leave(const Reclaim& reclaim) const {
-    return !parked_.empty() && graphs_gone_seen_ != reclaim.graphs_gone();
+  // Graphs have changed since: what is parked should be looked at again.
+  bool parked_may_leave(Reclaim& reclaim) const { return parked_.may_leave(reclaim.graphs()); }
+
+  // What no graph may use any more waits for the work of the last graph that went.
+  void unpark(Reclaim& reclaim) {
+    GraphLives& graphs = reclaim.graphs();
+    parked_.look(graphs, [&](T* item) {
+      const Ticket stamp = std::max(newest_parked_, graphs.covers_gone());
+      if (stamp > clean(reclaim)) reclaim.stamp(owner());  // notes that it needs a mark
+      wait_in_order(item, stamp);
+    });
   }
 
-  // What no graph may use any more waits for the work of the last graph that went. With `all`:
-  // everything parked waits for all work.
-  void unpark(const Reclaim& reclaim, bool all) {
-    graphs_gone_seen_ = reclaim.graphs_gone();
-    const Epoch newest_graph = all ? 0 : reclaim.newest_graph();
-    Ticket stamp = all ? reclaim.stamp() : reclaim.gone_graphs_ticket();
-    stamp = in_order(stamp);
-    remove_parked([&](T* item) {
-      const bool leaves = Links::stamp(item) >= newest_graph;
-      if (leaves) wait(item, stamp);
-      return leaves;
-    });
+  // The oldest of what is parked, while `too_much()`, waits for the work before the last free, as
+  // it would have without any graph.
+  template <typename TooMuch>
+  void unpark_while(TooMuch too_much) {
+    parked_.leave_while(too_much, [this](T* item) { wait_in_order(item, newest_parked_); });
+  }
+  void unpark_everything() {
+    unpark_while([] { return true; });
   }
 
   // Takes out every item for which `leaves(item, parked)` says so.
@@ -80,7 +88,7 @@ class FreedQueue final : public GarbageQueue {
     from(waiting_, [this](uint64_t bytes) { waiting_bytes_.own_sub(bytes); });
     from(until_threshold_, [this](uint64_t bytes) { count_until_threshold(0, bytes); });
     from(until_synchronise_, [this](uint64_t bytes) { count_until_synchronise(0, bytes); });
-    remove_parked([&](T* item) { return leaves(item, true); });
+    parked_.remove_if([&](T* item) { return leaves(item, true); });
   }
 
   // The tickets of the oldest and the newest waiting free; false if none waits.
@@ -93,9 +101,8 @@ class FreedQueue final : public GarbageQueue {
 
   void clear() {
     waiting_ = until_threshold_ = until_synchronise_ = {};
-    parked_ = {};
+    parked_.clear();
     waiting_bytes_.set(0);
-    parked_bytes_.set(0);
     if (garbage_ == nullptr) return;
     count_until_threshold(0, until_threshold_bytes_.get());
     count_until_synchronise(0, until_synchronise_bytes_.get());
@@ -103,7 +110,11 @@ class FreedQueue final : public GarbageQueue {
 
   // May be read without the owner's lock.
   uint64_t waiting_bytes() const { return waiting_bytes_.get(); }
-  uint64_t parked_bytes() const { return parked_bytes_.get(); }
+  uint64_t parked_bytes() const { return parked_.bytes(); }
+  // With the lock: what would be clean if nothing were parked.
+  uint64_t clean_parked_bytes(const Reclaim& reclaim) const {
+    return newest_parked_ <= clean(reclaim) ? parked_bytes() : 0;
+  }
 
  private:
   // The queue is in the order of its stamps; a later one than needed is never wrong.
@@ -112,11 +123,11 @@ class FreedQueue final : public GarbageQueue {
     return newest == nullptr ? stamp : std::max(stamp, Links::stamp(newest));
   }
 
-  void wait_for(T* item, const Reclaim& reclaim, Ticket latest) {
-    Ticket stamp = reclaim.stamp();
-    if (latest < stamp) [[unlikely]]
-      stamp = in_order(latest);
-    wait(item, stamp);
+  void wait_for(T* item, Reclaim& reclaim, Ticket latest) {
+    // What a synchronisation covers already needs no mark.
+    if (latest != Reclaim::kNow) [[unlikely]]
+      return wait(item, in_order(std::min(latest, reclaim.open())));
+    wait(item, reclaim.stamp(owner()));
   }
 
   void wait(T* item, Ticket stamp) {
@@ -124,22 +135,24 @@ class FreedQueue final : public GarbageQueue {
     waiting_bytes_.own_add(Links::bytes(item));
   }
 
-  void park(T* item, Epoch born) {
-    Links::set_stamp(item, born);
-    parked_.push(item);
-    parked_bytes_.own_add(Links::bytes(item));
+  void wait_in_order(T* item, Ticket stamp) { wait(item, in_order(stamp)); }
+
+  void park(T* item, Epoch born, Reclaim& reclaim) {
+    newest_parked_ = reclaim.stamp(owner());
+    parked_.park(item, born, reclaim.graphs(), owner(),
+                 [&](T* oldest) { wait_in_order(oldest, newest_parked_); });
   }
 
-  [[gnu::noinline]] void divert(T* item, Epoch born, const Reclaim& reclaim, Ticket latest) {
+  [[gnu::noinline]] void divert(T* item, Epoch born, Reclaim& reclaim, Ticket latest) {
     using When = GarbageRules::When;
-    if (reclaim.parks(born)) return park(item, born);
+    if (reclaim.graphs().parks(born)) return park(item, born, reclaim);
     const uint64_t bytes = Links::bytes(item);
     switch (garbage_ == nullptr ? When::off : garbage_->when()) {
       case When::at_threshold:
-        until_threshold_.append(item, garbage_->stamp());
+        until_threshold_.append(item, garbage_->stamp(owner()));
         return count_until_threshold(bytes, 0);
       case When::at_synchronise:
-        until_synchronise_.append(item, garbage_->stamp());
+        until_synchronise_.append(item, garbage_->stamp(owner()));
         return count_until_synchronise(bytes, 0);
       case When::at_each_free:
         garbage_->flushed_one();
@@ -148,20 +161,6 @@ class FreedQueue final : public GarbageQueue {
         break;
     }
     wait_for(item, reclaim, latest);
-  }
-
-  template <typename Leaves>
-  void remove_parked(Leaves leaves) {
-    LinkedList<T, Links> all = parked_;
-    parked_ = {};
-    while (T* item = all.pop()) {
-      const uint64_t bytes = Links::bytes(item);
-      if (leaves(item)) {
-        parked_bytes_.own_sub(bytes);
-      } else {
-        parked_.push(item);
-      }
-    }
   }
 
   void count_until_threshold(uint64_t more, uint64_t less) {
@@ -231,9 +230,9 @@ class FreedQueue final : public GarbageQueue {
   }
 
   StampedList<T, Links> waiting_, until_threshold_, until_synchronise_;
-  LinkedList<T, Links> parked_;
-  uint64_t graphs_gone_seen_ = 0;  // Reclaim::graphs_gone() when parked_ was last looked through
-  Counter waiting_bytes_, parked_bytes_;
+  Parked<T, Links> parked_;
+  Ticket newest_parked_ = 0;
+  Counter waiting_bytes_;
 };
 
 }  // namespace cistern::alloc

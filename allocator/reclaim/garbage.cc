@@ -76,11 +76,11 @@ GarbageRules garbage_rules(const config::Policy& policy) {
 
 void GarbageQueue::join(Garbage* garbage, Mutex* pool_mutex, uint32_t owner) {
   if (garbage_ != nullptr) leave();
+  owner_ = owner;
   if (garbage == nullptr) return;
   LockGuard guard(garbage->mutex_);
   garbage_ = garbage;
   pool_mutex_ = pool_mutex;
-  owner_ = owner;
   next_ = garbage->queues_;
   garbage->queues_ = this;
 }
@@ -99,8 +99,11 @@ void Garbage::init(const GarbageRules& rules, Reclaim* reclaim) {
 }
 
 // Where a flush has to tell which block is older, no two have the same stamp.
-Ticket Garbage::stamp() const {
-  return rules_.fraction < 1 ? reclaim_->close() : reclaim_->stamp();
+Ticket Garbage::stamp(uint32_t context) const {
+  if (rules_.fraction >= 1) return reclaim_->stamp(context);
+  const Ticket own = reclaim_->close();
+  reclaim_->stamp(context);  // a later one: what it makes known covers this free, too
+  return own;
 }
 
 template <typename Visitor>

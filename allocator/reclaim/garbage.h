@@ -70,6 +70,8 @@ class GarbageQueue {
   virtual uint64_t flush_all() = 0;
   ~GarbageQueue() = default;
 
+  uint32_t owner() const { return owner_; }
+
   Garbage* garbage_ = nullptr;
   Mutex* pool_mutex_ = nullptr;
   Counter until_threshold_bytes_, until_synchronise_bytes_;  // written under the pool's lock
@@ -90,7 +92,7 @@ class Garbage {
   // For the queues, under their pool's lock: what becomes of a block freed now, with which stamp,
   // and bytes that came or went.
   GarbageRules::When when() const { return rules_.when; }
-  Ticket stamp() const;
+  Ticket stamp(uint32_t context) const;
   void flushed_one() { flushes.add(); }
   void count_until_threshold(uint64_t more, uint64_t less) { until_threshold.add(more - less); }
   void count_until_synchronise(uint64_t more, uint64_t less) { until_synchronise.add(more - less); }

@@ -1,158 +1,331 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/reclaim/reclaim.h"
 
+#include <algorithm>
+#include <climits>
+
 #include "allocator/base/os.h"
 
 namespace cistern::alloc {
 namespace {
 
-void raise_to(std::atomic<Ticket>& value, Ticket ticket) {
+// Who waits for work asks so often: soon at first, since most work is short.
+constexpr uint64_t kFirstPauseNs = 20'000;
+constexpr uint64_t kLongestPauseNs = 1'000'000;
+// Who sleeps while another thread asks looks so often whether that one still does.
+constexpr uint64_t kTakeOverNs = 10'000'000;
+
+uint64_t pause_after(uint64_t waited_ns) {
+  return std::clamp(waited_ns / 8, kFirstPauseNs, kLongestPauseNs);
+}
+
+// True if it was lower.
+bool raise_to(std::atomic<Ticket>& value, Ticket ticket) {
   Ticket seen = value.load(std::memory_order_relaxed);
-  while (seen < ticket && !value.compare_exchange_weak(seen, ticket, std::memory_order_acq_rel)) {
+  while (seen < ticket) {
+    if (value.compare_exchange_weak(seen, ticket, std::memory_order_seq_cst)) return true;
   }
+  return false;
 }
 
 }  // namespace
 
-void Reclaim::wait_for_turn() {
-  while (!try_turn()) os::sleep_ns(1000);
+// --- contexts ---
+
+void Reclaim::wait_for_turn(Timeline& t) {
+  while (!try_turn(t)) os::sleep_ns(1000);
 }
 
-Timeline* Reclaim::join(MemorySource* source) {
-  wait_for_turn();
-  Timeline* joined = nullptr;
-  for (int i = 0; i < kMaxContexts && joined == nullptr; ++i) {
-    Timeline& slot = timelines_[i];
-    if (slot.source.load(std::memory_order_relaxed) != nullptr) continue;
-    // No work of a context that did not exist can touch a block freed before now.
-    slot.passed.store(close(), std::memory_order_relaxed);
-    slot.count = 0;
-    if (clean_end_.load(std::memory_order_relaxed) == 0) {
-      clean_end_.store(slot.passed.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-    }
-    slot.source.store(source, std::memory_order_release);
-    if (i >= highest()) highest_.store(i + 1, std::memory_order_release);
-    joined = &slot;
+void Reclaim::join(uint32_t context, MemorySource* source) {
+  Timeline& t = timelines_[context];
+  wait_for_turn(t);
+  // No work of a context that did not exist can touch a block freed before now.
+  const Ticket end = close() + 1;
+  for (auto* moment : {&t.clean_end, &t.freed_end, &t.passed_end, &t.copies_end, &t.copies_lost_end,
+                       &t.marked_end, &t.late_end}) {
+    moment->store(end, std::memory_order_relaxed);
   }
-  if (joined == nullptr) freeze();
-  end_turn();
-  return joined;
-}
-
-void Reclaim::leave(Timeline* timeline) {
-  wait_for_turn();
-  timeline->source.store(nullptr, std::memory_order_release);
-  count_marks(-timeline->count);
-  timeline->count = 0;  // its events die with the context
-  end_turn();
-  recompute_clean();
-}
-
-void Reclaim::settle() {
-  wait_for_turn();
-  end_turn();
-}
-
-void Reclaim::passed(Timeline* timeline, Ticket ticket) {
-  raise_to(timeline->passed, ticket);
-  recompute_clean();
-}
-
-void Reclaim::recompute_clean() {
-  if (frozen()) return;
-  Ticket lowest = open_.load(std::memory_order_seq_cst) - 1;
-  for (int i = 0, n = highest(); i < n; ++i) {
-    const Timeline& t = timelines_[i];
-    if (t.source.load(std::memory_order_acquire) == nullptr) continue;
-    const Ticket passed = t.passed.load(std::memory_order_acquire);
-    if (passed < lowest) lowest = passed;
+  for (auto& tie : t.ties) tie.store(0, std::memory_order_relaxed);
+  t.tied.store(false, std::memory_order_relaxed);
+  t.outstanding.store(0, std::memory_order_relaxed);
+  t.first = 0;
+  t.source.store(source, std::memory_order_release);
+  int highest_before = highest();
+  const int number = static_cast<int>(context);
+  while (highest_before <= number && !highest_.compare_exchange_weak(highest_before, number + 1)) {
   }
-  raise_to(clean_end_, lowest + 1);
+  end_turn(t);
 }
 
-void Reclaim::set_newest_graph(Epoch newest) {
-  const bool releases = newest_graph_.load(std::memory_order_relaxed) > newest;
-  // Before anyone can see that a graph has gone, its work is covered.
-  if (releases) raise_to(gone_graphs_ticket_, stamp());
-  newest_graph_.store(newest, std::memory_order_release);
-  if (!everything_diverted_.load()) diverted_before_.store(newest, std::memory_order_release);
-  if (releases) graphs_gone_.fetch_add(1, std::memory_order_release);
-}
-
-void Reclaim::divert_everything() {
-  everything_diverted_.store(true);
-  diverted_before_.store(kEverything, std::memory_order_release);
-}
-
-bool Reclaim::mark(Ticket newest) {
-  if (marked_.load(std::memory_order_acquire) >= newest) return true;
-  if (!try_turn()) return false;
-  const Ticket ticket = close();
-  bool all = true;
+void Reclaim::leave(uint32_t context) {
+  Timeline& t = timelines_[context];
+  wait_for_turn(t);
+  t.source.store(nullptr, std::memory_order_release);
+  t.outstanding.store(0, std::memory_order_relaxed);  // its events die with the context
+  end_turn(t);
+  moved(t);
   for (int i = 0, n = highest(); i < n; ++i) {
-    Timeline& t = timelines_[i];
-    MemorySource* source = t.source.load(std::memory_order_relaxed);
-    if (source == nullptr || t.passed.load(std::memory_order_relaxed) >= ticket) continue;
-    Mark made;
-    if (!source->mark(&made)) {
-      all = false;
-      continue;
-    }
-    // No room: the newest gives way to this one, which covers all that it did. The others go on.
-    if (t.count == Timeline::kMarks) {
-      source->forget(t.marks[--t.count].mark);
+    if (timelines_[i].ties[context].exchange(0) != 0) recompute(timelines_[i]);
+  }
+}
+
+void Reclaim::settle(uint32_t context) {
+  between_calls(context, [] {});
+}
+
+void Reclaim::passed(uint32_t context, Ticket ticket) {
+  Timeline& t = timelines_[context];
+  raise_to(t.passed_end, ticket + 1);
+  recompute(t);
+  recompute_tied_to(context);
+}
+
+// --- ties ---
+
+// As after a free in the worker's context, its work so far gets a mark before later work of it:
+// otherwise the tie would last as long as that.
+void Reclaim::touched(uint32_t owner, uint32_t worker) {
+  Timeline& t = timelines_[owner];
+  LockGuard guard(ties_mutex_);
+  begin_tie(t, worker);
+  const Ticket now = open_.load(std::memory_order_seq_cst);
+  raise_to(t.ties[worker], now + 1);
+  t.tied.store(true, std::memory_order_seq_cst);
+  note_freed(worker, now);
+}
+
+// With the lock: before the tie can be seen. One that is there already began earlier.
+void Reclaim::begin_tie(Timeline& t, uint32_t worker) {
+  if (t.ties[worker].load(std::memory_order_seq_cst) == 0) t.tie_begins[worker].store(close() + 1);
+}
+
+void Reclaim::reaches(uint32_t owner, uint32_t worker, bool on) {
+  Timeline& t = timelines_[owner];
+  LockGuard guard(ties_mutex_);
+  begin_tie(t, worker);
+  const Ticket now = open_.load(std::memory_order_seq_cst);
+  if (!on) raise_to(timelines_[worker].copies_lost_end, now + 1);  // before the tie can be seen
+  t.ties[worker].store(on ? kEver : now + 1);
+  t.tied.store(true, std::memory_order_seq_cst);
+  if (!on) note_freed(worker, now);
+}
+
+void Reclaim::copies_done(uint32_t worker, Ticket end) {
+  raise_to(timelines_[worker].copies_end, end);
+  recompute_tied_to(worker);
+}
+
+void Reclaim::only_marks_untie(uint32_t worker) {
+  raise_to(timelines_[worker].copies_lost_end, open() + 1);
+}
+
+bool Reclaim::is_over(Ticket tie, const Timeline& worker) {
+  const Ticket passed = worker.passed_end.load(std::memory_order_acquire);
+  if (passed >= tie) return true;
+  return worker.copies_end.load() >= tie && worker.copies_lost_end.load() <= passed;
+}
+
+template <typename Visitor>
+void Reclaim::for_each_tied(Timeline& t, Visitor visit) {
+  if (!t.tied.load(std::memory_order_seq_cst)) return;
+  for (int i = 0, n = highest(); i < n; ++i) {
+    const Timeline& worker = timelines_[i];
+    Ticket tie = t.ties[i].load(std::memory_order_seq_cst);
+    if (tie == 0 || worker.source.load(std::memory_order_acquire) == nullptr) continue;
+    if (is_over(tie, worker)) {
+      LockGuard guard(ties_mutex_);
+      t.ties[i].compare_exchange_strong(tie, 0);
     } else {
-      count_marks(1);
+      visit(i, tie);
     }
-    marks_made_.fetch_add(1, std::memory_order_relaxed);
-    t.marks[t.count++] = {ticket, made};
   }
-  if (all) raise_to(marked_, ticket);
-  end_turn();
+}
+
+bool Reclaim::tied(uint32_t context) {
+  bool any = false;
+  for_each_tied(timelines_[context], [&](int, Ticket) { any = true; });
+  return any;
+}
+
+// What a tied context has not passed is read after what this one has: work that was handed over
+// before a block was freed ties before any ticket is closed that covers the free. What was freed
+// before a tie began is none of its work's business.
+void Reclaim::recompute(Timeline& t) {
+  if (frozen()) return;
+  Ticket end = t.passed_end.load(std::memory_order_seq_cst);
+  for_each_tied(t, [&](int worker, Ticket) {
+    const Ticket passed = timelines_[worker].passed_end.load(std::memory_order_acquire);
+    end = std::min(end, std::max(passed, t.tie_begins[worker].load()));
+  });
+  if (raise_to(t.clean_end, end)) moved(t);
+}
+
+void Reclaim::recompute_tied_to(uint32_t context) {
+  for (int i = 0, n = highest(); i < n; ++i) {
+    if (timelines_[i].ties[context].load(std::memory_order_seq_cst) != 0) recompute(timelines_[i]);
+  }
+}
+
+// --- marks ---
+
+void Reclaim::note_freed(uint32_t context, Ticket ticket) {
+  raise_to(timelines_[context].freed_end, ticket + 1);
+  if (!any_unmarked_.load(std::memory_order_seq_cst)) set_any_unmarked(true);
+}
+
+bool Reclaim::unmarked(uint32_t context) const {
+  const Timeline& t = timelines_[context];
+  const Ticket freed = t.freed_end.load(std::memory_order_seq_cst);
+  return freed > t.marked_end.load(std::memory_order_acquire) &&
+         freed > t.clean_end.load(std::memory_order_acquire);
+}
+
+void Reclaim::unmarked_is_late(uint32_t context) {
+  Timeline& t = timelines_[context];
+  if (unmarked(context)) raise_to(t.late_end, t.freed_end.load(std::memory_order_seq_cst));
+}
+
+bool Reclaim::any_late(uint32_t context) const {
+  const Timeline& t = timelines_[context];
+  return t.late_end.load(std::memory_order_acquire) > t.clean_end.load(std::memory_order_acquire);
+}
+
+bool Reclaim::mark(uint32_t context, Ticket newest, bool at_once) {
+  Timeline& t = timelines_[context];
+  bool all = mark_work(t, newest, at_once);
+  for_each_tied(t, [&](int worker, Ticket tie) {
+    if (newest < t.tie_begins[worker].load()) return;
+    all &= mark_work(timelines_[worker], std::min(newest, tie - 1), at_once);
+  });
+  // Of a context that has passed it only those tied to it had to be marked.
+  const bool passed = t.passed_end.load(std::memory_order_acquire) > newest;
+  if (all && passed) raise_to(t.marked_end, newest + 1);
   return all;
 }
 
-int Reclaim::poll_one(Timeline& t) {
+bool Reclaim::mark_freed(uint32_t context) {
+  const Ticket end = timelines_[context].freed_end.load(std::memory_order_seq_cst);
+  return end == 0 || mark(context, end - 1);
+}
+
+// Who has the turn calls the source, which takes microseconds, or milliseconds when that thread is
+// not running just then; or as long as the source is blocked.
+bool Reclaim::wait_a_moment_for_turn(Timeline& t) {
+  constexpr uint64_t kMomentNs = 5'000'000;
+  return os::wait_until([&] { return try_turn(t); }, kMomentNs);
+}
+
+bool Reclaim::mark_work(Timeline& t, Ticket newest, bool at_once) {
+  if (t.passed_end.load(std::memory_order_acquire) > newest ||
+      t.marked_end.load(std::memory_order_acquire) > newest) {
+    return true;
+  }
+  if (!try_turn(t) && (at_once || !wait_a_moment_for_turn(t))) return false;
+  const bool made = t.marked_end.load(std::memory_order_acquire) > newest || record(t);
+  if (at_once && made) poll_work(t);
+  end_turn(t);
+  return made;
+}
+
+// With the turn. Where there is no room, the newest mark gives way to this one, which covers all
+// that it did, but late; the others go on.
+bool Reclaim::record(Timeline& t) {
   MemorySource* source = t.source.load(std::memory_order_relaxed);
-  if (source == nullptr) return 0;
-  const int before = t.count;
-  while (t.count > 0) {
-    queries_made_.fetch_add(1, std::memory_order_relaxed);
-    const MarkState state = source->query(t.marks[0].mark);
+  if (t.outstanding.load(std::memory_order_relaxed) == Timeline::kMarks) poll_work(t);
+  const Ticket ticket = close();
+  Mark made;
+  if (source == nullptr || !source->mark(&made)) return false;
+  int count = t.outstanding.load(std::memory_order_relaxed);
+  if (count == Timeline::kMarks) {
+    --count;
+    const Timeline::Outstanding& newest = t.marks[(t.first + count) % Timeline::kMarks];
+    raise_to(t.late_end, newest.ticket + 1);
+    source->forget(newest.mark);
+  }
+  t.marks[(t.first + count) % Timeline::kMarks] = {ticket, made};
+  t.outstanding.store(count + 1, std::memory_order_release);
+  t.marks_made.own_add();
+  raise_to(t.marked_end, ticket + 1);
+  return true;
+}
+
+// With the turn. Marks that were answered are outstanding until clean() has moved: who finds none
+// outstanding need not ask, nor wait for another thread that did.
+void Reclaim::poll_work(Timeline& t) {
+  MemorySource* source = t.source.load(std::memory_order_relaxed);
+  int left = t.outstanding.load(std::memory_order_relaxed);
+  if (source == nullptr || left == 0) return;
+  for (; left > 0; --left) {
+    const Timeline::Outstanding& oldest = t.marks[t.first];
+    t.queries_made.own_add();
+    const MarkState state = source->query(oldest.mark);
     if (state == MarkState::pending) break;
-    if (state == MarkState::passed) raise_to(t.passed, t.marks[0].ticket);
+    if (state == MarkState::passed) raise_to(t.passed_end, oldest.ticket + 1);
     // What this mark stood for needs another one.
-    if (state == MarkState::failed) marked_.store(t.passed.load(), std::memory_order_release);
-    source->forget(t.marks[0].mark);
-    --t.count;
-    for (int i = 0; i < t.count; ++i) t.marks[i] = t.marks[i + 1];
+    if (state == MarkState::failed) {
+      t.marked_end.store(t.passed_end.load());
+      set_any_unmarked(true);
+    }
+    source->forget(oldest.mark);
+    t.first = (t.first + 1) % Timeline::kMarks;
   }
-  return before - t.count;
+  recompute(t);
+  recompute_tied_to(static_cast<uint32_t>(&t - timelines_));
+  t.outstanding.store(left, std::memory_order_release);
 }
 
-// Marks that were answered are outstanding until clean() has moved: who finds none outstanding need
-// not ask, nor wait for another thread that did.
-bool Reclaim::poll() {
-  const Ticket before = clean();
-  if (outstanding_.load(std::memory_order_acquire) != 0 && try_turn()) {
-    int answered = 0;
-    for (int i = 0, n = highest(); i < n; ++i) answered += poll_one(timelines_[i]);
-    recompute_clean();
-    count_marks(-answered);
-    end_turn();
-  }
-  return clean() != before;
+void Reclaim::poll_if_marked(Timeline& t) {
+  if (t.outstanding.load(std::memory_order_acquire) == 0 || !try_turn(t)) return;
+  poll_work(t);
+  end_turn(t);
 }
 
-bool Reclaim::wait(Ticket target, uint64_t limit_ns) {
-  constexpr uint64_t kPauseNs = 20'000;
+bool Reclaim::poll(uint32_t context) {
+  Timeline& t = timelines_[context];
+  const Ticket before = t.clean_end.load(std::memory_order_acquire);
+  poll_if_marked(t);
+  MemorySource* source = t.source.load(std::memory_order_acquire);
+  if (source != nullptr && t.tied.load(std::memory_order_seq_cst)) source->look_at_ties();
+  for_each_tied(t, [&](int worker, Ticket) { poll_if_marked(timelines_[worker]); });
+  return t.clean_end.load(std::memory_order_acquire) != before;
+}
+
+uint64_t Reclaim::sum(Counter Timeline::*counter) const {
+  uint64_t all = 0;
+  for (int i = 0, n = highest(); i < n; ++i) all += (timelines_[i].*counter).get();
+  return all;
+}
+
+// --- waiting ---
+
+void Reclaim::moved(Timeline& t) {
+  t.moves.fetch_add(1, std::memory_order_seq_cst);
+  if (t.sleepers.load(std::memory_order_seq_cst) == 0) return;
+  os::futex_wake(reinterpret_cast<uint32_t*>(&t.moves), INT_MAX);
+}
+
+bool Reclaim::wait(uint32_t context, Ticket target, uint64_t limit_ns) {
+  Timeline& t = timelines_[context];
   const uint64_t start = os::now_ns();
+  bool polls = false;
   while (true) {
-    poll();
-    if (clean() >= target) return true;
-    if (os::now_ns() - start >= limit_ns) return false;
-    os::sleep_ns(kPauseNs);
+    const uint32_t seen = t.moves.load(std::memory_order_seq_cst);
+    if (!polls) polls = !t.polled.exchange(true, std::memory_order_acquire);
+    if (polls) poll(context);
+    const uint64_t waited = os::now_ns() - start;
+    MemorySource* source = t.source.load(std::memory_order_acquire);
+    const bool ended = frozen() || source == nullptr || source->ending();
+    if (clean(context) >= target || ended || waited >= limit_ns) break;
+    const uint64_t pause = polls ? pause_after(waited) : kTakeOverNs;
+    t.sleepers.fetch_add(1, std::memory_order_seq_cst);
+    os::futex_wait(reinterpret_cast<uint32_t*>(&t.moves), seen, std::min(pause, limit_ns - waited));
+    t.sleepers.fetch_sub(1, std::memory_order_relaxed);
   }
+  if (polls) {
+    t.polled.store(false, std::memory_order_release);
+    moved(t);
+  }
+  return clean(context) >= target;
 }
 
 }  // namespace cistern::alloc

@@ -43,6 +43,12 @@ class StampedList {
     *this = merged;
   }
 
+  // What is in `other` comes behind what is here.
+  void take_behind(StampedList& other) {
+    if (other.oldest() != nullptr) append_linked(other.oldest(), other.newest_);
+    other = {};
+  }
+
   // Takes out every item for which `leaves(item)` says so.
   template <typename Leaves>
   void remove_if(Leaves leaves) {
@@ -54,12 +60,6 @@ class StampedList {
   }
 
  private:
-  // What is in `other` comes behind what is here.
-  void take_behind(StampedList& other) {
-    if (other.oldest() != nullptr) append_linked(other.oldest(), other.newest_);
-    other = {};
-  }
-
   void append_linked(T* first, T* last) {
     if (newest_ == nullptr) {
       items_ = LinkedList<T, Links>(first);

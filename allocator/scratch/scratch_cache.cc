@@ -16,7 +16,7 @@ uint64_t most_for(double times, uint64_t bytes) {
 
 }  // namespace
 
-void ScratchCache::init(uint64_t limit, double times, bool only_clean, const Reclaim* reclaim) {
+void ScratchCache::init(uint64_t limit, double times, bool only_clean, Reclaim* reclaim) {
   limit_ = limit;
   times_ = times;
   only_clean_ = only_clean;
@@ -63,7 +63,7 @@ ScratchCache::Took ScratchCache::take(uint64_t key, uint64_t bytes, uint64_t* ad
   ScratchBlock* block = stream->tree.at_least(bytes);
   // Of equal ones the first is the oldest: if that is not clean, none is.
   while (block != nullptr && block->bytes <= most && only_clean_ &&
-         block->word > reclaim_->clean()) {
+         block->word > reclaim_->clean(stream->context)) {
     *wait_for = std::max(*wait_for, block->word);
     block = stream->tree.at_least(block->bytes + 1);
   }
@@ -148,7 +148,7 @@ ScratchCache::Freed ScratchCache::free(uint64_t address, uint64_t key, ScratchBl
     blocks_->remove(block);
     return Freed::pass;
   }
-  block->word = only_clean_ ? reclaim_->stamp() : 0;
+  block->word = only_clean_ ? reclaim_->open() : 0;
   stream->ledger->scratch_bytes.add(block->bytes);
   cache(block, stream);
   return Freed::cached;

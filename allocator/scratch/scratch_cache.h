@@ -68,7 +68,7 @@ class ScratchCache {
   // `limit`: most bytes cached per stream. A block of S bytes serves a request of N where
   // N <= S <= times * N; with `only_clean` only once all work enqueued before its free is done
   // (FLAGS_fast_eager_deletion_mode=false).
-  void init(uint64_t limit, double times, bool only_clean, const Reclaim* reclaim);
+  void init(uint64_t limit, double times, bool only_clean, Reclaim* reclaim);
 
   // A stream is made known once; false when no memory is left for that.
   bool add_stream(uint64_t key, uint64_t handle, uint16_t context, uint16_t device, Ledger* ledger);
@@ -158,7 +158,7 @@ class ScratchCache {
   uint64_t limit_ = 0;
   double times_ = 0;
   bool only_clean_ = false;
-  const Reclaim* reclaim_ = nullptr;
+  Reclaim* reclaim_ = nullptr;
   int closing_[Reclaim::kMaxContexts] = {};  // threads that may be ending the context
   BlockTable* blocks_ = nullptr;             // mapped with the first stream
   StreamTable streams_;

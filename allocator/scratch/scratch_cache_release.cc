@@ -25,7 +25,7 @@ void ScratchCache::stop_serving(ScratchStream* stream) {
 
 void ScratchCache::end(ScratchStream* stream) {
   stream->ended = true;
-  stream->ended_at = reclaim_->stamp();
+  stream->ended_at = reclaim_->open();
   stop_serving(stream);
 }
 

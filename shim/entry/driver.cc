@@ -3,26 +3,40 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <cstring>
 
+#include "allocator/base/os.h"
 #include "shim/entry/hook_table.h"
 #include "shim/entry/loader.h"
 
 namespace cistern::shim {
 namespace {
 
-constexpr size_t kHooks = 0
-#define CISTERN_HOOK(symbol, parameters, arguments) +1
+constexpr SymbolName kSymbols[] = {
+#define CISTERN_HOOK(symbol, parameters, arguments) #symbol,
 #include "shim/hooks.def"
 #undef CISTERN_HOOK
-    ;
+};
+constexpr size_t kHooks = std::size(kSymbols);
+
+// A function that the driver or another tool has for the hook of this row of the table.
+struct Known {
+  const void* real;
+  uint32_t row;
+
+  friend bool operator<(const Known& a, const Known& b) {
+    return a.real != b.real ? a.real < b.real : a.row < b.row;
+  }
+};
 
 struct Found {
   Driver driver;
   link_map* library;
-  void* exported[kHooks];  // the driver's own addresses, in the order of the hook table
-  void* next[kHooks];      // what the hooks call; differs where another tool is in between
+  Known known[2 * kHooks];  // sorted: the driver's own, and what the hooks call, where that differs
+  size_t known_count;
 };
 
 // Threads that look everything up at the same time fill one candidate each, so that none waits for
@@ -52,9 +66,9 @@ link_map* find_library() {
 }
 
 // What the hook of `symbol` calls: `own`, which is the driver's definition, or that of another tool
-// which was preloaded after Cistern and comes before the driver.
-void* next_definition(void* own, const char* symbol) {
-  void* next = definition_after_us(symbol);
+// which was preloaded after Cistern and comes before the driver: `next` is the first definition
+// after Cistern.
+void* next_definition(void* own, void* next, const char* symbol) {
   if (next == nullptr || next == own) return own;
   // The program's calls could only reach a definition that RTLD_NEXT finds as well. Another one
   // belongs to a library that was loaded for somebody's private use.
@@ -64,24 +78,34 @@ void* next_definition(void* own, const char* symbol) {
 
 void fill(Found& out) {
   out.library = find_library();
-  const auto own = [&](const char* symbol) {
-    return out.library == nullptr ? nullptr : definition_in(out.library, symbol);
+  void* own[kHooks] = {};
+  void* next[kHooks] = {};
+  if (out.library != nullptr) definitions_in(out.library, kSymbols, own);
+  definitions_after_us(kSymbols, next);
+  const auto know = [&](const void* real, size_t row) {
+    if (real != nullptr) out.known[out.known_count++] = {real, static_cast<uint32_t>(row)};
   };
+  for (size_t i = 0; i < kHooks; ++i) {
+    next[i] = next_definition(own[i], next[i], kSymbols[i].text);
+    know(own[i], i);
+    if (next[i] != own[i]) know(next[i], i);
+  }
+  std::sort(out.known, out.known + out.known_count);
+
   bool complete = out.library != nullptr;
   size_t i = 0;
-#define CISTERN_HOOK(symbol, parameters, arguments)                               \
-  out.exported[i] = own(#symbol);                                                 \
-  out.next[i] = next_definition(out.exported[i], #symbol);                        \
-  out.driver.symbol = reinterpret_cast<decltype(out.driver.symbol)>(out.next[i]); \
-  ++i;
+#define CISTERN_HOOK(symbol, parameters, arguments) \
+  out.driver.symbol = reinterpret_cast<decltype(out.driver.symbol)>(next[i++]);
 #include "shim/hooks.def"
 #undef CISTERN_HOOK
-#define CISTERN_CALL(symbol, parameters, required)                                 \
-  out.driver.symbol = reinterpret_cast<decltype(out.driver.symbol)>(own(#symbol)); \
+#define CISTERN_CALL(symbol, parameters, required)                                       \
+  void* symbol = out.library == nullptr ? nullptr : definition_in(out.library, #symbol); \
+  out.driver.symbol = reinterpret_cast<decltype(out.driver.symbol)>(symbol);             \
   if ((required) && out.driver.symbol == nullptr) complete = false;
 #include "shim/entry/driver_calls.def"
 #undef CISTERN_CALL
   out.driver.complete = complete && out.driver.cuDeviceTotalMem_v2 != nullptr &&
+                        out.driver.cuEventCreate != nullptr &&
                         out.driver.cuMemAlloc_v2 != nullptr && out.driver.cuMemFree_v2 != nullptr;
 }
 
@@ -97,9 +121,8 @@ const Found& lookup() {
   if (taken < kCandidates) {
     found.compare_exchange_strong(expected, &mine, std::memory_order_acq_rel);
   }
-  while ((done = found.load(std::memory_order_acquire)) == nullptr) {
-  }
-  return *done;
+  alloc::os::wait_while([] { return found.load(std::memory_order_acquire) == nullptr; });
+  return *found.load(std::memory_order_acquire);
 }
 
 }  // namespace
@@ -122,14 +145,12 @@ bool in_driver(const void* code) {
 
 void* hook_for_address(const void* real, const char** symbol) {
   const Found& f = lookup();
-  const HookTable table = hooks();
-  for (size_t i = 0; i < table.count; ++i) {
-    if (real == f.exported[i] || real == f.next[i]) {
-      *symbol = table.entries[i].symbol;
-      return table.entries[i].function;
-    }
-  }
-  return nullptr;
+  const Known* end = f.known + f.known_count;
+  const Known* known = std::lower_bound(f.known, end, Known{real, 0});
+  if (known == end || known->real != real) return nullptr;
+  const Hook& hook = hooks().entries[known->row];
+  *symbol = hook.symbol;
+  return hook.function;
 }
 
 }  // namespace cistern::shim

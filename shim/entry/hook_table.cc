@@ -2,6 +2,8 @@
 #include "shim/entry/hook_table.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <cstring>
 #include <string_view>
 
@@ -21,18 +23,25 @@ constexpr std::string_view kNames[] = {
 #include "shim/hooks.def"
 #undef CISTERN_HOOK
 };
-static_assert(std::is_sorted(std::begin(kNames), std::end(kNames)), "find_hook searches by name");
+
+// The rows in the order of their names, which find_hook() searches.
+constexpr auto kByName = [] {
+  std::array<uint16_t, std::size(kNames)> rows{};
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<uint16_t>(i);
+  std::sort(rows.begin(), rows.end(), [](size_t a, size_t b) { return kNames[a] < kNames[b]; });
+  return rows;
+}();
 
 }  // namespace
 
 HookTable hooks() { return {table, std::size(table)}; }
 
 const Hook* find_hook(const char* symbol) {
-  const auto* end = std::end(table);
-  const auto* hook =
-      std::lower_bound(std::begin(table), end, symbol,
-                       [](const Hook& h, const char* s) { return strcmp(h.symbol, s) < 0; });
-  return hook != end && strcmp(hook->symbol, symbol) == 0 ? hook : nullptr;
+  const auto* row = std::lower_bound(
+      kByName.begin(), kByName.end(), symbol,
+      [](uint16_t i, const char* name) { return strcmp(table[i].symbol, name) < 0; });
+  if (row == kByName.end() || strcmp(table[*row].symbol, symbol) != 0) return nullptr;
+  return &table[*row];
 }
 
 }  // namespace cistern::shim

@@ -12,7 +12,7 @@ struct Hook {
   void* function;
 };
 
-// Sorted by symbol.
+// In the order of hooks.def.
 struct HookTable {
   const Hook* entries;
   size_t count;

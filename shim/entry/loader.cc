@@ -55,23 +55,27 @@ struct Symbols {
     return false;
   }
 
-  const ElfW(Sym) * find(const char* name) const {
+  const ElfW(Sym) * find(const SymbolName& name) const {
     if (table == nullptr || strings == nullptr) return nullptr;
     if (gnu_hash != nullptr) return find_gnu(name);
-    return sysv_hash != nullptr ? find_sysv(name) : nullptr;
+    return sysv_hash != nullptr ? find_sysv(name.text) : nullptr;
   }
 
-  const ElfW(Sym) * find_gnu(const char* name) const {
-    uint32_t hash = 5381;
-    for (const char* c = name; *c != '\0'; ++c) hash = hash * 33 + static_cast<unsigned char>(*c);
+  const ElfW(Sym) * find_gnu(const SymbolName& name) const {
     const uint32_t buckets = gnu_hash[0], first = gnu_hash[1], bloom_words = gnu_hash[2];
     const auto* bloom = reinterpret_cast<const ElfW(Addr)*>(gnu_hash + 4);
     const auto* bucket = reinterpret_cast<const uint32_t*>(bloom + bloom_words);
     const uint32_t* chain = bucket + buckets;
+    const uint32_t hash = name.hash;
+    // The filter has two bits for each name that the object defines.
+    constexpr uint32_t kBits = 8 * sizeof(ElfW(Addr));
+    const ElfW(Addr) word = bloom[(hash / kBits) % bloom_words];
+    const uint32_t second = hash >> gnu_hash[3];
+    if (((word >> (hash % kBits)) & (word >> (second % kBits)) & 1) == 0) return nullptr;
     if (buckets == 0 || bucket[hash % buckets] < first) return nullptr;
     for (uint32_t i = bucket[hash % buckets];; ++i) {
       const uint32_t entry = chain[i - first];
-      if ((entry | 1) == (hash | 1) && is(i, name)) return &table[i];
+      if ((entry | 1) == (hash | 1) && is(i, name.text)) return &table[i];
       if ((entry & 1) != 0) return nullptr;
     }
   }
@@ -83,6 +87,16 @@ struct Symbols {
     return nullptr;
   }
 };
+
+// The last object before this one that is `from` or defines a symbol; nullptr if there is none.
+// Objects before this one were there when the process began, and stay: no lock is needed.
+const link_map* definition_before_us(const char* name, const link_map* from) {
+  const link_map* object = object_of(reinterpret_cast<const void*>(&definition_before_us))->l_prev;
+  while (object != nullptr && object != from && definition_in(object, name) == nullptr) {
+    object = object->l_prev;
+  }
+  return object;
+}
 
 // Threads that come here together find the same address, so none has to wait for another.
 void* once(std::atomic<void*>& slot, const char* name) {
@@ -120,6 +134,30 @@ void* definition_after_us(const char* name) {
     found = definition_in(object, name);
   }
   return found;
+}
+
+bool is_next_definition_ours(const void* caller, const char* name) {
+  const link_map* from = object_of(caller);
+  return from != nullptr && definition_before_us(name, from) == from;
+}
+
+bool is_first_definition_ours(const char* name) {
+  return definition_before_us(name, nullptr) == nullptr;
+}
+
+void definitions_in(const link_map* object, std::span<const SymbolName> names, void** out) {
+  const Symbols symbols(object);
+  for (size_t i = 0; i < names.size(); ++i) {
+    const ElfW(Sym)* symbol = out[i] != nullptr ? nullptr : symbols.find(names[i]);
+    if (symbol != nullptr) out[i] = reinterpret_cast<void*>(object->l_addr + symbol->st_value);
+  }
+}
+
+void definitions_after_us(std::span<const SymbolName> names, void** out) {
+  const link_map* self = object_of(reinterpret_cast<const void*>(&definitions_after_us));
+  for (const link_map* object = self->l_next; object != nullptr; object = object->l_next) {
+    definitions_in(object, names, out);
+  }
 }
 
 void find_real_lookups() {

@@ -5,6 +5,9 @@
 
 #include <link.h>
 
+#include <cstdint>
+#include <span>
+
 namespace cistern::shim {
 
 // The next definitions of dlsym and dlvsym in the link map after this object: libc's, or those of
@@ -19,6 +22,26 @@ void find_real_lookups();
 // nullptr if nowhere. Unlike dlsym they leave dlerror() alone: the program may yet want to read it.
 void* definition_in(const link_map* object, const char* name);
 void* definition_after_us(const char* name);
+
+// Whether this object's definition, which there has to be, is the next one after the object that
+// `caller` is in, and the first one of all.
+bool is_next_definition_ours(const void* caller, const char* name);
+bool is_first_definition_ours(const char* name);
+
+// The same for many names at once, in one pass over each object: out[i] is for names[i], and left
+// alone if it is not null. The tables of an object are found once, and its filter rejects most
+// names by their hashes alone.
+struct SymbolName {
+  const char* text;
+  uint32_t hash;
+
+  // NOLINTNEXTLINE(google-explicit-constructor): a name is written as its text
+  constexpr SymbolName(const char* name) : text(name), hash(5381) {
+    for (const char* c = name; *c != '\0'; ++c) hash = hash * 33 + static_cast<unsigned char>(*c);
+  }
+};
+void definitions_in(const link_map* object, std::span<const SymbolName> names, void** out);
+void definitions_after_us(std::span<const SymbolName> names, void** out);
 
 // The loaded object an address lies in, or nullptr. Usable as a dlopen handle.
 link_map* object_of(const void* address);

@@ -24,13 +24,18 @@ void tell_route(const char* route, const char* asked, int version, cuuint64_t fl
 // Cheap, since it sees every dlsym of the process.
 bool may_be_hook(const char* name) { return name != nullptr && name[0] == 'c' && name[1] == 'u'; }
 
-// False leaves dlerror() set, as after a look-up that found nothing.
-bool driver_is_loaded(const char* name) {
-  if (definition_after_us(name) != nullptr) return true;
+// Whether there is a driver, and it has this function: an older one may lack it, and then the
+// program must not find a hook either. False leaves dlerror() set, as after a look-up that found
+// nothing.
+bool driver_has(const char* name) {
+  // By the loader itself, with its lock: other threads may be unloading libraries.
+  if (real_dlsym(RTLD_NEXT, name) != nullptr) return true;
   void* handle = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-  if (handle != nullptr) return dlclose(handle) == 0;
-  real_dlsym(RTLD_NEXT, name);
-  return false;
+  const bool has =
+      handle != nullptr && definition_in(static_cast<link_map*>(handle), name) != nullptr;
+  if (handle != nullptr) dlclose(handle);
+  if (!has) real_dlsym(RTLD_NEXT, name);
+  return has;
 }
 
 }  // namespace
@@ -52,16 +57,19 @@ extern "C" [[gnu::visibility("hidden")]] void* cistern_claim(void* handle, const
   find_real_lookups();
   if (!may_be_hook(name)) return nullptr;
   const Hook* hook = find_hook(name);
+  if (hook == nullptr || in_driver(caller)) return nullptr;
   // RTLD_NEXT is asked by another tool that forwards: the real function finds what comes after that
-  // tool, be it Cistern's hook or not.
-  if (hook == nullptr || handle == RTLD_NEXT || in_driver(caller)) return nullptr;
+  // tool. If that is the hook, it stands for the driver's function, so there has to be one.
+  if (handle == RTLD_NEXT) {
+    return is_next_definition_ours(caller, name) && !driver_has(name) ? reinterpret_cast<void*>(1)
+                                                                      : nullptr;
+  }
+  // One that comes before the hook, as the program's own does, is the one that it would call.
+  if (handle == RTLD_DEFAULT && !is_first_definition_ours(name)) return nullptr;
   void* real = version == nullptr ? real_dlsym(handle, name) : real_dlvsym(handle, name, version);
   if (real == nullptr) return reinterpret_cast<void*>(1);  // dlerror() says why
-  // The look-up found the hook itself. It stands for the driver's function, so there has to be a
-  // driver.
-  if (real == hook->function) return driver_is_loaded(name) ? nullptr : reinterpret_cast<void*>(1);
-  // RTLD_DEFAULT found a definition that comes before the hook, as the program's own does: it is
-  // the one that the program would call.
+  // The look-up found the hook itself. It stands for the driver's function, so there has to be one.
+  if (real == hook->function) return driver_has(name) ? nullptr : reinterpret_cast<void*>(1);
   if (handle == RTLD_DEFAULT) return nullptr;
   if (!note_driver(real)) return real;
   tell_route(version == nullptr ? "dlsym" : "dlvsym", name, 0, 0, hook->symbol);

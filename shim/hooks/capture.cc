@@ -29,20 +29,22 @@ CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
                                      const CUgraphNode* dependencies,
                                      const CUgraphEdgeData* dependencyData, size_t numDependencies,
                                      CUstreamCaptureMode mode) {
-  return begin_capture<Legacy>(hStream, [=] {
+  const auto begin = [=] {
     return ask(driver().cuStreamBeginCaptureToGraph, hStream, hGraph, dependencies, dependencyData,
                numDependencies, mode);
-  });
+  };
+  return begin_capture<Legacy>(hStream, begin, /*into_graph=*/true);
 }
 
 CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,
                                           const CUgraphNode* dependencies,
                                           const CUgraphEdgeData* dependencyData,
                                           size_t numDependencies, CUstreamCaptureMode mode) {
-  return begin_capture<PerThread>(hStream, [=] {
+  const auto begin = [=] {
     return ask(driver().cuStreamBeginCaptureToGraph_ptsz, hStream, hGraph, dependencies,
                dependencyData, numDependencies, mode);
-  });
+  };
+  return begin_capture<PerThread>(hStream, begin, /*into_graph=*/true);
 }
 
 CUresult cuStreamEndCapture(CUstream hStream, CUgraph* phGraph) {

@@ -46,6 +46,7 @@ CUresult release_primary(Function* real, CUdevice device) {
 
 template <typename Function, typename... Arguments>
 CUresult create_context(Function* real, CUcontext* out, CUdevice device, Arguments... arguments) {
+  const AppearingScope appearing;
   const CUresult result = ask_for_memory(real, out, arguments...);
   if (result == CUDA_SUCCESS && active()) context_appeared(*out, device);
   return result;
@@ -95,6 +96,7 @@ CUresult cuCtxCreate_v4(CUcontext* pctx, CUctxCreateParams* params, unsigned int
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
+  const AppearingScope appearing;
   const CUresult result = ask_for_memory(driver().cuDevicePrimaryCtxRetain, pctx, dev);
   if (result == CUDA_SUCCESS && active()) {
     primary_is(dev, *pctx);

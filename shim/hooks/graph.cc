@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs: instantiation, update and end. A block that a graph may use is not reused while the graph
-// lives (order/captures/graphs.h).
+// Graphs: beginning, instantiation, update and end. A block that a graph may use is not reused
+// while the graph lives (order/captures/graphs.h).
 #include "shim/order/captures/graphs.h"
 
 #include "shim/entry/faces.h"
 #include "shim/order/ask.h"
+#include "shim/order/captures/graph_contexts.h"
 #include "shim/pooled/out_of_memory.h"
 #include "shim/process/settings.h"
 
@@ -14,14 +15,56 @@ namespace {
 template <typename Function, typename... Arguments>
 CUresult instantiate(Function* real, CUgraphExec* exec, CUgraph graph, Arguments... arguments) {
   const CUresult result = ask_for_memory(real, exec, graph, arguments...);
-  if (result == CUDA_SUCCESS && active()) graph_instantiated(*exec, graph);
+  if (result == CUDA_SUCCESS && active()) {
+    graph_instantiated(*exec, graph);
+    exec_has_contexts_of(*exec, graph);
+  }
   return result;
 }
 
 template <typename Function, typename... Arguments>
-CUresult update(Function* real, CUgraphExec exec, Arguments... arguments) {
+CUresult update(Function* real, CUgraphExec exec, CUgraph graph, Arguments... arguments) {
+  const CUresult result = ask_with_idle_memory(real, exec, graph, arguments...);
+  if (result == CUDA_SUCCESS && active()) {
+    graph_updated(exec, graph);
+    exec_has_contexts_of(exec, graph);
+  }
+  return result;
+}
+
+// A node of an executable graph gets new addresses, or those of `child`.
+template <typename Function, typename... Arguments>
+CUresult edit(CUgraph child, Function* real, CUgraphExec exec, Arguments... arguments) {
   const CUresult result = ask(real, exec, arguments...);
-  if (result == CUDA_SUCCESS && active()) graph_updated(exec);
+  if (result == CUDA_SUCCESS && active()) {
+    graph_exec_edited(exec, child);
+    exec_contexts_changed(exec);
+  }
+  return result;
+}
+
+template <typename Function, typename... Arguments>
+CUresult add_node(CUgraph child, Function* real, CUgraphNode* node, CUgraph graph,
+                  Arguments... arguments) {
+  const CUresult result = ask(real, node, graph, arguments...);
+  if (result != CUDA_SUCCESS || !active()) return result;
+  if (child != nullptr) child_added(graph, child);
+  graph_contexts_changed();
+  return result;
+}
+
+CUgraph child_in(const CUgraphNodeParams* params) {
+  const bool any = params != nullptr && params->type == CU_GRAPH_NODE_TYPE_GRAPH;
+  return any ? params->graph.graph : nullptr;
+}
+
+template <typename Handle>
+CUresult destroy(CUresult (*real)(Handle), Handle handle) {
+  if (!active()) return ask(real, handle);
+  GraphLeaving leaving(handle);
+  graph_contexts_gone(handle);
+  const CUresult result = ask(real, handle);
+  if (result == CUDA_SUCCESS) leaving.destroyed();
   return result;
 }
 
@@ -68,14 +111,80 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
   return update(driver().cuGraphExecUpdate_v2, hGraphExec, hGraph, resultInfo);
 }
 
+CUresult cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                        const CUDA_KERNEL_NODE_PARAMS_v1* nodeParams) {
+  return edit(nullptr, driver().cuGraphExecKernelNodeSetParams, hGraphExec, hNode, nodeParams);
+}
+
+CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                           const CUDA_KERNEL_NODE_PARAMS* nodeParams) {
+  return edit(nullptr, driver().cuGraphExecKernelNodeSetParams_v2, hGraphExec, hNode, nodeParams);
+}
+
+CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                        const CUDA_MEMCPY3D* copyParams, CUcontext ctx) {
+  return edit(nullptr, driver().cuGraphExecMemcpyNodeSetParams, hGraphExec, hNode, copyParams, ctx);
+}
+
+CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                        const CUDA_MEMSET_NODE_PARAMS* memsetParams,
+                                        CUcontext ctx) {
+  return edit(nullptr, driver().cuGraphExecMemsetNodeSetParams, hGraphExec, hNode, memsetParams,
+              ctx);
+}
+
+CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                            const CUDA_BATCH_MEM_OP_NODE_PARAMS* nodeParams) {
+  return edit(nullptr, driver().cuGraphExecBatchMemOpNodeSetParams, hGraphExec, hNode, nodeParams);
+}
+
+CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                            CUgraph childGraph) {
+  return edit(childGraph, driver().cuGraphExecChildGraphNodeSetParams, hGraphExec, hNode,
+              childGraph);
+}
+
+CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                  CUgraphNodeParams* nodeParams) {
+  return edit(child_in(nodeParams), driver().cuGraphExecNodeSetParams, hGraphExec, hNode,
+              nodeParams);
+}
+
 CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
-  const CUresult result = ask(driver().cuGraphExecDestroy, hGraphExec);
-  if (result == CUDA_SUCCESS && active()) graph_exec_destroyed(hGraphExec);
+  return destroy(driver().cuGraphExecDestroy, hGraphExec);
+}
+
+CUresult cuGraphCreate(CUgraph* phGraph, unsigned int flags) {
+  const auto since = active() ? graph_begins() : 0;
+  const CUresult result = ask(driver().cuGraphCreate, phGraph, flags);
+  if (result == CUDA_SUCCESS && active()) graph_created(*phGraph, since);
   return result;
 }
 
-CUresult cuGraphDestroy(CUgraph hGraph) {
-  const CUresult result = ask(driver().cuGraphDestroy, hGraph);
-  if (result == CUDA_SUCCESS && active()) graph_destroyed(hGraph);
+CUresult cuGraphClone(CUgraph* phGraphClone, CUgraph originalGraph) {
+  const CUresult result = ask(driver().cuGraphClone, phGraphClone, originalGraph);
+  if (result == CUDA_SUCCESS && active()) graph_cloned(*phGraphClone, originalGraph);
   return result;
 }
+
+CUresult cuGraphAddChildGraphNode(CUgraphNode* phGraphNode, CUgraph hGraph,
+                                  const CUgraphNode* dependencies, size_t numDependencies,
+                                  CUgraph childGraph) {
+  return add_node(childGraph, driver().cuGraphAddChildGraphNode, phGraphNode, hGraph, dependencies,
+                  numDependencies, childGraph);
+}
+
+CUresult cuGraphAddNode(CUgraphNode* phGraphNode, CUgraph hGraph, const CUgraphNode* dependencies,
+                        size_t numDependencies, CUgraphNodeParams* nodeParams) {
+  return add_node(child_in(nodeParams), driver().cuGraphAddNode, phGraphNode, hGraph, dependencies,
+                  numDependencies, nodeParams);
+}
+
+CUresult cuGraphAddNode_v2(CUgraphNode* phGraphNode, CUgraph hGraph,
+                           const CUgraphNode* dependencies, const CUgraphEdgeData* dependencyData,
+                           size_t numDependencies, CUgraphNodeParams* nodeParams) {
+  return add_node(child_in(nodeParams), driver().cuGraphAddNode_v2, phGraphNode, hGraph,
+                  dependencies, dependencyData, numDependencies, nodeParams);
+}
+
+CUresult cuGraphDestroy(CUgraph hGraph) { return destroy(driver().cuGraphDestroy, hGraph); }

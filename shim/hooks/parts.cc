@@ -7,6 +7,7 @@
 #include "shim/kinds/stream_ordered/memory_pools.h"
 #include "shim/kinds/stream_ordered/scratch.h"
 #include "shim/order/captures/capture_gate.h"
+#include "shim/order/captures/graph_contexts.h"
 #include "shim/order/captures/graphs.h"
 #include "shim/order/contexts/context_client.h"
 #include "shim/order/contexts/context_life.h"
@@ -24,6 +25,7 @@ constexpr Part kParts[] = {
     {.at_load = open_report},
     {.in_child = [] { capture_gate().reset_after_fork(); }},
     {.in_child = reset_graphs_after_fork},
+    {.in_child = reset_graph_contexts_after_fork},
     {.in_child = reset_contexts_after_fork},
     {.at_load = open_scratch, .in_child = reset_scratch_after_fork},
     {.at_load = open_charges, .in_child = reset_charges_after_fork},

@@ -7,6 +7,7 @@
 #include "shim/order/ask.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/captures/graphs.h"
+#include "shim/pooled/out_of_memory.h"
 #include "shim/process/settings.h"
 
 namespace cistern::shim {
@@ -14,7 +15,7 @@ namespace {
 
 template <typename Function, typename... Arguments>
 CUresult create_stream(Function* real, CUstream* out, unsigned flags, Arguments... arguments) {
-  const CUresult result = ask(real, out, flags, arguments...);
+  const CUresult result = ask_with_idle_memory(real, out, flags, arguments...);
   if (result == CUDA_SUCCESS) stream_appeared(*out, flags);
   return result;
 }

@@ -11,14 +11,6 @@ using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these a
 
 CUresult cuEventSynchronize(CUevent hEvent) { return ask(driver().cuEventSynchronize, hEvent); }
 
-CUresult cuMemcpyDtoH_v2(void* dstHost, CUdeviceptr srcDevice, size_t ByteCount) {
-  return ask(driver().cuMemcpyDtoH_v2, dstHost, srcDevice, ByteCount);
-}
-
-CUresult cuMemcpyDtoH_v2_ptds(void* dstHost, CUdeviceptr srcDevice, size_t ByteCount) {
-  return ask(driver().cuMemcpyDtoH_v2_ptds, dstHost, srcDevice, ByteCount);
-}
-
 CUresult cuStreamSynchronize(CUstream hStream) {
   if (scratch_on()) scratch_empty_stream(Legacy::name(hStream));
   return ask(driver().cuStreamSynchronize, hStream);

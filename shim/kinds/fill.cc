@@ -4,6 +4,7 @@
 #include "shim/entry/driver.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/contexts/context.h"
+#include "shim/order/contexts/visit.h"
 #include "shim/order/device.h"
 #include "shim/order/streams/events.h"
 #include "shim/order/streams/streams.h"
@@ -11,18 +12,15 @@
 
 namespace cistern::shim {
 
-// As long as the thread is a visitor, its context does not end.
 void fill_linear(CUdeviceptr address, size_t bytes) {
   Context* context = current_context();
   if (context == nullptr) return note_unfilled();
-  context->visitors.fetch_add(1);
-  if (context->handle.load() == current_handle()) {
-    alloc::Filler filler;
-    filler.init(&context->source, &device_state(context->device).ledger,
-                alloc::fill_mode(policy()));
-    filler.fill(address, bytes);
-  }
-  context->visitors.fetch_sub(1);
+  const Visit visit(*context);
+  alloc::Ledger& ledger = device_state(context->device).ledger;
+  if (!visit.open() || visit.handle() != current_handle()) return ledger.fills_failed.add();
+  alloc::Filler filler;
+  filler.init(&context->source, &ledger, alloc::fill_mode(policy()));
+  filler.fill(address, bytes);
 }
 
 void fill_ordered(Memset memset, CUdeviceptr address, size_t bytes, CUstream stream,

@@ -5,10 +5,13 @@
 #include "allocator/reclaim/reclaim.h"
 #include "shim/entry/driver.h"
 #include "shim/order/captures/capture_gate.h"
+#include "shim/order/device.h"
+#include "shim/order/shared.h"
 #include "shim/order/streams/events.h"
 #include "shim/order/suspicion.h"
 #include "shim/process/background.h"
 #include "shim/process/log.h"
+#include "shim/process/no_cancel.h"
 #include "shim/process/settings.h"
 #include "shim/process/thread.h"
 
@@ -44,6 +47,41 @@ int free_or_keep(CUdeviceptr address, CUcontext context) {
   }
 }
 
+// What the pools decide becomes a call of the driver here.
+int told(const char* call, uint64_t address, uint64_t bytes, int code) {
+  if (log_enabled(config::LogLevel::kDebug)) [[unlikely]] {
+    log(config::LogLevel::kDebug, "pool: %s address=0x%llx bytes=%llu -> %d", call,
+        static_cast<unsigned long long>(address), static_cast<unsigned long long>(bytes), code);
+  }
+  return code;
+}
+
+// As the driver says; of the current context.
+uint64_t driver_free() {
+  size_t free = 0, total;
+  return driver().cuMemGetInfo_v2(&free, &total) == CUDA_SUCCESS ? free : 0;
+}
+
+// No other thread of this process moves memory to the driver or from it, as far as it went.
+class LoneMove {
+ public:
+  explicit LoneMove(CUdevice device) : ledger_(device_state(device).ledger) {}
+  bool so_far() const {
+    const bool others = shared().threads_obtaining.load() != 0 || shared().movers.now() > 1;
+    return !others && moves_ == moves();
+  }
+
+ private:
+  uint64_t moves() const {
+    return ledger_.obtained.get() + ledger_.releases() + shared().movers.begun();
+  }
+  const alloc::Ledger& ledger_;
+  const uint64_t moves_ = moves();
+};
+
+// Smaller ones may share pages with others, and their release shows nothing.
+constexpr uint64_t kLooksFrom = uint64_t{2} << 20;
+
 }  // namespace
 
 static_assert(alloc::kSuccess == CUDA_SUCCESS && alloc::kOutOfMemory == CUDA_ERROR_OUT_OF_MEMORY);
@@ -55,19 +93,23 @@ void CudaSource::init(CUcontext context, CUdevice device, const Others* others) 
   others_ = others;
   spares_ = 0;
   own_stream_.store(nullptr, std::memory_order_relaxed);
-  clean_refused_.store(false, std::memory_order_relaxed);
+  clean_release_.store(CleanRelease::unknown, std::memory_order_relaxed);
+  clean_releases_in_vain_.store(0, std::memory_order_relaxed);
+  unsettled_.store(false, std::memory_order_relaxed);
   stream_marks_.init(context);
 }
 
 int CudaSource::obtain(uint64_t bytes, uint64_t* address) {
+  const NoCancel in_hand;
   CUdeviceptr p = 0;
   const CUresult result = noted(driver().cuMemAlloc_v2(&p, bytes), context_);
   *address = p;
-  return result;
+  return told("takes", p, bytes, result);
 }
 
 int CudaSource::release_for_program(uint64_t address) {
-  return noted(driver().cuMemFree_v2(address), context_);
+  const NoCancel in_hand;
+  return told("frees for the program", address, 0, noted(driver().cuMemFree_v2(address), context_));
 }
 
 // The calling thread may have another context current than the block's. While something captures,
@@ -75,11 +117,13 @@ int CudaSource::release_for_program(uint64_t address) {
 // driver nothing else.
 int CudaSource::release(uint64_t address) {
   const GatePass pass;
+  const alloc::CountedIn at_work(at_work_);
   if ((!pass && !this_thread.may_free_in_capture) || !may_touch_context()) return alloc::kNotNow;
   const ContextScope scope(context_);
   if (!scope) return alloc::kNotNow;
-  if (pass) return free_or_keep(address, context_);
-  return driver().cuMemFree_v2(address) == CUDA_SUCCESS ? alloc::kSuccess : alloc::kNotNow;
+  if (pass) return told("returns", address, 0, free_or_keep(address, context_));
+  const bool freed = driver().cuMemFree_v2(address) == CUDA_SUCCESS;
+  return told("returns", address, 0, freed ? alloc::kSuccess : alloc::kNotNow);
 }
 
 // A stream that no work of the program is ordered with. It ends with the context, which must be
@@ -95,19 +139,52 @@ CUstream CudaSource::own_stream() {
 }
 
 // cuMemFree waits for everything the device does, cuMemFreeAsync only for its stream. A driver that
-// does not take memory of cuMemAlloc there answers with an error and frees nothing.
-int CudaSource::release_clean(uint64_t address) {
+// does not take memory of cuMemAlloc there answers with an error and frees nothing; another may
+// keep the memory until the device is idle. What the first large ones do is looked at.
+int CudaSource::release_clean(uint64_t address, uint64_t bytes) {
   const GatePass pass;
-  if (!pass || !may_touch_context()) return alloc::kNotNow;
+  const alloc::CountedIn at_work(at_work_);
+  if ((!pass && !this_thread.may_free_in_capture) || !may_touch_context()) return alloc::kNotNow;
   const ContextScope scope(context_);
   CUstream stream = scope ? own_stream() : nullptr;
   if (stream == nullptr) return alloc::kNotNow;
-  if (noted(driver().cuMemFreeAsync(address, stream), context_) != CUDA_SUCCESS) {
-    clean_refused_.store(true);
+  const bool unknown = clean_release_.load() == CleanRelease::unknown && bytes >= kLooksFrom;
+  const LoneMove lone(device_);
+  const bool looks = unknown && lone.so_far();
+  const uint64_t before = looks ? driver_free() : 0;
+  const CUresult freed = noted(driver().cuMemFreeAsync(address, stream), context_);
+  told("returns in stream order", address, bytes, freed);
+  if (freed != CUDA_SUCCESS) {
+    const bool refused = freed == CUDA_ERROR_INVALID_VALUE || freed == CUDA_ERROR_NOT_SUPPORTED;
+    if (refused) clean_release_.store(CleanRelease::helps_not);
     return alloc::kNotNow;
   }
   if (may_call()) driver().cuStreamSynchronize(stream);
+  if (!looks || !may_call()) return alloc::kSuccess;
+  const bool helped = driver_free() >= before + bytes / 2;
+  if (!helped) unsettled_.store(true);
+  if (lone.so_far()) note_clean_release(helped);
   return alloc::kSuccess;
+}
+
+// Other processes may have taken what one release gave, hardly what several did.
+void CudaSource::note_clean_release(bool helped) {
+  constexpr int kLooks = 4;
+  if (helped) {
+    clean_release_.store(CleanRelease::helps);
+  } else if (clean_releases_in_vain_.fetch_add(1) + 1 >= kLooks) {
+    clean_release_.store(CleanRelease::helps_not);
+  }
+}
+
+bool CudaSource::settle_clean_releases() {
+  if (!unsettled_.load()) return false;
+  const GatePass pass;
+  const alloc::CountedIn at_work(at_work_);
+  if (!pass || !may_touch_context()) return false;
+  const ContextScope scope(context_);
+  if (!scope || noted(driver().cuCtxSynchronize(), context_) != CUDA_SUCCESS) return false;
+  return unsettled_.exchange(false);
 }
 
 bool CudaSource::request_background_work(bool soon) {
@@ -119,13 +196,12 @@ bool CudaSource::may_touch_context() const { return !closing() && may_call(); }
 bool CudaSource::refuses_release() { return !may_touch_context() || capture_gate().capturing(); }
 
 // The stream may hold fills of other threads, but no work of the program's. The fills that were
-// begun are waited for even if a later one failed. If the wait fails, it is made once more: unless
-// the context died, the error was that of other work, and the wait may not have taken place.
+// begun are waited for even if a later one failed: what is handed out is not written any more.
 int CudaSource::fill(const alloc::FillRange* ranges, int count) {
   const Driver& d = driver();
   const GatePass pass;
   if (!pass) return alloc::kNotNow;
-  const alloc::CountedIn filling(filling_);
+  const alloc::CountedIn at_work(at_work_);
   if (!may_touch_context() || d.cuMemsetD8Async == nullptr) return alloc::kContextGone;
   const ContextScope scope(context_);
   CUstream stream = scope ? own_stream() : nullptr;
@@ -135,14 +211,39 @@ int CudaSource::fill(const alloc::FillRange* ranges, int count) {
   for (int i = 0; i < count && result == CUDA_SUCCESS; ++i) {
     result = noted(d.cuMemsetD8Async(ranges[i].address, byte, ranges[i].bytes, stream), context_);
   }
-  if (noted(d.cuStreamSynchronize(stream), context_) == CUDA_SUCCESS) return result;
-  const CUresult waited = d.cuStreamSynchronize(stream);
+  const CUresult waited = wait_for(stream);
   return result != CUDA_SUCCESS ? result : waited;
 }
 
+// A wait may fail with the error of other work, and not have taken place; so the stream is asked
+// until it is done, in the relaxed capture mode, since a capture may begin meanwhile. Who gets one
+// error after the other has lost the context, and its memory.
+CUresult CudaSource::wait_for(CUstream stream) const {
+  constexpr int kErrors = 4;
+  constexpr uint64_t kPauseNs = 20'000;
+  const Driver& d = driver();
+  CUresult result = noted(d.cuStreamSynchronize(stream), context_);
+  if (result == CUDA_SUCCESS || !may_call()) return result;
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  const bool relaxed = d.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS;
+  int errors = 1;
+  while (result != CUDA_SUCCESS && errors < kErrors && may_call()) {
+    if (result == CUDA_ERROR_NOT_READY) alloc::os::sleep_ns(kPauseNs);
+    result = d.cuStreamQuery(stream);
+    const bool error = result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;
+    errors = error ? errors + 1 : 0;
+  }
+  if (relaxed && may_call()) d.cuThreadExchangeStreamCaptureMode(&mode);
+  return result;
+}
+
+bool CudaSource::release_clean_untried() {
+  return can_release_clean() && clean_release_.load() == CleanRelease::unknown;
+}
+
 bool CudaSource::can_release_clean() {
-  return driver().cuMemFreeAsync != nullptr && !clean_refused_.load() && may_touch_context() &&
-         !capture_gate().capturing();
+  return driver().cuMemFreeAsync != nullptr && clean_release_.load() != CleanRelease::helps_not &&
+         may_touch_context() && (this_thread.may_free_in_capture || !capture_gate().capturing());
 }
 
 bool CudaSource::release_from_other_pools() { return others_->release_from_other_pools(device_); }
@@ -172,29 +273,48 @@ bool CudaSource::take_event(CUevent* event) {
 bool CudaSource::mark(Mark* out) {
   const GatePass pass;
   if (!pass || !may_touch_context()) return false;
-  // An event on the legacy stream orders other streams. So it is recorded only inside a call of the
-  // program, whose own driver call would have done that, too (stream_marks.h).
-  if (!records_contexts()) return !in_background() && stream_marks_.mark(out);
+  if (!records_contexts()) {
+    if (in_background()) return false;
+    const bool made = stream_marks_.mark(out);
+    told("marks the work so far, by streams", 0, 0, made ? CUDA_SUCCESS : alloc::kNotNow);
+    return made;
+  }
   CUevent event;
   if (!take_event(&event)) return false;
   *out = reinterpret_cast<Mark>(event);
-  if (noted(driver().cuCtxRecordEvent(context_, event), context_) == CUDA_SUCCESS) return true;
+  const CUresult recorded = noted(driver().cuCtxRecordEvent(context_, event), context_);
+  if (told("marks the work so far", 0, 0, recorded) == CUDA_SUCCESS) return true;
   forget(*out);
   return false;
 }
 
+bool CudaSource::ending() { return closing(); }
+
+bool CudaSource::marks_may_come() {
+  return records_contexts() || stream_marks_.possible() || synchronising_.load() != 0;
+}
+
+// An event on the legacy stream orders other streams (stream_marks.h): it is recorded only inside a
+// call of the program whose own driver call would have done that, too.
+bool CudaSource::marks_anywhere() { return records_contexts(); }
+
+void CudaSource::look_at_ties() {
+  if (!records_contexts()) others_->look_at_ties();
+}
+
+uint64_t CudaSource::memory_bytes() { return device_state(device_).max_request_bytes.load(); }
+
 MarkState CudaSource::query(Mark mark) {
   const GatePass pass;
-  if (!pass || !may_touch_context()) return MarkState::pending;
+  if ((!pass && !this_thread.may_free_in_capture) || !may_touch_context()) {
+    return MarkState::pending;
+  }
   return records_contexts() ? state_of(reinterpret_cast<CUevent>(mark), context_)
                             : stream_marks_.query(mark);
 }
 
 void CudaSource::forget(Mark mark) {
   if (!records_contexts()) return stream_marks_.forget(mark);
-  // At most Timeline::kMarks events are outstanding, and one is being recorded: there is always
-  // room.
-  static_assert(kEvents > alloc::Timeline::kMarks);
   spare_[spares_++] = reinterpret_cast<CUevent>(mark);
 }
 

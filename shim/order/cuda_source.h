@@ -20,6 +20,7 @@ class CudaSource final : public alloc::MemorySource {
   struct Others {
     bool (*request_background_work)(bool soon);
     bool (*release_from_other_pools)(CUdevice device);
+    void (*look_at_ties)();
   };
 
   void init(CUcontext context, CUdevice device, const Others* others);
@@ -36,19 +37,29 @@ class CudaSource final : public alloc::MemorySource {
   bool request_background_work(bool soon) override;
   bool refuses_release() override;
   bool can_release_clean() override;
-  int release_clean(uint64_t address) override;
+  bool release_clean_untried() override;
+  bool settle_clean_releases() override;
+  int release_clean(uint64_t address, uint64_t bytes) override;
   // kNotNow while the program captures, as for every driver call of Cistern's own.
   int fill(const alloc::FillRange* ranges, int count) override;
-  bool filling() const { return filling_.load(std::memory_order_seq_cst) != 0; }
+  // Whether some thread calls the driver for memory of the context.
+  bool at_work() const { return at_work_.load(std::memory_order_seq_cst) != 0; }
   bool release_from_other_pools() override;
   void shortage_ended(alloc::Step step, uint64_t bytes) override;
   bool mark(alloc::Mark* out) override;
+  bool ending() override;
+  bool marks_may_come() override;
+  bool marks_anywhere() override;
+  void look_at_ties() override;
+  uint64_t memory_bytes() override;
   alloc::MarkState query(alloc::Mark mark) override;
   void forget(alloc::Mark mark) override;
 
   // A stream of this context is about to be destroyed: false if marks cannot cover the work it
   // still has.
   bool stream_leaves(CUstream stream);
+  // How many threads of the program are in a synchronisation of the whole context.
+  std::atomic<int>& synchronising() { return synchronising_; }
   // The program has synchronised the whole context; `losses` is what StreamRegistry::losses() was
   // before.
   void synchronised(uint64_t losses) { stream_marks_.synchronised(losses); }
@@ -57,18 +68,25 @@ class CudaSource final : public alloc::MemorySource {
   bool may_touch_context() const;
   bool take_event(CUevent* event);
   CUstream own_stream();
+  CUresult wait_for(CUstream stream) const;
+  void note_clean_release(bool helped);
 
-  static constexpr int kEvents = 8;
+  static constexpr int kEvents = kMostMarks + 1;  // one is being recorded
 
   CUcontext context_;
   CUdevice device_;
   const Others* others_;
   std::atomic<int> closing_;  // threads; some may have begun while an earlier context had the slot
-  std::atomic<int> filling_;  // threads in fill()
+  std::atomic<int> synchronising_{0};
+  std::atomic<int> at_work_;  // threads that fill or release memory
   CUevent spare_[kEvents];
   int spares_;
   std::atomic<CUstream> own_stream_;
-  std::atomic<bool> clean_refused_;  // cuMemFreeAsync did not take memory of cuMemAlloc
+  // Whether cuMemFreeAsync gives memory of cuMemAlloc back to the device at once.
+  enum class CleanRelease : uint8_t { unknown, helps, helps_not };
+  std::atomic<CleanRelease> clean_release_;
+  std::atomic<bool> unsettled_;  // a release that was looked at did not help yet
+  std::atomic<int> clean_releases_in_vain_;
   StreamMarks stream_marks_;
 };
 

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/pooled/free_wait.h"
 
+#include <optional>
+
 #include "allocator/base/os.h"
 #include "shim/entry/driver.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/contexts/synchronise.h"
+#include "shim/order/contexts/visit.h"
 #include "shim/order/device.h"
 #include "shim/order/streams/events.h"
 #include "shim/order/suspicion.h"
@@ -12,10 +15,8 @@
 namespace cistern::shim {
 namespace {
 
-// Makes the block's context current first: the thread that frees the block may have another one.
+// With the block's context current.
 CUresult synchronise(Context& owner, CUcontext handle, alloc::Ticket* covered) {
-  const ContextScope scope(handle);
-  if (!scope) return CUDA_SUCCESS;
   SynchroniseScope all_work(handle);
   const uint64_t start = alloc::os::now_ns();
   const CUresult result = noted(driver().cuCtxSynchronize(), handle);
@@ -23,6 +24,8 @@ CUresult synchronise(Context& owner, CUcontext handle, alloc::Ticket* covered) {
   ledger.free_waits.add();
   ledger.free_wait_ns.add(alloc::os::now_ns() - start);
   if (result != CUDA_SUCCESS) return result;
+  const Visit visit(owner);
+  if (!visit.open() || visit.handle() != handle) return result;  // it ends, or has ended
   all_work.succeeded();
   *covered = all_work.ticket();
   return result;
@@ -40,14 +43,17 @@ bool goes_to_a_pool(Context& owner, alloc::Chunk* chunk, CUdeviceptr address) {
 
 CUresult wait_before_free(Context& owner, alloc::Chunk* chunk, CUdeviceptr address,
                           alloc::Ticket* covered) {
-  const GatePass pass;
+  const GatePass pass;  // and no end of the thread while it visits the context
   if (!pass || !goes_to_a_pool(owner, chunk, address)) return CUDA_SUCCESS;
-  owner.visitors.fetch_add(1);  // the context does not end meanwhile
-  CUcontext handle = owner.handle.load();
-  const bool lives = handle != nullptr && !owner.source.closing();
-  const CUresult result = lives ? synchronise(owner, handle, covered) : CUDA_SUCCESS;
-  owner.visitors.fetch_sub(1);
-  return result;
+  std::optional<Visit> visit(std::in_place, owner);
+  if (!visit->open()) return CUDA_SUCCESS;
+  CUcontext handle = visit->handle();
+  const ContextScope scope(handle);  // the thread that frees the block may have another one
+  if (!scope) return CUDA_SUCCESS;
+  // Over before the wait: a release of the context that does not end it would wait for this thread,
+  // and the work that this thread waits for may wait for whoever releases.
+  visit.reset();
+  return synchronise(owner, handle, covered);
 }
 
 }  // namespace cistern::shim

@@ -10,6 +10,7 @@
 #include "shim/order/device.h"
 #include "shim/order/shared.h"
 #include "shim/order/suspicion.h"
+#include "shim/process/no_cancel.h"
 #include "shim/process/settings.h"
 
 namespace cistern::shim {
@@ -17,16 +18,17 @@ namespace {
 
 // Reads what the driver has free, and what the pools keep. A chunk that moves between the two
 // readings would count twice, and one that is on its way not at all, so both are read again if any
-// chunk moved. After kAttempts the last readings are used.
+// chunk moved. After kAttempts the last readings are used, of which what is live is never free.
 CUresult driver_and_pools(const Device* device, CUdevice ordinal, size_t* free, size_t* total,
-                          uint64_t* idle) {
+                          PooledBytes* pooled) {
   constexpr int kAttempts = 8;
   constexpr uint64_t kPatienceNs = 200'000'000;
+  const NoCancel counted;
   const alloc::CountedIn counting(shared().threads_counting);
   const auto changes = [device]() -> uint64_t {
     if (device == nullptr) return 0;
     const alloc::Ledger& ledger = device->ledger;
-    return ledger.obtained.get() + ledger.releases() + shared().moves_begun.load();
+    return ledger.obtained.get() + ledger.releases() + shared().movers.begun();
   };
   CUresult result;
   uint64_t before;
@@ -35,7 +37,7 @@ CUresult driver_and_pools(const Device* device, CUdevice ordinal, size_t* free, 
     before = changes();
     if (device != nullptr) shared().await_moving(kPatienceNs);
     result = noted(driver().cuMemGetInfo_v2(free, total));
-    *idle = device == nullptr ? 0 : idle_memory_of(ordinal);
+    if (device != nullptr) *pooled = pooled_bytes_of(ordinal, /*may_wait=*/attempts == 0);
   } while (result == CUDA_SUCCESS && before != changes() && ++attempts < kAttempts);
   return result;
 }
@@ -44,19 +46,19 @@ CUresult driver_and_pools(const Device* device, CUdevice ordinal, size_t* free, 
 
 CUresult memory_info(size_t* free, size_t* total) {
   size_t driver_free = 0, driver_total = 0;
-  uint64_t idle = 0;
+  PooledBytes pooled;
   const CUdevice ordinal = active() ? current_device() : kNoDevice;
   const Device* device = known_device(ordinal);
-  const CUresult result = driver_and_pools(device, ordinal, &driver_free, &driver_total, &idle);
+  const CUresult result = driver_and_pools(device, ordinal, &driver_free, &driver_total, &pooled);
   if (result != CUDA_SUCCESS) return result;
   if (device != nullptr) {
     // What the driver would get back is whole pages; a part of one would fit nothing.
-    const uint64_t pages = idle / alloc::kDriverPage * alloc::kDriverPage;
-    driver_free = std::min(driver_free + pages, driver_total);
+    const uint64_t pages = pooled.idle / alloc::kDriverPage * alloc::kDriverPage;
+    driver_free = std::min(driver_free + pages, driver_total - std::min(pooled.live, driver_total));
     const alloc::Cap& cap = device->cap;
     if (const uint64_t limit = cap.limit(); limit != 0) {
       driver_total = std::min(driver_total, limit);
-      driver_free = std::min(driver_free, cap.available(idle));
+      driver_free = std::min(driver_free, cap.available(pooled.idle));
     }
   }
   if (free != nullptr) *free = driver_free;

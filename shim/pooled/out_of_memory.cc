@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/pooled/out_of_memory.h"
 
+#include <cstdio>
+
 #include "shim/entry/driver.h"
+#include "shim/order/captures/capture_gate.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/idle_memory.h"
+#include "shim/order/contexts/visit.h"
 #include "shim/order/device.h"
 #include "shim/order/shared.h"
 #include "shim/process/log.h"
@@ -31,6 +35,33 @@ class FreeInCaptures {
   CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };
 
+double mib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+// What the user may do about it.
+void write_advice(const Device& device, uint64_t bytes, bool capped, const alloc::Usage& usage,
+                  char* out, size_t size) {
+  const uint64_t reserved = device.ledger.reserved.get();
+  const uint64_t unused = usage.idle + usage.waiting + usage.garbage;
+  const GatePass pass;
+  size_t free = 0, all = 0;
+  const bool told = pass && driver().cuMemGetInfo_v2(&free, &all) == CUDA_SUCCESS;
+  const uint64_t known = reserved + free;
+  if (capped) {
+    std::snprintf(out, size, "CISTERN_GPU_LIMIT may be too low");
+  } else if (told && unused + free >= bytes) {
+    std::snprintf(out, size,
+                  "enough is free, but in pieces, or in use by work under way; another "
+                  "FLAGS_allocator_strategy may help");
+  } else if (told && known < all) {
+    std::snprintf(out, size,
+                  "%.1f MiB of the device are neither the pools' nor free: what this program takes "
+                  "beside them, or other processes",
+                  mib(all - known));
+  } else {
+    std::snprintf(out, size, "the device has no more");
+  }
+}
+
 }  // namespace
 
 bool release_idle_memory(CUdevice device) {
@@ -38,7 +69,7 @@ bool release_idle_memory(CUdevice device) {
   const alloc::Ledger& ledger = device_state(device).ledger;
   const uint64_t before = ledger.releases();
   // What another thread is just releasing counts as well, although no pool has it any more.
-  const bool others = shared().threads_moving.load() != 0;
+  const bool others = shared().movers.now() != 0;
   const FreeInCaptures free_in_captures;
   const bool any = release_idle_memory_of(device, /*except=*/nullptr);
   shared().await_moving();
@@ -48,6 +79,10 @@ bool release_idle_memory(CUdevice device) {
 bool release_idle_memory() {
   const bool beside_pools = release_idle_memory_of_clients(kNoDevice);
   return release_idle_memory(current_device()) || beside_pools;
+}
+
+bool release_for_once_more() {
+  return active() && !capture_gate().capturing() && release_idle_memory();
 }
 
 // Logged as information, not as a warning: programs often find their limit by running out of
@@ -60,19 +95,18 @@ CUresult out_of_memory(Context& context, size_t bytes) {
   if (!log_enabled(config::LogLevel::kInfo)) return CUDA_ERROR_OUT_OF_MEMORY;
   alloc::Usage u{};
   for_each_context([&](Context& c) {
-    if (c.device == context.device) u += c.pool.usage();
+    const Visit visit(c);
+    if (visit.handle() != nullptr && c.device == context.device) u += c.pool.usage();
   });
-  const auto mib = [](uint64_t n) { return static_cast<double>(n) / (1 << 20); };
+  char advice[200];
+  write_advice(device, bytes, capped, u, advice, sizeof advice);
   const uint64_t reserved = ledger.reserved.get();
   const uint64_t held = u.live + u.idle + u.waiting + u.parked + u.garbage + u.quarantined;
   log(config::LogLevel::kInfo,
       "out of memory: %.1f MiB asked on device %d; live %.1f, idle %.1f, waiting %.1f, parked for "
-      "graphs "
-      "%.1f, lost to rounding %.1f, largest free block %.1f MiB; %s",
+      "graphs %.1f, lost to rounding %.1f, largest free block %.1f MiB; %s",
       mib(bytes), context.device.load(), mib(u.live), mib(u.idle), mib(u.waiting), mib(u.parked),
-      mib(reserved > held ? reserved - held : 0), mib(context.pool.largest_free()),
-      capped ? "CISTERN_GPU_LIMIT may be too low"
-             : "the device has no more: another process may hold it");
+      mib(reserved > held ? reserved - held : 0), mib(context.pool.largest_free()), advice);
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 

@@ -51,4 +51,18 @@ CUresult ask_for_memory(Function* real, Arguments... arguments) {
   return ask_for_memory([&] { return ask(real, arguments...); });
 }
 
+// A call that may need device memory without asking for any said that memory is out. Outside a
+// capture it is made once more, if anything idle could be released.
+bool release_for_once_more();
+template <typename Call>
+CUresult once_more_with_idle_memory(Call call) {
+  return release_for_once_more() ? call() : CUDA_ERROR_OUT_OF_MEMORY;
+}
+template <typename Function, typename... Arguments>
+CUresult ask_with_idle_memory(Function* real, Arguments... arguments) {
+  const auto call = [&] { return ask(real, arguments...); };
+  const CUresult result = call();
+  return result != CUDA_ERROR_OUT_OF_MEMORY ? result : once_more_with_idle_memory(call);
+}
+
 }  // namespace cistern::shim

@@ -41,16 +41,16 @@ void cuda_started(bool complete) {
   bool expected = false;
   if (!started.compare_exchange_strong(expected, true)) return;
   const config::Loaded& loaded = loaded_settings();
-  if (loaded.status == config::Status::kOff) return;
   if (loaded.status == config::Status::kBad) {
     log_line(loaded.error.text);
     return;
   }
-  pthread_atfork(nullptr, nullptr, child_after_fork);
   // `cistern run` has already printed the warnings.
   if (!loaded.launched && log_enabled(config::LogLevel::kWarn)) {
     for (size_t i = 0; i < loaded.warning_count; ++i) log_line(loaded.warnings[i].text);
   }
+  if (loaded.status == config::Status::kOff) return;
+  pthread_atfork(nullptr, nullptr, child_after_fork);
   if (!complete) {
     log(config::LogLevel::kWarn,
         "this CUDA driver lacks functions the pools need; nothing is pooled; a driver for CUDA 12 "

@@ -2,6 +2,7 @@
 #include "shim/process/log.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -14,6 +15,9 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "allocator/base/os.h"
+#include "shim/process/no_cancel.h"
+
 namespace cistern::shim {
 namespace {
 
@@ -21,6 +25,9 @@ constexpr int kSilent = -1;
 constinit std::atomic<int> level_{kSilent};
 constinit const char* file_ = nullptr;
 constinit OwnFile log_{};
+constinit char start_directory_[PATH_MAX] = "";  // where relative names of files begin
+
+bool relative(const char* name) { return name != nullptr && name[0] != '/'; }
 
 // Whether lines go to the log file. The file is opened with the first line, because most processes
 // log none. A forked child opens it anew, since %p in its name means another file, and does so even
@@ -29,9 +36,11 @@ bool to_file() {
   static constinit std::atomic<pid_t> opened_by{0};  // negative: it is opening now
   static constinit std::atomic<bool> usable{false};
   const pid_t self = getpid();
+  const auto opening = [&] { return opened_by.load(std::memory_order_acquire) == -self; };
   pid_t seen = opened_by.load(std::memory_order_acquire);
   while (seen != self) {
     if (seen == -self) {
+      alloc::os::wait_while(opening);
       seen = opened_by.load(std::memory_order_acquire);
     } else if (opened_by.compare_exchange_strong(seen, -self)) {
       usable.store(file_ != nullptr && log_.open(file_, O_APPEND));
@@ -57,6 +66,10 @@ const char* rank() {
 
 void open_log(const config::Policy& policy) {
   file_ = policy.log_file.value;
+  if (relative(file_) || relative(policy.report_file.value)) {
+    const bool known = getcwd(start_directory_, sizeof start_directory_ - 1) != nullptr;
+    start_directory_[known ? strlen(start_directory_) : 0] = known ? '/' : '\0';
+  }
   level_.store(static_cast<int>(policy.log.value), std::memory_order_release);
 }
 
@@ -87,28 +100,33 @@ void log_line(const char* line) {
   errno = saved;
 }
 
-void OwnFile::adopt(int fd) {
+bool OwnFile::adopt(int fd) {
   struct stat file;
   constexpr int kOutOfTheWay = 100;  // programs expect the low numbers for files of their own
-  const int moved = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, kOutOfTheWay);
-  if (moved < 0 || fstat(moved, &file) != 0) return;
+  int moved = fcntl(fd, F_DUPFD_CLOEXEC, kOutOfTheWay);
+  if (moved < 0) moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);  // few are allowed
+  if (moved < 0 || fstat(moved, &file) != 0) return false;
   const int before = still_ours() ? descriptor_.load(std::memory_order_relaxed) : -1;
   device_ = file.st_dev;
   inode_ = file.st_ino;
   descriptor_.store(moved, std::memory_order_release);
   if (before >= 0) close(before);
+  return true;
 }
 
 bool OwnFile::open(const char* pattern, int flags) {
-  char path[4096];
-  expand_path(pattern, path, sizeof path);
+  char path[2 * PATH_MAX];
+  snprintf(path, sizeof path, "%s", relative(pattern) ? start_directory_ : "");
+  const size_t directory = strlen(path);
+  expand_path(pattern, path + directory, sizeof path - directory);
   // Not blocking: a pipe that nobody reads must not hold the program up.
   const int fd = ::open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | flags, 0666);
-  adopt(fd);
+  if (fd < 0) return false;
+  const bool kept = adopt(fd);
   const int saved = errno;
-  if (fd >= 0) close(fd);
+  close(fd);
   errno = saved;
-  return fd >= 0;
+  return kept;
 }
 
 // The program may have closed our descriptor and opened a file of its own under the same number.
@@ -118,29 +136,45 @@ bool OwnFile::still_ours() const {
   return fd >= 0 && fstat(fd, &file) == 0 && file.st_dev == device_ && file.st_ino == inode_;
 }
 
-void OwnFile::write(const char* text, size_t bytes) const {
-  if (still_ours()) write_quietly(descriptor_.load(std::memory_order_relaxed), text, bytes);
+bool OwnFile::write(const char* text, size_t bytes) const {
+  if (still_ours()) {
+    return write_quietly(descriptor_.load(std::memory_order_relaxed), text, bytes);
+  }
+  errno = EBADF;
+  return false;
 }
 
-// SIGPIPE, which a pipe without a reader raises, is blocked and taken away again: the program must
-// not get it for a line of Cistern's.
-void write_quietly(int fd, const char* text, size_t bytes) {
-  sigset_t pipe, before, pending;
-  sigemptyset(&pipe);
-  sigaddset(&pipe, SIGPIPE);
+// SIGPIPE, which a pipe without a reader raises, and SIGXFSZ, which a file beyond the process's
+// limit raises, are blocked and taken away again: the program must not get them for a line of
+// Cistern's.
+bool write_quietly(int fd, const char* text, size_t bytes) {
+  const NoCancel write_ends;
+  sigset_t raised, before, pending;
+  sigemptyset(&raised);
+  sigaddset(&raised, SIGPIPE);
+  sigaddset(&raised, SIGXFSZ);
   sigpending(&pending);
-  pthread_sigmask(SIG_BLOCK, &pipe, &before);
+  pthread_sigmask(SIG_BLOCK, &raised, &before);
   ssize_t written = 0;
-  for (size_t done = 0; done < bytes && written >= 0; done += static_cast<size_t>(written)) {
-    written = ::write(fd, text + done, bytes - done);
-    if (written == 0) break;
-    if (written < 0 && errno == EINTR) written = 0;  // a handler of the program ran: try again
+  size_t left = bytes;
+  while (left > 0) {
+    written = ::write(fd, text + (bytes - left), left);
+    if (written < 0 && errno == EINTR) continue;  // a handler of the program ran
+    if (written <= 0) break;
+    left -= static_cast<size_t>(written);
   }
-  if (written < 0 && errno == EPIPE && sigismember(&pending, SIGPIPE) == 0) {
+  const int saved = errno;
+  const int signal = saved == EPIPE ? SIGPIPE : SIGXFSZ;
+  if (written < 0 && (saved == EPIPE || saved == EFBIG) && sigismember(&pending, signal) == 0) {
+    sigset_t own;
+    sigemptyset(&own);
+    sigaddset(&own, signal);
     const timespec now{};
-    sigtimedwait(&pipe, nullptr, &now);
+    sigtimedwait(&own, nullptr, &now);
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  errno = saved;
+  return left == 0;
 }
 
 void expand_path(const char* pattern, char* out, unsigned long size) {

@@ -14,7 +14,8 @@
 namespace cistern::shim {
 
 // At load; until then nothing is printed. CISTERN_LOG_FILE is a pattern for expand_path() and is
-// opened with the first line; without it lines go to stderr.
+// opened with the first line; without it lines go to stderr. A relative name here, as in
+// CISTERN_REPORT_FILE, is one in the directory of this moment, wherever the program goes later.
 void open_log(const config::Policy& policy);
 
 bool log_enabled(config::LogLevel level);
@@ -24,8 +25,8 @@ bool log_enabled(config::LogLevel level);
 // A complete line that already says "cistern: …".
 void log_line(const char* line);
 
-// Writes everything or gives up; never raises SIGPIPE.
-void write_quietly(int fd, const char* text, size_t bytes);
+// Writes everything or gives up: false, with errno. Never raises SIGPIPE or SIGXFSZ.
+bool write_quietly(int fd, const char* text, size_t bytes);
 
 // A file that Cistern keeps open. Its descriptor is a high number, because programs expect the low
 // ones for files of their own. Nothing is written once the program has made that number another
@@ -34,9 +35,11 @@ class OwnFile {
  public:
   // `pattern` as for expand_path. False, with errno, when it cannot be opened.
   bool open(const char* pattern, int flags);
-  // From now on writes to a duplicate of `fd`, which stays the caller's.
-  void adopt(int fd);
-  void write(const char* text, size_t bytes) const;
+  // From now on writes to a duplicate of `fd`, which stays the caller's. False, with errno, if
+  // there is none.
+  bool adopt(int fd);
+  // Everything, or false with errno.
+  bool write(const char* text, size_t bytes) const;
 
  private:
   bool still_ours() const;

@@ -32,12 +32,10 @@ void open_report(const config::Policy& policy) {
 void write_report(const ProcessReport& process) {
   if (format_ == ReportFormat::kNone) return;
   format_ == ReportFormat::kJson ? compose_json(writer, process) : compose_text(writer, process);
-  if (file_ != nullptr && !output_.open(file_, O_TRUNC)) {
-    log(config::LogLevel::kWarn,
-        "the report cannot be written to %s: %s; check CISTERN_REPORT_FILE", file_,
-        strerrordesc_np(errno));
-  }
-  writer.write_to(output_);
+  const bool opened = file_ == nullptr || output_.open(file_, O_TRUNC);
+  if ((opened && writer.write_to(output_)) || file_ == nullptr) return;
+  log(config::LogLevel::kWarn, "the report cannot be written to %s: %s; check CISTERN_REPORT_FILE",
+      file_, strerrordesc_np(errno));
 }
 
 }  // namespace cistern::shim

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
+#include "config/version.h"
 #include "shim/process/report_writer.h"
 #include "shim/process/settings.h"
 
@@ -104,11 +105,11 @@ void json_device(Writer& writer, const DeviceReport& device, bool first) {
                static_cast<ull>(usage.quarantined), static_cast<ull>(l.quarantined_peak.get()));
   json_kinds(writer, device);
   writer.print(
-      "     \"waits\": %llu, \"wait_ns\": %llu, \"shortages\": %llu, "
+      "     \"waits\": %llu, \"wait_ns\": %llu, \"bound_gave_way\": %llu, \"shortages\": %llu, "
       "\"out_of_memory\": %llu, \"lost_chunks\": %llu,\n",
       static_cast<ull>(l.waits.get()), static_cast<ull>(l.wait_ns.get()),
-      static_cast<ull>(l.shortages.get()), static_cast<ull>(l.out_of_memory.get()),
-      static_cast<ull>(l.lost.get()));
+      static_cast<ull>(l.bound_gave_way.get()), static_cast<ull>(l.shortages.get()),
+      static_cast<ull>(l.out_of_memory.get()), static_cast<ull>(l.lost.get()));
   json_faults(writer, l);
   json_strategy(writer, device);
   if (device.garbage != nullptr) json_garbage(writer, *device.garbage);
@@ -122,8 +123,19 @@ void json_device(Writer& writer, const DeviceReport& device, bool first) {
 }  // namespace
 
 void compose_json(Writer& writer, const ProcessReport& process) {
-  writer.print("{\"cistern\": 1, \"pid\": %d, \"policy\": ", static_cast<int>(getpid()));
-  writer.quoted(policy_line());
+  const Run run;
+  writer.print("{\"cistern\": 1, \"version\": \"%s\", \"pid\": %d", config::kVersion,
+               static_cast<int>(getpid()));
+  const struct {
+    const char *key, *text;
+  } texts[] = {{"program", run.program},
+               {"host", run.host},
+               {"ended", run.ended},
+               {"policy", policy_line()}};
+  for (const auto& [key, text] : texts) {
+    writer.print(",\n \"%s\": ", key);
+    writer.quoted(text);
+  }
   writer.print(", \"events_recorded\": %llu, \"events_queried\": %llu,\n \"devices\": [",
                static_cast<ull>(process.events_recorded), static_cast<ull>(process.events_queried));
   bool first = true;

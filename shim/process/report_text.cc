@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
+#include "config/version.h"
 #include "shim/process/report_writer.h"
 #include "shim/process/settings.h"
 
@@ -125,6 +126,12 @@ void text_device(Writer& writer, const DeviceReport& device) {
       "times, out of memory %llu times\n",
       static_cast<ull>(l.waits.get()), static_cast<double>(l.wait_ns.get()) / 1e6,
       static_cast<ull>(l.shortages.get()), static_cast<ull>(l.out_of_memory.get()));
+  if (const uint64_t times = l.bound_gave_way.get(); times != 0) {
+    writer.print(
+        "cistern:   no bound       %llu times more had to wait than may: no work ended for a "
+        "second\n",
+        static_cast<ull>(times));
+  }
   if (l.shortages.get() != 0) text_shortages(writer, l);
   text_faults(writer, l);
   if (policy().free_idle_memory) text_idle(writer, l);
@@ -136,8 +143,10 @@ void text_device(Writer& writer, const DeviceReport& device) {
 }  // namespace
 
 void compose_text(Writer& writer, const ProcessReport& process) {
-  writer.print("cistern: report of process %d, policy: %s\n", static_cast<int>(getpid()),
-               policy_line());
+  const Run run;
+  writer.print("cistern: report of process %d, %s, on %s, ended %s, Cistern %s\n",
+               static_cast<int>(getpid()), run.program, run.host, run.ended, config::kVersion);
+  writer.print("cistern: policy: %s\n", policy_line());
   for_each_device(process, [&](const DeviceReport& device) { text_device(writer, device); });
   writer.print("cistern: events recorded %llu, queried %llu\n",
                static_cast<ull>(process.events_recorded), static_cast<ull>(process.events_queried));

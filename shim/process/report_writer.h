@@ -3,9 +3,13 @@
 // exit, by the thread that ends the process.
 #pragma once
 
+#include <limits.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdarg>
 #include <cstdio>
+#include <ctime>
 #include <iterator>
 
 #include "allocator/base/ledger.h"
@@ -35,11 +39,26 @@ class Writer {
     print("\"");
   }
 
-  void write_to(const OwnFile& file) const { file.write(text_, length_); }
+  bool write_to(const OwnFile& file) const { return file.write(text_, length_); }
 
  private:
   char text_[32 * 1024] = {};
   size_t length_ = 0;
+};
+
+// Which run a report is of.
+struct Run {
+  char program[PATH_MAX] = "";
+  char host[256] = "";
+  char ended[32] = "";  // UTC, as in ISO 8601
+
+  Run() {
+    if (readlink("/proc/self/exe", program, sizeof program - 1) < 0) program[0] = '\0';
+    gethostname(host, sizeof host - 1);
+    const time_t now = time(nullptr);
+    tm utc;
+    if (gmtime_r(&now, &utc) != nullptr) strftime(ended, sizeof ended, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  }
 };
 
 using ull = unsigned long long;

@@ -5,6 +5,7 @@
 
 #include <atomic>
 
+#include "allocator/base/os.h"
 #include "shim/process/log.h"
 #include "shim/process/part.h"
 
@@ -29,12 +30,12 @@ constinit std::atomic<State> state{State::unread};
 void load_settings(const char* const* envp) {
   State expected = State::unread;
   if (!state.compare_exchange_strong(expected, State::reading, std::memory_order_acq_rel)) {
-    while (state.load(std::memory_order_acquire) == State::reading) {
-    }
+    alloc::os::wait_while([] { return state.load(std::memory_order_acquire) == State::reading; });
     return;
   }
   config::load(envp, loaded);
   const bool valid = loaded.status == config::Status::kOk;
+  if (loaded.status == config::Status::kOff) open_log(loaded.policy);  // for a warning
   if (loaded.status == config::Status::kBad &&
       loaded.policy.on_error.value == config::OnError::kAbort) {
     refuse_to_start();

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every memory-related function of the toolkit's cuda.h is hooked or on the written pass list.
+"""Every function of the toolkit's cuda.h that has to do with memory, or with work, is hooked or on the pass list.
 
-A toolkit that brings a new one makes this fail until somebody has decided what it means for a pool.
+A toolkit that brings a new one makes this fail until somebody has decided what it means for a pool. Of those
+that are hooked and hand work to the device, or may wait for the host, touch memory or need some, each has to
+say so in its row of shim/forwarded.def, unless it is on the list of those that do so by hand.
 The exact names come from the header in the folder CUDA_INCLUDE: with __CUDA_API_VERSION_INTERNAL it
 declares every version and _ptsz variant by its own name.
 """
@@ -13,12 +15,35 @@ import re
 import subprocess
 import sys
 
+import hook_tables
+
 SHIM = pathlib.Path(__file__).resolve().parents[2] / "shim"
 MEMORY_RELATED = re.compile(
     r"Mem|Array|Pool|Ctx|Capture|Ipc|Pointer|ProcAddress|ExportTable|Multicast|Address|"
     r"Global|Managed|Synchronize|Event(Create|Destroy|Record|Query)|"
-    r"Stream(Create|Destroy|Query|Wait)|Graphics(Map|Unmap)|^cuInit$|Checkpoint"
+    r"Stream(Create|Destroy|Query|Wait)|Graphics(Map|Unmap)|^cuInit$|Checkpoint|"
+    r"^cuLaunch|^cuGraph|Module|Library|^cuKernel|^cuFunc|^cuOccupancyMaxActiveBlocks|Limit|"
+    r"Async|AddCallback|^cu(Import|Destroy|Signal|Wait)ExternalSemaphore|Value(32|64)"
 )
+
+# Names that say what a function does: it has this trait.
+TRAITS = {
+    "kSubmits": re.compile(
+        r"^cuLaunch|^cuGraph(Launch|Upload)|^cuMem(cpy|set|Prefetch|Discard)|Async(_v\d+)?(_ptsz)?$|"
+        r"^cuStream(AddCallback|BatchMemOp|AttachMem|Wait|Write)|CtxWaitEvent|^cuGraphics(Unm|M)ap"),
+    "kMayWaitForHost": re.compile(r"HostFunc|AddCallback|WaitValue|^cuStreamBatchMemOp|^cuWaitExternal"),
+    "kTouches": re.compile(r"^cuMem(cpy|set|BatchDecompress)|^cuGraphLaunch|^cuStream(BatchMemOp|WaitValue|WriteValue)"),
+    "kTakesMemory": re.compile(
+        r"^cu(Module|Library)Load|^cuLaunch(?!HostFunc)|^cuGraph(Launch|Upload)|^cuFuncLoad|"
+        r"(Kernel|Module|Library)Get(Function|Module|Global|Kernel)(_v\d+)?$|SetLimit|^cuGreenCtx(Stream)?Create"),
+    "kEditsGraph": re.compile(r"^cuGraph(Add)?(Kernel|Memcpy|Memset|BatchMemOp)?Node(SetParams)?(_v\d+)?$"),
+    "kLaunchesGraph": re.compile(r"^cuGraphLaunch"),
+}
+# Those with a hook of their own.
+BY_HAND = {
+    "kSubmits": re.compile(r"^cuMem(Alloc|AllocFromPool|Free)Async"),  # as short as the work before it
+    "kEditsGraph": re.compile(r"^cuGraphAddNode"),  # hooks/graph.cc
+}
 
 
 def declared(include_dir):
@@ -29,11 +54,6 @@ def declared(include_dir):
     return set(re.findall(r"CUresult\s+(cu[A-Z]\w*)\s*\(", header))
 
 
-def hooked():
-    table = (SHIM / "hooks.def").read_text(encoding="utf-8")
-    return re.findall(r"^CISTERN_HOOK\w*\(\s*(\w+)", table, re.MULTILINE)
-
-
 def passed():
     """Lines `symbol reason`; a symbol without a reason is a finding of its own."""
     table = (SHIM / "pass-list.txt").read_text(encoding="utf-8").splitlines()
@@ -41,11 +61,32 @@ def passed():
     return {line[0]: line[1].strip() if len(line) > 1 else "" for line in lines}
 
 
+def out_of_place():
+    """In each table, rows that do not come after the one before them."""
+    for table in sorted(SHIM.glob("*.def")):
+        symbols = re.findall(r"^CISTERN_\w+\(\s*(\w+),", table.read_text(encoding="utf-8"), re.MULTILINE)
+        for before, symbol in zip(symbols, symbols[1:]):
+            if before > symbol:
+                yield f"{symbol}: not in its alphabetical place in {table.name}, after {before}"
+
+
+def traits_missing(names):
+    forwarded = hook_tables.forwarded()
+    for name in sorted(names):
+        for trait, pattern in TRAITS.items():
+            by_hand = trait in BY_HAND and BY_HAND[trait].search(name)
+            if pattern.search(name) and not by_hand and trait not in forwarded.get(name, ()):
+                yield f"{name}: by its name it is {trait}, and its row of shim/forwarded.def does not say so"
+
+
 def main():
-    names, hooks, passes = declared(os.environ["CUDA_INCLUDE"]), hooked(), passed()
+    names, hooks, passes = declared(os.environ["CUDA_INCLUDE"]), hook_tables.hooks(), passed()
     related = {name for name in names if MEMORY_RELATED.search(name)}
     findings = [f"{name}: new in this toolkit; hook it in shim/hooks.def, or write in "
                 "shim/pass-list.txt why it may pass" for name in sorted(related - set(hooks) - set(passes))]
+    findings += out_of_place()
+    findings += traits_missing(set(hooks) | (related - set(passes)))
+    findings += [f"{name}: hooked, and not in this toolkit's cuda.h" for name in sorted(set(hooks) - names)]
     findings += [f"{name}: hooked and on the pass list" for name in sorted(set(hooks) & set(passes))]
     findings += [f"{name}: hooked twice" for name in sorted(set(hooks)) if hooks.count(name) > 1]
     findings += [f"{name}: on the pass list without a reason" for name, why in passes.items() if not why]

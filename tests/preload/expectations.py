@@ -12,10 +12,14 @@ import pathlib
 import re
 import shlex
 
+import happenings
+
 HERE = pathlib.Path(__file__).resolve().parent
 FOLDER = HERE / "expect"
 
 Call = collections.namedtuple("Call", "symbol when relation count")
+Devices = collections.namedtuple("Devices", "low high spare")
+Takes = collections.namedtuple("Takes", "clock factor seconds")
 Values = collections.namedtuple("Values", "symbol argument when wanted")
 
 
@@ -36,11 +40,25 @@ def call(rest):
     return Call(match[1], match[2], match[3], int(match[4]))
 
 
+def takes(rest):
+    match = re.fullmatch(r"(wall|cpu) <= (\d+(?:\.\d+)?) x \+ (\d+(?:\.\d+)?) s", rest)
+    if not match:
+        raise ValueError("expected: takes wall|cpu <= FACTOR x + SECONDS s")
+    return Takes(match[1], float(match[2]), float(match[3]))
+
+
 def values(rest):
     symbol, argument, when, *wanted = rest.split()
     if when not in ("without", "with") or not wanted:
         raise ValueError("expected: values SYMBOL ARGUMENT without|with VALUE...")
     return Values(symbol, argument, when, wanted)
+
+
+def devices(rest):
+    low, high, *spare = map(int, rest.split())
+    if not 0 < low < high or len(spare) > 1 or low % 2 or high % 2:
+        raise ValueError("expected: smallest-device LOW HIGH [SPARE], in MiB; the first two even")
+    return Devices(low, high, *(spare or [0]))
 
 
 def lookup(rest):
@@ -53,9 +71,11 @@ def reported(rest):
     return path, json.loads(value)
 
 
-MANY = {"calls": call, "differs": text, "driver-lacks": text, "finds": text, "logs": text,
-        "lookup": lookup, "preload": text, "prints": text, "reports": reported, "values": values}
-ONE = {"exit": int, "exit-with": int, "leaves": int, "seeds": lambda rest: text(rest).split()}
+MANY = {"calls": call, "differs": text, "driver-lacks": text, "finds": text,
+        "happens": happenings.happening, "logs": text, "lookup": lookup, "preload": text,
+        "prints": text, "reports": reported, "takes": takes, "values": values}
+ONE = {"exit": int, "exit-with": int, "leaves": int, "smallest-device": devices,
+       "seeds": lambda rest: text(rest).split()}
 FLAGS = ("own-output", "report", "toolkit-runtime")
 
 
@@ -100,6 +120,7 @@ class Expectations:
         for kind in MANY:
             setattr(self, attribute(kind), [])
         self.exit, self.exit_with, self.leaves, self.seeds = 0, None, None, ["1"]
+        self.smallest_device = None
         self.own_output = self.report = self.toolkit_runtime = False
 
     def read(self, line):
@@ -148,6 +169,14 @@ class Expectations:
             for word in words:
                 assignment(word)
             self.environments.append(words)
+
+
+def part_of(seeds, which):
+    """The `which`-th of so many parts, "1/2": together they are all, and none is empty."""
+    if not which:
+        return seeds
+    part, parts = (int(word) for word in which.split("/"))
+    return seeds[part - 1::parts] or seeds
 
 
 class Reader:

@@ -41,6 +41,10 @@ class Format(unittest.TestCase):
         with self.assertRaisesRegex(expectations.Mistake, pattern):
             self.read("some/one")
 
+    def test_what_happens_has_a_name(self):
+        self.assertEqual(self.one("run c", "happens fill cap").happens, [["fill", "cap"]])
+        self.mistake("happens NAME", "run c", "happens often")
+
     def test_words_and_comments(self):
         self.assertEqual(self.commands("# why", "run {programs}/a {seed} {data}/x  # so"), ["P/a 7 D/x"])
 
@@ -65,9 +69,21 @@ class Format(unittest.TestCase):
         self.assertEqual((first.prints, second.prints), (["all"], ["all", "own"]))
         self.assertEqual((first.exit, second.exit), (0, 3))
 
+    def test_the_smallest_device_is_between_two_sizes(self):
+        self.assertEqual(self.one("smallest-device 16 64", "run x").smallest_device, (16, 64, 0))
+        self.assertEqual(self.one("smallest-device 16 64 4", "run x").smallest_device, (16, 64, 4))
+        for wrong in ("64 16", "16", "15 64", "16 64 4 4", "0 64"):
+            self.mistake("not understood", f"smallest-device {wrong}", "run x")
+
     def test_one_case_can_be_named(self):
         self.write("some/one", "run x", "case first A=1", "case second A=2")
         self.assertEqual(list(self.read("some/one.second")), ["some/one.second"])
+
+    def test_times_are_compared_by_a_factor_and_seconds(self):
+        test = self.one("run x", "takes wall <= 1.5 x + 0.5 s", "takes cpu <= 2 x + 1 s")
+        self.assertEqual([tuple(line) for line in test.takes], [("wall", 1.5, 0.5), ("cpu", 2.0, 1.0)])
+        self.mistake("expected: takes wall", "run x", "takes wall <= 1.5")
+        self.mistake("expected: takes wall", "run x", "takes time <= 1.5 x + 1 s")
 
     def test_runs_of_another(self):
         self.write("some/other", "prints other", "case first", "run {programs}/{a,b}", "case second", "run c")
@@ -78,6 +94,13 @@ class Format(unittest.TestCase):
         self.mistake("no case third", "runs-of some/other.third")
         self.mistake("no expectation some/othr; some/other\\?", "runs-of some/othr")
         self.mistake("takes its runs from here", "runs-of some/one")
+
+    def test_parts_of_the_seeds_are_all_of_them(self):
+        for seeds in (["1"], ["1", "2"], ["4", "7", "9"]):
+            self.assertEqual(expectations.part_of(seeds, None), seeds)
+            halves = [expectations.part_of(seeds, which) for which in ("1/2", "2/2")]
+            self.assertEqual(set(halves[0] + halves[1]), set(seeds))
+            self.assertTrue(all(halves))
 
     def test_unknown_lines_are_found(self):
         self.mistake("one.expect:2: .*unknown line 'print'; 'prints'\\?", "run x", "print y")

@@ -9,6 +9,7 @@
 #include "shim/order/shared.h"
 #include "shim/order/streams/events.h"
 #include "shim/order/suspicion.h"
+#include "shim/process/no_cancel.h"
 
 namespace cistern::shim {
 
@@ -16,6 +17,12 @@ using alloc::ScratchCache;
 using alloc::ScratchList;
 
 namespace {
+
+// Blocks are on their way to the driver.
+class Moving {
+  const NoCancel counted_;
+  const alloc::Movers::Moving moving_{shared().movers};
+};
 
 constinit ScratchCache cache{};
 
@@ -115,12 +122,20 @@ void release_ended(ScratchList blocks) {
 }
 
 bool empty_device(CUdevice device) {
-  const alloc::CountedIn moving(shared().threads_moving);
+  const Moving moving;
   return release_blocks(cache.collect_device(static_cast<uint16_t>(device)));
 }
 
+// Whether something did, when the calling thread's context is asked.
+bool became_clean(alloc::Ticket newest) {
+  const Context* context = current_context();
+  alloc::Reclaim& reclaim = shared().reclaim;
+  return context != nullptr && reclaim.mark(context->number, newest) &&
+         reclaim.poll(context->number);
+}
+
 bool empty_stream(uint64_t key) {
-  const alloc::CountedIn moving(shared().threads_moving);
+  const Moving moving;
   return release_blocks(cache.collect_stream(key));
 }
 
@@ -156,7 +171,7 @@ bool scratch_take(const ScratchStreamName& stream, size_t bytes, CUdeviceptr* ou
   alloc::Ticket wait_for;
   auto took = cache.take(stream.key, bytes, &address, &wait_for);
   if (took == ScratchCache::Took::unknown_stream) introduce(stream);
-  if (wait_for != 0 && shared().reclaim.mark(wait_for) && shared().reclaim.poll()) {
+  if (wait_for != 0 && became_clean(wait_for)) {
     took = cache.take(stream.key, bytes, &address, &wait_for);
   }
   if (took != ScratchCache::Took::hit) return false;
@@ -177,7 +192,7 @@ void scratch_forget(CUdeviceptr address) { cache.forget(address); }
 ScratchFree scratch_free(const ScratchStreamName& stream, CUdeviceptr address) {
   ScratchFree free{true, CUDA_SUCCESS, nullptr};
   ScratchList over_limit;
-  const alloc::CountedIn moving(shared().threads_moving);
+  const Moving moving;
   auto freed = cache.free(address, stream.key, &free.block, &over_limit);
   if (freed == ScratchCache::Freed::unknown_stream) {
     const uint64_t key = introduce(stream) ? stream.key : 0;
@@ -269,8 +284,23 @@ void scratch_pool_changed(CUdevice device) {
 namespace {
 
 void empty_context(const Context& context) {
-  const alloc::CountedIn moving(shared().threads_moving);
+  const Moving moving;
   release_blocks(cache.collect_context(number(context)));
+}
+
+void wait_for_all_work(const Context& context) {
+  alloc::Reclaim& reclaim = shared().reclaim;
+  const uint32_t number = context.number;
+  const alloc::Ticket now = reclaim.stamp(number);
+  // mark() fails while another thread makes marks.
+  for (int i = 0; i < kMarkAttempts && !reclaim.frozen(); ++i) {
+    if (reclaim.mark(number, now)) {
+      reclaim.wait(number, now, kShortageWaitNs);
+      return;
+    }
+    reclaim.poll(number);
+    alloc::os::sleep_ns(kMarkPauseNs);
+  }
 }
 
 // Releases what is cached on a device and waits until the streams have reached those frees. Without
@@ -278,18 +308,9 @@ void empty_context(const Context& context) {
 // have less memory than it would have had.
 bool release_on(CUdevice device) {
   if (!empty_device(device)) return false;
-  alloc::Reclaim& reclaim = shared().reclaim;
-  if (reclaim.frozen()) return true;
-  const alloc::Ticket now = reclaim.stamp();
-  // mark() fails while another thread makes marks, or a context has as many as it can have.
-  for (int i = 0; i < kMarkAttempts; ++i) {
-    if (reclaim.mark(now)) {
-      reclaim.wait(now, kShortageWaitNs);
-      break;
-    }
-    reclaim.poll();
-    alloc::os::sleep_ns(kMarkPauseNs);
-  }
+  for_each_context([=](Context& context) {
+    if (context.device == device) wait_for_all_work(context);
+  });
   return true;
 }
 
@@ -322,7 +343,7 @@ void scratch_before_synchronise(const Context& context) {
 
 void scratch_synchronised(const Context& context, alloc::Ticket ticket) {
   if (!scratch_on()) return;
-  const alloc::CountedIn moving(shared().threads_moving);
+  const Moving moving;
   release_ended(cache.collect_ended(number(context), ticket));
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "allocator/base/os.h"
+#include "allocator/reclaim/graph_lives.h"
 
 namespace cistern::shim {
 namespace {
@@ -15,21 +16,6 @@ constinit CaptureGate gate;
 }  // namespace
 
 CaptureGate& capture_gate() { return gate; }
-
-// Removes the captures that `match`, but no more than `most` of them.
-template <typename Match>
-void CaptureGate::remove(Match match, int most) {
-  alloc::LockGuard guard(mutex_);
-  for (int i = 0; i < used_ && most > 0;) {
-    if (!match(list_[i])) {
-      ++i;
-      continue;
-    }
-    list_[i] = list_[--used_];
-    captures_.fetch_sub(1, std::memory_order_release);
-    --most;
-  }
-}
 
 // announce() and enter() each write first and look second, both sequentially consistent: at least
 // one of the two sees the other.
@@ -51,19 +37,51 @@ void CaptureGate::leave() { inside_.fetch_sub(1, std::memory_order_release); }
 
 void CaptureGate::withdraw() { captures_.fetch_sub(1, std::memory_order_release); }
 
-void CaptureGate::began(CUstream stream, CUcontext context) {
+void CaptureGate::began(CUstream stream, CUcontext context, alloc::Epoch since, bool into_graph) {
   alloc::LockGuard guard(mutex_);
-  if (used_ < kMaxCaptures) list_[used_++] = {stream, context};
+  if (used_ < kMaxCaptures) list_[used_++] = {stream, context, since, into_graph};
+}
+
+CaptureGate::Capture CaptureGate::capture_of(CUstream stream) const {
+  alloc::LockGuard guard(mutex_);
+  Capture oldest = {};
+  for (const Capture* c = list_; c != list_ + used_; ++c) {
+    const bool older = oldest.stream == nullptr || c->since < oldest.since;
+    if (c->stream == stream && older) oldest = *c;
+  }
+  return oldest;
+}
+
+alloc::Epoch CaptureGate::oldest() const {
+  alloc::LockGuard guard(mutex_);
+  if (used_ != captures_.load(std::memory_order_acquire)) return 0;
+  alloc::Epoch oldest = alloc::GraphLives::kEverything;
+  for (const Capture* c = list_; c != list_ + used_; ++c) oldest = std::min(oldest, c->since);
+  return oldest;
 }
 
 // One handle may stand for the streams of several threads (the per-thread default stream), so only
-// one capture is removed.
+// one capture is removed: the youngest, for the one that goes on may be older.
 void CaptureGate::ended(CUstream stream) {
-  remove([stream](const Capture& c) { return c.stream == stream; }, 1);
+  alloc::LockGuard guard(mutex_);
+  Capture* youngest = nullptr;
+  for (Capture* c = list_; c != list_ + used_; ++c) {
+    const bool younger = youngest == nullptr || c->since > youngest->since;
+    if (c->stream == stream && younger) youngest = c;
+  }
+  if (youngest != nullptr) remove(youngest);
 }
 
 void CaptureGate::context_gone(CUcontext context) {
-  remove([context](const Capture& c) { return c.context == context; }, kMaxCaptures);
+  alloc::LockGuard guard(mutex_);
+  for (int i = used_ - 1; i >= 0; --i) {
+    if (list_[i].context == context) remove(&list_[i]);
+  }
+}
+
+void CaptureGate::remove(Capture* capture) {
+  *capture = list_[--used_];
+  captures_.fetch_sub(1, std::memory_order_release);
 }
 
 bool CaptureGate::capturing(CUstream stream) const {

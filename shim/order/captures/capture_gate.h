@@ -12,7 +12,9 @@
 #include <atomic>
 
 #include "allocator/base/mutex.h"
+#include "allocator/base/ticket.h"
 #include "shim/cuda_api.h"
+#include "shim/process/no_cancel.h"
 
 namespace cistern::shim {
 
@@ -21,11 +23,24 @@ class CaptureGate {
   // A capture starts: announce() before the driver is asked, then began() or withdraw().
   void announce();
   void withdraw();
-  void began(CUstream stream, CUcontext context);
+  // `since`: GraphLives::begin(), from before the capture. `into_graph`: the program named one.
+  void began(CUstream stream, CUcontext context, alloc::Epoch since = 0, bool into_graph = false);
   // A capture was ended, or its stream is gone.
   void ended(CUstream stream);
   // All captures of a context ended with it.
   void context_gone(CUcontext context);
+
+  struct Capture {
+    CUstream stream;
+    CUcontext context;
+    alloc::Epoch since;
+    bool into_graph;
+  };
+  // The capture of this stream; of several with the same handle, the oldest. All zero bytes where
+  // it is not listed.
+  Capture capture_of(CUstream stream) const;
+  // `since` of the oldest capture; 0 where not all are listed, GraphLives::kEverything without any.
+  alloc::Epoch oldest() const;
 
   bool capturing() const { return captures_.load(std::memory_order_acquire) != 0; }
   // Whether a capture of this stream is in progress.
@@ -38,14 +53,9 @@ class CaptureGate {
   void reset_after_fork() { mutex_.reset(); }
 
  private:
-  struct Capture {
-    CUstream stream;
-    CUcontext context;
-  };
   static constexpr int kMaxCaptures = 1024;
 
-  template <typename Match>
-  void remove(Match match, int most);
+  void remove(Capture* capture);
 
   std::atomic<int> captures_{0};  // announced or in progress
   std::atomic<int> inside_{0};    // driver calls of our own
@@ -72,6 +82,7 @@ class GatePass {
   explicit operator bool() const { return passed_; }
 
  private:
+  const NoCancel counted_inside_;
   bool passed_;
 };
 

@@ -6,6 +6,7 @@
 #include "shim/cuda_api.h"
 #include "shim/order/ask.h"
 #include "shim/order/captures/capture_gate.h"
+#include "shim/order/captures/graph_contexts.h"
 #include "shim/order/captures/graphs.h"
 #include "shim/order/streams/streams.h"
 #include "shim/process/settings.h"
@@ -13,24 +14,26 @@
 namespace cistern::shim {
 
 // `begin` asks the driver to begin a capture on `stream`; `Kind` is what that call means by stream
-// 0 (ask.h).
+// 0 (ask.h). `into_graph`: it adds to a graph that the program names.
 template <typename Kind, typename Begin>
-CUresult begin_capture(CUstream stream, Begin begin) {
+CUresult begin_capture(CUstream stream, Begin begin, bool into_graph = false) {
   // Inside a host function on a stream the driver refuses every call. There the gate is not waited
   // for: a call of our own that is inside may be waiting for this very function.
   CUcontext context = nullptr;
   if (!active() || driver().cuCtxGetCurrent(&context) == CUDA_ERROR_NOT_PERMITTED) return begin();
   CaptureGate& gate = capture_gate();
+  const alloc::Epoch since = graph_begins();
   gate.announce();
   captures_changed();
   const CUresult result = begin();
   if (result == CUDA_SUCCESS) {
-    gate.began(Kind::name(stream), context_of_stream(Kind::name(stream)));
+    gate.began(Kind::name(stream), context_of_stream(Kind::name(stream)), since, into_graph);
     stream_seen(stream);
+    capture_began(Kind::name(stream), context_of_stream(Kind::name(stream)), into_graph);
   } else {
     gate.withdraw();
-    captures_changed();
   }
+  captures_changed();
   return result;
 }
 
@@ -43,11 +46,13 @@ CUresult end_capture(CUstream stream, CUgraph* graph, End end) {
   if (!active()) return end();
   bool before = false, after = false;
   const bool ends = captures<Kind>(stream, &before) != CUDA_SUCCESS || before;
+  const EndingCapture ending(Kind::name(stream));
   const CUresult result = end();
   if (result != CUDA_SUCCESS) captures<Kind>(stream, &after);
   if (!ends || after) return result;
+  ending.ended(result == CUDA_SUCCESS && graph != nullptr ? *graph : nullptr);
   if (result == CUDA_SUCCESS && graph != nullptr && *graph != nullptr) {
-    graph_captured(*graph, context_of_stream(Kind::name(stream)));
+    graph_captured(*graph, capture_gate().capture_of(Kind::name(stream)));
   }
   capture_gate().ended(Kind::name(stream));
   captures_changed();

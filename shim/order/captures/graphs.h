@@ -1,27 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
 // The graphs of the process that may hold addresses of our blocks: captures in progress, captured
 // graphs, executable graphs. While one of them lives, a block it may hold is parked at its free
-// (allocator/reclaim/reclaim.h). Which blocks a graph holds cannot be seen, so it is every block
-// handed out before the graph was made. Not followed: addresses that the program puts into an
-// executable graph afterwards, node by node. Any thread; one lock, never held around a driver call.
+// (allocator/reclaim/graph_lives.h). Which blocks a graph holds cannot be seen, so it is every
+// block that was alive between the beginning of the CUgraph, by a capture or by cuGraphCreate, and
+// the instantiation or update that the executable graph was last made by. A clone begins with its
+// original, a graph with children with the oldest of them; one never seen begins with the process.
+//
+// A captured CUgraph counts by itself until it is instantiated, given to an update, added to
+// another graph, or destroyed. One that the program builds node by node does not: its nodes can be
+// replaced at any time until then.
+//
+// Any thread; one lock, never held around a driver call. Where no memory is left for a record, what
+// was handed out so far counts as held for ever.
 #pragma once
 
+#include "allocator/base/ticket.h"
 #include "shim/cuda_api.h"
+#include "shim/order/captures/capture_gate.h"
 
 namespace cistern::shim {
 
-// The number of captures in progress changed (capture_gate.h). While there is one, every block is
-// parked at its free.
+// The captures in progress changed (capture_gate.h). What is freed while there is one is parked.
 void captures_changed();
 
-// A capture in `context` ended with this graph. It counts until it is instantiated or destroyed.
-void graph_captured(CUgraph graph, CUcontext context);
-void graph_destroyed(CUgraph graph);
+// A graph is begun: what GraphLives::begin() says.
+alloc::Epoch graph_begins();
+// After the driver made it:
+void graph_created(CUgraph graph, alloc::Epoch since);
+void graph_cloned(CUgraph clone, CUgraph original);
+void child_added(CUgraph graph, CUgraph child);
+// `capture` ended with this graph.
+void graph_captured(CUgraph graph, const CaptureGate::Capture& capture);
 
-// An executable graph was made from `graph`, or made anew by an update.
+// An executable graph was made from `graph`, or made anew by an update; one of its nodes got new
+// addresses, or those of `child`.
 void graph_instantiated(CUgraphExec exec, CUgraph graph);
-void graph_updated(CUgraphExec exec);
-void graph_exec_destroyed(CUgraphExec exec);
+void graph_updated(CUgraphExec exec, CUgraph graph);
+void graph_exec_edited(CUgraphExec exec, CUgraph child = nullptr);
+
+// An executable graph was launched.
+void graph_launched();
+
+// Around the driver call that destroys a graph. From before it the handle means nothing, since
+// another thread may be given it for a new graph before this one is back; the graph counts until
+// destroyed().
+class GraphLeaving {
+ public:
+  explicit GraphLeaving(CUgraph graph);
+  explicit GraphLeaving(CUgraphExec exec);
+  ~GraphLeaving();
+  GraphLeaving(const GraphLeaving&) = delete;
+  GraphLeaving& operator=(const GraphLeaving&) = delete;
+  void destroyed();
+
+ private:
+  bool executable_;
+  void* record_;  // nullptr: none, or it is gone
+};
 
 // The graphs of a context went with it.
 void graphs_of_context_gone(CUcontext context);

@@ -10,6 +10,8 @@
 namespace cistern::shim {
 namespace {
 
+constinit std::atomic<CUcontext> primaries[kMaxDevices] = {};
+
 constexpr int kMaxGreenContexts = 256;
 constinit std::atomic<CUcontext> green_contexts[kMaxGreenContexts] = {};
 
@@ -21,15 +23,24 @@ bool is_green(CUcontext handle) {
   return false;
 }
 
+constinit std::atomic<int> appearing{0};  // AppearingScopes
+
+// Whether it came by a route that is not covered. A context that is gone may still be current to
+// this thread: then the driver answers with an error. One that lives by a call that is still under
+// way in another thread was counted before that call, and is known before the count goes back;
+// `generation` is from before, and tells of one that has ended again since.
+bool is_foreign(CUcontext handle, uint32_t generation) {
+  CUdevice device;
+  if (driver().cuCtxGetDevice(&device) != CUDA_SUCCESS || is_green(handle)) return false;
+  if (appearing.load() != 0 || contexts_ending.load() != 0) return false;
+  return context_named(handle) == nullptr && context_generation() == generation;
+}
+
 // Finds the context by its handle, and remembers it for this thread.
 [[gnu::noinline]] Context* look_up(CUcontext handle, uint32_t generation) {
   Context* context = context_named(handle);
   if (context == nullptr) {
-    // A context that is gone may still be current to this thread: then the driver answers with an
-    // error.
-    CUdevice device;
-    const bool lives = driver().cuCtxGetDevice(&device) == CUDA_SUCCESS;
-    if (lives && !is_green(handle)) distrust("context");
+    if (is_foreign(handle, generation)) distrust("context");
     return nullptr;
   }
   this_thread.remember(handle, context, generation);
@@ -37,6 +48,9 @@ bool is_green(CUcontext handle) {
 }
 
 }  // namespace
+
+AppearingScope::AppearingScope() { appearing.fetch_add(1); }
+AppearingScope::~AppearingScope() { appearing.fetch_sub(1); }
 
 Context* current_context() {
   CUcontext handle = nullptr;
@@ -65,6 +79,15 @@ CUdevice device_of(CUcontext handle) {
   return context == nullptr ? kNoDevice : context->device.load();
 }
 
+CUcontext primary_of(CUdevice device) {
+  return device < 0 || device >= kMaxDevices ? nullptr
+                                             : primaries[device].load(std::memory_order_acquire);
+}
+
+void primary_is(CUdevice device, CUcontext handle) {
+  if (device >= 0 && device < kMaxDevices) primaries[device].store(handle);
+}
+
 void green_context_appeared(CUcontext handle) {
   if (is_green(handle)) return;
   streams().give_up();
@@ -72,6 +95,15 @@ void green_context_appeared(CUcontext handle) {
     CUcontext expected = nullptr;
     if (green.compare_exchange_strong(expected, handle)) return;
   }
+}
+
+Context* working_context(CUcontext handle) {
+  if (handle == nullptr) return nullptr;
+  if (Context* context = context_named(handle)) return context;
+  CUdevice device;
+  const bool known = handle == current_handle() && driver().cuCtxGetDevice(&device) == CUDA_SUCCESS;
+  CUcontext primary = known ? primary_of(device) : nullptr;
+  return primary == nullptr ? nullptr : context_named(primary);
 }
 
 }  // namespace cistern::shim

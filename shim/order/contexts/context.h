@@ -9,11 +9,11 @@
 #include "shim/cuda_api.h"
 #include "shim/order/contexts/context_slot.h"
 #include "shim/order/cuda_source.h"
+#include "shim/process/no_cancel.h"
 
 namespace cistern::shim {
 
 struct Context : ContextSlot {
-  alloc::Timeline* timeline;
   CudaSource source;
   alloc::ContextPool pool;
 };
@@ -31,13 +31,35 @@ Context* context_named(CUcontext handle);
 // The context that owns a chunk.
 Context* context_of(const alloc::Chunk* chunk);
 
+// Put around a driver call that begins a context and what makes it known here: until then, a thread
+// that has it current already goes without pools, and nothing is suspected.
+class AppearingScope {
+ public:
+  AppearingScope();
+  ~AppearingScope();
+  AppearingScope(const AppearingScope&) = delete;
+  AppearingScope& operator=(const AppearingScope&) = delete;
+
+ private:
+  const NoCancel counted_;
+};
+
 // The device of the calling thread's context; kNoDevice without one.
 CUdevice current_device();
 // The device of a context whose creation was seen; else kNoDevice.
 CUdevice device_of(CUcontext handle);
 
+// The primary context of `device` as primary_is() was last told it, also if it has ended since;
+// nullptr if the program never retained it.
+CUcontext primary_of(CUdevice device);
+void primary_is(CUdevice device, CUcontext handle);
+
 // A green context works on its device's primary context, whose events cover it; it gets no pool.
 void green_context_appeared(CUcontext handle);
+
+// The context whose work that of `handle` is: itself, or for a green context that is current the
+// primary one of its device. nullptr if it is not known.
+Context* working_context(CUcontext handle);
 
 // Calls visit() for every context that there is, in no particular order. One that appears or ends
 // meanwhile may be left out.

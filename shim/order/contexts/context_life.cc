@@ -12,15 +12,15 @@
 #include "shim/order/contexts/context_client.h"
 #include "shim/order/contexts/idle_memory.h"
 #include "shim/order/contexts/reaper.h"
+#include "shim/order/copy_ends.h"
 #include "shim/order/device.h"
 #include "shim/order/shared.h"
 #include "shim/order/streams/stream_registry.h"
+#include "shim/order/ties.h"
 #include "shim/process/settings.h"
 
 namespace cistern::shim {
 namespace {
-
-constinit std::atomic<CUcontext> primaries[kMaxDevices] = {};
 
 constinit alloc::Mutex mutex;  // held while a slot changes hands
 
@@ -58,6 +58,7 @@ constexpr CudaSource::Others kOthers{
     .request_background_work = request_background_work,
     .release_from_other_pools =
         [](CUdevice device) { return release_idle_memory_of(device, current_context()); },
+    .look_at_ties = look_at_copies,
 };
 
 Context* create(CUcontext handle, uint64_t id, CUdevice device) {
@@ -80,9 +81,10 @@ Context* create(CUcontext handle, uint64_t id, CUdevice device) {
   const alloc::ChunkSizes sizes = sizes_on(d);
   d.strategy.store(sizes.kind, std::memory_order_relaxed);
   context->pool.init(&shared(), &context->source, parts, context->number, sizes);
-  context->timeline = shared().reclaim.join(&context->source);
-  if (context->timeline == nullptr) return nullptr;
-  context->handle.store(handle, std::memory_order_release);
+  shared().reclaim.join(context->number, &context->source);
+  context->handle.store(handle);
+  contexts_living.fetch_add(1);
+  ties_of_new_context(*context);
   return context;
 }
 
@@ -90,11 +92,15 @@ Context* create(CUcontext handle, uint64_t id, CUdevice device) {
 void gone(Context* context, uint64_t id) {
   alloc::LockGuard guard(mutex);
   if (context->id.load(std::memory_order_relaxed) != id) return;
-  // From here on nobody finds the context. Its slot is not used again before the lock is free.
+  // From here on nobody finds the context. Its slot is not used again before the lock is free, nor
+  // while somebody who did find it adds up what is in it.
   CUcontext handle = context->handle.exchange(nullptr);
   if (handle == nullptr) return;
+  alloc::os::wait_while([&] { return context->visitors.load() != 0; });
   handle_changed_meaning();
-  shared().reclaim.leave(context->timeline);
+  contexts_living.fetch_sub(1);
+  ties_of_context_gone(*context);
+  shared().reclaim.leave(context->number);
   Device& d = device_state(context->device);
   d.past_allocations.add(context->pool.allocations());
   d.past_frees.add(context->pool.frees());
@@ -132,17 +138,6 @@ bool context_detached(CUcontext handle) {
   return true;
 }
 
-CUcontext primary_of(CUdevice device) {
-  return device < 0 || device >= kMaxDevices ? nullptr
-                                             : primaries[device].load(std::memory_order_acquire);
-}
-
-void primary_is(CUdevice device, CUcontext handle) {
-  if (device >= 0 && device < kMaxDevices) primaries[device].store(handle);
-}
-
-constinit std::atomic<int> contexts_ending{0};
-
 EndingScope::EndingScope(CUcontext handle)
     : context_(handle == nullptr ? nullptr : context_named(handle)) {
   if (context_ == nullptr) return;
@@ -150,10 +145,12 @@ EndingScope::EndingScope(CUcontext handle)
   id_ = context_->id.load(std::memory_order_relaxed);
   tell_clients(&ContextClient::closing, *context_);
   context_->source.begin_closing();
-  shared().reclaim.settle();  // waits for a call on the context's events that is under way
+  shared().reclaim.settle(
+      context_->number);  // waits for a call on the context's events that is under way
   // A thread of another context may be releasing what this one keeps, or some thread may be filling
-  // memory of this one.
-  while (context_->visitors.load() != 0 || context_->source.filling()) alloc::os::sleep_ns(1000);
+  // or releasing memory of this one.
+  alloc::os::wait_while(
+      [this] { return context_->visitors.load() != 0 || context_->source.at_work(); });
 }
 
 EndingScope::~EndingScope() {
@@ -169,6 +166,8 @@ void EndingScope::ended() {
 
 void reset_contexts_after_fork() {
   mutex.reset();
+  reset_ties_after_fork();
+  reset_copy_ends_after_fork();
   shared().reset_after_fork();
   for (int i = 0; i < kMaxDevices; ++i) device_state(i).garbage.reset_after_fork();
   for (int i = 0; i < context_slots(); ++i) context_at(i)->pool.reset_after_fork();

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "shim/cuda_api.h"
+#include "shim/process/no_cancel.h"
 
 namespace cistern::shim {
 
@@ -22,15 +23,6 @@ void context_appeared(CUcontext handle, CUdevice device);
 void context_attached(CUcontext handle);
 bool context_detached(CUcontext handle);
 
-// The primary context of `device` as primary_is() was last told it, also if it has ended since;
-// nullptr if the program never retained it.
-CUcontext primary_of(CUdevice device);
-void primary_is(CUdevice device, CUcontext handle);
-
-// How many EndingScopes are open. While there is one, the driver may have given out anew an address
-// that the index still has for the ending context.
-extern constinit std::atomic<int> contexts_ending;
-
 // Put around a driver call that may end a context (nullptr: no context): meanwhile no call of
 // Cistern's touches that context. Several threads may have a scope open for one context.
 class EndingScope {
@@ -44,6 +36,7 @@ class EndingScope {
   void ended();
 
  private:
+  const NoCancel counted_;
   Context* context_;
   uint64_t id_ = 0;
 };

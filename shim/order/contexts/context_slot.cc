@@ -13,6 +13,10 @@ constinit std::atomic<uint32_t> generation{1};
 
 }  // namespace
 
+constinit std::atomic<int> contexts_living{0};
+
+constinit std::atomic<int> contexts_ending{0};
+
 int context_slots() { return slots_used.load(std::memory_order_acquire); }
 
 ContextSlot* context_slot(int number) { return slots[number].load(std::memory_order_acquire); }

@@ -19,8 +19,16 @@ struct ContextSlot {
   uint32_t number;                  // context_slot(number) is this one
   std::atomic<uint32_t> suspicion;  // 0: none (order/suspicion.h)
   std::atomic<int> attached;        // cuCtxAttach calls not yet undone
-  std::atomic<int> visitors;        // threads at work in the context, whose end waits for them
+  std::atomic<int> visitors;        // Visits (visit.h), for which the context's end waits
 };
+
+// How many contexts there are. Only between several of them can there be ties (order/ties.h).
+extern constinit std::atomic<int> contexts_living;
+inline bool several_contexts() { return contexts_living.load(std::memory_order_relaxed) > 1; }
+
+// How many EndingScopes (context_life.h) are open. While there is one, the driver may have given
+// out anew an address that the index still has for the ending context.
+extern constinit std::atomic<int> contexts_ending;
 
 // How many slots were ever used, and one of them.
 int context_slots();

@@ -2,6 +2,7 @@
 #include "shim/order/contexts/device_report.h"
 
 #include "shim/order/contexts/context.h"
+#include "shim/order/contexts/visit.h"
 #include "shim/order/device.h"
 #include "shim/order/shared.h"
 
@@ -20,7 +21,8 @@ DeviceReport describe_device(CUdevice ordinal) {
                       .frees = d.past_frees.get(),
                       .usage = {}};
   for_each_context([&](Context& context) {
-    if (context.device != ordinal) return;
+    const Visit visit(context);
+    if (visit.handle() == nullptr || context.device != ordinal) return;
     report.allocations += context.pool.allocations();
     report.frees += context.pool.frees();
     report.usage += context.pool.usage();

@@ -4,10 +4,14 @@
 #include "allocator/base/os.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/context_client.h"
+#include "shim/order/contexts/visit.h"
 #include "shim/order/device.h"
 
 namespace cistern::shim {
 namespace {
+
+// How long the work of a context is waited for, before what waits for it can be released.
+constexpr uint64_t kPatienceNs = 200'000'000;
 
 // The memory of a context that ends goes back to the driver with it. Waits until the driver has
 // decided whether the context ends; false if that takes longer than 2 s.
@@ -18,12 +22,14 @@ bool closed(const Context& context, CUcontext handle) {
 
 }  // namespace
 
-uint64_t idle_memory_of(CUdevice device) {
-  uint64_t bytes = device_state(device).ledger.scratch_bytes.get();
+PooledBytes pooled_bytes_of(CUdevice device, bool may_wait) {
+  PooledBytes bytes{device_state(device).ledger.scratch_bytes.get(), 0};
   for_each_context([&](Context& context) {
+    const Visit visit(context);
     // If the context is ending, the driver may have its memory back already.
-    const bool counts = context.device == device && !context.source.closing();
-    if (counts) bytes += context.pool.returnable_bytes();
+    if (!visit.open() || context.device != device) return;
+    bytes.idle += context.pool.returnable_bytes(may_wait);
+    bytes.live += context.pool.usage().live;
   });
   return bytes;
 }
@@ -40,14 +46,14 @@ bool release_idle_memory_of(CUdevice device, const Context* except) {
   bool any = release_idle_memory_of_clients(device);
   for_each_context([&](Context& context) {
     if (&context == except) return;
-    context.visitors.fetch_add(1);
-    // The rest of a slot may only be read while a context has it.
-    CUcontext handle = context.handle.load();
-    const bool ours = handle != nullptr && context.device == device;
-    const bool closing = ours && context.source.closing();
-    if (ours && !closing) any |= context.pool.release_everything();
-    context.visitors.fetch_sub(1);
-    if (closing) any |= closed(context, handle);
+    CUcontext ending = nullptr;
+    {
+      const Visit visit(context);
+      if (context.device != device) return;
+      if (visit.open()) any |= context.pool.release_returnable(kPatienceNs);
+      if (visit.closing()) ending = visit.handle();
+    }
+    if (ending != nullptr) any |= closed(context, ending);
   });
   return any;
 }

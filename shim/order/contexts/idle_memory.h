@@ -10,15 +10,21 @@ namespace cistern::shim {
 
 struct Context;
 
-// Bytes that are kept on a device and could be released, as the driver (and the cap) count them.
-uint64_t idle_memory_of(CUdevice device);
+// Bytes on a device: kept and could be released, as the driver (and the cap) count them; handed to
+// the program.
+struct PooledBytes {
+  uint64_t idle = 0, live = 0;
+};
+// `may_wait`: also longer than a moment, for the work before frees, where that makes more of it
+// free.
+PooledBytes pooled_bytes_of(CUdevice device, bool may_wait);
 
 // Releases what the clients of contexts (order/contexts/context_client.h) keep on the device;
 // kNoDevice: on every device. False if that is nothing.
 bool release_idle_memory_of_clients(CUdevice device);
 
 // Releases all that is kept on the device, except what the pool of `except` keeps; false if that is
-// nothing. May wait for the device.
+// nothing. Waits for no work that was handed over after the frees, and for the rest 0.2 s.
 bool release_idle_memory_of(CUdevice device, const Context* except);
 
 }  // namespace cistern::shim

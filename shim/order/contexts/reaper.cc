@@ -2,6 +2,7 @@
 #include "shim/order/contexts/reaper.h"
 
 #include "shim/order/contexts/context.h"
+#include "shim/order/contexts/visit.h"
 #include "shim/order/shared.h"
 #include "shim/process/background.h"
 
@@ -13,11 +14,8 @@ bool tend_all_pools() {
   bool more = false;
   for_each_context([&](Context& context) {
     if (!may_call()) return;
-    context.visitors.fetch_add(1);
-    const bool there = context.handle.load() != nullptr;
-    const bool closing = there && context.source.closing();
-    more |= closing || (there && context.pool.work_in_background());
-    context.visitors.fetch_sub(1);
+    const Visit visit(context);
+    more |= visit.closing() || (visit.open() && context.pool.work_in_background());
   });
   return more;
 }

@@ -12,14 +12,20 @@ SynchroniseScope::SynchroniseScope(CUcontext handle)
     : context_(handle != nullptr ? context_named(handle) : current_context()) {
   if (context_ == nullptr) return;
   tell_clients(&ContextClient::before_synchronise, *context_);
+  context_->pool.before_synchronise();
   losses_ = streams().losses();
   ticket_ = shared().reclaim.close();
+  context_->source.synchronising().fetch_add(1);
+}
+
+SynchroniseScope::~SynchroniseScope() {
+  if (context_ != nullptr) context_->source.synchronising().fetch_sub(1);
 }
 
 void SynchroniseScope::succeeded() {
   if (context_ == nullptr) return;
   context_->source.synchronised(losses_);
-  shared().reclaim.passed(context_->timeline, ticket_);
+  shared().reclaim.passed(context_->number, ticket_);
   context_->pool.synchronised(ticket_);
   tell_clients(&ContextClient::synchronised, *context_, ticket_);
   // The device has just been waited for: the driver's free will not make the program wait again.

@@ -15,6 +15,9 @@ struct Context;
 class SynchroniseScope {
  public:
   explicit SynchroniseScope(CUcontext handle);
+  ~SynchroniseScope();
+  SynchroniseScope(const SynchroniseScope&) = delete;
+  SynchroniseScope& operator=(const SynchroniseScope&) = delete;
   void succeeded();
   // Covers all work handed over before; once succeeded(), the context has passed it.
   alloc::Ticket ticket() const { return ticket_; }

@@ -46,8 +46,12 @@ bool StreamMarks::mark(Mark* out) {
   return false;
 }
 
+bool StreamMarks::possible() const {
+  return streams().complete() && streams().losses() == proven_.load();
+}
+
 bool StreamMarks::record_all(Group& group) {
-  if (!streams().complete() || streams().losses() != proven_.load()) return false;
+  if (!possible()) return false;
   const ContextScope scope(context_);
   if (!scope) return false;
   CUstream stream = CU_STREAM_LEGACY;

@@ -17,14 +17,15 @@
 // run concurrently. Without blocking streams it costs nothing.
 //
 // Streams of green contexts (drivers for CUDA 12.4) are ordered by nothing we can record: where one
-// appears there are no marks. All calls but synchronised(): one thread at a time, which holds the
-// turn of reclamation (allocator/reclaim/reclaim.h) and has passed the capture gate.
+// appears there are no marks. All calls but possible() and synchronised(): one thread at a time,
+// which holds the turn of reclamation (allocator/reclaim/reclaim.h) and has passed the capture
+// gate.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
-#include "allocator/reclaim/reclaim.h"
+#include "allocator/base/source.h"
 #include "shim/cuda_api.h"
 
 namespace cistern::shim {
@@ -36,6 +37,8 @@ class StreamMarks {
 
   // False when some work would not be covered; that may be over once the program has synchronised.
   bool mark(alloc::Mark* out);
+  // False when no mark can be made before that. Any thread.
+  bool possible() const;
   alloc::MarkState query(alloc::Mark mark);
   void forget(alloc::Mark mark);
 
@@ -56,7 +59,7 @@ class StreamMarks {
     Event* events;
     uint64_t last_events;  // queued_ when the mark was made: as many must have passed
   };
-  static constexpr int kGroups = alloc::Timeline::kMarks + 1;
+  static constexpr int kGroups = alloc::MemorySource::kMostMarks + 1;
   static constexpr int kMaxEvents = 8192;
 
   bool record_all(Group& group);

@@ -43,6 +43,12 @@ bool StreamRegistry::take_out(CUstream stream, Entry* entry) {
   return true;
 }
 
+CUcontext StreamRegistry::context_of(CUstream stream) {
+  alloc::LockGuard guard(mutex_);
+  const Entry* entry = stream == nullptr ? nullptr : find(stream);
+  return entry == nullptr ? nullptr : entry->context;
+}
+
 // The stream's work may go on without an event, so the loss is noted before the list counts as
 // complete again.
 bool StreamRegistry::unlisted_gone() {

@@ -38,6 +38,9 @@ class StreamRegistry {
   // every one is listed.
   bool unlisted_gone();
 
+  // The context of a listed stream, else nullptr.
+  CUcontext context_of(CUstream stream);
+
   bool knows(CUstream stream);
   void context_gone(CUcontext context);
 

@@ -15,11 +15,8 @@ bool stands_for_several(CUstream stream) {
 }
 
 CudaSource* source_of(CUcontext handle) {
-  CudaSource* source = nullptr;
-  for_each_context([&](Context& context) {
-    if (context.handle.load(std::memory_order_acquire) == handle) source = &context.source;
-  });
-  return source;
+  Context* context = handle == nullptr ? nullptr : context_named(handle);
+  return context == nullptr ? nullptr : &context->source;
 }
 
 }  // namespace
@@ -56,12 +53,18 @@ void stream_seen(CUstream stream) {
 // during a capture, its work is a loss.
 StreamLeaving::StreamLeaving(CUstream stream) {
   if (!streams_followed()) return;
-  shared().reclaim.between_calls([&] {
+  CUcontext handle = streams().context_of(stream);
+  Context* context = handle == nullptr ? nullptr : context_named(handle);
+  const auto leave = [&] {
     listed_ = streams().take_out(stream, &entry_);
     if (!listed_) return;
-    CudaSource* source = source_of(entry_.context);
-    if (source == nullptr || !source->stream_leaves(stream)) streams().lose();
-  });
+    if (context == nullptr || !context->source.stream_leaves(stream)) streams().lose();
+  };
+  if (context == nullptr) {
+    leave();
+  } else {
+    shared().reclaim.between_calls(context->number, leave);
+  }
 }
 
 // If the driver refused, the stream is listed again. Work that another thread gave it meanwhile is

@@ -33,11 +33,6 @@ def dynamic_symbols(obj, which):
     return symbols
 
 
-def hooks():
-    table = (ROOT / "shim" / "hooks.def").read_text(encoding="utf-8")
-    return re.findall(r"^CISTERN_HOOK\w*\(\s*(\w+)", table, re.MULTILINE)
-
-
 def check(rule):
     """Runs one rule on the object of BUILD_DIR and ends the process with its verdict."""
     obj = str(pathlib.Path(os.environ["BUILD_DIR"]) / "libcistern-device.so")

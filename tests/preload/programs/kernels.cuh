@@ -31,6 +31,25 @@ __global__ void slow_fill_words(uint32_t* words, size_t count, uint32_t seed, ui
   }
 }
 
+// fill_words() once the host has set *go, a word of pinned memory. One thread.
+__global__ void hold_words(uint32_t* words, size_t count, uint32_t seed,
+                           const volatile uint32_t* go) {
+  while (*go == 0) {
+  }
+  for (size_t i = 0; i < count; ++i) words[i] = seed + static_cast<uint32_t>(i);
+}
+
+// *total += sum of words, which it reads only after `delay_us`. One thread.
+__global__ void slow_sum_words(const uint32_t* words, size_t count, unsigned long long* total,
+                               uint32_t delay_us) {
+  const long long start = clock64();
+  while (clock64() - start < 1500ll * delay_us) {
+  }
+  unsigned long long sum = 0;
+  for (size_t i = 0; i < count; ++i) sum += words[i];
+  atomicAdd(total, sum);
+}
+
 // *total += sum of words
 __global__ void sum_words(const uint32_t* words, size_t count, unsigned long long* total) {
   const size_t step = size_t{gridDim.x} * blockDim.x;

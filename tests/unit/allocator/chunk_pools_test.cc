@@ -160,7 +160,7 @@ TEST_CASE("a request larger than a chunk is not the first chunk") {
   REQUIRE(p->allocate(20 * kMiB) != 0);
   CHECK(p->source.asked == Sizes{100 * kMiB, 64 * kMiB, 32 * kMiB});
   free_and_synchronise(*p, {large});
-  p->pool.release_everything();
+  p->pool.release_returnable(1'000'000);
   CHECK(p->source.released == 1);
   REQUIRE(p->allocate(30 * kMiB) != 0);
   CHECK(p->source.asked.back() == 32 * kMiB);
@@ -186,7 +186,7 @@ TEST_CASE("CISTERN_ALIGN holds for blocks at least that large, wherever chunks b
   }
   for (const uint64_t block : blocks) REQUIRE(p->free(block) == Freed::done);
   p->synchronise();
-  CHECK(p->pool.release_everything());
+  CHECK(p->pool.release_returnable(1'000'000));
   CHECK(p->source.held() == 0);
 }
 
@@ -225,6 +225,8 @@ TEST_CASE("free memory inside partly used chunks counts as free") {
   CHECK(p->pool.largest_free() == 44 * kMiB);
   p->source.passed_mark = 0;
   REQUIRE(p->free(a) == Freed::done);
+  CHECK(p->pool.returnable_bytes() == 44 * kMiB);  // work goes on, and the source would wait for it
+  p->source.may_take_clean = true;
   CHECK(p->pool.returnable_bytes() == 54 * kMiB);
   CHECK(p->pool.usage().live == 10 * kMiB);
   CHECK(p->pool.usage().waiting == 10 * kMiB);
@@ -243,7 +245,7 @@ TEST_CASE("an idle chunk counts as all that the driver gives for it, a used one 
   REQUIRE(p->free(a) == Freed::done);
   REQUIRE(p->free(b) == Freed::done);
   CHECK(p->pool.returnable_bytes() == 6 * kMiB);
-  p->pool.release_everything();
+  p->pool.release_returnable(1'000'000);
   CHECK(p->pool.returnable_bytes() == 0);
 }
 
@@ -255,7 +257,7 @@ TEST_CASE("idle chunks are kept, and go back when everything is asked for") {
   p->synchronise();
   p->pool.release_excess();
   CHECK(p->source.released == 0);
-  CHECK(p->pool.release_everything());
+  CHECK(p->pool.release_returnable(1'000'000));
   CHECK(p->source.held() == 0);
   CHECK(p->ledger.reserved.get() == 0);
   CHECK(p->ledger.chunks.get() == 0);
@@ -348,17 +350,19 @@ TEST_CASE("an exported chunk the driver would not take back is offered again, no
 TEST_CASE("a block that a living graph may hold is parked, for a shortage only it is not") {
   auto p = pool(kLegacy, 16, 16, 16);
   const uint64_t a = p->allocate(8 * kMiB), b = p->allocate(4 * kMiB);
-  p->shared.reclaim.set_newest_graph(p->shared.reclaim.graph_made());
+  GraphLives& graphs = p->shared.reclaim.graphs();
+  GraphLife graph = {};
+  graphs.hold(&graph, 0, 0);
   REQUIRE(p->free(a) == Freed::done);
   p->synchronise();
   CHECK(p->pool.usage().parked == 8 * kMiB);
   CHECK(p->allocate(4 * kMiB) == b + 4 * kMiB);
-  p->shared.reclaim.set_newest_graph(0);
+  graphs.release(&graph, p->shared.reclaim.open());
   p->synchronise();
   CHECK(p->allocate(4 * kMiB) == a);
   CHECK(p->pool.usage().parked == 0);
   // Born before the next graph, and wanted when there is nothing else.
-  p->shared.reclaim.set_newest_graph(p->shared.reclaim.graph_made());
+  graphs.hold(&graph, 0, 0);
   REQUIRE(p->free(a) == Freed::done);
   CHECK(p->pool.usage().parked == 4 * kMiB);
   CHECK(p->allocate(8 * kMiB) == a);
@@ -416,7 +420,7 @@ TEST_CASE("random programs: blocks never overlap, and everything merges in the e
       live.erase(at);
     }
     if (draw % 50 == 0) p->synchronise();
-    if (draw % 3000 == 0) p->pool.release_everything();
+    if (draw % 3000 == 0) p->pool.release_returnable(1'000'000);
     if (step % 1000 == 0) REQUIRE(p->pool.usage().live == live_bytes);
   }
   CHECK((refused > 0) == (capacity == 96));
@@ -424,10 +428,17 @@ TEST_CASE("random programs: blocks never overlap, and everything merges in the e
   p->synchronise();
   CHECK(p->pool.usage().live == 0);
   CHECK(p->pool.returnable_bytes() >= p->ledger.reserved.get());
-  p->pool.release_everything();
+  p->pool.release_returnable(1'000'000);
   CHECK(p->pool.returnable_bytes() == 0);
   CHECK(p->source.held() == 0);
   CHECK(p->ledger.reserved.get() == 0);
   CHECK(p->pool.usage().idle + p->pool.usage().waiting == 0);
   for (const auto& [address, bytes] : live) REQUIRE(p->free(address) == Freed::foreign);
+}
+
+TEST_CASE("what became clean is looked for before a larger block is cut") {
+  auto p = pool(kLegacy, 64, 32);
+  const uint64_t a = p->allocate(20 * kMiB);
+  REQUIRE(p->free(a) == Freed::done);
+  CHECK(p->allocate(20 * kMiB) == a);
 }

@@ -129,6 +129,18 @@ TEST_CASE("under thread_local a free block of another thread's pool serves befor
   CHECK(p->source.ended == Step::elsewhere);
 }
 
+TEST_CASE("a free block of another thread's pool serves before a shortage waits for work") {
+  auto p = pool(StrategyKind::thread_local_, 32, 32, 64);
+  const uint64_t a = p->allocate(20 * kMiB, 0);
+  REQUIRE(p->allocate(5 * kMiB, 0) != 0);
+  const uint64_t b = p->allocate(20 * kMiB, 1);
+  free_and_synchronise(*p, {a});
+  p->source.passed_mark = 0;  // what is freed from now on waits
+  REQUIRE(p->free(b) == Freed::done);
+  CHECK(p->allocate(20 * kMiB, 1) == a);
+  CHECK(p->ledger.waits.get() == 1);  // as long as the driver may take, before it is asked
+}
+
 TEST_CASE("a cap ends a chunk pool as the device's end does") {
   auto p = pool(kLegacy, 64, 64);
   p->cap.set_limit(84 * kMiB);

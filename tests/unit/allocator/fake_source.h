@@ -5,8 +5,10 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "allocator/context_pool.h"
@@ -62,10 +64,13 @@ class FakeSource : public alloc::MemorySource {
     return attends;
   }
 
-  bool refuses_release() override { return capturing; }
+  bool refuses_release() override {
+    if (const auto meanwhile = std::exchange(on_refuses_release, nullptr)) meanwhile();
+    return capturing;
+  }
 
   bool can_release_clean() override { return may_take_clean; }
-  int release_clean(uint64_t address) override {
+  int release_clean(uint64_t address, uint64_t) override {
     ++taken_clean;
     return release(address);
   }
@@ -84,10 +89,11 @@ class FakeSource : public alloc::MemorySource {
 
   bool mark(alloc::Mark* out) override {
     std::lock_guard guard(mutex_);
-    if (capturing) return false;
+    if (capturing || lost) return false;
     *out = ++last_mark;
     return true;
   }
+  bool marks_may_come() override { return !lost; }
 
   alloc::MarkState query(alloc::Mark mark) override {
     std::lock_guard guard(mutex_);
@@ -97,6 +103,7 @@ class FakeSource : public alloc::MemorySource {
   }
 
   void forget(alloc::Mark) override {}
+  uint64_t patience_ns() override { return patience; }
 
   void shortage_ended(alloc::Step step, uint64_t) override {
     std::lock_guard guard(mutex_);
@@ -112,6 +119,8 @@ class FakeSource : public alloc::MemorySource {
 
   std::atomic<int> fail_obtain{0}, fail_release{0}, fail_fill{0};
   std::atomic<bool> capturing{false}, fail_query{false}, may_take_clean{false};
+  std::atomic<bool> lost{false};  // there is work that no mark covers
+  std::atomic<uint64_t> patience{100'000'000};
   std::atomic<int> taken_clean{0};
   std::atomic<bool> attends{true};
   std::atomic<int> asked_to_attend{0}, rung{0};  // rung: to do so soon
@@ -119,6 +128,7 @@ class FakeSource : public alloc::MemorySource {
   std::vector<uint64_t> asked;  // sizes of all obtain calls, refused ones too
   std::optional<alloc::Step> ended;
   std::function<void()> on_obtain;
+  std::function<void()> on_refuses_release;  // once: what another thread does just then
   int fill_calls = 0;
   std::vector<alloc::FillRange> filled;
   std::function<void(const alloc::FillRange&)> on_fill;
@@ -140,7 +150,7 @@ struct Pool {
                 alloc::FillMode fill_mode = alloc::FillMode::off)
       : source(capacity), sizes(chunk_sizes), fill(fill_mode) {
     garbage.init(rules, &shared.reclaim);
-    timeline = shared.reclaim.join(&source);
+    shared.reclaim.join(0, &source);
     init();
   }
 
@@ -172,7 +182,7 @@ struct Pool {
   // As the program's own device synchronisation does it.
   alloc::Ticket synchronise() {
     const alloc::Ticket ticket = shared.reclaim.close();
-    shared.reclaim.passed(timeline, ticket);
+    shared.reclaim.passed(0, ticket);
     pool.synchronised(ticket);
     return ticket;
   }
@@ -185,8 +195,14 @@ struct Pool {
   alloc::ChunkSizes sizes;
   alloc::FillMode fill;
   alloc::ContextPool pool{};
-  alloc::Timeline* timeline;
   int code = 0;
 };
+
+// Nothing passes before the test lets it.
+inline std::unique_ptr<Pool> busy_pool(uint64_t capacity = uint64_t{1} << 40) {
+  auto p = std::make_unique<Pool>(capacity);
+  p->source.passed_mark = 0;
+  return p;
+}
 
 }  // namespace cistern::test

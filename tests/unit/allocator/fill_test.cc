@@ -210,7 +210,7 @@ TEST_CASE("a slab that is being filled is not given away, and ends when it is ex
     done = true;
     if (exported) p->pool.mark_exported(chunk, blocks[3]);
     CHECK(p->free(blocks[3]) == Freed::done);
-    p->pool.release_everything();
+    p->pool.release_returnable(1'000'000);
     CHECK(p->source.released == 0);
   };
   REQUIRE(p->allocate(kBlock) != 0);
@@ -316,7 +316,7 @@ TEST_CASE("every byte handed out is filled, and nobody else's is touched, in any
       memory.finish_work();
       p->synchronise();
     }
-    if (random() % 500 == 0) p->pool.release_everything();
+    if (random() % 500 == 0) p->pool.release_returnable(1'000'000);
   }
   CHECK(unfilled_outside == 0);
   CHECK(memory.touched_others() == 0);

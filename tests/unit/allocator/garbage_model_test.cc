@@ -24,7 +24,7 @@ struct Device {
   Device(const GarbageRules& rules, StrategyKind kind) {
     garbage.init(rules, &shared.reclaim);
     for (int i = 0; i < kContexts; ++i) {
-      timelines[i] = shared.reclaim.join(&sources[i]);
+      shared.reclaim.join(static_cast<uint32_t>(i), &sources[i]);
       init(i, kind);
     }
   }
@@ -46,7 +46,7 @@ struct Device {
   }
   void synchronise(int context) {
     const Ticket ticket = shared.reclaim.close();
-    shared.reclaim.passed(timelines[context], ticket);
+    shared.reclaim.passed(static_cast<uint32_t>(context), ticket);
     pools[context].synchronised(ticket);
   }
 
@@ -56,7 +56,6 @@ struct Device {
   Garbage garbage{};
   FakeSource sources[kContexts] = {FakeSource(1ull << 40), FakeSource(1ull << 40, 1ull << 45)};
   ContextPool pools[kContexts]{};
-  Timeline* timelines[kContexts];
 };
 
 struct Piece {
@@ -161,7 +160,7 @@ TEST_CASE("random frees, flushes, synchronisations and shortages follow the mode
       device->synchronise(context);
       model.synchronise(context);
     } else if (what == 98 && random() % 4 == 0) {
-      device->pools[context].release_everything();
+      device->pools[context].release_returnable(1'000'000);
       model.drain();
     }
     REQUIRE(device->garbage.until_threshold.get() == Model::bytes(model.collected));
@@ -196,7 +195,7 @@ TEST_CASE("threads free, flush, synchronise and run short while a context comes 
         live.pop_back();
       }
       if (i % 100 == 0) device->synchronise(0);
-      if (i % 500 == 0) device->pools[0].release_everything();
+      if (i % 500 == 0) device->pools[0].release_returnable(1'000'000);
     }
     for (const uint64_t address : live) wrong += !device->free(0, address);
   };
@@ -218,7 +217,7 @@ TEST_CASE("threads free, flush, synchronise and run short while a context comes 
   CHECK(wrong == 0);
   CHECK(device->garbage.until_threshold.get() + device->garbage.until_synchronise.get() ==
         device->pools[0].usage().garbage + device->pools[1].usage().garbage);
-  device->pools[0].release_everything();
+  device->pools[0].release_returnable(1'000'000);
   CHECK(device->garbage.until_threshold.get() + device->garbage.until_synchronise.get() == 0);
   CHECK(device->sources[0].held() == 0);
 }

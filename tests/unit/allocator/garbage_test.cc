@@ -143,14 +143,14 @@ TEST_CASE("below 0 only the program's own synchronisation makes blocks reusable"
   const uint64_t block = p->allocate(bytes);
   REQUIRE(p->free(block) == Freed::done);
   // An event for another reason passes what came before it.
-  REQUIRE(p->shared.reclaim.mark(p->shared.reclaim.stamp()));
-  p->shared.reclaim.poll();
+  REQUIRE(p->shared.reclaim.mark(0, p->shared.reclaim.stamp(0)));
+  p->shared.reclaim.poll(0);
   CHECK_FALSE(serves(*p, block, bytes));
   CHECK(p->garbage.until_synchronise.get() == bytes);
   const Ticket began = p->shared.reclaim.close();
   const uint64_t late = p->allocate(bytes);
   REQUIRE(p->free(late) == Freed::done);
-  p->shared.reclaim.passed(p->timeline, began);
+  p->shared.reclaim.passed(0, began);
   p->pool.synchronised(began);
   CHECK(p->garbage.until_synchronise.get() == bytes);  // freed after the synchronisation had begun
   CHECK(serves(*p, block, bytes));
@@ -162,11 +162,11 @@ TEST_CASE("a synchronisation of one context does not let go what was freed in an
   cistern::test::FakeSource other_source;
   auto other = std::make_unique<ContextPool>();
   other->init(&p->shared, &other_source, {&p->ledger, &p->cap, &p->garbage}, 1, sizes_of({}));
-  Timeline* timeline = p->shared.reclaim.join(&other_source);
+  p->shared.reclaim.join(1, &other_source);
   const uint64_t block = p->allocate(4 * kMiB);
   REQUIRE(p->free(block) == Freed::done);
   const Ticket ticket = p->shared.reclaim.close();
-  p->shared.reclaim.passed(timeline, ticket);
+  p->shared.reclaim.passed(1, ticket);
   other->synchronised(ticket);
   CHECK_FALSE(serves(*p, block, 4 * kMiB));
   p->synchronise();
@@ -203,8 +203,8 @@ TEST_CASE("of blocks of one size the oldest go first, whatever pool they are in"
   free_all(*p, blocks);
   REQUIRE(p->garbage.until_synchronise.get() == 4 * 4096);
   // Waiting is what was released: it can be had again where it was, without a synchronisation.
-  p->shared.reclaim.mark(p->shared.reclaim.stamp());
-  p->shared.reclaim.poll();
+  p->shared.reclaim.mark(0, p->shared.reclaim.stamp(0));
+  p->shared.reclaim.poll(0);
   for (unsigned i = 0; i < 8; ++i) {
     const uint64_t again = p->allocate(4096, i * 5 % 8);
     CAPTURE(i);
@@ -257,7 +257,7 @@ TEST_CASE("a shortage flushes the garbage before memory is said to be out") {
 TEST_CASE("garbage that is clean serves a shortage where it is, and stays from the driver") {
   auto p = pool(GENERATE(at(kGiB), at(50 * kMiB, 0.5)), any_strategy(), 64 * kMiB);
   free_all(*p, blocks_of(*p, {26 * kMiB, 26 * kMiB}));
-  p->shared.reclaim.passed(p->timeline, p->shared.reclaim.close());
+  p->shared.reclaim.passed(0, p->shared.reclaim.close());
   const int released = p->source.released;
   CHECK(p->allocate(26 * kMiB) != 0);
   CHECK(p->allocate(26 * kMiB) != 0);
@@ -278,7 +278,7 @@ TEST_CASE("a direct request finds garbage that is clean when the driver has no m
   auto p = pool(GENERATE(at(kGiB), kNever), any_strategy(), 64 * kMiB);
   const auto blocks = blocks_of(*p, {60 * kMiB});
   free_all(*p, blocks);
-  p->shared.reclaim.passed(p->timeline, p->shared.reclaim.close());
+  p->shared.reclaim.passed(0, p->shared.reclaim.close());
   uint64_t address = 0;
   CHECK(p->pool.allocate_direct(60 * kMiB, 0, /*pooled=*/true, &address) == kSuccess);
 }
@@ -299,7 +299,7 @@ TEST_CASE("other kinds of memory get what is garbage, wherever on the device it 
   const uint64_t before = p->pool.returnable_bytes();
   free_all(*p, {large, small});
   CHECK(p->pool.returnable_bytes() >= before + 20 * kMiB);
-  p->pool.release_everything();
+  p->pool.release_returnable(1'000'000);
   CHECK(p->pool.usage().garbage == 0);
   CHECK(p->garbage.flushed_when_short.get() == 20 * kMiB + 4096);
 }
@@ -333,11 +333,12 @@ TEST_CASE("what was released together is kept for the program") {
   CHECK(p->source.released == 0);
 }
 
-TEST_CASE("much that is flushed is marked in the free") {
+TEST_CASE("what is flushed is marked before the next submission") {
   auto p = pool(at(64 * kMiB));
   p->source.passed_mark = 0;
   const auto blocks = blocks_of(*p, {32 * kMiB, 32 * kMiB});
   free_all(*p, blocks);
+  CHECK_FALSE(p->pool.before_submission(false));
   CHECK(p->shared.reclaim.marks_made() == 1);
 }
 
@@ -346,12 +347,12 @@ TEST_CASE("parked and exported memory keep their own rules") {
   const uint64_t bytes = GENERATE(4096, 4 * kMiB);
   SECTION("a graph may hold it") {
     const uint64_t block = p->allocate(bytes);
-    const Epoch epoch = p->shared.reclaim.graph_made();
-    p->shared.reclaim.set_newest_graph(epoch);
+    GraphLife graph = {};
+    p->shared.reclaim.graphs().hold(&graph, 0, 0);
     REQUIRE(p->free(block) == Freed::done);
     CHECK(p->pool.usage().parked == bytes);
     CHECK(p->pool.usage().garbage == 0);
-    p->shared.reclaim.set_newest_graph(0);
+    p->shared.reclaim.graphs().release(&graph, p->shared.reclaim.open());
     p->synchronise();
     CHECK(serves(*p, block, bytes));
     // With the graph gone what is freed is garbage again.
@@ -366,8 +367,39 @@ TEST_CASE("parked and exported memory keep their own rules") {
     const Usage usage = p->pool.usage();
     CHECK(usage.garbage + usage.quarantined <= 2 * bytes);
     CHECK(p->garbage.until_threshold.get() + p->garbage.until_synchronise.get() == usage.garbage);
-    p->pool.release_everything();
+    p->pool.release_returnable(1'000'000);
     CHECK(p->garbage.until_threshold.get() + p->garbage.until_synchronise.get() == 0);
+  }
+}
+
+// Two of them find the threshold reached, and the second comes when the first has flushed.
+TEST_CASE("a thread that comes too late for a flush flushes nothing") {
+  auto p = pool(at(8 * kMiB), any_strategy());
+  const auto blocks = blocks_of(*p, {2 * kMiB, 4096});
+  free_all(*p, blocks);
+  p->garbage.flush();
+  CHECK(p->garbage.flushes.get() == 0);
+  CHECK(p->garbage.until_threshold.get() == 2 * kMiB + 4096);
+  CHECK(p->pool.usage().waiting == 0);
+}
+
+TEST_CASE("what was garbage in a slab that becomes known outside is never handed out again") {
+  auto p = pool(GENERATE(at(kGiB), kNever, at(6000, 0.5)));
+  const auto blocks = blocks_of(*p, {4096, 2048, 4096});
+  REQUIRE(p->free(blocks[0]) == Freed::done);
+  REQUIRE(p->free(blocks[1]) == Freed::done);
+  const Usage before = p->pool.usage();
+  REQUIRE(before.garbage != 0);
+  REQUIRE(p->pool.mark_exported(p->shared.index.find(blocks[2]), blocks[2]));
+  const Usage usage = p->pool.usage();
+  CHECK(usage.garbage + usage.waiting == 0);
+  CHECK(usage.quarantined == before.garbage + before.waiting);
+  CHECK(p->garbage.until_threshold.get() + p->garbage.until_synchronise.get() == 0);
+  p->garbage.flush_all();
+  p->synchronise();
+  for (int i = 0; i < 600; ++i) {
+    const uint64_t again = p->allocate(4096);
+    for (const uint64_t block : blocks) REQUIRE(again != block);
   }
 }
 
@@ -376,7 +408,7 @@ TEST_CASE("a chunk that the driver does not take back is no garbage") {
   const uint64_t block = p->allocate(4 * kMiB);
   REQUIRE(p->free(block) == Freed::done);
   p->source.capturing = true;
-  p->pool.release_everything();
+  p->pool.release_returnable(1'000'000);
   p->source.capturing = false;
   CHECK(p->garbage.until_threshold.get() == 0);
   CHECK(p->pool.usage().waiting == 4 * kMiB);

@@ -42,7 +42,7 @@ int first_early_refusal(const Mix& mix, unsigned seed, uint64_t pages) {
   Ledger ledger;
   Cap cap;
   auto pool = std::make_unique<ContextPool>();
-  shared->reclaim.join(&below);
+  shared->reclaim.join(0, &below);
   pool->init(shared.get(), &below, {&ledger, &cap}, 0, {});
 
   std::mt19937 random(seed);

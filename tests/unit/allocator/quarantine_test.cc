@@ -97,7 +97,7 @@ TEST_CASE("an exported slab freed during a capture waits for the driver, not for
   CHECK_FALSE(same_slab(other, exported));
   p->source.capturing = false;
   SECTION("the next free offers it again") { p->free(other); }
-  SECTION("so does a shortage") { p->pool.release_everything(); }
+  SECTION("so does a shortage") { p->pool.release_returnable(1'000'000); }
   CHECK(p->source.released >= 1);
   CHECK(p->shared.index.find(exported) == nullptr);
 }
@@ -129,7 +129,7 @@ TEST_CASE("a shortage leaves exported slabs that hold something", "[quarantine]"
   const uint64_t first = p->allocate(kBlock), exported = p->allocate(kBlock);
   REQUIRE(mark_exported(*p, exported));
   p->free(first);
-  p->pool.release_everything();
+  p->pool.release_returnable(1'000'000);
   CHECK(p->source.released == 0);
   CHECK(p->pool.is_live(p->shared.index.find(exported), exported));
   CHECK_FALSE(p->pool.is_live(p->shared.index.find(first), first));

@@ -74,7 +74,7 @@ TEST_CASE("threads allocate, free each other's blocks and synchronise without a 
     if (slot != 0) CHECK(p->free(slot) == Freed::done);
   }
   CHECK(p->pool.usage().live == 0);
-  p->pool.release_everything();
+  p->pool.release_returnable(1'000'000);
   CHECK(p->source.held() == 0);
   CHECK(p->pool.allocations() == kThreads * kSteps);
   CHECK(p->pool.frees() == kThreads * kSteps);
@@ -119,7 +119,7 @@ TEST_CASE("slabs that other threads empty meanwhile are not lost") {
   };
   meanwhile(both, [&] { p->synchronise(); });
   p->synchronise();
-  p->pool.release_everything();
+  p->pool.release_returnable(1'000'000);
   CHECK(p->source.held() == 0);
   CHECK(p->ledger.reserved.get() == 0);
 }
@@ -139,7 +139,7 @@ TEST_CASE("a context may end under threads that use it, again and again") {
       int freed;
       Chunk* chunk = p->shared.index.find(address);
       if (chunk != nullptr) p->pool.free(chunk, address, &freed);
-      if (i % 32 == 0) p->pool.release_everything();
+      if (i % 32 == 0) p->pool.release_returnable(1'000'000);
     }
   };
   for (int round = 0; round < 30; ++round) {
@@ -180,7 +180,7 @@ TEST_CASE("two threads that fit together are never told that memory is out") {
   CHECK(refused == 0);
 }
 
-// Graph n, which holds what was born before epoch n, goes under ticket kGraphs - n.
+// Graph n, which holds what was born before it, goes under ticket kGraphs - n.
 TEST_CASE("what a graph held waits for that graph's work, whatever else was let go before") {
   constexpr Epoch kGraphs = 20000;
   struct Item {
@@ -196,19 +196,21 @@ TEST_CASE("what a graph held waits for that graph's work, whatever else was let 
   auto reclaim = std::make_unique<Reclaim>();
   FreedQueue<Item, Links> freed;
   std::vector<Item> items(kGraphs);
-  reclaim->set_newest_graph(kGraphs);
+  GraphLives& lives = reclaim->graphs();
+  std::vector<GraphLife> alive(kGraphs);
+  for (GraphLife& life : alive) lives.hold(&life, 0, 0);
   for (Epoch born = 0; born < kGraphs; ++born) freed.push(&items[born], born, *reclaim);
   REQUIRE(freed.parked_bytes() == kGraphs);
   std::thread graphs([&] {
     for (Epoch n = kGraphs; n > 0; --n) {
       reclaim->close();
-      reclaim->set_newest_graph(n - 1);
+      lives.release(&alive[n - 1], reclaim->open());
     }
   });
   Epoch left = kGraphs;
   int early = 0;
   while (left > 0) {
-    freed.unpark(*reclaim, /*all=*/false);
+    freed.unpark(*reclaim);
     for (; freed.has_clean(~Ticket{0}); --left) {
       const Item* item = freed.pop();
       const auto born = static_cast<Epoch>(item - items.data());
@@ -288,8 +290,7 @@ TEST_CASE("a context may make way for the next while another thread adds up what
   };
   meanwhile(work, [&] {
     const Usage usage = p->pool.usage();
-    most = std::max({most, p->pool.returnable_bytes(), usage.idle + usage.waiting,
-                     p->pool.allocations() + p->pool.frees()});
+    most = std::max({most, usage.idle + usage.waiting, p->pool.allocations() + p->pool.frees()});
   });
   CHECK(most <= 64 * kMiB);
 }

@@ -62,6 +62,7 @@ TEST_CASE("a free block of the pool serves it only where there is no other memor
 TEST_CASE("what the pool keeps idle or waiting goes back for it, and then the driver serves") {
   auto p = any_pool(64);
   p->source.passed_mark = GENERATE(0, ~Mark{0});
+  p->source.pass_after_queries = 20;
   std::vector<uint64_t> blocks;
   for (int i = 0; i < 4; ++i) blocks.push_back(p->allocate(12 * kMiB));
   for (const uint64_t block : blocks) REQUIRE(p->free(block) == Freed::done);

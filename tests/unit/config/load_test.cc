@@ -97,6 +97,18 @@ TEST_CASE("CISTERN_POOL=off is off, not bad") {
   const auto loaded = load_with({"CISTERN_POOL=off"});
   CHECK(loaded->status == Status::kOff);
   CHECK(std::string(loaded->error.text).empty());
+  CHECK(loaded->warning_count == 0);
+}
+
+TEST_CASE("what changes nothing beside CISTERN_POOL=off is said in one line") {
+  const auto said = load_with({"CISTERN_POOL=off", "CISTERN_LOG=info", "CISTERN_GPU_LIMIT_1=1G",
+                               "CISTERN_REPORT=text", "CISTERN_PRINT_LOG=yes"});
+  REQUIRE(said->status == Status::kOff);
+  REQUIRE(said->warning_count == 1);
+  for (const char* name : {"CISTERN_GPU_LIMIT_1", "CISTERN_REPORT", "CISTERN_PRINT_LOG"}) {
+    CHECK(contains(said->warnings[0].text, name));
+  }
+  CHECK_FALSE(contains(said->warnings[0].text, "CISTERN_LOG"));
 }
 
 TEST_CASE("a bad value leaves nothing of the policy but what to do about it") {

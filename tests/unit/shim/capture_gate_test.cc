@@ -4,7 +4,10 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <memory>
 #include <thread>
+
+#include "allocator/reclaim/graph_lives.h"
 
 using cistern::shim::CaptureGate;
 
@@ -101,4 +104,50 @@ TEST_CASE("a capture does not wait for ever for a call that may be waiting for i
   gate.leave();
   gate.withdraw();
   CHECK(open(gate));
+}
+
+// The per-thread default stream of each thread has one handle.
+TEST_CASE("of captures with one handle the oldest is told, and the youngest taken to end first") {
+  CaptureGate& gate = cistern::shim::capture_gate();
+  const auto begin_at = [&](cistern::alloc::Epoch since, bool into_graph) {
+    gate.announce();
+    gate.began(stream(16), context(1), since, into_graph);
+  };
+  // In the order in which they are noted, which need not be that in which they began.
+  const bool older_first = GENERATE(true, false);
+  begin_at(older_first ? 5 : 9, !older_first);
+  begin_at(older_first ? 9 : 5, older_first);
+  begin(gate, 32, 1);  // of another handle, and older than all
+  CHECK(gate.capture_of(stream(16)).since == 5);
+  CHECK_FALSE(gate.capture_of(stream(16)).into_graph);
+  gate.ended(stream(32));
+  CHECK(gate.oldest() == 5);
+  gate.ended(stream(16));
+  CHECK(gate.oldest() == 5);
+  CHECK(gate.capture_of(stream(16)).since == 5);
+  CHECK(gate.capturing(stream(16)));
+  gate.ended(stream(16));
+  CHECK(gate.capture_of(stream(16)).stream == nullptr);
+  CHECK(open(gate));
+}
+
+TEST_CASE("the oldest capture is told, everything where one is not listed yet") {
+  using cistern::alloc::GraphLives;
+  CaptureGate& gate = cistern::shim::capture_gate();
+  CHECK(gate.oldest() == GraphLives::kEverything);
+  gate.announce();
+  CHECK(gate.oldest() == 0);
+  gate.began(stream(16), context(1), 7);
+  CHECK(gate.oldest() == 7);
+  gate.ended(stream(16));
+  CHECK(gate.oldest() == GraphLives::kEverything);
+}
+
+TEST_CASE("a capture that finds no room in the list keeps the gate closed") {
+  const auto gate = std::make_unique<CaptureGate>();
+  constexpr uintptr_t kListed = 1024;
+  for (uintptr_t n = 1; n <= kListed + 1; ++n) begin(*gate, 16 * n, 1);
+  gate->context_gone(context(1));
+  CHECK_FALSE(open(*gate));
+  CHECK(gate->oldest() == 0);
 }

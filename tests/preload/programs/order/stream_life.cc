@@ -6,6 +6,8 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <initializer_list>
 #include <thread>
@@ -136,6 +138,84 @@ void captured() {
   busy(coming);
 }
 
+// A stream goes during a capture while another thread already waits for the whole context, and that
+// wait is over before the stream's work.
+void lost_during_a_wait() {
+  const CUstream held = new_stream(), capturing = new_stream(), going = new_stream();
+  CUgraph graph = nullptr;
+  std::atomic<bool> begun{false};
+  const auto hold = [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(120)); };
+  SAY(cuLaunchHostFunc(held, hold, nullptr));
+  CUresult waited = CUDA_ERROR_UNKNOWN;
+  std::thread waiting([&] {
+    cuCtxSetCurrent(g_context);
+    begun = true;
+    waited = cuCtxSynchronize();
+  });
+  while (!begun) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const CUdeviceptr block = new_block();
+  SAY(cuMemsetD8Async(block, 1, kTouched, going));
+  SAY(cuStreamBeginCapture(capturing, CU_STREAM_CAPTURE_MODE_RELAXED));
+  SAY(cuMemFree(block));
+  SAY(cuStreamDestroy(going));
+  SAY(cuStreamEndCapture(capturing, &graph));
+  SAY(cuGraphDestroy(graph));
+  waiting.join();
+  std::printf("waited: %d\n", waited);
+  SAY(cuMemFree(new_block()));  // such a driver allows marks in frees
+}
+
+void lose_a_stream() {
+  const CUstream capturing = new_stream(), going = new_stream();
+  CUgraph graph = nullptr;
+  SAY(cuMemsetD8Async(new_block(), 1, kTouched, going));
+  SAY(cuStreamBeginCapture(capturing, CU_STREAM_CAPTURE_MODE_RELAXED));
+  SAY(cuStreamDestroy(going));
+  SAY(cuStreamEndCapture(capturing, &graph));
+  SAY(cuGraphDestroy(graph));
+}
+
+// Nothing that is freed after the loss becomes clean before the program synchronises, which it does
+// not: memory is short again and again meanwhile.
+void short_after_a_loss() {
+  lose_a_stream();
+  for (int round = 0; round < 3; ++round) {
+    CUdeviceptr blocks[6] = {};
+    for (CUdeviceptr& block : blocks) SAY(cuMemAlloc(&block, kBytes));
+    for (const CUdeviceptr block : blocks) SAY(cuMemFree(block));
+  }
+}
+
+// The same, but another thread synchronises, which takes a while: then the request has what it
+// needs.
+void short_beside_a_synchronisation() {
+  constexpr size_t kSmall = 256 << 10;
+  const CUstream slow = new_stream();
+  std::vector<CUdeviceptr> blocks;
+  lose_a_stream();
+  for (CUdeviceptr block; cuMemAlloc(&block, kSmall) == CUDA_SUCCESS;) blocks.push_back(block);
+  // One of eight stays, so that nothing goes back to the driver.
+  const auto give_back = [&](auto chosen) {
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      if (chosen(i) && cuMemFree(blocks[i]) != CUDA_SUCCESS) std::printf("not freed\n");
+    }
+  };
+  give_back([](size_t i) { return i % 8 != 0; });
+  const auto hold = [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(500)); };
+  SAY(cuLaunchHostFunc(slow, hold, nullptr));
+  std::thread synchronising([] {
+    cuCtxSetCurrent(g_context);
+    cuCtxSynchronize();
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  CUdeviceptr block = 0;
+  SAY(cuMemAlloc(&block, kSmall));
+  SAY(cuMemFree(block));
+  synchronising.join();
+  give_back([](size_t i) { return i % 8 == 0; });
+}
+
 // One that was created past any preload, and is destroyed or captured here.
 CUstream hidden() {
   using CreateFn = int (*)(CUstream*);
@@ -206,6 +286,9 @@ int main(int argc, char** argv) {
   if (is("legacy")) legacy();
   if (is("another_waited_for")) another_waited_for();
   if (is("captured")) captured();
+  if (is("lost_during_a_wait")) lost_during_a_wait();
+  if (is("short_after_a_loss")) short_after_a_loss();
+  if (is("short_beside_a_synchronisation")) short_beside_a_synchronisation();
   if (is("hidden_destroyed")) hidden_destroyed();
   if (is("hidden_captured")) hidden_captured();
   if (is("refused")) refused();

@@ -50,21 +50,54 @@ inline CUgraph Worker::record(const std::vector<Block*>& blocks, Station& statio
   Lane& first = station.lanes[Lane::kFree];
   CUgraph graph = nullptr;
   tally_.note("cuStreamBeginCapture", cuStreamBeginCapture(first.stream, mode));
+  // What is asked for in a capture is the driver's to answer: no pool makes room for it.
   const bool relaxed =
-      mode == CU_STREAM_CAPTURE_MODE_RELAXED || mode_ == CU_STREAM_CAPTURE_MODE_RELAXED;
+      (mode == CU_STREAM_CAPTURE_MODE_RELAXED || mode_ == CU_STREAM_CAPTURE_MODE_RELAXED) &&
+      world_.settings.must_fit == 0;
   capture_body(blocks, first, station.lanes[Lane::kOtherFree], relaxed);
   tally_.note("cuStreamEndCapture", cuStreamEndCapture(first.stream, &graph));
   return graph;
 }
 
-inline void Worker::capture() {
-  Station& station = any_station();
+inline std::vector<Block*> Worker::blocks_to_capture(const Station& station) {
   std::vector<Block*> blocks;
   for (Block& block : held_) {
     if (block.place == station.place && block.has_words() && blocks.size() < 3) {
       blocks.push_back(&block);
     }
   }
+  return blocks;
+}
+
+// What a stream still has to do when it ends, no event can be recorded behind during a capture.
+inline void Worker::lose_stream() {
+  Station& station = any_station();
+  Lane& lane = station.lanes[Lane::kOtherFree];
+  for (Block& block : held_) {
+    if (block.place == station.place && block.has_words()) {
+      order(block, lane, random_);
+      renew(block);
+      for (const Window& window : block.windows()) fill(block, window, lane);
+      break;
+    }
+  }
+  forget_lane(lane);
+  enter(*station.place);
+  CUgraph graph = nullptr;
+  {
+    const std::shared_lock lock(captures_);
+    const Lane& captured = station.lanes[Lane::kFree];
+    tally_.note("cuStreamBeginCapture", cuStreamBeginCapture(captured.stream, capture_mode()));
+    close(lane);
+    tally_.note("cuStreamEndCapture", cuStreamEndCapture(captured.stream, &graph));
+  }
+  open(lane);
+  tally_.note("cuGraphDestroy", cuGraphDestroy(graph));
+}
+
+inline void Worker::capture() {
+  Station& station = any_station();
+  const std::vector<Block*> blocks = blocks_to_capture(station);
   for (Block* block : blocks) renew(*block);
   CUgraphExec executable = nullptr;
   enter(*station.place);

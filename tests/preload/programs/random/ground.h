@@ -20,8 +20,17 @@ namespace random_work {
 struct Place {  // a context
   CUcontext context = nullptr;
   CUdevice device = 0;
-  bool primary = true;  // else it belongs to one thread, and ends with its blocks in use
+  bool primary = true;   // else it belongs to one thread, and ends with its blocks in use
+  uint64_t reached = 0;  // a bit for each device whose memory its kernels may touch
   Kernels kernels;
+
+  void reach(const Place& other, bool may) {
+    const uint64_t bit = uint64_t{1} << other.device;
+    reached = may ? reached | bit : reached & ~bit;
+  }
+  bool reaches(const Place& other) const {
+    return device == other.device || (reached >> other.device & 1) != 0;
+  }
 };
 
 struct Lane {  // a stream

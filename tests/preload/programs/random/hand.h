@@ -3,7 +3,8 @@
 // ways that the caller's random numbers choose, and always in order.
 #pragma once
 
-#include <cstring>
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
@@ -19,7 +20,8 @@ class Hand {
  public:
   // `captures` is held while a stream captures, and alone to wait for a context, which the driver
   // refuses meanwhile.
-  Hand(Tally& tally, std::shared_mutex& captures) : tally_(tally), captures_(captures) {}
+  Hand(const Settings& settings, Tally& tally, std::shared_mutex& captures)
+      : settings_(settings), tally_(tally), captures_(captures) {}
 
   void enter(const Place& place) { tally_.need("cuCtxSetCurrent", cuCtxSetCurrent(place.context)); }
 
@@ -91,7 +93,7 @@ class Hand {
   Lane& lane_for(const Block& block, Random& random) {
     const bool abroad = block.has_words() && block.shared() && random.percent(20);
     Station& station = *stations_[random.below(primaries_)];
-    return any_lane(abroad ? station : home(block), random);
+    return any_lane(abroad && station.place->reaches(*block.place) ? station : home(block), random);
   }
 
   std::shared_ptr<Event> mark(const Lane& lane) {
@@ -105,7 +107,7 @@ class Hand {
   // What comes next on `lane` is after all that was done with the block.
   void order(Block& block, Lane& lane, Random& random) {
     if (block.lane != nullptr && block.lane != &lane && !driver_orders(*block.lane, lane)) {
-      if (random.percent(15)) {
+      if (!ahead_ && random.percent(15)) {
         wait(*block.lane, random);
       } else {
         block.ready = mark(*block.lane);
@@ -128,7 +130,7 @@ class Hand {
   }
 
   void wait(const Event& event, const Lane& lane, Random& random) {
-    if (random.percent(75)) {
+    if (ahead_ || random.percent(75)) {
       enter(*lane.place);
       tally_.note("cuStreamWaitEvent", cuStreamWaitEvent(lane.stream, event.handle, 0));
     } else if (random.percent(80)) {
@@ -153,7 +155,9 @@ class Hand {
   bool allocate(Block& block, Random& random) {
     enter(*block.place);
     if (!block.stream_ordered) {
-      return tally_.note("cuMemAlloc", cuMemAlloc(&block.address, block.bytes));
+      const bool served = tally_.note("cuMemAlloc", cuMemAlloc(&block.address, block.bytes));
+      if (!served && settings_.must_fit != 0) give_up();
+      return served;
     }
     block.lane = &any_lane(home(block), random);
     return tally_.note("cuMemAllocAsync",
@@ -164,17 +168,19 @@ class Hand {
     Lane& lane = lane_for(block, random);
     order(block, lane, random);
     renew(block);
-    const bool copied = random.percent(30);
+    const bool copied = !ahead_ && random.percent(30);
     if (!block.has_words()) return fill_bytes(block, lane, copied);
     for (const Window& window : block.windows()) {
       copied ? upload(block, window, lane) : fill(block, window, lane);
     }
   }
 
+  // What can only be checked by the host is not, where that may not wait.
   void check(Block& block, Random& random) {
+    if (ahead_ && !block.has_words()) return;
     Lane& lane = lane_for(block, random);
     order(block, lane, random);
-    const bool copied = random.percent(20) || station_of(lane).verdict == 0;
+    const bool copied = !ahead_ && (random.percent(20) || station_of(lane).verdict == 0);
     if (!block.has_words()) return read_bytes(block, lane);
     for (const Window& window : block.windows()) {
       copied ? download(block, window, lane) : ask_kernel(block, window, lane);
@@ -186,10 +192,13 @@ class Hand {
     Lane& lane = any_lane(home(random.percent(50) ? to : from), random);
     order(to, lane, random);
     order(from, lane, random);
+    const uint64_t form = settings_.forms == 0 ? 0 : random.below(kForms);
     if (from.has_words()) {
-      for (const Window& w : from.windows()) copy_part(to, from, 4 * w.first, 4 * w.count, lane);
+      for (const Window& w : from.windows()) {
+        copy_part(to, from, {4 * w.first, 4 * w.count}, lane, form);
+      }
     } else {
-      copy_part(to, from, 0, from.bytes, lane);
+      copy_part(to, from, {0, from.bytes}, lane, form);
     }
     to.pattern = from.pattern;
   }
@@ -201,12 +210,16 @@ class Hand {
     Station& station = home(block);
     const bool abroad = block.ready || (block.lane && block.lane->place != block.place);
     if (abroad) order(block, any_lane(station, random), random);
-    if (block.stream_ordered && random.percent(70)) {
-      return free_on_stream(block, any_lane(station, random), random);
-    }
+    if (block.stream_ordered && random.percent(70)) return give_back_on_stream(block, random);
     if (block.stream_ordered) settle(block, random);
     if (random.percent(20)) enter(*stations_[random.below(stations_.size())]->place);
     tally_.note("cuMemFree", cuMemFree(block.address));
+  }
+
+  void give_back_on_stream(Block& block, Random& random) {
+    Lane& lane = any_lane(home(block), random);
+    order(block, lane, random);
+    tally_.note("cuMemFreeAsync", cuMemFreeAsync(block.address, lane.stream));
   }
 
   // The pattern of the next write.
@@ -216,7 +229,13 @@ class Hand {
   }
 
   void fill(Block& block, const Window& window, const Lane& lane) {
-    tally_.note("fill_words", fill_words(lane.place->kernels, lane.stream, at(block, window),
+    const Place& place = *lane.place;
+    if (const uint32_t delay_us = delay_of(block); delay_us != 0) {
+      tally_.note("slow_fill_words", slow_fill_words(place.kernels, lane.stream, at(block, window),
+                                                     window.count, seed(block, window), delay_us));
+      return;
+    }
+    tally_.note("fill_words", fill_words(place.kernels, lane.stream, at(block, window),
                                          window.count, seed(block, window)));
   }
 
@@ -234,12 +253,30 @@ class Hand {
   }
 
  protected:
+  const Settings& settings_;
   Tally& tally_;
   std::shared_mutex& captures_;
   std::vector<std::unique_ptr<Station>> stations_;  // the primary contexts' first
   size_t primaries_ = 0;
+  bool ahead_ = false;  // work is under way that this thread has to end: it must not wait
 
  private:
+  static constexpr uint64_t kForms = 3;  // of copies between devices
+
+  // Drawn from what is written, so that it is the same in a graph that is launched again.
+  uint32_t delay_of(const Block& block) const {
+    if (block.pattern % 100 >= settings_.slow) return 0;
+    const uint32_t drawn = block.pattern / 100;
+    return drawn % 64 == 0 ? 1000 + drawn % 3000 : 5 + drawn % 96;
+  }
+
+  // Where every block is to fit, the device is too small: nothing else matters any more.
+  [[noreturn]] static void give_up() {
+    std::printf("refused\n");
+    std::fflush(stdout);
+    std::_Exit(3);
+  }
+
   static CUdeviceptr at(const Block& block, const Window& window) {
     return block.address + sizeof(uint32_t) * window.first;
   }
@@ -284,20 +321,18 @@ class Hand {
     for (const uint32_t word : data) tally_.read(word != value++, word);
   }
 
-  void copy_part(Block& to, Block& from, size_t offset, size_t bytes, const Lane& lane) {
-    if (to.place == from.place) {
-      tally_.note("cuMemcpyDtoDAsync", cuMemcpyDtoDAsync(to.address + offset, from.address + offset,
-                                                         bytes, lane.stream));
+  // A stretch of bytes, at the same place of both.
+  void copy_part(Block& to, Block& from, const Window& bytes, const Lane& lane, uint64_t form) {
+    const CUdeviceptr target = to.address + bytes.first, source = from.address + bytes.first;
+    if (to.place == from.place || form == 1) {
+      tally_.note("cuMemcpyDtoDAsync", cuMemcpyDtoDAsync(target, source, bytes.count, lane.stream));
+    } else if (form == 2) {
+      tally_.note("cuMemcpyAsync", cuMemcpyAsync(target, source, bytes.count, lane.stream));
     } else {
       tally_.note("cuMemcpyPeerAsync",
-                  cuMemcpyPeerAsync(to.address + offset, to.place->context, from.address + offset,
-                                    from.place->context, bytes, lane.stream));
+                  cuMemcpyPeerAsync(target, to.place->context, source, from.place->context,
+                                    bytes.count, lane.stream));
     }
-  }
-
-  void free_on_stream(Block& block, Lane& lane, Random& random) {
-    order(block, lane, random);
-    tally_.note("cuMemFreeAsync", cuMemFreeAsync(block.address, lane.stream));
   }
 };
 

@@ -9,27 +9,33 @@
 namespace random_work {
 
 inline const Worker::Operation Worker::kOperations[] = {
-    {"allocate", 30, &Worker::allocate_one},
-    {"free", 22, &Worker::retire_one},
-    {"write", 8, &Worker::rewrite_one},
-    {"check", 5, &Worker::check_one},
-    {"copy", 8, &Worker::copy_one},
-    {"give", 6, &Worker::give_one},
-    {"synchronize", 2, &Worker::synchronize},
-    {"renew a stream", 3, &Worker::renew_stream},
-    {"ask", 5, &Worker::ask},
-    {"free wrongly", 3, &Worker::free_wrongly},
-    {"free twice", 2, &Worker::free_twice},
-    {"ask too much", 0, &Worker::ask_too_much},
-    {"take all", 1, &Worker::take_all},
-    {"capture", 3, &Worker::capture},
-    {"own context", 0, &Worker::own_context},
+    {"allocate", &Worker::allocate_one, 30},
+    {"free", &Worker::retire_one, 22},
+    {"write", &Worker::rewrite_one, 8},
+    {"check", &Worker::check_one, 5},
+    {"copy", &Worker::copy_one, 8},
+    {"give", &Worker::give_one, 6},
+    {"synchronize", &Worker::synchronize, 2},
+    {"renew a stream", &Worker::renew_stream, 3},
+    {"ask", &Worker::ask, 5},
+    {"free wrongly", &Worker::free_wrongly, 3},
+    {"free twice", &Worker::free_twice, 2},
+    {"ask too much", &Worker::ask_too_much, 0, &Settings::shortages},
+    {"take all", &Worker::take_all, 1},
+    {"capture", &Worker::capture, 0, &Settings::captures},
+    {"lose a stream", &Worker::lose_stream, 0, &Settings::losses},
+    {"export", &Worker::export_one, 0, &Settings::exports},
+    {"scratch", &Worker::use_scratch, 0, &Settings::scratch},
+    {"own context", &Worker::own_context, 0, &Settings::contexts},
+    {"run ahead", &Worker::run_ahead, 0, &Settings::endless},
+    {"turn peers", &Worker::turn_peers, 0, &Settings::peer_turns},
+    {"roll a graph", &Worker::roll_graph, 0, &Settings::graphs},
+    {"launch again", &Worker::launch_again, 0, &Settings::graphs},
+    {"replace a helper", &Worker::replace_helper, 0, &Settings::cancelled},
 };
 
 inline uint64_t Worker::weight_of(const Operation& operation) const {
-  if (operation.weight != 0) return operation.weight;
-  return operation.run == &Worker::own_context ? world_.settings.contexts
-                                               : world_.settings.shortages;
+  return operation.setting == nullptr ? operation.weight : world_.settings.*operation.setting;
 }
 
 inline void Worker::step() {
@@ -46,7 +52,7 @@ inline void Worker::step() {
 inline size_t Worker::draw_size() {
   constexpr size_t kMiB = size_t{1} << 20;
   constexpr size_t kBorders[] = {1, 512, kMiB, 2 * kMiB};
-  if (random_.percent(12)) {
+  if (world_.settings.large < 100 && random_.percent(12)) {
     const size_t border = kBorders[random_.below(std::size(kBorders))];
     return std::max<size_t>(1, border - 1 + random_.below(3));
   }
@@ -66,13 +72,14 @@ inline Block Worker::draw_block() {
   return block;
 }
 
-// The oldest go first. False when the block is more than a thread may hold.
+// The oldest go first. False when the block is more than a thread may hold, or it would have to
+// wait.
 inline bool Worker::make_room(const Block& wanted) {
   const uint64_t most = world_.settings.live_mb << 20;
   while (charged_on(wanted.place->device) + charge(wanted) > most) {
     size_t oldest = 0;
     while (oldest < held_.size() && held_[oldest].place->device != wanted.place->device) ++oldest;
-    if (oldest == held_.size()) return false;
+    if (oldest == held_.size() || ahead_) return false;
     Block block = take_out(oldest);
     check(block, random_);
     free(block, random_);
@@ -129,6 +136,46 @@ inline void Worker::give_one() {
   }
   const uint64_t others = world_.posts.size() - 1;
   hand_over(block, world_.posts[(number_ + 1 + random_.below(others)) % world_.posts.size()]);
+}
+
+// As libraries do: the same size again and again, freed behind the work that uses it.
+inline void Worker::use_scratch() {
+  Station& station = any_station();
+  Lane& lane = any_lane(station, random_);
+  enter(*station.place);
+  Block block;
+  block.bytes = draw_size();
+  block.place = station.place;
+  block.stream_ordered = true;
+  for (int i = 0; i < 2; ++i) {
+    block.id = next_id_++;
+    if (!tally_.note("cuMemAllocAsync",
+                     cuMemAllocAsync(&block.address, block.bytes, lane.stream))) {
+      return;
+    }
+    renew(block);
+    if (block.has_words()) {
+      for (const Window& window : block.windows()) {
+        fill(block, window, lane);
+        ask_kernel(block, window, lane);
+      }
+    }
+    tally_.note("cuMemFreeAsync", cuMemFreeAsync(block.address, lane.stream));
+  }
+}
+
+// Nobody opens it; but from now on somebody could. An IPC handle is had of whole allocations of the
+// driver only, so whether it is does not count.
+inline void Worker::export_one() {
+  if (held_.empty()) return;
+  const Block& block = held_[random_.below(held_.size())];
+  if (block.stream_ordered) return;
+  enter(*block.place);
+  CUipcMemHandle handle;
+  cuIpcGetMemHandle(&handle, block.address);
+  CUDA_POINTER_ATTRIBUTE_P2P_TOKENS tokens;
+  tally_.note("tokens of a block",
+              cuPointerGetAttribute(&tokens, CU_POINTER_ATTRIBUTE_P2P_TOKENS, block.address));
 }
 
 inline void Worker::synchronize() { wait(any_lane(any_station(), random_), random_); }
@@ -222,13 +269,24 @@ inline void Worker::ask_too_much() {
 // room for what is held, so it is not part of what is printed.
 inline void Worker::take_all() {
   if (world_.settings.threads > 1 || world_.settings.all == 0) return;
-  constexpr size_t kPage = size_t{2} << 20;
   enter(*any_station().place);
+  size_t bytes = 0;
+  if (const CUdeviceptr all = obtain_all(&bytes); all != 0) return_all(all, bytes);
+}
+
+// Of the current context's device.
+inline CUdeviceptr Worker::obtain_all(size_t* bytes) {
+  if (world_.settings.threads > 1 || world_.settings.all == 0) return 0;
+  constexpr size_t kPage = size_t{2} << 20;
   size_t free_bytes = 0, total = 0;
   tally_.note("cuMemGetInfo", cuMemGetInfo(&free_bytes, &total));
-  const size_t bytes = free_bytes / kPage * kPage;
+  *bytes = free_bytes / kPage * kPage;
   CUdeviceptr all = 0;
-  if (bytes == 0 || !tally_.note("cuMemAlloc of all", cuMemAlloc(&all, bytes))) return;
+  if (*bytes == 0 || !tally_.note("cuMemAlloc of all", cuMemAlloc(&all, *bytes))) return 0;
+  return all;
+}
+
+inline void Worker::return_all(CUdeviceptr all, size_t bytes) {
   uint64_t ends[2] = {next_id_++, next_id_++}, read[2] = {};
   for (int i = 0; i < 2; ++i) {
     const CUdeviceptr end = i == 0 ? all : all + bytes - sizeof ends[0];

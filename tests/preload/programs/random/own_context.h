@@ -23,6 +23,7 @@ inline void Worker::begin_own_context() {
 
 inline void Worker::end_own_context() {
   Station& station = *stations_.back();
+  drop_graphs_of(station);
   std::vector<Block> kept, ending;
   for (Block& block : held_) (block.place == own_ ? ending : kept).push_back(std::move(block));
   held_ = std::move(kept);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Drawn from a seed: what is read is what was written, and at the end all memory is free.
 // A random program: threads, devices, contexts, streams, events, captures, and blocks of all sizes
-// that are written, checked, copied, handed over and freed while earlier work is still pending.
+// that are written, checked, copied, handed over and freed while earlier work is still pending; on
+// demand kernels that take long, work without end, graphs that live, threads that are cancelled.
 // Every access is ordered as CUDA demands, so whatever it reads must be what it wrote, and with one
 // seed every run does and prints the same. The arguments are name=number; settings.h.
 
@@ -24,11 +25,13 @@ void use_primaries(World& world, Tally& tally) {
     tally.note("cuCtxSetCurrent", cuCtxSetCurrent(place.context));
     tally.note("load", place.kernels.load());
   }
-  for (const Place& from : world.primaries) {
+  const uint64_t peers = world.settings.peers;
+  for (Place& from : world.primaries) {
     tally.note("cuCtxSetCurrent", cuCtxSetCurrent(from.context));
     for (const Place& to : world.primaries) {
-      if (&from == &to) continue;
+      if (&from == &to || peers == 0 || (peers == 2 && to.device < from.device)) continue;
       tally.note("cuCtxEnablePeerAccess", cuCtxEnablePeerAccess(to.context, 0));
+      from.reach(to, true);
     }
   }
 }

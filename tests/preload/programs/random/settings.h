@@ -17,12 +17,24 @@ struct Settings {
   uint64_t rounds = 4;           // between two, everything is given back and counted
   uint64_t live_mb = 64;         // the most that one thread holds on one device
   uint64_t most_mb = 16;         // the largest block
-  uint64_t large = 8;            // of a hundred blocks, how many have more than 1 MiB
+  uint64_t large = 8;            // of a hundred blocks, how many have 1 MiB or more; 100: all
   uint64_t global = 1;           // captures in global mode, too
   uint64_t contexts = 1;         // how often a thread begins or ends one of its own
+  uint64_t captures = 3;         // how often work is captured and launched as a graph
+  uint64_t losses = 0;           // how often a stream is destroyed while another one captures
+  uint64_t exports = 0;          // how often a block is made known to other processes
   uint64_t shortages = 1;        // how often more is asked for than there is
   uint64_t all = 1;              // whether what is said to be free is sometimes taken, all of it
   uint64_t stream_ordered = 10;  // of a hundred blocks, how many come from cuMemAllocAsync
+  uint64_t scratch = 0;          // how often a stream gets memory for a moment, twice in a row
+  uint64_t slow = 0;             // of a hundred kernels that write, how many take their time
+  uint64_t endless = 0;          // how often work is begun that ends when the thread says so
+  uint64_t peers = 1;            // which devices reach which: 0 none, 1 all, 2 each those after it
+  uint64_t peer_turns = 0;       // how often that changes
+  uint64_t forms = 0;            // whether devices copy to each other by every call there is
+  uint64_t graphs = 0;           // how many executable graphs a thread keeps, and renews in turn
+  uint64_t cancelled = 0;        // how often a thread's helper is cancelled, and another begun
+  uint64_t must_fit = 0;         // whether a refused block ends the program
 
   bool read(const char* argument) {
     const struct {
@@ -38,9 +50,21 @@ struct Settings {
                  {"global", &global},
                  {"large", &large},
                  {"contexts", &contexts},
+                 {"captures", &captures},
+                 {"losses", &losses},
+                 {"exports", &exports},
                  {"shortages", &shortages},
                  {"stream_ordered", &stream_ordered},
-                 {"all", &all}};
+                 {"scratch", &scratch},
+                 {"all", &all},
+                 {"slow", &slow},
+                 {"endless", &endless},
+                 {"peers", &peers},
+                 {"peer_turns", &peer_turns},
+                 {"forms", &forms},
+                 {"graphs", &graphs},
+                 {"cancelled", &cancelled},
+                 {"must_fit", &must_fit}};
     const char* equals = std::strchr(argument, '=');
     if (equals == nullptr) return false;
     for (const auto& setting : known) {

@@ -38,6 +38,17 @@ class Tally {
     read(other.wrong_, other.sum_);
   }
 
+  // Of a thread whose end nobody can foresee: what went wrong alone.
+  void add_failures(const Tally& other) {
+    for (const auto& [key, count] : other.answers_) {
+      if (key.second != CUDA_SUCCESS) answers_[key] += count;
+    }
+    for (const auto& [key, count] : other.statements_) {
+      if (!key.second) statements_[key] += count;
+    }
+    read(other.wrong_, 0);
+  }
+
   void print() const {
     uint64_t total = 0;
     for (const auto& [name, count] : operations_) {

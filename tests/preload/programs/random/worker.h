@@ -4,6 +4,8 @@
 #pragma once
 
 #include <algorithm>
+#include <deque>
+#include <memory>
 #include <mutex>
 #include <shared_mutex>
 #include <utility>
@@ -44,13 +46,14 @@ struct World {
 class Worker : public Hand {
  public:
   Worker(World& world, Tally& tally, uint64_t number, uint64_t round)
-      : Hand(tally, world.captures),
+      : Hand(world.settings, tally, world.captures),
         world_(world),
         number_(number),
         random_(world.settings.seed * 1000003 + number * 1009 + round),
         next_id_((round << 32) + (number << 24)) {
     if (world.settings.threads > 1 && world.settings.global != 0) allow_global_captures();
     for (Place& place : world.primaries) arrive(place);
+    take_words();
   }
 
   void run(uint64_t operations) {
@@ -62,10 +65,13 @@ class Worker : public Hand {
 
   // What is left goes to another thread.
   void finish(Post& heir) {
+    dismiss_helper();
     if (own_ != nullptr) end_own_context();
     for (Block& block : held_) hand_over(block, heir);
     held_.clear();
+    drop_graphs(graphs_.begin(), graphs_.end());
     for (auto& station : stations_) leave(*station);
+    return_words();
   }
 
   // A block from another thread: its own numbers decide, as nobody knows when it arrives.
@@ -83,9 +89,21 @@ class Worker : public Hand {
  private:
   struct Operation {
     const char* name;
-    uint64_t weight;  // 0: as the settings say
     void (Worker::*run)();
+    uint64_t weight;
+    uint64_t Settings::*setting = nullptr;  // its weight is what this says
   };
+  struct Rolled {  // an executable graph, and what it writes into which blocks
+    struct Step {
+      uint64_t id;
+      uint32_t pattern;
+    };
+    CUgraphExec executable;
+    Station* station;
+    std::vector<Step> steps;
+    uint64_t shape;  // a digit for each block, to base 4: its nodes
+  };
+  struct Hired;  // a thread of the class Helper
   static const Operation kOperations[];
 
   uint64_t weight_of(const Operation& operation) const;
@@ -98,6 +116,8 @@ class Worker : public Hand {
   void check_one();
   void copy_one();
   void give_one();
+  void use_scratch();
+  void export_one();
   void synchronize();
   void renew_stream();
   void ask();
@@ -105,12 +125,34 @@ class Worker : public Hand {
   void free_twice();
   void ask_too_much();
   void take_all();
+  CUdeviceptr obtain_all(size_t* bytes);
+  void return_all(CUdeviceptr all, size_t bytes);
   // captures.h
   void capture();
+  void lose_stream();
+  std::vector<Block*> blocks_to_capture(const Station& station);
   void capture_body(const std::vector<Block*>& blocks, Lane& first, Lane& second, bool relaxed);
   CUgraph record(const std::vector<Block*>& blocks, Station& station);
   CUstreamCaptureMode capture_mode();
   void allow_global_captures();
+  // rolling.h
+  void roll_graph();
+  void launch_again();
+  CUgraphExec renew_executable(const Rolled& wanted, CUgraph graph);
+  void launch_rolled(const Rolled& rolled, const std::vector<Block*>& blocks);
+  void drop_graphs(std::deque<Rolled>::iterator from, std::deque<Rolled>::iterator to);
+  void drop_graphs_of(const Station& station);
+  // ahead.h
+  void take_words();
+  void return_words();
+  void run_ahead();
+  void step_ahead();
+  void free_on_stream();
+  // peers.h
+  void turn_peers();
+  // helper.h
+  void replace_helper();
+  void dismiss_helper();
   // own_context.h
   void own_context();
   void begin_own_context();
@@ -159,11 +201,20 @@ class Worker : public Hand {
   CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_GLOBAL;  // of this thread
   std::vector<Block> held_;
   Place own_place_;
-  Place* own_ = nullptr;  // or own_place_
+  Place* own_ = nullptr;       // or own_place_
+  std::deque<Rolled> graphs_;  // the one used last is the last
+  static constexpr size_t kWords = 4096;
+  uint32_t* words_ = nullptr;  // pinned
+  size_t words_used_ = 0;
+  std::unique_ptr<Hired> hired_;
 };
 
 }  // namespace random_work
 
+#include "ahead.h"
 #include "captures.h"
+#include "helper.h"
 #include "operations.h"
 #include "own_context.h"
+#include "peers.h"
+#include "rolling.h"

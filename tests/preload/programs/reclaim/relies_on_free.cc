@@ -9,8 +9,13 @@
 //   relies_on_free captures   frees while another stream captures
 //   relies_on_free stubborn   a free that fails is made again
 //   relies_on_free dead       the work that a free waits for dies
+//   relies_on_free released   that work waits for a thread which releases the primary context, not
+//   last
 
+#include <atomic>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "../driver_codes.h"
 
@@ -134,6 +139,34 @@ void free_after_death() {
   SAY(cuDevicePrimaryCtxReset(0));
 }
 
+std::atomic<bool> g_released{false};
+
+void await_release(void*) {
+  const auto nap = std::chrono::milliseconds(1);
+  for (int i = 0; i < 5000 && !g_released; ++i) std::this_thread::sleep_for(nap);
+}
+
+void free_while_released() {
+  const Worker worker;
+  const CUdeviceptr block = allocate(4 * kMiB);
+  CUcontext context = nullptr;
+  SAY(cuDevicePrimaryCtxRetain(&context, 0));
+  SAY(cuLaunchHostFunc(worker.stream, await_release, nullptr));
+  CUresult freed = CUDA_ERROR_UNKNOWN;
+  std::thread freeing([&] {
+    cuCtxSetCurrent(context);
+    freed = cuMemFree(block);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const auto start = std::chrono::steady_clock::now();
+  SAY(cuDevicePrimaryCtxRelease(0));
+  const bool soon = std::chrono::steady_clock::now() - start < std::chrono::seconds(3);
+  g_released = true;
+  freeing.join();
+  std::printf("released soon: %d, freed: %d\n", soon, freed);
+  worker.finish();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -145,5 +178,6 @@ int main(int argc, char** argv) {
   if (std::strcmp(mode, "captures") == 0) free_in_a_capture();
   if (std::strcmp(mode, "stubborn") == 0) free_stubbornly();
   if (std::strcmp(mode, "dead") == 0) free_after_death();
+  if (std::strcmp(mode, "released") == 0) free_while_released();
   return 0;
 }

@@ -117,6 +117,25 @@ void contexts() {
   say_free_memory();
 }
 
+// Contexts that end during a capture leave nothing to the next one, whose default stream may be
+// known by the same name.
+void contexts_during_a_capture() {
+  CUcontext own = nullptr, other = nullptr;
+  SAY(cuCtxGetCurrent(&own));
+  const CUstream captured = new_stream();
+  for (int i = 0; i < 3; ++i) {
+    CUgraph graph = nullptr;
+    SAY(cuCtxCreate(&other, nullptr, 0, 0));
+    put(get(kBytes, nullptr), nullptr);
+    SAY(cuCtxSetCurrent(own));
+    SAY(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+    SAY(cuCtxDestroy(other));
+    SAY(cuStreamEndCapture(captured, &graph));
+  }
+  SAY(cuCtxSynchronize());
+  say_free_memory();
+}
+
 void pools() {
   CUmemPoolProps properties{};
   properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -283,6 +302,7 @@ int main(int argc, char** argv) {
   if (is("streams")) streams();
   if (is("stream-during-a-capture")) stream_during_a_capture();
   if (is("contexts")) contexts();
+  if (is("contexts-during-a-capture")) contexts_during_a_capture();
   if (is("pools")) pools();
   if (is("exported")) exported();
   if (is("threads")) threads();

@@ -34,6 +34,8 @@ class Scratch {
   explicit Scratch(uint64_t limit = ScratchCache::kUnlimited, double times = 2,
                    bool only_clean = false)
       : cache_(std::make_unique<ScratchCache>()) {
+    reclaim.join(0, &source);
+    reclaim.join(1, &source);
     cache_->init(limit, times, only_clean, &reclaim);
     cache_->add_stream(kStream, 0x70, 0, 0, &ledger);
     cache_->add_stream(kOther, 0x80, 0, 0, &ledger);
@@ -76,7 +78,6 @@ class Scratch {
   Ledger ledger{};
   Reclaim reclaim{};
   FakeSource source;
-  alloc::Timeline* timeline = reclaim.join(&source);
   std::set<uint64_t> returned;  // by the last free
   bool refuse = false;          // the driver, of frees that are passed on
   Ticket wait_for = 0;
@@ -289,6 +290,21 @@ TEST_CASE("an address the driver gives out anew is what it is now") {
   CHECK(cache.ledger.scratch_bytes.get() == 0);
 }
 
+TEST_CASE("what the driver gave out anew takes no room in a limited scratch cache") {
+  Scratch cache(/*limit=*/3000);
+  const uint64_t served = cache.fresh(2000), retired = cache.fresh(1000);
+  cache.free(served);
+  if (GENERATE(true, false)) cache->stop_serving_device(0);
+  cache.free(retired);
+  cache->forget(served);
+  cache->add(retired, 3000, kStream, cache->epoch());
+  CHECK(cache.free(retired) == Freed::cached);
+  CHECK(cache.returned.empty());
+  CHECK(cache.ledger.scratch_bytes.get() == 3000);
+  CHECK(cache.free(cache.fresh(1)) == Freed::pass);
+  CHECK(cache.returned == Addresses{retired});
+}
+
 TEST_CASE("a scratch block that has to be clean is not served before") {
   Scratch cache(ScratchCache::kUnlimited, 2, /*only_clean=*/true);
   const uint64_t early = cache.fresh(1500), late = cache.fresh(1000);
@@ -296,10 +312,10 @@ TEST_CASE("a scratch block that has to be clean is not served before") {
   const Ticket middle = cache.reclaim.close();
   cache.free(late);
   CHECK(cache.take(1000) == 0);
-  CHECK(cache.wait_for == cache.reclaim.stamp());
-  cache.reclaim.passed(cache.timeline, middle);
+  CHECK(cache.wait_for == cache.reclaim.stamp(0));
+  cache.reclaim.passed(0, middle);
   CHECK(cache.take(1000) == early);  // the smaller one is not clean yet
-  cache.reclaim.passed(cache.timeline, cache.reclaim.close());
+  cache.reclaim.passed(0, cache.reclaim.close());
   CHECK(cache.take(1000) == late);
 }
 

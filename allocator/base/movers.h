@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Threads that have something in hand which others look for, and a wait for those of them that were
+// at it when the wait began: later ones, of which there may be some all the time, are not waited
+// for. Any thread; all of it is atomic and nothing allocates.
+//
+// Each mover counts itself in one of two counters, the open one. A turn makes the other the open
+// one, and is only made once that other is empty. So after three turns both have been empty since
+// the wait began.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "allocator/base/os.h"
+
+namespace cistern::alloc {
+
+class Movers {
+ public:
+  // The calling thread moves something for as long as this lives.
+  class Moving {
+   public:
+    explicit Moving(Movers& movers) : counter_(movers.inside_[movers.turns_.load() % 2]) {
+      counter_.fetch_add(1);
+      movers.begun_.fetch_add(1);
+    }
+    ~Moving() { counter_.fetch_sub(1); }
+    Moving(const Moving&) = delete;
+    Moving& operator=(const Moving&) = delete;
+
+   private:
+    std::atomic<int>& counter_;
+  };
+
+  int now() const { return inside_[0].load() + inside_[1].load(); }
+  uint64_t begun() const { return begun_.load(); }
+
+  // Waits for those that are at it now, but no longer than `most_ns`. False if that was too short.
+  bool await(uint64_t most_ns) {
+    const uint64_t start = turns_.load();
+    return os::wait_until(
+        [&] {
+          if (inside_[0].load() == 0 && inside_[1].load() == 0) return true;
+          turn();
+          return turns_.load() - start >= 3;
+        },
+        most_ns);
+  }
+
+ private:
+  void turn() {
+    uint64_t turns = turns_.load();
+    if (inside_[(turns + 1) % 2].load() == 0) turns_.compare_exchange_strong(turns, turns + 1);
+  }
+
+  std::atomic<int> inside_[2]{};
+  std::atomic<uint64_t> turns_{0};
+  std::atomic<uint64_t> begun_{0};
+};
+
+}  // namespace cistern::alloc

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Access of one context to memory of another, or of another process (order/ties.h).
+#include "shim/entry/faces.h"
+#include "shim/order/ask.h"
+#include "shim/order/ties.h"
+#include "shim/pooled/out_of_memory.h"
+#include "shim/process/settings.h"
+
+namespace cistern::shim {
+namespace {
+
+template <typename Function>
+CUresult open_memory(Function* real, CUdeviceptr* out, CUipcMemHandle handle, unsigned int flags) {
+  const CUresult result = ask_with_idle_memory(real, out, handle, flags);
+  const bool peers = (flags & CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) != 0;
+  if (result == CUDA_SUCCESS && peers && active()) peer_device_opened(*out);
+  return result;
+}
+
+}  // namespace
+}  // namespace cistern::shim
+
+using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
+
+CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
+  const CUresult result = ask_with_idle_memory(driver().cuCtxEnablePeerAccess, peerContext, Flags);
+  if (result == CUDA_SUCCESS && active()) peer_access_changed(peerContext, /*on=*/true);
+  return result;
+}
+
+CUresult cuCtxDisablePeerAccess(CUcontext peerContext) {
+  const CUresult result = ask(driver().cuCtxDisablePeerAccess, peerContext);
+  if (result == CUDA_SUCCESS && active()) peer_access_changed(peerContext, /*on=*/false);
+  return result;
+}
+
+CUresult cuIpcOpenMemHandle(CUdeviceptr* pdptr, CUipcMemHandle handle, unsigned int Flags) {
+  return open_memory(driver().cuIpcOpenMemHandle, pdptr, handle, Flags);
+}
+
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* pdptr, CUipcMemHandle handle, unsigned int Flags) {
+  return open_memory(driver().cuIpcOpenMemHandle_v2, pdptr, handle, Flags);
+}

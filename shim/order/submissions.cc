@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/order/submissions.h"
+
+#include "shim/order/contexts/context.h"
+#include "shim/order/contexts/visit.h"
+#include "shim/process/settings.h"
+
+namespace cistern::shim {
+
+// The flag stays set while threads are at work here,
+// so that none of them passes before the marks are made. A free that comes after the last look at
+// its context finds the flag set, or is seen by the look after it was cleared.
+void mark_frees_before_submission(bool may_wait_for_host) {
+  if (!active()) return;
+  bool left = false;
+  for_each_context([&](Context& context) {
+    const Visit visit(context);
+    if (visit.open()) left |= context.pool.before_submission(may_wait_for_host);
+  });
+  if (left) return;
+  alloc::Reclaim& reclaim = shared().reclaim;
+  reclaim.set_any_unmarked(false);
+  for_each_context([&](const Context& context) {
+    if (reclaim.unmarked(context.number)) reclaim.set_any_unmarked(true);
+  });
+}
+
+}  // namespace cistern::shim

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/order/ties.h"
+
+#include <atomic>
+
+#include "allocator/base/mutex.h"
+#include "shim/entry/driver.h"
+#include "shim/order/contexts/context.h"
+#include "shim/order/device.h"
+#include "shim/order/shared.h"
+
+namespace cistern::shim {
+namespace {
+
+// The contexts that a worker reaches by peer access: reached[worker] has the bit of the owner.
+constinit std::atomic<uint64_t> reached[alloc::Reclaim::kMaxContexts][ContextSet::kWords] = {};
+// The devices all of whose contexts a worker reaches.
+constinit std::atomic<uint64_t> devices_reached[alloc::Reclaim::kMaxContexts] = {};
+static_assert(kMaxDevices <= 64);
+// Held while any of them changes: a context that ends meanwhile leaves no bit behind, which the
+// next one of its number would have. Locked after the contexts' own mutex, if both are.
+constinit alloc::Mutex reach_mutex;
+
+constexpr uint64_t bit(uint32_t number) { return uint64_t{1} << number % 64; }
+
+// A context that was found before the lock was taken, and may have ended by then.
+class Found {
+ public:
+  explicit Found(CUcontext handle) : context_(working_context(handle)) {
+    if (context_ != nullptr) handle_ = context_->handle.load();
+  }
+  bool lives() const { return handle_ != nullptr && context_->handle.load() == handle_; }
+  const Context* operator->() const { return context_; }
+
+ private:
+  const Context* context_;
+  CUcontext handle_ = nullptr;
+};
+
+// With the lock. tie() leaves out what the bit says, so reclamation knows of the access whenever
+// the bit is set.
+void set_reach(uint32_t owner, uint32_t worker, bool on) {
+  if (owner == worker) return;
+  std::atomic<uint64_t>& word = reached[worker][owner / 64];
+  if (!on) word.fetch_and(~bit(owner));
+  shared().reclaim.reaches(owner, worker, on);
+  if (on) word.fetch_or(bit(owner));
+}
+
+bool is_reached(uint32_t owner, uint32_t worker) {
+  return (reached[worker][owner / 64].load(std::memory_order_relaxed) & bit(owner)) != 0;
+}
+
+bool reaches_device(uint32_t worker, CUdevice device) {
+  return (devices_reached[worker].load() & bit(static_cast<uint32_t>(device))) != 0;
+}
+
+// With the lock. A context that appears meanwhile either is visited here, or finds the bit
+// (ties_of_new_context).
+void reach_device(uint32_t worker, CUdevice device) {
+  devices_reached[worker].fetch_or(bit(static_cast<uint32_t>(device)));
+  for_each_context([&](Context& owner) {
+    if (owner.device == device) set_reach(owner.number, worker, /*on=*/true);
+  });
+}
+
+}  // namespace
+
+ContextSet living_contexts() {
+  ContextSet living;
+  for_each_context([&](Context& context) { living.add(context.number); });
+  return living;
+}
+
+void tie(const ContextSet& owners, const ContextSet& workers) {
+  alloc::Reclaim& reclaim = shared().reclaim;
+  ContextSet all = owners;
+  all.add(workers);
+  const ContextSet named = all;
+  named.for_each([&](uint32_t worker) {
+    for (uint32_t i = 0; i < ContextSet::kWords; ++i) {
+      uint64_t word = reached[worker][i].load(std::memory_order_relaxed);
+      for (; word != 0; word &= word - 1) {
+        all.add(i * 64 + static_cast<uint32_t>(std::countr_zero(word)));
+      }
+    }
+  });
+  all.for_each([&](uint32_t owner) {
+    workers.for_each([&](uint32_t worker) {
+      if (owner != worker && !is_reached(owner, worker)) reclaim.touched(owner, worker);
+    });
+  });
+}
+
+void peer_access_changed(CUcontext owner, bool on) {
+  const Found worker(current_handle()), reached_one(owner);
+  const alloc::LockGuard guard(reach_mutex);
+  if (!worker.lives() || !reached_one.lives()) return;
+  const bool opened = reaches_device(worker->number, reached_one->device);
+  if (on || !opened) set_reach(reached_one->number, worker->number, on);
+}
+
+void peer_device_opened(CUdeviceptr address) {
+  const Found worker(current_handle());
+  int device = kNoDevice;
+  const auto ask = driver().cuPointerGetAttribute;
+  const bool known = ask != nullptr &&
+                     ask(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) == CUDA_SUCCESS &&
+                     device >= 0 && device < kMaxDevices;
+  const alloc::LockGuard guard(reach_mutex);
+  if (!worker.lives()) return;
+  for (CUdevice each = 0; each < kMaxDevices; ++each) {
+    // Within its own device the context needs no peer access, and gets none.
+    if (each != worker->device && (!known || each == device)) reach_device(worker->number, each);
+  }
+}
+
+void ties_of_new_context(const Context& context) {
+  const alloc::LockGuard guard(reach_mutex);
+  for_each_context([&](Context& worker) {
+    if (reaches_device(worker.number, context.device)) {
+      set_reach(context.number, worker.number, /*on=*/true);
+    }
+  });
+}
+
+void ties_of_context_gone(const Context& context) {
+  const alloc::LockGuard guard(reach_mutex);
+  const uint32_t gone = context.number;
+  devices_reached[gone].store(0);
+  for (std::atomic<uint64_t>& word : reached[gone]) word.store(0);
+  for (auto& worker : reached) worker[gone / 64].fetch_and(~bit(gone));
+}
+
+void reset_ties_after_fork() { reach_mutex.reset(); }
+
+}  // namespace cistern::shim

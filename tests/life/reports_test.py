@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Reports: where they go, what they say of the run, what is said where they cannot be written, and
+that the page of their keys has each of them."""
+
+import datetime
+import os
+import re
+import socket
+
+import life
+
+VERSION = re.search(r'kVersion\[\] = "(.+)"', (life.ROOT / "config/version.h").read_text())[1]
+EVERYTHING = {"FLAGS_free_idle_memory": "true", "FLAGS_eager_delete_tensor_gb": "1",
+              "FLAGS_eager_delete_scope": "false", "FLAGS_limit_of_tmp_allocation": "1048576",
+              "FLAGS_alloc_fill_value": "7"}
+
+
+def keys_of(value, path=""):
+    """Every key by its path; those of a list's elements as `list[]`."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield f"{path}{key}"
+            yield from keys_of(inner, f"{path}{key}.")
+    elif isinstance(value, list):
+        for inner in value:
+            yield from keys_of(inner, f"{path[:-1]}[].")
+
+
+class Reports(life.Life):
+    def run_one(self, way="exit", limits=(), **more):
+        """A program's end, without and with; the process with Cistern, and what that left on stderr."""
+        command = (self.program("endings_lazy"), way)
+        bare = self.start(command, False)
+        status, out, _ = self.finish(bare)
+        if limits:
+            command = ("prlimit", *limits, *command)
+        process = self.start(command, True, **{"CISTERN_LOG": "warn"} | more)
+        result = self.finish(process)
+        self.assertEqual(result[:2], (status, out))
+        return process, result[2]
+
+    def log_of(self, process):
+        return "".join(path.read_text() for path in sorted(process.folder.glob("log.*")))
+
+    def test_it_names_the_run(self):
+        before = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
+        process, _ = self.run_one()
+        report = self.left(process.folder)[0][process.pid]
+        self.assertEqual(report["version"], VERSION)
+        self.assertEqual(report["host"], socket.gethostname())
+        self.assertEqual(report["program"], os.path.realpath(self.program("endings_lazy")))
+        ended = datetime.datetime.fromisoformat(report["ended"])
+        self.assertLessEqual(before, ended)
+        self.assertLess(ended, before + datetime.timedelta(seconds=60))
+        process, _ = self.run_one(CISTERN_REPORT="text")
+        text = next(process.folder.glob("report.*")).read_text()
+        for part in (report["program"], report["host"], VERSION, str(process.pid)):
+            self.assertIn(part, text.splitlines()[0])
+
+    def test_a_relative_file_lies_where_the_program_began(self):
+        process, _ = self.run_one(way="elsewhere", CISTERN_LOG="info")
+        self.assertEqual(len(self.left(process.folder)[0]), 1)
+        self.assertEqual(len(list(process.folder.glob("log.*"))), 1)
+
+    def test_one_that_cannot_be_written_is_said(self):
+        for file, why in (("/dev/full", "No space left"), ("/no/folder/at/all", "No such file")):
+            process, err = self.run_one(CISTERN_REPORT_FILE=file)
+            self.assertEqual(err, "")
+            self.assertRegex(self.log_of(process), f"cannot be written to {file}: {why}")
+
+    def test_one_beyond_the_limit_of_files_ends_no_program(self):
+        process, err = self.run_one(way="no long files")
+        self.assertEqual(err, "")
+        self.assertIn("cannot be written", self.log_of(process)[:100])
+
+    def test_debug_shows_what_the_pools_ask_of_the_driver(self):
+        process, _ = self.run_one(CISTERN_LOG="debug")
+        log = self.log_of(process)
+        for line in (r"pool: takes address=0x[0-9a-f]+ bytes=[0-9]+ -> 0", "pool: marks the work so far"):
+            self.assertRegex(log, line)
+        self.assertNotIn("pool:", self.log_of(self.run_one(CISTERN_LOG="info")[0]))
+
+    def test_what_changes_nothing_beside_pool_off_is_said_once(self):
+        process, err = self.run_one(CISTERN_POOL="off", CISTERN_GPU_LIMIT="1G")
+        log = self.log_of(process)
+        self.assertEqual((err, log.count("\n"), self.left(process.folder)[0]), ("", 1, {}))
+        for name in ("CISTERN_GPU_LIMIT", "CISTERN_REPORT", "CISTERN_REPORT_FILE"):
+            self.assertIn(f" {name}", log)
+
+    def test_few_descriptors_are_enough(self):
+        process, err = self.run_one(limits=("--nofile=20",))
+        self.assertEqual((err, len(self.left(process.folder)[0])), ("", 1))
+
+    def test_the_page_has_every_key(self):
+        page = (life.ROOT / "shim/REPORT.md").read_text()
+        written = set(re.findall(r"^\| `([^`]+)` \|", page, re.M))
+        seen = set()
+        for settings in ({}, EVERYTHING):
+            process, _ = self.run_one(**settings)
+            for key in keys_of(self.left(process.folder)[0][process.pid]):
+                key = re.sub(r"by_kind\.[^.]+", "by_kind.KIND", key)
+                seen.add(re.sub(r"shortages_ended_by\..+", "shortages_ended_by.STEP", key))
+        self.assertEqual(written, seen)
+
+
+if __name__ == "__main__":
+    life.main()

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// A block that another context's work under way still reads or writes is not reused.
+// That work is behind a kernel that takes a while. The block is freed meanwhile (the driver's free
+// waits), its own context is synchronised, and the next block of its size is filled. The watcher
+// tells if that was too early.
+//
+//   ties FORM reads|writes 1|0 BYTES [beside]
+//
+// "beside": another copy between the two contexts is begun later, and done before.
+// The number is the other context's device. FORM: peer peer_now unified device copy_2d copy_3d
+// copy_3d_peer batch batch_3d captured fill (writes only) kernel kernel_no_more kernel_opened
+// (device 1 only). Kernels reach the block by peer access: enabled, enabled and then disabled, or
+// enabled by opening memory of another process on the same device.
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "../driver_codes.h"
+#include "../timed_code.h"
+#include "../watch_time.h"
+
+namespace {
+
+using timed::Worker;
+
+constexpr size_t kWords = 256;
+constexpr size_t kCopied = kWords * sizeof(uint32_t);
+constexpr uint32_t kDelayUs = 30'000;
+
+// A copy, by a stream of the second context.
+struct Copy {
+  CUdeviceptr to;
+  CUcontext to_context;
+  CUdeviceptr from;
+  CUcontext from_context;
+  CUstream stream;
+};
+
+CUresult copy_2d(const Copy& copy) {
+  CUDA_MEMCPY2D c{};
+  c.srcMemoryType = c.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+  c.srcDevice = copy.from;
+  c.dstDevice = copy.to;
+  c.WidthInBytes = kCopied / 4;
+  c.Height = 4;
+  return cuMemcpy2DAsync(&c, copy.stream);
+}
+
+template <typename Parameters>
+Parameters box(const Copy& copy) {
+  Parameters c{};
+  c.srcMemoryType = c.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  c.srcDevice = copy.from;
+  c.dstDevice = copy.to;
+  c.WidthInBytes = kCopied / 4;
+  c.Height = c.Depth = 2;
+  return c;
+}
+
+CUresult copy_3d(const Copy& copy) {
+  const auto c = box<CUDA_MEMCPY3D>(copy);
+  return cuMemcpy3DAsync(&c, copy.stream);
+}
+
+CUresult copy_3d_peer(const Copy& copy) {
+  auto c = box<CUDA_MEMCPY3D_PEER>(copy);
+  c.srcContext = copy.from_context;
+  c.dstContext = copy.to_context;
+  return cuMemcpy3DPeerAsync(&c, copy.stream);
+}
+
+CUresult batch(const Copy& copy) {
+  CUdeviceptr to[] = {copy.to, copy.to + kCopied / 2},
+              from[] = {copy.from, copy.from + kCopied / 2};
+  size_t bytes[] = {kCopied / 2, kCopied / 2}, first = 0;
+  CUmemcpyAttributes attributes{};
+  attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+  return cuMemcpyBatchAsync(to, from, bytes, 2, &attributes, &first, 1, copy.stream);
+}
+
+CUresult batch_3d(const Copy& copy) {
+  CUDA_MEMCPY3D_BATCH_OP op{};
+  op.src.type = op.dst.type = CU_MEMCPY_OPERAND_TYPE_POINTER;
+  op.src.op.ptr.ptr = copy.from;
+  op.dst.op.ptr.ptr = copy.to;
+  op.extent = {kCopied / 4, 2, 2};
+  op.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+  return cuMemcpy3DBatchAsync(1, &op, 0, copy.stream);
+}
+
+CUresult peer(const Copy& copy) {
+  return cuMemcpyPeerAsync(copy.to, copy.to_context, copy.from, copy.from_context, kCopied,
+                           copy.stream);
+}
+
+// On the context's default stream, which waits for nothing of a non-blocking one.
+CUresult peer_now(const Copy& copy) {
+  return cuMemcpyPeer(copy.to, copy.to_context, copy.from, copy.from_context, kCopied);
+}
+
+CUresult captured(const Copy& copy) {
+  CUgraph graph = nullptr;
+  CUgraphExec exec = nullptr;
+  MUST(cuStreamBeginCapture(copy.stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  MUST(peer(copy));
+  MUST(cuStreamEndCapture(copy.stream, &graph));
+  MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
+  const CUresult code = cuGraphLaunch(exec, copy.stream);
+  MUST(cuGraphExecDestroy(exec));  // nothing is parked for its sake
+  MUST(cuGraphDestroy(graph));
+  return code;
+}
+
+CUresult unified(const Copy& copy) {
+  return cuMemcpyAsync(copy.to, copy.from, kCopied, copy.stream);
+}
+
+CUresult device(const Copy& copy) {
+  return cuMemcpyDtoDAsync(copy.to, copy.from, kCopied, copy.stream);
+}
+
+CUresult fill(const Copy& copy) { return cuMemsetD8Async(copy.to, 7, kCopied, copy.stream); }
+
+constexpr struct {
+  const char* name;
+  CUresult (*submit)(const Copy& copy);
+} kForms[] = {{"peer", peer},         {"peer_now", peer_now},
+              {"unified", unified},   {"device", device},
+              {"copy_2d", copy_2d},   {"copy_3d", copy_3d},
+              {"batch", batch},       {"copy_3d_peer", copy_3d_peer},
+              {"batch_3d", batch_3d}, {"captured", captured},
+              {"fill", fill}};
+
+// A process with a block on device 0, forked before this one uses CUDA.
+class Exporter {
+ public:
+  Exporter() {
+    if (pipe(to_parent_) != 0 || pipe(to_child_) != 0) std::_Exit(1);
+    process_ = fork();
+    if (process_ != 0) return;
+    use_device(0);
+    CUdeviceptr block = 0;
+    CUipcMemHandle handle;
+    MUST(cuMemAlloc(&block, 4 * kMiB));
+    MUST(cuIpcGetMemHandle(&handle, block));
+    char done = 0;
+    const bool told = write(to_parent_[1], &handle, sizeof handle) == sizeof handle;
+    std::_Exit(told && read(to_child_[0], &done, 1) == 1 ? 0 : 1);
+  }
+
+  // The current context reaches the block's device from now on.
+  void open_lazily() const {
+    CUipcMemHandle handle;
+    CUdeviceptr block = 0;
+    if (read(to_parent_[0], &handle, sizeof handle) != sizeof handle) std::_Exit(1);
+    MUST(cuIpcOpenMemHandle(&block, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+  }
+
+  void end() const {
+    if (write(to_child_[1], "x", 1) == 1) waitpid(process_, nullptr, 0);
+  }
+
+ private:
+  int to_parent_[2], to_child_[2];
+  pid_t process_;
+};
+
+void copy_beside(const Worker& owner, const Worker& other) {
+  CUdeviceptr from = 0, to = 0;
+  owner.use();
+  MUST(cuMemAlloc(&from, kCopied));
+  other.use();
+  MUST(cuMemAlloc(&to, kCopied));
+  const Copy copy{to, other.context, from, owner.context, timed::new_stream()};
+  MUST(peer(copy));
+  MUST(cuStreamSynchronize(copy.stream));
+}
+
+CUresult by_kernel(const Worker& worker, CUdeviceptr block, CUdeviceptr total, bool reads) {
+  return reads ? timed::sum_words(worker.kernels, worker.stream, block, kWords, total, kDelayUs)
+               : timed::fill_words(worker.kernels, worker.stream, block, kWords, 9, kDelayUs);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 5) return 2;
+  const bool reads = std::strcmp(argv[2], "reads") == 0, same_device = std::atoi(argv[3]) == 0;
+  const bool kernel = std::strncmp(argv[1], "kernel", 6) == 0;
+  const size_t bytes = std::strtoull(argv[4], nullptr, 10);
+  end_after(10);
+  const bool opened = std::strcmp(argv[1], "kernel_opened") == 0;
+  const Exporter* const exporter = opened ? new Exporter : nullptr;
+  const Worker owner(use_device(0));
+  CUcontext second = nullptr;
+  if (same_device) {
+    MUST(cuCtxCreate(&second, nullptr, 0, 0));
+  } else {
+    second = use_device(1);
+  }
+  const Worker other(second);
+  CUdeviceptr own = 0, block = 0, next = 0;
+  MUST(cuMemAlloc(&own, kCopied));
+  MUST(cuMemsetD32(own, 1, kWords));
+  MUST(cuCtxSynchronize());
+  owner.use();
+  MUST(cuMemAlloc(&block, bytes));
+  MUST(cuMemsetD32(block, 3, kWords));
+  MUST(cuCtxSynchronize());
+
+  other.use();
+  if (kernel) {
+    if (opened) {
+      exporter->open_lazily();
+    } else {
+      MUST(cuCtxEnablePeerAccess(owner.context, 0));
+    }
+    MUST(by_kernel(other, block, own, reads));
+    if (std::strcmp(argv[1], "kernel_no_more") == 0) MUST(cuCtxDisablePeerAccess(owner.context));
+  } else {
+    CUstream stream = std::strcmp(argv[1], "peer_now") == 0 ? CU_STREAM_LEGACY : other.stream;
+    MUST(timed::fill_words(other.kernels, stream, own, 0, 0, kDelayUs));
+    const Copy in{own, other.context, block, owner.context, other.stream};
+    const Copy out{block, owner.context, own, other.context, other.stream};
+    for (const auto& form : kForms) {
+      if (std::strcmp(form.name, argv[1]) == 0) MUST(form.submit(reads ? in : out));
+    }
+  }
+  if (argc > 5) copy_beside(owner, other);
+
+  owner.use();
+  MUST(cuMemFree(block));
+  MUST(cuCtxSynchronize());
+  MUST(cuMemAlloc(&next, bytes));
+  MUST(cuMemsetD32(next, 5, kWords));
+  MUST(cuCtxSynchronize());
+  other.use();
+  MUST(cuCtxSynchronize());
+  uint32_t seen = 0, kept = 0;
+  MUST(cuMemcpyDtoH(&seen, own, sizeof seen));
+  owner.use();
+  MUST(cuMemcpyDtoH(&kept, next, sizeof kept));
+  std::printf("there %u, here %u\n", seen, kept);
+  if (opened) exporter->end();
+  return 0;
+}

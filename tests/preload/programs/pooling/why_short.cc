@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ways to run out of memory, each for a reason of its own.
+//
+//   why_short pieces   enough is free, but nowhere in one piece
+//   why_short beside   most of it is mapped by the program itself
+//   why_short live     the program holds nearly all
+
+#include <cstring>
+#include <vector>
+
+#include "../driver_codes.h"
+
+namespace {
+
+constexpr size_t kBlock = 8 * kMiB;
+
+std::vector<CUdeviceptr> take_all() {
+  std::vector<CUdeviceptr> blocks;
+  for (CUdeviceptr block = 0; cuMemAlloc(&block, kBlock) == CUDA_SUCCESS;) blocks.push_back(block);
+  return blocks;
+}
+
+void free_every_other(const std::vector<CUdeviceptr>& blocks) {
+  for (size_t i = 0; i < blocks.size(); i += 2) cuMemFree(blocks[i]);
+  SAY(cuCtxSynchronize());
+}
+
+void take_beside() {
+  CUmemAllocationProp what{};
+  what.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  what.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  CUmemGenericAllocationHandle memory;
+  SAY(cuMemCreate(&memory, 192 * kMiB, &what, 0));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const char* why = argc > 1 ? argv[1] : "";
+  use_device(0);
+  CUdeviceptr block = 0;
+  if (std::strcmp(why, "pieces") == 0) free_every_other(take_all());
+  if (std::strcmp(why, "beside") == 0) take_beside();
+  if (std::strcmp(why, "live") == 0) take_all();
+  std::printf("%s: %d\n", why, cuMemAlloc(&block, 96 * kMiB));
+  return 0;
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/shim/fake_shim.h"
+
+#include <cstdarg>
+#include <cstdio>
+#include <mutex>
+
+#include "config/load.h"
+#include "shim/order/contexts/context_slot.h"
+#include "shim/order/device.h"
+#include "shim/order/shared.h"
+#include "shim/order/suspicion.h"
+#include "shim/pooled/out_of_memory.h"
+#include "shim/process/background.h"
+#include "shim/process/log.h"
+#include "shim/process/settings.h"
+
+namespace cistern::test {
+
+FakeShim& fakes() {
+  static FakeShim the_fakes;
+  return the_fakes;
+}
+
+void reset_fakes() {
+  FakeShim& f = fakes();
+  f.driver = {};
+  f.driver.complete = true;
+  f.driver.cuCtxGetCurrent = [](CUcontext* out) {
+    *out = fakes().current;
+    return CUDA_SUCCESS;
+  };
+  f.policy = config::default_policy();
+  f.active = f.may_call = true;
+  f.current = nullptr;
+  f.release_idle = nullptr;
+  f.releases = 0;
+  f.logged.clear();
+}
+
+}  // namespace cistern::test
+
+namespace cistern::shim {
+
+using test::fakes;
+
+const Driver& driver() { return fakes().driver; }
+
+bool active() { return fakes().active; }
+const config::Policy& policy() { return fakes().policy; }
+
+bool may_call() { return fakes().may_call; }
+
+CUcontext current_handle() { return fakes().current; }
+
+void note_failure(CUresult, CUcontext) {}
+
+alloc::Shared& shared() {
+  static constinit alloc::Shared the_shared{};
+  return the_shared;
+}
+
+bool release_idle_memory(CUdevice device) {
+  ++fakes().releases;
+  return fakes().release_idle && fakes().release_idle(device);
+}
+bool release_idle_memory() { return release_idle_memory(kNoDevice); }
+
+bool log_enabled(config::LogLevel level) { return level == config::LogLevel::kInfo; }
+
+void log(config::LogLevel, const char* format, ...) {
+  char line[512];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(line, sizeof line, format, arguments);
+  va_end(arguments);
+  static std::mutex mutex;
+  const std::lock_guard guard(mutex);
+  fakes().logged = line;
+}
+
+}  // namespace cistern::shim
