@@ -110,6 +110,29 @@ void warn_idle_chunk_settings(Loaded& out) {
             out);
 }
 
+// With CISTERN_POOL=off: one line in place of all others. What is said and how bad values end hold
+// all the same.
+void warn_beside_off(Loaded& out) {
+  out.warning_count = out.warnings_dropped = 0;
+  Line names;
+  LineWriter list(names);
+  const auto note = [&](std::string_view name, const Given& given) {
+    const bool still_holds = name == "CISTERN_POOL" || name == "CISTERN_CONFIG" ||
+                             name == "CISTERN_ON_ERROR" || begins(name, "CISTERN_LOG");
+    if (given.text != nullptr && !still_holds) list.text(" ").text(name);
+  };
+  for (size_t i = 0; i < kTable.size(); ++i) note(kTable[i].name, out.given[i]);
+  for (unsigned device = 0; device < kMaxDevices; ++device) {
+    Line name;
+    note(device_name(device, name), out.given_device[device]);
+  }
+  if (list.length() == 0) return;
+  LineWriter(next_warning(out))
+      .text("cistern: warn: with CISTERN_POOL=off these settings change nothing:")
+      .text(names.text)
+      .text("; unset them, or CISTERN_POOL");
+}
+
 // The first of that name, as getenv has it; nullptr when there is none.
 const char* find_in(const char* const* envp, std::string_view name) {
   for (; *envp != nullptr; ++envp) {
@@ -136,6 +159,7 @@ bool fill(const char* const* envp, Loaded& out) {
   if (!collect(envp, out) || !check_values(out) || !check_conflicts(out)) return false;
   warn_report_file_alone(out);
   warn_idle_chunk_settings(out);
+  if (!out.policy.pool) warn_beside_off(out);
   return true;
 }
 

@@ -81,9 +81,10 @@ constexpr Row kRows[] = {
      "abort: the line, and the process exits with status 78 before main."},
     {"CISTERN_LOG", Group::kGeneral, choice("error|warn|info|debug"), "warn", "", "info", kBuilt, to<&P::log>,
      "The least serious messages that are written. info adds the policy in force and what was done "
-     "about memory shortages."},
+     "about memory shortages; debug each look-up of a function, and each call that the pools make to "
+     "the driver for chunks and marks."},
     {"CISTERN_LOG_FILE", Group::kGeneral, free_text("a file name"), kUnset, "", "/tmp/cistern.log", kBuilt, to<&P::log_file>,
-     "Messages are appended to this file. Not set: stderr."},
+     "Messages are appended to this file; a relative name begins where the process did. Not set: stderr."},
     {"CISTERN_REPORT", Group::kGeneral, choice("text|json", 1), kUnset, "", "text", kBuilt, to<&P::report>,
      "A report when the process exits: per device the driver calls made and avoided, live, idle and "
      "reserved memory at the peak, hit rate, waits, and the policy in force."},

@@ -186,7 +186,7 @@ bool say_routes(const Program& program) {
 
 bool check(const char* name, const Elf& object) {
   Program program;
-  const Problem problem = check_program(name, object, program);
+  const Problem problem = check_program(name, &object, program);
   if (problem.code != kDone) return say("program", problem.text), false;
   const bool script = program.binary != program.path;
   say("program", program.path + (script ? ", run by " + program.binary : "") + " (" +

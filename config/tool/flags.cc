@@ -90,22 +90,25 @@ int print_table(const Loaded& loaded, bool all) {
   return kDone;
 }
 
-int print_detail(const Loaded& loaded, const char* name) {
+int print_detail(const Loaded& loaded, const std::string& asked) {
   unsigned device = kNoDevice;
+  std::string name = asked;
   const Row* row = find_row(name, device);
+  if (row == nullptr) row = row_of_option(name);
   if (row == nullptr) {
-    const char* nearest = nearest_name(name);
+    const char* nearest = nearest_name(asked);
+    if (nearest == nullptr) nearest = nearest_name(name);
     const std::string hint =
         nearest == nullptr ? "" : std::string("did you mean ") + nearest + "; ";
-    return fail(kUsage, "unknown setting; value seen \"" + std::string(name) + "\"; " + hint +
-                            "try: cistern flags");
+    return fail(kUsage,
+                "unknown setting; value seen \"" + asked + "\"; " + hint + "try: cistern flags");
   }
-  const Given given = given_for(loaded, name);
-  std::printf("%s\n  %s\n", name, row->meaning);
+  const Given given = given_for(loaded, name.c_str());
+  std::printf("%s\n  %s\n", name.c_str(), row->meaning);
   std::printf("  value:    %s (%s)\n", given.text == nullptr ? default_word(*row) : given.text,
               origin_word(given.origin));
   std::printf("  default:  %s\n  allowed:  %s\n", default_word(*row), allowed(*row).c_str());
-  std::printf("  example:  %s=%s\n", name, row->example);
+  std::printf("  example:  %s=%s\n", name.c_str(), row->example);
   if (row->built == Built::kNotYet)
     std::puts("  Not built yet: it is checked and changes nothing.");
   return kDone;

@@ -18,10 +18,11 @@ namespace cistern::config::tool {
 namespace {
 
 constexpr char kUsageText[] =
-    "usage: cistern-config check [--object FILE [--program NAME]]\n"
+    "usage: cistern-config check [--object FILE [--anyway] [--program NAME]]\n"
     "       cistern-config flags [--markdown | --names | --all | NAME...]\n"
     "       cistern-config print-env\n"
     "       cistern-config option --NAME\n"
+    "       cistern-config stands-alone --NAME [NEXT]\n"
     "       cistern-config doctor --object FILE [PROGRAM]\n"
     "       cistern-config inspect FILE\n"
     "       cistern-config start COUNT ENTRY... NAME=VALUE... -- PROGRAM [ARGUMENT...]\n"
@@ -40,7 +41,13 @@ int report(const Problem& problem) {
 int check(int argc, char** argv) {
   const char* object = nullptr;
   const char* program = nullptr;
+  bool anyway = false;
   for (int i = 0; i < argc; i += 2) {
+    if (std::strcmp(argv[i], "--anyway") == 0) {
+      anyway = true;
+      --i;
+      continue;
+    }
     if (i + 1 == argc) return usage();
     if (std::strcmp(argv[i], "--object") == 0) {
       object = argv[i + 1];
@@ -52,7 +59,7 @@ int check(int argc, char** argv) {
   }
   const Loaded& loaded = settings();
   if (loaded.status == Status::kBad) return std::fprintf(stderr, "%s\n", loaded.error.text), kUsage;
-  if (loaded.status == Status::kOk && loaded.policy.log >= LogLevel::kWarn) {
+  if (loaded.policy.log >= LogLevel::kWarn) {
     for (size_t i = 0; i < loaded.warning_count; ++i) {
       std::fprintf(stderr, "%s\n", loaded.warnings[i].text);
     }
@@ -62,7 +69,7 @@ int check(int argc, char** argv) {
   if (const int code = report(check_object(object, object_elf)); code != kDone) return code;
   if (program == nullptr) return kDone;
   Program found;
-  return report(check_program(program, object_elf, found));
+  return report(check_program(program, anyway ? nullptr : &object_elf, found));
 }
 
 void print_assignment(const std::string& name, const Given& given) {
@@ -92,20 +99,11 @@ int print_env() {
   return kDone;
 }
 
-// The setting behind one of the launcher's options: its name without prefix, in lower case and with
-// dashes. One rule in place of a list that would have to follow the table.
 int option(const char* text) {
   std::string name = text;
-  name.erase(0, std::min(name.find_first_not_of('-'), name.size()));
-  for (char& c : name) c = c == '-' ? '_' : c;
-  std::string upper = name;
-  for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  for (const std::string& candidate : {"CISTERN_" + upper, "FLAGS_" + name, "GE_" + upper}) {
-    unsigned device = kNoDevice;
-    if (find_row(candidate, device) != nullptr) return std::puts(candidate.c_str()), kDone;
-  }
+  if (row_of_option(name) != nullptr) return std::puts(name.c_str()), kDone;
   std::string line = "unknown option; value seen \"" + std::string(text) + "\"; ";
-  const char* nearest = nearest_name("CISTERN_" + upper);
+  const char* nearest = nearest_name(name);
   if (nearest != nullptr) {
     std::string meant = nearest + std::strlen("CISTERN_");
     for (char& c : meant) c = c == '_' ? '-' : static_cast<char>(std::tolower(c));
@@ -114,6 +112,20 @@ int option(const char* text) {
   return fail(kUsage, line +
                           "allowed: --sim, --host, --set, --print-env, --verbose and each setting "
                           "by its name; try: cistern help");
+}
+
+// Says "alone" of an option that is yes or no where no word follows, or another option. `next`:
+// nullptr, or that word; it must be a value of such an option, for it might be meant as one.
+int stands_alone(const std::string& option, const char* next) {
+  std::string name = option;
+  const Row* row = row_of_option(name);
+  bool value;
+  if (row == nullptr || row->type.kind != Kind::kBool) return kDone;
+  if (next == nullptr || next[0] == '-') return std::puts("alone"), kDone;
+  if (parse_bool(next, value)) return kDone;
+  return fail(kUsage, option + " is yes or no; value seen \"" + next +
+                          "\"; allowed: true or false, or no word before the next option or --; " +
+                          "try: " + option + "=true");
 }
 
 int inspect(const char* path) {
@@ -134,6 +146,7 @@ int run(int argc, char** argv) {
   if (command == "start") return start(argc - 2, argv + 2);
   if (command == "print-env" && argc == 2) return print_env();
   if (command == "option" && argc == 3) return option(argv[2]);
+  if (command == "stands-alone" && (argc == 3 || argc == 4)) return stands_alone(argv[2], argv[3]);
   if (command == "inspect" && argc == 3) return inspect(argv[2]);
   if (command == "version" && argc == 2) return std::printf("cistern %s\n", kVersion), kDone;
   return usage();
@@ -146,6 +159,20 @@ const Loaded& settings() {
   static const bool once = (load(environ, loaded), true);
   static_cast<void>(once);
   return loaded;
+}
+
+const Row* row_of_option(std::string& option) {
+  std::string name = option;
+  name.erase(0, std::min(name.find_first_not_of('-'), name.size()));
+  for (char& c : name) c = c == '-' ? '_' : c;
+  std::string upper = name;
+  for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  option = "CISTERN_" + upper;
+  for (const std::string& candidate : {option, "FLAGS_" + name, "GE_" + upper}) {
+    unsigned device = kNoDevice;
+    if (const Row* row = find_row(candidate, device)) return option = candidate, row;
+  }
+  return nullptr;
 }
 
 std::string row_name(const Row& row, unsigned device) {

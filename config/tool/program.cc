@@ -180,9 +180,11 @@ Problem check_reach(const Program& program, const Elf& object) {
   }
   const bool loader = elf.soname.rfind("ld-linux", 0) == 0;  // started by hand, with a program
   if (elf.interpreter.empty() && !loader) {
-    return problem(kUsage, "the program is statically linked, so nothing can be preloaded into it",
-                   program.binary,
-                   "allowed: a dynamically linked program; try: link it without -static");
+    return problem(
+        kUsage, "the program is statically linked, so nothing can be preloaded into it",
+        program.binary,
+        "allowed: a dynamically linked program; try: link it without -static, or cistern "
+        "run --anyway where it only starts others");
   }
   if (elf.interpreter.find("ld-musl") != std::string::npos) {
     return problem(kUsage, "the program uses the musl C library, the object to preload glibc",
@@ -225,10 +227,10 @@ Problem check_object(const std::string& path, Elf& elf) {
   return {};
 }
 
-Problem check_program(const std::string& name, const Elf& object, Program& out) {
+Problem check_program(const std::string& name, const Elf* object, Program& out) {
   if (Problem found = find_program(name, out.path); found.code != 0) return found;
   if (Problem found = find_binary(out); found.code != 0) return found;
-  return check_reach(out, object);
+  return object == nullptr ? Problem() : check_reach(out, *object);
 }
 
 }  // namespace cistern::config::tool

@@ -26,7 +26,8 @@ struct Program {
 // The object to preload: there, readable, a library, and with a path that LD_PRELOAD can hold.
 Problem check_object(const std::string& path, Elf& elf);
 
-// The program, found as execvp finds it, looking through #! lines.
-Problem check_program(const std::string& name, const Elf& object, Program& out);
+// The program, found as execvp finds it, looking through #! lines; and whether `object` reaches it,
+// unless that is nullptr.
+Problem check_program(const std::string& name, const Elf* object, Program& out);
 
 }  // namespace cistern::config::tool

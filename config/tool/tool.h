@@ -24,6 +24,11 @@ const Loaded& settings();
 // "NAME" for a row, "CISTERN_GPU_LIMIT_0" for the row per device and device 0.
 std::string row_name(const Row& row, unsigned device);
 
+// The row of a setting by the name that it has as an option: without prefix, in lower case and with
+// dashes. One rule in place of a list that would have to follow the table. `option` becomes the
+// setting's name, or if there is none (nullptr) what it would be as one of Cistern's own.
+const Row* row_of_option(std::string& option);
+
 // Writes "cistern: error: ..." and returns `code`.
 int fail(int code, const std::string& what);
 

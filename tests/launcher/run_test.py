@@ -87,6 +87,30 @@ class Settings(home.LauncherTest):
         ):
             self.assertEqual(self.shown(*options, name=name), value)
 
+    def test_yes_or_no_alone_means_yes(self):
+        for options, value in (((), "true"), (("no",), "no"), (("y",), "y")):
+            options = ("--free-idle-memory", *options)
+            self.assertEqual(self.shown(*options, name="FLAGS_free_idle_memory"), value)
+        self.assertEqual(self.shown("--free-sync", "--log", "info", name="CISTERN_LOG"), "info")
+
+    def test_a_word_after_yes_or_no_that_is_neither_is_said(self):
+        for word in ("off", "", "true ", "sh"):
+            self.refused(self.cistern("run", "--free-sync", word, "--", "true"), 2, "yes or no", f'"{word}"')
+            self.refused(self.cistern("run", "--free-sync", word), 2, "--free-sync=true")
+
+    def test_an_option_without_its_value_is_said(self):
+        for words in (("--gpu-limit",), ("--gpu-limit", "--", "true"), ("--set", "--", "true")):
+            self.refused(self.cistern("run", *words), 2, "without its value", words[0])
+
+    def test_an_option_that_takes_no_value_is_said(self):
+        for option in ("--sim", "--verbose", "--anyway", "--print-env"):
+            self.refused(self.cistern("run", f"{option}=1", "true"), 2, "takes no value", option)
+
+    def test_what_changes_nothing_beside_pool_off_is_said_once(self):
+        result = self.cistern("run", "--pool", "off", "--gpu-limit", "1G", "--", "true")
+        self.assertEqual((result.returncode, result.stderr.count("\n")), (0, 1))
+        self.assertIn("CISTERN_GPU_LIMIT", result.stderr)
+
     def test_an_option_goes_before_the_environment(self):
         self.assertEqual(
             self.shown("--log", "info", name="CISTERN_LOG", env={"CISTERN_LOG": "error"}), "info"
@@ -191,6 +215,17 @@ class OutOfReach(home.LauncherTest):
         self.refused(
             self.cistern("run", self.file("script", f"#!{static}\n")), 2, "statically linked"
         )
+
+    def test_a_static_wrapper_may_be_insisted_on(self):
+        source = self.file("wrapper.c", "#include <unistd.h>\n"
+                           "int main(int n, char** words) { return n > 1 ? execvp(words[1], words + 1) : 0; }\n")
+        wrapper = str(self.folder / "wrapper")
+        subprocess.run(["cc", "-static", "-o", wrapper, source], check=True)
+        words = (wrapper, "sh", "-c", "echo $LD_PRELOAD")
+        self.refused(self.cistern("run", *words), 2, "statically linked", "--anyway")
+        result = self.cistern("run", "--anyway", *words)
+        self.assertEqual((result.stdout, result.stderr), (f"{self.home}/libcistern.so\n", ""))
+        self.refused(self.cistern("run", "--anyway", "no-such-program"), 127, "no-such-program")
 
     def test_a_file_cut_short_is_read_without_a_crash(self):
         whole = pathlib.Path("/bin/true").read_bytes()

@@ -92,6 +92,14 @@ class Flags(home.LauncherTest):
         self.assertIn("%p", result.stdout)
         self.refused(self.cistern("flags", "CISTERN_REPROT"), 2, "did you mean CISTERN_REPORT;")
 
+    def test_one_setting_by_the_name_it_has_as_an_option(self):
+        whole = self.cistern("flags", "CISTERN_GPU_LIMIT").stdout
+        for name in ("gpu-limit", "--gpu-limit", "gpu_limit"):
+            words = ("flags", "--", name) if name.startswith("-") else ("flags", name)
+            self.assertEqual(self.cistern(*words).stdout, whole)
+        self.assertIn("FLAGS_free_idle_memory", self.cistern("flags", "free-idle-memory").stdout)
+        self.refused(self.cistern("flags", "gpu-limt"), 2, "did you mean CISTERN_GPU_LIMIT;")
+
     def test_a_bad_setting_is_said(self):
         self.refused(self.cistern("flags", env={"CISTERN_POOL": "maybe"}), 2, "CISTERN_POOL")
 
@@ -141,7 +149,7 @@ class Pages(home.LauncherTest):
         self.assertRegex(said, r"^cistern \d+\.\d+\.\d+\n$")
 
     def test_help_names_every_command(self):
-        for words in ((), ("help",), ("--help",), ("run", "--help")):
+        for words in ((), ("help",), ("--help",), ("-h",), ("run", "--help"), ("run", "-h")):
             result = self.cistern(*words)
             self.assertEqual((result.returncode, result.stderr), (0, ""))
             for command in ("run", "flags", "doctor", "version"):
