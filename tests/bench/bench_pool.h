@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "allocator/base/os.h"
 #include "allocator/context_pool.h"
 
 namespace cistern::bench {
@@ -41,8 +42,10 @@ class CountingSource final : public alloc::MemorySource {
 
 class BenchPool {
  public:
-  explicit BenchPool(const alloc::ChunkSizes& sizes = {}) : parts_(std::make_unique<Parts>()) {
-    parts_->timeline = parts_->shared.reclaim.join(&parts_->source);
+  explicit BenchPool(const alloc::ChunkSizes& sizes = {})
+      : parts_(static_cast<Parts*>(alloc::os::map(sizeof(Parts), 4096))) {
+    std::construct_at(&parts_->source);
+    parts_->shared.reclaim.join(0, &parts_->source);
     parts_->pool.init(&parts_->shared, &parts_->source, {&parts_->ledger, &parts_->cap}, 0, sizes);
   }
 
@@ -66,16 +69,19 @@ class BenchPool {
   }
 
  private:
+  // As in the shim, all but the source is zero bytes at the start, which nobody has to write.
   struct Parts {
     CountingSource source;
     alloc::Shared shared;
     alloc::Ledger ledger;
     alloc::Cap cap;
     alloc::ContextPool pool;
-    alloc::Timeline* timeline;
+  };
+  struct Unmap {
+    void operator()(Parts* parts) const { alloc::os::unmap(parts, sizeof *parts); }
   };
 
-  std::unique_ptr<Parts> parts_;
+  std::unique_ptr<Parts, Unmap> parts_;
 };
 
 }  // namespace cistern::bench

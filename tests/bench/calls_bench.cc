@@ -33,6 +33,20 @@ BENCHMARK(pair)->Arg(10)->Arg(1000);
 BENCHMARK(pair)->Name("counted/pair")->Arg(1000)->Iterations(1000);
 BENCHMARK(pair)->Name("counted/pair")->Arg(1000)->Iterations(11000);
 
+// Work is submitted, with nothing freed since the last time. The driver refuses it at once: what is
+// left is the way there.
+void submit(benchmark::State& state) {
+  for (auto _ : state) {
+    const CUresult code =
+        cuLaunchKernel(nullptr, 1, 1, 1, 1, 1, 1, 0, CU_STREAM_LEGACY, nullptr, nullptr);
+    if (code == CUDA_SUCCESS) std::abort();
+    benchmark::DoNotOptimize(code);
+  }
+}
+BENCHMARK(submit);
+BENCHMARK(submit)->Name("counted/submit")->Iterations(1000);
+BENCHMARK(submit)->Name("counted/submit")->Iterations(11000);
+
 // What communication libraries ask of every buffer they are given.
 void ask(benchmark::State& state, CUpointer_attribute attribute) {
   CUdeviceptr address = 0;

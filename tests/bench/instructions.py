@@ -30,7 +30,10 @@ POOL_FIGURES = {
     "RMM's random workload, n = 10000, an operation": ("rmm_random/10000", 1, 2),
     "training trace, an operation": ("training_trace", 1, 2),
 }
-CALLS_FIGURE = "pair through the object above an empty hook"
+CALLS_FIGURES = {
+    "pair through the object above an empty hook": ("pair/1000", 1000, 11000),
+    "submission through the object above an empty hook": ("submit", 1000, 11000),
+}
 
 
 def available():
@@ -77,11 +80,11 @@ def measure(build, root):
     for figure, benchmark in POOL_FIGURES.items():
         print(f"bench: counting: {figure} ...", file=sys.stderr)
         measured[figure] = per_operation(build, root, "pool_bench", *benchmark)
-    print(f"bench: counting: {CALLS_FIGURE} ...", file=sys.stderr)
-    ours, empty = (
-        per_operation(build, root, "calls_bench", "pair/1000", 1000, 11000, build / library)
-        for library in ("libcistern-device.so", "libempty_hook.so"))
-    measured[CALLS_FIGURE] = ours - empty
+    for figure, benchmark in CALLS_FIGURES.items():
+        print(f"bench: counting: {figure} ...", file=sys.stderr)
+        ours, empty = (per_operation(build, root, "calls_bench", *benchmark, build / library)
+                       for library in ("libcistern-device.so", "libempty_hook.so"))
+        measured[figure] = ours - empty
     return {figure: round(value, 1) for figure, value in measured.items()}
 
 

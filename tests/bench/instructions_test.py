@@ -55,7 +55,7 @@ class Judged(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             empty = pathlib.Path(folder) / "empty.json"
             instructions.record({}, "", empty)
-            figures = dict.fromkeys([*instructions.POOL_FIGURES, instructions.CALLS_FIGURE], 1.0)
+            figures = dict.fromkeys([*instructions.POOL_FIGURES, *instructions.CALLS_FIGURES], 1.0)
             missing = [row[0] for row in instructions.compare(figures, "") if row[2] is None]
         self.assertEqual(missing, [])
 

@@ -122,6 +122,8 @@ void pair_of_size(benchmark::State& state) {
   for (const uint64_t block : blocks) pool.free(block);
 }
 
+BENCHMARK(pair_of_size)->Arg(4 * kMiB);
+
 // The workload of RMM's random_allocations benchmark: n allocations of 1 byte to 1 MiB, uniform,
 // among frees of random live blocks; an allocation is drawn with probability 0.73, and at most
 // 16 000 MiB are live.

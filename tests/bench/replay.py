@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replays allocations under `cistern run`, for scripts/demo and tests/bench/policies.
+"""Replays allocations under `cistern run`, for scripts/demo and the measurements of this folder.
 
 The program that replays is an unmodified CUDA program, tests/preload/programs/pooling/replay.cu. What it asks
 of the simulated driver is read from that driver's trace.
@@ -27,7 +27,7 @@ LATENCY = "cuMemAlloc_v2=60us,cuMemFree_v2=40us"
 Seen = collections.namedtuple("Seen", "calls reserved_peak taken_peak events")
 # The third frees without waiting for the device: pools return memory so when it runs short.
 ALLOCATES, *FREES = "cuMemAlloc_v2", "cuMemFree_v2", "cuMemFreeAsync"
-Replay = collections.namedtuple("Replay", "out allocations frees live_peak ms seen")
+Replay = collections.namedtuple("Replay", "out allocations frees live_peak ms all_ms seen")
 
 
 def pages_of(address, size):
@@ -68,13 +68,18 @@ def simulated(build, latency=LATENCY):
     return {"SIMCUDA_KERNELS": str(build / "sim" / "libtest-kernels.so"), "SIMCUDA_LATENCY": latency}
 
 
-def cistern(build, options, command, env):
-    """Runs a command under `cistern run OPTIONS`; ends the process where that fails."""
+def attempt(build, options, command, env):
+    """Runs a command under `cistern run OPTIONS`, to whatever end."""
     words = [ROOT / "scripts" / "cistern", "--home", build, "run", *options, "--", *command]
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False,
+    return subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False,
                           env=os.environ | env)
+
+
+def cistern(build, options, command, env):
+    """The same; ends the process where that fails."""
+    done = attempt(build, options, command, env)
     if done.returncode != 0:
-        sys.exit(f"error: {' '.join(map(str, words))}: status {done.returncode}\n{done.stdout}{done.stderr}")
+        sys.exit(f"error: {' '.join(done.args)}: status {done.returncode}\n{done.stdout}{done.stderr}")
     return done
 
 
@@ -84,6 +89,6 @@ def replay(build, options=(), env=None, events=RECORDED, words=()):
     with tempfile.NamedTemporaryFile("r") as trace:
         done = cistern(build, options, command, (env or {}) | {"SIMCUDA_TRACE": trace.name})
         seen = from_trace(trace.read())
-    ms = re.search(r"in cudaMalloc and cudaFree ([\d.]+) ms", done.stderr)[1]
+    ms, all_ms = map(float, re.search(r"in cudaMalloc and cudaFree ([\d.]+) ms, in all ([\d.]+) ms", done.stderr).groups())
     numbers = map(int, re.search(r"allocations (\d+), frees (\d+), peak live bytes (\d+)", done.stdout).groups())
-    return Replay(done.stdout, *numbers, float(ms), seen)
+    return Replay(done.stdout, *numbers, ms, all_ms, seen)
