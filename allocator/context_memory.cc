@@ -120,21 +120,28 @@ bool ContextMemory::release_idle(ChunkList* chunks) {
   return false;
 }
 
-// What was waited in vain before is part of it, as long as no work ended; but for a moment, since
-// even of an idle device the answer takes a little.
-uint64_t ContextMemory::patience(uint64_t wanted_ns) const {
+// The time since a wait was in vain is part of it, as long as no work ended; but for a moment, since
+// even of an idle device the answer takes a little. Where an older mark has not passed by now, a
+// newer one has not either, and no wait is left.
+uint64_t ContextMemory::patience(uint64_t wanted_ns) {
   constexpr uint64_t kMomentNs = 10'000'000;
-  if (shared->reclaim.clean(owner) != stuck_at_.load(std::memory_order_relaxed)) return wanted_ns;
-  const uint64_t left = wanted_ns - std::min(wanted_ns, waited_in_vain_ns_.get());
-  return std::max(left, std::min(wanted_ns, kMomentNs));
+  Reclaim& reclaim = shared->reclaim;
+  if (wanted_ns == 0) return 0;
+  if (reclaim.any_outstanding(owner)) reclaim.poll(owner);
+  if (reclaim.clean(owner) != stuck_at_.load(std::memory_order_relaxed)) return wanted_ns;
+  const uint64_t stuck_ns = os::now_ns() - stuck_since_ns_.get();
+  const uint64_t left = wanted_ns - std::min(wanted_ns, stuck_ns);
+  if (left != 0 || reclaim.any_outstanding(owner)) return left;
+  return std::min(wanted_ns, kMomentNs);
 }
 
 void ContextMemory::note_stuck(uint64_t waited_ns) {
   constexpr uint64_t kShortNs = 50'000'000;  // the answer may just have been late
   if (waited_ns < kShortNs) return;
   const Ticket clean = shared->reclaim.clean(owner);
-  if (stuck_at_.exchange(clean) != clean) waited_in_vain_ns_.set(0);
-  waited_in_vain_ns_.add(waited_ns);
+  if (stuck_at_.load() == clean) return;
+  stuck_since_ns_.set(os::now_ns() - waited_ns);
+  stuck_at_.store(clean);
 }
 
 // mark() also fails while another thread is about to make one.
@@ -145,12 +152,14 @@ ContextMemory::Work ContextMemory::await_work(uint64_t patience_ns) {
   const Ticket now = reclaim.close();
   for (int i = 0; i < kAttempts; ++i) {
     if (reclaim.frozen() || source->refuses_release()) break;
+    const uint64_t left = patience(patience_ns);
+    if (left == 0 && patience_ns != 0) return Work::goes_on;
     if (!reclaim.mark(owner, now)) {
       os::sleep_ns(kPauseNs);
       continue;
     }
     const uint64_t start = os::now_ns();
-    if (reclaim.wait(owner, now, patience(patience_ns))) return Work::done;
+    if (reclaim.wait(owner, now, left)) return Work::done;
     note_stuck(os::now_ns() - start);
     return Work::goes_on;
   }
@@ -164,9 +173,10 @@ void ContextMemory::await_work_before_frees(uint64_t patience_ns) {
   Ticket oldest, newest;
   if (!waiting_range(&oldest, &newest) || newest <= reclaim.clean(owner)) return;
   if (reclaim.any_late(owner) || reclaim.tied(owner) || source->refuses_release()) return;
+  const uint64_t left = patience(patience_ns);
   if (!reclaim.mark(owner, newest)) return;
   const uint64_t start = os::now_ns();
-  if (!reclaim.wait(owner, newest, patience(patience_ns))) note_stuck(os::now_ns() - start);
+  if (!reclaim.wait(owner, newest, left)) note_stuck(os::now_ns() - start);
 }
 
 bool ContextMemory::release_clean() {

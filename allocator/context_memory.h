@@ -66,7 +66,8 @@ struct ContextMemory {
   Work await_work(uint64_t patience_ns);
 
   // How long to wait for work where `wanted_ns` would be right, and that such a wait was in vain.
-  uint64_t patience(uint64_t wanted_ns) const;
+  // To be asked before the mark that is waited for is made.
+  uint64_t patience(uint64_t wanted_ns);
   void note_stuck(uint64_t waited_ns);
 
   // Memory is short: what is parked waits from now on, as every freed block does. With the driver
@@ -113,7 +114,7 @@ struct ContextMemory {
 
   std::atomic<bool> releasing_;   // a thread releases what is beyond the budget
   std::atomic<Ticket> stuck_at_;  // what was clean when work was waited for in vain
-  Counter waited_in_vain_ns_;
+  Counter stuck_since_ns_;
   bool anything_in_hand() const;
 };
 

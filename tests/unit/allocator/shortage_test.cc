@@ -5,6 +5,8 @@
 #include <memory>
 #include <vector>
 
+#include "allocator/base/os.h"
+#include "allocator/context_memory.h"
 #include "tests/unit/allocator/fake_source.h"
 
 using namespace cistern::alloc;
@@ -149,4 +151,28 @@ TEST_CASE("in a shortage what is clean goes back first, without a wait for the d
     CHECK(p->allocate(48 * kMiB) != 0);
     CHECK(p->pool.usage().idle == 0);
   }
+}
+
+TEST_CASE("a request refused while work goes on without end is the last to wait for that work") {
+  auto p = busy_pool(64 * kMiB);
+  p->free(p->allocate(50 * kMiB));
+  CHECK(p->allocate(60 * kMiB) == 0);
+  const uint64_t marks = p->shared.reclaim.marks_made(), start = os::now_ns();
+  for (int i = 0; i < 20; ++i) CHECK(p->allocate(60 * kMiB) == 0);
+  CHECK(os::now_ns() - start < 200'000'000);
+  CHECK(p->shared.reclaim.marks_made() == marks);
+  p->source.passed_mark = ~Mark{0};
+  CHECK(p->allocate(60 * kMiB) != 0);
+}
+
+TEST_CASE("a wait in vain of several threads at once counts once") {
+  auto p = busy_pool();
+  auto memory = std::make_unique<ContextMemory>();
+  memory->init(&p->shared, &p->source, {&p->ledger, &p->cap, nullptr, FillMode::off}, 0, {});
+  for (int i = 0; i < 8; ++i) memory->note_stuck(100'000'000);
+  const uint64_t left = memory->patience(10'000'000'000);
+  CHECK(left < 9'900'000'001);
+  CHECK(left > 9'000'000'000);
+  p->synchronise();  // work ended: the next to be waited for is other work
+  CHECK(memory->patience(10'000'000'000) == 10'000'000'000);
 }
