@@ -16,9 +16,6 @@ void ContextMemory::init(Shared* shared_state, MemorySource* memory_source,
   owner = number;
   releasing_.store(false, std::memory_order_relaxed);
   stuck_at_.store(~Ticket{0}, std::memory_order_relaxed);
-  whole_live.set(0);
-  whole_allocations.set(0);
-  whole_frees.set(0);
   shared->reclaim.graphs().parked(owner).init(ledger);
   supply.init(shared, source, device, owner);
   strategy.init(shared, &supply, device, owner, sizes);
@@ -46,8 +43,6 @@ bool ContextMemory::take_from_anywhere(Request& request, Step* step) {
 }
 
 void ContextMemory::count_whole(uint64_t bytes) {
-  whole_live.add(bytes);
-  whole_allocations.add();
   ledger->live.add(bytes);
   // Only near the peak it matters what the pools have not published yet.
   const uint64_t most = strategy.visit([](const auto& s) { return s.kMostUnpublished; });
@@ -170,8 +165,8 @@ ContextMemory::Work ContextMemory::await_work(uint64_t patience_ns) {
 // may wait for other work, too.
 void ContextMemory::await_work_before_frees(uint64_t patience_ns) {
   Reclaim& reclaim = shared->reclaim;
-  Ticket oldest, newest;
-  if (!waiting_range(&oldest, &newest) || newest <= reclaim.clean(owner)) return;
+  Ticket newest;
+  if (!newest_waiting(&newest) || newest <= reclaim.clean(owner)) return;
   if (reclaim.any_late(owner) || reclaim.tied(owner) || source->refuses_release()) return;
   const uint64_t left = patience(patience_ns);
   if (!reclaim.mark(owner, newest)) return;
@@ -248,8 +243,6 @@ void ContextMemory::forget_all() {
   strategy.for_each_pool([](auto& pool) { pool.forget_all(); });
   supply.forget_all(
       [this](Chunk* chunk) { strategy.visit([chunk](auto& s) { s.forget(chunk); }); });
-  ledger->live.sub(whole_live.get());
-  whole_live.set(0);
 }
 
 bool ContextMemory::anything_in_hand() const {
@@ -272,6 +265,17 @@ bool ContextMemory::waiting_range(Ticket* oldest, Ticket* newest) {
   return any;
 }
 
+bool ContextMemory::newest_waiting(Ticket* newest) const {
+  bool any = supply.cache.newest_waiting(newest);
+  strategy.for_each_pool([&](const auto& pool) {
+    Ticket last;
+    if (!pool.newest_waiting(&last)) return;
+    *newest = any ? std::max(*newest, last) : last;
+    any = true;
+  });
+  return any;
+}
+
 uint64_t ContextMemory::waiting_bytes() const {
   uint64_t bytes = supply.cache.waiting_bytes();
   strategy.for_each_pool([&](const auto& pool) { bytes += pool.waiting_bytes(); });
@@ -287,7 +291,7 @@ int64_t ContextMemory::unpublished_live() const {
 
 Usage ContextMemory::usage() const {
   const ChunkCache& cache = supply.cache;
-  Usage usage{whole_live.get(),     cache.idle_bytes(),    cache.waiting_bytes(),
+  Usage usage{cache.live(),         cache.idle_bytes(),    cache.waiting_bytes(),
               cache.parked_bytes(), cache.garbage_bytes(), 0};
   strategy.for_each_pool([&](const auto& pool) {
     usage.live += pool.live();
@@ -337,13 +341,13 @@ uint64_t ContextMemory::largest_free() {
 }
 
 uint64_t ContextMemory::allocations() const {
-  uint64_t n = whole_allocations.get();
+  uint64_t n = supply.cache.allocations.get();
   strategy.for_each_pool([&](const auto& pool) { n += pool.allocations.get(); });
   return n;
 }
 
 uint64_t ContextMemory::frees() const {
-  uint64_t n = whole_frees.get();
+  uint64_t n = supply.cache.frees.get();
   strategy.for_each_pool([&](const auto& pool) { n += pool.frees.get(); });
   return n;
 }

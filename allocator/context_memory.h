@@ -85,7 +85,10 @@ struct ContextMemory {
   // Sums over the chunk layer and the strategy's pools.
   Usage usage() const;
   uint64_t waiting_bytes() const;
-  bool waiting_range(Ticket* oldest, Ticket* newest);  // false if nothing waits
+  // The tickets of the oldest and the newest free that waits; false if none does. The newest alone
+  // needs no lock.
+  bool waiting_range(Ticket* oldest, Ticket* newest);
+  bool newest_waiting(Ticket* newest) const;
   // What release_returnable() could give now, or requests be served from; waits for work a moment.
   uint64_t returnable_bytes(bool may_wait);
   uint64_t largest_free();
@@ -102,7 +105,6 @@ struct ContextMemory {
   uint32_t owner;    // what the chunks of this context say of themselves
   ChunkSupply supply;
   AnyStrategy strategy;
-  Counter whole_live, whole_allocations, whole_frees;  // of chunks the program has as a whole
 
  private:
   void expect_background_work();

@@ -59,8 +59,6 @@ bool ContextPool::free_whole(Chunk* chunk, uint64_t address, int* code, Ticket l
     if (now) cache.refresh(reclaim);
   }
   if (*code == kSuccess) {
-    memory_.whole_live.sub(requested);
-    memory_.whole_frees.add();
     memory_.ledger->live.sub(requested);
   }
   return true;

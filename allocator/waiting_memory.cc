@@ -32,8 +32,8 @@ WaitingMemory::Asked WaitingMemory::ask() {
   Reclaim& reclaim = memory_->shared->reclaim;
   const uint32_t context = memory_->owner;
   const Ticket before = reclaim.clean(context);
-  Ticket oldest, newest;
-  if (!memory_->waiting_range(&oldest, &newest)) return Asked::nothing_waits;
+  Ticket newest;
+  if (!memory_->newest_waiting(&newest)) return Asked::nothing_waits;
   if (newest <= before) return Asked::nothing_new;
   reclaim.poll(context);
   if (reclaim.clean(context) < newest) reclaim.mark(context, newest, /*at_once=*/true);
@@ -137,8 +137,8 @@ void WaitingMemory::hold_back() {
   const Reclaim& reclaim = memory_->shared->reclaim;
   const Movers::Moving held(held_back_);
   ask();
-  Ticket oldest, newest;
-  if (!memory_->waiting_range(&oldest, &newest)) return;
+  Ticket newest;
+  if (!memory_->newest_waiting(&newest)) return;
   memory_->supply.note_waiting(Reclaim::kWaitingBound);
   const Ticket clean = reclaim.clean(memory_->owner);
   memory_->refresh(/*spare_too=*/false);

@@ -25,6 +25,8 @@ void ChunkCache::init(uint32_t owner, Garbage* garbage) {
   LockGuard guard(mutex_);
   owner_ = owner;
   closed_ = false;
+  allocations.set(0);
+  frees.set(0);
 }
 
 void ChunkCache::close() {
@@ -40,7 +42,13 @@ Chunk* ChunkCache::take_any(uint64_t bytes, Reclaim& reclaim) {
   return take_between(bytes, UINT64_MAX, Role::released, reclaim);
 }
 
+// Without the lock: whether any chunk might be there.
+bool ChunkCache::may_serve(uint64_t bytes, const Reclaim& reclaim) const {
+  return idle_bytes() >= bytes || parked_bytes() != 0 || freed_.has_clean(freed_.clean(reclaim));
+}
+
 Chunk* ChunkCache::take_between(uint64_t bytes, uint64_t most, Role role, Reclaim& reclaim) {
+  if (!may_serve(bytes, reclaim)) return nullptr;
   LockGuard guard(mutex_);
   if (closed_) [[unlikely]]
     return nullptr;
@@ -51,6 +59,7 @@ Chunk* ChunkCache::take_between(uint64_t bytes, uint64_t most, Role role, Reclai
     chunk->become(role);
     chunk->set_requested(bytes);
     chunk->born = reclaim.epoch();
+    if (role == Role::whole) count_allocation(bytes);
   }
   return chunk;
 }
@@ -66,10 +75,31 @@ ChunkCache::Freed ChunkCache::free(Chunk* chunk, uint64_t address, Reclaim& recl
     pick_up();
     return Freed::give_up;
   }
+  count_free(*requested);
   count_freed(chunk);
   freed_.push(chunk, chunk->born, reclaim, latest);
   if (refreshes) refresh_locked(reclaim);
   return Freed::cached;
+}
+
+void ChunkCache::count_allocation(uint64_t requested) {
+  live_.own_add(requested);
+  allocations.own_add();
+}
+
+void ChunkCache::count_free(uint64_t requested) {
+  live_.own_sub(requested);
+  frees.own_add();
+}
+
+void ChunkCache::count_obtained(uint64_t requested) {
+  LockGuard guard(mutex_);
+  count_allocation(requested);
+}
+
+void ChunkCache::count_released(uint64_t requested) {
+  LockGuard guard(mutex_);
+  count_free(requested);
 }
 
 void ChunkCache::put_back(Chunk* chunk, Reclaim& reclaim) {
@@ -251,6 +281,7 @@ void ChunkCache::forget_all() {
   freed_.clear();
   refused_ = {};
   refused_bytes_.set(0);
+  live_.set(0);
   idle_bytes_.set(0);
   returnable_bytes_.set(0);
 }

@@ -86,6 +86,13 @@ class ChunkCache {
   // own free waits for that work.
   void collect_all(ChunkList* out);
 
+  // Chunks the program has as a whole. take() and free() count what passes through the cache, these
+  // two what comes from the source, or goes to it.
+  void count_obtained(uint64_t requested);
+  void count_released(uint64_t requested);
+  uint64_t live() const { return live_.get(); }
+  Counter allocations, frees;
+
   // The context is gone, in two steps: close() keeps everything where it is, and once nothing is
   // in_hand() forget_all() forgets it.
   void close();
@@ -111,10 +118,14 @@ class ChunkCache {
   // Exported chunks are still to be offered to the driver.
   bool any_refused() const { return refused_bytes_.get() != 0; }
   uint64_t largest_idle();
+  bool newest_waiting(Ticket* ticket) const { return freed_.newest(ticket); }
   bool waiting_range(Ticket* oldest, Ticket* newest);
 
  private:
   bool is_live(Place place) const;
+  bool may_serve(uint64_t bytes, const Reclaim& reclaim) const;
+  void count_allocation(uint64_t requested);
+  void count_free(uint64_t requested);
   Chunk* take_between(uint64_t bytes, uint64_t most, Role role, Reclaim& reclaim);
   void count_freed(Chunk* chunk);
   void refresh_locked(Reclaim& reclaim);
@@ -133,7 +144,7 @@ class ChunkCache {
   Chunk* youngest_idle_ = nullptr;
   FreedQueue<Chunk, ChunkLinks> freed_;
   ChunkList refused_;  // exported, and the driver did not take them yet
-  Counter idle_bytes_, returnable_bytes_, refused_bytes_;
+  Counter live_, idle_bytes_, returnable_bytes_, refused_bytes_;
 };
 
 }  // namespace cistern::alloc

@@ -49,6 +49,7 @@ Chunk* ChunkSupply::obtain(uint64_t bytes, Role role, int* code) {
       reserved_.add(bytes);
       ledger_->reserved.add(bytes);
       ledger_->reserved_peak.raise_to(ledger_->reserved.get());
+      if (role != Role::released) cache.count_obtained(bytes);
       return chunk;
     }
     source_->release_for_program(address);
@@ -76,6 +77,7 @@ int ChunkSupply::release_for_program(Chunk* chunk, uint64_t requested) {
   if (code == kSuccess) {
     ledger_->released.add();
     forget(chunk);
+    cache.count_released(requested);
   } else {
     chunk->set_requested(requested);
     chunk->become(Role::direct);

@@ -82,6 +82,7 @@ class ChunkSupply {
   // After close(), with nothing in hand: forgets every chunk, after telling `each` of it.
   template <typename Visitor>
   void forget_all(Visitor each) {
+    ledger_->live.sub(cache.live());
     cache.forget_all();
     ChunkList chunks{shared_->index.remove_all_of(owner_)};
     while (Chunk* chunk = chunks.pop()) {

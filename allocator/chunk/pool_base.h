@@ -96,6 +96,7 @@ class PoolBase {
   }
 
   // The oldest and newest waiting free; false if none waits.
+  bool newest_waiting(Ticket* ticket) const { return freed_.newest(ticket); }
   bool waiting_range(Ticket* oldest, Ticket* newest) {
     LockGuard guard(mutex_);
     return freed_.range(oldest, newest);

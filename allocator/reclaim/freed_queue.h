@@ -39,14 +39,16 @@ class FreedQueue final : public GarbageQueue {
   // Reclaim::clean() of the pool's context.
   Ticket clean(const Reclaim& reclaim) const { return reclaim.clean(owner()); }
 
+  // May be read without the owner's lock.
   bool has_clean(Ticket clean) const {
-    const T* oldest = waiting_.oldest();
-    return oldest != nullptr && Links::stamp(oldest) <= clean;
+    const Ticket end = oldest_end_.load(std::memory_order_relaxed);
+    return end != 0 && end - 1 <= clean;
   }
 
   // Takes the oldest waiting item out; there must be one (has_clean()).
   T* pop() {
     T* item = waiting_.pop();
+    publish_oldest();
     waiting_bytes_.own_sub(Links::bytes(item));
     return item;
   }
@@ -88,6 +90,7 @@ class FreedQueue final : public GarbageQueue {
     from(waiting_, [this](uint64_t bytes) { waiting_bytes_.own_sub(bytes); });
     from(until_threshold_, [this](uint64_t bytes) { count_until_threshold(0, bytes); });
     from(until_synchronise_, [this](uint64_t bytes) { count_until_synchronise(0, bytes); });
+    publish();
     parked_.remove_if([&](T* item) { return leaves(item, true); });
   }
 
@@ -101,6 +104,7 @@ class FreedQueue final : public GarbageQueue {
 
   void clear() {
     waiting_ = until_threshold_ = until_synchronise_ = {};
+    publish();
     parked_.clear();
     waiting_bytes_.set(0);
     if (garbage_ == nullptr) return;
@@ -108,7 +112,11 @@ class FreedQueue final : public GarbageQueue {
     count_until_synchronise(0, until_synchronise_bytes_.get());
   }
 
-  // May be read without the owner's lock.
+  // May be read without the owner's lock; newest() is range()'s, or false if nothing waits.
+  bool newest(Ticket* ticket) const {
+    *ticket = newest_.load(std::memory_order_relaxed);
+    return waiting_bytes() != 0;
+  }
   uint64_t waiting_bytes() const { return waiting_bytes_.get(); }
   uint64_t parked_bytes() const { return parked_.bytes(); }
   // With the lock: what would be clean if nothing were parked.
@@ -131,8 +139,27 @@ class FreedQueue final : public GarbageQueue {
   }
 
   void wait(T* item, Ticket stamp) {
+    if (waiting_.oldest() == nullptr) oldest_end_.store(stamp + 1, std::memory_order_relaxed);
     waiting_.append(item, stamp);
+    newest_.store(stamp, std::memory_order_relaxed);
     waiting_bytes_.own_add(Links::bytes(item));
+  }
+
+  void wait_all(StampedList<T, Links>& items, uint64_t bytes) {
+    waiting_.merge(items);
+    publish();
+    waiting_bytes_.own_add(bytes);
+  }
+
+  void publish_oldest() {
+    const T* oldest = waiting_.oldest();
+    oldest_end_.store(oldest == nullptr ? 0 : Links::stamp(oldest) + 1, std::memory_order_relaxed);
+  }
+
+  void publish() {
+    publish_oldest();
+    const T* newest = waiting_.newest();
+    if (newest != nullptr) newest_.store(Links::stamp(newest), std::memory_order_relaxed);
   }
 
   void wait_in_order(T* item, Ticket stamp) { wait(item, in_order(stamp)); }
@@ -206,8 +233,7 @@ class FreedQueue final : public GarbageQueue {
       flushed.append(item, Links::stamp(item));
       bytes += Links::bytes(item);
     }
-    waiting_.merge(flushed);
-    waiting_bytes_.own_add(bytes);
+    wait_all(flushed, bytes);
     count_until_synchronise(0, bytes);
     return bytes;
   }
@@ -215,16 +241,14 @@ class FreedQueue final : public GarbageQueue {
   uint64_t flush_all() override {
     const LockGuard guard(*pool_mutex_);
     const uint64_t kept = until_synchronise_bytes_.get();
-    waiting_.merge(until_synchronise_);
-    waiting_bytes_.own_add(kept);
+    wait_all(until_synchronise_, kept);
     count_until_synchronise(0, kept);
     return kept + flush_rest();
   }
 
   uint64_t flush_rest() {
     const uint64_t bytes = until_threshold_bytes_.get();
-    waiting_.merge(until_threshold_);
-    waiting_bytes_.own_add(bytes);
+    wait_all(until_threshold_, bytes);
     count_until_threshold(0, bytes);
     return bytes;
   }
@@ -232,6 +256,8 @@ class FreedQueue final : public GarbageQueue {
   StampedList<T, Links> waiting_, until_threshold_, until_synchronise_;
   Parked<T, Links> parked_;
   Ticket newest_parked_ = 0;
+  // Of what waits: one more than the oldest stamp, 0 where nothing does; and the newest stamp.
+  std::atomic<Ticket> oldest_end_{0}, newest_{0};
   Counter waiting_bytes_;
 };
 

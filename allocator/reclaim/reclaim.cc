@@ -157,7 +157,8 @@ void Reclaim::recompute(Timeline& t) {
     const Ticket passed = timelines_[worker].passed_end.load(std::memory_order_acquire);
     end = std::min(end, std::max(passed, t.tie_begins[worker].load()));
   });
-  if (raise_to(t.clean_end, end)) moved(t);
+  // Who is about to sleep counts itself, then looks at clean_end once more.
+  if (raise_to(t.clean_end, end) && t.sleepers.load(std::memory_order_seq_cst) != 0) moved(t);
 }
 
 void Reclaim::recompute_tied_to(uint32_t context) {
@@ -318,7 +319,10 @@ bool Reclaim::wait(uint32_t context, Ticket target, uint64_t limit_ns) {
     if (clean(context) >= target || ended || waited >= limit_ns) break;
     const uint64_t pause = polls ? pause_after(waited) : kTakeOverNs;
     t.sleepers.fetch_add(1, std::memory_order_seq_cst);
-    os::futex_wait(reinterpret_cast<uint32_t*>(&t.moves), seen, std::min(pause, limit_ns - waited));
+    if (t.clean_end.load(std::memory_order_seq_cst) <= target) {
+      const uint64_t most = std::min(pause, limit_ns - waited);
+      os::futex_wait(reinterpret_cast<uint32_t*>(&t.moves), seen, most);
+    }
     t.sleepers.fetch_sub(1, std::memory_order_relaxed);
   }
   if (polls) {

@@ -178,8 +178,8 @@ class Reclaim {
     std::atomic<Ticket> late_end;                     // unmarked_is_late()
     std::atomic<bool> turn;                           // some thread calls the source
     std::atomic<bool> polled;                         // some thread polls in wait()
-    std::atomic<uint32_t> moves;                      // of clean_end, and of the thread that polls
-    std::atomic<int> sleepers;                        // threads in wait() that do not poll
+    std::atomic<uint32_t> moves;                      // wakes those that sleep in wait()
+    std::atomic<int> sleepers;
     std::atomic<int> outstanding;                     // marks; written with the turn
     std::atomic<bool> tied;                           // any of ties is set
     // By context: what its work must have passed before this one's memory is clean; kEver: all.
