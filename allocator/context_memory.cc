@@ -115,9 +115,9 @@ bool ContextMemory::release_idle(ChunkList* chunks) {
   return false;
 }
 
-// The time since a wait was in vain is part of it, as long as no work ended; but for a moment, since
-// even of an idle device the answer takes a little. Where an older mark has not passed by now, a
-// newer one has not either, and no wait is left.
+// The time since a wait was in vain is part of it, as long as no work ended; but for a moment,
+// since even of an idle device the answer takes a little. Where an older mark has not passed by
+// now, a newer one has not either, and no wait is left.
 uint64_t ContextMemory::patience(uint64_t wanted_ns) {
   constexpr uint64_t kMomentNs = 10'000'000;
   Reclaim& reclaim = shared->reclaim;

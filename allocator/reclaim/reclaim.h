@@ -180,8 +180,8 @@ class Reclaim {
     std::atomic<bool> polled;                         // some thread polls in wait()
     std::atomic<uint32_t> moves;                      // wakes those that sleep in wait()
     std::atomic<int> sleepers;
-    std::atomic<int> outstanding;                     // marks; written with the turn
-    std::atomic<bool> tied;                           // any of ties is set
+    std::atomic<int> outstanding;  // marks; written with the turn
+    std::atomic<bool> tied;        // any of ties is set
     // By context: what its work must have passed before this one's memory is clean; kEver: all.
     std::atomic<Ticket> ties[kMaxContexts];
     // What was freed before a tie began, its work cannot touch: the tickets from here on it delays.
