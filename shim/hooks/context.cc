@@ -5,6 +5,7 @@
 #include "shim/entry/faces.h"
 #include "shim/order/ask.h"
 #include "shim/order/contexts/context.h"
+#include "shim/order/contexts/primary.h"
 #include "shim/order/contexts/synchronise.h"
 #include "shim/pooled/out_of_memory.h"
 #include "shim/process/settings.h"
@@ -24,7 +25,9 @@ template <typename Function>
 CUresult reset_primary(Function* real, CUdevice device) {
   EndingScope scope(active() ? primary_of(device) : nullptr);
   const CUresult result = ask(real, device);
-  if (result == CUDA_SUCCESS) scope.ended();
+  if (result != CUDA_SUCCESS) return result;
+  scope.ended();
+  primary_ended(device);
   return result;
 }
 
@@ -34,13 +37,18 @@ CUresult reset_primary(Function* real, CUdevice device) {
 template <typename Function>
 CUresult release_primary(Function* real, CUdevice device) {
   CUcontext primary = active() ? primary_of(device) : nullptr;
-  EndingScope scope(primary);
+  if (primary == nullptr) return ask(real, device);
+  PrimaryRelease release(device);
+  EndingScope scope(release.may_end() ? primary : nullptr);
   const CUresult result = ask(real, device);
+  if (result != CUDA_SUCCESS) release.failed();
+  if (result != CUDA_SUCCESS || !release.may_end()) return result;
   unsigned int flags;
   int alive = 1;
-  if (primary == nullptr || result != CUDA_SUCCESS) return result;
   const bool known = driver().cuDevicePrimaryCtxGetState(device, &flags, &alive) == CUDA_SUCCESS;
-  if (known && alive == 0) scope.ended();
+  if (!known || alive != 0) return result;
+  scope.ended();
+  primary_ended(device);
   return result;
 }
 
@@ -99,7 +107,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
   const AppearingScope appearing;
   const CUresult result = ask_for_memory(driver().cuDevicePrimaryCtxRetain, pctx, dev);
   if (result == CUDA_SUCCESS && active()) {
-    primary_is(dev, *pctx);
+    primary_retained(dev, *pctx);
     context_appeared(*pctx, dev);
   }
   return result;

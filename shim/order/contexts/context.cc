@@ -2,6 +2,7 @@
 #include "shim/order/contexts/context.h"
 
 #include "shim/entry/driver.h"
+#include "shim/order/contexts/primary.h"
 #include "shim/order/device.h"
 #include "shim/order/shared.h"
 #include "shim/order/streams/stream_registry.h"
@@ -9,8 +10,6 @@
 
 namespace cistern::shim {
 namespace {
-
-constinit std::atomic<CUcontext> primaries[kMaxDevices] = {};
 
 constexpr int kMaxGreenContexts = 256;
 constinit std::atomic<CUcontext> green_contexts[kMaxGreenContexts] = {};
@@ -77,15 +76,6 @@ CUdevice current_device() {
 CUdevice device_of(CUcontext handle) {
   const Context* context = handle == nullptr ? nullptr : context_named(handle);
   return context == nullptr ? kNoDevice : context->device.load();
-}
-
-CUcontext primary_of(CUdevice device) {
-  return device < 0 || device >= kMaxDevices ? nullptr
-                                             : primaries[device].load(std::memory_order_acquire);
-}
-
-void primary_is(CUdevice device, CUcontext handle) {
-  if (device >= 0 && device < kMaxDevices) primaries[device].store(handle);
 }
 
 void green_context_appeared(CUcontext handle) {

@@ -49,11 +49,6 @@ CUdevice current_device();
 // The device of a context whose creation was seen; else kNoDevice.
 CUdevice device_of(CUcontext handle);
 
-// The primary context of `device` as primary_is() was last told it, also if it has ended since;
-// nullptr if the program never retained it.
-CUcontext primary_of(CUdevice device);
-void primary_is(CUdevice device, CUcontext handle);
-
 // A green context works on its device's primary context, whose events cover it; it gets no pool.
 void green_context_appeared(CUcontext handle);
 

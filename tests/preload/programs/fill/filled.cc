@@ -14,6 +14,7 @@
 //   unseen    memory of a context that a plugin made past any preload
 //   capture   memory from inside a capture, and after it
 //   many      as many small blocks as it takes, twice
+//   released  while other threads release the context, which stays because this one retains it
 //   wanted    all memory was freed; while a request of another thread has it filled, most of it is
 //             asked for
 
@@ -290,6 +291,34 @@ void wanted() {
   std::printf("all but the small block is told to be free: %d\n", told);
 }
 
+// Blocks as a whole, cut from something larger, and pitched ones.
+void released() {
+  std::atomic<bool> over{false};
+  std::vector<std::thread> others(2);
+  for (std::thread& other : others) {
+    other = std::thread([&] {
+      CUcontext context;
+      while (!over) {
+        must(cuDevicePrimaryCtxRetain(&context, 0));
+        must(cuDevicePrimaryCtxRelease(0));
+      }
+    });
+  }
+  for (int i = 0; i < 60; ++i) {
+    const size_t bytes = kSizes[2 + i % 6];
+    const CUdeviceptr block = get(bytes);
+    look(block, bytes);
+    must(cuMemFree(block));
+    CUdeviceptr rows = 0;
+    size_t pitch = 0;
+    must(cuMemAllocPitch(&rows, &pitch, 1000, 8, 4));
+    look(rows, 8 * pitch);
+    must(cuMemFree(rows));
+  }
+  over = true;
+  for (std::thread& other : others) other.join();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -300,10 +329,11 @@ int main(int argc, char** argv) {
   struct {
     const char* name;
     void (*run)();
-  } const parts[] = {{"fresh", fresh},     {"reused", reused},   {"at-once", at_once},
-                     {"pitched", pitched}, {"ordered", ordered}, {"skipped", skipped},
-                     {"capture", capture}, {"many", many},       {"per-thread", per_thread},
-                     {"abroad", abroad},   {"unseen", unseen},   {"wanted", wanted}};
+  } const parts[] = {{"fresh", fresh},      {"reused", reused},   {"at-once", at_once},
+                     {"pitched", pitched},  {"ordered", ordered}, {"skipped", skipped},
+                     {"capture", capture},  {"many", many},       {"per-thread", per_thread},
+                     {"abroad", abroad},    {"unseen", unseen},   {"wanted", wanted},
+                     {"released", released}};
   for (int i = 1; i < argc; ++i) {
     for (const auto& part : parts) {
       if (std::strcmp(argv[i], part.name) == 0) part.run();

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/order/contexts/primary.h"
+
+#include <atomic>
+
+#include "allocator/base/os.h"
+#include "shim/order/device.h"
+
+namespace cistern::shim {
+
+struct Primary {
+  std::atomic<CUcontext> handle;
+  std::atomic<int> retained;   // less the releases that have begun
+  std::atomic<int> releasing;  // threads whose release is not the last
+};
+
+namespace {
+
+constinit Primary primaries[kMaxDevices] = {};
+
+Primary* primary_on(CUdevice device) {
+  return device < 0 || device >= kMaxDevices ? nullptr : &primaries[device];
+}
+
+// Takes one retain out of the count, if there is one; how many there were.
+int take_one(std::atomic<int>& retained) {
+  int before = retained.load();
+  while (before > 0 && !retained.compare_exchange_weak(before, before - 1)) {
+  }
+  return before;
+}
+
+}  // namespace
+
+void primary_retained(CUdevice device, CUcontext handle) {
+  Primary* primary = primary_on(device);
+  if (primary == nullptr) return;
+  primary->handle.store(handle);
+  primary->retained.fetch_add(1);
+}
+
+CUcontext primary_of(CUdevice device) {
+  const Primary* primary = primary_on(device);
+  return primary == nullptr ? nullptr : primary->handle.load(std::memory_order_acquire);
+}
+
+void primary_ended(CUdevice device) {
+  if (Primary* primary = primary_on(device)) primary->retained.store(0);
+}
+
+PrimaryRelease::PrimaryRelease(CUdevice device) : primary_(primary_on(device)) {
+  constexpr uint64_t kPatienceNs = 2'000'000'000;
+  if (primary_ == nullptr) return;
+  primary_->releasing.fetch_add(1);  // before others can find that they are the last
+  const int before = take_one(primary_->retained);
+  counted_ = before > 0;
+  spare_ = before > 1;
+  if (spare_) return;
+  primary_->releasing.fetch_sub(1);
+  alloc::os::wait_until([this] { return primary_->releasing.load() == 0; }, kPatienceNs);
+}
+
+PrimaryRelease::~PrimaryRelease() {
+  if (spare_) primary_->releasing.fetch_sub(1);
+}
+
+void PrimaryRelease::failed() {
+  if (counted_) primary_->retained.fetch_add(1);
+}
+
+}  // namespace cistern::shim

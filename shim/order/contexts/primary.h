@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The primary contexts, and how often the program has retained each: most of what releases one does
+// not end it, and then nothing has to be kept away from it meanwhile. Any thread.
+#pragma once
+
+#include "shim/cuda_api.h"
+
+namespace cistern::shim {
+
+// The program has retained the primary context of `device` once more.
+void primary_retained(CUdevice device, CUcontext handle);
+// The primary context as that was last told, also if it has ended since; nullptr if the program
+// never retained it.
+CUcontext primary_of(CUdevice device);
+// It is gone, or was reset, and what retained it before may count no more.
+void primary_ended(CUdevice device);
+
+// The program releases the primary context of `device`: encloses the driver's call.
+//
+// What was not seen here makes a context live longer, or end in a call that says so as for any
+// other error of the program; of all that was seen, the last release may end it. A release that is
+// not the last by count could be the last to reach the driver: the one that is waits for it.
+class PrimaryRelease {
+ public:
+  explicit PrimaryRelease(CUdevice device);
+  ~PrimaryRelease();
+  PrimaryRelease(const PrimaryRelease&) = delete;
+  PrimaryRelease& operator=(const PrimaryRelease&) = delete;
+
+  bool may_end() const { return !spare_; }
+  // The driver refused.
+  void failed();
+
+ private:
+  struct Primary* const primary_;  // nullptr: no such device
+  bool counted_ = false;
+  bool spare_ = false;  // others have retained it, and their releases have not begun
+};
+
+}  // namespace cistern::shim
