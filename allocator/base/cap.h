@@ -4,7 +4,8 @@
 //
 // An allocation is charged with what a device of the cap's size would have given for it: whole
 // pages of 2 MiB (driver_rounding.h). So a program that allocates until the cap is reached gets as
-// far as it would on that device, and what it is told is left can really be allocated.
+// far as it would on that device, and what it is told is left can really be allocated. What blocks
+// of the driver's memory pools take depends on where they lie: shared_pages.h.
 #pragma once
 
 #include <algorithm>
@@ -30,11 +31,16 @@ class Cap {
 
   // An allocation by itself: the driver lets those below 1 MiB share pages.
   static constexpr Weight alone(uint64_t bytes) {
-    return bytes < kDriverSharesBelow ? Weight{up(bytes, kDriverGranule)} : pages(bytes);
+    return bytes < kDriverSharesBelow ? Weight{up(bytes, kDriverGranule)}
+                                      : pages(up(bytes, kDriverPage));
   }
-  // Part of something larger that is kept packed, whatever its size (a memory pool's block).
-  static constexpr Weight packed(uint64_t bytes) {
-    return bytes < kMostPacked ? Weight{up(bytes, kDriverGranule)} : pages(bytes);
+  // The pages that a block has to itself wherever it lies.
+  static constexpr Weight at_least(uint64_t bytes) {
+    constexpr uint64_t kMostShared = kDriverPage - kDriverGranule;  // of the page it begins in
+    return pages(bytes < kMostShared ? 0 : (bytes - kMostShared) / kDriverPage);
+  }
+  static constexpr Weight pages(uint64_t count) {
+    return Weight{std::min(count, kMostPages) << 32};
   }
 
   // To be set before anything is charged. 0: none, and nothing is charged.
@@ -68,13 +74,9 @@ class Cap {
  private:
   // Each half takes twice this without a carry: far above any device.
   static constexpr uint64_t kMostPages = uint64_t{1} << 30;
-  static constexpr uint64_t kMostPacked = uint64_t{1} << 40;
 
   static constexpr uint64_t up(uint64_t bytes, uint64_t unit) {
     return bytes / unit + (bytes % unit != 0 ? 1 : 0);
-  }
-  static constexpr Weight pages(uint64_t bytes) {
-    return Weight{std::min(up(bytes, kDriverPage), kMostPages) << 32};
   }
   static constexpr uint64_t bytes_of(uint64_t packed) {
     const uint64_t granules = packed & UINT32_MAX;

@@ -38,6 +38,10 @@ Chunk* ChunkCache::take(uint64_t bytes, Role role, Reclaim& reclaim) {
   return take_between(bytes, largest_for(bytes), role, reclaim);
 }
 
+Chunk* ChunkCache::take_equal(uint64_t bytes, Reclaim& reclaim) {
+  return take_between(bytes, bytes, Role::whole, reclaim);
+}
+
 Chunk* ChunkCache::take_any(uint64_t bytes, Reclaim& reclaim) {
   return take_between(bytes, UINT64_MAX, Role::released, reclaim);
 }

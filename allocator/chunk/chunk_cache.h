@@ -38,6 +38,8 @@ class ChunkCache {
   // Role::whole for the program, Role::released for a strategy. A chunk that a strategy will cut is
   // never the program's meanwhile, or a second free of its address would be taken for the first.
   Chunk* take(uint64_t bytes, Role role, Reclaim& reclaim);
+  // The same for the program, of just this size.
+  Chunk* take_equal(uint64_t bytes, Reclaim& reclaim);
   // The same, but any that is large enough: for a strategy that cuts it.
   Chunk* take_any(uint64_t bytes, Reclaim& reclaim);
 

@@ -19,6 +19,10 @@ struct SharedChunks {
   IdleRelease idle;  // written before the first pool is made
   Arena<Chunk> chunks;
 
+  // The program let other processes have whole chunks, whose sizes they ask the driver for: from
+  // then on each of its whole blocks has a chunk of just its size.
+  std::atomic<bool> sizes_are_told{false};
+
   // Threads that ask the driver for a chunk, which is not counted yet.
   std::atomic<int> threads_obtaining{0};
   // Threads whose request met a shortage.

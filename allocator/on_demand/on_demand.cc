@@ -21,7 +21,10 @@ void OnDemand::init(SharedChunks* shared, SlabArena* slabs, ChunkSupply* supply,
 }
 
 bool OnDemand::take_whole(Request& request) {
-  Chunk* chunk = supply_->cache.take(request.bytes, Role::whole, shared_->reclaim);
+  ChunkCache& cache = supply_->cache;
+  Chunk* chunk = shared_->sizes_are_told.load(std::memory_order_relaxed)
+                     ? cache.take_equal(request.bytes, shared_->reclaim)
+                     : cache.take(request.bytes, Role::whole, shared_->reclaim);
   if (chunk == nullptr) return false;
   request.address = chunk->base();
   request.whole = true;

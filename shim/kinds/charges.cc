@@ -4,6 +4,7 @@
 #include "allocator/base/arena.h"
 #include "allocator/base/keyed_table.h"
 #include "allocator/base/mutex.h"
+#include "allocator/base/shared_pages.h"
 #include "shim/process/log.h"
 
 namespace cistern::shim {
@@ -14,6 +15,7 @@ struct ChargeRecord {
   ChargeRecord* next;  // in its bucket; also the Arena's link
   uint64_t key;
   uint64_t bytes;
+  uint64_t place;     // 0: not charged by its pages
   CUcontext context;  // nullptr: outlives contexts
   CUdevice device;
   MemoryKind kind;
@@ -24,16 +26,29 @@ namespace {
 constinit alloc::Mutex mutex;
 constinit alloc::KeyedTable<ChargeRecord, 16> records{};
 constinit alloc::Arena<ChargeRecord> arena{};
+constinit alloc::SharedPages shared_pages{};
 
+// What is charged for memory whose place is not known, or does not matter.
 alloc::Cap::Weight weight(MemoryKind kind, uint64_t bytes) {
   switch (kind) {
     case MemoryKind::managed:
       return {};
     case MemoryKind::stream_ordered:
-      return alloc::Cap::packed(bytes);
+      return alloc::Cap::at_least(bytes);
     default:
       return alloc::Cap::alone(bytes);
   }
+}
+
+// `place`: 0 unless the charge is for pages there.
+void refund_at(Device& device, MemoryKind kind, uint64_t place, uint64_t bytes) {
+  if (place != 0) return shared_pages.leave(device.cap, place, bytes);
+  device.cap.refund(weight(kind, bytes));
+}
+
+void end_charge(MemoryKind kind, Device& device, uint64_t place, uint64_t bytes) {
+  device.ledger.taken[static_cast<int>(kind)].sub(bytes);
+  refund_at(device, kind, place, bytes);
 }
 
 void count(Device& device, MemoryKind kind, uint64_t bytes) {
@@ -77,12 +92,12 @@ Charge::Charge(MemoryKind kind, CUdevice device, uint64_t bytes)
   Device* known = bytes == 0 ? nullptr : known_device(device);
   if (known == nullptr) return;
   charged_ = known;
-  refused_ = !fits({}, bytes);
+  refused_ = !fits(bytes, [&] { return known->cap.charge(weight(kind, bytes)); });
   if (refused_) charged_ = nullptr;
 }
 
 Charge::~Charge() {
-  if (charged_ != nullptr) charged_->cap.refund(weight(kind_, bytes_));
+  if (charged_ != nullptr) refund_at(*charged_, kind_, place_, bytes_);
 }
 
 bool Charge::return_idle() {
@@ -91,14 +106,14 @@ bool Charge::return_idle() {
 
 // Where the cap has no room, idle memory is released. Other threads fill and empty their pools
 // meanwhile, so there is another attempt as long as this thread or another released anything.
-bool Charge::fits(alloc::Cap::Weight before, uint64_t bytes) {
+template <typename Exchange>
+bool Charge::fits(uint64_t bytes, Exchange exchange) {
   constexpr int kAttempts = 16;
   Device& d = *charged_;
-  const alloc::Cap::Weight after = weight(kind_, bytes);
-  bool fit = d.cap.exchange(before, after), progress = bytes <= d.max_request_bytes.load();
+  bool fit = exchange(), progress = bytes <= d.max_request_bytes.load();
   for (int i = 0; i < kAttempts && !fit && progress; ++i) {
     progress = release_idle_memory(device_);
-    fit = d.cap.exchange(before, after);
+    fit = exchange();
   }
   if (!fit) tell_refused(d, device_, bytes);
   return fit;
@@ -106,8 +121,19 @@ bool Charge::fits(alloc::Cap::Weight before, uint64_t bytes) {
 
 bool Charge::resize(uint64_t bytes) {
   if (charged_ == nullptr || bytes == bytes_) return true;
-  refused_ = !fits(weight(kind_, bytes_), bytes);
+  refused_ = !fits(
+      bytes, [&] { return charged_->cap.exchange(weight(kind_, bytes_), weight(kind_, bytes)); });
   if (!refused_) bytes_ = bytes;
+  return !refused_;
+}
+
+bool Charge::place(uint64_t address) {
+  const bool by_place = kind_ == MemoryKind::stream_ordered;
+  if (!by_place || charged_ == nullptr || charged_->cap.limit() == 0) return true;
+  refused_ = !fits(bytes_, [&] {
+    return shared_pages.enter(charged_->cap, weight(kind_, bytes_), address, bytes_);
+  });
+  if (!refused_) place_ = address;
   return !refused_;
 }
 
@@ -116,6 +142,7 @@ void Charge::keep(uint64_t key, CUcontext context) {
   if (record == nullptr) return;  // without a record it could never be refunded: not charged
   record->key = key;
   record->bytes = bytes_;
+  record->place = place_;
   record->context = context;
   record->device = device_;
   record->kind = kind_;
@@ -129,9 +156,7 @@ void Charge::hand_over() {
 }
 
 void refund(MemoryKind kind, CUdevice device, uint64_t bytes) {
-  Device& d = device_state(device);
-  d.ledger.taken[static_cast<int>(kind)].sub(bytes);
-  d.cap.refund(weight(kind, bytes));
+  end_charge(kind, device_state(device), /*place=*/0, bytes);
 }
 
 ChargeRecord* take_charge(uint64_t key) {
@@ -147,7 +172,7 @@ void settle_charge(ChargeRecord* record, bool freed) {
     records.insert(record);
     return;
   }
-  refund(record->kind, record->device, record->bytes);
+  end_charge(record->kind, device_state(record->device), record->place, record->bytes);
   arena.give_back(record);
 }
 
@@ -168,6 +193,7 @@ void context_charges_gone(CUcontext context) {
 void reset_charges_after_fork() {
   mutex.reset();
   arena.reset_after_fork();
+  shared_pages.reset_after_fork();
 }
 
 }  // namespace cistern::shim

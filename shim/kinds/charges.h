@@ -2,8 +2,10 @@
 // What the program holds from the driver itself, beside the pools: charged to the cap of the device
 // it lies on, and counted for the report. A charge is made before the driver is asked and taken
 // back when the driver refuses; a record by address or handle finds it again at the free, whatever
-// thread, context or device is current then. Only kept where a cap is set or a report is wanted:
-// else each hook pays one branch.
+// thread, context or device is current then. Stream-ordered memory is charged with the least that
+// it may take, and with the rest once the driver said where it lies: its pools lay blocks side by
+// side (allocator/base/shared_pages.h). Only kept where a cap is set or a report is wanted: else
+// each hook pays one branch.
 //
 // Not charged, because the program does not hold them: nodes of graphs, memory imported from
 // another process (the exporter pays), host memory, arrays without memory of their own (sparse,
@@ -51,6 +53,10 @@ class Charge {
   // room for it.
   bool resize(uint64_t bytes);
 
+  // The driver put stream-ordered memory here: corrects the charge to the pages that it is the
+  // first to touch; false when the cap has no room for them.
+  bool place(uint64_t address);
+
   // The allocation succeeded: the charge stays until refunding() sees the key freed, or the
   // context (if any) is gone.
   void keep(uint64_t key, CUcontext context);
@@ -60,16 +66,18 @@ class Charge {
 
  private:
   bool return_idle();
-  bool fits(alloc::Cap::Weight before, uint64_t bytes);
+  template <typename Exchange>
+  bool fits(uint64_t bytes, Exchange exchange);
 
   MemoryKind kind_;
   bool refused_ = false;
   CUdevice device_;
   uint64_t bytes_;
-  Device* charged_;  // nullptr: nothing is charged
+  uint64_t place_ = 0;  // 0: not charged by its pages
+  Device* charged_;     // nullptr: nothing is charged
 };
 
-// Ends a charge that was handed over.
+// Ends a charge that was handed over; not of stream-ordered memory.
 void refund(MemoryKind kind, CUdevice device, uint64_t bytes);
 
 // A free of what Charge::keep() recorded. take_charge() takes the record out before the driver is

@@ -29,7 +29,10 @@ CUresult export_block(alloc::Chunk* chunk, CUipcMemHandle* handle, CUdeviceptr a
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   const CUresult result = ask(driver().cuIpcGetMemHandle, handle, address);
-  if (result == CUDA_SUCCESS) pool.mark_exported(chunk, address);
+  if (result == CUDA_SUCCESS) {
+    pool.mark_exported(chunk, address);
+    pool.note_size_told();
+  }
   return result;
 }
 

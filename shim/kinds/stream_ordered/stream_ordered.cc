@@ -50,6 +50,11 @@ Memset memset_of() {
   return std::is_same_v<Kind, Legacy> ? driver().cuMemsetD8Async : driver().cuMemsetD8Async_ptsz;
 }
 
+template <typename Kind>
+FreeAsync free_of() {
+  return std::is_same_v<Kind, Legacy> ? driver().cuMemFreeAsync : driver().cuMemFreeAsync_ptsz;
+}
+
 // From a pool on another device the stream may have no access to the block, which would kill its
 // context.
 template <typename Kind>
@@ -68,6 +73,7 @@ CUresult allocate_charged(CUdeviceptr* out, size_t bytes, CUstream stream, Home 
     return ask_for_memory(allocate_it);
   }
   const PoolHome where = home();
+  const CUdeviceptr address_before = *out;
   Charge charge(where.kind, where.device, bytes);
   if (charge.refused()) {
     bool capturing;
@@ -76,8 +82,14 @@ CUresult allocate_charged(CUdeviceptr* out, size_t bytes, CUstream stream, Home 
     return result != CUDA_SUCCESS ? result : CUDA_ERROR_OUT_OF_MEMORY;
   }
   const CUresult result = charge.ask(allocate_it);
-  if (result == CUDA_SUCCESS) charge.keep(*out, /*context=*/nullptr);
-  return result;
+  if (result != CUDA_SUCCESS) return result;
+  if (charge.place(*out)) {
+    charge.keep(*out, /*context=*/nullptr);
+    return result;
+  }
+  ask(free_of<Kind>(), *out, stream);
+  *out = address_before;
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 template <typename Kind>

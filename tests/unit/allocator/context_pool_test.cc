@@ -199,6 +199,20 @@ TEST_CASE("a block known to another process is really freed") {
   CHECK(p->shared.index.find(a) == nullptr);
 }
 
+TEST_CASE("once sizes are told to other processes, whole blocks have chunks of just their size") {
+  auto p = std::make_unique<Pool>();
+  const uint64_t a = p->allocate(10 * kMiB), b = p->allocate(6 * kMiB);
+  p->free(a);
+  p->free(b);
+  p->synchronise();
+  p->pool.note_size_told();
+  const uint64_t less = p->allocate(10 * kMiB - 512);
+  CHECK(less != a);
+  CHECK(p->shared.index.find(less)->size() == 10 * kMiB - 512);
+  CHECK(p->allocate(10 * kMiB) == a);
+  CHECK(p->allocate(6 * kMiB) == b);
+}
+
 TEST_CASE("a refused free leaves the block with the program") {
   auto p = std::make_unique<Pool>();
   uint64_t a;

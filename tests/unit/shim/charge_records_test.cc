@@ -58,7 +58,7 @@ TEST_CASE("a context takes along what was allocated in it, and no more") {
   REQUIRE(allocate(100, kPage, context(1)));
   REQUIRE(allocate(200, kPage, context(1)));
   REQUIRE(allocate(300, kPage, context(2)));
-  REQUIRE(allocate(400, kPage, nullptr, MemoryKind::stream_ordered));  // the device's
+  REQUIRE(allocate(kPage, kPage, nullptr, MemoryKind::stream_ordered));  // the device's
   fakes().active = false;
   context_charges_gone(context(1));
   CHECK(device->cap.charged() == 4 * kPage);
@@ -67,7 +67,7 @@ TEST_CASE("a context takes along what was allocated in it, and no more") {
   CHECK(device->cap.charged() == 2 * kPage);
   CHECK(take_charge(100) == nullptr);
   CHECK(free_it(300) == CUDA_SUCCESS);
-  CHECK(free_it(400) == CUDA_SUCCESS);
+  CHECK(free_it(kPage) == CUDA_SUCCESS);
 }
 
 TEST_CASE("threads allocate and free, some of it one another's and at the same address") {

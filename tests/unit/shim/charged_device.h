@@ -51,11 +51,11 @@ class Charges {
   shim::Device* device_;
 };
 
-// An allocation that the driver grants.
+// An allocation that the driver grants. The key of stream-ordered memory is its address.
 inline bool allocate(uint64_t key, uint64_t bytes, CUcontext of = nullptr,
                      alloc::MemoryKind kind = alloc::MemoryKind::direct) {
   shim::Charge charge(kind, 0, bytes);
-  if (charge.refused()) return false;
+  if (charge.refused() || !charge.place(key)) return false;
   charge.keep(key, of);
   return true;
 }

@@ -95,14 +95,52 @@ TEST_CASE("each kind weighs what the driver would take for it") {
     CHECK(taken(*device, row.kind) == row.bytes);
     free_it(100);
   }
-  // A memory pool packs its blocks: two of 1.5 pages take three.
+  // A memory pool lays its blocks side by side: two of 1.5 pages take three.
   for (const MemoryKind kind : {MemoryKind::stream_ordered, MemoryKind::direct}) {
-    REQUIRE(allocate(100, 3 * kMiB, nullptr, kind));
-    REQUIRE(allocate(200, 3 * kMiB, nullptr, kind));
+    REQUIRE(allocate(kPage, 3 * kMiB, nullptr, kind));
+    REQUIRE(allocate(kPage + 3 * kMiB, 3 * kMiB, nullptr, kind));
     CHECK(device->cap.charged() == (kind == MemoryKind::direct ? 4 : 3) * kPage);
-    free_it(100);
-    free_it(200);
+    free_it(kPage);
+    free_it(kPage + 3 * kMiB);
   }
+}
+
+TEST_CASE("where stream-ordered memory lies decides whether a full cap has room for it") {
+  constexpr MemoryKind kKind = MemoryKind::stream_ordered;
+  Charges device(10 * kMiB);
+  REQUIRE(allocate(kPage, 9 * kMiB, nullptr, kKind));
+  CHECK(device->cap.charged() == 10 * kMiB);
+  const uint64_t refused = device->ledger.refused_by_cap.get();
+  CHECK_FALSE(allocate(8 * kPage, 4 * kMiB, nullptr, kKind));  // at least one page of its own
+  CHECK_FALSE(allocate(8 * kPage, 512, nullptr, kKind));       // as it turns out
+  CHECK(device->ledger.refused_by_cap.get() == refused + 2);
+  CHECK(device->cap.charged() == 10 * kMiB);
+  CHECK(allocate(kPage + 9 * kMiB, kMiB, nullptr, kKind));
+  free_it(kPage);
+  CHECK(device->cap.charged() == kPage);  // the other block's
+  free_it(kPage + 9 * kMiB);
+}
+
+TEST_CASE("idle memory makes room for stream-ordered memory once it is known where it lies") {
+  Charges device(4 * kMiB);
+  REQUIRE(device->cap.charge(uint64_t{4} * kMiB));  // by a pool
+  fakes().release_idle = [](CUdevice) {
+    device_state(0).cap.refund(uint64_t{4} * kMiB);
+    return true;
+  };
+  CHECK(allocate(kPage, 512, nullptr, MemoryKind::stream_ordered));
+  CHECK(fakes().releases == 1);
+  free_it(kPage);
+}
+
+TEST_CASE("placed memory without a record is not charged") {
+  Charges device;
+  {
+    Charge charge(MemoryKind::stream_ordered, 0, 3 * kMiB);
+    REQUIRE(charge.place(kPage));
+    CHECK(device->cap.charged() == 2 * kPage);
+  }
+  CHECK(device->cap.charged() == 0);
 }
 
 TEST_CASE("over the cap the driver is not asked, and the refusal is counted and told") {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/base/cap.h"
 
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <thread>
@@ -44,12 +45,20 @@ TEST_CASE("smaller allocations share pages, in granules of 512 bytes") {
   CHECK(cap.charged() == 2 * kMiB);
 }
 
-TEST_CASE("what is packed is charged by its bytes, whatever its size") {
-  Cap cap;
-  cap.set_limit(12 * kMiB);
-  for (int i = 0; i < 8; ++i) REQUIRE(cap.charge(Cap::packed(3 * kMiB / 2)));
-  CHECK(cap.charged() == 12 * kMiB);
-  CHECK_FALSE(cap.charge(Cap::packed(1)));
+TEST_CASE("a block takes at least the pages that it has to itself wherever it begins") {
+  const auto to_itself = [](uint64_t begin, uint64_t bytes) {
+    const uint64_t first = (begin + 2 * kMiB - 1) / (2 * kMiB), end = (begin + bytes) / (2 * kMiB);
+    return end > first ? end - first : 0;
+  };
+  for (const uint64_t bytes : {uint64_t{1}, 512 * kKiB, 2 * kMiB, 2 * kMiB + 511, 4 * kMiB - 1024,
+                               4 * kMiB - 512, 4 * kMiB, 5 * kMiB, 66 * kMiB}) {
+    uint64_t least = UINT64_MAX;
+    for (uint64_t begin = 0; begin < 2 * kMiB; begin += 512) {
+      least = std::min(least, to_itself(begin, bytes));
+    }
+    CAPTURE(bytes);
+    CHECK(charged_for(Cap::at_least(bytes)) == least * 2 * kMiB);
+  }
 }
 
 TEST_CASE("what is available is whole pages, and idle memory counts") {
@@ -80,7 +89,7 @@ TEST_CASE("sizes beyond any device are refused and change nothing") {
   for (const uint64_t bytes :
        {UINT64_MAX, UINT64_MAX - kMiB, uint64_t{1} << 60, uint64_t{1} << 41}) {
     CHECK_FALSE(cap.charge(bytes));
-    CHECK_FALSE(cap.charge(Cap::packed(bytes)));
+    CHECK_FALSE(cap.charge(Cap::at_least(bytes)));
   }
   CHECK(cap.charged() == 0);
 }
@@ -103,7 +112,7 @@ TEST_CASE("threads that race for the last bytes never pass the limit") {
   });
   const auto work = [&](uint64_t bytes) {
     for (int i = 0; i < 20'000; ++i) {
-      const Cap::Weight weight = i % 2 == 0 ? Cap::alone(bytes) : Cap::packed(bytes);
+      const Cap::Weight weight = i % 2 == 0 ? Cap::alone(bytes) : Cap::at_least(bytes);
       if (!cap.charge(weight)) continue;
       exceeded += cap.charged() > kLimit ? 1 : 0;
       cap.refund(weight);

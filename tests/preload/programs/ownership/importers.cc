@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// A process that imports a block is told the size its owner asked for, once an export went before.
+// The owner frees blocks and asks for others a little smaller, of as many driver pages, which it
+// then exports. The importer runs under the same object, or (argument "bare") with that switched
+// off: it asks the driver in either case.
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+
+#include "../driver_codes.h"
+
+namespace {
+
+constexpr size_t kPage = 2 * kMiB;
+
+struct Channel {
+  int ends[2];
+  Channel() {
+    if (pipe(ends) != 0) std::_Exit(1);
+  }
+};
+
+template <typename T>
+void put(int end, const T& value) {
+  if (write(end, &value, sizeof value) != sizeof value) std::_Exit(1);
+}
+
+template <typename T>
+bool get(int end, T* value) {
+  return read(end, value, sizeof *value) == sizeof *value;
+}
+
+struct Sizes {
+  CUresult codes[3];
+  size_t range, of_attribute;
+  unsigned first, last;  // words
+};
+
+Sizes look_into(const CUipcMemHandle& handle, size_t bytes) {
+  Sizes sizes{};
+  CUdeviceptr block = 0, base = 0;
+  sizes.codes[0] = cuIpcOpenMemHandle(&block, handle, 0);
+  sizes.codes[1] = cuMemGetAddressRange(&base, &sizes.range, block);
+  sizes.codes[2] =
+      cuPointerGetAttribute(&sizes.of_attribute, CU_POINTER_ATTRIBUTE_RANGE_SIZE, block);
+  cuMemcpyDtoH(&sizes.first, block, 4);
+  cuMemcpyDtoH(&sizes.last, block + bytes - 4, 4);
+  if (base != block || cuIpcCloseMemHandle(block) != CUDA_SUCCESS) sizes.range = 0;
+  return sizes;
+}
+
+int import(int from, int to) {
+  use_device(0);
+  CUipcMemHandle handle;
+  size_t bytes;
+  while (get(from, &handle) && get(from, &bytes)) put(to, look_into(handle, bytes));
+  return 0;
+}
+
+class Importer {
+ public:
+  // Before this process uses CUDA: it starts anew, with an environment of its own.
+  explicit Importer(const char* program, bool bare) {
+    process_ = fork();
+    if (process_ != 0) return;
+    if (bare) setenv("CISTERN_POOL", "off", 1);
+    close(there_.ends[1]);
+    char from[16], to[16];
+    std::snprintf(from, sizeof from, "%d", there_.ends[0]);
+    std::snprintf(to, sizeof to, "%d", back_.ends[1]);
+    execl(program, program, "import", from, to, nullptr);
+    std::_Exit(1);
+  }
+
+  ~Importer() {
+    close(there_.ends[1]);
+    waitpid(process_, nullptr, 0);
+  }
+
+  void tell_size(CUdeviceptr block, size_t bytes) {
+    CUipcMemHandle handle;
+    SAY(cuIpcGetMemHandle(&handle, block));
+    put(there_.ends[1], handle);
+    put(there_.ends[1], bytes);
+    Sizes seen;
+    if (!get(back_.ends[0], &seen)) std::_Exit(1);
+    std::printf("%zu bytes: codes %d %d %d, range %zu, attribute %zu, holds %u, %u\n", bytes,
+                seen.codes[0], seen.codes[1], seen.codes[2], seen.range, seen.of_attribute,
+                seen.first, seen.last);
+  }
+
+ private:
+  Channel there_, back_;
+  pid_t process_;
+};
+
+CUdeviceptr allocate(size_t bytes, unsigned value) {
+  CUdeviceptr block = 0;
+  SAY(cuMemAlloc(&block, bytes));
+  SAY(cuMemsetD32(block, value, bytes / 4));
+  SAY(cuCtxSynchronize());
+  return block;
+}
+
+void free_and_wait(CUdeviceptr block) {
+  SAY(cuMemFree(block));
+  SAY(cuCtxSynchronize());
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  if (count == 4 && std::strcmp(words[1], "import") == 0) {
+    return import(std::atoi(words[2]), std::atoi(words[3]));
+  }
+  Importer importer(words[0], count > 1 && std::strcmp(words[1], "bare") == 0);
+  use_device(0);
+  CUdeviceptr block = allocate(2 * kPage, 1);
+  importer.tell_size(block, 2 * kPage);
+  free_and_wait(block);
+  unsigned value = 2;
+  for (const size_t pages : {1, 2, 3, 8, 20}) {
+    for (const size_t less : {size_t{0}, size_t{512}, size_t{100'000}}) {
+      const size_t bytes = pages * kPage;
+      free_and_wait(allocate(bytes, value++));
+      block = allocate(bytes - less, value++);
+      importer.tell_size(block, bytes - less);
+      free_and_wait(block);
+    }
+  }
+  return 0;
+}
