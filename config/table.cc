@@ -115,8 +115,8 @@ constexpr Row kRows[] = {
     {"FLAGS_fraction_of_gpu_memory_to_use", Group::kChunks, number(0, 1), "0.92", "share of the device's total memory", "0.5", kBuilt, to<&P::fraction_of_gpu_memory_to_use>,
      "Chunk size as a share of the total memory of the device, MIG instance or limit, rounded down "
      "to 2 MiB; further chunks are as large. 0: do not pool, or, where one of the next two is set, "
-     "chunks as large as the request in place of the other. Setting it selects chunk pools; the "
-     "default counts only there."},
+     "chunks as large as the request, or 2 MiB for requests below 1 MiB, in place of the other. "
+     "Setting it selects chunk pools; the default counts only there."},
     {"FLAGS_initial_gpu_memory_in_mb", Group::kChunks, integer(1, kMaxMb), kUnset, "MB of 2^20 bytes", "4096", kBuilt, to<&P::initial_gpu_memory_in_mb>,
      "Size of the first chunk, in place of the fraction. Setting it selects chunk pools."},
     {"FLAGS_reallocate_gpu_memory_in_mb", Group::kChunks, integer(1, kMaxMb), kUnset, "MB of 2^20 bytes", "1024", kBuilt, to<&P::reallocate_gpu_memory_in_mb>,

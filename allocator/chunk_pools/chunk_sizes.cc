@@ -87,11 +87,12 @@ ChunkSizes chunk_sizes(const config::Policy& policy, uint64_t total, unsigned cp
   return sizes;
 }
 
-// A small auto_growth request takes a driver page, as the driver would for it and its neighbours.
+// A chunk of a small request's own size would share a driver page with others, so that nothing of
+// it could be told as free again; it takes the page, as the driver would for it and its neighbours.
 uint64_t ChunkSizes::chunk_for(uint64_t need, bool is_first) const {
   uint64_t size = is_first ? first : later;
-  if (kind == StrategyKind::auto_growth && need < kDriverSharesBelow)
-    size = std::max(size, kDriverPage);
+  const bool by_need = size == 0 || kind == StrategyKind::auto_growth;
+  if (by_need && need < kDriverSharesBelow) size = std::max(size, kDriverPage);
   return std::max(size, need);
 }
 

@@ -27,12 +27,13 @@ const char* strategy_name(StrategyKind kind);
 
 struct ChunkSizes {
   StrategyKind kind;
-  uint64_t first;  // bytes of a pool's first chunk; 0: as large as the request
-  uint64_t later;  // bytes of every other one; 0: as large as the request
+  uint64_t first;  // bytes of a pool's first chunk; 0: by the request
+  uint64_t later;  // bytes of every other one; 0: by the request
   uint64_t align;  // of blocks at least that large; a power of two, at least kBlockGranule
   bool initial_clamped, later_clamped;  // the setting asks for more than the device has
 
-  // The size to ask the driver for when `need` bytes are missing.
+  // The size to ask the driver for when `need` bytes are missing: by the request that is `need`,
+  // but at least a driver page for a small one.
   uint64_t chunk_for(uint64_t need, bool is_first) const;
   // Whether that is a driver allocation of its own: the first chunk is still to come then.
   bool exceeds(uint64_t need, bool is_first) const;

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/on_demand/slab.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
-#include <utility>
 
 namespace cistern::alloc {
 namespace {
 
-uint16_t bit(size_t record) { return static_cast<uint16_t>(1u << record); }
-uint16_t without(uint16_t bits, size_t record) {
-  return static_cast<uint16_t>(bits & ~bit(record));
+uint16_t bit(const Block* block, const Block* first) {
+  return static_cast<uint16_t>(1u << (block - first));
 }
 
 }  // namespace
@@ -18,140 +17,226 @@ uint16_t without(uint16_t bits, size_t record) {
 Block* Slab::open(Chunk* owner) {
   chunk = owner;
   base = owner->base();
-  live = waiting = filling = 0;
-  used = clean = 0;
-  memset(order, 0xff, sizeof order);
+  order = own_order;
+  half = kOwnHalf;
+  pairs = nullptr;
+  unused = nullptr;
+  live = waiting = filling = numbers = count = last = clean = 0;
+  memset(own_order, 0xff, sizeof own_order);
   Block* all = new_record();
   all->start = 0;
   all->granules = kGranules;
-  add_clean(all);
+  insert(0, all, 0);
+  set_clean(all);
   return all;
 }
 
-// Of few blocks: how many start below `granule`. Without branches, which would go either way.
-[[gnu::noinline]] uint32_t Slab::position(uint32_t granule) const {
-  const auto limit = static_cast<uint16_t>(granule << 4);
-  uint16_t below = 0;
-  for (const uint16_t entry : order) below = static_cast<uint16_t>(below + (entry < limit));
-  return below;
+void Slab::close() {
+  if (!few()) {
+    const uint32_t by_two = std::min(uint32_t{numbers}, kMostInOrder);
+    parts->give_back(pairs + kFew / 2, (by_two - kFew) / 2, 1, 2 * sizeof(Block));
+    parts->give_back(pairs + by_two / 2, (numbers - by_two) / kAtATime, kAtATime / 2,
+                     kAtATime * sizeof(Block));
+    parts->give_back(pairs, pairs_bytes());
+  }
+  if (mapped()) {
+    parts->maps.give_back(map);
+  } else if (order != own_order) {
+    parts->give_back(order, order_bytes());
+  }
 }
 
-inline Block* Slab::numbered(uint32_t number) {
-  return number < kFew ? &records[number] : &many->blocks[number - kFew];
+// It has room for the next power of two of records, at least sixteen.
+uint32_t Slab::pairs_bytes() const {
+  return std::max(std::bit_ceil(uint32_t{numbers}) / 2 * uint32_t{sizeof *pairs},
+                  SlabParts::kLeastBytes);
 }
 
-inline uint16_t Slab::number(const Block* block) const {
-  const bool own = block >= records && block < records + kFew;
-  return static_cast<uint16_t>(own ? block - records : block - many->blocks + kFew);
+inline Block* Slab::numbered(uint32_t number) { return &pairs[number / 2][number % 2]; }
+
+inline Block* Slab::at(uint32_t position) {
+  const uint32_t number = order[position] & UINT16_MAX;
+  return few() ? &records[number] : numbered(number);
 }
 
-// nullptr when the system has no memory for more than a few.
+// nullptr when the system has no memory for more.
 inline Block* Slab::new_record() {
-  if (many == nullptr && used != (1u << kFew) - 1) {
-    const auto record = static_cast<size_t>(std::countr_one(used));
-    used |= bit(record);
-    records[record].slab = this;
-    return &records[record];
-  }
-  if (many == nullptr && !spread()) return nullptr;
+  if (unused == nullptr && !add_records()) [[unlikely]]
+    return nullptr;
   Block* block = unused;
-  if (block != nullptr) {
-    unused = block->next;
-    return block;
-  }
-  block = numbered(numbers++);
-  block->slab = this;
+  unused = block->next;
   return block;
 }
 
-[[gnu::noinline]] bool Slab::spread() {
-  many = arena->take();
-  if (many == nullptr) return false;
-  unused = nullptr;
-  numbers = kFew;
-  many->map.clear();
-  for (uint16_t i = 0; i < kFew; ++i) {
-    many->map.add_clean(records[i].start, i);
-    if ((clean & bit(i)) == 0) many->map.set_taken(records[i].start);
+// All records are blocks' now.
+[[gnu::noinline]] bool Slab::add_records() {
+  if (!mapped() && !make_room_in_order()) return false;
+  const uint32_t more = mapped() ? kAtATime : 2;
+  Block* fresh = numbers < kFew ? &records[numbers] : take_records(more);
+  if (fresh == nullptr) return false;
+  for (uint32_t i = more; i-- > 0;) {
+    fresh[i].slab = this;
+    fresh[i].granules = static_cast<uint16_t>(numbers + i);
+    fresh[i].next = unused;
+    unused = &fresh[i];
   }
+  numbers = static_cast<uint16_t>(numbers + more);
   return true;
 }
 
-inline void Slab::add_clean(Block* block) {
-  block->become(BlockState::clean);
-  if (many == nullptr) return add_to_few(block);
-  many->map.add_clean(block->start, number(block));
+// Doubles the table of pairs when it is full; both or nothing.
+Block* Slab::take_records(uint32_t more) {
+  const uint32_t bytes = more * uint32_t{sizeof(Block)};
+  auto* fresh = static_cast<Block*>(parts->take(bytes));
+  if (fresh == nullptr) return nullptr;
+  const bool full = numbers >= 16 && std::has_single_bit(numbers);
+  if ((few() || full) && !extend_pairs()) {
+    parts->give_back(fresh, bytes);
+    return nullptr;
+  }
+  for (uint32_t i = 0; i < more; i += 2) pairs[(numbers + i) / 2] = fresh + i;
+  return fresh;
 }
 
-[[gnu::noinline]] void Slab::add_to_few(const Block* block) {
-  const auto record = static_cast<size_t>(block - records);
-  clean |= bit(record);
-  auto entry = static_cast<uint16_t>(block->start << 4 | record);
-  for (uint32_t i = position(block->start); entry != kNone; ++i) std::swap(order[i], entry);
+bool Slab::extend_pairs() {
+  const uint32_t bytes = few() ? SlabParts::kLeastBytes : 2 * pairs_bytes();
+  auto* table = static_cast<Block**>(parts->take(bytes));
+  if (table == nullptr) return false;
+  if (few()) {
+    for (uint32_t n = 0; n < kFew; n += 2) table[n / 2] = &records[n];
+  } else {
+    memcpy(table, pairs, pairs_bytes());
+    parts->give_back(pairs, pairs_bytes());
+  }
+  pairs = table;
+  return true;
 }
 
-inline void Slab::remove_start(Block* block) {
-  if (many == nullptr) return remove_from_few(block);
-  many->map.remove(block->start);
-  block->next = unused;
-  unused = block;
+// For two entries more; behind them one stays kNone.
+bool Slab::make_room_in_order() {
+  if (count == kMostInOrder) return spread();
+  const uint32_t room = half * 2u;
+  if (count + 2u < room) return true;
+  auto* table = static_cast<uint32_t*>(parts->take(2 * order_bytes()));
+  if (table == nullptr) return false;
+  memset(table, 0xff, 2 * order_bytes());
+  memcpy(table, order, order_bytes());
+  if (order != own_order) parts->give_back(order, order_bytes());
+  order = table;
+  half = static_cast<uint16_t>(room);
+  return true;
 }
 
-[[gnu::noinline]] void Slab::remove_from_few(const Block* block) {
-  const auto record = static_cast<size_t>(block - records);
-  used = without(used, record);
-  for (uint32_t i = position(block->start); order[i] != kNone; ++i) order[i] = order[i + 1];
+bool Slab::spread() {
+  SlabMap* all = parts->maps.take();
+  if (all == nullptr) return false;
+  all->clear();
+  for (uint32_t i = 0; i < count; ++i) {
+    const Block* block = at(i);
+    all->add_clean(block->start, static_cast<uint16_t>(order[i]));
+    if (block->is() != BlockState::clean) all->set_taken(block->start);
+  }
+  parts->give_back(order, order_bytes());
+  map = all;
+  half = 0;
+  return true;
+}
+
+// How many blocks start below `granule`. Without branches, which would go either way.
+inline uint32_t Slab::position(uint32_t granule) {
+  if (starts(last, granule)) return last;
+  const uint32_t limit = granule << 16;
+  uint32_t below = 0;
+  for (uint32_t step = half; step != 0; step /= 2) {
+    below += order[below + step - 1] < limit ? step : 0;
+  }
+  last = static_cast<uint16_t>(below);
+  return below;
+}
+
+[[gnu::noinline]] void Slab::insert(uint32_t position, const Block* block, uint32_t number) {
+  uint32_t* entry = order + position;
+  if (const uint32_t behind = count++ - position; behind != 0) {
+    memmove(entry + 1, entry, behind * sizeof *entry);
+  }
+  *entry = uint32_t{block->start} << 16 | number;
+}
+
+[[gnu::noinline]] void Slab::remove_from_order(const Block* first, Block* second) {
+  const uint32_t i = starts(last, second->start) ? last : position(first->start) + 1;
+  second->granules = static_cast<uint16_t>(order[i]);
+  last = static_cast<uint16_t>(i - 1);
+  if (const uint32_t behind = --count - i; behind != 0) {
+    memmove(order + i, order + i + 1, behind * sizeof *order);
+  }
+  order[count] = kNone;
 }
 
 void Slab::set_clean(Block* block) {
   block->become(BlockState::clean);
-  if (many != nullptr) return many->map.set_clean(block->start);
-  clean |= bit(static_cast<size_t>(block - records));
-}
-
-void Slab::set_taken(Block* block) {
-  if (many != nullptr) return many->map.set_taken(block->start);
-  clean = without(clean, static_cast<size_t>(block - records));
+  if (mapped()) return map->set_clean(block->start);
+  if (few()) clean |= bit(block, records);
 }
 
 Block* Slab::split(Block* block, uint32_t granules) {
-  set_taken(block);
+  if (mapped()) {
+    map->set_taken(block->start);
+  } else {
+    block->become(BlockState::live);  // for spread()
+    if (few()) clean &= static_cast<uint16_t>(~bit(block, records));
+  }
   if (block->granules == granules) return nullptr;
   Block* rest = new_record();
   if (rest == nullptr) return nullptr;
+  const uint16_t number = rest->granules;
   rest->start = static_cast<uint16_t>(block->start + granules);
   rest->granules = static_cast<uint16_t>(block->granules - granules);
   block->granules = static_cast<uint16_t>(granules);
-  add_clean(rest);
+  rest->become(BlockState::clean);
+  if (mapped()) {
+    map->add_clean(rest->start, number);
+  } else {
+    insert(position(block->start) + 1, rest, number);
+    if (few()) clean |= bit(rest, records);
+  }
   return rest;
 }
 
 Block* Slab::starting_at(uint32_t granule) {
-  return many == nullptr ? at(position(granule)) : numbered(many->map.number_at(granule));
+  return mapped() ? numbered(map->number_at(granule)) : at(position(granule));
 }
 
-Block* Slab::clean_or_null(uint32_t position) {
-  const uint16_t record = order[position] & 15;
-  return (clean & bit(record)) != 0 ? &records[record] : nullptr;
+[[gnu::noinline]] Block* Slab::clean_beside(const Block* block, int32_t side) {
+  const uint32_t i = position(block->start) + static_cast<uint32_t>(side);
+  if (few() && (clean >> (order[i] & 15) & 1) == 0) return nullptr;
+  Block* neighbour = at(i);
+  return neighbour->is() == BlockState::clean ? neighbour : nullptr;
 }
 
 Block* Slab::clean_before(const Block* block) {
   if (block->start == 0) return nullptr;
-  if (many == nullptr) return clean_or_null(position(block->start) - 1);
-  const uint32_t before = many->map.last_start_before(block->start);
-  return many->map.clean_at(before) ? numbered(many->map.number_at(before)) : nullptr;
+  if (!mapped()) return clean_beside(block, -1);
+  const uint32_t before = map->last_start_before(block->start);
+  return map->clean_at(before) ? numbered(map->number_at(before)) : nullptr;
 }
 
 Block* Slab::clean_after(const Block* block) {
   const uint32_t after = block->start + block->granules;
   if (after == kGranules) return nullptr;
-  if (many == nullptr) return clean_or_null(position(after));
-  return many->map.clean_at(after) ? numbered(many->map.number_at(after)) : nullptr;
+  if (!mapped()) return clean_beside(block, 1);
+  return map->clean_at(after) ? numbered(map->number_at(after)) : nullptr;
 }
 
 void Slab::join(Block* first, Block* second) {
-  remove_start(second);
   first->granules = static_cast<uint16_t>(first->granules + second->granules);
+  if (mapped()) {
+    second->granules = map->number_at(second->start);
+    map->remove(second->start);
+  } else {
+    remove_from_order(first, second);
+  }
+  second->next = unused;
+  unused = second;
 }
 
 Block* Slab::live_at(uint64_t address) {
@@ -159,13 +244,13 @@ Block* Slab::live_at(uint64_t address) {
   const auto granule = static_cast<uint32_t>(offset / kGranuleBytes);
   if (offset % kGranuleBytes != 0) return nullptr;
   Block* block;
-  if (many == nullptr) {
+  if (mapped()) {
+    if (!map->starts_at(granule)) return nullptr;
+    block = numbered(map->number_at(granule));
+  } else {
     const uint32_t i = position(granule);
     if (!starts(i, granule)) return nullptr;
     block = at(i);
-  } else {
-    if (!many->map.starts_at(granule)) return nullptr;
-    block = numbered(many->map.number_at(granule));
   }
   return block->is() == BlockState::live ? block : nullptr;
 }
@@ -174,12 +259,12 @@ Block* Slab::live_around(uint64_t address) {
   const uint64_t offset = address - base;
   const auto granule = static_cast<uint32_t>(offset / kGranuleBytes);
   Block* block;
-  if (many == nullptr) {
+  if (mapped()) {
+    const bool exact = map->starts_at(granule);
+    block = starting_at(exact ? granule : map->last_start_before(granule));
+  } else {
     const uint32_t i = position(granule);
     block = at(starts(i, granule) ? i : i - 1);
-  } else {
-    const bool exact = many->map.starts_at(granule);
-    block = starting_at(exact ? granule : many->map.last_start_before(granule));
   }
   const bool inside = offset - uint64_t{block->start} * kGranuleBytes < block->requested;
   return block->is() == BlockState::live && inside ? block : nullptr;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // One slab: a 2 MiB chunk cut into blocks of whole 512-byte granules (the driver's own spacing).
-// Nothing can be written into device memory, so the boundary tags live here. While a slab has few
-// blocks, its whole record is 512 bytes, side by side with those of other slabs, so that a free
-// among thousands of slabs of large blocks touches few cache lines and pages. For more blocks it
-// takes a ManyBlocks, and keeps that until the slab ends. Not thread-safe: the lock of the SlabPool
+// Nothing can be written into device memory, so the boundary tags live here, in at most 64 bytes a
+// block. While a slab has few blocks, its whole record is 512 bytes, side by side with those of
+// other slabs, so that a free among thousands of slabs of large blocks touches few cache lines and
+// pages. Of more blocks, records come in pairs, and a table by address that grows with them finds
+// them; from kMostInOrder on a SlabMap, which takes 9 KiB for any number of blocks, is faster and
+// small enough. What a slab took it keeps until it ends. Not thread-safe: the lock of the SlabPool
 // that owns the slab protects it.
 #pragma once
 
@@ -12,11 +14,10 @@
 #include "allocator/base/arena.h"
 #include "allocator/chunk/block_state.h"
 #include "allocator/chunk/chunk.h"
-#include "allocator/on_demand/slab_map.h"
+#include "allocator/on_demand/slab_parts.h"
 
 namespace cistern::alloc {
 
-struct ManyBlocks;
 struct Slab;
 
 struct alignas(32) Block {  // never across two cache lines
@@ -29,7 +30,7 @@ struct alignas(32) Block {  // never across two cache lines
   uint32_t requested : 24;  // live: bytes the program asked for
   uint32_t state : 8;
   uint16_t start;
-  uint16_t granules;
+  uint16_t granules;  // of an unused record: its number
 
   BlockState is() const { return static_cast<BlockState>(state); }
   void become(BlockState s) { state = static_cast<uint8_t>(s); }
@@ -38,34 +39,37 @@ static_assert(sizeof(Block) == 32);
 
 inline uint64_t bytes_of(const Block* block) { return uint64_t{block->granules} * kGranuleBytes; }
 
-using ManyArena = Arena<ManyBlocks, size_t{2} << 20>;
-
 struct alignas(512) Slab {
-  static constexpr uint32_t kFew = 13;
-  static constexpr uint16_t kNone = UINT16_MAX;
+  static constexpr uint32_t kFew = 12;
+  static constexpr uint32_t kMostInOrder = 384;
+  static constexpr uint16_t kOwnHalf = 8;
 
   Chunk* chunk;  // also the Arena's link: written only under the pool's lock while in use
   uint64_t base;
-  ManyBlocks* many;  // nullptr as long as there are few
+  union {
+    // start << 16 | record's number of each block, by address; behind the last kNone.
+    uint32_t* order;
+    SlabMap* map;  // where `half` is 0
+  };
+  Block** pairs;  // record n is pairs[n / 2][n % 2]; nullptr: all are in records[]
+  Block* unused;  // records given back
+  SlabParts* parts;
   uint16_t live;     // blocks the program holds
   uint16_t waiting;  // blocks freed and not yet clean
-  // Few blocks:
-  uint16_t used;             // which of records[], as bits
-  uint16_t clean;            // which of records[] are clean blocks, as bits
-  uint16_t order[kFew + 1];  // start << 4 | record of each, by address; behind the last kNone
-
-  // Many blocks:
-  Block* unused;     // records given back
-  uint32_t numbers;  // of records ever used; the first kFew are records[]
   uint16_t filling;  // blocks that are taken out to be filled
-  ManyArena* arena;  // where `many` comes from
-
+  uint16_t numbers;  // of records ever used
+  uint16_t half;     // of the entries that `order` has room for; 0: there is a map instead
+  uint16_t count;    // entries in order
+  uint16_t last;     // the entry that was looked for last: often the next one, too
+  uint16_t clean;    // few blocks: which of records[] are clean blocks, as bits
+  uint32_t own_order[2 * kOwnHalf];
   Block records[kFew];
 
   static Slab* of(const Block* block) { return block->slab; }
 
-  // Makes the whole slab one clean block and returns it.
+  // Makes the whole slab one clean block and returns it. close(): gives back what it took since.
   Block* open(Chunk* owner);
+  void close();
 
   // Cuts `granules` off the front of a clean block that is in no bin; it is clean no more. The
   // rest, if any, becomes a clean block of its own and is returned; the block keeps it where the
@@ -94,21 +98,30 @@ struct alignas(512) Slab {
   }
 
  private:
-  uint32_t position(uint32_t granule) const;
-  bool starts(uint32_t position, uint32_t granule) const {
-    return order[position] != kNone && order[position] >> 4 == granule;
-  }
-  Block* at(uint32_t position) { return &records[order[position] & 15]; }
-  Block* clean_or_null(uint32_t position);
+  static constexpr uint32_t kNone = UINT32_MAX;
+  static constexpr uint32_t kAtATime = 16;  // records a slab takes once it has a map, else two
+
+  bool few() const { return pairs == nullptr; }
+  bool mapped() const { return half == 0; }
+  uint32_t pairs_bytes() const;
+  uint32_t order_bytes() const { return half * 2u * uint32_t{sizeof *order}; }
+
   Block* numbered(uint32_t number);
-  uint16_t number(const Block* block) const;
-  void set_taken(Block* block);
   Block* new_record();
+  bool add_records();
+  Block* take_records(uint32_t more);
+  bool extend_pairs();
+  bool make_room_in_order();
   bool spread();
-  void add_clean(Block* block);
-  void add_to_few(const Block* block);
-  void remove_start(Block* block);
-  void remove_from_few(const Block* block);
+
+  uint32_t position(uint32_t granule);
+  bool starts(uint32_t position, uint32_t granule) const {
+    return order[position] >> 16 == granule;
+  }
+  Block* at(uint32_t position);
+  Block* clean_beside(const Block* block, int32_t side);
+  void insert(uint32_t position, const Block* block, uint32_t number);
+  void remove_from_order(const Block* first, Block* second);
 };
 static_assert(sizeof(Slab) == 512);
 
@@ -116,34 +129,27 @@ static_assert(sizeof(Slab) == 512);
 inline uint64_t address_of(const Block* block) { return Slab::of(block)->address(block); }
 inline Slab* bookkeeping_of(const Block* block) { return Slab::of(block); }
 
-// What a slab of many blocks has beside its own records. Untouched parts take no memory.
-struct ManyBlocks {
-  uint64_t link;  // the Arena's, while unused
-  SlabMap map;
-  Block blocks[kGranules - Slab::kFew];
-};
-
 // The bookkeeping of slabs. Any thread; not on hot paths.
 class SlabArena {
  public:
+  // nullptr when the system has no memory left.
   Slab* take() {
     Slab* slab = slabs_.take();
-    if (slab != nullptr) slab->arena = &many_;
+    if (slab != nullptr) slab->parts = &parts_;
     return slab;
   }
-  void give_back(Slab* slab) {
-    if (slab->many != nullptr) many_.give_back(slab->many);
-    slab->many = nullptr;
+  void give_back(Slab* slab) {  // one that was opened
+    slab->close();
     slabs_.give_back(slab);
   }
   void reset_after_fork() {
     slabs_.reset_after_fork();
-    many_.reset_after_fork();
+    parts_.reset_after_fork();
   }
 
  private:
   Arena<Slab> slabs_;
-  ManyArena many_;
+  SlabParts parts_;
 };
 
 }  // namespace cistern::alloc

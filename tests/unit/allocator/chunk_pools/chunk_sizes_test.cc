@@ -3,6 +3,7 @@
 // devices of several sizes, and what each strategy makes of them.
 #include "allocator/chunk_pools/chunk_sizes.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "config/load.h"
@@ -114,11 +115,22 @@ TEST_CASE("fraction, initial and reallocate in all combinations, on devices of s
 }
 
 TEST_CASE("a fraction of 0 has no chunk of its own, the others remain") {
-  CHECK(two(sizes_of({.fraction = 0, .initial_mb = 64}, kSmall)) == Two{64 * kMiB, 512});
+  const uint64_t large = 5 * kMiB + 512;
+  const ChunkSizes first = sizes_of({.fraction = 0, .initial_mb = 64}, kSmall);
+  CHECK(two(first, large) == Two{64 * kMiB, large});
   const ChunkSizes later = sizes_of({.fraction = 0, .reallocate_mb = 32}, kSmall);
-  CHECK(two(later) == Two{512, 32 * kMiB});
+  CHECK(two(later, large) == Two{large, 32 * kMiB});
   CHECK_FALSE(later.exceeds(kMiB, true));
   CHECK(later.kind == StrategyKind::legacy);
+}
+
+TEST_CASE("a chunk by the request shares no driver page with what the pool does not know") {
+  const ChunkSizes first = sizes_of({.fraction = 0, .initial_mb = 64}, kSmall);
+  CHECK(two(first, 512) == Two{64 * kMiB, 2 * kMiB});
+  CHECK(two(first, kMiB - 512) == Two{64 * kMiB, 2 * kMiB});
+  CHECK(two(first, kMiB) == Two{64 * kMiB, kMiB});
+  const ChunkSizes later = sizes_of({.fraction = 0, .reallocate_mb = 32}, kSmall);
+  CHECK(two(later, 512) == Two{2 * kMiB, 32 * kMiB});
 }
 
 TEST_CASE("naming a strategy or setting a chunk flag selects chunk pools, nothing else does") {
@@ -181,4 +193,18 @@ TEST_CASE("thread_local divides its chunks by the processors, at most 16") {
   CHECK(two(sizes_of(flags, kMiddle, 64)) == Two{4 * kMiB, 2 * kMiB});
   const Flags fraction{.fraction = 0.5, .strategy = Strategy::kThreadLocal};
   CHECK(two(sizes_of(fraction, kMiddle, 4)) == Two{kGiB, kGiB});
+}
+
+TEST_CASE("thread_local's shares are whole driver pages, however odd the size and the processors") {
+  for (uint64_t mb = 1; mb <= 33; ++mb) {
+    for (unsigned cpus = 1; cpus <= 17; ++cpus) {
+      CAPTURE(mb, cpus);
+      const Flags flags{.initial_mb = mb, .reallocate_mb = mb, .strategy = Strategy::kThreadLocal};
+      const Two sizes = two(sizes_of(flags, kMiddle, cpus));
+      CHECK(sizes.first % kDriverPage == 0);
+      CHECK(sizes.later == sizes.first);
+      CHECK(sizes.first <= std::max(mb * kMiB / std::min(cpus, 16u), kDriverPage));
+      CHECK(sizes.first + kDriverPage > mb * kMiB / std::min(cpus, 16u));
+    }
+  }
 }

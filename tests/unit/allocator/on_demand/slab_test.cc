@@ -25,7 +25,8 @@ class Model {
   Model& operator=(const Model&) = delete;
 
   size_t count() const { return blocks_.size(); }
-  bool uses_many() const { return slab_->many != nullptr; }
+  bool has_own_records_only() const { return slab_->pairs == nullptr; }
+  bool has_map() const { return slab_->half == 0; }
 
   // A block that is clean, or one that is not: the next at or after `granule`, else the first.
   Block* any(bool clean, uint32_t granule) {
@@ -92,9 +93,12 @@ TEST_CASE("a slab knows its blocks while they are few, as they become many, and 
   Model model;
   std::mt19937 random(GENERATE(1u, 2u, 3u));
   const auto below = [&](uint32_t end) { return static_cast<uint32_t>(random() % end); };
-  for (const uint32_t target : {Slab::kFew - 1, Slab::kFew, Slab::kFew + 1, 300u, 5u}) {
+  // Around each number at which a slab takes something.
+  const uint32_t most = Slab::kMostInOrder;
+  for (const uint32_t target : {Slab::kFew - 1, Slab::kFew, Slab::kFew + 1, 15u, 17u, 5u, 33u, 300u,
+                                most - 1, most, most + 1, 900u, 5u}) {
     while (Block* block = model.any(false, 0)) model.give_back(block);
-    for (int i = 0; i < 400; ++i) {
+    for (uint32_t i = 0; i < 400 + 2 * target; ++i) {
       const bool grow = model.count() < target;
       if (Block* block = model.any(grow, below(kGranules))) {
         grow ? model.take(block, 1 + below(1 + block->granules / target)) : model.give_back(block);
@@ -102,17 +106,31 @@ TEST_CASE("a slab knows its blocks while they are few, as they become many, and 
     }
     model.check();
   }
-  CHECK(model.uses_many());
+  CHECK(model.has_map());
 }
 
 TEST_CASE("few blocks take no more bookkeeping than the slab itself, one more does", "[slab]") {
   Model model;
   for (size_t i = 1; i < Slab::kFew; ++i) model.take(model.any(true, 0), 1);
   CHECK(model.count() == Slab::kFew);
-  CHECK_FALSE(model.uses_many());
+  CHECK(model.has_own_records_only());
   model.check();
   model.take(model.any(true, 0), 1);
-  CHECK(model.uses_many());
+  CHECK_FALSE(model.has_own_records_only());
+  model.check();
+}
+
+TEST_CASE("a map comes with the first block that the table by address does not take", "[slab]") {
+  Model model;
+  for (size_t i = 1; i < Slab::kMostInOrder; ++i) {
+    model.take(model.any(true, 0), 1);
+    if (i < 36 || i % 64 < 2) model.check();
+  }
+  CHECK(model.count() == Slab::kMostInOrder);
+  CHECK_FALSE(model.has_map());
+  model.check();
+  model.take(model.any(true, 0), 1);
+  CHECK(model.has_map());
   model.check();
 }
 
