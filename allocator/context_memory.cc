@@ -239,7 +239,7 @@ void ContextMemory::expect_background_work() {
 void ContextMemory::forget_all() {
   strategy.for_each_pool([](auto& pool) { pool.close(); });
   supply.close();
-  while (anything_in_hand()) os::sleep_ns(1000);
+  os::wait_while([this] { return anything_in_hand(); });
   strategy.for_each_pool([](auto& pool) { pool.forget_all(); });
   supply.forget_all(
       [this](Chunk* chunk) { strategy.visit([chunk](auto& s) { s.forget(chunk); }); });

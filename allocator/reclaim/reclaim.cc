@@ -33,7 +33,7 @@ bool raise_to(std::atomic<Ticket>& value, Ticket ticket) {
 // --- contexts ---
 
 void Reclaim::wait_for_turn(Timeline& t) {
-  while (!try_turn(t)) os::sleep_ns(1000);
+  os::wait_while([&] { return !try_turn(t); });
 }
 
 void Reclaim::join(uint32_t context, MemorySource* source) {

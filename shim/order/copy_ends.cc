@@ -126,7 +126,7 @@ FollowedCopy::FollowedCopy(const ContextSet& workers, CUstream stream)
     place_ = take_place();
   }
   if (place_ == kUnfollowed) {
-    while (looking.exchange(true)) alloc::os::sleep_ns(1000);
+    alloc::os::wait_while([] { return looking.exchange(true); });
     return;
   }
   copies[place_].workers = workers;
