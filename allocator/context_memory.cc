@@ -115,17 +115,16 @@ bool ContextMemory::release_idle(ChunkList* chunks) {
   return false;
 }
 
-// The time since a wait was in vain is part of it, as long as no work ended; but for a moment,
-// since even of an idle device the answer takes a little. Where an older mark has not passed by
-// now, a newer one has not either, and no wait is left.
+// What was waited in vain before is part of it, as long as no work ended; but for a moment, since
+// even of an idle device the answer takes a little. Where an older mark has not passed by now, a
+// newer one has not either, and no wait is left.
 uint64_t ContextMemory::patience(uint64_t wanted_ns) {
   constexpr uint64_t kMomentNs = 10'000'000;
   Reclaim& reclaim = shared->reclaim;
   if (wanted_ns == 0) return 0;
   if (reclaim.any_outstanding(owner)) reclaim.poll(owner);
   if (reclaim.clean(owner) != stuck_at_.load(std::memory_order_relaxed)) return wanted_ns;
-  const uint64_t stuck_ns = os::now_ns() - stuck_since_ns_.get();
-  const uint64_t left = wanted_ns - std::min(wanted_ns, stuck_ns);
+  const uint64_t left = wanted_ns - std::min(wanted_ns, waited_in_vain_ns_.get());
   if (left != 0 || reclaim.any_outstanding(owner)) return left;
   return std::min(wanted_ns, kMomentNs);
 }
@@ -134,9 +133,13 @@ void ContextMemory::note_stuck(uint64_t waited_ns) {
   constexpr uint64_t kShortNs = 50'000'000;  // the answer may just have been late
   if (waited_ns < kShortNs) return;
   const Ticket clean = shared->reclaim.clean(owner);
-  if (stuck_at_.load() == clean) return;
-  stuck_since_ns_.set(os::now_ns() - waited_ns);
-  stuck_at_.store(clean);
+  if (stuck_at_.exchange(clean) != clean) {
+    waited_in_vain_ns_.set(0);
+    counted_until_ns_.store(0);
+  }
+  const uint64_t now = os::now_ns();
+  const uint64_t since = std::max(now - waited_ns, counted_until_ns_.exchange(now));
+  if (since < now) waited_in_vain_ns_.add(now - since);
 }
 
 // mark() also fails while another thread is about to make one.

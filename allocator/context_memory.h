@@ -116,7 +116,8 @@ struct ContextMemory {
 
   std::atomic<bool> releasing_;   // a thread releases what is beyond the budget
   std::atomic<Ticket> stuck_at_;  // what was clean when work was waited for in vain
-  Counter stuck_since_ns_;
+  Counter waited_in_vain_ns_;
+  std::atomic<uint64_t> counted_until_ns_;  // several threads may wait in vain at once
   bool anything_in_hand() const;
 };
 

@@ -87,11 +87,8 @@ class ContextPool {
   // there.
   bool mark_exported(Chunk* chunk, uint64_t address);
 
-  // Another process got a whole block, and learns its chunk's size from the driver. Such processes
-  // exchange more than one: from now on whole blocks of every context have chunks of just their
-  // size. Before that, any chunk of as many driver pages serves (ChunkCache::take), which saves two
-  // of three driver calls where sizes change.
-  void note_size_told() { memory_.shared->sizes_are_told.store(true, std::memory_order_relaxed); }
+  // Another process got the whole block in this chunk (told_sizes.h).
+  void note_size_told(const Chunk* chunk) { memory_.shared->told_sizes.note(chunk->requested()); }
 
   // The program is about to wait for the context.
   void before_synchronise() { waiting_.before_synchronise(); }

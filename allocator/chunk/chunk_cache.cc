@@ -46,9 +46,10 @@ Chunk* ChunkCache::take_any(uint64_t bytes, Reclaim& reclaim) {
   return take_between(bytes, UINT64_MAX, Role::released, reclaim);
 }
 
-// Without the lock: whether any chunk might be there.
+// Without the lock: whether any chunk might be there. One that another thread frees or moves just
+// then may be missed, as if it had come a moment later.
 bool ChunkCache::may_serve(uint64_t bytes, const Reclaim& reclaim) const {
-  return idle_bytes() >= bytes || parked_bytes() != 0 || freed_.has_clean(freed_.clean(reclaim));
+  return parked_bytes() != 0 || freed_.has_clean(freed_.clean(reclaim)) || idle_bytes() >= bytes;
 }
 
 Chunk* ChunkCache::take_between(uint64_t bytes, uint64_t most, Role role, Reclaim& reclaim) {

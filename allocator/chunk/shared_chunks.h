@@ -8,6 +8,7 @@
 #include "allocator/base/counted_in.h"
 #include "allocator/base/movers.h"
 #include "allocator/chunk/index.h"
+#include "allocator/chunk/told_sizes.h"
 #include "allocator/reclaim/idle_release.h"
 #include "allocator/reclaim/reclaim.h"
 
@@ -19,9 +20,7 @@ struct SharedChunks {
   IdleRelease idle;  // written before the first pool is made
   Arena<Chunk> chunks;
 
-  // The program let other processes have whole chunks, whose sizes they ask the driver for: from
-  // then on each of its whole blocks has a chunk of just its size.
-  std::atomic<bool> sizes_are_told{false};
+  ToldSizes told_sizes;
 
   // Threads that ask the driver for a chunk, which is not counted yet.
   std::atomic<int> threads_obtaining{0};

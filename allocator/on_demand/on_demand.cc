@@ -21,10 +21,17 @@ void OnDemand::init(SharedChunks* shared, SlabArena* slabs, ChunkSupply* supply,
 }
 
 bool OnDemand::take_whole(Request& request) {
-  ChunkCache& cache = supply_->cache;
-  Chunk* chunk = shared_->sizes_are_told.load(std::memory_order_relaxed)
-                     ? cache.take_equal(request.bytes, shared_->reclaim)
-                     : cache.take(request.bytes, Role::whole, shared_->reclaim);
+  if (!shared_->told_sizes.has(request.bytes)) [[likely]]
+    return take_whole_of_about(request);
+  return hand_out_whole(supply_->cache.take_equal(request.bytes, shared_->reclaim), request);
+}
+
+bool OnDemand::take_whole_of_about(Request& request) {
+  Chunk* chunk = supply_->cache.take(request.bytes, Role::whole, shared_->reclaim);
+  return hand_out_whole(chunk, request);
+}
+
+bool OnDemand::hand_out_whole(const Chunk* chunk, Request& request) {
   if (chunk == nullptr) return false;
   request.address = chunk->base();
   request.whole = true;
@@ -74,9 +81,10 @@ int OnDemand::take_fresh(Request& request) {
   return code;
 }
 
-// A small request looks into every corner of every shard, then asks for no more than itself.
+// A large request takes a chunk of another size than other processes should be told. A small one
+// looks into every corner of every shard, then asks for no more than itself.
 bool OnDemand::take_from_anywhere(Request& request, Step* step) {
-  if (request.bytes >= kWholeBytes) return false;
+  if (request.bytes >= kWholeBytes) return take_whole_of_about(request);
   ChunkList emptied;
   for (SlabPool& pool : slabs_) {
     fill_freed(pool);

@@ -120,6 +120,8 @@ class OnDemand {
 
   void collect_empty(bool freed_too, ChunkList* out);
   bool take_whole(Request& request);
+  bool take_whole_of_about(Request& request);
+  static bool hand_out_whole(const Chunk* chunk, Request& request);
   bool take_small(Request& request);
   bool add_slab(Chunk* chunk, unsigned shard);
   // False when that gave nothing.

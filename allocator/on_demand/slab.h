@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // One slab: a 2 MiB chunk cut into blocks of whole 512-byte granules (the driver's own spacing).
 // Nothing can be written into device memory, so the boundary tags live here, in at most 64 bytes a
-// block. While a slab has few blocks, its whole record is 512 bytes, side by side with those of
-// other slabs, so that a free among thousands of slabs of large blocks touches few cache lines and
-// pages. Of more blocks, records come in pairs, and a table by address that grows with them finds
-// them; from kMostInOrder on a SlabMap, which takes 9 KiB for any number of blocks, is faster and
-// small enough. What a slab took it keeps until it ends. Not thread-safe: the lock of the SlabPool
-// that owns the slab protects it.
+// block (but of eight or fewer, which share 576). While a slab has few blocks, its whole record is
+// 512 bytes, side by side with those of other slabs, so that a free among thousands of slabs of
+// large blocks touches few cache lines and pages. Of more blocks, records come in pairs, and a
+// table by address that grows with them finds them; from kMostInOrder on a SlabMap, which takes 9
+// KiB for any number of blocks, is faster and small enough. What a slab took it keeps until it
+// ends. Not thread-safe: the lock of the SlabPool that owns the slab protects it.
 #pragma once
 
 #include <cstdint>

@@ -112,10 +112,12 @@ class FreedQueue final : public GarbageQueue {
     count_until_synchronise(0, until_synchronise_bytes_.get());
   }
 
-  // May be read without the owner's lock; newest() is range()'s, or false if nothing waits.
+  // May be read without the owner's lock; newest() is range()'s, or false if nothing waits. What
+  // another thread frees just then may be missed.
   bool newest(Ticket* ticket) const {
+    const bool any = waiting_bytes() != 0;
     *ticket = newest_.load(std::memory_order_relaxed);
-    return waiting_bytes() != 0;
+    return any;
   }
   uint64_t waiting_bytes() const { return waiting_bytes_.get(); }
   uint64_t parked_bytes() const { return parked_.bytes(); }

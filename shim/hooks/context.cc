@@ -41,7 +41,6 @@ CUresult release_primary(Function* real, CUdevice device) {
   PrimaryRelease release(device);
   EndingScope scope(release.may_end() ? primary : nullptr);
   const CUresult result = ask(real, device);
-  if (result != CUDA_SUCCESS) release.failed();
   if (result != CUDA_SUCCESS || !release.may_end()) return result;
   unsigned int flags;
   int alive = 1;

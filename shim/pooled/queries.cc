@@ -31,7 +31,7 @@ CUresult export_block(alloc::Chunk* chunk, CUipcMemHandle* handle, CUdeviceptr a
   const CUresult result = ask(driver().cuIpcGetMemHandle, handle, address);
   if (result == CUDA_SUCCESS) {
     pool.mark_exported(chunk, address);
-    pool.note_size_told();
+    pool.note_size_told(chunk);
   }
   return result;
 }

@@ -52,9 +52,7 @@ PrimaryRelease::PrimaryRelease(CUdevice device) : primary_(primary_on(device)) {
   constexpr uint64_t kPatienceNs = 2'000'000'000;
   if (primary_ == nullptr) return;
   primary_->releasing.fetch_add(1);  // before others can find that they are the last
-  const int before = take_one(primary_->retained);
-  counted_ = before > 0;
-  spare_ = before > 1;
+  spare_ = take_one(primary_->retained) > 1;
   if (spare_) return;
   primary_->releasing.fetch_sub(1);
   alloc::os::wait_until([this] { return primary_->releasing.load() == 0; }, kPatienceNs);
@@ -62,10 +60,6 @@ PrimaryRelease::PrimaryRelease(CUdevice device) : primary_(primary_on(device)) {
 
 PrimaryRelease::~PrimaryRelease() {
   if (spare_) primary_->releasing.fetch_sub(1);
-}
-
-void PrimaryRelease::failed() {
-  if (counted_) primary_->retained.fetch_add(1);
 }
 
 }  // namespace cistern::shim

@@ -17,9 +17,10 @@ void primary_ended(CUdevice device);
 
 // The program releases the primary context of `device`: encloses the driver's call.
 //
-// What was not seen here makes a context live longer, or end in a call that says so as for any
-// other error of the program; of all that was seen, the last release may end it. A release that is
-// not the last by count could be the last to reach the driver: the one that is waits for it.
+// Of the releases that began, the last by count may end it. A count that is too low (a retain was
+// not seen, a release failed) is safe; a release that was not seen makes it too high, and the
+// context may then end unnoticed. One that is not the last by count could be the last to reach the
+// driver: the one that is waits for it.
 class PrimaryRelease {
  public:
   explicit PrimaryRelease(CUdevice device);
@@ -28,13 +29,10 @@ class PrimaryRelease {
   PrimaryRelease& operator=(const PrimaryRelease&) = delete;
 
   bool may_end() const { return !spare_; }
-  // The driver refused.
-  void failed();
 
  private:
   struct Primary* const primary_;  // nullptr: no such device
-  bool counted_ = false;
-  bool spare_ = false;  // others have retained it, and their releases have not begun
+  bool spare_ = false;             // others have retained it, and their releases have not begun
 };
 
 }  // namespace cistern::shim

@@ -199,18 +199,31 @@ TEST_CASE("a block known to another process is really freed") {
   CHECK(p->shared.index.find(a) == nullptr);
 }
 
-TEST_CASE("once sizes are told to other processes, whole blocks have chunks of just their size") {
-  auto p = std::make_unique<Pool>();
-  const uint64_t a = p->allocate(10 * kMiB), b = p->allocate(6 * kMiB);
+TEST_CASE("blocks of a size that other processes were told have chunks of just that size") {
+  constexpr uint64_t kTold = 10 * kMiB - 512;
+  auto p = std::make_unique<Pool>(34 * kMiB);
+  const uint64_t told = p->allocate(kTold);
+  p->pool.note_size_told(p->shared.index.find(told));
+  const uint64_t a = p->allocate(10 * kMiB);
   p->free(a);
-  p->free(b);
   p->synchronise();
-  p->pool.note_size_told();
-  const uint64_t less = p->allocate(10 * kMiB - 512);
-  CHECK(less != a);
-  CHECK(p->shared.index.find(less)->size() == 10 * kMiB - 512);
-  CHECK(p->allocate(10 * kMiB) == a);
-  CHECK(p->allocate(6 * kMiB) == b);
+  const uint64_t exact = p->allocate(kTold);
+  CHECK(exact != a);
+  CHECK(p->shared.index.find(exact)->size() == kTold);
+  CHECK(p->allocate(10 * kMiB - 1024) == a);  // others did not learn of this size
+  SECTION("unless memory is short") {
+    p->free(a);
+    p->synchronise();
+    p->source.passed_mark = 0;
+    p->free(p->allocate(1 * kMiB));  // so that work goes on, and nothing can be returned
+    CHECK(p->allocate(kTold) == a);
+  }
+  SECTION("and of any size once very many were told") {
+    for (uint64_t i = 0; i < ToldSizes::kMost; ++i) p->shared.told_sizes.note(3 * kMiB + i);
+    p->free(a);
+    p->synchronise();
+    CHECK(p->shared.told_sizes.has(10 * kMiB - 2048));
+  }
 }
 
 TEST_CASE("a refused free leaves the block with the program") {

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sizes of blocks that other processes got: they learn a block's size from the driver, which
+// says its chunk's. Who exports one block exports more of its size, so from then on a request of
+// that size gets a chunk of just that. Any thread, no lock; nothing is ever forgotten.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace cistern::alloc {
+
+class ToldSizes {
+ public:
+  static constexpr int kMost = 32;
+
+  void note(uint64_t bytes) {
+    for (auto& size : sizes_) {
+      uint64_t known = 0;
+      if (size.compare_exchange_strong(known, bytes) || known == bytes) return;
+    }
+  }
+
+  // With kMost sizes noted, any size may have been told.
+  bool has(uint64_t bytes) const {
+    for (const auto& size : sizes_) {
+      const uint64_t known = size.load(std::memory_order_relaxed);
+      if (known == bytes) return true;
+      if (known == 0) [[likely]]
+        return false;
+    }
+    return true;
+  }
+
+ private:
+  std::atomic<uint64_t> sizes_[kMost] = {};  // 0: free, and so are those behind it
+};
+
+}  // namespace cistern::alloc

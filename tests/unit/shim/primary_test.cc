@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/order/contexts/primary.h"
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <thread>
+
+#include "allocator/base/os.h"
+
+using namespace cistern::shim;
+
+namespace {
+
+constexpr CUdevice kDevice = 3;
+
+bool release_may_end() { return PrimaryRelease(kDevice).may_end(); }
+
+void retain(int times) {
+  for (int i = 0; i < times; ++i) primary_retained(kDevice, reinterpret_cast<CUcontext>(8));
+}
+
+}  // namespace
+
+TEST_CASE("of the releases of a primary context the last by count may end it") {
+  CHECK(release_may_end());  // nothing was seen
+  retain(3);
+  CHECK(primary_of(kDevice) == reinterpret_cast<CUcontext>(8));
+  CHECK_FALSE(release_may_end());
+  CHECK_FALSE(release_may_end());
+  CHECK(release_may_end());
+  CHECK(release_may_end());
+}
+
+TEST_CASE("what retained a primary context before it ended counts no more") {
+  retain(5);
+  primary_ended(kDevice);
+  retain(1);
+  CHECK(release_may_end());
+}
+
+TEST_CASE("the last release of a primary context waits for those that began before") {
+  retain(2);
+  std::atomic<bool> began{false};
+  std::thread last;
+  {
+    const PrimaryRelease spare(kDevice);
+    REQUIRE_FALSE(spare.may_end());
+    last = std::thread([&] { began = release_may_end(); });
+    cistern::alloc::os::sleep_ns(50'000'000);
+    CHECK_FALSE(began);
+  }
+  last.join();
+  CHECK(began);
+}
+
+TEST_CASE("no device has no primary context") {
+  primary_retained(-1, reinterpret_cast<CUcontext>(8));
+  primary_ended(-1);
+  CHECK(primary_of(-1) == nullptr);
+  CHECK(PrimaryRelease(1000).may_end());
+}
