@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process that imports a block is told the size its owner asked for, from the second of that size
-// on. The owner frees blocks and asks for others a little smaller, of as many driver pages, which
-// it then exports. The importer runs under the same object, or (argument "bare") with that switched
-// off: it asks the driver in either case.
+// A process that imports a block is told the size its owner asked for, but of the first.
+// The owner frees blocks and asks for others a little smaller, of as many driver pages, which it
+// then exports; of each size the second is looked at. The importer runs under the same object, or
+// (argument "bare") with that switched off: it asks the driver in either case.
 
 #include <sys/wait.h>
 #include <unistd.h>
