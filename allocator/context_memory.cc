@@ -119,11 +119,14 @@ bool ContextMemory::release_idle(ChunkList* chunks) {
 // even of an idle device the answer takes a little. Where an older mark has not passed by now, a
 // newer one has not either, and no wait is left.
 uint64_t ContextMemory::patience(uint64_t wanted_ns) {
-  constexpr uint64_t kMomentNs = 10'000'000;
+  constexpr uint64_t kMomentNs = 10'000'000, kAnswerNs = 1'000'000;
   Reclaim& reclaim = shared->reclaim;
+  const auto stuck = [&] { return reclaim.clean(owner) == stuck_at_.load(); };
   if (wanted_ns == 0) return 0;
-  if (reclaim.any_outstanding(owner)) reclaim.poll(owner);
-  if (reclaim.clean(owner) != stuck_at_.load(std::memory_order_relaxed)) return wanted_ns;
+  if (stuck() && reclaim.any_outstanding(owner)) {
+    reclaim.wait(owner, reclaim.clean(owner) + 1, kAnswerNs);
+  }
+  if (!stuck()) return wanted_ns;
   const uint64_t left = wanted_ns - std::min(wanted_ns, waited_in_vain_ns_.get());
   if (left != 0 || reclaim.any_outstanding(owner)) return left;
   return std::min(wanted_ns, kMomentNs);
@@ -194,7 +197,8 @@ bool ContextMemory::release_returnable(uint64_t patience_ns) {
   bool clean = release_clean();
   const Usage left = usage();
   const bool rest = left.waiting + left.parked != 0 || supply.cache.any_refused();
-  if (source->can_release_clean() && !source->release_clean_untried() && !rest) return clean;
+  const bool clean_alone = source->can_release_clean() && !source->release_clean_untried();
+  if (clean_alone && !rest) return clean || settle();
   Work work = await_work(patience_ns);
   if (work == Work::goes_on) {
     await_work_before_frees(std::min(kBeforeFreesNs, source->patience_ns()));
@@ -205,6 +209,14 @@ bool ContextMemory::release_returnable(uint64_t patience_ns) {
   }
   if (work == Work::done) clean |= source->settle_clean_releases();
   return release_all_freed() || clean;
+}
+
+// What looked as if the source took clean memory at once may have been something else: another
+// context's release, or another thread's free.
+bool ContextMemory::settle() {
+  constexpr uint64_t kMomentNs = 10'000'000;
+  if (!source->unsettled() || await_work(kMomentNs) != Work::done) return false;
+  return source->settle_clean_releases();
 }
 
 bool ContextMemory::release_all_freed() {

@@ -109,6 +109,7 @@ struct ContextMemory {
  private:
   void expect_background_work();
   bool release_all_freed();
+  bool settle();
   void await_work_before_frees(uint64_t patience_ns);
   template <typename Release>
   void release_excess_by(Release release);

@@ -39,6 +39,8 @@ class Cap {
     constexpr uint64_t kMostShared = kDriverPage - kDriverGranule;  // of the page it begins in
     return pages(bytes < kMostShared ? 0 : (bytes - kMostShared) / kDriverPage);
   }
+  // And those that it may touch, at both ends only in part.
+  static constexpr Weight at_most(uint64_t bytes) { return pages(up(bytes, kDriverPage) + 1); }
   static constexpr Weight pages(uint64_t count) {
     return Weight{std::min(count, kMostPages) << 32};
   }
@@ -52,6 +54,11 @@ class Cap {
   uint64_t available(uint64_t idle) const {
     const uint64_t taken = charged(), used = taken > idle ? taken - idle : 0;
     return limit() > used ? (limit() - used) / kDriverPage * kDriverPage : 0;
+  }
+
+  bool has_room(Weight weight) const {
+    const uint64_t most = limit();
+    return most == 0 || bytes_of(state_.load(std::memory_order_relaxed) + weight.packed_) <= most;
   }
 
   // Puts one weight in place of another; false, and nothing changes, when that passes the limit.

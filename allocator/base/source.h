@@ -51,8 +51,10 @@ class MemorySource {
 
   // Whether release_clean() was not tried yet, so that can_release_clean() is but a guess.
   virtual bool release_clean_untried() { return false; }
-  // Makes sure of what release_clean() gave while it was tried, and did not come at once: waits for
-  // all work, of which there must be none. False where there was nothing.
+  // Whether something that release_clean() took may not be the driver's before no work goes on; and
+  // makes sure of it: waits for all work, of which there must be none. False where there was
+  // nothing.
+  virtual bool unsettled() { return false; }
   virtual bool settle_clean_releases() { return false; }
 
   // Some memory of this source becomes idle, or (`soon`) work of a free was deferred: asks that

@@ -41,12 +41,12 @@ CUresult release_primary(Function* real, CUdevice device) {
   PrimaryRelease release(device);
   EndingScope scope(release.may_end() ? primary : nullptr);
   const CUresult result = ask(real, device);
-  if (result != CUDA_SUCCESS || !release.may_end()) return result;
   unsigned int flags;
   int alive = 1;
+  if (result != CUDA_SUCCESS) return result;
   const bool known = driver().cuDevicePrimaryCtxGetState(device, &flags, &alive) == CUDA_SUCCESS;
   if (!known || alive != 0) return result;
-  scope.ended();
+  release.may_end() ? scope.ended() : EndingScope(primary).ended();
   primary_ended(device);
   return result;
 }

@@ -41,14 +41,10 @@ alloc::Cap::Weight weight(MemoryKind kind, uint64_t bytes) {
 }
 
 // `place`: 0 unless the charge is for pages there.
-void refund_at(Device& device, MemoryKind kind, uint64_t place, uint64_t bytes) {
-  if (place != 0) return shared_pages.leave(device.cap, place, bytes);
-  device.cap.refund(weight(kind, bytes));
-}
-
 void end_charge(MemoryKind kind, Device& device, uint64_t place, uint64_t bytes) {
   device.ledger.taken[static_cast<int>(kind)].sub(bytes);
-  refund_at(device, kind, place, bytes);
+  if (place != 0) return shared_pages.leave(device.cap, place, bytes);
+  device.cap.refund(weight(kind, bytes));
 }
 
 void count(Device& device, MemoryKind kind, uint64_t bytes) {
@@ -92,12 +88,30 @@ Charge::Charge(MemoryKind kind, CUdevice device, uint64_t bytes)
   Device* known = bytes == 0 ? nullptr : known_device(device);
   if (known == nullptr) return;
   charged_ = known;
-  refused_ = !fits(bytes, [&] { return known->cap.charge(weight(kind, bytes)); });
+  refused_ = !fits(bytes, [&] { return hold(bytes); });
   if (refused_) charged_ = nullptr;
 }
 
 Charge::~Charge() {
-  if (charged_ != nullptr) refund_at(*charged_, kind_, place_, bytes_);
+  if (charged_ == nullptr) return;
+  if (place_ != 0) {
+    shared_pages.leave(charged_->cap, place_, bytes_);
+  } else {
+    charged_->cap.refund(held_);
+  }
+}
+
+// Where it depends on its place whether a block fits, the cap must have room for the pages it has
+// to itself, but nothing is held: a block that does not fit would keep that from others, again and
+// again where a program does not give up.
+bool Charge::hold(uint64_t bytes) {
+  alloc::Cap& cap = charged_->cap;
+  const alloc::Cap::Weight least = weight(kind_, bytes);
+  const bool by_place = kind_ == MemoryKind::stream_ordered;
+  if (by_place && !cap.has_room(alloc::Cap::at_most(bytes))) return cap.has_room(least);
+  if (!cap.charge(least)) return false;
+  held_ = least;
+  return true;
 }
 
 bool Charge::return_idle() {
@@ -121,18 +135,19 @@ bool Charge::fits(uint64_t bytes, Exchange exchange) {
 
 bool Charge::resize(uint64_t bytes) {
   if (charged_ == nullptr || bytes == bytes_) return true;
-  refused_ = !fits(
-      bytes, [&] { return charged_->cap.exchange(weight(kind_, bytes_), weight(kind_, bytes)); });
-  if (!refused_) bytes_ = bytes;
-  return !refused_;
+  const alloc::Cap::Weight wanted = weight(kind_, bytes);
+  refused_ = !fits(bytes, [&] { return charged_->cap.exchange(held_, wanted); });
+  if (refused_) return false;
+  bytes_ = bytes;
+  held_ = wanted;
+  return true;
 }
 
 bool Charge::place(uint64_t address) {
   const bool by_place = kind_ == MemoryKind::stream_ordered;
   if (!by_place || charged_ == nullptr || charged_->cap.limit() == 0) return true;
-  refused_ = !fits(bytes_, [&] {
-    return shared_pages.enter(charged_->cap, weight(kind_, bytes_), address, bytes_);
-  });
+  refused_ =
+      !fits(bytes_, [&] { return shared_pages.enter(charged_->cap, held_, address, bytes_); });
   if (!refused_) place_ = address;
   return !refused_;
 }

@@ -66,6 +66,7 @@ class Charge {
 
  private:
   bool return_idle();
+  bool hold(uint64_t bytes);
   template <typename Exchange>
   bool fits(uint64_t bytes, Exchange exchange);
 
@@ -73,7 +74,8 @@ class Charge {
   bool refused_ = false;
   CUdevice device_;
   uint64_t bytes_;
-  uint64_t place_ = 0;  // 0: not charged by its pages
+  alloc::Cap::Weight held_;  // until its place is known, or it does not matter
+  uint64_t place_ = 0;       // 0: not charged by its pages
   Device* charged_;     // nullptr: nothing is charged
 };
 

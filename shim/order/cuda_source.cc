@@ -160,10 +160,10 @@ int CudaSource::release_clean(uint64_t address, uint64_t bytes) {
     return alloc::kNotNow;
   }
   if (may_call()) driver().cuStreamSynchronize(stream);
-  if (!looks || !may_call()) return alloc::kSuccess;
-  const bool helped = driver_free() >= before + bytes / 2;
+  const bool looked = looks && may_call();
+  const bool helped = looked && driver_free() >= before + bytes / 2;
   if (!helped) unsettled_.store(true);
-  if (lone.so_far()) note_clean_release(helped);
+  if (looked && lone.so_far()) note_clean_release(helped);
   return alloc::kSuccess;
 }
 

@@ -72,7 +72,15 @@ class FakeSource : public alloc::MemorySource {
   bool can_release_clean() override { return may_take_clean; }
   int release_clean(uint64_t address, uint64_t) override {
     ++taken_clean;
-    return release(address);
+    const uint64_t before = free_;
+    const int code = release(address);
+    if (gives_late) late_ += std::exchange(free_, before) - before;
+    return code;
+  }
+  bool unsettled() override { return late_ != 0; }
+  bool settle_clean_releases() override {
+    free_ += late_;
+    return std::exchange(late_, 0) != 0;
   }
 
   int fill(const alloc::FillRange* ranges, int count) override {
@@ -119,6 +127,7 @@ class FakeSource : public alloc::MemorySource {
 
   std::atomic<int> fail_obtain{0}, fail_release{0}, fail_fill{0};
   std::atomic<bool> capturing{false}, fail_query{false}, may_take_clean{false};
+  bool gives_late = false;        // what it took clean is there once no work goes on
   std::atomic<bool> lost{false};  // there is work that no mark covers
   std::atomic<uint64_t> patience{100'000'000};
   std::atomic<int> taken_clean{0};
@@ -138,7 +147,7 @@ class FakeSource : public alloc::MemorySource {
 
  private:
   std::mutex mutex_;
-  uint64_t free_;
+  uint64_t free_, late_ = 0;
   uint64_t next_;
   std::map<uint64_t, uint64_t> sizes_;
 };

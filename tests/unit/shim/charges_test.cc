@@ -133,6 +133,26 @@ TEST_CASE("idle memory makes room for stream-ordered memory once it is known whe
   free_it(kPage);
 }
 
+TEST_CASE("a block that may not fit keeps no room from others while the driver is asked") {
+  Charges device;
+  REQUIRE(allocate(1, 58 * kMiB));
+  {
+    Charge sure(MemoryKind::stream_ordered, 0, 3 * kMiB);
+    CHECK(device->cap.charged() == 58 * kMiB);  // wherever it lies it may share both of its pages
+    Charge unsure(MemoryKind::stream_ordered, 0, 6 * kMiB);
+    CHECK_FALSE(unsure.refused());
+    CHECK(device->cap.charged() == 58 * kMiB);
+    CHECK(allocate(2 * kPage, 6 * kMiB, nullptr, MemoryKind::stream_ordered));
+    CHECK_FALSE(unsure.place(10 * kPage));
+    CHECK_FALSE(sure.place(20 * kPage));
+  }
+  CHECK(device->cap.charged() == 64 * kMiB);
+  CHECK(free_it(2 * kPage) == CUDA_SUCCESS);
+  Charge roomy(MemoryKind::stream_ordered, 0, 4 * kMiB);
+  CHECK(device->cap.charged() == 58 * kMiB + kPage);
+  CHECK(free_it(1) == CUDA_SUCCESS);
+}
+
 TEST_CASE("placed memory without a record is not charged") {
   Charges device;
   {
