@@ -43,16 +43,7 @@ class FakeSource : public alloc::MemorySource {
     return alloc::kSuccess;
   }
 
-  int release_for_program(uint64_t address) override {
-    std::lock_guard guard(mutex_);
-    ++released;
-    if (fail_release != 0) return fail_release;
-    const auto found = sizes_.find(address);
-    if (found == sizes_.end()) return 1;
-    free_ += charged(found->second);
-    sizes_.erase(found);
-    return alloc::kSuccess;
-  }
+  int release_for_program(uint64_t address) override { return give_back(address, &free_); }
 
   int release(uint64_t address) override {
     return capturing ? alloc::kNotNow : release_for_program(address);
@@ -72,13 +63,15 @@ class FakeSource : public alloc::MemorySource {
   bool can_release_clean() override { return may_take_clean; }
   int release_clean(uint64_t address, uint64_t) override {
     ++taken_clean;
-    const uint64_t before = free_;
-    const int code = release(address);
-    if (gives_late) late_ += std::exchange(free_, before) - before;
-    return code;
+    if (capturing) return alloc::kNotNow;
+    return give_back(address, gives_late ? &late_ : &free_);
   }
-  bool unsettled() override { return late_ != 0; }
+  bool unsettled() override {
+    std::lock_guard guard(mutex_);
+    return late_ != 0;
+  }
   bool settle_clean_releases() override {
+    std::lock_guard guard(mutex_);
     free_ += late_;
     return std::exchange(late_, 0) != 0;
   }
@@ -146,6 +139,17 @@ class FakeSource : public alloc::MemorySource {
   alloc::Mark passed_mark = ~alloc::Mark{0};  // all of them, at once
 
  private:
+  int give_back(uint64_t address, uint64_t* bytes) {
+    std::lock_guard guard(mutex_);
+    ++released;
+    if (fail_release != 0) return fail_release;
+    const auto found = sizes_.find(address);
+    if (found == sizes_.end()) return 1;
+    *bytes += charged(found->second);
+    sizes_.erase(found);
+    return alloc::kSuccess;
+  }
+
   std::mutex mutex_;
   uint64_t free_, late_ = 0;
   uint64_t next_;
