@@ -43,7 +43,8 @@ namespace {
 
 CUstream reader, writers[3];
 int should_hold = -1;
-size_t unfilled = 0, damaged = 0, failures = 0;
+size_t unfilled = 0, damaged = 0;
+std::atomic<size_t> failures{0};
 
 CUresult must(CUresult code) {
   failures += code != CUDA_SUCCESS;
@@ -340,6 +341,6 @@ int main(int argc, char** argv) {
     }
   }
   std::printf("bytes not filled %zu, bytes damaged %zu, calls that failed %zu\n", unfilled, damaged,
-              failures);
+              failures.load());
   return 0;
 }
