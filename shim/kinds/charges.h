@@ -76,7 +76,7 @@ class Charge {
   uint64_t bytes_;
   alloc::Cap::Weight held_;  // until its place is known, or it does not matter
   uint64_t place_ = 0;       // 0: not charged by its pages
-  Device* charged_;     // nullptr: nothing is charged
+  Device* charged_;          // nullptr: nothing is charged
 };
 
 // Ends a charge that was handed over; not of stream-ordered memory.
