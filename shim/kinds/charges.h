@@ -3,9 +3,9 @@
 // it lies on, and counted for the report. A charge is made before the driver is asked and taken
 // back when the driver refuses; a record by address or handle finds it again at the free, whatever
 // thread, context or device is current then. Stream-ordered memory is charged with the least that
-// it may take, and with the rest once the driver said where it lies: its pools lay blocks side by
-// side (allocator/base/shared_pages.h). Only kept where a cap is set or a report is wanted: else
-// each hook pays one branch.
+// it may take (nothing where it may not fit), and with the rest once the driver said where it lies:
+// its pools lay blocks side by side (allocator/base/shared_pages.h). Only kept where a cap is set
+// or a report is wanted: else each hook pays one branch.
 //
 // Not charged, because the program does not hold them: nodes of graphs, memory imported from
 // another process (the exporter pays), host memory, arrays without memory of their own (sparse,

@@ -87,7 +87,7 @@ CUresult allocate_charged(CUdeviceptr* out, size_t bytes, CUstream stream, Home 
     charge.keep(*out, /*context=*/nullptr);
     return result;
   }
-  // What the driver will not take back is the program's until it ends, and stays charged.
+  // What the driver will not take back stays counted, and charged as far as it was.
   if (ask(free_of<Kind>(), *out, stream) != CUDA_SUCCESS) charge.hand_over();
   *out = address_before;
   return CUDA_ERROR_OUT_OF_MEMORY;

@@ -18,9 +18,9 @@ void primary_ended(CUdevice device);
 // The program releases the primary context of `device`: encloses the driver's call.
 //
 // Of the releases that began, the last by count may end it. A count that is too low (a retain was
-// not seen, a release failed) is safe; a release that was not seen makes it too high, and the
-// context may then end unnoticed. One that is not the last by count could be the last to reach the
-// driver: the one that is waits for it.
+// not seen, a release failed) is safe; a release that was not seen makes it too high, and then
+// nothing is kept away from a context that ends. One that is not the last by count could be the
+// last to reach the driver: the one that is waits for it.
 class PrimaryRelease {
  public:
   explicit PrimaryRelease(CUdevice device);
