@@ -61,13 +61,17 @@ ScratchCache::Took ScratchCache::take(uint64_t key, uint64_t bytes, uint64_t* ad
   ScratchStream* stream = streams_.find(key);
   if (stream == nullptr) return Took::unknown_stream;
   ScratchBlock* block = stream->tree.at_least(bytes);
+  Ticket newest_unclean = 0;
   // Of equal ones the first is the oldest: if that is not clean, none is.
   while (block != nullptr && block->bytes <= most && only_clean_ &&
          block->word > reclaim_->clean(stream->context)) {
-    *wait_for = std::max(*wait_for, block->word);
+    newest_unclean = std::max(newest_unclean, block->word);
     block = stream->tree.at_least(block->bytes + 1);
   }
-  if (block == nullptr || block->bytes > most) return Took::miss;
+  if (block == nullptr || block->bytes > most) {
+    *wait_for = newest_unclean;
+    return Took::miss;
+  }
   stream->tree.remove(block);
   stream->bytes -= block->bytes;
   stream->ledger->scratch_bytes.sub(block->bytes);

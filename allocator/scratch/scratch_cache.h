@@ -79,7 +79,7 @@ class ScratchCache {
   // A block for `bytes` that was freed on this stream.
   enum class Took : uint8_t { hit, miss, unknown_stream };
   // *wait_for: on a miss, the newest ticket among blocks of the right size that are not clean yet;
-  // 0 if there are none.
+  // 0 if there are none, and on a hit.
   Took take(uint64_t key, uint64_t bytes, uint64_t* address, Ticket* wait_for);
 
   // Moves when pools change: what the driver was asked for before that may be of the old pool.

@@ -123,6 +123,23 @@ void pending_and_done() {
   put(get(kBytes, stream), stream);
 }
 
+// A block that is clean serves, and a smaller one that is not stays: it becomes clean in the same
+// request.
+void larger_one_clean() {
+  const CUstream stream = new_stream();
+  const CUdeviceptr small = get(2 * kMiB, stream), large = get(3 * kMiB, stream);
+  const CUdeviceptr other = get(8 * kMiB, stream);
+  put(large, stream);
+  put(other, stream);
+  finish(stream);
+  put(get(8 * kMiB, stream), stream);
+  put(small, stream);
+  finish(stream);
+  put(get(2 * kMiB, stream), stream);
+  SAY(cuCtxSynchronize());
+  say_free_memory();
+}
+
 void synchronised(const std::function<void(CUstream)>& synchronise) {
   const CUstream stream = new_stream();
   for (int i = 0; i < 10; ++i) {
@@ -189,6 +206,7 @@ int main(int argc, char** argv) {
   if (is("default-stream")) default_stream();
   if (is("per-thread")) per_thread();
   if (is("pending-and-done")) pending_and_done();
+  if (is("larger-one-clean")) larger_one_clean();
   if (is("stream-synchronised")) synchronised(cuStreamSynchronize);
   if (is("context-synchronised")) synchronised([](CUstream) { cuCtxSynchronize(); });
   if (is("default-synchronised")) synchronised(wait_for_default_stream);

@@ -315,6 +315,7 @@ TEST_CASE("a scratch block that has to be clean is not served before") {
   CHECK(cache.wait_for == cache.reclaim.stamp(0));
   cache.reclaim.passed(0, middle);
   CHECK(cache.take(1000) == early);  // the smaller one is not clean yet
+  CHECK(cache.wait_for == 0);        // and nobody waits for it, who would get both
   cache.reclaim.passed(0, cache.reclaim.close());
   CHECK(cache.take(1000) == late);
 }
