@@ -16,12 +16,12 @@ import work_tree
 
 # What makes each kind of test worth running: the target that it runs, and the file made by that.
 KINDS = {"unit:": ("unit_tests", "unit_tests"), "preload/": ("cistern-device", "libcistern-device.so")}
-UNDERSTOOD = {"WORKING_DIRECTORY", "TIMEOUT", "ENVIRONMENT", "SKIP_RETURN_CODE", "LABELS"}
+UNDERSTOOD = {"WORKING_DIRECTORY", "TIMEOUT", "ENVIRONMENT", "SKIP_RETURN_CODE", "LABELS", "RUN_SERIAL"}
 # A test that hangs is given up after ten times its usual duration, and not before LEAST_LIMIT_S.
 LEAST_LIMIT_S, UNKNOWN_LIMIT_S = 60, 120
 MOST_NEIGHBOURS, MOST_ALIKE = 8, 24
 
-Test = collections.namedtuple("Test", "name command folder environment limit_s skipped target product")
+Test = collections.namedtuple("Test", "name command folder environment limit_s skipped alone target product")
 Outcome = collections.namedtuple("Outcome", "test status seconds")  # status: passed, failed, timeout
 Verdict = collections.namedtuple("Verdict", "kind test why")  # kind: caught, survived, impossible
 
@@ -41,7 +41,8 @@ def read_tests(build_folder):
                 raise ValueError(f"{entry['name']}: this run does not know {set(properties) - UNDERSTOOD}")
             yield Test(entry["name"], entry["command"], properties["WORKING_DIRECTORY"],
                        dict(pair.split("=", 1) for pair in properties.get("ENVIRONMENT", ())),
-                       properties.get("TIMEOUT", math.inf), properties.get("SKIP_RETURN_CODE"), *kind)
+                       properties.get("TIMEOUT", math.inf), properties.get("SKIP_RETURN_CODE"),
+                       properties.get("RUN_SERIAL", False), *kind)
 
 
 class Memory:
@@ -113,7 +114,7 @@ class Runner:
         waiting, running = collections.deque(tests), {}
         try:
             while waiting or running:
-                while waiting and len(running) < os.cpu_count():
+                while waiting and may_start(waiting[0], [test for test, *_ in running.values()]):
                     test = waiting.popleft()
                     process, output = self.start(test)
                     running[process] = (test, output, time.monotonic())
@@ -188,6 +189,13 @@ class Runner:
         if not anything:
             raise work_tree.BuildFails("nothing that is tested was built anew")
         return None
+
+
+def may_start(test, running):
+    """Beside others, unless one of them is to run alone."""
+    if test.alone or any(other.alone for other in running):
+        return not running
+    return len(running) < os.cpu_count()
 
 
 def end(process):
