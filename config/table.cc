@@ -217,18 +217,18 @@ constexpr Row kRows[] = {
      "The most bytes of such a group; 0 or less is no limit. Communication calls are never changed."},
 
     // --- Host memory
-    {"CISTERN_MALLOC_CONF", Group::kHost, free_text("a jemalloc configuration"), kUnset, "", "narenas:4", kLater, to<&P::malloc_conf>,
+    {"CISTERN_MALLOC_CONF", Group::kHost, free_text("a jemalloc configuration"), kUnset, "", "narenas:4", kBuilt, to<&P::malloc_conf>,
      "Appended to the jemalloc configuration that Cistern composes, for experts."},
-    {"FLAGS_initial_cpu_memory_in_mb", Group::kHost, integer(1, kMaxMb), "500", "MB of 2^20 bytes", "1000", kLater, to<&P::initial_cpu_memory_in_mb>,
+    {"FLAGS_initial_cpu_memory_in_mb", Group::kHost, integer(1, kMaxMb), "500", "MB of 2^20 bytes", "1000", kBuilt, to<&P::initial_cpu_memory_in_mb>,
      "Size of a host chunk: address space reserved at first need, pages taken as they are touched. "
      "At most the next setting's share of physical memory, or of the control group's limit."},
-    {"FLAGS_fraction_of_cpu_memory_to_use", Group::kHost, number_above(0, 1), "1.0", "share of physical memory", "0.5", kLater, to<&P::fraction_of_cpu_memory_to_use>,
+    {"FLAGS_fraction_of_cpu_memory_to_use", Group::kHost, number_above(0, 1), "1.0", "share of physical memory", "0.5", kBuilt, to<&P::fraction_of_cpu_memory_to_use>,
      "The largest share of physical memory that one host chunk may be."},
-    {"FLAGS_use_pinned_memory", Group::kHost, boolean(), "true", "", "false", kLater, to<&P::use_pinned_memory>,
+    {"FLAGS_use_pinned_memory", Group::kHost, boolean(), "true", "", "false", kBuilt, to<&P::use_pinned_memory>,
      "Host chunks are locked, each page when first touched; a refusal falls back to unlocked pages and "
      "is said once. The default counts once this or a host chunk flag is set; nothing set, nothing is "
      "locked."},
-    {"CISTERN_PIN_EAGER", Group::kHost, boolean(), "false", "", "true", kLater, to<&P::pin_eager>,
+    {"CISTERN_PIN_EAGER", Group::kHost, boolean(), "false", "", "true", kBuilt, to<&P::pin_eager>,
      "Locks and populates a whole host chunk at once."},
     {"CISTERN_PINNED_POOL", Group::kHost, boolean(), "true", "", "false", kLater, to<&P::pinned_pool>,
      "Blocks of cudaHostAlloc and cudaMallocHost are pooled, each set of flags by itself."},

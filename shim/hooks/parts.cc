@@ -2,6 +2,7 @@
 // Which functions are called when something happens to the process or to one of its contexts. The
 // folders below may not include those above them, and call them through these two tables
 // (process/part.h, order/contexts/context_client.h).
+#include "shim/host/start.h"
 #include "shim/kinds/charges.h"
 #include "shim/kinds/physical.h"
 #include "shim/kinds/stream_ordered/memory_pools.h"
@@ -20,8 +21,9 @@
 namespace cistern::shim {
 namespace {
 
-constexpr Part kParts[] = {
+const Part kParts[] = {
     {.at_load = open_log},
+    {.at_start = start_host_memory},
     {.at_load = open_report},
     {.in_child = [] { capture_gate().reset_after_fork(); }},
     {.in_child = reset_graphs_after_fork},

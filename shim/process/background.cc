@@ -33,7 +33,23 @@ constinit std::atomic<int> rounds{0};     // under way, maybe inside a driver ca
 constinit std::atomic<bool> over{false};  // the process ends, or is a forked child
 constinit std::atomic<uint32_t> bell{0};  // a futex; ring() changes it and wakes the thread
 constinit sigset_t signals_of_program{};
-constinit std::atomic<const BackgroundWork*> work{nullptr};
+constexpr int kKinds = 2;  // device memory, host memory
+constinit std::atomic<const BackgroundWork*> works[kKinds]{};
+
+// Those that were asked for, in the order in which they first were.
+template <typename Visitor>
+void for_each_work(Visitor visit) {
+  for (const auto& each : works) {
+    if (const BackgroundWork* work = each.load()) visit(*work);
+  }
+}
+
+void add_work(const BackgroundWork* wanted) {
+  for (auto& each : works) {
+    const BackgroundWork* there = nullptr;
+    if (each.compare_exchange_strong(there, wanted) || there == wanted) return;
+  }
+}
 
 void ring() {
   bell.fetch_add(1);
@@ -43,12 +59,17 @@ void ring() {
 // True if there will be more to do.
 bool round() {
   rounds.fetch_add(1);
-  const bool more = work.load()->round();
+  bool more = false;
+  for_each_work([&](const BackgroundWork& work) { more |= work.round(); });
   rounds.fetch_sub(1);
   return more;
 }
 
-uint64_t pause_ns() { return std::clamp(work.load()->pause_ns(), 10 * kMs, kLongestPauseNs); }
+uint64_t pause_ns() {
+  uint64_t pause = kLongestPauseNs;
+  for_each_work([&](const BackgroundWork& work) { pause = std::min(pause, work.pause_ns()); });
+  return std::max(pause, 10 * kMs);
+}
 
 // Whether the program's threads have all ended: only this thread and the main one are left, and
 // main() ended by pthread_exit, after which the main task has no program file in /proc. No file is
@@ -147,11 +168,9 @@ bool start() {
 
 bool attend(bool now, const BackgroundWork* wanted) {
   if (over.load()) return false;
+  add_work(wanted);
   State seen = state.load();
-  if (seen == State::none && state.compare_exchange_strong(seen, State::runs)) {
-    work.store(wanted);
-    return start();
-  }
+  if (seen == State::none && state.compare_exchange_strong(seen, State::runs)) return start();
   if (seen == State::cannot) return false;
   if (now) ring();
   return true;

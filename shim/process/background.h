@@ -13,7 +13,7 @@
 
 namespace cistern::shim {
 
-// What the thread does. The process has one such object, which must never go away.
+// What the thread does. The process has few such objects, which must never go away.
 struct BackgroundWork {
   // Does what there is to do, asking may_call() before each call to the driver; true if there will
   // be more. Two threads may be in it for a moment, where one ends and another begins.
@@ -21,7 +21,7 @@ struct BackgroundWork {
   uint64_t (*pause_ns)();  // between two rounds
 };
 
-// Asks for the background thread: there is something to do, or (`now`) something to do at once.
+// Asks for the background thread: there is something to do of this kind, or (`now`) to do at once.
 // Starts the thread unless it runs. False if there is none: it cannot be created, the process ends,
 // or this is a forked child. Any thread.
 bool attend(bool now, const BackgroundWork* work);

@@ -24,8 +24,14 @@ void child_after_fork() {
 }
 
 // The object's one constructor: runs before main, touches neither CUDA nor files that no setting
-// names.
-[[gnu::constructor]] void at_load(int, char**, char** envp) { load_settings(envp); }
+// names. A second one would cost this one its arguments, where link-time optimisation joins them.
+[[gnu::constructor]] void at_load(int, char**, char** envp) {
+  load_settings(envp);
+  if (!active()) return;
+  for (const Part& part : parts()) {
+    if (part.at_start != nullptr) part.at_start(policy());
+  }
+}
 
 [[gnu::destructor]] void at_exit() {
   if (!active() || !started.load(std::memory_order_acquire)) return;

@@ -15,6 +15,9 @@ struct Part {
   // The settings were read and hold: before main, and before any other function of the part. Makes
   // no CUDA call.
   void (*at_load)(const config::Policy& policy) = nullptr;
+  // The same by the object's constructor, which may come after other functions of the part: a call
+  // of another library's constructor. May allocate, which at_load may not.
+  void (*at_start)(const config::Policy& policy) = nullptr;
   // In a child forked after cuInit, whose only thread is the caller. Locks may be held by threads
   // that do not exist here; the driver does not work.
   void (*in_child)() = nullptr;

@@ -76,7 +76,7 @@ MANY = {"calls": call, "differs": text, "driver-lacks": text, "finds": text,
         "prints": text, "reports": reported, "takes": takes, "values": values}
 ONE = {"exit": int, "exit-with": int, "leaves": int, "smallest-device": devices,
        "seeds": lambda rest: text(rest).split()}
-FLAGS = ("own-output", "report", "toolkit-runtime")
+FLAGS = ("host", "own-output", "report", "toolkit-runtime")
 
 
 def attribute(kind):
@@ -121,7 +121,7 @@ class Expectations:
             setattr(self, attribute(kind), [])
         self.exit, self.exit_with, self.leaves, self.seeds = 0, None, None, ["1"]
         self.smallest_device = None
-        self.own_output = self.report = self.toolkit_runtime = False
+        self.host = self.own_output = self.report = self.toolkit_runtime = False
 
     def read(self, line):
         kind, _, rest = line.partition(" ")

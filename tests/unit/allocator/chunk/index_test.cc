@@ -58,6 +58,20 @@ TEST_CASE("chunks that share a page are told apart") {
   CHECK(c->index.find(kPage * 5) == a);
 }
 
+TEST_CASE("chunks that reach into the next page leave each other's pages alone") {
+  auto c = std::make_unique<Chunks>();
+  const uint64_t page = GENERATE(6, 7) * kPage;
+  Chunk* a = c->add(page - 4096, kPage / 2);
+  Chunk* b = c->add(page + kPage / 2, kPage);
+  Chunk* d = c->add(page + 2 * kPage - 4096, kPage / 2);
+  CHECK(c->index.find(page) == a);
+  CHECK(c->index.find(page + kPage) == b);
+  CHECK(c->index.find(page + 2 * kPage) == d);
+  c->index.remove(b);
+  CHECK(c->index.find(page) == a);
+  CHECK(c->index.find(page + 2 * kPage) == d);
+}
+
 TEST_CASE("addresses beyond 48 bits are nobody's") {
   auto c = std::make_unique<Chunks>();
   CHECK(c->index.find(~uint64_t{0}) == nullptr);

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/host/host_pool.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "allocator/base/os.h"
+#include "allocator/host/pages.h"
+
+namespace cistern::alloc::host {
+namespace {
+
+constexpr uint64_t kMinChunkBytes = uint64_t{1} << 20;
+constexpr uint64_t kChunkAlignment = uint64_t{2} << 20;
+// So many bytes become usable at once.
+constexpr uint64_t kCommitPages = (uint64_t{16} << 20) / kPage;
+// Page numbers have 32 bits.
+constexpr uint64_t kMostPages = uint64_t{1} << 31;
+// From here on fresh pages are cheaper than writing zeros.
+constexpr uint64_t kDiscardBytes = uint64_t{256} << 10;
+
+uint64_t align_up(uint64_t value, uint64_t alignment) {
+  return (value + alignment - 1) & ~(alignment - 1);
+}
+
+uint64_t pages_of(uint64_t bytes) { return (bytes + kPage - 1) / kPage; }
+
+uintptr_t address_of(const HostChunk* chunk, uint64_t page) {
+  return chunk->base.load(std::memory_order_relaxed) + page * kPage;
+}
+
+uint64_t total_pages(const HostChunk* chunk) {
+  return chunk->bytes.load(std::memory_order_relaxed) / kPage;
+}
+
+// True also of none.
+bool discard(const HostChunk* chunk, uint64_t first, uint64_t end, bool locked) {
+  return first == end || pages::discard(address_of(chunk, first), (end - first) * kPage, locked);
+}
+
+}  // namespace
+
+// --- chunks ---
+
+HostChunk* HostPool::chunk_of(uintptr_t address) const {
+  HostChunk* chunks = chunks_.load(std::memory_order_acquire);
+  for (int i = 0, n = used_.load(std::memory_order_acquire); i < n; ++i) {
+    const uintptr_t base = chunks[i].base.load(std::memory_order_acquire);
+    if (base != 0 && address - base < chunks[i].bytes.load(std::memory_order_relaxed)) {
+      return &chunks[i];
+    }
+  }
+  return nullptr;
+}
+
+bool HostPool::same_chunk(const void* a, const void* b) const {
+  return chunk_of(reinterpret_cast<uintptr_t>(a)) == chunk_of(reinterpret_cast<uintptr_t>(b));
+}
+
+// With the lock. nullptr where the system has no address space left, or the table no place.
+HostChunk* HostPool::add_chunk(uint64_t bytes, uint64_t alignment, bool own) {
+  HostChunk* chunks = chunks_.load(std::memory_order_relaxed);
+  if (chunks == nullptr) {
+    chunks = static_cast<HostChunk*>(os::map(kMaxChunks * sizeof(HostChunk), kPage));
+    if (chunks == nullptr) return nullptr;
+    chunks_.store(chunks, std::memory_order_release);
+  }
+  const int used = used_.load(std::memory_order_relaxed);
+  int place = 0;
+  while (place < used && chunks[place].base.load(std::memory_order_relaxed) != 0) ++place;
+  if (place == kMaxChunks) return nullptr;
+  auto** at = static_cast<HostExtent**>(os::map(bytes / kPage * sizeof(HostExtent*), kPage));
+  if (at == nullptr) return nullptr;
+  void* memory = pages::reserve(bytes, alignment);
+  if (memory == nullptr) {
+    os::unmap(at, bytes / kPage * sizeof(HostExtent*));
+    return nullptr;
+  }
+  HostChunk& chunk = chunks[place];
+  chunk.own = own;
+  chunk.fresh = chunk.committed = chunk.live = chunk.on_the_way = 0;
+  chunk.locked.store(0);
+  chunk.at = at;
+  chunk.bytes.store(bytes, std::memory_order_relaxed);
+  chunk.base.store(reinterpret_cast<uintptr_t>(memory), std::memory_order_release);
+  if (place == used) used_.store(used + 1, std::memory_order_release);
+  ++sums_.chunks;
+  sums_.reserved += bytes;
+  if (policy_.eager && policy_.locks) commit(&chunk, bytes / kPage);
+  return &chunk;
+}
+
+// With the lock: the pages before `pages` may be touched from now on.
+bool HostPool::commit(HostChunk* chunk, uint64_t pages) {
+  if (pages <= chunk->committed) return true;
+  const uint64_t before = chunk->committed;
+  const uint64_t ample = std::min(align_up(pages, kCommitPages), total_pages(chunk));
+  const auto try_to = [&](uint64_t end) {
+    if (!pages::commit(address_of(chunk, before), (end - before) * kPage)) return false;
+    chunk->committed = end;
+    return true;
+  };
+  if (!try_to(ample) && !try_to(pages)) return false;
+  sums_.committed += (chunk->committed - before) * kPage;
+  if (policy_.locks) lock_pages(chunk, before, chunk->committed);
+  return true;
+}
+
+// With the lock. What is locked of a chunk is its beginning: after a refusal nothing is.
+void HostPool::lock_pages(HostChunk* chunk, uint64_t first, uint64_t end) {
+  const uint64_t wanted = (end - first) * kPage;
+  const uint64_t room = policy_.most_locked - std::min(policy_.most_locked, sums_.locked);
+  const uint64_t bytes = std::min(wanted, room / kPage * kPage);
+  const bool some = !lock_was_refused_ && bytes != 0 &&
+                    pages::lock(address_of(chunk, first), bytes, policy_.eager);
+  if (some) {
+    chunk->locked.store(first + bytes / kPage);
+    sums_.locked += bytes;
+    if (bytes == wanted) return;
+  }
+  sums_.refused += wanted - (some ? bytes : 0);
+  lock_was_refused_ = true;
+}
+
+void HostPool::lock_again() {
+  const LockGuard guard(mutex_);
+  HostChunk* chunks = chunks_.load(std::memory_order_relaxed);
+  for (int i = 0, n = used_.load(std::memory_order_relaxed); i < n; ++i) {
+    const uint64_t locked = chunks[i].locked.load() * kPage;
+    if (chunks[i].base.load() == 0 || locked == 0) continue;
+    if (pages::lock(address_of(&chunks[i], 0), locked, /*eager=*/false)) continue;
+    chunks[i].locked.store(0);
+    sums_.locked -= locked;
+    sums_.refused += locked;
+  }
+}
+
+void HostPool::unlock_in_child() {
+  HostChunk* chunks = chunks_.load(std::memory_order_relaxed);
+  for (int i = 0, n = used_.load(std::memory_order_relaxed); i < n; ++i) chunks[i].locked.store(0);
+  sums_.locked = 0;
+  policy_.locks = false;
+  mutex_.reset();
+}
+
+// --- free extents ---
+
+void HostPool::take_out(HostExtent* extent) {
+  HostChunk* chunk = extent->chunk;
+  bins_.remove(extent);
+  chunk->at[extent->first] = nullptr;
+  chunk->at[extent->first + extent->count - 1] = nullptr;
+  if (!extent->zero) forget_idle(extent);
+}
+
+void HostPool::note_idle(HostExtent* extent) {
+  extent->older = newest_idle_;
+  extent->newer = nullptr;
+  if (newest_idle_ != nullptr) newest_idle_->newer = extent;
+  newest_idle_ = extent;
+  sums_.idle += extent->count * kPage;
+}
+
+void HostPool::forget_idle(HostExtent* extent) {
+  if (extent->older != nullptr) extent->older->newer = extent->newer;
+  if (extent->newer != nullptr) extent->newer->older = extent->older;
+  if (newest_idle_ == extent) newest_idle_ = extent->older;
+  sums_.idle -= extent->count * kPage;
+}
+
+// With the lock: a run of pages is free, and one with its neighbours. Without a record for it the
+// pages are lost to the pool, which takes a system without any memory left.
+void HostPool::put(HostChunk* chunk, uint64_t first, uint64_t count, bool zero, uint64_t now_ns) {
+  uint64_t largest = count;
+  const auto join = [&](HostExtent* other) {
+    take_out(other);
+    first = std::min<uint64_t>(first, other->first);
+    zero &= other->zero;
+    // A little that was just freed does not keep much that was freed long ago.
+    if (other->count > largest) now_ns = other->freed_at_ns;
+    largest = std::max<uint64_t>(largest, other->count);
+    count += other->count;
+    extents_.give_back(other);
+  };
+  const uint64_t end = first + count;
+  if (first != 0 && chunk->at[first - 1] != nullptr) join(chunk->at[first - 1]);
+  if (end < total_pages(chunk) && chunk->at[end] != nullptr) join(chunk->at[end]);
+  HostExtent* extent = extents_.take();
+  if (extent == nullptr) return;
+  extent->chunk = chunk;
+  extent->first = static_cast<uint32_t>(first);
+  extent->count = static_cast<uint32_t>(count);
+  extent->zero = zero;
+  extent->freed_at_ns = now_ns;
+  chunk->at[first] = chunk->at[first + count - 1] = extent;
+  bins_.insert(extent);
+  if (!zero) note_idle(extent);
+}
+
+void* HostPool::take_free(uint64_t pages, uint64_t alignment, bool* zero) {
+  const uint64_t align_pages = alignment / kPage;
+  const auto start_in = [&](const HostExtent* e) {
+    return (align_up(address_of(e->chunk, e->first), alignment) - address_of(e->chunk, 0)) / kPage;
+  };
+  HostExtent* found = bins_.find(pages, UINT64_MAX, kProbes);
+  if (found != nullptr && start_in(found) + pages > found->first + found->count) {
+    found = bins_.find(pages + align_pages - 1, UINT64_MAX, kProbes);
+  }
+  if (found == nullptr) return nullptr;
+  take_out(found);
+  const HostExtent whole = *found;
+  extents_.give_back(found);
+  const uint64_t start = start_in(&whole), end = start + pages,
+                 whole_end = whole.first + whole.count;
+  if (start != whole.first) {
+    put(whole.chunk, whole.first, start - whole.first, whole.zero, whole.freed_at_ns);
+  }
+  if (end != whole_end) put(whole.chunk, end, whole_end - end, whole.zero, whole.freed_at_ns);
+  whole.chunk->live += pages;
+  *zero = whole.zero;
+  return reinterpret_cast<void*>(address_of(whole.chunk, start));
+}
+
+// From the pages of a chunk that were never handed out.
+void* HostPool::take_fresh(HostChunk* chunk, uint64_t pages, uint64_t alignment) {
+  const uintptr_t base = address_of(chunk, 0);
+  const uint64_t start = (align_up(base + chunk->fresh * kPage, alignment) - base) / kPage;
+  if (start + pages > total_pages(chunk) || !commit(chunk, start + pages)) return nullptr;
+  const uint64_t skipped = chunk->fresh;
+  chunk->fresh = start + pages;
+  if (start != skipped) put(chunk, skipped, start - skipped, /*zero=*/true, /*now_ns=*/0);
+  chunk->live += pages;
+  return reinterpret_cast<void*>(address_of(chunk, start));
+}
+
+// A smaller chunk where the system has no room for one of the usual size.
+void* HostPool::take_from_new_chunk(uint64_t pages, uint64_t alignment) {
+  const uint64_t usual = align_up(std::max(policy_.chunk_bytes, kMinChunkBytes), kPage);
+  const bool own = pages * kPage > usual;
+  uint64_t bytes = own ? pages * kPage : usual;
+  while (true) {
+    HostChunk* chunk = add_chunk(bytes, std::max(alignment, kChunkAlignment), own);
+    void* memory = chunk == nullptr ? nullptr : take_fresh(chunk, pages, alignment);
+    if (chunk != nullptr || bytes == pages * kPage) return memory;
+    bytes = std::max(align_up(bytes / 2, kPage), pages * kPage);
+  }
+}
+
+// --- taking and giving back ---
+
+// With the lock.
+void* HostPool::take_pages(uint64_t pages, uint64_t alignment, bool* zero) {
+  *zero = true;
+  void* memory = take_free(pages, alignment, zero);
+  HostChunk* chunks = chunks_.load(std::memory_order_relaxed);
+  for (int i = used_.load(std::memory_order_relaxed) - 1; memory == nullptr && i >= 0; --i) {
+    if (chunks[i].base.load() != 0) memory = take_fresh(&chunks[i], pages, alignment);
+  }
+  return memory != nullptr ? memory : take_from_new_chunk(pages, alignment);
+}
+
+void* HostPool::take(uint64_t bytes, uint64_t alignment, bool* zero) {
+  const uint64_t pages = pages_of(bytes);
+  void* memory;
+  bool is_zero, tell = false;
+  HostUsage sums;
+  {
+    const LockGuard guard(mutex_);
+    memory = pages < kMostPages ? take_pages(pages, alignment, &is_zero) : nullptr;
+    if (memory == nullptr) {
+      ++sums_.failed;
+      return nullptr;
+    }
+    sums_.live += pages * kPage;
+    sums = sums_;
+    if (lock_was_refused_) tell = !std::exchange(refusal_told_, true);
+  }
+  if (tell && policy_.lock_refused != nullptr) {
+    policy_.lock_refused(sums.locked, sums.locked + sums.refused);
+  }
+  if (*zero && !is_zero) {
+    const bool touched_anew = sums.locked == 0 && bytes >= kDiscardBytes;
+    const auto start = reinterpret_cast<uintptr_t>(memory);
+    if (!touched_anew || !pages::discard(start, bytes, /*locked=*/false)) memset(memory, 0, bytes);
+    is_zero = true;
+  }
+  *zero = is_zero;
+  return memory;
+}
+
+bool HostPool::give_back(void* memory, uint64_t bytes) {
+  const auto address = reinterpret_cast<uintptr_t>(memory);
+  const uint64_t pages = pages_of(bytes);
+  Retired retired;
+  {
+    const LockGuard guard(mutex_);
+    HostChunk* chunk = chunk_of(address);
+    if (chunk == nullptr) return false;
+    chunk->live -= pages;
+    sums_.live -= pages * kPage;
+    put(chunk, (address - address_of(chunk, 0)) / kPage, pages, /*zero=*/false, os::now_ns());
+    retired = retire_if_unused(chunk);
+  }
+  unmap(retired);
+  return true;
+}
+
+// With the lock: an own chunk in which nothing is in use leaves the table; it is unmapped without.
+HostPool::Retired HostPool::retire_if_unused(HostChunk* chunk) {
+  if (!chunk->own || chunk->live != 0 || chunk->on_the_way != 0) return {0, 0, nullptr};
+  if (HostExtent* all = chunk->at[0]; all != nullptr) {  // not where a record was missing
+    take_out(all);
+    extents_.give_back(all);
+  }
+  const Retired retired{address_of(chunk, 0), chunk->bytes.load(), chunk->at};
+  --sums_.chunks;
+  sums_.reserved -= retired.bytes;
+  sums_.committed -= chunk->committed * kPage;
+  sums_.locked -= chunk->locked.exchange(0) * kPage;
+  chunk->base.store(0, std::memory_order_release);
+  return retired;
+}
+
+void HostPool::unmap(const Retired& retired) {
+  if (retired.base == 0) return;
+  os::unmap(retired.at, retired.bytes / kPage * sizeof(HostExtent*));
+  os::unmap(reinterpret_cast<void*>(retired.base), retired.bytes);
+}
+
+// --- idle memory ---
+
+// With the lock: some that were freed before, taken out; linked by `next`.
+HostExtent* HostPool::take_old(uint64_t before_ns) {
+  constexpr int kMost = 64;
+  HostExtent* list = nullptr;
+  int taken = 0;
+  for (HostExtent* e = newest_idle_; e != nullptr && taken < kMost;) {
+    HostExtent* older = e->older;
+    if (e->freed_at_ns <= before_ns) {
+      take_out(e);
+      e->chunk->on_the_way += e->count;
+      e->next = list;
+      list = e;
+      ++taken;
+    }
+    e = older;
+  }
+  return list;
+}
+
+// The system takes pages back at a hundred microseconds a MiB: not under the lock.
+uint64_t HostPool::release_idle(uint64_t age_ns) {
+  const uint64_t now = os::now_ns(), before = now - std::min(now, age_ns);
+  while (true) {
+    HostExtent* list;
+    {
+      const LockGuard guard(mutex_);
+      list = take_old(before);
+      if (list == nullptr) return sums_.idle;
+    }
+    while (list != nullptr) {
+      HostExtent* extent = list;
+      HostChunk* chunk = extent->chunk;
+      list = extent->next;
+      const uint64_t first = extent->first, count = extent->count;
+      const uint64_t unlocked = std::clamp(chunk->locked.load(), first, first + count);
+      const bool gone =
+          discard(chunk, first, unlocked, true) & discard(chunk, unlocked, first + count, false);
+      Retired retired;
+      {
+        const LockGuard guard(mutex_);
+        extents_.give_back(extent);
+        chunk->on_the_way -= count;
+        // What the system would not take is not asked about again before it was used.
+        put(chunk, first, count, /*zero=*/gone, gone ? now : UINT64_MAX);
+        retired = retire_if_unused(chunk);
+      }
+      unmap(retired);
+    }
+  }
+}
+
+HostUsage HostPool::usage() const {
+  const LockGuard guard(mutex_);
+  return sums_;
+}
+
+}  // namespace cistern::alloc::host

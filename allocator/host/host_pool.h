@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pool of host memory. It reserves *chunks* of address space, and hands out *extents*, runs of
+// whole pages in them, to a malloc that cuts them further and gives them back. Freed extents are
+// kept for reuse; release_idle() returns their pages to the system, not their addresses.
+//
+// A chunk's pages become usable ("committed") step by step, so that a system that promises no more
+// memory than it has charges what is used, and are locked with that step where wanted. An extent
+// larger than a chunk gets a chunk of its own, which is unmapped with it.
+//
+// Any thread; one lock, which no system call that may take long is made under. Nothing here
+// allocates from malloc, changes errno or is a cancellation point. A forked process: lock() before,
+// unlock() in the parent, unlock_in_child() in the child, whose memory is not locked (mlock(2)).
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "allocator/base/arena.h"
+#include "allocator/base/mutex.h"
+#include "allocator/base/size_bins.h"
+
+namespace cistern::alloc::host {
+
+inline constexpr uint64_t kPage = 4096;
+
+struct HostPolicy {
+  uint64_t chunk_bytes;  // of the first chunk, and of all others
+  bool locks;            // lock pages, as they are touched
+  bool eager;            // lock, and so touch, a whole chunk at once
+  uint64_t most_locked;  // bytes
+  // The system refused to lock more than `locked` of `wanted` bytes; once at most. Must not call
+  // the pool; no lock is held.
+  void (*lock_refused)(uint64_t locked, uint64_t wanted);
+};
+
+// Bytes, but for counts; parts may be a moment apart.
+struct HostUsage {
+  uint64_t chunks;
+  uint64_t reserved;   // address space
+  uint64_t committed;  // what may be touched
+  uint64_t live;       // handed out
+  uint64_t idle;       // freed, with pages that may be resident
+  uint64_t locked;
+  uint64_t refused;  // to be locked, which the system refused
+  uint64_t failed;   // requests for which there was no memory
+};
+
+struct HostChunk;
+
+// A free run of pages.
+struct HostExtent {
+  HostExtent* next;  // in its bin
+  HostExtent* prev;
+  HostExtent* older;  // among those whose pages may be resident
+  HostExtent* newer;
+  HostChunk* chunk;
+  uint32_t first, count;  // pages
+  bool zero;              // never touched, or returned to the system since
+  uint64_t freed_at_ns;   // the latest of its parts
+};
+
+class HostPool {
+ public:
+  void init(const HostPolicy& policy) { policy_ = policy; }
+
+  // Pages for `bytes` (a multiple of kPage) at a multiple of `alignment` (a power of two, at least
+  // kPage); nullptr when the system has none. *zero: they have to be zero (in); they are (out).
+  void* take(uint64_t bytes, uint64_t alignment, bool* zero);
+  // What take() gave, or a part of it; false: it is not the pool's.
+  bool give_back(void* memory, uint64_t bytes);
+  // Whether the two lie in one chunk, so that they may be given back as one. No lock.
+  bool same_chunk(const void* a, const void* b) const;
+
+  // The pages of extents that were freed `age_ns` ago or earlier go back to the system. How many
+  // bytes are still idle.
+  uint64_t release_idle(uint64_t age_ns);
+
+  // Calls visit(start, bytes) for each piece of [memory, memory + bytes) that the pool has locked,
+  // and outside(start, bytes) for the rest.
+  template <typename Inside, typename Outside>
+  void for_each_locked(uintptr_t start, uint64_t bytes, Inside inside, Outside outside) const;
+  // The program unlocked everything: locks the pool's again.
+  void lock_again();
+
+  HostUsage usage() const;
+
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
+  void unlock_in_child();
+
+ private:
+  struct BinTraits {
+    static uint64_t size(const HostExtent* e) { return e->count; }
+    static HostExtent*& next(HostExtent* e) { return e->next; }
+    static HostExtent* prev(HostExtent* e) { return e->prev; }
+    static void set_prev(HostExtent* e, HostExtent* prev) { e->prev = prev; }
+  };
+  static constexpr int kLevels = 28, kProbes = 8;
+  static constexpr int kMaxChunks = 4096;
+
+  HostChunk* chunk_of(uintptr_t address) const;
+  HostChunk* add_chunk(uint64_t bytes, uint64_t alignment, bool own);
+  void* take_free(uint64_t pages, uint64_t alignment, bool* zero);
+  void* take_fresh(HostChunk* chunk, uint64_t pages, uint64_t alignment);
+  void* take_from_new_chunk(uint64_t pages, uint64_t alignment);
+  void* take_pages(uint64_t pages, uint64_t alignment, bool* zero);
+  bool commit(HostChunk* chunk, uint64_t pages);
+  void lock_pages(HostChunk* chunk, uint64_t first, uint64_t end);
+  void put(HostChunk* chunk, uint64_t first, uint64_t count, bool zero, uint64_t now_ns);
+  void take_out(HostExtent* extent);
+  void note_idle(HostExtent* extent);
+  void forget_idle(HostExtent* extent);
+  HostExtent* take_old(uint64_t before_ns);
+  struct Retired {
+    uintptr_t base;
+    uint64_t bytes;
+    HostExtent** at;
+  };
+  Retired retire_if_unused(HostChunk* chunk);
+  static void unmap(const Retired& retired);
+
+  HostPolicy policy_{};
+  mutable Mutex mutex_;
+  std::atomic<HostChunk*> chunks_{nullptr};  // kMaxChunks of them, in a mapping of their own
+  std::atomic<int> used_{0};                 // of those
+  SizeBins<HostExtent, BinTraits, kLevels> bins_;
+  Arena<HostExtent, size_t{64} << 10> extents_;
+  HostExtent* newest_idle_ = nullptr;
+  HostUsage sums_{};
+  bool lock_was_refused_ = false;
+  bool refusal_told_ = false;
+};
+
+struct HostChunk {
+  std::atomic<uintptr_t> base;  // 0: a free place in the table
+  std::atomic<uint64_t> bytes;
+  bool own;                      // of one extent that was too large for others
+  uint64_t fresh;                // pages from here on were never handed out
+  uint64_t committed;            // pages up to here may be touched
+  std::atomic<uint64_t> locked;  // pages up to here are locked
+  uint64_t live;                 // pages handed out
+  uint64_t on_the_way;           // pages that release_idle() has taken out
+  HostExtent** at;               // by page: the free extent that begins or ends there
+};
+
+template <typename Inside, typename Outside>
+void HostPool::for_each_locked(uintptr_t start, uint64_t bytes, Inside inside,
+                               Outside outside) const {
+  const uintptr_t end = start + bytes;
+  while (start < end) {
+    uintptr_t piece_end = end;
+    bool locked = false;
+    const HostChunk* chunks = chunks_.load(std::memory_order_acquire);
+    for (int i = 0, n = used_.load(std::memory_order_acquire); i < n; ++i) {
+      const uintptr_t base = chunks[i].base.load(std::memory_order_acquire);
+      const uintptr_t locked_end = base + chunks[i].locked.load() * kPage;
+      if (base == 0 || base == locked_end) continue;
+      if (start >= base && start < locked_end) {
+        locked = true;
+        piece_end = locked_end < end ? locked_end : end;
+        break;
+      }
+      if (base > start && base < piece_end) piece_end = base;
+    }
+    if (locked) {
+      inside(start, piece_end - start);
+    } else {
+      outside(start, piece_end - start);
+    }
+    start = piece_end;
+  }
+}
+
+}  // namespace cistern::alloc::host

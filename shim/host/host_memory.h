@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host side of libcistern.so: malloc is jemalloc's own, whose memory comes from the pool of
+// host memory (allocator/host/host_pool.h) by way of jemalloc's extent hooks. What belongs to
+// which: jemalloc cuts and caches blocks; the pool owns the pages, their locking and their return;
+// the settings reach jemalloc as its configuration, in the one moment when it reads that.
+//
+// Where Cistern is inactive (CISTERN_POOL=off, a bad setting) jemalloc works as it was built.
+#pragma once
+
+#include "allocator/host/host_pool.h"
+
+namespace cistern::shim {
+
+// The pool of the process. Nothing comes from it where Cistern is inactive.
+alloc::host::HostPool& host_pool();
+// Whether its pages are locked.
+bool host_locks();
+
+// Something was freed whose pages go back to the system after a while
+// (FLAGS_free_idle_memory=true): starts the thread that does it, unless it runs. To be called with
+// no lock held; may allocate.
+void attend_idle_host_memory();
+
+void reset_idle_host_memory_after_fork();
+
+}  // namespace cistern::shim

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// The seam to jemalloc. Three moments matter, in this order:
+//
+//   its first call      jemalloc reads its configuration, by secure_getenv("MALLOC_CONF"), and
+//                       registers its fork handlers; both calls come here (the linker's --wrap)
+//   start_host_memory() the extent hooks are set, for every arena there will be
+//   any thread, later   jemalloc calls the hooks, with none of its locks held
+//
+// The fork handlers here are registered before jemalloc's, so that a fork takes jemalloc's locks
+// first and ours last: jemalloc calls the hooks while it holds some of its own.
+#include <jemalloc/jemalloc.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+
+#include "allocator/base/os.h"
+#include "allocator/host/host_limits.h"
+#include "shim/host/host_memory.h"
+#include "shim/host/start.h"
+#include "shim/process/log.h"
+#include "shim/process/settings.h"
+
+namespace cistern::shim {
+
+using alloc::host::HostPolicy;
+using alloc::host::HostPool;
+
+namespace {
+
+constinit HostPool pool{};
+constinit bool locking = false;
+
+// --- the policy ---
+
+uint64_t soft_lock_limit() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return UINT64_MAX;
+  return limit.rlim_cur;
+}
+
+void tell_lock_refused(uint64_t locked, uint64_t wanted) {
+  const uint64_t limit = soft_lock_limit();
+  if (limit == UINT64_MAX) {
+    log(config::LogLevel::kWarn,
+        "host memory: locked %llu of %llu MiB, no limit; the rest stays unlocked",
+        static_cast<unsigned long long>(locked >> 20),
+        static_cast<unsigned long long>(wanted >> 20));
+    return;
+  }
+  log(config::LogLevel::kWarn,
+      "host memory: locked %llu of %llu MiB, limit %llu; the rest stays unlocked",
+      static_cast<unsigned long long>(locked >> 20), static_cast<unsigned long long>(wanted >> 20),
+      static_cast<unsigned long long>(limit >> 20));
+}
+
+HostPolicy policy_of(const config::Policy& settings) {
+  const bool asked = settings.use_pinned_memory.set || settings.initial_cpu_memory_in_mb.set ||
+                     settings.fraction_of_cpu_memory_to_use.set || settings.pin_eager.set;
+  const uint64_t usable = alloc::host::usable_memory();
+  const auto share = static_cast<uint64_t>(settings.fraction_of_cpu_memory_to_use.value *
+                                           static_cast<double>(usable));
+  const uint64_t chunk = settings.initial_cpu_memory_in_mb.value << 20;
+  const uint64_t limit = soft_lock_limit();
+  const bool all = settings.use_pinned_memory.set || limit == UINT64_MAX;
+  return {.chunk_bytes = usable == 0 ? chunk : std::min(chunk, share),
+          .locks = asked && settings.use_pinned_memory.value,
+          .eager = settings.pin_eager.value,
+          .most_locked = all ? UINT64_MAX : limit / 2,
+          .lock_refused = tell_lock_refused};
+}
+
+// --- jemalloc's configuration ---
+
+constexpr unsigned kMostArenas = 32;
+
+// The later of two values for one option wins: what the user says comes after ours.
+const char* compose(const char* of_user) {
+  static constinit char text[1024] = "";
+  const config::Policy& settings = policy();
+  const unsigned arenas = std::min(4 * alloc::os::allowed_cpus(), kMostArenas);
+  // The pool keeps what is freed. Where it is to go back after a while, the pool has to know of it
+  // at once: jemalloc looks at what it keeps only while the program allocates.
+  const int decay_ms = settings.free_idle_memory.value ? 0 : 10'000;
+  const char* own = settings.malloc_conf.set ? settings.malloc_conf.value : nullptr;
+  const int length =
+      snprintf(text, sizeof text,
+               "retain:false,oversize_threshold:0,narenas:%u,dirty_decay_ms:%d,muzzy_decay_ms:0,"
+               "tcache_max:262144%s%s%s%s",
+               arenas, decay_ms, of_user == nullptr ? "" : ",", of_user == nullptr ? "" : of_user,
+               own == nullptr ? "" : ",", own == nullptr ? "" : own);
+  if (length >= static_cast<int>(sizeof text)) *strstr(text, "262144") = '\0';
+  return text;
+}
+
+// --- extent hooks ---
+
+void* extent_alloc(extent_hooks_t*, void* wanted, size_t bytes, size_t alignment, bool* zero,
+                   bool* commit, unsigned) {
+  if (wanted != nullptr) return nullptr;
+  void* memory = pool.take(bytes, alignment, zero);
+  if (memory != nullptr) *commit = true;
+  return memory;
+}
+
+// What jemalloc took before its hooks were set is not the pool's: true, it keeps that.
+bool extent_dalloc(extent_hooks_t*, void* memory, size_t bytes, bool, unsigned) {
+  if (!pool.give_back(memory, bytes)) return true;
+  if (policy().free_idle_memory.value) attend_idle_host_memory();
+  return false;
+}
+
+void extent_destroy(extent_hooks_t*, void* memory, size_t bytes, bool, unsigned) {
+  pool.give_back(memory, bytes);
+}
+
+bool extent_commit(extent_hooks_t*, void*, size_t, size_t, size_t, unsigned) { return false; }
+// Refused: the pool decides when pages go back to the system.
+bool extent_keep(extent_hooks_t*, void*, size_t, size_t, size_t, unsigned) { return true; }
+bool extent_split(extent_hooks_t*, void*, size_t, size_t, size_t, bool, unsigned) { return false; }
+
+bool extent_merge(extent_hooks_t*, void* a, size_t, void* b, size_t, bool, unsigned) {
+  return !pool.same_chunk(a, b);
+}
+
+constinit extent_hooks_t hooks = {.alloc = extent_alloc,
+                                  .dalloc = extent_dalloc,
+                                  .destroy = extent_destroy,
+                                  .commit = extent_commit,
+                                  .decommit = extent_keep,
+                                  .purge_lazy = extent_keep,
+                                  .purge_forced = extent_keep,
+                                  .split = extent_split,
+                                  .merge = extent_merge};
+
+// An arena is created by being named.
+bool set_hooks(size_t arena) {
+  size_t path[3], length = std::size(path);
+  if (mallctlnametomib("arena.0.extent_hooks", path, &length) != 0) return false;
+  path[1] = arena;
+  extent_hooks_t* wanted = &hooks;
+  return mallctlbymib(path, length, nullptr, nullptr, &wanted, sizeof wanted) == 0;
+}
+
+// --- forks ---
+
+void before_fork() { pool.lock(); }
+void in_parent() { pool.unlock(); }
+void in_child() {
+  pool.unlock_in_child();
+  locking = false;
+  reset_idle_host_memory_after_fork();
+}
+
+}  // namespace
+
+void start_host_memory(const config::Policy& settings) {
+  const HostPolicy wanted = policy_of(settings);
+  locking = wanted.locks;
+  pool.init(wanted);
+  unsigned arenas = 0;
+  size_t size = sizeof arenas;
+  if (mallctl("opt.narenas", &arenas, &size, nullptr, 0) != 0) return;
+  for (unsigned i = 0; i < arenas && set_hooks(i); ++i) {
+  }
+}
+
+HostPool& host_pool() { return pool; }
+
+bool host_locks() { return locking; }
+
+}  // namespace cistern::shim
+
+extern "C" {
+
+char* __real_secure_getenv(const char* name);
+int __real_pthread_atfork(void (*prepare)(), void (*parent)(), void (*child)());
+
+// The program's first malloc may come before the C library knows the environment: jemalloc then
+// works as it was built, on our chunks.
+char* __wrap_secure_getenv(const char* name) {
+  char* of_user = __real_secure_getenv(name);
+  if (strcmp(name, "MALLOC_CONF") != 0 || environ == nullptr) return of_user;
+  using namespace cistern::shim;  // NOLINT(google-build-using-namespace): its other face
+  return active() ? const_cast<char*>(compose(of_user)) : of_user;
+}
+
+int __wrap_pthread_atfork(void (*prepare)(), void (*parent)(), void (*child)()) {
+  using namespace cistern::shim;  // NOLINT(google-build-using-namespace): its other face
+  static constinit std::atomic<bool> registered{false};
+  if (!registered.exchange(true)) __real_pthread_atfork(before_fork, in_parent, in_child);
+  return __real_pthread_atfork(prepare, parent, child);
+}
+
+}  // extern "C"

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program's own locking of memory. Locks do not add up: the program's munlock() of a buffer
+// that malloc gave would unlock pages that the pool locked. So those are left out of it, and locked
+// again after munlockall(). Results and errors are the kernel's, which also answers what is not
+// here: what the program locks is locked, be it the pool's or not.
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "allocator/host/pages.h"
+#include "shim/host/host_memory.h"
+
+namespace {
+
+namespace host = cistern::alloc::host;
+using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
+
+int unlock(uintptr_t start, uint64_t bytes) {
+  return static_cast<int>(syscall(SYS_munlock, start, bytes));
+}
+
+// Piece by piece, in order, as the kernel does: it stops at the first that it cannot unlock.
+int unlock_beside_the_pool(uintptr_t start, uint64_t bytes) {
+  int result = 0;
+  host_pool().for_each_locked(
+      start, bytes,
+      [&](uintptr_t piece, uint64_t size) {
+        // Where the program had locked it, each page was made resident; from now on as touched.
+        if (result == 0) host::pages::lock(piece, size, /*eager=*/false);
+      },
+      [&](uintptr_t piece, uint64_t size) {
+        if (result == 0) result = unlock(piece, size);
+      });
+  return result;
+}
+
+}  // namespace
+
+extern "C" {
+
+[[gnu::visibility("default")]] int munlock(const void* address, size_t length) noexcept {
+  const auto first = reinterpret_cast<uintptr_t>(address);
+  const uintptr_t start = first / host::kPage * host::kPage;
+  const uintptr_t end = (first + length + host::kPage - 1) / host::kPage * host::kPage;
+  if (!host_locks() || end <= start) return unlock(first, length);
+  return unlock_beside_the_pool(start, end - start);
+}
+
+[[gnu::visibility("default")]] int munlockall() noexcept {
+  const long result = syscall(SYS_munlockall);
+  if (host_locks()) host_pool().lock_again();
+  return static_cast<int>(result);
+}
+
+}  // extern "C"
