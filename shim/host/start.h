@@ -7,6 +7,6 @@
 namespace cistern::shim {
 
 // Part::at_start. Null in libcistern-device.so, which leaves malloc alone.
-[[gnu::weak]] void start_host_memory(const config::Policy& policy);
+[[gnu::weak, gnu::visibility("hidden")]] void start_host_memory(const config::Policy& policy);
 
 }  // namespace cistern::shim

@@ -34,9 +34,11 @@ def function_pointers(obj, section):
 def constructors(obj):
     """At most one constructor (settings) and one function at exit (the report); no static object.
 
-    on_exit() is for the background thread alone, which must end before the driver is shut down.
+    on_exit() is for the background thread alone, which must end before the driver is shut down. jemalloc has a
+    constructor of its own, and prints its statistics at exit where its configuration says so.
     """
-    init = [name for name in function_pointers(obj, ".init_array") if name not in FROM_TOOLCHAIN]
+    others = FROM_TOOLCHAIN | ({"jemalloc_constructor"} if elf.serves_malloc(obj) else set())
+    init = [name for name in function_pointers(obj, ".init_array") if name not in others]
     fini = [name for name in function_pointers(obj, ".fini_array") if name not in FROM_TOOLCHAIN]
     if not function_pointers(obj, ".init_array"):
         yield "no .init_array entry was found: this rule would hold for any object"
@@ -44,8 +46,9 @@ def constructors(obj):
         yield f"constructors: {', '.join(init)}"
     if len(fini) > 1:
         yield f"run at exit: {', '.join(fini)}"
+    of_jemalloc = {"__cxa_atexit"} if elf.serves_malloc(obj) else set()
     for name, _ in elf.dynamic_symbols(obj, "--undefined-only"):
-        if name in ("__cxa_atexit", "__cxa_thread_atexit_impl", "__cxa_guard_acquire"):
+        if name in {"__cxa_atexit", "__cxa_thread_atexit_impl", "__cxa_guard_acquire"} - of_jemalloc:
             yield f"{name} is imported: a static object has a constructor or destructor"
 
 
