@@ -21,6 +21,10 @@ bool host_locks();
 // no lock held; may allocate.
 void attend_idle_host_memory();
 
+// From now on every block that malloc hands out is filled with this byte
+// (FLAGS_init_allocated_mem), but for those of calloc. At load.
+void fill_host_memory(int byte);
+
 void reset_idle_host_memory_after_fork();
 
 }  // namespace cistern::shim

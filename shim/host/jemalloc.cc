@@ -98,6 +98,13 @@ const char* compose(const char* of_user) {
   return text;
 }
 
+// jemalloc prints what the system refuses it. The program is told by its own calls, and nothing is
+// printed unasked. What it says of its configuration, and statistics, was asked for.
+void print_what_was_asked_for(void*, const char* text) {
+  if (strncmp(text, "<jemalloc>", 10) == 0 && strstr(text, "conf") == nullptr) return;
+  write_quietly(STDERR_FILENO, text, strlen(text));
+}
+
 // --- extent hooks ---
 
 void* extent_alloc(extent_hooks_t*, void* wanted, size_t bytes, size_t alignment, bool* zero,
@@ -168,6 +175,12 @@ void start_host_memory(const config::Policy& settings) {
   if (mallctl("opt.narenas", &arenas, &size, nullptr, 0) != 0) return;
   for (unsigned i = 0; i < arenas && set_hooks(i); ++i) {
   }
+  if (settings.fill_byte() >= 0) fill_host_memory(settings.fill_byte());
+}
+
+bool describe_host_memory(alloc::host::HostUsage* out) {
+  *out = pool.usage();
+  return true;
 }
 
 HostPool& host_pool() { return pool; }
@@ -187,6 +200,7 @@ char* __wrap_secure_getenv(const char* name) {
   char* of_user = __real_secure_getenv(name);
   if (strcmp(name, "MALLOC_CONF") != 0 || environ == nullptr) return of_user;
   using namespace cistern::shim;  // NOLINT(google-build-using-namespace): its other face
+  malloc_message = print_what_was_asked_for;
   return active() ? const_cast<char*>(compose(of_user)) : of_user;
 }
 

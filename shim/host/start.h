@@ -2,11 +2,18 @@
 // The host side as the rest of the object sees it.
 #pragma once
 
+#include "allocator/host/host_pool.h"
 #include "config/policy.h"
+
+// Null in libcistern-device.so, which leaves malloc alone.
+#define CISTERN_HOST_ONLY [[gnu::weak, gnu::visibility("hidden")]]
 
 namespace cistern::shim {
 
-// Part::at_start. Null in libcistern-device.so, which leaves malloc alone.
-[[gnu::weak, gnu::visibility("hidden")]] void start_host_memory(const config::Policy& policy);
+// Part::at_start.
+CISTERN_HOST_ONLY void start_host_memory(const config::Policy& policy);
+
+// What malloc got from the pool, for the report.
+CISTERN_HOST_ONLY bool describe_host_memory(alloc::host::HostUsage* out);
 
 }  // namespace cistern::shim

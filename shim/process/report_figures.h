@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "allocator/context_pool.h"
+#include "allocator/host/host_pool.h"
 
 namespace cistern::shim {
 
@@ -25,6 +26,8 @@ struct ProcessReport {
   uint64_t events_recorded, events_queried;
   // Describes the first used device whose number is at least `ordinal`; false if there is none.
   bool (*next_device)(int ordinal, DeviceReport* out);
+  // What malloc got; false if it is not Cistern's.
+  bool (*host_memory)(alloc::host::HostUsage* out);
 };
 
 }  // namespace cistern::shim

@@ -120,6 +120,15 @@ void json_device(Writer& writer, const DeviceReport& device, bool first) {
   writer.print("}");
 }
 
+void json_host(Writer& writer, const alloc::host::HostUsage& host) {
+  writer.print(
+      "\n \"host_memory\": {\"chunks\": %llu, \"reserved_bytes\": %llu, \"live_bytes\": %llu, "
+      "\"idle_bytes\": %llu, \"locked_bytes\": %llu, \"unlocked_bytes\": %llu, \"refused\": %llu},",
+      static_cast<ull>(host.chunks), static_cast<ull>(host.reserved), static_cast<ull>(host.live),
+      static_cast<ull>(host.idle), static_cast<ull>(host.locked), static_cast<ull>(host.refused),
+      static_cast<ull>(host.failed));
+}
+
 }  // namespace
 
 void compose_json(Writer& writer, const ProcessReport& process) {
@@ -136,8 +145,11 @@ void compose_json(Writer& writer, const ProcessReport& process) {
     writer.print(",\n \"%s\": ", key);
     writer.quoted(text);
   }
-  writer.print(", \"events_recorded\": %llu, \"events_queried\": %llu,\n \"devices\": [",
+  writer.print(", \"events_recorded\": %llu, \"events_queried\": %llu,",
                static_cast<ull>(process.events_recorded), static_cast<ull>(process.events_queried));
+  alloc::host::HostUsage host;
+  if (process.host_memory != nullptr && process.host_memory(&host)) json_host(writer, host);
+  writer.print("\n \"devices\": [");
   bool first = true;
   for_each_device(process, [&](const DeviceReport& device) {
     json_device(writer, device, first);

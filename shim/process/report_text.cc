@@ -140,6 +140,14 @@ void text_device(Writer& writer, const DeviceReport& device) {
   if (policy().fill_byte() >= 0) text_fill(writer, l);
 }
 
+void text_host(Writer& writer, const alloc::host::HostUsage& host) {
+  writer.print(
+      "cistern: host memory      %llu chunks, %.1f MiB reserved, malloc has %.1f MiB, idle %.1f "
+      "MiB; locked %.1f MiB, not locked %.1f MiB; %llu requests refused\n",
+      static_cast<ull>(host.chunks), mib(host.reserved), mib(host.live), mib(host.idle),
+      mib(host.locked), mib(host.refused), static_cast<ull>(host.failed));
+}
+
 }  // namespace
 
 void compose_text(Writer& writer, const ProcessReport& process) {
@@ -148,6 +156,8 @@ void compose_text(Writer& writer, const ProcessReport& process) {
                static_cast<int>(getpid()), run.program, run.host, run.ended, config::kVersion);
   writer.print("cistern: policy: %s\n", policy_line());
   for_each_device(process, [&](const DeviceReport& device) { text_device(writer, device); });
+  alloc::host::HostUsage host;
+  if (process.host_memory != nullptr && process.host_memory(&host)) text_host(writer, host);
   writer.print("cistern: events recorded %llu, queried %llu\n",
                static_cast<ull>(process.events_recorded), static_cast<ull>(process.events_queried));
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/order/contexts/device_report.h"
 
+#include "shim/host/start.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/visit.h"
 #include "shim/order/device.h"
@@ -43,7 +44,7 @@ bool next_device(int ordinal, DeviceReport* out) {
 
 ProcessReport describe_process() {
   const alloc::Reclaim& reclaim = shared().reclaim;
-  return {reclaim.marks_made(), reclaim.queries_made(), next_device};
+  return {reclaim.marks_made(), reclaim.queries_made(), next_device, describe_host_memory};
 }
 
 }  // namespace cistern::shim

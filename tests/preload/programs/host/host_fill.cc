@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// What fresh and grown blocks of host memory hold: said as the bytes that are neither zero nor
+// FILL.
+#include <malloc.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+namespace {
+
+unsigned char fill = 0;
+bool looks = false;
+
+// Where the program runs with a fill: how many bytes are not that.
+void say(const char* what, const void* block, size_t from, size_t to) {
+  size_t other = 0;
+  const auto* bytes = static_cast<const unsigned char*>(block);
+  asm volatile("" : : "r"(bytes) : "memory");
+  for (size_t i = from; looks && i < to; ++i) other += bytes[i] != fill;
+  std::printf("%s: %zu bytes not filled\n", what, other);
+}
+
+void zero(const char* what, const void* block, size_t bytes) {
+  size_t other = 0;
+  for (size_t i = 0; i < bytes; ++i) other += static_cast<const unsigned char*>(block)[i] != 0;
+  std::printf("%s: %zu bytes not zero\n", what, other);
+}
+
+void sizes(size_t bytes) {
+  char* block = static_cast<char*>(std::malloc(bytes));
+  say("malloc", block, 0, bytes);
+  std::memset(block, 1, bytes);
+  block = static_cast<char*>(std::realloc(block, 3 * bytes));
+  say("realloc", block, bytes, 3 * bytes);
+  size_t kept = 0;
+  for (size_t i = 0; i < bytes; ++i) kept += block[i] == 1;
+  std::printf("kept: %s\n", kept == bytes ? "all" : "NOT ALL");
+  std::free(block);
+  void* again = std::malloc(3 * bytes);
+  say("malloc again", again, 0, 3 * bytes);
+  std::free(again);
+  void* cleared = std::calloc(3, bytes);
+  zero("calloc", cleared, 3 * bytes);
+  std::free(cleared);
+  void* aligned = memalign(256, bytes);
+  say("memalign", aligned, 0, bytes);
+  std::free(aligned);
+  auto* made = new unsigned char[bytes];
+  say("new", made, 0, bytes);
+  delete[] made;
+}
+
+}  // namespace
+
+int main() {
+  const char* text = std::getenv("FILL");
+  looks = text != nullptr;
+  if (looks) fill = static_cast<unsigned char>(std::atoi(text));
+  for (size_t bytes = 10; bytes < 10'000'000; bytes *= 7) sizes(bytes);
+  return 0;
+}

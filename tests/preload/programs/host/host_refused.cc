@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Allocates and frees while the system refuses (fixtures/refuses.cc): a request may fail, and
+// nothing else may happen.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+namespace {
+
+// Not by way of stdio, which allocates.
+void say(const char* text) {
+  if (write(STDOUT_FILENO, text, std::strlen(text)) < 0) _exit(1);
+}
+
+int wrong = 0;
+
+void* ask(size_t bytes) {
+  errno = 0;
+  void* block = std::malloc(bytes);
+  if (block == nullptr) {
+    wrong += errno != ENOMEM;
+    return nullptr;
+  }
+  std::memset(block, 0x33, bytes);
+  return block;
+}
+
+}  // namespace
+
+int main() {
+  constexpr size_t kHeld = 32;
+  char* held[kHeld] = {};
+  size_t sizes[kHeld] = {};
+  unsigned random = 1;
+  for (int i = 0; i < 4000; ++i) {
+    random = random * 1664525 + 1013904223;
+    const size_t slot = random >> 27;
+    for (size_t at = 0; held[slot] != nullptr && at < sizes[slot]; at += 4096) {
+      wrong += held[slot][at] != 0x33;
+    }
+    std::free(held[slot]);
+    sizes[slot] = size_t{1} << (random >> 8) % 23;
+    held[slot] = static_cast<char*>(ask(sizes[slot]));
+    if (i % 1000 == 0) usleep(20'000);  // for what is done in the background
+  }
+  void* large = ask(size_t{600} << 20);
+  std::free(large);
+  for (char* block : held) std::free(block);
+  say(wrong == 0 ? "nothing wrong\n" : "WRONG\n");
+  return 0;
+}
