@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What fresh and grown blocks of host memory hold: said as the bytes that are neither zero nor
-// FILL.
+// What fresh and grown blocks of host memory hold: bytes that are not FILL, where that is set.
 #include <malloc.h>
 
 #include <cstdio>

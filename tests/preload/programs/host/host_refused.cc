@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allocates and frees while the system refuses (fixtures/refuses.cc): a request may fail, and
-// nothing else may happen.
+// Allocates and frees while the system refuses (fixtures/refuses.cc): requests may fail, no more.
 #include <unistd.h>
 
 #include <cerrno>
