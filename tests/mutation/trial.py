@@ -15,7 +15,8 @@ import catalogue
 import work_tree
 
 # What makes each kind of test worth running: the target that it runs, and the file made by that.
-KINDS = {"unit:": ("unit_tests", "unit_tests"), "preload/": ("cistern-device", "libcistern-device.so")}
+KINDS = {"unit:": ("unit_tests", "unit_tests"), "preload/expect/host/": ("cistern", "libcistern.so"),
+         "preload/": ("cistern-device", "libcistern-device.so")}
 UNDERSTOOD = {"WORKING_DIRECTORY", "TIMEOUT", "ENVIRONMENT", "SKIP_RETURN_CODE", "LABELS", "RUN_SERIAL"}
 # A test that hangs is given up after ten times its usual duration, and not before LEAST_LIMIT_S.
 LEAST_LIMIT_S, UNKNOWN_LIMIT_S = 60, 120
