@@ -191,24 +191,29 @@ bool host_locks() { return locking; }
 
 extern "C" {
 
-char* __real_secure_getenv(const char* name);
-int __real_pthread_atfork(void (*prepare)(), void (*parent)(), void (*child)());
+// The linker's names for what --wrap takes from jemalloc, and for what it gets instead.
+char* real_secure_getenv(const char* name) asm("__real_secure_getenv");
+char* wrapped_secure_getenv(const char* name) asm("__wrap_secure_getenv");
+int real_pthread_atfork(void (*prepare)(), void (*parent)(),
+                        void (*child)()) asm("__real_pthread_atfork");
+int wrapped_pthread_atfork(void (*prepare)(), void (*parent)(),
+                           void (*child)()) asm("__wrap_pthread_atfork");
 
 // The program's first malloc may come before the C library knows the environment: jemalloc then
 // works as it was built, on our chunks.
-char* __wrap_secure_getenv(const char* name) {
-  char* of_user = __real_secure_getenv(name);
+char* wrapped_secure_getenv(const char* name) {
+  char* of_user = real_secure_getenv(name);
   if (strcmp(name, "MALLOC_CONF") != 0 || environ == nullptr) return of_user;
   using namespace cistern::shim;  // NOLINT(google-build-using-namespace): its other face
   malloc_message = print_what_was_asked_for;
   return active() ? const_cast<char*>(compose(of_user)) : of_user;
 }
 
-int __wrap_pthread_atfork(void (*prepare)(), void (*parent)(), void (*child)()) {
+int wrapped_pthread_atfork(void (*prepare)(), void (*parent)(), void (*child)()) {
   using namespace cistern::shim;  // NOLINT(google-build-using-namespace): its other face
   static constinit std::atomic<bool> registered{false};
-  if (!registered.exchange(true)) __real_pthread_atfork(before_fork, in_parent, in_child);
-  return __real_pthread_atfork(prepare, parent, child);
+  if (!registered.exchange(true)) real_pthread_atfork(before_fork, in_parent, in_child);
+  return real_pthread_atfork(prepare, parent, child);
 }
 
 }  // extern "C"

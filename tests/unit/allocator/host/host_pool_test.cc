@@ -113,8 +113,8 @@ TEST_CASE("host extents lie where they are asked to") {
 
 TEST_CASE("another chunk follows a full one, and a large request has its own, which ends with it") {
   Pool pool;
-  std::vector<char*> extents;
-  for (int i = 0; i < 9; ++i) extents.push_back(pool.take(8 * kMiB));
+  char* extents[9];
+  for (char*& extent : extents) extent = pool.take(8 * kMiB);
   CHECK(pool->usage().chunks == 2);
   CHECK_FALSE(pool->same_chunk(extents[0], extents[8]));
   char* large = pool.take(100 * kMiB);
