@@ -103,7 +103,8 @@ uint64_t usable_memory() {
                              ? group_limit(groups, "/sys/fs/cgroup")
                              : UINT64_MAX;
   errno = saved;
-  return physical == 0 && limit == UINT64_MAX ? 0 : std::min(physical - 1, limit - 1) + 1;
+  if (limit == UINT64_MAX) return physical;
+  return physical == 0 ? limit : std::min(physical, limit);
 }
 
 }  // namespace cistern::alloc::host

@@ -21,6 +21,8 @@ constexpr uint64_t kCommitPages = (uint64_t{16} << 20) / kPage;
 constexpr uint64_t kMostPages = uint64_t{1} << 31;
 // From here on fresh pages are cheaper than writing zeros.
 constexpr uint64_t kDiscardBytes = uint64_t{256} << 10;
+// When pages were freed that the system would not take back: they are not offered again.
+constexpr uint64_t kNeverOld = UINT64_MAX;
 
 uint64_t align_up(uint64_t value, uint64_t alignment) {
   return (value + alignment - 1) & ~(alignment - 1);
@@ -46,14 +48,28 @@ bool discard(const HostChunk* chunk, uint64_t first, uint64_t end, bool locked) 
 // --- chunks ---
 
 HostChunk* HostPool::chunk_of(uintptr_t address) const {
-  HostChunk* chunks = chunks_.load(std::memory_order_acquire);
-  for (int i = 0, n = used_.load(std::memory_order_acquire); i < n; ++i) {
-    const uintptr_t base = chunks[i].base.load(std::memory_order_acquire);
-    if (base != 0 && address - base < chunks[i].bytes.load(std::memory_order_relaxed)) {
-      return &chunks[i];
+  const uint64_t unit = address >> kUnitBits;
+  if (unit >> (kLeafBits + kRootBits) != 0) return nullptr;
+  Leaf* leaf = roots_[unit >> kLeafBits].load(std::memory_order_acquire);
+  if (leaf == nullptr) return nullptr;
+  const uint16_t number = (*leaf)[unit % (1 << kLeafBits)].load(std::memory_order_acquire);
+  if (number == 0) return nullptr;
+  HostChunk* chunk = &chunks_.load(std::memory_order_acquire)[number - 1];
+  return address - chunk->base.load() < chunk->bytes.load() ? chunk : nullptr;
+}
+
+// With the lock. False where no memory is left for the table.
+template <typename Visitor>
+bool HostPool::for_each_unit(uintptr_t base, uint64_t bytes, Visitor visit) {
+  for (uint64_t unit = base >> kUnitBits; unit <= (base + bytes - 1) >> kUnitBits; ++unit) {
+    std::atomic<Leaf*>& root = roots_[unit >> kLeafBits];
+    if (root.load() == nullptr) {
+      root.store(static_cast<Leaf*>(os::map(sizeof(Leaf), kPage)), std::memory_order_release);
     }
+    if (root.load() == nullptr) return false;
+    visit((*root.load())[unit % (1 << kLeafBits)]);
   }
-  return nullptr;
+  return true;
 }
 
 bool HostPool::same_chunk(const void* a, const void* b) const {
@@ -75,8 +91,12 @@ HostChunk* HostPool::add_chunk(uint64_t bytes, uint64_t alignment, bool own) {
   auto** at = static_cast<HostExtent**>(os::map(bytes / kPage * sizeof(HostExtent*), kPage));
   if (at == nullptr) return nullptr;
   void* memory = pages::reserve(bytes, alignment);
-  if (memory == nullptr) {
+  const auto base = reinterpret_cast<uintptr_t>(memory);
+  const auto number = static_cast<uint16_t>(place + 1);
+  const auto take_unit = [=](std::atomic<uint16_t>& unit) { unit.store(number); };
+  if (memory == nullptr || !for_each_unit(base, bytes, take_unit)) {
     os::unmap(at, bytes / kPage * sizeof(HostExtent*));
+    if (memory != nullptr) os::unmap(memory, bytes);
     return nullptr;
   }
   HostChunk& chunk = chunks[place];
@@ -85,7 +105,7 @@ HostChunk* HostPool::add_chunk(uint64_t bytes, uint64_t alignment, bool own) {
   chunk.locked.store(0);
   chunk.at = at;
   chunk.bytes.store(bytes, std::memory_order_relaxed);
-  chunk.base.store(reinterpret_cast<uintptr_t>(memory), std::memory_order_release);
+  chunk.base.store(base, std::memory_order_release);
   if (place == used) used_.store(used + 1, std::memory_order_release);
   ++sums_.chunks;
   sums_.reserved += bytes;
@@ -114,14 +134,17 @@ void HostPool::lock_pages(HostChunk* chunk, uint64_t first, uint64_t end) {
   const uint64_t wanted = (end - first) * kPage;
   const uint64_t room = policy_.most_locked - std::min(policy_.most_locked, sums_.locked);
   const uint64_t bytes = std::min(wanted, room / kPage * kPage);
-  const bool some = !lock_was_refused_ && bytes != 0 &&
-                    pages::lock(address_of(chunk, first), bytes, policy_.eager);
-  if (some) {
-    chunk->locked.store(first + bytes / kPage);
-    sums_.locked += bytes;
-    if (bytes == wanted) return;
+  uint64_t locked = lock_was_refused_ ? 0 : bytes;
+  // Where less is allowed than was thought, as much as is.
+  while (locked != 0 && !pages::lock(address_of(chunk, first), locked, policy_.eager)) {
+    locked = locked / 2 / kPage * kPage;
   }
-  sums_.refused += wanted - (some ? bytes : 0);
+  if (locked != 0) {
+    chunk->locked.store(first + locked / kPage);
+    sums_.locked += locked;
+    if (locked == wanted) return;
+  }
+  sums_.refused += wanted - locked;
   lock_was_refused_ = true;
 }
 
@@ -171,17 +194,19 @@ void HostPool::forget_idle(HostExtent* extent) {
   sums_.idle -= extent->count * kPage;
 }
 
-// With the lock: a run of pages is free, and one with its neighbours. Without a record for it the
-// pages are lost to the pool, which takes a system without any memory left.
+// With the lock: a run of pages is free, and one with its neighbours. Without a record for it,
+// where the system has no memory left at all, the pages are lost, and their chunk stays.
 void HostPool::put(HostChunk* chunk, uint64_t first, uint64_t count, bool zero, uint64_t now_ns) {
-  uint64_t largest = count;
+  uint64_t largest = zero ? 0 : count;  // of those whose pages may be resident
   const auto join = [&](HostExtent* other) {
     take_out(other);
     first = std::min<uint64_t>(first, other->first);
     zero &= other->zero;
     // A little that was just freed does not keep much that was freed long ago.
-    if (other->count > largest) now_ns = other->freed_at_ns;
-    largest = std::max<uint64_t>(largest, other->count);
+    if (!other->zero && other->count > largest) {
+      largest = other->count;
+      if (other->freed_at_ns != kNeverOld) now_ns = other->freed_at_ns;
+    }
     count += other->count;
     extents_.give_back(other);
   };
@@ -189,7 +214,10 @@ void HostPool::put(HostChunk* chunk, uint64_t first, uint64_t count, bool zero, 
   if (first != 0 && chunk->at[first - 1] != nullptr) join(chunk->at[first - 1]);
   if (end < total_pages(chunk) && chunk->at[end] != nullptr) join(chunk->at[end]);
   HostExtent* extent = extents_.take();
-  if (extent == nullptr) return;
+  if (extent == nullptr) {
+    chunk->on_the_way += count;
+    return;
+  }
   extent->chunk = chunk;
   extent->first = static_cast<uint32_t>(first);
   extent->count = static_cast<uint32_t>(count);
@@ -236,17 +264,36 @@ void* HostPool::take_fresh(HostChunk* chunk, uint64_t pages, uint64_t alignment)
   return reinterpret_cast<void*>(address_of(chunk, start));
 }
 
+// What is left of the chunk in use, which is too little for a request, serves smaller ones.
+void HostPool::offer_rest_of_current() {
+  HostChunk* chunk = current_;
+  current_ = nullptr;
+  if (chunk == nullptr || !commit(chunk, total_pages(chunk))) return;
+  const uint64_t first = chunk->fresh, count = total_pages(chunk) - first;
+  chunk->fresh = total_pages(chunk);
+  if (count != 0) put(chunk, first, count, /*zero=*/true, /*now_ns=*/0);
+}
+
 // A smaller chunk where the system has no room for one of the usual size.
 void* HostPool::take_from_new_chunk(uint64_t pages, uint64_t alignment) {
   const uint64_t usual = align_up(std::max(policy_.chunk_bytes, kMinChunkBytes), kPage);
   const bool own = pages * kPage > usual;
   uint64_t bytes = own ? pages * kPage : usual;
-  while (true) {
-    HostChunk* chunk = add_chunk(bytes, std::max(alignment, kChunkAlignment), own);
-    void* memory = chunk == nullptr ? nullptr : take_fresh(chunk, pages, alignment);
-    if (chunk != nullptr || bytes == pages * kPage) return memory;
+  HostChunk* chunk;
+  while ((chunk = add_chunk(bytes, std::max(alignment, kChunkAlignment), own)) == nullptr) {
+    if (bytes == pages * kPage) return nullptr;
     bytes = std::max(align_up(bytes / 2, kPage), pages * kPage);
   }
+  void* memory = take_fresh(chunk, pages, alignment);
+  if (memory == nullptr) {
+    unmap(retire(chunk));  // nothing in it was touched
+    return nullptr;
+  }
+  if (!own) {
+    offer_rest_of_current();
+    current_ = chunk;
+  }
+  return memory;
 }
 
 // --- taking and giving back ---
@@ -255,10 +302,9 @@ void* HostPool::take_from_new_chunk(uint64_t pages, uint64_t alignment) {
 void* HostPool::take_pages(uint64_t pages, uint64_t alignment, bool* zero) {
   *zero = true;
   void* memory = take_free(pages, alignment, zero);
-  HostChunk* chunks = chunks_.load(std::memory_order_relaxed);
-  for (int i = used_.load(std::memory_order_relaxed) - 1; memory == nullptr && i >= 0; --i) {
-    if (chunks[i].base.load() != 0) memory = take_fresh(&chunks[i], pages, alignment);
-  }
+  if (memory != nullptr) return memory;
+  *zero = true;
+  if (current_ != nullptr) memory = take_fresh(current_, pages, alignment);
   return memory != nullptr ? memory : take_from_new_chunk(pages, alignment);
 }
 
@@ -311,15 +357,21 @@ bool HostPool::give_back(void* memory, uint64_t bytes) {
 // With the lock: an own chunk in which nothing is in use leaves the table; it is unmapped without.
 HostPool::Retired HostPool::retire_if_unused(HostChunk* chunk) {
   if (!chunk->own || chunk->live != 0 || chunk->on_the_way != 0) return {0, 0, nullptr};
-  if (HostExtent* all = chunk->at[0]; all != nullptr) {  // not where a record was missing
-    take_out(all);
-    extents_.give_back(all);
-  }
+  HostExtent* all = chunk->at[0];  // nothing is missing, so it is one
+  take_out(all);
+  extents_.give_back(all);
+  return retire(chunk);
+}
+
+HostPool::Retired HostPool::retire(HostChunk* chunk) {
   const Retired retired{address_of(chunk, 0), chunk->bytes.load(), chunk->at};
+  const uint64_t committed = chunk->committed * kPage, locked = chunk->locked.exchange(0) * kPage;
   --sums_.chunks;
   sums_.reserved -= retired.bytes;
-  sums_.committed -= chunk->committed * kPage;
-  sums_.locked -= chunk->locked.exchange(0) * kPage;
+  sums_.committed -= committed;
+  sums_.locked -= locked;
+  if (policy_.locks) sums_.refused -= std::min(sums_.refused, committed - locked);
+  for_each_unit(retired.base, retired.bytes, [](std::atomic<uint16_t>& unit) { unit.store(0); });
   chunk->base.store(0, std::memory_order_release);
   return retired;
 }
@@ -351,15 +403,22 @@ HostExtent* HostPool::take_old(uint64_t before_ns) {
   return list;
 }
 
+bool HostPool::any_will_be_old() const {
+  for (const HostExtent* e = newest_idle_; e != nullptr; e = e->older) {
+    if (e->freed_at_ns != kNeverOld) return true;
+  }
+  return false;
+}
+
 // The system takes pages back at a hundred microseconds a MiB: not under the lock.
-uint64_t HostPool::release_idle(uint64_t age_ns) {
+bool HostPool::release_idle(uint64_t age_ns) {
   const uint64_t now = os::now_ns(), before = now - std::min(now, age_ns);
   while (true) {
     HostExtent* list;
     {
       const LockGuard guard(mutex_);
       list = take_old(before);
-      if (list == nullptr) return sums_.idle;
+      if (list == nullptr) return any_will_be_old();
     }
     while (list != nullptr) {
       HostExtent* extent = list;
@@ -374,8 +433,7 @@ uint64_t HostPool::release_idle(uint64_t age_ns) {
         const LockGuard guard(mutex_);
         extents_.give_back(extent);
         chunk->on_the_way -= count;
-        // What the system would not take is not asked about again before it was used.
-        put(chunk, first, count, /*zero=*/gone, gone ? now : UINT64_MAX);
+        put(chunk, first, count, /*zero=*/gone, gone ? now : kNeverOld);
         retired = retire_if_unused(chunk);
       }
       unmap(retired);

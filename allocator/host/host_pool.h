@@ -7,9 +7,11 @@
 // memory than it has charges what is used, and are locked with that step where wanted. An extent
 // larger than a chunk gets a chunk of its own, which is unmapped with it.
 //
-// Any thread; one lock, which no system call that may take long is made under. Nothing here
-// allocates from malloc, changes errno or is a cancellation point. A forked process: lock() before,
-// unlock() in the parent, unlock_in_child() in the child, whose memory is not locked (mlock(2)).
+// Any thread; one lock. The system takes pages back without it; under it they are only given, which
+// takes long for a chunk that is locked at once (HostPolicy::eager) or again (lock_again). Nothing
+// here allocates from malloc, changes errno or is a cancellation point. A forked process: lock()
+// before, unlock() in the parent, unlock_in_child() in the child, whose memory is not locked
+// (mlock(2)).
 #pragma once
 
 #include <atomic>
@@ -72,9 +74,9 @@ class HostPool {
   // Whether the two lie in one chunk, so that they may be given back as one. No lock.
   bool same_chunk(const void* a, const void* b) const;
 
-  // The pages of extents that were freed `age_ns` ago or earlier go back to the system. How many
-  // bytes are still idle.
-  uint64_t release_idle(uint64_t age_ns);
+  // The pages of extents that were freed `age_ns` ago or earlier go back to the system. Whether
+  // more are idle, and will be old enough.
+  bool release_idle(uint64_t age_ns);
 
   // Calls visit(start, bytes) for each piece of [memory, memory + bytes) that the pool has locked,
   // and outside(start, bytes) for the rest.
@@ -97,13 +99,22 @@ class HostPool {
     static void set_prev(HostExtent* e, HostExtent* prev) { e->prev = prev; }
   };
   static constexpr int kLevels = 28, kProbes = 8;
-  static constexpr int kMaxChunks = 4096;
+  static constexpr int kMaxChunks = 65535;
+  // A chunk begins at a multiple of 2 MiB, so each such unit of 2^47 bytes of addresses is of one
+  // chunk at most: a table of two levels has its number, or 0.
+  static constexpr int kUnitBits = 21, kLeafBits = 13, kRootBits = 13;
+  using Leaf = std::atomic<uint16_t>[1 << kLeafBits];
+
+  template <typename Visitor>
+  bool for_each_unit(uintptr_t base, uint64_t bytes, Visitor visit);
 
   HostChunk* chunk_of(uintptr_t address) const;
   HostChunk* add_chunk(uint64_t bytes, uint64_t alignment, bool own);
   void* take_free(uint64_t pages, uint64_t alignment, bool* zero);
   void* take_fresh(HostChunk* chunk, uint64_t pages, uint64_t alignment);
   void* take_from_new_chunk(uint64_t pages, uint64_t alignment);
+  void offer_rest_of_current();
+  bool any_will_be_old() const;
   void* take_pages(uint64_t pages, uint64_t alignment, bool* zero);
   bool commit(HostChunk* chunk, uint64_t pages);
   void lock_pages(HostChunk* chunk, uint64_t first, uint64_t end);
@@ -118,12 +129,15 @@ class HostPool {
     HostExtent** at;
   };
   Retired retire_if_unused(HostChunk* chunk);
+  Retired retire(HostChunk* chunk);
   static void unmap(const Retired& retired);
 
   HostPolicy policy_{};
   mutable Mutex mutex_;
   std::atomic<HostChunk*> chunks_{nullptr};  // kMaxChunks of them, in a mapping of their own
   std::atomic<int> used_{0};                 // of those
+  HostChunk* current_ = nullptr;             // the only one with pages that were never handed out
+  std::atomic<Leaf*> roots_[1 << kRootBits] = {};
   SizeBins<HostExtent, BinTraits, kLevels> bins_;
   Arena<HostExtent, size_t{64} << 10> extents_;
   HostExtent* newest_idle_ = nullptr;
@@ -140,7 +154,7 @@ struct HostChunk {
   uint64_t committed;            // pages up to here may be touched
   std::atomic<uint64_t> locked;  // pages up to here are locked
   uint64_t live;                 // pages handed out
-  uint64_t on_the_way;           // pages that release_idle() has taken out
+  uint64_t on_the_way;           // pages that release_idle() has taken out, or that are lost
   HostExtent** at;               // by page: the free extent that begins or ends there
 };
 

@@ -32,7 +32,7 @@ void* at(uintptr_t address) { return reinterpret_cast<void*>(address); }
 void* reserve(uint64_t bytes, uint64_t alignment) {
   const KeepErrno keep;
   const uint64_t padded = bytes + alignment;
-  void* raw = mmap(nullptr, padded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* raw = mmap(nullptr, padded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (raw == MAP_FAILED) return nullptr;
   const auto start = reinterpret_cast<uintptr_t>(raw);
   const uintptr_t aligned = (start + alignment - 1) & ~(alignment - 1);
@@ -53,12 +53,13 @@ bool lock(uintptr_t start, uint64_t bytes, bool eager) {
   return syscall(SYS_mlock2, start, bytes, eager ? 0 : MLOCK_ONFAULT) == 0;
 }
 
-// Before Linux 5.18 locked pages go only after they were unlocked.
+// The program may have locked some of them, too. Before Linux 5.18 locked pages go only after they
+// were unlocked.
 bool discard(uintptr_t start, uint64_t bytes, bool locked) {
   const KeepErrno keep;
-  if (!locked) return madvise(at(start), bytes, MADV_DONTNEED) == 0;
+  if (!locked && madvise(at(start), bytes, MADV_DONTNEED) == 0) return true;
   if (madvise(at(start), bytes, MADV_DONTNEED_LOCKED) == 0) return true;
-  if (syscall(SYS_munlock, start, bytes) != 0) return false;
+  if (!locked || syscall(SYS_munlock, start, bytes) != 0) return false;
   const bool gone = madvise(at(start), bytes, MADV_DONTNEED) == 0;
   lock(start, bytes, /*eager=*/false);
   return gone;

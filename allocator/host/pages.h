@@ -8,7 +8,7 @@
 
 namespace cistern::alloc::host::pages {
 
-// Address space that may not be touched; nullptr when there is none.
+// Address space that may not be touched, and is not charged; nullptr when there is none.
 void* reserve(uint64_t bytes, uint64_t alignment);
 // It may be touched from now on. False: the system promises no more memory.
 bool commit(uintptr_t start, uint64_t bytes);
@@ -16,7 +16,7 @@ bool commit(uintptr_t start, uint64_t bytes);
 // Locks what may be touched, each page when it first is, or (`eager`) all at once.
 bool lock(uintptr_t start, uint64_t bytes, bool eager);
 
-// The pages go back to the system, and read as zero from then on. `locked`: some are locked, and
+// The pages go back to the system, and read as zero from then on. `locked`: they are, and
 // stay so.
 bool discard(uintptr_t start, uint64_t bytes, bool locked);
 

@@ -16,10 +16,10 @@ alloc::host::HostPool& host_pool();
 // Whether its pages are locked.
 bool host_locks();
 
-// Something was freed whose pages go back to the system after a while
-// (FLAGS_free_idle_memory=true): starts the thread that does it, unless it runs. To be called with
-// no lock held; may allocate.
-void attend_idle_host_memory();
+// FLAGS_free_idle_memory=true: pages that were freed a while ago go back to the system, by a thread
+// that is started at load; where there is none, at most once a while, by a free.
+void start_releasing_idle_host_memory();
+void release_idle_host_memory_if_due();
 
 // From now on every block that malloc hands out is filled with this byte
 // (FLAGS_init_allocated_mem), but for those of calloc. At load.

@@ -4,10 +4,11 @@
 //   its first call      jemalloc reads its configuration, by secure_getenv("MALLOC_CONF"), and
 //                       registers its fork handlers; both calls come here (the linker's --wrap)
 //   start_host_memory() the extent hooks are set, for every arena there will be
-//   any thread, later   jemalloc calls the hooks, with none of its locks held
+//   any thread, later   jemalloc calls the hooks, some of them with locks of its own held
 //
-// The fork handlers here are registered before jemalloc's, so that a fork takes jemalloc's locks
-// first and ours last: jemalloc calls the hooks while it holds some of its own.
+// So the hooks call nothing that may allocate or take a lock of the C library, which may hold some
+// when it calls free(). The fork handlers here are registered before jemalloc's, so that a fork
+// takes jemalloc's locks first and ours last.
 #include <jemalloc/jemalloc.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@
 #include "shim/host/host_memory.h"
 #include "shim/host/start.h"
 #include "shim/process/log.h"
+#include "shim/process/no_cancel.h"
 #include "shim/process/settings.h"
 
 namespace cistern::shim {
@@ -44,28 +46,37 @@ uint64_t soft_lock_limit() {
   return limit.rlim_cur;
 }
 
+// Address space that the program may need for stacks and mappings of its own is not reserved.
+constexpr uint64_t kPartOfAddressSpace = 16;
+uint64_t address_space() {
+  rlimit limit;
+  return getrlimit(RLIMIT_AS, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
+}
+
 void tell_lock_refused(uint64_t locked, uint64_t wanted) {
+  const NoCancel inside_malloc;
   const uint64_t limit = soft_lock_limit();
   if (limit == UINT64_MAX) {
     log(config::LogLevel::kWarn,
-        "host memory: locked %llu of %llu MiB, no limit; the rest stays unlocked",
-        static_cast<unsigned long long>(locked >> 20),
-        static_cast<unsigned long long>(wanted >> 20));
+        "host memory: locked %llu of %llu KiB, no limit; the rest stays unlocked",
+        static_cast<unsigned long long>(locked >> 10),
+        static_cast<unsigned long long>(wanted >> 10));
     return;
   }
   log(config::LogLevel::kWarn,
-      "host memory: locked %llu of %llu MiB, limit %llu; the rest stays unlocked",
-      static_cast<unsigned long long>(locked >> 20), static_cast<unsigned long long>(wanted >> 20),
-      static_cast<unsigned long long>(limit >> 20));
+      "host memory: locked %llu of %llu KiB, limit %llu; the rest stays unlocked",
+      static_cast<unsigned long long>(locked >> 10), static_cast<unsigned long long>(wanted >> 10),
+      static_cast<unsigned long long>(limit >> 10));
 }
 
 HostPolicy policy_of(const config::Policy& settings) {
   const bool asked = settings.use_pinned_memory.set || settings.initial_cpu_memory_in_mb.set ||
-                     settings.fraction_of_cpu_memory_to_use.set || settings.pin_eager.set;
+                     settings.fraction_of_cpu_memory_to_use.set;
   const uint64_t usable = alloc::host::usable_memory();
   const auto share = static_cast<uint64_t>(settings.fraction_of_cpu_memory_to_use.value *
                                            static_cast<double>(usable));
-  const uint64_t chunk = settings.initial_cpu_memory_in_mb.value << 20;
+  const uint64_t chunk = std::min(settings.initial_cpu_memory_in_mb.value << 20,
+                                  address_space() / kPartOfAddressSpace);
   const uint64_t limit = soft_lock_limit();
   const bool all = settings.use_pinned_memory.set || limit == UINT64_MAX;
   return {.chunk_bytes = usable == 0 ? chunk : std::min(chunk, share),
@@ -87,21 +98,29 @@ const char* compose(const char* of_user) {
   // The pool keeps what is freed. Where it is to go back after a while, the pool has to know of it
   // at once: jemalloc looks at what it keeps only while the program allocates.
   const int decay_ms = settings.free_idle_memory.value ? 0 : 10'000;
-  const char* own = settings.malloc_conf.set ? settings.malloc_conf.value : nullptr;
-  const int length =
-      snprintf(text, sizeof text,
-               "retain:false,oversize_threshold:0,narenas:%u,dirty_decay_ms:%d,muzzy_decay_ms:0,"
-               "tcache_max:262144%s%s%s%s",
-               arenas, decay_ms, of_user == nullptr ? "" : ",", of_user == nullptr ? "" : of_user,
-               own == nullptr ? "" : ",", own == nullptr ? "" : own);
-  if (length >= static_cast<int>(sizeof text)) *strstr(text, "262144") = '\0';
+  int length = snprintf(text, sizeof text,
+                        "retain:false,oversize_threshold:0,narenas:%u,dirty_decay_ms:%d,"
+                        "muzzy_decay_ms:0,tcache_max:262144",
+                        arenas, decay_ms);
+  for (const char* more : {of_user, settings.malloc_conf.set ? settings.malloc_conf.value : ""}) {
+    if (more == nullptr || *more == '\0') continue;
+    const size_t room = sizeof text - static_cast<size_t>(length);
+    if (strlen(more) + 2 > room) {
+      log(config::LogLevel::kWarn, "jemalloc's configuration is too long, and left out: %.60s...",
+          more);
+      continue;
+    }
+    length += snprintf(text + length, room, ",%s", more);
+  }
   return text;
 }
 
 // jemalloc prints what the system refuses it. The program is told by its own calls, and nothing is
-// printed unasked. What it says of its configuration, and statistics, was asked for.
+// printed unasked; whatever else jemalloc prints was asked for.
 void print_what_was_asked_for(void*, const char* text) {
-  if (strncmp(text, "<jemalloc>", 10) == 0 && strstr(text, "conf") == nullptr) return;
+  for (const char* unasked : {"<jemalloc>: Error in m", "<jemalloc>: Cannot "}) {
+    if (strncmp(text, unasked, strlen(unasked)) == 0) return;
+  }
   write_quietly(STDERR_FILENO, text, strlen(text));
 }
 
@@ -118,7 +137,7 @@ void* extent_alloc(extent_hooks_t*, void* wanted, size_t bytes, size_t alignment
 // What jemalloc took before its hooks were set is not the pool's: true, it keeps that.
 bool extent_dalloc(extent_hooks_t*, void* memory, size_t bytes, bool, unsigned) {
   if (!pool.give_back(memory, bytes)) return true;
-  if (policy().free_idle_memory.value) attend_idle_host_memory();
+  if (policy().free_idle_memory.value) release_idle_host_memory_if_due();
   return false;
 }
 
@@ -170,11 +189,17 @@ void start_host_memory(const config::Policy& settings) {
   const HostPolicy wanted = policy_of(settings);
   locking = wanted.locks;
   pool.init(wanted);
+  // With what comes back to it jemalloc may ask for more and more (the C library's environment was
+  // not there at its first call, or the user asked for it): it keeps to itself then.
+  bool retains = true;
+  size_t bool_size = sizeof retains;
+  if (mallctl("opt.retain", &retains, &bool_size, nullptr, 0) != 0 || retains) return;
   unsigned arenas = 0;
   size_t size = sizeof arenas;
   if (mallctl("opt.narenas", &arenas, &size, nullptr, 0) != 0) return;
   for (unsigned i = 0; i < arenas && set_hooks(i); ++i) {
   }
+  if (settings.free_idle_memory.value) start_releasing_idle_host_memory();
   if (settings.fill_byte() >= 0) fill_host_memory(settings.fill_byte());
 }
 
@@ -200,12 +225,12 @@ int wrapped_pthread_atfork(void (*prepare)(), void (*parent)(),
                            void (*child)()) asm("__wrap_pthread_atfork");
 
 // The program's first malloc may come before the C library knows the environment: jemalloc then
-// works as it was built, on our chunks.
+// works as it was built.
 char* wrapped_secure_getenv(const char* name) {
   char* of_user = real_secure_getenv(name);
   if (strcmp(name, "MALLOC_CONF") != 0 || environ == nullptr) return of_user;
   using namespace cistern::shim;  // NOLINT(google-build-using-namespace): its other face
-  malloc_message = print_what_was_asked_for;
+  if (active()) malloc_message = print_what_was_asked_for;
   return active() ? const_cast<char*>(compose(of_user)) : of_user;
 }
 

@@ -4,6 +4,7 @@
 // when there is no memory, which programs look at.
 #include <jemalloc/jemalloc.h>
 
+#include <bit>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -25,10 +26,19 @@ void* jemalloc_valloc(size_t bytes);
   return moved;
 }
 
+// As the C library's: an alignment that is no power of two counts as the next one.
 [[gnu::visibility("default")]] void* memalign(size_t alignment, size_t bytes) {
-  void* block = jemalloc_memalign(alignment, bytes);
+  if (alignment > SIZE_MAX / 2 + 1) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  void* block = jemalloc_memalign(std::bit_ceil(alignment), bytes);
   if (block == nullptr) errno = ENOMEM;
   return block;
+}
+
+[[gnu::visibility("default")]] void* aligned_alloc(size_t alignment, size_t bytes) {
+  return memalign(alignment, bytes);
 }
 
 [[gnu::visibility("default")]] void* valloc(size_t bytes) {

@@ -25,6 +25,7 @@ constexpr uint64_t kGatherNs = 1 * kMs;          // after a ring: a burst of fre
 constexpr uint64_t kStopNs = 100 * kMs;          // stop_background() waits no longer
 constexpr uint64_t kLongestPauseNs = 250 * kMs;  // alone() is asked at least as often
 constexpr int kQuietRounds = 8;                  // after so many without work the thread ends
+constexpr uint64_t kQuietPauseNs = 1000 * kMs;   // or, where it is kept, looks so often
 constexpr size_t kStackBytes = 256 << 10;        // address space, until it is touched
 
 enum class State : int { none, runs, cannot };
@@ -46,8 +47,10 @@ void for_each_work(Visitor visit) {
 
 void add_work(const BackgroundWork* wanted) {
   for (auto& each : works) {
-    const BackgroundWork* there = nullptr;
-    if (each.compare_exchange_strong(there, wanted) || there == wanted) return;
+    const BackgroundWork* there = each.load();
+    if (there == wanted) return;
+    if (there == nullptr && (each.compare_exchange_strong(there, wanted) || there == wanted))
+      return;
   }
 }
 
@@ -65,7 +68,14 @@ bool round() {
   return more;
 }
 
-uint64_t pause_ns() {
+bool kept() {
+  bool any = false;
+  for_each_work([&](const BackgroundWork& work) { any |= work.keeps_thread; });
+  return any;
+}
+
+uint64_t pause_ns(bool quiet) {
+  if (quiet) return kQuietPauseNs;
   uint64_t pause = kLongestPauseNs;
   for_each_work([&](const BackgroundWork& work) { pause = std::min(pause, work.pause_ns()); });
   return std::max(pause, 10 * kMs);
@@ -104,14 +114,15 @@ void become_the_last_of_the_program() {
 void* run(void*) {
   prctl(PR_SET_NAME, "cistern");
   this_thread.background = true;
-  for (int quiet = 0; !over.load() && (quiet < kQuietRounds || !leave());) {
+  for (int quiet = 0; !over.load() && (quiet < kQuietRounds || kept() || !leave());) {
     const uint32_t heard = bell.load();
     quiet = round() ? 0 : quiet + 1;
     if (alone()) {
       become_the_last_of_the_program();
       break;
     }
-    alloc::os::futex_wait(reinterpret_cast<uint32_t*>(&bell), heard, pause_ns());
+    alloc::os::futex_wait(reinterpret_cast<uint32_t*>(&bell), heard,
+                          pause_ns(quiet >= kQuietRounds));
     if (bell.load() == heard) continue;
     quiet = 0;
     if (!over.load()) alloc::os::sleep_ns(kGatherNs);
@@ -153,7 +164,6 @@ void stop_before_the_driver_does() {
 
 bool start() {
   const int saved = errno;
-  stop_before_the_driver_does();
   const int code = create();
   errno = saved;
   if (code == 0) return true;
@@ -169,6 +179,7 @@ bool start() {
 bool attend(bool now, const BackgroundWork* wanted) {
   if (over.load()) return false;
   add_work(wanted);
+  if (wanted->calls_driver) stop_before_the_driver_does();
   State seen = state.load();
   if (seen == State::none && state.compare_exchange_strong(seen, State::runs)) return start();
   if (seen == State::cannot) return false;
@@ -190,6 +201,12 @@ void reset_background_after_fork() {
   over.store(true);
   rounds.store(0);
   state.store(State::cannot);
+}
+
+void forget_background_thread() {
+  rounds.store(0);
+  if (state.load() == State::runs) state.store(State::none);
+  for (auto& each : works) each.store(nullptr);
 }
 
 }  // namespace cistern::shim

@@ -3,10 +3,10 @@
 // the program makes no call (order/contexts/reaper.h says what that is). It is started only with
 // FLAGS_free_idle_memory=true or FLAGS_eager_delete_scope=false.
 //
-// The thread starts when there is something to do, ends when nothing is left, and may be started
-// again. It blocks all signals, and it calls the driver directly, never a hook. A forked child has
-// no such thread. Once the process ends, the thread begins no driver call; and it does not keep a
-// process alive whose other threads have all ended.
+// The thread starts when there is something to do, ends when nothing is left (unless some work
+// keeps it), and may be started again. It blocks all signals, and it calls the driver directly,
+// never a hook. A forked child has no such thread. Once the process ends, the thread begins no
+// driver call; and it does not keep a process alive whose other threads have all ended.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,8 @@ struct BackgroundWork {
   // be more. Two threads may be in it for a moment, where one ends and another begins.
   bool (*round)();
   uint64_t (*pause_ns)();  // between two rounds
+  bool calls_driver;       // the thread has to stop before the driver does
+  bool keeps_thread;       // it cannot be started again: it stays, and looks each second
 };
 
 // Asks for the background thread: there is something to do of this kind, or (`now`) to do at once.
@@ -37,6 +39,9 @@ bool in_background();
 // device.
 void stop_background();
 
+// In a child forked after cuInit: there is no such thread any more. In any child: the parent's does
+// not exist here.
 void reset_background_after_fork();
+void forget_background_thread();
 
 }  // namespace cistern::shim

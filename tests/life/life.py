@@ -27,6 +27,8 @@ def sanitizer_runtimes(library):
 
 
 class Life(unittest.TestCase):
+    preloaded = "libcistern-device.so"
+
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cistern-life-"))
         self.addCleanup(shutil.rmtree, self.folder)
@@ -41,7 +43,7 @@ class Life(unittest.TestCase):
         env["SIMCUDA_KERNELS"] = str(build_dir / "sim" / "libtest-kernels.so")
         env["ASAN_OPTIONS"] = "detect_leaks=0"  # the programs leak on purpose
         if preload:
-            objects.append(str(build_dir / "libcistern-device.so"))
+            objects.append(str(build_dir / self.preloaded))
             env |= {"CISTERN_REPORT": "json", "CISTERN_REPORT_FILE": "report.%p",
                     "CISTERN_LOG": "debug", "CISTERN_LOG_FILE": "log.%p"}
         if objects:
@@ -55,6 +57,11 @@ class Life(unittest.TestCase):
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         process.folder = folder
         return process
+
+    @staticmethod
+    def serves_malloc():
+        """Whether libcistern.so is more than the device object in this build."""
+        return not (build_dir / "libcistern.so").is_symlink()
 
     def finish(self, process):
         """Its status, stdout and stderr, once it has ended."""

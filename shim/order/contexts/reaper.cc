@@ -20,7 +20,10 @@ bool tend_all_pools() {
   return more;
 }
 
-constexpr BackgroundWork kWork{tend_all_pools, [] { return shared().idle.tick_ns; }};
+constexpr BackgroundWork kWork{.round = tend_all_pools,
+                               .pause_ns = [] { return shared().idle.tick_ns; },
+                               .calls_driver = true,
+                               .keeps_thread = false};
 
 }  // namespace
 

@@ -77,10 +77,35 @@ void loader(size_t operations) {
   }
 }
 
+// The C library frees what it remembers of exit handlers with the lock held that a new handler
+// needs.
+void exit_handlers() {
+  for (int i = 0; i < 20'000; ++i) std::atexit([] {});
+  std::puts("ends");
+}
+
+// It frees a thread's storage with the lock held that a new thread needs, once it keeps 40 MiB of
+// stacks.
+void thread_ends() {
+  for (int round = 0; round < 3; ++round) {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 12; ++i) {
+      threads.emplace_back([] {
+        for (int k = 0; k < 50; ++k) std::free(std::memset(std::malloc(40'000), 1, 40'000));
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    usleep(300'000);
+  }
+  std::puts("ended");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const char* what = argc > 1 ? argv[1] : "";
+  if (std::strcmp(what, "exit-handlers") == 0) exit_handlers();
+  if (std::strcmp(what, "thread-ends") == 0) thread_ends();
   if (std::strcmp(what, "burst") == 0) burst();
   if (std::strcmp(what, "loader") == 0) loader(argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1);
   return 0;

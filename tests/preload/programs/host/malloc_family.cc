@@ -70,6 +70,11 @@ void alignments() {
     say("memalign", block, 100, alignment);
     std::free(block);
   }
+  for (const size_t alignment : {size_t{0}, size_t{3}, size_t{48}, size_t{5000}}) {
+    void* rounded = memalign(opaque(alignment), 100);
+    say("memalign to no power of two", rounded, 100, 16);
+    std::free(rounded);
+  }
   void* block = reinterpret_cast<void*>(1);
   for (const size_t alignment : {size_t{0}, size_t{3}, size_t{4}, size_t{24}}) {
     std::printf("posix_memalign to %zu: %d, %s\n", alignment,
@@ -199,10 +204,18 @@ void threads() {
 
 }  // namespace
 
-int main() {
+// More than the machine has.
+void more_than_there_is() {
+  void* block = std::malloc(opaque(size_t{1} << 45));
+  std::printf("malloc of 32 TiB: %s, errno %d\n", block == nullptr ? "null" : "A BLOCK", errno);
+}
+
+// "huge": with a request for more than the machine has.
+int main(int argc, char**) {
   sizes();
   alignments();
   too_much();
+  if (argc > 1) more_than_there_is();
   odd_ones();
   sized();
   operators();
