@@ -45,7 +45,7 @@ class Flags(home.LauncherTest):
         for name in self.names():
             self.assertEqual(f"\n{name} " in shown, name not in hidden, name)
         self.assertIn(f"\n{len(hidden)} more are not built yet: cistern flags --all\n", shown)
-        self.assertNotIn("Static memory", shown)  # a heading with nothing below it
+        self.assertNotIn("Reuse by lifetime", shown)  # a heading with nothing below it
 
     def test_what_is_not_built_is_shown_where_it_is_set(self):
         config = self.file("c", f"{UNBUILT}=true\n")
