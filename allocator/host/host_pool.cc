@@ -21,27 +21,12 @@ constexpr uint64_t kCommitPages = (uint64_t{16} << 20) / kPage;
 constexpr uint64_t kMostPages = uint64_t{1} << 31;
 // From here on fresh pages are cheaper than writing zeros.
 constexpr uint64_t kDiscardBytes = uint64_t{256} << 10;
-// When pages were freed that the system would not take back: they are not offered again.
-constexpr uint64_t kNeverOld = UINT64_MAX;
 
 uint64_t align_up(uint64_t value, uint64_t alignment) {
   return (value + alignment - 1) & ~(alignment - 1);
 }
 
 uint64_t pages_of(uint64_t bytes) { return (bytes + kPage - 1) / kPage; }
-
-uintptr_t address_of(const HostChunk* chunk, uint64_t page) {
-  return chunk->base.load(std::memory_order_relaxed) + page * kPage;
-}
-
-uint64_t total_pages(const HostChunk* chunk) {
-  return chunk->bytes.load(std::memory_order_relaxed) / kPage;
-}
-
-// True also of none.
-bool discard(const HostChunk* chunk, uint64_t first, uint64_t end, bool locked) {
-  return first == end || pages::discard(address_of(chunk, first), (end - first) * kPage, locked);
-}
 
 }  // namespace
 
@@ -59,15 +44,14 @@ HostChunk* HostPool::chunk_of(uintptr_t address) const {
 }
 
 // With the lock. False where no memory is left for the table.
-template <typename Visitor>
-bool HostPool::for_each_unit(uintptr_t base, uint64_t bytes, Visitor visit) {
+bool HostPool::name_units(uintptr_t base, uint64_t bytes, uint16_t number) {
   for (uint64_t unit = base >> kUnitBits; unit <= (base + bytes - 1) >> kUnitBits; ++unit) {
     std::atomic<Leaf*>& root = roots_[unit >> kLeafBits];
     if (root.load() == nullptr) {
       root.store(static_cast<Leaf*>(os::map(sizeof(Leaf), kPage)), std::memory_order_release);
     }
     if (root.load() == nullptr) return false;
-    visit((*root.load())[unit % (1 << kLeafBits)]);
+    (*root.load())[unit % (1 << kLeafBits)].store(number, std::memory_order_release);
   }
   return true;
 }
@@ -93,8 +77,7 @@ HostChunk* HostPool::add_chunk(uint64_t bytes, uint64_t alignment, bool own) {
   void* memory = pages::reserve(bytes, alignment);
   const auto base = reinterpret_cast<uintptr_t>(memory);
   const auto number = static_cast<uint16_t>(place + 1);
-  const auto take_unit = [=](std::atomic<uint16_t>& unit) { unit.store(number); };
-  if (memory == nullptr || !for_each_unit(base, bytes, take_unit)) {
+  if (memory == nullptr || !name_units(base, bytes, number)) {
     os::unmap(at, bytes / kPage * sizeof(HostExtent*));
     if (memory != nullptr) os::unmap(memory, bytes);
     return nullptr;
@@ -117,9 +100,9 @@ HostChunk* HostPool::add_chunk(uint64_t bytes, uint64_t alignment, bool own) {
 bool HostPool::commit(HostChunk* chunk, uint64_t pages) {
   if (pages <= chunk->committed) return true;
   const uint64_t before = chunk->committed;
-  const uint64_t ample = std::min(align_up(pages, kCommitPages), total_pages(chunk));
+  const uint64_t ample = std::min(align_up(pages, kCommitPages), chunk->pages());
   const auto try_to = [&](uint64_t end) {
-    if (!pages::commit(address_of(chunk, before), (end - before) * kPage)) return false;
+    if (!pages::commit(chunk->address_of(before), (end - before) * kPage)) return false;
     chunk->committed = end;
     return true;
   };
@@ -136,7 +119,7 @@ void HostPool::lock_pages(HostChunk* chunk, uint64_t first, uint64_t end) {
   const uint64_t bytes = std::min(wanted, room / kPage * kPage);
   uint64_t locked = lock_was_refused_ ? 0 : bytes;
   // Where less is allowed than was thought, as much as is.
-  while (locked != 0 && !pages::lock(address_of(chunk, first), locked, policy_.eager)) {
+  while (locked != 0 && !pages::lock(chunk->address_of(first), locked, policy_.eager)) {
     locked = locked / 2 / kPage * kPage;
   }
   if (locked != 0) {
@@ -154,7 +137,7 @@ void HostPool::lock_again() {
   for (int i = 0, n = used_.load(std::memory_order_relaxed); i < n; ++i) {
     const uint64_t locked = chunks[i].locked.load() * kPage;
     if (chunks[i].base.load() == 0 || locked == 0) continue;
-    if (pages::lock(address_of(&chunks[i], 0), locked, /*eager=*/false)) continue;
+    if (pages::lock(chunks[i].address_of(0), locked, /*eager=*/false)) continue;
     chunks[i].locked.store(0);
     sums_.locked -= locked;
     sums_.refused += locked;
@@ -212,7 +195,7 @@ void HostPool::put(HostChunk* chunk, uint64_t first, uint64_t count, bool zero, 
   };
   const uint64_t end = first + count;
   if (first != 0 && chunk->at[first - 1] != nullptr) join(chunk->at[first - 1]);
-  if (end < total_pages(chunk) && chunk->at[end] != nullptr) join(chunk->at[end]);
+  if (end < chunk->pages() && chunk->at[end] != nullptr) join(chunk->at[end]);
   HostExtent* extent = extents_.take();
   if (extent == nullptr) {
     chunk->on_the_way += count;
@@ -231,7 +214,7 @@ void HostPool::put(HostChunk* chunk, uint64_t first, uint64_t count, bool zero, 
 void* HostPool::take_free(uint64_t pages, uint64_t alignment, bool* zero) {
   const uint64_t align_pages = alignment / kPage;
   const auto start_in = [&](const HostExtent* e) {
-    return (align_up(address_of(e->chunk, e->first), alignment) - address_of(e->chunk, 0)) / kPage;
+    return (align_up(e->chunk->address_of(e->first), alignment) - e->chunk->address_of(0)) / kPage;
   };
   HostExtent* found = bins_.find(pages, UINT64_MAX, kProbes);
   if (found != nullptr && start_in(found) + pages > found->first + found->count) {
@@ -249,28 +232,28 @@ void* HostPool::take_free(uint64_t pages, uint64_t alignment, bool* zero) {
   if (end != whole_end) put(whole.chunk, end, whole_end - end, whole.zero, whole.freed_at_ns);
   whole.chunk->live += pages;
   *zero = whole.zero;
-  return reinterpret_cast<void*>(address_of(whole.chunk, start));
+  return reinterpret_cast<void*>(whole.chunk->address_of(start));
 }
 
 // From the pages of a chunk that were never handed out.
 void* HostPool::take_fresh(HostChunk* chunk, uint64_t pages, uint64_t alignment) {
-  const uintptr_t base = address_of(chunk, 0);
+  const uintptr_t base = chunk->address_of(0);
   const uint64_t start = (align_up(base + chunk->fresh * kPage, alignment) - base) / kPage;
-  if (start + pages > total_pages(chunk) || !commit(chunk, start + pages)) return nullptr;
+  if (start + pages > chunk->pages() || !commit(chunk, start + pages)) return nullptr;
   const uint64_t skipped = chunk->fresh;
   chunk->fresh = start + pages;
   if (start != skipped) put(chunk, skipped, start - skipped, /*zero=*/true, /*now_ns=*/0);
   chunk->live += pages;
-  return reinterpret_cast<void*>(address_of(chunk, start));
+  return reinterpret_cast<void*>(chunk->address_of(start));
 }
 
 // What is left of the chunk in use, which is too little for a request, serves smaller ones.
 void HostPool::offer_rest_of_current() {
   HostChunk* chunk = current_;
   current_ = nullptr;
-  if (chunk == nullptr || !commit(chunk, total_pages(chunk))) return;
-  const uint64_t first = chunk->fresh, count = total_pages(chunk) - first;
-  chunk->fresh = total_pages(chunk);
+  if (chunk == nullptr || !commit(chunk, chunk->pages())) return;
+  const uint64_t first = chunk->fresh, count = chunk->pages() - first;
+  chunk->fresh = chunk->pages();
   if (count != 0) put(chunk, first, count, /*zero=*/true, /*now_ns=*/0);
 }
 
@@ -347,98 +330,11 @@ bool HostPool::give_back(void* memory, uint64_t bytes) {
     if (chunk == nullptr) return false;
     chunk->live -= pages;
     sums_.live -= pages * kPage;
-    put(chunk, (address - address_of(chunk, 0)) / kPage, pages, /*zero=*/false, os::now_ns());
+    put(chunk, (address - chunk->address_of(0)) / kPage, pages, /*zero=*/false, os::now_ns());
     retired = retire_if_unused(chunk);
   }
   unmap(retired);
   return true;
-}
-
-// With the lock: an own chunk in which nothing is in use leaves the table; it is unmapped without.
-HostPool::Retired HostPool::retire_if_unused(HostChunk* chunk) {
-  if (!chunk->own || chunk->live != 0 || chunk->on_the_way != 0) return {0, 0, nullptr};
-  HostExtent* all = chunk->at[0];  // nothing is missing, so it is one
-  take_out(all);
-  extents_.give_back(all);
-  return retire(chunk);
-}
-
-HostPool::Retired HostPool::retire(HostChunk* chunk) {
-  const Retired retired{address_of(chunk, 0), chunk->bytes.load(), chunk->at};
-  const uint64_t committed = chunk->committed * kPage, locked = chunk->locked.exchange(0) * kPage;
-  --sums_.chunks;
-  sums_.reserved -= retired.bytes;
-  sums_.committed -= committed;
-  sums_.locked -= locked;
-  if (policy_.locks) sums_.refused -= std::min(sums_.refused, committed - locked);
-  for_each_unit(retired.base, retired.bytes, [](std::atomic<uint16_t>& unit) { unit.store(0); });
-  chunk->base.store(0, std::memory_order_release);
-  return retired;
-}
-
-void HostPool::unmap(const Retired& retired) {
-  if (retired.base == 0) return;
-  os::unmap(retired.at, retired.bytes / kPage * sizeof(HostExtent*));
-  os::unmap(reinterpret_cast<void*>(retired.base), retired.bytes);
-}
-
-// --- idle memory ---
-
-// With the lock: some that were freed before, taken out; linked by `next`.
-HostExtent* HostPool::take_old(uint64_t before_ns) {
-  constexpr int kMost = 64;
-  HostExtent* list = nullptr;
-  int taken = 0;
-  for (HostExtent* e = newest_idle_; e != nullptr && taken < kMost;) {
-    HostExtent* older = e->older;
-    if (e->freed_at_ns <= before_ns) {
-      take_out(e);
-      e->chunk->on_the_way += e->count;
-      e->next = list;
-      list = e;
-      ++taken;
-    }
-    e = older;
-  }
-  return list;
-}
-
-bool HostPool::any_will_be_old() const {
-  for (const HostExtent* e = newest_idle_; e != nullptr; e = e->older) {
-    if (e->freed_at_ns != kNeverOld) return true;
-  }
-  return false;
-}
-
-// The system takes pages back at a hundred microseconds a MiB: not under the lock.
-bool HostPool::release_idle(uint64_t age_ns) {
-  const uint64_t now = os::now_ns(), before = now - std::min(now, age_ns);
-  while (true) {
-    HostExtent* list;
-    {
-      const LockGuard guard(mutex_);
-      list = take_old(before);
-      if (list == nullptr) return any_will_be_old();
-    }
-    while (list != nullptr) {
-      HostExtent* extent = list;
-      HostChunk* chunk = extent->chunk;
-      list = extent->next;
-      const uint64_t first = extent->first, count = extent->count;
-      const uint64_t unlocked = std::clamp(chunk->locked.load(), first, first + count);
-      const bool gone =
-          discard(chunk, first, unlocked, true) & discard(chunk, unlocked, first + count, false);
-      Retired retired;
-      {
-        const LockGuard guard(mutex_);
-        extents_.give_back(extent);
-        chunk->on_the_way -= count;
-        put(chunk, first, count, /*zero=*/gone, gone ? now : kNeverOld);
-        retired = retire_if_unused(chunk);
-      }
-      unmap(retired);
-    }
-  }
 }
 
 HostUsage HostPool::usage() const {

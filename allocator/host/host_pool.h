@@ -105,8 +105,10 @@ class HostPool {
   static constexpr int kUnitBits = 21, kLeafBits = 13, kRootBits = 13;
   using Leaf = std::atomic<uint16_t>[1 << kLeafBits];
 
-  template <typename Visitor>
-  bool for_each_unit(uintptr_t base, uint64_t bytes, Visitor visit);
+  bool name_units(uintptr_t base, uint64_t bytes, uint16_t number);
+
+  // When pages were freed that the system would not take back: they are not offered again.
+  static constexpr uint64_t kNeverOld = UINT64_MAX;
 
   HostChunk* chunk_of(uintptr_t address) const;
   HostChunk* add_chunk(uint64_t bytes, uint64_t alignment, bool own);
@@ -156,6 +158,11 @@ struct HostChunk {
   uint64_t live;                 // pages handed out
   uint64_t on_the_way;           // pages that release_idle() has taken out, or that are lost
   HostExtent** at;               // by page: the free extent that begins or ends there
+
+  uintptr_t address_of(uint64_t page) const {
+    return base.load(std::memory_order_relaxed) + page * kPage;
+  }
+  uint64_t pages() const { return bytes.load(std::memory_order_relaxed) / kPage; }
 };
 
 template <typename Inside, typename Outside>
