@@ -356,8 +356,8 @@ TEST_CASE("random host extents never overlap, and nothing is lost, by several th
   CHECK(pool->usage().live == 0);
   pool->release_idle(0);
   CHECK(pool->usage().idle == 0);
-  // All of a chunk is one extent again. A new one is begun meanwhile, and then what was never handed
-  // out of the last one is joined to the rest of it.
+  // All of a chunk is one extent again. A new one is begun meanwhile, and then what was never
+  // handed out of the last one is joined to the rest of it.
   const uint64_t chunks = pool->usage().chunks;
   for (uint64_t i = 0; i <= chunks; ++i) REQUIRE(pool.take(32 * kMiB) != nullptr);
   CHECK(pool->usage().chunks == chunks + 1);
