@@ -89,7 +89,7 @@ TEST_CASE("freed host extents join and serve again, the lowest waste first") {
 
 TEST_CASE("a host extent that has to be zero is, whatever was in it") {
   Pool pool;
-  const uint64_t bytes = GENERATE(kPage, 256 * kPage);
+  const uint64_t bytes = GENERATE(as<uint64_t>{}, kPage, 256 * kPage);
   char* dirty = pool.take(bytes);
   std::memset(dirty, 0x5a, bytes);
   pool->give_back(dirty, bytes);
