@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cerrno>
+#include "allocator/base/keep_errno.h"
 
 namespace cistern::alloc::os {
 namespace {
@@ -17,18 +17,6 @@ timespec to_timespec(uint64_t ns) {
   return {.tv_sec = static_cast<time_t>(ns / 1'000'000'000),
           .tv_nsec = static_cast<long>(ns % 1'000'000'000)};
 }
-
-// The pools work inside the program's calls: they must not change the errno it sees.
-class KeepErrno {
- public:
-  KeepErrno() : saved_(errno) {}
-  ~KeepErrno() { errno = saved_; }
-  KeepErrno(const KeepErrno&) = delete;
-  KeepErrno& operator=(const KeepErrno&) = delete;
-
- private:
-  int saved_;
-};
 
 }  // namespace
 

@@ -141,6 +141,7 @@ void HostPool::lock_again() {
     chunks[i].locked.store(0);
     sums_.locked -= locked;
     sums_.refused += locked;
+    lock_was_refused_ = true;  // or what is locked later would not be a beginning
   }
 }
 

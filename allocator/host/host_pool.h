@@ -27,7 +27,7 @@ namespace cistern::alloc::host {
 inline constexpr uint64_t kPage = 4096;
 
 struct HostPolicy {
-  uint64_t chunk_bytes;  // of the first chunk, and of all others
+  uint64_t chunk_bytes;  // of a chunk, but for larger requests
   bool locks;            // lock pages, as they are touched
   bool eager;            // lock, and so touch, a whole chunk at once
   uint64_t most_locked;  // bytes
@@ -59,7 +59,7 @@ struct HostExtent {
   HostChunk* chunk;
   uint32_t first, count;  // pages
   bool zero;              // never touched, or returned to the system since
-  uint64_t freed_at_ns;   // the latest of its parts
+  uint64_t freed_at_ns;   // of the largest part whose pages may be resident
 };
 
 class HostPool {
@@ -78,7 +78,7 @@ class HostPool {
   // more are idle, and will be old enough.
   bool release_idle(uint64_t age_ns);
 
-  // Calls visit(start, bytes) for each piece of [memory, memory + bytes) that the pool has locked,
+  // Calls inside(start, bytes) for each piece of [memory, memory + bytes) that the pool has locked,
   // and outside(start, bytes) for the rest.
   template <typename Inside, typename Outside>
   void for_each_locked(uintptr_t start, uint64_t bytes, Inside inside, Outside outside) const;

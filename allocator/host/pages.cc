@@ -5,7 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cerrno>
+#include "allocator/base/keep_errno.h"
 
 #ifndef MADV_DONTNEED_LOCKED
 #define MADV_DONTNEED_LOCKED 24  // since Linux 5.18
@@ -13,17 +13,6 @@
 
 namespace cistern::alloc::host::pages {
 namespace {
-
-class KeepErrno {
- public:
-  KeepErrno() : saved_(errno) {}
-  ~KeepErrno() { errno = saved_; }
-  KeepErrno(const KeepErrno&) = delete;
-  KeepErrno& operator=(const KeepErrno&) = delete;
-
- private:
-  int saved_;
-};
 
 void* at(uintptr_t address) { return reinterpret_cast<void*>(address); }
 

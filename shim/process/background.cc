@@ -30,9 +30,10 @@ constexpr size_t kStackBytes = 256 << 10;        // address space, until it is t
 
 enum class State : int { none, runs, cannot };
 constinit std::atomic<State> state{State::none};
-constinit std::atomic<int> rounds{0};     // under way, maybe inside a driver call
-constinit std::atomic<bool> over{false};  // the process ends, or is a forked child
-constinit std::atomic<uint32_t> bell{0};  // a futex; ring() changes it and wakes the thread
+constinit std::atomic<int> rounds{0};        // under way, maybe inside a driver call
+constinit std::atomic<bool> over{false};     // the process ends, or is a forked child
+constinit std::atomic<bool> resting{false};  // kept without work: looks seldom
+constinit std::atomic<uint32_t> bell{0};     // a futex; ring() changes it and wakes the thread
 constinit sigset_t signals_of_program{};
 constexpr int kKinds = 2;  // device memory, host memory
 constinit std::atomic<const BackgroundWork*> works[kKinds]{};
@@ -121,8 +122,9 @@ void* run(void*) {
       become_the_last_of_the_program();
       break;
     }
-    alloc::os::futex_wait(reinterpret_cast<uint32_t*>(&bell), heard,
-                          pause_ns(quiet >= kQuietRounds));
+    resting.store(quiet >= kQuietRounds);
+    alloc::os::futex_wait(reinterpret_cast<uint32_t*>(&bell), heard, pause_ns(resting.load()));
+    resting.store(false);
     if (bell.load() == heard) continue;
     quiet = 0;
     if (!over.load()) alloc::os::sleep_ns(kGatherNs);
@@ -183,7 +185,7 @@ bool attend(bool now, const BackgroundWork* wanted) {
   State seen = state.load();
   if (seen == State::none && state.compare_exchange_strong(seen, State::runs)) return start();
   if (seen == State::cannot) return false;
-  if (now) ring();
+  if (now || resting.load(std::memory_order_relaxed)) ring();
   return true;
 }
 
