@@ -2,10 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs every program without and with Cistern on a real GPU, compares, times, writes one JSON.
 
-Usage: check.py BUILD_DIR [RESULT.json]. Exit status 1 when a program's output or status differs.
+Exit status 1 when a program's output or status differs.
 """
 
+import argparse
+import concurrent.futures
 import datetime
+import functools
 import json
 import os
 import pathlib
@@ -17,26 +20,41 @@ import time
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS / "preload"))
 import expectations
+import workloads
 
-TIMEOUT_S = 120
+TIMEOUT_S = 60
+BESIDE = 6  # programs at a time; what differs then counts only if it does alone, too
 RESULTS = TESTS / "gpu" / "results"
 
 
-def programs(build):
-    """The commands of tests/preload/expect that start a program built here.
+def for_any_device(test):
+    """Whether the test says the same of a real GPU: not of a simulated one that is small, lacks a
+    function, refuses a call or comes in numbers, and not that Cistern changes what it prints."""
+    simulated = {name for name in {**test.env, **test.env_with} if name.startswith("SIMCUDA_")}
+    return not (simulated - {"SIMCUDA_LATENCY"} or test.driver_lacks or test.smallest_device
+                or test.exit_with is not None or test.differs or test.own_output or test.logs
+                or test.preload or test.host or "CISTERN_GPU_LIMIT" in str(test.commands)
+                or any(name.startswith("CISTERN_GPU_LIMIT") for name in test.env_with))
 
-    Not those about a cap: there the run without Cistern is on a device of another size.
-    """
+
+def programs(build):
+    """The runs of tests/preload/expect with programs built here: (settings, command)."""
     words = {"programs": str(build / "programs"), "data": str(TESTS / "data"), "seed": "1",
              "source": str(TESTS / "preload" / "programs")}
     reader = expectations.Reader(words)
+    runs = {}
     for name in reader.names():
         [test] = reader.tests(name).values()
-        settings = " ".join([*test.env, *test.env_with, *map(" ".join, test.commands)])
-        if "CISTERN_GPU_LIMIT" not in settings:
-            for command in test.commands:
-                if any(words[place] in word for word in command for place in ("programs", "source")):
-                    yield command
+        for command in test.commands if for_any_device(test) else []:
+            command = list(command)
+            settings = [f"{name}={value}" for name, value in test.env_with.items()]
+            if command[0] == "env":
+                split = next(i for i, word in enumerate(command[1:], 1) if "=" not in word)
+                settings += command[1:split]
+                command = command[split:]
+            if any(words[place] in word for word in command for place in ("programs", "source")):
+                runs[tuple(settings), tuple(command)] = None
+    return list(runs)
 
 
 def toolkit_libraries(build):
@@ -45,14 +63,14 @@ def toolkit_libraries(build):
     return os.path.dirname(re.search(r"^CUDA_cudart_LIBRARY:\w+=(.+)$", cache, re.MULTILINE)[1])
 
 
-def run(command, preload=None):
+def run(command, preload=None, settings=()):
     env = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
     if preload:
-        env["LD_PRELOAD"] = preload
+        env |= dict(setting.split("=", 1) for setting in settings) | {"LD_PRELOAD": preload}
     start = time.monotonic()
     try:
         done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=TIMEOUT_S,
-                              check=False)
+                              check=False, errors="replace")
         status, out, err = done.returncode, done.stdout, done.stderr
     except subprocess.TimeoutExpired:
         status, out, err = "timeout", "", ""
@@ -72,21 +90,43 @@ def revision():
     return done.stdout.strip() or "unknown"
 
 
-def compare_programs(commands, preload):
-    """Same output and status without and with, as far as the program promises the same output."""
-    rows = []
-    for command in commands:
-        name = " ".join(os.path.basename(word) for word in command)
-        bare, pooled = run(command), run(command, preload)
-        same = all(bare[key] == pooled[key] for key in ("status", "stdout", "stderr"))
-        row = {"program": name, "same": same, "status": bare["status"],
-               "bare_seconds": bare["seconds"], "cistern_seconds": pooled["seconds"]}
-        if not same:
-            row |= {"bare": bare, "cistern": pooled}
-        rows.append(row)
-        print(f"{'ok  ' if same else 'FAIL'} {name}: status {bare['status']}, "
-              f"{bare['seconds']} s without, {pooled['seconds']} s with")
-    return rows
+def alike(one, other):
+    return all(one[key] == other[key] for key in ("status", "stdout", "stderr"))
+
+
+def compare(settings, command, bare, preload):
+    """One row: same output and status without and with."""
+    bare, pooled = bare(command), run(command, preload, settings)
+    row = {"program": " ".join([*settings, *map(os.path.basename, command)]),
+           "same": alike(bare, pooled), "status": bare["status"],
+           "bare_seconds": bare["seconds"], "cistern_seconds": pooled["seconds"]}
+    return row if row["same"] else row | {"bare": bare, "cistern": pooled}
+
+
+def compare_programs(runs, preload, until):
+    """Several at a time, then those that differ alone. What is not begun by `until` is left out."""
+    bare = functools.lru_cache(maxsize=None)(run)
+
+    def beside(which):
+        return compare(*which, bare, preload) if time.monotonic() < until else None
+
+    with concurrent.futures.ThreadPoolExecutor(BESIDE) as pool:
+        rows = list(pool.map(beside, runs))
+    for i, row in enumerate(rows):
+        if row and not row["same"] and time.monotonic() < until:
+            rows[i] = row = compare(*runs[i], run, preload)
+        if row and not row["same"]:
+            print(f"FAIL {row['program']}: status {row['status']} without, "
+                  f"{row['cistern']['status']} with")
+    done = [row for row in rows if row]
+    print(f"{len(done)} of {len(runs)} runs of programs, {sum(row['same'] for row in done)} alike")
+    return done
+
+
+def driver_facts(program):
+    done = run([program])
+    print(done["stdout"], done["stderr"])
+    return json.loads(done["stdout"]) if done["status"] == 0 else done
 
 
 def time_pairs(program, preload):
@@ -105,23 +145,49 @@ def time_pairs(program, preload):
     return rows
 
 
+def frameworks(preload, until):
+    """The same work by PyTorch, CuPy and Numba, where they are installed."""
+    rows = []
+    for name, settings in workloads.NAMES.items():
+        if time.monotonic() > until:
+            break
+        command = [sys.executable, workloads.__file__, name]
+        bare, pooled = run(command), run(command, preload, settings)
+        answers = [done["stdout"].partition(";")[2] for done in (bare, pooled)]
+        same = answers[0] == answers[1] and bare["status"] == pooled["status"]
+        rows.append({"program": name, "settings": settings, "same": same, "bare": bare,
+                     "cistern": pooled})
+        print(f"{'ok  ' if same else 'FAIL'} {name}: status {bare['status']}, "
+              f"{bare['stdout'].strip()} / {pooled['stdout'].strip()}")
+    return rows
+
+
 def main():
-    build = pathlib.Path(sys.argv[1]).resolve()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("result", type=pathlib.Path, nargs="?")
+    parser.add_argument("--seconds", type=float, default=3600, help="no program begins after these")
+    args = parser.parse_args()
+    until = time.monotonic() + args.seconds
+    build = args.build.resolve()
     preload = str(build / "libcistern-device.so")
     facts = gpu_facts()
-    os.environ["LD_LIBRARY_PATH"] = f"{toolkit_libraries(build)}:{build / 'programs'}"
-    result = {
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "revision": revision(), "gpu": facts,
-        "programs": compare_programs(programs(build), preload),
-        "pairs": time_pairs(str(build / "programs" / "gpu_pairs"), preload),
-    }
+    os.environ["LD_LIBRARY_PATH"] = ":".join(filter(None, (
+        toolkit_libraries(build), str(build / "programs"), os.environ.get("LD_LIBRARY_PATH"))))
+    date = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     slug = re.sub(r"[^a-z0-9]+", "-", facts["name"].lower()).strip("-")
-    path = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else RESULTS / f"{slug}-{result['date'][:10]}.json"
+    path = args.result or RESULTS / f"{slug}-{date[:10]}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    result = {"date": date, "revision": revision(), "gpu": facts}
+    parts = {"facts": lambda: driver_facts(str(build / "programs" / "gpu_facts")),
+             "pairs": lambda: time_pairs(str(build / "programs" / "gpu_pairs"), preload),
+             "frameworks": lambda: frameworks(preload, until),
+             "programs": lambda: compare_programs(programs(build), preload, until)}
+    for name, part in parts.items():
+        result[name] = part()
+        path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(f"gpu-check: written to {path}")
-    sys.exit(0 if all(row["same"] for row in result["programs"]) else 1)
+    sys.exit(0 if all(row["same"] for part in ("programs", "frameworks") for row in result[part]) else 1)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 // What several threads may do at once; meant for the thread sanitizer.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <memory>
 #include <random>
 #include <thread>

@@ -9,6 +9,7 @@
 // whole: in one block. pieces: in blocks as large as they come. busy: a short kernel is under way
 // when the blocks are freed, so that they are clean only after it.
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>

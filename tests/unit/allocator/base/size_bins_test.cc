@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/base/size_bins.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <memory>
 #include <random>
