@@ -57,6 +57,8 @@ struct ContextMemory {
   void release_excess_without_wait();
   bool release_clean();
   bool release_returnable(uint64_t patience_ns);
+  // What is freed, whether clean or not: the source waits for earlier work.
+  bool release_all_freed();
   // Clean chunks that nobody needs: to the source, unless it would wait; then they are idle again.
   bool release_idle(ChunkList* chunks);
 
@@ -108,7 +110,6 @@ struct ContextMemory {
 
  private:
   void expect_background_work();
-  bool release_all_freed();
   bool settle();
   void await_work_before_frees(uint64_t patience_ns);
   template <typename Release>

@@ -100,7 +100,7 @@ int ContextPool::allocate_filled(Request& request, uint64_t* address) {
 
 bool ContextPool::filled_ahead(uint64_t address) {
   if (!memory_.supply.filler.gathers()) return false;
-  const Chunk* chunk = memory_.shared->index.find(address);
+  const Chunk* chunk = memory_.supply.index->find(address);
   if (chunk == nullptr) return false;
   const Role role = chunk->is();
   if (role == Role::slab) return memory_.strategy.on_demand().fills(chunk);

@@ -107,6 +107,11 @@ class ContextPool {
   // and the rest is done within `patience_ns`; false if that was nothing.
   bool release_returnable(uint64_t patience_ns) { return memory_.release_returnable(patience_ns); }
 
+  // Everything that was freed goes to the source, which waits for earlier work as its own free
+  // does.
+  bool release_freed() { return memory_.release_all_freed(); }
+  uint64_t waiting_bytes() const { return memory_.waiting_bytes(); }
+
   // The program is about to hand work to the device, for any context (`at_once`: work that may wait
   // for the host): what was freed is marked, if that is due. True if something stays unmarked.
   bool before_submission(bool at_once) { return waiting_.before_submission(at_once); }

@@ -230,9 +230,9 @@ constexpr Row kRows[] = {
      "locked."},
     {"CISTERN_PIN_EAGER", Group::kHost, boolean(), "false", "", "true", kBuilt, to<&P::pin_eager>,
      "Locks and populates a whole host chunk at once."},
-    {"CISTERN_PINNED_POOL", Group::kHost, boolean(), "true", "", "false", kLater, to<&P::pinned_pool>,
+    {"CISTERN_PINNED_POOL", Group::kHost, boolean(), "true", "", "false", kBuilt, to<&P::pinned_pool>,
      "Blocks of cudaHostAlloc and cudaMallocHost are pooled, each set of flags by itself."},
-    {"FLAGS_fraction_of_cuda_pinned_memory_to_use", Group::kHost, number_above(0, 1), "0.5", "share of physical memory", "0.25", kLater, to<&P::fraction_of_cuda_pinned_memory_to_use>,
+    {"FLAGS_fraction_of_cuda_pinned_memory_to_use", Group::kHost, number_above(0, 1), "0.5", "share of physical memory", "0.25", kBuilt, to<&P::fraction_of_cuda_pinned_memory_to_use>,
      "The most that the pinned pool holds."},
 
     // --- Finding faults

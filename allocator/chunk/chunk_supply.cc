@@ -11,6 +11,7 @@ void ChunkSupply::init(SharedChunks* shared, MemorySource* source, const DeviceP
   source_ = source;
   ledger_ = device.ledger;
   cap_ = device.cap;
+  index = device.index != nullptr ? device.index : &shared->index;
   owner_ = owner;
   closed_.store(false);
   cache.init(owner, device.garbage);
@@ -42,7 +43,7 @@ Chunk* ChunkSupply::obtain(uint64_t bytes, Role role, int* code) {
     chunk->move_to({owner_, role, 0});
     chunk->set_requested(bytes);
     chunk->born = shared_->reclaim.epoch();
-    if (shared_->index.insert(chunk)) {
+    if (index->insert(chunk)) {
       ledger_->obtained.add();
       ledger_->chunks.add();
       chunks_.add();
@@ -120,7 +121,7 @@ bool ChunkSupply::release_clean(ChunkList* chunks) {
 }
 
 void ChunkSupply::forget(Chunk* chunk) {
-  shared_->index.remove(chunk);
+  index->remove(chunk);
   const uint64_t bytes = chunk->size();
   chunks_.sub(1);
   ledger_->chunks.sub(1);

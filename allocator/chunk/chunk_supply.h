@@ -25,6 +25,7 @@ struct DeviceParts {
   Cap* cap;
   Garbage* garbage = nullptr;     // nullptr: nothing is kept back
   FillMode fill = FillMode::off;  // whether and how what is handed out is filled
+  Index* index = nullptr;         // where the chunks are found by address; nullptr: the shared one
 };
 
 class ChunkSupply {
@@ -84,7 +85,7 @@ class ChunkSupply {
   void forget_all(Visitor each) {
     ledger_->live.sub(cache.live());
     cache.forget_all();
-    ChunkList chunks{shared_->index.remove_all_of(owner_)};
+    ChunkList chunks{index->remove_all_of(owner_)};
     while (Chunk* chunk = chunks.pop()) {
       each(chunk);
       chunk->become(Role::released);
@@ -113,6 +114,7 @@ class ChunkSupply {
 
   ChunkCache cache;
   Filler filler;
+  Index* index;
 
  private:
   void forget(Chunk* chunk);

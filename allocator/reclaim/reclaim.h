@@ -84,6 +84,12 @@ class Reclaim {
   void touched(uint32_t owner, uint32_t worker);
   void reaches(uint32_t owner, uint32_t worker, bool on);
 
+  // This party hands over no work: it has passed everything, and only those tied to it count. To be
+  // called once it is tied to another.
+  void has_no_work(uint32_t context) {
+    timelines_[context].passed_end.store(kEver, std::memory_order_release);
+  }
+
   // The source knows, without a mark, that what touched() told of this worker before the ticket
   // `end` was opened is done. Not so where it lost sight of some of it: then what was told so far
   // ends with marks only.

@@ -5,13 +5,10 @@
 #include "shim/order/ask.h"
 #include "shim/order/contexts/context.h"
 #include "shim/pooled/memory.h"
+#include "shim/pooled/queries.h"
 
 namespace cistern::shim {
 namespace {
-
-// An address that cannot be an allocation: nothing is ever mapped in the second page. The driver is
-// asked about it in place of an address that the program does not hold.
-constexpr CUdeviceptr kNowhere = 0x1000;
 
 // An address of the pools or the scratch cache, and what of it the program holds.
 struct Place {

@@ -2,6 +2,7 @@
 #include "shim/order/submissions.h"
 
 #include "shim/order/contexts/context.h"
+#include "shim/order/contexts/pinned_pools.h"
 #include "shim/order/contexts/visit.h"
 #include "shim/process/settings.h"
 
@@ -17,11 +18,18 @@ void mark_frees_before_submission(bool may_wait_for_host) {
     const Visit visit(context);
     if (visit.open()) left |= context.pool.before_submission(may_wait_for_host);
   });
+  for_each_pinned_pool([&](PinnedPool& pinned) {
+    const PinnedVisit visit(pinned);
+    if (visit.open()) left |= pinned.pool.before_submission(may_wait_for_host);
+  });
   if (left) return;
   alloc::Reclaim& reclaim = shared().reclaim;
   reclaim.set_any_unmarked(false);
   for_each_context([&](const Context& context) {
     if (reclaim.unmarked(context.number)) reclaim.set_any_unmarked(true);
+  });
+  for_each_pinned_pool([&](const PinnedPool& pinned) {
+    if (reclaim.unmarked(pinned.number)) reclaim.set_any_unmarked(true);
   });
 }
 

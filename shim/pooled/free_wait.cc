@@ -33,18 +33,18 @@ CUresult synchronise(Context& owner, CUcontext handle, alloc::Ticket* covered) {
 
 // False for a direct allocation, whose free goes to the driver and waits there, and for a wrong
 // free.
-bool goes_to_a_pool(Context& owner, alloc::Chunk* chunk, CUdeviceptr address) {
+bool goes_to_a_pool(alloc::ContextPool& pool, alloc::Chunk* chunk, CUdeviceptr address) {
   uint64_t start, bytes;
-  return chunk->is() != alloc::Role::direct && owner.pool.find(chunk, address, &start, &bytes) &&
+  return chunk->is() != alloc::Role::direct && pool.find(chunk, address, &start, &bytes) &&
          start == address;
 }
 
 }  // namespace
 
-CUresult wait_before_free(Context& owner, alloc::Chunk* chunk, CUdeviceptr address,
-                          alloc::Ticket* covered) {
+CUresult wait_before_free(Context& owner, alloc::ContextPool& pool, alloc::Chunk* chunk,
+                          CUdeviceptr address, alloc::Ticket* covered) {
   const GatePass pass;  // and no end of the thread while it visits the context
-  if (!pass || !goes_to_a_pool(owner, chunk, address)) return CUDA_SUCCESS;
+  if (!pass || !goes_to_a_pool(pool, chunk, address)) return CUDA_SUCCESS;
   std::optional<Visit> visit(std::in_place, owner);
   if (!visit->open()) return CUDA_SUCCESS;
   CUcontext handle = visit->handle();

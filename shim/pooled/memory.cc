@@ -152,7 +152,7 @@ namespace {
 
 [[gnu::cold]] CUresult free_after_wait(Context& owner, alloc::Chunk* chunk, CUdeviceptr address) {
   alloc::Ticket latest = alloc::Reclaim::kNow;
-  const CUresult waited = wait_before_free(owner, chunk, address, &latest);
+  const CUresult waited = wait_before_free(owner, owner.pool, chunk, address, &latest);
   return waited == CUDA_SUCCESS ? free_block(owner, chunk, address, latest) : waited;
 }
 

@@ -9,6 +9,10 @@
 
 namespace cistern::shim {
 
+// An address that cannot be an allocation: nothing is ever mapped in the second page. The driver is
+// asked about it in place of an address that the program does not hold.
+inline constexpr CUdeviceptr kNowhere = 0x1000;
+
 // cuMemGetAddressRange: the block's start and requested bytes; either pointer may be null.
 CUresult block_range(alloc::Chunk* chunk, CUdeviceptr* base, size_t* size, CUdeviceptr address);
 // cuIpcGetMemHandle: not supported for a block that was cut from a chunk.

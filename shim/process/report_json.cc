@@ -129,6 +129,23 @@ void json_host(Writer& writer, const alloc::host::HostUsage& host) {
       static_cast<ull>(host.failed));
 }
 
+void json_pinned(Writer& writer, const PinnedReport& pinned) {
+  const alloc::Ledger& l = *pinned.ledger;
+  writer.print(
+      "\n \"pinned_memory\": {\"limit_bytes\": %llu, \"allocations\": %llu, \"frees\": %llu, "
+      "\"driver_calls\": %llu,\n  \"live_peak_bytes\": %llu, \"reserved_peak_bytes\": %llu, "
+      "\"live_bytes\": %llu, \"idle_bytes\": %llu, \"waiting_bytes\": %llu, "
+      "\"reserved_bytes\": %llu,\n  \"chunks\": %llu, \"refused_by_limit\": %llu},",
+      static_cast<ull>(pinned.limit_bytes), static_cast<ull>(pinned.allocations),
+      static_cast<ull>(pinned.frees),
+      static_cast<ull>(l.obtained.get() + l.refused.get() + l.releases()),
+      static_cast<ull>(l.live_peak.get()), static_cast<ull>(l.reserved_peak.get()),
+      static_cast<ull>(pinned.usage.live), static_cast<ull>(pinned.usage.idle),
+      static_cast<ull>(pinned.usage.waiting + pinned.usage.parked),
+      static_cast<ull>(l.reserved.get()), static_cast<ull>(l.chunks.get()),
+      static_cast<ull>(l.refused_by_cap.get()));
+}
+
 }  // namespace
 
 void compose_json(Writer& writer, const ProcessReport& process) {
@@ -149,6 +166,10 @@ void compose_json(Writer& writer, const ProcessReport& process) {
                static_cast<ull>(process.events_recorded), static_cast<ull>(process.events_queried));
   alloc::host::HostUsage host;
   if (process.host_memory != nullptr && process.host_memory(&host)) json_host(writer, host);
+  PinnedReport pinned;
+  if (process.pinned_memory != nullptr && process.pinned_memory(&pinned)) {
+    json_pinned(writer, pinned);
+  }
   writer.print("\n \"devices\": [");
   bool first = true;
   for_each_device(process, [&](const DeviceReport& device) {

@@ -148,6 +148,18 @@ void text_host(Writer& writer, const alloc::host::HostUsage& host) {
       mib(host.locked), mib(host.refused), static_cast<ull>(host.failed));
 }
 
+void text_pinned(Writer& writer, const PinnedReport& pinned) {
+  const alloc::Ledger& l = *pinned.ledger;
+  writer.print(
+      "cistern: pinned memory    %llu allocations, %llu driver calls; live %.1f MiB, peak %.1f "
+      "MiB; "
+      "taken %.1f MiB, peak %.1f MiB, limit %.1f MiB; %llu refused by it\n",
+      static_cast<ull>(pinned.allocations),
+      static_cast<ull>(l.obtained.get() + l.refused.get() + l.releases()), mib(pinned.usage.live),
+      mib(l.live_peak.get()), mib(l.reserved.get()), mib(l.reserved_peak.get()),
+      mib(pinned.limit_bytes), static_cast<ull>(l.refused_by_cap.get()));
+}
+
 }  // namespace
 
 void compose_text(Writer& writer, const ProcessReport& process) {
@@ -158,6 +170,10 @@ void compose_text(Writer& writer, const ProcessReport& process) {
   for_each_device(process, [&](const DeviceReport& device) { text_device(writer, device); });
   alloc::host::HostUsage host;
   if (process.host_memory != nullptr && process.host_memory(&host)) text_host(writer, host);
+  PinnedReport pinned;
+  if (process.pinned_memory != nullptr && process.pinned_memory(&pinned)) {
+    text_pinned(writer, pinned);
+  }
   writer.print("cistern: events recorded %llu, queried %llu\n",
                static_cast<ull>(process.events_recorded), static_cast<ull>(process.events_queried));
 }

@@ -62,6 +62,7 @@ template <typename Visitor>
 void for_each_context(Visitor visit) {
   for (int i = 0, n = context_slots(); i < n; ++i) {
     Context* context = context_at(i);
+    if (context == nullptr) continue;
     if (context->handle.load(std::memory_order_acquire) != nullptr) visit(*context);
   }
 }

@@ -11,6 +11,7 @@
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/context_client.h"
 #include "shim/order/contexts/idle_memory.h"
+#include "shim/order/contexts/pinned_pools.h"
 #include "shim/order/contexts/reaper.h"
 #include "shim/order/copy_ends.h"
 #include "shim/order/device.h"
@@ -26,15 +27,16 @@ constinit alloc::Mutex mutex;  // held while a slot changes hands
 
 // A slot no context uses, or nullptr.
 Context* free_slot() {
-  const int used = context_slots();
-  for (int i = 0; i < used; ++i) {
-    if (context_at(i)->handle.load(std::memory_order_relaxed) == nullptr) return context_at(i);
+  for (int i = 0, n = context_slots(); i < n; ++i) {
+    Context* slot = context_at(i);
+    if (slot != nullptr && slot->handle.load(std::memory_order_relaxed) == nullptr) return slot;
   }
-  if (used == alloc::Reclaim::kMaxContexts) return nullptr;
+  const int number = new_reclaim_number();
+  if (number < 0) return nullptr;
   auto* context = static_cast<Context*>(alloc::os::map(sizeof(Context), 4096));
   if (context == nullptr) return nullptr;
   new (context) Context{};
-  context->number = static_cast<uint32_t>(used);
+  context->number = static_cast<uint32_t>(number);
   add_context_slot(context);
   return context;
 }
@@ -85,6 +87,7 @@ Context* create(CUcontext handle, uint64_t id, CUdevice device) {
   context->handle.store(handle);
   contexts_living.fetch_add(1);
   ties_of_new_context(*context);
+  pinned_pools_of_new_context(*context);
   return context;
 }
 
@@ -100,6 +103,7 @@ void gone(Context* context, uint64_t id) {
   handle_changed_meaning();
   contexts_living.fetch_sub(1);
   ties_of_context_gone(*context);
+  pinned_pools_gone(*context);
   shared().reclaim.leave(context->number);
   Device& d = device_state(context->device);
   d.past_allocations.add(context->pool.allocations());
@@ -151,6 +155,7 @@ EndingScope::EndingScope(CUcontext handle)
   // or releasing memory of this one.
   alloc::os::wait_while(
       [this] { return context_->visitors.load() != 0 || context_->source.at_work(); });
+  await_pinned_pools(*context_);
 }
 
 EndingScope::~EndingScope() {
@@ -170,7 +175,10 @@ void reset_contexts_after_fork() {
   reset_copy_ends_after_fork();
   shared().reset_after_fork();
   for (int i = 0; i < kMaxDevices; ++i) device_state(i).garbage.reset_after_fork();
-  for (int i = 0; i < context_slots(); ++i) context_at(i)->pool.reset_after_fork();
+  for (int i = 0; i < context_slots(); ++i) {
+    if (Context* context = context_at(i)) context->pool.reset_after_fork();
+  }
+  reset_pinned_pools_after_fork();
 }
 
 }  // namespace cistern::shim

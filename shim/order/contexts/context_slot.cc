@@ -8,7 +8,7 @@ namespace cistern::shim {
 namespace {
 
 constinit std::atomic<ContextSlot*> slots[alloc::Reclaim::kMaxContexts] = {};
-constinit std::atomic<int> slots_used{0};
+constinit std::atomic<int> numbers{0};
 constinit std::atomic<uint32_t> generation{1};
 
 }  // namespace
@@ -17,22 +17,28 @@ constinit std::atomic<int> contexts_living{0};
 
 constinit std::atomic<int> contexts_ending{0};
 
-int context_slots() { return slots_used.load(std::memory_order_acquire); }
+int new_reclaim_number() {
+  int number = numbers.load(std::memory_order_relaxed);
+  do {
+    if (number == alloc::Reclaim::kMaxContexts) return -1;
+  } while (!numbers.compare_exchange_weak(number, number + 1, std::memory_order_acq_rel));
+  return number;
+}
+
+int context_slots() { return numbers.load(std::memory_order_acquire); }
 
 ContextSlot* context_slot(int number) { return slots[number].load(std::memory_order_acquire); }
 
 ContextSlot* find_context_slot(CUcontext handle) {
   for (int i = 0, n = context_slots(); i < n; ++i) {
     ContextSlot* slot = context_slot(i);
-    if (slot->handle.load(std::memory_order_acquire) == handle) return slot;
+    if (slot != nullptr && slot->handle.load(std::memory_order_acquire) == handle) return slot;
   }
   return nullptr;
 }
 
 void add_context_slot(ContextSlot* slot) {
-  const int used = context_slots();
-  slots[used].store(slot, std::memory_order_release);
-  slots_used.store(used + 1, std::memory_order_release);
+  slots[slot->number].store(slot, std::memory_order_release);
 }
 
 uint32_t context_generation() { return generation.load(std::memory_order_acquire); }

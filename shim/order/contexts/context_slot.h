@@ -30,14 +30,18 @@ inline bool several_contexts() { return contexts_living.load(std::memory_order_r
 // out anew an address that the index still has for the ending context.
 extern constinit std::atomic<int> contexts_ending;
 
-// How many slots were ever used, and one of them.
+// Reclamation's numbers (allocator/reclaim/reclaim.h): of contexts, and of the pools of pinned
+// memory (pinned_pools.h). A new one, never given back; -1: all are taken.
+int new_reclaim_number();
+
+// How many numbers there are, and the slot with one of them; nullptr: no context's.
 int context_slots();
 ContextSlot* context_slot(int number);
 
 // The slot of the context with this handle, or nullptr: not pooled, or gone.
 ContextSlot* find_context_slot(CUcontext handle);
 
-// Adds a slot, whose number is context_slots(). One thread at a time.
+// Adds a slot, whose number is new. One thread at a time.
 void add_context_slot(ContextSlot* slot);
 
 // A number that changes when a handle may have become another context's: what was found by handle

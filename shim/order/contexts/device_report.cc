@@ -3,6 +3,7 @@
 
 #include "shim/host/start.h"
 #include "shim/order/contexts/context.h"
+#include "shim/order/contexts/pinned_pools.h"
 #include "shim/order/contexts/visit.h"
 #include "shim/order/device.h"
 #include "shim/order/shared.h"
@@ -40,11 +41,19 @@ bool next_device(int ordinal, DeviceReport* out) {
   return false;
 }
 
+bool describe_pinned(PinnedReport* out) {
+  PinnedUsage now;
+  if (!pinned_usage(&now)) return false;
+  *out = {&pinned_ledger(), pinned_cap().limit(), now.allocations, now.frees, now.usage};
+  return true;
+}
+
 }  // namespace
 
 ProcessReport describe_process() {
   const alloc::Reclaim& reclaim = shared().reclaim;
-  return {reclaim.marks_made(), reclaim.queries_made(), next_device, describe_host_memory};
+  return {reclaim.marks_made(), reclaim.queries_made(), next_device, describe_host_memory,
+          describe_pinned};
 }
 
 }  // namespace cistern::shim

@@ -2,6 +2,7 @@
 #include "shim/order/contexts/reaper.h"
 
 #include "shim/order/contexts/context.h"
+#include "shim/order/contexts/pinned_pools.h"
 #include "shim/order/contexts/visit.h"
 #include "shim/order/shared.h"
 #include "shim/process/background.h"
@@ -16,6 +17,11 @@ bool tend_all_pools() {
     if (!may_call()) return;
     const Visit visit(context);
     more |= visit.closing() || (visit.open() && context.pool.work_in_background());
+  });
+  for_each_pinned_pool([&](PinnedPool& pinned) {
+    if (!may_call()) return;
+    const PinnedVisit visit(pinned);
+    more |= visit.closing() || (visit.open() && pinned.pool.work_in_background());
   });
   return more;
 }

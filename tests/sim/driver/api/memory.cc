@@ -56,7 +56,7 @@ CUresult free_pinned(void* p) {
   if (p == nullptr) return CUDA_SUCCESS;
   const auto found = host_allocation(p);
   if (!found) return CUDA_ERROR_INVALID_VALUE;
-  wait_for_context(*found->context);
+  wait_for_every_context();
   return free_host(reinterpret_cast<CUdeviceptr>(p), MemoryKind::kPinned);
 }
 

@@ -122,6 +122,23 @@ void wait_for_memory_of(Context& context) {
   wait_for(std::move(pending));
 }
 
+void wait_for_every_context() {
+  if (everything_done() && !watching()) return;
+  std::vector<Context*> all;
+  {
+    const std::lock_guard lock(registry().mutex);
+    all.assign(registry().contexts.begin(), registry().contexts.end());
+  }
+  Order pending;
+  {
+    const std::lock_guard lock(exec_mutex());
+    for (Context* context : all) {
+      if (context->alive()) pending.add(context->unfinished());
+    }
+  }
+  wait_for(std::move(pending));
+}
+
 bool several_contexts() { return g_alive.load(std::memory_order_relaxed) > 1; }
 
 Context* create_context(Device& device, unsigned flags) {

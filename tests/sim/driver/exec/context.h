@@ -74,6 +74,9 @@ void wait_for_context(Context& context);
 // also not copies by other contexts and kernels that reach it by peer access.
 void wait_for_memory_of(Context& context);
 
+// The same for cuMemFreeHost: pinned memory is mapped into every context.
+void wait_for_every_context();
+
 // More than one context is alive: work may concern another one.
 bool several_contexts();
 

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Page-locked host memory (pooled/pinned_memory.h).
+#include "shim/entry/faces.h"
+#include "shim/pooled/pinned_memory.h"
+
+using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
+
+CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
+  return allocate_pinned(pp, bytesize, Flags);
+}
+
+CUresult cuMemAllocHost_v2(void** pp, size_t bytesize) {
+  return allocate_pinned(pp, bytesize, /*flags=*/0);
+}
+
+CUresult cuMemFreeHost(void* p) { return free_pinned(p); }
+
+CUresult cuMemHostGetFlags(unsigned int* pFlags, void* p) { return pinned_flags(pFlags, p); }
+
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int Flags) {
+  return pinned_device_pointer(pdptr, p, Flags);
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/order/contexts/pinned_pools.h"
+
+#include <new>
+
+#include "allocator/base/mutex.h"
+#include "allocator/base/os.h"
+#include "allocator/host/host_limits.h"
+#include "shim/order/shared.h"
+#include "shim/process/settings.h"
+
+namespace cistern::shim {
+namespace {
+
+// Programs may rely on what the driver does: larger blocks begin at a page.
+constexpr uint64_t kPage = 4096;
+
+// How long work is waited for, before what waits for it can be released.
+constexpr uint64_t kPatienceNs = 200'000'000;
+
+struct All {
+  alloc::Index index;
+  alloc::Ledger ledger;
+  alloc::Cap cap;
+  // Pools that are gone.
+  alloc::Counter past_allocations, past_frees;
+  // By the number of the context; and by their own.
+  std::atomic<PinnedPool*> of_context[alloc::Reclaim::kMaxContexts][kPinnedFlagSets];
+  std::atomic<PinnedPool*> by_number[alloc::Reclaim::kMaxContexts];
+  std::atomic<bool> used;
+};
+constinit All all = {};
+
+constinit alloc::Mutex mutex;  // held while a pool begins or ends
+
+bool release_idle_memory_of_all() {
+  bool any = false;
+  for_each_pinned_pool([&](PinnedPool& pinned) {
+    const PinnedVisit visit(pinned);
+    if (visit.open()) any |= pinned.pool.release_returnable(kPatienceNs);
+  });
+  return any;
+}
+
+template <typename Visitor>
+void for_each_pool_of(const Context& context, Visitor visit) {
+  for (auto& place : all.of_context[context.number]) {
+    PinnedPool* pinned = place.load(std::memory_order_acquire);
+    if (pinned != nullptr && pinned->handle.load() != nullptr) visit(*pinned);
+  }
+}
+
+// With the lock.
+PinnedPool* new_pool() {
+  auto* pinned = static_cast<PinnedPool*>(alloc::os::map(sizeof(PinnedPool), 4096));
+  const int number = pinned == nullptr ? -1 : new_reclaim_number();
+  if (number < 0) return nullptr;
+  new (pinned) PinnedPool{};
+  pinned->number = static_cast<uint32_t>(number);
+  all.by_number[number].store(pinned, std::memory_order_release);
+  return pinned;
+}
+
+// With the lock, by the first pool.
+void set_limit() {
+  const double share = policy().fraction_of_cuda_pinned_memory_to_use;
+  const uint64_t memory = alloc::host::usable_memory();
+  const double most = static_cast<double>(memory) * share;
+  all.cap.set_limit(std::max(static_cast<uint64_t>(most), alloc::kDriverPage));
+  all.used.store(true, std::memory_order_release);
+}
+
+// With the lock. The ties come first: without any the pool would take everything for clean, since
+// of work of its own there is none.
+void begin(PinnedPool& pinned, Context& context, CUcontext handle, unsigned flags) {
+  alloc::Reclaim& reclaim = shared().reclaim;
+  pinned.context = &context;
+  pinned.source.init(handle, &context.source, flags, all.cap.limit(), release_idle_memory_of_all);
+  const alloc::ChunkSizes sizes{alloc::StrategyKind::auto_growth, 0, 0, kPage, false, false};
+  const alloc::FillMode fill = alloc::fill_mode(policy()) == alloc::FillMode::off
+                                   ? alloc::FillMode::off
+                                   : alloc::FillMode::separate;
+  pinned.pool.init(&shared(), &pinned.source, {&all.ledger, &all.cap, nullptr, fill, &all.index},
+                   pinned.number, sizes);
+  reclaim.join(pinned.number, &pinned.source);
+  for_each_context(
+      [&](const Context& worker) { reclaim.reaches(pinned.number, worker.number, /*on=*/true); });
+  reclaim.has_no_work(pinned.number);
+  pinned.handle.store(handle);
+}
+
+// The caller visits the context, which is open: it does not end meanwhile.
+PinnedPool* make_pool(Context& context, CUcontext handle, unsigned flags) {
+  const alloc::LockGuard guard(mutex);
+  std::atomic<PinnedPool*>& place = all.of_context[context.number][flags];
+  PinnedPool* pinned = place.load();
+  if (pinned != nullptr && pinned->handle.load() != nullptr) return pinned;
+  if (!all.used.load()) set_limit();
+  if (pinned == nullptr) pinned = new_pool();
+  if (pinned == nullptr) return nullptr;
+  place.store(pinned, std::memory_order_release);
+  begin(*pinned, context, handle, flags);
+  return pinned;
+}
+
+}  // namespace
+
+PinnedPool* pinned_pool(Context& context, unsigned flags) {
+  PinnedPool* pinned = all.of_context[context.number][flags].load(std::memory_order_acquire);
+  if (pinned != nullptr && pinned->handle.load() == context.handle.load()) [[likely]]
+    return pinned;
+  const Visit visit(context);
+  return visit.open() ? make_pool(context, visit.handle(), flags) : nullptr;
+}
+
+PinnedPool* pinned_pool_of(const alloc::Chunk* chunk) {
+  return pinned_pool_at(static_cast<int>(chunk->at().owner()));
+}
+
+PinnedPool* pinned_pool_at(int number) {
+  return all.by_number[number].load(std::memory_order_acquire);
+}
+
+alloc::Index& pinned_index() { return all.index; }
+alloc::Ledger& pinned_ledger() { return all.ledger; }
+const alloc::Cap& pinned_cap() { return all.cap; }
+
+bool pinned_usage(PinnedUsage* out) {
+  if (!all.used.load(std::memory_order_acquire)) return false;
+  *out = {{}, all.past_allocations.get(), all.past_frees.get()};
+  for_each_pinned_pool([&](PinnedPool& pinned) {
+    const PinnedVisit visit(pinned);
+    if (visit.handle() == nullptr) return;
+    out->usage += pinned.pool.usage();
+    out->allocations += pinned.pool.allocations();
+    out->frees += pinned.pool.frees();
+  });
+  return true;
+}
+
+// --- contexts ---
+
+// A pool that is made meanwhile either finds the context, or is found here.
+void pinned_pools_of_new_context(const Context& context) {
+  const alloc::LockGuard guard(mutex);
+  for_each_pinned_pool([&](const PinnedPool& pinned) {
+    shared().reclaim.reaches(pinned.number, context.number, /*on=*/true);
+  });
+}
+
+void await_pinned_pools(const Context& context) {
+  for_each_pool_of(context, [](PinnedPool& pinned) {
+    alloc::os::wait_while([&] { return pinned.visitors.load() != 0 || pinned.source.at_work(); });
+  });
+}
+
+void pinned_pools_gone(const Context& context) {
+  const alloc::LockGuard guard(mutex);
+  for_each_pool_of(context, [](PinnedPool& pinned) {
+    pinned.handle.store(nullptr);
+    alloc::os::wait_while([&] { return pinned.visitors.load() != 0; });
+    shared().reclaim.leave(pinned.number);
+    all.past_allocations.add(pinned.pool.allocations());
+    all.past_frees.add(pinned.pool.frees());
+    pinned.pool.forget_all();
+  });
+}
+
+void reset_pinned_pools_after_fork() {
+  mutex.reset();
+  all.index.reset_after_fork();
+  for_each_pinned_pool([](PinnedPool& pinned) { pinned.pool.reset_after_fork(); });
+}
+
+}  // namespace cistern::shim

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pools of page-locked host memory (cuMemHostAlloc): for each context one for each set of flags,
+// made at the first request, ended with the context. Blocks are cut from chunks as `auto_growth`
+// does for device memory, with the same rules for their reuse, over one ledger and one cap.
+//
+// Any work of the process may read or write pinned memory: with unified addresses every context can
+// reach it, in kernels that no hook can look into. So a pool is a party of its own in reclamation,
+// which hands over no work, and is tied to every context for as long as that lives.
+//
+// Chunks have an index of their own: an address of a chunk here is in none of the device's pools.
+// Pools are made and ended with one lock, which is never held around a driver call; any thread.
+#pragma once
+
+#include "allocator/context_pool.h"
+#include "shim/order/contexts/context.h"
+#include "shim/order/contexts/pinned_source.h"
+#include "shim/order/contexts/visit.h"
+
+namespace cistern::shim {
+
+// The flags there are: portable, device-mapped, write-combined.
+inline constexpr unsigned kPinnedFlagSets = 8;
+
+struct PinnedPool {
+  std::atomic<CUcontext> handle;  // of its context; nullptr: that has ended
+  std::atomic<int> visitors;      // Visits, for which the context's end waits
+  uint32_t number;                // in reclamation, and what its chunks say of themselves
+  Context* context;
+  PinnedSource source;
+  alloc::ContextPool pool;
+};
+
+using PinnedVisit = VisitOf<PinnedPool>;
+
+// The pool for this context and these flags (below kPinnedFlagSets). nullptr: there can be none,
+// and the request is the driver's.
+PinnedPool* pinned_pool(Context& context, unsigned flags);
+
+// The pool that owns a chunk of pinned memory.
+PinnedPool* pinned_pool_of(const alloc::Chunk* chunk);
+
+// Where chunks of pinned memory are found by address.
+alloc::Index& pinned_index();
+
+// What all of them did, and how much they may hold: a share of physical memory
+// (FLAGS_fraction_of_cuda_pinned_memory_to_use).
+alloc::Ledger& pinned_ledger();
+const alloc::Cap& pinned_cap();
+
+// What the pools hold now, and the program's calls that they answered, those of pools that are gone
+// included. False before the first pool.
+struct PinnedUsage {
+  alloc::Usage usage;
+  uint64_t allocations, frees;
+};
+bool pinned_usage(PinnedUsage* out);
+
+// A context appeared; is about to end (waits for those at work in its pools); is gone.
+void pinned_pools_of_new_context(const Context& context);
+void await_pinned_pools(const Context& context);
+void pinned_pools_gone(const Context& context);
+void reset_pinned_pools_after_fork();
+
+// The pool with this number, whether its context lives or not; nullptr: none.
+PinnedPool* pinned_pool_at(int number);
+
+// Calls visit() for every pool of a living context, in no particular order.
+template <typename Visitor>
+void for_each_pinned_pool(Visitor visit) {
+  for (int i = 0, n = context_slots(); i < n; ++i) {
+    PinnedPool* pool = pinned_pool_at(i);
+    if (pool != nullptr && pool->handle.load(std::memory_order_acquire) != nullptr) visit(*pool);
+  }
+}
+
+}  // namespace cistern::shim

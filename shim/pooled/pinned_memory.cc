@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/pooled/pinned_memory.h"
+
+#include "allocator/base/os.h"
+#include "shim/order/ask.h"
+#include "shim/order/captures/capture_gate.h"
+#include "shim/order/contexts/context.h"
+#include "shim/order/contexts/pinned_pools.h"
+#include "shim/pooled/free_wait.h"
+#include "shim/pooled/queries.h"
+#include "shim/pooled/refusal.h"
+#include "shim/pooled/selection.h"
+#include "shim/process/settings.h"
+#include "shim/process/thread.h"
+
+namespace cistern::shim {
+namespace {
+
+uint64_t address_of(const void* memory) { return reinterpret_cast<uint64_t>(memory); }
+
+CUresult ask_driver(void** out, size_t bytes, unsigned flags) {
+  return ask(driver().cuMemHostAlloc, out, bytes, flags);
+}
+
+// Programs that pin more than the documented default worked without us; a limit that was set holds.
+bool limit_was_set() { return policy().fraction_of_cuda_pinned_memory_to_use.set; }
+bool beyond_default_limit(size_t bytes) {
+  return !limit_was_set() && pinned_ledger().live.get() + bytes > pinned_cap().limit();
+}
+
+CUresult refused(void** out, size_t bytes, unsigned flags) {
+  if (!limit_was_set()) return ask_driver(out, bytes, flags);
+  pinned_ledger().refused_by_cap.add();
+  return no_room();
+}
+
+// While something captures the driver is asked whether the call is allowed, and what it allows is
+// an allocation of its own.
+int allocate_in_capture(PinnedPool& pinned, size_t bytes, uint64_t* address) {
+  const CUresult unsafe = ask_for_unsafe_call();
+  if (unsafe != CUDA_SUCCESS) return unsafe;
+  return pinned.pool.allocate_direct(bytes, this_thread.shard(), /*pooled=*/true, address);
+}
+
+// A chunk that is on its way back to the driver, by itself or with its context, stays in the index
+// until the driver has it.
+[[gnu::cold]] alloc::Chunk* found_at_rest(uint64_t address) {
+  alloc::Chunk* chunk = nullptr;
+  const auto rests = [&] {
+    chunk = pinned_index().find(address);
+    return chunk == nullptr ||
+           (chunk->is() != alloc::Role::released && !pinned_pool_of(chunk)->source.closing());
+  };
+  alloc::os::wait_until(rests, 2'000'000'000);
+  return chunk;
+}
+
+}  // namespace
+
+CUresult allocate_pinned(void** out, size_t bytes, unsigned flags) {
+  const bool ours = active() && policy().pinned_pool && out != nullptr && bytes != 0 &&
+                    flags < kPinnedFlagSets && selected(bytes);
+  Context* context = ours ? current_context() : nullptr;
+  if (context == nullptr) return ask_driver(out, bytes, flags);
+  if (const CUresult result = condition_of(*context); result != CUDA_SUCCESS) return result;
+  PinnedPool* pinned = pinned_pool(*context, flags);
+  if (pinned == nullptr || beyond_default_limit(bytes)) return ask_driver(out, bytes, flags);
+  uint64_t address;
+  const int code = capture_gate().capturing()
+                       ? allocate_in_capture(*pinned, bytes, &address)
+                       : pinned->pool.allocate(bytes, this_thread.shard(), &address);
+  if (code == CUDA_ERROR_OUT_OF_MEMORY) return refused(out, bytes, flags);
+  if (code == CUDA_SUCCESS) *out = reinterpret_cast<void*>(address);
+  return static_cast<CUresult>(code);
+}
+
+CUresult free_pinned(void* memory) {
+  alloc::Chunk* chunk;
+  if (!pinned(memory, &chunk)) return ask(driver().cuMemFreeHost, memory);
+  PinnedPool& owner = *pinned_pool_of(chunk);
+  if (const CUresult result = refusal(*owner.context); result != CUDA_SUCCESS) return result;
+  if (capture_gate().capturing()) {
+    if (const CUresult result = ask_for_unsafe_call(); result != CUDA_SUCCESS) return result;
+  }
+  alloc::Ticket latest = alloc::Reclaim::kNow;
+  if (policy().free_sync) {
+    const CUresult waited =
+        wait_before_free(*owner.context, owner.pool, chunk, address_of(memory), &latest);
+    if (waited != CUDA_SUCCESS) return waited;
+  }
+  int code;
+  const bool invalid =
+      owner.pool.free(chunk, address_of(memory), &code, latest) == alloc::Freed::invalid;
+  if (invalid) return CUDA_ERROR_INVALID_VALUE;
+  if (owner.pool.waiting_bytes() > alloc::Reclaim::kWaitingBound) owner.pool.release_freed();
+  return static_cast<CUresult>(code);
+}
+
+bool pinned(const void* memory, alloc::Chunk** chunk) {
+  if (!active() || memory == nullptr) return false;
+  *chunk = pinned_index().find(address_of(memory));
+  if (*chunk == nullptr) return false;
+  if (contexts_ending.load(std::memory_order_relaxed) != 0 ||
+      (*chunk)->is() == alloc::Role::released) [[unlikely]] {
+    *chunk = found_at_rest(address_of(memory));
+  }
+  return *chunk != nullptr;
+}
+
+bool holds_pinned(alloc::Chunk* chunk, const void* memory) {
+  return pinned_pool_of(chunk)->pool.is_live(chunk, address_of(memory));
+}
+
+CUresult pinned_range(alloc::Chunk* chunk, CUdeviceptr* base, size_t* size, CUdeviceptr address) {
+  PinnedPool& owner = *pinned_pool_of(chunk);
+  if (const CUresult result = refusal(*owner.context); result != CUDA_SUCCESS) return result;
+  uint64_t start, bytes;
+  if (!owner.pool.find(chunk, address, &start, &bytes)) {
+    return ask(driver().cuMemGetAddressRange_v2, base, size, kNowhere);
+  }
+  if (base != nullptr) *base = start;
+  if (size != nullptr) *size = bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult pinned_flags(unsigned* flags, void* memory) {
+  alloc::Chunk* chunk;
+  const bool unknown = pinned(memory, &chunk) && !holds_pinned(chunk, memory);
+  return ask(driver().cuMemHostGetFlags, flags,
+             unknown ? reinterpret_cast<void*>(kNowhere) : memory);
+}
+
+CUresult pinned_device_pointer(CUdeviceptr* out, void* memory, unsigned flags) {
+  alloc::Chunk* chunk;
+  const bool unknown = pinned(memory, &chunk) && !holds_pinned(chunk, memory);
+  return ask(driver().cuMemHostGetDevicePointer_v2, out,
+             unknown ? reinterpret_cast<void*>(kNowhere) : memory, flags);
+}
+
+}  // namespace cistern::shim
