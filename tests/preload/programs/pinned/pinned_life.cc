@@ -5,11 +5,12 @@
 //
 // contexts: made and destroyed with blocks live, freed and under way. reset: the primary context.
 // fork: the child may not use the parent's CUDA, but ends well. exit: with work under way.
-// beside: a loop that pins and frees while a kernel of another device does not end.
+// beside: a loop that pins and frees for 2 s beside a kernel of another device.
 
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -100,6 +101,10 @@ void beside(int rounds) {
   CUcontext busy = use_device(1);
   const timed::Kernels kernels;
   timed::Held held(kernels, timed::new_stream());
+  std::thread ends([&] {
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+    held.end();
+  });
   use_device(0);
   CUstream stream = timed::new_stream();
   CUdeviceptr device = 0;
@@ -108,9 +113,9 @@ void beside(int rounds) {
     void* block = pin(kSizes[3]);
     MUST(cuMemcpyHtoDAsync(device, block, kSizes[3], stream));
     MUST(cuCtxSynchronize());
-    if (i == rounds / 2) held.end();
     MUST(cuMemFreeHost(block));
   }
+  ends.join();
   MUST(cuCtxSetCurrent(busy));
   MUST(cuCtxSynchronize());
 }
