@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <random>
@@ -108,58 +106,6 @@ TEST_CASE("fresh memory is not zero") {
   }));
 }
 
-TEST_CASE("queries tell one story for base, interior and end") {
-  REQUIRE(in_child({}, [] {
-    const CUcontext context = start();
-    for (const size_t bytes : {size_t{1000}, 5 * kUnit + 3}) {
-      const CUdeviceptr base = allocate(bytes);
-      for (const CUdeviceptr inside : {base, base + bytes / 2, base + bytes - 1}) {
-        CUdeviceptr start_address = 0;
-        size_t size = 0;
-        EXPECT_OK(cuMemGetAddressRange(&start_address, &size, inside));
-        EXPECT(start_address == base && size == bytes);
-        EXPECT_OK(
-            cuPointerGetAttribute(&start_address, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, inside));
-        EXPECT_OK(cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_RANGE_SIZE, inside));
-        EXPECT(start_address == base && size == bytes);
-        CUcontext owner = nullptr;
-        EXPECT_OK(cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, inside));
-        EXPECT(owner == context);
-      }
-      EXPECT_CODE(cuMemGetAddressRange(nullptr, nullptr, base + bytes), CUDA_ERROR_NOT_FOUND);
-    }
-    unsigned type = 77;
-    CUpointer_attribute wanted = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
-    void* out = &type;
-    EXPECT_OK(cuPointerGetAttributes(1, &wanted, &out, reinterpret_cast<CUdeviceptr>(&type)));
-    EXPECT(type == 0);
-  }));
-}
-
-TEST_CASE("an allocation is told to synchronise, or is when its tokens are asked for") {
-  REQUIRE(in_child({}, [] {
-    start();
-    const CUdeviceptr told = allocate(1000), asked = allocate(1000), neighbour = allocate(1000);
-    const auto synchronises = [](CUdeviceptr block) {
-      int value = -1;
-      EXPECT_OK(cuPointerGetAttribute(&value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, block));
-      return value;
-    };
-    const unsigned on = 1, off = 0;
-    EXPECT_OK(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, told + 999));
-    CUDA_POINTER_ATTRIBUTE_P2P_TOKENS tokens{};
-    EXPECT_OK(cuPointerGetAttribute(&tokens, CU_POINTER_ATTRIBUTE_P2P_TOKENS, asked));
-    EXPECT(tokens.p2pToken != 0 && tokens.vaSpaceToken != 0);
-    EXPECT(synchronises(told) == 1 && synchronises(asked) == 1 && synchronises(neighbour) == 0);
-    EXPECT_OK(cuPointerSetAttribute(&off, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, told));
-    EXPECT(synchronises(told) == 0);
-    EXPECT_CODE(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, told + 1000),
-                CUDA_ERROR_INVALID_VALUE);
-    EXPECT_CODE(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_BUFFER_ID, told),
-                CUDA_ERROR_INVALID_VALUE);
-  }));
-}
-
 TEST_CASE("memory that a stream was told to free is freed once") {
   REQUIRE(in_child({{"SIMCUDA_LATENCY", "cuMemsetD8Async=50ms"}}, [] {
     start();
@@ -189,32 +135,6 @@ TEST_CASE("a capture frees no memory but its graph's") {
   }));
 }
 
-TEST_CASE("whole pages of one allocation have a file descriptor") {
-  REQUIRE(in_child({}, [] {
-    start();
-    constexpr auto kType = CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD;
-    const CUdeviceptr block = allocate(3 * kUnit);
-    int file = -1;
-    EXPECT_OK(cuMemGetHandleForAddressRange(&file, block + 4096, 8192, kType, 0));
-    EXPECT(file >= 0 && close(file) == 0);
-    for (const auto& [address, bytes] : {std::pair{block + 512, size_t{4096}},
-                                         {block, size_t{1000}},
-                                         {block, size_t{0}},
-                                         {block, 3 * kUnit + 4096},
-                                         {CUdeviceptr{4096}, size_t{4096}}}) {
-      EXPECT_CODE(cuMemGetHandleForAddressRange(&file, address, bytes, kType, 0),
-                  CUDA_ERROR_INVALID_VALUE);
-    }
-    EXPECT_CODE(cuMemGetHandleForAddressRange(nullptr, block, 4096, kType, 0),
-                CUDA_ERROR_INVALID_VALUE);
-    void* pinned = nullptr;
-    EXPECT_OK(cuMemAllocHost(&pinned, 4096));
-    EXPECT_CODE(
-        cuMemGetHandleForAddressRange(&file, reinterpret_cast<CUdeviceptr>(pinned), 4096, kType, 0),
-        CUDA_ERROR_NOT_SUPPORTED);
-  }));
-}
-
 TEST_CASE("random allocations never overlap and all of it comes back") {
   REQUIRE(in_child({{"SIMCUDA_MEMORY_MB", "64"}}, [] {
     start();
@@ -241,23 +161,6 @@ TEST_CASE("random allocations never overlap and all of it comes back") {
   }));
 }
 
-TEST_CASE("pinned memory keeps its flags and is told from device memory") {
-  REQUIRE(in_child({}, [] {
-    start();
-    void* pinned = nullptr;
-    EXPECT_OK(cuMemHostAlloc(&pinned, 5000, CU_MEMHOSTALLOC_PORTABLE));
-    unsigned flags = 0;
-    EXPECT_OK(cuMemHostGetFlags(&flags, pinned));
-    EXPECT(flags & CU_MEMHOSTALLOC_PORTABLE);
-    CUdeviceptr mapped = 0;
-    EXPECT_OK(cuMemHostGetDevicePointer(&mapped, static_cast<char*>(pinned) + 10, 0));
-    EXPECT(mapped == reinterpret_cast<CUdeviceptr>(pinned) + 10);
-    EXPECT_CODE(cuMemFree(reinterpret_cast<CUdeviceptr>(pinned)), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_OK(cuMemFreeHost(pinned));
-    EXPECT_CODE(cuMemFreeHost(pinned), CUDA_ERROR_INVALID_VALUE);
-  }));
-}
-
 TEST_CASE("ending a context frees its memory") {
   REQUIRE(in_child({}, [] {
     start();
@@ -273,6 +176,33 @@ TEST_CASE("ending a context frees its memory") {
     EXPECT_OK(cuCtxCreate(&created, nullptr, 0, 0));
     allocate(kUnit);
     EXPECT_OK(cuCtxDestroy(created));
+    EXPECT(free_bytes() == before);
+  }));
+}
+
+TEST_CASE("stream-ordered memory outlives the context it was allocated in") {
+  REQUIRE(in_child({}, [] {
+    start();
+    const size_t before = free_bytes();
+    CUcontext created = nullptr;
+    CUdeviceptr kept[2] = {};
+    EXPECT_OK(cuMemAllocAsync(&kept[0], 3 * kUnit, nullptr));
+    allocate(kUnit);
+    EXPECT_OK(cuDevicePrimaryCtxReset(0));
+    start();
+    EXPECT(before - free_bytes() == 3 * kUnit);
+    EXPECT_OK(cuCtxCreate(&created, nullptr, 0, 0));
+    EXPECT_OK(cuMemAllocAsync(&kept[1], kUnit, nullptr));
+    EXPECT_OK(cuCtxDestroy(created));
+    EXPECT(before - free_bytes() == 4 * kUnit);
+    CUmemoryPool pool = nullptr;
+    cuuint64_t used = 0;
+    EXPECT_OK(cuDeviceGetDefaultMemPool(&pool, 0));
+    EXPECT_OK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+    EXPECT(used == 4 * kUnit);
+    EXPECT_OK(cuMemFreeAsync(kept[0], nullptr));
+    EXPECT_OK(cuMemFree(kept[1]));
+    EXPECT_OK(cuCtxSynchronize());
     EXPECT(free_bytes() == before);
   }));
 }

@@ -31,6 +31,10 @@ CUresult allocate_pinned(void** pp, size_t bytes, unsigned flags) {
       CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
   if (pp == nullptr || (flags & ~kKnown)) return CUDA_ERROR_INVALID_VALUE;
   return in_context([&](Context& context) {
+    if (bytes == 0) {
+      *pp = nullptr;
+      return CUDA_SUCCESS;
+    }
     CUdeviceptr address = 0;
     const CUresult code = allocate_host(context, MemoryKind::kPinned, bytes, flags, &address);
     if (code == CUDA_SUCCESS) *pp = reinterpret_cast<void*>(address);
@@ -69,7 +73,11 @@ CUresult memory_info(size_t* free, size_t* total) {
   });
 }
 
+// The outputs are 0 where it fails. Without any, nothing is looked at, not even the context.
 CUresult address_range(CUdeviceptr* base, size_t* size, CUdeviceptr dptr) {
+  if (base == nullptr && size == nullptr) return CUDA_SUCCESS;
+  if (base != nullptr) *base = 0;
+  if (size != nullptr) *size = 0;
   return in_context([&](Context&) {
     const auto found = find_allocation(dptr);
     if (!found) return CUDA_ERROR_NOT_FOUND;

@@ -6,6 +6,7 @@
 
 #include "api/api.h"
 #include "memory/allocation.h"
+#include "memory/device.h"
 
 using namespace simcuda;
 
@@ -53,6 +54,25 @@ CUmemorytype type_of(MemoryKind kind) {
   return is_host(kind) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
 }
 
+// Where the memory lies: the units of the device, or as much of the host, that hold the allocation.
+// What the driver tells of registered and of stream-ordered memory is not known.
+Allocation mapping_of(const Allocation& found) {
+  Allocation mapping = found;
+  if (found.kind == MemoryKind::kRegistered || found.kind == MemoryKind::kPool) return mapping;
+  constexpr uint64_t kUnit = Device::kUnitBytes;
+  mapping.base = found.base / kUnit * kUnit;
+  mapping.bytes = (found.base + found.bytes - mapping.base + kUnit - 1) / kUnit * kUnit;
+  return mapping;
+}
+
+CUresult put_device_pointer(void* data, CUdeviceptr ptr) {
+  CUresult code = CUDA_SUCCESS;
+  const bool usable = usable_context(&code) != nullptr;
+  put(data, usable ? ptr : 0);
+  return code;
+}
+
+// Where it fails, it may have written 0.
 CUresult attribute_of(void* data, CUpointer_attribute attribute, const Allocation& found,
                       CUdeviceptr ptr) {
   const bool managed = found.kind == MemoryKind::kManaged;
@@ -67,10 +87,10 @@ CUresult attribute_of(void* data, CUpointer_attribute attribute, const Allocatio
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       return put<unsigned>(data, type_of(found.kind));
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-      return put(data, ptr);
+      return put_device_pointer(data, ptr);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-      if (!host && !managed) return CUDA_ERROR_INVALID_VALUE;
-      return put(data, reinterpret_cast<void*>(ptr));
+      put<CUdeviceptr>(data, host || managed ? ptr : 0);
+      return host || managed ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
       return put<unsigned long long>(data, found.id);
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
@@ -90,26 +110,31 @@ CUresult attribute_of(void* data, CUpointer_attribute attribute, const Allocatio
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
       return put(data, found.pool);
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-      return put<size_t>(data, found.bytes);
+      return put<size_t>(data, mapping_of(found).bytes);
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-      return put(data, found.base);
+      return put(data, mapping_of(found).base);
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
       return put<unsigned long long>(data, found.id);
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-      return put<int>(data, sync_memops().get(found.id) ? 1 : 0);
+      return put<int>(data, managed || sync_memops().get(found.id) ? 1 : 0);
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
       return put_tokens(data, found);
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-      return put<int>(data, 0);
+      return put<int>(data, found.kind == MemoryKind::kDevice ? 1 : 0);
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
       return put<int>(data, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
     default:
-      return CUDA_ERROR_NOT_SUPPORTED;
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
-// What one attribute of an unknown pointer reads as: the driver writes zeros of its size.
+bool exists(CUpointer_attribute attribute) {
+  return attribute >= CU_POINTER_ATTRIBUTE_CONTEXT &&
+         attribute <= CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE;
+}
+
+// What one attribute reads as where there is nothing to tell: the driver writes zeros of its size.
 void put_nothing(void* data, CUpointer_attribute attribute) {
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
@@ -130,6 +155,20 @@ void put_nothing(void* data, CUpointer_attribute attribute) {
   }
 }
 
+// What one attribute of an unknown pointer reads as.
+void put_of_unknown(void* data, CUpointer_attribute attribute, CUdeviceptr ptr) {
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+      put(data, ptr);
+      return;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+      return;
+    default:
+      put_nothing(data, attribute);
+  }
+}
+
 }  // namespace
 
 extern "C" {
@@ -145,13 +184,21 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
 CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute* attributes,
                                 void** data, CUdeviceptr ptr) {
   return call(Call::cuPointerGetAttributes, [&] {
-    if (attributes == nullptr || data == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    const auto found = find_allocation(ptr);
-    for (unsigned i = 0; i < numAttributes; ++i) {
-      const bool known = found && attribute_of(data[i], attributes[i], *found, ptr) == CUDA_SUCCESS;
-      if (!known) put_nothing(data[i], attributes[i]);
+    if (numAttributes == 0 || attributes == nullptr || data == nullptr) {
+      return CUDA_ERROR_INVALID_VALUE;
     }
-    return CUDA_SUCCESS;
+    const auto found = find_allocation(ptr);
+    CUresult code = CUDA_SUCCESS;
+    for (unsigned i = 0; i < numAttributes; ++i) {
+      if (!exists(attributes[i])) {
+        code = CUDA_ERROR_INVALID_VALUE;  // all others are told
+      } else if (!found) {
+        put_of_unknown(data[i], attributes[i], ptr);
+      } else if (attribute_of(data[i], attributes[i], *found, ptr) != CUDA_SUCCESS) {
+        put_nothing(data[i], attributes[i]);
+      }
+    }
+    return code;
   });
 }
 

@@ -232,7 +232,8 @@ void Device::release_all(const Context& context) {
   {
     const std::lock_guard lock(mutex_);
     const auto collect = [&](const Allocation& allocation) {
-      if (allocation.context == &context) owned.push_back(allocation);
+      const bool pooled = allocation.kind == MemoryKind::kPool;
+      if (allocation.context == &context && !pooled) owned.push_back(allocation);
     };
     for (const auto& [unit, shared] : shared_) shared.block.for_each(collect);
     for (const auto& [unit, allocation] : large_) collect(allocation);

@@ -56,7 +56,7 @@ class Device {
   // The stream did not take it.
   void clear_ending(CUdeviceptr base);
 
-  // Ends every allocation of this context.
+  // Ends every allocation of this context. Memory of pools is the device's, and stays.
   void release_all(const Context& context);
 
   std::optional<Allocation> find(CUdeviceptr address) const;
