@@ -49,11 +49,11 @@ using ScratchList = LinkedList<ScratchBlock, ScratchLinks>;
 
 struct ScratchStream {
   ScratchStream* next;  // KeyedTable's
-  uint64_t key;         // never used for another stream; not 0
+  uint64_t key;         // never used for another stream; 0: its context is gone
   uint64_t handle;
-  uint16_t context, device;
-  bool ended;  // the handle means nothing any more
-  int out;     // blocks that somebody is releasing
+  uint16_t context, device;  // context: kNoContext if that is gone
+  bool ended;                // the handle means nothing any more
+  int out;                   // blocks that somebody is releasing
   Ticket ended_at;
   Ledger* ledger;
   uint64_t bytes;  // cached here
@@ -111,8 +111,9 @@ class ScratchCache {
   ScratchList collect_stream(uint64_t key);
   ScratchList collect_context(uint16_t context);
   ScratchList collect_device(uint16_t device);
-  // Of streams that had ended when this ticket was closed: the context has since been waited for.
-  ScratchList collect_ended(uint16_t context, Ticket ticket);
+  // Of streams of the context, or of none on the device, that had ended when this ticket was
+  // closed: the context has since been waited for.
+  ScratchList collect_ended(uint16_t context, uint16_t device, Ticket ticket);
   enum class Released : uint8_t {
     done,
     not_now,      // stays cached
@@ -128,13 +129,15 @@ class ScratchCache {
   // until as many threads reopened it as closed it.
   void close(uint16_t context);
   void reopen(uint16_t context);
-  // The context is gone. What was still cached there comes back, for freed(): no stream is left
-  // that could give it back.
-  ScratchList forget_context(uint16_t context);
+  // The context is gone, its streams have ended. What was still cached there is the device's, and
+  // kept for collect_ended() in another context.
+  void forget_context(uint16_t context);
 
   void reset_after_fork() { mutex_.reset(); }
 
  private:
+  static constexpr uint16_t kNoContext = Reclaim::kMaxContexts;
+
   using BlockTable = KeyedTable<ScratchBlock, 16>;
   using StreamTable = KeyedTable<ScratchStream, 8>;
 
@@ -159,8 +162,8 @@ class ScratchCache {
   double times_ = 0;
   bool only_clean_ = false;
   Reclaim* reclaim_ = nullptr;
-  int closing_[Reclaim::kMaxContexts] = {};  // threads that may be ending the context
-  BlockTable* blocks_ = nullptr;             // mapped with the first stream
+  int closing_[kNoContext + 1] = {};  // threads that may be ending the context
+  BlockTable* blocks_ = nullptr;      // mapped with the first stream
   StreamTable streams_;
   Arena<ScratchBlock> block_records_;
   Arena<ScratchStream> stream_records_;

@@ -83,9 +83,10 @@ ScratchList ScratchCache::collect_device(uint16_t device) {
   return collect_where([=](const ScratchStream& s) { return s.device == device && !s.ended; });
 }
 
-ScratchList ScratchCache::collect_ended(uint16_t context, Ticket ticket) {
+ScratchList ScratchCache::collect_ended(uint16_t context, uint16_t device, Ticket ticket) {
   return collect_where([=](const ScratchStream& s) {
-    return s.context == context && s.ended && s.ended_at <= ticket;
+    const bool meant = s.context == context || (s.context == kNoContext && s.device == device);
+    return meant && s.ended && s.ended_at <= ticket;
   });
 }
 
@@ -135,21 +136,26 @@ void ScratchCache::reopen(uint16_t context) {
   --closing_[context];
 }
 
-ScratchList ScratchCache::forget_context(uint16_t context) {
-  ScratchList cached;
+void ScratchCache::forget_context(uint16_t context) {
   LockGuard guard(mutex_);
-  if (blocks_ == nullptr) return cached;
+  if (blocks_ == nullptr) return;
   blocks_->for_each([&](ScratchBlock* block) {
-    if (block->context != context) return;
+    if (block->context != context || block->stream != nullptr) return;
     blocks_->remove(block);
-    if (block->stream == nullptr) return block_records_.give_back(block);
-    block->stream->ledger->scratch_bytes.sub(block->bytes);
-    cached.push(block);
+    block_records_.give_back(block);
   });
-  streams_.for_each([&](ScratchStream* stream) {
-    if (stream->context == context) remove(stream);
-  });
-  return cached;
+  ScratchStream* gone =
+      streams_.remove_all([=](const ScratchStream& s) { return s.context == context; });
+  while (gone != nullptr) {
+    ScratchStream* stream = gone;
+    gone = stream->next;
+    end(stream);
+    // The next context may have this one's number, and with it the key of its default stream.
+    stream->key = 0;
+    stream->context = kNoContext;
+    streams_.insert(stream);
+    recycle_if_over(stream);
+  }
 }
 
 }  // namespace cistern::alloc

@@ -327,14 +327,7 @@ void scratch_reopen(const Context& context) {
 }
 
 void scratch_drop(const Context& context, CUcontext) {
-  if (!scratch_on()) return;
-  ScratchList cached = cache.forget_context(number(context));
-  while (alloc::ScratchBlock* block = cached.pop()) {
-    if (ChargeRecord* record = charging() ? take_charge(block->address()) : nullptr) {
-      settle_charge(record, /*freed=*/true);
-    }
-    cache.freed(block, /*done=*/true);
-  }
+  if (scratch_on()) cache.forget_context(number(context));
 }
 
 void scratch_before_synchronise(const Context& context) {
@@ -344,7 +337,8 @@ void scratch_before_synchronise(const Context& context) {
 void scratch_synchronised(const Context& context, alloc::Ticket ticket) {
   if (!scratch_on()) return;
   const Moving moving;
-  release_ended(cache.collect_ended(number(context), ticket));
+  const auto device = static_cast<uint16_t>(context.device);
+  release_ended(cache.collect_ended(number(context), device, ticket));
 }
 
 // A stream or a pool may be another device's than the current one.

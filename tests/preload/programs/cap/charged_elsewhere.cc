@@ -131,6 +131,23 @@ void gone_with_the_context() {
   info();
 }
 
+// Stream-ordered memory is its device's: it outlives a reset, and is freed in the next context.
+void outlives_its_context() {
+  CUdeviceptr kept = 0, plain = 0;
+  cuCtxSetCurrent(g_primary[1]);
+  SAY(cuMemAllocAsync(&kept, 40 * kMiB, nullptr));
+  SAY(cuMemAlloc(&plain, 20 * kMiB));
+  SAY(cuDevicePrimaryCtxReset(1));
+  g_primary[1] = use_device(1);
+  info();
+  SAY(cuMemAlloc(&plain, 60 * kMiB));
+  SAY(cuMemFreeAsync(kept, nullptr));
+  SAY(cuStreamSynchronize(nullptr));
+  SAY(cuMemAlloc(&plain, 60 * kMiB));
+  SAY(cuMemFree(plain));
+  info();
+}
+
 // Physical memory by what holds it: handles, however many, and mappings.
 void held_in_turn() {
   const CUmemAllocationProp properties = kinds::on_device(0);
@@ -199,5 +216,6 @@ int main() {
   held_in_turn();
   imported();
   gone_with_the_context();
+  outlives_its_context();
   return 0;
 }

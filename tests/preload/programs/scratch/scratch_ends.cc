@@ -117,8 +117,8 @@ void contexts() {
   say_free_memory();
 }
 
-// Contexts that end during a capture leave nothing to the next one, whose default stream may be
-// known by the same name.
+// What contexts that end during a capture leave serves no other one, whose default stream may be
+// known by the same name, and is not lost.
 void contexts_during_a_capture() {
   CUcontext own = nullptr, other = nullptr;
   SAY(cuCtxGetCurrent(&own));

@@ -225,12 +225,12 @@ TEST_CASE("what a stream leaves goes back after the next synchronisation of its 
   const Ticket before = cache.reclaim.close();
   cache->end_stream(kStream);
   const Ticket after = cache.reclaim.close();
-  CHECK(cache->collect_ended(0, before).empty());  // began before the stream ended
+  CHECK(cache->collect_ended(0, 0, before).empty());  // began before the stream ended
   CHECK(cache->collect_device(0).empty());
   CHECK(cache.free(block, 0) == Freed::invalid);
-  CHECK(cache.give_back(cache->collect_ended(0, after), Released::done) == Addresses{block});
+  CHECK(cache.give_back(cache->collect_ended(0, 0, after), Released::done) == Addresses{block});
   CHECK(cache.ledger.scratch_bytes.get() == 0);
-  CHECK(cache->collect_ended(0, after).empty());
+  CHECK(cache->collect_ended(0, 0, after).empty());
 }
 
 TEST_CASE("a stream that turns out to have gone serves nothing") {
@@ -241,10 +241,10 @@ TEST_CASE("a stream that turns out to have gone serves nothing") {
   CHECK(cache.give_back(cache->collect_device(0), Released::stream_gone) == Addresses{a, b});
   CHECK(cache.take(1000) == 0);
   const Ticket after = cache.reclaim.close();
-  CHECK(cache.give_back(cache->collect_ended(0, after), Released::done) == Addresses{a, b});
+  CHECK(cache.give_back(cache->collect_ended(0, 0, after), Released::done) == Addresses{a, b});
 }
 
-TEST_CASE("with a context go its scratch blocks and streams") {
+TEST_CASE("with a context go its scratch streams, and what the program holds is its own") {
   Scratch cache;
   const uint64_t held = cache.fresh(1000), cached = cache.fresh(1000);
   const uint64_t abroad = cache.fresh(1000, kAbroad);
@@ -257,18 +257,36 @@ TEST_CASE("with a context go its scratch blocks and streams") {
   cache->reopen(0);
   CHECK(cache.give_back(cache->collect_context(0), Released::not_now) == Addresses{cached});
   cache->close(0);
-  ScratchList dropped = cache->forget_context(0);
-  ScratchBlock* last = dropped.pop();
-  REQUIRE(last != nullptr);
-  CHECK(last->address() == cached);  // what the program holds, it may still free
-  CHECK(dropped.empty());
-  cache->freed(last, /*done=*/true);
+  cache->forget_context(0);
   CHECK(cache.free(held, 0) == Freed::foreign);
-  CHECK(cache.free(cached, 0) == Freed::foreign);
   uint64_t address;
   CHECK(cache->take(kStream, 1000, &address, &cache.wait_for) == Took::unknown_stream);
-  CHECK(cache.ledger.scratch_bytes.get() == 1000);
   CHECK(cache.take(1000, kAbroad) == abroad);
+}
+
+TEST_CASE("what is cached in a context that is gone goes back from another on its device") {
+  Scratch cache;
+  const uint64_t first = cache.fresh(1000), second = cache.fresh(2000, kOther);
+  cache.free(first);
+  cache.free(second, kOther);
+  const Ticket before = cache.reclaim.close();
+  cache->forget_context(0);
+  const Ticket after = cache.reclaim.close();
+  CHECK(cache.free(first, 0) == Freed::invalid);
+  CHECK(cache.ledger.scratch_bytes.get() == 3000);
+  // The next context has its number, and the same key for its default stream.
+  cache->add_stream(kStream, 0x70, 0, 0, &cache.ledger);
+  CHECK(cache.take(1000) == 0);
+  CHECK(cache->collect_device(0).empty());
+  cache->forget_context(0);
+  CHECK(cache->collect_ended(1, 1, after).empty());  // another device's
+  CHECK(cache->collect_ended(2, 0, before).empty());
+  CHECK(cache.give_back(cache->collect_ended(2, 0, after), Released::not_now) ==
+        Addresses{first, second});
+  CHECK(cache.give_back(cache->collect_ended(2, 0, after), Released::done) ==
+        Addresses{first, second});
+  CHECK(cache.ledger.scratch_bytes.get() == 0);
+  CHECK(cache.free(first, 0) == Freed::foreign);
 }
 
 TEST_CASE("an address the driver gives out anew is what it is now") {
