@@ -7,6 +7,7 @@
 #include "shim/order/ask.h"
 #include "shim/order/contexts/context.h"
 #include "shim/pooled/out_of_memory.h"
+#include "shim/pooled/queries.h"
 #include "shim/pooled/refusal.h"
 
 namespace cistern::shim {
@@ -110,7 +111,9 @@ CUresult linear_range(CUdeviceptr* base, size_t* size, CUdeviceptr address) {
   const ScratchFound found =
       scratch_on() ? scratch_find(address, &start, &bytes, &whole) : ScratchFound::foreign;
   if (found == ScratchFound::foreign) return driver().cuMemGetAddressRange_v2(base, size, address);
-  if (found == ScratchFound::not_live) return CUDA_ERROR_NOT_FOUND;
+  if (found == ScratchFound::not_live) {
+    return ask(driver().cuMemGetAddressRange_v2, base, size, kNowhere);
+  }
   if (base != nullptr) *base = start;
   if (size != nullptr) *size = bytes;
   return CUDA_SUCCESS;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/kinds/pointer.h"
 
+#include "allocator/base/driver_rounding.h"
 #include "shim/kinds/stream_ordered/scratch.h"
 #include "shim/order/ask.h"
 #include "shim/order/contexts/context.h"
@@ -63,29 +64,57 @@ bool any_tells_extent(const CUpointer_attribute* attributes, unsigned count) {
   return false;
 }
 
+// The start or size that the driver would tell of a block of its own in the same place: its mapping
+// is the pages in which a block lies.
+uint64_t extent_of_block(CUpointer_attribute attribute, const Place& place) {
+  const uint64_t first_page = place.start / alloc::kDriverPage * alloc::kDriverPage;
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+      return place.start;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+      return place.bytes;
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+      return first_page;
+    default:
+      return alloc::round_up(place.start + place.bytes - first_page, alloc::kDriverPage);
+  }
+}
+
 // The driver told its whole allocation: the block's start or size takes the place of that. A 0
 // stays, because it means that the driver tells nothing of such memory. A scratch block may share a
 // mapping with others; the start and size of that mapping stay as the driver tells them.
 void put_extent(void* data, CUpointer_attribute attribute, const Place& place) {
+  if (!tells_extent(attribute)) return;
+  auto* told = static_cast<uint64_t*>(data);
   if (place.chunk == nullptr) {
-    auto* bytes = static_cast<size_t*>(data);
-    if (tells_size(attribute) && *bytes == place.whole) *bytes = place.bytes;
-  } else if (tells_start(attribute)) {
-    auto* start = static_cast<CUdeviceptr*>(data);
-    if (*start != 0) *start = place.start;
-  } else if (tells_size(attribute)) {
-    auto* bytes = static_cast<size_t*>(data);
-    if (*bytes != 0) *bytes = place.bytes;
+    if (tells_size(attribute) && *told == place.whole) *told = place.bytes;
+  } else if (*told != 0) {
+    *told = extent_of_block(attribute, place);
+  }
+}
+
+// The driver refuses a list because of one attribute and writes the others all the same. It does
+// not say which: those whose data is what it tells of the attribute alone.
+bool written(const void* data, CUpointer_attribute attribute, CUdeviceptr address) {
+  uint64_t alone = 0;
+  return ask(driver().cuPointerGetAttribute, &alone, attribute, address) == CUDA_SUCCESS &&
+         *static_cast<const uint64_t*>(data) == alone;
+}
+
+void put_told_extent(CUresult result, void* data, CUpointer_attribute attribute,
+                     const Place& place) {
+  if (data == nullptr || !tells_extent(attribute)) return;
+  if (result == CUDA_SUCCESS || written(data, attribute, place.address)) {
+    put_extent(data, attribute, place);
   }
 }
 
 // Where the driver answered kNowhere itself, as the alias of an address that it does not know, the
 // program is told its own address.
 void put_address(void* data, CUpointer_attribute attribute, CUdeviceptr address) {
-  if (attribute != CU_POINTER_ATTRIBUTE_DEVICE_POINTER &&
-      attribute != CU_POINTER_ATTRIBUTE_HOST_POINTER) {
-    return;
-  }
+  const bool tells_alias = attribute == CU_POINTER_ATTRIBUTE_DEVICE_POINTER ||
+                           attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER;
+  if (data == nullptr || !tells_alias) return;
   auto* alias = static_cast<CUdeviceptr*>(data);
   if (*alias == kNowhere) *alias = address;
 }
@@ -93,7 +122,6 @@ void put_address(void* data, CUpointer_attribute attribute, CUdeviceptr address)
 CUresult unknown_attributes(unsigned count, CUpointer_attribute* attributes, void** data,
                             CUdeviceptr address) {
   const CUresult result = ask(driver().cuPointerGetAttributes, count, attributes, data, kNowhere);
-  if (result != CUDA_SUCCESS) return result;
   for (unsigned i = 0; i < count; ++i) put_address(data[i], attributes[i], address);
   return result;
 }
@@ -123,9 +151,8 @@ CUresult pointer_attributes(unsigned count, CUpointer_attribute* attributes, voi
   const bool held = any_tells_extent(attributes, count) ? place.find() : place.held();
   if (!held) return unknown_attributes(count, attributes, data, address);
   const CUresult result = ask(driver().cuPointerGetAttributes, count, attributes, data, address);
-  if (result != CUDA_SUCCESS) return result;
   for (unsigned i = 0; i < count; ++i) {
-    put_extent(data[i], attributes[i], place);
+    put_told_extent(result, data[i], attributes[i], place);
     if (attributes[i] == CU_POINTER_ATTRIBUTE_P2P_TOKENS) place.known_outside();
   }
   return result;

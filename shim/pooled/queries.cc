@@ -9,9 +9,12 @@ namespace cistern::shim {
 
 CUresult block_range(alloc::Chunk* chunk, CUdeviceptr* base, size_t* size, CUdeviceptr address) {
   Context& owner = *context_of(chunk);
-  if (const CUresult result = refusal(owner); result != CUDA_SUCCESS) return result;
   uint64_t start, bytes;
-  if (!owner.pool.find(chunk, address, &start, &bytes)) return CUDA_ERROR_NOT_FOUND;
+  const CUresult refused = refusal(owner);
+  if (refused != CUDA_SUCCESS || !owner.pool.find(chunk, address, &start, &bytes)) {
+    const CUresult result = ask(driver().cuMemGetAddressRange_v2, base, size, kNowhere);
+    return result == CUDA_ERROR_NOT_FOUND && refused != CUDA_SUCCESS ? refused : result;
+  }
   if (base != nullptr) *base = start;
   if (size != nullptr) *size = bytes;
   return CUDA_SUCCESS;

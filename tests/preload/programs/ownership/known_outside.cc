@@ -26,6 +26,15 @@ CUresult tokens(CUdeviceptr block) {
   return cuPointerGetAttribute(&pair, CU_POINTER_ATTRIBUTE_P2P_TOKENS, block);
 }
 
+// Beside an attribute that the driver does not know: it refuses the list, and tells the tokens.
+CUresult tokens_of_a_refused_list(CUdeviceptr block) {
+  CUDA_POINTER_ATTRIBUTE_P2P_TOKENS pair;
+  CUpointer_attribute names[] = {static_cast<CUpointer_attribute>(31),
+                                 CU_POINTER_ATTRIBUTE_P2P_TOKENS};
+  void* places[] = {&pair, &pair};
+  return cuPointerGetAttributes(2, names, places, block);
+}
+
 CUresult file_of(CUdeviceptr address, size_t bytes) {
   int file = -1;
   const CUresult result =
@@ -116,6 +125,7 @@ int main() {
   for (const size_t bytes : {kSmall, kLarge}) {
     rounds("told to synchronise", synchronise_memops, bytes, true);
     rounds("tokens", tokens, bytes, true);
+    rounds("tokens of a refused list", tokens_of_a_refused_list, bytes, true);
     rounds("pages", pages, bytes, true);
   }
   rounds("IPC handle", ipc_handle, kLarge, true);

@@ -34,6 +34,8 @@ void say_attributes(CUdeviceptr block, CUdeviceptr address) {
   void* answers[] = {&bytes, &type};
   const CUresult code = cuPointerGetAttributes(2, asked, answers, address);
   std::printf("%d: %zu bytes, type %u\n", code, bytes, type);
+  const CUresult range = cuMemGetAddressRange(&start, &bytes, address);
+  std::printf("range %d: %s, %zu bytes\n", range, start == block ? "block" : "other", bytes);
 }
 
 void told(CUstream stream) {
