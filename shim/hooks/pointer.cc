@@ -6,15 +6,21 @@
 #include "shim/entry/faces.h"
 #include "shim/kinds/linear.h"
 #include "shim/order/ask.h"
+#include "shim/order/contexts/context.h"
 #include "shim/pooled/memory.h"
+#include "shim/pooled/pinned_memory.h"
 #include "shim/pooled/queries.h"
 
 using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* pbase, size_t* psize, CUdeviceptr dptr) {
   cistern::alloc::Chunk* chunk;
-  return ours(dptr, &chunk) ? block_range(chunk, pbase, psize, dptr)
-                            : linear_range(pbase, psize, dptr);
+  if (ours(dptr, &chunk)) {
+    Context& owner = *context_of(chunk);
+    return block_range(owner, owner.pool, chunk, pbase, psize, dptr);
+  }
+  return pinned(reinterpret_cast<void*>(dptr), &chunk) ? pinned_range(chunk, pbase, psize, dptr)
+                                                       : linear_range(pbase, psize, dptr);
 }
 
 CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr ptr) {

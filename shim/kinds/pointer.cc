@@ -5,7 +5,9 @@
 #include "shim/kinds/stream_ordered/scratch.h"
 #include "shim/order/ask.h"
 #include "shim/order/contexts/context.h"
+#include "shim/order/contexts/pinned_pools.h"
 #include "shim/pooled/memory.h"
+#include "shim/pooled/pinned_memory.h"
 #include "shim/pooled/queries.h"
 
 namespace cistern::shim {
@@ -15,26 +17,33 @@ namespace {
 struct Place {
   CUdeviceptr address;
   alloc::Chunk* chunk = nullptr;  // nullptr: the scratch cache's
+  alloc::ContextPool* pool = nullptr;
   uint64_t start = 0, bytes = 0;
   uint64_t whole = 0;  // what the driver tells of the size of a scratch block
   ScratchFound scratch = ScratchFound::foreign;
 
   // False: the driver's alone.
   bool known() {
-    if (ours(address, &chunk)) return true;
+    if (ours(address, &chunk)) {
+      pool = &context_of(chunk)->pool;
+      return true;
+    }
+    if (pinned(reinterpret_cast<void*>(address), &chunk)) {
+      pool = &pinned_pool_of(chunk)->pool;
+      return true;
+    }
     if (!scratch_on()) [[likely]]
       return false;
     scratch = scratch_find(address, &start, &bytes, &whole);
     return scratch != ScratchFound::foreign;
   }
-  alloc::ContextPool& pool() const { return context_of(chunk)->pool; }
   bool held() const {
-    return chunk != nullptr ? pool().is_live(chunk, address) : scratch == ScratchFound::live;
+    return chunk != nullptr ? pool->is_live(chunk, address) : scratch == ScratchFound::live;
   }
-  bool find() { return chunk != nullptr ? pool().find(chunk, address, &start, &bytes) : held(); }
+  bool find() { return chunk != nullptr ? pool->find(chunk, address, &start, &bytes) : held(); }
   void known_outside() const {
     if (chunk != nullptr) {
-      pool().mark_exported(chunk, address);
+      pool->mark_exported(chunk, address);
     } else {
       scratch_exported(start);
     }

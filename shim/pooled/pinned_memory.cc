@@ -113,14 +113,7 @@ bool holds_pinned(alloc::Chunk* chunk, const void* memory) {
 
 CUresult pinned_range(alloc::Chunk* chunk, CUdeviceptr* base, size_t* size, CUdeviceptr address) {
   PinnedPool& owner = *pinned_pool_of(chunk);
-  if (const CUresult result = refusal(*owner.context); result != CUDA_SUCCESS) return result;
-  uint64_t start, bytes;
-  if (!owner.pool.find(chunk, address, &start, &bytes)) {
-    return ask(driver().cuMemGetAddressRange_v2, base, size, kNowhere);
-  }
-  if (base != nullptr) *base = start;
-  if (size != nullptr) *size = bytes;
-  return CUDA_SUCCESS;
+  return block_range(*owner.context, owner.pool, chunk, base, size, address);
 }
 
 CUresult pinned_flags(unsigned* flags, void* memory) {

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the program is told of a block of the pools: the block, not the chunk it lies in. `chunk` is
-// what ours() found for the address (pooled/memory.h). Where the program holds no block, the error
-// is the driver's for an unknown address. Any thread.
+// what ours() (pooled/memory.h) or pinned() (pooled/pinned_memory.h) found for the address. Where
+// the program holds no block, the error is the driver's for an unknown address. Any thread.
 #pragma once
 
-#include "allocator/chunk/chunk.h"
+#include "allocator/context_pool.h"
 #include "shim/cuda_api.h"
 
 namespace cistern::shim {
+
+struct Context;
 
 // An address that cannot be an allocation: nothing is ever mapped in the second page. The driver is
 // asked about it in place of an address that the program does not hold.
 inline constexpr CUdeviceptr kNowhere = 0x1000;
 
 // cuMemGetAddressRange: the block's start and requested bytes; either pointer may be null.
-CUresult block_range(alloc::Chunk* chunk, CUdeviceptr* base, size_t* size, CUdeviceptr address);
+// `pool` is that of the chunk, `owner` the context of that.
+CUresult block_range(Context& owner, alloc::ContextPool& pool, alloc::Chunk* chunk,
+                     CUdeviceptr* base, size_t* size, CUdeviceptr address);
 // cuIpcGetMemHandle: not supported for a block that was cut from a chunk.
 CUresult export_block(alloc::Chunk* chunk, CUipcMemHandle* handle, CUdeviceptr address);
 

@@ -35,8 +35,8 @@ void ask(const char* where, char* asked, char* base) {
   size_t range_again = 3;
   void* places[] = {&range_start, &range_again, &mapping};
   SAY(cuPointerGetAttributes(3, names, places, address));
-  std::printf("  type %u, host pointer %s, range %zu and %zu, start %s, mapping %zu\n", type,
-              host == asked ? "the same" : "other", range, range_again,
+  std::printf("  type %u, host pointer %s, range %zu and %zu, start %s, mapping around it %d\n",
+              type, host == asked ? "the same" : "other", range, range_again,
               range_start == reinterpret_cast<CUdeviceptr>(base) ? "the block's" : "other",
               mapping);
 }
