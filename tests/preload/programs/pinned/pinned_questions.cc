@@ -38,7 +38,7 @@ void ask(const char* where, char* asked, char* base) {
   std::printf("  type %u, host pointer %s, range %zu and %zu, start %s, mapping around it %d\n",
               type, host == asked ? "the same" : "other", range, range_again,
               range_start == reinterpret_cast<CUdeviceptr>(base) ? "the block's" : "other",
-              mapping);
+              mapping == range || (mapping % (2 * kMiB) == 0 && mapping - range < 4 * kMiB));
 }
 
 void ask_everywhere(unsigned flags, size_t bytes) {
