@@ -170,12 +170,11 @@ def time_pairs(program, preload):
             sys.exit(f"gpu-check: error: {program} failed, status {done['status']}: {done['stderr']}")
     bare, pooled = (json.loads(done["stdout"]) for done in runs)
     rows = []
-    print(f"{'bytes':>12} {'idle: driver':>13} {'cistern':>10} {'in flight: driver':>18} {'cistern':>10}  ns")
     for a, b in zip(bare, pooled):
-        rows.append({"bytes": a["bytes"], "driver": {k: a[k] for k in ("idle_ns", "in_flight_ns")},
-                     "cistern": {k: b[k] for k in ("idle_ns", "in_flight_ns")},
+        rows.append({"bytes": a.pop("bytes"), "driver": a, "cistern": b,
                      "idle_ratio": round(a["idle_ns"] / b["idle_ns"], 1)})
-        print(f"{a['bytes']:>12} {a['idle_ns']:>13} {b['idle_ns']:>10} {a['in_flight_ns']:>18} {b['in_flight_ns']:>10}")
+        print(f"{b.pop('bytes'):>12} bytes, ns without and with: "
+              + ", ".join(f"{what[:-3]} {a[what]:.0f} {b[what]:.0f}" for what in a))
     return rows
 
 

@@ -127,6 +127,10 @@ void what_waits() {
     const char* name;
     std::function<void()> prepare, run;
   };
+  CUcontext own = nullptr, second = nullptr;
+  MUST(cuCtxGetCurrent(&own));
+  MUST(cuCtxCreate(&second, nullptr, 0, 0));
+  MUST(cuCtxSetCurrent(own));
   CUdeviceptr block = 0, other = 0;
   void *pinned = nullptr, *kept = nullptr;
   CUevent event = nullptr;
@@ -139,6 +143,30 @@ void what_waits() {
       {"waits_ms.cuMemHostAlloc", [] {}, [&] { MUST(cuMemHostAlloc(&kept, 4 * kMiB, 0)); }},
       {"waits_ms.cuMemFreeHost", [&] { MUST(cuMemHostAlloc(&pinned, 4 * kMiB, 0)); },
        [&] { MUST(cuMemFreeHost(pinned)); }},
+      // The work is not of the context that the memory was allocated in, and may reach it all the
+      // same; and so for device memory, which it may not.
+      {"waits_ms.cuMemFreeHost_of_other_context",
+       [&] {
+         MUST(cuCtxSetCurrent(second));
+         MUST(cuMemHostAlloc(&pinned, 4 * kMiB, CU_MEMHOSTALLOC_PORTABLE));
+         MUST(cuCtxSetCurrent(own));
+       },
+       [&] {
+         MUST(cuCtxSetCurrent(second));
+         MUST(cuMemFreeHost(pinned));
+         MUST(cuCtxSetCurrent(own));
+       }},
+      {"waits_ms.cuMemFree_of_other_context",
+       [&] {
+         MUST(cuCtxSetCurrent(second));
+         MUST(cuMemAlloc(&block, 64 * kMiB));
+         MUST(cuCtxSetCurrent(own));
+       },
+       [&] {
+         MUST(cuCtxSetCurrent(second));
+         MUST(cuMemFree(block));
+         MUST(cuCtxSetCurrent(own));
+       }},
       {"waits_ms.cuEventDestroy", [&] { MUST(cuEventCreate(&event, 0)); },
        [&] { MUST(cuEventDestroy(event)); }},
   };
@@ -171,6 +199,8 @@ void what_waits() {
   }
   MUST(cuMemFree(other));
   MUST(cuMemFreeHost(kept));
+  MUST(cuCtxDestroy(second));
+  MUST(cuCtxSetCurrent(own));
 }
 
 // How much of the device single blocks cost, and how many share a page.

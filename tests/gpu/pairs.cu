@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Times cudaMalloc + cudaFree pairs from 256 B to 1 GiB, with the device idle and with a kernel in
-// flight, and prints one JSON array. It knows nothing of Cistern: tests/gpu/check.py runs it with
-// and without. With a kernel in flight a freed block may not be handed out again until the kernel
-// is done, so these pairs show what a pool does when nothing is clean.
+// Times pairs of cudaMalloc + cudaFree from 256 B to 1 GiB, and of cudaHostAlloc + cudaFreeHost to
+// 64 MiB, with the device idle and with a kernel in flight, and prints one JSON array. It knows
+// nothing of Cistern: tests/gpu/check.py runs it with and without. With a kernel in flight a freed
+// block may not be handed out again until the kernel is done, so these pairs show what a pool does
+// when nothing is clean.
 #include <cuda_runtime.h>
 
 #include <chrono>
@@ -28,10 +29,18 @@ __global__ void spin(long long ns) {
   } while (now - start < ns);
 }
 
-void pair(size_t bytes) {
+using Pair = void (*)(size_t bytes);
+
+void device_pair(size_t bytes) {
   void* pointer = nullptr;
   check(cudaMalloc(&pointer, bytes), "cudaMalloc");
   check(cudaFree(pointer), "cudaFree");
+}
+
+void pinned_pair(size_t bytes) {
+  void* pointer = nullptr;
+  check(cudaHostAlloc(&pointer, bytes, cudaHostAllocDefault), "cudaHostAlloc");
+  check(cudaFreeHost(pointer), "cudaFreeHost");
 }
 
 template <typename F>
@@ -42,7 +51,7 @@ double ns_of(F&& run) {
   return std::chrono::duration<double, std::nano>(end - start).count();
 }
 
-double idle(size_t bytes) {
+double idle(Pair pair, size_t bytes) {
   check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   pair(bytes);  // the first one fills caches, the driver's and ours
   int pairs = 0;
@@ -56,8 +65,8 @@ double idle(size_t bytes) {
   return total / pairs;
 }
 
-double in_flight(size_t bytes) {
-  constexpr int kKernels = 20;
+double in_flight(Pair pair, size_t bytes) {
+  constexpr int kKernels = 10;
   double total = 0;
   for (int i = 0; i < kKernels; ++i) {
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
@@ -80,8 +89,13 @@ int main() {
   const char* separator = "[\n";
   for (size_t bytes = 256; bytes <= size_t{1} << 30; bytes *= 4) {
     if (bytes * (kPairsInFlight + 1) > free_bytes) break;
-    std::printf("%s {\"bytes\": %zu, \"idle_ns\": %.1f, \"in_flight_ns\": %.1f}", separator, bytes,
-                idle(bytes), in_flight(bytes));
+    std::printf("%s {\"bytes\": %zu, \"idle_ns\": %.1f, \"in_flight_ns\": %.1f", separator, bytes,
+                idle(device_pair, bytes), in_flight(device_pair, bytes));
+    if (bytes <= size_t{64} << 20) {
+      std::printf(", \"pinned_idle_ns\": %.1f, \"pinned_in_flight_ns\": %.1f",
+                  idle(pinned_pair, bytes), in_flight(pinned_pair, bytes));
+    }
+    std::printf("}");
     separator = ",\n";
   }
   std::printf("\n]\n");

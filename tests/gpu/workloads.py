@@ -11,7 +11,7 @@ AUTO_GROWTH = ("FLAGS_allocator_strategy=auto_growth",)
 # The settings are those of the run with Cistern; a workload sets what it needs of its own.
 NAMES = {"torch": (), "torch_uncached": (), "torch_uncached_growth": AUTO_GROWTH,
          "torch_expandable": (), "cupy": (), "cupy_uncached": (), "numba": ()}
-STEPS = 200
+STEPS = 100
 
 
 def digest(array):
@@ -50,7 +50,7 @@ def train(config):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        return loss.item() if i % 50 == 49 else 0
+        return loss.item() if i % 25 == 24 else 0
 
     losses, ms = timed(step, torch.cuda.synchronize)
     return [f"{loss:.9g}" for loss in losses if loss], ms
@@ -82,7 +82,7 @@ def arrays(pooled):
         size = 1000 + 977 * (i * 7 % 13)
         a = cupy.arange(size * 64, dtype=cupy.float32).reshape(size, 64)
         b = cupy.sqrt(a[:, ::-1] + i) @ cupy.ones((64, 8), dtype=cupy.float32)
-        return float(cupy.asnumpy(b.sum(axis=0)).sum()) if i % 50 == 49 else 0
+        return float(cupy.asnumpy(b.sum(axis=0)).sum()) if i % 25 == 24 else 0
 
     sums, ms = timed(step, cupy.cuda.Device().synchronize)
     return [f"{value:.9g}" for value in sums if value], ms
@@ -111,7 +111,7 @@ def numba():
         source = cuda.to_device(data)
         target = cuda.device_array_like(source)
         scale[(data.size + 255) // 256, 256](source, target, i)
-        return digest(target.copy_to_host()) if i % 50 == 49 else 0
+        return digest(target.copy_to_host()) if i % 25 == 24 else 0
 
     digests, ms = timed(step, cuda.synchronize)
     return [value for value in digests if value], ms
