@@ -15,10 +15,7 @@ using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these a
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* pbase, size_t* psize, CUdeviceptr dptr) {
   cistern::alloc::Chunk* chunk;
-  if (ours(dptr, &chunk)) {
-    Context& owner = *context_of(chunk);
-    return block_range(owner, owner.pool, chunk, pbase, psize, dptr);
-  }
+  if (ours(dptr, &chunk)) return block_range(context_of(chunk)->pool, chunk, pbase, psize, dptr);
   return pinned(reinterpret_cast<void*>(dptr), &chunk) ? pinned_range(chunk, pbase, psize, dptr)
                                                        : linear_range(pbase, psize, dptr);
 }

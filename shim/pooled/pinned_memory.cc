@@ -112,8 +112,7 @@ bool holds_pinned(alloc::Chunk* chunk, const void* memory) {
 }
 
 CUresult pinned_range(alloc::Chunk* chunk, CUdeviceptr* base, size_t* size, CUdeviceptr address) {
-  PinnedPool& owner = *pinned_pool_of(chunk);
-  return block_range(*owner.context, owner.pool, chunk, base, size, address);
+  return block_range(pinned_pool_of(chunk)->pool, chunk, base, size, address);
 }
 
 CUresult pinned_flags(unsigned* flags, void* memory) {

@@ -7,13 +7,11 @@
 
 namespace cistern::shim {
 
-CUresult block_range(Context& owner, alloc::ContextPool& pool, alloc::Chunk* chunk,
-                     CUdeviceptr* base, size_t* size, CUdeviceptr address) {
+CUresult block_range(alloc::ContextPool& pool, alloc::Chunk* chunk, CUdeviceptr* base, size_t* size,
+                     CUdeviceptr address) {
   uint64_t start, bytes;
-  const CUresult refused = refusal(owner);
-  if (refused != CUDA_SUCCESS || !pool.find(chunk, address, &start, &bytes)) {
-    const CUresult result = ask(driver().cuMemGetAddressRange_v2, base, size, kNowhere);
-    return result == CUDA_ERROR_NOT_FOUND && refused != CUDA_SUCCESS ? refused : result;
+  if (refusal_here() != CUDA_SUCCESS || !pool.find(chunk, address, &start, &bytes)) {
+    return ask(driver().cuMemGetAddressRange_v2, base, size, kNowhere);
   }
   if (base != nullptr) *base = start;
   if (size != nullptr) *size = bytes;

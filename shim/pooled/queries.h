@@ -9,16 +9,14 @@
 
 namespace cistern::shim {
 
-struct Context;
-
 // An address that cannot be an allocation: nothing is ever mapped in the second page. The driver is
 // asked about it in place of an address that the program does not hold.
 inline constexpr CUdeviceptr kNowhere = 0x1000;
 
 // cuMemGetAddressRange: the block's start and requested bytes; either pointer may be null.
-// `pool` is that of the chunk, `owner` the context of that.
-CUresult block_range(Context& owner, alloc::ContextPool& pool, alloc::Chunk* chunk,
-                     CUdeviceptr* base, size_t* size, CUdeviceptr address);
+// `pool` is that of the chunk.
+CUresult block_range(alloc::ContextPool& pool, alloc::Chunk* chunk, CUdeviceptr* base, size_t* size,
+                     CUdeviceptr address);
 // cuIpcGetMemHandle: not supported for a block that was cut from a chunk.
 CUresult export_block(alloc::Chunk* chunk, CUipcMemHandle* handle, CUdeviceptr address);
 

@@ -137,6 +137,17 @@ void small_blocks() {
   }
 }
 
+// Not where the pages begin.
+void beside_another() {
+  CUdeviceptr first = 0, second = 0;
+  SAY(cuMemAlloc(&first, 700));
+  SAY(cuMemAlloc(&second, 700));
+  ask("beside another", second + 5, second);
+  SAY(cuMemFree(first));
+  SAY(cuMemFree(second));
+  SAY(cuCtxSynchronize());
+}
+
 void whole_blocks() {
   for (const size_t bytes : {kMiB, 3 * kMiB + 3, 8 * kMiB}) {
     CUdeviceptr block = 0;
@@ -204,6 +215,7 @@ int main() {
   use_device(0);
   const size_t before = free_memory();
   small_blocks();
+  beside_another();
   whole_blocks();
   other_memory();
   from_elsewhere(700);

@@ -271,20 +271,22 @@ TEST_CASE("what is cached in a context that is gone goes back from another on it
   cache.free(second, kOther);
   const Ticket before = cache.reclaim.close();
   cache->forget_context(0);
-  const Ticket after = cache.reclaim.close();
   CHECK(cache.free(first, 0) == Freed::invalid);
   CHECK(cache.ledger.scratch_bytes.get() == 3000);
   // The next context has its number, and the same key for its default stream.
   cache->add_stream(kStream, 0x70, 0, 0, &cache.ledger);
   CHECK(cache.take(1000) == 0);
-  CHECK(cache->collect_device(0).empty());
+  const uint64_t third = cache.fresh(500);
+  CHECK(cache.free(third) == Freed::cached);
   cache->forget_context(0);
+  CHECK(cache->collect_device(0).empty());
+  const Ticket after = cache.reclaim.close();
   CHECK(cache->collect_ended(1, 1, after).empty());  // another device's
   CHECK(cache->collect_ended(2, 0, before).empty());
   CHECK(cache.give_back(cache->collect_ended(2, 0, after), Released::not_now) ==
-        Addresses{first, second});
+        Addresses{first, second, third});
   CHECK(cache.give_back(cache->collect_ended(2, 0, after), Released::done) ==
-        Addresses{first, second});
+        Addresses{first, second, third});
   CHECK(cache.ledger.scratch_bytes.get() == 0);
   CHECK(cache.free(first, 0) == Freed::foreign);
 }
