@@ -40,6 +40,8 @@ void start_work(CUcontext context) {
     cuMemsetD8Async(block, 1, 1000, stream);  // takes its time (SIMCUDA_LATENCY)
     if (i < 3) cuMemFree(block);
   }
+  void* pinned = nullptr;
+  cuMemHostAlloc(&pinned, 5000, 0);
   for (int i = 0; i < 2; ++i) std::thread(churn, context).detach();
   while (g_rounds < 100) std::this_thread::yield();
 }

@@ -39,6 +39,17 @@ void free_all(std::vector<CUdeviceptr>* blocks) {
   *blocks = refused;
 }
 
+// Pinned memory comes and goes.
+void use_pinned_memory(CUstream stream, CUdeviceptr device) {
+  for (int i = 0; i < 8; ++i) {
+    void* memory = nullptr;
+    if (!good(cuMemHostAlloc(&memory, i % 2 != 0 ? 3000 : 6 * kMiB, 0))) continue;
+    good(cuMemcpyHtoDAsync(device, memory, 100, stream));
+    while (!good(cuMemFreeHost(memory))) {
+    }
+  }
+}
+
 // Frees with work pending, allocations that miss, idle memory beyond any budget, and a shortage.
 void use_memory(CUstream stream) {
   std::vector<CUdeviceptr> blocks;
@@ -49,6 +60,7 @@ void use_memory(CUstream stream) {
       good(cuMemsetD8Async(block, 1, 100, stream));
       blocks.push_back(block);
     }
+    if (!blocks.empty()) use_pinned_memory(stream, blocks[0]);
     free_all(&blocks);
     if (round % 2 != 0) good(cuCtxSynchronize());
   }

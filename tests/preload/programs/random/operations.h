@@ -25,6 +25,7 @@ inline const Worker::Operation Worker::kOperations[] = {
     {"capture", &Worker::capture, 0, &Settings::captures},
     {"lose a stream", &Worker::lose_stream, 0, &Settings::losses},
     {"export", &Worker::export_one, 0, &Settings::exports},
+    {"pin", &Worker::use_pinned, 0, &Settings::pinned},
     {"scratch", &Worker::use_scratch, 0, &Settings::scratch},
     {"own context", &Worker::own_context, 0, &Settings::contexts},
     {"run ahead", &Worker::run_ahead, 0, &Settings::endless},

@@ -27,6 +27,7 @@ struct Settings {
   uint64_t all = 1;              // whether what is said to be free is sometimes taken, all of it
   uint64_t stream_ordered = 10;  // of a hundred blocks, how many come from cuMemAllocAsync
   uint64_t scratch = 0;          // how often a stream gets memory for a moment, twice in a row
+  uint64_t pinned = 0;           // how often pinned memory comes or goes
   uint64_t slow = 0;             // of a hundred kernels that write, how many take their time
   uint64_t endless = 0;          // how often work is begun that ends when the thread says so
   uint64_t peers = 1;            // which devices reach which: 0 none, 1 all, 2 each those after it
@@ -57,6 +58,7 @@ struct Settings {
                  {"stream_ordered", &stream_ordered},
                  {"scratch", &scratch},
                  {"all", &all},
+                 {"pinned", &pinned},
                  {"slow", &slow},
                  {"endless", &endless},
                  {"peers", &peers},

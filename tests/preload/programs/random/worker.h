@@ -70,6 +70,8 @@ class Worker : public Hand {
     for (Block& block : held_) hand_over(block, heir);
     held_.clear();
     drop_graphs(graphs_.begin(), graphs_.end());
+    enter(world_.primaries[0]);
+    while (!pinned_.empty()) unpin(0);
     for (auto& station : stations_) leave(*station);
     return_words();
   }
@@ -102,6 +104,11 @@ class Worker : public Hand {
     Station* station;
     std::vector<Step> steps;
     uint64_t shape;  // a digit for each block, to base 4: its nodes
+  };
+  struct Pinned {  // words[i] = seed + i
+    uint32_t* words;
+    size_t count;
+    uint32_t seed;
   };
   struct Hired;  // a thread of the class Helper
   static const Operation kOperations[];
@@ -148,6 +155,10 @@ class Worker : public Hand {
   void run_ahead();
   void step_ahead();
   void free_on_stream();
+  // pinning.h
+  void use_pinned();
+  void write_from_pinned(Block& block);
+  void unpin(size_t index);
   // peers.h
   void turn_peers();
   // helper.h
@@ -201,7 +212,8 @@ class Worker : public Hand {
   CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_GLOBAL;  // of this thread
   std::vector<Block> held_;
   Place own_place_;
-  Place* own_ = nullptr;       // or own_place_
+  Place* own_ = nullptr;  // or own_place_
+  std::vector<Pinned> pinned_;
   std::deque<Rolled> graphs_;  // the one used last is the last
   static constexpr size_t kWords = 4096;
   uint32_t* words_ = nullptr;  // pinned
@@ -217,4 +229,5 @@ class Worker : public Hand {
 #include "operations.h"
 #include "own_context.h"
 #include "peers.h"
+#include "pinning.h"
 #include "rolling.h"
