@@ -37,7 +37,8 @@ inline void Worker::end_own_context() {
   for (Block& block : held_) over(block);
   for (Block& block : ending) {
     settle(block, random_);
-    if (random_.percent(50))
+    // Stream-ordered memory is the device's: nobody would free it any more.
+    if (random_.percent(50) || block.stream_ordered)
       free(block, random_);
     else if (block.has_words())
       fill(block, block.windows()[0], station.lanes[Lane::kFree]);

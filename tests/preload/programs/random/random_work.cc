@@ -48,7 +48,8 @@ std::vector<size_t> free_memory(const World& world, Tally& tally) {
   return all;
 }
 
-// Every thread does its part; the last blocks are freed by this one, or left to the reset.
+// Every thread does its part; the last blocks are freed by this one, or left to the reset, which
+// does not end stream-ordered memory.
 void play_round(World& world, uint64_t round, bool leave_some, Tally& tally) {
   const uint64_t threads = world.settings.threads;
   world.posts = std::vector<Post>(threads);
@@ -72,7 +73,7 @@ void play_round(World& world, uint64_t round, bool leave_some, Tally& tally) {
     while (post.take(&block)) heir.retire(block);
   }
   while (last.take(&block)) {
-    if (!leave_some || block.id % 2 == 0) heir.retire(block);
+    if (!leave_some || block.id % 2 == 0 || block.stream_ordered) heir.retire(block);
   }
   block = Block{};
   heir.finish(last);
