@@ -4,7 +4,8 @@
 //   its first call      jemalloc reads its configuration, by secure_getenv("MALLOC_CONF"), and
 //                       registers its fork handlers; both calls come here (the linker's --wrap)
 //   start_host_memory() the extent hooks are set, for every arena there will be
-//   any thread, later   jemalloc calls the hooks, some of them with locks of its own held
+//   any thread, later   jemalloc calls the hooks, some of them with locks of its own held; when it
+//                       sets itself up for a new thread, that call comes here, too (--wrap)
 //
 // So the hooks call nothing that may allocate or take a lock of the C library, which may hold some
 // when it calls free(). The fork handlers here are registered before jemalloc's, so that a fork
@@ -19,6 +20,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "allocator/base/os.h"
 #include "allocator/host/host_limits.h"
@@ -47,10 +49,21 @@ uint64_t soft_lock_limit() {
 }
 
 // Address space that the program may need for stacks and mappings of its own is not reserved.
-constexpr uint64_t kPartOfAddressSpace = 16;
-uint64_t address_space() {
-  rlimit limit;
-  return getrlimit(RLIMIT_AS, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
+constexpr uint64_t kPartOfLimit = 16;
+
+// The lower of the limits on address space and on what of it may be written (ulimit -v, -d).
+uint64_t memory_limit() {
+  uint64_t lowest = RLIM_INFINITY;
+  for (const auto kind : {RLIMIT_AS, RLIMIT_DATA}) {
+    rlimit limit;
+    if (getrlimit(kind, &limit) == 0) lowest = std::min<uint64_t>(lowest, limit.rlim_cur);
+  }
+  return lowest;
+}
+
+// So little that chunks have to be smaller than they would be.
+bool memory_is_short(const config::Policy& settings) {
+  return memory_limit() / kPartOfLimit < settings.initial_cpu_memory_in_mb.value << 20;
 }
 
 void tell_lock_refused(uint64_t locked, uint64_t wanted) {
@@ -76,7 +89,7 @@ HostPolicy policy_of(const config::Policy& settings) {
   const auto share = static_cast<uint64_t>(settings.fraction_of_cpu_memory_to_use.value *
                                            static_cast<double>(usable));
   const uint64_t chunk = std::min(settings.initial_cpu_memory_in_mb.value << 20,
-                                  address_space() / kPartOfAddressSpace);
+                                  memory_limit() / kPartOfLimit);
   const uint64_t limit = soft_lock_limit();
   const bool all = settings.use_pinned_memory.set || limit == UINT64_MAX;
   return {.chunk_bytes = usable == 0 ? chunk : std::min(chunk, share),
@@ -96,8 +109,10 @@ const char* compose(const char* of_user) {
   const config::Policy& settings = policy();
   const unsigned arenas = std::min(4 * alloc::os::allowed_cpus(), kMostArenas);
   // The pool keeps what is freed. Where it is to go back after a while, the pool has to know of it
-  // at once: jemalloc looks at what it keeps only while the program allocates.
-  const int decay_ms = settings.free_idle_memory.value ? 0 : 10'000;
+  // at once: jemalloc looks at what it keeps only while the program allocates. Where memory is
+  // short, what one of jemalloc's arenas keeps would be missed by the others.
+  const bool at_once = settings.free_idle_memory.value || memory_is_short(settings);
+  const int decay_ms = at_once ? 0 : 10'000;
   int length = snprintf(text, sizeof text,
                         "retain:false,oversize_threshold:0,narenas:%u,dirty_decay_ms:%d,"
                         "muzzy_decay_ms:0,tcache_max:262144",
@@ -124,12 +139,32 @@ void print_what_was_asked_for(void*, const char* text) {
   write_quietly(STDERR_FILENO, text, strlen(text));
 }
 
+// --- a thread's first memory ---
+
+// jemalloc's place for a new thread's freed blocks, with what is around it.
+constexpr size_t kFirstBytes = size_t{128} << 10;
+// Held for the calling thread while jemalloc sets itself up for it.
+constinit thread_local char* first_memory = nullptr;
+constinit std::atomic<bool> serves{false};
+
+// What is held for this thread, where it is enough; the rest of it goes back.
+void* take_first_memory(size_t bytes, size_t alignment, bool* zero) {
+  if (first_memory == nullptr || bytes > kFirstBytes || alignment > alloc::host::kPage) {
+    return nullptr;
+  }
+  char* memory = std::exchange(first_memory, nullptr);
+  if (bytes != kFirstBytes) pool.give_back(memory + bytes, kFirstBytes - bytes);
+  if (*zero) memset(memory, 0, bytes);
+  return memory;
+}
+
 // --- extent hooks ---
 
 void* extent_alloc(extent_hooks_t*, void* wanted, size_t bytes, size_t alignment, bool* zero,
                    bool* commit, unsigned) {
   if (wanted != nullptr) return nullptr;
   void* memory = pool.take(bytes, alignment, zero);
+  if (memory == nullptr) memory = take_first_memory(bytes, alignment, zero);
   if (memory != nullptr) *commit = true;
   return memory;
 }
@@ -199,6 +234,7 @@ void start_host_memory(const config::Policy& settings) {
   if (mallctl("opt.narenas", &arenas, &size, nullptr, 0) != 0) return;
   for (unsigned i = 0; i < arenas && set_hooks(i); ++i) {
   }
+  serves.store(true, std::memory_order_release);
   if (settings.free_idle_memory.value) start_releasing_idle_host_memory();
   if (settings.fill_byte() >= 0) fill_host_memory(settings.fill_byte());
 }
@@ -223,6 +259,10 @@ int real_pthread_atfork(void (*prepare)(), void (*parent)(),
                         void (*child)()) asm("__real_pthread_atfork");
 int wrapped_pthread_atfork(void (*prepare)(), void (*parent)(),
                            void (*child)()) asm("__wrap_pthread_atfork");
+bool real_thread_set_up(void* thread) asm("__real_je_tsd_tcache_enabled_data_init");
+bool wrapped_thread_set_up(void* thread) asm("__wrap_je_tsd_tcache_enabled_data_init");
+// jemalloc's, which reads anew how the thread is served.
+void jemalloc_thread_changed(void* thread) asm("je_tsd_slow_update");
 
 // The program's first malloc may come before the C library knows the environment: jemalloc then
 // works as it was built.
@@ -232,6 +272,23 @@ char* wrapped_secure_getenv(const char* name) {
   using namespace cistern::shim;  // NOLINT(google-build-using-namespace): its other face
   if (active()) malloc_message = print_what_was_asked_for;
   return active() ? const_cast<char*>(compose(of_user)) : of_user;
+}
+
+// jemalloc gives a new thread a place for freed blocks here, and uses it also where there was no
+// memory for it. So what it may need is taken first. Where there is none the thread goes without
+// such a place, as with tcache:false.
+bool wrapped_thread_set_up(void* thread) {
+  using namespace cistern::shim;  // NOLINT(google-build-using-namespace): its other face
+  if (!serves.load(std::memory_order_acquire)) return real_thread_set_up(thread);
+  bool zero = false;
+  first_memory = static_cast<char*>(pool.take(kFirstBytes, cistern::alloc::host::kPage, &zero));
+  if (first_memory == nullptr) {
+    jemalloc_thread_changed(thread);
+    return false;
+  }
+  const bool failed = real_thread_set_up(thread);
+  if (first_memory != nullptr) pool.give_back(std::exchange(first_memory, nullptr), kFirstBytes);
+  return failed;
 }
 
 int wrapped_pthread_atfork(void (*prepare)(), void (*parent)(), void (*child)()) {

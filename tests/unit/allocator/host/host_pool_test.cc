@@ -229,6 +229,36 @@ TEST_CASE("a forked child uses the pool, with nothing locked") {
   CHECK(status == 0);
 }
 
+TEST_CASE("once locking is refused after the program unlocked all, nothing more is locked") {
+  const pid_t child = fork();
+  if (child == 0) {
+    constexpr uid_t kNobody = 65534;  // whoever has privileges is refused nothing
+    if (geteuid() == 0 && setresuid(kNobody, kNobody, kNobody) != 0) _exit(0);
+    rlimit limit;
+    getrlimit(RLIMIT_MEMLOCK, &limit);
+    const rlimit before = limit;
+    Pool pool({.chunk_bytes = 64 * kMiB,
+               .locks = true,
+               .eager = false,
+               .most_locked = 2 * kMiB,
+               .lock_refused = nullptr});
+    pool.take(kMiB);
+    if (pool->usage().locked == 0) _exit(0);  // not allowed
+    munlockall();
+    limit.rlim_cur = 0;
+    setrlimit(RLIMIT_MEMLOCK, &limit);
+    pool->lock_again();
+    if (pool->usage().locked != 0) _exit(1);
+    setrlimit(RLIMIT_MEMLOCK, &before);
+    for (int i = 0; i < 4; ++i) pool.take(12 * kMiB);  // the system would allow it now
+    if (pool->usage().locked != 0) _exit(2);
+    _exit(pool->usage().refused == pool->usage().committed ? 0 : 3);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK(status == 0);
+}
+
 TEST_CASE("where address space is short, host chunks are smaller, and at last a request fails") {
   const pid_t child = fork();
   if (child == 0) {

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an ordinary user may lock of memory, before and after malloc has had its part: says how many
+// kB are locked, and how many the program itself may lock beside them.
+// host_memlock MIB, so much is allocated and touched.
+#include <sys/mman.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace {
+
+constexpr size_t kMiB = size_t{1} << 20;
+constexpr size_t kPiece = 64 << 10;
+
+long locked_kb() {
+  std::FILE* status = std::fopen("/proc/self/status", "r");
+  char line[200];
+  long kb = -1;
+  while (std::fgets(line, sizeof line, status) != nullptr) std::sscanf(line, "VmLck: %ld", &kb);
+  std::fclose(status);
+  return kb;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const size_t pieces = (argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1) * kMiB / kPiece;
+  int wrong = 0;
+  for (size_t i = 0; i < pieces; ++i) {
+    auto* block = static_cast<char*>(std::malloc(kPiece));
+    wrong += block == nullptr;
+    if (block != nullptr) std::memset(block, 1, kPiece);
+  }
+  std::printf("failed %d\nlocked %ld\n", wrong, locked_kb());
+  constexpr size_t kMost = 1024;
+  auto* own = static_cast<char*>(mmap(nullptr, kMost * kPiece, PROT_READ | PROT_WRITE,
+                                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  size_t count = 0;
+  while (count < kMost && mlock(own + count * kPiece, kPiece) == 0) ++count;
+  std::printf("own %zu\n", count * kPiece >> 10);
+  return 0;
+}
