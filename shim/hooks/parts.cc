@@ -23,7 +23,7 @@ namespace {
 
 const Part kParts[] = {
     {.at_load = open_log},
-    {.at_start = start_host_memory},
+    {.at_start = start_host_memory, .at_bad_start = tell_bad_settings_at_first_block},
     {.at_load = open_report},
     {.in_child = [] { capture_gate().reset_after_fork(); }},
     {.in_child = reset_graphs_after_fork},

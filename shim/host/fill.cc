@@ -8,32 +8,11 @@
 #include <cstdint>
 #include <cstring>
 
+#include "shim/host/allocation_hooks.h"
 #include "shim/host/host_memory.h"
 
 namespace cistern::shim {
 namespace {
-
-// jemalloc's, from its hook.h, which is not installed.
-enum AllocKind {
-  kMalloc,
-  kPosixMemalign,
-  kAlignedAlloc,
-  kCalloc,
-  kMemalign,
-  kValloc,
-  kMallocx,
-  kRealloc,
-  kRallocx
-};
-enum ExpandKind { kExpandRealloc, kExpandRallocx, kExpandXallocx };
-
-struct Hooks {
-  void (*alloc)(void* extra, int kind, void* result, uintptr_t raw, uintptr_t arguments[3]);
-  void (*dalloc)(void* extra, int kind, void* address, uintptr_t arguments[3]);
-  void (*expand)(void* extra, int kind, void* address, size_t old_size, size_t new_size,
-                 uintptr_t raw, uintptr_t arguments[4]);
-  void* extra;
-};
 
 constinit int fill_byte = 0;
 
@@ -59,10 +38,7 @@ void expanded(void*, int kind, void* block, size_t old_size, size_t new_size, ui
 
 void fill_host_memory(int byte) {
   fill_byte = byte;
-  Hooks hooks = {.alloc = allocated, .dalloc = nullptr, .expand = expanded, .extra = nullptr};
-  void* handle;
-  size_t size = sizeof handle;
-  mallctl("experimental.hooks.install", &handle, &size, &hooks, sizeof hooks);
+  install_hooks({.alloc = allocated, .dalloc = nullptr, .expand = expanded, .extra = nullptr});
 }
 
 }  // namespace cistern::shim

@@ -27,9 +27,10 @@ void child_after_fork() {
 // names. A second one would cost this one its arguments, where link-time optimisation joins them.
 [[gnu::constructor]] void at_load(int, char**, char** envp) {
   load_settings(envp);
-  if (!active()) return;
+  const bool bad = loaded_settings().status == config::Status::kBad;
   for (const Part& part : parts()) {
-    if (part.at_start != nullptr) part.at_start(policy());
+    if (bad && part.at_bad_start != nullptr) part.at_bad_start();
+    if (active() && part.at_start != nullptr) part.at_start(policy());
   }
 }
 
@@ -42,15 +43,17 @@ void child_after_fork() {
 
 }  // namespace
 
+void tell_bad_settings() {
+  static constinit std::atomic<bool> told{false};
+  if (!told.exchange(true)) log_line(loaded_settings().error.text);
+}
+
 void cuda_started(bool complete) {
   active();  // reads the settings, unless that has been done
   bool expected = false;
   if (!started.compare_exchange_strong(expected, true)) return;
   const config::Loaded& loaded = loaded_settings();
-  if (loaded.status == config::Status::kBad) {
-    log_line(loaded.error.text);
-    return;
-  }
+  if (loaded.status == config::Status::kBad) return tell_bad_settings();
   // `cistern run` has already printed the warnings.
   if (!loaded.launched && log_enabled(config::LogLevel::kWarn)) {
     for (size_t i = 0; i < loaded.warning_count; ++i) log_line(loaded.warnings[i].text);

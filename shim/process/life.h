@@ -11,4 +11,8 @@ namespace cistern::shim {
 // functions that the pools need.
 void cuda_started(bool complete);
 
+// What is wrong with the settings, in a process that uses what they are about: one line, once. Any
+// thread, also inside malloc.
+void tell_bad_settings();
+
 }  // namespace cistern::shim

@@ -18,6 +18,9 @@ struct Part {
   // The same by the object's constructor, which may come after other functions of the part: a call
   // of another library's constructor. May allocate, which at_load may not.
   void (*at_start)(const config::Policy& policy) = nullptr;
+  // Instead of at_start, where the settings are bad and the part does nothing: it may have to tell
+  // so (life.h), once the process comes to use it.
+  void (*at_bad_start)() = nullptr;
   // In a child forked after cuInit, whose only thread is the caller. Locks may be held by threads
   // that do not exist here; the driver does not work.
   void (*in_child)() = nullptr;
