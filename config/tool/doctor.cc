@@ -184,14 +184,44 @@ bool say_routes(const Program& program) {
   return false;
 }
 
-bool check(const char* name, const Elf& object) {
+// The path in a line "name => path (address)" or "path (address)" of the loader's list, or empty.
+std::string path_in(const std::string& line) {
+  const size_t at = line.find('/', line.find("=> ") == std::string::npos ? 0 : line.find("=> "));
+  return at == std::string::npos ? std::string() : line.substr(at, line.find(" (", at) - at);
+}
+
+// Whose malloc will serve the program's memory. A definition of the program itself comes before
+// each library's, preloaded or not. A library's own comes after; it would be missed only by a
+// program that counts on it.
+void say_malloc(const Program& program, const std::string& object) {
+  if (!defines_function(object, "malloc")) {
+    return say("malloc", "left alone: " + object + " serves none");
+  }
+  if (defines_function(program.binary, "malloc")) {
+    return say("malloc", "the program brings its own, which no preload replaces; try: --host off");
+  }
+  std::istringstream lines(loaded_libraries(program.binary));
+  bool any = false;
+  for (std::string line; std::getline(lines, line);) {
+    const std::string path = path_in(line);
+    if (path.empty() || read_elf(path).soname == "libc.so.6") continue;
+    if (!defines_function(path, "malloc")) continue;
+    say(any ? "" : "malloc", path + " brings its own, which Cistern's replaces; try: --host off");
+    any = true;
+  }
+  if (!any) say("malloc", "Cistern's; --host off leaves it alone");
+}
+
+bool check(const char* name, const Elf& object, const std::string& object_path) {
   Program program;
   const Problem problem = check_program(name, &object, program);
   if (problem.code != kDone) return say("program", problem.text), false;
   const bool script = program.binary != program.path;
   say("program", program.path + (script ? ", run by " + program.binary : "") + " (" +
                      (program.elf.valid ? describe(program.elf) : "neither ELF nor script") + ")");
-  return !program.elf.valid || say_routes(program);
+  if (!program.elf.valid) return true;
+  say_malloc(program, object_path);
+  return say_routes(program);
 }
 
 }  // namespace
@@ -208,7 +238,7 @@ int doctor(int argc, char** argv) {
   const bool has_device = check_driver() > 0;
   check_toolkit();
   check_limits();
-  const bool has_program = argc == 2 || !has_object || check(argv[2], object);
+  const bool has_program = argc == 2 || !has_object || check(argv[2], object, argv[1]);
   const bool works = has_object && has_settings && has_device && has_program;
   if (!works && has_object && has_settings && has_program) {
     say("verdict", "no GPU: CUDA programs cannot run here; --sim runs them on the simulated one");

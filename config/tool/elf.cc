@@ -65,11 +65,15 @@ struct Elf32 {
   using Header = Elf32_Ehdr;
   using Segment = Elf32_Phdr;
   using Entry = Elf32_Dyn;
+  using Section = Elf32_Shdr;
+  using Symbol = Elf32_Sym;
 };
 struct Elf64 {
   using Header = Elf64_Ehdr;
   using Segment = Elf64_Phdr;
   using Entry = Elf64_Dyn;
+  using Section = Elf64_Shdr;
+  using Symbol = Elf64_Sym;
 };
 
 template <typename Segment>
@@ -125,6 +129,36 @@ void read_segments(std::string_view bytes, Elf& out) {
   }
 }
 
+// In one table of symbols, whose section's link is the section with their names.
+template <typename Class>
+bool defines_in(std::string_view bytes, const typename Class::Section& table, uint64_t sections,
+                std::string_view name) {
+  typename Class::Section strings;
+  if (!read_at(bytes, sections + uint64_t{table.sh_link} * sizeof strings, strings)) return false;
+  const std::string_view names = slice(bytes, strings.sh_offset, strings.sh_size);
+  const std::string_view symbols = slice(bytes, table.sh_offset, table.sh_size);
+  typename Class::Symbol symbol;
+  for (uint64_t at = 0; read_at(symbols, at, symbol); at += sizeof symbol) {
+    const bool defined = symbol.st_shndx != SHN_UNDEF && (symbol.st_info & 0xf) == STT_FUNC;
+    const std::string_view rest = slice(names, symbol.st_name, names.size());
+    if (defined && rest.substr(0, rest.find('\0')) == name) return true;
+  }
+  return false;
+}
+
+template <typename Class>
+bool defines_in_any(std::string_view bytes, std::string_view name) {
+  typename Class::Header header;
+  if (!read_at(bytes, 0, header)) return false;
+  for (unsigned i = 0; i < header.e_shnum; ++i) {
+    typename Class::Section section;
+    if (!read_at(bytes, header.e_shoff + uint64_t{i} * sizeof section, section)) return false;
+    const bool table = section.sh_type == SHT_DYNSYM || section.sh_type == SHT_SYMTAB;
+    if (table && defines_in<Class>(bytes, section, header.e_shoff, name)) return true;
+  }
+  return false;
+}
+
 std::string machine_name(uint16_t machine) {
   switch (machine) {
     case EM_X86_64:
@@ -170,6 +204,14 @@ Elf read_elf(const std::string& path) {
 
 std::string describe(const Elf& elf) {
   return std::to_string(elf.bits) + "-bit " + machine_name(elf.machine);
+}
+
+bool defines_function(const std::string& path, const std::string& name) {
+  const Elf elf = read_elf(path);
+  const MappedFile file(path);
+  if (!elf.valid) return false;
+  return elf.bits == 64 ? defines_in_any<Elf64>(file.bytes(), name)
+                        : defines_in_any<Elf32>(file.bytes(), name);
 }
 
 std::vector<bool> find_markers(const std::string& path, const std::vector<std::string>& markers) {

@@ -28,6 +28,10 @@ Elf read_elf(const std::string& path);
 // "64-bit x86-64"
 std::string describe(const Elf& elf);
 
+// Whether its symbol tables, of which a stripped file has only the dynamic one, define this
+// function.
+bool defines_function(const std::string& path, const std::string& name);
+
 // Which of `markers` occur anywhere in the file, in the order given.
 std::vector<bool> find_markers(const std::string& path, const std::vector<std::string>& markers);
 

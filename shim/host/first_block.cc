@@ -23,8 +23,8 @@ void first_block(void*, int, void*, uintptr_t, uintptr_t[3]) {
 }  // namespace
 
 void tell_bad_settings_at_first_block() {
-  handle.store(
-      install_hooks({.alloc = first_block, .dalloc = nullptr, .expand = nullptr, .extra = nullptr}));
+  handle.store(install_hooks(
+      {.alloc = first_block, .dalloc = nullptr, .expand = nullptr, .extra = nullptr}));
 }
 
 }  // namespace cistern::shim

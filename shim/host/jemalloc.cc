@@ -88,8 +88,8 @@ HostPolicy policy_of(const config::Policy& settings) {
   const uint64_t usable = alloc::host::usable_memory();
   const auto share = static_cast<uint64_t>(settings.fraction_of_cpu_memory_to_use.value *
                                            static_cast<double>(usable));
-  const uint64_t chunk = std::min(settings.initial_cpu_memory_in_mb.value << 20,
-                                  memory_limit() / kPartOfLimit);
+  const uint64_t chunk =
+      std::min(settings.initial_cpu_memory_in_mb.value << 20, memory_limit() / kPartOfLimit);
   const uint64_t limit = soft_lock_limit();
   const bool all = settings.use_pinned_memory.set || limit == UINT64_MAX;
   return {.chunk_bytes = usable == 0 ? chunk : std::min(chunk, share),

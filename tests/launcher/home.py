@@ -17,6 +17,10 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 LAUNCHER = ROOT / "scripts" / "cistern"
 EMPTY_LIBRARY = "int cistern_stand_in;"
+HOST_LIBRARY = """
+void* __libc_malloc(unsigned long);
+void* malloc(unsigned long bytes) { return __libc_malloc(bytes); }
+"""
 DRIVER = """
 int cuInit(unsigned flags) { return (int)flags; }
 int cuDriverGetVersion(int* version) { *version = 13000; return 0; }
@@ -52,7 +56,7 @@ class LauncherTest(unittest.TestCase):
         cls.shared.chmod(0o755)
         cls.home = cls.shared / "home"
         (cls.home / "sim").mkdir(parents=True)
-        compile_library(cls.home / "libcistern.so", EMPTY_LIBRARY)
+        compile_library(cls.home / "libcistern.so", HOST_LIBRARY)
         compile_library(cls.home / "libcistern-device.so", EMPTY_LIBRARY)
         compile_library(cls.home / "sim" / "libcuda.so.1", DRIVER)
         shutil.copy2(build_dir / "cistern-config", cls.home)

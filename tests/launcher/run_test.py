@@ -248,6 +248,9 @@ class OutOfReach(home.LauncherTest):
         shutil.copy("/bin/true", copy)
         copy.chmod(0o4755)
         self.refused(self.cistern("run", str(copy), user=65534), 2, "set-user-ID")
+        asked = self.cistern("doctor", "--sim", str(copy), user=65534)
+        self.assertEqual(asked.returncode, 1)
+        self.assertRegex(asked.stdout, "program +the program is set-user-ID.*; try: a copy of it")
         self.assertEqual(self.cistern("run", str(copy)).returncode, 0)  # root gains nothing
         copy.chmod(0o755)
         try:

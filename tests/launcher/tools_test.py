@@ -189,6 +189,36 @@ class Doctor(home.LauncherTest):
         self.assertIn("static CUDA runtime", routes(static))
         self.assertIn("none seen", routes(main))
 
+    def malloc_line(self, source, *options, doctor=()):
+        """What doctor says of the malloc of a program that is compiled from this."""
+        program = str(self.folder / "program")
+        command = ["cc", "-x", "c", "-", "-x", "none", "-o", program, *options]
+        subprocess.run(command, input=source, text=True, check=True)
+        result = self.cistern("doctor", "--sim", *doctor, program)
+        self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
+        lines = re.findall(r"^malloc +(.*)", result.stdout, re.M)
+        self.assertEqual(len(lines), 1, result.stdout)
+        return lines[0]
+
+    def test_whose_malloc_serves_is_said(self):
+        main = "int main(void) { return 0; }"
+        own = home.HOST_LIBRARY + "void free(void* block) {}" + main
+        self.assertRegex(self.malloc_line(main), "^Cistern's; --host off")
+        for options in ((), ("-s",), ("-Wl,--exclude-libs,ALL", "-fvisibility=hidden")):
+            line = self.malloc_line(own, "-fno-builtin", *options)
+            self.assertRegex(line, "the program brings its own, .*; try: --host off")
+        library = str(self.folder / "libown.so")
+        home.compile_library(library, home.HOST_LIBRARY)
+        by_name = (f"-L{self.folder}", "-lown", f"-Wl,-rpath,{self.folder}")
+        for linked in ((library,), by_name):
+            self.assertEqual(
+                self.malloc_line(main, "-Wl,--no-as-needed", *linked),
+                f"{library} brings its own, which Cistern's replaces; try: --host off",
+            )
+        for source in (main, own):
+            line = self.malloc_line(source, "-fno-builtin", doctor=("--host", "off"))
+            self.assertRegex(line, "^left alone: .*libcistern-device.so serves none")
+
     def test_what_is_in_the_way_is_said(self):
         static = self.file("static", home.elf(62))
         result = self.cistern("doctor", "--sim", static)
