@@ -42,7 +42,8 @@ int main(int argc, char** argv) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] {
-      for (int k = 0; k < times / 4; ++k) wrong += k % 2 == 0 ? in_a_thread_of_its_own() : at_once();
+      for (int k = 0; k < times / 4; ++k)
+        wrong += k % 2 == 0 ? in_a_thread_of_its_own() : at_once();
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -34,8 +34,8 @@ int main(int argc, char** argv) {
   }
   std::printf("failed %d\nlocked %ld\n", wrong, locked_kb());
   constexpr size_t kMost = 1024;
-  auto* own = static_cast<char*>(mmap(nullptr, kMost * kPiece, PROT_READ | PROT_WRITE,
-                                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  auto* own = static_cast<char*>(
+      mmap(nullptr, kMost * kPiece, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   size_t count = 0;
   while (count < kMost && mlock(own + count * kPiece, kPiece) == 0) ++count;
   std::printf("own %zu\n", count * kPiece >> 10);

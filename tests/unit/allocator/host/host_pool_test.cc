@@ -237,20 +237,20 @@ TEST_CASE("once locking is refused after the program unlocked all, nothing more 
     rlimit limit;
     getrlimit(RLIMIT_MEMLOCK, &limit);
     const rlimit before = limit;
-    Pool pool({.chunk_bytes = 64 * kMiB,
+    Pool pool({.chunk_bytes = kMiB,
                .locks = true,
                .eager = false,
-               .most_locked = 2 * kMiB,
+               .most_locked = UINT64_MAX,
                .lock_refused = nullptr});
     pool.take(kMiB);
-    if (pool->usage().locked == 0) _exit(0);  // not allowed
+    if (pool->usage().locked != kMiB) _exit(0);  // not allowed
     munlockall();
     limit.rlim_cur = 0;
     setrlimit(RLIMIT_MEMLOCK, &limit);
     pool->lock_again();
     if (pool->usage().locked != 0) _exit(1);
     setrlimit(RLIMIT_MEMLOCK, &before);
-    for (int i = 0; i < 4; ++i) pool.take(12 * kMiB);  // the system would allow it now
+    for (int i = 0; i < 4; ++i) pool.take(kMiB);  // the system would allow it now
     if (pool->usage().locked != 0) _exit(2);
     _exit(pool->usage().refused == pool->usage().committed ? 0 : 3);
   }
