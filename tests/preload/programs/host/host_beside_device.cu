@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads allocate and free host memory while kernels and a graph run on all devices: every block,
-// of the host and of a device, keeps what was written to it.
+// Host memory that threads allocate beside busy devices and a living graph keeps what is in it.
+// So does device memory.
 // host_beside_device THREADS ROUNDS, so many on each device.
 #include <atomic>
 #include <cstdlib>

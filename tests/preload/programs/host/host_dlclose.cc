@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library that allocates when it comes and goes is opened and closed again and again by four
-// threads: what it allocates and frees is its own.
+// A library that allocates when it comes and goes may do so again and again, by four threads.
 // host_dlclose TIMES, by all of them.
 #include <dlfcn.h>
 

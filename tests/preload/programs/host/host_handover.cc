@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many threads at a time free what others allocated, and end: what they keep ready of freed blocks,
-// and what their thread-local objects hold, goes with them.
+// Many threads at a time free what others allocated, and end.
+// What they keep ready of freed blocks, and what their thread-local objects hold, goes with them.
 // host_handover THREADS GENERATIONS BLOCKS, so many of each thread.
 #include <atomic>
 #include <cstdint>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an ordinary user may lock of memory, before and after malloc has had its part: says how many
-// kB are locked, and how many the program itself may lock beside them.
+// How much memory is locked, and how much the program itself may lock beside it.
 // host_memlock MIB, so much is allocated and touched.
 #include <sys/mman.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Idle device memory goes back soon, also where the thread that sees to it had long had nothing to
-// do. What the driver holds is read from the simulator's trace.
+// Idle device memory goes back soon, also where the thread that sees to it rested.
+// What the driver holds is read from the simulator's trace.
 #include <unistd.h>
 
 #include <algorithm>

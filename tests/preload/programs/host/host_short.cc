@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory runs out, and is there again once some was freed: requests fail with ENOMEM, no more, and
-// as much as before is served.
+// Where memory runs out requests fail with ENOMEM, and what is freed serves other threads again.
 // host_short PERCENT ROUNDS: of the lower of the limits on address space and on what may be
 // written (ulimit -v, -d), so much at least is served.
 #include <sys/resource.h>

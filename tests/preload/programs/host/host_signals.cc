@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A signal handler interrupts each thread every 100 us while it allocates: same results, and errno
-// as promised.
+// Signal handlers that interrupt each thread all the time change no result of malloc, nor errno.
 #include <signal.h>
 #include <sys/syscall.h>
 #include <time.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is wrong with the settings is told once by a process that allocates: with its threads, and
-// with the children that it forks. The process is one of this program with a bad setting.
+// What is wrong with the settings is told once by a process that allocates, for its forks, too.
+// The process is one of this program with a bad setting.
 #include <sys/wait.h>
 #include <unistd.h>
 
