@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Long runs under libcistern.so: other people's test suites end as without it, a thousand forks end well, and what a
+"""Long runs under libcistern.so: Python's own test suite ends as without it, a thousand forks end well, and what a
 loader holds an idle period after its load is near what is live. `make soak`; BUILD_DIR names the build. What a machine
 lacks is left out and named.
 """
@@ -8,7 +8,6 @@ lacks is left out and named.
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -54,22 +53,6 @@ class Suites(unittest.TestCase):
                                  re.findall(r"^(?:FAIL|ERROR): .*", done.stdout, re.M)))
                 self.assertEqual(ends[1:], ends[:1] * len(POLICIES))
 
-    def test_of_redis(self):
-        if shutil.which("redis-server") is None or shutil.which("redis-benchmark") is None:
-            self.skipTest("no redis-server and redis-benchmark on this machine")
-        script = """
-            redis-server --port 0 --unixsocket $PWD/socket --save "" --appendonly no --daemonize no --logfile log & server=$!
-            for i in $(seq 100); do redis-cli -s socket ping > /dev/null 2>&1 && break; sleep 0.05; done
-            redis-benchmark -s socket -n 200000 -r 20000 -q -P 16 -c 50 -d 200 > /dev/null; echo $?
-            redis-cli -s socket debug sleep 0; redis-cli -s socket dbsize > /dev/null; redis-cli -s socket flushall
-            redis-cli -s socket set key value; redis-cli -s socket get key; kill $server; wait $server; echo $?"""
-        ends = []
-        for preload, settings in ((None, {}), *((OBJECT, policy) for policy in POLICIES)):
-            with tempfile.TemporaryDirectory() as folder:
-                done = run(["bash", "-c", script], preload, settings, folder)
-            ends.append((done.returncode, done.stdout, done.stderr))
-        self.assertEqual(ends[1:], ends[:1] * len(POLICIES))
-
 
 class Programs(unittest.TestCase):
     def same(self, *command):
@@ -92,10 +75,6 @@ class Programs(unittest.TestCase):
         self.same(PROGRAMS / "host_signals_lazy", "100000")
         self.same(PROGRAMS / "host_handover_lazy", "128", "20", "5000")
         self.same(PROGRAMS / "host_dlclose_lazy", "20000")
-
-    def test_little_memory(self):
-        for limit in ("--data", "--as"):
-            self.same("prlimit", f"{limit}=1000000000", PROGRAMS / "host_short_now", "50", "5")
 
     def test_a_loader_holds_little_more_than_what_is_live(self):
         command = (PROGRAMS / "host_idle_lazy", "loader", str(OPERATIONS))
