@@ -260,6 +260,9 @@ void HostPool::offer_rest_of_current() {
 
 // A smaller chunk where the system has no room for one of the usual size.
 void* HostPool::take_from_new_chunk(uint64_t pages, uint64_t alignment) {
+  if (auto* limit = std::exchange(policy_.most_chunk_bytes, nullptr); limit != nullptr) {
+    policy_.chunk_bytes = std::min(policy_.chunk_bytes, limit());
+  }
   const uint64_t usual = align_up(std::max(policy_.chunk_bytes, kMinChunkBytes), kPage);
   const bool own = pages * kPage > usual;
   uint64_t bytes = own ? pages * kPage : usual;

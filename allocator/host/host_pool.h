@@ -28,6 +28,9 @@ inline constexpr uint64_t kPage = 4096;
 
 struct HostPolicy {
   uint64_t chunk_bytes;  // of a chunk, but for larger requests
+  // The most of those; asked once, by the first request, with the lock held: it takes long to find
+  // out. Null: no limit.
+  uint64_t (*most_chunk_bytes)() = nullptr;
   bool locks;            // lock pages, as they are touched
   bool eager;            // lock, and so touch, a whole chunk at once
   uint64_t most_locked;  // bytes

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seam to jemalloc. Three moments matter, in this order:
+// The seam to jemalloc. Two moments matter:
 //
-//   its first call      jemalloc reads its configuration, by secure_getenv("MALLOC_CONF"), and
-//                       registers its fork handlers; both calls come here (the linker's --wrap)
-//   start_host_memory() the extent hooks are set, for every arena there will be
-//   any thread, later   jemalloc calls the hooks, some of them with locks of its own held; when it
-//                       sets itself up for a new thread, that call comes here, too (--wrap)
+//   its first call    jemalloc reads its configuration, by secure_getenv("MALLOC_CONF"), makes its
+//                     first arena, and registers its fork handlers; both calls come here (the
+//                     linker's --wrap). With the second the extent hooks are set, of this arena and
+//                     those to come
+//   any thread, later jemalloc calls the hooks, some of them with locks of its own held; when it
+//                     sets itself up for a new thread, that call comes here, too (--wrap)
 //
 // So the hooks call nothing that may allocate or take a lock of the C library, which may hold some
 // when it calls free(). The fork handlers here are registered before jemalloc's, so that a fork
@@ -25,10 +26,14 @@
 #include "allocator/base/os.h"
 #include "allocator/host/host_limits.h"
 #include "shim/host/host_memory.h"
+#include "shim/host/jemalloc_inside.h"
 #include "shim/host/start.h"
 #include "shim/process/log.h"
 #include "shim/process/no_cancel.h"
 #include "shim/process/settings.h"
+
+constinit JemallocArenaConfig arena_config = {.extent_hooks = &jemalloc_extent_hooks,
+                                              .also_for_metadata = true};
 
 namespace cistern::shim {
 
@@ -39,6 +44,8 @@ namespace {
 
 constinit HostPool pool{};
 constinit bool locking = false;
+constinit bool configured = false;           // jemalloc has its configuration from here
+constinit std::atomic<bool> serving{false};  // and its memory
 
 // --- the policy ---
 
@@ -82,17 +89,21 @@ void tell_lock_refused(uint64_t locked, uint64_t wanted) {
       static_cast<unsigned long long>(limit >> 10));
 }
 
+uint64_t share_of_usable_memory() {
+  const uint64_t usable = alloc::host::usable_memory();
+  if (usable == 0) return UINT64_MAX;
+  return static_cast<uint64_t>(policy().fraction_of_cpu_memory_to_use.value *
+                               static_cast<double>(usable));
+}
+
 HostPolicy policy_of(const config::Policy& settings) {
   const bool asked = settings.use_pinned_memory.set || settings.initial_cpu_memory_in_mb.set ||
                      settings.fraction_of_cpu_memory_to_use.set;
-  const uint64_t usable = alloc::host::usable_memory();
-  const auto share = static_cast<uint64_t>(settings.fraction_of_cpu_memory_to_use.value *
-                                           static_cast<double>(usable));
-  const uint64_t chunk =
-      std::min(settings.initial_cpu_memory_in_mb.value << 20, memory_limit() / kPartOfLimit);
   const uint64_t limit = soft_lock_limit();
   const bool all = settings.use_pinned_memory.set || limit == UINT64_MAX;
-  return {.chunk_bytes = usable == 0 ? chunk : std::min(chunk, share),
+  return {.chunk_bytes = std::min(settings.initial_cpu_memory_in_mb.value << 20,
+                                  memory_limit() / kPartOfLimit),
+          .most_chunk_bytes = share_of_usable_memory,
           .locks = asked && settings.use_pinned_memory.value,
           .eager = settings.pin_eager.value,
           .most_locked = all ? UINT64_MAX : limit / 2,
@@ -113,9 +124,12 @@ const char* compose(const char* of_user) {
   // short, what one of jemalloc's arenas keeps would be missed by the others.
   const bool at_once = settings.free_idle_memory.value || memory_is_short(settings);
   const int decay_ms = at_once ? 0 : 10'000;
+  // A thread's cache takes blocks of up to 256 KiB, and one kind of them is looked through each
+  // time so many bytes were allocated. jemalloc's own 64 KiB would be every third block of 4 to
+  // 64 KiB, and twice the time.
   int length = snprintf(text, sizeof text,
                         "retain:false,oversize_threshold:0,narenas:%u,dirty_decay_ms:%d,"
-                        "muzzy_decay_ms:0,tcache_max:262144",
+                        "muzzy_decay_ms:0,tcache_max:262144,tcache_gc_incr_bytes:262144",
                         arenas, decay_ms);
   for (const char* more : {of_user, settings.malloc_conf.set ? settings.malloc_conf.value : ""}) {
     if (more == nullptr || *more == '\0') continue;
@@ -145,7 +159,6 @@ void print_what_was_asked_for(void*, const char* text) {
 constexpr size_t kFirstBytes = size_t{128} << 10;
 // Held for the calling thread while jemalloc sets itself up for it.
 constinit thread_local char* first_memory = nullptr;
-constinit std::atomic<bool> serves{false};
 
 // What is held for this thread, where it is enough; the rest of it goes back.
 void* take_first_memory(size_t bytes, size_t alignment, bool* zero) {
@@ -199,13 +212,16 @@ constinit extent_hooks_t hooks = {.alloc = extent_alloc,
                                   .split = extent_split,
                                   .merge = extent_merge};
 
-// An arena is created by being named.
-bool set_hooks(size_t arena) {
-  size_t path[3], length = std::size(path);
-  if (mallctlnametomib("arena.0.extent_hooks", path, &length) != 0) return false;
-  path[1] = arena;
-  extent_hooks_t* wanted = &hooks;
-  return mallctlbymib(path, length, nullptr, nullptr, &wanted, sizeof wanted) == 0;
+// With what comes back to it jemalloc may ask for more and more (the C library's environment was
+// not there at its first call, or the user asked for it): it keeps to itself then.
+void serve_jemalloc() {
+  if (!configured || retains) return;
+  const HostPolicy wanted = policy_of(policy());
+  locking = wanted.locks;
+  pool.init(wanted);
+  set_extent_hooks(base_of_first_arena(), &hooks);
+  arena_config = {.extent_hooks = &hooks, .also_for_metadata = false};
+  serving.store(true, std::memory_order_release);
 }
 
 // --- forks ---
@@ -221,22 +237,12 @@ void in_child() {
 }  // namespace
 
 void start_host_memory(const config::Policy& settings) {
-  const HostPolicy wanted = policy_of(settings);
-  locking = wanted.locks;
-  pool.init(wanted);
-  // With what comes back to it jemalloc may ask for more and more (the C library's environment was
-  // not there at its first call, or the user asked for it): it keeps to itself then.
-  bool retains = true;
-  size_t bool_size = sizeof retains;
-  if (mallctl("opt.retain", &retains, &bool_size, nullptr, 0) != 0 || retains) return;
-  unsigned arenas = 0;
-  size_t size = sizeof arenas;
-  if (mallctl("opt.narenas", &arenas, &size, nullptr, 0) != 0) return;
-  for (unsigned i = 0; i < arenas && set_hooks(i); ++i) {
-  }
-  serves.store(true, std::memory_order_release);
+  const int fill = settings.fill_byte();
+  if (!settings.free_idle_memory.value && fill < 0) return;
+  mallctl("version", nullptr, nullptr, nullptr, 0);  // jemalloc's first call, unless there was one
+  if (!serving.load(std::memory_order_acquire)) return;
   if (settings.free_idle_memory.value) start_releasing_idle_host_memory();
-  if (settings.fill_byte() >= 0) fill_host_memory(settings.fill_byte());
+  if (fill >= 0) fill_host_memory(fill);
 }
 
 bool describe_host_memory(alloc::host::HostUsage* out) {
@@ -259,6 +265,7 @@ int real_pthread_atfork(void (*prepare)(), void (*parent)(),
                         void (*child)()) asm("__real_pthread_atfork");
 int wrapped_pthread_atfork(void (*prepare)(), void (*parent)(),
                            void (*child)()) asm("__wrap_pthread_atfork");
+
 bool real_thread_set_up(void* thread) asm("__real_je_tsd_tcache_enabled_data_init");
 bool wrapped_thread_set_up(void* thread) asm("__wrap_je_tsd_tcache_enabled_data_init");
 // jemalloc's, which reads anew how the thread is served.
@@ -270,8 +277,10 @@ char* wrapped_secure_getenv(const char* name) {
   char* of_user = real_secure_getenv(name);
   if (strcmp(name, "MALLOC_CONF") != 0 || environ == nullptr) return of_user;
   using namespace cistern::shim;  // NOLINT(google-build-using-namespace): its other face
-  if (active()) malloc_message = print_what_was_asked_for;
-  return active() ? const_cast<char*>(compose(of_user)) : of_user;
+  if (!active()) return of_user;
+  malloc_message = print_what_was_asked_for;
+  configured = true;
+  return const_cast<char*>(compose(of_user));
 }
 
 // jemalloc gives a new thread a place for freed blocks here, and uses it also where there was no
@@ -279,7 +288,7 @@ char* wrapped_secure_getenv(const char* name) {
 // such a place, as with tcache:false.
 bool wrapped_thread_set_up(void* thread) {
   using namespace cistern::shim;  // NOLINT(google-build-using-namespace): its other face
-  if (!serves.load(std::memory_order_acquire)) return real_thread_set_up(thread);
+  if (!serving.load(std::memory_order_acquire)) return real_thread_set_up(thread);
   bool zero = false;
   first_memory = static_cast<char*>(pool.take(kFirstBytes, cistern::alloc::host::kPage, &zero));
   if (first_memory == nullptr) {
@@ -294,7 +303,10 @@ bool wrapped_thread_set_up(void* thread) {
 int wrapped_pthread_atfork(void (*prepare)(), void (*parent)(), void (*child)()) {
   using namespace cistern::shim;  // NOLINT(google-build-using-namespace): its other face
   static constinit std::atomic<bool> registered{false};
-  if (!registered.exchange(true)) real_pthread_atfork(before_fork, in_parent, in_child);
+  if (!registered.exchange(true)) {
+    real_pthread_atfork(before_fork, in_parent, in_child);
+    serve_jemalloc();
+  }
   return real_pthread_atfork(prepare, parent, child);
 }
 

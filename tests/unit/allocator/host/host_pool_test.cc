@@ -72,6 +72,28 @@ TEST_CASE("host extents come from one chunk, whose pages are taken as they are t
   CHECK(usage.locked == 0);
 }
 
+TEST_CASE("what limits the chunks is asked when the first is needed, and once") {
+  static int asked;
+  asked = 0;
+  Pool pool({.chunk_bytes = 64 * kMiB,
+             .most_chunk_bytes =
+                 [] {
+                   ++asked;
+                   return 16 * kMiB;
+                 },
+             .locks = false,
+             .eager = false,
+             .most_locked = UINT64_MAX,
+             .lock_refused = nullptr});
+  CHECK(asked == 0);
+  pool.take(kPage);
+  CHECK(pool->usage().reserved == 16 * kMiB);
+  pool.take(10 * kMiB);
+  pool.take(10 * kMiB);
+  CHECK(pool->usage().reserved == 32 * kMiB);
+  CHECK(asked == 1);
+}
+
 TEST_CASE("freed host extents join and serve again, the lowest waste first") {
   Pool pool;
   char* parts[3];

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The names that we use of jemalloc 5.3's inside: its archive has them, its header does not. With
+// its public calls extent hooks can be set only for an arena that exists. So every arena would have
+// to be made at load, which touches 22 pages for each, and mallctl's tables, which are 20 pages
+// more; and what other libraries' constructors allocate before would not be the pool's. With a
+// jemalloc that lacks one of these names libcistern.so does not link (scripts/host-jemalloc).
+#pragma once
+
+#include <jemalloc/jemalloc.h>
+
+extern "C" {
+
+// How jemalloc makes an arena: each but the first, and those the program asks for without hooks of
+// its own. jemalloc's definition is a weak one here, so that this one prevails.
+struct JemallocArenaConfig {
+  extent_hooks_t* extent_hooks;
+  bool also_for_metadata;
+};
+[[gnu::visibility("hidden")]] extern JemallocArenaConfig arena_config asm(
+    "je_arena_config_default");
+extern extent_hooks_t jemalloc_extent_hooks asm("je_ehooks_default_extent_hooks");
+
+// The first arena is made before anything can be said of it; its hooks are kept in its base.
+struct JemallocBase;
+JemallocBase* base_of_first_arena() asm("je_b0get");
+extent_hooks_t* set_extent_hooks(JemallocBase* base,
+                                 extent_hooks_t* hooks) asm("je_base_extent_hooks_set");
+
+// opt.retain, once the configuration was read.
+extern bool retains asm("je_opt_retain");
+
+}  // extern "C"
