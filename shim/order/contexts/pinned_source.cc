@@ -6,7 +6,6 @@
 #include "allocator/base/counted_in.h"
 #include "shim/entry/driver.h"
 #include "shim/order/captures/capture_gate.h"
-#include "shim/order/contexts/reaper.h"
 #include "shim/order/streams/events.h"
 #include "shim/order/suspicion.h"
 #include "shim/process/background.h"
@@ -15,7 +14,7 @@
 
 namespace cistern::shim {
 
-void PinnedSource::init(CUcontext context, const CudaSource* owner, unsigned flags,
+void PinnedSource::init(CUcontext context, CudaSource* owner, unsigned flags,
                         uint64_t most_bytes, bool (*release_from_others)()) {
   context_ = context;
   owner_ = owner;
@@ -31,7 +30,7 @@ bool PinnedSource::refuses_release() { return !may_touch_context() || capture_ga
 bool PinnedSource::marks_anywhere() { return driver().cuCtxRecordEvent != nullptr; }
 
 bool PinnedSource::request_background_work(bool soon) {
-  return cistern::shim::request_background_work(soon);
+  return owner_->request_background_work(soon);
 }
 
 int PinnedSource::obtain(uint64_t bytes, uint64_t* address) {

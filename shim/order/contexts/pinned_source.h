@@ -17,7 +17,7 @@ class PinnedSource final : public alloc::MemorySource {
   // `owner`: the source of the context's device memory. `release_from_others`: idle pinned memory
   // of other pools goes back to the driver; true if that was anything. `most_bytes`: what the pools
   // may hold.
-  void init(CUcontext context, const CudaSource* owner, unsigned flags, uint64_t most_bytes,
+  void init(CUcontext context, CudaSource* owner, unsigned flags, uint64_t most_bytes,
             bool (*release_from_others)());
 
   // Whether some thread is in a driver call that may end the context.
@@ -43,7 +43,7 @@ class PinnedSource final : public alloc::MemorySource {
   bool may_touch_context() const;
 
   CUcontext context_;
-  const CudaSource* owner_;
+  CudaSource* owner_;
   unsigned flags_;
   uint64_t most_bytes_;
   bool (*release_from_others_)();
