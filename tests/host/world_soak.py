@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Long runs under libcistern.so: Python's own test suite ends as without it, a thousand forks end well, and what a
+"""Long runs under libcistern.so: Python's own test suite and redis end as without it, a thousand forks end well, and what a
 loader holds an idle period after its load is near what is live. `make soak`; BUILD_DIR names the build. What a machine
 lacks is left out and named.
 """
@@ -8,6 +8,7 @@ lacks is left out and named.
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -52,6 +53,24 @@ class Suites(unittest.TestCase):
                     ends.append((done.returncode, re.findall(r"^(?:Total tests|Result):.*", done.stdout, re.M),
                                  re.findall(r"^(?:FAIL|ERROR): .*", done.stdout, re.M)))
                 self.assertEqual(ends[1:], ends[:1] * len(POLICIES))
+
+
+REDIS = """
+redis-server --port 0 --unixsocket $PWD/socket --save "" --daemonize no --logfile log & server=$!
+for i in $(seq 200); do redis-cli -s socket ping > /dev/null 2>&1 && break; sleep 0.05; done
+redis-benchmark -s socket -n 100000 -r 20000 -q -t set,get,lpush,lpop,hset,zadd > /dev/null; echo $?
+redis-cli -s socket dbsize | grep -c .; kill $server; wait $server; echo $?"""
+
+
+class Server(unittest.TestCase):
+    @unittest.skipUnless(shutil.which("redis-benchmark"), "left out: no redis-benchmark")
+    def test_of_redis(self):
+        ends = []
+        for preload, settings in ((None, {}), *((OBJECT, policy) for policy in POLICIES)):
+            with tempfile.TemporaryDirectory() as folder:
+                done = run(["bash", "-c", REDIS], preload, settings, folder, seconds=300)
+            ends.append((done.returncode, done.stdout, done.stderr))
+        self.assertEqual(ends[1:], ends[:1] * len(POLICIES))
 
 
 class Programs(unittest.TestCase):

@@ -283,6 +283,35 @@ TEST_CASE("peer access ties until it is disabled, one way") {
   CHECK(c.reclaim->clean(0) >= later);
 }
 
+TEST_CASE("of a party without work only those count that it is tied to") {
+  OneContext c;
+  FakeSource none, other;
+  other.passed_mark = 0;
+  c.reclaim->join(1, &none);
+  c.reclaim->reaches(1, 0, true);
+  c.reclaim->has_no_work(1);
+  const Ticket freed = c.reclaim->stamp(1);
+  CHECK(c.reclaim->clean(1) < freed);
+  SECTION("by a synchronisation") { c.reclaim->passed(0, c.reclaim->close()); }
+  SECTION("by a mark, of the other's work alone") {
+    REQUIRE(c.reclaim->mark_freed(1));
+    CHECK_FALSE(c.reclaim->unmarked(1));
+    CHECK(c.source.last_mark == 1);
+    CHECK(none.last_mark == 0);
+    c.source.passed_mark = 1;
+    CHECK(c.reclaim->poll(1));
+  }
+  CHECK(c.reclaim->clean(1) >= freed);
+  // One that comes later counts for what is freed from then on.
+  c.reclaim->join(2, &other);
+  c.reclaim->reaches(1, 2, true);
+  const Ticket later = c.reclaim->stamp(1);
+  c.reclaim->passed(0, c.reclaim->close());
+  CHECK(c.reclaim->clean(1) < later);
+  c.reclaim->passed(2, c.reclaim->close());
+  CHECK(c.reclaim->clean(1) >= later);
+}
+
 TEST_CASE("what is freed is unmarked until a mark or a synchronisation covers it") {
   OneContext c;
   CHECK_FALSE(c.reclaim->any_unmarked());
