@@ -6,21 +6,46 @@
 
 namespace cistern::alloc {
 
-int ContextPool::allocate(uint64_t bytes, unsigned shard, uint64_t* address) {
-  Request request{.bytes = bytes, .shard = shard};
-  if (memory_.supply.filler.on()) [[unlikely]]
-    return allocate_filled(request, address);
-  return serve(request, address);
-}
-
-[[gnu::always_inline]] inline int ContextPool::serve(Request& request, uint64_t* address) {
+template <typename Miss>
+[[gnu::always_inline]] inline int ContextPool::serve(Request& request, uint64_t* address,
+                                                     Miss miss) {
   if (!memory_.take_clean(request)) [[unlikely]] {
-    const int code = miss(request);
+    const int code = miss();
     if (code != kSuccess) return code;
   }
   if (request.whole) memory_.count_whole(request.bytes);
   *address = request.address;
   return kSuccess;
+}
+
+// Until the fill is done the context must not make way for another one: the address could be that
+// one's by then.
+template <typename Miss>
+int ContextPool::allocate_filled(Request& request, uint64_t* address, Miss miss) {
+  const ChunkSupply::InHand until_filled(memory_.supply);
+  const int code = serve(request, address, miss);
+  if (code == kSuccess && !filled_ahead(*address)) {
+    memory_.supply.filler.fill(*address, request.bytes);
+  }
+  return code;
+}
+
+int ContextPool::allocate(uint64_t bytes, unsigned shard, uint64_t* address) {
+  Request request{.bytes = bytes, .shard = shard};
+  const auto on_miss = [&] { return miss(request); };
+  if (memory_.supply.filler.on()) [[unlikely]]
+    return allocate_filled(request, address, on_miss);
+  return serve(request, address, on_miss);
+}
+
+int ContextPool::allocate_clean(uint64_t bytes, unsigned shard, uint64_t* address) {
+  Request request{.bytes = bytes, .shard = shard};
+  const auto ask = [&] {
+    const bool some = waiting_.ask() == WaitingMemory::Asked::some_clean;
+    return some && memory_.take_clean(request) ? kSuccess : kOutOfMemory;
+  };
+  return memory_.supply.filler.on() ? allocate_filled(request, address, ask)
+                                    : serve(request, address, ask);
 }
 
 Freed ContextPool::free(Chunk* chunk, uint64_t address, int* code, Ticket latest) {
@@ -85,17 +110,6 @@ int ContextPool::miss(Request& request) {
   if (waiting_.short_lately() && shortage.resolve_elsewhere()) return kSuccess;
   const int code = memory_.take_fresh(request);
   return code == kOutOfMemory ? shortage.resolve() : code;
-}
-
-// Until the fill is done the context must not make way for another one: the address could be that
-// one's by then.
-int ContextPool::allocate_filled(Request& request, uint64_t* address) {
-  const ChunkSupply::InHand until_filled(memory_.supply);
-  const int code = serve(request, address);
-  if (code == kSuccess && !filled_ahead(*address)) {
-    memory_.supply.filler.fill(*address, request.bytes);
-  }
-  return code;
 }
 
 bool ContextPool::filled_ahead(uint64_t address) {

@@ -59,6 +59,10 @@ class ContextPool {
   // below kShards, or below kMostThreads for thread_local.
   int allocate(uint64_t bytes, unsigned shard, uint64_t* address);
 
+  // The same from clean memory that is at hand: kOutOfMemory where there is none. Neither waits nor
+  // takes memory from the source.
+  int allocate_clean(uint64_t bytes, unsigned shard, uint64_t* address);
+
   // `chunk` is what the index found for `address`. `code` is the source's result where the chunk
   // really went back, else kSuccess. `latest`: the ticket of a synchronisation that began after the
   // program had called, and covers all it did with the block.
@@ -131,8 +135,10 @@ class ContextPool {
   void reset_after_fork() { memory_.reset_after_fork(); }
 
  private:
-  int serve(Request& request, uint64_t* address);
-  int allocate_filled(Request& request, uint64_t* address);
+  template <typename Miss>
+  int serve(Request& request, uint64_t* address, Miss miss);
+  template <typename Miss>
+  int allocate_filled(Request& request, uint64_t* address, Miss miss);
   [[gnu::noinline]] int miss(Request& request);
   int hand_out_direct(const Request& request, uint64_t* address);
   bool filled_ahead(uint64_t address);

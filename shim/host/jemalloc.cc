@@ -270,6 +270,8 @@ bool real_thread_set_up(void* thread) asm("__real_je_tsd_tcache_enabled_data_ini
 bool wrapped_thread_set_up(void* thread) asm("__wrap_je_tsd_tcache_enabled_data_init");
 // jemalloc's, which reads anew how the thread is served.
 void jemalloc_thread_changed(void* thread) asm("je_tsd_slow_update");
+// And the thread's arena, made now if need be; nullptr: there is no memory for it.
+void* jemalloc_arena_of(void* thread, bool internal) asm("je_arena_choose_hard");
 
 // The program's first malloc may come before the C library knows the environment: jemalloc then
 // works as it was built.
@@ -283,15 +285,16 @@ char* wrapped_secure_getenv(const char* name) {
   return const_cast<char*>(compose(of_user));
 }
 
-// jemalloc gives a new thread a place for freed blocks here, and uses it also where there was no
-// memory for it. So what it may need is taken first. Where there is none the thread goes without
-// such a place, as with tcache:false.
+// jemalloc gives a new thread an arena and a place for freed blocks here, and uses them also where
+// there was no memory for them. So both are seen to first. Where there is none the thread goes
+// without such a place, as with tcache:false.
 bool wrapped_thread_set_up(void* thread) {
   using namespace cistern::shim;  // NOLINT(google-build-using-namespace): its other face
   if (!serving.load(std::memory_order_acquire)) return real_thread_set_up(thread);
   bool zero = false;
   first_memory = static_cast<char*>(pool.take(kFirstBytes, cistern::alloc::host::kPage, &zero));
-  if (first_memory == nullptr) {
+  if (first_memory == nullptr || jemalloc_arena_of(thread, /*internal=*/false) == nullptr) {
+    if (first_memory != nullptr) pool.give_back(std::exchange(first_memory, nullptr), kFirstBytes);
     jemalloc_thread_changed(thread);
     return false;
   }

@@ -6,7 +6,9 @@
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/pinned_pools.h"
+#include "shim/order/shared.h"
 #include "shim/pooled/free_wait.h"
+#include "shim/pooled/out_of_memory.h"
 #include "shim/pooled/queries.h"
 #include "shim/pooled/refusal.h"
 #include "shim/pooled/selection.h"
@@ -18,18 +20,32 @@ namespace {
 
 uint64_t address_of(const void* memory) { return reinterpret_cast<uint64_t>(memory); }
 
+// What is idle in the pools goes back first where the driver is out of memory.
 CUresult ask_driver(void** out, size_t bytes, unsigned flags) {
-  return ask(driver().cuMemHostAlloc, out, bytes, flags);
+  const auto call = [&] { return ask(driver().cuMemHostAlloc, out, bytes, flags); };
+  const CUresult result = call();
+  if (!active() || capture_gate().capturing()) return result;
+  return again_with_idle_memory(result, call, release_idle_pinned_memory);
 }
 
 // Programs that pin more than the documented default worked without us; a limit that was set holds.
 bool limit_was_set() { return policy().fraction_of_cuda_pinned_memory_to_use.set; }
-bool beyond_default_limit(size_t bytes) {
-  return !limit_was_set() && pinned_ledger().live.get() + bytes > pinned_cap().limit();
+
+// More than this may not wait for work, which may be that of another device and go on for long:
+// the driver serves what no clean memory can. Less than what would hold back a free.
+constexpr uint64_t kMostWaiting = alloc::Reclaim::kWaitingBound / 2;
+
+bool may_grow(const PinnedPool& pinned, size_t bytes) {
+  if (shared().reclaim.frozen() || pinned.pool.waiting_bytes() > kMostWaiting) return false;
+  return limit_was_set() || pinned_cap().has_room(alloc::Cap::alone(bytes));
 }
 
-CUresult refused(void** out, size_t bytes, unsigned flags) {
-  if (!limit_was_set()) return ask_driver(out, bytes, flags);
+// The pool has none: the driver's to serve, unless that is for want of room below the limit.
+CUresult without_pool(void** out, size_t bytes, unsigned flags) {
+  const alloc::Cap& cap = pinned_cap();
+  if (!limit_was_set() || cap.has_room(alloc::Cap::alone(bytes))) {
+    return ask_driver(out, bytes, flags);
+  }
   pinned_ledger().refused_by_cap.add();
   return no_room();
 }
@@ -40,6 +56,13 @@ int allocate_in_capture(PinnedPool& pinned, size_t bytes, uint64_t* address) {
   const CUresult unsafe = ask_for_unsafe_call();
   if (unsafe != CUDA_SUCCESS) return unsafe;
   return pinned.pool.allocate_direct(bytes, this_thread.shard(), /*pooled=*/true, address);
+}
+
+int allocate_from(PinnedPool& pinned, size_t bytes, uint64_t* address) {
+  if (capture_gate().capturing()) return allocate_in_capture(pinned, bytes, address);
+  const unsigned shard = this_thread.shard();
+  return may_grow(pinned, bytes) ? pinned.pool.allocate(bytes, shard, address)
+                                 : pinned.pool.allocate_clean(bytes, shard, address);
 }
 
 // A chunk that is on its way back to the driver, by itself or with its context, stays in the index
@@ -64,12 +87,10 @@ CUresult allocate_pinned(void** out, size_t bytes, unsigned flags) {
   if (context == nullptr) return ask_driver(out, bytes, flags);
   if (const CUresult result = condition_of(*context); result != CUDA_SUCCESS) return result;
   PinnedPool* pinned = pinned_pool(*context, flags);
-  if (pinned == nullptr || beyond_default_limit(bytes)) return ask_driver(out, bytes, flags);
+  if (pinned == nullptr) return ask_driver(out, bytes, flags);
   uint64_t address;
-  const int code = capture_gate().capturing()
-                       ? allocate_in_capture(*pinned, bytes, &address)
-                       : pinned->pool.allocate(bytes, this_thread.shard(), &address);
-  if (code == CUDA_ERROR_OUT_OF_MEMORY) return refused(out, bytes, flags);
+  const int code = allocate_from(*pinned, bytes, &address);
+  if (code == CUDA_ERROR_OUT_OF_MEMORY) return without_pool(out, bytes, flags);
   if (code == CUDA_SUCCESS) *out = reinterpret_cast<void*>(address);
   return static_cast<CUresult>(code);
 }
@@ -88,11 +109,11 @@ CUresult free_pinned(void* memory) {
         wait_before_free(*owner.context, owner.pool, chunk, address_of(memory), &latest);
     if (waited != CUDA_SUCCESS) return waited;
   }
+  if (owner.pool.waiting_bytes() > kMostWaiting) owner.pool.release_freed();
   int code;
   const bool invalid =
       owner.pool.free(chunk, address_of(memory), &code, latest) == alloc::Freed::invalid;
   if (invalid) return CUDA_ERROR_INVALID_VALUE;
-  if (owner.pool.waiting_bytes() > alloc::Reclaim::kWaitingBound) owner.pool.release_freed();
   return static_cast<CUresult>(code);
 }
 

@@ -3,10 +3,10 @@
 // under Cistern (CISTERN_PINNED_POOL). Results are the driver's own, or what it would have
 // answered. Any thread.
 //
-// What the driver has that no pool serves: requests while something captures, of flags that are not
-// known, and, unless the limit was set, those beyond it. Only the driver's own free waits for the
-// device: a pooled block is handed out again once no work can touch it, and where more than a bound
-// waits for that, free chunks go back to the driver, which then does wait.
+// The driver serves what no pool does: requests of flags that are not known; and those for which
+// the pools have nothing clean, while something captures, while much waits for work, and, unless
+// the limit was set, beyond it. A free waits for nothing (but see CISTERN_FREE_SYNC) until much
+// waits for work: then free chunks go back to the driver, which waits as it does without Cistern.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ bool holds_pinned(alloc::Chunk* chunk, const void* memory);
 // cuMemGetAddressRange of a block in this chunk.
 CUresult pinned_range(alloc::Chunk* chunk, CUdeviceptr* base, size_t* size, CUdeviceptr address);
 
-// Questions about an address; the driver is asked about another one (kNowhere, kinds/pointer.h)
+// Questions about an address; the driver is asked about another one (kNowhere, queries.h)
 // where the program holds nothing.
 CUresult pinned_flags(unsigned* flags, void* memory);
 CUresult pinned_device_pointer(CUdeviceptr* out, void* memory, unsigned flags);

@@ -31,10 +31,12 @@ Context* free_slot() {
     Context* slot = context_at(i);
     if (slot != nullptr && slot->handle.load(std::memory_order_relaxed) == nullptr) return slot;
   }
-  const int number = new_reclaim_number();
-  if (number < 0) return nullptr;
   auto* context = static_cast<Context*>(alloc::os::map(sizeof(Context), 4096));
-  if (context == nullptr) return nullptr;
+  const int number = context == nullptr ? -1 : new_reclaim_number();
+  if (number < 0) {
+    if (context != nullptr) alloc::os::unmap(context, sizeof(Context));
+    return nullptr;
+  }
   new (context) Context{};
   context->number = static_cast<uint32_t>(number);
   add_context_slot(context);

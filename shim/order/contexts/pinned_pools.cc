@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/order/contexts/pinned_pools.h"
 
+#include <algorithm>
 #include <new>
 
 #include "allocator/base/mutex.h"
@@ -15,7 +16,7 @@ namespace {
 // Programs may rely on what the driver does: larger blocks begin at a page.
 constexpr uint64_t kPage = 4096;
 
-// How long work is waited for, before what waits for it can be released.
+// How long the work of all contexts is waited for, before what waits for it can be released.
 constexpr uint64_t kPatienceNs = 200'000'000;
 
 struct All {
@@ -33,15 +34,6 @@ constinit All all = {};
 
 constinit alloc::Mutex mutex;  // held while a pool begins or ends
 
-bool release_idle_memory_of_all() {
-  bool any = false;
-  for_each_pinned_pool([&](PinnedPool& pinned) {
-    const PinnedVisit visit(pinned);
-    if (visit.open()) any |= pinned.pool.release_returnable(kPatienceNs);
-  });
-  return any;
-}
-
 template <typename Visitor>
 void for_each_pool_of(const Context& context, Visitor visit) {
   for (auto& place : all.of_context[context.number]) {
@@ -50,11 +42,19 @@ void for_each_pool_of(const Context& context, Visitor visit) {
   }
 }
 
-// With the lock.
+// With the lock. Contexts need numbers, too: without one nothing could be taken for clean.
 PinnedPool* new_pool() {
+  constexpr int kMost = alloc::Reclaim::kMaxContexts / 2;
+  static constinit int made = 0;
+  if (made == kMost) return nullptr;
   auto* pinned = static_cast<PinnedPool*>(alloc::os::map(sizeof(PinnedPool), 4096));
   const int number = pinned == nullptr ? -1 : new_reclaim_number();
-  if (number < 0) return nullptr;
+  if (number < 0) {
+    made = kMost;
+    if (pinned != nullptr) alloc::os::unmap(pinned, sizeof(PinnedPool));
+    return nullptr;
+  }
+  ++made;
   new (pinned) PinnedPool{};
   pinned->number = static_cast<uint32_t>(number);
   all.by_number[number].store(pinned, std::memory_order_release);
@@ -65,8 +65,8 @@ PinnedPool* new_pool() {
 void set_limit() {
   const double share = policy().fraction_of_cuda_pinned_memory_to_use;
   const uint64_t memory = alloc::host::usable_memory();
-  const double most = static_cast<double>(memory) * share;
-  all.cap.set_limit(std::max(static_cast<uint64_t>(most), alloc::kDriverPage));
+  const auto most = static_cast<uint64_t>(static_cast<double>(memory) * share);
+  if (memory != 0) all.cap.set_limit(std::max(most, alloc::kDriverPage));
   all.used.store(true, std::memory_order_release);
 }
 
@@ -75,7 +75,7 @@ void set_limit() {
 void begin(PinnedPool& pinned, Context& context, CUcontext handle, unsigned flags) {
   alloc::Reclaim& reclaim = shared().reclaim;
   pinned.context = &context;
-  pinned.source.init(handle, &context.source, flags, all.cap.limit(), release_idle_memory_of_all);
+  pinned.source.init(handle, &context.source, flags, all.cap.limit(), release_idle_pinned_memory);
   const alloc::ChunkSizes sizes{alloc::StrategyKind::auto_growth, 0, 0, kPage, false, false};
   const alloc::FillMode fill = alloc::fill_mode(policy()) == alloc::FillMode::off
                                    ? alloc::FillMode::off
@@ -111,6 +111,15 @@ PinnedPool* pinned_pool(Context& context, unsigned flags) {
     return pinned;
   const Visit visit(context);
   return visit.open() ? make_pool(context, visit.handle(), flags) : nullptr;
+}
+
+bool release_idle_pinned_memory() {
+  bool any = false;
+  for_each_pinned_pool([&](PinnedPool& pinned) {
+    const PinnedVisit visit(pinned);
+    if (visit.open()) any |= pinned.pool.release_returnable(kPatienceNs);
+  });
+  return any;
 }
 
 PinnedPool* pinned_pool_of(const alloc::Chunk* chunk) {

@@ -36,6 +36,9 @@ using PinnedVisit = VisitOf<PinnedPool>;
 // and the request is the driver's.
 PinnedPool* pinned_pool(Context& context, unsigned flags);
 
+// The driver has no more: what the pools do not need goes back to it. True if that was anything.
+bool release_idle_pinned_memory();
+
 // The pool that owns a chunk of pinned memory.
 PinnedPool* pinned_pool_of(const alloc::Chunk* chunk);
 
@@ -43,7 +46,7 @@ PinnedPool* pinned_pool_of(const alloc::Chunk* chunk);
 alloc::Index& pinned_index();
 
 // What all of them did, and how much they may hold: a share of physical memory
-// (FLAGS_fraction_of_cuda_pinned_memory_to_use).
+// (FLAGS_fraction_of_cuda_pinned_memory_to_use); no limit where the system does not tell that.
 alloc::Ledger& pinned_ledger();
 const alloc::Cap& pinned_cap();
 

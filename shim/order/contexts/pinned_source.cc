@@ -14,8 +14,8 @@
 
 namespace cistern::shim {
 
-void PinnedSource::init(CUcontext context, CudaSource* owner, unsigned flags,
-                        uint64_t most_bytes, bool (*release_from_others)()) {
+void PinnedSource::init(CUcontext context, CudaSource* owner, unsigned flags, uint64_t most_bytes,
+                        bool (*release_from_others)()) {
   context_ = context;
   owner_ = owner;
   flags_ = flags;
