@@ -14,9 +14,10 @@ void ContextMemory::init(Shared* shared_state, MemorySource* memory_source,
   ledger = device.ledger;
   garbage = device.garbage;
   owner = number;
+  party = device.party(number);
   releasing_.store(false, std::memory_order_relaxed);
   stuck_at_.store(~Ticket{0}, std::memory_order_relaxed);
-  shared->reclaim.graphs().parked(owner).init(ledger);
+  shared->reclaim.graphs().parked(party).init(ledger);
   supply.init(shared, source, device, owner);
   strategy.init(shared, &supply, device, owner, sizes);
 }
@@ -121,21 +122,21 @@ bool ContextMemory::release_idle(ChunkList* chunks) {
 uint64_t ContextMemory::patience(uint64_t wanted_ns) {
   constexpr uint64_t kMomentNs = 10'000'000, kAnswerNs = 1'000'000;
   Reclaim& reclaim = shared->reclaim;
-  const auto stuck = [&] { return reclaim.clean(owner) == stuck_at_.load(); };
+  const auto stuck = [&] { return reclaim.clean(party) == stuck_at_.load(); };
   if (wanted_ns == 0) return 0;
-  if (stuck() && reclaim.any_outstanding(owner)) {
-    reclaim.wait(owner, reclaim.clean(owner) + 1, kAnswerNs);
+  if (stuck() && reclaim.any_outstanding(party)) {
+    reclaim.wait(party, reclaim.clean(party) + 1, kAnswerNs);
   }
   if (!stuck()) return wanted_ns;
   const uint64_t left = wanted_ns - std::min(wanted_ns, waited_in_vain_ns_.get());
-  if (left != 0 || reclaim.any_outstanding(owner)) return left;
+  if (left != 0 || reclaim.any_outstanding(party)) return left;
   return std::min(wanted_ns, kMomentNs);
 }
 
 void ContextMemory::note_stuck(uint64_t waited_ns) {
   constexpr uint64_t kShortNs = 50'000'000;  // the answer may just have been late
   if (waited_ns < kShortNs) return;
-  const Ticket clean = shared->reclaim.clean(owner);
+  const Ticket clean = shared->reclaim.clean(party);
   if (stuck_at_.exchange(clean) != clean) {
     waited_in_vain_ns_.set(0);
     counted_until_ns_.store(0);
@@ -155,12 +156,12 @@ ContextMemory::Work ContextMemory::await_work(uint64_t patience_ns) {
     if (reclaim.frozen() || source->refuses_release()) break;
     const uint64_t left = patience(patience_ns);
     if (left == 0 && patience_ns != 0) return Work::goes_on;
-    if (!reclaim.mark(owner, now)) {
+    if (!reclaim.mark(party, now)) {
       os::sleep_ns(kPauseNs);
       continue;
     }
     const uint64_t start = os::now_ns();
-    if (reclaim.wait(owner, now, left)) return Work::done;
+    if (reclaim.wait(party, now, left)) return Work::done;
     note_stuck(os::now_ns() - start);
     return Work::goes_on;
   }
@@ -172,12 +173,12 @@ ContextMemory::Work ContextMemory::await_work(uint64_t patience_ns) {
 void ContextMemory::await_work_before_frees(uint64_t patience_ns) {
   Reclaim& reclaim = shared->reclaim;
   Ticket newest;
-  if (!newest_waiting(&newest) || newest <= reclaim.clean(owner)) return;
-  if (reclaim.any_late(owner) || reclaim.tied(owner) || source->refuses_release()) return;
+  if (!newest_waiting(&newest) || newest <= reclaim.clean(party)) return;
+  if (reclaim.any_late(party) || reclaim.tied(party) || source->refuses_release()) return;
   const uint64_t left = patience(patience_ns);
-  if (!reclaim.mark(owner, newest)) return;
+  if (!reclaim.mark(party, newest)) return;
   const uint64_t start = os::now_ns();
-  if (!reclaim.wait(owner, newest, left)) note_stuck(os::now_ns() - start);
+  if (!reclaim.wait(party, newest, left)) note_stuck(os::now_ns() - start);
 }
 
 bool ContextMemory::release_clean() {
@@ -239,7 +240,7 @@ void ContextMemory::flush_garbage() {
 }
 
 void ContextMemory::flush_synchronised(Ticket ticket) {
-  if (garbage != nullptr && garbage->flush_synchronised(owner, ticket)) expect_background_work();
+  if (garbage != nullptr && garbage->flush_synchronised(party, ticket)) expect_background_work();
 }
 
 // What was flushed becomes idle without any free.
@@ -327,8 +328,8 @@ uint64_t ContextMemory::returnable_bytes(bool may_wait) {
   if (usage().parked != 0) refresh(/*spare_too=*/false);
   const Usage kept = usage();
   const bool sure = source->can_release_clean() && !source->release_clean_untried() &&
-                    kept.parked == 0 && !shared->reclaim.tied(owner) &&
-                    !shared->reclaim.any_late(owner);
+                    kept.parked == 0 && !shared->reclaim.tied(party) &&
+                    !shared->reclaim.any_late(party);
   if (!sure && may_wait) await_work_before_frees(kBeforeFreesNs);
   // Garbage is not among what waits: its work is part of all.
   const bool longer = may_wait && kept.garbage != 0;

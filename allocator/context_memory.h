@@ -105,6 +105,7 @@ struct ContextMemory {
   Ledger* ledger;
   Garbage* garbage;  // nullptr: none is kept back
   uint32_t owner;    // what the chunks of this context say of themselves
+  uint32_t party;    // in reclamation
   ChunkSupply supply;
   AnyStrategy strategy;
 

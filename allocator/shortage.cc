@@ -65,11 +65,11 @@ uint64_t Shortage::patience_ns() const {
   const bool hopeless = all != 0 && request_.bytes + memory_.ledger->live.get() > all;
   if (hopeless) return 0;
   Reclaim& reclaim = memory_.shared->reclaim;
-  const bool tied = reclaim.tied(memory_.owner);
-  const bool late = reclaim.any_late(memory_.owner) || tied;
+  const bool tied = reclaim.tied(memory_.party);
+  const bool late = reclaim.any_late(memory_.party) || tied;
   const uint64_t most = late ? kPatienceLateNs : memory_.source->patience_ns();
   const bool may_come =
-      tied || memory_.source->marks_may_come() || reclaim.any_outstanding(memory_.owner);
+      tied || memory_.source->marks_may_come() || reclaim.any_outstanding(memory_.party);
   return may_come ? most : std::min(most, kPatienceUnmarkableNs);
 }
 

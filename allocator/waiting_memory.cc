@@ -30,7 +30,7 @@ void WaitingMemory::init(ContextMemory* memory) {
 
 WaitingMemory::Asked WaitingMemory::ask() {
   Reclaim& reclaim = memory_->shared->reclaim;
-  const uint32_t context = memory_->owner;
+  const uint32_t context = memory_->party;
   const Ticket before = reclaim.clean(context);
   Ticket newest;
   if (!memory_->newest_waiting(&newest)) return Asked::nothing_waits;
@@ -44,14 +44,14 @@ WaitingMemory::Asked WaitingMemory::ask() {
 
 bool WaitingMemory::before_submission(bool at_once) {
   Reclaim& reclaim = memory_->shared->reclaim;
-  if (!reclaim.unmarked(memory_->owner)) return false;
+  if (!reclaim.unmarked(memory_->party)) return false;
   if (memory_->source->marks_anywhere() && (at_once || due()) && mark_freed()) return false;
-  reclaim.unmarked_is_late(memory_->owner);
+  reclaim.unmarked_is_late(memory_->party);
   return true;
 }
 
 void WaitingMemory::mark_if_due() {
-  if (memory_->shared->reclaim.unmarked(memory_->owner) && due()) mark_freed();
+  if (memory_->shared->reclaim.unmarked(memory_->party) && due()) mark_freed();
 }
 
 // Near the end of memory what was freed may be wanted at once, whatever goes on by then.
@@ -75,7 +75,7 @@ bool WaitingMemory::due() {
 
 bool WaitingMemory::mark_freed() {
   const uint64_t waiting = memory_->waiting_bytes();
-  if (!memory_->shared->reclaim.mark_freed(memory_->owner)) return false;
+  if (!memory_->shared->reclaim.mark_freed(memory_->party)) return false;
   marked_at_ns_.store(os::now_ns(), std::memory_order_relaxed);
   waiting_marked_.store(waiting, std::memory_order_relaxed);
   return true;
@@ -84,9 +84,9 @@ bool WaitingMemory::mark_freed() {
 // What waits without a mark does not wait for long: no work was handed over since.
 void WaitingMemory::before_synchronise() {
   Reclaim& reclaim = memory_->shared->reclaim;
-  const bool waits = reclaim.any_outstanding(memory_->owner);
-  if (waits) reclaim.poll(memory_->owner);
-  const bool still = waits && reclaim.any_outstanding(memory_->owner);
+  const bool waits = reclaim.any_outstanding(memory_->party);
+  if (waits) reclaim.poll(memory_->party);
+  const bool still = waits && reclaim.any_outstanding(memory_->party);
   memory_->supply.note_waiting(still ? memory_->supply.cache.waiting_bytes() : 0);
 }
 
@@ -94,7 +94,7 @@ void WaitingMemory::before_synchronise() {
 
 bool WaitingMemory::wait_for_next(uint64_t limit_ns) {
   Reclaim& reclaim = memory_->shared->reclaim;
-  const uint32_t context = memory_->owner;
+  const uint32_t context = memory_->party;
   return reclaim.wait(context, reclaim.clean(context) + 1, limit_ns);
 }
 
@@ -102,7 +102,7 @@ bool WaitingMemory::wait_for_next(uint64_t limit_ns) {
 bool WaitingMemory::wait_for_oldest(uint64_t limit_ns) {
   constexpr uint64_t kUnmarkedNs = 1'000'000;
   Reclaim& reclaim = memory_->shared->reclaim;
-  const uint32_t context = memory_->owner;
+  const uint32_t context = memory_->party;
   const Ticket before = reclaim.clean(context);
   const uint64_t start = os::now_ns();
   while (!reclaim.frozen()) {
@@ -140,13 +140,13 @@ void WaitingMemory::hold_back() {
   Ticket newest;
   if (!memory_->newest_waiting(&newest)) return;
   memory_->supply.note_waiting(Reclaim::kWaitingBound);
-  const Ticket clean = reclaim.clean(memory_->owner);
+  const Ticket clean = reclaim.clean(memory_->party);
   memory_->refresh(/*spare_too=*/false);
   if (clean == gave_way_at_.load(std::memory_order_relaxed)) return;
-  while (memory_->waiting_bytes() > bound() && reclaim.clean(memory_->owner) < newest &&
+  while (memory_->waiting_bytes() > bound() && reclaim.clean(memory_->party) < newest &&
          !memory_->source->refuses_release()) {
     if (!wait(kBoundPatienceNs)) {
-      const Ticket stuck = reclaim.clean(memory_->owner);
+      const Ticket stuck = reclaim.clean(memory_->party);
       if (gave_way_at_.exchange(stuck) != stuck) memory_->ledger->bound_gave_way.add();
       return;
     }

@@ -20,8 +20,8 @@ uint64_t largest_for(uint64_t bytes) {
 
 }  // namespace
 
-void ChunkCache::init(uint32_t owner, Garbage* garbage) {
-  freed_.join(garbage, &mutex_, owner);
+void ChunkCache::init(uint32_t owner, uint32_t party, Garbage* garbage) {
+  freed_.join(garbage, &mutex_, party);
   LockGuard guard(mutex_);
   owner_ = owner;
   closed_ = false;

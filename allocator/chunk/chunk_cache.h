@@ -30,7 +30,7 @@ struct ChunkLinks : NextLink<Chunk> {
 class ChunkCache {
  public:
   // `owner`: what the chunks of this cache say of themselves. `garbage`: nullptr for none.
-  void init(uint32_t owner, Garbage* garbage);
+  void init(uint32_t owner, uint32_t party, Garbage* garbage);
 
   // An idle chunk that serves `bytes` without taking more of the device than the driver itself
   // would have given: at least as large, the same number of driver pages, at most 1/8 lost. So

@@ -14,7 +14,7 @@ void ChunkSupply::init(SharedChunks* shared, MemorySource* source, const DeviceP
   index = device.index != nullptr ? device.index : &shared->index;
   owner_ = owner;
   closed_.store(false);
-  cache.init(owner, device.garbage);
+  cache.init(owner, device.party(owner), device.garbage);
   for (Counter* time : {&fastest_, &fastest_before_, &timed_}) time->set(0);
   note_waiting(0);
   note_waiting(0);

@@ -137,8 +137,9 @@ class PoolBase {
   // allocator/chunk/gather.h says.
   // prepare(): what else there is to begin, with the lock and before anybody can find the pool.
   template <typename Prepare>
-  void begin(Ledger* ledger, Garbage* garbage, Place here, bool gathers, Prepare prepare) {
-    freed_.join(garbage, &mutex_, here.owner());
+  void begin(Ledger* ledger, Garbage* garbage, Place here, uint32_t party, bool gathers,
+             Prepare prepare) {
+    freed_.join(garbage, &mutex_, party);
     LockGuard guard(mutex_);
     ledger_ = ledger;
     live_.init(ledger);

@@ -17,8 +17,8 @@ namespace cistern::alloc {
 class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // to 2^32 granules
  public:
   // PoolBase::begin(). `number`: of the pool in its context.
-  void init(BlockPages* pages, Ledger* ledger, Garbage* garbage, uint32_t owner, uint8_t number,
-            bool merge_at_once, uint64_t align, bool gathers);
+  void init(BlockPages* pages, Ledger* ledger, Garbage* garbage, uint32_t owner, uint32_t party,
+            uint8_t number, bool merge_at_once, uint64_t align, bool gathers);
 
   // How hard to look for a block. `first`: gives up with ask_first rather than cut up a larger
   // block while enough for the request may be clean by now, or walk on through a large chunk (and

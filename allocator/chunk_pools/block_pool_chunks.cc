@@ -7,8 +7,9 @@
 namespace cistern::alloc {
 
 void BlockPool::init(BlockPages* pages, Ledger* ledger, Garbage* garbage, uint32_t owner,
-                     uint8_t number, bool merge_at_once, uint64_t align, bool gathers) {
-  begin(ledger, garbage, {owner, Role::split, number}, gathers, [&] {
+                     uint32_t party, uint8_t number, bool merge_at_once, uint64_t align,
+                     bool gathers) {
+  begin(ledger, garbage, {owner, Role::split, number}, party, gathers, [&] {
     records_.init(pages);
     merge_at_once_ = merge_at_once;
     align_ = granules_for(align);

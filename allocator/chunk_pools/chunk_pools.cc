@@ -15,6 +15,7 @@ void ChunkPools::init(SharedChunks* shared, BlockArenas* arenas, ChunkSupply* su
   ledger_ = device.ledger;
   garbage_ = device.garbage;
   owner_ = owner;
+  party_ = device.party(owner);
   sizes_ = sizes;
   for (unsigned i = 0; i < kMostThreads; ++i) {
     if (BlockPool* pool = pools_[i].load(std::memory_order_relaxed)) init_pool(pool, i);
@@ -22,7 +23,7 @@ void ChunkPools::init(SharedChunks* shared, BlockArenas* arenas, ChunkSupply* su
 }
 
 void ChunkPools::init_pool(BlockPool* pool, unsigned number) {
-  pool->init(&arenas_->pages, ledger_, garbage_, owner_, static_cast<uint8_t>(number),
+  pool->init(&arenas_->pages, ledger_, garbage_, owner_, party_, static_cast<uint8_t>(number),
              sizes_.kind != StrategyKind::naive_best_fit, sizes_.align, supply_->filler.gathers());
 }
 

@@ -139,7 +139,7 @@ class ChunkPools {
   ChunkSupply* supply_;
   Ledger* ledger_;
   Garbage* garbage_;
-  uint32_t owner_;
+  uint32_t owner_, party_;
   ChunkSizes sizes_;
   Mutex mutex_;  // creation of pools
   std::atomic<BlockPool*> pools_[kMostThreads] = {};

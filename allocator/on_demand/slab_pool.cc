@@ -18,7 +18,7 @@ uint32_t granules_for(uint32_t bytes) { return (bytes + kGranuleBytes - 1) / kGr
 
 void SlabPool::init(Ledger* ledger, Garbage* garbage, uint32_t owner, uint8_t number,
                     bool gathers) {
-  begin(ledger, garbage, {owner, Role::slab, number}, gathers, [] {});
+  begin(ledger, garbage, {owner, Role::slab, number}, owner, gathers, [] {});
 }
 
 uint64_t SlabPool::allocate(uint32_t bytes, Reclaim& reclaim, ChunkList* emptied, bool thorough) {

@@ -152,7 +152,8 @@ bool Reclaim::tied(uint32_t context) {
 // before a tie began is none of its work's business.
 void Reclaim::recompute(Timeline& t) {
   if (frozen()) return;
-  Ticket end = t.passed_end.load(std::memory_order_seq_cst);
+  const Ticket now = open_.load(std::memory_order_seq_cst);  // a party without work has no end
+  Ticket end = std::min(t.passed_end.load(std::memory_order_seq_cst), now);
   for_each_tied(t, [&](int worker, Ticket) {
     const Ticket passed = timelines_[worker].passed_end.load(std::memory_order_acquire);
     end = std::min(end, std::max(passed, t.tie_begins[worker].load()));

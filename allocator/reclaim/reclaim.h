@@ -84,8 +84,7 @@ class Reclaim {
   void touched(uint32_t owner, uint32_t worker);
   void reaches(uint32_t owner, uint32_t worker, bool on);
 
-  // This party hands over no work: it has passed everything, and only those tied to it count. To be
-  // called once it is tied to another.
+  // This party hands over no work: it has passed everything, and only those tied to it count.
   void has_no_work(uint32_t context) {
     timelines_[context].passed_end.store(kEver, std::memory_order_release);
   }

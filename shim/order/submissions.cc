@@ -18,19 +18,19 @@ void mark_frees_before_submission(bool may_wait_for_host) {
     const Visit visit(context);
     if (visit.open()) left |= context.pool.before_submission(may_wait_for_host);
   });
-  for_each_pinned_pool([&](PinnedPool& pinned) {
-    const PinnedVisit visit(pinned);
-    if (visit.open()) left |= pinned.pool.before_submission(may_wait_for_host);
-  });
+  if (pinned_frees_unmarked()) {
+    for_each_pinned_pool([&](PinnedPool& pinned) {
+      const PinnedVisit visit(pinned);
+      if (visit.open()) left |= pinned.pool.before_submission(may_wait_for_host);
+    });
+  }
   if (left) return;
   alloc::Reclaim& reclaim = shared().reclaim;
   reclaim.set_any_unmarked(false);
   for_each_context([&](const Context& context) {
     if (reclaim.unmarked(context.number)) reclaim.set_any_unmarked(true);
   });
-  for_each_pinned_pool([&](const PinnedPool& pinned) {
-    if (reclaim.unmarked(pinned.number)) reclaim.set_any_unmarked(true);
-  });
+  if (pinned_frees_unmarked()) reclaim.set_any_unmarked(true);
 }
 
 }  // namespace cistern::shim

@@ -58,7 +58,11 @@ int allocate_in_capture(PinnedPool& pinned, size_t bytes, uint64_t* address) {
   return pinned.pool.allocate_direct(bytes, this_thread.shard(), /*pooled=*/true, address);
 }
 
+// The pools count in 32 bits of 512 bytes.
+constexpr size_t kLargest = size_t{1} << 40;
+
 int allocate_from(PinnedPool& pinned, size_t bytes, uint64_t* address) {
+  if (bytes > kLargest) return CUDA_ERROR_OUT_OF_MEMORY;
   if (capture_gate().capturing()) return allocate_in_capture(pinned, bytes, address);
   const unsigned shard = this_thread.shard();
   return may_grow(pinned, bytes) ? pinned.pool.allocate(bytes, shard, address)

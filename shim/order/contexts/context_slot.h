@@ -30,7 +30,7 @@ inline bool several_contexts() { return contexts_living.load(std::memory_order_r
 // out anew an address that the index still has for the ending context.
 extern constinit std::atomic<int> contexts_ending;
 
-// Reclamation's numbers (allocator/reclaim/reclaim.h): of contexts, and of the pools of pinned
+// Reclamation's numbers (allocator/reclaim/reclaim.h): of contexts, and one of the pools of pinned
 // memory (pinned_pools.h). A new one, never given back; -1: all are taken.
 int new_reclaim_number();
 

@@ -17,7 +17,7 @@ namespace {
 constexpr uint64_t kPage = 4096;
 
 // How long the work of all contexts is waited for, before what waits for it can be released.
-constexpr uint64_t kPatienceNs = 200'000'000;
+constexpr uint64_t kPatienceNs = 2'000'000'000;
 
 struct All {
   alloc::Index index;
@@ -25,12 +25,25 @@ struct All {
   alloc::Cap cap;
   // Pools that are gone.
   alloc::Counter past_allocations, past_frees;
-  // By the number of the context; and by their own.
+  // By the number of the context; and by their own, so many.
   std::atomic<PinnedPool*> of_context[alloc::Reclaim::kMaxContexts][kPinnedFlagSets];
-  std::atomic<PinnedPool*> by_number[alloc::Reclaim::kMaxContexts];
+  std::atomic<PinnedPool*> by_number[kMostPinnedPools];
+  std::atomic<int> count;
+  std::atomic<int> party;  // in reclamation, plus one; 0: none yet
   std::atomic<bool> used;
 };
 constinit All all = {};
+
+// The source of a party that has no work and so no marks, and no memory of its own.
+class NoWork final : public alloc::MemorySource {
+  int obtain(uint64_t, uint64_t*) override { return alloc::kOutOfMemory; }
+  int release_for_program(uint64_t) override { return alloc::kNotNow; }
+  int release(uint64_t) override { return alloc::kNotNow; }
+  bool mark(alloc::Mark*) override { return false; }
+  alloc::MarkState query(alloc::Mark) override { return alloc::MarkState::failed; }
+  void forget(alloc::Mark) override {}
+};
+constinit NoWork no_work;
 
 constinit alloc::Mutex mutex;  // held while a pool begins or ends
 
@@ -42,23 +55,30 @@ void for_each_pool_of(const Context& context, Visitor visit) {
   }
 }
 
-// With the lock. Contexts need numbers, too: without one nothing could be taken for clean.
+// With the lock.
 PinnedPool* new_pool() {
-  constexpr int kMost = alloc::Reclaim::kMaxContexts / 2;
-  static constinit int made = 0;
-  if (made == kMost) return nullptr;
+  const int number = all.count.load(std::memory_order_relaxed);
   auto* pinned = static_cast<PinnedPool*>(alloc::os::map(sizeof(PinnedPool), 4096));
-  const int number = pinned == nullptr ? -1 : new_reclaim_number();
-  if (number < 0) {
-    made = kMost;
-    if (pinned != nullptr) alloc::os::unmap(pinned, sizeof(PinnedPool));
-    return nullptr;
-  }
-  ++made;
+  if (pinned == nullptr) return nullptr;
   new (pinned) PinnedPool{};
   pinned->number = static_cast<uint32_t>(number);
   all.by_number[number].store(pinned, std::memory_order_release);
+  all.count.store(number + 1, std::memory_order_release);
   return pinned;
+}
+
+// With the lock, by the first pool: false if reclamation has no number left.
+bool begin_party() {
+  const int number = new_reclaim_number();
+  if (number < 0) return false;
+  const auto party = static_cast<uint32_t>(number);
+  alloc::Reclaim& reclaim = shared().reclaim;
+  reclaim.join(party, &no_work);
+  reclaim.has_no_work(party);
+  for_each_context(
+      [&](const Context& worker) { reclaim.reaches(party, worker.number, /*on=*/true); });
+  all.party.store(number + 1, std::memory_order_release);
+  return true;
 }
 
 // With the lock, by the first pool.
@@ -70,22 +90,17 @@ void set_limit() {
   all.used.store(true, std::memory_order_release);
 }
 
-// With the lock. The ties come first: without any the pool would take everything for clean, since
-// of work of its own there is none.
+// With the lock.
 void begin(PinnedPool& pinned, Context& context, CUcontext handle, unsigned flags) {
-  alloc::Reclaim& reclaim = shared().reclaim;
   pinned.context = &context;
   pinned.source.init(handle, &context.source, flags, all.cap.limit(), release_idle_pinned_memory);
   const alloc::ChunkSizes sizes{alloc::StrategyKind::auto_growth, 0, 0, kPage, false, false};
   const alloc::FillMode fill = alloc::fill_mode(policy()) == alloc::FillMode::off
                                    ? alloc::FillMode::off
                                    : alloc::FillMode::separate;
-  pinned.pool.init(&shared(), &pinned.source, {&all.ledger, &all.cap, nullptr, fill, &all.index},
-                   pinned.number, sizes);
-  reclaim.join(pinned.number, &pinned.source);
-  for_each_context(
-      [&](const Context& worker) { reclaim.reaches(pinned.number, worker.number, /*on=*/true); });
-  reclaim.has_no_work(pinned.number);
+  const alloc::DeviceParts parts{&all.ledger, &all.cap,   nullptr,
+                                 fill,        &all.index, all.party.load() - 1};
+  pinned.pool.init(&shared(), &pinned.source, parts, pinned.number, sizes);
   pinned.handle.store(handle);
 }
 
@@ -95,6 +110,7 @@ PinnedPool* make_pool(Context& context, CUcontext handle, unsigned flags) {
   std::atomic<PinnedPool*>& place = all.of_context[context.number][flags];
   PinnedPool* pinned = place.load();
   if (pinned != nullptr && pinned->handle.load() != nullptr) return pinned;
+  if (all.party.load() == 0 && !begin_party()) return nullptr;
   if (!all.used.load()) set_limit();
   if (pinned == nullptr) pinned = new_pool();
   if (pinned == nullptr) return nullptr;
@@ -113,17 +129,29 @@ PinnedPool* pinned_pool(Context& context, unsigned flags) {
   return visit.open() ? make_pool(context, visit.handle(), flags) : nullptr;
 }
 
+// All wait for the same work: what one waited for in vain is not waited for again.
 bool release_idle_pinned_memory() {
   bool any = false;
+  uint64_t patience = kPatienceNs;
   for_each_pinned_pool([&](PinnedPool& pinned) {
     const PinnedVisit visit(pinned);
-    if (visit.open()) any |= pinned.pool.release_returnable(kPatienceNs);
+    if (!visit.open()) return;
+    const uint64_t start = alloc::os::now_ns();
+    any |= pinned.pool.release_returnable(patience);
+    patience -= std::min(patience, alloc::os::now_ns() - start);
   });
   return any;
 }
 
 PinnedPool* pinned_pool_of(const alloc::Chunk* chunk) {
   return pinned_pool_at(static_cast<int>(chunk->at().owner()));
+}
+
+int pinned_pools() { return all.count.load(std::memory_order_acquire); }
+
+bool pinned_frees_unmarked() {
+  const int party = all.party.load(std::memory_order_acquire) - 1;
+  return party >= 0 && shared().reclaim.unmarked(static_cast<uint32_t>(party));
 }
 
 PinnedPool* pinned_pool_at(int number) {
@@ -149,12 +177,12 @@ bool pinned_usage(PinnedUsage* out) {
 
 // --- contexts ---
 
-// A pool that is made meanwhile either finds the context, or is found here.
+// The first pool, if it is made meanwhile, either finds the context, or its party is found here.
 void pinned_pools_of_new_context(const Context& context) {
   const alloc::LockGuard guard(mutex);
-  for_each_pinned_pool([&](const PinnedPool& pinned) {
-    shared().reclaim.reaches(pinned.number, context.number, /*on=*/true);
-  });
+  const int party = all.party.load() - 1;
+  if (party < 0) return;
+  shared().reclaim.reaches(static_cast<uint32_t>(party), context.number, /*on=*/true);
 }
 
 void await_pinned_pools(const Context& context) {
@@ -168,7 +196,6 @@ void pinned_pools_gone(const Context& context) {
   for_each_pool_of(context, [](PinnedPool& pinned) {
     pinned.handle.store(nullptr);
     alloc::os::wait_while([&] { return pinned.visitors.load() != 0; });
-    shared().reclaim.leave(pinned.number);
     all.past_allocations.add(pinned.pool.allocations());
     all.past_frees.add(pinned.pool.frees());
     pinned.pool.forget_all();

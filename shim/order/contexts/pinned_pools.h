@@ -4,8 +4,8 @@
 // does for device memory, with the same rules for their reuse, over one ledger and one cap.
 //
 // Any work of the process may read or write pinned memory: with unified addresses every context can
-// reach it, in kernels that no hook can look into. So a pool is a party of its own in reclamation,
-// which hands over no work, and is tied to every context for as long as that lives.
+// reach it, in kernels that no hook can look into. So the pools are one party of their own in
+// reclamation, which hands over no work, and is tied to every context for as long as that lives.
 //
 // Chunks have an index of their own: an address of a chunk here is in none of the device's pools.
 // Pools are made and ended with one lock, which is never held around a driver call; any thread.
@@ -20,11 +20,12 @@ namespace cistern::shim {
 
 // The flags there are: portable, device-mapped, write-combined.
 inline constexpr unsigned kPinnedFlagSets = 8;
+inline constexpr int kMostPinnedPools = alloc::Reclaim::kMaxContexts * kPinnedFlagSets;
 
 struct PinnedPool {
   std::atomic<CUcontext> handle;  // of its context; nullptr: that has ended
   std::atomic<int> visitors;      // Visits, for which the context's end waits
-  uint32_t number;                // in reclamation, and what its chunks say of themselves
+  uint32_t number;                // what its chunks say of themselves
   Context* context;
   PinnedSource source;
   alloc::ContextPool pool;
@@ -64,15 +65,19 @@ void await_pinned_pools(const Context& context);
 void pinned_pools_gone(const Context& context);
 void reset_pinned_pools_after_fork();
 
-// The pool with this number, whether its context lives or not; nullptr: none.
+// Whether freed pinned memory is not marked.
+bool pinned_frees_unmarked();
+
+// How many pools there are, and one of them, whether its context lives or not.
+int pinned_pools();
 PinnedPool* pinned_pool_at(int number);
 
 // Calls visit() for every pool of a living context, in no particular order.
 template <typename Visitor>
 void for_each_pinned_pool(Visitor visit) {
-  for (int i = 0, n = context_slots(); i < n; ++i) {
+  for (int i = 0, n = pinned_pools(); i < n; ++i) {
     PinnedPool* pool = pinned_pool_at(i);
-    if (pool != nullptr && pool->handle.load(std::memory_order_acquire) != nullptr) visit(*pool);
+    if (pool->handle.load(std::memory_order_acquire) != nullptr) visit(*pool);
   }
 }
 
