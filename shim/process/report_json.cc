@@ -131,17 +131,17 @@ void json_host(Writer& writer, const alloc::host::HostUsage& host) {
 
 void json_pinned(Writer& writer, const PinnedReport& pinned) {
   const alloc::Ledger& l = *pinned.ledger;
+  const uint64_t calls = l.obtained.get() + l.refused.get() + l.releases();
+  const uint64_t waiting = pinned.usage.waiting + pinned.usage.parked;
   writer.print(
       "\n \"pinned_memory\": {\"limit_bytes\": %llu, \"allocations\": %llu, \"frees\": %llu, "
       "\"driver_calls\": %llu,\n  \"live_peak_bytes\": %llu, \"reserved_peak_bytes\": %llu, "
       "\"live_bytes\": %llu, \"idle_bytes\": %llu, \"waiting_bytes\": %llu, "
       "\"reserved_bytes\": %llu,\n  \"chunks\": %llu, \"refused_by_limit\": %llu},",
       static_cast<ull>(pinned.limit_bytes), static_cast<ull>(pinned.allocations),
-      static_cast<ull>(pinned.frees),
-      static_cast<ull>(l.obtained.get() + l.refused.get() + l.releases()),
-      static_cast<ull>(l.live_peak.get()), static_cast<ull>(l.reserved_peak.get()),
-      static_cast<ull>(pinned.usage.live), static_cast<ull>(pinned.usage.idle),
-      static_cast<ull>(pinned.usage.waiting + pinned.usage.parked),
+      static_cast<ull>(pinned.frees), static_cast<ull>(calls), static_cast<ull>(l.live_peak.get()),
+      static_cast<ull>(l.reserved_peak.get()), static_cast<ull>(pinned.usage.live),
+      static_cast<ull>(pinned.usage.idle), static_cast<ull>(waiting),
       static_cast<ull>(l.reserved.get()), static_cast<ull>(l.chunks.get()),
       static_cast<ull>(l.refused_by_cap.get()));
 }

@@ -150,12 +150,12 @@ void text_host(Writer& writer, const alloc::host::HostUsage& host) {
 
 void text_pinned(Writer& writer, const PinnedReport& pinned) {
   const alloc::Ledger& l = *pinned.ledger;
+  const uint64_t calls = l.obtained.get() + l.refused.get() + l.releases();
   writer.print(
       "cistern: pinned memory    %llu allocations, %llu driver calls; live %.1f MiB, peak %.1f "
       "MiB; "
       "taken %.1f MiB, peak %.1f MiB, limit %.1f MiB; %llu refused by it\n",
-      static_cast<ull>(pinned.allocations),
-      static_cast<ull>(l.obtained.get() + l.refused.get() + l.releases()), mib(pinned.usage.live),
+      static_cast<ull>(pinned.allocations), static_cast<ull>(calls), mib(pinned.usage.live),
       mib(l.live_peak.get()), mib(l.reserved.get()), mib(l.reserved_peak.get()),
       mib(pinned.limit_bytes), static_cast<ull>(l.refused_by_cap.get()));
 }
