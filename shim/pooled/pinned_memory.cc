@@ -31,22 +31,18 @@ CUresult ask_driver(void** out, size_t bytes, unsigned flags) {
 // Programs that pin more than the documented default worked without us; a limit that was set holds.
 bool limit_was_set() { return policy().fraction_of_cuda_pinned_memory_to_use.set; }
 
-// More than this may not wait for work, which may be that of another device and go on for long:
-// the driver serves what no clean memory can. Less than what would hold back a free.
-constexpr uint64_t kMostWaiting = alloc::Reclaim::kWaitingBound / 2;
-
+// Much may wait for work of another device, which may go on for long: the driver serves what no
+// clean memory can. Below a limit that was set only the pools give, since it counts what they have.
 bool may_grow(const PinnedPool& pinned, size_t bytes) {
-  if (shared().reclaim.frozen() || pinned.pool.waiting_bytes() > kMostWaiting) return false;
-  return limit_was_set() || pinned_cap().has_room(alloc::Cap::alone(bytes));
+  if (limit_was_set()) return true;
+  if (shared().reclaim.frozen()) return false;
+  return pinned.pool.waiting_bytes() <= alloc::Reclaim::kWaitingBound &&
+         pinned_cap().has_room(alloc::Cap::alone(bytes));
 }
 
-// The pool has none: the driver's to serve, unless that is for want of room below the limit.
 CUresult without_pool(void** out, size_t bytes, unsigned flags) {
-  const alloc::Cap& cap = pinned_cap();
-  if (!limit_was_set() || cap.has_room(alloc::Cap::alone(bytes))) {
-    return ask_driver(out, bytes, flags);
-  }
-  pinned_ledger().refused_by_cap.add();
+  if (!limit_was_set()) return ask_driver(out, bytes, flags);
+  if (!pinned_cap().has_room(alloc::Cap::alone(bytes))) pinned_ledger().refused_by_cap.add();
   return no_room();
 }
 
@@ -113,11 +109,12 @@ CUresult free_pinned(void* memory) {
         wait_before_free(*owner.context, owner.pool, chunk, address_of(memory), &latest);
     if (waited != CUDA_SUCCESS) return waited;
   }
-  if (owner.pool.waiting_bytes() > kMostWaiting) owner.pool.release_freed();
   int code;
   const bool invalid =
       owner.pool.free(chunk, address_of(memory), &code, latest) == alloc::Freed::invalid;
   if (invalid) return CUDA_ERROR_INVALID_VALUE;
+  // The free has waited for the oldest work, for as long as that is worth it.
+  if (owner.pool.waiting_bytes() > alloc::Reclaim::kWaitingBound) owner.pool.release_freed();
   return static_cast<CUresult>(code);
 }
 
