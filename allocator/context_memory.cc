@@ -17,7 +17,7 @@ void ContextMemory::init(Shared* shared_state, MemorySource* memory_source,
   party = device.party(number);
   releasing_.store(false, std::memory_order_relaxed);
   stuck_at_.store(~Ticket{0}, std::memory_order_relaxed);
-  shared->reclaim.graphs().parked(party).init(ledger);
+  if (device.shared_party < 0) shared->reclaim.graphs().parked(party).init(ledger);
   supply.init(shared, source, device, owner);
   strategy.init(shared, &supply, device, owner, sizes);
 }

@@ -73,6 +73,7 @@ bool begin_party() {
   if (number < 0) return false;
   const auto party = static_cast<uint32_t>(number);
   alloc::Reclaim& reclaim = shared().reclaim;
+  reclaim.graphs().parked(party).init(&all.ledger);
   reclaim.join(party, &no_work);
   reclaim.has_no_work(party);
   for_each_context(
