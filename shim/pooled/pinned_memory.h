@@ -6,7 +6,8 @@
 // The driver serves what no pool does: requests of flags that are not known; and those for which
 // the pools have nothing clean, while something captures, while much waits for work, and, unless
 // the limit was set, beyond it. A free waits for nothing (but see CISTERN_FREE_SYNC) until much
-// waits for work: then free chunks go back to the driver, which waits as it does without Cistern.
+// waits for work: then it waits for the oldest, a second at most, and free chunks go back to the
+// driver, which waits as it does without Cistern.
 #pragma once
 
 #include <cstddef>

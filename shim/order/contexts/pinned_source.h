@@ -34,7 +34,6 @@ class PinnedSource final : public alloc::MemorySource {
   bool release_from_other_pools() override { return release_from_others_(); }
   bool mark(alloc::Mark*) override { return false; }
   bool marks_anywhere() override;
-  bool ending() override { return closing(); }
   uint64_t memory_bytes() override { return most_bytes_; }
   alloc::MarkState query(alloc::Mark) override { return alloc::MarkState::failed; }
   void forget(alloc::Mark) override {}

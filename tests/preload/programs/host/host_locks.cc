@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "../locked_memory.h"
+
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
@@ -30,15 +32,6 @@ long locked_of(const void* start, size_t bytes) {
   }
   std::fclose(maps);
   return sum;
-}
-
-long locked_in_all() {
-  std::FILE* status = std::fopen("/proc/self/status", "r");
-  char line[200];
-  long kb = -1;
-  while (std::fgets(line, sizeof line, status) != nullptr) std::sscanf(line, "VmLck: %ld", &kb);
-  std::fclose(status);
-  return kb;
 }
 
 #define SAY(call)                                            \
@@ -86,7 +79,7 @@ int main(int argc, char** argv) {
       const long kb = locked_of(block, 4 * kMiB);
       if (kb != wanted) std::printf("%s: %ld kB of the block are locked\n", when, kb);
     };
-    const long all = locked_in_all();
+    const long all = locked_kb();
     say("at first");
     munlock(block + kMiB, kMiB);
     say("after munlock");
@@ -95,8 +88,7 @@ int main(int argc, char** argv) {
     say("after mlock and munlock");
     munlockall();
     say("after munlockall");
-    if (locked_in_all() != all)
-      std::printf("locked in all: %ld, then %ld kB\n", all, locked_in_all());
+    if (locked_kb() != all) std::printf("locked in all: %ld, then %ld kB\n", all, locked_kb());
   }
   std::free(block);
   std::puts("done");

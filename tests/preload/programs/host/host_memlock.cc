@@ -7,19 +7,12 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "../locked_memory.h"
+
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
 constexpr size_t kPiece = 64 << 10;
-
-long locked_kb() {
-  std::FILE* status = std::fopen("/proc/self/status", "r");
-  char line[200];
-  long kb = -1;
-  while (std::fgets(line, sizeof line, status) != nullptr) std::sscanf(line, "VmLck: %ld", &kb);
-  std::fclose(status);
-  return kb;
-}
 
 }  // namespace
 
