@@ -29,11 +29,12 @@ NOT_INSIDE = re.compile(
 # The rooms of each layer, earlier ones first. Rooms that share a line do not include each other.
 ROOMS = {
     "config": ["", "tool"],
-    "allocator": ["base", "reclaim", "chunk", "on_demand chunk_pools", "scratch host", ""],
-    "shim": ["", "process", "host", "entry", "order", "pooled", "kinds", "hooks"],
+    "allocator": ["base", "record reclaim", "chunk", "on_demand chunk_pools", "scratch host", ""],
+    "shim": ["", "process", "host", "entry", "sites nvtx", "record", "order", "pooled", "kinds", "hooks"],
 }
 # Beside their place in the order: what a room may use at all.
-ONLY = {"allocator/scratch": ["base", "reclaim"], "allocator/host": ["base"]}
+ONLY = {"allocator/scratch": ["base", "reclaim"], "allocator/host": ["base"],
+        "allocator/record": ["base"]}
 
 
 def includes(path):

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Texts that events refer to by number: names of ranges, functions and files. A text gets a number
+// once and keeps it for the life of the process, so a number that was handed out can be looked up
+// at any time without a lock. Any thread; not to be called from a signal handler. Memory comes from
+// the operating system and is bounded: beyond kMostNames names or kMostBytes of text, and where the
+// system has no memory, number() is 0.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "allocator/base/mutex.h"
+
+namespace cistern::alloc {
+
+class Names {
+ public:
+  static constexpr uint32_t kMostNames = 1 << 18;
+  static constexpr size_t kMostBytes = size_t{32} << 20;
+  static constexpr size_t kLongest = 4096;  // what is beyond is cut off
+
+  // From 1 on, in the order of their first use; 0: no room.
+  uint32_t number(std::string_view text);
+
+  // "" for 0. `name` is what number() answered.
+  const char* text(uint32_t name) const;
+
+  // The numbers handed out so far are 1 to count(), and all of them have their text.
+  uint32_t count() const { return count_.load(std::memory_order_acquire); }
+
+  void reset_after_fork() { mutex_.reset(); }
+
+ private:
+  struct Name {
+    uint32_t hash;
+    uint32_t next;  // in its bucket
+    const char* text;
+  };
+  static constexpr uint32_t kBuckets = 1 << 16;
+
+  bool make_room();
+  const char* keep(std::string_view text);
+
+  Mutex mutex_;
+  std::atomic<uint32_t> count_{0};
+  std::atomic<Name*> names_{nullptr};  // [0] is not used
+  uint32_t* buckets_ = nullptr;
+  char* text_ = nullptr;  // what is left of the last mapping
+  size_t left_ = 0;
+  size_t mapped_ = 0;
+};
+
+}  // namespace cistern::alloc

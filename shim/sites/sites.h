@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Call sites: from where in the program a call came, as one number for each distinct call stack.
+// Off until a setting needs it. Any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "allocator/record/frame.h"
+
+namespace cistern::shim {
+
+// From now on capture_site() looks. Makes no CUDA call.
+void switch_sites_on();
+bool sites_on();
+
+// The site of the calling thread, from 1 on; 0 where it is not known: sites are off, no unwinder
+// can be had, the call came out of the unwinder itself, or there is no room for another site. No
+// lock of Cistern's may be held.
+uint32_t capture_site();
+
+// The sites known so far are 1 to site_count(), and all of them have their frames. What was told of
+// a site does not change.
+uint32_t site_count();
+
+// The frames of a site, innermost first; how many were written to `out`, which has room for
+// alloc::kMostFrames.
+int site_frames(uint32_t site, alloc::Frame* out);
+
+}  // namespace cistern::shim
