@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/record/encoding.h"
+
+namespace cistern::alloc {
+
+uint32_t adler32(const void* data, size_t bytes) {
+  constexpr uint32_t kModulus = 65521;
+  constexpr size_t kBeforeOverflow = 5552;  // so many bytes fit into 32 bits without the modulus
+  const auto* next = static_cast<const uint8_t*>(data);
+  uint32_t sum = 1, sum_of_sums = 0;
+  while (bytes > 0) {
+    const size_t part = bytes < kBeforeOverflow ? bytes : kBeforeOverflow;
+    for (size_t i = 0; i < part; ++i) sum_of_sums += sum += next[i];
+    sum %= kModulus;
+    sum_of_sums %= kModulus;
+    next += part;
+    bytes -= part;
+  }
+  return sum_of_sums << 16 | sum;
+}
+
+namespace {
+
+uint8_t* put_state(uint8_t* out, EventContext& context, const Event& event) {
+  const uint64_t now[kStates] = {event.thread, event.device, event.context, event.stream,
+                                 event.site,   event.range,  event.phase};
+  for (int i = 0; i < kStates; ++i) {
+    if (now[i] == context.state[i]) continue;
+    context.state[i] = now[i];
+    *out++ = static_cast<uint8_t>(kFirstStateTag + i);
+    out = put_varint(out, now[i]);
+  }
+  return out;
+}
+
+uint8_t* put_difference(uint8_t* out, uint64_t& last, uint64_t now) {
+  out = put_varint(out, zigzag(static_cast<int64_t>(now - last)));
+  last = now;
+  return out;
+}
+
+}  // namespace
+
+uint8_t* put_event(uint8_t* out, EventContext& context, const Event& event) {
+  out = put_state(out, context, event);
+  *out++ = static_cast<uint8_t>(static_cast<unsigned>(event.type) |
+                                static_cast<unsigned>(event.memory) << kTypeBits);
+  out = put_difference(out, context.time_ns, event.time_ns);
+  switch (event.type) {
+    case EventType::allocated:
+    case EventType::obtained:
+      out = put_difference(out, context.address, event.address);
+      return put_varint(out, event.bytes);
+    case EventType::freed:
+    case EventType::released:
+      return put_difference(out, context.address, event.address);
+    case EventType::refused:
+      out = put_varint(out, event.bytes);
+      return put_varint(out, event.code);
+    case EventType::context_ended:
+      break;
+  }
+  return out;
+}
+
+}  // namespace cistern::alloc

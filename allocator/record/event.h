@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a recording is made of: something happened to the program's memory. Plain data, the same for
+// who writes recordings and who reads them (FORMAT.md).
+#pragma once
+
+#include <cstdint>
+#include <iterator>
+
+namespace cistern::alloc {
+
+enum class EventType : uint8_t {
+  allocated = 1,
+  freed = 2,
+  refused = 3,        // an allocation that failed
+  obtained = 4,       // a chunk came from the driver
+  released = 5,       // and went back
+  context_ended = 6,  // with all that the program had in it, but for stream-ordered memory
+};
+inline constexpr int kLastEventType = 6;
+
+enum class Memory : uint8_t { linear, pitched, managed, pinned, stream_ordered, array, physical };
+inline constexpr const char* kMemoryNames[] = {"linear",         "pitched", "managed", "pinned",
+                                               "stream-ordered", "array",   "physical"};
+inline constexpr int kMemories = std::size(kMemoryNames);
+
+struct Event {
+  EventType type;
+  Memory memory;
+  uint64_t time_ns;  // since the recording began: of an allocation when it had been answered, of a
+                     // free when it was asked for. So no block is allocated before it was freed
+  uint64_t address;  // arrays and physical memory: the handle
+  uint64_t bytes;    // as asked for; 0 in frees
+  uint64_t stream;   // of stream-ordered calls
+  uint64_t context;  // its handle
+  uint32_t thread;   // the system's number
+  uint32_t device;
+  // Where the call came from: numbers that the recording has definitions for; 0: not known.
+  uint32_t site;
+  uint32_t range;
+  uint32_t phase;
+  uint32_t code;  // of a refused allocation: CUDA's
+};
+
+}  // namespace cistern::alloc
