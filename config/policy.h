@@ -25,6 +25,7 @@ struct Setting {
 enum class OnError : int { kInactive, kAbort };
 enum class LogLevel : int { kError, kWarn, kInfo, kDebug };
 enum class ReportFormat : int { kNone, kText, kJson };
+enum class Sites : int { kNone, kRanges, kStacks };
 enum class Strategy : int { kOnDemand, kLegacy, kNaiveBestFit, kAutoGrowth, kThreadLocal };
 enum class StaticMode : int { kDynamic, kStaticOld, kStatic, kExpandable, kBoth };
 enum class CleanPolicy : int { kCentralised, kSeparate };
@@ -87,6 +88,8 @@ struct Policy {
   Setting<const char*> log_file;
   Setting<ReportFormat> report;
   Setting<const char*> report_file;
+  Setting<Sites> sites;
+  Setting<const char*> record;
 
   // Limits
   Setting<uint64_t> gpu_memory_limit_mb;
@@ -164,6 +167,12 @@ struct Policy {
 
   // Whether some requests are to stay out of the pools.
   constexpr bool chooses_requests() const { return only_sizes.set || pool_first.set; }
+
+  // Whether requests are treated by where in the program they come from.
+  constexpr bool treats_sites_differently() const {
+    return skip_opt_set.set || skip_grads || enable_inplace_whitelist || only_sites.set ||
+           fuse_parameter_groups_size.set || fuse_parameter_memory_size.set;
+  }
 
   // Whether stream-ordered memory is cached per stream.
   constexpr bool caches_scratch() const {

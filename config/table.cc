@@ -91,6 +91,14 @@ constexpr Row kRows[] = {
     {"CISTERN_REPORT_FILE", Group::kGeneral, text(Kind::kReportFile), kUnset, "", "/tmp/report.%p.json", kBuilt, to<&P::report_file>,
      "Where the report goes; %p becomes the process id, %h the host, %r the rank. Not set: a "
      "duplicate of stderr taken at load."},
+    {"CISTERN_SITES", Group::kGeneral, choice("ranges|stacks", 1), kUnset, "", "stacks", kBuilt, to<&P::sites>,
+     "Who allocates: the report lists what is held, and was at the peak, by NVTX range and by phase, and with stacks by "
+     "call stack, too; recordings have the stacks, and so does the message about a lack of memory. Works with "
+     "CISTERN_POOL=off as well."},
+    {"CISTERN_RECORD", Group::kGeneral, text(Kind::kReportFile), kUnset, "", "/tmp/run.%p.cistern", kBuilt, to<&P::record>,
+     "Records every allocation and free, and the chunks of the pools, to this file, which cistern trace reads; %p, %h and "
+     "%r as above. A file that exists is not overwritten: the process id is added to the name then. Works with "
+     "CISTERN_POOL=off as well."},
 
     // --- Limits
     {"FLAGS_gpu_memory_limit_mb", Group::kLimits, integer(0, kMaxMb), "0", "MB of 2^20 bytes", "8192", kBuilt, to<&P::gpu_memory_limit_mb>,

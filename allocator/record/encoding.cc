@@ -21,11 +21,34 @@ uint32_t adler32(const void* data, size_t bytes) {
 
 namespace {
 
+constexpr unsigned bit(State state) { return 1u << static_cast<unsigned>(state); }
+
+// What is told of an event: a free has the place of its block.
+constexpr unsigned states_of(EventType type) {
+  constexpr unsigned kCaller = bit(State::thread) | bit(State::range) | bit(State::phase);
+  constexpr unsigned kPlace = bit(State::device) | bit(State::context);
+  switch (type) {
+    case EventType::allocated:
+    case EventType::refused:
+      return kCaller | kPlace | bit(State::stream) | bit(State::site);
+    case EventType::freed:
+      return kCaller | bit(State::stream);
+    case EventType::obtained:
+    case EventType::context_ended:
+      return kCaller | kPlace;
+    case EventType::released:
+    case EventType::synchronised:
+      return kCaller;
+  }
+  return 0;
+}
+
 uint8_t* put_state(uint8_t* out, EventContext& context, const Event& event) {
   const uint64_t now[kStates] = {event.thread, event.device, event.context, event.stream,
                                  event.site,   event.range,  event.phase};
+  const unsigned told = states_of(event.type);
   for (int i = 0; i < kStates; ++i) {
-    if (now[i] == context.state[i]) continue;
+    if (now[i] == context.state[i] || (told & 1u << i) == 0) continue;
     context.state[i] = now[i];
     *out++ = static_cast<uint8_t>(kFirstStateTag + i);
     out = put_varint(out, now[i]);
@@ -58,6 +81,7 @@ uint8_t* put_event(uint8_t* out, EventContext& context, const Event& event) {
       out = put_varint(out, event.bytes);
       return put_varint(out, event.code);
     case EventType::context_ended:
+    case EventType::synchronised:
       break;
   }
   return out;

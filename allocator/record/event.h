@@ -15,8 +15,9 @@ enum class EventType : uint8_t {
   obtained = 4,       // a chunk came from the driver
   released = 5,       // and went back
   context_ended = 6,  // with all that the program had in it, but for stream-ordered memory
+  synchronised = 7,   // the program waited for work of its own, and there were events before
 };
-inline constexpr int kLastEventType = 6;
+inline constexpr int kLastEventType = 7;
 
 enum class Memory : uint8_t { linear, pitched, managed, pinned, stream_ordered, array, physical };
 inline constexpr const char* kMemoryNames[] = {"linear",         "pitched", "managed", "pinned",
@@ -24,21 +25,22 @@ inline constexpr const char* kMemoryNames[] = {"linear",         "pitched", "man
 inline constexpr int kMemories = std::size(kMemoryNames);
 
 struct Event {
-  EventType type;
-  Memory memory;
-  uint64_t time_ns;  // since the recording began: of an allocation when it had been answered, of a
-                     // free when it was asked for. So no block is allocated before it was freed
-  uint64_t address;  // arrays and physical memory: the handle
-  uint64_t bytes;    // as asked for; 0 in frees
-  uint64_t stream;   // of stream-ordered calls
-  uint64_t context;  // its handle
-  uint32_t thread;   // the system's number
-  uint32_t device;
+  EventType type{};
+  Memory memory{};
+  uint64_t time_ns =
+      0;  // since the recording began: of an allocation when it had been answered, of a
+          // free when it was asked for. So no block is allocated before it was freed
+  uint64_t address = 0;  // arrays and physical memory: the handle
+  uint64_t bytes = 0;    // as asked for; 0 in frees
+  uint64_t stream = 0;   // of stream-ordered calls
+  uint64_t context = 0;  // its handle; of frees and released chunks not known
+  uint32_t thread = 0;   // the system's number
+  uint32_t device = 0;   // as context
   // Where the call came from: numbers that the recording has definitions for; 0: not known.
-  uint32_t site;
-  uint32_t range;
-  uint32_t phase;
-  uint32_t code;  // of a refused allocation: CUDA's
+  uint32_t site = 0;  // of allocations only
+  uint32_t range = 0;
+  uint32_t phase = 0;
+  uint32_t code = 0;  // of a refused allocation: CUDA's
 };
 
 }  // namespace cistern::alloc

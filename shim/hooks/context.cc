@@ -9,15 +9,29 @@
 #include "shim/order/contexts/synchronise.h"
 #include "shim/pooled/out_of_memory.h"
 #include "shim/process/settings.h"
+#include "shim/watch/watch.h"
 
 namespace cistern::shim {
 namespace {
+
+// Without pools nobody follows contexts. A recording wants to know of their ends all the same.
+bool watched_without_pools() { return watching() && !active(); }
+
+constinit std::atomic<CUcontext> watched_primaries[config::kMaxDevices] = {};
+
+void watch_primary(CUdevice device, CUcontext handle) {
+  if (!watched_without_pools() || static_cast<unsigned>(device) >= config::kMaxDevices) return;
+  CUcontext before = watched_primaries[device].exchange(handle);
+  if (before != nullptr && before != handle) watch_context_end(before);
+}
 
 template <typename Function>
 CUresult destroy_context(Function* real, CUcontext handle) {
   EndingScope scope(active() ? handle : nullptr);
   const CUresult result = ask(real, handle);
-  if (result == CUDA_SUCCESS) scope.ended();
+  if (result != CUDA_SUCCESS) return result;
+  scope.ended();
+  if (watched_without_pools()) watch_context_end(handle);
   return result;
 }
 
@@ -28,6 +42,22 @@ CUresult reset_primary(Function* real, CUdevice device) {
   if (result != CUDA_SUCCESS) return result;
   scope.ended();
   primary_ended(device);
+  watch_primary(device, nullptr);
+  return result;
+}
+
+bool primary_lives(CUdevice device) {
+  unsigned int flags;
+  int alive = 1;
+  return driver().cuDevicePrimaryCtxGetState(device, &flags, &alive) != CUDA_SUCCESS || alive != 0;
+}
+
+template <typename Function>
+CUresult release_unfollowed(Function* real, CUdevice device) {
+  const CUresult result = ask(real, device);
+  if (result == CUDA_SUCCESS && watched_without_pools() && !primary_lives(device)) {
+    watch_primary(device, nullptr);
+  }
   return result;
 }
 
@@ -37,15 +67,11 @@ CUresult reset_primary(Function* real, CUdevice device) {
 template <typename Function>
 CUresult release_primary(Function* real, CUdevice device) {
   CUcontext primary = active() ? primary_of(device) : nullptr;
-  if (primary == nullptr) return ask(real, device);
+  if (primary == nullptr) return release_unfollowed(real, device);
   PrimaryRelease release(device);
   EndingScope scope(release.may_end() ? primary : nullptr);
   const CUresult result = ask(real, device);
-  unsigned int flags;
-  int alive = 1;
-  if (result != CUDA_SUCCESS) return result;
-  const bool known = driver().cuDevicePrimaryCtxGetState(device, &flags, &alive) == CUDA_SUCCESS;
-  if (!known || alive != 0) return result;
+  if (result != CUDA_SUCCESS || primary_lives(device)) return result;
   release.may_end() ? scope.ended() : EndingScope(primary).ended();
   primary_ended(device);
   return result;
@@ -109,6 +135,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
     primary_retained(dev, *pctx);
     context_appeared(*pctx, dev);
   }
+  if (result == CUDA_SUCCESS) watch_primary(dev, *pctx);
   return result;
 }
 

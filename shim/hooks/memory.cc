@@ -5,17 +5,24 @@
 #include "shim/entry/faces.h"
 #include "shim/kinds/linear.h"
 #include "shim/pooled/memory_info.h"
+#include "shim/watch/watch.h"
 
 using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
+using cistern::alloc::Memory;
 
 CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
-  Context* context = serving_context(dptr, bytesize);
-  return context != nullptr ? allocate(*context, dptr, bytesize) : allocate_linear(dptr, bytesize);
+  return watch_allocation(Memory::linear, dptr, bytesize, nullptr, [=] {
+    Context* context = serving_context(dptr, bytesize);
+    return context != nullptr ? allocate(*context, dptr, bytesize)
+                              : allocate_linear(dptr, bytesize);
+  });
 }
 
 CUresult cuMemFree_v2(CUdeviceptr dptr) {
-  cistern::alloc::Chunk* chunk;
-  return ours(dptr, &chunk) ? cistern::shim::free(chunk, dptr) : free_linear(dptr);
+  return watch_free(Memory::linear, dptr, nullptr, [=] {
+    cistern::alloc::Chunk* chunk;
+    return ours(dptr, &chunk) ? cistern::shim::free(chunk, dptr) : free_linear(dptr);
+  });
 }
 
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) { return memory_info(free, total); }
@@ -24,9 +31,12 @@ CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice dev) { return total_memory(
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInBytes, size_t Height,
                             unsigned int ElementSizeBytes) {
-  return allocate_pitched(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+  return watch_allocation(Memory::pitched, dptr, WidthInBytes * Height, nullptr, [=] {
+    return allocate_pitched(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+  });
 }
 
 CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flags) {
-  return allocate_managed(dptr, bytesize, flags);
+  return watch_allocation(Memory::managed, dptr, bytesize, nullptr,
+                          [=] { return allocate_managed(dptr, bytesize, flags); });
 }

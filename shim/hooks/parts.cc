@@ -17,12 +17,17 @@
 #include "shim/process/log.h"
 #include "shim/process/part.h"
 #include "shim/process/report.h"
+#include "shim/record/recording.h"
+#include "shim/record/watched.h"
+#include "shim/watch/watch.h"
 
 namespace cistern::shim {
 namespace {
 
 const Part kParts[] = {
-    {.at_load = open_log},
+    {.at_load = open_log, .without_pools = true},
+    {.at_load = open_recording, .without_pools = true},
+    {.at_load = open_watch, .in_child = stop_watching, .without_pools = true},
     {.at_start = start_host_memory, .at_bad_start = tell_bad_settings_at_first_block},
     {.at_load = open_report},
     {.in_child = [] { capture_gate().reset_after_fork(); }},
@@ -33,7 +38,8 @@ const Part kParts[] = {
     {.at_load = open_charges, .in_child = reset_charges_after_fork},
     {.in_child = reset_memory_pools_after_fork},
     {.in_child = reset_physical_after_fork},
-    {.in_child = reset_background_after_fork, .at_exit = stop_background},
+    {.in_child = reset_background_after_fork, .at_exit = stop_background, .without_pools = true},
+    {.at_exit = close_recording, .without_pools = true},
     {.at_exit = [] { write_report(describe_process()); }},
 };
 
@@ -45,6 +51,7 @@ constexpr ContextClient kContextClients[] = {
      .synchronised = scratch_synchronised,
      .release_idle_memory = scratch_release_idle},
     {.gone = [](const Context&, CUcontext handle) { context_charges_gone(handle); }},
+    {.gone = [](const Context&, CUcontext handle) { watch_context_end(handle); }},
 };
 
 }  // namespace

@@ -7,19 +7,26 @@
 #include "shim/kinds/charges.h"
 #include "shim/order/ask.h"
 #include "shim/pooled/out_of_memory.h"
+#include "shim/watch/watch.h"
 
 using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
+
+constexpr auto kMemory = cistern::alloc::Memory::physical;
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
                      const CUmemAllocationProp* prop, unsigned long long flags) {
   const auto real = driver().cuMemCreate;
-  if (real == nullptr || !charging()) return ask_for_memory(real, handle, size, prop, flags);
-  return create_physical(handle, size, prop, flags);
+  return watch_allocation(kMemory, handle, size, nullptr, [=] {
+    if (real == nullptr || !charging()) return ask_for_memory(real, handle, size, prop, flags);
+    return create_physical(handle, size, prop, flags);
+  });
 }
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
   const auto real = driver().cuMemRelease;
-  return real == nullptr || !charging() ? ask(real, handle) : release_physical(handle);
+  return watch_free(kMemory, uint64_t{handle}, nullptr, [=] {
+    return real == nullptr || !charging() ? ask(real, handle) : release_physical(handle);
+  });
 }
 
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* addr) {

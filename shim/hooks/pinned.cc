@@ -2,18 +2,24 @@
 // Page-locked host memory (pooled/pinned_memory.h).
 #include "shim/entry/faces.h"
 #include "shim/pooled/pinned_memory.h"
+#include "shim/watch/watch.h"
 
 using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
+using cistern::alloc::Memory;
 
 CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
-  return allocate_pinned(pp, bytesize, Flags);
+  return watch_allocation(Memory::pinned, pp, bytesize, nullptr,
+                          [=] { return allocate_pinned(pp, bytesize, Flags); });
 }
 
 CUresult cuMemAllocHost_v2(void** pp, size_t bytesize) {
-  return allocate_pinned(pp, bytesize, /*flags=*/0);
+  return watch_allocation(Memory::pinned, pp, bytesize, nullptr,
+                          [=] { return allocate_pinned(pp, bytesize, /*flags=*/0); });
 }
 
-CUresult cuMemFreeHost(void* p) { return free_pinned(p); }
+CUresult cuMemFreeHost(void* p) {
+  return watch_free(Memory::pinned, p, nullptr, [=] { return free_pinned(p); });
+}
 
 CUresult cuMemHostGetFlags(unsigned int* pFlags, void* p) { return pinned_flags(pFlags, p); }
 

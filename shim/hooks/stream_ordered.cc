@@ -4,35 +4,62 @@
 
 #include "shim/entry/faces.h"
 #include "shim/kinds/stream_ordered/pool_calls.h"
+#include "shim/watch/watch.h"
+
+namespace cistern::shim {
+namespace {
+
+constexpr auto kMemory = alloc::Memory::stream_ordered;
+
+template <typename Kind>
+CUresult watch_async(AllocateAsync real, CUdeviceptr* out, size_t bytes, CUstream stream) {
+  return watch_allocation(kMemory, out, bytes, Kind::name(stream),
+                          [=] { return allocate_async<Kind>(real, out, bytes, stream); });
+}
+
+template <typename Kind>
+CUresult watch_from_pool(AllocateFromPool real, CUdeviceptr* out, size_t bytes, CUmemoryPool pool,
+                         CUstream stream) {
+  return watch_allocation(kMemory, out, bytes, Kind::name(stream),
+                          [=] { return allocate_from_pool<Kind>(real, out, bytes, pool, stream); });
+}
+
+template <typename Kind>
+CUresult watch_free_async(FreeAsync real, CUdeviceptr address, CUstream stream) {
+  return watch_free(kMemory, address, Kind::name(stream),
+                    [=] { return free_async<Kind>(real, address, stream); });
+}
+
+}  // namespace
+}  // namespace cistern::shim
 
 using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
 
 CUresult cuMemAllocAsync(CUdeviceptr* dptr, size_t bytesize, CUstream hStream) {
-  return allocate_async<Legacy>(driver().cuMemAllocAsync, dptr, bytesize, hStream);
+  return watch_async<Legacy>(driver().cuMemAllocAsync, dptr, bytesize, hStream);
 }
 
 CUresult cuMemAllocAsync_ptsz(CUdeviceptr* dptr, size_t bytesize, CUstream hStream) {
-  return allocate_async<PerThread>(driver().cuMemAllocAsync_ptsz, dptr, bytesize, hStream);
+  return watch_async<PerThread>(driver().cuMemAllocAsync_ptsz, dptr, bytesize, hStream);
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool,
                                  CUstream hStream) {
-  return allocate_from_pool<Legacy>(driver().cuMemAllocFromPoolAsync, dptr, bytesize, pool,
-                                    hStream);
+  return watch_from_pool<Legacy>(driver().cuMemAllocFromPoolAsync, dptr, bytesize, pool, hStream);
 }
 
 CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool,
                                       CUstream hStream) {
-  return allocate_from_pool<PerThread>(driver().cuMemAllocFromPoolAsync_ptsz, dptr, bytesize, pool,
-                                       hStream);
+  return watch_from_pool<PerThread>(driver().cuMemAllocFromPoolAsync_ptsz, dptr, bytesize, pool,
+                                    hStream);
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
-  return free_async<Legacy>(driver().cuMemFreeAsync, dptr, hStream);
+  return watch_free_async<Legacy>(driver().cuMemFreeAsync, dptr, hStream);
 }
 
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream) {
-  return free_async<PerThread>(driver().cuMemFreeAsync_ptsz, dptr, hStream);
+  return watch_free_async<PerThread>(driver().cuMemFreeAsync_ptsz, dptr, hStream);
 }
 
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {

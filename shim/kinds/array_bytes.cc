@@ -29,8 +29,22 @@ uint64_t channel_bytes(CUarray_format format) {
   }
 }
 
-// What the elements alone take, which is the least; 0 if the size of the format is not known or 64
-// bits do not hold the sum. Layers, unlike the other extents, do not shrink with the level.
+// What the driver says an array requires. It says so only of arrays with deferred mapping, so a
+// twin of that sort, which never gets memory, is created and destroyed. 0 when the driver does not
+// say it.
+template <typename Array, typename Create, typename Ask, typename Destroy>
+uint64_t required_bytes(Create create, Ask ask, Destroy destroy, CUdevice device) {
+  Array twin;
+  if (ask == nullptr || destroy == nullptr || create(&twin) != CUDA_SUCCESS) return 0;
+  CUDA_ARRAY_MEMORY_REQUIREMENTS required{};
+  const CUresult result = ask(&required, twin, device);
+  destroy(twin);
+  return result == CUDA_SUCCESS ? required.size : 0;
+}
+
+}  // namespace
+
+// Layers, unlike the other extents, do not shrink with the level.
 uint64_t element_bytes(const CUDA_ARRAY3D_DESCRIPTOR& d, unsigned levels) {
   const bool layered = (d.Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) != 0;
   const uint64_t texel = d.NumChannels * channel_bytes(d.Format);
@@ -47,21 +61,6 @@ uint64_t element_bytes(const CUDA_ARRAY3D_DESCRIPTOR& d, unsigned levels) {
   }
   return sum;
 }
-
-// What the driver says an array requires. It says so only of arrays with deferred mapping, so a
-// twin of that sort, which never gets memory, is created and destroyed. 0 when the driver does not
-// say it.
-template <typename Array, typename Create, typename Ask, typename Destroy>
-uint64_t required_bytes(Create create, Ask ask, Destroy destroy, CUdevice device) {
-  Array twin;
-  if (ask == nullptr || destroy == nullptr || create(&twin) != CUDA_SUCCESS) return 0;
-  CUDA_ARRAY_MEMORY_REQUIREMENTS required{};
-  const CUresult result = ask(&required, twin, device);
-  destroy(twin);
-  return result == CUDA_SUCCESS ? required.size : 0;
-}
-
-}  // namespace
 
 uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR& description, unsigned levels, CUdevice device) {
   if ((description.Flags & kWithoutMemory) != 0) return 0;

@@ -14,4 +14,8 @@ namespace cistern::shim {
 // the driver, but not while a capture is in progress. Any thread.
 uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR& description, unsigned levels, CUdevice device);
 
+// What the elements alone take, which is the least; 0 if the size of the format is not known or 64
+// bits do not hold the sum.
+uint64_t element_bytes(const CUDA_ARRAY3D_DESCRIPTOR& description, unsigned levels);
+
 }  // namespace cistern::shim

@@ -14,6 +14,7 @@
 #include "shim/process/no_cancel.h"
 #include "shim/process/settings.h"
 #include "shim/process/thread.h"
+#include "shim/record/chunks.h"
 
 namespace cistern::shim {
 
@@ -46,6 +47,8 @@ int free_or_keep(CUdeviceptr address, CUcontext context) {
       return alloc::kNotNow;
   }
 }
+
+constexpr auto kMemory = alloc::Memory::linear;
 
 // What the pools decide becomes a call of the driver here.
 int told(const char* call, uint64_t address, uint64_t bytes, int code) {
@@ -104,12 +107,15 @@ int CudaSource::obtain(uint64_t bytes, uint64_t* address) {
   CUdeviceptr p = 0;
   const CUresult result = noted(driver().cuMemAlloc_v2(&p, bytes), context_);
   *address = p;
+  if (result == CUDA_SUCCESS) note_obtained({kMemory, device_, context_}, p, bytes);
   return told("takes", p, bytes, result);
 }
 
 int CudaSource::release_for_program(uint64_t address) {
   const NoCancel in_hand;
-  return told("frees for the program", address, 0, noted(driver().cuMemFree_v2(address), context_));
+  const ChunkRelease release(kMemory, address);
+  const CUresult result = noted(driver().cuMemFree_v2(address), context_);
+  return release.ended(told("frees for the program", address, 0, result));
 }
 
 // The calling thread may have another context current than the block's. While something captures,
@@ -121,9 +127,10 @@ int CudaSource::release(uint64_t address) {
   if ((!pass && !this_thread.may_free_in_capture) || !may_touch_context()) return alloc::kNotNow;
   const ContextScope scope(context_);
   if (!scope) return alloc::kNotNow;
-  if (pass) return told("returns", address, 0, free_or_keep(address, context_));
+  const ChunkRelease release(kMemory, address);
+  if (pass) return release.ended(told("returns", address, 0, free_or_keep(address, context_)));
   const bool freed = driver().cuMemFree_v2(address) == CUDA_SUCCESS;
-  return told("returns", address, 0, freed ? alloc::kSuccess : alloc::kNotNow);
+  return release.ended(told("returns", address, 0, freed ? alloc::kSuccess : alloc::kNotNow));
 }
 
 // A stream that no work of the program is ordered with. It ends with the context, which must be
@@ -152,8 +159,9 @@ int CudaSource::release_clean(uint64_t address, uint64_t bytes) {
   const LoneMove lone(device_);
   const bool looks = unknown && lone.so_far();
   const uint64_t before = looks ? driver_free() : 0;
+  const ChunkRelease release(kMemory, address);
   const CUresult freed = noted(driver().cuMemFreeAsync(address, stream), context_);
-  told("returns in stream order", address, bytes, freed);
+  release.ended(told("returns in stream order", address, bytes, freed));
   if (freed != CUDA_SUCCESS) {
     const bool refused = freed == CUDA_ERROR_INVALID_VALUE || freed == CUDA_ERROR_NOT_SUPPORTED;
     if (refused) clean_release_.store(CleanRelease::helps_not);

@@ -35,7 +35,7 @@ constinit std::atomic<bool> over{false};     // the process ends, or is a forked
 constinit std::atomic<bool> resting{false};  // kept without work: looks seldom
 constinit std::atomic<uint32_t> bell{0};     // a futex; ring() changes it and wakes the thread
 constinit sigset_t signals_of_program{};
-constexpr int kKinds = 2;  // device memory, host memory
+constexpr int kKinds = 3;  // device memory, host memory, the recording
 constinit std::atomic<const BackgroundWork*> works[kKinds]{};
 
 // Those that were asked for, in the order in which they first were.

@@ -23,6 +23,8 @@ void child_after_fork() {
   }
 }
 
+bool works(const Part& part) { return active() || (part.without_pools && settings_hold()); }
+
 // The object's one constructor: runs before main, touches neither CUDA nor files that no setting
 // names. A second one would cost this one its arguments, where link-time optimisation joins them.
 [[gnu::constructor]] void at_load(int, char**, char** envp) {
@@ -30,14 +32,14 @@ void child_after_fork() {
   const bool bad = loaded_settings().status == config::Status::kBad;
   for (const Part& part : parts()) {
     if (bad && part.at_bad_start != nullptr) part.at_bad_start();
-    if (active() && part.at_start != nullptr) part.at_start(policy());
+    if (works(part) && part.at_start != nullptr) part.at_start(policy());
   }
 }
 
 [[gnu::destructor]] void at_exit() {
-  if (!active() || !started.load(std::memory_order_acquire)) return;
+  if (!started.load(std::memory_order_acquire)) return;
   for (const Part& part : parts()) {
-    if (part.at_exit != nullptr) part.at_exit();
+    if (works(part) && part.at_exit != nullptr) part.at_exit();
   }
 }
 
@@ -58,8 +60,10 @@ void cuda_started(bool complete) {
   if (!loaded.launched && log_enabled(config::LogLevel::kWarn)) {
     for (size_t i = 0; i < loaded.warning_count; ++i) log_line(loaded.warnings[i].text);
   }
+  if (loaded.status == config::Status::kOk || loaded.policy.record.set || loaded.policy.sites.set) {
+    pthread_atfork(nullptr, nullptr, child_after_fork);
+  }
   if (loaded.status == config::Status::kOff) return;
-  pthread_atfork(nullptr, nullptr, child_after_fork);
   if (!complete) {
     log(config::LogLevel::kWarn,
         "this CUDA driver lacks functions the pools need; nothing is pooled; a driver for CUDA 12 "

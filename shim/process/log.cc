@@ -66,7 +66,7 @@ const char* rank() {
 
 void open_log(const config::Policy& policy) {
   file_ = policy.log_file.value;
-  if (relative(file_) || relative(policy.report_file.value)) {
+  if (relative(file_) || relative(policy.report_file.value) || relative(policy.record.value)) {
     const bool known = getcwd(start_directory_, sizeof start_directory_ - 1) != nullptr;
     start_directory_[known ? strlen(start_directory_) : 0] = known ? '/' : '\0';
   }
@@ -136,9 +136,9 @@ bool OwnFile::still_ours() const {
   return fd >= 0 && fstat(fd, &file) == 0 && file.st_dev == device_ && file.st_ino == inode_;
 }
 
-bool OwnFile::write(const char* text, size_t bytes) const {
+bool OwnFile::write(const char* text, size_t bytes, off_t at) const {
   if (still_ours()) {
-    return write_quietly(descriptor_.load(std::memory_order_relaxed), text, bytes);
+    return write_quietly(descriptor_.load(std::memory_order_relaxed), text, bytes, at);
   }
   errno = EBADF;
   return false;
@@ -147,7 +147,7 @@ bool OwnFile::write(const char* text, size_t bytes) const {
 // SIGPIPE, which a pipe without a reader raises, and SIGXFSZ, which a file beyond the process's
 // limit raises, are blocked and taken away again: the program must not get them for a line of
 // Cistern's.
-bool write_quietly(int fd, const char* text, size_t bytes) {
+bool write_quietly(int fd, const char* text, size_t bytes, off_t at) {
   const NoCancel write_ends;
   sigset_t raised, before, pending;
   sigemptyset(&raised);
@@ -158,7 +158,9 @@ bool write_quietly(int fd, const char* text, size_t bytes) {
   ssize_t written = 0;
   size_t left = bytes;
   while (left > 0) {
-    written = ::write(fd, text + (bytes - left), left);
+    const size_t done = bytes - left;
+    written = at == kWhereItStands ? ::write(fd, text + done, left)
+                                   : ::pwrite(fd, text + done, left, at + static_cast<off_t>(done));
     if (written < 0 && errno == EINTR) continue;  // a handler of the program ran
     if (written <= 0) break;
     left -= static_cast<size_t>(written);

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 
 #include "config/policy.h"
 
@@ -25,8 +26,10 @@ bool log_enabled(config::LogLevel level);
 // A complete line that already says "cistern: …".
 void log_line(const char* line);
 
-// Writes everything or gives up: false, with errno. Never raises SIGPIPE or SIGXFSZ.
-bool write_quietly(int fd, const char* text, size_t bytes);
+// Writes everything or gives up: false, with errno. Never raises SIGPIPE or SIGXFSZ. `at`: the
+// offset in the file; without it where the descriptor stands.
+inline constexpr off_t kWhereItStands = -1;
+bool write_quietly(int fd, const char* text, size_t bytes, off_t at = kWhereItStands);
 
 // A file that Cistern keeps open. Its descriptor is a high number, because programs expect the low
 // ones for files of their own. Nothing is written once the program has made that number another
@@ -39,10 +42,15 @@ class OwnFile {
   // there is none.
   bool adopt(int fd);
   // Everything, or false with errno.
-  bool write(const char* text, size_t bytes) const;
+  bool write(const char* text, size_t bytes) const { return write(text, bytes, kWhereItStands); }
+  // The same at an offset of the file.
+  bool write_at(const char* text, size_t bytes, uint64_t at) const {
+    return write(text, bytes, static_cast<off_t>(at));
+  }
 
  private:
   bool still_ours() const;
+  bool write(const char* text, size_t bytes, off_t at) const;
 
   std::atomic<int> descriptor_{-1};
   dev_t device_ = 0;

@@ -26,6 +26,8 @@ struct Part {
   void (*in_child)() = nullptr;
   // The process ends in an orderly way and used CUDA. Makes no CUDA call.
   void (*at_exit)() = nullptr;
+  // All of these also with CISTERN_POOL=off: the part needs no pools.
+  bool without_pools = false;
 };
 
 // In the order in which they are called.

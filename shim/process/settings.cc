@@ -35,16 +35,14 @@ void load_settings(const char* const* envp) {
   }
   config::load(envp, loaded);
   const bool valid = loaded.status == config::Status::kOk;
-  if (loaded.status == config::Status::kOff) open_log(loaded.policy);  // for a warning
   if (loaded.status == config::Status::kBad &&
       loaded.policy.on_error.value == config::OnError::kAbort) {
     refuse_to_start();
   }
-  if (valid) {
-    config::format_policy_line(loaded, effective, sizeof effective);
-    for (const Part& part : parts()) {
-      if (part.at_load != nullptr) part.at_load(loaded.policy);
-    }
+  if (settings_hold()) config::format_policy_line(loaded, effective, sizeof effective);
+  for (const Part& part : parts()) {
+    const bool works = valid || (part.without_pools && settings_hold());
+    if (works && part.at_load != nullptr) part.at_load(loaded.policy);
   }
   state.store(valid ? State::active : State::inactive, std::memory_order_release);
 }
@@ -58,6 +56,8 @@ bool active() {
   }
   return now == State::active;
 }
+
+bool settings_hold() { return loaded.status != config::Status::kBad; }
 
 const config::Policy& policy() { return loaded.policy; }
 

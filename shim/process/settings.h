@@ -12,6 +12,10 @@ namespace cistern::shim {
 // forked after cuInit, a driver too old to pool on).
 bool active();
 
+// Whether pools are wanted or off: settings that are bad, and only those, let no part work. Stays as
+// it was at load.
+bool settings_hold();
+
 const config::Policy& policy();
 // The effective policy on one line.
 const char* policy_line();

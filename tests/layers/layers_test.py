@@ -30,7 +30,7 @@ NOT_INSIDE = re.compile(
 ROOMS = {
     "config": ["", "tool"],
     "allocator": ["base", "record reclaim", "chunk", "on_demand chunk_pools", "scratch host", ""],
-    "shim": ["", "process", "host", "entry", "sites nvtx", "record", "order", "pooled", "kinds", "hooks"],
+    "shim": ["", "process", "host", "entry", "sites nvtx", "record", "order", "pooled", "kinds", "watch", "hooks"],
 }
 # Beside their place in the order: what a room may use at all.
 ONLY = {"allocator/scratch": ["base", "reclaim"], "allocator/host": ["base"],

@@ -11,8 +11,12 @@
 #include "shim/process/background.h"
 #include "shim/process/no_cancel.h"
 #include "shim/process/settings.h"
+#include "shim/record/chunks.h"
 
 namespace cistern::shim {
+namespace {
+constexpr auto kMemory = alloc::Memory::pinned;
+}
 
 void PinnedSource::init(CUcontext context, CudaSource* owner, unsigned flags, uint64_t most_bytes,
                         bool (*release_from_others)()) {
@@ -38,12 +42,14 @@ int PinnedSource::obtain(uint64_t bytes, uint64_t* address) {
   void* memory = nullptr;
   const CUresult result = noted(driver().cuMemHostAlloc(&memory, bytes, flags_), context_);
   *address = reinterpret_cast<uint64_t>(memory);
+  if (result == CUDA_SUCCESS) note_obtained({kMemory, /*device=*/0, context_}, *address, bytes);
   return result;
 }
 
 int PinnedSource::release_for_program(uint64_t address) {
   const NoCancel in_hand;
-  return noted(driver().cuMemFreeHost(reinterpret_cast<void*>(address)), context_);
+  const ChunkRelease release(kMemory, address);
+  return release.ended(noted(driver().cuMemFreeHost(reinterpret_cast<void*>(address)), context_));
 }
 
 // An error may be the refusal of this call or belong to earlier work, so the driver is asked
@@ -55,11 +61,12 @@ int PinnedSource::release(uint64_t address) {
   const ContextScope scope(context_);
   if (!scope) return alloc::kNotNow;
   auto* memory = reinterpret_cast<void*>(address);
+  const ChunkRelease release(kMemory, address);
   const CUresult freed = noted(driver().cuMemFreeHost(memory), context_);
   unsigned flags;
   const bool known = freed != CUDA_SUCCESS && may_call() && driver().cuMemHostGetFlags != nullptr &&
                      driver().cuMemHostGetFlags(&flags, memory) == CUDA_SUCCESS;
-  return known ? alloc::kNotNow : freed;
+  return release.ended(known ? alloc::kNotNow : freed);
 }
 
 // Nobody else may touch the ranges, so the calling thread writes them itself, also in a capture.

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/record/recording.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+
+#include "allocator/base/os.h"
+#include "allocator/record/recorder.h"
+#include "shim/nvtx/ranges.h"
+#include "shim/process/background.h"
+#include "shim/process/log.h"
+#include "shim/process/names.h"
+#include "shim/process/settings.h"
+#include "shim/process/thread.h"
+#include "shim/sites/sites.h"
+
+namespace cistern::shim {
+namespace {
+
+class FileSink final : public alloc::RecordingSink {
+ public:
+  // Never over a file that is there: it may be another process's.
+  bool open(const char* pattern) {
+    if (file_.open(pattern, O_EXCL)) return true;
+    if (errno != EEXIST) return false;
+    char own[PATH_MAX];
+    snprintf(own, sizeof own, "%s.%%p", pattern);
+    if (!file_.open(own, O_EXCL)) return false;
+    log(config::LogLevel::kWarn,
+        "the recording %s is there already, so that of process %d has its number added to the name",
+        pattern, static_cast<int>(getpid()));
+    return true;
+  }
+
+  bool write(const void* data, size_t bytes, uint64_t at) override {
+    const bool written = file_.write_at(static_cast<const char*>(data), bytes, at);
+    if (!written) error_ = errno;
+    return written;
+  }
+
+  int error() const { return error_; }
+
+ private:
+  OwnFile file_{};
+  std::atomic<int> error_{0};
+};
+
+class OwnDefinitions final : public alloc::Definitions {
+ public:
+  uint32_t names() override { return shim::names().count(); }
+  const char* name(uint32_t number) override { return shim::names().text(number); }
+  uint32_t ranges() override { return range_count(); }
+  void range(uint32_t number, uint32_t* parent, uint32_t* name) override {
+    const Range range = range_of(number);
+    *parent = range.parent;
+    *name = range.name;
+  }
+  uint32_t phases() override { return 0; }
+  uint32_t phase_name(uint32_t /*number*/) override { return 0; }
+  uint32_t sites() override { return site_count(); }
+  int frames(uint32_t site, alloc::Frame* out) override { return site_frames(site, out); }
+};
+
+constinit const char* pattern_ = nullptr;
+constinit FileSink sink{};
+constinit OwnDefinitions definitions{};
+constinit alloc::Recorder recorder{};
+constinit std::atomic<uint64_t> began_ns{0};
+
+enum class File : int { not_yet, opening, open, none };
+constinit std::atomic<File> file{File::not_yet};
+constinit std::atomic<bool> unwritten{false};
+constinit std::atomic<bool> said{false};  // that the file ends early
+
+void describe(alloc::RecordingHead& head) {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  head.began_ns = began_ns.load();
+  head.began_unix_ns =
+      static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+  head.process = static_cast<uint32_t>(getpid());
+  if (readlink("/proc/self/exe", head.program, sizeof head.program - 1) < 0) head.program[0] = '\0';
+  gethostname(head.host, sizeof head.host - 1);
+  snprintf(head.policy, sizeof head.policy, "%s", policy_line());
+}
+
+bool begin() {
+  static constinit alloc::RecordingHead head{};
+  began_ns.store(alloc::os::now_ns() - 1);
+  describe(head);
+  const uint32_t flags =
+      (sites_on() ? alloc::kRecordingHasSites : 0u) | (active() ? alloc::kRecordingPooled : 0u);
+  if (sink.open(pattern_) && recorder.begin(&sink, &definitions, head, flags)) return true;
+  log(config::LogLevel::kWarn,
+      "nothing is recorded: %s cannot be written: %s; check CISTERN_RECORD", pattern_,
+      strerrordesc_np(errno));
+  return false;
+}
+
+[[gnu::cold]] bool open_now() {
+  File seen = File::not_yet;
+  if (file.compare_exchange_strong(seen, File::opening)) {
+    file.store(begin() ? File::open : File::none, std::memory_order_release);
+  } else {
+    alloc::os::wait_while([] { return file.load(std::memory_order_acquire) == File::opening; });
+  }
+  return file.load(std::memory_order_acquire) == File::open;
+}
+
+bool is_open() { return file.load(std::memory_order_acquire) == File::open || open_now(); }
+
+void say_if_cut_short() {
+  if (!recorder.cut_short() || said.exchange(true)) return;
+  log(config::LogLevel::kWarn,
+      "the recording %s ends here, it cannot be written further: %s; what it has can be read",
+      pattern_, strerrordesc_np(sink.error()));
+}
+
+bool flush_round() {
+  if (!unwritten.exchange(false)) return false;
+  recorder.flush();
+  say_if_cut_short();
+  return true;
+}
+
+constexpr BackgroundWork kFlush = {.round = flush_round,
+                                   .pause_ns = [] { return uint64_t{1'000'000'000}; },
+                                   .calls_driver = false,
+                                   .keeps_thread = false};
+
+uint32_t thread_number() {
+  if (this_thread.number == 0) this_thread.number = static_cast<uint32_t>(gettid());
+  return this_thread.number;
+}
+
+}  // namespace
+
+void open_recording(const config::Policy& policy) { pattern_ = policy.record.value; }
+
+uint64_t record_clock() {
+  return is_open() ? alloc::os::now_ns() - began_ns.load(std::memory_order_relaxed) : 1;
+}
+
+void record(alloc::Event event) {
+  if (!is_open()) return;
+  if (event.time_ns == 0) event.time_ns = record_clock();
+  event.thread = thread_number();
+  event.range = this_thread.range;
+  recorder.put(event.thread, event);
+  if (!unwritten.load(std::memory_order_relaxed) && !unwritten.exchange(true)) {
+    attend(/*now=*/false, &kFlush);
+  }
+}
+
+void close_recording() {
+  if (file.load(std::memory_order_acquire) != File::open) return;
+  recorder.end();
+  say_if_cut_short();
+}
+
+void abandon_recording() {
+  if (file.exchange(File::none) == File::open) recorder.abandon();
+}
+
+}  // namespace cistern::shim

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/record/reuse_log.h"
+
+#include <cstdio>
+
+#include "allocator/base/keyed_table.h"
+#include "allocator/record/freed_map.h"
+#include "shim/process/log.h"
+#include "shim/record/describe.h"
+
+namespace cistern::shim {
+namespace {
+
+using ull = unsigned long long;
+
+struct OwnChunk {
+  OwnChunk* next;
+  uint64_t key;  // its address
+  uint64_t bytes;
+};
+
+struct Reuse {
+  alloc::Mutex mutex;
+  alloc::FreedMap freed;
+  alloc::KeyedTable<OwnChunk, 12> chunks;
+  alloc::Arena<OwnChunk, size_t{64} << 10> chunk_arena;
+  uint64_t requests, reused;
+  uint64_t asked, saved;  // bytes
+  uint64_t held, most_held;
+};
+
+constinit Reuse reuse{};
+
+// Names are looked up after the lock is left: that may call into the program.
+struct Line {
+  uint64_t number;     // 0: nothing of another's
+  uint64_t saved;      // bytes of the request that were another's
+  uint64_t requested;  // by the other that gave most of them
+  uint32_t site;
+  uint64_t most;
+};
+
+void print(const Line& line, const alloc::Event& event) {
+  char by[200], before[200], text[600];
+  describe_site(event.site, by, sizeof by);
+  describe_site(line.site, before, sizeof before);
+  std::snprintf(
+      text, sizeof text,
+      "cistern: reuse %llu: %llu bytes for %s; of a block of %llu bytes of %s; %llu saved",
+      static_cast<ull>(line.number), static_cast<ull>(event.bytes), by,
+      static_cast<ull>(line.requested), before, static_cast<ull>(line.saved));
+  log_line(text);
+}
+
+}  // namespace
+
+void log_obtained(uint64_t address, uint64_t bytes) {
+  const alloc::LockGuard guard(reuse.mutex);
+  reuse.held += bytes;
+  if (reuse.held > reuse.most_held) reuse.most_held = reuse.held;
+  OwnChunk* chunk = reuse.chunk_arena.take();
+  if (chunk == nullptr) return;
+  *chunk = {nullptr, address, bytes};
+  reuse.chunks.insert(chunk);
+}
+
+void log_released(uint64_t address) {
+  const alloc::LockGuard guard(reuse.mutex);
+  OwnChunk* chunk = reuse.chunks.find(address);
+  if (chunk == nullptr) return;
+  reuse.freed.cut(address, chunk->bytes, [](const alloc::FreedBlock&, uint64_t) {});
+  reuse.held -= chunk->bytes;
+  reuse.chunks.remove(chunk);
+  reuse.chunk_arena.give_back(chunk);
+}
+
+void log_allocated(const alloc::Event& event) {
+  Line line{};
+  {
+    const alloc::LockGuard guard(reuse.mutex);
+    ++reuse.requests;
+    reuse.asked += event.bytes;
+    reuse.freed.cut(event.address, event.bytes,
+                    [&](const alloc::FreedBlock& block, uint64_t bytes) {
+                      line.saved += bytes;
+                      if (bytes <= line.most) return;
+                      line.most = bytes;
+                      line.requested = block.requested;
+                      line.site = block.site;
+                    });
+    reuse.saved += line.saved;
+    if (line.saved != 0) line.number = ++reuse.reused;
+  }
+  if (line.number != 0) print(line, event);
+}
+
+void log_freed(const alloc::Event& event) {
+  const alloc::LockGuard guard(reuse.mutex);
+  reuse.freed.add(event.address, event.bytes, event.site);
+}
+
+void log_not_freed(const alloc::Event& event) {
+  const alloc::LockGuard guard(reuse.mutex);
+  reuse.freed.cut(event.address, event.bytes, [](const alloc::FreedBlock&, uint64_t) {});
+}
+
+void log_reuse_summary(uint64_t lost_bytes) {
+  char text[400];
+  {
+    const alloc::LockGuard guard(reuse.mutex);
+    const double rate = reuse.requests == 0 ? 0
+                                            : 100 * static_cast<double>(reuse.reused) /
+                                                  static_cast<double>(reuse.requests);
+    std::snprintf(
+        text, sizeof text,
+        "cistern: reuse: %llu of %llu requests (%.1f %%) got another's memory; %llu bytes "
+        "asked, %llu held at most, %llu saved, %llu lost to rounding",
+        static_cast<ull>(reuse.reused), static_cast<ull>(reuse.requests), rate,
+        static_cast<ull>(reuse.asked), static_cast<ull>(reuse.most_held),
+        static_cast<ull>(reuse.saved), static_cast<ull>(lost_bytes));
+  }
+  log_line(text);
+}
+
+void reset_reuse_log_after_fork() { reuse.mutex.reset(); }
+
+}  // namespace cistern::shim

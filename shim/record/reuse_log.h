@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// CISTERN_PRINT_LOG: a line for each block that is handed out of memory which was another's, and a
+// summary at exit. Any thread; one lock.
+#pragma once
+
+#include <cstdint>
+
+#include "allocator/record/event.h"
+
+namespace cistern::shim {
+
+// A pool's chunk came from the driver, or is about to go back.
+void log_obtained(uint64_t address, uint64_t bytes);
+void log_released(uint64_t address);
+
+// A pool answered a request: event.type is allocated.
+void log_allocated(const alloc::Event& event);
+// The block is about to be freed; `event` is its allocation. From now on its memory may be
+// another's.
+void log_freed(const alloc::Event& event);
+// It was not freed.
+void log_not_freed(const alloc::Event& event);
+
+// `lost_bytes`: lost to rounding.
+void log_reuse_summary(uint64_t lost_bytes);
+
+void reset_reuse_log_after_fork();
+
+}  // namespace cistern::shim

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/record/watched.h"
+
+#include "shim/record/recording.h"
+#include "shim/sites/sites.h"
+
+namespace cistern::shim {
+
+void open_watch(const config::Policy& policy) {
+  unsigned wanted = 0;
+  if (policy.record.set) wanted |= kWatchRecord;
+  if (policy.sites.set) wanted |= kWatchTallies;
+  if (policy.pool && policy.print_log) wanted |= kWatchReuse;
+  if (policy.pool && policy.treats_sites_differently()) wanted |= kWatchOrigin;
+  if (policy.sites == config::Sites::kStacks || (wanted & (kWatchReuse | kWatchOrigin)) != 0) {
+    switch_sites_on();
+  }
+  watched_for.store(wanted, std::memory_order_relaxed);
+}
+
+void stop_watching() {
+  watched_for.store(0, std::memory_order_relaxed);
+  abandon_recording();
+}
+
+}  // namespace cistern::shim

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether anybody wants to know of the program's allocations: a recording, the report by site, the
+// log of reuse, or settings that treat some call sites differently. Decided at load; the hooks ask
+// first, so nothing set costs one load and a branch.
+#pragma once
+
+#include <atomic>
+
+#include "config/policy.h"
+
+namespace cistern::shim {
+
+enum Watch : unsigned {
+  kWatchRecord = 1,   // every event goes to a file
+  kWatchTallies = 2,  // sums are kept by site, range and phase
+  kWatchReuse = 4,    // every reuse of a block is logged
+  kWatchOrigin = 8,   // requests are treated by where they come from
+};
+
+inline constinit std::atomic<unsigned> watched_for{0};
+
+inline bool watching() { return watched_for.load(std::memory_order_relaxed) != 0; }
+// For any of these.
+inline bool watching(unsigned what) {
+  return (watched_for.load(std::memory_order_relaxed) & what) != 0;
+}
+
+// At load, also with CISTERN_POOL=off. Switches sites, ranges and phases on as far as they are
+// wanted.
+void open_watch(const config::Policy& policy);
+// In a forked child, whose memory is the parent's and stays so.
+void stop_watching();
+
+}  // namespace cistern::shim

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/watch/watch.h"
+
+#include "shim/entry/driver.h"
+#include "shim/nvtx/ranges.h"
+#include "shim/order/contexts/context.h"
+#include "shim/process/thread.h"
+#include "shim/record/recording.h"
+#include "shim/record/reuse_log.h"
+#include "shim/sites/sites.h"
+#include "shim/watch/holders.h"
+
+namespace cistern::shim {
+namespace {
+
+using alloc::Event;
+using alloc::EventType;
+using alloc::Memory;
+
+// What a capture allocates is a node of its graph, no memory yet.
+bool captured(Memory memory, CUstream stream) {
+  if (memory != Memory::stream_ordered || stream == nullptr || stream == CU_STREAM_LEGACY)
+    return false;
+  CUstreamCaptureStatus status;
+  return driver().cuStreamIsCapturing != nullptr &&
+         driver().cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+         status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+void tell_place(Event& event) {
+  CUcontext context = nullptr;
+  driver().cuCtxGetCurrent(&context);
+  CUdevice device = device_of(context);
+  if (device == kNoDevice && driver().cuCtxGetDevice(&device) != CUDA_SUCCESS) device = 0;
+  event.context = reinterpret_cast<uint64_t>(context);
+  event.device = static_cast<uint32_t>(device);
+}
+
+// Whether a pool of Cistern's may have answered, so that the memory may have been another's.
+bool poolable(Memory memory) { return memory == Memory::linear || memory == Memory::pinned; }
+
+}  // namespace
+
+WatchedAllocation::WatchedAllocation(Memory memory, CUstream stream) {
+  event_.memory = memory;
+  event_.stream = reinterpret_cast<uint64_t>(stream);
+  this_thread.site = event_.site = capture_site();
+  event_.range = current_range();
+}
+
+WatchedAllocation::~WatchedAllocation() { this_thread.site = 0; }
+
+void WatchedAllocation::ended(CUresult result, uint64_t address, uint64_t bytes) {
+  if (captured(event_.memory, reinterpret_cast<CUstream>(event_.stream))) return;
+  event_.type = result == CUDA_SUCCESS ? EventType::allocated : EventType::refused;
+  event_.address = address;
+  event_.bytes = bytes;
+  event_.code = result;
+  tell_place(event_);
+  if (watching(kWatchRecord)) event_.time_ns = record_clock();
+  if (event_.type == EventType::allocated) {
+    if (watching(kWatchTallies | kWatchReuse)) holders_allocated(event_);
+    if (watching(kWatchReuse) && poolable(event_.memory)) log_allocated(event_);
+  }
+  if (watching(kWatchRecord)) record(event_);
+}
+
+WatchedFree::WatchedFree(Memory memory, uint64_t address, CUstream stream) {
+  event_.type = EventType::freed;
+  event_.memory = memory;
+  event_.address = address;
+  event_.stream = reinterpret_cast<uint64_t>(stream);
+  ignored_ = captured(memory, stream);
+  if (ignored_) return;
+  event_.range = current_range();
+  if (watching(kWatchRecord)) event_.time_ns = record_clock();
+  known_ = watching(kWatchTallies | kWatchReuse) && holders_freed(event_, &block_);
+  if (known_ && watching(kWatchReuse) && poolable(block_.memory)) log_freed(block_);
+}
+
+WatchedFree::~WatchedFree() {
+  if (succeeded_) {
+    if (!ignored_ && watching(kWatchRecord)) record(event_);
+  } else if (known_) {
+    if (watching(kWatchReuse) && poolable(block_.memory)) log_not_freed(block_);
+    holders_not_freed(block_);
+  }
+}
+
+void watched_context_ended(CUcontext context) {
+  Event event{};
+  event.type = EventType::context_ended;
+  event.context = reinterpret_cast<uint64_t>(context);
+  if (watching(kWatchTallies | kWatchReuse)) holders_context_ended(event);
+  if (watching(kWatchRecord)) record(event);
+}
+
+}  // namespace cistern::shim

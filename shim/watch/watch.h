@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Around the hooks that allocate and free: who calls, and what came of it. Nothing set, that is one
+// load and a branch. Results are those of the call. Any thread.
+//
+// The place of the calls is here, above everything that serves them: so what is told is what the
+// program did, whether a pool or the driver answered, also with CISTERN_POOL=off.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "allocator/record/event.h"
+#include "shim/cuda_api.h"
+#include "shim/record/watched.h"
+
+namespace cistern::shim {
+
+// An allocation that is under way. While it exists, this_thread.site and .range tell where the call
+// comes from.
+class WatchedAllocation {
+ public:
+  WatchedAllocation(alloc::Memory memory, CUstream stream);
+  ~WatchedAllocation();
+  WatchedAllocation(const WatchedAllocation&) = delete;
+  WatchedAllocation& operator=(const WatchedAllocation&) = delete;
+
+  // `address` counts where `result` is success.
+  void ended(CUresult result, uint64_t address, uint64_t bytes);
+
+ private:
+  alloc::Event event_{};
+};
+
+// A free that is under way: once it is asked of a pool or the driver, the address may be another
+// block's.
+class WatchedFree {
+ public:
+  WatchedFree(alloc::Memory memory, uint64_t address, CUstream stream);
+  ~WatchedFree();
+  WatchedFree(const WatchedFree&) = delete;
+  WatchedFree& operator=(const WatchedFree&) = delete;
+
+  void succeeded() { succeeded_ = true; }
+
+ private:
+  alloc::Event event_{};
+  alloc::Event block_{};  // as it was allocated
+  bool known_ = false;
+  bool succeeded_ = false;
+  bool ignored_ = false;  // part of a capture
+};
+
+// A context ended with all that was in it.
+void watched_context_ended(CUcontext context);
+inline void watch_context_end(CUcontext context) {
+  if (watching()) [[unlikely]]
+    watched_context_ended(context);
+}
+
+inline uint64_t as_number(uint64_t address) { return address; }
+inline uint64_t as_number(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
+
+// `out` is where the call puts the address or handle.
+template <typename Address, typename Call>
+[[gnu::noinline, gnu::cold]] CUresult watched_allocation(alloc::Memory memory, Address* out,
+                                                         uint64_t bytes, CUstream stream,
+                                                         Call call) {
+  WatchedAllocation allocation(memory, stream);
+  const CUresult result = call();
+  const bool told = result == CUDA_SUCCESS && out != nullptr;
+  allocation.ended(result, told ? as_number(*out) : 0, bytes);
+  return result;
+}
+
+template <typename Address, typename Call>
+[[gnu::always_inline]] inline CUresult watch_allocation(alloc::Memory memory, Address* out,
+                                                        uint64_t bytes, CUstream stream,
+                                                        Call call) {
+  if (!watching()) [[likely]]
+    return call();
+  return watched_allocation(memory, out, bytes, stream, call);
+}
+
+template <typename Address, typename Call>
+[[gnu::noinline, gnu::cold]] CUresult watched_free(alloc::Memory memory, Address address,
+                                                   CUstream stream, Call call) {
+  WatchedFree free(memory, as_number(address), stream);
+  const CUresult result = call();
+  if (result == CUDA_SUCCESS) free.succeeded();
+  return result;
+}
+
+template <typename Address, typename Call>
+[[gnu::always_inline]] inline CUresult watch_free(alloc::Memory memory, Address address,
+                                                  CUstream stream, Call call) {
+  if (!watching()) [[likely]]
+    return call();
+  return watched_free(memory, address, stream, call);
+}
+
+}  // namespace cistern::shim
