@@ -14,7 +14,8 @@ enum class EventType : uint8_t {
   refused = 3,        // an allocation that failed
   obtained = 4,       // a chunk came from the driver
   released = 5,       // and went back
-  context_ended = 6,  // with all that the program had in it, but for stream-ordered memory
+  context_ended = 6,  // with all that the program had in it, but for stream-ordered and physical
+                      // memory, which are the device's
   synchronised = 7,   // the program waited for work of its own, and there were events before
 };
 inline constexpr int kLastEventType = 7;
@@ -27,9 +28,9 @@ inline constexpr int kMemories = std::size(kMemoryNames);
 struct Event {
   EventType type{};
   Memory memory{};
-  uint64_t time_ns =
-      0;  // since the recording began: of an allocation when it had been answered, of a
-          // free when it was asked for. So no block is allocated before it was freed
+  // Since the recording began: of an allocation when it had been answered, of a free when it was
+  // asked for. So no block is allocated before the one at its address was freed.
+  uint64_t time_ns = 0;
   uint64_t address = 0;  // arrays and physical memory: the handle
   uint64_t bytes = 0;    // as asked for; 0 in frees
   uint64_t stream = 0;   // of stream-ordered calls

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who holds memory: sums of allocations by call site and by range, as they were at the peak and as
 // they are now. The same for the report while the program runs and for a recording that is read
-// afterwards. Not thread-safe: the caller has a lock. Memory comes from the operating system; what
-// finds no room there is counted in lost().
+// afterwards. Not thread-safe: the caller has a lock. Memory comes from the operating system with
+// the first allocation; an allocation that finds no room there is counted in lost() and nowhere
+// else.
+//
+// An event takes a constant time. So a new peak walks no sums: it only gets a number, and what a
+// sum was at the peak is remembered before its first change after that.
 #pragma once
 
 #include <cstdint>
@@ -32,32 +36,102 @@ constexpr uint32_t place_of(const Event& event) {
 
 enum class TallyBy : uint8_t { site, range };
 
+// All zero bytes at the start; mappings stay for the life of the process.
 class Tallies {
  public:
-  // `event.type` is allocated. A block that is still live at its address has gone unseen.
+  // `event.type` is allocated. If a block is still live at the address, its free was not recorded:
+  // it is no longer live.
   void allocated(const Event& event);
 
-  // `event.type` is freed; what is not known is ignored. The block as it was allocated goes to
-  // `block` unless that is nullptr; false if there is none.
+  // `event.type` is freed; a block that is not known is ignored. The block as it was allocated goes
+  // to `block` unless that is nullptr; false if there is none.
   bool freed(const Event& event, Event* block);
 
   // `event.type` is context_ended: what was live in event.context is gone, but for stream-ordered
-  // memory.
+  // and physical memory. Looks at all live blocks.
   void context_ended(const Event& event);
 
   // The sums of a whole place.
-  const Tally& total(uint32_t place) const;
+  const Tally& total(uint32_t place) const { return places_[place].total; }
 
   // visit(number, tally) for every site or range that allocated in the place, in no order; number 0
   // stands for those that are not known.
   template <typename Visitor>
-  void for_each(uint32_t place, TallyBy by, Visitor visit) const;
+  void for_each(uint32_t place, TallyBy by, Visitor visit) const {
+    if (tables_ == nullptr) return;
+    tables_->sums.for_each([&](const Sums* sums) {
+      if (sums->place == &places_[place] && sums->by == by) visit(sums->number, up_to_date(*sums));
+    });
+  }
 
   // visit(event) for every live block, in no order.
   template <typename Visitor>
-  void for_each_live(Visitor visit) const;
+  void for_each_live(Visitor visit) const {
+    if (tables_ == nullptr) return;
+    tables_->blocks.for_each([&](const Block* block) { visit(block->event); });
+  }
 
-  uint64_t lost() const;
+  uint64_t lost() const { return lost_; }
+
+ private:
+  struct Place {
+    Tally total;
+    uint64_t peaks;  // how often there was a new one
+  };
+
+  struct Sums {
+    Sums* next;
+    uint64_t key;
+    const Place* place;
+    uint32_t number;
+    TallyBy by;
+    uint64_t peak;  // tally.peak_bytes is as of this one of the place's; later ones changed nothing
+    Tally tally;
+  };
+
+  struct Thread {
+    Thread* next;
+    uint64_t key;  // the system's number
+    uint64_t allocations;
+  };
+
+  // What a free reads and writes comes first: it is in one cache line.
+  struct alignas(128) Block {
+    Block* next;
+    uint64_t key;
+    Sums* site;
+    Sums* range;
+    Place* place;
+    Thread* thread;
+    uint64_t allocation;  // which one of the thread
+    Event event;
+  };
+
+  struct Tables {
+    KeyedTable<Block, 21> blocks;
+    KeyedTable<Sums, 15> sums;
+    KeyedTable<Thread, 10> threads;
+  };
+
+  static Tally up_to_date(const Sums& sums) {
+    Tally tally = sums.tally;
+    if (sums.peak != sums.place->peaks) tally.peak_bytes = tally.live_bytes;
+    return tally;
+  }
+
+  bool set_up();
+  Sums* sums_of(const Place& place, uint32_t number, TallyBy by);
+  Thread* thread_of(uint32_t number);
+  Block* find(const Event& event) const;
+  static void settle(Sums& sums);  // before it changes
+  static void end(Block& block);   // no longer live
+
+  Tables* tables_ = nullptr;
+  uint64_t lost_ = 0;
+  Arena<Block> block_arena_;
+  Arena<Sums, size_t{1} << 16> sums_arena_;
+  Arena<Thread, size_t{1} << 16> thread_arena_;
+  Place places_[kPlaces]{};
 };
 
 }  // namespace cistern::alloc
