@@ -128,6 +128,17 @@ bool Tallies::freed(const Event& event, Event* out) {
   return true;
 }
 
+void Tallies::not_freed(const Event& event) {
+  allocated(event);
+  const Block* block = tables_ == nullptr ? nullptr : find(event);
+  if (block == nullptr) return;
+  --block->thread->allocations;
+  for (Tally* tally : {&block->site->tally, &block->range->tally, &block->place->total}) {
+    --tally->allocations;
+    tally->bytes -= event.bytes;
+  }
+}
+
 void Tallies::end(Block& block) {
   settle(*block.site);
   settle(*block.range);

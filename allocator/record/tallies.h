@@ -47,6 +47,9 @@ class Tallies {
   // to `block` unless that is nullptr; false if there is none.
   bool freed(const Event& event, Event* block);
 
+  // The block that freed() has just told of is live after all.
+  void not_freed(const Event& block);
+
   // `event.type` is context_ended: what was live in event.context is gone, but for stream-ordered
   // and physical memory. Looks at all live blocks.
   void context_ended(const Event& event);

@@ -4,6 +4,7 @@
 #include "shim/entry/driver.h"
 #include "shim/nvtx/ranges.h"
 #include "shim/order/contexts/context.h"
+#include "shim/order/device.h"
 #include "shim/process/thread.h"
 #include "shim/record/recording.h"
 #include "shim/record/reuse_log.h"
