@@ -17,6 +17,7 @@
 #include "shim/process/log.h"
 #include "shim/process/part.h"
 #include "shim/process/report.h"
+#include "shim/record/holders.h"
 #include "shim/record/recording.h"
 #include "shim/record/watched.h"
 #include "shim/watch/watch.h"
@@ -40,7 +41,11 @@ const Part kParts[] = {
     {.in_child = reset_physical_after_fork},
     {.in_child = reset_background_after_fork, .at_exit = stop_background, .without_pools = true},
     {.at_exit = close_recording, .without_pools = true},
-    {.at_exit = [] { write_report(describe_process()); }},
+    {.at_exit = [] {
+       ProcessReport process = describe_process();
+       process.holders = holders_report();
+       write_report(process);
+     }},
 };
 
 constexpr ContextClient kContextClients[] = {

@@ -12,6 +12,7 @@
 #include "shim/order/shared.h"
 #include "shim/process/log.h"
 #include "shim/process/thread.h"
+#include "shim/record/holders.h"
 
 namespace cistern::shim {
 namespace {
@@ -98,15 +99,16 @@ CUresult out_of_memory(Context& context, size_t bytes) {
     const Visit visit(c);
     if (visit.handle() != nullptr && c.device == context.device) u += c.pool.usage();
   });
-  char advice[200];
+  char advice[200], holders[1000];
   write_advice(device, bytes, capped, u, advice, sizeof advice);
   const uint64_t reserved = ledger.reserved.get();
   const uint64_t held = u.live + u.idle + u.waiting + u.parked + u.garbage + u.quarantined;
   log(config::LogLevel::kInfo,
       "out of memory: %.1f MiB asked on device %d; live %.1f, idle %.1f, waiting %.1f, parked for "
-      "graphs %.1f, lost to rounding %.1f, largest free block %.1f MiB; %s",
+      "graphs %.1f, lost to rounding %.1f, largest free block %.1f MiB; %s%s",
       mib(bytes), context.device.load(), mib(u.live), mib(u.idle), mib(u.waiting), mib(u.parked),
-      mib(reserved > held ? reserved - held : 0), mib(context.pool.largest_free()), advice);
+      mib(reserved > held ? reserved - held : 0), mib(context.pool.largest_free()), advice,
+      describe_holders(static_cast<uint32_t>(context.device.load()), holders, sizeof holders));
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 

@@ -80,7 +80,7 @@ bool log_enabled(config::LogLevel level) {
 void log(config::LogLevel level, const char* format, ...) {
   if (!log_enabled(level)) return;
   static constexpr const char* kNames[] = {"error", "warn", "info", "debug"};
-  char line[1024];
+  char line[2048];
   int length = snprintf(line, sizeof line, "cistern: %s: ", kNames[static_cast<int>(level)]);
   va_list arguments;
   va_start(arguments, format);
@@ -91,7 +91,7 @@ void log(config::LogLevel level, const char* format, ...) {
 
 void log_line(const char* line) {
   const int saved = errno;
-  char buffer[1100];
+  char buffer[2100];
   const int length = snprintf(buffer, sizeof buffer, "%s\n", line);
   const auto bytes =
       static_cast<size_t>(length) < sizeof buffer ? static_cast<size_t>(length) : sizeof buffer - 1;

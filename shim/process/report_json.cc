@@ -170,6 +170,7 @@ void compose_json(Writer& writer, const ProcessReport& process) {
   if (process.pinned_memory != nullptr && process.pinned_memory(&pinned)) {
     json_pinned(writer, pinned);
   }
+  if (process.holders != nullptr) json_holders(writer, *process.holders);
   writer.print("\n \"devices\": [");
   bool first = true;
   for_each_device(process, [&](const DeviceReport& device) {

@@ -174,6 +174,7 @@ void compose_text(Writer& writer, const ProcessReport& process) {
   if (process.pinned_memory != nullptr && process.pinned_memory(&pinned)) {
     text_pinned(writer, pinned);
   }
+  if (process.holders != nullptr) text_holders(writer, *process.holders);
   writer.print("cistern: events recorded %llu, queried %llu\n",
                static_cast<ull>(process.events_recorded), static_cast<ull>(process.events_queried));
 }

@@ -42,7 +42,7 @@ class Writer {
   bool write_to(const OwnFile& file) const { return file.write(text_, length_); }
 
  private:
-  char text_[32 * 1024] = {};
+  char text_[256 * 1024] = {};
   size_t length_ = 0;
 };
 
@@ -106,5 +106,8 @@ inline ull by(alloc::WorkedBy worked_by, const alloc::Counter (&counts)[alloc::k
 // The whole report in one of its forms.
 void compose_text(Writer& writer, const ProcessReport& process);
 void compose_json(Writer& writer, const ProcessReport& process);
+// Their part about who holds memory (report_holders.cc).
+void text_holders(Writer& writer, const HoldersReport& holders);
+void json_holders(Writer& writer, const HoldersReport& holders);
 
 }  // namespace cistern::shim

@@ -9,7 +9,7 @@
 #include "shim/record/recording.h"
 #include "shim/record/reuse_log.h"
 #include "shim/sites/sites.h"
-#include "shim/watch/holders.h"
+#include "shim/record/holders.h"
 
 namespace cistern::shim {
 namespace {

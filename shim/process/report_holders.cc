@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who holds memory: the part of the report that CISTERN_SITES asks for.
+#include "shim/process/report_writer.h"
+
+namespace cistern::shim {
+namespace {
+
+using alloc::TallyBy;
+
+constexpr int kTextLines = 5, kJsonLines = 10;
+constexpr size_t kNameBytes = 400;
+
+constexpr struct {
+  TallyBy by;
+  const char* text;
+  const char* key;
+} kBys[] = {{TallyBy::site, "call site", "sites"}, {TallyBy::range, "range", "ranges"}};
+
+constexpr struct {
+  const char* text;
+  const char* key;
+} kOrders[kHolderOrders] = {{"live at the peak", "peak"},
+                            {"live at the end", "end"},
+                            {"temporary blocks", "temporary"},
+                            {"most allocations", "calls"},
+                            {"most bytes", "bytes"}};
+
+void write_place(Writer& writer, uint32_t place) {
+  place == alloc::kPinnedPlace ? writer.print("pinned memory") : writer.print("device %u", place);
+}
+
+// One figure of the list, as text.
+void text_figure(Writer& writer, HolderOrder order, const alloc::Tally& tally) {
+  switch (order) {
+    case HolderOrder::peak:
+      return writer.print("%10.1f MiB", mib(tally.peak_bytes));
+    case HolderOrder::end:
+      return writer.print("%10.1f MiB in %llu blocks", mib(tally.live_bytes),
+                          static_cast<ull>(tally.live_blocks));
+    case HolderOrder::temporary:
+      return writer.print("%10llu of %llu", static_cast<ull>(tally.temporary),
+                          static_cast<ull>(tally.allocations));
+    case HolderOrder::calls:
+      return writer.print("%10llu", static_cast<ull>(tally.allocations));
+    case HolderOrder::bytes:
+      return writer.print("%10.1f MiB", mib(tally.bytes));
+  }
+}
+
+void text_stack(Writer& writer, const HoldersReport& holders, uint32_t site) {
+  char level[kNameBytes];
+  for (int i = 0; holders.level(site, i, level, sizeof level); ++i) {
+    writer.print("cistern:                    %s\n", level);
+  }
+}
+
+void text_list(Writer& writer, const HoldersReport& holders, uint32_t place, TallyBy by,
+               const char* by_text, int order) {
+  Holder top[kTextLines];
+  char name[kNameBytes];
+  const auto kind = static_cast<HolderOrder>(order);
+  const int count = holders.top(place, by, kind, top, kTextLines);
+  if (count == 0) return;
+  writer.print("cistern:   %s, by %s\n", kOrders[order].text, by_text);
+  for (int i = 0; i < count; ++i) {
+    holders.name(by, top[i].number, name, sizeof name);
+    writer.print("cistern:  ");
+    text_figure(writer, kind, top[i].tally);
+    writer.print("  %s\n", name);
+    if (by == TallyBy::site && kind == HolderOrder::end) {
+      text_stack(writer, holders, top[i].number);
+    }
+  }
+}
+
+void json_holder(Writer& writer, const HoldersReport& holders, TallyBy by, const Holder& holder) {
+  char text[kNameBytes];
+  holders.name(by, holder.number, text, sizeof text);
+  writer.print("{\"name\": ");
+  writer.quoted(text);
+  const alloc::Tally& t = holder.tally;
+  writer.print(
+      ", \"peak_bytes\": %llu, \"live_bytes\": %llu, \"live_blocks\": %llu, \"allocations\": %llu, "
+      "\"bytes\": %llu, \"temporary\": %llu, \"within_phase\": %llu",
+      static_cast<ull>(t.peak_bytes), static_cast<ull>(t.live_bytes),
+      static_cast<ull>(t.live_blocks), static_cast<ull>(t.allocations), static_cast<ull>(t.bytes),
+      static_cast<ull>(t.temporary), static_cast<ull>(t.within_phase));
+  if (by == TallyBy::site) {
+    writer.print(", \"stack\": [");
+    for (int i = 0; holders.level(holder.number, i, text, sizeof text); ++i) {
+      if (i != 0) writer.print(", ");
+      writer.quoted(text);
+    }
+    writer.print("]");
+  }
+  writer.print("}");
+}
+
+void json_lists(Writer& writer, const HoldersReport& holders, uint32_t place, TallyBy by) {
+  Holder top[kJsonLines];
+  for (int order = 0; order < kHolderOrders; ++order) {
+    const int count =
+        holders.top(place, by, static_cast<HolderOrder>(order), top, kJsonLines);
+    writer.print("%s\n    \"%s\": [", order == 0 ? "" : ",", kOrders[order].key);
+    for (int i = 0; i < count; ++i) {
+      if (i != 0) writer.print(",");
+      writer.print("\n     ");
+      json_holder(writer, holders, by, top[i]);
+    }
+    writer.print("]");
+  }
+}
+
+template <typename Visitor>
+void for_each_place(const HoldersReport& holders, Visitor visit) {
+  uint32_t place;
+  alloc::Tally total;
+  for (uint32_t from = 0; holders.next_place(from, &place, &total); from = place + 1) {
+    visit(place, total);
+  }
+}
+
+}  // namespace
+
+void text_holders(Writer& writer, const HoldersReport& holders) {
+  for_each_place(holders, [&](uint32_t place, const alloc::Tally& total) {
+    writer.print("cistern: who holds memory of ");
+    write_place(writer, place);
+    writer.print(": %.1f MiB at the peak, %.1f MiB in %llu blocks at the end, %llu allocations\n",
+                 mib(total.peak_bytes), mib(total.live_bytes), static_cast<ull>(total.live_blocks),
+                 static_cast<ull>(total.allocations));
+    for (const auto& [by, text, key] : kBys) {
+      for (int order = 0; order < kHolderOrders; ++order) {
+        text_list(writer, holders, place, by, text, order);
+      }
+    }
+  });
+}
+
+void json_holders(Writer& writer, const HoldersReport& holders) {
+  writer.print("\n \"holders\": [");
+  bool first = true;
+  for_each_place(holders, [&](uint32_t place, const alloc::Tally& total) {
+    writer.print("%s\n  {\"place\": \"", first ? "" : ",");
+    write_place(writer, place);
+    writer.print("\", \"peak_bytes\": %llu, \"live_bytes\": %llu, \"allocations\": %llu",
+                 static_cast<ull>(total.peak_bytes), static_cast<ull>(total.live_bytes),
+                 static_cast<ull>(total.allocations));
+    for (const auto& [by, text, key] : kBys) {
+      writer.print(",\n   \"%s\": {", key);
+      json_lists(writer, holders, place, by);
+      writer.print("}");
+    }
+    writer.print("}");
+    first = false;
+  });
+  writer.print("\n ],");
+}
+
+}  // namespace cistern::shim

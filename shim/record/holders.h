@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who holds memory now (allocator/record/tallies.h), for the report, the message about a lack of
+// memory, and the log of reuse. Any thread; one lock, which nothing else is done under.
+#pragma once
+
+#include "allocator/record/tallies.h"
+#include "shim/process/report_figures.h"
+
+namespace cistern::shim {
+
+void holders_allocated(const alloc::Event& event);
+// The block at the address of the event is about to be freed: it goes to `block`; false if it is not
+// known.
+bool holders_freed(const alloc::Event& event, alloc::Event* block);
+// It was not freed after all.
+void holders_not_freed(const alloc::Event& block);
+void holders_context_ended(const alloc::Event& event);
+
+// What the report says of them; nullptr where CISTERN_SITES is not set.
+const HoldersReport* holders_report();
+
+// "; most is held by 12.0 MiB f (a.cc), ..." for a device on which memory is out: the ten call sites
+// that hold most of it; "" where they are not known. Returns `out`.
+const char* describe_holders(uint32_t device, char* out, size_t size);
+
+void reset_holders_after_fork();
+
+}  // namespace cistern::shim
