@@ -21,6 +21,7 @@
 #include "shim/record/recording.h"
 #include "shim/record/watched.h"
 #include "shim/watch/watch.h"
+#include "shim/sites/sites.h"
 
 namespace cistern::shim {
 namespace {
@@ -31,6 +32,7 @@ const Part kParts[] = {
     {.at_load = open_watch, .in_child = stop_watching, .without_pools = true},
     {.at_start = start_host_memory, .at_bad_start = tell_bad_settings_at_first_block},
     {.at_load = open_report},
+    {.in_child = reset_sites_after_fork, .without_pools = true},
     {.in_child = [] { capture_gate().reset_after_fork(); }},
     {.in_child = reset_graphs_after_fork},
     {.in_child = reset_graph_contexts_after_fork},

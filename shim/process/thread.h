@@ -21,6 +21,7 @@ struct Thread {
   uint32_t shard_plus_one;   // 0: none yet
   bool may_free_in_capture;  // captures do not forbid it now (pooled/out_of_memory.cc)
   bool background;           // this is the background thread (background.h)
+  bool finds_site;           // capture_site() is under way (sites/)
   uint32_t number;           // the system's, once a recording wanted it
   uint32_t site, range;      // where the call that is being served comes from (sites/, nvtx/)
 

@@ -26,4 +26,8 @@ uint32_t site_count();
 // alloc::kMostFrames.
 int site_frames(uint32_t site, alloc::Frame* out);
 
+// In a forked child, whose only thread is the caller: locks may be held by threads that do not
+// exist there.
+void reset_sites_after_fork();
+
 }  // namespace cistern::shim

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Call stacks by number. A stack that was seen before is found by its hash, without a lock; a new
+// one is kept with its frames, and a stack with the frames of another is that one: so a library
+// that is unloaded and loaded again brings no new numbers. Any thread. Memory comes from the
+// operating system and is bounded: beyond kMostSites sites or kMostFramesKept frames, add() is 0.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "allocator/base/mutex.h"
+#include "allocator/record/frame.h"
+
+namespace cistern::alloc {
+
+class CallSites {
+ public:
+  static constexpr uint32_t kMostSites = 1 << 16;
+  static constexpr uint32_t kMostFramesKept = 1 << 20;
+
+  // The site of a stack whose hash was given to add(), or 0. Stacks that were not seen for long may
+  // be forgotten; add() then finds their frames. `hash` is that of the addresses, 64 well-mixed
+  // bits: two stacks with one hash would be one.
+  uint32_t known(uint64_t hash) const;
+
+  // The site with these frames, from 1 on; `hash` is known from now on. 0: no room, and counted.
+  uint32_t add(uint64_t hash, const Frame* frames, int count);
+
+  // 1 to count() have their frames.
+  uint32_t count() const { return count_.load(std::memory_order_acquire); }
+  uint64_t without_room() const { return without_room_.load(std::memory_order_relaxed); }
+
+  // `site` is from 1 to count(); `out` has room for kMostFrames.
+  int frames(uint32_t site, Frame* out) const;
+
+  void reset_after_fork() { mutex_.reset(); }
+
+ private:
+  struct Site {
+    uint32_t hash;
+    uint32_t next;  // in its bucket
+    uint32_t first_frame;
+    uint32_t frames;
+  };
+  static constexpr uint32_t kBuckets = kMostSites;
+  static constexpr int kSiteBits = 17;
+  static constexpr int kSlotBits = 18;
+  static constexpr size_t kSlots = size_t{1} << kSlotBits;
+  static constexpr size_t kWays = 8;  // the slots in which a hash may be
+  static_assert(kMostSites < 1u << kSiteBits);
+
+  bool make_room();
+  uint32_t site_with(const Frame* frames, int count);
+  void remember(uint64_t hash, uint32_t site);
+
+  Mutex mutex_;
+  std::atomic<uint32_t> count_{0};
+  std::atomic<uint64_t> without_room_{0};
+  // What a slot holds: the upper bits of a hash, and a site. The lower bits of the hash are the
+  // slot's place, so nearly the whole hash is compared.
+  std::atomic<std::atomic<uint64_t>*> slots_{nullptr};
+  Site* sites_ = nullptr;  // [0] is not used; those up to count_ do not change
+  Frame* frames_ = nullptr;
+  uint32_t* buckets_ = nullptr;
+  uint32_t frames_kept_ = 0;
+};
+
+}  // namespace cistern::alloc

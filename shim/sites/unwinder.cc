@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/sites/unwinder.h"
+
+#include <dlfcn.h>
+#include <link.h>
+
+#include <atomic>
+#include <cstdio>
+
+#include "shim/process/no_cancel.h"
+
+namespace cistern::shim {
+namespace {
+
+#if defined(__x86_64__)
+#define CISTERN_UNW(name) "_Ux86_64_" name
+#define CISTERN_UNW_LOCAL(name) "_ULx86_64_" name
+constexpr int kInstruction = 16;  // UNW_REG_IP
+#elif defined(__aarch64__)
+#define CISTERN_UNW(name) "_Uaarch64_" name
+#define CISTERN_UNW_LOCAL(name) "_ULaarch64_" name
+constexpr int kInstruction = 30;
+#endif
+
+// At least as large as any version's unw_cursor_t and unw_context_t.
+struct alignas(64) Cursor {
+  uint64_t words[512];
+};
+struct alignas(64) Registers {
+  uint64_t words[1024];
+};
+constexpr int kCachePerThread = 2;  // UNW_CACHE_PER_THREAD
+
+// What libunwind.h calls unw_backtrace, unw_getcontext and so on.
+struct Libunwind {
+  int (*backtrace)(void** buffer, int size);
+  int (*getcontext)(Registers* registers);
+  int (*init_local)(Cursor* cursor, Registers* registers);
+  int (*step)(Cursor* cursor);
+  int (*get_reg)(Cursor* cursor, int number, uint64_t* value);
+  int (*set_caching_policy)(void* space, int policy);
+  void (*flush_cache)(void* space, uint64_t low, uint64_t high);
+  void** local_space;
+};
+
+enum class State : int { unasked, loading, ready, absent };
+
+constinit std::atomic<State> state{State::unasked};
+constinit Libunwind libunwind{};
+constinit char why_absent[256] = "";
+constinit std::atomic<uint64_t> loads_when_flushed{0};
+constinit std::atomic<uint64_t> unloads_at_start{0};
+
+template <typename Function>
+void find(void* library, const char* name, Function*& out) {
+  out = reinterpret_cast<Function*>(dlsym(library, name));
+}
+
+bool load() {
+  void* library = dlopen("libunwind.so.8", RTLD_LOCAL | RTLD_NOW);
+  if (library == nullptr) library = dlopen("libunwind.so", RTLD_LOCAL | RTLD_NOW);
+  if (library != nullptr) find(library, "unw_backtrace", libunwind.backtrace);
+  if (libunwind.backtrace == nullptr) {
+    const char* error = dlerror();
+    snprintf(why_absent, sizeof why_absent, "%s", error == nullptr ? "it is another one" : error);
+    return false;
+  }
+  find(library, CISTERN_UNW("getcontext"), libunwind.getcontext);
+  find(library, CISTERN_UNW_LOCAL("init_local"), libunwind.init_local);
+  find(library, CISTERN_UNW_LOCAL("step"), libunwind.step);
+  find(library, CISTERN_UNW_LOCAL("get_reg"), libunwind.get_reg);
+  find(library, CISTERN_UNW_LOCAL("set_caching_policy"), libunwind.set_caching_policy);
+  find(library, CISTERN_UNW("flush_cache"), libunwind.flush_cache);
+  find(library, CISTERN_UNW_LOCAL("local_addr_space"), libunwind.local_space);
+  // Else threads that unwind wait for each other.
+  if (libunwind.set_caching_policy != nullptr && libunwind.local_space != nullptr) {
+    libunwind.set_caching_policy(*libunwind.local_space, kCachePerThread);
+  }
+  return true;
+}
+
+bool can_step() {
+  return libunwind.getcontext != nullptr && libunwind.init_local != nullptr &&
+         libunwind.step != nullptr && libunwind.get_reg != nullptr &&
+         libunwind.flush_cache != nullptr && libunwind.local_space != nullptr;
+}
+
+// Loads it at the first call. Threads that come meanwhile do not wait: the one that loads may be
+// waiting for the loader's lock, which they may hold.
+[[gnu::cold]] bool load_once() {
+  State expected = State::unasked;
+  if (!state.compare_exchange_strong(expected, State::loading)) return expected == State::ready;
+  unloads_at_start.store(loaded_files().unloads, std::memory_order_relaxed);
+  const State found = load() ? State::ready : State::absent;
+  state.store(found, std::memory_order_release);
+  return found == State::ready;
+}
+
+// unw_backtrace() remembers how each address is unwound, for each thread and for good, whatever is
+// unloaded. Step by step it looks in another memory, which can be emptied.
+[[gnu::noinline]] int step_by_step(void** out, int most, uint64_t changes) {
+  if (loads_when_flushed.exchange(changes, std::memory_order_acq_rel) != changes) {
+    libunwind.flush_cache(*libunwind.local_space, 0, 0);
+  }
+  Registers registers;
+  Cursor cursor;
+  libunwind.getcontext(&registers);
+  if (libunwind.init_local(&cursor, &registers) < 0) return 0;
+  int count = 0;
+  while (count < most && libunwind.step(&cursor) > 0) {
+    uint64_t address = 0;
+    if (libunwind.get_reg(&cursor, kInstruction, &address) < 0 || address == 0) break;
+    out[count++] = reinterpret_cast<void*>(address);
+  }
+  return count;
+}
+
+}  // namespace
+
+LoadedFiles loaded_files() {
+  LoadedFiles found{};
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* out) {
+        *static_cast<LoadedFiles*>(out) = {info->dlpi_adds, info->dlpi_subs};
+        return 1;
+      },
+      &found);
+  return found;
+}
+
+int return_addresses(void** out, int most, const LoadedFiles& loaded) {
+  if (state.load(std::memory_order_acquire) != State::ready && !load_once()) return 0;
+  const NoCancel whole;
+  const bool unloaded = loaded.unloads != unloads_at_start.load(std::memory_order_relaxed);
+  const int count = unloaded && can_step() ? step_by_step(out, most, loaded.changes())
+                                           : libunwind.backtrace(out, most);
+  return count < 0 ? 0 : count;
+}
+
+const char* why_no_unwinder() {
+  return state.load(std::memory_order_acquire) == State::absent ? why_absent : nullptr;
+}
+
+void reset_unwinder_after_fork() {
+  State expected = State::loading;
+  state.compare_exchange_strong(expected, State::unasked);
+}
+
+}  // namespace cistern::shim
