@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/record/tallies.h"
 
+#include <algorithm>
+
 #include "allocator/base/os.h"
 
 namespace cistern::alloc {
 namespace {
 
 constexpr size_t kPage = 4096;
+constexpr uint64_t kMostBytes = (uint64_t{1} << 48) - 1;
+constexpr uint32_t kMostDevices = (1 << 12) - 1;
 
 // Handles of arrays and of physical memory are numbers of their own, which addresses may equal.
 enum class KeySpace : uint8_t { addresses, arrays, physical };
@@ -30,8 +34,9 @@ bool Tallies::set_up() {
 
 Tallies::Block* Tallies::find(const Event& event) const {
   const KeySpace space = space_of(event.memory);
-  return tables_->blocks.find(
-      event.address, [=](const Block& block) { return space_of(block.event.memory) == space; });
+  return tables_->blocks.find(event.address, [=](const Block& block) {
+    return space_of(static_cast<Memory>(block.memory)) == space;
+  });
 }
 
 Tallies::Sums* Tallies::sums_of(const Place& place, uint32_t number, TallyBy by) {
@@ -57,15 +62,45 @@ Tallies::Thread* Tallies::thread_of(uint32_t number) {
   if (thread != nullptr) return thread;
   thread = thread_arena_.take();
   if (thread == nullptr) return nullptr;
-  *thread = {.next = nullptr, .key = number, .allocations = 0};
+  *thread = {.next = nullptr, .key = number, .last = nullptr};
   tables_->threads.insert(thread);
   return thread;
 }
 
-void Tallies::settle(Sums& sums) {
-  if (sums.peak == sums.place->peaks) return;
-  sums.peak = sums.place->peaks;
-  sums.tally.peak_bytes = sums.tally.live_bytes;
+Event Tallies::event_of(const Block& block) {
+  return {.type = EventType::allocated,
+          .memory = static_cast<Memory>(block.memory),
+          .time_ns = block.time_ns,
+          .address = block.key,
+          .bytes = block.bytes,
+          .stream = block.stream,
+          .context = block.context,
+          .thread = block.thread,
+          .device = static_cast<uint32_t>(block.device),
+          .site = block.site,
+          .range = block.range,
+          .phase = block.phase,
+          .code = 0};
+}
+
+Tallies::Changes Tallies::changes_of(const Block& block) {
+  Place& place = places_[place_of(event_of(block))];
+  return {.site = sums_of(place, block.site, TallyBy::site),
+          .range = sums_of(place, block.range, TallyBy::range),
+          .place = &place,
+          .thread = thread_of(block.thread)};
+}
+
+template <typename Change>
+void Tallies::Changes::each(Change change) const {
+  for (Sums* sums : {site, range}) {
+    if (sums->peak != place->peaks) {
+      sums->peak = place->peaks;
+      sums->tally.peak_bytes = sums->tally.live_bytes;
+    }
+    change(sums->tally);
+  }
+  change(place->total);
 }
 
 void Tallies::allocated(const Event& event) {
@@ -76,36 +111,41 @@ void Tallies::allocated(const Event& event) {
   Block* block = find(event);
   if (block != nullptr) [[unlikely]] {
     tables_->blocks.remove(block);
-    end(*block);
+    end(*block, changes_of(*block));
   } else {
     block = block_arena_.take();
   }
-  Place& place = places_[place_of(event)];
-  Sums* site = sums_of(place, event.site, TallyBy::site);
-  Sums* range = sums_of(place, event.range, TallyBy::range);
-  Thread* thread = thread_of(event.thread);
-  if (block == nullptr || site == nullptr || range == nullptr || thread == nullptr) [[unlikely]] {
-    if (block != nullptr) block_arena_.give_back(block);
+  if (block == nullptr) [[unlikely]] {
     ++lost_;
     return;
   }
   *block = {.next = nullptr,
             .key = event.address,
-            .site = site,
-            .range = range,
-            .place = &place,
-            .thread = thread,
-            .allocation = ++thread->allocations,
-            .event = event};
-  tables_->blocks.insert(block);
-  settle(*site);
-  settle(*range);
-  for (Tally* tally : {&site->tally, &range->tally, &place.total}) {
-    ++tally->allocations;
-    tally->bytes += event.bytes;
-    ++tally->live_blocks;
-    tally->live_bytes += event.bytes;
+            .bytes = std::min(event.bytes, kMostBytes) & kMostBytes,
+            .device = std::min(event.device, kMostDevices) & kMostDevices,
+            .memory = static_cast<uint64_t>(event.memory) & 0xF,
+            .time_ns = event.time_ns,
+            .stream = event.stream,
+            .context = event.context,
+            .thread = event.thread,
+            .site = event.site,
+            .range = event.range,
+            .phase = event.phase};
+  const Changes changes = changes_of(*block);
+  if (!changes.complete()) [[unlikely]] {
+    block_arena_.give_back(block);
+    ++lost_;
+    return;
   }
+  tables_->blocks.insert(block);
+  changes.thread->last = block;
+  changes.each([&](Tally& tally) {
+    ++tally.allocations;
+    tally.bytes += block->bytes;
+    ++tally.live_blocks;
+    tally.live_bytes += block->bytes;
+  });
+  Place& place = *changes.place;
   if (place.total.live_bytes > place.total.peak_bytes) {
     place.total.peak_bytes = place.total.live_bytes;
     ++place.peaks;
@@ -116,14 +156,15 @@ bool Tallies::freed(const Event& event, Event* out) {
   Block* block = tables_ == nullptr ? nullptr : find(event);
   if (block == nullptr) return false;
   tables_->blocks.remove(block);
-  const bool temporary = block->thread->allocations == block->allocation;
-  const bool within_phase = event.phase != 0 && event.phase == block->event.phase;
-  for (Tally* tally : {&block->site->tally, &block->range->tally, &block->place->total}) {
-    tally->temporary += temporary;
-    tally->within_phase += within_phase;
-  }
-  end(*block);
-  if (out != nullptr) *out = block->event;
+  const Changes changes = changes_of(*block);
+  const bool temporary = changes.thread->last == block;
+  const bool within_phase = event.phase != 0 && event.phase == block->phase;
+  end(*block, changes);
+  changes.each([&](Tally& tally) {
+    tally.temporary += temporary;
+    tally.within_phase += within_phase;
+  });
+  if (out != nullptr) *out = event_of(*block);
   block_arena_.give_back(block);
   return true;
 }
@@ -132,30 +173,28 @@ void Tallies::not_freed(const Event& event) {
   allocated(event);
   const Block* block = tables_ == nullptr ? nullptr : find(event);
   if (block == nullptr) return;
-  --block->thread->allocations;
-  for (Tally* tally : {&block->site->tally, &block->range->tally, &block->place->total}) {
-    --tally->allocations;
-    tally->bytes -= event.bytes;
-  }
+  changes_of(*block).each([&](Tally& tally) {
+    --tally.allocations;
+    tally.bytes -= block->bytes;
+  });
 }
 
-void Tallies::end(Block& block) {
-  settle(*block.site);
-  settle(*block.range);
-  for (Tally* tally : {&block.site->tally, &block.range->tally, &block.place->total}) {
-    --tally->live_blocks;
-    tally->live_bytes -= block.event.bytes;
-  }
+void Tallies::end(const Block& block, const Changes& changes) {
+  if (changes.thread->last == &block) changes.thread->last = nullptr;
+  changes.each([&](Tally& tally) {
+    --tally.live_blocks;
+    tally.live_bytes -= block.bytes;
+  });
 }
 
 void Tallies::context_ended(const Event& event) {
   if (tables_ == nullptr) return;
   Block* gone = tables_->blocks.remove_all([&](const Block& block) {
-    return block.event.context == event.context && ends_with_context(block.event.memory);
+    return block.context == event.context && ends_with_context(static_cast<Memory>(block.memory));
   });
   while (gone != nullptr) {
     Block* next = gone->next;
-    end(*gone);
+    end(*gone, changes_of(*gone));
     block_arena_.give_back(gone);
     gone = next;
   }

@@ -71,7 +71,7 @@ class Tallies {
   template <typename Visitor>
   void for_each_live(Visitor visit) const {
     if (tables_ == nullptr) return;
-    tables_->blocks.for_each([&](const Block* block) { visit(block->event); });
+    tables_->blocks.for_each([&](const Block* block) { visit(event_of(*block)); });
   }
 
   uint64_t lost() const { return lost_; }
@@ -92,23 +92,25 @@ class Tallies {
     Tally tally;
   };
 
+  struct Block;
+
   struct Thread {
     Thread* next;
-    uint64_t key;  // the system's number
-    uint64_t allocations;
+    uint64_t key;       // the system's number
+    const Block* last;  // its last allocation, while that is live
   };
 
-  // What a free reads and writes comes first: it is in one cache line.
-  struct alignas(128) Block {
+  // One cache line: with many blocks, what an event takes is the time to load it.
+  struct Block {
     Block* next;
-    uint64_t key;
-    Sums* site;
-    Sums* range;
-    Place* place;
-    Thread* thread;
-    uint64_t allocation;  // which one of the thread
-    Event event;
+    uint64_t key;  // the address
+    uint64_t bytes : 48;
+    uint64_t device : 12;
+    uint64_t memory : 4;
+    uint64_t time_ns, stream, context;
+    uint32_t thread, site, range, phase;
   };
+  static_assert(sizeof(Block) == 64);
 
   struct Tables {
     KeyedTable<Block, 21> blocks;
@@ -122,12 +124,24 @@ class Tallies {
     return tally;
   }
 
+  // What an event changes.
+  struct Changes {
+    Sums* site;
+    Sums* range;
+    Place* place;
+    Thread* thread;
+    bool complete() const { return site != nullptr && range != nullptr && thread != nullptr; }
+    template <typename Change>
+    void each(Change change) const;
+  };
+
+  static Event event_of(const Block& block);
   bool set_up();
+  Block* find(const Event& event) const;
   Sums* sums_of(const Place& place, uint32_t number, TallyBy by);
   Thread* thread_of(uint32_t number);
-  Block* find(const Event& event) const;
-  static void settle(Sums& sums);  // before it changes
-  static void end(Block& block);   // no longer live
+  Changes changes_of(const Block& block);
+  void end(const Block& block, const Changes& changes);  // no longer live
 
   Tables* tables_ = nullptr;
   uint64_t lost_ = 0;
