@@ -187,8 +187,11 @@ constexpr Row kRows[] = {
      "allowed under 2 and 4."},
     {"CISTERN_STATIC_MEMORY_POLICY", Group::kStatic, integer(0, 4), "0", "", "2", kLater, to<&P::static_memory_policy>,
      "The same modes under their MemoryConfig name, static_memory_policy."},
-    {"CISTERN_GRAPH_RANGE", Group::kStatic, text(Kind::kGlob), kUnset, "", "step*", kLater, to<&P::graph_range>,
-     "An NVTX range whose name matches counts as a graph."},
+    {"CISTERN_GRAPH_RANGE", Group::kStatic, text(Kind::kGlob), kUnset, "", "step*", kBuilt, to<&P::graph_range>,
+     "An NVTX range whose name matches is a phase: a graph or an iteration, for which figures are "
+     "kept. The name of one in a domain is domain/message. The program's own marker calls "
+     "(include/cistern.h) come first; where neither is, a phase ends at a synchronisation when live "
+     "bytes are back at their minimum. What GE_USE_STATIC_MEMORY does with phases is not built yet."},
     {"CISTERN_ATOMIC_CLEAN_POLICY", Group::kStatic, integer(0, 1), "0", "", "1", kBuilt, to<&P::atomic_clean_policy>,
      "How the fills of FLAGS_init_allocated_mem are made (MemoryConfig's atomic_clean_policy). 0: "
      "gathered: where blocks are cut from chunks, a chunk is filled as a whole when it is taken, and "

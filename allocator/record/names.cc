@@ -20,23 +20,31 @@ uint32_t hash_of(std::string_view text) {
 
 }  // namespace
 
+// A name is complete before it stands in its bucket, and does not change.
+uint32_t Names::known(uint32_t hash, std::string_view text) const {
+  const std::atomic<uint32_t>* buckets = buckets_.load(std::memory_order_acquire);
+  if (buckets == nullptr) return 0;
+  uint32_t i = buckets[hash % kBuckets].load(std::memory_order_acquire);
+  const Name* names = names_.load(std::memory_order_relaxed);
+  while (i != 0 && (names[i].hash != hash || names[i].text != text)) i = names[i].next;
+  return i;
+}
+
 uint32_t Names::number(std::string_view text) {
   text = text.substr(0, kLongest);
   const uint32_t hash = hash_of(text);
+  if (const uint32_t name = known(hash, text)) return name;
   const LockGuard guard(mutex_);
-  if (!make_room()) return 0;
-  Name* names = names_.load(std::memory_order_relaxed);
-  uint32_t& bucket = buckets_[hash % kBuckets];
-  for (uint32_t i = bucket; i != 0; i = names[i].next) {
-    if (names[i].hash == hash && names[i].text == text) return i;
-  }
+  if (const uint32_t name = known(hash, text)) return name;
   const uint32_t last = count_.load(std::memory_order_relaxed);
-  if (last == kMostNames) return 0;
+  if (!make_room() || last == kMostNames) return 0;
   const char* kept = keep(text);
   if (kept == nullptr) return 0;
-  names[last + 1] = {hash, bucket, kept};
-  bucket = last + 1;
+  std::atomic<uint32_t>& bucket = buckets_.load(std::memory_order_relaxed)[hash % kBuckets];
+  names_.load(std::memory_order_relaxed)[last + 1] = {hash, bucket.load(), kept};
+  // Counted first: in a child forked between the two, the number is not handed out again.
   count_.store(last + 1, std::memory_order_release);
+  bucket.store(last + 1, std::memory_order_release);
   return last + 1;
 }
 
@@ -44,15 +52,17 @@ const char* Names::text(uint32_t name) const {
   return name == 0 ? "" : names_.load(std::memory_order_acquire)[name].text;
 }
 
-// The tables: demand-paged, so that few names take few pages.
+// The tables: demand-paged, so that few names take few pages. The buckets come last, as known()
+// begins with them.
 bool Names::make_room() {
-  if (names_.load(std::memory_order_relaxed) != nullptr) return true;
-  if (buckets_ == nullptr) {
-    buckets_ = static_cast<uint32_t*>(os::map(kBuckets * sizeof(uint32_t), kPage));
+  if (buckets_.load(std::memory_order_relaxed) != nullptr) return true;
+  if (names_.load(std::memory_order_relaxed) == nullptr) {
+    names_.store(static_cast<Name*>(os::map((kMostNames + 1) * sizeof(Name), kPage)));
   }
-  if (buckets_ == nullptr) return false;
-  names_.store(static_cast<Name*>(os::map((kMostNames + 1) * sizeof(Name), kPage)));
-  return names_.load(std::memory_order_relaxed) != nullptr;
+  if (names_.load(std::memory_order_relaxed) == nullptr) return false;
+  void* buckets = os::map(kBuckets * sizeof(std::atomic<uint32_t>), kPage);
+  buckets_.store(static_cast<std::atomic<uint32_t>*>(buckets), std::memory_order_release);
+  return buckets != nullptr;
 }
 
 const char* Names::keep(std::string_view text) {

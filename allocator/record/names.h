@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Texts that events refer to by number: names of ranges, functions and files. A text gets a number
 // once and keeps it for the life of the process, so a number that was handed out can be looked up
-// at any time without a lock. Any thread; not to be called from a signal handler. Memory comes from
+// at any time without a lock, and so can a text that has one. Any thread; not to be called from a
+// signal handler. Memory comes from
 // the operating system and is bounded: beyond kMostNames names or kMostBytes of text, and where the
 // system has no memory, number() is 0.
 #pragma once
@@ -40,13 +41,14 @@ class Names {
   };
   static constexpr uint32_t kBuckets = 1 << 16;
 
+  uint32_t known(uint32_t hash, std::string_view text) const;
   bool make_room();
   const char* keep(std::string_view text);
 
   Mutex mutex_;
   std::atomic<uint32_t> count_{0};
   std::atomic<Name*> names_{nullptr};  // [0] is not used
-  uint32_t* buckets_ = nullptr;
+  std::atomic<std::atomic<uint32_t>*> buckets_{nullptr};
   char* text_ = nullptr;  // what is left of the last mapping
   size_t left_ = 0;
   size_t mapped_ = 0;

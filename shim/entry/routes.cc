@@ -3,6 +3,9 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
+#include <cstring>
+
 #include "shim/entry/driver.h"
 #include "shim/entry/hook_table.h"
 #include "shim/entry/loader.h"
@@ -38,7 +41,22 @@ bool driver_has(const char* name) {
   return has;
 }
 
+constinit std::atomic<const StandIn*> stand_in{nullptr};
+
+// Of a library that the program opened, and in it.
+void* claim_stand_in(void* handle, const char* name, const char* version) {
+  const StandIn* function = stand_in.load(std::memory_order_acquire);
+  if (function == nullptr || name == nullptr || strcmp(name, function->name) != 0) return nullptr;
+  if (handle == RTLD_DEFAULT || handle == RTLD_NEXT) return nullptr;
+  void* real = version == nullptr ? real_dlsym(handle, name) : real_dlvsym(handle, name, version);
+  return real == nullptr ? reinterpret_cast<void*>(1) : function->in_front_of(real);
+}
+
 }  // namespace
+
+void stand_in_for(const StandIn& function) {
+  stand_in.store(&function, std::memory_order_release);
+}
 
 void reroute(const char* asked, int version, cuuint64_t flags, void** function) {
   const char* symbol = nullptr;
@@ -55,7 +73,7 @@ extern "C" [[gnu::visibility("hidden")]] void* cistern_claim(void* handle, const
                                                              const void* caller) {
   using namespace cistern::shim;
   find_real_lookups();
-  if (!may_be_hook(name)) return nullptr;
+  if (!may_be_hook(name)) return claim_stand_in(handle, name, version);
   const Hook* hook = find_hook(name);
   if (hook == nullptr || in_driver(caller)) return nullptr;
   // RTLD_NEXT is asked by another tool that forwards: the real function finds what comes after that

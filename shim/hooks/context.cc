@@ -3,6 +3,7 @@
 #include "shim/order/contexts/context_life.h"
 
 #include "shim/entry/faces.h"
+#include "shim/nvtx/phases.h"
 #include "shim/order/ask.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/primary.h"
@@ -96,7 +97,10 @@ CUresult cuCtxSynchronize() {
   if (!active()) return ask(driver().cuCtxSynchronize);
   SynchroniseScope scope(nullptr);
   const CUresult result = ask(driver().cuCtxSynchronize);
-  if (result == CUDA_SUCCESS) scope.succeeded();
+  if (result == CUDA_SUCCESS) {
+    scope.succeeded();
+    note_synchronisation_point();
+  }
   return result;
 }
 
@@ -104,7 +108,10 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx) {
   if (!active()) return ask(driver().cuCtxSynchronize_v2, ctx);
   SynchroniseScope scope(ctx);
   const CUresult result = ask(driver().cuCtxSynchronize_v2, ctx);
-  if (result == CUDA_SUCCESS) scope.succeeded();
+  if (result == CUDA_SUCCESS) {
+    scope.succeeded();
+    note_synchronisation_point();
+  }
   return result;
 }
 

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "shim/entry/faces.h"
+#include "shim/nvtx/phases.h"
 #include "shim/order/ask.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/captures/graph_contexts.h"
@@ -19,7 +20,7 @@ namespace cistern::shim {
 namespace {
 
 constexpr unsigned kSubmits = 1, kMayWaitForHost = 2, kTouches = 4, kTakesMemory = 8,
-                   kEditsGraph = 16, kLaunchesGraph = 32;
+                   kEditsGraph = 16, kLaunchesGraph = 32, kWaitsForDevice = 64;
 
 // What a function means by stream 0 is told by its name (ask.h).
 constexpr bool means_per_thread(std::string_view symbol) {
@@ -49,6 +50,9 @@ template <unsigned kTraits, typename Kind, typename... Arguments>
   }
   if constexpr ((kTraits & kEditsGraph) != 0) {
     if (result == CUDA_SUCCESS) graph_contexts_changed();
+  }
+  if constexpr ((kTraits & kWaitsForDevice) != 0) {
+    if (result == CUDA_SUCCESS) note_synchronisation_point();
   }
   if constexpr ((kTraits & kLaunchesGraph) != 0) {
     if (result == CUDA_SUCCESS) graph_launched();

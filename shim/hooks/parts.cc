@@ -7,6 +7,7 @@
 #include "shim/kinds/physical.h"
 #include "shim/kinds/stream_ordered/memory_pools.h"
 #include "shim/kinds/stream_ordered/scratch.h"
+#include "shim/nvtx/ranges.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/captures/graph_contexts.h"
 #include "shim/order/captures/graphs.h"
@@ -32,7 +33,8 @@ const Part kParts[] = {
     {.at_load = open_watch, .in_child = stop_watching, .without_pools = true},
     {.at_start = start_host_memory, .at_bad_start = tell_bad_settings_at_first_block},
     {.at_load = open_report},
-    {.in_child = reset_sites_after_fork, .without_pools = true},
+    {.in_child = reset_sites_after_fork},
+    {.at_start = start_ranges, .without_pools = true},
     {.in_child = [] { capture_gate().reset_after_fork(); }},
     {.in_child = reset_graphs_after_fork},
     {.in_child = reset_graph_contexts_after_fork},

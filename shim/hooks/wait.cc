@@ -5,18 +5,30 @@
 // calls.
 #include "shim/entry/faces.h"
 #include "shim/kinds/stream_ordered/scratch.h"
+#include "shim/nvtx/phases.h"
 #include "shim/order/ask.h"
 
 using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
 
-CUresult cuEventSynchronize(CUevent hEvent) { return ask(driver().cuEventSynchronize, hEvent); }
+namespace {
+
+CUresult waited(CUresult result) {
+  if (result == CUDA_SUCCESS) note_synchronisation_point();
+  return result;
+}
+
+}  // namespace
+
+CUresult cuEventSynchronize(CUevent hEvent) {
+  return waited(ask(driver().cuEventSynchronize, hEvent));
+}
 
 CUresult cuStreamSynchronize(CUstream hStream) {
   if (scratch_on()) scratch_empty_stream(Legacy::name(hStream));
-  return ask(driver().cuStreamSynchronize, hStream);
+  return waited(ask(driver().cuStreamSynchronize, hStream));
 }
 
 CUresult cuStreamSynchronize_ptsz(CUstream hStream) {
   if (scratch_on()) scratch_empty_stream(PerThread::name(hStream));
-  return ask(driver().cuStreamSynchronize_ptsz, hStream);
+  return waited(ask(driver().cuStreamSynchronize_ptsz, hStream));
 }

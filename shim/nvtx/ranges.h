@@ -6,9 +6,19 @@
 
 #include <cstdint>
 
+#include "config/policy.h"
+
 namespace cistern::shim {
 
-// What the calling thread is in; 0: in none.
+// Part::at_start: switches ranges and phases on where a setting needs them.
+void start_ranges(const config::Policy& policy);
+
+// From now on NVTX reports to Cistern, as far as the program has not used NVTX yet. To be called by
+// the object's constructor, i.e. in Part::at_start. Makes no CUDA call.
+void switch_ranges_on();
+bool ranges_on();
+
+// What the calling thread is in; 0: in none. A started range counts for the thread that started it.
 uint32_t current_range();
 
 // The ranges known so far are 1 to range_count(). Those around a range have lower numbers.

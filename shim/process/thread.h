@@ -11,6 +11,7 @@
 namespace cistern::shim {
 
 struct Context;
+struct ThreadRanges;
 
 struct Thread {
   // The context that was found last, and its handle. Valid while `generation` is
@@ -24,6 +25,7 @@ struct Thread {
   bool finds_site;           // capture_site() is under way (sites/)
   uint32_t number;           // the system's, once a recording wanted it
   uint32_t site, range;      // where the call that is being served comes from (sites/, nvtx/)
+  ThreadRanges* ranges;      // null until the thread is in one (nvtx/)
 
   void remember(CUcontext h, Context* c, uint32_t g) {
     handle = h;

@@ -38,6 +38,7 @@ TRAITS = {
         r"(Kernel|Module|Library)Get(Function|Module|Global|Kernel)(_v\d+)?$|SetLimit|^cuGreenCtx(Stream)?Create"),
     "kEditsGraph": re.compile(r"^cuGraph(Add)?(Kernel|Memcpy|Memset|BatchMemOp)?Node(SetParams)?(_v\d+)?$"),
     "kLaunchesGraph": re.compile(r"^cuGraphLaunch"),
+    "kWaitsForDevice": re.compile(r"^cuMemcpy(DtoH_v2)?(_ptds)?$"),
 }
 # Those with a hook of their own.
 BY_HAND = {

@@ -16,7 +16,7 @@
 namespace {
 
 constexpr unsigned kSubmits = 1, kMayWaitForHost = 2, kTouches = 4, kTakesMemory = 8,
-                   kEditsGraph = 16, kLaunchesGraph = 32;
+                   kEditsGraph = 16, kLaunchesGraph = 32, kWaitsForDevice = 64;
 
 // Longer than marks are apart.
 void pause() {

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions of NVTX that Cistern answers, for the tables of an instance of NVTX (injection.cc).
+// Where another tool wants a function, too, that tool's is called after ours and answers; then its
+// handles and numbers are the program's, and here names are found by them. Any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "shim/nvtx/nvtx_api.h"
+
+namespace cistern::shim {
+
+// Which function: its place in NVTX's table of that module.
+struct Callback {
+  NvtxCallbackModule module;
+  uint32_t id;
+  NvtxFunctionPointer ours;
+};
+
+inline constexpr unsigned kCallbacks = 17;
+extern const Callback kCallback[kCallbacks];
+
+// The tool's functions, in the order of kCallback, null where it has none; with no tool, `next` is
+// null. Before NVTX calls any of ours; constant from then on.
+void put_before(const NvtxFunctionPointer* next);
+
+void reset_callbacks_after_fork();
+
+}  // namespace cistern::shim

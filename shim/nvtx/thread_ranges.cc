@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/nvtx/thread_ranges.h"
+
+#include <pthread.h>
+
+#include <atomic>
+
+#include "allocator/base/os.h"
+#include "allocator/record/range_tree.h"
+#include "shim/nvtx/phases.h"
+#include "shim/nvtx/ranges.h"
+#include "shim/process/log.h"
+#include "shim/process/names.h"
+#include "shim/process/thread.h"
+
+namespace cistern::shim {
+namespace {
+
+using Entry = alloc::RangeStack::Entry;
+
+constinit alloc::RangeTree tree{};
+constinit alloc::Mutex list_mutex{};
+constinit ThreadRanges* list = nullptr;
+
+constinit pthread_key_t end_of_thread{};
+constinit pthread_once_t key_made = PTHREAD_ONCE_INIT;
+constinit bool have_key = false;
+
+// With its lock held. Another thread may do this, as any may end a range that was started.
+void show(ThreadRanges& thread) {
+  std::atomic_ref(*thread.shown).store(thread.stack.range(), std::memory_order_relaxed);
+}
+
+// A key's destructor that runs after this one may enter a range again: then this runs again.
+void thread_ends(void* ranges) {
+  auto* thread = static_cast<ThreadRanges*>(ranges);
+  this_thread.ranges = nullptr;
+  {
+    const alloc::LockGuard guard(list_mutex);
+    (thread->previous == nullptr ? list : thread->previous->next) = thread->next;
+    if (thread->next != nullptr) thread->next->previous = thread->previous;
+  }
+  phases_of_thread_end(thread->phases);
+  std::atomic_ref(this_thread.range).store(0, std::memory_order_relaxed);
+  alloc::os::unmap(thread, sizeof *thread);
+}
+
+void make_key() { have_key = pthread_key_create(&end_of_thread, thread_ends) == 0; }
+
+[[gnu::noinline]] ThreadRanges* make_own_ranges() {
+  pthread_once(&key_made, make_key);
+  if (!have_key) return nullptr;
+  auto* thread = static_cast<ThreadRanges*>(alloc::os::map(sizeof(ThreadRanges), 4096));
+  if (thread == nullptr) return nullptr;
+  if (pthread_setspecific(end_of_thread, thread) != 0) {
+    alloc::os::unmap(thread, sizeof *thread);
+    return nullptr;
+  }
+  thread->shown = &this_thread.range;
+  const alloc::LockGuard guard(list_mutex);
+  thread->next = list;
+  if (list != nullptr) list->previous = thread;
+  list = thread;
+  return this_thread.ranges = thread;
+}
+
+// The user chooses CISTERN_GRAPH_RANGE among these.
+[[gnu::noinline]] void tell_range(uint32_t range) {
+  if (!log_enabled(config::LogLevel::kDebug)) return;
+  const uint32_t parent = tree.parent_of(range);
+  log(config::LogLevel::kDebug, "range %u in %u: %s", range, parent,
+      names().text(tree.name_of(range)));
+}
+
+// With the thread's lock held.
+Entry entry_of(ThreadRanges& thread, uint32_t domain, uint32_t name, uint64_t start,
+               uint32_t* added) {
+  const auto [range, is_new] = tree.range(thread.stack.range(), name);
+  if (is_new) *added = range;
+  return {range, domain, start, is_phase(name) ? ++thread.phase_keys : 0};
+}
+
+void began(ThreadRanges& thread, const Entry& entry, uint32_t name) {
+  show(thread);
+  if (entry.phase != 0) range_phase_begins(thread.phases, name, entry.phase);
+}
+
+void ended(ThreadRanges& thread, const Entry& entry) {
+  show(thread);
+  if (entry.phase != 0) range_phase_ends(thread.phases, entry.phase);
+}
+
+bool end_here(ThreadRanges& thread, uint64_t start) {
+  const alloc::LockGuard guard(thread.mutex);
+  Entry entry;
+  if (!thread.stack.end(start, &entry)) return false;
+  ended(thread, entry);
+  return true;
+}
+
+}  // namespace
+
+ThreadRanges* own_ranges() {
+  ThreadRanges* thread = this_thread.ranges;
+  return thread != nullptr ? thread : make_own_ranges();
+}
+
+int push_range(uint32_t domain, uint32_t name) {
+  ThreadRanges* thread = own_ranges();
+  if (thread == nullptr) return alloc::RangeStack::kNotTracked;
+  uint32_t added = 0;
+  int level;
+  {
+    const alloc::LockGuard guard(thread->mutex);
+    const bool has_room = thread->stack.has_room(domain);
+    Entry entry{.range = 0, .domain = domain, .start = 0, .phase = 0};
+    if (has_room) entry = entry_of(*thread, domain, name, 0, &added);
+    level = thread->stack.push(entry);
+    if (has_room && level >= 0) began(*thread, entry, name);
+  }
+  if (added != 0) [[unlikely]]
+    tell_range(added);
+  return level;
+}
+
+int pop_range(uint32_t domain) {
+  ThreadRanges* thread = this_thread.ranges;
+  if (thread == nullptr) return alloc::RangeStack::kNothingPushed;
+  const alloc::LockGuard guard(thread->mutex);
+  const alloc::RangeStack::Popped popped = thread->stack.pop(domain);
+  if (popped.was_kept) ended(*thread, popped.entry);
+  return popped.level;
+}
+
+void start_range(uint32_t domain, uint32_t name, uint64_t start) {
+  ThreadRanges* thread = own_ranges();
+  if (thread == nullptr) return;
+  uint32_t added = 0;
+  {
+    const alloc::LockGuard guard(thread->mutex);
+    if (!thread->stack.has_room(domain)) return;
+    const Entry entry = entry_of(*thread, domain, name, start, &added);
+    if (thread->stack.start(entry)) began(*thread, entry, name);
+  }
+  if (added != 0) tell_range(added);
+}
+
+void end_range(uint64_t start) {
+  if (start == 0) return;
+  if (this_thread.ranges != nullptr && end_here(*this_thread.ranges, start)) return;
+  const alloc::LockGuard guard(list_mutex);
+  for (ThreadRanges* thread = list; thread != nullptr; thread = thread->next) {
+    if (end_here(*thread, start)) return;
+  }
+}
+
+void end_domain(uint32_t domain) {
+  if (domain == 0) return;
+  const alloc::LockGuard guard(list_mutex);
+  for (ThreadRanges* thread = list; thread != nullptr; thread = thread->next) {
+    const alloc::LockGuard its(thread->mutex);
+    Entry entry;
+    while (thread->stack.end_of_domain(domain, &entry)) ended(*thread, entry);
+  }
+}
+
+// Those of the other threads, which do not exist here, stay mapped: the list may be half changed.
+void reset_ranges_after_fork() {
+  list_mutex.reset();
+  tree.reset_after_fork();
+  list = this_thread.ranges;
+  if (list == nullptr) return;
+  list->mutex.reset();
+  list->previous = list->next = nullptr;
+}
+
+uint32_t current_range() {
+  return std::atomic_ref(this_thread.range).load(std::memory_order_relaxed);
+}
+
+uint32_t range_count() { return tree.count(); }
+
+Range range_of(uint32_t range) { return {tree.parent_of(range), tree.name_of(range)}; }
+
+}  // namespace cistern::shim

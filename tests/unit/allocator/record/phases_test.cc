@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/record/phases.h"
+
+#include <catch2/catch.hpp>
+#include <memory>
+
+namespace {
+
+using cistern::alloc::Phases;
+using Source = Phases::Source;
+
+constexpr uint64_t kMiB = 1 << 20;
+constexpr uint32_t kStart = 1, kAutomatic = 2, kStep = 3, kInner = 4;
+
+struct Process {
+  Phases phases;
+  Phases::Thread thread{}, other{};
+
+  Process() { phases.name_automatic(kStart, kAutomatic); }
+
+  Phases::Figures figures(uint32_t name) {
+    for (uint32_t n = 1; n <= phases.names(); ++n) {
+      if (phases.figures(n).name == name) return phases.figures(n);
+    }
+    return {};
+  }
+  uint32_t now() { return phases.current(&thread); }
+  // Up to `top` and back, in one block; whether a phase ended at the synchronisation.
+  bool hill(uint64_t bytes) {
+    phases.allocated(&thread, bytes);
+    phases.freed(bytes);
+    return phases.synchronised() != 0;
+  }
+};
+
+std::unique_ptr<Process> process() { return std::make_unique<Process>(); }
+
+TEST_CASE("an automatic phase ends at a synchronisation, at the minimum, after 16 MiB") {
+  const auto p = process();
+  CHECK(p->now() == 1);
+  CHECK_FALSE(p->hill(16 * kMiB - 1));
+  p->phases.allocated(nullptr, 16 * kMiB);
+  CHECK(p->phases.synchronised() == 0);
+  p->phases.freed(16 * kMiB);
+  CHECK(p->now() == 1);
+  CHECK(p->phases.synchronised() == 1);
+  CHECK(p->now() == 2);
+  CHECK(p->phases.synchronised() == 0);
+  CHECK(p->phases.name_of(1) == kStart);
+  CHECK(p->phases.name_of(2) == kAutomatic);
+  CHECK(p->figures(kStart).peak_bytes == 16 * kMiB);
+  CHECK(p->figures(kStart).last_peak_bytes == 16 * kMiB);
+}
+
+TEST_CASE("one percent above the minimum is back, more is not") {
+  const auto p = process();
+  p->phases.allocated(nullptr, 100 * kMiB);
+  p->hill(20 * kMiB);
+  REQUIRE(p->hill(20 * kMiB));  // twice at 100 MiB
+  p->phases.allocated(nullptr, kMiB + 1);
+  CHECK_FALSE(p->hill(15 * kMiB));
+  p->phases.freed(1);
+  CHECK(p->hill(15 * kMiB));
+}
+
+TEST_CASE("a level that is reached twice is the minimum of what follows") {
+  const auto p = process();
+  p->phases.allocated(nullptr, 1000 * kMiB);  // stays
+  CHECK_FALSE(p->hill(300 * kMiB));
+  CHECK(p->hill(300 * kMiB));
+  CHECK(p->hill(300 * kMiB));
+  CHECK(p->figures(kStart).runs == 1);
+  CHECK(p->figures(kAutomatic).runs == 2);
+  CHECK(p->figures(kAutomatic).peak_bytes == 1300 * kMiB);
+}
+
+TEST_CASE("a level in the middle of a phase is no end") {
+  const auto p = process();
+  p->phases.allocated(nullptr, 1000 * kMiB);
+  int ends = 0;
+  for (int i = 0; i < 5; ++i) {
+    p->phases.allocated(nullptr, 300 * kMiB);
+    p->phases.freed(100 * kMiB);
+    CHECK(p->phases.synchronised() == 0);
+    p->phases.freed(200 * kMiB);
+    ends += p->phases.synchronised() != 0;
+  }
+  CHECK(ends == 4);
+}
+
+TEST_CASE("a low level that never comes back is forgotten") {
+  const auto p = process();
+  REQUIRE_FALSE(p->hill(100 * kMiB) == false);  // back at nothing
+  p->phases.allocated(nullptr, 50 * kMiB);
+  CHECK_FALSE(p->hill(100 * kMiB));             // 50 MiB, the level that is waited for
+  p->phases.allocated(nullptr, 500 * kMiB);
+  int falls = 0;
+  while (!p->hill(100 * kMiB)) REQUIRE(++falls < 40);
+  CHECK(falls == 16);
+}
+
+TEST_CASE("the peak is the process's, while the thread is in the phase") {
+  const auto p = process();
+  p->phases.allocated(&p->thread, 5 * kMiB);
+  const uint32_t run = p->phases.begin(p->thread, Source::kMarkers, kStep, 0);
+  CHECK(p->now() == run);
+  CHECK(p->phases.current(&p->other) == 0);
+  CHECK(p->phases.current(nullptr) == 0);
+  CHECK(p->figures(kStep).peak_bytes == 5 * kMiB);
+  p->phases.allocated(&p->other, 100 * kMiB);
+  p->phases.freed(100 * kMiB);
+  p->phases.allocated(&p->thread, 10 * kMiB);
+  p->phases.freed(15 * kMiB);
+  CHECK(p->phases.end_marker(p->thread) == run);
+  CHECK(p->figures(kStep).peak_bytes == 15 * kMiB);
+  CHECK(p->figures(kStep).allocations == 1);
+  CHECK(p->now() == 0);
+
+  p->phases.begin(p->thread, Source::kMarkers, kStep, 0);
+  p->phases.allocated(&p->thread, 3 * kMiB);
+  p->phases.end_marker(p->thread);
+  CHECK(p->figures(kStep).peak_bytes == 15 * kMiB);
+  CHECK(p->figures(kStep).last_peak_bytes == 3 * kMiB);
+  CHECK(p->figures(kStep).runs == 2);
+}
+
+TEST_CASE("markers nest, and what is inside counts outside") {
+  const auto p = process();
+  const uint32_t outer = p->phases.begin(p->thread, Source::kMarkers, kStep, 0);
+  const uint32_t inner = p->phases.begin(p->thread, Source::kMarkers, kInner, 0);
+  CHECK(p->now() == inner);
+  p->phases.allocated(&p->thread, 7 * kMiB);
+  p->phases.freed(7 * kMiB);
+  CHECK(p->phases.end_marker(p->thread) == inner);
+  CHECK(p->now() == outer);
+  CHECK(p->phases.end_marker(p->thread) == outer);
+  CHECK(p->figures(kStep).last_peak_bytes == 7 * kMiB);
+  CHECK(p->phases.end_marker(p->thread) == 0);
+}
+
+TEST_CASE("markers come before ranges, ranges before synchronisations") {
+  const auto p = process();
+  const uint32_t range = p->phases.begin(p->thread, Source::kRanges, kInner, 1);
+  CHECK(p->now() == range);
+  CHECK_FALSE(p->hill(100 * kMiB));
+  const uint32_t marker = p->phases.begin(p->thread, Source::kMarkers, kStep, 0);
+  CHECK(p->now() == marker);
+  CHECK(p->phases.begin(p->thread, Source::kRanges, kInner, 2) == 0);
+  CHECK(p->now() == marker);
+  CHECK(p->phases.end_marker(p->thread) == marker);
+  CHECK(p->now() == 0);  // the range is open, and no longer counts
+  CHECK(p->phases.end_range(p->thread, 2) == 0);
+  CHECK(p->phases.end_range(p->thread, 1) == range);
+}
+
+TEST_CASE("ranges end in any order") {
+  const auto p = process();
+  const uint32_t first = p->phases.begin(p->thread, Source::kRanges, kStep, 1);
+  const uint32_t second = p->phases.begin(p->thread, Source::kRanges, kInner, 2);
+  CHECK(p->phases.end_range(p->thread, 1) == first);
+  CHECK(p->now() == second);
+  CHECK(p->phases.end_range(p->thread, 1) == 0);
+  CHECK(p->phases.end_range(p->thread, 2) == second);
+  CHECK(p->now() == 0);
+}
+
+TEST_CASE("markers that are too deep are counted") {
+  const auto p = process();
+  for (unsigned i = 0; i < Phases::kMostOpen; ++i) {
+    REQUIRE(p->phases.begin(p->thread, Source::kMarkers, kStep, 0) != 0);
+  }
+  CHECK(p->phases.begin(p->thread, Source::kMarkers, kStep, 0) == 0);
+  CHECK(p->phases.end_marker(p->thread) == 0);
+  for (unsigned i = 0; i < Phases::kMostOpen; ++i) CHECK(p->phases.end_marker(p->thread) != 0);
+  CHECK(p->now() == 0);
+}
+
+TEST_CASE("a thread that ends ends its phases") {
+  const auto p = process();
+  p->phases.begin(p->thread, Source::kMarkers, kStep, 0);
+  p->phases.allocated(&p->thread, kMiB);
+  p->phases.thread_ended(p->thread);
+  CHECK(p->now() == 0);
+  CHECK(p->figures(kStep).last_peak_bytes == kMiB);
+}
+
+TEST_CASE("names beyond the bound share figures") {
+  const auto p = process();
+  for (uint32_t i = 0; i < 2 * Phases::kMostNames; ++i) {
+    p->phases.begin(p->thread, Source::kMarkers, 100 + i, 0);
+    p->phases.end_marker(p->thread);
+  }
+  CHECK(p->phases.names() == Phases::kMostNames);
+  CHECK(p->phases.runs() == 2 * Phases::kMostNames + 1);
+  CHECK(p->phases.figures(Phases::kMostNames).runs > Phases::kMostNames);
+}
+
+TEST_CASE("runs beyond the bound have a number and no name") {
+  const auto p = process();
+  while (p->phases.runs() < Phases::kMostRuns) {
+    p->phases.begin(p->thread, Source::kMarkers, kStep, 0);
+    p->phases.end_marker(p->thread);
+  }
+  CHECK(p->phases.begin(p->thread, Source::kMarkers, kStep, 0) == Phases::kMostRuns + 1);
+  CHECK(p->phases.name_of(Phases::kMostRuns) == kStep);
+  CHECK(p->phases.name_of(Phases::kMostRuns + 1) == 0);
+  CHECK(p->phases.name_of(0) == 0);
+}
+
+}  // namespace
