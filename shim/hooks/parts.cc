@@ -21,8 +21,8 @@
 #include "shim/record/holders.h"
 #include "shim/record/recording.h"
 #include "shim/record/watched.h"
-#include "shim/watch/watch.h"
 #include "shim/sites/sites.h"
+#include "shim/watch/watch.h"
 
 namespace cistern::shim {
 namespace {
@@ -30,7 +30,10 @@ namespace {
 const Part kParts[] = {
     {.at_load = open_log, .without_pools = true},
     {.at_load = open_recording, .without_pools = true},
-    {.at_load = open_watch, .in_child = stop_watching, .without_pools = true},
+    {.at_load = open_watch,
+     .at_start = start_watch,
+     .in_child = stop_watching,
+     .without_pools = true},
     {.at_start = start_host_memory, .at_bad_start = tell_bad_settings_at_first_block},
     {.at_load = open_report},
     {.in_child = reset_sites_after_fork},
@@ -45,11 +48,12 @@ const Part kParts[] = {
     {.in_child = reset_physical_after_fork},
     {.in_child = reset_background_after_fork, .at_exit = stop_background, .without_pools = true},
     {.at_exit = close_recording, .without_pools = true},
-    {.at_exit = [] {
-       ProcessReport process = describe_process();
-       process.holders = holders_report();
-       write_report(process);
-     }},
+    {.at_exit =
+         [] {
+           ProcessReport process = describe_process();
+           process.holders = holders_report();
+           write_report(process);
+         }},
 };
 
 constexpr ContextClient kContextClients[] = {

@@ -32,8 +32,8 @@ struct PinnedReport {
   alloc::Usage usage;
 };
 
-// In which order those who hold memory are listed: by what was theirs at the peak of the place, what
-// is at the end, how many blocks were temporary, allocations, bytes of all allocations.
+// In which order those who hold memory are listed: by what was theirs at the peak of the place,
+// what is at the end, how many blocks were temporary, allocations, bytes of all allocations.
 enum class HolderOrder : uint8_t { peak, end, temporary, calls, bytes };
 inline constexpr int kHolderOrders = 5;
 

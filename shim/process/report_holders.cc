@@ -99,8 +99,7 @@ void json_holder(Writer& writer, const HoldersReport& holders, TallyBy by, const
 void json_lists(Writer& writer, const HoldersReport& holders, uint32_t place, TallyBy by) {
   Holder top[kJsonLines];
   for (int order = 0; order < kHolderOrders; ++order) {
-    const int count =
-        holders.top(place, by, static_cast<HolderOrder>(order), top, kJsonLines);
+    const int count = holders.top(place, by, static_cast<HolderOrder>(order), top, kJsonLines);
     writer.print("%s\n    \"%s\": [", order == 0 ? "" : ",", kOrders[order].key);
     for (int i = 0; i < count; ++i) {
       if (i != 0) writer.print(",");

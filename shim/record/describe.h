@@ -8,8 +8,8 @@
 
 namespace cistern::shim {
 
-// The innermost function of the program itself, beyond CUDA's own libraries: "step (train.py:12)" or
-// "allocate+0x12 (libfoo.so)"; "an unknown call site" for 0. Returns `out`.
+// The innermost function of the program itself, beyond CUDA's own libraries: "step (train.py:12)"
+// or "allocate+0x12 (libfoo.so)"; "an unknown call site" for 0. Returns `out`.
 const char* describe_site(uint32_t site, char* out, size_t size);
 
 // One level of its stack, the innermost is 0; false beyond the outermost.

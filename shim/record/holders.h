@@ -9,8 +9,8 @@
 namespace cistern::shim {
 
 void holders_allocated(const alloc::Event& event);
-// The block at the address of the event is about to be freed: it goes to `block`; false if it is not
-// known.
+// The block at the address of the event is about to be freed: it goes to `block`; false if it is
+// not known.
 bool holders_freed(const alloc::Event& event, alloc::Event* block);
 // It was not freed after all.
 void holders_not_freed(const alloc::Event& block);
@@ -19,8 +19,8 @@ void holders_context_ended(const alloc::Event& event);
 // What the report says of them; nullptr where CISTERN_SITES is not set.
 const HoldersReport* holders_report();
 
-// "; most is held by 12.0 MiB f (a.cc), ..." for a device on which memory is out: the ten call sites
-// that hold most of it; "" where they are not known. Returns `out`.
+// "; most is held by 12.0 MiB f (a.cc), ..." for a device on which memory is out: the ten call
+// sites that hold most of it; "" where they are not known. Returns `out`.
 const char* describe_holders(uint32_t device, char* out, size_t size);
 
 void reset_holders_after_fork();

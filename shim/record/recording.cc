@@ -13,6 +13,7 @@
 
 #include "allocator/base/os.h"
 #include "allocator/record/recorder.h"
+#include "shim/nvtx/phases.h"
 #include "shim/nvtx/ranges.h"
 #include "shim/process/background.h"
 #include "shim/process/log.h"
@@ -62,8 +63,8 @@ class OwnDefinitions final : public alloc::Definitions {
     *parent = range.parent;
     *name = range.name;
   }
-  uint32_t phases() override { return 0; }
-  uint32_t phase_name(uint32_t /*number*/) override { return 0; }
+  uint32_t phases() override { return phase_count(); }
+  uint32_t phase_name(uint32_t number) override { return shim::phase_name(number); }
   uint32_t sites() override { return site_count(); }
   int frames(uint32_t site, alloc::Frame* out) override { return site_frames(site, out); }
 };
@@ -135,12 +136,12 @@ constexpr BackgroundWork kFlush = {.round = flush_round,
                                    .calls_driver = false,
                                    .keeps_thread = false};
 
+}  // namespace
+
 uint32_t thread_number() {
   if (this_thread.number == 0) this_thread.number = static_cast<uint32_t>(gettid());
   return this_thread.number;
 }
-
-}  // namespace
 
 void open_recording(const config::Policy& policy) { pattern_ = policy.record.value; }
 
@@ -151,8 +152,11 @@ uint64_t record_clock() {
 void record(alloc::Event event) {
   if (!is_open()) return;
   if (event.time_ns == 0) event.time_ns = record_clock();
-  event.thread = thread_number();
-  event.range = this_thread.range;
+  if (event.thread == 0) {
+    event.thread = thread_number();
+    event.range = current_range();
+    event.phase = current_phase();
+  }
   recorder.put(event.thread, event);
   if (!unwritten.load(std::memory_order_relaxed) && !unwritten.exchange(true)) {
     attend(/*now=*/false, &kFlush);

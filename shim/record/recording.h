@@ -17,8 +17,10 @@ void open_recording(const config::Policy& policy);
 // ns since the recording began, at least 1.
 uint64_t record_clock();
 
-// Adds the event; thread, range and phase are the calling thread's, put in here. A time of 0 is
-// now.
+// The system's number of the calling thread, asked once.
+uint32_t thread_number();
+
+// Adds the event. A time of 0 is now, and a thread of 0 the calling one, in its range and phase.
 void record(alloc::Event event);
 
 void close_recording();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/record/watched.h"
 
+#include "shim/nvtx/phases.h"
+#include "shim/nvtx/ranges.h"
 #include "shim/record/recording.h"
 #include "shim/sites/sites.h"
 
@@ -12,10 +14,15 @@ void open_watch(const config::Policy& policy) {
   if (policy.sites.set) wanted |= kWatchTallies;
   if (policy.pool && policy.print_log) wanted |= kWatchReuse;
   if (policy.pool && policy.treats_sites_differently()) wanted |= kWatchOrigin;
-  if (policy.sites == config::Sites::kStacks || (wanted & (kWatchReuse | kWatchOrigin)) != 0) {
+  watched_for.store(wanted, std::memory_order_relaxed);
+}
+
+void start_watch(const config::Policy& policy) {
+  if (policy.sites == config::Sites::kStacks || watching(kWatchReuse | kWatchOrigin)) {
     switch_sites_on();
   }
-  watched_for.store(wanted, std::memory_order_relaxed);
+  if (watching()) switch_ranges_on();
+  if (watching(kWatchRecord | kWatchTallies)) switch_phases_on();
 }
 
 void stop_watching() {

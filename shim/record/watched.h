@@ -25,9 +25,10 @@ inline bool watching(unsigned what) {
   return (watched_for.load(std::memory_order_relaxed) & what) != 0;
 }
 
-// At load, also with CISTERN_POOL=off. Switches sites, ranges and phases on as far as they are
-// wanted.
+// At load, also with CISTERN_POOL=off.
 void open_watch(const config::Policy& policy);
+// By the object's constructor: call sites, ranges and phases, as far as they are wanted.
+void start_watch(const config::Policy& policy);
 // In a forked child, whose memory is the parent's and stays so.
 void stop_watching();
 

@@ -2,14 +2,15 @@
 #include "shim/watch/watch.h"
 
 #include "shim/entry/driver.h"
+#include "shim/nvtx/phases.h"
 #include "shim/nvtx/ranges.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/device.h"
 #include "shim/process/thread.h"
+#include "shim/record/holders.h"
 #include "shim/record/recording.h"
 #include "shim/record/reuse_log.h"
 #include "shim/sites/sites.h"
-#include "shim/record/holders.h"
 
 namespace cistern::shim {
 namespace {
@@ -47,6 +48,7 @@ WatchedAllocation::WatchedAllocation(Memory memory, CUstream stream) {
   event_.stream = reinterpret_cast<uint64_t>(stream);
   this_thread.site = event_.site = capture_site();
   event_.range = current_range();
+  event_.thread = thread_number();
 }
 
 WatchedAllocation::~WatchedAllocation() { this_thread.site = 0; }
@@ -59,7 +61,9 @@ void WatchedAllocation::ended(CUresult result, uint64_t address, uint64_t bytes)
   event_.code = result;
   tell_place(event_);
   if (watching(kWatchRecord)) event_.time_ns = record_clock();
+  event_.phase = current_phase();
   if (event_.type == EventType::allocated) {
+    if (watching(kWatchTallies)) phase_allocated(bytes);
     if (watching(kWatchTallies | kWatchReuse)) holders_allocated(event_);
     if (watching(kWatchReuse) && poolable(event_.memory)) log_allocated(event_);
   }
@@ -74,6 +78,8 @@ WatchedFree::WatchedFree(Memory memory, uint64_t address, CUstream stream) {
   ignored_ = captured(memory, stream);
   if (ignored_) return;
   event_.range = current_range();
+  event_.phase = current_phase();
+  event_.thread = thread_number();
   if (watching(kWatchRecord)) event_.time_ns = record_clock();
   known_ = watching(kWatchTallies | kWatchReuse) && holders_freed(event_, &block_);
   if (known_ && watching(kWatchReuse) && poolable(block_.memory)) log_freed(block_);
@@ -81,6 +87,7 @@ WatchedFree::WatchedFree(Memory memory, uint64_t address, CUstream stream) {
 
 WatchedFree::~WatchedFree() {
   if (succeeded_) {
+    if (known_ && watching(kWatchTallies)) phase_freed(block_.bytes);
     if (!ignored_ && watching(kWatchRecord)) record(event_);
   } else if (known_) {
     if (watching(kWatchReuse) && poolable(block_.memory)) log_not_freed(block_);

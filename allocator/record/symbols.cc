@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/record/symbols.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "allocator/base/keep_errno.h"
+#include "allocator/base/os.h"
+
+namespace cistern::alloc {
+namespace {
+
+constexpr size_t kPage = 4096;
+
+// Whether [offset, offset + length) is in a file of `bytes`.
+bool inside(uint64_t offset, uint64_t length, size_t bytes) {
+  return offset <= bytes && length <= bytes - offset;
+}
+
+// An entry of a table somewhere in the file, which need not be aligned.
+template <typename T>
+bool read_at(const unsigned char* file, size_t bytes, uint64_t offset, T* out) {
+  if (!inside(offset, sizeof(T), bytes)) return false;
+  std::memcpy(out, file + offset, sizeof(T));
+  return true;
+}
+
+bool is_function(const Elf64_Sym& symbol) {
+  const int type = ELF64_ST_TYPE(symbol.st_info);
+  return (type == STT_FUNC || type == STT_GNU_IFUNC) && symbol.st_shndx != SHN_UNDEF &&
+         symbol.st_value != 0;
+}
+
+}  // namespace
+
+bool Symbols::open(const char* path) {
+  const KeepErrno keep;
+  const int file = ::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return false;
+  struct stat about;
+  void* mapped = MAP_FAILED;
+  if (fstat(file, &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0) {
+    mapped = mmap(nullptr, static_cast<size_t>(about.st_size), PROT_READ, MAP_PRIVATE, file, 0);
+  }
+  ::close(file);
+  if (mapped == MAP_FAILED) return false;
+  file_ = static_cast<const unsigned char*>(mapped);
+  bytes_ = static_cast<size_t>(about.st_size);
+  // A stripped file has only the symbols that others link with.
+  if (read_table(SHT_SYMTAB) || read_table(SHT_DYNSYM)) {
+    sort();
+    return true;
+  }
+  close();
+  return false;
+}
+
+void Symbols::close() {
+  const KeepErrno keep;
+  if (file_ != nullptr) munmap(const_cast<unsigned char*>(file_), bytes_);
+  if (symbols_ != nullptr) os::unmap(symbols_, room_ * sizeof(Symbol));
+  *this = {};
+}
+
+bool Symbols::read_table(uint32_t kind) {
+  Elf64_Ehdr header;
+  if (!read_at(file_, bytes_, 0, &header) || std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
+      header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_shentsize != sizeof(Elf64_Shdr)) {
+    return false;
+  }
+  for (uint64_t i = 0; i < header.e_shnum; ++i) {
+    Elf64_Shdr table, strings;
+    if (!read_at(file_, bytes_, header.e_shoff + i * sizeof table, &table)) return false;
+    if (table.sh_type != kind || table.sh_entsize != sizeof(Elf64_Sym)) continue;
+    if (!read_at(file_, bytes_, header.e_shoff + uint64_t{table.sh_link} * sizeof strings,
+                 &strings) ||
+        !inside(table.sh_offset, table.sh_size, bytes_) || strings.sh_size == 0 ||
+        !inside(strings.sh_offset, strings.sh_size, bytes_)) {
+      return false;
+    }
+    strings_ = reinterpret_cast<const char*>(file_ + strings.sh_offset);
+    string_bytes_ = strings.sh_size;
+    if (strings_[string_bytes_ - 1] != '\0') return false;
+    const uint64_t entries = table.sh_size / sizeof(Elf64_Sym);
+    if (entries == 0) return false;
+    room_ = entries;
+    symbols_ = static_cast<Symbol*>(os::map(room_ * sizeof(Symbol), kPage));
+    if (symbols_ == nullptr) return false;
+    for (uint64_t s = 0; s < entries; ++s) {
+      Elf64_Sym symbol;
+      read_at(file_, bytes_, table.sh_offset + s * sizeof symbol, &symbol);
+      if (!is_function(symbol) || symbol.st_name >= string_bytes_) continue;
+      symbols_[count_++] = {symbol.st_value, symbol.st_size, symbol.st_name};
+    }
+    if (count_ != 0) return true;
+    os::unmap(symbols_, room_ * sizeof(Symbol));
+    symbols_ = nullptr;
+  }
+  return false;
+}
+
+// Of names for one address the longest function comes last, which find() looks at first.
+void Symbols::sort() {
+  std::sort(symbols_, symbols_ + count_, [](const Symbol& a, const Symbol& b) {
+    return a.begin != b.begin ? a.begin < b.begin : a.size < b.size;
+  });
+}
+
+const char* Symbols::find(uint64_t address, uint64_t* begin) const {
+  const Symbol* behind =
+      std::upper_bound(symbols_, symbols_ + count_, address,
+                       [](uint64_t value, const Symbol& s) { return value < s.begin; });
+  if (behind == symbols_) return nullptr;
+  const Symbol& symbol = behind[-1];
+  // Assembly may give its functions no size: they reach to the next one.
+  if (symbol.size != 0 && address - symbol.begin >= symbol.size) return nullptr;
+  *begin = symbol.begin;
+  return strings_ + symbol.name;
+}
+
+}  // namespace cistern::alloc

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The function names of one ELF file: which symbol an address of it is in. Reads the file itself,
+// so it names functions that the loader does not know, and of files that are no longer loaded. What
+// the file says is not trusted. One thread at a time; memory comes from the operating system.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace cistern::alloc {
+
+class Symbols {
+ public:
+  // False where it is no ELF file of this machine's kind, or has no symbols. Once.
+  bool open(const char* path);
+  void close();
+
+  // The name of the function that holds `address`, as the file's symbol table counts addresses, and
+  // where that function begins; nullptr: none does. Valid until close().
+  const char* find(uint64_t address, uint64_t* begin) const;
+
+ private:
+  struct Symbol {
+    uint64_t begin, size;
+    uint32_t name;  // in strings_
+  };
+
+  bool read_table(uint32_t kind);
+  void sort();
+
+  const unsigned char* file_ = nullptr;
+  size_t bytes_ = 0;
+  const char* strings_ = nullptr;
+  size_t string_bytes_ = 0;
+  Symbol* symbols_ = nullptr;
+  size_t count_ = 0, room_ = 0;
+};
+
+}  // namespace cistern::alloc
