@@ -213,7 +213,7 @@ constexpr Row kRows[] = {
     {"CISTERN_SKIP_GRADS", Group::kReuse, boolean(), "false", "", "true", kLater, to<&P::skip_grads>,
      "The same for allocations of the backward part, known by a built-in list of NVTX ranges and "
      "call-stack symbols."},
-    {"CISTERN_PRINT_LOG", Group::kReuse, boolean(), "false", "", "true", kLater, to<&P::print_log>,
+    {"CISTERN_PRINT_LOG", Group::kReuse, boolean(), "false", "", "true", kBuilt, to<&P::print_log>,
      "One line per reuse (request, its call site, block, its former call site, bytes saved) and a "
      "summary."},
     {"FLAGS_enable_inplace_whitelist", Group::kReuse, boolean(), "false", "", "true", kLater, to<&P::enable_inplace_whitelist>,

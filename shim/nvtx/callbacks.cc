@@ -141,8 +141,7 @@ void domain_end(nvtxDomainHandle_t handle, nvtxRangeId_t id) {
 template <typename Function, typename Char>
 nvtxStringHandle_t register_string(Which which, nvtxDomainHandle_t domain, const Char* text) {
   const uint32_t name = message_name(domain_of(domain), text);
-  const auto handle =
-      or_tools<Function>(which, own_handle<nvtxStringHandle_t>(name), domain, text);
+  const auto handle = or_tools<Function>(which, own_handle<nvtxStringHandle_t>(name), domain, text);
   if (with_tool) strings.set(handle, name);
   return handle;
 }
@@ -177,32 +176,40 @@ void destroy(nvtxDomainHandle_t handle) {
   if (tool != nullptr) tool(handle);
 }
 
-template <typename Function>
-NvtxFunctionPointer any(Function* function) {
-  return reinterpret_cast<NvtxFunctionPointer>(function);
-}
-
 }  // namespace
 
 // In the order of Which.
 const Callback kCallback[kCallbacks] = {
-    {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangePushEx, any(push_ex)},
-    {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangePushA, any(push_a)},
-    {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangePushW, any(push_w)},
-    {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangePop, any(pop)},
-    {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangeStartEx, any(start_ex)},
-    {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangeStartA, any(start_a)},
-    {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangeStartW, any(start_w)},
-    {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangeEnd, any(end)},
-    {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainRangePushEx, any(domain_push_ex)},
-    {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainRangePop, any(domain_pop)},
-    {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainRangeStartEx, any(domain_start_ex)},
-    {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainRangeEnd, any(domain_end)},
-    {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainRegisterStringA, any(register_a)},
-    {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainRegisterStringW, any(register_w)},
-    {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainCreateA, any(create_a)},
-    {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainCreateW, any(create_w)},
-    {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainDestroy, any(destroy)},
+    {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangePushEx,
+     reinterpret_cast<NvtxFunctionPointer>(push_ex)},
+    {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangePushA, reinterpret_cast<NvtxFunctionPointer>(push_a)},
+    {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangePushW, reinterpret_cast<NvtxFunctionPointer>(push_w)},
+    {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangePop, reinterpret_cast<NvtxFunctionPointer>(pop)},
+    {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangeStartEx,
+     reinterpret_cast<NvtxFunctionPointer>(start_ex)},
+    {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangeStartA,
+     reinterpret_cast<NvtxFunctionPointer>(start_a)},
+    {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangeStartW,
+     reinterpret_cast<NvtxFunctionPointer>(start_w)},
+    {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangeEnd, reinterpret_cast<NvtxFunctionPointer>(end)},
+    {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainRangePushEx,
+     reinterpret_cast<NvtxFunctionPointer>(domain_push_ex)},
+    {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainRangePop,
+     reinterpret_cast<NvtxFunctionPointer>(domain_pop)},
+    {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainRangeStartEx,
+     reinterpret_cast<NvtxFunctionPointer>(domain_start_ex)},
+    {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainRangeEnd,
+     reinterpret_cast<NvtxFunctionPointer>(domain_end)},
+    {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainRegisterStringA,
+     reinterpret_cast<NvtxFunctionPointer>(register_a)},
+    {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainRegisterStringW,
+     reinterpret_cast<NvtxFunctionPointer>(register_w)},
+    {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainCreateA,
+     reinterpret_cast<NvtxFunctionPointer>(create_a)},
+    {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainCreateW,
+     reinterpret_cast<NvtxFunctionPointer>(create_w)},
+    {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainDestroy,
+     reinterpret_cast<NvtxFunctionPointer>(destroy)},
 };
 
 void put_before(const NvtxFunctionPointer* next) {

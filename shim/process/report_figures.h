@@ -8,6 +8,7 @@
 
 #include "allocator/context_pool.h"
 #include "allocator/host/host_pool.h"
+#include "allocator/record/phases.h"
 #include "allocator/record/tallies.h"
 
 namespace cistern::shim {
@@ -51,6 +52,8 @@ struct HoldersReport {
   void (*name)(alloc::TallyBy by, uint32_t number, char* out, size_t size);
   // The stack of a site, the innermost first; false beyond the outermost.
   bool (*level)(uint32_t site, int level, char* out, size_t size);
+  // The n-th phase by name, from 1 on; false beyond the last.
+  bool (*phase)(uint32_t n, const char** name, alloc::Phases::Figures* out);
 };
 
 struct ProcessReport {

@@ -60,7 +60,7 @@ void text_list(Writer& writer, const HoldersReport& holders, uint32_t place, Tal
   char name[kNameBytes];
   const auto kind = static_cast<HolderOrder>(order);
   const int count = holders.top(place, by, kind, top, kTextLines);
-  if (count == 0) return;
+  if (count == 0 || (count == 1 && top[0].number == 0)) return;  // nothing is known
   writer.print("cistern:   %s, by %s\n", kOrders[order].text, by_text);
   for (int i = 0; i < count; ++i) {
     holders.name(by, top[i].number, name, sizeof name);
@@ -111,6 +111,15 @@ void json_lists(Writer& writer, const HoldersReport& holders, uint32_t place, Ta
 }
 
 template <typename Visitor>
+void for_each_phase(const HoldersReport& holders, Visitor visit) {
+  const char* name;
+  alloc::Phases::Figures figures;
+  for (uint32_t n = 1; holders.phase(n, &name, &figures); ++n) {
+    if (figures.runs != 0) visit(name, figures);
+  }
+}
+
+template <typename Visitor>
 void for_each_place(const HoldersReport& holders, Visitor visit) {
   uint32_t place;
   alloc::Tally total;
@@ -134,6 +143,12 @@ void text_holders(Writer& writer, const HoldersReport& holders) {
       }
     }
   });
+  for_each_phase(holders, [&](const char* name, const alloc::Phases::Figures& figures) {
+    writer.print(
+        "cistern: phase %s: %u runs, peak %.1f MiB, of the last %.1f MiB, %llu allocations\n", name,
+        figures.runs, mib(figures.peak_bytes), mib(figures.last_peak_bytes),
+        static_cast<ull>(figures.allocations));
+  });
 }
 
 void json_holders(Writer& writer, const HoldersReport& holders) {
@@ -151,6 +166,17 @@ void json_holders(Writer& writer, const HoldersReport& holders) {
       writer.print("}");
     }
     writer.print("}");
+    first = false;
+  });
+  writer.print("\n ],\n \"phases\": [");
+  first = true;
+  for_each_phase(holders, [&](const char* name, const alloc::Phases::Figures& figures) {
+    writer.print("%s\n  {\"name\": ", first ? "" : ",");
+    writer.quoted(name);
+    writer.print(
+        ", \"runs\": %u, \"peak_bytes\": %llu, \"last_peak_bytes\": %llu, \"allocations\": %llu}",
+        figures.runs, static_cast<ull>(figures.peak_bytes),
+        static_cast<ull>(figures.last_peak_bytes), static_cast<ull>(figures.allocations));
     first = false;
   });
   writer.print("\n ],");

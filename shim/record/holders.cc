@@ -5,6 +5,8 @@
 #include <cstdio>
 
 #include "allocator/base/mutex.h"
+#include "shim/nvtx/phases.h"
+#include "shim/process/names.h"
 #include "shim/record/describe.h"
 #include "shim/record/watched.h"
 #include "shim/sites/sites.h"
@@ -66,7 +68,14 @@ void name(TallyBy by, uint32_t number, char* out, size_t size) {
   by == TallyBy::site ? describe_site(number, out, size) : describe_range(number, out, size);
 }
 
-constexpr HoldersReport kReport = {next_place, top, name, describe_level};
+bool phase(uint32_t n, const char** name, PhaseFigures* out) {
+  if (n > phase_names()) return false;
+  *out = phase_figures(n);
+  *name = names().text(out->name);
+  return true;
+}
+
+constexpr HoldersReport kReport = {next_place, top, name, describe_level, phase};
 
 }  // namespace
 
