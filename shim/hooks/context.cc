@@ -3,7 +3,6 @@
 #include "shim/order/contexts/context_life.h"
 
 #include "shim/entry/faces.h"
-#include "shim/nvtx/phases.h"
 #include "shim/order/ask.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/primary.h"
@@ -99,7 +98,7 @@ CUresult cuCtxSynchronize() {
   const CUresult result = ask(driver().cuCtxSynchronize);
   if (result == CUDA_SUCCESS) {
     scope.succeeded();
-    note_synchronisation_point();
+    watch_synchronised();
   }
   return result;
 }
@@ -110,7 +109,7 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx) {
   const CUresult result = ask(driver().cuCtxSynchronize_v2, ctx);
   if (result == CUDA_SUCCESS) {
     scope.succeeded();
-    note_synchronisation_point();
+    watch_synchronised();
   }
   return result;
 }

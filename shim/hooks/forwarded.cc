@@ -5,7 +5,6 @@
 #include <type_traits>
 
 #include "shim/entry/faces.h"
-#include "shim/nvtx/phases.h"
 #include "shim/order/ask.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/captures/graph_contexts.h"
@@ -15,6 +14,7 @@
 #include "shim/order/submissions.h"
 #include "shim/pooled/out_of_memory.h"
 #include "shim/process/settings.h"
+#include "shim/watch/watch.h"
 
 namespace cistern::shim {
 namespace {
@@ -52,7 +52,7 @@ template <unsigned kTraits, typename Kind, typename... Arguments>
     if (result == CUDA_SUCCESS) graph_contexts_changed();
   }
   if constexpr ((kTraits & kWaitsForDevice) != 0) {
-    if (result == CUDA_SUCCESS) note_synchronisation_point();
+    if (result == CUDA_SUCCESS) watch_synchronised();
   }
   if constexpr ((kTraits & kLaunchesGraph) != 0) {
     if (result == CUDA_SUCCESS) graph_launched();

@@ -37,7 +37,6 @@ const Part kParts[] = {
     {.at_start = start_host_memory, .at_bad_start = tell_bad_settings_at_first_block},
     {.at_load = open_report},
     {.in_child = reset_sites_after_fork},
-    {.at_start = start_ranges, .without_pools = true},
     {.in_child = [] { capture_gate().reset_after_fork(); }},
     {.in_child = reset_graphs_after_fork},
     {.in_child = reset_graph_contexts_after_fork},

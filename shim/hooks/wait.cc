@@ -5,15 +5,15 @@
 // calls.
 #include "shim/entry/faces.h"
 #include "shim/kinds/stream_ordered/scratch.h"
-#include "shim/nvtx/phases.h"
 #include "shim/order/ask.h"
+#include "shim/watch/watch.h"
 
 using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
 
 namespace {
 
 CUresult waited(CUresult result) {
-  if (result == CUDA_SUCCESS) note_synchronisation_point();
+  if (result == CUDA_SUCCESS) watch_synchronised();
   return result;
 }
 

@@ -98,7 +98,8 @@ int initialise(NvtxGetExportTableFunc_t table, Initialise tool) {
   const bool attached =
       found && attach(slots, tool_works ? Attached::before_tool : Attached::alone);
   if (attached && !tool_works) {
-    const auto* version = static_cast<const NvtxExportTableVersionInfo*>(table(NVTX_ETID_VERSIONINFO));
+    const auto* version =
+        static_cast<const NvtxExportTableVersionInfo*>(table(NVTX_ETID_VERSIONINFO));
     if (version != nullptr && version->struct_size >= sizeof *version) {
       version->SetInjectionNvtxVersion(NVTX_VERSION);
     }
@@ -146,15 +147,7 @@ void child_after_fork() {
   reset_phases_after_fork();
 }
 
-// A setting that has use for ranges has its line here.
-bool needs_ranges(const config::Policy& policy) { return policy.graph_range.set; }
-
 }  // namespace
-
-void start_ranges(const config::Policy& policy) {
-  if (needs_ranges(policy)) switch_ranges_on();
-  if (policy.graph_range.set) switch_phases_on();
-}
 
 bool ranges_on() { return switched_on.load(std::memory_order_acquire); }
 

@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranges in which a thread is: NVTX's, pushed or started by the program, one inside the other. A
-// range here is a way from the outermost to the innermost name, as one number: the same names nested
-// in the same order are the same range, whenever and on whichever thread. Any thread.
+// The ranges in which a thread is: NVTX's, pushed or started by the program, one inside the other.
+// A range here is a way from the outermost to the innermost name, as one number: the same names
+// nested in the same order are the same range, whenever and on whichever thread. Any thread.
 #pragma once
 
 #include <cstdint>
 
-#include "config/policy.h"
-
 namespace cistern::shim {
-
-// Part::at_start: switches ranges and phases on where a setting needs them.
-void start_ranges(const config::Policy& policy);
 
 // From now on NVTX reports to Cistern, as far as the program has not used NVTX yet. To be called by
 // the object's constructor, i.e. in Part::at_start. Makes no CUDA call.
@@ -26,8 +21,8 @@ uint32_t range_count();
 
 struct Range {
   uint32_t parent;  // the range around it; 0: none
-  uint32_t name;    // its own name, "domain/message" or "message" in the default domain, as a number
-                    // of names()
+  uint32_t name;  // its own name, "domain/message" or "message" in the default domain, as a number
+                  // of names()
 };
 
 // `range` is from 1 to range_count().

@@ -78,7 +78,8 @@ constinit std::atomic<uint64_t> began_ns{0};
 enum class File : int { not_yet, opening, open, none };
 constinit std::atomic<File> file{File::not_yet};
 constinit std::atomic<bool> unwritten{false};
-constinit std::atomic<bool> said{false};  // that the file ends early
+constinit std::atomic<bool> synchronised{true};  // since the last event
+constinit std::atomic<bool> said{false};         // that the file ends early
 
 void describe(alloc::RecordingHead& head) {
   timespec now;
@@ -158,9 +159,17 @@ void record(alloc::Event event) {
     event.phase = current_phase();
   }
   recorder.put(event.thread, event);
+  if (synchronised.load(std::memory_order_relaxed)) synchronised.store(false);
   if (!unwritten.load(std::memory_order_relaxed) && !unwritten.exchange(true)) {
     attend(/*now=*/false, &kFlush);
   }
+}
+
+void record_synchronised() {
+  if (file.load(std::memory_order_acquire) != File::open) return;
+  if (synchronised.load(std::memory_order_relaxed)) return;
+  record({.type = alloc::EventType::synchronised});
+  synchronised.store(true);
 }
 
 void close_recording() {

@@ -23,6 +23,9 @@ uint32_t thread_number();
 // Adds the event. A time of 0 is now, and a thread of 0 the calling one, in its range and phase.
 void record(alloc::Event event);
 
+// The same of a synchronisation point, unless nothing was recorded since the last one.
+void record_synchronised();
+
 void close_recording();
 void abandon_recording();  // in a forked child
 

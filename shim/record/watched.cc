@@ -14,6 +14,7 @@ void open_watch(const config::Policy& policy) {
   if (policy.sites.set) wanted |= kWatchTallies;
   if (policy.pool && policy.print_log) wanted |= kWatchReuse;
   if (policy.pool && policy.treats_sites_differently()) wanted |= kWatchOrigin;
+  if (policy.graph_range.set) wanted |= kWatchPhases;
   watched_for.store(wanted, std::memory_order_relaxed);
 }
 
@@ -22,7 +23,7 @@ void start_watch(const config::Policy& policy) {
     switch_sites_on();
   }
   if (watching()) switch_ranges_on();
-  if (watching(kWatchRecord | kWatchTallies)) switch_phases_on();
+  if (watching(kWatchRecord | kWatchTallies | kWatchPhases)) switch_phases_on();
 }
 
 void stop_watching() {

@@ -63,8 +63,8 @@ void WatchedAllocation::ended(CUresult result, uint64_t address, uint64_t bytes)
   if (watching(kWatchRecord)) event_.time_ns = record_clock();
   event_.phase = current_phase();
   if (event_.type == EventType::allocated) {
-    if (watching(kWatchTallies)) phase_allocated(bytes);
-    if (watching(kWatchTallies | kWatchReuse)) holders_allocated(event_);
+    if (watching(kWatchTallies | kWatchPhases)) phase_allocated(bytes);
+    if (watching(kWatchBlocks)) holders_allocated(event_);
     if (watching(kWatchReuse) && poolable(event_.memory)) log_allocated(event_);
   }
   if (watching(kWatchRecord)) record(event_);
@@ -81,13 +81,13 @@ WatchedFree::WatchedFree(Memory memory, uint64_t address, CUstream stream) {
   event_.phase = current_phase();
   event_.thread = thread_number();
   if (watching(kWatchRecord)) event_.time_ns = record_clock();
-  known_ = watching(kWatchTallies | kWatchReuse) && holders_freed(event_, &block_);
+  known_ = watching(kWatchBlocks) && holders_freed(event_, &block_);
   if (known_ && watching(kWatchReuse) && poolable(block_.memory)) log_freed(block_);
 }
 
 WatchedFree::~WatchedFree() {
   if (succeeded_) {
-    if (known_ && watching(kWatchTallies)) phase_freed(block_.bytes);
+    if (known_ && watching(kWatchTallies | kWatchPhases)) phase_freed(block_.bytes);
     if (!ignored_ && watching(kWatchRecord)) record(event_);
   } else if (known_) {
     if (watching(kWatchReuse) && poolable(block_.memory)) log_not_freed(block_);
@@ -95,11 +95,16 @@ WatchedFree::~WatchedFree() {
   }
 }
 
+void watched_synchronised() {
+  note_synchronisation_point();
+  if (watching(kWatchRecord)) record_synchronised();
+}
+
 void watched_context_ended(CUcontext context) {
   Event event{};
   event.type = EventType::context_ended;
   event.context = reinterpret_cast<uint64_t>(context);
-  if (watching(kWatchTallies | kWatchReuse)) holders_context_ended(event);
+  if (watching(kWatchBlocks)) holders_context_ended(event);
   if (watching(kWatchRecord)) record(event);
 }
 

@@ -57,6 +57,13 @@ inline void watch_context_end(CUcontext context) {
     watched_context_ended(context);
 }
 
+// The program waited for work of its own, and has.
+void watched_synchronised();
+inline void watch_synchronised() {
+  if (watching()) [[unlikely]]
+    watched_synchronised();
+}
+
 inline uint64_t as_number(uint64_t address) { return address; }
 inline uint64_t as_number(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
 
