@@ -129,6 +129,16 @@ bool OwnFile::open(const char* pattern, int flags) {
   return kept;
 }
 
+bool OwnFile::open_unless_regular(const char* pattern) {
+  OwnFile file;
+  struct stat opened;
+  if (!file.open(pattern, 0)) return false;
+  const int fd = file.descriptor_.load(std::memory_order_relaxed);
+  const bool usable = fstat(fd, &opened) == 0 && !S_ISREG(opened.st_mode) && adopt(fd);
+  close(fd);
+  return usable;
+}
+
 // The program may have closed our descriptor and opened a file of its own under the same number.
 bool OwnFile::still_ours() const {
   struct stat file;

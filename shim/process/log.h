@@ -38,6 +38,8 @@ class OwnFile {
  public:
   // `pattern` as for expand_path. False, with errno, when it cannot be opened.
   bool open(const char* pattern, int flags);
+  // One that is there, such as a device; false where it is a regular file.
+  bool open_unless_regular(const char* pattern);
   // From now on writes to a duplicate of `fd`, which stays the caller's. False, with errno, if
   // there is none.
   bool adopt(int fd);

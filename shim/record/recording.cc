@@ -31,6 +31,7 @@ class FileSink final : public alloc::RecordingSink {
   bool open(const char* pattern) {
     if (file_.open(pattern, O_EXCL)) return true;
     if (errno != EEXIST) return false;
+    if (file_.open_unless_regular(pattern)) return true;
     char own[PATH_MAX];
     snprintf(own, sizeof own, "%s.%%p", pattern);
     if (!file_.open(own, O_EXCL)) return false;

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Takes and gives back memory of every kind, so that a recording has each of them: two blocks a
+// kind, of which one stays; one that is refused; and a context that ends with a block in it.
+#include <cuda.h>
+
+#include <cstdio>
+
+#include "../kinds.h"
+
+namespace {
+
+constexpr size_t kBytes = size_t{4} << 20;
+
+void both(const Kind& kind) {
+  Piece stays, goes;
+  const CUresult first = allocate(kind, &stays, kBytes);
+  const CUresult second = allocate(kind, &goes, kBytes);
+  std::printf("%s: %d %d, freed %d\n", kind.name, first, second, kind.free(&goes));
+}
+
+void pinned_and_managed() {
+  void *stays = nullptr, *goes = nullptr;
+  CUdeviceptr managed = 0;
+  std::printf("pinned: %d %d, freed %d\n", cuMemHostAlloc(&stays, kBytes, 0),
+              cuMemAllocHost(&goes, kBytes), cuMemFreeHost(goes));
+  std::printf("managed: %d, freed %d\n", cuMemAllocManaged(&managed, kBytes, CU_MEM_ATTACH_GLOBAL),
+              cuMemFree(managed));
+}
+
+void another_context() {
+  CUcontext context = nullptr;
+  CUdeviceptr block = 0;
+  SAY(cuCtxCreate(&context, nullptr, 0, 0));
+  SAY(cuMemAlloc(&block, kBytes));
+  SAY(cuCtxDestroy(context));
+}
+
+}  // namespace
+
+int main() {
+  CUcontext context = nullptr;
+  CUdeviceptr none = 0;
+  SAY(cuInit(0));
+  SAY(cuDevicePrimaryCtxRetain(&context, 0));
+  SAY(cuCtxSetCurrent(context));
+  for (const Kind& kind : kinds::kAll) both(kind);
+  pinned_and_managed();
+  SAY(cuCtxSynchronize());
+  SAY(cuMemAlloc(&none, size_t{1} << 45));
+  another_context();
+}
