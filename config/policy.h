@@ -166,7 +166,14 @@ struct Policy {
   }
 
   // Whether some requests are to stay out of the pools.
-  constexpr bool chooses_requests() const { return only_sizes.set || pool_first.set; }
+  constexpr bool chooses_requests() const {
+    return only_sizes.set || pool_first.set || chooses_sites();
+  }
+
+  // Whether they are known by where they come from.
+  constexpr bool chooses_sites() const {
+    return skip_opt_set.set || only_sites.set || skip_grads.value || enable_inplace_whitelist.value;
+  }
 
   // Whether requests are treated by where in the program they come from.
   constexpr bool treats_sites_differently() const {

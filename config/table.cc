@@ -207,16 +207,17 @@ constexpr Row kRows[] = {
      "auto: the sequence of allocations and frees of one period is packed by lifetimes and later "
      "periods are served from that plan. A file: a plan made before. The recorded calls stand for "
      "the program's variables; the first difference falls back to the pool."},
-    {"CISTERN_SKIP_OPT_SET", Group::kReuse, text(Kind::kGlobList), kUnset, "", "fc*,*embedding*", kLater, to<&P::skip_opt_set>,
-     "Allocations whose NVTX range, call-stack symbol or library matches get private blocks; that "
-     "stands for the names of variables in skip_opt_set."},
-    {"CISTERN_SKIP_GRADS", Group::kReuse, boolean(), "false", "", "true", kLater, to<&P::skip_grads>,
+    {"CISTERN_SKIP_OPT_SET", Group::kReuse, text(Kind::kGlobList), kUnset, "", "fc*,*embedding*", kBuilt, to<&P::skip_opt_set>,
+     "Allocations whose NVTX range, call-stack symbol (C++ demangled or not), Python function, library "
+     "or source file (path or name) matches get private blocks, driver allocations of their own; "
+     "that stands for the names of variables in skip_opt_set. The report counts what each matched."},
+    {"CISTERN_SKIP_GRADS", Group::kReuse, boolean(), "false", "", "true", kBuilt, to<&P::skip_grads>,
      "The same for allocations of the backward part, known by a built-in list of NVTX ranges and "
-     "call-stack symbols."},
+     "call-stack symbols (*backward*, *Backward*, autograd engines; shim/pooled/site_words.h)."},
     {"CISTERN_PRINT_LOG", Group::kReuse, boolean(), "false", "", "true", kBuilt, to<&P::print_log>,
      "One line per reuse (request, its call site, block, its former call site, bytes saved) and a "
      "summary."},
-    {"FLAGS_enable_inplace_whitelist", Group::kReuse, boolean(), "false", "", "true", kLater, to<&P::enable_inplace_whitelist>,
+    {"FLAGS_enable_inplace_whitelist", Group::kReuse, boolean(), "false", "", "true", kBuilt, to<&P::enable_inplace_whitelist>,
      "A debugging aid: allocations whose NVTX range or call-stack symbol names one of 19 operators "
      "(sigmoid, relu, batch_norm and others) get no recently freed block, so that in-place style "
      "reuse cannot touch them."},
@@ -256,8 +257,9 @@ constexpr Row kRows[] = {
      "Only requests of these sizes are pooled, both ends included; each other one is a driver "
      "allocation of its own, counted and really freed. (Only when no memory is left but free blocks "
      "beside live ones, those serve it.) To find the allocation that a program uses wrongly."},
-    {"CISTERN_ONLY_SITES", Group::kFaults, text(Kind::kGlobList), kUnset, "", "*libtorch*", kLater, to<&P::only_sites>,
-     "Only requests whose call-stack symbol or library matches are pooled."},
+    {"CISTERN_ONLY_SITES", Group::kFaults, text(Kind::kGlobList), kUnset, "", "*libtorch*", kBuilt, to<&P::only_sites>,
+     "Only requests whose NVTX range, call-stack symbol, Python function, library or source file "
+     "matches are pooled."},
     {"CISTERN_POOL_FIRST", Group::kFaults, integer(0, kNoMax), kUnset, "requests", "1000", kBuilt, to<&P::pool_first>,
      "Only the first so many requests of the process, of those that the settings above choose, are "
      "pooled; the rest as there."},

@@ -94,8 +94,10 @@ bool Symbols::read_table(uint32_t kind) {
     if (symbols_ == nullptr) return false;
     for (uint64_t s = 0; s < entries; ++s) {
       Elf64_Sym symbol;
-      read_at(file_, bytes_, table.sh_offset + s * sizeof symbol, &symbol);
-      if (!is_function(symbol) || symbol.st_name >= string_bytes_) continue;
+      if (!read_at(file_, bytes_, table.sh_offset + s * sizeof symbol, &symbol) ||
+          !is_function(symbol) || symbol.st_name >= string_bytes_) {
+        continue;
+      }
       symbols_[count_++] = {symbol.st_value, symbol.st_size, symbol.st_name};
     }
     if (count_ != 0) return true;

@@ -14,6 +14,7 @@
 #include "shim/order/contexts/context_client.h"
 #include "shim/order/contexts/context_life.h"
 #include "shim/order/contexts/device_report.h"
+#include "shim/pooled/chosen_sites.h"
 #include "shim/process/background.h"
 #include "shim/process/log.h"
 #include "shim/process/part.h"
@@ -36,6 +37,7 @@ const Part kParts[] = {
      .without_pools = true},
     {.at_start = start_host_memory, .at_bad_start = tell_bad_settings_at_first_block},
     {.at_load = open_report},
+    {.at_load = open_chosen_sites},
     {.in_child = reset_sites_after_fork},
     {.in_child = [] { capture_gate().reset_after_fork(); }},
     {.in_child = reset_graphs_after_fork},
@@ -51,6 +53,7 @@ const Part kParts[] = {
          [] {
            ProcessReport process = describe_process();
            process.holders = holders_report();
+           process.site_entry = chosen_sites_entry;
            write_report(process);
          }},
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "shim/pooled/chosen_sites.h"
 #include "shim/process/settings.h"
 
 namespace cistern::shim {
@@ -32,6 +33,8 @@ bool among_the_first() {
 
 }  // namespace
 
-bool selected(uint64_t bytes) { return has_chosen_size(bytes) && among_the_first(); }
+bool selected(uint64_t bytes) {
+  return has_chosen_size(bytes) && site_is_pooled() && among_the_first();
+}
 
 }  // namespace cistern::shim

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "allocator/context_pool.h"
 #include "allocator/host/host_pool.h"
@@ -56,6 +57,13 @@ struct HoldersReport {
   bool (*phase)(uint32_t n, const char** name, alloc::Phases::Figures* out);
 };
 
+// An entry of a setting that chooses requests by where they come from.
+struct SiteEntry {
+  const char* setting;
+  std::string_view text;  // as in the setting, or what a switch stands for
+  uint64_t matched;       // requests
+};
+
 struct ProcessReport {
   uint64_t events_recorded, events_queried;
   // Describes the first used device whose number is at least `ordinal`; false if there is none.
@@ -65,6 +73,8 @@ struct ProcessReport {
   // False where no pinned memory was pooled.
   bool (*pinned_memory)(PinnedReport* out);
   const HoldersReport* holders;  // nullptr: CISTERN_SITES is not set
+  // The entry of this number, from 0 on; false: there are no more.
+  bool (*site_entry)(int index, SiteEntry* out);
 };
 
 }  // namespace cistern::shim

@@ -146,6 +146,18 @@ void json_pinned(Writer& writer, const PinnedReport& pinned) {
       static_cast<ull>(l.refused_by_cap.get()));
 }
 
+void json_sites(Writer& writer, const ProcessReport& process) {
+  SiteEntry entry;
+  if (process.site_entry == nullptr || !process.site_entry(0, &entry)) return;
+  writer.print("\n \"chosen_sites\": [");
+  for (int i = 0; process.site_entry(i, &entry); ++i) {
+    writer.print("%s\n  {\"setting\": \"%s\", \"entry\": ", i == 0 ? "" : ",", entry.setting);
+    writer.quoted(entry.text);
+    writer.print(", \"matched\": %llu}", static_cast<ull>(entry.matched));
+  }
+  writer.print("\n ],");
+}
+
 }  // namespace
 
 void compose_json(Writer& writer, const ProcessReport& process) {
@@ -171,6 +183,7 @@ void compose_json(Writer& writer, const ProcessReport& process) {
     json_pinned(writer, pinned);
   }
   if (process.holders != nullptr) json_holders(writer, *process.holders);
+  json_sites(writer, process);
   writer.print("\n \"devices\": [");
   bool first = true;
   for_each_device(process, [&](const DeviceReport& device) {

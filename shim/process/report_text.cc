@@ -160,6 +160,17 @@ void text_pinned(Writer& writer, const PinnedReport& pinned) {
       mib(pinned.limit_bytes), static_cast<ull>(l.refused_by_cap.get()));
 }
 
+// Which requests the settings chose by where they come from.
+void text_sites(Writer& writer, const ProcessReport& process) {
+  SiteEntry entry;
+  for (int i = 0; process.site_entry != nullptr && process.site_entry(i, &entry); ++i) {
+    writer.print("cistern: %s '%.*s' ", entry.setting, static_cast<int>(entry.text.size()),
+                 entry.text.data());
+    entry.matched == 0 ? writer.print("matched nothing\n")
+                       : writer.print("matched %llu requests\n", static_cast<ull>(entry.matched));
+  }
+}
+
 }  // namespace
 
 void compose_text(Writer& writer, const ProcessReport& process) {
@@ -175,6 +186,7 @@ void compose_text(Writer& writer, const ProcessReport& process) {
     text_pinned(writer, pinned);
   }
   if (process.holders != nullptr) text_holders(writer, *process.holders);
+  text_sites(writer, process);
   writer.print("cistern: events recorded %llu, queried %llu\n",
                static_cast<ull>(process.events_recorded), static_cast<ull>(process.events_queried));
 }

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <ctime>
 #include <iterator>
+#include <string_view>
 
 #include "allocator/base/ledger.h"
 #include "shim/process/log.h"
@@ -30,11 +31,11 @@ class Writer {
   }
 
   // A JSON string, escaped: what the user wrote into the settings may hold any character.
-  void quoted(const char* text) {
+  void quoted(std::string_view text) {
     print("\"");
-    for (; *text != '\0'; ++text) {
-      if (*text == '"' || *text == '\\') print("\\");
-      print(static_cast<unsigned char>(*text) < ' ' ? "\\u%04x" : "%c", *text);
+    for (const char c : text) {
+      if (c == '"' || c == '\\') print("\\");
+      print(static_cast<unsigned char>(c) < ' ' ? "\\u%04x" : "%c", c);
     }
     print("\"");
   }

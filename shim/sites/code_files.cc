@@ -11,6 +11,7 @@
 
 // Both are the linker's: where this object begins, and where its code ends.
 extern "C" {
+// NOLINTNEXTLINE(readability-identifier-naming)
 [[gnu::visibility("hidden")]] extern const char __ehdr_start;
 [[gnu::visibility("hidden")]] extern const char etext;
 }

@@ -48,9 +48,11 @@ void copy(char (&out)[kSize], const char* text) {
 }
 
 // What compilers append to the names of a function's clones and parts.
+constexpr const char* kCloneSuffixes[] = {".isra.",     ".constprop.", ".part.",     ".cold",
+                                          ".lto_priv.", ".llvm.",      ".localalias"};
+
 void cut_off_clone(char* name) {
-  for (const char* suffix :
-       {".isra.", ".constprop.", ".part.", ".cold", ".lto_priv.", ".llvm.", ".localalias"}) {
+  for (const char* suffix : kCloneSuffixes) {
     if (char* found = std::strstr(name, suffix)) *found = '\0';
   }
 }
@@ -66,7 +68,7 @@ void* in_cxx_runtime(const char* name) {
 }
 
 // The answer of __cxa_demangle comes from malloc, whoever's that is.
-void demangle(SymbolName* symbol) {
+void demangle(FunctionName* symbol) {
   if (symbol->raw[0] != '_' || symbol->raw[1] != 'Z') return;
   using Demangle = char*(const char*, char*, size_t*, int*);
   auto* ask = reinterpret_cast<Demangle*>(in_cxx_runtime("__cxa_demangle"));
@@ -86,7 +88,7 @@ const char* base_name(const char* path) {
 
 }  // namespace
 
-void find_symbol(const Frame& frame, SymbolName* out) {
+void find_function(const Frame& frame, FunctionName* out) {
   out->raw[0] = out->readable[0] = '\0';
   out->offset = 0;
   if (frame.python() || frame.file == 0) return;
@@ -114,8 +116,8 @@ int describe_frame(const Frame& frame, char* out, size_t size) {
   } else if (frame.file == 0) {
     length = snprintf(out, size, "0x%llx", offset);
   } else {
-    SymbolName symbol;
-    find_symbol(frame, &symbol);
+    FunctionName symbol;
+    find_function(frame, &symbol);
     const char* file = base_name(path);
     length = symbol.raw[0] == '\0' ? snprintf(out, size, "0x%llx (%s)", offset, file)
                                    : snprintf(out, size, "%s+0x%llx (%s)", symbol.readable,

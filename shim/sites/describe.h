@@ -15,12 +15,12 @@ namespace cistern::shim {
 // The symbol that holds a native frame, as the file has it ("_Z3addii") and as people write it
 // ("add(int, int)"; the same where there is nothing to demangle or nobody who can). Both are ""
 // where no symbol does.
-struct SymbolName {
+struct FunctionName {
   char raw[512];
   char readable[1024];
   uint64_t offset;  // of the frame in it
 };
-void find_symbol(const alloc::Frame& frame, SymbolName* out);
+void find_function(const alloc::Frame& frame, FunctionName* out);
 
 // "function (file:line)" of a Python frame; "symbol+0x12 (libfoo.so)" of a native one, and "0x12
 // (libfoo.so)" where the symbol is not known; "0x7f12" where no file has the code. Cut off to

@@ -9,6 +9,8 @@
 #include "shim/process/names.h"
 #include "shim/process/thread.h"
 #include "shim/sites/code_files.h"
+#include "shim/sites/describe.h"
+#include "shim/sites/python_frames.h"
 #include "shim/sites/unwinder.h"
 
 namespace cistern::shim {
@@ -18,6 +20,7 @@ using alloc::Frame;
 using alloc::kMostFrames;
 
 constexpr int kOwnFrames = 16;  // of Cistern itself, at most
+constexpr int kRoom = kMostFrames + kOwnFrames;
 
 constinit std::atomic<bool> on{false};
 constinit alloc::CallSites sites{};
@@ -38,9 +41,11 @@ class Once {
 };
 
 struct Stack {
-  void* room[kMostFrames + kOwnFrames];
+  void* room[kRoom];
   void** addresses;  // behind Cistern's own
   int count;
+  PythonCall python[kMostFrames];
+  int python_count;
 };
 
 void leave_out_own_frames(Stack& stack) {
@@ -48,6 +53,12 @@ void leave_out_own_frames(Stack& stack) {
   while (own < stack.count && in_this_object(reinterpret_cast<uint64_t>(stack.room[own]))) ++own;
   stack.addresses = stack.room + own;
   stack.count = std::min(stack.count - own, kMostFrames);
+}
+
+// Only exact stacks get a number, so one that has a number already is right.
+[[gnu::cold, gnu::noinline]] void look_again(Stack& stack, const LoadedFiles& loaded) {
+  stack.count = exact_return_addresses(stack.room, kRoom, loaded);
+  leave_out_own_frames(stack);
 }
 
 struct Hash {
@@ -58,19 +69,40 @@ struct Hash {
   }
 };
 
+uint64_t hash_of(const Stack& stack, uint64_t changes) {
+  Hash hash{changes};
+  for (int i = 0; i < stack.count; ++i) {
+    hash.mix(reinterpret_cast<uint64_t>(stack.addresses[i]));
+  }
+  for (int i = 0; i < stack.python_count; ++i) hash.mix(stack.python[i].identity());
+  return hash.value;
+}
+
 // A stack that was not seen before, or not since a library was loaded or unloaded. A return address
 // is that of the instruction after the call, which may be another function's.
 [[gnu::cold, gnu::noinline]] uint32_t new_site(const Stack& stack, uint64_t hash) {
-  CodeAddress codes[kMostFrames];
+  CodeAddress codes[kMostFrames + 1];
   for (int i = 0; i < stack.count; ++i) {
     codes[i].address = reinterpret_cast<uint64_t>(stack.addresses[i]) - 1;
   }
-  find_files(codes, stack.count);
+  codes[stack.count].address = stack.python_count == 0 ? 0 : address_in_python();
+  find_files(codes, stack.count + 1);
+  const uint32_t interpreter = codes[stack.count].file;
+
   Frame frames[kMostFrames];
-  for (int i = 0; i < stack.count; ++i) {
-    frames[i] = {.file = codes[i].file, .function = 0, .line = 0, .offset = codes[i].offset};
+  int count = 0, python = 0;
+  const auto add_python = [&] {
+    for (; python < stack.python_count && count < kMostFrames; ++python) {
+      frames[count++] = frame_of(stack.python[python]);
+    }
+  };
+  for (int i = 0; i < stack.count && count < kMostFrames; ++i) {
+    if (codes[i].file == interpreter && interpreter != 0) add_python();
+    if (count == kMostFrames) break;
+    frames[count++] = {.file = codes[i].file, .function = 0, .line = 0, .offset = codes[i].offset};
   }
-  return sites.add(hash, frames, stack.count);
+  add_python();
+  return sites.add(hash, frames, count);
 }
 
 }  // namespace
@@ -86,15 +118,19 @@ uint32_t capture_site() {
   const alloc::KeepErrno keep;
   const LoadedFiles loaded = loaded_files();
   Stack stack;
-  stack.count = return_addresses(stack.room, kMostFrames + kOwnFrames, loaded);
+  stack.count = return_addresses(stack.room, kRoom);
   leave_out_own_frames(stack);
   if (stack.count <= 0) return 0;
-  Hash hash{loaded.changes()};
-  for (int i = 0; i < stack.count; ++i) {
-    hash.mix(reinterpret_cast<uint64_t>(stack.addresses[i]));
+  stack.python_count = python_calls(stack.python, kMostFrames, loaded.changes());
+  uint64_t hash = hash_of(stack, loaded.changes());
+  uint32_t known = sites.known(hash);
+  if (known == 0 && may_be_outdated(loaded)) {
+    look_again(stack, loaded);
+    if (stack.count <= 0) return 0;
+    hash = hash_of(stack, loaded.changes());
+    known = sites.known(hash);
   }
-  const uint32_t known = sites.known(hash.value);
-  return known != 0 ? known : new_site(stack, hash.value);
+  return known != 0 ? known : new_site(stack, hash);
 }
 
 uint32_t site_count() { return sites.count(); }
@@ -105,6 +141,7 @@ void reset_sites_after_fork() {
   sites.reset_after_fork();
   names().reset_after_fork();
   reset_unwinder_after_fork();
+  reset_descriptions_after_fork();
 }
 
 }  // namespace cistern::shim

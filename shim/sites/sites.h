@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Call sites: from where in the program a call came, as one number for each distinct call stack.
 // Off until a setting needs it. Any thread.
+//
+// The frames of a site begin with the caller of the hook; Cistern's own are left out. Where the
+// thread runs Python, its Python frames stand as one block before the first native frame of the
+// interpreter, which ran them: what called CUDA for them comes before, what started them after.
 #pragma once
 
 #include <cstdint>

@@ -4,9 +4,11 @@
 #include <dlfcn.h>
 #include <link.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 
+#include "allocator/base/os.h"
 #include "shim/process/no_cancel.h"
 
 namespace cistern::shim {
@@ -29,6 +31,7 @@ struct alignas(64) Cursor {
 struct alignas(64) Registers {
   uint64_t words[1024];
 };
+constexpr uint64_t kLoadingWaitNs = 1'000'000'000;
 constexpr int kCachePerThread = 2;  // UNW_CACHE_PER_THREAD
 
 // What libunwind.h calls unw_backtrace, unw_getcontext and so on.
@@ -85,19 +88,22 @@ bool can_step() {
          libunwind.flush_cache != nullptr && libunwind.local_space != nullptr;
 }
 
-// Loads it at the first call. Threads that come meanwhile do not wait: the one that loads may be
-// waiting for the loader's lock, which they may hold.
+// Loads it at the first call. Threads that come meanwhile wait for that, but not for long: the
+// thread that loads may itself be waiting for the loader's lock, and a thread here may hold that.
 [[gnu::cold]] bool load_once() {
-  State expected = State::unasked;
-  if (!state.compare_exchange_strong(expected, State::loading)) return expected == State::ready;
-  unloads_at_start.store(loaded_files().unloads, std::memory_order_relaxed);
-  const State found = load() ? State::ready : State::absent;
-  state.store(found, std::memory_order_release);
-  return found == State::ready;
+  State now = State::unasked;
+  if (state.compare_exchange_strong(now, State::loading)) {
+    unloads_at_start.store(loaded_files().unloads, std::memory_order_relaxed);
+    now = load() ? State::ready : State::absent;
+    state.store(now, std::memory_order_release);
+  } else if (now == State::loading) {
+    alloc::os::wait_until(
+        [&] { return (now = state.load(std::memory_order_acquire)) != State::loading; },
+        kLoadingWaitNs);
+  }
+  return now == State::ready;
 }
 
-// unw_backtrace() remembers how each address is unwound, for each thread and for good, whatever is
-// unloaded. Step by step it looks in another memory, which can be emptied.
 [[gnu::noinline]] int step_by_step(void** out, int most, uint64_t changes) {
   if (loads_when_flushed.exchange(changes, std::memory_order_acq_rel) != changes) {
     libunwind.flush_cache(*libunwind.local_space, 0, 0);
@@ -128,13 +134,21 @@ LoadedFiles loaded_files() {
   return found;
 }
 
-int return_addresses(void** out, int most, const LoadedFiles& loaded) {
+int return_addresses(void** out, int most) {
   if (state.load(std::memory_order_acquire) != State::ready && !load_once()) return 0;
   const NoCancel whole;
-  const bool unloaded = loaded.unloads != unloads_at_start.load(std::memory_order_relaxed);
-  const int count = unloaded && can_step() ? step_by_step(out, most, loaded.changes())
-                                           : libunwind.backtrace(out, most);
-  return count < 0 ? 0 : count;
+  return std::max(libunwind.backtrace(out, most), 0);
+}
+
+// unw_backtrace() remembers how each address is unwound, for each thread and for good, whatever is
+// unloaded. Step by step it looks in another memory, which can be emptied.
+bool may_be_outdated(const LoadedFiles& loaded) {
+  return loaded.unloads != unloads_at_start.load(std::memory_order_relaxed) && can_step();
+}
+
+int exact_return_addresses(void** out, int most, const LoadedFiles& loaded) {
+  const NoCancel whole;
+  return step_by_step(out, most, loaded.changes());
 }
 
 const char* why_no_unwinder() {

@@ -19,8 +19,16 @@ struct LoadedFiles {
 LoadedFiles loaded_files();
 
 // The return addresses, innermost first, the caller's own among them; at most `most`. 0: libunwind
-// cannot be had, or another thread is loading it just now. `loaded` is loaded_files().
-int return_addresses(void** out, int most, const LoadedFiles& loaded);
+// cannot be had, or another thread takes long to load it.
+int return_addresses(void** out, int most);
+
+// Whether return_addresses() may follow what it remembers of a library that is no longer there.
+// What it then reads was tested first, so that its answer is wrong but does no harm.
+bool may_be_outdated(const LoadedFiles& loaded);
+
+// The same as return_addresses(), which has been called, from what is loaded now; a microsecond a
+// frame. `loaded` is loaded_files().
+int exact_return_addresses(void** out, int most, const LoadedFiles& loaded);
 
 // For people, why libunwind cannot be had; nullptr: it can, or it was not asked for yet.
 const char* why_no_unwinder();

@@ -10,6 +10,7 @@
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/streams/streams.h"
+#include "shim/pooled/chosen_sites.h"
 #include "shim/pooled/memory.h"
 #include "shim/pooled/out_of_memory.h"
 
@@ -102,7 +103,8 @@ CUresult serve_async(AllocateAsync real, CUdeviceptr* out, size_t bytes, CUstrea
   };
   if (!scratch_on() || out == nullptr || bytes == 0) [[likely]]
     return ask_driver();
-  const ScratchStreamName name = scratch_stream_of<Kind>(stream);
+  ScratchStreamName name = scratch_stream_of<Kind>(stream);
+  if (!site_is_pooled()) name.key = 0;  // neither from the cache nor, once freed, into it
   if (scratch_take(name, bytes, out)) return CUDA_SUCCESS;
   const uint32_t epoch = scratch_epoch();
   const CUresult result = ask_driver();

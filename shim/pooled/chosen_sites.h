@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests chosen by where they come from: CISTERN_SKIP_OPT_SET, CISTERN_SKIP_GRADS and
+// FLAGS_enable_inplace_whitelist keep those that match out of the pools, CISTERN_ONLY_SITES all
+// that do not. A request comes from a call site and a range (NVTX); each of these is matched once
+// and its answer kept. Any thread; no lock of Cistern's may be held.
+#pragma once
+
+#include "config/policy.h"
+#include "shim/process/report_figures.h"
+
+namespace cistern::shim {
+
+// At load: reads the entries, and has call sites found where there are any.
+void open_chosen_sites(const config::Policy& policy);
+
+// Whether the site and the range of the calling thread let its request be pooled. To be asked once
+// for each request, because those that match an entry are counted.
+bool site_is_pooled();
+
+// The entries in the order of the settings; false: there are no more.
+bool chosen_sites_entry(int index, SiteEntry* out);
+
+}  // namespace cistern::shim

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/record/symbols.h"
+
+#if __has_include(<catch2/catch_all.hpp>)
+#include <catch2/catch_all.hpp>
+#else
+#include <catch2/catch.hpp>
+#endif
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <string>
+
+using cistern::alloc::Symbols;
+
+extern "C" [[gnu::noinline]] int a_function_to_be_found(int x) { return x * 3; }
+
+namespace {
+
+uint64_t offset_of(const void* address) {
+  Dl_info info;
+  REQUIRE(dladdr(address, &info) != 0);
+  return reinterpret_cast<uint64_t>(address) - reinterpret_cast<uint64_t>(info.dli_fbase);
+}
+
+struct TemporaryFile {
+  char path[32] = "/tmp/symbols_test.XXXXXX";
+  explicit TemporaryFile(const std::string& content) {
+    close(mkstemp(path));
+    std::ofstream(path, std::ios::binary) << content;
+  }
+  ~TemporaryFile() { unlink(path); }
+};
+
+}  // namespace
+
+TEST_CASE("an address is named by the function that holds it") {
+  Symbols symbols;
+  REQUIRE(symbols.open("/proc/self/exe"));
+  const uint64_t start = offset_of(reinterpret_cast<void*>(a_function_to_be_found));
+  uint64_t begin = 0;
+  const char* name = symbols.find(start + 1, &begin);
+  REQUIRE(name != nullptr);
+  CHECK(std::string(name) == "a_function_to_be_found");
+  CHECK(begin == start);
+  CHECK(symbols.find(0, &begin) == nullptr);
+  symbols.close();
+}
+
+TEST_CASE("a stripped library has the names that others link with") {
+  Dl_info info;
+  REQUIRE(dladdr(reinterpret_cast<void*>(&std::strtol), &info) != 0);
+  Symbols symbols;
+  REQUIRE(symbols.open(info.dli_fname));
+  uint64_t begin = 0;
+  const void* function = dlsym(RTLD_DEFAULT, "qsort");
+  const char* name = symbols.find(offset_of(function) + 4, &begin);
+  REQUIRE(name != nullptr);
+  CHECK(std::string(name) == "qsort");
+  symbols.close();
+}
+
+TEST_CASE("what is no ELF file has no symbols") {
+  Symbols symbols;
+  CHECK_FALSE(symbols.open("/proc/self/none"));
+  CHECK_FALSE(symbols.open("/tmp"));
+  CHECK_FALSE(symbols.open("/dev/null"));
+  const TemporaryFile text("not ELF at all");
+  CHECK_FALSE(symbols.open(text.path));
+}
+
+TEST_CASE("a damaged ELF file is read without harm") {
+  std::ifstream file("/proc/self/exe", std::ios::binary);
+  std::string head((std::istreambuf_iterator<char>(file)), {});
+  Elf64_Ehdr header;
+  std::memcpy(&header, head.data(), sizeof header);
+  std::minstd_rand random(1);
+  for (int i = 0; i < 20; ++i) {
+    std::string damaged = head;
+    for (int change = 0; change < 50; ++change) {
+      const size_t at = change % 2 == 0 ? random() % sizeof header
+                                        : header.e_shoff + random() % (header.e_shnum * 64u);
+      if (at > 5) damaged[at] = static_cast<char>(random());
+    }
+    if (i % 4 == 0) damaged.resize(random() % damaged.size());
+    const TemporaryFile copy(damaged);
+    Symbols symbols;
+    uint64_t begin;
+    if (symbols.open(copy.path)) symbols.find(0x10000, &begin);
+    symbols.close();
+  }
+}
