@@ -119,9 +119,9 @@ uint32_t Phases::end_range(Thread& thread, uint64_t key) {
   return 0;
 }
 
-void Phases::thread_ended(Thread& thread) {
+uint32_t Phases::end_any(Thread& thread) {
   const LockGuard guard(mutex_);
-  while (thread.depth != 0) close(thread, thread.depth - 1);
+  return thread.depth == 0 ? 0 : close(thread, thread.depth - 1);
 }
 
 // What was allocated in it was so in those around it, too.

@@ -12,9 +12,9 @@
 // and the new minimum.
 //
 // A run of a phase has a number, from 1 on; figures are kept by name. The peak of a run is the most
-// bytes that were live in the process at its begin and when a thread in it allocated. Memory comes from the
-// operating system and is bounded. One lock; a call takes it for tens of nanoseconds. Any thread;
-// not to be called from a signal handler.
+// bytes that were live in the process at its begin and when a thread in it allocated. Memory comes
+// from the operating system and is bounded. One lock; a call takes it for tens of nanoseconds. Any
+// thread; not to be called from a signal handler.
 #pragma once
 
 #include <atomic>
@@ -67,7 +67,8 @@ class Phases {
   // The innermost marker's, and that of this range. The number of the run that ended, or 0.
   uint32_t end_marker(Thread& thread);
   uint32_t end_range(Thread& thread, uint64_t key);
-  void thread_ended(Thread& thread);
+  // Of a thread that ends: one that is still open. The number of the run; 0: none was left.
+  uint32_t end_any(Thread& thread);
 
   // `thread` may be null: it is in no marker or range.
   void allocated(Thread* thread, uint64_t bytes);
@@ -101,10 +102,10 @@ class Phases {
 
   // Live bytes as the automatic phases see them.
   struct Level {
-    uint64_t low, top;     // since the last end
-    uint64_t recent_top;   // since the last fall that was looked at
-    uint64_t landing;      // where an earlier fall came to
-    unsigned others;       // falls to higher levels since
+    uint64_t low, top;    // since the last end
+    uint64_t recent_top;  // since the last fall that was looked at
+    uint64_t landing;     // where an earlier fall came to
+    unsigned others;      // falls to higher levels since
     bool has_landing;
 
     void moved(uint64_t live);

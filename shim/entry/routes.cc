@@ -54,9 +54,7 @@ void* claim_stand_in(void* handle, const char* name, const char* version) {
 
 }  // namespace
 
-void stand_in_for(const StandIn& function) {
-  stand_in.store(&function, std::memory_order_release);
-}
+void stand_in_for(const StandIn& function) { stand_in.store(&function, std::memory_order_release); }
 
 void reroute(const char* asked, int version, cuuint64_t flags, void** function) {
   const char* symbol = nullptr;

@@ -12,9 +12,9 @@ namespace cistern::shim {
 // if there is one. The other arguments are the program's, for the log.
 void reroute(const char* asked, int version, cuuint64_t flags, void** function);
 
-// A look-up of another function than the driver's: `in_front_of` is told what was found in a library
-// that the program opened, and says what the program gets. One such function; constant from the
-// call on.
+// A look-up of another function than the driver's: `in_front_of` is told what was found in a
+// library that the program opened, and says what the program gets. One such function; constant from
+// the call on.
 struct StandIn {
   const char* name;
   void* (*in_front_of)(void* found);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/nvtx/callbacks.h"
 
+#include <algorithm>
 #include <atomic>
+#include <iterator>
 
 #include "allocator/record/handle_names.h"
 #include "shim/nvtx/message.h"
@@ -59,7 +61,7 @@ uint32_t domain_of(nvtxDomainHandle_t handle) {
 
 uint32_t name_of(uint32_t domain, const nvtxEventAttributes_t* event) {
   if (event != nullptr && event->messageType == NVTX_MESSAGE_TYPE_REGISTERED) {
-    const nvtxStringHandle_t handle = event->message.registered;
+    nvtxStringHandle_t handle = event->message.registered;
     const uint32_t name = with_tool ? strings.of(handle) : own_number(handle);
     if (name != 0) return name;
   }
@@ -176,41 +178,37 @@ void destroy(nvtxDomainHandle_t handle) {
   if (tool != nullptr) tool(handle);
 }
 
+template <typename Function>
+NvtxFunctionPointer any(Function* function) {
+  return reinterpret_cast<NvtxFunctionPointer>(function);
+}
+
 }  // namespace
 
-// In the order of Which.
-const Callback kCallback[kCallbacks] = {
-    {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangePushEx,
-     reinterpret_cast<NvtxFunctionPointer>(push_ex)},
-    {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangePushA, reinterpret_cast<NvtxFunctionPointer>(push_a)},
-    {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangePushW, reinterpret_cast<NvtxFunctionPointer>(push_w)},
-    {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangePop, reinterpret_cast<NvtxFunctionPointer>(pop)},
-    {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangeStartEx,
-     reinterpret_cast<NvtxFunctionPointer>(start_ex)},
-    {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangeStartA,
-     reinterpret_cast<NvtxFunctionPointer>(start_a)},
-    {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangeStartW,
-     reinterpret_cast<NvtxFunctionPointer>(start_w)},
-    {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangeEnd, reinterpret_cast<NvtxFunctionPointer>(end)},
-    {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainRangePushEx,
-     reinterpret_cast<NvtxFunctionPointer>(domain_push_ex)},
-    {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainRangePop,
-     reinterpret_cast<NvtxFunctionPointer>(domain_pop)},
-    {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainRangeStartEx,
-     reinterpret_cast<NvtxFunctionPointer>(domain_start_ex)},
-    {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainRangeEnd,
-     reinterpret_cast<NvtxFunctionPointer>(domain_end)},
-    {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainRegisterStringA,
-     reinterpret_cast<NvtxFunctionPointer>(register_a)},
-    {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainRegisterStringW,
-     reinterpret_cast<NvtxFunctionPointer>(register_w)},
-    {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainCreateA,
-     reinterpret_cast<NvtxFunctionPointer>(create_a)},
-    {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainCreateW,
-     reinterpret_cast<NvtxFunctionPointer>(create_w)},
-    {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainDestroy,
-     reinterpret_cast<NvtxFunctionPointer>(destroy)},
-};
+// In the order of Which. No constant: a function's address under another type is none, and the
+// object has no constructor for it.
+void list_callbacks(Callback (&out)[kCallbacks]) {
+  const Callback list[kCallbacks] = {
+      {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangePushEx, any(push_ex)},
+      {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangePushA, any(push_a)},
+      {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangePushW, any(push_w)},
+      {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangePop, any(pop)},
+      {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangeStartEx, any(start_ex)},
+      {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangeStartA, any(start_a)},
+      {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangeStartW, any(start_w)},
+      {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangeEnd, any(end)},
+      {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainRangePushEx, any(domain_push_ex)},
+      {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainRangePop, any(domain_pop)},
+      {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainRangeStartEx, any(domain_start_ex)},
+      {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainRangeEnd, any(domain_end)},
+      {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainRegisterStringA, any(register_a)},
+      {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainRegisterStringW, any(register_w)},
+      {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainCreateA, any(create_a)},
+      {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainCreateW, any(create_w)},
+      {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainDestroy, any(destroy)},
+  };
+  std::copy(std::begin(list), std::end(list), out);
+}
 
 void put_before(const NvtxFunctionPointer* next) {
   if (next == nullptr) return;

@@ -18,9 +18,9 @@ struct Callback {
 };
 
 inline constexpr unsigned kCallbacks = 17;
-extern const Callback kCallback[kCallbacks];
+void list_callbacks(Callback (&out)[kCallbacks]);
 
-// The tool's functions, in the order of kCallback, null where it has none; with no tool, `next` is
+// The tool's functions, in the order of that list, null where it has none; with no tool, `next` is
 // null. Before NVTX calls any of ours; constant from then on.
 void put_before(const NvtxFunctionPointer* next);
 

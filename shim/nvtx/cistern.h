@@ -11,11 +11,10 @@
  * a begin does nothing. Once a process has called the begin, no NVTX range and no synchronisation
  * counts as a begin or an end any more. The name is copied; NULL is "".
  *
- * In a program that is linked at a fixed address (-no-pie), link with
- * -Wl,-z,dynamic-undefined-weak, or the linker decides that there is no Cistern.
+ * Code that is compiled for a fixed address (-fno-pie, the default of some compilers) never finds
+ * Cistern: the linker decides that. There, compile the file that includes this with -fPIE.
  */
-#ifndef CISTERN_H
-#define CISTERN_H
+#pragma once
 
 #ifdef __cplusplus
 extern "C" {
@@ -31,5 +30,3 @@ __attribute__((weak)) void cistern_graph_end(void);
 /* A call of a weak function that is not there would end the program. */
 #define cistern_graph_begin(name) (cistern_graph_begin ? cistern_graph_begin(name) : (void)(name))
 #define cistern_graph_end() (cistern_graph_end ? cistern_graph_end() : (void)0)
-
-#endif

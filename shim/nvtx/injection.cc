@@ -27,6 +27,7 @@
 #include "shim/process/log.h"
 #include "shim/process/names.h"
 
+// NOLINTNEXTLINE(readability-identifier-naming): NVTX looks it up by this name
 extern "C" [[gnu::visibility("default")]] int InitializeInjectionNvtx2(
     NvtxGetExportTableFunc_t table);
 
@@ -42,17 +43,19 @@ constinit std::atomic<Initialise> named_tool{nullptr};
 
 // The tables of one instance, as far as they are ours to fill in.
 struct Slots {
+  Callback callback[kCallbacks];
   NvtxFunctionPointer* slot[kCallbacks];  // null: this NVTX has no such function
   NvtxFunctionPointer before[kCallbacks];
 
   bool find(const NvtxExportTableCallbacks* tables) {
     if (tables == nullptr || tables->struct_size < sizeof *tables) return false;
+    list_callbacks(callback);
     for (unsigned i = 0; i < kCallbacks; ++i) {
       NvtxFunctionTable table = nullptr;
       unsigned size = 0;
-      const bool has = tables->GetModuleFunctionTable(kCallback[i].module, &table, &size) != 0 &&
-                       kCallback[i].id < size;
-      slot[i] = has ? table[kCallback[i].id] : nullptr;
+      const bool has = tables->GetModuleFunctionTable(callback[i].module, &table, &size) != 0 &&
+                       callback[i].id < size;
+      slot[i] = has ? table[callback[i].id] : nullptr;
       before[i] = slot[i] == nullptr ? nullptr : *slot[i];
     }
     return true;
@@ -85,7 +88,7 @@ bool attach(const Slots& slots, Attached how) {
     if (slots.slot[i] != nullptr && slots.filled_in(i) != first.tools[i]) return false;
   }
   for (unsigned i = 0; i < kCallbacks; ++i) {
-    if (slots.slot[i] != nullptr) *slots.slot[i] = kCallback[i].ours;
+    if (slots.slot[i] != nullptr) *slots.slot[i] = slots.callback[i].ours;
   }
   return true;
 }
@@ -125,11 +128,8 @@ void* in_front_of(void* found) {
 constexpr StandIn kInjection = {"InitializeInjectionNvtx2", in_front_of};
 
 // Not where NVTX has loaded this object into a process that runs without Cistern, as a child that
-// inherited the variable may.
-bool preloaded() {
-  return real_dlsym(RTLD_DEFAULT, "InitializeInjectionNvtx2") ==
-         reinterpret_cast<void*>(InitializeInjectionNvtx2);
-}
+// inherited the variable may: then the C library came before it.
+bool preloaded() { return definition_after_us("dlsym") != nullptr; }
 
 // An absolute name: the program may change its directory before it uses NVTX.
 void name_this_object() {

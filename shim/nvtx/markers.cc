@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The markers of the installed header, as programs call them. Not including it: its declarations
 // are weak, and its macros stand for calls.
-#include "shim/nvtx/phases.h"
+#include "shim/nvtx/own_phase.h"
 
 extern "C" {
 

@@ -82,7 +82,9 @@ Entry entry_of(ThreadRanges& thread, uint32_t domain, uint32_t name, uint64_t st
 
 void began(ThreadRanges& thread, const Entry& entry, uint32_t name) {
   show(thread);
-  if (entry.phase != 0) range_phase_begins(thread.phases, name, entry.phase);
+  if (entry.phase != 0) {
+    phase_begins(thread.phases, alloc::Phases::Source::kRanges, name, entry.phase);
+  }
 }
 
 void ended(ThreadRanges& thread, const Entry& entry) {

@@ -13,6 +13,7 @@
 
 #include "allocator/base/os.h"
 #include "allocator/record/recorder.h"
+#include "shim/nvtx/own_phase.h"
 #include "shim/nvtx/phases.h"
 #include "shim/nvtx/ranges.h"
 #include "shim/process/background.h"

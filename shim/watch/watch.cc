@@ -2,6 +2,7 @@
 #include "shim/watch/watch.h"
 
 #include "shim/entry/driver.h"
+#include "shim/nvtx/own_phase.h"
 #include "shim/nvtx/phases.h"
 #include "shim/nvtx/ranges.h"
 #include "shim/order/contexts/context.h"

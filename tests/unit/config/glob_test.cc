@@ -18,14 +18,18 @@ TEST_CASE("a glob matches whole names") {
     const char *glob, *text;
     bool matches;
   } rows[] = {
-      {"step", "step", true},      {"step", "step 1", false},  {"step*", "step", true},
-      {"step*", "step 12", true},  {"*step", "a/step", true},  {"*step*", "a/step 1", true},
-      {"s?ep", "step", true},      {"s?ep", "sep", false},     {"?", "", false},
-      {"*", "", true},             {"[ab]x", "bx", true},      {"[ab]x", "cx", false},
-      {"[!ab]x", "cx", true},      {"[^ab]x", "ax", false},    {"[a-f]", "e", true},
-      {"[a-f]", "g", false},       {"[]]", "]", true},         {"[]-]", "-", true},
-      {"\\*", "*", true},          {"\\*", "x", false},        {"a,b", "a,b", true},
-      {"*a*b*c", "xaybzc", true},  {"*a*b*c", "xaybz", false}, {"**a", "bba", true},
+      {"step", "step", true},     {"step", "step 1", false},
+      {"step*", "step", true},    {"step*", "step 12", true},
+      {"*step", "a/step", true},  {"*step*", "a/step 1", true},
+      {"s?ep", "step", true},     {"s?ep", "sep", false},
+      {"?", "", false},           {"*", "", true},
+      {"[ab]x", "bx", true},      {"[ab]x", "cx", false},
+      {"[!ab]x", "cx", true},     {"[^ab]x", "ax", false},
+      {"[a-f]", "e", true},       {"[a-f]", "g", false},
+      {"[]]", "]", true},         {"[]-]", "-", true},
+      {"\\*", "*", true},         {"\\*", "x", false},
+      {"a,b", "a,b", true},       {"*a*b*c", "xaybzc", true},
+      {"*a*b*c", "xaybz", false}, {"**a", "bba", true},
   };
   for (const auto& row : rows) {
     INFO(row.glob << " and " << row.text);

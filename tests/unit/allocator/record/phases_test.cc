@@ -92,7 +92,7 @@ TEST_CASE("a low level that never comes back is forgotten") {
   const auto p = process();
   REQUIRE_FALSE(p->hill(100 * kMiB) == false);  // back at nothing
   p->phases.allocated(nullptr, 50 * kMiB);
-  CHECK_FALSE(p->hill(100 * kMiB));             // 50 MiB, the level that is waited for
+  CHECK_FALSE(p->hill(100 * kMiB));  // 50 MiB, the level that is waited for
   p->phases.allocated(nullptr, 500 * kMiB);
   int falls = 0;
   while (!p->hill(100 * kMiB)) REQUIRE(++falls < 40);
@@ -179,7 +179,8 @@ TEST_CASE("a thread that ends ends its phases") {
   const auto p = process();
   p->phases.begin(p->thread, Source::kMarkers, kStep, 0);
   p->phases.allocated(&p->thread, kMiB);
-  p->phases.thread_ended(p->thread);
+  CHECK(p->phases.end_any(p->thread) != 0);
+  CHECK(p->phases.end_any(p->thread) == 0);
   CHECK(p->now() == 0);
   CHECK(p->figures(kStep).last_peak_bytes == kMiB);
 }

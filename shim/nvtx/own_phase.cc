@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/nvtx/own_phase.h"
+
+#include "shim/nvtx/phases.h"
+#include "shim/nvtx/thread_ranges.h"
+#include "shim/process/names.h"
+#include "shim/process/thread.h"
+
+namespace cistern::shim {
+namespace {
+
+using alloc::Phases;
+
+Phases::Thread* own_phases() {
+  return this_thread.ranges == nullptr ? nullptr : &this_thread.ranges->phases;
+}
+
+}  // namespace
+
+uint32_t current_phase() { return phases_on() ? phases().current(own_phases()) : 0; }
+
+void phase_allocated(uint64_t bytes) { phases().allocated(own_phases(), bytes); }
+
+void marker_begins(const char* name) {
+  ThreadRanges* thread = phases_on() ? own_ranges() : nullptr;
+  if (thread == nullptr) return;
+  const uint32_t number = names().number(name == nullptr ? "" : name);
+  phase_begins(thread->phases, Phases::Source::kMarkers, number, 0);
+}
+
+void marker_ends() {
+  Phases::Thread* thread = phases_on() ? own_phases() : nullptr;
+  if (thread != nullptr) marker_phase_ends(*thread);
+}
+
+}  // namespace cistern::shim

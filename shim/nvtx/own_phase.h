@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// The phase in which the calling thread is. Any thread.
+#pragma once
+
+#include <cstdint>
+
+namespace cistern::shim {
+
+// The run of a phase; 0: in none, or phases are off. Runs so far are 1 to phase_count().
+uint32_t current_phase();
+
+// The calling thread allocated memory that counts as live. Only while phases are on.
+void phase_allocated(uint64_t bytes);
+
+// cistern_graph_begin and cistern_graph_end of the installed header (cistern.h).
+void marker_begins(const char* name);
+void marker_ends();
+
+}  // namespace cistern::shim
