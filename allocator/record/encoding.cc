@@ -21,28 +21,6 @@ uint32_t adler32(const void* data, size_t bytes) {
 
 namespace {
 
-constexpr unsigned bit(State state) { return 1u << static_cast<unsigned>(state); }
-
-// What is told of an event: a free has the place of its block.
-constexpr unsigned states_of(EventType type) {
-  constexpr unsigned kCaller = bit(State::thread) | bit(State::range) | bit(State::phase);
-  constexpr unsigned kPlace = bit(State::device) | bit(State::context);
-  switch (type) {
-    case EventType::allocated:
-    case EventType::refused:
-      return kCaller | kPlace | bit(State::stream) | bit(State::site);
-    case EventType::freed:
-      return kCaller | bit(State::stream);
-    case EventType::obtained:
-    case EventType::context_ended:
-      return kCaller | kPlace;
-    case EventType::released:
-    case EventType::synchronised:
-      return kCaller;
-  }
-  return 0;
-}
-
 uint8_t* put_state(uint8_t* out, EventContext& context, const Event& event) {
   const uint64_t now[kStates] = {event.thread, event.device, event.context, event.stream,
                                  event.site,   event.range,  event.phase};
@@ -69,21 +47,9 @@ uint8_t* put_event(uint8_t* out, EventContext& context, const Event& event) {
   *out++ = static_cast<uint8_t>(static_cast<unsigned>(event.type) |
                                 static_cast<unsigned>(event.memory) << kTypeBits);
   out = put_difference(out, context.time_ns, event.time_ns);
-  switch (event.type) {
-    case EventType::allocated:
-    case EventType::obtained:
-      out = put_difference(out, context.address, event.address);
-      return put_varint(out, event.bytes);
-    case EventType::freed:
-    case EventType::released:
-      return put_difference(out, context.address, event.address);
-    case EventType::refused:
-      out = put_varint(out, event.bytes);
-      return put_varint(out, event.code);
-    case EventType::context_ended:
-    case EventType::synchronised:
-      break;
-  }
+  if (has_address(event.type)) out = put_difference(out, context.address, event.address);
+  if (has_bytes(event.type)) out = put_varint(out, event.bytes);
+  if (event.type == EventType::refused) out = put_varint(out, event.code);
   return out;
 }
 

@@ -56,6 +56,37 @@ enum class State : uint8_t { thread, device, context, stream, site, range, phase
 inline constexpr int kStates = 7;
 inline constexpr uint8_t kFirstStateTag = 8;
 
+constexpr unsigned bit(State state) { return 1u << static_cast<unsigned>(state); }
+
+// What is told of an event, as bits: a free has the place of its block. The rest is 0 in what is
+// read.
+constexpr unsigned states_of(EventType type) {
+  constexpr unsigned kCaller = bit(State::thread) | bit(State::range) | bit(State::phase);
+  constexpr unsigned kPlace = bit(State::device) | bit(State::context);
+  switch (type) {
+    case EventType::allocated:
+    case EventType::refused:
+      return kCaller | kPlace | bit(State::stream) | bit(State::site);
+    case EventType::freed:
+      return kCaller | bit(State::stream);
+    case EventType::obtained:
+    case EventType::context_ended:
+      return kCaller | kPlace;
+    case EventType::released:
+    case EventType::synchronised:
+      return kCaller;
+  }
+  return 0;
+}
+
+constexpr bool has_bytes(EventType type) {
+  return type == EventType::allocated || type == EventType::obtained || type == EventType::refused;
+}
+constexpr bool has_address(EventType type) {
+  return type == EventType::allocated || type == EventType::freed || type == EventType::obtained ||
+         type == EventType::released;
+}
+
 // The type in the lower half of a tag, the memory in the upper one.
 inline constexpr uint8_t kTypeBits = 4;
 

@@ -59,9 +59,10 @@ void Recorder::flush() {
 }
 
 void Recorder::end() {
-  if (!recording()) return;
   flush();
-  state_.store(Phase::over, std::memory_order_release);
+  Phase expected = Phase::recording;  // unless the sink has refused by now
+  if (!state_.compare_exchange_strong(expected, Phase::over)) return;
+  flush();  // what was put meanwhile is lost, and counted
   const LockGuard guard(file_);
   head_.flags |= kRecordingEnded;
   write_head();

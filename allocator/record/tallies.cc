@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "allocator/base/os.h"
+#include "allocator/record/block_key.h"
 
 namespace cistern::alloc {
 namespace {
@@ -11,19 +12,6 @@ namespace {
 constexpr size_t kPage = 4096;
 constexpr uint64_t kMostBytes = (uint64_t{1} << 48) - 1;
 constexpr uint32_t kMostDevices = (1 << 12) - 1;
-
-// Handles of arrays and of physical memory are numbers of their own, which addresses may equal.
-enum class KeySpace : uint8_t { addresses, arrays, physical };
-
-KeySpace space_of(Memory memory) {
-  if (memory == Memory::array) return KeySpace::arrays;
-  return memory == Memory::physical ? KeySpace::physical : KeySpace::addresses;
-}
-
-// Physical memory and pools belong to the device.
-bool ends_with_context(Memory memory) {
-  return memory != Memory::stream_ordered && memory != Memory::physical;
-}
 
 }  // namespace
 
@@ -33,9 +21,9 @@ bool Tallies::set_up() {
 }
 
 Tallies::Block* Tallies::find(const Event& event) const {
-  const KeySpace space = space_of(event.memory);
+  const KeySpace space = key_space_of(event.memory);
   return tables_->blocks.find(event.address, [=](const Block& block) {
-    return space_of(static_cast<Memory>(block.memory)) == space;
+    return key_space_of(static_cast<Memory>(block.memory)) == space;
   });
 }
 
@@ -177,6 +165,14 @@ void Tallies::not_freed(const Event& event) {
     --tally.allocations;
     tally.bytes -= block->bytes;
   });
+}
+
+void Tallies::gone(const Event& event) {
+  Block* block = tables_ == nullptr ? nullptr : find(event);
+  if (block == nullptr) return;
+  tables_->blocks.remove(block);
+  end(*block, changes_of(*block));
+  block_arena_.give_back(block);
 }
 
 void Tallies::end(const Block& block, const Changes& changes) {

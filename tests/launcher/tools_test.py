@@ -230,6 +230,17 @@ class Doctor(home.LauncherTest):
         self.refused(self.cistern("doctor", "a", "b"), 2, "too many words")
 
 
+class Trace(home.LauncherTest):
+    def test_no_recording_and_bad_options_are_one_line(self):
+        other = self.file("other", "text")
+        result = self.cistern("trace", other)
+        self.assertEqual((result.returncode, result.stdout), (1, ""))
+        self.assertRegex(result.stderr, "^cistern: error: .*: no recording; byte 0: .*; try: .*\n$")
+        self.refused(self.cistern("trace", other, "--by", "colour"), 2, "--by", "colour", "site, range")
+        self.refused(self.cistern("trace"), 2, "no recording given")
+        self.assertIn("options of trace", self.cistern("trace", "--help").stdout)
+
+
 class Deps(unittest.TestCase):
     """With a PATH that has next to nothing, as on a fresh machine."""
 

@@ -25,6 +25,8 @@ NOT_INSIDE = re.compile(
     r"^(iostream|sstream|fstream|string|vector|map|set|unordered_\w+|memory_resource|functional|"
     r"thread|mutex|condition_variable|future|regex|locale|stdexcept|filesystem|iomanip|cuchar)$"
 )
+# Programs of their own, which the object has nothing of.
+PROGRAMS = ("config/tool/", "allocator/record/tool/")
 
 # The rooms of each layer, earlier ones first. Rooms that share a line do not include each other.
 ROOMS = {
@@ -62,7 +64,9 @@ def check_layers(files, findings):
                 findings.append(f"{where}: {layer} includes {included}")
             if ".." in included:
                 findings.append(f"{where}: {included} is relative to a parent")
-            if NOT_INSIDE.match(included) and not name.startswith("config/tool/"):
+            if included.startswith(PROGRAMS) and not name.startswith(PROGRAMS):
+                findings.append(f"{where}: {included} is of a program, which the object has nothing of")
+            if NOT_INSIDE.match(included) and not name.startswith(PROGRAMS):
                 findings.append(f"{where}: <{included}> needs libstdc++ or allocates")
 
 

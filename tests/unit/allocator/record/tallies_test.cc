@@ -167,6 +167,17 @@ TEST_CASE("tallies: a block at the address of one that is live replaces it") {
   CHECK(tallies.total(0).peak_bytes == 100);
 }
 
+TEST_CASE("tallies: what is gone without a free is not temporary") {
+  Tallies tallies;
+  const Event block = allocation(1, 10, 1);
+  tallies.gone(block);
+  tallies.allocated(block);
+  tallies.gone(block);
+  CHECK(live(tallies) == 0);
+  CHECK(of(tallies, 1).temporary == 0);
+  CHECK(of(tallies, 1).live_bytes == 0);
+}
+
 TEST_CASE("tallies: with a context goes its memory, but for what is the device's") {
   Tallies tallies;
   uint64_t address = 0;

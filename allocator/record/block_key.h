@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which block an event is about, for who follows blocks from event to event.
+#pragma once
+
+#include <cstdint>
+
+#include "allocator/record/event.h"
+
+namespace cistern::alloc {
+
+// Handles of arrays and of physical memory are numbers of their own, which addresses may equal. A
+// free does not always know more of the kind of memory than this.
+enum class KeySpace : uint8_t { addresses, arrays, physical };
+inline constexpr int kKeySpaces = 3;
+
+constexpr KeySpace key_space_of(Memory memory) {
+  if (memory == Memory::array) return KeySpace::arrays;
+  return memory == Memory::physical ? KeySpace::physical : KeySpace::addresses;
+}
+
+// Physical memory and pools belong to the device.
+constexpr bool ends_with_context(Memory memory) {
+  return memory != Memory::stream_ordered && memory != Memory::physical;
+}
+
+}  // namespace cistern::alloc

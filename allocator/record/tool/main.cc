@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// cistern-trace: what `cistern trace` runs. An ordinary program: single-threaded, may use the C++
+// library.
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+
+#include "allocator/record/tool/options.h"
+#include "allocator/record/tool/text.h"
+#include "allocator/record/tool/views.h"
+
+namespace cistern::alloc::tool {
+namespace {
+
+constexpr int kDone = 0, kRefused = 1, kUsage = 2;
+
+int fail(int code, const std::string& what) {
+  std::fprintf(stderr, "cistern: error: %s\n", printable(what).c_str());
+  return code;
+}
+
+bool read_file(const std::string& path, std::vector<uint8_t>& out, std::string& problem) {
+  std::FILE* file = std::fopen(path.c_str(), "rb");
+  bool read = file != nullptr;
+  struct stat status;
+  if (read && ::fstat(::fileno(file), &status) == 0 && S_ISREG(status.st_mode)) {
+    out.reserve(static_cast<size_t>(status.st_size));
+  }
+  for (uint8_t part[1 << 16]; read;) {
+    const size_t bytes = std::fread(part, 1, sizeof part, file);
+    if (bytes == 0) break;
+    out.insert(out.end(), part, part + bytes);
+  }
+  if (read && std::ferror(file) != 0) read = false;
+  if (!read) problem = std::strerror(errno);
+  if (file != nullptr) std::fclose(file);
+  return read;
+}
+
+void show(const Selection& selection) {
+  switch (selection.options.view) {
+    case View::summary:
+      return selection.options.by ? show_lists(selection) : show_summary(selection);
+    case View::csv:
+      return show_csv(selection);
+    case View::events:
+      return show_events(selection);
+    case View::folded:
+      return show_folded(selection);
+    case View::json:
+      return show_json(selection);
+  }
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  std::string problem;
+  if (!read_options(argc, argv, options, problem)) return fail(kUsage, problem);
+  std::vector<uint8_t> bytes;
+  if (!read_file(options.file, bytes, problem)) {
+    return fail(kRefused, "a recording cannot be read: " + problem + "; value seen \"" +
+                              options.file + "\"; try: ls -l " + options.file);
+  }
+  const std::optional<Recording> recording = read_recording(bytes, problem);
+  if (!recording) return fail(kRefused, options.file + ": " + problem);
+  bytes = {};
+  show(Selection(*recording, options));
+  if (std::fflush(stdout) == 0) return kDone;
+  return fail(kRefused, std::string("what was asked for cannot be written: ") +
+                            std::strerror(errno) + "; try: another file, or df");
+}
+
+}  // namespace
+}  // namespace cistern::alloc::tool
+
+int main(int argc, char** argv) { return cistern::alloc::tool::run(argc - 1, argv + 1); }

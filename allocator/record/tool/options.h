@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `cistern trace` was asked for.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "allocator/record/event.h"
+
+namespace cistern::alloc::tool {
+
+enum class View : uint8_t { summary, csv, events, folded, json };
+enum class By : uint8_t { site, range, phase, thread };
+enum class Sort : uint8_t { peak, end, temporary, calls, bytes };
+inline constexpr const char* kViews[] = {"summary", "csv", "events", "folded", "json"};
+inline constexpr const char* kBys[] = {"site", "range", "phase", "thread"};
+inline constexpr const char* kSorts[] = {"peak", "end", "temporary", "calls", "bytes"};
+
+struct Options {
+  std::string file;
+  View view = View::summary;
+  std::optional<By> by;
+  std::optional<Sort> sort;
+  uint64_t top = 10;
+
+  // Which blocks: all that is set holds of their allocation.
+  std::optional<uint64_t> device, thread;
+  std::optional<Memory> memory;
+  std::optional<std::string> site, range, phase;  // globs
+  uint64_t min_bytes = 0, max_bytes = UINT64_MAX;
+  uint64_t from_ns = 0, to_ns = UINT64_MAX;  // what is freed later is live at the end
+};
+
+// False after one line in `problem`.
+bool read_options(int argc, char** argv, Options& out, std::string& problem);
+
+}  // namespace cistern::alloc::tool

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/record/tool/text.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace cistern::alloc::tool {
+namespace {
+
+// Bytes of the well-formed UTF-8 character that begins here, or 0.
+size_t character(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return 1;
+  const size_t bytes = first >= 0xF5   ? 0
+                       : first >= 0xF0 ? 4
+                       : first >= 0xE0 ? 3
+                       : first >= 0xC2 ? 2
+                                       : 0;
+  if (bytes == 0 || bytes > text.size()) return 0;
+  for (size_t i = 1; i < bytes; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  }
+  const unsigned char second = byte(1);
+  const bool overlong = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
+  const bool beyond = (first == 0xED && second >= 0xA0) || (first == 0xF4 && second >= 0x90);
+  return overlong || beyond ? 0 : bytes;
+}
+
+bool is_control(std::string_view text, size_t bytes) {
+  const auto first = static_cast<unsigned char>(text[0]);
+  if (bytes == 1) return first < 0x20 || first == 0x7F;
+  return bytes == 2 && first == 0xC2 && static_cast<unsigned char>(text[1]) < 0xA0;  // C1
+}
+
+}  // namespace
+
+std::string printable(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const size_t bytes = character(text);
+    if (bytes == 0 || is_control(text, bytes)) {
+      out += "\uFFFD";
+    } else {
+      out += text.substr(0, bytes);
+    }
+    text.remove_prefix(std::max<size_t>(bytes, 1));
+  }
+  return out;
+}
+
+std::string json(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : printable(text)) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + '"';
+}
+
+std::string mib(uint64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f MiB", static_cast<double>(bytes) / (1 << 20));
+  return text;
+}
+
+std::string frame_text(const Recording& recording, const Frame& frame) {
+  const std::string& path = recording.names[frame.file];
+  if (frame.python()) {
+    return printable(recording.names[frame.function] + " (" + path + ":" +
+                     std::to_string(frame.line) + ")");
+  }
+  char offset[32];
+  std::snprintf(offset, sizeof offset, "0x%llx", static_cast<unsigned long long>(frame.offset));
+  if (path.empty()) return offset;
+  return printable(path.substr(path.rfind('/') + 1)) + "+" + offset;
+}
+
+std::string site_text(const Recording& recording, uint32_t site) {
+  const std::vector<Frame>& frames = recording.sites[site];
+  if (frames.empty()) return kUnknown;
+  const auto python =
+      std::find_if(frames.begin(), frames.end(), [](const Frame& f) { return f.python(); });
+  return frame_text(recording, python == frames.end() ? frames.front() : *python);
+}
+
+}  // namespace cistern::alloc::tool

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a recording holds as text for people and programs.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "allocator/record/tool/reader.h"
+
+namespace cistern::alloc::tool {
+
+// Without control characters and without what is no UTF-8: texts come from the recorded program,
+// and go to terminals.
+std::string printable(std::string_view text);
+
+// In quotes.
+std::string json(std::string_view text);
+
+// "12.3 MiB"
+std::string mib(uint64_t bytes);
+
+// "function (file:line)" of Python; "function+0x12 (file)", or "file+0x1234" where no symbol is
+// known.
+std::string frame_text(const Recording& recording, const Frame& frame);
+
+// The innermost frame that says most: Python's where there is one.
+std::string site_text(const Recording& recording, uint32_t site);
+
+inline constexpr const char* kUnknown = "(not known)";
+
+}  // namespace cistern::alloc::tool
