@@ -26,9 +26,9 @@ void tell(const char* what, uint32_t run) {
 
 }  // namespace
 
-void switch_phases_on() {
+void switch_phases_on(bool automatic) {
   if (phases_on()) return;
-  the_phases.name_automatic(names().number("(start)"), names().number("(phase)"));
+  if (automatic) the_phases.name_automatic(names().number("(start)"), names().number("(phase)"));
   phases_switched_on.store(true, std::memory_order_relaxed);
 }
 

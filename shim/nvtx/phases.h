@@ -15,7 +15,9 @@ inline constinit std::atomic<bool> phases_switched_on{false};
 inline bool phases_on() { return phases_switched_on.load(std::memory_order_relaxed); }
 
 // To be called by the object's constructor, i.e. in Part::at_start. Makes no CUDA call.
-void switch_phases_on();
+// `automatic`: live bytes will be told by phase_allocated() and phase_freed(), so that phases
+// without a marker or a range can be found.
+void switch_phases_on(bool automatic);
 
 alloc::Phases& phases();
 

@@ -2,8 +2,8 @@
 #include "shim/record/describe.h"
 
 #include <cstdio>
-#include <cstring>
 
+#include "allocator/record/program_code.h"
 #include "shim/nvtx/ranges.h"
 #include "shim/process/names.h"
 #include "shim/sites/describe.h"
@@ -11,24 +11,6 @@
 
 namespace cistern::shim {
 namespace {
-
-bool begins(const char* text, const char* with) {
-  return std::strncmp(text, with, std::strlen(with)) == 0;
-}
-
-// Nobody asks which function of CUDA's libraries it was, nor which one of an interpreter that runs
-// a program's functions.
-bool of_the_program(const alloc::Frame& frame) {
-  if (frame.python()) return true;
-  const char* path = names().text(frame.file);
-  const char* slash = std::strrchr(path, '/');
-  const char* file = slash == nullptr ? path : slash + 1;
-  for (const char* library :
-       {"libcuda.", "libcudart.", "libpython", "python", "_ctypes", "libffi"}) {
-    if (begins(file, library)) return false;
-  }
-  return true;
-}
 
 int own_range(uint32_t range, char* out, size_t size) {
   const Range own = range_of(range);
@@ -43,13 +25,11 @@ int own_range(uint32_t range, char* out, size_t size) {
 const char* describe_site(uint32_t site, char* out, size_t size) {
   alloc::Frame frames[alloc::kMostFrames];
   const int count = site == 0 ? 0 : site_frames(site, frames);
-  int chosen = 0;
-  while (chosen < count && !of_the_program(frames[chosen])) ++chosen;
-  if (chosen == count) chosen = 0;
+  const auto path = [](const alloc::Frame& frame) { return names().text(frame.file); };
   if (count == 0) {
     std::snprintf(out, size, "an unknown call site");
   } else {
-    describe_frame(frames[chosen], out, size);
+    describe_frame(frames[alloc::telling_frame(frames, count, path)], out, size);
   }
   return out;
 }

@@ -23,7 +23,9 @@ void start_watch(const config::Policy& policy) {
     switch_sites_on();
   }
   if (watching()) switch_ranges_on();
-  if (watching(kWatchRecord | kWatchTallies | kWatchPhases)) switch_phases_on();
+  if (watching(kWatchRecord | kWatchTallies | kWatchPhases)) {
+    switch_phases_on(/*automatic=*/watching(kWatchTallies | kWatchPhases));
+  }
 }
 
 void stop_watching() {

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "allocator/record/tool/automatic_phases.h"
 #include "allocator/record/tool/options.h"
 #include "allocator/record/tool/text.h"
 #include "allocator/record/tool/views.h"
@@ -64,9 +65,10 @@ int run(int argc, char** argv) {
     return fail(kRefused, "a recording cannot be read: " + problem + "; value seen \"" +
                               options.file + "\"; try: ls -l " + options.file);
   }
-  const std::optional<Recording> recording = read_recording(bytes, problem);
+  std::optional<Recording> recording = read_recording(bytes, problem);
   if (!recording) return fail(kRefused, options.file + ": " + problem);
   bytes = {};
+  find_phases(*recording);
   show(Selection(*recording, options));
   if (std::fflush(stdout) == 0) return kDone;
   return fail(kRefused, std::string("what was asked for cannot be written: ") +

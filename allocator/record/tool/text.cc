@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "allocator/record/program_code.h"
+#include "allocator/record/tool/functions.h"
+
 namespace cistern::alloc::tool {
 namespace {
 
@@ -70,18 +73,27 @@ std::string frame_text(const Recording& recording, const Frame& frame) {
     return printable(recording.names[frame.function] + " (" + path + ":" +
                      std::to_string(frame.line) + ")");
   }
-  char offset[32];
-  std::snprintf(offset, sizeof offset, "0x%llx", static_cast<unsigned long long>(frame.offset));
-  if (path.empty()) return offset;
-  return printable(path.substr(path.rfind('/') + 1)) + "+" + offset;
+  const auto hex = [](uint64_t number) {
+    char text[32];
+    std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(number));
+    return std::string(text);
+  };
+  if (path.empty()) return hex(frame.offset);
+  const std::string file = path.substr(path.rfind('/') + 1);
+  uint64_t into = 0;
+  const std::string function = function_at(path, frame.offset, &into);
+  if (function.empty()) return printable(file + "+" + hex(frame.offset));
+  return printable(function + "+" + hex(into) + " (" + file + ")");
 }
 
 std::string site_text(const Recording& recording, uint32_t site) {
   const std::vector<Frame>& frames = recording.sites[site];
   if (frames.empty()) return kUnknown;
-  const auto python =
-      std::find_if(frames.begin(), frames.end(), [](const Frame& f) { return f.python(); });
-  return frame_text(recording, python == frames.end() ? frames.front() : *python);
+  const auto path = [&](const Frame& frame) -> std::string_view {
+    return recording.names[frame.file];
+  };
+  const int telling = telling_frame(frames.data(), static_cast<int>(frames.size()), path);
+  return frame_text(recording, frames[static_cast<size_t>(telling)]);
 }
 
 }  // namespace cistern::alloc::tool

@@ -23,7 +23,7 @@ std::string mib(uint64_t bytes);
 // known.
 std::string frame_text(const Recording& recording, const Frame& frame);
 
-// The innermost frame that says most: Python's where there is one.
+// The frame that says most (program_code.h).
 std::string site_text(const Recording& recording, uint32_t site);
 
 inline constexpr const char* kUnknown = "(not known)";

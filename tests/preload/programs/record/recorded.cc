@@ -15,16 +15,18 @@ void both(const Kind& kind) {
   Piece stays, goes;
   const CUresult first = allocate(kind, &stays, kBytes);
   const CUresult second = allocate(kind, &goes, kBytes);
-  std::printf("%s: %d %d, freed %d\n", kind.name, first, second, kind.free(&goes));
+  const CUresult freed = kind.free(&goes);
+  std::printf("%s: %d %d, freed %d\n", kind.name, first, second, freed);
 }
 
 void pinned_and_managed() {
   void *stays = nullptr, *goes = nullptr;
   CUdeviceptr managed = 0;
-  std::printf("pinned: %d %d, freed %d\n", cuMemHostAlloc(&stays, kBytes, 0),
-              cuMemAllocHost(&goes, kBytes), cuMemFreeHost(goes));
-  std::printf("managed: %d, freed %d\n", cuMemAllocManaged(&managed, kBytes, CU_MEM_ATTACH_GLOBAL),
-              cuMemFree(managed));
+  SAY(cuMemHostAlloc(&stays, kBytes, 0));
+  SAY(cuMemAllocHost(&goes, kBytes));
+  SAY(cuMemFreeHost(goes));
+  SAY(cuMemAllocManaged(&managed, kBytes, CU_MEM_ATTACH_GLOBAL));
+  SAY(cuMemFree(managed));
 }
 
 void another_context() {
