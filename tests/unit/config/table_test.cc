@@ -47,6 +47,8 @@ const std::vector<Contract> kContracts = {
     {"CISTERN_LOG_FILE", "", {"/tmp/x y", "-"}, {}},
     {"CISTERN_REPORT", "", {"text", "json"}, {"yes", "JSON", "text,json"}},
     {"CISTERN_REPORT_FILE", "", {"r", "/tmp/%p.%h.%r", "100%%"}, {"%", "%q", "a%"}},
+    {"CISTERN_SITES", "", {"ranges", "stacks"}, {"Stacks", "true", "0"}},
+    {"CISTERN_RECORD", "", {"r", "/tmp/%p.%h.%r", "100%%"}, {"%", "%q", "a%"}},
     {"FLAGS_gpu_memory_limit_mb", "0", {"0", "1", "0x400"}, {"-1", "1.0", "8G", "17592186044416"}},
     {"CISTERN_GPU_LIMIT", "", kLimitGood, kLimitBad},
     {"CISTERN_GPU_LIMIT_<n>", "", {}, {}},

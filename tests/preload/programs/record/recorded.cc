@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes and gives back memory of every kind, so that a recording has each of them: two blocks a
-// kind, of which one stays; one that is refused; and a context that ends with a block in it.
+// Each kind of memory is taken and given back under whoever watches as without.
+//
+// Two blocks a kind, of which one stays; one that is refused; a context that ends with a block in it.
 #include <cuda.h>
 
 #include <cstdio>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allocates and frees on many threads.
+// Many threads allocate and free while somebody watches, also where the process forks.
 //
 // Usage: steady THREADS PAIRS (0: until it is killed) [fork]
 #include <cuda.h>
