@@ -122,9 +122,9 @@ class Settings(home.LauncherTest):
         self.assertEqual(value, f"{self.folder}/my settings")
 
     def test_what_is_not_built_is_said_once(self):
-        result = self.cistern("run", "--print-log", "yes", "true")
+        result = self.cistern("run", "--plan", "auto", "true")
         self.assertEqual((result.returncode, result.stderr.count("\n")), (0, 1))
-        self.assertIn("CISTERN_PRINT_LOG", result.stderr)
+        self.assertIn("CISTERN_PLAN", result.stderr)
 
     def test_bad_ones_start_nothing(self):
         mark = self.folder / "started"

@@ -11,7 +11,7 @@ import unittest
 
 import home
 
-UNBUILT = "CISTERN_PRINT_LOG"  # a setting of the table that is not built yet
+UNBUILT = "CISTERN_PLAN"  # a setting of the table that is not built yet
 
 
 class Flags(home.LauncherTest):
@@ -48,15 +48,15 @@ class Flags(home.LauncherTest):
         self.assertNotRegex(shown, r"\n\n[^\n]+\n\n")  # a heading with nothing below it
 
     def test_what_is_not_built_is_shown_where_it_is_set(self):
-        config = self.file("c", f"{UNBUILT}=true\n")
+        config = self.file("c", f"{UNBUILT}=auto\n")
         ways = (
-            ((), {UNBUILT: "true"}, "env"),
-            (("--print-log", "true"), {}, "launcher"),
+            ((), {UNBUILT: "auto"}, "env"),
+            (("--plan", "auto"), {}, "launcher"),
             ((), {"CISTERN_CONFIG": config}, "file"),
         )
         for options, env, origin in ways:
             shown = self.cistern("flags", *options, env=env).stdout
-            self.assertRegex(shown, rf"\n{UNBUILT} +true +{origin} +false +not built yet\n")
+            self.assertRegex(shown, rf"\n{UNBUILT} +auto +{origin} +off +not built yet\n")
             self.assertIn(f"\n{len(self.not_built()) - 1} more are", shown)
 
     def test_what_is_not_built_is_shown_by_its_name(self):

@@ -11,7 +11,8 @@ import socket
 import life
 
 VERSION = re.search(r'kVersion\[\] = "(.+)"', (life.ROOT / "config/version.h").read_text())[1]
-EVERYTHING = {"FLAGS_free_idle_memory": "true", "FLAGS_eager_delete_tensor_gb": "1",
+EVERYTHING = {"CISTERN_SITES": "stacks", "CISTERN_SKIP_GRADS": "true",
+              "FLAGS_free_idle_memory": "true", "FLAGS_eager_delete_tensor_gb": "1",
               "FLAGS_eager_delete_scope": "false", "FLAGS_limit_of_tmp_allocation": "1048576",
               "FLAGS_alloc_fill_value": "7"}
 
@@ -103,6 +104,8 @@ class Reports(life.Life):
             process, _ = self.run_one(**settings)
             for key in keys_of(self.left(process.folder)[0][process.pid]):
                 key = re.sub(r"by_kind\.[^.]+", "by_kind.KIND", key)
+                key = re.sub(r"holders\[\]\.(sites|ranges)\.(peak|end|temporary|calls|bytes)",
+                             r"holders[].\1.ORDER", key).replace("ranges.ORDER[]", "sites.ORDER[]")
                 seen.add(re.sub(r"shortages_ended_by\..+", "shortages_ended_by.STEP", key))
         self.assertEqual(written, seen)
 
