@@ -93,8 +93,8 @@ constexpr Row kRows[] = {
      "duplicate of stderr taken at load."},
     {"CISTERN_SITES", Group::kGeneral, choice("ranges|stacks", 1), kUnset, "", "stacks", kBuilt, to<&P::sites>,
      "Who allocates: the report lists what is held, and was at the peak, by NVTX range and by phase, and with stacks by "
-     "call stack, too; recordings have the stacks, and so does the message about a lack of memory. Works with "
-     "CISTERN_POOL=off as well."},
+     "call stack, too; recordings have the stacks, also with CISTERN_POOL=off, and so does the message about a "
+     "lack of memory."},
     {"CISTERN_RECORD", Group::kGeneral, text(Kind::kReportFile), kUnset, "", "/tmp/run.%p.cistern", kBuilt, to<&P::record>,
      "Records every allocation and free, and the chunks of the pools, to this file, which cistern trace reads; %p, %h and "
      "%r as above. A file that exists is not overwritten: the process id is added to the name then. Works with "

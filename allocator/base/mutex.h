@@ -23,6 +23,16 @@ class Mutex {
     if (word_.exchange(kFree, std::memory_order_release) == kContended) wake();
   }
 
+  // No longer than that; false: another thread, or what a signal handler interrupted, has it.
+  bool lock_within(uint64_t limit_ns) {
+    return os::wait_until(
+        [&] {
+          uint32_t expected = kFree;
+          return word_.compare_exchange_strong(expected, kLocked, std::memory_order_acquire);
+        },
+        limit_ns);
+  }
+
   // For a forked child, where the thread that held the lock does not exist.
   void reset() { word_.store(kFree, std::memory_order_relaxed); }
 
@@ -66,6 +76,25 @@ class LockGuard {
 
  private:
   Mutex& mutex_;
+};
+
+// For the end of the process: a program may call exit() in a signal handler, which interrupted the
+// thread that has the lock, or while a thread that will not go on has it.
+class LockGuardAtExit {
+ public:
+  explicit LockGuardAtExit(Mutex& mutex) : mutex_(mutex), locked_(mutex.lock_within(kLimitNs)) {}
+  ~LockGuardAtExit() {
+    if (locked_) mutex_.unlock();
+  }
+  LockGuardAtExit(const LockGuardAtExit&) = delete;
+  LockGuardAtExit& operator=(const LockGuardAtExit&) = delete;
+  explicit operator bool() const { return locked_; }
+
+ private:
+  static constexpr uint64_t kLimitNs = 100'000'000;
+
+  Mutex& mutex_;
+  const bool locked_;
 };
 
 }  // namespace cistern::alloc

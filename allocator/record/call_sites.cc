@@ -86,8 +86,9 @@ uint32_t CallSites::site_with(const Frame* frames, int count) {
   std::copy_n(frames, count, frames_ + frames_kept_);
   sites_[last + 1] = {hash, bucket, frames_kept_, length};
   frames_kept_ += length;
-  bucket = last + 1;
+  // In this order: in a child forked between the two, the number is not handed out again.
   count_.store(last + 1, std::memory_order_release);
+  bucket = last + 1;
   return last + 1;
 }
 

@@ -58,13 +58,25 @@ void Recorder::flush() {
   }
 }
 
+void Recorder::flush_at_exit() {
+  for (Buffer& buffer : buffers_) {
+    const LockGuardAtExit guard(buffer.mutex);
+    if (guard && buffer.events != 0) write_out(buffer);
+    if (!guard) refuse(buffer.events);
+  }
+}
+
+// A file that is cut short is told, once more, how much it lacks.
 void Recorder::end() {
-  flush();
+  // What exit() interrupted may hold it for good: then nothing more can be written.
+  if (const LockGuardAtExit free_file(file_); !free_file) return state_.store(Phase::over);
+  flush_at_exit();
   Phase expected = Phase::recording;  // unless the sink has refused by now
-  if (!state_.compare_exchange_strong(expected, Phase::over)) return;
-  flush();  // what was put meanwhile is lost, and counted
-  const LockGuard guard(file_);
-  head_.flags |= kRecordingEnded;
+  const bool whole = state_.compare_exchange_strong(expected, Phase::over);
+  if (whole) flush_at_exit();  // what was put meanwhile is lost, and counted
+  const LockGuardAtExit guard(file_);
+  if (!guard || (!whole && expected != Phase::cut_short)) return;
+  if (whole) head_.flags |= kRecordingEnded;
   write_head();
 }
 

@@ -59,7 +59,8 @@ class Recorder {
   // Writes what the buffers have. Events that are put meanwhile may be left.
   void flush();
 
-  // flush(), and the file says that it is whole. What is put afterwards is lost.
+  // flush(), and the file says that it is whole. What is put afterwards is lost. Waits for no lock
+  // longer than 100 ms: the process ends, maybe in a signal handler.
   void end();
 
   // In a forked child: nothing is written any more, the file is the parent's.
@@ -90,6 +91,7 @@ class Recorder {
   bool recording() const { return state_.load(std::memory_order_acquire) == Phase::recording; }
   bool open(Buffer& buffer);
   void start_block(Buffer& buffer);
+  void flush_at_exit();
   void write_out(Buffer& buffer);
   bool write_block(BlockHead* block, const uint8_t* end, BlockKind kind);
   bool write_head();

@@ -9,6 +9,9 @@
 namespace cistern::alloc {
 namespace {
 
+// How a free was counted, in the code of the event that tells of its block.
+constexpr uint32_t kTemporary = 1, kWithinPhase = 2;
+
 constexpr size_t kPage = 4096;
 constexpr uint64_t kMostBytes = (uint64_t{1} << 48) - 1;
 constexpr uint32_t kMostDevices = (1 << 12) - 1;
@@ -152,7 +155,10 @@ bool Tallies::freed(const Event& event, Event* out) {
     tally.temporary += temporary;
     tally.within_phase += within_phase;
   });
-  if (out != nullptr) *out = event_of(*block);
+  if (out != nullptr) {
+    *out = event_of(*block);
+    out->code = (temporary ? kTemporary : 0) | (within_phase ? kWithinPhase : 0);
+  }
   block_arena_.give_back(block);
   return true;
 }
@@ -161,9 +167,13 @@ void Tallies::not_freed(const Event& event) {
   allocated(event);
   const Block* block = tables_ == nullptr ? nullptr : find(event);
   if (block == nullptr) return;
-  changes_of(*block).each([&](Tally& tally) {
+  const Changes changes = changes_of(*block);
+  if ((event.code & kTemporary) == 0) changes.thread->last = nullptr;
+  changes.each([&](Tally& tally) {
     --tally.allocations;
     tally.bytes -= block->bytes;
+    tally.temporary -= (event.code & kTemporary) != 0;
+    tally.within_phase -= (event.code & kWithinPhase) != 0;
   });
 }
 

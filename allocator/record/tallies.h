@@ -47,8 +47,7 @@ class Tallies {
   // to `block` unless that is nullptr; false if there is none.
   bool freed(const Event& event, Event* block);
 
-  // The block that freed() has just told of is live after all. If it was counted as temporary or
-  // within a phase, it stays so.
+  // The block that freed() has just told of is live after all: nothing counts of that free.
   void not_freed(const Event& block);
 
   // What was live at event.address is gone without a free: neither temporary nor within a phase.

@@ -77,6 +77,11 @@ CUresult release_primary(Function* real, CUdevice device) {
   return result;
 }
 
+CUresult synchronised(CUresult result) {
+  if (result == CUDA_SUCCESS) watch_synchronised();
+  return result;
+}
+
 template <typename Function, typename... Arguments>
 CUresult create_context(Function* real, CUcontext* out, CUdevice device, Arguments... arguments) {
   const AppearingScope appearing;
@@ -93,25 +98,19 @@ using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these a
 // --- synchronisation: everything handed over before the call is done after it ---
 
 CUresult cuCtxSynchronize() {
-  if (!active()) return ask(driver().cuCtxSynchronize);
+  if (!active()) return synchronised(ask(driver().cuCtxSynchronize));
   SynchroniseScope scope(nullptr);
   const CUresult result = ask(driver().cuCtxSynchronize);
-  if (result == CUDA_SUCCESS) {
-    scope.succeeded();
-    watch_synchronised();
-  }
-  return result;
+  if (result == CUDA_SUCCESS) scope.succeeded();
+  return synchronised(result);
 }
 
 CUresult cuCtxSynchronize_v2(CUcontext ctx) {
-  if (!active()) return ask(driver().cuCtxSynchronize_v2, ctx);
+  if (!active()) return synchronised(ask(driver().cuCtxSynchronize_v2, ctx));
   SynchroniseScope scope(ctx);
   const CUresult result = ask(driver().cuCtxSynchronize_v2, ctx);
-  if (result == CUDA_SUCCESS) {
-    scope.succeeded();
-    watch_synchronised();
-  }
-  return result;
+  if (result == CUDA_SUCCESS) scope.succeeded();
+  return synchronised(result);
 }
 
 // --- contexts coming and going ---

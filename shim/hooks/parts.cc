@@ -21,12 +21,34 @@
 #include "shim/process/report.h"
 #include "shim/record/holders.h"
 #include "shim/record/recording.h"
+#include "shim/record/reuse_log.h"
 #include "shim/record/watched.h"
 #include "shim/sites/sites.h"
 #include "shim/watch/watch.h"
 
 namespace cistern::shim {
 namespace {
+
+// Of the memory of all pools, what is in no block of any kind.
+uint64_t lost_to_rounding(const ProcessReport& process) {
+  uint64_t lost = 0;
+  DeviceReport device;
+  for (int i = 0; process.next_device(i, &device); i = device.ordinal + 1) {
+    const alloc::Usage& u = device.usage;
+    const uint64_t held = u.live + u.idle + u.waiting + u.parked + u.garbage + u.quarantined;
+    const uint64_t reserved = device.ledger->reserved.get();
+    if (reserved > held) lost += reserved - held;
+  }
+  return lost;
+}
+
+void tell_at_exit() {
+  ProcessReport process = describe_process();
+  process.holders = holders_report();
+  process.site_entry = chosen_sites_entry;
+  if (watching(kWatchReuse)) log_reuse_summary(lost_to_rounding(process));
+  write_report(process);
+}
 
 const Part kParts[] = {
     {.at_load = open_log, .without_pools = true},
@@ -49,13 +71,7 @@ const Part kParts[] = {
     {.in_child = reset_physical_after_fork},
     {.in_child = reset_background_after_fork, .at_exit = stop_background, .without_pools = true},
     {.at_exit = close_recording, .without_pools = true},
-    {.at_exit =
-         [] {
-           ProcessReport process = describe_process();
-           process.holders = holders_report();
-           process.site_entry = chosen_sites_entry;
-           write_report(process);
-         }},
+    {.at_exit = tell_at_exit},
 };
 
 constexpr ContextClient kContextClients[] = {

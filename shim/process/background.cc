@@ -171,7 +171,7 @@ bool start() {
   if (code == 0) return true;
   state.store(State::cannot);
   log(config::LogLevel::kInfo,
-      "no thread could be created for idle memory: %s; the program's own calls see to it",
+      "no thread could be created for work in the background: %s; the program's own calls do it",
       strerrordesc_np(code));
   return false;
 }

@@ -115,7 +115,7 @@ bool OwnFile::adopt(int fd) {
 }
 
 bool OwnFile::open(const char* pattern, int flags) {
-  char path[2 * PATH_MAX];
+  char path[PATH_MAX];  // what is longer cannot be opened
   snprintf(path, sizeof path, "%s", relative(pattern) ? start_directory_ : "");
   const size_t directory = strlen(path);
   expand_path(pattern, path + directory, sizeof path - directory);
@@ -127,6 +127,10 @@ bool OwnFile::open(const char* pattern, int flags) {
   close(fd);
   errno = saved;
   return kept;
+}
+
+void OwnFile::close_own() {
+  if (still_ours()) close(descriptor_.exchange(-1));
 }
 
 bool OwnFile::open_unless_regular(const char* pattern) {

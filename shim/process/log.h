@@ -43,6 +43,8 @@ class OwnFile {
   // From now on writes to a duplicate of `fd`, which stays the caller's. False, with errno, if
   // there is none.
   bool adopt(int fd);
+  // What is written from now on fails.
+  void close_own();
   // Everything, or false with errno.
   bool write(const char* text, size_t bytes) const { return write(text, bytes, kWhereItStands); }
   // The same at an offset of the file.

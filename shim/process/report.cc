@@ -31,9 +31,13 @@ void open_report(const config::Policy& policy) {
 
 void write_report(const ProcessReport& process) {
   if (format_ == ReportFormat::kNone) return;
-  format_ == ReportFormat::kJson ? compose_json(writer, process) : compose_text(writer, process);
-  const bool opened = file_ == nullptr || output_.open(file_, O_TRUNC);
-  if ((opened && writer.write_to(output_)) || file_ == nullptr) return;
+  bool written = file_ == nullptr || output_.open(file_, O_TRUNC);
+  if (written) {
+    writer.begin(&output_);
+    format_ == ReportFormat::kJson ? compose_json(writer, process) : compose_text(writer, process);
+    written = writer.end();
+  }
+  if (written || file_ == nullptr) return;
   log(config::LogLevel::kWarn, "the report cannot be written to %s: %s; check CISTERN_REPORT_FILE",
       file_, strerrordesc_np(errno));
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdarg>
 #include <cstdio>
 #include <ctime>
@@ -19,10 +20,19 @@
 
 namespace cistern::shim {
 
-// Text in a fixed buffer; what does not fit is cut off.
+// Text on its way to a file. One print() is at most kMostAtOnce bytes; what is beyond is cut off.
 class Writer {
  public:
+  static constexpr size_t kMostAtOnce = 8 * 1024;
+
+  void begin(const OwnFile* file) {
+    file_ = file;
+    length_ = 0;
+    written_ = true;
+  }
+
   [[gnu::format(printf, 2, 3)]] void print(const char* format, ...) {
+    if (sizeof text_ - length_ < kMostAtOnce) flush();
     va_list arguments;
     va_start(arguments, format);
     const int n = vsnprintf(text_ + length_, sizeof text_ - length_, format, arguments);
@@ -40,11 +50,27 @@ class Writer {
     print("\"");
   }
 
-  bool write_to(const OwnFile& file) const { return file.write(text_, length_); }
+  // Whether everything was written; else errno says why.
+  bool end() {
+    flush();
+    if (!written_) errno = error_;
+    return written_;
+  }
 
  private:
-  char text_[256 * 1024] = {};
+  void flush() {
+    if (written_ && !file_->write(text_, length_)) {
+      written_ = false;
+      error_ = errno;
+    }
+    length_ = 0;
+  }
+
+  const OwnFile* file_ = nullptr;
+  char text_[32 * 1024] = {};
   size_t length_ = 0;
+  bool written_ = true;
+  int error_ = 0;
 };
 
 // Which run a report is of.

@@ -12,8 +12,8 @@ namespace cistern::shim {
 // forked after cuInit, a driver too old to pool on).
 bool active();
 
-// Whether pools are wanted or off: settings that are bad, and only those, let no part work. Stays as
-// it was at load.
+// Whether pools are wanted or off: settings that are bad, and only those, let no part work. Stays
+// as it was at load.
 bool settings_hold();
 
 const config::Policy& policy();

@@ -37,7 +37,8 @@ uint64_t figure(HolderOrder order, const Tally& tally) {
 }
 
 bool next_place(uint32_t from, uint32_t* place, Tally* total) {
-  const alloc::LockGuard guard(mutex);
+  const alloc::LockGuardAtExit guard(mutex);
+  if (!guard) return false;
   for (; from < alloc::kPlaces; ++from) {
     if (tallies.total(from).allocations == 0) continue;
     *place = from;
@@ -49,8 +50,9 @@ bool next_place(uint32_t from, uint32_t* place, Tally* total) {
 
 // Keeps the first `most` in order while it looks at all.
 int top(uint32_t place, TallyBy by, HolderOrder order, Holder* out, int most) {
-  const alloc::LockGuard guard(mutex);
+  const alloc::LockGuardAtExit guard(mutex);
   int count = 0;
+  if (!guard) return count;
   tallies.for_each(place, by, [&](uint32_t number, const Tally& tally) {
     const uint64_t mine = figure(order, tally);
     if (mine == 0) return;
@@ -117,7 +119,5 @@ const char* describe_holders(uint32_t device, char* out, size_t size) {
   }
   return out;
 }
-
-void reset_holders_after_fork() { mutex.reset(); }
 
 }  // namespace cistern::shim

@@ -23,6 +23,4 @@ const HoldersReport* holders_report();
 // sites that hold most of it; "" where they are not known. Returns `out`.
 const char* describe_holders(uint32_t device, char* out, size_t size);
 
-void reset_holders_after_fork();
-
 }  // namespace cistern::shim

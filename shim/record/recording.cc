@@ -11,6 +11,7 @@
 #include <cstring>
 #include <ctime>
 
+#include "allocator/base/keep_errno.h"
 #include "allocator/base/os.h"
 #include "allocator/record/recorder.h"
 #include "shim/nvtx/own_phase.h"
@@ -19,6 +20,7 @@
 #include "shim/process/background.h"
 #include "shim/process/log.h"
 #include "shim/process/names.h"
+#include "shim/process/no_cancel.h"
 #include "shim/process/settings.h"
 #include "shim/process/thread.h"
 #include "shim/sites/sites.h"
@@ -33,7 +35,7 @@ class FileSink final : public alloc::RecordingSink {
     if (file_.open(pattern, O_EXCL)) return true;
     if (errno != EEXIST) return false;
     if (file_.open_unless_regular(pattern)) return true;
-    char own[PATH_MAX];
+    static constinit char own[PATH_MAX] = "";  // one thread is here, and its stack may be small
     snprintf(own, sizeof own, "%s.%%p", pattern);
     if (!file_.open(own, O_EXCL)) return false;
     log(config::LogLevel::kWarn,
@@ -49,6 +51,7 @@ class FileSink final : public alloc::RecordingSink {
   }
 
   int error() const { return error_; }
+  void close() { file_.close_own(); }
 
  private:
   OwnFile file_{};
@@ -80,6 +83,7 @@ constinit std::atomic<uint64_t> began_ns{0};
 enum class File : int { not_yet, opening, open, none };
 constinit std::atomic<File> file{File::not_yet};
 constinit std::atomic<bool> unwritten{false};
+constinit std::atomic<bool> no_thread{false};
 constinit std::atomic<bool> synchronised{true};  // since the last event
 constinit std::atomic<bool> said{false};         // that the file ends early
 
@@ -109,6 +113,7 @@ bool begin() {
 }
 
 [[gnu::cold]] bool open_now() {
+  const NoCancel whole;  // others wait for it
   File seen = File::not_yet;
   if (file.compare_exchange_strong(seen, File::opening)) {
     file.store(begin() ? File::open : File::none, std::memory_order_release);
@@ -134,6 +139,14 @@ bool flush_round() {
   return true;
 }
 
+// Where no thread could be created.
+void flush_in_call(uint64_t now_ns) {
+  static constinit std::atomic<uint64_t> flushed_ns{0};
+  uint64_t before = flushed_ns.load(std::memory_order_relaxed);
+  if (now_ns < before + 1'000'000'000) return;
+  if (flushed_ns.compare_exchange_strong(before, now_ns)) flush_round();
+}
+
 constexpr BackgroundWork kFlush = {.round = flush_round,
                                    .pause_ns = [] { return uint64_t{1'000'000'000}; },
                                    .calls_driver = false,
@@ -153,6 +166,7 @@ uint64_t record_clock() {
 }
 
 void record(alloc::Event event) {
+  const alloc::KeepErrno keep;
   if (!is_open()) return;
   if (event.time_ns == 0) event.time_ns = record_clock();
   if (event.thread == 0) {
@@ -163,8 +177,11 @@ void record(alloc::Event event) {
   recorder.put(event.thread, event);
   if (synchronised.load(std::memory_order_relaxed)) synchronised.store(false);
   if (!unwritten.load(std::memory_order_relaxed) && !unwritten.exchange(true)) {
-    attend(/*now=*/false, &kFlush);
+    const NoCancel whole;
+    no_thread.store(!attend(/*now=*/false, &kFlush), std::memory_order_relaxed);
   }
+  if (no_thread.load(std::memory_order_relaxed)) [[unlikely]]
+    flush_in_call(event.time_ns);
 }
 
 void record_synchronised() {
@@ -181,7 +198,9 @@ void close_recording() {
 }
 
 void abandon_recording() {
-  if (file.exchange(File::none) == File::open) recorder.abandon();
+  if (file.exchange(File::none) != File::open) return;
+  recorder.abandon();
+  sink.close();
 }
 
 }  // namespace cistern::shim

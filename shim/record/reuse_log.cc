@@ -107,7 +107,8 @@ void log_not_freed(const alloc::Event& event) {
 void log_reuse_summary(uint64_t lost_bytes) {
   char text[400];
   {
-    const alloc::LockGuard guard(reuse.mutex);
+    const alloc::LockGuardAtExit guard(reuse.mutex);
+    if (!guard) return;
     const double rate = reuse.requests == 0 ? 0
                                             : 100 * static_cast<double>(reuse.reused) /
                                                   static_cast<double>(reuse.requests);
@@ -121,7 +122,5 @@ void log_reuse_summary(uint64_t lost_bytes) {
   }
   log_line(text);
 }
-
-void reset_reuse_log_after_fork() { reuse.mutex.reset(); }
 
 }  // namespace cistern::shim

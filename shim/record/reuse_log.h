@@ -24,6 +24,4 @@ void log_not_freed(const alloc::Event& event);
 // `lost_bytes`: lost to rounding.
 void log_reuse_summary(uint64_t lost_bytes);
 
-void reset_reuse_log_after_fork();
-
 }  // namespace cistern::shim

@@ -11,7 +11,7 @@ namespace cistern::shim {
 void open_watch(const config::Policy& policy) {
   unsigned wanted = 0;
   if (policy.record.set) wanted |= kWatchRecord;
-  if (policy.sites.set) wanted |= kWatchTallies;
+  if (policy.pool && policy.sites.set) wanted |= kWatchTallies;  // the report is about pools
   if (policy.pool && policy.print_log) wanted |= kWatchReuse;
   if (policy.pool && policy.treats_sites_differently()) wanted |= kWatchOrigin;
   if (policy.graph_range.set) wanted |= kWatchPhases;
@@ -19,7 +19,8 @@ void open_watch(const config::Policy& policy) {
 }
 
 void start_watch(const config::Policy& policy) {
-  if (policy.sites == config::Sites::kStacks || watching(kWatchReuse | kWatchOrigin)) {
+  const bool stacks = watching() && policy.sites == config::Sites::kStacks;
+  if (stacks || watching(kWatchReuse | kWatchOrigin)) {
     switch_sites_on();
   }
   if (watching()) switch_ranges_on();

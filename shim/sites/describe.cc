@@ -11,6 +11,7 @@
 #include "allocator/base/mutex.h"
 #include "allocator/record/symbols.h"
 #include "shim/process/names.h"
+#include "shim/process/no_cancel.h"
 
 namespace cistern::shim {
 namespace {
@@ -93,8 +94,11 @@ void find_function(const Frame& frame, FunctionName* out) {
   out->offset = 0;
   if (frame.python() || frame.file == 0) return;
   const alloc::KeepErrno keep;
+  const NoCancel whole;
   {
-    const alloc::LockGuard guard(mutex);
+    // At exit it may be held by what a signal handler interrupted: then there is no name.
+    const alloc::LockGuardAtExit guard(mutex);
+    if (!guard) return;
     const alloc::Symbols* symbols = symbols_of(frame.file);
     uint64_t begin;
     const char* name = symbols == nullptr ? nullptr : symbols->find(frame.offset, &begin);

@@ -7,6 +7,7 @@
 #include "allocator/base/keep_errno.h"
 #include "allocator/record/call_sites.h"
 #include "shim/process/names.h"
+#include "shim/process/no_cancel.h"
 #include "shim/process/thread.h"
 #include "shim/sites/code_files.h"
 #include "shim/sites/describe.h"
@@ -116,6 +117,7 @@ uint32_t capture_site() {
   const Once once;
   if (!once) return 0;
   const alloc::KeepErrno keep;
+  const NoCancel whole;
   const LoadedFiles loaded = loaded_files();
   Stack stack;
   stack.count = return_addresses(stack.room, kRoom);

@@ -9,7 +9,6 @@
 #include <cstdio>
 
 #include "allocator/base/os.h"
-#include "shim/process/no_cancel.h"
 
 namespace cistern::shim {
 namespace {
@@ -136,7 +135,6 @@ LoadedFiles loaded_files() {
 
 int return_addresses(void** out, int most) {
   if (state.load(std::memory_order_acquire) != State::ready && !load_once()) return 0;
-  const NoCancel whole;
   return std::max(libunwind.backtrace(out, most), 0);
 }
 
@@ -147,7 +145,6 @@ bool may_be_outdated(const LoadedFiles& loaded) {
 }
 
 int exact_return_addresses(void** out, int most, const LoadedFiles& loaded) {
-  const NoCancel whole;
   return step_by_step(out, most, loaded.changes());
 }
 

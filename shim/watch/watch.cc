@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/watch/watch.h"
 
+#include "allocator/base/keep_errno.h"
 #include "shim/entry/driver.h"
 #include "shim/nvtx/own_phase.h"
 #include "shim/nvtx/phases.h"
 #include "shim/nvtx/ranges.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/device.h"
+#include "shim/process/settings.h"
 #include "shim/process/thread.h"
 #include "shim/record/holders.h"
 #include "shim/record/recording.h"
@@ -30,11 +32,17 @@ bool captured(Memory memory, CUstream stream) {
          status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+// A context with a pool is remembered by the thread.
 void tell_place(Event& event) {
+  if (const Context* pooled = active() ? current_context() : nullptr) [[likely]] {
+    event.context = reinterpret_cast<uint64_t>(this_thread.handle);
+    event.device = static_cast<uint32_t>(pooled->device.load(std::memory_order_relaxed));
+    return;
+  }
   CUcontext context = nullptr;
+  CUdevice device = 0;
   driver().cuCtxGetCurrent(&context);
-  CUdevice device = device_of(context);
-  if (device == kNoDevice && driver().cuCtxGetDevice(&device) != CUDA_SUCCESS) device = 0;
+  if (driver().cuCtxGetDevice(&device) != CUDA_SUCCESS) device = 0;
   event.context = reinterpret_cast<uint64_t>(context);
   event.device = static_cast<uint32_t>(device);
 }
@@ -55,6 +63,7 @@ WatchedAllocation::WatchedAllocation(Memory memory, CUstream stream) {
 WatchedAllocation::~WatchedAllocation() { this_thread.site = 0; }
 
 void WatchedAllocation::ended(CUresult result, uint64_t address, uint64_t bytes) {
+  const alloc::KeepErrno keep;
   if (captured(event_.memory, reinterpret_cast<CUstream>(event_.stream))) return;
   event_.type = result == CUDA_SUCCESS ? EventType::allocated : EventType::refused;
   event_.address = address;
