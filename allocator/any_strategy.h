@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The strategy of one context, which its policy resolves to once, when the context is seen first. A
 // visit is one branch and no indirect call, because the default is on the way of every request.
-// Both strategies offer what ContextMemory, Shortage and IdleWork ask of them. Any thread.
+// All of them offer what ContextMemory, Shortage and IdleWork ask of them. Any thread.
 #pragma once
 
 #include <atomic>
 
 #include "allocator/chunk_pools/chunk_pools.h"
+#include "allocator/grouped_on_demand.h"
 #include "allocator/on_demand/on_demand.h"
 #include "allocator/shared.h"
 
@@ -15,25 +16,33 @@ namespace cistern::alloc {
 class AnyStrategy {
  public:
   void init(Shared* shared, ChunkSupply* supply, const DeviceParts& device, uint32_t owner,
-            const ChunkSizes& sizes) {
-    chunked_.store(sizes.kind != StrategyKind::on_demand, std::memory_order_relaxed);
-    if (chunked()) {
-      chunk_pools_.init(shared, &shared->blocks, supply, device, owner, sizes);
-    } else {
+            const ChunkSizes& sizes, bool groups) {
+    const bool chunked = sizes.kind != StrategyKind::on_demand;
+    const auto kind = chunked ? Kind::chunked : groups ? Kind::grouped : Kind::on_demand;
+    kind_.store(kind, std::memory_order_relaxed);
+    ChunkSizes of_chunks = sizes;
+    if (!chunked) {
       on_demand_.init(shared, &shared->slabs, supply, device, owner);
+      grouped_.init(&on_demand_, &chunk_pools_);
+      of_chunks = {StrategyKind::auto_growth, 0, 0, sizes.align, false, false};
+    }
+    if (chunked || groups) {
+      chunk_pools_.init(shared, &shared->blocks, supply, device, owner, of_chunks);
     }
   }
 
   template <typename Visitor>
   decltype(auto) visit(Visitor visitor) {
-    if (chunked()) [[unlikely]]
-      return visitor(chunk_pools_);
+    const Kind kind = kind_.load(std::memory_order_relaxed);
+    if (kind != Kind::on_demand) [[unlikely]]
+      return kind == Kind::chunked ? visitor(chunk_pools_) : visitor(grouped_);
     return visitor(on_demand_);
   }
   template <typename Visitor>
   decltype(auto) visit(Visitor visitor) const {
-    if (chunked()) [[unlikely]]
-      return visitor(chunk_pools_);
+    const Kind kind = kind_.load(std::memory_order_relaxed);
+    if (kind != Kind::on_demand) [[unlikely]]
+      return kind == Kind::chunked ? visitor(chunk_pools_) : visitor(grouped_);
     return visitor(on_demand_);
   }
 
@@ -59,12 +68,13 @@ class AnyStrategy {
   }
 
  private:
-  bool chunked() const { return chunked_.load(std::memory_order_relaxed); }
+  enum class Kind : uint8_t { on_demand, chunked, grouped };
 
   // Totals are read also while the next context, with the same policy, takes the place of one.
-  std::atomic<bool> chunked_;
+  std::atomic<Kind> kind_;
   OnDemand on_demand_;
   ChunkPools chunk_pools_;
+  GroupedOnDemand grouped_;
 };
 
 }  // namespace cistern::alloc

@@ -8,7 +8,8 @@
 namespace cistern::alloc {
 
 void ContextMemory::init(Shared* shared_state, MemorySource* memory_source,
-                         const DeviceParts& device, uint32_t number, const ChunkSizes& sizes) {
+                         const DeviceParts& device, uint32_t number, const ChunkSizes& sizes,
+                         const GroupRules& rules) {
   shared = shared_state;
   source = memory_source;
   ledger = device.ledger;
@@ -19,7 +20,10 @@ void ContextMemory::init(Shared* shared_state, MemorySource* memory_source,
   stuck_at_.store(~Ticket{0}, std::memory_order_relaxed);
   if (device.shared_party < 0) shared->reclaim.graphs().parked(party).init(ledger);
   supply.init(shared, source, device, owner);
-  strategy.init(shared, &supply, device, owner, sizes);
+  GroupRules groups_here = rules;
+  if (sizes.kind == StrategyKind::none) groups_here.on = false;  // every request is the driver's
+  strategy.init(shared, &supply, device, owner, sizes, groups_here.on);
+  groups.init(groups_here, &strategy.chunk_pools(), shared, ledger);
 }
 
 // --- a request ---
@@ -192,6 +196,7 @@ bool ContextMemory::release_clean() {
 }
 
 bool ContextMemory::release_returnable(uint64_t patience_ns) {
+  groups.end_all();
   flush_garbage();
   unpark_everything();
   constexpr uint64_t kBeforeFreesNs = 2'000'000'000;
@@ -256,6 +261,7 @@ void ContextMemory::forget_all() {
   strategy.for_each_pool([](auto& pool) { pool.close(); });
   supply.close();
   os::wait_while([this] { return anything_in_hand(); });
+  groups.forget_all();
   strategy.for_each_pool([](auto& pool) { pool.forget_all(); });
   supply.forget_all(
       [this](Chunk* chunk) { strategy.visit([chunk](auto& s) { s.forget(chunk); }); });
@@ -370,6 +376,7 @@ uint64_t ContextMemory::frees() const {
 
 void ContextMemory::reset_after_fork() {
   supply.cache.reset_after_fork();
+  if (groups.on()) groups.reset_after_fork();
   strategy.visit([](auto& s) { s.reset_after_fork(); });
   strategy.for_each_pool([](auto& pool) { pool.reset_after_fork(); });
 }

@@ -9,6 +9,7 @@
 
 #include "allocator/any_strategy.h"
 #include "allocator/chunk/chunk_supply.h"
+#include "allocator/chunk_pools/groups.h"
 
 namespace cistern::alloc {
 
@@ -29,7 +30,7 @@ struct Usage {
 
 struct ContextMemory {
   void init(Shared* shared_state, MemorySource* memory_source, const DeviceParts& device,
-            uint32_t number, const ChunkSizes& sizes);
+            uint32_t number, const ChunkSizes& sizes, const GroupRules& rules);
 
   // Serve a request: from clean memory at hand; from a fresh chunk; with a driver allocation of its
   // own; from any free block, wherever it is. The codes are the source's.
@@ -108,6 +109,7 @@ struct ContextMemory {
   uint32_t party;    // in reclamation
   ChunkSupply supply;
   AnyStrategy strategy;
+  Groups groups;
 
  private:
   void expect_background_work();

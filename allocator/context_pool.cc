@@ -172,8 +172,8 @@ bool ContextPool::mark_exported(Chunk* chunk, uint64_t address) {
 // --- beginning and end ---
 
 void ContextPool::init(Shared* shared, MemorySource* source, const DeviceParts& device,
-                       uint32_t owner, const ChunkSizes& sizes) {
-  memory_.init(shared, source, device, owner, sizes);
+                       uint32_t owner, const ChunkSizes& sizes, const GroupRules& rules) {
+  memory_.init(shared, source, device, owner, sizes, rules);
   waiting_.init(&memory_);
   idle_work_.init(&memory_, &waiting_);
   if (!source->marks_anywhere()) shared->free_extra_work.fetch_add(1);

@@ -52,12 +52,18 @@ class ContextPool {
 
   // `owner` is the number find() users get back through Chunk::at().
   // `sizes`: the strategy and its chunks.
+  // `rules`: of groups, if there are to be any.
   void init(Shared* shared, MemorySource* source, const DeviceParts& device, uint32_t owner,
-            const ChunkSizes& sizes);
+            const ChunkSizes& sizes, const GroupRules& rules = {});
 
   // Memory for `bytes` > 0; a result code of the source. `shard`: the caller's thread, as a number
   // below kShards, or below kMostThreads for thread_local.
   int allocate(uint64_t bytes, unsigned shard, uint64_t* address);
+
+  // The same, beside what the caller got before where both are of one group (groups.h), if there
+  // are groups here. Short of memory, and wherever a group cannot be, it is as allocate() says.
+  int allocate_in_group(uint64_t bytes, unsigned shard, Groups::Caller caller, uint64_t* address);
+  bool groups() const { return memory_.groups.on(); }
 
   // The same from clean memory that is at hand: kOutOfMemory where there is none. Neither waits nor
   // takes memory from the source.
@@ -140,6 +146,7 @@ class ContextPool {
   template <typename Miss>
   int allocate_filled(Request& request, uint64_t* address, Miss miss);
   [[gnu::noinline]] int miss(Request& request);
+  bool take_first_member(Request& request, Groups::Caller caller);
   int hand_out_direct(const Request& request, uint64_t* address);
   bool filled_ahead(uint64_t address);
 

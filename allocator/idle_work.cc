@@ -77,6 +77,7 @@ void IdleWork::sweep_if_due() {
 void IdleWork::sweep(WorkedBy worked_by) {
   if (sweeping_.exchange(true, std::memory_order_acquire)) return;
   const Tick now = memory_->shared->idle.now();
+  memory_->groups.end_idle();
   waiting_->ask();
   memory_->refresh(/*spare_too=*/true);
   release_aged(now, worked_by);

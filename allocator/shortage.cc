@@ -46,8 +46,11 @@ bool Shortage::take_from_other_chunks() {
   if (looked_elsewhere_) return false;
   looked_elsewhere_ = true;
   step_ = Step::elsewhere;
-  const bool cuts = memory_.strategy.visit([](const auto& s) { return s.kCutsIdleChunks; });
-  return cuts && request_.pooled && memory_.take_from_anywhere(request_, &step_);
+  if (!request_.pooled) return false;
+  return memory_.strategy.visit([this](auto& strategy) {
+    return strategy.kCutsIdleChunks ? strategy.take_from_anywhere(request_, &step_)
+                                    : strategy.take_of_other_sizes(request_);
+  });
 }
 
 void Shortage::tell() {
@@ -82,6 +85,7 @@ int Shortage::find_memory() {
   Shared& shared = *memory_.shared;
   const CountedIn short_of_memory(shared.threads_short_of_memory);
   const CountedIn extra_work(shared.free_extra_work);
+  memory_.groups.end_all();
   memory_.flush_garbage();
   memory_.unpark_everything();
   waiting_.ask();

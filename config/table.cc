@@ -200,7 +200,7 @@ constexpr Row kRows[] = {
      "operators would, are never touched."},
 
     // --- Lifetime-based reuse
-    {"CISTERN_MEMORY_OPTIMIZE", Group::kReuse, integer(0, 1), kUnset, "", "1", kLater, to<&P::memory_optimize>,
+    {"CISTERN_MEMORY_OPTIMIZE", Group::kReuse, integer(0, 1), kUnset, "", "1", kBuilt, to<&P::memory_optimize>,
      "The level of memory_optimize. 0: a freed block serves only requests of the same size, which "
      "stands for the same shape. 1: any request that fits, smallest sufficient block first."},
     {"CISTERN_PLAN", Group::kReuse, text(Kind::kPlan), "off", "", "auto", kLater, to<&P::plan>,
@@ -221,11 +221,11 @@ constexpr Row kRows[] = {
      "A debugging aid: allocations whose NVTX range or call-stack symbol names one of 19 operators "
      "(sigmoid, relu, batch_norm and others) get no recently freed block, so that in-place style "
      "reuse cannot touch them."},
-    {"FLAGS_fuse_parameter_groups_size", Group::kReuse, Type{.kind = Kind::kInteger, .min = -1, .max = INT32_MAX, .not_zero = true}, "3", "", "8", kLater, to<&P::fuse_parameter_groups_size>,
+    {"FLAGS_fuse_parameter_groups_size", Group::kReuse, Type{.kind = Kind::kInteger, .min = -1, .max = INT32_MAX, .not_zero = true}, "3", "", "8", kBuilt, to<&P::fuse_parameter_groups_size>,
      "Consecutive allocations of one call site, which stand for a group of parameters, are placed "
      "side by side, this many to a group; 1 is no grouping, -1 no limit. Active once this or the "
      "next is set."},
-    {"FLAGS_fuse_parameter_memory_size", Group::kReuse, number(kAnyMin), "-1.0", "MB of 2^20 bytes", "16", kLater, to<&P::fuse_parameter_memory_size>,
+    {"FLAGS_fuse_parameter_memory_size", Group::kReuse, number(kAnyMin), "-1.0", "MB of 2^20 bytes", "16", kBuilt, to<&P::fuse_parameter_memory_size>,
      "The most bytes of such a group; 0 or less is no limit. Communication calls are never changed."},
 
     // --- Host memory

@@ -67,6 +67,10 @@ struct Ledger {
   Counter bound_gave_way;            // times more had to wait than may, because no work ended
   Counter shortages, out_of_memory;  // times everything idle was returned; failures passed on
   Counter served_by[kSteps];         // shortages by the step that ended them
+  // Groups of blocks side by side that have more than one member, their members, and the bytes that
+  // were kept for members which did not come (chunk_pools/groups.h).
+  Counter groups, group_members, group_room;
+  Counter sizes_forgotten;           // times freed memory served other sizes after all (ReuseRule)
   Counter chunks;                    // taken from the driver now
   Counter unpooled;                  // requests that the settings kept out of the pools
   Counter unpooled_short;            // such ones that the pools served: no other memory was left

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <bit>
+#include <climits>
 #include <cstdint>
 
 namespace cistern::alloc {
@@ -53,6 +54,30 @@ class SizeBins {
       if (best == nullptr || size < Traits::size(best)) best = i;
     }
     return best != nullptr ? best : first_above(bin, limit);
+  }
+
+  // The smallest item of at least `want`, exactly; nullptr if none. Walks one or two bins.
+  T* find_least(uint64_t want) const {
+    T* best = find(want, UINT64_MAX, INT_MAX);
+    if (best == nullptr || Traits::size(best) == want) return best;
+    const Bin bin = bin_of(Traits::size(best));
+    for (T* i = heads_[bin.level][bin.step]; i != nullptr; i = Traits::next(i)) {
+      const uint64_t size = Traits::size(i);
+      if (size >= want && size < Traits::size(best)) best = i;
+    }
+    return best;
+  }
+
+  // An item of just this size for which `fits` holds, the last inserted first; nullptr if none.
+  // Walks one bin.
+  template <typename Fits>
+  T* find_equal(uint64_t size, Fits fits) const {
+    const Bin bin = bin_of(size);
+    T* item = heads_[bin.level][bin.step];
+    while (item != nullptr && (Traits::size(item) != size || !fits(item))) {
+      item = Traits::next(item);
+    }
+    return item;
   }
 
   // The size of the largest item, or 0.

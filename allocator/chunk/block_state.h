@@ -10,6 +10,8 @@ enum class BlockState : uint8_t {
   live,     // the program holds it
   waiting,  // freed: waiting, parked, garbage or in quarantine
   clean,    // ready to be handed out
+  kept,     // the same, to requests of its own size only (ReuseRule::same_size)
+  room,     // kept for the next member of a group (chunk_pools/groups.h)
 };
 
 }  // namespace cistern::alloc

@@ -60,6 +60,7 @@ struct Chunk {
   std::atomic<Place> place;
   Tick idle_since;             // while wholly idle; under the lock of what keeps it
   std::atomic<bool> exported;  // another process or device may know it: never to be reused
+  bool cut;                    // idle: blocks were cut from it when it was last in use
   // By role: requested bytes, Ticket, Slab*, ChunkMap*, previous in bin.
   std::atomic<uint64_t> detail;
   union {

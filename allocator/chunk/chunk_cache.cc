@@ -2,6 +2,7 @@
 #include "allocator/chunk/chunk_cache.h"
 
 #include <algorithm>
+#include <climits>
 
 #include "allocator/base/driver_rounding.h"
 #include "allocator/reclaim/reclaim.h"
@@ -20,10 +21,11 @@ uint64_t largest_for(uint64_t bytes) {
 
 }  // namespace
 
-void ChunkCache::init(uint32_t owner, uint32_t party, Garbage* garbage) {
+void ChunkCache::init(uint32_t owner, uint32_t party, Garbage* garbage, ReuseRule rule) {
   freed_.join(garbage, &mutex_, party);
   LockGuard guard(mutex_);
   owner_ = owner;
+  same_size_ = rule == ReuseRule::same_size;
   closed_ = false;
   allocations.set(0);
   frees.set(0);
@@ -35,15 +37,38 @@ void ChunkCache::close() {
 }
 
 Chunk* ChunkCache::take(uint64_t bytes, Role role, Reclaim& reclaim) {
-  return take_between(bytes, largest_for(bytes), role, reclaim);
+  return take_found(bytes, role, reclaim,
+                    [=, this] { return bins_.find(bytes, largest_for(bytes), kProbes); });
 }
 
 Chunk* ChunkCache::take_equal(uint64_t bytes, Reclaim& reclaim) {
-  return take_between(bytes, bytes, Role::whole, reclaim);
+  return take_found(bytes, Role::whole, reclaim,
+                    [=, this] { return bins_.find(bytes, bytes, INT_MAX); });
+}
+
+Chunk* ChunkCache::take_least(uint64_t bytes, Reclaim& reclaim) {
+  return take_found(bytes, Role::whole, reclaim, [=, this] { return bins_.find_least(bytes); });
 }
 
 Chunk* ChunkCache::take_any(uint64_t bytes, Reclaim& reclaim) {
-  return take_between(bytes, UINT64_MAX, Role::released, reclaim);
+  return take_found(bytes, Role::released, reclaim, [=, this] {
+    admit_cut_locked();
+    return bins_.find(bytes, UINT64_MAX, kProbes);
+  });
+}
+
+void ChunkCache::admit_cut() {
+  LockGuard guard(mutex_);
+  admit_cut_locked();
+}
+
+void ChunkCache::admit_cut_locked() {
+  if (!same_size_) return;
+  for (Chunk* chunk = oldest_idle_; chunk != nullptr; chunk = chunk->younger) {
+    if (!chunk->cut) continue;
+    chunk->cut = false;
+    bins_.insert(chunk);
+  }
 }
 
 // Without the lock: whether any chunk might be there. One that another thread frees or moves just
@@ -52,13 +77,14 @@ bool ChunkCache::may_serve(uint64_t bytes, const Reclaim& reclaim) const {
   return parked_bytes() != 0 || freed_.has_clean(freed_.clean(reclaim)) || idle_bytes() >= bytes;
 }
 
-Chunk* ChunkCache::take_between(uint64_t bytes, uint64_t most, Role role, Reclaim& reclaim) {
+template <typename Find>
+Chunk* ChunkCache::take_found(uint64_t bytes, Role role, Reclaim& reclaim, Find find) {
   if (!may_serve(bytes, reclaim)) return nullptr;
   LockGuard guard(mutex_);
   if (closed_) [[unlikely]]
     return nullptr;
   refresh_locked(reclaim);
-  Chunk* chunk = bins_.find(bytes, most, kProbes);
+  Chunk* chunk = find();
   if (chunk != nullptr) {
     remove_idle(chunk);
     chunk->become(role);
@@ -172,7 +198,8 @@ void ChunkCache::refresh_locked(Reclaim& reclaim) {
 void ChunkCache::insert_idle(Chunk* chunk) {
   chunk->become(Role::idle);
   chunk->idle_since = kNotSeen;
-  bins_.insert(chunk);
+  if (!apart(chunk)) [[likely]]
+    bins_.insert(chunk);
   chunk->older = youngest_idle_;
   chunk->younger = nullptr;
   (youngest_idle_ == nullptr ? oldest_idle_ : youngest_idle_->younger) = chunk;
@@ -182,7 +209,8 @@ void ChunkCache::insert_idle(Chunk* chunk) {
 }
 
 void ChunkCache::remove_idle(Chunk* chunk) {
-  bins_.remove(chunk);
+  if (!apart(chunk)) [[likely]]
+    bins_.remove(chunk);
   (chunk->older == nullptr ? oldest_idle_ : chunk->older->younger) = chunk->younger;
   (chunk->younger == nullptr ? youngest_idle_ : chunk->younger->older) = chunk->older;
   idle_bytes_.own_sub(chunk->size());

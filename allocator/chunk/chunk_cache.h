@@ -9,6 +9,7 @@
 #include "allocator/base/mutex.h"
 #include "allocator/base/size_bins.h"
 #include "allocator/chunk/chunk_list.h"
+#include "allocator/chunk/reuse_rule.h"
 #include "allocator/reclaim/freed_queue.h"
 #include "allocator/reclaim/idle_release.h"
 
@@ -30,7 +31,7 @@ struct ChunkLinks : NextLink<Chunk> {
 class ChunkCache {
  public:
   // `owner`: what the chunks of this cache say of themselves. `garbage`: nullptr for none.
-  void init(uint32_t owner, uint32_t party, Garbage* garbage);
+  void init(uint32_t owner, uint32_t party, Garbage* garbage, ReuseRule rule);
 
   // An idle chunk that serves `bytes` without taking more of the device than the driver itself
   // would have given: at least as large, the same number of driver pages, at most 1/8 lost. So
@@ -38,10 +39,14 @@ class ChunkCache {
   // Role::whole for the program, Role::released for a strategy. A chunk that a strategy will cut is
   // never the program's meanwhile, or a second free of its address would be taken for the first.
   Chunk* take(uint64_t bytes, Role role, Reclaim& reclaim);
-  // The same for the program, of just this size.
+  // The same for the program: of just this size; and the smallest that is large enough.
   Chunk* take_equal(uint64_t bytes, Reclaim& reclaim);
-  // The same, but any that is large enough: for a strategy that cuts it.
+  Chunk* take_least(uint64_t bytes, Reclaim& reclaim);
+  // The same, but any that is large enough: for a strategy that cuts it, with memory short.
   Chunk* take_any(uint64_t bytes, Reclaim& reclaim);
+  // Memory is short: chunks that were cut serve as take() says, too, where the rule is
+  // ReuseRule::same_size.
+  void admit_cut();
 
   // The program frees a chunk. `not_live`: it does not hold one that starts at `address` (decided
   // here, so that of two racing frees one fails). `cached`: it waits to be clean. `give_up`: it
@@ -128,7 +133,11 @@ class ChunkCache {
   bool may_serve(uint64_t bytes, const Reclaim& reclaim) const;
   void count_allocation(uint64_t requested);
   void count_free(uint64_t requested);
-  Chunk* take_between(uint64_t bytes, uint64_t most, Role role, Reclaim& reclaim);
+  template <typename Find>
+  Chunk* take_found(uint64_t bytes, Role role, Reclaim& reclaim, Find find);
+  void admit_cut_locked();
+  // Idle, and in no bin: its size says nothing of the requests that it may serve.
+  bool apart(const Chunk* chunk) const { return same_size_ && chunk->cut; }
   void count_freed(Chunk* chunk);
   void refresh_locked(Reclaim& reclaim);
   void collect_one_freed(Chunk* chunk, bool parked, ChunkList* out);
@@ -141,6 +150,7 @@ class ChunkCache {
   bool closed_ = false;
   std::atomic<int> in_hand_{0};
   uint32_t owner_ = 0;
+  bool same_size_ = false;                    // ReuseRule
   SizeBins<Chunk, ChunkBinTraits, 44> bins_;  // to 2^48 bytes
   Chunk* oldest_idle_ = nullptr;
   Chunk* youngest_idle_ = nullptr;

@@ -14,7 +14,7 @@ void ChunkSupply::init(SharedChunks* shared, MemorySource* source, const DeviceP
   index = device.index != nullptr ? device.index : &shared->index;
   owner_ = owner;
   closed_.store(false);
-  cache.init(owner, device.party(owner), device.garbage);
+  cache.init(owner, device.party(owner), device.garbage, device.reuse);
   for (Counter* time : {&fastest_, &fastest_before_, &timed_}) time->set(0);
   note_waiting(0);
   note_waiting(0);
@@ -40,6 +40,7 @@ Chunk* ChunkSupply::obtain(uint64_t bytes, Role role, int* code) {
   if (*code == kSuccess) {
     chunk->set_range(address, bytes);
     chunk->exported.store(false, std::memory_order_relaxed);
+    chunk->cut = false;
     chunk->move_to({owner_, role, 0});
     chunk->set_requested(bytes);
     chunk->born = shared_->reclaim.epoch();

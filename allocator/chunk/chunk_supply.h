@@ -27,6 +27,7 @@ struct DeviceParts {
   FillMode fill = FillMode::off;  // whether and how what is handed out is filled
   Index* index = nullptr;         // where the chunks are found by address; nullptr: the shared one
   int shared_party = -1;          // several pools' number in reclamation, begun; -1: the owner's
+  ReuseRule reuse = ReuseRule::about;
 
   uint32_t party(uint32_t owner) const {
     return shared_party < 0 ? owner : static_cast<uint32_t>(shared_party);

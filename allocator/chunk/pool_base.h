@@ -6,9 +6,17 @@
 // bookkeeping_of(block) is that of the block's chunk, with the counts `live`, `waiting` and
 // `filling` of its blocks. Derived has make_clean(block, emptied), with the lock; and
 // end_if_over(bookkeeping, ended), which lets a chunk go in which nothing is live and some of which
-// is in quarantine. Any thread: what looks at blocks takes the lock, sums are read without. None
-// calls the driver.
+// is in quarantine.
+//
+// Under ReuseRule::same_size what was freed is kept for its size: such blocks are in
+// BlockState::kept and have bins of their own, so that nothing else finds, cuts or merges them.
+// asked_of(block) is, of a freed or kept one, the bytes that the program last had of it; 0 where
+// they are not known. Derived has make_cuttable(block), which makes a block that is in no bin clean
+// as any is under the other rules, and set_clean(block), which only says that it is. Any thread:
+// what looks at blocks takes the lock, sums are read without. None calls the driver.
 #pragma once
+
+#include <algorithm>
 
 #include "allocator/base/driver_rounding.h"
 #include "allocator/base/live_count.h"
@@ -16,6 +24,7 @@
 #include "allocator/base/size_bins.h"
 #include "allocator/chunk/block_state.h"
 #include "allocator/chunk/chunk_list.h"
+#include "allocator/chunk/reuse_rule.h"
 #include "allocator/reclaim/freed_queue.h"
 
 namespace cistern::alloc {
@@ -104,7 +113,7 @@ class PoolBase {
 
   uint64_t largest_clean() {
     LockGuard guard(mutex_);
-    return bins_.largest() * kDriverGranule;
+    return std::max(bins_.largest(), kept_.largest()) * kDriverGranule;
   }
 
   // The context is gone: everything stays where it is, for forget_all() once nothing is in_hand().
@@ -138,12 +147,13 @@ class PoolBase {
   // prepare(): what else there is to begin, with the lock and before anybody can find the pool.
   template <typename Prepare>
   void begin(Ledger* ledger, Garbage* garbage, Place here, uint32_t party, bool gathers,
-             Prepare prepare) {
+             ReuseRule rule, Prepare prepare) {
     freed_.join(garbage, &mutex_, party);
     LockGuard guard(mutex_);
     ledger_ = ledger;
     live_.init(ledger);
     gathers_ = gathers;
+    rule_ = rule;
     some_unfilled_.store(false, std::memory_order_relaxed);
     allocations.set(0);
     frees.set(0);
@@ -185,6 +195,41 @@ class PoolBase {
     clean_bytes_.own_sub(bytes_of(block));
   }
 
+  bool keeps_sizes() const { return rule_ == ReuseRule::same_size; }
+  void keep(T* block) {
+    block->become(BlockState::kept);
+    kept_.insert(block);
+    clean_bytes_.own_add(bytes_of(block));
+  }
+  void remove_kept(T* block) {
+    kept_.remove(block);
+    clean_bytes_.own_sub(bytes_of(block));
+  }
+  // Of a chunk that leaves: whatever of it can be handed out.
+  void remove_free(T* block) {
+    if (block->is() == BlockState::clean) remove(block);
+    if (block->is() == BlockState::kept) remove_kept(block);
+  }
+  // A block kept for this size, the last one freed first; it is clean like any other now.
+  [[gnu::cold]] T* find_kept(uint64_t granules, uint64_t bytes) {
+    T* block = kept_.find_equal(granules, [=](const T* kept) { return asked_of(kept) == bytes; });
+    if (block == nullptr) return nullptr;
+    remove_kept(block);
+    derived().set_clean(block);
+    insert(block);
+    return block;
+  }
+  // Memory is short: what was kept serves any size. False if nothing was.
+  [[gnu::cold]] bool forget_sizes() {
+    if (kept_.largest() == 0) return false;
+    ledger_->sizes_forgotten.add();
+    while (T* block = kept_.find(1, UINT64_MAX, 1)) {
+      remove_kept(block);
+      derived().make_cuttable(block);
+    }
+    return true;
+  }
+
   void note_handed_out(uint64_t bytes) {
     allocations.own_add();
     live_.add(bytes);
@@ -208,12 +253,13 @@ class PoolBase {
 
   void hand_over(Chunk* chunk, ChunkList* out) {
     chunk->become(Role::released);
+    chunk->cut = true;
     in_hand_.fetch_add(1, std::memory_order_relaxed);
     out->push(chunk);
   }
 
   void forget_blocks() {
-    bins_ = {};
+    bins_ = kept_ = {};
     freed_.clear();
     clean_bytes_.set(0);
     end_quarantine(quarantined_bytes_.get());
@@ -226,6 +272,7 @@ class PoolBase {
   FreedQueue<T, FreedBlockLinks<T>> freed_;
   Counter filling_bytes_;  // taken out by take_unfilled() and not back yet; BlockPool tells of it
   Ledger* ledger_;
+  ReuseRule rule_ = ReuseRule::about;
 
  private:
   Derived& derived() { return static_cast<Derived&>(*this); }
@@ -236,6 +283,7 @@ class PoolBase {
   bool gathers_ = false;
   std::atomic<bool> some_unfilled_{false};
   std::atomic<int> in_hand_{0};
+  SizeBins<T, CleanBlockTraits<T>, kBins> kept_;
 };
 
 }  // namespace cistern::alloc

@@ -14,6 +14,7 @@ struct Request {
   uint64_t address = 0;    // the answer
   bool whole = false;      // the answer is a chunk of its own, counted as such
   bool ask_first = false;  // much was freed lately: ask what is clean before taking anything
+  uint64_t room = 0;       // bytes to be had behind it, for others of its group
 };
 
 }  // namespace cistern::alloc

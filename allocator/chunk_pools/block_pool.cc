@@ -16,8 +16,8 @@ constexpr uint32_t kWorthAsking = (64 << 10) / kBlockGranule;
 
 }  // namespace
 
-uint64_t BlockPool::allocate(uint64_t bytes, Reclaim& reclaim, Search search, bool* ask_first) {
-  const uint32_t granules = granules_for(bytes);
+uint64_t BlockPool::allocate(uint32_t granules, uint64_t bytes, Reclaim& reclaim, Search search,
+                             bool* ask_first) {
   LockGuard guard(mutex_);
   if (closed()) [[unlikely]]
     return 0;
@@ -33,6 +33,9 @@ uint64_t BlockPool::allocate(uint64_t bytes, Reclaim& reclaim, Search search, bo
     return address;
   if (freed_.has_clean(clean)) {
     refresh_locked(clean, INT_MAX, nullptr);
+    address = take(granules, bytes, born, search);
+  }
+  if (address == 0 && search == Search::thorough && forget_sizes()) {
     address = take(granules, bytes, born, search);
   }
   if (address == 0 && unmerged_) {
@@ -51,11 +54,21 @@ bool BlockPool::worth_asking(uint32_t granules) const {
 }
 
 uint64_t BlockPool::take(uint32_t granules, uint64_t bytes, Epoch born, Search search) {
+  if (!records_.reserve(2)) return 0;  // cutting off both ends needs two
   const uint32_t align = granules >= align_ ? align_ : 1;
-  ChunkBlock* block = find_clean(granules, align, search);
-  // Cutting off both ends needs two records.
-  if (block == nullptr || !records_.reserve(2)) return 0;
-  return hand_out(block, granules, align, bytes, born);
+  ChunkBlock* block = nullptr;
+  if (rule_ != ReuseRule::about) [[unlikely]]
+    block = find_by_rule(granules, bytes, align);
+  if (block == nullptr) block = find_clean(granules, align, search);
+  return block == nullptr ? 0 : hand_out(block, granules, align, bytes, born);
+}
+
+// What a rule prefers to find_clean()'s.
+ChunkBlock* BlockPool::find_by_rule(uint32_t granules, uint64_t bytes, uint32_t align) {
+  if (keeps_sizes()) return find_kept(granules, bytes);
+  ChunkBlock* least = bins_.find_least(granules);
+  if (least == nullptr || least->fits(granules, align)) return least;
+  return bins_.find_least(uint64_t{granules} + align - 1);
 }
 
 // An aligned block in the best fitting one, or in any that is sure to hold one.
@@ -107,17 +120,25 @@ ChunkBlock* BlockPool::split(ChunkBlock* block, uint32_t granules) {
   return rest;
 }
 
+// The live block that starts at `address`, or nullptr.
+ChunkBlock* BlockPool::live_at(const Chunk* chunk, uint64_t address) {
+  const ChunkMap* map = map_of(chunk);
+  if (map == nullptr || !chunk->contains(address)) return nullptr;
+  const uint64_t offset = address - map->base;
+  ChunkBlock* block = table_.find(map, static_cast<uint32_t>(offset / kBlockGranule));
+  if (block == nullptr || offset % kBlockGranule != 0) return nullptr;
+  return block->is() == BlockState::live ? block : nullptr;
+}
+
 bool BlockPool::free(const Chunk* chunk, uint64_t address, Reclaim& reclaim, ChunkList* ended,
                      Ticket latest) {
   LockGuard guard(mutex_);
-  ChunkMap* map = map_of(chunk);
-  if (map == nullptr || !chunk->contains(address)) return false;
-  const uint64_t offset = address - map->base;
-  ChunkBlock* block = table_.find(map, static_cast<uint32_t>(offset / kBlockGranule));
-  if (block == nullptr || offset % kBlockGranule != 0 || block->is() != BlockState::live) {
-    return false;
-  }
+  ChunkBlock* block = live_at(chunk, address);
+  if (block == nullptr) return false;
+  ChunkMap* map = block->map();
   if (--map->live == 0) idle_rounding_.own_add(map->rounding());
+  if (keeps_sizes()) [[unlikely]]
+    block->keep_asked();
   note_freed(block);
   if (block->exported != 0) [[unlikely]] {
     ++map->quarantined;
@@ -131,15 +152,13 @@ bool BlockPool::free(const Chunk* chunk, uint64_t address, Reclaim& reclaim, Chu
   return true;
 }
 
-void BlockPool::end_if_over(ChunkMap* map, ChunkList* ended) {
-  if (map->quarantined == 0 || map->in_use()) [[likely]]
-    return;
+[[gnu::cold]] void BlockPool::end(ChunkMap* map, ChunkList* ended) {
   remove_freed(map);
   map->chunk->exported.store(true, std::memory_order_relaxed);
   take_out(map, ended);
 }
 
-void BlockPool::make_clean(ChunkBlock* block, ChunkList* /*emptied*/) {
+[[gnu::always_inline]] inline void BlockPool::make_cuttable(ChunkBlock* block) {
   block->become(BlockState::clean);
   if (merge_at_once_) {
     block = merge(block);
@@ -147,6 +166,12 @@ void BlockPool::make_clean(ChunkBlock* block, ChunkList* /*emptied*/) {
     unmerged_ = true;
   }
   insert(block);
+}
+
+void BlockPool::make_clean(ChunkBlock* block, ChunkList* /*emptied*/) {
+  if (keeps_sizes() && asked_of(block) != 0) [[unlikely]]
+    return keep(block);
+  make_cuttable(block);
 }
 
 // Joins a clean block that is in no bin with its clean neighbours, which are.
@@ -214,11 +239,12 @@ uint64_t BlockPool::available_bytes(const Reclaim& reclaim, bool all, bool parts
   if (!all) {
     Ticket oldest, newest;
     const bool waits = freed_.range(&oldest, &newest) && newest > freed_.clean(reclaim);
-    return clean_bytes() + filling_bytes_.get() + (waits ? 0 : waiting_bytes()) +
-           freed_.clean_parked_bytes(reclaim) + (parts ? idle_rounding_.get() : 0);
+    return clean_bytes() + room_bytes_.get() + filling_bytes_.get() +
+           (waits ? 0 : waiting_bytes()) + freed_.clean_parked_bytes(reclaim) +
+           (parts ? idle_rounding_.get() : 0);
   }
-  return clean_bytes() + waiting_bytes() + filling_bytes_.get() + parked_bytes() + garbage_bytes() +
-         idle_rounding_.get();
+  return clean_bytes() + room_bytes_.get() + waiting_bytes() + filling_bytes_.get() +
+         parked_bytes() + garbage_bytes() + idle_rounding_.get();
 }
 
 }  // namespace cistern::alloc

@@ -18,7 +18,7 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
  public:
   // PoolBase::begin(). `number`: of the pool in its context.
   void init(BlockPages* pages, Ledger* ledger, Garbage* garbage, uint32_t owner, uint32_t party,
-            uint8_t number, bool merge_at_once, uint64_t align, bool gathers);
+            uint8_t number, bool merge_at_once, uint64_t align, bool gathers, ReuseRule rule);
 
   // How hard to look for a block. `first`: gives up with ask_first rather than cut up a larger
   // block while enough for the request may be clean by now, or walk on through a large chunk (and
@@ -27,12 +27,20 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   enum class Search : uint8_t { first, normal, thorough };
 
   // The address of a clean block of `bytes`, or 0.
-  uint64_t allocate(uint64_t bytes, Reclaim& reclaim, Search search, bool* ask_first = nullptr);
+  uint64_t allocate(uint64_t bytes, Reclaim& reclaim, Search search, bool* ask_first = nullptr) {
+    return allocate(granules_for(bytes), bytes, reclaim, search, ask_first);
+  }
+  // The same, with `room` bytes behind it that are the block's, too, until cut_room().
+  uint64_t allocate_with_room(uint64_t bytes, uint64_t room, Reclaim& reclaim, Search search,
+                              bool* ask_first = nullptr) {
+    return allocate(granules_for(bytes + room), bytes, reclaim, search, ask_first);
+  }
 
   // Takes a chunk with its fresh map (ChunkMap::own is the caller's), and at once a block of
   // `bytes` from it, so that no other thread gets its space before: the address, 0 where no aligned
   // block fits. False, and nothing taken, when there is no memory for bookkeeping.
-  bool add(Chunk* chunk, ChunkMap* map, uint64_t bytes, Epoch born, uint64_t* address);
+  bool add(Chunk* chunk, ChunkMap* map, uint64_t bytes, uint64_t room, Epoch born,
+           uint64_t* address);
 
   // False when `address` is not the start of a live block of this pool. `chunk` is what the index
   // said; it may have another meaning by now. When the last live block of a chunk with blocks in
@@ -40,6 +48,19 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   // `latest`: FreedQueue::push().
   bool free(const Chunk* chunk, uint64_t address, Reclaim& reclaim, ChunkList* ended,
             Ticket latest = Reclaim::kNow);
+
+  // For groups (groups.h). Cuts the room off the live block at `address`: a block in
+  // BlockState::room, which its chunk counts as live, or nullptr. Takes a member of `bytes` from
+  // the front of it, and of what is clean behind it where it must: the address, or 0. Gives it up:
+  // it is clean; its bytes.
+  ChunkBlock* cut_room(const Chunk* chunk, uint64_t address);
+  uint64_t take_member(ChunkBlock** room, uint64_t bytes, Epoch born);
+  uint64_t give_up_room(ChunkBlock* room, ChunkList* ended);
+  // Whether nothing else of its chunk is live.
+  bool only_room_in_use(const ChunkBlock* room);
+
+  // The address of a clean block that was freed with just this size, or 0 (ReuseRule::same_size).
+  uint64_t allocate_same(uint64_t bytes, Reclaim& reclaim);
 
   // Another process or device may know the live block around `address`, and nobody says when it is
   // done with it: once freed it is in quarantine until its chunk goes back to the driver. False
@@ -77,19 +98,31 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
 
   ChunkMap* map_of(const Chunk* chunk) const { return has(chunk) ? chunk->map() : nullptr; }
   ChunkBlock* live_around(const Chunk* chunk, uint64_t address) const;
-  void end_if_over(ChunkMap* map, ChunkList* ended);
+  void end_if_over(ChunkMap* map, ChunkList* ended) {
+    if (map->quarantined != 0 && !map->in_use()) [[unlikely]]
+      end(map, ended);
+  }
+  void end(ChunkMap* map, ChunkList* ended);
   void remove_freed(const ChunkMap* only);
   void make_clean(ChunkBlock* block, ChunkList* emptied);
+  void make_cuttable(ChunkBlock* block);
+  static void set_clean(ChunkBlock* block) { block->become(BlockState::clean); }
   ChunkBlock* merge(ChunkBlock* block);
   void merge_everything();
   ChunkBlock* join(ChunkBlock* first, ChunkBlock* second);
+  uint64_t allocate(uint32_t granules, uint64_t bytes, Reclaim& reclaim, Search search,
+                    bool* ask_first);
   ChunkBlock* find_clean(uint32_t granules, uint32_t align, Search search) const;
+  [[gnu::cold]] ChunkBlock* find_by_rule(uint32_t granules, uint64_t bytes, uint32_t align);
   ChunkBlock* find_aligned(uint32_t granules, uint32_t align) const;
   uint64_t take(uint32_t granules, uint64_t bytes, Epoch born, Search search);
   bool worth_asking(uint32_t granules) const;
   uint64_t hand_out(ChunkBlock* block, uint32_t granules, uint32_t align, uint64_t bytes,
                     Epoch born);
   ChunkBlock* split(ChunkBlock* block, uint32_t granules);
+  ChunkBlock* live_at(const Chunk* chunk, uint64_t address);
+  bool extend_room(ChunkBlock* room, uint32_t granules);
+  void become_room(ChunkBlock* block);
   void insert(ChunkBlock* block);
   void take_out(ChunkMap* map, ChunkList* out);
 
@@ -99,6 +132,7 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   uint32_t unasked_ = 0;   // blocks freed since ask_first was the answer
   ChunkMap* maps_ = nullptr;
   Counter chunks_;
+  Counter room_bytes_;
   Counter idle_rounding_;  // of chunks in which nothing is live, up to whole driver pages
   BlockRecords records_;
   BlockTable table_;

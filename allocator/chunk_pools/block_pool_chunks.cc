@@ -8,16 +8,17 @@ namespace cistern::alloc {
 
 void BlockPool::init(BlockPages* pages, Ledger* ledger, Garbage* garbage, uint32_t owner,
                      uint32_t party, uint8_t number, bool merge_at_once, uint64_t align,
-                     bool gathers) {
-  begin(ledger, garbage, {owner, Role::split, number}, party, gathers, [&] {
+                     bool gathers, ReuseRule rule) {
+  begin(ledger, garbage, {owner, Role::split, number}, party, gathers, rule, [&] {
     records_.init(pages);
     merge_at_once_ = merge_at_once;
     align_ = granules_for(align);
   });
 }
 
-bool BlockPool::add(Chunk* chunk, ChunkMap* map, uint64_t bytes, Epoch born, uint64_t* address) {
-  const uint32_t granules = granules_for(bytes);
+bool BlockPool::add(Chunk* chunk, ChunkMap* map, uint64_t bytes, uint64_t room, Epoch born,
+                    uint64_t* address) {
+  const uint32_t granules = granules_for(bytes + room);
   LockGuard guard(mutex_);
   if (closed() || !records_.reserve(3)) return false;
   ChunkBlock* all = records_.take();
@@ -45,7 +46,7 @@ bool BlockPool::add(Chunk* chunk, ChunkMap* map, uint64_t bytes, Epoch born, uin
 void BlockPool::take_out(ChunkMap* map, ChunkList* out) {
   for (ChunkBlock* block = map->first_block(); block != nullptr;) {
     ChunkBlock* after = block->after;
-    if (block->is() == BlockState::clean) remove(block);
+    remove_free(block);
     if (block->exported != 0 && block->is() == BlockState::waiting) end_quarantine(block->bytes());
     table_.erase(block);
     records_.give_back(block);
@@ -122,6 +123,7 @@ void BlockPool::forget_all() {
   maps_ = nullptr;
   unmerged_ = false;
   chunks_.set(0);
+  room_bytes_.set(0);
   idle_rounding_.set(0);
 }
 

@@ -21,7 +21,7 @@ inline uint32_t granules_for(uint64_t bytes) {
 }
 
 struct ChunkBlock {
-  static constexpr uint64_t kMapMask = (uint64_t{1} << 56) - 1;  // more than an address has
+  static constexpr uint64_t kMapMask = (uint64_t{1} << 48) - 1;  // what os::map() gives is below
 
   uint32_t start;  // granules from the chunk's base
   uint32_t granules;
@@ -37,12 +37,18 @@ struct ChunkBlock {
     uint64_t requested;  // live: bytes the program asked for
   };
   ChunkBlock* same_bucket;  // BlockTable
-  uint64_t map_bits : 56;
-  uint64_t state : 7;
+  uint64_t map_bits : 48;
+  uint64_t asked_bits : 10;  // see keep_asked()
+  uint64_t state : 5;
   uint64_t exported : 1;  // known outside the process: never to be reused
 
   BlockState is() const { return static_cast<BlockState>(state); }
-  void become(BlockState s) { state = static_cast<uint8_t>(s) & 0x7f; }
+  void become(BlockState s) { state = static_cast<uint8_t>(s) & 0x1f; }
+  // Of a live block, for asked_of() once it is freed: what it has beyond `requested`, and 1.
+  void keep_asked() {
+    const uint64_t lost = bytes() - requested;
+    asked_bits = lost < kBlockGranule ? (lost + 1) & 0x3ff : 0;
+  }
   ChunkMap* map() const { return reinterpret_cast<ChunkMap*>(map_bits); }
   uint64_t bytes() const { return uint64_t{granules} * kBlockGranule; }
   inline uint64_t address() const;
@@ -110,6 +116,9 @@ uint64_t ChunkBlock::address() const { return map()->base + uint64_t{start} * kB
 inline uint64_t address_of(const ChunkBlock* block) { return block->address(); }
 inline uint64_t bytes_of(const ChunkBlock* block) { return block->bytes(); }
 inline ChunkMap* bookkeeping_of(const ChunkBlock* block) { return block->map(); }
+inline uint64_t asked_of(const ChunkBlock* block) {
+  return block->asked_bits == 0 ? 0 : block->bytes() + 1 - block->asked_bits;
+}
 
 uint32_t ChunkBlock::to_aligned(uint32_t align) const {
   return static_cast<uint32_t>(0 - address() / kBlockGranule) & (align - 1);

@@ -16,6 +16,7 @@ void ChunkPools::init(SharedChunks* shared, BlockArenas* arenas, ChunkSupply* su
   garbage_ = device.garbage;
   owner_ = owner;
   party_ = device.party(owner);
+  rule_ = device.reuse;
   sizes_ = sizes;
   for (unsigned i = 0; i < kMostThreads; ++i) {
     if (BlockPool* pool = pools_[i].load(std::memory_order_relaxed)) init_pool(pool, i);
@@ -24,7 +25,8 @@ void ChunkPools::init(SharedChunks* shared, BlockArenas* arenas, ChunkSupply* su
 
 void ChunkPools::init_pool(BlockPool* pool, unsigned number) {
   pool->init(&arenas_->pages, ledger_, garbage_, owner_, party_, static_cast<uint8_t>(number),
-             sizes_.kind != StrategyKind::naive_best_fit, sizes_.align, supply_->filler.gathers());
+             sizes_.kind != StrategyKind::naive_best_fit, sizes_.align, supply_->filler.gathers(),
+             rule_);
 }
 
 // nullptr when there is no memory for another pool, or none is wanted.
@@ -48,15 +50,35 @@ BlockPool* ChunkPools::create_pool(unsigned number) {
 }
 
 bool ChunkPools::take_clean(Request& request) {
+  return take_clean_by(request, [&](BlockPool* pool, BlockPool::Search search) {
+    return pool->allocate(request.bytes, shared_->reclaim, search, &request.ask_first);
+  });
+}
+
+bool ChunkPools::take_clean_with_room(Request& request) {
+  return take_clean_by(request, [&](BlockPool* pool, BlockPool::Search search) {
+    return pool->allocate_with_room(request.bytes, request.room, shared_->reclaim, search,
+                                    &request.ask_first);
+  });
+}
+
+template <typename Allocate>
+bool ChunkPools::take_clean_by(Request& request, Allocate allocate) {
   BlockPool* pool = pool_for(request);
   if (pool == nullptr) return false;
   const auto search = request.ask_first ? BlockPool::Search::normal : BlockPool::Search::first;
-  request.address = pool->allocate(request.bytes, shared_->reclaim, search, &request.ask_first);
+  request.address = allocate(pool, search);
   if (request.address != 0) [[likely]]
     return true;
   if (request.ask_first && search == BlockPool::Search::first) return false;
   if (!fill_freed(*pool)) return false;
-  request.address = pool->allocate(request.bytes, shared_->reclaim, BlockPool::Search::normal);
+  request.address = allocate(pool, BlockPool::Search::normal);
+  return request.address != 0;
+}
+
+bool ChunkPools::take_same(Request& request) {
+  BlockPool* pool = rule_ == ReuseRule::same_size ? pool_for(request) : nullptr;
+  if (pool != nullptr) request.address = pool->allocate_same(request.bytes, shared_->reclaim);
   return request.address != 0;
 }
 
@@ -80,7 +102,7 @@ int ChunkPools::take_fresh(Request& request) {
   }
   const bool alone = grows_alone(pool, request);
   if (request.address != 0) return kSuccess;
-  const uint64_t need = round_up(request.bytes, kBlockGranule);
+  const uint64_t need = need_of(request);
   int code = grow(pool, request, sizes_.chunk_for(need, pool->no_chunk_yet()));
   if (code == kSuccess && request.address == 0) {
     // The chunk's base was not aligned enough; it serves others.
@@ -98,7 +120,8 @@ bool ChunkPools::grows_alone(BlockPool* pool, Request& request) {
   bool alone = false;
   const auto served_or_alone = [&] {
     if (pool->growing.exchange(true, std::memory_order_acq_rel)) return false;
-    request.address = pool->allocate(request.bytes, shared_->reclaim, BlockPool::Search::normal);
+    request.address = pool->allocate_with_room(request.bytes, request.room, shared_->reclaim,
+                                               BlockPool::Search::normal);
     alone = request.address == 0;
     if (!alone) pool->growing.store(false, std::memory_order_release);
     return true;
@@ -112,7 +135,7 @@ int ChunkPools::take_fresh_of_any_size(Request& request, Step* step) {
   int code = take_fresh(request);
   BlockPool* pool = pool_for(request);
   if (code != kOutOfMemory || pool == nullptr) return code;
-  const uint64_t need = round_up(request.bytes, kBlockGranule) + slack(request);
+  const uint64_t need = need_of(request) + slack(request);
   *step = Step::smaller;
   for (uint64_t size = sizes_.chunk_for(need, pool->no_chunk_yet()) / 2; size > need; size /= 2) {
     code = grow(pool, request, round_up(size, kBlockGranule));
@@ -130,8 +153,11 @@ int ChunkPools::grow(BlockPool* pool, Request& request, uint64_t bytes) {
   ChunkMap* map = arenas_->maps.take();
   if (map == nullptr) return kOutOfMemory;
   int code;
-  // One that the source would not take back, or nobody's yet.
-  Chunk* chunk = supply_->cache.take(bytes, Role::released, shared_->reclaim);
+  // One that the source would not take back, or nobody's yet; but none of other sizes' blocks.
+  Chunk* chunk = nullptr;
+  if (rule_ != ReuseRule::same_size) {
+    chunk = supply_->cache.take(bytes, Role::released, shared_->reclaim);
+  }
   if (chunk == nullptr) chunk = supply_->obtain(bytes, Role::released, &code);
   if (chunk == nullptr) chunk = supply_->cache.take_any(bytes, shared_->reclaim);
   if (chunk == nullptr) {
@@ -140,8 +166,8 @@ int ChunkPools::grow(BlockPool* pool, Request& request, uint64_t bytes) {
   }
   if (!supply_->filler.prepare(chunk->base(), chunk->size())) pool->note_unfilled();
   const Epoch born = shared_->reclaim.epoch();
-  map->own = sizes_.exceeds(round_up(request.bytes, kBlockGranule), pool->no_chunk_yet());
-  if (pool->add(chunk, map, request.bytes, born, &request.address)) return kSuccess;
+  map->own = sizes_.exceeds(need_of(request), pool->no_chunk_yet());
+  if (pool->add(chunk, map, request.bytes, request.room, born, &request.address)) return kSuccess;
   arenas_->maps.give_back(map);
   ChunkList unused;
   unused.push(chunk);

@@ -39,6 +39,11 @@ class ChunkPools {
 
   // Serves the request from clean memory of the thread's pool.
   bool take_clean(Request& request);
+  // The same, with Request::room behind it.
+  bool take_clean_with_room(Request& request);
+  // The same as take_clean(), where something of its size is clean and freed memory keeps its size
+  // (ReuseRule).
+  bool take_same(Request& request);
 
   // Serves it from a fresh chunk of the usual size, or where the request is larger from one as
   // large as that; a result code of the source.
@@ -52,6 +57,7 @@ class ChunkPools {
   // The last attempt: every pool, every free block; worth repeating once more memory is clean.
   bool take_from_anywhere(Request& request, Step* step);
   bool worth_waiting(const Request& request) const { return true; }
+  bool take_of_other_sizes(Request&) { return false; }
 
   uint64_t most_pools() const { return pools_used_.load(std::memory_order_relaxed); }
 
@@ -61,6 +67,12 @@ class ChunkPools {
   bool find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
   // The block there became known outside the process (block_pool.h).
   bool mark_exported(const Chunk* chunk, uint64_t address);
+
+  // For groups (groups.h): the pool of a chunk, and chunks that ended with a group.
+  BlockPool* pool_of(const Chunk* chunk) {
+    return pools_[chunk->at().shard()].load(std::memory_order_acquire);
+  }
+  void release_exported(ChunkList* ended);
 
   // Where fills are gathered: fills what is clean by now, ahead of need.
   void fill_freed() {
@@ -115,9 +127,8 @@ class ChunkPools {
 
  private:
   BlockPool* pool_for(const Request& request);
-  BlockPool* pool_of(const Chunk* chunk) {
-    return pools_[chunk->at().shard()].load(std::memory_order_acquire);
-  }
+  template <typename Allocate>
+  bool take_clean_by(Request& request, Allocate allocate);
   BlockPool* create_pool(unsigned number);
   void init_pool(BlockPool* pool, unsigned number);
   bool grows_alone(BlockPool* pool, Request& request);
@@ -125,13 +136,15 @@ class ChunkPools {
   // False when that gave nothing.
   bool fill_freed(BlockPool& pool) { return supply_->filler.gathers() && gather_freed(pool); }
   bool gather_freed(BlockPool& pool);
-  void release_exported(ChunkList* ended);
   void collect_idle(bool freed_too, ChunkList* out);
   void put_down(Chunk* chunk);
   void close_map(Chunk* chunk);
   // What alignment may cost in a chunk whose base is not aligned.
   uint64_t slack(const Request& request) const {
-    return request.bytes >= sizes_.align ? sizes_.align - kBlockGranule : 0;
+    return request.bytes + request.room >= sizes_.align ? sizes_.align - kBlockGranule : 0;
+  }
+  static uint64_t need_of(const Request& request) {
+    return round_up(request.bytes + request.room, kBlockGranule);
   }
 
   SharedChunks* shared_;
@@ -140,6 +153,7 @@ class ChunkPools {
   Ledger* ledger_;
   Garbage* garbage_;
   uint32_t owner_, party_;
+  ReuseRule rule_;
   ChunkSizes sizes_;
   Mutex mutex_;  // creation of pools
   std::atomic<BlockPool*> pools_[kMostThreads] = {};

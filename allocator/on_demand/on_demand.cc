@@ -14,13 +14,16 @@ void OnDemand::init(SharedChunks* shared, SlabArena* slabs, ChunkSupply* supply,
   supply_ = supply;
   ledger_ = device.ledger;
   garbage_ = device.garbage;
+  rule_ = device.reuse;
   const bool gathers = supply->filler.gathers();
   for (int i = 0; i < kShards; ++i) {
-    slabs_[i].init(ledger_, garbage_, owner, static_cast<uint8_t>(i), gathers);
+    slabs_[i].init(ledger_, garbage_, owner, static_cast<uint8_t>(i), gathers, rule_);
   }
 }
 
 bool OnDemand::take_whole(Request& request) {
+  if (rule_ != ReuseRule::about) [[unlikely]]
+    return take_whole_by_rule(request);
   if (!shared_->told_sizes.has(request.bytes)) [[likely]]
     return take_whole_of_about(request);
   return hand_out_whole(supply_->cache.take_equal(request.bytes, shared_->reclaim), request);
@@ -29,6 +32,14 @@ bool OnDemand::take_whole(Request& request) {
 bool OnDemand::take_whole_of_about(Request& request) {
   Chunk* chunk = supply_->cache.take(request.bytes, Role::whole, shared_->reclaim);
   return hand_out_whole(chunk, request);
+}
+
+bool OnDemand::take_whole_by_rule(Request& request) {
+  ChunkCache& cache = supply_->cache;
+  const bool equal = same_size() || shared_->told_sizes.has(request.bytes);
+  return hand_out_whole(equal ? cache.take_equal(request.bytes, shared_->reclaim)
+                              : cache.take_least(request.bytes, shared_->reclaim),
+                        request);
 }
 
 bool OnDemand::hand_out_whole(const Chunk* chunk, Request& request) {
@@ -51,10 +62,16 @@ bool OnDemand::take_small(Request& request) {
     request.address = pool.allocate(bytes, shared_->reclaim, &emptied);
     if (request.address != 0) return true;
   }
+  return !same_size() && take_small_from_idle_chunk(request);
+}
+
+bool OnDemand::take_small_from_idle_chunk(Request& request) {
   const ChunkSupply::InHand in_hand(*supply_);
   Chunk* chunk = supply_->cache.take(kSlabBytes, Role::released, shared_->reclaim);
   if (chunk == nullptr || !add_slab(chunk, request.shard)) return false;
-  request.address = pool.allocate(bytes, shared_->reclaim, &emptied);
+  ChunkList emptied;
+  request.address = slabs_[request.shard].allocate(static_cast<uint32_t>(request.bytes),
+                                                   shared_->reclaim, &emptied);
   make_idle(&emptied);
   return request.address != 0;
 }
@@ -84,7 +101,33 @@ int OnDemand::take_fresh(Request& request) {
 // A large request takes a chunk of another size than other processes should be told. A small one
 // looks into every corner of every shard, then asks for no more than itself.
 bool OnDemand::take_from_anywhere(Request& request, Step* step) {
-  if (request.bytes >= kWholeBytes) return take_whole_of_about(request);
+  if (take_of_other_sizes(request)) return true;
+  if (request.bytes >= kWholeBytes) {
+    return rule_ == ReuseRule::any_that_fits ? take_whole_by_rule(request)
+                                             : take_whole_of_about(request);
+  }
+  if (take_small_from_any_slab(request)) return true;
+  int code;
+  Chunk* chunk = supply_->obtain(request.bytes, Role::direct, &code);
+  if (chunk == nullptr) return false;
+  *step = Step::exact;
+  request.address = chunk->base();
+  request.whole = true;
+  return true;
+}
+
+bool OnDemand::take_of_other_sizes(Request& request) {
+  if (!same_size()) return false;
+  supply_->cache.admit_cut();
+  if (request.bytes < kWholeBytes) {
+    return take_small_from_any_slab(request) || take_small_from_idle_chunk(request);
+  }
+  if (!take_whole_of_about(request)) return false;
+  ledger_->sizes_forgotten.add();
+  return true;
+}
+
+bool OnDemand::take_small_from_any_slab(Request& request) {
   ChunkList emptied;
   for (SlabPool& pool : slabs_) {
     fill_freed(pool);
@@ -93,14 +136,7 @@ bool OnDemand::take_from_anywhere(Request& request, Step* step) {
     if (request.address != 0) break;
   }
   make_idle(&emptied);
-  if (request.address != 0) return true;
-  int code;
-  Chunk* chunk = supply_->obtain(request.bytes, Role::direct, &code);
-  if (chunk == nullptr) return false;
-  *step = Step::exact;
-  request.address = chunk->base();
-  request.whole = true;
-  return true;
+  return request.address != 0;
 }
 
 bool OnDemand::free(const Chunk* chunk, uint64_t address, Ticket latest, uint64_t* waiting) {

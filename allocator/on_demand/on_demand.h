@@ -54,6 +54,9 @@ class OnDemand {
   bool take_from_anywhere(Request& request, Step* step);
   bool worth_waiting(const Request& request) const { return request.bytes < kWholeBytes; }
 
+  // The part of that which is at hand where it was only kept for other sizes (ReuseRule).
+  bool take_of_other_sizes(Request& request);
+
   static constexpr uint64_t most_pools() { return kShards; }
 
   // For chunks of Role::slab. False when `address` is not the start of a block the program holds.
@@ -121,6 +124,10 @@ class OnDemand {
   void collect_empty(bool freed_too, ChunkList* out);
   bool take_whole(Request& request);
   bool take_whole_of_about(Request& request);
+  bool take_whole_by_rule(Request& request);
+  bool take_small_from_any_slab(Request& request);
+  bool take_small_from_idle_chunk(Request& request);
+  bool same_size() const { return rule_ == ReuseRule::same_size; }
   static bool hand_out_whole(const Chunk* chunk, Request& request);
   bool take_small(Request& request);
   bool add_slab(Chunk* chunk, unsigned shard);
@@ -138,6 +145,7 @@ class OnDemand {
   ChunkSupply* supply_;
   Ledger* ledger_;
   Garbage* garbage_;
+  ReuseRule rule_;
   SlabPool slabs_[kShards];
 };
 

@@ -27,7 +27,7 @@ struct alignas(32) Block {  // never across two cache lines
     Block* prev;     // clean: in its bin
     uint64_t stamp;  // freed: see FreedQueue; live: the Epoch in which it was handed out
   };
-  uint32_t requested : 24;  // live: bytes the program asked for
+  uint32_t requested : 24;  // live: bytes the program asked for; freed or kept: as it was
   uint32_t state : 8;
   uint16_t start;
   uint16_t granules;  // of an unused record: its number
@@ -128,6 +128,7 @@ static_assert(sizeof(Slab) == 512);
 // For allocator/chunk/pool_base.h and gather.h.
 inline uint64_t address_of(const Block* block) { return Slab::of(block)->address(block); }
 inline Slab* bookkeeping_of(const Block* block) { return Slab::of(block); }
+inline uint64_t asked_of(const Block* block) { return block->requested; }
 
 // The bookkeeping of slabs. Any thread; not on hot paths.
 class SlabArena {

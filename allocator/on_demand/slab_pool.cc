@@ -16,9 +16,9 @@ uint32_t granules_for(uint32_t bytes) { return (bytes + kGranuleBytes - 1) / kGr
 
 }  // namespace
 
-void SlabPool::init(Ledger* ledger, Garbage* garbage, uint32_t owner, uint8_t number,
-                    bool gathers) {
-  begin(ledger, garbage, {owner, Role::slab, number}, owner, gathers, [] {});
+void SlabPool::init(Ledger* ledger, Garbage* garbage, uint32_t owner, uint8_t number, bool gathers,
+                    ReuseRule rule) {
+  begin(ledger, garbage, {owner, Role::slab, number}, owner, gathers, rule, [] {});
 }
 
 uint64_t SlabPool::allocate(uint32_t bytes, Reclaim& reclaim, ChunkList* emptied, bool thorough) {
@@ -27,16 +27,26 @@ uint64_t SlabPool::allocate(uint32_t bytes, Reclaim& reclaim, ChunkList* emptied
   if (closed()) [[unlikely]]
     return 0;
   const Ticket clean = refresh_oldest(reclaim, kRefreshedPerCall, emptied);
-  Block* block = find_clean(granules, thorough);
+  Block* block = find_clean(granules, bytes, thorough);
   if (block == nullptr && freed_.has_clean(clean)) {
     refresh_locked(clean, INT_MAX, emptied);
-    block = find_clean(granules, thorough);
+    block = find_clean(granules, bytes, thorough);
+  }
+  if (block == nullptr && thorough && forget_sizes()) {
+    block = find_clean(granules, bytes, thorough);
   }
   return block == nullptr ? 0 : hand_out(block, granules, bytes, reclaim.epoch());
 }
 
-Block* SlabPool::find_clean(uint32_t granules, bool thorough) {
+Block* SlabPool::find_clean(uint32_t granules, uint32_t bytes, bool thorough) {
+  if (rule_ != ReuseRule::about) [[unlikely]]
+    return find_by_rule(granules, bytes);
   return bins_.find(granules, kGranules, thorough ? INT_MAX : kProbes);
+}
+
+Block* SlabPool::find_by_rule(uint32_t granules, uint32_t bytes) {
+  Block* block = keeps_sizes() ? find_kept(granules, bytes) : nullptr;
+  return block != nullptr ? block : bins_.find_least(granules);
 }
 
 uint64_t SlabPool::hand_out(Block* block, uint32_t granules, uint32_t bytes, Epoch born) {
@@ -46,8 +56,10 @@ uint64_t SlabPool::hand_out(Block* block, uint32_t granules, uint32_t bytes, Epo
   block->become(BlockState::live);
   block->requested = bytes & 0xffffff;
   block->stamp = born;
-  if (slab == spare_) spare_ = nullptr;
-  if (slab->live++ == 0) empty_slabs_.own_sub(1);
+  if (slab->live++ == 0) {
+    empty_slabs_.own_sub(1);
+    spares_.remove(slab);
+  }
   note_handed_out(bytes);
   return slab->address(block);
 }
@@ -102,6 +114,17 @@ bool SlabPool::mark_exported(Chunk* chunk, uint64_t address) {
 
 void SlabPool::make_clean(Block* block, ChunkList* emptied) {
   Slab* slab = Slab::of(block);
+  if (keeps_sizes()) [[unlikely]] {
+    keep(block);
+    if (slab->live == 0 && slab->waiting == 0 && slab->filling == 0) note_empty(slab, emptied);
+  } else if (make_cuttable(block)->granules == kGranules) {
+    note_empty(slab, emptied);
+  }
+}
+
+// Joins it with its clean neighbours.
+Block* SlabPool::make_cuttable(Block* block) {
+  Slab* slab = Slab::of(block);
   if (Block* after = slab->clean_after(block)) {
     remove(after);
     slab->join(block, after);
@@ -113,9 +136,13 @@ void SlabPool::make_clean(Block* block, ChunkList* emptied) {
   }
   slab->set_clean(block);
   insert(block);
-  if (block->granules != kGranules) return;
-  if (spare_ == nullptr) {
-    spare_ = slab;
+  return block;
+}
+
+void SlabPool::note_empty(Slab* slab, ChunkList* emptied) {
+  if (slab->chunk->exported.load(std::memory_order_relaxed)) return;  // end_if_over()
+  if (spares_.count() < most_spares()) {
+    spares_.add(slab);
   } else {
     take_out(slab, emptied);
   }
@@ -126,9 +153,9 @@ void SlabPool::take_out(Slab* slab, ChunkList* emptied) {
   for (uint32_t granule = 0; granule < kGranules;) {
     Block* block = slab->starting_at(granule);
     granule += block->granules;
-    if (block->is() == BlockState::clean) remove(block);
+    remove_free(block);
   }
-  if (slab == spare_) spare_ = nullptr;
+  spares_.remove(slab);
   slab->waiting = 0;
   empty_slabs_.own_sub(1);
   // Should the driver not take it back: whatever is parked may be in it.
@@ -136,8 +163,9 @@ void SlabPool::take_out(Slab* slab, ChunkList* emptied) {
   hand_over(slab->chunk, emptied);
 }
 
-// The spare one, and fresh ones that another thread's free made superfluous.
+// The spare ones, and fresh ones that another thread's free made superfluous.
 void SlabPool::take_out_empty(ChunkList* emptied) {
+  while (Slab* spare = spares_.newest()) take_out(spare, emptied);
   while (const Block* whole = bins_.find(kGranules, kGranules, 1)) {
     take_out(Slab::of(whole), emptied);
   }
@@ -172,13 +200,13 @@ Block* SlabPool::live_around(const Chunk* chunk, uint64_t address) const {
 uint64_t SlabPool::available_bytes(const Reclaim&, bool all, bool parts) {
   if (all) return empty_slabs_.get() * kSlabBytes;
   LockGuard guard(mutex_);
-  return parts && spare_ != nullptr ? kSlabBytes : 0;
+  return parts ? static_cast<uint64_t>(spares_.count()) * kSlabBytes : 0;
 }
 
 void SlabPool::forget_all() {
   LockGuard guard(mutex_);
   forget_blocks();
-  spare_ = nullptr;
+  spares_.clear();
   empty_slabs_.set(0);
 }
 

@@ -11,6 +11,25 @@
 
 namespace cistern::alloc {
 
+// Slabs in which nothing is live nor waits, that a pool keeps.
+template <int kMost>
+class SpareSlabs {
+ public:
+  int count() const { return count_; }
+  Slab* newest() const { return count_ == 0 ? nullptr : slabs_[count_ - 1]; }
+  void add(Slab* slab) { slabs_[count_++] = slab; }
+  void remove(const Slab* slab) {
+    for (int i = 0; i < count_; ++i) {
+      if (slabs_[i] == slab) slabs_[i--] = slabs_[--count_];
+    }
+  }
+  void clear() { count_ = 0; }
+
+ private:
+  Slab* slabs_[kMost];
+  int count_ = 0;
+};
+
 // On cache lines of its own (fetched in pairs), or threads in different shards would fight over
 // their neighbours' ends.
 class alignas(128) SlabPool : public PoolBase<SlabPool, Block, 9> {  // 1 … 4096 granules
@@ -20,7 +39,8 @@ class alignas(128) SlabPool : public PoolBase<SlabPool, Block, 9> {  // 1 … 40
   uint64_t allocate(uint32_t bytes, Reclaim& reclaim, ChunkList* emptied, bool thorough = false);
 
   // PoolBase::begin(). `number`: of the shard.
-  void init(Ledger* ledger, Garbage* garbage, uint32_t owner, uint8_t number, bool gathers = false);
+  void init(Ledger* ledger, Garbage* garbage, uint32_t owner, uint8_t number, bool gathers = false,
+            ReuseRule rule = ReuseRule::about);
 
   // Takes a chunk of kSlabBytes; `slab` is its fresh bookkeeping.
   void add(Chunk* chunk, Slab* slab);
@@ -58,14 +78,22 @@ class alignas(128) SlabPool : public PoolBase<SlabPool, Block, 9> {  // 1 … 40
   Slab* slab_of(const Chunk* chunk) const { return has(chunk) ? chunk->slab() : nullptr; }
   Block* live_around(const Chunk* chunk, uint64_t address) const;
   void make_clean(Block* block, ChunkList* emptied);
-  Block* find_clean(uint32_t granules, bool thorough);
+  Block* find_clean(uint32_t granules, uint32_t bytes, bool thorough);
+  [[gnu::cold]] Block* find_by_rule(uint32_t granules, uint32_t bytes);
+  Block* make_cuttable(Block* block);
+  void set_clean(Block* block) { Slab::of(block)->set_clean(block); }
+  void note_empty(Slab* slab, ChunkList* emptied);
   uint64_t hand_out(Block* block, uint32_t granules, uint32_t bytes, Epoch born);
   void take_out(Slab* slab, ChunkList* emptied);
   void take_out_empty(ChunkList* emptied);
   void end_if_over(Slab* slab, ChunkList* ended);
 
-  // One empty slab stays, so that a lone block going back and forth is cheap.
-  Slab* spare_ = nullptr;
+  // One empty slab stays, so that a lone block going back and forth is cheap. Where blocks have
+  // sizes, more: another slab would be empty of them.
+  static constexpr int kSparesOfSizes = 16;
+  int most_spares() const { return keeps_sizes() ? kSparesOfSizes : 1; }
+
+  SpareSlabs<kSparesOfSizes> spares_;
   Counter empty_slabs_;
 };
 

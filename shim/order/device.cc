@@ -2,6 +2,7 @@
 #include "shim/order/device.h"
 
 #include "allocator/base/os.h"
+#include "allocator/chunk_pools/groups.h"
 #include "shim/entry/driver.h"
 #include "shim/process/log.h"
 #include "shim/process/settings.h"
@@ -34,9 +35,9 @@ Device* known_device(CUdevice device) {
   const bool capped = limit != 0 && limit < total;  // else the device's own size is the limit
   d.cap.set_limit(capped ? limit : 0);
   d.max_request_bytes.store(capped ? limit : total, std::memory_order_relaxed);
-  d.fast_path_max_bytes.store(
-      policy().chooses_requests() ? 0 : d.max_request_bytes.load(std::memory_order_relaxed),
-      std::memory_order_relaxed);
+  const bool looks = policy().chooses_requests() || alloc::group_rules(policy()).on;
+  d.fast_path_max_bytes.store(looks ? 0 : d.max_request_bytes.load(std::memory_order_relaxed),
+                              std::memory_order_relaxed);
   d.total.store(total, std::memory_order_release);
   return &d;
 }

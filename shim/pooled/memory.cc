@@ -15,12 +15,14 @@
 #include "shim/pooled/selection.h"
 #include "shim/process/settings.h"
 #include "shim/process/thread.h"
+#include "shim/sites/sites.h"
 
 namespace cistern::shim {
 namespace {
 
 CUresult allocate_too_much(Context& context, CUdeviceptr* out, size_t bytes);
 int allocate_outside_pools(Context& context, size_t bytes, bool pooled, uint64_t* address);
+int allocate_in_group(Context& context, size_t bytes, uint64_t* address);
 int allocate_at_last(Context& context, size_t bytes, bool pooled, uint64_t* address);
 alloc::Chunk* found_at_rest(CUdeviceptr address);
 CUresult free_after_wait(Context& owner, alloc::Chunk* chunk, CUdeviceptr address);
@@ -44,11 +46,12 @@ Context* serving_context(const CUdeviceptr* out, size_t bytes) {
 }
 
 CUresult allocate(Context& context, CUdeviceptr* out, size_t bytes) {
-  bool pooled = true;
+  bool pooled = true, grouped = false;
   const Device& device = device_state(context.device);
   if (bytes > device.fast_path_max_bytes.load(std::memory_order_relaxed)) [[unlikely]] {
     if (bytes > device.max_request_bytes.load()) return allocate_too_much(context, out, bytes);
     pooled = selected(bytes);
+    grouped = context.pool.groups();
   }
   if (const CUresult result = condition_of(context); result != CUDA_SUCCESS) [[unlikely]]
     return result;
@@ -56,6 +59,8 @@ CUresult allocate(Context& context, CUdeviceptr* out, size_t bytes) {
   int code;
   if (!pooled || capture_gate().capturing()) [[unlikely]] {
     code = allocate_outside_pools(context, bytes, pooled, &address);
+  } else if (grouped) [[unlikely]] {
+    code = allocate_in_group(context, bytes, &address);
   } else {
     code = context.pool.allocate(bytes, this_thread.shard(), &address);
   }
@@ -121,6 +126,14 @@ namespace {
   const CUresult unsafe = capped ? ask_for_unsafe_call() : CUDA_SUCCESS;
   if (unsafe != CUDA_SUCCESS) return unsafe;
   return context.pool.allocate_direct(bytes, this_thread.shard(), pooled, address);
+}
+
+// Where nobody asked yet from where the call comes, it is asked here.
+[[gnu::cold]] int allocate_in_group(Context& context, size_t bytes, uint64_t* address) {
+  Thread& thread = this_thread;
+  const uint32_t site = thread.site != 0 ? thread.site : capture_site();
+  if (site == 0) return context.pool.allocate(bytes, thread.shard(), address);
+  return context.pool.allocate_in_group(bytes, thread.shard(), {thread.number(), site}, address);
 }
 
 // The last attempts before the program is told that memory is out. A capture, even one that has

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
+#include "allocator/chunk_pools/groups.h"
 #include "config/version.h"
 #include "shim/process/report_writer.h"
 #include "shim/process/settings.h"
@@ -117,6 +118,14 @@ void json_device(Writer& writer, const DeviceReport& device, bool first) {
   if (!policy().eager_delete_scope) json_put_off(writer, l);
   if (policy().caches_scratch()) json_scratch(writer, l);
   if (policy().fill_byte() >= 0) json_fill(writer, l);
+  if (alloc::group_rules(policy()).on) {
+    writer.print(",\n     \"groups\": {\"made\": %llu, \"members\": %llu, \"unused_bytes\": %llu}",
+                 static_cast<ull>(l.groups.get()), static_cast<ull>(l.group_members.get()),
+                 static_cast<ull>(l.group_room.get()));
+  }
+  if (policy().memory_optimize.set) {
+    writer.print(",\n     \"sizes_forgotten\": %llu", static_cast<ull>(l.sizes_forgotten.get()));
+  }
   writer.print("}");
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
+#include "allocator/chunk_pools/groups.h"
 #include "config/version.h"
 #include "shim/process/report_writer.h"
 #include "shim/process/settings.h"
@@ -138,6 +139,19 @@ void text_device(Writer& writer, const DeviceReport& device) {
   if (!policy().eager_delete_scope) text_put_off(writer, l);
   if (policy().caches_scratch()) text_scratch(writer, l);
   if (policy().fill_byte() >= 0) text_fill(writer, l);
+  if (alloc::group_rules(policy()).on) {
+    writer.print(
+        "cistern:   groups         %llu with %llu members side by side; %.1f MiB kept for members "
+        "that did not come\n",
+        static_cast<ull>(l.groups.get()), static_cast<ull>(l.group_members.get()),
+        mib(l.group_room.get()));
+  }
+  if (const uint64_t times = l.sizes_forgotten.get(); times != 0) {
+    writer.print(
+        "cistern:   other sizes    %llu times freed memory served other sizes than its own, for "
+        "want of memory\n",
+        static_cast<ull>(times));
+  }
 }
 
 void text_host(Writer& writer, const alloc::host::HostUsage& host) {

@@ -21,14 +21,16 @@ constinit bool have_key = false;
 // The thread ends, and a new thread may get its number. A key's destructor that runs after this one
 // may still allocate: then the thread takes a number again, and this function runs again.
 void thread_ends(void* number_plus_one) {
-  this_thread.shard_plus_one = 0;
+  this_thread.shard_plus_one = this_thread.number_plus_one = 0;
   numbers.release(static_cast<unsigned>(reinterpret_cast<uintptr_t>(number_plus_one) - 1));
 }
 
 void make_key() { have_key = pthread_key_create(&end_of_thread, thread_ends) == 0; }
 
+}  // namespace
+
 // If pthread_setspecific fails, the number stays taken for good.
-unsigned own_number() {
+unsigned Thread::choose_number() {
   pthread_once(&key_made, make_key);
   const unsigned number = have_key ? numbers.acquire() : alloc::ThreadNumbers::kCommon;
   if (number == alloc::ThreadNumbers::kCommon) return number;
@@ -36,12 +38,10 @@ unsigned own_number() {
   return number;
 }
 
-}  // namespace
-
 // The strategy thread_local gives every thread a number of its own. Otherwise each new thread takes
 // the next shard, so that a program with one allocating thread fills the slabs of one shard only.
 unsigned Thread::choose_shard() {
-  if (policy().strategy() == config::Strategy::kThreadLocal) return own_number();
+  if (policy().strategy() == config::Strategy::kThreadLocal) return number();
   static constinit std::atomic<uint32_t> next{0};
   return next.fetch_add(1) % alloc::OnDemand::kShards;
 }

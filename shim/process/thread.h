@@ -20,10 +20,11 @@ struct Thread {
   Context* context;
   uint32_t generation;
   uint32_t shard_plus_one;   // 0: none yet
+  uint32_t number_plus_one;  // 0: none yet
   bool may_free_in_capture;  // captures do not forbid it now (pooled/out_of_memory.cc)
   bool background;           // this is the background thread (background.h)
   bool finds_site;           // capture_site() is under way (sites/)
-  uint32_t number;           // the system's, once a recording wanted it
+  uint32_t system_number;    // once a recording wanted it
   uint32_t site, range;      // where the call that is being served comes from (sites/, nvtx/)
   ThreadRanges* ranges;      // null until the thread is in one (nvtx/)
 
@@ -41,8 +42,16 @@ struct Thread {
     return shard_plus_one - 1;
   }
 
+  // A number of its own (alloc::ThreadNumbers), while there are any.
+  unsigned number() {
+    if (number_plus_one == 0) [[unlikely]]
+      number_plus_one = choose_number() + 1;
+    return number_plus_one - 1;
+  }
+
  private:
-  static unsigned choose_shard();
+  unsigned choose_shard();
+  static unsigned choose_number();
 };
 
 extern constinit thread_local Thread this_thread;

@@ -155,8 +155,8 @@ constexpr BackgroundWork kFlush = {.round = flush_round,
 }  // namespace
 
 uint32_t thread_number() {
-  if (this_thread.number == 0) this_thread.number = static_cast<uint32_t>(gettid());
-  return this_thread.number;
+  if (this_thread.system_number == 0) this_thread.system_number = static_cast<uint32_t>(gettid());
+  return this_thread.system_number;
 }
 
 void open_recording(const config::Policy& policy) { pattern_ = policy.record.value; }

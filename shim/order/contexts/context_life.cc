@@ -19,6 +19,7 @@
 #include "shim/order/streams/stream_registry.h"
 #include "shim/order/ties.h"
 #include "shim/process/settings.h"
+#include "shim/sites/sites.h"
 
 namespace cistern::shim {
 namespace {
@@ -80,11 +81,16 @@ Context* create(CUcontext handle, uint64_t id, CUdevice device) {
   context->suspicion.store(0, std::memory_order_relaxed);
   context->attached.store(0, std::memory_order_relaxed);
   context->source.init(handle, device, &kOthers);
-  const alloc::DeviceParts parts{&d.ledger, &d.cap, d.garbage.on() ? &d.garbage : nullptr,
-                                 alloc::fill_mode(policy())};
+  const alloc::DeviceParts parts{.ledger = &d.ledger,
+                                 .cap = &d.cap,
+                                 .garbage = d.garbage.on() ? &d.garbage : nullptr,
+                                 .fill = alloc::fill_mode(policy()),
+                                 .reuse = alloc::reuse_rule(policy())};
   const alloc::ChunkSizes sizes = sizes_on(d);
   d.strategy.store(sizes.kind, std::memory_order_relaxed);
-  context->pool.init(&shared(), &context->source, parts, context->number, sizes);
+  const alloc::GroupRules groups = alloc::group_rules(policy());
+  if (groups.on) switch_sites_on();
+  context->pool.init(&shared(), &context->source, parts, context->number, sizes, groups);
   shared().reclaim.join(context->number, &context->source);
   context->handle.store(handle);
   contexts_living.fetch_add(1);

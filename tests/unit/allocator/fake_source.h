@@ -168,7 +168,18 @@ struct Pool {
   }
 
   void init() {
-    pool.init(&shared, &source, {&ledger, &cap, garbage.on() ? &garbage : nullptr, fill}, 0, sizes);
+    const alloc::DeviceParts parts{.ledger = &ledger,
+                                   .cap = &cap,
+                                   .garbage = garbage.on() ? &garbage : nullptr,
+                                   .fill = fill,
+                                   .reuse = reuse};
+    pool.init(&shared, &source, parts, 0, sizes, groups);
+  }
+
+  // The same pool anew, under another rule; only where nothing was allocated yet.
+  void set_rule(alloc::ReuseRule rule) {
+    reuse = rule;
+    init();
   }
 
   // The address, or 0 with `code` set.
@@ -183,6 +194,17 @@ struct Pool {
     alloc::Chunk* chunk = shared.index.find(address);
     if (chunk == nullptr) return alloc::Freed::foreign;
     return pool.free(chunk, address, &code, latest);
+  }
+
+  // The same pool anew, with groups; only where nothing was allocated yet.
+  void set_groups(uint64_t members, uint64_t bytes) {
+    groups = {.on = true, .members = members, .bytes = bytes};
+    init();
+  }
+  uint64_t allocate_in_group(uint64_t bytes, uint32_t site, unsigned thread = 0) {
+    uint64_t address = 0;
+    code = pool.allocate_in_group(bytes, 0, {thread, site}, &address);
+    return code == alloc::kSuccess ? address : 0;
   }
 
   // For a request that is to be kept out of the pool; 0 with `code` set.
@@ -207,6 +229,8 @@ struct Pool {
   FakeSource source;
   alloc::ChunkSizes sizes;
   alloc::FillMode fill;
+  alloc::GroupRules groups;
+  alloc::ReuseRule reuse = alloc::ReuseRule::about;
   alloc::ContextPool pool{};
   int code = 0;
 };

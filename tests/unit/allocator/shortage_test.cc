@@ -167,7 +167,7 @@ TEST_CASE("a request refused while work goes on without end is the last to wait 
 TEST_CASE("a wait in vain of several threads at once counts once") {
   auto p = busy_pool();
   auto memory = std::make_unique<ContextMemory>();
-  memory->init(&p->shared, &p->source, {&p->ledger, &p->cap, nullptr, FillMode::off}, 0, {});
+  memory->init(&p->shared, &p->source, {&p->ledger, &p->cap, nullptr, FillMode::off}, 0, {}, {});
   for (int i = 0; i < 50; ++i) memory->note_stuck(100'000'000);
   CHECK(memory->patience(10'000'000'000) < 9'900'000'001);
   os::sleep_ns(300'000'000);  // the program does something else meanwhile

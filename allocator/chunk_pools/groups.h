@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Groups of one context (FLAGS_fuse_parameter_groups_size, FLAGS_fuse_parameter_memory_size):
+// consecutive allocations of one thread from one call site lie side by side, each where the one
+// before it ends (rounded up to 512 bytes), so that the program can use them as one buffer.
+//
+// Members are blocks of a BlockPool like all others: they are freed one by one, and a member's
+// memory waits and is reused as any is. Their pool is the strategy's own, or under the default one
+// that AnyStrategy keeps beside it.
+//
+// How large the coming members are is not known when the first one comes. With it room is taken
+// (BlockState::room): for as many members of its size as a group has, or, where their number has no
+// limit, for one more; but if there was a group of this site before that began with this size, for
+// what that one came to, or would have with the member for which there was no room. Where clean
+// memory lies behind it, room grows as a member needs it. A group ends when it is full, when the
+// thread's next allocation comes from another site or does not fit, and when memory is short; what
+// is left of its room is clean memory again. A site whose last group had one member is served
+// outside groups until it allocates twice in a row. Under ReuseRule::same_size a freed member of
+// the size asked for goes before a new group.
+//
+// Any thread: a slot belongs to the threads of one number, and has its own lock. None is held while
+// the source is called.
+#pragma once
+
+#include "allocator/chunk_pools/chunk_pools.h"
+
+namespace cistern::alloc {
+
+struct GroupRules {
+  bool on = false;
+  uint64_t members = 0;  // 0: no limit
+  uint64_t bytes = 0;    // 0: no limit
+};
+
+GroupRules group_rules(const config::Policy& policy);
+
+class Groups {
+ public:
+  // `pools`: where members are.
+  void init(const GroupRules& rules, ChunkPools* pools, SharedChunks* shared, Ledger* ledger);
+  bool on() const { return rules_.on; }
+
+  // Whose request it is: a number below kMostThreads for the thread, and its call site, not 0.
+  struct Caller {
+    unsigned thread;
+    uint32_t site;
+  };
+
+  // The next member of the caller's group, or 0: there is none, or it ended with this request.
+  uint64_t take_member(Caller caller, uint64_t bytes);
+
+  // Room to take with a first member; 0: it is no member of a group for now.
+  uint64_t room_for(Caller caller, uint64_t bytes);
+
+  // A first member was handed out at `address`, with or without room.
+  void begin(Caller caller, uint64_t bytes);
+  void begin(Caller caller, uint64_t bytes, BlockPool* pool, ChunkBlock* room);
+
+  // Memory is short: all room is clean memory again.
+  void end_all();
+  // The same of groups whose chunks hold nothing else that is live.
+  void end_idle();
+
+  // The context is gone, and nothing of it is in hand.
+  void forget_all();
+  void reset_after_fork();
+
+ private:
+  struct Slot {
+    Mutex mutex;
+    uint32_t site;  // 0: no group
+    BlockPool* pool;
+    ChunkBlock* room;
+    uint64_t first;  // bytes asked for the first member
+    uint64_t used;   // bytes of all members, rounded up
+    uint64_t members;
+  };
+
+  // How much a group came to that began so; the last one that has this place.
+  struct Learnt {
+    uint32_t site;
+    uint64_t first, bytes;
+  };
+  static constexpr uint32_t kLearnt = 1024;
+
+  bool may_join(const Slot& slot, uint64_t bytes) const;
+  uint64_t usual(uint64_t used, uint64_t next, uint64_t members) const;
+  void learn(const Slot& slot, uint64_t bytes);
+  void end(Slot& slot, ChunkList* ended);
+  template <typename Which>
+  void end_each(Which which);
+  Learnt& place_of(uint32_t site, uint64_t first);
+
+  GroupRules rules_;
+  ChunkPools* pools_;
+  SharedChunks* shared_;
+  Ledger* ledger_;
+  Slot slots_[kMostThreads];
+  Mutex learnt_mutex_;
+  Learnt learnt_[kLearnt];
+};
+
+}  // namespace cistern::alloc
