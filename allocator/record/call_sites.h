@@ -29,6 +29,8 @@ class CallSites {
 
   // 1 to count() have their frames.
   uint32_t count() const { return count_.load(std::memory_order_acquire); }
+  // No more sites can be added.
+  bool full() const { return count() == kMostSites; }
   uint64_t without_room() const { return without_room_.load(std::memory_order_relaxed); }
 
   // `site` is from 1 to count(); `out` has room for kMostFrames.

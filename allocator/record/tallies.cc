@@ -193,17 +193,20 @@ void Tallies::end(const Block& block, const Changes& changes) {
   });
 }
 
-void Tallies::context_ended(const Event& event) {
-  if (tables_ == nullptr) return;
+uint64_t Tallies::context_ended(const Event& event) {
+  uint64_t bytes = 0;
+  if (tables_ == nullptr) return bytes;
   Block* gone = tables_->blocks.remove_all([&](const Block& block) {
     return block.context == event.context && ends_with_context(static_cast<Memory>(block.memory));
   });
   while (gone != nullptr) {
     Block* next = gone->next;
+    bytes += gone->bytes;
     end(*gone, changes_of(*gone));
     block_arena_.give_back(gone);
     gone = next;
   }
+  return bytes;
 }
 
 }  // namespace cistern::alloc

@@ -54,8 +54,8 @@ class Tallies {
   void gone(const Event& event);
 
   // `event.type` is context_ended: what was live in event.context is gone, but for stream-ordered
-  // and physical memory. Looks at all live blocks.
-  void context_ended(const Event& event);
+  // and physical memory. Looks at all live blocks; the bytes that are gone.
+  uint64_t context_ended(const Event& event);
 
   // The sums of a whole place.
   const Tally& total(uint32_t place) const { return places_[place].total; }

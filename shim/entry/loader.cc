@@ -136,6 +136,30 @@ void* definition_after_us(const char* name) {
   return found;
 }
 
+void* first_definition(const char* name) {
+  struct Search {
+    const char* name;
+    void* found;
+  } search{name, nullptr};
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* data) {
+        auto* wanted = static_cast<Search*>(data);
+        link_map object{};
+        object.l_addr = info->dlpi_addr;
+        const auto own = reinterpret_cast<ElfW(Addr)>(&first_definition);
+        for (int i = 0; i < info->dlpi_phnum; ++i) {
+          const ElfW(Phdr)& part = info->dlpi_phdr[i];
+          const ElfW(Addr) begin = info->dlpi_addr + part.p_vaddr;
+          if (part.p_type == PT_LOAD && own - begin < part.p_memsz) return 0;
+          if (part.p_type == PT_DYNAMIC) object.l_ld = reinterpret_cast<ElfW(Dyn)*>(begin);
+        }
+        if (object.l_ld != nullptr) wanted->found = definition_in(&object, wanted->name);
+        return wanted->found != nullptr ? 1 : 0;
+      },
+      &search);
+  return search.found;
+}
+
 bool is_next_definition_ours(const void* caller, const char* name) {
   const link_map* from = object_of(caller);
   return from != nullptr && definition_before_us(name, from) == from;

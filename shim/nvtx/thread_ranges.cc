@@ -31,8 +31,10 @@ void show(ThreadRanges& thread) {
   std::atomic_ref(*thread.shown).store(thread.stack.range(), std::memory_order_relaxed);
 }
 
-// A key's destructor that runs after this one may enter a range again: then this runs again.
+// A key's destructor that runs after this one may use NVTX again. The thread is in no range then:
+// nobody would see its second end.
 void thread_ends(void* ranges) {
+  this_thread.ranges_over = true;
   auto* thread = static_cast<ThreadRanges*>(ranges);
   this_thread.ranges = nullptr;
   {
@@ -48,6 +50,7 @@ void thread_ends(void* ranges) {
 void make_key() { have_key = pthread_key_create(&end_of_thread, thread_ends) == 0; }
 
 [[gnu::noinline]] ThreadRanges* make_own_ranges() {
+  if (this_thread.ranges_over) return nullptr;
   pthread_once(&key_made, make_key);
   if (!have_key) return nullptr;
   auto* thread = static_cast<ThreadRanges*>(alloc::os::map(sizeof(ThreadRanges), 4096));

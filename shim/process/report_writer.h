@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "allocator/base/ledger.h"
+#include "allocator/record/utf8.h"
 #include "shim/process/log.h"
 #include "shim/process/report_figures.h"
 
@@ -40,12 +41,21 @@ class Writer {
     if (n > 0) length_ = std::min(length_ + static_cast<size_t>(n), sizeof text_ - 1);
   }
 
-  // A JSON string, escaped: what the user wrote into the settings may hold any character.
+  // A JSON string, escaped: settings and names may hold any byte, and may have been cut off.
   void quoted(std::string_view text) {
     print("\"");
-    for (const char c : text) {
-      if (c == '"' || c == '\\') print("\\");
-      print(static_cast<unsigned char>(c) < ' ' ? "\\u%04x" : "%c", c);
+    while (!text.empty()) {
+      const size_t bytes = alloc::utf8_character(text);
+      const char first = text.front();
+      if (bytes == 0) {
+        print("\\ufffd");
+      } else if (static_cast<unsigned char>(first) < ' ') {
+        print("\\u%04x", first);
+      } else {
+        if (first == '"' || first == '\\') print("\\");
+        print("%.*s", static_cast<int>(bytes), text.data());
+      }
+      text.remove_prefix(bytes == 0 ? 1 : bytes);
     }
     print("\"");
   }

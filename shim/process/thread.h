@@ -24,8 +24,10 @@ struct Thread {
   bool may_free_in_capture;  // captures do not forbid it now (pooled/out_of_memory.cc)
   bool background;           // this is the background thread (background.h)
   bool finds_site;           // capture_site() is under way (sites/)
+  bool ranges_over;          // it ends, and enters no range any more (nvtx/)
   uint32_t system_number;    // once a recording wanted it
   uint32_t site, range;      // where the call that is being served comes from (sites/, nvtx/)
+  uint64_t stack_low;        // where its stack ends, once call sites are captured; 0: not asked
   ThreadRanges* ranges;      // null until the thread is in one (nvtx/)
 
   void remember(CUcontext h, Context* c, uint32_t g) {

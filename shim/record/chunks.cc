@@ -7,7 +7,8 @@
 namespace cistern::shim {
 
 void record_obtained(const ChunkPlace& place, uint64_t address, uint64_t bytes) {
-  if (watching(kWatchReuse)) log_obtained(address, bytes);
+  if (watching(kWatchReuse))
+    log_obtained(address, bytes, reinterpret_cast<uint64_t>(place.context));
   if (!watching(kWatchRecord)) return;
   record({.type = alloc::EventType::obtained,
           .memory = place.memory,

@@ -96,9 +96,9 @@ void holders_not_freed(const alloc::Event& block) {
   tallies.not_freed(block);
 }
 
-void holders_context_ended(const alloc::Event& event) {
+uint64_t holders_context_ended(const alloc::Event& event) {
   const alloc::LockGuard guard(mutex);
-  tallies.context_ended(event);
+  return tallies.context_ended(event);
 }
 
 const HoldersReport* holders_report() { return watching(kWatchTallies) ? &kReport : nullptr; }

@@ -14,7 +14,8 @@ void holders_allocated(const alloc::Event& event);
 bool holders_freed(const alloc::Event& event, alloc::Event* block);
 // It was not freed after all.
 void holders_not_freed(const alloc::Event& block);
-void holders_context_ended(const alloc::Event& event);
+// The bytes that went with it.
+uint64_t holders_context_ended(const alloc::Event& event);
 
 // What the report says of them; nullptr where CISTERN_SITES is not set.
 const HoldersReport* holders_report();

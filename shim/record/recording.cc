@@ -35,6 +35,7 @@ class FileSink final : public alloc::RecordingSink {
     if (file_.open(pattern, O_EXCL)) return true;
     if (errno != EEXIST) return false;
     if (file_.open_unless_regular(pattern)) return true;
+    if (errno == EISDIR) return false;
     static constinit char own[PATH_MAX] = "";  // one thread is here, and its stack may be small
     snprintf(own, sizeof own, "%s.%%p", pattern);
     if (!file_.open(own, O_EXCL)) return false;

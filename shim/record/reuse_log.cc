@@ -17,6 +17,7 @@ struct OwnChunk {
   OwnChunk* next;
   uint64_t key;  // its address
   uint64_t bytes;
+  uint64_t context;
 };
 
 struct Reuse {
@@ -52,15 +53,22 @@ void print(const Line& line, const alloc::Event& event) {
   log_line(text);
 }
 
+// With the lock; it is out of the table.
+void forget(OwnChunk* chunk) {
+  reuse.freed.cut(chunk->key, chunk->bytes, [](const alloc::FreedBlock&, uint64_t) {});
+  reuse.held -= chunk->bytes;
+  reuse.chunk_arena.give_back(chunk);
+}
+
 }  // namespace
 
-void log_obtained(uint64_t address, uint64_t bytes) {
+void log_obtained(uint64_t address, uint64_t bytes, uint64_t context) {
   const alloc::LockGuard guard(reuse.mutex);
   reuse.held += bytes;
   if (reuse.held > reuse.most_held) reuse.most_held = reuse.held;
   OwnChunk* chunk = reuse.chunk_arena.take();
   if (chunk == nullptr) return;
-  *chunk = {nullptr, address, bytes};
+  *chunk = {nullptr, address, bytes, context};
   reuse.chunks.insert(chunk);
 }
 
@@ -68,10 +76,19 @@ void log_released(uint64_t address) {
   const alloc::LockGuard guard(reuse.mutex);
   OwnChunk* chunk = reuse.chunks.find(address);
   if (chunk == nullptr) return;
-  reuse.freed.cut(address, chunk->bytes, [](const alloc::FreedBlock&, uint64_t) {});
-  reuse.held -= chunk->bytes;
   reuse.chunks.remove(chunk);
-  reuse.chunk_arena.give_back(chunk);
+  forget(chunk);
+}
+
+void log_context_ended(uint64_t context) {
+  const alloc::LockGuard guard(reuse.mutex);
+  OwnChunk* gone =
+      reuse.chunks.remove_all([=](const OwnChunk& chunk) { return chunk.context == context; });
+  while (gone != nullptr) {
+    OwnChunk* next = gone->next;
+    forget(gone);
+    gone = next;
+  }
 }
 
 void log_allocated(const alloc::Event& event) {

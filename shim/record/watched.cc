@@ -22,6 +22,7 @@ void start_watch(const config::Policy& policy) {
   const bool stacks = watching() && policy.sites == config::Sites::kStacks;
   if (stacks || watching(kWatchReuse | kWatchOrigin)) {
     switch_sites_on();
+    load_unwinder();
   }
   if (watching()) switch_ranges_on();
   if (watching(kWatchRecord | kWatchTallies | kWatchPhases)) {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/sites/describe.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "allocator/base/keep_errno.h"
 #include "allocator/base/mutex.h"
 #include "allocator/record/symbols.h"
+#include "shim/entry/loader.h"
 #include "shim/process/names.h"
 #include "shim/process/no_cancel.h"
 
@@ -58,28 +58,17 @@ void cut_off_clone(char* name) {
   }
 }
 
-// The C++ runtime of the program, where it has one; a plugin's is not found by RTLD_DEFAULT.
-void* in_cxx_runtime(const char* name) {
-  if (void* found = dlsym(RTLD_DEFAULT, name)) return found;
-  void* runtime = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
-  if (runtime == nullptr) return nullptr;
-  void* found = dlsym(runtime, name);
-  dlclose(runtime);
-  return found;
-}
-
 // The answer of __cxa_demangle comes from malloc, whoever's that is.
 void demangle(FunctionName* symbol) {
   if (symbol->raw[0] != '_' || symbol->raw[1] != 'Z') return;
   using Demangle = char*(const char*, char*, size_t*, int*);
-  auto* ask = reinterpret_cast<Demangle*>(in_cxx_runtime("__cxa_demangle"));
-  auto* release = reinterpret_cast<void (*)(void*)>(dlsym(RTLD_DEFAULT, "free"));
-  if (ask == nullptr || release == nullptr) return;
+  auto* ask = reinterpret_cast<Demangle*>(first_definition("__cxa_demangle"));
+  if (ask == nullptr) return;
   int status = 0;
   char* text = ask(symbol->raw, nullptr, nullptr, &status);
   if (text == nullptr) return;
   copy(symbol->readable, text);
-  release(text);
+  std::free(text);
 }
 
 const char* base_name(const char* path) {

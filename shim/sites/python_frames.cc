@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/sites/python_frames.h"
 
-#include <dlfcn.h>
-
 #include <atomic>
 #include <cstddef>
 #include <cstring>
 
+#include "shim/entry/loader.h"
+#include "shim/process/log.h"
 #include "shim/process/names.h"
 
 namespace cistern::shim {
@@ -78,13 +78,22 @@ constinit std::atomic<uint64_t> looked{0};  // at so many loads and unloads
 
 template <typename T>
 bool find(const char* name, T*& out) {
-  out = reinterpret_cast<T*>(dlsym(RTLD_DEFAULT, name));
+  out = reinterpret_cast<T*>(first_definition(name));
   return out != nullptr;
 }
 
 bool look() {
   const char* (*version)() = nullptr;
-  if (!find("Py_GetVersion", version) || std::strncmp(version(), "3.11.", 5) != 0) return false;
+  if (!find("Py_GetVersion", version)) return false;
+  if (std::strncmp(version(), "3.11.", 5) != 0) {
+    static constinit std::atomic<bool> told{false};
+    if (!told.exchange(true)) {
+      log(config::LogLevel::kWarn,
+          "the Python functions of call stacks are not known: this is CPython %.20s; 3.11 is known",
+          version());
+    }
+    return false;
+  }
   Python p{};
   if (!find("PyGILState_GetThisThreadState", p.this_thread_state) ||
       !find("PyCode_Addr2Line", p.line_of) || !find("PyCode_Type", p.code_type) ||

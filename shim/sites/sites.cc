@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/sites/sites.h"
 
+#include <pthread.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 
@@ -48,6 +51,17 @@ struct Stack {
   PythonCall python[kMostFrames];
   int python_count;
 };
+
+// 1 where it is not known. The main thread's grows.
+[[gnu::cold, gnu::noinline]] uint64_t lowest_of_stack() {
+  pthread_attr_t attributes;
+  void* low = nullptr;
+  size_t bytes;
+  if (gettid() == getpid() || pthread_getattr_np(pthread_self(), &attributes) != 0) return 1;
+  pthread_attr_getstack(&attributes, &low, &bytes);
+  pthread_attr_destroy(&attributes);
+  return reinterpret_cast<uint64_t>(low) | 1;
+}
 
 void leave_out_own_frames(Stack& stack) {
   int own = 0;
@@ -106,16 +120,33 @@ uint64_t hash_of(const Stack& stack, uint64_t changes) {
   return sites.add(hash, frames, count);
 }
 
+// The unwinder and what follows need some 16 KiB. The least stack a thread may have is 16 KiB in
+// all, so a thread's bounds are asked for once; a stack of another kind (sigaltstack, a
+// coroutine's) is taken to be large.
+bool enough_stack() {
+  constexpr uint64_t kWanted = 40 * 1024;
+  const uint64_t here = reinterpret_cast<uint64_t>(__builtin_frame_address(0));
+  uint64_t& low = this_thread.stack_low;
+  if (low == 0) [[unlikely]]
+    low = lowest_of_stack();
+  return here < low || here - low >= kWanted;
+}
+
 }  // namespace
 
 void switch_sites_on() { on.store(true, std::memory_order_relaxed); }
 
 bool sites_on() { return on.load(std::memory_order_relaxed); }
 
+void load_unwinder() {
+  const Once once;
+  if (once) load_unwinder_once();
+}
+
 uint32_t capture_site() {
   if (!sites_on()) return 0;
   const Once once;
-  if (!once) return 0;
+  if (!once || !enough_stack()) return 0;
   const alloc::KeepErrno keep;
   const NoCancel whole;
   const LoadedFiles loaded = loaded_files();
@@ -132,7 +163,7 @@ uint32_t capture_site() {
     hash = hash_of(stack, loaded.changes());
     known = sites.known(hash);
   }
-  return known != 0 ? known : new_site(stack, hash);
+  return known != 0 || sites.full() ? known : new_site(stack, hash);
 }
 
 uint32_t site_count() { return sites.count(); }

@@ -17,6 +17,10 @@ namespace cistern::shim {
 void switch_sites_on();
 bool sites_on();
 
+// By the object's constructor: the loader's lock, which this takes, may later be held by a thread
+// that waits for one that allocates.
+void load_unwinder();
+
 // The site of the calling thread, from 1 on; 0 where it is not known: sites are off, no unwinder
 // can be had, the call came out of the unwinder itself, or there is no room for another site. No
 // lock of Cistern's may be held.

@@ -133,6 +133,8 @@ LoadedFiles loaded_files() {
   return found;
 }
 
+void load_unwinder_once() { load_once(); }
+
 int return_addresses(void** out, int most) {
   if (state.load(std::memory_order_acquire) != State::ready && !load_once()) return 0;
   return std::max(libunwind.backtrace(out, most), 0);

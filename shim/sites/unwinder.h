@@ -18,6 +18,9 @@ struct LoadedFiles {
 };
 LoadedFiles loaded_files();
 
+// Loads libunwind, unless that was done.
+void load_unwinder_once();
+
 // The return addresses, innermost first, the caller's own among them; at most `most`. 0: libunwind
 // cannot be had, or another thread takes long to load it.
 int return_addresses(void** out, int most);

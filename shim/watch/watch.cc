@@ -73,8 +73,8 @@ void WatchedAllocation::ended(CUresult result, uint64_t address, uint64_t bytes)
   if (watching(kWatchRecord)) event_.time_ns = record_clock();
   event_.phase = current_phase();
   if (event_.type == EventType::allocated) {
-    if (watching(kWatchTallies | kWatchPhases)) phase_allocated(bytes);
     if (watching(kWatchBlocks)) holders_allocated(event_);
+    if (watching(kWatchTallies | kWatchPhases)) phase_allocated(bytes);
     if (watching(kWatchReuse) && poolable(event_.memory)) log_allocated(event_);
   }
   if (watching(kWatchRecord)) record(event_);
@@ -92,16 +92,18 @@ WatchedFree::WatchedFree(Memory memory, uint64_t address, CUstream stream) {
   event_.thread = thread_number();
   if (watching(kWatchRecord)) event_.time_ns = record_clock();
   known_ = watching(kWatchBlocks) && holders_freed(event_, &block_);
-  if (known_ && watching(kWatchReuse) && poolable(block_.memory)) log_freed(block_);
+  if (!known_) return;
+  if (watching(kWatchTallies | kWatchPhases)) phase_freed(block_.bytes);
+  if (watching(kWatchReuse) && poolable(block_.memory)) log_freed(block_);
 }
 
 WatchedFree::~WatchedFree() {
   if (succeeded_) {
-    if (known_ && watching(kWatchTallies | kWatchPhases)) phase_freed(block_.bytes);
     if (!ignored_ && watching(kWatchRecord)) record(event_);
   } else if (known_) {
     if (watching(kWatchReuse) && poolable(block_.memory)) log_not_freed(block_);
     holders_not_freed(block_);
+    if (watching(kWatchTallies | kWatchPhases)) phase_allocated(block_.bytes);
   }
 }
 
@@ -114,7 +116,9 @@ void watched_context_ended(CUcontext context) {
   Event event{};
   event.type = EventType::context_ended;
   event.context = reinterpret_cast<uint64_t>(context);
-  if (watching(kWatchBlocks)) holders_context_ended(event);
+  const uint64_t gone = watching(kWatchBlocks) ? holders_context_ended(event) : 0;
+  if (gone != 0 && watching(kWatchTallies | kWatchPhases)) phase_freed(gone);
+  if (watching(kWatchReuse)) log_context_ended(event.context);
   if (watching(kWatchRecord)) record(event);
 }
 

@@ -130,6 +130,12 @@ class Summing {
       ++sums.chunks_released;
       sums.reserved -= chunk->second->bytes;
       chunks_.erase(chunk);
+    } else if (event.type == EventType::context_ended) {
+      std::erase_if(chunks_, [&](const auto& chunk) {
+        if (chunk.second->context != event.context) return false;
+        kind(*chunk.second).reserved -= chunk.second->bytes;
+        return true;
+      });
     }
   }
 

@@ -6,29 +6,10 @@
 
 #include "allocator/record/program_code.h"
 #include "allocator/record/tool/functions.h"
+#include "allocator/record/utf8.h"
 
 namespace cistern::alloc::tool {
 namespace {
-
-// Bytes of the well-formed UTF-8 character that begins here, or 0.
-size_t character(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  if (first < 0x80) return 1;
-  const size_t bytes = first >= 0xF5   ? 0
-                       : first >= 0xF0 ? 4
-                       : first >= 0xE0 ? 3
-                       : first >= 0xC2 ? 2
-                                       : 0;
-  if (bytes == 0 || bytes > text.size()) return 0;
-  for (size_t i = 1; i < bytes; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  const unsigned char second = byte(1);
-  const bool overlong = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
-  const bool beyond = (first == 0xED && second >= 0xA0) || (first == 0xF4 && second >= 0x90);
-  return overlong || beyond ? 0 : bytes;
-}
 
 bool is_control(std::string_view text, size_t bytes) {
   const auto first = static_cast<unsigned char>(text[0]);
@@ -41,7 +22,7 @@ bool is_control(std::string_view text, size_t bytes) {
 std::string printable(std::string_view text) {
   std::string out;
   while (!text.empty()) {
-    const size_t bytes = character(text);
+    const size_t bytes = utf8_character(text);
     if (bytes == 0 || is_control(text, bytes)) {
       out += "\uFFFD";
     } else {
