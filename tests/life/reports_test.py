@@ -4,6 +4,7 @@
 that the page of their keys has each of them."""
 
 import datetime
+import json
 import os
 import re
 import socket
@@ -11,7 +12,8 @@ import socket
 import life
 
 VERSION = re.search(r'kVersion\[\] = "(.+)"', (life.ROOT / "config/version.h").read_text())[1]
-EVERYTHING = {"CISTERN_SITES": "stacks", "CISTERN_SKIP_GRADS": "true",
+EVERYTHING = {"CISTERN_SITES": "stacks", "CISTERN_SKIP_GRADS": "true", "CISTERN_MEMORY_OPTIMIZE": "0",
+              "FLAGS_fuse_parameter_groups_size": "3",
               "FLAGS_free_idle_memory": "true", "FLAGS_eager_delete_tensor_gb": "1",
               "FLAGS_eager_delete_scope": "false", "FLAGS_limit_of_tmp_allocation": "1048576",
               "FLAGS_alloc_fill_value": "7"}
@@ -92,6 +94,18 @@ class Reports(life.Life):
     def test_few_descriptors_are_enough(self):
         process, err = self.run_one(limits=("--nofile=20",))
         self.assertEqual((err, len(self.left(process.folder)[0])), ("", 1))
+
+    def test_a_long_one_is_whole(self):
+        process = self.start([self.program("deep_sites_lazy")], True, CISTERN_SITES="stacks")
+        self.finish(process)
+        sites = self.left(process.folder)[0][process.pid]["holders"][0]["sites"]
+        self.assertGreater(len(json.dumps(sites)), 300_000)
+        self.assertGreater(max(len(site["stack"]) for site in sites["peak"]), 55)
+
+    def test_any_byte_of_a_setting_is_text(self):
+        process, _ = self.run_one(CISTERN_SKIP_OPT_SET=os.fsdecode(b"\xff\xc3"))
+        entries = self.left(process.folder)[0][process.pid]["chosen_sites"]
+        self.assertEqual([entry["entry"] for entry in entries], ["\ufffd\ufffd"])
 
     def test_the_page_has_every_key(self):
         page = (life.ROOT / "shim/REPORT.md").read_text()

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each kind of memory is taken and given back under whoever watches as without.
 //
-// Two blocks a kind, of which one stays; one that is refused; a context that ends with a block in it.
+// Two blocks a kind, of which one stays; one that is refused; a context that ends with a block in
+// it.
 #include <cuda.h>
 
 #include <cstdio>
