@@ -119,7 +119,8 @@ void warn_beside_off(Loaded& out) {
   const auto note = [&](std::string_view name, const Given& given) {
     const bool still_holds = name == "CISTERN_POOL" || name == "CISTERN_CONFIG" ||
                              name == "CISTERN_ON_ERROR" || name == "CISTERN_RECORD" ||
-                             (name == "CISTERN_SITES" && out.policy.record.set) || begins(name, "CISTERN_LOG");
+                             (name == "CISTERN_SITES" && out.policy.record.set) ||
+                             begins(name, "CISTERN_LOG");
     if (given.text != nullptr && !still_holds) list.text(" ").text(name);
   };
   for (size_t i = 0; i < kTable.size(); ++i) note(kTable[i].name, out.given[i]);

@@ -69,7 +69,9 @@ void add_globs(const char* setting, const char* list, bool keeps_out) {
 
 // `function`: the text is a range or a function, not a file.
 bool entry_matches(const Entry& entry, std::string_view text, bool function) {
-  const auto is_glob_of_it = [=](std::string_view glob) { return config::matches_glob(glob, text); };
+  const auto is_glob_of_it = [=](std::string_view glob) {
+    return config::matches_glob(glob, text);
+  };
   const auto is_named = [=](std::string_view op) { return names_operator(text, op); };
   switch (entry.kind) {
     case Entry::Kind::glob:
