@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/record/recorder.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "allocator/base/os.h"
@@ -189,8 +190,7 @@ bool Recorder::define_name(uint32_t number) {
   const size_t bytes = std::strlen(text);
   return define(Defined::name, number, kMostVarintBytes + bytes, [=](uint8_t* out) {
     out = put_varint(out, bytes);
-    std::memcpy(out, text, bytes);
-    return out + bytes;
+    return std::copy_n(text, bytes, out);
   });
 }
 

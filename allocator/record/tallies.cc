@@ -168,6 +168,7 @@ void Tallies::not_freed(const Event& event) {
   const Block* block = tables_ == nullptr ? nullptr : find(event);
   if (block == nullptr) return;
   const Changes changes = changes_of(*block);
+  if (!changes.complete()) return;
   if ((event.code & kTemporary) == 0) changes.thread->last = nullptr;
   changes.each([&](Tally& tally) {
     --tally.allocations;

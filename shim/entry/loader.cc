@@ -146,12 +146,10 @@ void* first_definition(const char* name) {
         auto* wanted = static_cast<Search*>(data);
         link_map object{};
         object.l_addr = info->dlpi_addr;
-        const auto own = reinterpret_cast<ElfW(Addr)>(&first_definition);
         for (int i = 0; i < info->dlpi_phnum; ++i) {
           const ElfW(Phdr)& part = info->dlpi_phdr[i];
-          const ElfW(Addr) begin = info->dlpi_addr + part.p_vaddr;
-          if (part.p_type == PT_LOAD && own - begin < part.p_memsz) return 0;
-          if (part.p_type == PT_DYNAMIC) object.l_ld = reinterpret_cast<ElfW(Dyn)*>(begin);
+          if (part.p_type != PT_DYNAMIC) continue;
+          object.l_ld = reinterpret_cast<ElfW(Dyn)*>(info->dlpi_addr + part.p_vaddr);
         }
         if (object.l_ld != nullptr) wanted->found = definition_in(&object, wanted->name);
         return wanted->found != nullptr ? 1 : 0;

@@ -23,8 +23,8 @@ void find_real_lookups();
 void* definition_in(const link_map* object, const char* name);
 void* definition_after_us(const char* name);
 
-// The first definition of all, this object's left out, also in objects opened RTLD_LOCAL; nullptr
-// if nowhere. Takes no lock that a thread may hold while it runs constructors of libraries.
+// The first definition of all, also in objects opened RTLD_LOCAL; nullptr if nowhere. Takes no lock
+// that a thread may hold while it runs constructors of libraries.
 void* first_definition(const char* name);
 
 // Whether this object's definition, which there has to be, is the next one after the object that

@@ -19,8 +19,8 @@ struct Thread {
   CUcontext handle;
   Context* context;
   uint32_t generation;
-  uint32_t shard_plus_one;   // 0: none yet
-  uint32_t number_plus_one;  // 0: none yet
+  uint16_t shard_plus_one;   // 0: none yet
+  uint16_t number_plus_one;  // 0: none yet
   bool may_free_in_capture;  // captures do not forbid it now (pooled/out_of_memory.cc)
   bool background;           // this is the background thread (background.h)
   bool finds_site;           // capture_site() is under way (sites/)
@@ -40,14 +40,14 @@ struct Thread {
   // shards.
   unsigned shard() {
     if (shard_plus_one == 0) [[unlikely]]
-      shard_plus_one = choose_shard() + 1;
+      shard_plus_one = static_cast<uint16_t>(choose_shard() + 1);
     return shard_plus_one - 1;
   }
 
   // A number of its own (alloc::ThreadNumbers), while there are any.
   unsigned number() {
     if (number_plus_one == 0) [[unlikely]]
-      number_plus_one = choose_number() + 1;
+      number_plus_one = static_cast<uint16_t>(choose_number() + 1);
     return number_plus_one - 1;
   }
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 #include "allocator/base/keep_errno.h"
@@ -63,12 +62,13 @@ void demangle(FunctionName* symbol) {
   if (symbol->raw[0] != '_' || symbol->raw[1] != 'Z') return;
   using Demangle = char*(const char*, char*, size_t*, int*);
   auto* ask = reinterpret_cast<Demangle*>(first_definition("__cxa_demangle"));
-  if (ask == nullptr) return;
+  auto* release = reinterpret_cast<void (*)(void*)>(first_definition("free"));
+  if (ask == nullptr || release == nullptr) return;
   int status = 0;
   char* text = ask(symbol->raw, nullptr, nullptr, &status);
   if (text == nullptr) return;
   copy(symbol->readable, text);
-  std::free(text);
+  release(text);
 }
 
 const char* base_name(const char* path) {
