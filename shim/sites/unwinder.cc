@@ -45,6 +45,14 @@ struct Libunwind {
   void** local_space;
 };
 
+// unw_backtrace() frees what it remembers of a thread after ThreadSanitizer's runtime has taken
+// leave of that thread, and dies of it.
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kStepsOnly = true;
+#else
+constexpr bool kStepsOnly = false;
+#endif
+
 enum class State : int { unasked, loading, ready, absent };
 
 constinit std::atomic<State> state{State::unasked};
@@ -137,6 +145,7 @@ void load_unwinder_once() { load_once(); }
 
 int return_addresses(void** out, int most) {
   if (state.load(std::memory_order_acquire) != State::ready && !load_once()) return 0;
+  if (kStepsOnly && can_step()) return step_by_step(out, most, loaded_files().changes());
   return std::max(libunwind.backtrace(out, most), 0);
 }
 
