@@ -192,7 +192,8 @@ class Children(Nvtx):
     def test_a_child_with_another_object(self):
         other = self.folder / "copy.so"
         other.write_bytes((life.build_dir / "libcistern-device.so").read_bytes())
-        out, _ = self.run_one("sh", "-c", f"LD_PRELOAD={other} {self.ranges} levels", **ANY)
+        objects = ":".join([*life.sanitizer_runtimes(life.build_dir / "sim" / "libcuda.so.1"), str(other)])
+        out, _ = self.run_one("sh", "-c", f"LD_PRELOAD={objects} {self.ranges} levels", **ANY)
         self.assertEqual(out, TRACKED)
 
 
