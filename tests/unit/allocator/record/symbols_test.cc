@@ -11,7 +11,6 @@
 #include <elf.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -55,15 +54,15 @@ TEST_CASE("an address is named by the function that holds it") {
 }
 
 TEST_CASE("a stripped library has the names that others link with") {
+  const void* function = dlsym(RTLD_DEFAULT, "lfind");  // of libc, and of no sanitizer
   Dl_info info;
-  REQUIRE(dladdr(reinterpret_cast<void*>(&std::strtol), &info) != 0);
+  REQUIRE(dladdr(function, &info) != 0);
   Symbols symbols;
   REQUIRE(symbols.open(info.dli_fname));
   uint64_t begin = 0;
-  const void* function = dlsym(RTLD_DEFAULT, "qsort");
   const char* name = symbols.find(offset_of(function) + 4, &begin);
   REQUIRE(name != nullptr);
-  CHECK(std::string(name) == "qsort");
+  CHECK(std::string(name) == "lfind");
   symbols.close();
 }
 
