@@ -187,7 +187,7 @@ void Tallies::gone(const Event& event) {
 }
 
 void Tallies::end(const Block& block, const Changes& changes) {
-  if (changes.thread->last == &block) changes.thread->last = nullptr;
+  if (changes.thread != nullptr && changes.thread->last == &block) changes.thread->last = nullptr;
   changes.each([&](Tally& tally) {
     --tally.live_blocks;
     tally.live_bytes -= block.bytes;
