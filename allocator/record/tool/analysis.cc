@@ -47,7 +47,7 @@ Selection::Selection(const Recording& from, const Options& asked)
   phases_ = matching(from.phases.size(), asked.phase.has_value(),
                      [&](uint32_t i) { return fits(*asked.phase, from.phase(i)); });
   for (const Block& block : lives.blocks) {
-    selected_.push_back(matches(from.events[block.allocated]));
+    selected_.push_back(matches(from.events[block.allocated]) ? 1 : 0);
   }
 }
 

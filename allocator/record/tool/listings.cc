@@ -96,9 +96,9 @@ void show_folded(const Selection& selection) {
   std::map<std::string, uint64_t> lines;
   for (const auto& [number, value] : ranking.values(TallyBy::site, *selection.options.sort)) {
     const auto [root, site] = stacks[number];
-    std::string stack = stack_of(recording, site);
-    stack = by == By::site ? stack.substr(1) : root_of(recording, by, root) + stack;
-    lines[stack] += value;
+    std::string line = by == By::site ? "" : root_of(recording, by, root);
+    line += stack_of(recording, site);
+    lines[by == By::site ? line.substr(1) : line] += value;
   }
   for (const auto& [stack, value] : lines) {
     if (value != 0) std::printf("%s %" PRIu64 "\n", stack.c_str(), value);
