@@ -21,7 +21,7 @@ class MemorySink final : public RecordingSink {
     if (writes == 0) return false;
     --writes;
     if (file.size() < at + bytes) file.resize(at + bytes);
-    std::memcpy(file.data() + at, data, bytes);
+    std::copy_n(static_cast<const uint8_t*>(data), bytes, file.data() + at);
     return true;
   }
 
