@@ -177,8 +177,7 @@ struct Policy {
 
   // Whether requests are treated by where in the program they come from.
   constexpr bool treats_sites_differently() const {
-    return skip_opt_set.set || skip_grads || enable_inplace_whitelist || only_sites.set ||
-           fuse_parameter_groups_size.set || fuse_parameter_memory_size.set;
+    return chooses_sites() || fuse_parameter_groups_size.set || fuse_parameter_memory_size.set;
   }
 
   // Whether stream-ordered memory is cached per stream.

@@ -48,7 +48,7 @@ class Groups {
   // The next member of the caller's group, or 0: there is none, or it ended with this request.
   uint64_t take_member(Caller caller, uint64_t bytes);
 
-  // Room to take with a first member; 0: it is no member of a group for now.
+  // Room to take with a first member; 0: it begins no group.
   uint64_t room_for(Caller caller, uint64_t bytes);
 
   // A first member was handed out at `address`, with or without room.

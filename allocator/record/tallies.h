@@ -36,6 +36,26 @@ constexpr uint32_t place_of(const Event& event) {
 
 enum class TallyBy : uint8_t { site, range };
 
+// In which order those who hold memory are listed: by what was theirs at the peak of the place,
+// what is at the end, how many blocks were temporary, allocations, bytes of all allocations.
+enum class TallyOrder : uint8_t { peak, end, temporary, calls, bytes };
+inline constexpr int kTallyOrders = 5;
+constexpr uint64_t figure_of(const Tally& tally, TallyOrder order) {
+  switch (order) {
+    case TallyOrder::peak:
+      return tally.peak_bytes;
+    case TallyOrder::end:
+      return tally.live_bytes;
+    case TallyOrder::temporary:
+      return tally.temporary;
+    case TallyOrder::calls:
+      return tally.allocations;
+    case TallyOrder::bytes:
+      return tally.bytes;
+  }
+  return 0;
+}
+
 // All zero bytes at the start; mappings stay for the life of the process.
 class Tallies {
  public:

@@ -34,11 +34,6 @@ struct PinnedReport {
   alloc::Usage usage;
 };
 
-// In which order those who hold memory are listed: by what was theirs at the peak of the place,
-// what is at the end, how many blocks were temporary, allocations, bytes of all allocations.
-enum class HolderOrder : uint8_t { peak, end, temporary, calls, bytes };
-inline constexpr int kHolderOrders = 5;
-
 struct Holder {
   uint32_t number;  // of a site or a range
   alloc::Tally tally;
@@ -49,7 +44,7 @@ struct HoldersReport {
   // The first place from `from` on in which anything was allocated; false: none.
   bool (*next_place)(uint32_t from, uint32_t* place, alloc::Tally* total);
   // The first `most` in this order, without those that have none; how many there are.
-  int (*top)(uint32_t place, alloc::TallyBy by, HolderOrder order, Holder* out, int most);
+  int (*top)(uint32_t place, alloc::TallyBy by, alloc::TallyOrder order, Holder* out, int most);
   void (*name)(alloc::TallyBy by, uint32_t number, char* out, size_t size);
   // The stack of a site, the innermost first; false beyond the outermost.
   bool (*level)(uint32_t site, int level, char* out, size_t size);

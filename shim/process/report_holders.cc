@@ -6,6 +6,7 @@ namespace cistern::shim {
 namespace {
 
 using alloc::TallyBy;
+using alloc::TallyOrder;
 
 constexpr int kTextLines = 5, kJsonLines = 10;
 constexpr size_t kNameBytes = 400;
@@ -19,30 +20,30 @@ constexpr struct {
 constexpr struct {
   const char* text;
   const char* key;
-} kOrders[kHolderOrders] = {{"live at the peak", "peak"},
-                            {"live at the end", "end"},
-                            {"temporary blocks", "temporary"},
-                            {"most allocations", "calls"},
-                            {"most bytes", "bytes"}};
+} kOrders[alloc::kTallyOrders] = {{"live at the peak", "peak"},
+                                  {"live at the end", "end"},
+                                  {"temporary blocks", "temporary"},
+                                  {"most allocations", "calls"},
+                                  {"most bytes", "bytes"}};
 
 void write_place(Writer& writer, uint32_t place) {
   place == alloc::kPinnedPlace ? writer.print("pinned memory") : writer.print("device %u", place);
 }
 
 // One figure of the list, as text.
-void text_figure(Writer& writer, HolderOrder order, const alloc::Tally& tally) {
+void text_figure(Writer& writer, TallyOrder order, const alloc::Tally& tally) {
   switch (order) {
-    case HolderOrder::peak:
+    case TallyOrder::peak:
       return writer.print("%10.1f MiB", mib(tally.peak_bytes));
-    case HolderOrder::end:
+    case TallyOrder::end:
       return writer.print("%10.1f MiB in %llu blocks", mib(tally.live_bytes),
                           static_cast<ull>(tally.live_blocks));
-    case HolderOrder::temporary:
+    case TallyOrder::temporary:
       return writer.print("%10llu of %llu", static_cast<ull>(tally.temporary),
                           static_cast<ull>(tally.allocations));
-    case HolderOrder::calls:
+    case TallyOrder::calls:
       return writer.print("%10llu", static_cast<ull>(tally.allocations));
-    case HolderOrder::bytes:
+    case TallyOrder::bytes:
       return writer.print("%10.1f MiB", mib(tally.bytes));
   }
 }
@@ -58,7 +59,7 @@ void text_list(Writer& writer, const HoldersReport& holders, uint32_t place, Tal
                const char* by_text, int order) {
   Holder top[kTextLines];
   char name[kNameBytes];
-  const auto kind = static_cast<HolderOrder>(order);
+  const auto kind = static_cast<TallyOrder>(order);
   const int count = holders.top(place, by, kind, top, kTextLines);
   if (count == 0 || (count == 1 && top[0].number == 0)) return;  // nothing is known
   writer.print("cistern:   %s, by %s\n", kOrders[order].text, by_text);
@@ -67,7 +68,7 @@ void text_list(Writer& writer, const HoldersReport& holders, uint32_t place, Tal
     writer.print("cistern:  ");
     text_figure(writer, kind, top[i].tally);
     writer.print("  %s\n", name);
-    if (by == TallyBy::site && kind == HolderOrder::end) {
+    if (by == TallyBy::site && kind == TallyOrder::end) {
       text_stack(writer, holders, top[i].number);
     }
   }
@@ -98,8 +99,8 @@ void json_holder(Writer& writer, const HoldersReport& holders, TallyBy by, const
 
 void json_lists(Writer& writer, const HoldersReport& holders, uint32_t place, TallyBy by) {
   Holder top[kJsonLines];
-  for (int order = 0; order < kHolderOrders; ++order) {
-    const int count = holders.top(place, by, static_cast<HolderOrder>(order), top, kJsonLines);
+  for (int order = 0; order < alloc::kTallyOrders; ++order) {
+    const int count = holders.top(place, by, static_cast<TallyOrder>(order), top, kJsonLines);
     writer.print("%s\n    \"%s\": [", order == 0 ? "" : ",", kOrders[order].key);
     for (int i = 0; i < count; ++i) {
       if (i != 0) writer.print(",");
@@ -138,7 +139,7 @@ void text_holders(Writer& writer, const HoldersReport& holders) {
                  mib(total.peak_bytes), mib(total.live_bytes), static_cast<ull>(total.live_blocks),
                  static_cast<ull>(total.allocations));
     for (const auto& [by, text, key] : kBys) {
-      for (int order = 0; order < kHolderOrders; ++order) {
+      for (int order = 0; order < alloc::kTallyOrders; ++order) {
         text_list(writer, holders, place, by, text, order);
       }
     }

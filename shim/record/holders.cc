@@ -16,25 +16,10 @@ namespace {
 
 using alloc::Tally;
 using alloc::TallyBy;
+using alloc::TallyOrder;
 
 constinit alloc::Mutex mutex{};
 constinit alloc::Tallies tallies{};
-
-uint64_t figure(HolderOrder order, const Tally& tally) {
-  switch (order) {
-    case HolderOrder::peak:
-      return tally.peak_bytes;
-    case HolderOrder::end:
-      return tally.live_bytes;
-    case HolderOrder::temporary:
-      return tally.temporary;
-    case HolderOrder::calls:
-      return tally.allocations;
-    case HolderOrder::bytes:
-      return tally.bytes;
-  }
-  return 0;
-}
 
 bool next_place(uint32_t from, uint32_t* place, Tally* total) {
   const alloc::LockGuardAtExit guard(mutex);
@@ -49,15 +34,15 @@ bool next_place(uint32_t from, uint32_t* place, Tally* total) {
 }
 
 // Keeps the first `most` in order while it looks at all.
-int top(uint32_t place, TallyBy by, HolderOrder order, Holder* out, int most) {
+int top(uint32_t place, TallyBy by, TallyOrder order, Holder* out, int most) {
   const alloc::LockGuardAtExit guard(mutex);
   int count = 0;
   if (!guard) return count;
   tallies.for_each(place, by, [&](uint32_t number, const Tally& tally) {
-    const uint64_t mine = figure(order, tally);
+    const uint64_t mine = figure_of(tally, order);
     if (mine == 0) return;
     int at = count;
-    while (at > 0 && figure(order, out[at - 1].tally) < mine) --at;
+    while (at > 0 && figure_of(out[at - 1].tally, order) < mine) --at;
     if (at == most) return;
     count = std::min(count + 1, most);
     std::copy_backward(out + at, out + count - 1, out + count);
@@ -109,7 +94,7 @@ const char* describe_holders(uint32_t device, char* out, size_t size) {
   char site[80];
   *out = '\0';
   if (!watching(kWatchTallies) || !sites_on()) return out;
-  const int count = top(device, TallyBy::site, HolderOrder::end, most, kMost);
+  const int count = top(device, TallyBy::site, TallyOrder::end, most, kMost);
   size_t length = 0;
   for (int i = 0; i < count && length < size; ++i) {
     length += static_cast<size_t>(std::snprintf(

@@ -114,6 +114,7 @@ bool begin() {
 }
 
 [[gnu::cold]] bool open_now() {
+  const alloc::KeepErrno keep;
   const NoCancel whole;  // others wait for it
   File seen = File::not_yet;
   if (file.compare_exchange_strong(seen, File::opening)) {

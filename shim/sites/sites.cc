@@ -120,8 +120,8 @@ uint64_t hash_of(const Stack& stack, uint64_t changes) {
   return sites.add(hash, frames, count);
 }
 
-// The unwinder and what follows need some 16 KiB. The least stack a thread may have is 16 KiB in
-// all, so a thread's bounds are asked for once; a stack of another kind (sigaltstack, a
+// The unwinder, and the names of a site that is new, need up to so much; the least stack a thread
+// may have is 16 KiB. A thread's bounds are asked for once; a stack of another kind (sigaltstack, a
 // coroutine's) is taken to be large.
 bool enough_stack() {
   constexpr uint64_t kWanted = 40 * 1024;
@@ -146,9 +146,9 @@ void load_unwinder() {
 uint32_t capture_site() {
   if (!sites_on()) return 0;
   const Once once;
-  if (!once || !enough_stack()) return 0;
   const alloc::KeepErrno keep;
   const NoCancel whole;
+  if (!once || !enough_stack()) return 0;
   const LoadedFiles loaded = loaded_files();
   Stack stack;
   stack.count = return_addresses(stack.room, kRoom);

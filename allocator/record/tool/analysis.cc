@@ -164,22 +164,6 @@ class Summing {
 
 Sums sums_of(const Selection& selection) { return Summing(selection).run(); }
 
-uint64_t value_of(const Tally& tally, Sort sort) {
-  switch (sort) {
-    case Sort::peak:
-      return tally.peak_bytes;
-    case Sort::end:
-      return tally.live_bytes;
-    case Sort::temporary:
-      return tally.temporary;
-    case Sort::calls:
-      return tally.allocations;
-    case Sort::bytes:
-      return tally.bytes;
-  }
-  return 0;
-}
-
 void Ranking::add(const Selection& selection, const Step& step, Event event) {
   if (!selection.in_time(event)) return;
   if (step.begins) {
@@ -194,10 +178,10 @@ void Ranking::add(const Selection& selection, const Step& step, Event event) {
 std::vector<Row> Ranking::rows(uint32_t place, TallyBy by, Sort sort) const {
   std::vector<Row> rows;
   tallies_->for_each(place, by, [&](uint32_t number, const Tally& tally) {
-    if (value_of(tally, sort) != 0) rows.push_back({number, tally});
+    if (figure_of(tally, sort) != 0) rows.push_back({number, tally});
   });
   std::ranges::sort(rows, [&](const Row& a, const Row& b) {
-    const uint64_t of_a = value_of(a.tally, sort), of_b = value_of(b.tally, sort);
+    const uint64_t of_a = figure_of(a.tally, sort), of_b = figure_of(b.tally, sort);
     return of_a != of_b ? of_a > of_b : a.number < b.number;
   });
   return rows;
@@ -207,7 +191,7 @@ std::map<uint32_t, uint64_t> Ranking::values(TallyBy by, Sort sort) const {
   std::map<uint32_t, uint64_t> values;
   for (uint32_t place = 0; place < kPlaces; ++place) {
     tallies_->for_each(place, by, [&](uint32_t number, const Tally& tally) {
-      values[number] += value_of(tally, sort);
+      values[number] += figure_of(tally, sort);
     });
   }
   return values;

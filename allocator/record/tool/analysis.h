@@ -63,8 +63,6 @@ struct Row {
   Tally tally;
 };
 
-uint64_t value_of(const Tally& tally, Sort sort);
-
 // Sums by site and range, or by anything else that an event is given a number for.
 class Ranking {
  public:

@@ -7,12 +7,13 @@
 #include <string>
 
 #include "allocator/record/event.h"
+#include "allocator/record/tallies.h"
 
 namespace cistern::alloc::tool {
 
 enum class View : uint8_t { summary, csv, events, folded, json };
 enum class By : uint8_t { site, range, phase, thread };
-enum class Sort : uint8_t { peak, end, temporary, calls, bytes };
+using Sort = TallyOrder;
 inline constexpr const char* kViews[] = {"summary", "csv", "events", "folded", "json"};
 inline constexpr const char* kBys[] = {"site", "range", "phase", "thread"};
 inline constexpr const char* kSorts[] = {"peak", "end", "temporary", "calls", "bytes"};

@@ -32,7 +32,7 @@ const char* title_of(Sort sort) {
 bool counts_bytes(Sort sort) { return sort != Sort::temporary && sort != Sort::calls; }
 
 std::string shown(const Tally& tally, Sort sort) {
-  const uint64_t value = value_of(tally, sort);
+  const uint64_t value = figure_of(tally, sort);
   return counts_bytes(sort) ? mib(value) : std::to_string(value);
 }
 

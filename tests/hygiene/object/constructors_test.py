@@ -42,6 +42,8 @@ def constructors(obj):
     fini = [name for name in function_pointers(obj, ".fini_array") if name not in FROM_TOOLCHAIN]
     if not function_pointers(obj, ".init_array"):
         yield "no .init_array entry was found: this rule would hold for any object"
+    if any("_sub_I_" in name for name in init):
+        yield "a static object has a constructor, which is joined with that of the settings and takes its arguments away"
     if len(init) > 1:
         yield f"constructors: {', '.join(init)}"
     if len(fini) > 1:
