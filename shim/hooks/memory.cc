@@ -11,18 +11,24 @@ using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these a
 using cistern::alloc::Memory;
 
 CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
-  return watch_allocation(Memory::linear, dptr, bytesize, nullptr, [=] {
+  const auto call = [=](auto serve) {
     Context* context = serving_context(dptr, bytesize);
-    return context != nullptr ? allocate(*context, dptr, bytesize)
-                              : allocate_linear(dptr, bytesize);
-  });
+    return context != nullptr ? serve(*context, dptr, bytesize) : allocate_linear(dptr, bytesize);
+  };
+  if (!watching()) [[likely]]
+    return call(allocate);
+  return watched_allocation(Memory::linear, dptr, bytesize, nullptr,
+                            [=] { return call(allocate_watched); });
 }
 
 CUresult cuMemFree_v2(CUdeviceptr dptr) {
-  return watch_free(Memory::linear, dptr, nullptr, [=] {
+  const auto call = [=](auto take_back) {
     cistern::alloc::Chunk* chunk;
-    return ours(dptr, &chunk) ? cistern::shim::free(chunk, dptr) : free_linear(dptr);
-  });
+    return ours(dptr, &chunk) ? take_back(chunk, dptr) : free_linear(dptr);
+  };
+  if (!watching()) [[likely]]
+    return call(cistern::shim::free);
+  return watched_free(Memory::linear, dptr, nullptr, [=] { return call(free_watched); });
 }
 
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) { return memory_info(free, total); }

@@ -39,13 +39,9 @@ CUresult free_after_wait(Context& owner, alloc::Chunk* chunk, CUdeviceptr addres
   return static_cast<CUresult>(code);
 }
 
-}  // namespace
-
-Context* serving_context(const CUdeviceptr* out, size_t bytes) {
-  return active() && out != nullptr && bytes != 0 ? current_context() : nullptr;
-}
-
-CUresult allocate(Context& context, CUdeviceptr* out, size_t bytes) {
+// The ways of a request and of a free stand twice in the object: in the hooks, and once for those
+// that are watched.
+[[gnu::always_inline]] inline CUresult serve(Context& context, CUdeviceptr* out, size_t bytes) {
   bool pooled = true, grouped = false;
   const Device& device = device_state(context.device);
   if (bytes > device.fast_path_max_bytes.load(std::memory_order_relaxed)) [[unlikely]] {
@@ -74,6 +70,33 @@ CUresult allocate(Context& context, CUdeviceptr* out, size_t bytes) {
                                           : static_cast<CUresult>(code);
 }
 
+[[gnu::always_inline]] inline CUresult take_back(alloc::Chunk* chunk, CUdeviceptr address) {
+  Context& owner = *context_of(chunk);
+  if (const CUresult result = refusal(owner); result != CUDA_SUCCESS) [[unlikely]]
+    return result;
+  if (capture_gate().capturing()) [[unlikely]] {
+    if (const CUresult result = ask_for_unsafe_call(); result != CUDA_SUCCESS) return result;
+  }
+  if (policy().free_sync) [[unlikely]]
+    return free_after_wait(owner, chunk, address);
+  return free_block(owner, chunk, address);
+}
+
+}  // namespace
+
+Context* serving_context(const CUdeviceptr* out, size_t bytes) {
+  return active() && out != nullptr && bytes != 0 ? current_context() : nullptr;
+}
+
+CUresult allocate(Context& context, CUdeviceptr* out, size_t bytes) {
+  return serve(context, out, bytes);
+}
+
+[[gnu::cold, gnu::noinline]] CUresult allocate_watched(Context& context, CUdeviceptr* out,
+                                                       size_t bytes) {
+  return serve(context, out, bytes);
+}
+
 bool ours(CUdeviceptr address, alloc::Chunk** chunk) {
   if (!active() || address == 0) return false;
   *chunk = shared().index.find(address);
@@ -85,16 +108,10 @@ bool ours(CUdeviceptr address, alloc::Chunk** chunk) {
   return *chunk != nullptr;
 }
 
-CUresult free(alloc::Chunk* chunk, CUdeviceptr address) {
-  Context& owner = *context_of(chunk);
-  if (const CUresult result = refusal(owner); result != CUDA_SUCCESS) [[unlikely]]
-    return result;
-  if (capture_gate().capturing()) [[unlikely]] {
-    if (const CUresult result = ask_for_unsafe_call(); result != CUDA_SUCCESS) return result;
-  }
-  if (policy().free_sync) [[unlikely]]
-    return free_after_wait(owner, chunk, address);
-  return free_block(owner, chunk, address);
+CUresult free(alloc::Chunk* chunk, CUdeviceptr address) { return take_back(chunk, address); }
+
+[[gnu::cold, gnu::noinline]] CUresult free_watched(alloc::Chunk* chunk, CUdeviceptr address) {
+  return take_back(chunk, address);
 }
 
 CUresult free_ordered(alloc::Chunk* chunk, CUdeviceptr address) {
