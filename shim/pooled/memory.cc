@@ -92,8 +92,7 @@ CUresult allocate(Context& context, CUdeviceptr* out, size_t bytes) {
   return serve(context, out, bytes);
 }
 
-[[gnu::cold, gnu::noinline]] CUresult allocate_watched(Context& context, CUdeviceptr* out,
-                                                       size_t bytes) {
+[[gnu::noinline]] CUresult allocate_watched(Context& context, CUdeviceptr* out, size_t bytes) {
   return serve(context, out, bytes);
 }
 
@@ -110,7 +109,7 @@ bool ours(CUdeviceptr address, alloc::Chunk** chunk) {
 
 CUresult free(alloc::Chunk* chunk, CUdeviceptr address) { return take_back(chunk, address); }
 
-[[gnu::cold, gnu::noinline]] CUresult free_watched(alloc::Chunk* chunk, CUdeviceptr address) {
+[[gnu::noinline]] CUresult free_watched(alloc::Chunk* chunk, CUdeviceptr address) {
   return take_back(chunk, address);
 }
 

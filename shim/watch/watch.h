@@ -69,9 +69,8 @@ inline uint64_t as_number(const void* pointer) { return reinterpret_cast<uint64_
 
 // `out` is where the call puts the address or handle.
 template <typename Address, typename Call>
-[[gnu::noinline, gnu::cold]] CUresult watched_allocation(alloc::Memory memory, Address* out,
-                                                         uint64_t bytes, CUstream stream,
-                                                         Call call) {
+[[gnu::noinline]] CUresult watched_allocation(alloc::Memory memory, Address* out, uint64_t bytes,
+                                              CUstream stream, Call call) {
   WatchedAllocation allocation(memory, stream);
   const CUresult result = call();
   const bool told = result == CUDA_SUCCESS && out != nullptr;
@@ -89,8 +88,8 @@ template <typename Address, typename Call>
 }
 
 template <typename Address, typename Call>
-[[gnu::noinline, gnu::cold]] CUresult watched_free(alloc::Memory memory, Address address,
-                                                   CUstream stream, Call call) {
+[[gnu::noinline]] CUresult watched_free(alloc::Memory memory, Address address, CUstream stream,
+                                        Call call) {
   WatchedFree free(memory, as_number(address), stream);
   const CUresult result = call();
   if (result == CUDA_SUCCESS) free.succeeded();
