@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "allocator/base/shortage_step.h"
+#include "allocator/base/unit_source.h"
 
 namespace cistern::alloc {
 
@@ -40,6 +41,9 @@ class MemorySource {
   // The pool does not need this memory any more; kNotNow while its release could disturb the
   // program.
   virtual int release(uint64_t address) = 0;
+
+  // Units and addresses of the same device, for the expandable pool; nullptr where there are none.
+  virtual UnitSource* units() { return nullptr; }
 
   // Whether release() need not be tried now: it would be kNotNow.
   virtual bool refuses_release() { return false; }
