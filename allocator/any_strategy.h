@@ -7,6 +7,7 @@
 #include <atomic>
 
 #include "allocator/chunk_pools/chunk_pools.h"
+#include "allocator/expandable/expandable.h"
 #include "allocator/grouped_on_demand.h"
 #include "allocator/on_demand/on_demand.h"
 #include "allocator/shared.h"
@@ -15,18 +16,21 @@ namespace cistern::alloc {
 
 class AnyStrategy {
  public:
-  void init(Shared* shared, ChunkSupply* supply, const DeviceParts& device, uint32_t owner,
-            const ChunkSizes& sizes, bool groups) {
-    const bool chunked = sizes.kind != StrategyKind::on_demand;
-    const auto kind = chunked ? Kind::chunked : groups ? Kind::grouped : Kind::on_demand;
+  void init(Shared* shared, ChunkSupply* supply, MemorySource* source, const DeviceParts& device,
+            uint32_t owner, const ChunkSizes& sizes, bool groups) {
+    const Kind kind = kind_of(sizes.kind, groups);
     kind_.store(kind, std::memory_order_relaxed);
+    if (kind == Kind::expandable) {
+      expandable_.init(shared, &shared->blocks, supply, source, device, owner, sizes);
+      return;
+    }
     ChunkSizes of_chunks = sizes;
-    if (!chunked) {
+    if (kind != Kind::chunked) {
       on_demand_.init(shared, &shared->slabs, supply, device, owner);
       grouped_.init(&on_demand_, &chunk_pools_);
       of_chunks = {StrategyKind::auto_growth, 0, 0, sizes.align, false, false};
     }
-    if (chunked || groups) {
+    if (kind != Kind::on_demand) {
       chunk_pools_.init(shared, &shared->blocks, supply, device, owner, of_chunks);
     }
   }
@@ -34,21 +38,31 @@ class AnyStrategy {
   template <typename Visitor>
   decltype(auto) visit(Visitor visitor) {
     const Kind kind = kind_.load(std::memory_order_relaxed);
-    if (kind != Kind::on_demand) [[unlikely]]
-      return kind == Kind::chunked ? visitor(chunk_pools_) : visitor(grouped_);
+    if (kind != Kind::on_demand) [[unlikely]] {
+      if (kind == Kind::chunked) return visitor(chunk_pools_);
+      return kind == Kind::expandable ? visitor(expandable_) : visitor(grouped_);
+    }
     return visitor(on_demand_);
   }
   template <typename Visitor>
   decltype(auto) visit(Visitor visitor) const {
     const Kind kind = kind_.load(std::memory_order_relaxed);
-    if (kind != Kind::on_demand) [[unlikely]]
-      return kind == Kind::chunked ? visitor(chunk_pools_) : visitor(grouped_);
+    if (kind != Kind::on_demand) [[unlikely]] {
+      if (kind == Kind::chunked) return visitor(chunk_pools_);
+      return kind == Kind::expandable ? visitor(expandable_) : visitor(grouped_);
+    }
     return visitor(on_demand_);
   }
 
   // The strategy that a chunk's role names.
   OnDemand& on_demand() { return on_demand_; }
   ChunkPools& chunk_pools() { return chunk_pools_; }
+  Expandable& expandable() { return expandable_; }
+
+  // Where memory is units and not chunks; nullptr under the other strategies.
+  Expandable* units() {
+    return kind_.load(std::memory_order_relaxed) == Kind::expandable ? &expandable_ : nullptr;
+  }
 
   // While less than this waits in each pool, and in the chunk layer, all of them together are
   // within the bound on what waits.
@@ -68,13 +82,20 @@ class AnyStrategy {
   }
 
  private:
-  enum class Kind : uint8_t { on_demand, chunked, grouped };
+  enum class Kind : uint8_t { on_demand, chunked, grouped, expandable };
+
+  static Kind kind_of(StrategyKind kind, bool groups) {
+    if (kind == StrategyKind::expandable) return Kind::expandable;
+    if (kind != StrategyKind::on_demand) return Kind::chunked;
+    return groups ? Kind::grouped : Kind::on_demand;
+  }
 
   // Totals are read also while the next context, with the same policy, takes the place of one.
   std::atomic<Kind> kind_;
   OnDemand on_demand_;
   ChunkPools chunk_pools_;
   GroupedOnDemand grouped_;
+  Expandable expandable_;
 };
 
 }  // namespace cistern::alloc

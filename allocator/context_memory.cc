@@ -21,8 +21,15 @@ void ContextMemory::init(Shared* shared_state, MemorySource* memory_source,
   if (device.shared_party < 0) shared->reclaim.graphs().parked(party).init(ledger);
   supply.init(shared, source, device, owner);
   GroupRules groups_here = rules;
-  if (sizes.kind == StrategyKind::none) groups_here.on = false;  // every request is the driver's
-  strategy.init(shared, &supply, device, owner, sizes, groups_here.on);
+  ChunkSizes sizes_here = sizes;
+  if (sizes.kind == StrategyKind::expandable && source->units() == nullptr) {
+    sizes_here.kind = StrategyKind::on_demand;
+  }
+  // Without blocks in chunks nothing lies side by side.
+  if (sizes_here.kind == StrategyKind::none || sizes_here.kind == StrategyKind::expandable) {
+    groups_here.on = false;
+  }
+  strategy.init(shared, &supply, source, device, owner, sizes_here, groups_here.on);
   groups.init(groups_here, &strategy.chunk_pools(), shared, ledger);
 }
 
@@ -30,17 +37,8 @@ void ContextMemory::init(Shared* shared_state, MemorySource* memory_source,
 
 int ContextMemory::take_fresh(Request& request) {
   if (!request.pooled) [[unlikely]]
-    return obtain_direct(request);
+    return supply.obtain_direct(request);
   return strategy.visit([&](auto& s) { return s.take_fresh(request); });
-}
-
-int ContextMemory::obtain_direct(Request& request) {
-  int code;
-  Chunk* chunk = supply.obtain(request.bytes, Role::direct, &code);
-  if (chunk == nullptr) return code;
-  request.address = chunk->base();
-  request.whole = true;
-  return code;
 }
 
 bool ContextMemory::take_from_anywhere(Request& request, Step* step) {
@@ -185,22 +183,28 @@ void ContextMemory::await_work_before_frees(uint64_t patience_ns) {
   if (!reclaim.wait(party, newest, left)) note_stuck(os::now_ns() - start);
 }
 
-bool ContextMemory::release_clean() {
+bool ContextMemory::release_units(Units units) {
+  Expandable* memory = strategy.units();
+  return memory != nullptr && units == Units::go && memory->release_units();
+}
+
+bool ContextMemory::release_clean(Units units) {
+  const bool any = release_units(units);
   // What is taken out and put back is missing meanwhile, to other threads that are short.
-  if (!source->can_release_clean()) return false;
+  if (!source->can_release_clean()) return any;
   ChunkList chunks;
   const ChunkSupply::Moving moving(supply);
   strategy.visit([&](auto& s) { s.collect_clean(&chunks); });
   supply.cache.collect_clean(shared->reclaim, &chunks);
-  return supply.release_clean(&chunks);
+  return supply.release_clean(&chunks) || any;
 }
 
-bool ContextMemory::release_returnable(uint64_t patience_ns) {
+bool ContextMemory::release_returnable(uint64_t patience_ns, Units units) {
   groups.end_all();
   flush_garbage();
   unpark_everything();
   constexpr uint64_t kBeforeFreesNs = 2'000'000'000;
-  bool clean = release_clean();
+  bool clean = release_clean(units);
   const Usage left = usage();
   const bool rest = left.waiting + left.parked != 0 || supply.cache.any_refused();
   const bool clean_alone = source->can_release_clean() && !source->release_clean_untried();
@@ -208,13 +212,13 @@ bool ContextMemory::release_returnable(uint64_t patience_ns) {
   Work work = await_work(patience_ns);
   if (work == Work::goes_on) {
     await_work_before_frees(std::min(kBeforeFreesNs, source->patience_ns()));
-    clean |= release_clean();
+    clean |= release_clean(units);
     if (source->can_release_clean()) return clean;
     work = await_work(patience_ns);
     if (work == Work::goes_on) return clean;
   }
   if (work == Work::done) clean |= source->settle_clean_releases();
-  return release_all_freed() || clean;
+  return release_all_freed(units) || clean;
 }
 
 // What looked as if the source took clean memory at once may have been something else: another
@@ -225,12 +229,13 @@ bool ContextMemory::settle() {
   return source->settle_clean_releases();
 }
 
-bool ContextMemory::release_all_freed() {
+bool ContextMemory::release_all_freed(Units units) {
   ChunkList chunks;
   const ChunkSupply::Moving moving(supply);
   strategy.visit([&](auto& s) { s.collect_all(&chunks); });
   supply.cache.collect_all(&chunks);
-  return supply.release(&chunks);
+  const bool any = release_units(units);
+  return supply.release(&chunks) || any;
 }
 
 // --- parked, garbage ---

@@ -38,7 +38,6 @@ struct ContextMemory {
     return strategy.visit([&](auto& s) { return s.take_clean(request); });
   }
   int take_fresh(Request& request);
-  int obtain_direct(Request& request);
   bool take_from_anywhere(Request& request, Step* step);
 
   // A request was served with a chunk of its own.
@@ -56,10 +55,12 @@ struct ContextMemory {
   void release_excess(bool may_wait = false);
   void release_excess_in_free();
   void release_excess_without_wait();
-  bool release_clean();
-  bool release_returnable(uint64_t patience_ns);
+  // `units`: whether clean ones go, too (allocator/expandable).
+  enum class Units : uint8_t { go, stay };
+  bool release_clean(Units units = Units::go);
+  bool release_returnable(uint64_t patience_ns, Units units = Units::go);
   // What is freed, whether clean or not: the source waits for earlier work.
-  bool release_all_freed();
+  bool release_all_freed(Units units = Units::go);
   // Clean chunks that nobody needs: to the source, unless it would wait; then they are idle again.
   bool release_idle(ChunkList* chunks);
 
@@ -113,6 +114,7 @@ struct ContextMemory {
 
  private:
   void expect_background_work();
+  bool release_units(Units units);
   bool settle();
   void await_work_before_frees(uint64_t patience_ns);
   template <typename Release>

@@ -59,6 +59,9 @@ Freed ContextPool::free(Chunk* chunk, uint64_t address, int* code, Ticket latest
     case Role::split:
       done = memory_.strategy.chunk_pools().free(chunk, address, latest, &waiting);
       break;
+    case Role::range:
+      done = memory_.strategy.expandable().free(chunk, address, latest, &waiting);
+      break;
     default:
       done = free_whole(chunk, address, code, latest);
       waiting = memory_.supply.cache.waiting_bytes();
@@ -118,6 +121,7 @@ bool ContextPool::filled_ahead(uint64_t address) {
   if (chunk == nullptr) return false;
   const Role role = chunk->is();
   if (role == Role::slab) return memory_.strategy.on_demand().fills(chunk);
+  if (role == Role::range) return memory_.strategy.expandable().fills(chunk);
   return role == Role::split && memory_.strategy.chunk_pools().fills(chunk);
 }
 
@@ -142,6 +146,8 @@ bool ContextPool::find(Chunk* chunk, uint64_t address, uint64_t* start, uint64_t
       return memory_.strategy.on_demand().find(chunk, address, start, bytes);
     case Role::split:
       return memory_.strategy.chunk_pools().find(chunk, address, start, bytes);
+    case Role::range:
+      return memory_.strategy.expandable().find(chunk, address, start, bytes);
     default:
       return memory_.supply.cache.find(chunk, address, start, bytes);
   }
@@ -155,7 +161,7 @@ bool ContextPool::is_live(Chunk* chunk, uint64_t address) {
     return address - chunk->base() < chunk->requested();
   }
   uint64_t start, bytes;
-  return (role == Role::slab || role == Role::split) && find(chunk, address, &start, &bytes);
+  return cuts_blocks(role) && find(chunk, address, &start, &bytes);
 }
 
 bool ContextPool::mark_exported(Chunk* chunk, uint64_t address) {
@@ -164,6 +170,8 @@ bool ContextPool::mark_exported(Chunk* chunk, uint64_t address) {
       return memory_.strategy.on_demand().mark_exported(chunk, address);
     case Role::split:
       return memory_.strategy.chunk_pools().mark_exported(chunk, address);
+    case Role::range:
+      return memory_.strategy.expandable().mark_exported(chunk, address);
     default:
       return memory_.supply.cache.mark_exported(chunk, address);
   }

@@ -113,6 +113,13 @@ class ContextPool {
   // of ours. True if there will be more to do.
   bool work_in_background() { return idle_work_.in_background(); }
 
+  // visit(address, bytes), which may call the source: what has units behind it, for a change of who
+  // may use them. What comes later is the source's to know.
+  template <typename Visitor>
+  void for_each_mapped(Visitor visit) {
+    if (Expandable* units = memory_.strategy.units()) units->for_each_mapped(visit);
+  }
+
   // For a shortage: releases what the program does not hold, as far as that waits for no later work
   // and the rest is done within `patience_ns`; false if that was nothing.
   bool release_returnable(uint64_t patience_ns) { return memory_.release_returnable(patience_ns); }

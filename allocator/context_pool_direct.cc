@@ -9,7 +9,7 @@ namespace cistern::alloc {
 int ContextPool::allocate_direct(uint64_t bytes, unsigned shard, bool pooled, uint64_t* address) {
   const ChunkSupply::InHand until_filled(memory_.supply);
   Request request{.bytes = bytes, .shard = shard, .pooled = pooled};
-  if (const int code = memory_.obtain_direct(request); code != kSuccess) {
+  if (const int code = memory_.supply.obtain_direct(request); code != kSuccess) {
     if (code != kOutOfMemory || !pooled) return code;
     Step step;
     memory_.flush_garbage();
@@ -29,7 +29,7 @@ int ContextPool::allocate_at_last(uint64_t bytes, unsigned shard, uint64_t* addr
 int ContextPool::allocate_unpooled(uint64_t bytes, unsigned shard, uint64_t* address) {
   const ChunkSupply::InHand until_filled(memory_.supply);
   Request request{.bytes = bytes, .shard = shard, .pooled = false};
-  int code = memory_.obtain_direct(request);
+  int code = memory_.supply.obtain_direct(request);
   if (code == kOutOfMemory) code = Shortage(memory_, waiting_, request).resolve();
   return code == kSuccess ? hand_out_direct(request, address) : code;
 }

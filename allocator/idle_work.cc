@@ -101,15 +101,25 @@ void IdleWork::release_aged(Tick now, WorkedBy worked_by) {
 // False when it did not go, or another thread has just taken it.
 bool IdleWork::release_one_aged(Tick now, uint32_t least, WorkedBy worked_by) {
   ChunkSupply& supply = memory_->supply;
+  if (Expandable* units = memory_->strategy.units()) {
+    if (const uint64_t bytes = units->release_aged_units(now, least); bytes != 0) {
+      note_aged(bytes, worked_by);
+      return true;
+    }
+  }
   ChunkList chunk;
   const ChunkSupply::Moving moving(supply);
   memory_->strategy.visit([&](auto& s) { s.collect_aged(now, least, &chunk); });
   if (chunk.empty()) return false;
   const uint64_t bytes = chunk.first()->size();
   if (!memory_->release_idle(&chunk)) return false;
+  note_aged(bytes, worked_by);
+  return true;
+}
+
+void IdleWork::note_aged(uint64_t bytes, WorkedBy worked_by) {
   memory_->ledger->aged[static_cast<int>(worked_by)].add();
   memory_->ledger->aged_bytes[static_cast<int>(worked_by)].add(bytes);
-  return true;
 }
 
 void IdleWork::publish_idle(uint64_t bytes) {

@@ -51,6 +51,7 @@ class IdleWork {
   void sweep(WorkedBy worked_by);
   void release_aged(Tick now, WorkedBy worked_by);
   bool release_one_aged(Tick now, uint32_t least, WorkedBy worked_by);
+  void note_aged(uint64_t bytes, WorkedBy worked_by);
   void publish_idle(uint64_t bytes);
 
   ContextMemory* memory_;

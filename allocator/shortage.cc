@@ -63,6 +63,13 @@ uint64_t Shortage::changes() const {
   return memory_.ledger->obtained.get() + memory_.ledger->releases() + memory_.frees();
 }
 
+bool Shortage::take_clean() {
+  if (!request_.pooled) return false;
+  if (memory_.take_clean(request_)) return true;
+  Expandable* units = memory_.strategy.units();
+  return units != nullptr && units->take_scattered(request_);
+}
+
 uint64_t Shortage::patience_ns() const {
   const uint64_t all = memory_.source->memory_bytes();
   const bool hopeless = all != 0 && request_.bytes + memory_.ledger->live.get() > all;
@@ -100,7 +107,7 @@ int Shortage::find_memory() {
     const uint64_t before = changes();
     code = take_what_becomes_clean(/*waits=*/i == 0);
     if (code != kOutOfMemory) return code;
-    progress = memory_.release_returnable(i == 0 ? kPatienceIdleNs : 0);
+    progress = memory_.release_returnable(i == 0 ? kPatienceIdleNs : 0, units_);
     progress |= memory_.source->release_from_other_pools();
     // What another thread took out to release is neither in a pool nor the driver's yet, and may
     // come back to its pool.
@@ -119,7 +126,7 @@ int Shortage::find_memory() {
 int Shortage::take_smaller_chunk() {
   const bool can = memory_.strategy.visit([](const auto& s) { return s.can_ask_for_less(); });
   if (!can || !request_.pooled || memory_.waiting_bytes() == 0) return kOutOfMemory;
-  memory_.release_clean();
+  memory_.release_clean(units_);
   return take_fresh_of_any_size();
 }
 
@@ -129,7 +136,7 @@ int Shortage::take_what_becomes_clean(bool waits) {
     step_ = Step::clean;
     if (take_clean()) return kSuccess;
     step_ = Step::returned;
-    if (!memory_.release_clean()) continue;
+    if (!memory_.release_clean(units_)) continue;
     const int code = memory_.take_fresh(request_);
     if (code != kOutOfMemory) return code;
   } while (waiting_.wait(waits ? patience_ns() : 0));
@@ -137,7 +144,7 @@ int Shortage::take_what_becomes_clean(bool waits) {
 }
 
 int Shortage::take_fresh_of_any_size() {
-  if (!request_.pooled) return memory_.obtain_direct(request_);
+  if (!request_.pooled) return memory_.supply.obtain_direct(request_);
   return memory_.strategy.visit(
       [&](auto& s) { return s.take_fresh_of_any_size(request_, &step_); });
 }

@@ -16,7 +16,10 @@ namespace cistern::alloc {
 class Shortage {
  public:
   Shortage(ContextMemory& memory, WaitingMemory& waiting, Request& request)
-      : memory_(memory), waiting_(waiting), request_(request) {}
+      : memory_(memory),
+        waiting_(waiting),
+        request_(request),
+        units_(request.pooled ? Units::stay : Units::go) {}
 
   // Serves the request; the source's code. Tells the ledger and the source how it ended.
   int resolve();
@@ -25,6 +28,8 @@ class Shortage {
   bool resolve_elsewhere();
 
  private:
+  using Units = ContextMemory::Units;
+
   void tell();
   int find_memory();
   int take_smaller_chunk();
@@ -32,13 +37,14 @@ class Shortage {
   int take_fresh_of_any_size();
   bool take_from_other_chunks();
   bool take_from_anywhere();
-  bool take_clean() { return request_.pooled && memory_.take_clean(request_); }
+  bool take_clean();
   uint64_t changes() const;
   uint64_t patience_ns() const;
 
   ContextMemory& memory_;
   WaitingMemory& waiting_;
   Request& request_;
+  const ContextMemory::Units units_;  // clean ones serve a pooled request where they are
   bool looked_elsewhere_ = false;
   Step step_ = Step::clean;  // the one that is tried, or that served
 };

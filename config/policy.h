@@ -148,12 +148,18 @@ struct Policy {
   Setting<const char*> only_sites;
   Setting<uint64_t> pool_first;  // not set: all
 
+  // The mode in force, whichever of its two names was set; 1 is 2.
+  constexpr StaticMode static_mode() const {
+    const bool ge = ge_use_static_memory.value != StaticMode::kDynamic;
+    const StaticMode mode = ge ? ge_use_static_memory.value : static_memory_policy.value;
+    return mode == StaticMode::kStaticOld ? StaticMode::kStatic : mode;
+  }
+
   // The strategy in force: the one named, else legacy where the size of a chunk was set (with a
   // static memory mode those are sizes of its arena or pool).
   constexpr Strategy strategy() const {
     if (allocator_strategy.set) return allocator_strategy.value;
-    const bool dynamic = ge_use_static_memory.value == StaticMode::kDynamic &&
-                         static_memory_policy.value == StaticMode::kDynamic;
+    const bool dynamic = static_mode() == StaticMode::kDynamic;
     const bool sized = fraction_of_gpu_memory_to_use.set || initial_gpu_memory_in_mb.set ||
                        reallocate_gpu_memory_in_mb.set;
     return dynamic && sized ? Strategy::kLegacy : Strategy::kOnDemand;

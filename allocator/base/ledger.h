@@ -97,6 +97,11 @@ struct Ledger {
   Counter fills, fill_bytes, fill_waits;
   Counter fills_skipped, fills_of_other_kind, fills_failed;
 
+  // Physical units (allocator/expandable): how many there are now; made and given back; requests
+  // that were served with units from elsewhere, and how many those were.
+  Counter units, units_created, units_released;
+  Counter remaps, units_remapped;
+
   // Moves whenever something kept for reuse went back to the driver.
   uint64_t releases() const { return released.get() + scratch_released.get(); }
 

@@ -92,6 +92,19 @@ class SizeBins {
     return size;
   }
 
+  // Every item of at least `want`.
+  template <typename Visitor>
+  void for_each_from(uint64_t want, Visitor visit) const {
+    const Bin bin = bin_of(want);
+    for (int level = bin.level; level < kLevels; ++level) {
+      for (uint32_t step = level == bin.level ? bin.step : 0; step < kSteps; ++step) {
+        for (T* i = heads_[level][step]; i != nullptr; i = Traits::next(i)) {
+          if (Traits::size(i) >= want) visit(i);
+        }
+      }
+    }
+  }
+
  private:
   static constexpr int kStepBits = 5;
   static constexpr uint32_t kSteps = 1u << kStepBits;

@@ -12,6 +12,8 @@ enum class BlockState : uint8_t {
   clean,    // ready to be handed out
   kept,     // the same, to requests of its own size only (ReuseRule::same_size)
   room,     // kept for the next member of a group (chunk_pools/groups.h)
+  hole,     // addresses without memory (allocator/expandable)
+  moving,   // memory is being put behind it, or taken away, by one thread
 };
 
 }  // namespace cistern::alloc

@@ -21,17 +21,23 @@ enum class Role : uint8_t {
   direct,    // live, never to be pooled: its free goes to the driver
   slab,      // cut into blocks by the default strategy
   split,     // cut into blocks by a chunk strategy
+  range,     // addresses, with units behind some of them (allocator/expandable)
   waiting,   // freed, but earlier work, or a graph, may still use it
   idle,      // clean, ready to be handed out
   released,  // between two owners, or on its way back to the driver
 };
+
+// Whether the program holds blocks in it, and not all of it.
+constexpr bool cuts_blocks(Role role) {
+  return role == Role::slab || role == Role::split || role == Role::range;
+}
 
 // Whose a chunk is and as what, in one word: a reader without a lock sees parts that belong
 // together, and under the lock of the pool it names one comparison tells that it is still the same.
 class Place {
  public:
   constexpr Place() = default;
-  // `owner`: the number of its context's pool; `shard`: which part of that, for slab and split.
+  // `owner`: the number of its context's pool; `shard`: which part of that, for slab, split, range.
   constexpr Place(uint32_t owner, Role role, uint8_t shard)
       : bits_(owner << 16 | uint32_t{shard} << 8 | static_cast<uint32_t>(role)) {}
 
@@ -98,7 +104,7 @@ struct Chunk {
   // slab
   Slab* slab() const { return reinterpret_cast<Slab*>(detail.load(std::memory_order_relaxed)); }
   void set_slab(Slab* s) { detail.store(reinterpret_cast<uint64_t>(s), std::memory_order_relaxed); }
-  // split
+  // split, range
   ChunkMap* map() const {
     return reinterpret_cast<ChunkMap*>(detail.load(std::memory_order_relaxed));
   }

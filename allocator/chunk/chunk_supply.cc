@@ -63,6 +63,15 @@ Chunk* ChunkSupply::obtain(uint64_t bytes, Role role, int* code) {
   return nullptr;
 }
 
+int ChunkSupply::obtain_direct(Request& request) {
+  int code;
+  const Chunk* chunk = obtain(request.bytes, Role::direct, &code);
+  if (chunk == nullptr) return code;
+  request.address = chunk->base();
+  request.whole = true;
+  return code;
+}
+
 // Threads that do so at once may lose a measurement.
 void ChunkSupply::note_obtain(uint64_t ns) {
   constexpr uint64_t kSpan = 32;

@@ -15,6 +15,7 @@
 #include "allocator/base/source.h"
 #include "allocator/chunk/chunk_cache.h"
 #include "allocator/chunk/fill.h"
+#include "allocator/chunk/request.h"
 #include "allocator/chunk/shared_chunks.h"
 
 namespace cistern::alloc {
@@ -42,6 +43,9 @@ class ChunkSupply {
   // A chunk of `bytes`: live (Role::whole, Role::direct), or nobody's until a strategy gives it a
   // role (Role::released). nullptr with the source's result in `code`.
   Chunk* obtain(uint64_t bytes, Role role, int* code);
+
+  // The same for the program, as a driver allocation of its own.
+  int obtain_direct(Request& request);
 
   // The program frees a chunk that is not to be reused. It is told what the driver says, and where
   // the driver refuses (inside a capture, say) the memory is still the program's. For a chunk that
@@ -93,9 +97,10 @@ class ChunkSupply {
     cache.forget_all();
     ChunkList chunks{index->remove_all_of(owner_)};
     while (Chunk* chunk = chunks.pop()) {
+      const bool has_memory = chunk->is() != Role::range;  // or addresses alone
       each(chunk);
       chunk->become(Role::released);
-      cap_->refund(chunk->size());
+      if (has_memory) cap_->refund(chunk->size());
       shared_->chunks.give_back(chunk);
     }
     ledger_->chunks.sub(chunks_.get());
@@ -103,6 +108,11 @@ class ChunkSupply {
     ledger_->reserved.sub(reserved_.get());
     reserved_.set(0);
   }
+
+  bool closed() const { return closed_.load(); }
+
+  // A call of the source that gave memory took so long.
+  void note_obtain(uint64_t ns);
 
   // What a driver allocation takes of late at the least: a longer one was held up, by other threads
   // for example, and what waits for as long as that would hold up others in turn.
@@ -124,7 +134,6 @@ class ChunkSupply {
 
  private:
   void forget(Chunk* chunk);
-  void note_obtain(uint64_t ns);
 
   SharedChunks* shared_;
   MemorySource* source_;

@@ -234,8 +234,9 @@ bool BlockPool::mark_exported(const Chunk* chunk, uint64_t address) {
 }
 
 // Under the lock, or a block could count twice on its way from one counter to the next.
-uint64_t BlockPool::available_bytes(const Reclaim& reclaim, bool all, bool parts) {
+uint64_t BlockPool::available_bytes(Reclaim& reclaim, bool all, bool parts) {
   LockGuard guard(mutex_);
+  if (unit_ != 0) return available_in_units(reclaim, all);
   if (!all) {
     Ticket oldest, newest;
     const bool waits = freed_.range(&oldest, &newest) && newest > freed_.clean(reclaim);

@@ -3,7 +3,8 @@
 // to waiting (a queue in the order of the frees) to clean (in bins by size, merged with its clean
 // neighbours at once or, where the strategy says so, when a request misses). Any thread: every
 // function takes the pool's own lock. None calls the driver; chunks in which nothing is live are
-// handed to the caller. block_pool.cc has the way of a block, block_pool_chunks.cc that of a chunk.
+// handed to the caller. block_pool.cc has the way of a block, block_pool_chunks.cc that of a chunk,
+// block_pool_units.cc that of the memory behind a range of addresses (allocator/expandable).
 #pragma once
 
 #include "allocator/chunk/chunk_list.h"
@@ -16,9 +17,9 @@ namespace cistern::alloc {
 
 class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // to 2^32 granules
  public:
-  // PoolBase::begin(). `number`: of the pool in its context.
-  void init(BlockPages* pages, Ledger* ledger, Garbage* garbage, uint32_t owner, uint32_t party,
-            uint8_t number, bool merge_at_once, uint64_t align, bool gathers, ReuseRule rule);
+  // PoolBase::begin(). `here`: what its chunks say of themselves.
+  void init(BlockPages* pages, Ledger* ledger, Garbage* garbage, Place here, uint32_t party,
+            bool merge_at_once, uint64_t align, bool gathers, ReuseRule rule);
 
   // How hard to look for a block. `first`: gives up with ask_first rather than cut up a larger
   // block while enough for the request may be clean by now, or walk on through a large chunk (and
@@ -81,6 +82,40 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   // Takes out one of them that is that old, if there is any.
   void collect_aged(Tick now, uint32_t least, ChunkList* out);
 
+  // For ranges of addresses, which come in as one hole and never leave: a pool has either these or
+  // chunks. Holes begin and end at whole units, of `unit` granules each. What a thread takes out
+  // below is BlockState::moving, and in nobody's reach until the thread gives it back.
+
+  // Before the first range.
+  void use_units(uint32_t unit) { unit_ = unit; }
+  // Takes a range with its fresh map. False when there is no memory for bookkeeping. `behind`:
+  // ChunkMap::units, zeroes.
+  bool add_range(Chunk* range, ChunkMap* map, Unit* behind);
+
+  // Addresses side by side that suffice for a request once there is memory behind `hole`, and clean
+  // memory before and after it (or nullptr) that is part of it.
+  struct Gap {
+    ChunkBlock *before, *hole, *after;
+    uint32_t units;     // of the hole
+    ChunkBlock* spare;  // a record, to cut the hole
+  };
+  // The gap that takes the fewest units; false when no range has one.
+  bool open_gap(uint32_t granules, Gap* gap);
+  // There is memory behind the first `filled` units of the hole. If those are all of them, takes a
+  // block of `bytes` there: the address. 0: everything is clean, or a hole again.
+  uint64_t close_gap(const Gap& gap, uint32_t filled, uint32_t granules, uint64_t bytes,
+                     Epoch born);
+
+  // Clean memory of whole units side by side, `most` at most; nullptr when there is none.
+  ChunkBlock* take_units(uint32_t most, Reclaim& reclaim);
+  // The memory is gone; or it is not, and clean again.
+  void make_hole(ChunkBlock* moving);
+  void put_back_units(ChunkBlock* moving);
+  // How many units take_units() could give.
+  uint32_t whole_units(Reclaim& reclaim);
+  // The first run of addresses at or behind *address that has memory behind it.
+  bool next_mapped(uint64_t* address, uint64_t* bytes);
+
   // Once it is close()d and nothing is in_hand(). Counters stay.
   void forget_all();
 
@@ -89,7 +124,7 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   // What requests can still be served from: here or, of chunks in which nothing is live, by the
   // driver, which gets what it rounded up to its pages back with them. Not `all`: what is clean
   // alone; not `parts`: nothing of that can go to the driver.
-  uint64_t available_bytes(const Reclaim& reclaim, bool all, bool parts);
+  uint64_t available_bytes(Reclaim& reclaim, bool all, bool parts);
 
   std::atomic<bool> growing{false};  // a thread is taking a chunk for this pool
 
@@ -125,9 +160,22 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   void become_room(ChunkBlock* block);
   void insert(ChunkBlock* block);
   void take_out(ChunkMap* map, ChunkList* out);
+  struct Site;
+  void consider(ChunkBlock* hole, uint32_t granules, Site* best) const;
+  void make_hole_locked(ChunkBlock* block);
+  void insert_hole(ChunkBlock* block);
+  void remove_hole(ChunkBlock* block);
+  struct WholeUnits {
+    uint32_t front, granules;
+  };
+  WholeUnits whole_units_in(const ChunkBlock* block) const;
+  uint64_t whole_unit_bytes() const;
+  uint64_t available_in_units(Reclaim& reclaim, bool all);
 
   uint32_t align_;  // in granules
   bool merge_at_once_;
+  uint32_t unit_ = 0;  // in granules; 0: of chunks
+  ChunkBlock* holes_ = nullptr;
   bool unmerged_ = false;  // something became clean since everything was merged
   uint32_t unasked_ = 0;   // blocks freed since ask_first was the answer
   ChunkMap* maps_ = nullptr;

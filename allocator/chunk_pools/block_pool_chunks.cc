@@ -6,10 +6,10 @@
 
 namespace cistern::alloc {
 
-void BlockPool::init(BlockPages* pages, Ledger* ledger, Garbage* garbage, uint32_t owner,
-                     uint32_t party, uint8_t number, bool merge_at_once, uint64_t align,
-                     bool gathers, ReuseRule rule) {
-  begin(ledger, garbage, {owner, Role::split, number}, party, gathers, rule, [&] {
+void BlockPool::init(BlockPages* pages, Ledger* ledger, Garbage* garbage, Place here,
+                     uint32_t party, bool merge_at_once, uint64_t align, bool gathers,
+                     ReuseRule rule) {
+  begin(ledger, garbage, here, party, gathers, rule, [&] {
     records_.init(pages);
     merge_at_once_ = merge_at_once;
     align_ = granules_for(align);
@@ -121,6 +121,7 @@ void BlockPool::forget_all() {
   table_.clear();
   records_.reset();
   maps_ = nullptr;
+  holes_ = nullptr;
   unmerged_ = false;
   chunks_.set(0);
   room_bytes_.set(0);

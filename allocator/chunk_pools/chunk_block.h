@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "allocator/base/driver_rounding.h"
+#include "allocator/base/unit_source.h"
 #include "allocator/chunk/block_state.h"
 #include "allocator/chunk/chunk.h"
 #include "allocator/chunk_pools/chunk_sizes.h"
@@ -75,6 +76,7 @@ struct ChunkMap {
   uint32_t quarantined;  // blocks freed that never will be
   uint32_t filling;      // blocks that are taken out to be filled
   bool own;              // made for one request larger than a chunk: is not the first one
+  Unit* units;           // of a range (Role::range): what is behind each unit's addresses, or 0
   ChunkMap* previous;    // of the pool's maps
   ChunkMap* next;
   ChunkBlock** heads;  // the first block that starts in each region, or nullptr

@@ -24,7 +24,8 @@ void ChunkPools::init(SharedChunks* shared, BlockArenas* arenas, ChunkSupply* su
 }
 
 void ChunkPools::init_pool(BlockPool* pool, unsigned number) {
-  pool->init(&arenas_->pages, ledger_, garbage_, owner_, party_, static_cast<uint8_t>(number),
+  pool->init(&arenas_->pages, ledger_, garbage_,
+             {owner_, Role::split, static_cast<uint8_t>(number)}, party_,
              sizes_.kind != StrategyKind::naive_best_fit, sizes_.align, supply_->filler.gathers(),
              rule_);
 }
@@ -92,14 +93,7 @@ bool ChunkPools::gather_freed(BlockPool& pool) {
 
 int ChunkPools::take_fresh(Request& request) {
   BlockPool* pool = pool_for(request);
-  if (pool == nullptr) {
-    int code;
-    Chunk* chunk = supply_->obtain(request.bytes, Role::direct, &code);
-    if (chunk == nullptr) return code;
-    request.address = chunk->base();
-    request.whole = true;
-    return code;
-  }
+  if (pool == nullptr) return supply_->obtain_direct(request);
   const bool alone = grows_alone(pool, request);
   if (request.address != 0) return kSuccess;
   const uint64_t need = need_of(request);

@@ -55,13 +55,33 @@ const char* strategy_name(StrategyKind kind) {
       return "auto_growth";
     case StrategyKind::thread_local_:
       return "thread_local";
+    case StrategyKind::expandable:
+      return "expandable";
     case StrategyKind::on_demand:
       break;
   }
   return "on_demand";
 }
 
+namespace {
+
+// The share of the device that is a chunk pool's own default is none here: by need.
+ChunkSizes expandable_sizes(const config::Policy& policy, uint64_t total) {
+  ChunkSizes sizes{StrategyKind::expandable, 0, 0, policy.align.value, false, false};
+  const auto& fraction = policy.fraction_of_gpu_memory_to_use;
+  const uint64_t part = fraction.set ? share_of(total, fraction) : 0;
+  const auto reallocate_mb = static_cast<uint64_t>(policy.reallocate_gpu_memory_in_mb.value);
+  sizes.first = size_of(policy.initial_gpu_memory_in_mb, total, part, &sizes.initial_clamped);
+  sizes.later = size_of(reallocate_mb, total, 0, &sizes.later_clamped);
+  return sizes;
+}
+
+}  // namespace
+
 ChunkSizes chunk_sizes(const config::Policy& policy, uint64_t total, unsigned cpus) {
+  if (policy.static_mode() == config::StaticMode::kExpandable) {
+    return expandable_sizes(policy, total);
+  }
   ChunkSizes sizes{kind_of(policy.strategy()), 0, 0, policy.align.value, false, false};
   if (sizes.kind == StrategyKind::on_demand) return sizes;
   if (sizes.kind == StrategyKind::auto_growth) {

@@ -21,6 +21,7 @@ enum class StrategyKind : uint8_t {
   naive_best_fit,  // all chunks alike; neighbours merged when a request misses
   auto_growth,     // a chunk for each miss
   thread_local_,   // a pool for each thread
+  expandable,      // physical units behind addresses (allocator/expandable)
 };
 
 const char* strategy_name(StrategyKind kind);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "allocator/context_pool.h"
+#include "tests/unit/allocator/fake_units.h"
 
 namespace cistern::test {
 
@@ -28,6 +29,10 @@ class FakeSource : public alloc::MemorySource {
     return bytes < alloc::kWholeBytes ? 512 * ((bytes + 511) / 512)
                                       : (bytes + page - 1) / page * page;
   }
+
+  // Where a test put some.
+  alloc::UnitSource* units() override { return fake_units.get(); }
+  std::unique_ptr<FakeUnits> fake_units;
 
   int obtain(uint64_t bytes, uint64_t* address) override {
     std::lock_guard guard(mutex_);

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory behind a range of addresses, and the holes where there is none.
+#include <algorithm>
+#include <climits>
+
+#include "allocator/chunk_pools/block_pool.h"
+
+namespace cistern::alloc {
+
+bool BlockPool::add_range(Chunk* range, ChunkMap* map, Unit* behind) {
+  LockGuard guard(mutex_);
+  if (closed() || !records_.reserve(1)) return false;
+  ChunkBlock* all = records_.take();
+  if (!map->open(range, all)) {
+    records_.give_back(all);
+    return false;
+  }
+  map->own = false;
+  map->units = behind;
+  map->previous = nullptr;
+  map->next = maps_;
+  if (maps_ != nullptr) maps_->previous = map;
+  maps_ = map;
+  chunks_.own_add();
+  range->idle_since = kNotSeen;
+  range->set_map(map);
+  range->move_to(here_);
+  table_.insert(all);
+  insert_hole(all);
+  return true;
+}
+
+void BlockPool::insert_hole(ChunkBlock* block) {
+  block->become(BlockState::hole);
+  block->exported = 0;
+  block->prev = nullptr;
+  block->next = holes_;
+  if (holes_ != nullptr) holes_->prev = block;
+  holes_ = block;
+}
+
+void BlockPool::remove_hole(ChunkBlock* block) {
+  (block->prev == nullptr ? holes_ : block->prev->next) = block->next;
+  if (block->next != nullptr) block->next->prev = block->prev;
+}
+
+// --- addresses for a request ---
+
+namespace {
+
+const ChunkBlock* if_clean(const ChunkBlock* block) {
+  return block != nullptr && block->is() == BlockState::clean ? block : nullptr;
+}
+
+}  // namespace
+
+// Where in a hole memory has to be, and which of its neighbours are part of it.
+struct BlockPool::Site {
+  ChunkBlock* hole;
+  uint32_t lead;  // granules of the hole that stay in front
+  uint32_t units;
+  bool before, after;
+};
+
+// The sites of one hole: behind the clean memory before it, filling it up to that after it, or with
+// neither.
+void BlockPool::consider(ChunkBlock* hole, uint32_t granules, Site* best) const {
+  const uint32_t align = granules >= align_ ? align_ : 1;
+  const auto units_for = [this](uint32_t n) { return (n + unit_ - 1) / unit_; };
+  const auto offer = [&](uint32_t lead, uint32_t units, bool before, bool after) {
+    const bool better = best->hole == nullptr || units < best->units ||
+                        (units == best->units && hole->address() < best->hole->address());
+    if (better) *best = {hole, lead, units, before, after};
+  };
+  const uint32_t size = hole->granules;
+  const ChunkBlock* before = if_clean(hole->before);
+  const ChunkBlock* after = if_clean(hole->after);
+  const uint32_t unaligned = before == nullptr ? 0 : before->to_aligned(align);
+  if (before != nullptr && before->granules > unaligned) {
+    const uint32_t have = std::min(before->granules - unaligned, granules - 1);
+    const uint32_t units = units_for(granules - have);
+    if (uint64_t{units} * unit_ <= size) {
+      offer(0, units, true, false);
+    } else if (after != nullptr && uint64_t{have} + size + after->granules >= granules) {
+      offer(0, size / unit_, true, true);
+    }
+  }
+  const uint32_t lead = hole->to_aligned(align), units = units_for(granules);
+  if (uint64_t{lead} + uint64_t{units} * unit_ <= size) offer(lead, units, false, false);
+  if (after != nullptr) {
+    const uint32_t tail = units_for(granules - std::min(after->granules, granules - 1));
+    if (uint64_t{tail} * unit_ > size) return;
+    const uint32_t start = size - tail * unit_;
+    const bool aligned = ((hole->address() / kBlockGranule + start) & (align - 1)) == 0;
+    if (aligned) offer(start, tail, false, true);
+  }
+}
+
+bool BlockPool::open_gap(uint32_t granules, Gap* gap) {
+  LockGuard guard(mutex_);
+  if (closed() || !records_.reserve(3)) return false;
+  Site site{};
+  for (ChunkBlock* hole = holes_; hole != nullptr; hole = hole->next) {
+    consider(hole, granules, &site);
+  }
+  if (site.hole == nullptr) return false;
+  ChunkBlock* hole = site.hole;
+  ChunkBlock* before = site.before ? hole->before : nullptr;
+  ChunkBlock* after = site.after ? hole->after : nullptr;
+  remove_hole(hole);
+  if (site.lead != 0) {
+    ChunkBlock* rest = split(hole, site.lead);
+    insert_hole(hole);
+    hole = rest;
+  }
+  if (hole->granules != site.units * unit_) insert_hole(split(hole, site.units * unit_));
+  for (ChunkBlock* part : {before, after}) {
+    if (part != nullptr) remove(part);
+  }
+  for (ChunkBlock* part : {before, hole, after}) {
+    if (part != nullptr) part->become(BlockState::moving);
+  }
+  *gap = {before, hole, after, site.units, records_.take()};
+  return true;
+}
+
+uint64_t BlockPool::close_gap(const Gap& gap, uint32_t filled, uint32_t granules, uint64_t bytes,
+                              Epoch born) {
+  LockGuard guard(mutex_);
+  records_.give_back(gap.spare);
+  ChunkBlock* block = gap.hole;
+  if (filled != gap.units) {
+    if (filled != 0) make_hole_locked(split(block, filled * unit_));
+    for (ChunkBlock* part : {gap.before, gap.after}) {
+      if (part != nullptr) make_clean(part, nullptr);
+    }
+    filled != 0 ? make_clean(block, nullptr) : make_hole_locked(block);
+    return 0;
+  }
+  if (gap.after != nullptr) join(block, gap.after);
+  if (gap.before != nullptr) block = join(gap.before, block);
+  insert(block);
+  const uint32_t align = granules >= align_ ? align_ : 1;
+  if (bytes == 0 || closed() || !records_.reserve(2) || !block->fits(granules, align)) return 0;
+  return hand_out(block, granules, align, bytes, born);
+}
+
+// --- memory to move elsewhere ---
+
+// How many granules of whole units are in a block, and how many lie in front of them.
+BlockPool::WholeUnits BlockPool::whole_units_in(const ChunkBlock* block) const {
+  const uint32_t front = block->to_aligned(unit_);
+  return {front, block->granules > front ? (block->granules - front) / unit_ * unit_ : 0};
+}
+
+// From the end of the clean memory at the highest addresses: what is used moves to the lower ones,
+// and ever longer runs stay together there.
+ChunkBlock* BlockPool::take_units(uint32_t most, Reclaim& reclaim) {
+  LockGuard guard(mutex_);
+  if (closed() || !records_.reserve(2)) return nullptr;
+  refresh_oldest(reclaim, INT_MAX, nullptr);
+  ChunkBlock* block = nullptr;
+  bins_.for_each_from(unit_, [&](ChunkBlock* b) {
+    const bool higher = block == nullptr || b->address() > block->address();
+    if (higher && whole_units_in(b).granules != 0) block = b;
+  });
+  if (block == nullptr) return nullptr;
+  const auto [front, granules] = whole_units_in(block);
+  const uint32_t taken =
+      static_cast<uint32_t>(std::min<uint64_t>(granules, uint64_t{most} * unit_));
+  const uint32_t kept = front + granules - taken;
+  remove(block);
+  if (block->granules != kept + taken) insert(split(block, kept + taken));
+  if (kept != 0) {
+    ChunkBlock* units = split(block, kept);
+    insert(block);
+    block = units;
+  }
+  block->become(BlockState::moving);
+  return block;
+}
+
+void BlockPool::make_hole_locked(ChunkBlock* block) {
+  if (ChunkBlock* after = block->after; after != nullptr && after->is() == BlockState::hole) {
+    remove_hole(after);
+    join(block, after);
+  }
+  if (ChunkBlock* before = block->before; before != nullptr && before->is() == BlockState::hole) {
+    remove_hole(before);
+    block = join(before, block);
+  }
+  insert_hole(block);
+}
+
+void BlockPool::make_hole(ChunkBlock* moving) {
+  LockGuard guard(mutex_);
+  make_hole_locked(moving);
+}
+
+void BlockPool::put_back_units(ChunkBlock* moving) {
+  LockGuard guard(mutex_);
+  make_clean(moving, nullptr);
+}
+
+uint32_t BlockPool::whole_units(Reclaim& reclaim) {
+  LockGuard guard(mutex_);
+  if (closed()) return 0;
+  refresh_oldest(reclaim, INT_MAX, nullptr);
+  return static_cast<uint32_t>(whole_unit_bytes() / (uint64_t{unit_} * kBlockGranule));
+}
+
+bool BlockPool::next_mapped(uint64_t* address, uint64_t* bytes) {
+  const auto mapped = [](const ChunkBlock* block) {
+    return block->is() != BlockState::hole && block->is() != BlockState::moving;
+  };
+  LockGuard guard(mutex_);
+  while (!closed()) {
+    const ChunkMap* next = nullptr;
+    for (const ChunkMap* map = maps_; map != nullptr; map = map->next) {
+      const bool behind = map->base + uint64_t{map->granules} * kBlockGranule > *address;
+      if (behind && (next == nullptr || map->base < next->base)) next = map;
+    }
+    if (next == nullptr) return false;
+    const uint64_t from = std::max(*address, next->base);
+    const ChunkBlock* block =
+        next->around(static_cast<uint32_t>((from - next->base) / kBlockGranule));
+    while (block != nullptr && !mapped(block)) block = block->after;
+    if (block != nullptr) {
+      *address = std::max(from, block->address());
+      while (block->after != nullptr && mapped(block->after)) block = block->after;
+      *bytes = block->address() + block->bytes() - *address;
+      return true;
+    }
+    *address = next->base + uint64_t{next->granules} * kBlockGranule;
+  }
+  return false;
+}
+
+uint64_t BlockPool::whole_unit_bytes() const {
+  if (align_ >= unit_) return clean_bytes();  // every block is whole units
+  uint64_t granules = 0;
+  bins_.for_each_from(unit_,
+                      [&](const ChunkBlock* block) { granules += whole_units_in(block).granules; });
+  return granules * kBlockGranule;
+}
+
+// What shares units with live blocks is in nobody's reach but that of small requests, and is not
+// told as free; what waits among it is not, either, before its unit is clean.
+uint64_t BlockPool::available_in_units(Reclaim& reclaim, bool all) {
+  refresh_locked(freed_.clean(reclaim), INT_MAX, nullptr);
+  const uint64_t clean = whole_unit_bytes();
+  if (align_ < unit_) return clean;
+  if (all) return clean + waiting_bytes() + filling_bytes_.get() + parked_bytes() + garbage_bytes();
+  Ticket oldest, newest;
+  const bool waits = freed_.range(&oldest, &newest) && newest > freed_.clean(reclaim);
+  return clean + filling_bytes_.get() + (waits ? 0 : waiting_bytes()) +
+         freed_.clean_parked_bytes(reclaim);
+}
+
+}  // namespace cistern::alloc

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// The way of a request that finds clean memory, of a free, and the strategy's beginning and end.
+// How units move: expandable_units.cc.
+#include "allocator/expandable/expandable.h"
+
+#include <new>
+
+#include "allocator/chunk/gather.h"
+
+namespace cistern::alloc {
+
+void Expandable::init(SharedChunks* shared, BlockArenas* arenas, ChunkSupply* supply,
+                      MemorySource* source, const DeviceParts& device, uint32_t owner,
+                      const ChunkSizes& sizes) {
+  shared_ = shared;
+  arenas_ = arenas;
+  supply_ = supply;
+  ledger_ = device.ledger;
+  owner_ = owner;
+  memory_bytes_ = source->memory_bytes();
+  sizes_ = sizes;
+  units_.init(source->units(), device.ledger, device.cap);
+  low_water_.init();
+  const auto unit = static_cast<uint32_t>(units_.unit_bytes() / kBlockGranule);
+  for (int i = 0; i < kPools; ++i) {
+    BlockPool* pool = pools_[i].load(std::memory_order_relaxed);
+    if (pool == nullptr) pool = arenas->pools.take();
+    if (pool == nullptr) continue;
+    if (pools_[i].load(std::memory_order_relaxed) == nullptr) new (pool) BlockPool{};
+    const uint64_t align = i == kLarge ? std::max(units_.unit_bytes(), sizes.align) : sizes.align;
+    pool->init(&arenas->pages, device.ledger, device.garbage,
+               {owner, Role::range, static_cast<uint8_t>(i)}, device.party(owner),
+               /*merge_at_once=*/true, align, supply->filler.gathers(), ReuseRule::about);
+    pool->use_units(unit);
+    pools_[i].store(pool, std::memory_order_release);
+  }
+}
+
+bool Expandable::take_clean(Request& request) {
+  BlockPool* pool = pool_for(request);
+  if (pool == nullptr) return false;
+  const auto search = request.ask_first ? BlockPool::Search::normal : BlockPool::Search::first;
+  const uint64_t room = room_of(request.bytes);
+  const auto allocate = [&](BlockPool::Search how) {
+    return pool->allocate_with_room(request.bytes, room, shared_->reclaim, how, &request.ask_first);
+  };
+  request.address = allocate(search);
+  const bool asks = request.ask_first && search == BlockPool::Search::first;
+  if (request.address == 0 && !asks && fill_freed(*pool)) {
+    request.address = allocate(BlockPool::Search::normal);
+  }
+  if (shared_->idle.on) [[unlikely]]
+    low_water_.note(clean_bytes());
+  return request.address != 0;
+}
+
+bool Expandable::fill_freed(BlockPool& pool) {
+  if (!supply_->filler.gathers()) return false;
+  const ChunkSupply::Moving moving(*supply_);
+  ChunkList none;  // ranges stay
+  return gather(pool, shared_->reclaim, supply_->filler, &none, &none);
+}
+
+uint64_t Expandable::clean_bytes() const {
+  uint64_t bytes = 0;
+  for_each_pool([&](const BlockPool& pool) { bytes += pool.clean_bytes(); });
+  return bytes;
+}
+
+bool Expandable::free(const Chunk* chunk, uint64_t address, Ticket latest, uint64_t* waiting) {
+  BlockPool* pool = pool_of(chunk);
+  *waiting = 0;
+  if (pool == nullptr) return false;
+  ChunkList none;  // ranges stay
+  const bool freed = pool->free(chunk, address, shared_->reclaim, &none, latest);
+  *waiting = pool->waiting_bytes();
+  return freed;
+}
+
+bool Expandable::find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes) {
+  BlockPool* pool = pool_of(chunk);
+  return pool != nullptr && pool->find(chunk, address, start, bytes);
+}
+
+bool Expandable::mark_exported(const Chunk* chunk, uint64_t address) {
+  BlockPool* pool = pool_of(chunk);
+  return pool != nullptr && pool->mark_exported(chunk, address);
+}
+
+// --- idle release ---
+
+IdleChunks Expandable::see_idle(Tick now) {
+  IdleChunks all = supply_->cache.see_idle(now);
+  const IdleChunks units = low_water_.see(now, clean_units() * units_.unit_bytes());
+  all.add(units.bytes, units.oldest);
+  return all;
+}
+
+uint64_t Expandable::release_aged_units(Tick now, uint32_t least) {
+  const IdleChunks idle = low_water_.see(now, clean_units() * units_.unit_bytes());
+  if (idle.oldest < least) return 0;
+  const uint64_t kept = ledger_->idle_chunks.get(), keep = shared_->idle.keep;
+  const uint64_t most = std::min(idle.bytes, kept > keep ? kept - keep : 0);
+  const auto units =
+      static_cast<uint32_t>(round_up(most, units_.unit_bytes()) / units_.unit_bytes());
+  const uint64_t bytes = release_units(units) * units_.unit_bytes();
+  low_water_.released(bytes);
+  return bytes;
+}
+
+// --- the end ---
+
+void Expandable::forget(Chunk* chunk) {
+  if (chunk->is() != Role::range) return;
+  ChunkMap* map = chunk->map();
+  const uint64_t unit = units_.unit_bytes();
+  const auto slots = static_cast<uint32_t>(chunk->size() / unit);
+  bool all = true;
+  for (uint32_t i = 0; i < slots;) {
+    uint32_t end = i;
+    while (end < slots && map->units[end] != 0) ++end;
+    if (end != i && units_.source().unmap(chunk->base() + i * unit, end - i) == kSuccess) {
+      units_.release(&map->units[i], end - i);
+    } else if (end != i) {
+      ledger_->lost.add(end - i);
+      all = false;
+    }
+    i = end + 1;
+  }
+  if (all) units_.source().free_addresses(chunk->base(), chunk->size());
+  os::unmap(map->units, slots * sizeof *map->units);
+  map->close();
+  arenas_->maps.give_back(map);
+}
+
+}  // namespace cistern::alloc

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// The strategy of GE_USE_STATIC_MEMORY=3: addresses are reserved once, physical units come behind
+// them when they are first needed, stay there when what they held is freed, and move: where no
+// clean memory lies side by side for a request, clean units from elsewhere are mapped side by side
+// for it. So a request fails only if the units that hold any byte of the program's and the units it
+// needs are more than there are.
+//
+//   large    requests of a unit and more own whole units (blocks of whole units in a BlockPool)
+//   small    the rest share units of their own (blocks of 512 bytes and more in another one)
+//   a range  addresses of one pool: one Chunk (Role::range) with a ChunkMap, never given up before
+//            the context ends. As many as the memory has bytes; another one if none of its holes is
+//            long enough
+//
+// The way of a request: clean memory side by side, no call -> miss: the gap that takes the fewest
+// units, from clean units elsewhere, else from new ones. Only clean memory is unmapped (unmapping
+// is not ordered by streams), and nothing here waits for work.
+//
+// Any thread. What moves is in the hands of one thread (BlockState::moving); of threads that miss
+// at once one moves at a time. No lock is held while the source is called.
+#pragma once
+
+#include "allocator/base/shortage_step.h"
+#include "allocator/chunk/chunk_supply.h"
+#include "allocator/chunk/request.h"
+#include "allocator/chunk_pools/chunk_pools.h"
+#include "allocator/expandable/low_water.h"
+#include "allocator/expandable/unit_supply.h"
+
+namespace cistern::alloc {
+
+class Expandable {
+ public:
+  static constexpr uint64_t kMostUnpublished = ChunkPools::kMostUnpublished;
+  static constexpr bool kCutsIdleChunks = true;
+
+  // `sizes`: `first` is what it takes at its first request, `later` what it grows by at the least;
+  // 0: by need.
+  void init(SharedChunks* shared, BlockArenas* arenas, ChunkSupply* supply, MemorySource* source,
+            const DeviceParts& device, uint32_t owner, const ChunkSizes& sizes);
+
+  bool take_clean(Request& request);
+  // With units from elsewhere, and new ones if those are too few.
+  int take_fresh(Request& request);
+  int take_fresh_of_any_size(Request& request, Step* step) {
+    *step = Step::returned;
+    return take_fresh(request);
+  }
+  bool can_ask_for_less() const { return false; }
+  // With clean units from elsewhere alone.
+  bool take_scattered(Request& request);
+  bool take_from_anywhere(Request& request, Step*) {
+    return take_clean(request) || take_scattered(request);
+  }
+  bool worth_waiting(const Request&) const { return true; }
+  bool take_of_other_sizes(Request&) { return false; }
+  static uint64_t most_pools() { return kPools; }
+
+  // For chunks of Role::range, as ChunkPools.
+  bool free(const Chunk* chunk, uint64_t address, Ticket latest, uint64_t* waiting);
+  bool find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
+  bool mark_exported(const Chunk* chunk, uint64_t address);
+  bool fills(const Chunk* chunk) {
+    const BlockPool* pool = pool_of(chunk);
+    return pool != nullptr && pool->fills();
+  }
+
+  void fill_freed() {
+    for_each_pool([this](BlockPool& pool) { fill_freed(pool); });
+  }
+  void refresh(bool) {
+    for_each_pool([this](BlockPool& pool) { pool.refresh(shared_->reclaim); });
+  }
+
+  // Clean units go to the source; false: none went.
+  bool release_units() { return release_units(UINT32_MAX) != 0; }
+
+  // Chunks are the chunk layer's alone here.
+  void collect_all(ChunkList*) {}
+  void collect_clean(ChunkList*) {}
+  bool over_budget() const { return supply_->cache.any_refused(); }
+  bool far_over_budget() const { return false; }
+  void collect_excess(ChunkList*) {}
+
+  // Idle release: units of which as many were clean all the time.
+  IdleChunks see_idle(Tick now);
+  void collect_aged(Tick now, uint32_t least, ChunkList* out) {
+    supply_->cache.collect_aged(now, least, out);
+  }
+  uint64_t release_aged_units(Tick now, uint32_t least);
+
+  // visit(address, bytes), which may call the source: runs of addresses that have memory behind
+  // them. What is moved meanwhile may be missing, or told although it has gone.
+  template <typename Visitor>
+  void for_each_mapped(Visitor visit) {
+    for_each_pool([&](BlockPool& pool) {
+      uint64_t address = 0, bytes;
+      while (pool.next_mapped(&address, &bytes)) {
+        visit(address, bytes);
+        address += bytes;
+      }
+    });
+  }
+
+  void forget(Chunk* chunk);  // its context is gone
+
+  template <typename Visitor>
+  void for_each_pool(Visitor visit) {
+    for (auto& slot : pools_) {
+      if (BlockPool* pool = slot.load(std::memory_order_acquire)) visit(*pool);
+    }
+  }
+  template <typename Visitor>
+  void for_each_pool(Visitor visit) const {
+    for (const auto& slot : pools_) {
+      const BlockPool* pool = slot.load(std::memory_order_acquire);
+      if (pool != nullptr) visit(*pool);
+    }
+  }
+  void reset_after_fork() { moving_.store(false, std::memory_order_relaxed); }
+
+ private:
+  static constexpr int kSmall = 0, kLarge = 1, kPools = 2;
+  // Units in one call of the source, on the stack of the thread that moves them.
+  static constexpr uint32_t kAtOnce = 64;
+
+  class Turn;
+
+  bool large(uint64_t bytes) const { return bytes >= units_.unit_bytes(); }
+  BlockPool* pool_for(const Request& request) {
+    return pools_[large(request.bytes) ? kLarge : kSmall].load(std::memory_order_acquire);
+  }
+  BlockPool* pool_of(const Chunk* chunk) {
+    const uint8_t number = chunk->at().shard();
+    return number < kPools ? pools_[number].load(std::memory_order_acquire) : nullptr;
+  }
+  uint64_t room_of(uint64_t bytes) const {
+    return large(bytes) ? round_up(bytes, units_.unit_bytes()) - bytes : 0;
+  }
+  bool fill_freed(BlockPool& pool);
+  int take_with(Request& request, bool new_ones);
+  int take_moved(BlockPool& pool, Request& request, bool new_ones);
+  void take_ahead(uint64_t bytes);
+  bool open_gap(BlockPool& pool, uint32_t granules, BlockPool::Gap* gap);
+  bool add_range(BlockPool& pool, int number, uint64_t bytes);
+  bool enter_range(BlockPool& pool, int number, uint64_t address, uint64_t size);
+  uint32_t fill_gap(BlockPool& pool, const BlockPool::Gap& gap, uint32_t fresh, int* code);
+  void note_moved_unfilled(BlockPool& to);
+  uint32_t gather_units(Unit* units, uint32_t count);
+  uint32_t take_away(BlockPool& pool, Unit* units, uint32_t most);
+  Unit* units_behind(const ChunkBlock* block) const;
+  uint32_t clean_units();
+  uint32_t release_units(uint32_t most);
+  uint64_t clean_bytes() const;
+
+  SharedChunks* shared_;
+  BlockArenas* arenas_;
+  ChunkSupply* supply_;
+  Ledger* ledger_;
+  uint64_t memory_bytes_;  // of the device; 0: not known
+  uint32_t owner_;
+  ChunkSizes sizes_;
+  UnitSupply units_;
+  LowWater low_water_;
+  std::atomic<bool> moving_{false};  // a thread moves units
+  std::atomic<BlockPool*> pools_[kPools] = {};
+};
+
+}  // namespace cistern::alloc

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// The physical units of one context's expandable memory: taken from the source within the cap,
+// counted in the ledger. Whose they are meanwhile is written in ChunkMap::units of the range they
+// are mapped in; a unit that is mapped nowhere is in the hands of one thread, or the source's. Any
+// thread; no lock is held while the source is called.
+#pragma once
+
+#include "allocator/base/cap.h"
+#include "allocator/base/ledger.h"
+#include "allocator/base/unit_source.h"
+
+namespace cistern::alloc {
+
+class UnitSupply {
+ public:
+  void init(UnitSource* source, Ledger* ledger, Cap* cap) {
+    source_ = source;
+    ledger_ = ledger;
+    cap_ = cap;
+    bytes_ = source == nullptr ? 0 : source->unit_bytes();
+    units_.set(0);
+  }
+
+  UnitSource& source() { return *source_; }
+  // 0: there are none.
+  uint64_t unit_bytes() const { return bytes_; }
+  // How many this context has.
+  uint64_t units() const { return units_.get(); }
+
+  // Takes up to `count` units, fewer only where a call fails: how many, and that call's code.
+  uint32_t create(Unit* units, uint32_t count, int* code) {
+    *code = kSuccess;
+    for (uint32_t made = 0; made < count; ++made) {
+      *code = create_one(&units[made]);
+      if (*code != kSuccess) return made;
+    }
+    return count;
+  }
+
+  // They are mapped nowhere.
+  void release(const Unit* units, uint32_t count) {
+    for (uint32_t i = 0; i < count; ++i) {
+      source_->release(units[i]);
+      cap_->refund(bytes_);
+    }
+    units_.sub(count);
+    ledger_->units.sub(count);
+    ledger_->units_released.add(count);
+    ledger_->reserved.sub(count * bytes_);
+  }
+
+ private:
+  int create_one(Unit* unit) {
+    if (!cap_->charge(bytes_)) return kOutOfMemory;  // no call to the source: not `refused`
+    const int code = source_->create(unit);
+    if (code != kSuccess) {
+      ledger_->refused.add();
+      cap_->refund(bytes_);
+      return code;
+    }
+    units_.add();
+    ledger_->units.add();
+    ledger_->units_created.add();
+    ledger_->reserved.add(bytes_);
+    ledger_->reserved_peak.raise_to(ledger_->reserved.get());
+    return kSuccess;
+  }
+
+  UnitSource* source_;
+  Ledger* ledger_;
+  Cap* cap_;
+  uint64_t bytes_;
+  Counter units_;
+};
+
+}  // namespace cistern::alloc
