@@ -36,9 +36,8 @@ bool check_two_modes(Loaded& out) {
 
 bool check_mode_with_others(Loaded& out) {
   const Policy& policy = out.policy;
-  const bool ge = policy.ge_use_static_memory != StaticMode::kDynamic;
-  if (!ge && policy.static_memory_policy == StaticMode::kDynamic) return true;
-  const char* mode = ge ? kGeMode : kMode;
+  if (policy.static_mode() == StaticMode::kDynamic) return true;
+  const char* mode = policy.ge_use_static_memory != StaticMode::kDynamic ? kGeMode : kMode;
   if (policy.allocator_strategy.set) {
     return conflict(mode, "FLAGS_allocator_strategy",
                     "a mode or a strategy, since both organise the same memory", out);

@@ -28,10 +28,12 @@ void write_bad_value(const Row& row, const char* name, const Given& given, Loade
   line.text("; example: ").text(name).text("=").text(row.example);
 }
 
-void warn_not_built(const char* name, const Given& given, Loaded& out) {
+void warn_not_built(const Row& row, const Given& given, Loaded& out) {
   LineWriter(next_warning(out))
-      .text("cistern: warn: this setting is not built yet and changes nothing; ")
-      .text(name)
+      .text("cistern: warn: this ")
+      .text(row.built == Built::kNotYet ? "setting" : "value")
+      .text(" is not built yet and changes nothing; ")
+      .text(row.name)
       .text("=")
       .quoted(given.text)
       .text("; unset it, or see cistern flags");
@@ -42,7 +44,7 @@ bool check_row(const Row& row, const Given& given, Loaded& out) {
   if (!parse_value(row, given.text, value))
     return write_bad_value(row, row.name, given, out), false;
   row.store(out.policy, value, true);
-  if (row.built == Built::kNotYet) warn_not_built(row.name, given, out);
+  if (!is_built(row, given.text)) warn_not_built(row, given, out);
   return true;
 }
 
@@ -105,7 +107,9 @@ void warn_idle_chunk_settings(Loaded& out) {
   warn_idle("FLAGS_initial_gpu_memory_in_mb", growth, sized, out);
   warn_idle("FLAGS_reallocate_gpu_memory_in_mb", growth || alike,
             growth ? sized : "all chunks of naive_best_fit have the first one's size", out);
-  warn_idle("CISTERN_ALIGN", strategy == Strategy::kOnDemand,
+  const bool whole = strategy == Strategy::kOnDemand;
+  const bool expandable = out.policy.static_mode() == StaticMode::kExpandable;
+  warn_idle("CISTERN_ALIGN", whole && !expandable,
             "it is for strategies that split chunks; try FLAGS_allocator_strategy=auto_growth",
             out);
 }
@@ -238,7 +242,7 @@ size_t format_policy_line(const Loaded& loaded, char* out, size_t size) {
   LineWriter line(out, size);
   for (size_t i = 0; i < kTable.size(); ++i) {
     const Row& row = kTable[i];
-    if (row.built == Built::kYes) write_given(row.name, loaded.given[i], line);
+    if (is_built(row, loaded.given[i].text)) write_given(row.name, loaded.given[i], line);
     if (row.store != nullptr) continue;
     for (unsigned device = 0; device < kMaxDevices; ++device) {
       Line name;

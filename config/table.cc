@@ -35,6 +35,12 @@ constexpr Type number_above(int64_t min, int64_t max) {
   return {.kind = Kind::kNumber, .min = min, .max = max, .above_min = true};
 }
 
+// Mode 3 is; 1, 2 and 4 are not.
+constexpr Type static_mode() {
+  constexpr uint64_t kNotBuilt = 1 << 1 | 1 << 2 | 1 << 4;
+  return {.kind = Kind::kInteger, .min = 0, .max = 4, .not_built = kNotBuilt};
+}
+
 template <typename T>
 T take(const Value& value) {
   if constexpr (std::is_same_v<T, bool>) {
@@ -180,12 +186,16 @@ constexpr Row kRows[] = {
      "first."},
 
     // --- Static memory
-    {"GE_USE_STATIC_MEMORY", Group::kStatic, integer(0, 4), "0", "", "2", kLater, to<&P::ge_use_static_memory>,
-     "0: blocks by actual size. 2 (and 1): one arena per device as large as the largest graph. 3: an "
-     "expandable pool on CUDA virtual memory. 4: both. A graph is what marker calls, a matching NVTX "
-     "range or, failing those, a phase between two synchronisations says; several at once are not "
-     "allowed under 2 and 4."},
-    {"CISTERN_STATIC_MEMORY_POLICY", Group::kStatic, integer(0, 4), "0", "", "2", kLater, to<&P::static_memory_policy>,
+    {"GE_USE_STATIC_MEMORY", Group::kStatic, static_mode(), "0", "", "3", kBuilt, to<&P::ge_use_static_memory>,
+     "0: blocks by actual size. 3: an expandable pool on CUDA virtual memory: physical units of 2 MiB "
+     "or more, moved to other addresses where that makes room, so that a request fails only when the "
+     "units in use and those that it needs are more than there are. "
+     "FLAGS_initial_gpu_memory_in_mb, or FLAGS_fraction_of_gpu_memory_to_use, is then what the pool "
+     "takes at its first use, FLAGS_reallocate_gpu_memory_in_mb the step in which it grows; not set, "
+     "it takes what it needs. Without virtual memory management: one warning, and 0. Not built yet, "
+     "so that they change nothing, are 2 (and 1): one arena per device as large as the largest "
+     "graph, and 4: both."},
+    {"CISTERN_STATIC_MEMORY_POLICY", Group::kStatic, static_mode(), "0", "", "3", kBuilt, to<&P::static_memory_policy>,
      "The same modes under their MemoryConfig name, static_memory_policy."},
     {"CISTERN_GRAPH_RANGE", Group::kStatic, text(Kind::kGlob), kUnset, "", "step*", kBuilt, to<&P::graph_range>,
      "An NVTX range whose name matches is a phase: a graph or an iteration, for which figures are "

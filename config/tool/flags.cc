@@ -50,7 +50,7 @@ void print_line(const std::string& name, const Row& row, const Given& given) {
   const std::string value = given.text == nullptr ? default_word(row) : given.text;
   std::printf("%-48s%-*s %-9s", name.c_str(), static_cast<int>(kValueWidth),
               shortened(value, kValueWidth).c_str(), origin_word(given.origin));
-  if (row.built == Built::kYes) {
+  if (is_built(row, given.text)) {
     std::puts(default_word(row));
   } else {
     std::printf("%-12snot built yet\n", default_word(row));
@@ -109,8 +109,7 @@ int print_detail(const Loaded& loaded, const std::string& asked) {
               origin_word(given.origin));
   std::printf("  default:  %s\n  allowed:  %s\n", default_word(*row), allowed(*row).c_str());
   std::printf("  example:  %s=%s\n", name.c_str(), row->example);
-  if (row->built == Built::kNotYet)
-    std::puts("  Not built yet: it is checked and changes nothing.");
+  if (!is_built(*row, given.text)) std::puts("  Not built yet: it is checked and changes nothing.");
   return kDone;
 }
 
@@ -166,7 +165,9 @@ constexpr char kConflicts[] =
     "\n"
     "- `FLAGS_gpu_memory_limit_mb` with `CISTERN_GPU_LIMIT` or `CISTERN_GPU_LIMIT_<n>`\n"
     "- a limit below `FLAGS_initial_gpu_memory_in_mb`\n"
-    "- `FLAGS_alloc_fill_value` of 0 or more with `FLAGS_init_allocated_mem=false`\n";
+    "- `FLAGS_alloc_fill_value` of 0 or more with `FLAGS_init_allocated_mem=false`\n"
+    "- `GE_USE_STATIC_MEMORY` and `CISTERN_STATIC_MEMORY_POLICY` with different modes (1 is 2)\n"
+    "- static memory modes 1 to 4 with `FLAGS_allocator_strategy` or `CISTERN_MEMORY_OPTIMIZE`\n";
 
 constexpr char kNotBuiltHead[] =
     "\n"
@@ -175,13 +176,6 @@ constexpr char kNotBuiltHead[] =
     "These settings are checked like the others and change nothing. One that is set says so once "
     "on\n"
     "stderr. `cistern flags` lists them only when they are set, or with `--all`.\n";
-
-constexpr char kNotBuiltTail[] =
-    "\n"
-    "Of these, too, some cannot hold together:\n"
-    "\n"
-    "- `GE_USE_STATIC_MEMORY` and `CISTERN_STATIC_MEMORY_POLICY` with different modes (1 is 2)\n"
-    "- static memory modes 1 to 4 with `FLAGS_allocator_strategy` or `CISTERN_MEMORY_OPTIMIZE`\n";
 
 std::string escaped(const std::string& text) {
   std::string out;
@@ -214,7 +208,6 @@ int print_markdown() {
   std::fputs(kConflicts, stdout);
   std::fputs(kNotBuiltHead, stdout);
   print_rows(Built::kNotYet, "### ");
-  std::fputs(kNotBuiltTail, stdout);
   return kDone;
 }
 

@@ -2,6 +2,7 @@
 // Access of one context to memory of another, or of another process (order/ties.h).
 #include "shim/entry/faces.h"
 #include "shim/order/ask.h"
+#include "shim/order/contexts/unit_access.h"
 #include "shim/order/ties.h"
 #include "shim/pooled/out_of_memory.h"
 #include "shim/process/settings.h"
@@ -13,8 +14,22 @@ template <typename Function>
 CUresult open_memory(Function* real, CUdeviceptr* out, CUipcMemHandle handle, unsigned int flags) {
   const CUresult result = ask_with_idle_memory(real, out, handle, flags);
   const bool peers = (flags & CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) != 0;
-  if (result == CUDA_SUCCESS && peers && active()) peer_device_opened(*out);
+  if (result == CUDA_SUCCESS && peers && active()) {
+    peer_device_opened(*out);
+    share_all_units();
+  }
   return result;
+}
+
+// What the driver answers for memory of cuMemAlloc holds for units as well, or the call fails.
+CUresult share_or_disable(CUcontext owner) {
+  peer_access_changed(owner, /*on=*/true);
+  const CUresult shared = share_units(owner);
+  if (shared == CUDA_SUCCESS) return shared;
+  driver().cuCtxDisablePeerAccess(owner);
+  peer_access_changed(owner, /*on=*/false);
+  share_units(owner);
+  return shared;
 }
 
 }  // namespace
@@ -24,13 +39,15 @@ using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these a
 
 CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
   const CUresult result = ask_with_idle_memory(driver().cuCtxEnablePeerAccess, peerContext, Flags);
-  if (result == CUDA_SUCCESS && active()) peer_access_changed(peerContext, /*on=*/true);
-  return result;
+  return result == CUDA_SUCCESS && active() ? share_or_disable(peerContext) : result;
 }
 
 CUresult cuCtxDisablePeerAccess(CUcontext peerContext) {
   const CUresult result = ask(driver().cuCtxDisablePeerAccess, peerContext);
-  if (result == CUDA_SUCCESS && active()) peer_access_changed(peerContext, /*on=*/false);
+  if (result == CUDA_SUCCESS && active()) {
+    peer_access_changed(peerContext, /*on=*/false);
+    share_units(peerContext);
+  }
   return result;
 }
 

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program's own virtual memory management: the driver answers, and where charges are kept
-// (kinds/charges.h) the physical memory is followed.
+// (kinds/charges.h) the physical memory is followed. Of memory of the pools it is told what the
+// driver tells of memory of cuMemAlloc, also where they have it from virtual memory management
+// (pooled/unit_questions.h).
 #include "shim/kinds/physical.h"
 
 #include "shim/entry/faces.h"
 #include "shim/kinds/charges.h"
 #include "shim/order/ask.h"
 #include "shim/pooled/out_of_memory.h"
+#include "shim/pooled/unit_questions.h"
 #include "shim/watch/watch.h"
 
 using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
@@ -31,17 +34,32 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
 
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* addr) {
   const auto real = driver().cuMemRetainAllocationHandle;
+  addr = reinterpret_cast<void*>(not_in_a_unit(reinterpret_cast<CUdeviceptr>(addr)));
   return real == nullptr || !charging() ? ask(real, handle, addr) : retain_physical(handle, addr);
 }
 
 CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags) {
   const auto real = driver().cuMemMap;
+  ptr = not_in_a_unit(ptr, size);
   if (real == nullptr || !charging()) return ask(real, ptr, size, offset, handle, flags);
   return map_physical(ptr, size, offset, handle, flags);
 }
 
 CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
   const auto real = driver().cuMemUnmap;
+  ptr = not_in_a_unit(ptr, size);
   return real == nullptr || !charging() ? ask(real, ptr, size) : unmap_physical(ptr, size);
+}
+
+CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size) {
+  return ask(driver().cuMemAddressFree, not_in_a_unit(ptr, size), size);
+}
+
+CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc* desc, size_t count) {
+  return ask_with_idle_memory(driver().cuMemSetAccess, not_in_a_unit(ptr, size), size, desc, count);
+}
+
+CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr ptr) {
+  return ask(driver().cuMemGetAccess, flags, location, not_in_a_unit(ptr));
 }

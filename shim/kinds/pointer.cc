@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/kinds/pointer.h"
 
+#include <algorithm>
+
 #include "allocator/base/driver_rounding.h"
 #include "shim/kinds/stream_ordered/scratch.h"
 #include "shim/order/ask.h"
@@ -41,6 +43,14 @@ struct Place {
     return chunk != nullptr ? pool->is_live(chunk, address) : scratch == ScratchFound::live;
   }
   bool find() { return chunk != nullptr ? pool->find(chunk, address, &start, &bytes) : held(); }
+  // Whether the driver knows it as mapped memory.
+  bool in_units() const { return chunk != nullptr && chunk->is() == alloc::Role::range; }
+  // Calls visit(address) for the part of the block in each of its units.
+  template <typename Visitor>
+  void for_each_unit(Visitor visit) const {
+    const uint64_t unit = context_of(chunk)->source.units()->unit_bytes();
+    for (uint64_t at = start; at < start + bytes; at = (at / unit + 1) * unit) visit(at);
+  }
   void known_outside() const {
     if (chunk != nullptr) {
       pool->mark_exported(chunk, address);
@@ -60,15 +70,20 @@ bool tells_size(CUpointer_attribute attribute) {
          attribute == CU_POINTER_ATTRIBUTE_MAPPING_SIZE;
 }
 
-// Only these attributes need the block's start and size; for the others it is enough that the
-// program holds it.
 bool tells_extent(CUpointer_attribute attribute) {
   return tells_start(attribute) || tells_size(attribute);
 }
 
-bool any_tells_extent(const CUpointer_attribute* attributes, unsigned count) {
+// Only these attributes need the block's start and size; for the others it is enough that the
+// program holds it.
+bool needs_extent(CUpointer_attribute attribute, const Place& place) {
+  return tells_extent(attribute) ||
+         (attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID && place.in_units());
+}
+
+bool any_needs_extent(const CUpointer_attribute* attributes, unsigned count, const Place& place) {
   for (unsigned i = 0; i < count; ++i) {
-    if (tells_extent(attributes[i])) return true;
+    if (needs_extent(attributes[i], place)) return true;
   }
   return false;
 }
@@ -102,6 +117,37 @@ void put_extent(void* data, CUpointer_attribute attribute, const Place& place) {
   }
 }
 
+// A program that caches by the id what it knows of a block must not find the id again where another
+// unit lies now. The driver gives each mapping an id of its own, later ones a higher one.
+uint64_t id_of_units(const Place& place) {
+  uint64_t highest = 0;
+  place.for_each_unit([&](uint64_t address) {
+    unsigned long long id = 0;
+    ask(driver().cuPointerGetAttribute, &id, CU_POINTER_ATTRIBUTE_BUFFER_ID, address);
+    highest = std::max<uint64_t>(highest, id);
+  });
+  return highest;
+}
+
+// What the driver tells of mapped memory in another way than of memory of cuMemAlloc. A handle to
+// export is not to be had of it (pooled/unit_questions.h).
+void put_as_linear(void* data, CUpointer_attribute attribute, const Place& place) {
+  if (!place.in_units()) return;
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+      *static_cast<CUcontext*>(data) = context_of(place.chunk)->handle.load();
+      break;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+      *static_cast<uint64_t*>(data) = 0;
+      break;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+      *static_cast<uint64_t*>(data) = id_of_units(place);
+      break;
+    default:
+      break;
+  }
+}
+
 // The driver refuses a list because of one attribute and writes the others all the same. It does
 // not say which: those whose data is what it tells of the attribute alone.
 bool written(const void* data, CUpointer_attribute attribute, CUdeviceptr address) {
@@ -110,11 +156,16 @@ bool written(const void* data, CUpointer_attribute attribute, CUdeviceptr addres
          *static_cast<const uint64_t*>(data) == alone;
 }
 
-void put_told_extent(CUresult result, void* data, CUpointer_attribute attribute,
-                     const Place& place) {
-  if (data == nullptr || !tells_extent(attribute)) return;
+void put_of_block(void* data, CUpointer_attribute attribute, const Place& place) {
+  put_extent(data, attribute, place);
+  put_as_linear(data, attribute, place);
+}
+
+void put_what_was_told(CUresult result, void* data, CUpointer_attribute attribute,
+                       const Place& place) {
+  if (data == nullptr || !(tells_extent(attribute) || place.in_units())) return;
   if (result == CUDA_SUCCESS || written(data, attribute, place.address)) {
-    put_extent(data, attribute, place);
+    put_of_block(data, attribute, place);
   }
 }
 
@@ -142,11 +193,11 @@ CUresult pointer_attribute(void* data, CUpointer_attribute attribute, CUdevicept
   if (!place.known()) {
     return ask(driver().cuPointerGetAttribute, data, attribute, address);
   }
-  const bool held = tells_extent(attribute) ? place.find() : place.held();
+  const bool held = needs_extent(attribute, place) ? place.find() : place.held();
   if (!held) return ask(driver().cuPointerGetAttribute, data, attribute, kNowhere);
   const CUresult result = ask(driver().cuPointerGetAttribute, data, attribute, address);
   if (result != CUDA_SUCCESS) return result;
-  put_extent(data, attribute, place);
+  put_of_block(data, attribute, place);
   if (attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS) place.known_outside();
   return result;
 }
@@ -157,11 +208,11 @@ CUresult pointer_attributes(unsigned count, CUpointer_attribute* attributes, voi
   if (attributes == nullptr || data == nullptr || !place.known()) {
     return ask(driver().cuPointerGetAttributes, count, attributes, data, address);
   }
-  const bool held = any_tells_extent(attributes, count) ? place.find() : place.held();
+  const bool held = any_needs_extent(attributes, count, place) ? place.find() : place.held();
   if (!held) return unknown_attributes(count, attributes, data, address);
   const CUresult result = ask(driver().cuPointerGetAttributes, count, attributes, data, address);
   for (unsigned i = 0; i < count; ++i) {
-    put_told_extent(result, data[i], attributes[i], place);
+    put_what_was_told(result, data[i], attributes[i], place);
     if (attributes[i] == CU_POINTER_ATTRIBUTE_P2P_TOKENS) place.known_outside();
   }
   return result;
@@ -173,8 +224,14 @@ CUresult set_pointer_attribute(const void* value, CUpointer_attribute attribute,
   if (!place.known()) {
     return ask(driver().cuPointerSetAttribute, value, attribute, address);
   }
-  if (!place.held()) return ask(driver().cuPointerSetAttribute, value, attribute, kNowhere);
-  const CUresult result = ask(driver().cuPointerSetAttribute, value, attribute, address);
+  if (!place.find()) return ask(driver().cuPointerSetAttribute, value, attribute, kNowhere);
+  CUresult result = ask(driver().cuPointerSetAttribute, value, attribute, address);
+  if (result == CUDA_SUCCESS && place.in_units()) {
+    place.for_each_unit([&](uint64_t each) {
+      if (result != CUDA_SUCCESS) return;
+      result = ask(driver().cuPointerSetAttribute, value, attribute, each);
+    });
+  }
   // Programs set SYNC_MEMOPS for another device that will access the memory; resetting it does not
   // tell that this device is done.
   const bool set = result == CUDA_SUCCESS && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS &&

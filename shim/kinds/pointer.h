@@ -3,7 +3,8 @@
 // around it). The driver answers for its whole allocation; where that differs from the block the
 // program holds, the block is told: one size everywhere, the requested one. BUFFER_ID and
 // MEMORY_BLOCK_ID stay the driver's: a program that caches registrations by them has registered the
-// whole allocation.
+// whole allocation. What lies in units (order/cuda_units.h) is told as memory of cuMemAlloc, but
+// for what another process or device could do with it: that stays the truth.
 //
 // An address of ours that the program does not hold is answered as the driver answers for an
 // address it has never seen. What makes a block known outside the process is noted when it

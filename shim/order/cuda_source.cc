@@ -9,6 +9,7 @@
 #include "shim/order/shared.h"
 #include "shim/order/streams/events.h"
 #include "shim/order/suspicion.h"
+#include "shim/order/told.h"
 #include "shim/process/background.h"
 #include "shim/process/log.h"
 #include "shim/process/no_cancel.h"
@@ -50,15 +51,6 @@ int free_or_keep(CUdeviceptr address, CUcontext context) {
 
 constexpr auto kMemory = alloc::Memory::linear;
 
-// What the pools decide becomes a call of the driver here.
-int told(const char* call, uint64_t address, uint64_t bytes, int code) {
-  if (log_enabled(config::LogLevel::kDebug)) [[unlikely]] {
-    log(config::LogLevel::kDebug, "pool: %s address=0x%llx bytes=%llu -> %d", call,
-        static_cast<unsigned long long>(address), static_cast<unsigned long long>(bytes), code);
-  }
-  return code;
-}
-
 // As the driver says; of the current context.
 uint64_t driver_free() {
   size_t free = 0, total;
@@ -90,7 +82,7 @@ constexpr uint64_t kLooksFrom = uint64_t{2} << 20;
 static_assert(alloc::kSuccess == CUDA_SUCCESS && alloc::kOutOfMemory == CUDA_ERROR_OUT_OF_MEMORY);
 static_assert(alloc::kContextGone == CUDA_ERROR_CONTEXT_IS_DESTROYED);
 
-void CudaSource::init(CUcontext context, CUdevice device, const Others* others) {
+void CudaSource::init(CUcontext context, CUdevice device, uint32_t number, const Others* others) {
   context_ = context;
   device_ = device;
   others_ = others;
@@ -100,6 +92,8 @@ void CudaSource::init(CUcontext context, CUdevice device, const Others* others) 
   clean_releases_in_vain_.store(0, std::memory_order_relaxed);
   unsettled_.store(false, std::memory_order_relaxed);
   stream_marks_.init(context);
+  const bool units_wanted = policy().static_mode() == config::StaticMode::kExpandable;
+  units_.init({context, device, number, &closing_, &at_work_, others->peers}, units_wanted);
 }
 
 int CudaSource::obtain(uint64_t bytes, uint64_t* address) {

@@ -10,6 +10,7 @@
 
 #include "allocator/base/source.h"
 #include "shim/cuda_api.h"
+#include "shim/order/cuda_units.h"
 #include "shim/order/streams/stream_marks.h"
 
 namespace cistern::shim {
@@ -21,9 +22,11 @@ class CudaSource final : public alloc::MemorySource {
     bool (*request_background_work)(bool soon);
     bool (*release_from_other_pools)(CUdevice device);
     void (*look_at_ties)();
+    uint64_t (*peers)(uint32_t number);  // CudaUnits::Owner
   };
 
-  void init(CUcontext context, CUdevice device, const Others* others);
+  // `number`: the context's.
+  void init(CUcontext context, CUdevice device, uint32_t number, const Others* others);
 
   // Whether some thread is in a driver call that may end the context (EndingScope): until it is
   // over, no call of Cistern's may touch the context.
@@ -34,6 +37,9 @@ class CudaSource final : public alloc::MemorySource {
   int obtain(uint64_t bytes, uint64_t* address) override;
   int release_for_program(uint64_t address) override;
   int release(uint64_t address) override;
+  CudaUnits* units() override { return units_.unit_bytes() == 0 ? nullptr : &units_; }
+  // The context has ended.
+  void context_gone() { units_.context_gone(); }
   bool request_background_work(bool soon) override;
   bool refuses_release() override;
   bool can_release_clean() override;
@@ -89,6 +95,7 @@ class CudaSource final : public alloc::MemorySource {
   std::atomic<bool> unsettled_;  // a release that was looked at did not help yet
   std::atomic<int> clean_releases_in_vain_;
   StreamMarks stream_marks_;
+  CudaUnits units_;
 };
 
 }  // namespace cistern::shim

@@ -19,6 +19,19 @@ unsigned allowed_cpus() {
   return cpus;
 }
 
+// Without virtual memory management mode 3 is mode 0, whatever sizes its pool was to have.
+alloc::ChunkSizes sizes_without_units() {
+  static constinit std::atomic<bool> warned{false};
+  if (!warned.exchange(true)) {
+    const bool ge = policy().ge_use_static_memory != config::StaticMode::kDynamic;
+    log(config::LogLevel::kWarn,
+        "this device or driver has no virtual memory management; value seen %s=3; allowed: a "
+        "device and a driver (CUDA 10.2 or newer) that have it; mode 0 is used",
+        ge ? "GE_USE_STATIC_MEMORY" : "CISTERN_STATIC_MEMORY_POLICY");
+  }
+  return {alloc::StrategyKind::on_demand, 0, 0, policy().align.value, false, false};
+}
+
 }  // namespace
 
 Device& device_state(CUdevice device) { return devices[device]; }
@@ -42,10 +55,11 @@ Device* known_device(CUdevice device) {
   return &d;
 }
 
-alloc::ChunkSizes sizes_on(const Device& d) {
+alloc::ChunkSizes sizes_on(const Device& d, bool has_units) {
   static constinit std::atomic<bool> warned{false};
   const uint64_t max_bytes = d.max_request_bytes.load(std::memory_order_relaxed);
   const alloc::ChunkSizes sizes = alloc::chunk_sizes(policy(), max_bytes, allowed_cpus());
+  if (sizes.kind == alloc::StrategyKind::expandable && !has_units) return sizes_without_units();
   if ((sizes.initial_clamped || sizes.later_clamped) && !warned.exchange(true)) {
     const config::Policy& p = policy();
     const auto mb = [](auto setting) { return static_cast<unsigned long long>(setting.value); };

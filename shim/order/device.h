@@ -37,8 +37,9 @@ Device& device_state(CUdevice device);
 // when there is no such device.
 Device* known_device(CUdevice device);
 
-// The chunk sizes that the settings mean on a known device. Warns once if they ask for more than
-// its size or cap. One thread at a time.
-alloc::ChunkSizes sizes_on(const Device& device);
+// The chunk sizes that the settings mean on a known device. `has_units`: whether physical memory
+// can be had apart from addresses there. Warns once if they ask for more than its size or cap, or
+// for what it has not. One thread at a time.
+alloc::ChunkSizes sizes_on(const Device& device, bool has_units);
 
 }  // namespace cistern::shim

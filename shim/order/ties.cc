@@ -17,6 +17,9 @@ constinit std::atomic<uint64_t> reached[alloc::Reclaim::kMaxContexts][ContextSet
 // The devices all of whose contexts a worker reaches.
 constinit std::atomic<uint64_t> devices_reached[alloc::Reclaim::kMaxContexts] = {};
 static_assert(kMaxDevices <= 64);
+// By owner: the devices of contexts that reach it and are not known. Nobody sees when the last of
+// them is gone.
+constinit std::atomic<uint64_t> strangers[alloc::Reclaim::kMaxContexts] = {};
 // Held while any of them changes: a context that ends meanwhile leaves no bit behind, which the
 // next one of its number would have. Locked after the contexts' own mutex, if both are.
 constinit alloc::Mutex reach_mutex;
@@ -92,10 +95,27 @@ void tie(const ContextSet& owners, const ContextSet& workers) {
   });
 }
 
+uint64_t devices_reaching(uint32_t owner) {
+  uint64_t devices = strangers[owner].load();
+  for (int worker = 0, n = context_slots(); worker < n; ++worker) {
+    const ContextSlot* slot = context_slot(worker);
+    if (slot == nullptr || (reached[worker][owner / 64].load() & bit(owner)) == 0) continue;
+    devices |= bit(static_cast<uint32_t>(slot->device.load()));
+  }
+  return devices;
+}
+
 void peer_access_changed(CUcontext owner, bool on) {
   const Found worker(current_handle()), reached_one(owner);
+  CUdevice device = kNoDevice;
+  driver().cuCtxGetDevice(&device);
   const alloc::LockGuard guard(reach_mutex);
-  if (!worker.lives() || !reached_one.lives()) return;
+  if (!reached_one.lives()) return;
+  if (!worker.lives()) {
+    const bool known = on && device >= 0 && device < kMaxDevices;
+    if (known) strangers[reached_one->number].fetch_or(bit(static_cast<uint32_t>(device)));
+    return;
+  }
   const bool opened = reaches_device(worker->number, reached_one->device);
   if (on || !opened) set_reach(reached_one->number, worker->number, on);
 }
@@ -128,6 +148,7 @@ void ties_of_context_gone(const Context& context) {
   const alloc::LockGuard guard(reach_mutex);
   const uint32_t gone = context.number;
   devices_reached[gone].store(0);
+  strangers[gone].store(0);
   for (std::atomic<uint64_t>& word : reached[gone]) word.store(0);
   for (auto& worker : reached) worker[gone / 64].fetch_and(~bit(gone));
 }

@@ -24,6 +24,10 @@ ContextSet living_contexts();
 // context that one of the workers reaches by peer access.
 void tie(const ContextSet& owners, const ContextSet& workers);
 
+// The devices whose contexts reach memory of the context with this number by peer access, as bits;
+// also of contexts that are not known.
+uint64_t devices_reaching(uint32_t owner);
+
 // The program enabled or disabled the access of its current context to memory of `owner`.
 void peer_access_changed(CUcontext owner, bool on);
 // The program opened memory of another process in its current context, which from now on may reach

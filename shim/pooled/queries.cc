@@ -25,10 +25,7 @@ CUresult export_block(alloc::Chunk* chunk, CUipcMemHandle* handle, CUdeviceptr a
   if (const CUresult result = refusal(owner); result != CUDA_SUCCESS) return result;
   alloc::ContextPool& pool = owner.pool;
   if (!pool.is_live(chunk, address)) return CUDA_ERROR_INVALID_VALUE;
-  if (const alloc::Role role = chunk->is();
-      role == alloc::Role::slab || role == alloc::Role::split) {
-    return CUDA_ERROR_NOT_SUPPORTED;
-  }
+  if (alloc::cuts_blocks(chunk->is())) return CUDA_ERROR_NOT_SUPPORTED;
   const CUresult result = ask(driver().cuIpcGetMemHandle, handle, address);
   if (result == CUDA_SUCCESS) {
     pool.mark_exported(chunk, address);

@@ -80,6 +80,17 @@ void json_strategy(Writer& writer, const DeviceReport& device) {
   writer.print("}");
 }
 
+// GE_USE_STATIC_MEMORY=3.
+void json_units(Writer& writer, const DeviceReport& device) {
+  const alloc::Ledger& l = *device.ledger;
+  writer.print(
+      ",\n     \"units\": {\"mode\": 3, \"mapped\": %llu, \"idle_bytes\": %llu, \"created\": %llu, "
+      "\"released\": %llu, \"remaps\": %llu, \"remapped\": %llu}",
+      static_cast<ull>(l.units.get()), static_cast<ull>(device.usage.idle),
+      static_cast<ull>(l.units_created.get()), static_cast<ull>(l.units_released.get()),
+      static_cast<ull>(l.remaps.get()), static_cast<ull>(l.units_remapped.get()));
+}
+
 void json_device(Writer& writer, const DeviceReport& device, bool first) {
   const alloc::Ledger& l = *device.ledger;
   const alloc::Usage& usage = device.usage;
@@ -113,6 +124,7 @@ void json_device(Writer& writer, const DeviceReport& device, bool first) {
       static_cast<ull>(l.out_of_memory.get()), static_cast<ull>(l.lost.get()));
   json_faults(writer, l);
   json_strategy(writer, device);
+  if (device.strategy == alloc::StrategyKind::expandable) json_units(writer, device);
   if (device.garbage != nullptr) json_garbage(writer, *device.garbage);
   if (policy().free_idle_memory) json_idle(writer, l);
   if (!policy().eager_delete_scope) json_put_off(writer, l);

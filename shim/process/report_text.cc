@@ -93,6 +93,17 @@ void text_garbage(Writer& writer, const alloc::Garbage& garbage) {
       mib(garbage.until_synchronise.get()), mib(garbage.flushed_when_short.get()));
 }
 
+// GE_USE_STATIC_MEMORY=3.
+void text_units(Writer& writer, const DeviceReport& device) {
+  const alloc::Ledger& l = *device.ledger;
+  writer.print(
+      "cistern:   units          static memory mode 3: %llu mapped, %.1f MiB idle in them; %llu "
+      "created, %llu released; %llu remaps of %llu units\n",
+      static_cast<ull>(l.units.get()), mib(device.usage.idle),
+      static_cast<ull>(l.units_created.get()), static_cast<ull>(l.units_released.get()),
+      static_cast<ull>(l.remaps.get()), static_cast<ull>(l.units_remapped.get()));
+}
+
 void text_device(Writer& writer, const DeviceReport& device) {
   const alloc::Ledger& l = *device.ledger;
   const alloc::Usage& usage = device.usage;
@@ -113,6 +124,7 @@ void text_device(Writer& writer, const DeviceReport& device) {
       "cistern:   at exit        live %.1f MiB, idle %.1f MiB, waiting %.1f MiB, parked for graphs "
       "%.1f MiB\n",
       mib(usage.live), mib(usage.idle), mib(usage.waiting), mib(usage.parked));
+  if (device.strategy == alloc::StrategyKind::expandable) text_units(writer, device);
   if (device.garbage != nullptr) text_garbage(writer, *device.garbage);
   if (l.quarantined_peak.get() != 0) {
     writer.print(

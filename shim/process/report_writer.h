@@ -126,7 +126,8 @@ inline uint64_t hits(const DeviceReport& d) {
 }
 inline uint64_t driver_calls(const DeviceReport& d) {
   const alloc::Ledger& l = *d.ledger;
-  return l.obtained.get() + l.refused.get() + l.released.get() + l.lost.get();
+  return l.obtained.get() + l.refused.get() + l.released.get() + l.lost.get() +
+         l.units_created.get() + l.units_released.get();
 }
 inline uint64_t driver_calls_without(const DeviceReport& d) { return d.allocations + d.frees; }
 

@@ -81,7 +81,7 @@ class Settings(home.LauncherTest):
             (("--gpu-limit=60%",), "CISTERN_GPU_LIMIT", "60%"),
             (("--gpu-limit-1", "8G"), "CISTERN_GPU_LIMIT_1", "8G"),
             (("--gpu-memory-limit-mb", "8192"), "FLAGS_gpu_memory_limit_mb", "8192"),
-            (("--static-memory-policy", "2"), "CISTERN_STATIC_MEMORY_POLICY", "2"),
+            (("--static-memory-policy", "3"), "CISTERN_STATIC_MEMORY_POLICY", "3"),
             (("--use-static-memory=3",), "GE_USE_STATIC_MEMORY", "3"),
             (("--set", "FLAGS_other_people=a b=c"), "FLAGS_other_people", "a b=c"),
         ):

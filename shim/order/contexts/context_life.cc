@@ -64,6 +64,7 @@ constexpr CudaSource::Others kOthers{
     .release_from_other_pools =
         [](CUdevice device) { return release_idle_memory_of(device, current_context()); },
     .look_at_ties = look_at_copies,
+    .peers = devices_reaching,
 };
 
 Context* create(CUcontext handle, uint64_t id, CUdevice device) {
@@ -80,13 +81,13 @@ Context* create(CUcontext handle, uint64_t id, CUdevice device) {
   context->id.store(id, std::memory_order_relaxed);
   context->suspicion.store(0, std::memory_order_relaxed);
   context->attached.store(0, std::memory_order_relaxed);
-  context->source.init(handle, device, &kOthers);
+  context->source.init(handle, device, context->number, &kOthers);
   const alloc::DeviceParts parts{.ledger = &d.ledger,
                                  .cap = &d.cap,
                                  .garbage = d.garbage.on() ? &d.garbage : nullptr,
                                  .fill = alloc::fill_mode(policy()),
                                  .reuse = alloc::reuse_rule(policy())};
-  const alloc::ChunkSizes sizes = sizes_on(d);
+  const alloc::ChunkSizes sizes = sizes_on(d, context->source.units() != nullptr);
   d.strategy.store(sizes.kind, std::memory_order_relaxed);
   const alloc::GroupRules groups = alloc::group_rules(policy());
   if (groups.on) switch_sites_on();
@@ -116,6 +117,7 @@ void gone(Context* context, uint64_t id) {
   Device& d = device_state(context->device);
   d.past_allocations.add(context->pool.allocations());
   d.past_frees.add(context->pool.frees());
+  context->source.context_gone();
   context->pool.forget_all();
   capture_gate().context_gone(handle);
   graphs_of_context_gone(handle);

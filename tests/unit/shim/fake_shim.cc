@@ -14,6 +14,8 @@
 #include "shim/process/background.h"
 #include "shim/process/log.h"
 #include "shim/process/settings.h"
+#include "shim/process/thread.h"
+#include "shim/record/chunks.h"
 
 namespace cistern::test {
 
@@ -54,6 +56,13 @@ bool may_call() { return fakes().may_call; }
 CUcontext current_handle() { return fakes().current; }
 
 void note_failure(CUresult, CUcontext) {}
+
+void record_obtained(const ChunkPlace&, uint64_t, uint64_t) {}
+ChunkRelease::ChunkRelease(alloc::Memory memory, uint64_t address)
+    : memory_(memory), address_(address) {}
+int ChunkRelease::ended(int code) const { return code; }
+
+constinit thread_local Thread this_thread{};
 
 alloc::Shared& shared() {
   static constinit alloc::Shared the_shared{};

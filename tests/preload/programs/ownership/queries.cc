@@ -2,12 +2,15 @@
 // Everything a program can ask about an address: one story for each kind of block.
 // For each kind that a pool may make of an allocation: at its base, inside, at its last byte, one
 // past its end, and after its free. Values are printed where they do not depend on where the block
-// lies.
+// lies. Arguments: numbers of attributes whose values are not printed.
 
+#include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <initializer_list>
 #include <iterator>
 #include <thread>
+#include <vector>
 
 #include "../driver_codes.h"
 
@@ -40,6 +43,8 @@ constexpr CUpointer_attribute kAttributes[] = {
 };
 constexpr unsigned kCount = std::size(kAttributes);
 constexpr unsigned kKnown = kCount - 2;
+std::vector<unsigned> g_left_out;
+
 constexpr uint64_t kUntouched = 0x7777777777777777;
 
 // What can be compared of one answer: addresses as distances, identities as being there.
@@ -101,6 +106,7 @@ void ask_attributes(CUdeviceptr asked, CUdeviceptr base, CUcontext context) {
     if (known[i] != together[i]) std::printf("  %u differs without unknown ones\n", names[i]);
   }
   for (unsigned i = 0; i < kCount; ++i) {
+    if (std::count(g_left_out.begin(), g_left_out.end(), names[i]) != 0) continue;
     std::printf("  %u: %d, %lld, %lld\n", static_cast<unsigned>(names[i]), codes[i],
                 comparable(names[i], alone[i], asked, base, context),
                 comparable(names[i], together[i], asked, base, context));
@@ -211,7 +217,10 @@ size_t free_memory() {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    g_left_out.push_back(static_cast<unsigned>(std::strtoul(argv[i], nullptr, 10)));
+  }
   use_device(0);
   const size_t before = free_memory();
   small_blocks();

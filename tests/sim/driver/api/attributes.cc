@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/attributes.h"
 
+#include "base/settings.h"
+
 namespace simcuda {
 namespace {
 
@@ -49,13 +51,29 @@ constexpr Row kAttributes[] = {
     {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1},
     {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 1},
     {CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, 32},
+    {CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 1},
     {CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 1},
     {CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 1},
 };
 
+bool lacked(CUdevice_attribute attribute) {
+  const uint8_t lacks = settings().lacks;
+  switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+      return (lacks & kLacksVirtualMemory) != 0;
+    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
+      return (lacks & (kLacksVirtualMemory | kLacksFiles)) != 0;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
+      return (lacks & (kLacksVirtualMemory | kLacksRdma)) != 0;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 int device_attribute(CUdevice_attribute attribute) {
+  if (lacked(attribute)) return 0;
   for (const Row& row : kAttributes) {
     if (row.attribute == attribute) return row.value;
   }

@@ -106,7 +106,7 @@ CUresult attribute_of(void* data, CUpointer_attribute attribute, const Allocatio
     case CU_POINTER_ATTRIBUTE_MAPPED:
       return put<int>(data, 1);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-      return put<unsigned long long>(data, 0);
+      return put<unsigned long long>(data, found.handle_types);
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
       return put(data, found.pool);
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
@@ -120,6 +120,7 @@ CUresult attribute_of(void* data, CUpointer_attribute attribute, const Allocatio
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
       return put_tokens(data, found);
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+      return put<int>(data, found.kind == MemoryKind::kDevice || found.rdma ? 1 : 0);
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
       return put<int>(data, found.kind == MemoryKind::kDevice ? 1 : 0);
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:

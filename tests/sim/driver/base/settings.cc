@@ -80,6 +80,15 @@ bool set_free_async(std::string_view text, Settings& out) {
   return text == "late" || text == "refused" || text == "helps";
 }
 
+bool add_lack(std::string_view text, Settings& out) {
+  const uint8_t lack = text == "virtual-memory" ? kLacksVirtualMemory
+                       : text == "file-handles" ? kLacksFiles
+                       : text == "rdma"         ? kLacksRdma
+                                                : 0;
+  out.lacks |= lack;
+  return lack != 0;
+}
+
 bool set_pitch(std::string_view text, Settings& out) {
   const auto bytes = number<uint32_t>(text);
   out.pitch_bytes = bytes.value_or(0);
@@ -111,6 +120,7 @@ constexpr Row kRows[] = {
     {"SIMCUDA_LOSE",
      [](std::string_view text, Settings& out) { return add_lose(text, out.faults); }, true,
      "device:calls[:code]; example: 0:100"},
+    {"SIMCUDA_LACKS", add_lack, true, "virtual-memory, file-handles, rdma"},
     {"SIMCUDA_RACES", set_races, false, "report, abort, off"},
     {"SIMCUDA_LEAKS", set_leaks, false, "report, off"},
     {"SIMCUDA_SCHEDULE", set_schedule, false, "threads, seed:N; example: seed:1"},

@@ -18,6 +18,9 @@ enum class RaceMode : uint8_t { kOff, kReport, kAbort };
 // What cuMemFreeAsync does with memory of cuMemAlloc.
 enum class FreeAsync : uint8_t { kHelps, kLate, kRefused };
 
+// What the devices cannot do, as bits.
+enum Lack : uint8_t { kLacksVirtualMemory = 1, kLacksFiles = 2, kLacksRdma = 4 };
+
 struct Settings {
   std::vector<uint64_t> memory_bytes{uint64_t{8192} << 20};  // one entry per device
   uint32_t pitch_bytes = 512;                                // rows of cuMemAllocPitch
@@ -28,6 +31,7 @@ struct Settings {
   std::string races_file;  // empty: stderr
   bool leaks = false;
   FreeAsync free_async = FreeAsync::kHelps;
+  uint8_t lacks = 0;
   std::optional<uint64_t> seed;  // none: a thread for each stream
   bool virtual_clock = false;
   std::string error;  // first setting that could not be understood, empty if none

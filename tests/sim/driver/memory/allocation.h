@@ -38,6 +38,9 @@ struct Allocation {
   CUmemoryPool pool = nullptr;  // for kPool
   uint64_t id = 0;              // unique for the life of the process (BUFFER_ID)
   uint64_t physical = 0;        // for kMapped: the key its bytes are watched by
+  uint64_t reached_by = 0;      // for kMapped: the devices that have access, as bits
+  unsigned handle_types = 0;    // for kMapped: as what the memory may be exported
+  bool rdma = false;            // for kMapped: made for GPUDirect RDMA
   bool ending = false;          // a stream was told to free it: it can be freed no more
 
   bool contains(CUdeviceptr address, size_t length = 1) const {

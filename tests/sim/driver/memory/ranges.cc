@@ -73,6 +73,13 @@ std::optional<Allocation> remove_range(CUdeviceptr base, MemoryKind kind) {
   return range;
 }
 
+void set_reached_by(CUdeviceptr base, uint64_t devices) {
+  Index& all = index();
+  const std::unique_lock lock(all.mutex);
+  const auto found = all.by_base.find(base);
+  if (found != all.by_base.end()) found->second.reached_by = devices;
+}
+
 std::optional<Allocation> find_range(CUdeviceptr address) {
   Index& all = index();
   const std::shared_lock lock(all.mutex);
@@ -96,7 +103,7 @@ bool device_covers(CUdeviceptr address, size_t bytes) {
   // A stretch may run over several mappings laid side by side.
   while (bytes != 0) {
     const auto found = find_allocation(address);
-    if (!found) return false;
+    if (!found || (found->kind == MemoryKind::kMapped && found->reached_by == 0)) return false;
     const size_t here = found->bytes - (address - found->base);
     if (here >= bytes) return true;
     if (found->kind != MemoryKind::kMapped) return false;

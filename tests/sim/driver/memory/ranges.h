@@ -18,6 +18,9 @@ bool add_range(const Allocation& range);
 // The range that starts here and is of this kind, taken out of the index.
 std::optional<Allocation> remove_range(CUdeviceptr base, MemoryKind kind);
 
+// The mapping that starts here can be accessed by these devices from now on.
+void set_reached_by(CUdeviceptr base, uint64_t devices);
+
 // The range that holds this address.
 std::optional<Allocation> find_range(CUdeviceptr address);
 

@@ -6,11 +6,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
 
+#include "base/settings.h"
 #include "memory/device.h"
 #include "memory/ranges.h"
 #include "watch/watcher.h"
@@ -53,7 +56,7 @@ struct Mapping {
   std::shared_ptr<Physical> physical;
   CUmemGenericAllocationHandle handle;
   size_t bytes;
-  unsigned long long access;
+  std::array<uint8_t, 64> access;  // by device: CUmemAccess_flags
 };
 
 struct Space {
@@ -77,6 +80,15 @@ Device* device_for(const CUmemAllocationProp& properties) {
   const bool on_device = properties.type == CU_MEM_ALLOCATION_TYPE_PINNED &&
                          properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
   return on_device ? find_device(properties.location.id) : nullptr;
+}
+
+bool lacks(Lack what) { return (settings().lacks & what) != 0; }
+
+// What the device does not make.
+bool beyond(const CUmemAllocationProp& properties) {
+  const bool as_file = properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  return (as_file && lacks(kLacksFiles)) ||
+         (properties.allocFlags.gpuDirectRDMACapable != 0 && lacks(kLacksRdma));
 }
 
 // Caller holds the mutex, here and below.
@@ -119,6 +131,21 @@ bool blank(CUdeviceptr address, size_t bytes, int flags) {
               -1, 0) != MAP_FAILED;
 }
 
+// There is one memory, so that the host's pages are open where they are for any device; whether the
+// right one has access is the watcher's to see.
+void open_to_devices(CUdeviceptr address, const Mapping& mapping) {
+  const uint8_t most = *std::max_element(mapping.access.begin(), mapping.access.end());
+  const int protection = most == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE
+                         : most == CU_MEM_ACCESS_FLAGS_PROT_READ    ? PROT_READ
+                                                                    : PROT_NONE;
+  mprotect(host(address), mapping.bytes, protection);
+  uint64_t devices = 0;
+  for (size_t i = 0; i < mapping.access.size(); ++i) {
+    if (mapping.access[i] != CU_MEM_ACCESS_FLAGS_PROT_NONE) devices |= uint64_t{1} << i;
+  }
+  set_reached_by(address, devices);
+}
+
 CUmemGenericAllocationHandle add_handle(Space& all, std::shared_ptr<Physical> physical) {
   const CUmemGenericAllocationHandle handle = all.next_handle++;
   all.handles.emplace(handle, Handle{std::move(physical), 1});
@@ -127,13 +154,27 @@ CUmemGenericAllocationHandle add_handle(Space& all, std::shared_ptr<Physical> ph
 
 }  // namespace
 
+VirtualMemory virtual_memory() {
+  Space& all = space();
+  const std::lock_guard lock(all.mutex);
+  VirtualMemory now{};
+  now.handles = all.handles.size();
+  now.mappings = all.mappings.size();
+  now.reservations = all.reservations.size();
+  for (const auto& [address, mapping] : all.mappings) now.mapped_bytes += mapping.bytes;
+  for (const auto& [address, bytes] : all.reservations) now.reserved_bytes += bytes;
+  return now;
+}
+
 CUresult granularity(const CUmemAllocationProp& properties, size_t* bytes) {
+  if (lacks(kLacksVirtualMemory)) return CUDA_ERROR_NOT_SUPPORTED;
   if (device_for(properties) == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *bytes = Device::kUnitBytes;
   return CUDA_SUCCESS;
 }
 
 CUresult reserve_address(size_t bytes, size_t alignment, CUdeviceptr* address) {
+  if (lacks(kLacksVirtualMemory)) return CUDA_ERROR_NOT_SUPPORTED;
   if (bytes == 0 || !whole_units(bytes)) return CUDA_ERROR_INVALID_VALUE;
   if (alignment == 0) alignment = Device::kUnitBytes;
   if ((alignment & (alignment - 1)) != 0) return CUDA_ERROR_INVALID_VALUE;
@@ -147,6 +188,7 @@ CUresult reserve_address(size_t bytes, size_t alignment, CUdeviceptr* address) {
   if (const size_t rest = start + alignment - base; rest != 0) munmap(host(base + bytes), rest);
   const std::lock_guard lock(space().mutex);
   space().reservations.emplace(base, bytes);
+  watch_reserved(base, bytes);
   *address = base;
   return CUDA_SUCCESS;
 }
@@ -158,14 +200,17 @@ CUresult free_address(CUdeviceptr address, size_t bytes) {
   const bool whole = found != all.reservations.end() && found->second == bytes;
   if (!whole || overlaps_mapping(all, address, bytes)) return CUDA_ERROR_INVALID_VALUE;
   all.reservations.erase(found);
+  watch_unreserved(address);
   munmap(host(address), bytes);
   return CUDA_SUCCESS;
 }
 
 CUresult create_physical(size_t bytes, const CUmemAllocationProp& properties,
                          CUmemGenericAllocationHandle* handle) {
+  if (lacks(kLacksVirtualMemory)) return CUDA_ERROR_NOT_SUPPORTED;
   Device* device = device_for(properties);
   if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  if (beyond(properties)) return CUDA_ERROR_NOT_SUPPORTED;
   if (bytes == 0 || !whole_units(bytes)) return CUDA_ERROR_INVALID_VALUE;
   if (!device->charge(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
   const int file = memfd_create("simcuda-physical", MFD_CLOEXEC);
@@ -230,13 +275,15 @@ CUresult map_physical(CUdeviceptr address, size_t bytes, size_t offset,
       MAP_FAILED) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  all.mappings.emplace(address, Mapping{physical, handle, bytes, CU_MEM_ACCESS_FLAGS_PROT_NONE});
+  all.mappings.emplace(address, Mapping{physical, handle, bytes, {}});
   add_range({.base = address,
              .bytes = bytes,
              .kind = MemoryKind::kMapped,
              .device = physical->device.ordinal(),
              .id = next_allocation_id(),
-             .physical = physical->key});
+             .physical = physical->key,
+             .handle_types = static_cast<unsigned>(physical->properties.requestedHandleTypes),
+             .rdma = physical->properties.allocFlags.gpuDirectRDMACapable != 0});
   return CUDA_SUCCESS;
 }
 
@@ -259,21 +306,21 @@ CUresult set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* de
                     size_t count) {
   Space& all = space();
   const std::lock_guard lock(all.mutex);
-  if (!mapped_exactly(all, address, bytes) || descriptions == nullptr) {
+  if (!mapped_exactly(all, address, bytes) || descriptions == nullptr || count == 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  unsigned long long access = CU_MEM_ACCESS_FLAGS_PROT_NONE;
   for (size_t i = 0; i < count; ++i) {
-    if (descriptions[i].flags > access) access = descriptions[i].flags;
+    const CUmemLocation& where = descriptions[i].location;
+    if (where.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
+    if (find_device(where.id) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
   }
-  // Any device's access is access here: there is one memory.
-  const int protection = access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE
-                         : access == CU_MEM_ACCESS_FLAGS_PROT_READ    ? PROT_READ
-                                                                      : PROT_NONE;
-  mprotect(host(address), bytes, protection);
   for (const CUdeviceptr end = address + bytes; address < end;) {
     Mapping& mapping = all.mappings.find(address)->second;
-    mapping.access = access;
+    for (size_t i = 0; i < count; ++i) {
+      mapping.access[static_cast<size_t>(descriptions[i].location.id)] =
+          static_cast<uint8_t>(descriptions[i].flags);
+    }
+    open_to_devices(address, mapping);
     address += mapping.bytes;
   }
   return CUDA_SUCCESS;
@@ -285,7 +332,7 @@ CUresult get_access(CUdeviceptr address, int device, unsigned long long* flags) 
   const auto mapping = mapping_at(all, address);
   const bool known = mapping != all.mappings.end() && find_device(device) != nullptr;
   if (!known) return CUDA_ERROR_INVALID_VALUE;
-  *flags = mapping->second.access;
+  *flags = mapping->second.access[static_cast<size_t>(device)];
   return CUDA_SUCCESS;
 }
 

@@ -2,12 +2,21 @@
 //
 // Virtual memory management: reserved addresses, physical handles (a memfd each), mappings and
 // access. A handle's memory lives, and stays charged, until its last handle and its last mapping
-// are gone; it travels between processes as a file descriptor. Any thread.
+// are gone; it travels between processes as a file descriptor. No context owns any of it: all
+// outlives the contexts, also a reset. Any thread.
 #pragma once
+
+#include <cstdint>
 
 #include "base/cuda.h"
 
 namespace simcuda {
+
+// What there is now.
+struct VirtualMemory {
+  uint64_t handles, mappings, mapped_bytes, reservations, reserved_bytes;
+};
+VirtualMemory virtual_memory();
 
 CUresult granularity(const CUmemAllocationProp& properties, size_t* bytes);
 

@@ -34,6 +34,15 @@ const char* outside_block(const Access& access, const Work& work, Memory& memory
   return block->holds(access.address, access.bytes) ? nullptr : "memory past the end of its block";
 }
 
+// Of mapped memory a copy is made by its own device or by the one that does the work, whichever has
+// access. How NVIDIA's driver copies between devices without it is not known.
+const char* out_of_reach(const Allocation& mapped, const Work& work, const Context& context) {
+  uint64_t may = uint64_t{1} << context.device().ordinal();
+  if (work.kernel == nullptr) may |= uint64_t{1} << mapped.device;
+  return (mapped.reached_by & may) != 0 ? nullptr
+                                        : "mapped memory that the device has no access to";
+}
+
 bool reaches(const Context& context, uint64_t address) {
   const auto found = find_allocation(address);
   const bool local =
@@ -62,6 +71,11 @@ Verdict examine(const Access& access, const Work& work, const Context& context, 
       verdict.wrong =
           found ? "memory past the end of" : why_unowned(at, access.address, memory.allocations);
       return verdict;
+    }
+    if (found->kind == MemoryKind::kMapped) {
+      verdict.wrong = out_of_reach(*found, work, context);
+      verdict.address = at;
+      if (verdict.wrong != nullptr) return verdict;
     }
     const uint64_t here = std::min<uint64_t>(end, found->base + found->bytes) - at;
     const uint64_t key = found->physical == 0 ? at : found->physical + (at - found->base);

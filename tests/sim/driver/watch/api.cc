@@ -4,6 +4,7 @@
 #include "simcuda/watch.h"
 
 #include "base/clock.h"
+#include "memory/vmm.h"
 #include "watch/report.h"
 #include "watch/watcher.h"
 
@@ -24,6 +25,15 @@ __attribute__((visibility("default"))) uint64_t simcuda_findings(SimcudaFinding 
   uint64_t all = 0;
   for (size_t i = 0; i < kFindingKinds; ++i) all += findings(static_cast<Finding>(i));
   return all;
+}
+
+__attribute__((visibility("default"))) void simcuda_virtual_memory(SimcudaVirtualMemory* out) {
+  const VirtualMemory now = virtual_memory();
+  *out = {.handles = now.handles,
+          .mappings = now.mappings,
+          .mapped_bytes = now.mapped_bytes,
+          .reservations = now.reservations,
+          .reserved_bytes = now.reserved_bytes};
 }
 
 __attribute__((visibility("default"))) int64_t simcuda_clock_ns(void) { return now_ns(); }

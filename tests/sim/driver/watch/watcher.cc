@@ -23,6 +23,7 @@ struct Watcher {
   bool races = false;
   Shadow shadow;
   Memory memory;
+  Lives reservations;
   VectorClock host;
   uint64_t host_step = 0;
   uint64_t operations = 0;
@@ -73,6 +74,7 @@ void end_life(const Allocation& allocation) {
 void report_leaks() {
   const std::lock_guard lock(exec_mutex());
   for (const auto& [address, life] : watcher().memory.allocations.live()) report_leak(life);
+  for (const auto& [address, life] : watcher().reservations.live()) report_leak(life);
 }
 
 constinit bool g_leaks = false;
@@ -176,6 +178,20 @@ void watch_physical_ended(uint64_t key) {
   Watcher& all = watcher();
   if (const Life* life = all.memory.allocations.at(key)) all.shadow.forget(key, life->bytes);
   all.memory.allocations.end(key, t_call, ++all.operations);
+}
+
+void watch_reserved(CUdeviceptr address, uint64_t bytes) {
+  if (!watching()) return;
+  const std::lock_guard lock(exec_mutex());
+  Watcher& all = watcher();
+  all.reservations.begin(
+      {.address = address, .bytes = bytes, .begun_by = t_call, .begun = ++all.operations});
+}
+
+void watch_unreserved(CUdeviceptr address) {
+  if (!watching()) return;
+  const std::lock_guard lock(exec_mutex());
+  watcher().reservations.end(address, t_call, ++watcher().operations);
 }
 
 void watch_block_begun(CUdeviceptr address, uint64_t bytes) {

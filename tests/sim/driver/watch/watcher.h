@@ -46,6 +46,10 @@ void watch_free_refused(CUdeviceptr address);
 void watch_physical_begun(uint64_t key, uint64_t bytes);
 void watch_physical_ended(uint64_t key);
 
+// Addresses are reserved and given back; only leaks are looked for.
+void watch_reserved(CUdeviceptr address, uint64_t bytes);
+void watch_unreserved(CUdeviceptr address);
+
 // Blocks a pool hands out inside one of its allocations (simcuda/watch.h).
 void watch_block_begun(CUdeviceptr address, uint64_t bytes);
 void watch_block_ended(CUdeviceptr address);

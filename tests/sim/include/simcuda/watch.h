@@ -29,6 +29,14 @@ typedef enum SimcudaFinding {
 // Findings of a kind, or of all, so far.
 uint64_t simcuda_findings(SimcudaFinding kind);
 
+// Virtual memory as it is now, of the whole process.
+typedef struct SimcudaVirtualMemory {
+  uint64_t handles;  // of physical memory, not released yet
+  uint64_t mappings, mapped_bytes;
+  uint64_t reservations, reserved_bytes;  // addresses
+} SimcudaVirtualMemory;
+void simcuda_virtual_memory(SimcudaVirtualMemory* out);
+
 // The devices' time, and a step forward in it: of use with SIMCUDA_CLOCK=virtual.
 int64_t simcuda_clock_ns(void);
 void simcuda_clock_advance(uint64_t ns);

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Peer access to memory of the expandable pools. The driver gives it to memory of cuMemAlloc; what
+// is mapped by virtual memory management has a list of devices instead, which is kept here as the
+// program enables and disables peer access (order/ties.h). What is mapped later gets it then
+// (order/cuda_units.h). Any thread.
+#pragma once
+
+#include "shim/cuda_api.h"
+
+namespace cistern::shim {
+
+// Who reaches memory of `owner` by peer access has changed: gives it to the devices that have it
+// now and takes it from all others. An error is the driver's, and means that a device may lack it.
+CUresult share_units(CUcontext owner);
+// The same for every context.
+CUresult share_all_units();
+
+}  // namespace cistern::shim

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/order/cuda_units.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "allocator/base/counted_in.h"
+#include "allocator/base/source.h"
+#include "shim/entry/driver.h"
+#include "shim/order/captures/capture_gate.h"
+#include "shim/order/device.h"
+#include "shim/order/suspicion.h"
+#include "shim/order/told.h"
+#include "shim/process/background.h"
+#include "shim/process/no_cancel.h"
+#include "shim/process/thread.h"
+#include "shim/record/chunks.h"
+
+namespace cistern::shim {
+namespace {
+
+static_assert(kMaxDevices <= 64);
+constexpr uint64_t bit(CUdevice device) { return uint64_t{1} << device; }
+
+bool has_all_calls(const Driver& d) {
+  return d.cuMemGetAllocationGranularity != nullptr && d.cuMemAddressReserve != nullptr &&
+         d.cuMemAddressFree != nullptr && d.cuMemCreate != nullptr && d.cuMemRelease != nullptr &&
+         d.cuMemMap != nullptr && d.cuMemUnmap != nullptr && d.cuMemSetAccess != nullptr;
+}
+
+bool has(CUdevice_attribute attribute, CUdevice device) {
+  int value = 0;
+  const auto ask = driver().cuDeviceGetAttribute;
+  return ask != nullptr && ask(&value, attribute, device) == CUDA_SUCCESS && value != 0;
+}
+
+// Keeps captures from forbidding the calls of a scope: there is none meanwhile, or the calling
+// thread is in the mode in which they forbid nothing.
+class LetByCaptures {
+ public:
+  LetByCaptures() {
+    if (!pass_) changed_ = driver().cuThreadExchangeStreamCaptureMode(&mode_) == CUDA_SUCCESS;
+  }
+  ~LetByCaptures() {
+    if (changed_ && may_call()) driver().cuThreadExchangeStreamCaptureMode(&mode_);
+  }
+  LetByCaptures(const LetByCaptures&) = delete;
+  LetByCaptures& operator=(const LetByCaptures&) = delete;
+
+ private:
+  const GatePass pass_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+  bool changed_ = false;
+};
+
+// For a call after whose failure nobody comes back to what it was to give back: an error may belong
+// to earlier work, and not be of this call.
+template <typename Call>
+CUresult twice_at_most(Call call) {
+  const CUresult result = call();
+  return result == CUDA_SUCCESS || !may_call() ? result : call();
+}
+
+}  // namespace
+
+void CudaUnits::init(const Owner& owner, bool wanted) {
+  owner_ = owner;
+  unit_bytes_ = 0;
+  abilities_.store(0);
+  created_.store(false);
+  gone_.store(false);
+  if (!wanted || !has_all_calls(driver())) return;
+  if (!has(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, owner.device)) return;
+  abilities_.store(abilities());
+  constexpr uint64_t kLeast = uint64_t{2} << 20;
+  size_t granularity = 0;
+  const CUmemAllocationProp with = properties(abilities_.load());
+  if (driver().cuMemGetAllocationGranularity(
+          &granularity, &with, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) == CUDA_SUCCESS) {
+    unit_bytes_ = std::max(kLeast, std::bit_ceil(uint64_t{granularity}));
+  }
+}
+
+uint8_t CudaUnits::abilities() const {
+  uint8_t found = 0;
+  if (has(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, owner_.device)) {
+    found |= kForRdma;
+  }
+  if (has(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, owner_.device)) {
+    found |= kAsFile;
+  }
+  return found;
+}
+
+CUmemAllocationProp CudaUnits::properties(uint8_t abilities) const {
+  CUmemAllocationProp what{};
+  what.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  what.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  what.location.id = owner_.device;
+  what.allocFlags.gpuDirectRDMACapable = (abilities & kForRdma) != 0 ? 1 : 0;
+  if ((abilities & kAsFile) != 0) {
+    what.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  }
+  return what;
+}
+
+int CudaUnits::reserve_addresses(uint64_t bytes, uint64_t* address) {
+  const NoCancel in_hand;
+  CUdeviceptr p = 0;
+  const CUresult result =
+      noted(driver().cuMemAddressReserve(&p, bytes, unit_bytes_, /*addr=*/0, /*flags=*/0),
+            owner_.context);
+  *address = p;
+  return told("reserves addresses", p, bytes, result);
+}
+
+void CudaUnits::free_addresses(uint64_t address, uint64_t bytes) {
+  if (!may_call()) return;
+  const LetByCaptures allowed;
+  const CUresult result = twice_at_most([=] { return driver().cuMemAddressFree(address, bytes); });
+  told("gives addresses back", address, bytes, result);
+}
+
+// A device may have an ability that the process has no right to: the first unit is then made with
+// less, and so are all others.
+int CudaUnits::create(alloc::Unit* unit) {
+  const NoCancel in_hand;
+  constexpr uint8_t kLess[] = {kForRdma | kAsFile, kForRdma, 0};
+  uint8_t with = abilities_.load();
+  CUmemGenericAllocationHandle handle = 0;
+  const auto ask = [&] {
+    const CUmemAllocationProp what = properties(with);
+    return noted(driver().cuMemCreate(&handle, unit_bytes_, &what, /*flags=*/0), owner_.context);
+  };
+  CUresult result = ask();
+  for (const uint8_t less : kLess) {
+    const bool refused = result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY;
+    if (!refused || created_.load()) break;
+    if ((with & less) == with) continue;
+    with &= less;
+    result = ask();
+  }
+  if (result == CUDA_SUCCESS && !created_.exchange(true)) abilities_.store(with);
+  *unit = handle;
+  return told("takes a unit", handle, unit_bytes_, result);
+}
+
+void CudaUnits::release(alloc::Unit unit) {
+  if (!may_call()) return;
+  const LetByCaptures allowed;
+  const CUresult result = twice_at_most([=] { return driver().cuMemRelease(unit); });
+  told("returns a unit", unit, unit_bytes_, result);
+}
+
+int CudaUnits::map(uint64_t address, const alloc::Unit* units, uint32_t count) {
+  const NoCancel in_hand;
+  CUresult result = CUDA_SUCCESS;
+  uint32_t mapped = 0;
+  for (; mapped < count; ++mapped) {
+    result = noted(driver().cuMemMap(address + mapped * unit_bytes_, unit_bytes_, /*offset=*/0,
+                                     units[mapped], /*flags=*/0),
+                   owner_.context);
+    if (result != CUDA_SUCCESS) break;
+  }
+  int code = result;
+  if (code == alloc::kSuccess) code = give_access(address, count * unit_bytes_, 0);
+  if (code == alloc::kSuccess) {
+    note_mapped(address, count);
+  } else if (mapped != 0) {
+    twice_at_most([=, this] { return driver().cuMemUnmap(address, mapped * unit_bytes_); });
+  }
+  return told("maps units", address, count * unit_bytes_, code);
+}
+
+// Of a context that may be ending nothing is touched, as in CudaSource::release().
+int CudaUnits::unmap(uint64_t address, uint32_t count) {
+  const uint64_t bytes = count * unit_bytes_;
+  if (gone_.load()) {
+    if (!may_call()) return alloc::kNotNow;
+    const LetByCaptures allowed;
+    const int code = twice_at_most([=] { return driver().cuMemUnmap(address, bytes); });
+    if (code == alloc::kSuccess) note_unmapped(address, count);
+    return told("unmaps units of a context that is gone", address, bytes, code);
+  }
+  const GatePass pass;
+  const alloc::CountedIn at_work(*owner_.at_work);
+  const bool forbidden = !pass && !this_thread.may_free_in_capture;
+  if (forbidden || owner_.closing->load() != 0 || !may_call()) return alloc::kNotNow;
+  const CUresult result = noted(driver().cuMemUnmap(address, bytes), owner_.context);
+  if (result == CUDA_SUCCESS) note_unmapped(address, count);
+  return told("unmaps units", address, bytes, result);
+}
+
+uint64_t CudaUnits::devices() const { return bit(owner_.device) | owner_.peers(owner_.number); }
+
+// `given`: the devices that may have access already. A peer's right may change meanwhile, and who
+// changes it may not find what is not the pool's yet: so it is looked at again afterwards.
+int CudaUnits::give_access(uint64_t address, uint64_t bytes, uint64_t given) const {
+  for (;;) {
+    const uint64_t now = devices();
+    const CUresult result = set_access(address, bytes, now, given & ~now);
+    if (result != CUDA_SUCCESS) return result;
+    if (devices() == now) return alloc::kSuccess;
+    given = now;
+  }
+}
+
+int CudaUnits::access_changed(uint64_t address, uint64_t bytes) {
+  const NoCancel in_hand;
+  return told("changes who has access", address, bytes, give_access(address, bytes, ~uint64_t{0}));
+}
+
+// Peer access may have been opened to devices that cannot have it (ties.h, peer_device_opened);
+// the driver refuses a list that names one.
+CUresult CudaUnits::set_access(uint64_t address, uint64_t bytes, uint64_t with,
+                               uint64_t without) const {
+  CUmemAccessDesc list[kMaxDevices];
+  size_t count = 0;
+  const auto can_access = driver().cuDeviceCanAccessPeer;
+  for (uint64_t left = with | without; left != 0; left &= left - 1) {
+    const CUdevice device = std::countr_zero(left);
+    int can = 0;
+    const bool peer = device != owner_.device;
+    if (peer && (can_access == nullptr || can_access(&can, device, owner_.device) != CUDA_SUCCESS ||
+                 can == 0)) {
+      continue;
+    }
+    list[count].location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+    list[count++].flags = (with & bit(device)) != 0 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                                                    : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+  }
+  return noted(driver().cuMemSetAccess(address, bytes, list, count), owner_.context);
+}
+
+// In a recording each unit that is mapped is a chunk: one unmapping may undo several mappings in
+// part.
+void CudaUnits::note_mapped(uint64_t address, uint32_t count) const {
+  if (!watching()) [[likely]]
+    return;
+  for (uint32_t i = 0; i < count; ++i, address += unit_bytes_) {
+    note_obtained({alloc::Memory::linear, owner_.device, owner_.context}, address, unit_bytes_);
+  }
+}
+
+// The addresses stay Cistern's, so that nobody else can have them yet.
+void CudaUnits::note_unmapped(uint64_t address, uint32_t count) const {
+  if (!watching()) [[likely]]
+    return;
+  for (uint32_t i = 0; i < count; ++i, address += unit_bytes_) {
+    ChunkRelease(alloc::Memory::linear, address).ended(alloc::kSuccess);
+  }
+}
+
+}  // namespace cistern::shim

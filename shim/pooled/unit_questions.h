@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the pools have their memory from virtual memory management (order/cuda_units.h), the driver
+// knows more of it than of memory of cuMemAlloc: handles, mappings and access that are Cistern's.
+// The program is told what it is told of memory of cuMemAlloc. Any thread.
+#pragma once
+
+#include "shim/cuda_api.h"
+
+namespace cistern::shim {
+
+// The address, or where the stretch begins or ends in such memory, one that cannot be an
+// allocation (kNowhere): the driver answers for that as for memory of cuMemAlloc.
+CUdeviceptr not_in_a_unit(CUdeviceptr address, size_t bytes = 1);
+
+}  // namespace cistern::shim

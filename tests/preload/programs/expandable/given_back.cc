@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contexts that end: nothing is left of the virtual memory that their pools had.
+// Released, reset and destroyed, with blocks held, freed, and freed under work in flight; also
+// while a stream of another context captures.
+
+#include <dlfcn.h>
+
+#include <vector>
+
+#include "../../../sim/include/simcuda/watch.h"
+#include "../driver_codes.h"
+
+namespace {
+
+void say_left() {
+  const auto ask = reinterpret_cast<void (*)(SimcudaVirtualMemory*)>(
+      dlsym(RTLD_DEFAULT, "simcuda_virtual_memory"));
+  SimcudaVirtualMemory left{};
+  if (ask != nullptr) ask(&left);
+  std::printf("left: %llu units, %llu mapped, %llu ranges\n",
+              static_cast<unsigned long long>(left.handles),
+              static_cast<unsigned long long>(left.mappings),
+              static_cast<unsigned long long>(left.reservations));
+}
+
+// Holes between what is held, work in flight on what is freed, and requests that fit no hole.
+int use_memory() {
+  int failures = 0;
+  const auto must = [&](CUresult code) { failures += code == CUDA_SUCCESS ? 0 : 1; };
+  CUstream stream = nullptr;
+  must(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  std::vector<CUdeviceptr> blocks(24);
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const size_t bytes = i % 3 == 0 ? 5000 : (i % 5 + 1) * 2 * kMiB;
+    must(cuMemAlloc(&blocks[i], bytes));
+    must(cuMemsetD8Async(blocks[i], static_cast<unsigned char>(i), bytes, stream));
+  }
+  for (size_t i = 0; i < blocks.size(); i += 2) must(cuMemFree(blocks[i]));
+  must(cuCtxSynchronize());
+  for (const size_t bytes : {12 * kMiB, 7 * kMiB, 20 * kMiB}) {
+    CUdeviceptr block = 0;
+    must(cuMemAlloc(&block, bytes));
+    must(cuMemsetD8Async(block, 1, bytes, stream));
+    must(cuMemFree(block));
+  }
+  return failures;
+}
+
+void say_used(const char* how) { std::printf("%s: %d failures\n", how, use_memory()); }
+
+}  // namespace
+
+int main() {
+  use_device(0);
+  say_used("released");
+  SAY(cuDevicePrimaryCtxRelease(0));
+  say_left();
+
+  use_device(0);
+  say_used("reset");
+  SAY(cuDevicePrimaryCtxReset(0));
+  say_left();
+
+  CUcontext capturing = use_device(0), created = nullptr;
+  CUstream stream = nullptr;
+  CUgraph graph = nullptr;
+  SAY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  SAY(cuCtxCreate(&created, nullptr, 0, 0));
+  say_used("destroyed during a capture");
+  SAY(cuCtxSetCurrent(capturing));
+  SAY(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  SAY(cuCtxDestroy(created));
+  SAY(cuStreamEndCapture(stream, &graph));
+  say_left();
+  SAY(cuDevicePrimaryCtxRelease(0));
+  SAY(cuDevicePrimaryCtxRelease(0));
+  return 0;
+}
