@@ -92,7 +92,7 @@ void ContextMemory::release_what_is_over(bool may_wait) {
 
 // An exported chunk that the source did not take in the program's free goes as soon as it does.
 void ContextMemory::release_excess(bool may_wait) {
-  supply.cache.refresh(shared->reclaim);
+  strategy.visit([](auto& s) { s.refresh_chunks(); });
   if (!strategy.visit([](const auto& s) { return s.over_budget(); })) return;
   release_what_is_over(may_wait);
   if (!supply.cache.any_refused()) return;
@@ -103,7 +103,7 @@ void ContextMemory::release_excess(bool may_wait) {
 }
 
 void ContextMemory::release_excess_in_free() {
-  if (strategy.visit([](const auto& s) { return s.over_budget(); })) release_excess(true);
+  if (strategy.visit([](const auto& s) { return s.may_be_over_budget(); })) release_excess(true);
 }
 
 void ContextMemory::release_excess_without_wait() {

@@ -2,8 +2,8 @@
 // The default strategy with a pool beside it for the members of groups (chunk_pools/groups.h),
 // which lie side by side in chunks as large as their group needs. Requests without a group are the
 // default strategy's; only when no other memory is left, what is free between members serves them.
-// Idle chunks of groups are kept as a chunk strategy keeps them: until memory is short, or for the
-// delay of FLAGS_free_idle_memory. Any thread; no lock is held while the chunk layer is called.
+// Idle chunks of groups count in its budget of idle memory, and go before what it keeps itself,
+// which serves any request. Any thread; no lock is held while the chunk layer is called.
 #pragma once
 
 #include "allocator/chunk_pools/chunk_pools.h"
@@ -61,9 +61,24 @@ class GroupedOnDemand {
     members_->collect_aged(now, least, out);
   }
 
-  bool over_budget() const { return rest_->over_budget(); }
-  bool far_over_budget() const { return rest_->far_over_budget(); }
-  void collect_excess(ChunkList* out) { rest_->collect_excess(out); }
+  void refresh_chunks() {
+    rest_->refresh_chunks();
+    members_->refresh(/*spare_too=*/false);
+  }
+  // Of what waits it is not known before refresh_chunks() whether it is idle.
+  bool may_be_over_budget() const {
+    uint64_t bytes = members_->idle_chunk_bytes();
+    static_cast<const ChunkPools*>(members_)->for_each_pool(
+        [&](const BlockPool& pool) { bytes += pool.waiting_bytes(); });
+    return rest_->over_budget(bytes);
+  }
+  bool over_budget() const { return rest_->over_budget(members_->idle_chunk_bytes()); }
+  bool far_over_budget() const { return rest_->far_over_budget(members_->idle_chunk_bytes()); }
+  void collect_excess(ChunkList* out) {
+    const uint64_t idle = members_->idle_chunk_bytes();
+    if (idle != 0 && rest_->exceeds_budget(idle)) members_->collect_one_idle(out);
+    if (out->empty()) rest_->collect_excess(out, members_->idle_chunk_bytes());
+  }
 
   void forget(Chunk* chunk) {
     rest_->forget(chunk);

@@ -4,9 +4,10 @@
 namespace cistern::alloc {
 namespace {
 
-// By default nothing goes back before the least budget of the strategies is used up.
-uint64_t first_bytes_to_release(const IdleRelease& idle) {
-  if (idle.on || idle.defer) return 0;
+// By default nothing goes back before the least budget of the strategies is used up. What is idle
+// of groups lies in no cache, and is only seen by looking.
+uint64_t first_bytes_to_release(const IdleRelease& idle, bool groups) {
+  if (idle.on || idle.defer || (groups && !idle.no_budget)) return 0;
   return idle.no_budget ? UINT64_MAX : OnDemand::kIdleBudget + 1;
 }
 
@@ -15,7 +16,7 @@ uint64_t first_bytes_to_release(const IdleRelease& idle) {
 void IdleWork::init(ContextMemory* memory, WaitingMemory* waiting) {
   memory_ = memory;
   waiting_ = waiting;
-  from_bytes_ = first_bytes_to_release(memory->shared->idle);
+  from_bytes_ = first_bytes_to_release(memory->shared->idle, memory->groups.on());
   defers_ = memory->shared->idle.defer;
   deferred_.store(false, std::memory_order_relaxed);
 }

@@ -28,7 +28,8 @@ class Arena {
       return reinterpret_cast<T*>(link);
     }
     if (left_ == 0) {
-      next_ = static_cast<T*>(os::map(kSegmentBytes, kAlignment));
+      next_ = static_cast<T*>(kAlignment == os::kHugePage ? os::map_huge(kSegmentBytes)
+                                                          : os::map(kSegmentBytes, kAlignment));
       if (next_ == nullptr) return nullptr;
       left_ = kSegmentBytes / sizeof(T);
     }

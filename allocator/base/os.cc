@@ -38,6 +38,13 @@ void* map(size_t bytes, size_t alignment) {
   return reinterpret_cast<void*>(aligned);
 }
 
+void* map_huge(size_t bytes) {
+  void* memory = map(bytes, kHugePage);
+  KeepErrno keep;
+  if (memory != nullptr) madvise(memory, bytes, MADV_HUGEPAGE);
+  return memory;
+}
+
 void unmap(void* memory, size_t bytes) {
   KeepErrno keep;
   munmap(memory, bytes);

@@ -14,7 +14,12 @@ namespace cistern::alloc::os {
 // Zeroed, private, demand-paged memory aligned to `alignment` (a power of two, at least a page).
 // nullptr when the system refuses.
 void* map(size_t bytes, size_t alignment);
-// What map() returned, with the same size.
+// The same aligned to a huge page, and in such pages where the system has them: for tables that are
+// read at random, where finding the page takes as long as reading it. A huge page is the process's
+// as a whole once a byte of it is touched.
+inline constexpr size_t kHugePage = size_t{2} << 20;
+void* map_huge(size_t bytes);
+// What one of them returned, with the same size.
 void unmap(void* memory, size_t bytes);
 
 // Sleeps while *word == expected, until woken or `timeout_ns` passed (0: no limit).

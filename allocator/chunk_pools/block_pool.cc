@@ -107,6 +107,7 @@ uint64_t BlockPool::hand_out(ChunkBlock* block, uint32_t granules, uint32_t alig
   if (ChunkMap* map = block->map(); map->live++ == 0) {
     idle_rounding_.own_sub(map->rounding());
     map->chunk->idle_since = kNotSeen;
+    count_if_idle(map);
   }
   note_handed_out(bytes);
   return block->address();
@@ -169,6 +170,7 @@ bool BlockPool::free(const Chunk* chunk, uint64_t address, Reclaim& reclaim, Chu
 }
 
 void BlockPool::make_clean(ChunkBlock* block, ChunkList* /*emptied*/) {
+  if (ChunkMap* map = block->map(); map->live == 0) count_if_idle(map);
   if (keeps_sizes() && asked_of(block) != 0) [[unlikely]]
     return keep(block);
   make_cuttable(block);

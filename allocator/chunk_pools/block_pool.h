@@ -116,6 +116,11 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   // The first run of addresses at or behind *address that has memory behind it.
   bool next_mapped(uint64_t* address, uint64_t* bytes);
 
+  // The bytes of those chunks, without a lock. Takes out the one that has been here longest, if
+  // there is any.
+  uint64_t idle_chunk_bytes() const { return idle_chunk_bytes_.get(); }
+  void collect_one_idle(ChunkList* out);
+
   // Once it is close()d and nothing is in_hand(). Counters stay.
   void forget_all();
 
@@ -171,6 +176,8 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   WholeUnits whole_units_in(const ChunkBlock* block) const;
   uint64_t whole_unit_bytes() const;
   uint64_t available_in_units(Reclaim& reclaim, bool all);
+  void take_out_idle(ChunkMap* map, ChunkList* out);
+  void count_if_idle(ChunkMap* map);
 
   uint32_t align_;  // in granules
   bool merge_at_once_;
@@ -181,6 +188,7 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   ChunkMap* maps_ = nullptr;
   Counter chunks_;
   Counter room_bytes_;
+  Counter idle_chunk_bytes_;
   Counter idle_rounding_;  // of chunks in which nothing is live, up to whole driver pages
   BlockRecords records_;
   BlockTable table_;

@@ -39,6 +39,7 @@ bool BlockPool::add(Chunk* chunk, ChunkMap* map, uint64_t bytes, uint64_t room, 
   insert(all);
   const uint32_t align = granules >= align_ ? align_ : 1;
   *address = all->fits(granules, align) ? hand_out(all, granules, align, bytes, born) : 0;
+  count_if_idle(map);
   return true;
 }
 
@@ -56,7 +57,22 @@ void BlockPool::take_out(ChunkMap* map, ChunkList* out) {
   if (map->next != nullptr) map->next->previous = map->previous;
   chunks_.own_sub(map->own ? 0 : 1);
   idle_rounding_.own_sub(map->rounding());
+  if (map->idle) idle_chunk_bytes_.own_sub(map->chunk->size());
   hand_over(map->chunk, out);
+}
+
+// Nothing in it is parked.
+void BlockPool::take_out_idle(ChunkMap* map, ChunkList* out) {
+  map->chunk->born = GraphLives::kEverything;
+  take_out(map, out);
+}
+
+void BlockPool::count_if_idle(ChunkMap* map) {
+  const bool idle = map->idle_now();
+  if (idle == map->idle) return;
+  map->idle = idle;
+  const uint64_t bytes = map->chunk->size();
+  idle ? idle_chunk_bytes_.own_add(bytes) : idle_chunk_bytes_.own_sub(bytes);
 }
 
 void BlockPool::collect_idle(Reclaim& reclaim, bool freed_too, ChunkList* out) {
@@ -86,7 +102,7 @@ IdleChunks BlockPool::see_idle(Tick now) {
   LockGuard guard(mutex_);
   IdleChunks seen;
   for (const ChunkMap* map = maps_; map != nullptr; map = map->next) {
-    if (map->in_use() || map->waiting != 0) continue;
+    if (!map->idle_now()) continue;
     if (map->chunk->idle_since == kNotSeen) map->chunk->idle_since = now;
     seen.add(map->chunk->size(), age(now, map->chunk->idle_since));
   }
@@ -98,12 +114,19 @@ void BlockPool::collect_aged(Tick now, uint32_t least, ChunkList* out) {
   if (closed()) return;
   for (ChunkMap* map = maps_; map != nullptr; map = map->next) {
     const Tick since = map->chunk->idle_since;
-    if (map->in_use() || map->waiting != 0 || since == kNotSeen || age(now, since) < least) {
-      continue;
-    }
-    map->chunk->born = GraphLives::kEverything;  // nothing in it is parked
-    return take_out(map, out);
+    if (!map->idle_now() || since == kNotSeen || age(now, since) < least) continue;
+    return take_out_idle(map, out);
   }
+}
+
+// The newest is the first of the list.
+void BlockPool::collect_one_idle(ChunkList* out) {
+  LockGuard guard(mutex_);
+  ChunkMap* oldest = nullptr;
+  for (ChunkMap* map = closed() ? nullptr : maps_; map != nullptr; map = map->next) {
+    if (map->idle_now()) oldest = map;
+  }
+  if (oldest != nullptr) take_out_idle(oldest, out);
 }
 
 // What waits or is parked in `only` leaves the queue; with nullptr, in every chunk in which nothing
@@ -126,6 +149,7 @@ void BlockPool::forget_all() {
   chunks_.set(0);
   room_bytes_.set(0);
   idle_rounding_.set(0);
+  idle_chunk_bytes_.set(0);
 }
 
 }  // namespace cistern::alloc

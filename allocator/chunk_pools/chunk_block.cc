@@ -13,6 +13,7 @@ bool ChunkMap::open(Chunk* owner, ChunkBlock* all) {
   granules = static_cast<uint32_t>(owner->size() / kBlockGranule);
   live = waiting = quarantined = filling = 0;
   units = nullptr;
+  idle = false;
   heads = own_heads;
   if (regions() > kOwnHeads) {
     heads = static_cast<ChunkBlock**>(os::map(regions() * sizeof *heads, 4096));

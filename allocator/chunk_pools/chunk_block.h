@@ -77,6 +77,7 @@ struct ChunkMap {
   uint32_t filling;      // blocks that are taken out to be filled
   bool own;              // made for one request larger than a chunk: is not the first one
   Unit* units;           // of a range (Role::range): what is behind each unit's addresses, or 0
+  bool idle;             // counted as such: idle_now() when it was last looked at
   ChunkMap* previous;    // of the pool's maps
   ChunkMap* next;
   ChunkBlock** heads;  // the first block that starts in each region, or nullptr
@@ -100,6 +101,9 @@ struct ChunkMap {
 
   // By the program, or by a fill that is under way.
   bool in_use() const { return live != 0 || filling != 0; }
+
+  // Nothing in it is live, nor may anything still be in use.
+  bool idle_now() const { return !in_use() && waiting == 0; }
 
   // What the driver takes of the device for this chunk beyond its size: it rounds large ones to
   // pages of 2 MiB.

@@ -233,6 +233,19 @@ void ChunkPools::collect_aged(Tick now, uint32_t least, ChunkList* out) {
   });
 }
 
+uint64_t ChunkPools::idle_chunk_bytes() const {
+  uint64_t bytes = 0;
+  for_each_pool([&](const BlockPool& pool) { bytes += pool.idle_chunk_bytes(); });
+  return bytes;
+}
+
+void ChunkPools::collect_one_idle(ChunkList* out) {
+  for_each_pool([&](BlockPool& pool) {
+    if (out->empty()) pool.collect_one_idle(out);
+  });
+  if (!out->empty()) put_down(out->first());
+}
+
 // The caller carries the chunk on.
 void ChunkPools::put_down(Chunk* chunk) {
   close_map(chunk);

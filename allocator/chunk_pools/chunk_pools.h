@@ -100,10 +100,16 @@ class ChunkPools {
   IdleChunks see_idle(Tick now);
   void collect_aged(Tick now, uint32_t least, ChunkList* out);
 
+  // The bytes of what is wholly idle in the pools, without a lock; takes out one of these chunks.
+  uint64_t idle_chunk_bytes() const;
+  void collect_one_idle(ChunkList* out);
+
   // Idle chunks serve requests of any size.
   static constexpr bool kCutsIdleChunks = true;
 
   // Idle memory is kept until memory runs short, but for exported chunks.
+  void refresh_chunks() { supply_->cache.refresh(shared_->reclaim); }
+  bool may_be_over_budget() const { return over_budget(); }
   bool over_budget() const { return supply_->cache.any_refused(); }
   bool far_over_budget() const { return false; }
   void collect_excess(ChunkList*) {}

@@ -10,6 +10,8 @@
 // shard the block came from. Any thread; no lock is held while the chunk layer is called.
 #pragma once
 
+#include <algorithm>
+
 #include "allocator/base/driver_rounding.h"
 #include "allocator/base/shortage_step.h"
 #include "allocator/chunk/chunk_supply.h"
@@ -94,15 +96,24 @@ class OnDemand {
   // An idle chunk serves requests of about its size only.
   static constexpr bool kCutsIdleChunks = false;
 
-  // Whether more is idle than may be, and the oldest whole chunks beyond that.
-  bool over_budget() const {
-    return supply_->cache.idle_or_parked_bytes() > idle_budget() || supply_->cache.any_refused();
+  // Whether more is idle than may be, and the oldest whole chunks beyond that. `beside`: what is
+  // idle of the same budget elsewhere. Before the first: what became clean is idle.
+  void refresh_chunks() { supply_->cache.refresh(shared_->reclaim); }
+  bool may_be_over_budget() const { return over_budget(); }
+  bool over_budget(uint64_t beside = 0) const {
+    return exceeds_budget(beside) || supply_->cache.any_refused();
   }
-  bool far_over_budget() const { return supply_->cache.idle_or_parked_bytes() / 2 > idle_budget(); }
+  bool exceeds_budget(uint64_t beside) const {
+    return supply_->cache.idle_or_parked_bytes() + beside > idle_budget();
+  }
+  bool far_over_budget(uint64_t beside = 0) const {
+    return (supply_->cache.idle_or_parked_bytes() + beside) / 2 > idle_budget();
+  }
   // The budget is larger by what waits, so that is made sure of first.
-  void collect_excess(ChunkList* out) {
+  void collect_excess(ChunkList* out, uint64_t beside = 0) {
     supply_->cache.refresh(shared_->reclaim);
-    supply_->cache.collect_idle(idle_budget(), shared_->reclaim, out);
+    const uint64_t budget = idle_budget();
+    supply_->cache.collect_idle(budget - std::min(beside, budget), shared_->reclaim, out);
   }
 
   void forget(Chunk* chunk);  // its context is gone

@@ -8,7 +8,7 @@
 
 namespace cistern::alloc {
 
-// Handles of arrays and of physical memory are numbers of their own, which addresses may equal. A
+// Handles of arrays and the numbers of physical memory are no addresses, and may equal some. A
 // free does not always know more of the kind of memory than this.
 enum class KeySpace : uint8_t { addresses, arrays, physical };
 inline constexpr int kKeySpaces = 3;

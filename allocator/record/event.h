@@ -29,9 +29,10 @@ struct Event {
   EventType type{};
   Memory memory{};
   // Since the recording began: of an allocation when it had been answered, of a free when it was
-  // asked for. So no block is allocated before the one at its address was freed.
+  // asked for. So no block is allocated before the one at its address was freed. Physical memory,
+  // which may end with any of several calls, is freed when the last one had been answered.
   uint64_t time_ns = 0;
-  uint64_t address = 0;  // arrays and physical memory: the handle
+  uint64_t address = 0;  // arrays: the handle; physical memory: a number of its own
   uint64_t bytes = 0;    // as asked for; 0 in frees
   uint64_t stream = 0;   // of stream-ordered calls
   uint64_t context = 0;  // its handle; of frees and released chunks not known

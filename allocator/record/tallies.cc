@@ -12,14 +12,13 @@ namespace {
 // How a free was counted, in the code of the event that tells of its block.
 constexpr uint32_t kTemporary = 1, kWithinPhase = 2;
 
-constexpr size_t kPage = 4096;
 constexpr uint64_t kMostBytes = (uint64_t{1} << 48) - 1;
 constexpr uint32_t kMostDevices = (1 << 12) - 1;
 
 }  // namespace
 
 bool Tallies::set_up() {
-  if (tables_ == nullptr) tables_ = static_cast<Tables*>(os::map(sizeof(Tables), kPage));
+  if (tables_ == nullptr) tables_ = static_cast<Tables*>(os::map_huge(sizeof(Tables)));
   return tables_ != nullptr;
 }
 

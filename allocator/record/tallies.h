@@ -168,7 +168,7 @@ class Tallies {
 
   Tables* tables_ = nullptr;
   uint64_t lost_ = 0;
-  Arena<Block> block_arena_;
+  Arena<Block, os::kHugePage, os::kHugePage> block_arena_;
   Arena<Sums, size_t{1} << 16> sums_arena_;
   Arena<Thread, size_t{1} << 16> thread_arena_;
   Place places_[kPlaces]{};

@@ -1,55 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program's own virtual memory management: the driver answers, and where charges are kept
-// (kinds/charges.h) the physical memory is followed. Of memory of the pools it is told what the
-// driver tells of memory of cuMemAlloc, also where they have it from virtual memory management
+// The program's own virtual memory management: the driver answers, and where anybody wants to know
+// the physical memory is followed. Of memory of the pools it is told what the driver tells of
+// memory of cuMemAlloc, also where they have it from virtual memory management
 // (pooled/unit_questions.h).
 #include "shim/kinds/physical.h"
 
 #include "shim/entry/faces.h"
-#include "shim/kinds/charges.h"
 #include "shim/order/ask.h"
 #include "shim/pooled/out_of_memory.h"
 #include "shim/pooled/unit_questions.h"
-#include "shim/watch/watch.h"
 
 using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
-
-constexpr auto kMemory = cistern::alloc::Memory::physical;
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
                      const CUmemAllocationProp* prop, unsigned long long flags) {
   const auto real = driver().cuMemCreate;
-  return watch_allocation(kMemory, handle, size, nullptr, [=] {
-    if (real == nullptr || !charging()) return ask_for_memory(real, handle, size, prop, flags);
-    return create_physical(handle, size, prop, flags);
-  });
+  if (real == nullptr || !following_physical()) {
+    return ask_for_memory(real, handle, size, prop, flags);
+  }
+  return create_physical(handle, size, prop, flags);
 }
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
   const auto real = driver().cuMemRelease;
-  return watch_free(kMemory, uint64_t{handle}, nullptr, [=] {
-    return real == nullptr || !charging() ? ask(real, handle) : release_physical(handle);
-  });
+  return real == nullptr || !following_physical() ? ask(real, handle) : release_physical(handle);
 }
 
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* addr) {
   const auto real = driver().cuMemRetainAllocationHandle;
   addr = reinterpret_cast<void*>(not_in_a_unit(reinterpret_cast<CUdeviceptr>(addr)));
-  return real == nullptr || !charging() ? ask(real, handle, addr) : retain_physical(handle, addr);
+  return real == nullptr || !following_physical() ? ask(real, handle, addr)
+                                                  : retain_physical(handle, addr);
 }
 
 CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags) {
   const auto real = driver().cuMemMap;
   ptr = not_in_a_unit(ptr, size);
-  if (real == nullptr || !charging()) return ask(real, ptr, size, offset, handle, flags);
+  if (real == nullptr || !following_physical()) return ask(real, ptr, size, offset, handle, flags);
   return map_physical(ptr, size, offset, handle, flags);
 }
 
 CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
   const auto real = driver().cuMemUnmap;
   ptr = not_in_a_unit(ptr, size);
-  return real == nullptr || !charging() ? ask(real, ptr, size) : unmap_physical(ptr, size);
+  return real == nullptr || !following_physical() ? ask(real, ptr, size)
+                                                  : unmap_physical(ptr, size);
 }
 
 CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size) {

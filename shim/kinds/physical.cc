@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/kinds/physical.h"
 
+#include <atomic>
+
 #include "allocator/base/arena.h"
 #include "allocator/base/keyed_table.h"
 #include "allocator/base/mutex.h"
@@ -8,6 +10,7 @@
 #include "shim/kinds/charges.h"
 #include "shim/order/suspicion.h"
 #include "shim/pooled/refusal.h"
+#include "shim/watch/watch.h"
 
 namespace cistern::shim {
 namespace {
@@ -19,7 +22,9 @@ struct Physical {
   Physical* next;
   uint64_t key;  // the handle
   uint64_t bytes;
+  uint64_t number;  // what it is watched as: no other has it, while a handle may stand for several
   CUdevice device;
+  bool charged;
   uint32_t handles;
   uint32_t uses;  // handles and mappings
 };
@@ -38,6 +43,9 @@ constinit alloc::KeyedTable<Physical, 12> physicals{};
 constinit alloc::KeyedTable<Mapping, 12> mappings{};
 constinit alloc::Arena<Physical> physical_arena{};
 constinit alloc::Arena<Mapping> mapping_arena{};
+constinit std::atomic<uint64_t> last_number{0};
+
+using Physicals = Physical*;  // a list
 
 // The memory behind a handle that the program holds, or nullptr. With the lock, as drop() and
 // take_mappings().
@@ -45,12 +53,26 @@ Physical* held(CUmemGenericAllocationHandle handle) {
   return physicals.find(handle, [](const Physical& p) { return p.handles != 0; });
 }
 
-// One reference less; the last one ends the charge.
-void drop(Physical* physical) {
+// One reference less; with the last one the memory goes to `ended`.
+void drop(Physical* physical, Physicals* ended) {
   if (physical == nullptr || --physical->uses != 0) return;
   physicals.remove(physical);
-  refund(MemoryKind::physical, physical->device, physical->bytes);
-  physical_arena.give_back(physical);
+  physical->next = *ended;
+  *ended = physical;
+}
+
+// Without the lock.
+void end_all(Physicals ended) {
+  while (ended != nullptr) {
+    Physical* physical = ended;
+    ended = physical->next;
+    if (watching()) {
+      WatchedFree free(alloc::Memory::physical, physical->number, nullptr);
+      free.succeeded();
+    }
+    if (physical->charged) refund(MemoryKind::physical, physical->device, physical->bytes);
+    physical_arena.give_back(physical);
+  }
 }
 
 // The mappings that make up a range, taken out as a list.
@@ -84,29 +106,47 @@ CUdevice device_of(const CUmemAllocationProp& properties) {
   return on_device ? properties.location.id : kNoDevice;
 }
 
-}  // namespace
-
-CUresult create_physical(CUmemGenericAllocationHandle* handle, size_t size,
-                         const CUmemAllocationProp* properties, unsigned long long flags) {
+CUresult create_as(uint64_t number, CUmemGenericAllocationHandle* handle, size_t size,
+                   const CUmemAllocationProp* properties, unsigned long long flags) {
   if (handle == nullptr || properties == nullptr) {
     return noted(driver().cuMemCreate(handle, size, properties, flags));
   }
   const CUdevice device = device_of(*properties);
-  Charge charge(MemoryKind::physical, device, size);
+  Charge charge(MemoryKind::physical, device, charging() ? size : 0);
   if (charge.refused()) {
     const CUresult result = check(size, *properties, flags);
     return result != CUDA_SUCCESS ? result : no_room();
   }
   const CUresult result =
       charge.ask([&] { return noted(driver().cuMemCreate(handle, size, properties, flags)); });
-  if (result != CUDA_SUCCESS || !charge.made()) return result;
+  if (result != CUDA_SUCCESS || !(charge.made() || watching())) return result;
   Physical* physical = physical_arena.take();
   if (physical == nullptr) return result;  // not charged, because it could never be refunded
-  *physical = {nullptr, *handle, size, device, /*handles=*/1, /*uses=*/1};
-  charge.hand_over();
+  *physical = {.next = nullptr,
+               .key = *handle,
+               .bytes = size,
+               .number = number,
+               .device = device,
+               .charged = charge.made(),
+               .handles = 1,
+               .uses = 1};
+  if (charge.made()) charge.hand_over();
   const alloc::LockGuard guard(mutex);
   physicals.insert(physical);
   return result;
+}
+
+}  // namespace
+
+bool following_physical() { return charging() || watching(); }
+
+CUresult create_physical(CUmemGenericAllocationHandle* handle, size_t size,
+                         const CUmemAllocationProp* properties, unsigned long long flags) {
+  uint64_t number = 0;
+  return watch_allocation(alloc::Memory::physical, &number, size, nullptr, [&] {
+    number = last_number.fetch_add(1, std::memory_order_relaxed) + 1;
+    return create_as(number, handle, size, properties, flags);
+  });
 }
 
 CUresult release_physical(CUmemGenericAllocationHandle handle) {
@@ -118,8 +158,12 @@ CUresult release_physical(CUmemGenericAllocationHandle handle) {
   }
   const CUresult result = noted(driver().cuMemRelease(handle));
   if (physical == nullptr) return result;
-  const alloc::LockGuard guard(mutex);
-  result == CUDA_SUCCESS ? drop(physical) : void(++physical->handles);
+  Physicals ended = nullptr;
+  {
+    const alloc::LockGuard guard(mutex);
+    result == CUDA_SUCCESS ? drop(physical, &ended) : void(++physical->handles);
+  }
+  end_all(ended);
   return result;
 }
 
@@ -157,8 +201,12 @@ CUresult map_physical(CUdeviceptr address, size_t size, size_t offset,
   if (mapping == nullptr) return result;
   if (result != CUDA_SUCCESS) {
     mapping_arena.give_back(mapping);
-    const alloc::LockGuard guard(mutex);
-    drop(physical);
+    Physicals ended = nullptr;
+    {
+      const alloc::LockGuard guard(mutex);
+      drop(physical, &ended);
+    }
+    end_all(ended);
     return result;
   }
   *mapping = {nullptr, address, size, physical};
@@ -174,17 +222,21 @@ CUresult unmap_physical(CUdeviceptr address, size_t size) {
     taken = take_mappings(address, size);
   }
   const CUresult result = noted(driver().cuMemUnmap(address, size));
-  const alloc::LockGuard guard(mutex);
-  while (taken != nullptr) {
-    Mapping* mapping = taken;
-    taken = mapping->next;
-    if (result != CUDA_SUCCESS) {
-      mappings.insert(mapping);
-      continue;
+  Physicals ended = nullptr;
+  {
+    const alloc::LockGuard guard(mutex);
+    while (taken != nullptr) {
+      Mapping* mapping = taken;
+      taken = mapping->next;
+      if (result != CUDA_SUCCESS) {
+        mappings.insert(mapping);
+        continue;
+      }
+      drop(mapping->physical, &ended);
+      mapping_arena.give_back(mapping);
     }
-    drop(mapping->physical);
-    mapping_arena.give_back(mapping);
   }
+  end_all(ended);
   return result;
 }
 

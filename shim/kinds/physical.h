@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Physical memory that the program creates for itself (cuMemCreate). It is charged until its last
-// handle is released and its last mapping undone, in any order. Imported handles are their
-// exporter's; what cuMemMapArrayAsync maps into sparse arrays is not followed. Called only where
-// charges are kept (kinds/charges.h). Any thread.
+// Physical memory that the program creates for itself (cuMemCreate). It is charged (kinds/charges.h)
+// and counts as live for who watches (watch/watch.h) until its last handle is released and its last
+// mapping undone, in any order. Imported handles are their exporter's; what cuMemMapArrayAsync maps
+// into sparse arrays is not followed. Any thread.
 #pragma once
 
 #include "shim/cuda_api.h"
 
 namespace cistern::shim {
+
+// Whether anybody wants to know. If not, the driver alone is asked; it has all these functions.
+bool following_physical();
 
 CUresult create_physical(CUmemGenericAllocationHandle* handle, size_t size,
                          const CUmemAllocationProp* properties, unsigned long long flags);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <cstring>
 #include <iterator>
 
@@ -44,12 +45,21 @@ constinit bool lets_only_some_in = false;
 constinit std::atomic<std::atomic<Entries>*> of_sites{nullptr}, of_ranges{nullptr};
 constinit std::atomic<bool> said_no_stacks{false};
 
-void add_entry(const char* setting, std::string_view text, Entry::Kind kind, bool keeps_out) {
+// The entries for which there is no room, and the first of them.
+struct LeftOut {
+  static constexpr int kNamed = 3;
+  int count = 0;
+  struct {
+    const char* setting;
+    std::string_view text;
+  } first[kNamed];
+};
+
+void add_entry(const char* setting, std::string_view text, Entry::Kind kind, bool keeps_out,
+               LeftOut* left_out) {
   if (entry_count == kMostEntries) {
-    log(config::LogLevel::kWarn,
-        "%s has too many entries; those from '%.*s' on do nothing; at "
-        "most %d in all settings",
-        setting, static_cast<int>(text.size()), text.data(), kMostEntries);
+    if (left_out->count < LeftOut::kNamed) left_out->first[left_out->count] = {setting, text};
+    ++left_out->count;
     return;
   }
   Entry& entry = entries[entry_count++];
@@ -59,11 +69,34 @@ void add_entry(const char* setting, std::string_view text, Entry::Kind kind, boo
   entry.keeps_out = keeps_out;
 }
 
-void add_globs(const char* setting, const char* list, bool keeps_out) {
+[[gnu::cold]] void tell_left_out(const LeftOut& left_out) {
+  char names[400] = "";
+  size_t length = 0;
+  const int named = std::min(left_out.count, LeftOut::kNamed);
+  const char* last = "";
+  for (int i = 0; i < named; ++i) {
+    const auto& [setting, text] = left_out.first[i];
+    const bool another = std::strcmp(setting, last) != 0;
+    length += static_cast<size_t>(
+        snprintf(names + length, sizeof names - length, "%s%s%s'%.*s'", i == 0 ? "" : ", ",
+                 another ? setting : "", another ? " " : "",
+                 static_cast<int>(std::min<size_t>(text.size(), 60)), text.data()));
+    last = setting;
+  }
+  if (left_out.count > named) {
+    snprintf(names + length, sizeof names - length, " and %d more", left_out.count - named);
+  }
+  log(config::LogLevel::kWarn,
+      "too many call sites and ranges are chosen: %d entries in all settings, of which %d count; "
+      "%s do nothing; take entries out, or join them by *",
+      kMostEntries + left_out.count, kMostEntries, names);
+}
+
+void add_globs(const char* setting, const char* list, bool keeps_out, LeftOut* left_out) {
   std::string_view rest = list;
   for (bool more = true; more;) {
     more = rest.find(',') != std::string_view::npos;
-    add_entry(setting, config::next_item(rest, ','), Entry::Kind::glob, keeps_out);
+    add_entry(setting, config::next_item(rest, ','), Entry::Kind::glob, keeps_out, left_out);
   }
 }
 
@@ -162,15 +195,20 @@ std::atomic<Entries>* make_table(uint32_t size) {
 
 void open_chosen_sites(const config::Policy& policy) {
   if (!policy.chooses_sites()) return;
-  if (policy.skip_opt_set.set) add_globs("CISTERN_SKIP_OPT_SET", policy.skip_opt_set.value, true);
+  LeftOut left_out;
+  if (policy.skip_opt_set.set) {
+    add_globs("CISTERN_SKIP_OPT_SET", policy.skip_opt_set.value, true, &left_out);
+  }
   if (policy.skip_grads.value) {
-    add_entry("CISTERN_SKIP_GRADS", "the backward part", Entry::Kind::backward, true);
+    add_entry("CISTERN_SKIP_GRADS", "the backward part", Entry::Kind::backward, true, &left_out);
   }
   if (policy.enable_inplace_whitelist.value) {
-    add_entry("FLAGS_enable_inplace_whitelist", "the 19 operators", Entry::Kind::operators, true);
+    add_entry("FLAGS_enable_inplace_whitelist", "the 19 operators", Entry::Kind::operators, true,
+              &left_out);
   }
   lets_only_some_in = policy.only_sites.set;
-  if (lets_only_some_in) add_globs("CISTERN_ONLY_SITES", policy.only_sites.value, false);
+  if (lets_only_some_in) add_globs("CISTERN_ONLY_SITES", policy.only_sites.value, false, &left_out);
+  if (left_out.count != 0) tell_left_out(left_out);
   of_sites.store(make_table(alloc::CallSites::kMostSites + 1));
   of_ranges.store(make_table(kMostRanges));
   switch_sites_on();

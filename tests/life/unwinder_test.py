@@ -26,6 +26,14 @@ class Unwinder(life.Life):
         self.assertNotIn("libunwind", self.opened())
         self.assertIn("libunwind.so", self.opened(**SKIP))
 
+    def test_of_too_many_entries_one_warning_names_the_first(self):
+        globs = ",".join(f"g{i}" for i in range(100))
+        process = self.run_both(self.program(ALLOCATES), "named", CISTERN_SKIP_OPT_SET=globs, CISTERN_SKIP_GRADS="true")
+        warnings = [line for line in self.log_of(process).splitlines() if "warn" in line]
+        self.assertEqual(len(warnings), 1, warnings)
+        self.assertIn("101 entries in all settings, of which 63 count; CISTERN_SKIP_OPT_SET 'g63', 'g64', 'g65' "
+                      "and 35 more do nothing;", warnings[0])
+
     def test_without_it_one_warning_says_so(self):
         missing = self.folder / "missing"
         missing.mkdir()

@@ -93,6 +93,25 @@ class Recordings(unittest.TestCase):
         self.assertEqual(seen[0][2]["pinned"], 4 << 20)
         self.assertNotIn("managed", seen[0][2])
 
+    def test_physical_memory_lives_until_nothing_holds_it(self):
+        for settings in ({}, {"CISTERN_POOL": "off"}, {"CISTERN_GPU_LIMIT": "1G"}):
+            with self.subTest(settings):
+                self.run_it("held_physical_lazy", **settings)
+                recording = self.read()
+                self.assertEqual(self.consistent(recording)["physical"], 40 << 20)
+                mib, told = {}, []
+                for event in without_chunks(recording.events):
+                    if event.type == "allocated":
+                        mib[event.memory, event.address] = event.bytes >> 20
+                    told.append((event.type, event.memory, mib.get((event.memory, event.address), 0)))
+                self.assertEqual(told, [
+                    ("allocated", "physical", 8), ("allocated", "linear", 1),
+                    ("allocated", "physical", 16), ("freed", "physical", 16), ("allocated", "linear", 2),
+                    ("allocated", "linear", 3), ("freed", "physical", 8), ("allocated", "linear", 4),
+                    ("refused", "physical", 0), ("allocated", "linear", 5),
+                    ("allocated", "physical", 24), ("allocated", "linear", 6), ("allocated", "physical", 16)])
+                (self.folder / "recording").unlink()
+
     def test_64_threads(self):
         self.run_it("steady_lazy", 64, 200, CISTERN_SITES="stacks")
         recording = self.read()
@@ -141,6 +160,27 @@ class Recordings(unittest.TestCase):
         self.assertGreater(len(recording.events), 1000)
         self.assertLessEqual((self.folder / "recording").stat().st_size, 200_000)
 
+    def test_without_a_background_thread_the_calls_write(self):
+        objects = [*sanitizer_runtimes(BUILD / "sim" / "libcuda.so.1"), str(BUILD / "libcistern-device.so"),
+                   str(BUILD / "programs" / "libno_threads.so")]
+        process = self.start("steady_lazy", 3, 0, LD_PRELOAD=":".join(objects), CISTERN_LOG="info")
+        time.sleep(1.6)
+        process.kill()
+        self.assertIn("no thread could be created for work in the background", process.communicate()[1])
+        recording = self.read()
+        self.assertEqual(recording.head.flags & 1, 0)
+        self.assertGreater(len(recording.events), 1000)
+
+    def test_a_pipe_is_not_written(self):
+        os.mkfifo(self.folder / "pipe")
+        self.run_it("steady_lazy", 1, 10, CISTERN_RECORD="pipe",
+                    err=r"cistern: warn: the recording pipe is there already, [^\n]*\n")
+        reader = os.open(self.folder / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+        self.addCleanup(os.close, reader)
+        self.run_it("steady_lazy", 1, 10, CISTERN_RECORD="pipe",
+                    err=r"cistern: warn: nothing is recorded: pipe cannot be written: Illegal seek; [^\n]*\n")
+        self.assertEqual(os.read(reader, 1), b"")
+
     def test_a_file_that_is_there_stays(self):
         (self.folder / "recording").write_text("precious")
         process = self.start("recorded_lazy")
@@ -171,6 +211,15 @@ class Launcher(unittest.TestCase):
             self.assertIn("kinds::pitched", shown.stdout)
             csv = subprocess.run([*cistern, "trace", "--csv", "it"], cwd=folder, capture_output=True, text=True, check=True)
             self.assertRegex(csv.stdout, re.compile(r"^time_us,op,id,size,stream\n\d+,alloc,\d+,4194304,\d+\n"))
+
+    @unittest.skipIf(SANITIZED, "the launcher's object is that of no sanitizer")
+    def test_a_pipe_is_refused(self):
+        with tempfile.TemporaryDirectory(prefix="cistern-record-") as folder:
+            os.mkfifo(pathlib.Path(folder) / "pipe")
+            refused = subprocess.run([ROOT / "scripts" / "cistern", "--home", BUILD, "record", "-o", "pipe", "--", "true"],
+                                     cwd=folder, capture_output=True, text=True, check=False)
+            self.assertEqual((refused.returncode, refused.stdout), (2, ""))
+            self.assertRegex(refused.stderr, r'^cistern: error: a recording is no stream; value seen "[^"\n]*pipe"; .*\n$')
 
 
 if __name__ == "__main__":

@@ -189,6 +189,57 @@ TEST_CASE("a group whose members are all freed does not keep its chunk from goin
   CHECK(p->ledger.reserved.get() == 0);
 }
 
+TEST_CASE("idle chunks of groups count in the budget of idle memory of the default strategy") {
+  auto p = grouped(StrategyKind::on_demand, 8);
+  p->source.may_take_clean = true;
+  const bool in_free = GENERATE(false, true);  // else when the program has waited
+  std::vector<uint64_t> all;
+  for (int i = 0; i < 64; ++i) all.push_back(p->allocate_in_group(16 * kMiB, 7));
+  const uint64_t whole = p->allocate(48 * kMiB), last = p->allocate(kMiB);
+  REQUIRE(p->ledger.reserved.get() >= 1073 * kMiB);
+  const uint64_t waits = 48 * kMiB, budget = p->ledger.live_peak.get() / 8 + waits;
+  p->free(whole);
+  for (const uint64_t a : all) {
+    p->free(a);
+    p->synchronise();  // the budget is larger by what waits at a time
+  }
+  if (in_free) {
+    p->free(last);
+  } else {
+    p->pool.release_excess();
+  }
+  CHECK(p->ledger.reserved.get() <= budget);
+  CHECK(p->ledger.reserved.get() >= 48 * kMiB);  // which serves any request
+  CHECK(p->allocate_in_group(16 * kMiB, 7) != 0);
+}
+
+TEST_CASE("idle chunks of groups within the budget stay, and serve the next round") {
+  auto p = grouped(StrategyKind::on_demand, 4);
+  int obtained = 0;
+  for (int round = 0; round < 10; ++round) {
+    uint64_t at[4];
+    for (uint64_t& a : at) a = p->allocate_in_group(15 * kMiB, 7);
+    for (const uint64_t a : at) p->free(a);
+    p->synchronise();
+    if (round == 0) obtained = p->source.obtained;
+  }
+  CHECK(p->source.obtained == obtained);
+}
+
+TEST_CASE("a chunk of groups that is in use again leaves the budget to others") {
+  auto p = grouped(StrategyKind::on_demand, 4);
+  p->source.may_take_clean = true;
+  uint64_t at[4];
+  for (int round = 0; round < 2; ++round) {
+    for (uint64_t& a : at) a = p->allocate_in_group(15 * kMiB, 7);
+    if (round == 0) free_and_synchronise(*p, {at[0], at[1], at[2], at[3]});
+  }
+  const uint64_t whole = p->allocate(60 * kMiB);
+  free_and_synchronise(*p, {whole});
+  p->pool.release_excess();
+  CHECK(p->ledger.reserved.get() == 120 * kMiB);
+}
+
 TEST_CASE("level 0: members of groups serve their size again, so that memory does not grow") {
   const StrategyKind kind = GENERATE(from_range(std::begin(kAll), std::end(kAll)));
   auto p = grouped(kind, 3);
@@ -202,6 +253,23 @@ TEST_CASE("level 0: members of groups serve their size again, so that memory doe
     if (round == 1) reserved = p->ledger.reserved.get();
   }
   CHECK(p->ledger.reserved.get() == reserved);
+  CHECK(p->ledger.sizes_forgotten.get() == 0);
+}
+
+TEST_CASE("level 0: room that a group gives up serves any size") {
+  auto p = grouped(StrategyKind::legacy, 3, 0, 64);
+  p->set_rule(ReuseRule::same_size);
+  uint64_t at[3];
+  for (uint64_t& a : at) a = p->allocate_in_group(kMiB, 7);
+  free_and_synchronise(*p, {at[0], at[1], at[2]});
+  REQUIRE(p->pool.release_returnable(0));  // the records of blocks with a size are unused now
+  REQUIRE(p->allocate_in_group(4 * kMiB, 7) != 0);
+  const uint64_t other = p->allocate_in_group(512, 8);  // ends the group
+  REQUIRE(other != 0);
+  const int obtained = p->source.obtained;
+  CHECK(p->allocate(30 * kMiB) != 0);
+  CHECK(p->allocate(5 * kMiB) != 0);
+  CHECK(p->source.obtained == obtained);
   CHECK(p->ledger.sizes_forgotten.get() == 0);
 }
 

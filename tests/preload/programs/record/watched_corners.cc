@@ -2,9 +2,9 @@
 // Whoever watches gets by with little and holds nobody up.
 //
 // Not the loader, nor a thread that is cancelled or has the least stack there is, nor the end of
-// the process in a signal handler.
+// the process in a signal handler; and errno is the program's.
 //
-// Usage: watched_corners constructor LIBRARY | cancelled | small_stack | exits MICROSECONDS
+// Usage: watched_corners constructor LIBRARY | cancelled | small_stack | errno | exits MICROSECONDS
 #include <cuda.h>
 #include <dlfcn.h>
 #include <limits.h>
@@ -12,6 +12,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -58,6 +59,20 @@ size_t least_stack() {
 #endif
 }
 
+// Of a call that succeeds, the very first one among them, and of one that does not.
+void keep_errno() {
+  constexpr size_t kSizes[] = {4096, 4096, size_t{4} << 20, size_t{1} << 45};
+  for (const size_t bytes : kSizes) {
+    CUdeviceptr block = 0;
+    errno = 77;
+    const CUresult allocated = cuMemAlloc(&block, bytes);
+    std::printf("errno: %d", errno);
+    errno = 78;
+    const CUresult freed = cuMemFree(block);
+    std::printf(" %d, results %d %d\n", errno, allocated, freed);
+  }
+}
+
 [[noreturn]] void pairs_until_a_signal(const char* microseconds) {
   std::signal(SIGALRM, [](int) { std::exit(0); });
   const itimerval timer{{0, 0}, {0, std::atoi(microseconds)}};
@@ -76,6 +91,7 @@ int main(int argc, char** argv) {
   if (argc > 2 && std::strcmp(argv[1], "exits") == 0) pairs_until_a_signal(argv[2]);
   if (argc > 2) std::printf("library: %d\n", dlopen(argv[2], RTLD_NOW) != nullptr);
   if (std::strcmp(argv[1], "cancelled") == 0) run_thread(/*cancelled=*/true, 0);
+  if (std::strcmp(argv[1], "errno") == 0) keep_errno();
   if (std::strcmp(argv[1], "small_stack") == 0) run_thread(/*cancelled=*/false, least_stack());
   std::printf("pair: %d\n", pair(4096));
 }

@@ -125,6 +125,18 @@ TEST_CASE("recorder: a sink that refuses leaves a recording that ends there") {
   CHECK(whole > 0);
 }
 
+TEST_CASE("recorder: what other threads had put is lost with what the sink refuses, and counted") {
+  Recorded recorded(5);
+  for (unsigned shard = 0; shard < 3; ++shard) {
+    recorded.recorder->put(shard, test::allocation(shard, 1));
+    recorded.recorder->put(shard, test::allocation(shard, 1));
+  }
+  recorded.sink.writes = 0;
+  recorded.recorder->flush();
+  CHECK(recorded.recorder->cut_short());
+  CHECK(recorded.recorder->lost() == 6);
+}
+
 TEST_CASE("recorder: a full sink that still takes the head says that the recording ends early") {
   struct Full final : RecordingSink {
     bool write(const void* data, size_t bytes, uint64_t at) override {

@@ -100,6 +100,37 @@ TEST_CASE("tallies: each place has its own peak") {
   CHECK(place_of(other) == kPinnedPlace - 1);
 }
 
+TEST_CASE("tallies: after a free that failed all is as before it, and the next free counts alike") {
+  const bool temporary = GENERATE(true, false), within_phase = GENERATE(true, false);
+  Tallies tallies;
+  Event a = allocation(1, 100, 1), b = allocation(2, 30, 1);
+  a.phase = 5;
+  Event freeing = free_of(a), block{};
+  freeing.phase = within_phase ? 5 : 6;
+  tallies.allocated(a);
+  if (!temporary) tallies.allocated(b);
+  const auto of_site = [&] { return of(tallies, 1); };
+  const auto total = [&] { return tallies.total(0); };
+  const auto unchanged_by_it = [&](auto sums) {
+    const Tally before = sums();
+    REQUIRE(tallies.freed(freeing, &block));
+    tallies.not_freed(block);
+    const Tally after = sums();
+    CHECK(after.allocations == before.allocations);
+    CHECK(after.bytes == before.bytes);
+    CHECK(after.live_blocks == before.live_blocks);
+    CHECK(after.live_bytes == before.live_bytes);
+    CHECK(after.peak_bytes == before.peak_bytes);
+    CHECK(after.temporary == 0);
+    CHECK(after.within_phase == 0);
+  };
+  unchanged_by_it(of_site);
+  unchanged_by_it(total);
+  tallies.freed(freeing, nullptr);
+  CHECK(of(tallies, 1).temporary == (temporary ? 1 : 0));
+  CHECK(of(tallies, 1).within_phase == (within_phase ? 1 : 0));
+}
+
 TEST_CASE("tallies: temporary is what is freed before its thread allocates again") {
   Tallies tallies;
   const Event a = allocation(1, 10, 1), b = allocation(2, 10, 1);
