@@ -22,12 +22,13 @@ all: configure ## build everything (PRESET=release|debug|asan|tsan)
 demo: all ## replay a PyTorch training run without and with Cistern
 	@scripts/demo build/$(PRESET)
 
-test: all ## build and run every test
+test: export TEST_SEEDS ?= 3/3
+test: all ## build and run every test, with a third of the random programs' seeds (TEST_SEEDS=: all)
 	@$(CTEST) --preset $(PRESET) --label-exclude soak
 	@tests/drivers/fetch.py --tell build/$(PRESET)/drivers
 	@echo "make test: all tests of build/$(PRESET) passed"
 
-soak: ## the tests again and again, plain and under the sanitizers
+soak: ## the tests with all seeds, again and again, plain and under the sanitizers
 	@for preset in release asan tsan; do \
 	  $(MAKE) --no-print-directory all PRESET=$$preset && \
 	  $(CTEST) --preset $$preset --label-exclude soak --repeat until-fail:$(SOAK_ROUNDS) || exit 1; \

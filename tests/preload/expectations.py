@@ -176,7 +176,7 @@ def part_of(seeds, which):
     if not which:
         return seeds
     part, parts = (int(word) for word in which.split("/"))
-    return seeds[part - 1::parts] or seeds
+    return seeds[part - 1::parts] or [seeds[(part - 1) % len(seeds)]]
 
 
 class Reader:

@@ -96,11 +96,13 @@ class Format(unittest.TestCase):
         self.mistake("takes its runs from here", "runs-of some/one")
 
     def test_parts_of_the_seeds_are_all_of_them(self):
-        for seeds in (["1"], ["1", "2"], ["4", "7", "9"]):
+        for seeds in (["1"], ["1", "2"], ["4", "7", "9"], ["1", "2", "3", "4"]):
             self.assertEqual(expectations.part_of(seeds, None), seeds)
-            halves = [expectations.part_of(seeds, which) for which in ("1/2", "2/2")]
-            self.assertEqual(set(halves[0] + halves[1]), set(seeds))
-            self.assertTrue(all(halves))
+            for parts in (2, 3):
+                drawn = [expectations.part_of(seeds, f"{part}/{parts}") for part in range(1, parts + 1)]
+                self.assertEqual(set(sum(drawn, [])), set(seeds))
+                self.assertTrue(all(drawn))
+                self.assertEqual(len(sum(drawn, [])), max(parts, len(seeds)))
 
     def test_unknown_lines_are_found(self):
         self.mistake("one.expect:2: .*unknown line 'print'; 'prints'\\?", "run x", "print y")

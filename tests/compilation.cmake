@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+# What makes the tests compile faster. The unit tests take longer to compile than to run; GCC's warning
+# finds what is not there at this level, as under the sanitizers.
+if(TARGET unit_tests)
+  target_compile_options(unit_tests PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1;-g1;-Wno-maybe-uninitialized>)
+endif()
+# Headers that most files of a kind include, parsed once for all of them: for most of the simulator's
+# and the programs' files that is nearly all of the work. Each file still includes what it uses.
+# With a compiler launcher there are none: ccache keeps nothing that was compiled with them.
+if(CMAKE_CXX_COMPILER_LAUNCHER)
+  return()
+endif()
+set(of_threads <atomic> <cstdint> <cstdio> <cstdlib> <cstring> <memory> <mutex> <string> <thread> <vector>)
+set(of_containers <algorithm> <chrono> <deque> <map> <optional> <random> <set> <string_view> <unordered_map>)
+target_precompile_headers(simcuda PRIVATE ${of_threads} ${of_containers})
+foreach(target unit_tests sim_tests)
+  if(TARGET ${target})
+    target_precompile_headers(${target} PRIVATE <catch2/catch.hpp> ${of_threads} ${of_containers})
+  endif()
+endforeach()
+# What they test is compiled, and checked by clang-tidy, as in the object.
+set_property(SOURCE ${shim} ${allocator/record/tool} PROPERTY SKIP_PRECOMPILE_HEADERS ON)
+set(sources ${tests/preload/programs})
+list(FILTER sources INCLUDE REGEX "[.]cc$")
+list(FILTER sources EXCLUDE REGEX "/fixtures/")
+foreach(source ${sources})
+  cmake_path(GET source STEM name)
+  if(NOT first)
+    set(first ${name}_object)
+    target_precompile_headers(${first} PRIVATE ${of_threads})
+  else()
+    target_precompile_headers(${name}_object REUSE_FROM ${first})
+  endif()
+endforeach()
