@@ -27,6 +27,9 @@ class UnitSource {
   // Nothing is mapped in it.
   virtual void free_addresses(uint64_t address, uint64_t bytes) = 0;
 
+  // How many create() might give now, as far as the device knows.
+  virtual uint64_t most_units() { return UINT64_MAX; }
+
   // kNotNow is no answer of this: a capture that forbids it is the program's to see, as with
   // MemorySource::obtain().
   virtual int create(Unit* unit) = 0;

@@ -13,6 +13,7 @@ enum class BlockState : uint8_t {
   kept,     // the same, to requests of its own size only (ReuseRule::same_size)
   room,     // kept for the next member of a group (chunk_pools/groups.h)
   hole,     // addresses without memory (allocator/expandable)
+  known,    // clean, but known outside the process: its units go back, nothing reuses it
   moving,   // memory is being put behind it, or taken away, by one thread
 };
 

@@ -141,7 +141,7 @@ bool BlockPool::free(const Chunk* chunk, uint64_t address, Reclaim& reclaim, Chu
   if (keeps_sizes()) [[unlikely]]
     block->keep_asked();
   note_freed(block);
-  if (block->exported != 0) [[unlikely]] {
+  if (block->exported != 0 && unit_ == 0) [[unlikely]] {
     ++map->quarantined;
     quarantine(block->bytes());
   } else {
@@ -171,6 +171,8 @@ bool BlockPool::free(const Chunk* chunk, uint64_t address, Reclaim& reclaim, Chu
 
 void BlockPool::make_clean(ChunkBlock* block, ChunkList* /*emptied*/) {
   if (ChunkMap* map = block->map(); map->live == 0) count_if_idle(map);
+  if (block->exported != 0) [[unlikely]]
+    return insert_known(block);
   if (keeps_sizes() && asked_of(block) != 0) [[unlikely]]
     return keep(block);
   make_cuttable(block);

@@ -108,7 +108,12 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
 
   // Clean memory of whole units side by side, `most` at most; nullptr when there is none.
   ChunkBlock* take_units(uint32_t most, Reclaim& reclaim);
-  // The memory is gone; or it is not, and clean again.
+  // What is known outside the process (mark_exported()) and was freed since: whole units side by
+  // side in which nothing else is in use. They are for the source alone; nullptr when there are
+  // none.
+  ChunkBlock* take_known_units(Reclaim& reclaim);
+  bool any_known() const { return any_known_.load(std::memory_order_relaxed); }
+  // The memory is gone; or it is not, and what it was again.
   void make_hole(ChunkBlock* moving);
   void put_back_units(ChunkBlock* moving);
   // How many units take_units() could give.
@@ -169,12 +174,19 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   void consider(ChunkBlock* hole, uint32_t granules, Site* best) const;
   void make_hole_locked(ChunkBlock* block);
   void insert_hole(ChunkBlock* block);
-  void remove_hole(ChunkBlock* block);
+  void remove_hole(ChunkBlock* block) { remove_from(&holes_, block); }
+  [[gnu::cold]] void insert_known(ChunkBlock* block);
+  void remove_known(ChunkBlock* block);
+  ChunkBlock* cut_unit(ChunkMap* map, uint32_t begin);
+  ChunkBlock* cut_known(ChunkBlock* block);
+  static void insert_into(ChunkBlock** list, ChunkBlock* block);
+  static void remove_from(ChunkBlock** list, ChunkBlock* block);
   struct WholeUnits {
     uint32_t front, granules;
   };
   WholeUnits whole_units_in(const ChunkBlock* block) const;
   uint64_t whole_unit_bytes() const;
+  uint64_t unused_unit_bytes() const;
   uint64_t available_in_units(Reclaim& reclaim, bool all);
   void take_out_idle(ChunkMap* map, ChunkList* out);
   void count_if_idle(ChunkMap* map);
@@ -183,6 +195,8 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   bool merge_at_once_;
   uint32_t unit_ = 0;  // in granules; 0: of chunks
   ChunkBlock* holes_ = nullptr;
+  ChunkBlock* known_ = nullptr;  // BlockState::known
+  std::atomic<bool> any_known_{false};
   bool unmerged_ = false;  // something became clean since everything was merged
   uint32_t unasked_ = 0;   // blocks freed since ask_first was the answer
   ChunkMap* maps_ = nullptr;

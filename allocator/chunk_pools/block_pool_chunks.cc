@@ -144,7 +144,7 @@ void BlockPool::forget_all() {
   table_.clear();
   records_.reset();
   maps_ = nullptr;
-  holes_ = nullptr;
+  holes_ = known_ = nullptr;
   unmerged_ = false;
   chunks_.set(0);
   room_bytes_.set(0);

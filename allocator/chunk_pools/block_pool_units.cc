@@ -30,18 +30,22 @@ bool BlockPool::add_range(Chunk* range, ChunkMap* map, Unit* behind) {
   return true;
 }
 
+void BlockPool::insert_into(ChunkBlock** list, ChunkBlock* block) {
+  block->prev = nullptr;
+  block->next = *list;
+  if (*list != nullptr) (*list)->prev = block;
+  *list = block;
+}
+
+void BlockPool::remove_from(ChunkBlock** list, ChunkBlock* block) {
+  (block->prev == nullptr ? *list : block->prev->next) = block->next;
+  if (block->next != nullptr) block->next->prev = block->prev;
+}
+
 void BlockPool::insert_hole(ChunkBlock* block) {
   block->become(BlockState::hole);
   block->exported = 0;
-  block->prev = nullptr;
-  block->next = holes_;
-  if (holes_ != nullptr) holes_->prev = block;
-  holes_ = block;
-}
-
-void BlockPool::remove_hole(ChunkBlock* block) {
-  (block->prev == nullptr ? holes_ : block->prev->next) = block->next;
-  if (block->next != nullptr) block->next->prev = block->prev;
+  insert_into(&holes_, block);
 }
 
 // --- addresses for a request ---
@@ -180,6 +184,83 @@ ChunkBlock* BlockPool::take_units(uint32_t most, Reclaim& reclaim) {
   return block;
 }
 
+// --- what others know ---
+
+void BlockPool::insert_known(ChunkBlock* block) {
+  block->become(BlockState::known);
+  quarantine(block->bytes());
+  insert_into(&known_, block);
+  any_known_.store(true, std::memory_order_relaxed);
+}
+
+void BlockPool::remove_known(ChunkBlock* block) {
+  remove_from(&known_, block);
+  end_quarantine(block->bytes());
+}
+
+// The unit that begins at a granule, where all of it is free, cut out and in no list; else nullptr.
+ChunkBlock* BlockPool::cut_unit(ChunkMap* map, uint32_t begin) {
+  const uint32_t end = begin + unit_;
+  ChunkBlock* unit = map->around(begin);
+  for (const ChunkBlock* b = unit; b != nullptr && b->start < end; b = b->after) {
+    if (b->is() != BlockState::clean && b->is() != BlockState::known) return nullptr;
+  }
+  if (!records_.reserve(2)) return nullptr;
+  const auto take_out = [this](ChunkBlock* b) {
+    b->is() == BlockState::clean ? remove(b) : remove_known(b);
+  };
+  // The part of a block behind `from` granules goes back to where the block was.
+  const auto cut = [this](ChunkBlock* b, uint32_t from) {
+    if (b->granules <= from) return;
+    ChunkBlock* rest = split(b, from);
+    rest->exported != 0 ? insert_known(rest) : insert(rest);
+  };
+  take_out(unit);
+  if (unit->start < begin) {
+    ChunkBlock* front = unit;
+    unit = split(front, begin - front->start);
+    front->exported != 0 ? insert_known(front) : insert(front);
+  }
+  cut(unit, unit_);
+  while (unit->granules < unit_) {
+    ChunkBlock* next = unit->after;
+    take_out(next);
+    cut(next, unit_ - unit->granules);
+    join(unit, next);
+  }
+  return unit;
+}
+
+ChunkBlock* BlockPool::cut_known(ChunkBlock* block) {
+  if (block->to_aligned(unit_) == 0 && block->granules % unit_ == 0) {
+    remove_known(block);
+    return block;
+  }
+  const uint32_t end = block->start + block->granules;
+  for (uint32_t begin = block->start / unit_ * unit_; begin < end; begin += unit_) {
+    if (ChunkBlock* unit = cut_unit(block->map(), begin)) return unit;
+  }
+  return nullptr;
+}
+
+ChunkBlock* BlockPool::take_known_units(Reclaim& reclaim) {
+  LockGuard guard(mutex_);
+  if (closed()) return nullptr;
+  refresh_oldest(reclaim, INT_MAX, nullptr);
+  any_known_.store(false, std::memory_order_relaxed);  // until there is another
+  for (ChunkBlock* block = known_; block != nullptr; block = block->next) {
+    ChunkBlock* units = cut_known(block);
+    if (units == nullptr) continue;
+    units->become(BlockState::moving);
+    units->exported = 1;
+    any_known_.store(true, std::memory_order_relaxed);
+    return units;
+  }
+  return nullptr;
+}
+
+// --- back ---
+
 void BlockPool::make_hole_locked(ChunkBlock* block) {
   if (ChunkBlock* after = block->after; after != nullptr && after->is() == BlockState::hole) {
     remove_hole(after);
@@ -244,13 +325,35 @@ uint64_t BlockPool::whole_unit_bytes() const {
   return granules * kBlockGranule;
 }
 
+// Of units in which the program holds nothing, in bytes: also what waits, is parked, or is known.
+uint64_t BlockPool::unused_unit_bytes() const {
+  const auto unused = [](const ChunkBlock* b) {
+    return b->is() == BlockState::clean || b->is() == BlockState::waiting ||
+           b->is() == BlockState::known;
+  };
+  uint64_t granules = 0;
+  for (ChunkMap* map = maps_; map != nullptr; map = map->next) {
+    for (const ChunkBlock* block = map->first_block(); block != nullptr;) {
+      const uint64_t begin = round_up(block->start, unit_);
+      while (block != nullptr && unused(block)) block = block->after;
+      const uint64_t end = (block == nullptr ? map->granules : block->start) / unit_ * unit_;
+      if (end > begin) granules += end - begin;
+      if (block != nullptr) block = block->after;
+    }
+  }
+  return granules * kBlockGranule;
+}
+
 // What shares units with live blocks is in nobody's reach but that of small requests, and is not
-// told as free; what waits among it is not, either, before its unit is clean.
+// told as free.
 uint64_t BlockPool::available_in_units(Reclaim& reclaim, bool all) {
   refresh_locked(freed_.clean(reclaim), INT_MAX, nullptr);
+  const bool only_clean = waiting_bytes() + parked_bytes() + garbage_bytes() +
+                              filling_bytes_.get() + quarantined_bytes() ==
+                          0;
+  if (all && !only_clean) return unused_unit_bytes();
   const uint64_t clean = whole_unit_bytes();
-  if (align_ < unit_) return clean;
-  if (all) return clean + waiting_bytes() + filling_bytes_.get() + parked_bytes() + garbage_bytes();
+  if (all || align_ < unit_) return clean;
   Ticket oldest, newest;
   const bool waits = freed_.range(&oldest, &newest) && newest > freed_.clean(reclaim);
   return clean + filling_bytes_.get() + (waits ? 0 : waiting_bytes()) +

@@ -23,6 +23,7 @@ bool ChunkMap::open(Chunk* owner, ChunkBlock* all) {
   }
   all->start = 0;
   all->granules = granules;
+  all->exported = 0;
   all->before = all->after = nullptr;
   all->map_bits = reinterpret_cast<uintptr_t>(this) & ChunkBlock::kMapMask;
   heads[0] = all;
@@ -38,6 +39,7 @@ void ChunkMap::split(ChunkBlock* block, uint32_t front, ChunkBlock* rest) {
   rest->granules = block->granules - front;
   rest->before = block;
   rest->after = block->after;
+  rest->exported = block->exported;
   rest->map_bits = block->map_bits;
   block->granules = front;
   block->after = rest;

@@ -74,6 +74,8 @@ bool Expandable::free(const Chunk* chunk, uint64_t address, Ticket latest, uint6
   ChunkList none;  // ranges stay
   const bool freed = pool->free(chunk, address, shared_->reclaim, &none, latest);
   *waiting = pool->waiting_bytes();
+  if (pool->any_known()) [[unlikely]]
+    release_known();
   return freed;
 }
 

@@ -71,13 +71,18 @@ class Expandable {
     for_each_pool([this](BlockPool& pool) { pool.refresh(shared_->reclaim); });
   }
 
-  // Clean units go to the source; false: none went.
-  bool release_units() { return release_units(UINT32_MAX) != 0; }
+  // Clean units go to the source, and what is known outside the process; false: none went.
+  bool release_units() {
+    const bool known = release_known();
+    return release_units(UINT32_MAX) != 0 || known;
+  }
 
   // Chunks are the chunk layer's alone here.
   void collect_all(ChunkList*) {}
   void collect_clean(ChunkList*) {}
+  void refresh_chunks() { supply_->cache.refresh(shared_->reclaim); }
   bool over_budget() const { return supply_->cache.any_refused(); }
+  bool may_be_over_budget() const { return over_budget(); }
   bool far_over_budget() const { return false; }
   void collect_excess(ChunkList*) {}
 
@@ -122,6 +127,8 @@ class Expandable {
   static constexpr int kSmall = 0, kLarge = 1, kPools = 2;
   // Units in one call of the source, on the stack of the thread that moves them.
   static constexpr uint32_t kAtOnce = 64;
+  // No range of addresses can be had. No code of a source's.
+  static constexpr int kNoAddresses = -2;
 
   class Turn;
 
@@ -150,6 +157,10 @@ class Expandable {
   Unit* units_behind(const ChunkBlock* block) const;
   uint32_t clean_units();
   uint32_t release_units(uint32_t most);
+  template <typename Use>
+  uint32_t empty(BlockPool& pool, ChunkBlock* block, Use use);
+  uint32_t release_block(BlockPool& pool, ChunkBlock* block);
+  [[gnu::cold]] bool release_known();
   uint64_t clean_bytes() const;
 
   SharedChunks* shared_;

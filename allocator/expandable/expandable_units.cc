@@ -40,24 +40,31 @@ int Expandable::take_with(Request& request, bool new_ones) {
   const Turn turn(*this);
   if (take_clean(request)) return kSuccess;  // of what another thread moved meanwhile
   const ChunkSupply::Moving moving(*supply_);
+  if (pool->any_known()) release_known();
   if (new_ones && units_.units() == 0 && sizes_.first != 0) {
     take_ahead(sizes_.first);
     if (take_clean(request)) return kSuccess;
   }
   const uint64_t start = os::now_ns();
   const int code = take_moved(*pool, request, new_ones);
-  if (code == kSuccess) supply_->note_obtain(os::now_ns() - start);
-  return code;
+  if (code == kSuccess) {
+    ledger_->obtained.add();
+    supply_->note_obtain(os::now_ns() - start);
+  }
+  // A source that fails otherwise than for want of memory may still have it whole.
+  const bool whole = code != kSuccess && code != kOutOfMemory && new_ones;
+  return whole ? supply_->obtain_direct(request) : code;
 }
 
 int Expandable::take_moved(BlockPool& pool, Request& request, bool new_ones) {
   const uint32_t granules = granules_for(request.bytes + room_of(request.bytes));
   BlockPool::Gap gap;
-  if (!open_gap(pool, granules, &gap)) return kOutOfMemory;
+  if (!open_gap(pool, granules, &gap)) return kNoAddresses;
   const uint32_t clean = clean_units();
   const uint32_t fresh = gap.units > clean ? gap.units - clean : 0;
+  const bool enough = fresh == 0 || (new_ones && units_.source().most_units() >= fresh);
   int code = kOutOfMemory;
-  const uint32_t filled = fresh != 0 && !new_ones ? 0 : fill_gap(pool, gap, fresh, &code);
+  const uint32_t filled = enough ? fill_gap(pool, gap, fresh, &code) : 0;
   request.address = pool.close_gap(gap, filled, granules, request.bytes, shared_->reclaim.epoch());
   if (request.address == 0) {
     release_units(std::min(filled, fresh));  // what it took of the source for nothing
@@ -188,20 +195,28 @@ uint32_t Expandable::gather_units(Unit* units, uint32_t count) {
   return taken;
 }
 
-// The units of one clean block, `most` at most; 0 when there is none, or the source refuses.
-uint32_t Expandable::take_away(BlockPool& pool, Unit* units, uint32_t most) {
-  ChunkBlock* block = pool.take_units(most, shared_->reclaim);
-  if (block == nullptr) return 0;
+// Makes a hole of what was taken out, once `use` had its units: how many; 0 when the source
+// refuses.
+template <typename Use>
+uint32_t Expandable::empty(BlockPool& pool, ChunkBlock* block, Use use) {
   const auto count = static_cast<uint32_t>(block->bytes() / units_.unit_bytes());
+  Unit* behind = units_behind(block);
   if (units_.source().unmap(block->address(), count) != kSuccess) {
     pool.put_back_units(block);
     return 0;
   }
-  Unit* behind = units_behind(block);
-  std::copy_n(behind, count, units);
+  use(behind, count);
   std::fill_n(behind, count, Unit{0});
   pool.make_hole(block);
   return count;
+}
+
+// The units of one clean block, `most` at most; 0 when there is none, or the source refuses.
+uint32_t Expandable::take_away(BlockPool& pool, Unit* units, uint32_t most) {
+  ChunkBlock* block = pool.take_units(most, shared_->reclaim);
+  return block == nullptr ? 0 : empty(pool, block, [=](const Unit* behind, uint32_t count) {
+    std::copy_n(behind, count, units);
+  });
 }
 
 Unit* Expandable::units_behind(const ChunkBlock* block) const {
@@ -218,14 +233,34 @@ uint32_t Expandable::clean_units() {
 uint32_t Expandable::release_units(uint32_t most) {
   const ChunkSupply::Moving moving(*supply_);
   uint32_t released = 0;
-  while (released < most) {
-    Unit units[kAtOnce];
-    const uint32_t count = gather_units(units, std::min(most - released, kAtOnce));
-    if (count == 0) break;
-    units_.release(units, count);
-    released += count;
-  }
+  for_each_pool([&](BlockPool& pool) {
+    while (released < most) {
+      ChunkBlock* block = pool.take_units(most - released, shared_->reclaim);
+      const uint32_t count = block == nullptr ? 0 : release_block(pool, block);
+      if (count == 0) break;
+      released += count;
+    }
+  });
   return released;
+}
+
+// What others know is no other block's memory before they are done with it, which the source knows.
+bool Expandable::release_known() {
+  const ChunkSupply::Moving moving(*supply_);
+  bool any = false;
+  for_each_pool([&](BlockPool& pool) {
+    ChunkBlock* block = pool.take_known_units(shared_->reclaim);
+    while (block != nullptr && release_block(pool, block) != 0) {
+      any = true;
+      block = pool.take_known_units(shared_->reclaim);
+    }
+  });
+  return any;
+}
+
+uint32_t Expandable::release_block(BlockPool& pool, ChunkBlock* block) {
+  return empty(pool, block,
+               [this](const Unit* behind, uint32_t count) { units_.release(behind, count); });
 }
 
 }  // namespace cistern::alloc

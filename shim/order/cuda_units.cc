@@ -121,6 +121,13 @@ void CudaUnits::free_addresses(uint64_t address, uint64_t bytes) {
   told("gives addresses back", address, bytes, result);
 }
 
+// Of the context that is current, which asks for them.
+uint64_t CudaUnits::most_units() {
+  size_t free = 0, total = 0;
+  const bool known = driver().cuMemGetInfo_v2(&free, &total) == CUDA_SUCCESS;
+  return known ? free / unit_bytes_ : UINT64_MAX;
+}
+
 // A device may have an ability that the process has no right to: the first unit is then made with
 // less, and so are all others.
 int CudaUnits::create(alloc::Unit* unit) {

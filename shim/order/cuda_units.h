@@ -40,6 +40,7 @@ class CudaUnits final : public alloc::UnitSource {
   uint64_t unit_bytes() override { return unit_bytes_; }
   int reserve_addresses(uint64_t bytes, uint64_t* address) override;
   void free_addresses(uint64_t address, uint64_t bytes) override;
+  uint64_t most_units() override;
   int create(alloc::Unit* unit) override;
   void release(alloc::Unit unit) override;
   int map(uint64_t address, const alloc::Unit* units, uint32_t count) override;

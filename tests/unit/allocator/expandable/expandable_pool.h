@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pool of the expandable strategy over so many units, and what its tests ask of it.
+// A pool of the expandable strategy over so many units (and memory `beside` them that is none), and
+// what its tests ask of it.
 #pragma once
 
 #include <catch2/catch.hpp>
@@ -15,8 +16,9 @@ inline constexpr uint64_t kUnit = 2 * kMiB;
 
 struct ExpandablePool : Pool {
   explicit ExpandablePool(uint64_t units, uint64_t first_mib = 0, uint64_t step_mib = 0,
-                          uint64_t align = 512, alloc::FillMode fill_mode = alloc::FillMode::off)
-      : Pool(0, {}, {}, fill_mode) {
+                          uint64_t align = 512, alloc::FillMode fill_mode = alloc::FillMode::off,
+                          uint64_t beside = 0)
+      : Pool(beside, {}, {}, fill_mode) {
     source.fake_units = std::make_unique<FakeUnits>(units);
     sizes = {
         alloc::StrategyKind::expandable, first_mib * kMiB, step_mib * kMiB, align, false, false};

@@ -262,3 +262,56 @@ TEST_CASE("during a capture nothing is unmapped") {
   CHECK(p->take(4 * kUnit) != 0);
   CHECK(p->units().broken == 0);
 }
+
+TEST_CASE(
+    "what is known outside the process goes back when it is freed, and nothing else uses it") {
+  auto p = expandable(16);
+  const auto known = [&](uint64_t address) {
+    return p->pool.mark_exported(p->shared.index.find(address), address);
+  };
+  const uint64_t large = p->take(3 * kUnit), other = p->take(kUnit);
+  std::vector<uint64_t> small;
+  for (int i = 0; i < 12; ++i) small.push_back(p->take(kUnit / 4));
+  REQUIRE(p->units().units.size() == 7);
+  REQUIRE(known(large + kUnit));
+  REQUIRE(known(small[5]));
+  p->give(large);
+  p->give(small[5]);
+  p->synchronise();
+  CHECK(p->pool.returnable_bytes() == 3 * kUnit);
+  // Units in which it alone was; but not those in which others are.
+  CHECK(p->pool.release_returnable(0));
+  CHECK(p->units().units.size() == 4);
+  CHECK(p->pool.usage().quarantined == kUnit / 4);
+  CHECK(p->take(3 * kUnit) != 0);
+  for (int i = 0; i < 20; ++i) CHECK(p->take(kUnit / 4) != small[5]);
+  const auto before = p->units().units.size();
+  for (const int i : {4, 6, 7}) p->give(small[i]);
+  p->give(other);
+  p->synchronise();
+  CHECK(p->pool.release_returnable(0));
+  CHECK(p->pool.usage().quarantined == 0);
+  CHECK(p->units().units.size() == before - 2);
+  CHECK(!p->units().has(small[5], 512));
+  CHECK(p->units().broken == 0);
+  p->pool.forget_all();
+  CHECK(p->units().units.empty());
+  CHECK(p->units().broken == 0);
+}
+
+TEST_CASE("a source that fails otherwise than for want of memory serves requests whole") {
+  const bool no_addresses = GENERATE(true, false);
+  auto p = std::make_unique<ExpandablePool>(16, 0, 0, 512, FillMode::off, 64 * kMiB);
+  if (no_addresses) p->units().most_range = 0;
+  p->units().fail_at[Call::map] = 1;
+  const uint64_t a = p->allocate(kUnit);
+  REQUIRE(a != 0);
+  CHECK(p->source.asked == std::vector<uint64_t>{kUnit});
+  CHECK(p->units().units.empty());
+  CHECK(p->free(a) == Freed::done);
+  CHECK(p->source.held() == 0);
+  p->units().fail_at.clear();
+  p->units().most_range = UINT64_MAX;
+  CHECK(p->take(kUnit) != 0);
+  CHECK(p->units().units.size() == 1);
+}
