@@ -25,10 +25,7 @@ void ContextMemory::init(Shared* shared_state, MemorySource* memory_source,
   if (sizes.kind == StrategyKind::expandable && source->units() == nullptr) {
     sizes_here.kind = StrategyKind::on_demand;
   }
-  // Without blocks in chunks nothing lies side by side.
-  if (sizes_here.kind == StrategyKind::none || sizes_here.kind == StrategyKind::expandable) {
-    groups_here.on = false;
-  }
+  if (sizes.kind == StrategyKind::none) groups_here.on = false;  // every request is the driver's
   strategy.init(shared, &supply, source, device, owner, sizes_here, groups_here.on);
   groups.init(groups_here, &strategy.chunk_pools(), shared, ledger);
 }
@@ -205,6 +202,7 @@ bool ContextMemory::release_returnable(uint64_t patience_ns, Units units) {
   unpark_everything();
   constexpr uint64_t kBeforeFreesNs = 2'000'000'000;
   bool clean = release_clean(units);
+  if (strategy.units() != nullptr && units == Units::stay) return clean;  // the source gets nothing
   const Usage left = usage();
   const bool rest = left.waiting + left.parked != 0 || supply.cache.any_refused();
   const bool clean_alone = source->can_release_clean() && !source->release_clean_untried();

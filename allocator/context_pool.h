@@ -154,6 +154,8 @@ class ContextPool {
   int allocate_filled(Request& request, uint64_t* address, Miss miss);
   [[gnu::noinline]] int miss(Request& request);
   bool take_first_member(Request& request, Groups::Caller caller);
+  template <typename Pools>
+  bool take_first_member(Pools& pools, Request& request, Groups::Caller caller);
   int hand_out_direct(const Request& request, uint64_t* address);
   bool filled_ahead(uint64_t address);
 

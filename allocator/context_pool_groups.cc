@@ -26,7 +26,14 @@ int ContextPool::allocate_in_group(uint64_t bytes, unsigned shard, Groups::Calle
 
 // No memory is made short for members that may never come.
 bool ContextPool::take_first_member(Request& request, Groups::Caller caller) {
-  ChunkPools& pools = memory_.strategy.chunk_pools();
+  if (Expandable* units = memory_.strategy.units()) {
+    return take_first_member(*units, request, caller);
+  }
+  return take_first_member(memory_.strategy.chunk_pools(), request, caller);
+}
+
+template <typename Pools>
+bool ContextPool::take_first_member(Pools& pools, Request& request, Groups::Caller caller) {
   Groups& groups = memory_.groups;
   if (pools.take_same(request)) {
     groups.begin(caller, request.bytes);

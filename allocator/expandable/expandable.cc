@@ -40,7 +40,7 @@ bool Expandable::take_clean(Request& request) {
   BlockPool* pool = pool_for(request);
   if (pool == nullptr) return false;
   const auto search = request.ask_first ? BlockPool::Search::normal : BlockPool::Search::first;
-  const uint64_t room = room_of(request.bytes);
+  const uint64_t room = room_of(request);
   const auto allocate = [&](BlockPool::Search how) {
     return pool->allocate_with_room(request.bytes, room, shared_->reclaim, how, &request.ask_first);
   };

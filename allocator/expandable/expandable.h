@@ -39,6 +39,10 @@ class Expandable {
             const DeviceParts& device, uint32_t owner, const ChunkSizes& sizes);
 
   bool take_clean(Request& request);
+  // For groups (chunk_pools/groups.h), whose members share units whatever their size: with
+  // Request::room behind it. What is freed serves any size here.
+  bool take_clean_with_room(Request& request) { return take_clean(request); }
+  bool take_same(Request&) { return false; }
   // With units from elsewhere, and new ones if those are too few.
   int take_fresh(Request& request);
   int take_fresh_of_any_size(Request& request, Step* step) {
@@ -56,6 +60,10 @@ class Expandable {
   static uint64_t most_pools() { return kPools; }
 
   // For chunks of Role::range, as ChunkPools.
+  BlockPool* pool_of(const Chunk* chunk) {
+    const uint8_t number = chunk->at().shard();
+    return number < kPools ? pools_[number].load(std::memory_order_acquire) : nullptr;
+  }
   bool free(const Chunk* chunk, uint64_t address, Ticket latest, uint64_t* waiting);
   bool find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
   bool mark_exported(const Chunk* chunk, uint64_t address);
@@ -132,16 +140,17 @@ class Expandable {
 
   class Turn;
 
-  bool large(uint64_t bytes) const { return bytes >= units_.unit_bytes(); }
+  // Whether it owns whole units.
+  bool large(const Request& request) const {
+    return request.bytes >= units_.unit_bytes() && request.room == 0;
+  }
   BlockPool* pool_for(const Request& request) {
-    return pools_[large(request.bytes) ? kLarge : kSmall].load(std::memory_order_acquire);
+    return pools_[large(request) ? kLarge : kSmall].load(std::memory_order_acquire);
   }
-  BlockPool* pool_of(const Chunk* chunk) {
-    const uint8_t number = chunk->at().shard();
-    return number < kPools ? pools_[number].load(std::memory_order_acquire) : nullptr;
-  }
-  uint64_t room_of(uint64_t bytes) const {
-    return large(bytes) ? round_up(bytes, units_.unit_bytes()) - bytes : 0;
+  // What the block has behind the request.
+  uint64_t room_of(const Request& request) const {
+    if (!large(request)) return request.room;
+    return round_up(request.bytes, units_.unit_bytes()) - request.bytes;
   }
   bool fill_freed(BlockPool& pool);
   int take_with(Request& request, bool new_ones);

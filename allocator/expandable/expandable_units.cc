@@ -41,6 +41,7 @@ int Expandable::take_with(Request& request, bool new_ones) {
   if (take_clean(request)) return kSuccess;  // of what another thread moved meanwhile
   const ChunkSupply::Moving moving(*supply_);
   if (pool->any_known()) release_known();
+  fill_freed();  // or what the other pool has would not be clean
   if (new_ones && units_.units() == 0 && sizes_.first != 0) {
     take_ahead(sizes_.first);
     if (take_clean(request)) return kSuccess;
@@ -57,7 +58,7 @@ int Expandable::take_with(Request& request, bool new_ones) {
 }
 
 int Expandable::take_moved(BlockPool& pool, Request& request, bool new_ones) {
-  const uint32_t granules = granules_for(request.bytes + room_of(request.bytes));
+  const uint32_t granules = granules_for(request.bytes + room_of(request));
   BlockPool::Gap gap;
   if (!open_gap(pool, granules, &gap)) return kNoAddresses;
   const uint32_t clean = clean_units();
