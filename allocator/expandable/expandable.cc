@@ -91,15 +91,19 @@ bool Expandable::mark_exported(const Chunk* chunk, uint64_t address) {
 
 // --- idle release ---
 
+IdleChunks Expandable::see_idle_units(Tick now) {
+  return low_water_.see(now, clean_units() * units_.unit_bytes(), shared_->idle.due);
+}
+
 IdleChunks Expandable::see_idle(Tick now) {
   IdleChunks all = supply_->cache.see_idle(now);
-  const IdleChunks units = low_water_.see(now, clean_units() * units_.unit_bytes());
+  const IdleChunks units = see_idle_units(now);
   all.add(units.bytes, units.oldest);
   return all;
 }
 
 uint64_t Expandable::release_aged_units(Tick now, uint32_t least) {
-  const IdleChunks idle = low_water_.see(now, clean_units() * units_.unit_bytes());
+  const IdleChunks idle = see_idle_units(now);
   if (idle.oldest < least) return 0;
   const uint64_t kept = ledger_->idle_chunks.get(), keep = shared_->idle.keep;
   const uint64_t most = std::min(idle.bytes, kept > keep ? kept - keep : 0);

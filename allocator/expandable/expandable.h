@@ -165,6 +165,7 @@ class Expandable {
   uint32_t take_away(BlockPool& pool, Unit* units, uint32_t most);
   Unit* units_behind(const ChunkBlock* block) const;
   uint32_t clean_units();
+  IdleChunks see_idle_units(Tick now);
   uint32_t release_units(uint32_t most);
   template <typename Use>
   uint32_t empty(BlockPool& pool, ChunkBlock* block, Use use);

@@ -17,7 +17,7 @@ class LowWater {
   void init() {
     lowest_.set(UINT64_MAX);
     unneeded_ = 0;
-    since_ = kNotSeen;
+    since_ = offered_ = kNotSeen;
   }
 
   // An allocation left this much clean.
@@ -25,17 +25,21 @@ class LowWater {
     if (clean < lowest_.get()) lowest_.set(clean);
   }
 
-  // For a sweep: what was clean at all moments since its age.
-  IdleChunks see(Tick now, uint64_t clean) {
+  // For a sweep: what was clean at all moments since its age; from the age `due` on it may go. What
+  // did not go by the next tick is seen anew: it hides what has become clean since.
+  IdleChunks see(Tick now, uint64_t clean, uint32_t due) {
     const uint64_t lowest = std::min(lowest_.get(), clean);
     lowest_.set(clean);
+    if (offered_ != kNotSeen && offered_ != now) since_ = offered_ = kNotSeen;
     unneeded_ = since_ == kNotSeen ? lowest : std::min(unneeded_, lowest);
     if (unneeded_ == 0) {
-      since_ = kNotSeen;
+      since_ = offered_ = kNotSeen;
       return {};
     }
     if (since_ == kNotSeen) since_ = now;
-    return {unneeded_, age(now, since_)};
+    const uint32_t old = age(now, since_);
+    if (old >= due) offered_ = now;
+    return {unneeded_, old};
   }
 
   // That much of it is gone.
@@ -44,7 +48,7 @@ class LowWater {
  private:
   Counter lowest_;
   uint64_t unneeded_ = 0;
-  Tick since_ = kNotSeen;
+  Tick since_ = kNotSeen, offered_ = kNotSeen;
 };
 
 }  // namespace cistern::alloc
