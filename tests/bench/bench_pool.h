@@ -19,6 +19,35 @@ struct Totals {
   uint64_t reserved_peak, driver_calls;
 };
 
+// Physical units, and addresses for them. Each unit is mapped by a call of its own, and one more
+// gives access to all of them (shim/order/cuda_units.cc).
+class CountingUnits final : public alloc::UnitSource {
+ public:
+  uint64_t unit_bytes() override { return uint64_t{2} << 20; }
+  int reserve_addresses(uint64_t bytes, uint64_t* address) override {
+    *address = next_.fetch_add(bytes, std::memory_order_relaxed);
+    return counted(1);
+  }
+  void free_addresses(uint64_t, uint64_t) override { counted(1); }
+  int create(alloc::Unit* unit) override {
+    *unit = last_.fetch_add(1, std::memory_order_relaxed) + 1;
+    return counted(1);
+  }
+  void release(alloc::Unit) override { counted(1); }
+  int map(uint64_t, const alloc::Unit*, uint32_t count) override { return counted(count + 1); }
+  int unmap(uint64_t, uint32_t) override { return counted(1); }
+
+  uint64_t calls() const { return calls_.load(std::memory_order_relaxed); }
+
+ private:
+  int counted(uint64_t calls) {
+    calls_.fetch_add(calls, std::memory_order_relaxed);
+    return alloc::kSuccess;
+  }
+
+  std::atomic<uint64_t> next_{uint64_t{0x70} << 40}, last_{0}, calls_{0};
+};
+
 // Hands out addresses as a device does: each allocation starts at a page of its own.
 class CountingSource final : public alloc::MemorySource {
  public:
@@ -27,6 +56,8 @@ class CountingSource final : public alloc::MemorySource {
     *address = next_.fetch_add((bytes + kPage - 1) / kPage * kPage, std::memory_order_relaxed);
     return alloc::kSuccess;
   }
+  alloc::UnitSource* units() override { return &units_; }
+  uint64_t unit_calls() const { return units_.calls(); }
   int release_for_program(uint64_t address) override { return alloc::kSuccess; }
   int release(uint64_t address) override { return alloc::kSuccess; }
   bool mark(alloc::Mark* out) override {
@@ -38,6 +69,7 @@ class CountingSource final : public alloc::MemorySource {
 
  private:
   std::atomic<uint64_t> next_{uint64_t{0x7f} << 40};
+  CountingUnits units_;
 };
 
 class BenchPool {
@@ -63,10 +95,13 @@ class BenchPool {
     }
   }
 
-  Totals totals() const {
+  uint64_t reserved_peak() const { return parts_->ledger.reserved_peak.get(); }
+  uint64_t calls() const {
+    const uint64_t of_units = parts_->source.unit_calls();
     const alloc::Ledger& ledger = parts_->ledger;
-    return {ledger.reserved_peak.get(), ledger.obtained.get() + ledger.released.get()};
+    return of_units != 0 ? of_units : ledger.obtained.get() + ledger.released.get();
   }
+  Totals totals() const { return {reserved_peak(), calls()}; }
 
  private:
   // As in the shim, all but the source is zero bytes at the start, which nobody has to write.
