@@ -112,7 +112,11 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   // side in which nothing else is in use. They are for the source alone; nullptr when there are
   // none.
   ChunkBlock* take_known_units(Reclaim& reclaim);
-  bool any_known() const { return any_known_.load(std::memory_order_relaxed); }
+  // Whether there may be some: not again before as much was added as was looked at in vain.
+  bool look_for_known() const {
+    const uint64_t known = quarantined_bytes();
+    return known != 0 && known >= look_from_.get();
+  }
   // The memory is gone; or it is not, and what it was again.
   void make_hole(ChunkBlock* moving);
   void put_back_units(ChunkBlock* moving);
@@ -178,7 +182,7 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   [[gnu::cold]] void insert_known(ChunkBlock* block);
   void remove_known(ChunkBlock* block);
   ChunkBlock* cut_unit(ChunkMap* map, uint32_t begin);
-  ChunkBlock* cut_known(ChunkBlock* block);
+  ChunkBlock* cut_known(ChunkBlock* block, uint64_t* held);
   static void insert_into(ChunkBlock** list, ChunkBlock* block);
   static void remove_from(ChunkBlock** list, ChunkBlock* block);
   struct WholeUnits {
@@ -196,7 +200,7 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   uint32_t unit_ = 0;  // in granules; 0: of chunks
   ChunkBlock* holes_ = nullptr;
   ChunkBlock* known_ = nullptr;  // BlockState::known
-  std::atomic<bool> any_known_{false};
+  Counter look_from_;            // bytes of them, see look_for_known()
   bool unmerged_ = false;  // something became clean since everything was merged
   uint32_t unasked_ = 0;   // blocks freed since ask_first was the answer
   ChunkMap* maps_ = nullptr;

@@ -190,7 +190,6 @@ void BlockPool::insert_known(ChunkBlock* block) {
   block->become(BlockState::known);
   quarantine(block->bytes());
   insert_into(&known_, block);
-  any_known_.store(true, std::memory_order_relaxed);
 }
 
 void BlockPool::remove_known(ChunkBlock* block) {
@@ -231,14 +230,19 @@ ChunkBlock* BlockPool::cut_unit(ChunkMap* map, uint32_t begin) {
   return unit;
 }
 
-ChunkBlock* BlockPool::cut_known(ChunkBlock* block) {
+// `held`: where the last unit begins that others are in, so that the next block there, of which
+// there may be many, does not look again.
+ChunkBlock* BlockPool::cut_known(ChunkBlock* block, uint64_t* held) {
   if (block->to_aligned(unit_) == 0 && block->granules % unit_ == 0) {
     remove_known(block);
     return block;
   }
   const uint32_t end = block->start + block->granules;
   for (uint32_t begin = block->start / unit_ * unit_; begin < end; begin += unit_) {
+    const uint64_t address = block->map()->base + uint64_t{begin} * kBlockGranule;
+    if (address == *held) continue;
     if (ChunkBlock* unit = cut_unit(block->map(), begin)) return unit;
+    *held = address;
   }
   return nullptr;
 }
@@ -247,15 +251,15 @@ ChunkBlock* BlockPool::take_known_units(Reclaim& reclaim) {
   LockGuard guard(mutex_);
   if (closed()) return nullptr;
   refresh_oldest(reclaim, INT_MAX, nullptr);
-  any_known_.store(false, std::memory_order_relaxed);  // until there is another
+  uint64_t held = 0;
   for (ChunkBlock* block = known_; block != nullptr; block = block->next) {
-    ChunkBlock* units = cut_known(block);
+    ChunkBlock* units = cut_known(block, &held);
     if (units == nullptr) continue;
     units->become(BlockState::moving);
     units->exported = 1;
-    any_known_.store(true, std::memory_order_relaxed);
     return units;
   }
+  look_from_.set(2 * quarantined_bytes());
   return nullptr;
 }
 
@@ -329,7 +333,7 @@ uint64_t BlockPool::whole_unit_bytes() const {
 uint64_t BlockPool::unused_unit_bytes() const {
   const auto unused = [](const ChunkBlock* b) {
     return b->is() == BlockState::clean || b->is() == BlockState::waiting ||
-           b->is() == BlockState::known;
+           b->is() == BlockState::known || b->is() == BlockState::room;
   };
   uint64_t granules = 0;
   for (ChunkMap* map = maps_; map != nullptr; map = map->next) {
@@ -349,7 +353,7 @@ uint64_t BlockPool::unused_unit_bytes() const {
 uint64_t BlockPool::available_in_units(Reclaim& reclaim, bool all) {
   refresh_locked(freed_.clean(reclaim), INT_MAX, nullptr);
   const bool only_clean = waiting_bytes() + parked_bytes() + garbage_bytes() +
-                              filling_bytes_.get() + quarantined_bytes() ==
+                              filling_bytes_.get() + quarantined_bytes() + room_bytes_.get() ==
                           0;
   if (all && !only_clean) return unused_unit_bytes();
   const uint64_t clean = whole_unit_bytes();

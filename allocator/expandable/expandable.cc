@@ -20,7 +20,7 @@ void Expandable::init(SharedChunks* shared, BlockArenas* arenas, ChunkSupply* su
   memory_bytes_ = source->memory_bytes();
   sizes_ = sizes;
   units_.init(source->units(), device.ledger, device.cap);
-  low_water_.init();
+  for (LowWater& water : low_water_) water.init();
   const auto unit = static_cast<uint32_t>(units_.unit_bytes() / kBlockGranule);
   for (int i = 0; i < kPools; ++i) {
     BlockPool* pool = pools_[i].load(std::memory_order_relaxed);
@@ -50,7 +50,7 @@ bool Expandable::take_clean(Request& request) {
     request.address = allocate(BlockPool::Search::normal);
   }
   if (shared_->idle.on) [[unlikely]]
-    low_water_.note(clean_bytes());
+    note_low_water();
   return request.address != 0;
 }
 
@@ -61,12 +61,6 @@ bool Expandable::fill_freed(BlockPool& pool) {
   return gather(pool, shared_->reclaim, supply_->filler, &none, &none);
 }
 
-uint64_t Expandable::clean_bytes() const {
-  uint64_t bytes = 0;
-  for_each_pool([&](const BlockPool& pool) { bytes += pool.clean_bytes(); });
-  return bytes;
-}
-
 bool Expandable::free(const Chunk* chunk, uint64_t address, Ticket latest, uint64_t* waiting) {
   BlockPool* pool = pool_of(chunk);
   *waiting = 0;
@@ -74,8 +68,8 @@ bool Expandable::free(const Chunk* chunk, uint64_t address, Ticket latest, uint6
   ChunkList none;  // ranges stay
   const bool freed = pool->free(chunk, address, shared_->reclaim, &none, latest);
   *waiting = pool->waiting_bytes();
-  if (pool->any_known()) [[unlikely]]
-    release_known();
+  if (pool->look_for_known()) [[unlikely]]
+    release_known(/*all=*/false);
   return freed;
 }
 
@@ -91,27 +85,44 @@ bool Expandable::mark_exported(const Chunk* chunk, uint64_t address) {
 
 // --- idle release ---
 
-IdleChunks Expandable::see_idle_units(Tick now) {
-  return low_water_.see(now, clean_units() * units_.unit_bytes(), shared_->idle.due);
+// What small requests leave in units that others are in is not theirs to give: of their pool only
+// sweeps, and moves, know how many whole units there are.
+void Expandable::note_low_water() {
+  const BlockPool* large = pools_[kLarge].load(std::memory_order_acquire);
+  if (large != nullptr) low_water_[kLarge].note(large->clean_bytes());
+}
+
+IdleChunks Expandable::see_idle_units(int number, Tick now) {
+  BlockPool* pool = pools_[number].load(std::memory_order_acquire);
+  if (pool == nullptr) return {};
+  const uint64_t clean = pool->whole_units(shared_->reclaim) * units_.unit_bytes();
+  return low_water_[number].see(now, clean, shared_->idle.due);
 }
 
 IdleChunks Expandable::see_idle(Tick now) {
   IdleChunks all = supply_->cache.see_idle(now);
-  const IdleChunks units = see_idle_units(now);
-  all.add(units.bytes, units.oldest);
+  for (int i = 0; i < kPools; ++i) {
+    const IdleChunks units = see_idle_units(i, now);
+    all.add(units.bytes, units.oldest);
+  }
   return all;
 }
 
 uint64_t Expandable::release_aged_units(Tick now, uint32_t least) {
-  const IdleChunks idle = see_idle_units(now);
-  if (idle.oldest < least) return 0;
   const uint64_t kept = ledger_->idle_chunks.get(), keep = shared_->idle.keep;
-  const uint64_t most = std::min(idle.bytes, kept > keep ? kept - keep : 0);
-  const auto units =
-      static_cast<uint32_t>(round_up(most, units_.unit_bytes()) / units_.unit_bytes());
-  const uint64_t bytes = release_units(units) * units_.unit_bytes();
-  low_water_.released(bytes);
-  return bytes;
+  uint64_t released = 0;
+  for (int i = 0; i < kPools; ++i) {
+    const IdleChunks idle = see_idle_units(i, now);
+    if (idle.bytes == 0 || idle.oldest < least || kept <= keep + released) continue;
+    const uint64_t most = std::min(idle.bytes, kept - keep - released);
+    const uint64_t unit = units_.unit_bytes();
+    const uint64_t bytes = release_units(*pools_[i].load(std::memory_order_acquire),
+                                         static_cast<uint32_t>(round_up(most, unit) / unit)) *
+                           unit;
+    low_water_[i].released(bytes);
+    released += bytes;
+  }
+  return released;
 }
 
 // --- the end ---
@@ -119,24 +130,36 @@ uint64_t Expandable::release_aged_units(Tick now, uint32_t least) {
 void Expandable::forget(Chunk* chunk) {
   if (chunk->is() != Role::range) return;
   ChunkMap* map = chunk->map();
-  const uint64_t unit = units_.unit_bytes();
-  const auto slots = static_cast<uint32_t>(chunk->size() / unit);
+  const auto slots = static_cast<uint32_t>(chunk->size() / units_.unit_bytes());
   bool all = true;
-  for (uint32_t i = 0; i < slots;) {
+  for (uint32_t i = 0; i < slots; ++i) {
     uint32_t end = i;
     while (end < slots && map->units[end] != 0) ++end;
-    if (end != i && units_.source().unmap(chunk->base() + i * unit, end - i) == kSuccess) {
-      units_.release(&map->units[i], end - i);
-    } else if (end != i) {
-      ledger_->lost.add(end - i);
-      all = false;
-    }
-    i = end + 1;
+    all = give_up(chunk->base() + i * units_.unit_bytes(), &map->units[i], end - i) && all;
+    i = end;
   }
   if (all) units_.source().free_addresses(chunk->base(), chunk->size());
   os::unmap(map->units, slots * sizeof *map->units);
   map->close();
   arenas_->maps.give_back(map);
+}
+
+// Where the source refuses a run it may be for one of its units. False if any is lost.
+bool Expandable::give_up(uint64_t address, const Unit* units, uint32_t count) {
+  if (count == 0) return true;
+  if (units_.source().unmap(address, count) == kSuccess) {
+    units_.release(units, count);
+    return true;
+  }
+  if (count == 1) {
+    ledger_->lost.add();
+    return false;
+  }
+  bool all = true;
+  for (uint32_t i = 0; i < count; ++i) {
+    all = give_up(address + i * units_.unit_bytes(), &units[i], 1) && all;
+  }
+  return all;
 }
 
 }  // namespace cistern::alloc

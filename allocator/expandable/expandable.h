@@ -15,8 +15,9 @@
 // units, from clean units elsewhere, else from new ones. Only clean memory is unmapped (unmapping
 // is not ordered by streams), and nothing here waits for work.
 //
-// Any thread. What moves is in the hands of one thread (BlockState::moving); of threads that miss
-// at once one moves at a time. No lock is held while the source is called.
+// Any thread. What moves is in the hands of one thread (BlockState::moving); threads that miss at
+// once wait a moment for each other, so that one takes what is enough for several. No lock is held
+// while the source is called.
 #pragma once
 
 #include "allocator/base/shortage_step.h"
@@ -24,6 +25,7 @@
 #include "allocator/chunk/request.h"
 #include "allocator/chunk_pools/chunk_pools.h"
 #include "allocator/expandable/low_water.h"
+#include "allocator/expandable/move_gate.h"
 #include "allocator/expandable/unit_supply.h"
 
 namespace cistern::alloc {
@@ -80,10 +82,7 @@ class Expandable {
   }
 
   // Clean units go to the source, and what is known outside the process; false: none went.
-  bool release_units() {
-    const bool known = release_known();
-    return release_units(UINT32_MAX) != 0 || known;
-  }
+  bool release_units();
 
   // Chunks are the chunk layer's alone here.
   void collect_all(ChunkList*) {}
@@ -101,10 +100,11 @@ class Expandable {
   }
   uint64_t release_aged_units(Tick now, uint32_t least);
 
-  // visit(address, bytes), which may call the source: runs of addresses that have memory behind
-  // them. What is moved meanwhile may be missing, or told although it has gone.
+  // visit(address, bytes), which may call the source: all runs of addresses that have memory behind
+  // them. Nothing moves meanwhile.
   template <typename Visitor>
   void for_each_mapped(Visitor visit) {
+    const MoveGate::Looking looking(gate_);
     for_each_pool([&](BlockPool& pool) {
       uint64_t address = 0, bytes;
       while (pool.next_mapped(&address, &bytes)) {
@@ -129,7 +129,10 @@ class Expandable {
       if (pool != nullptr) visit(*pool);
     }
   }
-  void reset_after_fork() { moving_.store(false, std::memory_order_relaxed); }
+  void reset_after_fork() {
+    growing_.store(false, std::memory_order_relaxed);
+    gate_.reset_after_fork();
+  }
 
  private:
   static constexpr int kSmall = 0, kLarge = 1, kPools = 2;
@@ -159,19 +162,22 @@ class Expandable {
   bool open_gap(BlockPool& pool, uint32_t granules, BlockPool::Gap* gap);
   bool add_range(BlockPool& pool, int number, uint64_t bytes);
   bool enter_range(BlockPool& pool, int number, uint64_t address, uint64_t size);
-  uint32_t fill_gap(BlockPool& pool, const BlockPool::Gap& gap, uint32_t fresh, int* code);
+  uint32_t fill_gap(BlockPool& pool, const BlockPool::Gap& gap, uint32_t fresh, bool new_ones,
+                    int* code);
   void note_moved_unfilled(BlockPool& to);
   uint32_t gather_units(Unit* units, uint32_t count);
   uint32_t take_away(BlockPool& pool, Unit* units, uint32_t most);
   Unit* units_behind(const ChunkBlock* block) const;
   uint32_t clean_units();
-  IdleChunks see_idle_units(Tick now);
+  IdleChunks see_idle_units(int number, Tick now);
+  void note_low_water();
+  uint32_t release_units(BlockPool& pool, uint32_t most);
   uint32_t release_units(uint32_t most);
+  bool give_up(uint64_t address, const Unit* units, uint32_t count);
   template <typename Use>
   uint32_t empty(BlockPool& pool, ChunkBlock* block, Use use);
   uint32_t release_block(BlockPool& pool, ChunkBlock* block);
-  [[gnu::cold]] bool release_known();
-  uint64_t clean_bytes() const;
+  [[gnu::cold]] bool release_known(bool all);
 
   SharedChunks* shared_;
   BlockArenas* arenas_;
@@ -181,8 +187,9 @@ class Expandable {
   uint32_t owner_;
   ChunkSizes sizes_;
   UnitSupply units_;
-  LowWater low_water_;
-  std::atomic<bool> moving_{false};  // a thread moves units
+  LowWater low_water_[kPools];
+  MoveGate gate_;
+  std::atomic<bool> growing_{false};  // a thread has the Turn
   std::atomic<BlockPool*> pools_[kPools] = {};
 };
 

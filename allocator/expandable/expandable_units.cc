@@ -6,17 +6,17 @@
 
 namespace cistern::alloc {
 
-// One thread of a context moves units at a time; a driver that makes one call wait for another is
-// waited for a moment, and then two do.
+// Of threads that miss at once one takes units, and the others look for room in what it took before
+// the next one does. No longer than a moment: a large request may take long.
 class Expandable::Turn {
  public:
   explicit Turn(Expandable& memory) : memory_(memory) {
-    constexpr uint64_t kMostNs = 1'000'000'000;
+    constexpr uint64_t kMostNs = 5'000'000;
     alone_ = os::wait_until(
-        [&] { return !memory_.moving_.exchange(true, std::memory_order_acquire); }, kMostNs);
+        [&] { return !memory_.growing_.exchange(true, std::memory_order_acquire); }, kMostNs);
   }
   ~Turn() {
-    if (alone_) memory_.moving_.store(false, std::memory_order_release);
+    if (alone_) memory_.growing_.store(false, std::memory_order_release);
   }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
@@ -39,9 +39,14 @@ int Expandable::take_with(Request& request, bool new_ones) {
   if (supply_->closed()) return kContextGone;
   const Turn turn(*this);
   if (take_clean(request)) return kSuccess;  // of what another thread moved meanwhile
+  fill_freed();                              // or what the other pool has would not be clean
+  const uint64_t room = room_of(request);
+  request.address =
+      pool->allocate_with_room(request.bytes, room, shared_->reclaim, BlockPool::Search::thorough);
+  if (request.address != 0) return kSuccess;
   const ChunkSupply::Moving moving(*supply_);
-  if (pool->any_known()) release_known();
-  fill_freed();  // or what the other pool has would not be clean
+  if (!new_ones) release_known(/*all=*/true);
+  const MoveGate::Moving through(gate_);
   if (new_ones && units_.units() == 0 && sizes_.first != 0) {
     take_ahead(sizes_.first);
     if (take_clean(request)) return kSuccess;
@@ -51,6 +56,7 @@ int Expandable::take_with(Request& request, bool new_ones) {
   if (code == kSuccess) {
     ledger_->obtained.add();
     supply_->note_obtain(os::now_ns() - start);
+    note_low_water();
   }
   // A source that fails otherwise than for want of memory may still have it whole.
   const bool whole = code != kSuccess && code != kOutOfMemory && new_ones;
@@ -63,9 +69,11 @@ int Expandable::take_moved(BlockPool& pool, Request& request, bool new_ones) {
   if (!open_gap(pool, granules, &gap)) return kNoAddresses;
   const uint32_t clean = clean_units();
   const uint32_t fresh = gap.units > clean ? gap.units - clean : 0;
-  const bool enough = fresh == 0 || (new_ones && units_.source().most_units() >= fresh);
+  // Of many units that there are not even one would be made for nothing.
+  const bool enough = fresh <= 1 || units_.source().most_units() >= fresh;
   int code = kOutOfMemory;
-  const uint32_t filled = enough ? fill_gap(pool, gap, fresh, &code) : 0;
+  const bool goes = fresh == 0 || (new_ones && enough);
+  const uint32_t filled = goes ? fill_gap(pool, gap, fresh, new_ones, &code) : 0;
   request.address = pool.close_gap(gap, filled, granules, request.bytes, shared_->reclaim.epoch());
   if (request.address == 0) {
     release_units(std::min(filled, fresh));  // what it took of the source for nothing
@@ -84,7 +92,7 @@ void Expandable::take_ahead(uint64_t bytes) {
   const uint32_t granules = granules_for(round_up(bytes, units_.unit_bytes()));
   if (pool == nullptr || !open_gap(*pool, granules, &gap)) return;
   int code;
-  const uint32_t filled = fill_gap(*pool, gap, gap.units, &code);
+  const uint32_t filled = fill_gap(*pool, gap, gap.units, /*new_ones=*/true, &code);
   pool->close_gap(gap, filled, granules, /*bytes=*/0, 0);
 }
 
@@ -140,7 +148,7 @@ bool Expandable::enter_range(BlockPool& pool, int number, uint64_t address, uint
 // Puts memory behind the gap, `fresh` new units of it and the rest from elsewhere: how many units
 // of it have memory then. New ones come first, so that nothing moves where they are too few.
 uint32_t Expandable::fill_gap(BlockPool& pool, const BlockPool::Gap& gap, uint32_t fresh,
-                              int* code) {
+                              bool new_ones, int* code) {
   const uint64_t unit = units_.unit_bytes();
   const uint64_t address = gap.hole->address();
   Unit* behind = units_behind(gap.hole);
@@ -149,7 +157,7 @@ uint32_t Expandable::fill_gap(BlockPool& pool, const BlockPool::Gap& gap, uint32
     Unit units[kAtOnce];
     const uint32_t want = std::min(gap.units - filled, kAtOnce);
     uint32_t count = fresh == 0 ? gather_units(units, want) : 0;
-    const bool is_new = count == 0;
+    const bool is_new = count == 0 && new_ones;
     if (is_new) {
       count = units_.create(units, fresh == 0 ? want : std::min(want, fresh), code);
       fresh -= std::min(fresh, count);
@@ -231,25 +239,39 @@ uint32_t Expandable::clean_units() {
   return units;
 }
 
+bool Expandable::release_units() {
+  fill_freed();
+  const bool known = release_known(/*all=*/true);
+  return release_units(UINT32_MAX) != 0 || known;
+}
+
 uint32_t Expandable::release_units(uint32_t most) {
-  const ChunkSupply::Moving moving(*supply_);
   uint32_t released = 0;
-  for_each_pool([&](BlockPool& pool) {
-    while (released < most) {
-      ChunkBlock* block = pool.take_units(most - released, shared_->reclaim);
-      const uint32_t count = block == nullptr ? 0 : release_block(pool, block);
-      if (count == 0) break;
-      released += count;
-    }
-  });
+  for_each_pool([&](BlockPool& pool) { released += release_units(pool, most - released); });
+  return released;
+}
+
+uint32_t Expandable::release_units(BlockPool& pool, uint32_t most) {
+  const ChunkSupply::Moving moving(*supply_);
+  const MoveGate::Moving through(gate_);
+  uint32_t released = 0;
+  while (released < most) {
+    ChunkBlock* block = pool.take_units(most - released, shared_->reclaim);
+    const uint32_t count = block == nullptr ? 0 : release_block(pool, block);
+    if (count == 0) break;
+    released += count;
+  }
   return released;
 }
 
 // What others know is no other block's memory before they are done with it, which the source knows.
-bool Expandable::release_known() {
-  const ChunkSupply::Moving moving(*supply_);
+// Not `all`: only where it pays to look.
+bool Expandable::release_known(bool all) {
   bool any = false;
   for_each_pool([&](BlockPool& pool) {
+    if (pool.quarantined_bytes() == 0 || (!all && !pool.look_for_known())) return;
+    const ChunkSupply::Moving moving(*supply_);
+    const MoveGate::Moving through(gate_);
     ChunkBlock* block = pool.take_known_units(shared_->reclaim);
     while (block != nullptr && release_block(pool, block) != 0) {
       any = true;

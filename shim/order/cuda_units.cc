@@ -173,10 +173,27 @@ int CudaUnits::map(uint64_t address, const alloc::Unit* units, uint32_t count) {
   if (code == alloc::kSuccess) code = give_access(address, count * unit_bytes_, 0);
   if (code == alloc::kSuccess) {
     note_mapped(address, count);
-  } else if (mapped != 0) {
-    twice_at_most([=, this] { return driver().cuMemUnmap(address, mapped * unit_bytes_); });
+  } else {
+    undo_map(address, std::min(mapped + 1, count));
   }
   return told("maps units", address, count * unit_bytes_, code);
+}
+
+// Of a failed mapping: an error may belong to earlier work, and the call have done its own.
+void CudaUnits::undo_map(uint64_t address, uint32_t count) const {
+  for (uint32_t i = 0; i < count; ++i) {
+    twice_at_most(
+        [=, this] { return driver().cuMemUnmap(address + i * unit_bytes_, unit_bytes_); });
+  }
+}
+
+// What the driver says when it is asked again counts: the first error may belong to earlier work,
+// and then the call has done its own, and nothing is mapped there any more.
+CUresult CudaUnits::unmap_for_sure(uint64_t address, uint64_t bytes) const {
+  const CUresult first = noted(driver().cuMemUnmap(address, bytes), owner_.context);
+  if (first == CUDA_SUCCESS || first == CUDA_ERROR_INVALID_VALUE || !may_call()) return first;
+  const CUresult second = driver().cuMemUnmap(address, bytes);
+  return second == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : second;
 }
 
 // Of a context that may be ending nothing is touched, as in CudaSource::release().
@@ -185,7 +202,7 @@ int CudaUnits::unmap(uint64_t address, uint32_t count) {
   if (gone_.load()) {
     if (!may_call()) return alloc::kNotNow;
     const LetByCaptures allowed;
-    const int code = twice_at_most([=] { return driver().cuMemUnmap(address, bytes); });
+    const int code = unmap_for_sure(address, bytes);
     if (code == alloc::kSuccess) note_unmapped(address, count);
     return told("unmaps units of a context that is gone", address, bytes, code);
   }
@@ -193,7 +210,7 @@ int CudaUnits::unmap(uint64_t address, uint32_t count) {
   const alloc::CountedIn at_work(*owner_.at_work);
   const bool forbidden = !pass && !this_thread.may_free_in_capture;
   if (forbidden || owner_.closing->load() != 0 || !may_call()) return alloc::kNotNow;
-  const CUresult result = noted(driver().cuMemUnmap(address, bytes), owner_.context);
+  const CUresult result = unmap_for_sure(address, bytes);
   if (result == CUDA_SUCCESS) note_unmapped(address, count);
   return told("unmaps units", address, bytes, result);
 }

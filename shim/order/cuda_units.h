@@ -50,6 +50,8 @@ class CudaUnits final : public alloc::UnitSource {
   // What a unit can do beside being used by kernels and copies, as bits.
   enum Ability : uint8_t { kForRdma = 1, kAsFile = 2 };
 
+  void undo_map(uint64_t address, uint32_t count) const;
+  CUresult unmap_for_sure(uint64_t address, uint64_t bytes) const;
   uint8_t abilities() const;
   CUmemAllocationProp properties(uint8_t abilities) const;
   uint64_t devices() const;

@@ -38,7 +38,7 @@ class Holdings {
 }  // namespace
 
 TEST_CASE("threads that move units beside each other have their memory to themselves") {
-  constexpr uint64_t kUnits = 40;
+  constexpr uint64_t kUnits = 24;
   constexpr unsigned kThreads = 8;
   const unsigned seed = GENERATE(1u, 2u);
   auto p = expandable(kUnits);
