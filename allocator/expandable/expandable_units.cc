@@ -162,7 +162,10 @@ uint32_t Expandable::fill_gap(BlockPool& pool, const BlockPool::Gap& gap, uint32
       count = units_.create(units, fresh == 0 ? want : std::min(want, fresh), code);
       fresh -= std::min(fresh, count);
     }
-    if (count == 0) break;
+    if (count == 0) {
+      if (!new_ones) *code = kOutOfMemory;
+      break;
+    }
     *code = units_.source().map(address + filled * unit, units, count);
     if (*code != kSuccess) {
       units_.release(units, count);
