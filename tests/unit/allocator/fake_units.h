@@ -39,6 +39,7 @@ class FakeUnits final : public alloc::UnitSource {
     ranges.erase(address);
   }
 
+  uint64_t most_units() override { return most_told; }
   int create(alloc::Unit* unit) override {
     std::lock_guard guard(mutex_);
     if (fails(Call::create) || units.size() == most_) return alloc::kOutOfMemory;
@@ -85,7 +86,7 @@ class FakeUnits final : public alloc::UnitSource {
   std::map<Call, uint64_t> calls;
   std::map<Call, uint64_t> fail_at;  // the number of the call that fails, from 1 on
   bool capturing = false;
-  uint64_t most_range = UINT64_MAX;
+  uint64_t most_range = UINT64_MAX, most_told = UINT64_MAX;
   std::set<alloc::Unit> units;
   std::map<uint64_t, alloc::Unit> mapped;
   std::map<uint64_t, uint64_t> ranges;

@@ -81,6 +81,7 @@ TEST_CASE("an allocation between two looks counts as use of what it had") {
     p->give(p->take(3 * kUnit));
   }
   CHECK(p->units().units.size() == 3);
+  CHECK(tended(*p) == kUnit);
 }
 
 TEST_CASE("units with a live byte, and those that wait for earlier work, are not idle") {

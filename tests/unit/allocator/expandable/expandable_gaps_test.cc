@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the expandable strategy puts units that a request needs: beside clean memory that is there
+// already, and in holes, which grow together.
+#include "tests/unit/allocator/expandable/expandable_pool.h"
+
+using namespace cistern::alloc;
+using namespace cistern::test;
+
+namespace {
+
+using Call = FakeUnits::Call;
+
+// Frees a block, and the units behind it.
+void empty(ExpandablePool& p, uint64_t address) {
+  p.give(address);
+  REQUIRE(p.pool.release_returnable(0));
+}
+
+}  // namespace
+
+TEST_CASE("holes side by side are one") {
+  const bool first_goes_first = GENERATE(true, false);
+  auto p = expandable(16);
+  const uint64_t a = p->take(kUnit), b = p->take(kUnit);
+  REQUIRE(p->take(kUnit) == b + kUnit);
+  empty(*p, first_goes_first ? a : b);
+  empty(*p, first_goes_first ? b : a);
+  CHECK(p->take(2 * kUnit) == a);
+}
+
+TEST_CASE("clean memory grows into the hole behind it") {
+  auto p = expandable(16);
+  const uint64_t a = p->take(4 * kUnit);
+  p->give(a);
+  CHECK(p->take(6 * kUnit) == a);
+  CHECK(p->units().units.size() == 6);
+  CHECK(p->units().calls[Call::unmap] == 0);
+}
+
+TEST_CASE("a hole between clean memory is filled") {
+  auto p = expandable(16);
+  const uint64_t a = p->take(2 * kUnit), b = p->take(2 * kUnit), c = p->take(2 * kUnit);
+  REQUIRE(p->take(kUnit) == c + 2 * kUnit);
+  empty(*p, b);
+  p->give(a);
+  p->give(c);
+  CHECK(p->take(6 * kUnit) == a);
+  CHECK(p->units().units.size() == 7);
+  CHECK(p->units().calls[Call::unmap] == 1);
+}
+
+TEST_CASE("no unit is asked for where there are too few for a request") {
+  auto p = expandable(16);
+  p->units().most_told = 2;
+  CHECK(p->take(3 * kUnit) == 0);
+  CHECK(p->units().calls[Call::create] == 0);
+  CHECK(p->take(2 * kUnit) != 0);
+}
+
+TEST_CASE("a unit that the source refuses is charged to no cap") {
+  auto p = expandable(16);
+  p->cap.set_limit(16 * kUnit);
+  p->units().fail_at[Call::create] = 2;
+  p->take(3 * kUnit);
+  CHECK(p->cap.charged() == p->units().units.size() * kUnit);
+}
+
+TEST_CASE("what is known, and clean only later, goes before new units come") {
+  auto p = expandable(16);
+  const uint64_t a = p->take(4 * kUnit);
+  REQUIRE(p->pool.mark_exported(p->shared.index.find(a), a));
+  p->source.passed_mark = 0;
+  p->give(a);
+  CHECK(p->units().units.size() == 4);
+  p->source.passed_mark = ~Mark{0};
+  REQUIRE(p->take(5 * kUnit) != 0);
+  CHECK(p->units().units.size() == 5);
+}
+
+TEST_CASE("of a known block in two units the part beside live memory stays, and is nobody's") {
+  auto p = expandable(16);
+  constexpr uint64_t kBytes = kUnit / 4 * 3;
+  const uint64_t a = p->take(kBytes), known = p->take(kBytes), live = p->take(kBytes);
+  REQUIRE(known == a + kBytes);
+  REQUIRE(live == known + kBytes);
+  REQUIRE(p->pool.mark_exported(p->shared.index.find(known), known));
+  p->give(a);
+  p->give(known);
+  p->synchronise();
+  CHECK(p->pool.release_returnable(0));
+  CHECK(p->pool.usage().quarantined == kUnit / 2);
+  const uint64_t again = p->take(kUnit / 4);
+  CHECK((again + kUnit / 4 <= known || again >= live));
+  p->give(live);
+  p->give(again);
+  p->synchronise();
+  CHECK(p->pool.release_returnable(0));
+  CHECK(p->pool.usage().quarantined == 0);
+  CHECK(p->units().units.empty());
+  CHECK(p->units().broken == 0);
+}
