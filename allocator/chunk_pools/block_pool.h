@@ -176,6 +176,8 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   void take_out(ChunkMap* map, ChunkList* out);
   struct Site;
   void consider(ChunkBlock* hole, uint32_t granules, Site* best) const;
+  void keep_surplus(const ChunkBlock* before, const ChunkBlock* hole, ChunkBlock* after,
+                    uint32_t granules);
   void make_hole_locked(ChunkBlock* block);
   void insert_hole(ChunkBlock* block);
   void remove_hole(ChunkBlock* block) { remove_from(&holes_, block); }

@@ -100,6 +100,16 @@ void BlockPool::consider(ChunkBlock* hole, uint32_t granules, Site* best) const 
   }
 }
 
+// What a request does not need of the clean memory behind a hole may be what is moved into it.
+void BlockPool::keep_surplus(const ChunkBlock* before, const ChunkBlock* hole, ChunkBlock* after,
+                             uint32_t granules) {
+  const uint32_t align = granules >= align_ ? align_ : 1;
+  const uint32_t have = before == nullptr ? 0 : before->granules - before->to_aligned(align);
+  const uint64_t without = uint64_t{have} + hole->granules;
+  if (without >= granules || granules - without >= after->granules) return;
+  insert(split(after, static_cast<uint32_t>(granules - without)));
+}
+
 bool BlockPool::open_gap(uint32_t granules, Gap* gap) {
   LockGuard guard(mutex_);
   if (closed() || !records_.reserve(3)) return false;
@@ -121,6 +131,7 @@ bool BlockPool::open_gap(uint32_t granules, Gap* gap) {
   for (ChunkBlock* part : {before, after}) {
     if (part != nullptr) remove(part);
   }
+  if (after != nullptr) keep_surplus(before, hole, after, granules);
   for (ChunkBlock* part : {before, hole, after}) {
     if (part != nullptr) part->become(BlockState::moving);
   }
@@ -143,9 +154,12 @@ uint64_t BlockPool::close_gap(const Gap& gap, uint32_t filled, uint32_t granules
   }
   if (gap.after != nullptr) join(block, gap.after);
   if (gap.before != nullptr) block = join(gap.before, block);
-  insert(block);
   const uint32_t align = granules >= align_ ? align_ : 1;
-  if (bytes == 0 || closed() || !records_.reserve(2) || !block->fits(granules, align)) return 0;
+  if (bytes == 0 || closed() || !records_.reserve(2) || !block->fits(granules, align)) {
+    make_clean(block, nullptr);  // one with the clean memory beside it
+    return 0;
+  }
+  insert(block);
   return hand_out(block, granules, align, bytes, born);
 }
 

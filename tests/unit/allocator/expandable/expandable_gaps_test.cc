@@ -49,6 +49,28 @@ TEST_CASE("a hole between clean memory is filled") {
   CHECK(p->units().calls[Call::unmap] == 1);
 }
 
+TEST_CASE("clean memory around a hole that is more than a request needs fills the hole") {
+  auto p = expandable(17);
+  const uint64_t a = p->take(8 * kUnit), b = p->take(4 * kUnit), c = p->take(4 * kUnit);
+  empty(*p, b);
+  const uint64_t d = p->take(5 * kUnit);
+  REQUIRE(d == c + 4 * kUnit);
+  for (const uint64_t block : {a, c, d}) p->give(block);
+  CHECK(p->take(17 * kUnit) == a);
+  CHECK(p->units().units.size() == 17);
+  CHECK(p->units().broken == 0);
+}
+
+TEST_CASE("clean memory that is not aligned as a request fills the gap beside it") {
+  auto p = std::make_unique<ExpandablePool>(12, 0, 0, /*align=*/4 * kUnit);
+  const uint64_t a = p->take(kUnit);
+  uint64_t end = a;
+  while (end - a < 11 * kUnit) REQUIRE((end = p->take(kUnit)) != 0);
+  for (uint64_t block = a; block <= end; block += kUnit) p->give(block);
+  CHECK(p->take(12 * kUnit) != 0);
+  CHECK(p->units().broken == 0);
+}
+
 TEST_CASE("no unit is asked for where there are too few for a request") {
   auto p = expandable(16);
   p->units().most_told = 2;
