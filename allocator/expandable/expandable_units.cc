@@ -45,7 +45,7 @@ int Expandable::take_with(Request& request, bool new_ones) {
       pool->allocate_with_room(request.bytes, room, shared_->reclaim, BlockPool::Search::thorough);
   if (request.address != 0) return kSuccess;
   const ChunkSupply::Moving moving(*supply_);
-  if (!new_ones) release_known(/*all=*/true);
+  release_known(/*all=*/!new_ones);
   const MoveGate::Moving through(gate_);
   if (new_ones && units_.units() == 0 && sizes_.first != 0) {
     take_ahead(sizes_.first);

@@ -41,9 +41,11 @@ struct VirtualMemory {
   void (*during_access)() = nullptr;
 
   CUresult use(const char* call) {
-    const bool fails = ++calls[call] == fails_at[call];
+    const int at = ++calls[call] - fails_at[call];
+    const bool fails = fails_at[call] != 0 && at >= 0 && at < times;
     return fails ? fails_with[call] : CUDA_SUCCESS;
   }
+  int times = 1;  // uses that fail, one after the other
   void fail(const char* call, int use, CUresult code) {
     fails_at[call] = use;
     fails_with[call] = code;
@@ -305,9 +307,19 @@ TEST_CASE("what the driver does not unmap stays mapped") {
   Units units;
   CudaUnits& source = units.begun();
   CHECK(source.map(kHere, units.created(1).data(), 1) == kSuccess);
+  memory->times = 2;
   memory->fail("unmap", 1, CUDA_ERROR_UNKNOWN);
   CHECK(source.unmap(kHere, 1) == CUDA_ERROR_UNKNOWN);
   CHECK(memory->mapped.size() == 1);
+}
+
+TEST_CASE("an error that belonged to earlier work does not say that memory is still mapped") {
+  Units units;
+  CudaUnits& source = units.begun();
+  CHECK(source.map(kHere, units.created(1).data(), 1) == kSuccess);
+  memory->fail("unmap", 1, CUDA_ERROR_UNKNOWN);
+  CHECK(source.unmap(kHere, 1) == kSuccess);
+  CHECK(memory->mapped.empty());
 }
 
 TEST_CASE("a context that is gone gives all back, also during a capture of another") {
