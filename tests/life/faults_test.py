@@ -51,6 +51,7 @@ RULES = {
 }
 OWN_KIND = "the program's own call, told as it is; the charge follows: cap/failing_kinds.told"
 FOR_CHARGES = "asked for a charge alone: cap/failing_kinds.unseen"
+FOR_UNITS = "made for expandable memory alone: expandable/failing"
 FOR_FILLS = "made where memory is filled alone: fill/filled_stumble"
 NOT_RUN = {
     "cuArray3DCreate_v2": OWN_KIND,
@@ -58,21 +59,26 @@ NOT_RUN = {
     "cuArrayGetMemoryRequirements": FOR_CHARGES,
     "cuCtxSynchronize": "in the program's frees, where it asks for that: reclaim/free_sync.stubborn",
     "cuCtxGetDevice": "asked of a context that nobody knows: an error is as good an answer as any",
+    "cuDeviceCanAccessPeer": FOR_UNITS,
+    "cuDeviceGetAttribute": FOR_UNITS,
     "cuDeviceGetDefaultMemPool": FOR_CHARGES,
     "cuDeviceGetMemPool": "asked for the scratch cache alone, whether a pool is a device's current "
                           "one: an error says that it is not",
     "cuEventRecord": "only for drivers without cuCtxRecordEvent: order/old_driver.stumble",
     "cuIpcGetMemHandle": "the program's own call, answered as it is",
-    "cuMemCreate": OWN_KIND,
+    "cuMemAddressFree": FOR_UNITS,
+    "cuMemAddressReserve": FOR_UNITS,
+    "cuMemCreate": f"{OWN_KIND}; and {FOR_UNITS}",
     "cuMemGetAllocationGranularity": "asked where a cap refuses; what it says is told",
     "cuMemGetHandleForAddressRange": "the program's own call, answered as it is",
     "cuMemFreeHost": "made where pinned memory was idle for long alone: pinned/pinned_stumble",
     "cuMemHostGetDevicePointer_v2": "the program's own call, answered as it is",
     "cuMemHostGetFlags": "asked after a refused cuMemFreeHost alone: pinned/pinned_stumble",
-    "cuMemMap": OWN_KIND,
-    "cuMemRelease": OWN_KIND,
+    "cuMemMap": f"{OWN_KIND}; and {FOR_UNITS}",
+    "cuMemRelease": f"{OWN_KIND}; and {FOR_UNITS}",
     "cuMemRetainAllocationHandle": OWN_KIND,
-    "cuMemUnmap": OWN_KIND,
+    "cuMemSetAccess": FOR_UNITS,
+    "cuMemUnmap": f"{OWN_KIND}; and {FOR_UNITS}",
     "cuMemsetD8Async": FOR_FILLS,
     "cuMemsetD8Async_ptsz": FOR_FILLS,
     "cuMipmappedArrayCreate": OWN_KIND,
