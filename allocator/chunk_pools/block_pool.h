@@ -203,8 +203,8 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   ChunkBlock* holes_ = nullptr;
   ChunkBlock* known_ = nullptr;  // BlockState::known
   Counter look_from_;            // bytes of them, see look_for_known()
-  bool unmerged_ = false;  // something became clean since everything was merged
-  uint32_t unasked_ = 0;   // blocks freed since ask_first was the answer
+  bool unmerged_ = false;        // something became clean since everything was merged
+  uint32_t unasked_ = 0;         // blocks freed since ask_first was the answer
   ChunkMap* maps_ = nullptr;
   Counter chunks_;
   Counter room_bytes_;
