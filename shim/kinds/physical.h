@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Physical memory that the program creates for itself (cuMemCreate). It is charged (kinds/charges.h)
-// and counts as live for who watches (watch/watch.h) until its last handle is released and its last
-// mapping undone, in any order. Imported handles are their exporter's; what cuMemMapArrayAsync maps
-// into sparse arrays is not followed. Any thread.
+// Physical memory that the program creates for itself (cuMemCreate). It is charged
+// (kinds/charges.h) and counts as live for who watches (watch/watch.h) until its last handle is
+// released and its last mapping undone, in any order. Imported handles are their exporter's; what
+// cuMemMapArrayAsync maps into sparse arrays is not followed. Any thread.
 #pragma once
 
 #include "shim/cuda_api.h"
