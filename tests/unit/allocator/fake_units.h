@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Units without a device, for unit tests: so many there are, and every rule of UnitSource is checked
-// at each call: what is mapped lies in a range that was reserved, at addresses behind which there is
-// nothing yet; what is unmapped was mapped; what is released is mapped nowhere. A broken rule is
-// counted. Every call can be made to fail. Thread-safe.
+// Units without a device, for unit tests: so many there are, and every rule of UnitSource is
+// checked at each call: what is mapped lies in a range that was reserved, at addresses behind which
+// there is nothing yet; what is unmapped was mapped; what is released is mapped nowhere. A broken
+// rule is counted. Every call can be made to fail. Thread-safe.
 #pragma once
 
 #include <map>

@@ -48,6 +48,6 @@ int main() {
   SAY(cuMemCreate(&mapped, 3 * kBytes, &properties, 0));
   SAY(cuMemMap(at, 3 * kBytes, 0, mapped, 0));
   SAY(cuMemRelease(mapped));
-  mark();  // 6: stays for good
+  mark();                                                   // 6: stays for good
   SAY(cuMemCreate(&unmapped, 2 * kBytes, &properties, 0));  // and so does this
 }
