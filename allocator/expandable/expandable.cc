@@ -110,14 +110,15 @@ IdleChunks Expandable::see_idle(Tick now) {
 
 uint64_t Expandable::release_aged_units(Tick now, uint32_t least) {
   const uint64_t kept = ledger_->idle_chunks.get(), keep = shared_->idle.keep;
+  const MoveGate::Moving through(gate_);
   uint64_t released = 0;
   for (int i = 0; i < kPools; ++i) {
     const IdleChunks idle = see_idle_units(i, now);
     if (idle.bytes == 0 || idle.oldest < least || kept <= keep + released) continue;
     const uint64_t most = std::min(idle.bytes, kept - keep - released);
     const uint64_t unit = units_.unit_bytes();
-    const uint64_t bytes = release_units(*pools_[i].load(std::memory_order_acquire),
-                                         static_cast<uint32_t>(round_up(most, unit) / unit)) *
+    const uint64_t bytes = give_back_units(*pools_[i].load(std::memory_order_acquire),
+                                           static_cast<uint32_t>(round_up(most, unit) / unit)) *
                            unit;
     low_water_[i].released(bytes);
     released += bytes;

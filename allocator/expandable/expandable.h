@@ -171,8 +171,8 @@ class Expandable {
   uint32_t clean_units();
   IdleChunks see_idle_units(int number, Tick now);
   void note_low_water();
-  uint32_t release_units(BlockPool& pool, uint32_t most);
-  uint32_t release_units(uint32_t most);
+  uint32_t give_back_units(BlockPool& pool, uint32_t most);
+  uint32_t give_back_units(uint32_t most);
   bool give_up(uint64_t address, const Unit* units, uint32_t count);
   template <typename Use>
   uint32_t empty(BlockPool& pool, ChunkBlock* block, Use use);

@@ -69,14 +69,14 @@ int Expandable::take_moved(BlockPool& pool, Request& request, bool new_ones) {
   if (!open_gap(pool, granules, &gap)) return kNoAddresses;
   const uint32_t clean = clean_units();
   const uint32_t fresh = gap.units > clean ? gap.units - clean : 0;
-  // Of many units that there are not even one would be made for nothing.
-  const bool enough = fresh <= 1 || units_.source().most_units() >= fresh;
+  // Where there are too few of many, not even one is made for nothing.
+  const auto enough = [&] { return fresh == 1 || units_.source().most_units() >= fresh; };
   int code = kOutOfMemory;
-  const bool goes = fresh == 0 || (new_ones && enough);
+  const bool goes = fresh == 0 || (new_ones && enough());
   const uint32_t filled = goes ? fill_gap(pool, gap, fresh, new_ones, &code) : 0;
   request.address = pool.close_gap(gap, filled, granules, request.bytes, shared_->reclaim.epoch());
   if (request.address == 0) {
-    release_units(std::min(filled, fresh));  // what it took of the source for nothing
+    give_back_units(std::min(filled, fresh));  // what it took of the source for nothing
     return filled == gap.units ? kOutOfMemory : code;
   }
   if (fresh != 0 && sizes_.later > fresh * units_.unit_bytes()) {
@@ -245,26 +245,27 @@ uint32_t Expandable::clean_units() {
 bool Expandable::release_units() {
   fill_freed();
   const bool known = release_known(/*all=*/true);
-  return release_units(UINT32_MAX) != 0 || known;
-}
-
-uint32_t Expandable::release_units(uint32_t most) {
-  uint32_t released = 0;
-  for_each_pool([&](BlockPool& pool) { released += release_units(pool, most - released); });
-  return released;
-}
-
-uint32_t Expandable::release_units(BlockPool& pool, uint32_t most) {
-  const ChunkSupply::Moving moving(*supply_);
   const MoveGate::Moving through(gate_);
-  uint32_t released = 0;
-  while (released < most) {
-    ChunkBlock* block = pool.take_units(most - released, shared_->reclaim);
+  return give_back_units(UINT32_MAX) != 0 || known;
+}
+
+// These two: for a thread that is through the gate already, where no second time is possible.
+uint32_t Expandable::give_back_units(uint32_t most) {
+  uint32_t given = 0;
+  for_each_pool([&](BlockPool& pool) { given += give_back_units(pool, most - given); });
+  return given;
+}
+
+uint32_t Expandable::give_back_units(BlockPool& pool, uint32_t most) {
+  const ChunkSupply::Moving moving(*supply_);
+  uint32_t given = 0;
+  while (given < most) {
+    ChunkBlock* block = pool.take_units(most - given, shared_->reclaim);
     const uint32_t count = block == nullptr ? 0 : release_block(pool, block);
     if (count == 0) break;
-    released += count;
+    given += count;
   }
-  return released;
+  return given;
 }
 
 // What others know is no other block's memory before they are done with it, which the source knows.
