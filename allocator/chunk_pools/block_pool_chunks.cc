@@ -145,6 +145,7 @@ void BlockPool::forget_all() {
   records_.reset();
   maps_ = nullptr;
   holes_ = known_ = nullptr;
+  look_from_.set(0);
   unmerged_ = false;
   chunks_.set(0);
   room_bytes_.set(0);

@@ -271,6 +271,7 @@ ChunkBlock* BlockPool::take_known_units(Reclaim& reclaim) {
     if (units == nullptr) continue;
     units->become(BlockState::moving);
     units->exported = 1;
+    look_from_.set(0);
     return units;
   }
   look_from_.set(2 * quarantined_bytes());

@@ -2,7 +2,8 @@
 // Between threads that move units and one that changes who may use what is mapped: while units are
 // on their way nobody can tell where they will be. Movers go side by side; whoever looks at all of
 // it waits for those under way and keeps others out. Neither waits for anything but driver calls
-// of the other. Any thread; all of it is atomic.
+// of the other; a mover goes through once, since a second time could wait for itself. Any thread;
+// all of it is atomic.
 #pragma once
 
 #include <atomic>

@@ -5,6 +5,7 @@
 // rule is counted. Every call can be made to fail. Thread-safe.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <mutex>
 #include <set>
@@ -40,7 +41,9 @@ class FakeUnits final : public alloc::UnitSource {
   }
 
   uint64_t most_units() override { return most_told; }
+  std::function<void()> on_create;  // without the lock
   int create(alloc::Unit* unit) override {
+    if (on_create) on_create();
     std::lock_guard guard(mutex_);
     if (fails(Call::create) || units.size() == most_) return alloc::kOutOfMemory;
     *unit = ++last_;

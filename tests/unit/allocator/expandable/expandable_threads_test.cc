@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Threads that share the expandable strategy over few units: no two have the same byte, each has
 // memory behind what it got, and no unit is lost.
+#include <chrono>
 #include <random>
 #include <thread>
 #include <vector>
@@ -90,4 +91,23 @@ TEST_CASE("threads that move units beside each other have their memory to themse
   CHECK(p->units().units.empty());
   CHECK(p->units().broken == 0);
   CHECK(p->cap.charged() == 0);
+}
+
+TEST_CASE(
+    "a request that fails while another thread looks at all that is mapped waits for nobody") {
+  auto p = expandable(8);
+  REQUIRE(p->take(4 * kUnit) != 0);
+  p->units().fail_at[FakeUnits::Call::create] = p->units().calls[FakeUnits::Call::create] + 3;
+  std::thread looker;
+  uint64_t seen = 0;
+  p->units().on_create = [&] {
+    p->units().on_create = nullptr;
+    looker = std::thread(
+        [&] { p->pool.for_each_mapped([&](uint64_t, uint64_t bytes) { seen += bytes; }); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // it waits for this request
+  };
+  p->allocate(3 * kUnit);
+  looker.join();
+  CHECK(seen >= 4 * kUnit);
+  CHECK(p->units().broken == 0);
 }
