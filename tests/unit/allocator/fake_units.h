@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <utility>
 
 #include "allocator/base/source.h"
 
@@ -41,9 +42,9 @@ class FakeUnits final : public alloc::UnitSource {
   }
 
   uint64_t most_units() override { return most_told; }
-  std::function<void()> on_create;  // without the lock
+  std::function<void()> on_create;  // once, without the lock
   int create(alloc::Unit* unit) override {
-    if (on_create) on_create();
+    if (const auto meanwhile = std::exchange(on_create, nullptr)) meanwhile();
     std::lock_guard guard(mutex_);
     if (fails(Call::create) || units.size() == most_) return alloc::kOutOfMemory;
     *unit = ++last_;

@@ -101,7 +101,6 @@ TEST_CASE(
   std::thread looker;
   uint64_t seen = 0;
   p->units().on_create = [&] {
-    p->units().on_create = nullptr;
     looker = std::thread(
         [&] { p->pool.for_each_mapped([&](uint64_t, uint64_t bytes) { seen += bytes; }); });
     std::this_thread::sleep_for(std::chrono::milliseconds(50));  // it waits for this request
