@@ -61,10 +61,10 @@ struct Ledger {
   // Bytes taken from the driver: live, idle, waiting and lost to rounding.
   alignas(128) Counter reserved, reserved_peak;
 
-  Counter obtained, released;        // driver calls that took or returned a chunk
-  Counter refused;                   // obtain calls the driver refused
-  Counter waits, wait_ns;            // bounded waits for earlier work
-  Counter bound_gave_way;            // times more had to wait than may, because no work ended
+  Counter obtained, released;  // calls that took or returned a chunk; requests that took units
+  Counter refused;             // obtain calls the driver refused
+  Counter waits, wait_ns;      // bounded waits for earlier work
+  Counter bound_gave_way;      // times more had to wait than may, because no work ended
   Counter shortages, out_of_memory;  // times everything idle was returned; failures passed on
   Counter served_by[kSteps];         // shortages by the step that ended them
   // Groups of blocks side by side that have more than one member, their members, and the bytes that
