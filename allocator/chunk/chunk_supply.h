@@ -72,6 +72,17 @@ class ChunkSupply {
     ChunkCache& cache_;
   };
 
+  // For as long as it lives a chunk may be on its way into a pool: others that run out look again.
+  class Growing {
+   public:
+    explicit Growing(ChunkSupply& supply)
+        : in_hand_(supply), obtaining_(supply.shared_->threads_obtaining) {}
+
+   private:
+    const InHand in_hand_;
+    const CountedIn obtaining_;
+  };
+
   // For as long as it lives free memory may be out of the pools, to be released, filled or moved:
   // others that run out, or ask what is free, wait for it.
   class Moving {

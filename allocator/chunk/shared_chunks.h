@@ -22,7 +22,8 @@ struct SharedChunks {
 
   ToldSizes told_sizes;
 
-  // Threads that ask the driver for a chunk, which is not counted yet.
+  // Threads that ask the driver for a chunk, or carry it to their pool: what it will serve is not
+  // found yet.
   std::atomic<int> threads_obtaining{0};
   // Threads whose request met a shortage.
   std::atomic<int> threads_short_of_memory{0};

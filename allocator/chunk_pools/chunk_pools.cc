@@ -143,7 +143,7 @@ int ChunkPools::take_fresh_of_any_size(Request& request, Step* step) {
 // means that no aligned block fits into the chunk.
 int ChunkPools::grow(BlockPool* pool, Request& request, uint64_t bytes) {
   if (bytes > ChunkMap::kMaxBytes) return kOutOfMemory;
-  const ChunkSupply::InHand in_hand(*supply_);
+  const ChunkSupply::Growing growing(*supply_);
   ChunkMap* map = arenas_->maps.take();
   if (map == nullptr) return kOutOfMemory;
   int code;

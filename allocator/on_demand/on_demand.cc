@@ -66,7 +66,7 @@ bool OnDemand::take_small(Request& request) {
 }
 
 bool OnDemand::take_small_from_idle_chunk(Request& request) {
-  const ChunkSupply::InHand in_hand(*supply_);
+  const ChunkSupply::Growing growing(*supply_);
   Chunk* chunk = supply_->cache.take(kSlabBytes, Role::released, shared_->reclaim);
   if (chunk == nullptr || !add_slab(chunk, request.shard)) return false;
   ChunkList emptied;
@@ -77,7 +77,7 @@ bool OnDemand::take_small_from_idle_chunk(Request& request) {
 }
 
 int OnDemand::take_fresh(Request& request) {
-  const ChunkSupply::InHand in_hand(*supply_);
+  const ChunkSupply::Growing growing(*supply_);
   int code = kSuccess;
   if (request.bytes >= kWholeBytes) {
     Chunk* chunk = supply_->obtain(request.bytes, Role::whole, &code);

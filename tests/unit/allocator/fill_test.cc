@@ -235,22 +235,24 @@ TEST_CASE("memory that waits to be filled is returned when the device has no mor
 }
 
 TEST_CASE("memory is not out while another thread fills what would serve") {
-  const auto kind = GENERATE(StrategyKind::on_demand, StrategyKind::legacy);
-  const bool fresh = kind == StrategyKind::on_demand && GENERATE(true, false);
-  const ChunkSizes two_mib = sizes(StrategyKind::legacy, 2 * kMiB, 2 * kMiB);
-  Pool p(2 * kMiB, kind == StrategyKind::legacy ? two_mib : ChunkSizes{}, GarbageRules{},
+  const auto kind =
+      GENERATE(StrategyKind::on_demand, StrategyKind::legacy, StrategyKind::thread_local_);
+  const bool fresh = kind != StrategyKind::legacy && GENERATE(true, false);
+  const ChunkSizes two_mib = sizes(kind, 2 * kMiB, 2 * kMiB);
+  Pool p(2 * kMiB, kind == StrategyKind::on_demand ? ChunkSizes{} : two_mib, GarbageRules{},
          FillMode::gathered);
   std::vector<uint64_t> blocks(fresh ? 0 : 4);
   for (uint64_t& a : blocks) a = p.allocate(kBlock);
   for (size_t i = 0; i < blocks.size() / 2; ++i) p.free(blocks[i]);
   p.synchronise();
   int code = -1;
-  std::atomic<bool> done{false};
+  std::atomic<bool> begun{false}, done{false};
   std::thread allocating;
   p.source.on_fill = [&](const FillRange&) {
+    if (begun.exchange(true)) return;
     allocating = std::thread([&] {
       uint64_t a;
-      code = p.pool.allocate(kBlock, 0, &a);
+      code = p.pool.allocate(kBlock, kind == StrategyKind::thread_local_ ? 1 : 0, &a);
       done = true;
     });
     while (p.ledger.shortages.get() == 0) std::this_thread::yield();
