@@ -14,6 +14,8 @@
 
 namespace cistern::alloc {
 
+class GraphArenas;
+
 class AnyStrategy {
  public:
   void init(Shared* shared, ChunkSupply* supply, MemorySource* source, const DeviceParts& device,
@@ -64,6 +66,10 @@ class AnyStrategy {
     return kind_.load(std::memory_order_relaxed) == Kind::expandable ? &expandable_ : nullptr;
   }
 
+  // Where graphs have arenas; nullptr under the other strategies.
+  GraphArenas* arenas() { return nullptr; }
+  const GraphArenas* arenas() const { return nullptr; }
+
   // While less than this waits in each pool, and in the chunk layer, all of them together are
   // within the bound on what waits.
   uint64_t bound_share() const {
@@ -86,7 +92,7 @@ class AnyStrategy {
 
   static Kind kind_of(StrategyKind kind, bool groups) {
     if (kind == StrategyKind::expandable) return Kind::expandable;
-    if (kind != StrategyKind::on_demand) return Kind::chunked;
+    if (kind != StrategyKind::on_demand && kind != StrategyKind::graph_arena) return Kind::chunked;
     return groups ? Kind::grouped : Kind::on_demand;
   }
 

@@ -48,6 +48,10 @@ int ContextPool::allocate_clean(uint64_t bytes, unsigned shard, uint64_t* addres
                                     : serve(request, address, ask);
 }
 
+int ContextPool::allocate_in_graph(uint64_t bytes, unsigned shard, GraphRun, uint64_t* address) {
+  return allocate(bytes, shard, address);
+}
+
 Freed ContextPool::free(Chunk* chunk, uint64_t address, int* code, Ticket latest) {
   *code = kSuccess;
   bool done;

@@ -35,6 +35,7 @@
 #pragma once
 
 #include "allocator/context_memory.h"
+#include "allocator/graph_arena/graph_run.h"
 #include "allocator/idle_work.h"
 #include "allocator/waiting_memory.h"
 
@@ -64,6 +65,12 @@ class ContextPool {
   // are groups here. Short of memory, and wherever a group cannot be, it is as allocate() says.
   int allocate_in_group(uint64_t bytes, unsigned shard, Groups::Caller caller, uint64_t* address);
   bool groups() const { return memory_.groups.on(); }
+
+  // The same, from the arena of the graph whose run it is, if there are arenas here
+  // (graph_arena/graph_arenas.h). Blocks that are known to outlive their graph, and requests that
+  // are in none, are allocate()'s.
+  int allocate_in_graph(uint64_t bytes, unsigned shard, GraphRun graph, uint64_t* address);
+  bool arenas() const { return memory_.strategy.arenas() != nullptr; }
 
   // The same from clean memory that is at hand: kOutOfMemory where there is none. Neither waits nor
   // takes memory from the source.

@@ -102,6 +102,15 @@ struct Ledger {
   Counter units, units_created, units_released;
   Counter remaps, units_remapped;
 
+  // Arenas of graphs (allocator/graph_arena): names of graphs known, and what all of them need
+  // together, in bytes; what the arenas take, and took at most; how often one was taken at its
+  // size, and chunks that graphs took beyond it; runs that overlapped another one and got an arena
+  // of their own; arenas left to blocks that outlived their graph.
+  Counter graphs, graph_bytes;
+  Counter arena_bytes, arena_peak;
+  Counter arenas_taken, arena_increments;
+  Counter graphs_apart, arenas_left;
+
   // Moves whenever something kept for reuse went back to the driver.
   uint64_t releases() const { return released.get() + scratch_released.get(); }
 

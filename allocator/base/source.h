@@ -75,6 +75,11 @@ class MemorySource {
   // was anything. A source that knows no others does nothing.
   virtual bool release_from_other_pools() { return false; }
 
+  // Whether this run of a graph has not ended yet. Asked where a run allocates for the first time.
+  virtual bool graph_is_open(uint32_t /*run*/) { return false; }
+  // A run found another one open, and got an arena of its own (allocator/graph_arena).
+  virtual void graphs_overlap() {}
+
   // A request of `bytes` met a shortage, and this step ended it. Only for logging.
   virtual void shortage_ended(Step step, uint64_t bytes) {}
 

@@ -57,6 +57,8 @@ const char* strategy_name(StrategyKind kind) {
       return "thread_local";
     case StrategyKind::expandable:
       return "expandable";
+    case StrategyKind::graph_arena:
+      return "graph_arena";
     case StrategyKind::on_demand:
       break;
   }
@@ -66,8 +68,8 @@ const char* strategy_name(StrategyKind kind) {
 namespace {
 
 // The share of the device that is a chunk pool's own default is none here: by need.
-ChunkSizes expandable_sizes(const config::Policy& policy, uint64_t total) {
-  ChunkSizes sizes{StrategyKind::expandable, 0, 0, policy.align.value, false, false};
+ChunkSizes static_sizes(StrategyKind kind, const config::Policy& policy, uint64_t total) {
+  ChunkSizes sizes{kind, 0, 0, policy.align.value, false, false};
   const auto& fraction = policy.fraction_of_gpu_memory_to_use;
   const uint64_t part = fraction.set ? share_of(total, fraction) : 0;
   const auto reallocate_mb = static_cast<uint64_t>(policy.reallocate_gpu_memory_in_mb.value);
@@ -80,7 +82,10 @@ ChunkSizes expandable_sizes(const config::Policy& policy, uint64_t total) {
 
 ChunkSizes chunk_sizes(const config::Policy& policy, uint64_t total, unsigned cpus) {
   if (policy.static_mode() == config::StaticMode::kExpandable) {
-    return expandable_sizes(policy, total);
+    return static_sizes(StrategyKind::expandable, policy, total);
+  }
+  if (policy.static_mode() == config::StaticMode::kStatic) {
+    return static_sizes(StrategyKind::graph_arena, policy, total);
   }
   ChunkSizes sizes{kind_of(policy.strategy()), 0, 0, policy.align.value, false, false};
   if (sizes.kind == StrategyKind::on_demand) return sizes;

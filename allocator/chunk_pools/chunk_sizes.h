@@ -22,6 +22,7 @@ enum class StrategyKind : uint8_t {
   auto_growth,     // a chunk for each miss
   thread_local_,   // a pool for each thread
   expandable,      // physical units behind addresses (allocator/expandable)
+  graph_arena,     // one arena for all graphs that run one after the other (allocator/graph_arena)
 };
 
 const char* strategy_name(StrategyKind kind);
