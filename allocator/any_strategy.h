@@ -8,13 +8,11 @@
 
 #include "allocator/chunk_pools/chunk_pools.h"
 #include "allocator/expandable/expandable.h"
-#include "allocator/grouped_on_demand.h"
+#include "allocator/graph_arena/graph_arenas.h"
 #include "allocator/on_demand/on_demand.h"
 #include "allocator/shared.h"
 
 namespace cistern::alloc {
-
-class GraphArenas;
 
 class AnyStrategy {
  public:
@@ -29,7 +27,11 @@ class AnyStrategy {
     ChunkSizes of_chunks = sizes;
     if (kind != Kind::chunked) {
       on_demand_.init(shared, &shared->slabs, supply, device, owner);
-      grouped_.init(&on_demand_, &chunk_pools_);
+      if (kind == Kind::arenas) {
+        arenas_.init(shared, &on_demand_, &chunk_pools_, supply, source, device, sizes);
+      } else {
+        grouped_.init(&on_demand_, &chunk_pools_);
+      }
       of_chunks = {StrategyKind::auto_growth, 0, 0, sizes.align, false, false};
     }
     if (kind != Kind::on_demand) {
@@ -42,6 +44,7 @@ class AnyStrategy {
     const Kind kind = kind_.load(std::memory_order_relaxed);
     if (kind != Kind::on_demand) [[unlikely]] {
       if (kind == Kind::chunked) return visitor(chunk_pools_);
+      if (kind == Kind::arenas) return visitor(arenas_);
       return kind == Kind::expandable ? visitor(expandable_) : visitor(grouped_);
     }
     return visitor(on_demand_);
@@ -51,6 +54,7 @@ class AnyStrategy {
     const Kind kind = kind_.load(std::memory_order_relaxed);
     if (kind != Kind::on_demand) [[unlikely]] {
       if (kind == Kind::chunked) return visitor(chunk_pools_);
+      if (kind == Kind::arenas) return visitor(arenas_);
       return kind == Kind::expandable ? visitor(expandable_) : visitor(grouped_);
     }
     return visitor(on_demand_);
@@ -67,8 +71,8 @@ class AnyStrategy {
   }
 
   // Where graphs have arenas; nullptr under the other strategies.
-  GraphArenas* arenas() { return nullptr; }
-  const GraphArenas* arenas() const { return nullptr; }
+  GraphArenas* arenas() { return has_arenas() ? &arenas_ : nullptr; }
+  bool has_arenas() const { return kind_.load(std::memory_order_relaxed) == Kind::arenas; }
 
   // While less than this waits in each pool, and in the chunk layer, all of them together are
   // within the bound on what waits.
@@ -88,11 +92,12 @@ class AnyStrategy {
   }
 
  private:
-  enum class Kind : uint8_t { on_demand, chunked, grouped, expandable };
+  enum class Kind : uint8_t { on_demand, chunked, grouped, arenas, expandable };
 
   static Kind kind_of(StrategyKind kind, bool groups) {
     if (kind == StrategyKind::expandable) return Kind::expandable;
-    if (kind != StrategyKind::on_demand && kind != StrategyKind::graph_arena) return Kind::chunked;
+    if (kind == StrategyKind::graph_arena) return Kind::arenas;
+    if (kind != StrategyKind::on_demand) return Kind::chunked;
     return groups ? Kind::grouped : Kind::on_demand;
   }
 
@@ -101,6 +106,7 @@ class AnyStrategy {
   OnDemand on_demand_;
   ChunkPools chunk_pools_;
   GroupedOnDemand grouped_;
+  GraphArenas arenas_;
   Expandable expandable_;
 };
 

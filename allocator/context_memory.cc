@@ -266,6 +266,7 @@ void ContextMemory::forget_all() {
   os::wait_while([this] { return anything_in_hand(); });
   groups.forget_all();
   strategy.for_each_pool([](auto& pool) { pool.forget_all(); });
+  if (GraphArenas* arenas = strategy.arenas()) arenas->forget_all();
   supply.forget_all(
       [this](Chunk* chunk) { strategy.visit([chunk](auto& s) { s.forget(chunk); }); });
 }

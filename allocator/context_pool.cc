@@ -48,8 +48,18 @@ int ContextPool::allocate_clean(uint64_t bytes, unsigned shard, uint64_t* addres
                                     : serve(request, address, ask);
 }
 
-int ContextPool::allocate_in_graph(uint64_t bytes, unsigned shard, GraphRun, uint64_t* address) {
-  return allocate(bytes, shard, address);
+int ContextPool::allocate_in_graph(uint64_t bytes, unsigned shard, GraphRun graph,
+                                   uint64_t* address) {
+  if (graph.run == 0) return allocate(bytes, shard, address);
+  const ChunkSupply::InHand until_noted(memory_.supply);
+  GraphArenas& arenas = *memory_.strategy.arenas();
+  ArenaPart part = arenas.place(bytes, graph);
+  Request request{.bytes = bytes, .shard = shard, .arena = &part};
+  const auto on_miss = [&] { return miss(request); };
+  const int code = memory_.supply.filler.on() ? allocate_filled(request, address, on_miss)
+                                              : serve(request, address, on_miss);
+  if (code == kSuccess) arenas.note_taken(request, graph);
+  return code;
 }
 
 Freed ContextPool::free(Chunk* chunk, uint64_t address, int* code, Ticket latest) {

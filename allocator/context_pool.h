@@ -70,7 +70,7 @@ class ContextPool {
   // (graph_arena/graph_arenas.h). Blocks that are known to outlive their graph, and requests that
   // are in none, are allocate()'s.
   int allocate_in_graph(uint64_t bytes, unsigned shard, GraphRun graph, uint64_t* address);
-  bool arenas() const { return memory_.strategy.arenas() != nullptr; }
+  bool arenas() const { return memory_.strategy.has_arenas(); }
 
   // The same from clean memory that is at hand: kOutOfMemory where there is none. Neither waits nor
   // takes memory from the source.

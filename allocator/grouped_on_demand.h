@@ -100,7 +100,7 @@ class GroupedOnDemand {
     members_->reset_after_fork();
   }
 
- private:
+ protected:
   OnDemand* rest_;
   ChunkPools* members_;
 };

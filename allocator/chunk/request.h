@@ -7,6 +7,13 @@
 
 namespace cistern::alloc {
 
+// Which arena serves a request of a graph (graph_arena/graph_arenas.h).
+struct ArenaPart {
+  uint8_t pool = 0;                           // 0: none
+  uint64_t first_chunk = 0, later_chunk = 0;  // at least how large fresh chunks are to be
+  uint32_t noted = 0;                         // where the request is noted
+};
+
 struct Request {
   uint64_t bytes;          // as the program asked, > 0
   unsigned shard;          // the caller's thread
@@ -15,6 +22,7 @@ struct Request {
   bool whole = false;      // the answer is a chunk of its own, counted as such
   bool ask_first = false;  // much was freed lately: ask what is clean before taking anything
   uint64_t room = 0;       // bytes to be had behind it, for others of its group
+  ArenaPart* arena = nullptr;  // of a graph
 };
 
 }  // namespace cistern::alloc

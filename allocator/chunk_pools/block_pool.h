@@ -134,7 +134,10 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   void forget_all();
 
   // No chunk but such as were made for one request (ChunkMap::own).
-  bool no_chunk_yet() const { return chunks_.get() == 0; }
+  bool no_chunk_yet() const { return chunks() == 0; }
+  // All others, and the bytes of all chunks; without the lock.
+  uint64_t chunks() const { return chunks_.get(); }
+  uint64_t chunk_bytes() const { return chunk_bytes_.get(); }
   // What requests can still be served from: here or, of chunks in which nothing is live, by the
   // driver, which gets what it rounded up to its pages back with them. Not `all`: what is clean
   // alone; not `parts`: nothing of that can go to the driver.
@@ -206,7 +209,7 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   bool unmerged_ = false;        // something became clean since everything was merged
   uint32_t unasked_ = 0;         // blocks freed since ask_first was the answer
   ChunkMap* maps_ = nullptr;
-  Counter chunks_;
+  Counter chunks_, chunk_bytes_;
   Counter room_bytes_;
   Counter idle_chunk_bytes_;
   Counter idle_rounding_;  // of chunks in which nothing is live, up to whole driver pages

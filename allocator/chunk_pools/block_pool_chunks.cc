@@ -31,6 +31,7 @@ bool BlockPool::add(Chunk* chunk, ChunkMap* map, uint64_t bytes, uint64_t room, 
   if (maps_ != nullptr) maps_->previous = map;
   maps_ = map;
   chunks_.own_add(map->own ? 0 : 1);
+  chunk_bytes_.own_add(chunk->size());
   idle_rounding_.own_add(map->rounding());
   chunk->idle_since = kNotSeen;
   chunk->set_map(map);
@@ -56,6 +57,7 @@ void BlockPool::take_out(ChunkMap* map, ChunkList* out) {
   (map->previous == nullptr ? maps_ : map->previous->next) = map->next;
   if (map->next != nullptr) map->next->previous = map->previous;
   chunks_.own_sub(map->own ? 0 : 1);
+  chunk_bytes_.own_sub(map->chunk->size());
   idle_rounding_.own_sub(map->rounding());
   if (map->idle) idle_chunk_bytes_.own_sub(map->chunk->size());
   hand_over(map->chunk, out);
@@ -148,6 +150,7 @@ void BlockPool::forget_all() {
   look_from_.set(0);
   unmerged_ = false;
   chunks_.set(0);
+  chunk_bytes_.set(0);
   room_bytes_.set(0);
   idle_rounding_.set(0);
   idle_chunk_bytes_.set(0);

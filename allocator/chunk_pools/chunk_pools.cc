@@ -32,7 +32,10 @@ void ChunkPools::init_pool(BlockPool* pool, unsigned number) {
 
 // nullptr when there is no memory for another pool, or none is wanted.
 BlockPool* ChunkPools::pool_for(const Request& request) {
-  const unsigned number = sizes_.kind == StrategyKind::thread_local_ ? request.shard : 0;
+  const bool by_thread = sizes_.kind == StrategyKind::thread_local_;
+  const unsigned number = by_thread                  ? request.shard
+                          : request.arena == nullptr ? 0
+                                                     : request.arena->pool;
   BlockPool* pool = pools_[number].load(std::memory_order_acquire);
   return pool != nullptr || sizes_.kind == StrategyKind::none ? pool : create_pool(number);
 }
@@ -97,10 +100,10 @@ int ChunkPools::take_fresh(Request& request) {
   const bool alone = grows_alone(pool, request);
   if (request.address != 0) return kSuccess;
   const uint64_t need = need_of(request);
-  int code = grow(pool, request, sizes_.chunk_for(need, pool->no_chunk_yet()));
+  int code = grow(pool, request, chunk_for(request, need, pool));
   if (code == kSuccess && request.address == 0) {
     // The chunk's base was not aligned enough; it serves others.
-    code = grow(pool, request, sizes_.chunk_for(need + slack(request), pool->no_chunk_yet()));
+    code = grow(pool, request, chunk_for(request, need + slack(request), pool));
   }
   if (alone) pool->growing.store(false, std::memory_order_release);
   return code;
@@ -131,7 +134,7 @@ int ChunkPools::take_fresh_of_any_size(Request& request, Step* step) {
   if (code != kOutOfMemory || pool == nullptr) return code;
   const uint64_t need = need_of(request) + slack(request);
   *step = Step::smaller;
-  for (uint64_t size = sizes_.chunk_for(need, pool->no_chunk_yet()) / 2; size > need; size /= 2) {
+  for (uint64_t size = chunk_for(request, need, pool) / 2; size > need; size /= 2) {
     code = grow(pool, request, round_up(size, kBlockGranule));
     if (code != kOutOfMemory) return code;
   }
@@ -237,6 +240,19 @@ uint64_t ChunkPools::idle_chunk_bytes() const {
   uint64_t bytes = 0;
   for_each_pool([&](const BlockPool& pool) { bytes += pool.idle_chunk_bytes(); });
   return bytes;
+}
+
+void ChunkPools::collect_clean_of(unsigned number, ChunkList* out) {
+  BlockPool* pool = pool_at(number);
+  if (pool == nullptr) return;
+  fill_freed(*pool);
+  pool->collect_idle(shared_->reclaim, /*freed_too=*/false, out);
+  out->for_each([this](Chunk* chunk) { put_down(chunk); });
+}
+
+void ChunkPools::collect_one_idle_of(unsigned number, ChunkList* out) {
+  if (BlockPool* pool = pool_at(number)) pool->collect_one_idle(out);
+  if (!out->empty()) put_down(out->first());
 }
 
 void ChunkPools::collect_one_idle(ChunkList* out) {

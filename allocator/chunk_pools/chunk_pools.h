@@ -74,6 +74,14 @@ class ChunkPools {
   }
   void release_exported(ChunkList* ended);
 
+  // For arenas (graph_arenas.h): a pool by its number, nullptr where there is none yet; and as
+  // collect_clean() and collect_one_idle(), of this pool alone.
+  BlockPool* pool_at(unsigned number) const {
+    return pools_[number].load(std::memory_order_acquire);
+  }
+  void collect_clean_of(unsigned number, ChunkList* out);
+  void collect_one_idle_of(unsigned number, ChunkList* out);
+
   // Where fills are gathered: fills what is clean by now, ahead of need.
   void fill_freed() {
     for_each_pool([this](BlockPool& pool) { fill_freed(pool); });
@@ -148,6 +156,12 @@ class ChunkPools {
   // What alignment may cost in a chunk whose base is not aligned.
   uint64_t slack(const Request& request) const {
     return request.bytes + request.room >= sizes_.align ? sizes_.align - kBlockGranule : 0;
+  }
+  uint64_t chunk_for(const Request& request, uint64_t need, const BlockPool* pool) const {
+    const bool first = pool->no_chunk_yet();
+    const uint64_t usual = sizes_.chunk_for(need, first);
+    if (request.arena == nullptr) return usual;
+    return std::max(usual, first ? request.arena->first_chunk : request.arena->later_chunk);
   }
   static uint64_t need_of(const Request& request) {
     return round_up(request.bytes + request.room, kBlockGranule);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -111,6 +112,12 @@ class FakeSource : public alloc::MemorySource {
   void forget(alloc::Mark) override {}
   uint64_t patience_ns() override { return patience; }
 
+  // Runs of graphs: all but these have ended.
+  bool graph_is_open(uint32_t run) override { return open_graphs.count(run) != 0; }
+  void graphs_overlap() override { ++overlaps; }
+  std::set<uint32_t> open_graphs;
+  int overlaps = 0;
+
   void shortage_ended(alloc::Step step, uint64_t) override {
     std::lock_guard guard(mutex_);
     ended = step;
@@ -209,6 +216,13 @@ struct Pool {
   uint64_t allocate_in_group(uint64_t bytes, uint32_t site, unsigned thread = 0) {
     uint64_t address = 0;
     code = pool.allocate_in_group(bytes, 0, {thread, site}, &address);
+    return code == alloc::kSuccess ? address : 0;
+  }
+
+  // Of a run that is a graph with this name.
+  uint64_t allocate_in_graph(uint64_t bytes, uint32_t run, uint32_t name) {
+    uint64_t address = 0;
+    code = pool.allocate_in_graph(bytes, 0, {run, name}, &address);
     return code == alloc::kSuccess ? address : 0;
   }
 

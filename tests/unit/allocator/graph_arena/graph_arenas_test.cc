@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arenas of graphs, seen through the pool: how much they take, when they are taken anew, and what
+// stays out of them. A graph is a number here, and so is its run.
+#include "allocator/graph_arena/graph_arenas.h"
+
+#include <catch2/catch.hpp>
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "tests/unit/allocator/chunk_pool.h"
+
+using namespace cistern::alloc;
+using namespace cistern::test;
+
+namespace {
+
+constexpr uint32_t kSmall = 1, kLarge = 2, kOther = 3;
+
+std::unique_ptr<Pool> arenas(uint64_t capacity_mib = 4096, uint64_t first_mib = 0,
+                             uint64_t later_mib = 0) {
+  auto p = std::make_unique<Pool>(
+      capacity_mib * kMiB, sizes(StrategyKind::graph_arena, first_mib * kMiB, later_mib * kMiB));
+  p->source.may_take_clean = true;
+  return p;
+}
+
+// A run of a graph: blocks of 4 MiB that are all live once, then none.
+void run(Pool& p, uint32_t number, uint32_t graph, unsigned blocks) {
+  p.source.open_graphs = {number};
+  std::vector<uint64_t> live;
+  for (unsigned i = 0; i < blocks; ++i) live.push_back(p.allocate_in_graph(4 * kMiB, number, graph));
+  for (const uint64_t address : live) {
+    REQUIRE(address != 0);
+    REQUIRE(p.free(address) == Freed::done);
+  }
+  p.source.open_graphs.clear();
+  p.synchronise();
+}
+
+}  // namespace
+
+TEST_CASE("graphs that run one after the other share an arena as large as the largest") {
+  auto p = arenas();
+  uint32_t number = 1;
+  for (int round = 0; round < 2; ++round) {
+    run(*p, number++, kSmall, 3);
+    run(*p, number++, kLarge, 8);
+  }
+  CHECK(p->ledger.arena_bytes.get() == 32 * kMiB);
+  CHECK(p->source.held() == 32 * kMiB);
+  CHECK(p->ledger.graphs.get() == 2);
+  CHECK(p->ledger.graph_bytes.get() == 44 * kMiB);
+  const int obtained = p->source.obtained;
+  for (int round = 0; round < 10; ++round) {
+    run(*p, number++, kSmall, 3);
+    run(*p, number++, kLarge, 8);
+  }
+  CHECK(p->source.obtained == obtained);
+  CHECK(p->ledger.arena_peak.get() == 32 * kMiB);
+}
+
+TEST_CASE("where the coming graph is known to need more, the arena goes first and is taken once") {
+  auto p = arenas(/*capacity_mib=*/40);
+  run(*p, 1, kLarge, 8);
+  REQUIRE(p->pool.release_freed());
+  run(*p, 2, kSmall, 2);
+  CHECK(p->source.held() <= 8 * kMiB);
+  p->source.asked.clear();
+  run(*p, 3, kLarge, 8);
+  CHECK(p->source.asked == Sizes{32 * kMiB});
+  CHECK(p->source.held() == 32 * kMiB);
+  CHECK(p->ledger.arenas_taken.get() == 1);
+}
+
+TEST_CASE("a graph that outgrows what it needed takes increments, and the next run one arena") {
+  auto p = arenas();
+  run(*p, 1, kSmall, 4);
+  run(*p, 2, kSmall, 4);
+  const uint64_t increments = p->ledger.arena_increments.get();
+  run(*p, 3, kSmall, 7);
+  CHECK(p->ledger.arena_increments.get() == increments + 3);
+  p->source.asked.clear();
+  run(*p, 4, kSmall, 7);
+  CHECK(p->source.asked == Sizes{28 * kMiB});
+  CHECK(p->source.held() == 28 * kMiB);
+  run(*p, 5, kSmall, 7);
+  CHECK(p->source.asked.size() == 1);
+}
+
+TEST_CASE("what outlives its graph leaves the arena, and stays outside from then on") {
+  auto p = arenas();
+  std::vector<uint64_t> weights;
+  const auto step = [&](uint32_t number) {
+    p->source.open_graphs = {number};
+    const uint64_t a = p->allocate_in_graph(8 * kMiB, number, kSmall);
+    weights.push_back(p->allocate_in_graph(kMiB, number, kSmall));
+    const uint64_t b = p->allocate_in_graph(8 * kMiB, number, kSmall);
+    REQUIRE(p->free(a) == Freed::done);
+    REQUIRE(p->free(b) == Freed::done);
+    p->source.open_graphs.clear();
+    p->synchronise();
+  };
+  step(1);
+  step(2);
+  CHECK(p->ledger.arenas_left.get() == 1);
+  CHECK(p->ledger.arena_bytes.get() == 16 * kMiB);
+  for (uint32_t number = 3; number < 20; ++number) step(number);
+  CHECK(p->ledger.arenas_left.get() == 1);
+  CHECK(p->ledger.arena_bytes.get() == 16 * kMiB);
+  CHECK(p->source.held() <= 16 * kMiB + 2 * weights.size() * kMiB);
+  for (const uint64_t address : weights) REQUIRE(p->free(address) == Freed::done);
+}
+
+TEST_CASE("of requests that are alike only the one that stays is kept out") {
+  auto p = arenas();
+  const auto step = [&](uint32_t number) {
+    p->source.open_graphs = {number};
+    for (int i = 0; i < 3; ++i) {
+      const uint64_t passing = p->allocate_in_graph(4 * kMiB, number, kSmall);
+      if (i == 1) REQUIRE(p->allocate_in_graph(4 * kMiB, number, kSmall) != 0);  // stays
+      REQUIRE(p->free(passing) == Freed::done);
+    }
+    p->source.open_graphs.clear();
+    p->synchronise();
+  };
+  for (uint32_t number = 1; number <= 5; ++number) step(number);
+  CHECK(p->ledger.arena_bytes.get() == 4 * kMiB);
+  CHECK(p->source.held() == 4 * kMiB + 5 * 4 * kMiB);
+}
+
+TEST_CASE("a run that finds another one open gets an arena of its own") {
+  auto p = arenas();
+  run(*p, 1, kSmall, 2);
+  p->source.open_graphs = {2, 3};
+  const uint64_t a = p->allocate_in_graph(4 * kMiB, 2, kSmall);
+  CHECK(p->source.overlaps == 0);
+  const uint64_t b = p->allocate_in_graph(4 * kMiB, 3, kOther);
+  CHECK(p->source.overlaps == 1);
+  CHECK(p->ledger.graphs_apart.get() == 1);
+  CHECK(p->shared.index.find(a)->at().shard() != p->shared.index.find(b)->at().shard());
+  const uint64_t c = p->allocate_in_graph(4 * kMiB, 3, kOther);
+  CHECK(p->source.overlaps == 1);
+  p->source.open_graphs.clear();
+  for (const uint64_t address : {a, b, c}) REQUIRE(p->free(address) == Freed::done);
+  p->synchronise();
+  run(*p, 4, kOther, 2);
+  CHECK(p->ledger.graphs_apart.get() == 1);
+}
+
+TEST_CASE("more graphs at once than there are arenas are served without one") {
+  auto p = arenas();
+  std::vector<uint64_t> live;
+  for (uint32_t number = 1; number <= 6; ++number) {
+    p->source.open_graphs.insert(number);
+    live.push_back(p->allocate_in_graph(4 * kMiB, number, number));
+    REQUIRE(live.back() != 0);
+  }
+  CHECK(p->shared.index.find(live[3])->is() == Role::split);
+  CHECK(p->shared.index.find(live[4])->is() == Role::whole);
+}
+
+TEST_CASE("what is not clean when a graph begins stays, and goes at the next synchronisation") {
+  auto p = arenas();
+  run(*p, 1, kLarge, 8);
+  p->source.passed_mark = 0;  // work goes on
+  p->source.open_graphs = {2};
+  std::vector<uint64_t> live;
+  for (int i = 0; i < 2; ++i) live.push_back(p->allocate_in_graph(4 * kMiB, 2, kLarge));
+  for (const uint64_t address : live) REQUIRE(p->free(address) == Freed::done);
+  p->source.open_graphs = {3};
+  const int released = p->source.released;
+  const uint64_t a = p->allocate_in_graph(4 * kMiB, 3, kLarge);
+  REQUIRE(p->free(a) == Freed::done);
+  CHECK(p->source.released == released);
+  p->source.passed_mark = ~Mark{0};
+  p->source.open_graphs.clear();
+  p->synchronise();
+  p->pool.release_excess();
+  run(*p, 4, kLarge, 8);
+  CHECK(p->source.held() == 32 * kMiB);
+  CHECK(p->ledger.arena_bytes.get() == 32 * kMiB);
+}
+
+TEST_CASE("the settings say what an arena takes at first, and its step") {
+  auto p = arenas(4096, /*first_mib=*/64, /*later_mib=*/16);
+  run(*p, 1, kSmall, 3);
+  CHECK(p->source.asked == Sizes{64 * kMiB});
+  run(*p, 2, kSmall, 17);
+  CHECK(p->source.asked == Sizes{64 * kMiB, 16 * kMiB});
+}
+
+TEST_CASE("memory is not out for want of an arena at its size") {
+  auto p = arenas(/*capacity_mib=*/64);
+  run(*p, 1, kLarge, 12);
+  REQUIRE(p->pool.release_freed());
+  uint64_t outside = p->allocate(20 * kMiB);
+  REQUIRE(outside != 0);
+  run(*p, 2, kLarge, 11);  // 48 MiB are not to be had, 44 are
+  REQUIRE(p->free(outside) == Freed::done);
+}
+
+TEST_CASE("a request in no graph is the default strategy's") {
+  auto p = arenas();
+  run(*p, 1, kSmall, 2);
+  const uint64_t a = p->allocate_in_graph(4 * kMiB, 0, 0);
+  CHECK(p->shared.index.find(a)->is() == Role::whole);
+  CHECK(p->shared.index.find(p->allocate(700))->is() == Role::slab);
+}
+
+TEST_CASE("free memory of an arena that was left serves requests outside") {
+  auto p = arenas(4096, /*first_mib=*/32);
+  p->source.open_graphs = {1};
+  const uint64_t weight = p->allocate_in_graph(kMiB, 1, kSmall);
+  const uint64_t a = p->allocate_in_graph(40 * kMiB, 1, kSmall);
+  REQUIRE(p->free(a) == Freed::done);
+  p->source.open_graphs.clear();
+  p->synchronise();
+  run(*p, 2, kSmall, 1);
+  REQUIRE(p->ledger.arenas_left.get() == 1);
+  const int obtained = p->source.obtained;
+  const uint64_t outside = p->allocate(20 * kMiB);
+  CHECK(p->source.obtained == obtained);
+  REQUIRE(p->free(outside) == Freed::done);
+  REQUIRE(p->free(weight) == Freed::done);
+  p->synchronise();
+  p->pool.release_excess();
+  CHECK(p->source.held() == p->ledger.arena_bytes.get());
+}
+
+TEST_CASE("bytes, counts and arenas go with their context") {
+  auto p = arenas();
+  run(*p, 1, kSmall, 2);
+  run(*p, 2, kSmall, 2);
+  p->pool.forget_all();
+  CHECK(p->ledger.arena_bytes.get() == 0);
+  CHECK(p->ledger.reserved.get() == 0);
+  p->init();
+  run(*p, 3, kSmall, 2);
+  CHECK(p->ledger.arena_bytes.get() == 8 * kMiB);
+}
+
+TEST_CASE("random graphs on several threads: no two live blocks overlap, nothing is lost") {
+  auto p = arenas();
+  std::mutex mutex;
+  std::map<uint64_t, uint64_t> live;  // start to end
+  std::atomic<uint32_t> runs{0};
+  std::atomic<bool> overlap{false};
+  const auto work = [&](unsigned seed) {
+    std::mt19937 random(seed);
+    std::vector<uint64_t> own;
+    const auto free_one = [&] {
+      std::swap(own[random() % own.size()], own.back());
+      {
+        const std::lock_guard guard(mutex);
+        live.erase(own.back());
+      }
+      if (p->free(own.back()) != Freed::done) overlap = true;
+      own.pop_back();
+    };
+    for (int graph = 0; graph < 60; ++graph) {
+      const uint32_t number = ++runs, name = 1 + random() % 5;
+      const unsigned requests = 20 + random() % 40;
+      for (unsigned i = 0; i < requests; ++i) {
+        const uint64_t bytes = 1 + random() % (i % 7 == 0 ? 3 * kMiB : 40'000);
+        const uint64_t address = p->allocate_in_graph(bytes, number, name);
+        if (address == 0) continue;
+        own.push_back(address);
+        const std::lock_guard guard(mutex);
+        const auto next = live.lower_bound(address);
+        if (next != live.end() && next->first < address + bytes) overlap = true;
+        if (next != live.begin() && std::prev(next)->second > address) overlap = true;
+        live[address] = address + bytes;
+        if (random() % 3 == 0) continue;
+      }
+      while (own.size() > random() % 8) free_one();
+    }
+    while (!own.empty()) free_one();
+  };
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < 4; ++i) threads.emplace_back(work, i);
+  for (std::thread& thread : threads) thread.join();
+  CHECK_FALSE(overlap);
+  CHECK(p->pool.usage().live == 0);
+  p->synchronise();
+  CHECK(p->pool.release_freed());
+  CHECK(p->source.held() == 0);
+}
