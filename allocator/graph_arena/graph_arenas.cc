@@ -100,7 +100,8 @@ GraphArenas::Running* GraphArenas::running(GraphRun graph, unsigned* gives_back)
   for (Running& each : tables_->running) {
     if (each.run == graph.run) return &each;
   }
-  Running* place = free_place(graph.run);
+  if (!source_->graph_is_open(graph.run)) return nullptr;  // it ended while the request came here
+  Running* place = free_place();
   if (place == nullptr) return nullptr;
   if (place->run != 0) end(*place);
   if (place->pool == 0) place->pool = static_cast<uint8_t>(new_pool());
@@ -118,7 +119,7 @@ GraphArenas::Running* GraphArenas::running(GraphRun graph, unsigned* gives_back)
 }
 
 // The first whose run has ended. The source answers at once, and calls nothing.
-GraphArenas::Running* GraphArenas::free_place(uint32_t run) {
+GraphArenas::Running* GraphArenas::free_place() {
   Running* first = &tables_->running[0];
   for (Running& each : tables_->running) {
     if (each.run != 0 && source_->graph_is_open(each.run)) continue;

@@ -22,7 +22,7 @@
 
 #include "allocator/graph_arena/graph_run.h"
 #include "allocator/graph_arena/known_graphs.h"
-#include "allocator/grouped_on_demand.h"
+#include "allocator/graph_arena/grouped_on_demand.h"
 
 namespace cistern::alloc {
 
@@ -100,7 +100,7 @@ class GraphArenas : public GroupedOnDemand {
     return request.arena != nullptr && request.arena->pool != 0;
   }
   Running* running(GraphRun graph, unsigned* gives_back);
-  Running* free_place(uint32_t run);
+  Running* free_place();
   Running* by_pool(unsigned pool, uint32_t run);
   KnownGraph* graph_of(uint32_t name);
   void end(Running& running);

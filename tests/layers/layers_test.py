@@ -31,7 +31,7 @@ PROGRAMS = ("config/tool/", "allocator/record/tool/")
 # The rooms of each layer, earlier ones first. Rooms that share a line do not include each other.
 ROOMS = {
     "config": ["", "tool"],
-    "allocator": ["base", "record reclaim", "chunk", "on_demand chunk_pools", "scratch host expandable", ""],
+    "allocator": ["base", "record reclaim", "chunk", "on_demand chunk_pools", "scratch host expandable", "graph_arena", ""],
     "shim": ["", "process", "host", "entry", "sites nvtx", "record", "order", "pooled", "watch", "kinds", "hooks"],
 }
 # Beside their place in the order: what a room may use at all.

@@ -113,10 +113,21 @@ class FakeSource : public alloc::MemorySource {
   uint64_t patience_ns() override { return patience; }
 
   // Runs of graphs: all but these have ended.
-  bool graph_is_open(uint32_t run) override { return open_graphs.count(run) != 0; }
+  bool graph_is_open(uint32_t run) override {
+    std::lock_guard guard(mutex_);
+    return open_graphs.count(run) != 0;
+  }
+  void begin_graph(uint32_t run) {
+    std::lock_guard guard(mutex_);
+    open_graphs.insert(run);
+  }
+  void end_graph(uint32_t run) {
+    std::lock_guard guard(mutex_);
+    open_graphs.erase(run);
+  }
   void graphs_overlap() override { ++overlaps; }
   std::set<uint32_t> open_graphs;
-  int overlaps = 0;
+  std::atomic<int> overlaps{0};
 
   void shortage_ended(alloc::Step step, uint64_t) override {
     std::lock_guard guard(mutex_);

@@ -149,6 +149,16 @@ TEST_CASE("a run that finds another one open gets an arena of its own") {
   CHECK(p->ledger.graphs_apart.get() == 1);
 }
 
+TEST_CASE("a request of a run that has just ended is served outside, and overlaps nothing") {
+  auto p = arenas();
+  run(*p, 1, kSmall, 2);
+  p->source.open_graphs = {3};
+  REQUIRE(p->allocate_in_graph(4 * kMiB, 3, kSmall) != 0);
+  const uint64_t late = p->allocate_in_graph(4 * kMiB, 2, kSmall);
+  CHECK(p->shared.index.find(late)->is() == Role::whole);
+  CHECK(p->source.overlaps == 0);
+}
+
 TEST_CASE("more graphs at once than there are arenas are served without one") {
   auto p = arenas();
   std::vector<uint64_t> live;
@@ -262,6 +272,7 @@ TEST_CASE("random graphs on several threads: no two live blocks overlap, nothing
     for (int graph = 0; graph < 60; ++graph) {
       const uint32_t number = ++runs, name = 1 + random() % 5;
       const unsigned requests = 20 + random() % 40;
+      p->source.begin_graph(number);
       for (unsigned i = 0; i < requests; ++i) {
         const uint64_t bytes = 1 + random() % (i % 7 == 0 ? 3 * kMiB : 40'000);
         const uint64_t address = p->allocate_in_graph(bytes, number, name);
@@ -272,8 +283,8 @@ TEST_CASE("random graphs on several threads: no two live blocks overlap, nothing
         if (next != live.end() && next->first < address + bytes) overlap = true;
         if (next != live.begin() && std::prev(next)->second > address) overlap = true;
         live[address] = address + bytes;
-        if (random() % 3 == 0) continue;
       }
+      p->source.end_graph(number);
       while (own.size() > random() % 8) free_one();
     }
     while (!own.empty()) free_one();
