@@ -164,7 +164,14 @@ TEST_CASE("naming a strategy or setting a chunk flag selects chunk pools, nothin
 TEST_CASE("with a static memory mode the chunk flags are not the chunk pools'") {
   Policy policy = policy_of({.fraction = 0.5, .initial_mb = 64});
   policy.ge_use_static_memory = {StaticMode::kStatic, true};
-  CHECK(chunk_sizes(policy, kMiddle, 4).kind == StrategyKind::on_demand);
+  const ChunkSizes arena = chunk_sizes(policy, kMiddle, 4);
+  CHECK(arena.kind == StrategyKind::graph_arena);
+  CHECK(arena.first == 64 * kMiB);
+  CHECK(arena.later == 0);
+  policy = policy_of({});
+  policy.static_memory_policy = {StaticMode::kStaticOld, true};
+  CHECK(chunk_sizes(policy, kMiddle, 4).kind == StrategyKind::graph_arena);
+  CHECK(chunk_sizes(policy, kMiddle, 4).first == 0);
 }
 
 TEST_CASE("all chunks of naive_best_fit have the first one's size") {

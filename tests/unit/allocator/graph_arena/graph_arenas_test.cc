@@ -30,7 +30,8 @@ std::unique_ptr<Pool> arenas(uint64_t capacity_mib = 4096, uint64_t first_mib = 
 void run(Pool& p, uint32_t number, uint32_t graph, unsigned blocks) {
   p.source.open_graphs = {number};
   std::vector<uint64_t> live;
-  for (unsigned i = 0; i < blocks; ++i) live.push_back(p.allocate_in_graph(4 * kMiB, number, graph));
+  for (unsigned i = 0; i < blocks; ++i)
+    live.push_back(p.allocate_in_graph(4 * kMiB, number, graph));
   for (const uint64_t address : live) {
     REQUIRE(address != 0);
     REQUIRE(p.free(address) == Freed::done);
@@ -270,8 +271,8 @@ TEST_CASE("random graphs on several threads: no two live blocks overlap, nothing
       own.pop_back();
     };
     for (int graph = 0; graph < 60; ++graph) {
-      const uint32_t number = ++runs, name = 1 + random() % 5;
-      const unsigned requests = 20 + random() % 40;
+      const uint32_t number = ++runs, name = 1 + static_cast<uint32_t>(random() % 5);
+      const auto requests = static_cast<unsigned>(20 + random() % 40);
       p->source.begin_graph(number);
       for (unsigned i = 0; i < requests; ++i) {
         const uint64_t bytes = 1 + random() % (i % 7 == 0 ? 3 * kMiB : 40'000);
