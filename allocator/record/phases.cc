@@ -75,10 +75,59 @@ Phases::Thread::Open* Phases::innermost(Thread& thread) const {
   return nullptr;
 }
 
-void Phases::show(Thread& thread) const {
+void Phases::show(Thread& thread) {
   const Thread::Open* open = innermost(thread);
   thread.run.store(open == nullptr ? 0 : open->run, std::memory_order_relaxed);
+  show_graph(thread);
 }
+
+// --- graphs ---
+
+const Phases::Thread::Open* Phases::outermost(const Thread& thread) const {
+  const Source source = source_.load(std::memory_order_relaxed);
+  const auto* end = thread.open + thread.depth;
+  const auto* open =
+      std::find_if(thread.open, end, [&](const auto& o) { return o.source == source; });
+  return open == end ? nullptr : open;
+}
+
+void Phases::show_graph(Thread& thread) {
+  const Thread::Open* open = outermost(thread);
+  if (thread.graph_slot == 0 && open != nullptr) {
+    const auto* free = std::find_if(graphs_, graphs_ + kMostGraphs,
+                                    [](const auto& run) { return run.load() == 0; });
+    if (free == graphs_ + kMostGraphs) return;
+    thread.graph_slot = static_cast<uint32_t>(free - graphs_) + 1;
+  }
+  if (thread.graph_slot == 0) return;
+  const uint32_t run = open == nullptr ? 0 : open->run;
+  const uint64_t name = open == nullptr ? 0 : tables_->figures[open->figures].name;
+  graphs_[thread.graph_slot - 1].store(run, std::memory_order_relaxed);
+  thread.graph.store(uint64_t{run} << 32 | name, std::memory_order_relaxed);
+  if (run == 0) thread.graph_slot = 0;
+}
+
+// What a thread ended before another one began is seen by that one as the program orders the two.
+bool Phases::is_open(uint32_t run) const {
+  if (run == 0) return false;
+  if (source_.load(std::memory_order_relaxed) == Source::kAutomatic) {
+    return run == automatic_run_.load(std::memory_order_relaxed);
+  }
+  return std::any_of(graphs_, graphs_ + kMostGraphs, [run](const auto& open) {
+    return open.load(std::memory_order_relaxed) == run;
+  });
+}
+
+// The other threads' are gone without an end.
+void Phases::reset_after_fork(const Thread* own) {
+  mutex_.reset();
+  const unsigned kept = own == nullptr ? 0 : own->graph_slot;
+  for (unsigned i = 0; i < kMostGraphs; ++i) {
+    if (i + 1 != kept) graphs_[i].store(0, std::memory_order_relaxed);
+  }
+}
+
+// --- begin and end ---
 
 uint32_t Phases::begin(Thread& thread, Source source, uint32_t name, uint64_t key) {
   const LockGuard guard(mutex_);

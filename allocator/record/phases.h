@@ -12,9 +12,13 @@
 // and the new minimum.
 //
 // A run of a phase has a number, from 1 on; figures are kept by name. The peak of a run is the most
-// bytes that were live in the process at its begin and when a thread in it allocated. Memory comes
-// from the operating system and is bounded. One lock; a call takes it for tens of nanoseconds. Any
-// thread; not to be called from a signal handler.
+// bytes that were live in the process at its begin and when a thread in it allocated.
+//
+// A graph, whose memory may be shared with others that run before and after it, is the outermost
+// marker or range of a thread: what is nested belongs to it. An automatic phase is one only once
+// two have ended: what a program does at its start is no graph, and the first end may be chance.
+// Memory comes from the operating system and is bounded. One lock; a call takes it for tens of
+// nanoseconds. Any thread; not to be called from a signal handler.
 #pragma once
 
 #include <atomic>
@@ -29,6 +33,7 @@ class Phases {
   static constexpr uint32_t kMostNames = 1024;    // further names share the figures of the last
   static constexpr uint32_t kMostRuns = 1 << 20;  // further runs have a number, and no name
   static constexpr unsigned kMostOpen = 64;       // of one thread; what is begun inside is counted
+  static constexpr unsigned kMostGraphs = 256;    // open at a time; who begins more has no graph
   static constexpr uint64_t kRise = uint64_t{16} << 20;
 
   enum class Source : uint8_t { kAutomatic, kRanges, kMarkers };
@@ -46,6 +51,12 @@ class Phases {
     uint32_t depth;
     uint32_t markers_beyond;  // begun and not ended, without room
     std::atomic<uint32_t> run;
+    uint32_t graph_slot;          // of graphs_, from 1 on; 0: in no graph
+    std::atomic<uint64_t> graph;  // run and name in one word, as any thread may end a range
+  };
+
+  struct Graph {
+    uint32_t run, name;
   };
 
   struct Figures {
@@ -84,6 +95,19 @@ class Phases {
     return thread == nullptr ? 0 : thread->run.load(std::memory_order_relaxed);
   }
 
+  // The graph in which a thread is; run 0: none. Takes no lock.
+  Graph graph(const Thread* thread) const {
+    if (source_.load(std::memory_order_relaxed) == Source::kAutomatic) {
+      const uint32_t run = automatic_run_.load(std::memory_order_relaxed);
+      return run < kFirstGraph ? Graph{} : Graph{run, automatic_name_};
+    }
+    const uint64_t word = thread == nullptr ? 0 : thread->graph.load(std::memory_order_relaxed);
+    return {static_cast<uint32_t>(word >> 32), static_cast<uint32_t>(word)};
+  }
+
+  // Whether it is still the graph of some thread. Takes no lock; runs end meanwhile.
+  bool is_open(uint32_t run) const;
+
   // Runs so far are 1 to runs().
   uint32_t runs() const { return runs_.load(std::memory_order_acquire); }
   uint32_t name_of(uint32_t run);
@@ -92,9 +116,13 @@ class Phases {
   uint32_t names();
   Figures figures(uint32_t n);
 
-  void reset_after_fork() { mutex_.reset(); }
+  // `own`: of the thread that is left, or null.
+  void reset_after_fork(const Thread* own);
 
  private:
+  // Run 1 is what comes before the first automatic end.
+  static constexpr uint32_t kFirstGraph = 3;
+
   struct Tables {
     Figures figures[kMostNames + 1];  // [0] is not used
     uint16_t of_run[kMostRuns + 1];   // figures
@@ -119,13 +147,16 @@ class Phases {
   void ended(uint16_t figures, uint64_t peak);
   void begin_automatic(uint32_t name);
   uint32_t close(Thread& thread, unsigned index);
-  void show(Thread& thread) const;
+  void show(Thread& thread);
+  void show_graph(Thread& thread);
   Thread::Open* innermost(Thread& thread) const;
+  const Thread::Open* outermost(const Thread& thread) const;
 
   Mutex mutex_;
   std::atomic<Source> source_{Source::kAutomatic};
   std::atomic<uint32_t> automatic_run_{0};
   std::atomic<uint32_t> runs_{0};
+  std::atomic<uint32_t> graphs_[kMostGraphs]{};  // runs of threads; 0: free
   Tables* tables_ = nullptr;
   uint32_t names_ = 0;
   uint64_t live_ = 0;

@@ -144,7 +144,6 @@ void child_after_fork() {
   names().reset_after_fork();
   reset_callbacks_after_fork();
   reset_ranges_after_fork();
-  reset_phases_after_fork();
 }
 
 }  // namespace

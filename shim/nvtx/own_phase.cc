@@ -19,6 +19,10 @@ Phases::Thread* own_phases() {
 
 uint32_t current_phase() { return phases_on() ? phases().current(own_phases()) : 0; }
 
+Phases::Graph current_graph() {
+  return phases_on() ? phases().graph(own_phases()) : Phases::Graph{};
+}
+
 void phase_allocated(uint64_t bytes) { phases().allocated(own_phases(), bytes); }
 
 void marker_begins(const char* name) {

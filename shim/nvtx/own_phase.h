@@ -4,10 +4,15 @@
 
 #include <cstdint>
 
+#include "allocator/record/phases.h"
+
 namespace cistern::shim {
 
 // The run of a phase; 0: in none, or phases are off. Runs so far are 1 to phase_count().
 uint32_t current_phase();
+
+// The graph in which the calling thread is; run 0: in none, or phases are off.
+alloc::Phases::Graph current_graph();
 
 // The calling thread allocated memory that counts as live. Only while phases are on.
 void phase_allocated(uint64_t bytes);

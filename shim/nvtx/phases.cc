@@ -40,6 +40,8 @@ uint32_t phase_name(uint32_t run) { return the_phases.name_of(run); }
 uint32_t phase_names() { return the_phases.names(); }
 PhaseFigures phase_figures(uint32_t n) { return the_phases.figures(n); }
 
+bool graph_is_open(uint32_t run) { return phases_on() && the_phases.is_open(run); }
+
 void synchronisation_point() { tell("ended", the_phases.synchronised()); }
 
 bool is_phase(uint32_t name) {
@@ -65,6 +67,6 @@ void phases_of_thread_end(Phases::Thread& thread) {
   while (const uint32_t run = the_phases.end_any(thread)) tell("ended", run);
 }
 
-void reset_phases_after_fork() { the_phases.reset_after_fork(); }
+void reset_phases_after_fork(const Phases::Thread* own) { the_phases.reset_after_fork(own); }
 
 }  // namespace cistern::shim

@@ -33,6 +33,9 @@ using PhaseFigures = alloc::Phases::Figures;
 uint32_t phase_names();
 PhaseFigures phase_figures(uint32_t n);
 
+// Whether a run of a graph has not ended, whoever asks.
+bool graph_is_open(uint32_t run);
+
 // --- where phases begin and end ---
 
 // In hooks of calls that wait for the device, after one succeeded.
@@ -52,6 +55,7 @@ void range_phase_ends(alloc::Phases::Thread& thread, uint64_t key);
 void marker_phase_ends(alloc::Phases::Thread& thread);
 void phases_of_thread_end(alloc::Phases::Thread& thread);
 
-void reset_phases_after_fork();
+// `own`: of the thread that is left; null: it has none.
+void reset_phases_after_fork(const alloc::Phases::Thread* own);
 
 }  // namespace cistern::shim

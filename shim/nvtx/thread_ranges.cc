@@ -170,10 +170,12 @@ void end_domain(uint32_t domain) {
 }
 
 // Those of the other threads, which do not exist here, stay mapped: the list may be half changed.
+// Their phases are over.
 void reset_ranges_after_fork() {
   list_mutex.reset();
   tree.reset_after_fork();
   list = this_thread.ranges;
+  reset_phases_after_fork(list == nullptr ? nullptr : &list->phases);
   if (list == nullptr) return;
   list->mutex.reset();
   list->previous = list->next = nullptr;

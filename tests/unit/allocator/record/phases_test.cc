@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 #include <memory>
+#include <vector>
 
 namespace {
 
@@ -25,6 +26,10 @@ struct Process {
     return {};
   }
   uint32_t now() { return phases.current(&thread); }
+  uint32_t graph() { return phases.graph(&thread).run; }
+  uint32_t begin_marker(Phases::Thread& of, uint32_t name = kStep) {
+    return phases.begin(of, Source::kMarkers, name, 0);
+  }
   // Up to `top` and back, in one block; whether a phase ended at the synchronisation.
   bool hill(uint64_t bytes) {
     phases.allocated(&thread, bytes);
@@ -206,6 +211,100 @@ TEST_CASE("runs beyond the bound have a number and no name") {
   CHECK(p->phases.name_of(Phases::kMostRuns) == kStep);
   CHECK(p->phases.name_of(Phases::kMostRuns + 1) == 0);
   CHECK(p->phases.name_of(0) == 0);
+}
+
+TEST_CASE("an automatic phase is a graph once two have ended") {
+  const auto p = process();
+  CHECK(p->graph() == 0);
+  REQUIRE(p->hill(100 * kMiB));
+  CHECK(p->graph() == 0);
+  REQUIRE(p->hill(100 * kMiB));
+  CHECK(p->graph() == 3);
+  CHECK(p->phases.graph(nullptr).run == 3);
+  CHECK(p->phases.graph(nullptr).name == kAutomatic);
+  CHECK(p->phases.is_open(3));
+  REQUIRE(p->hill(100 * kMiB));
+  CHECK(p->graph() == 4);
+  CHECK_FALSE(p->phases.is_open(3));
+  p->begin_marker(p->other);
+  CHECK(p->graph() == 0);
+  CHECK_FALSE(p->phases.is_open(4));
+}
+
+TEST_CASE("the graph is the outermost marker of the thread") {
+  const auto p = process();
+  const uint32_t outer = p->begin_marker(p->thread, kStep);
+  const uint32_t inner = p->begin_marker(p->thread, kInner);
+  CHECK(p->graph() == outer);
+  CHECK(p->phases.graph(&p->thread).name == kStep);
+  CHECK(p->phases.graph(&p->other).run == 0);
+  CHECK(p->phases.graph(nullptr).run == 0);
+  CHECK(p->phases.is_open(outer));
+  CHECK_FALSE(p->phases.is_open(inner));
+  p->phases.end_marker(p->thread);
+  CHECK(p->graph() == outer);
+  CHECK(p->phases.is_open(outer));
+  p->phases.end_marker(p->thread);
+  CHECK(p->graph() == 0);
+  CHECK_FALSE(p->phases.is_open(outer));
+  CHECK_FALSE(p->phases.is_open(0));
+}
+
+TEST_CASE("graphs of two threads are open side by side") {
+  const auto p = process();
+  const uint32_t mine = p->begin_marker(p->thread);
+  const uint32_t theirs = p->begin_marker(p->other);
+  CHECK(p->graph() == mine);
+  CHECK(p->phases.graph(&p->other).run == theirs);
+  CHECK(p->phases.is_open(mine));
+  CHECK(p->phases.is_open(theirs));
+  p->phases.end_any(p->thread);
+  CHECK_FALSE(p->phases.is_open(mine));
+  CHECK(p->phases.is_open(theirs));
+}
+
+TEST_CASE("a range is the graph from when it is the outermost, and while no marker counts") {
+  const auto p = process();
+  const uint32_t first = p->phases.begin(p->thread, Source::kRanges, kStep, 1);
+  const uint32_t second = p->phases.begin(p->thread, Source::kRanges, kInner, 2);
+  CHECK(p->graph() == first);
+  p->phases.end_range(p->thread, 1);
+  CHECK(p->graph() == second);
+  CHECK(p->phases.graph(&p->thread).name == kInner);
+  CHECK_FALSE(p->phases.is_open(first));
+  CHECK(p->phases.is_open(second));
+  const uint32_t marker = p->begin_marker(p->thread);
+  CHECK(p->graph() == marker);
+  CHECK_FALSE(p->phases.is_open(second));
+  p->phases.end_marker(p->thread);
+  CHECK(p->graph() == 0);
+}
+
+TEST_CASE("threads beyond the bound have no graph, and others none the less") {
+  const auto p = process();
+  std::vector<Phases::Thread> threads(Phases::kMostGraphs + 1);
+  for (Phases::Thread& thread : threads) p->begin_marker(thread);
+  CHECK(p->phases.graph(&threads[Phases::kMostGraphs - 1]).run != 0);
+  CHECK(p->phases.graph(&threads[Phases::kMostGraphs]).run == 0);
+  const uint32_t last = p->phases.current(&threads[Phases::kMostGraphs]);
+  CHECK_FALSE(p->phases.is_open(last));
+  for (Phases::Thread& thread : threads) p->phases.end_marker(thread);
+  for (Phases::Thread& thread : threads) {
+    const uint32_t run = p->begin_marker(thread);
+    CHECK(p->phases.graph(&thread).run == run);
+    p->phases.end_marker(thread);
+  }
+}
+
+TEST_CASE("after a fork the graphs of the other threads are over") {
+  const auto p = process();
+  const uint32_t mine = p->begin_marker(p->thread);
+  const uint32_t theirs = p->begin_marker(p->other);
+  p->phases.reset_after_fork(&p->thread);
+  CHECK(p->phases.is_open(mine));
+  CHECK_FALSE(p->phases.is_open(theirs));
+  p->phases.reset_after_fork(nullptr);
+  CHECK_FALSE(p->phases.is_open(mine));
 }
 
 }  // namespace
