@@ -4,6 +4,7 @@
 #include "allocator/base/counted_in.h"
 #include "allocator/reclaim/reclaim.h"
 #include "shim/entry/driver.h"
+#include "shim/nvtx/phases.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/device.h"
 #include "shim/order/shared.h"
@@ -249,6 +250,18 @@ bool CudaSource::can_release_clean() {
 }
 
 bool CudaSource::release_from_other_pools() { return others_->release_from_other_pools(device_); }
+
+bool CudaSource::graph_is_open(uint32_t run) { return shim::graph_is_open(run); }
+
+void CudaSource::graphs_overlap() {
+  static constinit std::atomic<bool> warned{false};
+  if (warned.exchange(true)) return;
+  const StaticModeSeen seen = static_mode_seen();
+  log(config::LogLevel::kWarn,
+      "graphs run at the same time; value seen %s=%d; allowed: one after the other; each of them "
+      "gets an arena of its own",
+      seen.name, seen.value);
+}
 
 void CudaSource::shortage_ended(alloc::Step step, uint64_t bytes) {
   static constexpr const char* kWhat[alloc::kSteps] = {

@@ -52,6 +52,8 @@ class CudaSource final : public alloc::MemorySource {
   // Whether some thread calls the driver for memory of the context.
   bool at_work() const { return at_work_.load(std::memory_order_seq_cst) != 0; }
   bool release_from_other_pools() override;
+  bool graph_is_open(uint32_t run) override;
+  void graphs_overlap() override;
   void shortage_ended(alloc::Step step, uint64_t bytes) override;
   bool mark(alloc::Mark* out) override;
   bool ending() override;

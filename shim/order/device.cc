@@ -23,11 +23,11 @@ unsigned allowed_cpus() {
 alloc::ChunkSizes sizes_without_units() {
   static constinit std::atomic<bool> warned{false};
   if (!warned.exchange(true)) {
-    const bool ge = policy().ge_use_static_memory != config::StaticMode::kDynamic;
+    const StaticModeSeen seen = static_mode_seen();
     log(config::LogLevel::kWarn,
-        "this device or driver has no virtual memory management; value seen %s=3; allowed: a "
+        "this device or driver has no virtual memory management; value seen %s=%d; allowed: a "
         "device and a driver (CUDA 10.2 or newer) that have it; mode 0 is used",
-        ge ? "GE_USE_STATIC_MEMORY" : "CISTERN_STATIC_MEMORY_POLICY");
+        seen.name, seen.value);
   }
   return {alloc::StrategyKind::on_demand, 0, 0, policy().align.value, false, false};
 }
@@ -48,7 +48,8 @@ Device* known_device(CUdevice device) {
   const bool capped = limit != 0 && limit < total;  // else the device's own size is the limit
   d.cap.set_limit(capped ? limit : 0);
   d.max_request_bytes.store(capped ? limit : total, std::memory_order_relaxed);
-  const bool looks = policy().chooses_requests() || alloc::group_rules(policy()).on;
+  const bool looks = policy().chooses_requests() || alloc::group_rules(policy()).on ||
+                     policy().static_mode() == config::StaticMode::kStatic;
   d.fast_path_max_bytes.store(looks ? 0 : d.max_request_bytes.load(std::memory_order_relaxed),
                               std::memory_order_relaxed);
   d.total.store(total, std::memory_order_release);

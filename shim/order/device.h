@@ -24,7 +24,8 @@ struct Device {
   std::atomic<uint64_t> total;              // 0: not asked yet, see known_device()
   std::atomic<uint64_t> max_request_bytes;  // a larger request cannot be served: total, or the cap
   // A request up to this size is the pool's without a further question: max_request_bytes, or 0
-  // where the settings choose which requests are pooled (pooled/selection.h), or group them.
+  // where the settings choose which requests are pooled (pooled/selection.h), group them, or give
+  // graphs an arena.
   std::atomic<uint64_t> fast_path_max_bytes;
   std::atomic<alloc::StrategyKind> strategy;
   // Calls answered by pools that are gone.

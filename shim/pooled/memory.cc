@@ -3,6 +3,7 @@
 
 #include "allocator/base/os.h"
 #include "shim/entry/driver.h"
+#include "shim/nvtx/own_phase.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/context_life.h"
@@ -22,7 +23,7 @@ namespace {
 
 CUresult allocate_too_much(Context& context, CUdeviceptr* out, size_t bytes);
 int allocate_outside_pools(Context& context, size_t bytes, bool pooled, uint64_t* address);
-int allocate_in_group(Context& context, size_t bytes, uint64_t* address);
+int allocate_with_others(Context& context, size_t bytes, uint64_t* address);
 int allocate_at_last(Context& context, size_t bytes, bool pooled, uint64_t* address);
 alloc::Chunk* found_at_rest(CUdeviceptr address);
 CUresult free_after_wait(Context& owner, alloc::Chunk* chunk, CUdeviceptr address);
@@ -42,12 +43,12 @@ CUresult free_after_wait(Context& owner, alloc::Chunk* chunk, CUdeviceptr addres
 // The ways of a request and of a free stand twice in the object: in the hooks, and once for those
 // that are watched.
 [[gnu::always_inline]] inline CUresult serve(Context& context, CUdeviceptr* out, size_t bytes) {
-  bool pooled = true, grouped = false;
+  bool pooled = true, with_others = false;
   const Device& device = device_state(context.device);
   if (bytes > device.fast_path_max_bytes.load(std::memory_order_relaxed)) [[unlikely]] {
     if (bytes > device.max_request_bytes.load()) return allocate_too_much(context, out, bytes);
     pooled = selected(bytes);
-    grouped = context.pool.groups();
+    with_others = context.pool.groups() || context.pool.arenas();
   }
   if (const CUresult result = condition_of(context); result != CUDA_SUCCESS) [[unlikely]]
     return result;
@@ -55,8 +56,8 @@ CUresult free_after_wait(Context& owner, alloc::Chunk* chunk, CUdeviceptr addres
   int code;
   if (!pooled || capture_gate().capturing()) [[unlikely]] {
     code = allocate_outside_pools(context, bytes, pooled, &address);
-  } else if (grouped) [[unlikely]] {
-    code = allocate_in_group(context, bytes, &address);
+  } else if (with_others) [[unlikely]] {
+    code = allocate_with_others(context, bytes, &address);
   } else {
     code = context.pool.allocate(bytes, this_thread.shard(), &address);
   }
@@ -144,12 +145,18 @@ namespace {
   return context.pool.allocate_direct(bytes, this_thread.shard(), pooled, address);
 }
 
-// Where nobody asked yet from where the call comes, it is asked here.
-[[gnu::cold]] int allocate_in_group(Context& context, size_t bytes, uint64_t* address) {
+// Among the blocks of its group or of its graph. Where nobody asked yet from where the call comes,
+// it is asked here.
+[[gnu::cold]] int allocate_with_others(Context& context, size_t bytes, uint64_t* address) {
   Thread& thread = this_thread;
-  const uint32_t site = thread.site != 0 ? thread.site : capture_site();
-  if (site == 0) return context.pool.allocate(bytes, thread.shard(), address);
-  return context.pool.allocate_in_group(bytes, thread.shard(), {thread.number(), site}, address);
+  const unsigned shard = thread.shard();
+  uint32_t site = 0;
+  if (context.pool.groups()) site = thread.site != 0 ? thread.site : capture_site();
+  if (site != 0) {
+    return context.pool.allocate_in_group(bytes, shard, {thread.number(), site}, address);
+  }
+  const auto [run, name] = current_graph();
+  return context.pool.allocate_in_graph(bytes, shard, {run, name}, address);
 }
 
 // The last attempts before the program is told that memory is out. A capture, even one that has

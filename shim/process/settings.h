@@ -20,6 +20,18 @@ const config::Policy& policy();
 // The effective policy on one line.
 const char* policy_line();
 
+// Static memory as the user asked for it: by which of its two names, and with which value.
+struct StaticModeSeen {
+  const char* name;
+  int value;
+};
+inline StaticModeSeen static_mode_seen() {
+  const config::StaticMode mode = policy().ge_use_static_memory;
+  if (mode != config::StaticMode::kDynamic) return {"GE_USE_STATIC_MEMORY", static_cast<int>(mode)};
+  const config::StaticMode other = policy().static_memory_policy;
+  return {"CISTERN_STATIC_MEMORY_POLICY", static_cast<int>(other)};
+}
+
 // Reads the settings from `envp`, unless that has been done, and calls Part::at_load of every part
 // (part.h) if they are valid. With CISTERN_ON_ERROR=abort a bad setting ends the process here, with
 // status 78.

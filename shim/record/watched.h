@@ -15,7 +15,7 @@ enum Watch : unsigned {
   kWatchTallies = 2,  // sums are kept by site, range and phase
   kWatchReuse = 4,    // every reuse of a block is logged
   kWatchOrigin = 8,   // requests are treated by where they come from
-  kWatchPhases = 16,  // phases begin and end by the settings
+  kWatchPhases = 16,  // phases are found, as graphs for arenas or by the range that was set
 
   kWatchBlocks = kWatchTallies | kWatchReuse | kWatchPhases,  // what is live has to be known
 };
