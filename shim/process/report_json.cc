@@ -91,6 +91,19 @@ void json_units(Writer& writer, const DeviceReport& device) {
       static_cast<ull>(l.remaps.get()), static_cast<ull>(l.units_remapped.get()));
 }
 
+// GE_USE_STATIC_MEMORY=2.
+void json_arena(Writer& writer, const alloc::Ledger& l) {
+  writer.print(
+      ",\n     \"arena\": {\"mode\": 2, \"graphs\": %llu, \"sum_bytes\": %llu, \"bytes\": %llu, "
+      "\"peak_bytes\": %llu, \"gain_bytes\": %llu, \"taken\": %llu, \"increments\": %llu, "
+      "\"apart\": %llu, \"left\": %llu}",
+      static_cast<ull>(l.graphs.get()), static_cast<ull>(l.graph_bytes.get()),
+      static_cast<ull>(l.arena_bytes.get()), static_cast<ull>(l.arena_peak.get()),
+      static_cast<ull>(gain_of_arena(l)), static_cast<ull>(l.arenas_taken.get()),
+      static_cast<ull>(l.arena_increments.get()), static_cast<ull>(l.graphs_apart.get()),
+      static_cast<ull>(l.arenas_left.get()));
+}
+
 void json_device(Writer& writer, const DeviceReport& device, bool first) {
   const alloc::Ledger& l = *device.ledger;
   const alloc::Usage& usage = device.usage;
@@ -125,6 +138,7 @@ void json_device(Writer& writer, const DeviceReport& device, bool first) {
   json_faults(writer, l);
   json_strategy(writer, device);
   if (device.strategy == alloc::StrategyKind::expandable) json_units(writer, device);
+  if (device.strategy == alloc::StrategyKind::graph_arena) json_arena(writer, l);
   if (device.garbage != nullptr) json_garbage(writer, *device.garbage);
   if (policy().free_idle_memory) json_idle(writer, l);
   if (!policy().eager_delete_scope) json_put_off(writer, l);

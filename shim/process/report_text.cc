@@ -104,6 +104,18 @@ void text_units(Writer& writer, const DeviceReport& device) {
       static_cast<ull>(l.remaps.get()), static_cast<ull>(l.units_remapped.get()));
 }
 
+// GE_USE_STATIC_MEMORY=2.
+void text_arena(Writer& writer, const alloc::Ledger& l) {
+  writer.print(
+      "cistern:   arena          static memory mode 2: %llu graphs need %.1f MiB together; at most "
+      "%.1f MiB taken for them, %.1f MiB gained; taken %llu times, %llu increments; %llu graphs "
+      "apart, %llu arenas left\n",
+      static_cast<ull>(l.graphs.get()), mib(l.graph_bytes.get()), mib(l.arena_peak.get()),
+      mib(gain_of_arena(l)), static_cast<ull>(l.arenas_taken.get()),
+      static_cast<ull>(l.arena_increments.get()), static_cast<ull>(l.graphs_apart.get()),
+      static_cast<ull>(l.arenas_left.get()));
+}
+
 void text_device(Writer& writer, const DeviceReport& device) {
   const alloc::Ledger& l = *device.ledger;
   const alloc::Usage& usage = device.usage;
@@ -125,6 +137,7 @@ void text_device(Writer& writer, const DeviceReport& device) {
       "%.1f MiB\n",
       mib(usage.live), mib(usage.idle), mib(usage.waiting), mib(usage.parked));
   if (device.strategy == alloc::StrategyKind::expandable) text_units(writer, device);
+  if (device.strategy == alloc::StrategyKind::graph_arena) text_arena(writer, l);
   if (device.garbage != nullptr) text_garbage(writer, *device.garbage);
   if (l.quarantined_peak.get() != 0) {
     writer.print(

@@ -131,6 +131,12 @@ inline uint64_t driver_calls(const DeviceReport& d) {
 }
 inline uint64_t driver_calls_without(const DeviceReport& d) { return d.allocations + d.frees; }
 
+// What graphs need less as they share arenas.
+inline uint64_t gain_of_arena(const alloc::Ledger& l) {
+  const uint64_t sum = l.graph_bytes.get(), peak = l.arena_peak.get();
+  return sum > peak ? sum - peak : 0;
+}
+
 template <typename Visitor>
 void for_each_device(const ProcessReport& process, Visitor visit) {
   DeviceReport device;

@@ -114,7 +114,7 @@ class Reports(life.Life):
         self.preloaded = "libcistern.so"
         if not self.serves_malloc():
             written = {key for key in written if not key.startswith("host_memory")}
-        for settings in ({}, EVERYTHING, {"GE_USE_STATIC_MEMORY": "3"}):
+        for settings in ({}, EVERYTHING, *({"GE_USE_STATIC_MEMORY": mode} for mode in "23")):
             process, _ = self.run_one(**settings)
             for key in keys_of(self.left(process.folder)[0][process.pid]):
                 key = re.sub(r"by_kind\.[^.]+", "by_kind.KIND", key)
