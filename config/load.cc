@@ -108,8 +108,9 @@ void warn_idle_chunk_settings(Loaded& out) {
   warn_idle("FLAGS_reallocate_gpu_memory_in_mb", growth || alike,
             growth ? sized : "all chunks of naive_best_fit have the first one's size", out);
   const bool whole = strategy == Strategy::kOnDemand;
-  const bool expandable = out.policy.static_mode() == StaticMode::kExpandable;
-  warn_idle("CISTERN_ALIGN", whole && !expandable,
+  const StaticMode mode = out.policy.static_mode();
+  const bool splits = mode == StaticMode::kStatic || mode == StaticMode::kExpandable;
+  warn_idle("CISTERN_ALIGN", whole && !splits,
             "it is for strategies that split chunks; try FLAGS_allocator_strategy=auto_growth",
             out);
 }
