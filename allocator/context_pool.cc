@@ -50,7 +50,7 @@ int ContextPool::allocate_clean(uint64_t bytes, unsigned shard, uint64_t* addres
 
 int ContextPool::allocate_in_graph(uint64_t bytes, unsigned shard, GraphRun graph,
                                    uint64_t* address) {
-  if (graph.run == 0) return allocate(bytes, shard, address);
+  if (graph.run == 0 || !arenas()) return allocate(bytes, shard, address);
   const ChunkSupply::InHand until_noted(memory_.supply);
   GraphArenas& arenas = *memory_.strategy.arenas();
   ArenaPart part = arenas.place(bytes, graph);

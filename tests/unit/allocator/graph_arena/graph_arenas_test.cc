@@ -220,6 +220,13 @@ TEST_CASE("a request in no graph is the default strategy's") {
   CHECK(p->shared.index.find(p->allocate(700))->is() == Role::slab);
 }
 
+TEST_CASE("under another strategy a graph's request is as any other") {
+  Pool p(64 * kMiB);
+  p.source.open_graphs = {1};
+  const uint64_t a = p.allocate_in_graph(4 * kMiB, 1, kSmall);
+  CHECK(p.shared.index.find(a)->is() == Role::whole);
+}
+
 TEST_CASE("free memory of an arena that was left serves requests outside") {
   auto p = arenas(4096, /*first_mib=*/32);
   p->source.open_graphs = {1};
