@@ -7,6 +7,7 @@
 #include <memory>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/unit/allocator/chunk_pool.h"
@@ -160,6 +161,127 @@ TEST_CASE("a request of a run that has just ended is served outside, and overlap
   CHECK(p->source.overlaps == 0);
 }
 
+TEST_CASE("of blocks that had the same address only the last one outlives its graph") {
+  auto p = arenas();
+  for (uint32_t number = 1; number <= 2; ++number) {
+    p->source.open_graphs = {number};
+    const uint64_t passing = p->allocate_in_graph(4 * kMiB, number, kSmall);
+    if (number == 2) CHECK(p->shared.index.find(passing)->is() == Role::split);
+    REQUIRE(p->free(passing) == Freed::done);
+    p->synchronise();
+    const uint64_t staying = p->allocate_in_graph(4 * kMiB, number, kSmall);
+    if (number == 1) CHECK(staying == passing);
+    if (number == 2) CHECK(p->shared.index.find(staying)->is() == Role::whole);
+    p->source.open_graphs.clear();
+    p->synchronise();
+  }
+}
+
+TEST_CASE("a known graph that meets work under way needs what the arena came to") {
+  auto p = arenas();
+  run(*p, 1, kSmall, 1);
+  run(*p, 2, kSmall, 1);
+  p->source.passed_mark = 0;
+  p->source.open_graphs = {3};
+  for (int i = 0; i < 4; ++i) {
+    REQUIRE(p->free(p->allocate_in_graph(4 * kMiB, 3, kSmall)) == Freed::done);
+  }
+  p->source.passed_mark = ~Mark{0};
+  p->source.open_graphs.clear();
+  p->synchronise();
+  p->source.asked.clear();
+  run(*p, 4, kSmall, 1);
+  CHECK(p->source.asked == Sizes{16 * kMiB});
+}
+
+TEST_CASE("a graph that is not known yet keeps the arena as it is") {
+  auto p = arenas();
+  run(*p, 1, kSmall, 3);
+  const int released = p->source.released;
+  run(*p, 2, kLarge, 3);
+  CHECK(p->source.released == released);
+  CHECK(p->source.held() == 12 * kMiB);
+}
+
+// A block that stays, of a size that no run had before, and two that need more room than it leaves.
+void run_with_a_new_survivor(Pool& p, uint32_t number, uint64_t mib, uint64_t* survivor) {
+  p.source.open_graphs = {number};
+  *survivor = p.allocate_in_graph(kMiB + 512 * number, number, kSmall);
+  const uint64_t a = p.allocate_in_graph(mib * kMiB, number, kSmall);
+  const uint64_t b = p.allocate_in_graph(mib * kMiB, number, kSmall);
+  REQUIRE(p.free(a) == Freed::done);
+  REQUIRE(p.free(b) == Freed::done);
+  p.source.open_graphs.clear();
+  p.synchronise();
+  p.pool.release_excess();
+}
+
+TEST_CASE("arenas are not left where that would waste more than an arena") {
+  auto p = arenas(8192, /*first_mib=*/256);
+  uint64_t survivor;
+  for (uint32_t number = 1; number <= 8; ++number) {
+    run_with_a_new_survivor(*p, number, 128, &survivor);
+  }
+  CHECK(p->ledger.arenas_left.get() == 1);
+  CHECK(p->source.held() < 1024 * kMiB);
+}
+
+TEST_CASE("an arena that was left and is empty makes way for another") {
+  auto p = arenas();
+  uint64_t before = 0, survivor;
+  for (uint32_t number = 1; number <= 100; ++number) {
+    run_with_a_new_survivor(*p, number, 4, &survivor);
+    if (before != 0) REQUIRE(p->free(before) == Freed::done);
+    before = survivor;
+    p->synchronise();
+  }
+  CHECK(p->ledger.arenas_left.get() == 99);
+  CHECK(p->source.held() <= 32 * kMiB);
+}
+
+TEST_CASE("an arena is not taken apart while its graph runs, and is kept when it is idle") {
+  auto p = arenas();
+  run(*p, 1, kLarge, 40);
+  p->source.may_take_clean = false;
+  p->source.open_graphs = {2};
+  const uint64_t a = p->allocate_in_graph(4 * kMiB, 2, kLarge);
+  p->synchronise();
+  p->pool.release_excess();
+  CHECK(p->source.held() == 160 * kMiB);
+  REQUIRE(p->free(a) == Freed::done);
+  p->source.open_graphs.clear();
+  p->synchronise();
+  p->pool.release_excess();
+  CHECK(p->source.held() == 0);
+  run(*p, 3, kLarge, 40);
+  REQUIRE(p->free(p->allocate(40 * kMiB)) == Freed::done);
+  p->synchronise();
+  p->pool.release_excess();
+  CHECK(p->source.held() == 200 * kMiB);
+}
+
+TEST_CASE("what ends during a request is not noted in the next run") {
+  Pool p(4096 * kMiB, sizes(StrategyKind::graph_arena, 0, 0), GarbageRules{}, FillMode::separate);
+  p.source.may_take_clean = true;
+  p.source.open_graphs = {1};
+  uint64_t next = 0;
+  bool begun = false;
+  p.source.on_fill = [&](const FillRange&) {
+    if (std::exchange(begun, true)) return;
+    p.source.end_graph(1);
+    p.source.begin_graph(2);
+    next = p.allocate_in_graph(4 * kMiB, 2, kSmall);
+    p.allocate_in_graph(8 * kMiB, 2, kSmall);  // stays
+  };
+  REQUIRE(p.allocate_in_graph(4 * kMiB, 1, kSmall) != 0);
+  REQUIRE(p.free(next) == Freed::done);
+  p.source.end_graph(2);
+  p.synchronise();
+  p.source.begin_graph(3);
+  const uint64_t a = p.allocate_in_graph(4 * kMiB, 3, kSmall);
+  CHECK(p.shared.index.find(a)->is() == Role::split);
+}
+
 TEST_CASE("more graphs at once than there are arenas are served without one") {
   auto p = arenas();
   std::vector<uint64_t> live;
@@ -255,7 +377,9 @@ TEST_CASE("bytes, counts and arenas go with their context") {
   CHECK(p->ledger.arena_bytes.get() == 0);
   CHECK(p->ledger.reserved.get() == 0);
   p->init();
+  p->source.asked.clear();
   run(*p, 3, kSmall, 2);
+  CHECK(p->source.asked == Sizes{4 * kMiB, 4 * kMiB});
   CHECK(p->ledger.arena_bytes.get() == 8 * kMiB);
 }
 
