@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Graphs that run one after the other, each with blocks that end with it and one that stays.
+//
+// graphs HOW ROUNDS: HOW is
+//   marked      by the program's own calls; ranges: by NVTX ranges; unmarked: by a synchronisation
+//   in_a_row    as marked, without a synchronisation between two graphs
+//   growing     as marked; the graph needs more in its second half
+//   at_once     as marked, on two threads at the same time
+//   endless     as marked; work that began in the second round ends after the last
+#include <nvtx3/nvToolsExt.h>
+
+#include <atomic>
+#include <barrier>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "../driver_codes.h"
+
+extern "C" {
+[[gnu::weak]] void cistern_graph_begin(const char* name);
+[[gnu::weak]] void cistern_graph_end();
+}
+
+namespace {
+
+std::atomic<int> failures{0};
+
+void need(CUresult code) { failures += code == CUDA_SUCCESS ? 0 : 1; }
+
+class Graph {
+ public:
+  Graph(const char* how, const char* name) : marked_(std::strcmp(how, "unmarked") != 0) {
+    ranges_ = std::strcmp(how, "ranges") == 0;
+    if (ranges_) {
+      nvtxRangePushA(name);
+    } else if (marked_ && cistern_graph_begin != nullptr) {
+      cistern_graph_begin(name);
+    }
+  }
+  ~Graph() {
+    if (ranges_) {
+      nvtxRangePop();
+    } else if (marked_ && cistern_graph_end != nullptr) {
+      cistern_graph_end();
+    }
+  }
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+ private:
+  bool marked_, ranges_;
+};
+
+// Writes each block behind the one before, frees it while that goes on, and reads the last one.
+void work(int blocks, size_t bytes, bool frees_at_end) {
+  std::vector<CUdeviceptr> live;
+  unsigned seen = 0;
+  for (int i = 0; i < blocks; ++i) {
+    CUdeviceptr block = 0;
+    need(cuMemAlloc(&block, bytes + 4096 * static_cast<size_t>(i)));
+    need(cuMemsetD32Async(block, static_cast<unsigned>(i), bytes / 4, nullptr));
+    live.push_back(block);
+  }
+  need(cuMemcpyDtoH(&seen, live.back() + bytes - 4, 4));
+  if (seen != static_cast<unsigned>(blocks - 1)) ++failures;
+  for (const CUdeviceptr block : live) {
+    if (!frees_at_end) need(cuMemsetD32Async(block, 7, bytes / 4, nullptr));
+    need(cuMemFree(block));
+  }
+}
+
+struct Model {
+  const char* name;
+  int blocks;
+  CUdeviceptr weight = 0;
+
+  void run(const char* how, int more, bool sync) {
+    {
+      const Graph graph(how, name);
+      if (weight == 0) {
+        need(cuMemAlloc(&weight, kMiB));
+        need(cuMemsetD8(weight, 9, kMiB));
+      }
+      work(blocks + more, 4 * kMiB, sync);
+    }
+    if (sync) need(cuCtxSynchronize());
+  }
+  void end() {
+    unsigned char last = 0;
+    need(cuMemcpyDtoH(&last, weight + kMiB - 1, 1));
+    if (last != 9) ++failures;
+    need(cuMemFree(weight));
+  }
+};
+
+void at_once(CUcontext context, int rounds) {
+  std::barrier together(2);
+  const auto run = [&](const char* name) {
+    need(cuCtxSetCurrent(context));
+    for (int i = 0; i < rounds; ++i) {
+      const Graph graph("marked", name);
+      together.arrive_and_wait();
+      work(3, 4 * kMiB, true);
+      together.arrive_and_wait();
+    }
+  };
+  std::thread other(run, "other");
+  run("one");
+  other.join();
+}
+
+void wait_for_end(void* ended) {
+  while (!static_cast<std::atomic<bool>*>(ended)->load()) std::this_thread::yield();
+}
+
+}  // namespace
+
+int main(int, char** arguments) {
+  const char* how = arguments[1];
+  const int rounds = std::atoi(arguments[2]);
+  const CUcontext context = use_device(0);
+  const bool growing = std::strcmp(how, "growing") == 0;
+  const bool endless = std::strcmp(how, "endless") == 0;
+  const bool sync = std::strcmp(how, "in_a_row") != 0 && !endless;
+  std::atomic<bool> ended{false};
+  CUstream apart = nullptr;
+  if (std::strcmp(how, "at_once") == 0) {
+    at_once(context, rounds);
+  } else {
+    need(cuStreamCreate(&apart, CU_STREAM_NON_BLOCKING));
+    Model small{"small", 3}, large{"large", 8};
+    for (int i = 0; i < rounds; ++i) {
+      if (endless && i == 1) need(cuLaunchHostFunc(apart, wait_for_end, &ended));
+      small.run(how, 0, sync);
+      large.run(how, growing && i >= rounds / 2 ? 4 : 0, sync);
+    }
+    ended = true;
+    need(cuCtxSynchronize());
+    small.end();
+    large.end();
+    need(cuStreamDestroy(apart));
+  }
+  std::printf("%d failures\n", failures.load());
+  return failures == 0 ? 0 : 1;
+}
