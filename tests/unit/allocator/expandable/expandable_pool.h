@@ -4,15 +4,12 @@
 #pragma once
 
 #include <catch2/catch.hpp>
-#include <iterator>
-#include <map>
 #include <memory>
 
+#include "tests/unit/allocator/expandable/live_blocks.h"
 #include "tests/unit/allocator/fake_source.h"
 
 namespace cistern::test {
-
-inline constexpr uint64_t kUnit = 2 * kMiB;
 
 struct ExpandablePool : Pool {
   explicit ExpandablePool(uint64_t units, uint64_t first_mib = 0, uint64_t step_mib = 0,
@@ -30,36 +27,15 @@ struct ExpandablePool : Pool {
   uint64_t take(uint64_t bytes) {
     const uint64_t address = allocate(bytes);
     if (address == 0) return 0;
-    const auto behind = live.lower_bound(address);
-    const bool apart = behind == live.end() || address + bytes <= behind->first;
-    const bool begins =
-        behind == live.begin() || std::prev(behind)->first + std::prev(behind)->second <= address;
-    if (!apart || !begins || !units().has(address, bytes)) FAIL("not the program's alone");
-    live[address] = bytes;
-    for_each_unit(address, bytes, [this](uint64_t unit) { ++held_[unit]; });
+    if (!live.add(address, bytes) || !units().has(address, bytes)) FAIL("not the program's alone");
     return address;
   }
   void give(uint64_t address) {
     if (free(address) != alloc::Freed::done) FAIL("not freed");
-    for_each_unit(address, live[address], [this](uint64_t unit) {
-      if (--held_[unit] == 0) held_.erase(unit);
-    });
-    live.erase(address);
+    live.remove(address);
   }
 
-  // How many units hold a byte of the test's.
-  uint64_t held() const { return held_.size(); }
-
-  std::map<uint64_t, uint64_t> live;
-
- private:
-  template <typename Visitor>
-  static void for_each_unit(uint64_t address, uint64_t bytes, Visitor visit) {
-    for (uint64_t unit = address / kUnit; unit <= (address + bytes - 1) / kUnit; ++unit)
-      visit(unit);
-  }
-
-  std::map<uint64_t, uint64_t> held_;
+  LiveBlocks live;
 };
 
 inline std::unique_ptr<ExpandablePool> expandable(uint64_t units) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the expandable strategy promises, seen through the pool: which units are behind which
 // addresses, when they move, and that none is lost.
+#include <iterator>
 #include <random>
-#include <set>
 #include <vector>
 
+#include "tests/unit/allocator/expandable/adversary.h"
 #include "tests/unit/allocator/expandable/expandable_pool.h"
 
 using namespace cistern::alloc;
@@ -87,34 +88,13 @@ TEST_CASE("memory is out only when units that hold a byte and units that are nee
   const uint64_t units = GENERATE(16, 100);
   const unsigned seed = GENERATE(1u, 2u, 3u, 4u);
   auto p = expandable(units);
-  std::mt19937 random(seed);
-  uint64_t refused = 0;
-  // The adversary: fills the memory with one size, frees all but what pins a unit each, and asks
-  // for another size.
+  Adversary adversary(*p, units, seed);
   for (int round = 0; round < 60; ++round) {
-    const uint64_t most = random() % 2 == 0 ? kUnit / 2 : units * kUnit / 3;
-    const uint64_t size = kUnit / 32 + random() % most;
-    while (true) {
-      const uint64_t held = p->held();
-      if (p->take(size) != 0) continue;
-      REQUIRE(p->code == kOutOfMemory);
-      REQUIRE(held + (size + kUnit - 1) / kUnit > units);
-      ++refused;
-      break;
-    }
-    std::set<uint64_t> pinned;
-    const uint64_t keep_every = 1 + random() % 7;
-    std::vector<uint64_t> all;
-    for (const auto& [address, bytes] : p->live) all.push_back(address);
-    for (const uint64_t address : all) {
-      const bool pins = pinned.insert(address / kUnit).second && random() % keep_every == 0;
-      if (!pins) p->give(address);
-    }
-    if (random() % 8 == 0) {
-      while (!p->live.empty()) p->give(p->live.begin()->first);
-    }
+    const uint64_t bytes = adversary.fill();
+    REQUIRE(p->code == kOutOfMemory);
+    REQUIRE(p->live.units_held() + units_for(bytes) > units);
+    adversary.pin();
   }
-  CHECK(refused == 60);
   CHECK(p->units().broken == 0);
   CHECK(p->units().units.size() <= units);
   p->pool.forget_all();
@@ -135,8 +115,9 @@ TEST_CASE("each call of the source fails once: no unit and no range is lost") {
     for (int i = 0; i < 200; ++i) {
       const uint64_t bytes = random() % 3 == 0 ? 1 + random() % kUnit : random() % (6 * kUnit) + 1;
       p->take(bytes);
-      while (p->live.size() > 6) {
-        p->give(std::next(p->live.begin(), static_cast<long>(random() % p->live.size()))->first);
+      while (p->live.blocks().size() > 6) {
+        const auto any = static_cast<long>(random() % p->live.blocks().size());
+        p->give(std::next(p->live.blocks().begin(), any)->first);
       }
     }
     INFO("call " << static_cast<int>(call) << ", use " << nth);
