@@ -345,19 +345,22 @@ uint64_t BlockPool::whole_unit_bytes() const {
 }
 
 // Of units in which the program holds nothing, in bytes: also what waits, is parked, or is known.
+// Of a unit that is used no block behind the first used one is looked at: there may be many.
 uint64_t BlockPool::unused_unit_bytes() const {
   const auto unused = [](const ChunkBlock* b) {
     return b->is() == BlockState::clean || b->is() == BlockState::waiting ||
            b->is() == BlockState::known || b->is() == BlockState::room;
   };
   uint64_t granules = 0;
-  for (ChunkMap* map = maps_; map != nullptr; map = map->next) {
-    for (const ChunkBlock* block = map->first_block(); block != nullptr;) {
-      const uint64_t begin = round_up(block->start, unit_);
+  for (const ChunkMap* map = maps_; map != nullptr; map = map->next) {
+    for (uint64_t begin = 0; begin < map->granules;) {
+      const auto region = static_cast<uint32_t>(begin / ChunkMap::kRegionGranules);
+      const ChunkBlock* block = map->at_region(region);
       while (block != nullptr && unused(block)) block = block->after;
       const uint64_t end = (block == nullptr ? map->granules : block->start) / unit_ * unit_;
       if (end > begin) granules += end - begin;
-      if (block != nullptr) block = block->after;
+      if (block == nullptr) break;
+      begin = round_up(uint64_t{block->start} + block->granules, unit_);
     }
   }
   return granules * kBlockGranule;

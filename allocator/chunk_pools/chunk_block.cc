@@ -71,4 +71,14 @@ ChunkBlock* ChunkMap::around(uint32_t granule) const {
   return block;
 }
 
+// What starts next begins where the block ends that is looked for.
+ChunkBlock* ChunkMap::at_region(uint32_t region) const {
+  const uint32_t start = region * kRegionGranules;
+  for (uint32_t with_head = region; with_head < regions(); ++with_head) {
+    ChunkBlock* head = heads[with_head];
+    if (head != nullptr) return head->start == start ? head : head->before;
+  }
+  return around(start);
+}
+
 }  // namespace cistern::alloc

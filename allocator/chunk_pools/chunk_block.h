@@ -96,6 +96,8 @@ struct ChunkMap {
 
   // The block that contains this granule of the chunk.
   ChunkBlock* around(uint32_t granule) const;
+  // The same for the first granule of a region, without a walk over the blocks of those before it.
+  ChunkBlock* at_region(uint32_t region) const;
 
   ChunkBlock* first_block() const { return heads[0]; }
 

@@ -95,6 +95,13 @@ class BenchPool {
     }
   }
 
+  // What the program asks for by cuMemGetInfo.
+  uint64_t returnable_bytes() { return parts_->pool.returnable_bytes(); }
+  // Others may know the block from now on.
+  void mark_exported(uint64_t address) {
+    if (!parts_->pool.mark_exported(parts_->shared.index.find(address), address)) std::abort();
+  }
+
   uint64_t reserved_peak() const { return parts_->ledger.reserved_peak.get(); }
   uint64_t calls() const {
     const uint64_t of_units = parts_->source.unit_calls();

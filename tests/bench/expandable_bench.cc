@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Expandable memory (GE_USE_STATIC_MEMORY=3) beside the default and chunks of 64 MiB: how much is
-// reserved, how many of the driver's calls are left, and what an operation takes. tests/bench/run
+// reserved, how many of the driver's calls are left, and what an operation takes, and what it takes
+// to tell how much memory is free. tests/bench/run
 // compares the figures with their goals; the same with fewer iterations is a unit test
 // (tests/unit/allocator/expandable/expandable_loops_test.cc).
 #include <benchmark/benchmark.h>
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "tests/bench/bench_pool.h"
 #include "tests/bench/loops.h"
@@ -59,6 +62,18 @@ void pair(benchmark::State& state, alloc::StrategyKind kind) {
   }
 }
 
+// Among so many blocks, of which one was known outside the process and is freed: what it leaves of
+// its unit is not free, so that the units have to be looked at.
+void free_memory(benchmark::State& state, alloc::StrategyKind kind) {
+  BenchPool pool(sizes_of(kind));
+  std::vector<uint64_t> blocks;
+  for (int64_t i = 0; i < state.range(0); ++i) blocks.push_back(pool.allocate(4 * kKiB));
+  const uint64_t known = blocks[blocks.size() / 2];
+  pool.mark_exported(known);
+  pool.free(known);
+  for (auto _ : state) benchmark::DoNotOptimize(pool.returnable_bytes());
+}
+
 const bool registered = [] {
   using enum alloc::StrategyKind;
   struct {
@@ -74,6 +89,7 @@ const bool registered = [] {
     add("changing_lengths", changing_lengths)->Iterations(1)->Unit(benchmark::kMillisecond);
     add("random_to", random_to)->Arg(16)->Arg(64)->Iterations(1)->Unit(benchmark::kMillisecond);
     add("pair", pair)->Arg(4 * kKiB)->Arg(4 * kMiB);
+    add("free_memory", free_memory)->Arg(1'000)->Arg(1'000'000);
   }
   return true;
 }();
