@@ -6,7 +6,6 @@
 //   in_a_row    as marked, without a synchronisation between two graphs
 //   growing     as marked; the graph needs more in its second half
 //   at_once     as marked, on two threads at the same time
-//   endless     as marked; work that began in the second round ends after the last
 #include <nvtx3/nvToolsExt.h>
 
 #include <atomic>
@@ -111,10 +110,6 @@ void at_once(CUcontext context, int rounds) {
   other.join();
 }
 
-void wait_for_end(void* ended) {
-  while (!static_cast<std::atomic<bool>*>(ended)->load()) std::this_thread::yield();
-}
-
 }  // namespace
 
 int main(int, char** arguments) {
@@ -122,25 +117,18 @@ int main(int, char** arguments) {
   const int rounds = std::atoi(arguments[2]);
   const CUcontext context = use_device(0);
   const bool growing = std::strcmp(how, "growing") == 0;
-  const bool endless = std::strcmp(how, "endless") == 0;
-  const bool sync = std::strcmp(how, "in_a_row") != 0 && !endless;
-  std::atomic<bool> ended{false};
-  CUstream apart = nullptr;
+  const bool sync = std::strcmp(how, "in_a_row") != 0;
   if (std::strcmp(how, "at_once") == 0) {
     at_once(context, rounds);
   } else {
-    need(cuStreamCreate(&apart, CU_STREAM_NON_BLOCKING));
     Model small{"small", 3}, large{"large", 8};
     for (int i = 0; i < rounds; ++i) {
-      if (endless && i == 1) need(cuLaunchHostFunc(apart, wait_for_end, &ended));
       small.run(how, 0, sync);
       large.run(how, growing && i >= rounds / 2 ? 4 : 0, sync);
     }
-    ended = true;
     need(cuCtxSynchronize());
     small.end();
     large.end();
-    need(cuStreamDestroy(apart));
   }
   std::printf("%d failures\n", failures.load());
   return failures == 0 ? 0 : 1;
