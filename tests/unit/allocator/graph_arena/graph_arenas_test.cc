@@ -398,7 +398,9 @@ TEST_CASE("random graphs on several threads: no two live blocks overlap, nothing
         const std::lock_guard guard(mutex);
         live.erase(own.back());
       }
-      if (p->free(own.back()) != Freed::done) overlap = true;
+      int code;
+      Chunk* chunk = p->shared.index.find(own.back());
+      if (p->pool.free(chunk, own.back(), &code) != Freed::done) overlap = true;
       own.pop_back();
     };
     for (int graph = 0; graph < 60; ++graph) {
@@ -407,8 +409,8 @@ TEST_CASE("random graphs on several threads: no two live blocks overlap, nothing
       p->source.begin_graph(number);
       for (unsigned i = 0; i < requests; ++i) {
         const uint64_t bytes = 1 + random() % (i % 7 == 0 ? 3 * kMiB : 40'000);
-        const uint64_t address = p->allocate_in_graph(bytes, number, name);
-        if (address == 0) continue;
+        uint64_t address = 0;
+        if (p->pool.allocate_in_graph(bytes, seed, {number, name}, &address) != kSuccess) continue;
         own.push_back(address);
         const std::lock_guard guard(mutex);
         const auto next = live.lower_bound(address);
