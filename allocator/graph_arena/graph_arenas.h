@@ -21,8 +21,8 @@
 #pragma once
 
 #include "allocator/graph_arena/graph_run.h"
-#include "allocator/graph_arena/known_graphs.h"
 #include "allocator/graph_arena/grouped_on_demand.h"
+#include "allocator/graph_arena/known_graphs.h"
 
 namespace cistern::alloc {
 
