@@ -6,8 +6,6 @@
 //   in_a_row    as marked, without a synchronisation between two graphs
 //   growing     as marked; the graph needs more in its second half
 //   at_once     as marked, on two threads at the same time
-#include <nvtx3/nvToolsExt.h>
-
 #include <atomic>
 #include <barrier>
 #include <cstdlib>
@@ -16,41 +14,13 @@
 #include <vector>
 
 #include "../driver_codes.h"
-
-extern "C" {
-[[gnu::weak]] void cistern_graph_begin(const char* name);
-[[gnu::weak]] void cistern_graph_end();
-}
+#include "graph.h"
 
 namespace {
 
 std::atomic<int> failures{0};
 
 void need(CUresult code) { failures += code == CUDA_SUCCESS ? 0 : 1; }
-
-class Graph {
- public:
-  Graph(const char* how, const char* name) : marked_(std::strcmp(how, "unmarked") != 0) {
-    ranges_ = std::strcmp(how, "ranges") == 0;
-    if (ranges_) {
-      nvtxRangePushA(name);
-    } else if (marked_ && cistern_graph_begin != nullptr) {
-      cistern_graph_begin(name);
-    }
-  }
-  ~Graph() {
-    if (ranges_) {
-      nvtxRangePop();
-    } else if (marked_ && cistern_graph_end != nullptr) {
-      cistern_graph_end();
-    }
-  }
-  Graph(const Graph&) = delete;
-  Graph& operator=(const Graph&) = delete;
-
- private:
-  bool marked_, ranges_;
-};
 
 // Writes each block behind the one before, frees it while that goes on, and reads the last one.
 void work(int blocks, size_t bytes, bool frees_at_end) {
