@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Graphs whose kernels are still under way when their blocks are freed, and later graphs begin.
 //
-//   graphs_in_flight turns marked|ranges|unmarked DELAY_US
+//   graphs_in_flight turns marked|ranges|unmarked ROUNDS DELAY_US
 //   graphs_in_flight threads|devices|endless
 //
 // turns: a small graph and a large one, by turns; some blocks of their first runs, as large as
@@ -95,11 +95,11 @@ std::vector<Block> run_first(const Work& work, const char* how, const char* name
   return stays;
 }
 
-void turns(CUcontext context, const char* how, uint32_t delay_us) {
+void turns(CUcontext context, const char* how, uint32_t rounds, uint32_t delay_us) {
   const Work work(context, delay_us);
   const std::vector<Block> one = run_first(work, how, "small", 8, kMiB);
   const std::vector<Block> other = run_first(work, how, "large", 8, 4 * kMiB);
-  for (uint32_t i = 0; i < kRounds; ++i) {
+  for (uint32_t i = 0; i < rounds; ++i) {
     run(work, how, "small", 8, kMiB, 100 * i);
     run(work, how, "large", 8, 4 * kMiB, 100 * i);
     if (std::strcmp(how, "unmarked") == 0) MUST(cuCtxSynchronize());
@@ -181,6 +181,7 @@ int main(int argc, char** argv) {
   if (std::strcmp(argv[1], "threads") == 0) threads(context);
   if (std::strcmp(argv[1], "devices") == 0) devices(context);
   if (std::strcmp(argv[1], "endless") == 0) endless(context);
-  if (argc > 3) turns(context, argv[2], static_cast<uint32_t>(std::atoi(argv[3])));
+  const auto number = [&](int i) { return static_cast<uint32_t>(std::atoi(argv[i])); };
+  if (argc > 4) turns(context, argv[2], number(3), number(4));
   return 0;
 }
