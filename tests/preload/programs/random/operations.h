@@ -32,6 +32,7 @@ inline const Worker::Operation Worker::kOperations[] = {
     {"turn peers", &Worker::turn_peers, 0, &Settings::peer_turns},
     {"roll a graph", &Worker::roll_graph, 0, &Settings::graphs},
     {"launch again", &Worker::launch_again, 0, &Settings::graphs},
+    {"mark", &Worker::mark_graph, 0, &Settings::marks},
     {"replace a helper", &Worker::replace_helper, 0, &Settings::cancelled},
 };
 

@@ -34,6 +34,7 @@ struct Settings {
   uint64_t peer_turns = 0;       // how often that changes
   uint64_t forms = 0;            // whether devices copy to each other by every call there is
   uint64_t graphs = 0;           // how many executable graphs a thread keeps, and renews in turn
+  uint64_t marks = 0;            // how often a thread says that a graph of its own begins or ends
   uint64_t cancelled = 0;        // how often a thread's helper is cancelled, and another begun
   uint64_t must_fit = 0;         // whether a refused block ends the program
 
@@ -65,6 +66,7 @@ struct Settings {
                  {"peer_turns", &peer_turns},
                  {"forms", &forms},
                  {"graphs", &graphs},
+                 {"marks", &marks},
                  {"cancelled", &cancelled},
                  {"must_fit", &must_fit}};
     const char* equals = std::strchr(argument, '=');

@@ -65,6 +65,7 @@ class Worker : public Hand {
 
   // What is left goes to another thread.
   void finish(Post& heir) {
+    end_graphs();
     dismiss_helper();
     if (own_ != nullptr) end_own_context();
     for (Block& block : held_) hand_over(block, heir);
@@ -159,6 +160,9 @@ class Worker : public Hand {
   void use_pinned();
   void write_from_pinned(Block& block);
   void unpin(size_t index);
+  // marks.h
+  void mark_graph();
+  void end_graphs();
   // peers.h
   void turn_peers();
   // helper.h
@@ -218,6 +222,7 @@ class Worker : public Hand {
   static constexpr size_t kWords = 4096;
   uint32_t* words_ = nullptr;  // pinned
   size_t words_used_ = 0;
+  unsigned marked_ = 0;  // graphs that are open, one inside the other
   std::unique_ptr<Hired> hired_;
 };
 
@@ -226,6 +231,7 @@ class Worker : public Hand {
 #include "ahead.h"
 #include "captures.h"
 #include "helper.h"
+#include "marks.h"
 #include "operations.h"
 #include "own_context.h"
 #include "peers.h"
