@@ -107,6 +107,24 @@ class Reports(life.Life):
         entries = self.left(process.folder)[0][process.pid]["chosen_sites"]
         self.assertEqual([entry["entry"] for entry in entries], ["\ufffd\ufffd"])
 
+    def graphs(self, *arguments, **more):
+        process = self.start((self.program("graphs_in_flight_lazy"), *arguments), True, CISTERN_LOG="warn",
+                             GE_USE_STATIC_MEMORY="2", **more)
+        self.assertEqual(self.finish(process)[0], 0)
+        return process
+
+    def test_what_graphs_gain_is_the_sum_without_what_was_taken(self):
+        device = self.left(self.graphs("endless").folder)[0].popitem()[1]["devices"][0]
+        arena = device["arena"]
+        self.assertGreater(arena["peak_bytes"], 0)
+        self.assertGreater(arena["sum_bytes"], arena["peak_bytes"])
+        self.assertEqual(arena["gain_bytes"], arena["sum_bytes"] - arena["peak_bytes"])
+        text = next(self.graphs("endless", CISTERN_REPORT="text").folder.glob("report.*")).read_text()
+        self.assertIn("arena          static memory mode 2: 2 graphs", text)
+
+    def test_graphs_that_overlap_are_said_once(self):
+        self.assertEqual(self.log_of(self.graphs("threads")).count("graphs run at the same time"), 1)
+
     def test_the_page_has_every_key(self):
         page = (life.ROOT / "shim/REPORT.md").read_text()
         written = set(re.findall(r"^\| `([^`]+)` \|", page, re.M))

@@ -263,6 +263,16 @@ TEST_CASE("graphs of two threads are open side by side") {
   CHECK(p->phases.is_open(theirs));
 }
 
+TEST_CASE("a thread that was in a graph leaves its place to others") {
+  const auto p = process();
+  p->begin_marker(p->thread);
+  p->phases.end_marker(p->thread);
+  const uint32_t theirs = p->begin_marker(p->other);
+  p->begin_marker(p->thread);
+  CHECK(p->phases.is_open(theirs));
+  CHECK(p->phases.graph(&p->other).run == theirs);
+}
+
 TEST_CASE("a range is the graph from when it is the outermost, and while no marker counts") {
   const auto p = process();
   const uint32_t first = p->phases.begin(p->thread, Source::kRanges, kStep, 1);
