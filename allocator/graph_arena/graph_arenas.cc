@@ -193,9 +193,10 @@ unsigned GraphArenas::reshape(Running& running) {
   const unsigned before = running.pool;
   const bool one = pool->chunks() == 1 && pool->chunk_bytes() >= running.most_needed;
   if (one || pool->chunks() == 0) return 0;
+  // In part it would only have to be taken anew, by each run that begins under work in flight.
   if (pool->live() == 0) {
     refolds_.fetch_or(bit(before));
-    return before;
+    return pool->idle_chunk_bytes() == pool->chunk_bytes() ? before : 0;
   }
   constexpr uint64_t kLittle = uint64_t{64} << 20;
   uint64_t spare = pool->clean_bytes() - std::min(pool->clean_bytes(), pool->idle_chunk_bytes());

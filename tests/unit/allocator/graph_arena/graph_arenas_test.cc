@@ -316,6 +316,22 @@ TEST_CASE("what is not clean when a graph begins stays, and goes at the next syn
   CHECK(p->ledger.arena_bytes.get() == 32 * kMiB);
 }
 
+TEST_CASE("of an arena that is clean in part nothing goes back") {
+  auto p = arenas();
+  p->source.open_graphs = {1};
+  std::vector<uint64_t> live;
+  for (int i = 0; i < 3; ++i) live.push_back(p->allocate_in_graph(4 * kMiB, 1, kSmall));
+  for (int i = 0; i < 2; ++i) REQUIRE(p->free(live[static_cast<size_t>(i)]) == Freed::done);
+  p->synchronise();
+  p->source.passed_mark = 0;  // work goes on
+  REQUIRE(p->free(live[2]) == Freed::done);
+  p->source.open_graphs = {2};
+  const int obtained = p->source.obtained, released = p->source.released;
+  for (int i = 0; i < 2; ++i) REQUIRE(p->allocate_in_graph(4 * kMiB, 2, kSmall) != 0);
+  CHECK(p->source.obtained == obtained);
+  CHECK(p->source.released == released);
+}
+
 TEST_CASE("the settings say what an arena takes at first, and its step") {
   auto p = arenas(4096, /*first_mib=*/64, /*later_mib=*/16);
   run(*p, 1, kSmall, 3);
