@@ -63,7 +63,8 @@ class ContextPool {
 
   // The same, beside what the caller got before where both are of one group (groups.h), if there
   // are groups here. Short of memory, and wherever a group cannot be, it is as allocate() says.
-  int allocate_in_group(uint64_t bytes, unsigned shard, Groups::Caller caller, uint64_t* address);
+  int allocate_in_group(uint64_t bytes, unsigned shard, Groups::Caller caller, GraphRun graph,
+                        uint64_t* address);
   bool groups() const { return memory_.groups.on(); }
 
   // The same, from the arena of the graph whose run it is, if there are arenas here

@@ -5,14 +5,14 @@
 namespace cistern::alloc {
 
 int ContextPool::allocate_in_group(uint64_t bytes, unsigned shard, Groups::Caller caller,
-                                   uint64_t* address) {
+                                   GraphRun graph, uint64_t* address) {
   const ChunkSupply::InHand until_known(memory_.supply);
   Groups& groups = memory_.groups;
   *address = groups.take_member(caller, bytes);
   if (*address == 0) {
     Request request{.bytes = bytes, .shard = shard};
     if (!take_first_member(request, caller)) {
-      const int code = allocate(bytes, shard, address);
+      const int code = allocate_in_graph(bytes, shard, graph, address);
       if (code == kSuccess) groups.begin(caller, bytes);
       return code;
     }

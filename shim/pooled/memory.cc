@@ -152,10 +152,11 @@ namespace {
   const unsigned shard = thread.shard();
   uint32_t site = 0;
   if (context.pool.groups()) site = thread.site != 0 ? thread.site : capture_site();
-  if (site != 0) {
-    return context.pool.allocate_in_group(bytes, shard, {thread.number(), site}, address);
-  }
   const auto [run, name] = current_graph();
+  if (site != 0) {
+    const alloc::Groups::Caller caller{thread.number(), site};
+    return context.pool.allocate_in_group(bytes, shard, caller, {run, name}, address);
+  }
   return context.pool.allocate_in_graph(bytes, shard, {run, name}, address);
 }
 

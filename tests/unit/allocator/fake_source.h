@@ -224,9 +224,10 @@ struct Pool {
     groups = {.on = true, .members = members, .bytes = bytes};
     init();
   }
-  uint64_t allocate_in_group(uint64_t bytes, uint32_t site, unsigned thread = 0) {
+  uint64_t allocate_in_group(uint64_t bytes, uint32_t site, unsigned thread = 0,
+                             alloc::GraphRun graph = {}) {
     uint64_t address = 0;
-    code = pool.allocate_in_group(bytes, 0, {thread, site}, &address);
+    code = pool.allocate_in_group(bytes, 0, {thread, site}, graph, &address);
     return code == alloc::kSuccess ? address : 0;
   }
 

@@ -50,6 +50,16 @@ TEST_CASE("members of a group lie side by side, each found by itself, under ever
   CHECK(p->pool.usage().live == 4 * bytes);
 }
 
+TEST_CASE("a request in no group is its graph's") {
+  Pool p(4096 * kMiB, sizes(StrategyKind::graph_arena, 0, 0));
+  p.set_groups(3, 0);
+  p.source.open_graphs = {1};
+  for (const uint32_t site : {7u, 8u}) CHECK(p.allocate_in_group(4 * kMiB, site, 0, {1, 1}) != 0);
+  CHECK(p.ledger.arena_bytes.get() == 0);
+  CHECK(p.allocate_in_group(4 * kMiB, 7, 0, {1, 1}) != 0);  // known by now to come alone
+  CHECK(p.ledger.arena_bytes.get() == 4 * kMiB);
+}
+
 TEST_CASE("members are freed in any order and reused only once they are clean") {
   const StrategyKind kind = GENERATE(from_range(std::begin(kAll), std::end(kAll)));
   auto p = grouped(kind, 3);
@@ -287,8 +297,8 @@ TEST_CASE("groups of many threads, with frees by others") {
         if (live.size() < 50 && random() % 2 == 0) {
           uint64_t a = 0;
           const uint64_t bytes = 1 + random() % 40000;
-          const int code =
-              p->pool.allocate_in_group(bytes, t, {t, static_cast<uint32_t>(1 + random() % 4)}, &a);
+          const int code = p->pool.allocate_in_group(
+              bytes, t, {t, static_cast<uint32_t>(1 + random() % 4)}, {}, &a);
           if (code != kSuccess) ++failed;
           live.push_back(a);
         } else if (!live.empty()) {
