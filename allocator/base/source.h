@@ -75,7 +75,8 @@ class MemorySource {
   // was anything. A source that knows no others does nothing.
   virtual bool release_from_other_pools() { return false; }
 
-  // Whether this run of a graph has not ended yet. Asked where a run allocates for the first time.
+  // Whether this run of a graph has not ended yet. Asked where a run allocates for the first time,
+  // unlike all others under a lock: it answers from what it knows.
   virtual bool graph_is_open(uint32_t /*run*/) { return false; }
   // A run found another one open, and got an arena of its own (allocator/graph_arena).
   virtual void graphs_overlap() {}

@@ -236,12 +236,6 @@ void ChunkPools::collect_aged(Tick now, uint32_t least, ChunkList* out) {
   });
 }
 
-uint64_t ChunkPools::idle_chunk_bytes() const {
-  uint64_t bytes = 0;
-  for_each_pool([&](const BlockPool& pool) { bytes += pool.idle_chunk_bytes(); });
-  return bytes;
-}
-
 void ChunkPools::collect_clean_of(unsigned number, ChunkList* out) {
   BlockPool* pool = pool_at(number);
   if (pool == nullptr) return;
@@ -250,15 +244,8 @@ void ChunkPools::collect_clean_of(unsigned number, ChunkList* out) {
   out->for_each([this](Chunk* chunk) { put_down(chunk); });
 }
 
-void ChunkPools::collect_one_idle_of(unsigned number, ChunkList* out) {
+void ChunkPools::collect_one_idle(unsigned number, ChunkList* out) {
   if (BlockPool* pool = pool_at(number)) pool->collect_one_idle(out);
-  if (!out->empty()) put_down(out->first());
-}
-
-void ChunkPools::collect_one_idle(ChunkList* out) {
-  for_each_pool([&](BlockPool& pool) {
-    if (out->empty()) pool.collect_one_idle(out);
-  });
   if (!out->empty()) put_down(out->first());
 }
 

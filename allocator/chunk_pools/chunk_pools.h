@@ -74,13 +74,14 @@ class ChunkPools {
   }
   void release_exported(ChunkList* ended);
 
-  // For arenas (graph_arenas.h): a pool by its number, nullptr where there is none yet; and as
-  // collect_clean() and collect_one_idle(), of this pool alone.
+  // For a strategy that gives pools meanings (graph_arena): a pool by its number, nullptr where
+  // there is none yet; takes out its clean chunks; takes out one that is wholly idle, if there is
+  // any.
   BlockPool* pool_at(unsigned number) const {
     return pools_[number].load(std::memory_order_acquire);
   }
   void collect_clean_of(unsigned number, ChunkList* out);
-  void collect_one_idle_of(unsigned number, ChunkList* out);
+  void collect_one_idle(unsigned number, ChunkList* out);
 
   // Where fills are gathered: fills what is clean by now, ahead of need.
   void fill_freed() {
@@ -107,10 +108,6 @@ class ChunkPools {
   // Idle release: what is wholly idle, and the oldest of it if it is that old.
   IdleChunks see_idle(Tick now);
   void collect_aged(Tick now, uint32_t least, ChunkList* out);
-
-  // The bytes of what is wholly idle in the pools, without a lock; takes out one of these chunks.
-  uint64_t idle_chunk_bytes() const;
-  void collect_one_idle(ChunkList* out);
 
   // Idle chunks serve requests of any size.
   static constexpr bool kCutsIdleChunks = true;

@@ -36,7 +36,7 @@ void GraphArenas::forget_all() {
   LockGuard guard(mutex_);
   if (tables_ != nullptr) os::unmap(tables_, sizeof *tables_);
   tables_ = nullptr;
-  used_ = bit(0);  // of groups
+  used_ = bit(kGroups);
   left_.store(0);
   refolds_.store(0);
   known_ = 0;
@@ -46,11 +46,11 @@ void GraphArenas::forget_all() {
 // --- runs ---
 
 ArenaPart GraphArenas::place(uint64_t bytes, GraphRun graph) {
-  unsigned gives_back = 0;
+  AtBegin begin{};
   ArenaPart part;
   {
     LockGuard guard(mutex_);
-    Running* mine = running(graph, &gives_back);
+    Running* mine = running(graph, &begin);
     if (mine == nullptr) return part;
     const KnownGraph::Key key = mine->graph->next(bytes, mine->counts);
     if (!mine->graph->outlives(key)) {
@@ -58,7 +58,8 @@ ArenaPart GraphArenas::place(uint64_t bytes, GraphRun graph) {
       if (mine->requests < kMostNoted) mine->noted[mine->requests++] = {0, key};
     }
   }
-  if (gives_back != 0) give_back(gives_back);
+  if (begin.overlaps) source_->graphs_overlap();
+  if (begin.gives_back != 0) give_back(begin.gives_back);
   return part;
 }
 
@@ -90,9 +91,8 @@ GraphArenas::Running* GraphArenas::by_pool(unsigned pool, uint32_t run) {
   return nullptr;
 }
 
-// The run's place, where it begins now if it has none; nullptr where there is none. `gives_back`:
-// the pool whose clean chunks are to go to the source, or 0.
-GraphArenas::Running* GraphArenas::running(GraphRun graph, unsigned* gives_back) {
+// The run's place, where it begins now if it has none; nullptr where there is none.
+GraphArenas::Running* GraphArenas::running(GraphRun graph, AtBegin* begin) {
   if (tables_ == nullptr) {
     tables_ = static_cast<Tables*>(os::map(sizeof(Tables), 4096));
     if (tables_ == nullptr) return nullptr;
@@ -106,28 +106,26 @@ GraphArenas::Running* GraphArenas::running(GraphRun graph, unsigned* gives_back)
   if (place->run != 0) end(*place);
   if (place->pool == 0) place->pool = static_cast<uint8_t>(new_pool());
   if (place->pool == 0) return nullptr;
+  if (place != tables_->running) {
+    ledger_->graphs_apart.add();
+    begin->overlaps = true;
+  }
   place->run = graph.run;
   place->graph = graph_of(graph.name);
   place->peak = 0;
   place->requests = 0;
   std::memset(&place->counts, 0, sizeof place->counts);
-  *gives_back = reshape(*place);
+  begin->gives_back = reshape(*place);
   const BlockPool* pool = members_->pool_at(place->pool);
   place->live_before = pool == nullptr ? 0 : pool->live();
   place->grew = false;
   return place;
 }
 
-// The first whose run has ended. The source answers at once, and calls nothing.
+// The first whose run has ended.
 GraphArenas::Running* GraphArenas::free_place() {
-  Running* first = &tables_->running[0];
   for (Running& each : tables_->running) {
-    if (each.run != 0 && source_->graph_is_open(each.run)) continue;
-    if (&each != first) {
-      ledger_->graphs_apart.add();
-      source_->graphs_overlap();
-    }
-    return &each;
+    if (each.run == 0 || !source_->graph_is_open(each.run)) return &each;
   }
   return nullptr;
 }
@@ -293,12 +291,9 @@ uint32_t GraphArenas::to_give_back() const {
 
 void GraphArenas::collect_excess(ChunkList* out) {
   for_each_bit(to_give_back(), [&](unsigned pool) {
-    if (out->empty()) members_->collect_one_idle_of(pool, out);
+    if (out->empty()) members_->collect_one_idle(pool, out);
   });
-  if (!out->empty()) return;
-  const uint64_t idle = group_idle();
-  if (idle != 0 && rest_->exceeds_budget(idle)) members_->collect_one_idle_of(0, out);
-  if (out->empty()) rest_->collect_excess(out, group_idle());
+  if (out->empty()) GroupedOnDemand::collect_excess(out);
   if (out->empty()) publish();
 }
 

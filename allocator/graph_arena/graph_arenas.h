@@ -60,9 +60,10 @@ class GraphArenas : public GroupedOnDemand {
   }
 
   // Idle memory of arenas is kept; what is to go back is excess.
-  bool may_be_over_budget() const { return over_budget(); }
-  bool over_budget() const { return rest_->over_budget(group_idle()) || to_give_back() != 0; }
-  bool far_over_budget() const { return rest_->far_over_budget(group_idle()); }
+  bool may_be_over_budget() const {
+    return GroupedOnDemand::may_be_over_budget() || to_give_back() != 0;
+  }
+  bool over_budget() const { return GroupedOnDemand::over_budget() || to_give_back() != 0; }
   void collect_excess(ChunkList* out);
 
   void forget_all();
@@ -99,7 +100,12 @@ class GraphArenas : public GroupedOnDemand {
   static bool in_arena(const Request& request) {
     return request.arena != nullptr && request.arena->pool != 0;
   }
-  Running* running(GraphRun graph, unsigned* gives_back);
+  // What a run that begins leaves to do without the lock.
+  struct AtBegin {
+    bool overlaps;        // with another one, which is open
+    unsigned gives_back;  // the pool whose clean chunks are to go to the source, or 0
+  };
+  Running* running(GraphRun graph, AtBegin* begin);
   Running* free_place();
   Running* by_pool(unsigned pool, uint32_t run);
   KnownGraph* graph_of(uint32_t name);
@@ -113,10 +119,6 @@ class GraphArenas : public GroupedOnDemand {
   void note_grown(unsigned pool);
   void give_back(unsigned pool);
   void publish();
-  uint64_t group_idle() const {
-    const BlockPool* pool = members_->pool_at(0);
-    return pool == nullptr ? 0 : pool->idle_chunk_bytes();
-  }
   uint32_t to_give_back() const;
   static uint64_t in_use(const BlockPool& pool);
 

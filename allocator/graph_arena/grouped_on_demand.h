@@ -67,17 +67,16 @@ class GroupedOnDemand {
   }
   // Of what waits it is not known before refresh_chunks() whether it is idle.
   bool may_be_over_budget() const {
-    uint64_t bytes = members_->idle_chunk_bytes();
-    static_cast<const ChunkPools*>(members_)->for_each_pool(
-        [&](const BlockPool& pool) { bytes += pool.waiting_bytes(); });
-    return rest_->over_budget(bytes);
+    const BlockPool* pool = members_->pool_at(kGroups);
+    return rest_->over_budget(pool == nullptr ? 0
+                                              : pool->idle_chunk_bytes() + pool->waiting_bytes());
   }
-  bool over_budget() const { return rest_->over_budget(members_->idle_chunk_bytes()); }
-  bool far_over_budget() const { return rest_->far_over_budget(members_->idle_chunk_bytes()); }
+  bool over_budget() const { return rest_->over_budget(idle_of_groups()); }
+  bool far_over_budget() const { return rest_->far_over_budget(idle_of_groups()); }
   void collect_excess(ChunkList* out) {
-    const uint64_t idle = members_->idle_chunk_bytes();
-    if (idle != 0 && rest_->exceeds_budget(idle)) members_->collect_one_idle(out);
-    if (out->empty()) rest_->collect_excess(out, members_->idle_chunk_bytes());
+    const uint64_t idle = idle_of_groups();
+    if (idle != 0 && rest_->exceeds_budget(idle)) members_->collect_one_idle(kGroups, out);
+    if (out->empty()) rest_->collect_excess(out, idle_of_groups());
   }
 
   void forget(Chunk* chunk) {
@@ -101,6 +100,13 @@ class GroupedOnDemand {
   }
 
  protected:
+  static constexpr unsigned kGroups = 0;  // the pool of their members
+
+  uint64_t idle_of_groups() const {
+    const BlockPool* pool = members_->pool_at(kGroups);
+    return pool == nullptr ? 0 : pool->idle_chunk_bytes();
+  }
+
   OnDemand* rest_;
   ChunkPools* members_;
 };

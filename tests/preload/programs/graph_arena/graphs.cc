@@ -28,7 +28,7 @@ void work(int blocks, size_t bytes, bool frees_at_end) {
   unsigned seen = 0;
   for (int i = 0; i < blocks; ++i) {
     CUdeviceptr block = 0;
-    need(cuMemAlloc(&block, bytes + 4096 * static_cast<size_t>(i)));
+    need(cuMemAlloc(&block, bytes - 4096 * static_cast<size_t>(i)));
     need(cuMemsetD32Async(block, static_cast<unsigned>(i), bytes / 4, nullptr));
     live.push_back(block);
   }
