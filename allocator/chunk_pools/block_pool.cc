@@ -104,7 +104,7 @@ uint64_t BlockPool::hand_out(ChunkBlock* block, uint32_t granules, uint32_t alig
   block->exported = 0;
   block->born = born;
   block->requested = bytes;
-  if (ChunkMap* map = block->map(); map->live++ == 0) {
+  if (ChunkMap* map = block->map(); map->live++ == map->rooms) {
     idle_rounding_.own_sub(map->rounding());
     map->chunk->idle_since = kNotSeen;
     count_if_idle(map);
@@ -137,7 +137,7 @@ bool BlockPool::free(const Chunk* chunk, uint64_t address, Reclaim& reclaim, Chu
   ChunkBlock* block = live_at(chunk, address);
   if (block == nullptr) return false;
   ChunkMap* map = block->map();
-  if (--map->live == 0) idle_rounding_.own_add(map->rounding());
+  if (--map->live == map->rooms) idle_rounding_.own_add(map->rounding());
   if (keeps_sizes()) [[unlikely]]
     block->keep_asked();
   note_freed(block);

@@ -212,7 +212,7 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   Counter chunks_, chunk_bytes_;
   Counter room_bytes_;
   Counter idle_chunk_bytes_;
-  Counter idle_rounding_;  // of chunks in which nothing is live, up to whole driver pages
+  Counter idle_rounding_;  // of chunks with nothing live but room, up to whole driver pages
   BlockRecords records_;
   BlockTable table_;
 };

@@ -36,6 +36,7 @@ void BlockPool::become_room(ChunkBlock* block) {
   block->exported = 0;
   block->asked_bits = 0;  // nobody asked for it
   ++block->map()->live;
+  ++block->map()->rooms;
   room_bytes_.own_add(block->bytes());
 }
 
@@ -47,6 +48,9 @@ uint64_t BlockPool::take_member(ChunkBlock** room, uint64_t bytes, Epoch born) {
   if (granules >= align_ && block->to_aligned(align_) != 0) return 0;
   if (block->granules < granules && !extend_room(block, granules)) return 0;
   room_bytes_.own_sub(block->bytes());
+  if (ChunkMap* map = block->map(); map->live == map->rooms--) {
+    idle_rounding_.own_sub(map->rounding());
+  }
   *room = nullptr;
   if (block->granules != granules) {
     *room = split(block, granules);
@@ -78,7 +82,8 @@ uint64_t BlockPool::give_up_room(ChunkBlock* room, ChunkList* ended) {
   ChunkMap* map = room->map();
   const uint64_t bytes = room->bytes();
   room_bytes_.own_sub(bytes);
-  if (--map->live == 0) idle_rounding_.own_add(map->rounding());
+  --map->live;
+  --map->rooms;
   ChunkBlock* after = room->after;
   if (after != nullptr && after->is() == BlockState::clean) {
     remove(after);

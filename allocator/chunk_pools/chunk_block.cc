@@ -11,7 +11,7 @@ bool ChunkMap::open(Chunk* owner, ChunkBlock* all) {
   chunk = owner;
   base = owner->base();
   granules = static_cast<uint32_t>(owner->size() / kBlockGranule);
-  live = waiting = quarantined = filling = 0;
+  live = rooms = waiting = quarantined = filling = 0;
   units = nullptr;
   idle = false;
   heads = own_heads;

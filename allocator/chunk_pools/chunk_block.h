@@ -71,7 +71,8 @@ struct ChunkMap {
   Chunk* chunk;  // also the Arena's link: written only under the pool's lock while in use
   uint64_t base;
   uint32_t granules;
-  uint32_t live;         // blocks the program holds
+  uint32_t live;         // blocks the program holds, and
+  uint32_t rooms;        // those of them that are kept for members of its groups
   uint32_t waiting;      // blocks freed and not yet clean, parked ones too
   uint32_t quarantined;  // blocks freed that never will be
   uint32_t filling;      // blocks that are taken out to be filled

@@ -319,3 +319,22 @@ TEST_CASE("groups of many threads, with frees by others") {
   CHECK(failed == 0);
   CHECK(p->pool.usage().live == 0);
 }
+
+TEST_CASE("what the driver rounded a chunk up to is told as free when only room is left in it") {
+  auto p = grouped(StrategyKind::auto_growth, 3);
+  constexpr uint64_t kBytes = 3 * kMiB / 2;
+  const uint64_t pages = FakeSource::charged(3 * kBytes);
+  p->source.may_take_clean = true;
+  const uint64_t a = p->allocate_in_group(kBytes, 7);
+  REQUIRE(p->source.asked == Sizes{3 * kBytes});
+  REQUIRE(p->free(a) == Freed::done);
+  p->synchronise();
+  CHECK(p->pool.returnable_bytes() == pages);
+  const uint64_t b = p->allocate_in_group(kBytes, 7);
+  CHECK(p->pool.returnable_bytes() < pages);
+  REQUIRE(p->free(b) == Freed::done);
+  p->synchronise();
+  CHECK(p->pool.returnable_bytes() == pages);
+  CHECK(p->pool.release_returnable(/*patience_ns=*/0));
+  CHECK(p->pool.returnable_bytes() == 0);
+}

@@ -22,21 +22,23 @@ std::atomic<int> failures{0};
 
 void need(CUresult code) { failures += code == CUDA_SUCCESS ? 0 : 1; }
 
-// Writes each block behind the one before, frees it while that goes on, and reads the last one.
+// Writes blocks of `bytes` and a little less, reads the last one, and frees all, perhaps while they
+// are being written.
 void work(int blocks, size_t bytes, bool frees_at_end) {
   std::vector<CUdeviceptr> live;
+  const auto size = [&](size_t i) { return bytes - 4096 * i; };
   unsigned seen = 0;
   for (int i = 0; i < blocks; ++i) {
     CUdeviceptr block = 0;
-    need(cuMemAlloc(&block, bytes - 4096 * static_cast<size_t>(i)));
-    need(cuMemsetD32Async(block, static_cast<unsigned>(i), bytes / 4, nullptr));
+    need(cuMemAlloc(&block, size(live.size())));
+    need(cuMemsetD32Async(block, static_cast<unsigned>(i), size(live.size()) / 4, nullptr));
     live.push_back(block);
   }
-  need(cuMemcpyDtoH(&seen, live.back() + bytes - 4, 4));
+  need(cuMemcpyDtoH(&seen, live.back() + size(live.size() - 1) - 4, 4));
   if (seen != static_cast<unsigned>(blocks - 1)) ++failures;
-  for (const CUdeviceptr block : live) {
-    if (!frees_at_end) need(cuMemsetD32Async(block, 7, bytes / 4, nullptr));
-    need(cuMemFree(block));
+  for (size_t i = 0; i < live.size(); ++i) {
+    if (!frees_at_end) need(cuMemsetD32Async(live[i], 7, size(i) / 4, nullptr));
+    need(cuMemFree(live[i]));
   }
 }
 
