@@ -8,7 +8,8 @@ JOBS ?= $(shell nproc)
 SOAK_ROUNDS ?= 20
 SOAK_OPERATIONS ?= 340000
 GENERATOR := $(if $(shell command -v ninja),Ninja,Unix Makefiles)
-CTEST = ctest --parallel $(JOBS)
+# Tests wait about as long as they work.
+CTEST = ctest --parallel $(shell expr $(JOBS) + 1)
 
 .DEFAULT_GOAL := all
 .PHONY: help all demo test soak mutants bench sim gpu-check lint format install clean deps configure
@@ -34,6 +35,7 @@ soak: ## the tests with all seeds, again and again, plain and under the sanitize
 	  $(CTEST) --preset $$preset --label-exclude soak --repeat until-fail:$(SOAK_ROUNDS) || exit 1; \
 	done
 	@$(CTEST) --preset release --label-regex soak
+	@$(MAKE) --no-print-directory lint DEPTH=deep
 	@TSAN_OPTIONS="$$TSAN_OPTIONS atexit_sleep_ms=0" tests/preload/soak-random $(SOAK_OPERATIONS) build/release build/asan build/tsan
 	@tests/fuzz/config_fuzz_test.sh $$(date +%s) 1000000
 
@@ -49,9 +51,9 @@ sim: all ## build and test the simulated CUDA alone
 gpu-check: ## run programs, checks and timings on a real GPU (exit 77 without one)
 	@tests/gpu/run
 
-lint: all ## check format, clang-tidy and shellcheck
+lint: all ## check format, clang-tidy and shellcheck (DEPTH=deep: the analyzer takes its time)
 	@scripts/deps --for lint
-	@tests/hygiene/lint build/$(PRESET)
+	@tests/hygiene/lint build/$(PRESET) $(DEPTH)
 
 format: ## rewrite the sources in the project's format
 	@git ls-files -co --exclude-standard '*.h' '*.cc' '*.cu' '*.c' | xargs clang-format -i
