@@ -339,3 +339,41 @@ TEST_CASE("of mapped memory is told what it was made for") {
     EXPECT(rdma == 0);
   }));
 }
+
+TEST_CASE("physical memory of the host is mapped like any, and no device pays for it") {
+  REQUIRE(in_child({}, [] {
+    start();
+    const size_t before = free_bytes();
+    for (const auto where : {CU_MEM_LOCATION_TYPE_HOST, CU_MEM_LOCATION_TYPE_HOST_NUMA}) {
+      CUmemAllocationProp prop = properties();
+      prop.location.type = where;
+      prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+      CUmemGenericAllocationHandle handle = 0;
+      EXPECT_OK(cuMemCreate(&handle, kUnit, &prop, 0));
+      EXPECT(free_bytes() == before);
+      const CUdeviceptr range = reserve(1);
+      map(range, handle);
+      EXPECT_OK(cuMemsetD32(range, 7, kUnit / 4));
+      EXPECT(word_at(range) == 7);
+      EXPECT_OK(cuMemUnmap(range, kUnit));
+      EXPECT_OK(cuMemRelease(handle));
+      EXPECT_OK(cuMemAddressFree(range, kUnit));
+      EXPECT(free_bytes() == before);
+    }
+  }));
+}
+
+TEST_CASE("memory of the host as such is not exported, and the calling thread's node is none") {
+  REQUIRE(in_child({}, [] {
+    start();
+    CUmemAllocationProp prop = properties();
+    CUmemGenericAllocationHandle handle = 0;
+    prop.location.type = CU_MEM_LOCATION_TYPE_HOST;
+    EXPECT(cuMemCreate(&handle, kUnit, &prop, 0) == CUDA_ERROR_INVALID_VALUE);
+    prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+    prop.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
+    EXPECT(cuMemCreate(&handle, kUnit, &prop, 0) == CUDA_ERROR_INVALID_VALUE);
+    prop.location = {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = 1};
+    EXPECT(cuMemCreate(&handle, kUnit, &prop, 0) == CUDA_ERROR_INVALID_VALUE);
+  }));
+}

@@ -43,7 +43,7 @@ struct Physical {
   const int file;
   const size_t bytes;
   const CUmemAllocationProp properties;
-  const bool charged;  // imported memory is its exporter's charge
+  const bool charged;  // imported memory is its exporter's charge, the host's is nobody's
   const uint64_t key = g_next_key.fetch_add(bytes);
 };
 
@@ -76,7 +76,19 @@ bool whole_units(uint64_t value) { return value % Device::kUnitBytes == 0; }
 
 void* host(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
 
+// CUDA Driver API, cuMemCreate: memory of the host as such is not to be exported, and the node of
+// the calling thread is none to ask for. There is one node.
+bool on_host(const CUmemAllocationProp& properties) {
+  const CUmemLocation& where = properties.location;
+  if (properties.type != CU_MEM_ALLOCATION_TYPE_PINNED) return false;
+  return where.type == CU_MEM_LOCATION_TYPE_HOST
+             ? properties.requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE
+             : where.type == CU_MEM_LOCATION_TYPE_HOST_NUMA && where.id == 0;
+}
+
+// Of memory on the host it is the first one, which does not pay for it.
 Device* device_for(const CUmemAllocationProp& properties) {
+  if (on_host(properties)) return find_device(0);
   const bool on_device = properties.type == CU_MEM_ALLOCATION_TYPE_PINNED &&
                          properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
   return on_device ? find_device(properties.location.id) : nullptr;
@@ -209,18 +221,23 @@ CUresult create_physical(size_t bytes, const CUmemAllocationProp& properties,
                          CUmemGenericAllocationHandle* handle) {
   if (lacks(kLacksVirtualMemory)) return CUDA_ERROR_NOT_SUPPORTED;
   Device* device = device_for(properties);
-  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  if (device == nullptr) {
+    const bool by_device = properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+    return by_device ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_VALUE;
+  }
+  const bool charged = !on_host(properties);
   if (beyond(properties)) return CUDA_ERROR_NOT_SUPPORTED;
   if (bytes == 0 || !whole_units(bytes)) return CUDA_ERROR_INVALID_VALUE;
-  if (!device->charge(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (charged && !device->charge(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
   const int file = memfd_create("simcuda-physical", MFD_CLOEXEC);
   if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0) {
     if (file >= 0) close(file);
-    device->refund(bytes);
+    if (charged) device->refund(bytes);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   const std::lock_guard lock(space().mutex);
-  *handle = add_handle(space(), std::make_shared<Physical>(*device, file, bytes, properties, true));
+  *handle =
+      add_handle(space(), std::make_shared<Physical>(*device, file, bytes, properties, charged));
   return CUDA_SUCCESS;
 }
 
