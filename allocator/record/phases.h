@@ -108,6 +108,11 @@ class Phases {
   // Whether it is still the graph of some thread. Takes no lock; runs end meanwhile.
   bool is_open(uint32_t run) const;
 
+  // Whether what is live tells where phases end; not once the program has said it. Takes no lock.
+  bool by_live_bytes() const {
+    return source_.load(std::memory_order_relaxed) == Source::kAutomatic;
+  }
+
   // Runs so far are 1 to runs().
   uint32_t runs() const { return runs_.load(std::memory_order_acquire); }
   uint32_t name_of(uint32_t run);

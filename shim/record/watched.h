@@ -16,8 +16,6 @@ enum Watch : unsigned {
   kWatchReuse = 4,    // every reuse of a block is logged
   kWatchOrigin = 8,   // requests are treated by where they come from
   kWatchPhases = 16,  // phases are found, as graphs for arenas or by the range that was set
-
-  kWatchBlocks = kWatchTallies | kWatchReuse | kWatchPhases,  // what is live has to be known
 };
 
 inline constinit std::atomic<unsigned> watched_for{0};

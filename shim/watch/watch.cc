@@ -47,6 +47,12 @@ void tell_place(Event& event) {
   event.device = static_cast<uint32_t>(device);
 }
 
+// Whether it matters which blocks are live. Graphs that the program marks are found without that.
+bool wants_blocks() {
+  if (watching(kWatchTallies | kWatchReuse)) return true;
+  return watching(kWatchPhases) && phases().by_live_bytes();
+}
+
 // Whether a pool of Cistern's may have answered, so that the memory may have been another's.
 bool poolable(Memory memory) { return memory == Memory::linear || memory == Memory::pinned; }
 
@@ -63,6 +69,8 @@ WatchedAllocation::WatchedAllocation(Memory memory, CUstream stream) {
 WatchedAllocation::~WatchedAllocation() { this_thread.site = 0; }
 
 void WatchedAllocation::ended(CUresult result, uint64_t address, uint64_t bytes) {
+  const bool blocks = wants_blocks();
+  if (!blocks && !watching(kWatchRecord)) return;
   const alloc::KeepErrno keep;
   if (captured(event_.memory, reinterpret_cast<CUstream>(event_.stream))) return;
   event_.type = result == CUDA_SUCCESS ? EventType::allocated : EventType::refused;
@@ -73,14 +81,16 @@ void WatchedAllocation::ended(CUresult result, uint64_t address, uint64_t bytes)
   if (watching(kWatchRecord)) event_.time_ns = record_clock();
   event_.phase = current_phase();
   if (event_.type == EventType::allocated) {
-    if (watching(kWatchBlocks)) holders_allocated(event_);
-    if (watching(kWatchTallies | kWatchPhases)) phase_allocated(bytes);
+    if (blocks) holders_allocated(event_);
+    if (blocks && watching(kWatchTallies | kWatchPhases)) phase_allocated(bytes);
     if (watching(kWatchReuse) && poolable(event_.memory)) log_allocated(event_);
   }
   if (watching(kWatchRecord)) record(event_);
 }
 
 WatchedFree::WatchedFree(Memory memory, uint64_t address, CUstream stream) {
+  const bool blocks = wants_blocks();
+  if (!blocks && !watching(kWatchRecord)) return;
   event_.type = EventType::freed;
   event_.memory = memory;
   event_.address = address;
@@ -91,7 +101,7 @@ WatchedFree::WatchedFree(Memory memory, uint64_t address, CUstream stream) {
   event_.phase = current_phase();
   event_.thread = thread_number();
   if (watching(kWatchRecord)) event_.time_ns = record_clock();
-  known_ = watching(kWatchBlocks) && holders_freed(event_, &block_);
+  known_ = blocks && holders_freed(event_, &block_);
   if (!known_) return;
   if (watching(kWatchTallies | kWatchPhases)) phase_freed(block_.bytes);
   if (watching(kWatchReuse) && poolable(block_.memory)) log_freed(block_);
@@ -116,7 +126,7 @@ void watched_context_ended(CUcontext context) {
   Event event{};
   event.type = EventType::context_ended;
   event.context = reinterpret_cast<uint64_t>(context);
-  const uint64_t gone = watching(kWatchBlocks) ? holders_context_ended(event) : 0;
+  const uint64_t gone = wants_blocks() ? holders_context_ended(event) : 0;
   if (gone != 0 && watching(kWatchTallies | kWatchPhases)) phase_freed(gone);
   if (watching(kWatchReuse)) log_context_ended(event.context);
   if (watching(kWatchRecord)) record(event);
