@@ -7,8 +7,8 @@
 #include <atomic>
 
 #include "allocator/chunk_pools/chunk_pools.h"
-#include "allocator/expandable/expandable.h"
 #include "allocator/graph_arena/graph_arenas.h"
+#include "allocator/graph_arena/unit_arenas.h"
 #include "allocator/on_demand/on_demand.h"
 #include "allocator/shared.h"
 
@@ -20,10 +20,12 @@ class AnyStrategy {
             uint32_t owner, const ChunkSizes& sizes, bool groups) {
     const Kind kind = kind_of(sizes.kind, groups);
     kind_.store(kind, std::memory_order_relaxed);
-    if (kind == Kind::expandable) {
-      expandable_.init(shared, &shared->blocks, supply, source, device, owner, sizes);
+    if (kind == Kind::units) {
+      has_arenas_ = sizes.kind == StrategyKind::unit_arena;
+      units_.init(shared, &shared->blocks, supply, source, device, owner, sizes);
       return;
     }
+    has_arenas_ = kind == Kind::arenas;
     ChunkSizes of_chunks = sizes;
     if (kind != Kind::chunked) {
       on_demand_.init(shared, &shared->slabs, supply, device, owner);
@@ -45,7 +47,7 @@ class AnyStrategy {
     if (kind != Kind::on_demand) [[unlikely]] {
       if (kind == Kind::chunked) return visitor(chunk_pools_);
       if (kind == Kind::arenas) return visitor(arenas_);
-      return kind == Kind::expandable ? visitor(expandable_) : visitor(grouped_);
+      return kind == Kind::units ? visitor(units_) : visitor(grouped_);
     }
     return visitor(on_demand_);
   }
@@ -55,7 +57,7 @@ class AnyStrategy {
     if (kind != Kind::on_demand) [[unlikely]] {
       if (kind == Kind::chunked) return visitor(chunk_pools_);
       if (kind == Kind::arenas) return visitor(arenas_);
-      return kind == Kind::expandable ? visitor(expandable_) : visitor(grouped_);
+      return kind == Kind::units ? visitor(units_) : visitor(grouped_);
     }
     return visitor(on_demand_);
   }
@@ -63,16 +65,25 @@ class AnyStrategy {
   // The strategy that a chunk's role names.
   OnDemand& on_demand() { return on_demand_; }
   ChunkPools& chunk_pools() { return chunk_pools_; }
-  Expandable& expandable() { return expandable_; }
+  Expandable& expandable() { return units_; }
 
   // Where memory is units and not chunks; nullptr under the other strategies.
   Expandable* units() {
-    return kind_.load(std::memory_order_relaxed) == Kind::expandable ? &expandable_ : nullptr;
+    return kind_.load(std::memory_order_relaxed) == Kind::units ? &units_ : nullptr;
   }
 
-  // Where graphs have arenas; nullptr under the other strategies.
-  GraphArenas* arenas() { return has_arenas() ? &arenas_ : nullptr; }
-  bool has_arenas() const { return kind_.load(std::memory_order_relaxed) == Kind::arenas; }
+  // Where graphs have arenas (graph_arena/graph_runs.h); elsewhere no request belongs in one.
+  bool has_arenas() const { return has_arenas_; }
+  ArenaPart place(uint64_t bytes, GraphRun graph) {
+    return units() != nullptr ? units_.place(bytes, graph) : arenas_.place(bytes, graph);
+  }
+  void note_taken(const Request& request, GraphRun graph) {
+    units() != nullptr ? units_.note_taken(request, graph) : arenas_.note_taken(request, graph);
+  }
+  // Once the pools were forgotten.
+  void forget_arenas() {
+    if (has_arenas()) units() != nullptr ? units_.forget_all() : arenas_.forget_all();
+  }
 
   // While less than this waits in each pool, and in the chunk layer, all of them together are
   // within the bound on what waits.
@@ -92,10 +103,10 @@ class AnyStrategy {
   }
 
  private:
-  enum class Kind : uint8_t { on_demand, chunked, grouped, arenas, expandable };
+  enum class Kind : uint8_t { on_demand, chunked, grouped, arenas, units };
 
   static Kind kind_of(StrategyKind kind, bool groups) {
-    if (kind == StrategyKind::expandable) return Kind::expandable;
+    if (kind == StrategyKind::expandable || kind == StrategyKind::unit_arena) return Kind::units;
     if (kind == StrategyKind::graph_arena) return Kind::arenas;
     if (kind != StrategyKind::on_demand) return Kind::chunked;
     return groups ? Kind::grouped : Kind::on_demand;
@@ -103,11 +114,12 @@ class AnyStrategy {
 
   // Totals are read also while the next context, with the same policy, takes the place of one.
   std::atomic<Kind> kind_;
+  bool has_arenas_;
   OnDemand on_demand_;
   ChunkPools chunk_pools_;
   GroupedOnDemand grouped_;
   GraphArenas arenas_;
-  Expandable expandable_;
+  UnitArenas units_;
 };
 
 }  // namespace cistern::alloc

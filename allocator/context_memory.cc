@@ -22,9 +22,7 @@ void ContextMemory::init(Shared* shared_state, MemorySource* memory_source,
   supply.init(shared, source, device, owner);
   GroupRules groups_here = rules;
   ChunkSizes sizes_here = sizes;
-  if (sizes.kind == StrategyKind::expandable && source->units() == nullptr) {
-    sizes_here.kind = StrategyKind::on_demand;
-  }
+  if (source->units() == nullptr) sizes_here.kind = without_units(sizes.kind);
   if (sizes.kind == StrategyKind::none) groups_here.on = false;  // every request is the driver's
   strategy.init(shared, &supply, source, device, owner, sizes_here, groups_here.on);
   groups.init(groups_here, &strategy.chunk_pools(), shared, ledger);
@@ -266,7 +264,7 @@ void ContextMemory::forget_all() {
   os::wait_while([this] { return anything_in_hand(); });
   groups.forget_all();
   strategy.for_each_pool([](auto& pool) { pool.forget_all(); });
-  if (GraphArenas* arenas = strategy.arenas()) arenas->forget_all();
+  strategy.forget_arenas();
   supply.forget_all(
       [this](Chunk* chunk) { strategy.visit([chunk](auto& s) { s.forget(chunk); }); });
 }

@@ -52,13 +52,12 @@ int ContextPool::allocate_in_graph(uint64_t bytes, unsigned shard, GraphRun grap
                                    uint64_t* address) {
   if (graph.run == 0 || !arenas()) return allocate(bytes, shard, address);
   const ChunkSupply::InHand until_noted(memory_.supply);
-  GraphArenas& arenas = *memory_.strategy.arenas();
-  ArenaPart part = arenas.place(bytes, graph);
+  ArenaPart part = memory_.strategy.place(bytes, graph);
   Request request{.bytes = bytes, .shard = shard, .arena = &part};
   const auto on_miss = [&] { return miss(request); };
   const int code = memory_.supply.filler.on() ? allocate_filled(request, address, on_miss)
                                               : serve(request, address, on_miss);
-  if (code == kSuccess) arenas.note_taken(request, graph);
+  if (code == kSuccess) memory_.strategy.note_taken(request, graph);
   return code;
 }
 

@@ -68,7 +68,7 @@ class ContextPool {
   bool groups() const { return memory_.groups.on(); }
 
   // The same, from the arena of the graph whose run it is, if there are arenas here
-  // (graph_arena/graph_arenas.h). Blocks that are known to outlive their graph, and requests that
+  // (graph_arena/graph_runs.h). Blocks that are known to outlive their graph, and requests that
   // are in none, are allocate()'s.
   int allocate_in_graph(uint64_t bytes, unsigned shard, GraphRun graph, uint64_t* address);
   bool arenas() const { return memory_.strategy.has_arenas(); }

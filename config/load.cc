@@ -30,9 +30,7 @@ void write_bad_value(const Row& row, const char* name, const Given& given, Loade
 
 void warn_not_built(const Row& row, const Given& given, Loaded& out) {
   LineWriter(next_warning(out))
-      .text("cistern: warn: this ")
-      .text(row.built == Built::kNotYet ? "setting" : "value")
-      .text(" is not built yet and changes nothing; ")
+      .text("cistern: warn: this setting is not built yet and changes nothing; ")
       .text(row.name)
       .text("=")
       .quoted(given.text)
@@ -44,7 +42,7 @@ bool check_row(const Row& row, const Given& given, Loaded& out) {
   if (!parse_value(row, given.text, value))
     return write_bad_value(row, row.name, given, out), false;
   row.store(out.policy, value, true);
-  if (!is_built(row, given.text)) warn_not_built(row, given, out);
+  if (!is_built(row)) warn_not_built(row, given, out);
   return true;
 }
 
@@ -108,8 +106,7 @@ void warn_idle_chunk_settings(Loaded& out) {
   warn_idle("FLAGS_reallocate_gpu_memory_in_mb", growth || alike,
             growth ? sized : "all chunks of naive_best_fit have the first one's size", out);
   const bool whole = strategy == Strategy::kOnDemand;
-  const StaticMode mode = out.policy.static_mode();
-  const bool splits = mode == StaticMode::kStatic || mode == StaticMode::kExpandable;
+  const bool splits = out.policy.expandable() || out.policy.graph_arenas();
   warn_idle("CISTERN_ALIGN", whole && !splits,
             "it is for strategies that split chunks; try FLAGS_allocator_strategy=auto_growth",
             out);
@@ -243,7 +240,7 @@ size_t format_policy_line(const Loaded& loaded, char* out, size_t size) {
   LineWriter line(out, size);
   for (size_t i = 0; i < kTable.size(); ++i) {
     const Row& row = kTable[i];
-    if (is_built(row, loaded.given[i].text)) write_given(row.name, loaded.given[i], line);
+    if (is_built(row)) write_given(row.name, loaded.given[i], line);
     if (row.store != nullptr) continue;
     for (unsigned device = 0; device < kMaxDevices; ++device) {
       Line name;

@@ -155,6 +155,14 @@ struct Policy {
     return mode == StaticMode::kStaticOld ? StaticMode::kStatic : mode;
   }
 
+  // Whether memory is physical units that move, and whether graphs have arenas.
+  constexpr bool expandable() const {
+    return static_mode() == StaticMode::kExpandable || static_mode() == StaticMode::kBoth;
+  }
+  constexpr bool graph_arenas() const {
+    return static_mode() == StaticMode::kStatic || static_mode() == StaticMode::kBoth;
+  }
+
   // The strategy in force: the one named, else legacy where the size of a chunk was set (with a
   // static memory mode those are sizes of its arena or pool).
   constexpr Strategy strategy() const {

@@ -36,11 +36,6 @@ constexpr Type number_above(int64_t min, int64_t max) {
 }
 
 // Mode 3 is; 1, 2 and 4 are not.
-constexpr Type static_mode() {
-  constexpr uint64_t kNotBuilt = 1 << 4;
-  return {.kind = Kind::kInteger, .min = 0, .max = 4, .not_built = kNotBuilt};
-}
-
 template <typename T>
 T take(const Value& value) {
   if constexpr (std::is_same_v<T, bool>) {
@@ -186,24 +181,25 @@ constexpr Row kRows[] = {
      "first."},
 
     // --- Static memory
-    {"GE_USE_STATIC_MEMORY", Group::kStatic, static_mode(), "0", "", "3", kBuilt, to<&P::ge_use_static_memory>,
+    {"GE_USE_STATIC_MEMORY", Group::kStatic, integer(0, 4), "0", "", "3", kBuilt, to<&P::ge_use_static_memory>,
      "0: blocks by actual size. 2 (and 1): graphs that run one after the other share one arena per "
      "context, as large as the largest of them; what outlives its graph has no place in it. What a "
      "graph is says CISTERN_GRAPH_RANGE. Graphs that run at the same time get an arena each, and one "
      "warning. 3: an expandable pool on CUDA virtual memory: physical units of 2 MiB "
      "or more, moved to other addresses where that makes room, so that a request fails only when the "
-     "units in use and those that it needs are more than there are. Without virtual memory "
-     "management: one warning, and 0. With 2 and 3, "
+     "units in use and those that it needs are more than there are. 4: both over one supply of units; "
+     "an arena keeps its addresses, and gives up idle units when there are no others. Without virtual "
+     "memory management: one warning, and 0 in place of 3, or 2 in place of 4. With 2 to 4, "
      "FLAGS_initial_gpu_memory_in_mb, or FLAGS_fraction_of_gpu_memory_to_use, is what the arena or pool "
      "takes at its first use, FLAGS_reallocate_gpu_memory_in_mb the step in which it grows; not set, "
-     "it takes what it needs. Not built yet, so that it changes nothing, is 4: both."},
-    {"CISTERN_STATIC_MEMORY_POLICY", Group::kStatic, static_mode(), "0", "", "3", kBuilt, to<&P::static_memory_policy>,
+     "it takes what it needs."},
+    {"CISTERN_STATIC_MEMORY_POLICY", Group::kStatic, integer(0, 4), "0", "", "3", kBuilt, to<&P::static_memory_policy>,
      "The same modes under their MemoryConfig name, static_memory_policy."},
     {"CISTERN_GRAPH_RANGE", Group::kStatic, text(Kind::kGlob), kUnset, "", "step*", kBuilt, to<&P::graph_range>,
      "An NVTX range whose name matches is a phase: a graph or an iteration, for which figures are "
      "kept. The name of one in a domain is domain/message. The program's own marker calls "
      "(include/cistern.h) come first; where neither is, a phase ends at a synchronisation when live "
-     "bytes are back at their minimum. For GE_USE_STATIC_MEMORY=2 a phase is a graph; one inside "
+     "bytes are back at their minimum. For GE_USE_STATIC_MEMORY=2 and 4 a phase is a graph; one inside "
      "another belongs to that one."},
     {"CISTERN_ATOMIC_CLEAN_POLICY", Group::kStatic, integer(0, 1), "0", "", "1", kBuilt, to<&P::atomic_clean_policy>,
      "How the fills of FLAGS_init_allocated_mem are made (MemoryConfig's atomic_clean_policy). 0: "

@@ -43,7 +43,6 @@ struct Type {
   int64_t max = kNoMax;
   bool above_min = false;       // numbers: min itself is refused
   bool not_zero = false;        // integers
-  uint64_t not_built = 0;       // integers: these values, as bits, are not built yet
   const char* words = nullptr;  // choices, "a|b"; of free text, what it is
 };
 
@@ -99,8 +98,7 @@ const char* nearest_name(std::string_view name);
 // False when the row does not allow this text. Value::text becomes `text`.
 bool parse_value(const Row& row, const char* text, Value& out);
 
-// Whether what the row does with this text, which it allows, is built; nullptr: not set.
-bool is_built(const Row& row, const char* text);
+inline bool is_built(const Row& row) { return row.built != Built::kNotYet; }
 
 // What the row allows, in words: "an integer from 1 to 64".
 void write_allowed(const Row& row, LineWriter& out);

@@ -103,13 +103,6 @@ bool parse_value(const Row& row, const char* text, Value& out) {
   return false;
 }
 
-bool is_built(const Row& row, const char* text) {
-  if (row.built == Built::kNotYet) return false;
-  Value value{};
-  if (row.type.not_built == 0 || text == nullptr || !parse_value(row, text, value)) return true;
-  return (row.type.not_built >> value.integer & 1) == 0;
-}
-
 void write_allowed(const Row& row, LineWriter& out) {
   switch (row.type.kind) {
     case Kind::kBool:

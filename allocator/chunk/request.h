@@ -7,11 +7,12 @@
 
 namespace cistern::alloc {
 
-// Which arena serves a request of a graph (graph_arena/graph_arenas.h).
+// Which arena serves a request of a graph (graph_arena/graph_runs.h).
 struct ArenaPart {
   uint8_t pool = 0;                           // 0: none
-  uint64_t first_chunk = 0, later_chunk = 0;  // at least how large fresh chunks are to be
+  uint64_t first_chunk = 0, later_chunk = 0;  // at least how large it is to be, and to grow by
   uint32_t noted = 0;                         // where the request is noted
+  bool grew = false;                          // for this request, and not to its size
 };
 
 struct Request {
@@ -23,6 +24,8 @@ struct Request {
   bool ask_first = false;  // much was freed lately: ask what is clean before taking anything
   uint64_t room = 0;       // bytes to be had behind it, for others of its group
   ArenaPart* arena = nullptr;  // of a graph
+
+  bool in_arena() const { return arena != nullptr && arena->pool != 0; }
 };
 
 }  // namespace cistern::alloc

@@ -135,7 +135,7 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
 
   // No chunk but such as were made for one request (ChunkMap::own).
   bool no_chunk_yet() const { return chunks() == 0; }
-  // All others, and the bytes of all chunks; without the lock.
+  // All others, and the bytes of all chunks, or of what is behind the ranges; without the lock.
   uint64_t chunks() const { return chunks_.get(); }
   uint64_t chunk_bytes() const { return chunk_bytes_.get(); }
   // What requests can still be served from: here or, of chunks in which nothing is live, by the

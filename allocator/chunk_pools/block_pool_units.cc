@@ -143,6 +143,7 @@ uint64_t BlockPool::close_gap(const Gap& gap, uint32_t filled, uint32_t granules
                               Epoch born) {
   LockGuard guard(mutex_);
   records_.give_back(gap.spare);
+  chunk_bytes_.own_add(uint64_t{filled} * unit_ * kBlockGranule);
   ChunkBlock* block = gap.hole;
   if (filled != gap.units) {
     if (filled != 0) make_hole_locked(split(block, filled * unit_));
@@ -294,6 +295,7 @@ void BlockPool::make_hole_locked(ChunkBlock* block) {
 
 void BlockPool::make_hole(ChunkBlock* moving) {
   LockGuard guard(mutex_);
+  chunk_bytes_.own_sub(moving->bytes());
   make_hole_locked(moving);
 }
 

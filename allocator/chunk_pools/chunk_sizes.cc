@@ -59,10 +59,17 @@ const char* strategy_name(StrategyKind kind) {
       return "expandable";
     case StrategyKind::graph_arena:
       return "graph_arena";
+    case StrategyKind::unit_arena:
+      return "unit_arena";
     case StrategyKind::on_demand:
       break;
   }
   return "on_demand";
+}
+
+StrategyKind without_units(StrategyKind kind) {
+  if (kind == StrategyKind::unit_arena) return StrategyKind::graph_arena;
+  return kind == StrategyKind::expandable ? StrategyKind::on_demand : kind;
 }
 
 namespace {
@@ -81,11 +88,15 @@ ChunkSizes static_sizes(StrategyKind kind, const config::Policy& policy, uint64_
 }  // namespace
 
 ChunkSizes chunk_sizes(const config::Policy& policy, uint64_t total, unsigned cpus) {
-  if (policy.static_mode() == config::StaticMode::kExpandable) {
-    return static_sizes(StrategyKind::expandable, policy, total);
-  }
-  if (policy.static_mode() == config::StaticMode::kStatic) {
-    return static_sizes(StrategyKind::graph_arena, policy, total);
+  switch (policy.static_mode()) {
+    case config::StaticMode::kExpandable:
+      return static_sizes(StrategyKind::expandable, policy, total);
+    case config::StaticMode::kStatic:
+      return static_sizes(StrategyKind::graph_arena, policy, total);
+    case config::StaticMode::kBoth:
+      return static_sizes(StrategyKind::unit_arena, policy, total);
+    default:
+      break;
   }
   ChunkSizes sizes{kind_of(policy.strategy()), 0, 0, policy.align.value, false, false};
   if (sizes.kind == StrategyKind::on_demand) return sizes;

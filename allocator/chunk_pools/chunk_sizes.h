@@ -23,9 +23,19 @@ enum class StrategyKind : uint8_t {
   thread_local_,   // a pool for each thread
   expandable,      // physical units behind addresses (allocator/expandable)
   graph_arena,     // one arena for all graphs that run one after the other (allocator/graph_arena)
+  unit_arena,      // both, over one supply of units
 };
 
 const char* strategy_name(StrategyKind kind);
+
+inline bool has_units(StrategyKind kind) {
+  return kind == StrategyKind::expandable || kind == StrategyKind::unit_arena;
+}
+inline bool has_arenas(StrategyKind kind) {
+  return kind == StrategyKind::graph_arena || kind == StrategyKind::unit_arena;
+}
+// What takes its place where there is no virtual memory management.
+StrategyKind without_units(StrategyKind kind);
 
 struct ChunkSizes {
   StrategyKind kind;

@@ -16,24 +16,44 @@ void Expandable::init(SharedChunks* shared, BlockArenas* arenas, ChunkSupply* su
   arenas_ = arenas;
   supply_ = supply;
   ledger_ = device.ledger;
+  garbage_ = device.garbage;
   owner_ = owner;
+  party_ = device.party(owner);
   memory_bytes_ = source->memory_bytes();
   sizes_ = sizes;
+  most_pools_ = sizes.kind == StrategyKind::unit_arena ? kPools : kFirstArena;
   units_.init(source->units(), device.ledger, device.cap);
   for (LowWater& water : low_water_) water.init();
-  const auto unit = static_cast<uint32_t>(units_.unit_bytes() / kBlockGranule);
   for (int i = 0; i < kPools; ++i) {
-    BlockPool* pool = pools_[i].load(std::memory_order_relaxed);
-    if (pool == nullptr) pool = arenas->pools.take();
-    if (pool == nullptr) continue;
-    if (pools_[i].load(std::memory_order_relaxed) == nullptr) new (pool) BlockPool{};
-    const uint64_t align = i == kLarge ? std::max(units_.unit_bytes(), sizes.align) : sizes.align;
-    pool->init(&arenas->pages, device.ledger, device.garbage,
-               {owner, Role::range, static_cast<uint8_t>(i)}, device.party(owner),
-               /*merge_at_once=*/true, align, supply->filler.gathers(), ReuseRule::about);
-    pool->use_units(unit);
-    pools_[i].store(pool, std::memory_order_release);
+    const bool used_before = pools_[i].load(std::memory_order_relaxed) != nullptr;
+    if (i < kFirstArena || used_before) begin_pool(i);
   }
+}
+
+bool Expandable::begin_pool(int number) {
+  BlockPool* pool = pools_[number].load(std::memory_order_relaxed);
+  const bool is_new = pool == nullptr;
+  if (is_new) pool = arenas_->pools.take();
+  if (pool == nullptr) return false;
+  if (is_new) new (pool) BlockPool{};
+  const uint64_t unit = units_.unit_bytes();
+  const uint64_t align = number == kLarge ? std::max(unit, sizes_.align) : sizes_.align;
+  pool->init(&arenas_->pages, ledger_, garbage_,
+             {owner_, Role::range, static_cast<uint8_t>(number)}, party_,
+             /*merge_at_once=*/true, align, supply_->filler.gathers(), ReuseRule::about);
+  pool->use_units(static_cast<uint32_t>(unit / kBlockGranule));
+  pools_[number].store(pool, std::memory_order_release);
+  return true;
+}
+
+bool Expandable::begin_arena(unsigned number) {
+  return arena(number) != nullptr || begin_pool(kLarge + static_cast<int>(number));
+}
+
+int Expandable::number_of(const BlockPool& pool) const {
+  int number = 0;
+  while (pools_[number].load(std::memory_order_acquire) != &pool) ++number;
+  return number;
 }
 
 bool Expandable::take_clean(Request& request) {
@@ -50,7 +70,7 @@ bool Expandable::take_clean(Request& request) {
     request.address = allocate(BlockPool::Search::normal);
   }
   if (shared_->idle.on) [[unlikely]]
-    note_low_water();
+    note_low_water(number_for(request));
   return request.address != 0;
 }
 
@@ -86,10 +106,12 @@ bool Expandable::mark_exported(const Chunk* chunk, uint64_t address) {
 // --- idle release ---
 
 // What small requests leave in units that others are in is not theirs to give: of their pool only
-// sweeps, and moves, know how many whole units there are.
-void Expandable::note_low_water() {
-  const BlockPool* large = pools_[kLarge].load(std::memory_order_acquire);
-  if (large != nullptr) low_water_[kLarge].note(large->clean_bytes());
+// sweeps, and moves, know how many whole units there are. In an arena it is at most what is clean.
+void Expandable::note_low_water(int number) {
+  for (const int each : {kLarge, number == kSmall ? kLarge : number}) {
+    const BlockPool* pool = pools_[each].load(std::memory_order_acquire);
+    if (pool != nullptr) low_water_[each].note(pool->clean_bytes());
+  }
 }
 
 IdleChunks Expandable::see_idle_units(int number, Tick now) {

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The strategy of GE_USE_STATIC_MEMORY=3: addresses are reserved once, physical units come behind
-// them when they are first needed, stay there when what they held is freed, and move: where no
-// clean memory lies side by side for a request, clean units from elsewhere are mapped side by side
-// for it. So a request fails only if the units that hold any byte of the program's and the units it
-// needs are more than there are.
+// The strategy of GE_USE_STATIC_MEMORY=3, and what is under that of 4 (graph_arena/unit_arenas.h):
+// addresses are reserved once, physical units come behind them when they are first needed, stay
+// there when what they held is freed, and move: where no clean memory lies side by side for a
+// request, clean units from elsewhere are mapped side by side for it. So a request fails only if
+// the units that hold any byte of the program's and the units it needs are more than there are.
 //
 //   large    requests of a unit and more own whole units (blocks of whole units in a BlockPool)
 //   small    the rest share units of their own (blocks of 512 bytes and more in another one)
+//   an arena requests of any size that name it (Request::arena), side by side in units of its own.
+//            It takes what it is to have at once, and keeps it: before its units go elsewhere the
+//            source is asked for new ones
 //   a range  addresses of one pool: one Chunk (Role::range) with a ChunkMap, never given up before
 //            the context ends. As many as the memory has bytes; another one if none of its holes is
 //            long enough
@@ -34,6 +37,7 @@ class Expandable {
  public:
   static constexpr uint64_t kMostUnpublished = ChunkPools::kMostUnpublished;
   static constexpr bool kCutsIdleChunks = true;
+  static constexpr unsigned kMostArenas = 4;  // from 1 on
 
   // `sizes`: `first` is what it takes at its first request, `later` what it grows by at the least;
   // 0: by need.
@@ -59,7 +63,15 @@ class Expandable {
   }
   bool worth_waiting(const Request&) const { return true; }
   bool take_of_other_sizes(Request&) { return false; }
-  static uint64_t most_pools() { return kPools; }
+  uint64_t most_pools() const { return most_pools_; }
+
+  // Before requests name it; none of them is served from an arena that could not be begun.
+  bool begin_arena(unsigned number);
+  BlockPool* arena(unsigned number) const {
+    return pools_[kLarge + number].load(std::memory_order_acquire);
+  }
+  // The context has ended, and all pools were forgotten.
+  void forget_arenas() { ledger_->arena_bytes.sub(arena_bytes_.exchange(0)); }
 
   // For chunks of Role::range, as ChunkPools.
   BlockPool* pool_of(const Chunk* chunk) {
@@ -135,20 +147,45 @@ class Expandable {
   }
 
  private:
-  static constexpr int kSmall = 0, kLarge = 1, kPools = 2;
+  static constexpr int kSmall = 0, kLarge = 1, kFirstArena = 2, kPools = kFirstArena + kMostArenas;
   // Units in one call of the source, on the stack of the thread that moves them.
   static constexpr uint32_t kAtOnce = 64;
   // No range of addresses can be had. No code of a source's.
   static constexpr int kNoAddresses = -2;
 
   class Turn;
+  // Whose clean units a pool may have: all but what arenas of others keep, or those, too.
+  enum class Givers : uint8_t { spare, all };
+  // How the memory behind a gap is had, and how far it came.
+  struct Filling {
+    BlockPool& pool;
+    const BlockPool::Gap& gap;
+    uint32_t fresh;  // new units that are needed
+    bool new_ones;   // may be had
+    Givers from;     // those that move
+    uint32_t filled = 0, created = 0;
+    int code = kOutOfMemory;  // why it is not all
+  };
 
   // Whether it owns whole units.
   bool large(const Request& request) const {
-    return request.bytes >= units_.unit_bytes() && request.room == 0;
+    return request.bytes >= units_.unit_bytes() && request.room == 0 && !request.in_arena();
+  }
+  int number_for(const Request& request) const {
+    if (request.in_arena()) [[unlikely]]
+      return kLarge + request.arena->pool;
+    return large(request) ? kLarge : kSmall;
   }
   BlockPool* pool_for(const Request& request) {
-    return pools_[large(request) ? kLarge : kSmall].load(std::memory_order_acquire);
+    return pools_[number_for(request)].load(std::memory_order_acquire);
+  }
+  bool is_arena(const BlockPool& pool) const;
+  int number_of(const BlockPool& pool) const;
+  template <typename Visitor>
+  void for_each_giver(Givers from, const BlockPool* taker, Visitor visit) {
+    for_each_pool([&](BlockPool& pool) {
+      if (from == Givers::all || &pool == taker || !is_arena(pool)) visit(pool);
+    });
   }
   // What the block has behind the request.
   uint64_t room_of(const Request& request) const {
@@ -157,20 +194,23 @@ class Expandable {
   }
   bool fill_freed(BlockPool& pool);
   int take_with(Request& request, bool new_ones);
+  bool take_first(const BlockPool& pool, const Request& request);
   int take_moved(BlockPool& pool, Request& request, bool new_ones);
-  void take_ahead(uint64_t bytes);
+  void take_ahead(const Request& request, uint64_t bytes, bool reuses);
+  bool begin_pool(int number);
   bool open_gap(BlockPool& pool, uint32_t granules, BlockPool::Gap* gap);
-  bool add_range(BlockPool& pool, int number, uint64_t bytes);
-  bool enter_range(BlockPool& pool, int number, uint64_t address, uint64_t size);
-  uint32_t fill_gap(BlockPool& pool, const BlockPool::Gap& gap, uint32_t fresh, bool new_ones,
-                    int* code);
+  bool add_range(BlockPool& pool, uint64_t bytes);
+  bool enter_range(BlockPool& pool, uint64_t address, uint64_t size);
+  void fill(Filling& filling);
+  uint32_t next_units(Filling& filling, Unit* units, uint32_t most, bool* is_new);
   void note_moved_unfilled(BlockPool& to);
-  uint32_t gather_units(Unit* units, uint32_t count);
+  uint32_t gather_units(Unit* units, uint32_t count, Givers from, const BlockPool* taker);
   uint32_t take_away(BlockPool& pool, Unit* units, uint32_t most);
   Unit* units_behind(const ChunkBlock* block) const;
-  uint32_t clean_units();
+  uint32_t clean_units(Givers from, const BlockPool* taker);
   IdleChunks see_idle_units(int number, Tick now);
-  void note_low_water();
+  void note_low_water(int number);
+  void count_arena(const BlockPool& pool, uint64_t more, uint64_t less);
   uint32_t give_back_units(BlockPool& pool, uint32_t most);
   uint32_t give_back_units(uint32_t most);
   bool give_up(uint64_t address, const Unit* units, uint32_t count);
@@ -183,14 +223,17 @@ class Expandable {
   BlockArenas* arenas_;
   ChunkSupply* supply_;
   Ledger* ledger_;
+  Garbage* garbage_;
   uint64_t memory_bytes_;  // of the device; 0: not known
-  uint32_t owner_;
+  uint32_t owner_, party_;
+  unsigned most_pools_;
   ChunkSizes sizes_;
   UnitSupply units_;
   LowWater low_water_[kPools];
   MoveGate gate_;
   std::atomic<bool> growing_{false};  // a thread has the Turn
   std::atomic<BlockPool*> pools_[kPools] = {};
+  std::atomic<uint64_t> arena_bytes_{0};
 };
 
 }  // namespace cistern::alloc

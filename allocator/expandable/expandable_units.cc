@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How units come behind addresses, and move.
 #include <algorithm>
+#include <utility>
 
 #include "allocator/expandable/expandable.h"
 
@@ -47,8 +48,7 @@ int Expandable::take_with(Request& request, bool new_ones) {
   const ChunkSupply::Moving moving(*supply_);
   release_known(/*all=*/!new_ones);
   const MoveGate::Moving through(gate_);
-  if (new_ones && units_.units() == 0 && sizes_.first != 0) {
-    take_ahead(sizes_.first);
+  if (new_ones && take_first(*pool, request)) {
     if (take_clean(request)) return kSuccess;
   }
   const uint64_t start = os::now_ns();
@@ -56,56 +56,80 @@ int Expandable::take_with(Request& request, bool new_ones) {
   if (code == kSuccess) {
     ledger_->obtained.add();
     supply_->note_obtain(os::now_ns() - start);
-    note_low_water();
+    note_low_water(number_for(request));
   }
   // A source that fails otherwise than for want of memory may still have it whole.
   const bool whole = code != kSuccess && code != kOutOfMemory && new_ones;
   return whole ? supply_->obtain_direct(request) : code;
 }
 
+// What the settings want at the first use of memory, and what graphs are known to need of their
+// arena, as far as it has less; false: nothing.
+bool Expandable::take_first(const BlockPool& pool, const Request& request) {
+  uint64_t bytes = units_.units() == 0 ? sizes_.first : 0;
+  if (!request.in_arena()) {
+    if (bytes != 0) take_ahead(request, bytes, /*reuses=*/false);
+    return bytes != 0;
+  }
+  bytes = std::max(bytes, request.arena->first_chunk);
+  const uint64_t has = pool.chunk_bytes();
+  if (has >= bytes) return false;
+  // In one piece with what is there, where nothing is in use.
+  take_ahead(request, has == pool.clean_bytes() ? bytes : bytes - has, /*reuses=*/true);
+  if (pool.chunk_bytes() >= bytes) ledger_->arenas_taken.add();
+  return true;
+}
+
 int Expandable::take_moved(BlockPool& pool, Request& request, bool new_ones) {
   const uint32_t granules = granules_for(request.bytes + room_of(request));
   BlockPool::Gap gap;
   if (!open_gap(pool, granules, &gap)) return kNoAddresses;
-  const uint32_t clean = clean_units();
-  const uint32_t fresh = gap.units > clean ? gap.units - clean : 0;
+  const uint32_t spare = clean_units(Givers::spare, &pool);
+  const uint32_t all = arena_bytes_.load() == 0 ? spare : clean_units(Givers::all, &pool);
+  const uint32_t kept = all - std::min(all, spare);  // other threads take some meanwhile
+  Filling filling{pool, gap, gap.units - std::min(gap.units, spare), new_ones, Givers::all};
+  const uint32_t fresh = filling.fresh;
   // Where there are too few of many, not even one is made for nothing.
-  const auto enough = [&] { return fresh == 1 || units_.source().most_units() >= fresh; };
-  int code = kOutOfMemory;
-  const bool goes = fresh == 0 || (new_ones && enough());
-  const uint32_t filled = goes ? fill_gap(pool, gap, fresh, new_ones, &code) : 0;
-  request.address = pool.close_gap(gap, filled, granules, request.bytes, shared_->reclaim.epoch());
+  const auto enough = [&] { return fresh == 1 || units_.source().most_units() >= fresh - kept; };
+  if (fresh <= kept || (new_ones && enough())) fill(filling);
+  request.address =
+      pool.close_gap(gap, filling.filled, granules, request.bytes, shared_->reclaim.epoch());
   if (request.address == 0) {
-    give_back_units(std::min(filled, fresh));  // what it took of the source for nothing
-    return filled == gap.units ? kOutOfMemory : code;
+    give_back_units(filling.created);  // what it took of the source for nothing
+    return filling.filled == gap.units ? kOutOfMemory : filling.code;
   }
   if (fresh != 0 && sizes_.later > fresh * units_.unit_bytes()) {
-    take_ahead(sizes_.later - fresh * units_.unit_bytes());
+    take_ahead(request, sizes_.later - fresh * units_.unit_bytes(), /*reuses=*/false);
+  }
+  if (request.in_arena()) {
+    request.arena->grew = true;
+    ledger_->arena_increments.add();
   }
   return kSuccess;
 }
 
-// New units that no request needs yet, as far as there are any.
-void Expandable::take_ahead(uint64_t bytes) {
-  BlockPool* pool = pools_[kLarge].load(std::memory_order_acquire);
+// Units that no request needs yet, as far as there are any; `reuses`: what is to spare elsewhere
+// before new ones.
+void Expandable::take_ahead(const Request& request, uint64_t bytes, bool reuses) {
+  const int number = request.in_arena() ? number_for(request) : kLarge;
+  BlockPool* pool = pools_[number].load(std::memory_order_acquire);
   BlockPool::Gap gap;
   const uint32_t granules = granules_for(round_up(bytes, units_.unit_bytes()));
   if (pool == nullptr || !open_gap(*pool, granules, &gap)) return;
-  int code;
-  const uint32_t filled = fill_gap(*pool, gap, gap.units, /*new_ones=*/true, &code);
-  pool->close_gap(gap, filled, granules, /*bytes=*/0, 0);
+  const uint32_t spare = reuses ? clean_units(Givers::spare, pool) : 0;
+  Filling filling{*pool, gap, gap.units - std::min(gap.units, spare), true, Givers::spare};
+  fill(filling);
+  pool->close_gap(gap, filling.filled, granules, /*bytes=*/0, 0);
 }
 
 bool Expandable::open_gap(BlockPool& pool, uint32_t granules, BlockPool::Gap* gap) {
   if (pool.open_gap(granules, gap)) return true;
-  const int number = &pool == pools_[kLarge].load(std::memory_order_acquire) ? kLarge : kSmall;
-  return add_range(pool, number, uint64_t{granules} * kBlockGranule) &&
-         pool.open_gap(granules, gap);
+  return add_range(pool, uint64_t{granules} * kBlockGranule) && pool.open_gap(granules, gap);
 }
 
 // Addresses as there are bytes of memory, or half as many again and again where the process may not
 // have them.
-bool Expandable::add_range(BlockPool& pool, int number, uint64_t bytes) {
+bool Expandable::add_range(BlockPool& pool, uint64_t bytes) {
   constexpr uint64_t kUnknown = uint64_t{1} << 40;
   const uint64_t unit = units_.unit_bytes();
   const uint64_t align = std::max(unit, sizes_.align);
@@ -118,13 +142,13 @@ bool Expandable::add_range(BlockPool& pool, int number, uint64_t bytes) {
     if (units_.source().reserve_addresses(size, &address) == kSuccess) break;
     if (size == least) return false;
   }
-  if (enter_range(pool, number, address, size)) return true;
+  if (enter_range(pool, address, size)) return true;
   units_.source().free_addresses(address, size);
   return false;
 }
 
 // The index knows it before any thread can get a block of it.
-bool Expandable::enter_range(BlockPool& pool, int number, uint64_t address, uint64_t size) {
+bool Expandable::enter_range(BlockPool& pool, uint64_t address, uint64_t size) {
   const uint64_t bytes = size / units_.unit_bytes() * sizeof(Unit);
   Chunk* range = shared_->chunks.take();
   ChunkMap* map = arenas_->maps.take();
@@ -133,7 +157,7 @@ bool Expandable::enter_range(BlockPool& pool, int number, uint64_t address, uint
     range->set_range(address, size);
     range->exported.store(false, std::memory_order_relaxed);
     range->cut = false;
-    range->move_to({owner_, Role::released, static_cast<uint8_t>(number)});
+    range->move_to({owner_, Role::released, static_cast<uint8_t>(number_of(pool))});
     if (supply_->index->insert(range)) {
       if (pool.add_range(range, map, behind)) return true;
       supply_->index->remove(range);
@@ -145,45 +169,62 @@ bool Expandable::enter_range(BlockPool& pool, int number, uint64_t address, uint
   return false;
 }
 
-// Puts memory behind the gap, `fresh` new units of it and the rest from elsewhere: how many units
-// of it have memory then. New ones come first, so that nothing moves where they are too few.
-uint32_t Expandable::fill_gap(BlockPool& pool, const BlockPool::Gap& gap, uint32_t fresh,
-                              bool new_ones, int* code) {
+// Puts memory behind the gap, as much of it as there is. New memory that lies side by side is
+// filled at once, where fills are gathered.
+void Expandable::fill(Filling& filling) {
   const uint64_t unit = units_.unit_bytes();
-  const uint64_t address = gap.hole->address();
+  const BlockPool::Gap& gap = filling.gap;
   Unit* behind = units_behind(gap.hole);
-  uint32_t filled = 0, moved = 0;
-  while (filled < gap.units) {
+  const auto address_of = [&](uint32_t n) { return gap.hole->address() + n * unit; };
+  uint32_t moved = 0, unfilled = 0;
+  const auto fill_new = [&] {
+    const uint64_t start = address_of(filling.filled - unfilled);
+    const uint64_t bytes = std::exchange(unfilled, 0) * unit;
+    if (bytes != 0 && !supply_->filler.prepare(start, bytes)) filling.pool.note_unfilled();
+  };
+  while (filling.filled < gap.units) {
     Unit units[kAtOnce];
-    const uint32_t want = std::min(gap.units - filled, kAtOnce);
-    uint32_t count = fresh == 0 ? gather_units(units, want) : 0;
-    const bool is_new = count == 0 && new_ones;
-    if (is_new) {
-      count = units_.create(units, fresh == 0 ? want : std::min(want, fresh), code);
-      fresh -= std::min(fresh, count);
-    }
-    if (count == 0) {
-      if (!new_ones) *code = kOutOfMemory;
-      break;
-    }
-    *code = units_.source().map(address + filled * unit, units, count);
-    if (*code != kSuccess) {
+    bool is_new;
+    const uint32_t count =
+        next_units(filling, units, std::min(gap.units - filling.filled, kAtOnce), &is_new);
+    if (count == 0) break;
+    if (const int code = units_.source().map(address_of(filling.filled), units, count);
+        code != kSuccess) {
       units_.release(units, count);
+      filling.code = code;
       break;
     }
-    std::copy_n(units, count, behind + filled);
-    if (is_new && !supply_->filler.prepare(address + filled * unit, count * unit)) {
-      pool.note_unfilled();
-    }
-    filled += count;
-    moved += is_new ? 0 : count;
+    std::copy_n(units, count, behind + filling.filled);
+    if (!is_new) fill_new();
+    filling.filled += count;
+    (is_new ? unfilled : moved) += count;
+    filling.created += is_new ? count : 0;
   }
+  fill_new();
   if (moved != 0) {
     ledger_->remaps.add();
     ledger_->units_remapped.add(moved);
-    note_moved_unfilled(pool);
+    note_moved_unfilled(filling.pool);
   }
-  return filled;
+  count_arena(filling.pool, filling.filled * unit, 0);
+}
+
+// At most `most` units, mapped nowhere: how many. New ones come first, so that nothing moves where
+// they are too few; what arenas keep comes last.
+uint32_t Expandable::next_units(Filling& filling, Unit* units, uint32_t most, bool* is_new) {
+  uint32_t& fresh = filling.fresh;
+  uint32_t count = fresh == 0 ? gather_units(units, most, Givers::spare, &filling.pool) : 0;
+  *is_new = count == 0 && filling.new_ones;
+  if (*is_new) {
+    count = units_.create(units, fresh == 0 ? most : std::min(most, fresh), &filling.code);
+    filling.new_ones = filling.code == kSuccess;
+  }
+  if (count == 0 && filling.from == Givers::all && filling.code == kOutOfMemory) {
+    *is_new = false;
+    count = gather_units(units, most, Givers::all, &filling.pool);
+  }
+  fresh -= std::min(fresh, count);
+  return count;
 }
 
 // What moved may come from where fills failed.
@@ -194,10 +235,11 @@ void Expandable::note_moved_unfilled(BlockPool& to) {
   });
 }
 
-// Clean units from wherever they are, mapped nowhere any more: how many.
-uint32_t Expandable::gather_units(Unit* units, uint32_t count) {
+// Clean units from where they are, mapped nowhere any more: how many.
+uint32_t Expandable::gather_units(Unit* units, uint32_t count, Givers from,
+                                  const BlockPool* taker) {
   uint32_t taken = 0;
-  for_each_pool([&](BlockPool& pool) {
+  for_each_giver(from, taker, [&](BlockPool& pool) {
     while (taken < count) {
       const uint32_t more = take_away(pool, units + taken, count - taken);
       if (more == 0) break;
@@ -220,6 +262,7 @@ uint32_t Expandable::empty(BlockPool& pool, ChunkBlock* block, Use use) {
   use(behind, count);
   std::fill_n(behind, count, Unit{0});
   pool.make_hole(block);
+  count_arena(pool, 0, count * units_.unit_bytes());
   return count;
 }
 
@@ -231,14 +274,27 @@ uint32_t Expandable::take_away(BlockPool& pool, Unit* units, uint32_t most) {
   });
 }
 
+bool Expandable::is_arena(const BlockPool& pool) const {
+  return &pool != pools_[kSmall].load(std::memory_order_acquire) &&
+         &pool != pools_[kLarge].load(std::memory_order_acquire);
+}
+
+void Expandable::count_arena(const BlockPool& pool, uint64_t more, uint64_t less) {
+  if (!is_arena(pool)) return;
+  arena_bytes_.fetch_add(more - less);
+  ledger_->arena_bytes.add(more - less);
+  ledger_->arena_peak.raise_to(ledger_->arena_bytes.get());
+}
+
 Unit* Expandable::units_behind(const ChunkBlock* block) const {
   const ChunkMap* map = block->map();
   return &map->units[(block->address() - map->base) / units_.unit_bytes()];
 }
 
-uint32_t Expandable::clean_units() {
+uint32_t Expandable::clean_units(Givers from, const BlockPool* taker) {
   uint32_t units = 0;
-  for_each_pool([&](BlockPool& pool) { units += pool.whole_units(shared_->reclaim); });
+  for_each_giver(from, taker,
+                 [&](BlockPool& pool) { units += pool.whole_units(shared_->reclaim); });
   return units;
 }
 

@@ -50,7 +50,7 @@ void print_line(const std::string& name, const Row& row, const Given& given) {
   const std::string value = given.text == nullptr ? default_word(row) : given.text;
   std::printf("%-48s%-*s %-9s", name.c_str(), static_cast<int>(kValueWidth),
               shortened(value, kValueWidth).c_str(), origin_word(given.origin));
-  if (is_built(row, given.text)) {
+  if (is_built(row)) {
     std::puts(default_word(row));
   } else {
     std::printf("%-12snot built yet\n", default_word(row));
@@ -109,7 +109,7 @@ int print_detail(const Loaded& loaded, const std::string& asked) {
               origin_word(given.origin));
   std::printf("  default:  %s\n  allowed:  %s\n", default_word(*row), allowed(*row).c_str());
   std::printf("  example:  %s=%s\n", name.c_str(), row->example);
-  if (!is_built(*row, given.text)) std::puts("  Not built yet: it is checked and changes nothing.");
+  if (!is_built(*row)) std::puts("  Not built yet: it is checked and changes nothing.");
   return kDone;
 }
 

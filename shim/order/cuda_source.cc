@@ -93,8 +93,8 @@ void CudaSource::init(CUcontext context, CUdevice device, uint32_t number, const
   clean_releases_in_vain_.store(0, std::memory_order_relaxed);
   unsettled_.store(false, std::memory_order_relaxed);
   stream_marks_.init(context);
-  const bool units_wanted = policy().static_mode() == config::StaticMode::kExpandable;
-  units_.init({context, device, number, &closing_, &at_work_, others->peers}, units_wanted);
+  units_.init({context, device, number, &closing_, &at_work_, others->peers},
+              policy().expandable());
 }
 
 int CudaSource::obtain(uint64_t bytes, uint64_t* address) {

@@ -11,6 +11,7 @@ namespace cistern::shim {
 namespace {
 
 constinit Device devices[kMaxDevices] = {};
+constinit std::atomic<CUdevice> devices_end{0};
 
 // The number at the first call: the program may bind itself to fewer processors later.
 unsigned allowed_cpus() {
@@ -20,16 +21,17 @@ unsigned allowed_cpus() {
 }
 
 // Without virtual memory management mode 3 is mode 0, whatever sizes its pool was to have.
-alloc::ChunkSizes sizes_without_units() {
+alloc::ChunkSizes sizes_without_units(alloc::ChunkSizes sizes) {
   static constinit std::atomic<bool> warned{false};
+  sizes.kind = alloc::without_units(sizes.kind);
   if (!warned.exchange(true)) {
     const StaticModeSeen seen = static_mode_seen();
     log(config::LogLevel::kWarn,
         "this device or driver has no virtual memory management; value seen %s=%d; allowed: a "
-        "device and a driver (CUDA 10.2 or newer) that have it; mode 0 is used",
-        seen.name, seen.value);
+        "device and a driver (CUDA 10.2 or newer) that have it; mode %d is used",
+        seen.name, seen.value, alloc::has_arenas(sizes.kind) ? 2 : 0);
   }
-  return {alloc::StrategyKind::on_demand, 0, 0, policy().align.value, false, false};
+  return sizes;
 }
 
 }  // namespace
@@ -48,19 +50,24 @@ Device* known_device(CUdevice device) {
   const bool capped = limit != 0 && limit < total;  // else the device's own size is the limit
   d.cap.set_limit(capped ? limit : 0);
   d.max_request_bytes.store(capped ? limit : total, std::memory_order_relaxed);
-  const bool looks = policy().chooses_requests() || alloc::group_rules(policy()).on ||
-                     policy().static_mode() == config::StaticMode::kStatic;
+  const bool looks =
+      policy().chooses_requests() || alloc::group_rules(policy()).on || policy().graph_arenas();
   d.fast_path_max_bytes.store(looks ? 0 : d.max_request_bytes.load(std::memory_order_relaxed),
                               std::memory_order_relaxed);
   d.total.store(total, std::memory_order_release);
+  CUdevice end = devices_end.load();
+  while (end <= device && !devices_end.compare_exchange_weak(end, device + 1)) {
+  }
   return &d;
 }
+
+CUdevice known_devices_end() { return devices_end.load(std::memory_order_relaxed); }
 
 alloc::ChunkSizes sizes_on(const Device& d, bool has_units) {
   static constinit std::atomic<bool> warned{false};
   const uint64_t max_bytes = d.max_request_bytes.load(std::memory_order_relaxed);
   const alloc::ChunkSizes sizes = alloc::chunk_sizes(policy(), max_bytes, allowed_cpus());
-  if (sizes.kind == alloc::StrategyKind::expandable && !has_units) return sizes_without_units();
+  if (alloc::has_units(sizes.kind) && !has_units) return sizes_without_units(sizes);
   if ((sizes.initial_clamped || sizes.later_clamped) && !warned.exchange(true)) {
     const config::Policy& p = policy();
     const auto mb = [](auto setting) { return static_cast<unsigned long long>(setting.value); };

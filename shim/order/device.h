@@ -37,6 +37,8 @@ Device& device_state(CUdevice device);
 // The same, once its total memory and its cap are filled in. That needs no current context. nullptr
 // when there is no such device.
 Device* known_device(CUdevice device);
+// One more than the highest number of those.
+CUdevice known_devices_end();
 
 // The chunk sizes that the settings mean on a known device. `has_units`: whether physical memory
 // can be had apart from addresses there. Warns once if they ask for more than its size or cap, or

@@ -17,7 +17,7 @@ bool in_a_unit(CUdeviceptr address) {
 }  // namespace
 
 CUdeviceptr not_in_a_unit(CUdeviceptr address, size_t bytes) {
-  if (policy().static_mode() != config::StaticMode::kExpandable) return address;
+  if (!policy().expandable()) return address;
   const bool ends_inside = bytes > 1 && in_a_unit(address + bytes - 1);
   return in_a_unit(address) || ends_inside ? kNowhere : address;
 }

@@ -80,28 +80,31 @@ void json_strategy(Writer& writer, const DeviceReport& device) {
   writer.print("}");
 }
 
-// GE_USE_STATIC_MEMORY=3.
+// GE_USE_STATIC_MEMORY=3 and 4.
 void json_units(Writer& writer, const DeviceReport& device) {
   const alloc::Ledger& l = *device.ledger;
   writer.print(
-      ",\n     \"units\": {\"mode\": 3, \"mapped\": %llu, \"idle_bytes\": %llu, \"created\": %llu, "
+      ",\n     \"units\": {\"mode\": %d, \"mapped\": %llu, \"idle_bytes\": %llu, \"created\": "
+      "%llu, "
       "\"released\": %llu, \"remaps\": %llu, \"remapped\": %llu}",
-      static_cast<ull>(l.units.get()), static_cast<ull>(device.usage.idle),
-      static_cast<ull>(l.units_created.get()), static_cast<ull>(l.units_released.get()),
-      static_cast<ull>(l.remaps.get()), static_cast<ull>(l.units_remapped.get()));
+      mode_of(device.strategy), static_cast<ull>(l.units.get()),
+      static_cast<ull>(device.usage.idle), static_cast<ull>(l.units_created.get()),
+      static_cast<ull>(l.units_released.get()), static_cast<ull>(l.remaps.get()),
+      static_cast<ull>(l.units_remapped.get()));
 }
 
-// GE_USE_STATIC_MEMORY=2.
-void json_arena(Writer& writer, const alloc::Ledger& l) {
+// GE_USE_STATIC_MEMORY=2 and 4.
+void json_arena(Writer& writer, const DeviceReport& device) {
+  const alloc::Ledger& l = *device.ledger;
   writer.print(
-      ",\n     \"arena\": {\"mode\": 2, \"graphs\": %llu, \"sum_bytes\": %llu, \"bytes\": %llu, "
+      ",\n     \"arena\": {\"mode\": %d, \"graphs\": %llu, \"sum_bytes\": %llu, \"bytes\": %llu, "
       "\"peak_bytes\": %llu, \"gain_bytes\": %llu, \"taken\": %llu, \"increments\": %llu, "
       "\"apart\": %llu, \"left\": %llu}",
-      static_cast<ull>(l.graphs.get()), static_cast<ull>(l.graph_bytes.get()),
-      static_cast<ull>(l.arena_bytes.get()), static_cast<ull>(l.arena_peak.get()),
-      static_cast<ull>(gain_of_arena(l)), static_cast<ull>(l.arenas_taken.get()),
-      static_cast<ull>(l.arena_increments.get()), static_cast<ull>(l.graphs_apart.get()),
-      static_cast<ull>(l.arenas_left.get()));
+      mode_of(device.strategy), static_cast<ull>(l.graphs.get()),
+      static_cast<ull>(l.graph_bytes.get()), static_cast<ull>(l.arena_bytes.get()),
+      static_cast<ull>(l.arena_peak.get()), static_cast<ull>(gain_of_arena(l)),
+      static_cast<ull>(l.arenas_taken.get()), static_cast<ull>(l.arena_increments.get()),
+      static_cast<ull>(l.graphs_apart.get()), static_cast<ull>(l.arenas_left.get()));
 }
 
 void json_device(Writer& writer, const DeviceReport& device, bool first) {
@@ -137,8 +140,8 @@ void json_device(Writer& writer, const DeviceReport& device, bool first) {
       static_cast<ull>(l.out_of_memory.get()), static_cast<ull>(l.lost.get()));
   json_faults(writer, l);
   json_strategy(writer, device);
-  if (device.strategy == alloc::StrategyKind::expandable) json_units(writer, device);
-  if (device.strategy == alloc::StrategyKind::graph_arena) json_arena(writer, l);
+  if (alloc::has_units(device.strategy)) json_units(writer, device);
+  if (alloc::has_arenas(device.strategy)) json_arena(writer, device);
   if (device.garbage != nullptr) json_garbage(writer, *device.garbage);
   if (policy().free_idle_memory) json_idle(writer, l);
   if (!policy().eager_delete_scope) json_put_off(writer, l);

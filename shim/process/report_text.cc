@@ -93,25 +93,27 @@ void text_garbage(Writer& writer, const alloc::Garbage& garbage) {
       mib(garbage.until_synchronise.get()), mib(garbage.flushed_when_short.get()));
 }
 
-// GE_USE_STATIC_MEMORY=3.
+// GE_USE_STATIC_MEMORY=3 and 4.
 void text_units(Writer& writer, const DeviceReport& device) {
   const alloc::Ledger& l = *device.ledger;
   writer.print(
-      "cistern:   units          static memory mode 3: %llu mapped, %.1f MiB idle in them; %llu "
+      "cistern:   units          static memory mode %d: %llu mapped, %.1f MiB idle in them; %llu "
       "created, %llu released; %llu remaps of %llu units\n",
-      static_cast<ull>(l.units.get()), mib(device.usage.idle),
+      mode_of(device.strategy), static_cast<ull>(l.units.get()), mib(device.usage.idle),
       static_cast<ull>(l.units_created.get()), static_cast<ull>(l.units_released.get()),
       static_cast<ull>(l.remaps.get()), static_cast<ull>(l.units_remapped.get()));
 }
 
-// GE_USE_STATIC_MEMORY=2.
-void text_arena(Writer& writer, const alloc::Ledger& l) {
+// GE_USE_STATIC_MEMORY=2 and 4.
+void text_arena(Writer& writer, const DeviceReport& device) {
+  const alloc::Ledger& l = *device.ledger;
   writer.print(
-      "cistern:   arena          static memory mode 2: %llu graphs need %.1f MiB together; at most "
+      "cistern:   arena          static memory mode %d: %llu graphs need %.1f MiB together; at "
+      "most "
       "%.1f MiB taken for them, %.1f MiB gained; taken %llu times, %llu increments; %llu graphs "
       "apart, %llu arenas left\n",
-      static_cast<ull>(l.graphs.get()), mib(l.graph_bytes.get()), mib(l.arena_peak.get()),
-      mib(gain_of_arena(l)), static_cast<ull>(l.arenas_taken.get()),
+      mode_of(device.strategy), static_cast<ull>(l.graphs.get()), mib(l.graph_bytes.get()),
+      mib(l.arena_peak.get()), mib(gain_of_arena(l)), static_cast<ull>(l.arenas_taken.get()),
       static_cast<ull>(l.arena_increments.get()), static_cast<ull>(l.graphs_apart.get()),
       static_cast<ull>(l.arenas_left.get()));
 }
@@ -136,8 +138,8 @@ void text_device(Writer& writer, const DeviceReport& device) {
       "cistern:   at exit        live %.1f MiB, idle %.1f MiB, waiting %.1f MiB, parked for graphs "
       "%.1f MiB\n",
       mib(usage.live), mib(usage.idle), mib(usage.waiting), mib(usage.parked));
-  if (device.strategy == alloc::StrategyKind::expandable) text_units(writer, device);
-  if (device.strategy == alloc::StrategyKind::graph_arena) text_arena(writer, l);
+  if (alloc::has_units(device.strategy)) text_units(writer, device);
+  if (alloc::has_arenas(device.strategy)) text_arena(writer, device);
   if (device.garbage != nullptr) text_garbage(writer, *device.garbage);
   if (l.quarantined_peak.get() != 0) {
     writer.print(

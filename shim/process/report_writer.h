@@ -131,6 +131,12 @@ inline uint64_t driver_calls(const DeviceReport& d) {
 }
 inline uint64_t driver_calls_without(const DeviceReport& d) { return d.allocations + d.frees; }
 
+// The static memory mode that a strategy is.
+inline int mode_of(alloc::StrategyKind strategy) {
+  if (strategy == alloc::StrategyKind::unit_arena) return 4;
+  return strategy == alloc::StrategyKind::expandable ? 3 : 2;
+}
+
 // What graphs need less as they share arenas.
 inline uint64_t gain_of_arena(const alloc::Ledger& l) {
   const uint64_t sum = l.graph_bytes.get(), peak = l.arena_peak.get();

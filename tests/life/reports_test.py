@@ -107,20 +107,25 @@ class Reports(life.Life):
         entries = self.left(process.folder)[0][process.pid]["chosen_sites"]
         self.assertEqual([entry["entry"] for entry in entries], ["\ufffd\ufffd"])
 
-    def graphs(self, *arguments, **more):
+    def graphs(self, *arguments, mode="2", **more):
         process = self.start((self.program("graphs_in_flight_lazy"), *arguments), True, CISTERN_LOG="warn",
-                             GE_USE_STATIC_MEMORY="2", **more)
+                             GE_USE_STATIC_MEMORY=mode, **more)
         self.assertEqual(self.finish(process)[0], 0)
         return process
 
     def test_what_graphs_gain_is_the_sum_without_what_was_taken(self):
-        device = self.left(self.graphs("endless").folder)[0].popitem()[1]["devices"][0]
-        arena = device["arena"]
-        self.assertGreater(arena["peak_bytes"], 0)
-        self.assertGreater(arena["sum_bytes"], arena["peak_bytes"])
-        self.assertEqual(arena["gain_bytes"], arena["sum_bytes"] - arena["peak_bytes"])
-        text = next(self.graphs("endless", CISTERN_REPORT="text").folder.glob("report.*")).read_text()
-        self.assertIn("arena          static memory mode 2: 2 graphs", text)
+        for mode in "24":
+            device = self.left(self.graphs("endless", mode=mode).folder)[0].popitem()[1]["devices"][0]
+            arena = device["arena"]
+            self.assertEqual(arena["mode"], int(mode))
+            self.assertGreater(arena["peak_bytes"], 0)
+            self.assertGreater(arena["sum_bytes"], arena["peak_bytes"])
+            self.assertEqual(arena["gain_bytes"], arena["sum_bytes"] - arena["peak_bytes"])
+            process = self.graphs("endless", mode=mode, CISTERN_REPORT="text")
+            text = next(process.folder.glob("report.*")).read_text()
+            self.assertIn(f"arena          static memory mode {mode}: 2 graphs", text)
+        self.assertEqual(device["units"]["mode"], 4)
+        self.assertIn("units          static memory mode 4: ", text)
 
     def test_graphs_that_overlap_are_said_once(self):
         self.assertEqual(self.log_of(self.graphs("threads")).count("graphs run at the same time"), 1)
@@ -132,7 +137,7 @@ class Reports(life.Life):
         self.preloaded = "libcistern.so"
         if not self.serves_malloc():
             written = {key for key in written if not key.startswith("host_memory")}
-        for settings in ({}, EVERYTHING, *({"GE_USE_STATIC_MEMORY": mode} for mode in "23")):
+        for settings in ({}, EVERYTHING, *({"GE_USE_STATIC_MEMORY": mode} for mode in "234")):
             process, _ = self.run_one(**settings)
             for key in keys_of(self.left(process.folder)[0][process.pid]):
                 key = re.sub(r"by_kind\.[^.]+", "by_kind.KIND", key)

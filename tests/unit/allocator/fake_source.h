@@ -112,6 +112,9 @@ class FakeSource : public alloc::MemorySource {
   void forget(alloc::Mark) override {}
   uint64_t patience_ns() override { return patience; }
 
+  uint64_t memory_bytes() override { return told_memory; }
+  uint64_t told_memory = 0;  // not known
+
   // Runs of graphs: all but these have ended.
   bool graph_is_open(uint32_t run) override {
     std::lock_guard guard(mutex_);

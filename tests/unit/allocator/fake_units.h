@@ -46,7 +46,8 @@ class FakeUnits final : public alloc::UnitSource {
   int create(alloc::Unit* unit) override {
     if (const auto meanwhile = std::exchange(on_create, nullptr)) meanwhile();
     std::lock_guard guard(mutex_);
-    if (fails(Call::create) || units.size() == most_) return alloc::kOutOfMemory;
+    if (fails(Call::create)) return create_fails_with;
+    if (units.size() == most_) return alloc::kOutOfMemory;
     *unit = ++last_;
     units.insert(last_);
     return alloc::kSuccess;
@@ -89,6 +90,7 @@ class FakeUnits final : public alloc::UnitSource {
 
   std::map<Call, uint64_t> calls;
   std::map<Call, uint64_t> fail_at;  // the number of the call that fails, from 1 on
+  int create_fails_with = alloc::kOutOfMemory;
   bool capturing = false;
   uint64_t most_range = UINT64_MAX, most_told = UINT64_MAX;
   std::set<alloc::Unit> units;

@@ -84,6 +84,30 @@ TEST_CASE("an allocation between two looks counts as use of what it had") {
   CHECK(tended(*p) == kUnit);
 }
 
+TEST_CASE(
+    "of an arena as many units stay as graphs use between two looks, and none without graphs") {
+  auto p = aging(16);
+  p->sizes.kind = StrategyKind::unit_arena;
+  p->init();
+  const auto run = [&](uint32_t number, uint64_t units) {
+    p->source.open_graphs = {number};
+    const uint64_t address = p->allocate_in_graph(units * kUnit, number, /*name=*/1);
+    REQUIRE(p->free(address) == Freed::done);
+    p->source.open_graphs.clear();
+    p->synchronise();
+  };
+  run(1, 6);
+  for (uint32_t number = 2; number < 32; ++number) {
+    pass(*p, 100);
+    run(number, 4);
+  }
+  CHECK(p->ledger.arena_bytes.get() == 4 * kUnit);
+  CHECK(p->units().units.size() == 4);
+  CHECK_FALSE(pass(*p, 1100));
+  CHECK(p->units().units.empty());
+  CHECK(p->ledger.arena_bytes.get() == 0);
+}
+
 TEST_CASE("units with a live byte, and those that wait for earlier work, are not idle") {
   auto p = aging(16);
   const uint64_t small = p->take(1000), rest = p->take(kUnit - 1024), large = p->take(3 * kUnit);

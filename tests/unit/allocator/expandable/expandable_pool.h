@@ -17,6 +17,7 @@ struct ExpandablePool : Pool {
                           uint64_t beside = 0)
       : Pool(beside, {}, {}, fill_mode) {
     source.fake_units = std::make_unique<FakeUnits>(units);
+    source.told_memory = 8 * units * kUnit;  // not as much as a pool takes that does not know
     sizes = {
         alloc::StrategyKind::expandable, first_mib * kMiB, step_mib * kMiB, align, false, false};
     init();

@@ -4,12 +4,9 @@
 #include "allocator/graph_arena/graph_arenas.h"
 
 #include <catch2/catch.hpp>
-#include <random>
-#include <thread>
-#include <utility>
 #include <vector>
 
-#include "tests/unit/allocator/graph_arena/arena_pool.h"
+#include "tests/unit/allocator/graph_arena/random_graphs.h"
 
 using namespace cistern::alloc;
 using namespace cistern::test;
@@ -237,48 +234,7 @@ TEST_CASE("bytes, counts and arenas go with their context") {
 
 TEST_CASE("random graphs on several threads: no two live blocks overlap, nothing is lost") {
   auto p = arenas();
-  std::mutex mutex;
-  std::map<uint64_t, uint64_t> live;  // start to end
-  std::atomic<uint32_t> runs{0};
-  std::atomic<bool> overlap{false};
-  const auto work = [&](unsigned seed) {
-    std::mt19937 random(seed);
-    std::vector<uint64_t> own;
-    const auto free_one = [&] {
-      std::swap(own[random() % own.size()], own.back());
-      {
-        const std::lock_guard guard(mutex);
-        live.erase(own.back());
-      }
-      int code;
-      Chunk* chunk = p->shared.index.find(own.back());
-      if (p->pool.free(chunk, own.back(), &code) != Freed::done) overlap = true;
-      own.pop_back();
-    };
-    for (int graph = 0; graph < 60; ++graph) {
-      const uint32_t number = ++runs, name = 1 + static_cast<uint32_t>(random() % 5);
-      const auto requests = static_cast<unsigned>(20 + random() % 40);
-      p->source.begin_graph(number);
-      for (unsigned i = 0; i < requests; ++i) {
-        const uint64_t bytes = 1 + random() % (i % 7 == 0 ? 3 * kMiB : 40'000);
-        uint64_t address = 0;
-        if (p->pool.allocate_in_graph(bytes, seed, {number, name}, &address) != kSuccess) continue;
-        own.push_back(address);
-        const std::lock_guard guard(mutex);
-        const auto next = live.lower_bound(address);
-        if (next != live.end() && next->first < address + bytes) overlap = true;
-        if (next != live.begin() && std::prev(next)->second > address) overlap = true;
-        live[address] = address + bytes;
-      }
-      p->source.end_graph(number);
-      while (own.size() > random() % 8) free_one();
-    }
-    while (!own.empty()) free_one();
-  };
-  std::vector<std::thread> threads;
-  for (unsigned i = 0; i < 4; ++i) threads.emplace_back(work, i);
-  for (std::thread& thread : threads) thread.join();
-  CHECK_FALSE(overlap);
+  CHECK(RandomGraphs(*p).run(4));
   CHECK(p->pool.usage().live == 0);
   p->synchronise();
   CHECK(p->pool.release_freed());

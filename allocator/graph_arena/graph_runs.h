@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs of graphs: which arena a request of a run belongs in, or that it outlives its graph and
+// belongs in none, as an earlier run of the name has shown (known_graphs.h). A run begins with its
+// first request. Where another one has ended in the same place, what that needed and what outlived
+// it becomes known then. A run that finds another one open gets a place, and so an arena, of its
+// own; a graph that comes after both uses either.
+//
+// An arena is a BlockPool, so that who allocates in which is a matter of room, not of safety. What
+// is behind it, and when it is taken, is of the Strategy that derives from this:
+//
+//   arena(number)                the pool; nullptr where it has none yet
+//   enter_arena(running, begin)  a run begins: chooses running->pool, 0 where there is none, and
+//                                makes that pool fit for most_needed
+//   after_begin(begin)           what that left to do without the lock
+//
+// Any thread. mutex_ is about runs alone: it is held while a pool's lock is taken, never the other
+// way round, and not while the chunk layer is called. Where there is no memory for bookkeeping no
+// request is placed.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+
+#include "allocator/base/mutex.h"
+#include "allocator/base/os.h"
+#include "allocator/base/source.h"
+#include "allocator/chunk/request.h"
+#include "allocator/chunk/shared_chunks.h"
+#include "allocator/chunk_pools/block_pool.h"
+#include "allocator/chunk_pools/chunk_sizes.h"
+#include "allocator/graph_arena/graph_run.h"
+#include "allocator/graph_arena/known_graphs.h"
+
+namespace cistern::alloc {
+
+template <typename Strategy>
+class GraphRuns {
+ public:
+  static constexpr unsigned kMostRunning = 4;      // graphs at the same time; others have no arena
+  static constexpr unsigned kMostNames = 64;       // further names are one
+  static constexpr uint32_t kMostNoted = 1 << 16;  // requests of a run whose ends are looked at
+
+  // Where a request of `bytes` in this run belongs. May give memory back to the source, without a
+  // wait.
+  ArenaPart place(uint64_t bytes, GraphRun graph);
+  // It was served.
+  void note_taken(const Request& request, GraphRun graph);
+
+ protected:
+  struct Noted {
+    uint64_t address;  // 0: not served, or not noted
+    KnownGraph::Key key;
+  };
+  struct Running {
+    uint32_t run;  // 0: none yet
+    uint8_t pool;
+    bool grew;  // the arena, though the graph was known
+    KnownGraph* graph;
+    uint64_t most_needed;  // by any graph in this place, whole driver pages
+    uint64_t peak;         // of this run
+    uint64_t live_before;
+    uint32_t requests;  // of this run, in noted[]
+    KnownGraph::Counts counts;
+    Noted noted[kMostNoted];
+  };
+  // What a run that begins leaves to do without the lock.
+  struct AtBegin {
+    bool overlaps;        // with another one, which is open
+    unsigned gives_back;  // the pool whose clean chunks are to go to the source, or 0
+  };
+
+  // Before the first request, and beside forget_runs() where it was used before. `sizes`: first and
+  // later, what an arena takes at its first use and grows by.
+  void init_runs(MemorySource* source, Index* index, Ledger* ledger, const ChunkSizes& sizes);
+  // With the lock.
+  void forget_runs();
+  template <typename Visitor>
+  void for_each_running(Visitor visit) {
+    if (tables_ == nullptr) return;
+    for (Running& each : tables_->running) visit(each);
+  }
+  unsigned place_of(const Running* running) const {
+    return static_cast<unsigned>(running - tables_->running);
+  }
+
+  Mutex mutex_;
+  MemorySource* source_;
+  Ledger* ledger_;
+
+ private:
+  static constexpr uint32_t kSeen = 2 * kMostNoted;
+
+  struct Tables {
+    KnownGraph graphs[kMostNames];
+    Running running[kMostRunning];
+    uint64_t seen[kSeen];  // addresses, while what outlives a run is looked for
+  };
+
+  Strategy& strategy() { return static_cast<Strategy&>(*this); }
+  Running* of_run(uint32_t run);
+  Running* running(GraphRun graph, AtBegin* begin);
+  Running* free_place();
+  KnownGraph* graph_of(uint32_t name);
+  void end(Running& running);
+  void look_for_survivors(Running& running, BlockPool& pool);
+  bool seen_before(uint64_t address);
+  static uint64_t in_use(const BlockPool& pool);
+
+  Index* index_;
+  ChunkSizes sizes_;
+  Tables* tables_ = nullptr;  // mapped when the first graph comes
+  unsigned known_ = 0;        // graphs
+};
+
+template <typename Strategy>
+void GraphRuns<Strategy>::init_runs(MemorySource* source, Index* index, Ledger* ledger,
+                                    const ChunkSizes& sizes) {
+  source_ = source;
+  index_ = index;
+  ledger_ = ledger;
+  sizes_ = sizes;
+}
+
+template <typename Strategy>
+void GraphRuns<Strategy>::forget_runs() {
+  if (tables_ != nullptr) os::unmap(tables_, sizeof *tables_);
+  tables_ = nullptr;
+  known_ = 0;
+}
+
+template <typename Strategy>
+ArenaPart GraphRuns<Strategy>::place(uint64_t bytes, GraphRun graph) {
+  AtBegin begin{};
+  ArenaPart part;
+  {
+    LockGuard guard(mutex_);
+    Running* mine = running(graph, &begin);
+    if (mine == nullptr) return part;
+    const KnownGraph::Key key = mine->graph->next(bytes, mine->counts);
+    if (!mine->graph->outlives(key)) {
+      part.pool = mine->pool;
+      part.first_chunk = std::max(sizes_.first, mine->most_needed);
+      part.later_chunk = sizes_.later;
+      part.noted = mine->requests;
+      if (mine->requests < kMostNoted) mine->noted[mine->requests++] = {0, key};
+    }
+  }
+  if (begin.overlaps) source_->graphs_overlap();
+  strategy().after_begin(begin);
+  return part;
+}
+
+// What an unknown graph takes says nothing of how much it will need in one piece.
+template <typename Strategy>
+void GraphRuns<Strategy>::note_taken(const Request& request, GraphRun graph) {
+  const ArenaPart& part = *request.arena;
+  if (part.pool == 0) return;
+  LockGuard guard(mutex_);
+  Running* mine = of_run(graph.run);
+  if (mine == nullptr || mine->pool != part.pool) return;  // its graph has ended meanwhile
+  if (part.noted < kMostNoted) mine->noted[part.noted].address = request.address;
+  if (part.grew && mine->graph->known()) mine->grew = true;
+  if (const BlockPool* pool = strategy().arena(part.pool)) {
+    mine->peak = std::max(mine->peak, in_use(*pool));
+  }
+}
+
+template <typename Strategy>
+typename GraphRuns<Strategy>::Running* GraphRuns<Strategy>::of_run(uint32_t run) {
+  if (tables_ == nullptr) return nullptr;
+  for (Running& each : tables_->running) {
+    if (each.run == run) return &each;
+  }
+  return nullptr;
+}
+
+// What the program holds of a pool, as the pool rounds it.
+template <typename Strategy>
+uint64_t GraphRuns<Strategy>::in_use(const BlockPool& pool) {
+  const uint64_t others = pool.clean_bytes() + pool.waiting_bytes() + pool.parked_bytes() +
+                          pool.garbage_bytes() + pool.quarantined_bytes();
+  const uint64_t all = pool.chunk_bytes();
+  return all > others ? all - others : 0;
+}
+
+// The run's place, where it begins now if it has none; nullptr where there is none.
+template <typename Strategy>
+typename GraphRuns<Strategy>::Running* GraphRuns<Strategy>::running(GraphRun graph,
+                                                                    AtBegin* begin) {
+  if (tables_ == nullptr) {
+    tables_ = static_cast<Tables*>(os::map(sizeof(Tables), 4096));
+    if (tables_ == nullptr) return nullptr;
+  }
+  if (Running* mine = of_run(graph.run)) return mine;
+  if (!source_->graph_is_open(graph.run)) return nullptr;  // it ended while the request came here
+  Running* place = free_place();
+  if (place == nullptr) return nullptr;
+  if (place->run != 0) end(*place);
+  place->run = 0;
+  place->graph = graph_of(graph.name);
+  place->most_needed = std::max(place->most_needed, round_up(place->graph->need(), kDriverPage));
+  strategy().enter_arena(place, begin);
+  if (place->pool == 0) return nullptr;
+  if (place != tables_->running) {
+    ledger_->graphs_apart.add();
+    begin->overlaps = true;
+  }
+  const BlockPool* pool = strategy().arena(place->pool);
+  place->run = graph.run;
+  place->live_before = pool == nullptr ? 0 : pool->live();
+  place->peak = 0;
+  place->grew = false;
+  place->requests = 0;
+  std::memset(&place->counts, 0, sizeof place->counts);
+  return place;
+}
+
+// The first whose run has ended.
+template <typename Strategy>
+typename GraphRuns<Strategy>::Running* GraphRuns<Strategy>::free_place() {
+  for (Running& each : tables_->running) {
+    if (each.run == 0 || !source_->graph_is_open(each.run)) return &each;
+  }
+  return nullptr;
+}
+
+template <typename Strategy>
+KnownGraph* GraphRuns<Strategy>::graph_of(uint32_t name) {
+  for (unsigned i = 0; i < known_; ++i) {
+    if (tables_->graphs[i].name() == name) return &tables_->graphs[i];
+  }
+  if (known_ == kMostNames) return &tables_->graphs[kMostNames - 1];
+  KnownGraph* graph = &tables_->graphs[known_++];
+  graph->begin(name);
+  ledger_->graphs.raise_to(known_);
+  return graph;
+}
+
+// What its run has shown. A graph that was known and still grew the arena may have met free memory
+// in pieces, or not clean yet: it needs what the arena has by now.
+template <typename Strategy>
+void GraphRuns<Strategy>::end(Running& running) {
+  BlockPool* pool = strategy().arena(running.pool);
+  if (pool == nullptr) return;
+  const uint64_t live = pool->live();
+  if (live > running.live_before) look_for_survivors(running, *pool);
+  uint64_t need = running.peak - std::min(running.peak, in_use(*pool));
+  if (running.grew && live == 0) need = std::max(need, pool->chunk_bytes());
+  running.graph->note_run(need);
+  uint64_t sum = 0;
+  for (unsigned i = 0; i < known_; ++i) sum += tables_->graphs[i].need();
+  ledger_->graph_bytes.raise_to(sum);
+}
+
+// Of requests that got the same address the last one is live.
+template <typename Strategy>
+void GraphRuns<Strategy>::look_for_survivors(Running& running, BlockPool& pool) {
+  std::memset(tables_->seen, 0, sizeof tables_->seen);
+  for (uint32_t i = running.requests; i-- > 0;) {
+    const Noted& noted = running.noted[i];
+    if (noted.address == 0 || seen_before(noted.address)) continue;
+    const Chunk* chunk = index_->find(noted.address);
+    uint64_t start, bytes;
+    const bool live = chunk != nullptr && pool.find(chunk, noted.address, &start, &bytes);
+    if (live && start == noted.address) running.graph->note_outlives(noted.key);
+  }
+}
+
+template <typename Strategy>
+bool GraphRuns<Strategy>::seen_before(uint64_t address) {
+  uint64_t slot = (address >> 9) * 0x9e3779b97f4a7c15u >> 40;
+  for (; tables_->seen[slot % kSeen] != 0; ++slot) {
+    if (tables_->seen[slot % kSeen] == address) return true;
+  }
+  tables_->seen[slot % kSeen] = address;
+  return false;
+}
+
+}  // namespace cistern::alloc
