@@ -62,8 +62,9 @@ NOT_RUN = {
     "cuDeviceCanAccessPeer": FOR_UNITS,
     "cuDeviceGetAttribute": FOR_UNITS,
     "cuDeviceGetDefaultMemPool": FOR_CHARGES,
-    "cuDeviceGetMemPool": "asked for the scratch cache alone, whether a pool is a device's current "
-                          "one: an error says that it is not",
+    "cuDeviceGetMemPool": "asked for the scratch cache, whether a pool is a device's current one: an "
+                          "error says that it is not; and before a nearly full device gives "
+                          "stream-ordered memory: in_flight/ordered_room.failing",
     "cuEventRecord": "only for drivers without cuCtxRecordEvent: order/old_driver.stumble",
     "cuIpcGetMemHandle": "the program's own call, answered as it is",
     "cuMemAddressFree": FOR_UNITS,
@@ -75,6 +76,7 @@ NOT_RUN = {
     "cuMemHostGetDevicePointer_v2": "the program's own call, answered as it is",
     "cuMemHostGetFlags": "asked after a refused cuMemFreeHost alone: pinned/pinned_stumble",
     "cuMemMap": f"{OWN_KIND}; and {FOR_UNITS}",
+    "cuMemPoolGetAttribute": "asked of a nearly full device alone: in_flight/ordered_room.failing",
     "cuMemRelease": f"{OWN_KIND}; and {FOR_UNITS}",
     "cuMemRetainAllocationHandle": OWN_KIND,
     "cuMemSetAccess": FOR_UNITS,

@@ -6,6 +6,7 @@
 #include "shim/kinds/charges.h"
 #include "shim/kinds/fill.h"
 #include "shim/kinds/stream_ordered/memory_pools.h"
+#include "shim/kinds/stream_ordered/room.h"
 #include "shim/kinds/stream_ordered/scratch.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/contexts/context.h"
@@ -68,11 +69,11 @@ void fill_from_pool(CUdeviceptr address, size_t bytes, CUmemoryPool pool, CUstre
 }
 
 template <typename Kind, typename Home, typename Allocate>
-CUresult allocate_charged(CUdeviceptr* out, size_t bytes, CUstream stream, Home home,
-                          Allocate allocate_it) {
-  if (!charging() || out == nullptr || bytes == 0 || graphs_own<Kind>(stream)) {
-    return ask_for_memory(allocate_it);
-  }
+CUresult allocate_charged(CUdeviceptr* out, size_t bytes, CUmemoryPool pool, CUstream stream,
+                          Home home, Allocate allocate_it) {
+  const bool takes = out != nullptr && bytes != 0 && !graphs_own<Kind>(stream);
+  if (takes) make_room_for_ordered(Kind::name(stream), pool, bytes);
+  if (!charging() || !takes) return ask_for_memory(allocate_it);
   const PoolHome where = home();
   const CUdeviceptr address_before = *out;
   Charge charge(where.kind, where.device, bytes);
@@ -98,7 +99,7 @@ template <typename Kind>
 CUresult serve_async(AllocateAsync real, CUdeviceptr* out, size_t bytes, CUstream stream) {
   const auto ask_driver = [=] {
     return allocate_charged<Kind>(
-        out, bytes, stream, [=] { return home_of_stream(stream); },
+        out, bytes, /*pool=*/nullptr, stream, [=] { return home_of_stream(stream); },
         [=] { return ask(real, out, bytes, stream); });
   };
   if (!scratch_on() || out == nullptr || bytes == 0) [[likely]]
@@ -137,7 +138,7 @@ template <typename Kind>
 CUresult allocate_from_pool(AllocateFromPool real, CUdeviceptr* out, size_t bytes,
                             CUmemoryPool pool, CUstream stream) {
   const CUresult result = allocate_charged<Kind>(
-      out, bytes, stream, [=] { return home_of(pool); },
+      out, bytes, pool, stream, [=] { return home_of(pool); },
       [=] { return ask(real, out, bytes, pool, stream); });
   if (result == CUDA_SUCCESS && scratch_on()) scratch_forget(*out);
   if (result == CUDA_SUCCESS && fill_on()) fill_from_pool<Kind>(*out, bytes, pool, stream);

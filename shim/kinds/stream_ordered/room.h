@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Room for stream-ordered memory. Before the driver says that it is out, it waits for all work of
+// the context, since frees that streams have not reached yet may make room; and that work may wait
+// for what the program does next. So what pools keep idle must not be what is missing: it goes back
+// before the driver is asked. Any thread; no lock is held.
+#pragma once
+
+#include <cstdint>
+
+#include "shim/cuda_api.h"
+
+namespace cistern::shim {
+
+// Before the driver is asked for `bytes` on a stream that does not capture, from a pool of its own
+// (nullptr: the current one). Nothing is done where our pools keep nothing, or the driver's has the
+// memory. What the device has free the driver is not asked at each call: as long as less than half
+// of its last answer was asked for since, it is enough. Waits for no work after a free, and for
+// other work 0.2 s.
+void make_room_for_ordered(CUstream stream, CUmemoryPool pool, uint64_t bytes);
+
+}  // namespace cistern::shim

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stream-ordered memory that the device has is there at once, whatever runs later.
+// Also where what was freed before took nearly all of the device, and work waits for the host.
+//
+//   ordered_room filled SHARE   blocks of 4 MiB fill SHARE per cent of each device and are freed;
+//                               work begins that ends when the host says so; then half of the
+//                               device is allocated in stream order, from the current pool and by
+//                               name
+//   ordered_room steady ROUNDS  1 MiB is allocated and freed in stream order, beside a freed block
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "../driver_codes.h"
+#include "../timed_code.h"
+#include "../watch_time.h"
+
+namespace {
+
+constexpr size_t kBlock = 4 * kMiB;
+
+void wait_until(void* flag) {
+  while (!static_cast<std::atomic<bool>*>(flag)->load()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+size_t device_memory() {
+  size_t free = 0, total = 0;
+  MUST(cuMemGetInfo(&free, &total));
+  return total;
+}
+
+void fill_and_free(size_t share) {
+  std::vector<CUdeviceptr> blocks(device_memory() / 100 * share / kBlock);
+  for (CUdeviceptr& block : blocks) MUST(cuMemAlloc(&block, kBlock));
+  MUST(cuCtxSynchronize());
+  for (const CUdeviceptr block : blocks) MUST(cuMemFree(block));
+}
+
+void allocate_beside_endless_work(CUdevice device) {
+  CUmemoryPool pool;
+  MUST(cuDeviceGetDefaultMemPool(&pool, device));
+  CUstream stuck = timed::new_stream(), other = timed::new_stream();
+  const size_t bytes = device_memory() / 4;
+  std::atomic<bool> go{false};
+  MUST(cuLaunchHostFunc(stuck, wait_until, &go));
+  CUdeviceptr one = 0, two = 0;
+  const Stopwatch time;
+  std::printf("current pool: %d\n", cuMemAllocAsync(&one, bytes, other));
+  std::printf("by its name: %d\n", cuMemAllocFromPoolAsync(&two, bytes, pool, other));
+  std::printf("at once %d\n", time.seconds() < 2);
+  go = true;
+  MUST(cuMemFreeAsync(one, other));
+  MUST(cuMemFreeAsync(two, other));
+  MUST(cuCtxSynchronize());
+}
+
+void steady(int rounds) {
+  CUdeviceptr block;
+  MUST(cuMemAlloc(&block, 16 * kMiB));
+  MUST(cuMemFree(block));
+  const CUstream stream = timed::new_stream();
+  for (int i = 0; i < rounds; ++i) {
+    MUST(cuMemAllocAsync(&block, kMiB, stream));
+    MUST(cuMemFreeAsync(block, stream));
+    if (i % 10 == 0) MUST(cuStreamSynchronize(stream));
+  }
+  MUST(cuStreamSynchronize(stream));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 3) return 2;
+  const int number = std::atoi(argv[2]);
+  end_after(8);
+  MUST(cuInit(0));
+  int devices = 0;
+  MUST(cuDeviceGetCount(&devices));
+  for (int i = 0; i < devices; ++i) {
+    use_device(i);
+    if (std::strcmp(argv[1], "steady") == 0) {
+      steady(number);
+      continue;
+    }
+    fill_and_free(static_cast<size_t>(number));
+    allocate_beside_endless_work(i);
+  }
+  std::printf("done\n");
+  return 0;
+}
