@@ -35,7 +35,7 @@ size_t min3(size_t a, size_t b, size_t c) {
 
 // Damerau-Levenshtein with adjacent swaps, case ignored; three rows of the matrix.
 size_t distance(std::string_view a, std::string_view b) {
-  size_t rows[3][kLongestName + 1];
+  size_t rows[3][kLongestName + 1]{};
   for (size_t j = 0; j <= b.size(); ++j) rows[0][j] = j;
   for (size_t i = 1; i <= a.size(); ++i) {
     size_t* now = rows[i % 3];

@@ -216,8 +216,9 @@ void BlockPool::remove_known(ChunkBlock* block) {
 ChunkBlock* BlockPool::cut_unit(ChunkMap* map, uint32_t begin) {
   const uint32_t end = begin + unit_;
   ChunkBlock* unit = map->around(begin);
-  for (const ChunkBlock* b = unit; b != nullptr && b->start < end; b = b->after) {
+  for (const ChunkBlock* b = unit; b->start < end; b = b->after) {
     if (b->is() != BlockState::clean && b->is() != BlockState::known) return nullptr;
+    if (b->after == nullptr) break;
   }
   if (!records_.reserve(2)) return nullptr;
   const auto take_out = [this](ChunkBlock* b) {
