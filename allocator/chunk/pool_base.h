@@ -167,7 +167,7 @@ class PoolBase {
   bool has(const Chunk* chunk) const { return chunk->at() == open_; }
 
   // What became clean since is merged with its neighbours: the oldest `most` blocks.
-  Ticket refresh_oldest(Reclaim& reclaim, int most, ChunkList* emptied) {
+  [[gnu::always_inline]] Ticket refresh_oldest(Reclaim& reclaim, int most, ChunkList* emptied) {
     if (freed_.parked_may_leave(reclaim)) [[unlikely]]
       freed_.unpark(reclaim);
     const Ticket clean = freed_.clean(reclaim);

@@ -31,13 +31,15 @@ void ChunkPools::init_pool(BlockPool* pool, unsigned number) {
 }
 
 // nullptr when there is no memory for another pool, or none is wanted.
-BlockPool* ChunkPools::pool_for(const Request& request) {
+[[gnu::always_inline]] inline BlockPool* ChunkPools::pool_for(const Request& request) {
   const bool by_thread = sizes_.kind == StrategyKind::thread_local_;
   const unsigned number = by_thread                  ? request.shard
                           : request.arena == nullptr ? 0
                                                      : request.arena->pool;
   BlockPool* pool = pools_[number].load(std::memory_order_acquire);
-  return pool != nullptr || sizes_.kind == StrategyKind::none ? pool : create_pool(number);
+  if (pool != nullptr) [[likely]]
+    return pool;
+  return sizes_.kind == StrategyKind::none ? nullptr : create_pool(number);
 }
 
 BlockPool* ChunkPools::create_pool(unsigned number) {
@@ -53,6 +55,20 @@ BlockPool* ChunkPools::create_pool(unsigned number) {
   return pool;
 }
 
+template <typename Allocate>
+[[gnu::always_inline]] inline bool ChunkPools::take_clean_by(Request& request, Allocate allocate) {
+  BlockPool* pool = pool_for(request);
+  if (pool == nullptr) return false;
+  const auto search = request.ask_first ? BlockPool::Search::normal : BlockPool::Search::first;
+  request.address = allocate(pool, search);
+  if (request.address != 0) [[likely]]
+    return true;
+  if (request.ask_first && search == BlockPool::Search::first) return false;
+  if (!fill_freed(*pool)) return false;
+  request.address = allocate(pool, BlockPool::Search::normal);
+  return request.address != 0;
+}
+
 bool ChunkPools::take_clean(Request& request) {
   return take_clean_by(request, [&](BlockPool* pool, BlockPool::Search search) {
     return pool->allocate(request.bytes, shared_->reclaim, search, &request.ask_first);
@@ -64,20 +80,6 @@ bool ChunkPools::take_clean_with_room(Request& request) {
     return pool->allocate_with_room(request.bytes, request.room, shared_->reclaim, search,
                                     &request.ask_first);
   });
-}
-
-template <typename Allocate>
-bool ChunkPools::take_clean_by(Request& request, Allocate allocate) {
-  BlockPool* pool = pool_for(request);
-  if (pool == nullptr) return false;
-  const auto search = request.ask_first ? BlockPool::Search::normal : BlockPool::Search::first;
-  request.address = allocate(pool, search);
-  if (request.address != 0) [[likely]]
-    return true;
-  if (request.ask_first && search == BlockPool::Search::first) return false;
-  if (!fill_freed(*pool)) return false;
-  request.address = allocate(pool, BlockPool::Search::normal);
-  return request.address != 0;
 }
 
 bool ChunkPools::take_same(Request& request) {
@@ -184,10 +186,11 @@ bool ChunkPools::take_from_anywhere(Request& request, Step* step) {
 bool ChunkPools::free(const Chunk* chunk, uint64_t address, Ticket latest, uint64_t* waiting) {
   BlockPool* pool = pool_of(chunk);
   *waiting = 0;
+  if (pool == nullptr) [[unlikely]]
+    return false;
   ChunkList ended;
-  const bool freed =
-      pool != nullptr && pool->free(chunk, address, shared_->reclaim, &ended, latest);
-  if (pool != nullptr) *waiting = pool->waiting_bytes();
+  const bool freed = pool->free(chunk, address, shared_->reclaim, &ended, latest);
+  *waiting = pool->waiting_bytes();
   if (!ended.empty()) [[unlikely]]
     release_exported(&ended);
   return freed;

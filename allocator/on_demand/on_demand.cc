@@ -58,11 +58,16 @@ bool OnDemand::take_small(Request& request) {
     make_idle(&emptied);
   if (request.address != 0) [[likely]]
     return true;
-  if (fill_freed(pool)) {
-    request.address = pool.allocate(bytes, shared_->reclaim, &emptied);
-    if (request.address != 0) return true;
-  }
-  return !same_size() && take_small_from_idle_chunk(request);
+  return take_small_after_fill(request) || (!same_size() && take_small_from_idle_chunk(request));
+}
+
+bool OnDemand::take_small_after_fill(Request& request) {
+  SlabPool& pool = slabs_[request.shard];
+  if (!fill_freed(pool)) return false;
+  ChunkList emptied;
+  request.address = pool.allocate(static_cast<uint32_t>(request.bytes), shared_->reclaim, &emptied);
+  make_idle(&emptied);
+  return request.address != 0;
 }
 
 bool OnDemand::take_small_from_idle_chunk(Request& request) {

@@ -141,6 +141,7 @@ class OnDemand {
   bool same_size() const { return rule_ == ReuseRule::same_size; }
   static bool hand_out_whole(const Chunk* chunk, Request& request);
   bool take_small(Request& request);
+  [[gnu::cold]] bool take_small_after_fill(Request& request);
   bool add_slab(Chunk* chunk, unsigned shard);
   // False when that gave nothing.
   bool fill_freed(SlabPool& pool) { return supply_->filler.gathers() && gather_freed(pool); }
