@@ -30,7 +30,8 @@ void ChunkPools::init_pool(BlockPool* pool, unsigned number) {
              rule_);
 }
 
-// nullptr when there is no memory for another pool, or none is wanted.
+// nullptr when there is no memory for another pool, or none is wanted. In line, as is its caller
+// below: both are on the way of every request.
 [[gnu::always_inline]] inline BlockPool* ChunkPools::pool_for(const Request& request) {
   const bool by_thread = sizes_.kind == StrategyKind::thread_local_;
   const unsigned number = by_thread                  ? request.shard

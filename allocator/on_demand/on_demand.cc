@@ -61,6 +61,7 @@ bool OnDemand::take_small(Request& request) {
   return take_small_after_fill(request) || (!same_size() && take_small_from_idle_chunk(request));
 }
 
+// Where fills are gathered. Apart from take_small(), whose every request would pay for it.
 bool OnDemand::take_small_after_fill(Request& request) {
   SlabPool& pool = slabs_[request.shard];
   if (!fill_freed(pool)) return false;
