@@ -3,7 +3,10 @@
 // folders below may not include those above them, and call them through these two tables
 // (process/part.h, order/contexts/context_client.h).
 #include "shim/host/start.h"
+#include "shim/ipc/exports.h"
+#include "shim/ipc/service.h"
 #include "shim/kinds/charges.h"
+#include "shim/kinds/imported.h"
 #include "shim/kinds/physical.h"
 #include "shim/kinds/stream_ordered/memory_pools.h"
 #include "shim/kinds/stream_ordered/scratch.h"
@@ -69,6 +72,9 @@ const Part kParts[] = {
     {.at_load = open_charges, .in_child = reset_charges_after_fork},
     {.in_child = reset_memory_pools_after_fork},
     {.in_child = reset_physical_after_fork},
+    {.in_child = reset_imports_after_fork, .without_pools = true},
+    {.in_child = reset_service_after_fork},
+    {.in_child = reset_exports_after_fork},
     {.in_child = reset_background_after_fork, .at_exit = stop_background, .without_pools = true},
     {.at_exit = close_recording, .without_pools = true},
     {.at_exit = tell_at_exit},
@@ -82,6 +88,8 @@ constexpr ContextClient kContextClients[] = {
      .synchronised = scratch_synchronised,
      .release_idle_memory = scratch_release_idle},
     {.gone = [](const Context&, CUcontext handle) { context_charges_gone(handle); }},
+    {.gone = [](const Context&, CUcontext handle) { end_exports_of(handle); }},
+    {.gone = [](const Context&, CUcontext handle) { imports_of_context_gone(handle); }},
     {.gone = [](const Context&, CUcontext handle) { watch_context_end(handle); }},
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Access of one context to memory of another, or of another process (order/ties.h).
 #include "shim/entry/faces.h"
+#include "shim/kinds/imported.h"
 #include "shim/order/ask.h"
 #include "shim/order/contexts/unit_access.h"
 #include "shim/order/ties.h"
@@ -10,9 +11,10 @@
 namespace cistern::shim {
 namespace {
 
-template <typename Function>
-CUresult open_memory(Function* real, CUdeviceptr* out, CUipcMemHandle handle, unsigned int flags) {
-  const CUresult result = ask_with_idle_memory(real, out, handle, flags);
+CUresult open_memory(OpenMemHandle* real, CUdeviceptr* out, CUipcMemHandle handle,
+                     unsigned int flags) {
+  const CUresult result = by_token(handle) ? open_imported(real, out, handle, flags)
+                                           : ask_with_idle_memory(real, out, handle, flags);
   const bool peers = (flags & CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) != 0;
   if (result == CUDA_SUCCESS && peers && active()) {
     peer_device_opened(*out);
@@ -50,6 +52,8 @@ CUresult cuCtxDisablePeerAccess(CUcontext peerContext) {
   }
   return result;
 }
+
+CUresult cuIpcCloseMemHandle(CUdeviceptr dptr) { return close_imported(dptr); }
 
 CUresult cuIpcOpenMemHandle(CUdeviceptr* pdptr, CUipcMemHandle handle, unsigned int Flags) {
   return open_memory(driver().cuIpcOpenMemHandle, pdptr, handle, Flags);

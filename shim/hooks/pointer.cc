@@ -7,6 +7,7 @@
 #include "shim/kinds/linear.h"
 #include "shim/order/ask.h"
 #include "shim/order/contexts/context.h"
+#include "shim/pooled/exported.h"
 #include "shim/pooled/memory.h"
 #include "shim/pooled/pinned_memory.h"
 #include "shim/pooled/queries.h"

@@ -3,6 +3,7 @@
 
 #include "shim/kinds/charges.h"
 #include "shim/kinds/fill.h"
+#include "shim/kinds/imported.h"
 #include "shim/kinds/stream_ordered/scratch.h"
 #include "shim/order/ask.h"
 #include "shim/order/contexts/context.h"
@@ -108,6 +109,7 @@ CUresult allocate_managed(CUdeviceptr* out, size_t bytes, unsigned flags) {
 
 CUresult linear_range(CUdeviceptr* base, size_t* size, CUdeviceptr address) {
   uint64_t start, bytes, whole;
+  if (find_imported(address, &start, &bytes)) return imported_range(base, size, start, bytes);
   const ScratchFound found =
       scratch_on() ? scratch_find(address, &start, &bytes, &whole) : ScratchFound::foreign;
   if (found == ScratchFound::foreign) return driver().cuMemGetAddressRange_v2(base, size, address);

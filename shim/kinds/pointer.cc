@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "allocator/base/driver_rounding.h"
+#include "shim/kinds/imported.h"
 #include "shim/kinds/stream_ordered/scratch.h"
 #include "shim/order/ask.h"
 #include "shim/order/contexts/context.h"
@@ -15,13 +16,15 @@
 namespace cistern::shim {
 namespace {
 
-// An address of the pools or the scratch cache, and what of it the program holds.
+// An address of the pools, of a block of another process or of the scratch cache, and what of it
+// the program holds.
 struct Place {
   CUdeviceptr address;
-  alloc::Chunk* chunk = nullptr;  // nullptr: the scratch cache's
+  alloc::Chunk* chunk = nullptr;  // nullptr: imported, or the scratch cache's
   alloc::ContextPool* pool = nullptr;
   uint64_t start = 0, bytes = 0;
   uint64_t whole = 0;  // what the driver tells of the size of a scratch block
+  bool imported = false;
   ScratchFound scratch = ScratchFound::foreign;
 
   // False: the driver's alone.
@@ -34,12 +37,15 @@ struct Place {
       pool = &pinned_pool_of(chunk)->pool;
       return true;
     }
+    imported = find_imported(address, &start, &bytes);
+    if (imported) return true;
     if (!scratch_on()) [[likely]]
       return false;
     scratch = scratch_find(address, &start, &bytes, &whole);
     return scratch != ScratchFound::foreign;
   }
   bool held() const {
+    if (imported) return bytes != 0;
     return chunk != nullptr ? pool->is_live(chunk, address) : scratch == ScratchFound::live;
   }
   bool find() { return chunk != nullptr ? pool->find(chunk, address, &start, &bytes) : held(); }
@@ -54,7 +60,7 @@ struct Place {
   void known_outside() const {
     if (chunk != nullptr) {
       pool->mark_exported(chunk, address);
-    } else {
+    } else if (!imported) {
       scratch_exported(start);
     }
   }
@@ -110,7 +116,7 @@ uint64_t extent_of_block(CUpointer_attribute attribute, const Place& place) {
 void put_extent(void* data, CUpointer_attribute attribute, const Place& place) {
   if (!tells_extent(attribute)) return;
   auto* told = static_cast<uint64_t*>(data);
-  if (place.chunk == nullptr) {
+  if (place.chunk == nullptr && !place.imported) {
     if (tells_size(attribute) && *told == place.whole) *told = place.bytes;
   } else if (*told != 0) {
     *told = extent_of_block(attribute, place);

@@ -4,6 +4,7 @@
 #include "allocator/base/counted_in.h"
 #include "allocator/reclaim/reclaim.h"
 #include "shim/entry/driver.h"
+#include "shim/ipc/exports.h"
 #include "shim/nvtx/phases.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/device.h"
@@ -108,6 +109,7 @@ int CudaSource::obtain(uint64_t bytes, uint64_t* address) {
 
 int CudaSource::release_for_program(uint64_t address) {
   const NoCancel in_hand;
+  end_exports_at(address);
   const ChunkRelease release(kMemory, address);
   const CUresult result = noted(driver().cuMemFree_v2(address), context_);
   return release.ended(told("frees for the program", address, 0, result));
@@ -122,6 +124,7 @@ int CudaSource::release(uint64_t address) {
   if ((!pass && !this_thread.may_free_in_capture) || !may_touch_context()) return alloc::kNotNow;
   const ContextScope scope(context_);
   if (!scope) return alloc::kNotNow;
+  end_exports_at(address);
   const ChunkRelease release(kMemory, address);
   if (pass) return release.ended(told("returns", address, 0, free_or_keep(address, context_)));
   const bool freed = driver().cuMemFree_v2(address) == CUDA_SUCCESS;
@@ -154,6 +157,7 @@ int CudaSource::release_clean(uint64_t address, uint64_t bytes) {
   const LoneMove lone(device_);
   const bool looks = unknown && lone.so_far();
   const uint64_t before = looks ? driver_free() : 0;
+  end_exports_at(address);
   const ChunkRelease release(kMemory, address);
   const CUresult freed = noted(driver().cuMemFreeAsync(address, stream), context_);
   release.ended(told("returns in stream order", address, bytes, freed));

@@ -17,7 +17,5 @@ inline constexpr CUdeviceptr kNowhere = 0x1000;
 // `pool` is that of the chunk.
 CUresult block_range(alloc::ContextPool& pool, alloc::Chunk* chunk, CUdeviceptr* base, size_t* size,
                      CUdeviceptr address);
-// cuIpcGetMemHandle: not supported for a block that was cut from a chunk.
-CUresult export_block(alloc::Chunk* chunk, CUipcMemHandle* handle, CUdeviceptr address);
 
 }  // namespace cistern::shim

@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/process/background.h"
 
-#include <pthread.h>
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -15,6 +9,7 @@
 
 #include "allocator/base/os.h"
 #include "shim/process/log.h"
+#include "shim/process/own_thread.h"
 #include "shim/process/thread.h"
 
 namespace cistern::shim {
@@ -26,7 +21,6 @@ constexpr uint64_t kStopNs = 100 * kMs;          // stop_background() waits no l
 constexpr uint64_t kLongestPauseNs = 250 * kMs;  // alone() is asked at least as often
 constexpr int kQuietRounds = 8;                  // after so many without work the thread ends
 constexpr uint64_t kQuietPauseNs = 1000 * kMs;   // or, where it is kept, looks so often
-constexpr size_t kStackBytes = 256 << 10;        // address space, until it is touched
 
 enum class State : int { none, runs, cannot };
 constinit std::atomic<State> state{State::none};
@@ -34,8 +28,7 @@ constinit std::atomic<int> rounds{0};        // under way, maybe inside a driver
 constinit std::atomic<bool> over{false};     // the process ends, or is a forked child
 constinit std::atomic<bool> resting{false};  // kept without work: looks seldom
 constinit std::atomic<uint32_t> bell{0};     // a futex; ring() changes it and wakes the thread
-constinit sigset_t signals_of_program{};
-constexpr int kKinds = 3;  // device memory, host memory, the recording
+constexpr int kKinds = 3;                    // device memory, host memory, the recording
 constinit std::atomic<const BackgroundWork*> works[kKinds]{};
 
 // Those that were asked for, in the order in which they first were.
@@ -82,18 +75,6 @@ uint64_t pause_ns(bool quiet) {
   return std::max(pause, 10 * kMs);
 }
 
-// Whether the program's threads have all ended: only this thread and the main one are left, and
-// main() ended by pthread_exit, after which the main task has no program file in /proc. No file is
-// opened to find that out, because the program may count on the number of its next descriptor.
-bool alone() {
-  struct stat tasks;
-  constexpr nlink_t kTwo = 2 + 2;  // a folder's own links, and one for each task
-  if (stat("/proc/self/task", &tasks) != 0 || tasks.st_nlink != kTwo) return false;
-  char c;
-  return readlink("/proc/self/exe", &c, 1) < 0 && errno == ENOENT &&
-         readlink("/proc/thread-self/exe", &c, 1) > 0;
-}
-
 // Whether this thread may end. From the store on, a free that needs a thread starts another one;
 // what was freed before the store must not be forgotten, so there is one more round. It takes the
 // lock of each pool: the round sees a free that had the lock before it, and a free that has the
@@ -104,22 +85,16 @@ bool leave() {
   return !round() || !state.compare_exchange_strong(expected, State::runs);
 }
 
-// The C library calls exit() in the last thread that ends, so this one will run the program's exit
-// handlers: as a thread of the program's, with its signal mask.
-void become_the_last_of_the_program() {
-  state.store(State::none);
-  this_thread.background = false;
-  pthread_sigmask(SIG_SETMASK, &signals_of_program, nullptr);
-}
-
 void* run(void*) {
-  prctl(PR_SET_NAME, "cistern");
+  const OwnThread counted;
   this_thread.background = true;
   for (int quiet = 0; !over.load() && (quiet < kQuietRounds || kept() || !leave());) {
     const uint32_t heard = bell.load();
     quiet = round() ? 0 : quiet + 1;
     if (alone()) {
-      become_the_last_of_the_program();
+      state.store(State::none);
+      this_thread.background = false;
+      become_thread_of_the_program();
       break;
     }
     resting.store(quiet >= kQuietRounds);
@@ -132,30 +107,6 @@ void* run(void*) {
   return nullptr;
 }
 
-// A new thread inherits the signal mask, so all signals are blocked while it is created.
-// pthread_create answers EINVAL if the stack cannot hold the thread-local storage of the program's
-// libraries; then the stack gets the usual size.
-int create() {
-  sigset_t all;
-  sigfillset(&all);
-  pthread_attr_t attributes;
-  if (const int code = pthread_attr_init(&attributes); code != 0) return code;
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  size_t usual;
-  pthread_attr_getstacksize(&attributes, &usual);
-  pthread_attr_setstacksize(&attributes, kStackBytes);
-  pthread_sigmask(SIG_SETMASK, &all, &signals_of_program);
-  pthread_t thread;
-  int code = pthread_create(&thread, &attributes, run, nullptr);
-  if (code == EINVAL) {
-    pthread_attr_setstacksize(&attributes, usual);
-    code = pthread_create(&thread, &attributes, run, nullptr);
-  }
-  pthread_sigmask(SIG_SETMASK, &signals_of_program, nullptr);
-  pthread_attr_destroy(&attributes);
-  return code;
-}
-
 // Exit handlers run in the reverse order of their registration. This one is registered after those
 // by which the driver and its libraries shut down, so it stops the thread before they run. The
 // object's own destructor runs after them, which would be too late.
@@ -166,7 +117,7 @@ void stop_before_the_driver_does() {
 
 bool start() {
   const int saved = errno;
-  const int code = create();
+  const int code = start_own_thread(run);
   errno = saved;
   if (code == 0) return true;
   state.store(State::cannot);
@@ -200,12 +151,14 @@ void stop_background() {
 }
 
 void reset_background_after_fork() {
+  forget_own_threads();
   over.store(true);
   rounds.store(0);
   state.store(State::cannot);
 }
 
 void forget_background_thread() {
+  forget_own_threads();
   rounds.store(0);
   if (state.load() == State::runs) state.store(State::none);
   for (auto& each : works) each.store(nullptr);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The background thread, the only thread that Cistern adds to a process. It does what is due while
+// The background thread. It does what is due while
 // the program makes no call (order/contexts/reaper.h, record/recording.h say what that is). It is
 // started only with FLAGS_free_idle_memory=true, FLAGS_eager_delete_scope=false or CISTERN_RECORD.
 //

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Members of groups during a capture, in a forked child, on two devices and for other processes.
-// What the driver says of each holds whether it is one of a group or not, but for IPC handles.
+// What the driver says of each holds whether it is one of a group or not.
 //
 //   captured   three blocks during a capture, three after it
 //   forked     a child while a group is open

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The importer's question to the process that made a token. It waits no longer than kIpcWaitMs,
+// whatever the other side does, and is no cancellation point; a process that ended is known at
+// once. Any thread; no lock may be held.
+#pragma once
+
+#include "shim/ipc/protocol.h"
+
+namespace cistern::shim {
+
+inline constexpr int kIpcWaitMs = 5000;
+
+enum class IpcReply : uint8_t {
+  given,
+  gone,     // the block was freed
+  refused,  // the exporter is another user's
+  version,  // another version of Cistern
+  nobody,   // no such process, or in another network namespace
+  silent,   // nothing came in time, as from a process that is stopped
+  failed,   // this process has no socket
+};
+
+IpcReply ask_exporter(const IpcToken& token, IpcAnswer* out);
+
+// What a message means that came from the exporter; false: it is no answer to this question.
+bool read_answer(const void* message, size_t size, uint64_t number, const IpcToken& token,
+                 IpcAnswer* out, IpcReply* reply);
+
+}  // namespace cistern::shim

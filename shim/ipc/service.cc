@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/ipc/service.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "allocator/base/mutex.h"
+#include "shim/process/no_cancel.h"
+#include "shim/process/own_thread.h"
+
+namespace cistern::shim {
+namespace {
+
+constexpr int kPauseMs = 1000;  // alone() is asked at least as often
+
+constinit alloc::Mutex starting;
+constinit OwnSocket socket_{};
+constinit std::atomic<bool> runs{false};
+constinit FindHeld held_{};
+
+// False: there was no message.
+bool answer_one() {
+  IpcRequest request;
+  uid_t user = 0;
+  sockaddr_un from;
+  socklen_t from_bytes = 0;
+  const ssize_t size = socket_.receive(&request, sizeof request, &user, &from, &from_bytes);
+  if (size < 0) return false;
+  const IpcAnswer answer = answer_message(&request, static_cast<size_t>(size), user, held_);
+  if (answer.magic != kAnswerMagic || from_bytes <= sizeof from.sun_family) return true;
+  sendto(socket_.number(), &answer, sizeof answer, MSG_DONTWAIT | MSG_NOSIGNAL,
+         reinterpret_cast<const sockaddr*>(&from), from_bytes);
+  return true;
+}
+
+void* run(void*) {
+  const OwnThread counted;
+  while (socket_.still_ours()) {
+    pollfd readable{socket_.number(), POLLIN, 0};
+    const int ready = poll(&readable, 1, kPauseMs);
+    if (alone()) {
+      become_thread_of_the_program();
+      return nullptr;
+    }
+    // The number may be the program's file by now.
+    if (ready > 0 && socket_.still_ours()) answer_one();
+  }
+  runs.store(false, std::memory_order_release);
+  return nullptr;
+}
+
+}  // namespace
+
+// Where the program closed the socket, the thread ends when it looks next, and a later export binds
+// the same name again.
+bool serve_importers(const IpcProcess& process, FindHeld held) {
+  const NoCancel starts;
+  const alloc::LockGuard guard(starting);
+  if (runs.load(std::memory_order_acquire)) return true;
+  const int saved = errno;
+  sockaddr_un address;
+  const socklen_t bytes = ipc_address(process, &address);
+  held_ = held;
+  bool started = socket_.open(&address, bytes);
+  if (started) {
+    runs.store(true, std::memory_order_release);
+    started = start_own_thread(run) == 0;
+    if (!started) {
+      runs.store(false, std::memory_order_release);
+      socket_.close_own();
+    }
+  }
+  errno = saved;
+  return started;
+}
+
+IpcAnswer answer_message(const void* message, size_t size, uid_t user, FindHeld held) {
+  IpcAnswer answer{};
+  IpcRequest request;
+  if (size != sizeof request) return answer;
+  memcpy(&request, message, sizeof request);
+  if (request.magic != kRequestMagic) return answer;
+  CUipcMemHandle handle;
+  memcpy(&handle, &request.token, sizeof handle);
+  IpcToken token;
+  if (user != getuid()) {
+    answer.status = IpcStatus::refused;
+  } else if (request.version != kIpcVersion) {
+    answer.status = IpcStatus::version;
+  } else if (!read_token(handle, &token) || token.version != kIpcVersion) {
+    answer.status = IpcStatus::gone;
+  } else {
+    answer = answer_for(token, held);
+  }
+  answer.magic = kAnswerMagic;
+  answer.version = kIpcVersion;
+  answer.number = request.number;
+  return answer;
+}
+
+void reset_service_after_fork() {
+  starting.reset();
+  runs.store(false);
+  socket_.close_own();
+}
+
+}  // namespace cistern::shim

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The thread that answers importers of this process's tokens. It starts with the first token and
+// stays; it makes no driver call and holds no lock while it waits, so that neither the program's
+// work nor its end waits for it (process/own_thread.h). It answers one datagram after the other in
+// microseconds and waits for nobody, so a peer can flood its queue, which delays others, and no
+// more. Peers of another user are refused before what they sent is looked at. A forked child has no
+// such thread and no such socket: the parent's tokens stay the parent's.
+#pragma once
+
+#include "shim/ipc/exports.h"
+
+namespace cistern::shim {
+
+using FindHeld = bool (*)(uint64_t address, HeldBlock* out);
+
+// Starts the thread unless it runs; `process` is exporting_process(). False if there can be none.
+// Any thread.
+bool serve_importers(const IpcProcess& process, FindHeld held);
+
+// The answer to one message of a user, whatever it holds; `size` is its whole size.
+IpcAnswer answer_message(const void* message, size_t size, uid_t user, FindHeld held);
+
+void reset_service_after_fork();
+
+}  // namespace cistern::shim

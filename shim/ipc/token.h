@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stands in a CUipcMemHandle for a block inside a chunk. The driver's handle names the whole
+// chunk, and has no room for the place of the block in it: so the program gets a token that names
+// the process and the block, and whoever opens it asks that process for the driver's handle
+// (service.h, client.h). A token is told from a handle of the driver by 64 bits that are Cistern's
+// and a checksum; to the driver it is a handle that it never gave. Any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "shim/cuda_api.h"
+
+namespace cistern::shim {
+
+inline constexpr uint32_t kIpcVersion = 1;  // of tokens and of messages
+
+// The process that exports. `key` is random, made with its first token: it names the socket, which
+// nobody can have taken before, and tells a process from a later one with the same number.
+struct IpcProcess {
+  uint64_t key[2];
+  int32_t number;
+  uint32_t network;  // its network namespace: sockets of one are not seen in another
+};
+
+struct IpcToken {
+  uint64_t magic;
+  uint32_t version;
+  uint32_t checksum;
+  IpcProcess process;
+  uint64_t address;  // the block's, in that process
+  uint64_t bytes;    // requested
+  uint64_t chunk;    // the number under which its chunk was exported (exports.h)
+};
+static_assert(sizeof(IpcToken) == sizeof(CUipcMemHandle));
+
+CUipcMemHandle make_token(const IpcProcess& process, uint64_t address, uint64_t bytes,
+                          uint64_t chunk);
+// False: a handle of the driver, or anything else. The version may be another one.
+bool read_token(const CUipcMemHandle& handle, IpcToken* out);
+
+// The calling process, with a new key; false if the system has none. Not cancelled meanwhile.
+bool describe_ipc_process(IpcProcess* out);
+// The network namespace of the calling process, 0 if that is not known.
+uint32_t network_namespace();
+
+}  // namespace cistern::shim

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/kinds/imported.h"
+
+#include <atomic>
+#include <cstring>
+
+#include "allocator/base/arena.h"
+#include "allocator/base/keyed_table.h"
+#include "allocator/base/mutex.h"
+#include "shim/ipc/client.h"
+#include "shim/kinds/import_words.h"
+#include "shim/order/ask.h"
+#include "shim/pooled/exported.h"
+#include "shim/pooled/out_of_memory.h"
+#include "shim/pooled/queries.h"
+#include "shim/pooled/refusal.h"
+#include "shim/process/no_cancel.h"
+
+namespace cistern::shim {
+namespace {
+
+// A chunk of another process, as a context has it open. `closing`: a thread asks the driver to
+// close it, and takes the record away then, and nobody else does. Whoever wants the chunk meanwhile
+// opens it anew, and may get the same addresses before the record is away. `gone`: its context
+// went.
+struct Mapping {
+  Mapping* next;
+  uint64_t key;  // where it begins
+  uint64_t bytes;
+  CUcontext context;
+  unsigned long long context_number;
+  unsigned flags;
+  CUipcMemHandle handle;
+  uint64_t users;  // open blocks, each as often as it is open
+  bool closing, gone;
+};
+
+struct Block {
+  Block* next;
+  uint64_t key;  // its address
+  uint64_t bytes;
+  uint64_t times;  // that it was opened, less those that it was closed
+  Mapping* mapping;
+};
+
+constinit alloc::Mutex mutex;
+constinit alloc::KeyedTable<Mapping, 8> mappings{};
+constinit alloc::KeyedTable<Block, 10> blocks{};
+constinit alloc::Arena<Mapping, size_t{64} << 10> mapping_arena{};
+constinit alloc::Arena<Block, size_t{64} << 10> block_arena{};
+constinit std::atomic<uint64_t> imported{0};
+
+bool same(const Mapping& a, const Mapping& b) {
+  return a.context == b.context && a.context_number == b.context_number && a.flags == b.flags &&
+         memcmp(&a.handle, &b.handle, sizeof a.handle) == 0;
+}
+
+// The functions down to drop_mapping() with the lock.
+Mapping* open_mapping(const Mapping& wanted) {
+  return mappings.search([&](const Mapping& m) { return !m.closing && same(m, wanted); });
+}
+
+Mapping* mapping_around(uint64_t address) {
+  return mappings.search([=](const Mapping& m) { return address - m.key < m.bytes; });
+}
+
+void drop_mapping(Mapping* mapping) {
+  Block* gone = blocks.remove_all([=](const Block& b) { return b.mapping == mapping; });
+  while (gone != nullptr) {
+    Block* next = gone->next;
+    block_arena.give_back(gone);
+    gone = next;
+  }
+  mappings.remove(mapping);
+  mapping_arena.give_back(mapping);
+}
+
+// The driver gave the addresses anew: what was known there ended without being seen.
+void drop_mappings_in(uint64_t address, uint64_t bytes) {
+  const auto there = [=](const Mapping& m) {
+    return !m.closing && m.key < address + bytes && address < m.key + m.bytes;
+  };
+  while (Mapping* stale = mappings.search(there)) drop_mapping(stale);
+}
+
+bool add_user(Mapping* mapping, uint64_t offset, uint64_t bytes, CUdeviceptr* out) {
+  const uint64_t address = mapping->key + offset;
+  Block* block = blocks.find(address, [=](const Block& b) { return b.mapping == mapping; });
+  if (block == nullptr) {
+    block = block_arena.take();
+    if (block == nullptr) return false;
+    *block = {nullptr, address, bytes, 0, mapping};
+    blocks.insert(block);
+  }
+  ++block->times;
+  ++mapping->users;
+  imported.fetch_add(1, std::memory_order_relaxed);
+  *out = address;
+  return true;
+}
+
+// Of a chunk that is open already. False: it is not.
+bool use_open_mapping(const Mapping& wanted, const IpcAnswer& answer, CUdeviceptr* out) {
+  const alloc::LockGuard guard(mutex);
+  Mapping* mapping = open_mapping(wanted);
+  return mapping != nullptr && add_user(mapping, answer.offset, answer.bytes, out);
+}
+
+// Of a chunk that the driver has just opened. False: another thread was earlier, or there is no
+// memory; the driver's mapping is to be closed again.
+bool use_new_mapping(const Mapping& opened, const IpcAnswer& answer, CUdeviceptr* out) {
+  const alloc::LockGuard guard(mutex);
+  if (open_mapping(opened) != nullptr) return false;
+  drop_mappings_in(opened.key, opened.bytes);
+  Mapping* mapping = mapping_arena.take();
+  if (mapping == nullptr) return false;
+  *mapping = opened;
+  mappings.insert(mapping);
+  if (add_user(mapping, answer.offset, answer.bytes, out)) return true;
+  drop_mapping(mapping);
+  return false;
+}
+
+// An error may belong to earlier work, so the driver is asked once more.
+size_t size_at(CUdeviceptr base) {
+  const auto range = driver().cuMemGetAddressRange_v2;
+  size_t bytes = 0;
+  if (range(nullptr, &bytes, base) == CUDA_SUCCESS ||
+      range(nullptr, &bytes, base) == CUDA_SUCCESS) {
+    return bytes;
+  }
+  return 0;
+}
+
+// The size of what the driver opened has to hold the block: an exporter may say anything.
+CUresult open_chunk(OpenMemHandle* real, const IpcAnswer& answer, Mapping* wanted) {
+  CUdeviceptr base = 0;
+  const CUresult result = ask_with_idle_memory(real, &base, answer.handle, wanted->flags);
+  if (result != CUDA_SUCCESS) return result;
+  const size_t bytes = size_at(base);
+  if (answer.offset <= bytes && answer.bytes <= bytes - answer.offset) {
+    wanted->key = base;
+    wanted->bytes = bytes;
+    return CUDA_SUCCESS;
+  }
+  driver().cuIpcCloseMemHandle(base);
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult open_block(OpenMemHandle* real, CUdeviceptr* out, const IpcAnswer& answer,
+                    Mapping wanted) {
+  wanted.handle = answer.handle;
+  constexpr int kAttempts = 16;  // other threads open and close it meanwhile
+  for (int i = 0; i < kAttempts; ++i) {
+    if (use_open_mapping(wanted, answer, out)) return CUDA_SUCCESS;
+    if (const CUresult result = open_chunk(real, answer, &wanted); result != CUDA_SUCCESS) {
+      return result;
+    }
+    if (use_new_mapping(wanted, answer, out)) return CUDA_SUCCESS;
+    driver().cuIpcCloseMemHandle(wanted.key);
+  }
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+// False: the driver has none, and says so.
+bool describe_context(Mapping* out) {
+  if (driver().cuCtxGetCurrent == nullptr ||
+      driver().cuCtxGetCurrent(&out->context) != CUDA_SUCCESS)
+    return false;
+  const auto number_of = driver().cuCtxGetId;
+  if (number_of != nullptr) number_of(out->context, &out->context_number);
+  return out->context != nullptr;
+}
+
+enum class Closing : uint8_t { foreign, not_open, others_use_it, last };
+
+Closing begin_closing(CUdeviceptr address, Block** last) {
+  const alloc::LockGuard guard(mutex);
+  Block* block = blocks.find(address, [](const Block& b) { return !b.mapping->closing; });
+  if (block == nullptr) {
+    return mapping_around(address) != nullptr ? Closing::not_open : Closing::foreign;
+  }
+  *last = block;
+  if (block->mapping->users == 1) {
+    block->mapping->closing = true;
+    return Closing::last;
+  }
+  --block->mapping->users;
+  if (--block->times == 0) {
+    blocks.remove(block);
+    block_arena.give_back(block);
+  }
+  return Closing::others_use_it;
+}
+
+// What the driver would refuse here whatever the address is. Without pools nothing is known of the
+// context.
+CUresult refusal_of_any_call() {
+  if (active()) return refusal_here();
+  size_t free, total;
+  return ask(driver().cuMemGetInfo_v2, &free, &total);
+}
+
+CUresult close_chunk(Block* block) {
+  Mapping* mapping = block->mapping;
+  const CUresult result = ask(driver().cuIpcCloseMemHandle, mapping->key);
+  const alloc::LockGuard guard(mutex);
+  mapping->closing = false;
+  if (result == CUDA_SUCCESS || mapping->gone) drop_mapping(mapping);
+  return result;
+}
+
+}  // namespace
+
+bool by_token(const CUipcMemHandle& handle) {
+  IpcToken token;
+  return read_token(handle, &token);
+}
+
+// What the driver refuses whatever the handle is, it refuses first.
+CUresult open_imported(OpenMemHandle* real, CUdeviceptr* out, const CUipcMemHandle& handle,
+                       unsigned flags) {
+  const NoCancel opens;
+  Mapping wanted{};
+  wanted.flags = flags;
+  const bool known_flags = (flags & ~unsigned{CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS}) == 0;
+  if (real == nullptr || out == nullptr || !known_flags || !describe_context(&wanted)) {
+    return ask(real, out, handle, flags);
+  }
+  CUipcMemHandle own;
+  if (own_handle(handle, &own)) return ask(real, out, own, flags);
+  IpcToken token;
+  read_token(handle, &token);
+  IpcAnswer answer;
+  const IpcReply reply = ask_exporter(token, &answer);
+  if (reply == IpcReply::given) return open_block(real, out, answer, wanted);
+  tell_not_imported(reply, token);
+  return ask(real, out, handle, flags);
+}
+
+CUresult close_imported(CUdeviceptr address) {
+  const auto real = driver().cuIpcCloseMemHandle;
+  if (blocks_imported() == 0) return ask(real, address);
+  const NoCancel closes;
+  uint64_t start, bytes;
+  if (!find_imported(address, &start, &bytes)) return ask(real, address);
+  if (const CUresult refused = refusal_of_any_call(); refused != CUDA_SUCCESS) return refused;
+  Block* block;
+  switch (begin_closing(address, &block)) {
+    case Closing::last:
+      return close_chunk(block);
+    case Closing::others_use_it:
+      return CUDA_SUCCESS;
+    case Closing::not_open:
+      return ask(real, kNowhere);
+    default:
+      return ask(real, address);
+  }
+}
+
+bool find_imported(CUdeviceptr address, uint64_t* start, uint64_t* bytes) {
+  *bytes = 0;
+  if (imported.load(std::memory_order_relaxed) == 0) [[likely]]
+    return false;
+  const alloc::LockGuard guard(mutex);
+  if (mapping_around(address) == nullptr) return false;
+  const Block* block = blocks.search(
+      [=](const Block& b) { return !b.mapping->closing && address - b.key < b.bytes; });
+  if (block == nullptr) return true;
+  *start = block->key;
+  *bytes = block->bytes;
+  return true;
+}
+
+CUresult imported_range(CUdeviceptr* base, size_t* size, uint64_t start, uint64_t bytes) {
+  if (bytes == 0 || refusal_of_any_call() != CUDA_SUCCESS) {
+    return ask(driver().cuMemGetAddressRange_v2, base, size, kNowhere);
+  }
+  if (base != nullptr) *base = start;
+  if (size != nullptr) *size = bytes;
+  return CUDA_SUCCESS;
+}
+
+uint64_t blocks_imported() { return imported.load(std::memory_order_relaxed); }
+
+void imports_of_context_gone(CUcontext context) {
+  if (blocks_imported() == 0) return;
+  const alloc::LockGuard guard(mutex);
+  mappings.for_each([=](Mapping* m) { m->gone |= m->context == context; });
+  const auto of_it = [](const Mapping& m) { return m.gone && !m.closing; };
+  while (Mapping* gone = mappings.search(of_it)) drop_mapping(gone);
+}
+
+void reset_imports_after_fork() {
+  mutex.reset();
+  mapping_arena.reset_after_fork();
+  block_arena.reset_after_fork();
+}
+
+}  // namespace cistern::shim

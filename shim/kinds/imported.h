@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocks of other processes, opened by their tokens (ipc/token.h). The driver maps the whole chunk
+// that such a block lies in: once for each context, however many of its blocks are open there and
+// how often, and until the last is closed. The program gets the address of its block, and is told
+// the block's size. Needs no pools: it works with CISTERN_POOL=off. Any thread; no lock is held
+// across a driver call or while the exporter is asked.
+#pragma once
+
+#include <cstddef>
+
+#include "shim/cuda_api.h"
+
+namespace cistern::shim {
+
+using OpenMemHandle = CUresult(CUdeviceptr*, CUipcMemHandle, unsigned);
+
+// Whether the handle is a token.
+bool by_token(const CUipcMemHandle& handle);
+
+// cuIpcOpenMemHandle for a token; `real` is the driver's. Where the block cannot be had, the driver
+// is asked about the token, which it does not know, and the log says why.
+CUresult open_imported(OpenMemHandle* real, CUdeviceptr* out, const CUipcMemHandle& handle,
+                       unsigned flags);
+
+// cuIpcCloseMemHandle, for any address.
+CUresult close_imported(CUdeviceptr address);
+
+// Whether the address lies in a chunk that was opened by a token; *bytes is 0 where no open block
+// is there.
+bool find_imported(CUdeviceptr address, uint64_t* start, uint64_t* bytes);
+
+// cuMemGetAddressRange, with what find_imported() found.
+CUresult imported_range(CUdeviceptr* base, size_t* size, uint64_t start, uint64_t bytes);
+
+// How often a block was opened by a token.
+uint64_t blocks_imported();
+
+// The context is gone, and its mappings with it.
+void imports_of_context_gone(CUcontext context);
+void reset_imports_after_fork();
+
+}  // namespace cistern::shim

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/pooled/exported.h"
+
+#include <atomic>
+#include <cstring>
+
+#include "shim/ipc/exports.h"
+#include "shim/ipc/service.h"
+#include "shim/order/ask.h"
+#include "shim/order/contexts/context.h"
+#include "shim/order/device.h"
+#include "shim/pooled/memory.h"
+#include "shim/pooled/refusal.h"
+#include "shim/process/log.h"
+
+namespace cistern::shim {
+namespace {
+
+constexpr uint64_t kQuarantineShare = 8;  // of the device
+
+// For the thread that answers importers, too: no driver call.
+bool held_at(uint64_t address, HeldBlock* out) {
+  alloc::Chunk* chunk;
+  if (!ours(address, &chunk) || !alloc::cuts_blocks(chunk->is())) return false;
+  out->chunk = chunk->base();
+  return context_of(chunk)->pool.find(chunk, address, &out->start, &out->bytes);
+}
+
+bool quarantine_is_full(CUdevice ordinal) {
+  const Device& device = device_state(ordinal);
+  const uint64_t most = device.total.load() / kQuarantineShare;
+  if (device.ledger.quarantined.get() <= most) return false;
+  static constinit std::atomic<bool> warned{false};
+  if (!warned.exchange(true)) {
+    log(config::LogLevel::kWarn,
+        "no IPC handles of blocks inside chunks any more: %llu bytes that were exported and freed "
+        "wait for the end of their chunks; allowed are %llu; CISTERN_ONLY_SIZES keeps sizes out of "
+        "chunks",
+        static_cast<unsigned long long>(device.ledger.quarantined.get()),
+        static_cast<unsigned long long>(most));
+  }
+  return true;
+}
+
+void tell_first_token() {
+  static constinit std::atomic<bool> told{false};
+  if (told.exchange(true)) return;
+  log(config::LogLevel::kInfo,
+      "the program exports a block inside a chunk (IPC): processes that open it must run under "
+      "Cistern, too, CISTERN_POOL=off is enough; for others CISTERN_ONLY_SIZES keeps its size out "
+      "of chunks");
+}
+
+// The driver is asked about the chunk each time: what it would refuse, it refuses.
+CUresult export_part(Context& owner, alloc::Chunk* chunk, CUipcMemHandle* handle,
+                     CUdeviceptr address) {
+  HeldBlock block;
+  if (!held_at(address, &block)) return CUDA_ERROR_INVALID_VALUE;
+  if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (quarantine_is_full(owner.device)) return CUDA_ERROR_NOT_SUPPORTED;
+  CUipcMemHandle of_chunk, token;
+  const CUresult result = ask(driver().cuIpcGetMemHandle, &of_chunk, block.chunk);
+  if (result != CUDA_SUCCESS) return result;
+  if (!owner.pool.mark_exported(chunk, address)) return CUDA_ERROR_INVALID_VALUE;
+  if (!export_by_token(block, owner.handle.load(), of_chunk, &token) ||
+      !serve_importers(*exporting_process(), held_at)) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  tell_first_token();
+  *handle = token;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult export_block(alloc::Chunk* chunk, CUipcMemHandle* handle, CUdeviceptr address) {
+  Context& owner = *context_of(chunk);
+  if (const CUresult result = refusal(owner); result != CUDA_SUCCESS) return result;
+  alloc::ContextPool& pool = owner.pool;
+  if (!pool.is_live(chunk, address)) return CUDA_ERROR_INVALID_VALUE;
+  if (chunk->is() == alloc::Role::range) return CUDA_ERROR_NOT_SUPPORTED;
+  if (alloc::cuts_blocks(chunk->is())) return export_part(owner, chunk, handle, address);
+  const CUresult result = ask(driver().cuIpcGetMemHandle, handle, address);
+  if (result == CUDA_SUCCESS) {
+    pool.mark_exported(chunk, address);
+    pool.note_size_told(chunk);
+  }
+  return result;
+}
+
+bool own_handle(const CUipcMemHandle& handle, CUipcMemHandle* out) {
+  IpcToken token;
+  const IpcProcess* process = exporting_process();
+  if (process == nullptr || !read_token(handle, &token) ||
+      memcmp(token.process.key, process->key, sizeof process->key) != 0) {
+    return false;
+  }
+  const IpcAnswer answer = answer_for(token, held_at);
+  *out = answer.status == IpcStatus::given ? answer.handle : handle;
+  return true;
+}
+
+}  // namespace cistern::shim

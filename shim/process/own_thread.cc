@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/process/own_thread.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+
+namespace cistern::shim {
+namespace {
+
+constexpr size_t kStackBytes = 256 << 10;  // address space, until it is touched
+
+constinit std::atomic<unsigned> own_threads{0};
+constinit sigset_t signals_of_program{};
+
+}  // namespace
+
+// A new thread inherits the signal mask, so all signals are blocked while it is created.
+// pthread_create answers EINVAL if the stack cannot hold the thread-local storage of the program's
+// libraries; then the stack gets the usual size.
+int start_own_thread(void* (*run)(void*)) {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_attr_t attributes;
+  if (const int code = pthread_attr_init(&attributes); code != 0) return code;
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  size_t usual;
+  pthread_attr_getstacksize(&attributes, &usual);
+  pthread_attr_setstacksize(&attributes, kStackBytes);
+  pthread_sigmask(SIG_SETMASK, &all, &signals_of_program);
+  pthread_t thread;
+  int code = pthread_create(&thread, &attributes, run, nullptr);
+  if (code == EINVAL) {
+    pthread_attr_setstacksize(&attributes, usual);
+    code = pthread_create(&thread, &attributes, run, nullptr);
+  }
+  pthread_sigmask(SIG_SETMASK, &signals_of_program, nullptr);
+  pthread_attr_destroy(&attributes);
+  return code;
+}
+
+OwnThread::OwnThread() {
+  prctl(PR_SET_NAME, "cistern");
+  own_threads.fetch_add(1);
+}
+
+OwnThread::~OwnThread() { own_threads.fetch_sub(1); }
+
+// Cistern's threads and the main one are left, and main() ended by pthread_exit, after which the
+// main task has no program file in /proc. No file is opened to find that out, because the program
+// may count on the number of its next descriptor.
+bool alone() {
+  struct stat tasks;
+  const nlink_t own_links = 2;  // of the folder; one more for each task
+  if (stat("/proc/self/task", &tasks) != 0) return false;
+  if (tasks.st_nlink != own_links + 1 + own_threads.load()) return false;
+  char c;
+  return readlink("/proc/self/exe", &c, 1) < 0 && errno == ENOENT &&
+         readlink("/proc/thread-self/exe", &c, 1) > 0;
+}
+
+void become_thread_of_the_program() { pthread_sigmask(SIG_SETMASK, &signals_of_program, nullptr); }
+
+void forget_own_threads() { own_threads.store(0); }
+
+}  // namespace cistern::shim

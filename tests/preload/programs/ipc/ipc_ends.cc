@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ends of blocks, of processes and of contexts while a block is open, or only its handle known.
+//
+//   freed     the block is freed while the other process has it open, and opened again after that
+//   dead      the owner ended before its handle is opened; a child of its fork lives on
+//   again     the importer exports what it opened, and closes what it does not have open
+//   order     two blocks side by side are opened twice each and closed in another order
+//   reset     the importer's context is reset while it has a block open
+//   closed    the owner closes descriptors that it did not open, and exports once more
+//   last      the owner's main thread ends before its other one
+//   context   the owner's context ends, and another one has a block at the same place
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <ctime>
+#include <vector>
+
+#include "processes.h"
+
+namespace {
+
+constexpr size_t kBytes = 64 * 1024;
+
+enum class What : int { open, read, close, again, reset };
+
+struct Order {
+  What what;
+  int slot;
+  CUipcMemHandle handle;
+};
+
+struct Told {
+  int code;
+  unsigned holds;
+};
+
+CUdeviceptr g_open[4];
+
+Told obey(const Order& order) {
+  CUdeviceptr& block = g_open[order.slot];
+  CUipcMemHandle handle;
+  Told told{};
+  switch (order.what) {
+    case What::open:
+      told.code = cuIpcOpenMemHandle(&block, order.handle, 0);
+      break;
+    case What::read:
+      told.code = cuMemcpyDtoH(&told.holds, block + kBytes - 4, 4);
+      break;
+    case What::close:
+      told.code = cuIpcCloseMemHandle(block);
+      break;
+    case What::again:
+      told.code = cuIpcGetMemHandle(&handle, block);
+      break;
+    case What::reset:
+      told.code = cuDevicePrimaryCtxReset(0);
+      use_device(0);
+      break;
+  }
+  return told;
+}
+
+int import(const Peer& owner) {
+  use_device(0);
+  Order order;
+  while (owner.hear(&order)) owner.tell(obey(order));
+  return 0;
+}
+
+void ask(const Peer& importer, const char* what, const Order& order) {
+  importer.tell(order);
+  const Told told = importer.must_hear<Told>();
+  std::printf("%s: %d, holds %u\n", what, told.code, told.holds);
+}
+
+CUdeviceptr block_with(unsigned value) {
+  CUdeviceptr block = 0;
+  SAY(cuMemAlloc(&block, kBytes));
+  SAY(cuMemsetD32(block, value, kBytes / 4));
+  SAY(cuCtxSynchronize());
+  return block;
+}
+
+CUipcMemHandle handle_of(CUdeviceptr block) {
+  CUipcMemHandle handle{};
+  SAY(cuIpcGetMemHandle(&handle, block));
+  return handle;
+}
+
+void open_and_read(const Peer& importer, const CUipcMemHandle& handle, int slot = 0) {
+  ask(importer, "opened", {What::open, slot, handle});
+  ask(importer, "read", {What::read, slot, {}});
+}
+
+void freed(const Peer& importer) {
+  const CUdeviceptr neighbour = block_with(1), block = block_with(2);
+  const CUipcMemHandle handle = handle_of(block);
+  open_and_read(importer, handle);
+  SAY(cuMemFree(block));
+  std::vector<CUdeviceptr> others;
+  for (int i = 0; i < 100; ++i) others.push_back(block_with(3));
+  ask(importer, "freed", {What::read, 0, {}});
+  ask(importer, "closed", {What::close, 0, {}});
+  ask(importer, "opened after the free", {What::open, 0, handle});
+  for (const CUdeviceptr other : others) SAY(cuMemFree(other));
+  SAY(cuMemFree(neighbour));
+}
+
+void again(const Peer& importer) {
+  const CUdeviceptr block = block_with(4);
+  open_and_read(importer, handle_of(block));
+  ask(importer, "exported again", {What::again, 0, {}});
+  ask(importer, "closed", {What::close, 0, {}});
+  ask(importer, "closed again", {What::close, 0, {}});
+  ask(importer, "exported after that", {What::again, 0, {}});
+  SAY(cuMemFree(block));
+}
+
+void order(const Peer& importer) {
+  const CUdeviceptr first = block_with(5), second = block_with(6);
+  const CUipcMemHandle handles[] = {handle_of(first), handle_of(second)};
+  for (int i = 0; i < 4; ++i) open_and_read(importer, handles[i % 2], i);
+  for (const int i : {1, 0, 3}) ask(importer, "closed", {What::close, i, {}});
+  ask(importer, "read", {What::read, 2, {}});
+  ask(importer, "closed", {What::close, 2, {}});
+  ask(importer, "closed again", {What::close, 2, {}});
+  open_and_read(importer, handles[0]);
+  SAY(cuMemFree(first));
+  SAY(cuMemFree(second));
+}
+
+void reset(const Peer& importer) {
+  const CUdeviceptr block = block_with(7);
+  const CUipcMemHandle handle = handle_of(block);
+  open_and_read(importer, handle);
+  ask(importer, "reset", {What::reset, 0, {}});
+  ask(importer, "closed after that", {What::close, 0, {}});
+  open_and_read(importer, handle);
+  ask(importer, "closed", {What::close, 0, {}});
+  SAY(cuMemFree(block));
+}
+
+void closed(const Peer& importer) {
+  constexpr int kFirst = 50, kLast = 300;
+  const CUdeviceptr block = block_with(8);
+  open_and_read(importer, handle_of(block));
+  for (int fd = kFirst; fd <= kLast; ++fd) close(fd);
+  const timespec until_noticed{2, 0};
+  nanosleep(&until_noticed, nullptr);
+  open_and_read(importer, handle_of(block), 1);
+  SAY(cuMemFree(block));
+}
+
+void context(const Peer& importer) {
+  CUcontext own = nullptr;
+  CUipcMemHandle handles[2];
+  for (CUipcMemHandle& handle : handles) {
+    SAY(cuCtxCreate(&own, nullptr, 0, 0));
+    const CUdeviceptr block = block_with(9);
+    handle = handle_of(block);
+    if (&handle == handles) {
+      open_and_read(importer, handle);
+      ask(importer, "closed", {What::close, 0, {}});
+      SAY(cuCtxDestroy(own));
+    }
+  }
+  open_and_read(importer, handles[1]);
+  ask(importer, "opened after the end of its context", {What::open, 1, handles[0]});
+  SAY(cuCtxDestroy(own));
+}
+
+void* end_later(void*) {
+  const timespec a_while{0, 300'000'000};
+  nanosleep(&a_while, nullptr);
+  std::printf("the last thread ends\n");
+  return nullptr;
+}
+
+[[noreturn]] void end_before_another_thread(const Peer& importer) {
+  const CUdeviceptr block = block_with(10);
+  open_and_read(importer, handle_of(block));
+  std::printf("importer ended with %d\n", importer.end());
+  pthread_t thread;
+  pthread_create(&thread, nullptr, end_later, nullptr);
+  pthread_exit(nullptr);
+}
+
+// The exporter of "dead": it ends as soon as its handle is known, and leaves a child behind.
+int export_and_end(const Peer& user) {
+  std::freopen("/dev/null", "w", stdout);
+  use_device(0);
+  user.tell(handle_of(block_with(11)));
+  const pid_t child = fork();
+  if (child == 0) {
+    const timespec longer{20, 0};
+    nanosleep(&longer, nullptr);
+    _exit(0);
+  }
+  user.tell(child);
+  _exit(0);
+}
+
+void dead(const char* program) {
+  const Peer exporter(program, "export");
+  use_device(0);
+  const auto handle = exporter.must_hear<CUipcMemHandle>();
+  const auto child = exporter.must_hear<pid_t>();
+  std::printf("exporter ended with %d\n", exporter.end());
+  timespec begin, end;
+  clock_gettime(CLOCK_MONOTONIC, &begin);
+  CUdeviceptr block = 0;
+  SAY(cuIpcOpenMemHandle(&block, handle, 0));
+  clock_gettime(CLOCK_MONOTONIC, &end);
+  std::printf("at once: %d\n", end.tv_sec - begin.tv_sec < 3);
+  kill(child, SIGKILL);
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  if (started_as(count, words, "import")) return import(owner_of(words));
+  if (started_as(count, words, "export")) return export_and_end(owner_of(words));
+  const char* word = count > 1 ? words[1] : "";
+  const auto is = [=](const char* name) { return std::strcmp(word, name) == 0; };
+  if (is("dead")) {
+    dead(words[0]);
+    return 0;
+  }
+  const Peer importer(words[0], "import");
+  use_device(0);
+  if (is("freed")) freed(importer);
+  if (is("again")) again(importer);
+  if (is("order")) order(importer);
+  if (is("reset")) reset(importer);
+  if (is("closed")) closed(importer);
+  if (is("context")) context(importer);
+  if (is("last")) end_before_another_thread(importer);
+  std::printf("importer ended with %d\n", importer.end());
+  return 0;
+}
