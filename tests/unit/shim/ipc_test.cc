@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/wait.h>
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
+#include "allocator/base/os.h"
+#include "tests/unit/shim/ipc_peers.h"
+
+namespace cistern::shim {
+namespace {
+
+using test::answered;
+using test::exported;
+using test::find_held;
+using test::held_block;
+using test::request_for;
+
+constexpr uint64_t kChunk = 0x7f0000000000;
+
+void hold(uint64_t offset, uint64_t bytes) { held_block = {kChunk + offset, bytes, kChunk}; }
+
+bool is_handle(const CUipcMemHandle& handle, unsigned char byte) {
+  const CUipcMemHandle wanted = test::handle_of_driver(byte);
+  return std::memcmp(&handle, &wanted, sizeof handle) == 0;
+}
+
+CUipcMemHandle handle_with(const IpcToken& token) {
+  CUipcMemHandle handle;
+  std::memcpy(&handle, &token, sizeof handle);
+  return handle;
+}
+
+// Its exit status.
+template <typename Child>
+int in_child(Child child) {
+  const pid_t process = fork();
+  if (process == 0) {
+    alarm(60);
+    _exit(child());
+  }
+  int status = 0;
+  waitpid(process, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+long open_files() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return std::distance(begin(all), end(all));
+}
+
+TEST_CASE("a token is read as it was made, and nothing else is a token", "[ipc]") {
+  hold(4096, 1000);
+  const IpcToken token = exported(1);
+  CHECK(token.version == kIpcVersion);
+  CHECK(token.process.number == getpid());
+  CHECK(token.process.network == network_namespace());
+  CHECK(token.address == kChunk + 4096);
+  CHECK(token.bytes == 1000);
+  IpcToken read;
+  CHECK_FALSE(read_token(CUipcMemHandle{}, &read));
+  for (size_t bit = 0; bit < 8 * sizeof(CUipcMemHandle); ++bit) {
+    CUipcMemHandle changed = handle_with(token);
+    changed.reserved[bit / 8] = static_cast<char>(changed.reserved[bit / 8] ^ (1 << bit % 8));
+    INFO(bit);
+    CHECK_FALSE(read_token(changed, &read));
+  }
+}
+
+TEST_CASE("a token names its block as long as the program holds it", "[ipc]") {
+  hold(4096, 1000);
+  const IpcRequest request = request_for(exported(2));
+  const IpcAnswer answer = answered(request);
+  CHECK(answer.magic == kAnswerMagic);
+  CHECK(answer.number == request.number);
+  CHECK(answer.status == IpcStatus::given);
+  CHECK(answer.offset == 4096);
+  CHECK(answer.bytes == 1000);
+  hold(0, 1 << 20);
+  CHECK(answered(request).status == IpcStatus::gone);
+  hold(4096, 999);
+  CHECK(answered(request).status == IpcStatus::gone);
+  hold(4096, 0);
+  CHECK(answered(request).status == IpcStatus::gone);
+  hold(4096, 1000);
+  CHECK(answered(request).status == IpcStatus::given);
+  end_exports_at(kChunk);
+}
+
+TEST_CASE("a token never names a later chunk at the same address", "[ipc]") {
+  hold(4096, 1000);
+  const IpcRequest first = request_for(exported(3));
+  CHECK(is_handle(answered(first).handle, 3));
+  end_exports_at(kChunk + 1);
+  CHECK(answered(first).status == IpcStatus::given);
+  end_exports_at(kChunk);
+  CHECK(answered(first).status == IpcStatus::gone);
+  const IpcRequest second = request_for(exported(4));
+  CHECK(answered(first).status == IpcStatus::gone);
+  CHECK(is_handle(answered(second).handle, 4));
+  end_exports_of(nullptr);
+  CHECK(answered(second).status == IpcStatus::given);
+  end_exports_of(test::some_context());
+  CHECK(answered(second).status == IpcStatus::gone);
+}
+
+TEST_CASE("who may not ask, or asks in other words, gets no handle", "[ipc]") {
+  hold(0, 1000);
+  const IpcRequest right = request_for(exported(5));
+  const auto to = [](const auto& message, size_t size, uid_t user) {
+    return answer_message(&message, size, user, find_held);
+  };
+  CHECK(to(right, sizeof right, getuid()).status == IpcStatus::given);
+  CHECK(to(right, sizeof right, getuid() + 1).status == IpcStatus::refused);
+  CHECK(is_handle(to(right, sizeof right, getuid() + 1).handle, 0));
+  for (const size_t size : {size_t{0}, sizeof right - 1, sizeof right + 1}) {
+    CHECK(to(right, size, getuid()).magic == 0);
+  }
+  IpcRequest other = right;
+  other.magic ^= 1;
+  CHECK(answered(other).magic == 0);
+  other = right;
+  other.version = 2;
+  CHECK(answered(other).status == IpcStatus::version);
+  other = right;
+  other.token.chunk += 1;
+  CHECK(answered(other).status == IpcStatus::gone);
+  IpcToken elsewhere = right.token;
+  elsewhere.process.key[1] ^= 1;
+  read_token(make_token(elsewhere.process, elsewhere.address, elsewhere.bytes, elsewhere.chunk),
+             &elsewhere);
+  CHECK(answered(request_for(elsewhere)).status == IpcStatus::gone);
+  end_exports_at(kChunk);
+}
+
+TEST_CASE("an answer counts if it is one to the question and can be right", "[ipc]") {
+  hold(100, 1000);
+  const IpcToken token = exported(6);
+  const IpcAnswer right = answered(request_for(token));
+  IpcAnswer out;
+  IpcReply reply;
+  const auto read = [&](const IpcAnswer& answer) {
+    return read_answer(&answer, sizeof answer, right.number, token, &out, &reply);
+  };
+  CHECK(read(right));
+  CHECK(reply == IpcReply::given);
+  CHECK_FALSE(read_answer(&right, sizeof right - 1, right.number, token, &out, &reply));
+  CHECK_FALSE(read_answer(&right, sizeof right, right.number + 1, token, &out, &reply));
+  IpcAnswer wrong = right;
+  wrong.magic = 0;
+  CHECK_FALSE(read(wrong));
+  const auto replied = [&](auto change) {
+    wrong = right;
+    change();
+    CHECK(read(wrong));
+    return reply;
+  };
+  CHECK(replied([&] { wrong.version = 9; }) == IpcReply::version);
+  CHECK(replied([&] { wrong.status = IpcStatus::refused; }) == IpcReply::refused);
+  CHECK(replied([&] { wrong.status = IpcStatus::gone; }) == IpcReply::gone);
+  CHECK(replied([&] { wrong.status = static_cast<IpcStatus>(77); }) == IpcReply::gone);
+  CHECK(replied([&] { wrong.bytes = 1001; }) == IpcReply::gone);
+  CHECK(replied([&] { wrong.offset = UINT64_MAX - 500; }) == IpcReply::gone);
+  end_exports_at(kChunk);
+}
+
+TEST_CASE("the exporter answers over its socket, whatever else comes there", "[ipc]") {
+  hold(512, 2000);
+  const IpcToken token = exported(7);
+  REQUIRE(serve_importers(*exporting_process(), find_held));
+  CHECK(serve_importers(*exporting_process(), find_held));
+  IpcAnswer answer;
+  REQUIRE(ask_exporter(token, &answer) == IpcReply::given);
+  CHECK(is_handle(answer.handle, 7));
+  CHECK(answer.offset == 512);
+
+  const long files = open_files();
+  std::atomic<bool> stop{false};
+  std::thread flood([&] {
+    const unsigned char garbage[4096] = {1, 2, 3};
+    for (size_t size = 0; !stop; size = (size + 97) % sizeof garbage) {
+      test::send_raw(token.process, garbage, size, STDERR_FILENO);
+    }
+  });
+  for (int i = 0; i < 100; ++i) CHECK(ask_exporter(token, &answer) == IpcReply::given);
+  stop = true;
+  flood.join();
+  CHECK(ask_exporter(token, &answer) == IpcReply::given);
+  CHECK(open_files() == files);
+  end_exports_at(kChunk);
+  CHECK(ask_exporter(token, &answer) == IpcReply::gone);
+}
+
+TEST_CASE("a forked child answers for nobody, and the parent for itself alone", "[ipc]") {
+  hold(512, 2000);
+  const IpcToken token = exported(8);
+  REQUIRE(serve_importers(*exporting_process(), find_held));
+  const int status = in_child([&] {
+    reset_service_after_fork();
+    reset_exports_after_fork();
+    if (exporting_process() != nullptr) return 1;
+    IpcAnswer answer;
+    if (ask_exporter(token, &answer) != IpcReply::given) return 2;
+    const IpcToken own = exported(9);
+    if (std::memcmp(own.process.key, token.process.key, sizeof own.process.key) == 0) return 3;
+    if (!serve_importers(*exporting_process(), find_held)) return 4;
+    if (ask_exporter(own, &answer) != IpcReply::given || !is_handle(answer.handle, 9)) return 5;
+    return is_handle(answer.handle, 9) ? 0 : 6;
+  });
+  CHECK(status == 0);
+  IpcAnswer answer;
+  CHECK(ask_exporter(token, &answer) == IpcReply::given);
+  end_exports_at(kChunk);
+}
+
+TEST_CASE("another user, and another network, get no handle", "[ipc]") {
+  hold(512, 2000);
+  const IpcToken token = exported(10);
+  REQUIRE(serve_importers(*exporting_process(), find_held));
+  constexpr int kCannot = 99;
+  const auto reply_to = [&](auto become) {
+    return in_child([&] {
+      if (!become()) return kCannot;
+      IpcAnswer answer;
+      return static_cast<int>(ask_exporter(token, &answer));
+    });
+  };
+  const int as_another = reply_to([] { return setuid(getuid() + 65'000) == 0; });
+  if (as_another != kCannot) CHECK(as_another == static_cast<int>(IpcReply::refused));
+  const int elsewhere = reply_to([] { return unshare(CLONE_NEWNET) == 0; });
+  if (elsewhere != kCannot) CHECK(elsewhere == static_cast<int>(IpcReply::nobody));
+  const int network = in_child([] {
+    const uint32_t before = network_namespace();
+    if (unshare(CLONE_NEWNET) != 0) return kCannot;
+    return before != network_namespace() ? 0 : 1;
+  });
+  CHECK((network == 0 || network == kCannot));
+  end_exports_at(kChunk);
+}
+
+// A process of its own, as far as tokens tell.
+IpcProcess made_up_process() {
+  IpcProcess process;
+  REQUIRE(describe_ipc_process(&process));
+  return process;
+}
+
+IpcToken token_of(const IpcProcess& process) {
+  IpcToken token;
+  REQUIRE(read_token(make_token(process, kChunk, 1000, 1), &token));
+  return token;
+}
+
+TEST_CASE("a process that is no more is known at once, one that is silent in a while", "[ipc]") {
+  using std::chrono::steady_clock;
+  const IpcProcess process = made_up_process();
+  IpcAnswer answer;
+  auto begin = steady_clock::now();
+  CHECK(ask_exporter(token_of(process), &answer) == IpcReply::nobody);
+  CHECK(steady_clock::now() - begin < std::chrono::seconds(2));
+
+  OwnSocket silent;
+  sockaddr_un address;
+  const socklen_t bytes = ipc_address(process, &address);
+  REQUIRE(silent.open(&address, bytes));
+  CHECK_FALSE(OwnSocket().open(&address, bytes));
+  begin = steady_clock::now();
+  CHECK(ask_exporter(token_of(process), &answer) == IpcReply::silent);
+  CHECK(steady_clock::now() - begin < std::chrono::seconds(30));
+
+  std::thread closes([&] {
+    alloc::os::sleep_ns(300'000'000);
+    silent.close_own();
+  });
+  CHECK(ask_exporter(token_of(process), &answer) == IpcReply::nobody);
+  closes.join();
+}
+
+TEST_CASE("an exporter that sends anything first is heard when it answers", "[ipc]") {
+  const IpcProcess process = made_up_process();
+  OwnSocket socket;
+  sockaddr_un address;
+  const socklen_t bytes = ipc_address(process, &address);
+  REQUIRE(socket.open(&address, bytes));
+  std::thread exporter([&] {
+    IpcRequest request;
+    uid_t user;
+    sockaddr_un from;
+    socklen_t from_bytes = 0;
+    while (socket.receive(&request, sizeof request, &user, &from, &from_bytes) < 0) {
+      alloc::os::sleep_ns(1'000'000);
+    }
+    const auto send = [&](const IpcAnswer& answer, size_t size) {
+      sendto(socket.number(), &answer, size, 0, reinterpret_cast<sockaddr*>(&from), from_bytes);
+    };
+    IpcAnswer answer{kAnswerMagic, kIpcVersion, IpcStatus::given, request.number - 1, {}, 1, 1000};
+    send(answer, sizeof answer);
+    send(answer, 3);
+    answer.number = request.number;
+    answer.offset = 77;
+    send(answer, sizeof answer);
+  });
+  IpcAnswer answer;
+  CHECK(ask_exporter(token_of(process), &answer) == IpcReply::given);
+  CHECK(answer.offset == 77);
+  exporter.join();
+  socket.close_own();
+}
+
+}  // namespace
+}  // namespace cistern::shim
