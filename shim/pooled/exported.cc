@@ -12,6 +12,7 @@
 #include "shim/pooled/memory.h"
 #include "shim/pooled/refusal.h"
 #include "shim/process/log.h"
+#include "shim/process/settings.h"
 
 namespace cistern::shim {
 namespace {
@@ -40,6 +41,16 @@ bool quarantine_is_full(CUdevice ordinal) {
         static_cast<unsigned long long>(most));
   }
   return true;
+}
+
+void tell_no_handles_of_units() {
+  static constinit std::atomic<bool> told{false};
+  if (told.exchange(true)) return;
+  const StaticModeSeen seen = static_mode_seen();
+  log(config::LogLevel::kWarn,
+      "no IPC handle can be had of static memory; value seen %s=%d; CISTERN_ONLY_SIZES keeps sizes "
+      "out of it",
+      seen.name, seen.value);
 }
 
 void tell_first_token() {
@@ -78,7 +89,10 @@ CUresult export_block(alloc::Chunk* chunk, CUipcMemHandle* handle, CUdeviceptr a
   if (const CUresult result = refusal(owner); result != CUDA_SUCCESS) return result;
   alloc::ContextPool& pool = owner.pool;
   if (!pool.is_live(chunk, address)) return CUDA_ERROR_INVALID_VALUE;
-  if (chunk->is() == alloc::Role::range) return CUDA_ERROR_NOT_SUPPORTED;
+  if (chunk->is() == alloc::Role::range) {
+    tell_no_handles_of_units();
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
   if (alloc::cuts_blocks(chunk->is())) return export_part(owner, chunk, handle, address);
   const CUresult result = ask(driver().cuIpcGetMemHandle, handle, address);
   if (result == CUDA_SUCCESS) {

@@ -59,6 +59,12 @@ struct SiteEntry {
   uint64_t matched;       // requests
 };
 
+// Blocks inside chunks and other processes: tokens made for them, how often one of these was opened
+// elsewhere, and one of another process here.
+struct IpcReport {
+  uint64_t exported, answered, opened;
+};
+
 struct ProcessReport {
   uint64_t events_recorded, events_queried;
   // Describes the first used device whose number is at least `ordinal`; false if there is none.
@@ -70,6 +76,7 @@ struct ProcessReport {
   const HoldersReport* holders;  // nullptr: CISTERN_SITES is not set
   // The entry of this number, from 0 on; false: there are no more.
   bool (*site_entry)(int index, SiteEntry* out);
+  IpcReport ipc;
 };
 
 }  // namespace cistern::shim

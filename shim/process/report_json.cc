@@ -214,6 +214,10 @@ void compose_json(Writer& writer, const ProcessReport& process) {
   }
   writer.print(", \"events_recorded\": %llu, \"events_queried\": %llu,",
                static_cast<ull>(process.events_recorded), static_cast<ull>(process.events_queried));
+  const IpcReport& ipc = process.ipc;
+  writer.print("\n \"ipc\": {\"exported\": %llu, \"answered\": %llu, \"opened\": %llu},",
+               static_cast<ull>(ipc.exported), static_cast<ull>(ipc.answered),
+               static_cast<ull>(ipc.opened));
   alloc::host::HostUsage host;
   if (process.host_memory != nullptr && process.host_memory(&host)) json_host(writer, host);
   PinnedReport pinned;

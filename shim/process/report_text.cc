@@ -201,6 +201,15 @@ void text_pinned(Writer& writer, const PinnedReport& pinned) {
       mib(pinned.limit_bytes), static_cast<ull>(l.refused_by_cap.get()));
 }
 
+void text_ipc(Writer& writer, const IpcReport& ipc) {
+  if (ipc.exported == 0 && ipc.opened == 0) return;
+  writer.print(
+      "cistern: other processes  %llu handles of blocks inside chunks, opened there %llu times; of "
+      "theirs %llu opened here\n",
+      static_cast<ull>(ipc.exported), static_cast<ull>(ipc.answered),
+      static_cast<ull>(ipc.opened));
+}
+
 // Which requests the settings chose by where they come from.
 void text_sites(Writer& writer, const ProcessReport& process) {
   SiteEntry entry;
@@ -226,6 +235,7 @@ void compose_text(Writer& writer, const ProcessReport& process) {
   if (process.pinned_memory != nullptr && process.pinned_memory(&pinned)) {
     text_pinned(writer, pinned);
   }
+  text_ipc(writer, process.ipc);
   if (process.holders != nullptr) text_holders(writer, *process.holders);
   text_sites(writer, process);
   writer.print("cistern: events recorded %llu, queried %llu\n",

@@ -55,7 +55,8 @@ ProcessReport describe_process() {
   return {reclaim.marks_made(),  reclaim.queries_made(), next_device,
           describe_host_memory,  describe_pinned,
           /*holders=*/nullptr,
-          /*site_entry=*/nullptr};
+          /*site_entry=*/nullptr,
+          /*ipc=*/{}};
 }
 
 }  // namespace cistern::shim
