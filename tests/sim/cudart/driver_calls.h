@@ -41,6 +41,8 @@
   F(cuIpcGetMemHandle, 4010)                                    \
   F(cuIpcOpenMemHandle, 11000)                                  \
   F(cuIpcCloseMemHandle, 4010)                                  \
+  F(cuIpcGetEventHandle, 4010)                                  \
+  F(cuIpcOpenEventHandle, 4010)                                 \
   F(cuStreamCreate, 2000)                                       \
   F(cuStreamCreateWithPriority, 5050)                           \
   F(cuStreamDestroy, 4000)                                      \

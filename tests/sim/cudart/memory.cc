@@ -145,3 +145,19 @@ cudaError_t cudaIpcCloseMemHandle(void* pointer) {
   return in_context(
       [&](const Driver& d) { return d.cuIpcCloseMemHandle_(device_address(pointer)); });
 }
+
+static_assert(sizeof(cudaIpcEventHandle_t) == sizeof(CUipcEventHandle));
+
+cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t event) {
+  return in_context([&](const Driver& d) {
+    return d.cuIpcGetEventHandle_(reinterpret_cast<CUipcEventHandle*>(handle), event);
+  });
+}
+
+cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* event, cudaIpcEventHandle_t handle) {
+  return in_context([&](const Driver& d) {
+    CUipcEventHandle copy;
+    std::memcpy(&copy, &handle, sizeof copy);
+    return d.cuIpcOpenEventHandle_(event, copy);
+  });
+}

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -99,6 +100,68 @@ TEST_CASE("a process may end with work in flight") {
     });
     EXPECT(code == 7);
     EXPECT(std::chrono::steady_clock::now() - begun < std::chrono::seconds(5));
+  }));
+}
+
+TEST_CASE("work waits for an event of another process, and only for what was recorded before") {
+  REQUIRE(in_child({}, [] {
+    int to_importer[2];
+    int to_exporter[2];
+    EXPECT(pipe(to_importer) == 0 && pipe(to_exporter) == 0);
+    const pid_t importer = fork();
+    if (importer == 0) {
+      const CUcontext context = start();
+      CUipcEventHandle handle;
+      CUstream stream = nullptr;
+      CUevent event = nullptr, own = nullptr;
+      char go = 0;
+      bool right = context != nullptr && read(to_importer[0], &handle, sizeof handle) == 64;
+      right = right && cuIpcOpenEventHandle(&event, handle) == CUDA_SUCCESS;
+      right = right && cuIpcGetEventHandle(&handle, event) == CUDA_ERROR_INVALID_HANDLE;
+      right = right && cuEventQuery(event) == CUDA_ERROR_NOT_READY;
+      right = right && cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
+      right = right && cuEventCreate(&own, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
+      right = right && cuStreamWaitEvent(stream, event, 0) == CUDA_SUCCESS;
+      right = right && cuEventRecord(own, stream) == CUDA_SUCCESS;
+      right = right && cuEventQuery(own) == CUDA_ERROR_NOT_READY;
+      right = right && write(to_exporter[1], "x", 1) == 1 && read(to_importer[0], &go, 1) == 1;
+      right = right && cuEventSynchronize(own) == CUDA_SUCCESS;
+      right = right && cuEventSynchronize(event) == CUDA_SUCCESS;
+      right = right && cuEventQuery(event) == CUDA_SUCCESS;
+      right = right && cuEventDestroy(event) == CUDA_SUCCESS;
+      _exit(right ? 0 : 1);
+    }
+    start();
+    CUevent plain = nullptr, event = nullptr, opened = nullptr;
+    CUipcEventHandle handle;
+    CUstream stream = nullptr;
+    EXPECT_CODE(cuEventCreate(&event, CU_EVENT_INTERPROCESS), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_OK(cuEventCreate(&plain, CU_EVENT_DISABLE_TIMING));
+    EXPECT_CODE(cuIpcGetEventHandle(&handle, plain), CUDA_ERROR_INVALID_HANDLE);
+    EXPECT_OK(cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+    EXPECT_OK(cuIpcGetEventHandle(&handle, event));
+    EXPECT_CODE(cuIpcOpenEventHandle(&opened, handle), CUDA_ERROR_INVALID_CONTEXT);
+    EXPECT_OK(cuEventQuery(event));  // never recorded
+    static std::atomic<bool> may_end{false};
+    EXPECT_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    EXPECT_OK(cuLaunchHostFunc(
+        stream,
+        [](void*) {
+          while (!may_end) std::this_thread::yield();
+        },
+        nullptr));
+    EXPECT_OK(cuEventRecord(event, stream));
+    EXPECT_CODE(cuEventQuery(event), CUDA_ERROR_NOT_READY);
+    char done = 0;
+    EXPECT(write(to_importer[1], &handle, sizeof handle) == sizeof handle);
+    EXPECT(read(to_exporter[0], &done, 1) == 1);
+    may_end = true;
+    EXPECT_OK(cuStreamSynchronize(stream));
+    EXPECT_OK(cuEventQuery(event));
+    EXPECT(write(to_importer[1], "x", 1) == 1);
+    int status = 0;
+    EXPECT(waitpid(importer, &status, 0) == importer && status == 0);
+    EXPECT_OK(cuEventDestroy(event));
   }));
 }
 

@@ -42,10 +42,9 @@ CUresult cuEventCreate(CUevent* phEvent, unsigned int Flags) {
         constexpr unsigned kKnown =
             CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
         if (phEvent == nullptr || (Flags & ~kKnown)) return CUDA_ERROR_INVALID_VALUE;
-        return in_context([&](Context& context) {
-          *phEvent = create_event(context, Flags);
-          return CUDA_SUCCESS;
-        });
+        const bool timed = (Flags & CU_EVENT_DISABLE_TIMING) == 0;
+        if (timed && (Flags & CU_EVENT_INTERPROCESS) != 0) return CUDA_ERROR_INVALID_VALUE;
+        return in_context([&](Context& context) { return create_event(context, Flags, phEvent); });
       },
       out("phEvent", phEvent), in("Flags", Flags));
 }
@@ -79,6 +78,28 @@ CUresult cuEventSynchronize(CUevent hEvent) {
   return call(
       Call::cuEventSynchronize, [&] { return of_event(hEvent, synchronize_event); },
       in("hEvent", hEvent));
+}
+
+CUresult cuIpcGetEventHandle(CUipcEventHandle* pHandle, CUevent event) {
+  return call(
+      Call::cuIpcGetEventHandle,
+      [&] {
+        if (pHandle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        return of_event(event,
+                        [&](const EventRef& found) { return get_event_handle(found, pHandle); });
+      },
+      in("event", event));
+}
+
+CUresult cuIpcOpenEventHandle(CUevent* phEvent, CUipcEventHandle handle) {
+  return call(
+      Call::cuIpcOpenEventHandle,
+      [&] {
+        if (phEvent == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        return in_context(
+            [&](Context& context) { return open_event_handle(context, handle, phEvent); });
+      },
+      out("phEvent", phEvent));
 }
 
 CUresult cuEventElapsedTime(float* pMilliseconds, CUevent hStart, CUevent hEnd) {

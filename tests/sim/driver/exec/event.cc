@@ -2,6 +2,7 @@
 #include "exec/event.h"
 
 #include <mutex>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/handles.h"
@@ -17,12 +18,56 @@ HandleTable<CUevent, Event>& table() {
   return all;
 }
 
+CUevent insert(Context& context, unsigned flags, std::shared_ptr<SharedEvent> shared) {
+  return table().insert(
+      std::make_shared<Event>(Event{context, flags, false, {}, nullptr, {}, std::move(shared)}));
+}
+
+// The work of a record, also in the eyes of other processes.
+Work record_of(Call call, const EventRef& event) {
+  Work work{.call = call};
+  if (event->shared != nullptr) {
+    work.run = [shared = event->shared, number = event->shared->begin_record()] {
+      shared->reach(number);
+    };
+  }
+  return work;
+}
+
+// Whether it was ever recorded, here or elsewhere. With the lock.
+bool was_recorded(const Event& event) {
+  return event.recorded || (event.shared != nullptr && event.shared->last_record() != 0);
+}
+
+bool others_have_passed(const Event& event) {
+  return event.shared == nullptr || event.shared->has_reached(event.shared->last_record());
+}
+
 }  // namespace
 
 EventRef find_event(CUevent handle) { return table().find(handle); }
 
-CUevent create_event(Context& context, unsigned flags) {
-  return table().insert(std::make_shared<Event>(Event{context, flags, false, {}, nullptr, {}}));
+CUresult create_event(Context& context, unsigned flags, CUevent* out) {
+  std::shared_ptr<SharedEvent> shared;
+  if ((flags & CU_EVENT_INTERPROCESS) != 0) {
+    shared = SharedEvent::make();
+    if (shared == nullptr) return CUDA_ERROR_OPERATING_SYSTEM;
+  }
+  *out = insert(context, flags, std::move(shared));
+  return CUDA_SUCCESS;
+}
+
+CUresult get_event_handle(const EventRef& event, CUipcEventHandle* handle) {
+  const bool had = event->shared != nullptr && event->shared->get_handle(handle);
+  return had ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult open_event_handle(Context& context, const CUipcEventHandle& handle, CUevent* out) {
+  std::shared_ptr<SharedEvent> shared;
+  const CUresult code = SharedEvent::open(handle, &shared);
+  if (code != CUDA_SUCCESS) return code;
+  *out = insert(context, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING, std::move(shared));
+  return CUDA_SUCCESS;
 }
 
 CUresult destroy_event(CUevent handle) {
@@ -37,7 +82,7 @@ CUresult record_event(Call call, const EventRef& event, const StreamRef& stream,
     if (stream->capture) return record_captured_event(*stream, *event);
   }
   MarkerRef marker;
-  const CUresult code = submit(stream, Work{.call = call}, Wait::kNo, &marker);
+  const CUresult code = submit(stream, record_of(call, event), Wait::kNo, &marker);
   if (code != CUDA_SUCCESS) return code;
   const std::lock_guard lock(exec_mutex());
   event->recorded = true;
@@ -54,11 +99,16 @@ CUresult wait_event(Call call, const StreamRef& stream, const EventRef& event) {
     if (event->capture) return join_capture(*stream, *event);
     if (stream->capture) {
       // Work outside the capture cannot be waited for inside it.
-      if (event->recorded) return isolation_broken(*stream->capture);
+      if (was_recorded(*event)) return isolation_broken(*stream->capture);
       return CUDA_SUCCESS;
     }
-    if (!event->recorded) return CUDA_SUCCESS;
+    if (!was_recorded(*event)) return CUDA_SUCCESS;
     wait.after = event->order;
+    if (event->shared != nullptr) {
+      wait.run = [shared = event->shared, number = event->shared->last_record()] {
+        shared->await(number);
+      };
+    }
   }
   return submit(stream, std::move(wait));
 }
@@ -87,7 +137,8 @@ CUresult query_event(const EventRef& event) {
   host_asks();
   const std::lock_guard lock(exec_mutex());
   if (event->capture) return captured_event_used(*event->capture);
-  return has_passed(event->order) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  const bool passed = has_passed(event->order) && others_have_passed(*event);
+  return passed ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult synchronize_event(const EventRef& event) {
@@ -98,6 +149,7 @@ CUresult synchronize_event(const EventRef& event) {
     order = event->order;
   }
   wait_for(std::move(order));
+  if (event->shared != nullptr) event->shared->await(event->shared->last_record());
   return CUDA_SUCCESS;
 }
 

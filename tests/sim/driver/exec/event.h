@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/cuda.h"
+#include "exec/shared_event.h"
 #include "exec/stream.h"
 #include "exec/work.h"
 
@@ -21,12 +22,16 @@ struct Event {
   // Set while the last record was inside a capture.
   std::shared_ptr<Capture> capture;
   std::vector<GraphNode*> nodes;
+  std::shared_ptr<SharedEvent> shared;  // of an event for several processes
 };
 
 using EventRef = std::shared_ptr<Event>;
 
 EventRef find_event(CUevent handle);
-CUevent create_event(Context& context, unsigned flags);
+CUresult create_event(Context& context, unsigned flags, CUevent* out);
+// Of an event with CU_EVENT_INTERPROCESS that was made here; and such an event of another process.
+CUresult get_event_handle(const EventRef& event, CUipcEventHandle* handle);
+CUresult open_event_handle(Context& context, const CUipcEventHandle& handle, CUevent* out);
 CUresult destroy_event(CUevent handle);
 
 CUresult record_event(Call call, const EventRef& event, const StreamRef& stream, unsigned flags);
