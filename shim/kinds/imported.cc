@@ -19,10 +19,10 @@
 namespace cistern::shim {
 namespace {
 
-// A chunk of another process, as a context has it open. `closing`: a thread asks the driver to
-// close it, and takes the record away then, and nobody else does. Whoever wants the chunk meanwhile
-// opens it anew, and may get the same addresses before the record is away. `gone`: its context
-// went.
+// A chunk of another process, as a context has it open, and all flags with which it was opened.
+// `closing`: a thread asks the driver to close it, and takes the record away then, and nobody else
+// does. Whoever wants the chunk meanwhile opens it anew, and may get the same addresses before the
+// record is away. `gone`: its context went.
 struct Mapping {
   Mapping* next;
   uint64_t key;  // where it begins
@@ -51,7 +51,7 @@ constinit alloc::Arena<Block, size_t{64} << 10> block_arena{};
 constinit std::atomic<uint64_t> imported{0};
 
 bool same(const Mapping& a, const Mapping& b) {
-  return a.context == b.context && a.context_number == b.context_number && a.flags == b.flags &&
+  return a.context == b.context && a.context_number == b.context_number &&
          memcmp(&a.handle, &b.handle, sizeof a.handle) == 0;
 }
 
@@ -75,12 +75,16 @@ void drop_mapping(Mapping* mapping) {
   mapping_arena.give_back(mapping);
 }
 
-// The driver gave the addresses anew: what was known there ended without being seen.
-void drop_mappings_in(uint64_t address, uint64_t bytes) {
-  const auto there = [=](const Mapping& m) {
-    return !m.closing && m.key < address + bytes && address < m.key + m.bytes;
+// What ended without being seen: the driver gave addresses anew, or the handle of a context. The
+// same chunk may be at the same place for two contexts.
+void drop_what_is_over(const Mapping& opened) {
+  const auto over = [&](const Mapping& m) {
+    if (m.closing) return false;
+    if (m.context == opened.context && m.context_number != opened.context_number) return true;
+    const bool meet = m.key < opened.key + opened.bytes && opened.key < m.key + m.bytes;
+    return meet && memcmp(&m.handle, &opened.handle, sizeof m.handle) != 0;
   };
-  while (Mapping* stale = mappings.search(there)) drop_mapping(stale);
+  while (Mapping* stale = mappings.search(over)) drop_mapping(stale);
 }
 
 bool add_user(Mapping* mapping, uint64_t offset, uint64_t bytes, CUdeviceptr* out) {
@@ -103,16 +107,22 @@ bool add_user(Mapping* mapping, uint64_t offset, uint64_t bytes, CUdeviceptr* ou
 bool use_open_mapping(const Mapping& wanted, const IpcAnswer& answer, CUdeviceptr* out) {
   const alloc::LockGuard guard(mutex);
   Mapping* mapping = open_mapping(wanted);
-  return mapping != nullptr && add_user(mapping, answer.offset, answer.bytes, out);
+  return mapping != nullptr && (wanted.flags & ~mapping->flags) == 0 &&
+         add_user(mapping, answer.offset, answer.bytes, out);
 }
 
-// Of a chunk that the driver has just opened. False: another thread was earlier, or there is no
-// memory; the driver's mapping is to be closed again.
+// Of a chunk that the driver has just opened. False: it was open already, to another thread or with
+// other flags, which the driver has obeyed by now; or there is no memory. Then the driver, which
+// counts, is to close it once.
 bool use_new_mapping(const Mapping& opened, const IpcAnswer& answer, CUdeviceptr* out) {
   const alloc::LockGuard guard(mutex);
-  if (open_mapping(opened) != nullptr) return false;
-  drop_mappings_in(opened.key, opened.bytes);
-  Mapping* mapping = mapping_arena.take();
+  Mapping* mapping = open_mapping(opened);
+  if (mapping != nullptr) {
+    mapping->flags |= opened.flags;
+    return false;
+  }
+  drop_what_is_over(opened);
+  mapping = mapping_arena.take();
   if (mapping == nullptr) return false;
   *mapping = opened;
   mappings.insert(mapping);

@@ -28,7 +28,7 @@ struct Seen {
 Seen look_into(const Order& order) {
   Seen seen{};
   CUdeviceptr block = 0, second = 0, base = 0;
-  seen.code = cuIpcOpenMemHandle(&block, order.handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+  seen.code = cuIpcOpenMemHandle(&block, order.handle, 0);
   if (seen.code != CUDA_SUCCESS) return seen;
   cuMemcpyDtoH(&seen.first, block, 1);
   cuMemcpyDtoH(&seen.last, block + order.bytes - 1, 1);
