@@ -10,11 +10,15 @@
 //   last      the owner's main thread ends before its other one
 //   context   the owner's context ends, and another one has a block at the same place
 
+//   many      blocks are exported and freed while their neighbours stay
+//   handles   of a small and of a large block
+
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 
 #include <ctime>
+#include <initializer_list>
 #include <vector>
 
 #include "processes.h"
@@ -172,6 +176,39 @@ void context(const Peer& importer) {
   SAY(cuCtxDestroy(own));
 }
 
+// An eighth of the device may wait for the ends of the chunks.
+void many() {
+  constexpr int kBlocks = 1000, kStays = 8;
+  std::vector<CUdeviceptr> stay;
+  int refused = 0, other = 0;
+  for (int i = 0; i < kBlocks; ++i) {
+    CUdeviceptr block = 0;
+    CUipcMemHandle handle;
+    other += cuMemAlloc(&block, kBytes) != CUDA_SUCCESS;
+    if (i % kStays == 0) {
+      stay.push_back(block);
+      continue;
+    }
+    const CUresult code = cuIpcGetMemHandle(&handle, block);
+    refused += code == CUDA_ERROR_NOT_SUPPORTED;
+    other += code != CUDA_SUCCESS && code != CUDA_ERROR_NOT_SUPPORTED;
+    other += cuMemFree(block) != CUDA_SUCCESS;
+  }
+  std::printf("some refused: %d, some not: %d, other errors: %d\n", refused != 0,
+              refused < kBlocks / 2, other);
+  for (const CUdeviceptr block : stay) SAY(cuMemFree(block));
+}
+
+void handles() {
+  for (const size_t bytes : {kBytes, 5 * kMiB}) {
+    CUdeviceptr block = 0;
+    CUipcMemHandle handle;
+    SAY(cuMemAlloc(&block, bytes));
+    std::printf("handle of %zu bytes: %d\n", bytes, cuIpcGetMemHandle(&handle, block));
+    SAY(cuMemFree(block));
+  }
+}
+
 void* end_later(void*) {
   const timespec a_while{0, 300'000'000};
   nanosleep(&a_while, nullptr);
@@ -237,6 +274,8 @@ int main(int count, char** words) {
   if (is("reset")) reset(importer);
   if (is("closed")) closed(importer);
   if (is("context")) context(importer);
+  if (is("many")) many();
+  if (is("handles")) handles();
   if (is("last")) end_before_another_thread(importer);
   std::printf("importer ended with %d\n", importer.end());
   return 0;

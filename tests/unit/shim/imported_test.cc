@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocks of another process on a driver that, as CUDA's does, maps a chunk once for each context
+// and counts who opened it. The other process is a thread with a socket and a key of its own.
+#include "shim/kinds/imported.h"
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "allocator/base/os.h"
+#include "shim/pooled/exported.h"
+#include "shim/pooled/out_of_memory.h"
+#include "shim/pooled/queries.h"
+#include "shim/pooled/refusal.h"
+#include "tests/unit/shim/fake_shim.h"
+#include "tests/unit/shim/ipc_peers.h"
+
+namespace cistern::shim {
+
+// Of this process there are no tokens, and its context is well.
+bool own_handle(const CUipcMemHandle&, CUipcMemHandle*) { return false; }
+CUresult refusal_here() { return CUDA_SUCCESS; }
+bool release_for_once_more() { return false; }
+
+namespace {
+
+using test::fakes;
+
+constexpr uint64_t kChunkBytes = 2 << 20;
+
+struct CountingDriver {
+  std::mutex mutex;
+  std::map<CUdeviceptr, int> users;  // of the addresses that are mapped
+  std::atomic<int> opens{0};
+  std::atomic<unsigned> flags{0};
+  std::atomic<CUresult> close_result{CUDA_SUCCESS};
+  unsigned long long context_number = 1;
+
+  int mapped() {
+    const std::lock_guard guard(mutex);
+    return static_cast<int>(users.size());
+  }
+};
+
+CountingDriver& device() {
+  static CountingDriver the_device;
+  return the_device;
+}
+
+// Each chunk has its place, as its handle tells.
+CUdeviceptr place_of(const CUipcMemHandle& handle) {
+  return 0x700000000000 + static_cast<CUdeviceptr>(handle.reserved[0]) * 16 * kChunkBytes;
+}
+
+CUresult open_handle(CUdeviceptr* out, CUipcMemHandle handle, unsigned flags) {
+  IpcToken token;
+  if (read_token(handle, &token)) return CUDA_ERROR_INVALID_VALUE;
+  const std::lock_guard guard(device().mutex);
+  ++device().opens;
+  device().flags |= flags;
+  *out = place_of(handle);
+  ++device().users[*out];
+  return CUDA_SUCCESS;
+}
+
+CUresult close_handle(CUdeviceptr address) {
+  const std::lock_guard guard(device().mutex);
+  if (device().close_result != CUDA_SUCCESS) return device().close_result;
+  const auto found = device().users.find(address);
+  if (found == device().users.end()) return CUDA_ERROR_INVALID_VALUE;
+  if (--found->second == 0) device().users.erase(found);
+  return CUDA_SUCCESS;
+}
+
+CUresult range_of(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
+  const std::lock_guard guard(device().mutex);
+  const auto found = device().users.upper_bound(address);
+  if (found == device().users.begin()) return CUDA_ERROR_NOT_FOUND;
+  const CUdeviceptr start = std::prev(found)->first;
+  if (address - start >= kChunkBytes) return CUDA_ERROR_NOT_FOUND;
+  if (base != nullptr) *base = start;
+  if (bytes != nullptr) *bytes = kChunkBytes;
+  return CUDA_SUCCESS;
+}
+
+void begin() {
+  test::reset_fakes();
+  CountingDriver& d = device();
+  const std::lock_guard guard(d.mutex);
+  d.users.clear();
+  d.opens = 0;
+  d.flags = 0;
+  d.close_result = CUDA_SUCCESS;
+  ++d.context_number;
+  fakes().current = reinterpret_cast<CUcontext>(0x10);
+  fakes().driver.cuIpcCloseMemHandle = close_handle;
+  fakes().driver.cuMemGetAddressRange_v2 = range_of;
+  fakes().driver.cuCtxGetId = [](CUcontext, unsigned long long* out) {
+    *out = device().context_number;
+    return CUDA_SUCCESS;
+  };
+}
+
+// Answers for a block that begins at `address` in the chunk whose handle has the token's number.
+class Exporter {
+ public:
+  Exporter() {
+    sockaddr_un name;
+    REQUIRE(describe_ipc_process(&process_));
+    const socklen_t bytes = ipc_address(process_, &name);
+    REQUIRE(socket_.open(&name, bytes));
+    thread_ = std::thread([this] { serve(); });
+  }
+  ~Exporter() {
+    stop_ = true;
+    thread_.join();
+    socket_.close_own();
+  }
+  Exporter(const Exporter&) = delete;
+  Exporter& operator=(const Exporter&) = delete;
+
+  CUipcMemHandle token(uint64_t offset, uint64_t bytes, uint64_t chunk = 1) const {
+    return make_token(process_, offset, bytes, chunk);
+  }
+
+ private:
+  void serve() {
+    while (!stop_) {
+      IpcRequest request;
+      uid_t user;
+      sockaddr_un from;
+      socklen_t length = 0;
+      if (socket_.receive(&request, sizeof request, &user, &from, &length) < 0) {
+        alloc::os::sleep_ns(200'000);
+        continue;
+      }
+      IpcAnswer answer{kAnswerMagic, kIpcVersion, IpcStatus::given, request.number, {}, 0, 0};
+      answer.handle = test::handle_of_driver(static_cast<unsigned char>(request.token.chunk));
+      answer.offset = request.token.address;
+      answer.bytes = request.token.bytes;
+      sendto(socket_.number(), &answer, sizeof answer, MSG_DONTWAIT,
+             reinterpret_cast<sockaddr*>(&from), length);
+    }
+  }
+
+  IpcProcess process_;
+  OwnSocket socket_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+CUdeviceptr open(const CUipcMemHandle& token, unsigned flags = 0) {
+  CUdeviceptr address = 0;
+  CHECK(open_imported(open_handle, &address, token, flags) == CUDA_SUCCESS);
+  return address;
+}
+
+uint64_t bytes_at(CUdeviceptr address) {
+  uint64_t start = 0, bytes = 0;
+  return find_imported(address, &start, &bytes) && start <= address ? bytes : 0;
+}
+
+TEST_CASE("a chunk is opened once, and closed with the last of its blocks", "[ipc]") {
+  begin();
+  const Exporter exporter;
+  const CUdeviceptr first = open(exporter.token(512, 1000));
+  const CUdeviceptr again = open(exporter.token(512, 1000));
+  const CUdeviceptr second = open(exporter.token(4096, 3000));
+  CHECK(first == again);
+  CHECK(second - first == 4096 - 512);
+  CHECK(device().opens == 1);
+  CHECK(bytes_at(first + 999) == 1000);
+  CHECK(bytes_at(first + 1000) == 0);
+  CHECK(bytes_at(second) == 3000);
+  CHECK(close_imported(first) == CUDA_SUCCESS);
+  CHECK(bytes_at(first) == 1000);
+  CHECK(close_imported(second) == CUDA_SUCCESS);
+  CHECK(bytes_at(second) == 0);
+  CHECK(close_imported(second) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(close_imported(first - 512) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(device().mapped() == 1);
+  CHECK(close_imported(first) == CUDA_SUCCESS);
+  CHECK(device().mapped() == 0);
+  CHECK(bytes_at(first) == 0);
+}
+
+TEST_CASE("access for peers is asked of the driver once somebody wants it", "[ipc]") {
+  begin();
+  const Exporter exporter;
+  const CUdeviceptr block = open(exporter.token(512, 1000));
+  CHECK(device().flags == 0);
+  CHECK(open(exporter.token(512, 1000), CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) == block);
+  CHECK(device().flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+  CHECK(device().opens == 2);
+  CHECK(open(exporter.token(4096, 1), CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) != block);
+  CHECK(open(exporter.token(4096, 1)) != block);
+  CHECK(device().opens == 2);
+  for (const uint64_t offset : {0, 0, 4096 - 512, 4096 - 512}) {
+    CHECK(device().mapped() == 1);
+    CHECK(close_imported(block + offset) == CUDA_SUCCESS);
+  }
+  CHECK(device().mapped() == 0);
+}
+
+TEST_CASE("a block that does not lie in what was opened is refused", "[ipc]") {
+  begin();
+  const Exporter exporter;
+  CUdeviceptr address = 0;
+  const auto refused = [&](uint64_t offset, uint64_t bytes) {
+    return open_imported(open_handle, &address, exporter.token(offset, bytes), 0) ==
+           CUDA_ERROR_INVALID_VALUE;
+  };
+  CHECK(refused(kChunkBytes, 1));
+  CHECK(refused(kChunkBytes - 10, 11));
+  CHECK(refused(UINT64_MAX - 5, 3));
+  CHECK(device().mapped() == 0);
+  CHECK(close_imported(open(exporter.token(kChunkBytes - 10, 10))) == CUDA_SUCCESS);
+  CHECK(device().mapped() == 0);
+}
+
+TEST_CASE("what the driver refuses to close stays open", "[ipc]") {
+  begin();
+  const Exporter exporter;
+  const CUdeviceptr block = open(exporter.token(512, 1000));
+  device().close_result = CUDA_ERROR_ILLEGAL_ADDRESS;
+  CHECK(close_imported(block) == CUDA_ERROR_ILLEGAL_ADDRESS);
+  CHECK(bytes_at(block) == 1000);
+  device().close_result = CUDA_SUCCESS;
+  CHECK(close_imported(block) == CUDA_SUCCESS);
+  CHECK(bytes_at(block) == 0);
+}
+
+TEST_CASE("a context takes its mappings along, seen or unseen", "[ipc]") {
+  begin();
+  const Exporter exporter;
+  const CUdeviceptr block = open(exporter.token(512, 1000));
+  imports_of_context_gone(reinterpret_cast<CUcontext>(0x20));
+  CHECK(bytes_at(block) == 1000);
+  imports_of_context_gone(fakes().current);
+  CHECK(bytes_at(block) == 0);
+
+  open(exporter.token(512, 1000));
+  begin();  // another context with the same handle
+  open(exporter.token(4096, 10));
+  CHECK(device().opens == 1);
+  CHECK(bytes_at(block) == 0);
+  CHECK(close_imported(block) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(close_imported(block + 4096 - 512) == CUDA_SUCCESS);
+  CHECK(device().mapped() == 0);
+}
+
+TEST_CASE("why a block cannot be had is said once, and of the network if that is another",
+          "[ipc]") {
+  begin();
+  IpcProcess process;
+  REQUIRE(describe_ipc_process(&process));
+  process.network += 1;
+  const CUipcMemHandle token = make_token(process, 512, 1000, 1);
+  CUdeviceptr address = 0;
+  const auto opened = [&] { return open_imported(open_handle, &address, token, 0); };
+  CHECK(opened() == CUDA_ERROR_INVALID_VALUE);
+  CHECK(fakes().logged.find("another network namespace") != std::string::npos);
+  fakes().logged.clear();
+  CHECK(opened() == CUDA_ERROR_INVALID_VALUE);
+  CHECK(fakes().logged.empty());
+}
+
+TEST_CASE("threads that open and close the same blocks leave nothing open", "[ipc]") {
+  begin();
+  const Exporter exporter;
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 60; ++i) {
+        const uint64_t offset = 512 * static_cast<uint64_t>((i + t) % 3);
+        const CUipcMemHandle token = exporter.token(offset, 100, 1 + static_cast<uint64_t>(i % 2));
+        CUdeviceptr address = 0, base = 0;
+        size_t bytes = 0;
+        wrong += open_imported(open_handle, &address, token, static_cast<unsigned>(t % 2)) != 0;
+        wrong += range_of(&base, &bytes, address) != CUDA_SUCCESS || address - base != offset;
+        wrong += bytes_at(address + 99) != 100;
+        wrong += close_imported(address) != CUDA_SUCCESS;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == 0);
+  CHECK(device().mapped() == 0);
+}
+
+}  // namespace
+}  // namespace cistern::shim
