@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/kinds/imported.h"
 
+#include <pthread.h>
+
 #include <atomic>
 #include <cstring>
 
@@ -182,6 +184,18 @@ bool describe_context(Mapping* out) {
   return out->context != nullptr;
 }
 
+void reset_after_fork() {
+  mutex.reset();
+  mapping_arena.reset_after_fork();
+  block_arena.reset_after_fork();
+}
+
+// Without pools nobody else sees to forked children (process/life.h).
+void prepare_for_forks() {
+  static constinit std::atomic<bool> prepared{false};
+  if (!prepared.exchange(true)) pthread_atfork(nullptr, nullptr, reset_after_fork);
+}
+
 enum class Closing : uint8_t { foreign, not_open, others_use_it, last };
 
 Closing begin_closing(CUdeviceptr address, Block** last) {
@@ -239,6 +253,7 @@ CUresult open_imported(OpenMemHandle* real, CUdeviceptr* out, const CUipcMemHand
   }
   CUipcMemHandle own;
   if (own_handle(handle, &own)) return ask(real, out, own, flags);
+  prepare_for_forks();
   IpcToken token;
   read_token(handle, &token);
   IpcAnswer answer;
@@ -299,12 +314,6 @@ void imports_of_context_gone(CUcontext context) {
   mappings.for_each([=](Mapping* m) { m->gone |= m->context == context; });
   const auto of_it = [](const Mapping& m) { return m.gone && !m.closing; };
   while (Mapping* gone = mappings.search(of_it)) drop_mapping(gone);
-}
-
-void reset_imports_after_fork() {
-  mutex.reset();
-  mapping_arena.reset_after_fork();
-  block_arena.reset_after_fork();
 }
 
 }  // namespace cistern::shim

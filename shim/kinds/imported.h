@@ -37,6 +37,5 @@ uint64_t blocks_imported();
 
 // The context is gone, and its mappings with it.
 void imports_of_context_gone(CUcontext context);
-void reset_imports_after_fork();
 
 }  // namespace cistern::shim
