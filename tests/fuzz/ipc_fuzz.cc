@@ -108,7 +108,7 @@ int main(int argc, char** argv) {
   const uint64_t seed = argc > 1 ? std::strtoull(argv[1], nullptr, 0) : 1;
   const uint64_t count = argc > 2 ? std::strtoull(argv[2], nullptr, 0) : 200'000;
   Random random(seed);
-  held_block = {kChunk + 4096, 1000, kChunk};
+  hold({kChunk + 4096, 1000, kChunk});
   const IpcToken right = exported(1);
   uint64_t given = 0, heard = 0;
   for (uint64_t i = 0; i < count; ++i) {

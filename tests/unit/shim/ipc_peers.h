@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <mutex>
 
 #include "shim/ipc/client.h"
 #include "shim/ipc/service.h"
@@ -13,9 +14,16 @@
 namespace cistern::test {
 
 // The one block that the program holds, if it has bytes.
+inline std::mutex held_mutex;
 inline shim::HeldBlock held_block{};
 
+inline void hold(const shim::HeldBlock& block) {
+  const std::lock_guard guard(held_mutex);
+  held_block = block;
+}
+
 inline bool find_held(uint64_t address, shim::HeldBlock* out) {
+  const std::lock_guard guard(held_mutex);
   *out = held_block;
   return address - held_block.start < held_block.bytes;
 }
