@@ -69,6 +69,16 @@ TEST_CASE("a token is read as it was made, and nothing else is a token", "[ipc]"
     INFO(bit);
     CHECK_FALSE(read_token(changed, &read));
   }
+  IpcToken unmarked = token;
+  unmarked.magic = unmarked.checksum = 0;
+  const CUipcMemHandle bytes = handle_with(unmarked);
+  uint32_t sum = 0x811c9dc5;
+  for (const char byte : bytes.reserved)
+    sum = (sum ^ static_cast<unsigned char>(byte)) * 0x01000193;
+  unmarked.checksum = sum;
+  CHECK_FALSE(read_token(handle_with(unmarked), &read));
+  unmarked = token;
+  CHECK(read_token(handle_with(unmarked), &read));
 }
 
 TEST_CASE("a token names its block as long as the program holds it", "[ipc]") {
@@ -81,6 +91,8 @@ TEST_CASE("a token names its block as long as the program holds it", "[ipc]") {
   CHECK(answer.offset == 4096);
   CHECK(answer.bytes == 1000);
   hold(0, 1 << 20);
+  CHECK(answered(request).status == IpcStatus::gone);
+  hold(4000, 1000);
   CHECK(answered(request).status == IpcStatus::gone);
   hold(4096, 999);
   CHECK(answered(request).status == IpcStatus::gone);
@@ -179,6 +191,12 @@ TEST_CASE("the exporter answers over its socket, whatever else comes there", "[i
   CHECK(answer.offset == 512);
 
   const long files = open_files();
+  const IpcRequest with_file = request_for(token);
+  for (const size_t size : {sizeof with_file, size_t{1}, size_t{0}}) {
+    CHECK(test::send_raw(token.process, &with_file, size, STDERR_FILENO));
+    CHECK(ask_exporter(token, &answer) == IpcReply::given);
+  }
+  CHECK(open_files() == files);
   std::atomic<bool> stop{false};
   std::thread flood([&] {
     const unsigned char garbage[4096] = {1, 2, 3};
