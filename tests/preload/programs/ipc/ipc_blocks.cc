@@ -21,6 +21,7 @@ struct Order {
 
 struct Seen {
   int code, again, range, inside, size_told, start_told, closed, closed_again;
+  int range_without, closed_without;  // a context
   size_t size, size_inside, attribute;
   unsigned char first, last;
 };
@@ -40,6 +41,11 @@ Seen look_into(const Order& order) {
   seen.again = cuIpcOpenMemHandle(&second, order.handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
   cuMemsetD8(second, static_cast<unsigned char>(order.holds + 1), order.bytes);
   cuCtxSynchronize();
+  CUcontext context = nullptr;
+  cuCtxPopCurrent(&context);
+  seen.range_without = cuMemGetAddressRange(&base, nullptr, second);
+  seen.closed_without = cuIpcCloseMemHandle(second);
+  cuCtxPushCurrent(context);
   seen.closed = cuIpcCloseMemHandle(second);
   cuMemcpyDtoH(&seen.last, block + order.bytes - 1, 1);
   seen.closed_again = cuIpcCloseMemHandle(block);
@@ -63,12 +69,11 @@ unsigned char only_byte(CUdeviceptr block, size_t bytes) {
 }
 
 void say(const Order& order, const Seen& seen) {
-  std::printf(
-      "%zu bytes: codes %d %d %d %d %d, sizes %zu %zu %zu, starts %d, holds %d %d, closed %d "
-      "%d\n",
-      order.bytes, seen.code, seen.again, seen.range, seen.inside, seen.size_told, seen.size,
-      seen.size_inside, seen.attribute, seen.start_told, seen.first, seen.last, seen.closed,
-      seen.closed_again);
+  std::printf("%zu bytes: codes %d %d %d %d %d, sizes %zu %zu %zu, starts %d, holds %d %d\n",
+              order.bytes, seen.code, seen.again, seen.range, seen.inside, seen.size_told,
+              seen.size, seen.size_inside, seen.attribute, seen.start_told, seen.first, seen.last);
+  std::printf("without a context: range %d, closed %d; with it: closed %d %d\n", seen.range_without,
+              seen.closed_without, seen.closed, seen.closed_again);
 }
 
 void no_pools() { setenv("CISTERN_POOL", "off", 1); }
