@@ -206,8 +206,7 @@ void text_ipc(Writer& writer, const IpcReport& ipc) {
   writer.print(
       "cistern: other processes  %llu handles of blocks inside chunks, opened there %llu times; of "
       "theirs %llu opened here\n",
-      static_cast<ull>(ipc.exported), static_cast<ull>(ipc.answered),
-      static_cast<ull>(ipc.opened));
+      static_cast<ull>(ipc.exported), static_cast<ull>(ipc.answered), static_cast<ull>(ipc.opened));
 }
 
 // Which requests the settings chose by where they come from.

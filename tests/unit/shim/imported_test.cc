@@ -5,9 +5,12 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "allocator/base/os.h"
 #include "shim/pooled/exported.h"
@@ -37,6 +40,8 @@ struct CountingDriver {
   std::atomic<unsigned> flags{0};
   std::atomic<CUresult> close_result{CUDA_SUCCESS};
   unsigned long long context_number = 1;
+  std::function<void()> after_close;  // before the call returns
+  bool one_place = false;             // for all chunks
 
   int mapped() {
     const std::lock_guard guard(mutex);
@@ -51,6 +56,7 @@ CountingDriver& device() {
 
 // Each chunk has its place, as its handle tells.
 CUdeviceptr place_of(const CUipcMemHandle& handle) {
+  if (device().one_place) return 0x700000000000;
   return 0x700000000000 + static_cast<CUdeviceptr>(handle.reserved[0]) * 16 * kChunkBytes;
 }
 
@@ -65,13 +71,19 @@ CUresult open_handle(CUdeviceptr* out, CUipcMemHandle handle, unsigned flags) {
   return CUDA_SUCCESS;
 }
 
-CUresult close_handle(CUdeviceptr address) {
+CUresult close_mapped(CUdeviceptr address) {
   const std::lock_guard guard(device().mutex);
   if (device().close_result != CUDA_SUCCESS) return device().close_result;
   const auto found = device().users.find(address);
   if (found == device().users.end()) return CUDA_ERROR_INVALID_VALUE;
   if (--found->second == 0) device().users.erase(found);
   return CUDA_SUCCESS;
+}
+
+CUresult close_handle(CUdeviceptr address) {
+  const CUresult result = close_mapped(address);
+  if (const auto then = std::exchange(device().after_close, nullptr)) then();
+  return result;
 }
 
 CUresult range_of(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
@@ -93,6 +105,8 @@ void begin() {
   d.opens = 0;
   d.flags = 0;
   d.close_result = CUDA_SUCCESS;
+  d.after_close = nullptr;
+  d.one_place = false;
   ++d.context_number;
   fakes().current = reinterpret_cast<CUcontext>(0x10);
   fakes().driver.cuIpcCloseMemHandle = close_handle;
@@ -232,6 +246,20 @@ TEST_CASE("what the driver refuses to close stays open", "[ipc]") {
   CHECK(bytes_at(block) == 0);
 }
 
+TEST_CASE("a chunk that is opened where another one is just closed is its own", "[ipc]") {
+  begin();
+  device().one_place = true;
+  const Exporter exporter;
+  const CUdeviceptr first = open(exporter.token(512, 1000));
+  CUdeviceptr second = 0;
+  device().after_close = [&] { second = open(exporter.token(512, 2000, 2)); };
+  CHECK(close_imported(first) == CUDA_SUCCESS);
+  CHECK(second == first);
+  CHECK(bytes_at(second) == 2000);
+  CHECK(close_imported(second) == CUDA_SUCCESS);
+  CHECK(device().mapped() == 0);
+}
+
 TEST_CASE("a context takes its mappings along, seen or unseen", "[ipc]") {
   begin();
   const Exporter exporter;
@@ -270,9 +298,11 @@ TEST_CASE("why a block cannot be had is said once, and of the network if that is
 TEST_CASE("threads that open and close the same blocks leave nothing open", "[ipc]") {
   begin();
   const Exporter exporter;
+  constexpr int kThreads = 4;
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   std::atomic<int> wrong{0};
-  for (int t = 0; t < 4; ++t) {
+  for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < 60; ++i) {
         const uint64_t offset = 512 * static_cast<uint64_t>((i + t) % 3);
