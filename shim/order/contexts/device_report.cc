@@ -52,8 +52,11 @@ bool describe_pinned(PinnedReport* out) {
 
 ProcessReport describe_process() {
   const alloc::Reclaim& reclaim = shared().reclaim;
-  return {reclaim.marks_made(),  reclaim.queries_made(), next_device,
-          describe_host_memory,  describe_pinned,
+  return {reclaim.marks_made(),
+          reclaim.queries_made(),
+          next_device,
+          describe_host_memory,
+          describe_pinned,
           /*holders=*/nullptr,
           /*site_entry=*/nullptr,
           /*ipc=*/{}};
