@@ -22,8 +22,7 @@ const char* reason(IpcReply reply, bool other_network) {
       return "no socket can be had here; allow more open files (ulimit -n)";
     default:
       return other_network ? "that process has another network namespace; share it (docker run "
-                             "--network), or "
-                             "keep the size out of chunks there (CISTERN_ONLY_SIZES)"
+                             "--network), or keep the size out of chunks there (CISTERN_ONLY_SIZES)"
                            : "that process has ended; a block is opened while its owner lives";
   }
 }
