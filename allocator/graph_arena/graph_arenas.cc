@@ -108,6 +108,7 @@ int GraphArenas::grow(Request& request, Step* step) {
   const bool at_its_size = before == 0 && part.first_chunk != 0 &&
                            members_->pool_at(part.pool)->chunk_bytes() >= part.first_chunk;
   (at_its_size ? ledger_->arenas_taken : ledger_->arena_increments).add();
+  if (before == 0) refolds_.fetch_and(~bit(part.pool));  // it is one chunk again
   publish();
   request.arena->grew = !at_its_size;
   return code;
@@ -146,15 +147,14 @@ void GraphArenas::collect_excess(ChunkList* out) {
   if (out->empty()) publish();
 }
 
+// The last of several threads, each of which has changed something before, sees all of that.
 void GraphArenas::publish() {
+  LockGuard guard(mutex_);
   uint64_t bytes = 0;
-  {
-    LockGuard guard(mutex_);
-    for_each_running([&](const Running& each) {
-      const BlockPool* pool = each.pool == 0 ? nullptr : members_->pool_at(each.pool);
-      bytes += pool == nullptr ? 0 : pool->chunk_bytes();
-    });
-  }
+  for_each_running([&](const Running& each) {
+    const BlockPool* pool = each.pool == 0 ? nullptr : members_->pool_at(each.pool);
+    bytes += pool == nullptr ? 0 : pool->chunk_bytes();
+  });
   ledger_->arena_bytes.add(bytes - published_.exchange(bytes));
   ledger_->arena_peak.raise_to(ledger_->arena_bytes.get());
 }

@@ -48,6 +48,20 @@ class GraphArenas : public GroupedOnDemand, public GraphRuns<GraphArenas> {
   bool over_budget() const { return GroupedOnDemand::over_budget() || to_give_back() != 0; }
   void collect_excess(ChunkList* out);
 
+  // What goes back is no arena's any more.
+  void collect_clean(ChunkList* out) {
+    GroupedOnDemand::collect_clean(out);
+    publish();
+  }
+  void collect_all(ChunkList* out) {
+    GroupedOnDemand::collect_all(out);
+    publish();
+  }
+  void collect_aged(Tick now, uint32_t least, ChunkList* out) {
+    GroupedOnDemand::collect_aged(now, least, out);
+    if (!out->empty()) publish();
+  }
+
   void forget_all();
   void reset_after_fork() {
     GroupedOnDemand::reset_after_fork();

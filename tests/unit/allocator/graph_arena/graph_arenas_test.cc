@@ -169,6 +169,33 @@ TEST_CASE("what is not clean when a graph begins stays, and goes at the next syn
   CHECK(p->ledger.arena_bytes.get() == 32 * kMiB);
 }
 
+TEST_CASE(
+    "an arena that its run has taken anew stays, also where a synchronisation finds it empty") {
+  auto p = arenas();
+  run(*p, 1, kLarge, 8);
+  p->source.asked.clear();
+  p->source.open_graphs = {2};
+  for (int step = 0; step < 3; ++step) {
+    std::vector<uint64_t> live;
+    for (int i = 0; i < 8; ++i) live.push_back(p->allocate_in_graph(4 * kMiB, 2, kLarge));
+    for (const uint64_t address : live) REQUIRE(p->free(address) == Freed::done);
+    p->synchronise();
+    p->pool.release_excess();
+  }
+  CHECK(p->source.asked == Sizes{32 * kMiB});
+  CHECK(p->source.held() == 32 * kMiB);
+  CHECK(p->ledger.arenas_taken.get() == 1);
+}
+
+TEST_CASE("what went back for want of memory is no arena's any more") {
+  auto p = arenas();
+  run(*p, 1, kLarge, 8);
+  REQUIRE(p->ledger.arena_bytes.get() == 32 * kMiB);
+  REQUIRE(p->pool.release_returnable(0));
+  CHECK(p->source.held() == 0);
+  CHECK(p->ledger.arena_bytes.get() == 0);
+}
+
 TEST_CASE("of an arena that is clean in part nothing goes back") {
   auto p = arenas();
   p->source.open_graphs = {1};
