@@ -154,6 +154,7 @@ class Expandable {
   static constexpr int kNoAddresses = -2;
 
   class Turn;
+  class Ahead;
   // Whose clean units a pool may have: all but what arenas of others keep, or those, too.
   enum class Givers : uint8_t { spare, all };
   // How the memory behind a gap is had, and how far it came.
@@ -179,6 +180,11 @@ class Expandable {
   BlockPool* pool_for(const Request& request) {
     return pools_[number_for(request)].load(std::memory_order_acquire);
   }
+  // The pool that has what is taken ahead of need.
+  BlockPool* pool_ahead(const Request& request) {
+    const int number = request.in_arena() ? number_for(request) : kLarge;
+    return pools_[number].load(std::memory_order_acquire);
+  }
   bool is_arena(const BlockPool& pool) const;
   int number_of(const BlockPool& pool) const;
   template <typename Visitor>
@@ -194,9 +200,10 @@ class Expandable {
   }
   bool fill_freed(BlockPool& pool);
   int take_with(Request& request, bool new_ones);
-  bool take_first(const BlockPool& pool, const Request& request);
+  bool take_first(const Request& request);
   int take_moved(BlockPool& pool, Request& request, bool new_ones);
-  void take_ahead(const Request& request, uint64_t bytes, bool reuses);
+  void take_step(const Request& request, uint64_t taken);
+  void take_ahead(BlockPool& pool, uint64_t bytes, bool reuses);
   bool begin_pool(int number);
   bool open_gap(BlockPool& pool, uint32_t granules, BlockPool::Gap* gap);
   bool add_range(BlockPool& pool, uint64_t bytes);

@@ -27,6 +27,23 @@ class Expandable::Turn {
   bool alone_;
 };
 
+// One thread at a time takes units of a pool ahead of need: others would take as many once more.
+class Expandable::Ahead {
+ public:
+  explicit Ahead(BlockPool& pool)
+      : pool_(pool), alone_(!pool.growing.exchange(true, std::memory_order_acquire)) {}
+  ~Ahead() {
+    if (alone_) pool_.growing.store(false, std::memory_order_release);
+  }
+  Ahead(const Ahead&) = delete;
+  Ahead& operator=(const Ahead&) = delete;
+  bool alone() const { return alone_; }
+
+ private:
+  BlockPool& pool_;
+  bool alone_;
+};
+
 int Expandable::take_fresh(Request& request) { return take_with(request, /*new_ones=*/true); }
 
 bool Expandable::take_scattered(Request& request) {
@@ -48,7 +65,7 @@ int Expandable::take_with(Request& request, bool new_ones) {
   const ChunkSupply::Moving moving(*supply_);
   release_known(/*all=*/!new_ones);
   const MoveGate::Moving through(gate_);
-  if (new_ones && take_first(*pool, request)) {
+  if (new_ones && take_first(request)) {
     if (take_clean(request)) return kSuccess;
   }
   const uint64_t start = os::now_ns();
@@ -64,19 +81,28 @@ int Expandable::take_with(Request& request, bool new_ones) {
 }
 
 // What the settings want at the first use of memory, and what graphs are known to need of their
-// arena, as far as it has less; false: nothing.
-bool Expandable::take_first(const BlockPool& pool, const Request& request) {
-  uint64_t bytes = units_.units() == 0 ? sizes_.first : 0;
-  if (!request.in_arena()) {
-    if (bytes != 0) take_ahead(request, bytes, /*reuses=*/false);
-    return bytes != 0;
+// arena, as far as it has less; false: nothing. Threads that miss meanwhile wait for it, as for a
+// chunk (chunk_pools.cc).
+bool Expandable::take_first(const Request& request) {
+  constexpr uint64_t kMostNs = 1'000'000'000;
+  BlockPool* pool = pool_ahead(request);
+  if (pool == nullptr) return false;
+  const Ahead ahead(*pool);
+  if (!ahead.alone()) {
+    os::wait_until([=] { return !pool->growing.load(std::memory_order_acquire); }, kMostNs);
+    return true;
   }
-  bytes = std::max(bytes, request.arena->first_chunk);
-  const uint64_t has = pool.chunk_bytes();
+  const uint64_t first = units_.units() == 0 ? sizes_.first : 0;
+  if (!request.in_arena()) {
+    if (first != 0) take_ahead(*pool, first, /*reuses=*/false);
+    return first != 0;
+  }
+  const uint64_t bytes = std::max(first, request.arena->first_chunk);
+  const uint64_t has = pool->chunk_bytes();
   if (has >= bytes) return false;
   // In one piece with what is there, where nothing is in use.
-  take_ahead(request, has == pool.clean_bytes() ? bytes : bytes - has, /*reuses=*/true);
-  if (pool.chunk_bytes() >= bytes) ledger_->arenas_taken.add();
+  take_ahead(*pool, has == pool->clean_bytes() ? bytes : bytes - has, /*reuses=*/true);
+  if (pool->chunk_bytes() >= bytes) ledger_->arenas_taken.add();
   return true;
 }
 
@@ -98,9 +124,7 @@ int Expandable::take_moved(BlockPool& pool, Request& request, bool new_ones) {
     give_back_units(filling.created);  // what it took of the source for nothing
     return filling.filled == gap.units ? kOutOfMemory : filling.code;
   }
-  if (fresh != 0 && sizes_.later > fresh * units_.unit_bytes()) {
-    take_ahead(request, sizes_.later - fresh * units_.unit_bytes(), /*reuses=*/false);
-  }
+  if (fresh != 0) take_step(request, fresh * units_.unit_bytes());
   if (request.in_arena()) {
     request.arena->grew = true;
     ledger_->arena_increments.add();
@@ -108,18 +132,24 @@ int Expandable::take_moved(BlockPool& pool, Request& request, bool new_ones) {
   return kSuccess;
 }
 
+// What the settings want at each growth, beside what the request has taken of it.
+void Expandable::take_step(const Request& request, uint64_t taken) {
+  BlockPool* pool = pool_ahead(request);
+  if (taken >= sizes_.later || pool == nullptr) return;
+  const Ahead ahead(*pool);
+  if (ahead.alone()) take_ahead(*pool, sizes_.later - taken, /*reuses=*/false);
+}
+
 // Units that no request needs yet, as far as there are any; `reuses`: what is to spare elsewhere
 // before new ones.
-void Expandable::take_ahead(const Request& request, uint64_t bytes, bool reuses) {
-  const int number = request.in_arena() ? number_for(request) : kLarge;
-  BlockPool* pool = pools_[number].load(std::memory_order_acquire);
+void Expandable::take_ahead(BlockPool& pool, uint64_t bytes, bool reuses) {
   BlockPool::Gap gap;
   const uint32_t granules = granules_for(round_up(bytes, units_.unit_bytes()));
-  if (pool == nullptr || !open_gap(*pool, granules, &gap)) return;
-  const uint32_t spare = reuses ? clean_units(Givers::spare, pool) : 0;
-  Filling filling{*pool, gap, gap.units - std::min(gap.units, spare), true, Givers::spare};
+  if (!open_gap(pool, granules, &gap)) return;
+  const uint32_t spare = reuses ? clean_units(Givers::spare, &pool) : 0;
+  Filling filling{pool, gap, gap.units - std::min(gap.units, spare), true, Givers::spare};
   fill(filling);
-  pool->close_gap(gap, filling.filled, granules, /*bytes=*/0, 0);
+  pool.close_gap(gap, filling.filled, granules, /*bytes=*/0, 0);
 }
 
 bool Expandable::open_gap(BlockPool& pool, uint32_t granules, BlockPool::Gap* gap) {

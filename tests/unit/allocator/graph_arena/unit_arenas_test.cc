@@ -4,7 +4,9 @@
 #include "allocator/graph_arena/unit_arenas.h"
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "tests/unit/allocator/expandable/expandable_pool.h"
@@ -193,6 +195,26 @@ TEST_CASE("a growing arena takes what lies idle outside before new units") {
   run(*p, 1, kSmall, 4);
   CHECK(p->ledger.units_created.get() == 10);
   CHECK(p->ledger.remaps.get() != 0);
+}
+
+TEST_CASE("threads of one graph that miss at once take its arena once") {
+  auto p = unit_arenas(64);
+  run(*p, 1, kLarge, 8);
+  REQUIRE(p->pool.release_freed());
+  p->source.open_graphs = {2};
+  std::thread other;
+  p->units().on_create = [&] {
+    other = std::thread([&] {
+      uint64_t address = 0;
+      p->pool.allocate_in_graph(4 * kMiB, 1, {2, kLarge}, &address);
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // so long it takes to be taken
+  };
+  REQUIRE(p->allocate_in_graph(4 * kMiB, 2, kLarge) != 0);
+  other.join();
+  CHECK(p->ledger.arena_bytes.get() == 32 * kMiB);
+  CHECK(p->ledger.arenas_taken.get() == 1);
+  CHECK(p->ledger.arena_increments.get() == 8);  // of the first run
 }
 
 TEST_CASE("what outlives its graph holds its own units, and the arena goes on beside it") {
