@@ -160,6 +160,7 @@ uint64_t BlockPool::close_gap(const Gap& gap, uint32_t filled, uint32_t granules
     make_clean(block, nullptr);  // one with the clean memory beside it
     return 0;
   }
+  block = merge(block);  // the request may leave something beside clean memory
   insert(block);
   return hand_out(block, granules, align, bytes, born);
 }

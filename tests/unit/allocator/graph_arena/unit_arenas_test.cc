@@ -217,6 +217,23 @@ TEST_CASE("threads of one graph that miss at once take its arena once") {
   CHECK(p->ledger.arena_increments.get() == 8);  // of the first run
 }
 
+TEST_CASE("what an arena's request leaves of a unit is one with clean memory behind it") {
+  auto p = unit_arenas(64);
+  constexpr uint64_t kPart = kUnit / 4;
+  p->source.open_graphs = {1};
+  const auto take = [&](uint64_t parts) { return p->allocate_in_graph(parts * kPart, 1, kSmall); };
+  const uint64_t stays = take(2), before = take(2), gone = take(4), after = take(2);
+  REQUIRE(take(2) == stays + 10 * kPart);
+  REQUIRE(p->free(gone) == Freed::done);
+  REQUIRE(p->pool.release_returnable(0));
+  for (const uint64_t address : {before, after}) REQUIRE(p->free(address) == Freed::done);
+  p->synchronise();
+  REQUIRE(take(5) == before);
+  const uint64_t had = p->ledger.units.get();
+  CHECK(take(3) == before + 5 * kPart);
+  CHECK(p->ledger.units.get() == had);
+}
+
 TEST_CASE("what outlives its graph holds its own units, and the arena goes on beside it") {
   auto p = unit_arenas(64);
   p->source.open_graphs = {1};
