@@ -237,7 +237,14 @@ bool BlockPool::mark_exported(const Chunk* chunk, uint64_t address) {
   return true;
 }
 
-// Under the lock, or a block could count twice on its way from one counter to the next.
+// These two under the lock, or a block could count twice, or not at all, on its way from one
+// counter to the next.
+uint64_t BlockPool::in_use_bytes() {
+  LockGuard guard(mutex_);
+  return chunk_bytes() - clean_bytes() - waiting_bytes() - parked_bytes() - garbage_bytes() -
+         quarantined_bytes() - filling_bytes_.get() - moving_bytes_.get();
+}
+
 uint64_t BlockPool::available_bytes(Reclaim& reclaim, bool all, bool parts) {
   LockGuard guard(mutex_);
   if (unit_ != 0) return available_in_units(reclaim, all);

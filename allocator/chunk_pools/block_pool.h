@@ -138,6 +138,8 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   // All others, and the bytes of all chunks, or of what is behind the ranges; without the lock.
   uint64_t chunks() const { return chunks_.get(); }
   uint64_t chunk_bytes() const { return chunk_bytes_.get(); }
+  // Of those, what the program holds, as blocks are rounded.
+  uint64_t in_use_bytes();
   // What requests can still be served from: here or, of chunks in which nothing is live, by the
   // driver, which gets what it rounded up to its pages back with them. Not `all`: what is clean
   // alone; not `parts`: nothing of that can go to the driver.
@@ -181,6 +183,7 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   void consider(ChunkBlock* hole, uint32_t granules, Site* best) const;
   void keep_surplus(const ChunkBlock* before, const ChunkBlock* hole, ChunkBlock* after,
                     uint32_t granules);
+  void start_moving(ChunkBlock* block);
   void make_hole_locked(ChunkBlock* block);
   void insert_hole(ChunkBlock* block);
   void remove_hole(ChunkBlock* block) { remove_from(&holes_, block); }
@@ -210,6 +213,7 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   uint32_t unasked_ = 0;         // blocks freed since ask_first was the answer
   ChunkMap* maps_ = nullptr;
   Counter chunks_, chunk_bytes_;
+  Counter moving_bytes_;  // of those: BlockState::moving
   Counter room_bytes_;
   Counter idle_chunk_bytes_;
   Counter idle_rounding_;  // of chunks with nothing live but room, up to whole driver pages

@@ -151,6 +151,7 @@ void BlockPool::forget_all() {
   unmerged_ = false;
   chunks_.set(0);
   chunk_bytes_.set(0);
+  moving_bytes_.set(0);
   room_bytes_.set(0);
   idle_rounding_.set(0);
   idle_chunk_bytes_.set(0);

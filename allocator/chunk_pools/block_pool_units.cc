@@ -110,6 +110,12 @@ void BlockPool::keep_surplus(const ChunkBlock* before, const ChunkBlock* hole, C
   insert(split(after, static_cast<uint32_t>(granules - without)));
 }
 
+// What has memory behind it.
+void BlockPool::start_moving(ChunkBlock* block) {
+  block->become(BlockState::moving);
+  moving_bytes_.own_add(block->bytes());
+}
+
 bool BlockPool::open_gap(uint32_t granules, Gap* gap) {
   LockGuard guard(mutex_);
   if (closed() || !records_.reserve(3)) return false;
@@ -132,9 +138,10 @@ bool BlockPool::open_gap(uint32_t granules, Gap* gap) {
     if (part != nullptr) remove(part);
   }
   if (after != nullptr) keep_surplus(before, hole, after, granules);
-  for (ChunkBlock* part : {before, hole, after}) {
-    if (part != nullptr) part->become(BlockState::moving);
+  for (ChunkBlock* part : {before, after}) {
+    if (part != nullptr) start_moving(part);
   }
+  hole->become(BlockState::moving);
   *gap = {before, hole, after, site.units, records_.take()};
   return true;
 }
@@ -144,6 +151,9 @@ uint64_t BlockPool::close_gap(const Gap& gap, uint32_t filled, uint32_t granules
   LockGuard guard(mutex_);
   records_.give_back(gap.spare);
   chunk_bytes_.own_add(uint64_t{filled} * unit_ * kBlockGranule);
+  for (const ChunkBlock* part : {gap.before, gap.after}) {
+    if (part != nullptr) moving_bytes_.own_sub(part->bytes());
+  }
   ChunkBlock* block = gap.hole;
   if (filled != gap.units) {
     if (filled != 0) make_hole_locked(split(block, filled * unit_));
@@ -196,7 +206,7 @@ ChunkBlock* BlockPool::take_units(uint32_t most, Reclaim& reclaim) {
     insert(block);
     block = units;
   }
-  block->become(BlockState::moving);
+  start_moving(block);
   return block;
 }
 
@@ -272,7 +282,7 @@ ChunkBlock* BlockPool::take_known_units(Reclaim& reclaim) {
   for (ChunkBlock* block = known_; block != nullptr; block = block->next) {
     ChunkBlock* units = cut_known(block, &held);
     if (units == nullptr) continue;
-    units->become(BlockState::moving);
+    start_moving(units);
     units->exported = 1;
     look_from_.set(0);
     return units;
@@ -298,11 +308,13 @@ void BlockPool::make_hole_locked(ChunkBlock* block) {
 void BlockPool::make_hole(ChunkBlock* moving) {
   LockGuard guard(mutex_);
   chunk_bytes_.own_sub(moving->bytes());
+  moving_bytes_.own_sub(moving->bytes());
   make_hole_locked(moving);
 }
 
 void BlockPool::put_back_units(ChunkBlock* moving) {
   LockGuard guard(mutex_);
+  moving_bytes_.own_sub(moving->bytes());
   make_clean(moving, nullptr);
 }
 

@@ -104,7 +104,6 @@ class GraphRuns {
   void end(Running& running);
   void look_for_survivors(Running& running, BlockPool& pool);
   bool seen_before(uint64_t address);
-  static uint64_t in_use(const BlockPool& pool);
 
   Index* index_;
   ChunkSizes sizes_;
@@ -160,8 +159,8 @@ void GraphRuns<Strategy>::note_taken(const Request& request, GraphRun graph) {
   if (mine == nullptr || mine->pool != part.pool) return;  // its graph has ended meanwhile
   if (part.noted < kMostNoted) mine->noted[part.noted].address = request.address;
   if (part.grew && mine->graph->known()) mine->grew = true;
-  if (const BlockPool* pool = strategy().arena(part.pool)) {
-    mine->peak = std::max(mine->peak, in_use(*pool));
+  if (BlockPool* pool = strategy().arena(part.pool)) {
+    mine->peak = std::max(mine->peak, pool->in_use_bytes());
   }
 }
 
@@ -172,15 +171,6 @@ typename GraphRuns<Strategy>::Running* GraphRuns<Strategy>::of_run(uint32_t run)
     if (each.run == run) return &each;
   }
   return nullptr;
-}
-
-// What the program holds of a pool, as the pool rounds it.
-template <typename Strategy>
-uint64_t GraphRuns<Strategy>::in_use(const BlockPool& pool) {
-  const uint64_t others = pool.clean_bytes() + pool.waiting_bytes() + pool.parked_bytes() +
-                          pool.garbage_bytes() + pool.quarantined_bytes();
-  const uint64_t all = pool.chunk_bytes();
-  return all > others ? all - others : 0;
 }
 
 // The run's place, where it begins now if it has none; nullptr where there is none.
@@ -244,7 +234,7 @@ void GraphRuns<Strategy>::end(Running& running) {
   if (pool == nullptr) return;
   const uint64_t live = pool->live();
   if (live > running.live_before) look_for_survivors(running, *pool);
-  uint64_t need = running.peak - std::min(running.peak, in_use(*pool));
+  uint64_t need = running.peak - std::min(running.peak, pool->in_use_bytes());
   if (running.grew && live == 0) need = std::max(need, pool->chunk_bytes());
   running.graph->note_run(need);
   uint64_t sum = 0;

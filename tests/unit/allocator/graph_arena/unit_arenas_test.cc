@@ -234,6 +234,26 @@ TEST_CASE("what an arena's request leaves of a unit is one with clean memory beh
   CHECK(p->ledger.units.get() == had);
 }
 
+TEST_CASE("what a graph needs is not more for free memory that is on its way meanwhile") {
+  auto p = unit_arenas(40);
+  p->source.open_graphs = {1};
+  std::vector<uint64_t> live;
+  for (int i = 0; i < 16; ++i) live.push_back(p->allocate_in_graph(4 * kMiB, 1, kLarge));
+  std::swap(live[4], live.back());
+  live.pop_back();  // stays, between what is free
+  for (const uint64_t address : live) REQUIRE(p->free(address) == Freed::done);
+  p->synchronise();
+  p->source.open_graphs = {2};
+  uint64_t meanwhile = 0;
+  p->units().on_create = [&] { meanwhile = p->allocate_in_graph(4 * kMiB, 2, kSmall); };
+  CHECK(p->allocate_in_graph(200 * kMiB, 2, kSmall) == 0);
+  REQUIRE(meanwhile != 0);
+  REQUIRE(p->free(meanwhile) == Freed::done);
+  p->synchronise();
+  run(*p, 3, kOther, 1);
+  CHECK(p->ledger.graph_bytes.get() == (60 + 4) * kMiB);
+}
+
 TEST_CASE("what outlives its graph holds its own units, and the arena goes on beside it") {
   auto p = unit_arenas(64);
   p->source.open_graphs = {1};
