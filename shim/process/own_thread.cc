@@ -11,13 +11,21 @@
 #include <cerrno>
 #include <cstddef>
 
+#include "allocator/base/mutex.h"
+
 namespace cistern::shim {
 namespace {
 
 constexpr size_t kStackBytes = 256 << 10;  // address space, until it is touched
 
 constinit std::atomic<unsigned> own_threads{0};
-constinit sigset_t signals_of_program{};
+constinit alloc::Mutex mutex;
+constinit sigset_t signals_of_program{};  // of the thread that was the last to start one
+
+void keep(const sigset_t& signals) {
+  const alloc::LockGuard guard(mutex);
+  signals_of_program = signals;
+}
 
 }  // namespace
 
@@ -25,7 +33,7 @@ constinit sigset_t signals_of_program{};
 // pthread_create answers EINVAL if the stack cannot hold the thread-local storage of the program's
 // libraries; then the stack gets the usual size.
 int start_own_thread(void* (*run)(void*)) {
-  sigset_t all;
+  sigset_t all, before;
   sigfillset(&all);
   pthread_attr_t attributes;
   if (const int code = pthread_attr_init(&attributes); code != 0) return code;
@@ -33,14 +41,15 @@ int start_own_thread(void* (*run)(void*)) {
   size_t usual;
   pthread_attr_getstacksize(&attributes, &usual);
   pthread_attr_setstacksize(&attributes, kStackBytes);
-  pthread_sigmask(SIG_SETMASK, &all, &signals_of_program);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  keep(before);
   pthread_t thread;
   int code = pthread_create(&thread, &attributes, run, nullptr);
   if (code == EINVAL) {
     pthread_attr_setstacksize(&attributes, usual);
     code = pthread_create(&thread, &attributes, run, nullptr);
   }
-  pthread_sigmask(SIG_SETMASK, &signals_of_program, nullptr);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   pthread_attr_destroy(&attributes);
   return code;
 }
@@ -65,8 +74,14 @@ bool alone() {
          readlink("/proc/thread-self/exe", &c, 1) > 0;
 }
 
-void become_thread_of_the_program() { pthread_sigmask(SIG_SETMASK, &signals_of_program, nullptr); }
+void become_thread_of_the_program() {
+  const alloc::LockGuard guard(mutex);
+  pthread_sigmask(SIG_SETMASK, &signals_of_program, nullptr);
+}
 
-void forget_own_threads() { own_threads.store(0); }
+void forget_own_threads() {
+  mutex.reset();
+  own_threads.store(0);
+}
 
 }  // namespace cistern::shim

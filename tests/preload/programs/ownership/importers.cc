@@ -12,27 +12,11 @@
 #include <initializer_list>
 
 #include "../driver_codes.h"
+#include "../ipc/processes.h"
 
 namespace {
 
 constexpr size_t kPage = 2 * kMiB;
-
-struct Channel {
-  int ends[2];
-  Channel() {
-    if (pipe(ends) != 0) std::_Exit(1);
-  }
-};
-
-template <typename T>
-void put(int end, const T& value) {
-  if (write(end, &value, sizeof value) != sizeof value) std::_Exit(1);
-}
-
-template <typename T>
-bool get(int end, T* value) {
-  return read(end, value, sizeof *value) == sizeof *value;
-}
 
 struct Sizes {
   CUresult codes[3];

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/shared_event.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -9,9 +8,10 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <thread>
+
+#include "memory/ipc.h"
 
 namespace simcuda {
 
@@ -57,9 +57,7 @@ CUresult SharedEvent::open(const CUipcEventHandle& handle, std::shared_ptr<Share
   std::memcpy(&token, &handle, sizeof token);
   if (token.magic != kMagic) return CUDA_ERROR_INVALID_VALUE;
   if (token.process == getpid()) return CUDA_ERROR_INVALID_CONTEXT;
-  char path[64];
-  std::snprintf(path, sizeof path, "/proc/%d/fd/%d", token.process, token.file);
-  const int file = ::open(path, O_RDWR | O_CLOEXEC);
+  const int file = open_file_of(token.process, token.file);
   if (file < 0) return CUDA_ERROR_INVALID_VALUE;
   *out = map(file, /*keep_file=*/false);
   return *out == nullptr ? CUDA_ERROR_MAP_FAILED : CUDA_SUCCESS;

@@ -47,15 +47,19 @@ CUresult get_ipc_handle(CUdeviceptr address, CUipcMemHandle* handle) {
   return CUDA_SUCCESS;
 }
 
+int open_file_of(pid_t process, int file) {
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/%d/fd/%d", process, file);
+  return open(path, O_RDWR | O_CLOEXEC);
+}
+
 CUresult open_ipc_handle(Context& context, const CUipcMemHandle& handle, bool lazy_peers,
                          CUdeviceptr* address) {
   Token token;
   std::memcpy(&token, &handle, sizeof token);
   if (token.magic != kMagic) return CUDA_ERROR_INVALID_VALUE;
   if (token.process == getpid()) return CUDA_ERROR_INVALID_CONTEXT;
-  char path[64];
-  std::snprintf(path, sizeof path, "/proc/%d/fd/%d", token.process, token.file);
-  const int file = open(path, O_RDWR | O_CLOEXEC);
+  const int file = open_file_of(token.process, token.file);
   if (file < 0) return CUDA_ERROR_INVALID_VALUE;
   const size_t lead = import_lead(token.offset);
   void* pages = mmap(nullptr, lead + token.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file,

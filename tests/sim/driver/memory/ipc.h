@@ -5,6 +5,8 @@
 // and both under one user. Any thread.
 #pragma once
 
+#include <sys/types.h>
+
 #include "base/cuda.h"
 
 namespace simcuda {
@@ -16,6 +18,9 @@ CUresult get_ipc_handle(CUdeviceptr address, CUipcMemHandle* handle);
 CUresult open_ipc_handle(Context& context, const CUipcMemHandle& handle, bool lazy_peers,
                          CUdeviceptr* address);
 CUresult close_ipc_handle(CUdeviceptr address);
+
+// A file that another process of the same user has open; -1 if there is none, or not to be had.
+int open_file_of(pid_t process, int file);
 
 // A file descriptor of the memory behind whole pages of one allocation; the caller closes it.
 // Stands for a dma_buf: only that there is one, and whose, is simulated.
