@@ -42,7 +42,7 @@ class AnyStrategy {
   }
 
   template <typename Visitor>
-  decltype(auto) visit(Visitor visitor) {
+  [[gnu::always_inline]] decltype(auto) visit(Visitor visitor) {
     const Kind kind = kind_.load(std::memory_order_relaxed);
     if (kind != Kind::on_demand) [[unlikely]] {
       if (kind == Kind::chunked) return visitor(chunk_pools_);
@@ -85,11 +85,12 @@ class AnyStrategy {
     if (has_arenas()) units() != nullptr ? units_.forget_all() : arenas_.forget_all();
   }
 
-  // While less than this waits in each pool, and in the chunk layer, all of them together are
-  // within the bound on what waits.
-  uint64_t bound_share() const {
-    return Reclaim::kWaitingBound /
-           visit([](const auto& strategy) { return strategy.most_pools() + 1; });
+  // False while less than that waits in each pool, and in the chunk layer, so that all of them
+  // together are within half the bound on what waits.
+  bool near_bound(uint64_t waiting) const {
+    return visit([=](const auto& strategy) {
+      return 2 * waiting * (strategy.most_pools() + 1) >= Reclaim::kWaitingBound;
+    });
   }
 
   // The strategy's pools of blocks, for totals.

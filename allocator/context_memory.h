@@ -34,7 +34,7 @@ struct ContextMemory {
 
   // Serve a request: from clean memory at hand; from a fresh chunk; with a driver allocation of its
   // own; from any free block, wherever it is. The codes are the source's.
-  bool take_clean(Request& request) {
+  [[gnu::always_inline]] bool take_clean(Request& request) {
     return strategy.visit([&](auto& s) { return s.take_clean(request); });
   }
   int take_fresh(Request& request);

@@ -61,25 +61,44 @@ int ContextPool::allocate_in_graph(uint64_t bytes, unsigned shard, GraphRun grap
   return code;
 }
 
+// Chunks and ranges of units have the same pools, but not the same ends.
+[[gnu::always_inline]] inline bool ContextPool::free_cut(Role role, Chunk* chunk, uint64_t address,
+                                                         Ticket latest, uint64_t* waiting) {
+  ChunkPools& chunk_pools = memory_.strategy.chunk_pools();
+  Expandable& expandable = memory_.strategy.expandable();
+  const bool chunked = role == Role::split;
+  BlockPool* pool = chunked ? chunk_pools.pool_of(chunk) : expandable.pool_of(chunk);
+  *waiting = 0;
+  if (pool == nullptr) [[unlikely]]
+    return false;
+  ChunkList ended;
+  const bool freed = pool->free(chunk, address, memory_.shared->reclaim, &ended, latest);
+  *waiting = pool->waiting_bytes();
+  if (!ended.empty()) [[unlikely]]
+    chunk_pools.release_exported(&ended);  // ranges stay
+  if (!chunked && pool->look_for_known()) [[unlikely]]
+    expandable.release_known(/*all=*/false);
+  return freed;
+}
+
 Freed ContextPool::free(Chunk* chunk, uint64_t address, int* code, Ticket latest) {
   *code = kSuccess;
   bool done;
   uint64_t waiting;  // in the pool of the block
-  switch (chunk->is()) {
+  const Role role = chunk->is();
+  switch (role) {
     case Role::slab:
       done = memory_.strategy.on_demand().free(chunk, address, latest, &waiting);
       break;
     case Role::split:
-      done = memory_.strategy.chunk_pools().free(chunk, address, latest, &waiting);
-      break;
     case Role::range:
-      done = memory_.strategy.expandable().free(chunk, address, latest, &waiting);
+      done = free_cut(role, chunk, address, latest, &waiting);
       break;
     default:
       done = free_whole(chunk, address, code, latest);
       waiting = memory_.supply.cache.waiting_bytes();
   }
-  if (waiting >= memory_.strategy.bound_share() / 2) [[unlikely]]
+  if (memory_.strategy.near_bound(waiting)) [[unlikely]]
     waiting_.hold_back_if_over_bound();
   if (memory_.shared->free_extra_work.load(std::memory_order_relaxed) != 0) [[unlikely]]
     do_extra_work();

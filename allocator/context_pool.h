@@ -167,6 +167,7 @@ class ContextPool {
   int hand_out_direct(const Request& request, uint64_t* address);
   bool filled_ahead(uint64_t address);
 
+  bool free_cut(Role role, Chunk* chunk, uint64_t address, Ticket latest, uint64_t* waiting);
   bool free_whole(Chunk* chunk, uint64_t address, int* code, Ticket latest);
   [[gnu::noinline]] void do_extra_work();
 

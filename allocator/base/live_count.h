@@ -12,19 +12,23 @@ class LiveCount {
  public:
   void init(Ledger* ledger) { ledger_ = ledger; }
 
-  // `change` may be negative, as a two's complement number.
-  void add(uint64_t change) {
-    live_.own_add(change);
+  // Both publish in an order in which a reader of both may miss the step but never counts it twice.
+  void add(uint64_t bytes) {
+    live_.own_add(bytes);
     const auto unknown = static_cast<int64_t>(unpublished());
-    if (static_cast<int64_t>(change) > 0) ledger_->note_live(unknown);
-    // In this order a reader of both may miss the step but never counts it twice.
-    if (unknown > kStep) {
-      published_.own_add(static_cast<uint64_t>(unknown));
-      ledger_->live.add(static_cast<uint64_t>(unknown));
-    } else if (unknown < -kStep) {
-      ledger_->live.add(static_cast<uint64_t>(unknown));
-      published_.own_add(static_cast<uint64_t>(unknown));
-    }
+    ledger_->note_live(unknown);
+    if (unknown <= kStep) [[likely]]
+      return;
+    published_.own_add(static_cast<uint64_t>(unknown));
+    ledger_->live.add(static_cast<uint64_t>(unknown));
+  }
+  void sub(uint64_t bytes) {
+    live_.own_sub(bytes);
+    const auto unknown = static_cast<int64_t>(unpublished());
+    if (unknown >= -kStep) [[likely]]
+      return;
+    ledger_->live.add(static_cast<uint64_t>(unknown));
+    published_.own_add(static_cast<uint64_t>(unknown));
   }
 
   uint64_t get() const { return live_.get(); }

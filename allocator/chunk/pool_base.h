@@ -11,9 +11,9 @@
 // Under ReuseRule::same_size what was freed is kept for its size: such blocks are in
 // BlockState::kept and have bins of their own, so that nothing else finds, cuts or merges them.
 // asked_of(block) is, of a freed or kept one, the bytes that the program last had of it; 0 where
-// they are not known. Derived has make_cuttable(block), which makes a block that is in no bin clean
-// as any is under the other rules, and set_clean(block), which only says that it is. Any thread:
-// what looks at blocks takes the lock, sums are read without. None calls the driver.
+// they are not known, which forget_asked(block) makes it: make_clean(block) then makes it clean as
+// any is under the other rules. Derived has set_clean(block), which only says that it is. Any
+// thread: what looks at blocks takes the lock, sums are read without. None calls the driver.
 #pragma once
 
 #include <algorithm>
@@ -220,12 +220,13 @@ class PoolBase {
     return block;
   }
   // Memory is short: what was kept serves any size. False if nothing was.
-  [[gnu::cold]] bool forget_sizes() {
+  [[gnu::cold]] bool forget_sizes(ChunkList* emptied) {
     if (kept_.largest() == 0) return false;
     ledger_->sizes_forgotten.add();
     while (T* block = kept_.find(1, UINT64_MAX, 1)) {
       remove_kept(block);
-      derived().make_cuttable(block);
+      forget_asked(block);
+      derived().make_clean(block, emptied);
     }
     return true;
   }
@@ -237,7 +238,7 @@ class PoolBase {
   void note_freed(T* block) {
     block->become(BlockState::waiting);
     frees.own_add();
-    live_.add(0 - uint64_t{block->requested});
+    live_.sub(block->requested);
   }
 
   // A block in quarantine is `waiting` in no queue: nothing makes it clean.

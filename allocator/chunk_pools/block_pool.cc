@@ -35,7 +35,7 @@ uint64_t BlockPool::allocate(uint32_t granules, uint64_t bytes, Reclaim& reclaim
     refresh_locked(clean, INT_MAX, nullptr);
     address = take(granules, bytes, born, search);
   }
-  if (address == 0 && search == Search::thorough && forget_sizes()) {
+  if (address == 0 && search == Search::thorough && forget_sizes(nullptr)) {
     address = take(granules, bytes, born, search);
   }
   if (address == 0 && unmerged_) {
@@ -159,7 +159,12 @@ bool BlockPool::free(const Chunk* chunk, uint64_t address, Reclaim& reclaim, Chu
   take_out(map, ended);
 }
 
-[[gnu::always_inline]] inline void BlockPool::make_cuttable(ChunkBlock* block) {
+void BlockPool::make_clean(ChunkBlock* block, ChunkList* /*emptied*/) {
+  if (ChunkMap* map = block->map(); map->live == 0) count_if_idle(map);
+  if (block->exported != 0) [[unlikely]]
+    return insert_known(block);
+  if (keeps_sizes() && asked_of(block) != 0) [[unlikely]]
+    return keep(block);
   block->become(BlockState::clean);
   if (merge_at_once_) {
     block = merge(block);
@@ -167,15 +172,6 @@ bool BlockPool::free(const Chunk* chunk, uint64_t address, Reclaim& reclaim, Chu
     unmerged_ = true;
   }
   insert(block);
-}
-
-void BlockPool::make_clean(ChunkBlock* block, ChunkList* /*emptied*/) {
-  if (ChunkMap* map = block->map(); map->live == 0) count_if_idle(map);
-  if (block->exported != 0) [[unlikely]]
-    return insert_known(block);
-  if (keeps_sizes() && asked_of(block) != 0) [[unlikely]]
-    return keep(block);
-  make_cuttable(block);
 }
 
 // Joins a clean block that is in no bin with its clean neighbours, which are.

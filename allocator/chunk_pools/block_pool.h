@@ -159,7 +159,6 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   void end(ChunkMap* map, ChunkList* ended);
   void remove_freed(const ChunkMap* only);
   void make_clean(ChunkBlock* block, ChunkList* emptied);
-  void make_cuttable(ChunkBlock* block);
   static void set_clean(ChunkBlock* block) { block->become(BlockState::clean); }
   ChunkBlock* merge(ChunkBlock* block);
   void merge_everything();

@@ -25,7 +25,7 @@ bool ChunkMap::open(Chunk* owner, ChunkBlock* all) {
   all->granules = granules;
   all->exported = 0;
   all->before = all->after = nullptr;
-  all->map_bits = reinterpret_cast<uintptr_t>(this) & ChunkBlock::kMapMask;
+  all->set_map(this);
   heads[0] = all;
   return true;
 }

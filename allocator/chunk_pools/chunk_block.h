@@ -22,8 +22,6 @@ inline uint32_t granules_for(uint64_t bytes) {
 }
 
 struct ChunkBlock {
-  static constexpr uint64_t kMapMask = (uint64_t{1} << 48) - 1;  // what os::map() gives is below
-
   uint32_t start;  // granules from the chunk's base
   uint32_t granules;
   ChunkBlock* before;  // neighbours by address, nullptr at the chunk's ends
@@ -37,20 +35,24 @@ struct ChunkBlock {
     uint64_t stamp;      // freed: FreedQueue
     uint64_t requested;  // live: bytes the program asked for
   };
-  ChunkBlock* same_bucket;  // BlockTable
-  uint64_t map_bits : 48;
+  ChunkBlock* same_bucket;   // BlockTable
+  uint64_t state : 8;        // a byte of its own: it changes three times in each pair
+  uint64_t exported : 1;     // known outside the process: never to be reused
   uint64_t asked_bits : 10;  // see keep_asked()
-  uint64_t state : 5;
-  uint64_t exported : 1;  // known outside the process: never to be reused
+  uint64_t map_bits : 45;    // see set_map()
 
   BlockState is() const { return static_cast<BlockState>(state); }
-  void become(BlockState s) { state = static_cast<uint8_t>(s) & 0x1f; }
+  void become(BlockState s) { state = static_cast<uint8_t>(s); }
   // Of a live block, for asked_of() once it is freed: what it has beyond `requested`, and 1.
   void keep_asked() {
     const uint64_t lost = bytes() - requested;
     asked_bits = lost < kBlockGranule ? (lost + 1) & 0x3ff : 0;
   }
-  ChunkMap* map() const { return reinterpret_cast<ChunkMap*>(map_bits); }
+  // What os::map() gives is below 2^48, and records in it begin at whole words.
+  void set_map(const ChunkMap* map) {
+    map_bits = (reinterpret_cast<uintptr_t>(map) >> 3) & ((uint64_t{1} << 45) - 1);
+  }
+  ChunkMap* map() const { return reinterpret_cast<ChunkMap*>(uint64_t{map_bits} << 3); }
   uint64_t bytes() const { return uint64_t{granules} * kBlockGranule; }
   inline uint64_t address() const;
   // Granules from the block's start to the first aligned one; `align` in granules.
@@ -128,6 +130,7 @@ inline ChunkMap* bookkeeping_of(const ChunkBlock* block) { return block->map(); 
 inline uint64_t asked_of(const ChunkBlock* block) {
   return block->asked_bits == 0 ? 0 : block->bytes() + 1 - block->asked_bits;
 }
+inline void forget_asked(ChunkBlock* block) { block->asked_bits = 0; }
 
 uint32_t ChunkBlock::to_aligned(uint32_t align) const {
   return static_cast<uint32_t>(0 - address() / kBlockGranule) & (align - 1);

@@ -184,19 +184,6 @@ bool ChunkPools::take_from_anywhere(Request& request, Step* step) {
   return request.address != 0;
 }
 
-bool ChunkPools::free(const Chunk* chunk, uint64_t address, Ticket latest, uint64_t* waiting) {
-  BlockPool* pool = pool_of(chunk);
-  *waiting = 0;
-  if (pool == nullptr) [[unlikely]]
-    return false;
-  ChunkList ended;
-  const bool freed = pool->free(chunk, address, shared_->reclaim, &ended, latest);
-  *waiting = pool->waiting_bytes();
-  if (!ended.empty()) [[unlikely]]
-    release_exported(&ended);
-  return freed;
-}
-
 // Chunks with exported blocks must not be reused.
 void ChunkPools::release_exported(ChunkList* ended) {
   const ChunkSupply::Moving moving(*supply_);

@@ -61,14 +61,13 @@ class ChunkPools {
 
   uint64_t most_pools() const { return pools_used_.load(std::memory_order_relaxed); }
 
-  // For chunks of Role::split. False when `address` is not the start of a block the program holds.
-  // `waiting`: bytes in its pool.
-  bool free(const Chunk* chunk, uint64_t address, Ticket latest, uint64_t* waiting);
+  // For chunks of Role::split.
   bool find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
   // The block there became known outside the process (block_pool.h).
   bool mark_exported(const Chunk* chunk, uint64_t address);
 
-  // For groups (groups.h): the pool of a chunk, and chunks that ended with a group.
+  // The pool of a chunk, and what to do with chunks that ended with a block of theirs, or with a
+  // group (groups.h).
   BlockPool* pool_of(const Chunk* chunk) {
     return pools_[chunk->at().shard()].load(std::memory_order_acquire);
   }

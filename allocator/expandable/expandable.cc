@@ -81,18 +81,6 @@ bool Expandable::fill_freed(BlockPool& pool) {
   return gather(pool, shared_->reclaim, supply_->filler, &none, &none);
 }
 
-bool Expandable::free(const Chunk* chunk, uint64_t address, Ticket latest, uint64_t* waiting) {
-  BlockPool* pool = pool_of(chunk);
-  *waiting = 0;
-  if (pool == nullptr) return false;
-  ChunkList none;  // ranges stay
-  const bool freed = pool->free(chunk, address, shared_->reclaim, &none, latest);
-  *waiting = pool->waiting_bytes();
-  if (pool->look_for_known()) [[unlikely]]
-    release_known(/*all=*/false);
-  return freed;
-}
-
 bool Expandable::find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes) {
   BlockPool* pool = pool_of(chunk);
   return pool != nullptr && pool->find(chunk, address, start, bytes);

@@ -78,7 +78,9 @@ class Expandable {
     const uint8_t number = chunk->at().shard();
     return number < kPools ? pools_[number].load(std::memory_order_acquire) : nullptr;
   }
-  bool free(const Chunk* chunk, uint64_t address, Ticket latest, uint64_t* waiting);
+  // What is known outside the process and was freed goes to the source. Not `all`: only where it
+  // pays to look. False: nothing went.
+  [[gnu::cold]] bool release_known(bool all);
   bool find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
   bool mark_exported(const Chunk* chunk, uint64_t address);
   bool fills(const Chunk* chunk) {
@@ -224,7 +226,6 @@ class Expandable {
   template <typename Use>
   uint32_t empty(BlockPool& pool, ChunkBlock* block, Use use);
   uint32_t release_block(BlockPool& pool, ChunkBlock* block);
-  [[gnu::cold]] bool release_known(bool all);
 
   SharedChunks* shared_;
   BlockArenas* arenas_;

@@ -355,7 +355,6 @@ uint32_t Expandable::give_back_units(BlockPool& pool, uint32_t most) {
 }
 
 // What others know is no other block's memory before they are done with it, which the source knows.
-// Not `all`: only where it pays to look.
 bool Expandable::release_known(bool all) {
   bool any = false;
   for_each_pool([&](BlockPool& pool) {

@@ -78,7 +78,7 @@ class GraphArenas : public GroupedOnDemand, public GraphRuns<GraphArenas> {
   }
 
   unsigned new_pool();
-  bool take_left(Request& request);
+  [[gnu::noinline]] bool take_left(Request& request);
   int grow(Request& request, Step* step);
   void give_back(unsigned pool);
   void publish();

@@ -129,6 +129,7 @@ static_assert(sizeof(Slab) == 512);
 inline uint64_t address_of(const Block* block) { return Slab::of(block)->address(block); }
 inline Slab* bookkeeping_of(const Block* block) { return Slab::of(block); }
 inline uint64_t asked_of(const Block* block) { return block->requested; }
+inline void forget_asked(Block* block) { block->requested = 0; }
 
 // The bookkeeping of slabs. Any thread; not on hot paths.
 class SlabArena {

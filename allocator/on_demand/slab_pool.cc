@@ -32,7 +32,7 @@ uint64_t SlabPool::allocate(uint32_t bytes, Reclaim& reclaim, ChunkList* emptied
     refresh_locked(clean, INT_MAX, emptied);
     block = find_clean(granules, bytes, thorough);
   }
-  if (block == nullptr && thorough && forget_sizes()) {
+  if (block == nullptr && thorough && forget_sizes(emptied)) {
     block = find_clean(granules, bytes, thorough);
   }
   return block == nullptr ? 0 : hand_out(block, granules, bytes, reclaim.epoch());
@@ -114,16 +114,19 @@ bool SlabPool::mark_exported(Chunk* chunk, uint64_t address) {
 
 void SlabPool::make_clean(Block* block, ChunkList* emptied) {
   Slab* slab = Slab::of(block);
-  if (keeps_sizes()) [[unlikely]] {
+  if (keeps_sizes() && asked_of(block) != 0) [[unlikely]] {
     keep(block);
     if (slab->live == 0 && slab->waiting == 0 && slab->filling == 0) note_empty(slab, emptied);
-  } else if (make_cuttable(block)->granules == kGranules) {
-    note_empty(slab, emptied);
+    return;
   }
+  block = merge(block);
+  slab->set_clean(block);
+  insert(block);
+  if (block->granules == kGranules) note_empty(slab, emptied);
 }
 
-// Joins it with its clean neighbours.
-Block* SlabPool::make_cuttable(Block* block) {
+// Joins a block that is in no bin with its clean neighbours.
+Block* SlabPool::merge(Block* block) {
   Slab* slab = Slab::of(block);
   if (Block* after = slab->clean_after(block)) {
     remove(after);
@@ -134,13 +137,12 @@ Block* SlabPool::make_cuttable(Block* block) {
     slab->join(before, block);
     block = before;
   }
-  slab->set_clean(block);
-  insert(block);
   return block;
 }
 
 void SlabPool::note_empty(Slab* slab, ChunkList* emptied) {
   if (slab->chunk->exported.load(std::memory_order_relaxed)) return;  // end_if_over()
+  if (spares_.has(slab)) return;                                      // it was empty of kept blocks
   if (spares_.count() < most_spares()) {
     spares_.add(slab);
   } else {

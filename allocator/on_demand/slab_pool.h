@@ -5,6 +5,8 @@
 // the driver; slabs that became empty are handed to the caller as chunks.
 #pragma once
 
+#include <algorithm>
+
 #include "allocator/chunk/chunk_list.h"
 #include "allocator/chunk/pool_base.h"
 #include "allocator/on_demand/slab.h"
@@ -17,6 +19,9 @@ class SpareSlabs {
  public:
   int count() const { return count_; }
   Slab* newest() const { return count_ == 0 ? nullptr : slabs_[count_ - 1]; }
+  bool has(const Slab* slab) const {
+    return std::find(slabs_, slabs_ + count_, slab) != slabs_ + count_;
+  }
   void add(Slab* slab) { slabs_[count_++] = slab; }
   void remove(const Slab* slab) {
     for (int i = 0; i < count_; ++i) {
@@ -80,7 +85,7 @@ class alignas(128) SlabPool : public PoolBase<SlabPool, Block, 9> {  // 1 … 40
   void make_clean(Block* block, ChunkList* emptied);
   Block* find_clean(uint32_t granules, uint32_t bytes, bool thorough);
   [[gnu::cold]] Block* find_by_rule(uint32_t granules, uint32_t bytes);
-  Block* make_cuttable(Block* block);
+  Block* merge(Block* block);
   void set_clean(Block* block) { Slab::of(block)->set_clean(block); }
   void note_empty(Slab* slab, ChunkList* emptied);
   uint64_t hand_out(Block* block, uint32_t granules, uint32_t bytes, Epoch born);

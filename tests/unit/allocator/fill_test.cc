@@ -123,7 +123,7 @@ TEST_CASE("neighbours in different chunks are filled by themselves") {
   for (uint32_t i = 0; i < 4; ++i) {
     blocks[i].start = i % 2;
     blocks[i].granules = 1;
-    blocks[i].map_bits = reinterpret_cast<uintptr_t>(&maps[i / 2]) & ChunkBlock::kMapMask;
+    blocks[i].set_map(&maps[i / 2]);
     blocks[i].next = i == 3 ? nullptr : &blocks[i + 1];
   }
   cistern::test::FakeSource source;
@@ -147,7 +147,7 @@ TEST_CASE("any number of runs is filled, in any order they were freed") {
   for (const uint32_t i : order) {
     blocks[i].start = 2 * i;  // every other granule: no two are neighbours
     blocks[i].granules = 1;
-    blocks[i].map_bits = reinterpret_cast<uintptr_t>(&map) & ChunkBlock::kMapMask;
+    blocks[i].set_map(&map);
     blocks[i].next = list;
     list = &blocks[i];
   }

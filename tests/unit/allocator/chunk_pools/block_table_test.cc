@@ -17,7 +17,7 @@ struct Blocks {
     map.base = uint64_t{0x7f} << 40;
     for (size_t i = 0; i < count; ++i) {
       records[i].start = static_cast<uint32_t>(i) * stride;
-      records[i].map_bits = reinterpret_cast<uintptr_t>(&map) & ChunkBlock::kMapMask;
+      records[i].set_map(&map);
     }
   }
   ChunkMap map{};

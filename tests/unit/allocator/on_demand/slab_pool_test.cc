@@ -79,3 +79,31 @@ TEST_CASE("slabs that nobody took a block from go back, too") {
   CHECK(slabs == 2);
   CHECK(pool->clean_bytes() == 0);
 }
+
+TEST_CASE(
+    "level 0: an empty slab stays in its pool, and counts once, when its sizes are forgotten") {
+  constexpr int kSlabs = 3;
+  constexpr uint32_t kKept = 256 << 10;
+  auto p = std::make_unique<Pool>();
+  SlabArena arena;
+  auto pool = std::make_unique<SlabPool>();
+  pool->init(&p->ledger, nullptr, 0, 0, /*gathers=*/false, ReuseRule::same_size);
+  std::vector<Chunk> chunks(kSlabs);
+  ChunkList emptied;
+  for (int i = 0; i < kSlabs; ++i) {
+    chunks[i].set_range(uint64_t{0x40000000} + i * kSlabBytes, kSlabBytes);
+    pool->add(&chunks[i], arena.take());
+    for (uint64_t used = 0; used < kSlabBytes; used += kKept) {
+      const uint64_t a = pool->allocate(kKept, p->shared.reclaim, &emptied);
+      REQUIRE(pool->free(&chunks[i], a, p->shared.reclaim, &emptied));
+    }
+  }
+  p->synchronise();
+  pool->refresh(p->shared.reclaim, /*spare_too=*/false, &emptied);
+  const auto told = [&] { return pool->available_bytes(p->shared.reclaim, false, true); };
+  CHECK(told() == kSlabs * kSlabBytes);
+  CHECK(pool->allocate(kMiB - 1, p->shared.reclaim, &emptied, /*thorough=*/true) != 0);
+  CHECK(told() == (kSlabs - 1) * kSlabBytes);
+  CHECK(emptied.empty());
+  CHECK(p->ledger.sizes_forgotten.get() == 1);
+}
