@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory for the pools' own bookkeeping: records of one type, cut from mapped segments. Records are
 // recycled, but segments are never unmapped, so that a stale pointer to a record always points to a
-// record of that type: the ownership index is read without a lock and relies on it. Any thread; one
-// lock; not on hot paths. take() gives nullptr when the system has no memory left.
+// record of that type: the ownership index is read without a lock and relies on it. take() gives
+// nullptr when the system has no memory left.
+//
+// Records: not thread-safe, for who has a lock anyway. Arena: any thread; one lock.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +17,11 @@ namespace cistern::alloc {
 // T is trivially constructible from zeroed memory. A recycled record keeps its old contents apart
 // from the first word, which links it while it is free.
 template <typename T, size_t kSegmentBytes = size_t{1} << 20, size_t kAlignment = 4096>
-class Arena {
+class Records {
   static_assert(sizeof(T) >= sizeof(void*) && sizeof(T) <= kSegmentBytes);
 
  public:
-  // nullptr when the system has no memory left.
   T* take() {
-    LockGuard guard(mutex_);
     if (free_ != nullptr) {
       Link* link = free_;
       free_ = link->next;
@@ -38,23 +38,39 @@ class Arena {
   }
 
   void give_back(T* record) {
-    LockGuard guard(mutex_);
     auto* link = reinterpret_cast<Link*>(record);
     link->next = free_;
     free_ = link;
   }
-
-  void reset_after_fork() { mutex_.reset(); }
 
  private:
   struct Link {
     Link* next;
   };
 
-  Mutex mutex_;
   Link* free_ = nullptr;
   T* next_ = nullptr;
   size_t left_ = 0;
+};
+
+template <typename T, size_t kSegmentBytes = size_t{1} << 20, size_t kAlignment = 4096>
+class Arena {
+ public:
+  T* take() {
+    LockGuard guard(mutex_);
+    return records_.take();
+  }
+
+  void give_back(T* record) {
+    LockGuard guard(mutex_);
+    records_.give_back(record);
+  }
+
+  void reset_after_fork() { mutex_.reset(); }
+
+ private:
+  Mutex mutex_;
+  Records<T, kSegmentBytes, kAlignment> records_;
 };
 
 }  // namespace cistern::alloc

@@ -51,8 +51,8 @@ BlockPool* ChunkPools::create_pool(unsigned number) {
   if (pool == nullptr) return nullptr;
   new (pool) BlockPool{};
   init_pool(pool, number);
+  pools_used_.fetch_add(1, std::memory_order_release);  // first: nobody finds more than are counted
   pools_[number].store(pool, std::memory_order_release);
-  pools_used_.fetch_add(1, std::memory_order_relaxed);
   return pool;
 }
 

@@ -122,20 +122,27 @@ class ChunkPools {
 
   template <typename Visitor>
   void for_each_pool(Visitor visit) {
-    for (unsigned i = 0; i < kMostThreads; ++i) {
-      if (BlockPool* pool = pools_[i].load(std::memory_order_acquire)) visit(*pool);
-    }
+    visit_pools(visit);
   }
   template <typename Visitor>
   void for_each_pool(Visitor visit) const {
-    for (unsigned i = 0; i < kMostThreads; ++i) {
-      const BlockPool* pool = pools_[i].load(std::memory_order_acquire);
-      if (pool != nullptr) visit(*pool);
-    }
+    visit_pools([&](const BlockPool& pool) { visit(pool); });
   }
   void reset_after_fork() { mutex_.reset(); }
 
  private:
+  // Ends with the last pool there is; most programs have a few, with low numbers.
+  template <typename Visitor>
+  void visit_pools(Visitor visit) const {
+    uint64_t left = pools_used_.load(std::memory_order_acquire);
+    for (unsigned i = 0; left != 0 && i < kMostThreads; ++i) {
+      BlockPool* pool = pools_[i].load(std::memory_order_acquire);
+      if (pool == nullptr) continue;
+      visit(*pool);
+      --left;
+    }
+  }
+
   BlockPool* pool_for(const Request& request);
   template <typename Allocate>
   bool take_clean_by(Request& request, Allocate allocate);

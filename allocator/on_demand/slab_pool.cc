@@ -142,7 +142,8 @@ Block* SlabPool::merge(Block* block) {
 
 void SlabPool::note_empty(Slab* slab, ChunkList* emptied) {
   if (slab->chunk->exported.load(std::memory_order_relaxed)) return;  // end_if_over()
-  if (spares_.has(slab)) return;                                      // it was empty of kept blocks
+  // It was when its blocks were kept for their sizes, which are forgotten.
+  if (spares_.has(slab)) return;
   if (spares_.count() < most_spares()) {
     spares_.add(slab);
   } else {

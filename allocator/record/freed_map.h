@@ -23,7 +23,7 @@ class FreedMap {
   // Without memory for a record the block is not remembered.
   void add(uint64_t address, uint64_t bytes, uint32_t site) {
     cut(address, bytes, [](const FreedBlock&, uint64_t) {});
-    FreedBlock* block = arena_.take();
+    FreedBlock* block = records_.take();
     if (block == nullptr) return;
     *block = {nullptr, nullptr, address, bytes, bytes, site};
     FreedBlock *below, *above;
@@ -97,7 +97,7 @@ class FreedMap {
   }
 
   FreedBlock* remainder(const FreedBlock& block, uint64_t from) {
-    FreedBlock* rest = arena_.take();
+    FreedBlock* rest = records_.take();
     if (rest != nullptr) {
       *rest = {nullptr, nullptr, from, end_of(&block) - from, block.requested, block.site};
     }
@@ -110,13 +110,13 @@ class FreedMap {
     FreedBlock* left = tree->left;
     FreedBlock* right = tree->right;
     visit(*tree, tree->bytes);
-    arena_.give_back(tree);
+    records_.give_back(tree);
     give_back_all(left, visit);
     give_back_all(right, visit);
   }
 
   FreedBlock* root_ = nullptr;
-  Arena<FreedBlock, size_t{64} << 10> arena_;
+  Records<FreedBlock, size_t{64} << 10> records_;
 };
 
 }  // namespace cistern::alloc

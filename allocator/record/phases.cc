@@ -198,8 +198,7 @@ void Phases::raise(Figures& figures, uint64_t& peak) const {
   figures.peak_bytes = std::max(figures.peak_bytes, live_);
 }
 
-void Phases::allocated(Thread* thread, uint64_t bytes) {
-  const LockGuard guard(mutex_);
+inline void Phases::count_allocated(Thread* thread, uint64_t bytes) {
   live_ += bytes;
   if (tables_ == nullptr) return;
   if (source_.load(std::memory_order_relaxed) == Source::kAutomatic) {
@@ -214,10 +213,44 @@ void Phases::allocated(Thread* thread, uint64_t bytes) {
   }
 }
 
-void Phases::freed(uint64_t bytes) {
-  const LockGuard guard(mutex_);
+inline void Phases::count_freed(uint64_t bytes) {
   live_ -= std::min(live_, bytes);  // what was allocated before phases were switched on
   level_.moved(live_);
+}
+
+void Phases::allocated(Thread* thread, uint64_t bytes) {
+  const LockGuard guard(mutex_);
+  count_allocated(thread, bytes);
+}
+
+void Phases::freed(uint64_t bytes) {
+  const LockGuard guard(mutex_);
+  count_freed(bytes);
+}
+
+void Phases::block_allocated(Thread* thread, Memory memory, uint64_t address, uint64_t bytes,
+                             uint64_t context) {
+  const LockGuard guard(mutex_);
+  const uint64_t gone = blocks_.allocated(memory, address, bytes, context);
+  if (gone != 0) [[unlikely]]
+    count_freed(gone);
+  count_allocated(thread, bytes);
+}
+
+bool Phases::block_freed(Memory memory, uint64_t address, LiveBlocks::Block* out) {
+  const LockGuard guard(mutex_);
+  if (!blocks_.freed(memory, address, out)) return false;
+  count_freed(out->bytes);
+  return true;
+}
+
+void Phases::block_not_freed(Thread* thread, const LiveBlocks::Block& block) {
+  block_allocated(thread, static_cast<Memory>(block.memory), block.key, block.bytes, block.context);
+}
+
+void Phases::context_ended(uint64_t context) {
+  const LockGuard guard(mutex_);
+  if (const uint64_t gone = blocks_.context_ended(context); gone != 0) count_freed(gone);
 }
 
 // --- runs and names ---

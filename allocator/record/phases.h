@@ -25,6 +25,7 @@
 #include <cstdint>
 
 #include "allocator/base/mutex.h"
+#include "allocator/record/live_blocks.h"
 
 namespace cistern::alloc {
 
@@ -84,6 +85,13 @@ class Phases {
   // `thread` may be null: it is in no marker or range.
   void allocated(Thread* thread, uint64_t bytes);
   void freed(uint64_t bytes);
+  // The same, where nobody else knows how large the block is that is freed. block_freed() tells of
+  // it, and false if it was not known; that did not happen after all with block_not_freed().
+  void block_allocated(Thread* thread, Memory memory, uint64_t address, uint64_t bytes,
+                       uint64_t context);
+  bool block_freed(Memory memory, uint64_t address, LiveBlocks::Block* out);
+  void block_not_freed(Thread* thread, const LiveBlocks::Block& block);
+  void context_ended(uint64_t context);
   // The program waited for the device. The number of the automatic phase that ended here, or 0.
   uint32_t synchronised();
 
@@ -146,6 +154,8 @@ class Phases {
   };
 
   bool make_room();
+  void count_allocated(Thread* thread, uint64_t bytes);
+  void count_freed(uint64_t bytes);
   uint16_t figures_of(uint32_t name);
   uint32_t new_run(uint16_t figures);
   void raise(Figures& figures, uint64_t& peak) const;
@@ -165,6 +175,7 @@ class Phases {
   Tables* tables_ = nullptr;
   uint32_t names_ = 0;
   uint64_t live_ = 0;
+  LiveBlocks blocks_;
   uint32_t automatic_name_ = 0;
   uint16_t automatic_figures_ = 0;
   uint64_t automatic_peak_ = 0;

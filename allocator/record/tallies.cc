@@ -34,7 +34,7 @@ Tallies::Sums* Tallies::sums_of(const Place& place, uint32_t number, TallyBy by)
   const uint64_t key = index << 33 | uint64_t{by == TallyBy::range} << 32 | number;
   Sums* sums = tables_->sums.find(key);
   if (sums != nullptr) return sums;
-  sums = sums_arena_.take();
+  sums = sums_records_.take();
   if (sums == nullptr) return nullptr;
   *sums = {.next = nullptr,
            .key = key,
@@ -50,7 +50,7 @@ Tallies::Sums* Tallies::sums_of(const Place& place, uint32_t number, TallyBy by)
 Tallies::Thread* Tallies::thread_of(uint32_t number) {
   Thread* thread = tables_->threads.find(number);
   if (thread != nullptr) return thread;
-  thread = thread_arena_.take();
+  thread = thread_records_.take();
   if (thread == nullptr) return nullptr;
   *thread = {.next = nullptr, .key = number, .last = nullptr};
   tables_->threads.insert(thread);
@@ -103,7 +103,7 @@ void Tallies::allocated(const Event& event) {
     tables_->blocks.remove(block);
     end(*block, changes_of(*block));
   } else {
-    block = block_arena_.take();
+    block = block_records_.take();
   }
   if (block == nullptr) [[unlikely]] {
     ++lost_;
@@ -123,7 +123,7 @@ void Tallies::allocated(const Event& event) {
             .phase = event.phase};
   const Changes changes = changes_of(*block);
   if (!changes.complete()) [[unlikely]] {
-    block_arena_.give_back(block);
+    block_records_.give_back(block);
     ++lost_;
     return;
   }
@@ -158,7 +158,7 @@ bool Tallies::freed(const Event& event, Event* out) {
     *out = event_of(*block);
     out->code = (temporary ? kTemporary : 0) | (within_phase ? kWithinPhase : 0);
   }
-  block_arena_.give_back(block);
+  block_records_.give_back(block);
   return true;
 }
 
@@ -182,7 +182,7 @@ void Tallies::gone(const Event& event) {
   if (block == nullptr) return;
   tables_->blocks.remove(block);
   end(*block, changes_of(*block));
-  block_arena_.give_back(block);
+  block_records_.give_back(block);
 }
 
 void Tallies::end(const Block& block, const Changes& changes) {
@@ -203,7 +203,7 @@ uint64_t Tallies::context_ended(const Event& event) {
     Block* next = gone->next;
     bytes += gone->bytes;
     end(*gone, changes_of(*gone));
-    block_arena_.give_back(gone);
+    block_records_.give_back(gone);
     gone = next;
   }
   return bytes;

@@ -168,9 +168,9 @@ class Tallies {
 
   Tables* tables_ = nullptr;
   uint64_t lost_ = 0;
-  Arena<Block, os::kHugePage, os::kHugePage> block_arena_;
-  Arena<Sums, size_t{1} << 16> sums_arena_;
-  Arena<Thread, size_t{1} << 16> thread_arena_;
+  Records<Block, os::kHugePage, os::kHugePage> block_records_;
+  Records<Sums, size_t{1} << 16> sums_records_;
+  Records<Thread, size_t{1} << 16> thread_records_;
   Place places_[kPlaces]{};
 };
 

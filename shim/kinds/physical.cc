@@ -66,10 +66,7 @@ void end_all(Physicals ended) {
   while (ended != nullptr) {
     Physical* physical = ended;
     ended = physical->next;
-    if (watching()) {
-      WatchedFree free(alloc::Memory::physical, physical->number, nullptr);
-      free.succeeded();
-    }
+    watch_free(alloc::Memory::physical, physical->number, nullptr, [] { return CUDA_SUCCESS; });
     if (physical->charged) refund(MemoryKind::physical, physical->device, physical->bytes);
     physical_arena.give_back(physical);
   }

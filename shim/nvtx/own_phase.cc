@@ -25,6 +25,15 @@ Phases::Graph current_graph() {
 
 void phase_allocated(uint64_t bytes) { phases().allocated(own_phases(), bytes); }
 
+void phase_block_allocated(alloc::Memory memory, uint64_t address, uint64_t bytes,
+                           uint64_t context) {
+  phases().block_allocated(own_phases(), memory, address, bytes, context);
+}
+
+void phase_block_not_freed(const alloc::LiveBlocks::Block& block) {
+  phases().block_not_freed(own_phases(), block);
+}
+
 void marker_begins(const char* name) {
   ThreadRanges* thread = phases_on() ? own_ranges() : nullptr;
   if (thread == nullptr) return;

@@ -30,6 +30,11 @@ inline bool watching(unsigned what) {
 void open_watch(const config::Policy& policy);
 // By the object's constructor: call sites, ranges and phases, as far as they are wanted.
 void start_watch(const config::Policy& policy);
+// Phases alone want no more than which blocks are live.
+inline bool watching_phases_alone() {
+  return watched_for.load(std::memory_order_relaxed) == kWatchPhases;
+}
+
 // In a forked child, whose memory is the parent's and stays so.
 void stop_watching();
 

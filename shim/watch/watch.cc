@@ -33,17 +33,25 @@ bool captured(Memory memory, CUstream stream) {
 }
 
 // A context with a pool is remembered by the thread.
-void tell_place(Event& event) {
-  if (const Context* pooled = active() ? current_context() : nullptr) [[likely]] {
-    event.context = reinterpret_cast<uint64_t>(this_thread.handle);
-    event.device = static_cast<uint32_t>(pooled->device.load(std::memory_order_relaxed));
-    return;
-  }
+const Context* pooled_context() { return active() ? current_context() : nullptr; }
+
+uint64_t context_of_call(const Context* pooled) {
+  if (pooled != nullptr) [[likely]]
+    return reinterpret_cast<uint64_t>(this_thread.handle);
   CUcontext context = nullptr;
-  CUdevice device = 0;
   driver().cuCtxGetCurrent(&context);
-  if (driver().cuCtxGetDevice(&device) != CUDA_SUCCESS) device = 0;
-  event.context = reinterpret_cast<uint64_t>(context);
+  return reinterpret_cast<uint64_t>(context);
+}
+
+void tell_place(Event& event) {
+  const Context* pooled = pooled_context();
+  event.context = context_of_call(pooled);
+  CUdevice device = 0;
+  if (pooled != nullptr) {
+    device = pooled->device.load(std::memory_order_relaxed);
+  } else if (driver().cuCtxGetDevice(&device) != CUDA_SUCCESS) {
+    device = 0;
+  }
   event.device = static_cast<uint32_t>(device);
 }
 
@@ -51,6 +59,11 @@ void tell_place(Event& event) {
 bool wants_blocks() {
   if (watching(kWatchTallies | kWatchReuse)) return true;
   return watching(kWatchPhases) && phases().by_live_bytes();
+}
+
+// Whether a call counts where phases alone are watched.
+bool counts(Memory memory, CUstream stream) {
+  return phases().by_live_bytes() && !captured(memory, stream);
 }
 
 // Whether a pool of Cistern's may have answered, so that the memory may have been another's.
@@ -117,12 +130,26 @@ WatchedFree::~WatchedFree() {
   }
 }
 
+void note_live(Memory memory, uint64_t address, uint64_t bytes, CUstream stream) {
+  if (!counts(memory, stream)) return;
+  phase_block_allocated(memory, address, bytes, context_of_call(pooled_context()));
+}
+
+bool note_not_live(Memory memory, uint64_t address, CUstream stream,
+                   alloc::LiveBlocks::Block* block) {
+  return counts(memory, stream) && phases().block_freed(memory, address, block);
+}
+
 void watched_synchronised() {
   note_synchronisation_point();
   if (watching(kWatchRecord)) record_synchronised();
 }
 
 void watched_context_ended(CUcontext context) {
+  if (watching_phases_alone()) {
+    phases().context_ended(reinterpret_cast<uint64_t>(context));
+    return;
+  }
   Event event{};
   event.type = EventType::context_ended;
   event.context = reinterpret_cast<uint64_t>(context);

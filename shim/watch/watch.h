@@ -10,7 +10,9 @@
 #include <cstdint>
 
 #include "allocator/record/event.h"
+#include "allocator/record/live_blocks.h"
 #include "shim/cuda_api.h"
+#include "shim/nvtx/own_phase.h"
 #include "shim/record/watched.h"
 
 namespace cistern::shim {
@@ -50,6 +52,12 @@ class WatchedFree {
   bool ignored_ = false;  // part of a capture
 };
 
+// The same where phases alone are watched. What is freed is kept in `block` until the call was
+// answered; false: it counts for no phase.
+void note_live(alloc::Memory memory, uint64_t address, uint64_t bytes, CUstream stream);
+bool note_not_live(alloc::Memory memory, uint64_t address, CUstream stream,
+                   alloc::LiveBlocks::Block* block);
+
 // A context ended with all that was in it.
 void watched_context_ended(CUcontext context);
 inline void watch_context_end(CUcontext context) {
@@ -71,6 +79,11 @@ inline uint64_t as_number(const void* pointer) { return reinterpret_cast<uint64_
 template <typename Address, typename Call>
 [[gnu::noinline]] CUresult watched_allocation(alloc::Memory memory, Address* out, uint64_t bytes,
                                               CUstream stream, Call call) {
+  if (watching_phases_alone()) {
+    const CUresult result = call();
+    if (result == CUDA_SUCCESS && out != nullptr) note_live(memory, as_number(*out), bytes, stream);
+    return result;
+  }
   WatchedAllocation allocation(memory, stream);
   const CUresult result = call();
   const bool told = result == CUDA_SUCCESS && out != nullptr;
@@ -90,6 +103,13 @@ template <typename Address, typename Call>
 template <typename Address, typename Call>
 [[gnu::noinline]] CUresult watched_free(alloc::Memory memory, Address address, CUstream stream,
                                         Call call) {
+  if (watching_phases_alone()) {
+    alloc::LiveBlocks::Block block;
+    const bool known = note_not_live(memory, as_number(address), stream, &block);
+    const CUresult result = call();
+    if (known && result != CUDA_SUCCESS) phase_block_not_freed(block);
+    return result;
+  }
   WatchedFree free(memory, as_number(address), stream);
   const CUresult result = call();
   if (result == CUDA_SUCCESS) free.succeeded();

@@ -57,6 +57,46 @@ TEST_CASE("an automatic phase ends at a synchronisation, at the minimum, after 1
   CHECK(p->figures(kStart).last_peak_bytes == 16 * kMiB);
 }
 
+TEST_CASE("blocks whose sizes phases remember end phases as told sizes do") {
+  using cistern::alloc::LiveBlocks;
+  using cistern::alloc::Memory;
+  const auto p = process();
+  Phases& phases = p->phases;
+  LiveBlocks::Block block;
+  CHECK_FALSE(phases.block_freed(Memory::linear, 4096, &block));
+  phases.block_allocated(&p->thread, Memory::linear, 4096, 8 * kMiB, 1);
+  phases.block_allocated(&p->thread, Memory::array, 4096, 8 * kMiB, 1);  // a handle, no address
+  CHECK_FALSE(phases.block_freed(Memory::physical, 4096, &block));
+  CHECK(p->figures(kStart).peak_bytes == 16 * kMiB);
+  SECTION("a free that fails changes nothing") {
+    CHECK(phases.block_freed(Memory::linear, 4096, &block));
+    phases.block_not_freed(&p->thread, block);
+    CHECK(phases.synchronised() == 0);
+    CHECK(phases.block_freed(Memory::linear, 4096, &block));
+    CHECK(block.bytes == 8 * kMiB);
+    CHECK_FALSE(phases.block_freed(Memory::linear, 4096, &block));
+    CHECK(phases.block_freed(Memory::array, 4096, &block));
+    CHECK(phases.synchronised() == 1);
+  }
+  SECTION("a block that lies where another one lay takes its place") {
+    phases.block_allocated(&p->thread, Memory::linear, 4096, kMiB, 1);
+    CHECK(phases.block_freed(Memory::pitched, 4096, &block));
+    CHECK(block.bytes == kMiB);
+    CHECK(phases.block_freed(Memory::array, 4096, &block));
+    CHECK(phases.synchronised() == 1);
+  }
+  SECTION("a context takes its blocks along, but for what is the device's") {
+    phases.block_allocated(&p->thread, Memory::stream_ordered, 8192, kMiB, 1);
+    phases.block_allocated(&p->thread, Memory::linear, 12288, kMiB, 2);
+    phases.context_ended(1);
+    CHECK_FALSE(phases.block_freed(Memory::linear, 4096, &block));
+    CHECK(phases.block_freed(Memory::linear, 12288, &block));
+    CHECK(phases.synchronised() == 0);
+    CHECK(phases.block_freed(Memory::stream_ordered, 8192, &block));
+    CHECK(phases.synchronised() == 1);
+  }
+}
+
 TEST_CASE("one percent above the minimum is back, more is not") {
   const auto p = process();
   p->phases.allocated(nullptr, 100 * kMiB);
