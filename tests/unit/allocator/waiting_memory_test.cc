@@ -118,10 +118,13 @@ TEST_CASE("a free that carries what waits past the bound waits for the oldest wo
   for (int i = 0; i < 5; ++i) blocks.push_back(p->allocate(100 * kMiB));
   for (size_t i = 0; i < 2; ++i) p->free(blocks[i]);
   CHECK(p->ledger.waits.get() == 0);
+  CHECK(p->ledger.held_back.get() == 0);
   SECTION("which ends") {
     p->source.pass_after_queries = 20;
     p->free(blocks[2]);
     CHECK(p->ledger.waits.get() == 1);
+    CHECK(p->ledger.held_back.get() == 1);
+    CHECK(p->ledger.held_back_ns.get() >= p->ledger.wait_ns.get());
     CHECK(p->ledger.bound_gave_way.get() == 0);
     CHECK(p->pool.usage().waiting == 0);
   }
@@ -130,6 +133,8 @@ TEST_CASE("a free that carries what waits past the bound waits for the oldest wo
     CHECK(p->ledger.bound_gave_way.get() == 1);
     CHECK(p->ledger.waits.get() == 1);
     CHECK(p->ledger.wait_ns.get() >= 1'000'000'000);
+    CHECK(p->ledger.held_back.get() == 1);
+    CHECK(p->ledger.held_back_ns.get() >= 1'000'000'000);
     CHECK(p->pool.usage().waiting == 500 * kMiB);
   }
 }
