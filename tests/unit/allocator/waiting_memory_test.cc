@@ -128,6 +128,12 @@ TEST_CASE("a free that carries what waits past the bound waits for the oldest wo
     CHECK(p->ledger.bound_gave_way.get() == 0);
     CHECK(p->pool.usage().waiting == 0);
   }
+  SECTION("which has ended meanwhile, so that nothing is held back") {
+    p->source.passed_mark = ~Mark{0};
+    p->free(blocks[2]);
+    CHECK(p->ledger.held_back.get() == 0);
+    CHECK(p->pool.usage().waiting <= 100 * kMiB);
+  }
   SECTION("and where none ends for a second, it gives way until some does") {
     for (size_t i = 2; i < 5; ++i) p->free(blocks[i]);
     CHECK(p->ledger.bound_gave_way.get() == 1);
