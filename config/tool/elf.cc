@@ -174,6 +174,7 @@ std::vector<bool> find_in_segments(std::string_view bytes,
     if (!read_at(bytes, header.e_phoff + uint64_t{i} * sizeof segment, segment)) break;
     if (segment.p_type != PT_LOAD) continue;
     const std::string_view content = slice(bytes, segment.p_offset, segment.p_filesz);
+    if (content.empty()) continue;
     for (size_t m = 0; m < markers.size(); ++m) {
       found[m] = found[m] || ::memmem(content.data(), content.size(), markers[m].data(),
                                       markers[m].size()) != nullptr;

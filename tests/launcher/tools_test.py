@@ -298,6 +298,14 @@ class Doctor(home.LauncherTest):
         text = self.of_file(self.file("lib.so", content), works=False)
         self.assertRegex(text, "library +the library is for another architecture")
 
+    def test_a_library_that_is_cut_short_is_read_as_far_as_it_goes(self):
+        whole = pathlib.Path(self.library("liblib.so", 'const char* volatile name = "libcuda.so.1";')).read_bytes()
+        for size in (40, 200, 700, 4000, 5000, len(whole) - 3000):
+            result = self.cistern("doctor", "--sim", self.file("libcut.so", whole[:size]))
+            self.assertIn(result.returncode, (0, 1), result.stdout)
+            self.assertEqual(result.stderr, "", size)
+            self.assertIn("verdict", result.stdout)
+
     def test_who_pools_itself_is_named_with_what_lets_cistern_pool(self):
         torch, setting = self.library("libc10_cuda.so", "int n;"), "PYTORCH_NO_CUDA_MEMORY_CACHING"
         by_name = ("-Wl,--no-as-needed", f"-Wl,-rpath,{self.folder}", torch)
