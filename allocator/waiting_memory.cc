@@ -143,6 +143,8 @@ void WaitingMemory::hold_back() {
   const Ticket clean = reclaim.clean(memory_->party);
   memory_->refresh(/*spare_too=*/false);
   if (clean == gave_way_at_.load(std::memory_order_relaxed)) return;
+  if (memory_->waiting_bytes() <= bound()) return;
+  const CountedWait counted(memory_->ledger->held_back, memory_->ledger->held_back_ns);
   while (memory_->waiting_bytes() > bound() && reclaim.clean(memory_->party) < newest &&
          !memory_->source->refuses_release()) {
     if (!wait(kBoundPatienceNs)) {

@@ -86,17 +86,20 @@ class WaitingMemory {
   // A wait that the ledger counts.
   class CountedWait {
    public:
-    explicit CountedWait(Ledger* ledger) : ledger_(ledger), start_(os::now_ns()) {}
+    explicit CountedWait(Ledger* ledger) : CountedWait(ledger->waits, ledger->wait_ns) {}
+    CountedWait(Counter& times, Counter& ns_of_all)
+        : times_(times), ns_of_all_(ns_of_all), start_(os::now_ns()) {}
     ~CountedWait() {
-      ledger_->waits.add();
-      ledger_->wait_ns.add(ns());
+      times_.add();
+      ns_of_all_.add(ns());
     }
     CountedWait(const CountedWait&) = delete;
     CountedWait& operator=(const CountedWait&) = delete;
     uint64_t ns() const { return os::now_ns() - start_; }
 
    private:
-    Ledger* ledger_;
+    Counter& times_;
+    Counter& ns_of_all_;
     uint64_t start_;
   };
 

@@ -117,6 +117,16 @@ struct Ledger {
   // By MemoryKind, in bytes. Counted where a cap is set or a report is wanted.
   Counter taken[kMemoryKinds], taken_peak[kMemoryKinds];
   Counter refused_by_cap;  // calls of the program that the cap alone answered
+
+  // Frees that waited for work because too much waited already, and the time they took
+  // (WaitingMemory::hold_back).
+  Counter held_back, held_back_ns;
+  // In how many sizes chunks were taken: one of 64 bits for each, by a hash.
+  std::atomic<uint64_t> sizes_taken{0};
+  void note_size_taken(uint64_t bytes) {
+    constexpr uint64_t kSpread = 0x9e3779b97f4a7c15;
+    sizes_taken.fetch_or(uint64_t{1} << (bytes * kSpread >> 58), std::memory_order_relaxed);
+  }
 };
 
 }  // namespace cistern::alloc

@@ -46,6 +46,7 @@ Chunk* ChunkSupply::obtain(uint64_t bytes, Role role, int* code) {
     chunk->born = shared_->reclaim.epoch();
     if (index->insert(chunk)) {
       ledger_->obtained.add();
+      ledger_->note_size_taken(bytes);
       ledger_->chunks.add();
       chunks_.add();
       reserved_.add(bytes);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // `cistern doctor [program]`: would it work here, and if not, what is in the way. Looks at the
-// object, the settings, driver and devices, limits, and at the routes by which a program reaches
-// the driver.
+// object, the settings, driver and devices, limits, and at the program (reach.h).
 #include <dlfcn.h>
 #include <gnu/libc-version.h>
 #include <link.h>
@@ -16,14 +15,11 @@
 #include <sstream>
 
 #include "config/tool/program.h"
+#include "config/tool/reach.h"
 #include "config/tool/tool.h"
 
 namespace cistern::config::tool {
 namespace {
-
-void say(const char* what, const std::string& value) {
-  std::printf("%-11s %s\n", what, value.c_str());
-}
 
 std::string version_text(int number) {
   return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
@@ -125,106 +121,11 @@ bool check_settings() {
   return true;
 }
 
-// --- The program
-
-std::string shell_quoted(const std::string& text) {
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
-// The libraries that the loader will map with the program, those of its libraries included, one
-// "name => path" a line: the loader's own list.
-std::string loaded_libraries(const std::string& binary) {
-  const std::string command =
-      "LD_PRELOAD= LD_TRACE_LOADED_OBJECTS=1 " + shell_quoted(binary) + " 2>/dev/null </dev/null";
-  FILE* pipe = ::popen(command.c_str(), "r");
-  if (pipe == nullptr) return {};
-  std::string text;
-  char buffer[4096];
-  for (size_t got; (got = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;)
-    text.append(buffer, got);
-  ::pclose(pipe);
-  return text;
-}
-
-// The line of the list that begins with `name`, or empty.
-std::string line_with(const std::string& list, const std::string& name) {
-  std::istringstream lines(list);
-  for (std::string line; std::getline(lines, line);) {
-    line.erase(0, line.find_first_not_of(" \t"));
-    if (line.rfind(name, 0) == 0) return line.substr(0, line.find(" ("));
-  }
-  return {};
-}
-
-bool say_routes(const Program& program) {
-  const std::string libraries = loaded_libraries(program.binary);
-  const std::string driver = line_with(libraries, "libcuda.so");
-  const std::string runtime = line_with(libraries, "libcudart.so");
-  // The first is an error text of NVIDIA's runtime, which a stripped program keeps too.
-  const std::vector<bool> has =
-      find_markers(program.binary, {"cudaErrorCudartUnloading", "libcuda.so"});
-  const std::string base = program.binary.substr(program.binary.rfind('/') + 1);
-  bool any = false;
-  const auto route = [&](const std::string& text) {
-    say(any ? "" : "routes", text);
-    any = true;
-  };
-  if (!driver.empty()) route(driver + ": linked with the driver; caught by symbol");
-  if (!runtime.empty())
-    route(runtime + ": shared CUDA runtime; caught by dlsym and cuGetProcAddress");
-  if (has[0]) route("static CUDA runtime; caught by dlsym and cuGetProcAddress");
-  if (has[1] && !has[0] && driver.empty()) route("opens libcuda itself; caught by dlsym");
-  if (base.rfind("python", 0) == 0) route("Python: what it imports is caught as it is loaded");
-  if (!any) route("none seen; libraries it loads later are caught then");
-  const std::string lacks = line_with(libraries, "libcuda") + line_with(libraries, "libcudart");
-  if (lacks.find("not found") == std::string::npos) return true;
-  say("", "a CUDA library is not found: the program cannot start here");
-  return false;
-}
-
-// The path in a line "name => path (address)" or "path (address)" of the loader's list, or empty.
-std::string path_in(const std::string& line) {
-  const size_t at = line.find('/', line.find("=> ") == std::string::npos ? 0 : line.find("=> "));
-  return at == std::string::npos ? std::string() : line.substr(at, line.find(" (", at) - at);
-}
-
-// Whose malloc will serve the program's memory. A definition of the program itself comes before
-// each library's, preloaded or not. A library's own comes after; it would be missed only by a
-// program that counts on it.
-void say_malloc(const Program& program, const std::string& object) {
-  if (!defines_function(object, "malloc")) {
-    return say("malloc", "left alone: " + object + " serves none");
-  }
-  if (defines_function(program.binary, "malloc")) {
-    return say("malloc", "the program brings its own, which no preload replaces; try: --host off");
-  }
-  std::istringstream lines(loaded_libraries(program.binary));
-  bool any = false;
-  for (std::string line; std::getline(lines, line);) {
-    const std::string path = path_in(line);
-    if (path.empty() || read_elf(path).soname == "libc.so.6") continue;
-    if (!defines_function(path, "malloc")) continue;
-    say(any ? "" : "malloc", path + " brings its own, which Cistern's replaces; try: --host off");
-    any = true;
-  }
-  if (!any) say("malloc", "Cistern's; --host off leaves it alone");
-}
-
-bool check(const char* name, const Elf& object, const std::string& object_path) {
-  Program program;
-  const Problem problem = check_program(name, &object, program);
-  if (problem.code != kDone) return say("program", problem.text), false;
-  const bool script = program.binary != program.path;
-  say("program", program.path + (script ? ", run by " + program.binary : "") + " (" +
-                     (program.elf.valid ? describe(program.elf) : "neither ELF nor script") + ")");
-  if (!program.elf.valid) return true;
-  say_malloc(program, object_path);
-  return say_routes(program);
-}
-
 }  // namespace
+
+void say(const char* what, const std::string& value) {
+  std::printf("%-11s %s\n", what, value.c_str());
+}
 
 int doctor(int argc, char** argv) {
   if (argc < 2 || argc > 3 || std::strcmp(argv[0], "--object") != 0) {
@@ -238,7 +139,7 @@ int doctor(int argc, char** argv) {
   const bool has_device = check_driver() > 0;
   check_toolkit();
   check_limits();
-  const bool has_program = argc == 2 || !has_object || check(argv[2], object, argv[1]);
+  const bool has_program = argc == 2 || !has_object || say_program(argv[2], object, argv[1]);
   const bool works = has_object && has_settings && has_device && has_program;
   if (!works && has_object && has_settings && has_program) {
     say("verdict", "no GPU: CUDA programs cannot run here; --sim runs them on the simulated one");

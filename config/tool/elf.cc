@@ -92,12 +92,14 @@ void read_dynamic(std::string_view bytes, std::string_view dynamic,
                   const std::vector<typename Class::Segment>& segments, Elf& out) {
   using Entry = typename Class::Entry;
   uint64_t strings = UINT64_MAX;
+  out.is_library = true;
   std::vector<std::pair<bool, uint64_t>> names;  // is it the soname, offset into the strings
   Entry entry;
   for (uint64_t at = 0; read_at(dynamic, at, entry) && entry.d_tag != DT_NULL; at += sizeof entry) {
     if (entry.d_tag == DT_STRTAB) strings = file_offset(segments, entry.d_un.d_ptr);
     if (entry.d_tag == DT_NEEDED) names.emplace_back(false, entry.d_un.d_val);
     if (entry.d_tag == DT_SONAME) names.emplace_back(true, entry.d_un.d_val);
+    if (entry.d_tag == DT_FLAGS_1 && (entry.d_un.d_val & DF_1_PIE) != 0) out.is_library = false;
   }
   const std::string_view table = slice(bytes, strings, bytes.size());
   for (const auto& [is_soname, offset] : names) {
@@ -127,6 +129,8 @@ void read_segments(std::string_view bytes, Elf& out) {
     out.has_dynamic = true;
     read_dynamic<Class>(bytes, content, segments, out);
   }
+  const bool loader = out.soname.rfind("ld-linux", 0) == 0;  // a program, too: started by hand
+  out.is_library = out.is_library && header.e_type == ET_DYN && out.interpreter.empty() && !loader;
 }
 
 // In one table of symbols, whose section's link is the section with their names.
@@ -157,6 +161,26 @@ bool defines_in_any(std::string_view bytes, std::string_view name) {
     if (table && defines_in<Class>(bytes, section, header.e_shoff, name)) return true;
   }
   return false;
+}
+
+template <typename Class>
+std::vector<bool> find_in_segments(std::string_view bytes,
+                                   const std::vector<std::string>& markers) {
+  std::vector<bool> found(markers.size());
+  typename Class::Header header;
+  if (!read_at(bytes, 0, header)) return found;
+  for (unsigned i = 0; i < header.e_phnum; ++i) {
+    typename Class::Segment segment;
+    if (!read_at(bytes, header.e_phoff + uint64_t{i} * sizeof segment, segment)) break;
+    if (segment.p_type != PT_LOAD) continue;
+    const std::string_view content = slice(bytes, segment.p_offset, segment.p_filesz);
+    if (content.empty()) continue;
+    for (size_t m = 0; m < markers.size(); ++m) {
+      found[m] = found[m] || ::memmem(content.data(), content.size(), markers[m].data(),
+                                      markers[m].size()) != nullptr;
+    }
+  }
+  return found;
 }
 
 std::string machine_name(uint16_t machine) {
@@ -215,15 +239,11 @@ bool defines_function(const std::string& path, const std::string& name) {
 }
 
 std::vector<bool> find_markers(const std::string& path, const std::vector<std::string>& markers) {
+  const Elf elf = read_elf(path);
   const MappedFile file(path);
-  const std::string_view bytes = file.bytes();
-  std::vector<bool> found;
-  found.reserve(markers.size());
-  for (const std::string& marker : markers) {
-    found.push_back(!bytes.empty() &&
-                    ::memmem(bytes.data(), bytes.size(), marker.data(), marker.size()) != nullptr);
-  }
-  return found;
+  if (!elf.valid) return std::vector<bool>(markers.size());
+  return elf.bits == 64 ? find_in_segments<Elf64>(file.bytes(), markers)
+                        : find_in_segments<Elf32>(file.bytes(), markers);
 }
 
 }  // namespace cistern::config::tool

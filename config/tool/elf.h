@@ -17,6 +17,9 @@ struct Elf {
   uint16_t machine = 0;
   // Below: only for files of this machine's byte order.
   bool has_dynamic = false;
+  // To be loaded by a program, and none itself: no loader is asked for, and it is no program that
+  // is both static and position-independent, which looks much the same.
+  bool is_library = false;
   std::string interpreter;  // the loader it asks for; empty for static programs and libraries
   std::string soname;
   std::vector<std::string> needed;
@@ -32,7 +35,8 @@ std::string describe(const Elf& elf);
 // function.
 bool defines_function(const std::string& path, const std::string& name);
 
-// Which of `markers` occur anywhere in the file, in the order given.
+// Which of `markers` occur in what is loaded of the file, in the order given. Debug information,
+// which names what the program was compiled with, is not.
 std::vector<bool> find_markers(const std::string& path, const std::vector<std::string>& markers);
 
 }  // namespace cistern::config::tool

@@ -173,10 +173,10 @@ bool gains_privileges(const std::string& path) {
 Problem check_reach(const Program& program, const Elf& object) {
   const Elf& elf = program.elf;
   if (!elf.valid) return {};
-  if (elf.bits != object.bits || elf.machine != object.machine) {
-    return problem(kUsage, "the program is for another architecture than the object to preload",
-                   program.binary + ": " + describe(elf),
-                   "allowed: " + describe(object) + "; try: a Cistern built for " + describe(elf));
+  if (Problem found = check_architecture(program, object); found.code != 0) return found;
+  if (elf.is_library) {
+    return problem(kUsage, "a shared library is no program: one loads it", program.binary,
+                   "allowed: a program; try: cistern doctor " + program.binary);
   }
   const bool loader = elf.soname.rfind("ld-linux", 0) == 0;  // started by hand, with a program
   if (elf.interpreter.empty() && !loader) {
@@ -208,6 +208,16 @@ Problem check_reach(const Program& program, const Elf& object) {
 }
 
 }  // namespace
+
+Problem check_architecture(const Program& program, const Elf& object) {
+  const Elf& elf = program.elf;
+  if (elf.bits == object.bits && elf.machine == object.machine) return {};
+  return problem(kUsage,
+                 std::string(elf.is_library ? "the library" : "the program") +
+                     " is for another architecture than the object to preload",
+                 program.binary + ": " + describe(elf),
+                 "allowed: " + describe(object) + "; try: a Cistern built for " + describe(elf));
+}
 
 Problem check_object(const std::string& path, Elf& elf) {
   const std::string build = "try: make, or cistern --home DIR with a build or an installation";

@@ -26,6 +26,9 @@ struct Program {
 // The object to preload: there, readable, a library, and with a path that LD_PRELOAD can hold.
 Problem check_object(const std::string& path, Elf& elf);
 
+// Whether the program, or library, is for the machine that the object is for.
+Problem check_architecture(const Program& program, const Elf& object);
+
 // The program, found as execvp finds it, looking through #! lines; and whether `object` reaches it,
 // unless that is nullptr.
 Problem check_program(const std::string& name, const Elf* object, Program& out);

@@ -32,6 +32,9 @@ const Row* row_of_option(std::string& option);
 // Writes "cistern: error: ..." and returns `code`.
 int fail(int code, const std::string& what);
 
+// A line of doctor's.
+void say(const char* what, const std::string& value);
+
 // --- One function per subcommand; `argv` begins with the first argument after it.
 int flags(int argc, char** argv);
 int doctor(int argc, char** argv);

@@ -49,7 +49,7 @@ void tell_at_exit() {
   ProcessReport process = describe_process();
   process.holders = holders_report();
   process.site_entry = chosen_sites_entry;
-  process.ipc = {tokens_made(), tokens_answered(), blocks_imported()};
+  process.ipc = {tokens_made(), tokens_answered(), blocks_imported(), imports_unanswered()};
   if (watching(kWatchReuse)) log_reuse_summary(lost_to_rounding(process));
   write_report(process);
 }

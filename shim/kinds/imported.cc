@@ -50,7 +50,7 @@ constinit alloc::KeyedTable<Mapping, 8> mappings{};
 constinit alloc::KeyedTable<Block, 10> blocks{};
 constinit alloc::Arena<Mapping, size_t{64} << 10> mapping_arena{};
 constinit alloc::Arena<Block, size_t{64} << 10> block_arena{};
-constinit std::atomic<uint64_t> imported{0};
+constinit std::atomic<uint64_t> imported{0}, unanswered{0};
 
 bool same(const Mapping& a, const Mapping& b) {
   return a.context == b.context && a.context_number == b.context_number &&
@@ -259,6 +259,7 @@ CUresult open_imported(OpenMemHandle* real, CUdeviceptr* out, const CUipcMemHand
   IpcAnswer answer;
   const IpcReply reply = ask_exporter(token, &answer);
   if (reply == IpcReply::given) return open_block(real, out, answer, wanted);
+  if (reply != IpcReply::gone) unanswered.fetch_add(1, std::memory_order_relaxed);
   tell_not_imported(reply, token);
   return ask(real, out, handle, flags);
 }
@@ -307,6 +308,8 @@ CUresult imported_range(CUdeviceptr* base, size_t* size, uint64_t start, uint64_
 }
 
 uint64_t blocks_imported() { return imported.load(std::memory_order_relaxed); }
+
+uint64_t imports_unanswered() { return unanswered.load(std::memory_order_relaxed); }
 
 void imports_of_context_gone(CUcontext context) {
   if (blocks_imported() == 0) return;

@@ -35,6 +35,10 @@ CUresult imported_range(CUdeviceptr* base, size_t* size, uint64_t start, uint64_
 // How often a block was opened by a token.
 uint64_t blocks_imported();
 
+// How often none could be opened by its token, since no process under Cistern answered as it has
+// to. Those that were freed meanwhile do not count.
+uint64_t imports_unanswered();
+
 // The context is gone, and its mappings with it.
 void imports_of_context_gone(CUcontext context);
 

@@ -36,8 +36,6 @@ class FreeInCaptures {
   CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };
 
-double mib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
-
 // What the user may do about it.
 void write_advice(const Device& device, uint64_t bytes, bool capped, const alloc::Usage& usage,
                   char* out, size_t size) {

@@ -7,8 +7,11 @@
 #include <cerrno>
 #include <cstring>
 
+#include "shim/process/advice.h"
+#include "shim/process/frameworks.h"
 #include "shim/process/log.h"
 #include "shim/process/report_writer.h"
+#include "shim/process/settings.h"
 
 namespace cistern::shim {
 namespace {
@@ -34,7 +37,9 @@ void write_report(const ProcessReport& process) {
   bool written = file_ == nullptr || output_.open(file_, O_TRUNC);
   if (written) {
     writer.begin(&output_);
-    format_ == ReportFormat::kJson ? compose_json(writer, process) : compose_text(writer, process);
+    const Advice advice = advise(process, policy(), frameworks_that_pool());
+    format_ == ReportFormat::kJson ? compose_json(writer, process, advice)
+                                   : compose_text(writer, process, advice);
     written = writer.end();
   }
   if (written || file_ == nullptr) return;

@@ -60,9 +60,10 @@ struct SiteEntry {
 };
 
 // Blocks inside chunks and other processes: tokens made for them, how often one of these was opened
-// elsewhere, and one of another process here.
+// elsewhere, and one of another process here; and how often one of these was not, because no
+// process under Cistern answered.
 struct IpcReport {
-  uint64_t exported, answered, opened;
+  uint64_t exported, answered, opened, unanswered;
 };
 
 struct ProcessReport {
@@ -78,5 +79,35 @@ struct ProcessReport {
   bool (*site_entry)(int index, SiteEntry* out);
   IpcReport ipc;
 };
+
+using ull = unsigned long long;
+
+inline double ratio(uint64_t part, uint64_t whole) {
+  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+inline double mib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+// Allocations that needed no driver call, and driver calls with and without the pools.
+inline uint64_t hits(const DeviceReport& d) {
+  const uint64_t obtained = d.ledger->obtained.get();
+  return d.allocations > obtained ? d.allocations - obtained : 0;
+}
+inline uint64_t driver_calls(const DeviceReport& d) {
+  const alloc::Ledger& l = *d.ledger;
+  return l.obtained.get() + l.refused.get() + l.released.get() + l.lost.get() +
+         l.units_created.get() + l.units_released.get();
+}
+inline uint64_t driver_calls_without(const DeviceReport& d) { return d.allocations + d.frees; }
+
+inline ull by(alloc::WorkedBy worked_by, const alloc::Counter (&counts)[alloc::kWorkedByKinds]) {
+  return static_cast<ull>(counts[static_cast<int>(worked_by)].get());
+}
+
+template <typename Visitor>
+void for_each_device(const ProcessReport& process, Visitor visit) {
+  DeviceReport device;
+  for (int i = 0; process.next_device(i, &device); i = device.ordinal + 1) visit(device);
+}
 
 }  // namespace cistern::shim

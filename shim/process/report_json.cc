@@ -133,9 +133,11 @@ void json_device(Writer& writer, const DeviceReport& device, bool first) {
                static_cast<ull>(usage.quarantined), static_cast<ull>(l.quarantined_peak.get()));
   json_kinds(writer, device);
   writer.print(
-      "     \"waits\": %llu, \"wait_ns\": %llu, \"bound_gave_way\": %llu, \"shortages\": %llu, "
+      "     \"waits\": %llu, \"wait_ns\": %llu, \"held_back\": %llu, \"held_back_ns\": %llu, "
+      "\"bound_gave_way\": %llu, \"shortages\": %llu, "
       "\"out_of_memory\": %llu, \"lost_chunks\": %llu,\n",
       static_cast<ull>(l.waits.get()), static_cast<ull>(l.wait_ns.get()),
+      static_cast<ull>(l.held_back.get()), static_cast<ull>(l.held_back_ns.get()),
       static_cast<ull>(l.bound_gave_way.get()), static_cast<ull>(l.shortages.get()),
       static_cast<ull>(l.out_of_memory.get()), static_cast<ull>(l.lost.get()));
   json_faults(writer, l);
@@ -196,9 +198,28 @@ void json_sites(Writer& writer, const ProcessReport& process) {
   writer.print("\n ],");
 }
 
+void json_advice(Writer& writer, const Advice& advice) {
+  writer.print("\n \"frameworks\": [");
+  const char* between = "";
+  for (const config::Framework* framework : advice.frameworks.list()) {
+    writer.print("%s{\"name\": \"%s\", \"setting\": \"%s\"}", between, framework->name,
+                 framework->setting);
+    between = ", ";
+  }
+  writer.print("],\n \"hints\": [");
+  between = "";
+  for (const Hint& hint : advice.list()) {
+    writer.print("%s\n  {\"about\": \"%s\", \"text\": ", between, hint.about);
+    writer.quoted(hint.text);
+    writer.print("}");
+    between = ",";
+  }
+  writer.print("]");
+}
+
 }  // namespace
 
-void compose_json(Writer& writer, const ProcessReport& process) {
+void compose_json(Writer& writer, const ProcessReport& process, const Advice& advice) {
   const Run run;
   writer.print("{\"cistern\": 1, \"version\": \"%s\", \"pid\": %d", config::kVersion,
                static_cast<int>(getpid()));
@@ -215,9 +236,11 @@ void compose_json(Writer& writer, const ProcessReport& process) {
   writer.print(", \"events_recorded\": %llu, \"events_queried\": %llu,",
                static_cast<ull>(process.events_recorded), static_cast<ull>(process.events_queried));
   const IpcReport& ipc = process.ipc;
-  writer.print("\n \"ipc\": {\"exported\": %llu, \"answered\": %llu, \"opened\": %llu},",
-               static_cast<ull>(ipc.exported), static_cast<ull>(ipc.answered),
-               static_cast<ull>(ipc.opened));
+  writer.print(
+      "\n \"ipc\": {\"exported\": %llu, \"answered\": %llu, \"opened\": %llu, \"unanswered\": "
+      "%llu},",
+      static_cast<ull>(ipc.exported), static_cast<ull>(ipc.answered), static_cast<ull>(ipc.opened),
+      static_cast<ull>(ipc.unanswered));
   alloc::host::HostUsage host;
   if (process.host_memory != nullptr && process.host_memory(&host)) json_host(writer, host);
   PinnedReport pinned;
@@ -232,7 +255,9 @@ void compose_json(Writer& writer, const ProcessReport& process) {
     json_device(writer, device, first);
     first = false;
   });
-  writer.print("\n ]}\n");
+  writer.print("\n ],");
+  json_advice(writer, advice);
+  writer.print("}\n");
 }
 
 }  // namespace cistern::shim

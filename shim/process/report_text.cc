@@ -222,7 +222,7 @@ void text_sites(Writer& writer, const ProcessReport& process) {
 
 }  // namespace
 
-void compose_text(Writer& writer, const ProcessReport& process) {
+void compose_text(Writer& writer, const ProcessReport& process, const Advice& advice) {
   const Run run;
   writer.print("cistern: report of process %d, %s, on %s, ended %s, Cistern %s\n",
                static_cast<int>(getpid()), run.program, run.host, run.ended, config::kVersion);
@@ -239,6 +239,12 @@ void compose_text(Writer& writer, const ProcessReport& process) {
   text_sites(writer, process);
   writer.print("cistern: events recorded %llu, queried %llu\n",
                static_cast<ull>(process.events_recorded), static_cast<ull>(process.events_queried));
+  for (const config::Framework* framework : advice.frameworks.list()) {
+    char text[200];
+    config::describe_framework(*framework, text, sizeof text);
+    writer.print("cistern: %-15s  %s\n", framework->name, text);
+  }
+  for (const Hint& hint : advice.list()) writer.print("cistern: hint             %s\n", hint.text);
 }
 
 }  // namespace cistern::shim

@@ -16,6 +16,7 @@
 
 #include "allocator/base/ledger.h"
 #include "allocator/record/utf8.h"
+#include "shim/process/advice.h"
 #include "shim/process/log.h"
 #include "shim/process/report_figures.h"
 
@@ -98,14 +99,6 @@ struct Run {
   }
 };
 
-using ull = unsigned long long;
-
-inline double ratio(uint64_t part, uint64_t whole) {
-  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
-}
-
-inline double mib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
-
 // What the process holds of a device, by kind: the pools, then the kinds of MemoryKind in its
 // order.
 inline constexpr const char* kKinds[] = {"pools",          "direct",   "arrays",
@@ -119,18 +112,6 @@ inline uint64_t taken_peak(const alloc::Ledger& l, size_t kind) {
   return kind == 0 ? l.reserved_peak.get() : l.taken_peak[kind - 1].get();
 }
 
-// Allocations that needed no driver call, and driver calls with and without the pools.
-inline uint64_t hits(const DeviceReport& d) {
-  const uint64_t obtained = d.ledger->obtained.get();
-  return d.allocations > obtained ? d.allocations - obtained : 0;
-}
-inline uint64_t driver_calls(const DeviceReport& d) {
-  const alloc::Ledger& l = *d.ledger;
-  return l.obtained.get() + l.refused.get() + l.released.get() + l.lost.get() +
-         l.units_created.get() + l.units_released.get();
-}
-inline uint64_t driver_calls_without(const DeviceReport& d) { return d.allocations + d.frees; }
-
 // The static memory mode that a strategy is.
 inline int mode_of(alloc::StrategyKind strategy) {
   if (strategy == alloc::StrategyKind::unit_arena) return 4;
@@ -143,19 +124,9 @@ inline uint64_t gain_of_arena(const alloc::Ledger& l) {
   return sum > peak ? sum - peak : 0;
 }
 
-template <typename Visitor>
-void for_each_device(const ProcessReport& process, Visitor visit) {
-  DeviceReport device;
-  for (int i = 0; process.next_device(i, &device); i = device.ordinal + 1) visit(device);
-}
-
-inline ull by(alloc::WorkedBy worked_by, const alloc::Counter (&counts)[alloc::kWorkedByKinds]) {
-  return static_cast<ull>(counts[static_cast<int>(worked_by)].get());
-}
-
 // The whole report in one of its forms.
-void compose_text(Writer& writer, const ProcessReport& process);
-void compose_json(Writer& writer, const ProcessReport& process);
+void compose_text(Writer& writer, const ProcessReport& process, const Advice& advice);
+void compose_json(Writer& writer, const ProcessReport& process, const Advice& advice);
 // Their part about who holds memory (report_holders.cc).
 void text_holders(Writer& writer, const HoldersReport& holders);
 void json_holders(Writer& writer, const HoldersReport& holders);

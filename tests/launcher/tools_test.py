@@ -3,8 +3,11 @@
 """`cistern flags`, `doctor`, `version`, `help`, the settings page, and scripts/deps."""
 
 import os
+import pathlib
+import platform
 import re
 import shutil
+import struct
 import subprocess
 import tempfile
 import unittest
@@ -219,6 +222,136 @@ class Doctor(home.LauncherTest):
         for source in (main, own):
             line = self.malloc_line(source, "-fno-builtin", doctor=("--host", "off"))
             self.assertRegex(line, "^left alone: .*libcistern-device.so serves none")
+
+    def library(self, name, source, *options):
+        """A library that may be read and not executed, as some packages have them."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        command = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-x", "none", "-o", path, *options]
+        subprocess.run(command, input=source, text=True, check=True)
+        path.chmod(0o644)
+        return str(path)
+
+    def of_file(self, path, *options, works=True, **more):
+        """What doctor says of a program or library, without what it says of the machine."""
+        result = self.cistern("doctor", "--sim", *options, path, **more)
+        self.assertEqual((result.returncode, result.stderr), (0 if works else 1, ""), result.stdout)
+        return result.stdout[result.stdout.index("LD_PRELOAD"):]
+
+    def test_a_library_is_one_and_its_routes_are_told(self):
+        name = 'const char* volatile name = "libcuda.so.1%s";'
+        linked = ("-Wl,--no-as-needed", f"-L{self.home}/sim", "-l:libcuda.so.1")
+        for source, options, said in (
+            ("int n;", (), "none seen"),
+            (name % "", (), "opens libcuda itself"),
+            (name % " cudaErrorCudartUnloading", (), "static CUDA runtime"),
+            ("int n;", linked, "linked with the driver"),
+        ):
+            path = self.library("liblib.so", source, *options)
+            text = self.of_file(path)
+            self.assertRegex(text, rf"(?m)^library +{path} .*: no program, one loads it")
+            self.assertIn(said, text)
+            covered = "nothing to cover" if said == "none seen" else "in programs that a preload reaches"
+            self.assertRegex(text, rf"(?m)^covered +{covered}")
+            self.assertNotIn("statically linked", text)
+
+    def test_what_only_debug_information_names_is_no_route(self):
+        library = self.library("liblib.so", "enum { cudaErrorCudartUnloading, n } v = n;", "-g")
+        self.assertIn(b"cudaErrorCudartUnloading", pathlib.Path(library).read_bytes())
+        self.assertIn("none seen", self.of_file(library))
+
+    def test_what_a_library_links_is_looked_through(self):
+        runtime = self.library("libcudart.so.99", "int n;", "-Wl,-soname,libcudart.so.99")
+        links = ("-Wl,--no-as-needed", f"-Wl,-rpath,{self.folder}")
+        between = self.library("libbetween.so", "int n;", *links, runtime)
+        outer = self.library("libouter.so", "int n;", *links, between)
+        self.assertIn(f"{runtime}: shared CUDA runtime", self.of_file(outer))
+        os.remove(runtime)
+        self.assertIn("a CUDA library is not found", self.of_file(outer, works=False))
+
+    def test_a_library_is_found_where_one_is_and_not_in_the_path(self):
+        self.library("libhere.so", "int n;")
+        for cwd, word in ((self.folder, "libhere.so"), (self.folder.parent, f"{self.folder.name}/libhere.so")):
+            self.assertRegex(self.of_file(word, cwd=cwd), rf"library +\./{word} ")
+
+    def test_the_malloc_of_a_library_is_told(self):
+        own = self.library("libown.so", home.HOST_LIBRARY, "-fno-builtin")
+        self.assertIn(f"malloc      {own} brings its own, which Cistern's replaces", self.of_file(own))
+        self.assertRegex(self.of_file(self.library("libno.so", "int n;")), "malloc +Cistern's; ")
+
+    def test_no_program_is_run_from_a_library(self):
+        library = self.library("liblib.so", "int n;")
+        os.chmod(library, 0o755)
+        self.refused(self.cistern("run", library), 2, "a shared library is no program", f"cistern doctor {library}")
+
+    def test_a_static_program_at_any_address_is_no_library(self):
+        program = str(self.folder / "program")
+        command = ["cc", "-static-pie", "-fPIE", "-x", "c", "-", "-o", program]
+        subprocess.run(command, input="int main(void) { return 0; }", text=True, check=True)
+        self.assertIn("statically linked", self.of_file(program, works=False))
+
+    def test_a_library_for_another_machine_is_one(self):
+        segment = struct.pack("<IIQQQQQQ", 2, 4, 120, 0, 0, 16, 16, 8)  # an empty PT_DYNAMIC
+        machine = 183 if platform.machine() == "x86_64" else 62
+        header = struct.pack("<HHIQQQIHHHHHH", 3, machine, 1, 0, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+        content = b"\x7fELF\2\1\1" + bytes(9) + header + segment + bytes(16)
+        text = self.of_file(self.file("lib.so", content), works=False)
+        self.assertRegex(text, "library +the library is for another architecture")
+
+    def test_a_library_that_is_cut_short_is_read_as_far_as_it_goes(self):
+        whole = pathlib.Path(self.library("liblib.so", 'const char* volatile name = "libcuda.so.1";')).read_bytes()
+        for size in (40, 200, 700, 4000, 5000, len(whole) - 3000):
+            result = self.cistern("doctor", "--sim", self.file("libcut.so", whole[:size]))
+            self.assertIn(result.returncode, (0, 1), result.stdout)
+            self.assertEqual(result.stderr, "", size)
+            self.assertIn("verdict", result.stdout)
+
+    def test_who_pools_itself_is_named_with_what_lets_cistern_pool(self):
+        torch, setting = self.library("libc10_cuda.so", "int n;"), "PYTORCH_NO_CUDA_MEMORY_CACHING"
+        by_name = ("-Wl,--no-as-needed", f"-Wl,-rpath,{self.folder}", torch)
+        library = self.library("libtorch_cuda.so", "int n;", *by_name)
+        program = str(self.folder / "program")
+        source = "int main(void) { return 0; }"
+        subprocess.run(["cc", "-x", "c", "-", "-x", "none", "-o", program, *by_name], input=source, text=True, check=True)
+        for path in (torch, library, program):
+            self.assertIn(
+                f"pooling     PyTorch ({torch}) pools device memory itself; {setting}=1 lets Cistern do it\n",
+                self.of_file(path),
+            )
+        self.assertRegex(
+            self.of_file(library, env={setting: "0"}),
+            rf"pooling +PyTorch \({torch}\) leaves it to Cistern: {setting} is set to \"0\"\n",
+        )
+        self.assertNotIn("pooling", self.of_file(self.library("libmy_libc10_cuda.so", "int n;")))
+
+    def test_each_framework_has_its_own_word(self):
+        for name, said in (
+            ("xla_cuda_plugin.so", "JAX .* XLA_PYTHON_CLIENT_ALLOCATOR=platform lets"),
+            ("libtensorflow_framework.so.2", "TensorFlow .* TF_GPU_ALLOCATOR=cuda_malloc lets"),
+            ("cupy_backends/cuda/api/driver.so", r"CuPy .* cupy\.cuda\.set_allocator\(None\) lets"),
+            ("librmm.so", r"RMM .* itself, if the program asks it to; rmm\.reinitialize\(pool_allocator=False\) lets"),
+        ):
+            self.assertRegex(self.of_file(self.library(name, "int n;")), said)
+        path = self.library("libtensorflow_framework.so.2", "int n;")
+        for value, said in (("cuda_malloc", "leaves it to"), ("cuda_malloc_async", "pools device memory itself")):
+            self.assertIn(said, self.of_file(path, env={"TF_GPU_ALLOCATOR": value}))
+
+    def test_what_a_python_may_import_is_looked_for_beside_it(self):
+        for folder in ("bin", "lib/python3.8/site-packages/cupy_backends",
+                       "lib/python3.11/site-packages/torch/lib"):
+            (self.folder / folder).mkdir(parents=True)
+        real = self.folder / "python3.11"
+        shutil.copy("/bin/true", real)
+        os.symlink(real, self.folder / "bin/python3")
+        python, packages = str(self.folder / "bin/python3"), self.folder / "bin/../lib/python3.11/site-packages"
+        self.assertNotIn("pooling", self.of_file(python))
+        torch = packages / "torch/lib/libc10_cuda.so"
+        torch.write_bytes(b"")
+        script = self.file("train.py", f"#!{python}\n")
+        for path in (python, script):
+            text = self.of_file(path)
+            self.assertIn(f"PyTorch ({torch}), where it is imported, pools device memory itself; ", text)
+            self.assertNotIn("CuPy", text)
 
     def test_what_is_in_the_way_is_said(self):
         static = self.file("static", home.elf(62))

@@ -7,6 +7,7 @@ import datetime
 import json
 import os
 import re
+import shutil
 import socket
 
 import life
@@ -137,8 +138,13 @@ class Reports(life.Life):
         self.preloaded = "libcistern.so"
         if not self.serves_malloc():
             written = {key for key in written if not key.startswith("host_memory")}
-        for settings in ({}, EVERYTHING, *({"GE_USE_STATIC_MEMORY": mode} for mode in "234")):
-            process, _ = self.run_one(**settings)
+        processes = [self.run_one(**settings)[0] for settings in
+                     ({}, EVERYTHING, *({"GE_USE_STATIC_MEMORY": mode} for mode in "234"))]
+        torch = shutil.copy(life.build_dir / "programs" / "libsite_one.so", self.folder / "libc10_cuda.so")
+        for words in (("loads", torch), ("few",)):
+            processes.append(self.start((self.program("changing_sizes_lazy"), *words), True))
+            self.assertEqual(self.finish(processes[-1])[0], 0)
+        for process in processes:
             for key in keys_of(self.left(process.folder)[0][process.pid]):
                 key = re.sub(r"by_kind\.[^.]+", "by_kind.KIND", key)
                 key = re.sub(r"holders\[\]\.(sites|ranges)\.(peak|end|temporary|calls|bytes)",

@@ -118,18 +118,29 @@ TEST_CASE("a free that carries what waits past the bound waits for the oldest wo
   for (int i = 0; i < 5; ++i) blocks.push_back(p->allocate(100 * kMiB));
   for (size_t i = 0; i < 2; ++i) p->free(blocks[i]);
   CHECK(p->ledger.waits.get() == 0);
+  CHECK(p->ledger.held_back.get() == 0);
   SECTION("which ends") {
     p->source.pass_after_queries = 20;
     p->free(blocks[2]);
     CHECK(p->ledger.waits.get() == 1);
+    CHECK(p->ledger.held_back.get() == 1);
+    CHECK(p->ledger.held_back_ns.get() >= p->ledger.wait_ns.get());
     CHECK(p->ledger.bound_gave_way.get() == 0);
     CHECK(p->pool.usage().waiting == 0);
+  }
+  SECTION("which has ended meanwhile, so that nothing is held back") {
+    p->source.passed_mark = ~Mark{0};
+    p->free(blocks[2]);
+    CHECK(p->ledger.held_back.get() == 0);
+    CHECK(p->pool.usage().waiting <= 100 * kMiB);
   }
   SECTION("and where none ends for a second, it gives way until some does") {
     for (size_t i = 2; i < 5; ++i) p->free(blocks[i]);
     CHECK(p->ledger.bound_gave_way.get() == 1);
     CHECK(p->ledger.waits.get() == 1);
     CHECK(p->ledger.wait_ns.get() >= 1'000'000'000);
+    CHECK(p->ledger.held_back.get() == 1);
+    CHECK(p->ledger.held_back_ns.get() >= 1'000'000'000);
     CHECK(p->pool.usage().waiting == 500 * kMiB);
   }
 }

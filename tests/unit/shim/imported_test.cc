@@ -295,6 +295,23 @@ TEST_CASE("why a block cannot be had is said once, and of the network if that is
   CHECK(fakes().logged.empty());
 }
 
+TEST_CASE("a block that was freed is no partner that is missing", "[ipc]") {
+  begin();
+  const uint64_t before = imports_unanswered();
+  CUdeviceptr address = 0;
+  {
+    const Exporter exporter;
+    const CUipcMemHandle token = exporter.token(0, 0);
+    CHECK(open_imported(open_handle, &address, token, 0) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(imports_unanswered() == before);
+  }
+  IpcProcess process;
+  REQUIRE(describe_ipc_process(&process));
+  const CUipcMemHandle token = make_token(process, 512, 1000, 1);
+  CHECK(open_imported(open_handle, &address, token, 0) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(imports_unanswered() == before + 1);
+}
+
 TEST_CASE("threads that open and close the same blocks leave nothing open", "[ipc]") {
   begin();
   const Exporter exporter;

@@ -3,6 +3,7 @@
 // each way at a time. The importer is started before the owner uses CUDA, as CUDA asks.
 #pragma once
 
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,10 +13,11 @@
 
 #include "../driver_codes.h"
 
+// No other peer keeps an end of it open.
 struct Channel {
   int ends[2];
   Channel() {
-    if (pipe(ends) != 0) std::_Exit(1);
+    if (pipe2(ends, O_CLOEXEC) != 0) std::_Exit(1);
   }
 };
 
@@ -46,6 +48,7 @@ class Peer {
     }
     close(there.ends[1]);
     close(back.ends[0]);
+    for (const int end : {there.ends[0], back.ends[1]}) fcntl(end, F_SETFD, 0);
     if (change != nullptr) change();
     char from[16], to[16];
     std::snprintf(from, sizeof from, "%d", there.ends[0]);

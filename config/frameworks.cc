@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/frameworks.h"
+
+#include <strings.h>
+
+#include <cstdio>
+
+namespace cistern::config {
+namespace {
+
+constexpr char kPyTorch[] = "PYTORCH_NO_CUDA_MEMORY_CACHING";
+constexpr char kJax[] = "XLA_PYTHON_CLIENT_ALLOCATOR";
+constexpr char kTensorFlow[] = "TF_GPU_ALLOCATOR";
+
+// PyTorch asks only whether its variable is there.
+constexpr Framework kFrameworks[] = {
+    {"PyTorch", "libc10_cuda.so", "torch/lib/libc10_cuda.so", kPyTorch, nullptr,
+     "PYTORCH_NO_CUDA_MEMORY_CACHING=1", false},
+    {"JAX", "xla_cuda_plugin.so", "jax_plugins/xla_cuda13/xla_cuda_plugin.so", kJax, "platform",
+     "XLA_PYTHON_CLIENT_ALLOCATOR=platform", false},
+    {"JAX", "xla_cuda_plugin.so", "jax_plugins/xla_cuda12/xla_cuda_plugin.so", kJax, "platform",
+     "XLA_PYTHON_CLIENT_ALLOCATOR=platform", false},
+    {"TensorFlow", "libtensorflow_framework.so", "tensorflow/libtensorflow_framework.so.2",
+     kTensorFlow, "cuda_malloc", "TF_GPU_ALLOCATOR=cuda_malloc", false},
+    {"CuPy", "cupy_backends", "cupy_backends", nullptr, nullptr, "cupy.cuda.set_allocator(None)",
+     false},
+    {"RMM", "librmm.so", "librmm/lib64/librmm.so", nullptr, nullptr,
+     "rmm.reinitialize(pool_allocator=False)", true},
+};
+
+bool has_part(std::string_view path, std::string_view part) {
+  for (size_t at = path.find(part); at != path.npos; at = path.find(part, at + 1)) {
+    if (at == 0 || path[at - 1] == '/') return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::span<const Framework> frameworks() { return kFrameworks; }
+
+const Framework* framework_of(std::string_view path) {
+  for (const Framework& framework : kFrameworks) {
+    if (has_part(path, framework.part)) return &framework;
+  }
+  return nullptr;
+}
+
+bool pools_itself(const Framework& framework, const char* value) {
+  if (framework.variable == nullptr || value == nullptr) return true;
+  return framework.value != nullptr && strcasecmp(value, framework.value) != 0;
+}
+
+void describe_framework(const Framework& framework, char* out, size_t size) {
+  snprintf(out, size, "pools device memory itself%s; %s lets Cistern do it",
+           framework.if_asked ? ", if the program asks it to" : "", framework.setting);
+}
+
+}  // namespace cistern::config

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/tool/reach.h"
+
+#include <glob.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+#include <vector>
+
+#include "config/frameworks.h"
+#include "config/tool/program.h"
+#include "config/tool/tool.h"
+
+namespace cistern::config::tool {
+namespace {
+
+std::string base_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+std::string shell_quoted(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+// The libraries that the loader will map with the program, those of its libraries included, one
+// "name => path" a line: the loader's own list.
+std::string loaded_libraries(const Program& program) {
+  // A library names no loader: ours, which may read a file that is not executable.
+  const std::string loader =
+      program.elf.is_library ? shell_quoted(read_elf("/proc/self/exe").interpreter) + " " : "";
+  const std::string command = "LD_PRELOAD= LD_TRACE_LOADED_OBJECTS=1 " + loader +
+                              shell_quoted(program.binary) + " 2>/dev/null </dev/null";
+  FILE* pipe = ::popen(command.c_str(), "r");
+  if (pipe == nullptr) return {};
+  std::string text;
+  char buffer[4096];
+  for (size_t got; (got = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;)
+    text.append(buffer, got);
+  ::pclose(pipe);
+  return text;
+}
+
+// The line of the list that begins with `name`, or empty.
+std::string line_with(const std::string& list, const std::string& name) {
+  std::istringstream lines(list);
+  for (std::string line; std::getline(lines, line);) {
+    line.erase(0, line.find_first_not_of(" \t"));
+    if (line.rfind(name, 0) == 0) return line.substr(0, line.find(" ("));
+  }
+  return {};
+}
+
+// The path in a line "name => path (address)" or "path (address)" of the loader's list, or empty.
+std::string path_in(const std::string& line) {
+  const size_t at = line.find('/', line.find("=> ") == std::string::npos ? 0 : line.find("=> "));
+  return at == std::string::npos ? std::string() : line.substr(at, line.find(" (", at) - at);
+}
+
+// The routes of the file itself and of the libraries that come with it.
+bool say_routes(const Program& program, const std::string& libraries) {
+  const std::string driver = line_with(libraries, "libcuda.so");
+  const std::string runtime = line_with(libraries, "libcudart.so");
+  // The first is an error text of NVIDIA's runtime, which a stripped program keeps too.
+  const std::vector<bool> has =
+      find_markers(program.binary, {"cudaErrorCudartUnloading", "libcuda.so"});
+  const std::string base = base_of(program.binary);
+  bool any = false;
+  const auto route = [&](const std::string& text) {
+    say(any ? "" : "routes", text);
+    any = true;
+  };
+  if (!driver.empty()) route(driver + ": linked with the driver; caught by symbol");
+  if (!runtime.empty())
+    route(runtime + ": shared CUDA runtime; caught by dlsym and cuGetProcAddress");
+  if (has[0]) route("static CUDA runtime; caught by dlsym and cuGetProcAddress");
+  if (has[1] && !has[0] && driver.empty()) route("opens libcuda itself; caught by dlsym");
+  if (base.rfind("python", 0) == 0) route("Python: what it imports is caught as it is loaded");
+  const bool none = !any;
+  if (none) route("none seen; libraries it loads later are caught then");
+  if (program.elf.is_library) {
+    say("covered", none ? "nothing to cover"
+                        : "in programs that a preload reaches, however they load it but by dlmopen "
+                          "or with RTLD_DEEPBIND; try: cistern doctor PROGRAM");
+  }
+  const std::string lacks = line_with(libraries, "libcuda") + line_with(libraries, "libcudart");
+  if (lacks.find("not found") == std::string::npos) return true;
+  say("", "a CUDA library is not found: the program cannot start here");
+  return false;
+}
+
+// Whose malloc will serve the program's memory. A definition of the program itself comes before
+// each library's, preloaded or not. A library's own comes after; it would be missed only by a
+// program that counts on it.
+void say_malloc(const Program& program, const std::string& libraries, const std::string& object) {
+  if (!defines_function(object, "malloc")) {
+    return say("malloc", "left alone: " + object + " serves none");
+  }
+  const bool own = defines_function(program.binary, "malloc");
+  if (own && !program.elf.is_library) {
+    return say("malloc", "the program brings its own, which no preload replaces; try: --host off");
+  }
+  std::istringstream lines((own ? program.binary + "\n" : "") + libraries);
+  bool any = false;
+  for (std::string line; std::getline(lines, line);) {
+    const std::string path = path_in(line);
+    if (path.empty() || read_elf(path).soname == "libc.so.6") continue;
+    if (!defines_function(path, "malloc")) continue;
+    say(any ? "" : "malloc", path + " brings its own, which Cistern's replaces; try: --host off");
+    any = true;
+  }
+  if (!any) say("malloc", "Cistern's; --host off leaves it alone");
+}
+
+// --- Who pools its memory
+
+// The folders of packages that a Python interpreter has beside it: those of its own version, where
+// its file says which that is.
+std::vector<std::string> package_folders(const std::string& python) {
+  const size_t slash = python.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : python.substr(0, slash);
+  char* real = ::realpath(python.c_str(), nullptr);
+  const std::string version = real == nullptr ? "" : base_of(real);
+  std::free(real);
+  const bool known = version.find('.') != std::string::npos;
+  std::vector<std::string> folders = {folder + "/../lib/" + (known ? version : "python3*") +
+                                      "/site-packages/"};
+  if (folder == "/usr/bin" || folder == "/bin") {  // as Debian has it
+    folders.emplace_back("/usr/local/lib/" + (known ? version : "python3*") + "/dist-packages/");
+    folders.emplace_back("/usr/lib/python3/dist-packages/");
+  }
+  return folders;
+}
+
+std::string first_match(const std::string& pattern) {
+  glob_t found;
+  std::string path;
+  if (::glob(pattern.c_str(), 0, nullptr, &found) == 0) path = found.gl_pathv[0];
+  ::globfree(&found);
+  return path;
+}
+
+void say_framework(bool& any, const Framework& framework, const std::string& path,
+                   const char* when) {
+  const char* value = framework.variable == nullptr ? nullptr : ::getenv(framework.variable);
+  char text[200];
+  describe_framework(framework, text, sizeof text);
+  const std::string name = std::string(framework.name) + " (" + path + ")" + when;
+  say(any ? "" : "pooling",
+      pools_itself(framework, value)
+          ? name + " " + text
+          : name + " leaves it to Cistern: " + framework.variable + " is set to \"" + value + "\"");
+  any = true;
+}
+
+// Frameworks that the loader maps with the program or library, or that a Python interpreter may
+// import.
+void say_frameworks(const Program& program, const std::string& libraries) {
+  bool any = false;
+  const Framework* last = nullptr;
+  std::istringstream lines(program.binary + "\n" + libraries);
+  for (std::string line; std::getline(lines, line);) {
+    const std::string path = path_in(line);
+    const Framework* framework = framework_of(path);
+    if (framework == nullptr || framework == last) continue;
+    say_framework(any, *framework, path, "");
+    last = framework;
+  }
+  if (base_of(program.binary).rfind("python", 0) != 0) return;
+  for (const std::string& folder : package_folders(program.binary)) {
+    for (const Framework& framework : frameworks()) {
+      const std::string path = first_match(folder + framework.file);
+      if (!path.empty()) say_framework(any, framework, path, ", where it is imported,");
+    }
+  }
+}
+
+// What the file is, as the loader sees it.
+bool say_file(Program& program, const char* name, const Elf& object) {
+  program.elf = read_elf(name);
+  if (program.elf.is_library) {
+    program.path = program.binary = name[0] == '/' ? name : std::string("./") + name;
+    const Problem problem = check_architecture(program, object);
+    if (problem.code != kDone) return say("library", problem.text), false;
+    say("library", program.path + " (" + describe(program.elf) +
+                       "): no program, one loads it; what follows is of the library");
+    return true;
+  }
+  const Problem problem = check_program(name, &object, program);
+  if (problem.code != kDone) return say("program", problem.text), false;
+  const bool script = program.binary != program.path;
+  say("program", program.path + (script ? ", run by " + program.binary : "") + " (" +
+                     (program.elf.valid ? describe(program.elf) : "neither ELF nor script") + ")");
+  return true;
+}
+
+}  // namespace
+
+bool say_program(const char* name, const Elf& object, const std::string& object_path) {
+  Program program;
+  if (!say_file(program, name, object)) return false;
+  if (!program.elf.valid) return true;
+  const std::string libraries = loaded_libraries(program);
+  say_malloc(program, libraries, object_path);
+  say_frameworks(program, libraries);
+  return say_routes(program, libraries);
+}
+
+}  // namespace cistern::config::tool

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What doctor says of a program, or of a library that programs load: by which routes it reaches the
+// driver, whether they are covered, whose malloc serves it, and who pools its memory.
+#pragma once
+
+#include <string>
+
+#include "config/tool/elf.h"
+
+namespace cistern::config::tool {
+
+// False: something is in the way, and is said. `object` is what would be preloaded, from
+// `object_path`.
+bool say_program(const char* name, const Elf& object, const std::string& object_path);
+
+}  // namespace cistern::config::tool
