@@ -143,8 +143,17 @@ nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned* current, unsign
   return not_supported(device);
 }
 
-nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, void* info) {
-  return not_supported(device);
+nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV_t* info) {
+  return of_device(device, [&](const SimcudaDevice&) {
+    if (info == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+    // The size, below the number of the version: callers have structures of different ones.
+    const unsigned version = info->version;
+    const size_t bytes = version & 0xffffff;
+    if (bytes < sizeof *info) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    std::memset(info, 0, bytes);  // the state NVML_GPU_FABRIC_STATE_NOT_SUPPORTED is 0
+    info->version = version;
+    return NVML_SUCCESS;
+  });
 }
 
 nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned link, int* active) {

@@ -49,6 +49,15 @@ typedef struct nvmlPciInfo_st {
   char busId[32];
 } nvmlPciInfo_t;
 
+// What all its versions begin with.
+typedef struct nvmlGpuFabricInfoV_st {
+  unsigned version;
+  unsigned char clusterUuid[16];
+  nvmlReturn_t status;
+  unsigned cliqueId;
+  unsigned char state;
+} nvmlGpuFabricInfoV_t;
+
 nvmlReturn_t nvmlInit(void);
 nvmlReturn_t nvmlInit_v2(void);
 nvmlReturn_t nvmlInitWithFlags(unsigned flags);
@@ -91,9 +100,10 @@ nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device, unsig
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned* count,
                                                       nvmlProcessInfo_v2_t* infos);
 
-// There is no MIG, no NVLink and no fabric: NVML_ERROR_NOT_SUPPORTED.
+nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV_t* info);
+
+// There is no MIG and no NVLink: NVML_ERROR_NOT_SUPPORTED.
 nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned* current, unsigned* pending);
-nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, void* info);
 nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned link, int* active);
 nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned link, int* type);
 nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned link,
