@@ -40,6 +40,7 @@ def main():
     torch.cuda.reset_peak_memory_stats()
     for round_ in range(50):
         blocks[round_ % len(blocks)] = empty(SIZES[round_ % len(SIZES)] + 4096 * round_)
+        torch.cuda.synchronize()  # what is freed in the order of a stream counts until it gets there
     tell("rounds")
     del blocks
     gc.collect()
