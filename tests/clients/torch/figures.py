@@ -15,6 +15,7 @@ KEYS = ("allocation.all.current", "allocation.all.allocated", "segment.all.curre
 
 
 def tell(when):
+    torch.cuda.synchronize()  # what is freed in the order of a stream counts until it gets there
     stats = torch.cuda.memory_stats()
     print(when, torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated(), torch.cuda.memory_reserved(),
           [stats.get(key, 0) for key in KEYS])
@@ -40,12 +41,11 @@ def main():
     torch.cuda.reset_peak_memory_stats()
     for round_ in range(50):
         blocks[round_ % len(blocks)] = empty(SIZES[round_ % len(SIZES)] + 4096 * round_)
-        torch.cuda.synchronize()  # what is freed in the order of a stream counts until it gets there
+        torch.cuda.synchronize()
     tell("rounds")
     del blocks
     gc.collect()
     tell("none")
-    torch.cuda.synchronize()
     torch.cuda.empty_cache()
     tell("emptied")
     free_after, _ = torch.cuda.mem_get_info()

@@ -10,7 +10,7 @@ import torch
 KB, MB = 1 << 10, 1 << 20
 SIZES = (1 * KB, 3 * KB + 7, 64 * KB, 700 * KB, 1 * MB, 5 * MB + 512, 12 * MB, 40 * MB)
 
-_runtime = ctypes.CDLL("libcudart.so.13")  # torch has loaded it
+runtime = ctypes.CDLL("libcudart.so.13")  # torch has loaded it
 
 
 def pattern(size, seed):
@@ -27,7 +27,7 @@ def memset(tensor, byte, stream=None):
     """On the current stream."""
     stream = stream or torch.cuda.current_stream()
     bytes_ = tensor.numel() * tensor.element_size()
-    code = _runtime.cudaMemsetAsync(ctypes.c_void_p(tensor.data_ptr()), byte, ctypes.c_size_t(bytes_),
+    code = runtime.cudaMemsetAsync(ctypes.c_void_p(tensor.data_ptr()), byte, ctypes.c_size_t(bytes_),
                                     ctypes.c_void_p(stream.cuda_stream))
     if code != 0:
         raise RuntimeError(f"cudaMemsetAsync: {code}")
