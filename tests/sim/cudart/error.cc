@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Last error, names and texts. The texts are the driver's for the same number, but for the codes that
-// only the runtime has.
+// Last error, names and texts. The texts are the driver's for the same number, but for the codes
+// that only the runtime has.
 
 #include <cuda_runtime_api.h>
 

@@ -99,8 +99,8 @@ nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned* number) {
 }
 
 nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char* name, unsigned length) {
-  return of_device(device,
-                   [&](const SimcudaDevice&) { return put("Simulated CUDA device", name, length); });
+  return of_device(
+      device, [&](const SimcudaDevice&) { return put("Simulated CUDA device", name, length); });
 }
 
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char* uuid, unsigned length) {

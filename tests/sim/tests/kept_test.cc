@@ -76,8 +76,7 @@ TEST_CASE("a user object outlives the graph that was instantiated with it") {
     Witness witness;
     const CUstream stream = new_stream();
     const CUgraph graph = captured(stream, new_block(64));
-    EXPECT_OK(
-        cuGraphRetainUserObject(graph, object_of(witness), 1, CU_GRAPH_USER_OBJECT_MOVE));
+    EXPECT_OK(cuGraphRetainUserObject(graph, object_of(witness), 1, CU_GRAPH_USER_OBJECT_MOVE));
     CUgraphExec exec = nullptr;
     EXPECT_OK(cuGraphInstantiate(&exec, graph, 0));
     EXPECT_OK(cuGraphDestroy(graph));
@@ -103,9 +102,9 @@ TEST_CASE("a graph gives back no more references than it has") {
     EXPECT_OK(cuUserObjectRelease(object, 1));
     EXPECT(witness.gone());
     CUuserObject none = nullptr;
-    EXPECT_CODE(cuUserObjectCreate(&none, &witness, Witness::destroy, 0,
-                                   CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
-                CUDA_ERROR_INVALID_VALUE);
+    EXPECT_CODE(
+        cuUserObjectCreate(&none, &witness, Witness::destroy, 0, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
+        CUDA_ERROR_INVALID_VALUE);
     EXPECT_CODE(cuUserObjectCreate(&none, &witness, Witness::destroy, 1, 0),
                 CUDA_ERROR_INVALID_VALUE);
   }));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Variables on the device: found, copied to and from, freed by nobody. The large one takes its memory
-// at the first use, when the device is full of what the program has freed.
+// Variables on the device: found, copied to and from, freed by nobody. The large one takes its
+// memory at the first use, when the device is full of what the program has freed.
 
 #include <cstring>
 
@@ -47,7 +47,8 @@ int main() {
   for (int i = 0; i < 1000; ++i) numbers[i] = i * i;
   CHECK(cudaMemcpyToSymbol(words, numbers, sizeof numbers));
   CHECK(cudaMemcpyFromSymbol(back, words, sizeof back));
-  std::printf("words are %s\n", std::memcmp(numbers, back, sizeof back) == 0 ? "the same" : "others");
+  std::printf("words are %s\n",
+              std::memcmp(numbers, back, sizeof back) == 0 ? "the same" : "others");
   CHECK(cudaMemcpyFromSymbol(back, words, 4, 999 * 4));
   std::printf("the last one is %d\n", back[0]);
   say("beyond the end", cudaMemcpyFromSymbol(back, words, 8, 999 * 4));
@@ -55,7 +56,8 @@ int main() {
 
   const float halves[4] = {0.5f, 1.5f, 2.5f, 3.5f};
   float factor = 0;
-  CHECK(cudaMemcpyToSymbolAsync(factors, halves, sizeof halves, 0, cudaMemcpyHostToDevice, nullptr));
+  CHECK(
+      cudaMemcpyToSymbolAsync(factors, halves, sizeof halves, 0, cudaMemcpyHostToDevice, nullptr));
   CHECK(cudaMemcpyFromSymbol(&factor, factors, sizeof factor, 2 * sizeof factor));
   std::printf("a factor is %.1f\n", factor);
   say("no variable", cudaGetSymbolAddress(&address, numbers));

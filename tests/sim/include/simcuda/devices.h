@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the simulated NVML asks the simulated driver of the same process. Found with dlsym: on a real
-// driver there is nothing to find. Any thread, also before cuInit.
+// What the simulated NVML asks the simulated driver of the same process. Found with dlsym: on a
+// real driver there is nothing to find. Any thread, also before cuInit.
 #pragma once
 
 #include <stdint.h>
