@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
+# client: {"not": {"mode 3": ["cache"]}, "env": {"TORCH_CPP_LOG_LEVEL": "ERROR"}}
 """DataLoader with workers that are forked, after CUDA was used, and spawned; batches are pinned by its
-thread and copied to the device."""
+thread and copied to the device. (Mode 3: sharing.py.)"""
+
+import os
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -23,6 +26,13 @@ class OnDevice(Bytes):
         return torch.tensor([len(error_of(lambda: pattern(10, 1).cuda())) > len("no error")])
 
 
+class OfDevice(Bytes):
+    """Tensors of the device, which the worker shares with the process that asked."""
+
+    def __getitem__(self, index):
+        return pattern(50_000, index).cuda()
+
+
 def run(start):
     loader = DataLoader(Bytes(), batch_size=8, num_workers=2, pin_memory=True, multiprocessing_context=start)
     right = 0
@@ -38,5 +48,9 @@ if __name__ == "__main__":
     print(pattern(10, 0).cuda().cpu())
     run("fork")
     run("spawn")
+    if torch.cuda.get_allocator_backend() == "native" and "PYTORCH_NO_CUDA_MEMORY_CACHING" not in os.environ:
+        shared = DataLoader(OfDevice(), batch_size=None, num_workers=2, multiprocessing_context="spawn")
+        print("of the device", sum(torch.equal(item.cpu(), pattern(50_000, index))
+                                   for index, item in enumerate(shared)))
     refused = DataLoader(OnDevice(), batch_size=64, num_workers=1, multiprocessing_context="fork")
     print("CUDA in a forked worker refused", next(iter(refused)).all())

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# client: {"variants": ["cache"]}
 """Page-locked memory: PyTorch's pool of it, and memory of the program that is registered."""
 
 import gc

@@ -52,6 +52,7 @@ def main():
         thread.join()
     del item, block
     print("wrong", WRONG, "handed over", taken)
+    torch.cuda.synchronize()
     print("allocated", torch.cuda.memory_allocated())
 
 
