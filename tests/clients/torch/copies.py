@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# client: {"env": {"SIMCUDA_LATENCY": "cuMemcpyDtoDAsync=300us,cuMemsetD8Async=200us,cuMemcpyHtoDAsync=100us"}}
 """Bytes go to the device, on it and back, on the default stream and on others."""
 
 import torch

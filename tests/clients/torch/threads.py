@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# client: {"env": {"SIMCUDA_LATENCY": "cuMemcpyDtoDAsync=300us,cuMemsetD8Async=200us,cuMemcpyHtoDAsync=100us"}}
 """Eight threads, each with a stream of its own, and blocks that one thread makes and another drops."""
 
 import queue

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Variables on the device: found, copied to and from, freed by nobody. The large one takes its
-// memory at the first use, when the device is full of what the program has freed.
+// Variables on the device: found, copied to and from, and freed by nobody, as without the object.
+// The large one takes its memory at the first use, when the device is full of what the program has
+// freed.
 
 #include <cstring>
 
