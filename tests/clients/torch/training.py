@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# client: {"long": true, "limit_s": 900}
+# client: {"variants": ["cache", "no cache"]}
 """The allocations of a recorded training run, each a tensor: its first bytes are checked at its end."""
 
 import csv

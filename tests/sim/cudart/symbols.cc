@@ -61,3 +61,15 @@ cudaError_t cudaMemcpyFromSymbol(void* to, const void* symbol, size_t bytes, siz
   }
   return cudaMemcpy(to, reinterpret_cast<void*>(from), bytes, kind);
 }
+
+cudaError_t cudaMemcpyFromSymbolAsync(void* to, const void* symbol, size_t bytes, size_t offset,
+                                      cudaMemcpyKind kind, cudaStream_t stream) {
+  if (kind == cudaMemcpyHostToHost || kind == cudaMemcpyHostToDevice) {
+    return remember(cudaErrorInvalidMemcpyDirection);
+  }
+  CUdeviceptr from = 0;
+  if (const cudaError_t status = stretch(symbol, offset, bytes, &from); status != cudaSuccess) {
+    return remember(status);
+  }
+  return cudaMemcpyAsync(to, reinterpret_cast<void*>(from), bytes, kind, stream);
+}

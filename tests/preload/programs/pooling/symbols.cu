@@ -61,6 +61,9 @@ int main() {
       cudaMemcpyToSymbolAsync(factors, halves, sizeof halves, 0, cudaMemcpyHostToDevice, nullptr));
   CHECK(cudaMemcpyFromSymbol(&factor, factors, sizeof factor, 2 * sizeof factor));
   std::printf("a factor is %.1f\n", factor);
+  CHECK(cudaMemcpyFromSymbolAsync(&factor, factors, sizeof factor, 0, cudaMemcpyDeviceToHost));
+  CHECK(cudaStreamSynchronize(nullptr));
+  std::printf("the first one is %.1f\n", factor);
   say("no variable", cudaGetSymbolAddress(&address, numbers));
   return 0;
 }
