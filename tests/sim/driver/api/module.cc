@@ -8,6 +8,7 @@
 
 #include "api/api.h"
 #include "exec/kernels.h"
+#include "memory/device.h"
 
 using namespace simcuda;
 
@@ -209,6 +210,7 @@ CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int v
 
 CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev) {
   return call(Call::cuKernelSetAttribute, [&] {
+    if (find_device(dev) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
     return function_of(as_function(kernel)) == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
   });
 }
