@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Last error, names and texts. The texts are the driver's for the same number.
+// Last error, names and texts. The texts are the driver's for the same number, but for the codes
+// that only the runtime has.
 
 #include <cuda_runtime_api.h>
 
@@ -20,6 +21,7 @@ const char* name_of(cudaError_t error) {
     SIMCUDART_NAME(cudaErrorInitializationError)
     SIMCUDART_NAME(cudaErrorCudartUnloading)
     SIMCUDART_NAME(cudaErrorInvalidConfiguration)
+    SIMCUDART_NAME(cudaErrorInvalidSymbol)
     SIMCUDART_NAME(cudaErrorInvalidMemcpyDirection)
     SIMCUDART_NAME(cudaErrorInsufficientDriver)
     SIMCUDART_NAME(cudaErrorInvalidDeviceFunction)
@@ -56,6 +58,23 @@ const char* name_of(cudaError_t error) {
   }
 }
 
+const char* text_of(cudaError_t error) {
+  switch (error) {
+    case cudaErrorInvalidConfiguration:
+      return "invalid configuration argument";
+    case cudaErrorInvalidSymbol:
+      return "invalid device symbol";
+    case cudaErrorInvalidMemcpyDirection:
+      return "invalid copy direction for memcpy";
+    case cudaErrorInsufficientDriver:
+      return "CUDA driver version is insufficient for CUDA runtime version";
+    case cudaErrorInvalidDeviceFunction:
+      return "invalid device function";
+    default:
+      return nullptr;
+  }
+}
+
 }  // namespace
 
 cudaError_t cudaGetLastError() { return take_last_error(); }
@@ -70,6 +89,7 @@ const char* cudaGetErrorName(cudaError_t error) {
 }
 
 const char* cudaGetErrorString(cudaError_t error) {
+  if (const char* text = text_of(error)) return text;
   const char* text = nullptr;
   if (driver() != nullptr) driver()->cuGetErrorString_(static_cast<CUresult>(error), &text);
   return text != nullptr ? text : "unrecognized error code";

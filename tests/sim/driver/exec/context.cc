@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <mutex>
 #include <unordered_set>
 
@@ -137,6 +138,14 @@ void wait_for_every_context() {
     }
   }
   wait_for(std::move(pending));
+}
+
+bool has_context(const Device& device) {
+  const std::lock_guard lock(registry().mutex);
+  const auto& all = registry().contexts;
+  return std::any_of(all.begin(), all.end(), [&](const Context* context) {
+    return context->alive() && &context->device() == &device;
+  });
 }
 
 bool several_contexts() { return g_alive.load(std::memory_order_relaxed) > 1; }

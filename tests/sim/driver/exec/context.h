@@ -80,6 +80,9 @@ void wait_for_every_context();
 // More than one context is alive: work may concern another one.
 bool several_contexts();
 
+// Some context of the device is alive.
+bool has_context(const Device& device);
+
 // A created context; ended and forgotten by destroy_context.
 Context* create_context(Device& device, unsigned flags);
 

@@ -29,7 +29,9 @@ CUresult free_found(const Allocation& found) {
     return free_host(found.base, MemoryKind::kManaged);
   }
   Device* device = device_of(found.base);
-  if (device == nullptr || found.ending) return CUDA_ERROR_INVALID_VALUE;
+  if (device == nullptr || found.ending || found.kind == MemoryKind::kGlobal) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   wait_for_memory_of(*found.context);
   finish_late_frees(*found.context);
   watch_freed(found);
