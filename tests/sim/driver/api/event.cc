@@ -4,6 +4,7 @@
 #include "exec/event.h"
 
 #include "api/api.h"
+#include "memory/pool.h"
 
 using namespace simcuda;
 
@@ -22,6 +23,12 @@ CUresult record(Call id, DefaultStream kind, CUevent handle, CUstream target, un
       return record_event(id, event, stream, flags);
     });
   });
+}
+
+CUresult synchronize(const EventRef& event) {
+  const CUresult code = synchronize_event(event);
+  if (code == CUDA_SUCCESS) pools_after_wait();
+  return code;
 }
 
 CUresult elapsed(float* milliseconds, CUevent start, CUevent end) {
@@ -76,7 +83,7 @@ CUresult cuEventQuery(CUevent hEvent) {
 
 CUresult cuEventSynchronize(CUevent hEvent) {
   return call(
-      Call::cuEventSynchronize, [&] { return of_event(hEvent, synchronize_event); },
+      Call::cuEventSynchronize, [&] { return of_event(hEvent, synchronize); },
       in("hEvent", hEvent));
 }
 

@@ -4,6 +4,7 @@
 #include "api/api.h"
 #include "exec/engine.h"
 #include "exec/event.h"
+#include "memory/pool.h"
 
 using namespace simcuda;
 
@@ -20,7 +21,9 @@ CUresult create(Call id, CUstream* handle, unsigned flags, int priority) {
 CUresult synchronize(const StreamRef& stream) {
   Order order;
   const CUresult code = stream_order(stream, &order);
-  if (code == CUDA_SUCCESS) wait_for(std::move(order));
+  if (code != CUDA_SUCCESS) return code;
+  wait_for(std::move(order));
+  pools_after_wait();
   return code;
 }
 

@@ -101,7 +101,7 @@ Order Context::unfinished() {
 }
 
 void wait_for_context(Context& context) {
-  if (everything_done() && !watching()) return;
+  if (everything_done() && !keeping_clocks()) return;
   Order pending;
   {
     const std::lock_guard lock(exec_mutex());
@@ -111,7 +111,7 @@ void wait_for_context(Context& context) {
 }
 
 void wait_for_memory_of(Context& context) {
-  if (everything_done() && !watching()) return;
+  if (everything_done() && !keeping_clocks()) return;
   Order pending;
   {
     const std::lock_guard lock(exec_mutex());
@@ -123,7 +123,7 @@ void wait_for_memory_of(Context& context) {
 }
 
 void wait_for_every_context() {
-  if (everything_done() && !watching()) return;
+  if (everything_done() && !keeping_clocks()) return;
   std::vector<Context*> all;
   {
     const std::lock_guard lock(registry().mutex);
