@@ -35,6 +35,7 @@ struct Allocation {
   size_t bytes = 0;  // as requested
   MemoryKind kind = MemoryKind::kDevice;
   int device = 0;
+  size_t placed = 0;              // for kPool: bytes it lies in, with what is left over at its end
   Context* context = nullptr;     // null for memory no context owns (mappings)
   unsigned flags = 0;             // of cuMemHostAlloc, cuMemHostRegister or cuMemAllocManaged
   CUmemoryPool pool = nullptr;    // for kPool, and what was imported from one
@@ -45,11 +46,6 @@ struct Allocation {
   unsigned handle_types = 0;      // for kMapped: as what the memory may be exported
   bool rdma = false;              // for kMapped: made for GPUDirect RDMA
   bool ending = false;            // a stream was told to free it: it can be freed no more
-
-  // With what is left over at its end: memory pools place allocations at multiples of 512.
-  size_t placed_bytes() const {
-    return kind == MemoryKind::kPool ? (bytes + 511) / 512 * 512 : bytes;
-  }
 
   bool contains(CUdeviceptr address, size_t length = 1) const {
     return address >= base && length <= bytes && address - base <= bytes - length;

@@ -154,9 +154,9 @@ Place find_place(Pool& pool, const StreamRef& stream, Allocation& wanted) {
   const Asker who = asker(stream);
   const VectorClock host = host_clock();
   const std::lock_guard lock(pool.mutex);
-  Place place = place_for(pool, who, wanted.placed_bytes(), host);
+  Place place = place_for(pool, who, wanted.placed, host);
   if (place.address == 0) return place;
-  end_freed_in(pool, place.address, wanted.placed_bytes());
+  end_freed_in(pool, place.address, wanted.placed);
   wanted.base = place.address;
   wanted.id = next_allocation_id();
   add_range(wanted, place.unproven ? Past::kForgotten : Past::kKept);
@@ -184,7 +184,7 @@ CUresult free_pooled(const StreamRef& stream, Work work, const Allocation& found
   const CUresult code = submit(stream, std::move(work), Wait::kNo, &done);
   if (code != CUDA_SUCCESS) return code;
   pool->ending[found.base] = {found.bytes, found.id};
-  pool->space.give(found.base, found.placed_bytes(),
+  pool->space.give(found.base, found.placed,
                    std::make_shared<StreamFree>(StreamFree{stream->id, std::move(done)}));
   return code;
 }
@@ -349,6 +349,7 @@ CUresult allocate_async(Call call, CUmemoryPool handle, const StreamRef& stream,
   Allocation wanted{.bytes = bytes,
                     .kind = MemoryKind::kPool,
                     .device = pool->device.ordinal(),
+                    .placed = pool->space.placed(bytes),
                     .context = &context,
                     .pool = handle,
                     .owner = pool};
@@ -405,7 +406,7 @@ CUresult free_pool_memory(const Allocation& found) {
     pool.imported -= range->bytes;
     unmap_import(*range);
   } else {
-    pool.space.give(range->base, range->placed_bytes(), nullptr);
+    pool.space.give(range->base, range->placed, nullptr);
   }
   return CUDA_SUCCESS;
 }

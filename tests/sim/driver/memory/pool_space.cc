@@ -61,15 +61,36 @@ void PoolSpace::give(CUdeviceptr address, uint64_t bytes, StreamFreeRef freed) {
   add(address, bytes, std::move(freed));
 }
 
-PoolSpace::Taken PoolSpace::take_from(Runs::iterator first, uint64_t bytes) {
-  Taken taken{.address = first->first};
-  for (uint64_t left = bytes; left != 0;) {
-    const auto [address, run] = *first;
+uint64_t PoolSpace::placed(uint64_t bytes) const {
+  const bool alone = step_ == Device::kUnitBytes && bytes >= Device::kSmallLimit;
+  return round_up(bytes, alone ? Device::kUnitBytes : SmallBlock::kSlotBytes);
+}
+
+CUdeviceptr PoolSpace::place_in(CUdeviceptr start, uint64_t length, uint64_t bytes) const {
+  CUdeviceptr at = start;
+  if (step_ == Device::kUnitBytes) {
+    const uint64_t within = start % Device::kUnitBytes;
+    const bool fits =
+        within == 0 || (bytes < Device::kSmallLimit && within + bytes <= Device::kUnitBytes);
+    if (!fits) at += Device::kUnitBytes - within;
+  }
+  return at + bytes <= start + length ? at : 0;
+}
+
+PoolSpace::Taken PoolSpace::take_from(Runs::iterator first, CUdeviceptr address, uint64_t bytes) {
+  Taken taken{.address = address};
+  const CUdeviceptr end = address + bytes;
+  while (first != free_.end() && first->first < end) {
+    const auto [start, run] = *first;
+    const CUdeviceptr run_end = start + run.bytes;
+    if (run_end <= address) {
+      ++first;
+      continue;
+    }
     if (run.freed != nullptr) taken.after.push_back(run.freed);
     first = drop(first);
-    const uint64_t here = std::min(left, run.bytes);
-    if (here < run.bytes) add(address + here, run.bytes - here, run.freed);
-    left -= here;
+    if (start < address) add(start, address - start, run.freed);
+    if (run_end > end) add(end, run_end - end, run.freed);
   }
   return taken;
 }
@@ -77,25 +98,22 @@ PoolSpace::Taken PoolSpace::take_from(Runs::iterator first, uint64_t bytes) {
 PoolSpace::Taken PoolSpace::take(uint64_t bytes, const Usable& usable) {
   const auto counts = [&](const Run& run) { return run.freed == nullptr || usable(*run.freed); };
   for (auto fit = by_size_.lower_bound({bytes, 0}); fit != by_size_.end(); ++fit) {
-    const auto run = free_.find(fit->second);
-    if (counts(run->second)) return take_from(run, bytes);
+    const CUdeviceptr address = place_in(fit->second, fit->first, bytes);
+    const auto run = address != 0 ? free_.find(fit->second) : free_.end();
+    if (address != 0 && counts(run->second)) return take_from(run, address, bytes);
   }
   if (unsettled_ == 0) return {};  // no two runs lie side by side
   auto first = free_.end();
-  uint64_t together = 0;
   CUdeviceptr end = 0;
   for (auto run = free_.begin(); run != free_.end(); ++run) {
     if (!counts(run->second)) {
       first = free_.end();
       continue;
     }
-    if (first == free_.end() || run->first != end) {
-      first = run;
-      together = 0;
-    }
-    together += run->second.bytes;
+    if (first == free_.end() || run->first != end) first = run;
     end = run->first + run->second.bytes;
-    if (together >= bytes) return take_from(first, bytes);
+    const CUdeviceptr address = place_in(first->first, end - first->first, bytes);
+    if (address != 0) return take_from(first, address, bytes);
   }
   return {};
 }

@@ -6,6 +6,10 @@
 // pool's first allocation of 512 bytes took 32 MiB and one of 33 MiB took 64, and a synchronisation
 // after the free gave all of it back (tests/gpu/facts.cu).
 //
+// In steps of one unit a block lies as the device's own do: of 1 MiB and more it has its units
+// alone, a smaller one lies in one unit. In larger steps blocks lie side by side; how NVIDIA's
+// driver places them is not known.
+//
 // Free memory in pieces is put together before more is taken: NVIDIA, "Using the NVIDIA CUDA
 // Stream-Ordered Memory Allocator", says that the driver maps it side by side. Not thread-safe: the
 // pool's lock guards it.
@@ -42,13 +46,16 @@ class PoolSpace {
   PoolSpace(const PoolSpace&) = delete;
   PoolSpace& operator=(const PoolSpace&) = delete;
 
+  // The bytes that a request of this size takes, with what is left over at its end.
+  uint64_t placed(uint64_t bytes) const;
+
   struct Taken {
     CUdeviceptr address = 0;             // 0: there is none
     std::vector<StreamFreeRef> after{};  // the frees of what was taken
   };
 
-  // A stretch of free memory whose frees all count as `usable`; the smallest run that serves, or
-  // several side by side.
+  // A stretch of free memory, of placed() bytes, whose frees all count as `usable`; the smallest
+  // run that serves, or several side by side.
   Taken take(uint64_t bytes, const Usable& usable);
   void give(CUdeviceptr address, uint64_t bytes, StreamFreeRef freed);
   // Frees for which this holds are over for everybody.
@@ -72,7 +79,10 @@ class PoolSpace {
 
   void add(CUdeviceptr address, uint64_t bytes, StreamFreeRef freed);
   Runs::iterator drop(Runs::iterator at);
-  Taken take_from(Runs::iterator first, uint64_t bytes);
+  // Where a block may lie in a free stretch; 0 if nowhere.
+  CUdeviceptr place_in(CUdeviceptr start, uint64_t length, uint64_t bytes) const;
+  // Runs side by side hold the block that starts at `address`; the first ones may lie before it.
+  Taken take_from(Runs::iterator first, CUdeviceptr address, uint64_t bytes);
   // Free for everybody, from end to end.
   bool unused(CUdeviceptr address, uint64_t bytes) const;
   void cut_out(CUdeviceptr address, uint64_t bytes);

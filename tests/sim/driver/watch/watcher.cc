@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "watch/watcher.h"
 
+#include <algorithm>
 #include <mutex>
 
 #include "base/settings.h"
@@ -145,7 +146,7 @@ void watch_begun(const Allocation& allocation, Past past) {
   // The driver hands out nothing that is still in use. Mapped bytes keep their past, and so do
   // those that a memory pool hands out for an order that the program made.
   if (allocation.physical == 0 && past == Past::kForgotten) {
-    all.shadow.forget(allocation.base, allocation.placed_bytes());
+    all.shadow.forget(allocation.base, std::max(allocation.bytes, allocation.placed));
   }
 }
 
