@@ -12,7 +12,7 @@ GENERATOR := $(if $(shell command -v ninja),Ninja,Unix Makefiles)
 CTEST = ctest --parallel $(shell expr $(JOBS) + 1)
 
 .DEFAULT_GOAL := all
-.PHONY: help all demo test soak mutants bench sim gpu-check lint format install clean deps configure
+.PHONY: help all demo test clients soak mutants bench sim gpu-check lint format install clean deps configure
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ test: all ## build and run every test, with a third of the random programs' seed
 	@$(CTEST) --preset $(PRESET) --label-exclude soak
 	@tests/drivers/fetch.py --tell build/$(PRESET)/drivers
 	@echo "make test: all tests of build/$(PRESET) passed"
+
+clients: all ## PyTorch and other libraries on the simulated device, without and with Cistern (NAMES=: all)
+	@tests/clients/run build/$(PRESET) $(NAMES)
 
 soak: ## the tests with all seeds, again and again, plain and under the sanitizers
 	@for preset in release asan tsan; do \

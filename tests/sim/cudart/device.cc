@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Devices: number, properties, limits of memory, peers, synchronisation, reset, versions.
 
+#include <cuda_profiler_api.h>
 #include <cuda_runtime_api.h>
 
 #include "tests/sim/cudart/state.h"
@@ -40,15 +41,6 @@ void fill_memory_abilities(cudaDeviceProp& prop, CUdevice device) {
   prop.memoryPoolsSupported = attribute(device, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED);
   prop.gpuDirectRDMASupported = attribute(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED);
   prop.l2CacheSize = attribute(device, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
-}
-
-// The peer's primary context; the caller's device is current again afterwards.
-cudaError_t primary_of(int peer, CUcontext* context) {
-  const int own = current_device();
-  cudaError_t status = set_device(peer);
-  if (status == cudaSuccess) status = as_runtime(driver()->cuCtxGetCurrent_(context));
-  const cudaError_t back = set_device(own);
-  return status != cudaSuccess ? status : back;
 }
 
 }  // namespace
@@ -127,6 +119,19 @@ cudaError_t cudaDeviceDisablePeerAccess(int peer) {
     return remember(status);
   }
   return in_context([&](const Driver& d) { return d.cuCtxDisablePeerAccess_(context); });
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char* out, int length, int device) {
+  return without_context(
+      [&](const Driver& d) { return d.cuDeviceGetPCIBusId_(out, length, device); });
+}
+
+cudaError_t cudaProfilerStart() {
+  return in_context([](const Driver& d) { return d.cuProfilerStart_(); });
+}
+
+cudaError_t cudaProfilerStop() {
+  return in_context([](const Driver& d) { return d.cuProfilerStop_(); });
 }
 
 cudaError_t cudaRuntimeGetVersion(int* version) {

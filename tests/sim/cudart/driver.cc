@@ -12,6 +12,7 @@ namespace simcudart {
 namespace {
 
 Driver g_driver;
+void* g_library = nullptr;
 CUresult g_status = CUDA_ERROR_NOT_FOUND;
 std::once_flag g_once;
 
@@ -40,9 +41,10 @@ class Resolver {
 };
 
 void load() {
-  void* library = dlopen("libcuda.so.1", RTLD_NOW);
-  if (library == nullptr) return;
-  auto query = reinterpret_cast<PFN_cuGetProcAddress_v12000>(dlsym(library, "cuGetProcAddress_v2"));
+  g_library = dlopen("libcuda.so.1", RTLD_NOW);
+  if (g_library == nullptr) return;
+  auto query =
+      reinterpret_cast<PFN_cuGetProcAddress_v12000>(dlsym(g_library, "cuGetProcAddress_v2"));
   if (query == nullptr) return;
 
   // NVIDIA's runtime opens with this probe; whatever stands in between has to survive it.
@@ -71,5 +73,9 @@ const Driver* driver() {
 }
 
 CUresult driver_status() { return g_status; }
+
+void* find_in_driver(const char* symbol) {
+  return driver() == nullptr ? nullptr : dlsym(g_library, symbol);
+}
 
 }  // namespace simcudart

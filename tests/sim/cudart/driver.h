@@ -4,6 +4,7 @@
 // preloaded object has to catch. Any thread may call; the table never changes once loaded.
 #pragma once
 
+#include <cudaProfilerTypedefs.h>
 #include <cudaTypedefs.h>
 
 #include "tests/sim/cudart/driver_calls.h"
@@ -32,5 +33,8 @@ const Driver* driver();
 
 // What cuInit said; CUDA_ERROR_NOT_FOUND if there is no usable driver. Meaningful after driver().
 CUresult driver_status();
+
+// A function that the driver's library exports beside CUDA's; null if it does not.
+void* find_in_driver(const char* symbol);
 
 }  // namespace simcudart

@@ -59,33 +59,68 @@
   F(cuLibraryGetKernel, 12000)                                  \
   F(cuKernelGetAttribute, 12000)                                \
   F(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, 7000) \
+  F(cuDeviceGetPCIBusId, 4010)                                  \
+  F(cuDeviceGetDefaultMemPool, 11020)                           \
+  F(cuDeviceGetGraphMemAttribute, 11040)                        \
+  F(cuDeviceSetGraphMemAttribute, 11040)                        \
+  F(cuMemPoolGetAttribute, 11020)                               \
+  F(cuMemPoolSetAttribute, 11020)                               \
+  F(cuMemPoolSetAccess, 11020)                                  \
+  F(cuMemPoolTrimTo, 11020)                                     \
+  F(cuProfilerStart, 4000)                                      \
+  F(cuProfilerStop, 4000)                                       \
+  F(cuGraphAddNode, 12030)                                      \
+  F(cuGraphGetNodes, 10000)                                     \
+  F(cuGraphNodeGetDependencies, 12030)                          \
+  F(cuGraphConditionalHandleCreate, 12030)                      \
+  F(cuGraphRetainUserObject, 11030)                             \
+  F(cuUserObjectCreate, 11030)                                  \
+  F(cuUserObjectRelease, 11030)                                 \
+  F(cuLibraryLoadFromFile, 12000)                               \
+  F(cuLibraryUnload, 12000)                                     \
+  F(cuLibraryGetKernelCount, 12040)                             \
+  F(cuLibraryGetGlobal, 12000)                                  \
+  F(cuLibraryGetManaged, 12000)                                 \
+  F(cuLibraryGetUnifiedFunction, 12000)                         \
+  F(cuKernelSetAttribute, 12000)                                \
   F(cuGetProcAddress, 12000)
 
 // F(name, version, version of the per-thread twin): works on a stream, asked for both rules.
-#define SIMCUDART_STREAM_CALLS(F)       \
-  F(cuMemcpy, 4000, 7000)               \
-  F(cuMemcpyAsync, 4000, 7000)          \
-  F(cuMemcpyHtoD, 3020, 7000)           \
-  F(cuMemcpyDtoH, 3020, 7000)           \
-  F(cuMemcpyDtoD, 3020, 7000)           \
-  F(cuMemcpyHtoDAsync, 3020, 7000)      \
-  F(cuMemcpyDtoHAsync, 3020, 7000)      \
-  F(cuMemcpyDtoDAsync, 3020, 7000)      \
-  F(cuMemcpy2DUnaligned, 3020, 7000)    \
-  F(cuMemcpy2DAsync, 3020, 7000)        \
-  F(cuMemsetD8, 3020, 7000)             \
-  F(cuMemsetD8Async, 3020, 7000)        \
-  F(cuMemsetD2D8, 3020, 7000)           \
-  F(cuMemsetD2D8Async, 3020, 7000)      \
-  F(cuMemAllocAsync, 11020, 11020)      \
-  F(cuMemFreeAsync, 11020, 11020)       \
-  F(cuStreamSynchronize, 2000, 7000)    \
-  F(cuStreamQuery, 2000, 7000)          \
-  F(cuStreamWaitEvent, 3020, 7000)      \
-  F(cuEventRecord, 2000, 7000)          \
-  F(cuStreamBeginCapture, 10010, 10010) \
-  F(cuStreamEndCapture, 10000, 10000)   \
-  F(cuStreamIsCapturing, 10000, 10000)  \
-  F(cuGraphLaunch, 10000, 10000)        \
-  F(cuLaunchKernel, 4000, 7000)         \
+#define SIMCUDART_STREAM_CALLS(F)                    \
+  F(cuMemcpy, 4000, 7000)                            \
+  F(cuMemcpyAsync, 4000, 7000)                       \
+  F(cuMemcpyHtoD, 3020, 7000)                        \
+  F(cuMemcpyDtoH, 3020, 7000)                        \
+  F(cuMemcpyDtoD, 3020, 7000)                        \
+  F(cuMemcpyHtoDAsync, 3020, 7000)                   \
+  F(cuMemcpyDtoHAsync, 3020, 7000)                   \
+  F(cuMemcpyDtoDAsync, 3020, 7000)                   \
+  F(cuMemcpy2DUnaligned, 3020, 7000)                 \
+  F(cuMemcpy2DAsync, 3020, 7000)                     \
+  F(cuMemsetD8, 3020, 7000)                          \
+  F(cuMemsetD8Async, 3020, 7000)                     \
+  F(cuMemsetD2D8, 3020, 7000)                        \
+  F(cuMemsetD2D8Async, 3020, 7000)                   \
+  F(cuMemAllocAsync, 11020, 11020)                   \
+  F(cuMemFreeAsync, 11020, 11020)                    \
+  F(cuStreamSynchronize, 2000, 7000)                 \
+  F(cuStreamQuery, 2000, 7000)                       \
+  F(cuStreamWaitEvent, 3020, 7000)                   \
+  F(cuEventRecord, 2000, 7000)                       \
+  F(cuStreamBeginCapture, 10010, 10010)              \
+  F(cuStreamEndCapture, 10000, 10000)                \
+  F(cuStreamIsCapturing, 10000, 10000)               \
+  F(cuGraphLaunch, 10000, 10000)                     \
+  F(cuLaunchKernel, 4000, 7000)                      \
+  F(cuMemcpyPeerAsync, 4000, 7000)                   \
+  F(cuStreamGetId, 12000, 12000)                     \
+  F(cuStreamGetFlags, 5050, 7000)                    \
+  F(cuStreamGetPriority, 5050, 7000)                 \
+  F(cuStreamAddCallback, 5000, 7000)                 \
+  F(cuStreamGetCaptureInfo, 12030, 12030)            \
+  F(cuStreamUpdateCaptureDependencies, 12030, 12030) \
+  F(cuStreamBeginCaptureToGraph, 12030, 12030)       \
+  F(cuEventRecordWithFlags, 11010, 11010)            \
+  F(cuLaunchKernelEx, 11060, 11060)                  \
+  F(cuLaunchCooperativeKernel, 9000, 9000)           \
   F(cuLaunchHostFunc, 10000, 10000)

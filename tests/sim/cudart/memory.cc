@@ -125,6 +125,21 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* out, const void* poi
   });
 }
 
+// Has no form for the default stream of each thread.
+cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device,
+                                size_t bytes, cudaStream_t stream) {
+  CUcontext to_context = nullptr;
+  CUcontext from_context = nullptr;
+  cudaError_t status = primary_of(to_device, &to_context);
+  if (status == cudaSuccess) status = primary_of(from_device, &from_context);
+  if (status != cudaSuccess) return remember(status);
+  return in_context([&](const Driver& d) {
+    if (bytes == 0) return CUDA_SUCCESS;
+    return d.legacy.cuMemcpyPeerAsync_(device_address(to), to_context, device_address(from),
+                                       from_context, bytes, stream);
+  });
+}
+
 static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(CUipcMemHandle));
 
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* pointer) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The half of the runtime that nvcc's generated host code talks to: registration of images and
-// kernels, the stack of launch configurations behind <<<>>>, and look-up of kernels.
+// The half of the runtime that nvcc's generated host code talks to: registration of images, kernels
+// and variables, the stack of launch configurations behind <<<>>>, and look-up of kernels.
 
 #include "tests/sim/cudart/module.h"
 
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/sim/cudart/state.h"
+#include "tests/sim/include/simcuda/globals.h"
 
 using namespace simcudart;
 
@@ -28,9 +29,16 @@ struct Kernel {
   CUkernel handle = nullptr;
 };
 
+struct Variable {
+  Image* image;
+  std::string name;  // mangled
+  size_t bytes;
+};
+
 struct Registry {
   std::mutex mutex;
-  std::unordered_map<const void*, Kernel> kernels;  // by host stub
+  std::unordered_map<const void*, Kernel> kernels;      // by host stub
+  std::unordered_map<const void*, Variable> variables;  // by host variable
 };
 
 // Never destroyed: registration precedes static constructors, unregistration follows destructors.
@@ -39,14 +47,30 @@ Registry& registry() {
   return instance;
 }
 
-CUresult load(Kernel& kernel) {
-  const Driver& d = *driver();
-  if (kernel.image->library == nullptr) {
-    const CUresult result = d.cuLibraryLoadData_(&kernel.image->library, kernel.image->data,
-                                                 nullptr, nullptr, 0, nullptr, nullptr, 0);
-    if (result != CUDA_SUCCESS) return result;
+// The simulated driver cannot read compressed images: it is told what they have. NVIDIA's driver
+// has no such function, and reads them.
+void tell_variables(const Image& image) {
+  static const auto tell =
+      reinterpret_cast<decltype(&simcuda_add_global)>(find_in_driver("simcuda_add_global"));
+  if (tell == nullptr) return;
+  for (const auto& [host, variable] : registry().variables) {
+    if (variable.image == &image) tell(image.library, variable.name.c_str(), variable.bytes);
   }
-  return d.cuLibraryGetKernel_(&kernel.handle, kernel.image->library, kernel.name.c_str());
+}
+
+// Caller holds the registry's mutex.
+CUresult load(Image& image) {
+  if (image.library != nullptr) return CUDA_SUCCESS;
+  const CUresult result = driver()->cuLibraryLoadData_(&image.library, image.data, nullptr, nullptr,
+                                                       0, nullptr, nullptr, 0);
+  if (result == CUDA_SUCCESS) tell_variables(image);
+  return result;
+}
+
+CUresult load(Kernel& kernel) {
+  const CUresult result = load(*kernel.image);
+  if (result != CUDA_SUCCESS) return result;
+  return driver()->cuLibraryGetKernel_(&kernel.handle, kernel.image->library, kernel.name.c_str());
 }
 
 struct LaunchConfiguration {
@@ -82,6 +106,20 @@ cudaError_t find_kernel(const void* host_stub, CUkernel* out) {
   return as_runtime(result);
 }
 
+cudaError_t find_variable(const void* host_variable, CUdeviceptr* out, size_t* bytes) {
+  Registry& known = registry();
+  const std::lock_guard lock(known.mutex);
+  const auto found = known.variables.find(host_variable);
+  if (found == known.variables.end()) return cudaErrorInvalidSymbol;
+  const Variable& variable = found->second;
+  CUresult result = load(*variable.image);
+  if (result == CUDA_SUCCESS) {
+    result =
+        driver()->cuLibraryGetGlobal_(out, bytes, variable.image->library, variable.name.c_str());
+  }
+  return result == CUDA_ERROR_NOT_FOUND ? cudaErrorInvalidSymbol : as_runtime(result);
+}
+
 }  // namespace simcudart
 
 extern "C" {
@@ -99,6 +137,7 @@ void __cudaUnregisterFatBinary(void** handle) {
   Registry& known = registry();
   const std::lock_guard lock(known.mutex);
   std::erase_if(known.kernels, [&](const auto& entry) { return entry.second.image == image; });
+  std::erase_if(known.variables, [&](const auto& entry) { return entry.second.image == image; });
   // The library stays with the driver: at exit no call may reach it any more.
   delete image;
 }
@@ -109,6 +148,14 @@ void __cudaRegisterFunction(void** handle, const char* host_stub, char* device_s
   Registry& known = registry();
   const std::lock_guard lock(known.mutex);
   known.kernels.insert_or_assign(host_stub, Kernel{reinterpret_cast<Image*>(handle), name});
+}
+
+void __cudaRegisterVar(void** handle, char* host_variable, char* device_address, const char* name,
+                       int external, size_t bytes, int constant, int global) {
+  Registry& known = registry();
+  const std::lock_guard lock(known.mutex);
+  known.variables.insert_or_assign(host_variable,
+                                   Variable{reinterpret_cast<Image*>(handle), name, bytes});
 }
 
 char __cudaInitModule(void** image) { return 1; }
@@ -140,6 +187,26 @@ cudaError_t __cudaGetKernel(cudaKernel_t* out, const void* host_stub) {
 }
 
 }  // extern "C"
+
+cudaError_t cudaGetSymbolAddress(void** out, const void* symbol) {
+  if (out == nullptr) return remember(cudaErrorInvalidValue);
+  cudaError_t status = bind_context();
+  CUdeviceptr address = 0;
+  size_t bytes = 0;
+  if (status == cudaSuccess) status = find_variable(symbol, &address, &bytes);
+  if (status == cudaSuccess) *out = reinterpret_cast<void*>(address);
+  return remember(status);
+}
+
+cudaError_t cudaGetSymbolSize(size_t* out, const void* symbol) {
+  if (out == nullptr) return remember(cudaErrorInvalidValue);
+  cudaError_t status = bind_context();
+  CUdeviceptr address = 0;
+  size_t bytes = 0;
+  if (status == cudaSuccess) status = find_variable(symbol, &address, &bytes);
+  if (status == cudaSuccess) *out = bytes;
+  return remember(status);
+}
 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* out, const void* host_stub) {
   if (out == nullptr) return remember(cudaErrorInvalidValue);

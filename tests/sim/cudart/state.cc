@@ -98,6 +98,14 @@ cudaError_t set_device(int device) {
   return cudaSuccess;
 }
 
+cudaError_t primary_of(int device, CUcontext* context) {
+  const int own = current_device();
+  cudaError_t status = set_device(device);
+  if (status == cudaSuccess) status = as_runtime(driver()->cuCtxGetCurrent_(context));
+  const cudaError_t back = set_device(own);
+  return status != cudaSuccess ? status : back;
+}
+
 cudaError_t reset_device() {
   if (const cudaError_t status = ready(); status != cudaSuccess) return status;
   const std::lock_guard lock(g_mutex);

@@ -30,6 +30,9 @@ cudaError_t bind_context();
 int current_device();
 cudaError_t set_device(int device);
 
+// A device's primary context; the calling thread's own is current again afterwards.
+cudaError_t primary_of(int device, CUcontext* context);
+
 // Destroys the device's primary context; every thread binds anew at its next call.
 cudaError_t reset_device();
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Everything that is ordered by a stream. NVIDIA's headers rename these functions (_ptsz, _ptds)
 // when the default stream is each thread's own, and so this file is compiled twice: as it is, and
-// through streams_per_thread.cc with that rule. Only stream_calls() differs.
+// through streams_per_thread.cc with that rule. Only stream_calls() of on_stream.h differs.
 
 #include <cuda_runtime_api.h>
 
 #include "tests/sim/cudart/module.h"
+#include "tests/sim/cudart/on_stream.h"
 #include "tests/sim/cudart/state.h"
 
 #ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
@@ -15,19 +16,6 @@
 using namespace simcudart;
 
 namespace {
-
-const StreamCalls& stream_calls(const Driver& d) {
-#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
-  return d.per_thread;
-#else
-  return d.legacy;
-#endif
-}
-
-template <typename Work>
-cudaError_t on_stream(Work work) {
-  return in_context([&](const Driver& d) { return work(stream_calls(d)); });
-}
 
 bool launchable(dim3 grid, dim3 block) {
   const size_t threads = size_t{block.x} * block.y * block.z;

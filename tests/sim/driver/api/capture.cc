@@ -38,6 +38,30 @@ CUresult capture_info(CUstream handle, DefaultStream kind, CUstreamCaptureStatus
   });
 }
 
+CUresult update_dependencies(CUstream handle, DefaultStream kind, CUgraphNode* nodes, size_t count,
+                             unsigned flags) {
+  const bool add = flags == CU_STREAM_ADD_CAPTURE_DEPENDENCIES;
+  if ((!add && flags != CU_STREAM_SET_CAPTURE_DEPENDENCIES) || (nodes == nullptr && count != 0)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const auto list = reinterpret_cast<GraphNode**>(nodes);
+  return on_stream(handle, kind, [&](const StreamRef& stream) {
+    return update_frontier(stream, {list, list + count}, add);
+  });
+}
+
+// As many as there is room for; without a list, only their number.
+CUresult dependencies_of(CUgraphNode handle, CUgraphNode* dependencies, size_t* count) {
+  const auto graph = graph_of_node(handle);
+  if (graph == nullptr || count == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const auto& all = reinterpret_cast<const GraphNode*>(handle)->dependencies;
+  for (size_t i = 0; dependencies != nullptr && i < *count; ++i) {
+    dependencies[i] = i < all.size() ? reinterpret_cast<CUgraphNode>(all[i]) : nullptr;
+  }
+  if (dependencies == nullptr || *count > all.size()) *count = all.size();
+  return CUDA_SUCCESS;
+}
+
 CUresult instantiate_graph(Call id, CUgraphExec* exec, CUgraph handle) {
   if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const auto graph = find_graph(handle);
@@ -95,6 +119,38 @@ SIM_PAIR(cuStreamGetCaptureInfo_v3, _ptsz,
            return capture_info(hStream, kDefault, captureStatus_out, id_out, graph_out,
                                dependencies_out, numDependencies_out);
          });)
+
+SIM_PAIR(cuStreamUpdateCaptureDependencies, _ptsz,
+         (CUstream hStream, CUgraphNode* dependencies, size_t numDependencies, unsigned int flags),
+         return call(kCall, [&] {
+           return update_dependencies(hStream, kDefault, dependencies, numDependencies, flags);
+         });)
+
+// Edges that are not the plain kind need kernels that signal early: there are none.
+SIM_PAIR(cuStreamUpdateCaptureDependencies_v2, _ptsz,
+         (CUstream hStream, CUgraphNode* dependencies, const CUgraphEdgeData* dependencyData,
+          size_t numDependencies, unsigned int flags),
+         return call(kCall, [&] {
+           return update_dependencies(hStream, kDefault, dependencies, numDependencies, flags);
+         });)
+
+CUresult cuGraphNodeGetDependencies(CUgraphNode hNode, CUgraphNode* dependencies,
+                                    size_t* numDependencies) {
+  return call(Call::cuGraphNodeGetDependencies,
+              [&] { return dependencies_of(hNode, dependencies, numDependencies); });
+}
+
+CUresult cuGraphNodeGetDependencies_v2(CUgraphNode hNode, CUgraphNode* dependencies,
+                                       CUgraphEdgeData* edgeData, size_t* numDependencies) {
+  return call(Call::cuGraphNodeGetDependencies_v2, [&] {
+    const size_t room = numDependencies == nullptr ? 0 : *numDependencies;
+    const CUresult code = dependencies_of(hNode, dependencies, numDependencies);
+    for (size_t i = 0; code == CUDA_SUCCESS && edgeData != nullptr && i < room; ++i) {
+      edgeData[i] = {};
+    }
+    return code;
+  });
+}
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
   return call(Call::cuThreadExchangeStreamCaptureMode, [&] { return exchange_thread_mode(mode); });

@@ -2,6 +2,9 @@
 //
 // Modules, libraries, functions and launches.
 #include <cstdint>
+#include <fstream>
+#include <iterator>
+#include <string>
 
 #include "api/api.h"
 #include "exec/kernels.h"
@@ -13,7 +16,15 @@ namespace {
 // Loads a module: any image will do, as kernels come from their twins.
 CUresult load(Call id, CUmodule* module, const void* image) {
   if (module == nullptr || image == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return in_context([&](Context& context) { return load_module(id, context, module); });
+  return in_context([&](Context& context) { return load_module(id, context, image, module); });
+}
+
+// A file that cannot be read loads as well, as any image does; it declares nothing.
+CUresult load_file(const char* name, std::string* image) {
+  if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  std::ifstream file(name, std::ios::binary);
+  image->assign(std::istreambuf_iterator<char>(file), {});
+  return CUDA_SUCCESS;
 }
 
 CUresult attribute_of(CUfunction_attribute attribute, CUfunction function, int* value) {
@@ -52,7 +63,12 @@ extern "C" {
 
 CUresult cuModuleLoad(CUmodule* module, const char* fname) {
   return call(
-      Call::cuModuleLoad, [&] { return load(Call::cuModuleLoad, module, fname); },
+      Call::cuModuleLoad,
+      [&] {
+        std::string image;
+        const CUresult code = load_file(fname, &image);
+        return code != CUDA_SUCCESS ? code : load(Call::cuModuleLoad, module, image.c_str());
+      },
       out("module", module), text("fname", fname));
 }
 
@@ -91,7 +107,10 @@ CUresult cuModuleGetFunction(CUfunction* hfunc, CUmodule hmod, const char* name)
 }
 
 CUresult cuModuleGetGlobal_v2(CUdeviceptr* dptr, size_t* bytes, CUmodule hmod, const char* name) {
-  return call(Call::cuModuleGetGlobal_v2, [&] { return CUDA_ERROR_NOT_FOUND; });
+  return call(Call::cuModuleGetGlobal_v2, [&] {
+    if (name == nullptr || (dptr == nullptr && bytes == nullptr)) return CUDA_ERROR_INVALID_VALUE;
+    return find_variable(hmod, name, dptr, bytes);
+  });
 }
 
 CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
@@ -108,7 +127,28 @@ CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* j
                            unsigned int numLibraryOptions) {
   return call(Call::cuLibraryLoadData, [&] {
     if (library == nullptr || code == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    return load_library(Call::cuLibraryLoadData, current_context(), library);
+    return load_library(Call::cuLibraryLoadData, current_context(), code, library);
+  });
+}
+
+CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* fileName, CUjit_option* jitOptions,
+                               void** jitOptionsValues, unsigned int numJitOptions,
+                               CUlibraryOption* libraryOptions, void** libraryOptionValues,
+                               unsigned int numLibraryOptions) {
+  return call(Call::cuLibraryLoadFromFile, [&] {
+    std::string image;
+    if (library == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const CUresult code = load_file(fileName, &image);
+    if (code != CUDA_SUCCESS) return code;
+    return load_library(Call::cuLibraryLoadFromFile, current_context(), image.c_str(), library);
+  });
+}
+
+CUresult cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary library, const char* name) {
+  return call(Call::cuLibraryGetGlobal, [&] {
+    if (name == nullptr || (dptr == nullptr && bytes == nullptr)) return CUDA_ERROR_INVALID_VALUE;
+    return in_context(
+        [&](Context& context) { return find_variable(context, library, name, dptr, bytes); });
   });
 }
 
@@ -164,6 +204,12 @@ CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel ker
 CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value) {
   return call(Call::cuFuncSetAttribute, [&] {
     return function_of(hfunc) == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+  });
+}
+
+CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev) {
+  return call(Call::cuKernelSetAttribute, [&] {
+    return function_of(as_function(kernel)) == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
   });
 }
 

@@ -46,6 +46,13 @@ class HandleTable {
     return object;
   }
 
+  // Calls visit(object) for each live object, under the table's lock.
+  template <class Visit>
+  void for_each(Visit&& visit) const {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [handle, object] : live_) visit(object);
+  }
+
  private:
   struct alignas(64) Cell {};
 

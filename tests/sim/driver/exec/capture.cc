@@ -129,6 +129,25 @@ CUresult capture_state(const StreamRef& stream, CaptureState* state) {
   return CUDA_SUCCESS;
 }
 
+CUresult update_frontier(const StreamRef& stream, const std::vector<GraphNode*>& nodes, bool add) {
+  const std::lock_guard lock(exec_mutex());
+  if (!stream->capture) return CUDA_ERROR_ILLEGAL_STATE;
+  if (stream->capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  const auto& own = stream->capture->graph->nodes;
+  const bool all_known = std::all_of(nodes.begin(), nodes.end(), [&](const GraphNode* node) {
+    return std::any_of(own.begin(), own.end(), [&](const GraphNode& one) { return &one == node; });
+  });
+  if (!all_known) return CUDA_ERROR_INVALID_VALUE;
+  if (!add) stream->frontier.clear();
+  for (GraphNode* node : nodes) {
+    auto& frontier = stream->frontier;
+    if (std::find(frontier.begin(), frontier.end(), node) == frontier.end()) {
+      frontier.push_back(node);
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
 CUresult exchange_thread_mode(CUstreamCaptureMode* mode) {
   const bool known = mode != nullptr && *mode >= CU_STREAM_CAPTURE_MODE_GLOBAL &&
                      *mode <= CU_STREAM_CAPTURE_MODE_RELAXED;

@@ -41,6 +41,10 @@ struct CaptureState {
 };
 CUresult capture_state(const StreamRef& stream, CaptureState* state);
 
+// What the next captured work of the stream depends on: these nodes instead of, or besides, those
+// that it does. Caller does not hold exec_mutex().
+CUresult update_frontier(const StreamRef& stream, const std::vector<GraphNode*>& nodes, bool add);
+
 // Swaps the calling thread's mode with *mode. Caller does not hold exec_mutex().
 CUresult exchange_thread_mode(CUstreamCaptureMode* mode);
 

@@ -33,6 +33,7 @@ struct Exec {
   TakenRef taken{};                   // by the instantiation
   uint64_t uploaded_to = 0;           // id of the context that it was last launched in
   TakenRef uploaded{};                // by the first launch there
+  KeptObjects kept{};
 };
 
 HandleTable<CUgraphExec, Exec>& execs() {
@@ -110,6 +111,16 @@ std::shared_ptr<Graph> make_graph() {
   return graph;
 }
 
+std::shared_ptr<Graph> graph_of_node(CUgraphNode handle) {
+  std::shared_ptr<Graph> owner;
+  graphs().for_each([&](const std::shared_ptr<Graph>& graph) {
+    for (const GraphNode& node : graph->nodes) {
+      if (reinterpret_cast<CUgraphNode>(const_cast<GraphNode*>(&node)) == handle) owner = graph;
+    }
+  });
+  return owner;
+}
+
 std::shared_ptr<Graph> find_graph(CUgraph handle) { return graphs().find(handle); }
 
 CUresult forget_graph(CUgraph handle) {
@@ -121,6 +132,7 @@ CUresult instantiate(Call call, Context* context, const Graph& graph, CUgraphExe
   const CUresult code = context == nullptr ? CUDA_SUCCESS : take_for(call, *context, &exec->taken);
   if (code != CUDA_SUCCESS) return code;
   exec->nodes = copy_nodes(graph);
+  exec->kept.take_from(graph.kept);
   *handle = execs().insert(std::move(exec));
   return CUDA_SUCCESS;
 }

@@ -11,6 +11,7 @@
 
 #include "base/cuda.h"
 #include "exec/stream.h"
+#include "exec/user_object.h"
 #include "exec/work.h"
 
 namespace simcuda {
@@ -23,11 +24,15 @@ struct GraphNode {
 struct Graph {
   CUgraph handle = nullptr;
   std::deque<GraphNode> nodes;  // stable addresses
+  KeptObjects kept;
 
   GraphNode* add(Work work, std::vector<GraphNode*> dependencies) {
     return &nodes.emplace_back(GraphNode{std::move(work), std::move(dependencies)});
   }
 };
+
+// The graph that a node is part of; null for a handle that is no node of a graph that lives.
+std::shared_ptr<Graph> graph_of_node(CUgraphNode node);
 
 std::shared_ptr<Graph> make_graph();
 std::shared_ptr<Graph> find_graph(CUgraph handle);

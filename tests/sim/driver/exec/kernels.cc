@@ -13,6 +13,8 @@
 #include "base/settings.h"
 #include "base/tsan.h"
 #include "exec/context.h"
+#include "exec/variables.h"
+#include "simcuda/globals.h"
 
 namespace simcuda {
 namespace {
@@ -21,6 +23,8 @@ struct Module {
   TakenRef taken{};  // set before anyone else knows the module
   std::mutex mutex{};
   std::unordered_map<std::string_view, CUfunction> functions{};  // already handed out
+  Context* owner = nullptr;                                      // of a module; null for a library
+  Variables variables{};
 };
 
 template <class Handle, class Object>
@@ -161,9 +165,14 @@ bool valid(const LaunchShape& shape) {
 
 }  // namespace
 
-CUresult load_module(Call call, Context& context, CUmodule* module) {
+CUresult load_module(Call call, Context& context, const void* image, CUmodule* module) {
   auto loaded = std::make_shared<Module>();
-  const CUresult code = take_for(call, context, &loaded->taken);
+  CUresult code = take_for(call, context, &loaded->taken);
+  if (code == CUDA_SUCCESS) {
+    loaded->owner = &context;
+    loaded->variables.declare(variables_of_image(image));
+    code = loaded->variables.place_all(context);
+  }
   if (code == CUDA_SUCCESS) *module = modules().insert(std::move(loaded));
   return code;
 }
@@ -175,8 +184,9 @@ CUresult unload_module(CUmodule handle) {
   return CUDA_SUCCESS;
 }
 
-CUresult load_library(Call call, Context* context, CUlibrary* library) {
+CUresult load_library(Call call, Context* context, const void* image, CUlibrary* library) {
   auto loaded = std::make_shared<Module>();
+  loaded->variables.declare(variables_of_image(image));
   const CUresult code =
       context == nullptr ? CUDA_SUCCESS : take_for(call, *context, &loaded->taken);
   if (code == CUDA_SUCCESS) *library = libraries().insert(std::move(loaded));
@@ -203,6 +213,19 @@ CUresult find_kernel(CUlibrary handle, const char* name, CUkernel* kernel) {
   const CUresult code = hand_out(*library, name, {nullptr, nullptr, handle}, &function);
   if (code == CUDA_SUCCESS) *kernel = reinterpret_cast<CUkernel>(function);
   return code;
+}
+
+CUresult find_variable(CUmodule handle, const char* name, CUdeviceptr* address, size_t* bytes) {
+  const auto module = modules().find(handle);
+  if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  return module->variables.find(*module->owner, name, address, bytes);
+}
+
+CUresult find_variable(Context& context, CUlibrary handle, const char* name, CUdeviceptr* address,
+                       size_t* bytes) {
+  const auto library = libraries().find(handle);
+  if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  return library->variables.find(context, name, address, bytes);
 }
 
 std::shared_ptr<Function> function_of(CUfunction handle) { return functions().find(handle); }
@@ -237,6 +260,13 @@ CUresult launch(Call call, CUfunction handle, const LaunchShape& shape, const St
 }
 
 }  // namespace simcuda
+
+extern "C" __attribute__((visibility("default"))) void simcuda_add_global(CUlibrary handle,
+                                                                          const char* name,
+                                                                          size_t bytes) {
+  const auto library = simcuda::libraries().find(handle);
+  if (library != nullptr) library->variables.declare({{.name = name, .bytes = bytes}});
+}
 
 extern "C" __attribute__((visibility("default"))) void simcuda_add_kernels(
     const SimcudaKernel* kernels, size_t count) {

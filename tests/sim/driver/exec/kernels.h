@@ -32,15 +32,21 @@ struct Function {
   std::shared_ptr<LoadedIn> loaded = std::make_shared<LoadedIn>();
 };
 
-CUresult load_module(Call call, Context& context, CUmodule* module);
+CUresult load_module(Call call, Context& context, const void* image, CUmodule* module);
 CUresult unload_module(CUmodule module);
 // Without a context nothing is loaded yet.
-CUresult load_library(Call call, Context* context, CUlibrary* library);
+CUresult load_library(Call call, Context* context, const void* image, CUlibrary* library);
 CUresult unload_library(CUlibrary library);
 
 // CUDA_ERROR_NOT_FOUND where no twin has this name.
 CUresult find_function(CUmodule module, const char* name, CUfunction* function);
 CUresult find_kernel(CUlibrary library, const char* name, CUkernel* kernel);
+
+// Where a variable is in a context; a library's takes its memory there the first time.
+// CUDA_ERROR_NOT_FOUND where there is none of this name.
+CUresult find_variable(CUmodule module, const char* name, CUdeviceptr* address, size_t* bytes);
+CUresult find_variable(Context& context, CUlibrary library, const char* name, CUdeviceptr* address,
+                       size_t* bytes);
 
 // Functions and kernels are one kind of object here: either handle is accepted. Null if unknown.
 std::shared_ptr<Function> function_of(CUfunction handle);

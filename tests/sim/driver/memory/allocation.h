@@ -24,6 +24,7 @@ enum class MemoryKind : uint8_t {
   kRegistered,  // cuMemHostRegister
   kImported,    // cuIpcOpenMemHandle
   kMapped,      // cuMemMap
+  kGlobal,      // a module's variable
 };
 
 constexpr bool is_host(MemoryKind kind) {

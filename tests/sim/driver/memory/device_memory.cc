@@ -30,7 +30,9 @@ CUresult free_found(const Allocation& found) {
   }
   Device* device = device_of(found.base);
   const bool pooled = found.owner != nullptr;
-  if ((device == nullptr && !pooled) || found.ending) return CUDA_ERROR_INVALID_VALUE;
+  if ((device == nullptr && !pooled) || found.ending || found.kind == MemoryKind::kGlobal) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   wait_for_memory_of(*found.context);
   finish_late_frees(*found.context);
   CUresult code = CUDA_SUCCESS;

@@ -10,6 +10,7 @@
 #include "base/cuda.h"
 
 // After the driver's own view of cuda.h, or the typedefs get the application's.
+#include <cudaProfilerTypedefs.h>
 #include <cudaTypedefs.h>
 
 namespace simcuda {

@@ -139,6 +139,11 @@ void watch_begun(const Allocation& allocation, Past past) {
   if (!watching()) return;
   const std::lock_guard lock(exec_mutex());
   Watcher& all = watcher();
+  // Nobody has to give a variable back: it is no leak.
+  if (allocation.kind == MemoryKind::kGlobal) {
+    all.shadow.forget(allocation.base, allocation.bytes);
+    return;
+  }
   all.memory.allocations.begin({.address = allocation.base,
                                 .bytes = allocation.bytes,
                                 .begun_by = t_call,
