@@ -5,7 +5,8 @@
 //
 //   PROGRAM FILE SYNC_EVERY
 //
-// Prints "pairs N ns NS live BYTES held BYTES damaged WORDS"; ends with 3 where memory is out.
+// Prints "pairs N ns NS live BYTES held BYTES ms MS damaged WORDS", MS for the whole loop; ends
+// with 3 where memory is out.
 #include <cuda.h>
 
 #include <algorithm>
@@ -100,9 +101,10 @@ class Loop {
     for (const unsigned long long id : left) release(id);
     MUST(cuCtxSynchronize());
     const double pairs = static_cast<double>(allocations_);
-    std::printf("pairs %zu ns %.1f live %zu held %llu damaged %llu\n", allocations_,
+    std::printf("pairs %zu ns %.1f live %zu held %llu ms %.1f damaged %llu\n", allocations_,
                 static_cast<double>(in_calls_) / pairs, peak_,
-                static_cast<unsigned long long>(peer::held_peak()), verdict_[0]);
+                static_cast<unsigned long long>(peer::held_peak()),
+                static_cast<double>(ns(Clock::now() - begun_)) / 1e6, verdict_[0]);
   }
 
  private:
@@ -142,6 +144,7 @@ class Loop {
   }
 
   const int64_t clock_ = clock_ns();
+  const Clock::time_point begun_ = Clock::now();
   CUfunction stamp_ = nullptr, check_ = nullptr;
   unsigned long long* verdict_ = nullptr;
   std::unordered_map<unsigned long long, Block> blocks_;
