@@ -31,6 +31,12 @@ CUresult synchronize(const EventRef& event) {
   return code;
 }
 
+CUresult query(const EventRef& event) {
+  const CUresult code = query_event(event);
+  if (code == CUDA_SUCCESS) pools_after_wait();
+  return code;
+}
+
 CUresult elapsed(float* milliseconds, CUevent start, CUevent end) {
   if (milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return of_event(start, [&](const EventRef& from) {
@@ -78,7 +84,7 @@ SIM_PAIR(cuEventRecordWithFlags, _ptsz, (CUevent hEvent, CUstream hStream, unsig
 
 CUresult cuEventQuery(CUevent hEvent) {
   return call(
-      Call::cuEventQuery, [&] { return of_event(hEvent, query_event); }, in("hEvent", hEvent));
+      Call::cuEventQuery, [&] { return of_event(hEvent, query); }, in("hEvent", hEvent));
 }
 
 CUresult cuEventSynchronize(CUevent hEvent) {
