@@ -10,6 +10,7 @@
 #include "exec/engine.h"
 #include "memory/device.h"
 #include "memory/host_memory.h"
+#include "memory/pool.h"
 #include "watch/watcher.h"
 
 namespace simcuda {
@@ -87,6 +88,7 @@ void Context::end() {
   give_back_all(*this);
   device_.release_all(*this);
   free_host_of(*this);
+  pools_after_wait();
 }
 
 Order Context::unfinished() {
