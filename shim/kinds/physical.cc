@@ -112,7 +112,7 @@ CUresult create_as(uint64_t number, CUmemGenericAllocationHandle* handle, size_t
   Charge charge(MemoryKind::physical, device, charging() ? size : 0);
   if (charge.refused()) {
     const CUresult result = check(size, *properties, flags);
-    return result != CUDA_SUCCESS ? result : no_room();
+    return result != CUDA_SUCCESS ? result : no_room_for_units();
   }
   const CUresult result =
       charge.ask([&] { return noted(driver().cuMemCreate(handle, size, properties, flags)); });

@@ -43,11 +43,16 @@ CUresult ask_for_unsafe_call() {
 }
 
 CUresult no_room() {
+  const CUresult result = no_room_for_units();
+  if (result != CUDA_ERROR_OUT_OF_MEMORY || !capture_gate().capturing()) return result;
+  const CUresult unsafe = ask_for_unsafe_call();
+  return unsafe != CUDA_SUCCESS ? unsafe : result;
+}
+
+CUresult no_room_for_units() {
   Context* context = current_context();
   const CUresult died = context != nullptr ? condition_of(*context) : CUDA_SUCCESS;
-  if (died != CUDA_SUCCESS) return died;
-  const CUresult unsafe = capture_gate().capturing() ? ask_for_unsafe_call() : CUDA_SUCCESS;
-  return unsafe != CUDA_SUCCESS ? unsafe : CUDA_ERROR_OUT_OF_MEMORY;
+  return died != CUDA_SUCCESS ? died : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 }  // namespace cistern::shim

@@ -24,5 +24,7 @@ CUresult ask_for_unsafe_call();
 // What the driver would say of an allocation, other than a stream-ordered one, for which there is
 // no room: a context whose work died, or a capture that forbids the call, comes first.
 CUresult no_room();
+// The same of physical memory, which a capture does not forbid to make.
+CUresult no_room_for_units();
 
 }  // namespace cistern::shim

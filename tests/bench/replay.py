@@ -110,6 +110,30 @@ def cistern(build, options, command, env):
     return done
 
 
+def random_sizes(least, most, allocations, bound, seed=1):
+    """Lines of events: each size anew between the two, uniform in its logarithm; before the live bytes would
+    pass the bound, blocks drawn at random are freed."""
+    state = seed
+    live, total = [], 0
+
+    def draw():  # Knuth's MMIX generator: the same numbers in every version of Python
+        nonlocal state
+        state = (state * 6364136223846793005 + 1442695040888963407) % (1 << 64)
+        return (state >> 11) / (1 << 53)
+
+    for block in range(allocations):
+        size = int(least * (most / least) ** draw())
+        while total + size > bound:
+            at = int(draw() * len(live))
+            live[at], live[-1] = live[-1], live[at]
+            freed, freed_size = live.pop()
+            total -= freed_size
+            yield f"0,free,{freed},{freed_size},0"
+        live.append((block, size))
+        total += size
+        yield f"0,alloc,{block},{size},0"
+
+
 def replay(build, options=(), env=None, events=RECORDED, words=()):
     """Replays `events`; `words` are further arguments of the program. On a GPU nothing is `seen`."""
     command = [build / "programs" / "replay_static", events, "--time", *words]

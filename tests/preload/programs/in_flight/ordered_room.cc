@@ -6,6 +6,9 @@
 //                               work begins that ends when the host says so; then half of the
 //                               device is allocated in stream order, from the current pool and by
 //                               name
+//   ordered_room kept MIB       the driver's pool keeps 192 MiB, freed blocks of 4 MiB half of the
+//   device; then
+//                               so many MiB are allocated in stream order
 //   ordered_room steady ROUNDS  1 MiB is allocated and freed in stream order, beside a freed block
 
 #include <atomic>
@@ -72,6 +75,22 @@ void steady(int rounds) {
   MUST(cuStreamSynchronize(stream));
 }
 
+void allocate_from_what_is_kept(CUdevice device, size_t mib) {
+  CUmemoryPool pool;
+  cuuint64_t everything = UINT64_MAX;
+  MUST(cuDeviceGetDefaultMemPool(&pool, device));
+  MUST(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &everything));
+  const CUstream stream = timed::new_stream();
+  CUdeviceptr block = 0;
+  MUST(cuMemAllocAsync(&block, 192 * kMiB, stream));
+  MUST(cuMemFreeAsync(block, stream));
+  MUST(cuStreamSynchronize(stream));
+  fill_and_free(50);
+  std::printf("from what is kept: %d\n", cuMemAllocAsync(&block, mib * kMiB, stream));
+  MUST(cuMemFreeAsync(block, stream));
+  MUST(cuStreamSynchronize(stream));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -85,6 +104,10 @@ int main(int argc, char** argv) {
     use_device(i);
     if (std::strcmp(argv[1], "steady") == 0) {
       steady(number);
+      continue;
+    }
+    if (std::strcmp(argv[1], "kept") == 0) {
+      allocate_from_what_is_kept(i, static_cast<size_t>(number));
       continue;
     }
     fill_and_free(static_cast<size_t>(number));

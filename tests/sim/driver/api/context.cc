@@ -40,6 +40,7 @@ CUresult synchronize(Context& context) {
   }
   wait_for_context(context);
   finish_late_frees(context);
+  pools_after_wait();
   return CUDA_SUCCESS;
 }
 

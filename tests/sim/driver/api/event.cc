@@ -4,6 +4,7 @@
 #include "exec/event.h"
 
 #include "api/api.h"
+#include "memory/pool.h"
 
 using namespace simcuda;
 
@@ -22,6 +23,18 @@ CUresult record(Call id, DefaultStream kind, CUevent handle, CUstream target, un
       return record_event(id, event, stream, flags);
     });
   });
+}
+
+CUresult synchronize(const EventRef& event) {
+  const CUresult code = synchronize_event(event);
+  if (code == CUDA_SUCCESS) pools_after_wait();
+  return code;
+}
+
+CUresult query(const EventRef& event) {
+  const CUresult code = query_event(event);
+  if (code == CUDA_SUCCESS) pools_after_wait();
+  return code;
 }
 
 CUresult elapsed(float* milliseconds, CUevent start, CUevent end) {
@@ -71,12 +84,12 @@ SIM_PAIR(cuEventRecordWithFlags, _ptsz, (CUevent hEvent, CUstream hStream, unsig
 
 CUresult cuEventQuery(CUevent hEvent) {
   return call(
-      Call::cuEventQuery, [&] { return of_event(hEvent, query_event); }, in("hEvent", hEvent));
+      Call::cuEventQuery, [&] { return of_event(hEvent, query); }, in("hEvent", hEvent));
 }
 
 CUresult cuEventSynchronize(CUevent hEvent) {
   return call(
-      Call::cuEventSynchronize, [&] { return of_event(hEvent, synchronize_event); },
+      Call::cuEventSynchronize, [&] { return of_event(hEvent, synchronize); },
       in("hEvent", hEvent));
 }
 

@@ -26,6 +26,10 @@ CUresult pool_at(CUmemoryPool* out, const CUmemLocation* location, CUmemAllocati
   return CUDA_SUCCESS;
 }
 
+bool by_file(CUmemAllocationHandleType type, unsigned long long flags) {
+  return type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && flags == 0;
+}
+
 }  // namespace
 
 extern "C" {
@@ -79,7 +83,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
 
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
   return call(
-      Call::cuMemPoolTrimTo, [&] { return check_pool(pool); }, in("pool", pool),
+      Call::cuMemPoolTrimTo, [&] { return trim_pool(pool, minBytesToKeep); }, in("pool", pool),
       in("minBytesToKeep", minBytesToKeep));
 }
 
@@ -120,6 +124,52 @@ CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUme
     Device* device = device_at(location, type);
     return device == nullptr ? CUDA_ERROR_INVALID_VALUE : set_current_pool(*device, pool);
   });
+}
+
+CUresult cuMemPoolExportToShareableHandle(void* handle_out, CUmemoryPool pool,
+                                          CUmemAllocationHandleType handleType,
+                                          unsigned long long flags) {
+  return call(
+      Call::cuMemPoolExportToShareableHandle,
+      [&] {
+        if (handle_out == nullptr || !by_file(handleType, flags)) return CUDA_ERROR_INVALID_VALUE;
+        return export_pool(pool, static_cast<int*>(handle_out));
+      },
+      in("pool", pool));
+}
+
+CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool_out, void* handle,
+                                            CUmemAllocationHandleType handleType,
+                                            unsigned long long flags) {
+  return call(
+      Call::cuMemPoolImportFromShareableHandle,
+      [&] {
+        if (pool_out == nullptr || !by_file(handleType, flags)) return CUDA_ERROR_INVALID_VALUE;
+        // The descriptor itself travels in the pointer (cuda.h).
+        return import_pool(static_cast<int>(reinterpret_cast<intptr_t>(handle)), pool_out);
+      },
+      out("pool_out", pool_out));
+}
+
+CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* shareData_out, CUdeviceptr ptr) {
+  return call(
+      Call::cuMemPoolExportPointer,
+      [&] {
+        if (shareData_out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        return export_pointer(ptr, shareData_out);
+      },
+      address("ptr", ptr));
+}
+
+CUresult cuMemPoolImportPointer(CUdeviceptr* ptr_out, CUmemoryPool pool,
+                                CUmemPoolPtrExportData* shareData) {
+  return call(
+      Call::cuMemPoolImportPointer,
+      [&] {
+        if (ptr_out == nullptr || shareData == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        return in_context([&](Context&) { return import_pointer(pool, *shareData, ptr_out); });
+      },
+      out("ptr_out", ptr_out), in("pool", pool));
 }
 
 }  // extern "C"

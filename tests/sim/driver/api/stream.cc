@@ -4,6 +4,7 @@
 #include "api/api.h"
 #include "exec/engine.h"
 #include "exec/event.h"
+#include "memory/pool.h"
 
 using namespace simcuda;
 
@@ -20,7 +21,9 @@ CUresult create(Call id, CUstream* handle, unsigned flags, int priority) {
 CUresult synchronize(const StreamRef& stream) {
   Order order;
   const CUresult code = stream_order(stream, &order);
-  if (code == CUDA_SUCCESS) wait_for(std::move(order));
+  if (code != CUDA_SUCCESS) return code;
+  wait_for(std::move(order));
+  pools_after_wait();
   return code;
 }
 
@@ -29,8 +32,13 @@ CUresult query(const StreamRef& stream) {
   const CUresult code = stream_order(stream, &order);
   if (code != CUDA_SUCCESS) return code;
   host_asks();
-  const std::lock_guard lock(exec_mutex());
-  return has_passed(order) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  bool passed = false;
+  {
+    const std::lock_guard lock(exec_mutex());
+    passed = has_passed(order);
+  }
+  if (passed) pools_after_wait();
+  return passed ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult launch_host(Call id, const StreamRef& stream, std::function<void()> fn) {

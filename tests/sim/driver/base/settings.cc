@@ -95,6 +95,12 @@ bool set_pitch(std::string_view text, Settings& out) {
   return out.pitch_bytes != 0 && out.pitch_bytes % 512 == 0;
 }
 
+bool set_pool_step(std::string_view text, Settings& out) {
+  const auto mebibytes = number<uint32_t>(text);
+  out.pool_step_bytes = uint64_t{mebibytes.value_or(0)} << 20;
+  return out.pool_step_bytes != 0 && *mebibytes % 2 == 0;
+}
+
 struct Row {
   const char* name;
   bool (*set)(std::string_view text, Settings& out);
@@ -126,6 +132,7 @@ constexpr Row kRows[] = {
     {"SIMCUDA_SCHEDULE", set_schedule, false, "threads, seed:N; example: seed:1"},
     {"SIMCUDA_CLOCK", set_clock, false, "real, virtual"},
     {"SIMCUDA_FREE_ASYNC", set_free_async, false, "helps, late, refused"},
+    {"SIMCUDA_POOL_STEP_MB", set_pool_step, false, "an even number of MiB; example: 32"},
     {"SIMCUDA_PITCH", set_pitch, false, "a multiple of 512; example: 2048"},
 };
 

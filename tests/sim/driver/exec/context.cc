@@ -11,6 +11,7 @@
 #include "exec/engine.h"
 #include "memory/device.h"
 #include "memory/host_memory.h"
+#include "memory/pool.h"
 #include "watch/watcher.h"
 
 namespace simcuda {
@@ -88,6 +89,7 @@ void Context::end() {
   give_back_all(*this);
   device_.release_all(*this);
   free_host_of(*this);
+  pools_after_wait();
 }
 
 Order Context::unfinished() {
@@ -102,7 +104,7 @@ Order Context::unfinished() {
 }
 
 void wait_for_context(Context& context) {
-  if (everything_done() && !watching()) return;
+  if (everything_done() && !keeping_clocks()) return;
   Order pending;
   {
     const std::lock_guard lock(exec_mutex());
@@ -112,7 +114,7 @@ void wait_for_context(Context& context) {
 }
 
 void wait_for_memory_of(Context& context) {
-  if (everything_done() && !watching()) return;
+  if (everything_done() && !keeping_clocks()) return;
   Order pending;
   {
     const std::lock_guard lock(exec_mutex());
@@ -124,7 +126,7 @@ void wait_for_memory_of(Context& context) {
 }
 
 void wait_for_every_context() {
-  if (everything_done() && !watching()) return;
+  if (everything_done() && !keeping_clocks()) return;
   std::vector<Context*> all;
   {
     const std::lock_guard lock(registry().mutex);

@@ -45,7 +45,7 @@ int64_t perform(Work& work) {
   const auto time = static_cast<int64_t>(latency_ns(work.call) + work.takes_ns);
   const int64_t end = std::max(work.after.reached_ns, work.given_ns) + time;
   if (time != 0) advance_to_ns(end);
-  if (work.calls_host && watching()) {
+  if (work.calls_host && keeping_clocks()) {
     // A callback is the host's own code: it may tell every thread that its stream came this far.
     const std::lock_guard lock(exec_mutex());
     host_learns(work.after.clock);
@@ -124,7 +124,7 @@ void wait_for(Order order) {
   const auto all_reached = [&] {
     return std::all_of(order.pending.begin(), order.pending.end(), reached);
   };
-  if (all_reached() && !watching()) return;
+  if (all_reached() && !keeping_clocks()) return;
   const NoCancellation none;
   std::unique_lock lock(exec_mutex());
   if (scheduled()) {

@@ -127,7 +127,7 @@ CUresult submit(const StreamRef& stream, Work work, Wait wait, MarkerRef* marker
   work.after.prune();
   work.given_ns = now_ns();
   work.done = std::make_shared<Marker>();
-  if (watching() && !watch_submit(*stream, work)) work.run = [] {};
+  if (keeping_clocks() && !watch_submit(*stream, work)) work.run = [] {};
   if (several_contexts()) tell_owners(*stream, work);
   const MarkerRef done = work.done;
   stream->tail = done;
@@ -157,6 +157,13 @@ CUresult stream_order(const StreamRef& stream, Order* order) {
   order->add(stream->tail);
   if (stream->role == Stream::Role::kLegacy) add_implicit_order(*stream, *order);
   return CUDA_SUCCESS;
+}
+
+VectorClock known_to(const StreamRef& stream) {
+  const std::lock_guard lock(exec_mutex());
+  Order after;
+  add_implicit_order(*stream, after);
+  return std::move(after.clock);
 }
 
 }  // namespace simcuda

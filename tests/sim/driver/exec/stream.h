@@ -65,4 +65,8 @@ CUresult submit(const StreamRef& stream, Work work, Wait wait = Wait::kNo,
 // Everything given to this stream so far, and what that is implicitly ordered after.
 CUresult stream_order(const StreamRef& stream, Order* order);
 
+// What new work in this stream comes after, by the edges the program made. Empty unless clocks are
+// kept.
+VectorClock known_to(const StreamRef& stream);
+
 }  // namespace simcuda

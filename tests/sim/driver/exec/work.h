@@ -22,6 +22,7 @@ struct Marker {
   std::atomic<bool> done{false};
   int64_t time_ns = 0;  // when it was reached; written before done
   VectorClock clock{};  // what has happened by then; set when the work is ordered
+  Epoch at{};           // its own step; 0 while no clocks are kept
 };
 
 using MarkerRef = std::shared_ptr<Marker>;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <string>
 
 #include "base/tsan.h"
 #include "exec/context.h"
@@ -55,7 +56,9 @@ Device::Device(int ordinal, uint64_t total_bytes)
 }
 
 bool Device::open() {
-  file_ = memfd_create("simcuda-device", MFD_CLOEXEC);
+  // Who imports a memory pool reads the ordinal from the name.
+  const std::string name = "simcuda-device-" + std::to_string(ordinal_);
+  file_ = memfd_create(name.c_str(), MFD_CLOEXEC);
   if (file_ < 0 || ftruncate(file_, static_cast<off_t>(span_bytes_)) != 0) return false;
   // Room to align: the driver's large allocations start at multiples of 2 MiB.
   void* room = mmap(nullptr, span_bytes_ + kUnitBytes, PROT_NONE,
@@ -124,13 +127,41 @@ CUdeviceptr Device::allocate_large(const Allocation& wanted) {
   Allocation& allocation = large_.emplace(*first, wanted).first->second;
   allocation.base = unit_address(*first);
   allocation.id = next_allocation_id();
-  if (fresh) {
-    const UnseenByTsan unseen;
-    const uint64_t poison = std::min<uint64_t>(kPoisonBytes, wanted.bytes);
-    std::memset(host(allocation.base), kPoison, poison);
-    std::memset(host(allocation.base + wanted.bytes - poison), kPoison, poison);
-  }
+  if (fresh) poison_ends(allocation.base, wanted.bytes);
   return allocation.base;
+}
+
+void Device::poison_ends(CUdeviceptr address, uint64_t bytes) {
+  const UnseenByTsan unseen;
+  const uint64_t poison = std::min<uint64_t>(kPoisonBytes, bytes);
+  std::memset(host(address), kPoison, poison);
+  std::memset(host(address + bytes - poison), kPoison, poison);
+}
+
+CUdeviceptr Device::take_block(uint64_t bytes, uint64_t wanted_bytes) {
+  if (!charge(bytes)) return 0;
+  const std::lock_guard lock(mutex_);
+  bool fresh = false;
+  const auto first = take_units(bytes / kUnitBytes, &fresh);
+  if (!first) {
+    refund(bytes);
+    return 0;
+  }
+  const CUdeviceptr address = unit_address(*first);
+  // Small requests share units: all of the first one is theirs.
+  if (fresh && wanted_bytes < kUnitBytes) {
+    const UnseenByTsan unseen;
+    std::memset(host(address), kPoison, kUnitBytes);
+  } else if (fresh) {
+    poison_ends(address, wanted_bytes);
+  }
+  return address;
+}
+
+void Device::give_block(CUdeviceptr address, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  give_units((address - base_) / kUnitBytes, bytes / kUnitBytes);
+  refund(bytes);
 }
 
 CUdeviceptr Device::allocate_small(const Allocation& wanted) {
@@ -232,8 +263,7 @@ void Device::release_all(const Context& context) {
   {
     const std::lock_guard lock(mutex_);
     const auto collect = [&](const Allocation& allocation) {
-      const bool pooled = allocation.kind == MemoryKind::kPool;
-      if (allocation.context == &context && !pooled) owned.push_back(allocation);
+      if (allocation.context == &context) owned.push_back(allocation);
     };
     for (const auto& [unit, shared] : shared_) shared.block.for_each(collect);
     for (const auto& [unit, allocation] : large_) collect(allocation);

@@ -56,11 +56,16 @@ class Device {
   // The stream did not take it.
   void clear_ending(CUdeviceptr base);
 
-  // Ends every allocation of this context. Memory of pools is the device's, and stays.
+  // Ends every allocation of this context.
   void release_all(const Context& context);
 
   std::optional<Allocation> find(CUdeviceptr address) const;
   bool owns(CUdeviceptr address) const { return address - base_ < span_bytes_; }
+
+  // Whole units for a memory pool, which places its own allocations in them; 0 when the device has
+  // no room. `wanted_bytes` of them are for the request at hand. They are given back in any parts.
+  CUdeviceptr take_block(uint64_t bytes, uint64_t wanted_bytes);
+  void give_block(CUdeviceptr address, uint64_t bytes);
 
   // Accounts for memory that lives elsewhere (physical handles); false when it does not fit.
   bool charge(uint64_t bytes);
@@ -89,6 +94,7 @@ class Device {
   const Allocation* at_or_before(uint64_t unit, uint64_t within) const;
   Allocation* starting_at(CUdeviceptr base);
 
+  static void poison_ends(CUdeviceptr address, uint64_t bytes);
   std::optional<uint64_t> take_units(uint64_t count, bool* fresh);
   void give_units(uint64_t first, uint64_t count);
 

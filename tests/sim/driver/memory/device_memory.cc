@@ -29,16 +29,21 @@ CUresult free_found(const Allocation& found) {
     return free_host(found.base, MemoryKind::kManaged);
   }
   Device* device = device_of(found.base);
-  if (device == nullptr || found.ending || found.kind == MemoryKind::kGlobal) {
+  const bool pooled = found.owner != nullptr;
+  if ((device == nullptr && !pooled) || found.ending || found.kind == MemoryKind::kGlobal) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   wait_for_memory_of(*found.context);
   finish_late_frees(*found.context);
-  watch_freed(found);
-  const auto freed = device->release(found.base);
-  if (!freed) return CUDA_ERROR_INVALID_VALUE;  // another thread was first
-  if (freed->kind == MemoryKind::kPool) left_pool(freed->pool, freed->bytes);
-  return CUDA_SUCCESS;
+  CUresult code = CUDA_SUCCESS;
+  if (pooled) {
+    code = free_pool_memory(found);
+  } else {
+    watch_freed(found);
+    if (!device->release(found.base)) code = CUDA_ERROR_INVALID_VALUE;  // another thread was first
+  }
+  pools_after_wait();
+  return code;
 }
 
 }  // namespace

@@ -1,34 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/pool.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <vector>
 
 #include "base/handles.h"
-#include "base/settings.h"
 #include "exec/capture.h"
 #include "exec/context.h"
 #include "exec/engine.h"
-#include "memory/device.h"
+#include "memory/imports.h"
+#include "memory/pool_object.h"
+#include "memory/ranges.h"
 #include "watch/watcher.h"
 
 namespace simcuda {
 namespace {
-
-struct Pool {
-  explicit Pool(Device& owner) : device(owner) {}
-
-  Device& device;
-  std::mutex mutex;
-  uint64_t release_threshold = 0;
-  int reuse_follow_events = 1;
-  int reuse_opportunistic = 1;
-  int reuse_internal = 1;
-  uint64_t used = 0;
-  uint64_t used_high = 0;
-};
 
 struct DevicePools {
   CUmemoryPool original;
@@ -39,6 +30,7 @@ struct Pools {
   HandleTable<CUmemoryPool, Pool> handles;
   std::mutex mutex;
   std::map<int, DevicePools> by_device;
+  std::vector<std::weak_ptr<Pool>> all;
 };
 
 Pools& pools() {
@@ -46,20 +38,24 @@ Pools& pools() {
   return all;
 }
 
+constinit std::atomic<uint64_t> g_next_number{1};
+constinit std::atomic<bool> g_any_memory{false};  // some pool handed memory out
+
+// Caller holds pools().mutex.
+CUmemoryPool add(std::shared_ptr<Pool> pool) {
+  std::erase_if(pools().all, [](const auto& known) { return known.expired(); });
+  pools().all.push_back(pool);
+  return pools().handles.insert(std::move(pool));
+}
+
 // Caller holds pools().mutex.
 DevicePools& of(Device& device) {
   DevicePools& entry = pools().by_device[device.ordinal()];
   if (entry.original == nullptr) {
-    entry.original = pools().handles.insert(std::make_shared<Pool>(device));
+    entry.original = add(std::make_shared<Pool>(device, CUmemPoolProps{}, next_pool_number()));
     entry.current = entry.original;
   }
   return entry;
-}
-
-void count_in(Pool& pool, uint64_t bytes) {
-  const std::lock_guard lock(pool.mutex);
-  pool.used += bytes;
-  pool.used_high = std::max(pool.used_high, pool.used);
 }
 
 bool captures(const Stream& stream) {
@@ -81,22 +77,165 @@ int* flag_of(Pool& pool, CUmemPool_attribute attribute) {
   }
 }
 
-uint64_t* count_of(Pool& pool, CUmemPool_attribute attribute) {
+std::optional<uint64_t> count_of(const Pool& pool, CUmemPool_attribute attribute) {
   switch (attribute) {
     case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
-      return &pool.release_threshold;
+      return pool.release_threshold;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
-    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
-      return &pool.used;
+      return pool.reserved();
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+      return pool.reserved_high;
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+      return pool.used;
     case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-      return &pool.used_high;
+      return pool.used_high;
     default:
-      return nullptr;
+      return std::nullopt;
+  }
+}
+
+// What a stream's free is over for: what the host knows and what the stream comes after.
+struct Asker {
+  uint64_t stream;
+  VectorClock knows;
+};
+
+Asker asker(const StreamRef& stream) { return {stream->id, known_to(stream)}; }
+
+// A freed allocation goes for good. Caller holds the pool's mutex.
+void end_freed(Pool& pool, CUdeviceptr address, const Pool::Ending& ending) {
+  if (const auto range = take_range(address, MemoryKind::kPool, ending.id)) watch_ended(*range);
+  pool.used -= ending.bytes;
+}
+
+// Freed allocations in a stretch that is handed out again go before their stream gets there.
+void end_freed_in(Pool& pool, CUdeviceptr address, uint64_t bytes) {
+  auto at = pool.ending.upper_bound(address);
+  if (at != pool.ending.begin()) {
+    const auto before = std::prev(at);
+    if (before->first + before->second.bytes > address) at = before;
+  }
+  while (at != pool.ending.end() && at->first < address + bytes) {
+    end_freed(pool, at->first, at->second);
+    at = pool.ending.erase(at);
+  }
+}
+
+struct Place {
+  CUdeviceptr address = 0;
+  // What was freed there may be ordered by nothing that the program did.
+  bool unproven = false;
+  std::vector<StreamFreeRef> after{};  // what the stream has to wait for
+};
+
+// Caller holds the pool's mutex. In the order of the CUDA Programming Guide, "Memory Reuse
+// Policies".
+Place place_for(Pool& pool, const Asker& who, uint64_t bytes, const VectorClock& host) {
+  const auto by_order = [&](const StreamFree& freed) {
+    return freed.stream == who.stream || host.covers(freed.done->at) ||
+           (pool.reuse_follow_events && who.knows.covers(freed.done->at));
+  };
+  const auto by_progress = [&](const StreamFree& freed) {
+    return by_order(freed) || reached(freed.done);
+  };
+  const auto all = [](const StreamFree&) { return true; };
+  auto taken = pool.space.take(bytes, by_order);
+  if (taken.address != 0) return {taken.address};
+  if (pool.reuse_opportunistic) taken = pool.space.take(bytes, by_progress);
+  if (taken.address != 0) return {taken.address, true};
+  if (pool.space.grow(bytes, pool.most_bytes)) {
+    return {pool.space.take(bytes, by_order).address, true};
+  }
+  if (pool.reuse_internal) taken = pool.space.take(bytes, all);
+  return {taken.address, true, std::move(taken.after)};
+}
+
+Place find_place(Pool& pool, const StreamRef& stream, Allocation& wanted) {
+  const Asker who = asker(stream);
+  const VectorClock host = host_clock();
+  const std::lock_guard lock(pool.mutex);
+  Place place = place_for(pool, who, wanted.placed, host);
+  if (place.address == 0) return place;
+  end_freed_in(pool, place.address, wanted.placed);
+  wanted.base = place.address;
+  wanted.id = next_allocation_id();
+  add_range(wanted, place.unproven ? Past::kForgotten : Past::kKept);
+  pool.count(wanted.bytes);
+  return place;
+}
+
+// A freed allocation when its stream is there. The memory was given to the pool at the call.
+void reach_free(Pool& pool, CUdeviceptr address, uint64_t id) {
+  const std::lock_guard lock(pool.mutex);
+  const auto found = pool.ending.find(address);
+  if (found == pool.ending.end() || found->second.id != id) return;
+  end_freed(pool, address, found->second);
+  pool.ending.erase(found);
+}
+
+CUresult free_pooled(const StreamRef& stream, Work work, const Allocation& found) {
+  const std::shared_ptr<Pool> pool = found.owner;
+  work.run = [pool, call = work.call, address = found.base, id = found.id] {
+    set_current_call(call);
+    reach_free(*pool, address, id);
+  };
+  const std::lock_guard lock(pool->mutex);
+  MarkerRef done;
+  const CUresult code = submit(stream, std::move(work), Wait::kNo, &done);
+  if (code != CUDA_SUCCESS) return code;
+  pool->ending[found.base] = {found.bytes, found.id};
+  pool->space.give(found.base, found.placed,
+                   std::make_shared<StreamFree>(StreamFree{stream->id, std::move(done)}));
+  return code;
+}
+
+// Memory of another process: the mapping goes when the stream is there.
+void run_free_imported(const Allocation& found) {
+  if (const auto range = take_range(found.base, MemoryKind::kImported, found.id)) {
+    watch_ended(*range);
+    unmap_import(*range);
+    const std::lock_guard lock(range->owner->mutex);
+    range->owner->used -= range->bytes;
+    range->owner->imported -= range->bytes;
+  }
+}
+
+void run_free_plain(CUdeviceptr address, Context& owner) {
+  if (settings().free_async == FreeAsync::kLate) {
+    const std::lock_guard lock(exec_mutex());
+    return owner.late_frees.push_back(address);
+  }
+  if (const auto ending = find_allocation(address)) watch_ended(*ending);
+  device_of(address)->release(address);
+}
+
+bool set_ending(const Allocation& found) {
+  return found.owner != nullptr ? set_range_ending(found.base, true)
+                                : device_of(found.base)->set_ending(found.base);
+}
+
+void clear_ending(const Allocation& found) {
+  if (found.owner != nullptr) {
+    set_range_ending(found.base, false);
+  } else {
+    device_of(found.base)->clear_ending(found.base);
   }
 }
 
 }  // namespace
+
+Pool::~Pool() {
+  if (file >= 0) close(file);
+}
+
+std::shared_ptr<Pool> find_pool(CUmemoryPool handle) { return pools().handles.find(handle); }
+
+CUmemoryPool add_pool(std::shared_ptr<Pool> pool) {
+  const std::lock_guard lock(pools().mutex);
+  return add(std::move(pool));
+}
+
+uint64_t next_pool_number() { return g_next_number.fetch_add(1); }
 
 CUmemoryPool default_pool(Device& device) {
   const std::lock_guard lock(pools().mutex);
@@ -110,8 +249,10 @@ CUmemoryPool current_pool(Device& device) {
 
 CUresult set_current_pool(Device& device, CUmemoryPool pool) {
   const std::lock_guard lock(pools().mutex);
-  const auto found = pools().handles.find(pool);
-  if (found == nullptr || &found->device != &device) return CUDA_ERROR_INVALID_VALUE;
+  const auto found = find_pool(pool);
+  if (found == nullptr || &found->device != &device || found->file >= 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   of(device).current = pool;
   return CUDA_SUCCESS;
 }
@@ -120,14 +261,15 @@ CUresult create_pool(const CUmemPoolProps& properties, CUmemoryPool* pool) {
   Device* device = properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE
                        ? find_device(properties.location.id)
                        : nullptr;
-  if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *pool = pools().handles.insert(std::make_shared<Pool>(*device));
+  constexpr unsigned kKnown = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  if (device == nullptr || (properties.handleTypes & ~kKnown)) return CUDA_ERROR_INVALID_VALUE;
+  *pool = add_pool(std::make_shared<Pool>(*device, properties, next_pool_number()));
   return CUDA_SUCCESS;
 }
 
 CUresult destroy_pool(CUmemoryPool pool) {
   const std::lock_guard lock(pools().mutex);
-  const auto found = pools().handles.find(pool);
+  const auto found = find_pool(pool);
   if (found == nullptr) return CUDA_ERROR_INVALID_VALUE;
   DevicePools& entry = of(found->device);
   if (entry.original == pool) return CUDA_ERROR_INVALID_VALUE;
@@ -137,16 +279,16 @@ CUresult destroy_pool(CUmemoryPool pool) {
 }
 
 CUresult check_pool(CUmemoryPool pool) {
-  return pools().handles.find(pool) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return find_pool(pool) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult get_pool_attribute(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {
-  const auto pool = pools().handles.find(handle);
+  const auto pool = find_pool(handle);
   if (pool == nullptr || value == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const std::lock_guard lock(pool->mutex);
   if (const int* flag = flag_of(*pool, attribute)) {
     *static_cast<int*>(value) = *flag;
-  } else if (const uint64_t* count = count_of(*pool, attribute)) {
+  } else if (const auto count = count_of(*pool, attribute)) {
     *static_cast<cuuint64_t*>(value) = *count;
   } else {
     return CUDA_ERROR_INVALID_VALUE;
@@ -155,7 +297,7 @@ CUresult get_pool_attribute(CUmemoryPool handle, CUmemPool_attribute attribute, 
 }
 
 CUresult set_pool_attribute(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {
-  const auto pool = pools().handles.find(handle);
+  const auto pool = find_pool(handle);
   if (pool == nullptr || value == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const std::lock_guard lock(pool->mutex);
   if (int* flag = flag_of(*pool, attribute)) {
@@ -167,11 +309,26 @@ CUresult set_pool_attribute(CUmemoryPool handle, CUmemPool_attribute attribute, 
     pool->release_threshold = wanted;
     return CUDA_SUCCESS;
   }
-  const bool high =
-      attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH || attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH;
-  // A high-water mark can only be put back to what is in use.
-  if (!high || wanted != 0) return CUDA_ERROR_INVALID_VALUE;
-  pool->used_high = pool->used;
+  // A high-water mark can only be put back to what there is.
+  if (wanted != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) {
+    pool->reserved_high = pool->reserved();
+  } else if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH) {
+    pool->used_high = pool->used;
+  } else {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult trim_pool(CUmemoryPool handle, uint64_t keep_bytes) {
+  const auto pool = find_pool(handle);
+  if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (pool->shareable) return CUDA_SUCCESS;
+  const VectorClock host = host_clock();
+  const std::lock_guard lock(pool->mutex);
+  pool->space.settle([&](const StreamFree& freed) { return host.covers(freed.done->at); });
+  pool->space.trim(keep_bytes);
   return CUDA_SUCCESS;
 }
 
@@ -184,53 +341,93 @@ CUresult allocate_async(Call call, CUmemoryPool handle, const StreamRef& stream,
   }
   Context& context = stream->context;
   if (handle == nullptr) handle = current_pool(context.device());
-  const auto pool = pools().handles.find(handle);
-  if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const Allocation wanted{.bytes = bytes,
-                          .kind = MemoryKind::kPool,
-                          .device = pool->device.ordinal(),
-                          .context = &context,
-                          .pool = handle};
-  CUdeviceptr base = pool->device.allocate(wanted);
-  if (base == 0) {
+  const auto pool = find_pool(handle);
+  if (pool == nullptr || pool->file >= 0) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes > pool->device.total_bytes()) return CUDA_ERROR_OUT_OF_MEMORY;
+  keep_clocks();
+  g_any_memory.store(true, std::memory_order_relaxed);
+  Allocation wanted{.bytes = bytes,
+                    .kind = MemoryKind::kPool,
+                    .device = pool->device.ordinal(),
+                    .placed = pool->space.placed(bytes),
+                    .context = &context,
+                    .pool = handle,
+                    .owner = pool};
+  Place place = find_place(*pool, stream, wanted);
+  if (place.address == 0) {
     // Frees that streams have not reached yet may make the room.
     wait_for_context(context);
-    base = pool->device.allocate(wanted);
+    pools_after_wait();
+    place = find_place(*pool, stream, wanted);
   }
-  if (base == 0) return CUDA_ERROR_OUT_OF_MEMORY;
-  count_in(*pool, bytes);
-  *address = base;
-  if (!watching()) return CUDA_SUCCESS;
-  // The memory is there from this point of the stream on.
-  return submit(stream, Work{.call = call, .accesses = {{base, bytes, Touch::kWrite}}});
+  if (place.address == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  *address = place.address;
+  if (!watching() && place.after.empty()) return CUDA_SUCCESS;
+  // The memory is there from this point of the stream on. What it waits for is the driver's doing:
+  // the program cannot rely on it, and the clocks do not know of it.
+  Work work{.call = call, .accesses = {{place.address, bytes, Touch::kWrite}}};
+  for (const StreamFreeRef& freed : place.after) work.after.pending.push_back(freed->done);
+  return submit(stream, std::move(work));
 }
 
 CUresult free_async(Call call, const StreamRef& stream, CUdeviceptr address) {
   const auto found = find_allocation(address);
-  const bool pooled = found && found->kind == MemoryKind::kPool;
-  if (!pooled && settings().free_async == FreeAsync::kRefused) return CUDA_ERROR_INVALID_VALUE;
-  const bool freeable = found && found->base == address &&
-                        (found->kind == MemoryKind::kPool || found->kind == MemoryKind::kDevice);
+  const bool plain = found && found->kind == MemoryKind::kDevice;
+  const bool freeable = found && found->base == address && (plain || found->owner != nullptr);
+  if (plain && settings().free_async == FreeAsync::kRefused) return CUDA_ERROR_INVALID_VALUE;
   // A capture frees memory of its graph only, and there is none here.
-  if (captures(*stream) || !freeable || !device_of(address)->set_ending(address)) {
+  if (captures(*stream) || !freeable || !set_ending(*found)) {
     watch_free_refused(address);
     return CUDA_ERROR_INVALID_VALUE;
   }
-  Work work{.call = call, .ends = address};
-  work.accesses = {{address, found->bytes, Touch::kWrite}};
-  const bool late = !pooled && settings().free_async == FreeAsync::kLate;
-  work.run = [address, late, owner = found->context] {
-    if (late) {
-      const std::lock_guard lock(exec_mutex());
-      return owner->late_frees.push_back(address);
+  Work work{.call = call, .accesses = {{address, found->bytes, Touch::kWrite}}, .ends = address};
+  CUresult code = CUDA_SUCCESS;
+  if (found->kind == MemoryKind::kPool) {
+    code = free_pooled(stream, std::move(work), *found);
+  } else {
+    if (plain) {
+      work.run = [address, owner = found->context] { run_free_plain(address, *owner); };
+    } else {
+      work.run = [imported = *found] { run_free_imported(imported); };
     }
-    if (const auto ending = find_allocation(address)) watch_ended(*ending);
-    const auto freed = device_of(address)->release(address);
-    if (freed && freed->kind == MemoryKind::kPool) left_pool(freed->pool, freed->bytes);
-  };
-  const CUresult code = submit(stream, std::move(work));
-  if (code != CUDA_SUCCESS) device_of(address)->clear_ending(address);
+    code = submit(stream, std::move(work));
+  }
+  if (code != CUDA_SUCCESS) clear_ending(*found);
   return code;
+}
+
+CUresult free_pool_memory(const Allocation& found) {
+  Pool& pool = *found.owner;
+  const std::lock_guard lock(pool.mutex);
+  const auto range = remove_range(found.base, found.kind);
+  if (!range) return CUDA_ERROR_INVALID_VALUE;  // another thread was first
+  pool.used -= range->bytes;
+  if (range->kind == MemoryKind::kImported) {
+    pool.imported -= range->bytes;
+    unmap_import(*range);
+  } else {
+    pool.space.give(range->base, range->placed, nullptr);
+  }
+  return CUDA_SUCCESS;
+}
+
+void pools_after_wait() {
+  if (!g_any_memory.load(std::memory_order_relaxed)) return;
+  std::vector<std::shared_ptr<Pool>> all;
+  {
+    const std::lock_guard lock(pools().mutex);
+    for (const auto& known : pools().all) {
+      if (auto pool = known.lock()) all.push_back(std::move(pool));
+    }
+  }
+  const VectorClock host = host_clock();
+  for (const auto& pool : all) {
+    const std::lock_guard lock(pool->mutex);
+    pool->space.settle([&](const StreamFree& freed) { return host.covers(freed.done->at); });
+    if (!pool->shareable && pool->space.reserved_bytes() > pool->release_threshold) {
+      pool->space.trim(pool->release_threshold);
+    }
+  }
 }
 
 void finish_late_frees(Context& context) {
@@ -243,13 +440,6 @@ void finish_late_frees(Context& context) {
     if (const auto ending = find_allocation(address)) watch_ended(*ending);
     device_of(address)->release(address);
   }
-}
-
-void left_pool(CUmemoryPool handle, uint64_t bytes) {
-  const auto pool = pools().handles.find(handle);
-  if (pool == nullptr) return;
-  const std::lock_guard lock(pool->mutex);
-  pool->used -= bytes;
 }
 
 }  // namespace simcuda

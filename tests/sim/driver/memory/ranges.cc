@@ -37,11 +37,12 @@ bool insert(const Allocation& range) {
   return true;
 }
 
-std::optional<Allocation> take_out(CUdeviceptr base, MemoryKind kind) {
+std::optional<Allocation> take_out(CUdeviceptr base, MemoryKind kind, uint64_t id = 0) {
   Index& all = index();
   const std::unique_lock lock(all.mutex);
   const auto found = all.by_base.find(base);
   if (found == all.by_base.end() || found->second.kind != kind) return std::nullopt;
+  if (id != 0 && found->second.id != id) return std::nullopt;
   const Allocation range = found->second;
   all.by_base.erase(found);
   return range;
@@ -52,7 +53,7 @@ std::vector<Allocation> take_out_all_of(const Context& context) {
   const std::unique_lock lock(all.mutex);
   std::vector<Allocation> removed;
   for (auto at = all.by_base.begin(); at != all.by_base.end();) {
-    const bool owned = at->second.context == &context;
+    const bool owned = at->second.context == &context && at->second.kind != MemoryKind::kPool;
     if (owned) removed.push_back(at->second);
     at = owned ? all.by_base.erase(at) : std::next(at);
   }
@@ -61,9 +62,9 @@ std::vector<Allocation> take_out_all_of(const Context& context) {
 
 }  // namespace
 
-bool add_range(const Allocation& range) {
+bool add_range(const Allocation& range, Past past) {
   if (!insert(range)) return false;
-  watch_begun(range);
+  watch_begun(range, past);
   return true;
 }
 
@@ -71,6 +72,19 @@ std::optional<Allocation> remove_range(CUdeviceptr base, MemoryKind kind) {
   const auto range = take_out(base, kind);
   if (range) watch_freed(*range);
   return range;
+}
+
+std::optional<Allocation> take_range(CUdeviceptr base, MemoryKind kind, uint64_t id) {
+  return take_out(base, kind, id);
+}
+
+bool set_range_ending(CUdeviceptr base, bool ending) {
+  Index& all = index();
+  const std::unique_lock lock(all.mutex);
+  const auto found = all.by_base.find(base);
+  if (found == all.by_base.end() || found->second.ending == ending) return false;
+  found->second.ending = ending;
+  return true;
 }
 
 void set_reached_by(CUdeviceptr base, uint64_t devices) {
@@ -96,7 +110,8 @@ std::vector<Allocation> remove_ranges_of(const Context& context) {
 
 std::optional<Allocation> find_allocation(CUdeviceptr address) {
   const Device* device = device_of(address);
-  return device != nullptr ? device->find(address) : find_range(address);
+  const auto found = device != nullptr ? device->find(address) : std::nullopt;
+  return found ? found : find_range(address);
 }
 
 bool device_covers(CUdeviceptr address, size_t bytes) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "watch/watcher.h"
 
+#include <algorithm>
 #include <mutex>
 
 #include "base/settings.h"
@@ -91,6 +92,7 @@ bool start_watching(const Settings& settings) {
   watcher().races = settings.races != RaceMode::kOff;
   if (!watcher().races && !g_leaks) return true;
   g_watching = true;
+  if (watcher().races) keep_clocks();
   return open_reports(settings.races_file, settings.races == RaceMode::kAbort);
 }
 
@@ -98,12 +100,14 @@ void set_current_call(Call call) { t_call = call; }
 
 bool watch_submit(Stream& stream, Work& work) {
   Watcher& all = watcher();
-  if (!all.races) return true;
+  if (!keeping_clocks()) return true;
   VectorClock& clock = work.done->clock;
   clock = work.after.clock;
   clock.join(all.host);
   const Epoch epoch = stream.lane.next(all.host);
   clock.set(epoch);
+  work.done->at = epoch;
+  if (!all.races) return true;
   const auto by = std::make_shared<const Operation>(Operation{
       ++all.operations, work.call, work.kernel, stream.id, stream.context.id(), thread_number()});
   bool fine = true;
@@ -126,7 +130,12 @@ bool watch_submit(Stream& stream, Work& work) {
 
 void host_learns(const VectorClock& clock) { watcher().host.join(clock); }
 
-void watch_begun(const Allocation& allocation) {
+VectorClock host_clock() {
+  const std::lock_guard lock(exec_mutex());
+  return watcher().host;
+}
+
+void watch_begun(const Allocation& allocation, Past past) {
   if (!watching()) return;
   const std::lock_guard lock(exec_mutex());
   Watcher& all = watcher();
@@ -139,8 +148,11 @@ void watch_begun(const Allocation& allocation) {
                                 .bytes = allocation.bytes,
                                 .begun_by = t_call,
                                 .begun = ++all.operations});
-  // The driver hands out nothing that is still in use. Mapped bytes keep their past.
-  if (allocation.physical == 0) all.shadow.forget(allocation.base, allocation.bytes);
+  // The driver hands out nothing that is still in use. Mapped bytes keep their past, and so do
+  // those that a memory pool hands out for an order that the program made.
+  if (allocation.physical == 0 && past == Past::kForgotten) {
+    all.shadow.forget(allocation.base, std::max(allocation.bytes, allocation.placed));
+  }
 }
 
 void watch_freed(const Allocation& allocation) {

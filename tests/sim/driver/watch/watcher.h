@@ -21,6 +21,16 @@ struct Stream;
 inline constinit std::atomic<bool> g_watching{false};
 inline bool watching() { return g_watching.load(std::memory_order_relaxed); }
 
+// Clocks are kept while races are looked for, and once a memory pool has to know what its streams
+// come after.
+inline constinit std::atomic<bool> g_keeping_clocks{false};
+inline bool keeping_clocks() { return g_keeping_clocks.load(std::memory_order_relaxed); }
+inline void keep_clocks() { g_keeping_clocks.store(true, std::memory_order_relaxed); }
+
+// What happened to the bytes before they became the program's: nothing that matters, or what the
+// new owner must come after.
+enum class Past : uint8_t { kForgotten, kKept };
+
 // Once, before the first call is answered. False where the report file cannot be written.
 bool start_watching(const Settings& settings);
 
@@ -32,9 +42,11 @@ void set_current_call(Call call);
 bool watch_submit(Stream& stream, Work& work);
 // Caller holds exec_mutex(). The host has waited for what this clock covers.
 void host_learns(const VectorClock& clock);
+// Caller does not hold exec_mutex(). What the host has waited for.
+VectorClock host_clock();
 
 // Caller does not hold exec_mutex(), here and below. Memory becomes the program's.
-void watch_begun(const Allocation& allocation);
+void watch_begun(const Allocation& allocation, Past past = Past::kForgotten);
 // The host frees it, now: a touch of every byte, which must be ordered after all others.
 void watch_freed(const Allocation& allocation);
 // It ends with its context or on its stream.
