@@ -3,10 +3,10 @@
 // Memory pools and stream-ordered allocation. A pool takes memory from its device, hands it out,
 // and keeps what is freed: the next synchronisation of a stream, event or context gives back what
 // is more than the pool's release threshold (CUDA Programming Guide, Stream-Ordered Memory
-// Allocator, "Physical Page Caching Behavior" and "Synchronization API Actions"), and so does a query that finds
-// everything done. What a pool keeps
-// is not free for cuMemAlloc, for other pools nor for physical handles, also when they run short:
-// the guide knows no other way than cuMemPoolTrimTo. Any thread.
+// Allocator, "Physical Page Caching Behavior" and "Synchronization API Actions"), and so does a
+// query that finds everything done. What a pool keeps is not free for cuMemAlloc, for other pools
+// nor for physical handles, also when they run short: the guide knows no other way than
+// cuMemPoolTrimTo. Any thread.
 #pragma once
 
 #include <cstdint>
