@@ -131,3 +131,23 @@ TEST_CASE("the free of pinned memory waits for the device, its allocation does n
     EXPECT_OK(cuStreamQuery(stream));
   }));
 }
+
+TEST_CASE("a synchronous fill of memory that the host reads is over when it returns") {
+  REQUIRE(in_child({{"SIMCUDA_LATENCY", "cuMemsetD8=100ms"}}, [] {
+    start();
+    CUdeviceptr managed = 0;
+    CUdeviceptr device = 0;
+    EXPECT_OK(cuMemAllocManaged(&managed, 4096, CU_MEM_ATTACH_GLOBAL));
+    EXPECT_OK(cuMemAlloc(&device, 4096));
+    char local[64] = {};
+    EXPECT_OK(cuMemHostRegister(local, sizeof local, 0));
+    for (char* memory :
+         {static_cast<char*>(pin(4096)), reinterpret_cast<char*>(managed), &local[0]}) {
+      EXPECT_OK(cuMemsetD8(reinterpret_cast<CUdeviceptr>(memory), 7, sizeof local));
+      EXPECT(std::count(memory, memory + sizeof local, 7) == sizeof local);
+    }
+    EXPECT_OK(cuMemsetD8(device, 7, 4096));
+    EXPECT_CODE(cuStreamQuery(nullptr), CUDA_ERROR_NOT_READY);
+    EXPECT_OK(cuCtxSynchronize());
+  }));
+}

@@ -128,7 +128,7 @@ CUresult copy(Call call, const StreamRef& stream, CopyEnd to, CopyEnd from, size
   return copy_box(call, stream, to, flat, from, flat, {bytes, 1, 1}, timing);
 }
 
-CUresult fill(Call call, const StreamRef& stream, const Fill& what) {
+CUresult fill(Call call, const StreamRef& stream, const Fill& what, Timing timing) {
   if (what.width == 0 || what.height == 0) return CUDA_SUCCESS;
   const size_t row = what.width * what.element;
   const size_t bytes = (what.height - 1) * what.pitch + row;
@@ -145,7 +145,10 @@ CUresult fill(Call call, const StreamRef& stream, const Fill& what) {
       fill_row(host(what.address) + y * what.pitch, what.value, what.element, what.width);
     }
   };
-  return submit(stream, std::move(work));
+  const auto found = find_allocation(what.address);
+  const bool hosts = found && (is_host(found->kind) || found->kind == MemoryKind::kManaged);
+  const bool waits = timing == Timing::kSynchronous && hosts;
+  return submit(stream, std::move(work), waits ? Wait::kYes : Wait::kNo);
 }
 
 }  // namespace simcuda

@@ -34,7 +34,8 @@ struct Layout {
 CUresult copy_box(Call call, const StreamRef& stream, CopyEnd to, Layout to_layout, CopyEnd from,
                   Layout from_layout, Box box, Timing timing);
 
-// Fills `height` rows of `width` elements with a value of 1, 2 or 4 bytes.
+// Fills `height` rows of `width` elements with a value of 1, 2 or 4 bytes. A synchronous one waits
+// where the memory is pinned or managed.
 struct Fill {
   CUdeviceptr address;
   size_t pitch;
@@ -43,6 +44,6 @@ struct Fill {
   size_t width;
   size_t height;
 };
-CUresult fill(Call call, const StreamRef& stream, const Fill& what);
+CUresult fill(Call call, const StreamRef& stream, const Fill& what, Timing timing);
 
 }  // namespace simcuda

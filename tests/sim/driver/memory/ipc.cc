@@ -81,7 +81,13 @@ CUresult open_ipc_handle(Context& context, const CUipcMemHandle& handle, bool la
   return CUDA_SUCCESS;
 }
 
+// As at a free, no work of the context reaches what is no longer there.
 CUresult close_ipc_handle(CUdeviceptr address) {
+  const auto found = find_range(address);
+  if (!found || found->base != address || found->kind != MemoryKind::kImported) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  wait_for_context(*found->context);
   const auto range = remove_range(address, MemoryKind::kImported);
   if (!range) return CUDA_ERROR_INVALID_VALUE;
   unmap_import(*range);
