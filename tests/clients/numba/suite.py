@@ -5,7 +5,7 @@ What fails without Cistern as well needs a kernel, which a simulator does not ha
 the driver's code. The numbers are there so that a client that no longer starts is noticed.
 """
 
-# client: {"limit_s": 300}
+# client: {"long": true, "limit_s": 600}
 
 import re
 import unittest

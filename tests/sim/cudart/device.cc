@@ -134,6 +134,20 @@ cudaError_t cudaProfilerStop() {
   return in_context([](const Driver& d) { return d.cuProfilerStop_(); });
 }
 
+cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* bus) {
+  return without_context([&](const Driver& d) { return d.cuDeviceGetByPCIBusId_(device, bus); });
+}
+
+cudaError_t cudaDeviceGetLimit(size_t* value, cudaLimit limit) {
+  return in_context(
+      [&](const Driver& d) { return d.cuCtxGetLimit_(value, static_cast<CUlimit>(limit)); });
+}
+
+cudaError_t cudaDeviceSetLimit(cudaLimit limit, size_t value) {
+  return in_context(
+      [&](const Driver& d) { return d.cuCtxSetLimit_(static_cast<CUlimit>(limit), value); });
+}
+
 cudaError_t cudaRuntimeGetVersion(int* version) {
   if (version == nullptr) return remember(cudaErrorInvalidValue);
   *version = CUDART_VERSION;

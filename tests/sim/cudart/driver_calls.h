@@ -83,6 +83,24 @@
   F(cuLibraryGetManaged, 12000)                                 \
   F(cuLibraryGetUnifiedFunction, 12000)                         \
   F(cuKernelSetAttribute, 12000)                                \
+  F(cuArray3DCreate, 3020)                                      \
+  F(cuArrayDestroy, 2000)                                       \
+  F(cuArray3DGetDescriptor, 3020)                               \
+  F(cuTexObjectCreate, 5000)                                    \
+  F(cuTexObjectDestroy, 5000)                                   \
+  F(cuTexObjectGetResourceDesc, 5000)                           \
+  F(cuTexObjectGetTextureDesc, 5000)                            \
+  F(cuSurfObjectCreate, 5000)                                   \
+  F(cuSurfObjectDestroy, 5000)                                  \
+  F(cuDeviceGetMemPool, 11020)                                  \
+  F(cuDeviceSetMemPool, 11020)                                  \
+  F(cuMemPoolCreate, 11020)                                     \
+  F(cuMemPoolDestroy, 11020)                                    \
+  F(cuDeviceGetByPCIBusId, 4010)                                \
+  F(cuCtxGetLimit, 3010)                                        \
+  F(cuCtxSetLimit, 3010)                                        \
+  F(cuMemAdvise, 12020)                                         \
+  F(cuGraphDebugDotPrint, 11030)                                \
   F(cuGetProcAddress, 12000)
 
 // F(name, version, version of the per-thread twin): works on a stream, asked for both rules.
@@ -123,4 +141,10 @@
   F(cuEventRecordWithFlags, 11010, 11010)            \
   F(cuLaunchKernelEx, 11060, 11060)                  \
   F(cuLaunchCooperativeKernel, 9000, 9000)           \
+  F(cuMemcpy3D, 3020, 7000)                          \
+  F(cuMemcpy3DAsync, 3020, 7000)                     \
+  F(cuMemcpyPeer, 4000, 7000)                        \
+  F(cuMemAllocFromPoolAsync, 11020, 11020)           \
+  F(cuMemPrefetchAsync, 12020, 12020)                \
+  F(cuGraphUpload, 11010, 11010)                     \
   F(cuLaunchHostFunc, 10000, 10000)

@@ -59,3 +59,8 @@ cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph, cudaUserObject_t object
   return without_context(
       [&](const Driver& d) { return d.cuGraphRetainUserObject_(graph, object, count, flags); });
 }
+
+cudaError_t cudaGraphDebugDotPrint(cudaGraph_t graph, const char* path, unsigned flags) {
+  return without_context(
+      [&](const Driver& d) { return d.cuGraphDebugDotPrint_(graph, path, flags); });
+}

@@ -50,6 +50,14 @@ cudaError_t cudaMallocManaged(void** out, size_t bytes, unsigned flags) {
   });
 }
 
+cudaError_t cudaMemAdvise(const void* pointer, size_t bytes, cudaMemoryAdvise advice,
+                          cudaMemLocation location) {
+  const CUmemLocation where{static_cast<CUmemLocationType>(location.type), {location.id}};
+  return in_context([&](const Driver& d) {
+    return d.cuMemAdvise_(device_address(pointer), bytes, static_cast<CUmem_advise>(advice), where);
+  });
+}
+
 cudaError_t cudaMallocPitch(void** out, size_t* pitch, size_t width, size_t height) {
   if (pitch == nullptr) return remember(cudaErrorInvalidValue);
   *pitch = 0;
@@ -126,6 +134,20 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* out, const void* poi
 }
 
 // Has no form for the default stream of each thread.
+cudaError_t cudaMemcpyPeer(void* to, int to_device, const void* from, int from_device,
+                           size_t bytes) {
+  CUcontext to_context = nullptr;
+  CUcontext from_context = nullptr;
+  cudaError_t status = primary_of(to_device, &to_context);
+  if (status == cudaSuccess) status = primary_of(from_device, &from_context);
+  if (status != cudaSuccess) return remember(status);
+  return in_context([&](const Driver& d) {
+    if (bytes == 0) return CUDA_SUCCESS;
+    return d.legacy.cuMemcpyPeer_(device_address(to), to_context, device_address(from),
+                                  from_context, bytes);
+  });
+}
+
 cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device,
                                 size_t bytes, cudaStream_t stream) {
   CUcontext to_context = nullptr;

@@ -51,3 +51,23 @@ cudaError_t cudaDeviceSetGraphMemAttribute(int device, cudaGraphMemAttributeType
                                            value);
   });
 }
+
+static_assert(sizeof(cudaMemPoolProps) == sizeof(CUmemPoolProps));
+
+cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* pool, int device) {
+  return without_context([&](const Driver& d) { return d.cuDeviceGetMemPool_(pool, device); });
+}
+
+cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t pool) {
+  return without_context([&](const Driver& d) { return d.cuDeviceSetMemPool_(device, pool); });
+}
+
+cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* properties) {
+  return without_context([&](const Driver& d) {
+    return d.cuMemPoolCreate_(pool, reinterpret_cast<const CUmemPoolProps*>(properties));
+  });
+}
+
+cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
+  return without_context([&](const Driver& d) { return d.cuMemPoolDestroy_(pool); });
+}

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -250,6 +252,96 @@ TEST_CASE("an array takes whole tiles, and one with deferred mapping only tells 
     EXPECT_OK(cuArrayDestroy(array));
     EXPECT_OK(cuMipmappedArrayDestroy(mipmapped));
     EXPECT_CODE(cuMipmappedArrayCreate(&mipmapped, &shape, 0), CUDA_ERROR_INVALID_VALUE);
+  }));
+}
+
+TEST_CASE("elements are copied to and from arrays, also between them, and not past an edge") {
+  REQUIRE(in_child({}, [] {
+    start();
+    CUarray arrays[2] = {};
+    const CUDA_ARRAY3D_DESCRIPTOR shape{6, 4, 3, CU_AD_FORMAT_SIGNED_INT16, 2, 0};
+    for (CUarray& array : arrays) EXPECT_OK(cuArray3DCreate(&array, &shape));
+    uint32_t in[72], out[72] = {};
+    std::iota(std::begin(in), std::end(in), 1U);
+    CUDA_MEMCPY3D copy{};
+    copy.WidthInBytes = 24;
+    copy.Height = 4;
+    copy.Depth = 3;
+    copy.srcMemoryType = CU_MEMORYTYPE_HOST;
+    copy.srcHost = in;
+    copy.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+    copy.dstArray = arrays[0];
+    EXPECT_OK(cuMemcpy3D(&copy));
+    copy.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+    copy.srcArray = arrays[0];
+    copy.dstArray = arrays[1];
+    EXPECT_OK(cuMemcpy3D(&copy));
+
+    CUDA_MEMCPY2D part{};  // the last two elements of rows 1 and 2 of the first slice
+    part.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+    part.srcArray = arrays[1];
+    part.srcXInBytes = 16;
+    part.srcY = 1;
+    part.dstMemoryType = CU_MEMORYTYPE_HOST;
+    part.dstHost = out;
+    part.WidthInBytes = 8;
+    part.Height = 2;
+    EXPECT_OK(cuMemcpy2D(&part));
+    EXPECT(out[0] == 11 && out[1] == 12 && out[2] == 17 && out[3] == 18);
+    part.srcXInBytes = 17;
+    EXPECT_CODE(cuMemcpy2D(&part), CUDA_ERROR_INVALID_VALUE);
+    copy.srcZ = 1;
+    EXPECT_CODE(cuMemcpy3D(&copy), CUDA_ERROR_INVALID_VALUE);
+    for (CUarray array : arrays) EXPECT_OK(cuArrayDestroy(array));
+    EXPECT_CODE(cuMemcpy2D(&part), CUDA_ERROR_INVALID_HANDLE);
+  }));
+}
+
+TEST_CASE("a texture tells what it was made of, and there is none of what does not exist") {
+  REQUIRE(in_child({}, [] {
+    start();
+    CUDA_RESOURCE_DESC resource{};
+    CUDA_TEXTURE_DESC how{};
+    CUtexObject texture = 0;
+    CUsurfObject surface = 0;
+    CUdeviceptr block = 0;
+    EXPECT_OK(cuMemAlloc(&block, 4096));
+    resource.resType = CU_RESOURCE_TYPE_LINEAR;
+    resource.res.linear = {block, CU_AD_FORMAT_FLOAT, 1, 4096};
+    how.maxAnisotropy = 3;
+    EXPECT_OK(cuTexObjectCreate(&texture, &resource, &how, nullptr));
+    EXPECT_CODE(cuSurfObjectCreate(&surface, &resource), CUDA_ERROR_INVALID_VALUE);
+    CUDA_RESOURCE_DESC told{};
+    CUDA_TEXTURE_DESC told_how{};
+    CUDA_RESOURCE_VIEW_DESC view{};
+    EXPECT_OK(cuTexObjectGetResourceDesc(&told, texture));
+    EXPECT_OK(cuTexObjectGetTextureDesc(&told_how, texture));
+    EXPECT(told.res.linear.devPtr == block && told_how.maxAnisotropy == 3);
+    EXPECT_CODE(cuTexObjectGetResourceViewDesc(&view, texture), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_OK(cuTexObjectDestroy(texture));
+    EXPECT_CODE(cuTexObjectDestroy(texture), CUDA_ERROR_INVALID_VALUE);
+    resource.res.linear.sizeInBytes = size_t{8} << 20;
+    EXPECT_CODE(cuTexObjectCreate(&texture, &resource, &how, nullptr), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_OK(cuMemFree(block));
+  }));
+}
+
+TEST_CASE("only managed memory can be advised on and prefetched, in the order of a stream") {
+  REQUIRE(in_child({}, [] {
+    start();
+    CUdeviceptr managed = 0;
+    CUdeviceptr device = 0;
+    const CUmemLocation here{CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    EXPECT_OK(cuMemAllocManaged(&managed, 8192, CU_MEM_ATTACH_GLOBAL));
+    EXPECT_OK(cuMemAlloc(&device, 8192));
+    EXPECT_OK(cuMemAdvise(managed + 4096, 4096, CU_MEM_ADVISE_SET_READ_MOSTLY, here));
+    EXPECT_CODE(cuMemAdvise(managed, 8193, CU_MEM_ADVISE_SET_READ_MOSTLY, here),
+                CUDA_ERROR_INVALID_VALUE);
+    EXPECT_CODE(cuMemAdvise(device, 4096, CU_MEM_ADVISE_SET_READ_MOSTLY, here),
+                CUDA_ERROR_INVALID_VALUE);
+    EXPECT_OK(cuMemPrefetchAsync(managed, 8192, here, 0, nullptr));
+    EXPECT_CODE(cuMemPrefetchAsync(device, 8192, here, 0, nullptr), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_OK(cuCtxSynchronize());
   }));
 }
 

@@ -1,80 +1,99 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two- and three-dimensional copies between linear memory. Arrays are not simulated.
-#include <optional>
-
+// Two- and three-dimensional copies between linear memory and arrays.
 #include "api/api.h"
 #include "exec/copy.h"
+#include "memory/array.h"
 
 using namespace simcuda;
 
 namespace {
+
+// One end of a copy as the program gives it.
+struct Given {
+  CUmemorytype type;
+  const void* host;
+  CUdeviceptr device;
+  CUarray array;
+  size_t pitch;   // 0: rows without padding
+  size_t height;  // of a slice; 0: slices without padding
+  size_t x_bytes, y, z;
+};
 
 struct End {
   CopyEnd end;
   Layout layout;
 };
 
-// Where an end of a copy starts; none for an array.
-std::optional<End> end_of(CUmemorytype type, const void* host, CUdeviceptr device, Layout layout,
-                          size_t offset) {
-  switch (type) {
-    case CU_MEMORYTYPE_HOST:
-      return End{{reinterpret_cast<CUdeviceptr>(host) + offset, Side::kHost}, layout};
-    case CU_MEMORYTYPE_DEVICE:
-      return End{{device + offset, Side::kDevice}, layout};
-    case CU_MEMORYTYPE_UNIFIED:
-      return End{{device + offset, Side::kAny}, layout};
-    default:
-      return std::nullopt;
-  }
-}
-
-// A pitch of 0 means rows without padding.
-Layout layout_of(size_t pitch, size_t width, size_t height) {
-  const size_t row = pitch == 0 ? width : pitch;
-  return {row, row * height};
-}
-
-CUresult copy_ends(Call id, DefaultStream kind, CUstream handle, const std::optional<End>& to,
-                   const std::optional<End>& from, Box box, Timing timing) {
-  if (!to || !from) return CUDA_ERROR_NOT_SUPPORTED;
-  if (box.height > 1 && (to->layout.row < box.width || from->layout.row < box.width)) {
+CUresult end_in_array(const Given& given, Box box, End* end) {
+  Elements elements;
+  const CUresult code = elements_of(given.array, &elements);
+  if (code != CUDA_SUCCESS) return code;
+  if (given.x_bytes + box.width > elements.row_bytes || given.y + box.height > elements.rows ||
+      given.z + box.depth > elements.images) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  const Layout layout{elements.row_bytes, elements.row_bytes * elements.rows};
+  const size_t offset = given.z * layout.slice + given.y * layout.row + given.x_bytes;
+  *end = {{elements.memory + offset, Side::kDevice}, layout};
+  return CUDA_SUCCESS;
+}
+
+CUresult end_of(const Given& given, Box box, End* end) {
+  if (given.type == CU_MEMORYTYPE_ARRAY) return end_in_array(given, box, end);
+  const size_t row = given.pitch == 0 ? box.width : given.pitch;
+  if (box.height > 1 && row < box.width) return CUDA_ERROR_INVALID_VALUE;
+  const Layout layout{row, row * (given.height == 0 ? box.height : given.height)};
+  const size_t offset = given.z * layout.slice + given.y * layout.row + given.x_bytes;
+  switch (given.type) {
+    case CU_MEMORYTYPE_HOST:
+      *end = {{reinterpret_cast<CUdeviceptr>(given.host) + offset, Side::kHost}, layout};
+      return CUDA_SUCCESS;
+    case CU_MEMORYTYPE_DEVICE:
+      *end = {{given.device + offset, Side::kDevice}, layout};
+      return CUDA_SUCCESS;
+    case CU_MEMORYTYPE_UNIFIED:
+      *end = {{given.device + offset, Side::kAny}, layout};
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+CUresult copy_ends(Call id, DefaultStream kind, CUstream handle, const Given& to, const Given& from,
+                   Box box, Timing timing) {
+  End target{}, source{};
+  CUresult code = end_of(to, box, &target);
+  if (code == CUDA_SUCCESS) code = end_of(from, box, &source);
+  if (code != CUDA_SUCCESS) return code;
   return on_stream(handle, kind, [&](const StreamRef& stream) {
-    return copy_box(id, stream, to->end, to->layout, from->end, from->layout, box, timing);
+    return copy_box(id, stream, target.end, target.layout, source.end, source.layout, box, timing);
   });
 }
 
 CUresult copy_2d(Call id, DefaultStream kind, const CUDA_MEMCPY2D* c, CUstream handle,
                  Timing timing) {
   if (c == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const Layout to = layout_of(c->dstPitch, c->WidthInBytes, c->Height);
-  const Layout from = layout_of(c->srcPitch, c->WidthInBytes, c->Height);
-  return copy_ends(
-      id, kind, handle,
-      end_of(c->dstMemoryType, c->dstHost, c->dstDevice, to, c->dstY * to.row + c->dstXInBytes),
-      end_of(c->srcMemoryType, c->srcHost, c->srcDevice, from, c->srcY * from.row + c->srcXInBytes),
-      {c->WidthInBytes, c->Height, 1}, timing);
+  const Given to{c->dstMemoryType, c->dstHost,  c->dstDevice,
+                 c->dstArray,      c->dstPitch, 0,
+                 c->dstXInBytes,   c->dstY,     0};
+  const Given from{c->srcMemoryType, c->srcHost,  c->srcDevice,
+                   c->srcArray,      c->srcPitch, 0,
+                   c->srcXInBytes,   c->srcY,     0};
+  return copy_ends(id, kind, handle, to, from, {c->WidthInBytes, c->Height, 1}, timing);
 }
 
 CUresult copy_3d(Call id, DefaultStream kind, const CUDA_MEMCPY3D* c, CUstream handle,
                  Timing timing) {
   if (c == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const Layout to =
-      layout_of(c->dstPitch, c->WidthInBytes, c->dstHeight == 0 ? c->Height : c->dstHeight);
-  const Layout from =
-      layout_of(c->srcPitch, c->WidthInBytes, c->srcHeight == 0 ? c->Height : c->srcHeight);
-  return copy_ends(id, kind, handle,
-                   end_of(c->dstMemoryType, c->dstHost, c->dstDevice, to,
-                          c->dstZ * to.slice + c->dstY * to.row + c->dstXInBytes),
-                   end_of(c->srcMemoryType, c->srcHost, c->srcDevice, from,
-                          c->srcZ * from.slice + c->srcY * from.row + c->srcXInBytes),
-                   {c->WidthInBytes, c->Height, c->Depth}, timing);
+  const Given to{c->dstMemoryType, c->dstHost,     c->dstDevice, c->dstArray, c->dstPitch,
+                 c->dstHeight,     c->dstXInBytes, c->dstY,      c->dstZ};
+  const Given from{c->srcMemoryType, c->srcHost,     c->srcDevice, c->srcArray, c->srcPitch,
+                   c->srcHeight,     c->srcXInBytes, c->srcY,      c->srcZ};
+  return copy_ends(id, kind, handle, to, from, {c->WidthInBytes, c->Height, c->Depth}, timing);
 }
 
-// The contexts say where memory of an array would be: linear memory is where its address is.
+// The contexts say nothing that the ends do not: memory is where its address is.
 CUresult copy_peer(Call id, DefaultStream kind, const CUDA_MEMCPY3D_PEER* c, CUstream handle,
                    Timing timing) {
   if (c == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -85,6 +104,7 @@ CUresult copy_peer(Call id, DefaultStream kind, const CUDA_MEMCPY3D_PEER* c, CUs
   same.srcMemoryType = c->srcMemoryType;
   same.srcHost = c->srcHost;
   same.srcDevice = c->srcDevice;
+  same.srcArray = c->srcArray;
   same.srcPitch = c->srcPitch;
   same.srcHeight = c->srcHeight;
   same.dstXInBytes = c->dstXInBytes;
@@ -93,6 +113,7 @@ CUresult copy_peer(Call id, DefaultStream kind, const CUDA_MEMCPY3D_PEER* c, CUs
   same.dstMemoryType = c->dstMemoryType;
   same.dstHost = c->dstHost;
   same.dstDevice = c->dstDevice;
+  same.dstArray = c->dstArray;
   same.dstPitch = c->dstPitch;
   same.dstHeight = c->dstHeight;
   same.WidthInBytes = c->WidthInBytes;

@@ -74,6 +74,12 @@ constexpr Format kFormats[] = {
 constexpr size_t kTileBytes = 64;
 constexpr size_t kTileRows = 8;
 
+const Format* format_of(const CUDA_ARRAY3D_DESCRIPTOR& shape) {
+  const Format* format = std::find_if(std::begin(kFormats), std::end(kFormats),
+                                      [&](const Format& f) { return f.name == shape.Format; });
+  return format == std::end(kFormats) ? nullptr : format;
+}
+
 size_t in_units(size_t value, size_t unit) { return value / unit + (value % unit != 0 ? 1 : 0); }
 size_t halved(size_t extent) { return extent > 1 ? extent / 2 : extent; }
 
@@ -88,10 +94,9 @@ size_t image_bytes(const Format& format, size_t channels, size_t width, size_t h
 }  // namespace
 
 size_t array_layout(const CUDA_ARRAY3D_DESCRIPTOR& shape, unsigned levels) {
-  const Format* format = std::find_if(std::begin(kFormats), std::end(kFormats),
-                                      [&](const Format& f) { return f.name == shape.Format; });
+  const Format* format = format_of(shape);
   const size_t channels = shape.NumChannels;
-  if (format == std::end(kFormats) || shape.Width == 0) return 0;
+  if (format == nullptr || shape.Width == 0) return 0;
   if (format->by_channel && channels != 1 && channels != 2 && channels != 4) return 0;
 
   // Layers and the faces of a cube are as many images at each level; slices are halved with it.
@@ -108,6 +113,12 @@ size_t array_layout(const CUDA_ARRAY3D_DESCRIPTOR& shape, unsigned levels) {
     if (!layered) images = halved(images);
   }
   return in_units(sum, kArrayAlignment) * kArrayAlignment;
+}
+
+size_t element_bytes(const CUDA_ARRAY3D_DESCRIPTOR& shape) {
+  const Format* format = format_of(shape);
+  if (format == nullptr || format->side != 1) return 0;
+  return format->bits / 8 * (format->by_channel ? shape.NumChannels : 1);
 }
 
 }  // namespace simcuda

@@ -13,4 +13,7 @@ namespace simcuda {
 inline constexpr size_t kArrayAlignment = size_t{64} << 10;
 size_t array_layout(const CUDA_ARRAY3D_DESCRIPTOR& shape, unsigned levels);
 
+// Bytes of an element; 0 where elements are not kept one by one.
+size_t element_bytes(const CUDA_ARRAY3D_DESCRIPTOR& shape);
+
 }  // namespace simcuda
