@@ -5,7 +5,8 @@ NVIDIA's libcudart.so speaks with its driver through tables that nothing documen
 driver each one that a wheel brought is replaced by a link to the simulated runtime of the same version.
 A link in its place and not LD_LIBRARY_PATH, because the libraries of many wheels have an RPATH, which
 goes first. What is dlopened by name (libcuda.so.1, libnvidia-ml.so.1) is in no wheel, and found through
-LD_LIBRARY_PATH. Nothing else of an environment is touched.
+LD_LIBRARY_PATH. What else a client needs, such as its own tests from the source package, its prepare.py
+adds, in the folder `prepared` of the environment.
 """
 
 import fcntl
@@ -19,6 +20,7 @@ import sys
 STALL_S = 20  # without an answer of the package index
 LIMIT_S = 3600  # of one client's installation
 STAMP = "requirements.installed"
+PREPARED = "prepared"
 
 
 class Missing(Exception):
@@ -61,7 +63,13 @@ def replace_runtimes(folder, sim):
         library.symlink_to(ours)
 
 
-def install(folder, requirements, needs_mb):
+def stamp_of(requirements):
+    """What an environment was made from."""
+    prepare = requirements.with_name("prepare.py")
+    return requirements.read_bytes() + (prepare.read_bytes() if prepare.exists() else b"")
+
+
+def install(folder, requirements, sim, needs_mb):
     shutil.rmtree(folder, ignore_errors=True)
     if free_mb(folder.parent) < needs_mb:
         raise Missing(f"it needs {needs_mb} MiB in {folder.parent}, which has {free_mb(folder.parent)}")
@@ -70,19 +78,21 @@ def install(folder, requirements, needs_mb):
         run([str(folder / "bin/python"), "-m", "pip", "--disable-pip-version-check", "--timeout", str(STALL_S),
              "--retries", "1", "install", "--quiet", "--no-cache-dir", "--only-binary=:all:",
              "--requirement", str(requirements)])
+        if (prepare := requirements.with_name("prepare.py")).exists():
+            run([str(folder / "bin/python"), str(prepare), str(folder / PREPARED), str(sim)])
     except Missing:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    shutil.copyfile(requirements, folder / STAMP)
+    (folder / STAMP).write_bytes(stamp_of(requirements))
 
 
 def obtain(folder, requirements, sim, needs_mb):
-    """The environment's Python. Made anew only where the requirements are others than the last time."""
+    """The environment's Python. Made anew only where it would come from something else than the last time."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open(folder.with_suffix(".lock"), "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # runs side by side install once
         stamp = folder / STAMP
-        if not stamp.exists() or stamp.read_bytes() != requirements.read_bytes():
-            install(folder, requirements, needs_mb)
+        if not stamp.exists() or stamp.read_bytes() != stamp_of(requirements):
+            install(folder, requirements, sim, needs_mb)
         replace_runtimes(folder, sim)
     return folder / "bin/python"
