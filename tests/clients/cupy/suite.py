@@ -2,11 +2,12 @@
 """The tests of memory in CuPy's own suite: the outcome of each, and how many of a file must pass.
 
 What fails without Cistern as well needs a kernel or a library with a static runtime (cuBLAS, cuRAND), which
-a simulator does not have; each such outcome names the code. The numbers are there so that a client that no
-longer starts is noticed.
+a simulator does not have; each such outcome names the code. Not run is what asks how full the driver's pool
+is right after a free on a stream, which depends on when the device gets there. One test frees on another
+stream than it allocated on. The numbers are there so that a client that no longer starts is noticed.
 """
 
-# client: {"devices": 2, "limit_s": 300}
+# client: {"devices": 2, "limit_s": 600, "own_races": true}
 
 import collections
 import os
@@ -16,18 +17,19 @@ import sys
 
 import pytest
 
-FOLDER = pathlib.Path(sys.prefix) / "prepared/tests"
+LEFT_OUT = "TestMemoryAsyncPool and bytes"
+FOLDER = pathlib.Path(sys.prefix).resolve() / "prepared/tests"
 MUST_PASS = {
-    "memory_hooks_tests": 1,
+    "memory_hooks_tests": 3,
     "test_device.py": 16,
-    "test_driver.py": 2,
+    "test_driver.py": 3,
     "test_graph.py": 4,
-    "test_memory.py": 1,
+    "test_memory.py": 79,
     "test_memory_hook.py": 1,
     "test_pinned_memory.py": 12,
     "test_profile.py": 2,
     "test_runtime.py": 4,
-    "test_stream.py": 1,
+    "test_stream.py": 33,
     "test_texture.py": 288,
 }
 
@@ -58,8 +60,9 @@ def main():
     outcomes = Outcomes()
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
         shown, sys.stdout = sys.stdout, nowhere
-        pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-W", "ignore", "-c", os.devnull,
-                     "--rootdir", str(FOLDER), *(f"cupy_tests/cuda_tests/{name}" for name in MUST_PASS)], [outcomes])
+        pytest.main(["-q", "-p", "no:cacheprovider", "-W", "ignore", "-c", os.devnull, "--rootdir", str(FOLDER),
+                     "-k", f"not ({LEFT_OUT})", *(f"cupy_tests/cuda_tests/{name}" for name in MUST_PASS)],
+                    [outcomes])
         sys.stdout = shown
     passed = collections.Counter(test.partition("::")[0].partition("/")[0] for test, outcome in outcomes.of.items()
                                  if outcome == "passed")
