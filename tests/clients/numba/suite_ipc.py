@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tests of IPC handles in numba-cuda's own suite, as suite.py runs the others. Mode 3 has no such handles."""
+
+# client: {"limit_s": 300, "policies": ["default", "auto_growth", "cap", "fill"]}
+
+import suite
+from numba.cuda.tests.cudapy import test_ipc
+
+PATIENCE_S = 60  # in place of 4, in which a busy machine starts no process
+
+if __name__ == "__main__":
+    test_ipc.FUTURE_TIMEOUT = PATIENCE_S
+    suite.judge({"cudapy.test_ipc": 5})
