@@ -128,6 +128,15 @@ class ContextPool {
     if (Expandable* units = memory_.strategy.units()) units->for_each_mapped(visit);
   }
 
+  // visit(units, count, offset), as Expandable::visit_units_of(); false also where the block lies in
+  // no units.
+  template <typename Visitor>
+  bool visit_units_of(const Chunk* chunk, uint64_t address, Visitor visit) {
+    Expandable* units = memory_.strategy.units();
+    return units != nullptr && chunk->is() == Role::range &&
+           units->visit_units_of(chunk, address, visit);
+  }
+
   // For a shortage: releases what the program does not hold, as far as that waits for no later work
   // and the rest is done within `patience_ns`; false if that was nothing.
   bool release_returnable(uint64_t patience_ns) { return memory_.release_returnable(patience_ns); }

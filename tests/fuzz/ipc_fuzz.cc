@@ -57,7 +57,8 @@ bool ask(const IpcToken& right, Random& random) {
   IpcRequest request = request_for(any_token(right, random));
   const auto bytes = damaged(request, random);
   const uid_t user = random() % 4 == 0 ? static_cast<uid_t>(random()) : getuid();
-  const IpcAnswer answer = answer_message(bytes.data(), bytes.size(), user, find_held);
+  IpcFiles files;
+  const IpcAnswer answer = answer_message(bytes.data(), bytes.size(), user, find_held, &files);
   const bool given = answer.magic == kAnswerMagic && answer.status == IpcStatus::given;
   const CUipcMemHandle none{};
   if (!given && std::memcmp(&answer.handle, &none, sizeof none) != 0) broken("a handle for nobody");
@@ -91,14 +92,14 @@ long open_files() {
 void through_the_socket(const IpcToken& right, uint64_t count, Random& random) {
   if (!serve_importers(*exporting_process(), find_held)) broken("no socket");
   IpcAnswer answer;
-  if (ask_exporter(right, &answer) != IpcReply::given) broken("no answer at first");
+  if (ask(right, &answer) != IpcReply::given) broken("no answer at first");
   const long files = open_files();
   for (uint64_t i = 0; i < count; ++i) {
     const auto bytes = damaged(request_for(any_token(right, random)), random);
     send_raw(right.process, bytes.data(), bytes.size(), random() % 2 == 0 ? STDERR_FILENO : -1);
-    if (i % 100 == 0 && ask_exporter(right, &answer) != IpcReply::given) broken("no answer");
+    if (i % 100 == 0 && ask(right, &answer) != IpcReply::given) broken("no answer");
   }
-  if (ask_exporter(right, &answer) != IpcReply::given) broken("no answer at last");
+  if (ask(right, &answer) != IpcReply::given) broken("no answer at last");
   if (open_files() != files) broken("descriptors of peers are kept");
 }
 

@@ -23,7 +23,8 @@
 namespace cistern::shim {
 
 // Of this process there are no tokens, and its context is well.
-bool own_handle(const CUipcMemHandle&, CUipcMemHandle*) { return false; }
+bool own_handle(const CUipcMemHandle&, CUipcMemHandle*, bool*) { return false; }
+uint64_t devices_of_current() { return 2; }
 CUresult refusal_here() { return CUDA_SUCCESS; }
 bool release_for_once_more() { return false; }
 

@@ -16,13 +16,14 @@ namespace cistern::shim {
 namespace {
 
 using test::answered;
+using test::ask;
 using test::exported;
 using test::find_held;
 using test::request_for;
 
 constexpr uint64_t kChunk = 0x7f0000000000;
 
-void hold(uint64_t offset, uint64_t bytes) { test::hold({kChunk + offset, bytes, kChunk}); }
+void hold(uint64_t offset, uint64_t bytes) { test::hold({kChunk + offset, bytes, kChunk, false}); }
 
 bool is_handle(const CUipcMemHandle& handle, unsigned char byte) {
   const CUipcMemHandle wanted = test::handle_of_driver(byte);
@@ -124,7 +125,8 @@ TEST_CASE("who may not ask, or asks in other words, gets no handle", "[ipc]") {
   hold(0, 1000);
   const IpcRequest right = request_for(exported(5));
   const auto to = [](const auto& message, size_t size, uid_t user) {
-    return answer_message(&message, size, user, find_held);
+    IpcFiles files;
+    return answer_message(&message, size, user, find_held, &files);
   };
   CHECK(to(right, sizeof right, getuid()).status == IpcStatus::given);
   CHECK(to(right, sizeof right, getuid() + 1).status == IpcStatus::refused);
@@ -136,7 +138,7 @@ TEST_CASE("who may not ask, or asks in other words, gets no handle", "[ipc]") {
   other.magic ^= 1;
   CHECK(answered(other).magic == 0);
   other = right;
-  other.version = 2;
+  other.version = kIpcVersion + 1;
   CHECK(answered(other).status == IpcStatus::version);
   other = right;
   other.token.chunk += 1;
@@ -152,16 +154,19 @@ TEST_CASE("who may not ask, or asks in other words, gets no handle", "[ipc]") {
 TEST_CASE("an answer counts if it is one to the question and can be right", "[ipc]") {
   hold(100, 1000);
   const IpcToken token = exported(6);
-  const IpcAnswer right = answered(request_for(token));
+  const IpcRequest request = request_for(token);
+  const IpcAnswer right = answered(request);
   IpcAnswer out;
   IpcReply reply;
   const auto read = [&](const IpcAnswer& answer) {
-    return read_answer(&answer, sizeof answer, right.number, token, &out, &reply);
+    return read_answer(&answer, sizeof answer, request, 0, &out, &reply);
   };
   CHECK(read(right));
   CHECK(reply == IpcReply::given);
-  CHECK_FALSE(read_answer(&right, sizeof right - 1, right.number, token, &out, &reply));
-  CHECK_FALSE(read_answer(&right, sizeof right, right.number + 1, token, &out, &reply));
+  CHECK_FALSE(read_answer(&right, sizeof right - 1, request, 0, &out, &reply));
+  IpcRequest another = request;
+  another.number += 1;
+  CHECK_FALSE(read_answer(&right, sizeof right, another, 0, &out, &reply));
   IpcAnswer wrong = right;
   wrong.magic = 0;
   CHECK_FALSE(read(wrong));
@@ -186,7 +191,7 @@ TEST_CASE("the exporter answers over its socket, whatever else comes there", "[i
   REQUIRE(serve_importers(*exporting_process(), find_held));
   CHECK(serve_importers(*exporting_process(), find_held));
   IpcAnswer answer;
-  REQUIRE(ask_exporter(token, &answer) == IpcReply::given);
+  REQUIRE(ask(token, &answer) == IpcReply::given);
   CHECK(is_handle(answer.handle, 7));
   CHECK(answer.offset == 512);
 
@@ -194,7 +199,7 @@ TEST_CASE("the exporter answers over its socket, whatever else comes there", "[i
   const IpcRequest with_file = request_for(token);
   for (const size_t size : {sizeof with_file, size_t{1}, size_t{0}}) {
     CHECK(test::send_raw(token.process, &with_file, size, STDERR_FILENO));
-    CHECK(ask_exporter(token, &answer) == IpcReply::given);
+    CHECK(ask(token, &answer) == IpcReply::given);
   }
   CHECK(open_files() == files);
   std::atomic<bool> stop{false};
@@ -204,13 +209,13 @@ TEST_CASE("the exporter answers over its socket, whatever else comes there", "[i
       test::send_raw(token.process, garbage, size, STDERR_FILENO);
     }
   });
-  for (int i = 0; i < 100; ++i) CHECK(ask_exporter(token, &answer) == IpcReply::given);
+  for (int i = 0; i < 100; ++i) CHECK(ask(token, &answer) == IpcReply::given);
   stop = true;
   flood.join();
-  CHECK(ask_exporter(token, &answer) == IpcReply::given);
+  CHECK(ask(token, &answer) == IpcReply::given);
   CHECK(open_files() == files);
   end_exports_at(kChunk);
-  CHECK(ask_exporter(token, &answer) == IpcReply::gone);
+  CHECK(ask(token, &answer) == IpcReply::gone);
 }
 
 TEST_CASE("a forked child answers for nobody, and the parent for itself alone", "[ipc]") {
@@ -222,14 +227,14 @@ TEST_CASE("a forked child answers for nobody, and the parent for itself alone", 
     reset_exports_after_fork();
     if (exporting_process() != nullptr) return 1;
     IpcAnswer answer;
-    if (ask_exporter(token, &answer) != IpcReply::given) return 2;
+    if (ask(token, &answer) != IpcReply::given) return 2;
     const IpcToken own = exported(9);
     if (std::memcmp(own.process.key, token.process.key, sizeof own.process.key) == 0) return 3;
     return is_handle(answered(request_for(own)).handle, 9) ? 0 : 4;
   });
   CHECK(status == 0);
   IpcAnswer answer;
-  CHECK(ask_exporter(token, &answer) == IpcReply::given);
+  CHECK(ask(token, &answer) == IpcReply::given);
   end_exports_at(kChunk);
 }
 
@@ -242,7 +247,7 @@ TEST_CASE("another user, and another network, get no handle", "[ipc]") {
     return in_child([&] {
       if (!become()) return kCannot;
       IpcAnswer answer;
-      return static_cast<int>(ask_exporter(token, &answer));
+      return static_cast<int>(ask(token, &answer));
     });
   };
   const int as_another = reply_to([] { return setuid(getuid() + 65'000) == 0; });
@@ -276,7 +281,7 @@ TEST_CASE("a process that is no more is known at once, one that is silent in a w
   const IpcProcess process = made_up_process();
   IpcAnswer answer;
   auto begin = steady_clock::now();
-  CHECK(ask_exporter(token_of(process), &answer) == IpcReply::nobody);
+  CHECK(ask(token_of(process), &answer) == IpcReply::nobody);
   CHECK(steady_clock::now() - begin < std::chrono::seconds(2));
 
   OwnSocket silent;
@@ -285,14 +290,14 @@ TEST_CASE("a process that is no more is known at once, one that is silent in a w
   REQUIRE(silent.open(&address, bytes));
   CHECK_FALSE(OwnSocket().open(&address, bytes));
   begin = steady_clock::now();
-  CHECK(ask_exporter(token_of(process), &answer) == IpcReply::silent);
+  CHECK(ask(token_of(process), &answer) == IpcReply::silent);
   CHECK(steady_clock::now() - begin < std::chrono::seconds(30));
 
   std::thread closes([&] {
     alloc::os::sleep_ns(300'000'000);
     silent.close_own();
   });
-  CHECK(ask_exporter(token_of(process), &answer) == IpcReply::nobody);
+  CHECK(ask(token_of(process), &answer) == IpcReply::nobody);
   closes.join();
 }
 
@@ -313,7 +318,8 @@ TEST_CASE("an exporter that sends anything first is heard when it answers", "[ip
     const auto send = [&](const IpcAnswer& answer, size_t size) {
       sendto(socket.number(), &answer, size, 0, reinterpret_cast<sockaddr*>(&from), from_bytes);
     };
-    IpcAnswer answer{kAnswerMagic, kIpcVersion, IpcStatus::given, request.number - 1, {}, 1, 1000};
+    IpcAnswer answer{
+        kAnswerMagic, kIpcVersion, IpcStatus::given, request.number - 1, {}, 1, 1000, 0, 0};
     send(answer, sizeof answer);
     send(answer, 3);
     answer.number = request.number;
@@ -321,7 +327,7 @@ TEST_CASE("an exporter that sends anything first is heard when it answers", "[ip
     send(answer, sizeof answer);
   });
   IpcAnswer answer;
-  CHECK(ask_exporter(token_of(process), &answer) == IpcReply::given);
+  CHECK(ask(token_of(process), &answer) == IpcReply::given);
   CHECK(answer.offset == 77);
   exporter.join();
   socket.close_own();
