@@ -108,6 +108,8 @@ class Expandable {
 
   // Clean units go to the source, and what is known outside the process; false: none went.
   bool release_units();
+  // What is known outside alone.
+  bool release_known_units() { return release_known(/*all=*/true); }
 
   // Chunks are the chunk layer's alone here.
   void collect_all(ChunkList*) {}

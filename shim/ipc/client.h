@@ -25,8 +25,8 @@ enum class IpcReply : uint8_t {
 // descriptors only where the reply is `given`.
 IpcReply ask_exporter(const IpcToken& token, uint32_t first, IpcAnswer* out, IpcFiles* files);
 
-// What a message means that came from the exporter, with so many descriptors; false: it is no answer
-// to this question.
+// What a message means that came from the exporter, with so many descriptors; false: it is no
+// answer to this question.
 bool read_answer(const void* message, size_t size, const IpcRequest& request, uint32_t files,
                  IpcAnswer* out, IpcReply* reply);
 

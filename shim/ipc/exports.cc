@@ -116,7 +116,8 @@ IpcAnswer answer_for(const IpcToken& token, uint32_t first, const IpcPools& pool
   if (!find_exported(token, pools, &handle, &block)) return answer;
   if (block.in_units) {
     const bool had = pools.units(block, first, &answer, files);
-    if (!had || !handle_under(block.chunk, token.chunk, &handle)) {
+    const bool held = answer.unit_bytes != 0 && handle_under(block.chunk, token.chunk, &handle);
+    if (!had || !held) {
       files->close_all();
       answer = {};
       answer.status = had ? IpcStatus::gone : IpcStatus::unable;

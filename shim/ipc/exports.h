@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The chunks of which the program exported blocks: the driver's handle of each, from the first
 // export until the chunk goes back to the driver or ends with its context. A block in units is
-// exported for itself, until memory is taken from behind its start. Each gets a number that no other
-// one of this process ever had, so that a token never finds what is at the same address later. What
-// in a chunk is still the program's, only the pool knows (HeldBlock). Any thread; one lock, under
-// which no call is made.
+// exported for itself, until memory is taken from behind its start. Each gets a number that no
+// other one of this process ever had, so that a token never finds what is at the same address
+// later. What in a chunk is still the program's, only the pool knows (HeldBlock). Any thread; one
+// lock, under which no call is made.
 #pragma once
 
 #include <atomic>
@@ -27,8 +27,8 @@ struct IpcPools {
   // The block that the program holds around an address, if there is one.
   bool (*find)(uint64_t address, HeldBlock* out);
   // Descriptors of the units that a block lies in, from the `first` on, and what the answer tells
-  // of all of them. False: they cannot be had. A block that is no more held there has none, and
-  // may be another's by now.
+  // of all of them. False: they cannot be had. Where no block is held any more, nothing is told;
+  // what is held there may be another one by now.
   bool (*units)(const HeldBlock& block, uint32_t first, IpcAnswer* answer, IpcFiles* files);
 };
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The messages between a process that opens a token and the one that made it: one datagram there,
-// one back, with descriptors of memory where the block lies in units, over sockets in the abstract namespace, which go with their process. Datagrams arrive
-// whole or not at all, so that no peer can hold the other up with half a message, and the kernel
-// says with each which user sent it (SCM_CREDENTIALS). Whatever a peer sends, only the fields below
-// are read, and only if size, magic and version are right.
+// one back, with descriptors of memory where the block lies in units, over sockets in the abstract
+// namespace, which go with their process. Datagrams arrive whole or not at all, so that no peer can
+// hold the other up with half a message, and the kernel says with each which user sent it
+// (SCM_CREDENTIALS). Whatever a peer sends, only the fields below are read, and only if size, magic
+// and version are right.
 #pragma once
 
 #include <sys/socket.h>

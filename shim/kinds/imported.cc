@@ -292,9 +292,8 @@ CUresult close_units(const Mapping& mapping) {
 
 CUresult close_chunk(Block* block) {
   Mapping* mapping = block->mapping;
-  const CUresult result = mapping->in_units
-                              ? close_units(*mapping)
-                              : ask(driver().cuIpcCloseMemHandle, mapping->key);
+  const CUresult result =
+      mapping->in_units ? close_units(*mapping) : ask(driver().cuIpcCloseMemHandle, mapping->key);
   {
     const alloc::LockGuard guard(mutex);
     mapping->closing = false;

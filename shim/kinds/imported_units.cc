@@ -73,8 +73,8 @@ void free_addresses(const MappedUnits& units) {
 
 }  // namespace
 
-CUresult map_units(const IpcToken& token, const IpcAnswer& first, IpcFiles* files,
-                   MappedUnits* out, IpcReply* reply) {
+CUresult map_units(const IpcToken& token, const IpcAnswer& first, IpcFiles* files, MappedUnits* out,
+                   IpcReply* reply) {
   if (!has_all_calls(driver())) return CUDA_ERROR_NOT_SUPPORTED;
   // No product that is too large: these hold a block that has an end.
   out->bytes = first.units * first.unit_bytes;

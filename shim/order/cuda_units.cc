@@ -261,7 +261,8 @@ void CudaUnits::note_mapped(uint64_t address, uint32_t count) const {
   }
 }
 
-// Before other memory comes there. The addresses stay Cistern's, so that nobody else can have them yet.
+// Before other memory comes there. The addresses stay Cistern's, so that nobody else can have them
+// yet.
 void CudaUnits::note_unmapped(uint64_t address, uint32_t count) const {
   end_exports_in(address, count * unit_bytes_);
   if (!watching()) [[likely]]

@@ -57,9 +57,10 @@ bool files_of_units(const HeldBlock& block, uint32_t first, IpcAnswer* answer, I
 
 constexpr IpcPools kPools{held_at, files_of_units};
 
-bool quarantine_is_full(CUdevice ordinal) {
-  const Device& device = device_state(ordinal);
+bool quarantine_is_full(Context& owner) {
+  const Device& device = device_state(owner.device);
   const uint64_t most = device.total.load() / kQuarantineShare;
+  if (device.ledger.quarantined.get() > most) owner.pool.release_known();
   if (device.ledger.quarantined.get() <= most) return false;
   static constinit std::atomic<bool> warned{false};
   if (!warned.exchange(true)) {
@@ -115,11 +116,10 @@ CUresult export_part(Context& owner, alloc::Chunk* chunk, CUipcMemHandle* handle
   HeldBlock block;
   if (!held_at(address, &block)) return CUDA_ERROR_INVALID_VALUE;
   if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (quarantine_is_full(owner.device)) return CUDA_ERROR_NOT_SUPPORTED;
+  if (quarantine_is_full(owner)) return CUDA_ERROR_NOT_SUPPORTED;
   CUipcMemHandle of_chunk{}, token;
-  const CUresult result = block.in_units
-                              ? ask_about_units(owner, chunk, address)
-                              : ask(driver().cuIpcGetMemHandle, &of_chunk, block.chunk);
+  const CUresult result = block.in_units ? ask_about_units(owner, chunk, address)
+                                         : ask(driver().cuIpcGetMemHandle, &of_chunk, block.chunk);
   if (result != CUDA_SUCCESS) return result;
   if (!owner.pool.mark_exported(chunk, address)) return CUDA_ERROR_INVALID_VALUE;
   if (!export_by_token(block, owner.handle.load(), of_chunk, &token) ||

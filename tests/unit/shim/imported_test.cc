@@ -151,7 +151,7 @@ class Exporter {
         alloc::os::sleep_ns(200'000);
         continue;
       }
-      IpcAnswer answer{kAnswerMagic, kIpcVersion, IpcStatus::given, request.number, {}, 0, 0};
+      IpcAnswer answer{kAnswerMagic, kIpcVersion, IpcStatus::given, request.number, {}, 0, 0, 0, 0};
       answer.handle = test::handle_of_driver(static_cast<unsigned char>(request.token.chunk));
       answer.offset = request.token.address;
       answer.bytes = request.token.bytes;
