@@ -105,6 +105,11 @@ class ContextPool {
   // there.
   bool mark_exported(Chunk* chunk, uint64_t address);
 
+  // What was freed after it became known outside goes back, as far as it is units.
+  void release_known() {
+    if (Expandable* units = memory_.strategy.units()) units->release_known_units();
+  }
+
   // Another process got the whole block in this chunk (told_sizes.h).
   void note_size_told(const Chunk* chunk) { memory_.shared->told_sizes.note(chunk->requested()); }
 
@@ -126,6 +131,15 @@ class ContextPool {
   template <typename Visitor>
   void for_each_mapped(Visitor visit) {
     if (Expandable* units = memory_.strategy.units()) units->for_each_mapped(visit);
+  }
+
+  // visit(units, count, offset), as Expandable::visit_units_of(); false also where the block lies
+  // in no units.
+  template <typename Visitor>
+  bool visit_units_of(const Chunk* chunk, uint64_t address, Visitor visit) {
+    Expandable* units = memory_.strategy.units();
+    return units != nullptr && chunk->is() == Role::range &&
+           units->visit_units_of(chunk, address, visit);
   }
 
   // For a shortage: releases what the program does not hold, as far as that waits for no later work

@@ -83,6 +83,19 @@ class Expandable {
   [[gnu::cold]] bool release_known(bool all);
   bool find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
   bool mark_exported(const Chunk* chunk, uint64_t address);
+  // visit(units, count, offset), which may call the source: the units that the block lies in which
+  // the program holds at `address`, and where in the first of them; they stay meanwhile. False: it
+  // holds none there.
+  template <typename Visitor>
+  bool visit_units_of(const Chunk* chunk, uint64_t address, Visitor visit) {
+    const MoveGate::Looking looking(gate_);
+    uint64_t start, bytes;
+    if (!find(chunk, address, &start, &bytes)) return false;
+    const uint64_t unit = units_.unit_bytes(), place = start - chunk->base();
+    const uint64_t first = place / unit, last = (place + bytes - 1) / unit;
+    visit(&chunk->map()->units[first], static_cast<uint32_t>(last - first + 1), place % unit);
+    return true;
+  }
   bool fills(const Chunk* chunk) {
     const BlockPool* pool = pool_of(chunk);
     return pool != nullptr && pool->fills();
@@ -97,6 +110,8 @@ class Expandable {
 
   // Clean units go to the source, and what is known outside the process; false: none went.
   bool release_units();
+  // What is known outside alone.
+  bool release_known_units() { return release_known(/*all=*/true); }
 
   // Chunks are the chunk layer's alone here.
   void collect_all(ChunkList*) {}

@@ -73,7 +73,7 @@ const Part kParts[] = {
     {.at_load = open_charges, .in_child = reset_charges_after_fork},
     {.in_child = reset_memory_pools_after_fork},
     {.in_child = reset_physical_after_fork},
-    {.in_child = reset_service_after_fork},
+    {.in_child = reset_service_after_fork, .at_exit = stop_service},
     {.in_child = reset_exports_after_fork},
     {.in_child = reset_background_after_fork, .at_exit = stop_background, .without_pools = true},
     {.at_exit = close_recording, .without_pools = true},

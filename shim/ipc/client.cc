@@ -4,7 +4,9 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 
@@ -27,27 +29,31 @@ uint64_t new_number() {
 
 // Looks for the answer until `until_ns`. False: it did not come.
 bool await_answer(const OwnSocket& socket, const IpcRequest& request, uint64_t until_ns,
-                  IpcAnswer* out, IpcReply* reply) {
+                  IpcAnswer* out, IpcFiles* files, IpcReply* reply) {
   for (uint64_t now = alloc::os::now_ns(); now < until_ns; now = alloc::os::now_ns()) {
     pollfd readable{socket.number(), POLLIN, 0};
     poll(&readable, 1, static_cast<int>((until_ns - now) / kMs + 1));
     IpcAnswer message;
     uid_t user = 0;
-    const ssize_t size = socket.receive(&message, sizeof message, &user, nullptr, nullptr);
+    IpcFiles came;
+    bool cut = false;
+    const ssize_t size = socket.receive_with_files(&message, sizeof message, &user, &came, &cut);
     if (size < 0) continue;
     if (user != getuid()) {
       *reply = IpcReply::refused;
       return true;
     }
-    if (read_answer(&message, static_cast<size_t>(size), request.number, request.token, out,
-                    reply)) {
-      return true;
-    }
+    const uint32_t count = came.count();
+    if (!read_answer(&message, static_cast<size_t>(size), request, count, out, reply)) continue;
+    if (cut) *reply = IpcReply::failed;
+    if (*reply == IpcReply::given) files->take_all(&came);
+    return true;
   }
   return false;
 }
 
-IpcReply ask_on(const OwnSocket& socket, const IpcRequest& request, IpcAnswer* out) {
+IpcReply ask_on(const OwnSocket& socket, const IpcRequest& request, IpcAnswer* out,
+                IpcFiles* files) {
   const uint64_t end = alloc::os::now_ns() + uint64_t{kIpcWaitMs} * kMs;
   for (uint64_t now = alloc::os::now_ns(); now < end; now = alloc::os::now_ns()) {
     if (send(socket.number(), &request, sizeof request, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
@@ -57,14 +63,25 @@ IpcReply ask_on(const OwnSocket& socket, const IpcRequest& request, IpcAnswer* o
     }
     IpcReply reply;
     const uint64_t until = now + kAskAgainNs < end ? now + kAskAgainNs : end;
-    if (await_answer(socket, request, until, out, &reply)) return reply;
+    if (await_answer(socket, request, until, out, files, &reply)) return reply;
   }
   return IpcReply::silent;
 }
 
+// Whether the block lies in the units that the exporter tells of, and as many descriptors came as
+// have to.
+bool units_are_right(const IpcAnswer& answer, uint64_t end, uint32_t first, uint32_t files) {
+  constexpr uint64_t kMostUnitBytes = uint64_t{1} << 32;  // so that all together are no overflow
+  if (answer.unit_bytes == 0) return answer.units == 0 && files == 0;
+  return std::has_single_bit(answer.unit_bytes) && answer.unit_bytes <= kMostUnitBytes &&
+         answer.offset < answer.unit_bytes && answer.units <= UINT32_MAX &&
+         answer.units == (end - 1) / answer.unit_bytes + 1 && first < answer.units &&
+         files == std::min<uint64_t>(answer.units - first, kMostFiles);
+}
+
 }  // namespace
 
-IpcReply ask_exporter(const IpcToken& token, IpcAnswer* out) {
+IpcReply ask_exporter(const IpcToken& token, uint32_t first, IpcAnswer* out, IpcFiles* files) {
   const NoCancel asks;
   const int saved = errno;
   OwnSocket socket;
@@ -74,10 +91,10 @@ IpcReply ask_exporter(const IpcToken& token, IpcAnswer* out) {
   } else if (socket.open(nullptr, 0)) {
     sockaddr_un address;
     const socklen_t bytes = ipc_address(token.process, &address);
-    const IpcRequest request{kRequestMagic, kIpcVersion, 0, new_number(), token};
+    const IpcRequest request{kRequestMagic, kIpcVersion, first, new_number(), token};
     // Connected, it gets messages from the exporter's socket alone.
     reply = connect(socket.number(), reinterpret_cast<const sockaddr*>(&address), bytes) == 0
-                ? ask_on(socket, request, out)
+                ? ask_on(socket, request, out, files)
                 : IpcReply::nobody;
     socket.close_own();
   }
@@ -85,18 +102,21 @@ IpcReply ask_exporter(const IpcToken& token, IpcAnswer* out) {
   return reply;
 }
 
-bool read_answer(const void* message, size_t size, uint64_t number, const IpcToken& token,
+bool read_answer(const void* message, size_t size, const IpcRequest& request, uint32_t files,
                  IpcAnswer* out, IpcReply* reply) {
   if (size != sizeof *out) return false;
   memcpy(out, message, sizeof *out);
-  if (out->magic != kAnswerMagic || out->number != number) return false;
+  if (out->magic != kAnswerMagic || out->number != request.number) return false;
   uint64_t end;
   if (out->version != kIpcVersion || out->status == IpcStatus::version) {
     *reply = IpcReply::version;
   } else if (out->status == IpcStatus::refused) {
     *reply = IpcReply::refused;
-  } else if (out->status != IpcStatus::given || out->bytes != token.bytes || out->bytes == 0 ||
-             __builtin_add_overflow(out->offset, out->bytes, &end)) {
+  } else if (out->status == IpcStatus::unable) {
+    *reply = IpcReply::unable;
+  } else if (out->status != IpcStatus::given || out->bytes != request.token.bytes ||
+             out->bytes == 0 || __builtin_add_overflow(out->offset, out->bytes, &end) ||
+             !units_are_right(*out, end, request.first, files)) {
     *reply = IpcReply::gone;
   } else {
     *reply = IpcReply::given;

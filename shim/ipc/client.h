@@ -14,16 +14,20 @@ enum class IpcReply : uint8_t {
   given,
   gone,     // the block was freed
   refused,  // the exporter is another user's
+  unable,   // the exporter cannot have descriptors of the units
   version,  // another version of Cistern
   nobody,   // no such process, or in another network namespace
   silent,   // nothing came in time, as from a process that is stopped
-  failed,   // this process has no socket
+  failed,   // this process can open no socket, or not as many descriptors as came
 };
 
-IpcReply ask_exporter(const IpcToken& token, IpcAnswer* out);
+// `first`: of the units that the block lies in, the first whose descriptor is wanted. `files` has
+// descriptors only where the reply is `given`.
+IpcReply ask_exporter(const IpcToken& token, uint32_t first, IpcAnswer* out, IpcFiles* files);
 
-// What a message means that came from the exporter; false: it is no answer to this question.
-bool read_answer(const void* message, size_t size, uint64_t number, const IpcToken& token,
+// What a message means that came from the exporter, with so many descriptors; false: it is no
+// answer to this question.
+bool read_answer(const void* message, size_t size, const IpcRequest& request, uint32_t files,
                  IpcAnswer* out, IpcReply* reply);
 
 }  // namespace cistern::shim

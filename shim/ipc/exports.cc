@@ -12,7 +12,7 @@ namespace {
 
 struct Exported {
   Exported* next;
-  uint64_t key;  // the chunk's address
+  uint64_t key;  // the address of the chunk, or of the block in units
   uint64_t number;
   CUcontext context;
   CUipcMemHandle handle;
@@ -49,6 +49,15 @@ void give_back(Exported* list) {
   }
 }
 
+// Whether what begins at an address was exported under this number, and lives.
+bool handle_under(uint64_t chunk, uint64_t number, CUipcMemHandle* out) {
+  const alloc::LockGuard guard(mutex);
+  const Exported* exported = chunks.find(chunk);
+  if (exported == nullptr || exported->number != number) return false;
+  *out = exported->handle;
+  return true;
+}
+
 }  // namespace
 
 bool export_by_token(const HeldBlock& block, CUcontext context, const CUipcMemHandle& handle,
@@ -73,6 +82,13 @@ void end_exports_at(uint64_t chunk) {
   arena.give_back(exported);
 }
 
+void end_exports_in(uint64_t address, uint64_t bytes) {
+  if (made.load(std::memory_order_relaxed) == 0) [[likely]]
+    return;
+  const alloc::LockGuard guard(mutex);
+  give_back(chunks.remove_all([=](const Exported& e) { return e.key - address < bytes; }));
+}
+
 void end_exports_of(CUcontext context) {
   const alloc::LockGuard guard(mutex);
   give_back(chunks.remove_all([=](const Exported& e) { return e.context == context; }));
@@ -81,23 +97,39 @@ void end_exports_of(CUcontext context) {
 // The number is looked at after the block was found: a chunk that went meanwhile took its number
 // along, and a block that is held in a chunk with the number is the one that was exported, since
 // what was exported is handed out no more.
-IpcAnswer answer_for(const IpcToken& token, bool (*held)(uint64_t address, HeldBlock* out)) {
+bool find_exported(const IpcToken& token, const IpcPools& pools, CUipcMemHandle* handle,
+                   HeldBlock* block) {
+  return described.load(std::memory_order_acquire) &&
+         memcmp(token.process.key, process.key, sizeof process.key) == 0 &&
+         pools.find(token.address, block) && block->start == token.address &&
+         block->bytes == token.bytes && handle_under(block->chunk, token.chunk, handle);
+}
+
+// Units may be another block's by the time that their descriptors are had; then the number that was
+// looked for is gone.
+IpcAnswer answer_for(const IpcToken& token, uint32_t first, const IpcPools& pools,
+                     IpcFiles* files) {
   IpcAnswer answer{};
   answer.status = IpcStatus::gone;
+  CUipcMemHandle handle;
   HeldBlock block;
-  if (!described.load(std::memory_order_acquire) ||
-      memcmp(token.process.key, process.key, sizeof process.key) != 0 ||
-      !held(token.address, &block) || block.start != token.address || block.bytes != token.bytes) {
-    return answer;
+  if (!find_exported(token, pools, &handle, &block)) return answer;
+  if (block.in_units) {
+    const bool had = pools.units(block, first, &answer, files);
+    const bool held = answer.unit_bytes != 0 && handle_under(block.chunk, token.chunk, &handle);
+    if (!had || !held) {
+      files->close_all();
+      answer = {};
+      answer.status = had ? IpcStatus::gone : IpcStatus::unable;
+      return answer;
+    }
+  } else {
+    answer.handle = handle;
+    answer.offset = block.start - block.chunk;
   }
-  const alloc::LockGuard guard(mutex);
-  const Exported* chunk = chunks.find(block.chunk);
-  if (chunk == nullptr || chunk->number != token.chunk) return answer;
   answer.status = IpcStatus::given;
-  answer.handle = chunk->handle;
-  answer.offset = block.start - block.chunk;
   answer.bytes = block.bytes;
-  answered.fetch_add(1, std::memory_order_relaxed);
+  if (first == 0) answered.fetch_add(1, std::memory_order_relaxed);
   return answer;
 }
 

@@ -60,6 +60,49 @@ void OwnSocket::close_own() {
   number_ = -1;
 }
 
+namespace {
+
+// The kernel puts the credentials first, and all descriptors into one message after them.
+bool read_control(msghdr* head, uid_t* user, IpcFiles* files) {
+  bool known = false;
+  for (cmsghdr* part = CMSG_FIRSTHDR(head); part != nullptr; part = CMSG_NXTHDR(head, part)) {
+    if (part->cmsg_level != SOL_SOCKET) continue;
+    if (part->cmsg_type == SCM_CREDENTIALS && part->cmsg_len >= CMSG_LEN(sizeof(ucred))) {
+      ucred sender;
+      memcpy(&sender, CMSG_DATA(part), sizeof sender);
+      *user = sender.uid;
+      known = true;
+    }
+    if (part->cmsg_type != SCM_RIGHTS || files == nullptr) continue;
+    const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int number;
+      memcpy(&number, CMSG_DATA(part) + i * sizeof number, sizeof number);
+      files->count() < kMostFiles ? files->add(number) : static_cast<void>(close(number));
+    }
+  }
+  return known;
+}
+
+}  // namespace
+
+void IpcFiles::close_all() {
+  for (uint32_t i = 0; i < count_; ++i) close(numbers_[i]);
+  count_ = 0;
+}
+
+void IpcFiles::take_all(IpcFiles* others) {
+  close_all();
+  for (uint32_t i = 0; i < others->count_; ++i) add(others->numbers_[i]);
+  others->count_ = 0;
+}
+
+ssize_t OwnSocket::receive_into(msghdr* head, uid_t* user, IpcFiles* files) const {
+  const ssize_t received = recvmsg(number_, head, MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC);
+  if (received < 0) return -1;
+  return read_control(head, user, files) ? received : 0;
+}
+
 // There is room for the credentials alone, so that the kernel drops descriptors that a peer sends
 // along.
 ssize_t OwnSocket::receive(void* message, size_t size, uid_t* user, sockaddr_un* from,
@@ -73,18 +116,47 @@ ssize_t OwnSocket::receive(void* message, size_t size, uid_t* user, sockaddr_un*
   head.msg_iovlen = 1;
   head.msg_control = control;
   head.msg_controllen = sizeof control;
-  const ssize_t received = recvmsg(number_, &head, MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC);
-  if (received < 0) return -1;
-  if (from_bytes != nullptr) *from_bytes = head.msg_namelen;
-  const cmsghdr* first = CMSG_FIRSTHDR(&head);
-  if (first == nullptr || first->cmsg_level != SOL_SOCKET || first->cmsg_type != SCM_CREDENTIALS ||
-      first->cmsg_len < CMSG_LEN(sizeof(ucred))) {
-    return 0;
-  }
-  ucred sender;
-  memcpy(&sender, CMSG_DATA(first), sizeof sender);
-  *user = sender.uid;
+  const ssize_t received = receive_into(&head, user, nullptr);
+  if (received >= 0 && from_bytes != nullptr) *from_bytes = head.msg_namelen;
   return received;
+}
+
+ssize_t OwnSocket::receive_with_files(void* message, size_t size, uid_t* user, IpcFiles* files,
+                                      bool* cut) const {
+  alignas(cmsghdr) unsigned char
+      control[CMSG_SPACE(sizeof(ucred)) + CMSG_SPACE(kMostFiles * sizeof(int))] = {};
+  iovec part{message, size};
+  msghdr head{};
+  head.msg_iov = &part;
+  head.msg_iovlen = 1;
+  head.msg_control = control;
+  head.msg_controllen = sizeof control;
+  files->close_all();
+  const ssize_t received = receive_into(&head, user, files);
+  *cut = received >= 0 && (head.msg_flags & MSG_CTRUNC) != 0;
+  return received;
+}
+
+bool OwnSocket::send_to(const sockaddr_un& to, socklen_t to_bytes, const void* message, size_t size,
+                        const IpcFiles& files) const {
+  alignas(cmsghdr) unsigned char control[CMSG_SPACE(kMostFiles * sizeof(int))] = {};
+  sockaddr_un address = to;
+  iovec part{const_cast<void*>(message), size};
+  msghdr head{};
+  head.msg_name = &address;
+  head.msg_namelen = to_bytes;
+  head.msg_iov = &part;
+  head.msg_iovlen = 1;
+  if (const size_t bytes = files.count() * sizeof(int); bytes != 0) {
+    head.msg_control = control;
+    head.msg_controllen = CMSG_SPACE(bytes);
+    cmsghdr* rights = CMSG_FIRSTHDR(&head);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(bytes);
+    memcpy(CMSG_DATA(rights), files.numbers(), bytes);
+  }
+  return sendmsg(number_, &head, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
 }
 
 }  // namespace cistern::shim

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The messages between a process that opens a token and the one that made it: one datagram there,
-// one back, over sockets in the abstract namespace, which go with their process. Datagrams arrive
-// whole or not at all, so that no peer can hold the other up with half a message, and the kernel
-// says with each which user sent it (SCM_CREDENTIALS). Whatever a peer sends, only the fields below
-// are read, and only if size, magic and version are right.
+// one back, with descriptors of memory where the block lies in units, over sockets in the abstract
+// namespace, which go with their process. Datagrams arrive whole or not at all, so that no peer can
+// hold the other up with half a message, and the kernel says with each which user sent it
+// (SCM_CREDENTIALS). Whatever a peer sends, only the fields below are read, and only if size, magic
+// and version are right.
 #pragma once
 
 #include <sys/socket.h>
@@ -21,7 +22,7 @@ inline constexpr uint64_t kAnswerMagic = 0x6be2f8041c97d3aa;
 struct IpcRequest {
   uint64_t magic;
   uint32_t version;
-  uint32_t reserved;
+  uint32_t first;   // of the units that the block lies in, the first whose descriptor is wanted
   uint64_t number;  // of the importer's choice; the answer has it again
   IpcToken token;
 };
@@ -31,6 +32,7 @@ enum class IpcStatus : uint32_t {
   gone,     // the block was freed, or never was
   refused,  // another user asks
   version,  // the exporter speaks another version: the answer's
+  unable,   // the units' descriptors cannot be had
 };
 
 struct IpcAnswer {
@@ -42,6 +44,34 @@ struct IpcAnswer {
   CUipcMemHandle handle;
   uint64_t offset;
   uint64_t bytes;
+  // Where the block lies in units: then there is no handle, `offset` is that in the first of them,
+  // and descriptors came along of as many from IpcRequest::first on as one message takes.
+  uint64_t unit_bytes;  // 0: in a chunk
+  uint64_t units;
+};
+
+// How many descriptors come with one message; the kernel takes 253.
+inline constexpr uint32_t kMostFiles = 64;
+
+// Descriptors in one thread's hands: what is there at the end is closed.
+class IpcFiles {
+ public:
+  IpcFiles() = default;
+  ~IpcFiles() { close_all(); }
+  IpcFiles(const IpcFiles&) = delete;
+  IpcFiles& operator=(const IpcFiles&) = delete;
+
+  uint32_t count() const { return count_; }
+  int number(uint32_t i) const { return numbers_[i]; }
+  const int* numbers() const { return numbers_; }
+  // There are fewer than kMostFiles.
+  void add(int number) { numbers_[count_++] = number; }
+  void close_all();
+  void take_all(IpcFiles* others);
+
+ private:
+  int numbers_[kMostFiles];
+  uint32_t count_ = 0;
 };
 
 // The address of the socket of a process; its length.
@@ -62,8 +92,17 @@ class OwnSocket {
   // than `size` is cut off and told as longer. `from`, where wanted, is the sender's address.
   ssize_t receive(void* message, size_t size, uid_t* user, sockaddr_un* from,
                   socklen_t* from_bytes) const;
+  // From whoever the socket is connected to, with the descriptors that came along. *cut: there were
+  // more of them than `files` takes, or than the process may open.
+  ssize_t receive_with_files(void* message, size_t size, uid_t* user, IpcFiles* files,
+                             bool* cut) const;
+  // A message with `files`, if there are any, to an address. False: it was not sent.
+  bool send_to(const sockaddr_un& to, socklen_t to_bytes, const void* message, size_t size,
+               const IpcFiles& files) const;
 
  private:
+  ssize_t receive_into(msghdr* head, uid_t* user, IpcFiles* files) const;
+
   int number_ = -1;
   uint64_t device_ = 0, inode_ = 0;
 };

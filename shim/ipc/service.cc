@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "allocator/base/mutex.h"
+#include "allocator/base/os.h"
 #include "shim/process/no_cancel.h"
 #include "shim/process/own_thread.h"
 
@@ -20,7 +21,18 @@ constexpr int kPauseMs = 1000;  // alone() is asked at least as often
 constinit alloc::Mutex starting;
 constinit OwnSocket socket_{};
 constinit std::atomic<bool> runs{false};
-constinit FindHeld held_{};
+constinit IpcPools pools_{};
+constinit std::atomic<bool> ends{false};     // the process
+constinit std::atomic<bool> calling{false};  // the driver, perhaps
+
+// For pools_.units.
+bool units_unless_the_end(const HeldBlock& block, uint32_t first, IpcAnswer* answer,
+                          IpcFiles* files) {
+  calling.store(true);
+  const bool had = ends.load() || pools_.units(block, first, answer, files);
+  calling.store(false);
+  return had;
+}
 
 // False: there was no message.
 bool answer_one() {
@@ -30,10 +42,11 @@ bool answer_one() {
   socklen_t from_bytes = 0;
   const ssize_t size = socket_.receive(&request, sizeof request, &user, &from, &from_bytes);
   if (size < 0) return false;
-  const IpcAnswer answer = answer_message(&request, static_cast<size_t>(size), user, held_);
+  IpcFiles files;
+  const IpcAnswer answer = answer_message(&request, static_cast<size_t>(size), user,
+                                          {pools_.find, units_unless_the_end}, &files);
   if (answer.magic != kAnswerMagic || from_bytes <= sizeof from.sun_family) return true;
-  sendto(socket_.number(), &answer, sizeof answer, MSG_DONTWAIT | MSG_NOSIGNAL,
-         reinterpret_cast<const sockaddr*>(&from), from_bytes);
+  socket_.send_to(from, from_bytes, &answer, sizeof answer, files);
   return true;
 }
 
@@ -57,14 +70,14 @@ void* run(void*) {
 
 // Where the program closed the socket, the thread ends when it looks next, and a later export binds
 // the same name again.
-bool serve_importers(const IpcProcess& process, FindHeld held) {
+bool serve_importers(const IpcProcess& process, const IpcPools& pools) {
   const NoCancel starts;
   const alloc::LockGuard guard(starting);
   if (runs.load(std::memory_order_acquire)) return true;
   const int saved = errno;
   sockaddr_un address;
   const socklen_t bytes = ipc_address(process, &address);
-  held_ = held;
+  pools_ = pools;
   bool started = socket_.open(&address, bytes);
   if (started) {
     runs.store(true, std::memory_order_release);
@@ -78,7 +91,8 @@ bool serve_importers(const IpcProcess& process, FindHeld held) {
   return started;
 }
 
-IpcAnswer answer_message(const void* message, size_t size, uid_t user, FindHeld held) {
+IpcAnswer answer_message(const void* message, size_t size, uid_t user, const IpcPools& pools,
+                         IpcFiles* files) {
   IpcAnswer answer{};
   IpcRequest request;
   if (size != sizeof request) return answer;
@@ -94,7 +108,7 @@ IpcAnswer answer_message(const void* message, size_t size, uid_t user, FindHeld 
   } else if (!read_token(handle, &token) || token.version != kIpcVersion) {
     answer.status = IpcStatus::gone;
   } else {
-    answer = answer_for(token, held);
+    answer = answer_for(token, request.first, pools, files);
   }
   answer.magic = kAnswerMagic;
   answer.version = kIpcVersion;
@@ -102,7 +116,14 @@ IpcAnswer answer_message(const void* message, size_t size, uid_t user, FindHeld 
   return answer;
 }
 
+void stop_service() {
+  constexpr uint64_t kMostNs = 100'000'000;
+  ends.store(true);
+  alloc::os::wait_until([] { return !calling.load(); }, kMostNs);
+}
+
 void reset_service_after_fork() {
+  calling.store(false);
   starting.reset();
   runs.store(false);
   socket_.close_own();

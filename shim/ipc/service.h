@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The thread that answers importers of this process's tokens. It starts with the first token and
-// stays; it makes no driver call and holds no lock while it waits, so that neither the program's
-// work nor its end waits for it (process/own_thread.h). It answers one datagram after the other in
-// microseconds and waits for nobody, so a peer can flood its queue, which delays others, and no
+// stays; it holds no lock while it waits, and makes no driver call but for descriptors of units,
+// none of which begins once the process ends, so that neither the program's work nor its end waits
+// for it (process/own_thread.h). It answers one datagram after the other, in microseconds but for
+// such calls, and waits for no peer, so a peer can flood its queue, which delays others, and no
 // more. Peers of another user are refused before what they sent is looked at. A forked child has no
 // such thread and no such socket: the parent's tokens stay the parent's.
 #pragma once
@@ -11,14 +12,17 @@
 
 namespace cistern::shim {
 
-using FindHeld = bool (*)(uint64_t address, HeldBlock* out);
-
 // Starts the thread unless it runs; `process` is exporting_process(). False if there can be none.
 // Any thread.
-bool serve_importers(const IpcProcess& process, FindHeld held);
+bool serve_importers(const IpcProcess& process, const IpcPools& pools);
 
 // The answer to one message of a user, whatever it holds; `size` is its whole size.
-IpcAnswer answer_message(const void* message, size_t size, uid_t user, FindHeld held);
+IpcAnswer answer_message(const void* message, size_t size, uid_t user, const IpcPools& pools,
+                         IpcFiles* files);
+
+// The process ends: the driver is called no more. Waits for calls that are under way, but no longer
+// than 100 ms.
+void stop_service();
 
 void reset_service_after_fork();
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands in a CUipcMemHandle for a block inside a chunk. The driver's handle names the whole
-// chunk, and has no room for the place of the block in it: so the program gets a token that names
-// the process and the block, and whoever opens it asks that process for the driver's handle
-// (service.h, client.h). A token is told from a handle of the driver by 64 bits that are Cistern's
-// and a checksum; to the driver it is a handle that it never gave. Any thread.
+// What stands in a CUipcMemHandle for a block inside a chunk, or in units. The driver's handle
+// names the whole chunk, and has no room for the place of the block in it; of units there is none.
+// So the program gets a token that names the process and the block, and whoever opens it asks that
+// process for the driver's handle, or for descriptors of the units (service.h, client.h). A token
+// is told from a handle of the driver by 64 bits that are Cistern's and a checksum; to the driver
+// it is a handle that it never gave. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 
 namespace cistern::shim {
 
-inline constexpr uint32_t kIpcVersion = 1;  // of tokens and of messages
+inline constexpr uint32_t kIpcVersion = 2;  // of tokens and of messages
 
 // The process that exports. `key` is random, made with its first token: it names the socket, which
 // nobody can have taken before, and tells a process from a later one with the same number.
@@ -29,7 +30,7 @@ struct IpcToken {
   IpcProcess process;
   uint64_t address;  // the block's, in that process
   uint64_t bytes;    // requested
-  uint64_t chunk;    // the number under which its chunk was exported (exports.h)
+  uint64_t chunk;  // the number under which its chunk, or it in its units, was exported (exports.h)
 };
 static_assert(sizeof(IpcToken) == sizeof(CUipcMemHandle));
 

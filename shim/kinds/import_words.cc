@@ -14,12 +14,15 @@ const char* reason(IpcReply reply, bool other_network) {
       return "it was freed; a block is opened while its owner holds it";
     case IpcReply::refused:
       return "that process is another user's; both have to be one user's";
+    case IpcReply::unable:
+      return "that process cannot send descriptors of its memory; allow it more open files (ulimit "
+             "-n)";
     case IpcReply::version:
       return "that process runs another version of Cistern; use the same in both";
     case IpcReply::silent:
       return "that process does not answer; it has to run, and not be stopped";
     case IpcReply::failed:
-      return "no socket can be had here; allow more open files (ulimit -n)";
+      return "this process can open no more files; allow it more (ulimit -n)";
     default:
       return other_network ? "that process has another network namespace; share it (docker run "
                              "--network), or keep the size out of chunks there (CISTERN_ONLY_SIZES)"

@@ -11,17 +11,20 @@
 #include "allocator/base/mutex.h"
 #include "shim/ipc/client.h"
 #include "shim/kinds/import_words.h"
+#include "shim/kinds/imported_units.h"
 #include "shim/order/ask.h"
 #include "shim/pooled/exported.h"
 #include "shim/pooled/out_of_memory.h"
 #include "shim/pooled/queries.h"
 #include "shim/pooled/refusal.h"
+#include "shim/process/background.h"
 #include "shim/process/no_cancel.h"
 
 namespace cistern::shim {
 namespace {
 
-// A chunk of another process, as a context has it open, and all flags with which it was opened.
+// A chunk of another process, as a context has it open, and all flags with which it was opened; or
+// a block in units, of which the handle is its token and there are no flags.
 // `closing`: a thread asks the driver to close it, and takes the record away then, and nobody else
 // does. Whoever wants the chunk meanwhile opens it anew, and may get the same addresses before the
 // record is away. `gone`: its context went.
@@ -34,7 +37,7 @@ struct Mapping {
   unsigned flags;
   CUipcMemHandle handle;
   uint64_t users;  // open blocks, each as often as it is open
-  bool closing, gone;
+  bool closing, gone, in_units;
 };
 
 struct Block {
@@ -50,6 +53,7 @@ constinit alloc::KeyedTable<Mapping, 8> mappings{};
 constinit alloc::KeyedTable<Block, 10> blocks{};
 constinit alloc::Arena<Mapping, size_t{64} << 10> mapping_arena{};
 constinit alloc::Arena<Block, size_t{64} << 10> block_arena{};
+constinit Mapping* left_over = nullptr;  // units of contexts that are over
 constinit std::atomic<uint64_t> imported{0}, unanswered{0};
 
 bool same(const Mapping& a, const Mapping& b) {
@@ -66,7 +70,7 @@ Mapping* mapping_around(uint64_t address) {
   return mappings.search([=](const Mapping& m) { return address - m.key < m.bytes; });
 }
 
-void drop_mapping(Mapping* mapping) {
+void take_out(Mapping* mapping) {
   Block* gone = blocks.remove_all([=](const Block& b) { return b.mapping == mapping; });
   while (gone != nullptr) {
     Block* next = gone->next;
@@ -74,7 +78,36 @@ void drop_mapping(Mapping* mapping) {
     gone = next;
   }
   mappings.remove(mapping);
+}
+
+void forget_mapping(Mapping* mapping) {
+  take_out(mapping);
   mapping_arena.give_back(mapping);
+}
+
+// Of a context that is over. The driver has taken a chunk away with it, but no units.
+void drop_mapping(Mapping* mapping) {
+  if (!mapping->in_units) return forget_mapping(mapping);
+  take_out(mapping);
+  mapping->next = left_over;
+  left_over = mapping;
+}
+
+Mapping* take_left_over() {
+  const alloc::LockGuard guard(mutex);
+  Mapping* first = left_over;
+  left_over = nullptr;
+  return first;
+}
+
+// Without the lock.
+void unmap_left_over() {
+  for (Mapping* units = take_left_over(); units != nullptr;) {
+    if (may_call()) unmap_units({units->key, units->bytes});
+    Mapping* next = units->next;
+    mapping_arena.give_back(units);
+    units = next;
+  }
 }
 
 // What ended without being seen: the driver gave addresses anew, or the handle of a context. The
@@ -129,7 +162,7 @@ bool use_new_mapping(const Mapping& opened, const IpcAnswer& answer, CUdeviceptr
   *mapping = opened;
   mappings.insert(mapping);
   if (add_user(mapping, answer.offset, answer.bytes, out)) return true;
-  drop_mapping(mapping);
+  forget_mapping(mapping);
   return false;
 }
 
@@ -168,8 +201,33 @@ CUresult open_block(OpenMemHandle* real, CUdeviceptr* out, const IpcAnswer& answ
     if (const CUresult result = open_chunk(real, answer, &wanted); result != CUDA_SUCCESS) {
       return result;
     }
-    if (use_new_mapping(wanted, answer, out)) return CUDA_SUCCESS;
+    const bool used = use_new_mapping(wanted, answer, out);
+    unmap_left_over();
+    if (used) return CUDA_SUCCESS;
     driver().cuIpcCloseMemHandle(wanted.key);
+  }
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+// The token is the block's name: what was exported in units is handed out no more before its number
+// is nobody's.
+CUresult open_in_units(CUdeviceptr* out, const IpcToken& token, const IpcAnswer& answer,
+                       IpcFiles* files, Mapping wanted, IpcReply* reply) {
+  memcpy(&wanted.handle, &token, sizeof wanted.handle);
+  wanted.in_units = true;
+  wanted.flags = 0;
+  constexpr int kAttempts = 16;
+  for (int i = 0; i < kAttempts; ++i) {
+    if (use_open_mapping(wanted, answer, out)) return CUDA_SUCCESS;
+    MappedUnits units;
+    const CUresult result = map_units(token, answer, files, &units, reply);
+    if (result != CUDA_SUCCESS) return result;
+    wanted.key = units.base;
+    wanted.bytes = units.bytes;
+    const bool used = use_new_mapping(wanted, answer, out);
+    unmap_left_over();
+    if (used) return CUDA_SUCCESS;
+    unmap_units(units);
   }
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -187,6 +245,7 @@ bool describe_context(Mapping* out) {
 void reset_after_fork() {
   mutex.reset();
   mapping_arena.reset_after_fork();
+  left_over = nullptr;
   block_arena.reset_after_fork();
 }
 
@@ -225,13 +284,33 @@ CUresult refusal_of_any_call() {
   return ask(driver().cuMemGetInfo_v2, &free, &total);
 }
 
+// Work of the context may use the memory still, and unmapping waits for none.
+CUresult close_units(const Mapping& mapping) {
+  const CUresult waited = ask(driver().cuCtxSynchronize);
+  return waited != CUDA_SUCCESS ? waited : unmap_units({mapping.key, mapping.bytes});
+}
+
 CUresult close_chunk(Block* block) {
   Mapping* mapping = block->mapping;
-  const CUresult result = ask(driver().cuIpcCloseMemHandle, mapping->key);
-  const alloc::LockGuard guard(mutex);
-  mapping->closing = false;
-  if (result == CUDA_SUCCESS || mapping->gone) drop_mapping(mapping);
+  const CUresult result =
+      mapping->in_units ? close_units(*mapping) : ask(driver().cuIpcCloseMemHandle, mapping->key);
+  {
+    const alloc::LockGuard guard(mutex);
+    mapping->closing = false;
+    if (result == CUDA_SUCCESS) {
+      forget_mapping(mapping);
+    } else if (mapping->gone) {
+      drop_mapping(mapping);
+    }
+  }
+  unmap_left_over();
   return result;
+}
+
+// As the driver refuses a block of the process itself.
+CUresult refuse_own() {
+  const CUresult refused = refusal_of_any_call();
+  return refused != CUDA_SUCCESS ? refused : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 }  // namespace
@@ -252,13 +331,23 @@ CUresult open_imported(OpenMemHandle* real, CUdeviceptr* out, const CUipcMemHand
     return ask(real, out, handle, flags);
   }
   CUipcMemHandle own;
-  if (own_handle(handle, &own)) return ask(real, out, own, flags);
+  bool in_units;
+  if (own_handle(handle, &own, &in_units)) {
+    return in_units ? refuse_own() : ask(real, out, own, flags);
+  }
   prepare_for_forks();
   IpcToken token;
   read_token(handle, &token);
   IpcAnswer answer;
-  const IpcReply reply = ask_exporter(token, &answer);
-  if (reply == IpcReply::given) return open_block(real, out, answer, wanted);
+  IpcFiles files;
+  IpcReply reply = ask_exporter(token, 0, &answer, &files);
+  if (reply == IpcReply::given && answer.unit_bytes == 0) {
+    return open_block(real, out, answer, wanted);
+  }
+  if (reply == IpcReply::given) {
+    const CUresult result = open_in_units(out, token, answer, &files, wanted, &reply);
+    if (reply == IpcReply::given) return result;
+  }
   if (reply != IpcReply::gone) unanswered.fetch_add(1, std::memory_order_relaxed);
   tell_not_imported(reply, token);
   return ask(real, out, handle, flags);
@@ -313,10 +402,13 @@ uint64_t imports_unanswered() { return unanswered.load(std::memory_order_relaxed
 
 void imports_of_context_gone(CUcontext context) {
   if (blocks_imported() == 0) return;
-  const alloc::LockGuard guard(mutex);
-  mappings.for_each([=](Mapping* m) { m->gone |= m->context == context; });
-  const auto of_it = [](const Mapping& m) { return m.gone && !m.closing; };
-  while (Mapping* gone = mappings.search(of_it)) drop_mapping(gone);
+  {
+    const alloc::LockGuard guard(mutex);
+    mappings.for_each([=](Mapping* m) { m->gone |= m->context == context; });
+    const auto of_it = [](const Mapping& m) { return m.gone && !m.closing; };
+    while (Mapping* gone = mappings.search(of_it)) drop_mapping(gone);
+  }
+  unmap_left_over();
 }
 
 }  // namespace cistern::shim

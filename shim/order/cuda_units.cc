@@ -7,7 +7,9 @@
 #include "allocator/base/counted_in.h"
 #include "allocator/base/source.h"
 #include "shim/entry/driver.h"
+#include "shim/ipc/exports.h"
 #include "shim/order/captures/capture_gate.h"
+#include "shim/order/captures/let_by_captures.h"
 #include "shim/order/device.h"
 #include "shim/order/suspicion.h"
 #include "shim/order/told.h"
@@ -33,25 +35,6 @@ bool has(CUdevice_attribute attribute, CUdevice device) {
   const auto ask = driver().cuDeviceGetAttribute;
   return ask != nullptr && ask(&value, attribute, device) == CUDA_SUCCESS && value != 0;
 }
-
-// Keeps captures from forbidding the calls of a scope: there is none meanwhile, or the calling
-// thread is in the mode in which they forbid nothing.
-class LetByCaptures {
- public:
-  LetByCaptures() {
-    if (!pass_) changed_ = driver().cuThreadExchangeStreamCaptureMode(&mode_) == CUDA_SUCCESS;
-  }
-  ~LetByCaptures() {
-    if (changed_ && may_call()) driver().cuThreadExchangeStreamCaptureMode(&mode_);
-  }
-  LetByCaptures(const LetByCaptures&) = delete;
-  LetByCaptures& operator=(const LetByCaptures&) = delete;
-
- private:
-  const GatePass pass_;
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
-  bool changed_ = false;
-};
 
 // For a call after whose failure nobody comes back to what it was to give back: an error may belong
 // to earlier work, and not be of this call.
@@ -157,6 +140,18 @@ void CudaUnits::release(alloc::Unit unit) {
   const LetByCaptures allowed;
   const CUresult result = twice_at_most([=] { return driver().cuMemRelease(unit); });
   told("returns a unit", unit, unit_bytes_, result);
+}
+
+bool CudaUnits::can_be_files() const {
+  return (abilities_.load() & kAsFile) != 0 && driver().cuMemExportToShareableHandle != nullptr;
+}
+
+CUresult CudaUnits::export_file(alloc::Unit unit, int* file) const {
+  const NoCancel in_hand;
+  const LetByCaptures allowed;
+  return noted(driver().cuMemExportToShareableHandle(
+                   file, unit, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, /*flags=*/0),
+               owner_.context);
 }
 
 int CudaUnits::map(uint64_t address, const alloc::Unit* units, uint32_t count) {
@@ -266,8 +261,10 @@ void CudaUnits::note_mapped(uint64_t address, uint32_t count) const {
   }
 }
 
-// The addresses stay Cistern's, so that nobody else can have them yet.
+// Before other memory comes there. The addresses stay Cistern's, so that nobody else can have them
+// yet.
 void CudaUnits::note_unmapped(uint64_t address, uint32_t count) const {
+  end_exports_in(address, count * unit_bytes_);
   if (!watching()) [[likely]]
     return;
   for (uint32_t i = 0; i < count; ++i, address += unit_bytes_) {

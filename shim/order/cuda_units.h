@@ -34,6 +34,10 @@ class CudaUnits final : public alloc::UnitSource {
   // The context is gone, and what is left may be given back: also while a capture is in progress,
   // for nothing will ask again.
   void context_gone() { gone_.store(true); }
+  // Whether other processes can have units, and a descriptor of one for them, which the caller
+  // closes.
+  bool can_be_files() const;
+  CUresult export_file(alloc::Unit unit, int* file) const;
   // What the peers may do has changed: they get access to what is mapped there, or lose it.
   int access_changed(uint64_t address, uint64_t bytes);
 

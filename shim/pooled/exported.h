@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks that another process may open: cuIpcGetMemHandle. Of a whole block the driver's handle
-// says all; for a block inside a chunk the program gets a token (ipc/token.h), and this process
-// answers those who open it. From then on the block is quarantined at its free
+// says all; for a block inside a chunk, or in units, the program gets a token (ipc/token.h), and
+// this process answers those who open it. From then on the block is quarantined at its free
 // (ContextPool::mark_exported); no further one is exported once an eighth of the device is in
 // quarantine. Any thread.
 #pragma once
@@ -11,11 +11,12 @@
 
 namespace cistern::shim {
 
-// `chunk` is what ours() (pooled/memory.h) found for the address. Not supported for a block that
-// lies in units (order/cuda_units.h).
+// `chunk` is what ours() (pooled/memory.h) found for the address. Not supported for a block in
+// units (order/cuda_units.h) that no other process can have.
 CUresult export_block(alloc::Chunk* chunk, CUipcMemHandle* handle, CUdeviceptr address);
 
-// This process opens a handle of its own: the driver's handle that stands behind it, and true.
-bool own_handle(const CUipcMemHandle& handle, CUipcMemHandle* out);
+// This process opens a handle of its own: the driver's handle that stands behind it, and true. Of a
+// block `in_units` there is none.
+bool own_handle(const CUipcMemHandle& handle, CUipcMemHandle* out, bool* in_units);
 
 }  // namespace cistern::shim

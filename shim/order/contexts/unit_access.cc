@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/order/contexts/unit_access.h"
 
+#include <bit>
+
+#include "shim/entry/driver.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/visit.h"
+#include "shim/order/ties.h"
+#include "shim/process/settings.h"
 
 namespace cistern::shim {
 namespace {
@@ -25,6 +30,25 @@ CUresult share(Context& owner) {
 CUresult share_units(CUcontext owner) {
   Context* context = working_context(owner);
   return context == nullptr ? CUDA_SUCCESS : share(*context);
+}
+
+uint64_t devices_of_current() {
+  CUdevice own;
+  CUcontext handle = nullptr;
+  if (driver().cuCtxGetDevice(&own) != CUDA_SUCCESS ||
+      driver().cuCtxGetCurrent(&handle) != CUDA_SUCCESS) {
+    return 0;
+  }
+  const auto bit = [](CUdevice device) { return uint64_t{1} << device; };
+  const Context* context = active() ? working_context(handle) : nullptr;
+  uint64_t devices = context != nullptr ? devices_reaching(context->number) : 0;
+  for (uint64_t left = devices & ~bit(own); left != 0; left &= left - 1) {
+    const CUdevice peer = std::countr_zero(left);
+    int can = 0;
+    const auto ask = driver().cuDeviceCanAccessPeer;
+    if (ask == nullptr || ask(&can, peer, own) != CUDA_SUCCESS || can == 0) devices &= ~bit(peer);
+  }
+  return devices | bit(own);
 }
 
 CUresult share_all_units() {

@@ -15,4 +15,8 @@ CUresult share_units(CUcontext owner);
 // The same for every context.
 CUresult share_all_units();
 
+// The device of the current context, and those that reach memory of that context by peer access, as
+// bits. 0 without one.
+uint64_t devices_of_current();
+
 }  // namespace cistern::shim

@@ -23,7 +23,8 @@
 namespace cistern::shim {
 
 // Of this process there are no tokens, and its context is well.
-bool own_handle(const CUipcMemHandle&, CUipcMemHandle*) { return false; }
+bool own_handle(const CUipcMemHandle&, CUipcMemHandle*, bool*) { return false; }
+uint64_t devices_of_current() { return 2; }
 CUresult refusal_here() { return CUDA_SUCCESS; }
 bool release_for_once_more() { return false; }
 
@@ -150,7 +151,7 @@ class Exporter {
         alloc::os::sleep_ns(200'000);
         continue;
       }
-      IpcAnswer answer{kAnswerMagic, kIpcVersion, IpcStatus::given, request.number, {}, 0, 0};
+      IpcAnswer answer{kAnswerMagic, kIpcVersion, IpcStatus::given, request.number, {}, 0, 0, 0, 0};
       answer.handle = test::handle_of_driver(static_cast<unsigned char>(request.token.chunk));
       answer.offset = request.token.address;
       answer.bytes = request.token.bytes;

@@ -3,9 +3,11 @@
 // that send what they like to its socket.
 #pragma once
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstring>
+#include <functional>
 #include <mutex>
 
 #include "shim/ipc/client.h"
@@ -22,11 +24,33 @@ inline void hold(const shim::HeldBlock& block) {
   held_block = block;
 }
 
-inline bool find_held(uint64_t address, shim::HeldBlock* out) {
+inline bool find_held_block(uint64_t address, shim::HeldBlock* out) {
   const std::lock_guard guard(held_mutex);
   *out = held_block;
   return address - held_block.start < held_block.bytes;
 }
+
+// The units behind it, where it is in units: each is a descriptor of standard error, if it is to be
+// had at all.
+struct HeldUnits {
+  uint64_t offset, unit_bytes, units;
+  std::function<bool()> had;
+};
+inline HeldUnits held_units{};
+
+inline bool files_of_held(const shim::HeldBlock&, uint32_t first, shim::IpcAnswer* answer,
+                          shim::IpcFiles* files) {
+  answer->offset = held_units.offset;
+  answer->unit_bytes = held_units.unit_bytes;
+  answer->units = held_units.units;
+  if (held_units.had != nullptr && !held_units.had()) return false;
+  while (first++ < held_units.units && files->count() < shim::kMostFiles) {
+    files->add(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0));
+  }
+  return true;
+}
+
+inline constexpr shim::IpcPools find_held{find_held_block, files_of_held};
 
 inline CUipcMemHandle handle_of_driver(unsigned char byte) {
   CUipcMemHandle handle;
@@ -50,7 +74,14 @@ inline shim::IpcRequest request_for(const shim::IpcToken& token) {
 }
 
 inline shim::IpcAnswer answered(const shim::IpcRequest& request) {
-  return shim::answer_message(&request, sizeof request, getuid(), find_held);
+  shim::IpcFiles files;
+  return shim::answer_message(&request, sizeof request, getuid(), find_held, &files);
+}
+
+// Of a block that lies in a chunk, or the first units behind it.
+inline shim::IpcReply ask(const shim::IpcToken& token, shim::IpcAnswer* answer) {
+  shim::IpcFiles files;
+  return shim::ask_exporter(token, 0, answer, &files);
 }
 
 // A datagram to the socket of a process, with a descriptor if that is not negative.

@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -16,13 +17,14 @@ namespace cistern::shim {
 namespace {
 
 using test::answered;
+using test::ask;
 using test::exported;
 using test::find_held;
 using test::request_for;
 
 constexpr uint64_t kChunk = 0x7f0000000000;
 
-void hold(uint64_t offset, uint64_t bytes) { test::hold({kChunk + offset, bytes, kChunk}); }
+void hold(uint64_t offset, uint64_t bytes) { test::hold({kChunk + offset, bytes, kChunk, false}); }
 
 bool is_handle(const CUipcMemHandle& handle, unsigned char byte) {
   const CUipcMemHandle wanted = test::handle_of_driver(byte);
@@ -124,7 +126,8 @@ TEST_CASE("who may not ask, or asks in other words, gets no handle", "[ipc]") {
   hold(0, 1000);
   const IpcRequest right = request_for(exported(5));
   const auto to = [](const auto& message, size_t size, uid_t user) {
-    return answer_message(&message, size, user, find_held);
+    IpcFiles files;
+    return answer_message(&message, size, user, find_held, &files);
   };
   CHECK(to(right, sizeof right, getuid()).status == IpcStatus::given);
   CHECK(to(right, sizeof right, getuid() + 1).status == IpcStatus::refused);
@@ -136,7 +139,7 @@ TEST_CASE("who may not ask, or asks in other words, gets no handle", "[ipc]") {
   other.magic ^= 1;
   CHECK(answered(other).magic == 0);
   other = right;
-  other.version = 2;
+  other.version = kIpcVersion + 1;
   CHECK(answered(other).status == IpcStatus::version);
   other = right;
   other.token.chunk += 1;
@@ -152,16 +155,19 @@ TEST_CASE("who may not ask, or asks in other words, gets no handle", "[ipc]") {
 TEST_CASE("an answer counts if it is one to the question and can be right", "[ipc]") {
   hold(100, 1000);
   const IpcToken token = exported(6);
-  const IpcAnswer right = answered(request_for(token));
+  const IpcRequest request = request_for(token);
+  const IpcAnswer right = answered(request);
   IpcAnswer out;
   IpcReply reply;
   const auto read = [&](const IpcAnswer& answer) {
-    return read_answer(&answer, sizeof answer, right.number, token, &out, &reply);
+    return read_answer(&answer, sizeof answer, request, 0, &out, &reply);
   };
   CHECK(read(right));
   CHECK(reply == IpcReply::given);
-  CHECK_FALSE(read_answer(&right, sizeof right - 1, right.number, token, &out, &reply));
-  CHECK_FALSE(read_answer(&right, sizeof right, right.number + 1, token, &out, &reply));
+  CHECK_FALSE(read_answer(&right, sizeof right - 1, request, 0, &out, &reply));
+  IpcRequest another = request;
+  another.number += 1;
+  CHECK_FALSE(read_answer(&right, sizeof right, another, 0, &out, &reply));
   IpcAnswer wrong = right;
   wrong.magic = 0;
   CHECK_FALSE(read(wrong));
@@ -186,7 +192,7 @@ TEST_CASE("the exporter answers over its socket, whatever else comes there", "[i
   REQUIRE(serve_importers(*exporting_process(), find_held));
   CHECK(serve_importers(*exporting_process(), find_held));
   IpcAnswer answer;
-  REQUIRE(ask_exporter(token, &answer) == IpcReply::given);
+  REQUIRE(ask(token, &answer) == IpcReply::given);
   CHECK(is_handle(answer.handle, 7));
   CHECK(answer.offset == 512);
 
@@ -194,7 +200,7 @@ TEST_CASE("the exporter answers over its socket, whatever else comes there", "[i
   const IpcRequest with_file = request_for(token);
   for (const size_t size : {sizeof with_file, size_t{1}, size_t{0}}) {
     CHECK(test::send_raw(token.process, &with_file, size, STDERR_FILENO));
-    CHECK(ask_exporter(token, &answer) == IpcReply::given);
+    CHECK(ask(token, &answer) == IpcReply::given);
   }
   CHECK(open_files() == files);
   std::atomic<bool> stop{false};
@@ -204,13 +210,13 @@ TEST_CASE("the exporter answers over its socket, whatever else comes there", "[i
       test::send_raw(token.process, garbage, size, STDERR_FILENO);
     }
   });
-  for (int i = 0; i < 100; ++i) CHECK(ask_exporter(token, &answer) == IpcReply::given);
+  for (int i = 0; i < 100; ++i) CHECK(ask(token, &answer) == IpcReply::given);
   stop = true;
   flood.join();
-  CHECK(ask_exporter(token, &answer) == IpcReply::given);
+  CHECK(ask(token, &answer) == IpcReply::given);
   CHECK(open_files() == files);
   end_exports_at(kChunk);
-  CHECK(ask_exporter(token, &answer) == IpcReply::gone);
+  CHECK(ask(token, &answer) == IpcReply::gone);
 }
 
 TEST_CASE("a forked child answers for nobody, and the parent for itself alone", "[ipc]") {
@@ -222,14 +228,14 @@ TEST_CASE("a forked child answers for nobody, and the parent for itself alone", 
     reset_exports_after_fork();
     if (exporting_process() != nullptr) return 1;
     IpcAnswer answer;
-    if (ask_exporter(token, &answer) != IpcReply::given) return 2;
+    if (ask(token, &answer) != IpcReply::given) return 2;
     const IpcToken own = exported(9);
     if (std::memcmp(own.process.key, token.process.key, sizeof own.process.key) == 0) return 3;
     return is_handle(answered(request_for(own)).handle, 9) ? 0 : 4;
   });
   CHECK(status == 0);
   IpcAnswer answer;
-  CHECK(ask_exporter(token, &answer) == IpcReply::given);
+  CHECK(ask(token, &answer) == IpcReply::given);
   end_exports_at(kChunk);
 }
 
@@ -242,7 +248,7 @@ TEST_CASE("another user, and another network, get no handle", "[ipc]") {
     return in_child([&] {
       if (!become()) return kCannot;
       IpcAnswer answer;
-      return static_cast<int>(ask_exporter(token, &answer));
+      return static_cast<int>(ask(token, &answer));
     });
   };
   const int as_another = reply_to([] { return setuid(getuid() + 65'000) == 0; });
@@ -276,7 +282,7 @@ TEST_CASE("a process that is no more is known at once, one that is silent in a w
   const IpcProcess process = made_up_process();
   IpcAnswer answer;
   auto begin = steady_clock::now();
-  CHECK(ask_exporter(token_of(process), &answer) == IpcReply::nobody);
+  CHECK(ask(token_of(process), &answer) == IpcReply::nobody);
   CHECK(steady_clock::now() - begin < std::chrono::seconds(2));
 
   OwnSocket silent;
@@ -285,14 +291,14 @@ TEST_CASE("a process that is no more is known at once, one that is silent in a w
   REQUIRE(silent.open(&address, bytes));
   CHECK_FALSE(OwnSocket().open(&address, bytes));
   begin = steady_clock::now();
-  CHECK(ask_exporter(token_of(process), &answer) == IpcReply::silent);
+  CHECK(ask(token_of(process), &answer) == IpcReply::silent);
   CHECK(steady_clock::now() - begin < std::chrono::seconds(30));
 
   std::thread closes([&] {
     alloc::os::sleep_ns(300'000'000);
     silent.close_own();
   });
-  CHECK(ask_exporter(token_of(process), &answer) == IpcReply::nobody);
+  CHECK(ask(token_of(process), &answer) == IpcReply::nobody);
   closes.join();
 }
 
@@ -313,7 +319,8 @@ TEST_CASE("an exporter that sends anything first is heard when it answers", "[ip
     const auto send = [&](const IpcAnswer& answer, size_t size) {
       sendto(socket.number(), &answer, size, 0, reinterpret_cast<sockaddr*>(&from), from_bytes);
     };
-    IpcAnswer answer{kAnswerMagic, kIpcVersion, IpcStatus::given, request.number - 1, {}, 1, 1000};
+    IpcAnswer answer{
+        kAnswerMagic, kIpcVersion, IpcStatus::given, request.number - 1, {}, 1, 1000, 0, 0};
     send(answer, sizeof answer);
     send(answer, 3);
     answer.number = request.number;
@@ -321,10 +328,222 @@ TEST_CASE("an exporter that sends anything first is heard when it answers", "[ip
     send(answer, sizeof answer);
   });
   IpcAnswer answer;
-  CHECK(ask_exporter(token_of(process), &answer) == IpcReply::given);
+  CHECK(ask(token_of(process), &answer) == IpcReply::given);
   CHECK(answer.offset == 77);
   exporter.join();
   socket.close_own();
+}
+
+// Holds a block that lies in so many units of 2 MiB.
+void hold_in_units(uint64_t units) {
+  constexpr uint64_t kUnit = 2 << 20, kOffset = 4096;
+  test::held_units = {kOffset, kUnit, units, nullptr};
+  test::hold({kChunk + kOffset, units * kUnit - kOffset, kChunk + kOffset, true});
+}
+
+TEST_CASE("descriptors of units come along, as many as a message takes", "[ipc]") {
+  hold_in_units(150);
+  const IpcToken token = exported(0);
+  REQUIRE(serve_importers(*exporting_process(), find_held));
+  const long files = open_files();
+  for (const uint32_t first : {0U, 64U, 128U}) {
+    IpcAnswer answer;
+    IpcFiles came;
+    REQUIRE(ask_exporter(token, first, &answer, &came) == IpcReply::given);
+    CHECK(answer.units == 150);
+    CHECK(answer.unit_bytes == 2 << 20);
+    CHECK(answer.offset == 4096);
+    CHECK(came.count() == (first == 128 ? 22 : 64));
+    CHECK(open_files() == files + came.count());
+    CHECK(fcntl(came.number(0), F_GETFD) == FD_CLOEXEC);
+  }
+  IpcAnswer answer;
+  IpcFiles none;
+  for (const uint32_t first : {150U, UINT32_MAX}) {
+    CHECK(ask_exporter(token, first, &answer, &none) == IpcReply::gone);
+  }
+  test::held_units.had = [] { return false; };
+  CHECK(ask_exporter(token, 0, &answer, &none) == IpcReply::unable);
+  CHECK(none.count() == 0);
+  CHECK(open_files() == files);
+  end_exports_in(token.address, 1);
+  CHECK(ask(token, &answer) == IpcReply::gone);
+}
+
+TEST_CASE("a block in units has its number until memory goes from behind its start", "[ipc]") {
+  hold_in_units(2);
+  const IpcToken token = exported(0);
+  const IpcRequest request = request_for(token);
+  CHECK(exported(0).chunk == token.chunk);
+  end_exports_in(token.address + 1, 1000);
+  end_exports_in(token.address - 1000, 1000);
+  CHECK(answered(request).status == IpcStatus::given);
+  // Another block comes there while the descriptors are had.
+  test::held_units.had = [&] {
+    end_exports_in(token.address - 4096, 4097);
+    exported(0);
+    return true;
+  };
+  IpcFiles files;
+  const IpcAnswer answer = answer_message(&request, sizeof request, getuid(), find_held, &files);
+  CHECK(answer.status == IpcStatus::gone);
+  CHECK(answer.unit_bytes == 0);
+  CHECK(files.count() == 0);
+  end_exports_in(token.address, 1);
+}
+
+TEST_CASE("who may not have units gets no descriptor", "[ipc]") {
+  hold_in_units(3);
+  const IpcRequest right = request_for(exported(0));
+  const auto files_for = [](const IpcRequest& request, uid_t user) {
+    IpcFiles files;
+    answer_message(&request, sizeof request, user, find_held, &files);
+    return files.count();
+  };
+  CHECK(files_for(right, getuid()) == 3);
+  CHECK(files_for(right, getuid() + 1) == 0);
+  IpcRequest other = right;
+  other.token.chunk += 1;
+  CHECK(files_for(other, getuid()) == 0);
+  end_exports_in(right.token.address, 1);
+  CHECK(files_for(right, getuid()) == 0);
+}
+
+TEST_CASE("units count if the block lies in them and each has its descriptor", "[ipc]") {
+  constexpr uint64_t kUnit = 2 << 20;
+  hold_in_units(3);
+  const IpcRequest request = request_for(exported(0));
+  const IpcAnswer right = answered(request);
+  IpcAnswer out;
+  IpcReply reply;
+  const auto replied = [&](const IpcAnswer& answer, uint32_t files, uint32_t first = 0) {
+    IpcRequest asked = request;
+    asked.first = first;
+    CHECK(read_answer(&answer, sizeof answer, asked, files, &out, &reply));
+    return reply;
+  };
+  CHECK(replied(right, 3) == IpcReply::given);
+  CHECK(replied(right, 1, 2) == IpcReply::given);
+  for (const uint32_t files : {0U, 2U, 4U, 64U}) CHECK(replied(right, files) == IpcReply::gone);
+  CHECK(replied(right, 0, 3) == IpcReply::gone);
+  const auto changed = [&](auto change) {
+    IpcAnswer answer = right;
+    change(&answer);
+    const auto files = static_cast<uint32_t>(std::min<uint64_t>(answer.units, kMostFiles));
+    return replied(answer, files);
+  };
+  CHECK(changed([](IpcAnswer* a) { a->units = 2; }) == IpcReply::gone);
+  CHECK(changed([](IpcAnswer* a) { a->units = 4; }) == IpcReply::gone);
+  CHECK(changed([](IpcAnswer* a) { a->units = 0; }) == IpcReply::gone);
+  CHECK(changed([](IpcAnswer* a) { a->unit_bytes = kUnit - 1; }) == IpcReply::gone);
+  CHECK(changed([](IpcAnswer* a) { a->unit_bytes = 0; }) == IpcReply::gone);
+  CHECK(changed([](IpcAnswer* a) { a->offset += kUnit, a->units += 1; }) == IpcReply::gone);
+  CHECK(changed([](IpcAnswer* a) {
+          a->unit_bytes = uint64_t{1} << 63;
+          a->units = 1;
+        }) == IpcReply::gone);
+  CHECK(changed([](IpcAnswer* a) { a->status = IpcStatus::unable; }) == IpcReply::unable);
+  IpcAnswer in_chunk = right;
+  in_chunk.unit_bytes = in_chunk.units = 0;
+  CHECK(replied(in_chunk, 0) == IpcReply::given);
+  CHECK(replied(in_chunk, 1) == IpcReply::gone);
+  end_exports_in(request.token.address, 1);
+}
+
+// Answers each request as `answer` says, with so many descriptors.
+class Liar {
+ public:
+  Liar(const IpcAnswer& answer, uint32_t files) : answer_(answer), files_(files) {
+    sockaddr_un address;
+    const socklen_t bytes = ipc_address(process_, &address);
+    REQUIRE(socket_.open(&address, bytes));
+    thread_ = std::thread([this] { lie(); });
+  }
+  ~Liar() {
+    stop_ = true;
+    thread_.join();
+    socket_.close_own();
+  }
+  Liar(const Liar&) = delete;
+  Liar& operator=(const Liar&) = delete;
+
+  IpcReply reply(IpcFiles* files) const {
+    IpcToken token;
+    REQUIRE(read_token(make_token(process_, kChunk, answer_.bytes, 1), &token));
+    IpcAnswer answer;
+    return ask_exporter(token, 0, &answer, files);
+  }
+
+ private:
+  void lie() {
+    while (!stop_) {
+      IpcRequest request;
+      uid_t user;
+      sockaddr_un from;
+      socklen_t bytes = 0;
+      if (socket_.receive(&request, sizeof request, &user, &from, &bytes) < 0) {
+        alloc::os::sleep_ns(200'000);
+        continue;
+      }
+      answer_.number = request.number;
+      send(from, bytes);
+    }
+  }
+  // More than IpcFiles has.
+  void send(const sockaddr_un& to, socklen_t to_bytes) {
+    constexpr size_t kMost = 253;
+    alignas(cmsghdr) unsigned char control[CMSG_SPACE(kMost * sizeof(int))] = {};
+    sockaddr_un address = to;
+    iovec part{&answer_, sizeof answer_};
+    msghdr head{};
+    head.msg_name = &address;
+    head.msg_namelen = to_bytes;
+    head.msg_iov = &part;
+    head.msg_iovlen = 1;
+    if (files_ != 0) {
+      head.msg_control = control;
+      head.msg_controllen = CMSG_SPACE(files_ * sizeof(int));
+      cmsghdr* rights = CMSG_FIRSTHDR(&head);
+      rights->cmsg_level = SOL_SOCKET;
+      rights->cmsg_type = SCM_RIGHTS;
+      rights->cmsg_len = CMSG_LEN(files_ * sizeof(int));
+      const int file = STDERR_FILENO;
+      for (uint32_t i = 0; i < files_; ++i) {
+        std::memcpy(CMSG_DATA(rights) + i * sizeof file, &file, sizeof file);
+      }
+    }
+    sendmsg(socket_.number(), &head, MSG_NOSIGNAL);
+  }
+
+  const IpcProcess process_ = made_up_process();
+  OwnSocket socket_;
+  IpcAnswer answer_;
+  uint32_t files_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+TEST_CASE("descriptors that do not belong to an answer are closed", "[ipc]") {
+  constexpr uint64_t kUnit = 2 << 20;
+  const long files = open_files();
+  const auto reply = [&](uint64_t units, uint32_t sent) {
+    const IpcAnswer answer{kAnswerMagic, kIpcVersion, IpcStatus::given, 0, {}, 0, units * kUnit,
+                           kUnit,        units};
+    const Liar liar(answer, sent);
+    const long with_liar = open_files();
+    IpcFiles came;
+    const IpcReply told = liar.reply(&came);
+    CHECK(came.count() == (told == IpcReply::given ? sent : 0));
+    CHECK(open_files() == with_liar + came.count());
+    return told;
+  };
+  CHECK(reply(5, 5) == IpcReply::given);
+  CHECK(reply(5, 4) == IpcReply::gone);
+  CHECK(reply(5, 0) == IpcReply::gone);
+  CHECK(reply(5, 64) == IpcReply::gone);
+  CHECK(reply(64, 65) == IpcReply::failed);
+  CHECK(reply(100, 253) == IpcReply::failed);
+  CHECK(open_files() == files);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 //   many      blocks are exported and freed while their neighbours stay
 //   handles   of a small and of a large block
+//   turns     a large block is freed in the turn of the next, in whose place another one comes
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -209,6 +210,25 @@ void handles() {
   }
 }
 
+// Each a sixth of the device.
+void turns(const Peer& importer) {
+  CUdeviceptr former = 0;
+  CUipcMemHandle handles[12];
+  for (unsigned i = 0; i < 12; ++i) {
+    CUdeviceptr block = 0;
+    SAY(cuMemAlloc(&block, 40 * kMiB));
+    SAY(cuMemsetD32(block, i, kBytes / 4));
+    SAY(cuCtxSynchronize());
+    if (former != 0) SAY(cuMemFree(former));
+    handles[i] = handle_of(block);
+    open_and_read(importer, handles[i]);
+    ask(importer, "closed", {What::close, 0, {}});
+    former = block;
+  }
+  for (int i = 0; i < 11; ++i) ask(importer, "opened after its free", {What::open, 0, handles[i]});
+  SAY(cuMemFree(former));
+}
+
 void* end_later(void*) {
   const timespec a_while{0, 300'000'000};
   nanosleep(&a_while, nullptr);
@@ -276,6 +296,7 @@ int main(int count, char** words) {
   if (is("context")) context(importer);
   if (is("many")) many();
   if (is("handles")) handles();
+  if (is("turns")) turns(importer);
   if (is("last")) end_before_another_thread(importer);
   std::printf("importer ended with %d\n", importer.end());
   return 0;

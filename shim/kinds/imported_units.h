@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of another process that lies in units (ipc/protocol.h): its exporter sends descriptors of
+// them, which are mapped side by side in addresses of this process by virtual memory management.
+// The driver knows that memory as mapped, and takes nothing of it away with a context. Any thread;
+// no lock may be held.
+#pragma once
+
+#include "shim/ipc/client.h"
+
+namespace cistern::shim {
+
+struct MappedUnits {
+  CUdeviceptr base;
+  uint64_t bytes;
+};
+
+// What is mapped of a token, or why not: nothing is, then. `reply` is the exporter's last, of which
+// `first` is the answer with the `files` that came along; further ones are asked for.
+CUresult map_units(const IpcToken& token, const IpcAnswer& first, IpcFiles* files, MappedUnits* out,
+                   IpcReply* reply);
+
+// An error means that it is mapped as before.
+CUresult unmap_units(const MappedUnits& units);
+
+}  // namespace cistern::shim

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// For calls of Cistern's own that have to be made, and that captures forbid to a thread only as
+// long as that has not made its mode relaxed (cuda.h, cuThreadExchangeStreamCaptureMode). Any
+// thread.
+#pragma once
+
+#include "shim/entry/driver.h"
+#include "shim/order/captures/capture_gate.h"
+#include "shim/process/background.h"
+
+namespace cistern::shim {
+
+// Keeps captures from forbidding the calls of a scope: there is none meanwhile, or the calling
+// thread is in the mode in which they forbid nothing.
+class LetByCaptures {
+ public:
+  LetByCaptures() {
+    if (!pass_) changed_ = driver().cuThreadExchangeStreamCaptureMode(&mode_) == CUDA_SUCCESS;
+  }
+  ~LetByCaptures() {
+    if (changed_ && may_call()) driver().cuThreadExchangeStreamCaptureMode(&mode_);
+  }
+  LetByCaptures(const LetByCaptures&) = delete;
+  LetByCaptures& operator=(const LetByCaptures&) = delete;
+
+ private:
+  const GatePass pass_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+  bool changed_ = false;
+};
+
+}  // namespace cistern::shim

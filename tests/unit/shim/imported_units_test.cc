@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocks in units of another process, on a driver that counts handles, mappings and addresses. The
+// other process is this one: its service answers as for any importer.
+#include "shim/kinds/imported_units.h"
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "shim/kinds/imported.h"
+#include "tests/unit/shim/fake_shim.h"
+#include "tests/unit/shim/ipc_peers.h"
+
+namespace cistern::shim {
+namespace {
+
+using test::fakes;
+
+constexpr uint64_t kUnit = 2 << 20, kOffset = 4096;
+constexpr CUdeviceptr kPlace = uint64_t{0x600} << 32;  // where the exporter has its blocks
+
+struct Memory {
+  std::map<CUdeviceptr, uint64_t> reserved, mapped;
+  std::set<CUmemGenericAllocationHandle> handles;
+  std::map<CUdeviceptr, size_t> accesses;  // how many devices
+  std::map<std::string, int> calls;
+  std::string fails;  // this call, at its use of that number
+  int fails_at = 0;
+  bool fails_after_all = false;  // the call does its own, and tells of earlier work
+  uint64_t last = 0;
+
+  // Whether the call does its own, and what it tells.
+  std::pair<bool, CUresult> use(const char* call) {
+    const bool failing = ++calls[call] == fails_at && fails == call;
+    return {!failing || fails_after_all, failing ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS};
+  }
+  bool empty() const { return reserved.empty() && mapped.empty() && handles.empty(); }
+};
+
+Memory* memory = nullptr;
+
+CUresult reserve(CUdeviceptr* out, size_t bytes, size_t align, CUdeviceptr, unsigned long long) {
+  const auto [does, code] = memory->use("reserve");
+  if (!does) return code;
+  *out = (memory->last += uint64_t{1} << 32);
+  CHECK(*out % align == 0);
+  memory->reserved[*out] = bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult free_reserved(CUdeviceptr address, size_t bytes) {
+  const auto [does, code] = memory->use("free");
+  if (!does) return code;
+  const auto found = memory->reserved.find(address);
+  const auto inside = memory->mapped.lower_bound(address);
+  if (found == memory->reserved.end() || found->second != bytes ||
+      (inside != memory->mapped.end() && inside->first < address + bytes)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  memory->reserved.erase(found);
+  return code;
+}
+
+CUresult import_file(CUmemGenericAllocationHandle* out, void* file, CUmemAllocationHandleType) {
+  CHECK(fcntl(static_cast<int>(reinterpret_cast<intptr_t>(file)), F_GETFD) == FD_CLOEXEC);
+  const auto [does, code] = memory->use("import");
+  if (!does) return code;
+  *out = ++memory->last;
+  memory->handles.insert(*out);
+  return CUDA_SUCCESS;
+}
+
+CUresult release(CUmemGenericAllocationHandle handle) {
+  const auto [does, code] = memory->use("release");
+  if (!does) return code;
+  return memory->handles.erase(handle) == 1 ? code : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult map(CUdeviceptr address, size_t bytes, size_t, CUmemGenericAllocationHandle handle,
+             unsigned long long) {
+  const auto [does, code] = memory->use("map");
+  if (!does) return code;
+  if (memory->handles.count(handle) == 0) return CUDA_ERROR_INVALID_VALUE;
+  const auto after = memory->reserved.upper_bound(address);
+  REQUIRE(after != memory->reserved.begin());
+  CHECK(address + bytes <= std::prev(after)->first + std::prev(after)->second);
+  CHECK(memory->mapped.emplace(address, bytes).second);
+  return code;
+}
+
+CUresult unmap(CUdeviceptr address, size_t bytes) {
+  const auto [does, code] = memory->use("unmap");
+  if (!does) return code;
+  const auto first = memory->mapped.find(address);
+  if (first == memory->mapped.end()) return CUDA_ERROR_INVALID_VALUE;
+  memory->mapped.erase(first, memory->mapped.lower_bound(address + bytes));
+  return code;
+}
+
+CUresult set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* list, size_t count) {
+  const auto [does, code] = memory->use("access");
+  if (!does) return code;
+  CHECK(list[0].location.id == 1);  // devices_of_current(), in imported_test.cc
+  for (uint64_t at = address; at < address + bytes; at += kUnit) {
+    if (memory->mapped.count(at) == 0) return CUDA_ERROR_INVALID_VALUE;
+    memory->accesses[at] = count;
+  }
+  return code;
+}
+
+CUresult real_open(CUdeviceptr*, CUipcMemHandle, unsigned) { return CUDA_ERROR_INVALID_VALUE; }
+
+long open_files() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return std::distance(begin(all), end(all));
+}
+
+// An importer, and a block of so many units that is exported.
+class Import {
+ public:
+  explicit Import(uint64_t units, uintptr_t context = 0x10) {
+    test::reset_fakes();
+    memory = &memory_;
+    test::held_units = {kOffset, kUnit, units, nullptr};
+    test::hold({kPlace + kOffset, units * kUnit - 2 * kOffset, kPlace + kOffset, true});
+    token_ = test::exported(0);
+    REQUIRE(serve_importers(*exporting_process(), test::find_held));
+    fakes().current = reinterpret_cast<CUcontext>(context);
+    Driver& d = fakes().driver;
+    d.cuMemAddressReserve = reserve;
+    d.cuMemAddressFree = free_reserved;
+    d.cuMemImportFromShareableHandle = import_file;
+    d.cuMemRelease = release;
+    d.cuMemMap = map;
+    d.cuMemUnmap = unmap;
+    d.cuMemSetAccess = set_access;
+    d.cuCtxSynchronize = [] { return memory->use("synchronise").second; };
+    d.cuIpcCloseMemHandle = [](CUdeviceptr) { return CUDA_ERROR_INVALID_VALUE; };
+    d.cuMemGetInfo_v2 = [](size_t*, size_t*) { return CUDA_SUCCESS; };
+  }
+  ~Import() {
+    imports_of_context_gone(fakes().current);
+    end_exports_in(kPlace, uint64_t{1} << 32);
+    memory = nullptr;
+  }
+  Import(const Import&) = delete;
+  Import& operator=(const Import&) = delete;
+
+  CUresult open(CUdeviceptr* out) const {
+    CUipcMemHandle handle;
+    std::memcpy(&handle, &token_, sizeof handle);
+    return open_imported(real_open, out, handle, 0);
+  }
+  Memory& memory_of() { return memory_; }
+
+ private:
+  Memory memory_;
+  IpcToken token_;
+};
+
+TEST_CASE("units of another process lie side by side, once", "[ipc]") {
+  Import import(3);
+  Memory& m = import.memory_of();
+  const long files = open_files();
+  CUdeviceptr first = 0, second = 0;
+  REQUIRE(import.open(&first) == CUDA_SUCCESS);
+  CHECK(open_files() == files);
+  CHECK(m.handles.empty());
+  CHECK(m.mapped.size() == 3);
+  CHECK(first == m.reserved.begin()->first + kOffset);
+  CHECK(m.accesses.size() == 3);
+  uint64_t start, bytes;
+  REQUIRE(find_imported(first + kUnit, &start, &bytes));
+  CHECK(start == first);
+  CHECK(bytes == 3 * kUnit - 2 * kOffset);
+  REQUIRE(import.open(&second) == CUDA_SUCCESS);
+  CHECK(second == first);
+  CHECK(m.mapped.size() == 3);
+  CHECK(open_files() == files);
+  CHECK(close_imported(first) == CUDA_SUCCESS);
+  CHECK(m.mapped.size() == 3);
+  CHECK(m.calls["synchronise"] == 0);
+  CHECK(close_imported(first) == CUDA_SUCCESS);
+  CHECK(m.calls["synchronise"] == 1);
+  CHECK(m.empty());
+  CHECK(close_imported(first) == CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_CASE("more units than one message has descriptors for are asked for", "[ipc]") {
+  Import import(2 * kMostFiles + 5);
+  Memory& m = import.memory_of();
+  CUdeviceptr block = 0;
+  REQUIRE(import.open(&block) == CUDA_SUCCESS);
+  CHECK(m.mapped.size() == 2 * kMostFiles + 5);
+  CHECK(m.accesses.size() == 2 * kMostFiles + 5);
+  CHECK(close_imported(block) == CUDA_SUCCESS);
+  CHECK(m.empty());
+}
+
+TEST_CASE("a block that is freed between two messages is not opened", "[ipc]") {
+  const Import import(kMostFiles + 1);
+  int asked = 0;
+  test::held_units.had = [&] {
+    if (++asked == 2) end_exports_in(kPlace, kUnit);
+    return true;
+  };
+  CUdeviceptr block = 0;
+  CHECK(import.open(&block) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(asked == 2);
+  CHECK(memory->empty());
+}
+
+TEST_CASE("a call that fails leaves no part of a block", "[ipc]") {
+  const long files = open_files();
+  for (const char* call :
+       {"reserve", "import", "map", "release", "access", "unmap", "free", "synchronise"}) {
+    for (int use = 1; use <= 4; ++use) {
+      for (const bool after_all : {false, true}) {
+        // What tells a handle or an address has to have it done by then.
+        const bool gives = std::strcmp(call, "reserve") == 0 || std::strcmp(call, "import") == 0;
+        if (gives && after_all) continue;
+        INFO(call << " " << use << " " << after_all);
+        Import import(4);
+        Memory& m = import.memory_of();
+        m.fails = call;
+        m.fails_at = use;
+        m.fails_after_all = after_all;
+        CUdeviceptr block = 0;
+        if (import.open(&block) == CUDA_SUCCESS) {
+          CHECK(m.mapped.size() == 4);
+          const CUresult closed = close_imported(block);
+          if (closed != CUDA_SUCCESS) CHECK(m.mapped.size() == 4);
+          if (closed != CUDA_SUCCESS) CHECK(close_imported(block) == CUDA_SUCCESS);
+        }
+        CHECK(m.empty());
+      }
+    }
+  }
+  CHECK(std::abs(open_files() - files) <= 1);  // the service's socket
+}
+
+TEST_CASE("units go with the context that opened them", "[ipc]") {
+  Import import(2);
+  CUdeviceptr block = 0;
+  REQUIRE(import.open(&block) == CUDA_SUCCESS);
+  imports_of_context_gone(reinterpret_cast<CUcontext>(0x20));
+  CHECK(import.memory_of().mapped.size() == 2);
+  imports_of_context_gone(fakes().current);
+  CHECK(import.memory_of().empty());
+  CHECK(close_imported(block) == CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_CASE("a driver without virtual memory management opens no units", "[ipc]") {
+  const Import import(2);
+  fakes().driver.cuMemImportFromShareableHandle = nullptr;
+  CUdeviceptr block = 0;
+  CHECK(import.open(&block) == CUDA_ERROR_NOT_SUPPORTED);
+}
+
+}  // namespace
+}  // namespace cistern::shim
