@@ -151,7 +151,7 @@ int main(int argc, char** argv) {
   hold({kChunk + 4096, 1000, kChunk, false});
   try_all(exported(1), count / 2, random);
   constexpr uint64_t kUnit = 2 << 20;
-  held_units = {4096, kUnit, 3, nullptr};
+  hold_units({4096, kUnit, 3, nullptr});
   hold({kChunk + 4096, 3 * kUnit - 4096, kChunk + 4096, true});
   try_all(exported(0), count / 2, random);
   return 0;

@@ -3,6 +3,7 @@
 // other process is this one: its service answers as for any importer.
 #include "shim/kinds/imported_units.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <map>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "shim/kinds/imported.h"
+#include "shim/order/captures/capture_gate.h"
 #include "tests/unit/shim/fake_shim.h"
 #include "tests/unit/shim/ipc_peers.h"
 
@@ -125,7 +127,7 @@ class Import {
   explicit Import(uint64_t units, uintptr_t context = 0x10) {
     test::reset_fakes();
     memory = &memory_;
-    test::held_units = {kOffset, kUnit, units, nullptr};
+    test::hold_units({kOffset, kUnit, units, nullptr});
     test::hold({kPlace + kOffset, units * kUnit - 2 * kOffset, kPlace + kOffset, true});
     token_ = test::exported(0);
     REQUIRE(serve_importers(*exporting_process(), test::find_held));
@@ -203,11 +205,11 @@ TEST_CASE("more units than one message has descriptors for are asked for", "[ipc
 
 TEST_CASE("a block that is freed between two messages is not opened", "[ipc]") {
   const Import import(kMostFiles + 1);
-  int asked = 0;
-  test::held_units.had = [&] {
+  std::atomic<int> asked{0};
+  test::let_units_be_had([&] {
     if (++asked == 2) end_exports_in(kPlace, kUnit);
     return true;
-  };
+  });
   CUdeviceptr block = 0;
   CHECK(import.open(&block) == CUDA_ERROR_INVALID_VALUE);
   CHECK(asked == 2);
@@ -252,6 +254,25 @@ TEST_CASE("units go with the context that opened them", "[ipc]") {
   imports_of_context_gone(fakes().current);
   CHECK(import.memory_of().empty());
   CHECK(close_imported(block) == CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_CASE("units that are closed during a capture are unmapped after it", "[ipc]") {
+  Import import(2);
+  Memory& m = import.memory_of();
+  CUdeviceptr block = 0, again = 0;
+  REQUIRE(import.open(&block) == CUDA_SUCCESS);
+  capture_gate().announce();
+  CHECK(close_imported(block) == CUDA_SUCCESS);
+  CHECK(close_imported(block) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(m.calls["synchronise"] == 0);
+  CHECK(m.mapped.size() == 2);
+  REQUIRE(import.open(&again) == CUDA_SUCCESS);
+  CHECK(again != block);
+  CHECK(m.mapped.size() == 4);
+  capture_gate().withdraw();
+  CHECK(close_imported(again) == CUDA_SUCCESS);
+  CHECK(m.calls["synchronise"] == 2);
+  CHECK(m.empty());
 }
 
 TEST_CASE("a driver without virtual memory management opens no units", "[ipc]") {

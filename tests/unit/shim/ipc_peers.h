@@ -9,6 +9,7 @@
 #include <cstring>
 #include <functional>
 #include <mutex>
+#include <utility>
 
 #include "shim/ipc/client.h"
 #include "shim/ipc/service.h"
@@ -38,8 +39,19 @@ struct HeldUnits {
 };
 inline HeldUnits held_units{};
 
+inline void hold_units(HeldUnits units) {
+  const std::lock_guard guard(held_mutex);
+  held_units = std::move(units);
+}
+
+inline void let_units_be_had(std::function<bool()> had) {
+  const std::lock_guard guard(held_mutex);
+  held_units.had = std::move(had);
+}
+
 inline bool files_of_held(const shim::HeldBlock&, uint32_t first, shim::IpcAnswer* answer,
                           shim::IpcFiles* files) {
+  const std::lock_guard guard(held_mutex);
   answer->offset = held_units.offset;
   answer->unit_bytes = held_units.unit_bytes;
   answer->units = held_units.units;

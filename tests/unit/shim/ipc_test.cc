@@ -337,7 +337,7 @@ TEST_CASE("an exporter that sends anything first is heard when it answers", "[ip
 // Holds a block that lies in so many units of 2 MiB.
 void hold_in_units(uint64_t units) {
   constexpr uint64_t kUnit = 2 << 20, kOffset = 4096;
-  test::held_units = {kOffset, kUnit, units, nullptr};
+  test::hold_units({kOffset, kUnit, units, nullptr});
   test::hold({kChunk + kOffset, units * kUnit - kOffset, kChunk + kOffset, true});
 }
 
@@ -362,7 +362,7 @@ TEST_CASE("descriptors of units come along, as many as a message takes", "[ipc]"
   for (const uint32_t first : {150U, UINT32_MAX}) {
     CHECK(ask_exporter(token, first, &answer, &none) == IpcReply::gone);
   }
-  test::held_units.had = [] { return false; };
+  test::let_units_be_had([] { return false; });
   CHECK(ask_exporter(token, 0, &answer, &none) == IpcReply::unable);
   CHECK(none.count() == 0);
   CHECK(open_files() == files);
@@ -379,11 +379,11 @@ TEST_CASE("a block in units has its number until memory goes from behind its sta
   end_exports_in(token.address - 1000, 1000);
   CHECK(answered(request).status == IpcStatus::given);
   // Another block comes there while the descriptors are had.
-  test::held_units.had = [&] {
+  test::let_units_be_had([&] {
     end_exports_in(token.address - 4096, 4097);
     exported(0);
     return true;
-  };
+  });
   IpcFiles files;
   const IpcAnswer answer = answer_message(&request, sizeof request, getuid(), find_held, &files);
   CHECK(answer.status == IpcStatus::gone);
