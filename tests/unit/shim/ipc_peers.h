@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
 #include <functional>
+#include <iterator>
 #include <mutex>
 #include <utility>
 
@@ -94,6 +96,18 @@ inline shim::IpcAnswer answered(const shim::IpcRequest& request) {
 inline shim::IpcReply ask(const shim::IpcToken& token, shim::IpcAnswer* answer) {
   shim::IpcFiles files;
   return shim::ask_exporter(token, 0, answer, &files);
+}
+
+inline long open_files() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return std::distance(begin(all), end(all));
+}
+
+// The service closes what it has sent while the importer has it already.
+inline bool files_become(long wanted) {
+  constexpr int kTimes = 5000;
+  for (int i = 0; i < kTimes && open_files() != wanted; ++i) usleep(1000);
+  return open_files() == wanted;
 }
 
 // A datagram to the socket of a process, with a descriptor if that is not negative.
