@@ -13,6 +13,7 @@
 #include "shim/kinds/import_words.h"
 #include "shim/kinds/imported_units.h"
 #include "shim/order/ask.h"
+#include "shim/order/captures/capture_gate.h"
 #include "shim/pooled/exported.h"
 #include "shim/pooled/out_of_memory.h"
 #include "shim/pooled/queries.h"
@@ -53,7 +54,7 @@ constinit alloc::KeyedTable<Mapping, 8> mappings{};
 constinit alloc::KeyedTable<Block, 10> blocks{};
 constinit alloc::Arena<Mapping, size_t{64} << 10> mapping_arena{};
 constinit alloc::Arena<Block, size_t{64} << 10> block_arena{};
-constinit Mapping* left_over = nullptr;  // units of contexts that are over
+constinit Mapping* left_over = nullptr;  // units that nobody has open, and that are mapped
 constinit std::atomic<uint64_t> imported{0}, unanswered{0};
 
 bool same(const Mapping& a, const Mapping& b) {
@@ -85,7 +86,8 @@ void forget_mapping(Mapping* mapping) {
   mapping_arena.give_back(mapping);
 }
 
-// Of a context that is over. The driver has taken a chunk away with it, but no units.
+// Of a context that is over; the driver has taken a chunk away with it, but no units. Or of units
+// that cannot be unmapped yet.
 void drop_mapping(Mapping* mapping) {
   if (!mapping->in_units) return forget_mapping(mapping);
   take_out(mapping);
@@ -100,9 +102,11 @@ Mapping* take_left_over() {
   return first;
 }
 
-// Without the lock.
+// Without the lock. Those of a context that goes on were closed during a capture.
 void unmap_left_over() {
+  if (capture_gate().capturing()) return;
   for (Mapping* units = take_left_over(); units != nullptr;) {
+    if (!units->gone) ask(driver().cuCtxSynchronize);
     if (may_call()) unmap_units({units->key, units->bytes});
     Mapping* next = units->next;
     mapping_arena.give_back(units);
@@ -284,23 +288,27 @@ CUresult refusal_of_any_call() {
   return ask(driver().cuMemGetInfo_v2, &free, &total);
 }
 
-// Work of the context may use the memory still, and unmapping waits for none.
-CUresult close_units(const Mapping& mapping) {
+// Work of the context may use the memory still, and unmapping waits for none. `*later`: it is
+// mapped still, since a capture would be invalid if the context was waited for.
+CUresult close_units(const Mapping& mapping, bool* later) {
+  *later = capture_gate().capturing();
+  if (*later) return CUDA_SUCCESS;
   const CUresult waited = ask(driver().cuCtxSynchronize);
   return waited != CUDA_SUCCESS ? waited : unmap_units({mapping.key, mapping.bytes});
 }
 
 CUresult close_chunk(Block* block) {
   Mapping* mapping = block->mapping;
-  const CUresult result =
-      mapping->in_units ? close_units(*mapping) : ask(driver().cuIpcCloseMemHandle, mapping->key);
+  bool later = false;
+  const CUresult result = mapping->in_units ? close_units(*mapping, &later)
+                                            : ask(driver().cuIpcCloseMemHandle, mapping->key);
   {
     const alloc::LockGuard guard(mutex);
     mapping->closing = false;
-    if (result == CUDA_SUCCESS) {
-      forget_mapping(mapping);
-    } else if (mapping->gone) {
+    if (later || (mapping->gone && result != CUDA_SUCCESS)) {
       drop_mapping(mapping);
+    } else if (result == CUDA_SUCCESS) {
+      forget_mapping(mapping);
     }
   }
   unmap_left_over();

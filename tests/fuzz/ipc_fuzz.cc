@@ -8,8 +8,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <iterator>
 #include <random>
 #include <vector>
 
@@ -106,11 +104,6 @@ bool hear(const IpcToken& right, Random& random) {
   return reply == IpcReply::given;
 }
 
-long open_files() {
-  const std::filesystem::directory_iterator all("/proc/self/fd");
-  return std::distance(begin(all), end(all));
-}
-
 void through_the_socket(const IpcToken& right, uint64_t count, Random& random) {
   if (!serve_importers(*exporting_process(), find_held)) broken("no socket");
   IpcAnswer answer;
@@ -122,7 +115,7 @@ void through_the_socket(const IpcToken& right, uint64_t count, Random& random) {
     if (i % 100 == 0 && ask(right, &answer) != IpcReply::given) broken("no answer");
   }
   if (ask(right, &answer) != IpcReply::given) broken("no answer at last");
-  if (open_files() != files) broken("descriptors of peers are kept");
+  if (!files_become(files)) broken("descriptors of peers are kept");
 }
 
 // Messages about the block that is held.
@@ -151,7 +144,7 @@ int main(int argc, char** argv) {
   hold({kChunk + 4096, 1000, kChunk, false});
   try_all(exported(1), count / 2, random);
   constexpr uint64_t kUnit = 2 << 20;
-  held_units = {4096, kUnit, 3, nullptr};
+  hold_units({4096, kUnit, 3, nullptr});
   hold({kChunk + 4096, 3 * kUnit - 4096, kChunk + 4096, true});
   try_all(exported(0), count / 2, random);
   return 0;

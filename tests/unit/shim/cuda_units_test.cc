@@ -195,6 +195,29 @@ TEST_CASE("a unit can be exported and is for GPUDirect RDMA where the device has
   CHECK(what.allocFlags.gpuDirectRDMACapable == 1);
 }
 
+TEST_CASE("a unit leaves as a descriptor, whatever captures, where the device has that") {
+  Units units;
+  fakes().driver.cuMemExportToShareableHandle = [](void* out, CUmemGenericAllocationHandle unit,
+                                                   CUmemAllocationHandleType type,
+                                                   unsigned long long) {
+    CHECK(type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    CHECK(memory->mode == CU_STREAM_CAPTURE_MODE_RELAXED);
+    *static_cast<int*>(out) = static_cast<int>(unit) + 70;
+    return CUDA_SUCCESS;
+  };
+  const CudaUnits& source = units.begun();
+  CHECK(source.can_be_files());
+  const Unit unit = units.created(1)[0];
+  capture_gate().announce();
+  int file = 0;
+  CHECK(source.export_file(unit, &file) == CUDA_SUCCESS);
+  capture_gate().withdraw();
+  CHECK(file == static_cast<int>(unit) + 70);
+  CHECK(memory->mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
+  memory->attributes[CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED] = 0;
+  CHECK_FALSE(units.begun().can_be_files());
+}
+
 TEST_CASE("what the first unit cannot have, no unit asks for again") {
   Units units;
   units.begun();

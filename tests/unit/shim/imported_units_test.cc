@@ -3,8 +3,8 @@
 // other process is this one: its service answers as for any importer.
 #include "shim/kinds/imported_units.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
-#include <filesystem>
 #include <map>
 #include <set>
 #include <string>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "shim/kinds/imported.h"
+#include "shim/order/captures/capture_gate.h"
 #include "tests/unit/shim/fake_shim.h"
 #include "tests/unit/shim/ipc_peers.h"
 
@@ -19,6 +20,8 @@ namespace cistern::shim {
 namespace {
 
 using test::fakes;
+using test::files_become;
+using test::open_files;
 
 constexpr uint64_t kUnit = 2 << 20, kOffset = 4096;
 constexpr CUdeviceptr kPlace = uint64_t{0x600} << 32;  // where the exporter has its blocks
@@ -31,7 +34,7 @@ struct Memory {
   std::string fails;  // this call, at its use of that number
   int fails_at = 0;
   bool fails_after_all = false;  // the call does its own, and tells of earlier work
-  uint64_t last = 0;
+  uint64_t last_place = 0, last_handle = 0;
 
   // Whether the call does its own, and what it tells.
   std::pair<bool, CUresult> use(const char* call) {
@@ -46,7 +49,7 @@ Memory* memory = nullptr;
 CUresult reserve(CUdeviceptr* out, size_t bytes, size_t align, CUdeviceptr, unsigned long long) {
   const auto [does, code] = memory->use("reserve");
   if (!does) return code;
-  *out = (memory->last += uint64_t{1} << 32);
+  *out = (memory->last_place += uint64_t{1} << 32);
   CHECK(*out % align == 0);
   memory->reserved[*out] = bytes;
   return CUDA_SUCCESS;
@@ -69,7 +72,7 @@ CUresult import_file(CUmemGenericAllocationHandle* out, void* file, CUmemAllocat
   CHECK(fcntl(static_cast<int>(reinterpret_cast<intptr_t>(file)), F_GETFD) == FD_CLOEXEC);
   const auto [does, code] = memory->use("import");
   if (!does) return code;
-  *out = ++memory->last;
+  *out = ++memory->last_handle;
   memory->handles.insert(*out);
   return CUDA_SUCCESS;
 }
@@ -114,18 +117,13 @@ CUresult set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* li
 
 CUresult real_open(CUdeviceptr*, CUipcMemHandle, unsigned) { return CUDA_ERROR_INVALID_VALUE; }
 
-long open_files() {
-  const std::filesystem::directory_iterator all("/proc/self/fd");
-  return std::distance(begin(all), end(all));
-}
-
 // An importer, and a block of so many units that is exported.
 class Import {
  public:
   explicit Import(uint64_t units, uintptr_t context = 0x10) {
     test::reset_fakes();
     memory = &memory_;
-    test::held_units = {kOffset, kUnit, units, nullptr};
+    test::hold_units({kOffset, kUnit, units, nullptr});
     test::hold({kPlace + kOffset, units * kUnit - 2 * kOffset, kPlace + kOffset, true});
     token_ = test::exported(0);
     REQUIRE(serve_importers(*exporting_process(), test::find_held));
@@ -168,7 +166,7 @@ TEST_CASE("units of another process lie side by side, once", "[ipc]") {
   const long files = open_files();
   CUdeviceptr first = 0, second = 0;
   REQUIRE(import.open(&first) == CUDA_SUCCESS);
-  CHECK(open_files() == files);
+  CHECK(files_become(files));
   CHECK(m.handles.empty());
   CHECK(m.mapped.size() == 3);
   CHECK(first == m.reserved.begin()->first + kOffset);
@@ -180,7 +178,7 @@ TEST_CASE("units of another process lie side by side, once", "[ipc]") {
   REQUIRE(import.open(&second) == CUDA_SUCCESS);
   CHECK(second == first);
   CHECK(m.mapped.size() == 3);
-  CHECK(open_files() == files);
+  CHECK(files_become(files));
   CHECK(close_imported(first) == CUDA_SUCCESS);
   CHECK(m.mapped.size() == 3);
   CHECK(m.calls["synchronise"] == 0);
@@ -203,11 +201,11 @@ TEST_CASE("more units than one message has descriptors for are asked for", "[ipc
 
 TEST_CASE("a block that is freed between two messages is not opened", "[ipc]") {
   const Import import(kMostFiles + 1);
-  int asked = 0;
-  test::held_units.had = [&] {
+  std::atomic<int> asked{0};
+  test::let_units_be_had([&] {
     if (++asked == 2) end_exports_in(kPlace, kUnit);
     return true;
-  };
+  });
   CUdeviceptr block = 0;
   CHECK(import.open(&block) == CUDA_ERROR_INVALID_VALUE);
   CHECK(asked == 2);
@@ -215,6 +213,9 @@ TEST_CASE("a block that is freed between two messages is not opened", "[ipc]") {
 }
 
 TEST_CASE("a call that fails leaves no part of a block", "[ipc]") {
+  {
+    const Import serves(1);  // from now on
+  }
   const long files = open_files();
   for (const char* call :
        {"reserve", "import", "map", "release", "access", "unmap", "free", "synchronise"}) {
@@ -240,7 +241,7 @@ TEST_CASE("a call that fails leaves no part of a block", "[ipc]") {
       }
     }
   }
-  CHECK(std::abs(open_files() - files) <= 1);  // the service's socket
+  CHECK(files_become(files));
 }
 
 TEST_CASE("units go with the context that opened them", "[ipc]") {
@@ -252,6 +253,25 @@ TEST_CASE("units go with the context that opened them", "[ipc]") {
   imports_of_context_gone(fakes().current);
   CHECK(import.memory_of().empty());
   CHECK(close_imported(block) == CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_CASE("units that are closed during a capture are unmapped after it", "[ipc]") {
+  Import import(2);
+  Memory& m = import.memory_of();
+  CUdeviceptr block = 0, again = 0;
+  REQUIRE(import.open(&block) == CUDA_SUCCESS);
+  capture_gate().announce();
+  CHECK(close_imported(block) == CUDA_SUCCESS);
+  CHECK(close_imported(block) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(m.calls["synchronise"] == 0);
+  CHECK(m.mapped.size() == 2);
+  REQUIRE(import.open(&again) == CUDA_SUCCESS);
+  CHECK(again != block);
+  CHECK(m.mapped.size() == 4);
+  capture_gate().withdraw();
+  CHECK(close_imported(again) == CUDA_SUCCESS);
+  CHECK(m.calls["synchronise"] == 2);
+  CHECK(m.empty());
 }
 
 TEST_CASE("a driver without virtual memory management opens no units", "[ipc]") {

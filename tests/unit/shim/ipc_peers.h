@@ -7,8 +7,11 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
 #include <functional>
+#include <iterator>
 #include <mutex>
+#include <utility>
 
 #include "shim/ipc/client.h"
 #include "shim/ipc/service.h"
@@ -38,8 +41,19 @@ struct HeldUnits {
 };
 inline HeldUnits held_units{};
 
+inline void hold_units(HeldUnits units) {
+  const std::lock_guard guard(held_mutex);
+  held_units = std::move(units);
+}
+
+inline void let_units_be_had(std::function<bool()> had) {
+  const std::lock_guard guard(held_mutex);
+  held_units.had = std::move(had);
+}
+
 inline bool files_of_held(const shim::HeldBlock&, uint32_t first, shim::IpcAnswer* answer,
                           shim::IpcFiles* files) {
+  const std::lock_guard guard(held_mutex);
   answer->offset = held_units.offset;
   answer->unit_bytes = held_units.unit_bytes;
   answer->units = held_units.units;
@@ -82,6 +96,18 @@ inline shim::IpcAnswer answered(const shim::IpcRequest& request) {
 inline shim::IpcReply ask(const shim::IpcToken& token, shim::IpcAnswer* answer) {
   shim::IpcFiles files;
   return shim::ask_exporter(token, 0, answer, &files);
+}
+
+inline long open_files() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return std::distance(begin(all), end(all));
+}
+
+// The service closes what it has sent while the importer has it already.
+inline bool files_become(long wanted) {
+  constexpr int kTimes = 5000;
+  for (int i = 0; i < kTimes && open_files() != wanted; ++i) usleep(1000);
+  return open_files() == wanted;
 }
 
 // A datagram to the socket of a process, with a descriptor if that is not negative.

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
-#include <filesystem>
 #include <thread>
 
 #include "allocator/base/os.h"
@@ -19,7 +18,9 @@ namespace {
 using test::answered;
 using test::ask;
 using test::exported;
+using test::files_become;
 using test::find_held;
+using test::open_files;
 using test::request_for;
 
 constexpr uint64_t kChunk = 0x7f0000000000;
@@ -48,11 +49,6 @@ int in_child(Child child) {
   int status = 0;
   waitpid(process, &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-long open_files() {
-  const std::filesystem::directory_iterator all("/proc/self/fd");
-  return std::distance(begin(all), end(all));
 }
 
 TEST_CASE("a token is read as it was made, and nothing else is a token", "[ipc]") {
@@ -202,7 +198,7 @@ TEST_CASE("the exporter answers over its socket, whatever else comes there", "[i
     CHECK(test::send_raw(token.process, &with_file, size, STDERR_FILENO));
     CHECK(ask(token, &answer) == IpcReply::given);
   }
-  CHECK(open_files() == files);
+  CHECK(files_become(files));
   std::atomic<bool> stop{false};
   std::thread flood([&] {
     const unsigned char garbage[4096] = {1, 2, 3};
@@ -214,7 +210,7 @@ TEST_CASE("the exporter answers over its socket, whatever else comes there", "[i
   stop = true;
   flood.join();
   CHECK(ask(token, &answer) == IpcReply::given);
-  CHECK(open_files() == files);
+  CHECK(files_become(files));
   end_exports_at(kChunk);
   CHECK(ask(token, &answer) == IpcReply::gone);
 }
@@ -337,7 +333,7 @@ TEST_CASE("an exporter that sends anything first is heard when it answers", "[ip
 // Holds a block that lies in so many units of 2 MiB.
 void hold_in_units(uint64_t units) {
   constexpr uint64_t kUnit = 2 << 20, kOffset = 4096;
-  test::held_units = {kOffset, kUnit, units, nullptr};
+  test::hold_units({kOffset, kUnit, units, nullptr});
   test::hold({kChunk + kOffset, units * kUnit - kOffset, kChunk + kOffset, true});
 }
 
@@ -354,7 +350,7 @@ TEST_CASE("descriptors of units come along, as many as a message takes", "[ipc]"
     CHECK(answer.unit_bytes == 2 << 20);
     CHECK(answer.offset == 4096);
     CHECK(came.count() == (first == 128 ? 22 : 64));
-    CHECK(open_files() == files + came.count());
+    CHECK(files_become(files + came.count()));
     CHECK(fcntl(came.number(0), F_GETFD) == FD_CLOEXEC);
   }
   IpcAnswer answer;
@@ -362,10 +358,10 @@ TEST_CASE("descriptors of units come along, as many as a message takes", "[ipc]"
   for (const uint32_t first : {150U, UINT32_MAX}) {
     CHECK(ask_exporter(token, first, &answer, &none) == IpcReply::gone);
   }
-  test::held_units.had = [] { return false; };
+  test::let_units_be_had([] { return false; });
   CHECK(ask_exporter(token, 0, &answer, &none) == IpcReply::unable);
   CHECK(none.count() == 0);
-  CHECK(open_files() == files);
+  CHECK(files_become(files));
   end_exports_in(token.address, 1);
   CHECK(ask(token, &answer) == IpcReply::gone);
 }
@@ -379,11 +375,11 @@ TEST_CASE("a block in units has its number until memory goes from behind its sta
   end_exports_in(token.address - 1000, 1000);
   CHECK(answered(request).status == IpcStatus::given);
   // Another block comes there while the descriptors are had.
-  test::held_units.had = [&] {
+  test::let_units_be_had([&] {
     end_exports_in(token.address - 4096, 4097);
     exported(0);
     return true;
-  };
+  });
   IpcFiles files;
   const IpcAnswer answer = answer_message(&request, sizeof request, getuid(), find_held, &files);
   CHECK(answer.status == IpcStatus::gone);
@@ -534,7 +530,7 @@ TEST_CASE("descriptors that do not belong to an answer are closed", "[ipc]") {
     IpcFiles came;
     const IpcReply told = liar.reply(&came);
     CHECK(came.count() == (told == IpcReply::given ? sent : 0));
-    CHECK(open_files() == with_liar + came.count());
+    CHECK(files_become(with_liar + came.count()));
     return told;
   };
   CHECK(reply(5, 5) == IpcReply::given);
@@ -543,7 +539,7 @@ TEST_CASE("descriptors that do not belong to an answer are closed", "[ipc]") {
   CHECK(reply(5, 64) == IpcReply::gone);
   CHECK(reply(64, 65) == IpcReply::failed);
   CHECK(reply(100, 253) == IpcReply::failed);
-  CHECK(open_files() == files);
+  CHECK(files_become(files));
 }
 
 }  // namespace

@@ -99,6 +99,34 @@ TEST_CASE("what is known, and clean only later, goes before new units come") {
   CHECK(p->units().units.size() == 5);
 }
 
+TEST_CASE("the units that a live block lies in are told, and where it begins in them") {
+  auto p = expandable(16);
+  constexpr uint64_t kBytes = kUnit / 4 * 3;
+  const uint64_t a = p->take(kBytes), b = p->take(kBytes), c = p->take(kBytes);
+  REQUIRE(b == a + kBytes);
+  REQUIRE(c == b + kBytes);
+  std::vector<Unit> seen;
+  uint64_t begins = 0;
+  const auto told = [&](uint64_t address) {
+    return p->pool.visit_units_of(p->shared.index.find(address), address,
+                                  [&](const Unit* units, uint32_t count, uint64_t offset) {
+                                    seen.assign(units, units + count);
+                                    begins = offset;
+                                  });
+  };
+  REQUIRE(told(b + 1));
+  CHECK(begins == kBytes);
+  REQUIRE(seen.size() == 2);
+  const std::vector<Unit> of_both = seen;
+  REQUIRE(told(a));
+  CHECK(seen == std::vector<Unit>{of_both[0]});
+  REQUIRE(told(c));
+  CHECK(begins == kUnit / 2);
+  CHECK(seen[0] == of_both[1]);
+  p->give(b);
+  CHECK_FALSE(told(b));
+}
+
 TEST_CASE("of a known block in two units the part beside live memory stays, and is nobody's") {
   auto p = expandable(16);
   constexpr uint64_t kBytes = kUnit / 4 * 3;
