@@ -52,6 +52,7 @@ RULES = {
 OWN_KIND = "the program's own call, told as it is; the charge follows: cap/failing_kinds.told"
 FOR_CHARGES = "asked for a charge alone: cap/failing_kinds.unseen"
 FOR_UNITS = "made for expandable memory alone: expandable/failing"
+FOR_OPENED_UNITS = "made where another process opens a block in units alone: ipc/ipc_ends"
 FOR_FILLS = "made where memory is filled alone: fill/filled_stumble"
 NOT_RUN = {
     "cuArray3DCreate_v2": OWN_KIND,
@@ -73,10 +74,12 @@ NOT_RUN = {
     "cuMemAddressReserve": FOR_UNITS,
     "cuMemCreate": f"{OWN_KIND}; and {FOR_UNITS}",
     "cuMemGetAllocationGranularity": "asked where a cap refuses; what it says is told",
+    "cuMemExportToShareableHandle": FOR_OPENED_UNITS,
     "cuMemGetHandleForAddressRange": "the program's own call, answered as it is",
     "cuMemFreeHost": "made where pinned memory was idle for long alone: pinned/pinned_stumble",
     "cuMemHostGetDevicePointer_v2": "the program's own call, answered as it is",
     "cuMemHostGetFlags": "asked after a refused cuMemFreeHost alone: pinned/pinned_stumble",
+    "cuMemImportFromShareableHandle": FOR_OPENED_UNITS,
     "cuMemMap": f"{OWN_KIND}; and {FOR_UNITS}",
     "cuMemPoolGetAttribute": "asked of a nearly full device alone: in_flight/ordered_room.failing",
     "cuMemRelease": f"{OWN_KIND}; and {FOR_UNITS}",

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Blocks of 1 KB to 40 MB that another process opens by cuIpcGetMemHandle, reads, changes and closes.
+"""Blocks of 1 KB to 40 MB that another process opens by cuIpcGetMemHandle, reads, changes and closes."""
 
-Mode 3 has no such handles.
-"""
-
-# client: {"limit_s": 60, "policies": ["default", "auto_growth", "cap", "fill"]}
+# client: {"limit_s": 60}
 
 import ctypes
 import multiprocessing

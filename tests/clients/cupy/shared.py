@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CuPy's memory in other processes: ipcGetMemHandle of blocks of its pool and of cudaMalloc, small and large.
+"""CuPy's memory in other processes: ipcGetMemHandle of blocks of its pool and of cudaMalloc, small and large."""
 
-Mode 3 has no such handles.
-"""
-
-# client: {"limit_s": 120, "policies": ["default", "auto_growth", "cap", "fill"]}
+# client: {"limit_s": 120}
 
 import multiprocessing
 

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of 8 bytes to 40 MB, and slices of them, that other processes open by Numba's IPC handles.
+"""Arrays of 8 bytes to 40 MB, and slices of them, that other processes open by Numba's IPC handles."""
 
-Mode 3 has no such handles.
-"""
-
-# client: {"limit_s": 120, "policies": ["default", "auto_growth", "cap", "fill"]}
+# client: {"limit_s": 120}
 
 import multiprocessing
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tests of IPC handles in numba-cuda's own suite, as suite.py runs the others. Mode 3 has no such handles."""
+"""The tests of IPC handles in numba-cuda's own suite, as suite.py runs the others."""
 
-# client: {"limit_s": 300, "policies": ["default", "auto_growth", "cap", "fill"]}
+# client: {"limit_s": 300}
 
 import suite
 from numba.cuda.tests.cudapy import test_ipc

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# client: {"variants": ["no cache"], "not": {"mode 3": ["no cache"]}}
+# client: {"variants": ["no cache"]}
 """CUDA's own handles of tensors that PyTorch did not pool, each a cudaMalloc of its own: another process
-opens them, sees what is in them and writes there, and has some open when their tensors are gone.
-(Mode 3: sharing.py.)"""
+opens them, sees what is in them and writes there, and has some open when their tensors are gone."""
 
 import ctypes
 import gc

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# client: {"not": {"mode 3": ["cache"]}, "env": {"TORCH_CPP_LOG_LEVEL": "ERROR"}}
+# client: {"env": {"TORCH_CPP_LOG_LEVEL": "ERROR"}}
 """DataLoader with workers that are forked, after CUDA was used, and spawned; batches are pinned by its
-thread and copied to the device. (Mode 3: sharing.py.)"""
+thread and copied to the device."""
 
 import os
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# client: {"long": true, "limit_s": 900, "variants": ["cache", "expandable"], "not": {"mode 3": ["cache"]}, "env": {"TORCH_CPP_LOG_LEVEL": "ERROR"}}
+# client: {"long": true, "limit_s": 900, "variants": ["cache", "expandable"], "env": {"TORCH_CPP_LOG_LEVEL": "ERROR"}}
 """Eight processes in a ring: each makes tensors, hands them to the next, and checks, changes and drops
-what it gets, many rounds long; one is killed in the end, and the others go on without it. (Mode 3: sharing.py.)"""
+what it gets, many rounds long; one is killed in the end, and the others go on without it."""
 
 import os
 import signal

@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# client: {"not": {"mode 3": ["cache"]}}
 """Tensors of 1 KB to 40 MB go between processes by torch.multiprocessing, both ways and on; the ones that
-a child changed are changed here. What PyTorch cannot share under an allocator is refused alike.
-
-Static memory has no IPC handles (shim/LIMITS.md), which CUDA's own code and a line of the log say: under mode 3
-only what PyTorch maps itself is shared."""
+a child changed are changed here. What PyTorch cannot share under an allocator is refused alike."""
 
 import gc
 import multiprocessing.reduction
