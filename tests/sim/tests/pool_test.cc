@@ -293,6 +293,24 @@ TEST_CASE("memory handed out again is a race for who has no order with it, whate
   CHECK(races == 1);
 }
 
+TEST_CASE("memory that a pool has from the device has no past, to its last byte") {
+  REQUIRE(in_child({{"SIMCUDA_RACES", "abort"}, {"SIMCUDA_MEMORY_MB", "2"}}, [] {
+    start();
+    const CUstream one = apart(), two = apart();
+    CUdeviceptr plain = 0;
+    EXPECT_OK(cuMemAlloc(&plain, kUnit));
+    EXPECT_OK(cuMemsetD8Async(plain, 1, kUnit, one));
+    EXPECT_OK(cuMemFreeAsync(plain, one));
+    for (int i = 0; i < 5000 && free_bytes() == 0; ++i) {  // the host does not wait for it
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_OK(cuMemsetD8Async(ordered(1000, two), 2, 1000, two));
+    }
+    EXPECT_OK(cuCtxSynchronize());
+  }));
+}
+
 TEST_CASE("streams that share a pool in every order have no race in it") {
   REQUIRE(in_child({{"SIMCUDA_RACES", "abort"}}, [] {
     start();

@@ -386,7 +386,10 @@ CUresult free_async(Call call, const StreamRef& stream, CUdeviceptr address) {
     code = free_pooled(stream, std::move(work), *found);
   } else {
     if (plain) {
-      work.run = [address, owner = found->context] { run_free_plain(address, *owner); };
+      work.run = [call, address, owner = found->context] {
+        set_current_call(call);
+        run_free_plain(address, *owner);
+      };
     } else {
       work.run = [imported = *found] { run_free_imported(imported); };
     }

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "memory/device.h"
+#include "watch/watcher.h"
 
 namespace simcuda {
 namespace {
@@ -163,6 +164,7 @@ bool PoolSpace::take_block(uint64_t bytes, uint64_t wanted_bytes) {
     steps_.emplace(block + at, std::min(step_, bytes - at));
   }
   reserved_ += bytes;
+  watch_pool_got(block, bytes);
   give(block, bytes, nullptr);
   return true;
 }

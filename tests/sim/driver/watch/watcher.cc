@@ -155,6 +155,12 @@ void watch_begun(const Allocation& allocation, Past past) {
   }
 }
 
+void watch_pool_got(CUdeviceptr address, uint64_t bytes) {
+  if (!watching()) return;
+  const std::lock_guard lock(exec_mutex());
+  watcher().shadow.forget(address, bytes);
+}
+
 void watch_freed(const Allocation& allocation) {
   if (!watching()) return;
   const std::lock_guard lock(exec_mutex());

@@ -47,6 +47,8 @@ VectorClock host_clock();
 
 // Caller does not hold exec_mutex(), here and below. Memory becomes the program's.
 void watch_begun(const Allocation& allocation, Past past = Past::kForgotten);
+// A memory pool has it from the device, which gives away nothing that is still in use.
+void watch_pool_got(CUdeviceptr address, uint64_t bytes);
 // The host frees it, now: a touch of every byte, which must be ordered after all others.
 void watch_freed(const Allocation& allocation);
 // It ends with its context or on its stream.
