@@ -134,12 +134,15 @@ class ChunkPools {
   // Ends with the last pool there is; most programs have a few, with low numbers.
   template <typename Visitor>
   void visit_pools(Visitor visit) const {
-    uint64_t left = pools_used_.load(std::memory_order_acquire);
-    for (unsigned i = 0; left != 0 && i < kMostThreads; ++i) {
+    // How many there are is asked anew each time: one that came meanwhile counted before it was
+    // here.
+    const auto all = [this] { return pools_used_.load(std::memory_order_acquire); };
+    uint64_t seen = 0;
+    for (unsigned i = 0; i < kMostThreads && seen < all(); ++i) {
       BlockPool* pool = pools_[i].load(std::memory_order_acquire);
       if (pool == nullptr) continue;
+      ++seen;
       visit(*pool);
-      --left;
     }
   }
 

@@ -57,6 +57,13 @@ std::string path_in(const std::string& line) {
   return at == std::string::npos ? std::string() : line.substr(at, line.find(" (", at) - at);
 }
 
+std::vector<std::string> paths_in(const std::string& list) {
+  std::vector<std::string> paths;
+  std::istringstream lines(list);
+  for (std::string line; std::getline(lines, line);) paths.push_back(path_in(line));
+  return paths;
+}
+
 // The routes of the file itself and of the libraries that come with it.
 bool say_routes(const Program& program, const std::string& libraries) {
   const std::string driver = line_with(libraries, "libcuda.so");
@@ -100,10 +107,10 @@ void say_malloc(const Program& program, const std::string& libraries, const std:
   if (own && !program.elf.is_library) {
     return say("malloc", "the program brings its own, which no preload replaces; try: --host off");
   }
-  std::istringstream lines((own ? program.binary + "\n" : "") + libraries);
+  std::vector<std::string> paths = paths_in(libraries);
+  if (own) paths.insert(paths.begin(), program.binary);
   bool any = false;
-  for (std::string line; std::getline(lines, line);) {
-    const std::string path = path_in(line);
+  for (const std::string& path : paths) {
     if (path.empty() || read_elf(path).soname == "libc.so.6") continue;
     if (!defines_function(path, "malloc")) continue;
     say(any ? "" : "malloc", path + " brings its own, which Cistern's replaces; try: --host off");
@@ -158,9 +165,9 @@ void say_framework(bool& any, const Framework& framework, const std::string& pat
 void say_frameworks(const Program& program, const std::string& libraries) {
   bool any = false;
   const Framework* last = nullptr;
-  std::istringstream lines(program.binary + "\n" + libraries);
-  for (std::string line; std::getline(lines, line);) {
-    const std::string path = path_in(line);
+  std::vector<std::string> paths = paths_in(libraries);
+  paths.insert(paths.begin(), program.binary);
+  for (const std::string& path : paths) {
     const Framework* framework = framework_of(path);
     if (framework == nullptr || framework == last) continue;
     say_framework(any, *framework, path, "");

@@ -10,7 +10,7 @@ namespace cistern::shim {
 namespace {
 
 // A framework that pools asks only for what its own pool has not, which Cistern's has not either.
-// Where half of the requests and more find memory ready here, another pool hardly stands before.
+// Where more than half of the requests find memory ready here, another pool hardly stands before.
 constexpr uint64_t kServedShare = 2;
 
 // A cudaMalloc and its cudaFree take the driver some 0.1 ms: fewer than a thousand are a tenth of a
@@ -142,11 +142,12 @@ Advice advise(const ProcessReport& process, const config::Policy& policy,
   }
   hint_ipc(process.ipc, advice);
   for_each_device(process, [&](const DeviceReport& d) { hint_bound(d, advice); });
-  bool other_pool = false;
+  bool asked = false, other_pool = false;
   for_each_device(process, [&](const DeviceReport& d) {
-    other_pool |= hits(d) * kServedShare <= d.allocations;
+    asked |= d.allocations != 0;
+    other_pool |= d.allocations != 0 && hits(d) * kServedShare <= d.allocations;
   });
-  if (other_pool) advice.frameworks = loaded;
+  if (other_pool || !asked) advice.frameworks = loaded;
   // Whose own pool comes first has no use for another policy of this one.
   if (advice.frameworks.list().empty()) {
     for_each_device(process, [&](const DeviceReport& d) { hint_sizes(d, policy, advice); });

@@ -277,6 +277,7 @@ class Doctor(home.LauncherTest):
     def test_the_malloc_of_a_library_is_told(self):
         own = self.library("libown.so", home.HOST_LIBRARY, "-fno-builtin")
         self.assertIn(f"malloc      {own} brings its own, which Cistern's replaces", self.of_file(own))
+        self.assertIn("malloc      ./libown.so brings its own", self.of_file("libown.so", cwd=self.folder))
         self.assertRegex(self.of_file(self.library("libno.so", "int n;")), "malloc +Cistern's; ")
 
     def test_no_program_is_run_from_a_library(self):

@@ -254,13 +254,17 @@ TEST_CASE("a run gets the hints that its figures call for, two at most", "[advic
   }
 }
 
-TEST_CASE("a framework is named where Cistern serves fewer than half of the requests", "[advice]") {
+TEST_CASE("a framework is named where Cistern serves half of the requests or fewer", "[advice]") {
   auto process = std::make_unique<Process>();
   process->loaded.add(config::framework_of("/lib/libc10_cuda.so"));
   process->loaded.add(config::framework_of("/lib/libc10_cuda.so"));
   process->devices[1]->report.allocations = 10;
   const auto named = [&] { return advice_for(*process).frameworks.list().size(); };
-  SECTION("none at all") { CHECK(named() == 1); }
+  SECTION("none at all") {
+    process->devices[1]->report.allocations = 0;
+    CHECK(named() == 1);
+  }
+  SECTION("all that there are, and none on another device") { CHECK(named() == 0); }
   SECTION("half") {
     process->requests(1000);
     process->ledger().obtained.add(500);

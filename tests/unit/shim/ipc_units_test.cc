@@ -8,6 +8,7 @@
 #include <catch2/catch.hpp>
 #include <thread>
 
+#include "allocator/base/os.h"
 #include "tests/unit/shim/ipc_peers.h"
 
 namespace cistern::shim {
@@ -204,7 +205,7 @@ class Liar {
     sendmsg(socket_.number(), &head, MSG_NOSIGNAL);
   }
 
-  const IpcProcess process_ = made_up_process();
+  const IpcProcess process_ = test::made_up_process();
   OwnSocket socket_;
   IpcAnswer answer_;
   uint32_t files_;
