@@ -270,13 +270,16 @@ TEST_CASE("threads and forked children write whole lines into one trace") {
   const TemporaryFile trace;
   REQUIRE(in_child({{"SIMCUDA_TRACE", trace.path()}}, [] {
     const CUcontext context = start();
-    const auto pairs = [context] {
+    std::atomic<bool> child_ended{false};
+    const auto pairs = [context, &child_ended] {
       cuCtxSetCurrent(context);
       for (int i = 0; i < 200; ++i) {
         CUdeviceptr block = 0;
         cuMemAlloc(&block, 64);
         cuMemFree(block);
       }
+      // To a sanitizer the child would leak a thread that had ended before.
+      child_ended.wait(false);
     };
     std::thread one(pairs);
     std::thread two(pairs);
@@ -284,6 +287,8 @@ TEST_CASE("threads and forked children write whole lines into one trace") {
              cuMemFree(1);
              return 0;
            }) == 0);
+    child_ended = true;
+    child_ended.notify_all();
     one.join();
     two.join();
   }));
