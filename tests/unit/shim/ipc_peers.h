@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <catch2/catch.hpp>
 #include <cstring>
 #include <filesystem>
 #include <functional>
@@ -70,6 +71,13 @@ inline CUipcMemHandle handle_of_driver(unsigned char byte) {
   CUipcMemHandle handle;
   std::memset(&handle, byte, sizeof handle);
   return handle;
+}
+
+// A process of its own, as far as tokens tell.
+inline shim::IpcProcess made_up_process() {
+  shim::IpcProcess process;
+  REQUIRE(shim::describe_ipc_process(&process));
+  return process;
 }
 
 inline CUcontext some_context() { return reinterpret_cast<CUcontext>(0x77); }

@@ -20,6 +20,7 @@ using test::ask;
 using test::exported;
 using test::files_become;
 using test::find_held;
+using test::made_up_process;
 using test::open_files;
 using test::request_for;
 
@@ -258,13 +259,6 @@ TEST_CASE("another user, and another network, get no handle", "[ipc]") {
   });
   CHECK((network == 0 || network == kCannot));
   end_exports_at(kChunk);
-}
-
-// A process of its own, as far as tokens tell.
-IpcProcess made_up_process() {
-  IpcProcess process;
-  REQUIRE(describe_ipc_process(&process));
-  return process;
 }
 
 IpcToken token_of(const IpcProcess& process) {

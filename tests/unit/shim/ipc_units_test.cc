@@ -8,6 +8,7 @@
 #include <catch2/catch.hpp>
 #include <thread>
 
+#include "allocator/base/os.h"
 #include "tests/unit/shim/ipc_peers.h"
 
 namespace cistern::shim {
@@ -18,6 +19,7 @@ using test::ask;
 using test::exported;
 using test::files_become;
 using test::find_held;
+using test::made_up_process;
 using test::open_files;
 using test::request_for;
 
