@@ -32,6 +32,7 @@ CUresult map_file(int file, CUdeviceptr address, uint64_t bytes) {
                         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   if (result != CUDA_SUCCESS) return result;
   result = ask(driver().cuMemMap, address, bytes, size_t{0}, handle, 0ULL);
+  const LetByCaptures allowed;
   for_sure([=] { return driver().cuMemRelease(handle); });
   return result;
 }
@@ -85,6 +86,7 @@ CUresult map_units(const IpcToken& token, const IpcAnswer& first, IpcFiles* file
   result = map_all(token, first, files, *out, &mapped, reply);
   files->close_all();
   if (result == CUDA_SUCCESS) return result;
+  const LetByCaptures allowed;
   // A mapping that failed for earlier work may be there all the same.
   for (uint64_t at = 0; at < out->bytes && at <= mapped; at += first.unit_bytes) {
     for_sure([&] { return driver().cuMemUnmap(out->base + at, first.unit_bytes); });

@@ -274,6 +274,93 @@ TEST_CASE("units that are closed during a capture are unmapped after it", "[ipc]
   CHECK(m.empty());
 }
 
+TEST_CASE("units are unmapped when the context that opened them has worked", "[ipc]") {
+  Import import(2);
+  Memory& m = import.memory_of();
+  static std::vector<CUcontext> pushed;
+  static CUresult push_answers;
+  pushed.clear();
+  Driver& d = fakes().driver;
+  d.cuCtxPushCurrent_v2 = [](CUcontext context) {
+    if (push_answers == CUDA_SUCCESS) pushed.push_back(std::exchange(fakes().current, context));
+    return push_answers;
+  };
+  d.cuCtxPopCurrent_v2 = [](CUcontext* out) {
+    *out = std::exchange(fakes().current, pushed.back());
+    return CUDA_SUCCESS;
+  };
+  static CUcontext waited_for;
+  d.cuCtxSynchronize = [] {
+    waited_for = fakes().current;
+    return CUDA_SUCCESS;
+  };
+  CUcontext opener = fakes().current, other = reinterpret_cast<CUcontext>(0x20);
+  for (const bool over : {false, true}) {
+    push_answers = over ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_SUCCESS;
+    waited_for = nullptr;
+    CUdeviceptr block = 0;
+    REQUIRE(import.open(&block) == CUDA_SUCCESS);
+    fakes().current = other;
+    CHECK(close_imported(block) == CUDA_SUCCESS);
+    CHECK(waited_for == (over ? nullptr : opener));
+    CHECK(fakes().current == other);
+    CHECK(m.empty());
+    fakes().current = opener;
+  }
+}
+
+CUstreamCaptureMode mode;
+
+Memory* in_relaxed_mode() {
+  CHECK(mode == CU_STREAM_CAPTURE_MODE_RELAXED);
+  return memory;
+}
+
+TEST_CASE("without pools captures forbid no call for units, whose close waits as a free does",
+          "[ipc]") {
+  Import import(2);
+  Memory& m = import.memory_of();
+  fakes().active = false;
+  mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  Driver& d = fakes().driver;
+  d.cuThreadExchangeStreamCaptureMode = [](CUstreamCaptureMode* wanted) {
+    std::swap(mode, *wanted);
+    return CUDA_SUCCESS;
+  };
+  d.cuMemRelease = [](CUmemGenericAllocationHandle handle) {
+    in_relaxed_mode();
+    return release(handle);
+  };
+  d.cuMemUnmap = [](CUdeviceptr address, size_t bytes) {
+    in_relaxed_mode();
+    return unmap(address, bytes);
+  };
+  d.cuMemAlloc_v2 = [](CUdeviceptr* out, size_t) {
+    *out = 0x10;
+    return in_relaxed_mode()->use("allocate").second;
+  };
+  d.cuMemFree_v2 = [](CUdeviceptr address) {
+    CHECK(address == 0x10);
+    return in_relaxed_mode()->use("free a block").second;
+  };
+  CUdeviceptr block = 0;
+  REQUIRE(import.open(&block) == CUDA_SUCCESS);
+  CHECK(close_imported(block) == CUDA_SUCCESS);
+  CHECK(m.calls["free a block"] == 1);
+  CHECK(m.calls["synchronise"] == 0);
+  CHECK(m.empty());
+  m.fails = "allocate";
+  m.fails_at = 2;
+  REQUIRE(import.open(&block) == CUDA_SUCCESS);
+  CHECK(close_imported(block) == CUDA_SUCCESS);
+  CHECK(m.calls["synchronise"] == 1);
+  m.fails = "access";
+  m.fails_at = 3;
+  CHECK(import.open(&block) == CUDA_ERROR_ILLEGAL_ADDRESS);
+  CHECK(m.empty());
+  CHECK(mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
 TEST_CASE("a driver without virtual memory management opens no units", "[ipc]") {
   const Import import(2);
   fakes().driver.cuMemImportFromShareableHandle = nullptr;
