@@ -39,6 +39,7 @@ inline bool find_held_block(uint64_t address, shim::HeldBlock* out) {
 struct HeldUnits {
   uint64_t offset, unit_bytes, units;
   std::function<bool()> had;
+  std::function<void()> in_hand{};  // once they are
 };
 inline HeldUnits held_units{};
 
@@ -62,6 +63,7 @@ inline bool files_of_held(const shim::HeldBlock&, uint32_t first, shim::IpcAnswe
   while (first++ < held_units.units && files->count() < shim::kMostFiles) {
     files->add(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0));
   }
+  if (held_units.in_hand != nullptr) held_units.in_hand();
   return true;
 }
 
