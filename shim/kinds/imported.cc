@@ -407,7 +407,7 @@ CUresult close_imported(CUdeviceptr address) {
   }
 }
 
-bool find_imported(CUdeviceptr address, uint64_t* start, uint64_t* bytes) {
+bool find_imported(CUdeviceptr address, uint64_t* start, uint64_t* bytes, CUcontext* opener) {
   *bytes = 0;
   if (imported.load(std::memory_order_relaxed) == 0) [[likely]]
     return false;
@@ -418,6 +418,7 @@ bool find_imported(CUdeviceptr address, uint64_t* start, uint64_t* bytes) {
   if (block == nullptr) return true;
   *start = block->key;
   *bytes = block->bytes;
+  if (opener != nullptr && block->mapping->in_units) *opener = block->mapping->context;
   return true;
 }
 

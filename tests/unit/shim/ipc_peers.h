@@ -19,6 +19,9 @@
 
 namespace cistern::test {
 
+// What devices_of_current() tells, of which 1 is the current one.
+inline uint64_t devices_with_access = 2;
+
 // The one block that the program holds, if it has bytes.
 inline std::mutex held_mutex;
 inline shim::HeldBlock held_block{};

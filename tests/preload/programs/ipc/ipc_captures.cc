@@ -6,6 +6,7 @@
 //   fails     opened while a stream captures, which may fail: nothing of it stays
 //   other     closed in another context than it was opened in, which still works on it
 //   over      closed after the end of the context that it was opened in
+//   told      what is told of it while it is open
 //   waits     closed while its own context works on it
 //
 // With "off" as a second word, the importer has no pools; IPC_FAIL is its SIMCUDA_FAIL.
@@ -141,9 +142,22 @@ void close_after_context(const Order& order) {
   std::printf("something stays: %d\n", shares_any());
 }
 
+void tell_of(CUdeviceptr block, CUcontext context) {
+  CUcontext opener = nullptr, in_list = nullptr;
+  unsigned long long types = 99, types_in_list = 99;
+  SAY(cuPointerGetAttribute(&opener, CU_POINTER_ATTRIBUTE_CONTEXT, block + 3));
+  SAY(cuPointerGetAttribute(&types, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, block));
+  CUpointer_attribute list[] = {CU_POINTER_ATTRIBUTE_CONTEXT,
+                                CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES};
+  void* data[] = {&in_list, &types_in_list};
+  SAY(cuPointerGetAttributes(2, list, data, block + kBytes - 1));
+  std::printf("opener: %d %d, handle types: %llu %llu\n", opener == context, in_list == context,
+              types, types_in_list);
+}
+
 int import(const Peer& owner) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  use_device(0);
+  const CUcontext context = use_device(0);
   Order order;
   if (!owner.hear(&order)) return 1;
   const char* word = std::getenv("IPC_CAPTURES");
@@ -153,6 +167,7 @@ int import(const Peer& owner) {
   if (is("fails")) fail_in_capture(order);
   if (is("other")) close_in_other_context(order);
   if (is("over")) close_after_context(order);
+  if (is("told")) tell_of(opened(order), context);
   if (is("waits")) {
     const CUdeviceptr block = opened(order);
     begin_work_on(block);
