@@ -53,7 +53,7 @@ CUstream stream_of_its_own() {
 // With `doing` in it.
 template <typename Doing>
 void capture(Doing doing) {
-  const CUstream stream = stream_of_its_own();
+  CUstream stream = stream_of_its_own();
   CUgraph graph = nullptr;
   SAY(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
   doing();
@@ -105,7 +105,7 @@ void fail_in_capture(const Order& order) {
 }
 
 void begin_work_on(CUdeviceptr block) {
-  const CUstream stream = stream_of_its_own();
+  CUstream stream = stream_of_its_own();
   SAY(cuLaunchHostFunc(stream, slow, nullptr));
   SAY(cuMemsetD8Async(block, 7, kBytes, stream));
 }
@@ -157,10 +157,10 @@ void tell_of(CUdeviceptr block, CUcontext context) {
 
 int import(const Peer& owner) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  const CUcontext context = use_device(0);
-  Order order;
-  if (!owner.hear(&order)) return 1;
+  CUcontext context = use_device(0);
   const char* word = std::getenv("IPC_CAPTURES");
+  Order order;
+  if (!owner.hear(&order) || word == nullptr) return 1;
   const auto is = [=](const char* name) { return std::strcmp(word, name) == 0; };
   if (is("open")) open_in_capture(order);
   if (is("close")) close_in_capture(order);
