@@ -24,13 +24,18 @@ socklen_t ipc_address(const IpcProcess& process, sockaddr_un* out) {
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(length));
 }
 
-bool OwnSocket::open(const sockaddr_un* address, socklen_t bytes) {
+int out_of_the_way(int file) {
   constexpr int kOutOfTheWay = 100;
+  const int high = fcntl(file, F_DUPFD_CLOEXEC, kOutOfTheWay);
+  if (high < 0) return file;
+  close(file);
+  return high;
+}
+
+bool OwnSocket::open(const sockaddr_un* address, socklen_t bytes) {
   const int low = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (low < 0) return false;
-  const int high = fcntl(low, F_DUPFD_CLOEXEC, kOutOfTheWay);
-  if (high >= 0) close(low);
-  number_ = high >= 0 ? high : low;
+  number_ = out_of_the_way(low);
   const sockaddr_un any{.sun_family = AF_UNIX, .sun_path = {}};
   const int on = 1;
   struct stat file;
@@ -87,8 +92,8 @@ bool read_control(msghdr* head, uid_t* user, IpcFiles* files) {
 }  // namespace
 
 void IpcFiles::close_all() {
-  for (uint32_t i = 0; i < count_; ++i) close(numbers_[i]);
-  count_ = 0;
+  // A child that is forked meanwhile closes no number that is another file by then.
+  while (count_ != 0) close(numbers_[--count_]);
 }
 
 void IpcFiles::take_all(IpcFiles* others) {

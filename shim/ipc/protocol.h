@@ -53,6 +53,10 @@ struct IpcAnswer {
 // How many descriptors come with one message; the kernel takes 253.
 inline constexpr uint32_t kMostFiles = 64;
 
+// The same file under a high number, as programs expect the low ones for files of their own, and
+// closed where another program begins; as it is where none is free.
+int out_of_the_way(int file);
+
 // Descriptors in one thread's hands: what is there at the end is closed.
 class IpcFiles {
  public:
@@ -77,8 +81,8 @@ class IpcFiles {
 // The address of the socket of a process; its length.
 socklen_t ipc_address(const IpcProcess& process, sockaddr_un* out);
 
-// A socket of Cistern's, under a high number, as programs expect the low ones for files of their
-// own; used no more once the program has made that number another file. One thread at a time, but
+// A socket of Cistern's, under a high number; used no more once the program has made that number
+// another file. One thread at a time, but
 // for still_ours().
 class OwnSocket {
  public:

@@ -24,6 +24,7 @@ constinit std::atomic<bool> runs{false};
 constinit IpcPools pools_{};
 constinit std::atomic<bool> ends{false};     // the process
 constinit std::atomic<bool> calling{false};  // the driver, perhaps
+constinit std::atomic<IpcFiles*> in_hand{nullptr};
 
 // For pools_.units.
 bool units_unless_the_end(const HeldBlock& block, uint32_t first, IpcAnswer* answer,
@@ -43,10 +44,14 @@ bool answer_one() {
   const ssize_t size = socket_.receive(&request, sizeof request, &user, &from, &from_bytes);
   if (size < 0) return false;
   IpcFiles files;
+  in_hand.store(&files);
   const IpcAnswer answer = answer_message(&request, static_cast<size_t>(size), user,
                                           {pools_.find, units_unless_the_end}, &files);
-  if (answer.magic != kAnswerMagic || from_bytes <= sizeof from.sun_family) return true;
-  socket_.send_to(from, from_bytes, &answer, sizeof answer, files);
+  if (answer.magic == kAnswerMagic && from_bytes > sizeof from.sun_family) {
+    socket_.send_to(from, from_bytes, &answer, sizeof answer, files);
+  }
+  files.close_all();
+  in_hand.store(nullptr);
   return true;
 }
 
@@ -127,6 +132,8 @@ void reset_service_after_fork() {
   starting.reset();
   runs.store(false);
   socket_.close_own();
+  // They are on the stack of the parent's thread, of which the child has a copy.
+  if (IpcFiles* files = in_hand.exchange(nullptr); files != nullptr) files->close_all();
 }
 
 }  // namespace cistern::shim

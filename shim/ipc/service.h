@@ -5,7 +5,7 @@
 // for it (process/own_thread.h). It answers one datagram after the other, in microseconds but for
 // such calls, and waits for no peer, so a peer can flood its queue, which delays others, and no
 // more. Peers of another user are refused before what they sent is looked at. A forked child has no
-// such thread and no such socket: the parent's tokens stay the parent's.
+// such thread, no such socket and none of the descriptors: the parent's tokens stay the parent's.
 #pragma once
 
 #include "shim/ipc/exports.h"

@@ -14,6 +14,8 @@
 #include "shim/kinds/imported_units.h"
 #include "shim/order/ask.h"
 #include "shim/order/captures/capture_gate.h"
+#include "shim/order/captures/let_by_captures.h"
+#include "shim/order/streams/events.h"
 #include "shim/pooled/exported.h"
 #include "shim/pooled/out_of_memory.h"
 #include "shim/pooled/queries.h"
@@ -102,11 +104,35 @@ Mapping* take_left_over() {
   return first;
 }
 
+// Waits for all work of the current context. Without pools nobody knows whether a stream captures:
+// a capture would be invalid after a wait for its context, but not after a free, which waits, too.
+CUresult wait_for_work() {
+  const auto allocate = driver().cuMemAlloc_v2;
+  if (!active() && allocate != nullptr) {
+    const LetByCaptures allowed;
+    CUdeviceptr nothing = 0;
+    if (allocate(&nothing, 1) == CUDA_SUCCESS) return ask(driver().cuMemFree_v2, nothing);
+  }
+  return ask(driver().cuCtxSynchronize);
+}
+
+// The same for a context that may use a mapping, since unmapping waits for no work. One that is
+// over has none.
+CUresult wait_for_work_of(CUcontext context) {
+  const ContextScope there(context);
+  if (!there) return CUDA_SUCCESS;
+  const CUresult result = wait_for_work();
+  const bool over =
+      result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_CONTEXT;
+  return over ? CUDA_SUCCESS : result;
+}
+
 // Without the lock. Those of a context that goes on were closed during a capture.
 void unmap_left_over() {
-  if (capture_gate().capturing()) return;
+  const GatePass pass;
+  if (!pass) return;
   for (Mapping* units = take_left_over(); units != nullptr;) {
-    if (!units->gone) ask(driver().cuCtxSynchronize);
+    if (!units->gone && may_call()) wait_for_work_of(units->context);
     if (may_call()) unmap_units({units->key, units->bytes});
     Mapping* next = units->next;
     mapping_arena.give_back(units);
@@ -288,12 +314,12 @@ CUresult refusal_of_any_call() {
   return ask(driver().cuMemGetInfo_v2, &free, &total);
 }
 
-// Work of the context may use the memory still, and unmapping waits for none. `*later`: it is
-// mapped still, since a capture would be invalid if the context was waited for.
+// `*later`: it is mapped still, since a capture would be invalid if the context was waited for.
 CUresult close_units(const Mapping& mapping, bool* later) {
-  *later = capture_gate().capturing();
+  const GatePass pass;
+  *later = !pass;
   if (*later) return CUDA_SUCCESS;
-  const CUresult waited = ask(driver().cuCtxSynchronize);
+  const CUresult waited = wait_for_work_of(mapping.context);
   return waited != CUDA_SUCCESS ? waited : unmap_units({mapping.key, mapping.bytes});
 }
 
@@ -381,7 +407,7 @@ CUresult close_imported(CUdeviceptr address) {
   }
 }
 
-bool find_imported(CUdeviceptr address, uint64_t* start, uint64_t* bytes) {
+bool find_imported(CUdeviceptr address, uint64_t* start, uint64_t* bytes, CUcontext* opener) {
   *bytes = 0;
   if (imported.load(std::memory_order_relaxed) == 0) [[likely]]
     return false;
@@ -392,6 +418,7 @@ bool find_imported(CUdeviceptr address, uint64_t* start, uint64_t* bytes) {
   if (block == nullptr) return true;
   *start = block->key;
   *bytes = block->bytes;
+  if (opener != nullptr && block->mapping->in_units) *opener = block->mapping->context;
   return true;
 }
 
@@ -412,7 +439,9 @@ void imports_of_context_gone(CUcontext context) {
   if (blocks_imported() == 0) return;
   {
     const alloc::LockGuard guard(mutex);
-    mappings.for_each([=](Mapping* m) { m->gone |= m->context == context; });
+    const auto mark = [=](Mapping* m) { m->gone |= m->context == context; };
+    mappings.for_each(mark);
+    for (Mapping* units = left_over; units != nullptr; units = units->next) mark(units);
     const auto of_it = [](const Mapping& m) { return m.gone && !m.closing; };
     while (Mapping* gone = mappings.search(of_it)) drop_mapping(gone);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks of other processes, opened by their tokens (ipc/token.h). The driver maps the whole chunk
-// that such a block lies in: once for each context, however many of its blocks are open there and
-// how often, and until the last is closed. Of a block in units only those are mapped
+// Blocks of other processes, opened by their tokens (ipc/token.h). Of one in a chunk the driver
+// maps the whole chunk: once for each context, however many of its blocks are open there and how
+// often, and until the last is closed. Of a block in units only those are mapped
 // (imported_units.h). The program gets the address of its block, and is told the block's size.
 // Needs no pools: it works with CISTERN_POOL=off. Any thread; no lock is held across a driver call
 // or while the exporter is asked.
@@ -26,9 +26,11 @@ CUresult open_imported(OpenMemHandle* real, CUdeviceptr* out, const CUipcMemHand
 // cuIpcCloseMemHandle, for any address.
 CUresult close_imported(CUdeviceptr address);
 
-// Whether the address lies in a chunk that was opened by a token; *bytes is 0 where no open block
-// is there.
-bool find_imported(CUdeviceptr address, uint64_t* start, uint64_t* bytes);
+// Whether the address lies in a chunk, or in units, opened by a token; *bytes is 0 where no open
+// block is there. `opener`, where wanted: of a block in units the context that opened it, else as
+// it was.
+bool find_imported(CUdeviceptr address, uint64_t* start, uint64_t* bytes,
+                   CUcontext* opener = nullptr);
 
 // cuMemGetAddressRange, with what find_imported() found.
 CUresult imported_range(CUdeviceptr* base, size_t* size, uint64_t start, uint64_t bytes);
@@ -40,7 +42,7 @@ uint64_t blocks_imported();
 // to. Those that were freed meanwhile do not count.
 uint64_t imports_unanswered();
 
-// The context is gone, and its mappings with it.
+// The context is gone, and what the driver mapped for it with it; units are unmapped.
 void imports_of_context_gone(CUcontext context);
 
 }  // namespace cistern::shim

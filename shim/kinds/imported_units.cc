@@ -28,22 +28,33 @@ CUresult for_sure(Call call) {
 CUresult map_file(int file, CUdeviceptr address, uint64_t bytes) {
   CUmemGenericAllocationHandle handle = 0;
   void* as_pointer = reinterpret_cast<void*>(static_cast<intptr_t>(file));  // cuda.h has it so
-  CUresult result = ask(driver().cuMemImportFromShareableHandle, &handle, as_pointer,
-                        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  CUresult result = ask_with_idle_memory(driver().cuMemImportFromShareableHandle, &handle,
+                                         as_pointer, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   if (result != CUDA_SUCCESS) return result;
-  result = ask(driver().cuMemMap, address, bytes, size_t{0}, handle, 0ULL);
+  result = ask_with_idle_memory(driver().cuMemMap, address, bytes, size_t{0}, handle, 0ULL);
+  const LetByCaptures allowed;
   for_sure([=] { return driver().cuMemRelease(handle); });
   return result;
 }
 
+// Which peers have access was asked of the current device, and the memory may be another one's; the
+// driver refuses a list with one that cannot. Then the own device has it alone.
 CUresult give_access(const MappedUnits& units) {
   CUmemAccessDesc list[64];
+  CUdevice own = 0;
   size_t count = 0;
-  for (uint64_t left = devices_of_current(); left != 0; left &= left - 1) {
+  for (uint64_t left = devices_of_current(&own); left != 0; left &= left - 1) {
     list[count].location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = std::countr_zero(left)};
     list[count++].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   }
-  return ask(driver().cuMemSetAccess, units.base, units.bytes, list, count);
+  const auto give = [&](const CUmemAccessDesc* first, size_t devices) {
+    return ask_with_idle_memory(driver().cuMemSetAccess, units.base, size_t{units.bytes}, first,
+                                devices);
+  };
+  const CUresult result = give(list, count);
+  if (result == CUDA_SUCCESS || count < 2) return result;
+  list[0].location.id = own;
+  return give(list, 1);
 }
 
 // Those that the answer tells of, `*mapped` bytes of them in the end.
@@ -78,13 +89,15 @@ CUresult map_units(const IpcToken& token, const IpcAnswer& first, IpcFiles* file
   if (!has_all_calls(driver())) return CUDA_ERROR_NOT_SUPPORTED;
   // No product that is too large: these hold a block that has an end.
   out->bytes = first.units * first.unit_bytes;
-  CUresult result = ask(driver().cuMemAddressReserve, &out->base, size_t{out->bytes},
-                        size_t{first.unit_bytes}, CUdeviceptr{0}, 0ULL);
+  CUresult result =
+      ask_with_idle_memory(driver().cuMemAddressReserve, &out->base, size_t{out->bytes},
+                           size_t{first.unit_bytes}, CUdeviceptr{0}, 0ULL);
   if (result != CUDA_SUCCESS) return result;
   uint64_t mapped = 0;
   result = map_all(token, first, files, *out, &mapped, reply);
   files->close_all();
   if (result == CUDA_SUCCESS) return result;
+  const LetByCaptures allowed;
   // A mapping that failed for earlier work may be there all the same.
   for (uint64_t at = 0; at < out->bytes && at <= mapped; at += first.unit_bytes) {
     for_sure([&] { return driver().cuMemUnmap(out->base + at, first.unit_bytes); });

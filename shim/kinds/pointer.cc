@@ -25,6 +25,7 @@ struct Place {
   uint64_t start = 0, bytes = 0;
   uint64_t whole = 0;  // what the driver tells of the size of a scratch block
   bool imported = false;
+  CUcontext opener = nullptr;  // of an imported block in units
   ScratchFound scratch = ScratchFound::foreign;
 
   // False: the driver's alone.
@@ -37,7 +38,7 @@ struct Place {
       pool = &pinned_pool_of(chunk)->pool;
       return true;
     }
-    imported = find_imported(address, &start, &bytes);
+    imported = find_imported(address, &start, &bytes, &opener);
     if (imported) return true;
     if (!scratch_on()) [[likely]]
       return false;
@@ -138,16 +139,17 @@ uint64_t id_of_units(const Place& place) {
 // What the driver tells of mapped memory in another way than of memory of cuMemAlloc. A handle to
 // export is not to be had of it (pooled/unit_questions.h).
 void put_as_linear(void* data, CUpointer_attribute attribute, const Place& place) {
-  if (!place.in_units()) return;
+  if (!place.in_units() && place.opener == nullptr) return;
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-      *static_cast<CUcontext*>(data) = context_of(place.chunk)->handle.load();
+      *static_cast<CUcontext*>(data) =
+          place.opener != nullptr ? place.opener : context_of(place.chunk)->handle.load();
       break;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       *static_cast<uint64_t*>(data) = 0;
       break;
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-      *static_cast<uint64_t*>(data) = id_of_units(place);
+      if (place.in_units()) *static_cast<uint64_t*>(data) = id_of_units(place);
       break;
     default:
       break;
@@ -169,7 +171,10 @@ void put_of_block(void* data, CUpointer_attribute attribute, const Place& place)
 
 void put_what_was_told(CUresult result, void* data, CUpointer_attribute attribute,
                        const Place& place) {
-  if (data == nullptr || !(tells_extent(attribute) || place.in_units())) return;
+  if (data == nullptr ||
+      !(tells_extent(attribute) || place.in_units() || place.opener != nullptr)) {
+    return;
+  }
   if (result == CUDA_SUCCESS || written(data, attribute, place.address)) {
     put_of_block(data, attribute, place);
   }

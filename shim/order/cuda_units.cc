@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/order/cuda_units.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 
@@ -8,6 +10,7 @@
 #include "allocator/base/source.h"
 #include "shim/entry/driver.h"
 #include "shim/ipc/exports.h"
+#include "shim/ipc/protocol.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/captures/let_by_captures.h"
 #include "shim/order/device.h"
@@ -149,9 +152,17 @@ bool CudaUnits::can_be_files() const {
 CUresult CudaUnits::export_file(alloc::Unit unit, int* file) const {
   const NoCancel in_hand;
   const LetByCaptures allowed;
-  return noted(driver().cuMemExportToShareableHandle(
-                   file, unit, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, /*flags=*/0),
-               owner_.context);
+  *file = -1;
+  const CUresult result =
+      noted(driver().cuMemExportToShareableHandle(
+                file, unit, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, /*flags=*/0),
+            owner_.context);
+  if (*file >= 0) *file = out_of_the_way(*file);
+  if (result == CUDA_SUCCESS || *file < 0) return result;
+  // The error belongs to earlier work, and the call has done its own.
+  close(*file);
+  *file = -1;
+  return result;
 }
 
 int CudaUnits::map(uint64_t address, const alloc::Unit* units, uint32_t count) {

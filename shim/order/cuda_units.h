@@ -35,7 +35,7 @@ class CudaUnits final : public alloc::UnitSource {
   // for nothing will ask again.
   void context_gone() { gone_.store(true); }
   // Whether other processes can have units, and a descriptor of one for them, which the caller
-  // closes.
+  // closes; it has a high number. After an error there is none.
   bool can_be_files() const;
   CUresult export_file(alloc::Unit unit, int* file) const;
   // What the peers may do has changed: they get access to what is mapped there, or lose it.

@@ -56,14 +56,14 @@ void hint_pinned_limit(const PinnedReport& pinned, Advice& out) {
 
 void hint_ipc(const IpcReport& ipc, Advice& out) {
   if (ipc.unanswered != 0) {
-    out.hint(
-        "ipc",
-        "%llu IPC handles could not be opened, as no Cistern answered for them (the log says "
-        "why); CISTERN_ONLY_SIZES in the process that made them keeps their size out of chunks",
-        static_cast<ull>(ipc.unanswered));
+    out.hint("ipc",
+             "%llu IPC handles could not be opened, as their process did not give what it takes "
+             "(the log says why); CISTERN_ONLY_SIZES there keeps their size out of chunks",
+             static_cast<ull>(ipc.unanswered));
   } else if (ipc.exported != 0 && ipc.answered == 0) {
     out.hint("ipc",
-             "%llu IPC handles of blocks inside chunks were made, and none was opened under "
+             "%llu IPC handles of blocks inside chunks or in static memory were made, and none was "
+             "opened under "
              "Cistern; who opens them needs it, too (CISTERN_POOL=off is enough), or "
              "CISTERN_ONLY_SIZES here keeps their size out of chunks",
              static_cast<ull>(ipc.exported));

@@ -7,15 +7,17 @@
 #include "shim/entry/driver.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/process/background.h"
+#include "shim/process/settings.h"
 
 namespace cistern::shim {
 
 // Keeps captures from forbidding the calls of a scope: there is none meanwhile, or the calling
-// thread is in the mode in which they forbid nothing.
+// thread is in the mode in which they forbid nothing. Without pools the gate knows of none.
 class LetByCaptures {
  public:
   LetByCaptures() {
-    if (!pass_) changed_ = driver().cuThreadExchangeStreamCaptureMode(&mode_) == CUDA_SUCCESS;
+    const auto exchange = driver().cuThreadExchangeStreamCaptureMode;
+    if ((!pass_ || !active()) && exchange != nullptr) changed_ = exchange(&mode_) == CUDA_SUCCESS;
   }
   ~LetByCaptures() {
     if (changed_ && may_call()) driver().cuThreadExchangeStreamCaptureMode(&mode_);

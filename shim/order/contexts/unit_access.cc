@@ -32,13 +32,13 @@ CUresult share_units(CUcontext owner) {
   return context == nullptr ? CUDA_SUCCESS : share(*context);
 }
 
-uint64_t devices_of_current() {
-  CUdevice own;
+uint64_t devices_of_current(CUdevice* current) {
   CUcontext handle = nullptr;
-  if (driver().cuCtxGetDevice(&own) != CUDA_SUCCESS ||
+  if (driver().cuCtxGetDevice(current) != CUDA_SUCCESS ||
       driver().cuCtxGetCurrent(&handle) != CUDA_SUCCESS) {
     return 0;
   }
+  const CUdevice own = *current;
   const auto bit = [](CUdevice device) { return uint64_t{1} << device; };
   const Context* context = active() ? working_context(handle) : nullptr;
   uint64_t devices = context != nullptr ? devices_reaching(context->number) : 0;

@@ -17,6 +17,6 @@ CUresult share_all_units();
 
 // The device of the current context, and those that reach memory of that context by peer access, as
 // bits. 0 without one.
-uint64_t devices_of_current();
+uint64_t devices_of_current(CUdevice* current);
 
 }  // namespace cistern::shim

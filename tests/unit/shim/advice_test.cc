@@ -188,7 +188,8 @@ const Case kCases[] = {
        p.ipc = {3, 0, 0, 0};
      },
      {{"ipc",
-       "3 IPC handles of blocks inside chunks were made, and none was opened under Cistern"}}},
+       "3 IPC handles of blocks inside chunks or in static memory were made, and none was opened "
+       "under Cistern"}}},
     {"handles of which one was opened",
      [](Process& p) {
        p.ipc = {3, 1, 0, 0};

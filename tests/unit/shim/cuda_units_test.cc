@@ -11,6 +11,7 @@
 #include "allocator/base/source.h"
 #include "shim/order/captures/capture_gate.h"
 #include "tests/unit/shim/fake_shim.h"
+#include "tests/unit/shim/ipc_peers.h"
 
 using namespace cistern::shim;
 using cistern::alloc::kNotNow;
@@ -202,17 +203,26 @@ TEST_CASE("a unit leaves as a descriptor, whatever captures, where the device ha
                                                    unsigned long long) {
     CHECK(type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     CHECK(memory->mode == CU_STREAM_CAPTURE_MODE_RELAXED);
-    *static_cast<int*>(out) = static_cast<int>(unit) + 70;
-    return CUDA_SUCCESS;
+    CHECK(memory->units.count(unit) == 1);
+    *static_cast<int*>(out) = dup(STDERR_FILENO);
+    return memory->use("export");
   };
   const CudaUnits& source = units.begun();
   CHECK(source.can_be_files());
   const Unit unit = units.created(1)[0];
   capture_gate().announce();
   int file = 0;
+  const long files = cistern::test::open_files();
   CHECK(source.export_file(unit, &file) == CUDA_SUCCESS);
+  memory->fail("export", 2, CUDA_ERROR_ILLEGAL_ADDRESS);  // of earlier work
+  int none = 0;
+  CHECK(source.export_file(unit, &none) == CUDA_ERROR_ILLEGAL_ADDRESS);
+  CHECK(none == -1);
+  CHECK(cistern::test::open_files() == files + 1);
   capture_gate().withdraw();
-  CHECK(file == static_cast<int>(unit) + 70);
+  CHECK(file >= 100);
+  CHECK(fcntl(file, F_GETFD) == FD_CLOEXEC);
+  CHECK(close(file) == 0);
   CHECK(memory->mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
   memory->attributes[CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED] = 0;
   CHECK_FALSE(units.begun().can_be_files());

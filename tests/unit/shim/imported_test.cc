@@ -24,9 +24,12 @@ namespace cistern::shim {
 
 // Of this process there are no tokens, and its context is well.
 bool own_handle(const CUipcMemHandle&, CUipcMemHandle*, bool*) { return false; }
-uint64_t devices_of_current() { return 2; }
+uint64_t devices_of_current(CUdevice* current) {
+  *current = 1;
+  return test::devices_with_access;
+}
 CUresult refusal_here() { return CUDA_SUCCESS; }
-bool release_for_once_more() { return false; }
+bool release_for_once_more() { return test::fakes().release_idle && test::fakes().release_idle(0); }
 
 namespace {
 

@@ -33,13 +33,14 @@ struct Memory {
   std::map<std::string, int> calls;
   std::string fails;  // this call, at its use of that number
   int fails_at = 0;
+  CUresult fails_with = CUDA_ERROR_ILLEGAL_ADDRESS;
   bool fails_after_all = false;  // the call does its own, and tells of earlier work
   uint64_t last_place = 0, last_handle = 0;
 
   // Whether the call does its own, and what it tells.
   std::pair<bool, CUresult> use(const char* call) {
     const bool failing = ++calls[call] == fails_at && fails == call;
-    return {!failing || fails_after_all, failing ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS};
+    return {!failing || fails_after_all, failing ? fails_with : CUDA_SUCCESS};
   }
   bool empty() const { return reserved.empty() && mapped.empty() && handles.empty(); }
 };
@@ -174,6 +175,9 @@ TEST_CASE("units of another process lie side by side, once", "[ipc]") {
   uint64_t start, bytes;
   REQUIRE(find_imported(first + kUnit, &start, &bytes));
   CHECK(start == first);
+  CUcontext opener = nullptr;
+  CHECK(find_imported(first, &start, &bytes, &opener));
+  CHECK(opener == fakes().current);
   CHECK(bytes == 3 * kUnit - 2 * kOffset);
   REQUIRE(import.open(&second) == CUDA_SUCCESS);
   CHECK(second == first);
@@ -271,6 +275,132 @@ TEST_CASE("units that are closed during a capture are unmapped after it", "[ipc]
   capture_gate().withdraw();
   CHECK(close_imported(again) == CUDA_SUCCESS);
   CHECK(m.calls["synchronise"] == 2);
+  CHECK(m.empty());
+}
+
+TEST_CASE("units are unmapped when the context that opened them has worked", "[ipc]") {
+  Import import(2);
+  Memory& m = import.memory_of();
+  static std::vector<CUcontext> pushed;
+  static CUresult push_answers;
+  pushed.clear();
+  Driver& d = fakes().driver;
+  d.cuCtxPushCurrent_v2 = [](CUcontext context) {
+    if (push_answers == CUDA_SUCCESS) pushed.push_back(std::exchange(fakes().current, context));
+    return push_answers;
+  };
+  d.cuCtxPopCurrent_v2 = [](CUcontext* out) {
+    *out = std::exchange(fakes().current, pushed.back());
+    return CUDA_SUCCESS;
+  };
+  static CUcontext waited_for;
+  d.cuCtxSynchronize = [] {
+    waited_for = fakes().current;
+    return CUDA_SUCCESS;
+  };
+  CUcontext opener = fakes().current, other = reinterpret_cast<CUcontext>(0x20);
+  for (const bool over : {false, true}) {
+    push_answers = over ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_SUCCESS;
+    waited_for = nullptr;
+    CUdeviceptr block = 0;
+    REQUIRE(import.open(&block) == CUDA_SUCCESS);
+    fakes().current = other;
+    CHECK(close_imported(block) == CUDA_SUCCESS);
+    CHECK(waited_for == (over ? nullptr : opener));
+    CHECK(fakes().current == other);
+    CHECK(m.empty());
+    fakes().current = opener;
+  }
+}
+
+CUstreamCaptureMode mode;
+
+Memory* in_relaxed_mode() {
+  CHECK(mode == CU_STREAM_CAPTURE_MODE_RELAXED);
+  return memory;
+}
+
+TEST_CASE("without pools captures forbid no call for units, whose close waits as a free does",
+          "[ipc]") {
+  Import import(2);
+  Memory& m = import.memory_of();
+  fakes().active = false;
+  mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  Driver& d = fakes().driver;
+  d.cuThreadExchangeStreamCaptureMode = [](CUstreamCaptureMode* wanted) {
+    std::swap(mode, *wanted);
+    return CUDA_SUCCESS;
+  };
+  d.cuMemRelease = [](CUmemGenericAllocationHandle handle) {
+    in_relaxed_mode();
+    return release(handle);
+  };
+  d.cuMemUnmap = [](CUdeviceptr address, size_t bytes) {
+    in_relaxed_mode();
+    return unmap(address, bytes);
+  };
+  d.cuMemAlloc_v2 = [](CUdeviceptr* out, size_t) {
+    *out = 0x10;
+    return in_relaxed_mode()->use("allocate").second;
+  };
+  d.cuMemFree_v2 = [](CUdeviceptr address) {
+    CHECK(address == 0x10);
+    return in_relaxed_mode()->use("free a block").second;
+  };
+  CUdeviceptr block = 0;
+  REQUIRE(import.open(&block) == CUDA_SUCCESS);
+  CHECK(close_imported(block) == CUDA_SUCCESS);
+  CHECK(m.calls["free a block"] == 1);
+  CHECK(m.calls["synchronise"] == 0);
+  CHECK(m.empty());
+  m.fails = "allocate";
+  m.fails_at = 2;
+  REQUIRE(import.open(&block) == CUDA_SUCCESS);
+  CHECK(close_imported(block) == CUDA_SUCCESS);
+  CHECK(m.calls["synchronise"] == 1);
+  m.fails = "access";
+  m.fails_at = 3;
+  CHECK(import.open(&block) == CUDA_ERROR_ILLEGAL_ADDRESS);
+  CHECK(m.empty());
+  CHECK(mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+TEST_CASE("units are asked for once more when memory is out and some was idle", "[ipc]") {
+  for (const char* call : {"reserve", "import", "map", "access"}) {
+    for (const bool idle : {false, true}) {
+      INFO(call << " " << idle);
+      Import import(2);
+      Memory& m = import.memory_of();
+      fakes().release_idle = [=](CUdevice) { return idle; };
+      m.fails = call;
+      m.fails_at = 1;
+      m.fails_with = CUDA_ERROR_OUT_OF_MEMORY;
+      CUdeviceptr block = 0;
+      CHECK(import.open(&block) == (idle ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY));
+      CHECK(fakes().releases == 0);
+      if (idle) CHECK(close_imported(block) == CUDA_SUCCESS);
+      CHECK(m.empty());
+    }
+  }
+}
+
+TEST_CASE("where the driver refuses peers, the own device has access alone", "[ipc]") {
+  Import import(2);
+  Memory& m = import.memory_of();
+  test::devices_with_access = 0b111;
+  static std::vector<std::vector<int>> asked;
+  asked.clear();
+  fakes().driver.cuMemSetAccess = [](CUdeviceptr, size_t, const CUmemAccessDesc* list,
+                                     size_t count) {
+    asked.emplace_back();
+    for (size_t i = 0; i < count; ++i) asked.back().push_back(list[i].location.id);
+    return count > 1 ? CUDA_ERROR_PEER_ACCESS_UNSUPPORTED : CUDA_SUCCESS;
+  };
+  CUdeviceptr block = 0;
+  CHECK(import.open(&block) == CUDA_SUCCESS);
+  test::devices_with_access = 2;
+  CHECK(asked == std::vector<std::vector<int>>{{0, 1, 2}, {1}});
+  CHECK(close_imported(block) == CUDA_SUCCESS);
   CHECK(m.empty());
 }
 

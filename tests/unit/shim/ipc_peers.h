@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <catch2/catch.hpp>
 #include <cstring>
 #include <filesystem>
 #include <functional>
@@ -17,6 +18,9 @@
 #include "shim/ipc/service.h"
 
 namespace cistern::test {
+
+// What devices_of_current() tells, of which 1 is the current one.
+inline uint64_t devices_with_access = 2;
 
 // The one block that the program holds, if it has bytes.
 inline std::mutex held_mutex;
@@ -38,6 +42,7 @@ inline bool find_held_block(uint64_t address, shim::HeldBlock* out) {
 struct HeldUnits {
   uint64_t offset, unit_bytes, units;
   std::function<bool()> had;
+  std::function<void()> in_hand{};  // once they are
 };
 inline HeldUnits held_units{};
 
@@ -61,6 +66,7 @@ inline bool files_of_held(const shim::HeldBlock&, uint32_t first, shim::IpcAnswe
   while (first++ < held_units.units && files->count() < shim::kMostFiles) {
     files->add(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0));
   }
+  if (held_units.in_hand != nullptr) held_units.in_hand();
   return true;
 }
 
@@ -70,6 +76,13 @@ inline CUipcMemHandle handle_of_driver(unsigned char byte) {
   CUipcMemHandle handle;
   std::memset(&handle, byte, sizeof handle);
   return handle;
+}
+
+// A process of its own, as far as tokens tell.
+inline shim::IpcProcess made_up_process() {
+  shim::IpcProcess process;
+  REQUIRE(shim::describe_ipc_process(&process));
+  return process;
 }
 
 inline CUcontext some_context() { return reinterpret_cast<CUcontext>(0x77); }

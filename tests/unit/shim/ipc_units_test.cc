@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks in units: their descriptors, and answers that lie about them.
 #include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +20,7 @@ using test::ask;
 using test::exported;
 using test::files_become;
 using test::find_held;
+using test::made_up_process;
 using test::open_files;
 using test::request_for;
 
@@ -138,6 +140,39 @@ TEST_CASE("units count if the block lies in them and each has its descriptor", "
   CHECK(replied(in_chunk, 0) == IpcReply::given);
   CHECK(replied(in_chunk, 1) == IpcReply::gone);
   end_exports_in(request.token.address, 1);
+}
+
+TEST_CASE("a child that is forked while units are sent has none of them", "[ipc]") {
+  hold_in_units(5);
+  const IpcToken token = exported(0);
+  REQUIRE(serve_importers(*exporting_process(), find_held));
+  const long files = open_files();
+  std::atomic<bool> had{false}, forked{false};
+  test::hold_units({4096, 2 << 20, 5, nullptr, [&] {
+                      had = true;
+                      while (!forked) usleep(1000);
+                    }});
+  std::thread importer([&] {
+    IpcAnswer answer;
+    ask(token, &answer);
+  });
+  while (!had) usleep(1000);
+  const long sent = open_files() - files;
+  const pid_t child = fork();
+  if (child == 0) {
+    const long before = open_files();
+    reset_service_after_fork();
+    _exit(static_cast<int>(before - open_files()));
+  }
+  forked = true;
+  importer.join();
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(sent == 5 + 1);                 // the importer's socket
+  CHECK(WEXITSTATUS(status) == 5 + 1);  // the service's
+  CHECK(files_become(files));
+  hold_in_units(0);
+  end_exports_in(token.address, 1);
 }
 
 // Answers each request as `answer` says, with so many descriptors.
