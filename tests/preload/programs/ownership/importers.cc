@@ -4,9 +4,6 @@
 // then exports; of each size the second is looked at. The importer runs under the same object, or
 // (argument "bare") with that switched off: it asks the driver in either case.
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
@@ -37,51 +34,25 @@ Sizes look_into(const CUipcMemHandle& handle, size_t bytes) {
   return sizes;
 }
 
-int import(int from, int to) {
+int import(const Peer& owner) {
   use_device(0);
   CUipcMemHandle handle;
   size_t bytes;
-  while (get(from, &handle) && get(from, &bytes)) put(to, look_into(handle, bytes));
+  while (owner.hear(&handle) && owner.hear(&bytes)) owner.tell(look_into(handle, bytes));
   return 0;
 }
 
-class Importer {
- public:
-  // Before this process uses CUDA: it starts anew, with an environment of its own.
-  explicit Importer(const char* program, bool bare) {
-    process_ = fork();
-    if (process_ != 0) return;
-    if (bare) setenv("CISTERN_POOL", "off", 1);
-    close(there_.ends[1]);
-    char from[16], to[16];
-    std::snprintf(from, sizeof from, "%d", there_.ends[0]);
-    std::snprintf(to, sizeof to, "%d", back_.ends[1]);
-    execl(program, program, "import", from, to, nullptr);
-    std::_Exit(1);
-  }
-
-  ~Importer() {
-    close(there_.ends[1]);
-    waitpid(process_, nullptr, 0);
-  }
-
-  void tell_size(CUdeviceptr block, size_t bytes, bool first_of_size) {
-    CUipcMemHandle handle;
-    SAY(cuIpcGetMemHandle(&handle, block));
-    put(there_.ends[1], handle);
-    put(there_.ends[1], bytes);
-    Sizes seen;
-    if (!get(back_.ends[0], &seen)) std::_Exit(1);
-    if (first_of_size) return;
-    std::printf("%zu bytes: codes %d %d %d, range %zu, attribute %zu, holds %u, %u\n", bytes,
-                seen.codes[0], seen.codes[1], seen.codes[2], seen.range, seen.of_attribute,
-                seen.first, seen.last);
-  }
-
- private:
-  Channel there_, back_;
-  pid_t process_;
-};
+void tell_size(const Peer& importer, CUdeviceptr block, size_t bytes, bool first_of_size) {
+  CUipcMemHandle handle;
+  SAY(cuIpcGetMemHandle(&handle, block));
+  importer.tell(handle);
+  importer.tell(bytes);
+  const auto seen = importer.must_hear<Sizes>();
+  if (first_of_size) return;
+  std::printf("%zu bytes: codes %d %d %d, range %zu, attribute %zu, holds %u, %u\n", bytes,
+              seen.codes[0], seen.codes[1], seen.codes[2], seen.range, seen.of_attribute,
+              seen.first, seen.last);
+}
 
 CUdeviceptr allocate(size_t bytes, unsigned value) {
   CUdeviceptr block = 0;
@@ -91,6 +62,8 @@ CUdeviceptr allocate(size_t bytes, unsigned value) {
   return block;
 }
 
+void switch_pools_off() { setenv("CISTERN_POOL", "off", 1); }
+
 void free_and_wait(CUdeviceptr block) {
   SAY(cuMemFree(block));
   SAY(cuCtxSynchronize());
@@ -99,10 +72,9 @@ void free_and_wait(CUdeviceptr block) {
 }  // namespace
 
 int main(int count, char** words) {
-  if (count == 4 && std::strcmp(words[1], "import") == 0) {
-    return import(std::atoi(words[2]), std::atoi(words[3]));
-  }
-  Importer importer(words[0], count > 1 && std::strcmp(words[1], "bare") == 0);
+  if (started_as(count, words, "import")) return import(owner_of(words));
+  const bool bare = count > 1 && std::strcmp(words[1], "bare") == 0;
+  const Peer importer(words[0], "import", bare ? switch_pools_off : nullptr);
   use_device(0);
   unsigned value = 1;
   for (const size_t pages : {1, 2, 3, 8, 20}) {
@@ -111,10 +83,11 @@ int main(int count, char** words) {
       for (const bool first_of_size : {true, false}) {
         free_and_wait(allocate(bytes, value++));
         const CUdeviceptr block = allocate(bytes - less, value++);
-        importer.tell_size(block, bytes - less, first_of_size);
+        tell_size(importer, block, bytes - less, first_of_size);
         free_and_wait(block);
       }
     }
   }
+  importer.end();
   return 0;
 }
