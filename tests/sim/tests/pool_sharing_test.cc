@@ -74,6 +74,7 @@ void import_and_write(int socket) {
   EXPECT_OK(cuMemPoolImportPointer(&block, pool, &from.data));
   EXPECT(word_at(block) == 7);
   EXPECT_OK(cuMemsetD32(block, 8, 1));
+  EXPECT_OK(cuCtxSynchronize());
   expect_memory(pool, 3 * kMiB, 3 * kMiB);
   EXPECT(free_bytes() == before);  // the exporter's charge
   size_t bytes = 0;
@@ -131,6 +132,7 @@ TEST_CASE("a pool travels as a file descriptor, and its allocations as data") {
     EXPECT_OK(cuMemAllocFromPoolAsync(&block, 3 * kMiB, pool, nullptr));
     EXPECT_CODE(cuMemPoolExportPointer(&message.data, block + 512), CUDA_ERROR_INVALID_VALUE);
     EXPECT_OK(cuMemsetD32(block, 7, 1));
+    EXPECT_OK(cuCtxSynchronize());  // for the other process, which knows nothing of this one's work
     EXPECT_OK(cuMemPoolExportPointer(&message.data, block));
     tell(ends[0], message, file);
     hear(ends[0], &file);

@@ -111,13 +111,6 @@ inline shim::IpcReply ask(const shim::IpcToken& token, shim::IpcAnswer* answer) 
   return shim::ask_exporter(token, 0, answer, &files);
 }
 
-// A process of its own, as far as tokens tell.
-inline shim::IpcProcess made_up_process() {
-  shim::IpcProcess process{};
-  shim::describe_ipc_process(&process);
-  return process;
-}
-
 inline long open_files() {
   const std::filesystem::directory_iterator all("/proc/self/fd");
   return std::distance(begin(all), end(all));
