@@ -75,6 +75,7 @@ void at_once(CUcontext context, int rounds) {
       together.arrive_and_wait();
       work(3, 4 * kMiB, true);
       together.arrive_and_wait();
+      need(cuCtxSynchronize());  // what one freed waits for the other's work no longer
     }
   };
   std::thread other(run, "other");
