@@ -12,7 +12,8 @@ class LiveCount {
  public:
   void init(Ledger* ledger) { ledger_ = ledger; }
 
-  // Both publish in an order in which a reader of both may miss the step but never counts it twice.
+  // A reader of both counts who comes between the two lines of a step has it twice or not at all:
+  // peaks alone are read so, and may be a step off.
   void add(uint64_t bytes) {
     live_.own_add(bytes);
     const auto unknown = static_cast<int64_t>(unpublished());
