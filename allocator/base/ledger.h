@@ -118,8 +118,10 @@ struct Ledger {
   Counter taken[kMemoryKinds], taken_peak[kMemoryKinds];
   Counter refused_by_cap;  // calls of the program that the cap alone answered
 
-  // Frees that waited for work because too much waited already, and the time they took
+  // The most that was live or waited for work in one context, looked at by frees while a good part
+  // of the bound waits; frees that waited for work because too much did, and the time they took
   // (WaitingMemory::hold_back).
+  Counter live_and_waiting_peak;
   Counter held_back, held_back_ns;
   // In how many sizes chunks were taken: one of 64 bits for each, by a hash.
   std::atomic<uint64_t> sizes_taken{0};

@@ -15,7 +15,8 @@ void ChunkSupply::init(SharedChunks* shared, MemorySource* source, const DeviceP
   owner_ = owner;
   closed_.store(false);
   cache.init(owner, device.party(owner), device.garbage, device.reuse);
-  for (Counter* time : {&fastest_, &fastest_before_, &timed_}) time->set(0);
+  obtained_in_.reset();
+  released_in_.reset();
   note_waiting(0);
   note_waiting(0);
   filler.init(source, device.ledger, device.fill);
@@ -73,17 +74,6 @@ int ChunkSupply::obtain_direct(Request& request) {
   return code;
 }
 
-// Threads that do so at once may lose a measurement.
-void ChunkSupply::note_obtain(uint64_t ns) {
-  constexpr uint64_t kSpan = 32;
-  if (timed_.get() % kSpan == 0) {
-    fastest_before_.set(timed_.get() == 0 ? ns : fastest_.get());
-    fastest_.set(ns);
-  }
-  timed_.add();
-  fastest_.set(std::min(fastest_.get(), ns));
-}
-
 int ChunkSupply::release_for_program(Chunk* chunk, uint64_t requested) {
   const int code = source_->release_for_program(chunk->base());
   if (code == kSuccess) {
@@ -117,9 +107,11 @@ bool ChunkSupply::release_clean(ChunkList* chunks) {
   ChunkList kept;
   bool any = false, able = true;
   while (Chunk* chunk = chunks->pop()) {
+    const uint64_t start = os::now_ns();
     able = able && source_->can_release_clean() &&
            source_->release_clean(chunk->base(), chunk->size()) == kSuccess;
     if (able) {
+      released_in_.note(os::now_ns() - start);
       any = true;
       ledger_->released.add();
       forget(chunk);

@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "allocator/base/cap.h"
+#include "allocator/base/fastest_of_late.h"
 #include "allocator/base/ledger.h"
 #include "allocator/base/source.h"
 #include "allocator/chunk/chunk_cache.h"
@@ -123,21 +124,20 @@ class ChunkSupply {
   bool closed() const { return closed_.load(); }
 
   // A call of the source that gave memory took so long.
-  void note_obtain(uint64_t ns);
+  void note_obtain(uint64_t ns) { obtained_in_.note(ns); }
 
-  // What a driver allocation takes of late at the least: a longer one was held up, by other threads
-  // for example, and what waits for as long as that would hold up others in turn.
-  uint64_t obtain_ns() const { return std::min(fastest_before_.get(), fastest_.get()); }
+  // What memory of the source takes of late at the least: the call that obtains it, and the one
+  // that returns it later. A longer call was held up, by other threads for example, and what waits
+  // for as long as that would hold up others in turn.
+  uint64_t obtain_and_release_ns() const { return obtained_in_.ns() + released_in_.ns(); }
 
   // The program is about to wait for the context, and `bytes` of chunks wait for work.
   void note_waiting(uint64_t bytes) {
     waited_before_.set(waited_.get());
     waited_.set(bytes);
   }
-  // How much waits for work at a time, now and before the last synchronisations.
-  uint64_t waits_at_a_time() const {
-    return std::max({cache.waiting_bytes(), waited_.get(), waited_before_.get()});
-  }
+  // How much waited for work at a time before the last synchronisations.
+  uint64_t waited_at_a_time() const { return std::max(waited_.get(), waited_before_.get()); }
 
   ChunkCache cache;
   Filler filler;
@@ -153,8 +153,7 @@ class ChunkSupply {
   uint32_t owner_;
   std::atomic<bool> closed_{false};
   Counter reserved_, chunks_;  // of this context
-  // The fastest of the driver allocations so far in this span of them, and in the one before.
-  Counter fastest_, fastest_before_, timed_;
+  FastestOfLate obtained_in_, released_in_;
   Counter waited_, waited_before_;
 };
 

@@ -226,14 +226,17 @@ void OnDemand::refresh(bool spare_too) {
   }
 }
 
-// Where the host runs ahead of the device, as much as is waiting will be wanted again, also after a
-// synchronisation: what became clean is kept for it, instead of going back and being obtained anew
-// a moment later. So is what
-// was garbage and is flushed together.
+// Where the host runs ahead of the device, as much as waits at a time will be wanted again, also
+// after a synchronisation: what became clean is kept for it, instead of going back and being
+// obtained anew a moment later. While it waits it takes that room itself, but for a quarter: some
+// of what becomes clean has not the size that is asked for next. So has what was garbage and is
+// flushed together.
 uint64_t OnDemand::idle_budget() const {
   if (shared_->idle.no_budget) return UINT64_MAX;
-  return std::max(kIdleBudget, ledger_->live_peak.get() / kIdleShare) + supply_->waits_at_a_time() +
-         (garbage_ == nullptr ? 0 : garbage_->flushed_together());
+  const uint64_t waiting = supply_->cache.waiting_bytes();
+  const uint64_t at_a_time = std::max(waiting, supply_->waited_at_a_time());
+  return std::max(kIdleBudget, ledger_->live_peak.get() / kIdleShare) + at_a_time -
+         waiting / 4 * 3 + (garbage_ == nullptr ? 0 : garbage_->flushed_together());
 }
 
 void OnDemand::forget(Chunk* chunk) {

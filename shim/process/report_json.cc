@@ -126,9 +126,10 @@ void json_device(Writer& writer, const DeviceReport& device, bool first) {
       ratio(l.reserved_peak.get(), l.live_peak.get()));
   writer.print(
       "     \"live_bytes\": %llu, \"idle_bytes\": %llu, \"waiting_bytes\": %llu, "
-      "\"parked_bytes\": %llu, \"reserved_bytes\": %llu,\n",
+      "\"live_and_waiting_peak_bytes\": %llu, \"parked_bytes\": %llu, \"reserved_bytes\": %llu,\n",
       static_cast<ull>(usage.live), static_cast<ull>(usage.idle), static_cast<ull>(usage.waiting),
-      static_cast<ull>(usage.parked), static_cast<ull>(l.reserved.get()));
+      static_cast<ull>(l.live_and_waiting_peak.get()), static_cast<ull>(usage.parked),
+      static_cast<ull>(l.reserved.get()));
   writer.print("     \"quarantined_bytes\": %llu, \"quarantined_peak_bytes\": %llu,\n",
                static_cast<ull>(usage.quarantined), static_cast<ull>(l.quarantined_peak.get()));
   json_kinds(writer, device);

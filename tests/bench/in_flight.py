@@ -119,9 +119,14 @@ def smallest_rows(build, events, live_mib, plan):
         yield f"smallest device, {strategy} / idle device", size(options, busy) / size(options, 0), "", 1.05
 
 
+def bounded_bytes(live):
+    """What the program holds, and what may wait for work in flight."""
+    return live + max(256 * MIB, live // 10)
+
+
 def allowed_bytes(live):
-    """What the program holds, what may wait for work in flight, and what the default keeps idle."""
-    return live + max(256 * MIB, live // 10) + max(64 * MIB, live // 8)
+    """And what the default keeps idle."""
+    return bounded_bytes(live) + max(64 * MIB, live // 8)
 
 
 def limit_cores():
@@ -129,7 +134,7 @@ def limit_cores():
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
 
 
-Threads = collections.namedtuple("Threads", "ms cpu_ms live_peak reserved_peak")
+Threads = collections.namedtuple("Threads", "ms cpu_ms live_peak held_peak reserved_peak")
 
 
 def with_threads(build, threads, options, plan, words=()):
@@ -138,10 +143,11 @@ def with_threads(build, threads, options, plan, words=()):
         report = pathlib.Path(folder) / "report.json"
         done = cistern(build, ("--sim", "--report", "json", "--report-file", report, *options), command,
                        simulated(build, latency(plan.sizes_us)))
-        reserved = json.loads(report.read_text())["devices"][0]["reserved_peak_bytes"] if report.exists() else 0
+        device = json.loads(report.read_text())["devices"][0] if report.exists() else collections.defaultdict(int)
     ms, cpu_ms, live = re.search(r"took ([\d.]+) ms, of processors ([\d.]+) ms, peak live bytes (\d+)",
                                  done.stderr).groups()
-    return Threads(float(ms), float(cpu_ms), int(live), reserved)
+    return Threads(float(ms), float(cpu_ms), int(live), device["live_and_waiting_peak_bytes"],
+                   device["reserved_peak_bytes"])
 
 
 def thread_rows(build, plan):
@@ -159,8 +165,10 @@ def thread_rows(build, plan):
         yield f"{name}, processor time / one thread's", cpu / one, "", 2
         yield f"{name}, processor time, driver alone", bare_cpu, "ms", None
         whole = with_threads(build, threads, (), plan, ("--whole",))  # no slab that a waiting block keeps
+        yield (f"{name}, whole blocks, peak of live and waiting / live and what may wait",
+               whole.held_peak / bounded_bytes(whole.live_peak), "", 1)
         yield (f"{name}, whole blocks, peak reserved / live and what may wait or be idle",
-               whole.reserved_peak / allowed_bytes(whole.live_peak), "", 1)
+               whole.reserved_peak / allowed_bytes(whole.live_peak), "", None)
 
 
 def rows(build, plan=PLAN):

@@ -168,6 +168,25 @@ TEST_CASE(
   CHECK(p->pool.usage().idle <= 64 * kMiB + p->pool.usage().waiting);
 }
 
+TEST_CASE("what waits takes the room of what is idle, but for a quarter") {
+  auto p = busy_pool();
+  p->source.may_take_clean = true;
+  std::vector<uint64_t> first, second;
+  for (int i = 0; i < 16; ++i) first.push_back(p->allocate(8 * kMiB));
+  for (int i = 0; i < 20; ++i) second.push_back(p->allocate(8 * kMiB));
+  for (uint64_t a : first) p->free(a);
+  REQUIRE(p->allocate(30 * kMiB) != 0);  // asks for what waits, and so marks it
+  p->pool.before_synchronise();
+  p->synchronise();
+  p->pool.release_excess();
+  REQUIRE(p->pool.usage().idle == 128 * kMiB);  // as much as waited, which is over 64 MiB
+  for (int i = 0; i < 16; ++i) p->free(second[static_cast<size_t>(i)]);
+  REQUIRE(p->pool.usage().waiting == 128 * kMiB);
+  CHECK(p->pool.usage().idle == (64 + 128 / 4) * kMiB);
+  for (int i = 16; i < 20; ++i) p->free(second[static_cast<size_t>(i)]);
+  CHECK(p->pool.usage().idle == (64 + 128 / 4) * kMiB);
+}
+
 TEST_CASE("an empty slab becomes an idle chunk that serves a whole request") {
   auto p = std::make_unique<Pool>();
   std::vector<uint64_t> blocks;

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "tests/unit/allocator/fake_source.h"
@@ -143,6 +145,43 @@ TEST_CASE("a free that carries what waits past the bound waits for the oldest wo
     CHECK(p->ledger.held_back_ns.get() >= 1'000'000'000);
     CHECK(p->pool.usage().waiting == 500 * kMiB);
   }
+}
+
+TEST_CASE("what is live or waits is looked at while a good part of the bound waits") {
+  auto p = busy_pool();
+  const uint64_t live = p->allocate(kMiB), a = p->allocate(4 * kMiB);
+  p->free(a);
+  REQUIRE(live != 0);
+  CHECK(p->ledger.live_and_waiting_peak.get() == 0);
+  const uint64_t b = p->allocate(120 * kMiB);
+  p->free(b);
+  CHECK(p->ledger.live_and_waiting_peak.get() == 125 * kMiB);
+  p->synchronise();
+  p->free(p->allocate(100 * kMiB));
+  CHECK(p->ledger.live_and_waiting_peak.get() == 125 * kMiB);
+}
+
+TEST_CASE("a miss waits as long as the calls that it saves take: for memory and its return") {
+  constexpr auto kObtain = std::chrono::milliseconds(3), kRelease = std::chrono::milliseconds(5);
+  auto p = busy_pool();
+  p->source.may_take_clean = true;
+  p->source.on_obtain = [&] { std::this_thread::sleep_for(kObtain); };
+  p->source.on_release_clean = [&] { std::this_thread::sleep_for(kRelease); };
+  uint64_t least = std::chrono::nanoseconds(kObtain).count();
+  uint64_t a = p->allocate(4 * kMiB);
+  SECTION("where none was returned yet") {}
+  SECTION("where some was") {
+    p->free(a);
+    p->synchronise();
+    p->pool.release_returnable(0);
+    REQUIRE(p->source.taken_clean == 1);
+    a = p->allocate(4 * kMiB);
+    least += std::chrono::nanoseconds(kRelease).count();
+  }
+  p->free(a);
+  REQUIRE(p->allocate(4 * kMiB) != 0);
+  CHECK(p->ledger.waits.get() == 1);
+  CHECK(p->ledger.wait_ns.get() >= least);
 }
 
 TEST_CASE("while a capture is in progress nothing is given back or marked") {
