@@ -28,16 +28,16 @@ constinit alloc::KeyedTable<ChargeRecord, 16> records{};
 constinit alloc::Arena<ChargeRecord> arena{};
 constinit alloc::SharedPages shared_pages{};
 
+// Whether it depends on where the driver puts it how much of the device it takes.
+bool by_place(MemoryKind kind, uint64_t bytes) {
+  const bool small = kind == MemoryKind::direct && bytes < alloc::kDriverSharesBelow;
+  return small || kind == MemoryKind::stream_ordered;
+}
+
 // What is charged for memory whose place is not known, or does not matter.
 alloc::Cap::Weight weight(MemoryKind kind, uint64_t bytes) {
-  switch (kind) {
-    case MemoryKind::managed:
-      return {};
-    case MemoryKind::stream_ordered:
-      return alloc::Cap::at_least(bytes);
-    default:
-      return alloc::Cap::alone(bytes);
-  }
+  if (kind == MemoryKind::managed) return {};
+  return by_place(kind, bytes) ? alloc::Cap::at_least(bytes) : alloc::Cap::alone(bytes);
 }
 
 // `place`: 0 unless the charge is for pages there.
@@ -107,8 +107,8 @@ Charge::~Charge() {
 bool Charge::hold(uint64_t bytes) {
   alloc::Cap& cap = charged_->cap;
   const alloc::Cap::Weight least = weight(kind_, bytes);
-  const bool by_place = kind_ == MemoryKind::stream_ordered;
-  if (by_place && !cap.has_room(alloc::Cap::at_most(bytes))) return cap.has_room(least);
+  const bool placed = by_place(kind_, bytes);
+  if (placed && !cap.has_room(alloc::Cap::at_most(bytes))) return cap.has_room(least);
   if (!cap.charge(least)) return false;
   held_ = least;
   return true;
@@ -144,8 +144,7 @@ bool Charge::resize(uint64_t bytes) {
 }
 
 bool Charge::place(uint64_t address) {
-  const bool by_place = kind_ == MemoryKind::stream_ordered;
-  if (!by_place || charged_ == nullptr || charged_->cap.limit() == 0) return true;
+  if (charged_ == nullptr || charged_->cap.limit() == 0 || !by_place(kind_, bytes_)) return true;
   refused_ =
       !fits(bytes_, [&] { return shared_pages.enter(charged_->cap, held_, address, bytes_); });
   if (!refused_) place_ = address;

@@ -2,10 +2,11 @@
 // What the program holds from the driver itself, beside the pools: charged to the cap of the device
 // it lies on, and counted for the report. A charge is made before the driver is asked and taken
 // back when the driver refuses; a record by address or handle finds it again at the free, whatever
-// thread, context or device is current then. Stream-ordered memory is charged with the least that
-// it may take (nothing where it may not fit), and with the rest once the driver said where it lies:
-// its pools lay blocks side by side (allocator/base/shared_pages.h). Only kept where a cap is set
-// or a report is wanted: else each hook pays one branch.
+// thread, context or device is current then. Stream-ordered memory, and linear memory of less than
+// 1 MiB, is charged with the least that it may take (nothing where it may not fit), and with the
+// rest once the driver said where it lies: it lays such blocks side by side
+// (allocator/base/shared_pages.h). Of arrays the driver tells no place. Only kept where a cap is
+// set or a report is wanted: else each hook pays one branch.
 //
 // Not charged, because the program does not hold them: nodes of graphs, memory imported from
 // another process (the exporter pays), host memory, arrays without memory of their own (sparse,
@@ -53,8 +54,8 @@ class Charge {
   // room for it.
   bool resize(uint64_t bytes);
 
-  // The driver put stream-ordered memory here: corrects the charge to the pages that it is the
-  // first to touch; false when the cap has no room for them.
+  // The driver put the memory here: where it shares pages with other memory, corrects the charge to
+  // those that it is the first to touch; false when the cap has no room for them.
   bool place(uint64_t address);
 
   // The allocation succeeded: the charge stays until refunding() sees the key freed, or the

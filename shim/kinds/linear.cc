@@ -18,9 +18,16 @@ CUresult allocate_charged(CUdeviceptr* out, size_t bytes) {
   if (!charging() || out == nullptr) return noted(driver().cuMemAlloc_v2(out, bytes));
   Charge charge(MemoryKind::direct, current_device(), bytes);
   if (charge.refused()) return no_room();
+  const CUdeviceptr before = *out;
   const CUresult result = charge.ask([&] { return noted(driver().cuMemAlloc_v2(out, bytes)); });
-  if (result == CUDA_SUCCESS) charge.keep(*out, current_handle());
-  return result;
+  if (result != CUDA_SUCCESS) return result;
+  if (charge.place(*out)) {
+    charge.keep(*out, current_handle());
+    return result;
+  }
+  driver().cuMemFree_v2(*out);
+  *out = before;
+  return no_room();
 }
 
 constexpr bool valid_element(unsigned bytes) { return bytes == 4 || bytes == 8 || bytes == 16; }
@@ -46,7 +53,7 @@ CUresult allocate_pitch_charged(CUdeviceptr* out, size_t* pitch, size_t width, s
   const CUresult result = charge.ask(
       [&] { return ask(driver().cuMemAllocPitch_v2, out, pitch, width, height, element); });
   if (result != CUDA_SUCCESS) return result;
-  if (charge.resize(*pitch * height)) {
+  if (charge.resize(*pitch * height) && charge.place(*out)) {
     charge.keep(*out, current_handle());
     return result;
   }

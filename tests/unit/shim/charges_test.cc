@@ -103,6 +103,15 @@ TEST_CASE("each kind weighs what the driver would take for it") {
     free_it(kPage);
     free_it(kPage + 3 * kMiB);
   }
+  // So does the driver itself with linear memory of less than 1 MiB.
+  constexpr uint64_t kSmall = 700 * 1024;
+  REQUIRE(allocate(kPage, kSmall));
+  REQUIRE(allocate(kPage + kSmall, kSmall));
+  CHECK(device->cap.charged() == kPage);
+  REQUIRE(allocate(3 * kPage, kSmall));
+  CHECK(device->cap.charged() == 2 * kPage);
+  for (const uint64_t address : {kPage, kPage + kSmall, 3 * kPage}) free_it(address);
+  CHECK(device->cap.charged() == 0);
 }
 
 TEST_CASE("where stream-ordered memory lies decides whether a full cap has room for it") {
