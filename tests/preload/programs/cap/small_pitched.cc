@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pitched memory of 700 KiB a block until it is out; every other one is freed and allocated anew;
-// what is left serves smaller ones. Under a cap as much fits as on a device of that size.
+// Under a cap as many small blocks of pitched memory fit as on a device of that size.
+// Blocks of 700 KiB until memory is out; every other one is freed and allocated anew; what is left
+// serves smaller ones.
 #include <vector>
 
 #include "../driver_codes.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rounds that nobody marks: each takes 20 MiB in blocks, gives all of it back, and waits for the
-// device.
+// A phase that nobody marks ends whichever way its memory goes back.
+// Each round takes 20 MiB in blocks, gives all of it back, and waits for the device.
 //
 // phase_ends HOW ROUNDS: HOW is how they go back:
 //   freed       cuMemFree
