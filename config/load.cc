@@ -122,9 +122,6 @@ void warn_idle_companions(Loaded& out) {
             "it is for FLAGS_init_allocated_mem=true", out);
   warn_idle("CISTERN_PIN_EAGER", !policy.locks_host_memory(),
             "it is for FLAGS_use_pinned_memory=true", out);
-  const bool told = policy.report.set || policy.record.set || policy.log >= LogLevel::kInfo;
-  warn_idle("CISTERN_SITES", !told, "it is for CISTERN_REPORT, CISTERN_RECORD and CISTERN_LOG=info",
-            out);
 }
 
 // With CISTERN_POOL=off: one line in place of all others. What is said and how bad values end hold

@@ -84,8 +84,9 @@ constexpr Row kRows[] = {
      "The least serious messages that are written. info adds the policy in force and what was done "
      "about memory shortages; debug each look-up of a function, and each call that the pools make to "
      "the driver for chunks and marks."},
-    {"CISTERN_LOG_FILE", Group::kGeneral, free_text("a file name"), kUnset, "", "/tmp/cistern.log", kBuilt, to<&P::log_file>,
-     "Messages are appended to this file; a relative name begins where the process did. Not set: stderr."},
+    {"CISTERN_LOG_FILE", Group::kGeneral, text(Kind::kReportFile), kUnset, "", "/tmp/cistern.log", kBuilt, to<&P::log_file>,
+     "Messages are appended to this file; %p becomes the process id, %h the host, %r the rank; a relative "
+     "name begins where the process did. Not set: stderr."},
     {"CISTERN_REPORT", Group::kGeneral, choice("text|json", 1), kUnset, "", "text", kBuilt, to<&P::report>,
      "A report when the process exits: per device the driver calls made and avoided, live, idle and "
      "reserved memory at the peak, hit rate, waits, and the policy in force."},

@@ -107,9 +107,6 @@ TEST_CASE("a setting of Cistern's own that needs another one is named in one lin
       {"CISTERN_ATOMIC_CLEAN_POLICY=1", "FLAGS_alloc_fill_value=0", "X=1"},
       {"CISTERN_PIN_EAGER=true", "FLAGS_use_pinned_memory=true", "FLAGS_use_pinned_memory=false"},
       {"CISTERN_PIN_EAGER=true", "FLAGS_initial_cpu_memory_in_mb=64", "X=1"},
-      {"CISTERN_SITES=stacks", "CISTERN_REPORT=text", "CISTERN_LOG=warn"},
-      {"CISTERN_SITES=stacks", "CISTERN_RECORD=/r", "X=1"},
-      {"CISTERN_SITES=stacks", "CISTERN_LOG=info", "X=1"},
   };
   for (const Row& row : rows) {
     INFO(row.setting << ", " << row.needed << ", " << row.other);

@@ -44,7 +44,7 @@ const std::vector<Contract> kContracts = {
      "warn",
      {"error", "warn", "info", "debug"},
      {"INFO", "4", "warning", "warn|info"}},
-    {"CISTERN_LOG_FILE", "", {"/tmp/x y", "-"}, {}},
+    {"CISTERN_LOG_FILE", "", {"/tmp/x y", "-", "/tmp/%p.%h.%r", "100%%"}, {"%", "%q", "a%"}},
     {"CISTERN_REPORT", "", {"text", "json"}, {"yes", "JSON", "text,json"}},
     {"CISTERN_REPORT_FILE", "", {"r", "/tmp/%p.%h.%r", "100%%"}, {"%", "%q", "a%"}},
     {"CISTERN_SITES", "", {"ranges", "stacks"}, {"Stacks", "true", "0"}},
