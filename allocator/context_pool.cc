@@ -62,17 +62,18 @@ int ContextPool::allocate_in_graph(uint64_t bytes, unsigned shard, GraphRun grap
 }
 
 // Chunks and ranges of units have the same pools, but not the same ends.
-[[gnu::always_inline]] inline bool ContextPool::free_cut(Role role, Chunk* chunk, uint64_t address,
-                                                         Ticket latest, uint64_t* waiting) {
+[[gnu::always_inline]] inline uint64_t ContextPool::free_cut(Role role, Chunk* chunk,
+                                                             uint64_t address, Ticket latest,
+                                                             uint64_t* waiting) {
   ChunkPools& chunk_pools = memory_.strategy.chunk_pools();
   Expandable& expandable = memory_.strategy.expandable();
   const bool chunked = role == Role::split;
   BlockPool* pool = chunked ? chunk_pools.pool_of(chunk) : expandable.pool_of(chunk);
   *waiting = 0;
   if (pool == nullptr) [[unlikely]]
-    return false;
+    return 0;
   ChunkList ended;
-  const bool freed = pool->free(chunk, address, memory_.shared->reclaim, &ended, latest);
+  const uint64_t freed = pool->free(chunk, address, memory_.shared->reclaim, &ended, latest);
   *waiting = pool->waiting_bytes();
   if (!ended.empty()) [[unlikely]]
     chunk_pools.release_exported(&ended);  // ranges stay
@@ -81,21 +82,20 @@ int ContextPool::allocate_in_graph(uint64_t bytes, unsigned shard, GraphRun grap
   return freed;
 }
 
-Freed ContextPool::free(Chunk* chunk, uint64_t address, int* code, Ticket latest) {
+Freed ContextPool::free(Chunk* chunk, uint64_t address, int* code, Ticket latest, uint64_t* bytes) {
   *code = kSuccess;
-  bool done;
   uint64_t waiting;  // in the pool of the block
   const Role role = chunk->is();
   switch (role) {
     case Role::slab:
-      done = memory_.strategy.on_demand().free(chunk, address, latest, &waiting);
+      *bytes = memory_.strategy.on_demand().free(chunk, address, latest, &waiting);
       break;
     case Role::split:
     case Role::range:
-      done = free_cut(role, chunk, address, latest, &waiting);
+      *bytes = free_cut(role, chunk, address, latest, &waiting);
       break;
     default:
-      done = free_whole(chunk, address, code, latest);
+      *bytes = free_whole(chunk, address, code, latest);
       waiting = memory_.supply.cache.waiting_bytes();
   }
   if (memory_.strategy.near_bound(waiting)) [[unlikely]]
@@ -104,16 +104,16 @@ Freed ContextPool::free(Chunk* chunk, uint64_t address, int* code, Ticket latest
     do_extra_work();
   if (idle_work_.due(memory_.supply.cache)) [[unlikely]]
     idle_work_.after_free();
-  return done ? Freed::done : Freed::invalid;
+  return *bytes != 0 ? Freed::done : Freed::invalid;
 }
 
-bool ContextPool::free_whole(Chunk* chunk, uint64_t address, int* code, Ticket latest) {
+uint64_t ContextPool::free_whole(Chunk* chunk, uint64_t address, int* code, Ticket latest) {
   ChunkCache& cache = memory_.supply.cache;
   Reclaim& reclaim = memory_.shared->reclaim;
   const bool now = !idle_work_.defers();
   uint64_t requested;
   const auto freed = cache.free(chunk, address, reclaim, &requested, latest, /*refreshes=*/now);
-  if (freed == ChunkCache::Freed::not_live) return false;
+  if (freed == ChunkCache::Freed::not_live) return 0;
   if (freed == ChunkCache::Freed::give_up) {
     *code = memory_.supply.release_for_program(chunk, requested);
     if (now) cache.refresh(reclaim);
@@ -121,7 +121,7 @@ bool ContextPool::free_whole(Chunk* chunk, uint64_t address, int* code, Ticket l
   if (*code == kSuccess) {
     memory_.ledger->live.sub(requested);
   }
-  return true;
+  return requested;
 }
 
 // --- what they seldom need ---

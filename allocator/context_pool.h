@@ -80,7 +80,12 @@ class ContextPool {
   // `chunk` is what the index found for `address`. `code` is the source's result where the chunk
   // really went back, else kSuccess. `latest`: the ticket of a synchronisation that began after the
   // program had called, and covers all it did with the block.
-  Freed free(Chunk* chunk, uint64_t address, int* code, Ticket latest = Reclaim::kNow);
+  // `bytes`: what the program had asked for, where it is freed.
+  Freed free(Chunk* chunk, uint64_t address, int* code, Ticket latest, uint64_t* bytes);
+  Freed free(Chunk* chunk, uint64_t address, int* code, Ticket latest = Reclaim::kNow) {
+    uint64_t bytes;
+    return free(chunk, address, code, latest, &bytes);
+  }
 
   // The driver's own answer, counted but never pooled (while a capture is in progress); only where
   // the driver has no memory left, and the request is `pooled`, what is clean here.
@@ -181,8 +186,8 @@ class ContextPool {
   int hand_out_direct(const Request& request, uint64_t* address);
   bool filled_ahead(uint64_t address);
 
-  bool free_cut(Role role, Chunk* chunk, uint64_t address, Ticket latest, uint64_t* waiting);
-  bool free_whole(Chunk* chunk, uint64_t address, int* code, Ticket latest);
+  uint64_t free_cut(Role role, Chunk* chunk, uint64_t address, Ticket latest, uint64_t* waiting);
+  uint64_t free_whole(Chunk* chunk, uint64_t address, int* code, Ticket latest);
   [[gnu::noinline]] void do_extra_work();
 
   ContextMemory memory_;

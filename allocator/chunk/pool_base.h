@@ -235,10 +235,13 @@ class PoolBase {
     allocations.own_add();
     live_.add(bytes);
   }
-  void note_freed(T* block) {
+  // How much the program had asked for.
+  uint64_t note_freed(T* block) {
     block->become(BlockState::waiting);
     frees.own_add();
-    live_.sub(block->requested);
+    const uint64_t bytes = block->requested;
+    live_.sub(bytes);
+    return bytes;
   }
 
   // A block in quarantine is `waiting` in no queue: nothing makes it clean.

@@ -131,16 +131,16 @@ ChunkBlock* BlockPool::live_at(const Chunk* chunk, uint64_t address) {
   return block->is() == BlockState::live ? block : nullptr;
 }
 
-bool BlockPool::free(const Chunk* chunk, uint64_t address, Reclaim& reclaim, ChunkList* ended,
-                     Ticket latest) {
+uint64_t BlockPool::free(const Chunk* chunk, uint64_t address, Reclaim& reclaim, ChunkList* ended,
+                         Ticket latest) {
   LockGuard guard(mutex_);
   ChunkBlock* block = live_at(chunk, address);
-  if (block == nullptr) return false;
+  if (block == nullptr) return 0;
   ChunkMap* map = block->map();
   if (--map->live == map->rooms) idle_rounding_.own_add(map->rounding());
   if (keeps_sizes()) [[unlikely]]
     block->keep_asked();
-  note_freed(block);
+  const uint64_t bytes = note_freed(block);
   if (block->exported != 0 && unit_ == 0) [[unlikely]] {
     ++map->quarantined;
     quarantine(block->bytes());
@@ -150,7 +150,7 @@ bool BlockPool::free(const Chunk* chunk, uint64_t address, Reclaim& reclaim, Chu
     freed_.push(block, block->born, reclaim, latest);
   }
   end_if_over(map, ended);
-  return true;
+  return bytes;
 }
 
 [[gnu::cold]] void BlockPool::end(ChunkMap* map, ChunkList* ended) {

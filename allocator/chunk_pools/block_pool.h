@@ -43,12 +43,12 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   bool add(Chunk* chunk, ChunkMap* map, uint64_t bytes, uint64_t room, Epoch born,
            uint64_t* address);
 
-  // False when `address` is not the start of a live block of this pool. `chunk` is what the index
-  // said; it may have another meaning by now. When the last live block of a chunk with blocks in
-  // quarantine goes, so does the chunk, through `ended`: for the driver, never for reuse.
-  // `latest`: FreedQueue::push().
-  bool free(const Chunk* chunk, uint64_t address, Reclaim& reclaim, ChunkList* ended,
-            Ticket latest = Reclaim::kNow);
+  // What the program had asked for; 0 when `address` is not the start of a live block of this pool.
+  // `chunk` is what the index said; it may have another meaning by now. When the last live block of
+  // a chunk with blocks in quarantine goes, so does the chunk, through `ended`: for the driver,
+  // never for reuse. `latest`: FreedQueue::push().
+  uint64_t free(const Chunk* chunk, uint64_t address, Reclaim& reclaim, ChunkList* ended,
+                Ticket latest = Reclaim::kNow);
 
   // For groups (groups.h). Cuts the room off the live block at `address`: a block in
   // BlockState::room, which its chunk counts as live, or nullptr. Takes a member of `bytes` from

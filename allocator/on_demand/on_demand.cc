@@ -145,10 +145,10 @@ bool OnDemand::take_small_from_any_slab(Request& request) {
   return request.address != 0;
 }
 
-bool OnDemand::free(const Chunk* chunk, uint64_t address, Ticket latest, uint64_t* waiting) {
+uint64_t OnDemand::free(const Chunk* chunk, uint64_t address, Ticket latest, uint64_t* waiting) {
   ChunkList ended;
   SlabPool& pool = pool_of(chunk);
-  const bool freed = pool.free(chunk, address, shared_->reclaim, &ended, latest);
+  const uint64_t freed = pool.free(chunk, address, shared_->reclaim, &ended, latest);
   *waiting = pool.waiting_bytes();
   if (!ended.empty()) [[unlikely]]
     release_slabs(&ended);

@@ -72,22 +72,22 @@ void SlabPool::add(Chunk* chunk, Slab* slab) {
   chunk->move_to(here_);
 }
 
-bool SlabPool::free(const Chunk* chunk, uint64_t address, Reclaim& reclaim, ChunkList* ended,
-                    Ticket latest) {
+uint64_t SlabPool::free(const Chunk* chunk, uint64_t address, Reclaim& reclaim, ChunkList* ended,
+                        Ticket latest) {
   LockGuard guard(mutex_);
   Slab* slab = slab_of(chunk);
   Block* block = slab != nullptr && chunk->contains(address) ? slab->live_at(address) : nullptr;
-  if (block == nullptr) return false;
+  if (block == nullptr) return 0;
   if (--slab->live == 0) empty_slabs_.own_add();
-  note_freed(block);
+  const uint64_t bytes = note_freed(block);
   if (chunk->exported.load(std::memory_order_relaxed)) [[unlikely]] {
     quarantine(bytes_of(block));
     end_if_over(slab, ended);
-    return true;
+    return bytes;
   }
   ++slab->waiting;
   freed_.push(block, block->stamp, reclaim, latest);
-  return true;
+  return bytes;
 }
 
 void SlabPool::end_if_over(Slab* slab, ChunkList* ended) {

@@ -50,12 +50,12 @@ class alignas(128) SlabPool : public PoolBase<SlabPool, Block, 9> {  // 1 … 40
   // Takes a chunk of kSlabBytes; `slab` is its fresh bookkeeping.
   void add(Chunk* chunk, Slab* slab);
 
-  // False when `address` is not the start of a live block of a slab of this pool. `chunk` is what
-  // the index said; it may have another meaning by now.
+  // What the program had asked for; 0 when `address` is not the start of a live block of a slab of
+  // this pool. `chunk` is what the index said; it may have another meaning by now.
   // When the last live block of an exported slab goes, so does its chunk, through `ended`: for the
   // driver, never for reuse. `latest`: FreedQueue::push().
-  bool free(const Chunk* chunk, uint64_t address, Reclaim& reclaim, ChunkList* ended,
-            Ticket latest = Reclaim::kNow);
+  uint64_t free(const Chunk* chunk, uint64_t address, Reclaim& reclaim, ChunkList* ended,
+                Ticket latest = Reclaim::kNow);
 
   // Another process or device may know what is at `address`, and nobody says when it is done with
   // it: from now on what is freed in this slab is in quarantine until the slab ends. Parts never

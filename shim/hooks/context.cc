@@ -22,7 +22,7 @@ constinit std::atomic<CUcontext> watched_primaries[config::kMaxDevices] = {};
 void watch_primary(CUdevice device, CUcontext handle) {
   if (!watched_without_pools() || static_cast<unsigned>(device) >= config::kMaxDevices) return;
   CUcontext before = watched_primaries[device].exchange(handle);
-  if (before != nullptr && before != handle) watch_context_end(before);
+  if (before != nullptr && before != handle) watch_context_end(before, 0);
 }
 
 template <typename Function>
@@ -31,7 +31,7 @@ CUresult destroy_context(Function* real, CUcontext handle) {
   const CUresult result = ask(real, handle);
   if (result != CUDA_SUCCESS) return result;
   scope.ended();
-  if (watched_without_pools()) watch_context_end(handle);
+  if (watched_without_pools()) watch_context_end(handle, 0);
   return result;
 }
 

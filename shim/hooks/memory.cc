@@ -17,6 +17,9 @@ CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
   };
   if (!watching()) [[likely]]
     return call(allocate);
+  if (Context* context = watching_phases_alone() ? serving_context(dptr, bytesize) : nullptr) {
+    return allocate_in_phase(*context, dptr, bytesize);
+  }
   return watched_allocation(Memory::linear, dptr, bytesize, nullptr,
                             [=] { return call(allocate_watched); });
 }
@@ -28,6 +31,8 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
   };
   if (!watching()) [[likely]]
     return call(cistern::shim::free);
+  cistern::alloc::Chunk* chunk;
+  if (watching_phases_alone() && ours(dptr, &chunk)) return free_in_phase(chunk, dptr);
   return watched_free(Memory::linear, dptr, nullptr, [=] { return call(free_watched); });
 }
 

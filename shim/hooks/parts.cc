@@ -83,14 +83,16 @@ const Part kParts[] = {
 constexpr ContextClient kContextClients[] = {
     {.closing = scratch_close,
      .reopened = scratch_reopen,
-     .gone = scratch_drop,
+     .gone = [](const Context& context, CUcontext handle,
+                uint64_t) { scratch_drop(context, handle); },
      .before_synchronise = scratch_before_synchronise,
      .synchronised = scratch_synchronised,
      .release_idle_memory = scratch_release_idle},
-    {.gone = [](const Context&, CUcontext handle) { context_charges_gone(handle); }},
-    {.gone = [](const Context&, CUcontext handle) { end_exports_of(handle); }},
-    {.gone = [](const Context&, CUcontext handle) { imports_of_context_gone(handle); }},
-    {.gone = [](const Context&, CUcontext handle) { watch_context_end(handle); }},
+    {.gone = [](const Context&, CUcontext handle, uint64_t) { context_charges_gone(handle); }},
+    {.gone = [](const Context&, CUcontext handle, uint64_t) { end_exports_of(handle); }},
+    {.gone = [](const Context&, CUcontext handle, uint64_t) { imports_of_context_gone(handle); }},
+    {.gone = [](const Context&, CUcontext handle,
+                uint64_t held) { watch_context_end(handle, held); }},
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "allocator/base/os.h"
 #include "shim/entry/driver.h"
 #include "shim/nvtx/own_phase.h"
+#include "shim/nvtx/phases.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/context_life.h"
@@ -16,6 +17,7 @@
 #include "shim/pooled/selection.h"
 #include "shim/process/settings.h"
 #include "shim/process/thread.h"
+#include "shim/record/watched.h"
 #include "shim/sites/sites.h"
 
 namespace cistern::shim {
@@ -28,16 +30,27 @@ int allocate_at_last(Context& context, size_t bytes, bool pooled, uint64_t* addr
 alloc::Chunk* found_at_rest(CUdeviceptr address);
 CUresult free_after_wait(Context& owner, alloc::Chunk* chunk, CUdeviceptr address);
 
+// The address of an idle block, or one inside a block, is answered here: the driver would really
+// free the chunk behind it.
 [[gnu::always_inline]] inline CUresult free_block(Context& owner, alloc::Chunk* chunk,
                                                   CUdeviceptr address,
-                                                  alloc::Ticket latest = alloc::Reclaim::kNow) {
+                                                  alloc::Ticket latest = alloc::Reclaim::kNow,
+                                                  uint64_t* freed_bytes = nullptr) {
   int code;
-  // The address of an idle block, or one inside a block, is answered here: the driver would really
-  // free the chunk behind it.
-  if (owner.pool.free(chunk, address, &code, latest) == alloc::Freed::invalid) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  return static_cast<CUresult>(code);
+  uint64_t bytes;
+  const alloc::Freed freed = owner.pool.free(chunk, address, &code, latest, &bytes);
+  if (freed_bytes != nullptr) *freed_bytes = code == CUDA_SUCCESS ? bytes : 0;
+  return freed == alloc::Freed::invalid ? CUDA_ERROR_INVALID_VALUE : static_cast<CUresult>(code);
+}
+
+// Phases learn of it where nobody else tells them. Another thread may have the memory by then, and
+// for a moment both count.
+CUresult free_block_in_phase(Context& owner, alloc::Chunk* chunk, CUdeviceptr address,
+                             alloc::Ticket latest = alloc::Reclaim::kNow) {
+  uint64_t bytes;
+  const CUresult result = free_block(owner, chunk, address, latest, &bytes);
+  if (watching_phases_alone() && phases().by_live_bytes()) phase_freed(bytes);
+  return result;
 }
 
 // The ways of a request and of a free stand twice in the object: in the hooks, and once for those
@@ -71,7 +84,9 @@ CUresult free_after_wait(Context& owner, alloc::Chunk* chunk, CUdeviceptr addres
                                           : static_cast<CUresult>(code);
 }
 
-[[gnu::always_inline]] inline CUresult take_back(alloc::Chunk* chunk, CUdeviceptr address) {
+template <typename FreeBlock>
+[[gnu::always_inline]] inline CUresult take_back(alloc::Chunk* chunk, CUdeviceptr address,
+                                                 FreeBlock free_block_as) {
   Context& owner = *context_of(chunk);
   if (const CUresult result = refusal(owner); result != CUDA_SUCCESS) [[unlikely]]
     return result;
@@ -80,7 +95,7 @@ CUresult free_after_wait(Context& owner, alloc::Chunk* chunk, CUdeviceptr addres
   }
   if (policy().free_sync) [[unlikely]]
     return free_after_wait(owner, chunk, address);
-  return free_block(owner, chunk, address);
+  return free_block_as(owner, chunk, address);
 }
 
 }  // namespace
@@ -97,6 +112,12 @@ CUresult allocate(Context& context, CUdeviceptr* out, size_t bytes) {
   return serve(context, out, bytes);
 }
 
+CUresult allocate_in_phase(Context& context, CUdeviceptr* out, size_t bytes) {
+  const CUresult result = allocate_watched(context, out, bytes);
+  if (result == CUDA_SUCCESS && phases().by_live_bytes()) phase_allocated(bytes);
+  return result;
+}
+
 bool ours(CUdeviceptr address, alloc::Chunk** chunk) {
   if (!active() || address == 0) return false;
   *chunk = shared().index.find(address);
@@ -108,16 +129,22 @@ bool ours(CUdeviceptr address, alloc::Chunk** chunk) {
   return *chunk != nullptr;
 }
 
-CUresult free(alloc::Chunk* chunk, CUdeviceptr address) { return take_back(chunk, address); }
+CUresult free(alloc::Chunk* chunk, CUdeviceptr address) {
+  return take_back(chunk, address, [](auto&... all) { return free_block(all...); });
+}
 
 [[gnu::noinline]] CUresult free_watched(alloc::Chunk* chunk, CUdeviceptr address) {
-  return take_back(chunk, address);
+  return take_back(chunk, address, [](auto&... all) { return free_block(all...); });
+}
+
+CUresult free_in_phase(alloc::Chunk* chunk, CUdeviceptr address) {
+  return take_back(chunk, address, [](auto&... all) { return free_block_in_phase(all...); });
 }
 
 CUresult free_ordered(alloc::Chunk* chunk, CUdeviceptr address) {
   Context& owner = *context_of(chunk);
   const CUresult result = refusal(owner);
-  return result == CUDA_SUCCESS ? free_block(owner, chunk, address) : result;
+  return result == CUDA_SUCCESS ? free_block_in_phase(owner, chunk, address) : result;
 }
 
 namespace {
@@ -147,7 +174,7 @@ namespace {
 
 // Among the blocks of its group or of its graph. Where nobody asked yet from where the call comes,
 // it is asked here.
-[[gnu::cold]] int allocate_with_others(Context& context, size_t bytes, uint64_t* address) {
+int allocate_with_others(Context& context, size_t bytes, uint64_t* address) {
   Thread& thread = this_thread;
   const unsigned shard = thread.shard();
   uint32_t site = 0;
@@ -190,7 +217,7 @@ namespace {
 [[gnu::cold]] CUresult free_after_wait(Context& owner, alloc::Chunk* chunk, CUdeviceptr address) {
   alloc::Ticket latest = alloc::Reclaim::kNow;
   const CUresult waited = wait_before_free(owner, owner.pool, chunk, address, &latest);
-  return waited == CUDA_SUCCESS ? free_block(owner, chunk, address, latest) : waited;
+  return waited == CUDA_SUCCESS ? free_block_in_phase(owner, chunk, address, latest) : waited;
 }
 
 }  // namespace

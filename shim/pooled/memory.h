@@ -21,6 +21,8 @@ CUresult allocate(Context& context, CUdeviceptr* out, size_t bytes);
 // The same out of line, for the hook where somebody watches (watch/watch.h): allocate() has one
 // caller, the hook's own way, and becomes part of it.
 CUresult allocate_watched(Context& context, CUdeviceptr* out, size_t bytes);
+// The same where phases alone are watched, which learn of it here.
+CUresult allocate_in_phase(Context& context, CUdeviceptr* out, size_t bytes);
 
 // Whether the address lies in a chunk of the pools, and in which. Waits, 2 s at most, while that
 // chunk is on its way back to the driver.
@@ -28,7 +30,8 @@ bool ours(CUdeviceptr address, alloc::Chunk** chunk);
 
 // `chunk` is what ours() found for the address.
 CUresult free(alloc::Chunk* chunk, CUdeviceptr address);
-CUresult free_watched(alloc::Chunk* chunk, CUdeviceptr address);  // as allocate_watched()
+CUresult free_watched(alloc::Chunk* chunk, CUdeviceptr address);   // as allocate_watched()
+CUresult free_in_phase(alloc::Chunk* chunk, CUdeviceptr address);  // as allocate_in_phase()
 // The same for cuMemFreeAsync, which only a capture of its own stream forbids: the caller has made
 // sure that there is none.
 CUresult free_ordered(alloc::Chunk* chunk, CUdeviceptr address);

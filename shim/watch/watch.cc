@@ -145,9 +145,10 @@ void watched_synchronised() {
   if (watching(kWatchRecord)) record_synchronised();
 }
 
-void watched_context_ended(CUcontext context) {
+void watched_context_ended(CUcontext context, uint64_t pooled) {
   if (watching_phases_alone()) {
     phases().context_ended(reinterpret_cast<uint64_t>(context));
+    if (phases().by_live_bytes()) phase_freed(pooled);
     return;
   }
   Event event{};

@@ -52,17 +52,18 @@ class WatchedFree {
   bool ignored_ = false;  // part of a capture
 };
 
-// The same where phases alone are watched. What is freed is kept in `block` until the call was
-// answered; false: it counts for no phase.
+// The same where phases alone are watched, of memory that is not a pool's (pooled/memory.h counts
+// that). What is freed is kept in `block` until the call was answered; false: it counts for no
+// phase.
 void note_live(alloc::Memory memory, uint64_t address, uint64_t bytes, CUstream stream);
 bool note_not_live(alloc::Memory memory, uint64_t address, CUstream stream,
                    alloc::LiveBlocks::Block* block);
 
-// A context ended with all that was in it.
-void watched_context_ended(CUcontext context);
-inline void watch_context_end(CUcontext context) {
+// A context ended with all that was in it; `pooled`: bytes of blocks of its pool among that.
+void watched_context_ended(CUcontext context, uint64_t pooled);
+inline void watch_context_end(CUcontext context, uint64_t pooled) {
   if (watching()) [[unlikely]]
-    watched_context_ended(context);
+    watched_context_ended(context, pooled);
 }
 
 // The program waited for work of its own, and has.

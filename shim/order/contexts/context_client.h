@@ -22,8 +22,8 @@ struct ContextClient {
   void (*closing)(const Context& context) = nullptr;
   void (*reopened)(const Context& context) = nullptr;
   // The context ended, and its handle may be another one's by now. Its slot is not used again
-  // before this returns.
-  void (*gone)(const Context& context, CUcontext handle) = nullptr;
+  // before this returns. `held`: bytes of its pool that the program had and did not free.
+  void (*gone)(const Context& context, CUcontext handle, uint64_t held) = nullptr;
   // The program is about to wait for the context, and has; `ticket` was closed in between.
   void (*before_synchronise)(const Context& context) = nullptr;
   void (*synchronised)(const Context& context, alloc::Ticket ticket) = nullptr;

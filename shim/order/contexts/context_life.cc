@@ -118,11 +118,12 @@ void gone(Context* context, uint64_t id) {
   d.past_allocations.add(context->pool.allocations());
   d.past_frees.add(context->pool.frees());
   context->source.context_gone();
+  const uint64_t held = context->pool.usage().live;
   context->pool.forget_all();
   capture_gate().context_gone(handle);
   graphs_of_context_gone(handle);
   streams().context_gone(handle);
-  tell_clients(&ContextClient::gone, *context, handle);
+  tell_clients(&ContextClient::gone, *context, handle, held);
 }
 
 }  // namespace
