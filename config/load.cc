@@ -80,7 +80,7 @@ void warn_report_file_alone(Loaded& out) {
       .text(" without CISTERN_REPORT; set CISTERN_REPORT=text or json");
 }
 
-// A chunk setting that was given and that the strategy in force does not look at.
+// A setting that was given and that nothing looks at beside the others in force.
 void warn_idle(const char* name, bool idle, const char* reason, Loaded& out) {
   const char* text = given_for(out, name).text;
   if (!idle || text == nullptr) return;
@@ -110,6 +110,18 @@ void warn_idle_chunk_settings(Loaded& out) {
   warn_idle("CISTERN_ALIGN", whole && !splits,
             "it is for strategies that split chunks; try FLAGS_allocator_strategy=auto_growth",
             out);
+}
+
+// Only of Cistern's own names: another program of the machine may be meant by FLAGS_ alone.
+void warn_idle_companions(Loaded& out) {
+  const Policy& policy = out.policy;
+  const char* released = "it is for FLAGS_free_idle_memory=true";
+  warn_idle("CISTERN_IDLE_MS", !policy.free_idle_memory, released, out);
+  warn_idle("CISTERN_IDLE_KEEP_MB", !policy.free_idle_memory, released, out);
+  warn_idle("CISTERN_ATOMIC_CLEAN_POLICY", policy.fill_byte() < 0,
+            "it is for FLAGS_init_allocated_mem=true", out);
+  warn_idle("CISTERN_PIN_EAGER", !policy.locks_host_memory(),
+            "it is for FLAGS_use_pinned_memory=true", out);
 }
 
 // With CISTERN_POOL=off: one line in place of all others. What is said and how bad values end hold
@@ -163,6 +175,7 @@ bool fill(const char* const* envp, Loaded& out) {
   if (!collect(envp, out) || !check_values(out) || !check_conflicts(out)) return false;
   warn_report_file_alone(out);
   warn_idle_chunk_settings(out);
+  warn_idle_companions(out);
   if (!out.policy.pool) warn_beside_off(out);
   return true;
 }

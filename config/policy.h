@@ -179,6 +179,13 @@ struct Policy {
     return init_allocated_mem.value ? 0xEF : -1;
   }
 
+  // Whether host chunks are locked: once one of their settings was given, unless that says no.
+  constexpr bool locks_host_memory() const {
+    const bool asked =
+        use_pinned_memory.set || initial_cpu_memory_in_mb.set || fraction_of_cpu_memory_to_use.set;
+    return asked && use_pinned_memory.value;
+  }
+
   // Whether some requests are to stay out of the pools.
   constexpr bool chooses_requests() const {
     return only_sizes.set || pool_first.set || chooses_sites();

@@ -35,7 +35,7 @@ constexpr Type number_above(int64_t min, int64_t max) {
   return {.kind = Kind::kNumber, .min = min, .max = max, .above_min = true};
 }
 
-// Mode 3 is; 1, 2 and 4 are not.
+// What a row's member of Policy holds, out of what was parsed.
 template <typename T>
 T take(const Value& value) {
   if constexpr (std::is_same_v<T, bool>) {
@@ -84,8 +84,9 @@ constexpr Row kRows[] = {
      "The least serious messages that are written. info adds the policy in force and what was done "
      "about memory shortages; debug each look-up of a function, and each call that the pools make to "
      "the driver for chunks and marks."},
-    {"CISTERN_LOG_FILE", Group::kGeneral, free_text("a file name"), kUnset, "", "/tmp/cistern.log", kBuilt, to<&P::log_file>,
-     "Messages are appended to this file; a relative name begins where the process did. Not set: stderr."},
+    {"CISTERN_LOG_FILE", Group::kGeneral, text(Kind::kReportFile), kUnset, "", "/tmp/cistern.log", kBuilt, to<&P::log_file>,
+     "Messages are appended to this file; %p becomes the process id, %h the host, %r the rank; a relative "
+     "name begins where the process did. Not set: stderr."},
     {"CISTERN_REPORT", Group::kGeneral, choice("text|json", 1), kUnset, "", "text", kBuilt, to<&P::report>,
      "A report when the process exits: per device the driver calls made and avoided, live, idle and "
      "reserved memory at the peak, hit rate, waits, and the policy in force."},
@@ -131,10 +132,10 @@ constexpr Row kRows[] = {
     {"FLAGS_reallocate_gpu_memory_in_mb", Group::kChunks, integer(1, kMaxMb), kUnset, "MB of 2^20 bytes", "1024", kBuilt, to<&P::reallocate_gpu_memory_in_mb>,
      "Size of every later chunk, in place of the fraction. Setting it selects chunk pools."},
     {"FLAGS_free_idle_memory", Group::kChunks, boolean(), "false", "", "true", kBuilt, to<&P::free_idle_memory>,
-     "Device memory; host memory will follow. true: a chunk in which nothing is in use goes back to "
-     "the driver after CISTERN_IDLE_MS, also while the program makes no call. false: idle memory is "
-     "kept until memory runs short. Set explicitly, true or false, it switches off the idle budget "
-     "of the default strategy."},
+     "true: a chunk of device or pinned memory in which nothing is in use goes back to the driver "
+     "after CISTERN_IDLE_MS, also while the program makes no call, and so do freed pages of host "
+     "memory to the system. false: idle memory is kept until memory runs short. Set explicitly, true "
+     "or false, it switches off the idle budget of the default strategy."},
     {"CISTERN_IDLE_MS", Group::kChunks, integer(0, kMaxIdleMs), "1000", "milliseconds", "5000", kBuilt, to<&P::idle_ms>,
      "How long a chunk stays idle before FLAGS_free_idle_memory gives it back; each use starts the "
      "time anew. Looked at eight times as often, so it takes up to three eighths longer."},
@@ -142,11 +143,11 @@ constexpr Row kRows[] = {
      "FLAGS_free_idle_memory gives chunks back, the longest idle first, only while more than this is "
      "idle on their device."},
     {"FLAGS_init_allocated_mem", Group::kChunks, boolean(), "false", "", "true", kBuilt, to<&P::init_allocated_mem>,
-     "true: every block of device memory handed out, new or reused, is filled with byte 0xEF over "
-     "every requested byte before the program can use it; stream-ordered memory in the order of its "
-     "stream. Skipped and counted during a stream capture, for managed memory, arrays and memory of "
-     "pools on other devices. Pinned and host memory, and physical memory that the program maps "
-     "itself, are not filled."},
+     "true: every block handed out, new or reused, of device, pinned and host memory is filled with "
+     "byte 0xEF over every requested byte before the program can use it; stream-ordered memory in the "
+     "order of its stream. calloc's stays zero, and realloc's keeps what it had. Skipped and counted "
+     "during a stream capture, for managed memory, arrays and memory of pools on other devices. Pinned "
+     "memory that is not pooled, and physical memory that the program maps itself, are not filled."},
     {"FLAGS_alloc_fill_value", Group::kChunks, integer(-1, 255), "-1", "", "0", kBuilt, to<&P::alloc_fill_value>,
      "Another byte for the same fill, which it switches on by itself; -1 is off, or 0xEF where "
      "FLAGS_init_allocated_mem is true."},

@@ -61,8 +61,8 @@ class OnDemand {
 
   static constexpr uint64_t most_pools() { return kShards; }
 
-  // For chunks of Role::slab. What the program had asked for; 0 when `address` is not the start of a
-  // block it holds. `waiting`: bytes in its pool.
+  // For chunks of Role::slab. What the program had asked for; 0 when `address` is not the start of
+  // a block it holds. `waiting`: bytes in its pool.
   uint64_t free(const Chunk* chunk, uint64_t address, Ticket latest, uint64_t* waiting);
   bool find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
   // The block there became known outside the process (slab_pool.h).

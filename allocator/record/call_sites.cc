@@ -38,11 +38,7 @@ uint32_t CallSites::known(uint64_t hash) const {
 uint32_t CallSites::add(uint64_t hash, const Frame* frames, int count) {
   const LockGuard guard(mutex_);
   const uint32_t site = make_room() ? site_with(frames, count) : 0;
-  if (site != 0) {
-    remember(hash, site);
-  } else {
-    without_room_.fetch_add(1, std::memory_order_relaxed);
-  }
+  if (site != 0) remember(hash, site);
   return site;
 }
 

@@ -24,14 +24,13 @@ class CallSites {
   // bits: two stacks with one hash would be one.
   uint32_t known(uint64_t hash) const;
 
-  // The site with these frames, from 1 on; `hash` is known from now on. 0: no room, and counted.
+  // The site with these frames, from 1 on; `hash` is known from now on. 0: no room.
   uint32_t add(uint64_t hash, const Frame* frames, int count);
 
   // 1 to count() have their frames.
   uint32_t count() const { return count_.load(std::memory_order_acquire); }
   // No more sites can be added.
   bool full() const { return count() == kMostSites; }
-  uint64_t without_room() const { return without_room_.load(std::memory_order_relaxed); }
 
   // `site` is from 1 to count(); `out` has room for kMostFrames.
   int frames(uint32_t site, Frame* out) const;
@@ -58,7 +57,6 @@ class CallSites {
 
   Mutex mutex_;
   std::atomic<uint32_t> count_{0};
-  std::atomic<uint64_t> without_room_{0};
   // What a slot holds: the upper bits of a hash, and a site. The lower bits of the hash are the
   // slot's place, so nearly the whole hash is compared.
   std::atomic<std::atomic<uint64_t>*> slots_{nullptr};

@@ -117,13 +117,14 @@ void read_segments(std::string_view bytes, Elf& out) {
   typename Class::Header header;
   if (!read_at(bytes, 0, header)) return;
   std::vector<typename Class::Segment> segments;
-  for (unsigned i = 0; i < header.e_phnum; ++i) {
+  for (unsigned i = 0; i < header.e_phnum && !out.cut_short; ++i) {
     typename Class::Segment segment;
-    if (!read_at(bytes, header.e_phoff + uint64_t{i} * sizeof segment, segment)) break;
-    segments.push_back(segment);
+    out.cut_short = !read_at(bytes, header.e_phoff + uint64_t{i} * sizeof segment, segment);
+    if (!out.cut_short) segments.push_back(segment);
   }
   for (const auto& segment : segments) {
     const std::string_view content = slice(bytes, segment.p_offset, segment.p_filesz);
+    if (segment.p_type == PT_LOAD && content.size() < segment.p_filesz) out.cut_short = true;
     if (segment.p_type == PT_INTERP) out.interpreter = text_at(content, 0);
     if (segment.p_type != PT_DYNAMIC) continue;
     out.has_dynamic = true;

@@ -17,6 +17,7 @@ struct Elf {
   uint16_t machine = 0;
   // Below: only for files of this machine's byte order.
   bool has_dynamic = false;
+  bool cut_short = false;  // what its head tells of is not all there, as of a copy that broke off
   // To be loaded by a program, and none itself: no loader is asked for, and it is no program that
   // is both static and position-independent, which looks much the same.
   bool is_library = false;

@@ -157,7 +157,9 @@ constexpr char kPageHead[] =
     "\n"
     "**Unknown names** that begin with `CISTERN_` get a warning with the nearest known name. "
     "Unknown\n"
-    "`FLAGS_` and `GE_` names belong to other programs and are left alone.\n";
+    "`FLAGS_` and `GE_` names belong to other programs and are left alone. Most settings that are "
+    "only\n"
+    "for another one, which is not given, get a warning, too: they change nothing.\n";
 
 constexpr char kConflicts[] =
     "\n"

@@ -178,6 +178,10 @@ Problem check_reach(const Program& program, const Elf& object) {
     return problem(kUsage, "a shared library is no program: one loads it", program.binary,
                    "allowed: a program; try: cistern doctor " + program.binary);
   }
+  if (elf.cut_short) {
+    return problem(kCannotRun, "the program's file ends before what its head tells of",
+                   program.binary, "allowed: a whole file; try: copy or build it again");
+  }
   const bool loader = elf.soname.rfind("ld-linux", 0) == 0;  // started by hand, with a program
   if (elf.interpreter.empty() && !loader) {
     return problem(

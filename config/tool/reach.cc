@@ -64,6 +64,22 @@ std::vector<std::string> paths_in(const std::string& list) {
   return paths;
 }
 
+// Each with a blank before it: libraries that the loader looks for in vain. What a library lacks
+// beside CUDA's the program that loads it may have found before.
+std::string not_found(const Program& program, const std::string& list) {
+  std::string names;
+  std::istringstream lines(list);
+  for (std::string line; std::getline(lines, line);) {
+    line.erase(0, line.find_first_not_of(" \t"));
+    const bool cuda = line.rfind("libcuda", 0) == 0;
+    const size_t end = line.find(" => not found");
+    if (end != std::string::npos && (cuda || !program.elf.is_library)) {
+      names += " " + line.substr(0, end);
+    }
+  }
+  return names;
+}
+
 // The routes of the file itself and of the libraries that come with it.
 bool say_routes(const Program& program, const std::string& libraries) {
   const std::string driver = line_with(libraries, "libcuda.so");
@@ -90,9 +106,11 @@ bool say_routes(const Program& program, const std::string& libraries) {
                         : "in programs that a preload reaches, however they load it but by dlmopen "
                           "or with RTLD_DEEPBIND; try: cistern doctor PROGRAM");
   }
-  const std::string lacks = line_with(libraries, "libcuda") + line_with(libraries, "libcudart");
-  if (lacks.find("not found") == std::string::npos) return true;
-  say("", "a CUDA library is not found: the program cannot start here");
+  const std::string lacks = not_found(program, libraries);
+  if (lacks.empty()) return true;
+  const bool cuda = lacks.find(" libcuda") != std::string::npos;
+  say("", std::string(cuda ? "a CUDA library" : "a library") + " is not found:" + lacks +
+              "; the program cannot start here");
   return false;
 }
 

@@ -97,14 +97,12 @@ uint64_t share_of_usable_memory() {
 }
 
 HostPolicy policy_of(const config::Policy& settings) {
-  const bool asked = settings.use_pinned_memory.set || settings.initial_cpu_memory_in_mb.set ||
-                     settings.fraction_of_cpu_memory_to_use.set;
   const uint64_t limit = soft_lock_limit();
   const bool all = settings.use_pinned_memory.set || limit == UINT64_MAX;
   return {.chunk_bytes = std::min(settings.initial_cpu_memory_in_mb.value << 20,
                                   memory_limit() / kPartOfLimit),
           .most_chunk_bytes = share_of_usable_memory,
-          .locks = asked && settings.use_pinned_memory.value,
+          .locks = settings.locks_host_memory(),
           .eager = settings.pin_eager.value,
           .most_locked = all ? UINT64_MAX : limit / 2,
           .lock_refused = tell_lock_refused};

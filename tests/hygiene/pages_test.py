@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Pages for people: what they refer to is there, in the tree and where they are installed; the README is short."""
+"""Pages for people: what they refer to is there, in the tree and where they are installed; the README is short.
+
+CONTRIBUTING.md names every folder of tests/."""
 
 import os
 import pathlib
@@ -47,6 +49,10 @@ def main():
         doc = pathlib.Path(prefix, "share", "doc", "cistern")
         installed, installed_links = findings(doc, sorted(doc.rglob("*.md")))
     broken += [f"installed {line}" for line in installed]
+    layout = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for folder in sorted(path.name for path in (ROOT / "tests").iterdir() if path.is_dir()):
+        if folder != "__pycache__" and f"`tests/{folder}/`" not in layout:
+            broken.append(f"CONTRIBUTING.md: its layout lacks tests/{folder}/")
     lines = len((ROOT / "README.md").read_text(encoding="utf-8").splitlines())
     if lines > MAX_README_LINES:
         broken.append(f"README.md: {lines} lines, {MAX_README_LINES} are allowed")

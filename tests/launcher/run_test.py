@@ -200,6 +200,10 @@ class OutOfReach(home.LauncherTest):
         glibc = "/lib64/ld-linux-x86-64.so.2"
         static = self.file("static", home.elf(native))
         self.refused(self.cistern("run", static), 2, "statically linked", static)
+        whole = pathlib.Path(shutil.which("true")).read_bytes()
+        for size in (100, len(whole) // 2):
+            part = self.file(f"part-{size}", whole[:size])
+            self.refused(self.cistern("run", part), 126, "ends before", part)
         self.refused(
             self.cistern("run", self.file("arch", home.elf(foreign, interpreter=glibc))),
             2,

@@ -269,6 +269,18 @@ class Doctor(home.LauncherTest):
         os.remove(runtime)
         self.assertIn("a CUDA library is not found", self.of_file(outer, works=False))
 
+    def test_a_library_that_is_not_there_is_in_the_way_of_a_program(self):
+        gone = self.library("libgone.so", "int n;", "-Wl,-soname,libgone.so")
+        links = ("-Wl,--no-as-needed", f"-Wl,-rpath,{self.folder}", gone)
+        program = str(self.folder / "program")
+        command = ["cc", "-x", "c", "-", "-x", "none", "-o", program, *links]
+        subprocess.run(command, input="int main(void) { return 0; }", text=True, check=True)
+        between = self.library("libbetween.so", "int n;", *links)
+        self.assertNotIn("not found", self.of_file(program))
+        os.remove(gone)
+        self.assertIn("a library is not found: libgone.so;", self.of_file(program, works=False))
+        self.of_file(between)  # who loads that one may have it
+
     def test_a_library_is_found_where_one_is_and_not_in_the_path(self):
         self.library("libhere.so", "int n;")
         for cwd, word in ((self.folder, "libhere.so"), (self.folder.parent, f"{self.folder.name}/libhere.so")):

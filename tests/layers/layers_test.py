@@ -5,7 +5,7 @@
 Of the layers: shim -> allocator -> config, and CUDA's headers stay in shim. Of the rooms of a layer: a file
 includes what lies in its own folder or in an earlier room of ROOMS, where "" is the layer's root. Of files:
 x.h and x.cc are one node, and no such pair includes itself by way of others. Includes that are relative to
-a parent folder are findings too, since they would hide a layer.
+a parent folder are findings too, since they would hide a layer. The README of a layer has its rooms in that order.
 """
 
 import pathlib
@@ -118,6 +118,17 @@ def check_circles(files, findings):
     return sum(map(len, edges.values()))
 
 
+def check_page(layer, findings):
+    """The rooms that a layer's README names, as rows of a table, are those of ROOMS, earlier ones first."""
+    page = ROOT / layer / "README.md"
+    told = re.findall(r"^\| `(\w+)/` \|", page.read_text(encoding="utf-8"), re.M)
+    rooms = [room for line in ROOMS[layer] for room in line.split()]
+    if sorted(told) != sorted(rooms):
+        findings.append(f"{page.relative_to(ROOT)}: rooms {told}, but there are {rooms}")
+    elif told != sorted(told, key=lambda room: rank_of(layer, room)):
+        findings.append(f"{page.relative_to(ROOT)}: rooms {told}, which is not their order")
+
+
 def main():
     findings, counts = [], []
     for layer in FORBIDDEN:
@@ -127,6 +138,8 @@ def main():
         if not files:
             findings.append(f"no sources under {ROOT / layer}")
         check_layers(files, findings)
+        if layer != "config":
+            check_page(layer, findings)
         between, followed = check_rooms(layer, files, findings), check_circles(files, findings)
         counts[-1] += f" ({between} includes between rooms, {followed} between pairs)"
         if between == 0 or followed == 0:

@@ -93,6 +93,31 @@ TEST_CASE("a chunk setting that the strategy does not look at is named in one li
   }
 }
 
+TEST_CASE("a setting of Cistern's own that needs another one is named in one line without it") {
+  struct Row {
+    const char* setting;
+    const char* needed;
+    const char* other;  // with which it changes nothing either
+  };
+  const Row rows[] = {
+      {"CISTERN_IDLE_MS=5", "FLAGS_free_idle_memory=true", "FLAGS_free_idle_memory=false"},
+      {"CISTERN_IDLE_KEEP_MB=5", "FLAGS_free_idle_memory=true", "X=1"},
+      {"CISTERN_ATOMIC_CLEAN_POLICY=1", "FLAGS_init_allocated_mem=true",
+       "FLAGS_alloc_fill_value=-1"},
+      {"CISTERN_ATOMIC_CLEAN_POLICY=1", "FLAGS_alloc_fill_value=0", "X=1"},
+      {"CISTERN_PIN_EAGER=true", "FLAGS_use_pinned_memory=true", "FLAGS_use_pinned_memory=false"},
+      {"CISTERN_PIN_EAGER=true", "FLAGS_initial_cpu_memory_in_mb=64", "X=1"},
+  };
+  for (const Row& row : rows) {
+    INFO(row.setting << ", " << row.needed << ", " << row.other);
+    CHECK(load_with({row.setting, row.needed})->warning_count == 0);
+    const auto alone = load_with({row.setting, row.other});
+    REQUIRE(alone->warning_count == 1);
+    const std::string setting = row.setting;
+    CHECK(contains(alone->warnings[0].text, setting.substr(0, setting.find('=') + 1)));
+  }
+}
+
 TEST_CASE("CISTERN_POOL=off is off, not bad") {
   const auto loaded = load_with({"CISTERN_POOL=off"});
   CHECK(loaded->status == Status::kOff);
