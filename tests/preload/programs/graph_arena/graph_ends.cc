@@ -52,7 +52,7 @@ void graphs_in_turn(const char* what) {
 }
 
 void threads(const char* what) {
-  const CUcontext context = use_device(0);
+  CUcontext context = use_device(0);
   for (unsigned i = 0; i < 600; ++i) {
     std::thread([&] {
       need(cuCtxSetCurrent(context));
@@ -66,7 +66,7 @@ void threads(const char* what) {
 
 void crowd(const char* what) {
   constexpr unsigned kThreads = 300;
-  const CUcontext context = use_device(0);
+  CUcontext context = use_device(0);
   std::barrier together(kThreads);
   std::vector<std::thread> all;
   for (unsigned i = 0; i < kThreads; ++i) {
@@ -85,7 +85,7 @@ void crowd(const char* what) {
 }
 
 void order() {
-  const CUcontext context = use_device(0);
+  CUcontext context = use_device(0);
   for (unsigned i = 0; i < 100; ++i) {
     const nvtxRangeId_t outer = nvtxRangeStartA("outer");
     work(i, 2, false);
