@@ -86,8 +86,11 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   // chunks. Holes begin and end at whole units, of `unit` granules each. What a thread takes out
   // below is BlockState::moving, and in nobody's reach until the thread gives it back.
 
-  // Before the first range.
-  void use_units(uint32_t unit) { unit_ = unit; }
+  // Before the first range. `whole`: every block begins and ends at a unit.
+  void use_units(uint32_t unit, bool whole) {
+    unit_ = unit;
+    whole_ = whole;
+  }
   // Takes a range with its fresh map. False when there is no memory for bookkeeping. `behind`:
   // ChunkMap::units, zeroes.
   bool add_range(Chunk* range, ChunkMap* map, Unit* behind);
@@ -204,7 +207,8 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
 
   uint32_t align_;  // in granules
   bool merge_at_once_;
-  uint32_t unit_ = 0;  // in granules; 0: of chunks
+  uint32_t unit_ = 0;   // in granules; 0: of chunks
+  bool whole_ = false;  // see use_units()
   ChunkBlock* holes_ = nullptr;
   ChunkBlock* known_ = nullptr;  // BlockState::known
   Counter look_from_;            // bytes of them, see look_for_known()

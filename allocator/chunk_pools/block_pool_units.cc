@@ -353,7 +353,7 @@ bool BlockPool::next_mapped(uint64_t* address, uint64_t* bytes) {
 }
 
 uint64_t BlockPool::whole_unit_bytes() const {
-  if (align_ >= unit_) return clean_bytes();  // every block is whole units
+  if (whole_) return clean_bytes();
   uint64_t granules = 0;
   bins_.for_each_from(unit_,
                       [&](const ChunkBlock* block) { granules += whole_units_in(block).granules; });
@@ -391,7 +391,7 @@ uint64_t BlockPool::available_in_units(Reclaim& reclaim, bool all) {
                           0;
   if (all && !only_clean) return unused_unit_bytes();
   const uint64_t clean = whole_unit_bytes();
-  if (all || align_ < unit_) return clean;
+  if (all || !whole_) return clean;
   Ticket oldest, newest;
   const bool waits = freed_.range(&oldest, &newest) && newest > freed_.clean(reclaim);
   return clean + filling_bytes_.get() + (waits ? 0 : waiting_bytes()) +

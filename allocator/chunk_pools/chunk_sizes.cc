@@ -2,6 +2,9 @@
 #include "allocator/chunk_pools/chunk_sizes.h"
 
 #include <algorithm>
+#include <bit>
+
+#include "allocator/chunk_pools/chunk_block.h"
 
 namespace cistern::alloc {
 namespace {
@@ -35,6 +38,11 @@ uint64_t size_of(uint64_t mb, uint64_t total, uint64_t fallback, bool* clamped) 
   if (mb == 0) return fallback;
   *clamped = mb << 20 > total;
   return *clamped ? std::max(pages(total), kDriverPage) : mb << 20;
+}
+
+// No block is larger than a chunk can be, and so none is aligned to more.
+uint64_t align_of(const config::Policy& policy) {
+  return std::min(policy.align.value, std::bit_floor(ChunkMap::kMaxBytes));
 }
 
 uint64_t divide(uint64_t bytes, unsigned shares) {
@@ -76,7 +84,7 @@ namespace {
 
 // The share of the device that is a chunk pool's own default is none here: by need.
 ChunkSizes static_sizes(StrategyKind kind, const config::Policy& policy, uint64_t total) {
-  ChunkSizes sizes{kind, 0, 0, policy.align.value, false, false};
+  ChunkSizes sizes{kind, 0, 0, align_of(policy), false, false};
   const auto& fraction = policy.fraction_of_gpu_memory_to_use;
   const uint64_t part = fraction.set ? share_of(total, fraction) : 0;
   const auto reallocate_mb = static_cast<uint64_t>(policy.reallocate_gpu_memory_in_mb.value);
@@ -98,7 +106,7 @@ ChunkSizes chunk_sizes(const config::Policy& policy, uint64_t total, unsigned cp
     default:
       break;
   }
-  ChunkSizes sizes{kind_of(policy.strategy()), 0, 0, policy.align.value, false, false};
+  ChunkSizes sizes{kind_of(policy.strategy()), 0, 0, align_of(policy), false, false};
   if (sizes.kind == StrategyKind::on_demand) return sizes;
   if (sizes.kind == StrategyKind::auto_growth) {
     sizes.first = sizes.later =

@@ -160,6 +160,7 @@ class Expandable {
   }
   void reset_after_fork() {
     growing_.store(false, std::memory_order_relaxed);
+    reserving_.store(false, std::memory_order_relaxed);
     gate_.reset_after_fork();
   }
 
@@ -254,7 +255,8 @@ class Expandable {
   UnitSupply units_;
   LowWater low_water_[kPools];
   MoveGate gate_;
-  std::atomic<bool> growing_{false};  // a thread has the Turn
+  std::atomic<bool> growing_{false};    // a thread takes units, or moves some
+  std::atomic<bool> reserving_{false};  // one reserves addresses
   std::atomic<BlockPool*> pools_[kPools] = {};
   std::atomic<uint64_t> arena_bytes_{0};
 };

@@ -7,24 +7,23 @@
 
 namespace cistern::alloc {
 
-// Of threads that miss at once one takes units, and the others look for room in what it took before
-// the next one does. No longer than a moment: a large request may take long.
+// Of threads that need the same at once one takes it, and the others look at what it took before
+// the next one does. They wait for it no longer than `most_ns`.
 class Expandable::Turn {
  public:
-  explicit Turn(Expandable& memory) : memory_(memory) {
-    constexpr uint64_t kMostNs = 5'000'000;
-    alone_ = os::wait_until(
-        [&] { return !memory_.growing_.exchange(true, std::memory_order_acquire); }, kMostNs);
-  }
+  Turn(std::atomic<bool>& taken, uint64_t most_ns)
+      : taken_(taken),
+        alone_(os::wait_until([&] { return !taken_.exchange(true, std::memory_order_acquire); },
+                              most_ns)) {}
   ~Turn() {
-    if (alone_) memory_.growing_.store(false, std::memory_order_release);
+    if (alone_) taken_.store(false, std::memory_order_release);
   }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
  private:
-  Expandable& memory_;
-  bool alone_;
+  std::atomic<bool>& taken_;
+  const bool alone_;
 };
 
 // One thread at a time takes units of a pool ahead of need: others would take as many once more.
@@ -50,12 +49,14 @@ bool Expandable::take_scattered(Request& request) {
   return take_with(request, /*new_ones=*/false) == kSuccess;
 }
 
+// No longer than a moment is waited for units: a large request may take long.
 int Expandable::take_with(Request& request, bool new_ones) {
+  constexpr uint64_t kMomentNs = 5'000'000;
   BlockPool* pool = pool_for(request);
   if (pool == nullptr) return new_ones ? supply_->obtain_direct(request) : kOutOfMemory;
   const ChunkSupply::InHand in_hand(*supply_);
   if (supply_->closed()) return kContextGone;
-  const Turn turn(*this);
+  const Turn turn(growing_, kMomentNs);
   if (take_clean(request)) return kSuccess;  // of what another thread moved meanwhile
   fill_freed();                              // or what the other pool has would not be clean
   const uint64_t room = room_of(request);
@@ -152,7 +153,11 @@ void Expandable::take_ahead(BlockPool& pool, uint64_t bytes, bool reuses) {
   pool.close_gap(gap, filling.filled, granules, /*bytes=*/0, 0);
 }
 
+// A range is for many requests, and is never given up.
 bool Expandable::open_gap(BlockPool& pool, uint32_t granules, BlockPool::Gap* gap) {
+  constexpr uint64_t kMostNs = 1'000'000'000;
+  if (pool.open_gap(granules, gap)) return true;
+  const Turn turn(reserving_, kMostNs);
   if (pool.open_gap(granules, gap)) return true;
   return add_range(pool, uint64_t{granules} * kBlockGranule) && pool.open_gap(granules, gap);
 }

@@ -24,7 +24,9 @@ class FakeUnits final : public alloc::UnitSource {
 
   uint64_t unit_bytes() override { return bytes_; }
 
+  std::function<void()> on_reserve;  // each time, without the lock
   int reserve_addresses(uint64_t bytes, uint64_t* address) override {
+    if (on_reserve) on_reserve();
     std::lock_guard guard(mutex_);
     if (fails(Call::reserve) || bytes > most_range) return alloc::kOutOfMemory;
     *address = next_;

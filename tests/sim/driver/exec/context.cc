@@ -65,11 +65,16 @@ void Context::revive() {
   id_ = g_next_context_id.fetch_add(1);
   dead = CUDA_SUCCESS;
   legacy = std::make_shared<Stream>(*this, Stream::Role::kLegacy, 0, 0);
+  closed = false;
   alive_ = true;
   g_alive.fetch_add(1);
 }
 
 void Context::end() {
+  {
+    const std::lock_guard lock(exec_mutex());
+    closed = true;
+  }
   wait_for_memory_of(*this);
   {
     const std::lock_guard lock(exec_mutex());

@@ -38,6 +38,7 @@ class Context {
   // Work of the context died: what its calls answer until it ends (base/misfortune.h).
   std::atomic<CUresult> dead{CUDA_SUCCESS};
   // ------------------------------------------------------------------ guarded by exec_mutex()
+  bool closed = true;  // it ends, and is given no work any more
   StreamRef legacy;
   std::vector<StreamRef> created;
   std::map<uint64_t, StreamRef> per_thread;  // by thread number

@@ -78,7 +78,8 @@ Stream::Stream(Context& owner, Role which, unsigned stream_flags, int stream_pri
       role(which),
       flags(stream_flags),
       priority(stream_priority),
-      id(g_next_stream_id.fetch_add(1)) {}
+      id(g_next_stream_id.fetch_add(1)),
+      life(owner.id()) {}
 
 StreamRef resolve_stream(CUstream handle, DefaultStream kind) {
   Context* context = current_context();
@@ -119,6 +120,10 @@ CUresult destroy_stream(CUstream handle) {
 
 CUresult submit(const StreamRef& stream, Work work, Wait wait, MarkerRef* marker) {
   std::unique_lock lock(exec_mutex());
+  // Another thread ends the context.
+  if (stream->context.closed || stream->life != stream->context.id()) {
+    return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  }
   if (any_capture()) {
     if (stream->capture) return record(*stream, std::move(work), wait);
     if (const CUresult code = check_implicit_capture(*stream); code != CUDA_SUCCESS) return code;

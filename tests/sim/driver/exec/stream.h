@@ -32,6 +32,7 @@ struct Stream {
   const unsigned flags;
   const int priority;
   const uint64_t id;
+  const uint64_t life;  // the context's id: a primary context has one after the other
   CUstream handle = nullptr;
   TakenRef taken{};
   // ------------------------------------------------------------------ guarded by exec_mutex()

@@ -174,6 +174,15 @@ TEST_CASE("with a static memory mode the chunk flags are not the chunk pools'") 
   CHECK(chunk_sizes(policy, kMiddle, 4).first == 0);
 }
 
+TEST_CASE("an alignment that no request can have keeps none out of the chunks") {
+  Policy policy = policy_of({.strategy = Strategy::kAutoGrowth});
+  const uint64_t tib = kGiB << 10;
+  for (const uint64_t align : {tib, 2 * tib, 4 * tib, uint64_t{1} << 63}) {
+    policy.align = {align, true};
+    CHECK(chunk_sizes(policy, kMiddle, 4).align == tib);
+  }
+}
+
 TEST_CASE("all chunks of naive_best_fit have the first one's size") {
   const auto naive = Strategy::kNaiveBestFit;
   const Flags initial{.initial_mb = 64, .reallocate_mb = 32, .strategy = naive};

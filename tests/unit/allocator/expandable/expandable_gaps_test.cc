@@ -71,6 +71,21 @@ TEST_CASE("clean memory that is not aligned as a request fills the gap beside it
   CHECK(p->units().broken == 0);
 }
 
+TEST_CASE("room beside small blocks is no whole unit, whatever large ones are aligned to") {
+  auto p = std::make_unique<ExpandablePool>(12, 0, 0, /*align=*/GENERATE(1, 2, 4) * kUnit);
+  std::vector<uint64_t> blocks;
+  for (int i = 0; i < 32; ++i) blocks.push_back(p->take(kUnit / 4));
+  for (int i = 0; i < 32; ++i) {
+    if (i % 4 != 0) p->give(blocks[i]);
+  }
+  p->synchronise();
+  CHECK(p->pool.returnable_bytes() == 0);
+  p->units().most_told = 4;
+  CHECK(p->take(5 * kUnit) == 0);
+  CHECK(p->units().calls[Call::create] == 8);
+  CHECK(p->take(4 * kUnit) != 0);
+}
+
 TEST_CASE("no unit is asked for where there are too few for a request") {
   auto p = expandable(16);
   p->units().most_told = 2;

@@ -109,3 +109,21 @@ TEST_CASE(
   CHECK(seen >= 4 * kUnit);
   CHECK(p->units().broken == 0);
 }
+
+TEST_CASE("of threads that find no addresses at once one reserves them, for all") {
+  constexpr unsigned kThreads = 4;
+  auto p = expandable(2 * kThreads);
+  p->units().on_reserve = [] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); };
+  const uint64_t bytes = GENERATE(1000, kUnit);
+  std::atomic<unsigned> served{0};
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      uint64_t address = 0;
+      if (p->pool.allocate(bytes, i, &address) == kSuccess) ++served;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(served == kThreads);
+  CHECK(p->units().ranges.size() == 1);
+}
