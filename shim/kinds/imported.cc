@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <utility>
 
 #include "allocator/base/arena.h"
 #include "allocator/base/keyed_table.h"
@@ -39,7 +40,8 @@ struct Mapping {
   unsigned long long context_number;
   unsigned flags;
   CUipcMemHandle handle;
-  uint64_t users;  // open blocks, each as often as it is open
+  uint64_t users;    // open blocks, each as often as it is open
+  uint64_t surplus;  // that the driver counts beside these, as it would not close them
   bool closing, gone, in_units;
 };
 
@@ -97,11 +99,29 @@ void drop_mapping(Mapping* mapping) {
   left_over = mapping;
 }
 
-Mapping* take_left_over() {
+// Units left over of contexts that are gone, and of `idle`, which is waited for before they are
+// unmapped.
+Mapping* take_left_over(CUcontext idle) {
   const alloc::LockGuard guard(mutex);
-  Mapping* first = left_over;
-  left_over = nullptr;
-  return first;
+  Mapping* taken = nullptr;
+  for (Mapping** at = &left_over; *at != nullptr;) {
+    Mapping* units = *at;
+    if (!units->gone && units->context != idle) {
+      at = &units->next;
+    } else {
+      *at = units->next;
+      units->next = std::exchange(taken, units);
+    }
+  }
+  return taken;
+}
+
+void leave_over_again(Mapping* list) {
+  const alloc::LockGuard guard(mutex);
+  while (list != nullptr) {
+    Mapping* units = std::exchange(list, list->next);
+    units->next = std::exchange(left_over, units);
+  }
 }
 
 // Waits for all work of the current context. Without pools nobody knows whether a stream captures:
@@ -127,17 +147,20 @@ CUresult wait_for_work_of(CUcontext context) {
   return over ? CUDA_SUCCESS : result;
 }
 
-// Without the lock. Those of a context that goes on were closed during a capture.
-void unmap_left_over() {
-  const GatePass pass;
-  if (!pass) return;
-  for (Mapping* units = take_left_over(); units != nullptr;) {
-    if (!units->gone && may_call()) wait_for_work_of(units->context);
+// Without the lock. No work reaches them any more.
+void unmap_all(Mapping* list) {
+  while (list != nullptr) {
+    Mapping* units = std::exchange(list, list->next);
     if (may_call()) unmap_units({units->key, units->bytes});
-    Mapping* next = units->next;
     mapping_arena.give_back(units);
-    units = next;
   }
+}
+
+// Those of a context that goes on, which were closed during a capture, stay until something there
+// is closed: only that may wait for its work.
+void unmap_those_of_the_gone() {
+  const GatePass pass;
+  if (pass) unmap_all(take_left_over(nullptr));
 }
 
 // What ended without being seen: the driver gave addresses anew, or the handle of a context. The
@@ -149,7 +172,10 @@ void drop_what_is_over(const Mapping& opened) {
     const bool meet = m.key < opened.key + opened.bytes && opened.key < m.key + m.bytes;
     return meet && memcmp(&m.handle, &opened.handle, sizeof m.handle) != 0;
   };
-  while (Mapping* stale = mappings.search(over)) drop_mapping(stale);
+  while (Mapping* stale = mappings.search(over)) {
+    stale->gone = true;
+    drop_mapping(stale);
+  }
 }
 
 bool add_user(Mapping* mapping, uint64_t offset, uint64_t bytes, CUdeviceptr* out) {
@@ -196,6 +222,22 @@ bool use_new_mapping(const Mapping& opened, const IpcAnswer& answer, CUdeviceptr
   return false;
 }
 
+// What was opened beside a mapping that is there, or in vain, is closed. If the driver would not,
+// it is asked once more, but not before nobody needs what it counts: the first error may belong to
+// earlier work, and the call have done its own.
+void close_surplus(const Mapping& opened) {
+  if (driver().cuIpcCloseMemHandle(opened.key) == CUDA_SUCCESS) return;
+  {
+    const alloc::LockGuard guard(mutex);
+    Mapping* mapping = open_mapping(opened);
+    if (mapping != nullptr && mapping->key == opened.key) {
+      ++mapping->surplus;
+      return;
+    }
+  }
+  driver().cuIpcCloseMemHandle(opened.key);
+}
+
 // An error may belong to earlier work, so the driver is asked once more.
 size_t size_at(CUdeviceptr base) {
   const auto range = driver().cuMemGetAddressRange_v2;
@@ -212,13 +254,12 @@ CUresult open_chunk(OpenMemHandle* real, const IpcAnswer& answer, Mapping* wante
   CUdeviceptr base = 0;
   const CUresult result = ask_with_idle_memory(real, &base, answer.handle, wanted->flags);
   if (result != CUDA_SUCCESS) return result;
-  const size_t bytes = size_at(base);
-  if (answer.offset <= bytes && answer.bytes <= bytes - answer.offset) {
-    wanted->key = base;
-    wanted->bytes = bytes;
-    return CUDA_SUCCESS;
-  }
-  driver().cuIpcCloseMemHandle(base);
+  wanted->key = base;
+  wanted->bytes = size_at(base);
+  const bool holds_it =
+      answer.offset <= wanted->bytes && answer.bytes <= wanted->bytes - answer.offset;
+  if (holds_it) return CUDA_SUCCESS;
+  close_surplus(*wanted);
   return CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -232,9 +273,9 @@ CUresult open_block(OpenMemHandle* real, CUdeviceptr* out, const IpcAnswer& answ
       return result;
     }
     const bool used = use_new_mapping(wanted, answer, out);
-    unmap_left_over();
+    unmap_those_of_the_gone();
     if (used) return CUDA_SUCCESS;
-    driver().cuIpcCloseMemHandle(wanted.key);
+    close_surplus(wanted);
   }
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -255,7 +296,7 @@ CUresult open_in_units(CUdeviceptr* out, const IpcToken& token, const IpcAnswer&
     wanted.key = units.base;
     wanted.bytes = units.bytes;
     const bool used = use_new_mapping(wanted, answer, out);
-    unmap_left_over();
+    unmap_those_of_the_gone();
     if (used) return CUDA_SUCCESS;
     unmap_units(units);
   }
@@ -285,25 +326,29 @@ void prepare_for_forks() {
   if (!prepared.exchange(true)) pthread_atfork(nullptr, nullptr, reset_after_fork);
 }
 
-enum class Closing : uint8_t { foreign, not_open, others_use_it, last };
+enum class Closing : uint8_t { foreign, not_open, still_open, others_use_it, last };
 
-Closing begin_closing(CUdeviceptr address, Block** last) {
+// Where a block is closed for good whose chunk others use, its context is to be waited for before
+// (`waited`): the driver does that at the end of a block of its own.
+Closing begin_closing(CUdeviceptr address, bool waited, Block** last, CUcontext* context) {
   const alloc::LockGuard guard(mutex);
   Block* block = blocks.find(address, [](const Block& b) { return !b.mapping->closing; });
   if (block == nullptr) {
     return mapping_around(address) != nullptr ? Closing::not_open : Closing::foreign;
   }
   *last = block;
+  *context = block->mapping->context;
   if (block->mapping->users == 1) {
     block->mapping->closing = true;
     return Closing::last;
   }
+  if (block->times == 1 && !waited) return Closing::others_use_it;
   --block->mapping->users;
   if (--block->times == 0) {
     blocks.remove(block);
     block_arena.give_back(block);
   }
-  return Closing::others_use_it;
+  return Closing::still_open;
 }
 
 // What the driver would refuse here whatever the address is. Without pools nothing is known of the
@@ -314,20 +359,37 @@ CUresult refusal_of_any_call() {
   return ask(driver().cuMemGetInfo_v2, &free, &total);
 }
 
-// `*later`: it is mapped still, since a capture would be invalid if the context was waited for.
-CUresult close_units(const Mapping& mapping, bool* later) {
+// Waits for the work of a context; what was left over there before is unmapped then. `*capturing`:
+// there was no wait, which would have made a capture invalid.
+CUresult await_end_of_work(CUcontext context, bool* capturing) {
   const GatePass pass;
-  *later = !pass;
-  if (*later) return CUDA_SUCCESS;
-  const CUresult waited = wait_for_work_of(mapping.context);
-  return waited != CUDA_SUCCESS ? waited : unmap_units({mapping.key, mapping.bytes});
+  *capturing = !pass;
+  if (*capturing) return CUDA_SUCCESS;
+  Mapping* before = take_left_over(context);
+  const CUresult result = wait_for_work_of(context);
+  result == CUDA_SUCCESS ? unmap_all(before) : leave_over_again(before);
+  return result;
+}
+
+// `*later`: it is mapped still, because of a capture.
+CUresult close_units(const Mapping& mapping, bool* later) {
+  const CUresult waited = await_end_of_work(mapping.context, later);
+  if (waited != CUDA_SUCCESS || *later) return waited;
+  return unmap_units({mapping.key, mapping.bytes});
+}
+
+CUresult close_chunk_itself(Mapping* mapping) {
+  const CUresult result = ask(driver().cuIpcCloseMemHandle, mapping->key);
+  if (result != CUDA_SUCCESS) return result;
+  for (; mapping->surplus != 0; --mapping->surplus) driver().cuIpcCloseMemHandle(mapping->key);
+  return result;
 }
 
 CUresult close_chunk(Block* block) {
   Mapping* mapping = block->mapping;
   bool later = false;
-  const CUresult result = mapping->in_units ? close_units(*mapping, &later)
-                                            : ask(driver().cuIpcCloseMemHandle, mapping->key);
+  const CUresult result =
+      mapping->in_units ? close_units(*mapping, &later) : close_chunk_itself(mapping);
   {
     const alloc::LockGuard guard(mutex);
     mapping->closing = false;
@@ -337,7 +399,7 @@ CUresult close_chunk(Block* block) {
       forget_mapping(mapping);
     }
   }
-  unmap_left_over();
+  unmap_those_of_the_gone();
   return result;
 }
 
@@ -395,9 +457,19 @@ CUresult close_imported(CUdeviceptr address) {
   if (!find_imported(address, &start, &bytes)) return ask(real, address);
   if (const CUresult refused = refusal_of_any_call(); refused != CUDA_SUCCESS) return refused;
   Block* block;
-  switch (begin_closing(address, &block)) {
+  CUcontext context = nullptr;
+  Closing closing = begin_closing(address, /*waited=*/false, &block, &context);
+  if (closing == Closing::others_use_it) {
+    bool capturing;
+    if (const CUresult waited = await_end_of_work(context, &capturing); waited != CUDA_SUCCESS) {
+      return waited;
+    }
+    closing = begin_closing(address, /*waited=*/true, &block, &context);
+  }
+  switch (closing) {
     case Closing::last:
       return close_chunk(block);
+    case Closing::still_open:
     case Closing::others_use_it:
       return CUDA_SUCCESS;
     case Closing::not_open:
@@ -435,17 +507,19 @@ uint64_t blocks_imported() { return imported.load(std::memory_order_relaxed); }
 
 uint64_t imports_unanswered() { return unanswered.load(std::memory_order_relaxed); }
 
+// With the lock of contexts, and so without a call of the driver.
 void imports_of_context_gone(CUcontext context) {
   if (blocks_imported() == 0) return;
-  {
-    const alloc::LockGuard guard(mutex);
-    const auto mark = [=](Mapping* m) { m->gone |= m->context == context; };
-    mappings.for_each(mark);
-    for (Mapping* units = left_over; units != nullptr; units = units->next) mark(units);
-    const auto of_it = [](const Mapping& m) { return m.gone && !m.closing; };
-    while (Mapping* gone = mappings.search(of_it)) drop_mapping(gone);
-  }
-  unmap_left_over();
+  const alloc::LockGuard guard(mutex);
+  const auto mark = [=](Mapping* m) { m->gone |= m->context == context; };
+  mappings.for_each(mark);
+  for (Mapping* units = left_over; units != nullptr; units = units->next) mark(units);
+  const auto of_it = [](const Mapping& m) { return m.gone && !m.closing; };
+  while (Mapping* gone = mappings.search(of_it)) drop_mapping(gone);
+}
+
+void unmap_imports_of_gone() {
+  if (blocks_imported() != 0) unmap_those_of_the_gone();
 }
 
 }  // namespace cistern::shim

@@ -42,7 +42,9 @@ uint64_t blocks_imported();
 // to. Those that were freed meanwhile do not count.
 uint64_t imports_unanswered();
 
-// The context is gone, and what the driver mapped for it with it; units are unmapped.
+// The context is gone, and what the driver mapped for it with it. Makes no call of the driver.
 void imports_of_context_gone(CUcontext context);
+// Unmaps units of contexts that are. No lock may be held.
+void unmap_imports_of_gone();
 
 }  // namespace cistern::shim

@@ -143,6 +143,7 @@ class Import {
   }
   ~Import() {
     imports_of_context_gone(fakes().current);
+    unmap_imports_of_gone();
     end_exports_in(kPlace, uint64_t{1} << 32);
     memory = nullptr;
   }
@@ -248,13 +249,17 @@ TEST_CASE("a call that fails leaves no part of a block", "[ipc]") {
   CHECK(files_become(files));
 }
 
-TEST_CASE("units go with the context that opened them", "[ipc]") {
+TEST_CASE("units go once the context that opened them is gone", "[ipc]") {
   Import import(2);
   CUdeviceptr block = 0;
   REQUIRE(import.open(&block) == CUDA_SUCCESS);
   imports_of_context_gone(reinterpret_cast<CUcontext>(0x20));
+  unmap_imports_of_gone();
   CHECK(import.memory_of().mapped.size() == 2);
+  const std::map<std::string, int> before = import.memory_of().calls;
   imports_of_context_gone(fakes().current);
+  CHECK(import.memory_of().calls == before);  // it may be called with a lock
+  unmap_imports_of_gone();
   CHECK(import.memory_of().empty());
   CHECK(close_imported(block) == CUDA_ERROR_INVALID_VALUE);
 }
@@ -274,7 +279,35 @@ TEST_CASE("units that are closed during a capture are unmapped after it", "[ipc]
   CHECK(m.mapped.size() == 4);
   capture_gate().withdraw();
   CHECK(close_imported(again) == CUDA_SUCCESS);
-  CHECK(m.calls["synchronise"] == 2);
+  CHECK(m.calls["synchronise"] == 1);  // for both
+  CHECK(m.empty());
+}
+
+TEST_CASE("units that a capture left over delay no opening, and go with a wait of their context",
+          "[ipc]") {
+  Import import(2);
+  Memory& m = import.memory_of();
+  CUcontext opener = fakes().current, other = reinterpret_cast<CUcontext>(0x20);
+  fakes().driver.cuCtxPushCurrent_v2 = [](CUcontext) { return CUDA_SUCCESS; };
+  CUdeviceptr block = 0, again = 0, elsewhere = 0;
+  REQUIRE(import.open(&block) == CUDA_SUCCESS);
+  capture_gate().announce();
+  CHECK(close_imported(block) == CUDA_SUCCESS);
+  capture_gate().withdraw();
+  REQUIRE(import.open(&again) == CUDA_SUCCESS);
+  fakes().current = other;
+  REQUIRE(import.open(&elsewhere) == CUDA_SUCCESS);
+  CHECK(m.calls["synchronise"] == 0);
+  CHECK(m.mapped.size() == 6);
+  CHECK(close_imported(elsewhere) == CUDA_SUCCESS);
+  CHECK(m.calls["synchronise"] == 1);  // for `other`
+  CHECK(m.mapped.size() == 4);
+  fakes().current = opener;
+  m.fails = "synchronise";
+  m.fails_at = 2;
+  CHECK(close_imported(again) == CUDA_ERROR_ILLEGAL_ADDRESS);
+  CHECK(m.mapped.size() == 4);
+  CHECK(close_imported(again) == CUDA_SUCCESS);
   CHECK(m.empty());
 }
 
