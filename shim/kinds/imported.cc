@@ -385,6 +385,11 @@ CUresult close_chunk_itself(Mapping* mapping) {
   return result;
 }
 
+// A close before told of earlier work, and had done its own.
+bool driver_has_nothing(const Mapping& mapping, CUresult told) {
+  return !mapping.in_units && told == CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult close_chunk(Block* block) {
   Mapping* mapping = block->mapping;
   bool later = false;
@@ -395,7 +400,7 @@ CUresult close_chunk(Block* block) {
     mapping->closing = false;
     if (later || (mapping->gone && result != CUDA_SUCCESS)) {
       drop_mapping(mapping);
-    } else if (result == CUDA_SUCCESS) {
+    } else if (result == CUDA_SUCCESS || driver_has_nothing(*mapping, result)) {
       forget_mapping(mapping);
     }
   }

@@ -279,6 +279,24 @@ TEST_CASE("what was opened beside a mapping, and the driver would not close, is 
   CHECK(device().mapped() == 0);
 }
 
+TEST_CASE("what the driver closed and told of earlier work at is opened anew", "[ipc]") {
+  begin();
+  const Exporter exporter;
+  const CUdeviceptr block = open(exporter.token(512, 1000));
+  fakes().driver.cuIpcCloseMemHandle = [](CUdeviceptr address) {
+    close_mapped(address);
+    return CUDA_ERROR_ILLEGAL_ADDRESS;
+  };
+  CHECK(close_imported(block) == CUDA_ERROR_ILLEGAL_ADDRESS);
+  fakes().driver.cuIpcCloseMemHandle = close_handle;
+  CHECK(close_imported(block) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(bytes_at(block) == 0);
+  CHECK(open(exporter.token(512, 1000)) == block);
+  CHECK(device().opens == 2);
+  CHECK(close_imported(block) == CUDA_SUCCESS);
+  CHECK(device().mapped() == 0);
+}
+
 TEST_CASE("what was opened in vain is closed, if the driver would not at first", "[ipc]") {
   begin();
   const Exporter exporter;

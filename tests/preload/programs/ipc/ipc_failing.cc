@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// One driver call fails on the way of a block to another process, which tries again: what was
+// opened can be read, and after the last close nothing of it is left: no descriptor, no mapping, no
+// address, no handle.
+//
+//   ipc_failing here|there RULE    the owner's or the importer's SIMCUDA_FAIL
+
+#include <dirent.h>
+#include <dlfcn.h>
+
+#include "../../../sim/include/simcuda/watch.h"
+#include "processes.h"
+
+namespace {
+
+constexpr size_t kSizes[] = {64 * 1024, 1000, 5 * kMiB};
+constexpr int kBlocks = 3, kRounds = 2, kTries = 4;
+
+struct Order {
+  CUipcMemHandle handles[kBlocks];
+};
+
+// What a process has of the driver's.
+struct Left {
+  long files, maps;
+  SimcudaVirtualMemory memory;
+};
+
+// The simulator maps by files; the owner's service has a socket beside them.
+long files_of_driver() {
+  DIR* all = opendir("/proc/self/fd");
+  long count = 0;
+  while (const dirent* entry = readdir(all)) {
+    char path[300], name[300];
+    std::snprintf(path, sizeof path, "/proc/self/fd/%s", entry->d_name);
+    const ssize_t length = readlink(path, name, sizeof name - 1);
+    if (length <= 0) continue;
+    name[length] = 0;
+    count += std::strstr(name, "simcuda") != nullptr;
+  }
+  closedir(all);
+  return count;
+}
+
+long maps_of_driver() {
+  std::FILE* maps = std::fopen("/proc/self/maps", "r");
+  char line[512];
+  long count = 0;
+  while (std::fgets(line, sizeof line, maps) != nullptr) {
+    count += std::strstr(line, "memfd:simcuda") != nullptr;
+  }
+  std::fclose(maps);
+  return count;
+}
+
+Left look() {
+  Left left{files_of_driver(), maps_of_driver(), {}};
+  const auto ask = reinterpret_cast<void (*)(SimcudaVirtualMemory*)>(
+      dlsym(RTLD_DEFAULT, "simcuda_virtual_memory"));
+  if (ask != nullptr) ask(&left.memory);
+  return left;
+}
+
+// Of files also what the process opened that is not the driver's.
+long all_files() {
+  DIR* all = opendir("/proc/self/fd");
+  long count = 0;
+  while (readdir(all) != nullptr) ++count;
+  closedir(all);
+  return count;
+}
+
+template <typename Call>
+CUresult until_it_works(Call call) {
+  CUresult code = CUDA_SUCCESS;
+  for (int i = 0; i < kTries; ++i) {
+    code = call();
+    if (code == CUDA_SUCCESS) return code;
+  }
+  return code;
+}
+
+// An error may belong to earlier work, and the call have done its own.
+int close_for_sure(CUdeviceptr block) {
+  CUresult code = cuIpcCloseMemHandle(block);
+  for (int i = 1; i < kTries && code != CUDA_SUCCESS; ++i) {
+    code = cuIpcCloseMemHandle(block);
+    if (code == CUDA_ERROR_INVALID_VALUE) code = CUDA_SUCCESS;
+  }
+  return code != CUDA_SUCCESS;
+}
+
+int use(const Order& order) {
+  int wrong = 0;
+  CUdeviceptr blocks[kBlocks + 1] = {};
+  for (int i = 0; i <= kBlocks; ++i) {
+    const unsigned flags = i == kBlocks ? CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS : 0;
+    const CUipcMemHandle& handle = order.handles[i % kBlocks];
+    wrong += until_it_works([&] { return cuIpcOpenMemHandle(&blocks[i], handle, flags); }) != 0;
+    unsigned char holds = 0;
+    const CUdeviceptr last = blocks[i] + kSizes[i % kBlocks] - 1;
+    wrong += until_it_works([&] { return cuMemcpyDtoH(&holds, last, 1); }) != 0;
+    wrong += holds != 40 + i % kBlocks;
+  }
+  for (const CUdeviceptr block : blocks) wrong += close_for_sure(block);
+  return wrong;
+}
+
+struct Told {
+  int wrong;
+  long files;
+  Left before, after;
+};
+
+int import(const Peer& owner) {
+  use_device(0);
+  const auto order = owner.must_hear<Order>();
+  Told told{};
+  told.before = look();
+  told.files = -all_files();
+  for (int round = 0; round < kRounds; ++round) told.wrong += use(order);
+  told.files += all_files();
+  told.after = look();
+  owner.tell(told);
+  return 0;
+}
+
+// Its service closes what it has sent while the importer has it already.
+Left look_when_sent(const Left& before) {
+  Left left = look();
+  for (int i = 0; i < 2000 && left.files != before.files; ++i) {
+    usleep(1000);
+    left = look();
+  }
+  return left;
+}
+
+void say_left(const char* who, const Left& before, const Left& after) {
+  std::printf("left in the %s: %ld files, %ld maps, %lld units, %lld mapped, %lld ranges\n", who,
+              after.files - before.files, after.maps - before.maps,
+              static_cast<long long>(after.memory.handles - before.memory.handles),
+              static_cast<long long>(after.memory.mappings - before.memory.mappings),
+              static_cast<long long>(after.memory.reservations - before.memory.reservations));
+}
+
+const char* g_rule;
+
+void fail_there() { setenv("SIMCUDA_FAIL", g_rule, 1); }
+
+}  // namespace
+
+int main(int count, char** words) {
+  if (started_as(count, words, "import")) return import(owner_of(words));
+  if (count < 3) return 1;
+  g_rule = words[2];
+  const bool here = std::strcmp(words[1], "here") == 0;
+  const Peer importer(words[0], "import", here ? nullptr : fail_there);
+  if (here) setenv("SIMCUDA_FAIL", g_rule, 1);
+  use_device(0);
+  Order order{};
+  CUdeviceptr blocks[kBlocks] = {};
+  int wrong = 0;
+  for (int i = 0; i < kBlocks; ++i) {
+    wrong += until_it_works([&] { return cuMemAlloc(&blocks[i], kSizes[i]); }) != 0;
+    const auto value = static_cast<unsigned char>(40 + i);
+    wrong += until_it_works([&] { return cuMemsetD8(blocks[i], value, kSizes[i]); }) != 0;
+  }
+  wrong += until_it_works([] { return cuCtxSynchronize(); }) != 0;
+  const Left before = look();
+  for (int i = 0; i < kBlocks; ++i) {
+    wrong += until_it_works([&] { return cuIpcGetMemHandle(&order.handles[i], blocks[i]); }) != 0;
+  }
+  importer.tell(order);
+  const auto told = importer.must_hear<Told>();
+  std::printf("wrong: %d, %d\n", wrong, told.wrong);
+  say_left("owner", before, look_when_sent(before));
+  say_left("importer", told.before, told.after);
+  std::printf("other files: %ld\n", told.files - (told.after.files - told.before.files));
+  std::printf("importer ended with %d\n", importer.end());
+  for (const CUdeviceptr block : blocks) {
+    std::printf("freed: %d\n", until_it_works([=] { return cuMemFree(block); }) != 0);
+  }
+  return 0;
+}
