@@ -283,7 +283,7 @@ CUresult open_block(OpenMemHandle* real, CUdeviceptr* out, const IpcAnswer& answ
 // The token is the block's name: what was exported in units is handed out no more before its number
 // is nobody's.
 CUresult open_in_units(CUdeviceptr* out, const IpcToken& token, const IpcAnswer& answer,
-                       IpcFiles* files, Mapping wanted, IpcReply* reply) {
+                       IpcFiles* files, IpcPatience* patience, Mapping wanted, IpcReply* reply) {
   memcpy(&wanted.handle, &token, sizeof wanted.handle);
   wanted.in_units = true;
   wanted.flags = 0;
@@ -291,7 +291,7 @@ CUresult open_in_units(CUdeviceptr* out, const IpcToken& token, const IpcAnswer&
   for (int i = 0; i < kAttempts; ++i) {
     if (use_open_mapping(wanted, answer, out)) return CUDA_SUCCESS;
     MappedUnits units;
-    const CUresult result = map_units(token, answer, files, &units, reply);
+    const CUresult result = map_units(token, answer, files, patience, &units, reply);
     if (result != CUDA_SUCCESS) return result;
     wanted.key = units.base;
     wanted.bytes = units.bytes;
@@ -441,12 +441,13 @@ CUresult open_imported(OpenMemHandle* real, CUdeviceptr* out, const CUipcMemHand
   read_token(handle, &token);
   IpcAnswer answer;
   IpcFiles files;
-  IpcReply reply = ask_exporter(token, 0, &answer, &files);
+  IpcPatience patience;
+  IpcReply reply = ask_exporter(token, 0, &patience, &answer, &files);
   if (reply == IpcReply::given && answer.unit_bytes == 0) {
     return open_block(real, out, answer, wanted);
   }
   if (reply == IpcReply::given) {
-    const CUresult result = open_in_units(out, token, answer, &files, wanted, &reply);
+    const CUresult result = open_in_units(out, token, answer, &files, &patience, wanted, &reply);
     if (reply == IpcReply::given) return result;
   }
   if (reply != IpcReply::gone) unanswered.fetch_add(1, std::memory_order_relaxed);

@@ -4,6 +4,7 @@
 //   foreign     the importer runs without Cistern, and then another one with it
 //   orphan      the owner ends while its block is open
 //   killed      importers are killed while they open and close, others go on
+//   doomed      owners of a large block are killed while importers open and close it
 //   passed_on   an importer hands the handle on to a third process, which opens it as well
 //   forked      the importer forks; parent and child go on, and the owner forks as well
 //   contexts    the importer opens the block in two contexts
@@ -12,8 +13,10 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <thread>
 #include <vector>
 
+#include "left.h"
 #include "orders.h"
 
 namespace {
@@ -125,6 +128,50 @@ void killed(const char* program) {
   SAY(cuMemFree(block));
 }
 
+// Opens and closes until its owner is gone.
+int use_doomed(const CUipcMemHandle& handle) {
+  int opened = 0;
+  CUdeviceptr block = 0;
+  while (cuIpcOpenMemHandle(&block, handle, 0) == CUDA_SUCCESS) {
+    ++opened;
+    if (cuIpcCloseMemHandle(block) != CUDA_SUCCESS) return 0;
+  }
+  return opened;
+}
+
+// An owner that ends at any moment.
+int own_large(const Peer& user) {
+  std::freopen("/dev/null", "w", stdout);
+  use_device(0);
+  CUdeviceptr block = 0;
+  SAY(cuMemAlloc(&block, 600 * kMiB));
+  user.tell(handle_of(block));
+  int word = 0;
+  user.hear(&word);
+  return 1;
+}
+
+void doomed(const char* program) {
+  constexpr int kRounds = 6;
+  std::vector<Peer> owners;
+  for (int i = 0; i < kRounds; ++i) owners.emplace_back(program, "own_large");
+  use_device(0);
+  int opened = 0, left = 0;
+  for (int i = 0; i < kRounds; ++i) {
+    const auto handle = owners[static_cast<size_t>(i)].must_hear<CUipcMemHandle>();
+    const Left before = look();
+    std::thread kills([&] {
+      usleep(60'000 + 1700 * static_cast<unsigned>(i));
+      kill(owners[static_cast<size_t>(i)].process(), SIGKILL);
+    });
+    opened += use_doomed(handle) != 0;
+    kills.join();
+    left += !same(before, look());
+    owners[static_cast<size_t>(i)].end();
+  }
+  std::printf("opened of %d: %d, left: %d\n", kRounds, opened, left);
+}
+
 void passed_on(const char* program) {
   const Peer first(program, "import"), second(program, "import");
   use_device(0);
@@ -173,11 +220,13 @@ void contexts(const char* program) {
 int main(int count, char** words) {
   if (started_as(count, words, "import")) return import(owner_of(words), obey_here);
   if (started_as(count, words, "own")) return own(owner_of(words));
+  if (started_as(count, words, "own_large")) return own_large(owner_of(words));
   const char* word = count > 1 ? words[1] : "";
   const auto is = [=](const char* name) { return std::strcmp(word, name) == 0; };
   if (is("foreign")) foreign(words[0]);
   if (is("orphan")) orphan(words[0]);
   if (is("killed")) killed(words[0]);
+  if (is("doomed")) doomed(words[0]);
   if (is("passed_on")) passed_on(words[0]);
   if (is("forked")) forked(words[0]);
   if (is("contexts")) contexts(words[0]);
