@@ -7,11 +7,9 @@
 #include <cstring>
 #include <utility>
 
-#include "allocator/base/arena.h"
-#include "allocator/base/keyed_table.h"
-#include "allocator/base/mutex.h"
 #include "shim/ipc/client.h"
 #include "shim/kinds/import_words.h"
+#include "shim/kinds/imported_table.h"
 #include "shim/kinds/imported_units.h"
 #include "shim/order/ask.h"
 #include "shim/order/captures/capture_gate.h"
@@ -27,102 +25,7 @@
 namespace cistern::shim {
 namespace {
 
-// A chunk of another process, as a context has it open, and all flags with which it was opened; or
-// a block in units, of which the handle is its token and there are no flags.
-// `closing`: a thread asks the driver to close it, and takes the record away then, and nobody else
-// does. Whoever wants the chunk meanwhile opens it anew, and may get the same addresses before the
-// record is away. `gone`: its context went.
-struct Mapping {
-  Mapping* next;
-  uint64_t key;  // where it begins
-  uint64_t bytes;
-  CUcontext context;
-  unsigned long long context_number;
-  unsigned flags;
-  CUipcMemHandle handle;
-  uint64_t users;    // open blocks, each as often as it is open
-  uint64_t surplus;  // that the driver counts beside these, as it would not close them
-  bool closing, gone, in_units;
-};
-
-struct Block {
-  Block* next;
-  uint64_t key;  // its address
-  uint64_t bytes;
-  uint64_t times;  // that it was opened, less those that it was closed
-  Mapping* mapping;
-};
-
-constinit alloc::Mutex mutex;
-constinit alloc::KeyedTable<Mapping, 8> mappings{};
-constinit alloc::KeyedTable<Block, 10> blocks{};
-constinit alloc::Arena<Mapping, size_t{64} << 10> mapping_arena{};
-constinit alloc::Arena<Block, size_t{64} << 10> block_arena{};
-constinit Mapping* left_over = nullptr;  // units that nobody has open, and that are mapped
-constinit std::atomic<uint64_t> imported{0}, unanswered{0};
-
-bool same(const Mapping& a, const Mapping& b) {
-  return a.context == b.context && a.context_number == b.context_number &&
-         memcmp(&a.handle, &b.handle, sizeof a.handle) == 0;
-}
-
-// The functions down to drop_mapping() with the lock.
-Mapping* open_mapping(const Mapping& wanted) {
-  return mappings.search([&](const Mapping& m) { return !m.closing && same(m, wanted); });
-}
-
-Mapping* mapping_around(uint64_t address) {
-  return mappings.search([=](const Mapping& m) { return address - m.key < m.bytes; });
-}
-
-void take_out(Mapping* mapping) {
-  Block* gone = blocks.remove_all([=](const Block& b) { return b.mapping == mapping; });
-  while (gone != nullptr) {
-    Block* next = gone->next;
-    block_arena.give_back(gone);
-    gone = next;
-  }
-  mappings.remove(mapping);
-}
-
-void forget_mapping(Mapping* mapping) {
-  take_out(mapping);
-  mapping_arena.give_back(mapping);
-}
-
-// Of a context that is over; the driver has taken a chunk away with it, but no units. Or of units
-// that cannot be unmapped yet.
-void drop_mapping(Mapping* mapping) {
-  if (!mapping->in_units) return forget_mapping(mapping);
-  take_out(mapping);
-  mapping->next = left_over;
-  left_over = mapping;
-}
-
-// Units left over of contexts that are gone, and of `idle`, which is waited for before they are
-// unmapped.
-Mapping* take_left_over(CUcontext idle) {
-  const alloc::LockGuard guard(mutex);
-  Mapping* taken = nullptr;
-  for (Mapping** at = &left_over; *at != nullptr;) {
-    Mapping* units = *at;
-    if (!units->gone && units->context != idle) {
-      at = &units->next;
-    } else {
-      *at = units->next;
-      units->next = std::exchange(taken, units);
-    }
-  }
-  return taken;
-}
-
-void leave_over_again(Mapping* list) {
-  const alloc::LockGuard guard(mutex);
-  while (list != nullptr) {
-    Mapping* units = std::exchange(list, list->next);
-    units->next = std::exchange(left_over, units);
-  }
-}
+constinit std::atomic<uint64_t> unanswered{0};
 
 // Waits for all work of the current context. Without pools nobody knows whether a stream captures:
 // a capture would be invalid after a wait for its context, but not after a free, which waits, too.
@@ -152,7 +55,7 @@ void unmap_all(Mapping* list) {
   while (list != nullptr) {
     Mapping* units = std::exchange(list, list->next);
     if (may_call()) unmap_units({units->key, units->bytes});
-    mapping_arena.give_back(units);
+    forget_left_over(units);
   }
 }
 
@@ -163,78 +66,12 @@ void unmap_those_of_the_gone() {
   if (pass) unmap_all(take_left_over(nullptr));
 }
 
-// What ended without being seen: the driver gave addresses anew, or the handle of a context. The
-// same chunk may be at the same place for two contexts.
-void drop_what_is_over(const Mapping& opened) {
-  const auto over = [&](const Mapping& m) {
-    if (m.closing) return false;
-    if (m.context == opened.context && m.context_number != opened.context_number) return true;
-    const bool meet = m.key < opened.key + opened.bytes && opened.key < m.key + m.bytes;
-    return meet && memcmp(&m.handle, &opened.handle, sizeof m.handle) != 0;
-  };
-  while (Mapping* stale = mappings.search(over)) {
-    stale->gone = true;
-    drop_mapping(stale);
-  }
-}
-
-bool add_user(Mapping* mapping, uint64_t offset, uint64_t bytes, CUdeviceptr* out) {
-  const uint64_t address = mapping->key + offset;
-  Block* block = blocks.find(address, [=](const Block& b) { return b.mapping == mapping; });
-  if (block == nullptr) {
-    block = block_arena.take();
-    if (block == nullptr) return false;
-    *block = {nullptr, address, bytes, 0, mapping};
-    blocks.insert(block);
-  }
-  ++block->times;
-  ++mapping->users;
-  imported.fetch_add(1, std::memory_order_relaxed);
-  *out = address;
-  return true;
-}
-
-// Of a chunk that is open already. False: it is not.
-bool use_open_mapping(const Mapping& wanted, const IpcAnswer& answer, CUdeviceptr* out) {
-  const alloc::LockGuard guard(mutex);
-  Mapping* mapping = open_mapping(wanted);
-  return mapping != nullptr && (wanted.flags & ~mapping->flags) == 0 &&
-         add_user(mapping, answer.offset, answer.bytes, out);
-}
-
-// Of a chunk that the driver has just opened. False: it was open already, to another thread or with
-// other flags, which the driver has obeyed by now; or there is no memory. Then the driver, which
-// counts, is to close it once.
-bool use_new_mapping(const Mapping& opened, const IpcAnswer& answer, CUdeviceptr* out) {
-  const alloc::LockGuard guard(mutex);
-  Mapping* mapping = open_mapping(opened);
-  if (mapping != nullptr) {
-    mapping->flags |= opened.flags;
-    return false;
-  }
-  drop_what_is_over(opened);
-  mapping = mapping_arena.take();
-  if (mapping == nullptr) return false;
-  *mapping = opened;
-  mappings.insert(mapping);
-  if (add_user(mapping, answer.offset, answer.bytes, out)) return true;
-  forget_mapping(mapping);
-  return false;
-}
-
 // What was opened beside a mapping that is there, or in vain, is closed. If the driver would not,
 // it is asked once more, but not before nobody needs what it counts: the first error may belong to
 // earlier work, and the call have done its own.
 void close_surplus(const Mapping& opened) {
   if (driver().cuIpcCloseMemHandle(opened.key) == CUDA_SUCCESS) return;
-  {
-    const alloc::LockGuard guard(mutex);
-    Mapping* mapping = open_mapping(opened);
-    if (mapping != nullptr && mapping->key == opened.key) {
-      ++mapping->surplus;
-      return;
-    }
-  }
+  if (note_surplus(opened)) return;
   driver().cuIpcCloseMemHandle(opened.key);
 }
 
@@ -313,42 +150,10 @@ bool describe_context(Mapping* out) {
   return out->context != nullptr;
 }
 
-void reset_after_fork() {
-  mutex.reset();
-  mapping_arena.reset_after_fork();
-  left_over = nullptr;
-  block_arena.reset_after_fork();
-}
-
 // Without pools nobody else sees to forked children (process/life.h).
 void prepare_for_forks() {
   static constinit std::atomic<bool> prepared{false};
-  if (!prepared.exchange(true)) pthread_atfork(nullptr, nullptr, reset_after_fork);
-}
-
-enum class Closing : uint8_t { foreign, not_open, still_open, others_use_it, last };
-
-// Where a block is closed for good whose chunk others use, its context is to be waited for before
-// (`waited`): the driver does that at the end of a block of its own.
-Closing begin_closing(CUdeviceptr address, bool waited, Block** last, CUcontext* context) {
-  const alloc::LockGuard guard(mutex);
-  Block* block = blocks.find(address, [](const Block& b) { return !b.mapping->closing; });
-  if (block == nullptr) {
-    return mapping_around(address) != nullptr ? Closing::not_open : Closing::foreign;
-  }
-  *last = block;
-  *context = block->mapping->context;
-  if (block->mapping->users == 1) {
-    block->mapping->closing = true;
-    return Closing::last;
-  }
-  if (block->times == 1 && !waited) return Closing::others_use_it;
-  --block->mapping->users;
-  if (--block->times == 0) {
-    blocks.remove(block);
-    block_arena.give_back(block);
-  }
-  return Closing::still_open;
+  if (!prepared.exchange(true)) pthread_atfork(nullptr, nullptr, reset_imported_after_fork);
 }
 
 // What the driver would refuse here whatever the address is. Without pools nothing is known of the
@@ -390,20 +195,12 @@ bool driver_has_nothing(const Mapping& mapping, CUresult told) {
   return !mapping.in_units && told == CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult close_chunk(Block* block) {
-  Mapping* mapping = block->mapping;
+CUresult close_mapping(Mapping* mapping) {
   bool later = false;
   const CUresult result =
       mapping->in_units ? close_units(*mapping, &later) : close_chunk_itself(mapping);
-  {
-    const alloc::LockGuard guard(mutex);
-    mapping->closing = false;
-    if (later || (mapping->gone && result != CUDA_SUCCESS)) {
-      drop_mapping(mapping);
-    } else if (result == CUDA_SUCCESS || driver_has_nothing(*mapping, result)) {
-      forget_mapping(mapping);
-    }
-  }
+  const bool closed = result == CUDA_SUCCESS || driver_has_nothing(*mapping, result);
+  end_closing(mapping, later ? Closed::still_mapped : closed ? Closed::closed : Closed::still_open);
   unmap_those_of_the_gone();
   return result;
 }
@@ -462,19 +259,19 @@ CUresult close_imported(CUdeviceptr address) {
   uint64_t start, bytes;
   if (!find_imported(address, &start, &bytes)) return ask(real, address);
   if (const CUresult refused = refusal_of_any_call(); refused != CUDA_SUCCESS) return refused;
-  Block* block;
+  Mapping* mapping = nullptr;
   CUcontext context = nullptr;
-  Closing closing = begin_closing(address, /*waited=*/false, &block, &context);
+  Closing closing = begin_closing(address, /*waited=*/false, &mapping, &context);
   if (closing == Closing::others_use_it) {
     bool capturing;
     if (const CUresult waited = await_end_of_work(context, &capturing); waited != CUDA_SUCCESS) {
       return waited;
     }
-    closing = begin_closing(address, /*waited=*/true, &block, &context);
+    closing = begin_closing(address, /*waited=*/true, &mapping, &context);
   }
   switch (closing) {
     case Closing::last:
-      return close_chunk(block);
+      return close_mapping(mapping);
     case Closing::still_open:
     case Closing::others_use_it:
       return CUDA_SUCCESS;
@@ -486,18 +283,7 @@ CUresult close_imported(CUdeviceptr address) {
 }
 
 bool find_imported(CUdeviceptr address, uint64_t* start, uint64_t* bytes, CUcontext* opener) {
-  *bytes = 0;
-  if (imported.load(std::memory_order_relaxed) == 0) [[likely]]
-    return false;
-  const alloc::LockGuard guard(mutex);
-  if (mapping_around(address) == nullptr) return false;
-  const Block* block = blocks.search(
-      [=](const Block& b) { return !b.mapping->closing && address - b.key < b.bytes; });
-  if (block == nullptr) return true;
-  *start = block->key;
-  *bytes = block->bytes;
-  if (opener != nullptr && block->mapping->in_units) *opener = block->mapping->context;
-  return true;
+  return find_open_block(address, start, bytes, opener);
 }
 
 CUresult imported_range(CUdeviceptr* base, size_t* size, uint64_t start, uint64_t bytes) {
@@ -509,20 +295,12 @@ CUresult imported_range(CUdeviceptr* base, size_t* size, uint64_t start, uint64_
   return CUDA_SUCCESS;
 }
 
-uint64_t blocks_imported() { return imported.load(std::memory_order_relaxed); }
+uint64_t blocks_imported() { return blocks_opened(); }
 
 uint64_t imports_unanswered() { return unanswered.load(std::memory_order_relaxed); }
 
-// With the lock of contexts, and so without a call of the driver.
-void imports_of_context_gone(CUcontext context) {
-  if (blocks_imported() == 0) return;
-  const alloc::LockGuard guard(mutex);
-  const auto mark = [=](Mapping* m) { m->gone |= m->context == context; };
-  mappings.for_each(mark);
-  for (Mapping* units = left_over; units != nullptr; units = units->next) mark(units);
-  const auto of_it = [](const Mapping& m) { return m.gone && !m.closing; };
-  while (Mapping* gone = mappings.search(of_it)) drop_mapping(gone);
-}
+// With the lock of contexts.
+void imports_of_context_gone(CUcontext context) { drop_mappings_of(context); }
 
 void unmap_imports_of_gone() {
   if (blocks_imported() != 0) unmap_those_of_the_gone();
