@@ -228,7 +228,7 @@ TEST_CASE("an exporter whose answers contradict each other is not believed", "[i
   const long files = open_files();
   for (const bool other_offset : {false, true}) {
     const Import import(2 * kMostFiles);
-    int asked = 0;
+    std::atomic<int> asked{0};
     {
       const std::lock_guard guard(test::held_mutex);
       test::held_units.in_hand = [&] {  // in the next answer
