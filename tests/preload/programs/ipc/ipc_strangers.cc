@@ -103,6 +103,7 @@ void killed(const char* program) {
   constexpr int kRounds = 10, kAtOnce = 3;
   const Peer importer(program, "import");
   std::vector<Peer> doomed;
+  doomed.reserve(kRounds * kAtOnce);
   for (int i = 0; i < kRounds * kAtOnce; ++i) doomed.emplace_back(program, "import");
   use_device(0);
   const CUdeviceptr block = block_with(22);
@@ -154,6 +155,7 @@ int own_large(const Peer& user) {
 void doomed(const char* program) {
   constexpr int kRounds = 6;
   std::vector<Peer> owners;
+  owners.reserve(kRounds);
   for (int i = 0; i < kRounds; ++i) owners.emplace_back(program, "own_large");
   use_device(0);
   int opened = 0, left = 0;
