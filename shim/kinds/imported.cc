@@ -122,7 +122,7 @@ CUresult open_block(OpenMemHandle* real, CUdeviceptr* out, const IpcAnswer& answ
 CUresult open_in_units(CUdeviceptr* out, const IpcToken& token, const IpcAnswer& answer,
                        IpcFiles* files, IpcPatience* patience, Mapping wanted, IpcReply* reply) {
   memcpy(&wanted.handle, &token, sizeof wanted.handle);
-  wanted.in_units = true;
+  wanted.unit_bytes = answer.unit_bytes;
   wanted.flags = 0;
   constexpr int kAttempts = 16;
   for (int i = 0; i < kAttempts; ++i) {
@@ -192,13 +192,13 @@ CUresult close_chunk_itself(Mapping* mapping) {
 
 // A close before told of earlier work, and had done its own.
 bool driver_has_nothing(const Mapping& mapping, CUresult told) {
-  return !mapping.in_units && told == CUDA_ERROR_INVALID_VALUE;
+  return !mapping.in_units() && told == CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult close_mapping(Mapping* mapping) {
   bool later = false;
   const CUresult result =
-      mapping->in_units ? close_units(*mapping, &later) : close_chunk_itself(mapping);
+      mapping->in_units() ? close_units(*mapping, &later) : close_chunk_itself(mapping);
   const bool closed = result == CUDA_SUCCESS || driver_has_nothing(*mapping, result);
   end_closing(mapping, later ? Closed::still_mapped : closed ? Closed::closed : Closed::still_open);
   unmap_those_of_the_gone();
@@ -282,8 +282,11 @@ CUresult close_imported(CUdeviceptr address) {
   }
 }
 
-bool find_imported(CUdeviceptr address, uint64_t* start, uint64_t* bytes, CUcontext* opener) {
-  return find_open_block(address, start, bytes, opener);
+bool find_imported(CUdeviceptr address, uint64_t* start, uint64_t* bytes, ImportedUnits* units) {
+  ImportedUnits found{};
+  if (!find_open_block(address, start, bytes, &found.opener, &found.unit_bytes)) return false;
+  if (units != nullptr && found.unit_bytes != 0) *units = found;
+  return true;
 }
 
 CUresult imported_range(CUdeviceptr* base, size_t* size, uint64_t start, uint64_t bytes) {

@@ -14,6 +14,13 @@
 
 namespace cistern::shim {
 
+// Of an open block in units: the context that opened it, and the size of its units, which lie at
+// multiples of that.
+struct ImportedUnits {
+  CUcontext opener;
+  uint64_t unit_bytes;
+};
+
 using OpenMemHandle = CUresult(CUdeviceptr*, CUipcMemHandle, unsigned);
 
 // Whether the handle is a token.
@@ -28,10 +35,9 @@ CUresult open_imported(OpenMemHandle* real, CUdeviceptr* out, const CUipcMemHand
 CUresult close_imported(CUdeviceptr address);
 
 // Whether the address lies in a chunk, or in units, opened by a token; *bytes is 0 where no open
-// block is there. `opener`, where wanted: of a block in units the context that opened it, else as
-// it was.
+// block is there. `*units`, where wanted: only of a block in units, else as it was.
 bool find_imported(CUdeviceptr address, uint64_t* start, uint64_t* bytes,
-                   CUcontext* opener = nullptr);
+                   ImportedUnits* units = nullptr);
 
 // cuMemGetAddressRange, with what find_imported() found.
 CUresult imported_range(CUdeviceptr* base, size_t* size, uint64_t start, uint64_t bytes);

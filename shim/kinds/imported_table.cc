@@ -60,7 +60,7 @@ void forget_mapping(Mapping* mapping) {
 // Of a context that is over; the driver has taken a chunk away with it, but no units. Or of units
 // that cannot be unmapped yet.
 void drop_mapping(Mapping* mapping) {
-  if (!mapping->in_units) return forget_mapping(mapping);
+  if (!mapping->in_units()) return forget_mapping(mapping);
   take_out(mapping);
   mapping->next = left_over;
   left_over = mapping;
@@ -187,8 +187,9 @@ void leave_over_again(Mapping* list) {
 
 void forget_left_over(Mapping* units) { mapping_arena.give_back(units); }
 
-bool find_open_block(CUdeviceptr address, uint64_t* start, uint64_t* bytes, CUcontext* opener) {
-  *bytes = 0;
+bool find_open_block(CUdeviceptr address, uint64_t* start, uint64_t* bytes, CUcontext* opener,
+                     uint64_t* unit_bytes) {
+  *bytes = *unit_bytes = 0;
   if (imported.load(std::memory_order_relaxed) == 0) [[likely]]
     return false;
   const alloc::LockGuard guard(mutex);
@@ -198,7 +199,8 @@ bool find_open_block(CUdeviceptr address, uint64_t* start, uint64_t* bytes, CUco
   if (block == nullptr) return true;
   *start = block->key;
   *bytes = block->bytes;
-  if (opener != nullptr && block->mapping->in_units) *opener = block->mapping->context;
+  *opener = block->mapping->context;
+  *unit_bytes = block->mapping->unit_bytes;
   return true;
 }
 

@@ -21,9 +21,12 @@ struct Mapping {
   unsigned long long context_number;
   unsigned flags;
   CUipcMemHandle handle;
-  uint64_t users;    // open blocks, each as often as it is open
-  uint64_t surplus;  // that the driver counts beside these, as it would not close them
-  bool closing, gone, in_units;
+  uint64_t users;       // open blocks, each as often as it is open
+  uint64_t surplus;     // that the driver counts beside these, as it would not close them
+  uint64_t unit_bytes;  // 0: in a chunk
+  bool closing, gone;
+
+  bool in_units() const { return unit_bytes != 0; }
 };
 
 // Of a chunk that is open already. False: it is not.
@@ -55,7 +58,8 @@ void leave_over_again(Mapping* list);
 void forget_left_over(Mapping* units);
 
 // As find_imported(), imports_of_context_gone() and blocks_imported().
-bool find_open_block(CUdeviceptr address, uint64_t* start, uint64_t* bytes, CUcontext* opener);
+bool find_open_block(CUdeviceptr address, uint64_t* start, uint64_t* bytes, CUcontext* opener,
+                     uint64_t* unit_bytes);
 void drop_mappings_of(CUcontext context);
 uint64_t blocks_opened();
 

@@ -183,9 +183,10 @@ TEST_CASE("units of another process lie side by side, once", "[ipc]") {
   uint64_t start, bytes;
   REQUIRE(find_imported(first + kUnit, &start, &bytes));
   CHECK(start == first);
-  CUcontext opener = nullptr;
-  CHECK(find_imported(first, &start, &bytes, &opener));
-  CHECK(opener == fakes().current);
+  ImportedUnits units{};
+  CHECK(find_imported(first, &start, &bytes, &units));
+  CHECK(units.opener == fakes().current);
+  CHECK(units.unit_bytes == kUnit);
   CHECK(bytes == 3 * kUnit - 2 * kOffset);
   REQUIRE(import.open(&second) == CUDA_SUCCESS);
   CHECK(second == first);

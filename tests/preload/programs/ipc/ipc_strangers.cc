@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <thread>
 #include <vector>
@@ -130,13 +131,14 @@ void killed(const char* program) {
 }
 
 // Opens and closes until its owner is gone.
-int use_doomed(const CUipcMemHandle& handle) {
+int use_doomed(const CUipcMemHandle& handle, std::atomic<int>* times) {
   int opened = 0;
   CUdeviceptr block = 0;
   while (cuIpcOpenMemHandle(&block, handle, 0) == CUDA_SUCCESS) {
-    ++opened;
+    *times = ++opened;
     if (cuIpcCloseMemHandle(block) != CUDA_SUCCESS) return 0;
   }
+  if (opened == 0) *times = -1;
   return opened;
 }
 
@@ -162,11 +164,13 @@ void doomed(const char* program) {
   for (int i = 0; i < kRounds; ++i) {
     const auto handle = owners[static_cast<size_t>(i)].must_hear<CUipcMemHandle>();
     const Left before = look();
+    std::atomic<int> times{0};
     std::thread kills([&] {
-      usleep(60'000 + 1700 * static_cast<unsigned>(i));
+      while (times == 0) usleep(100);
+      usleep(500 + 1700 * static_cast<unsigned>(i));
       kill(owners[static_cast<size_t>(i)].process(), SIGKILL);
     });
-    opened += use_doomed(handle) != 0;
+    opened += use_doomed(handle, &times) != 0;
     kills.join();
     left += !same(before, look());
     owners[static_cast<size_t>(i)].end();
