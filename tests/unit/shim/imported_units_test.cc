@@ -1,173 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks in units of another process, on a driver that counts handles, mappings and addresses. The
-// other process is this one: its service answers as for any importer.
+// Blocks in units of another process, on the driver of unit_imports.h.
 #include "shim/kinds/imported_units.h"
-
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <cstring>
 #include <map>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "allocator/base/os.h"
-#include "shim/kinds/imported.h"
 #include "shim/order/captures/capture_gate.h"
-#include "tests/unit/shim/fake_shim.h"
-#include "tests/unit/shim/ipc_peers.h"
+#include "tests/unit/shim/unit_imports.h"
 
 namespace cistern::shim {
 namespace {
 
-using test::fakes;
-using test::files_become;
-using test::open_files;
-
-constexpr uint64_t kUnit = 2 << 20, kOffset = 4096;
-constexpr CUdeviceptr kPlace = uint64_t{0x600} << 32;  // where the exporter has its blocks
-
-struct Memory {
-  std::map<CUdeviceptr, uint64_t> reserved, mapped;
-  std::set<CUmemGenericAllocationHandle> handles;
-  std::map<CUdeviceptr, size_t> accesses;  // how many devices
-  std::map<std::string, int> calls;
-  std::string fails;  // this call, at its use of that number
-  int fails_at = 0;
-  CUresult fails_with = CUDA_ERROR_ILLEGAL_ADDRESS;
-  bool fails_after_all = false;  // the call does its own, and tells of earlier work
-  uint64_t last_place = 0, last_handle = 0;
-
-  // Whether the call does its own, and what it tells.
-  std::pair<bool, CUresult> use(const char* call) {
-    const bool failing = ++calls[call] == fails_at && fails == call;
-    return {!failing || fails_after_all, failing ? fails_with : CUDA_SUCCESS};
-  }
-  bool empty() const { return reserved.empty() && mapped.empty() && handles.empty(); }
-};
-
-Memory* memory = nullptr;
-
-CUresult reserve(CUdeviceptr* out, size_t bytes, size_t align, CUdeviceptr, unsigned long long) {
-  const auto [does, code] = memory->use("reserve");
-  if (!does) return code;
-  *out = (memory->last_place += uint64_t{1} << 32);
-  CHECK(*out % align == 0);
-  memory->reserved[*out] = bytes;
-  return CUDA_SUCCESS;
-}
-
-CUresult free_reserved(CUdeviceptr address, size_t bytes) {
-  const auto [does, code] = memory->use("free");
-  if (!does) return code;
-  const auto found = memory->reserved.find(address);
-  const auto inside = memory->mapped.lower_bound(address);
-  if (found == memory->reserved.end() || found->second != bytes ||
-      (inside != memory->mapped.end() && inside->first < address + bytes)) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  memory->reserved.erase(found);
-  return code;
-}
-
-CUresult import_file(CUmemGenericAllocationHandle* out, void* file, CUmemAllocationHandleType) {
-  CHECK(fcntl(static_cast<int>(reinterpret_cast<intptr_t>(file)), F_GETFD) == FD_CLOEXEC);
-  const auto [does, code] = memory->use("import");
-  if (!does) return code;
-  *out = ++memory->last_handle;
-  memory->handles.insert(*out);
-  return CUDA_SUCCESS;
-}
-
-CUresult release(CUmemGenericAllocationHandle handle) {
-  const auto [does, code] = memory->use("release");
-  if (!does) return code;
-  return memory->handles.erase(handle) == 1 ? code : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult map(CUdeviceptr address, size_t bytes, size_t, CUmemGenericAllocationHandle handle,
-             unsigned long long) {
-  const auto [does, code] = memory->use("map");
-  if (!does) return code;
-  if (memory->handles.count(handle) == 0) return CUDA_ERROR_INVALID_VALUE;
-  const auto after = memory->reserved.upper_bound(address);
-  REQUIRE(after != memory->reserved.begin());
-  CHECK(address + bytes <= std::prev(after)->first + std::prev(after)->second);
-  CHECK(memory->mapped.emplace(address, bytes).second);
-  return code;
-}
-
-CUresult unmap(CUdeviceptr address, size_t bytes) {
-  const auto [does, code] = memory->use("unmap");
-  if (!does) return code;
-  const auto first = memory->mapped.find(address);
-  if (first == memory->mapped.end()) return CUDA_ERROR_INVALID_VALUE;
-  memory->mapped.erase(first, memory->mapped.lower_bound(address + bytes));
-  return code;
-}
-
-CUresult set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* list, size_t count) {
-  const auto [does, code] = memory->use("access");
-  if (!does) return code;
-  CHECK(list[0].location.id == 1);  // devices_of_current(), in imported_test.cc
-  for (uint64_t at = address; at < address + bytes; at += kUnit) {
-    if (memory->mapped.count(at) == 0) return CUDA_ERROR_INVALID_VALUE;
-    memory->accesses[at] = count;
-  }
-  return code;
-}
-
-CUresult real_open(CUdeviceptr*, CUipcMemHandle, unsigned) { return CUDA_ERROR_INVALID_VALUE; }
-
-// An importer, and a block of so many units that is exported.
-class Import {
- public:
-  explicit Import(uint64_t units, uintptr_t context = 0x10) {
-    test::reset_fakes();
-    memory = &memory_;
-    test::hold_units({kOffset, kUnit, units, nullptr});
-    test::hold({kPlace + kOffset, units * kUnit - 2 * kOffset, kPlace + kOffset, true});
-    token_ = test::exported(0);
-    REQUIRE(serve_importers(*exporting_process(), test::find_held));
-    fakes().current = reinterpret_cast<CUcontext>(context);
-    Driver& d = fakes().driver;
-    d.cuMemAddressReserve = reserve;
-    d.cuMemAddressFree = free_reserved;
-    d.cuMemImportFromShareableHandle = import_file;
-    d.cuMemRelease = release;
-    d.cuMemMap = map;
-    d.cuMemUnmap = unmap;
-    d.cuMemSetAccess = set_access;
-    d.cuCtxSynchronize = [] { return memory->use("synchronise").second; };
-    d.cuIpcCloseMemHandle = [](CUdeviceptr) { return CUDA_ERROR_INVALID_VALUE; };
-    d.cuMemGetInfo_v2 = [](size_t*, size_t*) { return CUDA_SUCCESS; };
-  }
-  ~Import() {
-    imports_of_context_gone(fakes().current);
-    unmap_imports_of_gone();
-    end_exports_in(kPlace, uint64_t{1} << 32);
-    memory = nullptr;
-  }
-  Import(const Import&) = delete;
-  Import& operator=(const Import&) = delete;
-
-  CUresult open(CUdeviceptr* out) const {
-    CUipcMemHandle handle;
-    std::memcpy(&handle, &token_, sizeof handle);
-    return open_imported(real_open, out, handle, 0);
-  }
-  Memory& memory_of() { return memory_; }
-  const IpcToken& token() const { return token_; }
-
- private:
-  Memory memory_;
-  IpcToken token_;
-};
+using namespace units_test;  // NOLINT(google-build-using-namespace): written for this file
 
 TEST_CASE("units of another process lie side by side, once", "[ipc]") {
   Import import(3);
@@ -223,83 +72,6 @@ TEST_CASE("a block that is freed between two messages is not opened", "[ipc]") {
   CHECK(import.open(&block) == CUDA_ERROR_INVALID_VALUE);
   CHECK(asked == 2);
   CHECK(memory->empty());
-}
-
-TEST_CASE("an exporter whose answers contradict each other is not believed", "[ipc]") {
-  const long files = open_files();
-  for (const bool other_offset : {false, true}) {
-    const Import import(2 * kMostFiles);
-    std::atomic<int> asked{0};
-    {
-      const std::lock_guard guard(test::held_mutex);
-      test::held_units.in_hand = [&] {  // in the next answer
-        test::HeldUnits& told = test::held_units;
-        if (++asked > 1) return;
-        if (other_offset) {
-          told.offset -= 512;
-        } else {
-          told.unit_bytes /= 2;
-          told.units *= 2;
-        }
-      };
-    }
-    CUdeviceptr block = 0;
-    CHECK(import.open(&block) == CUDA_ERROR_INVALID_VALUE);
-    CHECK(asked == 2);
-    CHECK(memory->empty());
-  }
-  CHECK(files_become(files));
-}
-
-TEST_CASE("what came late in many answers ends an opening like what came never", "[ipc]") {
-  constexpr uint64_t kLate = 100'000'000, kMessages = 20;
-  const Import import(kMessages * kMostFiles);
-  std::atomic<int> asked{0};
-  test::let_units_be_had([&] {
-    ++asked;
-    alloc::os::sleep_ns(kLate);
-    return true;
-  });
-  IpcPatience patience{3 * kLate};
-  IpcAnswer answer;
-  IpcFiles files;
-  REQUIRE(ask_exporter(import.token(), 0, &patience, &answer, &files) == IpcReply::given);
-  MappedUnits units;
-  IpcReply reply = IpcReply::given;
-  CHECK(map_units(import.token(), answer, &files, &patience, &units, &reply) ==
-        CUDA_ERROR_INVALID_VALUE);
-  CHECK(reply == IpcReply::silent);
-  CHECK(asked < 8);
-  CHECK(patience.left_ns < kLate);
-  CHECK(files.count() == 0);
-  CHECK(memory->empty());
-}
-
-// None of them is read, which could take for ever.
-TEST_CASE("descriptors of anything go to the driver, and are closed", "[ipc]") {
-  int ends[2], sockets[2];
-  REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
-  REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) == 0);
-  const int memory_file = memfd_create("no allocation", MFD_CLOEXEC);
-  const int folder = open("/proc/self", O_RDONLY | O_CLOEXEC);
-  const long files = open_files();
-  for (const int file : {ends[0], ends[1], sockets[0], memory_file, folder}) {
-    const Import import(3);
-    test::let_units_be(file);
-    fakes().driver.cuMemImportFromShareableHandle = [](CUmemGenericAllocationHandle*, void*,
-                                                       CUmemAllocationHandleType) {
-      memory->use("import");
-      return CUDA_ERROR_INVALID_VALUE;
-    };
-    CUdeviceptr block = 0;
-    CHECK(import.open(&block) == CUDA_ERROR_INVALID_VALUE);
-    CHECK(memory->calls["import"] == 1);
-    CHECK(memory->empty());
-  }
-  CHECK(files_become(files));
-  for (const int file : {ends[0], ends[1], sockets[0], sockets[1], memory_file, folder}) {
-    close(file);
-  }
 }
 
 TEST_CASE("a call that fails leaves no part of a block", "[ipc]") {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks are exported, opened, used and closed while devices are busy, and nobody waits for longer
-// than with the driver alone.
+// Sharing blocks while devices are busy takes nobody longer than with the driver alone.
 //
 //   steady    both processes launch kernels of 5 to 100 us all the time, some of them on the blocks
 //   endless   a kernel that waits for the host occupies the device in both processes

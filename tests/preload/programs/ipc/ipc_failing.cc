@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One driver call fails on the way of a block to another process, which tries again: what was
-// opened can be read, and after the last close nothing of it is left: no descriptor, no mapping, no
-// address, no handle.
+// A driver call that fails once on a block's way to another process leaves nothing behind.
+// Whoever made it tries again: what was opened can be read, and after the last close there is no
+// descriptor, mapping, address or handle of it.
 //
 //   ipc_failing here|there RULE    the owner's or the importer's SIMCUDA_FAIL
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of another process in graphs: opened during a capture or before it, captured, launched
-// while other handles are opened and closed, and exchanged by updates of one executable graph.
-// What the owner finds in its blocks, and the importer in copies of them, is right each time.
+// Graphs reach memory of another process as long as that is open.
+// It is opened during a capture or before it, launched while other handles are opened and closed,
+// and exchanged by updates of one executable graph. What the owner finds in its blocks, and the
+// importer in copies of them, is right each time.
 //
 //   closed    the owner frees its blocks once the importer's graph uses others
 //   freed     the owner frees them while the graph lives, which is launched once more after that

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device on which nothing is free: its blocks are exported, opened and read all the same, and
-// when their owner frees them, it has as much as before, whoever holds them still. Rounds of: all
-// there is is allocated, exported and opened; freed by the owner and allocated anew while the
-// importer has it open; closed there. The importer's own device is as full.
+// Blocks of a full device are shared as any, and freed are free, whoever has them open still.
+// Rounds of: all there is is allocated, as much as can be exported and opened; freed by the owner
+// and allocated anew while the importer has it open; closed there. The importer's own device is as
+// full. The argument: KiB of a block.
 
 #include <algorithm>
 #include <vector>
