@@ -25,10 +25,11 @@ TEST_CASE("an exporter whose answers contradict each other is not believed", "[i
   const long files = open_files();
   for (const bool other_offset : {false, true}) {
     const Import import(2 * kMostFiles);
-    std::atomic<int> asked{0};
+    static std::atomic<int> asked;  // also by what was asked once more, and is answered later
+    asked = 0;
     {
       const std::lock_guard guard(test::held_mutex);
-      test::held_units.in_hand = [&] {  // in the next answer
+      test::held_units.in_hand = [other_offset] {  // in the next answer
         test::HeldUnits& told = test::held_units;
         if (++asked > 1) return;
         if (other_offset) {
@@ -41,7 +42,7 @@ TEST_CASE("an exporter whose answers contradict each other is not believed", "[i
     }
     CUdeviceptr block = 0;
     CHECK(import.open(&block) == CUDA_ERROR_INVALID_VALUE);
-    CHECK(asked == 2);
+    CHECK(asked >= 2);
     CHECK(memory->empty());
   }
   CHECK(files_become(files));
@@ -50,8 +51,9 @@ TEST_CASE("an exporter whose answers contradict each other is not believed", "[i
 TEST_CASE("what came late in many answers ends an opening like what came never", "[ipc]") {
   constexpr uint64_t kLate = 100'000'000, kMessages = 20;
   const Import import(kMessages * kMostFiles);
-  std::atomic<int> asked{0};
-  test::let_units_be_had([&] {
+  const long open_before = open_files();
+  static std::atomic<int> asked{0};
+  test::let_units_be_had([] {
     ++asked;
     alloc::os::sleep_ns(kLate);
     return true;
@@ -69,6 +71,12 @@ TEST_CASE("what came late in many answers ends an opening like what came never",
   CHECK(patience.left_ns < kLate);
   CHECK(files.count() == 0);
   CHECK(memory->empty());
+  // What was asked again meanwhile is answered before this.
+  test::let_units_be_had(nullptr);
+  IpcPatience enough;
+  CHECK(ask_exporter(import.token(), 0, &enough, &answer, &files) == IpcReply::given);
+  files.close_all();
+  CHECK(files_become(open_before));
 }
 
 // None of them is read, which could take for ever.
