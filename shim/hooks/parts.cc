@@ -90,7 +90,8 @@ constexpr ContextClient kContextClients[] = {
      .release_idle_memory = scratch_release_idle},
     {.gone = [](const Context&, CUcontext handle, uint64_t) { context_charges_gone(handle); }},
     {.gone = [](const Context&, CUcontext handle, uint64_t) { end_exports_of(handle); }},
-    {.gone = [](const Context&, CUcontext handle, uint64_t) { imports_of_context_gone(handle); }},
+    {.reopened = [](const Context&) { unmap_imports_of_gone(); },
+     .gone = [](const Context&, CUcontext handle, uint64_t) { imports_of_context_gone(handle); }},
     {.gone = [](const Context&, CUcontext handle,
                 uint64_t held) { watch_context_end(handle, held); }},
 };

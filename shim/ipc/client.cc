@@ -52,9 +52,8 @@ bool await_answer(const OwnSocket& socket, const IpcRequest& request, uint64_t u
   return false;
 }
 
-IpcReply ask_on(const OwnSocket& socket, const IpcRequest& request, IpcAnswer* out,
-                IpcFiles* files) {
-  const uint64_t end = alloc::os::now_ns() + uint64_t{kIpcWaitMs} * kMs;
+IpcReply ask_until(uint64_t end, const OwnSocket& socket, const IpcRequest& request, IpcAnswer* out,
+                   IpcFiles* files) {
   for (uint64_t now = alloc::os::now_ns(); now < end; now = alloc::os::now_ns()) {
     if (send(socket.number(), &request, sizeof request, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
       if (errno == ECONNREFUSED || errno == ENOTCONN || errno == EPIPE) return IpcReply::nobody;
@@ -66,6 +65,17 @@ IpcReply ask_on(const OwnSocket& socket, const IpcRequest& request, IpcAnswer* o
     if (await_answer(socket, request, until, out, files, &reply)) return reply;
   }
   return IpcReply::silent;
+}
+
+IpcReply ask_on(const OwnSocket& socket, const IpcRequest& request, IpcPatience* patience,
+                IpcAnswer* out, IpcFiles* files) {
+  const uint64_t begin = alloc::os::now_ns();
+  const IpcReply reply = ask_until(begin + patience->left_ns, socket, request, out, files);
+  const uint64_t took = alloc::os::now_ns() - begin;
+  if (took > IpcPatience::kPromptNs) {
+    patience->left_ns -= std::min(took - IpcPatience::kPromptNs, patience->left_ns);
+  }
+  return reply;
 }
 
 // Whether the block lies in the units that the exporter tells of, and as many descriptors came as
@@ -81,7 +91,8 @@ bool units_are_right(const IpcAnswer& answer, uint64_t end, uint32_t first, uint
 
 }  // namespace
 
-IpcReply ask_exporter(const IpcToken& token, uint32_t first, IpcAnswer* out, IpcFiles* files) {
+IpcReply ask_exporter(const IpcToken& token, uint32_t first, IpcPatience* patience, IpcAnswer* out,
+                      IpcFiles* files) {
   const NoCancel asks;
   const int saved = errno;
   OwnSocket socket;
@@ -94,7 +105,7 @@ IpcReply ask_exporter(const IpcToken& token, uint32_t first, IpcAnswer* out, Ipc
     const IpcRequest request{kRequestMagic, kIpcVersion, first, new_number(), token};
     // Connected, it gets messages from the exporter's socket alone.
     reply = connect(socket.number(), reinterpret_cast<const sockaddr*>(&address), bytes) == 0
-                ? ask_on(socket, request, out, files)
+                ? ask_on(socket, request, patience, out, files)
                 : IpcReply::nobody;
     socket.close_own();
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The importer's question to the process that made a token. It waits no longer than kIpcWaitMs,
-// whatever the other side does, and is no cancellation point; a process that ended is known at
+// The importer's questions to the process that made a token. They wait no longer than kIpcWaitMs,
+// whatever the other side does, and are no cancellation point; a process that ended is known at
 // once. Any thread; no lock may be held.
 #pragma once
 
@@ -9,6 +9,13 @@
 namespace cistern::shim {
 
 inline constexpr int kIpcWaitMs = 5000;
+
+// What the questions of one opening may wait together: for a large block there are many. Of each
+// wait the first kPromptNs cost nothing of it.
+struct IpcPatience {
+  static constexpr uint64_t kPromptNs = 10'000'000;
+  uint64_t left_ns = uint64_t{kIpcWaitMs} * 1'000'000;
+};
 
 enum class IpcReply : uint8_t {
   given,
@@ -23,7 +30,8 @@ enum class IpcReply : uint8_t {
 
 // `first`: of the units that the block lies in, the first whose descriptor is wanted. `files` has
 // descriptors only where the reply is `given`.
-IpcReply ask_exporter(const IpcToken& token, uint32_t first, IpcAnswer* out, IpcFiles* files);
+IpcReply ask_exporter(const IpcToken& token, uint32_t first, IpcPatience* patience, IpcAnswer* out,
+                      IpcFiles* files);
 
 // What a message means that came from the exporter, with so many descriptors; false: it is no
 // answer to this question.

@@ -2,9 +2,10 @@
 // Blocks of other processes, opened by their tokens (ipc/token.h). Of one in a chunk the driver
 // maps the whole chunk: once for each context, however many of its blocks are open there and how
 // often, and until the last is closed. Of a block in units only those are mapped
-// (imported_units.h). The program gets the address of its block, and is told the block's size.
-// Needs no pools: it works with CISTERN_POOL=off. Any thread; no lock is held across a driver call
-// or while the exporter is asked.
+// (imported_units.h). The program gets the address of its block, and is told the block's size; the
+// last close of a block waits for its context, as the driver's does. Needs no pools: it works with
+// CISTERN_POOL=off. Any thread; no lock is held across a driver call or while the exporter is
+// asked.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +13,13 @@
 #include "shim/cuda_api.h"
 
 namespace cistern::shim {
+
+// Of an open block in units: the context that opened it, and the size of its units, which lie at
+// multiples of that.
+struct ImportedUnits {
+  CUcontext opener;
+  uint64_t unit_bytes;
+};
 
 using OpenMemHandle = CUresult(CUdeviceptr*, CUipcMemHandle, unsigned);
 
@@ -27,10 +35,9 @@ CUresult open_imported(OpenMemHandle* real, CUdeviceptr* out, const CUipcMemHand
 CUresult close_imported(CUdeviceptr address);
 
 // Whether the address lies in a chunk, or in units, opened by a token; *bytes is 0 where no open
-// block is there. `opener`, where wanted: of a block in units the context that opened it, else as
-// it was.
+// block is there. `*units`, where wanted: only of a block in units, else as it was.
 bool find_imported(CUdeviceptr address, uint64_t* start, uint64_t* bytes,
-                   CUcontext* opener = nullptr);
+                   ImportedUnits* units = nullptr);
 
 // cuMemGetAddressRange, with what find_imported() found.
 CUresult imported_range(CUdeviceptr* base, size_t* size, uint64_t start, uint64_t bytes);
@@ -42,7 +49,9 @@ uint64_t blocks_imported();
 // to. Those that were freed meanwhile do not count.
 uint64_t imports_unanswered();
 
-// The context is gone, and what the driver mapped for it with it; units are unmapped.
+// The context is gone, and what the driver mapped for it with it. Makes no call of the driver.
 void imports_of_context_gone(CUcontext context);
+// Unmaps units of contexts that are. No lock may be held.
+void unmap_imports_of_gone();
 
 }  // namespace cistern::shim

@@ -59,12 +59,12 @@ CUresult give_access(const MappedUnits& units) {
 
 // Those that the answer tells of, `*mapped` bytes of them in the end.
 CUresult map_all(const IpcToken& token, const IpcAnswer& first, IpcFiles* files,
-                 const MappedUnits& out, uint64_t* mapped, IpcReply* reply) {
+                 IpcPatience* patience, const MappedUnits& out, uint64_t* mapped, IpcReply* reply) {
   const uint64_t unit = first.unit_bytes;
   while (*mapped < out.bytes) {
     if (files->count() == 0) {
       IpcAnswer next;
-      *reply = ask_exporter(token, static_cast<uint32_t>(*mapped / unit), &next, files);
+      *reply = ask_exporter(token, static_cast<uint32_t>(*mapped / unit), patience, &next, files);
       if (*reply != IpcReply::given) return CUDA_ERROR_INVALID_VALUE;
       // Of the same block all answers are alike.
       if (next.unit_bytes != unit || next.offset != first.offset) return CUDA_ERROR_INVALID_VALUE;
@@ -84,8 +84,8 @@ void free_addresses(const MappedUnits& units) {
 
 }  // namespace
 
-CUresult map_units(const IpcToken& token, const IpcAnswer& first, IpcFiles* files, MappedUnits* out,
-                   IpcReply* reply) {
+CUresult map_units(const IpcToken& token, const IpcAnswer& first, IpcFiles* files,
+                   IpcPatience* patience, MappedUnits* out, IpcReply* reply) {
   if (!has_all_calls(driver())) return CUDA_ERROR_NOT_SUPPORTED;
   // No product that is too large: these hold a block that has an end.
   out->bytes = first.units * first.unit_bytes;
@@ -94,7 +94,7 @@ CUresult map_units(const IpcToken& token, const IpcAnswer& first, IpcFiles* file
                            size_t{first.unit_bytes}, CUdeviceptr{0}, 0ULL);
   if (result != CUDA_SUCCESS) return result;
   uint64_t mapped = 0;
-  result = map_all(token, first, files, *out, &mapped, reply);
+  result = map_all(token, first, files, patience, *out, &mapped, reply);
   files->close_all();
   if (result == CUDA_SUCCESS) return result;
   const LetByCaptures allowed;

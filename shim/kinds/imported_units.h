@@ -15,9 +15,10 @@ struct MappedUnits {
 };
 
 // What is mapped of a token, or why not: nothing is, then. `reply` is the exporter's last, of which
-// `first` is the answer with the `files` that came along; further ones are asked for.
-CUresult map_units(const IpcToken& token, const IpcAnswer& first, IpcFiles* files, MappedUnits* out,
-                   IpcReply* reply);
+// `first` is the answer with the `files` that came along; further ones are asked for, with
+// the same `patience`.
+CUresult map_units(const IpcToken& token, const IpcAnswer& first, IpcFiles* files,
+                   IpcPatience* patience, MappedUnits* out, IpcReply* reply);
 
 // An error means that it is mapped as before.
 CUresult unmap_units(const MappedUnits& units);

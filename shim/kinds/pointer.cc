@@ -25,7 +25,7 @@ struct Place {
   uint64_t start = 0, bytes = 0;
   uint64_t whole = 0;  // what the driver tells of the size of a scratch block
   bool imported = false;
-  CUcontext opener = nullptr;  // of an imported block in units
+  ImportedUnits units{};  // of an imported block
   ScratchFound scratch = ScratchFound::foreign;
 
   // False: the driver's alone.
@@ -38,7 +38,7 @@ struct Place {
       pool = &pinned_pool_of(chunk)->pool;
       return true;
     }
-    imported = find_imported(address, &start, &bytes, &opener);
+    imported = find_imported(address, &start, &bytes, &units);
     if (imported) return true;
     if (!scratch_on()) [[likely]]
       return false;
@@ -51,11 +51,14 @@ struct Place {
   }
   bool find() { return chunk != nullptr ? pool->find(chunk, address, &start, &bytes) : held(); }
   // Whether the driver knows it as mapped memory.
-  bool in_units() const { return chunk != nullptr && chunk->is() == alloc::Role::range; }
+  bool in_units() const {
+    return chunk != nullptr ? chunk->is() == alloc::Role::range : units.unit_bytes != 0;
+  }
   // Calls visit(address) for the part of the block in each of its units.
   template <typename Visitor>
   void for_each_unit(Visitor visit) const {
-    const uint64_t unit = context_of(chunk)->source.units()->unit_bytes();
+    const uint64_t unit =
+        chunk != nullptr ? context_of(chunk)->source.units()->unit_bytes() : units.unit_bytes;
     for (uint64_t at = start; at < start + bytes; at = (at / unit + 1) * unit) visit(at);
   }
   void known_outside() const {
@@ -139,17 +142,17 @@ uint64_t id_of_units(const Place& place) {
 // What the driver tells of mapped memory in another way than of memory of cuMemAlloc. A handle to
 // export is not to be had of it (pooled/unit_questions.h).
 void put_as_linear(void* data, CUpointer_attribute attribute, const Place& place) {
-  if (!place.in_units() && place.opener == nullptr) return;
+  if (!place.in_units()) return;
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
       *static_cast<CUcontext*>(data) =
-          place.opener != nullptr ? place.opener : context_of(place.chunk)->handle.load();
+          place.chunk == nullptr ? place.units.opener : context_of(place.chunk)->handle.load();
       break;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       *static_cast<uint64_t*>(data) = 0;
       break;
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-      if (place.in_units()) *static_cast<uint64_t*>(data) = id_of_units(place);
+      *static_cast<uint64_t*>(data) = id_of_units(place);
       break;
     default:
       break;
@@ -171,8 +174,7 @@ void put_of_block(void* data, CUpointer_attribute attribute, const Place& place)
 
 void put_what_was_told(CUresult result, void* data, CUpointer_attribute attribute,
                        const Place& place) {
-  if (data == nullptr ||
-      !(tells_extent(attribute) || place.in_units() || place.opener != nullptr)) {
+  if (data == nullptr || !(tells_extent(attribute) || place.in_units())) {
     return;
   }
   if (result == CUDA_SUCCESS || written(data, attribute, place.address)) {

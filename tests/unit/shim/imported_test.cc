@@ -46,6 +46,8 @@ struct CountingDriver {
   unsigned long long context_number = 1;
   std::function<void()> after_close;  // before the call returns
   bool one_place = false;             // for all chunks
+  std::atomic<int> waits{0};          // for contexts
+  CUresult wait_result = CUDA_SUCCESS;
 
   int mapped() {
     const std::lock_guard guard(mutex);
@@ -111,10 +113,16 @@ void begin() {
   d.close_result = CUDA_SUCCESS;
   d.after_close = nullptr;
   d.one_place = false;
+  d.waits = 0;
+  d.wait_result = CUDA_SUCCESS;
   ++d.context_number;
   fakes().current = reinterpret_cast<CUcontext>(0x10);
   fakes().driver.cuIpcCloseMemHandle = close_handle;
   fakes().driver.cuMemGetAddressRange_v2 = range_of;
+  fakes().driver.cuCtxSynchronize = [] {
+    ++device().waits;
+    return device().wait_result;
+  };
   fakes().driver.cuCtxGetId = [](CUcontext, unsigned long long* out) {
     *out = device().context_number;
     return CUDA_SUCCESS;
@@ -248,6 +256,76 @@ TEST_CASE("what the driver refuses to close stays open", "[ipc]") {
   device().close_result = CUDA_SUCCESS;
   CHECK(close_imported(block) == CUDA_SUCCESS);
   CHECK(bytes_at(block) == 0);
+}
+
+// Once, without having closed anything.
+void let_one_close_fail() {
+  device().close_result = CUDA_ERROR_ILLEGAL_ADDRESS;
+  device().after_close = [] { device().close_result = CUDA_SUCCESS; };
+}
+
+TEST_CASE("what was opened beside a mapping, and the driver would not close, is closed with it",
+          "[ipc]") {
+  begin();
+  const Exporter exporter;
+  const CUdeviceptr block = open(exporter.token(512, 1000));
+  let_one_close_fail();
+  CHECK(open(exporter.token(512, 1000), CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) == block);
+  CHECK(device().opens == 2);
+  CHECK(close_imported(block) == CUDA_SUCCESS);
+  CHECK(bytes_at(block) == 1000);
+  CHECK(device().mapped() == 1);
+  CHECK(close_imported(block) == CUDA_SUCCESS);
+  CHECK(device().mapped() == 0);
+}
+
+TEST_CASE("what the driver closed and told of earlier work at is opened anew", "[ipc]") {
+  begin();
+  const Exporter exporter;
+  const CUdeviceptr block = open(exporter.token(512, 1000));
+  fakes().driver.cuIpcCloseMemHandle = [](CUdeviceptr address) {
+    close_mapped(address);
+    return CUDA_ERROR_ILLEGAL_ADDRESS;
+  };
+  CHECK(close_imported(block) == CUDA_ERROR_ILLEGAL_ADDRESS);
+  fakes().driver.cuIpcCloseMemHandle = close_handle;
+  CHECK(close_imported(block) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(bytes_at(block) == 0);
+  CHECK(open(exporter.token(512, 1000)) == block);
+  CHECK(device().opens == 2);
+  CHECK(close_imported(block) == CUDA_SUCCESS);
+  CHECK(device().mapped() == 0);
+}
+
+TEST_CASE("what was opened in vain is closed, if the driver would not at first", "[ipc]") {
+  begin();
+  const Exporter exporter;
+  CUdeviceptr address = 0;
+  let_one_close_fail();
+  CHECK(open_imported(open_handle, &address, exporter.token(kChunkBytes, 1), 0) ==
+        CUDA_ERROR_INVALID_VALUE);
+  CHECK(device().mapped() == 0);
+}
+
+TEST_CASE("a block is closed when its context has worked, whoever else is open in the chunk",
+          "[ipc]") {
+  begin();
+  const Exporter exporter;
+  const CUdeviceptr block = open(exporter.token(512, 1000));
+  const CUdeviceptr other = open(exporter.token(4096, 10));
+  open(exporter.token(512, 1000));
+  CHECK(close_imported(block) == CUDA_SUCCESS);
+  CHECK(device().waits == 0);  // it is open once more
+  device().wait_result = CUDA_ERROR_ILLEGAL_ADDRESS;
+  CHECK(close_imported(block) == CUDA_ERROR_ILLEGAL_ADDRESS);
+  CHECK(bytes_at(block) == 1000);
+  device().wait_result = CUDA_SUCCESS;
+  CHECK(close_imported(block) == CUDA_SUCCESS);
+  CHECK(device().waits == 2);
+  CHECK(bytes_at(block) == 0);
+  CHECK(close_imported(other) == CUDA_SUCCESS);
+  CHECK(device().waits == 2);  // the driver does
+  CHECK(device().mapped() == 0);
 }
 
 TEST_CASE("a chunk that is opened where another one is just closed is its own", "[ipc]") {

@@ -37,12 +37,13 @@ inline bool find_held_block(uint64_t address, shim::HeldBlock* out) {
   return address - held_block.start < held_block.bytes;
 }
 
-// The units behind it, where it is in units: each is a descriptor of standard error, if it is to be
-// had at all.
+// The units behind it, where it is in units: each is a descriptor of standard error, or of another
+// file, if it is to be had at all.
 struct HeldUnits {
   uint64_t offset, unit_bytes, units;
   std::function<bool()> had;
   std::function<void()> in_hand{};  // once they are
+  int file = STDERR_FILENO;
 };
 inline HeldUnits held_units{};
 
@@ -56,6 +57,11 @@ inline void let_units_be_had(std::function<bool()> had) {
   held_units.had = std::move(had);
 }
 
+inline void let_units_be(int file) {
+  const std::lock_guard guard(held_mutex);
+  held_units.file = file;
+}
+
 inline bool files_of_held(const shim::HeldBlock&, uint32_t first, shim::IpcAnswer* answer,
                           shim::IpcFiles* files) {
   const std::lock_guard guard(held_mutex);
@@ -64,7 +70,7 @@ inline bool files_of_held(const shim::HeldBlock&, uint32_t first, shim::IpcAnswe
   answer->units = held_units.units;
   if (held_units.had != nullptr && !held_units.had()) return false;
   while (first++ < held_units.units && files->count() < shim::kMostFiles) {
-    files->add(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0));
+    files->add(fcntl(held_units.file, F_DUPFD_CLOEXEC, 0));
   }
   if (held_units.in_hand != nullptr) held_units.in_hand();
   return true;
@@ -108,7 +114,8 @@ inline shim::IpcAnswer answered(const shim::IpcRequest& request) {
 // Of a block that lies in a chunk, or the first units behind it.
 inline shim::IpcReply ask(const shim::IpcToken& token, shim::IpcAnswer* answer) {
   shim::IpcFiles files;
-  return shim::ask_exporter(token, 0, answer, &files);
+  shim::IpcPatience patience;
+  return shim::ask_exporter(token, 0, &patience, answer, &files);
 }
 
 inline long open_files() {

@@ -38,10 +38,11 @@ TEST_CASE("descriptors of units come along, as many as a message takes", "[ipc]"
   const IpcToken token = exported(0);
   REQUIRE(serve_importers(*exporting_process(), find_held));
   const long files = open_files();
+  IpcPatience patience;
   for (const uint32_t first : {0U, 64U, 128U}) {
     IpcAnswer answer;
     IpcFiles came;
-    REQUIRE(ask_exporter(token, first, &answer, &came) == IpcReply::given);
+    REQUIRE(ask_exporter(token, first, &patience, &answer, &came) == IpcReply::given);
     CHECK(answer.units == 150);
     CHECK(answer.unit_bytes == 2 << 20);
     CHECK(answer.offset == 4096);
@@ -52,10 +53,10 @@ TEST_CASE("descriptors of units come along, as many as a message takes", "[ipc]"
   IpcAnswer answer;
   IpcFiles none;
   for (const uint32_t first : {150U, UINT32_MAX}) {
-    CHECK(ask_exporter(token, first, &answer, &none) == IpcReply::gone);
+    CHECK(ask_exporter(token, first, &patience, &answer, &none) == IpcReply::gone);
   }
   test::let_units_be_had([] { return false; });
-  CHECK(ask_exporter(token, 0, &answer, &none) == IpcReply::unable);
+  CHECK(ask_exporter(token, 0, &patience, &answer, &none) == IpcReply::unable);
   CHECK(none.count() == 0);
   CHECK(files_become(files));
   end_exports_in(token.address, 1);
@@ -196,7 +197,8 @@ class Liar {
     IpcToken token;
     REQUIRE(read_token(make_token(process_, kChunk, answer_.bytes, 1), &token));
     IpcAnswer answer;
-    return ask_exporter(token, 0, &answer, files);
+    IpcPatience patience;
+    return ask_exporter(token, 0, &patience, &answer, files);
   }
 
  private:

@@ -153,6 +153,13 @@ void tell_of(CUdeviceptr block, CUcontext context) {
   SAY(cuPointerGetAttributes(2, list, data, block + kBytes - 1));
   std::printf("opener: %d %d, handle types: %llu %llu\n", opener == context, in_list == context,
               types, types_in_list);
+  unsigned on = 1, set = 0;
+  unsigned long long first_id = 0, last_id = 1;
+  SAY(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, block + 3));
+  SAY(cuPointerGetAttribute(&set, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, block + kBytes - 1));
+  SAY(cuPointerGetAttribute(&first_id, CU_POINTER_ATTRIBUTE_BUFFER_ID, block));
+  SAY(cuPointerGetAttribute(&last_id, CU_POINTER_ATTRIBUTE_BUFFER_ID, block + kBytes - 1));
+  std::printf("set on all: %u, one buffer: %d\n", set, first_id == last_id);
 }
 
 int import(const Peer& owner) {

@@ -22,82 +22,20 @@
 #include <initializer_list>
 #include <vector>
 
-#include "processes.h"
+#include "orders.h"
 
 namespace {
 
-constexpr size_t kBytes = 64 * 1024;
-
-enum class What : int { open, read, close, again, reset };
-
-struct Order {
-  What what;
-  int slot;
+Told obey_here(const Order& order) {
   CUipcMemHandle handle;
-};
-
-struct Told {
-  int code;
-  unsigned holds;
-};
-
-CUdeviceptr g_open[4];
-
-Told obey(const Order& order) {
-  CUdeviceptr& block = g_open[order.slot];
-  CUipcMemHandle handle;
-  Told told{};
-  switch (order.what) {
-    case What::open:
-      told.code = cuIpcOpenMemHandle(&block, order.handle, 0);
-      break;
-    case What::read:
-      told.code = cuMemcpyDtoH(&told.holds, block + kBytes - 4, 4);
-      break;
-    case What::close:
-      told.code = cuIpcCloseMemHandle(block);
-      break;
-    case What::again:
-      told.code = cuIpcGetMemHandle(&handle, block);
-      break;
-    case What::reset:
-      told.code = cuDevicePrimaryCtxReset(0);
-      use_device(0);
-      break;
+  Told told{CUDA_ERROR_UNKNOWN, 0};
+  if (order.what == What::export_again) {
+    told.code = cuIpcGetMemHandle(&handle, g_open[order.slot]);
+  } else if (order.what == What::reset) {
+    told.code = cuDevicePrimaryCtxReset(0);
+    use_device(0);
   }
   return told;
-}
-
-int import(const Peer& owner) {
-  use_device(0);
-  Order order;
-  while (owner.hear(&order)) owner.tell(obey(order));
-  return 0;
-}
-
-void ask(const Peer& importer, const char* what, const Order& order) {
-  importer.tell(order);
-  const Told told = importer.must_hear<Told>();
-  std::printf("%s: %d, holds %u\n", what, told.code, told.holds);
-}
-
-CUdeviceptr block_with(unsigned value) {
-  CUdeviceptr block = 0;
-  SAY(cuMemAlloc(&block, kBytes));
-  SAY(cuMemsetD32(block, value, kBytes / 4));
-  SAY(cuCtxSynchronize());
-  return block;
-}
-
-CUipcMemHandle handle_of(CUdeviceptr block) {
-  CUipcMemHandle handle{};
-  SAY(cuIpcGetMemHandle(&handle, block));
-  return handle;
-}
-
-void open_and_read(const Peer& importer, const CUipcMemHandle& handle, int slot = 0) {
-  ask(importer, "opened", {What::open, slot, handle});
-  ask(importer, "read", {What::read, slot, {}});
 }
 
 void freed(const Peer& importer) {
@@ -107,9 +45,9 @@ void freed(const Peer& importer) {
   SAY(cuMemFree(block));
   std::vector<CUdeviceptr> others;
   for (int i = 0; i < 100; ++i) others.push_back(block_with(3));
-  ask(importer, "freed", {What::read, 0, {}});
-  ask(importer, "closed", {What::close, 0, {}});
-  ask(importer, "opened after the free", {What::open, 0, handle});
+  ask(importer, "freed", {What::read, {}, 0});
+  ask(importer, "closed", {What::close, {}, 0});
+  ask(importer, "opened after the free", {What::open, handle, 0});
   for (const CUdeviceptr other : others) SAY(cuMemFree(other));
   SAY(cuMemFree(neighbour));
 }
@@ -117,10 +55,10 @@ void freed(const Peer& importer) {
 void again(const Peer& importer) {
   const CUdeviceptr block = block_with(4);
   open_and_read(importer, handle_of(block));
-  ask(importer, "exported again", {What::again, 0, {}});
-  ask(importer, "closed", {What::close, 0, {}});
-  ask(importer, "closed again", {What::close, 0, {}});
-  ask(importer, "exported after that", {What::again, 0, {}});
+  ask(importer, "exported again", {What::export_again, {}, 0});
+  ask(importer, "closed", {What::close, {}, 0});
+  ask(importer, "closed again", {What::close, {}, 0});
+  ask(importer, "exported after that", {What::export_again, {}, 0});
   SAY(cuMemFree(block));
 }
 
@@ -128,10 +66,10 @@ void order(const Peer& importer) {
   const CUdeviceptr first = block_with(5), second = block_with(6);
   const CUipcMemHandle handles[] = {handle_of(first), handle_of(second)};
   for (int i = 0; i < 4; ++i) open_and_read(importer, handles[i % 2], i);
-  for (const int i : {1, 0, 3}) ask(importer, "closed", {What::close, i, {}});
-  ask(importer, "read", {What::read, 2, {}});
-  ask(importer, "closed", {What::close, 2, {}});
-  ask(importer, "closed again", {What::close, 2, {}});
+  for (const int i : {1, 0, 3}) ask(importer, "closed", {What::close, {}, i});
+  ask(importer, "read", {What::read, {}, 2});
+  ask(importer, "closed", {What::close, {}, 2});
+  ask(importer, "closed again", {What::close, {}, 2});
   open_and_read(importer, handles[0]);
   SAY(cuMemFree(first));
   SAY(cuMemFree(second));
@@ -141,10 +79,10 @@ void reset(const Peer& importer) {
   const CUdeviceptr block = block_with(7);
   const CUipcMemHandle handle = handle_of(block);
   open_and_read(importer, handle);
-  ask(importer, "reset", {What::reset, 0, {}});
-  ask(importer, "closed after that", {What::close, 0, {}});
+  ask(importer, "reset", {What::reset, {}, 0});
+  ask(importer, "closed after that", {What::close, {}, 0});
   open_and_read(importer, handle);
-  ask(importer, "closed", {What::close, 0, {}});
+  ask(importer, "closed", {What::close, {}, 0});
   SAY(cuMemFree(block));
 }
 
@@ -168,12 +106,12 @@ void context(const Peer& importer) {
     handle = handle_of(block);
     if (&handle == handles) {
       open_and_read(importer, handle);
-      ask(importer, "closed", {What::close, 0, {}});
+      ask(importer, "closed", {What::close, {}, 0});
       SAY(cuCtxDestroy(own));
     }
   }
   open_and_read(importer, handles[1]);
-  ask(importer, "opened after the end of its context", {What::open, 1, handles[0]});
+  ask(importer, "opened after the end of its context", {What::open, handles[0], 1});
   SAY(cuCtxDestroy(own));
 }
 
@@ -222,10 +160,10 @@ void turns(const Peer& importer) {
     if (former != 0) SAY(cuMemFree(former));
     handles[i] = handle_of(block);
     open_and_read(importer, handles[i]);
-    ask(importer, "closed", {What::close, 0, {}});
+    ask(importer, "closed", {What::close, {}, 0});
     former = block;
   }
-  for (int i = 0; i < 11; ++i) ask(importer, "opened after its free", {What::open, 0, handles[i]});
+  for (int i = 0; i < 11; ++i) ask(importer, "opened after its free", {What::open, handles[i], 0});
   SAY(cuMemFree(former));
 }
 
@@ -278,7 +216,7 @@ void dead(const char* program) {
 }  // namespace
 
 int main(int count, char** words) {
-  if (started_as(count, words, "import")) return import(owner_of(words));
+  if (started_as(count, words, "import")) return import(owner_of(words), obey_here);
   if (started_as(count, words, "export")) return export_and_end(owner_of(words));
   const char* word = count > 1 ? words[1] : "";
   const auto is = [=](const char* name) { return std::strcmp(word, name) == 0; };

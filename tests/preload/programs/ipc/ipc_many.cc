@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Many processes open blocks of one at the same time, with several threads each.
 // Every thread opens and closes the blocks in an order of its own, and sees what they hold; the
-// owner allocates, exports and frees others meanwhile. Arguments: processes, threads, rounds.
+// owner allocates, exports and frees others meanwhile. Arguments: processes, threads, rounds, and
+// how many more threads of each importer allocate and free meanwhile.
 
 #include <atomic>
 #include <thread>
@@ -16,7 +17,7 @@ constexpr size_t kBytes = 100'000;
 
 struct Work {
   CUipcMemHandle handles[kBlocks];
-  int threads, rounds;
+  int threads, rounds, others;
 };
 
 int look(const Work& work, int thread, CUcontext context) {
@@ -39,15 +40,37 @@ int look(const Work& work, int thread, CUcontext context) {
   return wrong;
 }
 
+// While the others look.
+int allocate(const std::atomic<bool>& stop, CUcontext context) {
+  int wrong = 0;
+  cuCtxSetCurrent(context);
+  for (size_t i = 0; !stop; ++i) {
+    CUdeviceptr block = 0;
+    unsigned holds = 0;
+    const auto value = static_cast<unsigned>(i);
+    wrong += cuMemAlloc(&block, 1000 + 300'000 * (i % 9)) != CUDA_SUCCESS;
+    wrong += cuMemsetD32(block, value, 1) != CUDA_SUCCESS;
+    wrong += cuMemcpyDtoH(&holds, block, 4) != CUDA_SUCCESS || holds != value;
+    wrong += cuMemFree(block) != CUDA_SUCCESS;
+  }
+  return wrong;
+}
+
 int import(const Peer& owner) {
   CUcontext context = use_device(0);
   const auto work = owner.must_hear<Work>();
   std::atomic<int> wrong{0};
-  std::vector<std::thread> threads;
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads, others;
+  for (int i = 0; i < work.others; ++i) {
+    others.emplace_back([&] { wrong += allocate(stop, context); });
+  }
   for (int i = 0; i < work.threads; ++i) {
     threads.emplace_back([&, i] { wrong += look(work, i, context); });
   }
   for (std::thread& thread : threads) thread.join();
+  stop = true;
+  for (std::thread& thread : others) thread.join();
   owner.tell(wrong.load());
   return 0;
 }
@@ -72,7 +95,7 @@ int main(int count, char** words) {
   std::vector<Peer> importers;
   for (int i = std::atoi(words[1]); i > 0; --i) importers.emplace_back(words[0], "import");
   use_device(0);
-  Work work{{}, std::atoi(words[2]), std::atoi(words[3])};
+  Work work{{}, std::atoi(words[2]), std::atoi(words[3]), count > 4 ? std::atoi(words[4]) : 0};
   CUdeviceptr blocks[kBlocks];
   for (int i = 0; i < kBlocks; ++i) {
     SAY(cuMemAlloc(&blocks[i], kBytes));

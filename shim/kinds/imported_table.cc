@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/kinds/imported_table.h"
+
+#include <atomic>
+#include <cstring>
+#include <utility>
+
+#include "allocator/base/arena.h"
+#include "allocator/base/keyed_table.h"
+#include "allocator/base/mutex.h"
+
+namespace cistern::shim {
+namespace {
+
+struct Block {
+  Block* next;
+  uint64_t key;  // its address
+  uint64_t bytes;
+  uint64_t times;  // that it was opened, less those that it was closed
+  Mapping* mapping;
+};
+
+constinit alloc::Mutex mutex;
+constinit alloc::KeyedTable<Mapping, 8> mappings{};
+constinit alloc::KeyedTable<Block, 10> blocks{};
+constinit alloc::Arena<Mapping, size_t{64} << 10> mapping_arena{};
+constinit alloc::Arena<Block, size_t{64} << 10> block_arena{};
+constinit Mapping* left_over = nullptr;  // units that nobody has open, and that are mapped
+constinit std::atomic<uint64_t> imported{0};
+
+bool same(const Mapping& a, const Mapping& b) {
+  return a.context == b.context && a.context_number == b.context_number &&
+         memcmp(&a.handle, &b.handle, sizeof a.handle) == 0;
+}
+
+// The functions down to add_user() with the lock.
+Mapping* open_mapping(const Mapping& wanted) {
+  return mappings.search([&](const Mapping& m) { return !m.closing && same(m, wanted); });
+}
+
+Mapping* mapping_around(uint64_t address) {
+  return mappings.search([=](const Mapping& m) { return address - m.key < m.bytes; });
+}
+
+void take_out(Mapping* mapping) {
+  Block* gone = blocks.remove_all([=](const Block& b) { return b.mapping == mapping; });
+  while (gone != nullptr) {
+    Block* next = gone->next;
+    block_arena.give_back(gone);
+    gone = next;
+  }
+  mappings.remove(mapping);
+}
+
+void forget_mapping(Mapping* mapping) {
+  take_out(mapping);
+  mapping_arena.give_back(mapping);
+}
+
+// Of a context that is over; the driver has taken a chunk away with it, but no units. Or of units
+// that cannot be unmapped yet.
+void drop_mapping(Mapping* mapping) {
+  if (!mapping->in_units()) return forget_mapping(mapping);
+  take_out(mapping);
+  mapping->next = left_over;
+  left_over = mapping;
+}
+
+// What ended without being seen: the driver gave addresses anew, or the handle of a context. The
+// same chunk may be at the same place for two contexts.
+void drop_what_is_over(const Mapping& opened) {
+  const auto over = [&](const Mapping& m) {
+    if (m.closing) return false;
+    if (m.context == opened.context && m.context_number != opened.context_number) return true;
+    const bool meet = m.key < opened.key + opened.bytes && opened.key < m.key + m.bytes;
+    return meet && memcmp(&m.handle, &opened.handle, sizeof m.handle) != 0;
+  };
+  while (Mapping* stale = mappings.search(over)) {
+    stale->gone = true;
+    drop_mapping(stale);
+  }
+}
+
+bool add_user(Mapping* mapping, uint64_t offset, uint64_t bytes, CUdeviceptr* out) {
+  const uint64_t address = mapping->key + offset;
+  Block* block = blocks.find(address, [=](const Block& b) { return b.mapping == mapping; });
+  if (block == nullptr) {
+    block = block_arena.take();
+    if (block == nullptr) return false;
+    *block = {nullptr, address, bytes, 0, mapping};
+    blocks.insert(block);
+  }
+  ++block->times;
+  ++mapping->users;
+  imported.fetch_add(1, std::memory_order_relaxed);
+  *out = address;
+  return true;
+}
+
+}  // namespace
+
+bool use_open_mapping(const Mapping& wanted, const IpcAnswer& answer, CUdeviceptr* out) {
+  const alloc::LockGuard guard(mutex);
+  Mapping* mapping = open_mapping(wanted);
+  return mapping != nullptr && (wanted.flags & ~mapping->flags) == 0 &&
+         add_user(mapping, answer.offset, answer.bytes, out);
+}
+
+bool use_new_mapping(const Mapping& opened, const IpcAnswer& answer, CUdeviceptr* out) {
+  const alloc::LockGuard guard(mutex);
+  Mapping* mapping = open_mapping(opened);
+  if (mapping != nullptr) {
+    mapping->flags |= opened.flags;
+    return false;
+  }
+  drop_what_is_over(opened);
+  mapping = mapping_arena.take();
+  if (mapping == nullptr) return false;
+  *mapping = opened;
+  mappings.insert(mapping);
+  if (add_user(mapping, answer.offset, answer.bytes, out)) return true;
+  forget_mapping(mapping);
+  return false;
+}
+
+bool note_surplus(const Mapping& opened) {
+  const alloc::LockGuard guard(mutex);
+  Mapping* mapping = open_mapping(opened);
+  if (mapping == nullptr || mapping->key != opened.key) return false;
+  ++mapping->surplus;
+  return true;
+}
+
+Closing begin_closing(CUdeviceptr address, bool waited, Mapping** mapping, CUcontext* context) {
+  const alloc::LockGuard guard(mutex);
+  Block* block = blocks.find(address, [](const Block& b) { return !b.mapping->closing; });
+  if (block == nullptr) {
+    return mapping_around(address) != nullptr ? Closing::not_open : Closing::foreign;
+  }
+  *mapping = block->mapping;
+  *context = block->mapping->context;
+  if (block->mapping->users == 1) {
+    block->mapping->closing = true;
+    return Closing::last;
+  }
+  if (block->times == 1 && !waited) return Closing::others_use_it;
+  --block->mapping->users;
+  if (--block->times == 0) {
+    blocks.remove(block);
+    block_arena.give_back(block);
+  }
+  return Closing::still_open;
+}
+
+void end_closing(Mapping* mapping, Closed how) {
+  const alloc::LockGuard guard(mutex);
+  mapping->closing = false;
+  if (how == Closed::closed) {
+    forget_mapping(mapping);
+  } else if (how == Closed::still_mapped || mapping->gone) {
+    drop_mapping(mapping);
+  }
+}
+
+Mapping* take_left_over(CUcontext idle) {
+  const alloc::LockGuard guard(mutex);
+  Mapping* taken = nullptr;
+  for (Mapping** at = &left_over; *at != nullptr;) {
+    Mapping* units = *at;
+    if (!units->gone && units->context != idle) {
+      at = &units->next;
+    } else {
+      *at = units->next;
+      units->next = std::exchange(taken, units);
+    }
+  }
+  return taken;
+}
+
+void leave_over_again(Mapping* list) {
+  const alloc::LockGuard guard(mutex);
+  while (list != nullptr) {
+    Mapping* units = std::exchange(list, list->next);
+    units->next = std::exchange(left_over, units);
+  }
+}
+
+void forget_left_over(Mapping* units) { mapping_arena.give_back(units); }
+
+bool find_open_block(CUdeviceptr address, uint64_t* start, uint64_t* bytes, CUcontext* opener,
+                     uint64_t* unit_bytes) {
+  *bytes = *unit_bytes = 0;
+  if (imported.load(std::memory_order_relaxed) == 0) [[likely]]
+    return false;
+  const alloc::LockGuard guard(mutex);
+  if (mapping_around(address) == nullptr) return false;
+  const Block* block = blocks.search(
+      [=](const Block& b) { return !b.mapping->closing && address - b.key < b.bytes; });
+  if (block == nullptr) return true;
+  *start = block->key;
+  *bytes = block->bytes;
+  *opener = block->mapping->context;
+  *unit_bytes = block->mapping->unit_bytes;
+  return true;
+}
+
+uint64_t blocks_opened() { return imported.load(std::memory_order_relaxed); }
+
+void drop_mappings_of(CUcontext context) {
+  if (blocks_opened() == 0) return;
+  const alloc::LockGuard guard(mutex);
+  const auto mark = [=](Mapping* m) { m->gone |= m->context == context; };
+  mappings.for_each(mark);
+  for (Mapping* units = left_over; units != nullptr; units = units->next) mark(units);
+  const auto of_it = [](const Mapping& m) { return m.gone && !m.closing; };
+  while (Mapping* gone = mappings.search(of_it)) drop_mapping(gone);
+}
+
+void reset_imported_after_fork() {
+  mutex.reset();
+  mapping_arena.reset_after_fork();
+  left_over = nullptr;
+  block_arena.reset_after_fork();
+}
+
+}  // namespace cistern::shim
