@@ -67,8 +67,7 @@ static_assert(sizeof(ChunkBlock) == 56);  // and one bucket: 64 bytes a block
 struct ChunkMap {
   static constexpr uint32_t kRegionGranules = kDriverPage / kBlockGranule;
   static constexpr uint32_t kOwnHeads = 16;
-  // Granules are counted in 32 bits.
-  static constexpr uint64_t kMaxBytes = (uint64_t{1} << 32) * kBlockGranule - kBlockGranule;
+  static constexpr uint64_t kMaxBytes = kMostChunkBytes;
 
   Chunk* chunk;  // also the Arena's link: written only under the pool's lock while in use
   uint64_t base;

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "allocator/chunk_pools/chunk_block.h"
 
 namespace cistern::alloc {
 namespace {
@@ -42,7 +41,7 @@ uint64_t size_of(uint64_t mb, uint64_t total, uint64_t fallback, bool* clamped) 
 
 // No block is larger than a chunk can be, and so none is aligned to more.
 uint64_t align_of(const config::Policy& policy) {
-  return std::min(policy.align.value, std::bit_floor(ChunkMap::kMaxBytes));
+  return std::min(policy.align.value, std::bit_floor(kMostChunkBytes));
 }
 
 uint64_t divide(uint64_t bytes, unsigned shares) {

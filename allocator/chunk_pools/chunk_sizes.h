@@ -12,6 +12,8 @@
 namespace cistern::alloc {
 
 inline constexpr uint64_t kBlockGranule = kDriverGranule;
+// Granules are counted in 32 bits.
+inline constexpr uint64_t kMostChunkBytes = (uint64_t{1} << 32) * kBlockGranule - kBlockGranule;
 inline constexpr unsigned kMostThreadShares = 16;
 
 enum class StrategyKind : uint8_t {

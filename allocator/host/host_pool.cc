@@ -19,6 +19,8 @@ constexpr uint64_t kChunkAlignment = uint64_t{2} << 20;
 constexpr uint64_t kCommitPages = (uint64_t{16} << 20) / kPage;
 // Page numbers have 32 bits.
 constexpr uint64_t kMostPages = uint64_t{1} << 31;
+// So many are made into records at once.
+constexpr uint64_t kRecordPages = 16;
 // From here on fresh pages are cheaper than writing zeros.
 constexpr uint64_t kDiscardBytes = uint64_t{256} << 10;
 
@@ -178,8 +180,54 @@ void HostPool::forget_idle(HostExtent* extent) {
   sums_.idle -= extent->count * kPage;
 }
 
-// With the lock: a run of pages is free, and one with its neighbours. Without a record for it,
-// where the system has no memory left at all, the pages are lost, and their chunk stays.
+// With the lock: so many may be in use at a time. What is taken out has a record itself, beside the
+// one behind it.
+uint64_t HostPool::records_wanted() const {
+  return handed_out_.load(std::memory_order_relaxed) + sums_.chunks + 2 * taken_out_;
+}
+
+// With the lock: whether there are as many, and `more`. May take a free extent.
+bool HostPool::have_records(uint64_t more) {
+  while (records_ < records_wanted() + more) {
+    if (!make_records()) return false;
+  }
+  return true;
+}
+
+// Where the system has no memory for them, they lie in pages of the pool's own, for good.
+bool HostPool::make_records() {
+  void* memory = os::map(kRecordPages * kPage, kPage);
+  bool zero;
+  if (memory == nullptr) {
+    memory = take_free(kRecordPages, kPage, &zero);
+    if (memory == nullptr && current_ != nullptr) {
+      memory = take_fresh(current_, kRecordPages, kPage);
+    }
+    if (memory == nullptr) return false;
+    handed_out_.fetch_add(1, std::memory_order_relaxed);
+    sums_.live += kRecordPages * kPage;
+  }
+  constexpr uint64_t kRecords = kRecordPages * kPage / sizeof(HostExtent);
+  auto* records = static_cast<HostExtent*>(memory);
+  for (uint64_t i = 0; i < kRecords; ++i) give_record(&records[i]);
+  records_ += kRecords;
+  return true;
+}
+
+HostExtent* HostPool::take_record() { return std::exchange(spare_records_, spare_records_->next); }
+
+void HostPool::give_record(HostExtent* record) {
+  record->next = std::exchange(spare_records_, record);
+}
+
+bool HostPool::note_split() {
+  const LockGuard guard(mutex_);
+  if (!have_records(1)) return false;
+  handed_out_.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+// With the lock: a run of pages is free, and one with its neighbours.
 void HostPool::put(HostChunk* chunk, uint64_t first, uint64_t count, bool zero, uint64_t now_ns) {
   uint64_t largest = zero ? 0 : count;  // of those whose pages may be resident
   const auto join = [&](HostExtent* other) {
@@ -192,16 +240,12 @@ void HostPool::put(HostChunk* chunk, uint64_t first, uint64_t count, bool zero, 
       if (other->freed_at_ns != kNeverOld) now_ns = other->freed_at_ns;
     }
     count += other->count;
-    extents_.give_back(other);
+    give_record(other);
   };
   const uint64_t end = first + count;
   if (first != 0 && chunk->at[first - 1] != nullptr) join(chunk->at[first - 1]);
   if (end < chunk->pages() && chunk->at[end] != nullptr) join(chunk->at[end]);
-  HostExtent* extent = extents_.take();
-  if (extent == nullptr) {
-    chunk->on_the_way += count;
-    return;
-  }
+  HostExtent* extent = take_record();
   extent->chunk = chunk;
   extent->first = static_cast<uint32_t>(first);
   extent->count = static_cast<uint32_t>(count);
@@ -224,7 +268,7 @@ void* HostPool::take_free(uint64_t pages, uint64_t alignment, bool* zero) {
   if (found == nullptr) return nullptr;
   take_out(found);
   const HostExtent whole = *found;
-  extents_.give_back(found);
+  give_record(found);
   const uint64_t start = start_in(&whole), end = start + pages,
                  whole_end = whole.first + whole.count;
   if (start != whole.first) {
@@ -302,11 +346,14 @@ void* HostPool::take(uint64_t bytes, uint64_t alignment, bool* zero) {
   HostUsage sums;
   {
     const LockGuard guard(mutex_);
-    memory = pages < kMostPages ? take_pages(pages, alignment, &is_zero) : nullptr;
+    // One more that will come back, and perhaps a chunk.
+    const bool may_come_back = pages < kMostPages && have_records(2);
+    memory = may_come_back ? take_pages(pages, alignment, &is_zero) : nullptr;
     if (memory == nullptr) {
       ++sums_.failed;
       return nullptr;
     }
+    handed_out_.fetch_add(1, std::memory_order_relaxed);
     sums_.live += pages * kPage;
     sums = sums_;
     if (lock_was_refused_) tell = !std::exchange(refusal_told_, true);
@@ -334,6 +381,7 @@ bool HostPool::give_back(void* memory, uint64_t bytes) {
     if (chunk == nullptr) return false;
     chunk->live -= pages;
     sums_.live -= pages * kPage;
+    handed_out_.fetch_sub(1, std::memory_order_relaxed);
     put(chunk, (address - chunk->address_of(0)) / kPage, pages, /*zero=*/false, os::now_ns());
     retired = retire_if_unused(chunk);
   }

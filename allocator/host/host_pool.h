@@ -74,6 +74,10 @@ class HostPool {
   void* take(uint64_t bytes, uint64_t alignment, bool* zero);
   // What take() gave, or a part of it; false: it is not the pool's.
   bool give_back(void* memory, uint64_t bytes);
+  // Of what take() gave, two parts will come back, each by itself; or two of them as one. False,
+  // and nothing is noted: there is no memory for what the return of one more takes.
+  bool note_split();
+  void note_merged() { handed_out_.fetch_sub(1, std::memory_order_relaxed); }
   // Whether the two lie in one chunk, so that they may be given back as one. No lock.
   bool same_chunk(const void* a, const void* b) const;
 
@@ -123,6 +127,11 @@ class HostPool {
   void* take_pages(uint64_t pages, uint64_t alignment, bool* zero);
   bool commit(HostChunk* chunk, uint64_t pages);
   void lock_pages(HostChunk* chunk, uint64_t first, uint64_t end);
+  uint64_t records_wanted() const;
+  bool have_records(uint64_t more);
+  bool make_records();
+  HostExtent* take_record();
+  void give_record(HostExtent* record);
   void put(HostChunk* chunk, uint64_t first, uint64_t count, bool zero, uint64_t now_ns);
   void take_out(HostExtent* extent);
   void note_idle(HostExtent* extent);
@@ -144,7 +153,13 @@ class HostPool {
   HostChunk* current_ = nullptr;             // the only one with pages that were never handed out
   std::atomic<Leaf*> roots_[1 << kRootBits] = {};
   SizeBins<HostExtent, BinTraits, kLevels> bins_;
-  Arena<HostExtent, size_t{64} << 10> extents_;
+  // Records of free extents are made before they are needed, so that what comes back always finds
+  // one. A free extent has its chunk's beginning before it, or what is handed out, or what
+  // release_idle() has taken out: so there are no more of them than of these.
+  HostExtent* spare_records_ = nullptr;
+  uint64_t records_ = 0;                 // made, in use or spare
+  std::atomic<uint64_t> handed_out_{0};  // extents that will come back, each by itself
+  uint64_t taken_out_ = 0;               // by release_idle()
   HostExtent* newest_idle_ = nullptr;
   HostUsage sums_{};
   bool lock_was_refused_ = false;
@@ -159,7 +174,7 @@ struct HostChunk {
   uint64_t committed;            // pages up to here may be touched
   std::atomic<uint64_t> locked;  // pages up to here are locked
   uint64_t live;                 // pages handed out
-  uint64_t on_the_way;           // pages that release_idle() has taken out, or that are lost
+  uint64_t on_the_way;           // pages that release_idle() has taken out
   HostExtent** at;               // by page: the free extent that begins or ends there
 
   uintptr_t address_of(uint64_t page) const {

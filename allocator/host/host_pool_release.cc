@@ -23,7 +23,7 @@ HostPool::Retired HostPool::retire_if_unused(HostChunk* chunk) {
   if (!chunk->own || chunk->live != 0 || chunk->on_the_way != 0) return {0, 0, nullptr};
   HostExtent* all = chunk->at[0];  // nothing is missing, so it is one
   take_out(all);
-  extents_.give_back(all);
+  give_record(all);
   return retire(chunk);
 }
 
@@ -50,13 +50,17 @@ void HostPool::unmap(const Retired& retired) {
 
 // With the lock: some that were freed before, taken out; linked by `next`.
 HostExtent* HostPool::take_old(uint64_t before_ns) {
-  constexpr int kMost = 64;
+  constexpr uint64_t kMost = 64;
+  have_records(2 * kMost);  // or as many as there can be
+  const uint64_t spare = records_ - std::min(records_, records_wanted());
+  const uint64_t most = std::min(kMost, spare / 2);
   HostExtent* list = nullptr;
-  int taken = 0;
-  for (HostExtent* e = newest_idle_; e != nullptr && taken < kMost;) {
+  uint64_t taken = 0;
+  for (HostExtent* e = newest_idle_; e != nullptr && taken < most;) {
     HostExtent* older = e->older;
     if (e->freed_at_ns <= before_ns) {
       take_out(e);
+      ++taken_out_;
       e->chunk->on_the_way += e->count;
       e->next = list;
       list = e;
@@ -95,7 +99,8 @@ bool HostPool::release_idle(uint64_t age_ns) {
       Retired retired;
       {
         const LockGuard guard(mutex_);
-        extents_.give_back(extent);
+        give_record(extent);
+        --taken_out_;
         chunk->on_the_way -= count;
         put(chunk, first, count, /*zero=*/gone, gone ? now : kNeverOld);
         retired = retire_if_unused(chunk);

@@ -163,6 +163,7 @@ void* take_first_memory(size_t bytes, size_t alignment, bool* zero) {
   if (first_memory == nullptr || bytes > kFirstBytes || alignment > alloc::host::kPage) {
     return nullptr;
   }
+  if (bytes != kFirstBytes && !pool.note_split()) return nullptr;
   char* memory = std::exchange(first_memory, nullptr);
   if (bytes != kFirstBytes) pool.give_back(memory + bytes, kFirstBytes - bytes);
   if (*zero) memset(memory, 0, bytes);
@@ -194,10 +195,14 @@ void extent_destroy(extent_hooks_t*, void* memory, size_t bytes, bool, unsigned)
 bool extent_commit(extent_hooks_t*, void*, size_t, size_t, size_t, unsigned) { return false; }
 // Refused: the pool decides when pages go back to the system.
 bool extent_keep(extent_hooks_t*, void*, size_t, size_t, size_t, unsigned) { return true; }
-bool extent_split(extent_hooks_t*, void*, size_t, size_t, size_t, bool, unsigned) { return false; }
+bool extent_split(extent_hooks_t*, void*, size_t, size_t, size_t, bool, unsigned) {
+  return !pool.note_split();
+}
 
 bool extent_merge(extent_hooks_t*, void* a, size_t, void* b, size_t, bool, unsigned) {
-  return !pool.same_chunk(a, b);
+  if (!pool.same_chunk(a, b)) return true;
+  pool.note_merged();
+  return false;
 }
 
 constinit extent_hooks_t hooks = {.alloc = extent_alloc,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs end in every other way than by their own end: with their thread, with their context, in
-// another order than they began.
+// Graphs end with their thread, with their context, or in another order than they began.
 //
 // graph_ends HOW WHAT: WHAT is `marked` or `ranges` (graph.h), HOW is
 //   threads    a thread ends in its graph, again and again, and other threads have graphs then

@@ -104,6 +104,7 @@ TEST_CASE("freed host extents join and serve again, the lowest waste first") {
   char* all = pool.take(24 * kPage);
   CHECK(all == parts[0]);
   CHECK_FALSE(pool.zero);
+  REQUIRE(pool->note_split());
   CHECK(pool->give_back(all + 8 * kPage, 8 * kPage));  // a part of it
   CHECK(pool.take(8 * kPage) == all + 8 * kPage);
   CHECK(pool->give_back(guard, kPage));
@@ -142,6 +143,7 @@ TEST_CASE("another chunk follows a full one, and a large request has its own, wh
   char* large = pool.take(100 * kMiB);
   CHECK(pool->usage().chunks == 3);
   CHECK(pool->usage().reserved == 228 * kMiB);
+  REQUIRE(pool->note_split());
   pool->give_back(large, 60 * kMiB);
   CHECK(pool->usage().chunks == 3);
   pool->give_back(large + 60 * kMiB, 40 * kMiB);
@@ -358,6 +360,49 @@ TEST_CASE("pages that the program locked go back, too") {
   pool->give_back(extent, 2 * kMiB);
   CHECK_FALSE(pool->release_idle(0));
   CHECK(resident(extent, 2 * kMiB) == 0);
+}
+
+namespace {
+
+// While it exists the system gives this process no more memory that may be written.
+class NoMoreMemory {
+ public:
+  NoMoreMemory() {
+    getrlimit(RLIMIT_DATA, &before_);
+    const rlimit none{0, before_.rlim_max};
+    setrlimit(RLIMIT_DATA, &none);
+  }
+  ~NoMoreMemory() { setrlimit(RLIMIT_DATA, &before_); }
+  NoMoreMemory(const NoMoreMemory&) = delete;
+  NoMoreMemory& operator=(const NoMoreMemory&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+}  // namespace
+
+TEST_CASE("what comes back is kept where the system has no memory for the pool's records") {
+  constexpr size_t kExtents = 4096;
+  Pool pool;
+  static char* extents[kExtents];
+  const bool split = GENERATE(false, true);
+  if (split) {
+    char* all = pool.take(kExtents * kPage);
+    for (size_t i = 0; i < kExtents; ++i) extents[i] = all + i * kPage;
+    for (size_t i = 1; i < kExtents; ++i) REQUIRE(pool->note_split());
+  } else {
+    for (char*& extent : extents) extent = pool.take(kPage);
+  }
+  {
+    const NoMoreMemory now;
+    for (size_t i = 0; i < kExtents; i += 2) pool->give_back(extents[i], kPage);  // none joins
+  }
+  CHECK(pool->usage().idle == kExtents / 2 * kPage);
+  const uint64_t committed = pool->usage().committed;
+  for (size_t i = 0; i < kExtents; i += 2) REQUIRE(pool.take(kPage) != nullptr);
+  CHECK(pool->usage().committed == committed);
+  CHECK(pool->usage().idle == 0);
 }
 
 TEST_CASE("random host extents never overlap, and nothing is lost, by several threads") {
