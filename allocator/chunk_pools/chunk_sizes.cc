@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <bit>
 
-
 namespace cistern::alloc {
 namespace {
 
