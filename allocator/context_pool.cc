@@ -84,18 +84,18 @@ int ContextPool::allocate_in_graph(uint64_t bytes, unsigned shard, GraphRun grap
 
 Freed ContextPool::free(Chunk* chunk, uint64_t address, int* code, Ticket latest, uint64_t* bytes) {
   *code = kSuccess;
-  uint64_t waiting;  // in the pool of the block
+  uint64_t freed, waiting;  // the latter in the pool of the block
   const Role role = chunk->is();
   switch (role) {
     case Role::slab:
-      *bytes = memory_.strategy.on_demand().free(chunk, address, latest, &waiting);
+      freed = memory_.strategy.on_demand().free(chunk, address, latest, &waiting);
       break;
     case Role::split:
     case Role::range:
-      *bytes = free_cut(role, chunk, address, latest, &waiting);
+      freed = free_cut(role, chunk, address, latest, &waiting);
       break;
     default:
-      *bytes = free_whole(chunk, address, code, latest);
+      freed = free_whole(chunk, address, code, latest);
       waiting = memory_.supply.cache.waiting_bytes();
   }
   if (memory_.strategy.near_bound(waiting)) [[unlikely]]
@@ -104,7 +104,8 @@ Freed ContextPool::free(Chunk* chunk, uint64_t address, int* code, Ticket latest
     do_extra_work();
   if (idle_work_.due(memory_.supply.cache)) [[unlikely]]
     idle_work_.after_free();
-  return *bytes != 0 ? Freed::done : Freed::invalid;
+  *bytes = freed;
+  return freed != 0 ? Freed::done : Freed::invalid;
 }
 
 uint64_t ContextPool::free_whole(Chunk* chunk, uint64_t address, int* code, Ticket latest) {
