@@ -67,12 +67,12 @@ class WaitingMemory {
   }
 
   // With enough waiting for a request of `bytes`: tries `take()` whenever something became clean,
-  // for as long as the driver calls take that it saves. True once it succeeded.
+  // for as long as a driver call takes. True once it succeeded.
   template <typename Take>
   bool take_while_obtain_would_last(uint64_t bytes, Take take) {
     if (memory_->waiting_bytes() < bytes) return false;
     const CountedWait counted(memory_->ledger);
-    const uint64_t limit = std::min(memory_->supply.obtain_and_release_ns(), kLongestNs);
+    const uint64_t limit = std::min(memory_->supply.obtain_ns(), kLongestObtainNs);
     bool taken = false;
     for (uint64_t ns = 0; !taken && ns < limit; ns = counted.ns()) {
       taken = wait_for_next(limit - ns) && take();
@@ -81,7 +81,7 @@ class WaitingMemory {
   }
 
  private:
-  static constexpr uint64_t kLongestNs = 10'000'000;
+  static constexpr uint64_t kLongestObtainNs = 10'000'000;
   static constexpr uint64_t kTurnNs = 10'000'000;
 
   // A wait that the ledger counts.

@@ -16,7 +16,6 @@ void ChunkSupply::init(SharedChunks* shared, MemorySource* source, const DeviceP
   closed_.store(false);
   cache.init(owner, device.party(owner), device.garbage, device.reuse);
   obtained_in_.reset();
-  released_in_.reset();
   note_waiting(0);
   note_waiting(0);
   filler.init(source, device.ledger, device.fill);
@@ -107,11 +106,9 @@ bool ChunkSupply::release_clean(ChunkList* chunks) {
   ChunkList kept;
   bool any = false, able = true;
   while (Chunk* chunk = chunks->pop()) {
-    const uint64_t start = os::now_ns();
     able = able && source_->can_release_clean() &&
            source_->release_clean(chunk->base(), chunk->size()) == kSuccess;
     if (able) {
-      released_in_.note(os::now_ns() - start);
       any = true;
       ledger_->released.add();
       forget(chunk);

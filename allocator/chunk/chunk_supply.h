@@ -126,10 +126,9 @@ class ChunkSupply {
   // A call of the source that gave memory took so long.
   void note_obtain(uint64_t ns) { obtained_in_.note(ns); }
 
-  // What memory of the source takes of late at the least: the call that obtains it, and the one
-  // that returns it later. A longer call was held up, by other threads for example, and what waits
-  // for as long as that would hold up others in turn.
-  uint64_t obtain_and_release_ns() const { return obtained_in_.ns() + released_in_.ns(); }
+  // What a driver allocation takes of late at the least: a longer one was held up, by other threads
+  // for example, and what waits for as long as that would hold up others in turn.
+  uint64_t obtain_ns() const { return obtained_in_.ns(); }
 
   // The program is about to wait for the context, and `bytes` of chunks wait for work.
   void note_waiting(uint64_t bytes) {
@@ -153,7 +152,7 @@ class ChunkSupply {
   uint32_t owner_;
   std::atomic<bool> closed_{false};
   Counter reserved_, chunks_;  // of this context
-  FastestOfLate obtained_in_, released_in_;
+  FastestOfLate obtained_in_;
   Counter waited_, waited_before_;
 };
 

@@ -229,8 +229,8 @@ void OnDemand::refresh(bool spare_too) {
 // Where the host runs ahead of the device, as much as waits at a time will be wanted again, also
 // after a synchronisation: what became clean is kept for it, instead of going back and being
 // obtained anew a moment later. While it waits it takes that room itself, but for a quarter: some
-// of what becomes clean has not the size that is asked for next. So has what was garbage and is
-// flushed together.
+// of what becomes clean has not the size that is asked for next. What was garbage and is flushed
+// together has room, too.
 uint64_t OnDemand::idle_budget() const {
   if (shared_->idle.no_budget) return UINT64_MAX;
   const uint64_t waiting = supply_->cache.waiting_bytes();

@@ -69,7 +69,6 @@ class FakeSource : public alloc::MemorySource {
   bool can_release_clean() override { return may_take_clean; }
   int release_clean(uint64_t address, uint64_t) override {
     ++taken_clean;
-    if (on_release_clean) on_release_clean();
     if (capturing) return alloc::kNotNow;
     return give_back(address, gives_late ? &late_ : &free_);
   }
@@ -157,7 +156,6 @@ class FakeSource : public alloc::MemorySource {
   std::vector<uint64_t> asked;  // sizes of all obtain calls, refused ones too
   std::optional<alloc::Step> ended;
   std::function<void()> on_obtain;
-  std::function<void()> on_release_clean;
   std::function<void()> on_refuses_release;  // once: what another thread does just then
   int fill_calls = 0;
   std::vector<alloc::FillRange> filled;
