@@ -31,6 +31,10 @@ class OutOfTime(Exception):
     """The time given to the run is over."""
 
 
+class NothingChanged(work_tree.BuildFails):
+    """What is tested was built as it was."""
+
+
 def read_tests(build_folder):
     listed = subprocess.run(["ctest", "--show-only=json-v1"], cwd=build_folder, check=True,
                             capture_output=True, text=True).stdout
@@ -188,7 +192,7 @@ class Runner:
                 if failure is not None:
                     return failure
         if not anything:
-            raise work_tree.BuildFails("nothing that is tested was built anew")
+            raise NothingChanged("nothing that is tested was built anew")
         return None
 
 

@@ -18,7 +18,8 @@ import catalogue
 
 # Without link-time optimisation a mutant is linked in a second. A variable that a mutant leaves
 # unused is no reason not to try it: -w, since the tree's own flags make warnings errors.
-CONFIGURE = ("cmake", "-S", ".", "-B", "build", "-DCMAKE_BUILD_TYPE=None", "-DCMAKE_CXX_FLAGS=-O1 -w")
+CONFIGURE = ("cmake", "-S", ".", "-B", "build", "-DCMAKE_BUILD_TYPE=None", "-DCMAKE_CXX_FLAGS=-O1 -w",
+             "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
 OF_CTEST = ("Testing",)
 
 
@@ -45,7 +46,7 @@ class WorkTree:
             mirror(self.clean_folder, self.build_folder)
         self.copy_sources()
         known = (self.build_folder / "CMakeCache.txt").exists()
-        self.call(*CONFIGURE, *(() if known else ("-G", "Ninja" if shutil.which("ninja") else "Unix Makefiles")))
+        self.call(*CONFIGURE, *(() if known else ("-G", generator())))
         self.build("all")
         mirror(self.build_folder, self.clean_folder)
 
@@ -79,17 +80,26 @@ class WorkTree:
         return stamp(self.build_folder / product) != stamp(self.clean_folder / product)
 
     @contextlib.contextmanager
-    def holding(self, name, text):
-        """The file has this text meanwhile."""
+    def holding(self, name, text, objects=()):
+        """The file has this text meanwhile. Where it is known which object files are compiled from what is different,
+        only those are made anew."""
         path = self.folder / name
         before, times = path.read_text(encoding="utf-8"), path.stat()
         path.write_text(text, encoding="utf-8")
+        if objects:
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        for made in objects:
+            (self.build_folder / made).unlink()
         try:
             yield
         finally:
             path.write_text(before, encoding="utf-8")
             os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
             mirror(self.clean_folder, self.build_folder)
+
+
+def generator():
+    return "Ninja" if shutil.which("ninja") else "Unix Makefiles"
 
 
 def stamp(path):
