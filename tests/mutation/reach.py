@@ -21,6 +21,7 @@ import work_tree
 
 HERE = pathlib.Path(__file__).resolve().parent
 OF_A_CALL = 5  # bytes, as in reached.c
+R_X86_64_64, R_X86_64_DTPOFF64 = 1, 21
 PRODUCTS = tuple(dict.fromkeys(product for _, product in trial.KINDS.values()))
 # Without optimisation the objects need functions of libstdc++ that are inlined otherwise.
 NOT_INLINED = "-Wl,--no-as-needed -lstdc++ -Wl,--as-needed"
@@ -83,6 +84,7 @@ def measure(tree, memory, path):
         if not (build / others).is_symlink():
             shutil.rmtree(build / others, ignore_errors=True)
             (build / others).symlink_to(tree.build_folder / others)
+    objects, compiled = lines_of_objects(build, tree.folder)
     modules = [Module(build / product, tree.folder) for product in PRODUCTS]
     lines = collections.defaultdict(lambda: collections.defaultdict(int))
     tests = list(trial.read_tests(build))
@@ -92,7 +94,6 @@ def measure(tree, memory, path):
     for i, (_, reached) in enumerate(run_all(tree, memory, tests, modules)):
         for name, line in reached:
             lines[name][line] |= 1 << i
-    objects, compiled = lines_of_objects(build, tree.folder)
     path.write_text(json.dumps({
         "files": {name: state_of(tree.folder / name) for name in lines if (tree.folder / name).exists()},
         "tests": [test.name for test in tests], "objects": objects, "compiled": compiled,
@@ -182,6 +183,10 @@ def place_in_memory(path):
 def line_table(path, root):
     """((file, line), begin, end) of all code that comes from below root."""
     from elftools.elf.elffile import ELFFile
+    from elftools.elf.relocation import RelocationHandler
+    # It does not know those of thread-local variables, which stand between what is read here.
+    recipes = RelocationHandler._RELOCATION_RECIPES_X64
+    recipes.setdefault(R_X86_64_DTPOFF64, recipes[R_X86_64_64])
     with open(path, "rb") as file:
         dwarf = ELFFile(file).get_dwarf_info()
         for unit in dwarf.iter_CUs():
