@@ -131,6 +131,8 @@ def run_all(tree, memory, tests, modules):
             folder = pathlib.Path(outcome.test.environment["REACH_MAPS"])
             found[outcome.test.name] = {place for module in modules for place in module.reached(folder)}
             shutil.rmtree(folder)
+    for name, seconds in runner.memory.seconds.items():
+        memory.seconds.setdefault(name, seconds)
     for test in tests:
         yield test, found[test.name]
 
