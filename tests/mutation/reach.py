@@ -2,8 +2,8 @@
 """Which tests reach which line of allocator/, shim/ and config/, and which object files a line is compiled into.
 
 A test that does not reach a line cannot notice what is wrong there. Measured once, with a build of its own, in which
-each basic block notes that it ran (reached.c): as long as the whole suite takes, and half as long again. A test that
-is not known, or a line of a file that changed since, is taken to be reached by everything.
+each basic block notes that it ran (reached.c; x86-64 only). A test that is not known is taken to reach everything, a
+line of a file that changed since to be reached by everything; a test that changed still reaches what it did.
 """
 
 import bisect
@@ -70,8 +70,12 @@ class Reach:
         return [self.objects[i] for i in sorted(found)]
 
 
+def short_hash(content):
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
 def state_of(path):
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    return short_hash(path.read_bytes())
 
 
 def measure(tree, memory, path):
@@ -106,10 +110,9 @@ def configure(tree, build):
     launcher.write_text(LAUNCHER.format(tree=tree.folder), encoding="utf-8")
     launcher.chmod(0o755)
     tree.call("cc", "-O1", "-fPIC", "-c", str(HERE / "reached.c"), "-o", str(runtime))
-    generator = () if (build / "CMakeCache.txt").exists() else ("-G", work_tree.generator())
     tree.call("cmake", "-S", ".", "-B", str(build), "-DCMAKE_BUILD_TYPE=None", "-DCMAKE_CXX_FLAGS=-O1 -g1 -w",
               f"-DCMAKE_CXX_COMPILER_LAUNCHER={launcher}", f"-DCMAKE_SHARED_LINKER_FLAGS={runtime} {NOT_INLINED}",
-              f"-DCMAKE_EXE_LINKER_FLAGS={runtime}", *generator)
+              f"-DCMAKE_EXE_LINKER_FLAGS={runtime}", *work_tree.generator(build))
 
 
 def run_all(tree, memory, tests, modules):

@@ -164,6 +164,10 @@ class Runner:
         outcomes.close()
         return failure
 
+    def failing(self, tests):
+        """The names of those that do not pass."""
+        return {outcome.test.name for outcome in self.outcomes(tests) if outcome.status != "passed"}
+
     def try_mutant(self, mutant, mutants, sources, tests):
         """The verdict on one mutant."""
         try:

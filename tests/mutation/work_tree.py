@@ -45,8 +45,7 @@ class WorkTree:
         if self.clean_folder.exists():
             mirror(self.clean_folder, self.build_folder)
         self.copy_sources()
-        known = (self.build_folder / "CMakeCache.txt").exists()
-        self.call(*CONFIGURE, *(() if known else ("-G", generator())))
+        self.call(*CONFIGURE, *generator(self.build_folder))
         self.build("all")
         mirror(self.build_folder, self.clean_folder)
 
@@ -98,8 +97,11 @@ class WorkTree:
             mirror(self.clean_folder, self.build_folder)
 
 
-def generator():
-    return "Ninja" if shutil.which("ninja") else "Unix Makefiles"
+def generator(build_folder):
+    """The words that tell cmake, but where the folder has one already."""
+    if (build_folder / "CMakeCache.txt").exists():
+        return ()
+    return "-G", "Ninja" if shutil.which("ninja") else "Unix Makefiles"
 
 
 def stamp(path):
