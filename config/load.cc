@@ -134,6 +134,7 @@ void warn_beside_off(Loaded& out) {
     const bool still_holds = name == "CISTERN_POOL" || name == "CISTERN_CONFIG" ||
                              name == "CISTERN_ON_ERROR" || name == "CISTERN_RECORD" ||
                              (name == "CISTERN_SITES" && out.policy.record.set) ||
+                             (name == "CISTERN_GRAPH_RANGE" && out.policy.record.set) ||
                              begins(name, "CISTERN_LOG");
     if (given.text != nullptr && !still_holds) list.text(" ").text(name);
   };

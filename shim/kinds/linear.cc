@@ -14,6 +14,12 @@
 namespace cistern::shim {
 namespace {
 
+// What the cap has no room for. What the driver will not take back stays counted, and charged as
+// far as it was.
+void give_back(Charge& charge, CUdeviceptr address) {
+  if (noted(driver().cuMemFree_v2(address)) != CUDA_SUCCESS) charge.hand_over();
+}
+
 CUresult allocate_charged(CUdeviceptr* out, size_t bytes) {
   if (!charging() || out == nullptr) return noted(driver().cuMemAlloc_v2(out, bytes));
   Charge charge(MemoryKind::direct, current_device(), bytes);
@@ -25,7 +31,7 @@ CUresult allocate_charged(CUdeviceptr* out, size_t bytes) {
     charge.keep(*out, current_handle());
     return result;
   }
-  driver().cuMemFree_v2(*out);
+  give_back(charge, *out);
   *out = before;
   return no_room();
 }
@@ -57,10 +63,10 @@ CUresult allocate_pitch_charged(CUdeviceptr* out, size_t* pitch, size_t width, s
     charge.keep(*out, current_handle());
     return result;
   }
-  driver().cuMemFree_v2(*out);
+  give_back(charge, *out);
   *out = address_before;
   *pitch = pitch_before;
-  return CUDA_ERROR_OUT_OF_MEMORY;
+  return no_room();
 }
 
 CUresult allocate_managed_charged(CUdeviceptr* out, size_t bytes, unsigned flags) {

@@ -45,13 +45,13 @@ void write_advice(const Device& device, uint64_t bytes, bool capped, const alloc
   size_t free = 0, all = 0;
   const bool told = pass && driver().cuMemGetInfo_v2(&free, &all) == CUDA_SUCCESS;
   const uint64_t known = reserved + free;
-  if (capped) {
-    std::snprintf(out, size, "CISTERN_GPU_LIMIT may be too low");
-  } else if (told && unused + free >= bytes) {
+  if (unused >= bytes || (!capped && told && unused + free >= bytes)) {
     std::snprintf(
         out, size, "enough is free, but in pieces, or in use by work under way; %s may help",
         policy().static_mode() == config::StaticMode::kDynamic ? "another FLAGS_allocator_strategy"
                                                                : "a synchronisation");
+  } else if (capped) {
+    std::snprintf(out, size, "CISTERN_GPU_LIMIT may be too low");
   } else if (told && known < all) {
     std::snprintf(out, size,
                   "%.1f MiB of the device are neither the pools' nor free: what this program takes "

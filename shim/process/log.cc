@@ -90,6 +90,7 @@ void log(config::LogLevel level, const char* format, ...) {
 }
 
 void log_line(const char* line) {
+  const NoCancel opening_or_writing;
   const int saved = errno;
   char buffer[2100];
   const int length = snprintf(buffer, sizeof buffer, "%s\n", line);

@@ -42,9 +42,10 @@ void write_report(const ProcessReport& process) {
                                    : compose_text(writer, process, advice);
     written = writer.end();
   }
-  if (written || file_ == nullptr) return;
+  // Where stderr takes no report, it takes no line that says so.
+  if (written || (file_ == nullptr && policy().log_file.value == nullptr)) return;
   log(config::LogLevel::kWarn, "the report cannot be written to %s: %s; check CISTERN_REPORT_FILE",
-      file_, strerrordesc_np(errno));
+      file_ == nullptr ? "stderr" : file_, strerrordesc_np(errno));
 }
 
 }  // namespace cistern::shim

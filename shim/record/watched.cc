@@ -14,8 +14,8 @@ void open_watch(const config::Policy& policy) {
   if (policy.pool && policy.sites.set) wanted |= kWatchTallies;  // the report is about pools
   if (policy.pool && policy.print_log) wanted |= kWatchReuse;
   if (policy.pool && policy.treats_sites_differently()) wanted |= kWatchOrigin;
-  const bool graphs = policy.pool && policy.graph_arenas();
-  if (graphs || policy.graph_range.set) wanted |= kWatchPhases;
+  const bool ranges = policy.graph_range.set && (policy.pool || policy.record.set);
+  if (ranges || (policy.pool && policy.graph_arenas())) wanted |= kWatchPhases;
   watched_for.store(wanted, std::memory_order_relaxed);
 }
 

@@ -73,6 +73,12 @@ class Reports(life.Life):
             self.assertEqual(err, "")
             self.assertRegex(self.log_of(process), f"cannot be written to {file}: {why}")
 
+    def test_one_that_stderr_does_not_take_is_said_in_the_log(self):
+        command = ("sh", "-c", 'unset CISTERN_REPORT_FILE; exec "$0" exit 2> /dev/full', self.program("endings_lazy"))
+        process = self.start(command, True, CISTERN_LOG="warn", CISTERN_REPORT="text")
+        self.assertEqual(self.finish(process)[2], "")
+        self.assertIn("cannot be written to stderr: No space left", self.log_of(process))
+
     def test_one_beyond_the_limit_of_files_ends_no_program(self):
         process, err = self.run_one(way="no long files")
         self.assertEqual(err, "")
@@ -84,6 +90,11 @@ class Reports(life.Life):
         for line in (r"pool: takes address=0x[0-9a-f]+ bytes=[0-9]+ -> 0", "pool: marks the work so far"):
             self.assertRegex(log, line)
         self.assertNotIn("pool:", self.log_of(self.run_one(CISTERN_LOG="info")[0]))
+
+    def test_debug_shows_what_the_pinned_pool_asks_of_the_driver(self):
+        process = self.start((self.program("pinned_steady_lazy"), "synchronised", "20"), True)
+        self.assertEqual(self.finish(process)[0], 0)
+        self.assertRegex(self.log_of(process), r"pool: takes pinned memory address=0x[0-9a-f]+ bytes=[0-9]+ -> 0")
 
     def test_what_changes_nothing_beside_pool_off_is_said_once(self):
         process, err = self.run_one(CISTERN_POOL="off", CISTERN_GPU_LIMIT="1G")

@@ -104,6 +104,11 @@ class Ranges(Nvtx):
         out, log = self.run_one(self.ranges, "levels")
         self.assertEqual((out, log), (UNTRACKED, []))
 
+    def test_without_pools_only_a_recording_sees_ranges(self):
+        off = {**ANY, "CISTERN_POOL": "off"}
+        self.assertEqual(self.run_one(self.ranges, "levels", **off)[0], UNTRACKED)
+        self.assertEqual(self.run_one(self.ranges, "levels", CISTERN_RECORD="recording", **off)[0], TRACKED)
+
     def test_the_object_that_serves_malloc(self):
         self.preloaded = "libcistern.so"
         self.assertEqual(self.run_one(self.ranges, "levels", **ANY)[0], TRACKED)

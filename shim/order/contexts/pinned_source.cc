@@ -8,6 +8,7 @@
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/streams/events.h"
 #include "shim/order/suspicion.h"
+#include "shim/order/told.h"
 #include "shim/process/background.h"
 #include "shim/process/no_cancel.h"
 #include "shim/process/settings.h"
@@ -43,13 +44,14 @@ int PinnedSource::obtain(uint64_t bytes, uint64_t* address) {
   const CUresult result = noted(driver().cuMemHostAlloc(&memory, bytes, flags_), context_);
   *address = reinterpret_cast<uint64_t>(memory);
   if (result == CUDA_SUCCESS) note_obtained({kMemory, /*device=*/0, context_}, *address, bytes);
-  return result;
+  return told("takes pinned memory", *address, bytes, result);
 }
 
 int PinnedSource::release_for_program(uint64_t address) {
   const NoCancel in_hand;
   const ChunkRelease release(kMemory, address);
-  return release.ended(noted(driver().cuMemFreeHost(reinterpret_cast<void*>(address)), context_));
+  const CUresult freed = noted(driver().cuMemFreeHost(reinterpret_cast<void*>(address)), context_);
+  return release.ended(told("frees pinned memory for the program", address, 0, freed));
 }
 
 // An error may be the refusal of this call or belong to earlier work, so the driver is asked
@@ -66,7 +68,7 @@ int PinnedSource::release(uint64_t address) {
   unsigned flags;
   const bool known = freed != CUDA_SUCCESS && may_call() && driver().cuMemHostGetFlags != nullptr &&
                      driver().cuMemHostGetFlags(&flags, memory) == CUDA_SUCCESS;
-  return release.ended(known ? alloc::kNotNow : freed);
+  return release.ended(told("returns pinned memory", address, 0, known ? alloc::kNotNow : freed));
 }
 
 // Nobody else may touch the ranges, so the calling thread writes them itself, also in a capture.

@@ -134,6 +134,12 @@ TEST_CASE("what changes nothing beside CISTERN_POOL=off is said in one line") {
     CHECK(contains(said->warnings[0].text, name));
   }
   CHECK_FALSE(contains(said->warnings[0].text, "CISTERN_LOG"));
+  // A recording has sites and phases without pools, too.
+  const auto of_a_recording = {"CISTERN_SITES=stacks", "CISTERN_GRAPH_RANGE=step*"};
+  for (const char* setting : of_a_recording) {
+    CHECK(load_with({"CISTERN_POOL=off", "CISTERN_RECORD=f", setting})->warning_count == 0);
+    CHECK(load_with({"CISTERN_POOL=off", setting})->warning_count == 1);
+  }
 }
 
 TEST_CASE("a bad value leaves nothing of the policy but what to do about it") {

@@ -2,8 +2,12 @@
 // Threads that wait for the one that opens the log leave it the processor.
 // Four begin with CUDA at once. That opening takes long is the doing of the program's own
 // `open`, which the other objects of the process call, too.
+//
+//   slow_open             all of them go on
+//   slow_open cancelled   one that was cancelled before begins alone, then the four
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -34,9 +38,26 @@ void begin() {
   if (cuMemAlloc(&block, size_t{1} << 20) == CUDA_SUCCESS) cuMemFree(block);
 }
 
+// Ends at the latest where it asks.
+void* begin_cancelled(void*) {
+  pthread_cancel(pthread_self());
+  begin();
+  pthread_testcancel();
+  return nullptr;
+}
+
+void cancelled() {
+  pthread_t thread;
+  void* end = nullptr;
+  pthread_create(&thread, nullptr, begin_cancelled, nullptr);
+  pthread_join(thread, &end);
+  std::printf("cancelled: %d\n", end == PTHREAD_CANCELED);
+}
+
 }  // namespace
 
-int main() {
+int main(int argc, char**) {
+  if (argc > 1) cancelled();
   std::vector<std::thread> threads;
   threads.reserve(4);
   for (int i = 0; i < 4; ++i) threads.emplace_back(begin);

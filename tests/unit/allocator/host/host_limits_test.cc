@@ -57,6 +57,16 @@ TEST_CASE("control groups of version 1 name their controller") {
   CHECK(groups.limit("8:memory_too:/a\n") == UINT64_MAX);
 }
 
+TEST_CASE("control groups end with the text") {
+  Groups groups;
+  groups.write("a/memory.max", "2000");
+  groups.write("b/memory.max", "1000");
+  const std::string after_it = "0::/b\n";
+  for (const std::string text : {"", "0::/a", "0::/a\n"}) {
+    CHECK(groups.limit(text + '\0' + after_it) == (text.empty() ? UINT64_MAX : 2000));
+  }
+}
+
 TEST_CASE("what says no limit, and what cannot be read, is none") {
   Groups groups;
   groups.write("a/memory.max", "");

@@ -119,6 +119,17 @@ TEST_CASE("a level that is reached twice is the minimum of what follows") {
   CHECK(p->figures(kAutomatic).peak_bytes == 1300 * kMiB);
 }
 
+TEST_CASE("a new minimum is what the next rise counts from") {
+  const auto p = process();
+  p->phases.allocated(nullptr, 100 * kMiB);
+  p->hill(20 * kMiB);
+  REQUIRE(p->hill(20 * kMiB));  // the minimum is 100 MiB
+  p->phases.freed(90 * kMiB);
+  CHECK(p->hill(16 * kMiB));
+  p->phases.freed(5 * kMiB);
+  CHECK_FALSE(p->hill(16 * kMiB - 1));
+}
+
 TEST_CASE("a level in the middle of a phase is no end") {
   const auto p = process();
   p->phases.allocated(nullptr, 1000 * kMiB);
