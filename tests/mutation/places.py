@@ -14,6 +14,7 @@ import tempfile
 
 import catalogue
 import cpp_source
+import reach
 
 COPIED = ("allocator", "shim", "config", "tests")
 AHEAD = 16  # so many are compiled before their turn
@@ -43,6 +44,8 @@ class Places:
             words = shlex.split(entry["command"])
             output = words[words.index("-o") + 1]
             self.commands[output], self.source_of[output] = words[:words.index("-o")], entry["file"]
+        self.not_measured = [output for output, source in self.source_of.items() if reach.OURS.search(f"/{output}")
+                             and not measured.holds(self.root, pathlib.Path(source).relative_to(self.root))]
 
     def function(self, drawn):
         """The definition around it; None outside of all."""
@@ -61,11 +64,13 @@ class Places:
         return self.reach.tests_of(self.root, drawn.path, self.lines(drawn), tests)
 
     def objects(self, drawn):
-        """Those to compile anew; none where only the build can tell: code that runs while compiling leaves no trace."""
+        """Those to compile anew; none where only the build can tell: code that runs while compiling leaves no trace. A
+        header may be in those that were not measured, too."""
         function = self.function(drawn)
         if function is None or "constexpr" in self.sources.text_of(function):
             return []
-        return self.reach.objects_of(self.root, drawn.path, self.lines(drawn))
+        known = self.reach.objects_of(self.root, drawn.path, self.lines(drawn))
+        return sorted({*known, *self.not_measured}) if known and drawn.path.endswith(".h") else known
 
     def compiles(self, drawn):
         """Whether one object file that it is in does."""

@@ -44,8 +44,9 @@ class OfAChange(unittest.TestCase):
                  "tests": ["first", "second"], "objects": [OBJECT], "compiled": {"allocator/twice.h": {4: [0]}},
                  "lines": {"allocator/twice.h": {4: "2"}}}
         (home / "reach.json").write_text(json.dumps(known), encoding="utf-8")
-        self.places = places.Places(types.SimpleNamespace(home=home, folder=folder, build_folder=build),
-                                    reach.Reach(home / "reach.json"))
+        self.tree = types.SimpleNamespace(home=home, folder=folder, build_folder=build)
+        self.measured = reach.Reach(home / "reach.json")
+        self.places = places.Places(self.tree, self.measured)
 
     def test_a_line_is_of_the_function_around_it(self):
         self.assertEqual("twice", self.places.function(Drawn("allocator/twice.h", 5, "")).name)
@@ -56,6 +57,13 @@ class OfAChange(unittest.TestCase):
         tests = [types.SimpleNamespace(name=name) for name in ("first", "second")]
         self.assertEqual(["second"], [test.name for test in self.places.tests(change, tests)])
         self.assertEqual([OBJECT], self.places.objects(change))
+
+    def test_a_source_that_was_not_measured_may_have_the_header_s_line(self):
+        (self.tree.folder / "allocator/of_three.cc").write_text(SOURCE + "// changed\n", encoding="utf-8")
+        self.measured.compiled["allocator/twice.h"][4] = [1]
+        self.measured.objects.append("other.o")
+        again = places.Places(self.tree, self.measured)
+        self.assertEqual([OBJECT, "other.o"], again.objects(Drawn("allocator/twice.h", 5, "         0;\n")))
 
     def test_of_code_that_runs_while_compiling_the_build_finds_the_objects(self):
         for line in (1, 2, 7):

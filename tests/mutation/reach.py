@@ -2,8 +2,9 @@
 """Which tests reach which line of allocator/, shim/ and config/, and which object files a line is compiled into.
 
 A test that does not reach a line cannot notice what is wrong there. Measured once, with a build of its own, in which
-each basic block notes that it ran (reached.c; x86-64 only). A test that is not known is taken to reach everything, a
-line of a file that changed since to be reached by everything; a test that changed still reaches what it did.
+each basic block notes that it ran (reached.c; x86-64 only). A test that is not known, or did not pass there, is taken to
+reach everything, a line of a file that changed since to be reached by everything; a test that changed still reaches what
+it did.
 """
 
 import bisect
@@ -22,14 +23,14 @@ import work_tree
 HERE = pathlib.Path(__file__).resolve().parent
 OF_A_CALL = 5  # bytes, as in reached.c
 R_X86_64_64, R_X86_64_DTPOFF64 = 1, 21
-PRODUCTS = tuple(dict.fromkeys(product for _, product in trial.KINDS.values()))
+PRODUCTS = ("unit_tests", *trial.INSTALLED[1])
 # Without optimisation the objects need functions of libstdc++ that are inlined otherwise.
 NOT_INLINED = "-Wl,--no-as-needed -lstdc++ -Wl,--as-needed"
-# Code of these folders notes that it ran.
+NOTING = ("allocator", "shim", "config", "tests/unit")  # code of these folders notes that it ran
 LAUNCHER = """#!/bin/sh
 for source; do :; done
 case $source in
-{tree}/allocator/*|{tree}/shim/*|{tree}/config/*|{tree}/tests/unit/*)
+{folders})
   exec "$@" -O0 -fsanitize-coverage=trace-pc ;;
 esac
 exec "$@"
@@ -49,7 +50,7 @@ class Reach:
                          for name, lines in known["compiled"].items()}
 
     def holds(self, root, path):
-        return self.files.get(path) == state_of(root / path)
+        return self.files.get(str(path)) == state_of(root / path)
 
     def tests_of(self, root, path, lines, tests):
         """Those that may reach one of the lines; all, where nothing is known of them."""
@@ -60,7 +61,7 @@ class Reach:
         reached = 0
         for mask in known:
             reached |= mask
-        return [test for test in tests if self.tests.get(test.name, -1) & reached]
+        return [test for test in tests if test.name not in self.tests or self.tests[test.name] & reached]
 
     def objects_of(self, root, path, lines):
         """Object files into which one of the lines is compiled; none, where nothing is known of them."""
@@ -82,8 +83,7 @@ def measure(tree, memory, path):
     """Builds, runs every test once, and writes what was found."""
     build = tree.home / "reach"
     configure(tree, build)
-    for target, _ in trial.KINDS.values():
-        tree.call("cmake", "--build", str(build), "--parallel", "--target", target)
+    tree.call("cmake", "--build", str(build), "--parallel", "--target", "unit_tests", *trial.INSTALLED[0].split())
     for others in ("programs", "sim"):  # what a test runs with is as it was built before
         if not (build / others).is_symlink():
             shutil.rmtree(build / others, ignore_errors=True)
@@ -91,23 +91,25 @@ def measure(tree, memory, path):
     objects, compiled = lines_of_objects(build, tree.folder)
     modules = [Module(build / product, tree.folder) for product in PRODUCTS]
     lines = collections.defaultdict(lambda: collections.defaultdict(int))
-    tests = list(trial.read_tests(build))
     for module in modules:  # a line that no test reaches is known, too
         for place in module.all_places():
             lines[place[0]][place[1]] |= 0
-    for i, (_, reached) in enumerate(run_all(tree, memory, tests, modules)):
+    measured = run_all(tree, memory, list(trial.read_tests(build)), modules)
+    for i, reached in enumerate(measured.values()):
         for name, line in reached:
             lines[name][line] |= 1 << i
     path.write_text(json.dumps({
-        "files": {name: state_of(tree.folder / name) for name in lines if (tree.folder / name).exists()},
-        "tests": [test.name for test in tests], "objects": objects, "compiled": compiled,
+        "files": {str(file.relative_to(tree.folder)): state_of(file) for folder in NOTING
+                  for file in (tree.folder / folder).rglob("*") if file.suffix in (".h", ".cc")},
+        "tests": list(measured), "objects": objects, "compiled": compiled,
         "lines": {name: {line: f"{mask:x}" for line, mask in of.items()} for name, of in lines.items()},
     }), encoding="utf-8")
 
 
 def configure(tree, build):
     launcher, runtime = tree.home / "launcher", tree.home / "reached.o"
-    launcher.write_text(LAUNCHER.format(tree=tree.folder), encoding="utf-8")
+    folders = "|".join(f"{tree.folder}/{folder}/*" for folder in NOTING)
+    launcher.write_text(LAUNCHER.format(folders=folders), encoding="utf-8")
     launcher.chmod(0o755)
     tree.call("cc", "-O1", "-fPIC", "-c", str(HERE / "reached.c"), "-o", str(runtime))
     tree.call("cmake", "-S", ".", "-B", str(build), "-DCMAKE_BUILD_TYPE=None", "-DCMAKE_CXX_FLAGS=-O1 -g1 -w",
@@ -116,7 +118,7 @@ def configure(tree, build):
 
 
 def run_all(tree, memory, tests, modules):
-    """Each test, and the places that it reached, in the order of the tests."""
+    """{name: places that it reached} of the tests that pass."""
     found = {}
     with tempfile.TemporaryDirectory(dir=tree.home) as scratch:
         scratch = pathlib.Path(scratch)
@@ -132,12 +134,12 @@ def run_all(tree, memory, tests, modules):
         runner.memory.seconds = {name: 3 * seconds for name, seconds in memory.seconds.items()}
         for outcome in runner.outcomes(told):
             folder = pathlib.Path(outcome.test.environment["REACH_MAPS"])
-            found[outcome.test.name] = {place for module in modules for place in module.reached(folder)}
+            if outcome.status == "passed":
+                found[outcome.test.name] = {place for module in modules for place in module.reached(folder)}
             shutil.rmtree(folder)
     for name, seconds in runner.memory.seconds.items():
         memory.seconds.setdefault(name, seconds)
-    for test in tests:
-        yield test, found[test.name]
+    return found
 
 
 class Module:

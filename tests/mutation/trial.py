@@ -14,15 +14,18 @@ import time
 import catalogue
 import work_tree
 
-# What makes each kind of test worth running: the target that it runs, and the file made by that.
-KINDS = {"unit:": ("unit_tests", "unit_tests"), "preload/expect/host/": ("cistern", "libcistern.so"),
-         "preload/": ("cistern-device", "libcistern-device.so")}
+# What makes each kind of test worth running: the targets that it runs, and the files made by them.
+INSTALLED = ("cistern cistern-device cistern-trace cistern-config",
+             ("libcistern.so", "libcistern-device.so", "cistern-trace", "cistern-config"))
+KINDS = {"unit:": ("unit_tests", ("unit_tests",)), "preload/expect/host/": ("cistern", ("libcistern.so",)),
+         "preload/": ("cistern-device", ("libcistern-device.so",)), "host/": ("cistern", ("libcistern.so",)),
+         **dict.fromkeys(("launcher/", "life/", "nvtx/", "record/"), INSTALLED)}
 UNDERSTOOD = {"WORKING_DIRECTORY", "TIMEOUT", "ENVIRONMENT", "SKIP_RETURN_CODE", "LABELS", "RUN_SERIAL"}
 # A test that hangs is given up after ten times its usual duration, and not before LEAST_LIMIT_S.
 LEAST_LIMIT_S, UNKNOWN_LIMIT_S = 60, 120
 MOST_NEIGHBOURS, MOST_ALIKE = 8, 24
 
-Test = collections.namedtuple("Test", "name command folder environment limit_s skipped alone target product")
+Test = collections.namedtuple("Test", "name command folder environment limit_s skipped alone target products")
 Outcome = collections.namedtuple("Outcome", "test status seconds")  # status: passed, failed, timeout
 Verdict = collections.namedtuple("Verdict", "kind test why")  # kind: caught, survived, impossible
 
@@ -40,8 +43,8 @@ def read_tests(build_folder):
                             capture_output=True, text=True).stdout
     for entry in json.loads(listed)["tests"]:
         kind = next((kind for prefix, kind in KINDS.items() if entry["name"].startswith(prefix)), None)
-        if kind is not None:
-            properties = {p["name"]: p["value"] for p in entry["properties"]}
+        properties = {p["name"]: p["value"] for p in entry["properties"]}
+        if kind is not None and "soak" not in properties.get("LABELS", ()):
             if set(properties) - UNDERSTOOD:
                 raise ValueError(f"{entry['name']}: this run does not know {set(properties) - UNDERSTOOD}")
             yield Test(entry["name"], entry["command"], properties["WORKING_DIRECTORY"],
@@ -77,11 +80,11 @@ def words_of(*texts):
 
 
 def phases(mutant, path, mutants, tests, memory):
-    """Lists of tests, each of one target, in the order in which they are worth trying: the test that
+    """Lists of tests, each of the same targets, in the order in which they are worth trying: the test that
     caught the mutant last; those that caught its neighbours or have names that speak of the same
     things; all others, the fast ones before the slow ones. The unit tests come first, as they are
     fast, unless they would have to be compiled anew for a header."""
-    targets = [target for target, _ in KINDS.values()]
+    targets = list(dict.fromkeys(target for target, _ in KINDS.values()))
     if path.endswith(".h"):
         targets.reverse()
     remembered = [test for test in tests if test.name == memory.caught_by.get(mutant.name)]
@@ -190,7 +193,7 @@ class Runner:
         anything = False
         for tests in lists:
             self.tree.build(tests[0].target)
-            if self.tree.differs(tests[0].product):
+            if any(map(self.tree.differs, tests[0].products)):
                 anything = True
                 failure = self.first_failure(tests)
                 if failure is not None:

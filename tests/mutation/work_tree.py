@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import filecmp
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -21,10 +22,16 @@ import catalogue
 CONFIGURE = ("cmake", "-S", ".", "-B", "build", "-DCMAKE_BUILD_TYPE=None", "-DCMAKE_CXX_FLAGS=-O1 -w",
              "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
 OF_CTEST = ("Testing",)
+# Not that it was ended, or that there was no room.
+REFUSES = re.compile(r"[0-9]: error: |undefined reference|multiple definition|relocation .* against")
 
 
 class BuildFails(Exception):
     """The message names the log."""
+
+
+class DoesNotCompile(BuildFails):
+    """A compiler or linker says so."""
 
 
 class WorkTree:
@@ -63,16 +70,19 @@ class WorkTree:
                 shutil.copyfile(source, target)
             shutil.copymode(source, target)
 
-    def build(self, target):
-        self.call("cmake", "--build", "build", "--parallel", str(os.cpu_count()), "--target", target)
+    def build(self, targets):
+        self.call("cmake", "--build", "build", "--parallel", str(os.cpu_count()), "--target", *targets.split())
 
     def call(self, *command):
         with self.log.open("a", encoding="utf-8") as log:
             print(time.strftime("--- %X"), *command, file=log, flush=True)
+            begin = log.tell()
             done = subprocess.run(command, cwd=self.folder, stdout=log, stderr=log,
                                   stdin=subprocess.DEVNULL, check=False)
         if done.returncode != 0:
-            raise BuildFails(f"{' '.join(command)} fails, see {self.log}")
+            said = self.log.read_bytes()[begin:].decode(errors="replace")
+            failure = DoesNotCompile if REFUSES.search(said) else BuildFails
+            raise failure(f"{' '.join(command)} fails, see {self.log}")
 
     def differs(self, product):
         """Whether a file of the build folder was made anew since prepare()."""
@@ -87,9 +97,9 @@ class WorkTree:
         path.write_text(text, encoding="utf-8")
         if objects:
             os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-        for made in objects:
-            (self.build_folder / made).unlink()
         try:
+            for made in objects:
+                (self.build_folder / made).unlink(missing_ok=True)
             yield
         finally:
             path.write_text(before, encoding="utf-8")
