@@ -5,9 +5,19 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <new>
 
+// jemalloc's own, where the process has them.
+extern "C" {
+[[gnu::weak]] void* mallocx(size_t bytes, int flags);
+[[gnu::weak]] void* rallocx(void* block, size_t bytes, int flags);
+[[gnu::weak]] size_t xallocx(void* block, size_t bytes, size_t extra, int flags);
+}
+
 namespace {
+
+constexpr int kZero = 0x40;  // MALLOCX_ZERO
 
 unsigned char fill = 0;
 bool looks = false;
@@ -21,9 +31,9 @@ void say(const char* what, const void* block, size_t from, size_t to) {
   std::printf("%s: %zu bytes not filled\n", what, other);
 }
 
-void zero(const char* what, const void* block, size_t bytes) {
+void zero(const char* what, const void* block, size_t from, size_t to) {
   size_t other = 0;
-  for (size_t i = 0; i < bytes; ++i) other += static_cast<const unsigned char*>(block)[i] != 0;
+  for (size_t i = from; i < to; ++i) other += static_cast<const unsigned char*>(block)[i] != 0;
   std::printf("%s: %zu bytes not zero\n", what, other);
 }
 
@@ -41,7 +51,7 @@ void sizes(size_t bytes) {
   say("malloc again", again, 0, 3 * bytes);
   std::free(again);
   void* cleared = std::calloc(3, bytes);
-  zero("calloc", cleared, 3 * bytes);
+  zero("calloc", cleared, 0, 3 * bytes);
   std::free(cleared);
   void* aligned = memalign(256, bytes);
   say("memalign", aligned, 0, bytes);
@@ -51,12 +61,27 @@ void sizes(size_t bytes) {
   delete[] made;
 }
 
+// Grows a block by each of them, in place where that is possible.
+void grown(size_t bytes, int flags) {
+  const auto show = flags == kZero ? zero : say;
+  const bool there = mallocx != nullptr;
+  auto* block = static_cast<char*>(there ? mallocx(bytes, flags) : std::calloc(3, bytes));
+  show("mallocx", block, 0, bytes);
+  if (there) block = static_cast<char*>(rallocx(block, 2 * bytes, flags));
+  show("rallocx", block, bytes, 2 * bytes);
+  show("xallocx", block, 2 * bytes, there ? xallocx(block, 3 * bytes, 0, flags) : 3 * bytes);
+  std::free(block);
+}
+
 }  // namespace
 
 int main() {
   const char* text = std::getenv("FILL");
   looks = text != nullptr;
   if (looks) fill = static_cast<unsigned char>(std::atoi(text));
-  for (size_t bytes = 10; bytes < 10'000'000; bytes *= 7) sizes(bytes);
+  for (size_t bytes = 10; bytes < 10'000'000; bytes *= 7) {
+    sizes(bytes);
+    for (const int flags : {0, kZero}) grown(bytes, flags);
+  }
   return 0;
 }
