@@ -267,3 +267,8 @@ TEST_CASE("random graphs on several threads: no two live blocks overlap, nothing
   CHECK(p->pool.release_freed());
   CHECK(p->source.held() == 0);
 }
+
+TEST_CASE("a forked child begins runs of graphs, though another thread was about to") {
+  auto p = arenas();
+  CHECK(child_begins_a_run(*p));
+}
