@@ -168,6 +168,21 @@ TEST_CASE(
   CHECK(p->pool.usage().idle <= 64 * kMiB + p->pool.usage().waiting);
 }
 
+TEST_CASE("a free does not wait to give back what is idle, up to twice the budget") {
+  auto p = busy_pool();
+  std::vector<uint64_t> blocks;
+  for (int i = 0; i < 13; ++i) blocks.push_back(p->allocate(10 * kMiB));
+  const uint64_t first = p->allocate(4 * kMiB), second = p->allocate(4 * kMiB);
+  for (const uint64_t block : blocks) p->free(block);
+  p->synchronise();
+  p->free(first);  // a quarter of what waits is room for more
+  REQUIRE(p->pool.usage().idle == 2 * (64 + 1) * kMiB);
+  CHECK(p->source.released == 0);
+  p->synchronise();
+  p->free(second);
+  CHECK(p->source.released > 0);
+}
+
 TEST_CASE("what waits takes the room of what is idle, but for a quarter") {
   auto p = busy_pool();
   p->source.may_take_clean = true;

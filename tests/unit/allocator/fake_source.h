@@ -117,6 +117,7 @@ class FakeSource : public alloc::MemorySource {
 
   // Runs of graphs: all but these have ended.
   bool graph_is_open(uint32_t run) override {
+    if (const auto meanwhile = std::exchange(on_graph_is_open, nullptr)) meanwhile();
     std::lock_guard guard(mutex_);
     return open_graphs.count(run) != 0;
   }
@@ -130,6 +131,7 @@ class FakeSource : public alloc::MemorySource {
   }
   void graphs_overlap() override { ++overlaps; }
   std::set<uint32_t> open_graphs;
+  std::function<void()> on_graph_is_open;  // once
   std::atomic<int> overlaps{0};
 
   void shortage_ended(alloc::Step step, uint64_t) override {

@@ -124,6 +124,23 @@ TEST_CASE("a context goes after its exported slabs, too", "[quarantine]") {
   CHECK(p->pool.usage().quarantined == 0);
 }
 
+TEST_CASE("what the driver did not take of a context that is gone is not offered for the next one",
+          "[quarantine]") {
+  auto p = std::make_unique<Pool>();
+  const uint64_t exported = p->allocate(kBlock);
+  REQUIRE(mark_exported(*p, exported));
+  p->source.capturing = true;
+  REQUIRE(p->free(exported) == Freed::done);
+  p->pool.forget_all();
+  p->init();
+  p->source.capturing = false;
+  for (int i = 0; i < 10; ++i) {
+    p->free(p->allocate(kBlock));
+    p->synchronise();
+  }
+  CHECK(p->source.last_mark == 0);  // nor is work followed for its sake
+}
+
 TEST_CASE("a shortage leaves exported slabs that hold something", "[quarantine]") {
   auto p = std::make_unique<Pool>();
   const uint64_t first = p->allocate(kBlock), exported = p->allocate(kBlock);

@@ -72,6 +72,20 @@ TEST_CASE("chunks that reach into the next page leave each other's pages alone")
   CHECK(c->index.find(page + 2 * kPage) == d);
 }
 
+TEST_CASE(
+    "the last chunk of the addresses of 48 bits is known, what would end beyond is not taken") {
+  auto c = std::make_unique<Chunks>();
+  const uint64_t end = uint64_t{1} << 48;
+  const Chunk* last = c->add(end - 3 * kPage, 3 * kPage);
+  CHECK(c->index.find(end - 3 * kPage) == last);
+  CHECK(c->index.find(end - 1) == last);
+  CHECK(c->index.find(end - 3 * kPage - 1) == nullptr);
+  Chunk* beyond = c->arena.take();
+  beyond->address = end - kPage;
+  beyond->bytes = 2 * kPage;
+  CHECK_FALSE(c->index.insert(beyond));
+}
+
 TEST_CASE("addresses beyond 48 bits are nobody's") {
   auto c = std::make_unique<Chunks>();
   CHECK(c->index.find(~uint64_t{0}) == nullptr);

@@ -164,3 +164,17 @@ TEST_CASE("of a known block in two units the part beside live memory stays, and 
   CHECK(p->units().units.empty());
   CHECK(p->units().broken == 0);
 }
+
+TEST_CASE("of a known block in two units the part behind those that live memory is in goes") {
+  auto p = expandable(16);
+  const uint64_t live = p->take(kUnit / 2), known = p->take(kUnit / 4 * 3);
+  REQUIRE(known == live + kUnit / 2);
+  REQUIRE(p->pool.mark_exported(p->shared.index.find(known), known));
+  p->give(known);
+  p->synchronise();
+  CHECK(p->pool.release_returnable(0));
+  CHECK(p->pool.usage().quarantined == kUnit / 2);
+  CHECK(p->units().units.size() == 1);
+  CHECK(p->units().has(live, kUnit / 2));
+  CHECK(p->units().broken == 0);
+}

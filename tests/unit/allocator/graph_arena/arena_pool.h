@@ -2,7 +2,11 @@
 // A pool with arenas, and runs of graphs in it. A graph is a number, and so is its run.
 #pragma once
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "tests/unit/allocator/chunk_pool.h"
@@ -31,6 +35,25 @@ inline void run(Pool& p, uint32_t number, uint32_t graph, unsigned blocks) {
   }
   p.source.open_graphs.clear();
   p.synchronise();
+}
+
+// Whether a child can begin a run that was forked while another thread began one.
+inline bool child_begins_a_run(Pool& p) {
+  constexpr unsigned kSeconds = 30;
+  int status = 1;
+  const auto fork_and_wait = [&] {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(kSeconds);
+      p.shared.reset_after_fork();
+      p.pool.reset_after_fork();
+      _exit(p.allocate_in_graph(4 * kMiB, 1, kSmall) != 0 ? 0 : 1);
+    }
+    if (child > 0) waitpid(child, &status, 0);
+  };
+  p.source.begin_graph(1);
+  p.source.on_graph_is_open = [&] { std::thread(fork_and_wait).join(); };
+  return p.allocate_in_graph(4 * kMiB, 1, kSmall) != 0 && status == 0;
 }
 
 }  // namespace cistern::test

@@ -105,6 +105,20 @@ TEST_CASE("a known graph that meets work under way needs what the arena came to"
   CHECK(p->source.asked == Sizes{16 * kMiB});
 }
 
+TEST_CASE("what is parked when a run ends was needed by it, and is not in use") {
+  auto p = arenas();
+  GraphLives& captured = p->shared.reclaim.graphs();
+  p->source.open_graphs = {1};
+  std::vector<uint64_t> blocks;
+  for (int i = 0; i < 4; ++i) blocks.push_back(p->allocate_in_graph(4 * kMiB, 1, kSmall));
+  captured.capturing(captured.begin(), 0);
+  for (const uint64_t address : blocks) REQUIRE(p->free(address) == Freed::done);
+  REQUIRE(p->pool.usage().parked == 16 * kMiB);
+  p->source.open_graphs = {2};
+  REQUIRE(p->allocate_in_graph(4 * kMiB, 2, kOther) != 0);
+  CHECK(p->ledger.graph_bytes.get() == 16 * kMiB);
+}
+
 TEST_CASE("a graph that is not known yet keeps the arena as it is") {
   auto p = arenas();
   run(*p, 1, kSmall, 3);
@@ -266,4 +280,9 @@ TEST_CASE("random graphs on several threads: no two live blocks overlap, nothing
   p->synchronise();
   CHECK(p->pool.release_freed());
   CHECK(p->source.held() == 0);
+}
+
+TEST_CASE("a forked child begins runs of graphs, though another thread was about to") {
+  auto p = arenas();
+  CHECK(child_begins_a_run(*p));
 }

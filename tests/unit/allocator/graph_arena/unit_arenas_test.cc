@@ -405,3 +405,8 @@ TEST_CASE("random graphs over units, on several threads and short of memory: non
   CHECK(p->pool.usage().live == 0);
   check_nothing_lost(*p);
 }
+
+TEST_CASE("a forked child begins runs of graphs over units, though another thread was about to") {
+  auto p = unit_arenas(64);
+  CHECK(child_begins_a_run(*p));
+}

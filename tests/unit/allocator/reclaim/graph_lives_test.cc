@@ -161,6 +161,27 @@ TEST_CASE("looks cost constant time for each block, beside a graph that holds ma
   CHECK(parked.empty());
 }
 
+TEST_CASE("one look is enough for few blocks that a graph held which has changed") {
+  auto lives = std::make_unique<GraphLives>();
+  GraphLife graph = {}, other = {};
+  std::vector<Item> items(8);
+  Parked<Item, Links> parked;
+  int left = 0;
+  const auto leave = [&](Item*) { ++left; };
+  lives->hold(&graph, 0, 0);
+  for (Item& item : items) parked.park(&item, 0, *lives, 0, leave);
+  lives->hold(&other, lives->begin(), 0);
+  lives->release(&other, 0);
+  REQUIRE(parked.may_leave(*lives));
+  parked.look(*lives, leave);
+  CHECK(left == 0);
+  lives->hold(&other, lives->begin(), 0);
+  lives->release(&graph, 0);
+  REQUIRE(parked.may_leave(*lives));
+  parked.look(*lives, leave);
+  CHECK(left == 8);
+}
+
 TEST_CASE("a stamp has room for any two epochs") {
   const uint64_t stamp = ParkedSpan::stamp(UINT32_MAX - 1, UINT32_MAX);
   CHECK(ParkedSpan::born(stamp) == UINT32_MAX - 1);

@@ -22,6 +22,16 @@ struct OneContext {
   std::unique_ptr<Reclaim> reclaim = std::make_unique<Reclaim>();
 };
 
+// Counts the marks that it was not told to forget.
+struct CountingSource : FakeSource {
+  bool mark(Mark* out) override {
+    outstanding += FakeSource::mark(out) ? 1 : 0;
+    return true;
+  }
+  void forget(Mark) override { --outstanding; }
+  int outstanding = 0;
+};
+
 }  // namespace
 
 TEST_CASE("without any context everything is clean") {
@@ -96,6 +106,29 @@ TEST_CASE("with no room for one more the newest mark gives way, but not to one t
     CHECK(c.reclaim->clean(0) >= last);
     CHECK(c.reclaim->clean(0) < later);
   }
+}
+
+TEST_CASE("no more marks are outstanding than a source may have, and the old ones still pass") {
+  CountingSource source;
+  source.passed_mark = 0;
+  auto reclaim = std::make_unique<Reclaim>();
+  reclaim->join(0, &source);
+  std::vector<Ticket> freed;
+  for (int i = 0; i < 2 * FakeSource::kMostMarks; ++i) {
+    freed.push_back(reclaim->stamp(0));
+    REQUIRE(reclaim->mark(0, freed.back()));
+    REQUIRE(source.outstanding <= FakeSource::kMostMarks);
+  }
+  CHECK(source.outstanding == FakeSource::kMostMarks);
+  for (size_t i = 0; i + 1 < FakeSource::kMostMarks; ++i) {
+    source.passed_mark = i + 1;
+    reclaim->poll(0);
+    REQUIRE(reclaim->clean(0) == freed[i]);
+  }
+  source.passed_mark = source.last_mark;
+  reclaim->poll(0);
+  CHECK(reclaim->clean(0) == freed.back());
+  CHECK(source.outstanding == 0);
 }
 
 TEST_CASE("a context that cannot be marked keeps everything waiting") {
