@@ -70,7 +70,7 @@ class Writer {
 
  private:
   void flush() {
-    if (written_ && !file_->write(text_, length_)) {
+    if (written_ && !file_->write_patiently(text_, length_)) {
       written_ = false;
       error_ = errno;
     }
