@@ -17,6 +17,7 @@
 #include <cstring>
 
 #include "allocator/base/os.h"
+#include "config/line.h"
 #include "shim/process/no_cancel.h"
 
 namespace cistern::shim {
@@ -112,6 +113,7 @@ void log_line(const char* line) {
   const int length = snprintf(buffer, sizeof buffer, "%s\n", line);
   const auto bytes =
       static_cast<size_t>(length) < sizeof buffer ? static_cast<size_t>(length) : sizeof buffer - 1;
+  for (size_t i = 0; i + 1 < bytes; ++i) buffer[i] = config::shown(buffer[i]);
   // A log that cannot be written must not disturb the program.
   to_file() ? log_.write(buffer, bytes) : write_quietly(STDERR_FILENO, buffer, bytes);
   errno = saved;

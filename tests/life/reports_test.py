@@ -147,6 +147,19 @@ class Reports(life.Life):
         process, _ = self.run_one(PMI_RANK="", RANK="2", CISTERN_REPORT_FILE="report.rank%r")
         self.assertTrue((process.folder / "report.rank2").exists())
 
+    def test_lines_stay_lines_whatever_a_setting_or_name_holds(self):
+        program = self.folder / "pro\ngram"
+        shutil.copy(self.program("endings_lazy"), program)
+        environment = {"CISTERN_SKIP_OPT_SET": "one\ntwo\033c", "CISTERN_LOG": "info", "CISTERN_REPORT": "text"}
+        process = self.start([str(program), "exit"], True, **environment)
+        self.finish(process)
+        report = next(process.folder.glob("report.*")).read_text()
+        for text, entry in ((report, "'one?two?c' matched nothing"), (report, "pro?gram, on "),
+                            (self.log_of(process), "SKIP_OPT_SET=one?two?c")):
+            self.assertIn(entry, text)
+            for line in text.splitlines():
+                self.assertRegex(line, "^cistern: [ -~]+$")
+
     def test_any_byte_of_a_setting_is_text(self):
         process, _ = self.run_one(CISTERN_SKIP_OPT_SET=os.fsdecode(b"\xff\xc3"))
         entries = self.left(process.folder)[0][process.pid]["chosen_sites"]
