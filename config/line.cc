@@ -35,18 +35,15 @@ LineWriter& LineWriter::number(int64_t number) {
 }
 
 LineWriter& LineWriter::quoted(std::string_view text, size_t max) {
-  size_t shown = text.size();
-  if (shown > max) {
-    shown = max;
+  size_t end = text.size();
+  if (end > max) {
+    end = max;
     // Not in the middle of a UTF-8 sequence: its later bytes are 10xxxxxx.
-    while (shown > 0 && (static_cast<unsigned char>(text[shown]) & 0xC0) == 0x80) --shown;
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
   }
   put('"');
-  for (const char c : std::string_view(text.data(), shown)) {
-    const auto byte = static_cast<unsigned char>(c);
-    put(byte < 0x20 || byte == 0x7F ? '?' : c);
-  }
-  if (shown < text.size()) this->text("...");
+  for (const char c : text.substr(0, end)) put(shown(c));
+  if (end < text.size()) this->text("...");
   put('"');
   return *this;
 }

@@ -124,18 +124,16 @@ void warn_idle_companions(Loaded& out) {
             "it is for FLAGS_use_pinned_memory=true", out);
 }
 
-// With CISTERN_POOL=off: one line in place of all others. What is said and how bad values end hold
-// all the same.
+// With CISTERN_POOL=off: one line in place of all others but those of unknown names, one of which
+// may have been to record. What is said and how bad values end hold all the same.
 void warn_beside_off(Loaded& out) {
-  out.warning_count = out.warnings_dropped = 0;
   Line names;
   LineWriter list(names);
   const auto note = [&](std::string_view name, const Given& given) {
-    const bool still_holds = name == "CISTERN_POOL" || name == "CISTERN_CONFIG" ||
-                             name == "CISTERN_ON_ERROR" || name == "CISTERN_RECORD" ||
-                             (name == "CISTERN_SITES" && out.policy.record.set) ||
-                             (name == "CISTERN_GRAPH_RANGE" && out.policy.record.set) ||
-                             begins(name, "CISTERN_LOG");
+    const bool still_holds =
+        name == "CISTERN_POOL" || name == "CISTERN_CONFIG" || name == "CISTERN_ON_ERROR" ||
+        name == "CISTERN_RECORD" || (name == "CISTERN_SITES" && out.policy.record.set) ||
+        (name == "CISTERN_GRAPH_RANGE" && out.policy.record.set) || begins(name, "CISTERN_LOG");
     if (given.text != nullptr && !still_holds) list.text(" ").text(name);
   };
   for (size_t i = 0; i < kTable.size(); ++i) note(kTable[i].name, out.given[i]);
@@ -173,11 +171,17 @@ bool collect(const char* const* envp, Loaded& out) {
 }
 
 bool fill(const char* const* envp, Loaded& out) {
-  if (!collect(envp, out) || !check_values(out) || !check_conflicts(out)) return false;
+  if (!collect(envp, out)) return false;
+  const size_t unknown = out.warning_count, dropped = out.warnings_dropped;
+  if (!check_values(out) || !check_conflicts(out)) return false;
   warn_report_file_alone(out);
   warn_idle_chunk_settings(out);
   warn_idle_companions(out);
-  if (!out.policy.pool) warn_beside_off(out);
+  if (!out.policy.pool) {
+    out.warning_count = unknown;
+    out.warnings_dropped = dropped;
+    warn_beside_off(out);
+  }
   return true;
 }
 

@@ -123,8 +123,13 @@ bool check_settings() {
 
 }  // namespace
 
+std::string shown(std::string text) {
+  for (char& c : text) c = config::shown(c);
+  return text;
+}
+
 void say(const char* what, const std::string& value) {
-  std::printf("%-11s %s\n", what, value.c_str());
+  std::printf("%-11s %s\n", what, shown(value).c_str());
 }
 
 int doctor(int argc, char** argv) {

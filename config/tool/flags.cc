@@ -49,7 +49,7 @@ std::string allowed(const Row& row) {
 void print_line(const std::string& name, const Row& row, const Given& given) {
   const std::string value = given.text == nullptr ? default_word(row) : given.text;
   std::printf("%-48s%-*s %-9s", name.c_str(), static_cast<int>(kValueWidth),
-              shortened(value, kValueWidth).c_str(), origin_word(given.origin));
+              shortened(shown(value), kValueWidth).c_str(), origin_word(given.origin));
   if (is_built(row)) {
     std::puts(default_word(row));
   } else {
@@ -105,7 +105,8 @@ int print_detail(const Loaded& loaded, const std::string& asked) {
   }
   const Given given = given_for(loaded, name.c_str());
   std::printf("%s\n  %s\n", name.c_str(), row->meaning);
-  std::printf("  value:    %s (%s)\n", given.text == nullptr ? default_word(*row) : given.text,
+  std::printf("  value:    %s (%s)\n",
+              shown(given.text == nullptr ? default_word(*row) : given.text).c_str(),
               origin_word(given.origin));
   std::printf("  default:  %s\n  allowed:  %s\n", default_word(*row), allowed(*row).c_str());
   std::printf("  example:  %s=%s\n", name.c_str(), row->example);

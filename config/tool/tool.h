@@ -32,6 +32,9 @@ const Row* row_of_option(std::string& option);
 // Writes "cistern: error: ..." and returns `code`.
 int fail(int code, const std::string& what);
 
+// Control characters as '?'.
+std::string shown(std::string text);
+
 // A line of doctor's.
 void say(const char* what, const std::string& value);
 

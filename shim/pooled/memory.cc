@@ -152,8 +152,16 @@ namespace {
 // A request larger than the device or the cap is refused at once: releasing idle memory could not
 // help.
 [[gnu::cold]] CUresult allocate_too_much(Context& context, CUdeviceptr* out, size_t bytes) {
-  const bool exceeds_device = bytes > device_state(context.device).total.load();
-  if (exceeds_device) return noted(driver().cuMemAlloc_v2(out, bytes));
+  Device& device = device_state(context.device);
+  if (bytes > device.total.load()) {
+    const CUresult result = noted(driver().cuMemAlloc_v2(out, bytes));
+    if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
+    device.ledger.refused.add();
+    device.ledger.shortages.add();
+    device.ledger.served_by[static_cast<int>(alloc::Step::refused)].add();
+    device.ledger.out_of_memory.add();
+    return out_of_memory(context, bytes);
+  }
   out_of_memory(context, bytes);
   return no_room();
 }

@@ -45,7 +45,11 @@ void write_advice(const Device& device, uint64_t bytes, bool capped, const alloc
   size_t free = 0, all = 0;
   const bool told = pass && driver().cuMemGetInfo_v2(&free, &all) == CUDA_SUCCESS;
   const uint64_t known = reserved + free;
-  if (unused >= bytes || (!capped && told && unused + free >= bytes)) {
+  const bool rounds_up = device.ledger.chunks.get() != 0;
+  if (bytes > device.total.load()) {
+    std::snprintf(out, size, "that is more than the device has, %.1f MiB",
+                  mib(device.total.load()));
+  } else if (unused >= bytes || (!capped && told && unused + free >= bytes)) {
     std::snprintf(
         out, size, "enough is free, but in pieces, or in use by work under way; %s may help",
         policy().static_mode() == config::StaticMode::kDynamic ? "another FLAGS_allocator_strategy"
@@ -53,10 +57,11 @@ void write_advice(const Device& device, uint64_t bytes, bool capped, const alloc
   } else if (capped) {
     std::snprintf(out, size, "CISTERN_GPU_LIMIT may be too low");
   } else if (told && known < all) {
-    std::snprintf(out, size,
-                  "%.1f MiB of the device are neither the pools' nor free: what this program takes "
-                  "beside them, or other processes",
-                  mib(all - known));
+    std::snprintf(
+        out, size,
+        "%.1f MiB of the device are neither the pools' nor free: what %sthis program takes "
+        "beside them, or other processes",
+        mib(all - known), rounds_up ? "the driver adds to fill pages of 2 MiB, what " : "");
   } else {
     std::snprintf(out, size, "the device has no more");
   }
@@ -90,7 +95,8 @@ bool release_for_once_more() {
 CUresult out_of_memory(Context& context, size_t bytes) {
   Device& device = device_state(context.device);
   alloc::Ledger& ledger = device.ledger;
-  const bool capped = device.cap.limit() != 0 && bytes > device.cap.available(/*idle=*/0);
+  const bool capped = device.cap.limit() != 0 && bytes <= device.total.load() &&
+                      bytes > device.cap.available(/*idle=*/0);
   if (capped) ledger.refused_by_cap.add();
   if (!log_enabled(config::LogLevel::kInfo)) return CUDA_ERROR_OUT_OF_MEMORY;
   alloc::Usage u{};

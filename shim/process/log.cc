@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -16,6 +17,7 @@
 #include <cstring>
 
 #include "allocator/base/os.h"
+#include "config/line.h"
 #include "shim/process/no_cancel.h"
 
 namespace cistern::shim {
@@ -54,10 +56,25 @@ bool to_file() {
   return usable.load();
 }
 
+// Whether a pipe that is full takes more within that time; errno stays. A handler of the program
+// may run again and again meanwhile.
+bool takes_more(int fd, int patience_ms) {
+  const int saved = errno;
+  const uint64_t end = alloc::os::now_ns() + static_cast<uint64_t>(patience_ms) * 1'000'000;
+  int ready = 0;
+  for (uint64_t now = 0; patience_ms != 0 && (now = alloc::os::now_ns()) < end;) {
+    pollfd pipe{fd, POLLOUT, 0};
+    ready = poll(&pipe, 1, static_cast<int>((end - now) / 1'000'000) + 1);
+    if (ready >= 0 || errno != EINTR) break;
+  }
+  errno = saved;
+  return ready > 0;
+}
+
 const char* rank() {
   for (const char* name :
        {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "RANK"}) {
-    if (const char* value = getenv(name)) return value;
+    if (const char* value = getenv(name); value != nullptr && *value != '\0') return value;
   }
   return "0";
 }
@@ -96,6 +113,7 @@ void log_line(const char* line) {
   const int length = snprintf(buffer, sizeof buffer, "%s\n", line);
   const auto bytes =
       static_cast<size_t>(length) < sizeof buffer ? static_cast<size_t>(length) : sizeof buffer - 1;
+  for (size_t i = 0; i + 1 < bytes; ++i) buffer[i] = config::shown(buffer[i]);
   // A log that cannot be written must not disturb the program.
   to_file() ? log_.write(buffer, bytes) : write_quietly(STDERR_FILENO, buffer, bytes);
   errno = saved;
@@ -151,9 +169,9 @@ bool OwnFile::still_ours() const {
   return fd >= 0 && fstat(fd, &file) == 0 && file.st_dev == device_ && file.st_ino == inode_;
 }
 
-bool OwnFile::write(const char* text, size_t bytes, off_t at) const {
+bool OwnFile::write(const char* text, size_t bytes, off_t at, int patience_ms) const {
   if (still_ours()) {
-    return write_quietly(descriptor_.load(std::memory_order_relaxed), text, bytes, at);
+    return write_quietly(descriptor_.load(std::memory_order_relaxed), text, bytes, at, patience_ms);
   }
   errno = EBADF;
   return false;
@@ -162,7 +180,7 @@ bool OwnFile::write(const char* text, size_t bytes, off_t at) const {
 // SIGPIPE, which a pipe without a reader raises, and SIGXFSZ, which a file beyond the process's
 // limit raises, are blocked and taken away again: the program must not get them for a line of
 // Cistern's.
-bool write_quietly(int fd, const char* text, size_t bytes, off_t at) {
+bool write_quietly(int fd, const char* text, size_t bytes, off_t at, int patience_ms) {
   const NoCancel write_ends;
   sigset_t raised, before, pending;
   sigemptyset(&raised);
@@ -177,6 +195,7 @@ bool write_quietly(int fd, const char* text, size_t bytes, off_t at) {
     written = at == kWhereItStands ? ::write(fd, text + done, left)
                                    : ::pwrite(fd, text + done, left, at + static_cast<off_t>(done));
     if (written < 0 && errno == EINTR) continue;  // a handler of the program ran
+    if (written < 0 && errno == EAGAIN && takes_more(fd, patience_ms)) continue;
     if (written <= 0) break;
     left -= static_cast<size_t>(written);
   }

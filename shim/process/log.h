@@ -27,9 +27,11 @@ bool log_enabled(config::LogLevel level);
 void log_line(const char* line);
 
 // Writes everything or gives up: false, with errno. Never raises SIGPIPE or SIGXFSZ. `at`: the
-// offset in the file; without it where the descriptor stands.
+// offset in the file; without it where the descriptor stands. `patience_ms`: how long a pipe that
+// is full, and does not block, may take nothing.
 inline constexpr off_t kWhereItStands = -1;
-bool write_quietly(int fd, const char* text, size_t bytes, off_t at = kWhereItStands);
+bool write_quietly(int fd, const char* text, size_t bytes, off_t at = kWhereItStands,
+                   int patience_ms = 0);
 
 // A file that Cistern keeps open. Its descriptor is a high number, because programs expect the low
 // ones for files of their own. Nothing is written once the program has made that number another
@@ -47,14 +49,21 @@ class OwnFile {
   void close_own();
   // Everything, or false with errno.
   bool write(const char* text, size_t bytes) const { return write(text, bytes, kWhereItStands); }
+  // The same, at the end of the process: it waits for a pipe's reader who is slow, though not for
+  // one who reads nothing any more.
+  bool write_patiently(const char* text, size_t bytes) const {
+    return write(text, bytes, kWhereItStands, kPatienceMs);
+  }
   // The same at an offset of the file.
   bool write_at(const char* text, size_t bytes, uint64_t at) const {
     return write(text, bytes, static_cast<off_t>(at));
   }
 
  private:
+  static constexpr int kPatienceMs = 2000;
+
   bool still_ours() const;
-  bool write(const char* text, size_t bytes, off_t at) const;
+  bool write(const char* text, size_t bytes, off_t at, int patience_ms = 0) const;
 
   std::atomic<int> descriptor_{-1};
   dev_t device_ = 0;

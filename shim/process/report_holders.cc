@@ -51,7 +51,9 @@ void text_figure(Writer& writer, TallyOrder order, const alloc::Tally& tally) {
 void text_stack(Writer& writer, const HoldersReport& holders, uint32_t site) {
   char level[kNameBytes];
   for (int i = 0; holders.level(site, i, level, sizeof level); ++i) {
-    writer.print("cistern:                    %s\n", level);
+    writer.print("cistern:                    ");
+    writer.plain(level);
+    writer.print("\n");
   }
 }
 
@@ -67,7 +69,9 @@ void text_list(Writer& writer, const HoldersReport& holders, uint32_t place, Tal
     holders.name(by, top[i].number, name, sizeof name);
     writer.print("cistern:  ");
     text_figure(writer, kind, top[i].tally);
-    writer.print("  %s\n", name);
+    writer.print("  ");
+    writer.plain(name);
+    writer.print("\n");
     if (by == TallyBy::site && kind == TallyOrder::end) {
       text_stack(writer, holders, top[i].number);
     }
@@ -145,10 +149,11 @@ void text_holders(Writer& writer, const HoldersReport& holders) {
     }
   });
   for_each_phase(holders, [&](const char* name, const alloc::Phases::Figures& figures) {
-    writer.print(
-        "cistern: phase %s: %u runs, peak %.1f MiB, of the last %.1f MiB, %llu allocations\n", name,
-        figures.runs, mib(figures.peak_bytes), mib(figures.last_peak_bytes),
-        static_cast<ull>(figures.allocations));
+    writer.print("cistern: phase ");
+    writer.plain(name);
+    writer.print(": %u runs, peak %.1f MiB, of the last %.1f MiB, %llu allocations\n", figures.runs,
+                 mib(figures.peak_bytes), mib(figures.last_peak_bytes),
+                 static_cast<ull>(figures.allocations));
   });
 }
 

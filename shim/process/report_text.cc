@@ -213,10 +213,10 @@ void text_ipc(Writer& writer, const IpcReport& ipc) {
 void text_sites(Writer& writer, const ProcessReport& process) {
   SiteEntry entry;
   for (int i = 0; process.site_entry != nullptr && process.site_entry(i, &entry); ++i) {
-    writer.print("cistern: %s '%.*s' ", entry.setting, static_cast<int>(entry.text.size()),
-                 entry.text.data());
-    entry.matched == 0 ? writer.print("matched nothing\n")
-                       : writer.print("matched %llu requests\n", static_cast<ull>(entry.matched));
+    writer.print("cistern: %s '", entry.setting);
+    writer.plain(entry.text);
+    entry.matched == 0 ? writer.print("' matched nothing\n")
+                       : writer.print("' matched %llu requests\n", static_cast<ull>(entry.matched));
   }
 }
 
@@ -224,9 +224,12 @@ void text_sites(Writer& writer, const ProcessReport& process) {
 
 void compose_text(Writer& writer, const ProcessReport& process, const Advice& advice) {
   const Run run;
-  writer.print("cistern: report of process %d, %s, on %s, ended %s, Cistern %s\n",
-               static_cast<int>(getpid()), run.program, run.host, run.ended, config::kVersion);
-  writer.print("cistern: policy: %s\n", policy_line());
+  writer.print("cistern: report of process %d, ", static_cast<int>(getpid()));
+  writer.plain(run.program);
+  writer.print(", on %s, ended %s, Cistern %s\n", run.host, run.ended, config::kVersion);
+  writer.print("cistern: policy: ");
+  writer.plain(policy_line());
+  writer.print("\n");
   for_each_device(process, [&](const DeviceReport& device) { text_device(writer, device); });
   alloc::host::HostUsage host;
   if (process.host_memory != nullptr && process.host_memory(&host)) text_host(writer, host);

@@ -16,6 +16,7 @@
 
 #include "allocator/base/ledger.h"
 #include "allocator/record/utf8.h"
+#include "config/line.h"
 #include "shim/process/advice.h"
 #include "shim/process/log.h"
 #include "shim/process/report_figures.h"
@@ -40,6 +41,11 @@ class Writer {
     const int n = vsnprintf(text_ + length_, sizeof text_ - length_, format, arguments);
     va_end(arguments);
     if (n > 0) length_ = std::min(length_ + static_cast<size_t>(n), sizeof text_ - 1);
+  }
+
+  // Of the text form, whose lines stay lines whatever settings and names hold.
+  void plain(std::string_view text) {
+    for (const char c : text) print("%c", config::shown(c));
   }
 
   // A JSON string, escaped: settings and names may hold any byte, and may have been cut off.
@@ -70,7 +76,7 @@ class Writer {
 
  private:
   void flush() {
-    if (written_ && !file_->write(text_, length_)) {
+    if (written_ && !file_->write_patiently(text_, length_)) {
       written_ = false;
       error_ = errno;
     }

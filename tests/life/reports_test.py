@@ -7,8 +7,11 @@ import datetime
 import json
 import os
 import re
+import select
 import shutil
 import socket
+import subprocess
+import time
 
 import life
 
@@ -113,6 +116,49 @@ class Reports(life.Life):
         sites = self.left(process.folder)[0][process.pid]["holders"][0]["sites"]
         self.assertGreater(len(json.dumps(sites)), 300_000)
         self.assertGreater(max(len(site["stack"]) for site in sites["peak"]), 55)
+
+    def test_a_long_one_is_whole_where_a_pipe_is_read_slowly(self):
+        for own_name in (True, False):
+            reads, writes = os.pipe()
+            os.set_blocking(writes, False)
+            environment = self.environment(True, CISTERN_SITES="stacks", CISTERN_LOG_FILE="/dev/null")
+            environment["CISTERN_REPORT_FILE"] = f"/dev/fd/{writes}"
+            if not own_name:
+                del environment["CISTERN_REPORT_FILE"]
+            with subprocess.Popen([self.program("deep_sites_lazy")], env=environment, pass_fds=(writes,),
+                                  stdout=subprocess.DEVNULL, stderr=writes):
+                os.close(writes)
+                with open(reads, "rb") as pipe:
+                    select.select([pipe], [], [])
+                    time.sleep(0.3)  # the pipe is full long before
+                    report = json.load(pipe)
+            self.assertGreater(len(json.dumps(report)), 300_000)
+
+    def test_a_pipe_that_nobody_reads_holds_no_program_up(self):
+        reads, writes = os.pipe()
+        self.addCleanup(os.close, reads)
+        process = self.start([self.program("deep_sites_lazy")], True, CISTERN_SITES="stacks",
+                             CISTERN_REPORT_FILE=f"/proc/{os.getpid()}/fd/{writes}")
+        self.addCleanup(os.close, writes)
+        self.assertEqual(self.finish(process)[0], 0)
+        self.assertIn("the report cannot be written", self.log_of(process))
+
+    def test_a_rank_that_is_empty_is_none(self):
+        process, _ = self.run_one(PMI_RANK="", RANK="2", CISTERN_REPORT_FILE="report.rank%r")
+        self.assertTrue((process.folder / "report.rank2").exists())
+
+    def test_lines_stay_lines_whatever_a_setting_or_name_holds(self):
+        program = self.folder / "pro\ngram"
+        shutil.copy(self.program("endings_lazy"), program)
+        environment = {"CISTERN_SKIP_OPT_SET": "one\ntwo\033c", "CISTERN_LOG": "info", "CISTERN_REPORT": "text"}
+        process = self.start([str(program), "exit"], True, **environment)
+        self.finish(process)
+        report = next(process.folder.glob("report.*")).read_text()
+        for text, entry in ((report, "'one?two?c' matched nothing"), (report, "pro?gram, on "),
+                            (self.log_of(process), "SKIP_OPT_SET=one?two?c")):
+            self.assertIn(entry, text)
+            for line in text.splitlines():
+                self.assertRegex(line, "^cistern: [ -~]+$")
 
     def test_any_byte_of_a_setting_is_text(self):
         process, _ = self.run_one(CISTERN_SKIP_OPT_SET=os.fsdecode(b"\xff\xc3"))

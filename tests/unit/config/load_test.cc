@@ -125,6 +125,13 @@ TEST_CASE("CISTERN_POOL=off is off, not bad") {
   CHECK(loaded->warning_count == 0);
 }
 
+TEST_CASE("unknown names are said beside CISTERN_POOL=off, too") {
+  const auto said = load_with({"CISTERN_RECROD=f", "CISTERN_POOL=off", "CISTERN_GPU_LIMIT=1G"});
+  REQUIRE(said->warning_count == 2);
+  CHECK(std::string(said->warnings[0].text).find("mean CISTERN_RECORD?") != std::string::npos);
+  CHECK(std::string(said->warnings[1].text).find("CISTERN_GPU_LIMIT;") != std::string::npos);
+}
+
 TEST_CASE("what changes nothing beside CISTERN_POOL=off is said in one line") {
   const auto said = load_with({"CISTERN_POOL=off", "CISTERN_LOG=info", "CISTERN_GPU_LIMIT_1=1G",
                                "CISTERN_REPORT=text", "CISTERN_PRINT_LOG=yes"});

@@ -4,6 +4,8 @@
 //   why_short pieces   enough is free, but nowhere in one piece
 //   why_short beside   most of it is mapped by the program itself
 //   why_short live     the program holds nearly all
+//   why_short odd      it holds all, in blocks that the driver rounds up
+//   why_short huge     nothing: the request is larger than the device
 
 #include <cstring>
 #include <vector>
@@ -14,9 +16,9 @@ namespace {
 
 constexpr size_t kBlock = 8 * kMiB;
 
-std::vector<CUdeviceptr> take_all() {
+std::vector<CUdeviceptr> take_all(size_t bytes = kBlock) {
   std::vector<CUdeviceptr> blocks;
-  for (CUdeviceptr block = 0; cuMemAlloc(&block, kBlock) == CUDA_SUCCESS;) blocks.push_back(block);
+  for (CUdeviceptr block = 0; cuMemAlloc(&block, bytes) == CUDA_SUCCESS;) blocks.push_back(block);
   return blocks;
 }
 
@@ -42,6 +44,8 @@ int main(int argc, char** argv) {
   if (std::strcmp(why, "pieces") == 0) free_every_other(take_all());
   if (std::strcmp(why, "beside") == 0) take_beside();
   if (std::strcmp(why, "live") == 0) take_all();
-  std::printf("%s: %d\n", why, cuMemAlloc(&block, 96 * kMiB));
+  if (std::strcmp(why, "odd") == 0) take_all(3 * kMiB);
+  const size_t wanted = std::strcmp(why, "huge") == 0 ? 4096 * kMiB : 96 * kMiB;
+  std::printf("%s: %d\n", why, cuMemAlloc(&block, wanted));
   return 0;
 }
