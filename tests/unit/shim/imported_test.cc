@@ -350,6 +350,16 @@ TEST_CASE("a context takes its mappings along, seen or unseen", "[ipc]") {
   CHECK(bytes_at(block) == 1000);
   imports_of_context_gone(fakes().current);
   CHECK(bytes_at(block) == 0);
+  // The driver has taken the chunk away, and somebody may have its addresses by now.
+  static int unmapped;
+  unmapped = 0;
+  fakes().driver.cuMemUnmap = [](CUdeviceptr, size_t) {
+    ++unmapped;
+    return CUDA_SUCCESS;
+  };
+  fakes().driver.cuMemAddressFree = [](CUdeviceptr, size_t) { return CUDA_SUCCESS; };
+  unmap_imports_of_gone();
+  CHECK(unmapped == 0);
 
   open(exporter.token(512, 1000));
   begin();  // another context with the same handle

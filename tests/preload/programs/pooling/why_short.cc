@@ -2,9 +2,11 @@
 // Ways to run out of memory, each for a reason of its own.
 //
 //   why_short pieces   enough is free, but nowhere in one piece
+//   why_short apart    it would be enough with what was never asked for
 //   why_short beside   most of it is mapped by the program itself
 //   why_short live     the program holds nearly all
 
+#include <cstdint>
 #include <cstring>
 #include <vector>
 
@@ -14,14 +16,17 @@ namespace {
 
 constexpr size_t kBlock = 8 * kMiB;
 
-std::vector<CUdeviceptr> take_all() {
+std::vector<CUdeviceptr> take(size_t most) {
   std::vector<CUdeviceptr> blocks;
-  for (CUdeviceptr block = 0; cuMemAlloc(&block, kBlock) == CUDA_SUCCESS;) blocks.push_back(block);
+  CUdeviceptr block = 0;
+  while (blocks.size() < most && cuMemAlloc(&block, kBlock) == CUDA_SUCCESS) {
+    blocks.push_back(block);
+  }
   return blocks;
 }
 
-void free_every_other(const std::vector<CUdeviceptr>& blocks) {
-  for (size_t i = 0; i < blocks.size(); i += 2) cuMemFree(blocks[i]);
+void free_one_in(size_t of, const std::vector<CUdeviceptr>& blocks) {
+  for (size_t i = 0; i < blocks.size(); i += of) cuMemFree(blocks[i]);
   SAY(cuCtxSynchronize());
 }
 
@@ -39,9 +44,10 @@ int main(int argc, char** argv) {
   const char* why = argc > 1 ? argv[1] : "";
   use_device(0);
   CUdeviceptr block = 0;
-  if (std::strcmp(why, "pieces") == 0) free_every_other(take_all());
+  if (std::strcmp(why, "pieces") == 0) free_one_in(2, take(SIZE_MAX));
+  if (std::strcmp(why, "apart") == 0) free_one_in(3, take(192 * kMiB / kBlock));
   if (std::strcmp(why, "beside") == 0) take_beside();
-  if (std::strcmp(why, "live") == 0) take_all();
+  if (std::strcmp(why, "live") == 0) take(SIZE_MAX);
   std::printf("%s: %d\n", why, cuMemAlloc(&block, 96 * kMiB));
   return 0;
 }
