@@ -62,6 +62,13 @@ class Reports(life.Life):
         for part in (report["program"], report["host"], VERSION, str(process.pid)):
             self.assertIn(part, text.splitlines()[0])
 
+    def test_a_file_is_named_after_the_process_the_host_and_the_rank(self):
+        process, _ = self.run_one(CISTERN_REPORT_FILE="%%r%r-of-%h.%p.json", CISTERN_LOG="info",
+                                  CISTERN_LOG_FILE="%p%p%%", OMPI_COMM_WORLD_RANK="12", RANK="3")
+        names = {path.name for path in process.folder.iterdir()}
+        pid = process.pid
+        self.assertEqual(names, {f"%r12-of-{socket.gethostname()}.{pid}.json", f"{pid}{pid}%"})
+
     def test_a_relative_file_lies_where_the_program_began(self):
         process, _ = self.run_one(way="elsewhere", CISTERN_LOG="info")
         self.assertEqual(len(self.left(process.folder)[0]), 1)
