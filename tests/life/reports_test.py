@@ -65,6 +65,13 @@ class Reports(life.Life):
         for part in (report["program"], report["host"], VERSION, str(process.pid)):
             self.assertIn(part, text.splitlines()[0])
 
+    def test_a_file_is_named_after_the_process_the_host_and_the_rank(self):
+        process, _ = self.run_one(CISTERN_REPORT_FILE="%%r%r-of-%h.%p.json", CISTERN_LOG="info",
+                                  CISTERN_LOG_FILE="%p%p%%", OMPI_COMM_WORLD_RANK="12", RANK="3")
+        names = {path.name for path in process.folder.iterdir()}
+        pid = process.pid
+        self.assertEqual(names, {f"%r12-of-{socket.gethostname()}.{pid}.json", f"{pid}{pid}%"})
+
     def test_a_relative_file_lies_where_the_program_began(self):
         process, _ = self.run_one(way="elsewhere", CISTERN_LOG="info")
         self.assertEqual(len(self.left(process.folder)[0]), 1)
@@ -159,6 +166,24 @@ class Reports(life.Life):
             self.assertIn(entry, text)
             for line in text.splitlines():
                 self.assertRegex(line, "^cistern: [ -~]+$")
+
+    def test_the_text_names_the_holders_that_the_json_has_first(self):
+        lists = {"live at the peak": "peak", "live at the end": "end", "temporary blocks": "temporary",
+                 "most allocations": "calls", "most bytes": "bytes"}
+        texts = []
+        for form in ("text", "json"):
+            process = self.start((self.program("recorded_lazy"),), True, CISTERN_SITES="stacks", CISTERN_REPORT=form)
+            self.assertEqual(self.finish(process)[0], 0)
+            texts.append(next(process.folder.glob("report.*")).read_text())
+        sites = json.loads(texts[1])["holders"][0]["sites"]
+        told = re.search(r"who holds memory of device 0: .*\n((?:cistern:  .*\n)+)", texts[0])[1]
+        told = re.split(r"cistern:   (\w.*), by call site\n", told)[1:]
+        self.assertEqual(told[::2], list(lists))
+        for title, lines in zip(told[::2], told[1::2]):
+            expected = []
+            for site in sites[lists[title]][:5]:
+                expected += [site["name"], *(site["stack"] if title == "live at the end" else ())]
+            self.assertEqual([re.split(" {2,}", line)[-1] for line in lines.splitlines()], expected)
 
     def test_any_byte_of_a_setting_is_text(self):
         process, _ = self.run_one(CISTERN_SKIP_OPT_SET=os.fsdecode(b"\xff\xc3"))

@@ -55,6 +55,15 @@ class Starts(life.Life):
         self.assertEqual(self.allocations(reports.pop(process.pid)), 3 * 100)
         self.assertEqual(self.allocations(reports.popitem()[1]), 2 * 100)
 
+    def test_a_bad_setting_is_said_and_ends_the_program_before_main_if_it_is_to(self):
+        bare = self.finish(self.start((self.program("starts_lazy"), "2"), False))
+        for wanted, end in (("inactive", bare[:2]), ("abort", (78, ""))):
+            process = self.start((self.program("starts_lazy"), "2"), True, CISTERN_LOG="loud", CISTERN_ON_ERROR=wanted)
+            *ended, said = self.finish(process)
+            self.assertEqual(tuple(ended), end)
+            self.assertRegex(said, r"^cistern: error: [^\n]*CISTERN_LOG[^\n]*loud[^\n]*\n$")
+            self.assertEqual(self.left(process.folder), ({}, set()))
+
     def test_children_forked_before_the_first_call(self):
         process, reports, logs = self.reports_of(self.program("forks_lazy"), "before")
         self.assertEqual(len(reports), FORKS // 2 + 1)

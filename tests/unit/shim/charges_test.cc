@@ -32,6 +32,19 @@ TEST_CASE("charges are kept where a cap is set or a report is wanted") {
   charges_wanted = false;
 }
 
+TEST_CASE("known devices end with the highest one, up to the last that can be") {
+  reset_fakes();
+  fakes().driver.cuDeviceTotalMem_v2 = [](size_t* bytes, CUdevice) {
+    *bytes = kDeviceBytes;
+    return CUDA_SUCCESS;
+  };
+  CHECK(known_device(kMaxDevices) == nullptr);
+  CHECK(known_device(kMaxDevices - 1) != nullptr);
+  CHECK(known_devices_end() == kMaxDevices);
+  CHECK(known_device(0) != nullptr);
+  CHECK(known_devices_end() == kMaxDevices);
+}
+
 TEST_CASE("a charge is taken back unless the driver granted the memory") {
   Charges device;
   {

@@ -187,6 +187,20 @@ TEST_CASE("there are no units unless wanted, on a device and a driver that have 
   CHECK(units.begun().unit_bytes() == 0);
 }
 
+TEST_CASE("as many units can be had as the device has free, or any number if it does not tell") {
+  Units units;
+  CudaUnits& source = units.begun();
+  static CUresult told;
+  told = CUDA_SUCCESS;
+  fakes().driver.cuMemGetInfo_v2 = [](size_t* free, size_t* total) {
+    if (told == CUDA_SUCCESS) *free = *total = 5 * kUnit + kUnit / 2;
+    return told;
+  };
+  CHECK(source.most_units() == 5);
+  told = CUDA_ERROR_LAUNCH_FAILED;
+  CHECK(source.most_units() == UINT64_MAX);
+}
+
 TEST_CASE("a unit can be exported and is for GPUDirect RDMA where the device has that") {
   Units units;
   units.begun();

@@ -342,6 +342,38 @@ TEST_CASE("a chunk that is opened where another one is just closed is its own", 
   CHECK(device().mapped() == 0);
 }
 
+// Another thread opens it while it is opened here, and closes it before it is closed here.
+TEST_CASE("who finds a chunk just opened, and closed again, at each turn gives up in the end",
+          "[ipc]") {
+  constexpr int kManyTurns = 100;
+  begin();
+  const Exporter exporter;
+  static CUipcMemHandle token;
+  static CUdeviceptr others;
+  static bool others_turn;
+  static int turns;
+  token = exporter.token(512, 1000);
+  others = 0;
+  others_turn = false;
+  turns = 0;
+  fakes().driver.cuMemGetAddressRange_v2 = [](CUdeviceptr* base, size_t* bytes,
+                                              CUdeviceptr address) {
+    if (!std::exchange(others_turn, true)) {
+      if (++turns < kManyTurns) others = open(token);
+      others_turn = false;
+    }
+    return range_of(base, bytes, address);
+  };
+  fakes().driver.cuIpcCloseMemHandle = [](CUdeviceptr address) {
+    if (others != 0) CHECK(close_imported(std::exchange(others, 0)) == CUDA_SUCCESS);
+    return close_mapped(address);
+  };
+  CUdeviceptr block = 0;
+  CHECK(open_imported(open_handle, &block, token, 0) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(turns < kManyTurns);
+  CHECK(device().mapped() == 0);
+}
+
 TEST_CASE("a context takes its mappings along, seen or unseen", "[ipc]") {
   begin();
   const Exporter exporter;
@@ -350,6 +382,16 @@ TEST_CASE("a context takes its mappings along, seen or unseen", "[ipc]") {
   CHECK(bytes_at(block) == 1000);
   imports_of_context_gone(fakes().current);
   CHECK(bytes_at(block) == 0);
+  // The driver has taken the chunk away, and somebody may have its addresses by now.
+  static int unmapped;
+  unmapped = 0;
+  fakes().driver.cuMemUnmap = [](CUdeviceptr, size_t) {
+    ++unmapped;
+    return CUDA_SUCCESS;
+  };
+  fakes().driver.cuMemAddressFree = [](CUdeviceptr, size_t) { return CUDA_SUCCESS; };
+  unmap_imports_of_gone();
+  CHECK(unmapped == 0);
 
   open(exporter.token(512, 1000));
   begin();  // another context with the same handle

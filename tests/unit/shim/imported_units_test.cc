@@ -294,6 +294,38 @@ TEST_CASE("where the driver refuses peers, the own device has access alone", "[i
   CHECK(m.empty());
 }
 
+// Another thread opens them while they are mapped here, and closes them while they are unmapped.
+TEST_CASE("who finds units just opened, and closed again, at each turn gives up in the end",
+          "[ipc]") {
+  constexpr int kManyTurns = 100;
+  const Import import(2);
+  static const Import* importer;
+  importer = &import;
+  static CUdeviceptr others;
+  static bool others_turn;
+  static int turns;
+  others = 0;
+  others_turn = false;
+  turns = 0;
+  fakes().driver.cuMemSetAccess = [](CUdeviceptr address, size_t bytes, const CUmemAccessDesc* list,
+                                     size_t count) {
+    const CUresult result = set_access(address, bytes, list, count);
+    if (!std::exchange(others_turn, true)) {
+      if (++turns < kManyTurns) CHECK(importer->open(&others) == CUDA_SUCCESS);
+      others_turn = false;
+    }
+    return result;
+  };
+  fakes().driver.cuMemUnmap = [](CUdeviceptr address, size_t bytes) {
+    if (others != 0) CHECK(close_imported(std::exchange(others, 0)) == CUDA_SUCCESS);
+    return unmap(address, bytes);
+  };
+  CUdeviceptr block = 0;
+  CHECK(import.open(&block) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(turns < kManyTurns);
+  CHECK(memory->empty());
+}
+
 TEST_CASE("a driver without virtual memory management opens no units", "[ipc]") {
   const Import import(2);
   fakes().driver.cuMemImportFromShareableHandle = nullptr;

@@ -216,6 +216,23 @@ void short_beside_a_synchronisation() {
   give_back([](size_t i) { return i % 8 == 0; });
 }
 
+// No work can be marked for a while, and what is free waits for some: the request has what it needs
+// once marks come again, and show that the work is done.
+void short_without_marks() {
+  constexpr size_t kSmall = 256 << 10;
+  const CUstream slow = new_stream();
+  std::vector<CUdeviceptr> blocks;
+  for (CUdeviceptr block; cuMemAlloc(&block, kSmall) == CUDA_SUCCESS;) blocks.push_back(block);
+  const auto hold = [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(300)); };
+  SAY(cuLaunchHostFunc(slow, hold, nullptr));
+  // One of eight stays, so that nothing goes back to the driver.
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    if (i % 8 != 0 && cuMemFree(blocks[i]) != CUDA_SUCCESS) std::printf("not freed\n");
+  }
+  CUdeviceptr block = 0;
+  SAY(cuMemAlloc(&block, kSmall));
+}
+
 // One that was created past any preload, and is destroyed or captured here.
 CUstream hidden() {
   using CreateFn = int (*)(CUstream*);
@@ -289,6 +306,7 @@ int main(int argc, char** argv) {
   if (is("lost_during_a_wait")) lost_during_a_wait();
   if (is("short_after_a_loss")) short_after_a_loss();
   if (is("short_beside_a_synchronisation")) short_beside_a_synchronisation();
+  if (is("short_without_marks")) return short_without_marks(), 0;
   if (is("hidden_destroyed")) hidden_destroyed();
   if (is("hidden_captured")) hidden_captured();
   if (is("refused")) refused();
