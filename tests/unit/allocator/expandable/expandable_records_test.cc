@@ -1,28 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the bookkeeping of units that come and go takes of the host.
-#include <fstream>
-
 #include "tests/unit/allocator/expandable/expandable_pool.h"
+#include "tests/unit/allocator/resident.h"
 
 using namespace cistern::alloc;
 using namespace cistern::test;
-
-namespace {
-
-// A sanitizer's own memory grows with what is touched.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kCountsPages = false;
-#else
-constexpr bool kCountsPages = true;
-#endif
-
-uint64_t resident_bytes() {
-  uint64_t all = 0, resident = 0;
-  std::ifstream("/proc/self/statm") >> all >> resident;
-  return resident * 4096;
-}
-
-}  // namespace
 
 TEST_CASE("units that come and go again and again take no more bookkeeping than once") {
   if (!kCountsPages) return;

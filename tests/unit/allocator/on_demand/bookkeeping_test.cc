@@ -5,31 +5,19 @@
 // for every 2 MiB of device memory, whatever lies there.
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <fstream>
 #include <memory>
 
 #include "allocator/on_demand/slab.h"
 #include "tests/bench/bench_pool.h"
+#include "tests/unit/allocator/resident.h"
 
 using namespace cistern::alloc;
 using cistern::bench::BenchPool;
+using namespace cistern::test;
 
 namespace {
 
-// A sanitizer's own memory grows with what is touched.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kCountsPages = false;
-#else
-constexpr bool kCountsPages = true;
-#endif
-
 constexpr uint64_t kBlocks = 32768;
-
-uint64_t resident_bytes() {
-  uint64_t all = 0, resident = 0;
-  std::ifstream("/proc/self/statm") >> all >> resident;
-  return resident * 4096;
-}
 
 double bytes_a_block(uint64_t size) {
   BenchPool pool;
