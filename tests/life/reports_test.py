@@ -65,6 +65,11 @@ class Reports(life.Life):
         for part in (report["program"], report["host"], VERSION, str(process.pid)):
             self.assertIn(part, text.splitlines()[0])
 
+    def test_it_has_the_devices_that_were_used(self):
+        process, _ = self.run_one(SIMCUDA_DEVICES="3")
+        devices = self.left(process.folder)[0][process.pid]["devices"]
+        self.assertEqual([device["device"] for device in devices], [0])
+
     def test_a_file_is_named_after_the_process_the_host_and_the_rank(self):
         process, _ = self.run_one(CISTERN_REPORT_FILE="%%r%r-of-%h.%p.json", CISTERN_LOG="info",
                                   CISTERN_LOG_FILE="%p%p%%", OMPI_COMM_WORLD_RANK="12", RANK="3")
