@@ -190,6 +190,14 @@ class Reports(life.Life):
                 expected += [site["name"], *(site["stack"] if title == "live at the end" else ())]
             self.assertEqual([re.split(" {2,}", line)[-1] for line in lines.splitlines()], expected)
 
+    def test_a_function_without_a_name_is_not_called_like_its_callee(self):
+        process = self.start((self.program("recorded_lazy"),), True, CISTERN_SITES="stacks")
+        self.assertEqual(self.finish(process)[0], 0)
+        stacks = [site["stack"] for site in self.left(process.folder)[0][process.pid]["holders"][0]["sites"]["calls"]]
+        for stack in stacks:  # of libc, whose file names no inner function, is what calls main()
+            main = next(at for at, frame in enumerate(stack) if frame.startswith("main+"))
+            self.assertRegex(stack[main + 1], r"^(?!main\+).+ \(libc\.so\.6\)$")
+
     def test_any_byte_of_a_setting_is_text(self):
         process, _ = self.run_one(CISTERN_SKIP_OPT_SET=os.fsdecode(b"\xff\xc3"))
         entries = self.left(process.folder)[0][process.pid]["chosen_sites"]
