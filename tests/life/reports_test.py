@@ -198,6 +198,16 @@ class Reports(life.Life):
             main = next(at for at, frame in enumerate(stack) if frame.startswith("main+"))
             self.assertRegex(stack[main + 1], r"^(?!main\+).+ \(libc\.so\.6\)$")
 
+    def test_host_memory_adds_up(self):
+        self.preloaded = "libcistern.so"
+        if not self.serves_malloc():
+            self.skipTest("malloc is not served")
+        process, _ = self.run_one()
+        host = self.left(process.folder)[0][process.pid]["host_memory"]
+        self.assertGreater(host["chunks"], 0)
+        self.assertGreater(host["live_bytes"], 0)
+        self.assertGreaterEqual(host["reserved_bytes"], host["live_bytes"] + host["idle_bytes"])
+
     def test_any_byte_of_a_setting_is_text(self):
         process, _ = self.run_one(CISTERN_SKIP_OPT_SET=os.fsdecode(b"\xff\xc3"))
         entries = self.left(process.folder)[0][process.pid]["chosen_sites"]
