@@ -65,6 +65,11 @@ class Reports(life.Life):
         for part in (report["program"], report["host"], VERSION, str(process.pid)):
             self.assertIn(part, text.splitlines()[0])
 
+    def test_it_has_the_devices_that_were_used(self):
+        process, _ = self.run_one(SIMCUDA_DEVICES="3")
+        devices = self.left(process.folder)[0][process.pid]["devices"]
+        self.assertEqual([device["device"] for device in devices], [0])
+
     def test_a_file_is_named_after_the_process_the_host_and_the_rank(self):
         process, _ = self.run_one(CISTERN_REPORT_FILE="%%r%r-of-%h.%p.json", CISTERN_LOG="info",
                                   CISTERN_LOG_FILE="%p%p%%", OMPI_COMM_WORLD_RANK="12", RANK="3")
@@ -167,9 +172,14 @@ class Reports(life.Life):
             for line in text.splitlines():
                 self.assertRegex(line, "^cistern: [ -~]+$")
 
-    def test_the_text_names_the_holders_that_the_json_has_first(self):
-        lists = {"live at the peak": "peak", "live at the end": "end", "temporary blocks": "temporary",
-                 "most allocations": "calls", "most bytes": "bytes"}
+    def test_the_text_has_the_holders_that_the_json_has_first(self):
+        def mib(number):
+            return f"{number / (1 << 20):.1f} MiB"
+        lists = {"live at the peak": ("peak", lambda site: mib(site["peak_bytes"])),
+                 "live at the end": ("end", lambda site: f"{mib(site['live_bytes'])} in {site['live_blocks']} blocks"),
+                 "temporary blocks": ("temporary", lambda site: f"{site['temporary']} of {site['allocations']}"),
+                 "most allocations": ("calls", lambda site: str(site["allocations"])),
+                 "most bytes": ("bytes", lambda site: mib(site["bytes"]))}
         texts = []
         for form in ("text", "json"):
             process = self.start((self.program("recorded_lazy"),), True, CISTERN_SITES="stacks", CISTERN_REPORT=form)
@@ -180,10 +190,37 @@ class Reports(life.Life):
         told = re.split(r"cistern:   (\w.*), by call site\n", told)[1:]
         self.assertEqual(told[::2], list(lists))
         for title, lines in zip(told[::2], told[1::2]):
+            order, figure = lists[title]
             expected = []
-            for site in sites[lists[title]][:5]:
-                expected += [site["name"], *(site["stack"] if title == "live at the end" else ())]
-            self.assertEqual([re.split(" {2,}", line)[-1] for line in lines.splitlines()], expected)
+            for site in sites[order][:5]:
+                expected += [[figure(site), site["name"]],
+                             *([frame] for frame in site["stack"] if title == "live at the end")]
+            self.assertEqual([re.split(" {2,}", line)[1:] for line in lines.splitlines()], expected)
+
+    def test_a_function_without_a_name_is_not_called_like_its_callee(self):
+        process = self.start((self.program("recorded_lazy"),), True, CISTERN_SITES="stacks")
+        self.assertEqual(self.finish(process)[0], 0)
+        stacks = [site["stack"] for site in self.left(process.folder)[0][process.pid]["holders"][0]["sites"]["calls"]]
+        for stack in stacks:  # of libc, whose file names no inner function, is what calls main()
+            main = next(at for at, frame in enumerate(stack) if frame.startswith("main+"))
+            self.assertRegex(stack[main + 1], r"^(?!main\+).+ \(libc\.so\.6\)$")
+
+    def test_the_text_tells_an_exporter_and_an_importer_of_the_other(self):
+        process = self.start((self.program("ipc_many_lazy"), "1", "1", "1"), True, CISTERN_REPORT="text")
+        self.assertEqual(self.finish(process)[0], 0)
+        texts = [path.read_text() for path in process.folder.glob("report.*")]
+        told = [re.search(r"other processes  (\d+) handles .* of theirs (\d+) opened here", text) for text in texts]
+        self.assertEqual({(int(one[1]) > 0, int(one[2]) > 0) for one in told if one}, {(True, False), (False, True)})
+
+    def test_host_memory_adds_up(self):
+        self.preloaded = "libcistern.so"
+        if not self.serves_malloc():
+            self.skipTest("malloc is not served")
+        process, _ = self.run_one()
+        host = self.left(process.folder)[0][process.pid]["host_memory"]
+        self.assertGreater(host["chunks"], 0)
+        self.assertGreater(host["live_bytes"], 0)
+        self.assertGreaterEqual(host["reserved_bytes"], host["live_bytes"] + host["idle_bytes"])
 
     def test_any_byte_of_a_setting_is_text(self):
         process, _ = self.run_one(CISTERN_SKIP_OPT_SET=os.fsdecode(b"\xff\xc3"))

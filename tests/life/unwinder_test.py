@@ -3,6 +3,7 @@
 """libunwind is loaded where a setting needs call stacks, and nowhere else; without it that is said once, and the
 program runs as ever."""
 
+import shutil
 import subprocess
 
 import life
@@ -48,6 +49,18 @@ class Unwinder(life.Life):
         report = self.left(process.folder)[0][process.pid]
         self.assertEqual([entry["matched"] for entry in report["chosen_sites"]], [0])
         self.assertEqual(report["devices"][0]["passed_through"], 0)
+
+    def test_where_it_makes_no_step_there_are_no_sites_once_a_library_is_gone(self):
+        other = self.folder / "other"
+        other.mkdir()
+        shutil.copy(life.build_dir / "programs" / "libsteps_nowhere.so", other / "libunwind.so.8")
+        path = self.environment(True)["LD_LIBRARY_PATH"]
+        process = self.run_both(self.program(ALLOCATES), "libraries", LD_LIBRARY_PATH=f"{other}:{path}",
+                                CISTERN_SITES="stacks")
+        self.assertEqual(process.returncode, 0)
+        sites = self.left(process.folder)[0][process.pid]["holders"][0]["sites"]["calls"]
+        self.assertEqual((sites[0]["name"], sites[0]["stack"]), ("an unknown call site", []))
+        self.assertGreaterEqual(sites[0]["allocations"], 99)
 
 
 if __name__ == "__main__":

@@ -94,6 +94,14 @@ class Recordings(unittest.TestCase):
         self.assertEqual(seen[0][2]["pinned"], 4 << 20)
         self.assertNotIn("managed", seen[0][2])
 
+    def test_a_free_is_as_old_as_its_call(self):
+        self.run_it("recorded_lazy", CISTERN_POOL="off", SIMCUDA_LATENCY="cuMemFree=30ms")
+        events = without_chunks(self.read().events)
+        took = [after.time_ns - event.time_ns for event, after in zip(events, events[1:])
+                if (event.type, event.memory) == ("freed", "linear")]  # by cuMemFree
+        self.assertGreater(len(took), 2)
+        self.assertGreaterEqual(min(took), 30_000_000)
+
     def test_physical_memory_lives_until_nothing_holds_it(self):
         for settings in ({}, {"CISTERN_POOL": "off"}, {"CISTERN_GPU_LIMIT": "1G"}):
             with self.subTest(settings):

@@ -49,3 +49,8 @@ TEST_CASE("sets of contexts add up") {
   CHECK(members(low) == std::vector<uint32_t>{1, 200});
   CHECK(low == high);
 }
+
+// It is copied and walked with each piece of work that is handed over.
+TEST_CASE("a set of contexts takes a bit for each that there can be") {
+  CHECK(sizeof(ContextSet) * 8 == cistern::alloc::Reclaim::kMaxContexts);
+}

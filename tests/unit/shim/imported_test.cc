@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "allocator/base/os.h"
+#include "shim/order/contexts/context.h"
+#include "shim/order/ties.h"
 #include "shim/pooled/exported.h"
 #include "shim/pooled/out_of_memory.h"
 #include "shim/pooled/queries.h"
@@ -24,9 +26,12 @@ namespace cistern::shim {
 
 // Of this process there are no tokens, and its context is well.
 bool own_handle(const CUipcMemHandle&, CUipcMemHandle*, bool*) { return false; }
-uint64_t devices_of_current(CUdevice* current) {
-  *current = 1;
-  return test::devices_with_access;
+uint64_t devices_reaching(uint32_t owner) { return owner == 0 ? test::devices_reaching : 0; }
+int context_slots() { return 0; }
+ContextSlot* context_slot(int) { return nullptr; }
+Context* working_context(CUcontext) {
+  alignas(Context) static unsigned char only[sizeof(Context)] = {};
+  return test::context_is_known ? reinterpret_cast<Context*>(only) : nullptr;
 }
 CUresult refusal_here() { return CUDA_SUCCESS; }
 bool release_for_once_more() { return test::fakes().release_idle && test::fakes().release_idle(0); }

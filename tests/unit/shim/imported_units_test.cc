@@ -274,24 +274,70 @@ TEST_CASE("units are asked for once more when memory is out and some was idle", 
   }
 }
 
-TEST_CASE("where the driver refuses peers, the own device has access alone", "[ipc]") {
-  Import import(2);
-  Memory& m = import.memory_of();
-  test::devices_with_access = 0b111;
-  static std::vector<std::vector<int>> asked;
-  asked.clear();
-  fakes().driver.cuMemSetAccess = [](CUdeviceptr, size_t, const CUmemAccessDesc* list,
-                                     size_t count) {
-    asked.emplace_back();
-    for (size_t i = 0; i < count; ++i) asked.back().push_back(list[i].location.id);
-    return count > 1 ? CUDA_ERROR_PEER_ACCESS_UNSUPPORTED : CUDA_SUCCESS;
-  };
+std::vector<std::vector<int>> asked_for;  // the devices of each call
+
+// What the driver is asked for where contexts of these devices reach the importer's.
+std::vector<std::vector<int>> access_asked_for(Import& import, uint64_t reaching,
+                                               decltype(Driver::cuMemSetAccess) set_access) {
+  asked_for.clear();
+  test::devices_reaching = reaching;
+  fakes().driver.cuMemSetAccess = set_access;
   CUdeviceptr block = 0;
   CHECK(import.open(&block) == CUDA_SUCCESS);
-  test::devices_with_access = 2;
-  CHECK(asked == std::vector<std::vector<int>>{{0, 1, 2}, {1}});
+  test::devices_reaching = 0;
   CHECK(close_imported(block) == CUDA_SUCCESS);
-  CHECK(m.empty());
+  CHECK(import.memory_of().empty());
+  return asked_for;
+}
+
+CUresult note_devices(CUdeviceptr, size_t, const CUmemAccessDesc* list, size_t count) {
+  asked_for.emplace_back();
+  for (size_t i = 0; i < count; ++i) asked_for.back().push_back(list[i].location.id);
+  return CUDA_SUCCESS;
+}
+
+TEST_CASE("where the driver refuses peers, the own device has access alone", "[ipc]") {
+  Import import(2);
+  const auto refuse_peers = [](CUdeviceptr address, size_t bytes, const CUmemAccessDesc* list,
+                               size_t count) {
+    note_devices(address, bytes, list, count);
+    return count > 1 ? CUDA_ERROR_PEER_ACCESS_UNSUPPORTED : CUDA_SUCCESS;
+  };
+  const auto asked = access_asked_for(import, 0b111, refuse_peers);
+  CHECK(asked == std::vector<std::vector<int>>{{0, 1, 2}, {1}});
+}
+
+TEST_CASE("of devices whose contexts reach the importer's, those that can get access", "[ipc]") {
+  Import import(2);
+  std::vector<int> devices{1, 3, 63};
+  SECTION("says the driver") {
+    fakes().driver.cuDeviceCanAccessPeer = [](int* can, CUdevice device, CUdevice peer) {
+      *can = peer == 1 && (device == 3 || device == 63) ? 1 : 0;
+      return CUDA_SUCCESS;
+    };
+  }
+  SECTION("none where it does not say") {
+    fakes().driver.cuDeviceCanAccessPeer = [](int* can, CUdevice, CUdevice) {
+      *can = 1;
+      return CUDA_ERROR_INVALID_DEVICE;
+    };
+    devices = {1};
+  }
+  SECTION("none where it cannot be asked") {
+    fakes().driver.cuDeviceCanAccessPeer = nullptr;
+    devices = {1};
+  }
+  SECTION("none of a context that is not known") {
+    test::context_is_known = false;
+    devices = {1};
+  }
+  SECTION("none without pools") {
+    fakes().active = false;
+    devices = {1};
+  }
+  const auto asked = access_asked_for(import, uint64_t{1} << 63 | uint64_t{0b1111}, note_devices);
+  test::context_is_known = true;
+  CHECK(asked == std::vector<std::vector<int>>{devices});
 }
 
 // Another thread opens them while they are mapped here, and closes them while they are unmapped.

@@ -19,8 +19,10 @@
 
 namespace cistern::test {
 
-// What devices_of_current() tells, of which 1 is the current one.
-inline uint64_t devices_with_access = 2;
+// The importer's context, which is of device 1: whether it is known, and the devices of the
+// contexts that reach it.
+inline bool context_is_known = true;
+inline uint64_t devices_reaching = 0;
 
 // The one block that the program holds, if it has bytes.
 inline std::mutex held_mutex;

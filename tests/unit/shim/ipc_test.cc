@@ -292,6 +292,41 @@ TEST_CASE("a process that is no more is known at once, one that is silent in a w
   closes.join();
 }
 
+// Root would not be told from nobody.
+TEST_CASE("who is silent is not taken for another user", "[ipc]") {
+  const IpcProcess process = made_up_process();
+  const IpcToken token = token_of(process);
+  constexpr int kCannot = 99;
+  const int reply = in_child([&] {
+    if (getuid() == 0 && setuid(65'000) != 0) return kCannot;
+    OwnSocket silent;
+    sockaddr_un address;
+    const socklen_t bytes = ipc_address(process, &address);
+    if (!silent.open(&address, bytes)) return kCannot;
+    IpcPatience patience{300'000'000};
+    IpcAnswer answer;
+    IpcFiles files;
+    return static_cast<int>(ask_exporter(token, 0, &patience, &answer, &files));
+  });
+  CHECK((reply == static_cast<int>(IpcReply::silent) || reply == kCannot));
+}
+
+TEST_CASE("an answer is heard when it comes", "[ipc]") {
+  using std::chrono::steady_clock;
+  hold(512, 2000);
+  const IpcToken token = exported(10);
+  REQUIRE(serve_importers(*exporting_process(), find_held));
+  auto quickest = steady_clock::duration::max();
+  for (int i = 0; i < 20; ++i) {
+    IpcAnswer answer;
+    const auto begin = steady_clock::now();
+    REQUIRE(ask(token, &answer) == IpcReply::given);
+    quickest = std::min(quickest, steady_clock::now() - begin);
+  }
+  CHECK(quickest < std::chrono::milliseconds(50));
+  end_exports_at(kChunk);
+}
+
 TEST_CASE("an exporter that sends anything first is heard when it answers", "[ipc]") {
   const IpcProcess process = made_up_process();
   OwnSocket socket;

@@ -107,7 +107,7 @@ inline CUresult set_access(CUdeviceptr address, size_t bytes, const CUmemAccessD
                            size_t count) {
   const auto [does, code] = memory->use("access");
   if (!does) return code;
-  CHECK(list[0].location.id == 1);  // devices_of_current(), in imported_test.cc
+  CHECK(list[0].location.id == 1);
   for (uint64_t at = address; at < address + bytes; at += kUnit) {
     if (memory->mapped.count(at) == 0) return CUDA_ERROR_INVALID_VALUE;
     memory->accesses[at] = count;
@@ -138,6 +138,14 @@ class Import {
     d.cuMemMap = map;
     d.cuMemUnmap = unmap;
     d.cuMemSetAccess = set_access;
+    d.cuCtxGetDevice = [](CUdevice* out) {
+      *out = 1;
+      return CUDA_SUCCESS;
+    };
+    d.cuDeviceCanAccessPeer = [](int* can, CUdevice, CUdevice) {
+      *can = 1;
+      return CUDA_SUCCESS;
+    };
     d.cuCtxSynchronize = [] { return memory->use("synchronise").second; };
     d.cuIpcCloseMemHandle = [](CUdeviceptr) { return CUDA_ERROR_INVALID_VALUE; };
     d.cuMemGetInfo_v2 = [](size_t*, size_t*) { return CUDA_SUCCESS; };

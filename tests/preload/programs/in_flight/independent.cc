@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A context that has nothing to do with a block never delays it.
 // One context allocates, uses, waits and frees in a loop, while another runs a kernel that does not
-// end. What they had to do with each other before is over, or goes the other way.
+// end. What they had to do with each other before is over, or goes the other way. "graph": the
+// kernel is before a graph, whose work is in that context alone.
 //
-//   independent nothing|broadcast|broadcasts|was_peer|other_way|same_device context|stream
+//   independent nothing|broadcast|broadcasts|was_peer|other_way|same_device|graph context|stream
 //
 // The last word says what is waited for before each free.
 
@@ -52,6 +53,18 @@ void peer_for_a_while(const Worker& reader, const Worker& owner) {
   MUST(cuCtxDisablePeerAccess(owner.context));
 }
 
+CUgraphExec captured_work(const Worker& worker) {
+  const CUdeviceptr block = new_block(worker, kMiB);
+  CUgraph graph = nullptr;
+  CUgraphExec exec = nullptr;
+  MUST(cuStreamBeginCapture(worker.stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  MUST(timed::fill_words(worker.kernels, worker.stream, block, 64, 1, 0));
+  MUST(cuMemsetD8Async(block, 1, kMiB, worker.stream));
+  MUST(cuStreamEndCapture(worker.stream, &graph));
+  MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
+  return exec;
+}
+
 CUcontext second_context(bool same_device) {
   CUcontext context = nullptr;
   if (!same_device) return use_device(1);
@@ -91,7 +104,9 @@ int main(int argc, char** argv) {
     MUST(cuCtxEnablePeerAccess(second.context, 0));
   }
   second.use();
+  CUgraphExec exec = is("graph") ? captured_work(second) : nullptr;
   timed::Held held(second.kernels, second.stream);
+  if (exec != nullptr) MUST(cuGraphLaunch(exec, second.stream));
   const DriverMemory before = driver_memory();
   loop(first, whole_context);
   const DriverMemory after = driver_memory();

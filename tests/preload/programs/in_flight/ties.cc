@@ -4,9 +4,11 @@
 // waits), its own context is synchronised, and the next block of its size is filled. The watcher
 // tells if that was too early.
 //
-//   ties FORM reads|writes 1|0 BYTES [beside]
+//   ties FORM reads|writes 1|0 BYTES [beside|third]
 //
-// "beside": another copy between the two contexts is begun later, and done before.
+// "beside": another copy between the two contexts is begun later, and done before. "third": copies
+// of a third context to the other one's: one is done before, one goes on for longer, one is begun
+// last and done before.
 // The number is the other context's device. FORM: peer peer_now unified device copy_2d copy_3d
 // copy_3d_peer batch batch_3d captured fill (writes only) kernel kernel_no_more kernel_opened
 // (device 1 only). Kernels reach the block by peer access: enabled, enabled and then disabled, or
@@ -168,15 +170,27 @@ class Exporter {
   pid_t process_;
 };
 
-void copy_beside(const Worker& owner, const Worker& other) {
+// A copy to new memory of the other context.
+Copy begin_beside(const Worker& owner, const Worker& other, bool held) {
   CUdeviceptr from = 0, to = 0;
   owner.use();
   MUST(cuMemAlloc(&from, kCopied));
   other.use();
   MUST(cuMemAlloc(&to, kCopied));
   const Copy copy{to, other.context, from, owner.context, timed::new_stream()};
+  if (held) MUST(timed::fill_words(other.kernels, copy.stream, to, 0, 0, 2 * kDelayUs));
   MUST(peer(copy));
-  MUST(cuStreamSynchronize(copy.stream));
+  return copy;
+}
+
+void copy_beside(const Worker& owner, const Worker& other) {
+  MUST(cuStreamSynchronize(begin_beside(owner, other, /*held=*/false).stream));
+}
+
+const Worker* third_one() {
+  CUcontext context = nullptr;
+  MUST(cuCtxCreate(&context, nullptr, 0, 0));
+  return new Worker(context);
 }
 
 CUresult by_kernel(const Worker& worker, CUdeviceptr block, CUdeviceptr total, bool reads) {
@@ -202,7 +216,10 @@ int main(int argc, char** argv) {
     second = use_device(1);
   }
   const Worker other(second);
+  const Worker* const third =
+      argc > 5 && std::strcmp(argv[5], "third") == 0 ? third_one() : nullptr;
   CUdeviceptr own = 0, block = 0, next = 0;
+  other.use();
   MUST(cuMemAlloc(&own, kCopied));
   MUST(cuMemsetD32(own, 1, kWords));
   MUST(cuCtxSynchronize());
@@ -211,6 +228,8 @@ int main(int argc, char** argv) {
   MUST(cuMemsetD32(block, 3, kWords));
   MUST(cuCtxSynchronize());
 
+  Copy before{};
+  if (third != nullptr) before = begin_beside(*third, other, /*held=*/false);
   other.use();
   if (kernel) {
     if (opened) {
@@ -229,7 +248,13 @@ int main(int argc, char** argv) {
       if (std::strcmp(form.name, argv[1]) == 0) MUST(form.submit(reads ? in : out));
     }
   }
-  if (argc > 5) copy_beside(owner, other);
+  if (third != nullptr) {
+    MUST(cuStreamSynchronize(before.stream));
+    owner.use();
+    allocate_and_free(1, kMiB);
+    begin_beside(*third, other, /*held=*/true);
+  }
+  if (argc > 5) copy_beside(third == nullptr ? owner : *third, other);
 
   owner.use();
   MUST(cuMemFree(block));
