@@ -138,6 +138,20 @@ TEST_CASE("an arena that was left and is empty makes way for another") {
   CHECK(p->source.held() <= 32 * kMiB);
 }
 
+TEST_CASE("no more than 31 arenas are there at a time, with those that were left") {
+  auto p = arenas();
+  for (uint32_t number = 1; number <= 40; ++number) {
+    p->source.open_graphs = {number};
+    REQUIRE(p->allocate_in_graph(16 * kMiB + 512 * number, number, kSmall) != 0);  // stays
+    const uint64_t passing = p->allocate_in_graph(2 * kMiB, number, kSmall);
+    REQUIRE(p->free(passing) == Freed::done);
+    p->source.open_graphs.clear();
+    p->synchronise();
+    p->pool.release_excess();
+  }
+  CHECK(p->ledger.arenas_left.get() == 30);
+}
+
 TEST_CASE("what ends during a request is not noted in the next run") {
   Pool p(4096 * kMiB, sizes(StrategyKind::graph_arena, 0, 0), GarbageRules{}, FillMode::separate);
   p.source.may_take_clean = true;

@@ -17,7 +17,10 @@
 #include <thread>
 #include <vector>
 
+#include "tests/unit/allocator/no_more_memory.h"
+
 using namespace cistern::alloc::host;
+using cistern::test::NoMoreMemory;
 
 namespace {
 
@@ -158,6 +161,8 @@ TEST_CASE("an address that is not the pool's is not taken back") {
   CHECK_FALSE(pool->give_back(other, kPage));
   pool.take(kPage);
   CHECK_FALSE(pool->give_back(other, kPage));
+  // Of the kernel's half of the addresses.
+  CHECK_FALSE(pool->give_back(reinterpret_cast<void*>(uintptr_t{0xffff} << 48), kPage));
   CHECK(pool->usage().live == kPage);
 }
 
@@ -361,26 +366,6 @@ TEST_CASE("pages that the program locked go back, too") {
   CHECK_FALSE(pool->release_idle(0));
   CHECK(resident(extent, 2 * kMiB) == 0);
 }
-
-namespace {
-
-// While it exists the system gives this process no more memory that may be written.
-class NoMoreMemory {
- public:
-  NoMoreMemory() {
-    getrlimit(RLIMIT_DATA, &before_);
-    const rlimit none{0, before_.rlim_max};
-    setrlimit(RLIMIT_DATA, &none);
-  }
-  ~NoMoreMemory() { setrlimit(RLIMIT_DATA, &before_); }
-  NoMoreMemory(const NoMoreMemory&) = delete;
-  NoMoreMemory& operator=(const NoMoreMemory&) = delete;
-
- private:
-  rlimit before_{};
-};
-
-}  // namespace
 
 TEST_CASE("what comes back is kept where the system has no memory for the pool's records") {
   constexpr size_t kExtents = 4096;
