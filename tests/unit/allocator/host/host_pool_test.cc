@@ -155,6 +155,19 @@ TEST_CASE("another chunk follows a full one, and a large request has its own, wh
   CHECK(resident(large, kPage) == UINT64_MAX);  // not mapped
 }
 
+TEST_CASE("the host chunk of a large request stays while any part of it is in use") {
+  Pool pool;
+  char* large = pool.take(100 * kMiB);
+  REQUIRE(pool->note_split());
+  pool->give_back(large + 60 * kMiB, 40 * kMiB);
+  char* again = pool.take(20 * kMiB);
+  CHECK(again == large + 60 * kMiB);
+  pool->give_back(again, 20 * kMiB);
+  CHECK(pool->usage().chunks == 1);
+  pool->give_back(large, 60 * kMiB);
+  CHECK(pool->usage().chunks == 0);
+}
+
 TEST_CASE("an address that is not the pool's is not taken back") {
   Pool pool;
   char other[16];
