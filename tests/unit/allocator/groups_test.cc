@@ -223,6 +223,21 @@ TEST_CASE("idle chunks of groups count in the budget of idle memory of the defau
   CHECK(p->allocate_in_group(16 * kMiB, 7) != 0);
 }
 
+TEST_CASE("of idle chunks of groups no more go than are beyond the budget") {
+  auto p = grouped(StrategyKind::on_demand, 4);
+  p->source.may_take_clean = true;
+  std::vector<uint64_t> all;
+  for (int i = 0; i < 64; ++i) all.push_back(p->allocate_in_group(16 * kMiB, 7));
+  for (const uint64_t a : all) {
+    p->free(a);
+    p->synchronise();  // the budget is larger by what waits at a time
+  }
+  p->pool.release_excess();
+  const uint64_t budget = p->ledger.live_peak.get() / 8;
+  CHECK(p->ledger.reserved.get() <= budget + 64 * kMiB);
+  CHECK(p->ledger.reserved.get() + 64 * kMiB > budget);
+}
+
 TEST_CASE("idle chunks of groups within the budget stay, and serve the next round") {
   auto p = grouped(StrategyKind::on_demand, 4);
   int obtained = 0;

@@ -2,6 +2,7 @@
 #include "allocator/shortage.h"
 
 #include <catch2/catch.hpp>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -186,4 +187,28 @@ TEST_CASE("what was returned clean and comes late is waited for before memory is
     p->source.passed_mark = 0;
     CHECK(p->allocate(60 * kMiB) == 0);
   }
+}
+
+TEST_CASE("a request that nothing can serve is refused at once") {
+  auto p = std::make_unique<Pool>(10 * kMiB);
+  CHECK(p->allocate(60 * kMiB) == 0);
+  CHECK(p->code == kOutOfMemory);
+  CHECK(p->source.obtained <= 4);
+}
+
+TEST_CASE("work that can no longer be followed, once it was waited for, keeps no memory") {
+  auto p = busy_pool();
+  p->free(p->allocate(4 * kMiB));
+  int asked = 0;
+  std::function<void()> ask = [&] {
+    if (++asked == 1) {
+      p->source.on_refuses_release = ask;
+    } else {
+      p->shared.reclaim.freeze();
+    }
+  };
+  p->source.on_refuses_release = ask;
+  CHECK(p->pool.release_returnable(1'000'000));
+  CHECK(asked == 2);
+  CHECK(p->source.held() == 0);
 }

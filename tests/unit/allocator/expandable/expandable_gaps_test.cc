@@ -94,6 +94,17 @@ TEST_CASE("no unit is asked for where there are too few for a request") {
   CHECK(p->take(2 * kUnit) != 0);
 }
 
+TEST_CASE("a request that fails half way gives back what it took, and no clean unit beside it") {
+  auto p = std::make_unique<ExpandablePool>(200, 0, 0, 512, FillMode::off, 1024 * kMiB);
+  const uint64_t a = p->take(4 * kUnit);
+  p->give(a);
+  p->units().fail_at[Call::map] = p->units().calls[Call::map] + 2;
+  CHECK(p->allocate(150 * kUnit) != 0);
+  CHECK(p->source.asked == std::vector<uint64_t>{150 * kUnit});
+  CHECK(p->units().calls[Call::create] > 4);
+  CHECK(p->units().units.size() == 4);
+}
+
 TEST_CASE("a unit that the source refuses is charged to no cap") {
   auto p = expandable(16);
   p->cap.set_limit(16 * kUnit);

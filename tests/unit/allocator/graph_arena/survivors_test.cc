@@ -2,6 +2,7 @@
 // Blocks that outlive their graph: how they are known, and what becomes of the arena they lie in.
 #include "allocator/graph_arena/graph_arenas.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <utility>
 #include <vector>
@@ -85,6 +86,35 @@ TEST_CASE("of blocks that had the same address only the last one outlives its gr
   }
 }
 
+TEST_CASE("of thousands of blocks only those that stay are kept out of the arena") {
+  constexpr unsigned kSizes = 256, kOfEach = 30, kCount = kSizes * kOfEach;
+  auto p = arenas(4096, /*first_mib=*/1024);
+  const auto allocate = [&](uint32_t number) {
+    std::vector<uint64_t> blocks;
+    for (unsigned i = 0; i < kCount; ++i) {
+      blocks.push_back(p->allocate_in_graph(512 * (1 + i % kSizes), number, kSmall));
+    }
+    return blocks;
+  };
+  const auto in_arena = [&](const std::vector<uint64_t>& blocks) {
+    return std::ranges::count_if(blocks, [&](uint64_t address) {
+      return p->shared.index.find(address)->is() == Role::split;
+    });
+  };
+  for (uint32_t number = 1; number <= 2; ++number) {
+    p->source.open_graphs = {number};
+    const std::vector<uint64_t> passing = allocate(number);
+    CHECK(in_arena(passing) == kCount);
+    for (const uint64_t address : passing) REQUIRE(p->free(address) == Freed::done);
+    p->synchronise();
+    const std::vector<uint64_t> staying = allocate(number);
+    if (number == 1) CHECK(staying == passing);
+    CHECK(in_arena(staying) == (number == 1 ? kCount : 0));
+    p->source.open_graphs.clear();
+    p->synchronise();
+  }
+}
+
 TEST_CASE("arenas are not left where that would waste more than an arena") {
   auto p = arenas(8192, /*first_mib=*/256);
   uint64_t survivor;
@@ -106,6 +136,20 @@ TEST_CASE("an arena that was left and is empty makes way for another") {
   }
   CHECK(p->ledger.arenas_left.get() == 99);
   CHECK(p->source.held() <= 32 * kMiB);
+}
+
+TEST_CASE("no more than 31 arenas are there at a time, with those that were left") {
+  auto p = arenas();
+  for (uint32_t number = 1; number <= 40; ++number) {
+    p->source.open_graphs = {number};
+    REQUIRE(p->allocate_in_graph(16 * kMiB + 512 * number, number, kSmall) != 0);  // stays
+    const uint64_t passing = p->allocate_in_graph(2 * kMiB, number, kSmall);
+    REQUIRE(p->free(passing) == Freed::done);
+    p->source.open_graphs.clear();
+    p->synchronise();
+    p->pool.release_excess();
+  }
+  CHECK(p->ledger.arenas_left.get() == 30);
 }
 
 TEST_CASE("what ends during a request is not noted in the next run") {

@@ -17,7 +17,10 @@
 #include <thread>
 #include <vector>
 
+#include "tests/unit/allocator/no_more_memory.h"
+
 using namespace cistern::alloc::host;
+using cistern::test::NoMoreMemory;
 
 namespace {
 
@@ -152,12 +155,27 @@ TEST_CASE("another chunk follows a full one, and a large request has its own, wh
   CHECK(resident(large, kPage) == UINT64_MAX);  // not mapped
 }
 
+TEST_CASE("the host chunk of a large request stays while any part of it is in use") {
+  Pool pool;
+  char* large = pool.take(100 * kMiB);
+  REQUIRE(pool->note_split());
+  pool->give_back(large + 60 * kMiB, 40 * kMiB);
+  char* again = pool.take(20 * kMiB);
+  CHECK(again == large + 60 * kMiB);
+  pool->give_back(again, 20 * kMiB);
+  CHECK(pool->usage().chunks == 1);
+  pool->give_back(large, 60 * kMiB);
+  CHECK(pool->usage().chunks == 0);
+}
+
 TEST_CASE("an address that is not the pool's is not taken back") {
   Pool pool;
   char other[16];
   CHECK_FALSE(pool->give_back(other, kPage));
   pool.take(kPage);
   CHECK_FALSE(pool->give_back(other, kPage));
+  // Of the kernel's half of the addresses.
+  CHECK_FALSE(pool->give_back(reinterpret_cast<void*>(uintptr_t{0xffff} << 48), kPage));
   CHECK(pool->usage().live == kPage);
 }
 
@@ -361,26 +379,6 @@ TEST_CASE("pages that the program locked go back, too") {
   CHECK_FALSE(pool->release_idle(0));
   CHECK(resident(extent, 2 * kMiB) == 0);
 }
-
-namespace {
-
-// While it exists the system gives this process no more memory that may be written.
-class NoMoreMemory {
- public:
-  NoMoreMemory() {
-    getrlimit(RLIMIT_DATA, &before_);
-    const rlimit none{0, before_.rlim_max};
-    setrlimit(RLIMIT_DATA, &none);
-  }
-  ~NoMoreMemory() { setrlimit(RLIMIT_DATA, &before_); }
-  NoMoreMemory(const NoMoreMemory&) = delete;
-  NoMoreMemory& operator=(const NoMoreMemory&) = delete;
-
- private:
-  rlimit before_{};
-};
-
-}  // namespace
 
 TEST_CASE("what comes back is kept where the system has no memory for the pool's records") {
   constexpr size_t kExtents = 4096;

@@ -36,6 +36,7 @@ TEST_CASE("trace: an option that cannot be used is told with what is allowed, an
       {"max-bytes", "", "bytes, also with K, M or G", "1M"},
       {"from", "soon", "seconds since it began", "2.5"},
       {"to", "-1", "seconds since it began", "2.5"},
+      {"to", "1e10", "seconds since it began", "2.5"},
   };
   for (const Row& row : rows) {
     const std::string option = std::string("--") + row.name;

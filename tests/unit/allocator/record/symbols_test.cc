@@ -20,6 +20,9 @@
 using cistern::alloc::Symbols;
 
 extern "C" [[gnu::noinline]] int a_function_to_be_found(int x) { return x * 3; }
+extern "C" {
+[[gnu::used]] int a_variable_not_to_be_found = 3;
+}
 
 namespace {
 
@@ -50,6 +53,15 @@ TEST_CASE("an address is named by the function that holds it") {
   CHECK(std::string(name) == "a_function_to_be_found");
   CHECK(begin == start);
   CHECK(symbols.find(0, &begin) == nullptr);
+  symbols.close();
+}
+
+TEST_CASE("a variable names no address") {
+  Symbols symbols;
+  REQUIRE(symbols.open("/proc/self/exe"));
+  uint64_t begin = 0;
+  const char* name = symbols.find(offset_of(&a_variable_not_to_be_found), &begin);
+  CHECK((name == nullptr || std::string(name) != "a_variable_not_to_be_found"));
   symbols.close();
 }
 

@@ -233,6 +233,21 @@ TEST_CASE("tallies: with a context goes its memory, but for what is the device's
   CHECK(of(tallies, 1).live_blocks == kMemories + 1);
 }
 
+TEST_CASE("tallies: each order is by its own figure") {
+  const Tally tally{.allocations = 1,
+                    .bytes = 2,
+                    .live_blocks = 3,
+                    .live_bytes = 4,
+                    .peak_bytes = 5,
+                    .temporary = 6,
+                    .within_phase = 7};
+  CHECK(figure_of(tally, TallyOrder::peak) == 5);
+  CHECK(figure_of(tally, TallyOrder::end) == 4);
+  CHECK(figure_of(tally, TallyOrder::temporary) == 6);
+  CHECK(figure_of(tally, TallyOrder::calls) == 1);
+  CHECK(figure_of(tally, TallyOrder::bytes) == 2);
+}
+
 TEST_CASE("tallies: random events give what a plain model gives") {
   const auto seed = static_cast<uint32_t>(std::random_device{}());
   INFO("seed " << seed);

@@ -440,4 +440,21 @@ TEST_CASE("threads share scratch streams, give back and end them") {
   CHECK(cache.ledger.scratch_bytes.get() == 0);
 }
 
+TEST_CASE("threads that close a context and reopen it at once leave it open") {
+  Scratch cache;
+  const uint64_t block = cache.fresh(1000);
+  REQUIRE(cache.free(block) == Freed::cached);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < 200; ++round) {
+        for (int n = 0; n < 500; ++n) cache->close(0);
+        for (int n = 0; n < 500; ++n) cache->reopen(0);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(cache.give_back(cache->collect_context(0), Released::done) == Addresses{block});
+}
+
 }  // namespace cistern::test
