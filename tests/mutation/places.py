@@ -45,7 +45,8 @@ class Places:
             output = words[words.index("-o") + 1]
             self.commands[output], self.source_of[output] = words[:words.index("-o")], entry["file"]
         self.not_measured = [output for output, source in self.source_of.items() if reach.OURS.search(f"/{output}")
-                             and not measured.holds(self.root, pathlib.Path(source).relative_to(self.root))]
+                             and (output not in measured.objects or
+                                  not measured.holds(self.root, pathlib.Path(source).relative_to(self.root)))]
 
     def function(self, drawn):
         """The definition around it; None outside of all."""
@@ -64,13 +65,16 @@ class Places:
         return self.reach.tests_of(self.root, drawn.path, self.lines(drawn), tests)
 
     def objects(self, drawn):
-        """Those to compile anew; none where only the build can tell: code that runs while compiling leaves no trace. A
-        header may be in those that were not measured, too."""
+        """Those to compile anew; none where only the build can tell: code that runs while compiling leaves no trace.
+        Those that were not measured are, too, if they are made of the file itself, or it is a header."""
         function = self.function(drawn)
         if function is None or "constexpr" in self.sources.text_of(function):
             return []
         known = self.reach.objects_of(self.root, drawn.path, self.lines(drawn))
-        return sorted({*known, *self.not_measured}) if known and drawn.path.endswith(".h") else known
+        if not known:
+            return []
+        return sorted({*known, *(output for output in self.not_measured if drawn.path.endswith(".h")
+                                 or self.source_of[output] == str(self.root / drawn.path))})
 
     def compiles(self, drawn):
         """Whether one object file that it is in does."""

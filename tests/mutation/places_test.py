@@ -65,6 +65,14 @@ class OfAChange(unittest.TestCase):
         again = places.Places(self.tree, self.measured)
         self.assertEqual([OBJECT, "other.o"], again.objects(Drawn("allocator/twice.h", 5, "         0;\n")))
 
+    def test_a_source_may_be_compiled_for_more_than_was_measured(self):
+        self.measured.compiled["allocator/of_three.cc"] = {4: [1]}
+        self.measured.objects[:] = ["other.o", "measured.o"]
+        again = places.Places(self.tree, self.measured)
+        self.assertEqual([OBJECT, "measured.o"], again.objects(Drawn("allocator/of_three.cc", 4, "  return 4;\n")))
+        self.measured.compiled["allocator/of_three.cc"] = {}
+        self.assertEqual([], again.objects(Drawn("allocator/of_three.cc", 4, "  return 4;\n")))
+
     def test_of_code_that_runs_while_compiling_the_build_finds_the_objects(self):
         for line in (1, 2, 7):
             self.assertEqual([], self.places.objects(Drawn("allocator/twice.h", line, "")))
