@@ -9,10 +9,10 @@
 //                     sets itself up for a new thread, that call comes here, too (--wrap)
 //
 // So the hooks call nothing that may allocate or take a lock of the C library, which may hold some
-// when it calls free(). The fork handlers here are registered before jemalloc's, so that a fork
-// takes jemalloc's locks first and ours last.
+// when it calls free(). The fork handlers here are registered before jemalloc's, and those before
+// all others, so that a fork takes jemalloc's locks when the others' handlers have run, and ours
+// last.
 #include <jemalloc/jemalloc.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -25,9 +25,11 @@
 
 #include "allocator/base/os.h"
 #include "allocator/host/host_limits.h"
+#include "shim/entry/loader.h"
 #include "shim/host/host_memory.h"
 #include "shim/host/jemalloc_inside.h"
 #include "shim/host/start.h"
+#include "shim/process/at_fork.h"
 #include "shim/process/log.h"
 #include "shim/process/no_cancel.h"
 #include "shim/process/settings.h"
@@ -227,7 +229,20 @@ void serve_jemalloc() {
   serving.store(true, std::memory_order_release);
 }
 
+// Unless there was one before.
+void make_first_call() { mallctl("version", nullptr, nullptr, nullptr, 0); }
+
 // --- forks ---
+
+// The C library's function of the name that this object exports. It comes first where this object
+// was opened late.
+int register_with_libc(void (*prepare)(), void (*parent)(), void (*child)(), void* object) {
+  static constexpr const char* kName = "__register_atfork";
+  void* function = definition_after_us(kName);
+  if (function == nullptr) function = first_definition(kName);
+  return reinterpret_cast<decltype(&register_fork_handlers)>(function)(prepare, parent, child,
+                                                                       object);
+}
 
 void before_fork() { pool.lock(); }
 void in_parent() { pool.unlock(); }
@@ -242,7 +257,7 @@ void in_child() {
 void start_host_memory(const config::Policy& settings) {
   const int fill = settings.fill_byte();
   if (!settings.free_idle_memory.value && fill < 0) return;
-  mallctl("version", nullptr, nullptr, nullptr, 0);  // jemalloc's first call, unless there was one
+  make_first_call();
   if (!serving.load(std::memory_order_acquire)) return;
   if (settings.free_idle_memory.value) start_releasing_idle_host_memory();
   if (fill >= 0) fill_host_memory(fill);
@@ -264,8 +279,6 @@ extern "C" {
 // The linker's names for what --wrap takes from jemalloc, and for what it gets instead.
 char* real_secure_getenv(const char* name) asm("__real_secure_getenv");
 char* wrapped_secure_getenv(const char* name) asm("__wrap_secure_getenv");
-int real_pthread_atfork(void (*prepare)(), void (*parent)(),
-                        void (*child)()) asm("__real_pthread_atfork");
 int wrapped_pthread_atfork(void (*prepare)(), void (*parent)(),
                            void (*child)()) asm("__wrap_pthread_atfork");
 
@@ -306,14 +319,27 @@ bool wrapped_thread_set_up(void* thread) {
   return failed;
 }
 
+// jemalloc's own handlers.
 int wrapped_pthread_atfork(void (*prepare)(), void (*parent)(), void (*child)()) {
   using namespace cistern::shim;  // NOLINT(google-build-using-namespace): its other face
   static constinit std::atomic<bool> registered{false};
   if (!registered.exchange(true)) {
-    real_pthread_atfork(before_fork, in_parent, in_child);
+    register_with_libc(before_fork, in_parent, in_child, nullptr);
     serve_jemalloc();
   }
-  return real_pthread_atfork(prepare, parent, child);
+  return register_with_libc(prepare, parent, child, nullptr);
 }
 
 }  // extern "C"
+
+namespace cistern::shim {
+
+// Of all handlers that prepare a fork jemalloc's must be the last, since they take the locks of
+// malloc, and the last ones are those that were registered first.
+[[gnu::visibility("default")]] int register_fork_handlers(void (*prepare)(), void (*parent)(),
+                                                          void (*child)(), void* object) noexcept {
+  make_first_call();
+  return register_with_libc(prepare, parent, child, object);
+}
+
+}  // namespace cistern::shim

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/kinds/imported.h"
 
-#include <pthread.h>
-
 #include <atomic>
 #include <cstring>
 #include <utility>
@@ -19,6 +17,7 @@
 #include "shim/pooled/out_of_memory.h"
 #include "shim/pooled/queries.h"
 #include "shim/pooled/refusal.h"
+#include "shim/process/at_fork.h"
 #include "shim/process/background.h"
 #include "shim/process/no_cancel.h"
 
@@ -153,7 +152,7 @@ bool describe_context(Mapping* out) {
 // Without pools nobody else sees to forked children (process/life.h).
 void prepare_for_forks() {
   static constinit std::atomic<bool> prepared{false};
-  if (!prepared.exchange(true)) pthread_atfork(nullptr, nullptr, reset_imported_after_fork);
+  if (!prepared.exchange(true)) at_fork(nullptr, nullptr, reset_imported_after_fork);
 }
 
 // What the driver would refuse here whatever the address is. Without pools nothing is known of the

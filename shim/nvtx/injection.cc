@@ -11,7 +11,6 @@
 // What the first instance got is what every instance gets. One to which its tool gave other
 // functions is left to the tool alone.
 #include <dlfcn.h>
-#include <pthread.h>
 
 #include <atomic>
 #include <climits>
@@ -24,6 +23,7 @@
 #include "shim/nvtx/phases.h"
 #include "shim/nvtx/ranges.h"
 #include "shim/nvtx/thread_ranges.h"
+#include "shim/process/at_fork.h"
 #include "shim/process/log.h"
 #include "shim/process/names.h"
 
@@ -154,7 +154,7 @@ bool ranges_on() { return switched_on.load(std::memory_order_acquire); }
 // in_child.
 void switch_ranges_on() {
   if (!preloaded() || switched_on.exchange(true)) return;
-  pthread_atfork(nullptr, nullptr, child_after_fork);
+  at_fork(nullptr, nullptr, child_after_fork);
   stand_in_for(kInjection);
   name_this_object();
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/process/life.h"
 
-#include <pthread.h>
-
 #include <atomic>
 
+#include "shim/process/at_fork.h"
 #include "shim/process/log.h"
 #include "shim/process/part.h"
 #include "shim/process/settings.h"
@@ -61,7 +60,7 @@ void cuda_started(bool complete) {
     for (size_t i = 0; i < loaded.warning_count; ++i) log_line(loaded.warnings[i].text);
   }
   if (loaded.status == config::Status::kOk || loaded.policy.record.set || loaded.policy.sites.set) {
-    pthread_atfork(nullptr, nullptr, child_after_fork);
+    at_fork(nullptr, nullptr, child_after_fork);
   }
   if (loaded.status == config::Status::kOff) return;
   if (!complete) {

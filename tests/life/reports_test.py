@@ -222,6 +222,12 @@ class Reports(life.Life):
         self.assertGreater(host["live_bytes"], 0)
         self.assertGreaterEqual(host["reserved_bytes"], host["live_bytes"] + host["idle_bytes"])
 
+    def test_it_reads_no_time_zone(self):
+        zone = self.folder / "zone"  # whoever opens it waits for ever
+        os.mkfifo(zone)
+        for form in ("text", "json"):
+            self.run_one(CISTERN_REPORT=form, TZ=f":{zone}")
+
     def test_any_byte_of_a_setting_is_text(self):
         process, _ = self.run_one(CISTERN_SKIP_OPT_SET=os.fsdecode(b"\xff\xc3"))
         entries = self.left(process.folder)[0][process.pid]["chosen_sites"]
