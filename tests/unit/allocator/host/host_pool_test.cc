@@ -168,6 +168,21 @@ TEST_CASE("the host chunk of a large request stays while any part of it is in us
   CHECK(pool->usage().chunks == 0);
 }
 
+TEST_CASE("an aligned request is served from free pages that it fits into") {
+  Pool pool;
+  pool.take(kPage);
+  char* as_large = pool.take(kMiB);
+  pool.take(kPage);
+  char* larger = pool.take(3 * kMiB);
+  pool.take(kPage);
+  REQUIRE(reinterpret_cast<uintptr_t>(as_large) % kMiB != 0);
+  pool->give_back(as_large, kMiB);
+  pool->give_back(larger, 3 * kMiB);
+  char* aligned = pool.take(kMiB, kMiB);
+  CHECK(aligned >= larger);
+  CHECK(aligned <= larger + 2 * kMiB);
+}
+
 TEST_CASE("an address that is not the pool's is not taken back") {
   Pool pool;
   char other[16];
