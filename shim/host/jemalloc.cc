@@ -229,19 +229,27 @@ void serve_jemalloc() {
   serving.store(true, std::memory_order_release);
 }
 
-// Unless there was one before.
-void make_first_call() { mallctl("version", nullptr, nullptr, nullptr, 0); }
+// jemalloc's first call, unless there was one. mallctl() would make tables that nobody may need.
+void make_first_call() {
+  if (void* block = mallocx(1, 0); block != nullptr) dallocx(block, 0);
+}
 
 // --- forks ---
 
-// The C library's function of the name that this object exports. It comes first where this object
-// was opened late.
+// By the C library's function of the name that this object exports. It is looked up for jemalloc's
+// handlers, which come first: later the loader's lock may be held by a thread that waits for this
+// one. The C library comes before this object where this was opened late.
 int register_with_libc(void (*prepare)(), void (*parent)(), void (*child)(), void* object) {
   static constexpr const char* kName = "__register_atfork";
-  void* function = definition_after_us(kName);
-  if (function == nullptr) function = first_definition(kName);
-  return reinterpret_cast<decltype(&register_fork_handlers)>(function)(prepare, parent, child,
-                                                                       object);
+  static constinit std::atomic<decltype(&register_fork_handlers)> known{nullptr};
+  auto function = known.load(std::memory_order_acquire);
+  if (function == nullptr) {
+    void* found = definition_after_us(kName);
+    if (found == nullptr) found = first_definition(kName);
+    function = reinterpret_cast<decltype(&register_fork_handlers)>(found);
+    known.store(function, std::memory_order_release);
+  }
+  return function(prepare, parent, child, object);
 }
 
 void before_fork() { pool.lock(); }
@@ -319,7 +327,7 @@ bool wrapped_thread_set_up(void* thread) {
   return failed;
 }
 
-// jemalloc's own handlers.
+// jemalloc's handlers, during its first call: ours first, so that they run last before a fork.
 int wrapped_pthread_atfork(void (*prepare)(), void (*parent)(), void (*child)()) {
   using namespace cistern::shim;  // NOLINT(google-build-using-namespace): its other face
   static constinit std::atomic<bool> registered{false};

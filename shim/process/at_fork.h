@@ -7,7 +7,8 @@
 namespace cistern::shim {
 
 // What pthread_atfork() calls, also in its errors; `object`: at whose end they go, nullptr: at
-// none. LSB Core, __register_atfork. Any thread.
+// none. LSB Core, __register_atfork. In libcistern.so ours (host/jemalloc.cc), else the C
+// library's. Any thread.
 int register_fork_handlers(void (*prepare)(), void (*parent)(), void (*child)(),
                            void* object) noexcept asm("__register_atfork");
 

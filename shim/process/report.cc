@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <ctime>
 
 #include "shim/process/advice.h"
 #include "shim/process/frameworks.h"
@@ -24,6 +26,21 @@ constinit OwnFile output_{};
 constinit Writer writer{};
 
 }  // namespace
+
+Run::Run() {
+  if (readlink("/proc/self/exe", program, sizeof program - 1) < 0) program[0] = '\0';
+  gethostname(host, sizeof host - 1);
+  // gmtime_r() takes a lock and reads the time zone's file, though UTC needs none: a handler of the
+  // program that calls exit() may have come while its thread was in there.
+  const std::chrono::sys_seconds now{std::chrono::seconds{time(nullptr)}};
+  const auto today = std::chrono::floor<std::chrono::days>(now);
+  const std::chrono::year_month_day date{today};
+  const std::chrono::hh_mm_ss clock{now - today};
+  snprintf(ended, sizeof ended, "%d-%02u-%02uT%02d:%02d:%02dZ", static_cast<int>(date.year()),
+           static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()),
+           static_cast<int>(clock.hours().count()), static_cast<int>(clock.minutes().count()),
+           static_cast<int>(clock.seconds().count()));
+}
 
 void open_report(const config::Policy& policy) {
   format_ = policy.report.value;

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Forks under libcistern.so: handlers of other libraries may allocate, whenever they were registered, and a process may
-end while its threads fork. BUILD_DIR names the build."""
+"""Forks under libcistern.so: handlers of other libraries may allocate, whenever they were registered, go with their
+library, and are registered without a wait; a process may end while its threads fork. BUILD_DIR names the build."""
 
+import contextlib
 import os
 import pathlib
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,6 +18,7 @@ OBJECT = pathlib.Path(os.environ.get("BUILD_DIR", ROOT / "build" / "release")).r
 SOURCE = ROOT / "tests" / "host" / "forks.c"
 CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("CISTERN_", "FLAGS_", "LD_", "MALLOC_"))}
 PROCESSES = 300  # of 100 one or two would not end well
+TIMEOUT_S = 150
 
 
 class Forks(unittest.TestCase):
@@ -23,20 +27,37 @@ class Forks(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         library, cls.program = (pathlib.Path(folder.name) / name for name in ("libnotices.so", "forks"))
-        subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-DLIBRARY", SOURCE, "-o", library], check=True)
-        subprocess.run(["cc", "-O1", SOURCE, "-o", cls.program, library, "-Wl,-rpath,$ORIGIN"], check=True)
+        cls.other = library.with_name("libother.so")
+        subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-DLIBRARY", SOURCE, "-o", library, "-lpthread"], check=True)
+        subprocess.run(["cc", "-O1", "-rdynamic", SOURCE, "-o", cls.program, library, "-Wl,-rpath,$ORIGIN", "-lpthread",
+                        "-ldl"], check=True)
+        shutil.copy(library, cls.other)
 
     def run_it(self, *arguments, **env):
-        return subprocess.run([self.program, *arguments], env=CLEAN | {"LD_PRELOAD": str(OBJECT)} | env, check=True,
-                              capture_output=True, text=True).stdout
+        """What it prints. It ends all that it started, but for children that hang: these are ended here."""
+        process = subprocess.Popen([self.program, *arguments], env=CLEAN | {"LD_PRELOAD": str(OBJECT)} | env,
+                                   stdout=subprocess.PIPE, text=True, start_new_session=True)
+        try:
+            return process.communicate(timeout=TIMEOUT_S)[0]
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
     def test_a_handler_that_was_registered_before_anybody_allocated_may_allocate(self):
         for env in ({}, {"CISTERN_POOL": "off"}, {"FLAGS_init_allocated_mem": "true"}):
             with self.subTest(env):
-                self.assertEqual(self.run_it("children", **env), "50 of 50 children, forks noticed: 1\n")
+                self.assertEqual(self.run_it("children", **env),
+                                 "50 of 50 children; noticed before 50, in the parent 50, here 0\n")
+
+    def test_handlers_of_a_library_go_with_it(self):
+        self.assertEqual(self.run_it("unload", str(self.other)), "forked: 1\n")
+
+    def test_to_register_a_handler_waits_for_no_library_that_is_being_loaded(self):
+        self.assertEqual(self.run_it("loads", str(self.other)), "loaded\n")
 
     def test_a_process_ends_while_its_threads_fork(self):
-        self.assertEqual(self.run_it("exits", str(PROCESSES)), "not well: 0\n")
+        self.assertEqual(self.run_it("exits", str(PROCESSES), NO_HANDLERS="1"), "not well: 0\n")
 
 
 if __name__ == "__main__":
