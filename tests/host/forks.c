@@ -6,8 +6,7 @@
 //   forks exits COUNT     processes that end while two of their threads fork; without handlers of
 //                         their own (NO_HANDLERS), which the C library would take away meanwhile
 //   forks unload LIBRARY  forks once the library, which has a handler, was loaded and unloaded
-//   forks loads LIBRARY   registers a handler while another thread loads a library that waits for
-//   it
+//   forks loads LIBRARY   registers a handler, which a thread that loads the library waits for
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
