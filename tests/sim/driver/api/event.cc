@@ -25,13 +25,13 @@ CUresult record(Call id, DefaultStream kind, CUevent handle, CUstream target, un
   });
 }
 
-CUresult synchronize(const EventRef& event) {
+CUresult wait_for_event(const EventRef& event) {
   const CUresult code = synchronize_event(event);
   if (code == CUDA_SUCCESS) pools_after_wait();
   return code;
 }
 
-CUresult query(const EventRef& event) {
+CUresult event_passed(const EventRef& event) {
   const CUresult code = query_event(event);
   if (code == CUDA_SUCCESS) pools_after_wait();
   return code;
@@ -84,12 +84,12 @@ SIM_PAIR(cuEventRecordWithFlags, _ptsz, (CUevent hEvent, CUstream hStream, unsig
 
 CUresult cuEventQuery(CUevent hEvent) {
   return call(
-      Call::cuEventQuery, [&] { return of_event(hEvent, query); }, in("hEvent", hEvent));
+      Call::cuEventQuery, [&] { return of_event(hEvent, event_passed); }, in("hEvent", hEvent));
 }
 
 CUresult cuEventSynchronize(CUevent hEvent) {
   return call(
-      Call::cuEventSynchronize, [&] { return of_event(hEvent, synchronize); },
+      Call::cuEventSynchronize, [&] { return of_event(hEvent, wait_for_event); },
       in("hEvent", hEvent));
 }
 

@@ -18,7 +18,7 @@ CUresult create(Call id, CUstream* handle, unsigned flags, int priority) {
       [&](Context& context) { return create_stream(id, context, flags, priority, handle); });
 }
 
-CUresult synchronize(const StreamRef& stream) {
+CUresult wait_for_stream(const StreamRef& stream) {
   Order order;
   const CUresult code = stream_order(stream, &order);
   if (code != CUDA_SUCCESS) return code;
@@ -27,7 +27,7 @@ CUresult synchronize(const StreamRef& stream) {
   return code;
 }
 
-CUresult query(const StreamRef& stream) {
+CUresult stream_passed(const StreamRef& stream) {
   Order order;
   const CUresult code = stream_order(stream, &order);
   if (code != CUDA_SUCCESS) return code;
@@ -89,11 +89,12 @@ CUresult cuStreamDestroy_v2(CUstream hStream) {
 
 SIM_PAIR(cuStreamSynchronize, _ptsz, (CUstream hStream),
          return call(
-             kCall, [&] { return on_stream(hStream, kDefault, synchronize); }, stream(hStream));)
+             kCall, [&] { return on_stream(hStream, kDefault, wait_for_stream); },
+             stream(hStream));)
 
 SIM_PAIR(cuStreamQuery, _ptsz, (CUstream hStream),
          return call(
-             kCall, [&] { return on_stream(hStream, kDefault, query); }, stream(hStream));)
+             kCall, [&] { return on_stream(hStream, kDefault, stream_passed); }, stream(hStream));)
 
 SIM_PAIR(cuStreamWaitEvent, _ptsz, (CUstream hStream, CUevent hEvent, unsigned int Flags),
          return call(

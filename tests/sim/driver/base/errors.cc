@@ -6,20 +6,20 @@
 namespace simcuda {
 namespace {
 
-struct Row {
+struct ErrorRow {
   CUresult code;
   const char* name;
   const char* text;
 };
 
-constexpr Row kErrors[] = {
+constexpr ErrorRow kErrors[] = {
 #define ERROR(code, text) {code, #code, text},
 #include "base/errors.def"
 #undef ERROR
 };
 
-const Row* row(CUresult code) {
-  for (const Row& row : kErrors) {
+const ErrorRow* row(CUresult code) {
+  for (const ErrorRow& row : kErrors) {
     if (row.code == code) return &row;
   }
   return nullptr;
@@ -28,12 +28,12 @@ const Row* row(CUresult code) {
 }  // namespace
 
 const char* error_name(CUresult code) {
-  const Row* found = row(code);
+  const ErrorRow* found = row(code);
   return found == nullptr ? nullptr : found->name;
 }
 
 const char* error_text(CUresult code) {
-  const Row* found = row(code);
+  const ErrorRow* found = row(code);
   return found == nullptr ? nullptr : found->text;
 }
 
@@ -41,7 +41,7 @@ std::optional<CUresult> find_error(std::string_view text) {
   int number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   const bool numeric = error == std::errc{} && end == text.data() + text.size();
-  for (const Row& row : kErrors) {
+  for (const ErrorRow& row : kErrors) {
     if (numeric ? static_cast<int>(row.code) == number : text == row.name) return row.code;
   }
   return std::nullopt;

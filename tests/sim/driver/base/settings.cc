@@ -101,14 +101,14 @@ bool set_pool_step(std::string_view text, Settings& out) {
   return out.pool_step_bytes != 0 && *mebibytes % 2 == 0;
 }
 
-struct Row {
+struct SettingRow {
   const char* name;
   bool (*set)(std::string_view text, Settings& out);
   bool list;  // of comma-separated elements, each given to `set`
   const char* allowed;
 };
 
-constexpr Row kRows[] = {
+constexpr SettingRow kRows[] = {
     {"SIMCUDA_FAIL",
      [](std::string_view text, Settings& out) { return add_fail(text, out.faults); }, true,
      "call[:n|:every|:pP@seed][:after]=code with a driver call, a use from 1 or a probability, "
@@ -136,7 +136,7 @@ constexpr Row kRows[] = {
     {"SIMCUDA_PITCH", set_pitch, false, "a multiple of 512; example: 2048"},
 };
 
-void read_row(const Row& row, Settings& out) {
+void read_row(const SettingRow& row, Settings& out) {
   const char* text = std::getenv(row.name);
   if (text == nullptr || *text == '\0') return;
   const auto parts = row.list ? split(text, ',') : std::vector<std::string_view>{text};
@@ -153,7 +153,7 @@ std::string text_of(const char* name) {
 Settings read_settings() {
   Settings out;
   read_devices(out);
-  for (const Row& row : kRows) read_row(row, out);
+  for (const SettingRow& row : kRows) read_row(row, out);
   out.trace_file = text_of("SIMCUDA_TRACE");
   out.races_file = text_of("SIMCUDA_RACES_FILE");
   const std::string kernels = text_of("SIMCUDA_KERNELS");

@@ -111,6 +111,11 @@ CUresult end_capture(const StreamRef& stream, CUgraph* graph) {
   return code;
 }
 
+bool being_captured(const StreamRef& stream) {
+  const std::lock_guard lock(exec_mutex());
+  return stream->capture != nullptr;
+}
+
 CUresult capture_state(const StreamRef& stream, CaptureState* state) {
   const std::lock_guard lock(exec_mutex());
   *state = {};

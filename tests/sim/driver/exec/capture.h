@@ -40,6 +40,7 @@ struct CaptureState {
   size_t frontier_size = 0;
 };
 CUresult capture_state(const StreamRef& stream, CaptureState* state);
+bool being_captured(const StreamRef& stream);
 
 // What the next captured work of the stream depends on: these nodes instead of, or besides, those
 // that it does. Caller does not hold exec_mutex().

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "base/tsan.h"
+#include "exec/capture.h"
 #include "exec/context.h"
 #include "exec/engine.h"
 #include "memory/allocation.h"
@@ -26,11 +27,6 @@ Place place_of(const CopyEnd& end, size_t bytes) {
   if (end.side == Side::kHost) return is_host(found->kind) ? Place::kPinned : Place::kPageable;
   if (!device_covers(end.address, bytes)) return Place::kInvalid;
   return is_host(found->kind) ? Place::kPinned : Place::kDevice;
-}
-
-bool being_captured(const StreamRef& stream) {
-  const std::lock_guard lock(exec_mutex());
-  return stream->capture != nullptr;
 }
 
 size_t extent(const Box& box, const Layout& layout) {

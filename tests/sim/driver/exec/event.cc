@@ -13,13 +13,13 @@
 namespace simcuda {
 namespace {
 
-HandleTable<CUevent, Event>& table() {
+HandleTable<CUevent, Event>& events() {
   static auto& all = *new HandleTable<CUevent, Event>;
   return all;
 }
 
 CUevent insert(Context& context, unsigned flags, std::shared_ptr<SharedEvent> shared) {
-  return table().insert(
+  return events().insert(
       std::make_shared<Event>(Event{context, flags, false, {}, nullptr, {}, std::move(shared)}));
 }
 
@@ -45,7 +45,7 @@ bool others_have_passed(const Event& event) {
 
 }  // namespace
 
-EventRef find_event(CUevent handle) { return table().find(handle); }
+EventRef find_event(CUevent handle) { return events().find(handle); }
 
 CUresult create_event(Context& context, unsigned flags, CUevent* out) {
   std::shared_ptr<SharedEvent> shared;
@@ -71,7 +71,7 @@ CUresult open_event_handle(Context& context, const CUipcEventHandle& handle, CUe
 }
 
 CUresult destroy_event(CUevent handle) {
-  return table().remove(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+  return events().remove(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult record_event(Call call, const EventRef& event, const StreamRef& stream, unsigned flags) {

@@ -98,11 +98,6 @@ CUresult upload(Call call, Exec& exec, Context& context) {
   return code;
 }
 
-bool being_captured(const StreamRef& stream) {
-  const std::lock_guard lock(exec_mutex());
-  return stream->capture != nullptr;
-}
-
 }  // namespace
 
 std::shared_ptr<Graph> make_graph() {

@@ -16,7 +16,7 @@
 namespace simcuda {
 namespace {
 
-HandleTable<CUstream, Stream>& table() {
+HandleTable<CUstream, Stream>& streams() {
   static auto& all = *new HandleTable<CUstream, Stream>;
   return all;
 }
@@ -87,7 +87,7 @@ StreamRef resolve_stream(CUstream handle, DefaultStream kind) {
     return legacy_stream(*context);
   }
   if (handle == CU_STREAM_PER_THREAD || handle == nullptr) return per_thread_stream(*context);
-  return table().find(handle);
+  return streams().find(handle);
 }
 
 CUresult create_stream(Call call, Context& context, unsigned flags, int priority,
@@ -96,7 +96,7 @@ CUresult create_stream(Call call, Context& context, unsigned flags, int priority
   if (const CUresult code = take_for(call, context, &stream->taken); code != CUDA_SUCCESS) {
     return code;
   }
-  stream->handle = table().insert(stream);
+  stream->handle = streams().insert(stream);
   const std::lock_guard lock(exec_mutex());
   context.created.push_back(stream);
   *handle = stream->handle;
@@ -105,7 +105,7 @@ CUresult create_stream(Call call, Context& context, unsigned flags, int priority
 
 // Returns at once: work in flight goes on, and still counts for its context.
 CUresult destroy_stream(CUstream handle) {
-  const StreamRef stream = table().remove(handle);
+  const StreamRef stream = streams().remove(handle);
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (stream->taken != nullptr) stream->taken->give_back();
   const std::lock_guard lock(exec_mutex());

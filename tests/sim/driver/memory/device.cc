@@ -32,8 +32,6 @@ uint64_t span_for(uint64_t total_bytes) {
 
 uint64_t units_for(uint64_t bytes) { return (bytes + Device::kUnitBytes - 1) / Device::kUnitBytes; }
 
-void* host(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
-
 std::vector<std::unique_ptr<Device>>& devices() {
   static auto& all = *new std::vector<std::unique_ptr<Device>>;
   return all;
@@ -66,7 +64,7 @@ bool Device::open() {
   if (room == MAP_FAILED) return false;
   const auto start = reinterpret_cast<CUdeviceptr>(room);
   base_ = (start + kUnitBytes - 1) / kUnitBytes * kUnitBytes;
-  return mmap(host(base_), span_bytes_, PROT_READ | PROT_WRITE,
+  return mmap(memory_at(base_), span_bytes_, PROT_READ | PROT_WRITE,
               MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file_, 0) != MAP_FAILED;
 }
 
@@ -134,8 +132,8 @@ CUdeviceptr Device::allocate_large(const Allocation& wanted) {
 void Device::poison_ends(CUdeviceptr address, uint64_t bytes) {
   const UnseenByTsan unseen;
   const uint64_t poison = std::min<uint64_t>(kPoisonBytes, bytes);
-  std::memset(host(address), kPoison, poison);
-  std::memset(host(address + bytes - poison), kPoison, poison);
+  std::memset(memory_at(address), kPoison, poison);
+  std::memset(memory_at(address + bytes - poison), kPoison, poison);
 }
 
 CUdeviceptr Device::take_block(uint64_t bytes, uint64_t wanted_bytes) {
@@ -151,7 +149,7 @@ CUdeviceptr Device::take_block(uint64_t bytes, uint64_t wanted_bytes) {
   // Small requests share units: all of the first one is theirs.
   if (fresh && wanted_bytes < kUnitBytes) {
     const UnseenByTsan unseen;
-    std::memset(host(address), kPoison, kUnitBytes);
+    std::memset(memory_at(address), kPoison, kUnitBytes);
   } else if (fresh) {
     poison_ends(address, wanted_bytes);
   }
@@ -206,7 +204,7 @@ std::optional<uint64_t> Device::open_shared_unit() {
   opened.place = open_[opened.bucket].insert(open_[opened.bucket].end(), *unit);
   if (!fresh) return unit;
   const UnseenByTsan unseen;
-  std::memset(host(unit_address(*unit)), kPoison, kUnitBytes);
+  std::memset(memory_at(unit_address(*unit)), kPoison, kUnitBytes);
   return unit;
 }
 

@@ -26,6 +26,9 @@
 
 namespace simcuda {
 
+// Where the bytes are: device memory is host memory.
+inline void* memory_at(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
+
 class Context;
 
 class Device {

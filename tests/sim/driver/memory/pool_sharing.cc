@@ -20,7 +20,7 @@
 namespace simcuda {
 namespace {
 
-constexpr uint64_t kMagic = 0x53494d504f4f4c31;  // "SIMPOOL1"
+constexpr uint64_t kPoolMagic = 0x53494d504f4f4c31;  // "SIMPOOL1"
 
 // The ordinal of the device whose memory the descriptor is; none if it is of none.
 Device* device_behind(int file) {
@@ -76,7 +76,7 @@ CUresult export_pointer(CUdeviceptr address, CUmemPoolPtrExportData* data) {
   const bool shareable = found && found->base == address && found->kind == MemoryKind::kPool &&
                          found->owner->shareable && !found->ending;
   if (!shareable) return CUDA_ERROR_INVALID_VALUE;
-  const Shared shared{kMagic, found->owner->number, found->owner->device.offset_of(address),
+  const Shared shared{kPoolMagic, found->owner->number, found->owner->device.offset_of(address),
                       found->bytes};
   std::memset(data, 0, sizeof *data);
   std::memcpy(data, &shared, sizeof shared);
@@ -88,7 +88,7 @@ CUresult import_pointer(CUmemoryPool handle, const CUmemPoolPtrExportData& data,
   const auto pool = find_pool(handle);
   Shared shared;
   std::memcpy(&shared, &data, sizeof shared);
-  const bool fits = pool != nullptr && pool->file >= 0 && shared.magic == kMagic &&
+  const bool fits = pool != nullptr && pool->file >= 0 && shared.magic == kPoolMagic &&
                     shared.pool == pool->exporters_number && shared.bytes != 0;
   if (!fits) return CUDA_ERROR_INVALID_VALUE;
   const size_t lead = import_lead(shared.offset);

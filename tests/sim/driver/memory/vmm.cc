@@ -74,8 +74,6 @@ Space& space() {
 
 bool whole_units(uint64_t value) { return value % Device::kUnitBytes == 0; }
 
-void* host(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
-
 // CUDA Driver API, cuMemCreate: memory of the host as such is not to be exported, and the node of
 // the calling thread is none to ask for. There is one node.
 bool on_host(const CUmemAllocationProp& properties) {
@@ -139,8 +137,8 @@ bool mapped_exactly(Space& all, CUdeviceptr address, size_t bytes) {
 
 // A place the address can be given back to: nothing there, no access.
 bool blank(CUdeviceptr address, size_t bytes, int flags) {
-  return mmap(host(address), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags,
-              -1, 0) != MAP_FAILED;
+  return mmap(memory_at(address), bytes, PROT_NONE,
+              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0) != MAP_FAILED;
 }
 
 // There is one memory, so that the host's pages are open where they are for any device; whether the
@@ -150,7 +148,7 @@ void open_to_devices(CUdeviceptr address, const Mapping& mapping) {
   const int protection = most == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE
                          : most == CU_MEM_ACCESS_FLAGS_PROT_READ    ? PROT_READ
                                                                     : PROT_NONE;
-  mprotect(host(address), mapping.bytes, protection);
+  mprotect(memory_at(address), mapping.bytes, protection);
   uint64_t devices = 0;
   for (size_t i = 0; i < mapping.access.size(); ++i) {
     if (mapping.access[i] != CU_MEM_ACCESS_FLAGS_PROT_NONE) devices |= uint64_t{1} << i;
@@ -197,7 +195,8 @@ CUresult reserve_address(size_t bytes, size_t alignment, CUdeviceptr* address) {
   const auto start = reinterpret_cast<CUdeviceptr>(room);
   const CUdeviceptr base = (start + alignment - 1) / alignment * alignment;
   if (base > start) munmap(room, base - start);
-  if (const size_t rest = start + alignment - base; rest != 0) munmap(host(base + bytes), rest);
+  if (const size_t rest = start + alignment - base; rest != 0)
+    munmap(memory_at(base + bytes), rest);
   const std::lock_guard lock(space().mutex);
   space().reservations.emplace(base, bytes);
   watch_reserved(base, bytes);
@@ -213,7 +212,7 @@ CUresult free_address(CUdeviceptr address, size_t bytes) {
   if (!whole || overlaps_mapping(all, address, bytes)) return CUDA_ERROR_INVALID_VALUE;
   all.reservations.erase(found);
   watch_unreserved(address);
-  munmap(host(address), bytes);
+  munmap(memory_at(address), bytes);
   return CUDA_SUCCESS;
 }
 
@@ -288,7 +287,7 @@ CUresult map_physical(CUdeviceptr address, size_t bytes, size_t offset,
   if (!fits || !reserved(all, address, bytes) || overlaps_mapping(all, address, bytes)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (mmap(host(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, physical->file, 0) ==
+  if (mmap(memory_at(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, physical->file, 0) ==
       MAP_FAILED) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
