@@ -4,58 +4,87 @@
 PREFIX ?= /usr/local
 DESTDIR ?=
 PRESET ?= release
+PROGRAMS ?=
 JOBS ?= $(shell nproc)
 SOAK_ROUNDS ?= 20
+LOAD_ROUNDS ?= 3
+LOAD_PRESETS ?= release asan tsan
 SOAK_OPERATIONS ?= 340000
 GENERATOR := $(if $(shell command -v ninja),Ninja,Unix Makefiles)
 # Tests wait about as long as they work.
 CTEST = ctest --parallel $(shell expr $(JOBS) + 1)
 
+# $(call configure,WHAT TO BUILD IT FOR,OPTIONS OF CMAKE)
+define configure
+@mkdir -p build
+@scripts/deps --for $(1)
+@cmake --preset $(PRESET) -G "$(GENERATOR)" -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(2) >build/configure.log 2>&1 || { cat build/configure.log >&2; exit 1; }
+endef
+# $(call build,TARGET OF CMAKELISTS.TXT)
+define build
+@echo "make: building $(1) in build/$(PRESET)"
+@cmake --build --preset $(PRESET) --parallel $(JOBS) --target $(1)
+endef
+
 .DEFAULT_GOAL := all
-.PHONY: help all demo test clients soak mutants bench sim gpu-check lint format install clean deps configure
+.PHONY: help all demo tests test test-under-load clients soak mutants bench sim gpu-check lint format install clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-all: configure ## build everything (PRESET=release|debug|asan|tsan)
-	@cmake --build --preset $(PRESET) --parallel $(JOBS)
+all: ## build the object, its tools and the simulated CUDA (PRESET=release|debug|asan|tsan)
+	$(call configure,build)
+	$(call build,product)
 
-demo: all ## replay a PyTorch training run without and with Cistern
+demo: ## replay a PyTorch training run without and with Cistern: builds what that needs, in a minute
+	$(call configure,build)
+	$(call build,demo)
 	@scripts/demo build/$(PRESET)
 
+tests: ## build everything: the tests and benchmarks, too
+	$(call configure,bench,-D CISTERN_TESTS=ON -D CISTERN_PROGRAMS=$(abspath $(PROGRAMS)))
+	$(call build,all)
+
 test: export TEST_SEEDS ?= 3/3
-test: all ## build and run every test, with a third of the random programs' seeds (TEST_SEEDS=: all)
+test: tests ## build and run every test, with a third of the random programs' seeds (TEST_SEEDS=: all)
 	@$(CTEST) --preset $(PRESET) --label-exclude soak
 	@tests/drivers/fetch.py --tell build/$(PRESET)/drivers
 	@echo "make test: all tests of build/$(PRESET) passed"
 
-clients: all ## PyTorch and other libraries on the simulated device, without and with Cistern (NAMES=: all)
+test-under-load: ## all tests beside busy programs, again and again (LOAD_ROUNDS=3), and on one processor: hours
+	@for preset in $(LOAD_PRESETS); do $(MAKE) --no-print-directory tests PRESET=$$preset || exit 1; done
+	@TEST_BARE_BUILD=$(CURDIR)/build/release tests/under-load $(LOAD_ROUNDS) $(LOAD_PRESETS)
+
+clients: tests ## PyTorch and other libraries on the simulated device, without and with Cistern (NAMES=: all)
 	@tests/clients/run build/$(PRESET) $(NAMES)
 
 soak: ## the tests with all seeds, again and again, plain and under the sanitizers
 	@for preset in release asan tsan; do \
-	  $(MAKE) --no-print-directory all PRESET=$$preset && \
+	  $(MAKE) --no-print-directory tests PRESET=$$preset && \
 	  $(CTEST) --preset $$preset --label-exclude soak --repeat until-fail:$(SOAK_ROUNDS) || exit 1; \
 	done
 	@$(CTEST) --preset release --label-regex soak
 	@$(MAKE) --no-print-directory lint DEPTH=deep
 	@TSAN_OPTIONS="$$TSAN_OPTIONS atexit_sleep_ms=0" tests/preload/soak-random $(SOAK_OPERATIONS) build/release build/asan build/tsan
 	@tests/fuzz/config_fuzz_test.sh $$(date +%s) 1000000
+	@tests/fuzz/ipc_fuzz_test.sh $$(date +%s) 1000000
+	@tests/fuzz/recording_fuzz_test.sh $$(date +%s) 100000
 
-mutants: deps ## plant bugs where the change is: the tests must notice (15 minutes at most; ALL=1: an hour)
+mutants: ## plant bugs where the change is: the tests must notice (15 minutes at most; ALL=1: an hour)
+	@scripts/deps --for bench
 	@tests/mutation/run $(if $(ALL),--all) $(if $(BASE),--base $(BASE)) $(if $(MINUTES),--minutes $(MINUTES))
 
-bench: all ## measure against the goals; results stay in build/release/bench
+bench: tests ## measure against the goals; results stay in build/release/bench
 	@tests/bench/run build/$(PRESET)
 
-sim: all ## build and test the simulated CUDA alone
+sim: tests ## build and test the simulated CUDA alone
 	@$(CTEST) --preset $(PRESET) --label-regex '^sim$$'
 
 gpu-check: ## run programs, checks and timings on a real GPU (exit 77 without one)
 	@tests/gpu/run
 
-lint: all ## check format, clang-tidy and shellcheck (DEPTH=deep: the analyzer takes its time)
-	@scripts/deps --for lint
+lint: ## check format, clang-tidy and shellcheck (DEPTH=deep: the analyzer takes its time)
+	$(call configure,lint)
 	@tests/hygiene/lint build/$(PRESET) $(DEPTH)
 
 format: ## rewrite the sources in the project's format
@@ -66,10 +95,3 @@ install: all ## install under PREFIX (default /usr/local), staged in DESTDIR
 
 clean: ## remove what was built
 	rm -rf build
-
-configure: deps
-	@cmake --preset $(PRESET) -G "$(GENERATOR)" -DCMAKE_INSTALL_PREFIX=$(PREFIX) >build/configure.log 2>&1 || { cat build/configure.log >&2; exit 1; }
-
-deps:
-	@mkdir -p build
-	@scripts/deps --for bench

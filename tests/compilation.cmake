@@ -10,6 +10,17 @@ set_property(SOURCE shim/order/contexts/unit_access.cc APPEND PROPERTY COMPILE_O
 if(TARGET unit_tests)
   target_compile_options(unit_tests PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1;-g1;-Wno-maybe-uninitialized>)
 endif()
+# A folder of the simulator is compiled as one file: its containers, parsed and instantiated once, are
+# most of the work. The tables include cuda.h in several ways, one a file.
+if(TARGET simcuda)
+  target_compile_options(simcuda PRIVATE $<$<CONFIG:RelWithDebInfo>:-g1>)
+  set_target_properties(simcuda PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  foreach(folder api base exec memory watch)
+    set(in_folder ${tests/sim/driver})
+    list(FILTER in_folder INCLUDE REGEX "/${folder}/[a-z_]+[.]cc$")
+    set_property(SOURCE ${in_folder} PROPERTY UNITY_GROUP ${folder})
+  endforeach()
+endif()
 # Headers that most files of a kind include, parsed once for all of them: for most of the simulator's
 # and the programs' files that is nearly all of the work. Each file still includes what it uses.
 # With a compiler launcher there are none: ccache keeps nothing that was compiled with them.
@@ -18,7 +29,10 @@ if(CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 set(of_threads <atomic> <cstdint> <cstdio> <cstdlib> <cstring> <memory> <mutex> <string> <thread> <vector>)
 set(of_containers <algorithm> <chrono> <deque> <map> <optional> <random> <set> <string_view> <unordered_map>)
-target_precompile_headers(simcuda PRIVATE ${of_threads} ${of_containers})
+target_precompile_headers(cistern_allocator PRIVATE <algorithm> <atomic> <bit> <cstdint> <cstring>)
+target_precompile_headers(cistern_shim PRIVATE <algorithm> <atomic> <bit> <cstdint> <cstdio> <cstring> <string_view> shim/cuda_api.h)
+target_precompile_headers(cistern-trace PRIVATE <algorithm> <cstdint> <cstdio> <map> <memory> <optional> <string> <vector>)
+target_precompile_headers(cudart_object PRIVATE ${of_threads})
 foreach(target unit_tests sim_tests)
   if(TARGET ${target})
     target_precompile_headers(${target} PRIVATE <catch2/catch.hpp> ${of_threads} ${of_containers})

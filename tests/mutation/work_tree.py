@@ -20,7 +20,7 @@ import catalogue
 # Without link-time optimisation a mutant is linked in a second. A variable that a mutant leaves
 # unused is no reason not to try it: -w, since the tree's own flags make warnings errors.
 CONFIGURE = ("cmake", "-S", ".", "-B", "build", "-DCMAKE_BUILD_TYPE=None", "-DCMAKE_CXX_FLAGS=-O1 -w",
-             "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
+             "-DCISTERN_TESTS=ON", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
 OF_CTEST = ("Testing",)
 # Not that it was ended, or that there was no room.
 REFUSES = re.compile(r"[0-9]: error: |undefined reference|multiple definition|relocation .* against")
