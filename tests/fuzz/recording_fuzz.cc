@@ -56,7 +56,7 @@ bool check(const std::vector<uint8_t>& file) {
 
 int main(int argc, char** argv) {
   const uint64_t seed = argc > 1 ? std::strtoull(argv[1], nullptr, 0) : 1;
-  const uint64_t count = argc > 2 ? std::strtoull(argv[2], nullptr, 0) : 5000;
+  const uint64_t count = argc > 2 ? std::strtoull(argv[2], nullptr, 0) : 1000;
   test::Random random(seed);
   uint64_t read = 0;
   std::vector<uint8_t> whole;
