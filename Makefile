@@ -67,8 +67,13 @@ install: all ## install under PREFIX (default /usr/local), staged in DESTDIR
 clean: ## remove what was built
 	rm -rf build
 
+# A build folder that was moved or copied is begun anew: CMake would refuse it.
 configure: deps
-	@cmake --preset $(PRESET) -G "$(GENERATOR)" -DCMAKE_INSTALL_PREFIX=$(PREFIX) >build/configure.log 2>&1 || { cat build/configure.log >&2; exit 1; }
+	@from=$$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' build/$(PRESET)/CMakeCache.txt 2>/dev/null); fresh=; \
+	if [ -n "$$from" ] && ! [ "$$from" -ef . ]; then \
+	  fresh=--fresh; echo "make: build/$(PRESET) was made in $$from: it is built anew" >&2; \
+	fi; \
+	cmake $$fresh --preset $(PRESET) -G "$(GENERATOR)" -DCMAKE_INSTALL_PREFIX=$(PREFIX) >build/configure.log 2>&1 || { cat build/configure.log >&2; exit 1; }
 
 deps:
 	@mkdir -p build
