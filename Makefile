@@ -62,7 +62,7 @@ format: ## rewrite the sources in the project's format
 	@git ls-files -co --exclude-standard '*.h' '*.cc' '*.cu' '*.c' | xargs clang-format -i
 
 install: all ## install under PREFIX (default /usr/local), staged in DESTDIR
-	@DESTDIR=$(DESTDIR) cmake --install build/$(PRESET) --prefix $(PREFIX)
+	@umask 022; DESTDIR=$(DESTDIR) cmake --install build/$(PRESET) --prefix $(PREFIX)
 
 clean: ## remove what was built
 	rm -rf build

@@ -101,10 +101,13 @@ class Make(Folder):
 
 class Install(Folder):
     def test_all_may_read_it_whatever_the_umask(self):
+        (self.folder / "build").mkdir()
+        (self.folder / "build" / "release").symlink_to(BUILD)
+        shutil.copy(home.ROOT / "Makefile", self.folder)
         prefix = self.folder / "new" / "prefix"
-        env = {name: value for name, value in os.environ.items() if name != "DESTDIR"}
-        subprocess.run(["cmake", "--install", BUILD, "--prefix", prefix], env=env, check=True, capture_output=True,
-                       umask=0o077)
+        env = {name: value for name, value in os.environ.items() if name not in ("DESTDIR", "MAKEFLAGS")}
+        subprocess.run(["make", "--old-file=all", "install", "PRESET=release", f"PREFIX={prefix}"], cwd=self.folder,
+                       env=env, check=True, capture_output=True, umask=0o077)
         found = [prefix.parent, prefix, *prefix.rglob("*")]
         self.assertIn(prefix / "lib/cistern/sim/libcuda.so.1", found)
         for path in found:
