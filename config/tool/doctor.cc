@@ -123,7 +123,7 @@ void check_toolkit() {
   for (std::string& folder : usual_folders()) folders.push_back(std::move(folder));
   for (const std::string& folder : folders) {
     if (const int version = toolkit_version(folder); version != 0) {
-      return say("toolkit", version_text(version) + " in " + folder + wrong);
+      return say("toolkit", version_text(version).append(" in ").append(folder).append(wrong));
     }
   }
   say("toolkit",
