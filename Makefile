@@ -69,6 +69,7 @@ clean: ## remove what was built
 
 # A build folder that was moved or copied is begun anew: CMake would refuse it.
 configure: deps
+	@[ -w build ] || { echo "make: no permission to write to $(CURDIR)/build: clone the tree to a folder of yours, and make there" >&2; exit 1; }
 	@from=$$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' build/$(PRESET)/CMakeCache.txt 2>/dev/null); fresh=; \
 	if [ -n "$$from" ] && ! [ "$$from" -ef . ]; then \
 	  fresh=--fresh; echo "make: build/$(PRESET) was made in $$from: it is built anew" >&2; \

@@ -13,6 +13,7 @@ import unittest
 import home
 
 BUILD = home.built()
+NOBODY = 65534
 TOOLS = ("bash", "env", "sort", "head", "id", "grep", "cat", "sh", "make", "sed", "mkdir", "nproc", "expr", "echo")
 
 
@@ -32,10 +33,10 @@ class Folder(unittest.TestCase):
         path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
         path.chmod(0o755)
 
-    def ran(self, *command, cwd=None, **env):
+    def ran(self, *command, cwd=None, user=None, **env):
         clean = {"PATH": str(self.path), **env}
         return subprocess.run([str(word) for word in command], cwd=cwd or self.folder, env=clean, capture_output=True,
-                              text=True, check=False, timeout=60)
+                              text=True, check=False, timeout=60, user=user)
 
 
 class Deps(Folder):
@@ -68,12 +69,15 @@ class Deps(Folder):
 class Make(Folder):
     """With stand-ins for cmake, which shows its words, and for what `configure` needs."""
 
-    def configured(self, made_in):
+    def tree(self):
         root = self.folder / "tree"
-        shutil.copytree(home.ROOT / "scripts", root / "scripts")
-        shutil.copy(home.ROOT / "Makefile", root)
         self.script(root / "scripts" / "deps", "exit 0")
+        shutil.copy(home.ROOT / "Makefile", root)
         self.script(self.path / "cmake", f"echo $* >{self.folder}/words")
+        return root
+
+    def configured(self, made_in):
+        root = self.tree()
         if made_in is not None:
             cache = root / "build" / "release" / "CMakeCache.txt"
             cache.parent.mkdir(parents=True)
@@ -97,6 +101,23 @@ class Make(Folder):
         said, words = self.configured(None)
         self.assertEqual(said, "")
         self.assertIn("release", words)
+
+
+    def test_another_users_build_folder_is_not_written_to(self):
+        root = self.tree()
+        (root / "build").mkdir()
+        for path in (self.folder, *self.folder.rglob("*")):
+            if not path.is_symlink():
+                path.chmod(0o555)
+        self.addCleanup(lambda: [path.chmod(0o755) for path in (self.folder, self.path, root, *root.rglob("*"))])
+        other = {"user": NOBODY} if os.geteuid() == 0 else {}
+        try:
+            result = self.ran("make", "configure", cwd=root, **other)
+        except PermissionError:
+            self.skipTest(f"another user cannot enter the folder for temporary files, {self.folder}")
+        self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
+        self.assertRegex(result.stderr.splitlines()[0], f"^make: no permission to write to {root}/build: .*, and make there$")
+        self.assertFalse((self.folder / "words").exists())
 
 
 class Install(Folder):
