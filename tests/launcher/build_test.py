@@ -116,7 +116,8 @@ class Make(Folder):
         except PermissionError:
             self.skipTest(f"another user cannot enter the folder for temporary files, {self.folder}")
         self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
-        self.assertRegex(result.stderr.splitlines()[0], f"^make: no permission to write to {root}/build: .*, and make there$")
+        said = f"^make: no permission to write to {root}/build: clone .*, and make there$"
+        self.assertRegex(result.stderr.splitlines()[0], said)
         self.assertFalse((self.folder / "words").exists())
 
 
