@@ -17,7 +17,7 @@ import unittest
 TABLE = pathlib.Path(__file__).resolve().parents[1] / "driver" / "table" / "calls.def"
 DRIVER = pathlib.Path(os.environ["BUILD_DIR"]) / "sim" / "libcuda.so.1"
 INCLUDE = pathlib.Path(os.environ["CUDA_INCLUDE"].split(";")[0])
-HEADERS = ("cuda.h", "cudaProfiler.h", "cudaGL.h", "cudaEGL.h", "cudaVDPAU.h")
+HEADERS = ("cuda.h", "cudaProfiler.h", "cudaGL.h", "cudaEGL.h", "cudaVDPAU.h")  # some packages have only the first
 GRAPHICS = ("GL/gl.h", "EGL/egl.h", "EGL/eglext.h", "vdpau/vdpau.h")
 NEWEST = 13000  # the driver that is simulated
 KINDS = {"": ("kAny", "kLegacy"), "_ptds": ("kPtds",), "_ptsz": ("kPtsz",)}
@@ -35,6 +35,10 @@ def preprocessed(header):
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
+def here(headers):
+    return [header for header in headers if (INCLUDE / header).exists()]
+
+
 def declared(header):
     return set(re.findall(r"CUresult\s+(?:CUDAAPI\s+)?(cu[A-Z]\w*)\s*\(", preprocessed(header)))
 
@@ -46,7 +50,7 @@ def exported():
 
 def typed(header):
     """(name, version, variant) of each type of an entry point."""
-    types = preprocessed(header.replace(".h", "Typedefs.h"))
+    types = preprocessed(header)
     return {(name, int(version), variant or "")
             for name, version, variant in re.findall(r"\*\s*PFN_(\w+?)_v(\d+)(_pt[ds][sz])?\)", types)}
 
@@ -61,13 +65,13 @@ class Exports(unittest.TestCase):
     def test_each_function_that_a_header_declares_is_exported(self):
         if int(re.search(r"#define CUDA_VERSION (\d+)", (INCLUDE / "cuda.h").read_text(encoding="utf-8"))[1]) > NEWEST:
             self.skipTest("a newer toolkit declares what the simulated driver need not have")
-        for header in HEADERS:
+        for header in here(HEADERS):
             names = declared(header)
             self.assertGreater(len(names), 1, header)
             self.assertEqual(names - exported(), set(), header)
 
     def test_each_typed_entry_point_has_its_row(self):
-        for header in HEADERS:
+        for header in here(header.replace(".h", "Typedefs.h") for header in HEADERS):
             types = typed(header)
             self.assertGreater(len(types), 1, header)
             for name, version, variant in types:
