@@ -18,7 +18,7 @@ CTEST = ctest --parallel $(shell expr $(JOBS) + 1)
 define configure
 @mkdir -p build
 @scripts/deps --for $(1)
-@cmake --preset $(PRESET) -G "$(GENERATOR)" -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(2) >build/configure.log 2>&1 || { cat build/configure.log >&2; exit 1; }
+@scripts/configure $(PRESET) -G "$(GENERATOR)" -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(2)
 endef
 # $(call build,TARGET OF CMAKELISTS.TXT)
 define build
@@ -91,7 +91,7 @@ format: ## rewrite the sources in the project's format
 	@git ls-files -co --exclude-standard '*.h' '*.cc' '*.cu' '*.c' | xargs clang-format -i
 
 install: all ## install under PREFIX (default /usr/local), staged in DESTDIR
-	@DESTDIR=$(DESTDIR) cmake --install build/$(PRESET) --prefix $(PREFIX)
+	@umask 022; DESTDIR=$(DESTDIR) cmake --install build/$(PRESET) --prefix $(PREFIX)
 
 clean: ## remove what was built
 	rm -rf build

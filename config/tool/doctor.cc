@@ -3,7 +3,9 @@
 // `cistern doctor [program]`: would it work here, and if not, what is in the way. Looks at the
 // object, the settings, driver and devices, limits, and at the program (reach.h).
 #include <dlfcn.h>
+#include <glob.h>
 #include <gnu/libc-version.h>
+#include <limits.h>
 #include <link.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -13,6 +15,8 @@
 #include <cstring>
 #include <fstream>
 #include <sstream>
+#include <utility>
+#include <vector>
 
 #include "config/tool/program.h"
 #include "config/tool/reach.h"
@@ -81,21 +85,50 @@ int toolkit_version(const std::string& folder) {
   return 0;
 }
 
+// The folder whose bin/ has the first nvcc of PATH; empty if there is none.
+std::string toolkit_of_path() {
+  std::string path;
+  char real[PATH_MAX];
+  const bool found = find_program("nvcc", path).code == kDone;
+  if (!found || ::realpath(path.c_str(), real) == nullptr) return {};
+  const std::string nvcc = real;
+  return nvcc.substr(0, nvcc.rfind('/', nvcc.rfind('/') - 1));
+}
+
+// Where the build looks for it, in its order, after the folders that variables name.
+std::vector<std::string> usual_folders() {
+  std::vector<std::string> folders;
+  if (std::string folder = toolkit_of_path(); !folder.empty()) folders.push_back(folder);
+  for (const char* pattern : {"/usr/local/cuda", "/usr/local/cuda-*", "/opt/cuda*"}) {
+    glob_t found{};
+    if (::glob(pattern, 0, nullptr, &found) == 0) {
+      folders.insert(folders.end(), found.gl_pathv, found.gl_pathv + found.gl_pathc);
+    }
+    ::globfree(&found);
+  }
+  return folders;
+}
+
 void check_toolkit() {
-  for (const char* folder :
-       {::getenv("CUDA_HOME"), ::getenv("CUDA_PATH"), static_cast<char*>(nullptr)}) {
-    if (folder == nullptr) continue;
-    if (const int version = toolkit_version(folder); version != 0) {
-      return say("toolkit", version_text(version) + " in " + folder);
+  std::string wrong;
+  std::vector<std::string> folders;
+  for (const char* name : {"CUDA_HOME", "CUDA_PATH"}) {
+    const char* folder = ::getenv(name);
+    if (folder == nullptr || *folder == '\0') continue;
+    folders.push_back(folder);
+    if (toolkit_version(folder) == 0) {
+      wrong += std::string("; ") + name + "=" + folder + " has no include/cuda.h";
     }
   }
-  for (const char* folder : {"/usr/local/cuda", "/opt/cuda"}) {
+  for (std::string& folder : usual_folders()) folders.push_back(std::move(folder));
+  for (const std::string& folder : folders) {
     if (const int version = toolkit_version(folder); version != 0) {
-      return say("toolkit", version_text(version) + " in " + folder);
+      return say("toolkit", version_text(version).append(" in ").append(folder).append(wrong));
     }
   }
   say("toolkit",
-      "none in CUDA_HOME, CUDA_PATH, /usr/local/cuda, /opt/cuda (only building needs it)");
+      "none in CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda*, /opt/cuda* (only building needs it)" +
+          wrong);
 }
 
 void check_limits() {

@@ -72,11 +72,15 @@ Problem find_in_path(const std::string& name, std::string& path) {
   return first;
 }
 
+}  // namespace
+
 Problem find_program(const std::string& name, std::string& path) {
   if (name.find('/') == std::string::npos && !name.empty()) return find_in_path(name, path);
   path = name;
   return check_runnable(name, path);
 }
+
+namespace {
 
 // --- Looking through scripts. What is not understood here is left to the kernel.
 

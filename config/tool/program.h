@@ -23,6 +23,9 @@ struct Program {
   Elf elf;             // of `binary`
 };
 
+// The file that execvp would run for the name.
+Problem find_program(const std::string& name, std::string& path);
+
 // The object to preload: there, readable, a library, and with a path that LD_PRELOAD can hold.
 Problem check_object(const std::string& path, Elf& elf);
 

@@ -61,6 +61,8 @@ class LauncherTest(unittest.TestCase):
         compile_library(cls.home / "sim" / "libcuda.so.1", DRIVER)
         shutil.copy2(build_dir / "cistern-config", cls.home)
         shutil.copy2(build_dir / "cistern-trace", cls.home)
+        for path in (cls.home, *cls.home.rglob("*")):  # whatever the umask
+            path.chmod(0o755)
 
     @classmethod
     def tearDownClass(cls):
@@ -104,9 +106,13 @@ class LauncherTest(unittest.TestCase):
         self.assertRegex(result.stderr, "; (try|example): |; its first line asks for ")
 
 
+def built():
+    return pathlib.Path(os.environ.get("BUILD_DIR", ROOT / "build" / "release")).resolve()
+
+
 def main():
     global build_dir
-    build_dir = pathlib.Path(os.environ.get("BUILD_DIR", ROOT / "build" / "release")).resolve()
+    build_dir = built()
     if not (build_dir / "cistern-config").exists():
         sys.exit(f"no cistern-config in {build_dir}; build first, or set BUILD_DIR")
     unittest.main(module="__main__")

@@ -238,21 +238,32 @@ class OutOfReach(home.LauncherTest):
             result = subprocess.run(inspect, capture_output=True, text=True, check=False)
             self.assertIn(result.returncode, (0, 2), f"{size} bytes: {result.stderr}")
 
+    def as_other_user(self, *words, **more):
+        """With a copy of the launcher: the checkout may be in a home that only its owner can enter."""
+        launcher = self.folder / "cistern"
+        shutil.copy(home.LAUNCHER, launcher)
+        launcher.chmod(0o755)
+        return self.cistern(*words, launcher=launcher, user=65534, cwd="/", **more)
+
     def needs_two_users(self, path):
         if os.getuid() != 0:
             self.skipTest("needs root, to make files of one user and run as another")
         if os.statvfs(path).f_flag & os.ST_NOSUID:
             self.skipTest("the folder for temporary files is mounted nosuid")
-        if self.cistern("version", user=65534).returncode != 0:
-            self.skipTest("another user cannot read this checkout")
+        try:
+            reached = self.as_other_user("version").returncode == 0
+        except PermissionError:
+            reached = False
+        if not reached:
+            self.skipTest(f"another user cannot enter the folder for temporary files, {path}")
 
     def test_programs_that_gain_privileges(self):
         self.needs_two_users(self.folder)
         copy = self.folder / "copy"
         shutil.copy("/bin/true", copy)
         copy.chmod(0o4755)
-        self.refused(self.cistern("run", str(copy), user=65534), 2, "set-user-ID")
-        asked = self.cistern("doctor", "--sim", str(copy), user=65534)
+        self.refused(self.as_other_user("run", str(copy)), 2, "set-user-ID")
+        asked = self.as_other_user("doctor", "--sim", str(copy))
         self.assertEqual(asked.returncode, 1)
         self.assertRegex(asked.stdout, "program +the program is set-user-ID.*; try: a copy of it")
         self.assertEqual(self.cistern("run", str(copy)).returncode, 0)  # root gains nothing
@@ -265,7 +276,23 @@ class OutOfReach(home.LauncherTest):
             )
         except OSError as error:
             self.skipTest(f"no file capabilities here: {error}")
-        self.refused(self.cistern("run", str(copy), user=65534), 2, "capabilities")
+        self.refused(self.as_other_user("run", str(copy)), 2, "capabilities")
+
+
+    def test_what_only_its_owner_may_read_of_an_installation_is_named(self):
+        self.needs_two_users(self.folder)
+        tool = self.folder / "prefix/libexec/cistern/cistern-config"
+        tool.parent.mkdir(parents=True)
+        shutil.copy(self.home / "cistern-config", tool)
+        hidden = (tool, *tool.parents[:3])
+        for path in hidden:
+            path.chmod(0o755)
+        for path in hidden:
+            path.chmod(0o700)
+            result = self.as_other_user("run", "true", home=tool.parents[2])
+            self.refused(result, 2, "may not read", f'"{path}"', f"chmod -R a+rX {path}")
+            path.chmod(0o755)
+        self.assertEqual(self.as_other_user("version", home=tool.parents[2]).returncode, 0)
 
 
 class TheObject(home.LauncherTest):

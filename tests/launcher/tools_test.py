@@ -366,6 +366,22 @@ class Doctor(home.LauncherTest):
             self.assertIn(f"PyTorch ({torch}), where it is imported, pools device memory itself; ", text)
             self.assertNotIn("CuPy", text)
 
+    def test_which_toolkit_would_build_is_said_and_which_variable_points_to_none(self):
+        header = self.folder / "cuda" / "include" / "cuda.h"
+        header.parent.mkdir(parents=True)
+        header.write_text("#define CUDA_VERSION 12040\n", encoding="utf-8")
+        (self.folder / "cuda" / "bin").mkdir()
+        self.file("cuda/bin/nvcc", "#!/bin/sh\n")
+        toolkit, path = str(self.folder / "cuda"), f"{self.folder}/cuda/bin:{os.environ['PATH']}"
+        for env, wrong in (
+            ({"CUDA_HOME": toolkit, "CUDA_PATH": ""}, ""),
+            ({"CUDA_HOME": "", "CUDA_PATH": "", "PATH": path}, ""),
+            ({"CUDA_HOME": "/none", "CUDA_PATH": toolkit}, "; CUDA_HOME=/none has no include/cuda.h"),
+            ({"CUDA_HOME": "", "CUDA_PATH": "/none", "PATH": path}, "; CUDA_PATH=/none has no include/cuda.h"),
+        ):
+            said = re.findall(r"^toolkit +(.*)", self.cistern("doctor", "--sim", env=env).stdout, re.M)
+            self.assertEqual(said, [f"12.4 in {toolkit}{wrong}"])
+
     def test_what_is_in_the_way_is_said(self):
         static = self.file("static", home.elf(62))
         result = self.cistern("doctor", "--sim", static)

@@ -104,26 +104,6 @@ TEST_CASE("fills and copies run over mappings side by side, not over a gap") {
   }));
 }
 
-TEST_CASE("a physical handle travels as a file descriptor") {
-  REQUIRE(in_child({}, [] {
-    start();
-    CUdeviceptr range = 0;
-    EXPECT_OK(cuMemAddressReserve(&range, 2 * kUnit, 0, 0, 0));
-    const CUmemGenericAllocationHandle handle = create(kUnit);
-    map(range, handle);
-    EXPECT_OK(cuMemsetD32(range, 7, 1));
-    int file = -1;
-    EXPECT_OK(
-        cuMemExportToShareableHandle(&file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-    CUmemGenericAllocationHandle imported = 0;
-    EXPECT_OK(cuMemImportFromShareableHandle(&imported,
-                                             reinterpret_cast<void*>(static_cast<intptr_t>(file)),
-                                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
-    map(range + kUnit, imported);
-    EXPECT(word_at(range + kUnit) == 7);
-  }));
-}
-
 TEST_CASE("memory freed on a stream comes back when the stream gets there") {
   REQUIRE(in_child({{"SIMCUDA_MEMORY_MB", "16"}, {"SIMCUDA_LATENCY", "cuMemsetD8Async=20ms"}}, [] {
     start();

@@ -61,6 +61,11 @@ bool set_leaks(std::string_view text, Settings& out) {
   return text == "report" || text == "off";
 }
 
+bool set_missing_kernels(std::string_view text, Settings& out) {
+  out.tells_missing_kernels = text == "report";
+  return text == "report" || text == "off";
+}
+
 bool set_schedule(std::string_view text, Settings& out) {
   constexpr std::string_view kSeed = "seed:";
   if (!text.starts_with(kSeed)) return text == "threads";
@@ -129,6 +134,7 @@ constexpr SettingRow kRows[] = {
     {"SIMCUDA_LACKS", add_lack, true, "virtual-memory, file-handles, rdma"},
     {"SIMCUDA_RACES", set_races, false, "report, abort, off"},
     {"SIMCUDA_LEAKS", set_leaks, false, "report, off"},
+    {"SIMCUDA_MISSING_KERNELS", set_missing_kernels, false, "report, off"},
     {"SIMCUDA_SCHEDULE", set_schedule, false, "threads, seed:N; example: seed:1"},
     {"SIMCUDA_CLOCK", set_clock, false, "real, virtual"},
     {"SIMCUDA_FREE_ASYNC", set_free_async, false, "helps, late, refused"},

@@ -26,6 +26,7 @@ struct Settings {
   uint32_t pitch_bytes = 512;                                // rows of cuMemAllocPitch
   std::string trace_file;                                    // empty: no trace
   std::vector<std::string> kernel_libraries;
+  bool tells_missing_kernels = false;
   FaultRules faults;
   RaceMode races = RaceMode::kOff;
   std::string races_file;  // empty: stderr

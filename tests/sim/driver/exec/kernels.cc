@@ -4,8 +4,12 @@
 #include <dlfcn.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <mutex>
+#include <set>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 
@@ -40,6 +44,7 @@ auto& functions() { return table<CUfunction, Function>(); }
 struct Twins {
   std::mutex mutex;
   std::unordered_map<std::string_view, const SimcudaKernel*> by_name;
+  std::set<std::string, std::less<>> missing;  // that were told
 
   void add(const SimcudaKernel* kernels, size_t count) {
     const std::lock_guard lock(mutex);
@@ -71,11 +76,24 @@ Twins& twins() {
   return all;
 }
 
+// To the program it is as if its code lacked the kernel, which says nothing of the simulator.
+void tell_missing(std::string_view name, Twins& twins) {
+  if (!settings().tells_missing_kernels || !twins.missing.emplace(name).second) return;
+  const char* libraries = std::getenv("SIMCUDA_KERNELS");
+  std::fprintf(stderr,
+               "simcuda: error: a kernel that the simulator cannot run; value \"%.*s\"; allowed: "
+               "kernels of the libraries in SIMCUDA_KERNELS, now \"%s\"; try: add there a library "
+               "with its twin (tests/sim/README.md, Kernels)\n",
+               static_cast<int>(name.size()), name.data(), libraries == nullptr ? "" : libraries);
+}
+
 const SimcudaKernel* find_twin(std::string_view name) {
   Twins& all = twins();
   const std::lock_guard lock(all.mutex);
   const auto found = all.by_name.find(name);
-  return found == all.by_name.end() ? nullptr : found->second;
+  if (found != all.by_name.end()) return found->second;
+  tell_missing(name, all);
+  return nullptr;
 }
 
 // One handle per function of a module, however often it is asked for.

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/vmm.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -15,6 +12,7 @@
 
 #include "base/settings.h"
 #include "memory/device.h"
+#include "memory/physical_file.h"
 #include "memory/ranges.h"
 #include "watch/watcher.h"
 
@@ -24,27 +22,29 @@ namespace {
 // What the watcher knows physical memory by: numbers that are nobody's address.
 constinit std::atomic<uint64_t> g_next_key{uint64_t{1} << 62};
 
-// Physical memory: goes when nobody refers to it any more.
+// Physical memory: goes when nobody refers to it any more. What another process may have stays in
+// the file, as nobody says when that is done with it.
 struct Physical {
-  Physical(Device& owner, int memory_file, size_t size, const CUmemAllocationProp& what,
-           bool is_charged)
-      : device(owner), file(memory_file), bytes(size), properties(what), charged(is_charged) {
-    watch_physical_begun(key, bytes);
+  Physical(Device& owner, Stretch place, const CUmemAllocationProp& what, bool is_charged)
+      : device(owner), stretch(std::move(place)), properties(what), charged(is_charged) {
+    watch_physical_begun(key, bytes());
   }
   ~Physical() {
     watch_physical_ended(key);
-    close(file);
-    if (charged) device.refund(bytes);
+    if (!shared) give_back_stretch(stretch);
+    if (charged) device.refund(bytes());
   }
   Physical(const Physical&) = delete;
   Physical& operator=(const Physical&) = delete;
 
+  size_t bytes() const { return stretch.bytes; }
+
   Device& device;
-  const int file;
-  const size_t bytes;
+  const Stretch stretch;
   const CUmemAllocationProp properties;
-  const bool charged;  // imported memory is its exporter's charge, the host's is nobody's
-  const uint64_t key = g_next_key.fetch_add(bytes);
+  const bool charged;   // imported memory is its exporter's charge, the host's is nobody's
+  bool shared = false;  // exported or imported; guarded by the space's mutex
+  const uint64_t key = g_next_key.fetch_add(stretch.bytes);
 };
 
 struct Handle {
@@ -228,15 +228,14 @@ CUresult create_physical(size_t bytes, const CUmemAllocationProp& properties,
   if (beyond(properties)) return CUDA_ERROR_NOT_SUPPORTED;
   if (bytes == 0 || !whole_units(bytes)) return CUDA_ERROR_INVALID_VALUE;
   if (charged && !device->charge(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
-  const int file = memfd_create("simcuda-physical", MFD_CLOEXEC);
-  if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0) {
-    if (file >= 0) close(file);
+  auto stretch = take_stretch(bytes);
+  if (!stretch) {
     if (charged) device->refund(bytes);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
+  auto physical = std::make_shared<Physical>(*device, std::move(*stretch), properties, charged);
   const std::lock_guard lock(space().mutex);
-  *handle =
-      add_handle(space(), std::make_shared<Physical>(*device, file, bytes, properties, charged));
+  *handle = add_handle(space(), std::move(physical));
   return CUDA_SUCCESS;
 }
 
@@ -283,14 +282,11 @@ CUresult map_physical(CUdeviceptr address, size_t bytes, size_t offset,
   if (found == all.handles.end()) return CUDA_ERROR_INVALID_VALUE;
   const std::shared_ptr<Physical> physical = found->second.physical;
   const bool fits = bytes != 0 && whole_units(address) && whole_units(bytes) && offset == 0 &&
-                    bytes <= physical->bytes;
+                    bytes <= physical->bytes();
   if (!fits || !reserved(all, address, bytes) || overlaps_mapping(all, address, bytes)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (mmap(memory_at(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, physical->file, 0) ==
-      MAP_FAILED) {
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
+  if (!map_stretch(physical->stretch, bytes, address)) return CUDA_ERROR_OUT_OF_MEMORY;
   all.mappings.emplace(address, Mapping{physical, handle, bytes, {}});
   add_range({.base = address,
              .bytes = bytes,
@@ -356,29 +352,29 @@ CUresult export_physical(CUmemGenericAllocationHandle handle, int* file) {
   const std::lock_guard lock(space().mutex);
   const auto found = space().handles.find(handle);
   if (found == space().handles.end()) return CUDA_ERROR_INVALID_VALUE;
-  const Physical& physical = *found->second.physical;
+  Physical& physical = *found->second.physical;
   if (!(physical.properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  *file = fcntl(physical.file, F_DUPFD_CLOEXEC, 0);
-  return *file >= 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
+  const int opened = export_stretch(physical.stretch);
+  if (opened < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+  physical.shared = true;
+  *file = opened;
+  return CUDA_SUCCESS;
 }
 
 CUresult import_physical(int file, CUmemGenericAllocationHandle* handle) {
-  struct stat status;
-  const bool memory = fstat(file, &status) == 0 && status.st_size > 0 &&
-                      whole_units(static_cast<uint64_t>(status.st_size));
-  if (!memory) return CUDA_ERROR_INVALID_VALUE;
-  const int own = fcntl(file, F_DUPFD_CLOEXEC, 0);
-  if (own < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+  auto stretch = import_stretch(file);
+  if (!stretch) return CUDA_ERROR_INVALID_VALUE;
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  auto physical =
+      std::make_shared<Physical>(*find_device(0), std::move(*stretch), properties, false);
+  physical->shared = true;
   const std::lock_guard lock(space().mutex);
-  *handle = add_handle(
-      space(), std::make_shared<Physical>(*find_device(0), own, static_cast<size_t>(status.st_size),
-                                          properties, false));
+  *handle = add_handle(space(), std::move(physical));
   return CUDA_SUCCESS;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Virtual memory management: reserved addresses, physical handles (a memfd each), mappings and
+// Virtual memory management: reserved addresses, physical handles (physical_file.h), mappings and
 // access. A handle's memory lives, and stays charged, until its last handle and its last mapping
 // are gone; it travels between processes as a file descriptor. No context owns any of it: all
 // outlives the contexts, also a reset. Any thread.
