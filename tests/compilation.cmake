@@ -21,7 +21,7 @@ set(of_containers <algorithm> <chrono> <deque> <map> <optional> <random> <set> <
 target_precompile_headers(simcuda PRIVATE ${of_threads} ${of_containers})
 foreach(target unit_tests sim_tests)
   if(TARGET ${target})
-    target_precompile_headers(${target} PRIVATE <catch2/catch.hpp> ${of_threads} ${of_containers})
+    target_precompile_headers(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/catch.h ${of_threads} ${of_containers})
   endif()
 endforeach()
 # What they test is compiled, and checked by clang-tidy, as in the object.
