@@ -8,7 +8,8 @@ set_property(SOURCE shim/order/contexts/unit_access.cc APPEND PROPERTY COMPILE_O
 # What makes the tests compile faster. The unit tests take longer to compile than to run; GCC's warning
 # finds what is not there at this level, as under the sanitizers.
 if(TARGET unit_tests)
-  target_compile_options(unit_tests PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1;-g1;-Wno-maybe-uninitialized>)
+  target_compile_options(unit_tests PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1;-g1>
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 endif()
 # Headers that most files of a kind include, parsed once for all of them: for most of the simulator's
 # and the programs' files that is nearly all of the work. Each file still includes what it uses.

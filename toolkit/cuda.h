@@ -16,14 +16,38 @@
 #if CUDA_VERSION < 13000
 extern "C" {
 
+// Values that the installed header's enumerations lack.
+#define CISTERN_VALUE(type, name, value) constexpr type name = static_cast<type>(value);
+
 #if CUDA_VERSION < 12050
+CISTERN_VALUE(CUarray_format, CU_AD_FORMAT_P010, 0x9f)
+CISTERN_VALUE(CUarray_format, CU_AD_FORMAT_P016, 0xa1)
+CISTERN_VALUE(CUarray_format, CU_AD_FORMAT_NV16, 0xa2)
+CISTERN_VALUE(CUarray_format, CU_AD_FORMAT_P210, 0xa3)
+CISTERN_VALUE(CUarray_format, CU_AD_FORMAT_P216, 0xa4)
+CISTERN_VALUE(CUarray_format, CU_AD_FORMAT_YUY2, 0xa5)
+CISTERN_VALUE(CUarray_format, CU_AD_FORMAT_Y210, 0xa6)
+CISTERN_VALUE(CUarray_format, CU_AD_FORMAT_Y216, 0xa7)
+CISTERN_VALUE(CUarray_format, CU_AD_FORMAT_AYUV, 0xa8)
+CISTERN_VALUE(CUarray_format, CU_AD_FORMAT_Y410, 0xa9)
+CISTERN_VALUE(CUarray_format, CU_AD_FORMAT_Y416, 0xb1)
+CISTERN_VALUE(CUarray_format, CU_AD_FORMAT_Y444_PLANAR8, 0xb2)
+CISTERN_VALUE(CUarray_format, CU_AD_FORMAT_Y444_PLANAR10, 0xb3)
+CISTERN_VALUE(CUarray_format, CU_AD_FORMAT_YUV444_8bit_SemiPlanar, 0xb4)
+CISTERN_VALUE(CUarray_format, CU_AD_FORMAT_YUV444_16bit_SemiPlanar, 0xb5)
+
 struct CUctxCreateParams_st;  // passed on, never looked into
 typedef struct CUctxCreateParams_st CUctxCreateParams;
 #endif
 
 #if CUDA_VERSION < 12080
-constexpr CUpointer_attribute CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE =
-    static_cast<CUpointer_attribute>(21);
+CISTERN_VALUE(CUarray_format, CU_AD_FORMAT_UNORM_INT_101010_2, 0x50)
+CISTERN_VALUE(CUpointer_attribute, CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE, 21)
+CISTERN_VALUE(CUresult, CUDA_ERROR_CONTAINED, 226)
+CISTERN_VALUE(CUresult, CUDA_ERROR_TENSOR_MEMORY_LEAK, 721)
+CISTERN_VALUE(CUresult, CUDA_ERROR_KEY_ROTATION, 916)
+
+typedef enum { CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE = 1 } CUmemRangeFlags;
 
 typedef enum { CU_MEMCPY_FLAG_DEFAULT = 0 } CUmemcpyFlags;
 
@@ -89,7 +113,9 @@ typedef struct {
 } CUmemDecompressParams;
 #endif
 
-constexpr CUmemAllocationType CU_MEM_ALLOCATION_TYPE_MANAGED = static_cast<CUmemAllocationType>(2);
+CISTERN_VALUE(CUmemAllocationType, CU_MEM_ALLOCATION_TYPE_MANAGED, 2)
+CISTERN_VALUE(CUresult, CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER, 36)
+#undef CISTERN_VALUE
 
 // Under the names of cuda.h where it has the function: the same declaration twice is no error.
 CUresult CUDAAPI cuCtxCreate_v4(CUcontext* pctx, CUctxCreateParams* params, unsigned int flags,
@@ -100,6 +126,11 @@ CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext ctx);
 CUresult CUDAAPI cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent);
 CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream* phStream, CUgreenCtx greenCtx, unsigned int flags,
                                         int priority);
+CUresult CUDAAPI cuEventElapsedTime_v2(float* pMilliseconds, CUevent hStart, CUevent hEnd);
+CUresult CUDAAPI cuMemGetDefaultMemPool(CUmemoryPool* pool_out, CUmemLocation* location,
+                                        CUmemAllocationType type);
+CUresult CUDAAPI cuMemGetMemPool(CUmemoryPool* pool, CUmemLocation* location,
+                                 CUmemAllocationType type);
 CUresult CUDAAPI cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type,
                                  CUmemoryPool pool);
 
@@ -128,6 +159,7 @@ CISTERN_BOTH(cuMemcpyBatchAsync, (CUdeviceptr * dsts, CUdeviceptr* srcs, size_t*
 CISTERN_BOTH(cuMemcpyBatchAsync_v2,
              (CUdeviceptr * dsts, CUdeviceptr* srcs, size_t* sizes, size_t count,
               CUmemcpyAttributes* attrs, size_t* attrsIdxs, size_t numAttrs, CUstream hStream))
+CISTERN_BOTH(cuStreamGetCtx_v2, (CUstream hStream, CUcontext* pCtx, CUgreenCtx* pGreenCtx))
 #undef CISTERN_BOTH
 }  // extern "C"
 
