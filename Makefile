@@ -37,7 +37,7 @@ all: ## build the object, its tools and the simulated CUDA (PRESET=release|debug
 	$(call build,product)
 
 demo: ## replay a PyTorch training run without and with Cistern: builds what that needs, in a minute
-	$(call configure,build)
+	$(call configure,demo)
 	$(call build,demo)
 	@scripts/demo build/$(PRESET)
 

@@ -2,9 +2,5 @@
 //
 // The runner of the unit tests. Catch2's main is compiled here alone, because it takes longer than
 // all the tests together. With Catch2 v3 the library brings its own main and this file is empty.
-#if __has_include(<catch2/catch_all.hpp>)
-#include <catch2/catch_all.hpp>
-#else
 #define CATCH_CONFIG_MAIN
-#include <catch2/catch.hpp>
-#endif
+#include "tests/catch.h"

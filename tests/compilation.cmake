@@ -8,7 +8,8 @@ set_property(SOURCE shim/order/contexts/unit_access.cc APPEND PROPERTY COMPILE_O
 # What makes the tests compile faster. The unit tests take longer to compile than to run; GCC's warning
 # finds what is not there at this level, as under the sanitizers.
 if(TARGET unit_tests)
-  target_compile_options(unit_tests PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1;-g1;-Wno-maybe-uninitialized>)
+  target_compile_options(unit_tests PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1;-g1>
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 endif()
 # A folder of the simulator is compiled as one file: its containers, parsed and instantiated once, are
 # most of the work. The tables include cuda.h in several ways, one a file.
@@ -35,7 +36,7 @@ target_precompile_headers(cistern-trace PRIVATE <algorithm> <cstdint> <cstdio> <
 target_precompile_headers(cudart_object PRIVATE ${of_threads})
 foreach(target unit_tests sim_tests)
   if(TARGET ${target})
-    target_precompile_headers(${target} PRIVATE <catch2/catch.hpp> ${of_threads} ${of_containers})
+    target_precompile_headers(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/catch.h ${of_threads} ${of_containers})
   endif()
 endforeach()
 # What they test is compiled, and checked by clang-tidy, as in the object.

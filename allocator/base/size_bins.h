@@ -84,7 +84,7 @@ class SizeBins {
   uint64_t largest() const {
     if (levels_ == 0) return 0;
     const int level = static_cast<int>(std::bit_width(levels_)) - 1;
-    const int step = std::bit_width(steps_[level]) - 1;
+    const int step = static_cast<int>(std::bit_width(steps_[level])) - 1;
     uint64_t size = 0;
     for (T* i = heads_[level][step]; i != nullptr; i = Traits::next(i)) {
       if (Traits::size(i) > size) size = Traits::size(i);

@@ -8,8 +8,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 namespace cistern::alloc::host {
@@ -32,7 +32,9 @@ bool read_text(const char* path, char* out, size_t size) {
 uint64_t limit_in(const char* path) {
   char text[32];
   if (!read_text(path, text, sizeof text) || text[0] < '0' || text[0] > '9') return UINT64_MAX;
-  const uint64_t limit = strtoull(text, nullptr, 10);
+  // Not strtoull: headers of glibc 2.38 make a symbol of it that older systems lack.
+  uint64_t limit = UINT64_MAX;
+  std::from_chars(text, text + strlen(text), limit);
   return limit == 0 ? UINT64_MAX : limit;
 }
 

@@ -94,8 +94,9 @@ bool HostPool::release_idle(uint64_t age_ns) {
       list = extent->next;
       const uint64_t first = extent->first, count = extent->count;
       const uint64_t unlocked = std::clamp(chunk->locked.load(), first, first + count);
-      const bool gone =
-          discard(chunk, first, unlocked, true) & discard(chunk, unlocked, first + count, false);
+      const bool locked_gone = discard(chunk, first, unlocked, true);
+      const bool rest_gone = discard(chunk, unlocked, first + count, false);
+      const bool gone = locked_gone && rest_gone;
       Retired retired;
       {
         const LockGuard guard(mutex_);

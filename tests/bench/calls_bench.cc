@@ -37,7 +37,7 @@ BENCHMARK(pair)->Name("counted/pair")->Arg(1000)->Iterations(11000);
 // left is the way there.
 void submit(benchmark::State& state) {
   for (auto _ : state) {
-    const CUresult code =
+    CUresult code =
         cuLaunchKernel(nullptr, 1, 1, 1, 1, 1, 1, 0, CU_STREAM_LEGACY, nullptr, nullptr);
     if (code == CUDA_SUCCESS) std::abort();
     benchmark::DoNotOptimize(code);

@@ -56,7 +56,7 @@ void pair(benchmark::State& state, alloc::StrategyKind kind) {
   const auto bytes = static_cast<uint64_t>(state.range(0));
   for (int i = 0; i < 100; ++i) pool.allocate(bytes);
   for (auto _ : state) {
-    const uint64_t block = pool.allocate(bytes);
+    uint64_t block = pool.allocate(bytes);
     benchmark::DoNotOptimize(block);
     pool.free(block);
   }
@@ -71,7 +71,10 @@ void free_memory(benchmark::State& state, alloc::StrategyKind kind) {
   const uint64_t known = blocks[blocks.size() / 2];
   pool.mark_exported(known);
   pool.free(known);
-  for (auto _ : state) benchmark::DoNotOptimize(pool.returnable_bytes());
+  for (auto _ : state) {
+    uint64_t bytes = pool.returnable_bytes();
+    benchmark::DoNotOptimize(bytes);
+  }
 }
 
 const bool registered = [] {

@@ -71,7 +71,7 @@ void pair_under(benchmark::State& state, alloc::StrategyKind kind) {
   const std::vector<uint64_t> blocks = fill(pool, static_cast<size_t>(state.range(0)), sizes);
   size_t i = 0;
   for (auto _ : state) {
-    const uint64_t block = pool.allocate(sizes[i++ % sizes.size()]);
+    uint64_t block = pool.allocate(sizes[i++ % sizes.size()]);
     benchmark::DoNotOptimize(block);
     pool.free(block);
   }
@@ -115,7 +115,7 @@ void pair_of_size(benchmark::State& state) {
   const std::vector<uint64_t> size{static_cast<uint64_t>(state.range(0))};
   const std::vector<uint64_t> blocks = fill(pool, 100, size);
   for (auto _ : state) {
-    const uint64_t block = pool.allocate(size[0]);
+    uint64_t block = pool.allocate(size[0]);
     benchmark::DoNotOptimize(block);
     pool.free(block);
   }

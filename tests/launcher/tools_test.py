@@ -429,6 +429,24 @@ class Deps(unittest.TestCase):
         self.assertIn("catch2", self.deps("--check", "--for", "test").stderr)
         self.assertNotIn("catch2", self.deps("--check", "--for", "build").stderr)
 
+    def of_toolkit(self, version):
+        """What is said where CUDA_HOME has an nvcc of this version: the lines about the toolkit."""
+        with tempfile.TemporaryDirectory() as folder:
+            nvcc = pathlib.Path(folder, "bin", "nvcc")
+            nvcc.parent.mkdir()
+            nvcc.write_text(f"#!/bin/sh\necho 'Cuda compilation tools, release {version}, V{version}.1'\n", encoding="utf-8")
+            nvcc.chmod(0o755)
+            said = self.deps("--check", "--for", "build", CUDA_HOME=folder).stderr.replace(folder, "CUDA")
+        return [line for line in said.splitlines() if "nvcc" in line or "toolkit" in line]
+
+    def test_a_toolkit_that_is_too_old_is_one_line_with_what_to_install(self):
+        for version in ("11.8", "12.3", "12.0"):
+            (line,) = self.of_toolkit(version)
+            self.assertIn(f"CUDA toolkit 12.4 or later, CUDA/bin/nvcc is {version}; install NVIDIA's package cuda-toolkit", line)
+            self.assertIn("CUDA_HOME=/path/to/cuda make", line)
+        for version in ("12.4", "12.9", "12.10", "13.0", "13.1"):
+            self.assertEqual(self.of_toolkit(version), [])
+
     def test_bad_usage(self):
         self.assertEqual(self.deps("--for", "fun").returncode, 2)
         self.assertEqual(self.deps("--frobnicate").returncode, 2)

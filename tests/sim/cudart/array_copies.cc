@@ -143,7 +143,7 @@ static_assert(sizeof(cudaMemLocation) == sizeof(CUmemLocation));
 
 cudaError_t cudaMemPrefetchAsync(const void* pointer, size_t bytes, cudaMemLocation location,
                                  unsigned flags, cudaStream_t stream) {
-  const CUmemLocation where{static_cast<CUmemLocationType>(location.type), {location.id}};
+  const CUmemLocation where = driver_location(location);
   return on_stream([&](const StreamCalls& s) {
     return s.cuMemPrefetchAsync_(device_address(pointer), bytes, where, flags, stream);
   });

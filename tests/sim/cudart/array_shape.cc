@@ -27,6 +27,18 @@ constexpr Kind kKinds[] = {
 void* pointer(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
 CUdeviceptr address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
 
+// The driver's flags of a resource; the runtime has them from 13.0 on.
+template <typename Resource>
+void set_flags(Resource& resource, unsigned flags) {
+  if constexpr (requires { resource.flags; }) resource.flags = flags;
+}
+
+template <typename Resource>
+unsigned flags_of(const Resource& resource) {
+  if constexpr (requires { resource.flags; }) return resource.flags;
+  return 0;
+}
+
 }  // namespace
 
 std::optional<ElementShape> shape_of(const cudaChannelFormatDesc& channels) {
@@ -51,7 +63,7 @@ cudaChannelFormatDesc channels_of(const ElementShape& shape) {
 
 std::optional<CUDA_RESOURCE_DESC> driver_resource(const cudaResourceDesc& resource) {
   CUDA_RESOURCE_DESC out{};
-  out.flags = resource.flags;
+  out.flags = flags_of(resource);
   switch (resource.resType) {
     case cudaResourceTypeArray:
       out.resType = CU_RESOURCE_TYPE_ARRAY;
@@ -86,7 +98,7 @@ std::optional<CUDA_RESOURCE_DESC> driver_resource(const cudaResourceDesc& resour
 cudaResourceDesc runtime_resource(const CUDA_RESOURCE_DESC& resource) {
   cudaResourceDesc out{};
   out.resType = static_cast<cudaResourceType>(resource.resType);
-  out.flags = resource.flags;
+  set_flags(out, resource.flags);
   switch (resource.resType) {
     case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY:
       out.res.mipmap.mipmap =

@@ -10,6 +10,18 @@ using namespace simcudart;
 
 namespace {
 
+cudaError_t set_attribute(cudaKernel_t kernel, cudaFuncAttribute attribute, int value, int device) {
+  return without_context([&](const Driver& d) {
+    return d.cuKernelSetAttribute_(static_cast<CUfunction_attribute>(attribute), value, kernel,
+                                   device);
+  });
+}
+
+}  // namespace
+
+#if CUDART_VERSION >= 12080  // earlier runtimes have no libraries
+namespace {
+
 // Hands the driver's out-parameter on only when it was written.
 template <typename Work>
 cudaError_t find_memory(void** out, Work work) {
@@ -76,16 +88,14 @@ cudaError_t cudaLibraryGetUnifiedFunction(void** out, cudaLibrary_t library, con
 
 cudaError_t cudaKernelSetAttributeForDevice(cudaKernel_t kernel, cudaFuncAttribute attribute,
                                             int value, int device) {
-  return without_context([&](const Driver& d) {
-    return d.cuKernelSetAttribute_(static_cast<CUfunction_attribute>(attribute), value, kernel,
-                                   device);
-  });
+  return set_attribute(kernel, attribute, value, device);
 }
+#endif
 
 cudaError_t cudaFuncSetAttribute(const void* host_stub, cudaFuncAttribute attribute, int value) {
   cudaError_t status = bind_context();
   CUkernel kernel = nullptr;
   if (status == cudaSuccess) status = find_kernel(host_stub, &kernel);
   if (status != cudaSuccess) return remember(status);
-  return cudaKernelSetAttributeForDevice(kernel, attribute, value, current_device());
+  return set_attribute(kernel, attribute, value, current_device());
 }

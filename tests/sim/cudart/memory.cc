@@ -52,7 +52,7 @@ cudaError_t cudaMallocManaged(void** out, size_t bytes, unsigned flags) {
 
 cudaError_t cudaMemAdvise(const void* pointer, size_t bytes, cudaMemoryAdvise advice,
                           cudaMemLocation location) {
-  const CUmemLocation where{static_cast<CUmemLocationType>(location.type), {location.id}};
+  const CUmemLocation where = driver_location(location);
   return in_context([&](const Driver& d) {
     return d.cuMemAdvise_(device_address(pointer), bytes, static_cast<CUmem_advise>(advice), where);
   });

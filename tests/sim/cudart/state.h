@@ -56,4 +56,11 @@ inline CUdeviceptr device_address(const void* pointer) {
   return reinterpret_cast<CUdeviceptr>(pointer);
 }
 
+inline CUmemLocation driver_location(const cudaMemLocation& location) {
+  CUmemLocation out{};
+  out.type = static_cast<CUmemLocationType>(location.type);
+  out.id = location.id;
+  return out;
+}
+
 }  // namespace simcudart

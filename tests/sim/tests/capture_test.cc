@@ -2,8 +2,8 @@
 #include <cstdint>
 #include <thread>
 
-#include "catch.h"
 #include "support.h"
+#include "tests/catch.h"
 
 namespace {
 

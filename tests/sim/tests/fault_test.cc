@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "catch.h"
 #include "device_code.h"
+#include "tests/catch.h"
 
 namespace {
 

@@ -4,8 +4,8 @@
 #include <atomic>
 #include <thread>
 
-#include "catch.h"
 #include "device_code.h"
+#include "tests/catch.h"
 
 namespace {
 

@@ -6,8 +6,8 @@
 #include <random>
 #include <vector>
 
-#include "catch.h"
 #include "support.h"
+#include "tests/catch.h"
 
 namespace {
 

@@ -7,8 +7,8 @@
 
 #include <string>
 
-#include "catch.h"
 #include "support.h"
+#include "tests/catch.h"
 #include "tests/sim/nvml/nvml.h"
 
 namespace {

@@ -5,8 +5,8 @@
 #include <functional>
 #include <thread>
 
-#include "catch.h"
 #include "device_code.h"
+#include "tests/catch.h"
 #include "tests/sim/include/simcuda/watch.h"
 
 namespace {

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "catch.h"
 #include "support.h"
+#include "tests/catch.h"
 
 namespace {
 

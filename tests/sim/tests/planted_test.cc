@@ -4,8 +4,8 @@
 // of order, not of what happened to run when.
 #include <functional>
 
-#include "catch.h"
 #include "device_code.h"
+#include "tests/catch.h"
 #include "tests/sim/include/simcuda/watch.h"
 
 namespace {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "catch.h"
 #include "support.h"
+#include "tests/catch.h"
 
 namespace {
 

@@ -7,8 +7,8 @@
 
 #include <cstring>
 
-#include "catch.h"
 #include "pools.h"
+#include "tests/catch.h"
 
 namespace {
 

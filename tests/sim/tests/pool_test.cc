@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <thread>
 
-#include "catch.h"
 #include "pools.h"
+#include "tests/catch.h"
 
 namespace {
 

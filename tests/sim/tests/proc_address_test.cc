@@ -2,7 +2,6 @@
 #include <cuda.h>
 #include <dlfcn.h>
 
-#include "catch.h"
 #include "support.h"
 
 namespace {
@@ -18,6 +17,7 @@ constexpr Row kRows[] = {
 #define CALL(symbol, name, version, kind, traits) {#symbol, #name, version, Row::kind},
 #define UNSUPPORTED(symbol, name, version, kind) {#symbol, #name, version, Row::kind},
 #include "../driver/table/calls.def"
+#include "tests/catch.h"
 };
 
 void* exported(const char* symbol) { return dlsym(RTLD_DEFAULT, symbol); }

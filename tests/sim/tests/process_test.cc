@@ -11,8 +11,8 @@
 #include <cstring>
 #include <thread>
 
-#include "catch.h"
 #include "support.h"
+#include "tests/catch.h"
 
 namespace {
 

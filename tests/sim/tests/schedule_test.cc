@@ -11,8 +11,8 @@
 #include <set>
 #include <string>
 
-#include "catch.h"
 #include "device_code.h"
+#include "tests/catch.h"
 #include "tests/sim/include/simcuda/watch.h"
 
 namespace {

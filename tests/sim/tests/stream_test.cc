@@ -5,8 +5,8 @@
 #include <thread>
 #include <vector>
 
-#include "catch.h"
 #include "support.h"
+#include "tests/catch.h"
 
 namespace {
 

@@ -2,8 +2,9 @@
 //
 // Memory that the driver takes for its own use (SIMCUDA_TAKES), and frees in stream order that help
 // late or not at all (SIMCUDA_FREE_ASYNC).
-#include "catch.h"
 #include "device_code.h"
+
+#include "tests/catch.h"
 
 namespace {
 

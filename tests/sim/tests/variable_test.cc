@@ -10,9 +10,9 @@
 #include <cstring>
 #include <string>
 
-#include "catch.h"
 #include "simcuda/globals.h"
 #include "support.h"
+#include "tests/catch.h"
 
 namespace {
 

@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <thread>
 
-#include "catch.h"
 #include "device_code.h"
+#include "tests/catch.h"
 #include "tests/sim/include/simcuda/watch.h"
 
 namespace {

@@ -2,10 +2,10 @@
 // Pools of one chunk strategy, and what their tests ask of them.
 #pragma once
 
-#include <catch2/catch.hpp>
 #include <memory>
 #include <vector>
 
+#include "tests/catch.h"
 #include "tests/unit/allocator/fake_source.h"
 
 namespace cistern::test {

@@ -2,11 +2,11 @@
 // What each chunk strategy promises, seen through the pool: sizes asked of the driver, which block
 // serves, when neighbours are merged. When memory is short: chunk_shortage_test.cc.
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <map>
 #include <random>
 #include <vector>
 
+#include "tests/catch.h"
 #include "tests/unit/allocator/chunk_pool.h"
 
 using namespace cistern::alloc;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/context_pool.h"
 
-#include <catch2/catch.hpp>
 #include <map>
 #include <memory>
 #include <random>
 #include <vector>
 
+#include "tests/catch.h"
 #include "tests/unit/allocator/fake_source.h"
 
 using namespace cistern::alloc;

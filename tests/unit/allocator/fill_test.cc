@@ -2,7 +2,6 @@
 #include "allocator/chunk/fill.h"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <memory>
 #include <random>
 #include <shared_mutex>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "allocator/chunk/gather.h"
+#include "tests/catch.h"
 #include "tests/unit/allocator/chunk_pool.h"
 #include "tests/unit/allocator/filled_memory.h"
 

@@ -2,12 +2,12 @@
 // Random programs against a plain model of the garbage rules: a list of what was freed, sorted anew
 // at each flush. Two contexts of one device share the queue.
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <memory>
 #include <random>
 #include <thread>
 #include <vector>
 
+#include "tests/catch.h"
 #include "tests/unit/allocator/fake_source.h"
 
 using namespace cistern::alloc;

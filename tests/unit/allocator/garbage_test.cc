@@ -3,13 +3,13 @@
 #include "allocator/reclaim/garbage.h"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "config/load.h"
+#include "tests/catch.h"
 #include "tests/unit/allocator/fake_source.h"
 
 using namespace cistern::alloc;

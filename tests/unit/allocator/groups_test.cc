@@ -4,13 +4,13 @@
 #include "allocator/chunk_pools/groups.h"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <map>
 #include <memory>
 #include <random>
 #include <thread>
 #include <vector>
 
+#include "tests/catch.h"
 #include "tests/unit/allocator/chunk_pool.h"
 
 using namespace cistern::alloc;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/reclaim/idle_release.h"
 
-#include <catch2/catch.hpp>
 #include <memory>
 
 #include "config/load.h"
+#include "tests/catch.h"
 #include "tests/unit/allocator/chunk_pool.h"
 
 using namespace cistern::alloc;

@@ -4,12 +4,12 @@
 // 2 MiB pages by both, in an order of their own: at the very edge either may need one page more
 // than the other (the pool: 16 of 3000 such programs), so for them the promise is within one page,
 // for each shard that threads allocate from.
-#include <catch2/catch.hpp>
 #include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "tests/catch.h"
 #include "tests/unit/allocator/packed_driver.h"
 
 using namespace cistern::alloc;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks that a living graph may hold, see allocator/reclaim/graph_lives.h.
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <memory>
 #include <vector>
 
+#include "tests/catch.h"
 #include "tests/unit/allocator/fake_source.h"
 
 using namespace cistern::alloc;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // FLAGS_eager_delete_scope=false: what a free need not do itself.
-#include <catch2/catch.hpp>
 #include <memory>
 #include <vector>
 
 #include "config/load.h"
+#include "tests/catch.h"
 #include "tests/unit/allocator/fake_source.h"
 
 using namespace cistern::alloc;

@@ -3,10 +3,10 @@
 // that nothing freed in their slab is reused, and the slab goes back to the driver with its last
 // block.
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <memory>
 #include <vector>
 
+#include "tests/catch.h"
 #include "tests/unit/allocator/fake_source.h"
 
 using namespace cistern::alloc;

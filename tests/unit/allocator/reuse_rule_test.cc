@@ -4,13 +4,13 @@
 #include "allocator/chunk/reuse_rule.h"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <map>
 #include <memory>
 #include <random>
 #include <set>
 #include <vector>
 
+#include "tests/catch.h"
 #include "tests/unit/allocator/chunk_pool.h"
 
 using namespace cistern::alloc;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/shortage.h"
 
-#include <catch2/catch.hpp>
 #include <functional>
 #include <memory>
 #include <vector>
 
 #include "allocator/base/os.h"
 #include "allocator/context_memory.h"
+#include "tests/catch.h"
 #include "tests/unit/allocator/fake_source.h"
 
 using namespace cistern::alloc;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What several threads may do at once; meant for the thread sanitizer.
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <chrono>
 #include <memory>
 #include <random>
 #include <thread>
 #include <vector>
 
+#include "tests/catch.h"
 #include "tests/unit/allocator/fake_source.h"
 
 using namespace cistern::alloc;

@@ -2,9 +2,9 @@
 // Requests that the settings keep out of the pools, to find the one a program uses wrongly: each is
 // what it would be without a pool, as long as the driver has memory, and memory is out for none of
 // them earlier.
-#include <catch2/catch.hpp>
 #include <vector>
 
+#include "tests/catch.h"
 #include "tests/unit/allocator/chunk_pool.h"
 
 using namespace cistern::alloc;

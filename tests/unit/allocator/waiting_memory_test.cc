@@ -2,12 +2,12 @@
 #include "allocator/waiting_memory.h"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <chrono>
 #include <memory>
 #include <thread>
 #include <vector>
 
+#include "tests/catch.h"
 #include "tests/unit/allocator/fake_source.h"
 
 using namespace cistern::alloc;

@@ -3,11 +3,11 @@
 
 #include <fnmatch.h>
 
-#include <catch2/catch.hpp>
 #include <random>
 #include <string>
 
 #include "config/parse.h"
+#include "tests/catch.h"
 
 namespace {
 

@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#if __has_include(<catch2/catch_all.hpp>)
-#include <catch2/catch_all.hpp>
-#else
-#include <catch2/catch.hpp>
-#endif
-
 #include <cerrno>
 
+#include "tests/catch.h"
 #include "tests/unit/config/load_with.h"
 
 namespace cistern::config::test {

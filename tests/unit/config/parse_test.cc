@@ -1,10 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#if __has_include(<catch2/catch_all.hpp>)
-#include <catch2/catch_all.hpp>
-#else
-#include <catch2/catch.hpp>
-#endif
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -16,6 +10,7 @@
 
 #include "config/line.h"
 #include "config/parse.h"
+#include "tests/catch.h"
 
 namespace cistern::config {
 namespace {

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The contract of each setting, row by row: its default, values it takes and values it refuses.
-#if __has_include(<catch2/catch_all.hpp>)
-#include <catch2/catch_all.hpp>
-#else
-#include <catch2/catch.hpp>
-#endif
 
 #include <algorithm>
 #include <cctype>
@@ -13,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/catch.h"
 #include "tests/unit/config/load_with.h"
 
 namespace cistern::config::test {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/process/advice.h"
 
-#include <catch2/catch.hpp>
 #include <functional>
 #include <memory>
 #include <string>
@@ -10,6 +9,7 @@
 #include "allocator/base/cap.h"
 #include "allocator/reclaim/garbage.h"
 #include "config/load.h"
+#include "tests/catch.h"
 
 namespace {
 

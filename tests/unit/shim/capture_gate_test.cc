@@ -2,12 +2,12 @@
 #include "shim/order/captures/capture_gate.h"
 
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <chrono>
 #include <memory>
 #include <thread>
 
 #include "allocator/reclaim/graph_lives.h"
+#include "tests/catch.h"
 
 using cistern::shim::CaptureGate;
 

@@ -2,11 +2,11 @@
 // Charges that are kept until their memory is freed, whoever frees it: by key, with the context,
 // with several threads and in a forked child.
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <random>
 #include <thread>
 #include <vector>
 
+#include "tests/catch.h"
 #include "tests/unit/shim/charged_device.h"
 #include "tests/unit/shim/forked.h"
 

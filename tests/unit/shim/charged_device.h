@@ -2,9 +2,8 @@
 // A device with a cap, and allocations on it that the driver grants.
 #pragma once
 
-#include <catch2/catch.hpp>
-
 #include "shim/kinds/charges.h"
+#include "tests/catch.h"
 #include "tests/unit/shim/fake_shim.h"
 
 namespace cistern::test::charged_device {

@@ -4,8 +4,8 @@
 #include "shim/kinds/charges.h"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 
+#include "tests/catch.h"
 #include "tests/unit/shim/charged_device.h"
 
 using namespace cistern::shim;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/order/contexts/context_set.h"
 
-#include <catch2/catch.hpp>
 #include <vector>
+
+#include "tests/catch.h"
 
 using cistern::shim::ContextSet;
 

@@ -3,13 +3,13 @@
 // and the end of a context mean for them.
 #include "shim/order/cuda_units.h"
 
-#include <catch2/catch.hpp>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "allocator/base/source.h"
 #include "shim/order/captures/capture_gate.h"
+#include "tests/catch.h"
 #include "tests/unit/shim/fake_shim.h"
 #include "tests/unit/shim/ipc_peers.h"
 

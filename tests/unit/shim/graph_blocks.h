@@ -2,10 +2,9 @@
 // Graphs by number, and blocks of which it is asked whether a graph may hold them.
 #pragma once
 
-#include <catch2/catch.hpp>
-
 #include "shim/order/captures/graphs.h"
 #include "shim/order/shared.h"
+#include "tests/catch.h"
 #include "tests/unit/shim/fake_shim.h"
 
 namespace cistern::test::graph_blocks {

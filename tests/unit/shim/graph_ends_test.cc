@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Until when the process's graphs hold blocks: what ends with a destroyed graph, a context, a
 // capture; many graphs, threads and forks.
-#include <catch2/catch.hpp>
 #include <random>
 #include <thread>
 #include <vector>
 
 #include "shim/order/captures/graphs.h"
+#include "tests/catch.h"
 #include "tests/unit/shim/forked.h"
 #include "tests/unit/shim/graph_blocks.h"
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the hooks of graph functions tell of graphs that are changed, by the driver's answer.
-#include <catch2/catch.hpp>
 #include <functional>
 #include <vector>
 
 #include "shim/entry/faces.h"
 #include "shim/order/captures/graph_contexts.h"
 #include "shim/order/captures/graphs.h"
+#include "tests/catch.h"
 #include "tests/unit/shim/graph_blocks.h"
 
 namespace cistern::test {

@@ -2,8 +2,7 @@
 // Which blocks the process's graphs may hold, by what was captured, made and changed.
 #include "shim/order/captures/graphs.h"
 
-#include <catch2/catch.hpp>
-
+#include "tests/catch.h"
 #include "tests/unit/shim/graph_blocks.h"
 
 using namespace cistern::shim;

@@ -4,7 +4,6 @@
 #include "shim/kinds/imported.h"
 
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -19,6 +18,7 @@
 #include "shim/pooled/out_of_memory.h"
 #include "shim/pooled/queries.h"
 #include "shim/pooled/refusal.h"
+#include "tests/catch.h"
 #include "tests/unit/shim/fake_shim.h"
 #include "tests/unit/shim/ipc_peers.h"
 

@@ -6,11 +6,11 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <mutex>
 
 #include "allocator/base/os.h"
 #include "shim/kinds/imported_units.h"
+#include "tests/catch.h"
 #include "tests/unit/shim/unit_imports.h"
 
 namespace cistern::shim {

@@ -3,7 +3,6 @@
 #include "shim/kinds/imported_units.h"
 
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <cstring>
 #include <map>
 #include <string>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "shim/order/captures/capture_gate.h"
+#include "tests/catch.h"
 #include "tests/unit/shim/unit_imports.h"
 
 namespace cistern::shim {

@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <catch2/catch.hpp>
 #include <cstring>
 #include <filesystem>
 #include <functional>
@@ -16,6 +15,7 @@
 
 #include "shim/ipc/client.h"
 #include "shim/ipc/service.h"
+#include "tests/catch.h"
 
 namespace cistern::test {
 

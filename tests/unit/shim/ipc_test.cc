@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <chrono>
 #include <thread>
 
 #include "allocator/base/os.h"
+#include "tests/catch.h"
 #include "tests/unit/shim/ipc_peers.h"
 
 namespace cistern::shim {

@@ -6,10 +6,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <thread>
 
 #include "allocator/base/os.h"
+#include "tests/catch.h"
 #include "tests/unit/shim/ipc_peers.h"
 
 namespace cistern::shim {

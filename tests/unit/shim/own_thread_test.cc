@@ -5,8 +5,9 @@
 #include <signal.h>
 
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <thread>
+
+#include "tests/catch.h"
 
 using namespace cistern::shim;
 

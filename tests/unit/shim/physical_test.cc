@@ -3,11 +3,11 @@
 // driver that gives the number of a released handle out again at once.
 #include "shim/kinds/physical.h"
 
-#include <catch2/catch.hpp>
 #include <set>
 
 #include "shim/pooled/refusal.h"
 #include "shim/watch/watch.h"
+#include "tests/catch.h"
 #include "tests/unit/shim/charged_device.h"
 
 using namespace cistern::shim;

@@ -2,10 +2,10 @@
 #include "shim/order/contexts/primary.h"
 
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <thread>
 
 #include "allocator/base/os.h"
+#include "tests/catch.h"
 
 using namespace cistern::shim;
 

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/pooled/site_words.h"
 
-#if __has_include(<catch2/catch_all.hpp>)
-#include <catch2/catch_all.hpp>
-#else
-#include <catch2/catch.hpp>
-#endif
+#include "tests/catch.h"
 
 using cistern::shim::names_operator;
 

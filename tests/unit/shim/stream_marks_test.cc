@@ -4,13 +4,13 @@
 #include "shim/order/streams/stream_marks.h"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <memory>
 #include <set>
 #include <vector>
 
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/streams/stream_registry.h"
+#include "tests/catch.h"
 #include "tests/unit/shim/fake_events.h"
 #include "tests/unit/shim/fake_shim.h"
 

@@ -2,10 +2,11 @@
 #include "shim/order/streams/stream_registry.h"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <memory>
 #include <thread>
 #include <vector>
+
+#include "tests/catch.h"
 
 using cistern::shim::StreamRegistry;
 

@@ -2,8 +2,9 @@
 #include "shim/order/contexts/visit.h"
 
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <functional>
+
+#include "tests/catch.h"
 
 namespace cistern::shim {
 namespace {

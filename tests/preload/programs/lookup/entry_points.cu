@@ -3,6 +3,7 @@
 // As NCCL does, for both rules of the default stream; and a name that nobody has.
 
 #include <cuda.h>
+#include <cuda_runtime_api.h>
 
 #include "../check.h"
 #include "../kernels.cuh"

@@ -4,6 +4,7 @@
 // devices, captures whose dependencies are set, graphs that keep an object; and what can be asked.
 
 #include <cuda_profiler_api.h>
+#include <cuda_runtime_api.h>
 
 #include <atomic>
 #include <thread>

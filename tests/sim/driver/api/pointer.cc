@@ -77,7 +77,7 @@ CUresult attribute_of(void* data, CUpointer_attribute attribute, const Allocatio
                       CUdeviceptr ptr) {
   const bool managed = found.kind == MemoryKind::kManaged;
   const bool host = is_host(found.kind);
-  switch (attribute) {
+  switch (static_cast<int>(attribute)) {  // an older cuda.h lacks some of these
     case CU_POINTER_ATTRIBUTE_CONTEXT:
       // Pool and mapped memory belongs to a device, not to a context.
       if (found.context == nullptr || found.kind == MemoryKind::kPool) {
@@ -137,7 +137,7 @@ bool exists(CUpointer_attribute attribute) {
 
 // What one attribute reads as where there is nothing to tell: the driver writes zeros of its size.
 void put_nothing(void* data, CUpointer_attribute attribute) {
-  switch (attribute) {
+  switch (static_cast<int>(attribute)) {  // an older cuda.h lacks some of these
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:

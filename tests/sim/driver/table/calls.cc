@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The simulated part of the call table. Each row's type is checked against CUDA's own typedef for
-// that name and version, so a row with the wrong version does not compile.
+// that name and version, so a row with the wrong version does not compile. A toolkit older
+// than 13.0 lacks some of the typedefs: there nothing is checked.
 #include "table/calls.h"
 
 #include <iterator>
@@ -16,6 +17,7 @@
 namespace simcuda {
 namespace {
 
+#if CUDA_VERSION >= 13000
 #define CALL(symbol, name, version, kind, traits) SIM_CHECK_##kind(symbol, name, version)
 #define SIM_CHECK_kAny(symbol, name, version) \
   static_assert(std::is_same_v<decltype(&::symbol), PFN_##name##_v##version>);
@@ -25,6 +27,7 @@ namespace {
 #define SIM_CHECK_kPtsz(symbol, name, version) \
   static_assert(std::is_same_v<decltype(&::symbol), PFN_##name##_v##version##_ptsz>);
 #include "table/calls.def"
+#endif
 
 const CallInfo kSimulated[] = {
 #define CALL(symbol, name, version, kind, traits) \

@@ -3,9 +3,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <thread>
 #include <vector>
+
+#include "tests/catch.h"
 
 using cistern::alloc::Cap;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/base/fastest_of_late.h"
 
-#include <catch2/catch.hpp>
+#include "tests/catch.h"
 
 using cistern::alloc::FastestOfLate;
 

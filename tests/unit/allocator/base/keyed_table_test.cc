@@ -2,7 +2,8 @@
 #include "allocator/base/keyed_table.h"
 
 #include <array>
-#include <catch2/catch.hpp>
+
+#include "tests/catch.h"
 
 namespace {
 

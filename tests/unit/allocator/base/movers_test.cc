@@ -2,10 +2,11 @@
 #include "allocator/base/movers.h"
 
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <optional>
 #include <thread>
 #include <vector>
+
+#include "tests/catch.h"
 
 namespace cistern::alloc {
 namespace {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/base/shared_pages.h"
 
-#include <catch2/catch.hpp>
 #include <memory>
 #include <thread>
 #include <vector>
+
+#include "tests/catch.h"
 
 using cistern::alloc::Cap;
 using cistern::alloc::kDriverPage;

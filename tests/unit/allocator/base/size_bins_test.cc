@@ -2,10 +2,11 @@
 #include "allocator/base/size_bins.h"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <memory>
 #include <random>
 #include <vector>
+
+#include "tests/catch.h"
 
 namespace {
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/chunk/index.h"
 
-#include <catch2/catch.hpp>
 #include <map>
 #include <memory>
 #include <random>
 
 #include "allocator/base/arena.h"
+#include "tests/catch.h"
 
 using namespace cistern::alloc;
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/chunk_pools/block_records.h"
 
-#include <catch2/catch.hpp>
-
+#include "tests/catch.h"
 #include "tests/unit/allocator/no_more_memory.h"
 
 using namespace cistern::alloc;

@@ -2,10 +2,11 @@
 #include "allocator/chunk_pools/block_table.h"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <memory>
 #include <random>
 #include <vector>
+
+#include "tests/catch.h"
 
 using namespace cistern::alloc;
 

@@ -4,9 +4,9 @@
 #include "allocator/chunk_pools/chunk_sizes.h"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 
 #include "config/load.h"
+#include "tests/catch.h"
 
 using namespace cistern::alloc;
 using cistern::config::Policy;

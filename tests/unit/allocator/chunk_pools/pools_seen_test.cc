@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Walks over the pools of a strategy while others come.
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <memory>
 #include <vector>
 
 #include "allocator/context_memory.h"
+#include "tests/catch.h"
 #include "tests/unit/allocator/chunk_pool.h"
 
 using namespace cistern::alloc;

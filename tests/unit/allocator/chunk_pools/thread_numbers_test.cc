@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/chunk_pools/thread_numbers.h"
 
-#include <catch2/catch.hpp>
 #include <thread>
 #include <vector>
+
+#include "tests/catch.h"
 
 using namespace cistern::alloc;
 

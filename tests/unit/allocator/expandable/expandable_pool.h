@@ -3,9 +3,9 @@
 // what its tests ask of it.
 #pragma once
 
-#include <catch2/catch.hpp>
 #include <memory>
 
+#include "tests/catch.h"
 #include "tests/unit/allocator/expandable/live_blocks.h"
 #include "tests/unit/allocator/fake_source.h"
 

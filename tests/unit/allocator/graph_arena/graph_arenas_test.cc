@@ -3,9 +3,9 @@
 // stays out of them. A graph is a number here, and so is its run.
 #include "allocator/graph_arena/graph_arenas.h"
 
-#include <catch2/catch.hpp>
 #include <vector>
 
+#include "tests/catch.h"
 #include "tests/unit/allocator/graph_arena/random_graphs.h"
 
 using namespace cistern::alloc;

@@ -3,10 +3,10 @@
 #include "allocator/graph_arena/graph_arenas.h"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <utility>
 #include <vector>
 
+#include "tests/catch.h"
 #include "tests/unit/allocator/graph_arena/arena_pool.h"
 
 using namespace cistern::alloc;

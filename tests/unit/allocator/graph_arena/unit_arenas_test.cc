@@ -3,12 +3,12 @@
 // back, and what stays where it was. A graph is a number, and so is its run.
 #include "allocator/graph_arena/unit_arenas.h"
 
-#include <catch2/catch.hpp>
 #include <chrono>
 #include <random>
 #include <thread>
 #include <vector>
 
+#include "tests/catch.h"
 #include "tests/unit/allocator/expandable/expandable_pool.h"
 #include "tests/unit/allocator/graph_arena/random_graphs.h"
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/host/host_limits.h"
 
-#include <catch2/catch.hpp>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+
+#include "tests/catch.h"
 
 using namespace cistern::alloc::host;
 

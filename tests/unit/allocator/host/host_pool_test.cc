@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <chrono>
 #include <cstring>
 #include <fstream>
@@ -17,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/catch.h"
 #include "tests/unit/allocator/no_more_memory.h"
 
 using namespace cistern::alloc::host;

@@ -4,11 +4,11 @@
 // and pages that are used only in part count; the index of addresses does not, which has 16 bytes
 // for every 2 MiB of device memory, whatever lies there.
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <memory>
 
 #include "allocator/on_demand/slab.h"
 #include "tests/bench/bench_pool.h"
+#include "tests/catch.h"
 #include "tests/unit/allocator/resident.h"
 
 using namespace cistern::alloc;

@@ -3,11 +3,11 @@
 // clean run, and neighbouring clean runs are always joined.
 #include "allocator/on_demand/slab_pool.h"
 
-#include <catch2/catch.hpp>
 #include <memory>
 #include <random>
 #include <vector>
 
+#include "tests/catch.h"
 #include "tests/unit/allocator/fake_source.h"
 
 using namespace cistern::alloc;

@@ -3,11 +3,12 @@
 // from the one to the other.
 #include "allocator/on_demand/slab.h"
 
-#include <catch2/catch.hpp>
 #include <iterator>
 #include <map>
 #include <memory>
 #include <random>
+
+#include "tests/catch.h"
 
 using namespace cistern::alloc;
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/reclaim/graph_lives.h"
 
-#include <catch2/catch.hpp>
 #include <memory>
 #include <random>
 #include <vector>
 
 #include "allocator/reclaim/parked.h"
+#include "tests/catch.h"
 
 using namespace cistern::alloc;
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/reclaim/reclaim.h"
 
-#include <catch2/catch.hpp>
 #include <memory>
 #include <thread>
 #include <vector>
 
+#include "tests/catch.h"
 #include "tests/unit/allocator/fake_source.h"
 
 using namespace cistern::alloc;

@@ -2,10 +2,11 @@
 #include "allocator/reclaim/stamped_list.h"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <deque>
 #include <random>
 #include <vector>
+
+#include "tests/catch.h"
 
 using namespace cistern::alloc;
 

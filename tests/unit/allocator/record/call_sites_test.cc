@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/record/call_sites.h"
 
-#if __has_include(<catch2/catch_all.hpp>)
-#include <catch2/catch_all.hpp>
-#else
-#include <catch2/catch.hpp>
-#endif
-
 #include <atomic>
 #include <thread>
 #include <vector>
+
+#include "tests/catch.h"
 
 using cistern::alloc::CallSites;
 using cistern::alloc::Frame;

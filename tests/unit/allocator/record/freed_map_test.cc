@@ -3,12 +3,13 @@
 #include "allocator/record/freed_map.h"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <map>
 #include <memory>
 #include <random>
 #include <utility>
 #include <vector>
+
+#include "tests/catch.h"
 
 using namespace cistern::alloc;
 

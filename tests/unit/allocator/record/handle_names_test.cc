@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/record/handle_names.h"
 
-#include <catch2/catch.hpp>
 #include <memory>
+
+#include "tests/catch.h"
 
 namespace {
 

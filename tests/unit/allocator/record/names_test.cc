@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/record/names.h"
 
-#include <catch2/catch.hpp>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "tests/catch.h"
 
 namespace {
 

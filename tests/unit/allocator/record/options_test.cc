@@ -2,8 +2,9 @@
 // What cistern trace is told by its arguments, and what it says of those that it cannot use.
 #include "allocator/record/tool/options.h"
 
-#include <catch2/catch.hpp>
 #include <vector>
+
+#include "tests/catch.h"
 
 using namespace cistern::alloc::tool;
 

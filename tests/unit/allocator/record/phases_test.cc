@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/record/phases.h"
 
-#include <catch2/catch.hpp>
 #include <memory>
 #include <vector>
+
+#include "tests/catch.h"
 
 namespace {
 

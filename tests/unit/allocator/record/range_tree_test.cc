@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/record/range_tree.h"
 
-#include <catch2/catch.hpp>
 #include <memory>
 #include <thread>
 #include <vector>
+
+#include "tests/catch.h"
 
 namespace {
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/record/tool/reader.h"
 
-#include <catch2/catch.hpp>
-
 #include "allocator/record/tool/order.h"
+#include "tests/catch.h"
 #include "tests/unit/allocator/record/events.h"
 #include "tests/unit/allocator/record/written.h"
 

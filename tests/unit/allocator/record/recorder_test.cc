@@ -2,11 +2,11 @@
 #include "allocator/record/recorder.h"
 
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <map>
 #include <optional>
 
 #include "allocator/record/tool/reader.h"
+#include "tests/catch.h"
 #include "tests/unit/allocator/record/events.h"
 #include "tests/unit/allocator/record/written.h"
 

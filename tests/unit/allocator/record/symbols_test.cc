@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/record/symbols.h"
 
-#if __has_include(<catch2/catch_all.hpp>)
-#include <catch2/catch_all.hpp>
-#else
-#include <catch2/catch.hpp>
-#endif
-
 #include <dlfcn.h>
 #include <elf.h>
 #include <unistd.h>
@@ -16,6 +10,8 @@
 #include <iterator>
 #include <random>
 #include <string>
+
+#include "tests/catch.h"
 
 using cistern::alloc::Symbols;
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/record/tallies.h"
 
-#include <catch2/catch.hpp>
 #include <cstdlib>
 #include <map>
 #include <memory>
 #include <random>
 #include <vector>
 
+#include "tests/catch.h"
 #include "tests/unit/allocator/record/events.h"
 
 using namespace cistern::alloc;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/record/utf8.h"
 
-#include <catch2/catch.hpp>
 #include <cstdint>
 #include <string>
+
+#include "tests/catch.h"
 
 using cistern::alloc::utf8_character;
 

@@ -2,7 +2,6 @@
 // The scratch cache as bookkeeping: which block serves what, when it is full, what goes back.
 #include "allocator/scratch/scratch_cache.h"
 
-#include <catch2/catch.hpp>
 #include <map>
 #include <memory>
 #include <random>
@@ -10,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/catch.h"
 #include "tests/unit/allocator/fake_source.h"
 
 namespace cistern::test {
