@@ -139,10 +139,9 @@ class Running(InFolder):
         self.runner = trial.Runner(types.SimpleNamespace(log=self.folder / "log"), self.memory)
 
     def test_a_failure_ends_the_others(self):
-        start = time.monotonic()
-        failure = self.runner.first_failure([a_test("unit:long", ("sleep", "60")), a_test("unit:bad", ("false",))])
+        # If it did not, this would hang.
+        failure = self.runner.first_failure([a_test("unit:long", ("sleep", "9000")), a_test("unit:bad", ("false",))])
         self.assertEqual((failure.test.name, failure.status), ("unit:bad", "failed"))
-        self.assertLess(time.monotonic() - start, 30)
 
     def test_what_passes_or_is_skipped_is_no_failure(self):
         tests = [a_test("unit:good"), a_test("unit:skipped", ("sh", "-c", "exit 77"), skipped=77)]
