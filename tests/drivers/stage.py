@@ -26,7 +26,6 @@ sys.path += [str(HERE.parent / "life"), str(HERE.parent / "preload")]
 
 import life  # noqa: E402
 
-TIMEOUT_S = 60
 # What a run with Cistern is told; the results must be the same under each.
 SETTINGS = (
     {},
@@ -117,7 +116,7 @@ class DriverTest(unittest.TestCase):
         """Its exit status, what it printed on stdout and stderr, and the files it left."""
         with tempfile.TemporaryDirectory(dir=self.shared) as folder:
             done = subprocess.run(tuple(map(str, command)), env=self.environment(libraries, preload, **more),
-                                  cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S,
+                                  cwd=folder, capture_output=True, text=True, timeout=life.HANGS_S,
                                   stdin=subprocess.DEVNULL, check=False)
             left = {path.name: path.read_bytes() for path in pathlib.Path(folder).iterdir()}
         return done.returncode, done.stdout, done.stderr, left

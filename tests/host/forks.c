@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For forks_test.py. Compiled twice: as a library (LIBRARY), which allocates before each fork and
+// For forks_test.py, which says by HANGS_S after how long something hangs. Compiled twice: as a library (LIBRARY), which allocates before each fork and
 // is started before anybody has allocated, and as a program that needs it.
 //
 //   forks children        forks beside a thread that allocates
@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { kChildren = 50, kSeconds = 20, kOfChild = 40, kOfProcess = 30 };
+enum { kChildren = 50, kOfChild = 40, kOfProcess = 30 };
 
 struct Forks {
   int before, in_parent, in_child;
@@ -61,7 +61,7 @@ static int fork_one(size_t bytes, int handlers) {
   int status = 0;
   const pid_t child = fork();
   if (child == 0) {
-    alarm(kSeconds);
+    alarm(HANGS_S);
     allocate(bytes);
     _exit(forks_noticed.in_child == handlers ? kOfChild : EXIT_FAILURE);
   }
@@ -80,7 +80,7 @@ static pthread_t run(void* (*function)(void*)) {
 }
 
 static void ends_meanwhile(int round) {
-  alarm(kSeconds);
+  alarm(HANGS_S);
   run(forks);
   run(forks);
   usleep(3000 + round * 137 % 5000);
@@ -141,7 +141,7 @@ static int unload(const char* library) {
 int main(int argc, char** argv) {
   const char* what = argc > 1 ? argv[1] : "";
   int well = 0;
-  alarm(strcmp(what, "exits") == 0 ? 6 * kSeconds : kSeconds);
+  alarm(HANGS_S);
   if (strcmp(what, "exits") == 0) return exits(atoi(argv[2]));
   if (strcmp(what, "unload") == 0) return unload(argv[2]);
   if (strcmp(what, "loads") == 0) return loads(argv[2]);

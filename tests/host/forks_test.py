@@ -14,11 +14,13 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests"))
+from hangs import HANGS_S  # noqa: E402
+
 OBJECT = pathlib.Path(os.environ.get("BUILD_DIR", ROOT / "build" / "release")).resolve() / "libcistern.so"
 SOURCE = ROOT / "tests" / "host" / "forks.c"
 CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("CISTERN_", "FLAGS_", "LD_", "MALLOC_"))}
 PROCESSES = 300  # of 100 one or two would not end well
-TIMEOUT_S = 150
 
 
 class Forks(unittest.TestCase):
@@ -28,8 +30,9 @@ class Forks(unittest.TestCase):
         cls.addClassCleanup(folder.cleanup)
         library, cls.program = (pathlib.Path(folder.name) / name for name in ("libnotices.so", "forks"))
         cls.other = library.with_name("libother.so")
-        subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-DLIBRARY", SOURCE, "-o", library, "-lpthread"], check=True)
-        subprocess.run(["cc", "-O1", "-rdynamic", SOURCE, "-o", cls.program, library, "-Wl,-rpath,$ORIGIN", "-lpthread",
+        limit = f"-DHANGS_S={HANGS_S}"
+        subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-DLIBRARY", limit, SOURCE, "-o", library, "-lpthread"], check=True)
+        subprocess.run(["cc", "-O1", "-rdynamic", limit, SOURCE, "-o", cls.program, library, "-Wl,-rpath,$ORIGIN", "-lpthread",
                         "-ldl"], check=True)
         shutil.copy(library, cls.other)
 
@@ -38,7 +41,7 @@ class Forks(unittest.TestCase):
         process = subprocess.Popen([self.program, *arguments], env=CLEAN | {"LD_PRELOAD": str(OBJECT)} | env,
                                    stdout=subprocess.PIPE, text=True, start_new_session=True)
         try:
-            return process.communicate(timeout=TIMEOUT_S)[0]
+            return process.communicate(timeout=HANGS_S)[0]
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

@@ -30,7 +30,7 @@ def as_nobody(folder, limit_kb, settings, *command):
     user = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
     limits = (limit_kb << 10, limit_kb << 10)
     return subprocess.run(command, env=environment | settings, cwd=folder, capture_output=True, text=True, check=False,
-                          timeout=60, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_MEMLOCK, limits), **user)
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_MEMLOCK, limits), **user)
 
 
 class Memlock(unittest.TestCase):

@@ -51,7 +51,7 @@ class Settings(unittest.TestCase):
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("CISTERN_", "FLAGS_", "GE_", "SIMCUDA_", "LD_"))}
         clean |= {"LD_LIBRARY_PATH": f"{BUILD / 'sim'}:{BUILD / 'programs'}", "LD_PRELOAD": str(BUILD / "libcistern.so"),
                   "SIMCUDA_KERNELS": str(BUILD / "sim" / "libtest-kernels.so")}
-        done = subprocess.run(command, env=clean | settings, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, env=clean | settings, capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stderr.splitlines()
 

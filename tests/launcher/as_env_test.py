@@ -13,7 +13,7 @@ class AsEnv(home.LauncherTest):
     def same(self, path, code=None, output=""):
         """Without a code: what it is depends on the kernel."""
         bare = subprocess.run(
-            ["env", path], capture_output=True, text=True, check=False, timeout=60
+            ["env", path], capture_output=True, text=True, check=False
         )
         if code is None:
             code, output = bare.returncode, bare.stdout

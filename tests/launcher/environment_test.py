@@ -17,7 +17,7 @@ class Environment(home.LauncherTest):
     def entries(self, *options, env):
         """The environment of a program that is run with `env` alone, in no order."""
         command = [home.LAUNCHER, "--home", self.home, "run", *options, "--", *DUMP]
-        result = subprocess.run(command, env=env, capture_output=True, check=False, timeout=60)
+        result = subprocess.run(command, env=env, capture_output=True, check=False)
         self.assertEqual((result.returncode, result.stderr), (0, b""))
         return sorted(os.fsdecode(entry) for entry in result.stdout.split(b"\0")[:-1])
 
@@ -91,7 +91,6 @@ class Path(home.LauncherTest):
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
         )
 
     def test_the_launcher_needs_nothing_from_it(self):

@@ -93,7 +93,6 @@ class LauncherTest(unittest.TestCase):
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
             **more,
         )
 

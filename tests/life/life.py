@@ -13,8 +13,10 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.append(str(ROOT / "tests"))
+from hangs import HANGS_S  # noqa: E402
+
 FOREIGN = ("CISTERN_", "FLAGS_", "GE_", "SIMCUDA_", "LD_")
-TIMEOUT_S = 120
 LOG_LINE = re.compile(r"cistern: (error|warn|info|debug): .+")
 build_dir = None  # set by main()
 
@@ -66,11 +68,11 @@ class Life(unittest.TestCase):
     def finish(self, process):
         """Its status, stdout and stderr, once it has ended."""
         try:
-            out, err = process.communicate(timeout=TIMEOUT_S)
+            out, err = process.communicate(timeout=HANGS_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
-            self.fail(f"{process.args} still runs after {TIMEOUT_S} s")
+            self.fail(f"{process.args} still runs after {HANGS_S} s")
         return process.returncode, out.decode(), err.decode()
 
     def run_both(self, *command, **more):

@@ -3,8 +3,6 @@
 """Processes that start: many at once, after a fork, by exec. Each that used CUDA and ended in order
 leaves its own report; no other does."""
 
-import time
-
 import life
 
 FORKS = 60  # of forks.cc; every other child ends by _exit
@@ -27,22 +25,19 @@ class Starts(life.Life):
         self.assertEqual(self.allocations(reports[process.pid]), 64 * 100)
 
     def all_at_once(self, count, preload):
-        start = time.monotonic()
         running = [self.start((self.program("starts_lazy"), "2"), preload) for _ in range(count)]
         for process in running:
             self.assertEqual(self.finish(process), (0, "2 threads: 0 wrong\n", ""))
-        return running, time.monotonic() - start
+        return running
 
     def test_64_processes_at_once(self):
-        _, bare_s = self.all_at_once(64, False)
-        running, pooled_s = self.all_at_once(64, True)
+        self.all_at_once(64, False)
+        running = self.all_at_once(64, True)
         for process in running:
             reports, _ = self.left(process.folder)
             self.assertEqual(list(reports), [process.pid])
             self.assertEqual(self.allocations(reports[process.pid]), 2 * 100)
         self.nothing_shared_left([process.pid for process in running])
-        # Not a measurement: whether some hang, or wait for each other.
-        self.assertLess(pooled_s, 20 * bare_s + 30)
 
     def test_exec_after_cuda_is_a_new_life(self):
         process, reports, _ = self.reports_of(self.program("starts_lazy"), "3", "exec")

@@ -20,12 +20,12 @@ INSTALLED = ("cistern cistern-device cistern-trace cistern-config",
 KINDS = {"unit:": ("unit_tests", ("unit_tests",)), "preload/expect/host/": ("cistern", ("libcistern.so",)),
          "preload/": ("cistern-device", ("libcistern-device.so",)), "host/": ("cistern", ("libcistern.so",)),
          **dict.fromkeys(("launcher/", "life/", "nvtx/", "record/"), INSTALLED)}
-UNDERSTOOD = {"WORKING_DIRECTORY", "TIMEOUT", "ENVIRONMENT", "SKIP_RETURN_CODE", "LABELS", "RUN_SERIAL"}
+UNDERSTOOD = {"WORKING_DIRECTORY", "TIMEOUT", "ENVIRONMENT", "SKIP_RETURN_CODE", "LABELS", "DEPENDS"}
 # A test that hangs is given up after ten times its usual duration, and not before LEAST_LIMIT_S.
 LEAST_LIMIT_S, UNKNOWN_LIMIT_S = 60, 120
 MOST_NEIGHBOURS, MOST_ALIKE = 8, 24
 
-Test = collections.namedtuple("Test", "name command folder environment limit_s skipped alone target products")
+Test = collections.namedtuple("Test", "name command folder environment limit_s skipped target products")
 Outcome = collections.namedtuple("Outcome", "test status seconds")  # status: passed, failed, timeout
 Verdict = collections.namedtuple("Verdict", "kind test why")  # kind: caught, survived, impossible
 
@@ -49,8 +49,7 @@ def read_tests(build_folder):
                 raise ValueError(f"{entry['name']}: this run does not know {set(properties) - UNDERSTOOD}")
             yield Test(entry["name"], entry["command"], properties["WORKING_DIRECTORY"],
                        dict(pair.split("=", 1) for pair in properties.get("ENVIRONMENT", ())),
-                       properties.get("TIMEOUT", math.inf), properties.get("SKIP_RETURN_CODE"),
-                       properties.get("RUN_SERIAL", False), *kind)
+                       properties.get("TIMEOUT", math.inf), properties.get("SKIP_RETURN_CODE"), *kind)
 
 
 class Memory:
@@ -122,7 +121,7 @@ class Runner:
         waiting, running = collections.deque(tests), {}
         try:
             while waiting or running:
-                while waiting and may_start(waiting[0], [test for test, *_ in running.values()]):
+                while waiting and len(running) < os.cpu_count():
                     test = waiting.popleft()
                     process, output = self.start(test)
                     running[process] = (test, output, time.monotonic())
@@ -201,13 +200,6 @@ class Runner:
         if not anything:
             raise NothingChanged("nothing that is tested was built anew")
         return None
-
-
-def may_start(test, running):
-    """Beside others, unless one of them is to run alone."""
-    if test.alone or any(other.alone for other in running):
-        return not running
-    return len(running) < os.cpu_count()
 
 
 def end(process):

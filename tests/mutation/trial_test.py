@@ -32,9 +32,9 @@ def mutant(name, function="f", subject="subject"):
     return catalogue.Mutant(name, function, "old();", "", subject, "")
 
 
-def a_test(name, command=("true",), limit_s=math.inf, skipped=None, alone=False):
+def a_test(name, command=("true",), limit_s=math.inf, skipped=None):
     kind = next(kind for prefix, kind in trial.KINDS.items() if name.startswith(prefix))
-    return trial.Test(name, list(command), "/", {}, limit_s, skipped, alone, *kind)
+    return trial.Test(name, list(command), "/", {}, limit_s, skipped, *kind)
 
 
 class InFolder(unittest.TestCase):
@@ -139,10 +139,9 @@ class Running(InFolder):
         self.runner = trial.Runner(types.SimpleNamespace(log=self.folder / "log"), self.memory)
 
     def test_a_failure_ends_the_others(self):
-        start = time.monotonic()
-        failure = self.runner.first_failure([a_test("unit:long", ("sleep", "60")), a_test("unit:bad", ("false",))])
+        # If it did not, this would hang.
+        failure = self.runner.first_failure([a_test("unit:long", ("sleep", "9000")), a_test("unit:bad", ("false",))])
         self.assertEqual((failure.test.name, failure.status), ("unit:bad", "failed"))
-        self.assertLess(time.monotonic() - start, 30)
 
     def test_what_passes_or_is_skipped_is_no_failure(self):
         tests = [a_test("unit:good"), a_test("unit:skipped", ("sh", "-c", "exit 77"), skipped=77)]
@@ -159,16 +158,9 @@ class Running(InFolder):
         with self.assertRaises(trial.OutOfTime):
             self.runner.first_failure([a_test("unit:long", ("sleep", "60"))])
 
-    def test_what_is_to_run_alone_does(self):
-        alone, other = a_test("unit:alone", alone=True), a_test("unit:other")
-        self.assertTrue(trial.may_start(alone, []))
-        self.assertFalse(trial.may_start(alone, [other]))
-        self.assertFalse(trial.may_start(other, [alone]))
-        self.assertEqual(trial.may_start(other, [other]), os.cpu_count() > 1)
-
     @unittest.skipUnless("BUILD_DIR" in os.environ, "BUILD_DIR names no build")
     def test_every_test_of_the_build_is_understood(self):
-        self.assertTrue(any(test.alone for test in trial.read_tests(os.environ["BUILD_DIR"])))
+        self.assertGreater(len(list(trial.read_tests(os.environ["BUILD_DIR"]))), 100)
 
     def test_a_slow_test_may_take_longer_than_others(self):
         self.memory.seconds = {"unit:slow": 30, "unit:fast": 1}

@@ -126,7 +126,7 @@ class Ranges(Nvtx):
         packages = self.folder / "packages"
         fetched = subprocess.run(
             (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", packages, "nvtx"),
-            capture_output=True, text=True, timeout=60, check=False)
+            capture_output=True, text=True, check=False)
         if fetched.returncode != 0:
             self.skipTest(f"the package nvtx cannot be had: {fetched.stderr.strip()[-200:]}")
         program = self.folder / "program.py"

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The random programs' covering table: the file is what covering.py writes, and its `happens` lines say
-by themselves that every two features meet in some case."""
+by themselves that every two features meet in some case. What happens in the rows is summed up as it should be."""
 
 import itertools
+import pathlib
+import tempfile
 import unittest
 
 import covering
@@ -17,7 +19,7 @@ class Covering(unittest.TestCase):
     def setUp(self):
         self.path = expectations.FOLDER / f"{NAME}.expect"
         words = {"programs": "P", "source": "S", "data": "D", "seed": "1"}
-        self.rows = [sum(test.happens, []) for test in expectations.Reader(words).tests(NAME).values()]
+        self.rows = [sorted(test.happens) for test in expectations.Reader(words).tests(NAME).values()]
 
     def test_the_file_is_what_is_written(self):
         self.assertEqual(self.path.read_text(encoding="utf-8"), covering.text())
@@ -38,6 +40,34 @@ class Covering(unittest.TestCase):
 
     def test_whatever_is_said_to_happen_is_looked_for(self):
         self.assertEqual(set(happenings.HAPPENINGS), {*covering.STRATEGIES, *covering.FEATURES})
+
+
+class Sum(unittest.TestCase):
+    WANTED = {"one": {"fill", "cap"}, "other": {"cap", "graph"}}
+
+    def test_what_happens_in_one_row_counts_for_all(self):
+        self.assertEqual(happenings.sum_up(self.WANTED, {"one": {"fill"}, "other": {"cap", "graph"}}), (set(), set()))
+
+    def test_what_no_row_shows_is_found(self):
+        self.assertEqual(happenings.sum_up(self.WANTED, {"one": {"fill"}, "other": {"graph"}}), ({"cap"}, set()))
+
+    def test_rows_that_were_not_run_leave_open_what_they_ask_for(self):
+        self.assertEqual(happenings.sum_up(self.WANTED, {"one": set()}), ({"fill"}, {"cap", "graph"}))
+        self.assertEqual(happenings.sum_up(self.WANTED, {"one": {"cap"}}), ({"fill"}, {"graph"}))
+        self.assertEqual(happenings.sum_up(self.WANTED, {}), (set(), {"fill", "cap", "graph"}))
+
+    def test_notes_of_another_object_or_of_other_wants_do_not_count(self):
+        with tempfile.TemporaryDirectory() as name:
+            build = pathlib.Path(name)
+            library = build / "object"
+            library.write_text("1")
+            notes = happenings.Notes(build, library)
+            self.assertIsNone(notes.read("a/b.c", {"fill"}))
+            notes.write("a/b.c", {"fill", "cap"}, {"fill"})
+            self.assertEqual(notes.read("a/b.c", {"fill", "cap"}), {"fill"})
+            self.assertIsNone(notes.read("a/b.c", {"fill"}))
+            library.write_text("another")
+            self.assertIsNone(happenings.Notes(build, library).read("a/b.c", {"fill", "cap"}))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ FOLDER = HERE / "expect"
 
 Call = collections.namedtuple("Call", "symbol when relation count")
 Devices = collections.namedtuple("Devices", "low high spare")
-Takes = collections.namedtuple("Takes", "clock factor seconds")
 Values = collections.namedtuple("Values", "symbol argument when wanted")
 
 
@@ -38,13 +37,6 @@ def call(rest):
     if not match:
         raise ValueError("expected: calls SYMBOL without|with =|<=|>=N")
     return Call(match[1], match[2], match[3], int(match[4]))
-
-
-def takes(rest):
-    match = re.fullmatch(r"(wall|cpu) <= (\d+(?:\.\d+)?) x \+ (\d+(?:\.\d+)?) s", rest)
-    if not match:
-        raise ValueError("expected: takes wall|cpu <= FACTOR x + SECONDS s")
-    return Takes(match[1], float(match[2]), float(match[3]))
 
 
 def values(rest):
@@ -72,8 +64,8 @@ def reported(rest):
 
 
 MANY = {"calls": call, "differs": text, "driver-lacks": text, "finds": text,
-        "happens": happenings.happening, "logs": text, "lookup": lookup, "preload": text,
-        "prints": text, "reports": reported, "takes": takes, "values": values}
+        "logs": text, "lookup": lookup, "preload": text,
+        "prints": text, "reports": reported, "values": values}
 ONE = {"exit": int, "exit-with": int, "leaves": int, "smallest-device": devices,
        "seeds": lambda rest: text(rest).split()}
 FLAGS = ("host", "own-output", "report", "toolkit-runtime")
@@ -121,6 +113,7 @@ class Expectations:
             setattr(self, attribute(kind), [])
         self.exit, self.exit_with, self.leaves, self.seeds = 0, None, None, ["1"]
         self.smallest_device = None
+        self.happens, self.happened = set(), set()
         self.host = self.own_output = self.report = self.toolkit_runtime = False
 
     def read(self, line):
@@ -137,6 +130,8 @@ class Expectations:
         elif kind in ("env", "env-with"):
             name, value = assignment(with_words(rest, self.words))
             (self.env if kind == "env" else self.env_with)[name] = value
+        elif kind == "happens":
+            self.happens |= happenings.happening(rest)
         elif kind in MANY:
             getattr(self, attribute(kind)).append(MANY[kind](with_words(rest, self.words)))
         elif kind in ONE:
@@ -146,13 +141,13 @@ class Expectations:
                 raise ValueError(f"nothing may follow '{kind}'")
             setattr(self, attribute(kind), True)
         else:
-            known = ["case", "env", "env-with", "run", "runs-of", "under", *MANY, *ONE, *FLAGS]
+            known = ["case", "env", "env-with", "run", "runs-of", "under", "happens", *MANY, *ONE, *FLAGS]
             near = difflib.get_close_matches(kind, known, 1)
             raise ValueError(f"unknown line '{kind}'" + (f"; '{near[0]}'?" if near else ""))
 
     def of_any_seed(self):
         """Leaves out what holds for the chosen seeds alone: how often something happens is drawn, too."""
-        self.happens, self.reports, self.logs = [], [], []
+        self.happens, self.reports, self.logs = set(), [], []
 
     def run(self, command):
         self.adding = self.unused = False

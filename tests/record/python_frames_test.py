@@ -40,7 +40,7 @@ class PythonFrames(unittest.TestCase):
             environment |= {"LD_LIBRARY_PATH": str(BUILD / "sim"), "LD_PRELOAD": ":".join(objects),
                             "ASAN_OPTIONS": "detect_leaks=0", "CISTERN_RECORD": "recording", "CISTERN_SITES": "stacks"}
             done = subprocess.run([interpreter, ROOT / "tests/record/python_stacks.py"], cwd=folder, env=environment,
-                                  capture_output=True, text=True, check=True, timeout=60)
+                                  capture_output=True, text=True, check=True)
             return done.stdout, cistern_trace.read(pathlib.Path(folder) / "recording"), done.stderr
 
     def python_frames(self, recording):

@@ -6,6 +6,7 @@
 
 #include "device_code.h"
 #include "tests/catch.h"
+#include "tests/hangs.h"
 
 namespace {
 
@@ -23,13 +24,11 @@ struct Witness {
   }
 
   bool gone() const {
-    for (int i = 0; i < 2000 && destroyed == 0; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return destroyed == 1;
+    return comes_true([this] { return destroyed != 0; }) && destroyed == 1;
   }
 
   bool still_there() const {
+    // If it was to be destroyed, it is by now, unless the machine is slow; if not, never.
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     return destroyed == 0;
   }

@@ -7,6 +7,7 @@
 
 #include "pools.h"
 #include "tests/catch.h"
+#include "tests/hangs.h"
 
 namespace {
 
@@ -22,11 +23,9 @@ struct Gate {
   }
 };
 
-// The stream gets there without the host waiting for it in CUDA's eyes.
-void await_unseen(CUmemoryPool pool) {
-  for (int i = 0; i < 5000 && told(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) != 0; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+// The stream gets there without the host waiting for it in CUDA's eyes, and so much is left in use.
+void await_unseen(CUmemoryPool pool, uint64_t left = 0) {
+  EXPECT(comes_true([=] { return told(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == left; }));
 }
 
 }  // namespace
@@ -40,7 +39,7 @@ TEST_CASE("a pool keeps what is freed until the next synchronisation, and then i
     const CUdeviceptr big = ordered(6 * kUnit, stream), small = ordered(1000, stream);
     expect_memory(pool, 7 * kUnit, 6 * kUnit + 1000);
     EXPECT_OK(cuMemFreeAsync(big, stream));
-    await_unseen(pool);
+    await_unseen(pool, 1000);
     EXPECT(before - free_bytes() == 7 * kUnit);
     EXPECT_OK(cuStreamSynchronize(stream));
     expect_memory(pool, kUnit, 1000);
@@ -163,10 +162,7 @@ TEST_CASE("a pool that is destroyed gives its memory back with its last allocati
     EXPECT_OK(cuMemsetD8Async(two, 1, kUnit, stream));
     EXPECT(before - free_bytes() == 2 * kUnit);
     EXPECT_OK(cuMemFreeAsync(two, stream));
-    for (int i = 0; i < 5000 && free_bytes() != before; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    EXPECT(free_bytes() == before);
+    EXPECT(comes_true([=] { return free_bytes() == before; }));
   }));
 }
 
@@ -234,6 +230,7 @@ TEST_CASE(
         EXPECT_OK(cuMemFreeAsync(ordered(6 * kUnit, three), three));
         had = true;
       });
+      // One that does not wait has it by now, unless the machine is slow; one that does, never.
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
       EXPECT(!had);
       gate.open = true;
@@ -301,9 +298,7 @@ TEST_CASE("memory that a pool has from the device has no past, to its last byte"
     EXPECT_OK(cuMemAlloc(&plain, kUnit));
     EXPECT_OK(cuMemsetD8Async(plain, 1, kUnit, one));
     EXPECT_OK(cuMemFreeAsync(plain, one));
-    for (int i = 0; i < 5000 && free_bytes() == 0; ++i) {  // the host does not wait for it
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    EXPECT(comes_true([] { return free_bytes() != 0; }));  // the host does not wait for it
     for (int i = 0; i < 3; ++i) {
       EXPECT_OK(cuMemsetD8Async(ordered(1000, two), 2, 1000, two));
     }

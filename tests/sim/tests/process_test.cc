@@ -85,9 +85,9 @@ TEST_CASE("a child forked before cuInit is a process like any other") {
   }));
 }
 
+// Which would take days.
 TEST_CASE("a process may end with work in flight") {
-  REQUIRE(in_child({{"SIMCUDA_LATENCY", "cuMemsetD8Async=10ms"}}, [] {
-    const auto begun = std::chrono::steady_clock::now();
+  REQUIRE(in_child({{"SIMCUDA_LATENCY", "cuMemsetD8Async=36000000ms"}}, [] {
     const int code = forked([] {
       start();
       CUstream stream = nullptr;
@@ -99,7 +99,6 @@ TEST_CASE("a process may end with work in flight") {
       return 0;
     });
     EXPECT(code == 7);
-    EXPECT(std::chrono::steady_clock::now() - begun < std::chrono::seconds(5));
   }));
 }
 
@@ -329,6 +328,7 @@ TEST_CASE("a latency is spent in the call, or on the stream for work") {
     const auto begun = std::chrono::steady_clock::now();
     CUdeviceptr block = 0;
     EXPECT_OK(cuMemAlloc(&block, 1));
+    // No machine is too slow for it.
     EXPECT(std::chrono::steady_clock::now() - begun >= std::chrono::milliseconds(20));
   }));
 }

@@ -68,20 +68,30 @@ TEST_CASE("a row of timed kernels takes the sum of their times") {
                    }));
 }
 
+// In the device's time, which events tell: the next one begins when it should have, not when a
+// thread was woken late for it. All are given before the first may begin.
 TEST_CASE(
     "short kernels in a row are not longer than they say, on a machine that sleeps too long") {
   const std::string library = kernel_library();
   REQUIRE(in_child({{"SIMCUDA_KERNELS", library.c_str()}}, [] {
     start();
+    const HostWord go;
     const CUfunction function = kernel("_Z15slow_fill_wordsPjmjj");
     CUstream stream = new_stream();
     const CUdeviceptr block = new_block(4096);
-    const auto begin = std::chrono::steady_clock::now();
-    for (unsigned i = 0; i < 20'000; ++i) slow_fill(function, stream, block, 20);
+    CUevent before = nullptr, after = nullptr;
+    EXPECT_OK(cuEventCreate(&before, 0));
+    EXPECT_OK(cuEventCreate(&after, 0));
+    hold(kernel("_Z10hold_wordsPjmjPVKj"), stream, block, go.address());
+    EXPECT_OK(cuEventRecord(before, stream));
+    for (unsigned i = 0; i < 5000; ++i) slow_fill(function, stream, block, 20);
+    EXPECT_OK(cuEventRecord(after, stream));
+    go.set();
     EXPECT_OK(cuCtxSynchronize());
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    EXPECT(took.count() >= 0.4);
-    EXPECT(took.count() < 1.2);  // with 50 us for each wake-up it would be more than 1.4
+    float took_ms = 0;
+    EXPECT_OK(cuEventElapsedTime(&took_ms, before, after));
+    EXPECT(took_ms > 99.9F);
+    EXPECT(took_ms < 100.1F);
   }));
 }
 
@@ -93,6 +103,7 @@ TEST_CASE("a kernel that waits for a word of the host ends when that is set") {
     CUstream stream = new_stream();
     const CUdeviceptr block = new_block(4096);
     hold(kernel("_Z10hold_wordsPjmjPVKj"), stream, block, go.address());
+    // One that does not wait is done by now, unless the machine is slow; one that does, never.
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     EXPECT_CODE(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
     go.set();
@@ -120,6 +131,8 @@ TEST_CASE("a thread that is cancelled in a call ends after it") {
         went_on = true;
       });
       while (!waits) std::this_thread::yield();
+      // It is in the call by now. If not, or if it has not been cancelled after the second pause, it
+      // is cancelled later in the same call, and nothing else is seen.
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       EXPECT(pthread_cancel(waiter.native_handle()) == 0);
       std::this_thread::sleep_for(std::chrono::milliseconds(20));

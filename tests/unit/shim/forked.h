@@ -9,15 +9,16 @@
 #include <functional>
 #include <thread>
 
+#include "tests/hangs.h"
+
 namespace cistern::test {
 
 // Forks again and again while another thread does `busy`; the child does `in_child` and ends. How
-// many children did not get to their end within half a minute, or found something wrong. A lock
+// many children hung, or found something wrong. A lock
 // that is held half of the time is held in one of these forks for sure.
 inline int children_that_fail(const std::function<void()>& busy,
                               const std::function<bool()>& in_child) {
   constexpr int kForks = 24;
-  constexpr unsigned kSeconds = 30;
   std::atomic<bool> stop{false};
   std::thread worker([&] {
     while (!stop) busy();
@@ -26,7 +27,7 @@ inline int children_that_fail(const std::function<void()>& busy,
   for (int i = 0; i < kForks && failed == 0; ++i) {
     const pid_t child = fork();
     if (child == 0) {
-      alarm(kSeconds);
+      alarm(kHangsS);
       _exit(in_child() ? 0 : 1);
     }
     int status = 1;

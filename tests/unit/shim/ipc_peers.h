@@ -16,6 +16,7 @@
 #include "shim/ipc/client.h"
 #include "shim/ipc/service.h"
 #include "tests/catch.h"
+#include "tests/hangs.h"
 
 namespace cistern::test {
 
@@ -127,9 +128,7 @@ inline long open_files() {
 
 // The service closes what it has sent while the importer has it already.
 inline bool files_become(long wanted) {
-  constexpr int kTimes = 5000;
-  for (int i = 0; i < kTimes && open_files() != wanted; ++i) usleep(1000);
-  return open_files() == wanted;
+  return comes_true([=] { return open_files() == wanted; });
 }
 
 // A datagram to the socket of a process, with a descriptor if that is not negative.

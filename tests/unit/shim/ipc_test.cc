@@ -3,13 +3,12 @@
 #include <sched.h>
 #include <sys/wait.h>
 
-#include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <thread>
 
 #include "allocator/base/os.h"
 #include "tests/catch.h"
+#include "tests/hangs.h"
 #include "tests/unit/shim/ipc_peers.h"
 
 namespace cistern::shim {
@@ -44,7 +43,7 @@ template <typename Child>
 int in_child(Child child) {
   const pid_t process = fork();
   if (process == 0) {
-    alarm(60);
+    alarm(kHangsS);
     _exit(child());
   }
   int status = 0;
@@ -267,28 +266,32 @@ IpcToken token_of(const IpcProcess& process) {
   return token;
 }
 
-TEST_CASE("a process that is no more is known at once, one that is silent in a while", "[ipc]") {
-  using std::chrono::steady_clock;
-  const IpcProcess process = made_up_process();
+IpcReply ask_for(uint64_t patience_ns, const IpcProcess& process) {
+  IpcPatience patience{patience_ns};
   IpcAnswer answer;
-  auto begin = steady_clock::now();
-  CHECK(ask(token_of(process), &answer) == IpcReply::nobody);
-  CHECK(steady_clock::now() - begin < std::chrono::seconds(2));
+  IpcFiles files;
+  return ask_exporter(token_of(process), 0, &patience, &answer, &files);
+}
+
+TEST_CASE("a process that is no more is known at once, one that is silent in a while", "[ipc]") {
+  constexpr uint64_t kForEver = uint64_t{1} << 60;
+  const IpcProcess process = made_up_process();
+  CHECK(ask_for(0, process) == IpcReply::nobody);  // without any wait
 
   OwnSocket silent;
   sockaddr_un address;
   const socklen_t bytes = ipc_address(process, &address);
   REQUIRE(silent.open(&address, bytes));
   CHECK_FALSE(OwnSocket().open(&address, bytes));
-  begin = steady_clock::now();
+  IpcAnswer answer;
   CHECK(ask(token_of(process), &answer) == IpcReply::silent);
-  CHECK(steady_clock::now() - begin < std::chrono::seconds(30));
 
   std::thread closes([&] {
-    alloc::os::sleep_ns(300'000'000);
+    alloc::os::sleep_ns(
+        300'000'000);  // the question is asked by then; if not, the answer is the same
     silent.close_own();
   });
-  CHECK(ask(token_of(process), &answer) == IpcReply::nobody);
+  CHECK(ask_for(kForEver, process) == IpcReply::nobody);
   closes.join();
 }
 
@@ -311,19 +314,19 @@ TEST_CASE("who is silent is not taken for another user", "[ipc]") {
   CHECK((reply == static_cast<int>(IpcReply::silent) || reply == kCannot));
 }
 
+// Who looked for it only before the question is asked once more would never have it sooner than
+// that, however fast the machine. On a slow one, one of many answers is in time.
 TEST_CASE("an answer is heard when it comes", "[ipc]") {
-  using std::chrono::steady_clock;
+  constexpr uint64_t kAskedAgainNs = 100'000'000;
   hold(512, 2000);
   const IpcToken token = exported(10);
   REQUIRE(serve_importers(*exporting_process(), find_held));
-  auto quickest = steady_clock::duration::max();
-  for (int i = 0; i < 20; ++i) {
+  CHECK(comes_true([&] {
     IpcAnswer answer;
-    const auto begin = steady_clock::now();
-    REQUIRE(ask(token, &answer) == IpcReply::given);
-    quickest = std::min(quickest, steady_clock::now() - begin);
-  }
-  CHECK(quickest < std::chrono::milliseconds(50));
+    const uint64_t begin = alloc::os::now_ns();
+    return ask(token, &answer) == IpcReply::given &&
+           alloc::os::now_ns() - begin < kAskedAgainNs / 2;
+  }));
   end_exports_at(kChunk);
 }
 

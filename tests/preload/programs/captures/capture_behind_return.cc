@@ -3,30 +3,30 @@
 // One thread allocates when memory is short and may wait for the device, which waits for another
 // thread, which begins a capture first.
 
+#include <unistd.h>
+
 #include <atomic>
-#include <chrono>
 #include <thread>
 
 #include "../driver_codes.h"
+#include "../watch_time.h"
 
 namespace {
 
 std::atomic<bool> g_go{false};
-std::atomic<bool> g_gave_up{false};
-std::atomic<bool> g_allocating{false};
+std::atomic<bool> g_over{false};
+std::atomic<pid_t> g_allocating{0};
 
-// Stands for a kernel that spins on a flag of the host; it gives up, to end a program that hangs.
+// Stands for a kernel that spins on a flag of the host.
 void spin(void*) {
-  constexpr int kPatienceMs = 20000;
-  for (int i = 0; i < kPatienceMs && !g_go; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  if (!g_go) g_gave_up = true;
+  while (!g_go) usleep(100);
+  g_over = true;
 }
 
 }  // namespace
 
 int main() {
+  end_if_it_hangs();
   CUcontext context = use_device(0);
   CUstream working, captured;
   SAY(cuStreamCreate(&working, CU_STREAM_NON_BLOCKING));
@@ -40,20 +40,20 @@ int main() {
   std::thread allocating([&] {
     CUdeviceptr large = 0;
     cuCtxSetCurrent(context);
-    g_allocating = true;
+    g_allocating = gettid();
     const CUresult code = cuMemAlloc(&large, 220 * kMiB);
     std::printf("allocated %d, freed %d\n", code, cuMemFree(large));
   });
-  while (!g_allocating) std::this_thread::yield();
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  await_sleep(g_allocating);
   CUgraph graph = nullptr;
   const CUresult begun = cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED);
+  const bool waited = g_over;
   g_go = true;
   allocating.join();
   std::printf("capture begun %d\n", begun);
   SAY(cuStreamEndCapture(captured, &graph));
   SAY(cuGraphDestroy(graph));
-  std::printf("the capture waited for the device: %d\n", g_gave_up.load());
+  std::printf("the capture waited for the device: %d\n", waited);
   SAY(cuCtxSynchronize());
   allocate_and_free(100, 10 * kMiB);
   return 0;

@@ -5,10 +5,10 @@
 // keep has to serve all the same. The wait hits the driver's allocation where that is slow.
 
 #include <atomic>
-#include <chrono>
 #include <thread>
 
 #include "../driver_codes.h"
+#include "../watch_time.h"
 
 namespace {
 
@@ -16,6 +16,7 @@ constexpr int kRounds = 5;
 constexpr size_t kAll = 60 * kMiB;
 
 std::atomic<int> g_asking{0}, g_done{0};
+std::atomic<pid_t> g_asker{0};
 
 int capture_meanwhile(CUcontext context) {
   int failures = 0;
@@ -26,7 +27,7 @@ int capture_meanwhile(CUcontext context) {
   for (int round = 1; round <= kRounds; ++round) {
     CUgraph graph = nullptr;
     while (g_asking < round) std::this_thread::yield();
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    await_sleep(g_asker);
     need(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     while (g_done < round) std::this_thread::yield();
     need(cuStreamEndCapture(stream, &graph));
@@ -52,6 +53,8 @@ int use_all(int round) {
 }  // namespace
 
 int main() {
+  end_if_it_hangs();
+  g_asker = gettid();
   const CUcontext context = use_device(0);
   int captures = 0, allocations = 0;
   std::thread other([&] { captures = capture_meanwhile(context); });

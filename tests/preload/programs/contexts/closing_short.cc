@@ -3,24 +3,27 @@
 // The context has freed what it had; the other thread asks for that memory in another context.
 
 #include <atomic>
-#include <chrono>
 #include <thread>
 
 #include "../driver_codes.h"
+#include "../watch_time.h"
 
 namespace {
 
-std::atomic<bool> g_running{false};
+std::atomic<bool> g_running{false}, g_asks{false};
 
-// The work the destruction waits for: long enough for the other thread to ask meanwhile.
+// The work the destruction waits for: until the other thread asks, and waits for what it asks for
+// or has it.
 void work(void*) {
   g_running = true;
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  while (!g_asks) usleep(100);
 }
 
 }  // namespace
 
 int main() {
+  end_if_it_hangs();
+  const std::atomic<pid_t> here{gettid()};
   const CUcontext primary = use_device(0);
   CUcontext own = nullptr;
   CUdeviceptr block = 0, other = 0;
@@ -33,7 +36,8 @@ int main() {
   std::thread thread([&] {
     entered = cuCtxSetCurrent(primary);
     while (!g_running) std::this_thread::yield();
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    await_sleep(here);
+    const OnceThisWaits asks(&g_asks);
     allocated = cuMemAlloc(&other, 50 * kMiB);
   });
   SAY(cuLaunchHostFunc(stream, work, nullptr));

@@ -115,7 +115,7 @@ class Device {
 }  // namespace
 
 int main(int argc, char** argv) {
-  end_after(60);
+  end_if_it_hangs();
   const int threads = argc > 1 ? std::atoi(argv[1]) : 1;
   const int rounds = argc > 2 ? std::atoi(argv[2]) : 1;
   int count = 0;

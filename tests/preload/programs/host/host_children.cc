@@ -14,6 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "../watch_time.h"
+
 namespace {
 
 constexpr size_t kStackBytes = 256 << 10;
@@ -66,7 +68,7 @@ pid_t by_vfork(int i) {
 // A copy of the process, as of fork(), but without the handlers that libraries have registered for
 // it: so the child may not allocate (POSIX), and what it has is the parent's.
 int child_of_clone(void* block) {
-  alarm(30);  // where it hangs, the parent learns of it
+  alarm(kHangsS);  // where it hangs, the parent learns of it
   auto* text = static_cast<char*>(block);
   std::memset(text, 5, 100'000);
   return text[99'999] == 5 ? kGood : 1;

@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "../watch_time.h"
+
 namespace {
 
 std::atomic<bool> over{false};
@@ -27,7 +29,7 @@ void churn(unsigned seed) {
 }
 
 int child() {
-  alarm(30);  // where it hangs, the parent learns of it
+  alarm(kHangsS);  // where it hangs, the parent learns of it
   for (size_t i = 1; i < 200; ++i) {
     char* block = static_cast<char*>(std::malloc(i * i * 20));
     if (block == nullptr) return 1;

@@ -10,7 +10,7 @@
 //                        context, pitch, create, module, stream
 //   apart looks BLOCKS   nothing at all
 
-#include <unistd.h>
+#include <sched.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -35,11 +35,10 @@ CUdeviceptr get(size_t mb) {
 void say_there(size_t mb) {
   size_t free_bytes = 0, total = 0;
   CUdeviceptr block = 0;
-  const Stopwatch time;
+  const Naps naps;
   MUST(cuMemGetInfo(&free_bytes, &total));
   const CUresult code = cuMemAlloc(&block, mb * kMiB);
-  std::printf("told: %d, had: %d, at once: %d\n", free_bytes >= mb * kMiB, code,
-              time.seconds() < 1);
+  std::printf("told: %d, had: %d, at once: %d\n", free_bytes >= mb * kMiB, code, naps.few());
 }
 
 // On a device of 100 MiB.
@@ -83,6 +82,13 @@ void graph_goes(const Worker& a, bool update) {
   held.end();
 }
 
+// All work of the stream is done. A question is no synchronisation that tells of frees.
+void await(CUstream stream) {
+  CUresult code;
+  while ((code = cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY) sched_yield();
+  MUST(code);
+}
+
 // On two devices of 300 MiB.
 void tied_later(const Worker& a, bool copy) {
   const CUdeviceptr near = get(4), block = get(250);
@@ -100,8 +106,8 @@ void tied_later(const Worker& a, bool copy) {
   } else {
     MUST(cuCtxEnablePeerAccess(a.context, 0));
   }
-  usleep(200'000);
   a.use();
+  await(a.stream);
   say_there(250);
   held.end();
   b.use();
@@ -156,7 +162,7 @@ void looks(int count) {
 
 int main(int argc, char** argv) {
   if (argc < 2) return 2;
-  end_after(20);
+  end_if_it_hangs();
   const std::string_view kind = argv[1];
   const Worker a(use_device(0));
   if (kind == "capture") {

@@ -33,7 +33,7 @@ void work(CUcontext context, const timed::Kernels& kernels, unsigned number, int
 
 int main(int argc, char** argv) {
   if (argc < 5) return 2;
-  end_after(60);
+  end_if_it_hangs();
   CUcontext context = nullptr;
   MUST(cuInit(0));
   MUST(cuDevicePrimaryCtxRetain(&context, 0));

@@ -52,18 +52,18 @@ size_t free_memory() {
 }
 
 bool refused_quickly() {
-  const Stopwatch time;
+  const Naps naps;
   CUdeviceptr block = 0;
   const CUresult code = cuMemAlloc(&block, size_t{1} << 40);
   const CUresult large = cuMemAlloc(&block, 250 * kMiB);
   return code == CUDA_ERROR_OUT_OF_MEMORY && large == CUDA_ERROR_OUT_OF_MEMORY &&
-         time.seconds() < 0.5;
+         naps.few(250);
 }
 
 }  // namespace
 
 int main() {
-  end_after(30);
+  end_if_it_hangs();
   Shared shared{use_device(0), nullptr, nullptr};
   const timed::Kernels kernels;
   shared.kernels = &kernels;

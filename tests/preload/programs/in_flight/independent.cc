@@ -93,7 +93,7 @@ int main(int argc, char** argv) {
   if (argc < 3) return 2;
   const auto is = [&](const char* name) { return std::strcmp(argv[1], name) == 0; };
   const bool whole_context = std::strcmp(argv[2], "context") == 0;
-  end_after(20);
+  end_if_it_hangs();
   const Worker first(use_device(0));
   const Worker second(second_context(is("same_device")));
   if (is("broadcast")) broadcast(first, second, 1);

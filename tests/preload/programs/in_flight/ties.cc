@@ -205,7 +205,7 @@ int main(int argc, char** argv) {
   const bool reads = std::strcmp(argv[2], "reads") == 0, same_device = std::atoi(argv[3]) == 0;
   const bool kernel = std::strncmp(argv[1], "kernel", 6) == 0;
   const size_t bytes = std::strtoull(argv[4], nullptr, 10);
-  end_after(10);
+  end_if_it_hangs();
   const bool opened = std::strcmp(argv[1], "kernel_opened") == 0;
   const Exporter* const exporter = opened ? new Exporter : nullptr;
   const Worker owner(use_device(0));

@@ -134,7 +134,7 @@ struct Seen {
 };
 
 Seen look_at(const Order& order, const Worker& worker, bool close) {
-  const Stopwatch time;
+  const Naps naps;
   const CUdeviceptr block = opened(order.handle), other = opened(order.other),
                     again = opened(order.handle);
   Seen seen{};
@@ -145,7 +145,7 @@ Seen look_at(const Order& order, const Worker& worker, bool close) {
   if (close) {
     for (const CUdeviceptr one : {block, other, again}) MUST(cuIpcCloseMemHandle(one));
   }
-  seen.at_once = time.seconds() < 1;
+  seen.at_once = naps.few();
   return seen;
 }
 
@@ -176,9 +176,9 @@ void share_beside_held(const Peer& importer, CUcontext here, CUcontext there) {
   MUST(cuCtxSetCurrent(there));
   Held held(away.kernels, away.stream);
   MUST(cuCtxSetCurrent(here));
-  const Stopwatch time;
+  const Naps naps;
   const Order order{handle_of(block), handle_of(large), 5};
-  std::printf("exported at once: %d\n", time.seconds() < 1);
+  std::printf("exported at once: %d\n", naps.few());
   importer.tell(order);
   say(importer.must_hear<Seen>());
   std::printf("written there: %u\n", last_word(block, worker.stream));
@@ -220,10 +220,11 @@ void share_with_left(const Peer& importer, CUcontext here, CUcontext there) {
   for (const CUdeviceptr one : {block, large, elsewhere}) MUST(cuMemFree(one));
 }
 
+std::atomic<bool> g_go{false};
 std::atomic<int> g_done{0};
 
 void CUDA_CB slow(void*) {
-  usleep(300'000);
+  while (!g_go) usleep(100);
   g_done = 1;
 }
 
@@ -233,6 +234,7 @@ void close_beside(const Peer& owner, CUcontext context) {
   const CUdeviceptr block = opened(order.handle), other = opened(order.other);
   MUST(cuLaunchHostFunc(worker.stream, slow, nullptr));
   MUST(timed::fill_words(worker.kernels, worker.stream, block, kWords, order.seed + 7, 5));
+  const OnceThisWaits ends(&g_go);
   MUST(cuIpcCloseMemHandle(block));
   owner.tell(g_done.load());
   MUST(cuIpcCloseMemHandle(other));
@@ -249,7 +251,7 @@ void share_beside(const Peer& importer, CUcontext context) {
 }
 
 int run(const Peer& peer, const char* word, bool owner) {
-  end_after(30);
+  end_if_it_hangs();
   CUcontext here = use_device(0), there = here;
   const auto is = [=](const char* name) { return std::strcmp(word, name) == 0; };
   if (is("second") || is("left")) there = use_device(1);

@@ -95,7 +95,7 @@ class Importer {
 };
 
 int import(const Peer& owner) {
-  end_after(60);
+  end_if_it_hangs();
   const Worker worker(use_device(0));
   Importer importer(worker);
   Order order;
@@ -142,7 +142,7 @@ int main(int count, char** words) {
   if (count < 2) return 1;
   const bool freed = std::strcmp(words[1], "freed") == 0;
   const Peer importer(words[0], "import");
-  end_after(60);
+  end_if_it_hangs();
   const Worker worker(use_device(0));
   Owner owner(worker);
   int wrong_here = 0, wrong_there = 0;

@@ -52,7 +52,7 @@ int open_after_free(const Order& order) {
 }
 
 int import(const Peer& owner) {
-  end_after(60);
+  end_if_it_hangs();
   use_device(0);
   std::vector<CUdeviceptr> own = take_all(kMiB), open;
   Order order;
@@ -94,7 +94,7 @@ int main(int count, char** words) {
   if (count < 2) return 1;
   const size_t bytes = static_cast<size_t>(std::atoi(words[1])) * 1024;
   const Peer importer(words[0], "import");
-  end_after(60);
+  end_if_it_hangs();
   use_device(0);
   const size_t free_before = free_bytes();
   for (int round = 0; round < kRounds; ++round) {

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "../../../sim/include/simcuda/watch.h"
+#include "tests/hangs.h"
 
 struct Left {
   long files, maps;
@@ -67,11 +68,8 @@ inline bool same(const Left& a, const Left& b) {
 
 // An owner's service closes what it has sent while the importer has it already.
 inline Left look_when_sent(const Left& before) {
-  Left left = look();
-  for (int i = 0; i < 2000 && left.files != before.files; ++i) {
-    usleep(1000);
-    left = look();
-  }
+  Left left{};
+  comes_true([&] { return (left = look()).files == before.files; });
   return left;
 }
 

@@ -102,6 +102,7 @@ void beside(int rounds) {
   const timed::Kernels kernels;
   timed::Held held(kernels, timed::new_stream());
   std::thread ends([&] {
+    // Frees wait for it. On a slow machine fewer of them do, and less is allocated.
     std::this_thread::sleep_for(std::chrono::seconds(2));
     held.end();
   });

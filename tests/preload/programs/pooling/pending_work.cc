@@ -5,31 +5,29 @@
 //   short   what the program freed before has to serve it again, in blocks of other sizes
 //   unsynchronised  the same, and nothing was synchronised between those frees and the work
 
+#include <unistd.h>
+
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <initializer_list>
-#include <thread>
 #include <vector>
 
 #include "../driver_codes.h"
+#include "../watch_time.h"
 
 namespace {
 
 std::atomic<bool> g_go{false};
-std::atomic<bool> g_gave_up{false};
+std::atomic<bool> g_over{false};
 
-// Stands for a kernel that spins on a flag of the host; it gives up, to end a program that hangs.
+// Stands for a kernel that spins on a flag of the host.
 void spin(void*) {
-  constexpr int kPatienceMs = 5000;
-  for (int i = 0; i < kPatienceMs && !g_go; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  if (!g_go) g_gave_up = true;
+  while (!g_go) usleep(100);
+  g_over = true;
 }
 
 void allocate_meanwhile(CUstream stream, std::initializer_list<size_t> sizes) {
-  g_go = false;
+  g_go = g_over = false;
   SAY(cuLaunchHostFunc(stream, spin, nullptr));
   std::vector<CUdeviceptr> blocks;
   int failures = 0;
@@ -40,10 +38,11 @@ void allocate_meanwhile(CUstream stream, std::initializer_list<size_t> sizes) {
   }
   size_t free_bytes, total;
   SAY(cuMemGetInfo(&free_bytes, &total));
+  const bool waited = g_over;
   g_go = true;
   SAY(cuStreamSynchronize(stream));
   for (const CUdeviceptr block : blocks) failures += cuMemFree(block) != CUDA_SUCCESS ? 1 : 0;
-  std::printf("failures %d, waited for the work %d\n", failures, g_gave_up.load());
+  std::printf("failures %d, waited for the work %d\n", failures, waited);
 }
 
 void plenty(CUstream stream) {
@@ -79,6 +78,7 @@ void unsynchronised(CUstream stream) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  end_if_it_hangs();
   use_device(0);
   CUstream stream;
   SAY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "rest.h"
 #include "worker.h"
 
 namespace {
@@ -108,6 +109,7 @@ int main(int argc, char** argv) {
       use_primaries(world, tally);
     }
     tally.hold("all memory is free again", free_memory(world, tally) == free_before);
+    if (world.settings.rests != 0) rest(world.primaries[0], tally);
   }
   tally.print();
   return 0;

@@ -6,11 +6,12 @@
 //   overlapping   one thread waits for the device, another hands over work and frees meanwhile
 //   ahead         the host frees and allocates much faster than the device works
 
-#include <chrono>
+#include <atomic>
 #include <cstring>
 #include <thread>
 
 #include "../driver_codes.h"
+#include "../watch_time.h"
 
 namespace {
 
@@ -52,9 +53,10 @@ void pending() {
 void overlapping(CUcontext context) {
   const CUstream first = new_stream(), second = new_stream(), third = new_stream();
   const CUdeviceptr block = used_block(first, kBytes);
-  std::thread other([=] {
+  const std::atomic<pid_t> here{gettid()};
+  std::thread other([&, context] {
     cuCtxSetCurrent(context);
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    await_sleep(here);  // in the synchronisation
     cuMemFree(used_block(second, 2 * kBytes));
   });
   SAY(cuCtxSynchronize());

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/hangs.h"
 #include "tests/unit/allocator/chunk_pool.h"
 
 namespace cistern::test {
@@ -39,12 +40,11 @@ inline void run(Pool& p, uint32_t number, uint32_t graph, unsigned blocks) {
 
 // Whether a child can begin a run that was forked while another thread began one.
 inline bool child_begins_a_run(Pool& p) {
-  constexpr unsigned kSeconds = 30;
   int status = 1;
   const auto fork_and_wait = [&] {
     const pid_t child = fork();
     if (child == 0) {
-      alarm(kSeconds);
+      alarm(kHangsS);
       p.shared.reset_after_fork();
       p.pool.reset_after_fork();
       _exit(p.allocate_in_graph(4 * kMiB, 1, kSmall) != 0 ? 0 : 1);

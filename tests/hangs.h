@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// How long a program may run, or something take to come true, before a test says that it hangs.
+//
+// No test is judged by the clock: this is far beyond what any of them takes on a machine that is
+// busy, slow or has one core, under a sanitizer, too. It is below ctest's own limit for a whole
+// test (CMakeLists.txt), so that the test can say what hangs. Python's is HANGS_S of hangs.py.
+#pragma once
+
+#include <unistd.h>
+
+inline constexpr unsigned kHangsS = 900;
+
+// Whether the condition holds at last. Who gives it something to do sees to it that it will.
+template <typename Condition>
+bool comes_true(Condition condition) {
+  constexpr unsigned kNapUs = 1000;
+  for (unsigned left = kHangsS * (1'000'000 / kNapUs); !condition(); usleep(kNapUs)) {
+    if (left-- == 0) return false;
+  }
+  return true;
+}
