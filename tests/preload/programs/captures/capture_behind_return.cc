@@ -7,17 +7,19 @@
 #include <chrono>
 #include <thread>
 
+#include "../asleep.h"
 #include "../driver_codes.h"
 
 namespace {
 
 std::atomic<bool> g_go{false};
 std::atomic<bool> g_gave_up{false};
-std::atomic<bool> g_allocating{false};
+Waiter g_allocating;
 
-// Stands for a kernel that spins on a flag of the host; it gives up, to end a program that hangs.
+// Stands for a kernel that spins on a flag of the host; it gives up, to end a program that hangs,
+// right before the test's own limit.
 void spin(void*) {
-  constexpr int kPatienceMs = 20000;
+  constexpr int kPatienceMs = 100'000;
   for (int i = 0; i < kPatienceMs && !g_go; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -40,12 +42,12 @@ int main() {
   std::thread allocating([&] {
     CUdeviceptr large = 0;
     cuCtxSetCurrent(context);
-    g_allocating = true;
+    g_allocating.begins();
     const CUresult code = cuMemAlloc(&large, 220 * kMiB);
+    g_allocating.ends();
     std::printf("allocated %d, freed %d\n", code, cuMemFree(large));
   });
-  while (!g_allocating) std::this_thread::yield();
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  g_allocating.until_asleep();
   CUgraph graph = nullptr;
   const CUresult begun = cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED);
   g_go = true;

@@ -5,9 +5,9 @@
 // keep has to serve all the same. The wait hits the driver's allocation where that is slow.
 
 #include <atomic>
-#include <chrono>
 #include <thread>
 
+#include "../asleep.h"
 #include "../driver_codes.h"
 
 namespace {
@@ -16,6 +16,7 @@ constexpr int kRounds = 5;
 constexpr size_t kAll = 60 * kMiB;
 
 std::atomic<int> g_asking{0}, g_done{0};
+Waiter g_allocating;
 
 int capture_meanwhile(CUcontext context) {
   int failures = 0;
@@ -26,7 +27,7 @@ int capture_meanwhile(CUcontext context) {
   for (int round = 1; round <= kRounds; ++round) {
     CUgraph graph = nullptr;
     while (g_asking < round) std::this_thread::yield();
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    g_allocating.until_asleep();
     need(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     while (g_done < round) std::this_thread::yield();
     need(cuStreamEndCapture(stream, &graph));
@@ -42,8 +43,10 @@ int use_all(int round) {
   CUdeviceptr halves[2] = {}, whole = 0;
   for (CUdeviceptr& half : halves) need(cuMemAlloc(&half, kAll / 2));
   for (const CUdeviceptr half : halves) need(cuMemFree(half));
+  g_allocating.begins();
   g_asking = round;
   need(cuMemAlloc(&whole, kAll));
+  g_allocating.ends();
   g_done = round;
   need(cuMemFree(whole));
   return failures;

@@ -3,7 +3,6 @@
 // The graph must compute, and the other thread must get memory.
 
 #include <atomic>
-#include <chrono>
 #include <thread>
 
 #include "../check.h"
@@ -13,11 +12,13 @@ namespace {
 
 constexpr size_t kWords = 20000;
 std::atomic<bool> g_stop{false};
+std::atomic<unsigned> g_pairs{0};
 
 void allocate_and_free(unsigned* failures) {
   while (!g_stop) {
     void* block = nullptr;
     if (cudaMalloc(&block, 30000) != cudaSuccess || cudaFree(block) != cudaSuccess) ++*failures;
+    ++g_pairs;
     std::this_thread::yield();
   }
 }
@@ -29,7 +30,7 @@ unsigned long long capture_and_launch(cudaStream_t stream, uint32_t* words,
   CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
   CHECK(cudaMemsetAsync(total, 0, sizeof *total, stream));
   fill_words<<<4, 128, 0, stream>>>(words, kWords, seed);
-  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  for (const unsigned before = g_pairs; g_pairs - before < 20;) std::this_thread::yield();
   sum_words<<<4, 128, 0, stream>>>(words, kWords, total);
   CHECK(cudaStreamEndCapture(stream, &graph));
   CHECK(cudaGraphInstantiate(&executable, graph, 0));

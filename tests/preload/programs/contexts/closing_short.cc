@@ -3,19 +3,22 @@
 // The context has freed what it had; the other thread asks for that memory in another context.
 
 #include <atomic>
-#include <chrono>
 #include <thread>
 
+#include "../asleep.h"
 #include "../driver_codes.h"
 
 namespace {
 
 std::atomic<bool> g_running{false};
+Waiter g_destroying, g_asking;
 
-// The work the destruction waits for: long enough for the other thread to ask meanwhile.
+// The work the destruction waits for. It ends when the other thread has asked meanwhile, and has
+// what it asked for or waits for that.
 void work(void*) {
+  g_destroying.until_asleep();
   g_running = true;
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  g_asking.until_asleep();
 }
 
 }  // namespace
@@ -33,11 +36,14 @@ int main() {
   std::thread thread([&] {
     entered = cuCtxSetCurrent(primary);
     while (!g_running) std::this_thread::yield();
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    g_asking.begins();
     allocated = cuMemAlloc(&other, 50 * kMiB);
+    g_asking.ends();
   });
   SAY(cuLaunchHostFunc(stream, work, nullptr));
+  g_destroying.begins();
   SAY(cuCtxDestroy(own));
+  g_destroying.ends();
   thread.join();
   std::printf("entered %d, allocated %d\n", entered, allocated);
   SAY(cuCtxSetCurrent(primary));

@@ -13,7 +13,9 @@
 #include <thread>
 #include <vector>
 
+#include "../asleep.h"
 #include "../driver_codes.h"
+#include "../test_clock.h"
 
 namespace {
 
@@ -138,22 +140,25 @@ void captured() {
   busy(coming);
 }
 
+// Work that goes on until a thread waits.
+void until_asleep(void* waiter) { static_cast<const Waiter*>(waiter)->until_asleep(); }
+
 // A stream goes during a capture while another thread already waits for the whole context, and that
 // wait is over before the stream's work.
 void lost_during_a_wait() {
   const CUstream held = new_stream(), capturing = new_stream(), going = new_stream();
   CUgraph graph = nullptr;
-  std::atomic<bool> begun{false};
-  const auto hold = [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(120)); };
-  SAY(cuLaunchHostFunc(held, hold, nullptr));
+  Waiter synchronising, losing;
+  SAY(cuLaunchHostFunc(held, until_asleep, &losing));
   CUresult waited = CUDA_ERROR_UNKNOWN;
   std::thread waiting([&] {
     cuCtxSetCurrent(g_context);
-    begun = true;
+    synchronising.begins();
     waited = cuCtxSynchronize();
+    synchronising.ends();
   });
-  while (!begun) std::this_thread::yield();
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  synchronising.until_asleep();
+  losing.begins();
   const CUdeviceptr block = new_block();
   SAY(cuMemsetD8Async(block, 1, kTouched, going));
   SAY(cuStreamBeginCapture(capturing, CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -187,8 +192,8 @@ void short_after_a_loss() {
   }
 }
 
-// The same, but another thread synchronises, which takes a while: then the request has what it
-// needs.
+// The same, but another thread synchronises, which takes until the request waits for it: then the
+// request has what it needs.
 void short_beside_a_synchronisation() {
   constexpr size_t kSmall = 256 << 10;
   const CUstream slow = new_stream();
@@ -202,17 +207,20 @@ void short_beside_a_synchronisation() {
     }
   };
   give_back([](size_t i) { return i % 8 != 0; });
-  const auto hold = [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(500)); };
-  SAY(cuLaunchHostFunc(slow, hold, nullptr));
-  std::thread synchronising([] {
+  Waiter synchronising, asking;
+  SAY(cuLaunchHostFunc(slow, until_asleep, &asking));
+  std::thread other([&] {
     cuCtxSetCurrent(g_context);
+    synchronising.begins();
     cuCtxSynchronize();
+    synchronising.ends();
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  synchronising.until_asleep();
+  asking.begins();
   CUdeviceptr block = 0;
   SAY(cuMemAlloc(&block, kSmall));
   SAY(cuMemFree(block));
-  synchronising.join();
+  other.join();
   give_back([](size_t i) { return i % 8 == 0; });
 }
 
@@ -223,6 +231,8 @@ void short_without_marks() {
   const CUstream slow = new_stream();
   std::vector<CUdeviceptr> blocks;
   for (CUdeviceptr block; cuMemAlloc(&block, kSmall) == CUDA_SUCCESS;) blocks.push_back(block);
+  // So much of the request's patience passes as the request sleeps, however long a mark takes.
+  test_clock::stop();
   const auto hold = [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(300)); };
   SAY(cuLaunchHostFunc(slow, hold, nullptr));
   // One of eight stays, so that nothing goes back to the driver.

@@ -113,16 +113,21 @@ void threads() {
   }
 }
 
+constexpr uint64_t kDayMs = 86'400'000;
+
 // Nothing until a day is over. Ages are counted in eighths of the delay (idle_release.h), and the
 // frees come right before one is full: an age that is one too short ends early by the most.
 void day() {
-  constexpr uint64_t kDayMs = 86'400'000;
   test_clock::stop_before_each(kDayMs / 8);
   allocate_and_free();
   cuCtxSynchronize();
   const int before = traced().frees;
   live_through(kDayMs - 1, 200);
   std::printf("frees within a day: %d\n", traced().frees - before);
+}
+
+void day_after() {
+  day();
   live_until([] { return traced().held() == 0; }, kDayMs / 100);
   std::printf("returned 1\n");
 }
@@ -315,6 +320,7 @@ int main(int argc, char** argv) {
   if (way == "pending") pending();
   if (way == "threads") threads();
   if (way == "day") day();
+  if (way == "day_after") day_after();
   if (way == "kept") kept();
   if (way == "loops") loops();
   if (way == "frees") frees();

@@ -6,10 +6,10 @@
 //   overlapping   one thread waits for the device, another hands over work and frees meanwhile
 //   ahead         the host frees and allocates much faster than the device works
 
-#include <chrono>
 #include <cstring>
 #include <thread>
 
+#include "../asleep.h"
 #include "../driver_codes.h"
 
 namespace {
@@ -52,12 +52,15 @@ void pending() {
 void overlapping(CUcontext context) {
   const CUstream first = new_stream(), second = new_stream(), third = new_stream();
   const CUdeviceptr block = used_block(first, kBytes);
-  std::thread other([=] {
+  Waiter synchronising;
+  std::thread other([&] {
     cuCtxSetCurrent(context);
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    synchronising.until_asleep();
     cuMemFree(used_block(second, 2 * kBytes));
   });
+  synchronising.begins();
   SAY(cuCtxSynchronize());
+  synchronising.ends();
   other.join();
   used_block(third, 2 * kBytes);
   SAY(cuMemFree(block));
