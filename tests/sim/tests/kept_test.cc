@@ -23,13 +23,14 @@ struct Witness {
   }
 
   bool gone() const {
-    for (int i = 0; i < 2000 && destroyed == 0; ++i) {
+    while (destroyed == 0) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     return destroyed == 1;
   }
 
   bool still_there() const {
+    // For a driver that destroys it; a slow one could only go unnoticed.
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     return destroyed == 0;
   }

@@ -4,7 +4,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
@@ -91,10 +90,9 @@ TEST_CASE("a wait runs what it needs, and under some seeds nothing else") {
 TEST_CASE("a virtual clock moves by latencies, which overlap where streams do") {
   for (const char* schedule : {"threads", "seed:3"}) {
     INFO(schedule);
-    const auto begun = std::chrono::steady_clock::now();
     CHECK(in_child({{"SIMCUDA_CLOCK", "virtual"},
                     {"SIMCUDA_SCHEDULE", schedule},
-                    {"SIMCUDA_LATENCY", "cuMemsetD8Async=60000ms"}},
+                    {"SIMCUDA_LATENCY", "cuMemsetD8Async=3600000ms"}},
                    [] {
                      start();
                      CUstream one = new_stream();
@@ -105,14 +103,13 @@ TEST_CASE("a virtual clock moves by latencies, which overlap where streams do") 
                        EXPECT_OK(cuMemsetD8Async(block + (stream == two ? 64 : 0), 0, 1, stream));
                      }
                      EXPECT_OK(cuCtxSynchronize());
-                     constexpr int64_t kMinute = int64_t{60} * 1000 * 1000 * 1000;
+                     constexpr int64_t kHour = int64_t{3600} * 1000 * 1000 * 1000;
                      const int64_t passed = simcuda_clock_ns() - before;
                      const bool in_turn = getenv("SIMCUDA_SCHEDULE")[0] == 's';
-                     EXPECT(passed == 2 * kMinute || (!in_turn && passed == 3 * kMinute));
+                     EXPECT(passed == 2 * kHour || (!in_turn && passed == 3 * kHour));
                      simcuda_clock_advance(5);
                      EXPECT(simcuda_clock_ns() - before == passed + 5);
                    }));
-    CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(30));
   }
 }
 

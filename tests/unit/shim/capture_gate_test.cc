@@ -3,13 +3,14 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
-#include <chrono>
 #include <memory>
 #include <thread>
 
 #include "allocator/reclaim/graph_lives.h"
+#include "tests/unit/test_clock.h"
 
 using cistern::shim::CaptureGate;
+using cistern::test::kMs;
 
 namespace {
 
@@ -81,16 +82,22 @@ TEST_CASE("a context takes its captures along and no others") {
 
 TEST_CASE("a capture does not begin while a call of ours is under way") {
   CaptureGate& gate = cistern::shim::capture_gate();
+  const cistern::test::StoppedClock clock;
   REQUIRE(gate.enter());
   std::atomic<bool> begun{false};
+  const uint64_t waits = test_clock_waits();
   std::thread capturing([&] {
+    cistern::test::wait_for_the_clock();
     gate.announce();
     begun = true;
   });
-  while (!gate.capturing()) std::this_thread::yield();
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  cistern::test::until_someone_waits(waits, [&] { return begun.load(); });
+  CHECK_FALSE(begun);
+  clock.move_ns(100 * kMs);  // half of its patience
+  test_clock_settle();
   CHECK_FALSE(begun);
   gate.leave();
+  clock.move_ns(kMs);
   capturing.join();
   gate.withdraw();
   CHECK(open(gate));
