@@ -54,11 +54,11 @@ void live_until(Condition condition, uint64_t step_ms = 5) {
   }
 }
 
-// Stops the clock right before one of the moments that are `ms` apart.
-inline void stop_before_each(uint64_t ms) {
+// Stops the clock, and moves it to `ms` before one of the moments that are `each_ms` apart.
+inline void stop_before(uint64_t ms, uint64_t each_ms) {
   stop();
-  const uint64_t each_ns = ms * kNsPerMs, now_ns = find<uint64_t()>("cistern_clock_now_ns")();
-  move_ns(2 * each_ns - 1 - now_ns % each_ns);
+  const uint64_t each_ns = each_ms * kNsPerMs, now_ns = find<uint64_t()>("cistern_clock_now_ns")();
+  move_ns(2 * each_ns - ms * kNsPerMs - now_ns % each_ns);
 }
 
 }  // namespace test_clock

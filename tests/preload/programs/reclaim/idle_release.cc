@@ -116,13 +116,15 @@ void threads() {
 constexpr uint64_t kDayMs = 86'400'000;
 
 // Nothing until a day is over. Ages are counted in eighths of the delay (idle_release.h), and the
-// frees come right before one is full: an age that is one too short ends early by the most.
+// frees come right before one is full, and are seen to be idle by then: an age that is one too
+// short ends seven eighths later.
 void day() {
-  test_clock::stop_before_each(kDayMs / 8);
+  test_clock::stop_before(/*ms=*/2000, kDayMs / 8);
   allocate_and_free();
   cuCtxSynchronize();
   const int before = traced().frees;
-  live_through(kDayMs - 1, 200);
+  live_through(/*ms=*/1000, /*steps=*/4);
+  live_through(kDayMs - 1001, /*steps=*/200);
   std::printf("frees within a day: %d\n", traced().frees - before);
 }
 
