@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "../asleep.h"
 #include "../timed_code.h"
 #include "../watch_time.h"
 #include "processes.h"
@@ -222,8 +223,11 @@ void share_with_left(const Peer& importer, CUcontext here, CUcontext there) {
 
 std::atomic<int> g_done{0};
 
+Waiter g_closing;
+
+// Work that goes on until the close of its block waits for it.
 void CUDA_CB slow(void*) {
-  usleep(300'000);
+  g_closing.until_asleep();
   g_done = 1;
 }
 
@@ -233,8 +237,11 @@ void close_beside(const Peer& owner, CUcontext context) {
   const CUdeviceptr block = opened(order.handle), other = opened(order.other);
   MUST(cuLaunchHostFunc(worker.stream, slow, nullptr));
   MUST(timed::fill_words(worker.kernels, worker.stream, block, kWords, order.seed + 7, 5));
+  g_closing.begins();
   MUST(cuIpcCloseMemHandle(block));
-  owner.tell(g_done.load());
+  const int done = g_done;
+  g_closing.ends();
+  owner.tell(done);
   MUST(cuIpcCloseMemHandle(other));
 }
 

@@ -65,10 +65,11 @@ inline bool same(const Left& a, const Left& b) {
          a.memory.mappings == b.memory.mappings && a.memory.reservations == b.memory.reservations;
 }
 
-// An owner's service closes what it has sent while the importer has it already.
+// An owner's service closes what it has sent while the importer has it already. A minute is long
+// also for a busy machine, and only one that leaks waits for it.
 inline Left look_when_sent(const Left& before) {
   Left left = look();
-  for (int i = 0; i < 2000 && left.files != before.files; ++i) {
+  for (int i = 0; i < 60'000 && left.files != before.files; ++i) {
     usleep(1000);
     left = look();
   }
