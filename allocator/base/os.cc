@@ -10,6 +10,13 @@
 
 #include "allocator/base/keep_errno.h"
 
+// Where a test preloads a clock of its own (tests/sim/include/simcuda/clock.h); null in every other
+// process.
+extern "C" {
+__attribute__((weak)) uint64_t cistern_clock_now_ns();
+__attribute__((weak)) void cistern_clock_wait(uint32_t* word, uint32_t expected, uint64_t ns);
+}
+
 namespace cistern::alloc::os {
 namespace {
 
@@ -52,6 +59,9 @@ void unmap(void* memory, size_t bytes) {
 
 void futex_wait(uint32_t* word, uint32_t expected, uint64_t timeout_ns) {
   KeepErrno keep;
+  if (timeout_ns != 0 && cistern_clock_wait != nullptr) {
+    return cistern_clock_wait(word, expected, timeout_ns);
+  }
   const timespec limit = to_timespec(timeout_ns);
   syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, timeout_ns == 0 ? nullptr : &limit,
           nullptr, 0);
@@ -72,6 +82,7 @@ unsigned allowed_cpus() {
 }
 
 uint64_t now_ns() {
+  if (cistern_clock_now_ns != nullptr) [[unlikely]] return cistern_clock_now_ns();
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
@@ -79,6 +90,7 @@ uint64_t now_ns() {
 
 void sleep_ns(uint64_t ns) {
   KeepErrno keep;
+  if (cistern_clock_wait != nullptr) return cistern_clock_wait(nullptr, 0, ns);
   const timespec duration = to_timespec(ns);
   syscall(SYS_nanosleep, &duration, nullptr);  // nanosleep() is a cancellation point
 }

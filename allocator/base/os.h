@@ -29,7 +29,7 @@ void futex_wake(uint32_t* word, int count);
 // How many processors this process may use, at least 1.
 unsigned allowed_cpus();
 
-uint64_t now_ns();  // CLOCK_MONOTONIC
+uint64_t now_ns();  // CLOCK_MONOTONIC, or of a test that stops and moves it (simcuda/clock.h)
 void sleep_ns(uint64_t ns);
 
 // Waits until `done()`, looking again and again, ever more seldom, but no longer than `limit_ns`;

@@ -33,6 +33,12 @@ def dynamic_symbols(obj, which):
     return symbols
 
 
+def weak_symbols(obj):
+    """Names that may stay undefined."""
+    lines = output("nm", "-D", "--undefined-only", obj).splitlines()
+    return {line.split()[-1] for line in lines if line.split()[0] in "wv"}
+
+
 def serves_malloc(obj):
     return pathlib.Path(obj).name == "libcistern.so"
 

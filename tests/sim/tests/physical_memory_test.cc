@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "catch.h"
+#include "tests/catch.h"
 #include "device_code.h"
 
 namespace {

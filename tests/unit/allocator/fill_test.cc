@@ -12,6 +12,7 @@
 #include "tests/catch.h"
 #include "tests/unit/allocator/chunk_pool.h"
 #include "tests/unit/allocator/filled_memory.h"
+#include "tests/unit/test_clock.h"
 
 using namespace cistern::alloc;
 using cistern::test::FilledMemory;
@@ -247,6 +248,9 @@ TEST_CASE("memory is not out while another thread fills what would serve") {
   p.synchronise();
   int code = -1;
   std::atomic<bool> begun{false}, done{false};
+  std::atomic<int> asked{0};
+  const cistern::test::StoppedClock clock;
+  p.source.on_obtain = [&] { ++asked; };
   std::thread allocating;
   p.source.on_fill = [&](const FillRange&) {
     if (begun.exchange(true)) return;
@@ -255,8 +259,10 @@ TEST_CASE("memory is not out while another thread fills what would serve") {
       code = p.pool.allocate(kBlock, kind == StrategyKind::thread_local_ ? 1 : 0, &a);
       done = true;
     });
-    while (p.ledger.shortages.get() == 0) std::this_thread::yield();
-    for (int i = 0; i < 200 && !done; ++i) os::sleep_ns(1'000'000);
+    // It waits for the fill, or asks the source again and again.
+    const uint64_t waits = test_clock_waits();
+    const int before = asked;
+    cistern::test::until_someone_waits(waits, [&] { return done || asked - before > 3; });
   };
   CHECK(p.allocate(kBlock) != 0);
   allocating.join();
@@ -269,8 +275,9 @@ TEST_CASE("a context that ends waits for the fill of another thread") {
   std::atomic<bool> filling{false}, dropped{false};
   bool dropped_first = false;
   p->source.on_fill = [&](const FillRange&) {
+    const uint64_t waits = test_clock_waits();
     filling = true;
-    for (int i = 0; i < 50 && !dropped; ++i) os::sleep_ns(1'000'000);
+    cistern::test::until_someone_waits(waits, [&] { return dropped.load(); });
     dropped_first = dropped;
   };
   std::thread allocating([&] { p->allocate(3 * kMiB); });

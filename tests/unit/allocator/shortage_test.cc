@@ -5,10 +5,10 @@
 #include <memory>
 #include <vector>
 
-#include "allocator/base/os.h"
 #include "allocator/context_memory.h"
 #include "tests/catch.h"
 #include "tests/unit/allocator/fake_source.h"
+#include "tests/unit/test_clock.h"
 
 using namespace cistern::alloc;
 using cistern::test::busy_pool;
@@ -166,12 +166,13 @@ TEST_CASE("a request refused while work goes on without end is the last to wait 
 }
 
 TEST_CASE("a wait in vain of several threads at once counts once") {
+  const cistern::test::StoppedClock clock;
   auto p = busy_pool();
   auto memory = std::make_unique<ContextMemory>();
   memory->init(&p->shared, &p->source, {&p->ledger, &p->cap, nullptr, FillMode::off}, 0, {}, {});
   for (int i = 0; i < 50; ++i) memory->note_stuck(100'000'000);
   CHECK(memory->patience(10'000'000'000) < 9'900'000'001);
-  os::sleep_ns(300'000'000);  // the program does something else meanwhile
+  clock.move_ns(300'000'000);  // the program does something else meanwhile
   CHECK(memory->patience(10'000'000'000) > 9'700'000'000);
   p->synchronise();  // work ended: the next to be waited for is other work
   CHECK(memory->patience(10'000'000'000) == 10'000'000'000);

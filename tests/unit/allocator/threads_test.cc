@@ -9,6 +9,7 @@
 
 #include "tests/catch.h"
 #include "tests/unit/allocator/fake_source.h"
+#include "tests/unit/test_clock.h"
 
 using namespace cistern::alloc;
 using cistern::test::kMiB;
@@ -226,10 +227,11 @@ TEST_CASE("threads that miss at once share the chunk that one of them takes") {
   auto p = std::make_unique<Pool>(
       uint64_t{1} << 40, ChunkSizes{StrategyKind::legacy, 64 * kMiB, 64 * kMiB, 512, false, false});
   std::atomic<int> waiting{0};
+  const uint64_t waits = test_clock_waits();
   p->source.on_obtain = [&] {
-    // Both threads have missed; the driver takes its time.
+    // Both threads have missed, and the other one waits.
     while (waiting < 2) std::this_thread::yield();
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    cistern::test::until_someone_waits(waits);
   };
   auto work = [&] {
     ++waiting;

@@ -2,15 +2,15 @@
 #include "shim/order/captures/capture_gate.h"
 
 #include <atomic>
+#include "tests/catch.h"
 #include <memory>
 #include <thread>
 
-#include "allocator/base/os.h"
 #include "allocator/reclaim/graph_lives.h"
-#include "tests/catch.h"
+#include "tests/unit/test_clock.h"
 
 using cistern::shim::CaptureGate;
-namespace os = cistern::alloc::os;
+using cistern::test::kMs;
 
 namespace {
 
@@ -82,22 +82,23 @@ TEST_CASE("a context takes its captures along and no others") {
 
 TEST_CASE("a capture does not begin while a call of ours is under way") {
   CaptureGate& gate = cistern::shim::capture_gate();
+  const cistern::test::StoppedClock clock;
   REQUIRE(gate.enter());
-  constexpr uint64_t kPatienceNs = 200'000'000;
-  uint64_t began = 0, took_ns = 0;
+  std::atomic<bool> begun{false};
+  const uint64_t waits = test_clock_waits();
   std::thread capturing([&] {
-    const uint64_t asked = os::now_ns();
+    cistern::test::wait_for_the_clock();
     gate.announce();
-    began = os::now_ns();
-    took_ns = began - asked;
+    begun = true;
   });
-  while (!gate.capturing()) std::this_thread::yield();
-  os::sleep_ns(20'000'000);  // one that does not wait begins now
-  const uint64_t left = os::now_ns();
+  cistern::test::until_someone_waits(waits, [&] { return begun.load(); });
+  CHECK_FALSE(begun);
+  clock.move_ns(100 * kMs);  // half of its patience
+  test_clock_settle();
+  CHECK_FALSE(begun);
   gate.leave();
+  clock.move_ns(kMs);
   capturing.join();
-  // On a slow machine its patience may have come to an end first.
-  CHECK((began >= left || took_ns >= kPatienceNs));
   gate.withdraw();
   CHECK(open(gate));
 }

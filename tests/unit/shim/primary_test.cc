@@ -6,8 +6,12 @@
 
 #include "allocator/base/os.h"
 #include "tests/catch.h"
+#include "tests/unit/test_clock.h"
 
 using namespace cistern::shim;
+using cistern::test::kMs;
+using cistern::test::until_someone_waits;
+using cistern::test::wait_for_the_clock;
 
 namespace {
 
@@ -39,16 +43,25 @@ TEST_CASE("what retained a primary context before it ended counts no more") {
 }
 
 TEST_CASE("the last release of a primary context waits for those that began before") {
+  const cistern::test::StoppedClock clock;
   retain(2);
   std::atomic<bool> began{false};
   std::thread last;
   {
     const PrimaryRelease spare(kDevice);
     REQUIRE_FALSE(spare.may_end());
-    last = std::thread([&] { began = release_may_end(); });
-    cistern::alloc::os::sleep_ns(50'000'000);
+    const uint64_t waits = test_clock_waits();
+    last = std::thread([&] {
+      wait_for_the_clock();
+      began = release_may_end();
+    });
+    until_someone_waits(waits, [&] { return began.load(); });
+    CHECK_FALSE(began);
+    clock.move_ns(1000 * kMs);  // half of its patience
+    test_clock_settle();
     CHECK_FALSE(began);
   }
+  clock.move_ns(kMs);
   last.join();
   CHECK(began);
 }

@@ -5,13 +5,12 @@
 
 #include <dlfcn.h>
 
-#include <chrono>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "../../../sim/include/simcuda/watch.h"
 #include "../driver_codes.h"
+#include "../test_clock.h"
 #include "../timed_code.h"
 
 namespace {
@@ -24,15 +23,6 @@ unsigned long long units() {
   SimcudaVirtualMemory there{};
   if (ask != nullptr) ask(&there);
   return there.handles;
-}
-
-// In time; a minute is long even for a machine under load.
-bool all_go_back() {
-  for (int i = 0; i < 12'000; ++i) {
-    if (units() == 0) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return false;
 }
 
 size_t free_bytes() {
@@ -72,7 +62,8 @@ int main(int argc, char** argv) {
   for (int i = 0; i < 3; ++i) {
     burst(worker);
     if (way == "after" && i == 2) endless = holds(worker);
-    std::printf("all units went back %d\n", all_go_back());
+    test_clock::live_until([] { return units() == 0; });
+    std::printf("all units went back 1\n");
     std::printf("%zu bytes less are free\n", at_first - free_bytes());
   }
   if (endless != nullptr) endless->end();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a program frees goes back to the system a while later, although it allocates nothing then.
 #include <malloc.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
@@ -11,6 +10,8 @@
 #include <random>
 #include <thread>
 #include <vector>
+
+#include "../test_clock.h"
 
 namespace {
 
@@ -24,9 +25,13 @@ size_t resident() {
   return pages * 4096;
 }
 
-// Looks for up to three seconds.
+// Within three seconds by the clock.
 bool falls_to(size_t bytes) {
-  for (int i = 0; i < 300 && resident() > bytes; ++i) usleep(10'000);
+  test_clock::stop();
+  for (int i = 0; i < 300 && resident() > bytes; ++i) {
+    test_clock::live_through(/*ms=*/10, /*steps=*/1);
+  }
+  test_clock::let_go();
   return resident() <= bytes;
 }
 
@@ -95,7 +100,7 @@ void thread_ends() {
       });
     }
     for (std::thread& thread : threads) thread.join();
-    usleep(300'000);
+    test_clock::live_through(/*ms=*/300, /*steps=*/30);
   }
   std::puts("ended");
 }

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "../test_clock.h"
+
 namespace {
 
 // Not by way of stdio, which allocates.
@@ -42,7 +44,7 @@ int main() {
     std::free(held[slot]);
     sizes[slot] = size_t{1} << (random >> 8) % 23;
     held[slot] = static_cast<char*>(ask(sizes[slot]));
-    if (i % 1000 == 0) usleep(20'000);  // for what is done in the background
+    if (i % 1000 == 0) test_clock::live_through(/*ms=*/20, /*steps=*/2);
   }
   void* large = ask(size_t{600} << 20);
   std::free(large);

@@ -11,10 +11,9 @@
 //
 // With "off" as a second word, the importer has no pools; IPC_FAIL is its SIMCUDA_FAIL.
 
-#include <unistd.h>
-
 #include <atomic>
 
+#include "../asleep.h"
 #include "processes.h"
 
 namespace {
@@ -27,9 +26,11 @@ struct Order {
 
 std::atomic<int> g_done{0};
 
-// Under way when the block is closed; on a slow machine perhaps over, which nothing here minds.
+Waiter g_closing;
+
+// Work that goes on until the close of its block waits for it.
 void CUDA_CB slow(void*) {
-  usleep(300'000);
+  g_closing.until_asleep();
   g_done = 1;
 }
 
@@ -112,8 +113,10 @@ void begin_work_on(CUdeviceptr block) {
 }
 
 void close_while_used(CUdeviceptr block) {
+  g_closing.begins();
   SAY(cuIpcCloseMemHandle(block));
   std::printf("its work was done: %d\n", g_done.load());
+  g_closing.ends();
 }
 
 void close_in_other_context(const Order& order) {

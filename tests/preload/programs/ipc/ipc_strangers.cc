@@ -114,7 +114,7 @@ void killed(const char* program) {
     for (int i = 0; i < kAtOnce; ++i) {
       doomed[static_cast<size_t>(round * kAtOnce + i)].tell(Order{What::hammer, handle, 0});
     }
-    usleep(20'000 + 1000 * static_cast<unsigned>(round));
+    usleep(20'000 + 1000 * static_cast<unsigned>(round));  // any moment will do
     for (int i = 0; i < kAtOnce; ++i) {
       const Peer& peer = doomed[static_cast<size_t>(round * kAtOnce + i)];
       kill(peer.process(), SIGKILL);
@@ -167,7 +167,7 @@ void doomed(const char* program) {
     std::atomic<int> times{0};
     std::thread kills([&] {
       while (times == 0) usleep(100);
-      usleep(500 + 1700 * static_cast<unsigned>(i));
+      usleep(500 + 1700 * static_cast<unsigned>(i));  // any moment will do
       kill(owners[static_cast<size_t>(i)].process(), SIGKILL);
     });
     opened += use_doomed(handle, &times) != 0;

@@ -7,10 +7,10 @@
 
 #include <cstdio>
 #include <cstring>
-#include <ctime>
 #include <type_traits>
 #include <vector>
 
+#include "../test_clock.h"
 #include "shim/cuda_api.h"
 
 namespace {
@@ -18,11 +18,8 @@ namespace {
 constexpr unsigned kSubmits = 1, kMayWaitForHost = 2, kTouches = 4, kTakesMemory = 8,
                    kEditsGraph = 16, kLaunchesGraph = 32, kWaitsForDevice = 64;
 
-// Longer than marks are apart.
-void pause() {
-  const timespec time{0, 200'000};
-  nanosleep(&time, nullptr);
-}
+// Longer than marks are apart; the clock stands otherwise.
+void pause() { test_clock::move_ns(200'000); }
 
 template <typename... Arguments>
 CUresult call(CUresult (*function)(Arguments...)) {
@@ -44,6 +41,7 @@ constexpr int kFunctions = 0
 }  // namespace
 
 int main(int argc, char** argv) {
+  test_clock::stop();
   CUcontext first, second = nullptr;
   cuInit(0);
   cuDevicePrimaryCtxRetain(&first, 0);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pinned memory ends with its context, and pools of pinned memory survive whatever else ends.
 //
-//   pinned_life contexts ROUNDS | reset ROUNDS | fork | exit | beside ROUNDS
+//   pinned_life contexts ROUNDS [idle] | reset ROUNDS [idle] | fork | exit | beside ROUNDS
 //
+// idle: the context ends when what was freed has just become due to go back.
 // contexts: made and destroyed with blocks live, freed and under way. reset: the primary context.
 // fork: the child may not use the parent's CUDA, but ends well. exit: with work under way.
 // beside: a loop that pins and frees for 2 s beside a kernel of another device.
@@ -16,6 +17,7 @@
 #include <thread>
 
 #include "../driver_codes.h"
+#include "../test_clock.h"
 #include "../timed_code.h"
 
 namespace {
@@ -44,6 +46,14 @@ void use_pinned_memory() {
   }
 }
 
+bool g_idle = false;
+
+void pass_time() {
+  if (!g_idle) return;
+  test_clock::live_through(/*ms=*/40, /*steps=*/4);
+  test_clock::move_ms(100);
+}
+
 void contexts(int rounds) {
   use_device(0);
   void* of_first = pin(5000);
@@ -55,6 +65,7 @@ void contexts(int rounds) {
       MUST(cuCtxSetCurrent(context));
       use_pinned_memory();
     }).join();
+    pass_time();
     MUST(cuCtxDestroy(context));
   }
   use_device(0);
@@ -65,6 +76,7 @@ void resets(int rounds) {
   for (int i = 0; i < rounds; ++i) {
     use_device(0);
     use_pinned_memory();
+    pass_time();
     MUST(cuDevicePrimaryCtxReset(0));
     void* memory = nullptr;
     std::printf("without a context: %d\n", cuMemHostAlloc(&memory, 5000, 0));
@@ -102,7 +114,8 @@ void beside(int rounds) {
   const timed::Kernels kernels;
   timed::Held held(kernels, timed::new_stream());
   std::thread ends([&] {
-    // Frees wait for it. On a slow machine fewer of them do, and less is allocated.
+    // Long enough for the loop to reach the driver's free, which waits; on a slow machine it may
+    // not yet, and asks for no more blocks for that.
     std::this_thread::sleep_for(std::chrono::seconds(2));
     held.end();
   });
@@ -126,6 +139,7 @@ void beside(int rounds) {
 int main(int argc, char** argv) {
   if (argc < 2) return 2;
   const int rounds = argc > 2 ? std::atoi(argv[2]) : 1;
+  g_idle = argc > 3 && std::strcmp(argv[3], "idle") == 0;
   if (std::strcmp(argv[1], "contexts") == 0) contexts(rounds);
   if (std::strcmp(argv[1], "reset") == 0) resets(rounds);
   if (std::strcmp(argv[1], "fork") == 0) forked();

@@ -2,9 +2,10 @@
 // A loop that pins a buffer, copies through it and frees it needs the driver for none of that.
 // Each thread pins, copies there and back, checks, and frees; four sizes take turns.
 //
-//   pinned_steady synchronised|stream ROUNDS [THREADS]
+//   pinned_steady synchronised|idling|stream ROUNDS [THREADS]
 //
-// synchronised: the context is waited for after each round; stream: just the stream.
+// synchronised: the context is waited for after each round; stream: just the stream. idling: as
+// synchronised, and time passes after each ten rounds.
 
 #include <atomic>
 #include <cstdlib>
@@ -13,11 +14,14 @@
 #include <vector>
 
 #include "../driver_codes.h"
+#include "../test_clock.h"
 #include "../timed_code.h"
 
 namespace {
 
 constexpr size_t kLargest = 3 * kMiB;
+
+bool g_idling = false;
 
 size_t size_of(uint32_t round) { return 1000 + round % 4 * (kLargest - 1000) / 3; }
 
@@ -40,6 +44,7 @@ size_t run(CUcontext context, uint32_t rounds, bool whole_context, uint32_t thre
     wrong += std::memcmp(out, in, bytes) != 0;
     MUST(cuMemFreeHost(out));
     MUST(cuMemFreeHost(in));
+    if (g_idling && round % 10 == 9) test_clock::live_through(/*ms=*/40, /*steps=*/4);
   }
   MUST(cuMemFree(device));
   return wrong;
@@ -49,7 +54,8 @@ size_t run(CUcontext context, uint32_t rounds, bool whole_context, uint32_t thre
 
 int main(int argc, char** argv) {
   if (argc < 3) return 2;
-  const bool whole_context = std::strcmp(argv[1], "synchronised") == 0;
+  g_idling = std::strcmp(argv[1], "idling") == 0;
+  const bool whole_context = g_idling || std::strcmp(argv[1], "synchronised") == 0;
   const auto rounds = static_cast<uint32_t>(std::atoi(argv[2]));
   const int threads = argc > 3 ? std::atoi(argv[3]) : 1;
   const CUcontext context = use_device(0);

@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -21,20 +20,12 @@
 #include <vector>
 
 #include "../driver_codes.h"
+#include "../test_clock.h"
 
 namespace {
 
-void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
-
-// Whatever happens in time; a minute is long even for a machine under load.
-template <typename Condition>
-bool comes_true(Condition condition) {
-  for (int i = 0; i < 12'000; ++i) {
-    if (condition()) return true;
-    sleep_ms(5);
-  }
-  return false;
-}
+using test_clock::live_through;
+using test_clock::live_until;
 
 struct Traced {
   int allocations = 0, frees = 0;
@@ -84,12 +75,13 @@ void free_all(const std::vector<CUdeviceptr>& blocks) {
 void allocate_and_free() { free_all(allocate({4096, 3 * kMiB, 20 * kMiB, 700'000})); }
 
 void say_returned() {
-  std::printf("returned %d\n", comes_true([] { return traced().held() == 0; }));
+  live_until([] { return traced().held() == 0; });
+  std::printf("returned 1\n");
 }
 
 void say_alone() {
-  std::printf("no more tasks than at the start %d\n",
-              comes_true([] { return tasks() <= g_tasks; }));
+  live_until([] { return tasks() <= g_tasks; }, /*step_ms=*/100);
+  std::printf("no more tasks than at the start 1\n");
 }
 
 // No call at all after the frees.
@@ -121,25 +113,41 @@ void threads() {
   }
 }
 
+constexpr uint64_t kDayMs = 86'400'000;
+
+// Nothing until a day is over. Ages are counted in eighths of the delay (idle_release.h), and the
+// frees come right before one is full, and are seen to be idle by then: an age that is one too
+// short ends seven eighths later.
 void day() {
+  test_clock::stop_before(/*ms=*/2000, kDayMs / 8);
   allocate_and_free();
-  sleep_ms(400);
-  std::printf("a day is not over\n");
+  cuCtxSynchronize();
+  const int before = traced().frees;
+  live_through(/*ms=*/1000, /*steps=*/4);
+  live_through(kDayMs - 1001, /*steps=*/200);
+  std::printf("frees within a day: %d\n", traced().frees - before);
+}
+
+void day_after() {
+  day();
+  live_until([] { return traced().held() == 0; }, kDayMs / 100);
+  std::printf("returned 1\n");
 }
 
 void kept() {
   free_all(allocate({5 * kMiB, 5 * kMiB, 5 * kMiB, 5 * kMiB}));
-  std::printf("two are left, or less %d\n", comes_true([] { return traced().held() <= 2; }));
+  live_until([] { return traced().held() <= 2; });
+  std::printf("two are left, or less 1\n");
   say_alone();
 }
 
-// A set that is freed and allocated again, faster than the delay but for longer than it.
+// A set that is freed and allocated again, faster than the delay of 300 ms but for longer than it.
 void loops() {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(3);
-  while (std::chrono::steady_clock::now() < end) {
+  test_clock::stop();
+  for (int i = 0; i < 100; ++i) {
     free_all(allocate({5 * kMiB, 6 * kMiB, 7 * kMiB, 8 * kMiB, 4096}));
     cuCtxSynchronize();
-    sleep_ms(1);
+    live_through(/*ms=*/i % 4 == 0 ? 290 : 30, /*steps=*/2);
   }
   std::printf("looped\n");
 }
@@ -154,17 +162,19 @@ void frees() {
     cuCtxSynchronize();
     return traced().frees > before;
   };
-  std::printf("returned %d\n", before != 0 || comes_true(returned));
+  if (before == 0) live_until(returned);
+  std::printf("returned 1\n");
 }
 
 void captures() {
   CUstream stream;
   CUgraph graph = nullptr;
   cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+  test_clock::stop();
   allocate_and_free();
   SAY(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
   const int before = traced().frees;
-  sleep_ms(500);
+  live_through(/*ms=*/500, /*steps=*/100);
   std::printf("frees during the capture: %d\n", traced().frees - before);
   SAY(cuStreamEndCapture(stream, &graph));
   std::printf("a graph %d\n", graph != nullptr);
@@ -177,7 +187,7 @@ void forks() {
   const pid_t child = fork();
   if (child == 0) {
     std::printf("child: no more tasks than at the start %d\n", tasks() <= g_tasks);
-    sleep_ms(300);
+    live_through(/*ms=*/1000, /*steps=*/100);
     std::printf("child: still %d\n", tasks() <= g_tasks);
     std::exit(7);
   }
@@ -187,16 +197,19 @@ void forks() {
   say_returned();
 }
 
-// Whoever frees in the background may be in the middle of it.
+// Whoever frees in the background is in the middle of it: in a call that takes longer than the
+// clock is moved.
 void exits() {
+  test_clock::stop();
   allocate_and_free();
-  comes_true([] { return traced().frees != 0; });
+  live_until([] { return traced().frees != 0; });
   std::exit(3);
 }
 
 void exits_soon() {
+  test_clock::stop();
   allocate_and_free();
-  sleep_ms(300);
+  live_through(/*ms=*/300, /*steps=*/60);
   std::exit(3);
 }
 
@@ -206,7 +219,8 @@ void resets(CUdevice device) {
     cuDevicePrimaryCtxRetain(&context, device);
     cuCtxSetCurrent(context);
     allocate_and_free();
-    std::this_thread::sleep_for(std::chrono::microseconds(i * 100));
+    test_clock::move_ms(20);  // all of it is due; how far that is when the reset comes, varies
+    usleep(static_cast<useconds_t>(i) * 100);
     if (const CUresult code = cuDevicePrimaryCtxReset(device); code != CUDA_SUCCESS) {
       std::printf("reset %d\n", code);
     }
@@ -226,7 +240,7 @@ void signals() {
   allocate_and_free();
   for (int i = 0; i < 50; ++i) {
     kill(getpid(), SIGUSR1);
-    sleep_ms(2);
+    usleep(2000);  // for a thread that would take it: a slow one is seen with a later signal
   }
   std::printf("blocked: %d\n", g_signals.load());
   pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
@@ -237,7 +251,8 @@ void signals() {
 void leaves_main() {
   std::atexit([] { std::printf("left\n"); });
   allocate_and_free();
-  std::thread([] { sleep_ms(50); }).detach();
+  // Whichever of the two threads ends first, the process goes on until both have.
+  std::thread([] { usleep(50'000); }).detach();
   pthread_exit(nullptr);
 }
 
@@ -256,7 +271,9 @@ void told() {
       const size_t now = free_bytes();
       less += now < all;
       more += now > all;
-      std::this_thread::sleep_for(std::chrono::microseconds(300));
+      // The calls that return it take time; it is asked before, during and after them.
+      test_clock::move_ns(300'000);
+      usleep(100);
     }
   }
   std::printf("less was free %d times, more %d times\n", less, more);
@@ -272,11 +289,12 @@ int calls() {
 // An exit handler from before the first call to the driver runs after the driver's own ones.
 void exits_late() {
   for (int i = 0; i < 20; ++i) allocate_and_free();
+  test_clock::move_ms(100);  // all of it is due
 }
 
 void say_calls() {
   const int before = calls();
-  sleep_ms(200);
+  live_through(/*ms=*/1000, /*steps=*/100);
   std::printf("calls once the driver is shut down: %d\n", calls() - before);
 }
 
@@ -285,7 +303,8 @@ void many() {
   std::vector<CUdeviceptr> blocks;
   for (int i = 0; i < 50; ++i) blocks.push_back(allocate({4 * kMiB})[0]);
   free_all(blocks);
-  std::printf("few are left %d\n", comes_true([] { return traced().held() <= 16; }));
+  live_until([] { return traced().held() <= 16; });
+  std::printf("few are left 1\n");
   say_alone();
 }
 
@@ -293,8 +312,9 @@ void many() {
 
 int main(int argc, char** argv) {
   const std::string way = argc > 1 ? argv[1] : "";
-  std::thread([] {}).join();
-  sleep_ms(20);
+  pid_t task = 0;
+  std::thread([&] { task = gettid(); }).join();
+  while (tgkill(getpid(), task, 0) == 0) usleep(100);
   g_tasks = tasks();
   if (way == "exits_late") std::atexit(say_calls);
   use_device(0);
@@ -302,6 +322,7 @@ int main(int argc, char** argv) {
   if (way == "pending") pending();
   if (way == "threads") threads();
   if (way == "day") day();
+  if (way == "day_after") day_after();
   if (way == "kept") kept();
   if (way == "loops") loops();
   if (way == "frees") frees();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/unit/allocator/expandable/expandable_pool.h"
+#include "tests/unit/test_clock.h"
 
 using namespace cistern::alloc;
 using namespace cistern::test;
@@ -102,7 +103,8 @@ TEST_CASE(
   p->units().on_create = [&] {
     looker = std::thread(
         [&] { p->pool.for_each_mapped([&](uint64_t, uint64_t bytes) { seen += bytes; }); });
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // it waits for this request
+    // It waits for this request. One that comes late finds it over, and sees as much.
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
   };
   CHECK(p->allocate(3 * kUnit) == 0);
   looker.join();
@@ -113,7 +115,9 @@ TEST_CASE(
 TEST_CASE("of threads that find no addresses at once one reserves them, for all") {
   constexpr unsigned kThreads = 4;
   auto p = expandable(2 * kThreads);
-  p->units().on_reserve = [] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); };
+  // The others find none meanwhile, and wait.
+  const uint64_t waits = test_clock_waits();
+  p->units().on_reserve = [=] { cistern::test::until_someone_waits(waits + kThreads - 2); };
   const uint64_t bytes = GENERATE(1000, kUnit);
   std::atomic<unsigned> served{0};
   std::vector<std::thread> threads;

@@ -11,6 +11,7 @@
 #include "tests/catch.h"
 #include "tests/unit/allocator/expandable/expandable_pool.h"
 #include "tests/unit/allocator/graph_arena/random_graphs.h"
+#include "tests/unit/test_clock.h"
 
 using namespace cistern::alloc;
 using namespace cistern::test;
@@ -204,11 +205,12 @@ TEST_CASE("threads of one graph that miss at once take its arena once") {
   p->source.open_graphs = {2};
   std::thread other;
   p->units().on_create = [&] {
+    const uint64_t waits = test_clock_waits();
     other = std::thread([&] {
       uint64_t address = 0;
       p->pool.allocate_in_graph(4 * kMiB, 1, {2, kLarge}, &address);
     });
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // so long it takes to be taken
+    cistern::test::until_someone_waits(waits);
   };
   REQUIRE(p->allocate_in_graph(4 * kMiB, 2, kLarge) != 0);
   other.join();

@@ -18,6 +18,7 @@
 
 #include "tests/catch.h"
 #include "tests/unit/allocator/no_more_memory.h"
+#include "tests/unit/test_clock.h"
 
 using namespace cistern::alloc::host;
 using cistern::test::kMayBeOut;
@@ -214,13 +215,14 @@ TEST_CASE("idle pages go back to the system once they are old, and only those") 
 }
 
 TEST_CASE("a little that was just freed keeps no old neighbour") {
+  const cistern::test::StoppedClock clock;
   Pool pool;
   char* large = pool.take(4 * kMiB);
   char* small = pool.take(kPage);
   pool.take(kPage);
   std::memset(large, 1, 4 * kMiB);
   pool->give_back(large, 4 * kMiB);
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  clock.move_ns(20'000'000);
   pool->give_back(small, kPage);
   CHECK_FALSE(pool->release_idle(10'000'000));
   CHECK(resident(large, 4 * kMiB) == 0);
