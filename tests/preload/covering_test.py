@@ -4,9 +4,11 @@
 by themselves that every two features meet in some case. What happens in the rows is summed up as it should be."""
 
 import itertools
+import os
 import pathlib
 import tempfile
 import unittest
+import unittest.mock
 
 import covering
 import expectations
@@ -39,7 +41,7 @@ class Covering(unittest.TestCase):
         self.assertEqual(wanted - alone, set())
 
     def test_whatever_is_said_to_happen_is_looked_for(self):
-        self.assertEqual(set(happenings.HAPPENINGS), {*covering.STRATEGIES, *covering.FEATURES})
+        self.assertEqual(set(happenings.HAPPENINGS), {*covering.STRATEGIES, *covering.FEATURES, "graphs_apart"})
 
 
 class Sum(unittest.TestCase):
@@ -68,6 +70,16 @@ class Sum(unittest.TestCase):
             self.assertIsNone(notes.read("a/b.c", {"fill"}))
             library.write_text("another")
             self.assertIsNone(happenings.Notes(build, library).read("a/b.c", {"fill", "cap"}))
+
+    def test_runs_of_a_test_add_up_in_a_folder_that_somebody_names(self):
+        with tempfile.TemporaryDirectory() as name, unittest.mock.patch.dict(os.environ, HAPPENED_DIR=f"{name}/notes"):
+            library = pathlib.Path(name) / "object"
+            library.write_text("1")
+            notes = happenings.Notes(pathlib.Path(name), library)
+            notes.write("a/b.c", {"fill", "cap"}, {"fill"})
+            notes.write("a/b.c", {"fill", "cap"}, {"cap"})
+            self.assertEqual(notes.read("a/b.c", {"fill", "cap"}), {"fill", "cap"})
+            self.assertEqual([path.parent.name for path in pathlib.Path(name).rglob("*.json")], ["notes"])
 
 
 if __name__ == "__main__":

@@ -145,10 +145,6 @@ class Expectations:
             near = difflib.get_close_matches(kind, known, 1)
             raise ValueError(f"unknown line '{kind}'" + (f"; '{near[0]}'?" if near else ""))
 
-    def of_any_seed(self):
-        """Leaves out what holds for the chosen seeds alone: how often something happens is drawn, too."""
-        self.happens, self.reports, self.logs = set(), [], []
-
     def run(self, command):
         self.adding = self.unused = False
         if not command:

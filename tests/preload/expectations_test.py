@@ -45,11 +45,6 @@ class Format(unittest.TestCase):
         self.assertEqual(self.one("run c", "happens fill cap").happens, {"fill", "cap"})
         self.mistake("happens NAME", "run c", "happens often")
 
-    def test_of_a_seed_that_nobody_chose_less_is_known(self):
-        test = self.one("run c", "happens fill", "reports a.b 1", "logs x", "prints y", "leaves 0")
-        test.of_any_seed()
-        self.assertEqual((test.happens, test.reports, test.logs, test.prints, test.leaves), (set(), [], [], ["y"], 0))
-
     def test_words_and_comments(self):
         self.assertEqual(self.commands("# why", "run {programs}/a {seed} {data}/x  # so"), ["P/a 7 D/x"])
 
