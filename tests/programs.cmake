@@ -17,6 +17,7 @@ else()
 endif()
 # Compiled once, linked twice: a .cu with the shared and the static runtime, the toolkit's for `lookups` and on a GPU;
 # a .cc bound at its start, too, where an expectation asks for that.
+file(GLOB_RECURSE expectations tests/preload/*.expect)
 foreach(expectation ${expectations})
   file(STRINGS ${expectation} lines REGEX "_({lazy,)?now")
   string(APPEND bound_now "${lines}")
