@@ -5,6 +5,13 @@ set_property(SOURCE tests/preload/programs/order/per_thread_streams.cu PROPERTY 
 set_property(SOURCE shim/entry/loader.cc shim/entry/routes.cc tests/catch_main.cc APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=all)
 # In the unit tests as in the object: UBSan would look for the types of classes that are not in there.
 set_property(SOURCE shim/order/contexts/unit_access.cc APPEND PROPERTY COMPILE_OPTIONS -fno-rtti)
+# Link-time optimisation with clang takes an llvm-ar and a linker plugin of clang's own version.
+if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
+  include(CheckIPOSupported)
+  check_ipo_supported(RESULT lto LANGUAGES C CXX)
+  set_target_properties(cistern_config cistern_allocator cistern_shim cistern-config cistern-trace ${objects}
+    PROPERTIES INTERPROCEDURAL_OPTIMIZATION_RELWITHDEBINFO ${lto})
+endif()
 # What makes the tests compile faster. The unit tests take longer to compile than to run; GCC's warning
 # finds what is not there at this level, as under the sanitizers.
 if(TARGET unit_tests)

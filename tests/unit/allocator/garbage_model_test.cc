@@ -201,7 +201,7 @@ TEST_CASE("threads free, flush, synchronise and run short while a context comes 
   };
   std::thread coming_and_going([&] {
     while (!stop) {
-      for (int i = 0; i < 20; ++i) {
+      for (unsigned i = 0; i < 20; ++i) {
         const uint64_t address = device->allocate(1, 1000 + 50'000 * (i % 3), 0);
         wrong += address == 0 || !device->free(1, address);
       }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The installed toolkit's cuda_runtime_api.h, under the names of CUDA 13.0: there, some names mean
-// a newer version of the function, with other parameters. As with cuda.h beside it, with 13.0 and
-// later it adds nothing. nvcc includes the toolkit's own header at the start of a .cu: one that
-// calls such a function includes this.
+// a newer version of the function, with other parameters. As with shim/toolkit/cuda.h, with
+// 13.0 and later it adds nothing. nvcc includes the toolkit's own header at the start of a .cu: one
+// that calls such a function includes this.
 #pragma once
 #pragma GCC system_header  // -Wpedantic objects to include_next
 #include_next <cuda_runtime_api.h>
