@@ -39,7 +39,7 @@ struct Clock {
   uint64_t at_ns = 0;     // while it stands
   uint64_t ahead_ns = 0;  // of the system's, while it runs; modulo 2^64
   uint64_t waits = 0;
-  int beginning = 0;      // threads of Cistern's own that did not wait yet
+  int beginning = 0;  // threads of Cistern's own that did not wait yet
   Own own[kMostOwn];
 };
 
@@ -57,12 +57,13 @@ uint64_t now_ns() { return g_clock.stands ? g_clock.at_ns : system_ns() + g_cloc
 
 void move(uint64_t ns) { (g_clock.stands ? g_clock.at_ns : g_clock.ahead_ns) += ns; }
 
-// True if the time passed, false if the thread was woken or need not sleep.
-bool sleep(uint32_t* word, uint32_t expected, uint64_t ns) {
+// An error number: 0 woken, ETIMEDOUT the time passed, EAGAIN the word is another one, EINTR a
+// signal.
+int sleep(uint32_t* word, uint32_t expected, uint64_t ns) {
   const timespec limit = {.tv_sec = static_cast<time_t>(ns / 1'000'000'000),
                           .tv_nsec = static_cast<long>(ns % 1'000'000'000)};
-  if (syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, &limit, nullptr, 0) == 0) return false;
-  return errno != EAGAIN;
+  const long woken = syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, &limit, nullptr, 0);
+  return woken == 0 ? 0 : errno;
 }
 
 bool is_own() {
@@ -115,8 +116,9 @@ void wait(uint32_t* word, uint32_t expected, uint64_t until_ns, Waiter waiter) {
       if (now >= until_ns) return;
       left = std::min(until_ns - now, kLookNs);
     }
-    if (!sleep(at, expected, left)) return;
-    if (waiter != Waiter::program) continue;
+    const int why = sleep(at, expected, left);
+    if (why == 0 || why == EAGAIN) return;
+    if (why != ETIMEDOUT || waiter != Waiter::program) continue;
     const std::lock_guard lock(g_mutex);
     if (g_clock.stands) move(left);
   }

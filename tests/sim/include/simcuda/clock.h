@@ -29,8 +29,9 @@ void test_clock_move(uint64_t ns);  // forward, whether it stands or runs
 void test_clock_let_go(void);       // it runs on from where it is
 
 // Returns once each of Cistern's own threads waits for a time that has not come, or has ended: what
-// they had to do up to now is done. At once where there are none. Not beside a thread of theirs
-// that waits for anything else, as for importers of IPC handles.
+// they had to do up to now is done. At once where there are none. It never returns beside one that
+// waits for anything else, as for importers of IPC handles, nor after one that ended before it
+// waited at all, as at the end of the process.
 void test_clock_settle(void);
 
 // How many sleeps and waits for a time began so far, of whatever thread: by that a test sees that
