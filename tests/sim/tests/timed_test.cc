@@ -131,8 +131,8 @@ TEST_CASE("a thread that is cancelled in a call ends after it") {
         went_on = true;
       });
       while (!waits) std::this_thread::yield();
-      // It is in the call by now. If not, or if it has not been cancelled after the second pause, it
-      // is cancelled later in the same call, and nothing else is seen.
+      // It is in the call by now. If not, or if it has not been cancelled after the second pause,
+      // it is cancelled later in the same call, and nothing else is seen.
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       EXPECT(pthread_cancel(waiter.native_handle()) == 0);
       std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -287,7 +287,8 @@ TEST_CASE("a process that is no more is known at once, one that is silent in a w
   CHECK(ask(token_of(process), &answer) == IpcReply::silent);
 
   std::thread closes([&] {
-    alloc::os::sleep_ns(300'000'000);  // the question is asked by then; if not, the answer is the same
+    alloc::os::sleep_ns(
+        300'000'000);  // the question is asked by then; if not, the answer is the same
     silent.close_own();
   });
   CHECK(ask_for(kForEver, process) == IpcReply::nobody);
@@ -323,7 +324,8 @@ TEST_CASE("an answer is heard when it comes", "[ipc]") {
   CHECK(comes_true([&] {
     IpcAnswer answer;
     const uint64_t begin = alloc::os::now_ns();
-    return ask(token, &answer) == IpcReply::given && alloc::os::now_ns() - begin < kAskedAgainNs / 2;
+    return ask(token, &answer) == IpcReply::given &&
+           alloc::os::now_ns() - begin < kAskedAgainNs / 2;
   }));
   end_exports_at(kChunk);
 }
