@@ -140,10 +140,10 @@ class Reports(life.Life):
                 del environment["CISTERN_REPORT_FILE"]
             with subprocess.Popen([self.program("deep_sites_lazy")], env=environment, pass_fds=(writes,),
                                   stdout=subprocess.DEVNULL, stderr=writes):
-                os.close(writes)
                 with open(reads, "rb") as pipe:
-                    select.select([pipe], [], [])
-                    time.sleep(0.3)  # the pipe is full long before
+                    while select.select([], [writes], [], 0)[1]:
+                        time.sleep(0.01)  # until the pipe is full
+                    os.close(writes)
                     report = json.load(pipe)
             self.assertGreater(len(json.dumps(report)), 300_000)
 
