@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// For forks_test.py, which says by HANGS_S after how long something hangs. Compiled twice: as a library (LIBRARY), which allocates before each fork and
-// is started before anybody has allocated, and as a program that needs it.
+// For forks_test.py, which says by HANGS_S after how long something hangs. Compiled twice: as a
+// library (LIBRARY), which allocates before each fork and is started before anybody has allocated,
+// and as a program that needs it.
 //
 //   forks children        forks beside a thread that allocates
 //   forks exits COUNT     processes that end while two of their threads fork; without handlers of

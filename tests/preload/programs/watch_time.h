@@ -46,8 +46,8 @@ class Naps {
 };
 
 // Returns once another thread of the process sleeps in the call that it is about to make after it
-// has told its number (gettid()). It was seen asleep five times in a row, as it is in a wait; had it
-// slept on the way there, the test would see another order of the two, and nothing wrong.
+// has told its number (gettid()). It was seen asleep five times in a row, as it is in a wait; had
+// it slept on the way there, the test would see another order of the two, and nothing wrong.
 inline void await_sleep(const std::atomic<pid_t>& thread) {
   for (int asleep = 0; asleep < 5; usleep(1000)) {
     char path[64], name[32], state = 0;

@@ -56,8 +56,7 @@ bool refused_quickly() {
   CUdeviceptr block = 0;
   const CUresult code = cuMemAlloc(&block, size_t{1} << 40);
   const CUresult large = cuMemAlloc(&block, 250 * kMiB);
-  return code == CUDA_ERROR_OUT_OF_MEMORY && large == CUDA_ERROR_OUT_OF_MEMORY &&
-         naps.few(250);
+  return code == CUDA_ERROR_OUT_OF_MEMORY && large == CUDA_ERROR_OUT_OF_MEMORY && naps.few(250);
 }
 
 }  // namespace

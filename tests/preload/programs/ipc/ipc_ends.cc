@@ -97,7 +97,8 @@ int threads_of_cistern() {
     char path[300], name[32] = "";
     std::snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
     if (std::FILE* file = std::fopen(path, "r"); file != nullptr) {
-      count += std::fgets(name, sizeof name, file) != nullptr && std::strcmp(name, "cistern\n") == 0;
+      count +=
+          std::fgets(name, sizeof name, file) != nullptr && std::strcmp(name, "cistern\n") == 0;
       std::fclose(file);
     }
   }
@@ -188,7 +189,8 @@ void turns(const Peer& importer) {
 }
 
 void* end_later(void*) {
-  const timespec a_while{0, 300'000'000};  // the other's end comes first; if not, the same is printed
+  const timespec a_while{0,
+                         300'000'000};  // the other's end comes first; if not, the same is printed
   nanosleep(&a_while, nullptr);
   std::printf("the last thread ends\n");
   return nullptr;

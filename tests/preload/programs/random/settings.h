@@ -36,8 +36,8 @@ struct Settings {
   uint64_t graphs = 0;           // how many executable graphs a thread keeps, and renews in turn
   uint64_t marks = 0;            // how often a thread says that a graph of its own begins or ends
   uint64_t cancelled = 0;        // how often a thread's helper is cancelled, and another begun
-  uint64_t rests = 0;            // whether the program rests between rounds, until idle memory goes back
-  uint64_t must_fit = 0;         // whether a refused block ends the program
+  uint64_t rests = 0;     // whether the program rests between rounds, until idle memory goes back
+  uint64_t must_fit = 0;  // whether a refused block ends the program
 
   bool read(const char* argument) {
     const struct {
