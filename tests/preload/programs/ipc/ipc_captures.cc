@@ -13,7 +13,7 @@
 
 #include <atomic>
 
-#include "../asleep.h"
+#include "../watch_time.h"
 #include "processes.h"
 
 namespace {
@@ -24,13 +24,12 @@ struct Order {
   CUipcMemHandle handle;
 };
 
+std::atomic<bool> g_waited_for{false};
 std::atomic<int> g_done{0};
-
-Waiter g_closing;
 
 // Work that goes on until the close of its block waits for it.
 void CUDA_CB slow(void*) {
-  g_closing.until_asleep();
+  while (!g_waited_for) usleep(100);
   g_done = 1;
 }
 
@@ -107,16 +106,16 @@ void fail_in_capture(const Order& order) {
 }
 
 void begin_work_on(CUdeviceptr block) {
+  g_waited_for = false;
   CUstream stream = stream_of_its_own();
   SAY(cuLaunchHostFunc(stream, slow, nullptr));
   SAY(cuMemsetD8Async(block, 7, kBytes, stream));
 }
 
 void close_while_used(CUdeviceptr block) {
-  g_closing.begins();
+  const OnceThisWaits ends(&g_waited_for);
   SAY(cuIpcCloseMemHandle(block));
   std::printf("its work was done: %d\n", g_done.load());
-  g_closing.ends();
 }
 
 void close_in_other_context(const Order& order) {

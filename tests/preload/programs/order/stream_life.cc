@@ -7,15 +7,13 @@
 #include <dlfcn.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <initializer_list>
 #include <thread>
 #include <vector>
 
-#include "../asleep.h"
 #include "../driver_codes.h"
-#include "../test_clock.h"
+#include "../watch_time.h"
 
 namespace {
 
@@ -140,25 +138,26 @@ void captured() {
   busy(coming);
 }
 
-// Work that goes on until a thread waits.
-void until_asleep(void* waiter) { static_cast<const Waiter*>(waiter)->until_asleep(); }
+// Work that is over once somebody says so.
+std::atomic<bool> g_go{false};
+void hold(void*) {
+  while (!g_go) usleep(100);
+}
 
 // A stream goes during a capture while another thread already waits for the whole context, and that
 // wait is over before the stream's work.
 void lost_during_a_wait() {
   const CUstream held = new_stream(), capturing = new_stream(), going = new_stream();
   CUgraph graph = nullptr;
-  Waiter synchronising, losing;
-  SAY(cuLaunchHostFunc(held, until_asleep, &losing));
+  std::atomic<pid_t> waiter{0};
+  SAY(cuLaunchHostFunc(held, hold, nullptr));
   CUresult waited = CUDA_ERROR_UNKNOWN;
   std::thread waiting([&] {
     cuCtxSetCurrent(g_context);
-    synchronising.begins();
+    waiter = gettid();
     waited = cuCtxSynchronize();
-    synchronising.ends();
   });
-  synchronising.until_asleep();
-  losing.begins();
+  await_sleep(waiter);
   const CUdeviceptr block = new_block();
   SAY(cuMemsetD8Async(block, 1, kTouched, going));
   SAY(cuStreamBeginCapture(capturing, CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -166,6 +165,7 @@ void lost_during_a_wait() {
   SAY(cuStreamDestroy(going));
   SAY(cuStreamEndCapture(capturing, &graph));
   SAY(cuGraphDestroy(graph));
+  g_go = true;
   waiting.join();
   std::printf("waited: %d\n", waited);
   SAY(cuMemFree(new_block()));  // such a driver allows marks in frees
@@ -185,15 +185,17 @@ void lose_a_stream() {
 // not: memory is short again and again meanwhile.
 void short_after_a_loss() {
   lose_a_stream();
+  const Naps naps;
   for (int round = 0; round < 3; ++round) {
     CUdeviceptr blocks[6] = {};
     for (CUdeviceptr& block : blocks) SAY(cuMemAlloc(&block, kBytes));
     for (const CUdeviceptr block : blocks) SAY(cuMemFree(block));
   }
+  std::printf("waits in vain: %d\n", !naps.few(3000));  // three times for a second
 }
 
-// The same, but another thread synchronises, which takes until the request waits for it: then the
-// request has what it needs.
+// The same, but another thread synchronises, which takes a while: then the request has what it
+// needs.
 void short_beside_a_synchronisation() {
   constexpr size_t kSmall = 256 << 10;
   const CUstream slow = new_stream();
@@ -207,20 +209,21 @@ void short_beside_a_synchronisation() {
     }
   };
   give_back([](size_t i) { return i % 8 != 0; });
-  Waiter synchronising, asking;
-  SAY(cuLaunchHostFunc(slow, until_asleep, &asking));
-  std::thread other([&] {
+  SAY(cuLaunchHostFunc(slow, hold, nullptr));
+  std::atomic<pid_t> synchroniser{0};
+  std::thread synchronising([&] {
     cuCtxSetCurrent(g_context);
-    synchronising.begins();
+    synchroniser = gettid();
     cuCtxSynchronize();
-    synchronising.ends();
   });
-  synchronising.until_asleep();
-  asking.begins();
+  await_sleep(synchroniser);
   CUdeviceptr block = 0;
-  SAY(cuMemAlloc(&block, kSmall));
-  SAY(cuMemFree(block));
-  other.join();
+  {
+    const OnceThisWaits ends(&g_go);
+    SAY(cuMemAlloc(&block, kSmall));
+    SAY(cuMemFree(block));
+  }
+  synchronising.join();
   give_back([](size_t i) { return i % 8 == 0; });
 }
 
@@ -231,10 +234,8 @@ void short_without_marks() {
   const CUstream slow = new_stream();
   std::vector<CUdeviceptr> blocks;
   for (CUdeviceptr block; cuMemAlloc(&block, kSmall) == CUDA_SUCCESS;) blocks.push_back(block);
-  // So much of the request's patience passes as the request sleeps, however long a mark takes.
-  test_clock::stop();
-  const auto hold = [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(300)); };
   SAY(cuLaunchHostFunc(slow, hold, nullptr));
+  const OnceThisWaits ends(&g_go);  // the driver waits in a free, a pool in the allocation
   // One of eight stays, so that nothing goes back to the driver.
   for (size_t i = 0; i < blocks.size(); ++i) {
     if (i % 8 != 0 && cuMemFree(blocks[i]) != CUDA_SUCCESS) std::printf("not freed\n");
@@ -300,6 +301,7 @@ void racing() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  end_if_it_hangs();
   g_context = use_device(0);
   const char* part = argc > 1 ? argv[1] : "";
   const auto is = [part](const char* name) { return std::strcmp(part, name) == 0; };

@@ -12,14 +12,12 @@
 //   relies_on_free released   that work waits for a thread which releases the primary context, not
 //   last
 
-#include <unistd.h>
-
 #include <atomic>
 #include <cstring>
 #include <thread>
 
-#include "../asleep.h"
 #include "../driver_codes.h"
+#include "../watch_time.h"
 
 namespace {
 
@@ -141,12 +139,11 @@ void free_after_death() {
   SAY(cuDevicePrimaryCtxReset(0));
 }
 
-std::atomic<bool> g_released{false}, g_gave_up{false};
+std::atomic<bool> g_released{false}, g_over{false};
 
-// Gives up right before the test's own limit, to end a program that hangs.
 void await_release(void*) {
-  for (int i = 0; i < 100'000 && !g_released; ++i) usleep(1000);
-  g_gave_up = !g_released;
+  while (!g_released) std::this_thread::yield();
+  g_over = true;
 }
 
 void free_while_released() {
@@ -156,24 +153,25 @@ void free_while_released() {
   SAY(cuDevicePrimaryCtxRetain(&context, 0));
   SAY(cuLaunchHostFunc(worker.stream, await_release, nullptr));
   CUresult freed = CUDA_ERROR_UNKNOWN;
-  Waiter waits;
+  std::atomic<pid_t> freer{0};
   std::thread freeing([&] {
     cuCtxSetCurrent(context);
-    waits.begins();
+    freer = gettid();
     freed = cuMemFree(block);
-    waits.ends();
   });
-  waits.until_asleep();
+  await_sleep(freer);
   SAY(cuDevicePrimaryCtxRelease(0));
+  const bool soon = !g_over;  // else the release has waited for the work, as the free does
   g_released = true;
   freeing.join();
-  std::printf("released before the work ended: %d, freed: %d\n", !g_gave_up, freed);
+  std::printf("released soon: %d, freed: %d\n", soon, freed);
   worker.finish();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  end_if_it_hangs();
   use_device(0);
   const char* mode = argc > 1 ? argv[1] : "results";
   if (std::strcmp(mode, "results") == 0) read_results();
