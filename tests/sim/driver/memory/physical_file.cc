@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kName = "simcuda-physical";
 constexpr uint64_t kHeadBytes = 4096;            // a page of the host's
-constexpr uint64_t kMagic = 0x53494d5048595331;  // "SIMPHYS1"
+constexpr uint64_t kStretchMagic = 0x53494d5048595331;  // "SIMPHYS1"
 
 struct Head {
   uint64_t magic;
@@ -149,7 +149,7 @@ int export_stretch(const Stretch& stretch) {
   if (!stretch.file->still_there()) return -1;
   const int opened = open_again(stretch.file->descriptor());
   if (opened < 0) return -1;
-  const Head head{kMagic, stretch.bytes};
+  const Head head{kStretchMagic, stretch.bytes};
   const auto at = static_cast<off_t>(stretch.offset - kHeadBytes);
   if (pwrite(opened, &head, sizeof head, at) == sizeof head && lseek(opened, at, SEEK_SET) == at) {
     return opened;
@@ -163,7 +163,7 @@ std::optional<Stretch> import_stretch(int descriptor) {
   Head head;
   const off_t at = lseek(descriptor, 0, SEEK_CUR);
   const bool known = at >= 0 && pread(descriptor, &head, sizeof head, at) == sizeof head &&
-                     head.magic == kMagic && head.bytes != 0;
+                     head.magic == kStretchMagic && head.bytes != 0;
   if (!known) return std::nullopt;
   auto file = file_behind(descriptor);
   if (file == nullptr) return std::nullopt;
