@@ -45,14 +45,16 @@ class Naps {
 };
 
 // Returns once another thread of the process sleeps in the call that it is about to make after it
-// has told its number (gettid()). It was seen asleep five times in a row, as it is in a wait; had
-// it slept on the way there, the test would see another order of the two, and nothing wrong.
+// has told its number (gettid()), or has ended. It was seen asleep five times in a row, as it is in
+// a wait; had it slept on the way there, the test would see another order of the two, and nothing
+// wrong.
 inline void await_sleep(const std::atomic<pid_t>& thread) {
   for (int asleep = 0; asleep < 5; usleep(1000)) {
+    if (thread == 0) continue;
     char path[64], name[32], state = 0;
     std::snprintf(path, sizeof path, "/proc/self/task/%d/stat", thread.load());
-    std::FILE* file = thread == 0 ? nullptr : std::fopen(path, "r");
-    if (file == nullptr) continue;
+    std::FILE* file = std::fopen(path, "r");
+    if (file == nullptr) return;  // it has ended
     const bool read = std::fscanf(file, "%*d %31s %c", name, &state) == 2;
     asleep = read && state == 'S' ? asleep + 1 : 0;
     std::fclose(file);

@@ -160,12 +160,12 @@ void lost_during_a_wait() {
   await_sleep(waiter);
   const CUdeviceptr block = new_block();
   SAY(cuMemsetD8Async(block, 1, kTouched, going));
+  const OnceThisWaits ends(&g_go);  // the driver waits in the free, a pool in the join
   SAY(cuStreamBeginCapture(capturing, CU_STREAM_CAPTURE_MODE_RELAXED));
   SAY(cuMemFree(block));
   SAY(cuStreamDestroy(going));
   SAY(cuStreamEndCapture(capturing, &graph));
   SAY(cuGraphDestroy(graph));
-  g_go = true;
   waiting.join();
   std::printf("waited: %d\n", waited);
   SAY(cuMemFree(new_block()));  // such a driver allows marks in frees
