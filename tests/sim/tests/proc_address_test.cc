@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include "support.h"
+#include "tests/catch.h"
 
 namespace {
 
@@ -17,7 +18,6 @@ constexpr Row kRows[] = {
 #define CALL(symbol, name, version, kind, traits) {#symbol, #name, version, Row::kind},
 #define UNSUPPORTED(symbol, name, version, kind) {#symbol, #name, version, Row::kind},
 #include "../driver/table/calls.def"
-#include "tests/catch.h"
 };
 
 void* exported(const char* symbol) { return dlsym(RTLD_DEFAULT, symbol); }
