@@ -14,8 +14,9 @@ class DriverApi(stage.DriverTest):
     def setUpClass(cls):
         super().setUpClass()
         stage.compile_all([
-            (f"-I{stage.ROOT}", f"-I{os.environ['CUDA_INCLUDE']}", stage.HERE / "programs" / f"{name}.cc",
-             "-o", cls.shared / name, "-ldl") for name in ("driver_lookups", "driver_calls")])
+            (f"-I{stage.ROOT}", f"-I{stage.ROOT / 'toolkit'}", f"-I{os.environ['CUDA_INCLUDE']}",
+             stage.HERE / "programs" / f"{name}.cc", "-o", cls.shared / name, "-ldl")
+            for name in ("driver_lookups", "driver_calls")])
 
     def test_every_lookup_of_a_hook_lands_on_it(self):
         for name, folder in stage.drivers.items():

@@ -331,7 +331,8 @@ TEST_CASE("only managed memory can be advised on and prefetched, in the order of
     start();
     CUdeviceptr managed = 0;
     CUdeviceptr device = 0;
-    const CUmemLocation here{CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    CUmemLocation here{};
+    here.type = CU_MEM_LOCATION_TYPE_DEVICE;
     EXPECT_OK(cuMemAllocManaged(&managed, 8192, CU_MEM_ATTACH_GLOBAL));
     EXPECT_OK(cuMemAlloc(&device, 8192));
     EXPECT_OK(cuMemAdvise(managed + 4096, 4096, CU_MEM_ADVISE_SET_READ_MOSTLY, here));
@@ -356,7 +357,8 @@ TEST_CASE("what an array takes follows from its format, its images and its level
       described.Flags |= CUDA_ARRAY3D_DEFERRED_MAPPING;
       EXPECT_OK(cuMipmappedArrayCreate(&array, &described, levels));
       EXPECT_OK(cuMipmappedArrayGetMemoryRequirements(&required, array, 0));
-      if (required.size != bytes) expectation_failed(__FILE__, __LINE__, "size", required.size);
+      if (required.size != bytes)
+        expectation_failed(__FILE__, __LINE__, "size", static_cast<long long>(required.size));
       EXPECT_OK(cuMipmappedArrayDestroy(array));
     };
     expect(64 * kKiB, 1, {1, 0, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0});
