@@ -15,13 +15,16 @@ endif()
 # What makes the tests compile faster. The unit tests take longer to compile than to run; GCC's warning
 # finds what is not there at this level, as under the sanitizers.
 if(TARGET unit_tests)
-  target_compile_options(unit_tests PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1;-g1>
-    $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+  foreach(target unit_tests unit_tests_object)
+    target_compile_options(${target} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1;-g1>
+      $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+  endforeach()
 endif()
 # A folder of the simulator is compiled as one file: its containers, parsed and instantiated once, are
 # most of the work. The tables include cuda.h in several ways, one a file.
 if(TARGET simcuda)
   target_compile_options(simcuda PRIVATE $<$<CONFIG:RelWithDebInfo>:-g1>)
+  target_compile_options(cudart_object PRIVATE $<$<CONFIG:RelWithDebInfo>:-g1>)
   set_target_properties(simcuda PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   foreach(folder api base exec memory watch)
     set(in_folder ${tests/sim/driver})
@@ -30,7 +33,8 @@ if(TARGET simcuda)
   endforeach()
 endif()
 # Headers that most files of a kind include, parsed once for all of them: for most of the simulator's
-# and the programs' files that is nearly all of the work. Each file still includes what it uses.
+# and the programs' files that is nearly all of the work. Each file still includes what it uses: make
+# lint reads the object's files without.
 # With a compiler launcher there are none: ccache keeps nothing that was compiled with them.
 if(CMAKE_CXX_COMPILER_LAUNCHER)
   return()
@@ -38,7 +42,11 @@ endif()
 set(of_threads <atomic> <cstdint> <cstdio> <cstdlib> <cstring> <memory> <mutex> <string> <thread> <vector>)
 set(of_containers <algorithm> <chrono> <deque> <map> <optional> <random> <set> <string_view> <unordered_map>)
 target_precompile_headers(cistern_allocator PRIVATE <algorithm> <atomic> <bit> <cstdint> <cstring>)
-target_precompile_headers(cistern_shim PRIVATE <algorithm> <atomic> <bit> <cstdint> <cstdio> <cstring> <string_view> shim/cuda_api.h)
+foreach(target cistern_shim unit_tests_object)
+  if(TARGET ${target})
+    target_precompile_headers(${target} PRIVATE <algorithm> <atomic> <bit> <cstdint> <cstdio> <cstring> <string_view> shim/cuda_api.h)
+  endif()
+endforeach()
 target_precompile_headers(cistern-trace PRIVATE <algorithm> <cstdint> <cstdio> <map> <memory> <optional> <string> <vector>)
 target_precompile_headers(cudart_object PRIVATE ${of_threads})
 foreach(target unit_tests sim_tests)
@@ -46,8 +54,8 @@ foreach(target unit_tests sim_tests)
     target_precompile_headers(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/catch.h ${of_threads} ${of_containers})
   endif()
 endforeach()
-# What they test is compiled, and checked by clang-tidy, as in the object.
-set_property(SOURCE ${shim} ${allocator/record/tool} PROPERTY SKIP_PRECOMPILE_HEADERS ON)
+# These have options of their own (above), and precompiled headers are for one set of options.
+set_property(SOURCE shim/entry/loader.cc shim/entry/routes.cc shim/order/contexts/unit_access.cc PROPERTY SKIP_PRECOMPILE_HEADERS ON)
 set(sources ${tests/preload/programs})
 list(FILTER sources INCLUDE REGEX "[.]cc$")
 list(FILTER sources EXCLUDE REGEX "/fixtures/")
