@@ -23,8 +23,8 @@ endif()
 # A folder of the simulator is compiled as one file: its containers, parsed and instantiated once, are
 # most of the work. The tables include cuda.h in several ways, one a file.
 if(TARGET simcuda)
-  target_compile_options(simcuda PRIVATE $<$<CONFIG:RelWithDebInfo>:-g1>)
-  target_compile_options(cudart_object PRIVATE $<$<CONFIG:RelWithDebInfo>:-g1>)
+  target_compile_options(simcuda PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1;-g1>)
+  target_compile_options(cudart_object PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1;-g1>)
   set_target_properties(simcuda PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   foreach(folder api base exec memory watch)
     set(in_folder ${tests/sim/driver})

@@ -6,6 +6,7 @@
 // test (CMakeLists.txt), so that the test can say what hangs. Python's is HANGS_S of hangs.py.
 #pragma once
 
+#include <time.h>
 #include <unistd.h>
 
 inline constexpr unsigned kHangsS = 900;
@@ -13,9 +14,13 @@ inline constexpr unsigned kHangsS = 900;
 // Whether the condition holds at last. Who gives it something to do sees to it that it will.
 template <typename Condition>
 bool comes_true(Condition condition) {
-  constexpr unsigned kNapUs = 1000;
-  for (unsigned left = kHangsS * (1'000'000 / kNapUs); !condition(); usleep(kNapUs)) {
-    if (left-- == 0) return false;
+  const auto seconds = [] {
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec;
+  };
+  for (const auto end = seconds() + kHangsS; !condition(); usleep(1000)) {
+    if (seconds() > end) return false;
   }
   return true;
 }

@@ -82,7 +82,8 @@ unsigned allowed_cpus() {
 }
 
 uint64_t now_ns() {
-  if (cistern_clock_now_ns != nullptr) [[unlikely]] return cistern_clock_now_ns();
+  if (cistern_clock_now_ns != nullptr) [[unlikely]]
+    return cistern_clock_now_ns();
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);

@@ -14,7 +14,7 @@ class DriverApi(stage.DriverTest):
     def setUpClass(cls):
         super().setUpClass()
         stage.compile_all([
-            (f"-I{stage.ROOT}", f"-I{stage.ROOT / 'toolkit'}", f"-I{os.environ['CUDA_INCLUDE']}",
+            (f"-I{stage.ROOT}", f"-I{stage.ROOT / 'shim' / 'toolkit'}", f"-I{os.environ['CUDA_INCLUDE']}",
              stage.HERE / "programs" / f"{name}.cc", "-o", cls.shared / name, "-ldl")
             for name in ("driver_lookups", "driver_calls")])
 

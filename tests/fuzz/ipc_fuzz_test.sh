@@ -7,7 +7,7 @@ cd "$(dirname "$0")/../.."
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-"${CXX:-c++}" -std=c++20 -O1 -g -D_GLIBCXX_ASSERTIONS -fsanitize=address,undefined -fno-sanitize-recover=all -I. -Itoolkit \
+"${CXX:-c++}" -std=c++20 -O1 -g -D_GLIBCXX_ASSERTIONS -fsanitize=address,undefined -fno-sanitize-recover=all -I. -Ishim/toolkit \
   -isystem "${CUDA_INCLUDE:-/usr/local/cuda/include}" -pthread tests/fuzz/ipc_fuzz.cc shim/ipc/*.cc \
   shim/process/own_thread.cc allocator/base/os.cc -o "$folder/ipc_fuzz"
 "$folder/ipc_fuzz" "$@"

@@ -60,7 +60,10 @@ def commands():
 def cross(source, words, output):
     """The same command for aarch64, to another place, without link-time optimisation and a compiler launcher."""
     first = next(i for i, word in enumerate(words) if word.startswith("-"))
-    kept = [word for word in words[first:] if "lto" not in word]
+    kept = [word for word in words[first:] if "lto" not in word and word != "-Winvalid-pch"]
+    if "-include" in kept:  # what is parsed ahead for speed
+        at = kept.index("-include")
+        del kept[at:at + 2]
     kept[kept.index("-o") + 1] = str(output)
     return [CC if source.suffix == ".S" else CXX, *kept]
 

@@ -2,12 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every function of the toolkit's cuda.h that has to do with memory, or with work, is hooked or on the pass list.
 
-A toolkit that brings a new one makes this fail until somebody has decided what it means for a pool. Of those
-that are hooked and hand work to the device, or may wait for the host, touch memory or need some, each has to
+Somebody has decided for each function of CUDA 13.0 what it means for a pool; one without a decision makes this fail.
+Functions of a newer toolkit are named, and the test is skipped: their work is not seen (shim/LIMITS.md). Of those that are hooked and hand work to the device, or may wait for the host, touch memory or need some, each has to
 say so in its row of shim/forwarded.def, unless it is on the list of those that do so by hand.
 The exact names come from the header in the folder CUDA_INCLUDE: with __CUDA_API_VERSION_INTERNAL it
-declares every version and _ptsz variant by its own name. What an older one lacks, shim/toolkit/cuda.h declares. Of one
-newer than DECIDED the new functions are named, and the test is skipped.
+declares every version and _ptsz variant by its own name. What an older one lacks, shim/toolkit/cuda.h declares.
 """
 
 import os

@@ -5,7 +5,7 @@
 import pathlib
 import sys
 
-FOLDERS = ("config", "allocator", "shim", "toolkit", "scripts", "tests", ".ci")
+FOLDERS = ("config", "allocator", "shim", "scripts", "tests", ".ci")
 CODE = {".h", ".cc", ".c", ".cu", ".S", ".py", ".sh"}
 MAX_LINES = 500
 MAX_CMAKE_LINES = 150

@@ -36,7 +36,7 @@ class Folder(unittest.TestCase):
     def ran(self, *command, cwd=None, user=None, **env):
         clean = {"PATH": str(self.path), **env}
         return subprocess.run([str(word) for word in command], cwd=cwd or self.folder, env=clean, capture_output=True,
-                              text=True, check=False, timeout=60, user=user)
+                              text=True, check=False, user=user)
 
 
 class Deps(Folder):

@@ -290,7 +290,7 @@ class OutOfReach(home.LauncherTest):
         for path in hidden:
             path.chmod(0o700)
             result = self.as_other_user("run", "true", home=tool.parents[2])
-            self.refused(result, 2, "may not read", f'"{path}"', f"chmod -R a+rX {path}")
+            self.refused(result, 2, "may not enter or read", f'"{path}"', f"chmod a+rx {path}")
             path.chmod(0o755)
         self.assertEqual(self.as_other_user("version", home=tool.parents[2]).returncode, 0)
 

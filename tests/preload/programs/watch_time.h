@@ -26,10 +26,10 @@ inline void end_if_it_hangs() {
 }
 
 // How often this thread has given up its processor by itself since this was made. A wait of the
-// object asks again and again, and naps in between, for a millisecond at most. So what waited in
-// vain for a second has hundreds of naps behind it, and what did not wait has a few: those in which
-// the device's own threads did what was to be done. A slow machine makes each nap longer, and them
-// no more.
+// object asks again and again, and naps in between, mostly for a millisecond at most. So what
+// waited in vain for a second has hundreds of naps behind it, and what did not wait has a few:
+// those in which the device's own threads did what was to be done. On a slow machine each nap is
+// longer and there are fewer: a wait can stay unseen there, and none is seen that was not.
 class Naps {
  public:
   bool few(long most = 500) const { return count() - before_ < most; }

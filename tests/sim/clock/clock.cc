@@ -140,6 +140,9 @@ struct Forks {
 
 void test_clock::own_thread_begins() {
   const std::lock_guard lock(g_mutex);
+  for (Own& each : g_clock.own) {  // the new thread may get the number of one that ended
+    if (each.thread != 0 && !lives(each.thread)) each = {};
+  }
   ++g_clock.beginning;
 }
 

@@ -8,8 +8,8 @@
 
 #include <cstdint>
 
-#include "tests/catch.h"
 #include "device_code.h"
+#include "tests/catch.h"
 
 namespace {
 

@@ -11,8 +11,8 @@
 #include <cstring>
 #include <thread>
 
-#include "tests/catch.h"
 #include "support.h"
+#include "tests/catch.h"
 #include "tests/sim/include/simcuda/clock.h"
 
 namespace {

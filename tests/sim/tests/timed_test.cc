@@ -7,8 +7,8 @@
 #include <chrono>
 #include <thread>
 
-#include "tests/catch.h"
 #include "device_code.h"
+#include "tests/catch.h"
 #include "tests/sim/include/simcuda/clock.h"
 #include "tests/sim/include/simcuda/watch.h"
 

@@ -2,9 +2,9 @@
 #include "shim/order/captures/capture_gate.h"
 
 #include <atomic>
-#include "tests/catch.h"
 #include <memory>
 #include <thread>
+#include "tests/catch.h"
 
 #include "allocator/reclaim/graph_lives.h"
 #include "tests/unit/test_clock.h"

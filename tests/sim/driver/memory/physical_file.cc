@@ -17,7 +17,7 @@ namespace simcuda {
 namespace {
 
 constexpr const char* kName = "simcuda-physical";
-constexpr uint64_t kHeadBytes = 4096;            // a page of the host's
+constexpr uint64_t kHeadBytes = 4096;                   // a page of the host's
 constexpr uint64_t kStretchMagic = 0x53494d5048595331;  // "SIMPHYS1"
 
 struct Head {

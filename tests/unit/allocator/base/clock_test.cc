@@ -3,9 +3,9 @@
 #include <unistd.h>
 
 #include <atomic>
-#include "tests/catch.h"
 #include <chrono>
 #include <thread>
+#include "tests/catch.h"
 
 #include "allocator/base/os.h"
 #include "tests/unit/test_clock.h"
