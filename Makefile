@@ -11,8 +11,8 @@ LOAD_ROUNDS ?= 3
 LOAD_PRESETS ?= release asan tsan
 SOAK_OPERATIONS ?= 340000
 GENERATOR := $(if $(shell command -v ninja),Ninja,Unix Makefiles)
-# Tests wait about as long as they work.
-CTEST = ctest --parallel $(shell expr $(JOBS) + 1)
+# Tests wait longer than they work, and none of them minds the others.
+CTEST = ctest --parallel $(shell expr 2 \* $(JOBS) + 1)
 
 # $(call configure,WHAT TO BUILD IT FOR,OPTIONS OF CMAKE)
 define configure
