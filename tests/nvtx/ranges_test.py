@@ -190,8 +190,10 @@ class Children(Nvtx):
         self.assertEqual(out, TRACKED)
 
     def test_a_child_without_cistern_is_as_without_a_tool(self):
+        runtimes = ":".join(life.sanitizer_runtimes(life.build_dir / "sim" / "libcuda.so.1"))
+        alone = f"LD_PRELOAD={runtimes}" if runtimes else "env -u LD_PRELOAD"
         for self.preloaded in ("libcistern-device.so", "libcistern.so"):
-            out, _ = self.run_one("sh", "-c", f"env -u LD_PRELOAD {self.ranges} levels", **ANY)
+            out, _ = self.run_one("sh", "-c", f"{alone} {self.ranges} levels", **ANY)
             self.assertEqual(out, UNTRACKED)
 
     def test_a_child_with_another_object(self):

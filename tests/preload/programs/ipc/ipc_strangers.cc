@@ -14,6 +14,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -74,7 +75,14 @@ int own(const Peer& user) {
   _exit(0);
 }
 
-void without_preload() { unsetenv("LD_PRELOAD"); }
+// But for a sanitizer's runtime, without which the simulated driver may not start.
+void without_preload() {
+  const char* preloaded = std::getenv("LD_PRELOAD");
+  const std::string all = preloaded == nullptr ? "" : preloaded,
+                    first = all.substr(0, all.find(':'));
+  unsetenv("LD_PRELOAD");
+  if (first.find("san.so") != std::string::npos) setenv("LD_PRELOAD", first.c_str(), 1);
+}
 
 void foreign(const char* program) {
   const Peer stranger(program, "import", without_preload), importer(program, "import");
