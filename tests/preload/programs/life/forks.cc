@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "../driver_codes.h"
+#include "../sanitized.h"
 
 extern char** environ;
 
@@ -113,9 +114,7 @@ void after() {
   for (int i = 0; i < 3; ++i) threads.emplace_back(churn, context);
   std::fflush(stdout);
   fork_all(orphan, inherited);
-#if !defined(__SANITIZE_THREAD__)  // which does not support vfork
-  spawn_all();
-#endif
+  if (!with_tsan()) spawn_all();  // it does not support vfork
   g_stop = true;
   for (std::thread& thread : threads) thread.join();
   std::printf("parent: %d failures\n", g_failures.load());

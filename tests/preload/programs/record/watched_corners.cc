@@ -18,6 +18,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "../sanitized.h"
+
 namespace {
 
 CUcontext context = nullptr;
@@ -52,11 +54,7 @@ void run_thread(bool cancelled, size_t stack) {
 // Code for sanitizers needs several times what it needs without.
 size_t least_stack() {
   const auto least = static_cast<size_t>(sysconf(_SC_THREAD_STACK_MIN));
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return 8 * least;
-#else
-  return least;
-#endif
+  return with_asan() || with_tsan() ? 8 * least : least;
 }
 
 // Of a call that succeeds, the very first one among them, and of one that does not.
