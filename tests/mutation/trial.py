@@ -20,7 +20,7 @@ INSTALLED = ("cistern cistern-device cistern-trace cistern-config",
 KINDS = {"unit:": ("unit_tests", ("unit_tests",)), "preload/expect/host/": ("cistern", ("libcistern.so",)),
          "preload/": ("cistern-device", ("libcistern-device.so",)), "host/": ("cistern", ("libcistern.so",)),
          **dict.fromkeys(("launcher/", "life/", "nvtx/", "record/"), INSTALLED)}
-UNDERSTOOD = {"WORKING_DIRECTORY", "TIMEOUT", "ENVIRONMENT", "SKIP_RETURN_CODE", "LABELS", "DEPENDS"}
+UNDERSTOOD = {"WORKING_DIRECTORY", "TIMEOUT", "ENVIRONMENT", "SKIP_RETURN_CODE", "LABELS", "DEPENDS", "COST"}
 # A test that hangs is given up after ten times its usual duration, and not before LEAST_LIMIT_S.
 LEAST_LIMIT_S, UNKNOWN_LIMIT_S = 60, 120
 MOST_NEIGHBOURS, MOST_ALIKE = 8, 24

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program did is on record a second later, though it makes no call any more. It lives through
-// that second by the test clock.
+// What a program did is on record a second later, though it makes no call any more.
+// It lives through that second by the test clock.
 #include <cuda.h>
 #include <unistd.h>
 
