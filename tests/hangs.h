@@ -11,7 +11,7 @@
 
 inline constexpr unsigned kHangsS = 900;
 
-// Whether the condition holds at last. Who gives it something to do sees to it that it will.
+// Waits for the condition, which something else brings about. False if it hangs: after kHangsS.
 template <typename Condition>
 bool comes_true(Condition condition) {
   const auto seconds = [] {

@@ -23,7 +23,7 @@ struct Gate {
   }
 };
 
-// The stream gets there without the host waiting for it in CUDA's eyes, and so much is left in use.
+// Waits until the stream has got there, by no wait that CUDA knows of; then so much is in use.
 void await_unseen(CUmemoryPool pool, uint64_t left = 0) {
   EXPECT(comes_true([=] { return told(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == left; }));
 }

@@ -224,7 +224,7 @@ void dead(const char* program) {
   const auto handle = exporter.must_hear<CUipcMemHandle>();
   const auto child = exporter.must_hear<pid_t>();
   std::printf("exporter ended with %d\n", exporter.end());
-  const Naps naps;  // who waits for an answer asks again every tenth of a second
+  const Naps naps;  // a wait for an answer asks again every tenth of a second
   CUdeviceptr block = 0;
   SAY(cuIpcOpenMemHandle(&block, handle, 0));
   std::printf("at once: %d\n", naps.few(20));
