@@ -63,7 +63,7 @@ class Recordings(unittest.TestCase):
     def await_allocations(self, count):
         """Until so many are in the file; if they never are, this hangs."""
         while True:
-            with contextlib.suppress(OSError, ValueError):  # it is not there, or not whole yet
+            with contextlib.suppress(OSError, cistern_trace.Refused):  # it is not there, or not whole yet
                 if sum(event.type == "allocated" for event in self.read().events) >= count:
                     return
             time.sleep(0.05)
