@@ -6,14 +6,18 @@
 //
 //   bounded THREADS ROUNDS BLOCK_MB KERNEL_US CHUNK_MB [own]
 //   bounded scattered        blocks that stay, between others that go; then a large one
+//   bounded endless          a kernel that ends once the driver's free waits for it, and under a
+//                            pool once all is freed
 //
 // CHUNK_MB: what a strategy may hold beyond, because it takes chunks of that size; 0 for whole
 // blocks.
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -77,6 +81,29 @@ void scattered(const timed::Kernels& kernels) {
               stay.size() * kStays + kGoes + may_wait(0) + kGoes);
 }
 
+// The work outlasts however long a pool holds back the free that makes too much wait.
+void endless(const timed::Kernels& kernels) {
+  constexpr size_t kBytes = 100 * kMiB;
+  const char* preloaded = std::getenv("LD_PRELOAD");
+  const bool pooled = preloaded != nullptr && std::strstr(preloaded, "libcistern") != nullptr;
+  timed::Held held(kernels, timed::new_stream());
+  std::atomic<bool> waits{false};
+  std::thread ends([&] {
+    while (!waits) usleep(100);
+    held.end();
+  });
+  {
+    std::optional<OnceThisWaits> driver_waits;
+    if (!pooled) driver_waits.emplace(&waits);
+    for (int i = 0; i < 3; ++i) MUST(cuMemFree(get(kBytes)));
+  }
+  waits = true;
+  ends.join();
+  MUST(cuCtxSynchronize());
+  say_bounded("memory ever used", g_spread.bytes(),
+              2 * kBytes + may_wait(kBytes) + may_idle(kBytes));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -85,6 +112,10 @@ int main(int argc, char** argv) {
   const timed::Kernels kernels;
   if (argc == 2 && std::strcmp(argv[1], "scattered") == 0) {
     scattered(kernels);
+    return 0;
+  }
+  if (argc == 2 && std::strcmp(argv[1], "endless") == 0) {
+    endless(kernels);
     return 0;
   }
   if (argc < 6) return 2;
