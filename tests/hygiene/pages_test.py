@@ -7,6 +7,7 @@ CONTRIBUTING.md names every folder of tests/."""
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -38,10 +39,16 @@ def findings(root, pages):
     return broken, count
 
 
+def tracked():
+    """The pages that git knows of; none where there is no git, or no repository."""
+    if not shutil.which("git"):
+        return []
+    return subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
+
+
 def main():
     build = pathlib.Path(os.environ.get("BUILD_DIR", ROOT / "build" / "release")).resolve()
-    tracked = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
-    pages = [ROOT / name for name in tracked.split()] or [
+    pages = [ROOT / name for name in tracked()] or [
         page for page in ROOT.rglob("*.md") if "build" not in page.relative_to(ROOT).parts]
     broken, links = findings(ROOT, pages)
     with tempfile.TemporaryDirectory() as prefix:

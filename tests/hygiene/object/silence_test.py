@@ -11,7 +11,7 @@ def silence(obj):
     programs = [
         ["true"], ["false"], ["bash", "-c", "echo out; echo err >&2; exit 3"],
         ["/usr/bin/env", "python3", "-c", "import ctypes, threading; print(sum(range(10)))"],
-        ["git", "--version"], ["sh", "-c", "kill -TERM $$"],
+        ["cmake", "--version"], ["sh", "-c", "kill -TERM $$"],
     ]
     clean = {key: value for key, value in os.environ.items()
              if not key.startswith(("CISTERN_", "FLAGS_", "GE_", "LD_"))}
