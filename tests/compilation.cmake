@@ -20,6 +20,12 @@ if(TARGET unit_tests)
       $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   endforeach()
 endif()
+# UBSan doubles what a test takes to compile, and looks for faults in what is tested, not in the tests.
+if(TARGET unit_tests AND CMAKE_CXX_FLAGS MATCHES "-fsanitize=undefined")
+  foreach(target unit_tests sim_tests)
+    target_compile_options(${target} PRIVATE -fno-sanitize=undefined)
+  endforeach()
+endif()
 # A folder of the simulator is compiled as one file: its containers, parsed and instantiated once, are
 # most of the work. The tables include cuda.h in several ways, one a file.
 if(TARGET simcuda)

@@ -11,6 +11,7 @@ import json
 import pathlib
 import re
 import shlex
+import zlib
 
 import happenings
 
@@ -106,6 +107,8 @@ class Expectations:
     def __init__(self, name, words, runs_of):
         self.name, self.words, self.runs_of = name, words, runs_of
         self.commands, self.env, self.env_with = [], {}, {}
+        self.turns = []           # of each command, how many programs and environments come before it
+        self.programs = 0
         self.environments = [[]]  # of the runs that follow
         self.adding = False       # the next 'under' adds to them
         self.unused = False       # no run has followed them
@@ -149,10 +152,22 @@ class Expectations:
         self.adding = self.unused = False
         if not command:
             raise ValueError("no command")
-        for environment in self.environments:
+        for turn, environment in enumerate(self.environments, self.programs):
             plain = command[1:] if command[0] == "env" else command
             changed = environment or command[0] == "env"
             self.commands.append(["env", *environment, *plain] if changed else command)
+            self.turns.append(turn)
+        self.programs += 1
+
+    def part_of_commands(self, which):
+        """Every other command, "1/2" or "2/2", so that each program and each environment gets its share. What is
+        drawn from a seed, or must happen in the sum of all runs, has its part by TEST_SEEDS."""
+        if not which or len(self.seeds) > 1 or self.happens:
+            return self.commands
+        part, parts = (int(word) for word in which.split("/"))
+        first = part - 1 + zlib.crc32(self.name.encode())
+        chosen = [command for command, turn in zip(self.commands, self.turns) if (turn + first) % parts == 0]
+        return chosen or [self.commands[first % len(self.commands)]]
 
     def under(self, rest):
         """Lines that follow each other add up; the first one after a run or a case begins anew."""

@@ -98,6 +98,23 @@ class Format(unittest.TestCase):
                 self.assertTrue(all(drawn))
                 self.assertEqual(len(sum(drawn, [])), max(parts, len(seeds)))
 
+    def test_halves_of_the_runs_are_all_of_them_and_each_has_every_program_and_environment(self):
+        test = self.one("under A={1,2,3,4}", "run x", "run y", "run z")
+        halves = [test.part_of_commands(f"{part}/2") for part in (1, 2)]
+        self.assertCountEqual(halves[0] + halves[1], test.commands)
+        for half in halves:
+            self.assertEqual(len(half), 6)
+            self.assertEqual({command[-1] for command in half}, {"x", "y", "z"})
+            self.assertEqual({command[1] for command in half}, {"A=1", "A=2", "A=3", "A=4"})
+        self.assertEqual(test.part_of_commands(None), test.commands)
+
+    def test_one_run_is_in_both_halves_and_what_is_drawn_is_whole(self):
+        one = self.one("run x")
+        drawn = self.one("seeds 1 2", "run x", "run y")
+        for part in ("1/2", "2/2"):
+            self.assertEqual(one.part_of_commands(part), [["x"]])
+            self.assertEqual(drawn.part_of_commands(part), [["x"], ["y"]])
+
     def test_unknown_lines_are_found(self):
         self.mistake("one.expect:2: .*unknown line 'print'; 'prints'\\?", "run x", "print y")
         self.mistake("unknown line 'cases'", "run x", "cases y")
