@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -98,6 +99,9 @@ def gpu_facts():
 
 
 def revision():
+    """What is checked out; "unknown" where there is no git, or no repository."""
+    if not shutil.which("git"):
+        return "unknown"
     done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
 
