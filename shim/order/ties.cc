@@ -6,6 +6,7 @@
 #include "allocator/base/mutex.h"
 #include "shim/entry/driver.h"
 #include "shim/order/contexts/context.h"
+#include "shim/order/contexts/crowd.h"
 #include "shim/order/device.h"
 #include "shim/order/shared.h"
 
@@ -72,6 +73,7 @@ void reach_device(uint32_t worker, CUdevice device) {
 ContextSet living_contexts() {
   ContextSet living;
   for_each_context([&](Context& context) { living.add(context.number); });
+  if (crowd_lives()) living.add(kCrowd);
   return living;
 }
 
@@ -106,7 +108,8 @@ uint64_t devices_reaching(uint32_t owner) {
 }
 
 void peer_access_changed(CUcontext owner, bool on) {
-  const Found worker(current_handle()), reached_one(owner);
+  CUcontext current = current_handle();
+  const Found worker(current), reached_one(owner);
   CUdevice device = kNoDevice;
   driver().cuCtxGetDevice(&device);
   const alloc::LockGuard guard(reach_mutex);
@@ -114,6 +117,8 @@ void peer_access_changed(CUcontext owner, bool on) {
   if (!worker.lives()) {
     const bool known = on && device >= 0 && device < kMaxDevices;
     if (known) strangers[reached_one->number].fetch_or(bit(static_cast<uint32_t>(device)));
+    // Another of them may have access, too: it lasts until the last of them is gone.
+    if (on && in_crowd(current)) set_reach(reached_one->number, kCrowd, /*on=*/true);
     return;
   }
   const bool opened = reaches_device(worker->number, reached_one->device);
@@ -121,27 +126,37 @@ void peer_access_changed(CUcontext owner, bool on) {
 }
 
 void peer_device_opened(CUdeviceptr address) {
-  const Found worker(current_handle());
+  CUcontext current = current_handle();
+  const Found worker(current);
+  CUdevice own = kNoDevice;
+  driver().cuCtxGetDevice(&own);
   int device = kNoDevice;
   const auto ask = driver().cuPointerGetAttribute;
   const bool known = ask != nullptr &&
                      ask(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) == CUDA_SUCCESS &&
                      device >= 0 && device < kMaxDevices;
   const alloc::LockGuard guard(reach_mutex);
-  if (!worker.lives()) return;
+  if (!worker.lives() && !in_crowd(current)) return;
+  const uint32_t number = worker.lives() ? worker->number : kCrowd;
   for (CUdevice each = 0; each < kMaxDevices; ++each) {
     // Within its own device the context needs no peer access, and gets none.
-    if (each != worker->device && (!known || each == device)) reach_device(worker->number, each);
+    if (each != own && (!known || each == device)) reach_device(number, each);
   }
 }
 
 void ties_of_new_context(const Context& context) {
   const alloc::LockGuard guard(reach_mutex);
-  for_each_context([&](Context& worker) {
-    if (reaches_device(worker.number, context.device)) {
-      set_reach(context.number, worker.number, /*on=*/true);
-    }
-  });
+  const auto note = [&](uint32_t worker) {
+    if (reaches_device(worker, context.device)) set_reach(context.number, worker, /*on=*/true);
+  };
+  for_each_context([&](const Context& worker) { note(worker.number); });
+  note(kCrowd);
+}
+
+void ties_of_crowd_gone() {
+  const alloc::LockGuard guard(reach_mutex);
+  devices_reached[kCrowd].store(0);
+  for (std::atomic<uint64_t>& word : reached[kCrowd]) word.store(0);
 }
 
 void ties_of_context_gone(const Context& context) {

@@ -17,7 +17,7 @@ namespace cistern::shim {
 
 struct Context;
 
-// All contexts there are.
+// All contexts there are, and kCrowd for those without a number.
 ContextSet living_contexts();
 
 // Work was just handed to each of `workers` that may touch memory of each of `owners`, and of every
@@ -37,6 +37,8 @@ void peer_device_opened(CUdeviceptr address);
 // A context appears, and can be found already; it is gone.
 void ties_of_new_context(const Context& context);
 void ties_of_context_gone(const Context& context);
+// No context without a number is left (contexts/crowd.h).
+void ties_of_crowd_gone();
 void reset_ties_after_fork();
 
 }  // namespace cistern::shim

@@ -2,6 +2,7 @@
 #include "shim/order/contexts/context.h"
 
 #include "shim/entry/driver.h"
+#include "shim/order/contexts/crowd.h"
 #include "shim/order/contexts/primary.h"
 #include "shim/order/device.h"
 #include "shim/order/shared.h"
@@ -32,7 +33,8 @@ bool is_foreign(CUcontext handle, uint32_t generation) {
   CUdevice device;
   if (driver().cuCtxGetDevice(&device) != CUDA_SUCCESS || is_green(handle)) return false;
   if (appearing.load() != 0 || contexts_ending.load() != 0) return false;
-  return context_named(handle) == nullptr && context_generation() == generation;
+  return context_named(handle) == nullptr && !in_crowd(handle) &&
+         context_generation() == generation;
 }
 
 // Finds the context by its handle, and remembers it for this thread.
@@ -91,7 +93,8 @@ Context* working_context(CUcontext handle) {
   if (handle == nullptr) return nullptr;
   if (Context* context = context_named(handle)) return context;
   CUdevice device;
-  const bool known = handle == current_handle() && driver().cuCtxGetDevice(&device) == CUDA_SUCCESS;
+  const bool known = is_green(handle) && handle == current_handle() &&
+                     driver().cuCtxGetDevice(&device) == CUDA_SUCCESS;
   CUcontext primary = known ? primary_of(device) : nullptr;
   return primary == nullptr ? nullptr : context_named(primary);
 }

@@ -10,6 +10,7 @@
 #include "shim/order/captures/graphs.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/context_client.h"
+#include "shim/order/contexts/crowd.h"
 #include "shim/order/contexts/idle_memory.h"
 #include "shim/order/contexts/pinned_pools.h"
 #include "shim/order/contexts/reaper.h"
@@ -18,6 +19,7 @@
 #include "shim/order/shared.h"
 #include "shim/order/streams/stream_registry.h"
 #include "shim/order/ties.h"
+#include "shim/process/log.h"
 #include "shim/process/settings.h"
 #include "shim/sites/sites.h"
 
@@ -72,10 +74,7 @@ Context* create(CUcontext handle, uint64_t id, CUdevice device) {
   if (Context* other = context_named(handle)) return other;
   if (context_slots() == 0) shared().idle = alloc::idle_release(policy());
   Context* context = free_slot();
-  if (context == nullptr) {
-    shared().reclaim.freeze();
-    return nullptr;
-  }
+  if (context == nullptr) return nullptr;
   Device& d = device_in_use(device);
   context->device = device;
   context->id.store(id, std::memory_order_relaxed);
@@ -96,8 +95,25 @@ Context* create(CUcontext handle, uint64_t id, CUdevice device) {
   context->handle.store(handle);
   contexts_living.fetch_add(1);
   ties_of_new_context(*context);
-  pinned_pools_of_new_context(*context);
+  pinned_pools_of_worker(context->number);
   return context;
+}
+
+void joined_crowd(CUcontext handle, uint64_t id) {
+  static constinit std::atomic<bool> told{false};
+  alloc::LockGuard guard(mutex);
+  if (!join_crowd(handle, id)) return shared().reclaim.freeze();
+  pinned_pools_of_worker(kCrowd);
+  if (told.exchange(true)) return;
+  log(config::LogLevel::kInfo,
+      "more contexts than can have pools at a time; value seen %d; allowed: %d; the driver alone "
+      "serves the others",
+      context_slots() + 1, context_slots());
+}
+
+void left_crowd(CUcontext handle, uint64_t id) {
+  alloc::LockGuard guard(mutex);
+  if (leave_crowd(handle, id)) ties_of_crowd_gone();
 }
 
 // The context with this id is gone; its slot may be another context's by now.
@@ -137,8 +153,13 @@ void context_appeared(CUcontext handle, CUdevice device) {
     // EndingScope::ended() yet.
     gone(known, known_id);
   }
+  uint64_t crowd_id = 0;
+  if (in_crowd(handle, &crowd_id)) {
+    if (id == crowd_id) return;
+    left_crowd(handle, crowd_id);
+  }
   if (known_device(device) == nullptr || create(handle, id, device) == nullptr) {
-    shared().reclaim.freeze();
+    joined_crowd(handle, id);
   }
 }
 
@@ -154,8 +175,11 @@ bool context_detached(CUcontext handle) {
 }
 
 EndingScope::EndingScope(CUcontext handle)
-    : context_(handle == nullptr ? nullptr : context_named(handle)) {
-  if (context_ == nullptr) return;
+    : handle_(handle), context_(handle == nullptr ? nullptr : context_named(handle)) {
+  if (context_ == nullptr) {
+    in_crowd_ = handle != nullptr && in_crowd(handle, &id_);
+    return;
+  }
   contexts_ending.fetch_add(1);
   id_ = context_->id.load(std::memory_order_relaxed);
   tell_clients(&ContextClient::closing, *context_);
@@ -178,12 +202,14 @@ EndingScope::~EndingScope() {
 
 void EndingScope::ended() {
   if (context_ != nullptr) gone(context_, id_);
+  if (in_crowd_) left_crowd(handle_, id_);
 }
 
 void reset_contexts_after_fork() {
   mutex.reset();
   reset_ties_after_fork();
   reset_copy_ends_after_fork();
+  reset_crowd_after_fork();
   shared().reset_after_fork();
   for (int i = 0; i < kMaxDevices; ++i) device_state(i).garbage.reset_after_fork();
   for (int i = 0; i < context_slots(); ++i) {

@@ -37,8 +37,10 @@ class EndingScope {
 
  private:
   const NoCancel counted_;
-  Context* context_;
+  CUcontext handle_;
+  Context* context_;  // nullptr: none, or the handle is in_crowd_
   uint64_t id_ = 0;
+  bool in_crowd_ = false;
 };
 
 void reset_contexts_after_fork();

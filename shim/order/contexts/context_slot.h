@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "allocator/reclaim/reclaim.h"
 #include "shim/cuda_api.h"
 
 namespace cistern::shim {
@@ -31,8 +32,10 @@ inline bool several_contexts() { return contexts_living.load(std::memory_order_r
 extern constinit std::atomic<int> contexts_ending;
 
 // Reclamation's numbers (allocator/reclaim/reclaim.h): of contexts, and one of the pools of pinned
-// memory (pinned_pools.h). A new one, never given back; -1: all are taken.
+// memory (pinned_pools.h). A new one, never given back; -1: all are taken. The last number is that
+// of all contexts which found none (crowd.h).
 int new_reclaim_number();
+inline constexpr uint32_t kCrowd = alloc::Reclaim::kMaxContexts - 1;
 
 // How many numbers there are, and the slot with one of them; nullptr: no context's.
 int context_slots();

@@ -3,6 +3,7 @@
 
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/context_client.h"
+#include "shim/order/contexts/crowd.h"
 #include "shim/order/shared.h"
 #include "shim/order/streams/stream_registry.h"
 
@@ -10,7 +11,13 @@ namespace cistern::shim {
 
 SynchroniseScope::SynchroniseScope(CUcontext handle)
     : context_(handle != nullptr ? context_named(handle) : current_context()) {
-  if (context_ == nullptr) return;
+  if (context_ == nullptr) {
+    if (handle == nullptr && crowd_lives()) handle = current_handle();
+    if (handle == nullptr || !in_crowd(handle)) return;
+    in_crowd_ = handle;
+    ticket_ = shared().reclaim.close();
+    return;
+  }
   tell_clients(&ContextClient::before_synchronise, *context_);
   context_->pool.before_synchronise();
   losses_ = streams().losses();
@@ -23,6 +30,7 @@ SynchroniseScope::~SynchroniseScope() {
 }
 
 void SynchroniseScope::succeeded() {
+  if (in_crowd_ != nullptr) crowd_synchronised(in_crowd_, ticket_);
   if (context_ == nullptr) return;
   context_->source.synchronised(losses_);
   shared().reclaim.passed(context_->number, ticket_);
