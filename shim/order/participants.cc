@@ -29,7 +29,7 @@ CUdeviceptr address_of(CUmemorytype type, CUdeviceptr device, const void* host) 
 void Participants::add_context(CUcontext handle) {
   if (const Context* context = working_context(handle)) {
     contexts_.add(context->number);
-  } else if (in_crowd(handle)) {
+  } else if (handle != nullptr && in_crowd(handle)) {
     contexts_.add(kCrowd);
   } else if (handle != nullptr) {
     contexts_.add(living_contexts());

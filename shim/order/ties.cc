@@ -18,6 +18,8 @@ constinit std::atomic<uint64_t> reached[alloc::Reclaim::kMaxContexts][ContextSet
 // The devices all of whose contexts a worker reaches.
 constinit std::atomic<uint64_t> devices_reached[alloc::Reclaim::kMaxContexts] = {};
 static_assert(kMaxDevices <= 64);
+// The workers that reach every context.
+constinit std::atomic<uint64_t> reach_all[ContextSet::kWords] = {};
 // By owner: the devices of contexts that reach it and are not known. Nobody sees when the last of
 // them is gone.
 constinit std::atomic<uint64_t> strangers[alloc::Reclaim::kMaxContexts] = {};
@@ -41,13 +43,15 @@ class Found {
   CUcontext handle_ = nullptr;
 };
 
+bool reaches_all(uint32_t worker) { return (reach_all[worker / 64].load() & bit(worker)) != 0; }
+
 // With the lock. tie() leaves out what the bit says, so reclamation knows of the access whenever
 // the bit is set.
 void set_reach(uint32_t owner, uint32_t worker, bool on) {
   if (owner == worker) return;
   std::atomic<uint64_t>& word = reached[worker][owner / 64];
   if (!on) word.fetch_and(~bit(owner));
-  shared().reclaim.reaches(owner, worker, on);
+  if (!reaches_all(worker)) shared().reclaim.reaches(owner, worker, on);
   if (on) word.fetch_or(bit(owner));
 }
 
@@ -92,7 +96,8 @@ void tie(const ContextSet& owners, const ContextSet& workers) {
   });
   all.for_each([&](uint32_t owner) {
     workers.for_each([&](uint32_t worker) {
-      if (owner != worker && !is_reached(owner, worker)) reclaim.touched(owner, worker);
+      const bool tied = is_reached(owner, worker) || reaches_all(worker);
+      if (owner != worker && !tied) reclaim.touched(owner, worker);
     });
   });
 }
@@ -144,10 +149,23 @@ void peer_device_opened(CUdeviceptr address) {
   }
 }
 
+// Reclamation's numbers are those of contexts and of the pools of pinned memory: all are owners. A
+// context that appears meanwhile finds the bit.
+void reaches_everything(uint32_t worker) {
+  const alloc::LockGuard guard(reach_mutex);
+  reach_all[worker / 64].fetch_or(bit(worker));
+  const auto end = static_cast<uint32_t>(context_slots());
+  for (uint32_t owner = 0; owner < end; ++owner) {
+    if (owner != worker) shared().reclaim.reached_since_ever(owner, worker);
+  }
+}
+
 void ties_of_new_context(const Context& context) {
   const alloc::LockGuard guard(reach_mutex);
   const auto note = [&](uint32_t worker) {
     if (reaches_device(worker, context.device)) set_reach(context.number, worker, /*on=*/true);
+    const bool other = worker != context.number;
+    if (other && reaches_all(worker)) shared().reclaim.reached_since_ever(context.number, worker);
   };
   for_each_context([&](const Context& worker) { note(worker.number); });
   note(kCrowd);
@@ -156,6 +174,7 @@ void ties_of_new_context(const Context& context) {
 void ties_of_crowd_gone() {
   const alloc::LockGuard guard(reach_mutex);
   devices_reached[kCrowd].store(0);
+  reach_all[kCrowd / 64].fetch_and(~bit(kCrowd));
   for (std::atomic<uint64_t>& word : reached[kCrowd]) word.store(0);
 }
 
@@ -164,6 +183,7 @@ void ties_of_context_gone(const Context& context) {
   const uint32_t gone = context.number;
   devices_reached[gone].store(0);
   strangers[gone].store(0);
+  reach_all[gone / 64].fetch_and(~bit(gone));
   for (std::atomic<uint64_t>& word : reached[gone]) word.store(0);
   for (auto& worker : reached) worker[gone / 64].fetch_and(~bit(gone));
 }

@@ -34,6 +34,10 @@ void peer_access_changed(CUcontext owner, bool on);
 // every context on the device of that memory (CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS).
 void peer_device_opened(CUdeviceptr address);
 
+// The work of this party may touch memory of every context, those included that appear later; no
+// hook saw when it began to. Lasts until the party is gone.
+void reaches_everything(uint32_t worker);
+
 // A context appears, and can be found already; it is gone.
 void ties_of_new_context(const Context& context);
 void ties_of_context_gone(const Context& context);

@@ -13,6 +13,12 @@ constinit std::atomic<uint32_t> generation{1};
 }  // namespace
 
 constinit std::atomic<int> contexts_living{0};
+constinit std::atomic<int> submissions_looked_at{0};
+
+void count_contexts(int change) {
+  contexts_living.fetch_add(change);
+  submissions_looked_at.fetch_add(change);
+}
 
 constinit std::atomic<int> contexts_ending{0};
 

@@ -58,7 +58,7 @@ bool join_crowd(CUcontext handle, uint64_t id) {
   if (before == 0) shared().reclaim.join(kCrowd, &source);
   members[before] = {handle, id, shared().reclaim.close() + 1};
   count.store(before + 1, std::memory_order_release);
-  contexts_living.fetch_add(1);
+  count_contexts(1);
   return true;
 }
 
@@ -70,7 +70,7 @@ bool leave_crowd(CUcontext handle, uint64_t id) {
   *member = members[left];
   count.store(left, std::memory_order_release);
   handle_changed_meaning();
-  contexts_living.fetch_sub(1);
+  count_contexts(-1);
   if (left != 0) {
     advance();
     return false;
