@@ -36,7 +36,7 @@ void Reclaim::wait_for_turn(Timeline& t) {
   os::wait_while([&] { return !try_turn(t); });
 }
 
-void Reclaim::join(uint32_t context, MemorySource* source) {
+void Reclaim::join(uint32_t context, MemorySource* source, bool was_there) {
   Timeline& t = timelines_[context];
   wait_for_turn(t);
   // No work of a context that did not exist can touch a block freed before now.
@@ -44,6 +44,10 @@ void Reclaim::join(uint32_t context, MemorySource* source) {
   for (auto* moment : {&t.clean_end, &t.freed_end, &t.passed_end, &t.copies_end, &t.copies_lost_end,
                        &t.marked_end, &t.late_end}) {
     moment->store(end, std::memory_order_relaxed);
+  }
+  if (was_there) {
+    t.passed_end.store(0, std::memory_order_relaxed);
+    t.marked_end.store(0, std::memory_order_relaxed);
   }
   for (auto& tie : t.ties) tie.store(0, std::memory_order_relaxed);
   t.tied.store(false, std::memory_order_relaxed);
@@ -108,6 +112,14 @@ void Reclaim::reaches(uint32_t owner, uint32_t worker, bool on) {
   t.ties[worker].store(on ? kEver : now + 1);
   t.tied.store(true, std::memory_order_seq_cst);
   if (!on) note_freed(worker, now);
+}
+
+void Reclaim::reached_since_ever(uint32_t owner, uint32_t worker) {
+  Timeline& t = timelines_[owner];
+  LockGuard guard(ties_mutex_);
+  t.tie_begins[worker].store(0);
+  t.ties[worker].store(kEver);
+  t.tied.store(true, std::memory_order_seq_cst);
 }
 
 void Reclaim::copies_done(uint32_t worker, Ticket end) {

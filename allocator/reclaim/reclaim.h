@@ -75,14 +75,18 @@ class Reclaim {
   Ticket close() { return open_.fetch_add(1, std::memory_order_seq_cst); }
   void passed(uint32_t context, Ticket ticket);
 
-  // A context appears or goes. Its number must not be in use.
-  void join(uint32_t context, MemorySource* source);
+  // A context appears or goes. Its number must not be in use. `was_there`: it is older than that,
+  // so its work may touch what was freed before.
+  void join(uint32_t context, MemorySource* source, bool was_there = false);
   void leave(uint32_t context);
 
   // `worker` was just handed work that may touch memory of `owner` (called after the source took
   // it); and whether any of its work may, from now on.
   void touched(uint32_t owner, uint32_t worker);
   void reaches(uint32_t owner, uint32_t worker, bool on);
+  // The same of a worker that was there before it joined: nobody saw when it began to reach
+  // `owner`, so what waits already waits for it, too.
+  void reached_since_ever(uint32_t owner, uint32_t worker);
 
   // This party hands over no work: it has passed everything, and only those tied to it count.
   void has_no_work(uint32_t context) {

@@ -105,6 +105,7 @@ void fill(Found& out) {
 #include "shim/entry/driver_calls.def"
 #undef CISTERN_CALL
   out.driver.complete = complete && out.driver.cuDeviceTotalMem_v2 != nullptr &&
+                        out.driver.cuCtxPushCurrent_v2 != nullptr &&
                         out.driver.cuEventCreate != nullptr &&
                         out.driver.cuMemAlloc_v2 != nullptr && out.driver.cuMemFree_v2 != nullptr;
 }

@@ -90,6 +90,14 @@ CUresult create_context(Function* real, CUcontext* out, CUdevice device, Argumen
   return result;
 }
 
+// One that no hook saw made is noticed here.
+template <typename Function>
+CUresult made_current(Function* real, CUcontext handle) {
+  const CUresult result = ask(real, handle);
+  if (result == CUDA_SUCCESS && handle != nullptr && active()) current_context();
+  return result;
+}
+
 }  // namespace
 }  // namespace cistern::shim
 
@@ -113,6 +121,16 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx) {
   return synchronised(result);
 }
 
+// --- contexts made current ---
+
+CUresult cuCtxPushCurrent(CUcontext ctx) { return made_current(driver().cuCtxPushCurrent, ctx); }
+
+CUresult cuCtxPushCurrent_v2(CUcontext ctx) {
+  return made_current(driver().cuCtxPushCurrent_v2, ctx);
+}
+
+CUresult cuCtxSetCurrent(CUcontext ctx) { return made_current(driver().cuCtxSetCurrent, ctx); }
+
 // --- contexts coming and going ---
 
 CUresult cuCtxCreate(CUcontext* pctx, unsigned int flags, CUdevice dev) {
@@ -131,6 +149,28 @@ CUresult cuCtxCreate_v3(CUcontext* pctx, CUexecAffinityParam* params, int count,
 CUresult cuCtxCreate_v4(CUcontext* pctx, CUctxCreateParams* params, unsigned int flags,
                         CUdevice dev) {
   return create_context(driver().cuCtxCreate_v4, pctx, dev, params, flags, dev);
+}
+
+// Of OpenGL's and VDPAU's forms the driver knows what else they are for.
+
+CUresult cuGLCtxCreate(CUcontext* pCtx, unsigned int Flags, CUdevice device) {
+  return create_context(driver().cuGLCtxCreate, pCtx, device, Flags, device);
+}
+
+CUresult cuGLCtxCreate_v2(CUcontext* pCtx, unsigned int Flags, CUdevice device) {
+  return create_context(driver().cuGLCtxCreate_v2, pCtx, device, Flags, device);
+}
+
+CUresult cuVDPAUCtxCreate(CUcontext* pCtx, unsigned int flags, CUdevice device,
+                          unsigned int vdpDevice, void* vdpGetProcAddress) {
+  return create_context(driver().cuVDPAUCtxCreate, pCtx, device, flags, device, vdpDevice,
+                        vdpGetProcAddress);
+}
+
+CUresult cuVDPAUCtxCreate_v2(CUcontext* pCtx, unsigned int flags, CUdevice device,
+                             unsigned int vdpDevice, void* vdpGetProcAddress) {
+  return create_context(driver().cuVDPAUCtxCreate_v2, pCtx, device, flags, device, vdpDevice,
+                        vdpGetProcAddress);
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {

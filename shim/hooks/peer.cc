@@ -3,7 +3,9 @@
 #include "shim/entry/faces.h"
 #include "shim/kinds/imported.h"
 #include "shim/order/ask.h"
+#include "shim/order/contexts/context.h"
 #include "shim/order/contexts/unit_access.h"
+#include "shim/order/contexts/unseen.h"
 #include "shim/order/ties.h"
 #include "shim/pooled/out_of_memory.h"
 #include "shim/process/settings.h"
@@ -17,6 +19,7 @@ CUresult open_memory(OpenMemHandle* real, CUdeviceptr* out, CUipcMemHandle handl
                                            : ask_with_idle_memory(real, out, handle, flags);
   const bool peers = (flags & CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) != 0;
   if (result == CUDA_SUCCESS && peers && active()) {
+    current_context();  // one that no hook saw made is noticed here
     peer_device_opened(*out);
     share_all_units();
   }
@@ -41,7 +44,10 @@ using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these a
 
 CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
   const CUresult result = ask_with_idle_memory(driver().cuCtxEnablePeerAccess, peerContext, Flags);
-  return result == CUDA_SUCCESS && active() ? share_or_disable(peerContext) : result;
+  if (result != CUDA_SUCCESS || !active()) return result;
+  current_context();  // what no hook saw made is noticed here
+  notice_context(peerContext);
+  return share_or_disable(peerContext);
 }
 
 CUresult cuCtxDisablePeerAccess(CUcontext peerContext) {

@@ -6,6 +6,8 @@
 #include "shim/entry/faces.h"
 #include "shim/kinds/stream_ordered/scratch.h"
 #include "shim/order/ask.h"
+#include "shim/order/contexts/context.h"
+#include "shim/process/settings.h"
 #include "shim/watch/watch.h"
 
 using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
@@ -14,6 +16,7 @@ namespace {
 
 CUresult waited(CUresult result) {
   if (result == CUDA_SUCCESS) watch_synchronised();
+  if (active()) current_context();  // one that no hook saw made is noticed here
   return result;
 }
 

@@ -198,7 +198,7 @@ bool CudaSource::request_background_work(bool soon) {
   return others_->request_background_work(soon);
 }
 
-bool CudaSource::may_touch_context() const { return !closing() && may_call(); }
+bool CudaSource::may_touch_context() const { return !closing() && !careful_.load() && may_call(); }
 
 bool CudaSource::refuses_release() { return !may_touch_context() || capture_gate().capturing(); }
 
@@ -310,7 +310,8 @@ bool CudaSource::mark(Mark* out) {
 bool CudaSource::ending() { return closing(); }
 
 bool CudaSource::marks_may_come() {
-  return records_contexts() || stream_marks_.possible() || synchronising_.load() != 0;
+  const bool marks = !careful_.load() && (records_contexts() || stream_marks_.possible());
+  return marks || synchronising_.load() != 0;
 }
 
 // An event on the legacy stream orders other streams (stream_marks.h): it is recorded only inside a
@@ -339,7 +340,7 @@ void CudaSource::forget(Mark mark) {
 
 bool CudaSource::stream_leaves(CUstream stream) {
   const GatePass pass;
-  return pass && !closing() && stream_marks_.stream_leaves(stream);
+  return pass && !closing() && !careful_.load() && stream_marks_.stream_leaves(stream);
 }
 
 }  // namespace cistern::shim

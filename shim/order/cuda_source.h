@@ -34,6 +34,12 @@ class CudaSource final : public alloc::MemorySource {
   void begin_closing() { closing_.fetch_add(1, std::memory_order_seq_cst); }
   void end_closing() { closing_.fetch_sub(1, std::memory_order_seq_cst); }
 
+  // No hook saw the context made, so none may see its end: no call of Cistern's own names it. Only
+  // synchronisations of the program's show what its work has passed.
+  void set_careful(bool careful) { careful_.store(careful, std::memory_order_seq_cst); }
+  // No hook saw a stream of the context made, and there may be more: no marks of its streams.
+  void stream_unseen() { stream_marks_.stream_unseen(); }
+
   int obtain(uint64_t bytes, uint64_t* address) override;
   int release_for_program(uint64_t address) override;
   int release(uint64_t address) override;
@@ -86,6 +92,7 @@ class CudaSource final : public alloc::MemorySource {
   CUdevice device_;
   const Others* others_;
   std::atomic<int> closing_;  // threads; some may have begun while an earlier context had the slot
+  std::atomic<bool> careful_;
   std::atomic<int> synchronising_{0};
   std::atomic<int> at_work_;  // threads that fill or release memory
   CUevent spare_[kEvents];

@@ -3,6 +3,7 @@
 
 #include "shim/order/captures/graph_contexts.h"
 #include "shim/order/contexts/context.h"
+#include "shim/order/contexts/crowd.h"
 #include "shim/order/copy_ends.h"
 #include "shim/order/shared.h"
 #include "shim/order/streams/streams.h"
@@ -28,6 +29,8 @@ CUdeviceptr address_of(CUmemorytype type, CUdeviceptr device, const void* host) 
 void Participants::add_context(CUcontext handle) {
   if (const Context* context = working_context(handle)) {
     contexts_.add(context->number);
+  } else if (handle != nullptr && in_crowd(handle)) {
+    contexts_.add(kCrowd);
   } else if (handle != nullptr) {
     contexts_.add(living_contexts());
   }

@@ -1,24 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/order/shared.h"
 
+#include <atomic>
+
 #include "shim/process/log.h"
 
 namespace cistern::shim {
 namespace {
 
 constinit alloc::Shared the_shared{};
+constinit std::atomic<uint64_t> times[2] = {};
 
 }  // namespace
 
 alloc::Shared& shared() { return the_shared; }
 
-void distrust(const char* what) {
-  if (the_shared.reclaim.frozen()) return;
-  the_shared.reclaim.freeze();
-  log(config::LogLevel::kWarn,
-      "a CUDA %s was created out of our sight; freed memory is only reused after the driver had "
-      "it back; cistern doctor tells which parts of the program are not covered",
-      what);
+void noticed(Unseen what) {
+  const bool stream = what == Unseen::kStream;
+  if (times[static_cast<int>(what)].fetch_add(1) != 0) return;
+  log(config::LogLevel::kInfo,
+      "a CUDA %s turned up that was created out of sight; what its work may touch is reused only "
+      "after the program has waited for its context; cistern doctor tells which parts of the "
+      "program are not covered",
+      stream ? "stream" : "context");
 }
+
+uint64_t times_noticed(Unseen what) { return times[static_cast<int>(what)].load(); }
 
 }  // namespace cistern::shim

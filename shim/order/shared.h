@@ -2,14 +2,18 @@
 // What the pools of all contexts of the process share. Any thread.
 #pragma once
 
+#include <cstdint>
+
 #include "allocator/shared.h"
 
 namespace cistern::shim {
 
 alloc::Shared& shared();
 
-// A `what` ("context", "stream") turned up whose creation no hook saw. Its work cannot be followed,
-// so nothing is taken for clean any more (Reclaim::freeze). Warns once.
-void distrust(const char* what);
+// What turned up without a beginning: no hook saw it made (contexts/unseen.h, streams/streams.h).
+// Counted for the report; the first of each kind is told in the log.
+enum class Unseen : uint8_t { kContext, kStream };
+void noticed(Unseen what);
+uint64_t times_noticed(Unseen what);
 
 }  // namespace cistern::shim

@@ -13,6 +13,7 @@ namespace cistern::shim {
 // its context finds the flag set, or is seen by the look after it was cleared.
 void mark_frees_before_submission(bool may_wait_for_host) {
   if (!active()) return;
+  current_context();  // one that no hook saw made is noticed here
   bool left = false;
   for_each_context([&](Context& context) {
     const Visit visit(context);

@@ -6,6 +6,7 @@
 #include "allocator/base/mutex.h"
 #include "shim/entry/driver.h"
 #include "shim/order/contexts/context.h"
+#include "shim/order/contexts/crowd.h"
 #include "shim/order/device.h"
 #include "shim/order/shared.h"
 
@@ -17,6 +18,8 @@ constinit std::atomic<uint64_t> reached[alloc::Reclaim::kMaxContexts][ContextSet
 // The devices all of whose contexts a worker reaches.
 constinit std::atomic<uint64_t> devices_reached[alloc::Reclaim::kMaxContexts] = {};
 static_assert(kMaxDevices <= 64);
+// The workers that reach every context.
+constinit std::atomic<uint64_t> reach_all[ContextSet::kWords] = {};
 // By owner: the devices of contexts that reach it and are not known. Nobody sees when the last of
 // them is gone.
 constinit std::atomic<uint64_t> strangers[alloc::Reclaim::kMaxContexts] = {};
@@ -40,13 +43,15 @@ class Found {
   CUcontext handle_ = nullptr;
 };
 
+bool reaches_all(uint32_t worker) { return (reach_all[worker / 64].load() & bit(worker)) != 0; }
+
 // With the lock. tie() leaves out what the bit says, so reclamation knows of the access whenever
 // the bit is set.
 void set_reach(uint32_t owner, uint32_t worker, bool on) {
   if (owner == worker) return;
   std::atomic<uint64_t>& word = reached[worker][owner / 64];
   if (!on) word.fetch_and(~bit(owner));
-  shared().reclaim.reaches(owner, worker, on);
+  if (!reaches_all(worker)) shared().reclaim.reaches(owner, worker, on);
   if (on) word.fetch_or(bit(owner));
 }
 
@@ -72,6 +77,7 @@ void reach_device(uint32_t worker, CUdevice device) {
 ContextSet living_contexts() {
   ContextSet living;
   for_each_context([&](Context& context) { living.add(context.number); });
+  if (crowd_lives()) living.add(kCrowd);
   return living;
 }
 
@@ -90,7 +96,8 @@ void tie(const ContextSet& owners, const ContextSet& workers) {
   });
   all.for_each([&](uint32_t owner) {
     workers.for_each([&](uint32_t worker) {
-      if (owner != worker && !is_reached(owner, worker)) reclaim.touched(owner, worker);
+      const bool tied = is_reached(owner, worker) || reaches_all(worker);
+      if (owner != worker && !tied) reclaim.touched(owner, worker);
     });
   });
 }
@@ -106,7 +113,8 @@ uint64_t devices_reaching(uint32_t owner) {
 }
 
 void peer_access_changed(CUcontext owner, bool on) {
-  const Found worker(current_handle()), reached_one(owner);
+  CUcontext current = current_handle();
+  const Found worker(current), reached_one(owner);
   CUdevice device = kNoDevice;
   driver().cuCtxGetDevice(&device);
   const alloc::LockGuard guard(reach_mutex);
@@ -114,6 +122,8 @@ void peer_access_changed(CUcontext owner, bool on) {
   if (!worker.lives()) {
     const bool known = on && device >= 0 && device < kMaxDevices;
     if (known) strangers[reached_one->number].fetch_or(bit(static_cast<uint32_t>(device)));
+    // Another of them may have access, too: it lasts until the last of them is gone.
+    if (on && in_crowd(current)) set_reach(reached_one->number, kCrowd, /*on=*/true);
     return;
   }
   const bool opened = reaches_device(worker->number, reached_one->device);
@@ -121,27 +131,51 @@ void peer_access_changed(CUcontext owner, bool on) {
 }
 
 void peer_device_opened(CUdeviceptr address) {
-  const Found worker(current_handle());
+  CUcontext current = current_handle();
+  const Found worker(current);
+  CUdevice own = kNoDevice;
+  driver().cuCtxGetDevice(&own);
   int device = kNoDevice;
   const auto ask = driver().cuPointerGetAttribute;
   const bool known = ask != nullptr &&
                      ask(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) == CUDA_SUCCESS &&
                      device >= 0 && device < kMaxDevices;
   const alloc::LockGuard guard(reach_mutex);
-  if (!worker.lives()) return;
+  if (!worker.lives() && !in_crowd(current)) return;
+  const uint32_t number = worker.lives() ? worker->number : kCrowd;
   for (CUdevice each = 0; each < kMaxDevices; ++each) {
     // Within its own device the context needs no peer access, and gets none.
-    if (each != worker->device && (!known || each == device)) reach_device(worker->number, each);
+    if (each != own && (!known || each == device)) reach_device(number, each);
+  }
+}
+
+// Reclamation's numbers are those of contexts and of the pools of pinned memory: all are owners. A
+// context that appears meanwhile finds the bit.
+void reaches_everything(uint32_t worker) {
+  const alloc::LockGuard guard(reach_mutex);
+  reach_all[worker / 64].fetch_or(bit(worker));
+  const auto end = static_cast<uint32_t>(context_slots());
+  for (uint32_t owner = 0; owner < end; ++owner) {
+    if (owner != worker) shared().reclaim.reached_since_ever(owner, worker);
   }
 }
 
 void ties_of_new_context(const Context& context) {
   const alloc::LockGuard guard(reach_mutex);
-  for_each_context([&](Context& worker) {
-    if (reaches_device(worker.number, context.device)) {
-      set_reach(context.number, worker.number, /*on=*/true);
-    }
-  });
+  const auto note = [&](uint32_t worker) {
+    if (reaches_device(worker, context.device)) set_reach(context.number, worker, /*on=*/true);
+    const bool other = worker != context.number;
+    if (other && reaches_all(worker)) shared().reclaim.reached_since_ever(context.number, worker);
+  };
+  for_each_context([&](const Context& worker) { note(worker.number); });
+  note(kCrowd);
+}
+
+void ties_of_crowd_gone() {
+  const alloc::LockGuard guard(reach_mutex);
+  devices_reached[kCrowd].store(0);
+  reach_all[kCrowd / 64].fetch_and(~bit(kCrowd));
+  for (std::atomic<uint64_t>& word : reached[kCrowd]) word.store(0);
 }
 
 void ties_of_context_gone(const Context& context) {
@@ -149,6 +183,7 @@ void ties_of_context_gone(const Context& context) {
   const uint32_t gone = context.number;
   devices_reached[gone].store(0);
   strangers[gone].store(0);
+  reach_all[gone / 64].fetch_and(~bit(gone));
   for (std::atomic<uint64_t>& word : reached[gone]) word.store(0);
   for (auto& worker : reached) worker[gone / 64].fetch_and(~bit(gone));
 }

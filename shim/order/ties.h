@@ -17,7 +17,7 @@ namespace cistern::shim {
 
 struct Context;
 
-// All contexts there are.
+// All contexts there are, and kCrowd for those without a number.
 ContextSet living_contexts();
 
 // Work was just handed to each of `workers` that may touch memory of each of `owners`, and of every
@@ -34,9 +34,15 @@ void peer_access_changed(CUcontext owner, bool on);
 // every context on the device of that memory (CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS).
 void peer_device_opened(CUdeviceptr address);
 
+// The work of this party may touch memory of every context, those included that appear later; no
+// hook saw when it began to. Lasts until the party is gone.
+void reaches_everything(uint32_t worker);
+
 // A context appears, and can be found already; it is gone.
 void ties_of_new_context(const Context& context);
 void ties_of_context_gone(const Context& context);
+// No context without a number is left (contexts/crowd.h).
+void ties_of_crowd_gone();
 void reset_ties_after_fork();
 
 }  // namespace cistern::shim

@@ -78,6 +78,8 @@ struct ProcessReport {
   // The entry of this number, from 0 on; false: there are no more.
   bool (*site_entry)(int index, SiteEntry* out);
   IpcReport ipc;
+  // Contexts and streams that turned up though no hook saw them made.
+  uint64_t unseen_contexts, unseen_streams;
 };
 
 using ull = unsigned long long;

@@ -236,6 +236,8 @@ void compose_json(Writer& writer, const ProcessReport& process, const Advice& ad
   }
   writer.print(", \"events_recorded\": %llu, \"events_queried\": %llu,",
                static_cast<ull>(process.events_recorded), static_cast<ull>(process.events_queried));
+  writer.print("\n \"unseen\": {\"contexts\": %llu, \"streams\": %llu},",
+               static_cast<ull>(process.unseen_contexts), static_cast<ull>(process.unseen_streams));
   const IpcReport& ipc = process.ipc;
   writer.print(
       "\n \"ipc\": {\"exported\": %llu, \"answered\": %llu, \"opened\": %llu, \"unanswered\": "

@@ -242,6 +242,11 @@ void compose_text(Writer& writer, const ProcessReport& process, const Advice& ad
   text_sites(writer, process);
   writer.print("cistern: events recorded %llu, queried %llu\n",
                static_cast<ull>(process.events_recorded), static_cast<ull>(process.events_queried));
+  if (process.unseen_contexts != 0 || process.unseen_streams != 0) {
+    writer.print("cistern: turned up, made out of sight: contexts %llu, streams %llu\n",
+                 static_cast<ull>(process.unseen_contexts),
+                 static_cast<ull>(process.unseen_streams));
+  }
   for (const config::Framework* framework : advice.frameworks.list()) {
     char text[200];
     config::describe_framework(*framework, text, sizeof text);

@@ -193,3 +193,14 @@ CISTERN_BOTH(cuStreamGetCtx_v2, (CUstream hStream, CUcontext* pCtx, CUgreenCtx* 
 #define cuStreamUpdateCaptureDependencies __CUDA_API_PTSZ(cuStreamUpdateCaptureDependencies_v2)
 #endif
 #endif
+
+// Of cudaGL.h and cudaVDPAU.h, which need headers of other systems: a VdpDevice is a number, and
+// the last parameter a function of VDPAU's. Not to be included beside them.
+extern "C" {
+CUresult CUDAAPI cuGLCtxCreate(CUcontext* pCtx, unsigned int Flags, CUdevice device);
+CUresult CUDAAPI cuGLCtxCreate_v2(CUcontext* pCtx, unsigned int Flags, CUdevice device);
+CUresult CUDAAPI cuVDPAUCtxCreate(CUcontext* pCtx, unsigned int flags, CUdevice device,
+                                  unsigned int vdpDevice, void* vdpGetProcAddress);
+CUresult CUDAAPI cuVDPAUCtxCreate_v2(CUcontext* pCtx, unsigned int flags, CUdevice device,
+                                     unsigned int vdpDevice, void* vdpGetProcAddress);
+}

@@ -8,6 +8,8 @@
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/captures/graph_contexts.h"
 #include "shim/order/captures/graphs.h"
+#include "shim/order/contexts/context.h"
+#include "shim/order/contexts/unseen.h"
 #include "shim/order/streams/streams.h"
 #include "shim/process/settings.h"
 
@@ -27,6 +29,8 @@ CUresult begin_capture(CUstream stream, Begin begin, bool into_graph = false) {
   captures_changed();
   const CUresult result = begin();
   if (result == CUDA_SUCCESS) {
+    current_context();  // what no hook saw made is noticed here
+    notice_context_of(Kind::name(stream));
     gate.began(Kind::name(stream), context_of_stream(Kind::name(stream)), since, into_graph);
     stream_seen(stream);
     capture_began(Kind::name(stream), context_of_stream(Kind::name(stream)), into_graph);

@@ -4,7 +4,6 @@
 #include "shim/entry/driver.h"
 #include "shim/order/contexts/primary.h"
 #include "shim/order/device.h"
-#include "shim/order/shared.h"
 #include "shim/order/streams/stream_registry.h"
 #include "shim/process/thread.h"
 
@@ -14,34 +13,13 @@ namespace {
 constexpr int kMaxGreenContexts = 256;
 constinit std::atomic<CUcontext> green_contexts[kMaxGreenContexts] = {};
 
-bool is_green(CUcontext handle) {
-  for (const auto& green : green_contexts) {
-    CUcontext known = green.load(std::memory_order_acquire);
-    if (known == nullptr || known == handle) return known == handle;
-  }
-  return false;
-}
-
 constinit std::atomic<int> appearing{0};  // AppearingScopes
-
-// Whether it came by a route that is not covered. A context that is gone may still be current to
-// this thread: then the driver answers with an error. One that lives by a call that is still under
-// way in another thread was counted before that call, and is known before the count goes back;
-// `generation` is from before, and tells of one that has ended again since.
-bool is_foreign(CUcontext handle, uint32_t generation) {
-  CUdevice device;
-  if (driver().cuCtxGetDevice(&device) != CUDA_SUCCESS || is_green(handle)) return false;
-  if (appearing.load() != 0 || contexts_ending.load() != 0) return false;
-  return context_named(handle) == nullptr && context_generation() == generation;
-}
 
 // Finds the context by its handle, and remembers it for this thread.
 [[gnu::noinline]] Context* look_up(CUcontext handle, uint32_t generation) {
   Context* context = context_named(handle);
-  if (context == nullptr) {
-    if (is_foreign(handle, generation)) distrust("context");
-    return nullptr;
-  }
+  if (context == nullptr) unknown_context(handle, generation);
+  if (context == nullptr || context->careful.load()) return nullptr;
   this_thread.remember(handle, context, generation);
   return context;
 }
@@ -50,6 +28,16 @@ bool is_foreign(CUcontext handle, uint32_t generation) {
 
 AppearingScope::AppearingScope() { appearing.fetch_add(1); }
 AppearingScope::~AppearingScope() { appearing.fetch_sub(1); }
+
+bool contexts_appearing() { return appearing.load() != 0; }
+
+bool is_green(CUcontext handle) {
+  for (const auto& green : green_contexts) {
+    CUcontext known = green.load(std::memory_order_acquire);
+    if (known == nullptr || known == handle) return known == handle;
+  }
+  return false;
+}
 
 Context* current_context() {
   CUcontext handle = nullptr;
@@ -91,7 +79,8 @@ Context* working_context(CUcontext handle) {
   if (handle == nullptr) return nullptr;
   if (Context* context = context_named(handle)) return context;
   CUdevice device;
-  const bool known = handle == current_handle() && driver().cuCtxGetDevice(&device) == CUDA_SUCCESS;
+  const bool known = is_green(handle) && handle == current_handle() &&
+                     driver().cuCtxGetDevice(&device) == CUDA_SUCCESS;
   CUcontext primary = known ? primary_of(device) : nullptr;
   return primary == nullptr ? nullptr : context_named(primary);
 }

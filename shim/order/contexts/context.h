@@ -20,12 +20,11 @@ struct Context : ContextSlot {
 
 inline Context* context_at(int slot) { return static_cast<Context*>(context_slot(slot)); }
 
-// The calling thread's context, or nullptr: none is current, or it cannot be pooled. A context
-// whose creation was not seen came by a route that is not covered: what it does is unknown, so from
-// then on nothing is taken for clean.
+// The calling thread's context, or nullptr: none is current, or it has no pool. One whose creation
+// no hook saw is noticed here (unseen.h).
 Context* current_context();
 
-// The context with this handle, or nullptr: not pooled, or gone.
+// The context with this handle, or nullptr: it has no number, or is gone. It may be a careful one.
 Context* context_named(CUcontext handle);
 
 // The context that owns a chunk.
@@ -49,8 +48,16 @@ CUdevice current_device();
 // The device of a context whose creation was seen; else kNoDevice.
 CUdevice device_of(CUcontext handle);
 
+// Whether there is such a scope; another thread may know the context already.
+bool contexts_appearing();
+
+// The calling thread's context has no slot. `generation`: context_generation(), from before it was
+// looked for. Defined in unseen.cc, which knows how contexts begin, and so stands above this file.
+void unknown_context(CUcontext handle, uint32_t generation);
+
 // A green context works on its device's primary context, whose events cover it; it gets no pool.
 void green_context_appeared(CUcontext handle);
+bool is_green(CUcontext handle);
 
 // The context whose work that of `handle` is: itself, or for a green context that is current the
 // primary one of its device. nullptr if it is not known.

@@ -10,6 +10,7 @@
 #include "shim/order/captures/graphs.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/context_client.h"
+#include "shim/order/contexts/crowd.h"
 #include "shim/order/contexts/idle_memory.h"
 #include "shim/order/contexts/pinned_pools.h"
 #include "shim/order/contexts/reaper.h"
@@ -17,7 +18,9 @@
 #include "shim/order/device.h"
 #include "shim/order/shared.h"
 #include "shim/order/streams/stream_registry.h"
+#include "shim/order/streams/streams.h"
 #include "shim/order/ties.h"
+#include "shim/process/log.h"
 #include "shim/process/settings.h"
 #include "shim/sites/sites.h"
 
@@ -67,21 +70,22 @@ constexpr CudaSource::Others kOthers{
     .peers = devices_reaching,
 };
 
-Context* create(CUcontext handle, uint64_t id, CUdevice device) {
-  alloc::LockGuard guard(mutex);
-  if (Context* other = context_named(handle)) return other;
-  if (context_slots() == 0) shared().idle = alloc::idle_release(policy());
-  Context* context = free_slot();
-  if (context == nullptr) {
-    shared().reclaim.freeze();
-    return nullptr;
+// With the lock. nullptr: no number is left.
+Context* create(CUcontext handle, uint64_t id, CUdevice device, bool careful) {
+  if (context_slots() == 0) {
+    shared().idle = alloc::idle_release(policy());
+    if (streams_followed()) submissions_looked_at.fetch_add(1);
   }
+  Context* context = free_slot();
+  if (context == nullptr) return nullptr;
   Device& d = device_in_use(device);
   context->device = device;
   context->id.store(id, std::memory_order_relaxed);
   context->suspicion.store(0, std::memory_order_relaxed);
   context->attached.store(0, std::memory_order_relaxed);
+  context->careful.store(careful);
   context->source.init(handle, device, context->number, &kOthers);
+  context->source.set_careful(careful);
   const alloc::DeviceParts parts{.ledger = &d.ledger,
                                  .cap = &d.cap,
                                  .garbage = d.garbage.on() ? &d.garbage : nullptr,
@@ -92,12 +96,40 @@ Context* create(CUcontext handle, uint64_t id, CUdevice device) {
   const alloc::GroupRules groups = alloc::group_rules(policy());
   if (groups.on) switch_sites_on();
   context->pool.init(&shared(), &context->source, parts, context->number, sizes, groups);
-  shared().reclaim.join(context->number, &context->source);
+  shared().reclaim.join(context->number, &context->source, /*was_there=*/careful);
   context->handle.store(handle);
-  contexts_living.fetch_add(1);
+  count_contexts(1);
   ties_of_new_context(*context);
-  pinned_pools_of_new_context(*context);
+  pinned_pools_of_worker(context->number);
+  if (careful) reaches_everything(context->number);
   return context;
+}
+
+// With the lock.
+void joined_crowd(CUcontext handle, uint64_t id) {
+  static constinit std::atomic<bool> told{false};
+  if (!join_crowd(handle, id)) return shared().reclaim.freeze();
+  pinned_pools_of_worker(kCrowd);
+  if (told.exchange(true)) return;
+  log(config::LogLevel::kInfo,
+      "more contexts than can have pools at a time; value seen %d; allowed: %d; the driver alone "
+      "serves the others",
+      context_slots() + 1, context_slots());
+}
+
+void left_crowd(CUcontext handle, uint64_t id) {
+  alloc::LockGuard guard(mutex);
+  if (leave_crowd(handle, id)) ties_of_crowd_gone();
+}
+
+// The program has got hold of a careful context by a call that was seen: it lasts until the program
+// lets it go, and gets a pool. What reaches everything still does.
+void trust(Context& context, CUcontext handle) {
+  if (!context.careful.load()) return;
+  const alloc::LockGuard guard(mutex);
+  if (context.handle.load() != handle) return;
+  context.source.set_careful(false);
+  context.careful.store(false);
 }
 
 // The context with this id is gone; its slot may be another context's by now.
@@ -110,7 +142,7 @@ void gone(Context* context, uint64_t id) {
   if (handle == nullptr) return;
   alloc::os::wait_while([&] { return context->visitors.load() != 0; });
   handle_changed_meaning();
-  contexts_living.fetch_sub(1);
+  count_contexts(-1);
   ties_of_context_gone(*context);
   pinned_pools_gone(*context);
   shared().reclaim.leave(context->number);
@@ -132,14 +164,31 @@ void context_appeared(CUcontext handle, CUdevice device) {
   const uint64_t id = id_of(handle);
   if (Context* known = context_named(handle)) {
     const uint64_t known_id = known->id.load(std::memory_order_relaxed);
-    if (id == known_id || id == 0 || known_id == 0) return;
+    if (id == known_id || id == 0 || known_id == 0) return trust(*known, handle);
     // The handle was an earlier context's. The thread that ended that one has not reached
     // EndingScope::ended() yet.
     gone(known, known_id);
   }
-  if (known_device(device) == nullptr || create(handle, id, device) == nullptr) {
-    shared().reclaim.freeze();
+  uint64_t crowd_id = 0;
+  if (in_crowd(handle, &crowd_id)) {
+    if (id == crowd_id) return;
+    left_crowd(handle, crowd_id);
   }
+  const bool exists = known_device(device) != nullptr;
+  const alloc::LockGuard guard(mutex);
+  if (context_named(handle) != nullptr) return;  // another thread was faster
+  if (!exists || create(handle, id, device, /*careful=*/false) == nullptr) joined_crowd(handle, id);
+}
+
+bool context_noticed(CUcontext handle, CUdevice device) {
+  const uint64_t id = id_of(handle);
+  const bool exists = known_device(device) != nullptr;
+  const alloc::LockGuard guard(mutex);
+  if (context_named(handle) != nullptr || in_crowd(handle)) return false;
+  if (exists && create(handle, id, device, /*careful=*/true) != nullptr) return true;
+  joined_crowd(handle, id);
+  reaches_everything(kCrowd);
+  return true;
 }
 
 void context_attached(CUcontext handle) {
@@ -154,8 +203,11 @@ bool context_detached(CUcontext handle) {
 }
 
 EndingScope::EndingScope(CUcontext handle)
-    : context_(handle == nullptr ? nullptr : context_named(handle)) {
-  if (context_ == nullptr) return;
+    : handle_(handle), context_(handle == nullptr ? nullptr : context_named(handle)) {
+  if (context_ == nullptr) {
+    in_crowd_ = handle != nullptr && in_crowd(handle, &id_);
+    return;
+  }
   contexts_ending.fetch_add(1);
   id_ = context_->id.load(std::memory_order_relaxed);
   tell_clients(&ContextClient::closing, *context_);
@@ -178,12 +230,14 @@ EndingScope::~EndingScope() {
 
 void EndingScope::ended() {
   if (context_ != nullptr) gone(context_, id_);
+  if (in_crowd_) left_crowd(handle_, id_);
 }
 
 void reset_contexts_after_fork() {
   mutex.reset();
   reset_ties_after_fork();
   reset_copy_ends_after_fork();
+  reset_crowd_after_fork();
   shared().reset_after_fork();
   for (int i = 0; i < kMaxDevices; ++i) device_state(i).garbage.reset_after_fork();
   for (int i = 0; i < context_slots(); ++i) {

@@ -18,6 +18,10 @@ struct Context;
 // decided whether freed memory is clean.
 void context_appeared(CUcontext handle, CUdevice device);
 
+// A context turned up that no hook saw made, on `device` (unseen.h): it gets a number, and no pool.
+// False if another thread noticed it before.
+bool context_noticed(CUcontext handle, CUdevice device);
+
 // cuCtxAttach adds a reference to a context, and cuCtxDetach takes one away. context_detached() is
 // false if the detach may end the context.
 void context_attached(CUcontext handle);
@@ -37,8 +41,10 @@ class EndingScope {
 
  private:
   const NoCancel counted_;
-  Context* context_;
+  CUcontext handle_;
+  Context* context_;  // nullptr: none, or the handle is in_crowd_
   uint64_t id_ = 0;
+  bool in_crowd_ = false;
 };
 
 void reset_contexts_after_fork();

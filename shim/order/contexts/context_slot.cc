@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/order/contexts/context_slot.h"
 
-#include "allocator/reclaim/reclaim.h"
 #include "shim/entry/driver.h"
 
 namespace cistern::shim {
@@ -14,13 +13,19 @@ constinit std::atomic<uint32_t> generation{1};
 }  // namespace
 
 constinit std::atomic<int> contexts_living{0};
+constinit std::atomic<int> submissions_looked_at{0};
+
+void count_contexts(int change) {
+  contexts_living.fetch_add(change);
+  submissions_looked_at.fetch_add(change);
+}
 
 constinit std::atomic<int> contexts_ending{0};
 
 int new_reclaim_number() {
   int number = numbers.load(std::memory_order_relaxed);
   do {
-    if (number == alloc::Reclaim::kMaxContexts) return -1;
+    if (number == static_cast<int>(kCrowd)) return -1;
   } while (!numbers.compare_exchange_weak(number, number + 1, std::memory_order_acq_rel));
   return number;
 }

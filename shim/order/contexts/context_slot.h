@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "allocator/reclaim/reclaim.h"
 #include "shim/cuda_api.h"
 
 namespace cistern::shim {
@@ -18,6 +19,7 @@ struct ContextSlot {
   std::atomic<CUdevice> device;     // visitors may read it while the slot changes hands
   uint32_t number;                  // context_slot(number) is this one
   std::atomic<uint32_t> suspicion;  // 0: none (order/suspicion.h)
+  std::atomic<bool> careful;        // no hook saw it made (unseen.h)
   std::atomic<int> attached;        // cuCtxAttach calls not yet undone
   std::atomic<int> visitors;        // Visits (visit.h), for which the context's end waits
 };
@@ -26,13 +28,24 @@ struct ContextSlot {
 extern constinit std::atomic<int> contexts_living;
 inline bool several_contexts() { return contexts_living.load(std::memory_order_relaxed) > 1; }
 
+// The same count, and one more for good where streams are followed (streams.h): whether each
+// submission is looked at.
+extern constinit std::atomic<int> submissions_looked_at;
+inline bool submissions_watched() {
+  return submissions_looked_at.load(std::memory_order_relaxed) > 1;
+}
+// So many more contexts.
+void count_contexts(int change);
+
 // How many EndingScopes (context_life.h) are open. While there is one, the driver may have given
 // out anew an address that the index still has for the ending context.
 extern constinit std::atomic<int> contexts_ending;
 
 // Reclamation's numbers (allocator/reclaim/reclaim.h): of contexts, and one of the pools of pinned
-// memory (pinned_pools.h). A new one, never given back; -1: all are taken.
+// memory (pinned_pools.h). A new one, never given back; -1: all are taken. The last number is that
+// of all contexts which found none (crowd.h).
 int new_reclaim_number();
+inline constexpr uint32_t kCrowd = alloc::Reclaim::kMaxContexts - 1;
 
 // How many numbers there are, and the slot with one of them; nullptr: no context's.
 int context_slots();

@@ -59,7 +59,9 @@ ProcessReport describe_process() {
           describe_pinned,
           /*holders=*/nullptr,
           /*site_entry=*/nullptr,
-          /*ipc=*/{}};
+          /*ipc=*/{},
+          times_noticed(Unseen::kContext),
+          times_noticed(Unseen::kStream)};
 }
 
 }  // namespace cistern::shim

@@ -7,6 +7,7 @@
 #include "allocator/base/mutex.h"
 #include "allocator/base/os.h"
 #include "allocator/host/host_limits.h"
+#include "shim/order/contexts/unmarked_source.h"
 #include "shim/order/shared.h"
 #include "shim/process/settings.h"
 
@@ -34,16 +35,7 @@ struct All {
 };
 constinit All all = {};
 
-// The source of a party that has no work and so no marks, and no memory of its own.
-class NoWork final : public alloc::MemorySource {
-  int obtain(uint64_t, uint64_t*) override { return alloc::kOutOfMemory; }
-  int release_for_program(uint64_t) override { return alloc::kNotNow; }
-  int release(uint64_t) override { return alloc::kNotNow; }
-  bool mark(alloc::Mark*) override { return false; }
-  alloc::MarkState query(alloc::Mark) override { return alloc::MarkState::failed; }
-  void forget(alloc::Mark) override {}
-};
-constinit NoWork no_work;
+constinit UnmarkedSource no_work;
 
 constinit alloc::Mutex mutex;  // held while a pool begins or ends
 
@@ -78,6 +70,7 @@ bool begin_party() {
   reclaim.has_no_work(party);
   for_each_context(
       [&](const Context& worker) { reclaim.reaches(party, worker.number, /*on=*/true); });
+  reclaim.reaches(party, kCrowd, /*on=*/true);
   all.party.store(number + 1, std::memory_order_release);
   return true;
 }
@@ -178,12 +171,12 @@ bool pinned_usage(PinnedUsage* out) {
 
 // --- contexts ---
 
-// The first pool, if it is made meanwhile, either finds the context, or its party is found here.
-void pinned_pools_of_new_context(const Context& context) {
+// The first pool, if it is made meanwhile, either finds the worker, or its party is found here.
+void pinned_pools_of_worker(uint32_t worker) {
   const alloc::LockGuard guard(mutex);
   const int party = all.party.load() - 1;
   if (party < 0) return;
-  shared().reclaim.reaches(static_cast<uint32_t>(party), context.number, /*on=*/true);
+  shared().reclaim.reaches(static_cast<uint32_t>(party), worker, /*on=*/true);
 }
 
 void await_pinned_pools(const Context& context) {

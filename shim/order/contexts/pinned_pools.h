@@ -59,8 +59,9 @@ struct PinnedUsage {
 };
 bool pinned_usage(PinnedUsage* out);
 
-// A context appeared; is about to end (waits for those at work in its pools); is gone.
-void pinned_pools_of_new_context(const Context& context);
+// What hands over work under this number appeared: a context, or those without a number.
+void pinned_pools_of_worker(uint32_t worker);
+// A context is about to end (waits for those at work in its pools); is gone.
 void await_pinned_pools(const Context& context);
 void pinned_pools_gone(const Context& context);
 void reset_pinned_pools_after_fork();

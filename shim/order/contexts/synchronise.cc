@@ -3,14 +3,35 @@
 
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/context_client.h"
+#include "shim/order/contexts/crowd.h"
+#include "shim/order/contexts/unseen.h"
 #include "shim/order/shared.h"
 #include "shim/order/streams/stream_registry.h"
 
 namespace cistern::shim {
 
-SynchroniseScope::SynchroniseScope(CUcontext handle)
-    : context_(handle != nullptr ? context_named(handle) : current_context()) {
-  if (context_ == nullptr) return;
+namespace {
+
+// One that no hook saw made is noticed here.
+Context* known_context(CUcontext handle) {
+  if (handle == nullptr) {
+    if (Context* context = current_context()) return context;
+    handle = current_handle();
+  }
+  notice_context(handle);
+  return handle == nullptr ? nullptr : context_named(handle);
+}
+
+}  // namespace
+
+SynchroniseScope::SynchroniseScope(CUcontext handle) : context_(known_context(handle)) {
+  if (context_ == nullptr) {
+    if (handle == nullptr && crowd_lives()) handle = current_handle();
+    if (handle == nullptr || !in_crowd(handle)) return;
+    in_crowd_ = handle;
+    ticket_ = shared().reclaim.close();
+    return;
+  }
   tell_clients(&ContextClient::before_synchronise, *context_);
   context_->pool.before_synchronise();
   losses_ = streams().losses();
@@ -23,6 +44,7 @@ SynchroniseScope::~SynchroniseScope() {
 }
 
 void SynchroniseScope::succeeded() {
+  if (in_crowd_ != nullptr) crowd_synchronised(in_crowd_, ticket_);
   if (context_ == nullptr) return;
   context_->source.synchronised(losses_);
   shared().reclaim.passed(context_->number, ticket_);

@@ -24,6 +24,7 @@ class SynchroniseScope {
 
  private:
   Context* context_;
+  CUcontext in_crowd_ = nullptr;  // the context, if it has no number
   alloc::Ticket ticket_ = 0;
   uint64_t losses_ = 0;
 };

@@ -28,6 +28,7 @@ MarkState ask(CUevent event, CUcontext context) {
 void StreamMarks::init(CUcontext context) {
   context_ = context;
   proven_.store(streams().losses(), std::memory_order_relaxed);
+  unseen_.store(false);
   for (Group& group : groups_) group = {};
   created_ = 0;
   spare_ = first_ = nullptr;
@@ -47,7 +48,7 @@ bool StreamMarks::mark(Mark* out) {
 }
 
 bool StreamMarks::possible() const {
-  return streams().complete() && streams().losses() == proven_.load();
+  return !unseen_.load() && streams().complete() && streams().losses() == proven_.load();
 }
 
 bool StreamMarks::record_all(Group& group) {

@@ -42,6 +42,10 @@ class StreamMarks {
   alloc::MarkState query(alloc::Mark mark);
   void forget(alloc::Mark mark);
 
+  // A stream of the context turned up that is not in the registry though it should be. There may be
+  // more, so there are no marks any more. Any thread.
+  void stream_unseen() { unseen_.store(true); }
+
   // Records the last event of a stream of this context; false when that is not possible.
   bool stream_leaves(CUstream stream);
 
@@ -70,6 +74,7 @@ class StreamMarks {
 
   CUcontext context_;
   std::atomic<uint64_t> proven_;  // the registry's first losses, which no longer matter here
+  std::atomic<bool> unseen_;      // stream_unseen()
   Group groups_[kGroups];
   Event* events_;  // kMaxEvents of them, mapped when the first is needed and kept
   int created_;    // how many of them have a handle: the first ones

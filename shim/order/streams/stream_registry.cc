@@ -40,6 +40,7 @@ bool StreamRegistry::take_out(CUstream stream, Entry* entry) {
   if (found == nullptr) return false;
   *entry = *found;
   *found = {};
+  place_of(stream).store(nullptr);
   return true;
 }
 
@@ -60,14 +61,20 @@ bool StreamRegistry::unlisted_gone() {
 }
 
 bool StreamRegistry::knows(CUstream stream) {
+  std::atomic<CUstream>& place = place_of(stream);
+  if (place.load() == stream) return true;
   alloc::LockGuard guard(mutex_);
-  return find(stream) != nullptr || !complete();
+  if (find(stream) == nullptr) return !complete();
+  place.store(stream);
+  return true;
 }
 
 void StreamRegistry::context_gone(CUcontext context) {
   alloc::LockGuard guard(mutex_);
   for (int i = 0; i < used_; ++i) {
-    if (list_[i].context == context) list_[i] = {};
+    if (list_[i].context != context) continue;
+    if (list_[i].stream != nullptr) place_of(list_[i].stream).store(nullptr);
+    list_[i] = {};
   }
 }
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include "allocator/base/mutex.h"
@@ -59,7 +60,14 @@ class StreamRegistry {
 
  private:
   Entry* find(CUstream stream);
+  std::atomic<CUstream>& place_of(CUstream stream) {
+    return lately_[reinterpret_cast<uintptr_t>(stream) / 64 % kLately];
+  }
 
+  static constexpr size_t kLately = 64;
+  // Listed streams that knows() found, each at its place: the next answer needs no lock. Written
+  // with the lock.
+  std::atomic<CUstream> lately_[kLately] = {};
   alloc::Mutex mutex_;
   int used_ = 0;  // entries from here on were never in use
   Entry list_[kMaxStreams] = {};

@@ -9,14 +9,16 @@
 namespace cistern::shim {
 namespace {
 
-// True for the handles of the default streams, which exist once per context or per thread.
-bool stands_for_several(CUstream stream) {
-  return stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+// A stream of this context (nullptr: it may be any) turned up, or is gone, out of sight.
+void stream_unseen_in(const Context* context) {
+  for_each_context([=](Context& each) {
+    if (context == nullptr || context == &each) each.source.stream_unseen();
+  });
+  noticed(Unseen::kStream);
 }
 
-CudaSource* source_of(CUcontext handle) {
-  Context* context = handle == nullptr ? nullptr : context_named(handle);
-  return context == nullptr ? nullptr : &context->source;
+Context* listed_context(CUcontext handle) {
+  return handle == nullptr ? nullptr : context_named(handle);
 }
 
 }  // namespace
@@ -30,8 +32,8 @@ void stream_appeared(CUstream stream, unsigned flags) {
   CUcontext before = streams().add({stream, context, (flags & CU_STREAM_NON_BLOCKING) == 0});
   // The stream that had the handle before may have ended with its context, whose hook has not said
   // so yet. Otherwise it was destroyed out of sight.
-  const CudaSource* source = before == nullptr ? nullptr : source_of(before);
-  if (source != nullptr && !source->closing()) distrust("stream");
+  const Context* owner = listed_context(before);
+  if (owner != nullptr && !owner->source.closing()) stream_unseen_in(owner);
 }
 
 CUcontext context_of_stream(CUstream stream) {
@@ -43,8 +45,8 @@ CUcontext context_of_stream(CUstream stream) {
 }
 
 void stream_seen(CUstream stream) {
-  if (streams_followed() && !stands_for_several(stream) && !streams().knows(stream))
-    distrust("stream");
+  if (!streams_followed() || stands_for_several(stream) || streams().knows(stream)) return;
+  stream_unseen_in(listed_context(context_of_stream(stream)));
 }
 
 // The stream is taken out of the registry before it is destroyed, since the driver may use its
@@ -54,10 +56,12 @@ void stream_seen(CUstream stream) {
 StreamLeaving::StreamLeaving(CUstream stream) {
   if (!streams_followed()) return;
   CUcontext handle = streams().context_of(stream);
-  Context* context = handle == nullptr ? nullptr : context_named(handle);
+  Context* context = listed_context(handle);
   const auto leave = [&] {
     listed_ = streams().take_out(stream, &entry_);
     if (!listed_) return;
+    // In a careful context there are no marks that it could be missing from.
+    if (context != nullptr && context->careful.load()) return;
     if (context == nullptr || !context->source.stream_leaves(stream)) streams().lose();
   };
   if (context == nullptr) {
@@ -72,7 +76,7 @@ StreamLeaving::StreamLeaving(CUstream stream) {
 void StreamLeaving::done(bool destroyed) {
   if (!streams_followed()) return;
   if (listed_ && !destroyed) streams().add(entry_);
-  if (!listed_ && destroyed && !streams().unlisted_gone()) distrust("stream");
+  if (!listed_ && destroyed && !streams().unlisted_gone()) stream_unseen_in(nullptr);
 }
 
 }  // namespace cistern::shim

@@ -17,8 +17,14 @@ void stream_appeared(CUstream stream, unsigned flags);
 // The context of a stream, as far as the driver names it; else the calling thread's.
 CUcontext context_of_stream(CUstream stream);
 
-// A driver call of the program on this stream succeeded, so there is such a stream: if no hook saw
-// its creation, nothing is taken for clean any more.
+// True for the handles of the default streams, which exist once per context or per thread.
+inline bool stands_for_several(CUstream stream) {
+  return stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
+
+// A driver call of the program on this stream succeeded, so there is such a stream. If no hook saw
+// it made, there may be more in its context, whose work is in no mark: from then on only the
+// program's synchronisations of that context tell what is done.
 void stream_seen(CUstream stream);
 
 // Put around the driver's call that destroys a stream.

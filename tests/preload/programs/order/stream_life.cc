@@ -257,6 +257,8 @@ CUstream hidden() {
 
 void hidden_destroyed() { SAY(cuStreamDestroy(hidden())); }
 
+void hidden_used() { busy(hidden()); }
+
 void hidden_captured() {
   const CUstream stream = hidden();
   CUgraph graph = nullptr;
@@ -321,6 +323,7 @@ int main(int argc, char** argv) {
   if (is("short_without_marks")) return short_without_marks(), 0;
   if (is("hidden_destroyed")) hidden_destroyed();
   if (is("hidden_captured")) hidden_captured();
+  if (is("hidden_used")) hidden_used();
   if (is("refused")) refused();
   if (is("many")) many();
   if (is("racing")) racing();

@@ -125,6 +125,21 @@ CUresult cuCtxCreate_v4(CUcontext* pctx, CUctxCreateParams* ctxCreateParams, uns
       in("flags", flags), in("dev", dev));
 }
 
+// What else these are for is not simulated.
+
+CUresult cuGLCtxCreate_v2(CUcontext* pCtx, unsigned int Flags, CUdevice device) {
+  return call(
+      Call::cuGLCtxCreate_v2, [&] { return create(pCtx, Flags, device); }, out("pCtx", pCtx),
+      in("Flags", Flags), in("device", device));
+}
+
+CUresult cuVDPAUCtxCreate_v2(CUcontext* pCtx, unsigned int flags, CUdevice device,
+                             unsigned int vdpDevice, void* vdpGetProcAddress) {
+  return call(
+      Call::cuVDPAUCtxCreate_v2, [&] { return create(pCtx, flags, device); }, out("pCtx", pCtx),
+      in("flags", flags), in("device", device), in("vdpDevice", vdpDevice));
+}
+
 CUresult cuCtxDestroy(CUcontext ctx) {
   return call(
       Call::cuCtxDestroy, [&] { return destroy(ctx); }, in("ctx", ctx));

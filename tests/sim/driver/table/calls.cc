@@ -26,6 +26,10 @@ namespace {
   static_assert(std::is_same_v<decltype(&::symbol), PFN_##name##_v##version##_ptds>);
 #define SIM_CHECK_kPtsz(symbol, name, version) \
   static_assert(std::is_same_v<decltype(&::symbol), PFN_##name##_v##version##_ptsz>);
+// Of headers that need those of other systems (shim/toolkit/cuda.h).
+using PFN_cuGLCtxCreate_v3020 = CUresult(CUDAAPI*)(CUcontext*, unsigned, CUdevice);
+using PFN_cuVDPAUCtxCreate_v3020 = CUresult(CUDAAPI*)(CUcontext*, unsigned, CUdevice, unsigned,
+                                                      void*);
 #include "table/calls.def"
 #endif
 

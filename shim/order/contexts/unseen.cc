@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/order/contexts/unseen.h"
+
+#include "shim/entry/driver.h"
+#include "shim/order/contexts/context.h"
+#include "shim/order/contexts/context_life.h"
+#include "shim/order/contexts/crowd.h"
+#include "shim/order/shared.h"
+#include "shim/order/streams/events.h"
+#include "shim/order/streams/streams.h"
+#include "shim/process/settings.h"
+
+namespace cistern::shim {
+namespace {
+
+bool is_known(CUcontext handle) {
+  return context_named(handle) != nullptr || in_crowd(handle) || is_green(handle);
+}
+
+// A green context works on a primary one; nobody need have asked for its handle.
+bool is_green_stream(CUstream stream) {
+  CUgreenCtx green = nullptr;
+  const auto ask = driver().cuStreamGetGreenCtx;
+  return ask != nullptr && ask(stream, &green) == CUDA_SUCCESS && green != nullptr;
+}
+
+}  // namespace
+
+// A context that is gone may still be current to this thread: then the driver answers with an
+// error. One that lives by a call that is still under way in another thread was counted before that
+// call, and is known before the count goes back; the generation tells of one that has ended again
+// since.
+void unknown_context(CUcontext handle, uint32_t generation) {
+  CUdevice device;
+  if (driver().cuCtxGetDevice(&device) != CUDA_SUCCESS) return;
+  if (contexts_appearing() || contexts_ending.load() != 0) return;
+  if (is_known(handle) || context_generation() != generation) return;
+  if (context_noticed(handle, device)) noticed(Unseen::kContext);
+}
+
+void notice_context(CUcontext handle) {
+  if (handle == nullptr || !active()) return;
+  const uint32_t generation = context_generation();
+  if (is_known(handle)) return;
+  const ContextScope scope(handle);
+  if (scope) unknown_context(handle, generation);
+}
+
+void notice_context_of(CUstream stream) {
+  CUcontext context = nullptr;
+  const auto ask = driver().cuStreamGetCtx;
+  if (stands_for_several(stream) || ask == nullptr || ask(stream, &context) != CUDA_SUCCESS) return;
+  if (context != nullptr && !is_known(context) && !is_green_stream(stream)) notice_context(context);
+}
+
+}  // namespace cistern::shim

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contexts that appear without a beginning: no hook saw them made (RTLD_DEEPBIND, dlmopen, export
+// tables). One that turns up in a call of the program which a hook does see is *careful* from then
+// on:
+//
+//   * It has a number and no pool: the driver alone serves its memory.
+//   * Its work may touch memory of every other context and pinned memory, also what was freed
+//     before it turned up and waits: whether it has peer access, or a copy under way, nobody saw.
+//   * No hook may see its end either, so no call of Cistern's own names it. Only when the program
+//     synchronises it is known what its work has passed. Until then nothing becomes clean that was
+//     freed since.
+//
+// It is careful until its end is seen, its handle turns out to be a new context's, or the program
+// gets hold of it by a call that is seen (cuDevicePrimaryCtxRetain): then it is as any other.
+//
+// It is looked for where the program allocates, frees, asks about memory, copies, fills, waits,
+// captures, makes a context current, enables peer access, or submits after a free. A launch while
+// nothing freed is unmarked does not look. Any thread; no lock is held by the caller. Where the
+// driver refuses the questions, nothing is noticed.
+//
+// current_context() looks at the calling thread's own (unknown_context(), context.h).
+#pragma once
+
+#include "shim/cuda_api.h"
+
+namespace cistern::shim {
+
+// A context that the program named in a call which succeeded (nullptr: none); that of a stream on
+// which one did.
+void notice_context(CUcontext handle);
+void notice_context_of(CUstream stream);
+
+}  // namespace cistern::shim
