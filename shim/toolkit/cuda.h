@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The installed toolkit's cuda.h, and what it lacks of CUDA 13.0, which hooks, simulator and tests
-// are written against. This folder comes before the toolkit's in the search for headers, so that
-// `#include <cuda.h>` means this file everywhere. With 13.0 and later it adds nothing. Declared are
-// the types and functions that something here uses; their layout and values are the driver's ABI.
+// The installed toolkit's cuda.h, and what it lacks of CUDA 13.5, which hooks, simulator and tests
+// are written against: here of 13.0, in newer.h of what came later. This folder comes before the
+// toolkit's in the search for headers, so that `#include <cuda.h>` means this file everywhere.
+// Declared are the types and functions that something here uses; their layout and values are the
+// driver's ABI.
 #pragma once
 #pragma GCC system_header  // -Wpedantic objects to include_next
 #include_next <cuda.h>
@@ -193,3 +194,5 @@ CISTERN_BOTH(cuStreamGetCtx_v2, (CUstream hStream, CUcontext* pCtx, CUgreenCtx* 
 #define cuStreamUpdateCaptureDependencies __CUDA_API_PTSZ(cuStreamUpdateCaptureDependencies_v2)
 #endif
 #endif
+
+#include "newer.h"
