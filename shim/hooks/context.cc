@@ -133,6 +133,26 @@ CUresult cuCtxCreate_v4(CUcontext* pctx, CUctxCreateParams* params, unsigned int
   return create_context(driver().cuCtxCreate_v4, pctx, dev, params, flags, dev);
 }
 
+CUresult cuGLCtxCreate(CUcontext* pCtx, unsigned int Flags, CUdevice device) {
+  return create_context(driver().cuGLCtxCreate, pCtx, device, Flags, device);
+}
+
+CUresult cuGLCtxCreate_v2(CUcontext* pCtx, unsigned int Flags, CUdevice device) {
+  return create_context(driver().cuGLCtxCreate_v2, pCtx, device, Flags, device);
+}
+
+CUresult cuVDPAUCtxCreate(CUcontext* pCtx, unsigned int flags, CUdevice device,
+                          cuuint32_t vdpDevice, void* vdpGetProcAddress) {
+  return create_context(driver().cuVDPAUCtxCreate, pCtx, device, flags, device, vdpDevice,
+                        vdpGetProcAddress);
+}
+
+CUresult cuVDPAUCtxCreate_v2(CUcontext* pCtx, unsigned int flags, CUdevice device,
+                             cuuint32_t vdpDevice, void* vdpGetProcAddress) {
+  return create_context(driver().cuVDPAUCtxCreate_v2, pCtx, device, flags, device, vdpDevice,
+                        vdpGetProcAddress);
+}
+
 CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
   const AppearingScope appearing;
   const CUresult result = ask_for_memory(driver().cuDevicePrimaryCtxRetain, pctx, dev);

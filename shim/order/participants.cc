@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/order/participants.h"
 
+#include <cstring>
+
 #include "shim/order/captures/graph_contexts.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/copy_ends.h"
@@ -20,6 +22,13 @@ CUdeviceptr first_byte(CUdeviceptr base, size_t x, size_t y, size_t pitch, size_
 CUdeviceptr address_of(CUmemorytype type, CUdeviceptr device, const void* host) {
   if (type == CU_MEMORYTYPE_ARRAY) return 0;
   return type == CU_MEMORYTYPE_HOST ? reinterpret_cast<CUdeviceptr>(host) : device;
+}
+
+CUdeviceptr address_of_reduction(const CUstreamBatchMemOpParams& operation) {
+  CisternAtomicReduction reduction;
+  static_assert(sizeof reduction <= sizeof operation);
+  memcpy(&reduction, &operation, sizeof reduction);
+  return reduction.address;
 }
 
 }  // namespace
@@ -86,6 +95,19 @@ void Participants::add(CUDA_MEMCPY3D_BATCH_OP* copies) {
   }
 }
 
+// Whose memory is bound to a logical endpoint is not known: it may be anyone's.
+void Participants::add(CUDA_FABRIC_COPY_BATCH_OP* copies) {
+  for (size_t i = 0; copies != nullptr && i < count_; ++i) {
+    for (const CUfabricCpyOperand* operand : {&copies[i].src, &copies[i].dst}) {
+      if (operand->type == CU_FABRIC_COPY_OPERAND_TYPE_POINTER) {
+        add(operand->op.ptr.ptr);
+      } else {
+        contexts_.add(living_contexts());
+      }
+    }
+  }
+}
+
 void Participants::add(CUmemDecompressParams* parameters) {
   for (size_t i = 0; parameters != nullptr && i < count_; ++i) {
     add(parameters[i].src);
@@ -96,7 +118,7 @@ void Participants::add(CUmemDecompressParams* parameters) {
 
 void Participants::add(CUstreamBatchMemOpParams* operations) {
   for (size_t i = 0; operations != nullptr && i < count_; ++i) {
-    switch (operations[i].operation) {
+    switch (static_cast<int>(operations[i].operation)) {  // an older header lacks some
       case CU_STREAM_MEM_OP_WAIT_VALUE_32:
       case CU_STREAM_MEM_OP_WAIT_VALUE_64:
         add(operations[i].waitValue.address);
@@ -105,7 +127,14 @@ void Participants::add(CUstreamBatchMemOpParams* operations) {
       case CU_STREAM_MEM_OP_WRITE_VALUE_64:
         add(operations[i].writeValue.address);
         break;
-      default:
+      case CU_STREAM_MEM_OP_ATOMIC_REDUCTION:
+        add(address_of_reduction(operations[i]));
+        break;
+      case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
+      case CU_STREAM_MEM_OP_BARRIER:
+        break;
+      default:  // one that nobody knows yet: it may touch anyone's memory
+        contexts_.add(living_contexts());
         break;
     }
   }
