@@ -24,11 +24,12 @@ CUdeviceptr address_of(CUmemorytype type, CUdeviceptr device, const void* host) 
   return type == CU_MEMORYTYPE_HOST ? reinterpret_cast<CUdeviceptr>(host) : device;
 }
 
-CUdeviceptr address_of_reduction(const CUstreamBatchMemOpParams& operation) {
+// Read as what they are, since an older header's enumeration has no room for some.
+CisternAtomicReduction as_reduction(const CUstreamBatchMemOpParams& operation) {
   CisternAtomicReduction reduction;
   static_assert(sizeof reduction <= sizeof operation);
   memcpy(&reduction, &operation, sizeof reduction);
-  return reduction.address;
+  return reduction;
 }
 
 }  // namespace
@@ -95,15 +96,11 @@ void Participants::add(CUDA_MEMCPY3D_BATCH_OP* copies) {
   }
 }
 
-// Whose memory is bound to a logical endpoint is not known: it may be anyone's.
+// What is bound to a logical endpoint is never pooled (hooks/physical.cc).
 void Participants::add(CUDA_FABRIC_COPY_BATCH_OP* copies) {
   for (size_t i = 0; copies != nullptr && i < count_; ++i) {
     for (const CUfabricCpyOperand* operand : {&copies[i].src, &copies[i].dst}) {
-      if (operand->type == CU_FABRIC_COPY_OPERAND_TYPE_POINTER) {
-        add(operand->op.ptr.ptr);
-      } else {
-        contexts_.add(living_contexts());
-      }
+      if (operand->type == CU_FABRIC_COPY_OPERAND_TYPE_POINTER) add(operand->op.ptr.ptr);
     }
   }
 }
@@ -118,7 +115,8 @@ void Participants::add(CUmemDecompressParams* parameters) {
 
 void Participants::add(CUstreamBatchMemOpParams* operations) {
   for (size_t i = 0; operations != nullptr && i < count_; ++i) {
-    switch (static_cast<int>(operations[i].operation)) {  // an older header lacks some
+    const CisternAtomicReduction reduction = as_reduction(operations[i]);
+    switch (reduction.operation) {
       case CU_STREAM_MEM_OP_WAIT_VALUE_32:
       case CU_STREAM_MEM_OP_WAIT_VALUE_64:
         add(operations[i].waitValue.address);
@@ -127,8 +125,8 @@ void Participants::add(CUstreamBatchMemOpParams* operations) {
       case CU_STREAM_MEM_OP_WRITE_VALUE_64:
         add(operations[i].writeValue.address);
         break;
-      case CU_STREAM_MEM_OP_ATOMIC_REDUCTION:
-        add(address_of_reduction(operations[i]));
+      case CISTERN_ATOMIC_REDUCTION:
+        add(reduction.address);
         break;
       case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
       case CU_STREAM_MEM_OP_BARRIER:

@@ -2,26 +2,21 @@
 //
 // What CUDA 13.1 to 13.5 added, for toolkits that do not declare it: a driver has these functions
 // whatever toolkit Cistern was built with. Types that are passed on and never looked into are
-// declared only. Included by cuda.h beside it; with 13.5 and later it declares no type.
+// declared only. Included by cuda.h beside it; with 13.5 and later it adds none of CUDA's types.
 #pragma once
 #pragma GCC system_header
 
 extern "C" {
 
-// The layout of CUstreamBatchMemOpParams for an atomic reduction, under a name of its own: in a
-// union of the toolkit it cannot be added. No version guards it.
+// CUstreamBatchMemOpParams of an atomic reduction, under names of their own: neither the toolkit's
+// union nor the range of its enumeration can be extended. No version guards them.
+constexpr unsigned int CISTERN_ATOMIC_REDUCTION = 8;
 typedef struct {
-  CUstreamBatchMemOpType operation;
-  unsigned int flags, reductionOp, dataType;
+  unsigned int operation, flags, reductionOp, dataType;
   CUdeviceptr address;
   cuuint64_t value;
   CUdeviceptr alias;
 } CisternAtomicReduction;
-
-#if CUDA_VERSION < 13010
-constexpr CUstreamBatchMemOpType CU_STREAM_MEM_OP_ATOMIC_REDUCTION =
-    static_cast<CUstreamBatchMemOpType>(8);
-#endif
 
 #if CUDA_VERSION < 13020
 struct CUstreamCigCaptureParams_st;
@@ -85,13 +80,31 @@ typedef struct {
   unsigned int rest[9];
 } CisternEglFrame;
 
+// Under the names of cuda.h where it has the function: the same declaration twice is no error.
 CUresult CUDAAPI cuGraphAddNode_v3(CUgraphNode* phGraphNode, CUgraph hGraph,
                                    const CUgraphNode* dependencies,
                                    const CUgraphEdgeData* dependencyData, size_t numDependencies,
                                    CUgraphNodeParams* nodeParams);
 CUresult CUDAAPI cuGraphNodeSetParams_v2(CUgraphNode hNode, CUgraphNodeParams* nodeParams);
 
-// Under the names of cuda.h where it has the function: the same declaration twice is no error.
+CUresult CUDAAPI cuLogicalEndpointBindAddr(CUlogicalEndpointId leId, CUdevice dev,
+                                           cuuint64_t offset, void* ptr, cuuint64_t size,
+                                           unsigned long long flags);
+CUresult CUDAAPI cuLogicalEndpointBindMem(CUlogicalEndpointId leId, CUdevice dev, cuuint64_t offset,
+                                          CUmemGenericAllocationHandle memHandle,
+                                          cuuint64_t memOffset, cuuint64_t size,
+                                          unsigned long long flags);
+CUresult CUDAAPI cuLogicalEndpointCreate(CUlogicalEndpointId leId,
+                                         const CUlogicalEndpointProp* prop);
+CUresult CUDAAPI cuLogicalEndpointDestroy(CUlogicalEndpointId leId);
+CUresult CUDAAPI cuLogicalEndpointIdReserve(CUlogicalEndpointId* baseLeId, cuuint32_t count);
+CUresult CUDAAPI cuMulticastBindAddr_v2(CUmemGenericAllocationHandle mcHandle, CUdevice dev,
+                                        size_t mcOffset, CUdeviceptr memptr, size_t size,
+                                        unsigned long long flags);
+CUresult CUDAAPI cuMulticastBindMem_v2(CUmemGenericAllocationHandle mcHandle, CUdevice dev,
+                                       size_t mcOffset, CUmemGenericAllocationHandle memHandle,
+                                       size_t memOffset, size_t size, unsigned long long flags);
+
 #define CISTERN_BOTH(name, parameters) \
   CUresult CUDAAPI name parameters;    \
   CUresult CUDAAPI name##_ptsz parameters;

@@ -78,7 +78,7 @@ CUresult refuse(void*, CUgraphNode, const CUgraphNodeParams*, const CUgraphNodeP
 
 CUstreamBatchMemOpParams reduction(CUdeviceptr address, unsigned operation, uint64_t value) {
   const CisternAtomicReduction given{
-      CU_STREAM_MEM_OP_ATOMIC_REDUCTION, 0, operation, 2 | 4 | 8, address, value, 0};
+      CISTERN_ATOMIC_REDUCTION, 0, operation, 2 | 4 | 8, address, value, 0};
   CUstreamBatchMemOpParams params{};
   std::memcpy(&params, &given, sizeof given);
   return params;

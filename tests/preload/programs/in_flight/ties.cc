@@ -11,9 +11,9 @@
 // last and done before.
 // The number is the other context's device. FORM: peer peer_now unified device copy_2d copy_3d
 // copy_3d_peer batch batch_3d captured fill (writes only) kernel kernel_no_more kernel_opened
-// (device 1 only); since CUDA 13.1: attributes attributes_3d fabric reduction (writes only)
-// node_added node_set recaptured. Kernels reach the block by peer access: enabled, enabled and then
-// disabled, or enabled by opening memory of another process on the same device.
+// (device 1 only); since CUDA 13.1: attributes attributes_3d fabric node_added node_set recaptured
+// reduction operation (both write only). Kernels reach the block by peer access: enabled, enabled
+// and then disabled, or enabled by opening memory of another process on the same device.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -159,16 +159,26 @@ CUresult fabric(const Copy& copy) {
   return NEWER(cuFabricCpyBatchAsync, "cuFabricCpyBatchAsync", 13050)(2, ops, 0, copy.stream);
 }
 
+CUresult operate(const Copy& copy, unsigned operation, const CisternAtomicReduction& on) {
+  CUstreamBatchMemOpParams params{};
+  std::memcpy(&params, &on, sizeof on);
+  std::memcpy(&params, &operation, sizeof operation);
+  return cuStreamBatchMemOp(copy.stream, 1, &params, 0);
+}
+
 // Adds to a word of 32 bits.
 CUresult reduction(const Copy& copy) {
+  return operate(copy, CISTERN_ATOMIC_REDUCTION, {0, 0, 0, 2 | 4 | 8, copy.to, 7, 0});
+}
+
+// One that no driver has yet (tests/sim/README.md), which writes. Its address is the second word.
+CUresult operation(const Copy& copy) {
   CUstreamBatchMemOpParams params{};
-  CisternAtomicReduction add{};
-  add.operation = CU_STREAM_MEM_OP_ATOMIC_REDUCTION;
-  add.dataType = 2 | 4 | 8;
-  add.address = copy.to;
-  add.value = 7;
-  std::memcpy(&params, &add, sizeof add);
-  return cuStreamBatchMemOp(copy.stream, 1, &params, 0);
+  CisternAtomicReduction write{};
+  params.writeValue.address = copy.to;
+  params.writeValue.value = 7;
+  std::memcpy(&write, &params, sizeof write);
+  return operate(copy, 100, write);
 }
 
 // A graph of the second context alone, of one copy.
@@ -239,6 +249,7 @@ constexpr struct {
               {"attributes_3d", attributes_3d},
               {"fabric", fabric},
               {"reduction", reduction},
+              {"operation", operation},
               {"node_added", node_added},
               {"node_set", node_set},
               {"recaptured", recaptured}};

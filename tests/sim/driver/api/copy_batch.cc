@@ -3,6 +3,7 @@
 // Batches of copies, and copies in the form of one of a batch. Those of one batch are in no order
 // in CUDA; here they follow each other.
 #include "api/api.h"
+#include "api/bindings.h"
 #include "exec/copy.h"
 
 using namespace simcuda;
@@ -65,16 +66,20 @@ CUresult copy_box_batch(Call id, DefaultStream kind, CUstream handle,
   });
 }
 
-// Between addresses; there are no logical endpoints.
+// 0: no memory is there.
+CUdeviceptr address_of(const CUfabricCpyOperand& operand) {
+  return operand.type == CU_FABRIC_COPY_OPERAND_TYPE_POINTER
+             ? operand.op.ptr.ptr
+             : address_behind(operand.op.le.id, operand.op.le.offset);
+}
+
 CUresult copy_fabric_batch(Call id, DefaultStream kind, CUstream handle,
                            const CUDA_FABRIC_COPY_BATCH_OP* list, size_t count) {
   if (list == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
   return for_each(handle, kind, count, [&](const StreamRef& stream, size_t i) {
-    const auto& [src, dst, bytes, flags] = list[i];
-    const bool addresses = src.type == CU_FABRIC_COPY_OPERAND_TYPE_POINTER &&
-                           dst.type == CU_FABRIC_COPY_OPERAND_TYPE_POINTER;
-    if (!addresses) return CUDA_ERROR_NOT_SUPPORTED;
-    return copy(id, stream, {dst.op.ptr.ptr, Side::kAny}, {src.op.ptr.ptr, Side::kAny}, bytes,
+    const CUdeviceptr to = address_of(list[i].dst), from = address_of(list[i].src);
+    if (to == 0 || from == 0) return CUDA_ERROR_INVALID_VALUE;
+    return copy(id, stream, {to, Side::kAny}, {from, Side::kAny}, list[i].size,
                 Timing::kAsynchronous);
   });
 }

@@ -38,10 +38,8 @@ void apply(const MemoryOperation& operation) {
   }
 }
 
-CUresult read_reduction(const CUstreamBatchMemOpParams& params, MemoryOperation* operation) {
+CUresult read_reduction(const CisternAtomicReduction& given, MemoryOperation* operation) {
   constexpr unsigned kUnsigned32 = 2 | 4 | 8, kUnsigned64 = 2 | 4 | 16;
-  CisternAtomicReduction given;
-  std::memcpy(&given, &params, sizeof given);
   const int combine = static_cast<int>(given.reductionOp);
   const bool known = combine == MemoryOperation::kAdd || combine == MemoryOperation::kAnd ||
                      combine == MemoryOperation::kOr;
@@ -53,16 +51,22 @@ CUresult read_reduction(const CUstreamBatchMemOpParams& params, MemoryOperation*
   return CUDA_SUCCESS;
 }
 
+// Stands for what nobody knows yet. It writes.
+constexpr unsigned kOfALaterDriver = 100;
+
 CUresult read_operation(const CUstreamBatchMemOpParams& params, MemoryOperation* operation) {
-  switch (static_cast<int>(params.operation)) {  // an older header lacks one
+  CisternAtomicReduction given;  // an older header's enumeration has no room for all
+  std::memcpy(&given, &params, sizeof given);
+  switch (given.operation) {
     case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+    case kOfALaterDriver:
       *operation = {params.writeValue.address, params.writeValue.value, 4};
       return CUDA_SUCCESS;
     case CU_STREAM_MEM_OP_WRITE_VALUE_64:
       *operation = {params.writeValue.address, params.writeValue.value64, 8};
       return CUDA_SUCCESS;
-    case CU_STREAM_MEM_OP_ATOMIC_REDUCTION:
-      return read_reduction(params, operation);
+    case CISTERN_ATOMIC_REDUCTION:
+      return read_reduction(given, operation);
     default:
       return CUDA_ERROR_NOT_SUPPORTED;
   }
