@@ -47,6 +47,49 @@ CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,
   return begin_capture<PerThread>(hStream, begin, /*into_graph=*/true);
 }
 
+CUresult cuStreamBeginRecaptureToGraph(CUstream hStream, CUstreamCaptureMode mode, CUgraph hGraph,
+                                       CUgraphRecaptureCallback callbackFunc, void* userData) {
+  const auto begin = [=] {
+    return ask(driver().cuStreamBeginRecaptureToGraph, hStream, mode, hGraph, callbackFunc,
+               userData);
+  };
+  return begin_capture<Legacy>(hStream, begin, /*into_graph=*/true);
+}
+
+CUresult cuStreamBeginRecaptureToGraph_ptsz(CUstream hStream, CUstreamCaptureMode mode,
+                                            CUgraph hGraph, CUgraphRecaptureCallback callbackFunc,
+                                            void* userData) {
+  const auto begin = [=] {
+    return ask(driver().cuStreamBeginRecaptureToGraph_ptsz, hStream, mode, hGraph, callbackFunc,
+               userData);
+  };
+  return begin_capture<PerThread>(hStream, begin, /*into_graph=*/true);
+}
+
+CUresult cuStreamBeginCaptureToCig(CUstream hStream,
+                                   CUstreamCigCaptureParams* streamCigCaptureParams) {
+  return begin_capture<Legacy>(hStream, [=] {
+    return ask(driver().cuStreamBeginCaptureToCig, hStream, streamCigCaptureParams);
+  });
+}
+
+CUresult cuStreamBeginCaptureToCig_ptsz(CUstream hStream,
+                                        CUstreamCigCaptureParams* streamCigCaptureParams) {
+  return begin_capture<PerThread>(hStream, [=] {
+    return ask(driver().cuStreamBeginCaptureToCig_ptsz, hStream, streamCigCaptureParams);
+  });
+}
+
+CUresult cuStreamEndCaptureToCig(CUstream hStream) {
+  return end_capture_without_graph<Legacy>(
+      hStream, [=] { return ask(driver().cuStreamEndCaptureToCig, hStream); });
+}
+
+CUresult cuStreamEndCaptureToCig_ptsz(CUstream hStream) {
+  return end_capture_without_graph<PerThread>(
+      hStream, [=] { return ask(driver().cuStreamEndCaptureToCig_ptsz, hStream); });
+}
+
 CUresult cuStreamEndCapture(CUstream hStream, CUgraph* phGraph) {
   return end_capture<Legacy>(hStream, phGraph,
                              [=] { return ask(driver().cuStreamEndCapture, hStream, phGraph); });

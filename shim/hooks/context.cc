@@ -151,8 +151,6 @@ CUresult cuCtxCreate_v4(CUcontext* pctx, CUctxCreateParams* params, unsigned int
   return create_context(driver().cuCtxCreate_v4, pctx, dev, params, flags, dev);
 }
 
-// Of OpenGL's and VDPAU's forms the driver knows what else they are for.
-
 CUresult cuGLCtxCreate(CUcontext* pCtx, unsigned int Flags, CUdevice device) {
   return create_context(driver().cuGLCtxCreate, pCtx, device, Flags, device);
 }
@@ -162,13 +160,13 @@ CUresult cuGLCtxCreate_v2(CUcontext* pCtx, unsigned int Flags, CUdevice device) 
 }
 
 CUresult cuVDPAUCtxCreate(CUcontext* pCtx, unsigned int flags, CUdevice device,
-                          unsigned int vdpDevice, void* vdpGetProcAddress) {
+                          cuuint32_t vdpDevice, void* vdpGetProcAddress) {
   return create_context(driver().cuVDPAUCtxCreate, pCtx, device, flags, device, vdpDevice,
                         vdpGetProcAddress);
 }
 
 CUresult cuVDPAUCtxCreate_v2(CUcontext* pCtx, unsigned int flags, CUdevice device,
-                             unsigned int vdpDevice, void* vdpGetProcAddress) {
+                             cuuint32_t vdpDevice, void* vdpGetProcAddress) {
   return create_context(driver().cuVDPAUCtxCreate_v2, pCtx, device, flags, device, vdpDevice,
                         vdpGetProcAddress);
 }

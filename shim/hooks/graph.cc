@@ -187,4 +187,11 @@ CUresult cuGraphAddNode_v2(CUgraphNode* phGraphNode, CUgraph hGraph,
                   dependencies, dependencyData, numDependencies, nodeParams);
 }
 
+CUresult cuGraphAddNode_v3(CUgraphNode* phGraphNode, CUgraph hGraph,
+                           const CUgraphNode* dependencies, const CUgraphEdgeData* dependencyData,
+                           size_t numDependencies, CUgraphNodeParams* nodeParams) {
+  return add_node(child_in(nodeParams), driver().cuGraphAddNode_v3, phGraphNode, hGraph,
+                  dependencies, dependencyData, numDependencies, nodeParams);
+}
+
 CUresult cuGraphDestroy(CUgraph hGraph) { return destroy(driver().cuGraphDestroy, hGraph); }

@@ -59,3 +59,25 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc* des
 CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr ptr) {
   return ask(driver().cuMemGetAccess, flags, location, not_in_a_unit(ptr));
 }
+
+// Only the program's own physical memory, and stream-ordered memory, can be bound.
+
+CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle mcHandle, size_t mcOffset,
+                             CUdeviceptr memptr, size_t size, unsigned long long flags) {
+  return ask_with_idle_memory(driver().cuMulticastBindAddr, mcHandle, mcOffset,
+                              not_in_a_unit(memptr, size), size, flags);
+}
+
+CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle mcHandle, CUdevice dev,
+                                size_t mcOffset, CUdeviceptr memptr, size_t size,
+                                unsigned long long flags) {
+  return ask_with_idle_memory(driver().cuMulticastBindAddr_v2, mcHandle, dev, mcOffset,
+                              not_in_a_unit(memptr, size), size, flags);
+}
+
+CUresult cuLogicalEndpointBindAddr(CUlogicalEndpointId leId, CUdevice dev, cuuint64_t offset,
+                                   void* ptr, cuuint64_t size, unsigned long long flags) {
+  const CUdeviceptr address = not_in_a_unit(reinterpret_cast<CUdeviceptr>(ptr), size);
+  return ask_with_idle_memory(driver().cuLogicalEndpointBindAddr, leId, dev, offset,
+                              reinterpret_cast<void*>(address), size, flags);
+}

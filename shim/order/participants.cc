@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/order/participants.h"
 
+#include <cstring>
+
 #include "shim/order/captures/graph_contexts.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/crowd.h"
@@ -21,6 +23,14 @@ CUdeviceptr first_byte(CUdeviceptr base, size_t x, size_t y, size_t pitch, size_
 CUdeviceptr address_of(CUmemorytype type, CUdeviceptr device, const void* host) {
   if (type == CU_MEMORYTYPE_ARRAY) return 0;
   return type == CU_MEMORYTYPE_HOST ? reinterpret_cast<CUdeviceptr>(host) : device;
+}
+
+// Read as what they are, since an older header's enumeration has no room for some.
+CisternAtomicReduction as_reduction(const CUstreamBatchMemOpParams& operation) {
+  CisternAtomicReduction reduction;
+  static_assert(sizeof reduction <= sizeof operation);
+  memcpy(&reduction, &operation, sizeof reduction);
+  return reduction;
 }
 
 }  // namespace
@@ -89,6 +99,15 @@ void Participants::add(CUDA_MEMCPY3D_BATCH_OP* copies) {
   }
 }
 
+// What is bound to a logical endpoint is never pooled (hooks/physical.cc).
+void Participants::add(CUDA_FABRIC_COPY_BATCH_OP* copies) {
+  for (size_t i = 0; copies != nullptr && i < count_; ++i) {
+    for (const CUfabricCpyOperand* operand : {&copies[i].src, &copies[i].dst}) {
+      if (operand->type == CU_FABRIC_COPY_OPERAND_TYPE_POINTER) add(operand->op.ptr.ptr);
+    }
+  }
+}
+
 void Participants::add(CUmemDecompressParams* parameters) {
   for (size_t i = 0; parameters != nullptr && i < count_; ++i) {
     add(parameters[i].src);
@@ -99,7 +118,8 @@ void Participants::add(CUmemDecompressParams* parameters) {
 
 void Participants::add(CUstreamBatchMemOpParams* operations) {
   for (size_t i = 0; operations != nullptr && i < count_; ++i) {
-    switch (operations[i].operation) {
+    const CisternAtomicReduction reduction = as_reduction(operations[i]);
+    switch (reduction.operation) {
       case CU_STREAM_MEM_OP_WAIT_VALUE_32:
       case CU_STREAM_MEM_OP_WAIT_VALUE_64:
         add(operations[i].waitValue.address);
@@ -108,7 +128,14 @@ void Participants::add(CUstreamBatchMemOpParams* operations) {
       case CU_STREAM_MEM_OP_WRITE_VALUE_64:
         add(operations[i].writeValue.address);
         break;
-      default:
+      case CISTERN_ATOMIC_REDUCTION:
+        add(reduction.address);
+        break;
+      case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
+      case CU_STREAM_MEM_OP_BARRIER:
+        break;
+      default:  // one that nobody knows yet: it may touch anyone's memory
+        contexts_.add(living_contexts());
         break;
     }
   }

@@ -38,7 +38,8 @@ class Participants {
   void tie() const;
 
  private:
-  // Arrays come with the number of their elements, in the first argument of a type for that.
+  // Arrays come with the number of their elements, in the first argument of a type for that; flags
+  // are of another type. Without a number there is one element.
   void count(size_t n) { set_count(n); }
   void count(unsigned n) { set_count(n); }
   template <typename Other>
@@ -52,6 +53,8 @@ class Participants {
   void note(const Argument& argument) {
     if constexpr (std::is_same_v<Argument, CUstream>) {
       worker_of_stream(Kind::name(argument));
+    } else if constexpr (std::is_same_v<Argument, CUstream*>) {
+      if (argument != nullptr) worker_of_stream(Kind::name(*argument));
     } else if constexpr (std::is_same_v<Argument, const CUlaunchConfig*>) {
       worker_of_stream(Kind::name(argument->hStream));
     } else if constexpr (kTouches) {
@@ -73,6 +76,7 @@ class Participants {
   void add(const CUDA_MEMCPY2D* copy);
   void add(const CUDA_MEMCPY3D* copy);
   void add(const CUDA_MEMCPY3D_PEER* copy);
+  void add(CUDA_FABRIC_COPY_BATCH_OP* copies);
   void add(CUDA_MEMCPY3D_BATCH_OP* copies);
   void add(CUmemDecompressParams* parameters);
   void add(CUstreamBatchMemOpParams* operations);
@@ -90,7 +94,7 @@ class Participants {
   CUstream stream_ = nullptr;
   bool has_stream_ = false;
   bool counted_ = false;
-  size_t count_ = 0;
+  size_t count_ = 1;
 };
 
 }  // namespace cistern::shim

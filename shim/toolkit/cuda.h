@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The installed toolkit's cuda.h, and what it lacks of CUDA 13.0, which hooks, simulator and tests
-// are written against. This folder comes before the toolkit's in the search for headers, so that
-// `#include <cuda.h>` means this file everywhere. With 13.0 and later it adds nothing. Declared are
-// the types and functions that something here uses; their layout and values are the driver's ABI.
+// The installed toolkit's cuda.h, and what it lacks of CUDA 13.5, which hooks, simulator and tests
+// are written against: here of 13.0, in newer.h of what came later. This folder comes before the
+// toolkit's in the search for headers, so that `#include <cuda.h>` means this file everywhere.
+// Declared are the types and functions that something here uses; their layout and values are the
+// driver's ABI.
 #pragma once
 #pragma GCC system_header  // -Wpedantic objects to include_next
 #include_next <cuda.h>
@@ -194,13 +195,4 @@ CISTERN_BOTH(cuStreamGetCtx_v2, (CUstream hStream, CUcontext* pCtx, CUgreenCtx* 
 #endif
 #endif
 
-// Of cudaGL.h and cudaVDPAU.h, which need headers of other systems: a VdpDevice is a number, and
-// the last parameter a function of VDPAU's. Not to be included beside them.
-extern "C" {
-CUresult CUDAAPI cuGLCtxCreate(CUcontext* pCtx, unsigned int Flags, CUdevice device);
-CUresult CUDAAPI cuGLCtxCreate_v2(CUcontext* pCtx, unsigned int Flags, CUdevice device);
-CUresult CUDAAPI cuVDPAUCtxCreate(CUcontext* pCtx, unsigned int flags, CUdevice device,
-                                  unsigned int vdpDevice, void* vdpGetProcAddress);
-CUresult CUDAAPI cuVDPAUCtxCreate_v2(CUcontext* pCtx, unsigned int flags, CUdevice device,
-                                     unsigned int vdpDevice, void* vdpGetProcAddress);
-}
+#include "newer.h"

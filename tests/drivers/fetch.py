@@ -28,6 +28,7 @@ import zipfile
 DRIVERS = ("libcuda1", "libnvidia-tesla-470-cuda1")
 RUNTIMES = {"cudart-11": "nvidia-cuda-runtime-cu11==11.8.89", "cudart-12": "nvidia-cuda-runtime-cu12==12.9.79",
             "cudart-13": "nvidia-cuda-runtime==13.5.37"}
+NEWEST = {"toolkit": "nvidia-cuda-runtime"}  # the newest headers there are, for tests/hygiene/coverage_test.py
 TIME_LIMIT_S = 50  # of all fetching
 STALL_S = 10  # without an answer of the other side
 TRY_AGAIN_S = 15 * 60  # what could not be had is not tried again before, but by this script itself
@@ -136,8 +137,8 @@ def fetch_runtimes(wanted, folder, scratch, until):
     def fetch(name):
         wheels = scratch / f"{name}-wheels"
         run(sys.executable, "-m", "pip", "--disable-pip-version-check", "--timeout", str(STALL_S), "--retries", "1",
-            "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", str(wheels), RUNTIMES[name],
-            until=until)
+            "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", str(wheels),
+            (RUNTIMES | NEWEST)[name], until=until)
         [wheel] = wheels.glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(scratch / name)
@@ -152,6 +153,10 @@ def fetch_runtimes(wanted, folder, scratch, until):
     return missing
 
 
+# What drivers' tests need: how it is fetched, and its names.
+PARTS = ((fetch_drivers, DRIVERS), (fetch_runtimes, RUNTIMES))
+
+
 def noted(folder):
     """What could not be had the last time, by name."""
     note = folder / "missing"
@@ -159,13 +164,13 @@ def noted(folder):
     return dict(line.split(": ", 1) for line in lines)
 
 
-def obtain(folder, anew=False):
+def obtain(folder, anew=False, parts=PARTS):
     """Everything that can be had is in the folder then. The rest by name, each with the reason."""
     folder.mkdir(parents=True, exist_ok=True)
     note = folder / "missing"
     with open(folder / "lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # tests that run side by side fetch once
-        wanted = [name for name in (*DRIVERS, *RUNTIMES) if not (folder / name).exists()]
+        wanted = [name for _, names in parts for name in names if not (folder / name).exists()]
         if note.exists() and not anew and time.time() - note.stat().st_mtime < TRY_AGAIN_S:
             before = noted(folder)
             if set(wanted) <= set(before):
@@ -178,7 +183,7 @@ def obtain(folder, anew=False):
         try:
             with concurrent.futures.ThreadPoolExecutor() as pool:
                 jobs = [pool.submit(fetch, [name for name in wanted if name in names], folder, scratch, until)
-                        for fetch, names in ((fetch_drivers, DRIVERS), (fetch_runtimes, RUNTIMES))]
+                        for fetch, names in parts]
                 missing = {name: why for job in jobs for name, why in job.result().items()}
         finally:
             shutil.rmtree(scratch, ignore_errors=True)

@@ -1,60 +1,66 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every function of the toolkit's cuda.h that has to do with memory, or with work, is hooked or on the pass list.
+"""Every function that CUDA's headers declare of the driver is hooked or on the pass list, with a reason that fits.
 
-Somebody has decided for each function of CUDA 13.0 what it means for a pool; one without a decision makes this fail.
-Functions of a newer toolkit are named, and the test is skipped: their work is not seen (shim/LIMITS.md). Of those that are hooked and hand work to the device, or may wait for the host, touch memory or need some, each has to
-say so in its row of shim/forwarded.def, unless it is on the list of those that do so by hand.
-The exact names come from the header in the folder CUDA_INCLUDE: with __CUDA_API_VERSION_INTERNAL it
-declares every version and _ptsz variant by its own name. What an older one lacks, shim/toolkit/cuda.h declares.
+Read are the headers of the installed toolkit (CUDA_INCLUDE), of the newest one that the package index has, and a
+list of names (cuda_headers.py). Somebody has decided for each function what it means for a pool: one without a
+decision makes this fail. What a function takes tells whether the decision can be right: what begins a capture is
+hooked, what is given a stream hands work to it or says why it does not, and nothing that takes memory, work or a
+graph is waved through as being about neither. A hooked function that hands work to the device, may wait for the
+host, touches memory or needs some has to say so in its row of shim/forwarded.def, unless it does so by hand.
+
+    coverage_test.py --keep BUILD    writes the list of names anew
 """
 
 import os
 import pathlib
 import re
-import subprocess
 import sys
 
+import cuda_headers
 import hook_tables
 
-DECIDED = 13000  # the CUDA version whose functions are all hooked or on the pass list
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SHIM = ROOT / "shim"
-MEMORY_RELATED = re.compile(
-    r"Mem|Array|Pool|Ctx|Capture|Ipc|Pointer|ProcAddress|ExportTable|Multicast|Address|"
-    r"Global|Managed|Synchronize|Event(Create|Destroy|Record|Query)|"
-    r"Stream(Create|Destroy|Query|Wait)|Graphics(Map|Unmap)|^cuInit$|Checkpoint|"
-    r"^cuLaunch|^cuGraph|Module|Library|^cuKernel|^cuFunc|^cuOccupancyMaxActiveBlocks|Limit|"
-    r"Async|AddCallback|^cu(Import|Destroy|Signal|Wait)ExternalSemaphore|Value(32|64)"
-)
 
 # Names that say what a function does: it has this trait.
 TRAITS = {
     "kSubmits": re.compile(
         r"^cuLaunch|^cuGraph(Launch|Upload)|^cuMem(cpy|set|Prefetch|Discard)|Async(_v\d+)?(_ptsz)?$|"
-        r"^cuStream(AddCallback|BatchMemOp|AttachMem|Wait|Write)|CtxWaitEvent|^cuGraphics(Unm|M)ap"),
-    "kMayWaitForHost": re.compile(r"HostFunc|AddCallback|WaitValue|^cuStreamBatchMemOp|^cuWaitExternal"),
-    "kTouches": re.compile(r"^cuMem(cpy|set|BatchDecompress)|^cuGraphLaunch|^cuStream(BatchMemOp|WaitValue|WriteValue)"),
+        r"^cuStream(AddCallback|BatchMemOp|AttachMem|Wait|Write)|CtxWaitEvent|^cuGraphics(Unm|M)ap|^cuGL(Unm|M)ap|"
+        r"^cuEGLStream.*Frame$"),
+    "kMayWaitForHost": re.compile(r"HostFunc|AddCallback|WaitValue|^cuStreamBatchMemOp|^cuWaitExternal|^cuEGLStream.*Frame$"),
+    "kTouches": re.compile(
+        r"^cuMem(cpy|set|BatchDecompress)|^cuGraphLaunch|^cuStream(BatchMemOp|WaitValue|WriteValue)|^cuFabricCpy"),
     "kTakesMemory": re.compile(
-        r"^cu(Module|Library)Load|^cuLaunch(?!HostFunc)|^cuGraph(Launch|Upload)|^cuFuncLoad|"
-        r"(Kernel|Module|Library)Get(Function|Module|Global|Kernel)(_v\d+)?$|SetLimit|^cuGreenCtx(Stream)?Create"),
+        r"^cu(Module|Library)Load|^cuLaunch(?!HostFunc)|^cuGraph(Launch|Upload)|^cuFuncLoad|^cuOccupancy|"
+        r"(Kernel|Module|Library)Get(Function|Module|Global|Kernel)(_v\d+)?$|SetLimit|^cuGreenCtx(Stream)?Create|"
+        r"^cu(LogicalEndpoint|Multicast)(Bind|Create|AddDevice)"),
     "kEditsGraph": re.compile(r"^cuGraph(Add)?(Kernel|Memcpy|Memset|BatchMemOp)?Node(SetParams)?(_v\d+)?$"),
     "kLaunchesGraph": re.compile(r"^cuGraphLaunch"),
     "kWaitsForDevice": re.compile(r"^cuMemcpy(DtoH_v2)?(_ptds)?$"),
 }
 # Those with a hook of their own.
 BY_HAND = {
-    "kSubmits": re.compile(r"^cuMem(Alloc|AllocFromPool|Free)Async"),  # as short as the work before it
+    "kSubmits": re.compile(
+        r"^cuMem(Alloc|AllocFromPool|Free)Async|"  # as short as the work before it
+        r"^cuStream(Begin|End)(Capture|Recapture)|^cuStream(Destroy|Synchronize)"),  # hooks/capture.cc, stream.cc, wait.cc
     "kEditsGraph": re.compile(r"^cuGraphAddNode"),  # hooks/graph.cc
+    "kTakesMemory": re.compile(r"^cu(LogicalEndpoint|Multicast)BindAddr"),  # hooks/physical.cc
 }
 
+WORK = ("CUstream", "CUgraphExec", "CUlaunchConfig")
+MEMORY = ("CUdeviceptr", "CUmemGenericAllocationHandle", "CUmemoryPool", "CUlogicalEndpointId", "CUarray",
+          "CUmipmappedArray", "CUexternalMemory", "CUgraphicsResource", "CUipcMemHandle")
+GRAPHS = ("CUgraph", "CUgraphNode")
+OTHERS = ("CUcontext", "CUgreenCtx", "CUevent", "CUfunction", "CUkernel", "CUmodule", "CUlibrary")
 
-def declared(include_dir):
-    """The header's version and the names in it."""
-    header = subprocess.run(
-        ["g++", "-E", "-P", "-x", "c++", "-D__CUDA_API_VERSION_INTERNAL", f"-I{ROOT / 'shim' / 'toolkit'}", f"-I{include_dir}", "-"],
-        input="#include <cuda.h>\nversion CUDA_VERSION\n", check=True, capture_output=True, text=True).stdout
-    return int(re.search(r"^version (\d+)$", header, re.M)[1]), set(re.findall(r"CUresult\s+(cu[A-Z]\w*)\s*\(", header))
+# Reasons that say of a function that it has nothing to do with either.
+NEITHER = re.compile(r"^(neither memory nor work|asks about limits|stops all calls meanwhile|module memory)$")
+# Of those that are given a stream, or an executable graph to a stream, why nothing is handed to it.
+OF_STREAMS = re.compile(
+    r"^asks about |^sets how a stream works|^changes what comes after what|^reclamation does not rely on it$|"
+    r"^no memory changes hands$|^v1 ABI$|^work of its primary context$")
 
 
 def passed():
@@ -73,39 +79,65 @@ def out_of_place():
                 yield f"{symbol}: not in its alphabetical place in {table.name}, after {before}"
 
 
-def traits_missing(names):
+def undecided(toolkit, hooks, passes):
+    for name in sorted(set(toolkit.functions) - set(hooks) - set(passes)):
+        yield (f"{name}: CUDA {toolkit.version} has it; hook it in shim/hooks.def, or write in shim/pass-list.txt "
+               "why it may pass")
+
+
+def begins_capture(toolkit, name):
+    return toolkit.takes(name, "CUstream") and (toolkit.takes(name, "CUstreamCaptureMode") or toolkit.takes(name, "CUgraph"))
+
+
+def wrong_reasons(toolkit, passes):
+    """What passes, and takes what its reason says it has nothing to do with."""
+    for name, why in sorted(passes.items()):
+        taken = [kind for kind in WORK + MEMORY + GRAPHS + OTHERS if toolkit.takes(name, kind)]
+        if begins_capture(toolkit, name):
+            yield f"{name}: it takes a stream and a graph or a capture's mode, and so begins a capture: hook it"
+        elif NEITHER.search(why) and taken:
+            yield f"{name}: it takes {' and '.join(taken)}, and its reason on the pass list is: {why}"
+        elif toolkit.takes(name, "CUstream") and not OF_STREAMS.search(why):
+            yield f"{name}: it takes a stream, and why nothing is handed over is not said: {why}"
+
+
+def traits_missing(names, toolkits):
     forwarded = hook_tables.forwarded()
     for name in sorted(names):
+        by_type = {"kSubmits"} if any(toolkit.takes(name, "CUstream") for toolkit in toolkits) else set()
         for trait, pattern in TRAITS.items():
             by_hand = trait in BY_HAND and BY_HAND[trait].search(name)
-            if pattern.search(name) and not by_hand and trait not in forwarded.get(name, ()):
-                yield f"{name}: by its name it is {trait}, and its row of shim/forwarded.def does not say so"
+            wanted = pattern.search(name) or trait in by_type
+            if wanted and not by_hand and trait not in forwarded.get(name, ()):
+                yield f"{name}: it is {trait} by its name or what it takes, and its row of shim/forwarded.def does not say so"
 
 
 def main():
-    version, names = declared(os.environ["CUDA_INCLUDE"])
-    hooks, passes = hook_tables.hooks(), passed()
-    related = {name for name in names if MEMORY_RELATED.search(name)}
-    new = related - set(hooks) - set(passes)
-    newer = sorted(new) if version > DECIDED else []
-    related -= set(newer)
-    findings = [f"{name}: new in this toolkit; hook it in shim/hooks.def, or write in "
-                "shim/pass-list.txt why it may pass" for name in sorted(new - set(newer))]
+    if sys.argv[1:2] == ["--keep"]:
+        cuda_headers.keep(cuda_headers.newest(pathlib.Path(sys.argv[2]).resolve())[0])
+        return
+    newest, why_not = cuda_headers.newest(pathlib.Path(os.environ["BUILD_DIR"]))
+    toolkits = [cuda_headers.Toolkit(os.environ["CUDA_INCLUDE"].split(";")[0]), *([newest] if newest else [])]
+    hooks, passes, kept = hook_tables.hooks(), passed(), cuda_headers.kept()
+    known = kept.union(*(toolkit.functions for toolkit in toolkits))
+    findings = [finding for toolkit in toolkits for finding in (*undecided(toolkit, hooks, passes), *wrong_reasons(toolkit, passes))]
+    findings += [f"{name}: in tests/hygiene/cuda-names.txt, and neither hooked nor passed" for name in sorted(kept - set(hooks) - set(passes))]
+    findings += [f"{name}: not in tests/hygiene/cuda-names.txt; try tests/hygiene/coverage_test.py --keep BUILD" for name in sorted(known - kept)]
     findings += out_of_place()
-    findings += traits_missing(set(hooks) | (related - set(passes)))
-    findings += [f"{name}: hooked, and not in this toolkit's cuda.h" for name in sorted(set(hooks) - names)]
+    findings += traits_missing(set(hooks), toolkits)
+    findings += [f"{name}: in a table, and no header declares it" for name in sorted((set(hooks) | set(passes)) - known)]
     findings += [f"{name}: hooked and on the pass list" for name in sorted(set(hooks) & set(passes))]
     findings += [f"{name}: hooked twice" for name in sorted(set(hooks)) if hooks.count(name) > 1]
     findings += [f"{name}: on the pass list without a reason" for name, why in passes.items() if not why]
     if "cuGetExportTable" in hooks:
         findings.append("cuGetExportTable: the runtime checks the driver's tables; never hook it")
-    if len(related) < 200:
-        findings.append(f"only {len(related)} functions were found in cuda.h: the header was not understood")
-    print("\n".join(findings))
-    if newer:
-        print(f"skipped: CUDA {version} is newer than {DECIDED}, and nobody has decided on {' '.join(newer)}")
-    print(f"{len(related)} memory-related of {len(names)} functions, {len(hooks)} hooks, {len(passes)} passed")
-    sys.exit(1 if findings else 77 if newer else 0)
+    findings += [f"only {len(toolkit.functions)} functions were found in {toolkit.include}: the headers were not understood"
+                 for toolkit in toolkits if len(toolkit.functions) < 400]
+    print("\n".join(dict.fromkeys(findings)))
+    print(f"CUDA {', '.join(str(toolkit.version) for toolkit in toolkits)}: {len(known)} functions, {len(set(hooks))} hooked, {len(passes)} passed")
+    if newest is None:
+        print(f"the newest headers were not read, only the names of CUDA 13.5 as they are kept: {why_not}")
+    sys.exit(1 if findings else 0)
 
 
 if __name__ == "__main__":

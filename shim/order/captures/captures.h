@@ -63,4 +63,21 @@ CUresult end_capture(CUstream stream, CUgraph* graph, End end) {
   return result;
 }
 
+// Ends a capture that makes no graph: what was captured is in a command list of a graphics
+// interface. Nothing says that a stream in such a capture answers as others do when it is asked
+// whether it captures, so success is enough.
+template <typename Kind, typename End>
+CUresult end_capture_without_graph(CUstream stream, End end) {
+  if (!active()) return end();
+  bool before = false, after = false;
+  captures<Kind>(stream, &before);
+  const EndingCapture ending(Kind::name(stream));
+  const CUresult result = end();
+  if (result != CUDA_SUCCESS && (captures<Kind>(stream, &after), !before || after)) return result;
+  ending.ended(nullptr);
+  capture_gate().ended(Kind::name(stream));
+  captures_changed();
+  return result;
+}
+
 }  // namespace cistern::shim

@@ -16,6 +16,7 @@ struct Row {
 
 constexpr Row kRows[] = {
 #define CALL(symbol, name, version, kind, traits) {#symbol, #name, version, Row::kind},
+#define NEWER(symbol, name, version, kind, traits) {#symbol, #name, version, Row::kind},
 #define UNSUPPORTED(symbol, name, version, kind) {#symbol, #name, version, Row::kind},
 #include "../driver/table/calls.def"
 };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "../driver_codes.h"
+#include "../newer.h"
 
 namespace {
 
@@ -41,8 +42,26 @@ void unmap(const Own& own) {
   SAY(cuMemAddressFree(own.at, 2 * kUnit));
 }
 
+// To what other devices reach only the program's own physical memory can be bound.
+void bind(CUdeviceptr address) {
+  const CUmulticastObjectProp team{1, kUnit, 0, 0};
+  const unsigned long long any[8]{};
+  CUmemGenericAllocationHandle multicast = 0;
+  CUlogicalEndpointId endpoint = 0;
+  SAY(cuMulticastCreate(&multicast, &team));
+  SAY(cuMulticastBindAddr(multicast, 0, address, kUnit, 0));
+  SAY(NEWER(cuMulticastBindAddr_v2, "cuMulticastBindAddr", 13010)(multicast, 0, 0, address, kUnit,
+                                                                  0));
+  SAY(NEWER(cuLogicalEndpointIdReserve, "cuLogicalEndpointIdReserve", 13030)(&endpoint, 1));
+  SAY(NEWER(cuLogicalEndpointCreate, "cuLogicalEndpointCreate", 13030)(
+      endpoint, reinterpret_cast<const CUlogicalEndpointProp*>(any)));
+  SAY(NEWER(cuLogicalEndpointBindAddr, "cuLogicalEndpointBindAddr", 13030)(
+      endpoint, 0, 0, reinterpret_cast<void*>(address), kUnit, 0));
+}
+
 void ask(const char* where, CUdeviceptr address, const Own& own) {
   std::printf("%s\n", where);
+  bind(address);
   const CUmemLocation here = properties().location;
   const CUmemAccessDesc none{here, CU_MEM_ACCESS_FLAGS_PROT_NONE};
   CUmemGenericAllocationHandle handle = 7;

@@ -4,7 +4,7 @@
 // all that is told as free is allocated. A pool that gives memory back by a free that waits would
 // never return.
 //
-//   later_work KB host_function|kernel whole|pieces idle|busy [COUNT]
+//   later_work KB host_function|host_function_v2|kernel whole|pieces idle|busy [COUNT]
 //
 // whole: in one block. pieces: in blocks as large as they come. busy: a short kernel is under way
 // when the blocks are freed, so that they are clean only after it.
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "../driver_codes.h"
+#include "../newer.h"
 #include "../timed_code.h"
 #include "../watch_time.h"
 
@@ -84,6 +85,9 @@ int main(int argc, char** argv) {
   timed::Held* held = nullptr;
   if (by_kernel) {
     held = new timed::Held(kernels, stuck);
+  } else if (std::strcmp(argv[2], "host_function_v2") == 0) {
+    const unsigned blocking = 0;
+    MUST(NEWER(cuLaunchHostFunc_v2, "cuLaunchHostFunc", 13010)(stuck, wait_until, &go, blocking));
   } else {
     MUST(cuLaunchHostFunc(stuck, wait_until, &go));
   }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "../driver_codes.h"
+#include "../newer.h"
 #include "../timed_code.h"
 #include "../watch_time.h"
 
@@ -87,6 +88,60 @@ CUresult graph_instantiate(Ready& ready) {
 
 CUresult graph_launch(Ready& ready) { return cuGraphLaunch(ready.exec, ready.stream); }
 
+// What is bound to multicast objects and logical endpoints, and made before it is tried.
+struct ToBind {
+  CUmemGenericAllocationHandle physical = 0, multicast = 0;
+  CUdeviceptr mapped = 0;
+  CUlogicalEndpointId endpoint = 0;
+};
+ToBind g_to_bind;
+
+CUresult endpoint_create(CUlogicalEndpointId* id) {
+  const unsigned long long any[8]{};  // the properties, which the simulated driver does not read
+  MUST(NEWER(cuLogicalEndpointIdReserve, "cuLogicalEndpointIdReserve", 13030)(id, 1));
+  return NEWER(cuLogicalEndpointCreate, "cuLogicalEndpointCreate", 13030)(
+      *id, reinterpret_cast<const CUlogicalEndpointProp*>(any));
+}
+
+void make_to_bind(const char* name) {
+  const bool binds =
+      std::strncmp(name, "multicast_", 10) == 0 || std::strncmp(name, "endpoint_", 9) == 0;
+  if (!binds) return;
+  CUmemAllocationProp own{};
+  own.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  own.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  const CUmemAccessDesc access{own.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  const CUmulticastObjectProp team{1, 2 * kMiB, 0, 0};
+  MUST(cuMemCreate(&g_to_bind.physical, 2 * kMiB, &own, 0));
+  MUST(cuMemAddressReserve(&g_to_bind.mapped, 2 * kMiB, 0, 0, 0));
+  MUST(cuMemMap(g_to_bind.mapped, 2 * kMiB, 0, g_to_bind.physical, 0));
+  MUST(cuMemSetAccess(g_to_bind.mapped, 2 * kMiB, &access, 1));
+  MUST(cuMulticastCreate(&g_to_bind.multicast, &team));
+  if (std::strcmp(name, "endpoint_create") != 0) MUST(endpoint_create(&g_to_bind.endpoint));
+}
+
+CUresult multicast_address(Ready&) {
+  return NEWER(cuMulticastBindAddr_v2, "cuMulticastBindAddr", 13010)(g_to_bind.multicast, 0, 0,
+                                                                     g_to_bind.mapped, 2 * kMiB, 0);
+}
+
+CUresult multicast_memory(Ready&) {
+  return NEWER(cuMulticastBindMem_v2, "cuMulticastBindMem", 13010)(
+      g_to_bind.multicast, 0, 0, g_to_bind.physical, 0, 2 * kMiB, 0);
+}
+
+CUresult endpoint_create(Ready&) { return endpoint_create(&g_to_bind.endpoint); }
+
+CUresult endpoint_address(Ready&) {
+  return NEWER(cuLogicalEndpointBindAddr, "cuLogicalEndpointBindAddr", 13030)(
+      g_to_bind.endpoint, 0, 0, reinterpret_cast<void*>(g_to_bind.mapped), 2 * kMiB, 0);
+}
+
+CUresult endpoint_memory(Ready&) {
+  return NEWER(cuLogicalEndpointBindMem, "cuLogicalEndpointBindMem", 13030)(
+      g_to_bind.endpoint, 0, 0, g_to_bind.physical, 0, 2 * kMiB, 0);
+}
+
 constexpr struct {
   const char* name;
   CUresult (*make)(Ready& ready);
@@ -99,7 +154,12 @@ constexpr struct {
               {"stream_create", stream_create},
               {"stream_with_priority", stream_with_priority},
               {"graph_instantiate", graph_instantiate},
-              {"graph_launch", graph_launch}};
+              {"graph_launch", graph_launch},
+              {"multicast_address", multicast_address},
+              {"multicast_memory", multicast_memory},
+              {"endpoint_create", endpoint_create},
+              {"endpoint_address", endpoint_address},
+              {"endpoint_memory", endpoint_memory}};
 
 CUresult make_call(const char* name, Ready& ready) {
   for (const auto& call : kCalls) {
@@ -123,6 +183,7 @@ int main(int argc, char** argv) {
   timed::Held warm(kernels, stuck);
   warm.end();
   Ready ready;
+  make_to_bind(argv[1]);
   std::vector<CUdeviceptr> blocks(kBlocks);
   for (CUdeviceptr& block : blocks) {
     MUST(cuMemAlloc(&block, kBytes));

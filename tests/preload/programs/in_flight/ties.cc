@@ -11,8 +11,9 @@
 // last and done before.
 // The number is the other context's device. FORM: peer peer_now unified device copy_2d copy_3d
 // copy_3d_peer batch batch_3d captured fill (writes only) kernel kernel_no_more kernel_opened
-// (device 1 only). Kernels reach the block by peer access: enabled, enabled and then disabled, or
-// enabled by opening memory of another process on the same device.
+// (device 1 only); since CUDA 13.1: attributes attributes_3d fabric node_added node_set recaptured
+// reduction operation (both write only). Kernels reach the block by peer access: enabled, enabled
+// and then disabled, or enabled by opening memory of another process on the same device.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,6 +22,7 @@
 #include <cstring>
 
 #include "../driver_codes.h"
+#include "../newer.h"
 #include "../timed_code.h"
 #include "../watch_time.h"
 
@@ -83,13 +85,18 @@ CUresult batch(const Copy& copy) {
   return cuMemcpyBatchAsync(to, from, bytes, 2, &attributes, &first, 1, copy.stream);
 }
 
-CUresult batch_3d(const Copy& copy) {
+CUDA_MEMCPY3D_BATCH_OP one_of_batch(const Copy& copy) {
   CUDA_MEMCPY3D_BATCH_OP op{};
   op.src.type = op.dst.type = CU_MEMCPY_OPERAND_TYPE_POINTER;
   op.src.op.ptr.ptr = copy.from;
   op.dst.op.ptr.ptr = copy.to;
   op.extent = {kCopied / 4, 2, 2};
   op.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+  return op;
+}
+
+CUresult batch_3d(const Copy& copy) {
+  CUDA_MEMCPY3D_BATCH_OP op = one_of_batch(copy);
   return cuMemcpy3DBatchAsync(1, &op, 0, copy.stream);
 }
 
@@ -103,17 +110,21 @@ CUresult peer_now(const Copy& copy) {
   return cuMemcpyPeer(copy.to, copy.to_context, copy.from, copy.from_context, kCopied);
 }
 
-CUresult captured(const Copy& copy) {
-  CUgraph graph = nullptr;
+CUresult launch_once(CUgraph graph, CUstream stream) {
   CUgraphExec exec = nullptr;
-  MUST(cuStreamBeginCapture(copy.stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-  MUST(peer(copy));
-  MUST(cuStreamEndCapture(copy.stream, &graph));
   MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
-  const CUresult code = cuGraphLaunch(exec, copy.stream);
+  const CUresult code = cuGraphLaunch(exec, stream);
   MUST(cuGraphExecDestroy(exec));  // nothing is parked for its sake
   MUST(cuGraphDestroy(graph));
   return code;
+}
+
+CUresult captured(const Copy& copy) {
+  CUgraph graph = nullptr;
+  MUST(cuStreamBeginCapture(copy.stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  MUST(peer(copy));
+  MUST(cuStreamEndCapture(copy.stream, &graph));
+  return launch_once(graph, copy.stream);
 }
 
 CUresult unified(const Copy& copy) {
@@ -124,17 +135,124 @@ CUresult device(const Copy& copy) {
   return cuMemcpyDtoDAsync(copy.to, copy.from, kCopied, copy.stream);
 }
 
+CUresult attributes(const Copy& copy) {
+  CUmemcpyAttributes attributes{};
+  attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+  return NEWER(cuMemcpyWithAttributesAsync, "cuMemcpyWithAttributesAsync", 13020)(
+      copy.to, copy.from, kCopied, &attributes, copy.stream);
+}
+
+CUresult attributes_3d(const Copy& copy) {
+  CUDA_MEMCPY3D_BATCH_OP op = one_of_batch(copy);
+  return NEWER(cuMemcpy3DWithAttributesAsync, "cuMemcpy3DWithAttributesAsync", 13020)(&op, 0,
+                                                                                      copy.stream);
+}
+
+CUresult fabric(const Copy& copy) {
+  CUDA_FABRIC_COPY_BATCH_OP ops[2]{};
+  for (size_t i = 0; i < 2; ++i) {
+    ops[i].src.type = ops[i].dst.type = CU_FABRIC_COPY_OPERAND_TYPE_POINTER;
+    ops[i].src.op.ptr.ptr = copy.from + i * kCopied / 2;
+    ops[i].dst.op.ptr.ptr = copy.to + i * kCopied / 2;
+    ops[i].size = kCopied / 2;
+  }
+  return NEWER(cuFabricCpyBatchAsync, "cuFabricCpyBatchAsync", 13050)(2, ops, 0, copy.stream);
+}
+
+CUresult operate(const Copy& copy, unsigned operation, const CisternAtomicReduction& on) {
+  CUstreamBatchMemOpParams params{};
+  std::memcpy(&params, &on, sizeof on);
+  std::memcpy(&params, &operation, sizeof operation);
+  return cuStreamBatchMemOp(copy.stream, 1, &params, 0);
+}
+
+// Adds to a word of 32 bits.
+CUresult reduction(const Copy& copy) {
+  return operate(copy, CISTERN_ATOMIC_REDUCTION, {0, 0, 0, 2 | 4 | 8, copy.to, 7, 0});
+}
+
+// One that no driver has yet (tests/sim/README.md), which writes. Its address is the second word.
+CUresult operation(const Copy& copy) {
+  CUstreamBatchMemOpParams params{};
+  CisternAtomicReduction write{};
+  params.writeValue.address = copy.to;
+  params.writeValue.value = 7;
+  std::memcpy(&write, &params, sizeof write);
+  return operate(copy, 100, write);
+}
+
+// A graph of the second context alone, of one copy.
+CUgraph own_graph(const Copy& copy, CUgraphNode* node) {
+  CUdeviceptr own = 0;
+  CUgraph graph = nullptr;
+  size_t one = 1;
+  MUST(cuMemAlloc(&own, 2 * kCopied));
+  MUST(cuStreamBeginCapture(copy.stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  MUST(cuMemcpyDtoDAsync(own, own + kCopied, kCopied, copy.stream));
+  MUST(cuStreamEndCapture(copy.stream, &graph));
+  MUST(cuGraphGetNodes(graph, node, &one));
+  return graph;
+}
+
+CUgraphNodeParams node_of(const Copy& copy) {
+  CUgraphNodeParams params{};
+  params.type = CU_GRAPH_NODE_TYPE_MEMCPY;
+  params.memcpy.copyParams = box<CUDA_MEMCPY3D>(copy);
+  return params;
+}
+
+CUresult node_added(const Copy& copy) {
+  CUgraphNode first = nullptr, added = nullptr;
+  CUgraph graph = own_graph(copy, &first);
+  CUgraphNodeParams params = node_of(copy);
+  MUST(NEWER(cuGraphAddNode_v3, "cuGraphAddNode", 13040)(&added, graph, &first, nullptr, 1,
+                                                         &params));
+  return launch_once(graph, copy.stream);
+}
+
+CUresult node_set(const Copy& copy) {
+  CUgraphNode node = nullptr;
+  CUgraph graph = own_graph(copy, &node);
+  CUgraphNodeParams params = node_of(copy);
+  MUST(NEWER(cuGraphNodeSetParams_v2, "cuGraphNodeSetParams", 13040)(node, &params));
+  return launch_once(graph, copy.stream);
+}
+
+// The contexts are those of the second capture.
+CUresult recaptured(const Copy& copy) {
+  CUgraphNode node = nullptr;
+  CUgraph graph = own_graph(copy, &node);
+  MUST(NEWER(cuStreamBeginRecaptureToGraph, "cuStreamBeginRecaptureToGraph", 13030)(
+      copy.stream, CU_STREAM_CAPTURE_MODE_RELAXED, graph, nullptr, nullptr));
+  MUST(device(copy));
+  MUST(cuStreamEndCapture(copy.stream, &graph));
+  return launch_once(graph, copy.stream);
+}
+
 CUresult fill(const Copy& copy) { return cuMemsetD8Async(copy.to, 7, kCopied, copy.stream); }
 
 constexpr struct {
   const char* name;
   CUresult (*submit)(const Copy& copy);
-} kForms[] = {{"peer", peer},         {"peer_now", peer_now},
-              {"unified", unified},   {"device", device},
-              {"copy_2d", copy_2d},   {"copy_3d", copy_3d},
-              {"batch", batch},       {"copy_3d_peer", copy_3d_peer},
-              {"batch_3d", batch_3d}, {"captured", captured},
-              {"fill", fill}};
+} kForms[] = {{"peer", peer},
+              {"peer_now", peer_now},
+              {"unified", unified},
+              {"device", device},
+              {"copy_2d", copy_2d},
+              {"copy_3d", copy_3d},
+              {"batch", batch},
+              {"copy_3d_peer", copy_3d_peer},
+              {"batch_3d", batch_3d},
+              {"captured", captured},
+              {"fill", fill},
+              {"attributes", attributes},
+              {"attributes_3d", attributes_3d},
+              {"fabric", fabric},
+              {"reduction", reduction},
+              {"operation", operation},
+              {"node_added", node_added},
+              {"node_set", node_set},
+              {"recaptured", recaptured}};
 
 // A process with a block on device 0, forked before this one uses CUDA.
 class Exporter {

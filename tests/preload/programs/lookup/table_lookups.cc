@@ -55,7 +55,7 @@ int main() {
     std::printf("%s: found %d, %d, next %d, the same %d\n", symbol, everywhere != nullptr,
                 in_driver != nullptr, next != nullptr,
                 everywhere == in_driver && next == in_driver);
-    for (const int version : {3020, 7000, 12000, 13000}) {
+    for (const int version : {3020, 7000, 12000, 13000, 13050}) {
       resolve(shared_name(symbol), version, CU_GET_PROC_ADDRESS_LEGACY_STREAM);
       resolve(shared_name(symbol), version, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM);
     }

@@ -13,6 +13,11 @@
 #include "../test_clock.h"
 #include "shim/cuda_api.h"
 
+// Those for graphics interfaces are in headers of their own, which are not included.
+#define CISTERN_FORWARDED(symbol, parameters, arguments, traits) \
+  extern "C" CUresult symbol parameters;
+#include "shim/forwarded.def"
+
 namespace {
 
 constexpr unsigned kSubmits = 1, kMayWaitForHost = 2, kTouches = 4, kTakesMemory = 8,

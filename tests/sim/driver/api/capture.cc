@@ -9,12 +9,31 @@ using namespace simcuda;
 
 namespace {
 
-CUresult begin(CUstream handle, DefaultStream kind, CUstreamCaptureMode mode) {
+CUresult begin(CUstream handle, DefaultStream kind, CUstreamCaptureMode mode,
+               const NamedGraph& named = {}) {
   const bool known =
       mode >= CU_STREAM_CAPTURE_MODE_GLOBAL && mode <= CU_STREAM_CAPTURE_MODE_RELAXED;
   if (!known) return CUDA_ERROR_INVALID_VALUE;
   return on_stream(handle, kind,
-                   [&](const StreamRef& stream) { return begin_capture(stream, mode); });
+                   [&](const StreamRef& stream) { return begin_capture(stream, mode, named); });
+}
+
+CUresult begin_in_graph(CUstream handle, DefaultStream kind, CUstreamCaptureMode mode,
+                        CUgraph graph, const CUgraphNode* after, size_t count) {
+  NamedGraph named{.graph = find_graph(graph)};
+  if (named.graph == nullptr || (after == nullptr && count != 0)) return CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < count; ++i) {
+    if (graph_of_node(after[i]) != named.graph) return CUDA_ERROR_INVALID_VALUE;
+    named.after.push_back(reinterpret_cast<GraphNode*>(after[i]));
+  }
+  return begin(handle, kind, mode, named);
+}
+
+CUresult begin_again(CUstream handle, DefaultStream kind, CUstreamCaptureMode mode, CUgraph graph,
+                     CUgraphRecaptureCallback tell, void* user_data) {
+  const NamedGraph named{
+      .graph = find_graph(graph), .again = true, .tell = tell, .user_data = user_data};
+  return named.graph == nullptr ? CUDA_ERROR_INVALID_VALUE : begin(handle, kind, mode, named);
 }
 
 // Reports a capture's state to whichever out-parameters the caller gave.
@@ -76,6 +95,50 @@ extern "C" {
 SIM_PAIR(cuStreamBeginCapture_v2, _ptsz, (CUstream hStream, CUstreamCaptureMode mode),
          return call(
              kCall, [&] { return begin(hStream, kDefault, mode); }, in("mode", mode),
+             stream(hStream));)
+
+// Edges that are not the plain kind need kernels that signal early: there are none.
+SIM_PAIR(cuStreamBeginCaptureToGraph, _ptsz,
+         (CUstream hStream, CUgraph hGraph, const CUgraphNode* dependencies,
+          const CUgraphEdgeData* dependencyData, size_t numDependencies, CUstreamCaptureMode mode),
+         return call(
+             kCall,
+             [&] {
+               return begin_in_graph(hStream, kDefault, mode, hGraph, dependencies,
+                                     numDependencies);
+             },
+             in("hGraph", hGraph), in("mode", mode), stream(hStream));)
+
+SIM_PAIR(cuStreamBeginRecaptureToGraph, _ptsz,
+         (CUstream hStream, CUstreamCaptureMode mode, CUgraph hGraph,
+          CUgraphRecaptureCallback callbackFunc, void* userData),
+         return call(
+             kCall,
+             [&] { return begin_again(hStream, kDefault, mode, hGraph, callbackFunc, userData); },
+             in("mode", mode), in("hGraph", hGraph), stream(hStream));)
+
+// There is no graphics interface whose command list the work could become part of: it is forgotten.
+SIM_PAIR(cuStreamBeginCaptureToCig, _ptsz,
+         (CUstream hStream, CUstreamCigCaptureParams* streamCigCaptureParams),
+         return call(
+             kCall,
+             [&] {
+               if (streamCigCaptureParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
+               return on_stream(hStream, kDefault, [&](const StreamRef& captured) {
+                 return begin_capture(captured, CU_STREAM_CAPTURE_MODE_RELAXED, {},
+                                      /*no_graph=*/true);
+               });
+             },
+             stream(hStream));)
+
+SIM_PAIR(cuStreamEndCaptureToCig, _ptsz, (CUstream hStream),
+         return call(
+             kCall,
+             [&] {
+               return on_stream(hStream, kDefault, [&](const StreamRef& captured) {
+                 return end_capture(captured, nullptr);
+               });
+             },
              stream(hStream));)
 
 SIM_PAIR(cuStreamEndCapture, _ptsz, (CUstream hStream, CUgraph* phGraph),

@@ -77,6 +77,13 @@ SIM_PAIR(
         kCall, [&] { return copy_later(kCall, kDefault, any(dst), any(src), ByteCount, hStream); },
         address("dst", dst), address("src", src), in("ByteCount", ByteCount), stream(hStream));)
 
+SIM_PAIR(cuMemcpyWithAttributesAsync, _ptsz,
+         (CUdeviceptr dst, CUdeviceptr src, size_t size, CUmemcpyAttributes* attr,
+          CUstream hStream),
+         return call(
+             kCall, [&] { return copy_later(kCall, kDefault, any(dst), any(src), size, hStream); },
+             address("dst", dst), address("src", src), in("size", size), stream(hStream));)
+
 SIM_PAIR(cuMemcpyHtoDAsync_v2, _ptsz,
          (CUdeviceptr dstDevice, const void* srcHost, size_t ByteCount, CUstream hStream),
          return call(

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batches of copies. Those of one batch are in no order in CUDA; here they follow each other.
+// Batches of copies, and copies in the form of one of a batch. Those of one batch are in no order
+// in CUDA; here they follow each other.
 #include "api/api.h"
+#include "api/bindings.h"
 #include "exec/copy.h"
 
 using namespace simcuda;
@@ -46,17 +48,39 @@ Layout layout_of(const CUmemcpy3DOperand& operand, const CUextent3D& extent) {
   return {row, row * (ptr.layerHeight == 0 ? extent.height : ptr.layerHeight)};
 }
 
+CUresult copy_box_op(Call id, const StreamRef& stream, const CUDA_MEMCPY3D_BATCH_OP& op) {
+  const auto& [src, dst, extent, order, flags] = op;
+  const bool linear =
+      src.type == CU_MEMCPY_OPERAND_TYPE_POINTER && dst.type == CU_MEMCPY_OPERAND_TYPE_POINTER;
+  if (!linear) return CUDA_ERROR_NOT_SUPPORTED;
+  return copy_box(id, stream, {dst.op.ptr.ptr, Side::kAny}, layout_of(dst, extent),
+                  {src.op.ptr.ptr, Side::kAny}, layout_of(src, extent),
+                  {extent.width, extent.height, extent.depth}, Timing::kAsynchronous);
+}
+
 CUresult copy_box_batch(Call id, DefaultStream kind, CUstream handle,
                         const CUDA_MEMCPY3D_BATCH_OP* list, size_t count) {
   if (list == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
   return for_each(handle, kind, count, [&](const StreamRef& stream, size_t i) {
-    const auto& [src, dst, extent, order, flags] = list[i];
-    const bool linear =
-        src.type == CU_MEMCPY_OPERAND_TYPE_POINTER && dst.type == CU_MEMCPY_OPERAND_TYPE_POINTER;
-    if (!linear) return CUDA_ERROR_NOT_SUPPORTED;
-    return copy_box(id, stream, {dst.op.ptr.ptr, Side::kAny}, layout_of(dst, extent),
-                    {src.op.ptr.ptr, Side::kAny}, layout_of(src, extent),
-                    {extent.width, extent.height, extent.depth}, Timing::kAsynchronous);
+    return copy_box_op(id, stream, list[i]);
+  });
+}
+
+// 0: no memory is there.
+CUdeviceptr address_of(const CUfabricCpyOperand& operand) {
+  return operand.type == CU_FABRIC_COPY_OPERAND_TYPE_POINTER
+             ? operand.op.ptr.ptr
+             : address_behind(operand.op.le.id, operand.op.le.offset);
+}
+
+CUresult copy_fabric_batch(Call id, DefaultStream kind, CUstream handle,
+                           const CUDA_FABRIC_COPY_BATCH_OP* list, size_t count) {
+  if (list == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
+  return for_each(handle, kind, count, [&](const StreamRef& stream, size_t i) {
+    const CUdeviceptr to = address_of(list[i].dst), from = address_of(list[i].src);
+    if (to == 0 || from == 0) return CUDA_ERROR_INVALID_VALUE;
+    return copy(id, stream, {to, Side::kAny}, {from, Side::kAny}, list[i].size,
+                Timing::kAsynchronous);
   });
 }
 
@@ -105,6 +129,25 @@ SIM_PAIR(cuMemcpy3DBatchAsync_v2, _ptsz,
           CUstream hStream),
          return call(
              kCall, [&] { return copy_box_batch(kCall, kDefault, hStream, opList, numOps); },
+             in("numOps", numOps), stream(hStream));)
+
+SIM_PAIR(cuMemcpy3DWithAttributesAsync, _ptsz,
+         (CUDA_MEMCPY3D_BATCH_OP * op, unsigned long long flags, CUstream hStream),
+         return call(
+             kCall,
+             [&] {
+               if (op == nullptr) return CUDA_ERROR_INVALID_VALUE;
+               return on_stream(hStream, kDefault, [&](const StreamRef& target) {
+                 return copy_box_op(kCall, target, *op);
+               });
+             },
+             stream(hStream));)
+
+SIM_PAIR(cuFabricCpyBatchAsync, _ptsz,
+         (size_t numOps, CUDA_FABRIC_COPY_BATCH_OP* opList, unsigned long long flags,
+          CUstream hStream),
+         return call(
+             kCall, [&] { return copy_fabric_batch(kCall, kDefault, hStream, opList, numOps); },
              in("numOps", numOps), stream(hStream));)
 
 }  // extern "C"

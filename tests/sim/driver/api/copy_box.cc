@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Two- and three-dimensional copies between linear memory and arrays.
+#include "api/copy_box.h"
+
 #include "api/api.h"
-#include "exec/copy.h"
 #include "memory/array.h"
 
 using namespace simcuda;
@@ -60,15 +61,13 @@ CUresult end_of(const Given& given, Box box, End* end) {
   }
 }
 
-CUresult copy_ends(Call id, DefaultStream kind, CUstream handle, const Given& to, const Given& from,
-                   Box box, Timing timing) {
+CUresult copy_ends(Call id, const StreamRef& stream, const Given& to, const Given& from, Box box,
+                   Timing timing) {
   End target{}, source{};
   CUresult code = end_of(to, box, &target);
   if (code == CUDA_SUCCESS) code = end_of(from, box, &source);
   if (code != CUDA_SUCCESS) return code;
-  return on_stream(handle, kind, [&](const StreamRef& stream) {
-    return copy_box(id, stream, target.end, target.layout, source.end, source.layout, box, timing);
-  });
+  return copy_box(id, stream, target.end, target.layout, source.end, source.layout, box, timing);
 }
 
 CUresult copy_2d(Call id, DefaultStream kind, const CUDA_MEMCPY2D* c, CUstream handle,
@@ -80,17 +79,16 @@ CUresult copy_2d(Call id, DefaultStream kind, const CUDA_MEMCPY2D* c, CUstream h
   const Given from{c->srcMemoryType, c->srcHost,  c->srcDevice,
                    c->srcArray,      c->srcPitch, 0,
                    c->srcXInBytes,   c->srcY,     0};
-  return copy_ends(id, kind, handle, to, from, {c->WidthInBytes, c->Height, 1}, timing);
+  return on_stream(handle, kind, [&](const StreamRef& stream) {
+    return copy_ends(id, stream, to, from, {c->WidthInBytes, c->Height, 1}, timing);
+  });
 }
 
 CUresult copy_3d(Call id, DefaultStream kind, const CUDA_MEMCPY3D* c, CUstream handle,
                  Timing timing) {
   if (c == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const Given to{c->dstMemoryType, c->dstHost,     c->dstDevice, c->dstArray, c->dstPitch,
-                 c->dstHeight,     c->dstXInBytes, c->dstY,      c->dstZ};
-  const Given from{c->srcMemoryType, c->srcHost,     c->srcDevice, c->srcArray, c->srcPitch,
-                   c->srcHeight,     c->srcXInBytes, c->srcY,      c->srcZ};
-  return copy_ends(id, kind, handle, to, from, {c->WidthInBytes, c->Height, c->Depth}, timing);
+  return on_stream(handle, kind,
+                   [&](const StreamRef& stream) { return copy_3d_on(id, stream, *c, timing); });
 }
 
 // The contexts say nothing that the ends do not: memory is where its address is.
@@ -123,6 +121,18 @@ CUresult copy_peer(Call id, DefaultStream kind, const CUDA_MEMCPY3D_PEER* c, CUs
 }
 
 }  // namespace
+
+namespace simcuda {
+
+CUresult copy_3d_on(Call id, const StreamRef& stream, const CUDA_MEMCPY3D& c, Timing timing) {
+  const Given to{c.dstMemoryType, c.dstHost,     c.dstDevice, c.dstArray, c.dstPitch,
+                 c.dstHeight,     c.dstXInBytes, c.dstY,      c.dstZ};
+  const Given from{c.srcMemoryType, c.srcHost,     c.srcDevice, c.srcArray, c.srcPitch,
+                   c.srcHeight,     c.srcXInBytes, c.srcY,      c.srcZ};
+  return copy_ends(id, stream, to, from, {c.WidthInBytes, c.Height, c.Depth}, timing);
+}
+
+}  // namespace simcuda
 
 extern "C" {
 

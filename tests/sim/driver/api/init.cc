@@ -9,7 +9,7 @@ using namespace simcuda;
 
 namespace {
 
-constexpr int kDriverVersion = 13000;
+constexpr int kDriverVersion = 13050;
 
 constexpr cuuint64_t kKnownFlags =
     CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;

@@ -143,6 +143,18 @@ SIM_PAIR(cuLaunchHostFunc, _ptsz, (CUstream hStream, CUhostFn fn, void* userData
              },
              in("userData", userData), stream(hStream));)
 
+SIM_PAIR(cuLaunchHostFunc_v2, _ptsz,
+         (CUstream hStream, CUhostFn fn, void* userData, unsigned int syncMode),
+         return call(
+             kCall,
+             [&] {
+               if (fn == nullptr || syncMode > 1) return CUDA_ERROR_INVALID_VALUE;
+               return on_stream(hStream, kDefault, [&](const StreamRef& target) {
+                 return launch_host(kCall, target, [=] { fn(userData); });
+               });
+             },
+             in("userData", userData), in("syncMode", syncMode), stream(hStream));)
+
 SIM_PAIR(cuStreamAddCallback, _ptsz,
          (CUstream hStream, CUstreamCallback callback, void* userData, unsigned int flags),
          return call(

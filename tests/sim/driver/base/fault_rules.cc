@@ -35,7 +35,13 @@ bool takes_memory(std::string_view name) {
                                          "cuGraphInstantiate",
                                          "cuGraphInstantiateWithFlags",
                                          "cuGraphInstantiateWithParams",
-                                         "cuGraphLaunch"};
+                                         "cuGraphLaunch",
+                                         "cuMulticastCreate",
+                                         "cuMulticastBindAddr",
+                                         "cuMulticastBindMem",
+                                         "cuLogicalEndpointCreate",
+                                         "cuLogicalEndpointBindAddr",
+                                         "cuLogicalEndpointBindMem"};
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 

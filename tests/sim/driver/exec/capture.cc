@@ -65,11 +65,59 @@ std::vector<Capture*> implicit_conflicts(const Stream& stream) {
   return conflicts;
 }
 
+// A graph of the program's own is its own also where the capture fails.
+std::shared_ptr<Graph> graph_to_capture(const NamedGraph& named) {
+  if (named.graph == nullptr) return make_graph();
+  if (!named.again) return named.graph;
+  auto graph = std::make_shared<Graph>();
+  graph->handle = named.graph->handle;
+  return graph;
+}
+
+std::vector<size_t> places(const Graph& graph, const GraphNode& node) {
+  std::vector<size_t> found;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const auto& all = node.dependencies;
+    if (std::find(all.begin(), all.end(), &graph.nodes[i]) != all.end()) found.push_back(i);
+  }
+  return found;
+}
+
+bool touch_the_same(const Work& a, const Work& b) {
+  const auto same = [](const Access& x, const Access& y) {
+    return x.address == y.address && x.bytes == y.bytes && x.touch == y.touch;
+  };
+  return std::equal(a.accesses.begin(), a.accesses.end(), b.accesses.begin(), b.accesses.end(),
+                    same);
+}
+
+// The nodes of the graph that was captured anew get the work of this capture, one after the other.
+CUresult renew_nodes(const Capture& capture) {
+  Graph& before = *capture.named.graph;
+  Graph& now = *capture.graph;
+  if (before.nodes.size() != now.nodes.size()) return CUDA_ERROR_GRAPH_RECAPTURE_FAILURE;
+  for (size_t i = 0; i < now.nodes.size(); ++i) {
+    GraphNode& node = before.nodes[i];
+    const bool alike = node.work.call == now.nodes[i].work.call &&
+                       places(before, node) == places(now, now.nodes[i]);
+    if (!alike) return CUDA_ERROR_GRAPH_RECAPTURE_FAILURE;
+    const CUgraphNodeParams untold{};
+    if (!touch_the_same(node.work, now.nodes[i].work) && capture.named.tell != nullptr &&
+        capture.named.tell(capture.named.user_data, reinterpret_cast<CUgraphNode>(&node), &untold,
+                           &untold, CU_GRAPH_RECAPTURE_ELIGIBLE_FOR_UPDATE) != CUDA_SUCCESS) {
+      return CUDA_ERROR_GRAPH_RECAPTURE_FAILURE;
+    }
+    node.work = std::move(now.nodes[i].work);
+  }
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 
 bool any_capture() { return g_watch.load(std::memory_order_acquire) & kCaptures; }
 
-CUresult begin_capture(const StreamRef& stream, CUstreamCaptureMode mode) {
+CUresult begin_capture(const StreamRef& stream, CUstreamCaptureMode mode, NamedGraph named,
+                       bool no_graph) {
   if (stream->role == Stream::Role::kLegacy) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   const uint64_t thread = thread_number();
   const std::lock_guard lock(exec_mutex());
@@ -81,8 +129,11 @@ CUresult begin_capture(const StreamRef& stream, CUstreamCaptureMode mode) {
                                                       .mode = mode,
                                                       .thread = thread,
                                                       .origin = stream.get(),
-                                                      .graph = make_graph(),
-                                                      .streams = {stream.get()}});
+                                                      .graph = graph_to_capture(named),
+                                                      .streams = {stream.get()},
+                                                      .named = named,
+                                                      .no_graph = no_graph});
+  stream->frontier = named.after;
   add_capture(stream->capture);
   return CUDA_SUCCESS;
 }
@@ -91,7 +142,7 @@ CUresult end_capture(const StreamRef& stream, CUgraph* graph) {
   const uint64_t thread = thread_number();
   const std::lock_guard lock(exec_mutex());
   const std::shared_ptr<Capture> capture = stream->capture;
-  if (!capture) return CUDA_ERROR_ILLEGAL_STATE;
+  if (!capture || capture->no_graph != (graph == nullptr)) return CUDA_ERROR_ILLEGAL_STATE;
   if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != thread) {
     return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
   }
@@ -105,9 +156,11 @@ CUresult end_capture(const StreamRef& stream, CUgraph* graph) {
   } else if (!all_joined(*capture)) {
     code = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
   }
+  if (code == CUDA_SUCCESS && capture->named.again) code = renew_nodes(*capture);
   remove_capture(capture);
-  *graph = code == CUDA_SUCCESS ? capture->graph->handle : nullptr;
-  if (code != CUDA_SUCCESS) forget_graph(capture->graph->handle);
+  if (graph != nullptr) *graph = code == CUDA_SUCCESS ? capture->graph->handle : nullptr;
+  const bool own = capture->named.graph == nullptr;
+  if (own && (code != CUDA_SUCCESS || capture->no_graph)) forget_graph(capture->graph->handle);
   return code;
 }
 

@@ -18,6 +18,16 @@
 
 namespace simcuda {
 
+// A graph that the program named at the beginning of a capture: what is captured is added to it
+// (`after`: behind these nodes), or takes the place of its nodes.
+struct NamedGraph {
+  std::shared_ptr<Graph> graph{};
+  std::vector<GraphNode*> after{};
+  bool again = false;
+  CUgraphRecaptureCallback tell = nullptr;  // of each node that changed
+  void* user_data = nullptr;
+};
+
 struct Capture {
   uint64_t id;
   CUstreamCaptureMode mode;
@@ -25,11 +35,15 @@ struct Capture {
   Stream* origin;
   std::shared_ptr<Graph> graph;
   std::vector<Stream*> streams;  // origin and those that joined
+  NamedGraph named{};
+  bool no_graph = false;  // the work goes elsewhere: it is forgotten at the end
   bool invalidated = false;
 };
 
 // Begin, end and state of captures. Caller does not hold exec_mutex().
-CUresult begin_capture(const StreamRef& stream, CUstreamCaptureMode mode);
+CUresult begin_capture(const StreamRef& stream, CUstreamCaptureMode mode, NamedGraph named = {},
+                       bool no_graph = false);
+// Without a place for the graph: one that has none.
 CUresult end_capture(const StreamRef& stream, CUgraph* graph);
 
 struct CaptureState {

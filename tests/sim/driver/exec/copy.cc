@@ -102,7 +102,7 @@ CUresult copy_box(Call call, const StreamRef& stream, CopyEnd to, Layout to_layo
     source = staged.get();
   }
   Work work{.call = call};
-  if (watching() || several_contexts()) {
+  if (watching() || several_contexts() || captured) {
     // Pageable memory is the host's: the copy is over with it when the call returns.
     if (to_place != Place::kPageable) {
       add_rows(work.accesses, to.address, to_layout, box, Touch::kWrite);
@@ -132,7 +132,7 @@ CUresult fill(Call call, const StreamRef& stream, const Fill& what, Timing timin
                        (what.height == 1 || (what.pitch >= row && what.pitch % what.element == 0));
   if (!aligned || !device_covers(what.address, bytes)) return CUDA_ERROR_INVALID_VALUE;
   Work work{.call = call};
-  if (watching() || several_contexts()) {
+  if (watching() || several_contexts() || being_captured(stream)) {
     add_rows(work.accesses, what.address, {what.pitch, 0}, {row, what.height, 1}, Touch::kWrite);
   }
   work.run = [what] {

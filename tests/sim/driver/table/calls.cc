@@ -2,7 +2,8 @@
 //
 // The simulated part of the call table. Each row's type is checked against CUDA's own typedef for
 // that name and version, so a row with the wrong version does not compile. A toolkit older
-// than 13.0 lacks some of the typedefs: there nothing is checked.
+// than 13.0 lacks some of the typedefs: there nothing is checked; and before 13.5 nothing of what
+// came after 13.0.
 #include "table/calls.h"
 
 #include <iterator>
@@ -18,6 +19,9 @@ namespace simcuda {
 namespace {
 
 #if CUDA_VERSION >= 13000
+#if CUDA_VERSION < 13050
+#define NEWER(symbol, name, version, kind, traits)
+#endif
 #define CALL(symbol, name, version, kind, traits) SIM_CHECK_##kind(symbol, name, version)
 #define SIM_CHECK_kAny(symbol, name, version) \
   static_assert(std::is_same_v<decltype(&::symbol), PFN_##name##_v##version>);
