@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "base/cuda.h"
+#include "simcuda/unknown.h"
 
 // After the driver's own view of cuda.h, or the typedefs get the application's.
 #include <cudaProfilerTypedefs.h>
@@ -18,6 +19,7 @@ namespace simcuda {
 namespace {
 
 #if CUDA_VERSION >= 13000
+#define OWN(symbol, name, version, kind, traits)
 #define CALL(symbol, name, version, kind, traits) SIM_CHECK_##kind(symbol, name, version)
 #define SIM_CHECK_kAny(symbol, name, version) \
   static_assert(std::is_same_v<decltype(&::symbol), PFN_##name##_v##version>);
