@@ -66,6 +66,14 @@ struct IpcReport {
   uint64_t exported, answered, opened, unanswered;
 };
 
+// Functions of the driver that Cistern does not know, and what came of it.
+struct UnknownReport {
+  uint64_t in_driver;  // that it exports
+  uint64_t looked_up, called;
+  uint64_t linked;      // objects that are linked with one
+  const char* careful;  // why the process is careful; nullptr: it is not
+};
+
 struct ProcessReport {
   uint64_t events_recorded, events_queried;
   // Describes the first used device whose number is at least `ordinal`; false if there is none.
@@ -78,6 +86,7 @@ struct ProcessReport {
   // The entry of this number, from 0 on; false: there are no more.
   bool (*site_entry)(int index, SiteEntry* out);
   IpcReport ipc;
+  UnknownReport unknown;
 };
 
 using ull = unsigned long long;

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every function of the toolkit's cuda.h that has to do with memory, or with work, is hooked or on the pass list.
 
+So is every other function that the toolkit's headers declare: the object takes one that stands in neither for unknown,
+and a program that calls it is served by the driver from then on (shim/entry/unknown.h).
 Somebody has decided for each function of CUDA 13.0 what it means for a pool; one without a decision makes this fail.
 Functions of a newer toolkit are named, and the test is skipped: their work is not seen (shim/LIMITS.md). Of those that are hooked and hand work to the device, or may wait for the host, touch memory or need some, each has to
 say so in its row of shim/forwarded.def, unless it is on the list of those that do so by hand.
@@ -54,7 +56,18 @@ def declared(include_dir):
     header = subprocess.run(
         ["g++", "-E", "-P", "-x", "c++", "-D__CUDA_API_VERSION_INTERNAL", f"-I{ROOT / 'shim' / 'toolkit'}", f"-I{include_dir}", "-"],
         input="#include <cuda.h>\nversion CUDA_VERSION\n", check=True, capture_output=True, text=True).stdout
-    return int(re.search(r"^version (\d+)$", header, re.M)[1]), set(re.findall(r"CUresult\s+(cu[A-Z]\w*)\s*\(", header))
+    return int(re.search(r"^version (\d+)$", header, re.M)[1]), functions_in(header)
+
+
+def functions_in(header):
+    return set(re.findall(r"CUresult\s+(?:CUDAAPI\s+)?(cu[A-Z]\w*)\s*\(", header))
+
+
+def declared_beside(include_dir):
+    """Those of the headers for profilers and graphics on Linux, which some packages lack."""
+    headers = [pathlib.Path(include_dir.split(";")[0], f"cuda{name}.h") for name in ("Profiler", "GL", "EGL", "VDPAU")]
+    texts = [header.read_text(encoding="utf-8") for header in headers if header.exists()]
+    return {name for text in texts for name in functions_in(text) if "WGL" not in name}
 
 
 def passed():
@@ -86,7 +99,7 @@ def main():
     version, names = declared(os.environ["CUDA_INCLUDE"])
     hooks, passes = hook_tables.hooks(), passed()
     related = {name for name in names if MEMORY_RELATED.search(name)}
-    new = related - set(hooks) - set(passes)
+    new = (names | declared_beside(os.environ["CUDA_INCLUDE"])) - set(hooks) - set(passes)
     newer = sorted(new) if version > DECIDED else []
     related -= set(newer)
     findings = [f"{name}: new in this toolkit; hook it in shim/hooks.def, or write in "
