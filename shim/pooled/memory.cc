@@ -30,7 +30,7 @@ int allocate_with_others(Context& context, size_t bytes, uint64_t* address);
 int allocate_at_last(Context& context, size_t bytes, bool pooled, uint64_t* address);
 alloc::Chunk* found_at_rest(CUdeviceptr address);
 CUresult free_after_wait(Context& owner, alloc::Chunk* chunk, CUdeviceptr address);
-CUresult free_carefully(Context& owner, alloc::Chunk* chunk, CUdeviceptr address);
+CUresult free_in_capture(Context& owner, alloc::Chunk* chunk, CUdeviceptr address);
 
 // The address of an idle block, or one inside a block, is answered here: the driver would really
 // free the chunk behind it.
@@ -92,10 +92,8 @@ template <typename FreeBlock>
   Context& owner = *context_of(chunk);
   if (const CUresult result = refusal(owner); result != CUDA_SUCCESS) [[unlikely]]
     return result;
-  if (capture_gate().capturing()) [[unlikely]] {
-    if (careful()) return free_carefully(owner, chunk, address);
-    if (const CUresult result = ask_for_unsafe_call(); result != CUDA_SUCCESS) return result;
-  }
+  if (capture_gate().capturing()) [[unlikely]]
+    return free_in_capture(owner, chunk, address);
   if (policy().free_sync) [[unlikely]]
     return free_after_wait(owner, chunk, address);
   return free_block_as(owner, chunk, address);
@@ -231,14 +229,17 @@ int allocate_with_others(Context& context, size_t bytes, uint64_t* address) {
   return waited == CUDA_SUCCESS ? free_block_in_phase(owner, chunk, address, latest) : waited;
 }
 
-// A direct allocation is the driver's to take back. A block of a pool from the time before is not
-// used again: its chunk follows as soon as nothing else is in it.
-[[gnu::cold]] CUresult free_carefully(Context& owner, alloc::Chunk* chunk, CUdeviceptr address) {
-  if (chunk->is() == alloc::Role::direct) return free_block_in_phase(owner, chunk, address);
-  if (const CUresult result = ask_for_unsafe_call(); result != CUDA_SUCCESS) return result;
+// A careful process may capture at any time. A direct allocation is the driver's to take back
+// there, and a block of a pool from the time before is not used again: its chunk follows as soon as
+// nothing else is in it.
+[[gnu::cold]] CUresult free_in_capture(Context& owner, alloc::Chunk* chunk, CUdeviceptr address) {
+  const bool left = careful() && chunk->is() != alloc::Role::direct;
+  if (left || !careful()) {
+    if (const CUresult result = ask_for_unsafe_call(); result != CUDA_SUCCESS) return result;
+  }
   const CUresult result = policy().free_sync ? free_after_wait(owner, chunk, address)
                                              : free_block_in_phase(owner, chunk, address);
-  if (result == CUDA_SUCCESS) return_freed(owner);
+  if (result == CUDA_SUCCESS && left) return_freed(owner);
   return result;
 }
 
