@@ -10,6 +10,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -18,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/name_hash.h"
 #include "config/tool/program.h"
 #include "config/tool/reach.h"
 #include "config/tool/tool.h"
@@ -45,8 +48,23 @@ std::string kernel_module() {
   return version;
 }
 
+// Functions of the driver that the object does not know (config/name_hash.h). An object without the
+// list is an older one, and nothing is said.
+size_t unknown_functions(const std::string& driver, const std::string& object) {
+  const std::string bytes = section_of(object, kKnownNamesSection);
+  std::vector<uint64_t> known(bytes.size() / sizeof(uint64_t));
+  if (known.empty()) return 0;
+  std::memcpy(known.data(), bytes.data(), known.size() * sizeof(uint64_t));
+  size_t unknown = 0;
+  for (const std::string& name : exported_functions(driver)) {
+    const bool knows = std::binary_search(known.begin(), known.end(), name_hash(name));
+    if (is_driver_name(name) && !knows) ++unknown;
+  }
+  return unknown;
+}
+
 // Asks the driver that a program would get. Returns the number of devices, or -1.
-int check_driver() {
+int check_driver(const std::string& object) {
   void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     say("driver", "none: the loader finds no libcuda.so.1; kernel module " + kernel_module());
@@ -65,6 +83,11 @@ int check_driver() {
   int number = 0;
   version(&number);
   say("driver", path + ", CUDA " + version_text(number) + "; kernel module " + kernel_module());
+  if (const size_t unknown = unknown_functions(path, object); unknown != 0) {
+    say("", "this driver is newer than Cistern: " + std::to_string(unknown) +
+                " functions are unknown; a program that calls one is served by the driver from "
+                "then on");
+  }
   if (const int code = init(0); code != 0) {
     say("devices", "none: cuInit returned error " + std::to_string(code));
     return -1;
@@ -174,7 +197,7 @@ int doctor(int argc, char** argv) {
   const bool has_object = problem.code == kDone;
   say("object", has_object ? std::string(argv[1]) + " (" + describe(object) + ")" : problem.text);
   const bool has_settings = check_settings();
-  const bool has_device = check_driver() > 0;
+  const bool has_device = check_driver(argv[1]) > 0;
   check_toolkit();
   check_limits();
   const bool has_program = argc == 2 || !has_object || say_program(argv[2], object, argv[1]);

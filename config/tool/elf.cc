@@ -134,10 +134,25 @@ void read_segments(std::string_view bytes, Elf& out) {
   out.is_library = out.is_library && header.e_type == ET_DYN && out.interpreter.empty() && !loader;
 }
 
-// In one table of symbols, whose section's link is the section with their names.
-template <typename Class>
-bool defines_in(std::string_view bytes, const typename Class::Section& table, uint64_t sections,
-                std::string_view name) {
+// Calls visit() for each section, with its header and the offset of all headers, until it answers
+// true.
+template <typename Class, typename Visit>
+bool any_section(std::string_view bytes, Visit visit) {
+  typename Class::Header header;
+  if (!read_at(bytes, 0, header)) return false;
+  for (unsigned i = 0; i < header.e_shnum; ++i) {
+    typename Class::Section section;
+    if (!read_at(bytes, header.e_shoff + uint64_t{i} * sizeof section, section)) return false;
+    if (visit(section, header)) return true;
+  }
+  return false;
+}
+
+// Calls visit() with the name of each function that a table of symbols defines, until it answers
+// true. The table's link is the section with the names.
+template <typename Class, typename Visit>
+bool any_function(std::string_view bytes, const typename Class::Section& table, uint64_t sections,
+                  Visit visit) {
   typename Class::Section strings;
   if (!read_at(bytes, sections + uint64_t{table.sh_link} * sizeof strings, strings)) return false;
   const std::string_view names = slice(bytes, strings.sh_offset, strings.sh_size);
@@ -146,22 +161,46 @@ bool defines_in(std::string_view bytes, const typename Class::Section& table, ui
   for (uint64_t at = 0; read_at(symbols, at, symbol); at += sizeof symbol) {
     const bool defined = symbol.st_shndx != SHN_UNDEF && (symbol.st_info & 0xf) == STT_FUNC;
     const std::string_view rest = slice(names, symbol.st_name, names.size());
-    if (defined && rest.substr(0, rest.find('\0')) == name) return true;
+    if (defined && visit(rest.substr(0, rest.find('\0')))) return true;
   }
   return false;
 }
 
 template <typename Class>
 bool defines_in_any(std::string_view bytes, std::string_view name) {
-  typename Class::Header header;
-  if (!read_at(bytes, 0, header)) return false;
-  for (unsigned i = 0; i < header.e_shnum; ++i) {
-    typename Class::Section section;
-    if (!read_at(bytes, header.e_shoff + uint64_t{i} * sizeof section, section)) return false;
+  return any_section<Class>(bytes, [&](const auto& section, const auto& header) {
     const bool table = section.sh_type == SHT_DYNSYM || section.sh_type == SHT_SYMTAB;
-    if (table && defines_in<Class>(bytes, section, header.e_shoff, name)) return true;
-  }
-  return false;
+    return table && any_function<Class>(bytes, section, header.e_shoff,
+                                        [&](std::string_view found) { return found == name; });
+  });
+}
+
+template <typename Class>
+std::vector<std::string> exported(std::string_view bytes) {
+  std::vector<std::string> names;
+  any_section<Class>(bytes, [&](const auto& section, const auto& header) {
+    return section.sh_type == SHT_DYNSYM &&
+           any_function<Class>(bytes, section, header.e_shoff, [&](std::string_view found) {
+             names.emplace_back(found);
+             return false;
+           });
+  });
+  return names;
+}
+
+template <typename Class>
+std::string content_of(std::string_view bytes, const std::string& name) {
+  std::string content;
+  any_section<Class>(bytes, [&](const auto& section, const auto& header) {
+    typename Class::Section names;
+    const uint64_t at = header.e_shoff + uint64_t{header.e_shstrndx} * sizeof names;
+    if (!read_at(bytes, at, names)) return true;
+    if (text_at(slice(bytes, names.sh_offset, names.sh_size), section.sh_name) != name)
+      return false;
+    content = slice(bytes, section.sh_offset, section.sh_size);
+    return true;
+  });
+  return content;
 }
 
 template <typename Class>
@@ -237,6 +276,21 @@ bool defines_function(const std::string& path, const std::string& name) {
   if (!elf.valid) return false;
   return elf.bits == 64 ? defines_in_any<Elf64>(file.bytes(), name)
                         : defines_in_any<Elf32>(file.bytes(), name);
+}
+
+std::vector<std::string> exported_functions(const std::string& path) {
+  const Elf elf = read_elf(path);
+  const MappedFile file(path);
+  if (!elf.valid) return {};
+  return elf.bits == 64 ? exported<Elf64>(file.bytes()) : exported<Elf32>(file.bytes());
+}
+
+std::string section_of(const std::string& path, const std::string& name) {
+  const Elf elf = read_elf(path);
+  const MappedFile file(path);
+  if (!elf.valid) return {};
+  return elf.bits == 64 ? content_of<Elf64>(file.bytes(), name)
+                        : content_of<Elf32>(file.bytes(), name);
 }
 
 std::vector<bool> find_markers(const std::string& path, const std::vector<std::string>& markers) {

@@ -36,6 +36,12 @@ std::string describe(const Elf& elf);
 // function.
 bool defines_function(const std::string& path, const std::string& name);
 
+// The names of the functions that others can link with.
+std::vector<std::string> exported_functions(const std::string& path);
+
+// The bytes of a section; empty if there is none.
+std::string section_of(const std::string& path, const std::string& name);
+
 // Which of `markers` occur in what is loaded of the file, in the order given. Debug information,
 // which names what the program was compiled with, is not.
 std::vector<bool> find_markers(const std::string& path, const std::vector<std::string>& markers);

@@ -9,7 +9,9 @@
 #include <cstring>
 
 #include "allocator/base/os.h"
+#include "config/name_hash.h"
 #include "shim/entry/hook_table.h"
+#include "shim/entry/known.h"
 #include "shim/entry/loader.h"
 
 namespace cistern::shim {
@@ -32,11 +34,17 @@ struct Known {
   }
 };
 
+// A driver has fewer names that may be called without a hook, or as many.
+constexpr size_t kMostPassing = 1024;
+
 struct Found {
   Driver driver;
   link_map* library;
   Known known[2 * kHooks];  // sorted: the driver's own, and what the hooks call, where that differs
   size_t known_count;
+  const void* passing[kMostPassing];  // the driver's functions that need no hook, sorted
+  size_t passing_count;
+  size_t unknown_count;  // functions of the driver whose names Cistern does not know
 };
 
 // Threads that look everything up at the same time fill one candidate each, so that none waits for
@@ -76,11 +84,28 @@ void* next_definition(void* own, void* next, const char* symbol) {
   return visible != nullptr ? visible : own;
 }
 
+// What the driver exports beside the functions with hooks.
+void see_exports(Found& out) {
+  const auto see = [](void* data, const char* name, void* address) {
+    Found& into = *static_cast<Found*>(data);
+    if (!config::is_driver_name(name)) return;
+    if (passes(name) && into.passing_count < kMostPassing) {
+      into.passing[into.passing_count++] = address;
+    }
+    if (!is_known(name)) ++into.unknown_count;
+  };
+  for_each_definition(out.library, {see, &out});
+  std::sort(out.passing, out.passing + out.passing_count);
+}
+
 void fill(Found& out) {
   out.library = find_library();
   void* own[kHooks] = {};
   void* next[kHooks] = {};
-  if (out.library != nullptr) definitions_in(out.library, kSymbols, own);
+  if (out.library != nullptr) {
+    definitions_in(out.library, kSymbols, own);
+    see_exports(out);
+  }
   definitions_after_us(kSymbols, next);
   const auto know = [&](const void* real, size_t row) {
     if (real != nullptr) out.known[out.known_count++] = {real, static_cast<uint32_t>(row)};
@@ -152,6 +177,21 @@ void* hook_for_address(const void* real, const char** symbol) {
   const Hook& hook = hooks().entries[known->row];
   *symbol = hook.symbol;
   return hook.function;
+}
+
+bool is_unknown(const void* real) {
+  const Found& f = lookup();
+  const char* symbol;
+  return f.library != nullptr && hook_for_address(real, &symbol) == nullptr &&
+         !std::binary_search(f.passing, f.passing + f.passing_count, real) &&
+         object_of(real) == f.library;
+}
+
+size_t unknown_functions() { return lookup().unknown_count; }
+
+bool driver_defines(const char* name) {
+  const link_map* library = lookup().library;
+  return library != nullptr && definition_in(library, name) != nullptr;
 }
 
 }  // namespace cistern::shim

@@ -6,6 +6,8 @@
 // result.
 #pragma once
 
+#include <cstddef>
+
 #include "shim/cuda_api.h"
 
 namespace cistern::shim {
@@ -37,5 +39,13 @@ bool in_driver(const void* code);
 
 // The hook for an address that the driver gave for one of its functions, and its name; or nullptr.
 void* hook_for_address(const void* real, const char** symbol);
+
+// Whether an address lies in the driver and is none of its functions that Cistern hooks or lets
+// pass. A function has one address for all its names, and is known if one of them is.
+bool is_unknown(const void* real);
+// How many functions the driver has whose names Cistern does not know: it is newer than Cistern.
+size_t unknown_functions();
+// Whether the driver has a function of this name.
+bool driver_defines(const char* name);
 
 }  // namespace cistern::shim

@@ -41,10 +41,28 @@ struct Symbols {
   }
 
   bool is(uint32_t i, const char* name) const {
+    return defines(i) && same(strings + table[i].st_name, name);
+  }
+
+  bool defines(uint32_t i) const {
     constexpr ElfW(Half) kHidden = 0x8000;  // not the default version of the symbol
     const bool usable = table[i].st_shndx != SHN_UNDEF && table[i].st_value != 0;
-    const bool shown = versions == nullptr || (versions[i] & kHidden) == 0;
-    return usable && shown && same(strings + table[i].st_name, name);
+    return usable && (versions == nullptr || (versions[i] & kHidden) == 0);
+  }
+
+  // How many entries the table has. With the newer form of hash table the last one is the end of
+  // the chain that begins last.
+  uint32_t count() const {
+    if (table == nullptr || strings == nullptr) return 0;
+    if (gnu_hash == nullptr) return sysv_hash != nullptr ? sysv_hash[1] : 0;
+    const auto* bloom = reinterpret_cast<const ElfW(Addr)*>(gnu_hash + 4);
+    const auto* bucket = reinterpret_cast<const uint32_t*>(bloom + gnu_hash[2]);
+    const uint32_t* chain = bucket + gnu_hash[0];
+    uint32_t last = 0;
+    for (uint32_t i = 0; i < gnu_hash[0]; ++i) last = last < bucket[i] ? bucket[i] : last;
+    if (last < gnu_hash[1]) return 0;
+    while ((chain[last - gnu_hash[1]] & 1) == 0) ++last;
+    return last + 1;
   }
 
   // Not strcmp: a sanitizer's runtime asks dlsym before its own strcmp works.
@@ -87,6 +105,28 @@ struct Symbols {
     return nullptr;
   }
 };
+
+// Calls visit() with the number of each symbol that the relocations of an object bind.
+template <typename Visit>
+void for_each_bound(const link_map* object, Visit visit) {
+  const ElfW(Rela) * tables[2] = {};
+  size_t bytes[2] = {};
+  for (const ElfW(Dyn)* d = object->l_ld; d->d_tag != DT_NULL; ++d) {
+    const auto* p = static_cast<const ElfW(Rela)*>(Symbols::pointer(object, d->d_un.d_ptr));
+    if (d->d_tag == DT_RELA) tables[0] = p;
+    if (d->d_tag == DT_RELASZ) bytes[0] = d->d_un.d_val;
+    if (d->d_tag == DT_JMPREL) tables[1] = p;
+    if (d->d_tag == DT_PLTRELSZ) bytes[1] = d->d_un.d_val;
+  }
+  for (int i = 0; i < 2; ++i) {
+    const size_t count = tables[i] == nullptr ? 0 : bytes[i] / sizeof(ElfW(Rela));
+    for (const ElfW(Rela)* r = tables[i]; r != tables[i] + count; ++r) {
+      if (const auto symbol = static_cast<uint32_t>(ELF64_R_SYM(r->r_info)); symbol != 0) {
+        visit(symbol);
+      }
+    }
+  }
+}
 
 // The last object before this one that is `from` or defines a symbol; nullptr if there is none.
 // Objects before this one were there when the process began, and stay: no lock is needed.
@@ -136,6 +176,17 @@ void* definition_after_us(const char* name) {
   return found;
 }
 
+link_map object_at(const dl_phdr_info& info) {
+  link_map object{};
+  object.l_addr = info.dlpi_addr;
+  for (int i = 0; i < info.dlpi_phnum; ++i) {
+    const ElfW(Phdr)& part = info.dlpi_phdr[i];
+    if (part.p_type != PT_DYNAMIC) continue;
+    object.l_ld = reinterpret_cast<ElfW(Dyn)*>(info.dlpi_addr + part.p_vaddr);
+  }
+  return object;
+}
+
 void* first_definition(const char* name) {
   struct Search {
     const char* name;
@@ -144,13 +195,7 @@ void* first_definition(const char* name) {
   dl_iterate_phdr(
       [](dl_phdr_info* info, size_t, void* data) {
         auto* wanted = static_cast<Search*>(data);
-        link_map object{};
-        object.l_addr = info->dlpi_addr;
-        for (int i = 0; i < info->dlpi_phnum; ++i) {
-          const ElfW(Phdr)& part = info->dlpi_phdr[i];
-          if (part.p_type != PT_DYNAMIC) continue;
-          object.l_ld = reinterpret_cast<ElfW(Dyn)*>(info->dlpi_addr + part.p_vaddr);
-        }
+        const link_map object = object_at(*info);
         if (object.l_ld != nullptr) wanted->found = definition_in(&object, wanted->name);
         return wanted->found != nullptr ? 1 : 0;
       },
@@ -182,6 +227,35 @@ void definitions_after_us(std::span<const SymbolName> names, void** out) {
   }
 }
 
+void for_each_definition(const link_map* object, const SeeDefinition& see) {
+  const Symbols symbols(object);
+  for (uint32_t i = 1, n = symbols.count(); i < n; ++i) {
+    const ElfW(Sym)& symbol = symbols.table[i];
+    if (!symbols.defines(i)) continue;
+    see.see(see.data, symbols.strings + symbol.st_name,
+            reinterpret_cast<void*>(object->l_addr + symbol.st_value));
+  }
+}
+
+const char* first_link(const link_map* object, bool (*wanted)(const char* name)) {
+  const Symbols symbols(object);
+  if (symbols.table == nullptr || symbols.strings == nullptr) return nullptr;
+  const char* found = nullptr;
+  const auto look = [&](uint32_t i) {
+    const ElfW(Sym)& symbol = symbols.table[i];
+    const char* name = symbols.strings + symbol.st_name;
+    if (found == nullptr && symbol.st_shndx == SHN_UNDEF && wanted(name)) found = name;
+  };
+  // The newer form of hash table begins behind the symbols that are not defined, but not in an
+  // object that defines none: that one says 1.
+  const uint32_t* hash = symbols.gnu_hash;
+  const bool tells = hash != nullptr ? hash[1] > 1 : symbols.sysv_hash != nullptr;
+  const uint32_t count = !tells ? 0 : hash != nullptr ? hash[1] : symbols.sysv_hash[1];
+  for (uint32_t i = 1; i < count; ++i) look(i);
+  if (!tells) for_each_bound(object, look);
+  return found;
+}
+
 void find_real_lookups() {
   once(cistern_real_dlsym, "dlsym");
   once(cistern_real_dlvsym, "dlvsym");
@@ -192,6 +266,11 @@ link_map* object_of(const void* address) {
   void* object = nullptr;
   if (dladdr1(address, &info, &object, RTLD_DL_LINKMAP) == 0) return nullptr;
   return static_cast<link_map*>(object);
+}
+
+bool is_named(const void* address) {
+  Dl_info info;
+  return dladdr(address, &info) != 0 && info.dli_saddr == address;
 }
 
 const char* base_name(const link_map* object) {

@@ -47,8 +47,25 @@ struct SymbolName {
 void definitions_in(const link_map* object, std::span<const SymbolName> names, void** out);
 void definitions_after_us(std::span<const SymbolName> names, void** out);
 
+// Calls see() for every symbol that an object defines.
+struct SeeDefinition {
+  void (*see)(void* data, const char* name, void* address);
+  void* data;
+};
+void for_each_definition(const link_map* object, const SeeDefinition& see);
+
+// The first name for which wanted() is true among the symbols that an object is linked with and
+// does not define itself; nullptr if there is none.
+const char* first_link(const link_map* object, bool (*wanted)(const char* name));
+
 // The loaded object an address lies in, or nullptr. Usable as a dlopen handle.
 link_map* object_of(const void* address);
+
+// The same of dl_iterate_phdr(), with no more than that tells: its address and dynamic section.
+link_map object_at(const dl_phdr_info& info);
+
+// Whether an object exports exactly this address under some name.
+bool is_named(const void* address);
 
 // The last component of an object's file name.
 const char* base_name(const link_map* object);

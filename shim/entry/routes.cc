@@ -6,9 +6,12 @@
 #include <atomic>
 #include <cstring>
 
+#include "config/name_hash.h"
 #include "shim/entry/driver.h"
 #include "shim/entry/hook_table.h"
+#include "shim/entry/known.h"
 #include "shim/entry/loader.h"
+#include "shim/entry/unknown.h"
 #include "shim/process/log.h"
 #include "shim/process/settings.h"
 
@@ -41,6 +44,24 @@ bool driver_has(const char* name) {
   return has;
 }
 
+// Of a driver function that has no hook and does not pass by its name. The real function answers,
+// unless it would find one that Cistern does not know.
+void* claim_unknown(void* handle, const char* name, const char* version, const void* caller) {
+  if (!config::is_driver_name(name) || passes(name) || in_driver(caller)) return nullptr;
+  void* real = version == nullptr ? real_dlsym(handle, name) : real_dlvsym(handle, name, version);
+  if (real == nullptr || !note_driver(real)) return nullptr;
+  // RTLD_NEXT was asked as from here. That is not what the caller asked if it comes behind this
+  // object, or another tool in between: then the real function has to say.
+  if (handle == RTLD_NEXT && !is_next_definition_ours(caller, name)) {
+    handed_out_bare(real, name);
+    return nullptr;
+  }
+  void* given = guarded(real, name);
+  if (given == real) return nullptr;
+  tell_route(version == nullptr ? "dlsym" : "dlvsym", name, 0, 0, nullptr);
+  return given;
+}
+
 constinit std::atomic<const StandIn*> stand_in{nullptr};
 
 // Of a library that the program opened, and in it.
@@ -58,7 +79,8 @@ void stand_in_for(const StandIn& function) { stand_in.store(&function, std::memo
 
 void reroute(const char* asked, int version, cuuint64_t flags, void** function) {
   const char* symbol = nullptr;
-  if (void* hook = hook_for_address(*function, &symbol)) *function = hook;
+  void* hook = hook_for_address(*function, &symbol);
+  *function = hook != nullptr ? hook : guarded(*function, asked);
   tell_route("cuGetProcAddress", asked, version, flags, symbol);
 }
 
@@ -73,7 +95,8 @@ extern "C" [[gnu::visibility("hidden")]] void* cistern_claim(void* handle, const
   find_real_lookups();
   if (!may_be_hook(name)) return claim_stand_in(handle, name, version);
   const Hook* hook = find_hook(name);
-  if (hook == nullptr || in_driver(caller)) return nullptr;
+  if (hook == nullptr) return claim_unknown(handle, name, version, caller);
+  if (in_driver(caller)) return nullptr;
   // RTLD_NEXT is asked by another tool that forwards: the real function finds what comes after that
   // tool. If that is the hook, it stands for the driver's function, so there has to be one.
   if (handle == RTLD_NEXT) {

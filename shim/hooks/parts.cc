@@ -14,6 +14,7 @@
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/captures/graph_contexts.h"
 #include "shim/order/captures/graphs.h"
+#include "shim/order/careful.h"
 #include "shim/order/contexts/context_client.h"
 #include "shim/order/contexts/context_life.h"
 #include "shim/order/contexts/device_report.h"
@@ -64,6 +65,7 @@ const Part kParts[] = {
     {.at_start = start_host_memory, .at_bad_start = tell_bad_settings_at_first_block},
     {.at_load = open_report},
     {.at_load = open_chosen_sites},
+    {.at_load = watch_unknown_functions},
     {.in_child = reset_sites_after_fork},
     {.in_child = [] { capture_gate().reset_after_fork(); }},
     {.in_child = reset_graphs_after_fork},

@@ -3,13 +3,17 @@
 #include "shim/entry/faces.h"
 #include "shim/entry/routes.h"
 #include "shim/order/ask.h"
+#include "shim/order/careful.h"
 #include "shim/process/life.h"
 
 using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
 
 CUresult cuInit(unsigned int Flags) {
   const CUresult result = ask(driver().cuInit, Flags);
-  if (result == CUDA_SUCCESS) cuda_started(driver().complete);
+  if (result == CUDA_SUCCESS) {
+    cuda_started(driver().complete);
+    tell_unknown_functions();
+  }
   return result;
 }
 

@@ -4,6 +4,7 @@
 #include "allocator/base/counted_in.h"
 #include "allocator/reclaim/reclaim.h"
 #include "shim/entry/driver.h"
+#include "shim/entry/unknown.h"
 #include "shim/ipc/exports.h"
 #include "shim/nvtx/phases.h"
 #include "shim/order/captures/capture_gate.h"
@@ -99,6 +100,7 @@ void CudaSource::init(CUcontext context, CUdevice device, uint32_t number, const
 }
 
 int CudaSource::obtain(uint64_t bytes, uint64_t* address) {
+  look_for_unknown_links();
   const NoCancel in_hand;
   CUdeviceptr p = 0;
   const CUresult result = noted(driver().cuMemAlloc_v2(&p, bytes), context_);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/order/submissions.h"
 
+#include "shim/order/careful.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/pinned_pools.h"
 #include "shim/order/contexts/visit.h"
@@ -13,6 +14,8 @@ namespace cistern::shim {
 // its context finds the flag set, or is seen by the look after it was cleared.
 void mark_frees_before_submission(bool may_wait_for_host) {
   if (!active()) return;
+  // Nothing is marked any more, nor becomes clean. Another free sets the flag again.
+  if (careful()) return shared().reclaim.set_any_unmarked(false);
   current_context();  // one that no hook saw made is noticed here
   bool left = false;
   for_each_context([&](Context& context) {

@@ -6,6 +6,7 @@
 #include "allocator/base/os.h"
 #include "shim/entry/driver.h"
 #include "shim/order/captures/capture_gate.h"
+#include "shim/order/careful.h"
 #include "shim/order/contexts/synchronise.h"
 #include "shim/order/contexts/visit.h"
 #include "shim/order/device.h"
@@ -39,10 +40,23 @@ bool goes_to_a_pool(alloc::ContextPool& pool, alloc::Chunk* chunk, CUdeviceptr a
          start == address;
 }
 
+// Something may capture, and then only the program's own calls are made: the free that this one
+// stands for would wait, and so does one of memory that nothing uses.
+CUresult wait_in_free_of_driver(Context& owner) {
+  const ContextScope scope(owner.handle.load(std::memory_order_acquire));
+  CUdeviceptr unused = 0;
+  if (!scope || driver().cuMemAlloc_v2(&unused, 4096) != CUDA_SUCCESS) return CUDA_SUCCESS;
+  device_state(owner.device).ledger.free_waits.add();
+  return noted(driver().cuMemFree_v2(unused));
+}
+
 }  // namespace
 
 CUresult wait_before_free(Context& owner, alloc::ContextPool& pool, alloc::Chunk* chunk,
                           CUdeviceptr address, alloc::Ticket* covered) {
+  if (careful()) {
+    return goes_to_a_pool(pool, chunk, address) ? wait_in_free_of_driver(owner) : CUDA_SUCCESS;
+  }
   const GatePass pass;  // and no end of the thread while it visits the context
   if (!pass || !goes_to_a_pool(pool, chunk, address)) return CUDA_SUCCESS;
   std::optional<Visit> visit(std::in_place, owner);

@@ -11,8 +11,9 @@ namespace cistern::shim {
 // `chunk` is what the index found for `address`, `pool` its pool, `owner` the context of that.
 // Waits as a synchronisation of the context by the program does. Does not wait during a capture,
 // which that would invalidate, nor while the context is about to end, nor for a wrong free, which
-// is answered at once. An error is the answer to the free, and the block stays the program's. If
-// there was a wait, *covered becomes the ticket of all work handed over before it.
+// is answered at once. A careful process (order/careful.h) may capture at any time: there it waits
+// in a free of the driver's. An error is the answer to the free, and the block stays the program's.
+// If there was a wait, *covered becomes the ticket of all work handed over before it.
 CUresult wait_before_free(Context& owner, alloc::ContextPool& pool, alloc::Chunk* chunk,
                           CUdeviceptr address, alloc::Ticket* covered);
 

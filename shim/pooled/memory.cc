@@ -6,6 +6,7 @@
 #include "shim/nvtx/own_phase.h"
 #include "shim/nvtx/phases.h"
 #include "shim/order/captures/capture_gate.h"
+#include "shim/order/careful.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/context_life.h"
 #include "shim/order/device.h"
@@ -29,6 +30,7 @@ int allocate_with_others(Context& context, size_t bytes, uint64_t* address);
 int allocate_at_last(Context& context, size_t bytes, bool pooled, uint64_t* address);
 alloc::Chunk* found_at_rest(CUdeviceptr address);
 CUresult free_after_wait(Context& owner, alloc::Chunk* chunk, CUdeviceptr address);
+CUresult free_in_capture(Context& owner, alloc::Chunk* chunk, CUdeviceptr address);
 
 // The address of an idle block, or one inside a block, is answered here: the driver would really
 // free the chunk behind it.
@@ -90,9 +92,8 @@ template <typename FreeBlock>
   Context& owner = *context_of(chunk);
   if (const CUresult result = refusal(owner); result != CUDA_SUCCESS) [[unlikely]]
     return result;
-  if (capture_gate().capturing()) [[unlikely]] {
-    if (const CUresult result = ask_for_unsafe_call(); result != CUDA_SUCCESS) return result;
-  }
+  if (capture_gate().capturing()) [[unlikely]]
+    return free_in_capture(owner, chunk, address);
   if (policy().free_sync) [[unlikely]]
     return free_after_wait(owner, chunk, address);
   return free_block_as(owner, chunk, address);
@@ -226,6 +227,20 @@ int allocate_with_others(Context& context, size_t bytes, uint64_t* address) {
   alloc::Ticket latest = alloc::Reclaim::kNow;
   const CUresult waited = wait_before_free(owner, owner.pool, chunk, address, &latest);
   return waited == CUDA_SUCCESS ? free_block_in_phase(owner, chunk, address, latest) : waited;
+}
+
+// A careful process may capture at any time. A direct allocation is the driver's to take back
+// there, and a block of a pool from the time before is not used again: its chunk follows as soon as
+// nothing else is in it.
+[[gnu::cold]] CUresult free_in_capture(Context& owner, alloc::Chunk* chunk, CUdeviceptr address) {
+  const bool left = careful() && chunk->is() != alloc::Role::direct;
+  if (left || !careful()) {
+    if (const CUresult result = ask_for_unsafe_call(); result != CUDA_SUCCESS) return result;
+  }
+  const CUresult result = policy().free_sync ? free_after_wait(owner, chunk, address)
+                                             : free_block_in_phase(owner, chunk, address);
+  if (result == CUDA_SUCCESS && left) return_freed(owner);
+  return result;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "shim/entry/driver.h"
 #include "shim/order/captures/capture_gate.h"
+#include "shim/order/careful.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/idle_memory.h"
 #include "shim/order/contexts/visit.h"
@@ -81,13 +82,19 @@ bool release_idle_memory(CUdevice device) {
   return any || others || ledger.releases() != before;
 }
 
+void return_freed(Context& context) {
+  const FreeInCaptures free_in_captures;
+  const Visit visit(context);
+  if (visit.open()) context.pool.release_freed();
+}
+
 bool release_idle_memory() {
   const bool beside_pools = release_idle_memory_of_clients(kNoDevice);
   return release_idle_memory(current_device()) || beside_pools;
 }
 
 bool release_for_once_more() {
-  return active() && !capture_gate().capturing() && release_idle_memory();
+  return active() && (careful() || !capture_gate().capturing()) && release_idle_memory();
 }
 
 // Logged as information, not as a warning: programs often find their limit by running out of

@@ -20,6 +20,10 @@ bool release_idle_memory(CUdevice device);
 // of the request may be another device's.
 bool release_idle_memory();
 
+// In a careful process (order/careful.h), after a free: what the pools of the block's context have
+// free goes back at once, by frees of the driver, which wait as the program's own would have.
+void return_freed(Context& context);
+
 // A request to a pool cannot be served: counts that if the cap is the reason, logs it, and returns
 // CUDA's code.
 CUresult out_of_memory(Context& context, size_t bytes);

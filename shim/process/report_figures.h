@@ -66,6 +66,14 @@ struct IpcReport {
   uint64_t exported, answered, opened, unanswered;
 };
 
+// Functions of the driver that Cistern does not know, and what came of it.
+struct UnknownReport {
+  uint64_t in_driver;  // that it exports
+  uint64_t looked_up, called;
+  uint64_t linked;      // objects that are linked with one
+  const char* careful;  // why the process is careful; nullptr: it is not
+};
+
 struct ProcessReport {
   uint64_t events_recorded, events_queried;
   // Describes the first used device whose number is at least `ordinal`; false if there is none.
@@ -80,6 +88,7 @@ struct ProcessReport {
   IpcReport ipc;
   // Contexts and streams that turned up though no hook saw them made.
   uint64_t unseen_contexts, unseen_streams;
+  UnknownReport unknown;
 };
 
 using ull = unsigned long long;

@@ -170,6 +170,16 @@ void json_host(Writer& writer, const alloc::host::HostUsage& host) {
       static_cast<ull>(host.failed));
 }
 
+void json_unknown(Writer& writer, const UnknownReport& unknown) {
+  writer.print(
+      "\n \"unknown_functions\": {\"in_driver\": %llu, \"looked_up\": %llu, \"called\": %llu, "
+      "\"linked\": %llu}, \"careful\": ",
+      static_cast<ull>(unknown.in_driver), static_cast<ull>(unknown.looked_up),
+      static_cast<ull>(unknown.called), static_cast<ull>(unknown.linked));
+  writer.quoted(unknown.careful == nullptr ? "" : unknown.careful);
+  writer.print(",");
+}
+
 void json_pinned(Writer& writer, const PinnedReport& pinned) {
   const alloc::Ledger& l = *pinned.ledger;
   const uint64_t calls = l.obtained.get() + l.refused.get() + l.releases();
@@ -238,6 +248,7 @@ void compose_json(Writer& writer, const ProcessReport& process, const Advice& ad
                static_cast<ull>(process.events_recorded), static_cast<ull>(process.events_queried));
   writer.print("\n \"unseen\": {\"contexts\": %llu, \"streams\": %llu},",
                static_cast<ull>(process.unseen_contexts), static_cast<ull>(process.unseen_streams));
+  json_unknown(writer, process.unknown);
   const IpcReport& ipc = process.ipc;
   writer.print(
       "\n \"ipc\": {\"exported\": %llu, \"answered\": %llu, \"opened\": %llu, \"unanswered\": "

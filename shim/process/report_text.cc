@@ -209,6 +209,13 @@ void text_ipc(Writer& writer, const IpcReport& ipc) {
       static_cast<ull>(ipc.exported), static_cast<ull>(ipc.answered), static_cast<ull>(ipc.opened));
 }
 
+void text_unknown(Writer& writer, const UnknownReport& unknown) {
+  if (unknown.careful == nullptr) return;
+  writer.print("cistern: careful          ");
+  writer.plain(unknown.careful);
+  writer.print("; the driver served all requests after that\n");
+}
+
 // Which requests the settings chose by where they come from.
 void text_sites(Writer& writer, const ProcessReport& process) {
   SiteEntry entry;
@@ -238,6 +245,7 @@ void compose_text(Writer& writer, const ProcessReport& process, const Advice& ad
     text_pinned(writer, pinned);
   }
   text_ipc(writer, process.ipc);
+  text_unknown(writer, process.unknown);
   if (process.holders != nullptr) text_holders(writer, *process.holders);
   text_sites(writer, process);
   writer.print("cistern: events recorded %llu, queried %llu\n",

@@ -4,7 +4,7 @@
 
 Read are the headers of the installed toolkit (CUDA_INCLUDE), of the newest one that the package index has, and a
 list of names (cuda_headers.py). Somebody has decided for each function what it means for a pool: one without a
-decision makes this fail. What a function takes tells whether the decision can be right: what begins a capture is
+decision makes this fail (the object takes it for unknown: shim/entry/unknown.h). What a function takes tells whether the decision can be right: what begins a capture is
 hooked, what is given a stream hands work to it or says why it does not, and nothing that takes memory, work or a
 graph is waved through as being about neither. A hooked function that hands work to the device, may wait for the
 host, touches memory or needs some has to say so in its row of shim/forwarded.def, unless it does so by hand.

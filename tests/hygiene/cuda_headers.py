@@ -77,4 +77,4 @@ def keep(toolkit):
     NAMES.write_text("\n".join([*comments, *lines, UNDECLARED]) + undeclared, encoding="utf-8")
 
 
-UNDECLARED = "# Asked for by NVIDIA's runtimes, and declared by no header."
+UNDECLARED = "# Declared by no header: NVIDIA's runtimes ask for them, or its drivers export them."

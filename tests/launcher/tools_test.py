@@ -168,6 +168,12 @@ class Doctor(home.LauncherTest):
         self.assertRegex(result.stdout, r"devices +1\n")
         self.assertIn("works here", result.stdout)
 
+    def test_a_driver_newer_than_the_object_is_said(self):
+        """The simulated driver has functions that no table knows; the stand-in for an object has no table."""
+        newer = self.cistern("doctor", "--sim", home=home.built())
+        self.assertIn("this driver is newer than Cistern: 306 functions are unknown", newer.stdout)
+        self.assertNotIn("newer than Cistern", self.cistern("doctor", "--sim").stdout)
+
     def test_routes_are_told_apart(self):
         def routes(source, *options):
             program = str(self.folder / "program")

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/order/contexts/device_report.h"
 
+#include "shim/entry/driver.h"
+#include "shim/entry/unknown.h"
 #include "shim/host/start.h"
+#include "shim/order/careful.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/pinned_pools.h"
 #include "shim/order/contexts/visit.h"
@@ -52,6 +55,7 @@ bool describe_pinned(PinnedReport* out) {
 
 ProcessReport describe_process() {
   const alloc::Reclaim& reclaim = shared().reclaim;
+  const UnknownCounts counts = unknown_counts();
   return {reclaim.marks_made(),
           reclaim.queries_made(),
           next_device,
@@ -61,7 +65,8 @@ ProcessReport describe_process() {
           /*site_entry=*/nullptr,
           /*ipc=*/{},
           times_noticed(Unseen::kContext),
-          times_noticed(Unseen::kStream)};
+          times_noticed(Unseen::kStream),
+          {unknown_functions(), counts.looked_up, counts.called, counts.linked, why_careful()}};
 }
 
 }  // namespace cistern::shim

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "base/cuda.h"
+#include "simcuda/unknown.h"
 
 // After the driver's own view of cuda.h, or the typedefs get the application's.
 #include <cudaProfilerTypedefs.h>
@@ -22,6 +23,7 @@ namespace {
 #if CUDA_VERSION < 13050
 #define NEWER(symbol, name, version, kind, traits)
 #endif
+#define OWN(symbol, name, version, kind, traits)
 #define CALL(symbol, name, version, kind, traits) SIM_CHECK_##kind(symbol, name, version)
 #define SIM_CHECK_kAny(symbol, name, version) \
   static_assert(std::is_same_v<decltype(&::symbol), PFN_##name##_v##version>);

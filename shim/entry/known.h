@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The driver functions that Cistern knows by name: those it hooks (hooks.def), those that pass
+// (pass-list.txt), and those of the pass list that are taken for unknown. Any other function of a
+// driver is newer than Cistern. Constant, so any thread may ask at any time, also before main.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace cistern::shim {
+
+// The names that are on the pass list and may be called without a hook.
+bool passes(const char* name);
+// Those, the hooked ones, and those that are taken for unknown.
+bool is_known(const char* name);
+
+// How many names may be called without a hook.
+size_t passing_names();
+
+}  // namespace cistern::shim

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/entry/unknown.h"
+
+#include <link.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+
+#include "config/name_hash.h"
+#include "shim/entry/driver.h"
+#include "shim/entry/known.h"
+#include "shim/entry/loader.h"
+#include "shim/process/settings.h"
+
+extern "C" {
+// Where each trampoline jumps (trampolines_*.S): until it was called once to its own second half,
+// which ends up in cistern_first_call(), and to the driver's function from then on.
+[[gnu::visibility("hidden")]] constinit std::atomic<void*>
+    cistern_trampoline_targets[cistern::shim::kTrampolines] = {};
+[[gnu::visibility("hidden")]] void cistern_trampolines();
+}
+
+namespace cistern::shim {
+namespace {
+
+constexpr size_t kBytes = 32, kSecondHalf = 16;  // of a trampoline, as in trampolines_*.S
+
+struct Guarded {
+  std::atomic<void*> real;  // nullptr: not in use yet
+  char name[64];            // under which it was looked up first
+};
+
+constinit Guarded functions[kTrampolines] = {};
+constinit std::atomic<uint32_t> taken{0}, called{0}, linked{0};
+constinit std::atomic<BeforeUnknown> before{nullptr};
+
+void* trampoline(uint32_t i) { return reinterpret_cast<char*>(&cistern_trampolines) + i * kBytes; }
+
+// The trampoline of a function, if it has one.
+void* find(const void* real) {
+  for (uint32_t i = 0, end = taken.load(std::memory_order_acquire); i < end; ++i) {
+    if (functions[i].real.load(std::memory_order_acquire) == real) return trampoline(i);
+  }
+  return nullptr;
+}
+
+// A new one; nullptr where all are taken. Two threads that come with the same function at once may
+// get one each: both work.
+void* make(void* real, const char* name) {
+  uint32_t i = taken.load();
+  do {
+    if (i == kTrampolines) return nullptr;
+  } while (!taken.compare_exchange_weak(i, i + 1));
+  std::snprintf(functions[i].name, sizeof functions[i].name, "%s", name);
+  cistern_trampoline_targets[i].store(static_cast<char*>(trampoline(i)) + kSecondHalf);
+  functions[i].real.store(real, std::memory_order_release);
+  return trampoline(i);
+}
+
+void assume(Unknown how, const char* name) { before.load(std::memory_order_acquire)(how, name); }
+
+// The driver may answer a question about a function that passes with code that has no name.
+bool is_to_be_guarded(const void* real, const char* name) {
+  if (!config::is_driver_name(name) || !active()) return false;
+  if (before.load(std::memory_order_acquire) == nullptr || !is_unknown(real)) return false;
+  return !passes(name) || is_named(real);
+}
+
+// --- links ---
+
+bool leads_to_unknown(const char* name) {
+  return config::is_driver_name(name) && !is_known(name) && driver_defines(name);
+}
+
+// The objects that were looked at, by their dynamic sections. Beyond kMost they are looked at again
+// each time. Touched only with the loader's lock, like the numbers of objects loaded and unloaded.
+class Looked {
+ public:
+  bool changed(const dl_phdr_info& info) {
+    if (info.dlpi_subs != unloaded_) count_ = 0;  // another object may lie there by now
+    const bool changes = info.dlpi_adds != loaded_ || info.dlpi_subs != unloaded_;
+    loaded_ = info.dlpi_adds;
+    unloaded_ = info.dlpi_subs;
+    return changes;
+  }
+  bool add(const void* dynamic) {
+    if (std::find(objects_, objects_ + count_, dynamic) != objects_ + count_) return false;
+    if (count_ < kMost) objects_[count_++] = dynamic;
+    return true;
+  }
+
+ private:
+  static constexpr size_t kMost = 1024;
+  unsigned long long loaded_ = 0, unloaded_ = 0;
+  const void* objects_[kMost] = {};
+  size_t count_ = 0;
+};
+constinit Looked looked;
+
+struct Links {
+  bool first = true;
+  char name[64] = "";  // of the first unknown function that was found
+};
+
+int look_at(dl_phdr_info* info, size_t, void* data) {
+  Links& links = *static_cast<Links*>(data);
+  if (links.first && !looked.changed(*info)) return 1;
+  links.first = false;
+  const link_map object = object_at(*info);
+  if (object.l_ld == nullptr || !looked.add(object.l_ld)) return 0;
+  if (const char* name = first_link(&object, leads_to_unknown)) {
+    linked.fetch_add(1);
+    std::snprintf(links.name, sizeof links.name, "%s", name);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void tell_before_unknown(BeforeUnknown told) { before.store(told, std::memory_order_release); }
+
+void* guarded(void* real, const char* name) {
+  if (!is_to_be_guarded(real, name)) return real;
+  if (void* known = find(real)) return known;
+  if (void* made = make(real, name)) return made;
+  assume(Unknown::bare, name);
+  return real;
+}
+
+void handed_out_bare(const void* real, const char* name) {
+  if (is_to_be_guarded(real, name)) assume(Unknown::bare, name);
+}
+
+void look_for_unknown_links() {
+  if (before.load(std::memory_order_acquire) == nullptr) return;
+  static_cast<void>(driver());  // to look it up opens a library, which cannot be done in look_at()
+  Links links;
+  dl_iterate_phdr(look_at, &links);
+  if (links.name[0] != '\0') assume(Unknown::linked, links.name);
+}
+
+UnknownCounts unknown_counts() { return {taken.load(), called.load(), linked.load()}; }
+
+}  // namespace cistern::shim
+
+// Called by the second half of trampoline `i`; returns the function to jump to. The call may begin
+// while another thread is in here: the care that is taken is the same for both.
+extern "C" [[gnu::visibility("hidden")]] void* cistern_first_call(uint32_t i) {
+  using namespace cistern::shim;
+  const int error = errno;
+  void* real = functions[i].real.load(std::memory_order_acquire);
+  if (active()) assume(Unknown::called, functions[i].name);
+  if (cistern_trampoline_targets[i].exchange(real) != real) called.fetch_add(1);
+  errno = error;
+  return real;
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Driver functions that Cistern does not know (known.h). What one does cannot be seen: it may hand
+// over work that touches any memory, make a stream or a context, or begin a capture. So a program
+// that looks one up gets a *trampoline* in its place. When that is first called, the one who takes
+// care (order/careful.h) is told, before the driver is; then, and at each later call at once,
+// control jumps to the driver's function with every argument as it was, on the stack too. So
+// nothing can be done after the driver's call, and all that it may do is assumed before.
+//
+// A function that the program or one of its libraries is linked with has no trampoline: that the
+// link is there has to be enough.
+//
+// There are kTrampolines, which are never given back; beyond them the driver's own function is
+// handed out *bare*, and the process is careful at once. Without pools every function is. Any
+// thread; no lock is held, but the loader's while links are looked for.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace cistern::shim {
+
+inline constexpr uint32_t kTrampolines = 256;
+
+// What is assumed from now on, for the reason `what`, and the function's name. Before the program
+// gets what it asked for, or its call goes on.
+enum class Unknown : uint8_t { called, linked, bare };
+using BeforeUnknown = void (*)(Unknown how, const char* name);
+// Before the first look-up; constant from then on. Until then nothing is unknown.
+void tell_before_unknown(BeforeUnknown told);
+
+// What the program gets for `real`, a function of the driver that it looked up as `name`: a
+// trampoline, or `real` itself where Cistern knows it, it is none of the driver's, or there are no
+// pools.
+void* guarded(void* real, const char* name);
+// Such a function goes to the program without a trampoline, for which it cannot have one.
+void handed_out_bare(const void* real, const char* name);
+
+// Looks for links of the program and its libraries to unknown functions, if libraries were loaded
+// since the last time.
+void look_for_unknown_links();
+
+// Functions that were handed out behind trampolines, and those that were called; objects that are
+// linked with unknown functions.
+struct UnknownCounts {
+  uint64_t looked_up, called, linked;
+};
+UnknownCounts unknown_counts();
+
+}  // namespace cistern::shim

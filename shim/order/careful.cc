@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/order/careful.h"
+
+#include <atomic>
+#include <cstdarg>
+#include <cstdio>
+
+#include "allocator/base/os.h"
+#include "shim/entry/driver.h"
+#include "shim/entry/unknown.h"
+#include "shim/order/captures/capture_gate.h"
+#include "shim/order/shared.h"
+#include "shim/process/log.h"
+#include "shim/process/settings.h"
+
+namespace cistern::shim {
+namespace {
+
+enum class State : uint8_t { trusting, becoming, careful };
+
+constinit std::atomic<State> state{State::trusting};
+constinit char reason[160] = "";  // written by the thread that changed the state
+
+void unknown_function(Unknown how, const char* name) {
+  switch (how) {
+    case Unknown::called:
+      return become_careful("the program calls %s, which Cistern does not know", name);
+    case Unknown::linked:
+      return become_careful("the program is linked with %s, which Cistern does not know", name);
+    case Unknown::bare:
+      return become_careful(
+          "the program has a pointer to %s, which Cistern does not know, and calls of it are "
+          "unseen",
+          name);
+  }
+}
+
+}  // namespace
+
+// Threads that come meanwhile go on only once the gate is closed: their calls may be as unknown.
+void become_careful(const char* format, ...) {
+  State expected = State::trusting;
+  if (!state.compare_exchange_strong(expected, State::becoming)) {
+    alloc::os::wait_while([] { return state.load() == State::becoming; });
+    return;
+  }
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(reason, sizeof reason, format, arguments);
+  va_end(arguments);
+  shared().reclaim.freeze();
+  capture_gate().announce();  // and never withdrawn
+  state.store(State::careful);
+  log(config::LogLevel::kInfo,
+      "%s; from now on the driver serves all requests for memory, as without Cistern", reason);
+}
+
+bool careful() { return state.load(std::memory_order_relaxed) == State::careful; }
+
+const char* why_careful() {
+  return state.load(std::memory_order_acquire) == State::careful ? reason : nullptr;
+}
+
+void watch_unknown_functions(const config::Policy&) { tell_before_unknown(unknown_function); }
+
+void tell_unknown_functions() {
+  static constinit std::atomic<bool> told{false};
+  if (!active()) return;
+  const size_t unknown = unknown_functions();
+  if (unknown != 0 && !told.exchange(true)) {
+    log(config::LogLevel::kInfo,
+        "this driver is newer than Cistern: %zu functions are unknown; a program that calls one is "
+        "served by the driver from then on",
+        unknown);
+  }
+  look_for_unknown_links();
+}
+
+}  // namespace cistern::shim
