@@ -105,6 +105,14 @@ CUresult CUDAAPI cuMulticastBindMem_v2(CUmemGenericAllocationHandle mcHandle, CU
                                        size_t mcOffset, CUmemGenericAllocationHandle memHandle,
                                        size_t memOffset, size_t size, unsigned long long flags);
 
+// Of cudaGL.h and cudaVDPAU.h: a VdpDevice is a number, and the last parameter a function of VDPAU's.
+CUresult CUDAAPI cuGLCtxCreate(CUcontext* pCtx, unsigned int Flags, CUdevice device);
+CUresult CUDAAPI cuGLCtxCreate_v2(CUcontext* pCtx, unsigned int Flags, CUdevice device);
+CUresult CUDAAPI cuVDPAUCtxCreate(CUcontext* pCtx, unsigned int flags, CUdevice device,
+                                  cuuint32_t vdpDevice, void* vdpGetProcAddress);
+CUresult CUDAAPI cuVDPAUCtxCreate_v2(CUcontext* pCtx, unsigned int flags, CUdevice device,
+                                     cuuint32_t vdpDevice, void* vdpGetProcAddress);
+
 #define CISTERN_BOTH(name, parameters) \
   CUresult CUDAAPI name parameters;    \
   CUresult CUDAAPI name##_ptsz parameters;
