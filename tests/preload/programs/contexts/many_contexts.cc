@@ -35,6 +35,11 @@ void more_contexts(int count, CUdevice device) {
   }
 }
 
+void destroy_all() {
+  for (CUcontext context : g_contexts) MUST(cuCtxDestroy(context));
+  g_contexts.clear();
+}
+
 void synchronise_all() {
   for (CUcontext context : g_contexts) {
     MUST(cuCtxSetCurrent(context));
@@ -74,6 +79,9 @@ void touch(const Worker& first, const Worker& last, bool by_kernel) {
   }
   first.use();
   MUST(cuMemFree(block));
+  MUST(cuCtxSetCurrent(g_contexts[g_contexts.size() - 2]));  // says nothing about the last
+  MUST(cuCtxSynchronize());
+  first.use();
   MUST(cuCtxSynchronize());
   const CUdeviceptr next = filled_block(5);
   last.use();
@@ -115,6 +123,14 @@ int main(int argc, char** argv) {
   end_if_it_hangs();
   const bool by_kernel = std::strcmp(argv[1], "kernel") == 0;
   const Worker first(use_device(0));
+  if (std::strcmp(argv[1], "pinned") == 0) {
+    // There is pinned memory, and as many contexts come and go, before those that count.
+    void* block = nullptr;
+    MUST(cuMemHostAlloc(&block, kUsed, CU_MEMHOSTALLOC_PORTABLE));
+    MUST(cuMemFreeHost(block));
+    more_contexts(300, /*device=*/0);
+    destroy_all();
+  }
   more_contexts(299, /*device=*/0);
   more_contexts(1, /*device=*/by_kernel ? 1 : 0);
   MUST(cuCtxSetCurrent(g_contexts.back()));
@@ -129,8 +145,7 @@ int main(int argc, char** argv) {
     first.use();
   }
   allocate_and_free(50, kBytes);
-  for (CUcontext context : g_contexts) MUST(cuCtxDestroy(context));
-  g_contexts.clear();
+  destroy_all();
   more_contexts(1, 0);
   MUST(cuCtxSetCurrent(g_contexts.back()));
   allocate_and_free(50, kBytes);
