@@ -94,9 +94,10 @@ void touch(const Worker& first, const Worker& last, bool by_kernel) {
 }
 
 void touch_pinned(const Worker& first, const Worker& last) {
-  void *block = nullptr, *next = nullptr;
+  void* block = nullptr;
   first.use();
-  MUST(cuMemHostAlloc(&block, kUsed, CU_MEMHOSTALLOC_PORTABLE));
+  const CUdeviceptr source = filled_block(5);
+  MUST(cuMemHostAlloc(&block, kBytes, CU_MEMHOSTALLOC_PORTABLE));
   std::memset(block, 3, kUsed);
   last.use();
   CUdeviceptr own = 0;
@@ -106,14 +107,19 @@ void touch_pinned(const Worker& first, const Worker& last) {
   first.use();
   MUST(cuMemFreeHost(block));
   MUST(cuCtxSynchronize());
-  MUST(cuMemHostAlloc(&next, kUsed, CU_MEMHOSTALLOC_PORTABLE));
-  std::memset(next, 5, kUsed);
+  std::vector<void*> later(8);  // one of them is the block, as soon as that is clean
+  for (void*& next : later) {
+    MUST(cuMemHostAlloc(&next, kBytes, CU_MEMHOSTALLOC_PORTABLE));
+    MUST(cuMemcpyDtoHAsync(next, source, kUsed, first.stream));
+  }
   last.use();
   MUST(cuCtxSynchronize());
   std::printf("there %x\n", first_word(own));
   MUST(cuMemFree(own));
   first.use();
-  MUST(cuMemFreeHost(next));
+  MUST(cuCtxSynchronize());
+  for (void* next : later) MUST(cuMemFreeHost(next));
+  MUST(cuMemFree(source));
 }
 
 }  // namespace
@@ -126,7 +132,7 @@ int main(int argc, char** argv) {
   if (std::strcmp(argv[1], "pinned") == 0) {
     // There is pinned memory, and as many contexts come and go, before those that count.
     void* block = nullptr;
-    MUST(cuMemHostAlloc(&block, kUsed, CU_MEMHOSTALLOC_PORTABLE));
+    MUST(cuMemHostAlloc(&block, kBytes, CU_MEMHOSTALLOC_PORTABLE));
     MUST(cuMemFreeHost(block));
     more_contexts(300, /*device=*/0);
     destroy_all();
