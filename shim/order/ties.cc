@@ -141,8 +141,12 @@ void peer_device_opened(CUdeviceptr address) {
                      ask(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) == CUDA_SUCCESS &&
                      device >= 0 && device < kMaxDevices;
   const alloc::LockGuard guard(reach_mutex);
-  if (!worker.lives() && !in_crowd(current)) return;
-  const uint32_t number = worker.lives() ? worker->number : kCrowd;
+  uint32_t number = kCrowd;
+  if (worker.lives()) {
+    number = worker->number;
+  } else if (!in_crowd(current)) {
+    return;
+  }
   for (CUdevice each = 0; each < kMaxDevices; ++each) {
     // Within its own device the context needs no peer access, and gets none.
     if (each != own && (!known || each == device)) reach_device(number, each);

@@ -35,6 +35,11 @@ void more_contexts(int count, CUdevice device) {
   }
 }
 
+void destroy_all() {
+  for (CUcontext context : g_contexts) MUST(cuCtxDestroy(context));
+  g_contexts.clear();
+}
+
 void synchronise_all() {
   for (CUcontext context : g_contexts) {
     MUST(cuCtxSetCurrent(context));
@@ -74,6 +79,9 @@ void touch(const Worker& first, const Worker& last, bool by_kernel) {
   }
   first.use();
   MUST(cuMemFree(block));
+  MUST(cuCtxSetCurrent(g_contexts[g_contexts.size() - 2]));  // says nothing about the last
+  MUST(cuCtxSynchronize());
+  first.use();
   MUST(cuCtxSynchronize());
   const CUdeviceptr next = filled_block(5);
   last.use();
@@ -86,9 +94,10 @@ void touch(const Worker& first, const Worker& last, bool by_kernel) {
 }
 
 void touch_pinned(const Worker& first, const Worker& last) {
-  void *block = nullptr, *next = nullptr;
+  void* block = nullptr;
   first.use();
-  MUST(cuMemHostAlloc(&block, kUsed, CU_MEMHOSTALLOC_PORTABLE));
+  const CUdeviceptr source = filled_block(5);
+  MUST(cuMemHostAlloc(&block, kBytes, CU_MEMHOSTALLOC_PORTABLE));
   std::memset(block, 3, kUsed);
   last.use();
   CUdeviceptr own = 0;
@@ -98,14 +107,19 @@ void touch_pinned(const Worker& first, const Worker& last) {
   first.use();
   MUST(cuMemFreeHost(block));
   MUST(cuCtxSynchronize());
-  MUST(cuMemHostAlloc(&next, kUsed, CU_MEMHOSTALLOC_PORTABLE));
-  std::memset(next, 5, kUsed);
+  std::vector<void*> later(8);  // one of them is the block, as soon as that is clean
+  for (void*& next : later) {
+    MUST(cuMemHostAlloc(&next, kBytes, CU_MEMHOSTALLOC_PORTABLE));
+    MUST(cuMemcpyDtoHAsync(next, source, kUsed, first.stream));
+  }
   last.use();
   MUST(cuCtxSynchronize());
   std::printf("there %x\n", first_word(own));
   MUST(cuMemFree(own));
   first.use();
-  MUST(cuMemFreeHost(next));
+  MUST(cuCtxSynchronize());
+  for (void* next : later) MUST(cuMemFreeHost(next));
+  MUST(cuMemFree(source));
 }
 
 }  // namespace
@@ -115,6 +129,14 @@ int main(int argc, char** argv) {
   end_if_it_hangs();
   const bool by_kernel = std::strcmp(argv[1], "kernel") == 0;
   const Worker first(use_device(0));
+  if (std::strcmp(argv[1], "pinned") == 0) {
+    // There is pinned memory, and as many contexts come and go, before those that count.
+    void* block = nullptr;
+    MUST(cuMemHostAlloc(&block, kBytes, CU_MEMHOSTALLOC_PORTABLE));
+    MUST(cuMemFreeHost(block));
+    more_contexts(300, /*device=*/0);
+    destroy_all();
+  }
   more_contexts(299, /*device=*/0);
   more_contexts(1, /*device=*/by_kernel ? 1 : 0);
   MUST(cuCtxSetCurrent(g_contexts.back()));
@@ -129,8 +151,7 @@ int main(int argc, char** argv) {
     first.use();
   }
   allocate_and_free(50, kBytes);
-  for (CUcontext context : g_contexts) MUST(cuCtxDestroy(context));
-  g_contexts.clear();
+  destroy_all();
   more_contexts(1, 0);
   MUST(cuCtxSetCurrent(g_contexts.back()));
   allocate_and_free(50, kBytes);
