@@ -5,8 +5,8 @@
 //   unknown_calls WAY PART [BYTES]
 //
 // WAY: how the program finds the function: library, version, everywhere, next, resolver.
-// PART: copies (between contexts), one_context, capture, stream, context, shortage, arguments,
-// many.
+// PART: copies (between contexts), loaded (the same, by a library that is linked with the
+// function), one_context, capture, stream, context, shortage, takes, waits, arguments, many.
 
 #include <dlfcn.h>
 
@@ -46,6 +46,13 @@ Function* find(const char* name) {
   return reinterpret_cast<Function*>(found);
 }
 #define FIND(function) find<decltype(function)>(#function)
+
+// Loaded when CUDA is at work already.
+unseen::Copy loaded() {
+  void* library = dlopen("liblinks_unknown.so", RTLD_LAZY | RTLD_LOCAL);
+  return reinterpret_cast<unseen::Copy>(library == nullptr ? nullptr
+                                                           : dlsym(library, "linked_copy"));
+}
 
 void one_context(CUcontext context, size_t bytes) {
   unseen::copies(context, context, FIND(cuUnknownCopyAsync), bytes);
@@ -105,6 +112,11 @@ void another_context(CUcontext owner, size_t bytes) {
   unseen::tell(owner, there);
 }
 
+void call_unknown() {
+  double sum = 0;
+  SAY(FIND(cuUnknownVariadic)(&sum, 0));
+}
+
 // What a pool holds when the function is called is the driver's again once it is free, and serves
 // any other request of the program. On a device of 64 MiB.
 void shortage() {
@@ -112,8 +124,7 @@ void shortage() {
   for (CUdeviceptr& each : large) MUST(cuMemAlloc(&each, 4 * kMiB));
   for (CUdeviceptr& each : small) MUST(cuMemAlloc(&each, 4096));
   for (int i = 0; i < 4; ++i) MUST(cuMemFree(large[i]));
-  double sum = 0;
-  SAY(FIND(cuUnknownVariadic)(&sum, 0));
+  call_unknown();
   for (int i = 4; i < 8; ++i) MUST(cuMemFree(large[i]));
   SAY(cuMemAlloc(&block, 56 * kMiB));
   SAY(cuMemFree(block));
@@ -123,6 +134,31 @@ void shortage() {
   std::printf("all free %d\n", free == total);
   SAY(cuMemAlloc(&block, 62 * kMiB));
   SAY(cuMemFree(block));
+}
+
+// A call of the driver that needs memory on the way finds what the pools kept idle.
+void takes() {
+  CUdeviceptr blocks[8];
+  for (CUdeviceptr& block : blocks) MUST(cuMemAlloc(&block, 4 * kMiB));
+  for (const CUdeviceptr block : blocks) MUST(cuMemFree(block));
+  call_unknown();
+  CUstream stream = nullptr;
+  SAY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+}
+
+// The program takes the free of a block from before the call for a wait.
+void waits() {
+  const CUdeviceptr block = unseen::new_block(unseen::kBytes, 3), kept = unseen::new_block(4096, 1);
+  CUstream stream = timed::new_stream();
+  uint32_t* seen = nullptr;
+  MUST(cuMemAllocHost(reinterpret_cast<void**>(&seen), unseen::kBytes));
+  seen[0] = 0;
+  call_unknown();
+  MUST(cuMemcpyDtoHAsync(seen, block, unseen::kBytes, stream));
+  MUST(cuMemFree(block));
+  std::printf("seen %u\n", __atomic_load_n(seen, __ATOMIC_ACQUIRE));
+  MUST(cuStreamSynchronize(stream));
+  MUST(cuMemFree(kept));
 }
 
 // They arrive as they are, at the first call and at later ones.
@@ -168,14 +204,18 @@ int main(int argc, char** argv) {
   const size_t bytes = argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 0;
   end_if_it_hangs();
   CUcontext other = use_device(1), context = use_device(0);
-  if (!is("copies") && !is("many")) MUST(cuDevicePrimaryCtxRelease(1));
+  const bool two = is("copies") || is("many") || is("loaded");
+  if (!two) MUST(cuDevicePrimaryCtxRelease(1));
   if (is("many")) look_up_many();
   if (is("copies") || is("many")) unseen::copies(context, other, FIND(cuUnknownCopyAsync), bytes);
+  if (is("loaded")) unseen::copies(context, other, loaded(), bytes);
   if (is("one_context")) one_context(context, bytes);
   if (is("capture")) capture(bytes);
   if (is("stream")) stream(context, bytes);
   if (is("context")) another_context(context, bytes);
   if (is("shortage")) shortage();
+  if (is("takes")) takes();
+  if (is("waits")) waits();
   if (is("arguments")) arguments();
   if (is("many")) call_many();
   return 0;
