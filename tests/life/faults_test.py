@@ -97,6 +97,7 @@ NOT_RUN = {
     "cuThreadExchangeStreamCaptureMode": "during captures that are short of memory: what is idle "
                                          "then stays with the pools",
     "cuStreamQuery": FOR_FILLS,
+    "cuStreamGetGreenCtx": "asked of streams that nobody saw made: an error is as good an answer as none",
     "cuStreamGetId": "asked for the scratch cache alone: scratch/scratch_stumble",
 }
 # What is asked only after another failure.

@@ -21,6 +21,7 @@ CUdeviceptr words(unsigned value) {
   CUdeviceptr address = 0;
   EXPECT_OK(cuMemAlloc(&address, kWords * sizeof(uint32_t)));
   EXPECT_OK(cuMemsetD32(address, value, kWords));
+  EXPECT_OK(cuCtxSynchronize());  // the streams here do not wait for the legacy one
   return address;
 }
 
