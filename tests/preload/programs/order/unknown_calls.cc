@@ -13,6 +13,7 @@
 #include <cstdlib>
 
 #include "../driver_codes.h"
+#include "../driver_memory.h"
 #include "../watch_time.h"
 #include "simcuda/unknown.h"
 #include "unseen_work.h"
@@ -126,6 +127,7 @@ void shortage() {
   for (int i = 0; i < 4; ++i) MUST(cuMemFree(large[i]));
   call_unknown();
   for (int i = 4; i < 8; ++i) MUST(cuMemFree(large[i]));
+  std::printf("large ones kept %d\n", driver_memory().held >= 4 * kMiB);
   SAY(cuMemAlloc(&block, 56 * kMiB));
   SAY(cuMemFree(block));
   for (const CUdeviceptr each : small) MUST(cuMemFree(each));
