@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/order/contexts/synchronise.h"
 
+#include "shim/entry/unknown.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/context_client.h"
 #include "shim/order/contexts/crowd.h"
@@ -25,6 +26,7 @@ Context* known_context(CUcontext handle) {
 }  // namespace
 
 SynchroniseScope::SynchroniseScope(CUcontext handle) : context_(known_context(handle)) {
+  look_for_unknown_links();  // what hands over work unseen makes a synchronisation prove nothing
   if (context_ == nullptr) {
     if (handle == nullptr && crowd_lives()) handle = current_handle();
     if (handle == nullptr || !in_crowd(handle)) return;

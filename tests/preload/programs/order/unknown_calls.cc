@@ -6,11 +6,13 @@
 //
 // WAY: how the program finds the function: library, version, everywhere, next, resolver.
 // PART: copies (between contexts), loaded (the same, by a library that is linked with the
-// function), one_context, capture, stream, context, shortage, takes, waits, arguments, many.
+// function), loaded_late (once the pools have what they need), one_context, capture, stream,
+// context, shortage, takes, waits, arguments, many.
 
 #include <dlfcn.h>
 
 #include <cstdlib>
+#include <initializer_list>
 
 #include "../driver_codes.h"
 #include "../driver_memory.h"
@@ -57,6 +59,15 @@ unseen::Copy loaded() {
 
 void one_context(CUcontext context, size_t bytes) {
   unseen::copies(context, context, FIND(cuUnknownCopyAsync), bytes);
+}
+
+// Frees a block of each context, for what is asked for later.
+void fill_pools(std::initializer_list<CUcontext> contexts, size_t bytes) {
+  for (const CUcontext each : contexts) {
+    MUST(cuCtxSetCurrent(each));
+    MUST(cuMemFree(unseen::new_block(bytes, 0)));
+    MUST(cuCtxSynchronize());
+  }
 }
 
 // Marks and other calls of a pool's own would invalidate it.
@@ -206,11 +217,13 @@ int main(int argc, char** argv) {
   const size_t bytes = argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 0;
   end_if_it_hangs();
   CUcontext other = use_device(1), context = use_device(0);
-  const bool two = is("copies") || is("many") || is("loaded");
+  const bool late = is("loaded_late"), links = late || is("loaded");
+  const bool two = is("copies") || is("many") || links;
   if (!two) MUST(cuDevicePrimaryCtxRelease(1));
   if (is("many")) look_up_many();
   if (is("copies") || is("many")) unseen::copies(context, other, FIND(cuUnknownCopyAsync), bytes);
-  if (is("loaded")) unseen::copies(context, other, loaded(), bytes);
+  if (late) fill_pools({context, other}, bytes);
+  if (links) unseen::copies(context, other, loaded(), bytes);
   if (is("one_context")) one_context(context, bytes);
   if (is("capture")) capture(bytes);
   if (is("stream")) stream(context, bytes);
