@@ -105,7 +105,8 @@ CUresult CUDAAPI cuMulticastBindMem_v2(CUmemGenericAllocationHandle mcHandle, CU
                                        size_t mcOffset, CUmemGenericAllocationHandle memHandle,
                                        size_t memOffset, size_t size, unsigned long long flags);
 
-// Of cudaGL.h and cudaVDPAU.h: a VdpDevice is a number, and the last parameter a function of VDPAU's.
+// Of cudaGL.h and cudaVDPAU.h: a VdpDevice is a number, and the last parameter a function of
+// VDPAU's.
 CUresult CUDAAPI cuGLCtxCreate(CUcontext* pCtx, unsigned int Flags, CUdevice device);
 CUresult CUDAAPI cuGLCtxCreate_v2(CUcontext* pCtx, unsigned int Flags, CUdevice device);
 CUresult CUDAAPI cuVDPAUCtxCreate(CUcontext* pCtx, unsigned int flags, CUdevice device,

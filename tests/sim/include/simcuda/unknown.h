@@ -29,8 +29,8 @@ CUresult cuUnknownArguments(double* sum, int a1, long long a2, short a3, unsigne
 // *sum: of `count` doubles.
 CUresult cuUnknownVariadic(double* sum, int count, ...);
 
-// There are also cuUnknownMany100 to cuUnknownMany399, without parameters, each of which returns its
-// number.
+// There are also cuUnknownMany100 to cuUnknownMany399, without parameters, each of which returns
+// its number.
 
 #ifdef __cplusplus
 }
