@@ -29,6 +29,7 @@ enum class Sites : int { kNone, kRanges, kStacks };
 enum class Strategy : int { kOnDemand, kLegacy, kNaiveBestFit, kAutoGrowth, kThreadLocal };
 enum class StaticMode : int { kDynamic, kStaticOld, kStatic, kExpandable, kBoth };
 enum class CleanPolicy : int { kCentralised, kSeparate };
+enum class FreeSync : int { kAuto, kTrue, kFalse };
 enum class ReuseLevel : int { kSameSize, kAnyThatFits };
 enum class PlanMode : int { kOff, kAuto, kFile };
 
@@ -142,7 +143,7 @@ struct Policy {
   Setting<double> fraction_of_cuda_pinned_memory_to_use;
 
   // Finding faults
-  Setting<bool> free_sync;
+  Setting<FreeSync> free_sync;
   Setting<uint64_t> align;
   Setting<SizeRanges> only_sizes;
   Setting<const char*> only_sites;

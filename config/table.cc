@@ -258,9 +258,11 @@ constexpr Row kRows[] = {
      "The most that the pinned pool holds."},
 
     // --- Finding faults
-    {"CISTERN_FREE_SYNC", Group::kFaults, boolean(), "false", "", "true", kBuilt, to<&P::free_sync>,
-     "true: cudaFree of a pooled block first waits for all work of the block's context, as the driver's "
-     "often does and some programs rely on. It does not while a stream capture is in progress."},
+    {"CISTERN_FREE_SYNC", Group::kFaults, choice("auto|true|false"), "auto", "", "false", kBuilt, to<&P::free_sync>,
+     "Whether cudaFree and cudaFreeHost of pooled memory wait for the work of its context, as the driver's do and "
+     "programs rely on. auto and true: they do; a free costs nothing where nothing was submitted since the context "
+     "was last seen empty. false: they return at once, and freed memory waits until no earlier work can touch it; "
+     "for programs that rely on streams, events and synchronisations alone."},
     {"CISTERN_ALIGN", Group::kFaults, Type{.kind = Kind::kAlignment, .min = 512}, "512", "", "2M", kBuilt, to<&P::align>,
      "Alignment of blocks at least that large, in strategies that split chunks."},
     {"CISTERN_ONLY_SIZES", Group::kFaults, text(Kind::kSizeRanges), kUnset, "", "1M-64M,256K", kBuilt, to<&P::only_sizes>,

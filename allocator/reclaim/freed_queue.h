@@ -134,9 +134,8 @@ class FreedQueue final : public GarbageQueue {
   }
 
   void wait_for(T* item, Reclaim& reclaim, Ticket latest) {
-    // What a synchronisation covers already needs no mark.
-    if (latest != Reclaim::kNow) [[unlikely]]
-      return wait(item, in_order(std::min(latest, reclaim.open())));
+    // What is clean already needs no mark.
+    if (latest != Reclaim::kNow && latest <= clean(reclaim)) return wait(item, in_order(latest));
     wait(item, reclaim.stamp(owner()));
   }
 

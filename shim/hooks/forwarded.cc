@@ -24,7 +24,8 @@ namespace {
 
 constexpr unsigned kSubmits = 1, kMayWaitForHost = 2, kTouches = 4, kTakesMemory = 8,
                    kEditsGraph = 16, kLaunchesGraph = 32, kWaitsForDevice = 64,
-                   kLooksForUnseen = 128;  // from the name: not a launch, which must cost nothing
+                   kLooksForUnseen = 128,  // from the name: not a launch, which must cost nothing
+    kRecords = 256;
 
 // What a function means by stream 0 is told by its name (ask.h).
 constexpr bool means_per_thread(std::string_view symbol) {
@@ -83,7 +84,9 @@ template <unsigned kTraits, typename Kind, typename... Arguments>
 [[gnu::always_inline]] inline CUresult forward(CUresult (*real)(Arguments...),
                                                std::type_identity_t<Arguments>... arguments) {
   if constexpr ((kTraits & kSubmits) != 0) before_submission((kTraits & kMayWaitForHost) != 0);
+  if constexpr ((kTraits & kRecords) != 0) note_submission();
   CUresult result = ask(real, arguments...);
+  if constexpr ((kTraits & (kSubmits | kRecords)) != 0) note_submission();
   if constexpr ((kTraits & kTakesMemory) != 0) {
     if (result == CUDA_ERROR_OUT_OF_MEMORY) [[unlikely]]
       result = once_more_with_idle_memory([=] { return ask(real, arguments...); });
@@ -97,10 +100,10 @@ template <unsigned kTraits, typename Kind, typename... Arguments>
   if constexpr ((kTraits & kLaunchesGraph) != 0) {
     if (result == CUDA_SUCCESS) graph_launched();
   }
+  if constexpr ((kTraits & (kSubmits | kRecords)) != 0 && (kTraits & kLooksForUnseen) != 0) {
+    if (result == CUDA_SUCCESS) notice_in_all<Kind>(arguments...);
+  }
   if constexpr ((kTraits & kSubmits) != 0) {
-    if constexpr ((kTraits & kLooksForUnseen) != 0) {
-      if (result == CUDA_SUCCESS) notice_in_all<Kind>(arguments...);
-    }
     if (submissions_watched() && result == CUDA_SUCCESS) [[unlikely]]
       handed_over<kTraits, Kind>(arguments...);
   }

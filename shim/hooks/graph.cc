@@ -6,6 +6,7 @@
 #include "shim/entry/faces.h"
 #include "shim/order/ask.h"
 #include "shim/order/captures/graph_contexts.h"
+#include "shim/order/submissions.h"
 #include "shim/pooled/out_of_memory.h"
 #include "shim/process/settings.h"
 
@@ -14,6 +15,7 @@ namespace {
 
 template <typename Function, typename... Arguments>
 CUresult instantiate(Function* real, CUgraphExec* exec, CUgraph graph, Arguments... arguments) {
+  const SubmissionScope submission;  // it may be uploaded
   const CUresult result = ask_for_memory(real, exec, graph, arguments...);
   if (result == CUDA_SUCCESS && active()) {
     graph_instantiated(*exec, graph);

@@ -4,6 +4,7 @@
 
 #include "shim/entry/faces.h"
 #include "shim/kinds/stream_ordered/pool_calls.h"
+#include "shim/order/submissions.h"
 #include "shim/watch/watch.h"
 
 namespace cistern::shim {
@@ -13,6 +14,7 @@ constexpr auto kMemory = alloc::Memory::stream_ordered;
 
 template <typename Kind>
 CUresult watch_async(AllocateAsync real, CUdeviceptr* out, size_t bytes, CUstream stream) {
+  const SubmissionScope submission;
   return watch_allocation(kMemory, out, bytes, Kind::name(stream),
                           [=] { return allocate_async<Kind>(real, out, bytes, stream); });
 }
@@ -20,12 +22,14 @@ CUresult watch_async(AllocateAsync real, CUdeviceptr* out, size_t bytes, CUstrea
 template <typename Kind>
 CUresult watch_from_pool(AllocateFromPool real, CUdeviceptr* out, size_t bytes, CUmemoryPool pool,
                          CUstream stream) {
+  const SubmissionScope submission;
   return watch_allocation(kMemory, out, bytes, Kind::name(stream),
                           [=] { return allocate_from_pool<Kind>(real, out, bytes, pool, stream); });
 }
 
 template <typename Kind>
 CUresult watch_free_async(FreeAsync real, CUdeviceptr address, CUstream stream) {
+  const SubmissionScope submission;
   return watch_free(kMemory, address, Kind::name(stream),
                     [=] { return free_async<Kind>(real, address, stream); });
 }

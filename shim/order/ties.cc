@@ -9,6 +9,7 @@
 #include "shim/order/contexts/crowd.h"
 #include "shim/order/device.h"
 #include "shim/order/shared.h"
+#include "shim/order/submissions.h"
 
 namespace cistern::shim {
 namespace {
@@ -26,6 +27,19 @@ constinit std::atomic<uint64_t> strangers[alloc::Reclaim::kMaxContexts] = {};
 // Held while any of them changes: a context that ends meanwhile leaves no bit behind, which the
 // next one of its number would have. Locked after the contexts' own mutex, if both are.
 constinit alloc::Mutex reach_mutex;
+
+constinit std::atomic<bool> any_peers{false};
+
+// With the lock: whether there is any now.
+void look_for_peers() {
+  bool any = false;
+  for (uint32_t i = 0; i < alloc::Reclaim::kMaxContexts; ++i) {
+    any |= devices_reached[i].load() != 0 || strangers[i].load() != 0;
+    for (const std::atomic<uint64_t>& word : reached[i]) any |= word.load() != 0;
+  }
+  // Frees have to wait for more from now on, or for less (pooled/free_wait.h).
+  if (any_peers.exchange(any) != any) end_seen_empty();
+}
 
 constexpr uint64_t bit(uint32_t number) { return uint64_t{1} << number % 64; }
 
@@ -73,6 +87,8 @@ void reach_device(uint32_t worker, CUdevice device) {
 }
 
 }  // namespace
+
+bool any_peer_access() { return any_peers.load(); }
 
 ContextSet living_contexts() {
   ContextSet living;
@@ -124,10 +140,11 @@ void peer_access_changed(CUcontext owner, bool on) {
     if (known) strangers[reached_one->number].fetch_or(bit(static_cast<uint32_t>(device)));
     // Another of them may have access, too: it lasts until the last of them is gone.
     if (on && in_crowd(current)) set_reach(reached_one->number, kCrowd, /*on=*/true);
-    return;
+    return look_for_peers();
   }
   const bool opened = reaches_device(worker->number, reached_one->device);
   if (on || !opened) set_reach(reached_one->number, worker->number, on);
+  look_for_peers();
 }
 
 void peer_device_opened(CUdeviceptr address) {
@@ -151,6 +168,7 @@ void peer_device_opened(CUdeviceptr address) {
     // Within its own device the context needs no peer access, and gets none.
     if (each != own && (!known || each == device)) reach_device(number, each);
   }
+  look_for_peers();
 }
 
 // Reclamation's numbers are those of contexts and of the pools of pinned memory: all are owners. A
@@ -180,6 +198,7 @@ void ties_of_crowd_gone() {
   devices_reached[kCrowd].store(0);
   reach_all[kCrowd / 64].fetch_and(~bit(kCrowd));
   for (std::atomic<uint64_t>& word : reached[kCrowd]) word.store(0);
+  look_for_peers();
 }
 
 void ties_of_context_gone(const Context& context) {
@@ -190,6 +209,7 @@ void ties_of_context_gone(const Context& context) {
   reach_all[gone / 64].fetch_and(~bit(gone));
   for (std::atomic<uint64_t>& word : reached[gone]) word.store(0);
   for (auto& worker : reached) worker[gone / 64].fetch_and(~bit(gone));
+  look_for_peers();
 }
 
 void reset_ties_after_fork() { reach_mutex.reset(); }

@@ -20,6 +20,9 @@ struct Context;
 // All contexts there are, and kCrowd for those without a number.
 ContextSet living_contexts();
 
+// Whether any context of the process has peer access to another one's memory.
+bool any_peer_access();
+
 // Work was just handed to each of `workers` that may touch memory of each of `owners`, and of every
 // context that one of the workers reaches by peer access.
 void tie(const ContextSet& owners, const ContextSet& workers);

@@ -29,7 +29,6 @@ int allocate_outside_pools(Context& context, size_t bytes, bool pooled, uint64_t
 int allocate_with_others(Context& context, size_t bytes, uint64_t* address);
 int allocate_at_last(Context& context, size_t bytes, bool pooled, uint64_t* address);
 alloc::Chunk* found_at_rest(CUdeviceptr address);
-CUresult free_after_wait(Context& owner, alloc::Chunk* chunk, CUdeviceptr address);
 CUresult free_in_capture(Context& owner, alloc::Chunk* chunk, CUdeviceptr address);
 
 // The address of an idle block, or one inside a block, is answered here: the driver would really
@@ -94,9 +93,9 @@ template <typename FreeBlock>
     return result;
   if (capture_gate().capturing()) [[unlikely]]
     return free_in_capture(owner, chunk, address);
-  if (policy().free_sync) [[unlikely]]
-    return free_after_wait(owner, chunk, address);
-  return free_block_as(owner, chunk, address);
+  alloc::Ticket latest = alloc::Reclaim::kNow;
+  const CUresult waited = wait_before_free(owner, owner.pool, chunk, address, &latest);
+  return waited == CUDA_SUCCESS ? free_block_as(owner, chunk, address, latest) : waited;
 }
 
 }  // namespace
@@ -223,12 +222,6 @@ int allocate_with_others(Context& context, size_t bytes, uint64_t* address) {
   return chunk;
 }
 
-[[gnu::cold]] CUresult free_after_wait(Context& owner, alloc::Chunk* chunk, CUdeviceptr address) {
-  alloc::Ticket latest = alloc::Reclaim::kNow;
-  const CUresult waited = wait_before_free(owner, owner.pool, chunk, address, &latest);
-  return waited == CUDA_SUCCESS ? free_block_in_phase(owner, chunk, address, latest) : waited;
-}
-
 // A careful process may capture at any time. A direct allocation is the driver's to take back
 // there, and a block of a pool from the time before is not used again: its chunk follows as soon as
 // nothing else is in it.
@@ -237,8 +230,9 @@ int allocate_with_others(Context& context, size_t bytes, uint64_t* address) {
   if (left || !careful()) {
     if (const CUresult result = ask_for_unsafe_call(); result != CUDA_SUCCESS) return result;
   }
-  const CUresult result = policy().free_sync ? free_after_wait(owner, chunk, address)
-                                             : free_block_in_phase(owner, chunk, address);
+  alloc::Ticket latest = alloc::Reclaim::kNow;
+  CUresult result = wait_before_free(owner, owner.pool, chunk, address, &latest);
+  if (result == CUDA_SUCCESS) result = free_block_in_phase(owner, chunk, address, latest);
   if (result == CUDA_SUCCESS && left) return_freed(owner);
   return result;
 }

@@ -104,11 +104,9 @@ CUresult free_pinned(void* memory) {
     if (const CUresult result = ask_for_unsafe_call(); result != CUDA_SUCCESS) return result;
   }
   alloc::Ticket latest = alloc::Reclaim::kNow;
-  if (policy().free_sync) {
-    const CUresult waited =
-        wait_before_free(*owner.context, owner.pool, chunk, address_of(memory), &latest);
-    if (waited != CUDA_SUCCESS) return waited;
-  }
+  const CUresult waited =
+      wait_before_free(*owner.context, owner.pool, chunk, address_of(memory), &latest);
+  if (waited != CUDA_SUCCESS) return waited;
   int code;
   const bool invalid =
       owner.pool.free(chunk, address_of(memory), &code, latest) == alloc::Freed::invalid;

@@ -69,7 +69,7 @@ void text_shortages(Writer& writer, const alloc::Ledger& l) {
 // What the settings did that help to find faults in the program (CISTERN_FREE_SYNC,
 // CISTERN_ONLY_SIZES, CISTERN_POOL_FIRST).
 void text_faults(Writer& writer, const alloc::Ledger& l) {
-  if (policy().free_sync) {
+  if (policy().free_sync != config::FreeSync::kFalse && l.free_waits.get() != 0) {
     writer.print("cistern:   frees waited   %llu times for the device, %.3f ms\n",
                  static_cast<ull>(l.free_waits.get()),
                  static_cast<double>(l.free_wait_ns.get()) / 1e6);

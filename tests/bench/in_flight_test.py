@@ -52,7 +52,7 @@ class QuickRun(unittest.TestCase):
             self.assertGreaterEqual(self.figures[f"{state}: peak reserved / peak live"], 1)
             self.assertGreater(self.figures[f"{state}: in calls, without"], 0)
             self.assertGreater(self.figures[f"{state}: in calls, with"], 0)
-        self.assertGreater(self.figures["kernels of 20 us, never synchronised: events / one each 100 us or 8 MiB"], 0)
+        self.assertGreater(self.figures["kernels of 20 us, never synchronised, no free waits: events / one each 100 us or 8 MiB"], 0)
 
     def test_the_smallest_device_is_found_for_the_driver_the_default_and_each_strategy(self):
         live = self.figures["smallest device, kernels of 20 us, driver alone"]
@@ -64,7 +64,7 @@ class QuickRun(unittest.TestCase):
     def test_threads_are_timed_and_their_memory_is_read(self):
         for name in ("one thread", "8 threads"):
             self.assertGreater(self.figures[f"{name}, time / driver alone's"], 0)
-            self.assertGreater(self.figures[f"{name}, whole blocks, peak reserved / live and what may wait or be idle"], 0.1)
+            self.assertGreater(self.figures[f"{name}, no free waits, whole blocks, peak reserved / live and what may wait or be idle"], 0.1)
         self.assertEqual(self.figures["one thread, processor time / one thread's"], 1)
 
 

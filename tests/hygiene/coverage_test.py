@@ -43,6 +43,7 @@ TRAITS = {
     "kEditsGraph": re.compile(r"^cuGraph(Add)?(Kernel|Memcpy|Memset|BatchMemOp)?Node(SetParams)?(_v\d+)?$"),
     "kLaunchesGraph": re.compile(r"^cuGraphLaunch"),
     "kWaitsForDevice": re.compile(r"^cuMemcpy(DtoH_v2)?(_ptds)?$"),
+    "kRecords": re.compile(r"^cu(Event|Ctx|GreenCtx)Record"),
 }
 # Those with a hook of their own.
 BY_HAND = {
@@ -108,7 +109,8 @@ def wrong_reasons(toolkit, passes):
 def traits_missing(names, toolkits):
     forwarded = hook_tables.forwarded()
     for name in sorted(names):
-        by_type = {"kSubmits"} if any(toolkit.takes(name, "CUstream") for toolkit in toolkits) else set()
+        takes_stream = any(toolkit.takes(name, "CUstream") for toolkit in toolkits)
+        by_type = {"kSubmits"} if takes_stream and not TRAITS["kRecords"].search(name) else set()
         for trait, pattern in TRAITS.items():
             by_hand = trait in BY_HAND and BY_HAND[trait].search(name)
             wanted = pattern.search(name) or trait in by_type

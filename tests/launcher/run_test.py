@@ -91,12 +91,12 @@ class Settings(home.LauncherTest):
         for options, value in (((), "true"), (("no",), "no"), (("y",), "y")):
             options = ("--free-idle-memory", *options)
             self.assertEqual(self.shown(*options, name="FLAGS_free_idle_memory"), value)
-        self.assertEqual(self.shown("--free-sync", "--log", "info", name="CISTERN_LOG"), "info")
+        self.assertEqual(self.shown("--pin-eager", "--log", "info", name="CISTERN_LOG"), "info")
 
     def test_a_word_after_yes_or_no_that_is_neither_is_said(self):
         for word in ("off", "", "true ", "sh"):
-            self.refused(self.cistern("run", "--free-sync", word, "--", "true"), 2, "yes or no", f'"{word}"')
-            self.refused(self.cistern("run", "--free-sync", word), 2, "--free-sync=true")
+            self.refused(self.cistern("run", "--pin-eager", word, "--", "true"), 2, "yes or no", f'"{word}"')
+            self.refused(self.cistern("run", "--pin-eager", word), 2, "--pin-eager=true")
 
     def test_an_option_without_its_value_is_said(self):
         for words in (("--gpu-limit",), ("--gpu-limit", "--", "true"), ("--set", "--", "true")):

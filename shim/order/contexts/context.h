@@ -16,6 +16,8 @@ namespace cistern::shim {
 struct Context : ContextSlot {
   CudaSource source;
   alloc::ContextPool pool;
+  std::atomic<CUdeviceptr>
+      unused_block;  // of the driver's, for its next free (free_wait.cc); 0: none
 };
 
 inline Context* context_at(int slot) { return static_cast<Context*>(context_slot(slot)); }

@@ -19,6 +19,7 @@
 #include "shim/order/shared.h"
 #include "shim/order/streams/stream_registry.h"
 #include "shim/order/streams/streams.h"
+#include "shim/order/submissions.h"
 #include "shim/order/ties.h"
 #include "shim/process/log.h"
 #include "shim/process/settings.h"
@@ -83,6 +84,8 @@ Context* create(CUcontext handle, uint64_t id, CUdevice device, bool careful) {
   context->id.store(id, std::memory_order_relaxed);
   context->suspicion.store(0, std::memory_order_relaxed);
   context->attached.store(0, std::memory_order_relaxed);
+  context->seen_empty.end();  // whoever retained it, too, may have used it already
+  context->unused_block.store(0, std::memory_order_relaxed);
   context->careful.store(careful);
   context->source.init(handle, device, context->number, &kOthers);
   context->source.set_careful(careful);
@@ -101,7 +104,10 @@ Context* create(CUcontext handle, uint64_t id, CUdevice device, bool careful) {
   count_contexts(1);
   ties_of_new_context(*context);
   pinned_pools_of_worker(context->number);
-  if (careful) reaches_everything(context->number);
+  if (careful) {
+    reaches_everything(context->number);
+    end_seen_empty();  // nobody saw what was submitted to it
+  }
   return context;
 }
 
@@ -188,6 +194,7 @@ bool context_noticed(CUcontext handle, CUdevice device) {
   if (exists && create(handle, id, device, /*careful=*/true) != nullptr) return true;
   joined_crowd(handle, id);
   reaches_everything(kCrowd);
+  end_seen_empty();
   return true;
 }
 

@@ -10,6 +10,7 @@
 
 #include "allocator/reclaim/reclaim.h"
 #include "shim/cuda_api.h"
+#include "shim/order/contexts/seen_empty.h"
 
 namespace cistern::shim {
 
@@ -22,6 +23,7 @@ struct ContextSlot {
   std::atomic<bool> careful;        // no hook saw it made (unseen.h)
   std::atomic<int> attached;        // cuCtxAttach calls not yet undone
   std::atomic<int> visitors;        // Visits (visit.h), for which the context's end waits
+  SeenEmpty seen_empty;
 };
 
 // How many contexts there are. Only between several of them can there be ties (order/ties.h).

@@ -8,6 +8,7 @@
 #include "shim/order/contexts/unseen.h"
 #include "shim/order/shared.h"
 #include "shim/order/streams/stream_registry.h"
+#include "shim/order/ties.h"
 
 namespace cistern::shim {
 
@@ -25,33 +26,44 @@ Context* known_context(CUcontext handle) {
 
 }  // namespace
 
+// What hands over work unseen makes a synchronisation prove nothing.
+ContextWait::ContextWait(Context& context)
+    : context_(context),
+      losses_((look_for_unknown_links(), streams().losses())),
+      ticket_(shared().reclaim.close()) {
+  context.seen_empty.expect(ticket_);
+  context.source.synchronising().fetch_add(1);
+}
+
+ContextWait::~ContextWait() { context_.source.synchronising().fetch_sub(1); }
+
+void ContextWait::succeeded() {
+  context_.source.synchronised(losses_);
+  shared().reclaim.passed(context_.number, ticket_);
+  // A free that must wait for the work of peers, too, is not spared by this (pooled/free_wait.h).
+  if (!any_peer_access()) context_.seen_empty.confirm(ticket_, SeenEmpty::By::kSynchronisation);
+}
+
 SynchroniseScope::SynchroniseScope(CUcontext handle) : context_(known_context(handle)) {
-  look_for_unknown_links();  // what hands over work unseen makes a synchronisation prove nothing
   if (context_ == nullptr) {
+    look_for_unknown_links();
     if (handle == nullptr && crowd_lives()) handle = current_handle();
     if (handle == nullptr || !in_crowd(handle)) return;
     in_crowd_ = handle;
-    ticket_ = shared().reclaim.close();
+    in_crowd_ticket_ = shared().reclaim.close();
     return;
   }
   tell_clients(&ContextClient::before_synchronise, *context_);
   context_->pool.before_synchronise();
-  losses_ = streams().losses();
-  ticket_ = shared().reclaim.close();
-  context_->source.synchronising().fetch_add(1);
-}
-
-SynchroniseScope::~SynchroniseScope() {
-  if (context_ != nullptr) context_->source.synchronising().fetch_sub(1);
+  wait_.emplace(*context_);
 }
 
 void SynchroniseScope::succeeded() {
-  if (in_crowd_ != nullptr) crowd_synchronised(in_crowd_, ticket_);
+  if (in_crowd_ != nullptr) crowd_synchronised(in_crowd_, in_crowd_ticket_);
   if (context_ == nullptr) return;
-  context_->source.synchronised(losses_);
-  shared().reclaim.passed(context_->number, ticket_);
-  context_->pool.synchronised(ticket_);
-  tell_clients(&ContextClient::synchronised, *context_, ticket_);
+  wait_->succeeded();
+  context_->pool.synchronised(wait_->ticket());
+  tell_clients(&ContextClient::synchronised, *context_, wait_->ticket());
   // The device has just been waited for: the driver's free will not make the program wait again.
   if (context_ == current_context()) context_->pool.release_excess();
 }

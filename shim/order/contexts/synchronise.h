@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program waits for all work of a context: after that, no work of this context can touch what
-// was freed before (allocator/reclaim/reclaim.h). Any thread.
+// Waits for all work of a context: after that, no work of this context can touch what was freed
+// before (allocator/reclaim/reclaim.h). Any thread.
 #pragma once
+
+#include <optional>
 
 #include "allocator/reclaim/reclaim.h"
 #include "shim/cuda_api.h"
@@ -10,23 +12,38 @@ namespace cistern::shim {
 
 struct Context;
 
-// Put around the driver's call that synchronises a context (nullptr: the current one); succeeded()
-// is called if that call did.
-class SynchroniseScope {
+// Put around a driver call that synchronises a context; succeeded() is called if that call did, and
+// the context did not end meanwhile.
+class ContextWait {
  public:
-  explicit SynchroniseScope(CUcontext handle);
-  ~SynchroniseScope();
-  SynchroniseScope(const SynchroniseScope&) = delete;
-  SynchroniseScope& operator=(const SynchroniseScope&) = delete;
+  explicit ContextWait(Context& context);
+  ~ContextWait();
+  ContextWait(const ContextWait&) = delete;
+  ContextWait& operator=(const ContextWait&) = delete;
   void succeeded();
   // Covers all work handed over before; once succeeded(), the context has passed it.
   alloc::Ticket ticket() const { return ticket_; }
 
  private:
+  Context& context_;
+  uint64_t losses_;
+  alloc::Ticket ticket_;
+};
+
+// The same around a synchronisation of the program's own, in which whoever waits for one learns of
+// it: garbage, the scratch cache. nullptr: the current context.
+class SynchroniseScope {
+ public:
+  explicit SynchroniseScope(CUcontext handle);
+  SynchroniseScope(const SynchroniseScope&) = delete;
+  SynchroniseScope& operator=(const SynchroniseScope&) = delete;
+  void succeeded();
+
+ private:
   Context* context_;
+  std::optional<ContextWait> wait_;
   CUcontext in_crowd_ = nullptr;  // the context, if it has no number
-  alloc::Ticket ticket_ = 0;
-  uint64_t losses_ = 0;
+  alloc::Ticket in_crowd_ticket_ = 0;
 };
 
 }  // namespace cistern::shim

@@ -101,7 +101,7 @@ const std::vector<Contract> kContracts = {
     {"CISTERN_PIN_EAGER", "false", kBoolGood, kBoolBad},
     {"CISTERN_PINNED_POOL", "true", kBoolGood, kBoolBad},
     {"FLAGS_fraction_of_cuda_pinned_memory_to_use", "0.5", {"0.5", "1"}, {"0", "2"}},
-    {"CISTERN_FREE_SYNC", "false", kBoolGood, kBoolBad},
+    {"CISTERN_FREE_SYNC", "auto", {"auto", "true", "false"}, {"", "1", "Auto", "yes"}},
     {"CISTERN_ALIGN", "512", {"512", "2M", "0x1000", "1G"}, {"256", "513", "3M", "-512", "2MB"}},
     {"CISTERN_ONLY_SIZES",
      "",

@@ -9,6 +9,7 @@
 #include "shim/order/contexts/context_slot.h"
 #include "shim/order/device.h"
 #include "shim/order/shared.h"
+#include "shim/order/submissions.h"
 #include "shim/order/suspicion.h"
 #include "shim/pooled/out_of_memory.h"
 #include "shim/process/background.h"
@@ -56,6 +57,8 @@ bool may_call() { return fakes().may_call; }
 CUcontext current_handle() { return fakes().current; }
 
 void note_failure(CUresult, CUcontext) {}
+
+void note_first_submission() {}
 
 void record_obtained(const ChunkPlace&, uint64_t, uint64_t) {}
 ChunkRelease::ChunkRelease(alloc::Memory memory, uint64_t address)

@@ -3,7 +3,9 @@
 // What such a call answers is the driver's; but what was freed before is marked before it is asked.
 // The functions are those of the table, so that none can be left out. Those whose work may wait for
 // the host are called once more, without a pause since the last mark. With "contexts", there is a
-// second context, to whose memory the work might belong.
+// second context, to whose memory the work might belong. With "then", the free comes after each
+// call, and that of an event's record, too: it has something to wait for, where the device was
+// idle.
 
 #include <cstdio>
 #include <cstring>
@@ -21,7 +23,7 @@
 namespace {
 
 constexpr unsigned kSubmits = 1, kMayWaitForHost = 2, kTouches = 4, kTakesMemory = 8,
-                   kEditsGraph = 16, kLaunchesGraph = 32, kWaitsForDevice = 64;
+                   kEditsGraph = 16, kLaunchesGraph = 32, kWaitsForDevice = 64, kRecords = 256;
 
 // Longer than marks are apart; the clock stands otherwise.
 void pause() { test_clock::move_ns(200'000); }
@@ -36,6 +38,13 @@ void submit(const char* symbol, Function* function, CUdeviceptr block, bool afte
   const CUresult freed = cuMemFree_v2(block);
   if (after_pause) pause();
   std::printf("%s: free %d, call %d\n", symbol, freed, call(function));
+}
+
+template <typename Function>
+void submit_then_free(const char* symbol, Function* function, CUdeviceptr block) {
+  cuCtxSynchronize();
+  const CUresult called = call(function);
+  std::printf("%s: call %d, free %d\n", symbol, called, cuMemFree_v2(block));
 }
 
 constexpr int kFunctions = 0
@@ -61,6 +70,12 @@ int main(int argc, char** argv) {
   std::vector<CUdeviceptr> blocks(2 * kFunctions);
   for (CUdeviceptr& block : blocks) cuMemAlloc_v2(&block, 4096);
   size_t i = 0;
+  if (argc > 1 && std::strcmp(argv[1], "then") == 0) {
+#define CISTERN_FORWARDED(symbol, parameters, arguments, traits) \
+  if (((traits) & (kSubmits | kRecords)) != 0) submit_then_free(#symbol, &symbol, blocks[i++]);
+#include "shim/forwarded.def"
+    return 0;
+  }
 #define CISTERN_FORWARDED(symbol, parameters, arguments, traits) \
   if (((traits)&kSubmits) != 0) submit(#symbol, &symbol, blocks[i++], /*after_pause=*/true);
 #include "shim/forwarded.def"

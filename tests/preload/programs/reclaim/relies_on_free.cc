@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that relies on cudaFree to synchronise: wrong without CISTERN_FREE_SYNC, right with it.
+// A program that relies on cudaFree to synchronise: right, but wrong with CISTERN_FREE_SYNC=false.
 // The program reads what the device writes once a block that has nothing to do with it was freed.
 // With the driver alone that works.
 //
@@ -123,6 +123,7 @@ void free_in_a_capture() {
 void free_stubbornly() {
   for (const size_t bytes : kSizes) {
     const CUdeviceptr block = allocate(bytes);
+    cuMemsetD8Async(block, 1, bytes, nullptr);
     CUresult code = cuMemFree(block);
     for (int i = 0; i < 3 && code != CUDA_SUCCESS; ++i) code = cuMemFree(block);
     std::printf("%zu bytes: in the end %d, once more %d\n", bytes, code, cuMemFree(block));
