@@ -133,7 +133,10 @@ void free_stubbornly() {
 void free_after_death() {
   const Worker worker;
   const CUdeviceptr small = allocate(1000), large = allocate(4 * kMiB);
+  void* pinned = nullptr;
+  SAY(cuMemHostAlloc(&pinned, 8192, 0));
   worker.start(1);
+  SAY(cuMemFreeHost(pinned));
   SAY(cuMemFree(small));
   SAY(cuMemFree(large));
   SAY(cuCtxSynchronize());
