@@ -260,9 +260,10 @@ constexpr Row kRows[] = {
     // --- Finding faults
     {"CISTERN_FREE_SYNC", Group::kFaults, choice("auto|true|false"), "auto", "", "false", kBuilt, to<&P::free_sync>,
      "Whether cudaFree and cudaFreeHost of pooled memory wait for the work of its context, as the driver's do and "
-     "programs rely on. auto and true: they do; a free costs nothing where nothing was submitted since the context "
-     "was last seen empty. false: they return at once, and freed memory waits until no earlier work can touch it; "
-     "for programs that rely on streams, events and synchronisations alone."},
+     "programs rely on. auto and true: they do, but not if nothing was submitted since the last such wait or the last "
+     "synchronisation of the context. false: they do not; freed memory waits until no earlier work can touch it, and a "
+     "free waits only where more than 256 MiB, or a tenth of what is live, waits. For programs that rely on streams, "
+     "events and synchronisations alone."},
     {"CISTERN_ALIGN", Group::kFaults, Type{.kind = Kind::kAlignment, .min = 512}, "512", "", "2M", kBuilt, to<&P::align>,
      "Alignment of blocks at least that large, in strategies that split chunks."},
     {"CISTERN_ONLY_SIZES", Group::kFaults, text(Kind::kSizeRanges), kUnset, "", "1M-64M,256K", kBuilt, to<&P::only_sizes>,

@@ -159,6 +159,13 @@ bool Reclaim::tied(uint32_t context) {
   return any;
 }
 
+bool Reclaim::tied_to(uint32_t context, uint32_t worker) {
+  bool any = false;
+  for_each_tied(timelines_[context],
+                [&](int tied, Ticket) { any |= static_cast<uint32_t>(tied) == worker; });
+  return any;
+}
+
 // What a tied context has not passed is read after what this one has: work that was handed over
 // before a block was freed ties before any ticket is closed that covers the free. What was freed
 // before a tie began is none of its work's business.

@@ -118,6 +118,7 @@ class Reclaim {
   // Whether work of another context may touch its memory now; that context's other work may go on
   // for long.
   bool tied(uint32_t context);
+  bool tied_to(uint32_t context, uint32_t worker);
 
   // Which blocks living graphs may hold. For a block handed out now, and freed now: one load each.
   GraphLives& graphs() { return graphs_; }

@@ -184,7 +184,7 @@ bool is_unknown(const void* real) {
   const char* symbol;
   return f.library != nullptr && hook_for_address(real, &symbol) == nullptr &&
          !std::binary_search(f.passing, f.passing + f.passing_count, real) &&
-         object_of(real) == f.library;
+         lies_in(f.library, real);
 }
 
 size_t unknown_functions() { return lookup().unknown_count; }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <type_traits>
 
 #include "config/name_hash.h"
 
@@ -21,34 +22,35 @@ constexpr uint64_t kPassedNames[] = {
 #undef CISTERN_TAKEN_FOR_UNKNOWN
 };
 
-constexpr uint64_t kOtherNames[] = {
-#define CISTERN_PASSED(symbol)
-#define CISTERN_TAKEN_FOR_UNKNOWN(symbol) name_hash(#symbol),
-#include "passed_names.h"
-#undef CISTERN_PASSED
-#undef CISTERN_TAKEN_FOR_UNKNOWN
+constexpr uint64_t kHookedNames[] = {
 #define CISTERN_HOOK(symbol, parameters, arguments) name_hash(#symbol),
 #include "shim/hooks.def"
 #undef CISTERN_HOOK
 };
 
+constexpr uint64_t kTakenForUnknown[] = {
+#define CISTERN_PASSED(symbol)
+#define CISTERN_TAKEN_FOR_UNKNOWN(symbol) name_hash(#symbol),
+#include "passed_names.h"
+#undef CISTERN_PASSED
+#undef CISTERN_TAKEN_FOR_UNKNOWN
+};
+
 template <size_t n>
 using Names = std::array<uint64_t, n>;
 
-constexpr auto kPasses = [] {
-  Names<std::size(kPassedNames)> names{};
-  std::copy(std::begin(kPassedNames), std::end(kPassedNames), names.begin());
+template <typename... Tables>
+constexpr auto sorted(const Tables&... tables) {
+  Names<(std::extent_v<Tables> + ...)> names{};
+  auto* end = names.begin();
+  ((end = std::copy(std::begin(tables), std::end(tables), end)), ...);
   std::sort(names.begin(), names.end());
   return names;
-}();
+}
 
-constexpr auto kAll = [] {
-  Names<std::size(kPassedNames) + std::size(kOtherNames)> names{};
-  auto* end = std::copy(std::begin(kPassedNames), std::end(kPassedNames), names.begin());
-  std::copy(std::begin(kOtherNames), std::end(kOtherNames), end);
-  std::sort(names.begin(), names.end());
-  return names;
-}();
+constexpr auto kPasses = sorted(kPassedNames);
+constexpr auto kHandled = sorted(kPassedNames, kHookedNames);
+constexpr auto kAll = sorted(kPassedNames, kHookedNames, kTakenForUnknown);
 static_assert(std::adjacent_find(kAll.begin(), kAll.end()) == kAll.end(),
               "a name stands in two tables, or two names have one number");
 
@@ -64,7 +66,7 @@ bool has(const Names<n>& names, const char* name) {
 
 bool passes(const char* name) { return has(kPasses, name); }
 
-bool is_known(const char* name) { return has(kKnownNames, name); }
+bool is_known(const char* name) { return has(kHandled, name); }
 
 size_t passing_names() { return kPasses.size(); }
 

@@ -11,7 +11,7 @@ namespace cistern::shim {
 
 // The names that are on the pass list and may be called without a hook.
 bool passes(const char* name);
-// Those, the hooked ones, and those that are taken for unknown.
+// Those, and the hooked ones.
 bool is_known(const char* name);
 
 // How many names may be called without a hook.

@@ -268,6 +268,21 @@ link_map* object_of(const void* address) {
   return static_cast<link_map*>(object);
 }
 
+// Its ELF header is where it was loaded to.
+bool lies_in(const link_map* object, const void* address) {
+  const auto* header = reinterpret_cast<const ElfW(Ehdr)*>(object->l_addr);
+  if (header == nullptr || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0) {
+    return object_of(address) == object;
+  }
+  const auto* parts = reinterpret_cast<const ElfW(Phdr)*>(object->l_addr + header->e_phoff);
+  const auto offset = reinterpret_cast<ElfW(Addr)>(address) - object->l_addr;
+  for (size_t i = 0; i < header->e_phnum; ++i) {
+    const ElfW(Phdr)& part = parts[i];
+    if (part.p_type == PT_LOAD && offset - part.p_vaddr < part.p_memsz) return true;
+  }
+  return false;
+}
+
 bool is_named(const void* address) {
   Dl_info info;
   return dladdr(address, &info) != 0 && info.dli_saddr == address;

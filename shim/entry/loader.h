@@ -61,7 +61,11 @@ const char* first_link(const link_map* object, bool (*wanted)(const char* name))
 // The loaded object an address lies in, or nullptr. Usable as a dlopen handle.
 link_map* object_of(const void* address);
 
-// The same of dl_iterate_phdr(), with no more than that tells: its address and dynamic section.
+// Whether an address lies in this object. Asks the loader nothing: a constructor that is running
+// may wait for the thread that asks.
+bool lies_in(const link_map* object, const void* address);
+
+// The object of dl_iterate_phdr(), with no more than that tells: its address and dynamic section.
 link_map object_at(const dl_phdr_info& info);
 
 // Whether an object exports exactly this address under some name.

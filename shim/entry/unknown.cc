@@ -8,10 +8,12 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "allocator/base/os.h"
 #include "config/name_hash.h"
 #include "shim/entry/driver.h"
 #include "shim/entry/known.h"
 #include "shim/entry/loader.h"
+#include "shim/process/at_fork.h"
 #include "shim/process/settings.h"
 
 extern "C" {
@@ -76,7 +78,6 @@ bool leads_to_unknown(const char* name) {
 
 // The objects that were looked at, by their dynamic sections. Beyond kMost they are looked at again
 // each time. Touched only with the loader's lock, like the numbers of objects loaded and unloaded.
-// A sanitizer does not see that lock: Turn tells it that one look comes after another.
 class Looked {
  public:
   bool changed(const dl_phdr_info& info) {
@@ -100,14 +101,34 @@ class Looked {
 };
 constinit Looked looked;
 
-class Turn {
- public:
-  Turn() { static_cast<void>(turns.load(std::memory_order_acquire)); }
-  ~Turn() { turns.fetch_add(1, std::memory_order_release); }
+// One thread looks at a time, and none while a fork is under way: a child that was forked while
+// another thread had a lock of the loader's could open no library. The program may fork inside a
+// call of its own that has the same lock, so the fork waits no longer than a second. This also
+// tells a sanitizer that one look comes after another, since it does not know that lock.
+constinit std::atomic<bool> looking{false};
+constinit bool held_for_fork =
+    false;  // written in fork handlers, of which one thread runs at a time
 
- private:
-  static inline constinit std::atomic<uint32_t> turns{0};
-};
+void end_look() { looking.store(false, std::memory_order_release); }
+
+void hold_looks() {
+  constexpr uint64_t kMostNs = 1'000'000'000;
+  held_for_fork = alloc::os::wait_until(
+      [] { return !looking.exchange(true, std::memory_order_acquire); }, kMostNs);
+}
+
+void begin_look() {
+  static constinit std::atomic<bool> handlers{false};
+  if (!handlers.exchange(true)) {
+    at_fork(
+        hold_looks,
+        [] {
+          if (held_for_fork) end_look();
+        },
+        end_look);
+  }
+  alloc::os::wait_while([] { return looking.exchange(true, std::memory_order_acquire); });
+}
 
 struct Links {
   bool first = true;
@@ -115,7 +136,6 @@ struct Links {
 };
 
 int look_at(dl_phdr_info* info, size_t, void* data) {
-  const Turn turn;
   Links& links = *static_cast<Links*>(data);
   if (links.first && !looked.changed(*info)) return 1;
   links.first = false;
@@ -144,11 +164,14 @@ void handed_out_bare(const void* real, const char* name) {
   if (is_to_be_guarded(real, name)) assume(Unknown::bare, name);
 }
 
+// The driver is looked up first: that opens a library, which cannot be done in look_at(). Where it
+// has nothing unknown, no link leads there, and the loader is left alone.
 void look_for_unknown_links() {
-  if (before.load(std::memory_order_acquire) == nullptr) return;
-  static_cast<void>(driver());  // to look it up opens a library, which cannot be done in look_at()
+  if (before.load(std::memory_order_acquire) == nullptr || unknown_functions() == 0) return;
   Links links;
+  begin_look();
   dl_iterate_phdr(look_at, &links);
+  end_look();
   if (links.name[0] != '\0') assume(Unknown::linked, links.name);
 }
 

@@ -23,9 +23,8 @@ namespace cistern::shim {
 namespace {
 
 constexpr unsigned kSubmits = 1, kMayWaitForHost = 2, kTouches = 4, kTakesMemory = 8,
-                   kEditsGraph = 16, kLaunchesGraph = 32, kWaitsForDevice = 64,
-                   kLooksForUnseen = 128,  // from the name: not a launch, which must cost nothing
-    kRecords = 256;
+                   kEditsGraph = 16, kLaunchesGraph = 32, kWaitsForDevice = 64, kRecords = 128,
+                   kLooksForUnseen = 256;  // from the name: not a launch, which must cost nothing
 
 // What a function means by stream 0 is told by its name (ask.h).
 constexpr bool means_per_thread(std::string_view symbol) {
@@ -86,11 +85,11 @@ template <unsigned kTraits, typename Kind, typename... Arguments>
   if constexpr ((kTraits & kSubmits) != 0) before_submission((kTraits & kMayWaitForHost) != 0);
   if constexpr ((kTraits & kRecords) != 0) note_submission();
   CUresult result = ask(real, arguments...);
-  if constexpr ((kTraits & (kSubmits | kRecords)) != 0) note_submission();
   if constexpr ((kTraits & kTakesMemory) != 0) {
     if (result == CUDA_ERROR_OUT_OF_MEMORY) [[unlikely]]
       result = once_more_with_idle_memory([=] { return ask(real, arguments...); });
   }
+  if constexpr ((kTraits & (kSubmits | kRecords)) != 0) note_submission();
   if constexpr ((kTraits & kEditsGraph) != 0) {
     if (result == CUDA_SUCCESS) graph_contexts_changed();
   }

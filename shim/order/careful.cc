@@ -9,6 +9,7 @@
 #include "shim/entry/driver.h"
 #include "shim/entry/unknown.h"
 #include "shim/order/captures/capture_gate.h"
+#include "shim/order/contexts/context.h"
 #include "shim/order/shared.h"
 #include "shim/process/log.h"
 #include "shim/process/settings.h"
@@ -49,6 +50,7 @@ void become_careful(const char* format, ...) {
   std::vsnprintf(reason, sizeof reason, format, arguments);
   va_end(arguments);
   shared().reclaim.freeze();
+  end_seen_empty();           // from here on no context is found empty
   capture_gate().announce();  // and never withdrawn
   state.store(State::careful);
   log(config::LogLevel::kInfo,

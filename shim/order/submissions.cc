@@ -9,14 +9,6 @@
 
 namespace cistern::shim {
 
-// The number is cleared last, and only if it is still the one from before: an expectation that
-// begins meanwhile has set another, and the next submission ends it.
-void end_seen_empty() {
-  uint64_t number = contexts_seen_empty.load(std::memory_order_seq_cst);
-  for_each_context([](Context& context) { context.seen_empty.end(); });
-  contexts_seen_empty.compare_exchange_strong(number, 0, std::memory_order_seq_cst);
-}
-
 void note_first_submission() {
   if (active()) current_context();  // one that no hook saw made is noticed here
   end_seen_empty();

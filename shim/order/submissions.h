@@ -10,19 +10,17 @@
 
 namespace cistern::shim {
 
-// Contexts that were seen empty are so no more. Takes no lock.
-void end_seen_empty();
-
 // See note_submission() and before_submission().
 void note_first_submission();
 void mark_frees_before_submission(bool may_wait_for_host);
 
-// To be called before and after each driver call that submits work or records an event: before it,
-// since the work may begin and tell another thread before the call is over; and after it, since a
+// To be called before and after each driver call that submits work or records an event. Before it,
+// since the work may begin and tell another thread before the call is over. After it, since a
 // synchronisation that began after the first call may have been over before the driver got the
-// work.
+// work. (Then a thread that learns of the work from the device itself may find the context empty
+// until the second call.)
 inline void note_submission() {
-  if (contexts_seen_empty.load(std::memory_order_relaxed) != 0) [[unlikely]]
+  if (contexts_seen_empty.load(std::memory_order_acquire) != 0) [[unlikely]]
     note_first_submission();
 }
 

@@ -9,7 +9,6 @@
 #include "shim/order/contexts/crowd.h"
 #include "shim/order/device.h"
 #include "shim/order/shared.h"
-#include "shim/order/submissions.h"
 
 namespace cistern::shim {
 namespace {
@@ -30,17 +29,6 @@ constinit alloc::Mutex reach_mutex;
 
 constinit std::atomic<bool> any_peers{false};
 
-// With the lock: whether there is any now.
-void look_for_peers() {
-  bool any = false;
-  for (uint32_t i = 0; i < alloc::Reclaim::kMaxContexts; ++i) {
-    any |= devices_reached[i].load() != 0 || strangers[i].load() != 0;
-    for (const std::atomic<uint64_t>& word : reached[i]) any |= word.load() != 0;
-  }
-  // Frees have to wait for more from now on, or for less (pooled/free_wait.h).
-  if (any_peers.exchange(any) != any) end_seen_empty();
-}
-
 constexpr uint64_t bit(uint32_t number) { return uint64_t{1} << number % 64; }
 
 // A context that was found before the lock was taken, and may have ended by then.
@@ -58,6 +46,18 @@ class Found {
 };
 
 bool reaches_all(uint32_t worker) { return (reach_all[worker / 64].load() & bit(worker)) != 0; }
+
+// With the lock, after each change: whether there is any access now. Frees have to wait for more,
+// or less, from now on (pooled/free_wait.h).
+void look_for_peers() {
+  bool any = false;
+  for (const std::atomic<uint64_t>& word : reach_all) any |= word.load() != 0;
+  for (uint32_t i = 0; i < alloc::Reclaim::kMaxContexts; ++i) {
+    any |= devices_reached[i].load() != 0 || strangers[i].load() != 0;
+    for (const std::atomic<uint64_t>& word : reached[i]) any |= word.load() != 0;
+  }
+  if (any_peers.exchange(any) || any) end_seen_empty();
+}
 
 // With the lock. tie() leaves out what the bit says, so reclamation knows of the access whenever
 // the bit is set.
@@ -180,6 +180,7 @@ void reaches_everything(uint32_t worker) {
   for (uint32_t owner = 0; owner < end; ++owner) {
     if (owner != worker) shared().reclaim.reached_since_ever(owner, worker);
   }
+  look_for_peers();
 }
 
 void ties_of_new_context(const Context& context) {

@@ -20,7 +20,7 @@ struct Context;
 // All contexts there are, and kCrowd for those without a number.
 ContextSet living_contexts();
 
-// Whether any context of the process has peer access to another one's memory.
+// Whether any context of the process has peer access to another one's memory, or may have.
 bool any_peer_access();
 
 // Work was just handed to each of `workers` that may touch memory of each of `owners`, and of every

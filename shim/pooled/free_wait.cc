@@ -5,6 +5,7 @@
 
 #include "allocator/base/os.h"
 #include "shim/entry/driver.h"
+#include "shim/entry/unknown.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/contexts/synchronise.h"
 #include "shim/order/contexts/visit.h"
@@ -42,69 +43,112 @@ class CountedWait {
   const uint64_t start_ = alloc::os::now_ns();
 };
 
-// With the block's context current.
-CUresult synchronise(Context& owner, CUcontext handle, alloc::Ticket* latest) {
-  ContextWait all_work(owner);
-  CUresult result;
-  {
-    const CountedWait counted(owner);
-    result = noted(driver().cuCtxSynchronize(), handle);
-  }
+// No Visit lasts as long as the wait. A release of the context that does not end it would wait for
+// this thread, and the work that this thread waits for may wait for whoever releases.
+CUresult synchronise(Context& context, CUcontext handle, alloc::Ticket* latest) {
+  const ContextScope scope(handle);
+  if (!scope) return CUDA_SUCCESS;
+  ContextWait all_work(context);
+  const CUresult result = noted(driver().cuCtxSynchronize(), handle);
   if (result != CUDA_SUCCESS) return result;
-  const Visit visit(owner);
+  const Visit visit(context);
   if (!visit.open() || visit.handle() != handle) return result;  // it ends, or has ended
   all_work.succeeded();
   *latest = all_work.ticket();
   return result;
 }
 
-// A free of the driver's own in the current context: of a block that nothing uses, or of a page of
-// pinned memory where the device is full. False if there is neither. A block that the driver
-// refused to free is the next one's.
-bool free_unused_block(Context& owner, CUresult* result) {
-  CUdeviceptr block = owner.unused_block.exchange(0);
-  if (block == 0 && driver().cuMemAlloc_v2(&block, kUnusedBytes) != CUDA_SUCCESS) {
-    void* page = nullptr;
-    if (driver().cuMemHostAlloc(&page, kUnusedBytes, 0) != CUDA_SUCCESS) return false;
-    *result = noted(driver().cuMemFreeHost(page));
-    return true;
-  }
-  *result = noted(driver().cuMemFree_v2(block));
-  if (*result != CUDA_SUCCESS) owner.unused_block.store(block);
-  return true;
+// Other contexts whose copies use memory of this one. Their own errors are not this free's answer.
+void synchronise_tied_to(const Context& owner) {
+  alloc::Reclaim& reclaim = shared().reclaim;
+  if (!reclaim.tied(owner.number)) return;
+  for_each_context([&](Context& context) {
+    if (context.careful.load() || !reclaim.tied_to(owner.number, context.number)) return;
+    std::optional<Visit> visit(std::in_place, context);
+    if (!visit->open()) return;
+    CUcontext handle = visit->handle();
+    visit.reset();
+    alloc::Ticket ticket;
+    synchronise(context, handle, &ticket);
+  });
 }
 
-// With the block's context current.
-CUresult free_in_driver(Context& owner, CUcontext handle) {
-  const alloc::Ticket ticket = shared().reclaim.close();
-  owner.seen_empty.expect(ticket);
-  CUresult result = CUDA_SUCCESS;
-  {
-    const CountedWait counted(owner);
-    if (!free_unused_block(owner, &result)) return CUDA_SUCCESS;
+// A free of the driver's own in the current context. kNeither: there was no memory for that.
+constexpr CUresult kNeither = CUDA_ERROR_OUT_OF_MEMORY;
+
+CUresult free_unused_page() {
+  void* page = nullptr;
+  const CUresult taken = noted(driver().cuMemHostAlloc(&page, kUnusedBytes, 0));
+  return taken == CUDA_SUCCESS ? noted(driver().cuMemFreeHost(page)) : taken;
+}
+
+// A block that the driver refuses to free is the next one's.
+CUresult free_unused_block(Context& owner) {
+  CUdeviceptr block = owner.unused_block.exchange(0);
+  if (block == 0 && noted(driver().cuMemAlloc_v2(&block, kUnusedBytes)) != CUDA_SUCCESS) {
+    return free_unused_page();  // a context whose work died refuses that, too, and says so
   }
+  const CUresult freed = noted(driver().cuMemFree_v2(block));
+  if (freed != CUDA_SUCCESS) owner.unused_block.store(block);
+  return freed;
+}
+
+// `seen`: what is known to be empty after it.
+CUresult free_in_driver(Context& owner, CUcontext handle, bool pinned, SeenEmpty& seen) {
+  const ContextScope scope(handle);
+  if (!scope) return CUDA_SUCCESS;
+  const alloc::Ticket ticket = shared().reclaim.close();
+  seen.expect(ticket);
+  const CUresult freed = pinned ? free_unused_page() : free_unused_block(owner);
   const Visit visit(owner);
   const bool lives = visit.open() && visit.handle() == handle;
-  if (lives && result == CUDA_SUCCESS) owner.seen_empty.confirm(ticket, SeenEmpty::By::kDriverFree);
-  return result;
+  if (freed == CUDA_SUCCESS && lives && !shared().reclaim.frozen()) {
+    seen.confirm(ticket, SeenEmpty::By::kDriverFree);
+  }
+  return freed;
+}
+
+FreeWait wait_for_work(Context& owner, alloc::ContextPool& pool, alloc::Chunk* chunk,
+                       CUdeviceptr address, bool of_all_contexts) {
+  FreeWait wait;
+  look_for_unknown_links();  // before the pass: it may close the gate
+  const GatePass pass;       // and no end of the thread while it visits the context
+  if (!goes_to_a_pool(pool, chunk, address)) return wait;
+  std::optional<Visit> visit(std::in_place, owner);
+  if (!visit->open()) return wait;
+  CUcontext handle = visit->handle();
+  visit.reset();
+  const CountedWait counted(owner);
+  const bool plain = pass && !any_peer_access() && !of_all_contexts;
+  if (!plain) {
+    SeenEmpty& seen = of_all_contexts ? all_seen_empty : owner.seen_empty;
+    wait.answer = free_in_driver(owner, handle, of_all_contexts, seen);
+  }
+  if (plain || (wait.answer == kNeither && pass)) {
+    synchronise_tied_to(owner);
+    wait.answer = synchronise(owner, handle, &wait.latest);
+  }
+  if (wait.answer == kNeither) wait.answer = CUDA_SUCCESS;  // in a capture, and nothing left
+  // The block has gone with its context. The driver's free would have been over before.
+  const bool gone = owner.handle.load(std::memory_order_acquire) != handle;
+  wait.over = gone || wait.answer != CUDA_SUCCESS;
+  return wait;
 }
 
 }  // namespace
 
-CUresult wait_in_free(Context& owner, alloc::ContextPool& pool, alloc::Chunk* chunk,
-                      CUdeviceptr address, alloc::Ticket* latest) {
-  const GatePass pass;  // and no end of the thread while it visits the context
-  if (!goes_to_a_pool(pool, chunk, address)) return CUDA_SUCCESS;
-  std::optional<Visit> visit(std::in_place, owner);
-  if (!visit->open()) return CUDA_SUCCESS;
-  CUcontext handle = visit->handle();
-  const ContextScope scope(handle);  // the thread that frees the block may have another one
-  if (!scope) return CUDA_SUCCESS;
-  // Over before the wait: a release of the context that does not end it would wait for this thread,
-  // and the work that this thread waits for may wait for whoever releases.
-  visit.reset();
-  const bool plain = pass && !any_peer_access();
-  return plain ? synchronise(owner, handle, latest) : free_in_driver(owner, handle);
+FreeWait wait_in_free(Context& owner, alloc::ContextPool& pool, alloc::Chunk* chunk,
+                      CUdeviceptr address) {
+  return wait_for_work(owner, pool, chunk, address, /*of_all_contexts=*/false);
+}
+
+FreeWait wait_before_pinned_free(Context& owner, alloc::ContextPool& pool, alloc::Chunk* chunk,
+                                 CUdeviceptr address) {
+  FreeWait wait;
+  if (policy().free_sync == config::FreeSync::kFalse) return wait;
+  const bool several = several_contexts();
+  if ((several ? all_seen_empty : owner.seen_empty).now(&wait.latest)) return wait;
+  return wait_for_work(owner, pool, chunk, address, several);
 }
 
 }  // namespace cistern::shim

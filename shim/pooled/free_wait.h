@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// CISTERN_FREE_SYNC: before a block goes back to its pool, its context is waited for, as the
-// driver's own cuMemFree and cuMemFreeHost do and programs have come to rely on: they read what a
-// copy or a kernel wrote, overwrite what a copy reads, use on one stream what another one wrote, or
-// ask an event. Any thread.
+// CISTERN_FREE_SYNC: before a block goes back to its pool, the work of its context is waited for,
+// as in the driver's own cuMemFree and cuMemFreeHost. Programs have come to rely on that: they read
+// what a copy or a kernel wrote, overwrite what a copy reads, use on one stream what another one
+// wrote, or ask an event. Any thread.
 //
-//   nothing was submitted since the context was seen empty   no wait, no driver call (seen_empty.h)
-//   else                                                     a synchronisation of the context
-//   a capture is under way, peer access, a careful process   a free of the driver's own, of 4 KiB
-//                                                            that nothing uses: so the driver says
-//                                                            which contexts a free waits for, and
-//                                                            whether a capture allows it
+//   what there is to wait for                     how
+//   nothing was submitted since the context was   no wait, no driver call
+//   seen empty (order/contexts/seen_empty.h)
+//   work of the context                           a synchronisation of it
+//   copies of another context that use its        a synchronisation of that one, too
+//   memory (order/ties.h)
+//   the same during a capture, with peer access,  a free of the driver's own, of 4 KiB that nothing
+//   or in a careful process                       uses: the driver says which contexts it waits
+//   for,
+//                                                 and whether the capture allows it
+//   pinned memory where there are several         the same, of a page of pinned memory
+//   contexts
 //
-// A synchronisation shows also that the freed memory is clean. A free of the driver's own does not:
-// that is known to wait for the context on the devices that were measured, and nothing says so.
+// A synchronisation shows that the freed memory is clean. A free of the driver's own does not:
+// measured devices wait there, but CUDA does not promise it.
 #pragma once
 
 #include "shim/cuda_api.h"
@@ -21,21 +27,28 @@
 
 namespace cistern::shim {
 
-// The last two lines of the table. `chunk` is what the index found for `address`, `pool` its pool,
-// `owner` the context of that. Returns at once while the context is about to end, and for a wrong
-// free. An error is the answer to the free, and the block stays the program's. *latest becomes the
-// ticket of all work handed over before, where that is known to be done.
-[[gnu::cold]] CUresult wait_in_free(Context& owner, alloc::ContextPool& pool, alloc::Chunk* chunk,
-                                    CUdeviceptr address, alloc::Ticket* latest);
+struct FreeWait {
+  bool over = false;  // the free has its answer, and the pool is not to be asked
+  CUresult answer = CUDA_SUCCESS;
+  alloc::Ticket latest = alloc::Reclaim::kNow;  // covers all work that may touch the block
+};
 
-// To be called in every free of a pooled block; *latest is Reclaim::kNow before.
-[[gnu::always_inline]] inline CUresult wait_before_free(Context& owner, alloc::ContextPool& pool,
-                                                        alloc::Chunk* chunk, CUdeviceptr address,
-                                                        alloc::Ticket* latest) {
-  if (policy().free_sync == config::FreeSync::kFalse || owner.seen_empty.now(latest)) {
-    return CUDA_SUCCESS;
+// Where there is something to wait for. `chunk` is what the index found for `address`, `pool` its
+// pool, `owner` the context of that. Does not wait while the context is about to end, nor for a
+// wrong free. A failed wait is the answer to the free, and the block stays the program's.
+[[gnu::cold]] FreeWait wait_in_free(Context& owner, alloc::ContextPool& pool, alloc::Chunk* chunk,
+                                    CUdeviceptr address);
+
+// To be called in every free of a pooled block, of device and of pinned memory.
+[[gnu::always_inline]] inline FreeWait wait_before_free(Context& owner, alloc::Chunk* chunk,
+                                                        CUdeviceptr address) {
+  FreeWait wait;
+  if (policy().free_sync == config::FreeSync::kFalse || owner.seen_empty.now(&wait.latest)) {
+    return wait;
   }
-  return wait_in_free(owner, pool, chunk, address, latest);
+  return wait_in_free(owner, owner.pool, chunk, address);
 }
+FreeWait wait_before_pinned_free(Context& owner, alloc::ContextPool& pool, alloc::Chunk* chunk,
+                                 CUdeviceptr address);
 
 }  // namespace cistern::shim

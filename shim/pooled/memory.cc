@@ -93,9 +93,8 @@ template <typename FreeBlock>
     return result;
   if (capture_gate().capturing()) [[unlikely]]
     return free_in_capture(owner, chunk, address);
-  alloc::Ticket latest = alloc::Reclaim::kNow;
-  const CUresult waited = wait_before_free(owner, owner.pool, chunk, address, &latest);
-  return waited == CUDA_SUCCESS ? free_block_as(owner, chunk, address, latest) : waited;
+  const FreeWait wait = wait_before_free(owner, chunk, address);
+  return wait.over ? wait.answer : free_block_as(owner, chunk, address, wait.latest);
 }
 
 }  // namespace
@@ -230,9 +229,9 @@ int allocate_with_others(Context& context, size_t bytes, uint64_t* address) {
   if (left || !careful()) {
     if (const CUresult result = ask_for_unsafe_call(); result != CUDA_SUCCESS) return result;
   }
-  alloc::Ticket latest = alloc::Reclaim::kNow;
-  CUresult result = wait_before_free(owner, owner.pool, chunk, address, &latest);
-  if (result == CUDA_SUCCESS) result = free_block_in_phase(owner, chunk, address, latest);
+  const FreeWait wait = wait_before_free(owner, chunk, address);
+  if (wait.over) return wait.answer;
+  const CUresult result = free_block_in_phase(owner, chunk, address, wait.latest);
   if (result == CUDA_SUCCESS && left) return_freed(owner);
   return result;
 }

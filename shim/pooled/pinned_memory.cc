@@ -103,13 +103,12 @@ CUresult free_pinned(void* memory) {
   if (capture_gate().capturing()) {
     if (const CUresult result = ask_for_unsafe_call(); result != CUDA_SUCCESS) return result;
   }
-  alloc::Ticket latest = alloc::Reclaim::kNow;
-  const CUresult waited =
-      wait_before_free(*owner.context, owner.pool, chunk, address_of(memory), &latest);
-  if (waited != CUDA_SUCCESS) return waited;
+  const FreeWait wait =
+      wait_before_pinned_free(*owner.context, owner.pool, chunk, address_of(memory));
+  if (wait.over) return wait.answer;
   int code;
   const bool invalid =
-      owner.pool.free(chunk, address_of(memory), &code, latest) == alloc::Freed::invalid;
+      owner.pool.free(chunk, address_of(memory), &code, wait.latest) == alloc::Freed::invalid;
   if (invalid) return CUDA_ERROR_INVALID_VALUE;
   // The free has waited for the oldest work, for as long as that is worth it.
   if (owner.pool.waiting_bytes() > alloc::Reclaim::kWaitingBound) owner.pool.release_freed();

@@ -65,6 +65,9 @@ bool is_green(CUcontext handle);
 // primary one of its device. nullptr if it is not known.
 Context* working_context(CUcontext handle);
 
+// No context counts as empty any more (seen_empty.h). Takes no lock, makes no driver call.
+void end_seen_empty();
+
 // Calls visit() for every context that there is, in no particular order. One that appears or ends
 // meanwhile may be left out.
 template <typename Visitor>

@@ -19,7 +19,6 @@
 #include "shim/order/shared.h"
 #include "shim/order/streams/stream_registry.h"
 #include "shim/order/streams/streams.h"
-#include "shim/order/submissions.h"
 #include "shim/order/ties.h"
 #include "shim/process/log.h"
 #include "shim/process/settings.h"
@@ -104,10 +103,7 @@ Context* create(CUcontext handle, uint64_t id, CUdevice device, bool careful) {
   count_contexts(1);
   ties_of_new_context(*context);
   pinned_pools_of_worker(context->number);
-  if (careful) {
-    reaches_everything(context->number);
-    end_seen_empty();  // nobody saw what was submitted to it
-  }
+  if (careful) reaches_everything(context->number);  // and no context counts as empty
   return context;
 }
 
@@ -192,9 +188,11 @@ bool context_noticed(CUcontext handle, CUdevice device) {
   const alloc::LockGuard guard(mutex);
   if (context_named(handle) != nullptr || in_crowd(handle)) return false;
   if (exists && create(handle, id, device, /*careful=*/true) != nullptr) return true;
+  // What was freed before waits for its work, too, and nothing tells when that is over.
+  shared().reclaim.freeze();
+  end_seen_empty();
   joined_crowd(handle, id);
   reaches_everything(kCrowd);
-  end_seen_empty();
   return true;
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether a context was seen *empty*, with all its work done, and nothing was submitted since: a
-// free of its memory then has nothing to wait for (pooled/free_wait.h). One for each context.
+// free of its memory then has nothing to wait for (pooled/free_wait.h). One for each context, and
+// one for all of them together.
 //
-// Two things show that a context is empty: a synchronisation of it, and a free of the driver's own
-// (CISTERN_FREE_SYNC in FLAGS.md). Each tells the state before its driver call, expect(), and
-// after, confirm(): work that was submitted in between is not done.
+// Two things show that a context is empty: a synchronisation of it, and a free of the driver's own.
+// Call expect() before that driver call and confirm() after it. A submission in between makes
+// confirm() fail. Where work may be unseen (Reclaim::frozen()) nothing is confirmed.
 //
 // A submission ends the state of every context (order/submissions.h). Which one it concerns would
 // cost each submission a question, while a wait for a context that is empty after all is short. Any
@@ -46,8 +47,10 @@ class SeenEmpty {
   static uint64_t expecting(alloc::Ticket ticket) { return (ticket + 1) << 2; }
   static alloc::Ticket ticket_in(uint64_t state) { return (state >> 2) - 1; }
 
-  std::atomic<uint64_t> state_;
+  std::atomic<uint64_t> state_{kBusy};
 };
+
+extern constinit SeenEmpty all_seen_empty;
 
 // Not 0 while a context may be empty, or is expected to be; another number each time. A submission
 // that finds one ends the state of all contexts, then clears the number, unless it has changed

@@ -26,27 +26,28 @@ Context* known_context(CUcontext handle) {
 
 }  // namespace
 
-// What hands over work unseen makes a synchronisation prove nothing.
 ContextWait::ContextWait(Context& context)
-    : context_(context),
-      losses_((look_for_unknown_links(), streams().losses())),
-      ticket_(shared().reclaim.close()) {
+    : context_(context), losses_(streams().losses()), ticket_(shared().reclaim.close()) {
   context.seen_empty.expect(ticket_);
   context.source.synchronising().fetch_add(1);
 }
 
 ContextWait::~ContextWait() { context_.source.synchronising().fetch_sub(1); }
 
+// A free that must wait for work of other contexts, too, is not spared its wait by this.
 void ContextWait::succeeded() {
+  alloc::Reclaim& reclaim = shared().reclaim;
   context_.source.synchronised(losses_);
-  shared().reclaim.passed(context_.number, ticket_);
-  // A free that must wait for the work of peers, too, is not spared by this (pooled/free_wait.h).
-  if (!any_peer_access()) context_.seen_empty.confirm(ticket_, SeenEmpty::By::kSynchronisation);
+  reclaim.passed(context_.number, ticket_);
+  const bool alone = !any_peer_access() && !reclaim.tied(context_.number);
+  if (alone && !reclaim.frozen()) {
+    context_.seen_empty.confirm(ticket_, SeenEmpty::By::kSynchronisation);
+  }
 }
 
 SynchroniseScope::SynchroniseScope(CUcontext handle) : context_(known_context(handle)) {
+  look_for_unknown_links();  // what hands over work unseen makes a synchronisation prove nothing
   if (context_ == nullptr) {
-    look_for_unknown_links();
     if (handle == nullptr && crowd_lives()) handle = current_handle();
     if (handle == nullptr || !in_crowd(handle)) return;
     in_crowd_ = handle;

@@ -23,7 +23,7 @@
 namespace {
 
 constexpr unsigned kSubmits = 1, kMayWaitForHost = 2, kTouches = 4, kTakesMemory = 8,
-                   kEditsGraph = 16, kLaunchesGraph = 32, kWaitsForDevice = 64, kRecords = 256;
+                   kEditsGraph = 16, kLaunchesGraph = 32, kWaitsForDevice = 64, kRecords = 128;
 
 // Longer than marks are apart; the clock stands otherwise.
 void pause() { test_clock::move_ns(200'000); }

@@ -162,16 +162,23 @@ void takes() {
 // The program takes the free of a block from before the call for a wait.
 void waits() {
   const CUdeviceptr block = unseen::new_block(unseen::kBytes, 3), kept = unseen::new_block(4096, 1);
+  const CUdeviceptr source = unseen::new_block(4096, 3);
   CUstream stream = timed::new_stream();
   uint32_t* seen = nullptr;
   MUST(cuMemAllocHost(reinterpret_cast<void**>(&seen), unseen::kBytes));
-  seen[0] = 0;
+  seen[0] = seen[1] = 0;
+  MUST(cuCtxSynchronize());
   call_unknown();
   MUST(cuMemcpyDtoHAsync(seen, block, unseen::kBytes, stream));
   MUST(cuMemFree(block));
   std::printf("seen %u\n", __atomic_load_n(seen, __ATOMIC_ACQUIRE));
-  MUST(cuStreamSynchronize(stream));
+  // What the unknown function alone submits is waited for, after a free that waited, too.
+  seen[0] = 0;
+  const auto copy = FIND(cuUnknownCopyAsync);
+  MUST(copy(reinterpret_cast<CUdeviceptr>(seen), source, unseen::kBytes, stream));
   MUST(cuMemFree(kept));
+  std::printf("seen again %u\n", __atomic_load_n(seen, __ATOMIC_ACQUIRE));
+  MUST(cuStreamSynchronize(stream));
 }
 
 // They arrive as they are, at the first call and at later ones.

@@ -3,13 +3,14 @@
 // What such a program looks at behind a free is there, as with the driver alone. The freed block
 // has nothing to do with it.
 //
-//   barrier ROUNDS                the calling thread's context
-//   barrier ROUNDS threads N      N threads, each with a stream and blocks of its own
-//   barrier ROUNDS abroad         the block's context is not the current one
-//   barrier ROUNDS capture        another stream captures, in relaxed mode
-//   barrier ROUNDS peers          the context has access to memory of device 1, and the other way
-//   round barrier ROUNDS full           and the device has no memory left barrier ROUNDS quiet
-//   frees behind which nothing was submitted
+//   barrier ROUNDS [MODE...]
+//
+//   threads N   N threads, each with a stream and blocks of its own
+//   abroad      the block's context is not the current one
+//   capture     another stream captures, in relaxed mode
+//   peers       the context has access to memory of device 1, and the other way round
+//   full        the device has no memory left
+//   quiet       frees behind which nothing was submitted
 
 #include <array>
 #include <cstdlib>
@@ -244,18 +245,14 @@ int main(int argc, char** argv) {
   end_if_it_hangs();
   CUcontext context = use_device(0), abroad = nullptr;
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 1;
-  const char* mode = argc > 2 ? argv[2] : "";
-  if (std::strcmp(mode, "quiet") == 0) return free_quietly(rounds), 0;
-  if (std::strcmp(mode, "threads") == 0)
-    return with_threads(context, rounds, std::atoi(argv[3])), 0;
-  if (std::strcmp(mode, "abroad") == 0) {
-    MUST(cuCtxCreate(&abroad, nullptr, 0, 0));
-  } else if (std::strcmp(mode, "capture") == 0) {
-    begin_capture();
-  } else if (std::strcmp(mode, "peers") == 0) {
-    enable_peers(context);
-  } else if (std::strcmp(mode, "full") == 0) {
-    fill_device();
+  for (int i = 2; i < argc; ++i) {
+    const auto is = [&](const char* mode) { return std::strcmp(argv[i], mode) == 0; };
+    if (is("quiet")) return free_quietly(rounds), 0;
+    if (is("threads")) return with_threads(context, rounds, std::atoi(argv[i + 1])), 0;
+    if (is("abroad")) MUST(cuCtxCreate(&abroad, nullptr, 0, 0));
+    if (is("capture")) begin_capture();
+    if (is("peers")) enable_peers(context);
+    if (is("full")) fill_device();
   }
   Counts right = {};
   lean(context, rounds, abroad, right);
