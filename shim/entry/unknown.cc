@@ -106,8 +106,8 @@ constinit Looked looked;
 // call of its own that has the same lock, so the fork waits no longer than a second. This also
 // tells a sanitizer that one look comes after another, since it does not know that lock.
 constinit std::atomic<bool> looking{false};
-constinit bool held_for_fork =
-    false;  // written in fork handlers, of which one thread runs at a time
+// Written in fork handlers, in which there is one thread at a time.
+constinit bool held_for_fork = false;
 
 void end_look() { looking.store(false, std::memory_order_release); }
 

@@ -16,8 +16,7 @@ namespace cistern::shim {
 struct Context : ContextSlot {
   CudaSource source;
   alloc::ContextPool pool;
-  std::atomic<CUdeviceptr>
-      unused_block;  // of the driver's, for its next free (free_wait.cc); 0: none
+  std::atomic<CUdeviceptr> unused_block;  // that the driver did not free yet (free_wait.cc), or 0
 };
 
 inline Context* context_at(int slot) { return static_cast<Context*>(context_slot(slot)); }

@@ -159,7 +159,8 @@ void takes() {
   SAY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 }
 
-// The program takes the free of a block from before the call for a wait.
+// The program takes the free of a block from before the call for a wait, where nothing else was
+// submitted.
 void waits() {
   const CUdeviceptr block = unseen::new_block(unseen::kBytes, 3), kept = unseen::new_block(4096, 1);
   const CUdeviceptr source = unseen::new_block(4096, 3);
@@ -168,13 +169,12 @@ void waits() {
   MUST(cuMemAllocHost(reinterpret_cast<void**>(&seen), unseen::kBytes));
   seen[0] = seen[1] = 0;
   MUST(cuCtxSynchronize());
-  call_unknown();
-  MUST(cuMemcpyDtoHAsync(seen, block, unseen::kBytes, stream));
+  const auto copy = FIND(cuUnknownCopyAsync);
+  MUST(copy(reinterpret_cast<CUdeviceptr>(seen), source, unseen::kBytes, stream));
   MUST(cuMemFree(block));
   std::printf("seen %u\n", __atomic_load_n(seen, __ATOMIC_ACQUIRE));
-  // What the unknown function alone submits is waited for, after a free that waited, too.
+  // After a free that waited, too.
   seen[0] = 0;
-  const auto copy = FIND(cuUnknownCopyAsync);
   MUST(copy(reinterpret_cast<CUdeviceptr>(seen), source, unseen::kBytes, stream));
   MUST(cuMemFree(kept));
   std::printf("seen again %u\n", __atomic_load_n(seen, __ATOMIC_ACQUIRE));

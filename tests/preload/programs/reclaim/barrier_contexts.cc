@@ -4,6 +4,7 @@
 //   barrier_contexts copy     another context's copy from the block that is freed
 //   barrier_contexts pinned   another context's work, in a free of pinned memory
 //   barrier_contexts dead     peer access, and the work that the frees wait for dies
+//   barrier_contexts synced   peer access, and the program has synchronised its own context
 
 #include <cstring>
 
@@ -90,6 +91,19 @@ void dead() {
   SAY(cuCtxSynchronize());
 }
 
+void synced() {
+  const Two two;
+  MUST(cuCtxSetCurrent(two.here));
+  MUST(cuCtxEnablePeerAccess(two.there, 0));
+  for (int round = 0; round < kRounds; ++round) {
+    const CUdeviceptr block = new_block(4 * kMiB);
+    two.fill(0);
+    MUST(cuCtxSetCurrent(two.here));
+    MUST(cuCtxSynchronize());
+    SAY(cuMemFree(block));
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -98,5 +112,6 @@ int main(int argc, char** argv) {
   if (std::strcmp(mode, "copy") == 0) copies();
   if (std::strcmp(mode, "pinned") == 0) pinned();
   if (std::strcmp(mode, "dead") == 0) dead();
+  if (std::strcmp(mode, "synced") == 0) synced();
   return 0;
 }
