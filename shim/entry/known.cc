@@ -49,13 +49,13 @@ constexpr auto sorted(const Tables&... tables) {
 }
 
 constexpr auto kPasses = sorted(kPassedNames);
-constexpr auto kHandled = sorted(kPassedNames, kHookedNames);
 constexpr auto kAll = sorted(kPassedNames, kHookedNames, kTakenForUnknown);
 static_assert(std::adjacent_find(kAll.begin(), kAll.end()) == kAll.end(),
               "a name stands in two tables, or two names have one number");
 
 // In the section of config/name_hash.h, for `cistern doctor`.
-[[gnu::used, gnu::section(".cistern.known")]] const auto kKnownNames = kAll;
+[[gnu::used, gnu::section(".cistern.known")]] const auto kKnownNames =
+    sorted(kPassedNames, kHookedNames);
 
 template <size_t n>
 bool has(const Names<n>& names, const char* name) {
@@ -66,7 +66,7 @@ bool has(const Names<n>& names, const char* name) {
 
 bool passes(const char* name) { return has(kPasses, name); }
 
-bool is_known(const char* name) { return has(kHandled, name); }
+bool is_known(const char* name) { return has(kKnownNames, name); }
 
 size_t passing_names() { return kPasses.size(); }
 

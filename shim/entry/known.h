@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver functions that Cistern knows by name: those it hooks (hooks.def), those that pass
-// (pass-list.txt), and those of the pass list that are taken for unknown. Any other function of a
-// driver is newer than Cistern. Constant, so any thread may ask at any time, also before main.
+// The driver functions that Cistern knows by name: those it hooks (hooks.def) and those that pass
+// (pass-list.txt, but for those it takes for unknown). Any other function of a driver is unknown.
+// Constant, so any thread may ask at any time, also before main.
 #pragma once
 
 #include <cstddef>

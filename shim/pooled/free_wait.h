@@ -10,12 +10,12 @@
 //   work of the context                           a synchronisation of it
 //   copies of another context that use its        a synchronisation of that one, too
 //   memory (order/ties.h)
-//   the same during a capture, with peer access,  a free of the driver's own, of 4 KiB that nothing
-//   or in a careful process                       uses: the driver says which contexts it waits
-//   for,
-//                                                 and whether the capture allows it
+//   the same during a capture, with peer access,  a free of the driver's own, of 4 KiB that
+//   or in a careful process                       nothing uses
 //   pinned memory where there are several         the same, of a page of pinned memory
 //   contexts
+//
+// In a free of its own the driver says what it waits for, and whether a capture allows it.
 //
 // A synchronisation shows that the freed memory is clean. A free of the driver's own does not:
 // measured devices wait there, but CUDA does not promise it.

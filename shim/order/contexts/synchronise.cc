@@ -9,6 +9,7 @@
 #include "shim/order/shared.h"
 #include "shim/order/streams/stream_registry.h"
 #include "shim/order/ties.h"
+#include "shim/process/settings.h"
 
 namespace cistern::shim {
 
@@ -28,7 +29,7 @@ Context* known_context(CUcontext handle) {
 
 ContextWait::ContextWait(Context& context)
     : context_(context), losses_(streams().losses()), ticket_(shared().reclaim.close()) {
-  context.seen_empty.expect(ticket_);
+  if (policy().free_sync != config::FreeSync::kFalse) context.seen_empty.expect(ticket_);
   context.source.synchronising().fetch_add(1);
 }
 

@@ -220,7 +220,7 @@ void enable_peers(CUcontext context) {
   MUST(cuCtxSetCurrent(context));
 }
 
-// All the memory there is, but for what the program frees and takes again.
+// Takes all memory of the device, and frees 24 MiB for the requests that follow.
 void fill_device() {
   const CUdeviceptr spare = new_block(24 * kMiB);
   CUdeviceptr block = 0;
