@@ -4,6 +4,7 @@
 
 #include "shim/entry/faces.h"
 #include "shim/kinds/array_bytes.h"
+#include "shim/order/barrier/debts.h"
 #include "shim/watch/watch.h"
 
 namespace cistern::shim {
@@ -43,10 +44,12 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray* pHandle, const CUDA_ARRAY3D_DE
 }
 
 CUresult cuArrayDestroy(CUarray hArray) {
+  pay_debts();
   return watch_free(kMemory, hArray, nullptr, [=] { return destroy_array(hArray); });
 }
 
 CUresult cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray) {
+  pay_debts();
   return watch_free(kMemory, hMipmappedArray, nullptr,
                     [=] { return destroy_array(hMipmappedArray); });
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Graphs: beginning, instantiation, update and end. A block that a graph may use is not reused
 // while the graph lives (order/captures/graphs.h).
+#include "shim/order/barrier/debts.h"
 #include "shim/order/captures/graphs.h"
 
 #include "shim/entry/faces.h"
@@ -15,7 +16,8 @@ namespace {
 
 template <typename Function, typename... Arguments>
 CUresult instantiate(Function* real, CUgraphExec* exec, CUgraph graph, Arguments... arguments) {
-  const SubmissionScope submission;  // it may be uploaded
+  const SubmissionScope submission(HostSees::all);
+  pay_debts();  // it may be uploaded
   const CUresult result = ask_for_memory(real, exec, graph, arguments...);
   if (result == CUDA_SUCCESS && active()) {
     graph_instantiated(*exec, graph);

@@ -4,6 +4,7 @@
 #include "shim/pooled/memory.h"
 #include "shim/entry/faces.h"
 #include "shim/kinds/linear.h"
+#include "shim/order/barrier/host_visible.h"
 #include "shim/pooled/memory_info.h"
 #include "shim/watch/watch.h"
 
@@ -48,6 +49,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInByt
 }
 
 CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flags) {
+  host_comes_within_reach();
   return watch_allocation(Memory::managed, dptr, bytesize, nullptr,
                           [=] { return allocate_managed(dptr, bytesize, flags); });
 }

@@ -3,6 +3,8 @@
 #include "shim/entry/faces.h"
 #include "shim/kinds/imported.h"
 #include "shim/order/ask.h"
+#include "shim/order/barrier/debts.h"
+#include "shim/order/barrier/host_visible.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/unit_access.h"
 #include "shim/order/contexts/unseen.h"
@@ -15,6 +17,7 @@ namespace {
 
 CUresult open_memory(OpenMemHandle* real, CUdeviceptr* out, CUipcMemHandle handle,
                      unsigned int flags) {
+  host_comes_within_reach();
   const CUresult result = by_token(handle) ? open_imported(real, out, handle, flags)
                                            : ask_with_idle_memory(real, out, handle, flags);
   const bool peers = (flags & CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) != 0;
@@ -51,6 +54,7 @@ CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
 }
 
 CUresult cuCtxDisablePeerAccess(CUcontext peerContext) {
+  pay_debts();
   const CUresult result = ask(driver().cuCtxDisablePeerAccess, peerContext);
   if (result == CUDA_SUCCESS && active()) {
     peer_access_changed(peerContext, /*on=*/false);
@@ -59,7 +63,10 @@ CUresult cuCtxDisablePeerAccess(CUcontext peerContext) {
   return result;
 }
 
-CUresult cuIpcCloseMemHandle(CUdeviceptr dptr) { return close_imported(dptr); }
+CUresult cuIpcCloseMemHandle(CUdeviceptr dptr) {
+  pay_debts();
+  return close_imported(dptr);
+}
 
 CUresult cuIpcOpenMemHandle(CUdeviceptr* pdptr, CUipcMemHandle handle, unsigned int Flags) {
   return open_memory(driver().cuIpcOpenMemHandle, pdptr, handle, Flags);

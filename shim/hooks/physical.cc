@@ -7,6 +7,8 @@
 
 #include "shim/entry/faces.h"
 #include "shim/order/ask.h"
+#include "shim/order/barrier/debts.h"
+#include "shim/order/barrier/host_visible.h"
 #include "shim/pooled/out_of_memory.h"
 #include "shim/pooled/unit_questions.h"
 
@@ -15,6 +17,9 @@ using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these a
 CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
                      const CUmemAllocationProp* prop, unsigned long long flags) {
   const auto real = driver().cuMemCreate;
+  if (prop != nullptr && prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+    host_comes_within_reach();
+  }
   if (real == nullptr || !following_physical()) {
     return ask_for_memory(real, handle, size, prop, flags);
   }
@@ -42,6 +47,7 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
 }
 
 CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
+  pay_debts();
   const auto real = driver().cuMemUnmap;
   ptr = not_in_a_unit(ptr, size);
   return real == nullptr || !following_physical() ? ask(real, ptr, size)
@@ -53,6 +59,7 @@ CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size) {
 }
 
 CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc* desc, size_t count) {
+  pay_debts();
   return ask_with_idle_memory(driver().cuMemSetAccess, not_in_a_unit(ptr, size), size, desc, count);
 }
 

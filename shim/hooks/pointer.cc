@@ -6,6 +6,7 @@
 #include "shim/entry/faces.h"
 #include "shim/kinds/linear.h"
 #include "shim/order/ask.h"
+#include "shim/order/barrier/host_visible.h"
 #include "shim/order/contexts/context.h"
 #include "shim/pooled/exported.h"
 #include "shim/pooled/memory.h"
@@ -31,10 +32,12 @@ CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute*
 }
 
 CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr ptr) {
+  if (attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) host_comes_within_reach();
   return set_pointer_attribute(value, attribute, ptr);
 }
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle* pHandle, CUdeviceptr dptr) {
+  host_comes_within_reach();
   cistern::alloc::Chunk* chunk;
   return ours(dptr, &chunk) ? export_block(chunk, pHandle, dptr)
                             : ask(driver().cuIpcGetMemHandle, pHandle, dptr);
@@ -42,5 +45,6 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* pHandle, CUdeviceptr dptr) {
 
 CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr dptr, size_t size,
                                        CUmemRangeHandleType handleType, unsigned long long flags) {
+  host_comes_within_reach();
   return range_handle(handle, dptr, size, handleType, flags);
 }

@@ -4,6 +4,8 @@
 
 #include "shim/entry/faces.h"
 #include "shim/kinds/stream_ordered/pool_calls.h"
+#include "shim/order/barrier/debts.h"
+#include "shim/order/barrier/host_visible.h"
 #include "shim/order/submissions.h"
 #include "shim/watch/watch.h"
 
@@ -14,7 +16,8 @@ constexpr auto kMemory = alloc::Memory::stream_ordered;
 
 template <typename Kind>
 CUresult watch_async(AllocateAsync real, CUdeviceptr* out, size_t bytes, CUstream stream) {
-  const SubmissionScope submission;
+  const SubmissionScope submission(HostSees::if_within_reach);
+  if (any_debts()) order_behind_debts(Kind::name(stream));
   return watch_allocation(kMemory, out, bytes, Kind::name(stream),
                           [=] { return allocate_async<Kind>(real, out, bytes, stream); });
 }
@@ -22,14 +25,16 @@ CUresult watch_async(AllocateAsync real, CUdeviceptr* out, size_t bytes, CUstrea
 template <typename Kind>
 CUresult watch_from_pool(AllocateFromPool real, CUdeviceptr* out, size_t bytes, CUmemoryPool pool,
                          CUstream stream) {
-  const SubmissionScope submission;
+  const SubmissionScope submission(HostSees::if_within_reach);
+  if (any_debts()) order_behind_debts(Kind::name(stream));
   return watch_allocation(kMemory, out, bytes, Kind::name(stream),
                           [=] { return allocate_from_pool<Kind>(real, out, bytes, pool, stream); });
 }
 
 template <typename Kind>
 CUresult watch_free_async(FreeAsync real, CUdeviceptr address, CUstream stream) {
-  const SubmissionScope submission;
+  const SubmissionScope submission(HostSees::if_within_reach);
+  if (any_debts()) order_behind_debts(Kind::name(stream));
   return watch_free(kMemory, address, Kind::name(stream),
                     [=] { return free_async<Kind>(real, address, stream); });
 }
@@ -67,6 +72,9 @@ CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream) {
 }
 
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
+  if (poolProps != nullptr && poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+    host_comes_within_reach();
+  }
   return create_pool(pool, poolProps);
 }
 

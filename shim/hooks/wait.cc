@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls with which programs wait for their kernels. The error of a kernel that died usually shows
+// Calls with which programs wait for their kernels, or ask whether they are done. The error of a kernel that died usually shows
 // here first, and ask() notes it (order/suspicion.h). What the scratch cache keeps of a stream is
 // released before that stream is synchronised (scratch.h). Reclamation does not rely on these
 // calls.
 #include "shim/entry/faces.h"
 #include "shim/kinds/stream_ordered/scratch.h"
 #include "shim/order/ask.h"
+#include "shim/order/barrier/debts.h"
 #include "shim/order/contexts/context.h"
 #include "shim/process/settings.h"
 #include "shim/watch/watch.h"
@@ -20,7 +21,33 @@ CUresult waited(CUresult result) {
   return result;
 }
 
+// What is not done, though a free of this thread would have waited for it, is waited for now. Another
+// thread may ask before that free is over, and is told what the driver says.
+template <typename Function, typename... Arguments>
+CUresult ask_if_done(Function* real, Arguments... arguments) {
+  const CUresult result = ask(real, arguments...);
+  if (result != CUDA_ERROR_NOT_READY || !any_debts() || others_debts()) return result;
+  pay_debts();
+  return ask(real, arguments...);
+}
+
 }  // namespace
+
+CUresult cuEventElapsedTime(float* pMilliseconds, CUevent hStart, CUevent hEnd) {
+  return ask_if_done(driver().cuEventElapsedTime, pMilliseconds, hStart, hEnd);
+}
+
+CUresult cuEventElapsedTime_v2(float* pMilliseconds, CUevent hStart, CUevent hEnd) {
+  return ask_if_done(driver().cuEventElapsedTime_v2, pMilliseconds, hStart, hEnd);
+}
+
+CUresult cuEventQuery(CUevent hEvent) { return ask_if_done(driver().cuEventQuery, hEvent); }
+
+CUresult cuStreamQuery(CUstream hStream) { return ask_if_done(driver().cuStreamQuery, hStream); }
+
+CUresult cuStreamQuery_ptsz(CUstream hStream) {
+  return ask_if_done(driver().cuStreamQuery_ptsz, hStream);
+}
 
 CUresult cuEventSynchronize(CUevent hEvent) {
   return waited(ask(driver().cuEventSynchronize, hEvent));

@@ -8,6 +8,7 @@
 #include "allocator/base/os.h"
 #include "shim/entry/driver.h"
 #include "shim/entry/unknown.h"
+#include "shim/order/barrier/debts.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/shared.h"
@@ -52,6 +53,7 @@ void become_careful(const char* format, ...) {
   shared().reclaim.freeze();
   end_seen_empty();           // from here on no context is found empty
   capture_gate().announce();  // and never withdrawn
+  pay_debts();
   state.store(State::careful);
   log(config::LogLevel::kInfo,
       "%s; from now on the driver serves all requests for memory, as without Cistern", reason);

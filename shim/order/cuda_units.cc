@@ -11,6 +11,7 @@
 #include "shim/entry/driver.h"
 #include "shim/ipc/exports.h"
 #include "shim/ipc/protocol.h"
+#include "shim/order/barrier/debts.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/captures/let_by_captures.h"
 #include "shim/order/device.h"
@@ -216,6 +217,7 @@ int CudaUnits::unmap(uint64_t address, uint32_t count) {
   const alloc::CountedIn at_work(*owner_.at_work);
   const bool forbidden = !pass && !this_thread.may_free_in_capture;
   if (forbidden || owner_.closing->load() != 0 || !may_call()) return alloc::kNotNow;
+  if (!pay_own_debts()) return alloc::kNotNow;
   const CUresult result = unmap_for_sure(address, bytes);
   if (result == CUDA_SUCCESS) note_unmapped(address, count);
   return told("unmaps units", address, bytes, result);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/order/submissions.h"
 
+#include "allocator/base/mutex.h"
 #include "shim/order/careful.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/pinned_pools.h"
@@ -9,10 +10,47 @@
 
 namespace cistern::shim {
 
-void note_first_submission() {
-  if (active()) current_context();  // one that no hook saw made is noticed here
-  end_seen_empty();
+constinit std::atomic<uintptr_t> last_submitter{0};
+
+namespace {
+
+constinit alloc::Mutex mutex;  // held while what is known of unfinished work changes
+
+// What another submission need not tell again: it is the same in all contexts.
+uintptr_t known_of_all() {
+  uintptr_t known = Unfinished::kSeveral, visible = Unfinished::kVisible;
+  for_each_context([&](const Context& context) {
+    const uintptr_t state = context.unfinished.state();
+    if (state == Unfinished::kSeveral) return;
+    known = state & ~Unfinished::kVisible;
+    visible &= state;
+  });
+  return known == Unfinished::kSeveral ? known : known | visible;
 }
+
+}  // namespace
+
+// Which context it concerns would cost each submission a question: it counts for all.
+void note_first_submission(bool visible) {
+  if (!active()) return;
+  current_context();  // one that no hook saw made is noticed here
+  const auto thread = reinterpret_cast<ThreadId>(&this_thread);
+  const alloc::LockGuard guard(mutex);
+  end_seen_empty([=](Context& context, bool was_empty) {
+    was_empty ? context.unfinished.begin(thread, visible) : context.unfinished.add(thread, visible);
+  });
+  last_submitter.store(policy().free_sync == config::FreeSync::kFalse ? Unfinished::kSeveral
+                                                                      : known_of_all(),
+                       std::memory_order_seq_cst);
+}
+
+void forget_submitters() {
+  const alloc::LockGuard guard(mutex);
+  for_each_context([](Context& context) { context.unfinished.reset(); });
+  last_submitter.store(0, std::memory_order_seq_cst);
+}
+
+void reset_submissions_after_fork() { mutex.reset(); }
 
 // The flag stays set while threads are at work here,
 // so that none of them passes before the marks are made. A free that comes after the last look at

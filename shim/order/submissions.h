@@ -1,17 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program hands work to the device. Frees have something to wait for from then on
-// (contexts/seen_empty.h). What waits for earlier work is marked first
+// (contexts/seen_empty.h), and who handed it over, and whether the host sees it, decides how they do
+// (barrier/unfinished.h). What waits for earlier work is marked first
 // (allocator/reclaim/reclaim.h), so that the mark covers that work only: freed memory does not wait
 // for what is launched after its free. Which functions these are: submissions.def. Any thread.
 #pragma once
 
+#include "shim/order/barrier/host_visible.h"
+#include "shim/order/barrier/unfinished.h"
 #include "shim/order/contexts/seen_empty.h"
 #include "shim/order/shared.h"
+#include "shim/process/thread.h"
 
 namespace cistern::shim {
 
+// Whether the host sees the work (barrier/host_visible.h).
+enum class HostSees : uint8_t { nothing, if_within_reach, all };
+
+inline bool visible(HostSees sees) {
+  return sees == HostSees::all || (sees == HostSees::if_within_reach &&
+                                   host_within_reach.load(std::memory_order_relaxed));
+}
+
+// A submission that finds itself here tells nothing new: the thread, and kVisible once that holds for
+// all contexts; or kSeveral.
+extern constinit std::atomic<uintptr_t> last_submitter;
+
 // See note_submission() and before_submission().
-void note_first_submission();
+void note_first_submission(bool visible);
 void mark_frees_before_submission(bool may_wait_for_host);
 
 // To be called before and after each driver call that submits work or records an event. Before it,
@@ -19,26 +35,37 @@ void mark_frees_before_submission(bool may_wait_for_host);
 // synchronisation that began after the first call may have been over before the driver got the
 // work. (Then a thread that learns of the work from the device itself may find the context empty
 // until the second call.)
-inline void note_submission() {
-  if (contexts_seen_empty.load(std::memory_order_acquire) != 0) [[unlikely]]
-    note_first_submission();
+inline void note_submission(HostSees sees) {
+  const uintptr_t last = last_submitter.load(std::memory_order_acquire);
+  const auto thread = reinterpret_cast<uintptr_t>(&this_thread);
+  const bool host_sees = visible(sees);
+  const bool known = last == (thread | Unfinished::kVisible) || (last == thread && !host_sees) ||
+                     last == Unfinished::kSeveral;
+  if (contexts_seen_empty.load(std::memory_order_acquire) != 0 || !known) [[unlikely]]
+    note_first_submission(host_sees);
 }
 
 class SubmissionScope {
  public:
-  SubmissionScope() { note_submission(); }
-  ~SubmissionScope() { note_submission(); }
+  explicit SubmissionScope(HostSees sees) : sees_(sees) { note_submission(sees_); }
+  ~SubmissionScope() { note_submission(sees_); }
   SubmissionScope(const SubmissionScope&) = delete;
   SubmissionScope& operator=(const SubmissionScope&) = delete;
+
+ private:
+  const HostSees sees_;
 };
 
-// To be called before the driver is, and note_submission() once more after it. `may_wait_for_host`:
-// the work may end only once the host did something, such as a wait for a value; then every free is
-// marked, while other work leaves out the last ones if they are few and the last mark is recent.
-inline void before_submission(bool may_wait_for_host) {
-  note_submission();
+// To be called before the driver is. `may_wait_for_host`: the work may end only once the host did
+// something, such as a wait for a value; then every free is marked, while other work leaves out the
+// last ones if they are few and the last mark is recent.
+inline void mark_frees(bool may_wait_for_host) {
   if (shared().reclaim.any_unmarked()) [[unlikely]]
     mark_frees_before_submission(may_wait_for_host);
 }
+
+// What was handed over so far may be anybody's, and may be visible.
+void forget_submitters();
+void reset_submissions_after_fork();
 
 }  // namespace cistern::shim

@@ -118,8 +118,12 @@ FreeWait wait_for_work(Context& owner, alloc::ContextPool& pool, alloc::Chunk* c
   if (!visit->open()) return wait;
   CUcontext handle = visit->handle();
   visit.reset();
-  const CountedWait counted(owner);
   const bool plain = pass && !any_peer_access() && !of_all_contexts;
+  if (plain && &pool == &owner.pool && owe(owner)) {
+    wait.latest = shared().reclaim.clean(owner.number);
+    return wait;
+  }
+  const CountedWait counted(owner);
   if (!plain) {
     SeenEmpty& seen = of_all_contexts ? all_seen_empty : owner.seen_empty;
     wait.answer = free_in_driver(owner, handle, of_all_contexts, seen);

@@ -22,7 +22,9 @@
 #pragma once
 
 #include "shim/cuda_api.h"
+#include "shim/order/barrier/debts.h"
 #include "shim/order/contexts/context.h"
+#include "shim/order/shared.h"
 #include "shim/process/settings.h"
 
 namespace cistern::shim {
@@ -44,6 +46,10 @@ struct FreeWait {
                                                         CUdeviceptr address) {
   FreeWait wait;
   if (policy().free_sync == config::FreeSync::kFalse || owner.seen_empty.now(&wait.latest)) {
+    return wait;
+  }
+  if (owner.debt.open_for.load(std::memory_order_acquire) == this_thread_id()) {
+    wait.latest = shared().reclaim.clean(owner.number);
     return wait;
   }
   return wait_in_free(owner, owner.pool, chunk, address);

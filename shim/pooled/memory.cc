@@ -5,6 +5,7 @@
 #include "shim/entry/driver.h"
 #include "shim/nvtx/own_phase.h"
 #include "shim/nvtx/phases.h"
+#include "shim/order/barrier/debts.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/careful.h"
 #include "shim/order/contexts/context.h"
@@ -28,6 +29,7 @@ CUresult allocate_too_much(Context& context, CUdeviceptr* out, size_t bytes);
 int allocate_outside_pools(Context& context, size_t bytes, bool pooled, uint64_t* address);
 int allocate_with_others(Context& context, size_t bytes, uint64_t* address);
 int allocate_at_last(Context& context, size_t bytes, bool pooled, uint64_t* address);
+int exchange_for_unowed(Context& context, size_t bytes, uint64_t* address);
 alloc::Chunk* found_at_rest(CUdeviceptr address);
 CUresult free_in_capture(Context& owner, alloc::Chunk* chunk, CUdeviceptr address);
 
@@ -77,6 +79,8 @@ CUresult free_block_in_phase(Context& owner, alloc::Chunk* chunk, CUdeviceptr ad
   }
   if (code == CUDA_ERROR_OUT_OF_MEMORY) [[unlikely]]
     code = allocate_at_last(context, bytes, pooled, &address);
+  if (code == CUDA_SUCCESS && others_debts()) [[unlikely]]
+    code = exchange_for_unowed(context, bytes, &address);
   if (code == CUDA_SUCCESS) [[likely]] {
     *out = address;
     return CUDA_SUCCESS;
@@ -205,6 +209,20 @@ int allocate_with_others(Context& context, size_t bytes, uint64_t* address) {
   const int code = again_with_idle_memory(allocate(), allocate);
   const bool refused = code == CUDA_ERROR_OUT_OF_MEMORY && !pooled;
   return refused ? context.pool.allocate_at_last(bytes, shard, address) : code;
+}
+
+// The memory may have been freed under a debt of another thread (barrier/debts.h), whose frees would
+// not have been over with the driver alone: other memory is taken, as it would have been there.
+// Where there is none, the debt is waited for.
+[[gnu::cold]] int exchange_for_unowed(Context& context, size_t bytes, uint64_t* address) {
+  alloc::Chunk* chunk = shared().index.find(*address);
+  if (chunk == nullptr || chunk->is() == alloc::Role::direct || pay_own_debts()) return CUDA_SUCCESS;
+  uint64_t other;
+  int code = context.pool.allocate_direct(bytes, this_thread.shard(), /*pooled=*/true, &other);
+  if (code != CUDA_SUCCESS && pay_debts()) return CUDA_SUCCESS;
+  free_block(context, chunk, *address, shared().reclaim.clean(context.number));
+  *address = other;
+  return code;
 }
 
 // The chunk at an address, or nullptr, once that is settled. A chunk that is on its way back to the

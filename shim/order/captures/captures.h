@@ -5,6 +5,7 @@
 
 #include "shim/cuda_api.h"
 #include "shim/order/ask.h"
+#include "shim/order/barrier/debts.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/captures/graph_contexts.h"
 #include "shim/order/captures/graphs.h"
@@ -26,6 +27,7 @@ CUresult begin_capture(CUstream stream, Begin begin, bool into_graph = false) {
   CaptureGate& gate = capture_gate();
   const alloc::Epoch since = graph_begins();
   gate.announce();
+  pay_debts();  // none begins from here on
   captures_changed();
   const CUresult result = begin();
   if (result == CUDA_SUCCESS) {

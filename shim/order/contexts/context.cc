@@ -53,15 +53,6 @@ Context* context_named(CUcontext handle) {
   return static_cast<Context*>(find_context_slot(handle));
 }
 
-// The number is cleared last, and only if it is still the one from before: an expectation that
-// begins meanwhile has set another, and the next submission ends it.
-void end_seen_empty() {
-  uint64_t number = contexts_seen_empty.load(std::memory_order_seq_cst);
-  for_each_context([](Context& context) { context.seen_empty.end(); });
-  all_seen_empty.end();
-  contexts_seen_empty.compare_exchange_strong(number, 0, std::memory_order_seq_cst);
-}
-
 Context* context_of(const alloc::Chunk* chunk) { return context_at(chunk->at().owner()); }
 
 CUdevice current_device() {

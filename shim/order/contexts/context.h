@@ -64,8 +64,13 @@ bool is_green(CUcontext handle);
 // primary one of its device. nullptr if it is not known.
 Context* working_context(CUcontext handle);
 
-// No context counts as empty any more (seen_empty.h). Takes no lock, makes no driver call.
-void end_seen_empty();
+// No context counts as empty any more (seen_empty.h). Makes no driver call. ended(context,
+// was_empty) is called for each.
+template <typename Ended>
+void end_seen_empty(Ended ended);
+inline void end_seen_empty() {
+  end_seen_empty([](Context&, bool) {});
+}
 
 // Calls visit() for every context that there is, in no particular order. One that appears or ends
 // meanwhile may be left out.
@@ -76,6 +81,16 @@ void for_each_context(Visitor visit) {
     if (context == nullptr) continue;
     if (context->handle.load(std::memory_order_acquire) != nullptr) visit(*context);
   }
+}
+
+// The number is cleared last, and only if it is still the one from before: an expectation that
+// begins meanwhile has set another, and the next submission ends it.
+template <typename Ended>
+void end_seen_empty(Ended ended) {
+  uint64_t number = contexts_seen_empty.load(std::memory_order_seq_cst);
+  for_each_context([&](Context& context) { ended(context, context.seen_empty.end()); });
+  all_seen_empty.end();
+  contexts_seen_empty.compare_exchange_strong(number, 0, std::memory_order_seq_cst);
 }
 
 }  // namespace cistern::shim

@@ -6,6 +6,8 @@
 #include "allocator/base/mutex.h"
 #include "allocator/base/os.h"
 #include "shim/entry/driver.h"
+#include "shim/order/barrier/debts.h"
+#include "shim/order/barrier/host_visible.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/captures/graphs.h"
 #include "shim/order/contexts/context.h"
@@ -19,6 +21,7 @@
 #include "shim/order/shared.h"
 #include "shim/order/streams/stream_registry.h"
 #include "shim/order/streams/streams.h"
+#include "shim/order/submissions.h"
 #include "shim/order/ties.h"
 #include "shim/process/log.h"
 #include "shim/process/settings.h"
@@ -70,6 +73,14 @@ constexpr CudaSource::Others kOthers{
     .peers = devices_reaching,
 };
 
+bool reaches_pageable_memory(CUdevice device) {
+  int reaches = 0;
+  const auto ask = driver().cuDeviceGetAttribute;
+  return ask != nullptr &&
+         ask(&reaches, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, device) == CUDA_SUCCESS &&
+         reaches != 0;
+}
+
 // With the lock. nullptr: no number is left.
 Context* create(CUcontext handle, uint64_t id, CUdevice device, bool careful) {
   if (context_slots() == 0) {
@@ -84,6 +95,7 @@ Context* create(CUcontext handle, uint64_t id, CUdevice device, bool careful) {
   context->suspicion.store(0, std::memory_order_relaxed);
   context->attached.store(0, std::memory_order_relaxed);
   context->seen_empty.end();  // whoever retained it, too, may have used it already
+  context->unfinished.reset();
   context->unused_block.store(0, std::memory_order_relaxed);
   context->careful.store(careful);
   context->source.init(handle, device, context->number, &kOthers);
@@ -151,6 +163,7 @@ void gone(Context* context, uint64_t id) {
   Device& d = device_state(context->device);
   d.past_allocations.add(context->pool.allocations());
   d.past_frees.add(context->pool.frees());
+  debt_of_context_gone(*context);
   context->source.context_gone();
   const uint64_t held = context->pool.usage().live;
   context->pool.forget_all();
@@ -177,12 +190,14 @@ void context_appeared(CUcontext handle, CUdevice device) {
     left_crowd(handle, crowd_id);
   }
   const bool exists = known_device(device) != nullptr;
+  if (reaches_pageable_memory(device)) host_comes_within_reach();
   const alloc::LockGuard guard(mutex);
   if (context_named(handle) != nullptr) return;  // another thread was faster
   if (!exists || create(handle, id, device, /*careful=*/false) == nullptr) joined_crowd(handle, id);
 }
 
 bool context_noticed(CUcontext handle, CUdevice device) {
+  pay_debts();  // it may use memory that is under one
   const uint64_t id = id_of(handle);
   const bool exists = known_device(device) != nullptr;
   const alloc::LockGuard guard(mutex);
@@ -213,6 +228,7 @@ EndingScope::EndingScope(CUcontext handle)
     in_crowd_ = handle != nullptr && in_crowd(handle, &id_);
     return;
   }
+  pay_debts();
   contexts_ending.fetch_add(1);
   id_ = context_->id.load(std::memory_order_relaxed);
   tell_clients(&ContextClient::closing, *context_);
@@ -240,6 +256,8 @@ void EndingScope::ended() {
 
 void reset_contexts_after_fork() {
   mutex.reset();
+  reset_debts_after_fork();
+  reset_submissions_after_fork();
   reset_ties_after_fork();
   reset_copy_ends_after_fork();
   reset_crowd_after_fork();

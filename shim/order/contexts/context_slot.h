@@ -10,6 +10,8 @@
 
 #include "allocator/reclaim/reclaim.h"
 #include "shim/cuda_api.h"
+#include "shim/order/barrier/debt.h"
+#include "shim/order/barrier/unfinished.h"
 #include "shim/order/contexts/seen_empty.h"
 
 namespace cistern::shim {
@@ -24,6 +26,8 @@ struct ContextSlot {
   std::atomic<int> attached;        // cuCtxAttach calls not yet undone
   std::atomic<int> visitors;        // Visits (visit.h), for which the context's end waits
   SeenEmpty seen_empty;
+  Unfinished unfinished;
+  Debt debt;
 };
 
 // How many contexts there are. Only between several of them can there be ties (order/ties.h).

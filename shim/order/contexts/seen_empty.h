@@ -40,7 +40,8 @@ class SeenEmpty {
   void expect(alloc::Ticket ticket);
   void confirm(alloc::Ticket ticket, By by);
 
-  void end() { state_.store(kBusy, std::memory_order_seq_cst); }
+  // Whether it was empty until now.
+  bool end() { return (state_.exchange(kBusy, std::memory_order_seq_cst) & kBy) != 0; }
 
  private:
   static constexpr uint64_t kBy = 3, kBusy = 0;

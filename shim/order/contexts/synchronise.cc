@@ -2,6 +2,7 @@
 #include "shim/order/contexts/synchronise.h"
 
 #include "shim/entry/unknown.h"
+#include "shim/order/barrier/debts.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/context_client.h"
 #include "shim/order/contexts/crowd.h"
@@ -28,7 +29,10 @@ Context* known_context(CUcontext handle) {
 }  // namespace
 
 ContextWait::ContextWait(Context& context)
-    : context_(context), losses_(streams().losses()), ticket_(shared().reclaim.close()) {
+    : context_(context),
+      losses_(streams().losses()),
+      ticket_(shared().reclaim.close()),
+      debt_(debt_moment()) {
   if (policy().free_sync != config::FreeSync::kFalse) context.seen_empty.expect(ticket_);
   context.source.synchronising().fetch_add(1);
 }
@@ -40,6 +44,7 @@ void ContextWait::succeeded() {
   alloc::Reclaim& reclaim = shared().reclaim;
   context_.source.synchronised(losses_);
   reclaim.passed(context_.number, ticket_);
+  paid_by_synchronisation(context_, debt_);
   const bool alone = !any_peer_access() && !reclaim.tied(context_.number);
   if (alone && !reclaim.frozen()) {
     context_.seen_empty.confirm(ticket_, SeenEmpty::By::kSynchronisation);

@@ -7,6 +7,7 @@
 
 #include "allocator/reclaim/reclaim.h"
 #include "shim/cuda_api.h"
+#include "shim/order/barrier/debt.h"
 
 namespace cistern::shim {
 
@@ -28,6 +29,7 @@ class ContextWait {
   Context& context_;
   uint64_t losses_;
   alloc::Ticket ticket_;
+  DebtMoment debt_;
 };
 
 // The same around a synchronisation of the program's own, in which whoever waits for one learns of

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "config/load.h"
+#include "shim/order/barrier/debts.h"
 #include "shim/order/contexts/context_slot.h"
 #include "shim/order/device.h"
 #include "shim/order/shared.h"
@@ -53,6 +54,14 @@ bool active() { return fakes().active; }
 const config::Policy& policy() { return fakes().policy; }
 
 bool may_call() { return fakes().may_call; }
+
+// Nothing is owed, and nobody asks who submits.
+constinit std::atomic<ThreadId> debtor{0};
+bool pay_debts() { return true; }
+bool pay_own_debts() { return true; }
+constinit std::atomic<bool> host_within_reach{false};
+constinit std::atomic<uintptr_t> last_submitter{Unfinished::kSeveral};
+void note_first_submission(bool) {}
 
 CUcontext current_handle() { return fakes().current; }
 

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is known of the work of a context since it was last seen empty (contexts/seen_empty.h): which
+// thread handed it over, if it was one alone, and whether the host can see any of it
+// (host_visible.h). That of one thread, which the host cannot see, is work that the device itself
+// can keep in order (debts.h).
+//
+// Written under one lock (order/submissions.cc), read without.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace cistern::shim {
+
+// A thread, by the address of what it keeps (process/thread.h). Another one may get the same address
+// once it has ended; then it counts as the same one, which comes after all that the first one did.
+using ThreadId = uintptr_t;
+
+class Unfinished {
+ public:
+  // All zero: the first work of a thread after that is its alone.
+  static constexpr uintptr_t kVisible = 1, kSeveral = 2;
+
+  bool only_of(ThreadId thread) const { return state_.load(std::memory_order_seq_cst) == thread; }
+  uintptr_t state() const { return state_.load(std::memory_order_relaxed); }
+
+  // More work; the first since the context was seen empty.
+  void add(ThreadId thread, bool visible) {
+    const uintptr_t before = state();
+    const bool same = before == 0 || (before & ~kVisible) == thread;
+    const uintptr_t seen = (before & kVisible) | (visible ? kVisible : 0);
+    state_.store(same ? thread | seen : kSeveral, std::memory_order_seq_cst);
+  }
+  void begin(ThreadId thread, bool visible) {
+    state_.store(thread | (visible ? kVisible : 0), std::memory_order_seq_cst);
+  }
+  // Nothing is known.
+  void reset() { state_.store(kSeveral, std::memory_order_seq_cst); }
+
+ private:
+  std::atomic<uintptr_t> state_{kSeveral};
+};
+
+}  // namespace cistern::shim
