@@ -131,7 +131,8 @@ void fill(Found& out) {
 #undef CISTERN_CALL
   out.driver.complete = complete && out.driver.cuDeviceTotalMem_v2 != nullptr &&
                         out.driver.cuCtxPushCurrent_v2 != nullptr &&
-                        out.driver.cuEventCreate != nullptr &&
+                        out.driver.cuEventCreate != nullptr && out.driver.cuEventQuery != nullptr &&
+                        out.driver.cuStreamQuery != nullptr &&
                         out.driver.cuMemAlloc_v2 != nullptr && out.driver.cuMemFree_v2 != nullptr;
 }
 

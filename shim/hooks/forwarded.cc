@@ -26,8 +26,7 @@ namespace {
 
 constexpr unsigned kSubmits = 1, kMayWaitForHost = 2, kTouches = 4, kTakesMemory = 8,
                    kEditsGraph = 16, kLaunchesGraph = 32, kWaitsForDevice = 64, kRecords = 128,
-                   kDeviceOnly = 256, kEndsUse = 512, kReachesHost = 1024,
-                   kNamesVariable = 2048,
+                   kDeviceOnly = 256, kEndsUse = 512, kReachesHost = 1024, kNamesVariable = 2048,
                    kLooksForUnseen = 4096;  // from the name: not a launch, which must cost nothing
 
 // What a function means by stream 0 is told by its name (ask.h).

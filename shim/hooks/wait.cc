@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls with which programs wait for their kernels, or ask whether they are done. The error of a kernel that died usually shows
-// here first, and ask() notes it (order/suspicion.h). What the scratch cache keeps of a stream is
-// released before that stream is synchronised (scratch.h). Reclamation does not rely on these
-// calls.
+// Calls with which programs wait for their kernels, or ask whether they are done. The error of a
+// kernel that died usually shows here first, and ask() notes it (order/suspicion.h). What the
+// scratch cache keeps of a stream is released before that stream is synchronised (scratch.h).
+// Reclamation does not rely on these calls.
 #include "shim/entry/faces.h"
 #include "shim/kinds/stream_ordered/scratch.h"
 #include "shim/order/ask.h"
@@ -21,8 +21,8 @@ CUresult waited(CUresult result) {
   return result;
 }
 
-// What is not done, though a free of this thread would have waited for it, is waited for now. Another
-// thread may ask before that free is over, and is told what the driver says.
+// What is not done, though a free of this thread would have waited for it, is waited for now.
+// Another thread may ask before that free is over, and is told what the driver says.
 template <typename Function, typename... Arguments>
 CUresult ask_if_done(Function* real, Arguments... arguments) {
   const CUresult result = ask(real, arguments...);

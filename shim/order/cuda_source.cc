@@ -7,7 +7,7 @@
 #include "shim/entry/unknown.h"
 #include "shim/ipc/exports.h"
 #include "shim/nvtx/phases.h"
-#include "shim/order/barrier/debts.h"
+#include "shim/order/barrier/debt.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/device.h"
 #include "shim/order/shared.h"

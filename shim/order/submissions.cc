@@ -39,9 +39,9 @@ void note_first_submission(bool visible) {
   end_seen_empty([=](Context& context, bool was_empty) {
     was_empty ? context.unfinished.begin(thread, visible) : context.unfinished.add(thread, visible);
   });
-  last_submitter.store(policy().free_sync == config::FreeSync::kFalse ? Unfinished::kSeveral
-                                                                      : known_of_all(),
-                       std::memory_order_seq_cst);
+  last_submitter.store(
+      policy().free_sync == config::FreeSync::kFalse ? Unfinished::kSeveral : known_of_all(),
+      std::memory_order_seq_cst);
 }
 
 void forget_submitters() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program hands work to the device. Frees have something to wait for from then on
-// (contexts/seen_empty.h), and who handed it over, and whether the host sees it, decides how they do
-// (barrier/unfinished.h). What waits for earlier work is marked first
+// (contexts/seen_empty.h), and who handed it over, and whether the host sees it, decides how they
+// do (barrier/unfinished.h). What waits for earlier work is marked first
 // (allocator/reclaim/reclaim.h), so that the mark covers that work only: freed memory does not wait
 // for what is launched after its free. Which functions these are: submissions.def. Any thread.
 #pragma once
@@ -18,12 +18,12 @@ namespace cistern::shim {
 enum class HostSees : uint8_t { nothing, if_within_reach, all };
 
 inline bool visible(HostSees sees) {
-  return sees == HostSees::all || (sees == HostSees::if_within_reach &&
-                                   host_within_reach.load(std::memory_order_relaxed));
+  return sees == HostSees::all ||
+         (sees == HostSees::if_within_reach && host_within_reach.load(std::memory_order_relaxed));
 }
 
-// A submission that finds itself here tells nothing new: the thread, and kVisible once that holds for
-// all contexts; or kSeveral.
+// A submission that finds itself here tells nothing new: the thread, and kVisible once that holds
+// for all contexts; or kSeveral.
 extern constinit std::atomic<uintptr_t> last_submitter;
 
 // See note_submission() and before_submission().
@@ -64,8 +64,6 @@ inline void mark_frees(bool may_wait_for_host) {
     mark_frees_before_submission(may_wait_for_host);
 }
 
-// What was handed over so far may be anybody's, and may be visible.
-void forget_submitters();
 void reset_submissions_after_fork();
 
 }  // namespace cistern::shim

@@ -211,16 +211,21 @@ int allocate_with_others(Context& context, size_t bytes, uint64_t* address) {
   return refused ? context.pool.allocate_at_last(bytes, shard, address) : code;
 }
 
-// The memory may have been freed under a debt of another thread (barrier/debts.h), whose frees would
-// not have been over with the driver alone: other memory is taken, as it would have been there.
-// Where there is none, the debt is waited for.
+// The memory may have been freed under a debt of another thread (barrier/debts.h), whose frees
+// would not have been over with the driver alone: other memory is taken, as it would have been
+// there. Where there is none, the debt is waited for.
 [[gnu::cold]] int exchange_for_unowed(Context& context, size_t bytes, uint64_t* address) {
   alloc::Chunk* chunk = shared().index.find(*address);
-  if (chunk == nullptr || chunk->is() == alloc::Role::direct || pay_own_debts()) return CUDA_SUCCESS;
-  uint64_t other;
-  int code = context.pool.allocate_direct(bytes, this_thread.shard(), /*pooled=*/true, &other);
+  if (chunk == nullptr || chunk->is() == alloc::Role::direct || pay_own_debts())
+    return CUDA_SUCCESS;
+  uint64_t other = 0;
+  const int code =
+      context.pool.allocate_direct(bytes, this_thread.shard(), /*pooled=*/true, &other);
   if (code != CUDA_SUCCESS && pay_debts()) return CUDA_SUCCESS;
   free_block(context, chunk, *address, shared().reclaim.clean(context.number));
+  Device& device = device_state(context.device);  // the program asked once, and freed nothing
+  device.past_allocations.add(~uint64_t{0});
+  device.past_frees.add(~uint64_t{0});
   *address = other;
   return code;
 }

@@ -35,6 +35,7 @@ RULES = {
     "cuEventCreate": SILENT,
     "cuEventDestroy_v2": SILENT,
     "cuEventQuery": SILENT,
+    "cuEventSynchronize": SILENT,
     "cuMemAlloc_v2": TOLD,
     "cuMemFreeAsync": SILENT,
     "cuMemFree_v2": MAY_BE_TOLD,
@@ -48,6 +49,7 @@ RULES = {
     "cuStreamIsCapturing": SILENT,
     "cuStreamIsCapturing_ptsz": SILENT,
     "cuStreamSynchronize": SILENT,
+    "cuStreamWaitEvent": SILENT,
 }
 OWN_KIND = "the program's own call, told as it is; the charge follows: cap/failing_kinds.told"
 FOR_CHARGES = "asked for a charge alone: cap/failing_kinds.unseen"

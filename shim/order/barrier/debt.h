@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one context keeps of a debt (debts.h): a part of its slot.
+// What one context keeps of a debt, as a part of its slot, and how the files below debts.h have
+// debts paid. What a debt is: debts.h. Any thread.
 #pragma once
 
 #include <atomic>
@@ -7,15 +8,20 @@
 
 #include "shim/cuda_api.h"
 #include "shim/order/barrier/unfinished.h"
+#include "shim/process/thread.h"
 
 namespace cistern::shim {
 
 struct Debt {
-  // *Open*: nothing was submitted since the free, so that further frees of this thread belong to the
-  // same debt. 0: it is not.
+  // *Open*: nothing was submitted since the free, so that further frees of this thread belong to
+  // the same debt. 0: it is not.
   std::atomic<ThreadId> open_for{0};
   // The rest with the lock of debts.cc.
-  enum class State : uint8_t { none, recorded, unrecorded };  // the last: the driver refused the event
+  enum class State : uint8_t {
+    none,
+    recorded,
+    unrecorded
+  };  // the last: the driver refused the event
   State state = State::none;
   uint64_t number = 0;      // of the event's last record
   CUevent event = nullptr;  // made for the first debt, ends with the context
@@ -26,5 +32,21 @@ struct DebtMoment {
   uint64_t number;  // of the last record
   bool own;         // by the debtor: it passes what is open, too
 };
+
+// The thread with debts, 0 if there is none.
+extern constinit std::atomic<ThreadId> debtor;
+
+inline ThreadId this_thread_id() { return reinterpret_cast<ThreadId>(&this_thread); }
+inline bool any_debts() { return debtor.load(std::memory_order_acquire) != 0; }
+inline bool others_debts() {
+  const ThreadId thread = debtor.load(std::memory_order_acquire);
+  return thread != 0 && thread != this_thread_id();
+}
+
+// Waits until nothing is owed: the debtor as long as that takes, another thread a second at most.
+// Whether nothing is owed. No lock is held by the caller. Defined in debts.cc.
+bool pay_debts();
+// The same; another thread than the debtor does not wait at all.
+bool pay_own_debts();
 
 }  // namespace cistern::shim

@@ -7,8 +7,8 @@
 #include "allocator/base/mutex.h"
 #include "allocator/base/os.h"
 #include "shim/entry/driver.h"
-#include "shim/order/captures/capture_gate.h"
 #include "shim/order/ask.h"
+#include "shim/order/captures/capture_gate.h"
 #include "shim/order/captures/let_by_captures.h"
 #include "shim/order/careful.h"
 #include "shim/order/contexts/context.h"
@@ -46,8 +46,8 @@ constinit size_t next_wait = 0;
 constinit unsigned submissions_behind = 0;
 
 bool debts_possible() {
-  return policy().free_sync == config::FreeSync::kAuto &&
-         driver().cuCtxRecordEvent != nullptr && alloc::fill_mode(policy()) == alloc::FillMode::off;
+  return policy().free_sync == config::FreeSync::kAuto && driver().cuCtxRecordEvent != nullptr &&
+         alloc::fill_mode(policy()) == alloc::FillMode::off;
 }
 
 // What forbids a debt. Whoever changes one of these pays what is owed afterwards.

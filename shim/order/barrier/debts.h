@@ -1,28 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order that a free owes where it does not wait. With the driver alone, cuMemFree comes back once
-// all earlier work of the context is done: whatever the program submits after it comes behind that
-// work. Where one thread handed over all of it, and the host cannot see any (unfinished.h), the device
-// can keep that order: the free leaves a *debt* and returns.
+// The order that a free owes where it does not wait. With the driver alone, cuMemFree comes back
+// once all earlier work of the context is done: whatever the program submits after it comes behind
+// that work. Where one thread handed over all of it, and the host cannot see any (unfinished.h),
+// the device can keep that order: the free leaves a *debt* and returns.
 //
 //   The thread that freed, the *debtor*
-//     submits      first one event is recorded for the whole context, so that later work is not part
+//     submits      first one event is recorded for the whole context, so that later work is not
+//     part
 //                  of it; then the stream waits for that event, once
-//     asks about   an event or a stream that is not done: the debt is waited for, and the driver asked
+//     asks about   an event or a stream that is not done: the debt is waited for, and the driver
+//     asked
 //                  again
-//     ends what work may use (unmaps, unloads, begins a capture, ends the context): the debt is waited
+//     ends what work may use (unmaps, unloads, begins a capture, ends the context): the debt is
+//     waited
 //                  for first
 //   Any other thread
-//     submits, or ends what work may use: waits for the debt, but kPatience at most. It may know of the
+//     submits, or ends what work may use: waits for the debt, but a second at most. It may know of
+//     the
 //                  free or not, and the work it waits for may itself wait for this thread
 //     allocates    gets memory that was never under the debt (pooled/memory.cc)
 //
-// So a freed block can be handed out again at once: whoever gets it reaches it by submissions behind the
-// debt alone. Memory that leaves by another way waits for the debt: what goes back to the driver, and
-// what is shared.
+// So a freed block can be handed out again at once: whoever gets it reaches it by submissions
+// behind the debt alone. Memory that leaves by another way waits for the debt: what goes back to
+// the driver, and what is shared.
 //
-// One thread at a time is the debtor, with a debt in any number of contexts; its streams wait for all
-// of them. A debt ends when its event has passed, or with a synchronisation of its context. Where no
-// event can be recorded the debtor waits for the context in its next call.
+// One thread at a time is the debtor, with a debt in any number of contexts; its streams wait for
+// all of them. A debt ends when its event has passed, or with a synchronisation of its context.
+// Where no event can be recorded the debtor waits for the context in its next call.
 //
 // Drivers before CUDA 12.5 cannot record an event for a whole context: there are no debts. No debt
 // begins while anything captures, with peer access or ties, in a careful process, nor where Cistern
@@ -31,22 +35,10 @@
 
 #include "shim/cuda_api.h"
 #include "shim/order/barrier/debt.h"
-#include "shim/process/thread.h"
 
 namespace cistern::shim {
 
 struct Context;
-
-// The thread with debts, 0 if there is none.
-extern constinit std::atomic<ThreadId> debtor;
-
-inline ThreadId this_thread_id() { return reinterpret_cast<ThreadId>(&this_thread); }
-inline bool any_debts() { return debtor.load(std::memory_order_acquire) != 0; }
-// Memory that a pool gives this thread now may be under a debt that is not its own.
-inline bool others_debts() {
-  const ThreadId thread = debtor.load(std::memory_order_acquire);
-  return thread != 0 && thread != this_thread_id();
-}
 
 // In a free of the calling thread: leaves a debt in the context, before the block can be taken by
 // anybody. False: it cannot, and the free must wait. The caller holds a GatePass.
@@ -54,12 +46,6 @@ bool owe(Context& owner);
 
 // Before a submission to this stream (its name without a suffix, ask.h) in the current context.
 void order_behind_debts(CUstream stream);
-
-// Waits until nothing is owed: the debtor as long as that takes, another thread kPatience at most.
-// Whether nothing is owed. No lock is held by the caller.
-bool pay_debts();
-// The same; another thread than the debtor does not wait at all.
-bool pay_own_debts();
 
 // A synchronisation of the context succeeded that began at `start`.
 DebtMoment debt_moment();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/order/barrier/host_visible.h"
 
-#include "shim/order/barrier/debts.h"
-#include "shim/order/submissions.h"
+#include "shim/order/barrier/debt.h"
+#include "shim/order/barrier/unfinished.h"
 #include "shim/process/settings.h"
 
 namespace cistern::shim {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work of the device that the host can see without asking the driver: it uses memory of the host, calls
-// a function of the host, waits for one, or shares what it writes with others. A free waits for such
-// work, since the program may look at it right behind the free. All other work can only be looked at by
-// a call, which Cistern sees (debts.h).
+// Work of the device that the host can see without asking the driver: it uses memory of the host,
+// calls a function of the host, waits for one, or shares what it writes with others. A free waits
+// for such work, since the program may look at it right behind the free. All other work can only be
+// looked at by a call, which Cistern sees (debts.h).
 //
 // A kernel or a copy may be such work once host memory is within reach:
 //

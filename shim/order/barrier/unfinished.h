@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of the work of a context since it was last seen empty (contexts/seen_empty.h): which
-// thread handed it over, if it was one alone, and whether the host can see any of it
+// What is known of the work of a context since it was last seen empty (contexts/seen_empty.h):
+// which thread handed it over, if it was one alone, and whether the host can see any of it
 // (host_visible.h). That of one thread, which the host cannot see, is work that the device itself
 // can keep in order (debts.h).
 //
@@ -12,8 +12,9 @@
 
 namespace cistern::shim {
 
-// A thread, by the address of what it keeps (process/thread.h). Another one may get the same address
-// once it has ended; then it counts as the same one, which comes after all that the first one did.
+// A thread, by the address of what it keeps (process/thread.h). Another one may get the same
+// address once it has ended; then it counts as the same one, which comes after all that the first
+// one did.
 using ThreadId = uintptr_t;
 
 class Unfinished {
@@ -40,5 +41,8 @@ class Unfinished {
  private:
   std::atomic<uintptr_t> state_{kSeveral};
 };
+
+// What was handed over so far may be anybody's, and may be visible. Defined in submissions.cc.
+void forget_submitters();
 
 }  // namespace cistern::shim

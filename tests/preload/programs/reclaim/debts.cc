@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+// Frees behind work that the host cannot see, and what programs may then do in another way than by
+// looking: use another stream or thread, ask, take the memory again, end what the work uses.
+// All of it comes after that work, as with the driver alone.
+//
+//   debts MODE
+//
+//   streams     one stream writes, another one reads; each kind of stream
+//   again       the freed memory is taken again, and written on another stream
+//   asks        an event and a stream are asked, events are timed
+//   told        another thread is told of the free, and reads
+//   taken       another thread takes memory at once, and writes it
+//   ends        what the work may use ends: nothing of it goes on then
+//   unordered   work of another thread that the first one's waits for
+//   streams_end streams end, and others have their handles
+//   overlapping a launch that may begin before the one in front of it ends
+//   contexts    another context copies
+//   graph       a graph reads
+//   pinned      pinned memory comes after the free, and is written
+//   bursts      frees and launches take turns
+
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "../driver_codes.h"
+#include "../timed_code.h"
+#include "../watch_time.h"
+
+namespace {
+
+constexpr size_t kWords = 64, kBytes = kWords * sizeof(uint32_t);
+constexpr uint32_t kDelayUs = 1000;
+
+CUdeviceptr new_block(size_t bytes) {
+  CUdeviceptr block = 0;
+  MUST(cuMemAlloc(&block, bytes));
+  return block;
+}
+
+CUstream new_stream(unsigned flags) {
+  CUstream stream = nullptr;
+  MUST(cuStreamCreate(&stream, flags));
+  return stream;
+}
+
+CUevent new_event() {
+  CUevent event = nullptr;
+  MUST(cuEventCreate(&event, CU_EVENT_DEFAULT));
+  return event;
+}
+
+// What a program works with, in the context that is current. Nothing of the host's is within reach.
+struct Workplace {
+  timed::Kernels kernels;
+  CUstream first = timed::new_stream(), second = timed::new_stream();
+  CUdeviceptr words = new_block(kBytes), copy = new_block(kBytes);
+  uint32_t seed = 0;
+
+  // Work that takes a while, and a free behind it.
+  void write_and_free(CUstream stream, size_t bytes = 1000) {
+    const CUdeviceptr block = new_block(bytes);
+    MUST(timed::fill_words(kernels, stream, words, kWords, ++seed, kDelayUs));
+    MUST(cuMemFree(block));
+  }
+  // Whether the words are there when `stream` copies them.
+  bool read_on(CUstream stream) const {
+    MUST(cuMemcpyDtoDAsync(copy, words, kBytes, stream));
+    return holds(copy, seed);
+  }
+  static bool holds(CUdeviceptr words, uint32_t first) {
+    uint32_t host[kWords];
+    MUST(cuCtxSynchronize());
+    MUST(cuMemcpyDtoH(host, words, kBytes));
+    for (uint32_t i = 0; i < kWords; ++i) {
+      if (host[i] != first + i) return false;
+    }
+    return true;
+  }
+};
+
+void say_if(const char* what, bool so) { std::printf("%s: %s\n", what, so ? "yes" : "no"); }
+
+void streams(Workplace& at) {
+  const CUstream kinds[] = {nullptr, CU_STREAM_PER_THREAD, new_stream(CU_STREAM_DEFAULT),
+                            new_stream(CU_STREAM_NON_BLOCKING), at.second};
+  int right = 0;
+  for (CUstream writes : kinds) {
+    for (CUstream reads : kinds) {
+      at.write_and_free(writes);
+      right += at.read_on(reads);
+    }
+  }
+  std::printf("pairs of streams in order: %d\n", right);
+}
+
+void again(Workplace& at) {
+  int right = 0;
+  for (const size_t bytes : {size_t{1000}, kMiB / 2, 4 * kMiB, 40 * kMiB}) {
+    for (int round = 0; round < 4; ++round) {
+      CUdeviceptr block = new_block(bytes);
+      MUST(timed::fill_words(at.kernels, at.first, block, kWords, 7, kDelayUs));
+      MUST(cuMemFree(block));
+      block = new_block(bytes);
+      MUST(timed::fill_words(at.kernels, at.second, block, kWords, ++at.seed, 0));
+      right += Workplace::holds(block, at.seed);
+      MUST(cuMemFree(block));
+    }
+  }
+  std::printf("written last: %d\n", right);
+}
+
+void asks(Workplace& at) {
+  CUevent begin = new_event(), end = new_event();
+  for (int round = 0; round < 2; ++round) {
+    MUST(cuEventRecord(begin, at.first));
+    at.write_and_free(at.first);
+    say_if("the stream is done", cuStreamQuery(at.first) == CUDA_SUCCESS);
+    MUST(cuEventRecord(begin, at.first));
+    at.write_and_free(at.first);
+    MUST(cuEventRecord(end, at.second));
+    say_if("an event from before is done", cuEventQuery(begin) == CUDA_SUCCESS);
+    MUST(cuCtxSynchronize());
+    MUST(cuEventRecord(begin, at.first));
+    MUST(timed::fill_words(at.kernels, at.first, at.words, kWords, 1, kDelayUs));
+    MUST(cuEventRecord(end, at.first));
+    MUST(cuMemFree(new_block(1000)));
+    float ms = -1;
+    say_if("the events can be timed", cuEventElapsedTime(&ms, begin, end) == CUDA_SUCCESS);
+  }
+}
+
+void told(Workplace& at, CUcontext context) {
+  int right = 0;
+  for (int round = 0; round < 4; ++round) {
+    at.write_and_free(at.first);
+    std::thread([&] {
+      MUST(cuCtxSetCurrent(context));
+      right += at.read_on(at.second);
+    }).join();
+  }
+  std::printf("read by threads: %d\n", right);
+}
+
+void taken(Workplace& at, CUcontext context) {
+  int right = 0;
+  for (int round = 0; round < 4; ++round) {
+    const CUdeviceptr freed = new_block(4 * kMiB);
+    MUST(timed::fill_words(at.kernels, at.first, freed, kWords, 7, kDelayUs));
+    MUST(cuMemFree(freed));
+    std::thread([&] {
+      MUST(cuCtxSetCurrent(context));
+      const CUdeviceptr block = new_block(4 * kMiB);
+      MUST(timed::fill_words(at.kernels, at.second, block, kWords, ++at.seed, 0));
+      right += Workplace::holds(block, at.seed);
+      MUST(cuMemFree(block));
+    }).join();
+  }
+  std::printf("written last: %d\n", right);
+}
+
+// Asked by another thread, for which nothing is waited.
+bool done(CUcontext context, CUstream stream) {
+  bool is = false;
+  std::thread([&] {
+    MUST(cuCtxSetCurrent(context));
+    is = cuStreamQuery(stream) == CUDA_SUCCESS;
+  }).join();
+  return is;
+}
+
+void ends(Workplace& at, CUcontext context) {
+  CUmodule module = nullptr;
+  MUST(cuModuleLoadData(&module, kernel_image::kImage));
+  CUDA_ARRAY_DESCRIPTOR shape{};
+  shape.Width = shape.Height = 16;
+  shape.Format = CU_AD_FORMAT_UNSIGNED_INT32;
+  shape.NumChannels = 1;
+  CUarray array = nullptr;
+  MUST(cuArrayCreate(&array, &shape));
+  at.write_and_free(at.first);
+  MUST(cuModuleUnload(module));
+  say_if("a module", done(context, at.first));
+  at.write_and_free(at.first);
+  MUST(cuArrayDestroy(array));
+  say_if("an array", done(context, at.first));
+  at.write_and_free(at.first);
+  MUST(cuStreamBeginCapture(at.second, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  say_if("a capture begins", done(context, at.first));
+  CUgraph graph = nullptr;
+  MUST(cuStreamEndCapture(at.second, &graph));
+  CUcontext other = nullptr;
+  MUST(cuCtxCreate(&other, nullptr, 0, 0));
+  {
+    Workplace there;
+    there.write_and_free(there.first);
+    MUST(cuCtxSetCurrent(context));
+    MUST(cuCtxDestroy(other));
+  }
+  at.write_and_free(at.first);
+  void* pinned = nullptr;
+  MUST(cuMemHostAlloc(&pinned, 4096, 0));
+  say_if("pinned memory comes", done(context, at.first));
+}
+
+// The first stream's kernel ends once the other thread's fill was done, which the free does not
+// hold up.
+void unordered(Workplace& at, CUcontext context) {
+  const CUdeviceptr go = new_block(sizeof(uint32_t)), block = new_block(1000);
+  MUST(cuMemsetD32(go, 0, 1));
+  MUST(cuCtxSynchronize());
+  std::atomic<bool> launched{false};
+  std::thread other([&] {
+    MUST(cuCtxSetCurrent(context));
+    while (!launched.load()) std::this_thread::yield();
+    MUST(cuMemsetD32Async(go, 1, 1, at.second));
+    MUST(cuStreamSynchronize(at.second));
+  });
+  size_t count = kWords;
+  uint32_t seed = ++at.seed;
+  CUdeviceptr words = at.words, until = go;
+  void* parameters[] = {&words, &count, &seed, &until};
+  MUST(timed::launch(at.kernels.hold, at.first, parameters));
+  launched.store(true);
+  MUST(cuMemFree(block));
+  say_if("it ended", at.read_on(at.first));
+  other.join();
+}
+
+void streams_end(Workplace& at) {
+  int right = 0;
+  for (int round = 0; round < 8; ++round) {
+    CUstream stream = timed::new_stream();
+    at.write_and_free(at.first);
+    right += at.read_on(stream);
+    MUST(cuStreamDestroy(stream));
+    at.write_and_free(at.first);
+    stream = timed::new_stream();
+    right += at.read_on(stream);
+    MUST(cuStreamDestroy(stream));
+  }
+  std::printf("read on new streams: %d\n", right);
+}
+
+void overlapping(Workplace& at) {
+  at.write_and_free(at.first);
+  CUlaunchAttribute attribute{};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+  attribute.value.programmaticStreamSerializationAllowed = 1;
+  CUlaunchConfig config{};
+  config.gridDimX = config.gridDimY = config.gridDimZ = 1;
+  config.blockDimX = config.blockDimY = config.blockDimZ = 1;
+  config.hStream = at.second;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  CUdeviceptr total = new_block(2 * sizeof(uint64_t));
+  MUST(cuMemsetD8(total, 0, 2 * sizeof(uint64_t)));
+  at.write_and_free(at.first);
+  size_t count = kWords;
+  uint32_t delay_us = 0;
+  CUdeviceptr words = at.words;
+  void* parameters[] = {&words, &count, &total, &delay_us};
+  MUST(cuLaunchKernelEx(&config, at.kernels.sum, parameters, nullptr));
+  uint64_t sum = 0;
+  MUST(cuCtxSynchronize());
+  MUST(cuMemcpyDtoH(&sum, total, sizeof sum));
+  std::printf("the sum: %llu\n", static_cast<unsigned long long>(sum));
+}
+
+void contexts(CUcontext context) {
+  CUcontext other = nullptr;
+  MUST(cuCtxCreate(&other, nullptr, 0, 0));
+  const CUdeviceptr there = new_block(kBytes);
+  CUstream stream = timed::new_stream();
+  MUST(cuCtxSetCurrent(context));
+  Workplace at;
+  int right = 0;
+  for (int round = 0; round < 3; ++round) {
+    at.write_and_free(at.first);
+    MUST(cuCtxSetCurrent(other));
+    if (round == 0) MUST(cuMemcpyDtoDAsync(there, at.words, kBytes, stream));
+    if (round == 1) MUST(cuMemcpyPeerAsync(there, other, at.words, context, kBytes, stream));
+    if (round == 2) MUST(cuMemcpyDtoD(there, at.words, kBytes));
+    right += Workplace::holds(there, at.seed);
+    MUST(cuCtxSetCurrent(context));
+    MUST(cuCtxSynchronize());
+  }
+  std::printf("copied by another context: %d\n", right);
+}
+
+void graph(Workplace& at) {
+  CUgraph made = nullptr;
+  MUST(cuStreamBeginCapture(at.second, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  MUST(cuMemcpyDtoDAsync(at.copy, at.words, kBytes, at.second));
+  MUST(cuStreamEndCapture(at.second, &made));
+  CUgraphExec exec = nullptr;
+  MUST(cuGraphInstantiate(&exec, made, 0));
+  int right = 0;
+  for (int round = 0; round < 3; ++round) {
+    at.write_and_free(at.first);
+    MUST(cuGraphLaunch(exec, at.second));
+    right += Workplace::holds(at.copy, at.seed);
+  }
+  std::printf("read by a graph: %d\n", right);
+}
+
+void pinned(Workplace& at) {
+  int right = 0;
+  for (int round = 0; round < 3; ++round) {
+    at.write_and_free(at.first);
+    void* memory = nullptr;
+    MUST(cuMemHostAlloc(&memory, kBytes, 0));
+    MUST(cuMemcpyDtoHAsync(memory, at.words, kBytes, at.second));
+    MUST(cuMemFree(new_block(1000)));
+    right += static_cast<const volatile uint32_t*>(memory)[0] == at.seed;
+    MUST(cuMemFreeHost(memory));
+  }
+  std::printf("read in pinned memory: %d\n", right);
+}
+
+void bursts(Workplace& at) {
+  constexpr int kRounds = 100;
+  constexpr size_t kBlocks = 8;
+  MUST(cuCtxSynchronize());
+  for (int round = 0; round < kRounds; ++round) {
+    CUdeviceptr blocks[kBlocks];
+    for (CUdeviceptr& block : blocks) block = new_block(100'000);
+    for (CUdeviceptr block : blocks) {
+      MUST(timed::fill_words(at.kernels, at.first, block, kWords, 1, /*delay_us=*/5));
+    }
+    for (CUdeviceptr block : blocks) MUST(cuMemFree(block));
+  }
+  std::printf("done\n");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  end_if_it_hangs();
+  CUcontext context = use_device(0);
+  const auto is = [&](const char* mode) { return argc > 1 && std::strcmp(argv[1], mode) == 0; };
+  if (is("contexts")) return contexts(context), 0;
+  Workplace at;
+  MUST(cuCtxSynchronize());
+  if (is("streams")) streams(at);
+  if (is("again")) again(at);
+  if (is("asks")) asks(at);
+  if (is("told")) told(at, context);
+  if (is("taken")) taken(at, context);
+  if (is("ends")) ends(at, context);
+  if (is("unordered")) unordered(at, context);
+  if (is("streams_end")) streams_end(at);
+  if (is("overlapping")) overlapping(at);
+  if (is("graph")) graph(at);
+  if (is("pinned")) pinned(at);
+  if (is("bursts")) bursts(at);
+  return 0;
+}
