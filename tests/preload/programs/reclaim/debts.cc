@@ -17,6 +17,8 @@
 //   contexts    another context copies
 //   graph       a graph reads
 //   pinned      pinned memory comes after the free, and is written
+//   function    a host function writes, without any pinned memory
+//   short       the memory is needed elsewhere: it goes back to the driver, or to other addresses
 //   bursts      frees and launches take turns
 
 #include <cstring>
@@ -318,6 +320,42 @@ void pinned(Workplace& at) {
   std::printf("read in pinned memory: %d\n", right);
 }
 
+void CUDA_CB write_from_host(void* data) {
+  __atomic_store_n(static_cast<uint32_t*>(data), 1, __ATOMIC_RELEASE);
+}
+
+void function(Workplace& at) {
+  int right = 0;
+  for (int round = 0; round < 3; ++round) {
+    uint32_t written = 0;
+    const CUdeviceptr block = new_block(1000);
+    MUST(timed::fill_words(at.kernels, at.first, at.words, kWords, 1, kDelayUs));
+    MUST(cuLaunchHostFunc(at.first, write_from_host, &written));
+    MUST(cuMemFree(block));
+    right += __atomic_load_n(&written, __ATOMIC_ACQUIRE) == 1;
+    MUST(cuCtxSynchronize());
+  }
+  std::printf("written by a host function: %d\n", right);
+}
+
+void short_of_memory(Workplace& at) {
+  constexpr size_t kBlocks = 9;
+  int right = 0;
+  for (int round = 0; round < 3; ++round) {
+    CUdeviceptr blocks[kBlocks];
+    for (CUdeviceptr& block : blocks) block = new_block(20 * kMiB);
+    for (CUdeviceptr block : blocks) {
+      MUST(timed::fill_words(at.kernels, at.first, block, kWords, 7, kDelayUs));
+    }
+    for (CUdeviceptr block : blocks) MUST(cuMemFree(block));
+    const CUdeviceptr large = new_block(180 * kMiB);
+    MUST(timed::fill_words(at.kernels, at.second, large, kWords, ++at.seed, 0));
+    right += Workplace::holds(large, at.seed);
+    MUST(cuMemFree(large));
+  }
+  std::printf("written last: %d\n", right);
+}
+
 void bursts(Workplace& at) {
   constexpr int kRounds = 100;
   constexpr size_t kBlocks = 8;
@@ -353,6 +391,8 @@ int main(int argc, char** argv) {
   if (is("overlapping")) overlapping(at);
   if (is("graph")) graph(at);
   if (is("pinned")) pinned(at);
+  if (is("function")) function(at);
+  if (is("short")) short_of_memory(at);
   if (is("bursts")) bursts(at);
   return 0;
 }
