@@ -348,7 +348,7 @@ void short_of_memory(Workplace& at) {
       MUST(timed::fill_words(at.kernels, at.first, block, kWords, 7, kDelayUs));
     }
     for (CUdeviceptr block : blocks) MUST(cuMemFree(block));
-    const CUdeviceptr large = new_block(180 * kMiB);
+    const CUdeviceptr large = new_block(300 * kMiB);
     MUST(timed::fill_words(at.kernels, at.second, large, kWords, ++at.seed, 0));
     right += Workplace::holds(large, at.seed);
     MUST(cuMemFree(large));
