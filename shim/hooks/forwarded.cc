@@ -9,6 +9,7 @@
 #include "shim/order/ask.h"
 #include "shim/order/barrier/debts.h"
 #include "shim/order/barrier/host_visible.h"
+#include "shim/order/barrier/visible_work.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/captures/graph_contexts.h"
 #include "shim/order/captures/graphs.h"
@@ -24,10 +25,25 @@
 namespace cistern::shim {
 namespace {
 
-constexpr unsigned kSubmits = 1, kMayWaitForHost = 2, kTouches = 4, kTakesMemory = 8,
-                   kEditsGraph = 16, kLaunchesGraph = 32, kWaitsForDevice = 64, kRecords = 128,
-                   kDeviceOnly = 256, kEndsUse = 512, kReachesHost = 1024, kNamesVariable = 2048,
-                   kLooksForUnseen = 4096;  // from the name: not a launch, which must cost nothing
+// What a function means by its row in forwarded.def.
+enum : unsigned {
+  kSubmits = 1,
+  kMayWaitForHost = 2,
+  kTouches = 4,
+  kTakesMemory = 8,
+  kEditsGraph = 16,
+  kLaunchesGraph = 32,
+  kWaitsForDevice = 64,
+  kRecords = 128,
+  kDeviceOnly = 256,
+  kEndsUse = 512,
+  kSharesWithHost = 1024,
+  kNamesVariable = 2048,
+  kOutOfOrder = 4096,
+  kPinsMemory = 8192,
+  kCarries = 16384,
+  kLooksForUnseen = 32768,  // from the name: not a launch, which must cost nothing
+};
 
 // What a function means by stream 0 is told by its name (ask.h).
 constexpr bool means_per_thread(std::string_view symbol) {
@@ -35,7 +51,7 @@ constexpr bool means_per_thread(std::string_view symbol) {
 }
 
 constexpr unsigned looks_for_unseen(std::string_view symbol) {
-  return symbol.starts_with("cuLaunch") ? 0 : kLooksForUnseen;
+  return symbol.starts_with("cuLaunch") ? 0 : unsigned{kLooksForUnseen};
 }
 
 // Contexts that a call names, outright or by a stream (contexts/unseen.h).
@@ -74,7 +90,7 @@ void note_variable(Variable* variable, Others...) {
   const auto ask = driver().cuPointerGetAttribute;
   const bool known = ask != nullptr && variable != nullptr &&
                      ask(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, *variable) == CUDA_SUCCESS;
-  if (known && managed != 0) host_comes_within_reach();
+  if (known && managed != 0) everything_becomes_visible();
 }
 
 // The driver took the work, and there are several contexts or streams are followed. What is
@@ -105,48 +121,137 @@ bool overlaps(const CUlaunchConfig* config) {
   return false;
 }
 
-// What the host sees of the work that a call hands over (order/submissions.h).
-template <unsigned kTraits, typename... Arguments>
-[[gnu::always_inline]] inline HostSees host_sees(const Arguments&... arguments) {
-  if constexpr ((kTraits & kRecords) != 0) return HostSees::nothing;
-  if constexpr ((kTraits & kDeviceOnly) == 0) return HostSees::all;
-  bool overlapping = false;
-  const auto look = [&](const auto& argument) {
-    using Argument = std::remove_cvref_t<decltype(argument)>;
-    if constexpr (std::is_same_v<Argument, const CUlaunchConfig*>) overlapping = overlaps(argument);
-  };
-  (look(arguments), ...);
-  return overlapping ? HostSees::all : HostSees::if_within_reach;
+// Page-locked memory of the program's own.
+void note_pinned(void* memory, size_t bytes, unsigned) {
+  host_memory_appeared(reinterpret_cast<uintptr_t>(memory), bytes);
+  CUdeviceptr there = 0;
+  const auto ask = driver().cuMemHostGetDevicePointer_v2;
+  const bool known = ask != nullptr && ask(&there, memory, 0) == CUDA_SUCCESS;
+  if (known && there != reinterpret_cast<CUdeviceptr>(memory)) everything_becomes_visible();
 }
 
-// The debts that work is put behind (order/barrier/debts.h) are waited for by its stream. Where the
-// call is about several streams, or names none though it is about more than memory, the host waits.
+// What a small copy brings to the device may be an address of host memory, for a kernel to find.
+template <typename... Others>
+void look_at_source(CUdeviceptr, const void* source, size_t bytes, Others...) {
+  look_at_copied(source, bytes);
+}
+template <typename... Others>
+void look_at_source(CUdeviceptr, CUdeviceptr source, size_t bytes, Others...) {
+  CUmemorytype type = CU_MEMORYTYPE_HOST;  // as of memory that the driver does not know
+  const auto ask = driver().cuPointerGetAttribute;
+  if (bytes > kSmallCopy || ask == nullptr) return;
+  ask(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, source);
+  if (type == CU_MEMORYTYPE_HOST) look_at_copied(reinterpret_cast<const void*>(source), bytes);
+}
+
+// Whether the host sees what a copy or a fill does, by an argument that may be an address.
+template <typename Argument>
+bool shows(const Argument& argument) {
+  if constexpr (std::is_same_v<Argument, CUdeviceptr>) {
+    return lies_in_host_memory(argument);
+  } else if constexpr (std::is_same_v<Argument, void*> || std::is_same_v<Argument, const void*>) {
+    return lies_in_host_memory(reinterpret_cast<uintptr_t>(argument));
+  } else if constexpr (std::is_same_v<Argument, const CUDA_MEMCPY2D*> ||
+                       std::is_same_v<Argument, const CUDA_MEMCPY3D*>) {
+    return argument != nullptr && (shows(argument->srcHost) || shows(argument->dstHost) ||
+                                   shows(argument->srcDevice) || shows(argument->dstDevice));
+  } else {
+    return false;
+  }
+}
+
+template <typename... Arguments>
+[[gnu::noinline]] bool arguments_show(Arguments... arguments) {
+  return everything_is_visible.load(std::memory_order_relaxed) || (shows(arguments) || ...);
+}
+[[gnu::noinline]] bool launch_shows(CUfunction kernel, void** parameters, void** extra) {
+  return kernel_is_visible(kernel, parameters, extra);
+}
+
+// The function of a launch, and its parameters.
+struct Launch {
+  CUfunction kernel = nullptr;
+  void** parameters = nullptr;
+  void** extra = nullptr;
+  bool overlapping = false;
+  int lists = 0;
+
+  void note(CUfunction argument) { kernel = argument; }
+  void note(void** argument) { (lists++ == 0 ? parameters : extra) = argument; }
+  void note(const CUlaunchConfig* argument) { overlapping = overlaps(argument); }
+  template <typename Other>
+  void note(const Other&) {}
+};
+
+// Whether the host sees the work that a call hands over (order/barrier/host_visible.h).
+template <unsigned kTraits, typename... Arguments>
+[[gnu::always_inline]] inline bool is_visible(Arguments... arguments) {
+  if constexpr ((kTraits & kRecords) != 0) return false;
+  if constexpr ((kTraits & kDeviceOnly) == 0) return true;
+  if constexpr ((std::is_same_v<Arguments, CUfunction> || ...)) {
+    Launch launch;
+    (launch.note(arguments), ...);
+    return launch.overlapping ||
+           (may_be_visible() && launch_shows(launch.kernel, launch.parameters, launch.extra));
+  } else {
+    return may_be_visible() && arguments_show(arguments...);
+  }
+}
+
+// The one stream whose work a call is, by its name without a suffix. False: there is none, or the
+// work does not keep to its place in it.
 template <unsigned kTraits, typename Kind, typename... Arguments>
-[[gnu::noinline]] void put_behind_debts(Arguments... arguments) {
-  if (!active()) return;
-  bool on_host = (kTraits & (kDeviceOnly | kRecords)) == 0;
-  CUstream stream = Kind::name(nullptr);
+bool one_stream(CUstream* stream, Arguments... arguments) {
+  bool one = (kTraits & kDeviceOnly) != 0 || (std::is_same_v<Arguments, CUstream> || ...);
+  if constexpr ((kTraits & kOutOfOrder) != 0) one = false;
+  *stream = Kind::name(nullptr);
   const auto look = [&](const auto& argument) {
     using Argument = std::remove_cvref_t<decltype(argument)>;
-    if constexpr (std::is_same_v<Argument, CUstream>) stream = Kind::name(argument);
+    if constexpr (std::is_same_v<Argument, CUstream>) *stream = Kind::name(argument);
     if constexpr (std::is_same_v<Argument, const CUlaunchConfig*>) {
-      on_host = on_host || argument == nullptr || overlaps(argument);
-      if (argument != nullptr) stream = Kind::name(argument->hStream);
+      one = argument != nullptr && !overlaps(argument);
+      if (argument != nullptr) *stream = Kind::name(argument->hStream);
     }
   };
   (look(arguments), ...);
-  on_host ? static_cast<void>(pay_debts()) : order_behind_debts(stream);
+  return one;
+}
+
+// The debts that work is put behind (order/barrier/debts.h) are waited for by its stream.
+template <unsigned kTraits, typename Kind, typename... Arguments>
+[[gnu::noinline]] void put_behind_debts(Arguments... arguments) {
+  if (!active()) return;
+  CUstream stream;
+  const bool one = one_stream<kTraits, Kind>(&stream, arguments...);
+  one ? order_behind_debts(stream) : static_cast<void>(pay_debts());
+}
+
+// An event behind what the host sees (order/barrier/visible_work.h).
+template <unsigned kTraits, typename Kind, typename... Arguments>
+[[gnu::noinline]] void follow(CUresult result, Arguments... arguments) {
+  CUstream stream;
+  const bool one = one_stream<kTraits, Kind>(&stream, arguments...);
+  if (result != CUDA_SUCCESS || !one || !follow_visible_work(stream)) note_submission(true);
 }
 
 template <unsigned kTraits, typename Kind, typename... Arguments>
 [[gnu::always_inline]] inline CUresult forward(CUresult (*real)(Arguments...),
                                                std::type_identity_t<Arguments>... arguments) {
   constexpr bool kWork = (kTraits & (kSubmits | kRecords)) != 0;
-  if constexpr ((kTraits & kReachesHost) != 0) host_comes_within_reach();
-  if constexpr ((kTraits & kEndsUse) != 0) pay_debts();
+  bool visible = false, followed = false;
+  if constexpr ((kTraits & kSharesWithHost) != 0) everything_becomes_visible();
+  if constexpr ((kTraits & kEndsUse) != 0) {
+    pay_debts();
+    functions_changed();
+  }
   if constexpr ((kTraits & kSubmits) != 0) mark_frees((kTraits & kMayWaitForHost) != 0);
+  if constexpr ((kTraits & kCarries) != 0) {
+    if (any_host_memory.load(std::memory_order_relaxed)) look_at_source(arguments...);
+  }
   if constexpr (kWork) {
-    note_submission(host_sees<kTraits>(arguments...));
+    visible = is_visible<kTraits>(arguments...);
+    if (visible) followed = submits_alone() && debts_possible();
+    note_submission(visible && !followed);
     if (any_debts()) [[unlikely]]
       put_behind_debts<kTraits, Kind>(arguments...);
   }
@@ -155,9 +260,16 @@ template <unsigned kTraits, typename Kind, typename... Arguments>
     if (result == CUDA_ERROR_OUT_OF_MEMORY) [[unlikely]]
       result = once_more_with_idle_memory([=] { return ask(real, arguments...); });
   }
-  if constexpr (kWork) note_submission(host_sees<kTraits>(arguments...));
+  if constexpr (kWork) {
+    note_submission(visible && !followed);
+    if (followed) [[unlikely]]
+      follow<kTraits, Kind>(result, arguments...);
+  }
   if constexpr ((kTraits & kNamesVariable) != 0) {
-    if (result == CUDA_SUCCESS && !host_within_reach.load()) note_variable(arguments...);
+    if (result == CUDA_SUCCESS && !everything_is_visible.load()) note_variable(arguments...);
+  }
+  if constexpr ((kTraits & kPinsMemory) != 0) {
+    if (result == CUDA_SUCCESS) note_pinned(arguments...);
   }
   if constexpr ((kTraits & kEditsGraph) != 0) {
     if (result == CUDA_SUCCESS) graph_contexts_changed();

@@ -16,7 +16,7 @@ namespace {
 
 template <typename Function, typename... Arguments>
 CUresult instantiate(Function* real, CUgraphExec* exec, CUgraph graph, Arguments... arguments) {
-  const SubmissionScope submission(HostSees::all);
+  const SubmissionScope submission(/*visible=*/true);
   pay_debts();  // it may be uploaded
   const CUresult result = ask_for_memory(real, exec, graph, arguments...);
   if (result == CUDA_SUCCESS && active()) {

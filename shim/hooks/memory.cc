@@ -49,7 +49,8 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInByt
 }
 
 CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flags) {
-  host_comes_within_reach();
-  return watch_allocation(Memory::managed, dptr, bytesize, nullptr,
-                          [=] { return allocate_managed(dptr, bytesize, flags); });
+  const CUresult result = watch_allocation(Memory::managed, dptr, bytesize, nullptr,
+                                           [=] { return allocate_managed(dptr, bytesize, flags); });
+  if (result == CUDA_SUCCESS) host_memory_appeared(*dptr, bytesize);
+  return result;
 }

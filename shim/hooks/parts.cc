@@ -11,6 +11,7 @@
 #include "shim/kinds/stream_ordered/memory_pools.h"
 #include "shim/kinds/stream_ordered/scratch.h"
 #include "shim/nvtx/ranges.h"
+#include "shim/order/barrier/debts.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/captures/graph_contexts.h"
 #include "shim/order/captures/graphs.h"
@@ -70,7 +71,7 @@ const Part kParts[] = {
     {.in_child = [] { capture_gate().reset_after_fork(); }},
     {.in_child = reset_graphs_after_fork},
     {.in_child = reset_graph_contexts_after_fork},
-    {.in_child = reset_contexts_after_fork},
+    {.in_child = reset_contexts_after_fork, .at_exit = pay_debts_at_exit},
     {.at_load = open_scratch, .in_child = reset_scratch_after_fork},
     {.at_load = open_charges, .in_child = reset_charges_after_fork},
     {.in_child = reset_memory_pools_after_fork},

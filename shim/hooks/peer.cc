@@ -17,7 +17,7 @@ namespace {
 
 CUresult open_memory(OpenMemHandle* real, CUdeviceptr* out, CUipcMemHandle handle,
                      unsigned int flags) {
-  host_comes_within_reach();
+  everything_becomes_visible();
   const CUresult result = by_token(handle) ? open_imported(real, out, handle, flags)
                                            : ask_with_idle_memory(real, out, handle, flags);
   const bool peers = (flags & CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) != 0;

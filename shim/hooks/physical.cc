@@ -18,7 +18,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
                      const CUmemAllocationProp* prop, unsigned long long flags) {
   const auto real = driver().cuMemCreate;
   if (prop != nullptr && prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
-    host_comes_within_reach();
+    everything_becomes_visible();
   }
   if (real == nullptr || !following_physical()) {
     return ask_for_memory(real, handle, size, prop, flags);

@@ -8,16 +8,26 @@
 using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
 using cistern::alloc::Memory;
 
+namespace {
+
+CUresult noted_host_memory(CUresult result, void* const* memory, size_t bytes) {
+  if (result == CUDA_SUCCESS) host_memory_appeared(reinterpret_cast<uintptr_t>(*memory), bytes);
+  return result;
+}
+
+}  // namespace
+
 CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
-  host_comes_within_reach();
-  return watch_allocation(Memory::pinned, pp, bytesize, nullptr,
-                          [=] { return allocate_pinned(pp, bytesize, Flags); });
+  return noted_host_memory(watch_allocation(Memory::pinned, pp, bytesize, nullptr,
+                                            [=] { return allocate_pinned(pp, bytesize, Flags); }),
+                           pp, bytesize);
 }
 
 CUresult cuMemAllocHost_v2(void** pp, size_t bytesize) {
-  host_comes_within_reach();
-  return watch_allocation(Memory::pinned, pp, bytesize, nullptr,
-                          [=] { return allocate_pinned(pp, bytesize, /*flags=*/0); });
+  return noted_host_memory(
+      watch_allocation(Memory::pinned, pp, bytesize, nullptr,
+                       [=] { return allocate_pinned(pp, bytesize, /*flags=*/0); }),
+      pp, bytesize);
 }
 
 CUresult cuMemFreeHost(void* p) {
@@ -27,5 +37,9 @@ CUresult cuMemFreeHost(void* p) {
 CUresult cuMemHostGetFlags(unsigned int* pFlags, void* p) { return pinned_flags(pFlags, p); }
 
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int Flags) {
-  return pinned_device_pointer(pdptr, p, Flags);
+  const CUresult result = pinned_device_pointer(pdptr, p, Flags);
+  if (result == CUDA_SUCCESS && *pdptr != reinterpret_cast<CUdeviceptr>(p)) {
+    everything_becomes_visible();
+  }
+  return result;
 }

@@ -23,7 +23,12 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr* pbase, size_t* psize, CUdeviceptr 
 }
 
 CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr ptr) {
-  return pointer_attribute(data, attribute, ptr);
+  const CUresult result = pointer_attribute(data, attribute, ptr);
+  if (result == CUDA_SUCCESS && attribute == CU_POINTER_ATTRIBUTE_DEVICE_POINTER &&
+      *static_cast<const CUdeviceptr*>(data) != ptr) {
+    everything_becomes_visible();
+  }
+  return result;
 }
 
 CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute* attributes,
@@ -32,12 +37,12 @@ CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute*
 }
 
 CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr ptr) {
-  if (attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) host_comes_within_reach();
+  if (attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) everything_becomes_visible();
   return set_pointer_attribute(value, attribute, ptr);
 }
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle* pHandle, CUdeviceptr dptr) {
-  host_comes_within_reach();
+  everything_becomes_visible();
   cistern::alloc::Chunk* chunk;
   return ours(dptr, &chunk) ? export_block(chunk, pHandle, dptr)
                             : ask(driver().cuIpcGetMemHandle, pHandle, dptr);
@@ -45,6 +50,6 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* pHandle, CUdeviceptr dptr) {
 
 CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr dptr, size_t size,
                                        CUmemRangeHandleType handleType, unsigned long long flags) {
-  host_comes_within_reach();
+  everything_becomes_visible();
   return range_handle(handle, dptr, size, handleType, flags);
 }

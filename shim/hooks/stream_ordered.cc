@@ -16,7 +16,7 @@ constexpr auto kMemory = alloc::Memory::stream_ordered;
 
 template <typename Kind>
 CUresult watch_async(AllocateAsync real, CUdeviceptr* out, size_t bytes, CUstream stream) {
-  const SubmissionScope submission(HostSees::if_within_reach);
+  const SubmissionScope submission(everything_is_visible.load(std::memory_order_relaxed));
   if (any_debts()) order_behind_debts(Kind::name(stream));
   return watch_allocation(kMemory, out, bytes, Kind::name(stream),
                           [=] { return allocate_async<Kind>(real, out, bytes, stream); });
@@ -25,7 +25,7 @@ CUresult watch_async(AllocateAsync real, CUdeviceptr* out, size_t bytes, CUstrea
 template <typename Kind>
 CUresult watch_from_pool(AllocateFromPool real, CUdeviceptr* out, size_t bytes, CUmemoryPool pool,
                          CUstream stream) {
-  const SubmissionScope submission(HostSees::if_within_reach);
+  const SubmissionScope submission(everything_is_visible.load(std::memory_order_relaxed));
   if (any_debts()) order_behind_debts(Kind::name(stream));
   return watch_allocation(kMemory, out, bytes, Kind::name(stream),
                           [=] { return allocate_from_pool<Kind>(real, out, bytes, pool, stream); });
@@ -33,7 +33,7 @@ CUresult watch_from_pool(AllocateFromPool real, CUdeviceptr* out, size_t bytes, 
 
 template <typename Kind>
 CUresult watch_free_async(FreeAsync real, CUdeviceptr address, CUstream stream) {
-  const SubmissionScope submission(HostSees::if_within_reach);
+  const SubmissionScope submission(everything_is_visible.load(std::memory_order_relaxed));
   if (any_debts()) order_behind_debts(Kind::name(stream));
   return watch_free(kMemory, address, Kind::name(stream),
                     [=] { return free_async<Kind>(real, address, stream); });
@@ -72,8 +72,9 @@ CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream) {
 }
 
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
-  if (poolProps != nullptr && poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
-    host_comes_within_reach();
+  if (poolProps != nullptr && (poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+                               poolProps->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)) {
+    everything_becomes_visible();
   }
   return create_pool(pool, poolProps);
 }

@@ -22,11 +22,13 @@ CUresult waited(CUresult result) {
 }
 
 // What is not done, though a free of this thread would have waited for it, is waited for now.
-// Another thread may ask before that free is over, and is told what the driver says.
+// Another thread may ask before that free is over, and is told what the driver says, unless the
+// thread that freed has ended.
 template <typename Function, typename... Arguments>
 CUresult ask_if_done(Function* real, Arguments... arguments) {
   const CUresult result = ask(real, arguments...);
-  if (result != CUDA_ERROR_NOT_READY || !any_debts() || others_debts()) return result;
+  const bool before = any_debts() && (!others_debts() || debtor.load() == kEndedDebtor);
+  if (result != CUDA_ERROR_NOT_READY || !before) return result;
   pay_debts();
   return ask(real, arguments...);
 }

@@ -6,21 +6,12 @@
 // for what is launched after its free. Which functions these are: submissions.def. Any thread.
 #pragma once
 
-#include "shim/order/barrier/host_visible.h"
 #include "shim/order/barrier/unfinished.h"
 #include "shim/order/contexts/seen_empty.h"
 #include "shim/order/shared.h"
 #include "shim/process/thread.h"
 
 namespace cistern::shim {
-
-// Whether the host sees the work (barrier/host_visible.h).
-enum class HostSees : uint8_t { nothing, if_within_reach, all };
-
-inline bool visible(HostSees sees) {
-  return sees == HostSees::all ||
-         (sees == HostSees::if_within_reach && host_within_reach.load(std::memory_order_relaxed));
-}
 
 // A submission that finds itself here tells nothing new: the thread, and kVisible once that holds
 // for all contexts; or kSeveral.
@@ -35,25 +26,25 @@ void mark_frees_before_submission(bool may_wait_for_host);
 // synchronisation that began after the first call may have been over before the driver got the
 // work. (Then a thread that learns of the work from the device itself may find the context empty
 // until the second call.)
-inline void note_submission(HostSees sees) {
+// `visible`: the host sees the work (barrier/host_visible.h), and no event is recorded behind it.
+inline void note_submission(bool visible) {
   const uintptr_t last = last_submitter.load(std::memory_order_acquire);
   const auto thread = reinterpret_cast<uintptr_t>(&this_thread);
-  const bool host_sees = visible(sees);
-  const bool known = last == (thread | Unfinished::kVisible) || (last == thread && !host_sees) ||
+  const bool known = last == (thread | Unfinished::kVisible) || (last == thread && !visible) ||
                      last == Unfinished::kSeveral;
   if (contexts_seen_empty.load(std::memory_order_acquire) != 0 || !known) [[unlikely]]
-    note_first_submission(host_sees);
+    note_first_submission(visible);
 }
 
 class SubmissionScope {
  public:
-  explicit SubmissionScope(HostSees sees) : sees_(sees) { note_submission(sees_); }
-  ~SubmissionScope() { note_submission(sees_); }
+  explicit SubmissionScope(bool visible) : visible_(visible) { note_submission(visible_); }
+  ~SubmissionScope() { note_submission(visible_); }
   SubmissionScope(const SubmissionScope&) = delete;
   SubmissionScope& operator=(const SubmissionScope&) = delete;
 
  private:
-  const HostSees sees_;
+  const bool visible_;
 };
 
 // To be called before the driver is. `may_wait_for_host`: the work may end only once the host did
@@ -65,5 +56,11 @@ inline void mark_frees(bool may_wait_for_host) {
 }
 
 void reset_submissions_after_fork();
+
+// Whether what the calling thread hands over can be followed (barrier/visible_work.h): not once
+// work of several threads is unfinished.
+inline bool submits_alone() {
+  return last_submitter.load(std::memory_order_relaxed) != Unfinished::kSeveral;
+}
 
 }  // namespace cistern::shim

@@ -6,6 +6,7 @@
 #include "allocator/base/os.h"
 #include "shim/entry/driver.h"
 #include "shim/entry/unknown.h"
+#include "shim/order/barrier/visible_work.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/contexts/synchronise.h"
 #include "shim/order/contexts/visit.h"
@@ -108,6 +109,16 @@ CUresult free_in_driver(Context& owner, CUcontext handle, bool pinned, SeenEmpty
   return freed;
 }
 
+// What the host sees is waited for, and the device keeps the order of the rest.
+bool leave_debt(Context& owner) {
+  if (!debts_possible() || !owner.unfinished.only_of(this_thread_id())) return false;
+  if (any_visible_work(owner)) {
+    const CountedWait counted(owner);
+    if (!await_visible_work(owner)) return false;
+  }
+  return owe(owner);
+}
+
 FreeWait wait_for_work(Context& owner, alloc::ContextPool& pool, alloc::Chunk* chunk,
                        CUdeviceptr address, bool of_all_contexts) {
   FreeWait wait;
@@ -119,8 +130,8 @@ FreeWait wait_for_work(Context& owner, alloc::ContextPool& pool, alloc::Chunk* c
   CUcontext handle = visit->handle();
   visit.reset();
   const bool plain = pass && !any_peer_access() && !of_all_contexts;
-  if (plain && &pool == &owner.pool && owe(owner)) {
-    wait.latest = shared().reclaim.clean(owner.number);
+  if (plain && leave_debt(owner)) {
+    wait.latest = kClean;
     return wait;
   }
   const CountedWait counted(owner);

@@ -24,7 +24,6 @@
 #include "shim/cuda_api.h"
 #include "shim/order/barrier/debts.h"
 #include "shim/order/contexts/context.h"
-#include "shim/order/shared.h"
 #include "shim/process/settings.h"
 
 namespace cistern::shim {
@@ -34,6 +33,10 @@ struct FreeWait {
   CUresult answer = CUDA_SUCCESS;
   alloc::Ticket latest = alloc::Reclaim::kNow;  // covers all work that may touch the block
 };
+
+// A ticket that every context has passed: whoever gets the block next comes behind all earlier
+// work, which the device keeps in order or which is over.
+inline constexpr alloc::Ticket kClean = 0;
 
 // Where there is something to wait for. `chunk` is what the index found for `address`, `pool` its
 // pool, `owner` the context of that. Does not wait while the context is about to end, nor for a
@@ -49,7 +52,7 @@ struct FreeWait {
     return wait;
   }
   if (owner.debt.open_for.load(std::memory_order_acquire) == this_thread_id()) {
-    wait.latest = shared().reclaim.clean(owner.number);
+    wait.latest = kClean;
     return wait;
   }
   return wait_in_free(owner, owner.pool, chunk, address);

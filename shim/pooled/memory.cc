@@ -218,6 +218,7 @@ int allocate_with_others(Context& context, size_t bytes, uint64_t* address) {
   alloc::Chunk* chunk = shared().index.find(*address);
   if (chunk == nullptr || chunk->is() == alloc::Role::direct || pay_own_debts())
     return CUDA_SUCCESS;
+  threads_meet();
   uint64_t other = 0;
   const int code =
       context.pool.allocate_direct(bytes, this_thread.shard(), /*pooled=*/true, &other);

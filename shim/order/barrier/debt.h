@@ -33,18 +33,20 @@ struct DebtMoment {
   bool own;         // by the debtor: it passes what is open, too
 };
 
-// The thread with debts, 0 if there is none.
+// The thread with debts; 0: nothing is owed.
 extern constinit std::atomic<ThreadId> debtor;
+inline constexpr ThreadId kEndedDebtor = 1;  // it ended, and left some
 
 inline ThreadId this_thread_id() { return reinterpret_cast<ThreadId>(&this_thread); }
-inline bool any_debts() { return debtor.load(std::memory_order_acquire) != 0; }
+inline bool any_debts() { return debtor.load(std::memory_order_seq_cst) != 0; }
 inline bool others_debts() {
-  const ThreadId thread = debtor.load(std::memory_order_acquire);
+  const ThreadId thread = debtor.load(std::memory_order_seq_cst);
   return thread != 0 && thread != this_thread_id();
 }
 
-// Waits until nothing is owed: the debtor as long as that takes, another thread a second at most.
-// Whether nothing is owed. No lock is held by the caller. Defined in debts.cc.
+// Waits until nothing is owed, as long as that takes; another thread than the debtor does so for
+// ten seconds at most, and from then on frees wait as the driver's do. Whether nothing is owed. No
+// lock is held by the caller. Defined in debts.cc.
 bool pay_debts();
 // The same; another thread than the debtor does not wait at all.
 bool pay_own_debts();

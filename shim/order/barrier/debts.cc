@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/order/barrier/debts.h"
 
+#include <pthread.h>
+
 #include <algorithm>
-#include <optional>
 
 #include "allocator/base/mutex.h"
 #include "allocator/base/os.h"
@@ -29,10 +30,13 @@ namespace {
 
 using State = Debt::State;
 
-constexpr uint64_t kPatience = 1'000'000'000;
+// Of a thread that waits for work of another one. The work may be what waits for this thread.
+constexpr uint64_t kPatience = 10'000'000'000;
 
 constinit alloc::Mutex mutex;  // held for all below, and for each context's Debt but open_for
 constinit uint64_t records = 0;
+constinit uint64_t given_up = 0;  // the last record that was waited for in vain
+constinit std::atomic<bool> threads_met{false};
 
 // Streams of the debtor that wait for everything up to a record. One that is left out waits again.
 struct Wait {
@@ -40,21 +44,18 @@ struct Wait {
   CUcontext context;  // whose default stream it is; nullptr: a stream of its own
   uint64_t record;
 };
-constexpr size_t kWaits = 32;
+constexpr size_t kWaits = 64;
 constinit Wait waits[kWaits] = {};
 constinit size_t next_wait = 0;
 constinit unsigned submissions_behind = 0;
-
-bool debts_possible() {
-  return policy().free_sync == config::FreeSync::kAuto && driver().cuCtxRecordEvent != nullptr &&
-         alloc::fill_mode(policy()) == alloc::FillMode::off;
-}
+constinit std::atomic<bool> waits_are_stale{false};  // a stream ended while the lock was not free
 
 // What forbids a debt. Whoever changes one of these pays what is owed afterwards.
 bool forbidden(const Context& owner) {
   const alloc::Reclaim& reclaim = shared().reclaim;
-  return capture_gate().capturing() || any_peer_access() || reclaim.frozen() || careful() ||
-         owner.source.closing() || owner.careful.load() || shared().reclaim.tied(owner.number);
+  return threads_met.load() || capture_gate().capturing() || any_peer_access() ||
+         reclaim.frozen() || careful() || owner.source.closing() || owner.careful.load() ||
+         shared().reclaim.tied(owner.number);
 }
 
 bool has_event(Debt& debt, CUcontext handle) {
@@ -64,8 +65,7 @@ bool has_event(Debt& debt, CUcontext handle) {
   return debt.event != nullptr;
 }
 
-// With the lock.
-bool is_open(const Debt& debt) { return debt.open_for.load(std::memory_order_relaxed) != 0; }
+// --- with the lock ---
 
 template <typename Holds>
 bool any_context(Holds holds) {
@@ -75,7 +75,9 @@ bool any_context(Holds holds) {
 }
 
 void end_if_paid() {
-  const bool owed = any_context([](const Debt& d) { return is_open(d) || d.state != State::none; });
+  const bool owed = any_context([](const Debt& debt) {
+    return debt.open_for.load(std::memory_order_relaxed) != 0 || debt.state != State::none;
+  });
   if (!owed) debtor.store(0, std::memory_order_seq_cst);
 }
 
@@ -103,50 +105,11 @@ void ask_debts() {
     if (debt.state != State::recorded) return;
     const Visit visit(context);
     if (!visit.open()) return;
+    const ContextScope scope(visit.handle());
+    if (!scope) return;
     if (state_of(debt.event, visit.handle()) != alloc::MarkState::pending) debt.state = State::none;
   });
   end_if_paid();
-}
-
-// The debtor: nobody else makes a debt, or records an event again, meanwhile.
-void wait_for_debt(Context& context) {
-  std::optional<alloc::LockGuard> lock(mutex);
-  Debt& debt = context.debt;
-  const State state = debt.state;
-  CUevent event = debt.event;
-  CUcontext handle = context.handle.load();
-  lock.reset();
-  if (state == State::none || handle == nullptr) return;
-  if (state == State::recorded) {
-    noted(driver().cuEventSynchronize(event), handle);
-  } else if (const ContextScope scope(handle); scope) {
-    noted(driver().cuCtxSynchronize(), handle);
-  }
-  lock.emplace(mutex);
-  if (debt.event == event) debt.state = State::none;
-}
-
-bool paid_within(uint64_t limit_ns) {
-  const auto paid = [] {
-    const alloc::LockGuard lock(mutex);
-    ask_debts();
-    return !any_debts();
-  };
-  return alloc::os::wait_until(paid, limit_ns);
-}
-
-bool pay(uint64_t patience_of_others) {
-  if (!any_debts()) return true;
-  const NoCancel in_hand;
-  if (!mutex.lock_within(kPatience)) return false;
-  const bool others = others_debts();
-  close_open_debts();
-  mutex.unlock();
-  if (others) return paid_within(patience_of_others);
-  for_each_context(wait_for_debt);
-  const alloc::LockGuard lock(mutex);
-  end_if_paid();
-  return !any_debts();
 }
 
 CUcontext owner_of_default(CUstream stream) {
@@ -180,27 +143,100 @@ void note_wait(CUstream stream, CUcontext context) {
   *wait = {stream, context, records};
 }
 
-// False: the host has to wait. With the lock.
+void forget_waits() { std::fill_n(waits, kWaits, Wait{}); }
+
+// False: the host has to wait.
 bool put_behind(CUstream stream) {
   constexpr unsigned kAskEvery = 16;
+  if (waits_are_stale.exchange(false)) forget_waits();
+  if (++submissions_behind % kAskEvery == 0) ask_debts();
   CUcontext context = owner_of_default(stream);
   const Wait* wait = find_wait(stream, context);
-  if (wait != nullptr && wait->record == records) {
-    if (++submissions_behind % kAskEvery == 0) ask_debts();
-    return true;
-  }
-  if (any_context([](const Debt& d) { return d.state == State::unrecorded; })) return false;
+  if (!any_debts() || (wait != nullptr && wait->record == records)) return true;
+  if (any_context([](const Debt& debt) { return debt.state == State::unrecorded; })) return false;
   if (is_captured(stream)) return true;
   if (!make_wait(stream)) return false;
   note_wait(stream, context);
   return true;
 }
 
+// --- without ---
+
+// The debtor ends: whatever other threads do now comes after its frees.
+void debtor_ends(void* /*of_this_key*/) {
+  const alloc::LockGuard lock(mutex);
+  ThreadId me = this_thread_id();
+  if (!debtor.compare_exchange_strong(me, kEndedDebtor)) return;
+  forget_waits();
+}
+
+constinit pthread_key_t end_of_thread{};
+constinit pthread_once_t key_made = PTHREAD_ONCE_INIT;
+constinit bool have_key = false;
+
+bool end_is_noticed() {
+  pthread_once(&key_made, [] { have_key = pthread_key_create(&end_of_thread, debtor_ends) == 0; });
+  return have_key && (pthread_getspecific(end_of_thread) != nullptr ||
+                      pthread_setspecific(end_of_thread, &this_thread) == 0);
+}
+
+// Of the debtor: the driver refused the events.
+void synchronise_unrecorded() {
+  for_each_context([](Context& context) {
+    mutex.lock();
+    const bool unrecorded = context.debt.state == State::unrecorded;
+    mutex.unlock();
+    CUcontext handle = context.handle.load();
+    const ContextScope scope(unrecorded ? handle : nullptr);
+    if (!unrecorded || !scope) return;
+    noted(driver().cuCtxSynchronize(), handle);
+    const alloc::LockGuard lock(mutex);
+    if (context.debt.state == State::unrecorded) context.debt.state = State::none;
+  });
+}
+
+bool wait_until_paid(uint64_t limit_ns) {
+  const auto paid = [] {
+    if (!mutex.lock_within(kPatience)) return false;
+    ask_debts();
+    const bool none = !any_debts();
+    mutex.unlock();
+    return none;
+  };
+  return alloc::os::wait_until(paid, limit_ns);
+}
+
+// `patience_ns`: of another thread than the debtor. Work that it once waited for in vain it does
+// not wait for again.
+bool pay(uint64_t patience_ns) {
+  if (!any_debts()) return true;
+  const NoCancel in_hand;
+  if (!mutex.lock_within(kPatience)) return false;
+  const ThreadId thread = debtor.load();
+  const bool own = thread == this_thread_id(), another = !own && thread != kEndedDebtor;
+  close_open_debts();
+  const uint64_t last = records;
+  const bool in_vain = another && given_up == last;
+  mutex.unlock();
+  if (own) synchronise_unrecorded();
+  if (wait_until_paid(!another ? UINT64_MAX : in_vain ? 0 : patience_ns)) return true;
+  if (patience_ns != 0 && mutex.lock_within(kPatience)) {
+    given_up = last;
+    mutex.unlock();
+  }
+  return false;
+}
+
 }  // namespace
+
+bool debts_possible() {
+  return policy().free_sync == config::FreeSync::kAuto && !threads_met.load() &&
+         driver().cuCtxRecordEvent != nullptr && alloc::fill_mode(policy()) == alloc::FillMode::off;
+}
 
 bool owe(Context& owner) {
   const ThreadId me = this_thread_id();
-  if (!debts_possible() || !owner.unfinished.only_of(me) || forbidden(owner)) return false;
+  if (!owner.unfinished.only_of(me) || forbidden(owner) || !end_is_noticed()) return false;
   const alloc::LockGuard lock(mutex);
   if (others_debts() || !has_event(owner.debt, owner.handle.load())) return false;
   debtor.store(me, std::memory_order_seq_cst);
@@ -224,29 +260,39 @@ void order_behind_debts(CUstream stream) {
   if (!behind) pay_debts();
 }
 
-bool pay_debts() { return pay(kPatience); }
+void threads_meet() {
+  if (debtor.load() != kEndedDebtor) threads_met.store(true);
+}
+
+bool pay_debts() {
+  if (others_debts()) threads_meet();
+  return pay(kPatience);
+}
+
 bool pay_own_debts() { return pay(0); }
 
 DebtMoment debt_moment() {
-  if (!any_debts()) return {0, false};
-  const alloc::LockGuard lock(mutex);
-  return {records, !others_debts()};
+  if (!any_debts() || !mutex.lock_within(kPatience)) return {0, false};
+  const DebtMoment now{records, debtor.load() == this_thread_id()};
+  mutex.unlock();
+  return now;
 }
 
 void paid_by_synchronisation(Context& context, DebtMoment start) {
-  if (!any_debts()) return;
-  const alloc::LockGuard lock(mutex);
+  if (!any_debts() || !mutex.lock_within(kPatience)) return;
   Debt& debt = context.debt;
   if (start.own) debt.open_for.store(0, std::memory_order_seq_cst);
   if (debt.number <= start.number) debt.state = State::none;
   end_if_paid();
+  mutex.unlock();
 }
 
 void forget_waits_of(CUstream stream) {
-  const alloc::LockGuard lock(mutex);
+  if (!mutex.lock_within(1'000'000)) return waits_are_stale.store(true);
   for (Wait& wait : waits) {
     if (wait.stream == stream) wait = {};
   }
+  mutex.unlock();
 }
 
 void debt_of_context_gone(Context& context) {
@@ -255,8 +301,12 @@ void debt_of_context_gone(Context& context) {
   debt.open_for.store(0, std::memory_order_seq_cst);
   debt.state = State::none;
   debt.event = nullptr;
-  std::fill_n(waits, kWaits, Wait{});
+  forget_waits();
   end_if_paid();
+}
+
+void pay_debts_at_exit() {
+  if (may_call()) pay_debts();
 }
 
 void reset_debts_after_fork() { mutex.reset(); }

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // The order that a free owes where it does not wait. With the driver alone, cuMemFree comes back
 // once all earlier work of the context is done: whatever the program submits after it comes behind
-// that work. Where one thread handed over all of it, and the host cannot see any (unfinished.h),
-// the device can keep that order: the free leaves a *debt* and returns.
+// that work. Where one thread handed over all of it, and what the host can see of it is over
+// (visible_work.h), the device can keep that order: the free leaves a *debt* and returns.
 //
-//   The thread that freed, the *debtor*
-//     submits      first one event is recorded for the whole context, so that later work is not
-//     part
-//                  of it; then the stream waits for that event, once
-//     asks about   an event or a stream that is not done: the debt is waited for, and the driver
-//     asked
-//                  again
-//     ends what work may use (unmaps, unloads, begins a capture, ends the context): the debt is
-//     waited
-//                  for first
-//   Any other thread
-//     submits, or ends what work may use: waits for the debt, but a second at most. It may know of
-//     the
-//                  free or not, and the work it waits for may itself wait for this thread
-//     allocates    gets memory that was never under the debt (pooled/memory.cc)
+//   who                   does                    then
+//   the thread that       submits                 one event is recorded for the context, before, so
+//   freed, the *debtor*                           that later work is not part of it; and the stream
+//                                                 waits for that event, once
+//                         asks about an event or  the debt is waited for, and the driver asked
+//                         again a stream, and it is not done ends what work may use  the debt is
+//                         waited for first
+//   another thread        submits, or ends what   waits for the debt, 10 s at most: it may know of
+//                         work may use            the free or not, and the work may wait for this
+//                                                 thread. Then threads have *met*: no free of this
+//                                                 process leaves a debt any more
+//                         allocates               gets memory that was never under the debt
+//                                                 (pooled/memory.cc), and threads have met
+//   any thread, once the  any of these            the same as the debtor, but the host waits: what
+//   debtor has ended                              it does comes after the frees
 //
 // So a freed block can be handed out again at once: whoever gets it reaches it by submissions
 // behind the debt alone. Memory that leaves by another way waits for the debt: what goes back to
@@ -40,9 +40,15 @@ namespace cistern::shim {
 
 struct Context;
 
+// Whether a free can leave a debt at all, with these settings and this driver.
+bool debts_possible();
+
 // In a free of the calling thread: leaves a debt in the context, before the block can be taken by
 // anybody. False: it cannot, and the free must wait. The caller holds a GatePass.
 bool owe(Context& owner);
+
+// No free leaves a debt any more.
+void threads_meet();
 
 // Before a submission to this stream (its name without a suffix, ask.h) in the current context.
 void order_behind_debts(CUstream stream);
@@ -55,6 +61,8 @@ void paid_by_synchronisation(Context& context, DebtMoment start);
 void forget_waits_of(CUstream stream);
 // The context has ended, and its event with it.
 void debt_of_context_gone(Context& context);
+// The process ends: the last frees would not have come back before.
+void pay_debts_at_exit();
 void reset_debts_after_fork();
 
 }  // namespace cistern::shim

@@ -1,19 +1,185 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/order/barrier/host_visible.h"
 
+#include <sys/auxv.h>
+
+#include <cstring>
+
+#include "allocator/base/mutex.h"
+#include "shim/entry/driver.h"
 #include "shim/order/barrier/debt.h"
 #include "shim/order/barrier/unfinished.h"
+#include "shim/order/shared.h"
 #include "shim/process/settings.h"
 
 namespace cistern::shim {
 
-constinit std::atomic<bool> host_within_reach{false};
+constinit std::atomic<bool> everything_is_visible{false};
+constinit std::atomic<bool> any_host_memory{false};
 
-void host_comes_within_reach() {
-  if (host_within_reach.load(std::memory_order_relaxed) || host_within_reach.exchange(true)) return;
-  if (!active()) return;
-  forget_submitters();
+namespace {
+
+// One bit for every page of 2 MiB that holds such memory, found by its address modulo the bits:
+// memory 2 TiB apart shares one, and is taken for the other's.
+constexpr uint64_t kPageShift = 21, kPages = uint64_t{1} << 20;
+constinit std::atomic<uint64_t> pages[kPages / 64] = {};
+
+constexpr uint64_t kLowestAddress = uint64_t{1} << 16, kAddressesEnd = uint64_t{1} << 47;
+constinit uint64_t lowest_address = kLowestAddress;
+constinit std::atomic<bool> any_is_within_reach{false};
+
+std::atomic<uint64_t>& word_of(uint64_t page) { return pages[page % kPages / 64]; }
+constexpr uint64_t bit_of(uint64_t page) { return uint64_t{1} << (page % 64); }
+
+// What the driver says about the parameters of a function. An entry is one function's for good;
+// with the number of an earlier unloading it has to be asked anew.
+struct Function {
+  static constexpr uint32_t kMost = 26;
+  std::atomic<CUfunction> handle;
+  std::atomic<uint32_t> unloadings;
+  std::atomic<uint16_t> count;  // kUnknown: the driver does not say, or there are more
+  std::atomic<uint16_t> bytes[kMost];
+};
+constexpr uint16_t kUnknown = UINT16_MAX;
+constexpr size_t kFunctions = 4096;
+constinit Function functions[kFunctions] = {};
+constinit std::atomic<uint32_t> unloadings{1};
+constinit alloc::Mutex mutex;  // held while an entry is written
+
+// A launch takes a function or a kernel.
+CUresult ask_parameter(CUfunction handle, size_t i, size_t* bytes) {
+  const Driver& d = driver();
+  size_t offset = 0;
+  const CUresult result = d.cuFuncGetParamInfo == nullptr
+                              ? CUDA_ERROR_INVALID_HANDLE
+                              : d.cuFuncGetParamInfo(handle, i, &offset, bytes);
+  if (result != CUDA_ERROR_INVALID_HANDLE || d.cuKernelGetParamInfo == nullptr) return result;
+  return d.cuKernelGetParamInfo(reinterpret_cast<CUkernel>(handle), i, &offset, bytes);
+}
+
+uint16_t ask_parameters(CUfunction handle, Function& into) {
+  size_t bytes = 0;
+  for (uint32_t i = 0; i < Function::kMost; ++i) {
+    const CUresult result = ask_parameter(handle, i, &bytes);
+    if (result == CUDA_ERROR_INVALID_VALUE) return static_cast<uint16_t>(i);  // no more of them
+    if (result != CUDA_SUCCESS || bytes > kUnknown) break;
+    into.bytes[i].store(static_cast<uint16_t>(bytes), std::memory_order_relaxed);
+  }
+  return kUnknown;
+}
+
+// nullptr: there is no room.
+const Function* find_function(CUfunction handle) {
+  const uint32_t now = unloadings.load(std::memory_order_acquire);
+  const size_t start = reinterpret_cast<uintptr_t>(handle) / 16 * 0x9E3779B1 % kFunctions;
+  constexpr size_t kTries = 16;
+  for (size_t i = 0; i < kTries; ++i) {
+    Function& entry = functions[(start + i) % kFunctions];
+    CUfunction there = entry.handle.load(std::memory_order_acquire);
+    if (there == handle && entry.unloadings.load(std::memory_order_acquire) == now) return &entry;
+    if (there != handle && there != nullptr) continue;
+    const alloc::LockGuard guard(mutex);
+    there = entry.handle.load(std::memory_order_relaxed);
+    if (there != handle && there != nullptr) continue;
+    entry.count.store(ask_parameters(handle, entry), std::memory_order_relaxed);
+    entry.unloadings.store(now, std::memory_order_release);
+    entry.handle.store(handle, std::memory_order_release);
+    return &entry;
+  }
+  return nullptr;
+}
+
+// Addresses are aligned as C++ aligns them, unless the size says that the struct is packed.
+bool holds_host_address(const void* data, size_t bytes) {
+  const size_t step = bytes % sizeof(uint64_t) == 0 ? sizeof(uint64_t) : sizeof(uint32_t);
+  for (size_t at = 0; at + sizeof(uint64_t) <= bytes; at += step) {
+    uint64_t word;
+    std::memcpy(&word, static_cast<const char*>(data) + at, sizeof word);
+    if (lies_in_host_memory(word)) return true;
+  }
+  return false;
+}
+
+bool extra_is_visible(void* const* extra) {
+  const void* buffer = nullptr;
+  size_t bytes = 0;
+  for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
+    if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER) {
+      buffer = extra[1];
+    } else if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE) {
+      bytes = *static_cast<const size_t*>(extra[1]);
+    } else {
+      return true;
+    }
+  }
+  return buffer != nullptr && holds_host_address(buffer, bytes);
+}
+
+}  // namespace
+
+void everything_becomes_visible() {
+  static constinit std::atomic<bool> done{false};
+  if (!done.load(std::memory_order_acquire) && active()) {
+    everything_is_visible.store(true, std::memory_order_seq_cst);
+    forget_submitters();
+    done.store(true, std::memory_order_release);
+  }
   pay_debts();
 }
+
+void host_memory_appeared(uint64_t address, uint64_t bytes) {
+  if (bytes == 0) return;
+  const uint64_t first = address >> kPageShift, last = (address + bytes - 1) >> kPageShift;
+  if (last - first >= kPages) return everything_becomes_visible();
+  for (uint64_t page = first; page <= last; ++page) {
+    std::atomic<uint64_t>& word = word_of(page);
+    if ((word.load(std::memory_order_relaxed) & bit_of(page)) == 0) word.fetch_or(bit_of(page));
+  }
+  any_host_memory.store(true, std::memory_order_seq_cst);
+}
+
+// An address that is in no memory of a pool may be one of the host's, where the device reaches
+// that. Numbers are no addresses below those that the system gives out.
+bool lies_in_host_memory(uint64_t address) {
+  if (address < lowest_address || address >= kAddressesEnd) return false;
+  const uint64_t page = address >> kPageShift;
+  if ((word_of(page).load(std::memory_order_relaxed) & bit_of(page)) != 0) return true;
+  return any_is_within_reach.load(std::memory_order_relaxed) &&
+         shared().index.find(address) == nullptr;
+}
+
+// A program that is not loaded at a random place has its heap behind itself, below 4 GiB.
+void all_host_memory_appears() {
+  lowest_address = getauxval(AT_PHDR) >> 32 != 0 ? uint64_t{1} << 32 : kLowestAddress;
+  any_is_within_reach.store(true);
+  any_host_memory.store(true, std::memory_order_seq_cst);
+}
+
+bool kernel_is_visible(CUfunction kernel, void* const* parameters, void* const* extra) {
+  if (everything_is_visible.load(std::memory_order_relaxed)) return true;
+  if (!any_host_memory.load(std::memory_order_acquire)) return false;
+  if (extra != nullptr && extra_is_visible(extra)) return true;
+  if (parameters == nullptr) return false;
+  const Function* function = find_function(kernel);
+  if (function == nullptr) return true;
+  const uint16_t count = function->count.load(std::memory_order_relaxed);
+  if (count == kUnknown) return true;
+  for (uint16_t i = 0; i < count; ++i) {
+    const size_t bytes = function->bytes[i].load(std::memory_order_relaxed);
+    if (parameters[i] == nullptr || holds_host_address(parameters[i], bytes)) return true;
+  }
+  return false;
+}
+
+void functions_changed() { unloadings.fetch_add(1, std::memory_order_acq_rel); }
+
+void look_at_copied(const void* source, size_t bytes) {
+  if (source == nullptr || bytes > kSmallCopy || !any_host_memory.load(std::memory_order_acquire))
+    return;
+  const bool numbers_look_alike = any_is_within_reach.load();
+  if (!numbers_look_alike && holds_host_address(source, bytes)) everything_becomes_visible();
+}
+
+void reset_visible_after_fork() { mutex.reset(); }
 
 }  // namespace cistern::shim

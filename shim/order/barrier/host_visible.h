@@ -1,27 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
 // Work of the device that the host can see without asking the driver: it uses memory of the host,
 // calls a function of the host, waits for one, or shares what it writes with others. A free waits
-// for such work, since the program may look at it right behind the free. All other work can only be
-// looked at by a call, which Cistern sees (debts.h).
+// for such work, since the program may look at it right behind the free (visible_work.h). All other
+// work can only be looked at by a call, which Cistern sees (debts.h).
 //
-// A kernel or a copy may be such work once host memory is within reach:
+// A copy or a fill is such work if one of its addresses lies in pinned, registered or managed
+// memory, and a kernel if one of its parameters does, or holds such an address. Where a device
+// reaches pageable memory (CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS), that is any address which
+// is not in a pool.
 //
-//   * memory that is pinned, registered, managed, imported, or mapped for a graphics interface
+// Once something else makes memory or work visible, every kernel and copy is such work from then
+// on, to the end of the process:
+//
+//   * memory that is imported, or mapped for a graphics interface; managed variables
 //   * memory or an event that is shared with another process or another device
-//   * any memory, where the device reaches pageable memory
-//     (CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS)
+//   * a small copy to the device that carries an address of host memory
+//   * host memory that has another address on the device
 //
-// One flag for the process, set before the call that brings the first of these, and never cleared.
-// Any thread.
+// Any thread; the questions take no lock.
 #pragma once
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/cuda_api.h"
 
 namespace cistern::shim {
 
-extern constinit std::atomic<bool> host_within_reach;
+// Everything is visible from now on. Work that is not finished may write what is shared now.
+void everything_becomes_visible();
+extern constinit std::atomic<bool> everything_is_visible;
 
-// Host memory comes within reach. Work that is not finished may write what is shared from now on.
-void host_comes_within_reach();
+// Host memory that work can reach. Nothing is forgotten when it is freed: its addresses come back,
+// and a wait too many does no harm.
+void host_memory_appeared(uint64_t address, uint64_t bytes);
+// All of it: a device reaches pageable memory.
+void all_host_memory_appears();
+extern constinit std::atomic<bool> any_host_memory;
+bool lies_in_host_memory(uint64_t address);
+
+// Whether such work can be visible at all: one load each.
+inline bool may_be_visible() {
+  return any_host_memory.load(std::memory_order_relaxed) ||
+         everything_is_visible.load(std::memory_order_relaxed);
+}
+
+// A kernel with these parameters, of a launch; `extra` as cuLaunchKernel has it. Both may be null.
+bool kernel_is_visible(CUfunction kernel, void* const* parameters, void* const* extra);
+// Code was unloaded: the handle of a function may mean another one.
+void functions_changed();
+void reset_visible_after_fork();
+
+// A copy of so many bytes from the host, whose memory can be read, to the device. Of a larger one
+// nothing is looked at.
+inline constexpr size_t kSmallCopy = 4096;
+void look_at_copied(const void* source, size_t bytes);
 
 }  // namespace cistern::shim

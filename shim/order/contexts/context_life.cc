@@ -8,6 +8,7 @@
 #include "shim/entry/driver.h"
 #include "shim/order/barrier/debts.h"
 #include "shim/order/barrier/host_visible.h"
+#include "shim/order/barrier/visible_work.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/captures/graphs.h"
 #include "shim/order/contexts/context.h"
@@ -164,6 +165,7 @@ void gone(Context* context, uint64_t id) {
   d.past_allocations.add(context->pool.allocations());
   d.past_frees.add(context->pool.frees());
   debt_of_context_gone(*context);
+  visible_work_gone(handle);
   context->source.context_gone();
   const uint64_t held = context->pool.usage().live;
   context->pool.forget_all();
@@ -190,7 +192,7 @@ void context_appeared(CUcontext handle, CUdevice device) {
     left_crowd(handle, crowd_id);
   }
   const bool exists = known_device(device) != nullptr;
-  if (reaches_pageable_memory(device)) host_comes_within_reach();
+  if (reaches_pageable_memory(device)) all_host_memory_appears();
   const alloc::LockGuard guard(mutex);
   if (context_named(handle) != nullptr) return;  // another thread was faster
   if (!exists || create(handle, id, device, /*careful=*/false) == nullptr) joined_crowd(handle, id);
@@ -257,6 +259,8 @@ void EndingScope::ended() {
 void reset_contexts_after_fork() {
   mutex.reset();
   reset_debts_after_fork();
+  reset_visible_after_fork();
+  reset_visible_work_after_fork();
   reset_submissions_after_fork();
   reset_ties_after_fork();
   reset_copy_ends_after_fork();

@@ -59,7 +59,6 @@ bool may_call() { return fakes().may_call; }
 constinit std::atomic<ThreadId> debtor{0};
 bool pay_debts() { return true; }
 bool pay_own_debts() { return true; }
-constinit std::atomic<bool> host_within_reach{false};
 constinit std::atomic<uintptr_t> last_submitter{Unfinished::kSeveral};
 void note_first_submission(bool) {}
 

@@ -11,6 +11,7 @@
 //   told        another thread is told of the free, and reads
 //   taken       another thread takes memory at once, and writes it
 //   ends        what the work may use ends: nothing of it goes on then
+//   ended       the thread that freed ends, and others ask or use streams of the same names
 //   unordered   work of another thread that the first one's waits for
 //   streams_end streams end, and others have their handles
 //   overlapping a launch that may begin before the one in front of it ends
@@ -19,6 +20,9 @@
 //   pinned      pinned memory comes after the free, and is written
 //   function    a host function writes, without any pinned memory
 //   short       the memory is needed elsewhere: it goes back to the driver, or to other addresses
+//   many        more streams than one can keep in mind
+//   carried     a small copy brings the address of pinned memory to the device
+//   copies      copies to pinned memory, and a free behind each
 //   bursts      frees and launches take turns
 
 #include <cstring>
@@ -44,6 +48,12 @@ CUstream new_stream(unsigned flags) {
   CUstream stream = nullptr;
   MUST(cuStreamCreate(&stream, flags));
   return stream;
+}
+
+uint32_t* new_pinned() {
+  void* memory = nullptr;
+  MUST(cuMemHostAlloc(&memory, kBytes, 0));
+  return static_cast<uint32_t*>(memory);
 }
 
 CUevent new_event() {
@@ -200,9 +210,37 @@ void ends(Workplace& at, CUcontext context) {
     MUST(cuCtxDestroy(other));
   }
   at.write_and_free(at.first);
-  void* pinned = nullptr;
-  MUST(cuMemHostAlloc(&pinned, 4096, 0));
-  say_if("pinned memory comes", done(context, at.first));
+  CUipcMemHandle handle;
+  MUST(cuIpcGetMemHandle(&handle, at.copy));
+  say_if("memory is shared", done(context, at.first));
+}
+
+void ended(Workplace& at, CUcontext context) {
+  int right = 0;
+  CUevent begin = new_event(), end = new_event();
+  for (int round = 0; round < 6; ++round) {
+    std::thread([&] {
+      MUST(cuCtxSetCurrent(context));
+      const CUdeviceptr block = new_block(1000);
+      MUST(cuEventRecord(begin, at.first));
+      MUST(timed::fill_words(at.kernels, at.first, at.words, kWords, ++at.seed, kDelayUs));
+      MUST(cuEventRecord(end, at.first));
+      MUST(cuMemFree(block));
+      MUST(timed::fill_words(at.kernels, CU_STREAM_PER_THREAD, block, 1, 1, 0));
+    }).join();
+    float ms = -1;
+    if (round % 2 == 0) {
+      right +=
+          cuEventQuery(end) == CUDA_SUCCESS && cuEventElapsedTime(&ms, begin, end) == CUDA_SUCCESS;
+    } else {
+      std::thread([&] {
+        MUST(cuCtxSetCurrent(context));
+        right += at.read_on(CU_STREAM_PER_THREAD);
+      }).join();
+    }
+    MUST(cuCtxSynchronize());
+  }
+  std::printf("right after threads that ended: %d\n", right);
 }
 
 // The first stream's kernel ends once the other thread's fill was done, which the free does not
@@ -310,14 +348,54 @@ void pinned(Workplace& at) {
   int right = 0;
   for (int round = 0; round < 3; ++round) {
     at.write_and_free(at.first);
-    void* memory = nullptr;
-    MUST(cuMemHostAlloc(&memory, kBytes, 0));
+    void* memory = new_pinned();
     MUST(cuMemcpyDtoHAsync(memory, at.words, kBytes, at.second));
     MUST(cuMemFree(new_block(1000)));
     right += static_cast<const volatile uint32_t*>(memory)[0] == at.seed;
     MUST(cuMemFreeHost(memory));
   }
   std::printf("read in pinned memory: %d\n", right);
+}
+
+void many(Workplace& at) {
+  constexpr size_t kStreams = 80;
+  std::vector<CUstream> all(kStreams);
+  for (CUstream& stream : all) stream = timed::new_stream();
+  at.write_and_free(at.first);
+  MUST(timed::fill_words(at.kernels, at.second, at.copy, kWords, 1, 0));
+  MUST(cuStreamSynchronize(at.second));  // behind the debt: it is over
+  for (int round = 0; round < 20; ++round) {
+    for (CUstream stream : all) {
+      MUST(timed::fill_words(at.kernels, stream, at.copy, 0, 1, 0));
+    }
+  }
+  MUST(cuCtxSynchronize());
+  std::printf("done\n");
+}
+
+void carried(Workplace& at) {
+  uint32_t* memory = new_pinned();
+  MUST(cuCtxSynchronize());
+  for (int round = 0; round < 10; ++round) at.write_and_free(at.first);
+  std::printf("in order\n");
+  MUST(cuMemcpyHtoD(at.copy, &memory, sizeof memory));
+  for (int round = 0; round < 10; ++round) at.write_and_free(at.first);
+  std::printf("waited for\n");
+}
+
+void copies(Workplace& at) {
+  uint32_t* memory = new_pinned();
+  int right = 0;
+  MUST(cuCtxSynchronize());
+  for (int round = 0; round < 10; ++round) {
+    const CUdeviceptr block = new_block(1000);
+    MUST(timed::fill_words(at.kernels, at.first, at.words, kWords, ++at.seed, kDelayUs));
+    MUST(cuMemcpyDtoHAsync(memory, at.words, kBytes, at.first));
+    MUST(timed::fill_words(at.kernels, at.second, at.copy, kWords, 1, kDelayUs));
+    MUST(cuMemFree(block));
+    right += static_cast<const volatile uint32_t*>(memory)[0] == at.seed;
+  }
+  std::printf("read behind a free: %d\n", right);
 }
 
 void CUDA_CB write_from_host(void* data) {
@@ -386,6 +464,10 @@ int main(int argc, char** argv) {
   if (is("told")) told(at, context);
   if (is("taken")) taken(at, context);
   if (is("ends")) ends(at, context);
+  if (is("ended")) ended(at, context);
+  if (is("many")) many(at);
+  if (is("carried")) carried(at);
+  if (is("copies")) copies(at);
   if (is("unordered")) unordered(at, context);
   if (is("streams_end")) streams_end(at);
   if (is("overlapping")) overlapping(at);

@@ -28,6 +28,22 @@ CUresult load_file(const char* name, std::string* image) {
   return CUDA_SUCCESS;
 }
 
+// Each parameter lies where C++ puts it in a struct, its size taken for its alignment, 8 at most.
+CUresult parameter_of(CUfunction handle, size_t index, size_t* offset, size_t* size) {
+  const auto function = function_of(handle);
+  if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const SimcudaKernel& twin = *function->twin;
+  if (index >= twin.param_count || offset == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  size_t at = 0;
+  for (size_t i = 0; i <= index; ++i) {
+    const size_t bytes = twin.param_sizes[i], align = bytes % 8 == 0 ? 8 : bytes % 4 == 0 ? 4 : 1;
+    *offset = (at + align - 1) / align * align;
+    at = *offset + bytes;
+  }
+  if (size != nullptr) *size = twin.param_sizes[index];
+  return CUDA_SUCCESS;
+}
+
 CUresult attribute_of(CUfunction_attribute attribute, CUfunction function, int* value) {
   if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (function_of(function) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -195,6 +211,19 @@ CUresult cuFuncGetModule(CUmodule* hmod, CUfunction hfunc) {
 
 CUresult cuFuncGetAttribute(int* pi, CUfunction_attribute attrib, CUfunction hfunc) {
   return call(Call::cuFuncGetAttribute, [&] { return attribute_of(attrib, hfunc, pi); });
+}
+
+CUresult cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t* paramOffset,
+                            size_t* paramSize) {
+  return call(Call::cuFuncGetParamInfo,
+              [&] { return parameter_of(func, paramIndex, paramOffset, paramSize); });
+}
+
+CUresult cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t* paramOffset,
+                              size_t* paramSize) {
+  return call(Call::cuKernelGetParamInfo, [&] {
+    return parameter_of(as_function(kernel), paramIndex, paramOffset, paramSize);
+  });
 }
 
 CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel kernel, CUdevice dev) {
