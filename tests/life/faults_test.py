@@ -69,6 +69,9 @@ NOT_RUN = {
                           "error says that it is not; and before a nearly full device gives "
                           "stream-ordered memory: in_flight/ordered_room.failing",
     "cuEventRecord": "only for drivers without cuCtxRecordEvent: order/old_driver.stumble",
+    "cuFuncGetParamInfo": "asked of kernels beside pinned memory alone, and one that the driver does not "
+                          "describe is waited for: reclaim/debts_quiet.not_described",
+    "cuKernelGetParamInfo": "the same, of a kernel that is no function",
     "cuIpcCloseMemHandle": "the program's own call, answered as it is; and of a mapping that is not used: "
                            "ipc/ipc_ends.failing",
     "cuIpcGetMemHandle": "the program's own call, answered as it is",

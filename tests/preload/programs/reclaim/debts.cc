@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frees behind work that the host cannot see, and what programs may then do in another way than by
-// looking: use another stream or thread, ask, take the memory again, end what the work uses.
-// All of it comes after that work, as with the driver alone.
+// What comes behind a free comes after the work in front of it, though the free does not wait.
+// Programs use another stream or thread, ask, take the memory again, end what the work uses.
 //
 //   debts MODE
 //
@@ -218,6 +217,7 @@ void ends(Workplace& at, CUcontext context) {
 void ended(Workplace& at, CUcontext context) {
   int right = 0;
   CUevent begin = new_event(), end = new_event();
+  const CUdeviceptr other = new_block(1000);
   for (int round = 0; round < 6; ++round) {
     std::thread([&] {
       MUST(cuCtxSetCurrent(context));
@@ -226,7 +226,7 @@ void ended(Workplace& at, CUcontext context) {
       MUST(timed::fill_words(at.kernels, at.first, at.words, kWords, ++at.seed, kDelayUs));
       MUST(cuEventRecord(end, at.first));
       MUST(cuMemFree(block));
-      MUST(timed::fill_words(at.kernels, CU_STREAM_PER_THREAD, block, 1, 1, 0));
+      MUST(timed::fill_words(at.kernels, CU_STREAM_PER_THREAD, other, 1, 1, 0));
     }).join();
     float ms = -1;
     if (round % 2 == 0) {
