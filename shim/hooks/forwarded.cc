@@ -234,26 +234,62 @@ template <unsigned kTraits, typename Kind, typename... Arguments>
   if (result != CUDA_SUCCESS || !one || !follow_visible_work(stream)) note_submission(true);
 }
 
+constexpr uintptr_t kNobodyKnown = ~uintptr_t{0};  // no value of who_is_quiet()
+
+// How work was handed over, for what comes after it.
+enum class Handed : uint8_t { quietly, plainly, visibly, followed };
+
+// Before work that is not the same as the last, or not quiet (order/submissions.h).
+template <unsigned kTraits, typename Kind, typename... Arguments>
+[[gnu::noinline]] Handed prepare(Arguments... arguments) {
+  if constexpr ((kTraits & kCarries) != 0) {
+    if (any_host_memory.load(std::memory_order_relaxed)) look_at_source(arguments...);
+  }
+  const bool visible = is_visible<kTraits>(arguments...);
+  const bool followed = visible && submits_alone() && debts_possible();
+  note_submission(visible && !followed);
+  if (any_debts()) put_behind_debts<kTraits, Kind>(arguments...);
+  if (!visible) quieten();
+  return followed ? Handed::followed : visible ? Handed::visibly : Handed::plainly;
+}
+
+template <unsigned kTraits, typename Kind, typename... Arguments>
+[[gnu::noinline]] void note_handed(Handed how, CUresult result, Arguments... arguments) {
+  note_submission(how == Handed::visibly);
+  if (how == Handed::followed) follow<kTraits, Kind>(result, arguments...);
+}
+
+// Whether such work can be handed over without a further thought, where the thread may.
+template <unsigned kTraits, typename... Arguments>
+[[gnu::always_inline]] inline bool may_be_quiet(Arguments... arguments) {
+  if constexpr ((kTraits & (kDeviceOnly | kRecords)) == 0) return false;
+  bool overlapping = false;
+  const auto look = [&](const auto& argument) {
+    using Argument = std::remove_cvref_t<decltype(argument)>;
+    if constexpr (std::is_same_v<Argument, const CUlaunchConfig*>) overlapping = overlaps(argument);
+  };
+  (look(arguments), ...);
+  return !overlapping;
+}
+
 template <unsigned kTraits, typename Kind, typename... Arguments>
 [[gnu::always_inline]] inline CUresult forward(CUresult (*real)(Arguments...),
                                                std::type_identity_t<Arguments>... arguments) {
   constexpr bool kWork = (kTraits & (kSubmits | kRecords)) != 0;
-  bool visible = false, followed = false;
+  Handed how = Handed::quietly;
   if constexpr ((kTraits & kSharesWithHost) != 0) everything_becomes_visible();
   if constexpr ((kTraits & kEndsUse) != 0) {
     pay_debts();
     functions_changed();
   }
   if constexpr ((kTraits & kSubmits) != 0) mark_frees((kTraits & kMayWaitForHost) != 0);
-  if constexpr ((kTraits & kCarries) != 0) {
-    if (any_host_memory.load(std::memory_order_relaxed)) look_at_source(arguments...);
-  }
+  [[maybe_unused]] uintptr_t quiet = 0;
   if constexpr (kWork) {
-    visible = is_visible<kTraits>(arguments...);
-    if (visible) followed = submits_alone() && debts_possible();
-    note_submission(visible && !followed);
-    if (any_debts()) [[unlikely]]
-      put_behind_debts<kTraits, Kind>(arguments...);
+    quiet = who_is_quiet();
+    if (!covers_this_thread(quiet) || !may_be_quiet<kTraits>(arguments...)) [[unlikely]] {
+      how = prepare<kTraits, Kind>(arguments...);
+      quiet = kNobodyKnown;
+    }
   }
   CUresult result = ask(real, arguments...);
   if constexpr ((kTraits & kTakesMemory) != 0) {
@@ -261,9 +297,8 @@ template <unsigned kTraits, typename Kind, typename... Arguments>
       result = once_more_with_idle_memory([=] { return ask(real, arguments...); });
   }
   if constexpr (kWork) {
-    note_submission(visible && !followed);
-    if (followed) [[unlikely]]
-      follow<kTraits, Kind>(result, arguments...);
+    if (who_is_quiet() != quiet) [[unlikely]]
+      note_handed<kTraits, Kind>(how, result, arguments...);
   }
   if constexpr ((kTraits & kNamesVariable) != 0) {
     if (result == CUDA_SUCCESS && !everything_is_visible.load()) note_variable(arguments...);

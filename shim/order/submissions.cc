@@ -2,6 +2,8 @@
 #include "shim/order/submissions.h"
 
 #include "allocator/base/mutex.h"
+#include "shim/order/barrier/debt.h"
+#include "shim/order/barrier/host_visible.h"
 #include "shim/order/careful.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/pinned_pools.h"
@@ -11,6 +13,7 @@
 namespace cistern::shim {
 
 constinit std::atomic<uintptr_t> last_submitter{0};
+constinit std::atomic<uintptr_t> quiet_submitter{0};
 
 namespace {
 
@@ -42,12 +45,29 @@ void note_first_submission(bool visible) {
   last_submitter.store(
       policy().free_sync == config::FreeSync::kFalse ? Unfinished::kSeveral : known_of_all(),
       std::memory_order_seq_cst);
+  quieten();
+}
+
+// Looked at once more afterwards: who changes one of these clears the word after it.
+void quieten() {
+  const uintptr_t last = last_submitter.load(std::memory_order_seq_cst);
+  const auto thread = reinterpret_cast<uintptr_t>(&this_thread);
+  const bool by_all = last == Unfinished::kSeveral;
+  const auto calm = [=] {
+    return last_submitter.load(std::memory_order_seq_cst) == last &&
+           contexts_seen_empty.load(std::memory_order_seq_cst) == 0 && !any_debts() &&
+           (by_all || !may_be_visible());
+  };
+  if ((!by_all && (last & ~Unfinished::kVisible) != thread) || !calm()) return;
+  quiet_submitter.store(by_all ? last : thread, std::memory_order_seq_cst);
+  if (!calm()) submissions_are_not_quiet();
 }
 
 void forget_submitters() {
   const alloc::LockGuard guard(mutex);
   for_each_context([](Context& context) { context.unfinished.reset(); });
   last_submitter.store(0, std::memory_order_seq_cst);
+  submissions_are_not_quiet();
 }
 
 void reset_submissions_after_fork() { mutex.reset(); }

@@ -36,6 +36,15 @@ inline void note_submission(bool visible) {
     note_first_submission(visible);
 }
 
+// The common case: there is nothing to note, and nothing to wait for. The same value after the call
+// says that it was so all along.
+inline uintptr_t who_is_quiet() { return quiet_submitter.load(std::memory_order_acquire); }
+inline bool covers_this_thread(uintptr_t quiet) {
+  return quiet == reinterpret_cast<uintptr_t>(&this_thread) || quiet == Unfinished::kSeveral;
+}
+// Looks whether they are.
+void quieten();
+
 class SubmissionScope {
  public:
   explicit SubmissionScope(bool visible) : visible_(visible) { note_submission(visible_); }

@@ -241,6 +241,7 @@ bool owe(Context& owner) {
   if (others_debts() || !has_event(owner.debt, owner.handle.load())) return false;
   debtor.store(me, std::memory_order_seq_cst);
   owner.debt.open_for.store(me, std::memory_order_seq_cst);
+  submissions_are_not_quiet();
   if (!forbidden(owner) && owner.unfinished.only_of(me)) return true;
   owner.debt.open_for.store(0, std::memory_order_seq_cst);
   end_if_paid();

@@ -135,7 +135,8 @@ void host_memory_appeared(uint64_t address, uint64_t bytes) {
     std::atomic<uint64_t>& word = word_of(page);
     if ((word.load(std::memory_order_relaxed) & bit_of(page)) == 0) word.fetch_or(bit_of(page));
   }
-  any_host_memory.store(true, std::memory_order_seq_cst);
+  if (any_host_memory.load() || any_host_memory.exchange(true)) return;
+  submissions_are_not_quiet();
 }
 
 // An address that is in no memory of a pool may be one of the host's, where the device reaches
@@ -152,7 +153,8 @@ bool lies_in_host_memory(uint64_t address) {
 void all_host_memory_appears() {
   lowest_address = getauxval(AT_PHDR) >> 32 != 0 ? uint64_t{1} << 32 : kLowestAddress;
   any_is_within_reach.store(true);
-  any_host_memory.store(true, std::memory_order_seq_cst);
+  if (any_host_memory.load() || any_host_memory.exchange(true)) return;
+  submissions_are_not_quiet();
 }
 
 bool kernel_is_visible(CUfunction kernel, void* const* parameters, void* const* extra) {

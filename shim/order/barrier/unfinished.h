@@ -42,6 +42,12 @@ class Unfinished {
   std::atomic<uintptr_t> state_{kSeveral};
 };
 
+// The thread whose submissions are *quiet*: they end no state, there is no debt, and no host memory
+// that their arguments might name; kSeveral: everybody's are. 0: none. Whoever changes one of these
+// clears it afterwards. Defined in submissions.cc.
+extern constinit std::atomic<uintptr_t> quiet_submitter;
+inline void submissions_are_not_quiet() { quiet_submitter.store(0, std::memory_order_seq_cst); }
+
 // What was handed over so far may be anybody's, and may be visible. Defined in submissions.cc.
 void forget_submitters();
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/order/contexts/seen_empty.h"
 
+#include "shim/order/barrier/unfinished.h"
+
 namespace cistern::shim {
 
 constinit SeenEmpty all_seen_empty;
@@ -17,6 +19,7 @@ void SeenEmpty::expect(alloc::Ticket ticket) {
   if ((state_.load(std::memory_order_seq_cst) & kBy) != 0) return;
   state_.store(expecting(ticket), std::memory_order_seq_cst);
   contexts_seen_empty.store(times_expected.fetch_add(1) + 1, std::memory_order_seq_cst);
+  submissions_are_not_quiet();
 }
 
 void SeenEmpty::confirm(alloc::Ticket ticket, By by) {
