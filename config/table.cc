@@ -261,8 +261,8 @@ constexpr Row kRows[] = {
     {"CISTERN_FREE_SYNC", Group::kFaults, choice("auto|true|false"), "auto", "", "false", kBuilt, to<&P::free_sync>,
      "Whether cudaFree and cudaFreeHost of pooled memory wait for the work of its context, as the driver's do and "
      "programs rely on. true: they do, but not if nothing was submitted since the last such wait or the last "
-     "synchronisation of the context. auto: the same, but the device keeps the order, and nothing waits, where one thread "
-     "handed over all work and the host cannot see any of it. false: no order is kept; freed memory waits until no earlier work can touch it, and a "
+     "synchronisation of the context. auto: they wait for what the host can see, and the device keeps the order of "
+     "the rest, where one thread handed over all work; else as with true. false: no order is kept; freed memory waits until no earlier work can touch it, and a "
      "free waits only where more than 256 MiB, or a tenth of what is live, waits. For programs that rely on streams, "
      "events and synchronisations alone."},
     {"CISTERN_ALIGN", Group::kFaults, Type{.kind = Kind::kAlignment, .min = 512}, "512", "", "2M", kBuilt, to<&P::align>,
