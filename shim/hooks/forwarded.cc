@@ -42,7 +42,9 @@ enum : unsigned {
   kOutOfOrder = 4096,
   kPinsMemory = 8192,
   kCarries = 16384,
-  kLooksForUnseen = 32768,  // from the name: not a launch, which must cost nothing
+  kUnloads = 32768,
+  kDescribes = 65536,
+  kLooksForUnseen = 131072,  // from the name: not a launch, which must cost nothing
 };
 
 // What a function means by stream 0 is told by its name (ask.h).
@@ -130,18 +132,26 @@ void note_pinned(void* memory, size_t bytes, unsigned) {
   if (known && there != reinterpret_cast<CUdeviceptr>(memory)) everything_becomes_visible();
 }
 
-// What a small copy brings to the device may be an address of host memory, for a kernel to find.
-template <typename... Others>
-void look_at_source(CUdeviceptr, const void* source, size_t bytes, Others...) {
-  look_at_copied(source, bytes);
-}
-template <typename... Others>
-void look_at_source(CUdeviceptr, CUdeviceptr source, size_t bytes, Others...) {
+// What a small copy brings to the device may be an address of host memory, for a kernel to find. Of
+// memory that may not be read here nothing is looked at.
+void look_at_source(CUdeviceptr source, size_t bytes) {
+  if (bytes > kSmallCopy || everything_is_visible.load(std::memory_order_relaxed)) return;
   CUmemorytype type = CU_MEMORYTYPE_HOST;  // as of memory that the driver does not know
+  unsigned managed = 0;
   const auto ask = driver().cuPointerGetAttribute;
-  if (bytes > kSmallCopy || ask == nullptr) return;
+  if (ask == nullptr) return;
   ask(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, source);
-  if (type == CU_MEMORYTYPE_HOST) look_at_copied(reinterpret_cast<const void*>(source), bytes);
+  ask(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, source);
+  const bool readable = type == CU_MEMORYTYPE_HOST && managed == 0;
+  if (readable) look_at_copied(reinterpret_cast<const void*>(source), bytes);
+}
+template <typename Source, typename... Others>
+void look_at_source(CUdeviceptr, Source source, size_t bytes, Others...) {
+  if constexpr (std::is_pointer_v<Source>) {
+    look_at_source(reinterpret_cast<CUdeviceptr>(source), bytes);
+  } else {
+    look_at_source(source, bytes);
+  }
 }
 
 // Whether the host sees what a copy or a fill does, by an argument that may be an address.
@@ -160,12 +170,22 @@ bool shows(const Argument& argument) {
   }
 }
 
+// The same of what a texture or a tensor map describes to kernels.
+template <typename Argument>
+bool describes(const Argument& argument) {
+  if constexpr (std::is_same_v<Argument, const CUDA_RESOURCE_DESC*>) {
+    if (argument == nullptr) return false;
+    const auto& of = argument->res;
+    return (argument->resType == CU_RESOURCE_TYPE_LINEAR && shows(of.linear.devPtr)) ||
+           (argument->resType == CU_RESOURCE_TYPE_PITCH2D && shows(of.pitch2D.devPtr));
+  } else {
+    return shows(argument);
+  }
+}
+
 template <typename... Arguments>
 [[gnu::noinline]] bool arguments_show(Arguments... arguments) {
   return everything_is_visible.load(std::memory_order_relaxed) || (shows(arguments) || ...);
-}
-[[gnu::noinline]] bool launch_shows(CUfunction kernel, void** parameters, void** extra) {
-  return kernel_is_visible(kernel, parameters, extra);
 }
 
 // The function of a launch, and its parameters.
@@ -192,7 +212,7 @@ template <unsigned kTraits, typename... Arguments>
     Launch launch;
     (launch.note(arguments), ...);
     return launch.overlapping ||
-           (may_be_visible() && launch_shows(launch.kernel, launch.parameters, launch.extra));
+           (may_be_visible() && kernel_is_visible(launch.kernel, launch.parameters, launch.extra));
   } else {
     return may_be_visible() && arguments_show(arguments...);
   }
@@ -246,8 +266,10 @@ template <unsigned kTraits, typename Kind, typename... Arguments>
     if (any_host_memory.load(std::memory_order_relaxed)) look_at_source(arguments...);
   }
   const bool visible = is_visible<kTraits>(arguments...);
-  const bool followed = visible && submits_alone() && debts_possible();
-  note_submission(visible && !followed);
+  note_submission(/*visible=*/false);
+  const bool followed = visible && submits_alone() && debts_possible() &&
+                        !everything_is_visible.load(std::memory_order_relaxed);
+  if (visible && !followed) note_submission(/*visible=*/true);
   if (any_debts()) put_behind_debts<kTraits, Kind>(arguments...);
   if (!visible) quieten();
   return followed ? Handed::followed : visible ? Handed::visibly : Handed::plainly;
@@ -278,9 +300,12 @@ template <unsigned kTraits, typename Kind, typename... Arguments>
   constexpr bool kWork = (kTraits & (kSubmits | kRecords)) != 0;
   Handed how = Handed::quietly;
   if constexpr ((kTraits & kSharesWithHost) != 0) everything_becomes_visible();
-  if constexpr ((kTraits & kEndsUse) != 0) {
-    pay_debts();
-    functions_changed();
+  if constexpr ((kTraits & kEndsUse) != 0) pay_debts();
+  if constexpr ((kTraits & kUnloads) != 0) functions_changed();
+  if constexpr ((kTraits & kDescribes) != 0) {
+    if (any_host_memory.load(std::memory_order_relaxed) && (describes(arguments) || ...)) {
+      everything_becomes_visible();
+    }
   }
   if constexpr ((kTraits & kSubmits) != 0) mark_frees((kTraits & kMayWaitForHost) != 0);
   [[maybe_unused]] uintptr_t quiet = 0;

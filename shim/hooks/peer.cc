@@ -50,6 +50,7 @@ CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
   if (result != CUDA_SUCCESS || !active()) return result;
   current_context();  // what no hook saw made is noticed here
   notice_context(peerContext);
+  pay_debts();
   return share_or_disable(peerContext);
 }
 

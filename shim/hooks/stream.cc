@@ -6,6 +6,7 @@
 #include "shim/kinds/stream_ordered/scratch.h"
 #include "shim/order/ask.h"
 #include "shim/order/barrier/debts.h"
+#include "shim/order/barrier/visible_work.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/captures/graphs.h"
 #include "shim/pooled/out_of_memory.h"
@@ -28,6 +29,7 @@ CUresult destroy_stream(Function* real, CUstream stream) {
   if (scratch_on()) scratch_end_stream(stream);
   const bool captures = active() && capture_gate().capturing(stream);
   if (any_debts()) forget_waits_of(stream);
+  visible_work_leaves(stream);
   StreamLeaving leaving(stream);
   const CUresult result = ask(real, stream);
   leaving.done(result == CUDA_SUCCESS);

@@ -27,8 +27,9 @@ CUresult waited(CUresult result) {
 template <typename Function, typename... Arguments>
 CUresult ask_if_done(Function* real, Arguments... arguments) {
   const CUresult result = ask(real, arguments...);
-  const bool before = any_debts() && (!others_debts() || debtor.load() == kEndedDebtor);
-  if (result != CUDA_ERROR_NOT_READY || !before) return result;
+  const ThreadId thread = debtor.load();
+  const bool behind = thread == this_thread_id() || thread == kEndedDebtor;
+  if (result != CUDA_ERROR_NOT_READY || !behind) return result;
   pay_debts();
   return ask(real, arguments...);
 }

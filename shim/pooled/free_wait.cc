@@ -110,11 +110,11 @@ CUresult free_in_driver(Context& owner, CUcontext handle, bool pinned, SeenEmpty
 }
 
 // What the host sees is waited for, and the device keeps the order of the rest.
-bool leave_debt(Context& owner) {
+bool leave_debt(Context& owner, std::optional<CountedWait>& counted) {
   if (!debts_possible() || !owner.unfinished.only_of(this_thread_id())) return false;
   if (any_visible_work(owner)) {
-    const CountedWait counted(owner);
-    if (!await_visible_work(owner)) return false;
+    counted.emplace(owner);
+    await_visible_work(owner);
   }
   return owe(owner);
 }
@@ -130,11 +130,12 @@ FreeWait wait_for_work(Context& owner, alloc::ContextPool& pool, alloc::Chunk* c
   CUcontext handle = visit->handle();
   visit.reset();
   const bool plain = pass && !any_peer_access() && !of_all_contexts;
-  if (plain && leave_debt(owner)) {
+  std::optional<CountedWait> counted;
+  if (plain && leave_debt(owner, counted)) {
     wait.latest = kClean;
     return wait;
   }
-  const CountedWait counted(owner);
+  if (!counted) counted.emplace(owner);
   if (!plain) {
     SeenEmpty& seen = of_all_contexts ? all_seen_empty : owner.seen_empty;
     wait.answer = free_in_driver(owner, handle, of_all_contexts, seen);

@@ -7,6 +7,11 @@
 //   what there is to wait for                     how
 //   nothing was submitted since the context was   no wait, no driver call
 //   seen empty (order/contexts/seen_empty.h)
+//   work of this thread alone, of which the host  none: the device keeps the order
+//   sees nothing (order/barrier/debts.h)
+//   work of this thread alone, some of which the  an event behind it (order/barrier/
+//   host sees                                     visible_work.h); the device keeps the order of
+//                                                 the rest
 //   work of the context                           a synchronisation of it
 //   copies of another context that use its        a synchronisation of that one, too
 //   memory (order/ties.h)

@@ -211,6 +211,14 @@ int allocate_with_others(Context& context, size_t bytes, uint64_t* address) {
   return refused ? context.pool.allocate_at_last(bytes, shard, address) : code;
 }
 
+// What the program was not given: it asked once, and freed nothing.
+void free_uncounted(Context& context, CUdeviceptr address) {
+  free_block(context, shared().index.find(address), address, kClean);
+  Device& device = device_state(context.device);
+  device.past_allocations.add(~uint64_t{0});
+  device.past_frees.add(~uint64_t{0});
+}
+
 // The memory may have been freed under a debt of another thread (barrier/debts.h), whose frees
 // would not have been over with the driver alone: other memory is taken, as it would have been
 // there. Where there is none, the debt is waited for.
@@ -222,11 +230,17 @@ int allocate_with_others(Context& context, size_t bytes, uint64_t* address) {
   uint64_t other = 0;
   const int code =
       context.pool.allocate_direct(bytes, this_thread.shard(), /*pooled=*/true, &other);
-  if (code != CUDA_SUCCESS && pay_debts()) return CUDA_SUCCESS;
-  free_block(context, chunk, *address, shared().reclaim.clean(context.number));
-  Device& device = device_state(context.device);  // the program asked once, and freed nothing
-  device.past_allocations.add(~uint64_t{0});
-  device.past_frees.add(~uint64_t{0});
+  const alloc::Chunk* taken = code == CUDA_SUCCESS ? shared().index.find(other) : nullptr;
+  const bool unowed = taken != nullptr && taken->is() == alloc::Role::direct;
+  if (!unowed && pay_debts()) {
+    if (code == CUDA_SUCCESS) free_uncounted(context, other);
+    return CUDA_SUCCESS;
+  }
+  free_uncounted(context, *address);
+  if (code == CUDA_SUCCESS && !unowed) {  // the pool's as well, and nothing else is to be had
+    free_uncounted(context, other);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   *address = other;
   return code;
 }

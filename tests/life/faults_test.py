@@ -35,7 +35,6 @@ RULES = {
     "cuEventCreate": SILENT,
     "cuEventDestroy_v2": SILENT,
     "cuEventQuery": SILENT,
-    "cuEventSynchronize": SILENT,
     "cuMemAlloc_v2": TOLD,
     "cuMemFreeAsync": SILENT,
     "cuMemFree_v2": MAY_BE_TOLD,

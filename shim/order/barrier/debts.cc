@@ -50,7 +50,8 @@ constinit size_t next_wait = 0;
 constinit unsigned submissions_behind = 0;
 constinit std::atomic<bool> waits_are_stale{false};  // a stream ended while the lock was not free
 
-// What forbids a debt. Whoever changes one of these pays what is owed afterwards.
+// What forbids a debt. Whoever changes one of these pays what is owed afterwards; but for ties,
+// since the streams of the other context wait for the debt, too.
 bool forbidden(const Context& owner) {
   const alloc::Reclaim& reclaim = shared().reclaim;
   return threads_met.load() || capture_gate().capturing() || any_peer_access() ||
@@ -97,17 +98,29 @@ void close_open_debts() {
   });
 }
 
-// Work that failed is over.
+// Whether the driver may take an event later that it refuses now; else the work has died.
+bool may_come(CUresult refused) {
+  return refused == CUDA_ERROR_OUT_OF_MEMORY || refused == CUDA_ERROR_NOT_PERMITTED ||
+         refused == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ||
+         refused == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+}
+
+// Work that failed is over, and so is that of a context which cannot be made current any more.
 void ask_debts() {
   const LetByCaptures allowed;
   for_each_context([&](Context& context) {
     Debt& debt = context.debt;
-    if (debt.state != State::recorded) return;
+    if (debt.state == State::none) return;
     const Visit visit(context);
     if (!visit.open()) return;
     const ContextScope scope(visit.handle());
-    if (!scope) return;
-    if (state_of(debt.event, visit.handle()) != alloc::MarkState::pending) debt.state = State::none;
+    if (scope && debt.state == State::unrecorded) {
+      const CUresult recorded = noted(driver().cuCtxRecordEvent(visit.handle(), debt.event));
+      if (recorded == CUDA_SUCCESS) debt.state = State::recorded;
+      if (recorded != CUDA_SUCCESS && may_come(recorded)) return;
+    }
+    const bool over = !scope || state_of(debt.event, visit.handle()) != alloc::MarkState::pending;
+    if (over) debt.state = State::none;
   });
   end_if_paid();
 }
@@ -180,7 +193,7 @@ bool end_is_noticed() {
                       pthread_setspecific(end_of_thread, &this_thread) == 0);
 }
 
-// Of the debtor: the driver refused the events.
+// The driver refused the events, and what this thread does comes after the work in question.
 void synchronise_unrecorded() {
   for_each_context([](Context& context) {
     mutex.lock();
@@ -208,8 +221,8 @@ bool wait_until_paid(uint64_t limit_ns) {
 
 // `patience_ns`: of another thread than the debtor. Work that it once waited for in vain it does
 // not wait for again.
-bool pay(uint64_t patience_ns) {
-  if (!any_debts()) return true;
+bool pay(uint64_t patience_ns, uint64_t own_patience_ns = UINT64_MAX) {
+  if (!any_debts() || !active()) return true;
   const NoCancel in_hand;
   if (!mutex.lock_within(kPatience)) return false;
   const ThreadId thread = debtor.load();
@@ -218,8 +231,8 @@ bool pay(uint64_t patience_ns) {
   const uint64_t last = records;
   const bool in_vain = another && given_up == last;
   mutex.unlock();
-  if (own) synchronise_unrecorded();
-  if (wait_until_paid(!another ? UINT64_MAX : in_vain ? 0 : patience_ns)) return true;
+  if (!another && own_patience_ns == UINT64_MAX) synchronise_unrecorded();
+  if (wait_until_paid(!another ? own_patience_ns : in_vain ? 0 : patience_ns)) return true;
   if (patience_ns != 0 && mutex.lock_within(kPatience)) {
     given_up = last;
     mutex.unlock();
@@ -307,9 +320,17 @@ void debt_of_context_gone(Context& context) {
 }
 
 void pay_debts_at_exit() {
-  if (may_call()) pay_debts();
+  if (may_call()) pay(kPatience, kPatience);
 }
 
-void reset_debts_after_fork() { mutex.reset(); }
+void reset_debts_after_fork() {
+  mutex.reset();
+  debtor.store(0);
+  forget_waits();
+  for_each_context([](Context& context) {
+    context.debt.open_for.store(0);
+    context.debt.state = State::none;
+  });
+}
 
 }  // namespace cistern::shim

@@ -25,11 +25,16 @@ constexpr uint64_t kPageShift = 21, kPages = uint64_t{1} << 20;
 constinit std::atomic<uint64_t> pages[kPages / 64] = {};
 
 constexpr uint64_t kLowestAddress = uint64_t{1} << 16, kAddressesEnd = uint64_t{1} << 47;
-constinit uint64_t lowest_address = kLowestAddress;
+constinit std::atomic<uint64_t> lowest_address{kLowestAddress};
 constinit std::atomic<bool> any_is_within_reach{false};
 
 std::atomic<uint64_t>& word_of(uint64_t page) { return pages[page % kPages / 64]; }
 constexpr uint64_t bit_of(uint64_t page) { return uint64_t{1} << (page % 64); }
+
+bool is_noted(uint64_t address) {
+  const uint64_t page = address >> kPageShift;
+  return (word_of(page).load(std::memory_order_relaxed) & bit_of(page)) != 0;
+}
 
 // What the driver says about the parameters of a function. An entry is one function's for good;
 // with the number of an earlier unloading it has to be asked anew.
@@ -90,14 +95,19 @@ const Function* find_function(CUfunction handle) {
 }
 
 // Addresses are aligned as C++ aligns them, unless the size says that the struct is packed.
-bool holds_host_address(const void* data, size_t bytes) {
+template <typename Is>
+bool holds_address(const void* data, size_t bytes, Is is) {
   const size_t step = bytes % sizeof(uint64_t) == 0 ? sizeof(uint64_t) : sizeof(uint32_t);
   for (size_t at = 0; at + sizeof(uint64_t) <= bytes; at += step) {
     uint64_t word;
     std::memcpy(&word, static_cast<const char*>(data) + at, sizeof word);
-    if (lies_in_host_memory(word)) return true;
+    if (is(word)) return true;
   }
   return false;
+}
+
+bool holds_host_address(const void* data, size_t bytes) {
+  return holds_address(data, bytes, lies_in_host_memory);
 }
 
 bool extra_is_visible(void* const* extra) {
@@ -142,16 +152,16 @@ void host_memory_appeared(uint64_t address, uint64_t bytes) {
 // An address that is in no memory of a pool may be one of the host's, where the device reaches
 // that. Numbers are no addresses below those that the system gives out.
 bool lies_in_host_memory(uint64_t address) {
-  if (address < lowest_address || address >= kAddressesEnd) return false;
-  const uint64_t page = address >> kPageShift;
-  if ((word_of(page).load(std::memory_order_relaxed) & bit_of(page)) != 0) return true;
-  return any_is_within_reach.load(std::memory_order_relaxed) &&
-         shared().index.find(address) == nullptr;
+  if (address < lowest_address.load(std::memory_order_relaxed) || address >= kAddressesEnd) {
+    return false;
+  }
+  return is_noted(address) || (any_is_within_reach.load(std::memory_order_relaxed) &&
+                               shared().index.find(address) == nullptr);
 }
 
 // A program that is not loaded at a random place has its heap behind itself, below 4 GiB.
 void all_host_memory_appears() {
-  lowest_address = getauxval(AT_PHDR) >> 32 != 0 ? uint64_t{1} << 32 : kLowestAddress;
+  lowest_address.store(getauxval(AT_PHDR) >> 32 != 0 ? uint64_t{1} << 32 : kLowestAddress);
   any_is_within_reach.store(true);
   if (any_host_memory.load() || any_host_memory.exchange(true)) return;
   submissions_are_not_quiet();
@@ -175,11 +185,13 @@ bool kernel_is_visible(CUfunction kernel, void* const* parameters, void* const* 
 
 void functions_changed() { unloadings.fetch_add(1, std::memory_order_acq_rel); }
 
+// Of numbers that only might be addresses too many would be found.
 void look_at_copied(const void* source, size_t bytes) {
-  if (source == nullptr || bytes > kSmallCopy || !any_host_memory.load(std::memory_order_acquire))
+  if (source == nullptr || bytes > kSmallCopy || !any_host_memory.load(std::memory_order_acquire)) {
     return;
-  const bool numbers_look_alike = any_is_within_reach.load();
-  if (!numbers_look_alike && holds_host_address(source, bytes)) everything_becomes_visible();
+  }
+  const auto noted = [](uint64_t word) { return word >= kLowestAddress && is_noted(word); };
+  if (holds_address(source, bytes, noted)) everything_becomes_visible();
 }
 
 void reset_visible_after_fork() { mutex.reset(); }

@@ -5,10 +5,12 @@
 #include <iterator>
 
 #include "allocator/base/mutex.h"
+#include "allocator/base/os.h"
 #include "shim/entry/driver.h"
 #include "shim/order/barrier/debts.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/contexts/context.h"
+#include "shim/order/contexts/visit.h"
 #include "shim/order/streams/events.h"
 #include "shim/order/suspicion.h"
 #include "shim/process/no_cancel.h"
@@ -27,6 +29,9 @@ constexpr int kMost = 16;
 constinit Followed list[kMost] = {};
 constinit alloc::Mutex mutex;
 
+constexpr uint64_t kPatienceNs = 100'000'000;  // another thread may be held up in the driver
+const auto kNoStream = reinterpret_cast<CUstream>(~uintptr_t{0});
+
 // The stream's, else one that nobody waits for, else a new one; with an event of the context.
 Followed* find(CUcontext context, CUstream stream) {
   Followed *idle = nullptr, *unused = nullptr;
@@ -37,22 +42,25 @@ Followed* find(CUcontext context, CUstream stream) {
   }
   if (idle != nullptr || unused == nullptr) return idle;
   if (!create_event(&unused->event)) return nullptr;
-  *unused = {context, nullptr, unused->event, false};
+  *unused = {context, kNoStream, unused->event, false};
   return unused;
 }
 
 }  // namespace
 
+// A context without a pool, such as a green one, is not followed.
 bool follow_visible_work(CUstream stream) {
   const GatePass pass;  // and no event ends up in a capture
-  CUcontext context = current_handle();
-  if (!pass || context == nullptr) return false;
-  const alloc::LockGuard guard(mutex);
-  Followed* followed = find(context, stream);
-  if (followed == nullptr) return false;
-  followed->stream = stream;
-  const CUresult recorded = noted(driver().cuEventRecord(followed->event, stream));
-  followed->pending = followed->pending || recorded == CUDA_SUCCESS;
+  const Context* context = current_context();
+  if (!pass || context == nullptr || !mutex.lock_within(kPatienceNs)) return false;
+  Followed* followed = find(context->handle.load(), stream);
+  CUresult recorded = CUDA_ERROR_OUT_OF_MEMORY;
+  if (followed != nullptr) {
+    followed->stream = stream;
+    recorded = noted(driver().cuEventRecord(followed->event, stream));
+    followed->pending = followed->pending || recorded == CUDA_SUCCESS;
+  }
+  mutex.unlock();
   return recorded == CUDA_SUCCESS;
 }
 
@@ -63,22 +71,32 @@ bool any_visible_work(const Context& context) {
                      [=](const Followed& each) { return each.context == handle && each.pending; });
 }
 
-// No lock is held meanwhile: only the thread whose work it is records anew.
-bool await_visible_work(const Context& context) {
+// The context may end meanwhile, and its events with it: each look is a visit. Work that failed is
+// over.
+void await_visible_work(Context& context) {
   const NoCancel in_hand;
-  CUcontext handle = context.handle.load();
-  for (Followed& each : list) {
-    CUevent event = nullptr;
-    {
-      const alloc::LockGuard guard(mutex);
-      if (each.context == handle && each.pending) event = each.event;
-    }
-    if (event == nullptr) continue;
-    if (noted(driver().cuEventSynchronize(event), handle) != CUDA_SUCCESS) return false;
+  const auto over = [&] {
+    const Visit visit(context);
+    const ContextScope scope(visit.open() ? visit.handle() : nullptr);
+    if (!visit.open() || !scope) return true;
     const alloc::LockGuard guard(mutex);
-    if (each.event == event) each.pending = false;
+    bool any = false;
+    for (Followed& each : list) {
+      if (each.context != visit.handle() || !each.pending) continue;
+      each.pending = state_of(each.event, visit.handle()) == alloc::MarkState::pending;
+      any |= each.pending;
+    }
+    return !any;
+  };
+  alloc::os::wait_until(over, UINT64_MAX);
+}
+
+// What it did stays to be waited for, and another stream may get its handle.
+void visible_work_leaves(CUstream stream) {
+  const alloc::LockGuard guard(mutex);
+  for (Followed& each : list) {
+    if (each.stream == stream) each.stream = kNoStream;
   }
-  return true;
 }
 
 void visible_work_gone(CUcontext handle) {
@@ -88,6 +106,9 @@ void visible_work_gone(CUcontext handle) {
   }
 }
 
-void reset_visible_work_after_fork() { mutex.reset(); }
+void reset_visible_work_after_fork() {
+  mutex.reset();
+  std::fill(std::begin(list), std::end(list), Followed{});
+}
 
 }  // namespace cistern::shim

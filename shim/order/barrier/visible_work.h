@@ -21,8 +21,11 @@ bool follow_visible_work(CUstream stream);
 // Whether there may be something to wait for in the context.
 bool any_visible_work(const Context& context);
 
-// Waits for what was followed in the context. False: it is not known what there is to wait for.
-bool await_visible_work(const Context& context);
+// Waits for what was followed in the context, as long as that takes.
+void await_visible_work(Context& context);
+
+// Before a stream ends.
+void visible_work_leaves(CUstream stream);
 
 // The context has ended, and its events with it.
 void visible_work_gone(CUcontext handle);

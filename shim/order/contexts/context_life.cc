@@ -166,6 +166,7 @@ void gone(Context* context, uint64_t id) {
   d.past_frees.add(context->pool.frees());
   debt_of_context_gone(*context);
   visible_work_gone(handle);
+  functions_changed();  // its code went, too
   context->source.context_gone();
   const uint64_t held = context->pool.usage().live;
   context->pool.forget_all();

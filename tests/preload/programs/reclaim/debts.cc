@@ -22,6 +22,8 @@
 //   many        more streams than one can keep in mind
 //   carried     a small copy brings the address of pinned memory to the device
 //   copies      copies to pinned memory, and a free behind each
+//   copies_end  the stream of such a copy ends, and a shorter copy follows on one with its handle
+//   dead        the work dies, the thread that freed ends, and so does the process
 //   bursts      frees and launches take turns
 
 #include <cstring>
@@ -398,6 +400,36 @@ void copies(Workplace& at) {
   std::printf("read behind a free: %d\n", right);
 }
 
+void copies_end(Workplace& at) {
+  uint32_t *memory = new_pinned(), *other = new_pinned();
+  int right = 0;
+  MUST(cuCtxSynchronize());
+  for (int round = 0; round < 8; ++round) {
+    const CUdeviceptr block = new_block(1000);
+    CUstream stream = timed::new_stream();
+    MUST(timed::fill_words(at.kernels, stream, at.words, kWords, ++at.seed, kDelayUs));
+    MUST(cuMemcpyDtoHAsync(memory, at.words, kBytes, stream));
+    MUST(cuStreamDestroy(stream));
+    stream = timed::new_stream();
+    MUST(cuMemcpyDtoHAsync(other, at.copy, kBytes, stream));
+    MUST(cuMemFree(block));
+    right += static_cast<const volatile uint32_t*>(memory)[0] == at.seed;
+    MUST(cuStreamDestroy(stream));
+  }
+  std::printf("read behind a free: %d\n", right);
+}
+
+void dead(Workplace& at, CUcontext context) {
+  std::thread([&] {
+    MUST(cuCtxSetCurrent(context));
+    const CUdeviceptr block = new_block(1000);
+    static_cast<void>(cuMemcpyDtoDAsync(at.copy, at.words, kBytes, at.first));
+    static_cast<void>(cuMemFree(block));
+  }).join();
+  say_if("it works on", cuMemsetD32Async(at.words, 0, kWords, at.second) == CUDA_SUCCESS);
+  say_if("it is over", cuCtxSynchronize() == CUDA_SUCCESS);
+}
+
 void CUDA_CB write_from_host(void* data) {
   __atomic_store_n(static_cast<uint32_t*>(data), 1, __ATOMIC_RELEASE);
 }
@@ -468,6 +500,8 @@ int main(int argc, char** argv) {
   if (is("many")) many(at);
   if (is("carried")) carried(at);
   if (is("copies")) copies(at);
+  if (is("copies_end")) copies_end(at);
+  if (is("dead")) dead(at, context);
   if (is("unordered")) unordered(at, context);
   if (is("streams_end")) streams_end(at);
   if (is("overlapping")) overlapping(at);
