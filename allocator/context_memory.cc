@@ -328,33 +328,32 @@ Usage ContextMemory::usage() const {
   return usage;
 }
 
-// What waits for work before the frees alone will be returned for sure, and so will all of it when
-// no work goes on. Else only what is clean can be, if the source takes that.
-uint64_t ContextMemory::returnable_bytes(bool may_wait) {
+// Where the source takes clean memory alone, all of it will be returned: what waits for work before
+// its free is clean by then. That needs no question to the source. Else all of it will be if no
+// work goes on, and otherwise only what is clean, if the source takes that.
+uint64_t ContextMemory::returnable_bytes() {
   constexpr uint64_t kMomentNs = 20'000'000;
-  constexpr uint64_t kBeforeFreesNs = 1'000'000'000;
-  if (usage().parked != 0) refresh(/*spare_too=*/false);
-  const Usage kept = usage();
-  const bool sure = source->can_release_clean() && !source->release_clean_untried() &&
-                    kept.parked == 0 && !shared->reclaim.tied(party) &&
-                    !shared->reclaim.any_late(party);
-  if (!sure && may_wait) await_work_before_frees(kBeforeFreesNs);
-  // Garbage is not among what waits: its work is part of all.
-  const bool longer = may_wait && kept.garbage != 0;
-  const Work work = sure ? Work::unknown : await_work(longer ? kBeforeFreesNs : kMomentNs);
+  Reclaim& reclaim = shared->reclaim;
+  const uint64_t all = returnable_bytes(/*idle=*/true);
+  const bool sure =
+      source->release_clean_trusted() && !reclaim.tied(party) && !reclaim.any_late(party);
+  if (sure || returnable_bytes(/*idle=*/false) == all) return all;
+  const Work work = await_work(kMomentNs);
   if (work == Work::done && source->settle_clean_releases()) {
     const ChunkSupply::Moving seen(supply);  // what the source has free is another figure now
   }
-  const bool all = work != Work::goes_on;
   // Whether the source does take clean memory alone is known once it was tried.
-  if (!all && source->release_clean_untried()) release_clean();
+  if (work == Work::goes_on && source->release_clean_untried()) release_clean();
+  return returnable_bytes(work != Work::goes_on);
+}
+
+uint64_t ContextMemory::returnable_bytes(bool idle) {
+  Reclaim& reclaim = shared->reclaim;
   const bool parts = source->can_release_clean() && !source->release_clean_untried();
-  supply.cache.refresh(shared->reclaim);
-  uint64_t bytes = all ? supply.cache.returnable_bytes() : 0;
   const bool cuts = strategy.visit([](const auto& s) { return s.kCutsIdleChunks; });
-  if (!all && (parts || cuts)) bytes = supply.cache.clean_bytes(shared->reclaim);
-  strategy.for_each_pool(
-      [&](auto& pool) { bytes += pool.available_bytes(shared->reclaim, all, parts); });
+  uint64_t bytes = idle ? supply.cache.returnable_bytes() : 0;
+  if (!idle && (parts || cuts)) bytes = supply.cache.clean_bytes(reclaim);
+  strategy.for_each_pool([&](auto& pool) { bytes += pool.available_bytes(reclaim, idle, parts); });
   return bytes;
 }
 

@@ -93,8 +93,8 @@ struct ContextMemory {
   // needs no lock.
   bool waiting_range(Ticket* oldest, Ticket* newest);
   bool newest_waiting(Ticket* newest) const;
-  // What release_returnable() could give now, or requests be served from; waits for work a moment.
-  uint64_t returnable_bytes(bool may_wait);
+  // What release_returnable() could give now, or requests be served from.
+  uint64_t returnable_bytes();
   uint64_t largest_free();
   uint64_t allocations() const;
   uint64_t frees() const;
@@ -116,6 +116,7 @@ struct ContextMemory {
   void expect_background_work();
   bool release_units(Units units);
   bool settle();
+  uint64_t returnable_bytes(bool idle);  // whether no work goes on
   void await_work_before_frees(uint64_t patience_ns);
   template <typename Release>
   void release_excess_by(Release release);

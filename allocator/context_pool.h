@@ -166,7 +166,7 @@ class ContextPool {
   Usage usage() const { return memory_.usage(); }
   // Of what the program does not hold, the part that it could have: back in the driver's hands, or
   // here, where a chunk strategy cuts any size from it. Not while the context may end.
-  uint64_t returnable_bytes(bool may_wait = true) { return memory_.returnable_bytes(may_wait); }
+  uint64_t returnable_bytes() { return memory_.returnable_bytes(); }
   uint64_t largest_free() { return memory_.largest_free(); }
   uint64_t allocations() const { return memory_.allocations(); }
   uint64_t frees() const { return memory_.frees(); }

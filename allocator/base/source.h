@@ -55,6 +55,8 @@ class MemorySource {
 
   // Whether release_clean() was not tried yet, so that can_release_clean() is but a guess.
   virtual bool release_clean_untried() { return false; }
+  // Whether release_clean() is counted on: it was seen to help, or may be expected to.
+  virtual bool release_clean_trusted() { return can_release_clean() && !release_clean_untried(); }
   // Whether something that release_clean() took may not be the driver's before no work goes on; and
   // makes sure of it: waits for all work, of which there must be none. False where there was
   // nothing.

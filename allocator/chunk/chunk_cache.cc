@@ -297,8 +297,9 @@ bool ChunkCache::waiting_range(Ticket* oldest, Ticket* newest) {
   return freed_.range(oldest, newest);
 }
 
-uint64_t ChunkCache::clean_bytes(const Reclaim& reclaim) {
+uint64_t ChunkCache::clean_bytes(Reclaim& reclaim) {
   LockGuard guard(mutex_);
+  refresh_locked(reclaim);
   return idle_bytes() + freed_.clean_parked_bytes(reclaim);
 }
 

@@ -119,7 +119,7 @@ class ChunkCache {
   uint64_t idle_or_parked_bytes() const { return idle_bytes() + parked_bytes(); }
   uint64_t garbage_bytes() const { return freed_.garbage_bytes(); }
   // Idle, or only parked: clean, and free as soon as memory is short.
-  uint64_t clean_bytes(const Reclaim& reclaim);
+  uint64_t clean_bytes(Reclaim& reclaim);
   // Idle, waiting, parked and garbage as the driver counts them: whole driver pages.
   uint64_t returnable_bytes() const { return returnable_bytes_.get(); }
   // Exported chunks are still to be offered to the driver.

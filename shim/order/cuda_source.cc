@@ -250,6 +250,16 @@ bool CudaSource::release_clean_untried() {
   return can_release_clean() && clean_release_.load() == CleanRelease::unknown;
 }
 
+// Measured on an H100 with driver 580: the memory is the driver's at once. Without free waits, most
+// memory is freed beside work that goes on, so nothing is promised before a release was seen to
+// help.
+bool CudaSource::release_clean_trusted() {
+  const bool unseen = clean_release_.load() == CleanRelease::unknown;
+  const bool expected = policy().free_sync != config::FreeSync::kFalse &&
+                        clean_releases_in_vain_.load(std::memory_order_relaxed) == 0;
+  return can_release_clean() && (!unseen || expected);
+}
+
 bool CudaSource::can_release_clean() {
   return driver().cuMemFreeAsync != nullptr && clean_release_.load() != CleanRelease::helps_not &&
          may_touch_context() && (this_thread.may_free_in_capture || !capture_gate().capturing());

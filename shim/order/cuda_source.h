@@ -50,6 +50,7 @@ class CudaSource final : public alloc::MemorySource {
   bool refuses_release() override;
   bool can_release_clean() override;
   bool release_clean_untried() override;
+  bool release_clean_trusted() override;
   bool unsettled() override { return unsettled_.load(); }
   bool settle_clean_releases() override;
   int release_clean(uint64_t address, uint64_t bytes) override;

@@ -37,7 +37,7 @@ CUresult driver_and_pools(const Device* device, CUdevice ordinal, size_t* free, 
     before = changes();
     if (device != nullptr) shared().await_moving(kPatienceNs);
     result = noted(driver().cuMemGetInfo_v2(free, total));
-    if (device != nullptr) *pooled = pooled_bytes_of(ordinal, /*may_wait=*/attempts == 0);
+    if (device != nullptr) *pooled = pooled_bytes_of(ordinal);
   } while (result == CUDA_SUCCESS && before != changes() && ++attempts < kAttempts);
   return result;
 }

@@ -22,13 +22,13 @@ bool closed(const Context& context, CUcontext handle) {
 
 }  // namespace
 
-PooledBytes pooled_bytes_of(CUdevice device, bool may_wait) {
+PooledBytes pooled_bytes_of(CUdevice device) {
   PooledBytes bytes{device_state(device).ledger.scratch_bytes.get(), 0};
   for_each_context([&](Context& context) {
     const Visit visit(context);
     // If the context is ending, the driver may have its memory back already.
     if (!visit.open() || context.device != device) return;
-    bytes.idle += context.pool.returnable_bytes(may_wait);
+    bytes.idle += context.pool.returnable_bytes();
     bytes.live += context.pool.usage().live;
   });
   return bytes;

@@ -15,9 +15,7 @@ struct Context;
 struct PooledBytes {
   uint64_t idle = 0, live = 0;
 };
-// `may_wait`: also longer than a moment, for the work before frees, where that makes more of it
-// free.
-PooledBytes pooled_bytes_of(CUdevice device, bool may_wait);
+PooledBytes pooled_bytes_of(CUdevice device);
 
 // Releases what the clients of contexts (order/contexts/context_client.h) keep on the device;
 // kNoDevice: on every device. False if that is nothing.
