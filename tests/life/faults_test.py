@@ -108,11 +108,7 @@ NOT_RUN = {
 ALONG_WITH = {"cuMemGetAddressRange_v2": "cuMemFree_v2:1=700,"}
 # cuMemFree_v2 gives idle memory back only where cuMemFreeAsync cannot.
 WITHOUT_FREE_ASYNC = {"SIMCUDA_FREE_ASYNC": "refused"}
-# Where a free waits, no event is needed to know what is clean.
-WITHOUT_WAITS = {"CISTERN_FREE_SYNC": "false"}
-UNDER = {"cuMemFree_v2": WITHOUT_FREE_ASYNC, "cuMemGetAddressRange_v2": WITHOUT_FREE_ASYNC,
-         "cuEventCreate": WITHOUT_WAITS, "cuEventQuery": WITHOUT_WAITS,
-         "cuCtxRecordEvent": WITHOUT_WAITS}
+UNDER = {"cuMemFree_v2": WITHOUT_FREE_ASYNC, "cuMemGetAddressRange_v2": WITHOUT_FREE_ASYNC}
 # There a code is an answer: the memory went with its context.
 ANSWERS = {("cuMemGetAddressRange_v2", INVALID_CONTEXT)}
 TRACED = {"cuMemAlloc_v2", "cuMemFree_v2", "cuMemGetInfo_v2", "cuEventCreate", "cuEventQuery",

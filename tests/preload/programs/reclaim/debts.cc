@@ -16,13 +16,8 @@
 //   overlapping a launch that may begin before the one in front of it ends
 //   contexts    another context copies
 //   graph       a graph reads
-//   pinned      pinned memory comes after the free, and is written
-//   function    a host function writes, without any pinned memory
 //   short       the memory is needed elsewhere: it goes back to the driver, or to other addresses
 //   many        more streams than one can keep in mind
-//   carried     a small copy brings the address of pinned memory to the device
-//   copies      copies to pinned memory, and a free behind each
-//   copies_end  the stream of such a copy ends, and a shorter copy follows on one with its handle
 //   dead        the work dies, the thread that freed ends, and so does the process
 //   bursts      frees and launches take turns
 
@@ -30,69 +25,10 @@
 #include <thread>
 #include <vector>
 
-#include "../driver_codes.h"
-#include "../timed_code.h"
 #include "../watch_time.h"
+#include "debts_workplace.h"
 
 namespace {
-
-constexpr size_t kWords = 64, kBytes = kWords * sizeof(uint32_t);
-constexpr uint32_t kDelayUs = 1000;
-
-CUdeviceptr new_block(size_t bytes) {
-  CUdeviceptr block = 0;
-  MUST(cuMemAlloc(&block, bytes));
-  return block;
-}
-
-CUstream new_stream(unsigned flags) {
-  CUstream stream = nullptr;
-  MUST(cuStreamCreate(&stream, flags));
-  return stream;
-}
-
-uint32_t* new_pinned() {
-  void* memory = nullptr;
-  MUST(cuMemHostAlloc(&memory, kBytes, 0));
-  return static_cast<uint32_t*>(memory);
-}
-
-CUevent new_event() {
-  CUevent event = nullptr;
-  MUST(cuEventCreate(&event, CU_EVENT_DEFAULT));
-  return event;
-}
-
-// What a program works with, in the context that is current. Nothing of the host's is within reach.
-struct Workplace {
-  timed::Kernels kernels;
-  CUstream first = timed::new_stream(), second = timed::new_stream();
-  CUdeviceptr words = new_block(kBytes), copy = new_block(kBytes);
-  uint32_t seed = 0;
-
-  // Work that takes a while, and a free behind it.
-  void write_and_free(CUstream stream, size_t bytes = 1000) {
-    const CUdeviceptr block = new_block(bytes);
-    MUST(timed::fill_words(kernels, stream, words, kWords, ++seed, kDelayUs));
-    MUST(cuMemFree(block));
-  }
-  // Whether the words are there when `stream` copies them.
-  bool read_on(CUstream stream) const {
-    MUST(cuMemcpyDtoDAsync(copy, words, kBytes, stream));
-    return holds(copy, seed);
-  }
-  static bool holds(CUdeviceptr words, uint32_t first) {
-    uint32_t host[kWords];
-    MUST(cuCtxSynchronize());
-    MUST(cuMemcpyDtoH(host, words, kBytes));
-    for (uint32_t i = 0; i < kWords; ++i) {
-      if (host[i] != first + i) return false;
-    }
-    return true;
-  }
-};
-
-void say_if(const char* what, bool so) { std::printf("%s: %s\n", what, so ? "yes" : "no"); }
 
 void streams(Workplace& at) {
   const CUstream kinds[] = {nullptr, CU_STREAM_PER_THREAD, new_stream(CU_STREAM_DEFAULT),
@@ -346,19 +282,6 @@ void graph(Workplace& at) {
   std::printf("read by a graph: %d\n", right);
 }
 
-void pinned(Workplace& at) {
-  int right = 0;
-  for (int round = 0; round < 3; ++round) {
-    at.write_and_free(at.first);
-    void* memory = new_pinned();
-    MUST(cuMemcpyDtoHAsync(memory, at.words, kBytes, at.second));
-    MUST(cuMemFree(new_block(1000)));
-    right += static_cast<const volatile uint32_t*>(memory)[0] == at.seed;
-    MUST(cuMemFreeHost(memory));
-  }
-  std::printf("read in pinned memory: %d\n", right);
-}
-
 void many(Workplace& at) {
   constexpr size_t kStreams = 80;
   std::vector<CUstream> all(kStreams);
@@ -375,50 +298,6 @@ void many(Workplace& at) {
   std::printf("done\n");
 }
 
-void carried(Workplace& at) {
-  uint32_t* memory = new_pinned();
-  MUST(cuCtxSynchronize());
-  for (int round = 0; round < 10; ++round) at.write_and_free(at.first);
-  std::printf("in order\n");
-  MUST(cuMemcpyHtoD(at.copy, &memory, sizeof memory));
-  for (int round = 0; round < 10; ++round) at.write_and_free(at.first);
-  std::printf("waited for\n");
-}
-
-void copies(Workplace& at) {
-  uint32_t* memory = new_pinned();
-  int right = 0;
-  MUST(cuCtxSynchronize());
-  for (int round = 0; round < 10; ++round) {
-    const CUdeviceptr block = new_block(1000);
-    MUST(timed::fill_words(at.kernels, at.first, at.words, kWords, ++at.seed, kDelayUs));
-    MUST(cuMemcpyDtoHAsync(memory, at.words, kBytes, at.first));
-    MUST(timed::fill_words(at.kernels, at.second, at.copy, kWords, 1, kDelayUs));
-    MUST(cuMemFree(block));
-    right += static_cast<const volatile uint32_t*>(memory)[0] == at.seed;
-  }
-  std::printf("read behind a free: %d\n", right);
-}
-
-void copies_end(Workplace& at) {
-  uint32_t *memory = new_pinned(), *other = new_pinned();
-  int right = 0;
-  MUST(cuCtxSynchronize());
-  for (int round = 0; round < 8; ++round) {
-    const CUdeviceptr block = new_block(1000);
-    CUstream stream = timed::new_stream();
-    MUST(timed::fill_words(at.kernels, stream, at.words, kWords, ++at.seed, kDelayUs));
-    MUST(cuMemcpyDtoHAsync(memory, at.words, kBytes, stream));
-    MUST(cuStreamDestroy(stream));
-    stream = timed::new_stream();
-    MUST(cuMemcpyDtoHAsync(other, at.copy, kBytes, stream));
-    MUST(cuMemFree(block));
-    right += static_cast<const volatile uint32_t*>(memory)[0] == at.seed;
-    MUST(cuStreamDestroy(stream));
-  }
-  std::printf("read behind a free: %d\n", right);
-}
-
 void dead(Workplace& at, CUcontext context) {
   std::thread([&] {
     MUST(cuCtxSetCurrent(context));
@@ -428,24 +307,6 @@ void dead(Workplace& at, CUcontext context) {
   }).join();
   say_if("it works on", cuMemsetD32Async(at.words, 0, kWords, at.second) == CUDA_SUCCESS);
   say_if("it is over", cuCtxSynchronize() == CUDA_SUCCESS);
-}
-
-void CUDA_CB write_from_host(void* data) {
-  __atomic_store_n(static_cast<uint32_t*>(data), 1, __ATOMIC_RELEASE);
-}
-
-void function(Workplace& at) {
-  int right = 0;
-  for (int round = 0; round < 3; ++round) {
-    uint32_t written = 0;
-    const CUdeviceptr block = new_block(1000);
-    MUST(timed::fill_words(at.kernels, at.first, at.words, kWords, 1, kDelayUs));
-    MUST(cuLaunchHostFunc(at.first, write_from_host, &written));
-    MUST(cuMemFree(block));
-    right += __atomic_load_n(&written, __ATOMIC_ACQUIRE) == 1;
-    MUST(cuCtxSynchronize());
-  }
-  std::printf("written by a host function: %d\n", right);
 }
 
 void short_of_memory(Workplace& at) {
@@ -498,16 +359,11 @@ int main(int argc, char** argv) {
   if (is("ends")) ends(at, context);
   if (is("ended")) ended(at, context);
   if (is("many")) many(at);
-  if (is("carried")) carried(at);
-  if (is("copies")) copies(at);
-  if (is("copies_end")) copies_end(at);
   if (is("dead")) dead(at, context);
   if (is("unordered")) unordered(at, context);
   if (is("streams_end")) streams_end(at);
   if (is("overlapping")) overlapping(at);
   if (is("graph")) graph(at);
-  if (is("pinned")) pinned(at);
-  if (is("function")) function(at);
   if (is("short")) short_of_memory(at);
   if (is("bursts")) bursts(at);
   return 0;

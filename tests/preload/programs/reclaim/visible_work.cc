@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// A free waits for work that the host can see, and leaves the order of the rest to the device.
+//
+//   visible_work MODE
+//
+//   function    a host function writes, without any pinned memory
+//   pinned      pinned memory comes after the free, and is written
+//   carried     a small copy brings the address of pinned memory to the device
+//   copies      copies to pinned memory, and a free behind each
+//   copies_end  the stream of such a copy ends, and a shorter copy follows on one with its handle
+
+#include <cstring>
+
+#include "../watch_time.h"
+#include "debts_workplace.h"
+
+namespace {
+
+void CUDA_CB write_from_host(void* data) {
+  __atomic_store_n(static_cast<uint32_t*>(data), 1, __ATOMIC_RELEASE);
+}
+
+void function(Workplace& at) {
+  int right = 0;
+  for (int round = 0; round < 3; ++round) {
+    uint32_t written = 0;
+    const CUdeviceptr block = new_block(1000);
+    MUST(timed::fill_words(at.kernels, at.first, at.words, kWords, 1, kDelayUs));
+    MUST(cuLaunchHostFunc(at.first, write_from_host, &written));
+    MUST(cuMemFree(block));
+    right += __atomic_load_n(&written, __ATOMIC_ACQUIRE) == 1;
+    MUST(cuCtxSynchronize());
+  }
+  std::printf("written by a host function: %d\n", right);
+}
+
+void pinned(Workplace& at) {
+  int right = 0;
+  for (int round = 0; round < 3; ++round) {
+    at.write_and_free(at.first);
+    void* memory = new_pinned();
+    MUST(cuMemcpyDtoHAsync(memory, at.words, kBytes, at.second));
+    MUST(cuMemFree(new_block(1000)));
+    right += static_cast<const volatile uint32_t*>(memory)[0] == at.seed;
+    MUST(cuMemFreeHost(memory));
+  }
+  std::printf("read in pinned memory: %d\n", right);
+}
+
+void carried(Workplace& at) {
+  uint32_t* memory = new_pinned();
+  MUST(cuCtxSynchronize());
+  for (int round = 0; round < 10; ++round) at.write_and_free(at.first);
+  std::printf("in order\n");
+  MUST(cuMemcpyHtoD(at.copy, &memory, sizeof memory));
+  for (int round = 0; round < 10; ++round) at.write_and_free(at.first);
+  std::printf("waited for\n");
+}
+
+void copies(Workplace& at) {
+  uint32_t* memory = new_pinned();
+  int right = 0;
+  MUST(cuCtxSynchronize());
+  for (int round = 0; round < 10; ++round) {
+    const CUdeviceptr block = new_block(1000);
+    MUST(timed::fill_words(at.kernels, at.first, at.words, kWords, ++at.seed, kDelayUs));
+    MUST(cuMemcpyDtoHAsync(memory, at.words, kBytes, at.first));
+    MUST(timed::fill_words(at.kernels, at.second, at.copy, kWords, 1, kDelayUs));
+    MUST(cuMemFree(block));
+    right += static_cast<const volatile uint32_t*>(memory)[0] == at.seed;
+  }
+  std::printf("read behind a free: %d\n", right);
+}
+
+void copies_end(Workplace& at) {
+  uint32_t *memory = new_pinned(), *other = new_pinned();
+  int right = 0;
+  MUST(cuCtxSynchronize());
+  for (int round = 0; round < 8; ++round) {
+    const CUdeviceptr block = new_block(1000);
+    CUstream stream = timed::new_stream();
+    MUST(timed::fill_words(at.kernels, stream, at.words, kWords, ++at.seed, kDelayUs));
+    MUST(cuMemcpyDtoHAsync(memory, at.words, kBytes, stream));
+    MUST(cuStreamDestroy(stream));
+    stream = timed::new_stream();
+    MUST(cuMemcpyDtoHAsync(other, at.copy, kBytes, stream));
+    MUST(cuMemFree(block));
+    right += static_cast<const volatile uint32_t*>(memory)[0] == at.seed;
+    MUST(cuStreamDestroy(stream));
+  }
+  std::printf("read behind a free: %d\n", right);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  end_if_it_hangs();
+  use_device(0);
+  const auto is = [&](const char* mode) { return argc > 1 && std::strcmp(argv[1], mode) == 0; };
+  Workplace at;
+  MUST(cuCtxSynchronize());
+  if (is("function")) function(at);
+  if (is("pinned")) pinned(at);
+  if (is("carried")) carried(at);
+  if (is("copies")) copies(at);
+  if (is("copies_end")) copies_end(at);
+  return 0;
+}
