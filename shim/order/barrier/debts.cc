@@ -177,10 +177,8 @@ bool put_behind(CUstream stream) {
 
 // The debtor ends: whatever other threads do now comes after its frees.
 void debtor_ends(void* /*of_this_key*/) {
-  const alloc::LockGuard lock(mutex);
   ThreadId me = this_thread_id();
-  if (!debtor.compare_exchange_strong(me, kEndedDebtor)) return;
-  forget_waits();
+  debtor.compare_exchange_strong(me, kEndedDebtor);
 }
 
 constinit pthread_key_t end_of_thread{};
