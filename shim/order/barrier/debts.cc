@@ -317,8 +317,14 @@ void debt_of_context_gone(Context& context) {
   end_if_paid();
 }
 
+// Another thread than the debtor would not have been held up by its free. A signal handler that
+// calls exit() may have interrupted the thread that has the lock.
 void pay_debts_at_exit() {
-  if (may_call()) pay(kPatience, kPatience);
+  constexpr uint64_t kLockNs = 100'000'000;
+  const bool others = others_debts() && debtor.load() != kEndedDebtor;
+  if (!any_debts() || others || !may_call() || !mutex.lock_within(kLockNs)) return;
+  mutex.unlock();
+  pay(kPatience, kPatience);
 }
 
 void reset_debts_after_fork() {
