@@ -153,7 +153,7 @@ int CudaSource::release_clean(uint64_t address, uint64_t bytes) {
   const alloc::CountedIn at_work(at_work_);
   if ((!pass && !this_thread.may_free_in_capture) || !may_touch_context()) return alloc::kNotNow;
   const ContextScope scope(context_);
-  CUstream stream = scope && pay_own_debts() ? own_stream() : nullptr;
+  CUstream stream = scope && pay_for_release() ? own_stream() : nullptr;
   if (stream == nullptr) return alloc::kNotNow;
   const bool unknown = clean_release_.load() == CleanRelease::unknown && bytes >= kLooksFrom;
   const LoneMove lone(device_);

@@ -217,7 +217,7 @@ int CudaUnits::unmap(uint64_t address, uint32_t count) {
   const alloc::CountedIn at_work(*owner_.at_work);
   const bool forbidden = !pass && !this_thread.may_free_in_capture;
   if (forbidden || owner_.closing->load() != 0 || !may_call()) return alloc::kNotNow;
-  if (!pay_own_debts()) return alloc::kNotNow;
+  if (!pay_for_release()) return alloc::kNotNow;
   const CUresult result = unmap_for_sure(address, bytes);
   if (result == CUDA_SUCCESS) note_unmapped(address, count);
   return told("unmaps units", address, bytes, result);

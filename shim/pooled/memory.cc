@@ -224,8 +224,7 @@ void free_uncounted(Context& context, CUdeviceptr address) {
 // there. Where there is none, the debt is waited for.
 [[gnu::cold]] int exchange_for_unowed(Context& context, size_t bytes, uint64_t* address) {
   alloc::Chunk* chunk = shared().index.find(*address);
-  if (chunk == nullptr || chunk->is() == alloc::Role::direct || pay_own_debts())
-    return CUDA_SUCCESS;
+  if (chunk == nullptr || chunk->is() == alloc::Role::direct) return CUDA_SUCCESS;
   threads_meet();
   uint64_t other = 0;
   const int code =

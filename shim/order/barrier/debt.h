@@ -24,6 +24,7 @@ struct Debt {
   };  // the last: the driver refused the event
   State state = State::none;
   uint64_t number = 0;      // of the event's last record
+  uint64_t since = 0;       // of the first one that is not known to be over
   CUevent event = nullptr;  // made for the first debt, ends with the context
 };
 
@@ -48,7 +49,8 @@ inline bool others_debts() {
 // ten seconds at most, and from then on frees wait as the driver's do. Whether nothing is owed. No
 // lock is held by the caller. Defined in debts.cc.
 bool pay_debts();
-// The same; another thread than the debtor does not wait at all.
-bool pay_own_debts();
+// The same before memory that may be under a debt goes elsewhere; another thread waits for a second
+// at most.
+bool pay_for_release();
 
 }  // namespace cistern::shim

@@ -35,7 +35,6 @@ constexpr uint64_t kPatience = 10'000'000'000;
 
 constinit alloc::Mutex mutex;  // held for all below, and for each context's Debt but open_for
 constinit uint64_t records = 0;
-constinit uint64_t given_up = 0;  // the last record that was waited for in vain
 constinit std::atomic<bool> threads_met{false};
 
 // Streams of the debtor that wait for everything up to a record. One that is left out waits again.
@@ -93,8 +92,10 @@ void close_open_debts() {
     if (!visit.open()) return;  // who ends it waits for its work
     const CUresult recorded =
         noted(driver().cuCtxRecordEvent(visit.handle(), debt.event), visit.handle());
+    const bool another = debt.state != State::none;
     debt.state = recorded == CUDA_SUCCESS ? State::recorded : State::unrecorded;
     debt.number = ++records;
+    if (!another) debt.since = debt.number;
   });
 }
 
@@ -206,33 +207,49 @@ void synchronise_unrecorded() {
   });
 }
 
-bool wait_until_paid(uint64_t limit_ns) {
-  const auto paid = [] {
+// Debts up to this record. What is owed meanwhile may be closed later, and by others.
+bool owes_until(uint64_t record) {
+  return any_context([=](const Debt& d) { return d.state != State::none && d.since <= record; });
+}
+
+// Who waits without a limit must not wait for a thread that makes debts again and again.
+bool wait_until_paid(uint64_t record, uint64_t limit_ns) {
+  const auto paid = [=] {
     if (!mutex.lock_within(kPatience)) return false;
     ask_debts();
-    const bool none = !any_debts();
+    const bool over = !owes_until(record);
     mutex.unlock();
-    return none;
+    if (!over && limit_ns == UINT64_MAX && others_debts()) threads_meet();
+    return over;
   };
   return alloc::os::wait_until(paid, limit_ns);
 }
 
-// `patience_ns`: of another thread than the debtor. Work that it once waited for in vain it does
-// not wait for again.
-bool pay(uint64_t patience_ns, uint64_t own_patience_ns = UINT64_MAX) {
+// How long a thread waits for work of another one's debts. Work that it once waited for in vain it
+// does not wait for again.
+struct Patience {
+  uint64_t ns;
+  uint64_t given_up = 0;  // the last record of that work
+};
+constinit Patience with_work{kPatience};         // before what this thread submits
+constinit Patience with_release{1'000'000'000};  // before memory goes elsewhere
+
+// Whether nothing is owed.
+bool pay(Patience& patience, uint64_t own_patience_ns = UINT64_MAX) {
   if (!any_debts() || !active()) return true;
   const NoCancel in_hand;
   if (!mutex.lock_within(kPatience)) return false;
   const ThreadId thread = debtor.load();
-  const bool own = thread == this_thread_id(), another = !own && thread != kEndedDebtor;
+  const bool another = thread != this_thread_id() && thread != kEndedDebtor;
   close_open_debts();
   const uint64_t last = records;
-  const bool in_vain = another && given_up == last;
+  const bool in_vain = another && patience.given_up == last;
   mutex.unlock();
   if (!another && own_patience_ns == UINT64_MAX) synchronise_unrecorded();
-  if (wait_until_paid(!another ? own_patience_ns : in_vain ? 0 : patience_ns)) return true;
-  if (patience_ns != 0 && mutex.lock_within(kPatience)) {
-    given_up = last;
+  const uint64_t limit_ns = !another ? own_patience_ns : in_vain ? 0 : patience.ns;
+  if (wait_until_paid(last, limit_ns)) return !any_debts();
+  if (another && mutex.lock_within(kPatience)) {
+    patience.given_up = last;
     mutex.unlock();
   }
   return false;
@@ -278,10 +295,10 @@ void threads_meet() {
 
 bool pay_debts() {
   if (others_debts()) threads_meet();
-  return pay(kPatience);
+  return pay(with_work);
 }
 
-bool pay_own_debts() { return pay(0); }
+bool pay_for_release() { return pay(with_release); }
 
 DebtMoment debt_moment() {
   if (!any_debts() || !mutex.lock_within(kPatience)) return {0, false};
@@ -324,7 +341,7 @@ void pay_debts_at_exit() {
   const bool others = others_debts() && debtor.load() != kEndedDebtor;
   if (!any_debts() || others || !may_call() || !mutex.lock_within(kLockNs)) return;
   mutex.unlock();
-  pay(kPatience, kPatience);
+  pay(with_work, kPatience);
 }
 
 void reset_debts_after_fork() {
