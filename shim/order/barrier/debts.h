@@ -15,8 +15,9 @@
 //                         work may use            the free or not, and the work may wait for this
 //                                                 thread. Then threads have *met*: no free of this
 //                                                 process leaves a debt any more
-//                         allocates               gets memory that was never under the debt
-//                                                 (pooled/memory.cc), and threads have met
+//                         allocates               waits for the debt, a second at most, else gets
+//                                                 memory that was never under it (pooled/memory.cc);
+//                                                 and threads have met
 //   any thread, once the  any of these            the same as the debtor, but the host waits: what
 //   debtor has ended                              it does comes after the frees
 //
