@@ -4,22 +4,24 @@
 // that work. Where one thread handed over all of it, and what the host can see of it is over
 // (visible_work.h), the device can keep that order: the free leaves a *debt* and returns.
 //
-//   who                   does                    then
-//   the thread that       submits                 one event is recorded for the context, before, so
-//   freed, the *debtor*                           that later work is not part of it; and the stream
-//                                                 waits for that event, once
-//                         asks about an event or  the debt is waited for, and the driver asked
-//                         again a stream, and it is not done ends what work may use  the debt is
-//                         waited for first
-//   another thread        submits, or ends what   waits for the debt, 10 s at most: it may know of
-//                         work may use            the free or not, and the work may wait for this
-//                                                 thread. Then threads have *met*: no free of this
-//                                                 process leaves a debt any more
-//                         allocates               waits for the debt, a second at most, else gets
-//                                                 memory that was never under it (pooled/memory.cc);
-//                                                 and threads have met
-//   any thread, once the  any of these            the same as the debtor, but the host waits: what
-//   debtor has ended                              it does comes after the frees
+// The thread that freed is the *debtor*.
+//
+//   * It submits: one event is recorded for the context, before, so that later work is not part of
+//     it. The stream waits for that event, once.
+//   * It asks about an event or a stream that is not done: the debt is waited for, and the driver
+//     asked again.
+//   * It ends what work may use: the debt is waited for first.
+//
+// Another thread may know of the free or not.
+//
+//   * It submits, or ends what work may use: it waits for the debt, but ten seconds at most, since
+//     the work may wait for this thread. Then threads have *met*: no free of this process leaves a
+//     debt any more.
+//   * It allocates: it waits a second at most, and else gets memory that was never under the debt
+//     (pooled/memory.cc). Threads have met, too.
+//
+// Once the debtor has ended, whatever a thread does comes after its frees: then the host waits,
+// without a limit.
 //
 // So a freed block can be handed out again at once: whoever gets it reaches it by submissions
 // behind the debt alone. Memory that leaves by another way waits for the debt: what goes back to
