@@ -21,7 +21,7 @@ CUresult waited(CUresult result) {
   return result;
 }
 
-// What is not done, though a free of this thread would have waited for it, is waited for now.
+// What a free of this thread would have waited for with the driver alone is waited for here.
 // Another thread may ask before that free is over, and is told what the driver says, unless the
 // thread that freed has ended.
 template <typename Function, typename... Arguments>

@@ -37,7 +37,7 @@ uintptr_t known_of_all() {
 void note_first_submission(bool visible) {
   if (!active()) return;
   current_context();  // one that no hook saw made is noticed here
-  const auto thread = reinterpret_cast<ThreadId>(&this_thread);
+  const ThreadId thread = this_thread_id();
   const alloc::LockGuard guard(mutex);
   end_seen_empty([=](Context& context, bool was_empty) {
     was_empty ? context.unfinished.begin(thread, visible) : context.unfinished.add(thread, visible);
@@ -51,7 +51,7 @@ void note_first_submission(bool visible) {
 // Looked at once more afterwards: who changes one of these clears the word after it.
 void quieten() {
   const uintptr_t last = last_submitter.load(std::memory_order_seq_cst);
-  const auto thread = reinterpret_cast<uintptr_t>(&this_thread);
+  const ThreadId thread = this_thread_id();
   const bool by_all = last == Unfinished::kSeveral;
   const auto calm = [=] {
     return last_submitter.load(std::memory_order_seq_cst) == last &&

@@ -17,7 +17,7 @@ namespace cistern::shim {
 // for all contexts; or kSeveral.
 extern constinit std::atomic<uintptr_t> last_submitter;
 
-// See note_submission() and before_submission().
+// See note_submission() and mark_frees().
 void note_first_submission(bool visible);
 void mark_frees_before_submission(bool may_wait_for_host);
 

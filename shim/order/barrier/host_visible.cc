@@ -86,6 +86,7 @@ const Function* find_function(CUfunction handle) {
     const alloc::LockGuard guard(mutex);
     there = entry.handle.load(std::memory_order_relaxed);
     if (there != handle && there != nullptr) continue;
+    if (there == handle && entry.unloadings.load(std::memory_order_relaxed) == now) return &entry;
     entry.count.store(ask_parameters(handle, entry), std::memory_order_relaxed);
     entry.unloadings.store(now, std::memory_order_release);
     entry.handle.store(handle, std::memory_order_release);

@@ -19,7 +19,6 @@ using ThreadId = uintptr_t;
 
 class Unfinished {
  public:
-  // All zero: the first work of a thread after that is its alone.
   static constexpr uintptr_t kVisible = 1, kSeveral = 2;
 
   bool only_of(ThreadId thread) const { return state_.load(std::memory_order_seq_cst) == thread; }
@@ -28,7 +27,7 @@ class Unfinished {
   // More work; the first since the context was seen empty.
   void add(ThreadId thread, bool visible) {
     const uintptr_t before = state();
-    const bool same = before == 0 || (before & ~kVisible) == thread;
+    const bool same = (before & ~kVisible) == thread;
     const uintptr_t seen = (before & kVisible) | (visible ? kVisible : 0);
     state_.store(same ? thread | seen : kSeveral, std::memory_order_seq_cst);
   }
