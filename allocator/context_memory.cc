@@ -18,6 +18,7 @@ void ContextMemory::init(Shared* shared_state, MemorySource* memory_source,
   party = device.party(number);
   releasing_.store(false, std::memory_order_relaxed);
   stuck_at_.store(~Ticket{0}, std::memory_order_relaxed);
+  proof_ = kNoProof;
   if (device.shared_party < 0) shared->reclaim.graphs().parked(party).init(ledger);
   supply.init(shared, source, device, owner);
   GroupRules groups_here = rules;
@@ -59,13 +60,22 @@ void ContextMemory::refresh(bool spare_too) {
 
 // --- to the source ---
 
+// What was in use lately is so by the clock.
+void ContextMemory::note_time() {
+  supply.cache.recently_used.advance(shared->idle.clock(), supply.cache.in_use());
+}
+
+bool ContextMemory::over_budget(uint64_t coming) const {
+  return strategy.visit([=](const auto& s) { return s.over_budget(coming); });
+}
+
 // One chunk after the other: until its turn comes each one can be used.
 template <typename Release>
-void ContextMemory::release_excess_by(Release release) {
+void ContextMemory::release_excess_by(uint64_t coming, Release release) {
   for (bool gone = true; gone;) {
     ChunkList chunk;
     const ChunkSupply::Moving moving(supply);
-    strategy.visit([&](auto& s) { s.collect_excess(&chunk); });
+    strategy.visit([&](auto& s) { s.collect_excess(&chunk, coming); });
     gone = !chunk.empty() && release(&chunk);
   }
 }
@@ -78,18 +88,15 @@ void ContextMemory::release_what_is_over(bool may_wait) {
     return strategy.visit([](const auto& s) { return s.far_over_budget(); });
   };
   if (source->can_release_clean()) {
-    release_excess_by([this](ChunkList* chunk) { return supply.release_clean(chunk); });
+    release_excess_by(0, [this](ChunkList* chunk) { return supply.release_clean(chunk); });
   } else if (await_work(/*patience_ns=*/0) != Work::goes_on || (may_wait && far_over())) {
-    release_excess_by([this](ChunkList* chunk) { return supply.release(chunk); });
+    release_excess_by(0, [this](ChunkList* chunk) { return supply.release(chunk); });
   }
   releasing_.store(false, std::memory_order_release);
 }
 
 // An exported chunk that the source did not take in the program's free goes as soon as it does.
-void ContextMemory::release_excess(bool may_wait) {
-  strategy.visit([](auto& s) { s.refresh_chunks(); });
-  if (!strategy.visit([](const auto& s) { return s.over_budget(); })) return;
-  release_what_is_over(may_wait);
+void ContextMemory::release_refused() {
   if (!supply.cache.any_refused()) return;
   ChunkList exported;
   const ChunkSupply::Moving moving(supply);
@@ -97,12 +104,67 @@ void ContextMemory::release_excess(bool may_wait) {
   supply.release(&exported);
 }
 
-void ContextMemory::release_excess_in_free() {
-  if (strategy.visit([](const auto& s) { return s.may_be_over_budget(); })) release_excess(true);
+void ContextMemory::release_excess() {
+  strategy.visit([](auto& s) { s.refresh_chunks(); });
+  if (excess_to_come()) {
+    note_time();
+    if (over_budget()) release_what_is_over(/*may_wait=*/false);
+  }
+  release_refused();
 }
 
-void ContextMemory::release_excess_without_wait() {
-  if (source->can_release_clean()) release_what_is_over(/*may_wait=*/false);
+void ContextMemory::release_excess_in_free(bool tended) {
+  const bool at_once = strategy.visit([tended](const auto& s) {
+    return tended ? s.must_give_back() || s.far_over_budget() : s.over_floor();
+  });
+  if (at_once) [[unlikely]] {
+    strategy.visit([](auto& s) { s.refresh_chunks(); });
+    note_time();
+    if (over_budget()) release_what_is_over(/*may_wait=*/true);
+  }
+  release_refused();
+}
+
+void ContextMemory::release_excess_before(uint64_t coming) {
+  if (!excess_to_come() || !source->can_release_clean()) return;
+  note_time();
+  if (!over_budget(coming) || releasing_.exchange(true, std::memory_order_acquire)) return;
+  if (source->pays_what_it_owes(/*waits=*/false)) {
+    release_excess_by(coming, [this](ChunkList* chunk) { return supply.release_clean(chunk); });
+  } else {
+    release_proven(coming);
+  }
+  releasing_.store(false, std::memory_order_release);
+}
+
+void ContextMemory::release_excess_in_background() {
+  note_time();
+  if (!over_budget() || !source->can_release_clean()) return;
+  if (releasing_.exchange(true, std::memory_order_acquire)) return;
+  release_proven(/*coming=*/0);
+  releasing_.store(false, std::memory_order_release);
+}
+
+// Idle memory may have been freed under an order that is still owed. So what is idle is noted first
+// and all work marked; once the mark has passed, what stayed idle since may go.
+void ContextMemory::release_proven(uint64_t coming) {
+  const Tick now = shared->idle.now();
+  Reclaim& reclaim = shared->reclaim;
+  if (proof_ != kNoProof) {
+    reclaim.poll(party);
+    if (reclaim.clean(party) < proof_) return;
+    proof_ = kNoProof;
+    for (bool gone = true; gone && over_budget(coming);) {
+      ChunkList chunk;
+      const ChunkSupply::Moving moving(supply);
+      strategy.visit([&](auto& s) { s.collect_aged_excess(now, &chunk); });
+      gone = !chunk.empty() && supply.release_clean(&chunk, ChunkSupply::Order::none_owed);
+    }
+    if (!over_budget(coming)) return;
+  }
+  strategy.visit([now](auto& s) { s.see_idle(now); });
+  const Ticket everything = reclaim.close();
+  if (reclaim.mark(party, everything, /*at_once=*/true)) proof_ = everything;
 }
 
 bool ContextMemory::release_idle(ChunkList* chunks) {

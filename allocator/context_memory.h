@@ -48,13 +48,20 @@ struct ContextMemory {
   void refresh(bool spare_too);
 
   // To the source, from little to all; false: nothing went. Excess: what is idle beyond the
-  // strategy's budget. Clean: everything that no earlier work can touch. Returnable: whatever the
-  // program does not hold and can go without a wait for work handed over later: what is clean by
-  // then, and where the source cannot take that alone, all of it once no work goes on. That is
-  // waited for, no longer than `patience_ns`.
-  void release_excess(bool may_wait = false);
-  void release_excess_in_free();
-  void release_excess_without_wait();
+  // strategy's budget; in a free, where others tend it (`tended`), only what cannot wait for them.
+  // Before `coming` bytes are obtained, and in the background, nothing is waited for. Clean:
+  // everything that no earlier work can touch. Returnable: whatever the program does not hold and
+  // can go without a wait for work handed over later: what is clean by then, and where the source
+  // cannot take that alone, all of it once no work goes on. That is waited for, no longer than
+  // `patience_ns`.
+  void release_excess();
+  void release_excess_in_free(bool tended);
+  void release_excess_before(uint64_t coming);
+  void release_excess_in_background();
+  // Whether there is excess, or may be without another free.
+  bool excess_to_come() const {
+    return strategy.visit([](const auto& s) { return s.over_floor(); });
+  }
   // `units`: whether clean ones go, too (allocator/expandable).
   enum class Units : uint8_t { go, stay };
   bool release_clean(Units units = Units::go);
@@ -118,11 +125,18 @@ struct ContextMemory {
   bool settle();
   uint64_t returnable_bytes(bool idle);  // whether no work goes on
   void await_work_before_frees(uint64_t patience_ns);
+  void note_time();
+  bool over_budget(uint64_t coming = 0) const;
   template <typename Release>
-  void release_excess_by(Release release);
+  void release_excess_by(uint64_t coming, Release release);
   void release_what_is_over(bool may_wait);
+  void release_refused();
+  void release_proven(uint64_t coming);
 
   std::atomic<bool> releasing_;   // a thread releases what is beyond the budget
+  // Of the thread that releases: once this is clean, so is what was seen idle.
+  static constexpr Ticket kNoProof = ~Ticket{0};
+  Ticket proof_;
   std::atomic<Ticket> stuck_at_;  // what was clean when work was waited for in vain
   Counter waited_in_vain_ns_;
   std::atomic<uint64_t> counted_until_ns_;  // several threads may wait in vain at once

@@ -144,6 +144,7 @@ int ContextPool::miss(Request& request) {
   }
   Shortage shortage(memory_, waiting_, request);
   if (waiting_.short_lately() && shortage.resolve_elsewhere()) return kSuccess;
+  idle_work_.before_obtain(request.bytes);
   const int code = memory_.take_fresh(request);
   return code == kOutOfMemory ? shortage.resolve() : code;
 }

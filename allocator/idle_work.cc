@@ -8,7 +8,7 @@ namespace {
 // of groups lies in no cache, and is only seen by looking.
 uint64_t first_bytes_to_release(const IdleRelease& idle, bool groups) {
   if (idle.on || idle.defer || (groups && !idle.no_budget)) return 0;
-  return idle.no_budget ? UINT64_MAX : OnDemand::kIdleBudget + 1;
+  return idle.no_budget ? UINT64_MAX : OnDemand::kIdleFloor + 1;
 }
 
 }  // namespace
@@ -19,13 +19,25 @@ void IdleWork::init(ContextMemory* memory, WaitingMemory* waiting) {
   from_bytes_ = first_bytes_to_release(memory->shared->idle, memory->groups.on());
   defers_ = memory->shared->idle.defer;
   deferred_.store(false, std::memory_order_relaxed);
+  tended_.store(false, std::memory_order_relaxed);
+}
+
+// Whether the background thread looks at what is idle from time to time, if there is anything.
+bool IdleWork::tended() {
+  if (tended_.load(std::memory_order_relaxed)) return true;
+  const bool budget = memory_->excess_to_come() && memory_->source->can_release_clean();
+  if (!budget && !memory_->shared->idle.on) return false;
+  tended_.store(true);
+  if (memory_->source->request_background_work(/*soon=*/false)) return true;
+  tended_.store(false);
+  return false;
 }
 
 void IdleWork::after_free() {
-  if (memory_->shared->idle.on) memory_->source->request_background_work(/*soon=*/false);
+  const bool is_tended = tended();
   if (defers_) return defer();
   sweep_if_due();
-  memory_->release_excess_in_free();
+  memory_->release_excess_in_free(is_tended);
 }
 
 void IdleWork::after_synchronise() {
@@ -35,11 +47,12 @@ void IdleWork::after_synchronise() {
 
 void IdleWork::before_miss() {
   do_deferred(WorkedBy::call);
-  memory_->release_excess_without_wait();
 }
 
+// A free that finds nobody tending from here on asks again.
 bool IdleWork::in_background() {
   const IdleRelease& idle = memory_->shared->idle;
+  tended_.store(false);
   do_deferred(WorkedBy::background);
   if (idle.on) {
     sweep(WorkedBy::background);
@@ -47,11 +60,14 @@ bool IdleWork::in_background() {
     waiting_->ask();
     memory_->refresh(/*spare_too=*/false);
   }
-  if (defers_) memory_->release_excess_in_free();
+  memory_->release_excess_in_background();
   const Usage now = memory_->usage();
+  const bool waits = now.parked != 0 || (now.waiting != 0 && !memory_->shared->reclaim.frozen());
   const bool more_to_come =
-      now.parked != 0 || (now.waiting != 0 && !memory_->shared->reclaim.frozen());
-  return more_to_come || (idle.on && memory_->ledger->idle_chunks.get() > idle.keep);
+      waits || memory_->excess_to_come() ||
+      (idle.on && memory_->ledger->idle_chunks.get() > idle.keep);
+  if (more_to_come) tended_.store(true);
+  return more_to_come;
 }
 
 // The first deferred free asks for the background thread soon; without one, the work is done now.
@@ -60,7 +76,7 @@ void IdleWork::defer() {
   if (memory_->source->request_background_work(/*soon=*/first)) return;
   do_deferred(WorkedBy::call);
   sweep_if_due();
-  memory_->release_excess_in_free();
+  memory_->release_excess_in_free(/*tended=*/false);
 }
 
 void IdleWork::do_deferred(WorkedBy worked_by) {

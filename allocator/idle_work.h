@@ -4,9 +4,11 @@
 // (idle_release.h); and with FLAGS_eager_delete_scope=false the work of frees is deferred until an
 // allocation misses.
 //
-// It is done in calls of the program that may wait for the device anyway (frees, synchronisations)
-// and, while the program makes none, in the background: the source is asked for a thread that calls
-// in_background(). Without one, deferred work is done in the free after all.
+// It is done in calls of the program: before more memory is obtained, as far as that needs no wait,
+// and after a synchronisation. For the rest the source is asked for a thread that calls
+// in_background() from time to time, from the first free on that leaves more idle than the floor.
+// Without such a thread, and where its release would have to wait, frees do it, which may wait for
+// the device anyway.
 //
 // Any thread may call anything; of several that sweep at once, one does and the others go on. No
 // lock is held while the source is called. Nothing here fails: what the source does not take now
@@ -40,11 +42,16 @@ class IdleWork {
   bool any_deferred() const { return deferred_.load(std::memory_order_relaxed); }
   // In an allocation that misses, which must not wait for the device.
   void before_miss();
+  // It is about to obtain this much.
+  void before_obtain(uint64_t bytes) {
+    if (due(memory_->supply.cache)) memory_->release_excess_before(bytes);
+  }
 
   // The context is gone, and what was idle in it.
   void forget_all() { publish_idle(0); }
 
  private:
+  bool tended();
   void defer();
   void do_deferred(WorkedBy worked_by);
   void sweep_if_due();
@@ -58,6 +65,7 @@ class IdleWork {
   WaitingMemory* waiting_;
   uint64_t from_bytes_;  // there may be work from so many bytes idle or parked on
   bool defers_;
+  std::atomic<bool> tended_{false};  // the background thread will look
   std::atomic<bool> deferred_{false};
   std::atomic<bool> sweeping_{false};
   std::atomic<Tick> swept_{kNotSeen};        // the tick of the last sweep

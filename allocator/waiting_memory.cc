@@ -84,10 +84,7 @@ bool WaitingMemory::mark_freed() {
 // What waits without a mark does not wait for long: no work was handed over since.
 void WaitingMemory::before_synchronise() {
   Reclaim& reclaim = memory_->shared->reclaim;
-  const bool waits = reclaim.any_outstanding(memory_->party);
-  if (waits) reclaim.poll(memory_->party);
-  const bool still = waits && reclaim.any_outstanding(memory_->party);
-  memory_->supply.note_waiting(still ? memory_->supply.cache.waiting_bytes() : 0);
+  if (reclaim.any_outstanding(memory_->party)) reclaim.poll(memory_->party);
 }
 
 // --- waits ---
@@ -139,7 +136,6 @@ void WaitingMemory::hold_back() {
   ask();
   Ticket newest;
   if (!memory_->newest_waiting(&newest)) return;
-  memory_->supply.note_waiting(Reclaim::kWaitingBound);
   const Ticket clean = reclaim.clean(memory_->party);
   memory_->refresh(/*spare_too=*/false);
   if (clean == gave_way_at_.load(std::memory_order_relaxed)) return;

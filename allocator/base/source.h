@@ -53,6 +53,10 @@ class MemorySource {
   virtual bool can_release_clean() { return false; }
   virtual int release_clean(uint64_t /*address*/, uint64_t /*bytes*/) { return kNotNow; }
 
+  // A free may have handed its memory out before earlier work was done, and owe that order. Whether
+  // none is owed for what is out of the pools now; where `waits`, waits for that.
+  virtual bool pays_what_it_owes(bool /*waits*/) { return true; }
+
   // Whether release_clean() was not tried yet, so that can_release_clean() is but a guess.
   virtual bool release_clean_untried() { return false; }
   // Whether release_clean() is counted on: it was seen to help, or may be expected to.

@@ -29,6 +29,8 @@ void ChunkCache::init(uint32_t owner, uint32_t party, Garbage* garbage, ReuseRul
   closed_ = false;
   allocations.set(0);
   frees.set(0);
+  reserved.set(0);
+  recently_used.reset();
 }
 
 void ChunkCache::close() {
@@ -90,6 +92,7 @@ Chunk* ChunkCache::take_found(uint64_t bytes, Role role, Reclaim& reclaim, Find 
     chunk->become(role);
     chunk->set_requested(bytes);
     chunk->born = reclaim.epoch();
+    note_use();
     if (role == Role::whole) count_allocation(bytes);
   }
   return chunk;

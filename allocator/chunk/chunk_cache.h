@@ -5,6 +5,8 @@
 // may be called from a free or an allocation alike.
 #pragma once
 
+#include <algorithm>
+
 #include "allocator/base/ledger.h"
 #include "allocator/base/mutex.h"
 #include "allocator/base/size_bins.h"
@@ -12,6 +14,7 @@
 #include "allocator/chunk/reuse_rule.h"
 #include "allocator/reclaim/freed_queue.h"
 #include "allocator/reclaim/idle_release.h"
+#include "allocator/reclaim/recent_peak.h"
 
 namespace cistern::alloc {
 
@@ -100,6 +103,19 @@ class ChunkCache {
   uint64_t live() const { return live_.get(); }
   Counter allocations, frees;
 
+  // Bytes of all chunks of the context, in this cache or not; and how much of them is not idle, or
+  // was not within the last second. A chunk on its way to the source counts as not idle.
+  Counter reserved;
+  uint64_t in_use() const {
+    const uint64_t idle = idle_or_parked_bytes();
+    return reserved.get() - std::min(reserved.get(), idle);
+  }
+  void note_use() { recently_used.note(in_use()); }
+  RecentPeak recently_used;
+  // Chunks of the context that are idle in a pool of blocks are counted here; nullptr: there are
+  // none.
+  void count_idle_of(const Counter* bytes) { idle_in_pool_.store(bytes); }
+
   // The context is gone, in two steps: close() keeps everything where it is, and once nothing is
   // in_hand() forget_all() forgets it.
   void close();
@@ -116,7 +132,10 @@ class ChunkCache {
   uint64_t idle_bytes() const { return idle_bytes_.get(); }
   uint64_t waiting_bytes() const { return freed_.waiting_bytes(); }
   uint64_t parked_bytes() const { return freed_.parked_bytes(); }
-  uint64_t idle_or_parked_bytes() const { return idle_bytes() + parked_bytes(); }
+  uint64_t idle_or_parked_bytes() const {
+    const Counter* in_pool = idle_in_pool_.load(std::memory_order_relaxed);
+    return idle_bytes() + parked_bytes() + (in_pool == nullptr ? 0 : in_pool->get());
+  }
   uint64_t garbage_bytes() const { return freed_.garbage_bytes(); }
   // Idle, or only parked: clean, and free as soon as memory is short.
   uint64_t clean_bytes(Reclaim& reclaim);
@@ -157,6 +176,7 @@ class ChunkCache {
   FreedQueue<Chunk, ChunkLinks> freed_;
   ChunkList refused_;  // exported, and the driver did not take them yet
   Counter live_, idle_bytes_, returnable_bytes_, refused_bytes_;
+  std::atomic<const Counter*> idle_in_pool_{nullptr};
 };
 
 }  // namespace cistern::alloc

@@ -16,8 +16,6 @@ void ChunkSupply::init(SharedChunks* shared, MemorySource* source, const DeviceP
   closed_.store(false);
   cache.init(owner, device.party(owner), device.garbage, device.reuse);
   obtained_in_.reset();
-  note_waiting(0);
-  note_waiting(0);
   filler.init(source, device.ledger, device.fill);
 }
 
@@ -49,7 +47,8 @@ Chunk* ChunkSupply::obtain(uint64_t bytes, Role role, int* code) {
       ledger_->note_size_taken(bytes);
       ledger_->chunks.add();
       chunks_.add();
-      reserved_.add(bytes);
+      cache.reserved.add(bytes);
+      cache.note_use();
       ledger_->reserved.add(bytes);
       ledger_->reserved_peak.raise_to(ledger_->reserved.get());
       if (role != Role::released) cache.count_obtained(bytes);
@@ -102,9 +101,10 @@ bool ChunkSupply::release(ChunkList* chunks) {
   return any;
 }
 
-bool ChunkSupply::release_clean(ChunkList* chunks) {
+bool ChunkSupply::release_clean(ChunkList* chunks, Order order) {
   ChunkList kept;
-  bool any = false, able = true;
+  bool any = false;
+  bool able = order == Order::none_owed || source_->pays_what_it_owes(/*waits=*/true);
   while (Chunk* chunk = chunks->pop()) {
     able = able && source_->can_release_clean() &&
            source_->release_clean(chunk->base(), chunk->size()) == kSuccess;
@@ -125,7 +125,7 @@ void ChunkSupply::forget(Chunk* chunk) {
   const uint64_t bytes = chunk->size();
   chunks_.sub(1);
   ledger_->chunks.sub(1);
-  reserved_.sub(bytes);
+  cache.reserved.sub(bytes);
   ledger_->reserved.sub(bytes);
   cap_->refund(bytes);
   shared_->chunks.give_back(chunk);

@@ -58,8 +58,10 @@ class ChunkSupply {
   bool release(ChunkList* chunks);
 
   // The same of clean chunks, without a wait for the device, as far as the source can do that; the
-  // rest is idle again. True if any went.
-  bool release_clean(ChunkList* chunks);
+  // rest is idle again. True if any went. `order`: whether one may be owed for them
+  // (MemorySource::pays_what_it_owes()), and may be waited for.
+  enum class Order : uint8_t { waits, none_owed };
+  bool release_clean(ChunkList* chunks, Order order = Order::waits);
 
   // For as long as it lives this thread may have chunks in hand: forget_all() waits for it.
   class InHand {
@@ -117,8 +119,8 @@ class ChunkSupply {
     }
     ledger_->chunks.sub(chunks_.get());
     chunks_.set(0);
-    ledger_->reserved.sub(reserved_.get());
-    reserved_.set(0);
+    ledger_->reserved.sub(cache.reserved.get());
+    cache.reserved.set(0);
   }
 
   bool closed() const { return closed_.load(); }
@@ -129,14 +131,6 @@ class ChunkSupply {
   // What a driver allocation takes of late at the least: a longer one was held up, by other threads
   // for example, and what waits for as long as that would hold up others in turn.
   uint64_t obtain_ns() const { return obtained_in_.ns(); }
-
-  // The program is about to wait for the context, and `bytes` of chunks wait for work.
-  void note_waiting(uint64_t bytes) {
-    waited_before_.set(waited_.get());
-    waited_.set(bytes);
-  }
-  // How much waited for work at a time before the last synchronisations.
-  uint64_t waited_at_a_time() const { return std::max(waited_.get(), waited_before_.get()); }
 
   ChunkCache cache;
   Filler filler;
@@ -151,9 +145,8 @@ class ChunkSupply {
   Cap* cap_;
   uint32_t owner_;
   std::atomic<bool> closed_{false};
-  Counter reserved_, chunks_;  // of this context
+  Counter chunks_;  // of this context
   FastestOfLate obtained_in_;
-  Counter waited_, waited_before_;
 };
 
 }  // namespace cistern::alloc

@@ -76,6 +76,8 @@ class ChunkPools {
   // For a strategy that gives pools meanings (graph_arena): a pool by its number, nullptr where
   // there is none yet; takes out its clean chunks; takes out one that is wholly idle, if there is
   // any.
+  // The pool that lies beside the default strategy, for members of groups, if that is in use.
+  static constexpr unsigned kBesideOnDemand = 0;
   BlockPool* pool_at(unsigned number) const {
     return pools_[number].load(std::memory_order_acquire);
   }
@@ -113,10 +115,12 @@ class ChunkPools {
 
   // Idle memory is kept until memory runs short, but for exported chunks.
   void refresh_chunks() { supply_->cache.refresh(shared_->reclaim); }
-  bool may_be_over_budget() const { return over_budget(); }
-  bool over_budget() const { return supply_->cache.any_refused(); }
+  bool over_floor() const { return false; }
+  bool over_budget(uint64_t /*coming*/ = 0) const { return false; }
   bool far_over_budget() const { return false; }
-  void collect_excess(ChunkList*) {}
+  bool must_give_back() const { return false; }
+  void collect_excess(ChunkList*, uint64_t /*coming*/ = 0) {}
+  void collect_aged_excess(Tick, ChunkList*) {}
 
   void forget(Chunk* chunk);  // its context is gone
 

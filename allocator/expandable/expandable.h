@@ -117,10 +117,12 @@ class Expandable {
   void collect_all(ChunkList*) {}
   void collect_clean(ChunkList*) {}
   void refresh_chunks() { supply_->cache.refresh(shared_->reclaim); }
-  bool over_budget() const { return supply_->cache.any_refused(); }
-  bool may_be_over_budget() const { return over_budget(); }
+  bool over_floor() const { return false; }
+  bool over_budget(uint64_t /*coming*/ = 0) const { return false; }
   bool far_over_budget() const { return false; }
-  void collect_excess(ChunkList*) {}
+  bool must_give_back() const { return false; }
+  void collect_excess(ChunkList*, uint64_t /*coming*/ = 0) {}
+  void collect_aged_excess(Tick, ChunkList*) {}
 
   // Idle release: units of which as many were clean all the time.
   IdleChunks see_idle(Tick now);

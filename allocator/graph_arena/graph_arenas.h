@@ -42,11 +42,14 @@ class GraphArenas : public GroupedOnDemand, public GraphRuns<GraphArenas> {
   }
 
   // Idle memory of arenas is kept; what is to go back is excess.
-  bool may_be_over_budget() const {
-    return GroupedOnDemand::may_be_over_budget() || to_give_back() != 0;
+  bool over_floor() const { return GroupedOnDemand::over_floor() || to_give_back() != 0; }
+  bool over_budget(uint64_t coming = 0) const {
+    return GroupedOnDemand::over_budget(coming) || to_give_back() != 0;
   }
-  bool over_budget() const { return GroupedOnDemand::over_budget() || to_give_back() != 0; }
-  void collect_excess(ChunkList* out);
+  bool must_give_back() const { return to_give_back() != 0; }
+  void collect_excess(ChunkList* out, uint64_t coming = 0);
+  // That of the arenas is none.
+  void collect_aged_excess(Tick now, ChunkList* out) { rest_->collect_aged_excess(now, out); }
 
   // What goes back is no arena's any more.
   void collect_clean(ChunkList* out) {

@@ -66,18 +66,20 @@ class GroupedOnDemand {
     members_->refresh(/*spare_too=*/false);
   }
   // Of what waits it is not known before refresh_chunks() whether it is idle.
-  bool may_be_over_budget() const {
-    const BlockPool* pool = members_->pool_at(kGroups);
-    return rest_->over_budget(pool == nullptr ? 0
-                                              : pool->idle_chunk_bytes() + pool->waiting_bytes());
+  bool over_floor() const {
+    const BlockPool* pool = members();
+    return rest_->over_floor(pool == nullptr ? 0 : pool->waiting_bytes());
   }
-  bool over_budget() const { return rest_->over_budget(idle_of_groups()); }
-  bool far_over_budget() const { return rest_->far_over_budget(idle_of_groups()); }
-  void collect_excess(ChunkList* out) {
-    const uint64_t idle = idle_of_groups();
-    if (idle != 0 && rest_->exceeds_budget(idle)) members_->collect_one_idle(kGroups, out);
-    if (out->empty()) rest_->collect_excess(out, idle_of_groups());
+  bool over_budget(uint64_t coming = 0) const { return rest_->over_budget(coming); }
+  bool far_over_budget() const { return rest_->far_over_budget(); }
+  bool must_give_back() const { return false; }
+  void collect_excess(ChunkList* out, uint64_t coming = 0) {
+    const BlockPool* pool = members();
+    const bool idle = pool != nullptr && pool->idle_chunk_bytes().get() != 0;
+    if (idle && over_budget(coming)) members_->collect_one_idle(ChunkPools::kBesideOnDemand, out);
+    if (out->empty()) rest_->collect_excess(out, coming);
   }
+  void collect_aged_excess(Tick now, ChunkList* out) { collect_aged(now, /*least=*/0, out); }
 
   void forget(Chunk* chunk) {
     rest_->forget(chunk);
@@ -100,12 +102,7 @@ class GroupedOnDemand {
   }
 
  protected:
-  static constexpr unsigned kGroups = 0;  // the pool of their members
-
-  uint64_t idle_of_groups() const {
-    const BlockPool* pool = members_->pool_at(kGroups);
-    return pool == nullptr ? 0 : pool->idle_chunk_bytes();
-  }
+  const BlockPool* members() const { return members_->pool_at(ChunkPools::kBesideOnDemand); }
 
   OnDemand* rest_;
   ChunkPools* members_;

@@ -226,17 +226,12 @@ void OnDemand::refresh(bool spare_too) {
   }
 }
 
-// Where the host runs ahead of the device, as much as waits at a time will be wanted again, also
-// after a synchronisation: what became clean is kept for it, instead of going back and being
-// obtained anew a moment later. While it waits it takes that room itself, but for a quarter: some
-// of what becomes clean has not the size that is asked for next. What was garbage and is flushed
-// together has room, too.
-uint64_t OnDemand::idle_budget() const {
-  if (shared_->idle.no_budget) return UINT64_MAX;
-  const uint64_t waiting = supply_->cache.waiting_bytes();
-  const uint64_t at_a_time = std::max(waiting, supply_->waited_at_a_time());
-  return std::max(kIdleBudget, ledger_->live_peak.get() / kIdleShare) + at_a_time -
-         waiting / 4 * 3 + (garbage_ == nullptr ? 0 : garbage_->flushed_together());
+// What was in use a moment ago will be wanted again. Waiting memory is in use, too: where the host
+// runs ahead of the device, as much will wait again.
+uint64_t OnDemand::idle_budget(uint64_t coming) const {
+  const ChunkCache& cache = supply_->cache;
+  const uint64_t in_use = cache.in_use() + coming;
+  return idle_floor() + std::max(cache.recently_used.get(), in_use) - in_use;
 }
 
 void OnDemand::forget(Chunk* chunk) {

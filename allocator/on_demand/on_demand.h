@@ -2,9 +2,10 @@
 // The default strategy, when no setting names another one: memory by actual size, on demand.
 //
 // Requests of 1 MiB and more keep driver allocations whole, so that NCCL, MPI and RDMA see real
-// bases; smaller ones are cut from 2 MiB slabs. What is idle beyond a budget goes back to the
-// driver, and before memory is said to be out, so does everything that is not live: with requests
-// of that size the program never runs out where the driver alone would not have.
+// bases; smaller ones are cut from 2 MiB slabs. No more is kept than the program itself held within
+// the last second, and a floor; what is idle beyond that goes back to the driver. Before memory is
+// said to be out, so does everything that is not live: with requests of that size the program never
+// runs out where the driver alone would not have.
 //
 // Small blocks are sharded: threads spread over kShards independent SlabPools; a free goes to the
 // shard the block came from. Any thread; no lock is held while the chunk layer is called.
@@ -26,8 +27,8 @@ inline constexpr uint64_t kWholeBytes = kDriverSharesBelow;
 class OnDemand {
  public:
   static constexpr int kShards = 8;
-  // What may stay idle: this, or a share of the most that was ever live.
-  static constexpr uint64_t kIdleBudget = uint64_t{64} << 20;
+  // What always may stay idle: this, or a share of the most that was ever live.
+  static constexpr uint64_t kIdleFloor = uint64_t{64} << 20;
 
   // The most that its pools together may have live and not published: LiveCount's step in each, and
   // a small block that is being added.
@@ -96,25 +97,30 @@ class OnDemand {
   // An idle chunk serves requests of about its size only.
   static constexpr bool kCutsIdleChunks = false;
 
-  // Whether more is idle than may be, and the oldest whole chunks beyond that. `beside`: what is
-  // idle of the same budget elsewhere. Before the first: what became clean is idle.
+  // Whether more is idle than the floor: only then it may be over the budget, now or later.
+  // `maybe_idle`: of which that is not known.
+  bool over_floor(uint64_t maybe_idle = 0) const {
+    return !shared_->idle.no_budget &&
+           supply_->cache.idle_or_parked_bytes() + maybe_idle > idle_floor();
+  }
+  // Whether more is idle than may be, once `coming` bytes were obtained; and the oldest whole chunk
+  // beyond that. Before the first: what became clean is idle.
   void refresh_chunks() { supply_->cache.refresh(shared_->reclaim); }
-  bool may_be_over_budget() const { return over_budget(); }
-  bool over_budget(uint64_t beside = 0) const {
-    return exceeds_budget(beside) || supply_->cache.any_refused();
+  bool over_budget(uint64_t coming = 0) const {
+    return over_floor() && supply_->cache.idle_or_parked_bytes() > idle_budget(coming);
   }
-  bool exceeds_budget(uint64_t beside) const {
-    return supply_->cache.idle_or_parked_bytes() + beside > idle_budget();
+  bool far_over_budget() const {
+    return over_floor() && supply_->cache.idle_or_parked_bytes() / 2 > idle_budget();
   }
-  bool far_over_budget(uint64_t beside = 0) const {
-    return (supply_->cache.idle_or_parked_bytes() + beside) / 2 > idle_budget();
-  }
-  // The budget is larger by what waits, so that is made sure of first.
-  void collect_excess(ChunkList* out, uint64_t beside = 0) {
+  // Whether some of it should go at once.
+  bool must_give_back() const { return false; }
+  void collect_excess(ChunkList* out, uint64_t coming = 0) {
     supply_->cache.refresh(shared_->reclaim);
-    const uint64_t budget = idle_budget();
-    supply_->cache.collect_idle(budget - std::min(beside, budget), shared_->reclaim, out);
+    if (!over_budget(coming)) return;
+    supply_->cache.collect_idle(idle_budget(coming), shared_->reclaim, out);
   }
+  // The oldest of what was seen idle before (see_idle()).
+  void collect_aged_excess(Tick now, ChunkList* out) { collect_aged(now, /*least=*/0, out); }
 
   void forget(Chunk* chunk);  // its context is gone
 
@@ -130,8 +136,6 @@ class OnDemand {
   void reset_after_fork() {}
 
  private:
-  static constexpr uint64_t kIdleShare = 8;
-
   void collect_empty(bool freed_too, ChunkList* out);
   bool take_whole(Request& request);
   bool take_whole_of_about(Request& request);
@@ -149,7 +153,11 @@ class OnDemand {
   void make_idle(ChunkList* emptied);
   void release_slabs(ChunkList* ended);
   void become_chunks(const ChunkList* slabs);
-  uint64_t idle_budget() const;
+  uint64_t idle_floor() const {
+    constexpr uint64_t kShare = 8;
+    return std::max(kIdleFloor, ledger_->live_peak.get() / kShare);
+  }
+  uint64_t idle_budget(uint64_t coming = 0) const;
   SlabPool& pool_of(const Chunk* chunk) { return slabs_[chunk->at().shard()]; }
 
   SharedChunks* shared_;

@@ -127,9 +127,7 @@ void Garbage::flush() {
   if (!due()) return;  // another thread came first
   flushes.add();
   const Cut cut = rules_.fraction < 1 ? find_cut() : Cut{};
-  uint64_t bytes = 0;
-  for_each_queue([&](GarbageQueue& queue) { bytes += queue.flush(cut); });
-  flushed_together_.set(bytes);
+  for_each_queue([&](GarbageQueue& queue) { queue.flush(cut); });
 }
 
 // What other threads free meanwhile falls on one side of the cut or the other.
@@ -170,7 +168,6 @@ bool Garbage::flush_synchronised(uint32_t owner, Ticket ticket) {
   for_each_queue([&](GarbageQueue& queue) {
     if (queue.owner_ == owner) bytes += queue.flush_freed_before(ticket);
   });
-  if (bytes != 0) flushed_together_.set(bytes);
   return bytes != 0;
 }
 

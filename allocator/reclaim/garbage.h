@@ -109,8 +109,6 @@ class Garbage {
   bool flush_synchronised(uint32_t owner, Ticket ticket);
   // Memory is short: everything is flushed. True if there was anything.
   bool flush_all();
-  // The bytes that were flushed last, together: they will be wanted again before the next time.
-  uint64_t flushed_together() const { return flushed_together_.get(); }
 
   void reset_after_fork() { mutex_.reset(); }
 
@@ -127,7 +125,6 @@ class Garbage {
 
   GarbageRules rules_;
   Reclaim* reclaim_ = nullptr;
-  Counter flushed_together_;
   Mutex mutex_;
   GarbageQueue* queues_ = nullptr;
 };

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "allocator/base/os.h"
-
 namespace cistern::alloc {
 
 IdleRelease idle_release(const config::Policy& policy) {

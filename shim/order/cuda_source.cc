@@ -153,7 +153,7 @@ int CudaSource::release_clean(uint64_t address, uint64_t bytes) {
   const alloc::CountedIn at_work(at_work_);
   if ((!pass && !this_thread.may_free_in_capture) || !may_touch_context()) return alloc::kNotNow;
   const ContextScope scope(context_);
-  CUstream stream = scope && pay_for_release() ? own_stream() : nullptr;
+  CUstream stream = scope ? own_stream() : nullptr;
   if (stream == nullptr) return alloc::kNotNow;
   const bool unknown = clean_release_.load() == CleanRelease::unknown && bytes >= kLooksFrom;
   const LoneMove lone(device_);
@@ -195,6 +195,8 @@ bool CudaSource::settle_clean_releases() {
   if (!scope || noted(driver().cuCtxSynchronize(), context_) != CUDA_SUCCESS) return false;
   return unsettled_.exchange(false);
 }
+
+bool CudaSource::pays_what_it_owes(bool waits) { return waits ? pay_for_release() : !owes_now(); }
 
 bool CudaSource::request_background_work(bool soon) {
   return others_->request_background_work(soon);

@@ -54,6 +54,7 @@ class CudaSource final : public alloc::MemorySource {
   bool unsettled() override { return unsettled_.load(); }
   bool settle_clean_releases() override;
   int release_clean(uint64_t address, uint64_t bytes) override;
+  bool pays_what_it_owes(bool waits) override;
   // kNotNow while the program captures, as for every driver call of Cistern's own.
   int fill(const alloc::FillRange* ranges, int count) override;
   // Whether some thread calls the driver for memory of the context.

@@ -49,8 +49,10 @@ inline bool others_debts() {
 // ten seconds at most, and from then on frees wait as the driver's do. Whether nothing is owed. No
 // lock is held by the caller. Defined in debts.cc.
 bool pay_debts();
-// The same before memory that may be under a debt goes elsewhere; another thread waits for a second
-// at most.
+// The same before memory that may be under a debt goes elsewhere, whatever is owed for other memory
+// meanwhile; another thread waits for a second at most.
 bool pay_for_release();
+// Whether anything is owed, of which this thread does not know that it is over. Does not wait.
+bool owes_now();
 
 }  // namespace cistern::shim

@@ -234,7 +234,7 @@ struct Patience {
 constinit Patience with_work{kPatience};         // before what this thread submits
 constinit Patience with_release{1'000'000'000};  // before memory goes elsewhere
 
-// Whether nothing is owed.
+// Whether everything is paid that was owed at the call.
 bool pay(Patience& patience, uint64_t own_patience_ns = UINT64_MAX) {
   if (!any_debts() || !active()) return true;
   const NoCancel in_hand;
@@ -247,7 +247,7 @@ bool pay(Patience& patience, uint64_t own_patience_ns = UINT64_MAX) {
   mutex.unlock();
   if (!another && own_patience_ns == UINT64_MAX) synchronise_unrecorded();
   const uint64_t limit_ns = !another ? own_patience_ns : in_vain ? 0 : patience.ns;
-  if (wait_until_paid(last, limit_ns)) return !any_debts();
+  if (wait_until_paid(last, limit_ns)) return true;
   if (another && mutex.lock_within(kPatience)) {
     patience.given_up = last;
     mutex.unlock();
@@ -295,10 +295,19 @@ void threads_meet() {
 
 bool pay_debts() {
   if (others_debts()) threads_meet();
-  return pay(with_work);
+  return pay(with_work) && !any_debts();
 }
 
 bool pay_for_release() { return pay(with_release); }
+
+bool owes_now() {
+  if (!any_debts() || !active()) return false;
+  if (others_debts() || !mutex.lock_within(kPatience)) return true;
+  close_open_debts();
+  ask_debts();
+  mutex.unlock();
+  return any_debts();
+}
 
 DebtMoment debt_moment() {
   if (!any_debts() || !mutex.lock_within(kPatience)) return {0, false};

@@ -13,6 +13,7 @@ using namespace cistern::alloc;
 using cistern::test::busy_pool;
 using cistern::test::kMiB;
 using cistern::test::Pool;
+using cistern::test::virtual_ms;
 
 TEST_CASE("a large block is a driver allocation of exactly the size asked") {
   auto p = std::make_unique<Pool>();
@@ -125,81 +126,155 @@ TEST_CASE("interior, freed and unknown addresses are told apart") {
   CHECK(p->free(a) == Freed::invalid);
 }
 
-TEST_CASE("idle memory beyond the budget goes back, oldest first") {
-  auto p = busy_pool();
-  p->source.may_take_clean = true;
+// --- what may stay idle ---
+
+namespace {
+
+std::vector<uint64_t> blocks_of(Pool& p, int count, uint64_t bytes) {
   std::vector<uint64_t> blocks;
-  for (int i = 0; i < 20; ++i) blocks.push_back(p->allocate(10 * kMiB));
-  for (uint64_t a : blocks) p->free(a);
+  for (int i = 0; i < count; ++i) blocks.push_back(p.allocate(bytes));
+  return blocks;
+}
+
+}  // namespace
+
+TEST_CASE("what was in use within the last second may stay idle") {
+  auto p = std::make_unique<Pool>();
+  p->source.may_take_clean = true;
+  for (const uint64_t a : blocks_of(*p, 100, 10 * kMiB)) p->free(a);
+  for (int step = 0; step < 20; ++step) {
+    p->pool.release_excess();
+    CHECK(p->pool.work_in_background());
+    CHECK(p->source.taken_clean == 0);
+    virtual_ms += 50;
+  }
+  CHECK(p->allocate(10 * kMiB) != 0);
+  CHECK(p->source.obtained == 100);
+}
+
+TEST_CASE("after a second the oldest idle memory beyond the floor goes back") {
+  const uint64_t count = GENERATE(20, 100);  // the floor: 64 MiB, or an eighth of the peak
+  auto p = std::make_unique<Pool>();
+  p->source.may_take_clean = true;
+  const std::vector<uint64_t> blocks = blocks_of(*p, static_cast<int>(count), 10 * kMiB);
+  for (const uint64_t a : blocks) p->free(a);
   p->synchronise();
   const uint64_t newest = p->allocate(10 * kMiB);
   CHECK(newest == blocks.back());
-  CHECK(p->source.released == 0);  // not in an allocation: the driver's free may wait
+  p->pass_a_second();
+  CHECK(p->source.released == 0);
   p->pool.release_excess();
-  CHECK(p->pool.usage().idle <= 64 * kMiB);
+  const uint64_t floor = std::max(64 * kMiB, count * 10 * kMiB / 8);
+  CHECK(p->pool.usage().idle <= floor);
+  CHECK(p->pool.usage().idle > floor - 10 * kMiB);
   CHECK(p->shared.index.find(blocks.front()) == nullptr);
-  CHECK(p->source.held() <= 74 * kMiB);
+}
+
+TEST_CASE("before more is obtained, idle memory makes room for it") {
+  auto p = std::make_unique<Pool>();
+  p->source.may_take_clean = true;
+  for (const uint64_t a : blocks_of(*p, 20, 10 * kMiB)) p->free(a);
+  p->synchronise();
+  CHECK(p->allocate(64 * kMiB) != 0);  // within the floor
+  CHECK(p->source.taken_clean == 0);
+  CHECK(p->allocate(100 * kMiB) != 0);
+  CHECK(p->source.taken_clean == 10);
+  CHECK(p->ledger.reserved_peak.get() == (200 + 64) * kMiB);
+}
+
+TEST_CASE("before more is obtained, only memory goes back that no order is owed for") {
+  auto p = std::make_unique<Pool>();
+  p->source.may_take_clean = true;
+  p->source.owes = true;
+  for (const uint64_t a : blocks_of(*p, 20, 10 * kMiB)) p->free(a);
+  p->synchronise();
+  p->source.passed_mark = 0;
+  const uint64_t late = p->allocate(10 * kMiB);
+  CHECK(p->allocate(100 * kMiB) != 0);  // marks
+  p->free(late);
+  p->synchronise();
+  p->source.passed_mark = ~Mark{0};
+  CHECK(p->source.taken_clean == 0);
+  CHECK(p->allocate(128 * kMiB) != 0);
+  CHECK(p->source.taken_clean == 14);
+  CHECK(p->shared.index.find(late) != nullptr);
+}
+
+TEST_CASE("in the background idle memory goes once work before it is done, without a wait") {
+  auto p = busy_pool();
+  p->source.may_take_clean = true;
+  p->source.owes = true;
+  for (const uint64_t a : blocks_of(*p, 20, 10 * kMiB)) p->free(a);
+  p->synchronise();
+  p->pass_a_second();
+  CHECK(p->pool.work_in_background());
+  CHECK(p->source.last_mark != 0);
+  CHECK(p->pool.work_in_background());
+  CHECK(p->source.taken_clean == 0);
+  p->source.passed_mark = ~Mark{0};
+  CHECK_FALSE(p->pool.work_in_background());
+  CHECK(p->source.taken_clean == 14);
+  CHECK(p->pool.usage().idle == 60 * kMiB);
+}
+
+TEST_CASE("a thread is asked for once more than the floor is idle, and not again while it looks") {
+  auto p = std::make_unique<Pool>();
+  p->source.may_take_clean = true;
+  for (int round = 1; round < 3; ++round) {
+    const std::vector<uint64_t> blocks = blocks_of(*p, 20, 10 * kMiB);
+    const Ticket waited = p->synchronise();
+    for (size_t i = 0; i < 6; ++i) p->free(blocks[i], waited);
+    CHECK(p->source.asked_to_attend == round - 1);
+    for (size_t i = 6; i < 20; ++i) p->free(blocks[i], waited);
+    CHECK(p->source.asked_to_attend == round);
+    while (p->pool.work_in_background()) virtual_ms += 100;
+  }
 }
 
 TEST_CASE("a source that would wait takes idle memory once no work goes on") {
   auto p = busy_pool();
-  std::vector<uint64_t> blocks;
-  for (int i = 0; i < 10; ++i) blocks.push_back(p->allocate(10 * kMiB));
-  for (uint64_t a : blocks) p->free(a);
+  for (const uint64_t a : blocks_of(*p, 10, 10 * kMiB)) p->free(a);
   p->synchronise();
   p->allocate(10 * kMiB);
+  p->pass_a_second();
   p->pool.release_excess();
   CHECK(p->source.released == 0);
+  CHECK(p->source.asked_to_attend == 0);
   p->source.passed_mark = ~Mark{0};
   p->pool.release_excess();
   CHECK(p->source.released == 3);
 }
 
-TEST_CASE(
-    "a free gives back what became idle beyond the budget, and waits for that at twice as much") {
+TEST_CASE("where a source would wait, a free does so from twice the budget on") {
   auto p = busy_pool();
-  std::vector<uint64_t> blocks;
-  for (int i = 0; i < 20; ++i) blocks.push_back(p->allocate(10 * kMiB));
-  for (int i = 1; i < 20; ++i) p->free(blocks[static_cast<size_t>(i)]);
+  const std::vector<uint64_t> blocks = blocks_of(*p, 12, 10 * kMiB);
+  const uint64_t first = p->allocate(8 * kMiB), second = p->allocate(4 * kMiB);
+  const uint64_t third = p->allocate(kMiB);
+  for (const uint64_t a : blocks) p->free(a);
+  p->synchronise();
+  p->pass_a_second();
+  p->free(first);
   p->synchronise();
   CHECK(p->source.released == 0);
-  p->free(blocks.front());
-  CHECK(p->source.released > 0);
-  CHECK(p->pool.usage().idle <= 64 * kMiB + p->pool.usage().waiting);
-}
-
-TEST_CASE("a free does not wait to give back what is idle, up to twice the budget") {
-  auto p = busy_pool();
-  std::vector<uint64_t> blocks;
-  for (int i = 0; i < 13; ++i) blocks.push_back(p->allocate(10 * kMiB));
-  const uint64_t first = p->allocate(4 * kMiB), second = p->allocate(4 * kMiB);
-  for (const uint64_t block : blocks) p->free(block);
-  p->synchronise();
-  p->free(first);  // a quarter of what waits is room for more
-  REQUIRE(p->pool.usage().idle == 2 * (64 + 1) * kMiB);
+  p->free(second);  // 128 MiB are idle
   CHECK(p->source.released == 0);
   p->synchronise();
-  p->free(second);
+  p->pass_a_second();
+  p->free(third);
   CHECK(p->source.released > 0);
+  CHECK(p->pool.usage().idle <= 64 * kMiB);
 }
 
-TEST_CASE("what waits takes the room of what is idle, but for a quarter") {
+TEST_CASE("what waits counts as in use") {
   auto p = busy_pool();
   p->source.may_take_clean = true;
-  std::vector<uint64_t> first, second;
-  for (int i = 0; i < 16; ++i) first.push_back(p->allocate(8 * kMiB));
-  for (int i = 0; i < 20; ++i) second.push_back(p->allocate(8 * kMiB));
-  for (uint64_t a : first) p->free(a);
-  REQUIRE(p->allocate(30 * kMiB) != 0);  // asks for what waits, and so marks it
-  p->pool.before_synchronise();
+  for (const uint64_t a : blocks_of(*p, 36, 8 * kMiB)) p->free(a);
+  CHECK(p->pool.usage().waiting == 288 * kMiB);
   p->synchronise();
+  virtual_ms += 200;
   p->pool.release_excess();
-  REQUIRE(p->pool.usage().idle == 128 * kMiB);  // as much as waited, which is over 64 MiB
-  for (int i = 0; i < 16; ++i) p->free(second[static_cast<size_t>(i)]);
-  REQUIRE(p->pool.usage().waiting == 128 * kMiB);
-  CHECK(p->pool.usage().idle == (64 + 128 / 4) * kMiB);
-  for (int i = 16; i < 20; ++i) p->free(second[static_cast<size_t>(i)]);
-  CHECK(p->pool.usage().idle == (64 + 128 / 4) * kMiB);
+  CHECK(p->pool.usage().idle == 288 * kMiB);
+  CHECK(p->source.taken_clean == 0);
 }
 
 TEST_CASE("an empty slab becomes an idle chunk that serves a whole request") {

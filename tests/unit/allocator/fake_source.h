@@ -13,11 +13,16 @@
 #include <vector>
 
 #include "allocator/context_pool.h"
+#include "config/load.h"
 #include "tests/unit/allocator/fake_units.h"
 
 namespace cistern::test {
 
 inline constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+// The time that pools of tests live by.
+inline uint64_t virtual_ms = 1000;
+inline uint64_t virtual_clock() { return virtual_ms * 1'000'000; }
 
 class FakeSource : public alloc::MemorySource {
  public:
@@ -67,6 +72,8 @@ class FakeSource : public alloc::MemorySource {
   }
 
   bool can_release_clean() override { return may_take_clean; }
+  bool pays_what_it_owes(bool waits) override { return waits || !owes; }
+  bool owes = false;
   int release_clean(uint64_t address, uint64_t) override {
     ++taken_clean;
     if (capturing) return alloc::kNotNow;
@@ -190,6 +197,7 @@ struct Pool {
                 const alloc::GarbageRules& rules = {},
                 alloc::FillMode fill_mode = alloc::FillMode::off)
       : source(capacity), sizes(chunk_sizes), fill(fill_mode) {
+    set_idle_release(config::default_policy());
     garbage.init(rules, &shared.reclaim);
     shared.reclaim.join(0, &source);
     init();
@@ -202,6 +210,19 @@ struct Pool {
                                    .fill = fill,
                                    .reuse = reuse};
     pool.init(&shared, &source, parts, 0, sizes, groups);
+  }
+
+  // What the policy says of idle memory; init() comes after it.
+  void set_idle_release(const config::Policy& policy) {
+    shared.idle = alloc::idle_release(policy);
+    shared.idle.clock = virtual_clock;
+  }
+
+  // What is in use from here on is all that was in use within the last second.
+  void pass_a_second() {
+    virtual_ms += 200;
+    pool.release_excess();
+    virtual_ms += 1001;
   }
 
   // The same pool anew, under another rule; only where nothing was allocated yet.

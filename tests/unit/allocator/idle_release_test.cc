@@ -3,7 +3,6 @@
 
 #include <memory>
 
-#include "config/load.h"
 #include "tests/catch.h"
 #include "tests/unit/allocator/chunk_pool.h"
 
@@ -11,14 +10,13 @@ using namespace cistern::alloc;
 using cistern::test::kMiB;
 using cistern::test::Pool;
 using cistern::test::sizes;
+using cistern::test::virtual_clock;
+using cistern::test::virtual_ms;
 
 namespace {
 
-uint64_t now_ms = 0;
-uint64_t virtual_clock() { return now_ms * 1'000'000; }
-
 IdleRelease rule(uint64_t idle_ms, uint64_t keep_mb = 0) {
-  now_ms = 1000;
+  virtual_ms = 1000;
   cistern::config::Policy policy = cistern::config::default_policy();
   policy.free_idle_memory = {true, true};
   policy.idle_ms = {idle_ms, true};
@@ -39,8 +37,8 @@ std::unique_ptr<Pool> aging_pool(uint64_t keep_mb = 0, const ChunkSizes& chunks 
 // As the background thread does: a look each tick. True as long as there is more to do.
 bool pass(Pool& p, uint64_t ms) {
   bool more = true;
-  for (const uint64_t end = now_ms + ms; now_ms < end;) {
-    now_ms += 100;
+  for (const uint64_t end = virtual_ms + ms; virtual_ms < end;) {
+    virtual_ms += 100;
     more = p.pool.work_in_background();
   }
   return more;
@@ -67,9 +65,9 @@ TEST_CASE("the delay has eight ticks, and one more makes sure that all of it has
 
 TEST_CASE("ages go on where the ticks begin anew") {
   IdleRelease r = rule(800);
-  now_ms = uint64_t{100} * (kTicksInAll - 1);
+  virtual_ms = uint64_t{100} * (kTicksInAll - 1);
   const Tick before = r.now();
-  now_ms += 300;
+  virtual_ms += 300;
   CHECK(r.now() != kNotSeen);
   CHECK(age(r.now(), before) == 3);
 }
@@ -169,7 +167,7 @@ TEST_CASE("frees look after what has become old, too") {
   const uint64_t bytes = GENERATE(4096, 3 * kMiB);
   p->free(a);
   for (int i = 0; i < 12; ++i) {
-    now_ms += 100;
+    virtual_ms += 100;
     p->free(p->allocate(bytes));
   }
   CHECK(p->shared.index.find(a) == nullptr);
@@ -277,7 +275,7 @@ TEST_CASE("where nobody tends the pool, frees that put off their work still rele
   const uint64_t old = p->allocate(5 * kMiB);
   p->free(old);
   for (int i = 0; i < 12; ++i) {
-    now_ms += 100;
+    virtual_ms += 100;
     p->free(p->allocate(3 * kMiB));
   }
   CHECK(p->shared.index.find(old) == nullptr);

@@ -115,6 +115,7 @@ TEST_CASE("parked chunks beyond the idle budget go back to the driver") {
   // What leaves waits like any free, and half of the budget is kept free of what is parked.
   for (int i = 0; i < 3; ++i) {
     p->synchronise();
+    p->pass_a_second();
     p->pool.release_excess();
   }
   CHECK(p->source.held() <= 64 * kMiB);

@@ -9,19 +9,15 @@ using namespace cistern::test;
 
 namespace {
 
-uint64_t now_ms = 0;
-uint64_t virtual_clock() { return now_ms * 1'000'000; }
-
 // Idle memory goes back after 800 ms: a tick is 100 ms.
 std::unique_ptr<ExpandablePool> aging(uint64_t units, uint64_t keep_mb = 0) {
-  now_ms = 1000;
+  virtual_ms = 1000;
   cistern::config::Policy policy = cistern::config::default_policy();
   policy.free_idle_memory = {true, true};
   policy.idle_ms = {800, true};
   policy.idle_keep_mb = {keep_mb, true};
   auto p = expandable(units);
-  p->shared.idle = idle_release(policy);
-  p->shared.idle.clock = virtual_clock;
+  p->set_idle_release(policy);
   p->init();
   return p;
 }
@@ -29,8 +25,8 @@ std::unique_ptr<ExpandablePool> aging(uint64_t units, uint64_t keep_mb = 0) {
 // As the background thread does: a look each tick. True as long as there is more to do.
 bool pass(ExpandablePool& p, uint64_t ms) {
   bool more = true;
-  for (const uint64_t end = now_ms + ms; now_ms < end;) {
-    now_ms += 100;
+  for (const uint64_t end = virtual_ms + ms; virtual_ms < end;) {
+    virtual_ms += 100;
     more = p.pool.work_in_background();
   }
   return more;

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The most that an amount was within the last second: what a program held a moment ago it will want
+// again. The second is kept in parts, each with its own peak and the time it ended; a part that
+// ended more than a second ago no longer counts. Whoever reads the peak does not read a clock:
+// advance() does, and is called from time to time.
+//
+// Any thread. A part that nobody ended for long counts as if its peak had been at its end.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+
+namespace cistern::alloc {
+
+class RecentPeak {
+ public:
+  static constexpr uint64_t kSpanNs = 1'000'000'000;
+
+  // The amount has grown to this.
+  void note(uint64_t amount) {
+    uint64_t seen = part_.load(std::memory_order_relaxed);
+    while (seen < amount &&
+           !part_.compare_exchange_weak(seen, amount, std::memory_order_relaxed)) {
+    }
+  }
+
+  uint64_t get() const {
+    return std::max(part_.load(std::memory_order_relaxed),
+                    before_.load(std::memory_order_relaxed));
+  }
+
+  // The amount is `amount` at this time. One thread at a time; the others need not.
+  void advance(uint64_t now_ns, uint64_t amount) {
+    if (now_ns - began_ns_.load(std::memory_order_relaxed) < kPartNs) return;
+    if (advancing_.exchange(true, std::memory_order_acquire)) return;
+    next_ = (next_ + 1) % kParts;
+    ended_[next_] = {part_.exchange(amount, std::memory_order_relaxed), now_ns};
+    began_ns_.store(now_ns, std::memory_order_relaxed);
+    uint64_t most = 0;
+    for (const Part& part : ended_) {
+      if (now_ns - part.ended_ns <= kSpanNs) most = std::max(most, part.peak);
+    }
+    before_.store(most, std::memory_order_relaxed);
+    advancing_.store(false, std::memory_order_release);
+  }
+
+  void reset() {
+    std::fill(std::begin(ended_), std::end(ended_), Part{});
+    part_.store(0, std::memory_order_relaxed);
+    before_.store(0, std::memory_order_relaxed);
+    began_ns_.store(0, std::memory_order_relaxed);
+    advancing_.store(false, std::memory_order_relaxed);
+  }
+
+ private:
+  static constexpr uint64_t kPartNs = kSpanNs / 8;
+  static constexpr int kParts = 9;  // one that ended just a second ago counts, too
+
+  struct Part {
+    uint64_t peak = 0, ended_ns = 0;
+  };
+  std::atomic<uint64_t> part_{0};    // since began_ns_
+  std::atomic<uint64_t> before_{0};  // of the parts that count
+  std::atomic<uint64_t> began_ns_{0};
+  std::atomic<bool> advancing_{false};
+  Part ended_[kParts] = {};
+  int next_ = 0;
+};
+
+}  // namespace cistern::alloc
