@@ -19,6 +19,7 @@ void ContextMemory::init(Shared* shared_state, MemorySource* memory_source,
   releasing_.store(false, std::memory_order_relaxed);
   stuck_at_.store(~Ticket{0}, std::memory_order_relaxed);
   proof_ = kNoProof;
+  looks_ = proven_ = kNotSeen;
   if (device.shared_party < 0) shared->reclaim.graphs().parked(party).init(ledger);
   supply.init(shared, source, device, owner);
   GroupRules groups_here = rules;
@@ -138,31 +139,32 @@ void ContextMemory::release_excess_before(uint64_t coming) {
 }
 
 void ContextMemory::release_excess_in_background() {
+  if (!excess_to_come() || !source->can_release_clean()) return;
   note_time();
-  if (!over_budget() || !source->can_release_clean()) return;
   if (releasing_.exchange(true, std::memory_order_acquire)) return;
   release_proven(/*coming=*/0);
   releasing_.store(false, std::memory_order_release);
 }
 
-// Idle memory may have been freed under an order that is still owed. So what is idle is noted first
-// and all work marked; once the mark has passed, what stayed idle since may go.
+// Idle memory may have been freed under an order that is still owed. So each look gives what is
+// idle its number, where it has none, and marks all work; once the mark has passed, all memory with
+// that number or an older one is proven to be clean.
 void ContextMemory::release_proven(uint64_t coming) {
-  const Tick now = shared->idle.now();
   Reclaim& reclaim = shared->reclaim;
   if (proof_ != kNoProof) {
     reclaim.poll(party);
     if (reclaim.clean(party) < proof_) return;
     proof_ = kNoProof;
-    for (bool gone = true; gone && over_budget(coming);) {
-      ChunkList chunk;
-      const ChunkSupply::Moving moving(supply);
-      strategy.visit([&](auto& s) { s.collect_aged_excess(now, &chunk); });
-      gone = !chunk.empty() && supply.release_clean(&chunk, ChunkSupply::Order::none_owed);
-    }
-    if (!over_budget(coming)) return;
+    proven_ = looks_;
   }
-  strategy.visit([now](auto& s) { s.see_idle(now); });
+  for (bool gone = proven_ != kNotSeen; gone && over_budget(coming);) {
+    ChunkList chunk;
+    const ChunkSupply::Moving moving(supply);
+    strategy.visit([&](auto& s) { s.collect_aged_excess(looks_, age(looks_, proven_), &chunk); });
+    gone = !chunk.empty() && supply.release_clean(&chunk, ChunkSupply::Order::none_owed);
+  }
+  looks_ = next_tick(looks_);
+  strategy.visit([this](auto& s) { s.see_idle(looks_); });
   const Ticket everything = reclaim.close();
   if (reclaim.mark(party, everything, /*at_once=*/true)) proof_ = everything;
 }

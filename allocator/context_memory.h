@@ -134,8 +134,10 @@ struct ContextMemory {
   void release_proven(uint64_t coming);
 
   std::atomic<bool> releasing_;   // a thread releases what is beyond the budget
-  // Of the thread that releases: once this is clean, so is what was seen idle.
+  // Of the thread that releases: the last look at what is idle, the last one that is proven, and
+  // what has to be clean until the last one is.
   static constexpr Ticket kNoProof = ~Ticket{0};
+  Tick looks_, proven_;
   Ticket proof_;
   std::atomic<Ticket> stuck_at_;  // what was clean when work was waited for in vain
   Counter waited_in_vain_ns_;

@@ -15,13 +15,15 @@ using Ticket = uint64_t;
 // was handed out (reclaim/reclaim.h).
 using Epoch = uint64_t;
 
-// When a chunk was first seen idle (reclaim/idle_release.h); kNotSeen: it was used since.
+// When a chunk was first seen idle (reclaim/idle_release.h): the tick of the clock, or the number of
+// the look; kNotSeen: it was used since.
 using Tick = uint16_t;
 inline constexpr Tick kNotSeen = 0;
 
 // Ticks from one moment to a later one. After kTicksInAll an age starts anew, which at worst keeps
 // a chunk for one more delay.
 inline constexpr uint32_t kTicksInAll = 0xffff;
+inline Tick next_tick(Tick tick) { return static_cast<Tick>(1 + tick % kTicksInAll); }
 inline uint32_t age(Tick now, Tick since) {
   return (uint32_t{now} + kTicksInAll - since) % kTicksInAll;
 }

@@ -120,7 +120,7 @@ class ChunkPools {
   bool far_over_budget() const { return false; }
   bool must_give_back() const { return false; }
   void collect_excess(ChunkList*, uint64_t /*coming*/ = 0) {}
-  void collect_aged_excess(Tick, ChunkList*) {}
+  void collect_aged_excess(Tick, uint32_t, ChunkList*) {}
 
   void forget(Chunk* chunk);  // its context is gone
 

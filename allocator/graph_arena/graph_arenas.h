@@ -49,7 +49,9 @@ class GraphArenas : public GroupedOnDemand, public GraphRuns<GraphArenas> {
   bool must_give_back() const { return to_give_back() != 0; }
   void collect_excess(ChunkList* out, uint64_t coming = 0);
   // That of the arenas is none.
-  void collect_aged_excess(Tick now, ChunkList* out) { rest_->collect_aged_excess(now, out); }
+  void collect_aged_excess(Tick look, uint32_t least, ChunkList* out) {
+    rest_->collect_aged_excess(look, least, out);
+  }
 
   // What goes back is no arena's any more.
   void collect_clean(ChunkList* out) {

@@ -79,7 +79,9 @@ class GroupedOnDemand {
     if (idle && over_budget(coming)) members_->collect_one_idle(ChunkPools::kBesideOnDemand, out);
     if (out->empty()) rest_->collect_excess(out, coming);
   }
-  void collect_aged_excess(Tick now, ChunkList* out) { collect_aged(now, /*least=*/0, out); }
+  void collect_aged_excess(Tick look, uint32_t least, ChunkList* out) {
+    collect_aged(look, least, out);
+  }
 
   void forget(Chunk* chunk) {
     rest_->forget(chunk);

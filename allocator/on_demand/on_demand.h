@@ -119,8 +119,10 @@ class OnDemand {
     if (!over_budget(coming)) return;
     supply_->cache.collect_idle(idle_budget(coming), shared_->reclaim, out);
   }
-  // The oldest of what was seen idle before (see_idle()).
-  void collect_aged_excess(Tick now, ChunkList* out) { collect_aged(now, /*least=*/0, out); }
+  // The oldest of it that was seen idle before (see_idle()), if it is that old.
+  void collect_aged_excess(Tick look, uint32_t least, ChunkList* out) {
+    collect_aged(look, least, out);
+  }
 
   void forget(Chunk* chunk);  // its context is gone
 
