@@ -133,7 +133,7 @@ struct ContextMemory {
   void release_refused();
   void release_proven(uint64_t coming);
 
-  std::atomic<bool> releasing_;   // a thread releases what is beyond the budget
+  std::atomic<bool> releasing_;  // a thread releases what is beyond the budget
   // Of the thread that releases: the last look at what is idle, the last one that is proven, and
   // what has to be clean until the last one is.
   static constexpr Ticket kNoProof = ~Ticket{0};

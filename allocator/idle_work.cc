@@ -45,9 +45,7 @@ void IdleWork::after_synchronise() {
   memory_->release_excess();
 }
 
-void IdleWork::before_miss() {
-  do_deferred(WorkedBy::call);
-}
+void IdleWork::before_miss() { do_deferred(WorkedBy::call); }
 
 // A free that finds nobody tending from here on asks again.
 bool IdleWork::in_background() {
@@ -63,9 +61,8 @@ bool IdleWork::in_background() {
   memory_->release_excess_in_background();
   const Usage now = memory_->usage();
   const bool waits = now.parked != 0 || (now.waiting != 0 && !memory_->shared->reclaim.frozen());
-  const bool more_to_come =
-      waits || memory_->excess_to_come() ||
-      (idle.on && memory_->ledger->idle_chunks.get() > idle.keep);
+  const bool more_to_come = waits || memory_->excess_to_come() ||
+                            (idle.on && memory_->ledger->idle_chunks.get() > idle.keep);
   if (more_to_come) tended_.store(true);
   return more_to_come;
 }

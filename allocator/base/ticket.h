@@ -15,8 +15,8 @@ using Ticket = uint64_t;
 // was handed out (reclaim/reclaim.h).
 using Epoch = uint64_t;
 
-// When a chunk was first seen idle (reclaim/idle_release.h): the tick of the clock, or the number of
-// the look; kNotSeen: it was used since.
+// When a chunk was first seen idle (reclaim/idle_release.h): the tick of the clock, or the number
+// of the look; kNotSeen: it was used since.
 using Tick = uint16_t;
 inline constexpr Tick kNotSeen = 0;
 

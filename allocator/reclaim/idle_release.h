@@ -28,12 +28,13 @@ struct IdleChunks {
 };
 
 struct IdleRelease {
-  bool on = false;         // what was idle for the delay goes back
-  bool no_budget = false;  // the flag is set, true or false: nothing else goes back before a shortage
-  bool defer = false;      // FLAGS_eager_delete_scope=false: the work of a free is done later
-  uint32_t due = 0;        // the age at which a chunk was idle for the whole delay
+  bool on = false;  // what was idle for the delay goes back
+  bool no_budget =
+      false;           // the flag is set, true or false: nothing else goes back before a shortage
+  bool defer = false;  // FLAGS_eager_delete_scope=false: the work of a free is done later
+  uint32_t due = 0;    // the age at which a chunk was idle for the whole delay
   uint64_t tick_ns = 1;
-  uint64_t keep = 0;                  // bytes that stay on each device
+  uint64_t keep = 0;                 // bytes that stay on each device
   uint64_t (*clock)() = os::now_ns;  // monotonic, in ns
 
   Tick now() const { return static_cast<Tick>(1 + clock() / tick_ns % kTicksInAll); }

@@ -20,14 +20,12 @@ class RecentPeak {
   // The amount has grown to this.
   void note(uint64_t amount) {
     uint64_t seen = part_.load(std::memory_order_relaxed);
-    while (seen < amount &&
-           !part_.compare_exchange_weak(seen, amount, std::memory_order_relaxed)) {
+    while (seen < amount && !part_.compare_exchange_weak(seen, amount, std::memory_order_relaxed)) {
     }
   }
 
   uint64_t get() const {
-    return std::max(part_.load(std::memory_order_relaxed),
-                    before_.load(std::memory_order_relaxed));
+    return std::max(part_.load(std::memory_order_relaxed), before_.load(std::memory_order_relaxed));
   }
 
   // The amount is `amount` at this time. One thread at a time; the others need not.

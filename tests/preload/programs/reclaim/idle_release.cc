@@ -4,85 +4,16 @@
 // ends meanwhile: the argument names which. What the driver holds is read from the simulator's
 // trace.
 
-#include <dirent.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
-#include <cstdlib>
-#include <cstring>
-#include <fstream>
-#include <string>
-#include <thread>
-#include <vector>
 
-#include "../driver_codes.h"
-#include "../test_clock.h"
+#include "idle_workplace.h"
 
 namespace {
 
-using test_clock::live_through;
-using test_clock::live_until;
-
-struct Traced {
-  int allocations = 0, frees = 0;
-  int held() const { return allocations - frees; }
-};
-
-// The process's calls so far. A line is whole or not there.
-Traced traced() {
-  Traced calls;
-  std::ifstream file(std::getenv("SIMCUDA_TRACE"));
-  for (std::string line; std::getline(file, line);) {
-    const bool good = line.find(" -> 0 ") != std::string::npos;
-    if (good && line.starts_with("cuMemAlloc_v2 ")) ++calls.allocations;
-    if (good && line.starts_with("cuMemFree")) ++calls.frees;
-  }
-  return calls;
-}
-
-// A sanitizer's runtime has one of its own from the first thread on.
-int g_tasks = 0;
-
-int tasks() {
-  int count = 0;
-  DIR* folder = opendir("/proc/self/task");
-  while (const dirent* entry = readdir(folder)) count += entry->d_name[0] != '.';
-  closedir(folder);
-  return count;
-}
-
-std::vector<CUdeviceptr> allocate(std::initializer_list<size_t> sizes) {
-  std::vector<CUdeviceptr> blocks(sizes.size());
-  size_t i = 0;
-  for (const size_t bytes : sizes) {
-    if (cuMemAlloc(&blocks[i], bytes) != CUDA_SUCCESS) std::printf("no block of %zu\n", bytes);
-    cuMemsetD8(blocks[i++], 1, std::min(bytes, kMiB));
-  }
-  return blocks;
-}
-
-void free_all(const std::vector<CUdeviceptr>& blocks) {
-  for (const CUdeviceptr block : blocks) {
-    if (const CUresult code = cuMemFree(block); code != CUDA_SUCCESS)
-      std::printf("free %d\n", code);
-  }
-}
-
 void allocate_and_free() { free_all(allocate({4096, 3 * kMiB, 20 * kMiB, 700'000})); }
-
-void say_returned() {
-  live_until([] { return traced().held() == 0; });
-  std::printf("returned 1\n");
-}
-
-void say_alone() {
-  live_until([] { return tasks() <= g_tasks; }, /*step_ms=*/100);
-  std::printf("no more tasks than at the start 1\n");
-}
 
 // No call at all after the frees.
 void sleeps() {
@@ -313,10 +244,7 @@ void many() {
 
 int main(int argc, char** argv) {
   const std::string way = argc > 1 ? argv[1] : "";
-  pid_t task = 0;
-  std::thread([&] { task = gettid(); }).join();
-  while (tgkill(getpid(), task, 0) == 0) usleep(100);
-  g_tasks = tasks();
+  count_tasks();
   if (way == "exits_late") std::atexit(say_calls);
   use_device(0);
   if (way == "sleeps") sleeps();
