@@ -89,6 +89,7 @@ void ContextMemory::release_what_is_over(bool may_wait) {
     return strategy.visit([](const auto& s) { return s.far_over_budget(); });
   };
   if (source->can_release_clean()) {
+    source->pays_what_it_owes(/*waits=*/true);  // before anything is out of the pools
     release_excess_by(0, [this](ChunkList* chunk) { return supply.release_clean(chunk); });
   } else if (await_work(/*patience_ns=*/0) != Work::goes_on || (may_wait && far_over())) {
     release_excess_by(0, [this](ChunkList* chunk) { return supply.release(chunk); });

@@ -4,11 +4,11 @@
 namespace cistern::alloc {
 namespace {
 
-// By default nothing goes back before the least budget of the strategies is used up. What is idle
-// of groups lies in no cache, and is only seen by looking.
-uint64_t first_bytes_to_release(const IdleRelease& idle, bool groups) {
-  if (idle.on || idle.defer || (groups && !idle.no_budget)) return 0;
-  return idle.no_budget ? UINT64_MAX : OnDemand::kIdleFloor + 1;
+// With a budget nothing goes back before the least floor is idle. What was freed in groups is only
+// known to be idle by looking.
+uint64_t first_bytes_to_release(const IdleRelease& idle, bool budget, bool groups) {
+  if (idle.on || idle.defer || (groups && budget)) return 0;
+  return budget ? OnDemand::kIdleFloor + 1 : UINT64_MAX;
 }
 
 }  // namespace
@@ -16,7 +16,9 @@ uint64_t first_bytes_to_release(const IdleRelease& idle, bool groups) {
 void IdleWork::init(ContextMemory* memory, WaitingMemory* waiting) {
   memory_ = memory;
   waiting_ = waiting;
-  from_bytes_ = first_bytes_to_release(memory->shared->idle, memory->groups.on());
+  const bool budget = !memory->shared->idle.no_budget &&
+                      memory->strategy.visit([](const auto& s) { return s.kHasIdleBudget; });
+  from_bytes_ = first_bytes_to_release(memory->shared->idle, budget, memory->groups.on());
   defers_ = memory->shared->idle.defer;
   deferred_.store(false, std::memory_order_relaxed);
   tended_.store(false, std::memory_order_relaxed);

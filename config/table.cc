@@ -134,8 +134,9 @@ constexpr Row kRows[] = {
     {"FLAGS_free_idle_memory", Group::kChunks, boolean(), "false", "", "true", kBuilt, to<&P::free_idle_memory>,
      "true: a chunk of device or pinned memory in which nothing is in use goes back to the driver "
      "after CISTERN_IDLE_MS, also while the program makes no call, and so do freed pages of host "
-     "memory to the system. false: idle memory is kept until memory runs short. Set explicitly, true "
-     "or false, it switches off the idle budget of the default strategy."},
+     "memory to the system. false: idle memory is kept until memory runs short. Not set: so it is "
+     "under the strategies that a setting chooses; the default one keeps what was in use within the "
+     "last second, and 64 MiB or an eighth of the live peak."},
     {"CISTERN_IDLE_MS", Group::kChunks, integer(0, kMaxIdleMs), "1000", "milliseconds", "5000", kBuilt, to<&P::idle_ms>,
      "How long a chunk stays idle before FLAGS_free_idle_memory gives it back; each use starts the "
      "time anew. Looked at eight times as often, so it takes up to three eighths longer."},

@@ -130,7 +130,8 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
 
   // The bytes of those chunks, without a lock. Takes out the one that has been here longest, if
   // there is any.
-  const Counter& idle_chunk_bytes() const { return idle_chunk_bytes_; }
+  uint64_t idle_chunk_bytes() const { return idle_chunk_bytes_.get(); }
+  const Counter* idle_chunk_counter() const { return &idle_chunk_bytes_; }
   void collect_one_idle(ChunkList* out);
 
   // Once it is close()d and nothing is in_hand(). Counters stay.

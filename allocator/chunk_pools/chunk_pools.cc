@@ -28,7 +28,7 @@ void ChunkPools::init_pool(BlockPool* pool, unsigned number) {
              {owner_, Role::split, static_cast<uint8_t>(number)}, party_,
              sizes_.kind != StrategyKind::naive_best_fit, sizes_.align, supply_->filler.gathers(),
              rule_);
-  if (number == kBesideOnDemand) supply_->cache.count_idle_of(&pool->idle_chunk_bytes());
+  if (number == kBesideOnDemand) supply_->cache.count_idle_of(pool->idle_chunk_counter());
 }
 
 // nullptr when there is no memory for another pool, or none is wanted. In line, as is its caller

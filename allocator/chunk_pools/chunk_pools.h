@@ -112,6 +112,7 @@ class ChunkPools {
 
   // Idle chunks serve requests of any size.
   static constexpr bool kCutsIdleChunks = true;
+  static constexpr bool kHasIdleBudget = false;
 
   // Idle memory is kept until memory runs short, but for exported chunks.
   void refresh_chunks() { supply_->cache.refresh(shared_->reclaim); }

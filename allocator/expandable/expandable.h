@@ -37,6 +37,7 @@ class Expandable {
  public:
   static constexpr uint64_t kMostUnpublished = ChunkPools::kMostUnpublished;
   static constexpr bool kCutsIdleChunks = true;
+  static constexpr bool kHasIdleBudget = false;
   static constexpr unsigned kMostArenas = 4;  // from 1 on
 
   // `sizes`: `first` is what it takes at its first request, `later` what it grows by at the least;

@@ -51,12 +51,12 @@ void GraphArenas::enter_arena(Running* running, AtBegin* begin) {
   // In part it would only have to be taken anew, by each run that begins under work in flight.
   if (pool->live() == 0) {
     refolds_.fetch_or(bit(before));
-    if (pool->idle_chunk_bytes().get() == pool->chunk_bytes()) begin->gives_back = before;
+    if (pool->idle_chunk_bytes() == pool->chunk_bytes()) begin->gives_back = before;
     return;
   }
   constexpr uint64_t kLittle = uint64_t{64} << 20;
   uint64_t spare =
-      pool->clean_bytes() - std::min(pool->clean_bytes(), pool->idle_chunk_bytes().get());
+      pool->clean_bytes() - std::min(pool->clean_bytes(), pool->idle_chunk_bytes());
   for_each_bit(left_.load(),
                [&](unsigned left) { spare += members_->pool_at(left)->clean_bytes(); });
   const unsigned next = spare <= std::max(kLittle, running->most_needed) ? new_pool() : 0;
@@ -134,8 +134,8 @@ uint32_t GraphArenas::to_give_back() const {
                [&](unsigned n) {
                  const BlockPool* pool = members_->pool_at(n);
                  const bool refolds = (refolds_.load(std::memory_order_relaxed) & bit(n)) != 0;
-                 if (refolds && pool->idle_chunk_bytes().get() != pool->chunk_bytes()) return;
-                 if (pool->idle_chunk_bytes().get() != 0) bits |= bit(n);
+                 if (refolds && pool->idle_chunk_bytes() != pool->chunk_bytes()) return;
+                 if (pool->idle_chunk_bytes() != 0) bits |= bit(n);
                });
   return bits;
 }

@@ -15,6 +15,7 @@ class GroupedOnDemand {
  public:
   static constexpr uint64_t kMostUnpublished = ChunkPools::kMostUnpublished;
   static constexpr bool kCutsIdleChunks = false;
+  static constexpr bool kHasIdleBudget = true;
 
   void init(OnDemand* rest, ChunkPools* members) {
     rest_ = rest;
@@ -75,7 +76,7 @@ class GroupedOnDemand {
   bool must_give_back() const { return false; }
   void collect_excess(ChunkList* out, uint64_t coming = 0) {
     const BlockPool* pool = members();
-    const bool idle = pool != nullptr && pool->idle_chunk_bytes().get() != 0;
+    const bool idle = pool != nullptr && pool->idle_chunk_bytes() != 0;
     if (idle && over_budget(coming)) members_->collect_one_idle(ChunkPools::kBesideOnDemand, out);
     if (out->empty()) rest_->collect_excess(out, coming);
   }

@@ -96,6 +96,7 @@ class OnDemand {
 
   // An idle chunk serves requests of about its size only.
   static constexpr bool kCutsIdleChunks = false;
+  static constexpr bool kHasIdleBudget = true;
 
   // Whether more is idle than the floor: only then it may be over the budget, now or later.
   // `maybe_idle`: of which that is not known.

@@ -208,7 +208,7 @@ class FreedQueue final : public GarbageQueue {
     }
   }
 
-  uint64_t flush(const Cut& cut) override {
+  void flush(const Cut& cut) override {
     const LockGuard guard(*pool_mutex_);
     uint64_t stay = 0;
     if (cut.bytes != 0) {
@@ -221,7 +221,7 @@ class FreedQueue final : public GarbageQueue {
       count_until_threshold(0, stay);
       count_until_synchronise(stay, 0);
     }
-    return flush_rest();
+    flush_rest();
   }
 
   uint64_t flush_freed_before(Ticket freed_before) override {

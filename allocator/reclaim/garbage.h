@@ -64,8 +64,8 @@ class GarbageQueue {
   using See = void (*)(void* state, uint64_t bytes, Ticket stamp);
 
   virtual void survey(See see, void* state) = 0;  // everything until_threshold
+  virtual void flush(const Cut& cut) = 0;
   // How many bytes wait from now on.
-  virtual uint64_t flush(const Cut& cut) = 0;
   virtual uint64_t flush_freed_before(Ticket freed_before) = 0;
   virtual uint64_t flush_all() = 0;
   ~GarbageQueue() = default;

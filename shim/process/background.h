@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The background thread. It does what is due while the program makes no call
-// (order/contexts/reaper.h, record/recording.h say what that is). It is started only with
-// FLAGS_free_idle_memory=true, FLAGS_eager_delete_scope=false or CISTERN_RECORD.
+// (order/contexts/reaper.h, record/recording.h say what that is). It is started with
+// FLAGS_free_idle_memory=true, FLAGS_eager_delete_scope=false or CISTERN_RECORD, and else once more
+// memory is idle than may always be (allocator/idle_work.h).
 //
 // The thread starts when there is something to do, ends when nothing is left (unless some work
 // keeps it), and may be started again. It blocks all signals, and it calls the driver directly,

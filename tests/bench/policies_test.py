@@ -177,7 +177,8 @@ class QuickRun(unittest.TestCase):
             units = table["expandable memory"]
             self.assertLess(units[reserved], 1.2)
             self.assertEqual(units[reserved], units[taken])
-            self.assertLess(table["idle memory kept"][calls], default[calls])
+            # Within a second the default may keep as much.
+            self.assertLessEqual(table["idle memory kept"][calls], default[calls])
             # What is held back is not reused.
             self.assertGreater(table["garbage threshold of 1/4 GB"][reserved], default[reserved])
             self.assertLess(table[policies.CAPPED][taken], bare[taken] + 0.02)

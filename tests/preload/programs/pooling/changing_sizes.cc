@@ -28,7 +28,7 @@ CUdeviceptr get(size_t bytes) {
 void give_back(CUdeviceptr block) { g_failures += cuMemFree(block) != CUDA_SUCCESS; }
 
 void mixed() {
-  constexpr size_t kSlots = 60, kRounds = 5000;
+  constexpr size_t kSlots = 10, kRounds = 5000;
   std::vector<CUdeviceptr> blocks(kSlots, 0);
   unsigned long long random = 7;
   for (size_t round = 0; round < kRounds; ++round) {
