@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <iterator>
 
 #include "allocator/base/os.h"
 #include "config/name_hash.h"
@@ -32,10 +33,14 @@ constexpr size_t kBytes = 32, kSecondHalf = 16;  // of a trampoline, as in tramp
 struct Guarded {
   std::atomic<void*> real;  // nullptr: not in use yet
   char name[64];            // under which it was looked up first
+  Unknown called_as;
 };
 
+constexpr const char* kOutOfSight[] = {"cuvidCreateDecoder", "NvEncodeAPICreateInstance",
+                                       "optixQueryFunctionTable", "cuGetExportTable"};
+
 constinit Guarded functions[kTrampolines] = {};
-constinit std::atomic<uint32_t> taken{0}, called{0}, linked{0};
+constinit std::atomic<uint32_t> taken{0}, taken_out_of_sight{0}, called{0}, linked{0};
 constinit std::atomic<BeforeUnknown> before{nullptr};
 
 void* trampoline(uint32_t i) { return reinterpret_cast<char*>(&cistern_trampolines) + i * kBytes; }
@@ -50,12 +55,13 @@ void* find(const void* real) {
 
 // A new one; nullptr where all are taken. Two threads that come with the same function at once may
 // get one each: both work.
-void* make(void* real, const char* name) {
+void* make(void* real, const char* name, Unknown called_as) {
   uint32_t i = taken.load();
   do {
     if (i == kTrampolines) return nullptr;
   } while (!taken.compare_exchange_weak(i, i + 1));
   std::snprintf(functions[i].name, sizeof functions[i].name, "%s", name);
+  functions[i].called_as = called_as;
   cistern_trampoline_targets[i].store(static_cast<char*>(trampoline(i)) + kSecondHalf);
   functions[i].real.store(real, std::memory_order_release);
   return trampoline(i);
@@ -155,8 +161,29 @@ void tell_before_unknown(BeforeUnknown told) { before.store(told, std::memory_or
 void* guarded(void* real, const char* name) {
   if (!is_to_be_guarded(real, name)) return real;
   if (void* known = find(real)) return known;
-  if (void* made = make(real, name)) return made;
+  if (void* made = make(real, name, Unknown::called)) return made;
   assume(Unknown::bare, name);
+  return real;
+}
+
+// Not strcmp: a sanitizer's runtime asks dlsym before its own strcmp works.
+bool hands_over_out_of_sight(const char* name) {
+  const auto same = [=](const char* each) {
+    const char* at = name;
+    for (; *at == *each && *at != '\0'; ++at) ++each;
+    return *at == *each;
+  };
+  return std::any_of(std::begin(kOutOfSight), std::end(kOutOfSight), same);
+}
+
+void* guarded_out_of_sight(void* real, const char* name) {
+  if (!active() || before.load(std::memory_order_acquire) == nullptr) return real;
+  if (void* known = find(real)) return known;
+  if (void* made = make(real, name, Unknown::out_of_sight)) {
+    taken_out_of_sight.fetch_add(1);
+    return made;
+  }
+  assume(Unknown::out_of_sight, name);
   return real;
 }
 
@@ -175,7 +202,9 @@ void look_for_unknown_links() {
   if (links.name[0] != '\0') assume(Unknown::linked, links.name);
 }
 
-UnknownCounts unknown_counts() { return {taken.load(), called.load(), linked.load()}; }
+UnknownCounts unknown_counts() {
+  return {taken.load() - taken_out_of_sight.load(), called.load(), linked.load()};
+}
 
 }  // namespace cistern::shim
 
@@ -185,8 +214,10 @@ extern "C" [[gnu::visibility("hidden")]] void* cistern_first_call(uint32_t i) {
   using namespace cistern::shim;
   const int error = errno;
   void* real = functions[i].real.load(std::memory_order_acquire);
-  if (active()) assume(Unknown::called, functions[i].name);
-  if (cistern_trampoline_targets[i].exchange(real) != real) called.fetch_add(1);
+  const Unknown how = functions[i].called_as;
+  if (active()) assume(how, functions[i].name);
+  const bool first = cistern_trampoline_targets[i].exchange(real) != real;
+  if (first && how == Unknown::called) called.fetch_add(1);
   errno = error;
   return real;
 }

@@ -6,6 +6,7 @@
 #include "allocator/base/os.h"
 #include "shim/entry/driver.h"
 #include "shim/entry/unknown.h"
+#include "shim/order/barrier/open_devices.h"
 #include "shim/order/barrier/visible_work.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/careful.h"
@@ -109,7 +110,7 @@ CUresult free_in_driver(Context& owner, CUcontext handle, bool pinned, SeenEmpty
   const CUresult freed = pinned ? free_unused_page() : free_unused_block(owner);
   const Visit visit(owner);
   const bool lives = visit.open() && visit.handle() == handle;
-  if (freed == CUDA_SUCCESS && lives && !shared().reclaim.frozen()) {
+  if (freed == CUDA_SUCCESS && lives && !shared().reclaim.frozen() && !is_work_unseen()) {
     seen.confirm(ticket, SeenEmpty::By::kDriverFree);
   }
   return freed;
@@ -125,6 +126,7 @@ FreeWaitReason why_of_driver(bool pass, bool of_all_contexts) {
 // What the host sees is waited for, and the device keeps the order of the rest. Else says why not.
 FreeWaitReason leave_debt(Context& owner, std::optional<CountedWait>& counted) {
   if (const FreeWaitReason why = why_no_debt(owner); why != FreeWaitReason::none) return why;
+  look_for_open_devices();
   if (any_visible_work(owner)) {
     counted.emplace(owner);
     await_visible_work(owner);

@@ -73,6 +73,8 @@ struct UnknownReport {
   uint64_t looked_up, called;
   uint64_t linked;      // objects that are linked with one
   const char* careful;  // why the process is careful; nullptr: it is not
+  // Why work goes unseen, and why all work counts as visible to the host; nullptr: it does not.
+  const char *unseen_work, *all_visible;
 };
 
 struct ProcessReport {

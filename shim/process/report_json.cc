@@ -177,6 +177,10 @@ void json_unknown(Writer& writer, const UnknownReport& unknown) {
       static_cast<ull>(unknown.in_driver), static_cast<ull>(unknown.looked_up),
       static_cast<ull>(unknown.called), static_cast<ull>(unknown.linked));
   writer.quoted(unknown.careful == nullptr ? "" : unknown.careful);
+  writer.print(",\n \"unseen_work\": ");
+  writer.quoted(unknown.unseen_work == nullptr ? "" : unknown.unseen_work);
+  writer.print(", \"all_visible\": ");
+  writer.quoted(unknown.all_visible == nullptr ? "" : unknown.all_visible);
   writer.print(",");
 }
 

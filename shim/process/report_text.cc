@@ -204,11 +204,19 @@ void text_ipc(Writer& writer, const IpcReport& ipc) {
       static_cast<ull>(ipc.exported), static_cast<ull>(ipc.answered), static_cast<ull>(ipc.opened));
 }
 
+// Why more is assumed than is seen, and what came of it.
+void text_reason(Writer& writer, const char* what, const char* why, const char* effect) {
+  if (why == nullptr) return;
+  writer.print("cistern: %-15s  ", what);
+  writer.plain(why);
+  writer.print("; %s after that\n", effect);
+}
+
 void text_unknown(Writer& writer, const UnknownReport& unknown) {
-  if (unknown.careful == nullptr) return;
-  writer.print("cistern: careful          ");
-  writer.plain(unknown.careful);
-  writer.print("; the driver served all requests after that\n");
+  text_reason(writer, "careful", unknown.careful, "the driver served all requests");
+  text_reason(writer, "careful", unknown.unseen_work, "frees waited for all work");
+  text_reason(writer, "all visible", unknown.all_visible,
+              "frees waited for all that was unfinished");
 }
 
 template <size_t n>

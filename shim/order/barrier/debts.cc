@@ -58,7 +58,7 @@ FreeWaitReason why_forbidden(const Context& owner) {
   if (threads_met.load()) return FreeWaitReason::threads_met;
   if (capture_gate().capturing()) return FreeWaitReason::capture;
   if (any_peer_access()) return FreeWaitReason::peers;
-  if (reclaim.frozen() || careful()) return FreeWaitReason::careful;
+  if (reclaim.frozen() || careful() || is_work_unseen()) return FreeWaitReason::careful;
   if (owner.source.closing() || owner.careful.load()) return FreeWaitReason::other;
   return reclaim.tied(owner.number) ? FreeWaitReason::ties : FreeWaitReason::none;
 }
