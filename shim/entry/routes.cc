@@ -78,9 +78,10 @@ bool in_nvidias_runtime(const void* caller) {
   return object != nullptr && strncmp(base_name(object), "libcudart.so", 12) == 0;
 }
 
-// Of other libraries, and the driver's own tables. RTLD_NEXT is asked by a tool that forwards.
+// Of other libraries, and the driver's own tables.
 void* claim_out_of_sight(void* handle, const char* name, const char* version, const void* caller) {
-  if (handle == RTLD_NEXT || in_driver(caller) || in_nvidias_runtime(caller)) return nullptr;
+  if (in_driver(caller) || in_nvidias_runtime(caller)) return nullptr;
+  if (handle == RTLD_NEXT && !is_next_definition_ours(caller, name)) return nullptr;
   void* real = version == nullptr ? real_dlsym(handle, name) : real_dlvsym(handle, name, version);
   return real == nullptr ? reinterpret_cast<void*>(1) : guarded_out_of_sight(real, name);
 }

@@ -20,7 +20,8 @@
 //                              asks.
 //
 // A library that is loaded and looked up is not in use: FFmpeg, for one, looks up all it might
-// need.
+// need. Of a program or library that is linked with the decoder's or the encoder's nothing more is
+// seen: there the link has to be enough. It is looked for ten times a second at most.
 //
 // A function that the program or one of its libraries is linked with has no trampoline: that the
 // link is there has to be enough.
@@ -39,7 +40,7 @@ inline constexpr uint32_t kTrampolines = 256;
 
 // What is assumed from now on, for the reason `what`, and the function's name. Before the program
 // gets what it asked for, or its call goes on.
-enum class Unknown : uint8_t { called, linked, bare, out_of_sight };
+enum class Unknown : uint8_t { called, linked, bare, out_of_sight, linked_out_of_sight };
 using BeforeUnknown = void (*)(Unknown how, const char* name);
 // Before the first look-up; constant from then on. Until then nothing is unknown.
 void tell_before_unknown(BeforeUnknown told);
@@ -55,8 +56,8 @@ void handed_out_bare(const void* real, const char* name);
 bool hands_over_out_of_sight(const char* name);
 void* guarded_out_of_sight(void* real, const char* name);
 
-// Looks for links of the program and its libraries to unknown functions, if libraries were loaded
-// since the last time.
+// Looks for such links of the program and its libraries, if libraries were loaded since the last
+// time.
 void look_for_unknown_links();
 
 // Unknown functions that were handed out behind trampolines, and those that were called; objects

@@ -40,6 +40,9 @@ void unknown_function(Unknown how, const char* name) {
           name);
     case Unknown::out_of_sight:
       return work_goes_unseen("the program calls %s, which hands over work out of sight", name);
+    case Unknown::linked_out_of_sight:
+      return work_goes_unseen("the program is linked with %s, which hands over work out of sight",
+                              name);
   }
 }
 

@@ -63,11 +63,12 @@ FreeWaitReason why_forbidden(const Context& owner) {
   return reclaim.tied(owner.number) ? FreeWaitReason::ties : FreeWaitReason::none;
 }
 
-// Where settings or the driver forbid all debts.
+// What forbids all debts, in every context.
 FreeWaitReason why_never() {
   if (policy().free_sync != config::FreeSync::kAuto) return FreeWaitReason::setting;
   if (driver().cuCtxRecordEvent == nullptr) return FreeWaitReason::old_driver;
   if (alloc::fill_mode(policy()) != alloc::FillMode::off) return FreeWaitReason::fill;
+  if (is_work_unseen()) return FreeWaitReason::careful;
   return threads_met.load() ? FreeWaitReason::threads_met : FreeWaitReason::none;
 }
 

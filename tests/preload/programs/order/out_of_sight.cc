@@ -5,7 +5,8 @@
 //
 // USE: decoder, encoder, optix, table (of the driver's own functions); runtime (asks for that table
 // as NVIDIA's does); loaded (all of these are looked up, and none is called); verbs, gdrcopy,
-// storage (a device that is open), tokens and dmabuf (shared with one), closed (none is).
+// storage (a device that is open), tokens and dmabuf (shared with one), closed (none is); linked (a
+// library is, with a decoder), alone (that decoder is loaded, and nothing linked with it).
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -138,6 +139,9 @@ int main(int argc, char** argv) {
   if (argc < 2) return 2;
   g_use = argv[1];
   end_if_it_hangs();
+  // Before CUDA starts, when links are looked for.
+  if (is("linked") && dlopen("liblinks_decoder.so", RTLD_NOW) == nullptr) std::printf("none\n");
+  if (is("alone") && dlopen("libnvcuvid.so", RTLD_NOW) == nullptr) std::printf("none\n");
   use_device(0);
   Workplace at;
   MUST(cuCtxSynchronize());
@@ -149,6 +153,7 @@ int main(int argc, char** argv) {
   if (is("tokens") || is("dmabuf")) share(at);
   const bool calls = is("decoder") || is("encoder") || is("optix") || is("table");
   if (calls || is("loaded")) use(at, [=] { look_up_and_call(calls); });
+  if (is("linked") || is("alone")) use(at, [] {});
   if (is("runtime")) use(at, ask_as_the_runtime);
   if (calls) hidden_work(at);
   std::printf("done\n");
