@@ -19,12 +19,22 @@
 namespace cistern::shim {
 namespace {
 
-// Behind a container's root, too.
 constexpr const char* kDevices[] = {"/dev/infiniband/uverbs", "/dev/gdrdrv", "/dev/nvidia-fs"};
 
 constexpr uint64_t kBetweenNs = 100'000'000, kShare = 100;
 constinit std::atomic<uint64_t> due_ns{0};
 constinit char found[160] = "";  // written once, before everything becomes visible
+
+// Below a container's root, too. A number may follow, and nothing else.
+bool names_device(const char* path) {
+  const auto names = [=](const char* device) {
+    const char* at = std::strstr(path, device);
+    if (at == nullptr) return false;
+    at += std::strlen(device);
+    return at[std::strspn(at, "0123456789")] == '\0';
+  };
+  return std::any_of(std::begin(kDevices), std::end(kDevices), names);
+}
 
 bool is_device(int descriptor) {
   char link[32], path[512];
@@ -32,8 +42,7 @@ bool is_device(int descriptor) {
   const ssize_t length = readlink(link, path, sizeof path - 1);
   if (length <= 0) return false;
   path[length] = '\0';
-  const auto device = [&](const char* each) { return std::strstr(path, each) != nullptr; };
-  if (std::none_of(std::begin(kDevices), std::end(kDevices), device)) return false;
+  if (!names_device(path)) return false;
   std::snprintf(found, sizeof found, "the program has %s open", path);
   return true;
 }

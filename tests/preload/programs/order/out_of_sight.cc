@@ -5,8 +5,9 @@
 //
 // USE: decoder, encoder, optix, table (of the driver's own functions); runtime (asks for that table
 // as NVIDIA's does); loaded (all of these are looked up, and none is called); verbs, gdrcopy,
-// storage (a device that is open), tokens and dmabuf (shared with one), closed (none is); linked (a
-// library is, with a decoder), alone (that decoder is loaded, and nothing linked with it).
+// storage (a device that is open), tokens and dmabuf (shared with one), closed and named_alike
+// (none is); linked (a library is, with a decoder), alone (that decoder is loaded, and nothing
+// linked with it).
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -150,6 +151,7 @@ int main(int argc, char** argv) {
   if (is("verbs")) use_device_of(at, "infiniband/uverbs0");
   if (is("gdrcopy")) use_device_of(at, "gdrdrv");
   if (is("storage") || is("closed")) use_device_of(at, "nvidia-fs3");
+  if (is("named_alike")) use_device_of(at, "gdrdrv.c");
   if (is("tokens") || is("dmabuf")) share(at);
   const bool calls = is("decoder") || is("encoder") || is("optix") || is("table");
   if (calls || is("loaded")) use(at, [=] { look_up_and_call(calls); });
