@@ -73,6 +73,31 @@ void* claim_stand_in(void* handle, const char* name, const char* version) {
   return real == nullptr ? reinterpret_cast<void*>(1) : function->in_front_of(real);
 }
 
+bool in_nvidias_runtime(const void* caller) {
+  const link_map* object = object_of(caller);
+  return object != nullptr && strncmp(base_name(object), "libcudart.so", 12) == 0;
+}
+
+// Of other libraries, and the driver's own tables.
+void* claim_out_of_sight(void* handle, const char* name, const char* version, const void* caller) {
+  if (in_driver(caller) || in_nvidias_runtime(caller)) return nullptr;
+  if (handle == RTLD_NEXT && !is_next_definition_ours(caller, name)) return nullptr;
+  void* real = version == nullptr ? real_dlsym(handle, name) : real_dlvsym(handle, name, version);
+  return real == nullptr ? reinterpret_cast<void*>(1) : guarded_out_of_sight(real, name);
+}
+
+// Cheap, since it sees every other name that is looked up.
+void* claim_other(void* handle, const char* name, const char* version, const void* caller) {
+  const bool may = name != nullptr && (name[0] == 'N' || name[0] == 'o');
+  return may && hands_over_out_of_sight(name) ? claim_out_of_sight(handle, name, version, caller)
+                                              : claim_stand_in(handle, name, version);
+}
+
+void* claim_without_hook(void* handle, const char* name, const char* version, const void* caller) {
+  return hands_over_out_of_sight(name) ? claim_out_of_sight(handle, name, version, caller)
+                                       : claim_unknown(handle, name, version, caller);
+}
+
 }  // namespace
 
 void stand_in_for(const StandIn& function) { stand_in.store(&function, std::memory_order_release); }
@@ -93,9 +118,9 @@ extern "C" [[gnu::visibility("hidden")]] void* cistern_claim(void* handle, const
                                                              const void* caller) {
   using namespace cistern::shim;
   find_real_lookups();
-  if (!may_be_hook(name)) return claim_stand_in(handle, name, version);
+  if (!may_be_hook(name)) return claim_other(handle, name, version, caller);
   const Hook* hook = find_hook(name);
-  if (hook == nullptr) return claim_unknown(handle, name, version, caller);
+  if (hook == nullptr) return claim_without_hook(handle, name, version, caller);
   if (in_driver(caller)) return nullptr;
   // RTLD_NEXT is asked by another tool that forwards: the real function finds what comes after that
   // tool. If that is the hook, it stands for the driver's function, so there has to be one.

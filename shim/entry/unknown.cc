@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <iterator>
 
 #include "allocator/base/os.h"
 #include "config/name_hash.h"
@@ -32,10 +34,26 @@ constexpr size_t kBytes = 32, kSecondHalf = 16;  // of a trampoline, as in tramp
 struct Guarded {
   std::atomic<void*> real;  // nullptr: not in use yet
   char name[64];            // under which it was looked up first
+  Unknown called_as;
 };
 
+constexpr const char* kCodecEntries[] = {"cuvidCreateDecoder", "NvEncodeAPICreateInstance"};
+constexpr const char* kOtherEntries[] = {"optixQueryFunctionTable", "cuGetExportTable"};
+
+// Not strcmp: a sanitizer's runtime asks dlsym before its own strcmp works.
+template <size_t n>
+bool is_one_of(const char* name, const char* const (&names)[n]) {
+  const auto same = [=](const char* each) {
+    const char* at = name;
+    for (; *at == *each && *at != '\0'; ++at) ++each;
+    return *at == *each;
+  };
+  return std::any_of(std::begin(names), std::end(names), same);
+}
+bool begins_codec(const char* name) { return is_one_of(name, kCodecEntries); }
+
 constinit Guarded functions[kTrampolines] = {};
-constinit std::atomic<uint32_t> taken{0}, called{0}, linked{0};
+constinit std::atomic<uint32_t> taken{0}, taken_out_of_sight{0}, called{0}, linked{0};
 constinit std::atomic<BeforeUnknown> before{nullptr};
 
 void* trampoline(uint32_t i) { return reinterpret_cast<char*>(&cistern_trampolines) + i * kBytes; }
@@ -50,12 +68,13 @@ void* find(const void* real) {
 
 // A new one; nullptr where all are taken. Two threads that come with the same function at once may
 // get one each: both work.
-void* make(void* real, const char* name) {
+void* make(void* real, const char* name, Unknown called_as) {
   uint32_t i = taken.load();
   do {
     if (i == kTrampolines) return nullptr;
   } while (!taken.compare_exchange_weak(i, i + 1));
   std::snprintf(functions[i].name, sizeof functions[i].name, "%s", name);
+  functions[i].called_as = called_as;
   cistern_trampoline_targets[i].store(static_cast<char*>(trampoline(i)) + kSecondHalf);
   functions[i].real.store(real, std::memory_order_release);
   return trampoline(i);
@@ -148,6 +167,55 @@ int look_at(dl_phdr_info* info, size_t, void* data) {
   return 0;
 }
 
+// --- links to decoder and encoder ---
+
+constexpr const char* kCodecs[] = {"libnvcuvid.so", "libnvidia-encode.so"};
+
+bool is_codec(const dl_phdr_info& info) {
+  const auto named = [&](const char* name) { return std::strstr(info.dlpi_name, name) != nullptr; };
+  return std::any_of(std::begin(kCodecs), std::end(kCodecs), named);
+}
+
+// Ten times a second.
+bool codec_look_is_due() {
+  constexpr uint64_t kBetweenNs = 100'000'000;
+  static constinit std::atomic<uint64_t> due_ns{0};
+  const uint64_t now = alloc::os::now_ns();
+  uint64_t due = due_ns.load(std::memory_order_relaxed);
+  return now >= due && due_ns.compare_exchange_strong(due, now + kBetweenNs);
+}
+
+// Whether a codec is loaded, and anything was since the last time. Most processes have none, and
+// then no object's symbols are looked at.
+bool any_new_codec() {
+  struct Search {
+    unsigned long long loaded;
+    bool codec;
+  } search{0, false};
+  static constinit unsigned long long loaded = 0;
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* data) {
+        auto* seen = static_cast<Search*>(data);
+        seen->loaded = info->dlpi_adds;
+        seen->codec |= is_codec(*info);
+        return loaded == seen->loaded ? 1 : 0;
+      },
+      &search);
+  const bool any_new = search.loaded != loaded;
+  loaded = search.loaded;
+  return any_new && search.codec;
+}
+
+int look_at_codec_user(dl_phdr_info* info, size_t, void* data) {
+  const link_map object = object_at(*info);
+  if (object.l_ld == nullptr || is_codec(*info)) return 0;
+  const char* name = first_link(&object, begins_codec);
+  if (name == nullptr) return 0;
+  Links& links = *static_cast<Links*>(data);
+  std::snprintf(links.name, sizeof links.name, "%s", name);
+  return 1;
+}
+
 }  // namespace
 
 void tell_before_unknown(BeforeUnknown told) { before.store(told, std::memory_order_release); }
@@ -155,8 +223,23 @@ void tell_before_unknown(BeforeUnknown told) { before.store(told, std::memory_or
 void* guarded(void* real, const char* name) {
   if (!is_to_be_guarded(real, name)) return real;
   if (void* known = find(real)) return known;
-  if (void* made = make(real, name)) return made;
+  if (void* made = make(real, name, Unknown::called)) return made;
   assume(Unknown::bare, name);
+  return real;
+}
+
+bool hands_over_out_of_sight(const char* name) {
+  return begins_codec(name) || is_one_of(name, kOtherEntries);
+}
+
+void* guarded_out_of_sight(void* real, const char* name) {
+  if (!active() || before.load(std::memory_order_acquire) == nullptr) return real;
+  if (void* known = find(real)) return known;
+  if (void* made = make(real, name, Unknown::out_of_sight)) {
+    taken_out_of_sight.fetch_add(1);
+    return made;
+  }
+  assume(Unknown::out_of_sight, name);
   return real;
 }
 
@@ -165,17 +248,23 @@ void handed_out_bare(const void* real, const char* name) {
 }
 
 // The driver is looked up first: that opens a library, which cannot be done in look_at(). Where it
-// has nothing unknown, no link leads there, and the loader is left alone.
+// has nothing unknown, no link leads there.
 void look_for_unknown_links() {
-  if (before.load(std::memory_order_acquire) == nullptr || unknown_functions() == 0) return;
-  Links links;
+  if (before.load(std::memory_order_acquire) == nullptr) return;
+  Links links, codecs;
+  const bool any_unknown = unknown_functions() != 0, codecs_are_due = codec_look_is_due();
+  if (!any_unknown && !codecs_are_due) return;
   begin_look();
-  dl_iterate_phdr(look_at, &links);
+  if (any_unknown) dl_iterate_phdr(look_at, &links);
+  if (codecs_are_due && any_new_codec()) dl_iterate_phdr(look_at_codec_user, &codecs);
   end_look();
   if (links.name[0] != '\0') assume(Unknown::linked, links.name);
+  if (codecs.name[0] != '\0') assume(Unknown::linked_out_of_sight, codecs.name);
 }
 
-UnknownCounts unknown_counts() { return {taken.load(), called.load(), linked.load()}; }
+UnknownCounts unknown_counts() {
+  return {taken.load() - taken_out_of_sight.load(), called.load(), linked.load()};
+}
 
 }  // namespace cistern::shim
 
@@ -185,8 +274,10 @@ extern "C" [[gnu::visibility("hidden")]] void* cistern_first_call(uint32_t i) {
   using namespace cistern::shim;
   const int error = errno;
   void* real = functions[i].real.load(std::memory_order_acquire);
-  if (active()) assume(Unknown::called, functions[i].name);
-  if (cistern_trampoline_targets[i].exchange(real) != real) called.fetch_add(1);
+  const Unknown how = functions[i].called_as;
+  if (active()) assume(how, functions[i].name);
+  const bool first = cistern_trampoline_targets[i].exchange(real) != real;
+  if (first && how == Unknown::called) called.fetch_add(1);
   errno = error;
   return real;
 }

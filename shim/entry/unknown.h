@@ -6,6 +6,23 @@
 // control jumps to the driver's function with every argument as it was, on the stack too. So
 // nothing can be done after the driver's call, and all that it may do is assumed before.
 //
+// Functions of other libraries that hand over work *out of sight* are treated alike, of which less
+// is assumed. They reach the driver by ways without hooks, on the program's own contexts and
+// streams. The program gets a trampoline for each of the few by which such use begins:
+//
+//   cuvidCreateDecoder         NVIDIA's decoder
+//   NvEncodeAPICreateInstance  NVIDIA's encoder
+//   optixQueryFunctionTable    OptiX, whose launches take a stream
+//   cuGetExportTable           the driver's own tables of functions. NVIDIA's runtime asks for them
+//                              by cuGetProcAddress since 11.3, and nobody knows who asks there: a
+//                              runtime that is linked into a program lies in that program's code.
+//                              So what dlsym() finds is meant for somebody else, unless libcudart
+//                              asks.
+//
+// A library that is loaded and looked up is not in use: FFmpeg, for one, looks up all it might
+// need. Of a program or library that is linked with the decoder's or the encoder's nothing more is
+// seen: there the link has to be enough. It is looked for ten times a second at most.
+//
 // A function that the program or one of its libraries is linked with has no trampoline: that the
 // link is there has to be enough.
 //
@@ -23,7 +40,7 @@ inline constexpr uint32_t kTrampolines = 256;
 
 // What is assumed from now on, for the reason `what`, and the function's name. Before the program
 // gets what it asked for, or its call goes on.
-enum class Unknown : uint8_t { called, linked, bare };
+enum class Unknown : uint8_t { called, linked, bare, out_of_sight, linked_out_of_sight };
 using BeforeUnknown = void (*)(Unknown how, const char* name);
 // Before the first look-up; constant from then on. Until then nothing is unknown.
 void tell_before_unknown(BeforeUnknown told);
@@ -35,12 +52,16 @@ void* guarded(void* real, const char* name);
 // Such a function goes to the program without a trampoline, for which it cannot have one.
 void handed_out_bare(const void* real, const char* name);
 
-// Looks for links of the program and its libraries to unknown functions, if libraries were loaded
-// since the last time.
+// The same for a function of any library, which was looked up by such a name.
+bool hands_over_out_of_sight(const char* name);
+void* guarded_out_of_sight(void* real, const char* name);
+
+// Looks for such links of the program and its libraries, if libraries were loaded since the last
+// time.
 void look_for_unknown_links();
 
-// Functions that were handed out behind trampolines, and those that were called; objects that are
-// linked with unknown functions.
+// Unknown functions that were handed out behind trampolines, and those that were called; objects
+// that are linked with one.
 struct UnknownCounts {
   uint64_t looked_up, called, linked;
 };

@@ -243,7 +243,7 @@ template <unsigned kTraits, typename Kind, typename... Arguments>
   if (!active()) return;
   CUstream stream;
   const bool one = one_stream<kTraits, Kind>(&stream, arguments...);
-  one ? order_behind_debts(stream) : static_cast<void>(pay_debts());
+  one ? order_behind_debts(stream) : static_cast<void>(pay_debts(PaidBy::submission));
 }
 
 // An event behind what the host sees (order/barrier/visible_work.h).

@@ -15,6 +15,15 @@
 
 using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
 
+namespace {
+
+// For a device that reaches the memory from then on.
+void note_shared(CUpointer_attribute asked) {
+  if (asked == CU_POINTER_ATTRIBUTE_P2P_TOKENS) everything_becomes_visible();
+}
+
+}  // namespace
+
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* pbase, size_t* psize, CUdeviceptr dptr) {
   cistern::alloc::Chunk* chunk;
   if (ours(dptr, &chunk)) return block_range(context_of(chunk)->pool, chunk, pbase, psize, dptr);
@@ -23,6 +32,7 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr* pbase, size_t* psize, CUdeviceptr 
 }
 
 CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr ptr) {
+  note_shared(attribute);
   const CUresult result = pointer_attribute(data, attribute, ptr);
   if (result == CUDA_SUCCESS && attribute == CU_POINTER_ATTRIBUTE_DEVICE_POINTER &&
       *static_cast<const CUdeviceptr*>(data) != ptr) {
@@ -33,6 +43,7 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
 
 CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute* attributes,
                                 void** data, CUdeviceptr ptr) {
+  for (unsigned i = 0; attributes != nullptr && i < numAttributes; ++i) note_shared(attributes[i]);
   return pointer_attributes(numAttributes, attributes, data, ptr);
 }
 

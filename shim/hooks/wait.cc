@@ -30,7 +30,7 @@ CUresult ask_if_done(Function* real, Arguments... arguments) {
   const ThreadId thread = debtor.load();
   const bool behind = thread == this_thread_id() || thread == kEndedDebtor;
   if (result != CUDA_ERROR_NOT_READY || !behind) return result;
-  pay_debts();
+  pay_debts(PaidBy::query);
   return ask(real, arguments...);
 }
 

@@ -12,6 +12,7 @@
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/shared.h"
+#include "shim/order/streams/stream_registry.h"
 #include "shim/process/log.h"
 #include "shim/process/settings.h"
 
@@ -22,6 +23,9 @@ enum class State : uint8_t { trusting, becoming, careful };
 
 constinit std::atomic<State> state{State::trusting};
 constinit char reason[160] = "";  // written by the thread that changed the state
+constinit std::atomic<State> work_state{State::trusting};
+constinit std::atomic<bool> work_unseen{false};
+constinit char work_reason[160] = "";
 
 void unknown_function(Unknown how, const char* name) {
   switch (how) {
@@ -34,6 +38,11 @@ void unknown_function(Unknown how, const char* name) {
           "the program has a pointer to %s, which Cistern does not know, and calls of it are "
           "unseen",
           name);
+    case Unknown::out_of_sight:
+      return work_goes_unseen("the program calls %s, which hands over work out of sight", name);
+    case Unknown::linked_out_of_sight:
+      return work_goes_unseen("the program is linked with %s, which hands over work out of sight",
+                              name);
   }
 }
 
@@ -57,6 +66,32 @@ void become_careful(const char* format, ...) {
   state.store(State::careful);
   log(config::LogLevel::kInfo,
       "%s; from now on the driver serves all requests for memory, as without Cistern", reason);
+}
+
+// The state before what was seen: a context that is found idle meanwhile is forgotten again.
+void work_goes_unseen(const char* format, ...) {
+  State expected = State::trusting;
+  if (!work_state.compare_exchange_strong(expected, State::becoming)) {
+    alloc::os::wait_while([] { return work_state.load() == State::becoming; });
+    return;
+  }
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(work_reason, sizeof work_reason, format, arguments);
+  va_end(arguments);
+  work_unseen.store(true);
+  streams().give_up();
+  end_seen_empty();
+  pay_debts();
+  work_state.store(State::careful);
+  log(config::LogLevel::kInfo, "%s; from now on frees wait for all work, as without Cistern",
+      work_reason);
+}
+
+bool is_work_unseen() { return work_unseen.load(std::memory_order_seq_cst); }
+
+const char* why_work_is_unseen() {
+  return work_state.load(std::memory_order_acquire) == State::careful ? work_reason : nullptr;
 }
 
 bool careful() { return state.load(std::memory_order_relaxed) == State::careful; }

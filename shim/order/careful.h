@@ -13,9 +13,20 @@
 // So a careful process has the driver's own order, results and speed, but for what the pools held
 // before. Blocks that it freed by then wait for no more than they did.
 //
-// One flag for the process, set once, by any thread, before the call in question goes on; who sets
-// it waits until no driver call of Cistern's own is under way, 200 ms at most (capture_gate.h). It
-// cannot fail, and makes no driver call.
+// Less is assumed of a function that hands over work out of sight, but only in contexts that the
+// program has from calls with hooks (entry/unknown.h). From its first call on *work goes unseen*:
+//
+//   * no context counts as empty for having been seen so (contexts/seen_empty.h), and no free
+//     leaves its order to the device: each waits for all work of its context;
+//   * drivers before CUDA 12.5: marks of the known streams prove nothing any more.
+//
+// A wait for a context is one for all its work, whoever handed that over; so memory is pooled as
+// before.
+//
+// One flag each for the process, set once, by any thread, before the call in question goes on. Who
+// sets it waits for what frees have left to the device (barrier/debts.h). The first one also waits
+// until no driver call of Cistern's own is under way, 200 ms at most (capture_gate.h). It cannot
+// fail.
 #pragma once
 
 #include "config/policy.h"
@@ -25,6 +36,13 @@ namespace cistern::shim {
 // Takes the reason, a line for people that ends up in the log at level info and in the report: only
 // the first one counts.
 [[gnu::format(printf, 1, 2)]] void become_careful(const char* format, ...);
+
+// The same where work alone goes unseen; such a process may become careful later.
+[[gnu::format(printf, 1, 2)]] void work_goes_unseen(const char* format, ...);
+
+bool is_work_unseen();
+// nullptr: it is not.
+const char* why_work_is_unseen();
 
 bool careful();
 // nullptr: the process is not careful.

@@ -6,8 +6,10 @@
 #include "allocator/base/os.h"
 #include "shim/entry/driver.h"
 #include "shim/entry/unknown.h"
+#include "shim/order/barrier/open_devices.h"
 #include "shim/order/barrier/visible_work.h"
 #include "shim/order/captures/capture_gate.h"
+#include "shim/order/careful.h"
 #include "shim/order/contexts/synchronise.h"
 #include "shim/order/contexts/visit.h"
 #include "shim/order/device.h"
@@ -33,14 +35,19 @@ class CountedWait {
  public:
   explicit CountedWait(Context& owner) : ledger_(device_state(owner.device).ledger) {}
   ~CountedWait() {
+    const uint64_t took_ns = alloc::os::now_ns() - start_;
     ledger_.free_waits.add();
-    ledger_.free_wait_ns.add(alloc::os::now_ns() - start_);
+    ledger_.free_wait_ns.add(took_ns);
+    count_->add(took_ns);
   }
+  // Not only for what the host sees.
+  void becomes_for_all(FreeWaitReason why) { count_ = &free_counts.waited(why); }
   CountedWait(const CountedWait&) = delete;
   CountedWait& operator=(const CountedWait&) = delete;
 
  private:
   alloc::Ledger& ledger_;
+  WaitCount* count_ = &free_counts.for_visible;
   const uint64_t start_ = alloc::os::now_ns();
 };
 
@@ -103,15 +110,23 @@ CUresult free_in_driver(Context& owner, CUcontext handle, bool pinned, SeenEmpty
   const CUresult freed = pinned ? free_unused_page() : free_unused_block(owner);
   const Visit visit(owner);
   const bool lives = visit.open() && visit.handle() == handle;
-  if (freed == CUDA_SUCCESS && lives && !shared().reclaim.frozen()) {
+  if (freed == CUDA_SUCCESS && lives && !shared().reclaim.frozen() && !is_work_unseen()) {
     seen.confirm(ticket, SeenEmpty::By::kDriverFree);
   }
   return freed;
 }
 
-// What the host sees is waited for, and the device keeps the order of the rest.
-bool leave_debt(Context& owner, std::optional<CountedWait>& counted) {
-  if (!debts_possible() || !owner.unfinished.only_of(this_thread_id())) return false;
+// Why the driver has to say what there is to wait for; none: it need not.
+FreeWaitReason why_of_driver(bool pass, bool of_all_contexts) {
+  if (!pass) return careful() ? FreeWaitReason::careful : FreeWaitReason::capture;
+  if (any_peer_access()) return FreeWaitReason::peers;
+  return of_all_contexts ? FreeWaitReason::contexts : FreeWaitReason::none;
+}
+
+// What the host sees is waited for, and the device keeps the order of the rest. Else says why not.
+FreeWaitReason leave_debt(Context& owner, std::optional<CountedWait>& counted) {
+  if (const FreeWaitReason why = why_no_debt(owner); why != FreeWaitReason::none) return why;
+  look_for_open_devices();
   if (any_visible_work(owner)) {
     counted.emplace(owner);
     await_visible_work(owner);
@@ -129,13 +144,17 @@ FreeWait wait_for_work(Context& owner, alloc::ContextPool& pool, alloc::Chunk* c
   if (!visit->open()) return wait;
   CUcontext handle = visit->handle();
   visit.reset();
-  const bool plain = pass && !any_peer_access() && !of_all_contexts;
   std::optional<CountedWait> counted;
-  if (plain && leave_debt(owner, counted)) {
+  FreeWaitReason why = why_of_driver(static_cast<bool>(pass), of_all_contexts);
+  const bool plain = why == FreeWaitReason::none;
+  if (plain) why = leave_debt(owner, counted);
+  if (why == FreeWaitReason::none) {
+    if (!counted) free_counts.ordered.own_add();
     wait.latest = kClean;
     return wait;
   }
   if (!counted) counted.emplace(owner);
+  counted->becomes_for_all(why);
   if (!plain) {
     SeenEmpty& seen = of_all_contexts ? all_seen_empty : owner.seen_empty;
     wait.answer = free_in_driver(owner, handle, of_all_contexts, seen);

@@ -58,6 +58,7 @@ inline constexpr alloc::Ticket kClean = 0;
   }
   if (owner.debt.open_for.load(std::memory_order_acquire) == this_thread_id()) {
     wait.latest = kClean;
+    free_counts.ordered.own_add();  // there is one debtor at a time
     return wait;
   }
   return wait_in_free(owner, owner.pool, chunk, address);

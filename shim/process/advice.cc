@@ -30,6 +30,10 @@ constexpr int kFewSizes = 8;
 // not worth a line.
 constexpr uint64_t kHeldBackNs = 1'000'000'000;
 
+// What the waits of frees take at least, of the run and in all, to be worth a line: a hundredth is
+// as much as one run differs from the next, and a short run has nothing to gain.
+constexpr uint64_t kFreeWaitsShare = 100, kFreeWaitsNs = 100'000'000;
+
 void hint_limit(const DeviceReport& device, const config::Policy& policy, Advice& out) {
   const uint64_t refused = device.ledger->refused_by_cap.get();
   if (refused == 0) return;
@@ -87,6 +91,19 @@ void hint_bound(const DeviceReport& device, Advice& out) {
   }
 }
 
+// Whoever has set it knows the choice.
+void hint_free_waits(const ProcessReport& process, const config::Policy& policy, Advice& out) {
+  if (policy.free_sync.set || process.frees == nullptr) return;
+  const WaitSum frees = waits_of_frees(*process.frees), order = waits_for_order(*process.frees);
+  const uint64_t ns = frees.ns + order.ns;
+  if (ns < kFreeWaitsNs || ns < process.ran_ns / kFreeWaitsShare) return;
+  out.hint("free_waits",
+           "CISTERN_FREE_SYNC=false would have saved up to %.0f ms (%llu waits); for that the "
+           "program must not read memory behind a cudaFree, nor use on one stream what another "
+           "one wrote, without a synchronisation of its own",
+           static_cast<double>(ns) / 1e6, static_cast<ull>(frees.waits + order.waits));
+}
+
 // Given back for being idle long is what FLAGS_free_idle_memory asked for.
 uint64_t returned_unasked(const alloc::Ledger& l) {
   const uint64_t aged = by(alloc::WorkedBy::call, l.aged) + by(alloc::WorkedBy::background, l.aged);
@@ -142,6 +159,7 @@ Advice advise(const ProcessReport& process, const config::Policy& policy,
   }
   hint_ipc(process.ipc, advice);
   for_each_device(process, [&](const DeviceReport& d) { hint_bound(d, advice); });
+  hint_free_waits(process, policy, advice);
   bool asked = false, other_pool = false;
   for_each_device(process, [&](const DeviceReport& d) {
     asked |= d.allocations != 0;

@@ -25,7 +25,7 @@ class Frameworks {
 };
 
 struct Hint {
-  const char* about;  // limit, ipc, bound or sizes
+  const char* about;  // limit, ipc, bound, free_waits or sizes
   char text[400];     // what was seen, and the setting that helps
 };
 

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <ctime>
 
+#include "allocator/base/os.h"
 #include "shim/process/advice.h"
 #include "shim/process/frameworks.h"
 #include "shim/process/log.h"
@@ -24,6 +25,7 @@ constinit ReportFormat format_ = ReportFormat::kNone;
 constinit const char* file_ = nullptr;
 constinit OwnFile output_{};
 constinit Writer writer{};
+constinit uint64_t loaded_at_ns = 0;
 
 }  // namespace
 
@@ -45,12 +47,14 @@ Run::Run() {
 void open_report(const config::Policy& policy) {
   format_ = policy.report.value;
   file_ = policy.report_file.value;
+  loaded_at_ns = alloc::os::now_ns();
   if (format_ == ReportFormat::kNone || file_ != nullptr) return;
   output_.adopt(STDERR_FILENO);
 }
 
-void write_report(const ProcessReport& process) {
+void write_report(ProcessReport process) {
   if (format_ == ReportFormat::kNone) return;
+  process.ran_ns = alloc::os::now_ns() - loaded_at_ns;
   bool written = file_ == nullptr || output_.open(file_, O_TRUNC);
   if (written) {
     writer.begin(&output_);

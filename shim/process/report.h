@@ -13,6 +13,6 @@ namespace cistern::shim {
 // At load: keeps a duplicate of stderr, which the program may close before it ends.
 void open_report(const config::Policy& policy);
 
-void write_report(const ProcessReport& process);
+void write_report(ProcessReport process);
 
 }  // namespace cistern::shim

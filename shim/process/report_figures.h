@@ -11,6 +11,7 @@
 #include "allocator/host/host_pool.h"
 #include "allocator/record/phases.h"
 #include "allocator/record/tallies.h"
+#include "shim/process/free_counts.h"
 
 namespace cistern::shim {
 
@@ -72,6 +73,8 @@ struct UnknownReport {
   uint64_t looked_up, called;
   uint64_t linked;      // objects that are linked with one
   const char* careful;  // why the process is careful; nullptr: it is not
+  // Why work goes unseen, and why all work counts as visible to the host; nullptr: it does not.
+  const char *unseen_work, *all_visible;
 };
 
 struct ProcessReport {
@@ -89,6 +92,8 @@ struct ProcessReport {
   // Contexts and streams that turned up though no hook saw them made.
   uint64_t unseen_contexts, unseen_streams;
   UnknownReport unknown;
+  const FreeCounts* frees;
+  uint64_t ran_ns;  // since Cistern was loaded; put in by write_report()
 };
 
 using ull = unsigned long long;
@@ -113,6 +118,19 @@ inline uint64_t driver_calls_without(const DeviceReport& d) { return d.allocatio
 
 inline ull by(alloc::WorkedBy worked_by, const alloc::Counter (&counts)[alloc::kWorkedByKinds]) {
   return static_cast<ull>(counts[static_cast<int>(worked_by)].get());
+}
+
+// Frees that waited, and waits for what others had left to the device.
+inline WaitSum waits_of_frees(const FreeCounts& frees) {
+  WaitSum sum;
+  sum.add(frees.for_visible);
+  sum.add(frees.for_all);
+  return sum;
+}
+inline WaitSum waits_for_order(const FreeCounts& frees) {
+  WaitSum sum;
+  sum.add(frees.paid);
+  return sum;
 }
 
 template <typename Visitor>

@@ -177,7 +177,48 @@ void json_unknown(Writer& writer, const UnknownReport& unknown) {
       static_cast<ull>(unknown.in_driver), static_cast<ull>(unknown.looked_up),
       static_cast<ull>(unknown.called), static_cast<ull>(unknown.linked));
   writer.quoted(unknown.careful == nullptr ? "" : unknown.careful);
+  writer.print(",\n \"unseen_work\": ");
+  writer.quoted(unknown.unseen_work == nullptr ? "" : unknown.unseen_work);
+  writer.print(", \"all_visible\": ");
+  writer.quoted(unknown.all_visible == nullptr ? "" : unknown.all_visible);
   writer.print(",");
+}
+
+template <size_t n>
+void json_by(Writer& writer, const char* key, const WaitCount (&counts)[n],
+             const char* const (&names)[n]) {
+  writer.print(",\n  \"%s\": {", key);
+  for (size_t i = 0; i < n; ++i) {
+    writer.print("%s\"%s\": {\"waits\": %llu, \"ns\": %llu}", i == 0 ? "" : ", ", names[i],
+                 static_cast<ull>(counts[i].waits.get()), static_cast<ull>(counts[i].ns.get()));
+  }
+  writer.print("}");
+}
+
+// What is left of all frees had nothing to wait for.
+uint64_t frees_at_once(const ProcessReport& process) {
+  uint64_t all = 0;
+  for_each_device(process, [&](const DeviceReport& device) { all += device.frees; });
+  PinnedReport pinned;
+  if (process.pinned_memory != nullptr && process.pinned_memory(&pinned)) all += pinned.frees;
+  const uint64_t others = waits_of_frees(*process.frees).waits + process.frees->ordered.get();
+  return all > others ? all - others : 0;
+}
+
+void json_frees(Writer& writer, const ProcessReport& process) {
+  const FreeCounts& frees = *process.frees;
+  writer.print(
+      "\n \"frees\": {\"at_once\": %llu, \"left_to_device\": %llu, "
+      "\"waited_for_visible\": {\"waits\": %llu, \"ns\": %llu}",
+      static_cast<ull>(frees_at_once(process)), static_cast<ull>(frees.ordered.get()),
+      static_cast<ull>(frees.for_visible.waits.get()),
+      static_cast<ull>(frees.for_visible.ns.get()));
+  json_by(writer, "waited_for_all", frees.for_all, kFreeWaitReasons);
+  writer.print(",\n  \"debts\": %llu, \"events\": %llu, \"stream_waits\": %llu",
+               static_cast<ull>(frees.debts.get()), static_cast<ull>(frees.events.get()),
+               static_cast<ull>(frees.stream_waits.get()));
+  json_by(writer, "debts_waited_for", frees.paid, kPaidBy);
+  writer.print("},");
 }
 
 void json_pinned(Writer& writer, const PinnedReport& pinned) {
@@ -249,6 +290,7 @@ void compose_json(Writer& writer, const ProcessReport& process, const Advice& ad
   writer.print("\n \"unseen\": {\"contexts\": %llu, \"streams\": %llu},",
                static_cast<ull>(process.unseen_contexts), static_cast<ull>(process.unseen_streams));
   json_unknown(writer, process.unknown);
+  json_frees(writer, process);
   const IpcReport& ipc = process.ipc;
   writer.print(
       "\n \"ipc\": {\"exported\": %llu, \"answered\": %llu, \"opened\": %llu, \"unanswered\": "

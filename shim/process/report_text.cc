@@ -66,14 +66,9 @@ void text_shortages(Writer& writer, const alloc::Ledger& l) {
   writer.print("\n");
 }
 
-// What the settings did that help to find faults in the program (CISTERN_FREE_SYNC,
-// CISTERN_ONLY_SIZES, CISTERN_POOL_FIRST).
+// What the settings did that help to find faults in the program (CISTERN_ONLY_SIZES,
+// CISTERN_POOL_FIRST).
 void text_faults(Writer& writer, const alloc::Ledger& l) {
-  if (policy().free_sync != config::FreeSync::kFalse && l.free_waits.get() != 0) {
-    writer.print("cistern:   frees waited   %llu times for the device, %.3f ms\n",
-                 static_cast<ull>(l.free_waits.get()),
-                 static_cast<double>(l.free_wait_ns.get()) / 1e6);
-  }
   if (policy().chooses_requests()) {
     writer.print("cistern:   passed through %llu allocations that the settings keep unpooled",
                  static_cast<ull>(l.unpooled.get()));
@@ -209,11 +204,61 @@ void text_ipc(Writer& writer, const IpcReport& ipc) {
       static_cast<ull>(ipc.exported), static_cast<ull>(ipc.answered), static_cast<ull>(ipc.opened));
 }
 
+// Why more is assumed than is seen, and what came of it.
+void text_reason(Writer& writer, const char* what, const char* why, const char* effect) {
+  if (why == nullptr) return;
+  writer.print("cistern: %-15s  ", what);
+  writer.plain(why);
+  writer.print("; %s after that\n", effect);
+}
+
 void text_unknown(Writer& writer, const UnknownReport& unknown) {
-  if (unknown.careful == nullptr) return;
-  writer.print("cistern: careful          ");
-  writer.plain(unknown.careful);
-  writer.print("; the driver served all requests after that\n");
+  text_reason(writer, "careful", unknown.careful, "the driver served all requests");
+  text_reason(writer, "careful", unknown.unseen_work, "frees waited for all work");
+  text_reason(writer, "all visible", unknown.all_visible,
+              "frees waited for all that was unfinished");
+}
+
+template <size_t n>
+void text_by(Writer& writer, const WaitCount (&counts)[n], const char* const (&names)[n]) {
+  const char* between = " (";
+  bool any = false;
+  for (size_t i = 0; i < n; ++i) {
+    const uint64_t waits = counts[i].waits.get();
+    if (waits == 0) continue;
+    writer.print("%s%s %llu", between, names[i], static_cast<ull>(waits));
+    between = ", ";
+    any = true;
+  }
+  if (any) writer.print(")");
+}
+
+double ms(uint64_t ns) { return static_cast<double>(ns) / 1e6; }
+
+// What the barrier that a free is cost (CISTERN_FREE_SYNC).
+void text_free_waits(Writer& writer, const FreeCounts& frees) {
+  const WaitSum sum = waits_of_frees(frees);
+  if (sum.waits == 0) return;
+  const uint64_t visible = frees.for_visible.waits.get();
+  writer.print(
+      "cistern: frees waited     %llu times, %.3f ms: %llu for what the host sees, %llu for all "
+      "work",
+      static_cast<ull>(sum.waits), ms(sum.ns), static_cast<ull>(visible),
+      static_cast<ull>(sum.waits - visible));
+  text_by(writer, frees.for_all, kFreeWaitReasons);
+  writer.print("\n");
+}
+
+void text_debts(Writer& writer, const FreeCounts& frees) {
+  const WaitSum sum = waits_for_order(frees);
+  if (frees.ordered.get() == 0 && sum.waits == 0) return;
+  writer.print(
+      "cistern: frees in order   %llu, kept by the device: %llu events, %llu waits of streams; "
+      "waited for %llu times, %.3f ms",
+      static_cast<ull>(frees.ordered.get()), static_cast<ull>(frees.events.get()),
+      static_cast<ull>(frees.stream_waits.get()), static_cast<ull>(sum.waits), ms(sum.ns));
+  text_by(writer, frees.paid, kPaidBy);
+  writer.print("\n");
 }
 
 // Which requests the settings chose by where they come from.
@@ -244,6 +289,8 @@ void compose_text(Writer& writer, const ProcessReport& process, const Advice& ad
   if (process.pinned_memory != nullptr && process.pinned_memory(&pinned)) {
     text_pinned(writer, pinned);
   }
+  text_free_waits(writer, *process.frees);
+  text_debts(writer, *process.frees);
   text_ipc(writer, process.ipc);
   text_unknown(writer, process.unknown);
   if (process.holders != nullptr) text_holders(writer, *process.holders);

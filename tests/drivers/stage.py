@@ -135,6 +135,8 @@ class DriverTest(unittest.TestCase):
         route, name, *_, place = line.split(" ")
         if not place.startswith("libcuda.so.1+"):
             return [line]
+        if route.startswith("dl") and name == "cuGetExportTable":  # asked by anybody but NVIDIA's runtime
+            return [line.replace(place, "a trampoline")]
         offset = int(place.partition("+")[2], 16)
         names = [name] if route.startswith("dl") else [n for n, address in library.items() if address == offset]
         self.assertTrue(names, f"{line}: the answer is no export of the driver")

@@ -9,6 +9,7 @@ import shutil
 import life
 
 TORCH = "PYTORCH_NO_CUDA_MEMORY_CACHING"
+SETTINGS = {"CISTERN_LOG": "warn", "CISTERN_FREE_SYNC": "auto"}  # set: no hint that depends on how long frees take
 
 
 class Advice(life.Life):
@@ -20,7 +21,7 @@ class Advice(life.Life):
         return str(path)
 
     def process(self, *words, **more):
-        process = self.start((self.program("changing_sizes_lazy"), *words), True, **{"CISTERN_LOG": "warn"} | more)
+        process = self.start((self.program("changing_sizes_lazy"), *words), True, **SETTINGS | more)
         self.assertEqual(self.finish(process), (0, "failures: 0\n", ""))
         return process
 

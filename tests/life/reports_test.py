@@ -213,6 +213,28 @@ class Reports(life.Life):
         told = [re.search(r"other processes  (\d+) handles .* of theirs (\d+) opened here", text) for text in texts]
         self.assertEqual({(int(one[1]) > 0, int(one[2]) > 0) for one in told if one}, {(True, False), (False, True)})
 
+    def test_the_text_has_what_frees_waited_for(self):
+        def lines(mode, **more):
+            settings = {"CISTERN_REPORT": "text", "SIMCUDA_SCHEDULE": "seed:3"} | more
+            process = self.start((self.program("free_reasons_lazy"), mode), True, **settings)
+            self.assertEqual(self.finish(process)[0], 0)
+            return re.findall("^cistern: (frees .*)", next(process.folder.glob("report.*")).read_text(), re.M)
+        ms = r"\d+\.\d{3} ms"
+        for mode, expected in (
+            ("idle", []),
+            ("sees", [f"frees waited     5 times, {ms}: 5 for what the host sees, 0 for all work"]),
+            ("unknown", [f"frees waited     1 times, {ms}: 0 for what the host sees, 1 for all work .not_seen_idle 1.",
+                         "frees in order   4, kept by the device: 3 events, 3 waits of streams; "
+                         r"waited for 0 times, 0\.000 ms"]),
+            ("query", ["frees in order   1, kept by the device: 1 events, 0 waits of streams; "
+                       f"waited for 1 times, {ms} .query 1."]),
+        ):
+            told = lines(mode)
+            self.assertEqual(len(told), len(expected), told)
+            for line, pattern in zip(told, expected):
+                self.assertRegex(line, f"^{pattern}$")
+        self.assertEqual(lines("plain", CISTERN_FREE_SYNC="false"), [])
+
     def test_host_memory_adds_up(self):
         self.preloaded = "libcistern.so"
         if not self.serves_malloc():
@@ -272,6 +294,8 @@ class Reports(life.Life):
             self.assertEqual(self.finish(processes[-1])[0], 0)
         for process in processes:
             for key in keys_of(self.left(process.folder)[0][process.pid]):
+                key = re.sub(r"waited_for_all\.[^.]+", "waited_for_all.REASON", key)
+                key = re.sub(r"debts_waited_for\.[^.]+", "debts_waited_for.CALL", key)
                 key = re.sub(r"by_kind\.[^.]+", "by_kind.KIND", key)
                 key = re.sub(r"holders\[\]\.(sites|ranges)\.(peak|end|temporary|calls|bytes)",
                              r"holders[].\1.ORDER", key).replace("ranges.ORDER[]", "sites.ORDER[]")

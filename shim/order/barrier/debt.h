@@ -8,6 +8,7 @@
 
 #include "shim/cuda_api.h"
 #include "shim/order/barrier/unfinished.h"
+#include "shim/process/free_counts.h"
 #include "shim/process/thread.h"
 
 namespace cistern::shim {
@@ -38,6 +39,9 @@ struct DebtMoment {
 extern constinit std::atomic<ThreadId> debtor;
 inline constexpr ThreadId kEndedDebtor = 1;  // it ended, and left some
 
+// Of the process. Defined in debts.cc.
+extern constinit FreeCounts free_counts;
+
 inline ThreadId this_thread_id() { return reinterpret_cast<ThreadId>(&this_thread); }
 inline bool any_debts() { return debtor.load(std::memory_order_seq_cst) != 0; }
 inline bool others_debts() {
@@ -47,8 +51,8 @@ inline bool others_debts() {
 
 // Waits until nothing is owed, as long as that takes; another thread than the debtor does so for
 // ten seconds at most, and from then on frees wait as the driver's do. Whether nothing is owed. No
-// lock is held by the caller. Defined in debts.cc.
-bool pay_debts();
+// lock is held by the caller. `who` is what a wait of the debtor counts as. Defined in debts.cc.
+bool pay_debts(PaidBy who = PaidBy::end_of_use);
 // The same before memory that may be under a debt goes elsewhere, whatever is owed for other memory
 // meanwhile; another thread waits for a second at most.
 bool pay_for_release();

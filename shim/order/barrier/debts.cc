@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "allocator/base/mutex.h"
 #include "allocator/base/os.h"
@@ -25,6 +26,7 @@
 namespace cistern::shim {
 
 constinit std::atomic<ThreadId> debtor{0};
+constinit FreeCounts free_counts{};
 
 namespace {
 
@@ -51,11 +53,31 @@ constinit std::atomic<bool> waits_are_stale{false};  // a stream ended while the
 
 // What forbids a debt. Whoever changes one of these pays what is owed afterwards; but for ties,
 // since the streams of the other context wait for the debt, too.
-bool forbidden(const Context& owner) {
-  const alloc::Reclaim& reclaim = shared().reclaim;
-  return threads_met.load() || capture_gate().capturing() || any_peer_access() ||
-         reclaim.frozen() || careful() || owner.source.closing() || owner.careful.load() ||
-         shared().reclaim.tied(owner.number);
+FreeWaitReason why_forbidden(const Context& owner) {
+  alloc::Reclaim& reclaim = shared().reclaim;
+  if (threads_met.load()) return FreeWaitReason::threads_met;
+  if (capture_gate().capturing()) return FreeWaitReason::capture;
+  if (any_peer_access()) return FreeWaitReason::peers;
+  if (reclaim.frozen() || careful() || is_work_unseen()) return FreeWaitReason::careful;
+  if (owner.source.closing() || owner.careful.load()) return FreeWaitReason::other;
+  return reclaim.tied(owner.number) ? FreeWaitReason::ties : FreeWaitReason::none;
+}
+
+// What forbids all debts, in every context.
+FreeWaitReason why_never() {
+  if (policy().free_sync != config::FreeSync::kAuto) return FreeWaitReason::setting;
+  if (driver().cuCtxRecordEvent == nullptr) return FreeWaitReason::old_driver;
+  if (alloc::fill_mode(policy()) != alloc::FillMode::off) return FreeWaitReason::fill;
+  if (is_work_unseen()) return FreeWaitReason::careful;
+  return threads_met.load() ? FreeWaitReason::threads_met : FreeWaitReason::none;
+}
+
+// Where the work is not this thread's alone, or the host sees it.
+FreeWaitReason why_not_alone(const Unfinished& work) {
+  const ThreadId me = this_thread_id();
+  if (work.only_of(me)) return FreeWaitReason::none;
+  if (work.state() == (me | Unfinished::kVisible)) return FreeWaitReason::visible;
+  return work.known() ? FreeWaitReason::several_threads : FreeWaitReason::not_seen_idle;
 }
 
 bool has_event(Debt& debt, CUcontext handle) {
@@ -92,6 +114,7 @@ void close_open_debts() {
     if (!visit.open()) return;  // who ends it waits for its work
     const CUresult recorded =
         noted(driver().cuCtxRecordEvent(visit.handle(), debt.event), visit.handle());
+    if (recorded == CUDA_SUCCESS) free_counts.events.add();
     const bool another = debt.state != State::none;
     debt.state = recorded == CUDA_SUCCESS ? State::recorded : State::unrecorded;
     debt.number = ++records;
@@ -147,6 +170,7 @@ bool make_wait(CUstream stream) {
   for_each_context([&](Context& context) {
     if (context.debt.state != State::recorded) return;
     all = all && ask(driver().cuStreamWaitEvent, stream, context.debt.event, 0U) == CUDA_SUCCESS;
+    if (all) free_counts.stream_waits.add();
   });
   return all;
 }
@@ -193,14 +217,15 @@ bool end_is_noticed() {
 }
 
 // The driver refused the events, and what this thread does comes after the work in question.
-void synchronise_unrecorded() {
-  for_each_context([](Context& context) {
+void synchronise_unrecorded(PaidBy who) {
+  for_each_context([=](Context& context) {
     mutex.lock();
     const bool unrecorded = context.debt.state == State::unrecorded;
     mutex.unlock();
     CUcontext handle = context.handle.load();
     const ContextScope scope(unrecorded ? handle : nullptr);
     if (!unrecorded || !scope) return;
+    const TimedWait timed(free_counts.paid_by(who));
     noted(driver().cuCtxSynchronize(), handle);
     const alloc::LockGuard lock(mutex);
     if (context.debt.state == State::unrecorded) context.debt.state = State::none;
@@ -213,13 +238,15 @@ bool owes_until(uint64_t record) {
 }
 
 // Who waits without a limit must not wait for a thread that makes debts again and again.
-bool wait_until_paid(uint64_t record, uint64_t limit_ns) {
-  const auto paid = [=] {
+bool wait_until_paid(uint64_t record, uint64_t limit_ns, PaidBy who) {
+  std::optional<TimedWait> timed;
+  const auto paid = [&] {
     if (!mutex.lock_within(kPatience)) return false;
     ask_debts();
     const bool over = !owes_until(record);
     mutex.unlock();
     if (!over && limit_ns == UINT64_MAX && others_debts()) threads_meet();
+    if (!over && limit_ns != 0 && !timed) timed.emplace(free_counts.paid_by(who));
     return over;
   };
   return alloc::os::wait_until(paid, limit_ns);
@@ -235,7 +262,7 @@ constinit Patience with_work{kPatience};         // before what this thread subm
 constinit Patience with_release{1'000'000'000};  // before memory goes elsewhere
 
 // Whether everything is paid that was owed at the call.
-bool pay(Patience& patience, uint64_t own_patience_ns = UINT64_MAX) {
+bool pay(PaidBy who, Patience& patience, uint64_t own_patience_ns = UINT64_MAX) {
   if (!any_debts() || !active()) return true;
   const NoCancel in_hand;
   if (!mutex.lock_within(kPatience)) return false;
@@ -245,9 +272,10 @@ bool pay(Patience& patience, uint64_t own_patience_ns = UINT64_MAX) {
   const uint64_t last = records;
   const bool in_vain = another && patience.given_up == last;
   mutex.unlock();
-  if (!another && own_patience_ns == UINT64_MAX) synchronise_unrecorded();
+  if (another) who = PaidBy::other_thread;
+  if (!another && own_patience_ns == UINT64_MAX) synchronise_unrecorded(who);
   const uint64_t limit_ns = !another ? own_patience_ns : in_vain ? 0 : patience.ns;
-  if (wait_until_paid(last, limit_ns)) return true;
+  if (wait_until_paid(last, limit_ns, who)) return true;
   if (another && mutex.lock_within(kPatience)) {
     patience.given_up = last;
     mutex.unlock();
@@ -257,23 +285,36 @@ bool pay(Patience& patience, uint64_t own_patience_ns = UINT64_MAX) {
 
 }  // namespace
 
-bool debts_possible() {
-  return policy().free_sync == config::FreeSync::kAuto && !threads_met.load() &&
-         driver().cuCtxRecordEvent != nullptr && alloc::fill_mode(policy()) == alloc::FillMode::off;
+bool debts_possible() { return why_never() == FreeWaitReason::none; }
+
+FreeWaitReason why_no_debt(const Context& owner) {
+  const FreeWaitReason never = why_never();
+  return never != FreeWaitReason::none ? never : why_not_alone(owner.unfinished);
 }
 
-bool owe(Context& owner) {
-  const ThreadId me = this_thread_id();
-  if (!owner.unfinished.only_of(me) || forbidden(owner) || !end_is_noticed()) return false;
+// What forbids the debt is looked at once more when it can be found.
+FreeWaitReason owe(Context& owner) {
+  const auto why_not = [&] {
+    const FreeWaitReason forbidden = why_forbidden(owner);
+    return forbidden != FreeWaitReason::none ? forbidden : why_not_alone(owner.unfinished);
+  };
+  if (const FreeWaitReason why = why_not(); why != FreeWaitReason::none) return why;
+  if (!end_is_noticed()) return FreeWaitReason::other;
   const alloc::LockGuard lock(mutex);
-  if (others_debts() || !has_event(owner.debt, owner.handle.load())) return false;
+  if (others_debts()) return FreeWaitReason::several_threads;
+  if (!has_event(owner.debt, owner.handle.load())) return FreeWaitReason::other;
+  const ThreadId me = this_thread_id();
   debtor.store(me, std::memory_order_seq_cst);
-  owner.debt.open_for.store(me, std::memory_order_seq_cst);
+  const bool another = owner.debt.open_for.exchange(me, std::memory_order_seq_cst) != me;
   submissions_are_not_quiet();
-  if (!forbidden(owner) && owner.unfinished.only_of(me)) return true;
-  owner.debt.open_for.store(0, std::memory_order_seq_cst);
-  end_if_paid();
-  return false;
+  const FreeWaitReason why = why_not();
+  if (why != FreeWaitReason::none) {
+    owner.debt.open_for.store(0, std::memory_order_seq_cst);
+    end_if_paid();
+  } else if (another) {
+    free_counts.debts.add();
+  }
+  return why;
 }
 
 void order_behind_debts(CUstream stream) {
@@ -286,19 +327,19 @@ void order_behind_debts(CUstream stream) {
   close_open_debts();
   const bool behind = put_behind(stream);
   mutex.unlock();
-  if (!behind) pay_debts();
+  if (!behind) pay_debts(PaidBy::submission);
 }
 
 void threads_meet() {
   if (debtor.load() != kEndedDebtor) threads_met.store(true);
 }
 
-bool pay_debts() {
+bool pay_debts(PaidBy who) {
   if (others_debts()) threads_meet();
-  return pay(with_work) && !any_debts();
+  return pay(who, with_work) && !any_debts();
 }
 
-bool pay_for_release() { return pay(with_release); }
+bool pay_for_release() { return pay(PaidBy::release, with_release); }
 
 bool owes_now() {
   if (!any_debts() || !active()) return false;
@@ -350,7 +391,7 @@ void pay_debts_at_exit() {
   const bool others = others_debts() && debtor.load() != kEndedDebtor;
   if (!any_debts() || others || !may_call() || !mutex.lock_within(kLockNs)) return;
   mutex.unlock();
-  pay(with_work, kPatience);
+  pay(PaidBy::exit, with_work, kPatience);
 }
 
 void reset_debts_after_fork() {

@@ -46,9 +46,14 @@ struct Context;
 // Whether a free can leave a debt at all, with these settings and this driver.
 bool debts_possible();
 
+// Why a free of the calling thread can leave no debt in the context, as far as its work, the
+// settings and the driver are concerned; none: it can.
+FreeWaitReason why_no_debt(const Context& owner);
+
 // In a free of the calling thread: leaves a debt in the context, before the block can be taken by
-// anybody. False: it cannot, and the free must wait. The caller holds a GatePass.
-bool owe(Context& owner);
+// anybody; none. Else it cannot, and the free must wait, for this reason. The caller holds a
+// GatePass.
+FreeWaitReason owe(Context& owner);
 
 // No free leaves a debt any more.
 void threads_meet();

@@ -19,6 +19,8 @@ constinit std::atomic<bool> any_host_memory{false};
 
 namespace {
 
+constinit std::atomic<const char*> why_visible{nullptr};
+
 // One bit for every page of 2 MiB that holds such memory, found by its address modulo the bits:
 // memory 2 TiB apart shares one, and is taken for the other's.
 constexpr uint64_t kPageShift = 21, kPages = uint64_t{1} << 20;
@@ -128,15 +130,19 @@ bool extra_is_visible(void* const* extra) {
 
 }  // namespace
 
-void everything_becomes_visible() {
+void everything_becomes_visible(const char* why) {
   static constinit std::atomic<bool> done{false};
   if (!done.load(std::memory_order_acquire) && active()) {
+    const char* none = nullptr;
+    why_visible.compare_exchange_strong(none, why);
     everything_is_visible.store(true, std::memory_order_seq_cst);
     forget_submitters();
     done.store(true, std::memory_order_release);
   }
   pay_debts();
 }
+
+const char* why_everything_is_visible() { return why_visible.load(std::memory_order_acquire); }
 
 void host_memory_appeared(uint64_t address, uint64_t bytes) {
   if (bytes == 0) return;
@@ -192,7 +198,9 @@ void look_at_copied(const void* source, size_t bytes) {
     return;
   }
   const auto noted = [](uint64_t word) { return word >= kLowestAddress && is_noted(word); };
-  if (holds_address(source, bytes, noted)) everything_becomes_visible();
+  if (holds_address(source, bytes, noted)) {
+    everything_becomes_visible("a copy carried an address of host memory to the device");
+  }
 }
 
 void reset_visible_after_fork() { mutex.reset(); }

@@ -16,6 +16,7 @@
 //   * memory or an event that is shared with another process or another device
 //   * a small copy to the device that carries an address of host memory
 //   * host memory that has another address on the device
+//   * a device that reaches memory of the GPU past CUDA (open_devices.h)
 //
 // Any thread; the questions take no lock.
 #pragma once
@@ -28,8 +29,13 @@
 
 namespace cistern::shim {
 
-// Everything is visible from now on. Work that is not finished may write what is shared now.
-void everything_becomes_visible();
+// Everything is visible from now on. Work that is not finished may write what is shared now. `why`
+// is for people, and has to last; only the first one counts.
+void everything_becomes_visible(const char* why =
+                                    "memory or work is shared with the host, another process, "
+                                    "device or interface");
+// nullptr: it is not.
+const char* why_everything_is_visible();
 extern constinit std::atomic<bool> everything_is_visible;
 
 // Host memory that work can reach. Nothing is forgotten when it is freed: its addresses come back,

@@ -23,6 +23,8 @@ class Unfinished {
 
   bool only_of(ThreadId thread) const { return state_.load(std::memory_order_seq_cst) == thread; }
   uintptr_t state() const { return state_.load(std::memory_order_relaxed); }
+  // False: kSeveral stands for work of before the context was first seen empty.
+  bool known() const { return known_.load(std::memory_order_relaxed); }
 
   // More work; the first since the context was seen empty.
   void add(ThreadId thread, bool visible) {
@@ -32,13 +34,18 @@ class Unfinished {
     state_.store(same ? thread | seen : kSeveral, std::memory_order_seq_cst);
   }
   void begin(ThreadId thread, bool visible) {
+    known_.store(true, std::memory_order_relaxed);
     state_.store(thread | (visible ? kVisible : 0), std::memory_order_seq_cst);
   }
   // Nothing is known.
-  void reset() { state_.store(kSeveral, std::memory_order_seq_cst); }
+  void reset() {
+    known_.store(false, std::memory_order_relaxed);
+    state_.store(kSeveral, std::memory_order_seq_cst);
+  }
 
  private:
   std::atomic<uintptr_t> state_{kSeveral};
+  std::atomic<bool> known_{false};  // for reports
 };
 
 // The thread whose submissions are *quiet*: they end no state, there is no debt, and no host memory

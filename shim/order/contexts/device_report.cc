@@ -4,6 +4,8 @@
 #include "shim/entry/driver.h"
 #include "shim/entry/unknown.h"
 #include "shim/host/start.h"
+#include "shim/order/barrier/debt.h"
+#include "shim/order/barrier/host_visible.h"
 #include "shim/order/careful.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/pinned_pools.h"
@@ -66,7 +68,10 @@ ProcessReport describe_process() {
           /*ipc=*/{},
           times_noticed(Unseen::kContext),
           times_noticed(Unseen::kStream),
-          {unknown_functions(), counts.looked_up, counts.called, counts.linked, why_careful()}};
+          {unknown_functions(), counts.looked_up, counts.called, counts.linked, why_careful(),
+           why_work_is_unseen(), why_everything_is_visible()},
+          &free_counts,
+          /*ran_ns=*/0};
 }
 
 }  // namespace cistern::shim

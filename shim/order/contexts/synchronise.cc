@@ -3,6 +3,7 @@
 
 #include "shim/entry/unknown.h"
 #include "shim/order/barrier/debts.h"
+#include "shim/order/careful.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/context_client.h"
 #include "shim/order/contexts/crowd.h"
@@ -46,7 +47,7 @@ void ContextWait::succeeded() {
   reclaim.passed(context_.number, ticket_);
   paid_by_synchronisation(context_, debt_);
   const bool alone = !any_peer_access() && !reclaim.tied(context_.number);
-  if (alone && !reclaim.frozen()) {
+  if (alone && !reclaim.frozen() && !is_work_unseen()) {
     context_.seen_empty.confirm(ticket_, SeenEmpty::By::kSynchronisation);
   }
 }

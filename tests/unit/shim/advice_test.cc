@@ -37,6 +37,8 @@ struct Process {
   alloc::Ledger pinned;
   config::Policy policy = config::default_policy();
   shim::IpcReport ipc{};
+  shim::FreeCounts frees{};
+  uint64_t ran_ns = 10'000'000'000;
   shim::Frameworks loaded;
 
   OneDevice& first() { return *devices[0]; }
@@ -70,6 +72,8 @@ Advice advice_for(Process& process) {
   report.next_device = next_device;
   report.pinned_memory = pinned_memory;
   report.ipc = process.ipc;
+  report.frees = &process.frees;
+  report.ran_ns = process.ran_ns;
   return shim::advise(report, process.policy, process.loaded);
 }
 
@@ -206,13 +210,13 @@ const Case kCases[] = {
      },
      {{"ipc", "2 IPC handles could not be opened"}}},
 
-    {"frees that waited",
+    {"frees that were held back",
      [](Process& p) {
        p.ledger().held_back.add(40);
        p.ledger().held_back_ns.add(1'500'000'000);
      },
      {{"bound", "waited 40 times, 1.5 s in all: "}}},
-    {"frees that hardly waited",
+    {"frees that were hardly held back",
      [](Process& p) {
        p.ledger().held_back.add(40);
        p.ledger().held_back_ns.add(999'999'999);
@@ -225,6 +229,34 @@ const Case kCases[] = {
      },
      {{"bound", "while 8.0 MiB that was freed was held back; FLAGS_eager_delete_tensor_gb=0"}}},
     {"garbage that was not", [](Process& p) { p.first().report.garbage = &p.first().garbage; }, {}},
+
+    {"frees that waited, and other calls for what they had left",
+     [](Process& p) {
+       p.frees.for_visible.add(40'000'000);
+       p.frees.waited(shim::FreeWaitReason::peers).add(30'000'000);
+       p.frees.paid_by(shim::PaidBy::query).add(30'000'000);
+     },
+     {{"free_waits",
+       "CISTERN_FREE_SYNC=false would have saved up to 100 ms (3 waits); for that the program "
+       "must not read memory behind a cudaFree, nor use on one stream what another one wrote"}}},
+    {"frees that waited, in a longer run",
+     [](Process& p) {
+       p.frees.for_visible.add(100'000'000);
+       p.ran_ns = 10'000'000'100;
+     },
+     {}},
+    {"frees that waited for little",
+     [](Process& p) {
+       p.frees.for_visible.add(99'999'999);
+       p.ran_ns = 1'000'000'000;
+     },
+     {}},
+    {"frees that waited, as they were told to",
+     [](Process& p) {
+       p.frees.waited(shim::FreeWaitReason::setting).add(900'000'000);
+       p.policy.free_sync.set = true;
+     },
+     {}},
 
     {"all of it: what failed comes first",
      [](Process& p) {

@@ -57,7 +57,7 @@ bool may_call() { return fakes().may_call; }
 
 // Nothing is owed, and nobody asks who submits.
 constinit std::atomic<ThreadId> debtor{0};
-bool pay_debts() { return true; }
+bool pay_debts(PaidBy) { return true; }
 bool pay_for_release() { return true; }
 constinit std::atomic<uintptr_t> quiet_submitter{Unfinished::kSeveral};
 constinit std::atomic<uintptr_t> last_submitter{Unfinished::kSeveral};

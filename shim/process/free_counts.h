@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// What frees of pooled memory waited for, and what those that did not wait left to the device
+// (pooled/free_wait.h, order/barrier/debts.h): counted there, told by the report. Frees that found
+// nothing to wait for are the most frequent and not counted at all: they are what is left of the
+// pools' own counts. Any thread, without a lock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+
+#include "allocator/base/ledger.h"
+#include "allocator/base/os.h"
+
+namespace cistern::shim {
+
+// Why a free waited for all work of its context, although the device can keep work in order.
+enum class FreeWaitReason : uint8_t {
+  setting,          // CISTERN_FREE_SYNC=true
+  fill,             // Cistern fills memory
+  old_driver,       // cannot record an event for a whole context
+  capture,          // a stream captured
+  careful,          // something may go on unseen
+  peers,            // peer access is enabled
+  ties,             // copies of another context use the context's memory
+  contexts,         // pinned memory, which any of several contexts may use
+  several_threads,  // work of several threads, or of another one, is unfinished
+  threads_met,      // once, another thread came for what a free had left to the device
+  not_seen_idle,    // the context was not seen idle since it began, or since work became visible
+  visible,          // the host sees some of the work, and no event is behind it
+  other,            // the context is about to end, or no event could be made for it
+  none,             // it need not wait
+};
+inline constexpr const char* kFreeWaitReasons[] = {
+    "setting",       "fill",    "old_driver", "capture",         "careful",
+    "peers",         "ties",    "contexts",   "several_threads", "threads_met",
+    "not_seen_idle", "visible", "other"};
+static_assert(std::size(kFreeWaitReasons) == static_cast<size_t>(FreeWaitReason::none));
+
+// Who waited for work whose order a free had left to the device.
+enum class PaidBy : uint8_t {
+  query,         // the program asked about an event or a stream
+  submission,    // the driver could not put work behind it
+  end_of_use,    // a call ended or shared what the work may use, or began a capture
+  release,       // memory went back to the driver, or to another place
+  other_thread,  // another thread than the one that freed, whatever it called
+  exit,
+};
+inline constexpr const char* kPaidBy[] = {"query",   "submission",   "end_of_use",
+                                          "release", "other_thread", "exit"};
+static_assert(std::size(kPaidBy) == static_cast<size_t>(PaidBy::exit) + 1);
+
+struct WaitCount {
+  alloc::Counter waits, ns;
+
+  void add(uint64_t took_ns) {
+    waits.add();
+    ns.add(took_ns);
+  }
+};
+
+struct FreeCounts {
+  alloc::Counter ordered;       // frees whose order the device keeps
+  alloc::Counter debts;         // begun by them: several frees in a row share one
+  alloc::Counter events;        // recorded for debts
+  alloc::Counter stream_waits;  // of streams for those events
+  WaitCount paid[std::size(kPaidBy)];
+  WaitCount for_visible;  // frees that waited for what the host sees, and for nothing else
+  WaitCount for_all[std::size(kFreeWaitReasons)];
+
+  WaitCount& paid_by(PaidBy who) { return paid[static_cast<size_t>(who)]; }
+  WaitCount& waited(FreeWaitReason why) { return for_all[static_cast<size_t>(why)]; }
+};
+
+struct WaitSum {
+  uint64_t waits = 0, ns = 0;
+
+  void add(const WaitCount& count) {
+    waits += count.waits.get();
+    ns += count.ns.get();
+  }
+  template <size_t n>
+  void add(const WaitCount (&counts)[n]) {
+    for (const WaitCount& count : counts) add(count);
+  }
+};
+
+// Counts a wait from here to the end of the scope.
+class TimedWait {
+ public:
+  explicit TimedWait(WaitCount& count) : count_(count) {}
+  ~TimedWait() { count_.add(alloc::os::now_ns() - start_); }
+  TimedWait(const TimedWait&) = delete;
+  TimedWait& operator=(const TimedWait&) = delete;
+
+ private:
+  WaitCount& count_;
+  const uint64_t start_ = alloc::os::now_ns();
+};
+
+}  // namespace cistern::shim
