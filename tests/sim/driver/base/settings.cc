@@ -56,6 +56,15 @@ bool set_races(std::string_view text, Settings& out) {
   return text == "report" || text == "abort" || text == "off";
 }
 
+bool add_order(std::string_view text, Settings& out) {
+  const uint8_t mode = text == "judge"  ? kJudged
+                       : text == "racy" ? kJudged | kRacyProgram
+                       : text == "meet" ? kJudged | kKernelsMeet
+                                        : 0;
+  out.order |= mode;
+  return mode != 0;
+}
+
 bool set_leaks(std::string_view text, Settings& out) {
   out.leaks = text == "report";
   return text == "report" || text == "off";
@@ -133,6 +142,7 @@ constexpr SettingRow kRows[] = {
      "device:calls[:code]; example: 0:100"},
     {"SIMCUDA_LACKS", add_lack, true, "virtual-memory, file-handles, rdma"},
     {"SIMCUDA_RACES", set_races, false, "report, abort, off"},
+    {"SIMCUDA_ORDER", add_order, true, "judge, racy, meet; example: judge,meet"},
     {"SIMCUDA_LEAKS", set_leaks, false, "report, off"},
     {"SIMCUDA_MISSING_KERNELS", set_missing_kernels, false, "report, off"},
     {"SIMCUDA_SCHEDULE", set_schedule, false, "threads, seed:N; example: seed:1"},

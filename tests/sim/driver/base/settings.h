@@ -13,6 +13,9 @@
 
 namespace simcuda {
 
+// What the order oracle does, as bits (watch/oracle.h).
+enum OrderMode : uint8_t { kJudged = 1, kRacyProgram = 2, kKernelsMeet = 4 };
+
 enum class RaceMode : uint8_t { kOff, kReport, kAbort };
 
 // What cuMemFreeAsync does with memory of cuMemAlloc.
@@ -29,6 +32,7 @@ struct Settings {
   bool tells_missing_kernels = false;
   FaultRules faults;
   RaceMode races = RaceMode::kOff;
+  uint8_t order = 0;       // 0: nothing is judged
   std::string races_file;  // empty: stderr
   bool leaks = false;
   FreeAsync free_async = FreeAsync::kHelps;

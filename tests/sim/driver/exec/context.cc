@@ -132,11 +132,7 @@ void wait_for_memory_of(Context& context) {
 
 void wait_for_every_context() {
   if (everything_done() && !keeping_clocks()) return;
-  std::vector<Context*> all;
-  {
-    const std::lock_guard lock(registry().mutex);
-    all.assign(registry().contexts.begin(), registry().contexts.end());
-  }
+  const std::vector<Context*> all = living_contexts();
   Order pending;
   {
     const std::lock_guard lock(exec_mutex());
@@ -145,6 +141,14 @@ void wait_for_every_context() {
     }
   }
   wait_for(std::move(pending));
+}
+
+std::vector<Context*> living_contexts() {
+  std::vector<Context*> all;
+  const std::lock_guard lock(registry().mutex);
+  std::copy_if(registry().contexts.begin(), registry().contexts.end(), std::back_inserter(all),
+               [](const Context* context) { return context->alive(); });
+  return all;
 }
 
 bool has_context(const Device& device) {

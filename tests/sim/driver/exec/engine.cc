@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/gate.h"
 #include "exec/scheduler.h"
+#include "watch/oracle.h"
 #include "watch/watcher.h"
 
 namespace simcuda {
@@ -45,6 +46,7 @@ int64_t perform(Work& work) {
   const auto time = static_cast<int64_t>(latency_ns(work.call) + work.takes_ns);
   const int64_t end = std::max(work.after.reached_ns, work.given_ns) + time;
   if (time != 0) advance_to_ns(end);
+  if (judging()) meet_others(work);
   if (work.calls_host && keeping_clocks()) {
     // A callback is the host's own code: it may tell every thread that its stream came this far.
     const std::lock_guard lock(exec_mutex());
@@ -127,6 +129,7 @@ void wait_for(Order order) {
   if (all_reached() && !keeping_clocks()) return;
   const NoCancellation none;
   std::unique_lock lock(exec_mutex());
+  if (judging()) judge_host_wait(current_call(), order);
   if (scheduled()) {
     run_until(order.pending, lock);
   } else {

@@ -171,4 +171,10 @@ VectorClock known_to(const StreamRef& stream) {
   return std::move(after.clock);
 }
 
+VectorClock promised_to(const Stream& stream) {
+  Order after;
+  add_implicit_order(stream, after);
+  return std::move(after.promised);
+}
+
 }  // namespace simcuda

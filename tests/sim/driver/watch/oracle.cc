@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "watch/oracle.h"
+
+#include <algorithm>
+#include <list>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "exec/context.h"
+#include "exec/current.h"
+#include "exec/engine.h"
+#include "exec/event.h"
+#include "memory/allocation.h"
+#include "watch/findings.h"
+#include "watch/shadow.h"
+#include "watch/watcher.h"
+
+namespace simcuda {
+namespace {
+
+// What a program holds, and where a free of it would wait; no context: in all of them.
+struct Held {
+  size_t bytes;
+  Context* owner;
+};
+struct Freed {
+  size_t bytes;
+  VectorClock promised;  // what its free came after
+};
+struct Meeting {
+  MarkerRef kernel;
+  bool over = false;
+};
+
+struct Oracle {
+  bool meet = false;
+  std::unordered_map<CUdeviceptr, Held> held;
+  std::map<CUdeviceptr, Freed> freed;  // by address, the last free of each
+  std::vector<MarkerRef> visible;      // work that the host can see
+  std::set<uint64_t> tied;       // contexts whose work touched another one's memory, and those
+  std::list<Meeting*> meetings;  // kernels under way that wait for another one to begin
+  std::map<const void*, VectorClock> told;  // what threads tell each other
+  VectorClock awaited;                      // what the program has ever begun to wait for
+};
+
+Oracle& oracle() {
+  static Oracle& only = *new Oracle;
+  return only;
+}
+
+// What the calling thread knows by the promise, and the call of the program's that it is in.
+struct Knowing {
+  VectorClock promised;
+  std::string told;
+  bool frees = false;
+  bool refused = false;  // memory, since it did anything else
+  CUdeviceptr address = 0;
+  Context* owner = nullptr;        // of what it frees
+  VectorClock until;               // what the free comes after
+  std::vector<MarkerRef> visible;  // of that, what the host can see
+  std::set<const Event*> asked;    // events of the pool's, since it did anything else
+};
+thread_local Knowing t_knows;
+
+bool in_host_memory(const Access& access) {
+  const auto found = find_allocation(access.address);
+  return found && (is_host(found->kind) || found->kind == MemoryKind::kManaged);
+}
+
+bool host_sees(const Work& work) {
+  return work.calls_host || std::any_of(work.accesses.begin(), work.accesses.end(), in_host_memory);
+}
+
+void note_ties(const Stream& stream, const Work& work) {
+  for (const Access& access : work.accesses) {
+    const auto found = find_allocation(access.address);
+    const bool own = !found || found->context == nullptr || found->context == &stream.context;
+    if (own || is_host(found->kind)) continue;
+    oracle().tied.insert({stream.context.id(), found->context->id()});
+  }
+}
+
+// Whether the wait is the program's own. All its calls that only wait are told.
+bool is_of_program(Call call) {
+  switch (call) {
+    case Call::cuCtxSynchronize:
+    case Call::cuStreamSynchronize:
+    case Call::cuStreamSynchronize_ptsz:
+    case Call::cuEventSynchronize:
+    case Call::cuMemFree_v2:
+    case Call::cuMemFreeHost:
+      return t_knows.told == info(call).symbol;
+    default:
+      return true;
+  }
+}
+
+// What the driver's own free would wait for now.
+VectorClock covered_by_free() {
+  VectorClock all;
+  const auto add = [&](Context& context) {
+    all.join(context.unfinished().promised);
+    all.join(context.touched_by_others.promised);
+  };
+  if (t_knows.owner != nullptr) {
+    add(*t_knows.owner);
+  } else {
+    for (Context* context : living_contexts()) add(*context);
+  }
+  return all;
+}
+
+// A wait for this work that is no part of the promise, and accepted all the same.
+bool is_excused(Call call, const Operation& work) {
+  // Memory is short: what earlier work still uses would serve the request.
+  if (t_knows.refused) return true;
+  // Memory goes back to the driver, whose free waits for all work of the context, or for its place
+  // in a stream of the pool's own.
+  if (call == Call::cuMemFree_v2 || call == Call::cuMemFreeHost) return true;
+  if (work.call == Call::cuMemFreeAsync) return true;
+  // A request waits for memory that is about to be free, no longer than the driver would need to
+  // allocate. How much is free is looked at in each context in turn, without a wait.
+  const std::string& told = t_knows.told;
+  if (told == info(Call::cuMemAlloc_v2).symbol || told == info(Call::cuMemGetInfo_v2).symbol) {
+    return true;
+  }
+  // A thread waits for what another one owes: it may have been told of the free, in a way that
+  // nobody sees. It does so for a limited time, and from then on every free waits.
+  if (work.thread != thread_number()) return true;
+  // Contexts between which copies went are tied from then on, whichever way: a free in one of them
+  // waits for all work of the other one.
+  return t_knows.frees && oracle().tied.contains(work.context_id);
+}
+
+void begin_to_wait(const VectorClock& promised) {
+  Oracle& all = oracle();
+  if (!all.meet) return;
+  all.awaited.join(promised);
+  for (Meeting* meeting : all.meetings) meeting->over |= promised.covers(meeting->kernel->at);
+  progress().notify_all();
+}
+
+// The thread waits for this in a call that is not the program's own wait.
+void judge_wait_of_pool(Call call, const Order& order) {
+  std::optional<VectorClock> by_free;
+  for (const MarkerRef& marker : order.pending) {
+    if (reached(marker) || t_knows.promised.covers(marker->at)) continue;
+    if (is_excused(call, *marker->by)) continue;
+    if (t_knows.frees && !by_free) by_free = covered_by_free();
+    if (by_free && by_free->covers(marker->at)) continue;
+    report_added(*marker->by, "the host in", call, t_knows.told.c_str());
+  }
+}
+
+void judge_return(CUresult code) {
+  if (code != CUDA_SUCCESS) return;
+  for (const MarkerRef& marker : t_knows.visible) {
+    if (!reached(marker)) report_unfinished(*marker->by, t_knows.told.c_str());
+  }
+  t_knows.promised.join(t_knows.until);
+  Oracle& all = oracle();
+  const auto found = all.held.find(t_knows.address);
+  if (found == all.held.end()) return;
+  all.freed[t_knows.address] = {found->second.bytes, t_knows.promised};
+  all.held.erase(found);
+}
+
+}  // namespace
+
+void start_judging(bool meet) {
+  oracle().meet = meet;
+  g_judging = true;
+}
+
+void promise(Stream& stream, Work& work) {
+  Oracle& all = oracle();
+  Marker& done = *work.done;
+  done.promised = work.after.promised;
+  // No call that is told hands over work of the program's.
+  if (!work.of_pool && t_knows.told.empty()) {
+    done.promised.join(t_knows.promised);
+    t_knows.asked.clear();
+    t_knows.refused = false;
+  }
+  done.promised.set(done.at);
+  if (host_sees(work)) {
+    std::erase_if(all.visible, reached);
+    all.visible.push_back(work.done);
+  }
+  if (several_contexts()) note_ties(stream, work);
+}
+
+void judge_stream_wait(const Order& event, const VectorClock& known) {
+  for (const MarkerRef& marker : event.pending) {
+    const bool promised = t_knows.promised.covers(marker->at) || known.covers(marker->at);
+    if (!reached(marker) && !promised) {
+      report_added(*marker->by, "a stream by", Call::cuStreamWaitEvent, t_knows.told.c_str());
+    }
+  }
+}
+
+void judge_host_wait(Call call, const Order& order) {
+  if (!is_of_program(call)) return judge_wait_of_pool(call, order);
+  begin_to_wait(order.promised);
+  thread_learns(order.promised);
+}
+
+void judge_question(const VectorClock& promised, bool passed) {
+  passed ? thread_learns(promised) : begin_to_wait(promised);
+}
+
+void judge_query(const Event& event, bool passed) {
+  if (event.of_program) {
+    judge_question(event.order.promised, passed);
+  } else if (!passed && !t_knows.asked.insert(&event).second) {
+    judge_wait_of_pool(Call::cuEventQuery, event.order);
+  }
+}
+
+void thread_learns(const VectorClock& promised) { t_knows.promised.join(promised); }
+
+void thread_is_refused() { t_knows.refused = true; }
+
+void meet_others(const Work& work) {
+  Oracle& all = oracle();
+  if (!all.meet || work.kernel == nullptr) return;
+  std::unique_lock lock(exec_mutex());
+  Meeting own{.kernel = work.done};
+  for (Meeting* other : all.meetings) {
+    if (work.done->promised.covers(other->kernel->at)) continue;
+    other->over = true;
+    own.over = true;
+  }
+  progress().notify_all();
+  if (own.over || all.awaited.covers(work.done->at)) return;
+  const auto at = all.meetings.insert(all.meetings.end(), &own);
+  progress().wait(lock, [&] { return own.over; });
+  all.meetings.erase(at);
+}
+
+void program_calls(std::string_view symbol, CUdeviceptr freed) {
+  const std::lock_guard lock(exec_mutex());
+  Oracle& all = oracle();
+  t_knows.told = symbol;
+  t_knows.asked.clear();
+  t_knows.refused = false;
+  t_knows.frees = freed != 0;
+  if (!t_knows.frees) return;
+  t_knows.address = freed;
+  const auto held = all.held.find(freed);
+  const auto found = held == all.held.end() ? find_allocation(freed) : std::nullopt;
+  t_knows.owner = held != all.held.end() ? held->second.owner : found ? found->context : nullptr;
+  t_knows.until = covered_by_free();
+  begin_to_wait(t_knows.until);
+  t_knows.visible.clear();
+  for (const MarkerRef& marker : all.visible) {
+    if (!reached(marker) && t_knows.until.covers(marker->at)) t_knows.visible.push_back(marker);
+  }
+}
+
+void program_returns(CUresult code) {
+  const std::lock_guard lock(exec_mutex());
+  if (t_knows.frees) judge_return(code);
+  t_knows.told.clear();
+  t_knows.frees = false;
+  t_knows.asked.clear();
+}
+
+void program_gets(CUdeviceptr address, size_t bytes, bool pinned) {
+  Context* owner = pinned ? nullptr : current_context();
+  const std::lock_guard lock(exec_mutex());
+  Oracle& all = oracle();
+  all.held[address] = {bytes, owner};
+  auto at = all.freed.lower_bound(address + bytes);
+  while (at != all.freed.begin()) {
+    --at;
+    if (at->first + at->second.bytes <= address) continue;
+    t_knows.promised.join(at->second.promised);
+    if (at->first >= address && at->first + at->second.bytes <= address + bytes) {
+      at = all.freed.erase(at);
+    }
+  }
+}
+
+void program_finds_unfinished(const Order& asked) {
+  const std::lock_guard lock(exec_mutex());
+  for (const MarkerRef& marker : asked.pending) {
+    if (!reached(marker) && t_knows.promised.covers(marker->at)) {
+      report_unfinished(*marker->by, t_knows.told.c_str());
+    }
+  }
+}
+
+void program_tells(const void* of) {
+  const std::lock_guard lock(exec_mutex());
+  oracle().told[of].join(t_knows.promised);
+}
+
+void program_hears(const void* of) {
+  const std::lock_guard lock(exec_mutex());
+  thread_learns(oracle().told[of]);
+}
+
+}  // namespace simcuda
