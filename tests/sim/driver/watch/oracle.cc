@@ -256,6 +256,9 @@ void program_calls(std::string_view symbol, CUdeviceptr freed) {
   t_knows.owner = held != all.held.end() ? held->second.owner : found ? found->context : nullptr;
   t_knows.until = covered_by_free();
   begin_to_wait(t_knows.until);
+  for (Context* context : living_contexts()) {  // see is_excused()
+    if (all.tied.contains(context->id())) begin_to_wait(context->unfinished().promised);
+  }
   t_knows.visible.clear();
   for (const MarkerRef& marker : all.visible) {
     if (!reached(marker) && t_knows.until.covers(marker->at)) t_knows.visible.push_back(marker);
