@@ -20,6 +20,10 @@ void simcuda_program_calls(const char* symbol, uint64_t freed) {
   if (judging()) program_calls(symbol, freed);
 }
 
+void simcuda_program_submits(const char* symbol) {
+  if (judging()) program_submits(symbol);
+}
+
 void simcuda_program_returns(int code) {
   if (judging()) program_returns(static_cast<CUresult>(code));
 }

@@ -29,6 +29,7 @@ struct Marker {
   // then (watch/oracle.h).
   std::shared_ptr<const Operation> by{};
   VectorClock promised{};
+  uint64_t call = 0;  // of the program, in the order in which they began
 };
 
 using MarkerRef = std::shared_ptr<Marker>;

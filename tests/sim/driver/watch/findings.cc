@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <string>
 
+#include "exec/context.h"
+
 namespace simcuda {
 namespace {
 
@@ -38,6 +40,8 @@ std::string line_of(const char* role, const Operation& by, const char* what) {
   return print("  %s: %s by %s #%" PRIu64 " on %s, thread %" PRIu64 "\n", role, what,
                name_of(by).c_str(), by.number, where.c_str(), by.thread);
 }
+
+std::string by_this_thread() { return print("  by thread %" PRIu64 "\n", thread_number()); }
 
 std::string history_of(uint64_t address, uint64_t bytes, const Memory& memory) {
   std::string text;
@@ -93,14 +97,14 @@ void report_block_end(uint64_t address, const Memory& memory) {
 
 void report_unfinished(const Operation& work, const char* told) {
   report(Finding::kOrderLost, name_of(work) + " is under way after " + told,
-         line_of("work", work, "given"));
+         line_of("work", work, "given") + by_this_thread());
 }
 
 void report_added(const Operation& work, const char* who, Call call, const char* told) {
   const char* within = told[0] == '\0' ? "a submission or a request" : told;
   report(Finding::kOrderAdded,
          print("%s %s waits for %s, in %s", who, info(call).symbol, name_of(work).c_str(), within),
-         line_of("work", work, "given"));
+         line_of("work", work, "given") + by_this_thread());
 }
 
 void report_leak(const Life& life) {

@@ -36,15 +36,25 @@ struct Meeting {
   bool over = false;
 };
 
+// Work that a thread is handing over. Only once the call is back, others that free come behind it.
+struct Begun {
+  MarkerRef work;
+  VectorClock before;                    // of its stream
+  std::vector<const Context*> others{};  // whose memory it touches
+};
+
 struct Oracle {
   bool meet = false;
+  uint64_t calls = 0;  // of the program that have begun
   std::unordered_map<CUdeviceptr, Held> held;
   std::map<CUdeviceptr, Freed> freed;  // by address, the last free of each
   std::vector<MarkerRef> visible;      // work that the host can see
   std::set<uint64_t> tied;       // contexts whose work touched another one's memory, and those
   std::list<Meeting*> meetings;  // kernels under way that wait for another one to begin
-  std::map<const void*, VectorClock> told;  // what threads tell each other
-  VectorClock awaited;                      // what the program has ever begun to wait for
+  std::map<const Context*, VectorClock> touched;  // what of others its memory is touched by
+  std::map<uint64_t, std::vector<Begun>> begun;   // by thread, work whose call is not back
+  std::map<const void*, VectorClock> told;        // what threads tell each other
+  VectorClock awaited;                            // what the program has ever begun to wait for
 };
 
 Oracle& oracle() {
@@ -56,10 +66,12 @@ Oracle& oracle() {
 struct Knowing {
   VectorClock promised;
   std::string told;
-  bool frees = false;
+  bool submits = false, frees = false;
   bool refused = false;  // memory, since it did anything else
   CUdeviceptr address = 0;
   Context* owner = nullptr;        // of what it frees
+  uint64_t call = 0;               // its number
+  uint64_t last_begun = 0;         // when this thread was last back from a free
   VectorClock until;               // what the free comes after
   std::vector<MarkerRef> visible;  // of that, what the host can see
   std::set<const Event*> asked;    // events of the pool's, since it did anything else
@@ -75,13 +87,17 @@ bool host_sees(const Work& work) {
   return work.calls_host || std::any_of(work.accesses.begin(), work.accesses.end(), in_host_memory);
 }
 
-void note_ties(const Stream& stream, const Work& work) {
+// Contexts whose memory work of another one touches.
+std::vector<const Context*> others_in(const Stream& stream, const Work& work) {
+  std::vector<const Context*> others;
   for (const Access& access : work.accesses) {
     const auto found = find_allocation(access.address);
     const bool own = !found || found->context == nullptr || found->context == &stream.context;
     if (own || is_host(found->kind)) continue;
     oracle().tied.insert({stream.context.id(), found->context->id()});
+    others.push_back(found->context);
   }
+  return others;
 }
 
 // Whether the wait is the program's own. All its calls that only wait are told.
@@ -99,7 +115,42 @@ bool is_of_program(Call call) {
   }
 }
 
-// What the driver's own free would wait for now.
+// What is handed over stays so.
+void settle(const Begun& begun) {
+  for (const Context* other : begun.others) oracle().touched[other].join(begun.work->promised);
+}
+
+// What came last in a stream, but for what is still being handed over.
+const VectorClock& settled(const Marker& tail) {
+  for (const auto& [thread, works] : oracle().begun) {
+    for (const Begun& one : works) {
+      if (one.work.get() == &tail) return one.before;
+    }
+  }
+  return tail.promised;
+}
+
+// What a free that begins now comes behind.
+VectorClock settled_before_free() {
+  VectorClock all;
+  const auto add = [&](const Context& context) {
+    context.for_each_stream([&](const StreamRef& stream) {
+      if (stream->tail != nullptr) all.join(settled(*stream->tail));
+    });
+    for (const Order* order : {&context.barrier, &context.leftovers, &context.free_leftovers}) {
+      all.join(order->promised);
+    }
+    all.join(oracle().touched[&context]);
+  };
+  if (t_knows.owner != nullptr) {
+    add(*t_knows.owner);
+  } else {
+    for (const Context* context : living_contexts()) add(*context);
+  }
+  return all;
+}
+
+// What the driver's own free may wait for now.
 VectorClock covered_by_free() {
   VectorClock all;
   const auto add = [&](Context& context) {
@@ -161,6 +212,7 @@ void judge_return(CUresult code) {
   for (const MarkerRef& marker : t_knows.visible) {
     if (!reached(marker)) report_unfinished(*marker->by, t_knows.told.c_str());
   }
+  t_knows.last_begun = oracle().calls;
   t_knows.promised.join(t_knows.until);
   Oracle& all = oracle();
   const auto found = all.held.find(t_knows.address);
@@ -180,24 +232,28 @@ void promise(Stream& stream, Work& work) {
   Oracle& all = oracle();
   Marker& done = *work.done;
   done.promised = work.after.promised;
-  // No call that is told hands over work of the program's.
-  if (!work.of_pool && t_knows.told.empty()) {
+  if (!work.of_pool && (t_knows.submits || t_knows.told.empty())) {
     done.promised.join(t_knows.promised);
     t_knows.asked.clear();
     t_knows.refused = false;
   }
   done.promised.set(done.at);
+  done.call = t_knows.call;
   if (host_sees(work)) {
     std::erase_if(all.visible, reached);
     all.visible.push_back(work.done);
   }
-  if (several_contexts()) note_ties(stream, work);
+  Begun begun{work.done, stream.tail == nullptr ? VectorClock{} : settled(*stream.tail)};
+  if (several_contexts()) begun.others = others_in(stream, work);
+  t_knows.submits ? all.begun[thread_number()].push_back(std::move(begun)) : settle(begun);
 }
 
 void judge_stream_wait(const Order& event, const VectorClock& known) {
   for (const MarkerRef& marker : event.pending) {
     const bool promised = t_knows.promised.covers(marker->at) || known.covers(marker->at);
-    if (!reached(marker) && !promised) {
+    // What another thread was handing over during the free may have been in front of it.
+    const bool beside = marker->by->thread != thread_number() && marker->call <= t_knows.last_begun;
+    if (!reached(marker) && !promised && !beside) {
       report_added(*marker->by, "a stream by", Call::cuStreamWaitEvent, t_knows.told.c_str());
     }
   }
@@ -246,6 +302,7 @@ void program_calls(std::string_view symbol, CUdeviceptr freed) {
   const std::lock_guard lock(exec_mutex());
   Oracle& all = oracle();
   t_knows.told = symbol;
+  t_knows.call = ++all.calls;
   t_knows.asked.clear();
   t_knows.refused = false;
   t_knows.frees = freed != 0;
@@ -254,7 +311,7 @@ void program_calls(std::string_view symbol, CUdeviceptr freed) {
   const auto held = all.held.find(freed);
   const auto found = held == all.held.end() ? find_allocation(freed) : std::nullopt;
   t_knows.owner = held != all.held.end() ? held->second.owner : found ? found->context : nullptr;
-  t_knows.until = covered_by_free();
+  t_knows.until = settled_before_free();
   begin_to_wait(t_knows.until);
   for (Context* context : living_contexts()) {  // see is_excused()
     if (all.tied.contains(context->id())) begin_to_wait(context->unfinished().promised);
@@ -265,11 +322,20 @@ void program_calls(std::string_view symbol, CUdeviceptr freed) {
   }
 }
 
+void program_submits(std::string_view symbol) {
+  program_calls(symbol, 0);
+  t_knows.submits = true;
+}
+
 void program_returns(CUresult code) {
   const std::lock_guard lock(exec_mutex());
+  if (t_knows.submits) {
+    for (const Begun& begun : oracle().begun[thread_number()]) settle(begun);
+    oracle().begun.erase(thread_number());
+  }
   if (t_knows.frees) judge_return(code);
   t_knows.told.clear();
-  t_knows.frees = false;
+  t_knows.submits = t_knows.frees = false;
   t_knows.asked.clear();
 }
 

@@ -70,6 +70,7 @@ void meet_others(const Work& work);
 
 // Caller does not hold exec_mutex(), here and below: simcuda/order.h.
 void program_calls(std::string_view symbol, CUdeviceptr freed);
+void program_submits(std::string_view symbol);
 void program_returns(CUresult code);
 void program_gets(CUdeviceptr address, size_t bytes, bool pinned);
 void program_finds_unfinished(const Order& asked);

@@ -16,6 +16,9 @@ extern "C" {
 // `freed`: what a free is given; else 0. To be told of each call that does nothing but wait, and
 // each free.
 void simcuda_program_calls(const char* symbol, uint64_t freed);
+// The same of a call that hands over work: that work is before what another thread begins to free
+// only once the call is back. With one thread there is no need to tell.
+void simcuda_program_submits(const char* symbol);
 void simcuda_program_returns(int code);
 
 // The program has made this event: all others are the pool's.
