@@ -45,7 +45,8 @@ struct Begun {
 
 struct Oracle {
   bool meet = false;
-  uint64_t calls = 0;  // of the program that have begun
+  uint64_t calls = 0;                     // of the program that have begun
+  std::map<uint64_t, uint64_t> freed_at;  // by thread, how many when it was last back from a free
   std::unordered_map<CUdeviceptr, Held> held;
   std::map<CUdeviceptr, Freed> freed;  // by address, the last free of each
   std::vector<MarkerRef> visible;      // work that the host can see
@@ -71,7 +72,6 @@ struct Knowing {
   CUdeviceptr address = 0;
   Context* owner = nullptr;        // of what it frees
   uint64_t call = 0;               // its number
-  uint64_t last_begun = 0;         // when this thread was last back from a free
   VectorClock until;               // what the free comes after
   std::vector<MarkerRef> visible;  // of that, what the host can see
   std::set<const Event*> asked;    // events of the pool's, since it did anything else
@@ -165,8 +165,16 @@ VectorClock covered_by_free() {
   return all;
 }
 
+// What one thread was handing over during the last free of another one may have been in front of
+// it.
+bool is_beside_free(const Marker& work, uint64_t by, uint64_t freed_by) {
+  const auto freed = oracle().freed_at.find(freed_by);
+  return by != freed_by && freed != oracle().freed_at.end() && work.call <= freed->second;
+}
+
 // A wait for this work that is no part of the promise, and accepted all the same.
-bool is_excused(Call call, const Operation& work) {
+bool is_excused(Call call, const Marker& marker) {
+  const Operation& work = *marker.by;
   // Memory is short: what earlier work still uses would serve the request.
   if (t_knows.refused) return true;
   // Memory goes back to the driver, whose free waits for all work of the context, or for its place
@@ -181,7 +189,11 @@ bool is_excused(Call call, const Operation& work) {
   }
   // A thread waits for what another one owes: it may have been told of the free, in a way that
   // nobody sees. It does so for a limited time, and from then on every free waits.
-  if (work.thread != thread_number()) return true;
+  const uint64_t self = thread_number();
+  if (work.thread != self) return true;
+  for (const auto& [thread, calls] : oracle().freed_at) {
+    if (is_beside_free(marker, self, thread)) return true;
+  }
   // Contexts between which copies went are tied from then on, whichever way: a free in one of them
   // waits for all work of the other one.
   return t_knows.frees && oracle().tied.contains(work.context_id);
@@ -200,7 +212,7 @@ void judge_wait_of_pool(Call call, const Order& order) {
   std::optional<VectorClock> by_free;
   for (const MarkerRef& marker : order.pending) {
     if (reached(marker) || t_knows.promised.covers(marker->at)) continue;
-    if (is_excused(call, *marker->by)) continue;
+    if (is_excused(call, *marker)) continue;
     if (t_knows.frees && !by_free) by_free = covered_by_free();
     if (by_free && by_free->covers(marker->at)) continue;
     report_added(*marker->by, "the host in", call, t_knows.told.c_str());
@@ -212,7 +224,7 @@ void judge_return(CUresult code) {
   for (const MarkerRef& marker : t_knows.visible) {
     if (!reached(marker)) report_unfinished(*marker->by, t_knows.told.c_str());
   }
-  t_knows.last_begun = oracle().calls;
+  oracle().freed_at[thread_number()] = oracle().calls;
   t_knows.promised.join(t_knows.until);
   Oracle& all = oracle();
   const auto found = all.held.find(t_knows.address);
@@ -251,8 +263,7 @@ void promise(Stream& stream, Work& work) {
 void judge_stream_wait(const Order& event, const VectorClock& known) {
   for (const MarkerRef& marker : event.pending) {
     const bool promised = t_knows.promised.covers(marker->at) || known.covers(marker->at);
-    // What another thread was handing over during the free may have been in front of it.
-    const bool beside = marker->by->thread != thread_number() && marker->call <= t_knows.last_begun;
+    const bool beside = is_beside_free(*marker, marker->by->thread, thread_number());
     if (!reached(marker) && !promised && !beside) {
       report_added(*marker->by, "a stream by", Call::cuStreamWaitEvent, t_knows.told.c_str());
     }
