@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work in no particular order: what the driver's frees alone would order is ordered, and nothing
-// else is. Threads write, read and copy blocks on any stream, record events, wait and ask at
-// random, and free blocks in between; they race with each other and with themselves. Nobody looks
-// at what comes out: the simulated device's oracle compares the order of all work with what the
-// driver would have made (expectations with SIMCUDA_ORDER). The arguments are name=number.
+// Whatever a program does, its work is in the order that the driver alone would make, and no other.
+// Threads write, read and copy blocks on any stream, record events, wait and ask at random, and
+// free blocks in between. They race with each other and with themselves, and nobody looks at what
+// comes out: the simulated device's oracle compares the order of all work with what the driver
+// would have made (expectations with SIMCUDA_ORDER). The arguments are name=number:
 //
-//   seed operations threads devices   operations are a thread's
-//   peers     whether the devices reach each other's memory
-//   visible   of a hundred operations, how many the host sees: copies of pinned memory, host
-//   functions waits     of a hundred operations, how many wait or ask graphs    of a hundred
-//   operations, how many are launches of a new graph frees     of a hundred operations, how many
-//   free a block and ask for another one
+//   seed, operations, threads, devices   operations are a thread's
+//   peers      whether the devices reach each other's memory
+//   visible    of a hundred operations, how many the host sees: copies of pinned memory, functions
+//   waits      of a hundred operations, how many wait or ask
+//   graphs     of a hundred operations, how many launch a new graph
+//   frees      of a hundred operations, how many free a block and ask for another one
 
 #include <semaphore.h>
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A free waits for what the host sees also if another thread found the context empty while it was
-// handed over. The work of several threads is under way, and the host knows all that a thread hands
-// over. In the midst of a launch that writes pinned memory another thread waits for the context;
-// then the launch is the only work there is. The simulated device calls the program back in the
-// midst of it: this needs the simulator.
+// A free waits for what the host sees, also if a context was seen empty while it was handed over.
+// The work of several threads is under way. In the midst of a launch that writes pinned memory
+// another thread waits for the context, and then the launch is the only work there is. The
+// simulated device calls the program back in the midst of it: this needs the simulator.
 
 #include <dlfcn.h>
 
