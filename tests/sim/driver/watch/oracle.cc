@@ -7,7 +7,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "exec/context.h"
@@ -47,9 +46,9 @@ struct Oracle {
   bool meet = false;
   uint64_t calls = 0;                     // of the program that have begun
   std::map<uint64_t, uint64_t> freed_at;  // by thread, how many when it was last back from a free
-  std::unordered_map<CUdeviceptr, Held> held;
-  std::map<CUdeviceptr, Freed> freed;  // by address, the last free of each
-  std::vector<MarkerRef> visible;      // work that the host can see
+  std::map<CUdeviceptr, Held> held;       // by address
+  std::map<CUdeviceptr, Freed> freed;     // by address, the last free of each
+  std::vector<MarkerRef> visible;         // work that the host can see
   std::set<uint64_t> tied;       // contexts whose work touched another one's memory, and those
   std::list<Meeting*> meetings;  // kernels under way that wait for another one to begin
   std::map<const Context*, VectorClock> touched;  // what of others its memory is touched by
@@ -87,15 +86,25 @@ bool host_sees(const Work& work) {
   return work.calls_host || std::any_of(work.accesses.begin(), work.accesses.end(), in_host_memory);
 }
 
+// The context of device memory. Null: no free of it would wait, or it would in all contexts.
+Context* owner_of(CUdeviceptr address) {
+  const auto& held = oracle().held;
+  auto block = held.upper_bound(address);
+  if (block != held.begin() && address < std::prev(block)->first + std::prev(block)->second.bytes) {
+    return std::prev(block)->second.owner;
+  }
+  const auto found = find_allocation(address);
+  return found && !is_host(found->kind) ? found->context : nullptr;
+}
+
 // Contexts whose memory work of another one touches.
 std::vector<const Context*> others_in(const Stream& stream, const Work& work) {
   std::vector<const Context*> others;
   for (const Access& access : work.accesses) {
-    const auto found = find_allocation(access.address);
-    const bool own = !found || found->context == nullptr || found->context == &stream.context;
-    if (own || is_host(found->kind)) continue;
-    oracle().tied.insert({stream.context.id(), found->context->id()});
-    others.push_back(found->context);
+    const Context* owner = owner_of(access.address);
+    if (owner == nullptr || owner == &stream.context) continue;
+    oracle().tied.insert({stream.context.id(), owner->id()});
+    others.push_back(owner);
   }
   return others;
 }
@@ -183,9 +192,8 @@ bool is_excused(Call call, const Marker& marker) {
   if (work.call == Call::cuMemFreeAsync) return true;
   // A request waits for memory that is about to be free, no longer than the driver would need to
   // allocate. How much is free is looked at in each context in turn, without a wait.
-  const std::string& told = t_knows.told;
-  if (told == info(Call::cuMemAlloc_v2).symbol || told == info(Call::cuMemGetInfo_v2).symbol) {
-    return true;
+  for (Call request : {Call::cuMemAlloc_v2, Call::cuMemAllocAsync, Call::cuMemGetInfo_v2}) {
+    if (t_knows.told == info(request).symbol) return true;
   }
   // A thread waits for what another one owes: it may have been told of the free, in a way that
   // nobody sees. It does so for a limited time, and from then on every free waits.
@@ -319,9 +327,7 @@ void program_calls(std::string_view symbol, CUdeviceptr freed) {
   t_knows.frees = freed != 0;
   if (!t_knows.frees) return;
   t_knows.address = freed;
-  const auto held = all.held.find(freed);
-  const auto found = held == all.held.end() ? find_allocation(freed) : std::nullopt;
-  t_knows.owner = held != all.held.end() ? held->second.owner : found ? found->context : nullptr;
+  t_knows.owner = owner_of(freed);
   t_knows.until = settled_before_free();
   begin_to_wait(t_knows.until);
   for (Context* context : living_contexts()) {  // see is_excused()
