@@ -328,7 +328,8 @@ void program_calls(std::string_view symbol, CUdeviceptr freed) {
   if (!t_knows.frees) return;
   t_knows.address = freed;
   t_knows.owner = owner_of(freed);
-  t_knows.until = settled_before_free();
+  // No page of CUDA's says for which context's work a free of stream-ordered memory waits.
+  t_knows.until = all.held.contains(freed) ? settled_before_free() : VectorClock{};
   begin_to_wait(t_knows.until);
   for (Context* context : living_contexts()) {  // see is_excused()
     if (all.tied.contains(context->id())) begin_to_wait(context->unfinished().promised);
