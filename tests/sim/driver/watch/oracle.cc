@@ -192,7 +192,8 @@ bool is_excused(Call call, const Marker& marker) {
   if (work.call == Call::cuMemFreeAsync) return true;
   // A request waits for memory that is about to be free, no longer than the driver would need to
   // allocate. How much is free is looked at in each context in turn, without a wait.
-  for (Call request : {Call::cuMemAlloc_v2, Call::cuMemAllocAsync, Call::cuMemGetInfo_v2}) {
+  for (Call request :
+       {Call::cuMemAlloc_v2, Call::cuMemAllocAsync, Call::cuMemHostAlloc, Call::cuMemGetInfo_v2}) {
     if (t_knows.told == info(request).symbol) return true;
   }
   // A thread waits for what another one owes: it may have been told of the free, in a way that
