@@ -95,8 +95,9 @@ void report_block_end(uint64_t address, const Memory& memory) {
          history_of(address, 1, memory));
 }
 
-void report_unfinished(const Operation& work, const char* told) {
-  report(Finding::kOrderLost, name_of(work) + " is under way after " + told,
+void report_unfinished(const Operation& work, const char* told, uint64_t freed) {
+  const std::string of = freed == 0 ? "" : print(" of 0x%" PRIx64, freed);
+  report(Finding::kOrderLost, name_of(work) + " is under way after " + told + of,
          line_of("work", work, "given") + by_this_thread());
 }
 

@@ -25,8 +25,9 @@ void report_free(Call call, uint64_t address, const Memory& memory);
 void report_block_end(uint64_t address, const Memory& memory);
 
 // Work that is over by the promise is under way (watch/oracle.h), in or after this call of the
-// program's; and work that holds up what is not promised to come after it.
-void report_unfinished(const Operation& work, const char* told);
+// program's, which freed this or, 0, did not; and work that holds up what is not promised to come
+// after it.
+void report_unfinished(const Operation& work, const char* told, uint64_t freed);
 void report_added(const Operation& work, const char* who, Call call, const char* told);
 
 void report_leak(const Life& life);

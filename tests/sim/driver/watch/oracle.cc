@@ -231,7 +231,8 @@ void judge_wait_of_pool(Call call, const Order& order) {
 void judge_return(CUresult code) {
   if (code != CUDA_SUCCESS) return;
   for (const MarkerRef& marker : t_knows.visible) {
-    if (!reached(marker)) report_unfinished(*marker->by, t_knows.told.c_str());
+    if (!reached(marker))
+      report_unfinished(*marker->by, t_knows.told.c_str(), t_knows.frees ? t_knows.address : 0);
   }
   oracle().freed_at[thread_number()] = oracle().calls;
   t_knows.promised.join(t_knows.until);
@@ -378,7 +379,7 @@ void program_finds_unfinished(const Order& asked) {
   const std::lock_guard lock(exec_mutex());
   for (const MarkerRef& marker : asked.pending) {
     if (!reached(marker) && t_knows.promised.covers(marker->at)) {
-      report_unfinished(*marker->by, t_knows.told.c_str());
+      report_unfinished(*marker->by, t_knows.told.c_str(), t_knows.frees ? t_knows.address : 0);
     }
   }
 }
