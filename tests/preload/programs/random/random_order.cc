@@ -7,7 +7,7 @@
 //
 //   seed, operations, threads, devices   operations are a thread's
 //   peers      whether the devices reach each other's memory
-//   visible    of a hundred operations, how many the host sees: copies of pinned memory, functions
+//   visible    of a hundred operations, how many the host sees: work on pinned memory, functions
 //   waits      of a hundred operations, how many wait or ask
 //   graphs     of a hundred operations, how many launch a new graph
 //   frees      of a hundred operations, how many free a block and ask for another one
@@ -272,11 +272,15 @@ class Worker {
 
   // The host sees this.
   void show(Station& at) {
-    switch (random_.below(4)) {
+    const auto page_on_device = reinterpret_cast<CUdeviceptr>(page(at));
+    switch (random_.below(5)) {
       case 0:
         return MUST(cuMemcpyHtoDAsync(block(at), page(at), kWords, stream(at)));
       case 1:
         return MUST(cuLaunchHostFunc(stream(at), nothing, nullptr));
+      case 2:
+        return MUST(timed::fill_words(*at.place->kernels, stream(at), page_on_device, kWords, 1,
+                                      delay_us()));
       default:
         return MUST(cuMemcpyDtoHAsync(page(at), block(at), kWords, stream(at)));
     }

@@ -12,6 +12,7 @@
 #include "memory/device.h"
 #include "memory/host_memory.h"
 #include "memory/pool.h"
+#include "watch/oracle.h"
 #include "watch/watcher.h"
 
 namespace simcuda {
@@ -88,6 +89,7 @@ void Context::end() {
     free_leftovers = {};
     peers.clear();
     touched_by_others = {};
+    if (judging()) forget_memory_of(*this);
     late_frees.clear();
     limits.clear();
   }

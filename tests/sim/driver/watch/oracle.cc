@@ -300,6 +300,11 @@ void judge_query(const Event& event, bool passed) {
 
 void thread_learns(const VectorClock& promised) { t_knows.promised.join(promised); }
 
+void forget_memory_of(const Context& context) {
+  std::erase_if(oracle().held, [&](const auto& held) { return held.second.owner == &context; });
+  oracle().touched.erase(&context);
+}
+
 void thread_is_refused() { t_knows.refused = true; }
 
 void meet_others(const Work& work) {

@@ -61,6 +61,9 @@ void judge_query(const Event& event, bool passed);
 // The calling thread has seen that all of this is over, in a call of the program's.
 void thread_learns(const VectorClock& promised);
 
+// A context has ended, and the program's memory in it. Caller holds exec_mutex().
+void forget_memory_of(const Context& context);
+
 // A call of the thread was answered that memory is out. Caller need not hold exec_mutex().
 void thread_is_refused();
 
