@@ -109,6 +109,11 @@ bool set_pitch(std::string_view text, Settings& out) {
   return out.pitch_bytes != 0 && out.pitch_bytes % 512 == 0;
 }
 
+bool set_queue(std::string_view text, Settings& out) {
+  out.queue = number<uint32_t>(text).value_or(0);
+  return out.queue != 0;
+}
+
 bool set_pool_step(std::string_view text, Settings& out) {
   const auto mebibytes = number<uint32_t>(text);
   out.pool_step_bytes = uint64_t{mebibytes.value_or(0)} << 20;
@@ -149,6 +154,7 @@ constexpr SettingRow kRows[] = {
     {"SIMCUDA_CLOCK", set_clock, false, "real, virtual"},
     {"SIMCUDA_FREE_ASYNC", set_free_async, false, "helps, late, refused"},
     {"SIMCUDA_POOL_STEP_MB", set_pool_step, false, "an even number of MiB; example: 32"},
+    {"SIMCUDA_QUEUE", set_queue, false, "a number of pieces of work; example: 8"},
     {"SIMCUDA_PITCH", set_pitch, false, "a multiple of 512; example: 2048"},
 };
 

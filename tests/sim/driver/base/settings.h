@@ -38,7 +38,8 @@ struct Settings {
   FreeAsync free_async = FreeAsync::kHelps;
   uint8_t lacks = 0;
   uint64_t pool_step_bytes = uint64_t{2} << 20;  // in which memory pools take memory
-  std::optional<uint64_t> seed;                  // none: a thread for each stream
+  uint32_t queue = 0;            // pieces of work that a stream holds; 0: any number
+  std::optional<uint64_t> seed;  // none: a thread for each stream
   bool virtual_clock = false;
   std::string error;  // first setting that could not be understood, empty if none
 };

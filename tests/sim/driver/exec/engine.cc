@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/gate.h"
+#include "base/settings.h"
 #include "exec/scheduler.h"
 #include "watch/oracle.h"
 #include "watch/watcher.h"
@@ -69,6 +70,7 @@ void execute(const StreamRef& stream) {
     }
     Work work = std::move(stream->queue.front());
     stream->queue.pop_front();
+    if (settings().queue != 0) engine().progress.notify_all();
     engine().progress.wait(lock, [&] { return work.after.prune(); });
     run_work(std::move(work), lock);
   }
@@ -109,6 +111,13 @@ void queue_work(const StreamRef& stream, Work work) {
   if (scheduled()) return schedule(stream);
   if (!stream->has_worker) start_worker(stream);
   stream->wake.notify_one();
+}
+
+// Under a seed no other thread would make room.
+void await_room(const Stream& stream, std::unique_lock<std::mutex>& lock) {
+  const size_t most = settings().queue;
+  if (most == 0 || scheduled()) return;
+  engine().progress.wait(lock, [&] { return stream.queue.size() < most; });
 }
 
 void begin_here() { engine().unfinished.fetch_add(1, std::memory_order_relaxed); }

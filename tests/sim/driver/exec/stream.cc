@@ -120,6 +120,7 @@ CUresult destroy_stream(CUstream handle) {
 
 CUresult submit(const StreamRef& stream, Work work, Wait wait, MarkerRef* marker) {
   std::unique_lock lock(exec_mutex());
+  await_room(*stream, lock);
   // Another thread ends the context.
   if (stream->context.closed || stream->life != stream->context.id()) {
     return CUDA_ERROR_CONTEXT_IS_DESTROYED;
