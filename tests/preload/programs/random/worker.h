@@ -77,8 +77,8 @@ class Worker : public Hand {
     return_words();
   }
 
-  // A block from another thread: its own numbers decide, as nobody knows when it arrives. So nothing
-  // relies on its free.
+  // A block from another thread: its own numbers decide, as nobody knows when it arrives.
+  // So nothing relies on its free.
   void retire(Block& block) {
     Random random(block.id);
     check(block, random);

@@ -231,12 +231,13 @@ void judge_wait_of_pool(Call call, const Order& order) {
 void judge_return(CUresult code) {
   if (code != CUDA_SUCCESS) return;
   for (const MarkerRef& marker : t_knows.visible) {
-    if (!reached(marker))
-      report_unfinished(*marker->by, t_knows.told.c_str(), t_knows.frees ? t_knows.address : 0);
+    if (!reached(marker)) {
+      report_unfinished(*marker->by, t_knows.told.c_str(), t_knows.address);
+    }
   }
-  oracle().freed_at[thread_number()] = oracle().calls;
-  t_knows.promised.join(t_knows.until);
   Oracle& all = oracle();
+  all.freed_at[thread_number()] = all.calls;
+  t_knows.promised.join(t_knows.until);
   const auto found = all.held.find(t_knows.address);
   if (found == all.held.end()) return;
   all.freed[t_knows.address] = {found->second.bytes, t_knows.promised};
@@ -384,7 +385,7 @@ void program_finds_unfinished(const Order& asked) {
   const std::lock_guard lock(exec_mutex());
   for (const MarkerRef& marker : asked.pending) {
     if (!reached(marker) && t_knows.promised.covers(marker->at)) {
-      report_unfinished(*marker->by, t_knows.told.c_str(), t_knows.frees ? t_knows.address : 0);
+      report_unfinished(*marker->by, t_knows.told.c_str(), /*freed=*/0);
     }
   }
 }

@@ -17,10 +17,13 @@
 //          the program waits for them: a program hangs where such an order was added.
 //
 // A program's own calls are told by who sits above the pool (simcuda/order.h). Memory that a thread
-// gets comes after the free of what was there, whoever freed it.
+// gets comes after the free of what was there, whoever freed it. What another thread is handing
+// over while a free begins may be on either side of it.
 //
-// The promise of work travels in its marker, that of a thread with the thread. Guarded by
-// exec_mutex(); off (the default), each hook is one load.
+// The promise of work travels in its marker; that of a thread is the thread's own. Whatever else
+// the oracle knows is guarded by exec_mutex(). It orders nothing, but for `meet`, and answers no
+// call: a finding is reported, and the program goes on. Off (the default), each hook is one load.
+// Any thread.
 #pragma once
 
 #include <atomic>
