@@ -7,12 +7,10 @@
 // comes after all work that its context was given before the call. Then it compares
 // (SIMCUDA_ORDER):
 //
-//   lost   Two touches of a byte that the promise orders are not ordered; or a free has returned,
-//   or
-//          an event or a stream was asked, while work is under way that is over by the promise.
+//   lost   Two touches of a byte that the promise orders are not ordered. Or work is under way
+//          that is over by the promise, and a free has returned or an event was asked.
 //   added  A wait of the pool's, on the device or the host, holds up what the promise does not
-//   order
-//          behind that work.
+//          order behind that work.
 //   meet   Kernels end only once a kernel that the promise does not order with them has begun, or
 //          the program waits for them: a program hangs where such an order was added.
 //
