@@ -233,10 +233,13 @@ class Worker {
     sem_post(&heir.some);
   }
 
+  // The new one may have the handle of the old one.
   void renew_stream(Station& at) {
     const size_t index = 2 + random_.below(at.streams.size() - 2);
+    work(at, at.streams[index]);
     MUST(cuStreamDestroy(at.streams[index]));
     make_stream(at, index);
+    work(at, at.streams[index]);
   }
 
   void renew_pinned(Station& at) {
