@@ -275,16 +275,23 @@ template <unsigned kTraits, typename Kind, typename... Arguments>
   return followed ? Handed::followed : visible ? Handed::visibly : Handed::plainly;
 }
 
+// What was handed over quietly was not looked at: the work of several threads was under way, and is
+// over since.
 template <unsigned kTraits, typename Kind, typename... Arguments>
 [[gnu::noinline]] void note_handed(Handed how, CUresult result, Arguments... arguments) {
+  if (how == Handed::quietly) return note_submission(is_visible<kTraits>(arguments...));
   note_submission(how == Handed::visibly);
   if (how == Handed::followed) follow<kTraits, Kind>(result, arguments...);
 }
 
-// Whether such work can be handed over without a further thought, where the thread may.
+// Whether such work can be handed over without a further thought, where the thread may. What a copy
+// carries counts for all work that comes later, whoever's work is under way.
 template <unsigned kTraits, typename... Arguments>
 [[gnu::always_inline]] inline bool may_be_quiet(Arguments... arguments) {
   if constexpr ((kTraits & (kDeviceOnly | kRecords)) == 0) return false;
+  if constexpr ((kTraits & kCarries) != 0) {
+    if (any_host_memory.load(std::memory_order_relaxed)) return false;
+  }
   bool overlapping = false;
   const auto look = [&](const auto& argument) {
     using Argument = std::remove_cvref_t<decltype(argument)>;

@@ -246,3 +246,32 @@ TEST_CASE("many threads allocate, launch and free at once") {
     EXPECT_OK(cuCtxSynchronize());
   }));
 }
+
+TEST_CASE("a stream that is full has whoever brings more wait") {
+  CHECK(in_child({{"SIMCUDA_QUEUE", "2"}}, [] {
+    CUcontext context = start();
+    CUstream stream = nullptr;
+    CUdeviceptr words = 0;
+    std::atomic<bool> begun{false}, ends{false};
+    std::atomic<int> handed{0};
+    EXPECT_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    EXPECT_OK(cuMemAlloc(&words, 4));
+    std::pair<std::atomic<bool>*, std::atomic<bool>*> flags{&begun, &ends};
+    const auto hold = [](void* data) {
+      const auto& [is_begun, is_over] = *static_cast<decltype(flags)*>(data);
+      *is_begun = true;
+      while (!*is_over) std::this_thread::yield();
+    };
+    EXPECT_OK(cuLaunchHostFunc(stream, hold, &flags));
+    while (!begun) std::this_thread::yield();
+    std::thread brings([&] {
+      EXPECT_OK(cuCtxSetCurrent(context));
+      for (int i = 0; i < 3; ++i, ++handed) EXPECT_OK(cuMemsetD8Async(words, 1, 4, stream));
+      EXPECT(ends);  // the third had no place before
+    });
+    while (handed < 2) std::this_thread::yield();
+    ends = true;
+    brings.join();
+    EXPECT_OK(cuStreamSynchronize(stream));
+  }));
+}

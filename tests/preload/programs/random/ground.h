@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the random program works with: contexts, streams, events and blocks, and who may touch a
 // block next. A block's accesses form one chain: each is ordered after the one before it, by the
-// stream both are on, by the legacy stream's own rule, by an event, or by the host, which waits.
+// stream both are on, by the legacy stream's own rule, by an event, by a free in between, or by the
+// host, which waits.
 #pragma once
 
 #include <cuda.h>
@@ -75,6 +76,7 @@ struct Block {
   // The last access is the latest of this stream, or over with this event; neither: with the host.
   Lane* lane = nullptr;
   std::shared_ptr<Event> ready;
+  uint64_t accesses = 0;  // of the thread, up to that one
 
   // Smaller ones hold the pattern's lowest byte everywhere.
   bool has_words() const { return bytes >= 64; }
@@ -96,7 +98,8 @@ struct Block {
 struct Station {
   Place* place = nullptr;
   std::array<Lane, Lane::kKinds> lanes;
-  CUdeviceptr verdict = 0;  // two sums, of what kernels found
+  CUdeviceptr verdict = 0;   // two sums, of what kernels found
+  uint64_t freed_after = 0;  // so many accesses of the thread, it freed memory of the context
 };
 
 }  // namespace random_work

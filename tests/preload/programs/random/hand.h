@@ -106,6 +106,7 @@ class Hand {
 
   // What comes next on `lane` is after all that was done with the block.
   void order(Block& block, Lane& lane, Random& random) {
+    if (settings_.relies != 0 && random.percent(settings_.relies)) rely_on_free(block);
     if (block.lane != nullptr && block.lane != &lane && !driver_orders(*block.lane, lane)) {
       if (!ahead_ && random.percent(15)) {
         wait(*block.lane, random);
@@ -116,7 +117,19 @@ class Hand {
     if (block.ready) wait(*block.ready, lane, random);
     block.ready.reset();
     block.lane = &lane;
+    block.accesses = ++accesses_;
     enter(*lane.place);
+  }
+
+  // The driver's cuMemFree comes back once all earlier work of the context is done. So what was
+  // done with the block before this thread's last free there is over.
+  void rely_on_free(Block& block) {
+    if (block.accesses == 0) return;  // of another thread
+    const auto is_over = [&](const Place& place) {
+      return block.accesses <= station_in(place).freed_after;
+    };
+    if (block.lane != nullptr && is_over(*block.lane->place)) block.lane = nullptr;
+    if (block.ready && is_over(*block.ready->place)) block.ready.reset();
   }
 
   // The host waits for a stream.
@@ -213,7 +226,8 @@ class Hand {
     if (block.stream_ordered && random.percent(70)) return give_back_on_stream(block, random);
     if (block.stream_ordered) settle(block, random);
     if (random.percent(20)) enter(*stations_[random.below(stations_.size())]->place);
-    tally_.note("cuMemFree", cuMemFree(block.address));
+    const bool freed = tally_.note("cuMemFree", cuMemFree(block.address));
+    if (freed && !block.stream_ordered) station.freed_after = accesses_;
   }
 
   void give_back_on_stream(Block& block, Random& random) {
@@ -247,10 +261,11 @@ class Hand {
                                            window.count, seed(block, window), verdict));
   }
 
-  const Station& station_of(const Lane& lane) const {
-    const auto there = [&](const auto& station) { return station->place == lane.place; };
+  Station& station_in(const Place& place) const {
+    const auto there = [&](const auto& station) { return station->place == &place; };
     return **std::find_if(stations_.begin(), stations_.end(), there);
   }
+  const Station& station_of(const Lane& lane) const { return station_in(*lane.place); }
 
  protected:
   const Settings& settings_;
@@ -258,6 +273,7 @@ class Hand {
   std::shared_mutex& captures_;
   std::vector<std::unique_ptr<Station>> stations_;  // the primary contexts' first
   size_t primaries_ = 0;
+  uint64_t accesses_ = 0;
   bool ahead_ = false;  // work is under way that this thread has to end: it must not wait
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pinned memory that comes and goes with copies out of it under way. Nobody but its owner may
 // change what is in it, from when it is pinned until the copies are done, also those after its
-// free.
+// free. The owner may once it has freed a block behind them.
 #pragma once
 
 #include "worker.h"
@@ -25,7 +25,7 @@ inline void Worker::write_from_pinned(Block& block) {
   renew(block);
   const std::vector<Window> windows = block.windows();
   for (size_t i = 1; i < windows.size(); ++i) fill(block, windows[i], lane);
-  Pinned pinned{nullptr, windows[0].count, block.pattern};
+  Pinned pinned{nullptr, windows[0].count, block.pattern, lane.place, block.accesses};
   const size_t bytes = sizeof(uint32_t) * pinned.count;
   constexpr unsigned kFlags[] = {0, CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_WRITECOMBINED};
   void* memory = nullptr;
@@ -48,6 +48,11 @@ inline void Worker::unpin(size_t index) {
   pinned_.erase(pinned_.begin() + static_cast<ptrdiff_t>(index));
   for (size_t i = 0; i < pinned.count; ++i) {
     tally_.read(pinned.words[i] != pinned.seed + static_cast<uint32_t>(i), pinned.words[i]);
+  }
+  const bool over = pinned.access <= station_in(*pinned.place).freed_after;
+  const uint64_t relies = world_.settings.relies;
+  if (over && relies != 0 && random_.percent(relies)) {
+    std::fill_n(pinned.words, pinned.count, 0xdeadbeef);
   }
   tally_.note("cuMemFreeHost", cuMemFreeHost(pinned.words));
 }

@@ -37,6 +37,7 @@ struct Settings {
   uint64_t marks = 0;            // how often a thread says that a graph of its own begins or ends
   uint64_t cancelled = 0;        // how often a thread's helper is cancelled, and another begun
   uint64_t rests = 0;     // whether the program rests between rounds, until idle memory goes back
+  uint64_t relies = 0;    // of a hundred accesses behind a free, how many rely on its order
   uint64_t must_fit = 0;  // whether a refused block ends the program
 
   bool read(const char* argument) {
@@ -70,6 +71,7 @@ struct Settings {
                  {"marks", &marks},
                  {"cancelled", &cancelled},
                  {"rests", &rests},
+                 {"relies", &relies},
                  {"must_fit", &must_fit}};
     const char* equals = std::strchr(argument, '=');
     if (equals == nullptr) return false;

@@ -78,10 +78,13 @@ class Worker : public Hand {
   }
 
   // A block from another thread: its own numbers decide, as nobody knows when it arrives.
+  // So nothing relies on its free.
   void retire(Block& block) {
     Random random(block.id);
     check(block, random);
+    const uint64_t before = home(block).freed_after;
     free(block, random);
+    home(block).freed_after = before;
   }
 
   void take_post() {
@@ -110,6 +113,8 @@ class Worker : public Hand {
     uint32_t* words;
     size_t count;
     uint32_t seed;
+    const Place* place;  // of the copy out of it, which is this access of the thread
+    uint64_t access;
   };
   struct Hired;  // a thread of the class Helper
   static const Operation kOperations[];
@@ -175,10 +180,12 @@ class Worker : public Hand {
   void forget_lane(const Lane& lane);
 
   void hand_over(Block& block, Post& heir) {
+    if (world_.settings.relies != 0) rely_on_free(block);
     if (block.lane != nullptr && !block.lane->place->primary) settle(block, random_);
     if (block.ready && !block.ready->place->primary) settle(block, random_);
     if (block.lane != nullptr) block.ready = mark(*block.lane);
     block.lane = nullptr;
+    block.accesses = 0;  // the heir counts its own
     heir.put(std::move(block));
   }
 

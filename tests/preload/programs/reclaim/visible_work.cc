@@ -6,10 +6,12 @@
 //   function    a host function writes, without any pinned memory
 //   pinned      pinned memory comes after the free, and is written
 //   carried     a small copy brings the address of pinned memory to the device
+//   carried_by_several   the same, while work of two threads is under way
 //   copies      copies to pinned memory, and a free behind each
 //   copies_end  the stream of such a copy ends, and a shorter copy follows on one with its handle
 
 #include <cstring>
+#include <thread>
 
 #include "../watch_time.h"
 #include "debts_workplace.h"
@@ -57,6 +59,23 @@ void carried(Workplace& at) {
   std::printf("waited for\n");
 }
 
+void carried_by_several(Workplace& at, CUcontext context) {
+  uint32_t* memory = new_pinned();
+  const CUdeviceptr table = new_block(kBytes);
+  MUST(cuCtxSynchronize());
+  std::thread([&] {
+    MUST(cuCtxSetCurrent(context));
+    MUST(timed::fill_words(at.kernels, at.second, at.copy, kWords, 1, kDelayUs));
+  }).join();
+  for (int i = 0; i < 4; ++i) {
+    MUST(timed::fill_words(at.kernels, at.first, at.words, kWords, 1, kDelayUs));
+  }
+  MUST(cuMemcpyHtoD(table, &memory, sizeof memory));
+  MUST(cuCtxSynchronize());
+  for (int round = 0; round < 10; ++round) at.write_and_free(at.first);
+  std::printf("waited for\n");
+}
+
 void copies(Workplace& at) {
   uint32_t* memory = new_pinned();
   int right = 0;
@@ -95,13 +114,14 @@ void copies_end(Workplace& at) {
 
 int main(int argc, char** argv) {
   end_if_it_hangs();
-  use_device(0);
+  CUcontext context = use_device(0);
   const auto is = [&](const char* mode) { return argc > 1 && std::strcmp(argv[1], mode) == 0; };
   Workplace at;
   MUST(cuCtxSynchronize());
   if (is("function")) function(at);
   if (is("pinned")) pinned(at);
   if (is("carried")) carried(at);
+  if (is("carried_by_several")) carried_by_several(at, context);
   if (is("copies")) copies(at);
   if (is("copies_end")) copies_end(at);
   return 0;

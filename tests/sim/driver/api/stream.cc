@@ -5,6 +5,7 @@
 #include "exec/engine.h"
 #include "exec/event.h"
 #include "memory/pool.h"
+#include "watch/oracle.h"
 
 using namespace simcuda;
 
@@ -36,6 +37,7 @@ CUresult stream_passed(const StreamRef& stream) {
   {
     const std::lock_guard lock(exec_mutex());
     passed = has_passed(order);
+    if (judging()) judge_question(order.promised, passed);
   }
   if (passed) pools_after_wait();
   return passed ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;

@@ -15,6 +15,7 @@
 #include "exec/capture.h"
 #include "exec/scheduler.h"
 #include "memory/device.h"
+#include "watch/oracle.h"
 #include "watch/watcher.h"
 
 namespace simcuda {
@@ -127,6 +128,7 @@ CUresult call_watched(Call id, WorkRef work, const Arg* args, int count) {
     result =
         (watch & kFaults) ? do_with_faults(id, watch, work, args, count) : do_work(id, watch, work);
   }
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && judging()) thread_is_refused();
   if ((watch & kTrace) && (info(id).traits & kTraced)) trace(id, args, count, result);
   return result;
 }

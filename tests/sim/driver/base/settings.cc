@@ -56,6 +56,15 @@ bool set_races(std::string_view text, Settings& out) {
   return text == "report" || text == "abort" || text == "off";
 }
 
+bool add_order(std::string_view text, Settings& out) {
+  const uint8_t mode = text == "judge"  ? kJudged
+                       : text == "racy" ? kJudged | kRacyProgram
+                       : text == "meet" ? kJudged | kKernelsMeet
+                                        : 0;
+  out.order |= mode;
+  return mode != 0;
+}
+
 bool set_leaks(std::string_view text, Settings& out) {
   out.leaks = text == "report";
   return text == "report" || text == "off";
@@ -100,6 +109,11 @@ bool set_pitch(std::string_view text, Settings& out) {
   return out.pitch_bytes != 0 && out.pitch_bytes % 512 == 0;
 }
 
+bool set_queue(std::string_view text, Settings& out) {
+  out.queue = number<uint32_t>(text).value_or(0);
+  return out.queue != 0;
+}
+
 bool set_pool_step(std::string_view text, Settings& out) {
   const auto mebibytes = number<uint32_t>(text);
   out.pool_step_bytes = uint64_t{mebibytes.value_or(0)} << 20;
@@ -133,12 +147,14 @@ constexpr SettingRow kRows[] = {
      "device:calls[:code]; example: 0:100"},
     {"SIMCUDA_LACKS", add_lack, true, "virtual-memory, file-handles, rdma"},
     {"SIMCUDA_RACES", set_races, false, "report, abort, off"},
+    {"SIMCUDA_ORDER", add_order, true, "judge, racy, meet; example: judge,meet"},
     {"SIMCUDA_LEAKS", set_leaks, false, "report, off"},
     {"SIMCUDA_MISSING_KERNELS", set_missing_kernels, false, "report, off"},
     {"SIMCUDA_SCHEDULE", set_schedule, false, "threads, seed:N; example: seed:1"},
     {"SIMCUDA_CLOCK", set_clock, false, "real, virtual"},
     {"SIMCUDA_FREE_ASYNC", set_free_async, false, "helps, late, refused"},
     {"SIMCUDA_POOL_STEP_MB", set_pool_step, false, "an even number of MiB; example: 32"},
+    {"SIMCUDA_QUEUE", set_queue, false, "a number of pieces of work; example: 8"},
     {"SIMCUDA_PITCH", set_pitch, false, "a multiple of 512; example: 2048"},
 };
 

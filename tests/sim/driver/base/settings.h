@@ -13,6 +13,9 @@
 
 namespace simcuda {
 
+// What the order oracle does, as bits (watch/oracle.h).
+enum OrderMode : uint8_t { kJudged = 1, kRacyProgram = 2, kKernelsMeet = 4 };
+
 enum class RaceMode : uint8_t { kOff, kReport, kAbort };
 
 // What cuMemFreeAsync does with memory of cuMemAlloc.
@@ -29,12 +32,14 @@ struct Settings {
   bool tells_missing_kernels = false;
   FaultRules faults;
   RaceMode races = RaceMode::kOff;
+  uint8_t order = 0;       // 0: nothing is judged
   std::string races_file;  // empty: stderr
   bool leaks = false;
   FreeAsync free_async = FreeAsync::kHelps;
   uint8_t lacks = 0;
   uint64_t pool_step_bytes = uint64_t{2} << 20;  // in which memory pools take memory
-  std::optional<uint64_t> seed;                  // none: a thread for each stream
+  uint32_t queue = 0;            // pieces of work that a stream holds; 0: any number
+  std::optional<uint64_t> seed;  // none: a thread for each stream
   bool virtual_clock = false;
   std::string error;  // first setting that could not be understood, empty if none
 };

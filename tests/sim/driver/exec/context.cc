@@ -12,6 +12,7 @@
 #include "memory/device.h"
 #include "memory/host_memory.h"
 #include "memory/pool.h"
+#include "watch/oracle.h"
 #include "watch/watcher.h"
 
 namespace simcuda {
@@ -88,6 +89,7 @@ void Context::end() {
     free_leftovers = {};
     peers.clear();
     touched_by_others = {};
+    if (judging()) forget_memory_of(*this);
     late_frees.clear();
     limits.clear();
   }
@@ -132,11 +134,7 @@ void wait_for_memory_of(Context& context) {
 
 void wait_for_every_context() {
   if (everything_done() && !keeping_clocks()) return;
-  std::vector<Context*> all;
-  {
-    const std::lock_guard lock(registry().mutex);
-    all.assign(registry().contexts.begin(), registry().contexts.end());
-  }
+  const std::vector<Context*> all = living_contexts();
   Order pending;
   {
     const std::lock_guard lock(exec_mutex());
@@ -145,6 +143,14 @@ void wait_for_every_context() {
     }
   }
   wait_for(std::move(pending));
+}
+
+std::vector<Context*> living_contexts() {
+  std::vector<Context*> all;
+  const std::lock_guard lock(registry().mutex);
+  std::copy_if(registry().contexts.begin(), registry().contexts.end(), std::back_inserter(all),
+               [](const Context* context) { return context->alive(); });
+  return all;
 }
 
 bool has_context(const Device& device) {

@@ -78,6 +78,9 @@ void wait_for_memory_of(Context& context);
 // The same for cuMemFreeHost: pinned memory is mapped into every context.
 void wait_for_every_context();
 
+// Those that are alive.
+std::vector<Context*> living_contexts();
+
 // More than one context is alive: work may concern another one.
 bool several_contexts();
 

@@ -11,7 +11,9 @@
 
 #include "base/clock.h"
 #include "base/gate.h"
+#include "base/settings.h"
 #include "exec/scheduler.h"
+#include "watch/oracle.h"
 #include "watch/watcher.h"
 
 namespace simcuda {
@@ -45,6 +47,7 @@ int64_t perform(Work& work) {
   const auto time = static_cast<int64_t>(latency_ns(work.call) + work.takes_ns);
   const int64_t end = std::max(work.after.reached_ns, work.given_ns) + time;
   if (time != 0) advance_to_ns(end);
+  if (judging()) meet_others(work);
   if (work.calls_host && keeping_clocks()) {
     // A callback is the host's own code: it may tell every thread that its stream came this far.
     const std::lock_guard lock(exec_mutex());
@@ -67,6 +70,7 @@ void execute(const StreamRef& stream) {
     }
     Work work = std::move(stream->queue.front());
     stream->queue.pop_front();
+    if (settings().queue != 0) engine().progress.notify_all();
     engine().progress.wait(lock, [&] { return work.after.prune(); });
     run_work(std::move(work), lock);
   }
@@ -109,6 +113,13 @@ void queue_work(const StreamRef& stream, Work work) {
   stream->wake.notify_one();
 }
 
+// Under a seed no other thread would make room.
+void await_room(const Stream& stream, std::unique_lock<std::mutex>& lock) {
+  const size_t most = settings().queue;
+  if (most == 0 || scheduled()) return;
+  engine().progress.wait(lock, [&] { return stream.queue.size() < most; });
+}
+
 void begin_here() { engine().unfinished.fetch_add(1, std::memory_order_relaxed); }
 
 void run_here(Work& work) {
@@ -127,6 +138,7 @@ void wait_for(Order order) {
   if (all_reached() && !keeping_clocks()) return;
   const NoCancellation none;
   std::unique_lock lock(exec_mutex());
+  if (judging()) judge_host_wait(current_call(), order);
   if (scheduled()) {
     run_until(order.pending, lock);
   } else {

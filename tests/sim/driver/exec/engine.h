@@ -21,6 +21,9 @@ std::condition_variable& progress();
 // Queues work. Caller holds exec_mutex().
 void queue_work(const StreamRef& stream, Work work);
 
+// Waits until the stream has room for more (SIMCUDA_QUEUE). Caller holds the lock.
+void await_room(const Stream& stream, std::unique_lock<std::mutex>& lock);
+
 // Work the calling thread will run itself: only where its `after` has been reached. begin_here
 // announces it (caller holds exec_mutex()), run_here runs it (caller does not).
 void begin_here();

@@ -9,6 +9,7 @@
 #include "exec/capture.h"
 #include "exec/context.h"
 #include "exec/engine.h"
+#include "watch/oracle.h"
 
 namespace simcuda {
 namespace {
@@ -19,13 +20,13 @@ HandleTable<CUevent, Event>& events() {
 }
 
 CUevent insert(Context& context, unsigned flags, std::shared_ptr<SharedEvent> shared) {
-  return events().insert(
-      std::make_shared<Event>(Event{context, flags, false, {}, nullptr, {}, std::move(shared)}));
+  return events().insert(std::make_shared<Event>(
+      Event{context, flags, false, false, {}, nullptr, {}, std::move(shared)}));
 }
 
 // The work of a record, also in the eyes of other processes.
 Work record_of(Call call, const EventRef& event) {
-  Work work{.call = call};
+  Work work{.call = call, .of_pool = !event->of_program};
   if (event->shared != nullptr) {
     work.run = [shared = event->shared, number = event->shared->begin_record()] {
       shared->reach(number);
@@ -93,7 +94,7 @@ CUresult record_event(Call call, const EventRef& event, const StreamRef& stream,
 }
 
 CUresult wait_event(Call call, const StreamRef& stream, const EventRef& event) {
-  Work wait{.call = call};
+  Work wait{.call = call, .of_pool = !event->of_program};
   {
     const std::lock_guard lock(exec_mutex());
     if (event->capture) return join_capture(*stream, *event);
@@ -104,6 +105,10 @@ CUresult wait_event(Call call, const StreamRef& stream, const EventRef& event) {
     }
     if (!was_recorded(*event)) return CUDA_SUCCESS;
     wait.after = event->order;
+    if (judging() && wait.of_pool) {
+      judge_stream_wait(wait.after, promised_to(*stream));
+      wait.after.promised = {};
+    }
     if (event->shared != nullptr) {
       wait.run = [shared = event->shared, number = event->shared->last_record()] {
         shared->await(number);
@@ -138,6 +143,7 @@ CUresult query_event(const EventRef& event) {
   const std::lock_guard lock(exec_mutex());
   if (event->capture) return captured_event_used(*event->capture);
   const bool passed = has_passed(event->order) && others_have_passed(*event);
+  if (judging()) judge_query(*event, passed);
   return passed ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
@@ -161,6 +167,7 @@ CUresult elapsed_ms(const EventRef& start, const EventRef& end, float* milliseco
       return CUDA_ERROR_INVALID_HANDLE;
     }
     if (!has_passed(event->order)) return CUDA_ERROR_NOT_READY;
+    if (judging()) thread_learns(event->order.promised);
   }
   *milliseconds = static_cast<float>(end->order.reached_ns - start->order.reached_ns) / 1e6F;
   return CUDA_SUCCESS;

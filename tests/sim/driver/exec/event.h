@@ -18,7 +18,8 @@ struct Event {
   Context& context;
   const unsigned flags;
   bool recorded = false;
-  Order order;  // what it stands for
+  bool of_program = false;  // said simcuda/order.h
+  Order order;              // what it stands for
   // Set while the last record was inside a capture.
   std::shared_ptr<Capture> capture;
   std::vector<GraphNode*> nodes;

@@ -120,6 +120,7 @@ CUresult destroy_stream(CUstream handle) {
 
 CUresult submit(const StreamRef& stream, Work work, Wait wait, MarkerRef* marker) {
   std::unique_lock lock(exec_mutex());
+  await_room(*stream, lock);
   // Another thread ends the context.
   if (stream->context.closed || stream->life != stream->context.id()) {
     return CUDA_ERROR_CONTEXT_IS_DESTROYED;
@@ -169,6 +170,12 @@ VectorClock known_to(const StreamRef& stream) {
   Order after;
   add_implicit_order(*stream, after);
   return std::move(after.clock);
+}
+
+VectorClock promised_to(const Stream& stream) {
+  Order after;
+  add_implicit_order(stream, after);
+  return std::move(after.promised);
 }
 
 }  // namespace simcuda

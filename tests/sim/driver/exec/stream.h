@@ -69,5 +69,8 @@ CUresult stream_order(const StreamRef& stream, Order* order);
 // What new work in this stream comes after, by the edges the program made. Empty unless clocks are
 // kept.
 VectorClock known_to(const StreamRef& stream);
+// The same by the order that the driver alone would make (watch/oracle.h). Caller holds
+// exec_mutex().
+VectorClock promised_to(const Stream& stream);
 
 }  // namespace simcuda

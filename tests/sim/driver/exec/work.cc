@@ -8,6 +8,7 @@ namespace simcuda {
 void Order::add(const MarkerRef& marker) {
   if (marker == nullptr) return;
   clock.join(marker->clock);
+  promised.join(marker->promised);
   if (reached(marker)) {
     reached_ns = std::max(reached_ns, marker->time_ns);
   } else {
@@ -17,6 +18,7 @@ void Order::add(const MarkerRef& marker) {
 
 void Order::add(const Order& other) {
   clock.join(other.clock);
+  promised.join(other.promised);
   reached_ns = std::max(reached_ns, other.reached_ns);
   pending.insert(pending.end(), other.pending.begin(), other.pending.end());
 }

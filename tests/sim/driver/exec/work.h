@@ -17,12 +17,19 @@
 
 namespace simcuda {
 
+struct Operation;
+
 // The point in a stream after one piece of work.
 struct Marker {
   std::atomic<bool> done{false};
   int64_t time_ns = 0;  // when it was reached; written before done
   VectorClock clock{};  // what has happened by then; set when the work is ordered
   Epoch at{};           // its own step; 0 while no clocks are kept
+  // While races are looked for: what it was; and what the driver alone would have had happen by
+  // then (watch/oracle.h).
+  std::shared_ptr<const Operation> by{};
+  VectorClock promised{};
+  uint64_t call = 0;  // of the program, in the order in which they began
 };
 
 using MarkerRef = std::shared_ptr<Marker>;
@@ -35,7 +42,7 @@ inline bool reached(const MarkerRef& marker) {
 // stays in the clock, so that order does not depend on what was quick.
 struct Order {
   std::vector<MarkerRef> pending{};
-  VectorClock clock{};
+  VectorClock clock{}, promised{};
   int64_t reached_ns = 0;  // time of the latest marker forgotten
 
   void add(const MarkerRef& marker);  // null adds nothing
@@ -57,6 +64,7 @@ struct Work {
   std::function<void()> run{};   // empty: only order
   uint64_t takes_ns = 0;         // device time of a kernel, beside its body's
   bool calls_host = false;       // run is a callback of the program
+  bool of_pool = false;          // a record or a wait that the program did not ask for
   std::vector<Access> accesses{};
   CUdeviceptr ends = 0;  // allocation that is freed by it
   Order after{};         // must be reached before it runs

@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <string>
 
+#include "exec/context.h"
+
 namespace simcuda {
 namespace {
 
@@ -39,6 +41,8 @@ std::string line_of(const char* role, const Operation& by, const char* what) {
                name_of(by).c_str(), by.number, where.c_str(), by.thread);
 }
 
+std::string by_this_thread() { return print("  by thread %" PRIu64 "\n", thread_number()); }
+
 std::string history_of(uint64_t address, uint64_t bytes, const Memory& memory) {
   std::string text;
   memory.blocks.describe(address, bytes, "block", text);
@@ -56,14 +60,14 @@ const char* why_not_freed(uint64_t address, const Lives& lives) {
 
 }  // namespace
 
-void report_race(const Conflict& conflict, const Record& later, uint64_t address,
+void report_race(Finding kind, const Conflict& conflict, const Record& later, uint64_t address,
                  const Memory& memory) {
   const Record& first = conflict.earlier;
   const std::string what =
       stretch(address, conflict.bytes) + print(": %s by %s is not ordered with %s by %s",
                                                verb(later.touch), name_of(*later.by).c_str(),
                                                verb(first.touch), name_of(*first.by).c_str());
-  report(Finding::kRace, what,
+  report(kind, what,
          line_of("first", *first.by, verb(first.touch)) +
              line_of("second", *later.by, verb(later.touch)) +
              history_of(address, conflict.bytes, memory));
@@ -89,6 +93,19 @@ void report_block_end(uint64_t address, const Memory& memory) {
   report(Finding::kInvalidFree,
          print("block 0x%" PRIx64 " %s", address, why_not_freed(address, memory.blocks)),
          history_of(address, 1, memory));
+}
+
+void report_unfinished(const Operation& work, const char* told, uint64_t freed) {
+  const std::string of = freed == 0 ? "" : print(" of 0x%" PRIx64, freed);
+  report(Finding::kOrderLost, name_of(work) + " is under way after " + told + of,
+         line_of("work", work, "given") + by_this_thread());
+}
+
+void report_added(const Operation& work, const char* who, Call call, const char* told) {
+  const char* within = told[0] == '\0' ? "a submission or a request" : told;
+  report(Finding::kOrderAdded,
+         print("%s %s waits for %s, in %s", who, info(call).symbol, name_of(work).c_str(), within),
+         line_of("work", work, "given") + by_this_thread());
 }
 
 void report_leak(const Life& life) {

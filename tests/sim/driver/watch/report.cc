@@ -12,7 +12,8 @@ namespace simcuda {
 namespace {
 
 constexpr uint64_t kMostParagraphs = 100;
-constexpr const char* kNames[kFindingKinds] = {"race", "invalid access", "invalid free", "leak"};
+constexpr const char* kNames[kFindingKinds] = {"race", "invalid access", "invalid free",
+                                               "leak", "order lost",     "order added"};
 
 constinit int g_file = STDERR_FILENO;
 constinit bool g_fatal = false;

@@ -9,8 +9,15 @@
 
 namespace simcuda {
 
-enum class Finding : uint8_t { kRace, kInvalidAccess, kInvalidFree, kLeak };
-inline constexpr size_t kFindingKinds = 4;
+enum class Finding : uint8_t {
+  kRace,
+  kInvalidAccess,
+  kInvalidFree,
+  kLeak,
+  kOrderLost,
+  kOrderAdded
+};
+inline constexpr size_t kFindingKinds = 6;
 
 // False where the file (empty: stderr) cannot be written. `fatal`: a finding ends the process.
 bool open_reports(const std::string& file, bool fatal);

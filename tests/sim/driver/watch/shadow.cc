@@ -55,7 +55,7 @@ std::vector<Conflict> Shadow::touch(uint64_t address, uint64_t bytes, const Reco
     records.push_back(record);
   }
   if (covered_to < end) segments_.emplace(covered_to, Segment{end, {record}});
-  if (record.touch == Touch::kWrite) {
+  if (record.touch == Touch::kWrite && !keep_unordered_) {
     // A write stands for all that came before it, also for what was reported.
     forget(address, bytes);
     segments_.emplace(address, Segment{end, {record}});

@@ -47,6 +47,9 @@ class Shadow {
   std::vector<Conflict> touch(uint64_t address, uint64_t bytes, const Record& record,
                               const VectorClock& clock);
 
+  // A write no longer stands for what it is not ordered with: each pair of touches is compared.
+  void keep_unordered(bool keep) { keep_unordered_ = keep; }
+
   // The bytes begin a new life: nothing said about them matters any more.
   void forget(uint64_t address, uint64_t bytes);
 
@@ -65,6 +68,7 @@ class Shadow {
   // The first segment at or after `address`, after one that spans it has been cut in two.
   Segments::iterator cut(uint64_t address);
 
+  bool keep_unordered_ = false;
   Segments segments_;  // by start; no two overlap
 };
 

@@ -10,6 +10,7 @@
 #include "watch/access.h"
 #include "watch/findings.h"
 #include "watch/history.h"
+#include "watch/oracle.h"
 #include "watch/report.h"
 #include "watch/shadow.h"
 
@@ -22,6 +23,7 @@ constexpr uint64_t kSweepEvery = 1024;
 
 struct Watcher {
   bool races = false;
+  bool racy = false;  // the program is not in order itself: of its races, only lost order matters
   Shadow shadow;
   Memory memory;
   Lives reservations;
@@ -44,10 +46,14 @@ void sweep_now_and_then(Watcher& all) {
 }
 
 // Caller holds exec_mutex().
-void touch(const Piece& piece, const Record& record, const VectorClock& clock) {
+void touch(const Piece& piece, const Record& record, const VectorClock& clock,
+           const VectorClock* promised = nullptr) {
   Watcher& all = watcher();
   for (const Conflict& conflict : all.shadow.touch(piece.key, piece.bytes, record, clock)) {
-    report_race(conflict, record, piece.address + (conflict.address - piece.key), all.memory);
+    const bool lost = promised != nullptr && promised->covers(conflict.earlier.at);
+    if (promised != nullptr && all.racy && !lost) continue;
+    report_race(lost ? Finding::kOrderLost : Finding::kRace, conflict, record,
+                piece.address + (conflict.address - piece.key), all.memory);
   }
   sweep_now_and_then(all);
 }
@@ -89,7 +95,10 @@ __attribute__((destructor)) void at_end() {
 
 bool start_watching(const Settings& settings) {
   g_leaks = settings.leaks;
-  watcher().races = settings.races != RaceMode::kOff;
+  watcher().races = settings.races != RaceMode::kOff || settings.order != 0;
+  watcher().racy = (settings.order & kRacyProgram) != 0;
+  watcher().shadow.keep_unordered(watcher().racy);
+  if (settings.order != 0) start_judging((settings.order & kKernelsMeet) != 0);
   if (!watcher().races && !g_leaks) return true;
   g_watching = true;
   if (watcher().races) keep_clocks();
@@ -97,6 +106,8 @@ bool start_watching(const Settings& settings) {
 }
 
 void set_current_call(Call call) { t_call = call; }
+
+Call current_call() { return t_call; }
 
 bool watch_submit(Stream& stream, Work& work) {
   Watcher& all = watcher();
@@ -110,7 +121,10 @@ bool watch_submit(Stream& stream, Work& work) {
   if (!all.races) return true;
   const auto by = std::make_shared<const Operation>(Operation{
       ++all.operations, work.call, work.kernel, stream.id, stream.context.id(), thread_number()});
-  bool fine = true;
+  work.done->by = by;
+  if (judging()) promise(stream, work);
+  // Nobody looks at the bytes of a program that races, and two threads must not.
+  bool fine = !all.racy || work.accesses.empty();
   for (const Access& access : work.accesses) {
     if (access.bytes == 0) continue;
     const Verdict verdict = examine(access, work, stream.context, all.memory, clock);
@@ -120,7 +134,8 @@ bool watch_submit(Stream& stream, Work& work) {
       fine = false;
       continue;
     }
-    for (const Piece& piece : verdict.pieces) touch(piece, {by, epoch, access.touch}, clock);
+    for (const Piece& piece : verdict.pieces)
+      touch(piece, {by, epoch, access.touch}, clock, judging() ? &work.done->promised : nullptr);
   }
   if (Life* ends = work.ends == 0 ? nullptr : all.memory.allocations.at(work.ends)) {
     ends->end_at = epoch;

@@ -36,6 +36,7 @@ bool start_watching(const Settings& settings);
 
 // The call this thread is in, for reports. Set by the gate while anything is watched.
 void set_current_call(Call call);
+Call current_call();
 
 // Caller holds exec_mutex(). Gives the work its place in time and checks what it touches. False:
 // it touches memory it may not, and its body must not run.

@@ -23,7 +23,9 @@ typedef enum SimcudaFinding {
   SIMCUDA_INVALID_ACCESS = 1,
   SIMCUDA_INVALID_FREE = 2,
   SIMCUDA_LEAK = 3,
-  SIMCUDA_ALL_FINDINGS = 4
+  SIMCUDA_ORDER_LOST = 4,
+  SIMCUDA_ORDER_ADDED = 5,
+  SIMCUDA_ALL_FINDINGS = 6
 } SimcudaFinding;
 
 // Findings of a kind, or of all, so far.
