@@ -19,6 +19,7 @@
 #include "allocator/base/os.h"
 #include "config/line.h"
 #include "shim/process/no_cancel.h"
+#include "shim/process/thread.h"
 
 namespace cistern::shim {
 namespace {
@@ -31,21 +32,27 @@ constinit char start_directory_[PATH_MAX] = "";  // where relative names of file
 
 bool relative(const char* name) { return name != nullptr && name[0] != '/'; }
 
-// Whether lines go to the log file. The file is opened with the first line, because most processes
-// log none. A forked child opens it anew, since %p in its name means another file, and does so even
-// if a thread of the parent was opening it during the fork.
-bool to_file() {
+// Where a line goes. The log file is opened with the first line, because most processes log none. A
+// forked child opens it anew, since %p in its name means another file, and does so even if a thread
+// of the parent was opening it during the fork. A line is lost where a signal handler writes it that
+// has interrupted the opening.
+enum class Target : uint8_t { file, standard_error, nowhere };
+Target target() {
   static constinit std::atomic<pid_t> opened_by{0};  // negative: it is opening now
+  static constinit std::atomic<const Thread*> opener{nullptr};
   static constinit std::atomic<bool> usable{false};
   const pid_t self = getpid();
   const auto opening = [&] { return opened_by.load(std::memory_order_acquire) == -self; };
   pid_t seen = opened_by.load(std::memory_order_acquire);
   while (seen != self) {
     if (seen == -self) {
+      if (opener.load() == &this_thread) return Target::nowhere;
       alloc::os::wait_while(opening);
       seen = opened_by.load(std::memory_order_acquire);
     } else if (opened_by.compare_exchange_strong(seen, -self)) {
+      opener.store(&this_thread);
       usable.store(file_ != nullptr && log_.open(file_, O_APPEND));
+      opener.store(nullptr);
       opened_by.store(seen = self, std::memory_order_release);
       if (file_ != nullptr && !usable.load()) {
         log(config::LogLevel::kWarn, "the log file %s cannot be opened: %s; check CISTERN_LOG_FILE",
@@ -53,7 +60,7 @@ bool to_file() {
       }
     }
   }
-  return usable.load();
+  return usable.load() ? Target::file : Target::standard_error;
 }
 
 // Whether a pipe that is full takes more within that time; errno stays. A handler of the program
@@ -115,7 +122,9 @@ void log_line(const char* line) {
       static_cast<size_t>(length) < sizeof buffer ? static_cast<size_t>(length) : sizeof buffer - 1;
   for (size_t i = 0; i + 1 < bytes; ++i) buffer[i] = config::shown(buffer[i]);
   // A log that cannot be written must not disturb the program.
-  to_file() ? log_.write(buffer, bytes) : write_quietly(STDERR_FILENO, buffer, bytes);
+  const Target where = target();
+  if (where == Target::file) log_.write(buffer, bytes);
+  if (where == Target::standard_error) write_quietly(STDERR_FILENO, buffer, bytes);
   errno = saved;
 }
 
