@@ -70,15 +70,20 @@ bool ContextMemory::over_budget(uint64_t coming) const {
   return strategy.visit([=](const auto& s) { return s.over_budget(coming); });
 }
 
-// One chunk after the other: until its turn comes each one can be used.
+// One chunk after the other: until its turn comes each one can be used. Who asks what is free waits
+// for a moment at which none is on its way.
 template <typename Release>
 void ContextMemory::release_excess_by(uint64_t coming, Release release) {
-  for (bool gone = true; gone;) {
+  for (bool gone = true; gone && !held_up_by_questions(coming);) {
     ChunkList chunk;
     const ChunkSupply::Moving moving(supply);
     strategy.visit([&](auto& s) { s.collect_excess(&chunk, coming); });
     gone = !chunk.empty() && release(&chunk);
   }
+}
+
+bool ContextMemory::held_up_by_questions(uint64_t coming) const {
+  return coming == 0 && shared->threads_counting.load() != 0;
 }
 
 // One thread at a time; the others need not wait for it. Where the source can only wait, it does so
@@ -108,16 +113,14 @@ void ContextMemory::release_refused() {
 
 void ContextMemory::release_excess() {
   strategy.visit([](auto& s) { s.refresh_chunks(); });
-  if (excess_to_come()) {
-    note_time();
-    if (over_budget()) release_what_is_over(/*may_wait=*/false);
-  }
+  if (over_floor()) note_time();
+  if (over_budget()) release_what_is_over(/*may_wait=*/false);
   release_refused();
 }
 
 void ContextMemory::release_excess_in_free(bool tended) {
   const bool at_once = strategy.visit([tended](const auto& s) {
-    return tended ? s.must_give_back() || s.far_over_budget() : s.over_floor();
+    return s.must_give_back() || (tended ? s.far_over_budget() : s.over_floor());
   });
   if (at_once) [[unlikely]] {
     strategy.visit([](auto& s) { s.refresh_chunks(); });
@@ -128,43 +131,51 @@ void ContextMemory::release_excess_in_free(bool tended) {
 }
 
 void ContextMemory::release_excess_before(uint64_t coming) {
-  if (!excess_to_come() || !source->can_release_clean()) return;
+  if (!over_floor() || !source->can_release_clean()) return;
   note_time();
   if (!over_budget(coming) || releasing_.exchange(true, std::memory_order_acquire)) return;
-  if (source->pays_what_it_owes(/*waits=*/false)) {
-    release_excess_by(coming, [this](ChunkList* chunk) { return supply.release_clean(chunk); });
-  } else {
-    release_proven(coming);
-  }
+  const bool owed = !source->pays_what_it_owes(/*waits=*/false);
+  owed ? release_proven(coming) : release_unowed(coming);
   releasing_.store(false, std::memory_order_release);
 }
 
 void ContextMemory::release_excess_in_background() {
-  if (!excess_to_come() || !source->can_release_clean()) return;
+  if (!over_floor() || !source->can_release_clean()) return;
   note_time();
   if (releasing_.exchange(true, std::memory_order_acquire)) return;
+  if (source->pays_what_it_owes(/*waits=*/false)) release_unowed(/*coming=*/0);
   release_proven(/*coming=*/0);
   releasing_.store(false, std::memory_order_release);
 }
 
-// Idle memory may have been freed under an order that is still owed. So each look gives what is
-// idle its number, where it has none, and marks all work; once the mark has passed, all memory with
-// that number or an older one is proven to be clean.
+// Another thread may free meanwhile, and owe.
+void ContextMemory::release_unowed(uint64_t coming) {
+  release_excess_by(coming, [this](ChunkList* chunk) {
+    return supply.release_clean(chunk, ChunkSupply::Order::waits_not);
+  });
+}
+
+// Idle memory may have been freed under an order that is still owed. So a look gives what is idle
+// its number, where it has none, and marks all work. Once the mark has passed, all memory with that
+// number or an older one is proven to be clean. A look without a mark is made again.
 void ContextMemory::release_proven(uint64_t coming) {
   Reclaim& reclaim = shared->reclaim;
   if (proof_ != kNoProof) {
     reclaim.poll(party);
-    if (reclaim.clean(party) < proof_) return;
-    proof_ = kNoProof;
-    proven_ = looks_;
+    if (reclaim.clean(party) >= proof_) {
+      proof_ = kNoProof;
+      proven_ = looks_;
+    }
   }
-  for (bool gone = proven_ != kNotSeen; gone && over_budget(coming);) {
+  for (bool gone = proven_ != kNotSeen; gone && !held_up_by_questions(coming);) {
     ChunkList chunk;
     const ChunkSupply::Moving moving(supply);
-    strategy.visit([&](auto& s) { s.collect_aged_excess(looks_, age(looks_, proven_), &chunk); });
+    const uint32_t least = age(looks_, proven_);
+    strategy.visit([&](auto& s) { s.collect_aged_excess(looks_, least, coming, &chunk); });
     gone = !chunk.empty() && supply.release_clean(&chunk, ChunkSupply::Order::none_owed);
   }
-  looks_ = next_tick(looks_);
+  if (proof_ != kNoProof) return;
+  if (looks_ == proven_) looks_ = next_tick(looks_);
   strategy.visit([this](auto& s) { s.see_idle(looks_); });
   const Ticket everything = reclaim.close();
   if (reclaim.mark(party, everything, /*at_once=*/true)) proof_ = everything;

@@ -59,7 +59,7 @@ struct ContextMemory {
   void release_excess_before(uint64_t coming);
   void release_excess_in_background();
   // Whether there is excess, or may be without another free.
-  bool excess_to_come() const {
+  bool over_floor() const {
     return strategy.visit([](const auto& s) { return s.over_floor(); });
   }
   // `units`: whether clean ones go, too (allocator/expandable).
@@ -131,6 +131,8 @@ struct ContextMemory {
   void release_excess_by(uint64_t coming, Release release);
   void release_what_is_over(bool may_wait);
   void release_refused();
+  bool held_up_by_questions(uint64_t coming) const;
+  void release_unowed(uint64_t coming);
   void release_proven(uint64_t coming);
 
   std::atomic<bool> releasing_;  // a thread releases what is beyond the budget

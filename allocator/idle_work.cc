@@ -27,7 +27,7 @@ void IdleWork::init(ContextMemory* memory, WaitingMemory* waiting) {
 // Whether the background thread looks at what is idle from time to time, if there is anything.
 bool IdleWork::tended() {
   if (tended_.load(std::memory_order_relaxed)) return true;
-  const bool budget = memory_->excess_to_come() && memory_->source->can_release_clean();
+  const bool budget = memory_->over_floor() && memory_->source->can_release_clean();
   if (!budget && !memory_->shared->idle.on) return false;
   tended_.store(true);
   if (memory_->source->request_background_work(/*soon=*/false)) return true;
@@ -42,9 +42,11 @@ void IdleWork::after_free() {
   memory_->release_excess_in_free(is_tended);
 }
 
+// What has become clean by that is idle without a free.
 void IdleWork::after_synchronise() {
   sweep_if_due();
   memory_->release_excess();
+  tended();
 }
 
 void IdleWork::before_miss() { do_deferred(WorkedBy::call); }
@@ -62,8 +64,9 @@ bool IdleWork::in_background() {
   }
   memory_->release_excess_in_background();
   const Usage now = memory_->usage();
-  const bool waits = now.parked != 0 || (now.waiting != 0 && !memory_->shared->reclaim.frozen());
-  const bool more_to_come = waits || memory_->excess_to_come() ||
+  const bool frozen = memory_->shared->reclaim.frozen();
+  const bool waits = now.parked != 0 || (now.waiting != 0 && !frozen);
+  const bool more_to_come = (waits && (idle.on || defers_)) || (memory_->over_floor() && !frozen) ||
                             (idle.on && memory_->ledger->idle_chunks.get() > idle.keep);
   if (more_to_come) tended_.store(true);
   return more_to_come;

@@ -24,9 +24,10 @@ class IdleWork {
  public:
   void init(ContextMemory* memory, WaitingMemory* waiting);
 
-  // Whether a free should look for something to do: two loads.
+  // Whether a free should look for something to do: a few loads.
   bool due(const ChunkCache& cache) const {
-    return cache.idle_or_parked_bytes() >= from_bytes_ || cache.any_refused();
+    return cache.idle_or_parked_bytes() + cache.waiting_bytes() >= from_bytes_ ||
+           cache.any_refused();
   }
   // In a free, where it is due.
   void after_free();

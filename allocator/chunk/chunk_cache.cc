@@ -31,6 +31,7 @@ void ChunkCache::init(uint32_t owner, uint32_t party, Garbage* garbage, ReuseRul
   frees.set(0);
   reserved.set(0);
   recently_used.reset();
+  count_idle_of(nullptr);
 }
 
 void ChunkCache::close() {

@@ -104,7 +104,7 @@ bool ChunkSupply::release(ChunkList* chunks) {
 bool ChunkSupply::release_clean(ChunkList* chunks, Order order) {
   ChunkList kept;
   bool any = false;
-  bool able = order == Order::none_owed || source_->pays_what_it_owes(/*waits=*/true);
+  bool able = order == Order::none_owed || source_->pays_what_it_owes(order == Order::waits);
   while (Chunk* chunk = chunks->pop()) {
     able = able && source_->can_release_clean() &&
            source_->release_clean(chunk->base(), chunk->size()) == kSuccess;

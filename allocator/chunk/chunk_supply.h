@@ -60,7 +60,7 @@ class ChunkSupply {
   // The same of clean chunks, without a wait for the device, as far as the source can do that; the
   // rest is idle again. True if any went. `order`: whether one may be owed for them
   // (MemorySource::pays_what_it_owes()), and may be waited for.
-  enum class Order : uint8_t { waits, none_owed };
+  enum class Order : uint8_t { waits, waits_not, none_owed };
   bool release_clean(ChunkList* chunks, Order order = Order::waits);
 
   // For as long as it lives this thread may have chunks in hand: forget_all() waits for it.

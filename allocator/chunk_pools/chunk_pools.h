@@ -73,11 +73,12 @@ class ChunkPools {
   }
   void release_exported(ChunkList* ended);
 
+  // The pool that lies beside the default strategy, for members of groups, if that is in use.
+  static constexpr unsigned kBesideOnDemand = 0;
+
   // For a strategy that gives pools meanings (graph_arena): a pool by its number, nullptr where
   // there is none yet; takes out its clean chunks; takes out one that is wholly idle, if there is
   // any.
-  // The pool that lies beside the default strategy, for members of groups, if that is in use.
-  static constexpr unsigned kBesideOnDemand = 0;
   BlockPool* pool_at(unsigned number) const {
     return pools_[number].load(std::memory_order_acquire);
   }
@@ -121,7 +122,7 @@ class ChunkPools {
   bool far_over_budget() const { return false; }
   bool must_give_back() const { return false; }
   void collect_excess(ChunkList*, uint64_t /*coming*/ = 0) {}
-  void collect_aged_excess(Tick, uint32_t, ChunkList*) {}
+  void collect_aged_excess(Tick, uint32_t, uint64_t, ChunkList*) {}
 
   void forget(Chunk* chunk);  // its context is gone
 

@@ -123,7 +123,7 @@ class Expandable {
   bool far_over_budget() const { return false; }
   bool must_give_back() const { return false; }
   void collect_excess(ChunkList*, uint64_t /*coming*/ = 0) {}
-  void collect_aged_excess(Tick, uint32_t, ChunkList*) {}
+  void collect_aged_excess(Tick, uint32_t, uint64_t, ChunkList*) {}
 
   // Idle release: units of which as many were clean all the time.
   IdleChunks see_idle(Tick now);

@@ -55,8 +55,7 @@ void GraphArenas::enter_arena(Running* running, AtBegin* begin) {
     return;
   }
   constexpr uint64_t kLittle = uint64_t{64} << 20;
-  uint64_t spare =
-      pool->clean_bytes() - std::min(pool->clean_bytes(), pool->idle_chunk_bytes());
+  uint64_t spare = pool->clean_bytes() - std::min(pool->clean_bytes(), pool->idle_chunk_bytes());
   for_each_bit(left_.load(),
                [&](unsigned left) { spare += members_->pool_at(left)->clean_bytes(); });
   const unsigned next = spare <= std::max(kLittle, running->most_needed) ? new_pool() : 0;

@@ -42,15 +42,14 @@ class GraphArenas : public GroupedOnDemand, public GraphRuns<GraphArenas> {
   }
 
   // Idle memory of arenas is kept; what is to go back is excess.
-  bool over_floor() const { return GroupedOnDemand::over_floor() || to_give_back() != 0; }
   bool over_budget(uint64_t coming = 0) const {
     return GroupedOnDemand::over_budget(coming) || to_give_back() != 0;
   }
   bool must_give_back() const { return to_give_back() != 0; }
   void collect_excess(ChunkList* out, uint64_t coming = 0);
   // That of the arenas is none.
-  void collect_aged_excess(Tick look, uint32_t least, ChunkList* out) {
-    rest_->collect_aged_excess(look, least, out);
+  void collect_aged_excess(Tick look, uint32_t least, uint64_t coming, ChunkList* out) {
+    rest_->collect_aged_excess(look, least, coming, out);
   }
 
   // What goes back is no arena's any more.

@@ -2,8 +2,9 @@
 // The default strategy with a pool beside it for the members of groups (chunk_pools/groups.h),
 // which lie side by side in chunks as large as their group needs. Requests without a group are the
 // default strategy's; only when no other memory is left, what is free between members serves them.
-// Idle chunks of groups count in its budget of idle memory, and go before what it keeps itself,
-// which serves any request. Any thread; no lock is held while the chunk layer is called.
+// Idle chunks of groups count in its budget of idle memory, and in the calls of the program they go
+// before what it keeps itself, which serves any request. Any thread; no lock is held while the
+// chunk layer is called.
 #pragma once
 
 #include "allocator/chunk_pools/chunk_pools.h"
@@ -80,8 +81,8 @@ class GroupedOnDemand {
     if (idle && over_budget(coming)) members_->collect_one_idle(ChunkPools::kBesideOnDemand, out);
     if (out->empty()) rest_->collect_excess(out, coming);
   }
-  void collect_aged_excess(Tick look, uint32_t least, ChunkList* out) {
-    collect_aged(look, least, out);
+  void collect_aged_excess(Tick look, uint32_t least, uint64_t coming, ChunkList* out) {
+    if (over_budget(coming)) collect_aged(look, least, out);
   }
 
   void forget(Chunk* chunk) {

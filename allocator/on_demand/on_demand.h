@@ -98,11 +98,12 @@ class OnDemand {
   static constexpr bool kCutsIdleChunks = false;
   static constexpr bool kHasIdleBudget = true;
 
-  // Whether more is idle than the floor: only then it may be over the budget, now or later.
-  // `maybe_idle`: of which that is not known.
-  bool over_floor(uint64_t maybe_idle = 0) const {
+  // Whether more is idle than the floor, or will be without another free: only then it may be over
+  // the budget, now or later. `waiting`: bytes that wait elsewhere.
+  bool over_floor(uint64_t waiting = 0) const {
+    const ChunkCache& cache = supply_->cache;
     return !shared_->idle.no_budget &&
-           supply_->cache.idle_or_parked_bytes() + maybe_idle > idle_floor();
+           cache.idle_or_parked_bytes() + cache.waiting_bytes() + waiting > idle_floor();
   }
   // Whether more is idle than may be, once `coming` bytes were obtained; and the oldest whole chunk
   // beyond that. Before the first: what became clean is idle.
@@ -121,8 +122,8 @@ class OnDemand {
     supply_->cache.collect_idle(idle_budget(coming), shared_->reclaim, out);
   }
   // The oldest of it that was seen idle before (see_idle()), if it is that old.
-  void collect_aged_excess(Tick look, uint32_t least, ChunkList* out) {
-    collect_aged(look, least, out);
+  void collect_aged_excess(Tick look, uint32_t least, uint64_t coming, ChunkList* out) {
+    if (over_budget(coming)) collect_aged(look, least, out);
   }
 
   void forget(Chunk* chunk);  // its context is gone

@@ -28,18 +28,11 @@ class RecentPeak {
     return std::max(part_.load(std::memory_order_relaxed), before_.load(std::memory_order_relaxed));
   }
 
-  // The amount is `amount` at this time. One thread at a time; the others need not.
+  // The amount is `amount` at this time. Of several threads one does it. A time that lies before
+  // another thread's is left out.
   void advance(uint64_t now_ns, uint64_t amount) {
-    if (now_ns - began_ns_.load(std::memory_order_relaxed) < kPartNs) return;
-    if (advancing_.exchange(true, std::memory_order_acquire)) return;
-    next_ = (next_ + 1) % kParts;
-    ended_[next_] = {part_.exchange(amount, std::memory_order_relaxed), now_ns};
-    began_ns_.store(now_ns, std::memory_order_relaxed);
-    uint64_t most = 0;
-    for (const Part& part : ended_) {
-      if (now_ns - part.ended_ns <= kSpanNs) most = std::max(most, part.peak);
-    }
-    before_.store(most, std::memory_order_relaxed);
+    if (!is_due(now_ns) || advancing_.exchange(true, std::memory_order_acquire)) return;
+    if (is_due(now_ns)) end_part(now_ns, amount);
     advancing_.store(false, std::memory_order_release);
   }
 
@@ -52,6 +45,21 @@ class RecentPeak {
   }
 
  private:
+  bool is_due(uint64_t now_ns) const {
+    return now_ns >= began_ns_.load(std::memory_order_relaxed) + kPartNs;
+  }
+
+  void end_part(uint64_t now_ns, uint64_t amount) {
+    next_ = (next_ + 1) % kParts;
+    ended_[next_] = {part_.exchange(amount, std::memory_order_relaxed), now_ns};
+    began_ns_.store(now_ns, std::memory_order_relaxed);
+    uint64_t most = 0;
+    for (const Part& part : ended_) {
+      if (now_ns - part.ended_ns <= kSpanNs) most = std::max(most, part.peak);
+    }
+    before_.store(most, std::memory_order_relaxed);
+  }
+
   static constexpr uint64_t kPartNs = kSpanNs / 8;
   static constexpr int kParts = 9;  // one that ended just a second ago counts, too
 

@@ -19,7 +19,6 @@
 #include "allocator/base/os.h"
 #include "config/line.h"
 #include "shim/process/no_cancel.h"
-#include "shim/process/thread.h"
 
 namespace cistern::shim {
 namespace {
@@ -34,25 +33,25 @@ bool relative(const char* name) { return name != nullptr && name[0] != '/'; }
 
 // Where a line goes. The log file is opened with the first line, because most processes log none. A
 // forked child opens it anew, since %p in its name means another file, and does so even if a thread
-// of the parent was opening it during the fork. A line is lost where a signal handler writes it that
-// has interrupted the opening.
+// of the parent was opening it during the fork. A line is lost where a signal handler writes it
+// that has interrupted the opening.
 enum class Target : uint8_t { file, standard_error, nowhere };
 Target target() {
   static constinit std::atomic<pid_t> opened_by{0};  // negative: it is opening now
-  static constinit std::atomic<const Thread*> opener{nullptr};
+  static constinit std::atomic<pthread_t> opener{0};
   static constinit std::atomic<bool> usable{false};
   const pid_t self = getpid();
   const auto opening = [&] { return opened_by.load(std::memory_order_acquire) == -self; };
   pid_t seen = opened_by.load(std::memory_order_acquire);
   while (seen != self) {
     if (seen == -self) {
-      if (opener.load() == &this_thread) return Target::nowhere;
+      if (opener.load() == pthread_self()) return Target::nowhere;
       alloc::os::wait_while(opening);
       seen = opened_by.load(std::memory_order_acquire);
     } else if (opened_by.compare_exchange_strong(seen, -self)) {
-      opener.store(&this_thread);
+      opener.store(pthread_self());
       usable.store(file_ != nullptr && log_.open(file_, O_APPEND));
-      opener.store(nullptr);
+      opener.store(0);
       opened_by.store(seen = self, std::memory_order_release);
       if (file_ != nullptr && !usable.load()) {
         log(config::LogLevel::kWarn, "the log file %s cannot be opened: %s; check CISTERN_LOG_FILE",

@@ -157,6 +157,47 @@ void calls() {
   std::printf("few are held 1\n");
 }
 
+// What was freed behind work becomes idle once that is waited for, and no free comes after it.
+void late() {
+  const auto blocks = many();
+  for (const CUdeviceptr block : blocks) cuMemsetD8Async(block, 1, 4096, nullptr);
+  free_all(blocks);
+  cuCtxSynchronize();
+  say_held_at_most(12);
+  say_alone();
+}
+
+// The same without a wait.
+void later() {
+  const auto blocks = many();
+  for (const CUdeviceptr block : blocks) cuMemsetD8Async(block, 1, 4096, nullptr);
+  free_all(blocks);
+  say_held_at_most(12);
+}
+
+// What is free is free, whoever is just returning it to the driver.
+void told() {
+  const auto free_bytes = [] {
+    size_t bytes = 0, total = 0;
+    cuMemGetInfo(&bytes, &total);
+    return bytes;
+  };
+  const size_t all = free_bytes();
+  int less = 0, more = 0;
+  for (int round = 0; round < 3; ++round) {
+    free_all(many());
+    for (int i = 0; i < 300; ++i) {
+      const size_t now = free_bytes();
+      less += now < all;
+      more += now > all;
+      // The calls that return it take time; it is asked before, during and after them.
+      test_clock::move_ms(5);
+      usleep(200);
+    }
+  }
+  std::printf("less was free %d times, more %d times\n", less, more);
+}
+
 void exits() {
   test_clock::stop();
   free_all(many());
@@ -179,6 +220,9 @@ int main(int argc, char** argv) {
   if (way == "capture") capture();
   if (way == "threads") threads();
   if (way == "calls") calls();
+  if (way == "late") late();
+  if (way == "later") later();
+  if (way == "told") told();
   if (way == "exits") exits();
   return 0;
 }
