@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs every program without and with Cistern on a real GPU, compares, times, writes one JSON.
+"""Asks a real driver for facts, runs programs without and with Cistern, compares, times, writes one JSON.
 
-Exit status 1 when a program's output or status differs. A program that is slow without Cistern, or that the
-driver itself ends by a signal, is not compared, but named.
+Exit status 1 when a program's output or status differs, or when Cistern does not see what a library hands over.
+A program that is slow without Cistern, or that the driver itself ends by a signal, is not compared, but named.
+parts.py has the parts that run programs of this folder; here are the programs of tests/preload.
 """
 
 import argparse
@@ -18,15 +19,17 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS / "preload"))
 import expectations
-import workloads
+import parts
+from running import alike, differs, run
 
-TIMEOUT_S = 60
+SECONDS = 480  # ten minutes with the build; programs that are not begun by then are left out
+FRAMEWORKS_END = 0.6  # of that time: the programs of tests/preload have the rest
+FIRST = ("reclaim/", "in_flight/", "order/", "pooling/")  # of these programs: they are about frees
 SLOW_S = 12  # without Cistern: such a program would take an hour with all its settings
 BESIDE = 6  # programs at a time; what differs then counts only if it does alone, too
 RESULTS = TESTS / "gpu" / "results"
@@ -52,7 +55,7 @@ def programs(build):
              "source": str(TESTS / "preload" / "programs")}
     reader = expectations.Reader(words)
     runs = {}
-    for name in reader.names():
+    for name in sorted(reader.names(), key=lambda test: not test.startswith(FIRST)):
         [test] = reader.tests(name).values()
         for command in test.commands if for_any_device(test) else []:
             command = list(command)
@@ -74,23 +77,6 @@ def toolkit_libraries(build):
     return os.path.dirname(re.search(r"^CUDA_cudart_LIBRARY:\w+=(.+)$", cache, re.MULTILINE)[1])
 
 
-def run(command, preload=None, settings=(), timeout_s=TIMEOUT_S):
-    """In a new directory, which goes with what the program leaves there."""
-    env = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
-    if preload:
-        env |= dict(setting.split("=", 1) for setting in settings) | {"LD_PRELOAD": preload}
-    start = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="gpu-check-") as folder:
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=folder,
-                                  timeout=timeout_s, check=False, errors="replace")
-            status, out, err = done.returncode, done.stdout, done.stderr
-        except subprocess.TimeoutExpired:
-            status, out, err = "timeout", "", ""
-    return {"status": status, "stdout": out, "stderr": err,
-            "seconds": round(time.monotonic() - start, 3)}
-
-
 def gpu_facts():
     fields = ("name", "driver_version", "memory.total", "compute_cap")
     row = subprocess.run(["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"],
@@ -104,10 +90,6 @@ def revision():
         return "unknown"
     done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
-
-
-def alike(one, other):
-    return all(one[key] == other[key] for key in ("status", "stdout", "stderr"))
 
 
 def why_left_out(bare):
@@ -127,10 +109,6 @@ def compare(settings, command, bare, preload):
     pooled = run(command, preload, settings)
     row |= {"same": alike(bare, pooled), "cistern_seconds": pooled["seconds"]}
     return row if row["same"] else row | {"bare": bare, "cistern": pooled}
-
-
-def differs(row):
-    return not row.get("same", True)
 
 
 def compare_programs(runs, preload, until):
@@ -161,70 +139,42 @@ def compare_programs(runs, preload, until):
     return done
 
 
-def driver_facts(program):
-    done = run([program])
-    print(done["stdout"], done["stderr"])
-    return json.loads(done["stdout"]) if done["status"] == 0 else done
-
-
-def time_pairs(program, preload):
-    runs = [run([program], which) for which in (None, preload)]
-    for done in runs:
-        if done["status"] != 0:
-            sys.exit(f"gpu-check: error: {program} failed, status {done['status']}: {done['stderr']}")
-    bare, pooled = (json.loads(done["stdout"]) for done in runs)
-    rows = []
-    for a, b in zip(bare, pooled):
-        rows.append({"bytes": a.pop("bytes"), "driver": a, "cistern": b,
-                     "idle_ratio": round(a["idle_ns"] / b["idle_ns"], 1)})
-        print(f"{b.pop('bytes'):>12} bytes, ns without and with: "
-              + ", ".join(f"{what[:-3]} {a[what]:.0f} {b[what]:.0f}" for what in a))
-    return rows
-
-
-def frameworks(preload, until):
-    """The same work by PyTorch, CuPy and Numba, where they are installed."""
-    rows = []
-    for name, settings in workloads.NAMES.items():
-        if time.monotonic() > until:
-            break
-        command = [sys.executable, workloads.__file__, name]
-        bare, pooled = run(command), run(command, preload, settings)
-        answers = [done["stdout"].partition(";")[2] for done in (bare, pooled)]
-        same = answers[0] == answers[1] and bare["status"] == pooled["status"]
-        rows.append({"program": name, "settings": settings, "same": same, "bare": bare,
-                     "cistern": pooled})
-        print(f"{'ok  ' if same else 'FAIL'} {name}: status {bare['status']}, "
-              f"{bare['stdout'].strip()} / {pooled['stdout'].strip()}")
-    return rows
+def failures(result):
+    """The programs of all parts that differ. Parts that only tell figures are no lists of rows."""
+    rows = [row for part in result.values() if isinstance(part, list) for row in part]
+    return [row["program"] for row in rows if differs(row)]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("result", type=pathlib.Path, nargs="?")
-    parser.add_argument("--seconds", type=float, default=3600, help="no program begins after these")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="no program begins after these")
     args = parser.parse_args()
-    until = time.monotonic() + args.seconds
+    start = time.monotonic()
     build = args.build.resolve()
-    preload = str(build / "libcistern-device.so")
+    folder, preload = build / "programs",  str(build / "libcistern-device.so")
     facts = gpu_facts()
     os.environ["LD_LIBRARY_PATH"] = ":".join(filter(None, (
-        toolkit_libraries(build), str(build / "programs"), os.environ.get("LD_LIBRARY_PATH"))))
+        toolkit_libraries(build), str(folder), os.environ.get("LD_LIBRARY_PATH"))))
     date = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     slug = re.sub(r"[^a-z0-9]+", "-", facts["name"].lower()).strip("-")
     path = args.result or RESULTS / f"{slug}-{date[:10]}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     result = {"date": date, "revision": revision(), "gpu": facts}
-    parts = {"facts": lambda: driver_facts(str(build / "programs" / "gpu_facts")),
-             "pairs": lambda: time_pairs(str(build / "programs" / "gpu_pairs"), preload),
-             "frameworks": lambda: frameworks(preload, until),
-             "programs": lambda: compare_programs(programs(build), preload, until)}
-    for name, part in parts.items():
+    todo = {"facts": lambda: parts.driver_facts(folder),
+            "pairs": lambda: parts.time_pairs(folder / "gpu_pairs", preload),
+            "relies": lambda: parts.relies(folder, preload),
+            "endings": lambda: parts.endings(folder, preload),
+            "libraries": lambda: parts.libraries(folder, preload),
+            "kept": lambda: parts.kept(folder, preload),
+            "frameworks": lambda: parts.frameworks(preload, start + FRAMEWORKS_END * args.seconds),
+            "programs": lambda: compare_programs(programs(build), preload, start + args.seconds)}
+    for name, part in todo.items():
         result[name] = part()
         path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(f"gpu-check: written to {path}")
-    sys.exit(1 if any(differs(row) for part in ("programs", "frameworks") for row in result[part]) else 0)
+    sys.exit(1 if failures(result) else 0)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,30 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Which programs the check on a real GPU runs, where, and what it says of those it cannot compare."""
+"""Which programs the check on a real GPU runs, where, and what it says of those it cannot compare.
+
+The programs of tests/gpu run on the simulated CUDA here, so that what they print is understood before a GPU is at hand.
+"""
 
 import contextlib
 import io
 import os
 import pathlib
+import sys
 import time
 import unittest
 from unittest import mock
 
 import check
+import launches
+import parts
+import running
+
+sys.path.append(str(check.TESTS))
+from hangs import HANGS_S  # noqa: E402
 
 HARMLESS = "libm.so.6"  # in place of Cistern
+BUILD = pathlib.Path(os.environ.get("BUILD_DIR", check.TESTS.parent / "build" / "release")).resolve()
+PROGRAMS, CISTERN = BUILD / "programs", BUILD / "libcistern-device.so"
 
 
 def compared(*scripts):
@@ -47,11 +59,151 @@ class Run(unittest.TestCase):
             self.assertNotEqual(folder.strip(), os.getcwd())
 
 
+def silent(call, *arguments):
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        return call(*arguments), printed.getvalue()
+
+
+@unittest.skipUnless((PROGRAMS / "gpu_relies").exists() and CISTERN.exists(),
+                     "the programs of tests/gpu are not built: make tests")
+class Simulated(unittest.TestCase):
+    def setUp(self):
+        sim = BUILD / "sim"
+        self.use(mock.patch.dict(os.environ, SIMCUDA_KERNELS=str(sim / "libtest-kernels.so"),
+                                 LD_LIBRARY_PATH=str(sim), SIMCUDA_DEVICES="2",
+                                 GPU_CHECK_LIMIT_S=str(HANGS_S)))
+        self.use(mock.patch.object(running, "TIMEOUT_S", HANGS_S))
+
+    def use(self, patch):
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def nothing_runs_before_the_host_waits(self):
+        self.use(mock.patch.dict(os.environ, SIMCUDA_SCHEDULE="seed:3"))
+
+    def test_each_group_of_facts_is_told(self):
+        told, _ = silent(parts.driver_facts, PROGRAMS, ("virtual",))  # the bandwidth of a processor
+        self.assertNotIn("failed", told)
+        for fact, value in {"waits.cuMemFree_4KiB": 1, "devices": 2, "meanwhile.launch.code": 0,
+                            "parameters.cuKernelGetParamInfo.code_0": 0, "plain_free_async.code": 0,
+                            "pinned.free_again.code": 1, "reset.taken_mib": 768}.items():
+            self.assertEqual(told[fact], value, fact)
+        for fact in ("waits.cuMemMap", "pending.cuMemFree.global.capture_code",
+                     "waits_contexts.cuMemFreeHost.work_of_other",
+                     "waits_devices.cuMemFree.worker_reaches_memory", "attribute.PAGEABLE_MEMORY_ACCESS",
+                     "costs.cuCtxRecordEvent_us.busy.streams_16", "costs.cuStreamWaitEvent_us.pending",
+                     "events.launch_us"):
+            self.assertIn(fact, told)
+
+    def test_a_group_that_fails_keeps_what_it_told(self):
+        with mock.patch.dict(os.environ, SIMCUDA_FAIL="cuModuleUnload=999"):
+            told, printed = silent(parts.driver_facts, PROGRAMS, ("virtual", "captures", "pinned"))
+        self.assertEqual(list(told["failed"]), ["own"])
+        self.assertEqual(told["waits.cuMemFree_4KiB"], 1)
+        self.assertIn("facts of own end early, status 1", printed)
+
+    def test_programs_that_rely_on_a_free(self):
+        self.nothing_runs_before_the_host_waits()
+        rows, printed = silent(parts.relies, PROGRAMS, str(CISTERN))
+        self.assertGreaterEqual(len(rows), 9)
+        self.assertEqual(check.failures({"relies": rows}), [])
+        self.assertNotIn("in 0 of", printed)
+        less = [row for row in rows if "in 4 of 4" not in row["with CISTERN_FREE_SYNC=false"]]
+        self.assertNotEqual(less, [])  # else nothing had to be waited for
+
+    def test_a_free_that_does_not_wait_is_noticed(self):
+        self.nothing_runs_before_the_host_waits()
+        with mock.patch.dict(os.environ, CISTERN_FREE_SYNC="false"):
+            rows, printed = silent(parts.relies, PROGRAMS, str(CISTERN))
+        for program in (failures := check.failures({"relies": rows})):
+            self.assertIn(f"FAIL {program}", printed)
+        self.assertNotEqual(failures, [])
+
+    def test_endings(self):
+        rows, _ = silent(parts.endings, PROGRAMS, str(CISTERN))
+        self.assertEqual(check.failures({"endings": rows}), [])
+        self.assertIn("printed by the device", rows[0]["cistern"]["stdout"])
+        with mock.patch.dict(os.environ, SIMCUDA_LOSE="0:cuLaunchKernel@1:719"):
+            rows, _ = silent(parts.endings, PROGRAMS, str(CISTERN))
+        told = {row["program"]: row for row in rows}["gpu_endings trapping_told"]
+        self.assertIn("then: 719", told["cistern"]["stdout"])
+        self.assertTrue(told["same"])
+
+    def test_what_a_library_hands_over_is_seen(self):
+        row, _ = silent(parts.library, (PROGRAMS / "gpu_libraries", "own"), str(CISTERN))
+        self.assertEqual((row["same"], row["seen"]["operations"], row["seen"]["unseen"]), (True, 20, 0))
+
+    def test_a_loop_of_large_blocks_leaves_nothing(self):
+        told, _ = silent(parts.kept, PROGRAMS, str(CISTERN))
+        self.assertEqual(told["driver"]["mib_at_once"], 0)
+        self.assertIn("mib_after_3_s", told["cistern"])
+
+    def test_pairs(self):
+        rows, printed = silent(parts.time_pairs, PROGRAMS / "gpu_pairs", str(CISTERN), "1024")
+        self.assertEqual([row["bytes"] for row in rows], [512, 1024])
+        self.assertEqual(set(rows[0]["driver"]), set(rows[0]["cistern"]))
+        self.assertIn("1024 bytes, ns without and with: idle ", printed)
+
+    def test_pairs_that_fail_fail_the_check(self):
+        with mock.patch.dict(os.environ, SIMCUDA_FAIL="cuMemHostAlloc=2"):
+            rows, _ = silent(parts.time_pairs, PROGRAMS / "gpu_pairs", str(CISTERN), "512")
+        self.assertEqual(check.failures({"pairs": rows}), ["gpu_pairs"])
+
+
+class Judged(unittest.TestCase):
+    """By what a library's program and Cistern's report say."""
+
+    def library(self, at_once, order="there", **report):
+        def run(command, preload=None, **_):
+            mode = command[-1]
+            reported = {"frees": {"at_once": at_once.get(mode, 0)}} | report
+            printed = {"order": order if preload else "there"}.get(mode, "operations: 20")
+            return {"status": 0, "stdout": printed, "stderr": "", "seconds": 0, "report": reported}
+
+        with mock.patch.object(parts, "run", run):
+            return silent(parts.library, ("program", "cublas"), HARMLESS)
+
+    def test_operations_after_which_a_free_had_nothing_to_wait_for_were_not_seen(self):
+        row, printed = self.library({"idle": 25, "busy": 8})
+        self.assertEqual((row["same"], row["seen"]["unseen"]), (False, 3))
+        self.assertIn("FAIL cublas: 3 of 20 operations unseen", printed)
+        self.assertTrue(self.library({"idle": 25, "busy": 5})[0]["same"])
+
+    def test_work_that_came_too_early_fails(self):
+        self.assertFalse(self.library({"idle": 25, "busy": 5}, order="not there")[0]["same"])
+
+    def test_where_all_frees_wait_nothing_is_said_of_launches(self):
+        row, printed = self.library({"idle": 0, "busy": 0}, unseen_work="a decoder")
+        self.assertTrue(row["same"])
+        self.assertIn("not judged: frees wait in any case: a decoder", printed)
+
+    def test_what_is_not_installed_is_skipped(self):
+        def run(*_):
+            return {"status": 77, "stdout": "no such", "stderr": ""}
+
+        with mock.patch.object(parts, "run", run):
+            row, printed = silent(parts.library, ("program", "cudnn"), HARMLESS)
+        self.assertEqual(row["left_out"], "not here")
+        self.assertIn("skip cudnn: no such", printed)
+
+    def test_a_framework_prints_what_a_library_does(self):
+        work = mock.Mock(**{"arrived.return_value": True, "operations.return_value": {"copy": None}})
+        with mock.patch.object(launches, "Memory"), mock.patch.dict(launches.FRAMEWORKS, fake=lambda: work):
+            printed = [silent(launches.main, "fake", mode)[1] for mode in ("order", "idle", "busy")]
+        self.assertEqual(printed[0], "copy: the input was there in 20 of 20 rounds\n")
+        self.assertEqual(printed[1:], ["operations: 20\n"] * 2)
+
+    def test_frameworks_that_are_not_installed_end_as_skipped(self):
+        for name in launches.FRAMEWORKS:
+            with mock.patch.dict(sys.modules, dict.fromkeys(("torch", "triton", "cupy"))):
+                self.assertEqual(silent(launches.main, name, "order")[0], running.SKIPPED)
+
+
 class Compared(unittest.TestCase):
     def test_what_is_the_same_and_what_differs(self):
         rows, printed = compared("echo the same", 'echo "$LD_PRELOAD"')
         self.assertEqual([row["same"] for row in rows], [True, False])
-        self.assertEqual([check.differs(row) for row in rows], [False, True])
+        self.assertEqual([running.differs(row) for row in rows], [False, True])
         self.assertIn("2 of 2 runs of programs, 1 alike", printed)
         self.assertIn("FAIL", printed)
 

@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
+// Times pairs of cudaMalloc + cudaFree from 512 B to 1 GiB, and of cudaHostAlloc + cudaFreeHost to
+// 64 MiB, and prints one JSON array. It knows nothing of Cistern: tests/gpu/check.py runs it with
+// and without. A size as an argument is the largest one.
 //
-// Times pairs of cudaMalloc + cudaFree from 256 B to 1 GiB, and of cudaHostAlloc + cudaFreeHost to
-// 64 MiB, with the device idle and with a kernel in flight, and prints one JSON array. It knows
-// nothing of Cistern: tests/gpu/check.py runs it with and without. With a kernel in flight a freed
-// block may not be handed out again until the kernel is done, so these pairs show what a pool does
-// when nothing is clean.
+//   idle_ns        pairs with the device idle
+//   in_flight_ns   pairs beside a kernel, so that no earlier work is known to be over
+//   used_ns        pairs with a short kernel in between that uses the block; the time of all three
+//   launch_ns      that kernel alone, on a block that stays
 #include <cuda_runtime.h>
 
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 
+#include "../preload/programs/kernels.cuh"
+#include "limit.h"
+
 namespace {
 
 constexpr int kPairsInFlight = 8;  // per kernel; the driver's own cudaFree may wait for it
+constexpr uint32_t kKernelUs = 2000, kShortUs = 20;
+constexpr int kUses = 100;
 
 void check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
@@ -21,12 +28,9 @@ void check(cudaError_t error, const char* what) {
   std::exit(1);
 }
 
-__global__ void spin(long long ns) {
-  long long start, now;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
-  do {
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  } while (now - start < ns);
+void spin(uint32_t us, void* words = nullptr) {
+  slow_fill_words<<<1, 1>>>(static_cast<uint32_t*>(words), words == nullptr ? 0 : 1, 1, us);
+  check(cudaGetLastError(), "launch");
 }
 
 using Pair = void (*)(size_t bytes);
@@ -70,8 +74,7 @@ double in_flight(Pair pair, size_t bytes) {
   double total = 0;
   for (int i = 0; i < kKernels; ++i) {
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-    spin<<<1, 1>>>(2'000'000);
-    check(cudaGetLastError(), "launch");
+    spin(kKernelUs);
     total += ns_of([&] {
       for (int k = 0; k < kPairsInFlight; ++k) pair(bytes);
     });
@@ -79,18 +82,45 @@ double in_flight(Pair pair, size_t bytes) {
   return total / (kKernels * kPairsInFlight);
 }
 
+double used(size_t bytes) {
+  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  const double total = ns_of([&] {
+    for (int i = 0; i < kUses; ++i) {
+      void* pointer = nullptr;
+      check(cudaMalloc(&pointer, bytes), "cudaMalloc");
+      spin(kShortUs, pointer);
+      check(cudaFree(pointer), "cudaFree");
+    }
+  });
+  return total / kUses;
+}
+
+double launch(size_t bytes) {
+  void* pointer = nullptr;
+  check(cudaMalloc(&pointer, bytes), "cudaMalloc");
+  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  const double total = ns_of([&] {
+    for (int i = 0; i < kUses; ++i) spin(kShortUs, pointer);
+  });
+  check(cudaFree(pointer), "cudaFree");
+  return total / kUses;
+}
+
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  const size_t largest = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : size_t{1} << 30;
   size_t free_bytes = 0, total_bytes = 0;
+  end_in_time();
   check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
-  spin<<<1, 1>>>(1);  // the module is loaded lazily; not inside a measurement
+  spin(1);  // the module is loaded lazily; not inside a measurement
   check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   const char* separator = "[\n";
-  for (size_t bytes = 256; bytes <= size_t{1} << 30; bytes *= 4) {
+  for (size_t bytes = 512; bytes <= largest; bytes *= 2) {
     if (bytes * (kPairsInFlight + 1) > free_bytes) break;
     std::printf("%s {\"bytes\": %zu, \"idle_ns\": %.1f, \"in_flight_ns\": %.1f", separator, bytes,
                 idle(device_pair, bytes), in_flight(device_pair, bytes));
+    std::printf(", \"used_ns\": %.1f, \"launch_ns\": %.1f", used(bytes), launch(bytes));
     if (bytes <= size_t{64} << 20) {
       std::printf(", \"pinned_idle_ns\": %.1f, \"pinned_in_flight_ns\": %.1f",
                   idle(pinned_pair, bytes), in_flight(pinned_pair, bytes));

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""One piece of real work on a real GPU; prints its result and its time. tests/gpu/check.py runs it
+"""One piece of real work on a real GPU; prints its result and its time. tests/gpu/parts.py runs it
 without and with Cistern. Exit status 77 where the framework is not installed."""
 
 import hashlib
@@ -11,7 +11,7 @@ AUTO_GROWTH = ("FLAGS_allocator_strategy=auto_growth",)
 # The settings are those of the run with Cistern; a workload sets what it needs of its own.
 NAMES = {"torch": (), "torch_uncached": (), "torch_uncached_growth": AUTO_GROWTH,
          "torch_expandable": (), "cupy": (), "cupy_uncached": (), "numba": ()}
-STEPS = 100
+STEPS = 60
 
 
 def digest(array):

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host twins of tests/preload/programs/kernels.cuh: the same work on the same parameters, and the
-// ranges it touches. Run by the simulator's stream threads, several at once, hence the atomic adds
-// where the kernels have them.
+// Host twins of tests/preload/programs/kernels.cuh, and of those in tests/gpu/endings.cu: the same
+// work on the same parameters, and the ranges it touches. Run by the simulator's stream threads,
+// several at once, hence the atomic adds where the kernels have them.
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <thread>
 
 #include "simcuda/twin.h"
@@ -132,6 +133,15 @@ void check_words_ranges(Ranges& ranges, const uint32_t* words, size_t count, uin
   ranges.updates(verdict, 2);
 }
 
+void print_late(const SimcudaLaunch&, uint32_t) { std::puts("printed by the device"); }
+
+// The device lives on; SIMCUDA_LOSE ends it.
+void trap_late(const SimcudaLaunch&, uint32_t) {}
+
+void touches_nothing(Ranges&, uint32_t) {}
+
+uint64_t late_ns(uint32_t delay_us) { return uint64_t{delay_us} * 1000; }
+
 using simcuda::timed_twin;
 using simcuda::twin;
 constexpr SimcudaKernel kKernels[] = {
@@ -146,6 +156,8 @@ constexpr SimcudaKernel kKernels[] = {
     twin<stamp_block, stamp_block_ranges>("_Z11stamp_blockPjmj"),
     twin<check_block, check_block_ranges>("_Z11check_blockPKjmjPy"),
     twin<check_words, check_words_ranges>("_Z11check_wordsPKjmjPy"),
+    timed_twin<print_late, touches_nothing, late_ns>("_Z10print_latej"),
+    timed_twin<trap_late, touches_nothing, late_ns>("_Z9trap_latej"),
 };
 
 }  // namespace

@@ -4,7 +4,7 @@
 // A free run knows the last free that made it; whoever asks for memory says which frees count.
 // Memory is taken and given back in steps (SIMCUDA_POOL_STEP_MB), as the driver does: on an H100 a
 // pool's first allocation of 512 bytes took 32 MiB and one of 33 MiB took 64, and a synchronisation
-// after the free gave all of it back (tests/gpu/facts.cu).
+// after the free gave all of it back (tests/gpu/facts_memory.cu).
 //
 // In steps of one unit a block lies as the device's own do: of 1 MiB and more it has its units
 // alone, a smaller one lies in one unit. In larger steps blocks lie side by side; how NVIDIA's

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is left of the idle memory of a program that takes a block of 1 GiB in each step, uses it
+// and frees it: then it rests. What the process has of the device is told by NVML, since
+// cuMemGetInfo counts as free what Cistern keeps. Prints one line of JSON for each figure, in MiB
+// more than the device had taken before; -1 where NVML is missing.
+
+#include <dlfcn.h>
+
+#include <chrono>
+#include <thread>
+
+#include "../preload/programs/driver_codes.h"
+#include "../preload/programs/timed_code.h"
+#include "limit.h"
+
+namespace {
+
+constexpr size_t kBytes = 1024 * kMiB, kWords = 1024;
+constexpr int kSteps = 50;
+
+// NVML, of which no header may be here.
+class Management {
+ public:
+  Management() {
+    void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+    if (library == nullptr) return;
+    const auto find = [library]<typename F>(F& function, const char* name) {
+      function = reinterpret_cast<F>(dlsym(library, name));
+      return function != nullptr;
+    };
+    int (*begin)() = nullptr;
+    int (*by_bus)(const char*, void**) = nullptr;
+    if (!find(begin, "nvmlInit_v2") || !find(by_bus, "nvmlDeviceGetHandleByPciBusId_v2") ||
+        !find(memory_, "nvmlDeviceGetMemoryInfo")) {
+      return;
+    }
+    char bus[32] = "";
+    MUST(cuDeviceGetPCIBusId(bus, sizeof bus, 0));
+    if (begin() != 0 || by_bus(bus, &device_) != 0) device_ = nullptr;
+  }
+
+  double used_mib() const {
+    unsigned long long total_free_used[3] = {};
+    if (device_ == nullptr || memory_(device_, total_free_used) != 0) return -1;
+    return static_cast<double>(total_free_used[2]) / static_cast<double>(kMiB);
+  }
+  bool there() const { return device_ != nullptr; }
+
+ private:
+  int (*memory_)(void*, unsigned long long*) = nullptr;
+  void* device_ = nullptr;
+};
+
+void figure(const char* name, double value) {
+  std::printf("{\"%s\": %.9g}\n", name, value);
+  std::fflush(stdout);
+}
+
+void step(const timed::Worker& at) {
+  CUdeviceptr block = 0;
+  MUST(cuMemAlloc(&block, kBytes));
+  MUST(timed::fill_words(at.kernels, at.stream, block, kWords, 1, 0));
+  MUST(cuMemFree(block));
+}
+
+}  // namespace
+
+int main() {
+  using std::chrono::milliseconds;
+  end_in_time();
+  const timed::Worker at(use_device(0));
+  const Management management;
+  CUdeviceptr word = 0;
+  MUST(cuMemAlloc(&word, 4096));
+  MUST(timed::fill_words(at.kernels, at.stream, word, 1, 1, 0));  // loads the kernel
+  MUST(cuCtxSynchronize());
+  const double before = management.used_mib();
+  const auto tell = [&](const char* name) {
+    figure(name, management.there() ? management.used_mib() - before : -1);
+  };
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < kSteps; ++i) step(at);
+  const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
+  figure("us_a_step", took.count() / kSteps);
+  tell("mib_at_once");
+  for (const auto& [name, rest] : {std::pair{"mib_after_1_s", milliseconds(1000)},
+                                   std::pair{"mib_after_2_s", milliseconds(1000)},
+                                   std::pair{"mib_after_3_s", milliseconds(1000)}}) {
+    std::this_thread::sleep_for(rest);
+    tell(name);
+  }
+  return 0;
+}

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of the check on a GPU that run programs of this folder. Each returns what goes into the result.
+
+Facts and figures are told, and judge nothing. A row with "same": false fails the check.
+"""
+
+import concurrent.futures
+import functools
+import importlib.util
+import json
+import os
+import pathlib
+import sys
+import time
+
+import launches
+import workloads
+from running import SKIPPED, alike, figures, names, run
+
+BESIDE = 4  # programs at a time, where no time is measured
+FACTS = ("gpu_facts_memory", "gpu_facts_waits", "gpu_facts_calls")
+
+
+def driver_facts(programs, without=()):
+    """What the driver does, without Cistern. `without`: groups that are left out."""
+    told, failed = {}, {}
+    for program in FACTS:
+        for group in names(programs / program):
+            if group in without:
+                continue
+            done = run([programs / program, group])
+            told |= figures(done["stdout"])
+            if done["status"] != 0:
+                failed[group] = done
+                print(f"facts of {group} end early, status {done['status']}: {done['stderr'].strip()}")
+    for name, value in told.items():
+        print(f"  {name}: {value}")
+    return told | ({"failed": failed} if failed else {})
+
+
+def time_pairs(program, preload, *largest):
+    runs = [run([program, *largest], which) for which in (None, preload)]
+    if any(done["status"] != 0 for done in runs):
+        print(f"FAIL {program}: status {' and '.join(str(done['status']) for done in runs)}")
+        return [{"program": "gpu_pairs", "same": False, "bare": runs[0], "cistern": runs[1]}]
+    rows = []
+    for a, b in zip(*(json.loads(done["stdout"]) for done in runs)):
+        rows.append({"bytes": a.pop("bytes"), "driver": a, "cistern": b,
+                     "idle_ratio": round(a["idle_ns"] / b["idle_ns"], 1),
+                     "in_flight_ratio": round(a["in_flight_ns"] / b["in_flight_ns"], 1)})
+        print(f"{b.pop('bytes'):>12} bytes, ns without and with: "
+              + ", ".join(f"{what[:-3]} {a[what]:.0f} {b[what]:.0f}" for what in a))
+    return rows
+
+
+def compare_named(program, preload, settings=()):
+    """Each run that the program names, without and with Cistern."""
+    def compare(name):
+        bare, pooled = run([program, name]), run([program, name], preload)
+        row = {"program": f"{program.name} {name}", "same": alike(bare, pooled), "bare": bare,
+               "cistern": pooled}
+        if settings:
+            row["with " + " ".join(settings)] = run([program, name], preload, settings)["stdout"]
+        return row
+
+    with concurrent.futures.ThreadPoolExecutor(BESIDE) as pool:
+        rows = list(pool.map(compare, names(program)))
+    for row in rows:
+        print(f"{'ok  ' if row['same'] else 'FAIL'} {row['program']}: {row['bare']['stdout'].strip()} / "
+              f"{row['cistern']['stdout'].strip()}")
+    return rows
+
+
+def relies(programs, preload):
+    return compare_named(programs / "gpu_relies", preload, ("CISTERN_FREE_SYNC=false",))
+
+
+def endings(programs, preload):
+    return compare_named(programs / "gpu_endings", preload)
+
+
+def seen(command, preload):
+    """Whether Cistern saw each operation of a library: after it a free has something to wait for."""
+    idle, busy = (run([*command, mode], preload, report=True) for mode in ("idle", "busy"))
+    row = {"operations": int(idle["stdout"].split()[-1]) if idle["status"] == 0 else 0}
+    for done, name in ((idle, "idle"), (busy, "busy")):
+        report = done["report"]
+        row[name] = {key: report.get(key) for key in
+                     ("frees", "careful", "unseen_work", "all_visible", "unknown_functions")}
+    at_once_idle, at_once_busy = (row[name]["frees"]["at_once"] if row[name]["frees"] else 0
+                                  for name in ("idle", "busy"))
+    row["unseen"] = row["operations"] - (at_once_idle - at_once_busy)
+    if idle["status"] != 0 or busy["status"] != 0:
+        return row | {"same": False, "runs": [idle, busy]}
+    if at_once_idle < row["operations"]:  # all frees wait: a launch that is not seen does no harm
+        reasons = filter(None, (row["idle"][key] for key in ("careful", "unseen_work", "all_visible")))
+        return row | {"not_judged": "frees wait in any case: " + ("; ".join(reasons) or "see frees")}
+    return row | {"same": row["unseen"] == 0}
+
+
+def library(command, preload):
+    """One library: its work comes behind what a free had to wait for, and all of it is seen."""
+    row = {"program": command[-1]}
+    bare = run([*command, "order"])
+    if bare["status"] != 0:
+        reason = (bare["stdout"].strip() or bare["stderr"].strip()).replace("\n", "; ")
+        print(f"skip {row['program']}: {reason}")
+        return row | {"left_out": "not here" if bare["status"] == SKIPPED else "fails without Cistern",
+                      "bare": bare}
+    pooled = run([*command, "order"], preload)
+    row |= {"bare": bare, "cistern": pooled, "seen": seen(command, preload)}
+    row["same"] = (bare["stdout"] == pooled["stdout"] and pooled["status"] == 0
+                   and row["seen"].get("same", True))
+    print(f"{'ok  ' if row['same'] else 'FAIL'} {row['program']}: "
+          f"{row['seen']['unseen']} of {row['seen']['operations']} operations unseen"
+          + (f", not judged: {row['seen']['not_judged']}" if "not_judged" in row["seen"] else ""))
+    return row
+
+
+def python_libraries():
+    """Folders of NVIDIA's libraries that came with Python's packages, behind those that are looked in anyway."""
+    spec = importlib.util.find_spec("nvidia")
+    places = spec.submodule_search_locations if spec else ()
+    folders = [folder for place in places for folder in sorted(pathlib.Path(place).glob("*/lib"))]
+    return ":".join(filter(None, (os.environ.get("LD_LIBRARY_PATH"), *map(str, folders))))
+
+
+def libraries(programs, preload):
+    program = programs / "gpu_libraries"
+    commands = [("env", f"LD_LIBRARY_PATH={python_libraries()}", program, name) for name in names(program)]
+    commands += [(sys.executable, launches.__file__, name) for name in launches.FRAMEWORKS]
+    with concurrent.futures.ThreadPoolExecutor(BESIDE) as pool:
+        return list(pool.map(functools.partial(library, preload=preload), commands))
+
+
+def kept(programs, preload):
+    """What a loop of 1 GiB leaves behind, without and with Cistern."""
+    told = {}
+    for name, which in (("driver", None), ("cistern", preload)):
+        done = run([programs / "gpu_kept"], which)
+        told[name] = figures(done["stdout"]) | ({} if done["status"] == 0 else {"failed": done})
+        print(f"after a loop of 1 GiB, {name}: {told[name]}")
+    return told
+
+
+def frameworks(preload, until):
+    """The same work by PyTorch, CuPy and Numba, where they are installed."""
+    rows = []
+    for name, settings in workloads.NAMES.items():
+        if time.monotonic() > until:
+            break
+        command = [sys.executable, workloads.__file__, name]
+        bare = run(command)
+        if bare["status"] == SKIPPED:
+            print(f"skip {name}: {bare['stdout'].strip()}")
+            rows.append({"program": name, "left_out": "not here"})
+            continue
+        pooled = run(command, preload, settings)
+        answers = [done["stdout"].partition(";")[2] for done in (bare, pooled)]
+        same = answers[0] == answers[1] and bare["status"] == pooled["status"]
+        rows.append({"program": name, "settings": settings, "same": same, "bare": bare,
+                     "cistern": pooled})
+        print(f"{'ok  ' if same else 'FAIL'} {name}: status {bare['status']}, "
+              f"{bare['stdout'].strip()} / {pooled['stdout'].strip()}")
+    return rows
