@@ -96,12 +96,13 @@ void hint_free_waits(const ProcessReport& process, const config::Policy& policy,
   if (policy.free_sync.set || process.frees == nullptr) return;
   const WaitSum frees = waits_of_frees(*process.frees), order = waits_for_order(*process.frees);
   const uint64_t ns = frees.ns + order.ns;
+  const ull waits = frees.waits + order.waits;
   if (ns < kFreeWaitsNs || ns < process.ran_ns / kFreeWaitsShare) return;
   out.hint("free_waits",
            "CISTERN_FREE_SYNC=false would have saved up to %.0f ms (%llu waits); for that the "
            "program must not read memory behind a cudaFree, nor use on one stream what another "
            "one wrote, without a synchronisation of its own",
-           static_cast<double>(ns) / 1e6, static_cast<ull>(frees.waits + order.waits));
+           static_cast<double>(ns) / 1e6, waits);
 }
 
 // Given back for being idle long is what FLAGS_free_idle_memory asked for.

@@ -43,7 +43,7 @@ bool is_device(int descriptor) {
   if (length <= 0) return false;
   path[length] = '\0';
   if (!names_device(path)) return false;
-  std::snprintf(found, sizeof found, "the program has %s open", path);
+  std::snprintf(found, sizeof found, "the program has %.120s open", path);
   return true;
 }
 
