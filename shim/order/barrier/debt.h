@@ -56,7 +56,7 @@ bool pay_debts(PaidBy who = PaidBy::end_of_use);
 // The same before memory that may be under a debt goes elsewhere, whatever is owed for other memory
 // meanwhile; another thread waits for a second at most.
 bool pay_for_release();
-// Whether anything is owed, of which this thread does not know that it is over. Does not wait.
+// Whether an order may still be owed, as far as this thread knows. Does not wait.
 bool owes_now();
 
 }  // namespace cistern::shim

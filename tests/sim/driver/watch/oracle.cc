@@ -159,7 +159,7 @@ VectorClock settled_before_free() {
   return all;
 }
 
-// What the driver's own free may wait for now.
+// What the driver's own free may wait for at this moment.
 VectorClock covered_by_free() {
   VectorClock all;
   const auto add = [&](Context& context) {
