@@ -66,7 +66,11 @@ bool IdleWork::in_background() {
   const Usage now = memory_->usage();
   const bool frozen = memory_->shared->reclaim.frozen();
   const bool waits = now.parked != 0 || (now.waiting != 0 && !frozen);
-  const bool more_to_come = (waits && (idle.on || defers_)) || (memory_->over_floor() && !frozen) ||
+  // While something captures, the source refuses what it takes later.
+  MemorySource& source = *memory_->source;
+  const bool takes = source.refuses_release() || source.can_release_clean();
+  const bool excess = memory_->over_floor() && !frozen && takes;
+  const bool more_to_come = (waits && (idle.on || defers_)) || excess ||
                             (idle.on && memory_->ledger->idle_chunks.get() > idle.keep);
   if (more_to_come) tended_.store(true);
   return more_to_come;

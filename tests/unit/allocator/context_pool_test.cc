@@ -231,6 +231,20 @@ TEST_CASE("a thread is asked for once more than the floor is idle, and not again
   }
 }
 
+TEST_CASE("the background thread ends where the source turns out to wait, and frees do its work") {
+  auto p = busy_pool();
+  p->source.may_take_clean = true;
+  const std::vector<uint64_t> blocks = blocks_of(*p, 12, 10 * kMiB);
+  const Ticket waited = p->synchronise();
+  for (const uint64_t a : blocks) p->free(a, waited);
+  CHECK(p->pool.work_in_background());
+  p->source.may_take_clean = false;
+  p->source.capturing = true;
+  CHECK(p->pool.work_in_background());
+  p->source.capturing = false;
+  CHECK_FALSE(p->pool.work_in_background());
+}
+
 TEST_CASE("a source that would wait takes idle memory once no work goes on") {
   auto p = busy_pool();
   for (const uint64_t a : blocks_of(*p, 10, 10 * kMiB)) p->free(a);
