@@ -61,7 +61,8 @@ foreach(target unit_tests sim_tests)
   endif()
 endforeach()
 # These have options of their own (above), and precompiled headers are for one set of options.
-set_property(SOURCE shim/entry/loader.cc shim/entry/routes.cc shim/order/contexts/unit_access.cc PROPERTY SKIP_PRECOMPILE_HEADERS ON)
+set_property(SOURCE shim/entry/loader.cc shim/entry/routes.cc shim/entry/unknown.cc
+  shim/order/contexts/unit_access.cc PROPERTY SKIP_PRECOMPILE_HEADERS ON)
 set(sources ${tests/preload/programs})
 list(FILTER sources INCLUDE REGEX "[.]cc$")
 list(FILTER sources EXCLUDE REGEX "/fixtures/")
