@@ -66,7 +66,8 @@ def programs(build):
                 command = command[split:]
             if any(sizes_device(setting.partition("=")[0]) for setting in settings):
                 continue
-            if any(words[place] in word for word in command for place in ("programs", "source")):
+            ours = [word for word in command if words["programs"] in word or words["source"] in word]
+            if ours and all(map(os.path.exists, ours)):  # some are not built for a real driver
                 runs[tuple(settings), tuple(command)] = None
     return list(runs)
 

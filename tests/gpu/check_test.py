@@ -38,11 +38,16 @@ def compared(*scripts):
 
 class Chosen(unittest.TestCase):
     def test_no_run_is_of_a_simulated_device_or_a_capped_one(self):
-        runs = check.programs(pathlib.Path("/build"))
+        with mock.patch("os.path.exists", return_value=True):
+            runs = check.programs(pathlib.Path("/build"))
         names = {setting.partition("=")[0] for settings, _ in runs for setting in settings}
         self.assertGreater(len(runs), 50)
         self.assertIn("FLAGS_allocator_strategy", names)
         self.assertEqual([name for name in names if check.sizes_device(name)], [])
+
+    def test_programs_that_were_not_built_are_left_out(self):
+        runs = check.programs(pathlib.Path("/build"))
+        self.assertEqual([command for _, command in runs if command[0].startswith("/build")], [])
 
     def test_latencies_of_the_simulated_device_leave_a_run_as_it_is(self):
         self.assertFalse(check.sizes_device("SIMCUDA_LATENCY"))

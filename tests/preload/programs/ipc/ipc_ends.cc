@@ -207,7 +207,7 @@ void* end_later(void*) {
 
 // The exporter of "dead": it ends as soon as its handle is known, and leaves a child behind.
 int export_and_end(const Peer& user) {
-  std::freopen("/dev/null", "w", stdout);
+  if (std::freopen("/dev/null", "w", stdout) == nullptr) return 2;
   use_device(0);
   user.tell(handle_of(block_with(11)));
   const pid_t child = fork();

@@ -67,7 +67,7 @@ Told obey_here(const Order& order) {
 
 // An owner that ends when it is told to.
 int own(const Peer& user) {
-  std::freopen("/dev/null", "w", stdout);
+  if (std::freopen("/dev/null", "w", stdout) == nullptr) return 2;
   use_device(0);
   user.tell(handle_of(block_with(21)));
   int word = 0;
@@ -152,7 +152,7 @@ int use_doomed(const CUipcMemHandle& handle, std::atomic<int>* times) {
 
 // An owner that ends at any moment.
 int own_large(const Peer& user) {
-  std::freopen("/dev/null", "w", stdout);
+  if (std::freopen("/dev/null", "w", stdout) == nullptr) return 2;
   use_device(0);
   CUdeviceptr block = 0;
   SAY(cuMemAlloc(&block, 600 * kMiB));
