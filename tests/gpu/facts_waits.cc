@@ -3,6 +3,7 @@
 //
 //   own         calls that end something, beside work of their own context
 //   contexts    frees beside work of another context of the device
+//   peer_copies frees beside a copy of another context from memory of this one
 //   devices     frees beside work of another device, with peer access and without
 //   meanwhile   calls of another thread while cuMemFree waits
 //   mapping     the steps of virtual memory, beside work that does not use it
@@ -99,6 +100,36 @@ void contexts(CUcontext context) {
   }
   first.use();
   tell("cuCtxSynchronize.work_of_other", second, context, [] { return cuCtxSynchronize(); });
+}
+
+// A copy of another context takes memory of this one as its source, behind work that goes on.
+void peer_copies(CUcontext context) {
+  const timed::Worker first(context);
+  CUcontext other = nullptr;
+  MUST(cuCtxCreate(&other, nullptr, 0, 0));
+  const timed::Worker second(other);
+  const CUdeviceptr target = new_block(4 * kMiB);
+  const auto tell = [&](const char* name, std::function<CUresult(CUdeviceptr)> call) {
+    first.use();
+    const CUdeviceptr source = new_block(4 * kMiB);
+    MUST(cuCtxSynchronize());
+    second.use();
+    MUST(cuCtxSynchronize());
+    timed::Held work(second.kernels, second.stream);
+    MUST(cuMemcpyPeerAsync(target, other, source, context, 4 * kMiB, second.stream));
+    fact(waits(context, work, [&] { return call(source); }), "waits_peer_copies.%s", name);
+  };
+  CUdeviceptr unused = 0;
+  tell("cuMemFree_of_its_source", [](CUdeviceptr source) { return cuMemFree(source); });
+  tell("cuMemFree_of_another_block", [&](CUdeviceptr source) {
+    unused = source;
+    CUdeviceptr block = 0;
+    const CUresult code = cuMemAlloc(&block, 4 * kMiB);
+    return code == CUDA_SUCCESS ? cuMemFree(block) : code;
+  });
+  first.use();
+  MUST(cuMemFree(unused));
+  tell("cuCtxSynchronize", [](CUdeviceptr) { return cuCtxSynchronize(); });
 }
 
 void devices(CUcontext context) {
@@ -219,11 +250,9 @@ void mapping(CUcontext context) {
   }
 }
 
-constexpr Group kGroups[] = {{"own", own},
-                             {"contexts", contexts},
-                             {"devices", devices},
-                             {"meanwhile", meanwhile},
-                             {"mapping", mapping}};
+constexpr Group kGroups[] = {
+    {"own", own},         {"contexts", contexts},   {"peer_copies", peer_copies},
+    {"devices", devices}, {"meanwhile", meanwhile}, {"mapping", mapping}};
 
 }  // namespace
 
