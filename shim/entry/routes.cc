@@ -73,14 +73,27 @@ void* claim_stand_in(void* handle, const char* name, const char* version) {
   return real == nullptr ? reinterpret_cast<void*>(1) : function->in_front_of(real);
 }
 
-bool in_nvidias_runtime(const void* caller) {
+constexpr char kTables[] = "cuGetExportTable";
+constinit std::atomic<bool> tables_handed_out{false};
+
+bool is_in(const void* caller, const char* library) {
   const link_map* object = object_of(caller);
-  return object != nullptr && strncmp(base_name(object), "libcudart.so", 12) == 0;
+  return object != nullptr && strncmp(base_name(object), library, strlen(library)) == 0;
+}
+
+// Libraries of NVIDIA's that ask for the driver's tables by dlsym() and hand over no work by them:
+// the management library, the compiler, and the runtime before 11.3.
+bool is_trusted_with_tables(const void* caller) {
+  if (is_in(caller, "libnvidia-ml.so") || is_in(caller, "libnvrtc.so")) return true;
+  if (!is_in(caller, "libcudart.so")) return false;
+  tables_handed_out.store(true, std::memory_order_release);
+  return true;
 }
 
 // Of other libraries, and the driver's own tables.
 void* claim_out_of_sight(void* handle, const char* name, const char* version, const void* caller) {
-  if (in_driver(caller) || in_nvidias_runtime(caller)) return nullptr;
+  if (in_driver(caller)) return nullptr;
+  if (strcmp(name, kTables) == 0 && is_trusted_with_tables(caller)) return nullptr;
   if (handle == RTLD_NEXT && !is_next_definition_ours(caller, name)) return nullptr;
   void* real = version == nullptr ? real_dlsym(handle, name) : real_dlvsym(handle, name, version);
   return real == nullptr ? reinterpret_cast<void*>(1) : guarded_out_of_sight(real, name);
@@ -100,10 +113,13 @@ void* claim_without_hook(void* handle, const char* name, const char* version, co
 
 }  // namespace
 
+bool runtime_has_tables() { return tables_handed_out.load(std::memory_order_acquire); }
+
 void stand_in_for(const StandIn& function) { stand_in.store(&function, std::memory_order_release); }
 
 void reroute(const char* asked, int version, cuuint64_t flags, void** function) {
   const char* symbol = nullptr;
+  if (strcmp(asked, kTables) == 0) tables_handed_out.store(true, std::memory_order_release);
   void* hook = hook_for_address(*function, &symbol);
   *function = hook != nullptr ? hook : guarded(*function, asked);
   tell_route("cuGetProcAddress", asked, version, flags, symbol);

@@ -12,6 +12,10 @@ namespace cistern::shim {
 // if there is one. The other arguments are the program's, for the log.
 void reroute(const char* asked, int version, cuuint64_t flags, void** function);
 
+// Whether NVIDIA's runtime was given cuGetExportTable: by the driver's own tables it makes primary
+// contexts, and no hook sees that. Nobody else is known to ask cuGetProcAddress for it.
+bool runtime_has_tables();
+
 // A look-up of another function than the driver's: `in_front_of` is told what was found in a
 // library that the program opened, and says what the program gets. One such function; constant from
 // the call on.

@@ -7,6 +7,8 @@
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/primary.h"
 #include "shim/order/contexts/synchronise.h"
+#include "shim/order/contexts/unseen.h"
+#include "shim/order/submissions.h"
 #include "shim/pooled/out_of_memory.h"
 #include "shim/process/settings.h"
 #include "shim/watch/watch.h"
@@ -90,11 +92,16 @@ CUresult create_context(Function* real, CUcontext* out, CUdevice device, Argumen
   return result;
 }
 
-// One that no hook saw made is noticed here.
+// One that no hook saw made is noticed here, or in the next call that hands over work.
 template <typename Function>
 CUresult made_current(Function* real, CUcontext handle) {
   const CUresult result = ask(real, handle);
-  if (result == CUDA_SUCCESS && handle != nullptr && active()) current_context();
+  if (result != CUDA_SUCCESS || handle == nullptr || !active()) return result;
+  if (about_to_be_retained(handle)) {
+    next_submission_looks();
+  } else {
+    current_context();
+  }
   return result;
 }
 
@@ -178,6 +185,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
     primary_retained(dev, *pctx);
     context_appeared(*pctx, dev);
   }
+  if (result != CUDA_SUCCESS && active()) primary_refused(dev);
   if (result == CUDA_SUCCESS) watch_primary(dev, *pctx);
   return result;
 }

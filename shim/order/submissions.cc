@@ -63,6 +63,12 @@ void quieten() {
   if (!calm()) submissions_are_not_quiet();
 }
 
+void next_submission_looks() {
+  const alloc::LockGuard guard(mutex);
+  last_submitter.store(0, std::memory_order_seq_cst);
+  submissions_are_not_quiet();
+}
+
 void forget_submitters() {
   const alloc::LockGuard guard(mutex);
   for_each_context([](Context& context) { context.unfinished.reset(); });

@@ -64,6 +64,9 @@ inline void mark_frees(bool may_wait_for_host) {
     mark_frees_before_submission(may_wait_for_host);
 }
 
+// The next submission looks at its context (contexts/unseen.h), also if it tells nothing new.
+void next_submission_looks();
+
 void reset_submissions_after_fork();
 
 // Whether what the calling thread hands over can be followed (barrier/visible_work.h): not once

@@ -10,8 +10,9 @@ namespace cistern::shim {
 
 struct Primary {
   std::atomic<CUcontext> handle;
-  std::atomic<int> retained;   // less the releases that have begun
-  std::atomic<int> releasing;  // threads whose release is not the last
+  std::atomic<CUcontext> awaited;  // turned up before anybody had retained it
+  std::atomic<int> retained;       // less the releases that have begun
+  std::atomic<int> releasing;      // threads whose release is not the last
 };
 
 namespace {
@@ -32,11 +33,21 @@ int take_one(std::atomic<int>& retained) {
 
 }  // namespace
 
+bool await_primary(CUdevice device, CUcontext handle) {
+  Primary* primary = primary_on(device);
+  CUcontext none = nullptr;
+  return primary != nullptr && primary->awaited.compare_exchange_strong(none, handle);
+}
+
 void primary_retained(CUdevice device, CUcontext handle) {
   Primary* primary = primary_on(device);
   if (primary == nullptr) return;
   primary->handle.store(handle);
   primary->retained.fetch_add(1);
+}
+
+void primary_refused(CUdevice device) {
+  if (Primary* primary = primary_on(device)) primary->awaited.store(nullptr);
 }
 
 CUcontext primary_of(CUdevice device) {
@@ -45,7 +56,10 @@ CUcontext primary_of(CUdevice device) {
 }
 
 void primary_ended(CUdevice device) {
-  if (Primary* primary = primary_on(device)) primary->retained.store(0);
+  Primary* primary = primary_on(device);
+  if (primary == nullptr) return;
+  primary->retained.store(0);
+  primary->awaited.store(nullptr);
 }
 
 PrimaryRelease::PrimaryRelease(CUdevice device) : primary_(primary_on(device)) {

@@ -7,6 +7,10 @@
 
 namespace cistern::shim {
 
+// NVIDIA's runtime is taken to be about to retain this one (unseen.h). False if that was said of
+// one before, unless that retain failed, or the primary context has ended since.
+bool await_primary(CUdevice device, CUcontext handle);
+void primary_refused(CUdevice device);
 // The program has retained the primary context of `device` once more.
 void primary_retained(CUdevice device, CUcontext handle);
 // The primary context as that was last told, also if it has ended since; nullptr if the program

@@ -2,9 +2,11 @@
 #include "shim/order/contexts/unseen.h"
 
 #include "shim/entry/driver.h"
+#include "shim/entry/routes.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/context_life.h"
 #include "shim/order/contexts/crowd.h"
+#include "shim/order/contexts/primary.h"
 #include "shim/order/shared.h"
 #include "shim/order/streams/events.h"
 #include "shim/order/streams/streams.h"
@@ -36,6 +38,16 @@ void unknown_context(CUcontext handle, uint32_t generation) {
   if (contexts_appearing() || contexts_ending.load() != 0) return;
   if (is_known(handle) || context_generation() != generation) return;
   if (context_noticed(handle, device)) noticed(Unseen::kContext);
+}
+
+bool about_to_be_retained(CUcontext handle) {
+  CUdevice device;
+  unsigned int flags;
+  int active = 1;
+  if (!runtime_has_tables() || is_known(handle)) return false;
+  if (driver().cuCtxGetDevice(&device) != CUDA_SUCCESS) return false;
+  const CUresult asked = driver().cuDevicePrimaryCtxGetState(device, &flags, &active);
+  return asked == CUDA_SUCCESS && active == 0 && await_primary(device, handle);
 }
 
 void notice_context(CUcontext handle) {

@@ -13,6 +13,11 @@
 // It is careful until its end is seen, its handle turns out to be a new context's, or the program
 // gets hold of it by a call that is seen (cuDevicePrimaryCtxRetain): then it is as any other.
 //
+// NVIDIA's runtime has a primary context made by the driver's tables, makes it current, and only
+// then retains it by a call that is seen (13.0 with driver 580, on an H100). So once a runtime was
+// given the tables, the first context that is made current while its device has no active primary
+// one is let pass in that call. Any other call that comes before its retain notices it.
+//
 // It is looked for where the program allocates, frees, asks about memory, copies, fills, waits,
 // captures, makes a context current, enables peer access, or submits after a free. A launch while
 // nothing freed is unmarked does not look. Any thread; no lock is held by the caller. Where the
@@ -29,5 +34,9 @@ namespace cistern::shim {
 // which one did.
 void notice_context(CUcontext handle);
 void notice_context_of(CUstream stream);
+
+// The program made this context current: whether no hook saw it made, and NVIDIA's runtime may be
+// about to retain it.
+bool about_to_be_retained(CUcontext handle);
 
 }  // namespace cistern::shim

@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <mutex>
 
+#include "tests/sim/include/simcuda/runtime_table.h"
+
 namespace simcudart {
 namespace {
 
@@ -62,7 +64,11 @@ void load() {
                 CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM);
   SIMCUDART_STREAM_CALLS(SIMCUDART_FIND)
 #undef SIMCUDART_FIND
-  if (resolver.complete()) g_status = g_driver.cuInit_(0);
+  if (!resolver.complete()) return;
+  const void* table = nullptr;
+  if (g_driver.cuGetExportTable_(&table, &simcuda::kRuntimeTable) != CUDA_SUCCESS) return;
+  g_driver.make_primary = static_cast<const simcuda::RuntimeTable*>(table)->make_primary;
+  g_status = g_driver.cuInit_(0);
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ struct Driver {
 #undef SIMCUDART_MEMBER
   StreamCalls legacy;      // stream 0 is the legacy default stream
   StreamCalls per_thread;  // stream 0 is the calling thread's own
+  CUresult (*make_primary)(CUcontext* context, CUdevice device);  // of the driver's own table
 };
 
 // The functions, after cuInit. Null if there is no driver or it lacks one of them.

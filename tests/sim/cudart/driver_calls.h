@@ -8,6 +8,7 @@
 #define SIMCUDART_CALLS(F)                                      \
   F(cuInit, 2000)                                               \
   F(cuDriverGetVersion, 2020)                                   \
+  F(cuGetExportTable, 3000)                                     \
   F(cuGetErrorName, 6000)                                       \
   F(cuGetErrorString, 6000)                                     \
   F(cuDeviceGet, 2000)                                          \

@@ -30,14 +30,14 @@ constinit thread_local Thread t_thread;
 cudaError_t bind_primary(int device) {
   const std::lock_guard lock(g_mutex);
   Device& state = g_devices[device];
-  if (state.primary == nullptr) {
-    const CUresult result = driver()->cuDevicePrimaryCtxRetain_(&state.primary, device);
-    if (result != CUDA_SUCCESS) {
-      state.primary = nullptr;
-      return as_runtime(result);
-    }
-  }
-  return as_runtime(driver()->cuCtxSetCurrent_(state.primary));
+  if (state.primary != nullptr) return as_runtime(driver()->cuCtxSetCurrent_(state.primary));
+  // NVIDIA's runtime has the context made by the driver's own table, and retains it afterwards.
+  CUcontext made = nullptr;
+  CUresult result = driver()->make_primary(&made, device);
+  if (result == CUDA_SUCCESS) result = driver()->cuCtxSetCurrent_(made);
+  if (result == CUDA_SUCCESS) result = driver()->cuDevicePrimaryCtxRetain_(&made, device);
+  if (result == CUDA_SUCCESS) state.primary = made;
+  return as_runtime(result);
 }
 
 // A thread that comes with a context of its own keeps it, as with NVIDIA's runtime.

@@ -14,9 +14,19 @@ constinit int g_initialised = 0;
 
 DriverCalls g_driver;
 
+// NVIDIA's own library asks for a table of the driver's, too. There is none for this one.
+void ask_for_table(void* library) {
+  using GetExportTable = int(const void** table, const void* id);
+  constexpr unsigned char kId[16] = {};
+  const void* table = nullptr;
+  const auto get = reinterpret_cast<GetExportTable*>(dlsym(library, "cuGetExportTable"));
+  if (get != nullptr) get(&table, kId);
+}
+
 bool load() {
   void* library = dlopen("libcuda.so.1", RTLD_NOW);
   if (library == nullptr) return false;
+  ask_for_table(library);
   g_driver.devices =
       reinterpret_cast<decltype(g_driver.devices)>(dlsym(library, "simcuda_devices"));
   g_driver.version =

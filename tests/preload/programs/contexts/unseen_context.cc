@@ -4,8 +4,9 @@
 // What the context does to a block of the program's, one call of it at least without the plugin,
 // may go on while the block is freed; the watcher tells if it is reused too early.
 //
-//   unseen_context FORM BYTES
+//   unseen_context FORM BYTES [tables]
 //
+// tables: the program asks for the driver's tables beforehand, as NVIDIA's runtime does.
 // FORM: a copy from the block by peer unified device captured copy_3d_peer; one from pinned memory;
 // a kernel after the program enabled peer access, or launched by it with something freed before;
 // one that the plugin launched, and then in its context the program asked about memory, freed the
@@ -193,6 +194,8 @@ int main(int argc, char** argv) {
   end_if_it_hangs();
   g_form = argv[1];
   const size_t bytes = std::strtoull(argv[2], nullptr, 10);
+  void* tables = nullptr;
+  if (argc > 3) MUST(cuGetProcAddress("cuGetExportTable", &tables, 3000, 0, nullptr));
   const Plugin plugin;
   CUcontext owner = use_device(0);
   const Hidden hidden(plugin, make_context(plugin));

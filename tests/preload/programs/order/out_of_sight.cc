@@ -4,10 +4,10 @@
 //   out_of_sight USE
 //
 // USE: decoder, encoder, optix, table (of the driver's own functions); runtime (asks for that table
-// as NVIDIA's does); loaded (all of these are looked up, and none is called); verbs, gdrcopy,
-// storage (a device that is open), tokens and dmabuf (shared with one), closed and named_alike
-// (none is); linked (a library is, with a decoder), alone (that decoder is loaded, and nothing
-// linked with it).
+// as NVIDIA's does), management (asks as NVIDIA's management library does); loaded (all of these
+// are looked up, and none is called); verbs, gdrcopy, storage (a device that is open), tokens and
+// dmabuf (shared with one), closed and named_alike (none is); linked (a library is, with a
+// decoder), alone (that decoder is loaded, and nothing linked with it).
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -61,6 +61,11 @@ void ask_as_the_runtime() {
   const CUuuid id{};
   MUST(cuGetProcAddress("cuGetExportTable", &function, 12000, 0, nullptr));
   SAY(reinterpret_cast<GetExportTable*>(function)(&none, &id));
+}
+
+void start_management() {
+  void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+  SAY(find<CUresult()>(library, "nvmlInit_v2")());
 }
 
 // A file with a device's name, below a folder of its own.
@@ -157,6 +162,7 @@ int main(int argc, char** argv) {
   if (calls || is("loaded")) use(at, [=] { look_up_and_call(calls); });
   if (is("linked") || is("alone")) use(at, [] {});
   if (is("runtime")) use(at, ask_as_the_runtime);
+  if (is("management")) use(at, start_management);
   if (calls) hidden_work(at);
   std::printf("done\n");
   return 0;

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Start, version, errors, entry points.
+#include <cstring>
+
 #include "api/api.h"
 #include "base/errors.h"
+#include "exec/primary.h"
+#include "memory/device.h"
+#include "simcuda/runtime_table.h"
 #include "table/proc_address.h"
 
 using namespace simcuda;
@@ -33,6 +38,11 @@ CUresult proc_address(const char* symbol, void** pfn, int version, cuuint64_t fl
                                     : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
   }
   return found.call == nullptr ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS;
+}
+
+CUresult make_primary_of(CUcontext* context, CUdevice ordinal) {
+  Device* device = find_device(ordinal);
+  return device == nullptr ? CUDA_ERROR_INVALID_DEVICE : make_primary(*device, context);
 }
 
 CUresult describe_error(const char* description, const char** out) {
@@ -79,9 +89,14 @@ CUresult cuGetProcAddress(const char* symbol, void** pfn, int cudaVersion, cuuin
 }
 
 CUresult cuGetExportTable(const void** ppExportTable, const CUuuid* pExportTableId) {
+  static constexpr RuntimeTable kForRuntime = {sizeof(RuntimeTable), make_primary_of};
   return call(Call::cuGetExportTable, [&] {
     if (ppExportTable == nullptr || pExportTableId == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *ppExportTable = nullptr;
+    if (std::memcmp(pExportTableId, &kRuntimeTable, sizeof kRuntimeTable) == 0) {
+      *ppExportTable = &kForRuntime;
+      return CUDA_SUCCESS;
+    }
     return CUDA_ERROR_NOT_FOUND;
   });
 }

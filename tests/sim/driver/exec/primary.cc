@@ -20,15 +20,24 @@ Retained& retained() {
   return all;
 }
 
-}  // namespace
-
-CUresult retain_primary(Device& device, CUcontext* context) {
-  Context& primary = device.primary();
-  const std::lock_guard lock(retained().mutex);
+// With the lock.
+CUresult bring_to_life(Context& primary, CUcontext* context) {
   if (!primary.alive()) primary.revive();
-  ++retained().count[device.ordinal()];
   *context = primary.handle();
   return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult make_primary(Device& device, CUcontext* context) {
+  const std::lock_guard lock(retained().mutex);
+  return bring_to_life(device.primary(), context);
+}
+
+CUresult retain_primary(Device& device, CUcontext* context) {
+  const std::lock_guard lock(retained().mutex);
+  ++retained().count[device.ordinal()];
+  return bring_to_life(device.primary(), context);
 }
 
 CUresult release_primary(Device& device) {
@@ -54,7 +63,8 @@ CUresult set_primary_flags(Device& device, unsigned flags) {
 CUresult primary_state(Device& device, unsigned* flags, int* active) {
   if (flags == nullptr || active == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *flags = device.primary().flags;
-  *active = device.primary().alive() ? 1 : 0;
+  const std::lock_guard lock(retained().mutex);
+  *active = retained().count[device.ordinal()] != 0 ? 1 : 0;
   return CUDA_SUCCESS;
 }
 
