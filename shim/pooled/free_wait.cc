@@ -66,7 +66,8 @@ CUresult synchronise(Context& context, CUcontext handle, alloc::Ticket* latest) 
   return result;
 }
 
-// Other contexts whose copies use memory of this one. Their own errors are not this free's answer.
+// Other contexts whose copies use memory of this one: all their work, for want of an event behind
+// the copies. Their own errors are not this free's answer.
 void synchronise_tied_to(const Context& owner) {
   alloc::Reclaim& reclaim = shared().reclaim;
   if (!reclaim.tied(owner.number)) return;
@@ -101,26 +102,27 @@ CUresult free_unused_block(Context& owner) {
   return freed;
 }
 
-// `seen`: what is known to be empty after it.
-CUresult free_in_driver(Context& owner, CUcontext handle, bool pinned, SeenEmpty& seen) {
+CUresult free_in_driver(Context& owner, CUcontext handle) {
   const ContextScope scope(handle);
   if (!scope) return CUDA_SUCCESS;
   const alloc::Ticket ticket = shared().reclaim.close();
-  seen.expect(ticket);
-  const CUresult freed = pinned ? free_unused_page() : free_unused_block(owner);
+  owner.seen_empty.expect(ticket);
+  const CUresult freed = free_unused_block(owner);
   const Visit visit(owner);
   const bool lives = visit.open() && visit.handle() == handle;
   if (freed == CUDA_SUCCESS && lives && !shared().reclaim.frozen() && !is_work_unseen()) {
-    seen.confirm(ticket, SeenEmpty::By::kDriverFree);
+    owner.seen_empty.confirm(ticket, SeenEmpty::By::kDriverFree);
   }
   return freed;
 }
 
 // Why the driver has to say what there is to wait for; none: it need not.
-FreeWaitReason why_of_driver(bool pass, bool of_all_contexts) {
+FreeWaitReason why_of_driver(Context& owner, bool pass) {
   if (!pass) return careful() ? FreeWaitReason::careful : FreeWaitReason::capture;
   if (any_peer_access()) return FreeWaitReason::peers;
-  return of_all_contexts ? FreeWaitReason::contexts : FreeWaitReason::none;
+  // The driver knows of copies from and to its own allocations, not of those in mapped memory.
+  const bool tied = shared().reclaim.tied(owner.number);
+  return tied && owner.source.units() == nullptr ? FreeWaitReason::ties : FreeWaitReason::none;
 }
 
 // What the host sees is waited for, and the device keeps the order of the rest. Else says why not.
@@ -135,7 +137,7 @@ FreeWaitReason leave_debt(Context& owner, std::optional<CountedWait>& counted) {
 }
 
 FreeWait wait_for_work(Context& owner, alloc::ContextPool& pool, alloc::Chunk* chunk,
-                       CUdeviceptr address, bool of_all_contexts) {
+                       CUdeviceptr address) {
   FreeWait wait;
   look_for_unknown_links();  // before the pass: it may close the gate
   const GatePass pass;       // and no end of the thread while it visits the context
@@ -145,7 +147,7 @@ FreeWait wait_for_work(Context& owner, alloc::ContextPool& pool, alloc::Chunk* c
   CUcontext handle = visit->handle();
   visit.reset();
   std::optional<CountedWait> counted;
-  FreeWaitReason why = why_of_driver(static_cast<bool>(pass), of_all_contexts);
+  FreeWaitReason why = why_of_driver(owner, static_cast<bool>(pass));
   const bool plain = why == FreeWaitReason::none;
   if (plain) why = leave_debt(owner, counted);
   if (why == FreeWaitReason::none) {
@@ -155,14 +157,10 @@ FreeWait wait_for_work(Context& owner, alloc::ContextPool& pool, alloc::Chunk* c
   }
   if (!counted) counted.emplace(owner);
   counted->becomes_for_all(why);
-  if (!plain) {
-    SeenEmpty& seen = of_all_contexts ? all_seen_empty : owner.seen_empty;
-    wait.answer = free_in_driver(owner, handle, of_all_contexts, seen);
-  }
-  if (plain || (wait.answer == kNeither && pass)) {
-    synchronise_tied_to(owner);
-    wait.answer = synchronise(owner, handle, &wait.latest);
-  }
+  if (!plain) wait.answer = free_in_driver(owner, handle);
+  const bool synchronises = plain || (wait.answer == kNeither && pass);
+  if (synchronises || (pass && owner.source.units() != nullptr)) synchronise_tied_to(owner);
+  if (synchronises) wait.answer = synchronise(owner, handle, &wait.latest);
   if (wait.answer == kNeither) wait.answer = CUDA_SUCCESS;  // in a capture, and nothing left
   // The block has gone with its context. The driver's free would have been over before.
   const bool gone = owner.handle.load(std::memory_order_acquire) != handle;
@@ -174,16 +172,16 @@ FreeWait wait_for_work(Context& owner, alloc::ContextPool& pool, alloc::Chunk* c
 
 FreeWait wait_in_free(Context& owner, alloc::ContextPool& pool, alloc::Chunk* chunk,
                       CUdeviceptr address) {
-  return wait_for_work(owner, pool, chunk, address, /*of_all_contexts=*/false);
+  return wait_for_work(owner, pool, chunk, address);
 }
 
 FreeWait wait_before_pinned_free(Context& owner, alloc::ContextPool& pool, alloc::Chunk* chunk,
                                  CUdeviceptr address) {
   FreeWait wait;
   if (policy().free_sync == config::FreeSync::kFalse) return wait;
-  const bool several = several_contexts();
-  if ((several ? all_seen_empty : owner.seen_empty).now(&wait.latest)) return wait;
-  return wait_for_work(owner, pool, chunk, address, several);
+  if (!owner.seen_empty.now(&wait.latest)) wait = wait_for_work(owner, pool, chunk, address);
+  if (several_contexts()) wait.latest = alloc::Reclaim::kNow;  // others may work on it
+  return wait;
 }
 
 }  // namespace cistern::shim

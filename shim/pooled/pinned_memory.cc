@@ -110,7 +110,7 @@ CUresult free_pinned(void* memory) {
   const bool invalid =
       owner.pool.free(chunk, address_of(memory), &code, wait.latest) == alloc::Freed::invalid;
   if (invalid) return CUDA_ERROR_INVALID_VALUE;
-  // The free has waited for the oldest work, for as long as that is worth it.
+  // What waits beyond that is not worth its memory.
   if (owner.pool.waiting_bytes() > alloc::Reclaim::kWaitingBound) owner.pool.release_freed();
   return static_cast<CUresult>(code);
 }

@@ -23,7 +23,6 @@ enum class FreeWaitReason : uint8_t {
   careful,          // something may go on unseen
   peers,            // peer access is enabled
   ties,             // copies of another context use the context's memory
-  contexts,         // pinned memory, which any of several contexts may use
   several_threads,  // work of several threads, or of another one, is unfinished
   threads_met,      // once, another thread came for what a free had left to the device
   not_seen_idle,    // the context was not seen idle since it began, or since work became visible
@@ -32,9 +31,8 @@ enum class FreeWaitReason : uint8_t {
   none,             // it need not wait
 };
 inline constexpr const char* kFreeWaitReasons[] = {
-    "setting",       "fill",    "old_driver", "capture",         "careful",
-    "peers",         "ties",    "contexts",   "several_threads", "threads_met",
-    "not_seen_idle", "visible", "other"};
+    "setting",         "fill",        "old_driver",    "capture", "careful", "peers", "ties",
+    "several_threads", "threads_met", "not_seen_idle", "visible", "other"};
 static_assert(std::size(kFreeWaitReasons) == static_cast<size_t>(FreeWaitReason::none));
 
 // Who waited for work whose order a free had left to the device.

@@ -89,7 +89,6 @@ template <typename Ended>
 void end_seen_empty(Ended ended) {
   uint64_t number = contexts_seen_empty.load(std::memory_order_seq_cst);
   for_each_context([&](Context& context) { ended(context, context.seen_empty.end()); });
-  all_seen_empty.end();
   contexts_seen_empty.compare_exchange_strong(number, 0, std::memory_order_seq_cst);
 }
 

@@ -5,7 +5,6 @@
 
 namespace cistern::shim {
 
-constinit SeenEmpty all_seen_empty;
 constinit std::atomic<uint64_t> contexts_seen_empty{0};
 
 namespace {

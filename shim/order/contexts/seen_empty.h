@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether a context was seen *empty*, with all its work done, and nothing was submitted since: a
-// free of its memory then has nothing to wait for (pooled/free_wait.h). One for each context, and
-// one for all of them together.
+// free of its memory then has nothing to wait for (pooled/free_wait.h). One for each context.
 //
 // Two things show that a context is empty: a synchronisation of it, and a free of the driver's own.
 // Call expect() before that driver call and confirm() after it. A submission in between makes
@@ -50,8 +49,6 @@ class SeenEmpty {
 
   std::atomic<uint64_t> state_{kBusy};
 };
-
-extern constinit SeenEmpty all_seen_empty;
 
 // Not 0 while a context may be empty, or is expected to be; another number each time. A submission
 // that finds one ends the state of all contexts, then clears the number, unless it has changed

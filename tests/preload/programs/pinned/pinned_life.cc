@@ -114,8 +114,7 @@ void beside(int rounds) {
   const timed::Kernels kernels;
   timed::Held held(kernels, timed::new_stream());
   std::thread ends([&] {
-    // Long enough for the loop to reach the driver's free, which waits; on a slow machine it may
-    // not yet, and asks for no more blocks for that.
+    // Long enough for the loop to reach the driver's free; on a slow machine it may not yet.
     std::this_thread::sleep_for(std::chrono::seconds(2));
     held.end();
   });

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A free waits for work of other contexts, too, where the driver's does.
+// For whose work a free waits where there are several contexts: as the driver's does.
 //
 //   barrier_contexts copy     another context's copy from the block that is freed
-//   barrier_contexts pinned   another context's work, in a free of pinned memory
-//   barrier_contexts dead     peer access, and the work that the frees wait for dies
+//   barrier_contexts beside   the same, where there is peer access to a third context
+//   barrier_contexts pinned   work of the context that pinned memory is of, in a free in another
+//   one barrier_contexts turns    the same, behind a free of pinned memory of a context without
+//   work barrier_contexts dead     peer access, and the work that the frees wait for dies
 //   barrier_contexts synced   peer access, and the program has synchronised its own context
 
 #include <cstring>
@@ -42,8 +44,14 @@ struct Two {
   }
 };
 
-void copies() {
+void copies(bool beside_peers) {
   const Two two;
+  CUcontext third = nullptr;
+  if (beside_peers) {
+    MUST(cuCtxCreate(&third, nullptr, 0, 1));
+    MUST(cuCtxSetCurrent(two.here));
+    MUST(cuCtxEnablePeerAccess(third, 0));
+  }
   auto* result = static_cast<volatile uint32_t*>(new_pinned());
   int there = 0;
   for (int round = 1; round <= kRounds; ++round) {
@@ -61,19 +69,23 @@ void copies() {
   std::printf("copies that were over: %d\n", there);
 }
 
-void pinned() {
+// Its own context's work is waited for, whichever context is current.
+void pinned(bool turns) {
   const Two two;
   auto* result = static_cast<volatile uint32_t*>(new_pinned());
   int there = 0;
   for (int round = 1; round <= kRounds; ++round) {
-    MUST(cuCtxSetCurrent(two.here));
+    MUST(cuCtxSetCurrent(two.there));
     void* block = new_pinned();
+    MUST(cuCtxSetCurrent(two.here));
+    void* of_idle = new_pinned();
     two.fill(static_cast<uint32_t>(round));
     MUST(cuMemcpyDtoHAsync(const_cast<uint32_t*>(result), two.words, kBytes, two.worker.stream));
     MUST(cuCtxSetCurrent(two.here));
-    if (round == 3) MUST(cuCtxSynchronize());
+    if (turns) MUST(cuMemFreeHost(of_idle));
     MUST(cuMemFreeHost(block));
     there += result[0] == static_cast<unsigned>(round);
+    if (!turns) MUST(cuMemFreeHost(of_idle));
   }
   std::printf("copies that were over: %d\n", there);
 }
@@ -109,8 +121,10 @@ void synced() {
 int main(int argc, char** argv) {
   end_if_it_hangs();
   const char* mode = argc > 1 ? argv[1] : "copy";
-  if (std::strcmp(mode, "copy") == 0) copies();
-  if (std::strcmp(mode, "pinned") == 0) pinned();
+  if (std::strcmp(mode, "copy") == 0) copies(/*beside_peers=*/false);
+  if (std::strcmp(mode, "beside") == 0) copies(/*beside_peers=*/true);
+  if (std::strcmp(mode, "pinned") == 0) pinned(/*turns=*/false);
+  if (std::strcmp(mode, "turns") == 0) pinned(/*turns=*/true);
   if (std::strcmp(mode, "dead") == 0) dead();
   if (std::strcmp(mode, "synced") == 0) synced();
   return 0;

@@ -9,7 +9,6 @@
 //   capture   a stream captures
 //   peers     peer access is enabled
 //   ties      another context copies from this one
-//   contexts  pinned memory, beside another context
 //   threads   another thread's work is unfinished, too
 //   met       another thread works behind a free
 //   unknown   before anything was synchronised
@@ -77,15 +76,6 @@ void ties(Workplace& at, CUcontext context) {
   MUST(cuMemcpyPeerAsync(there, other, at.words, context, kBytes, stream));
   MUST(cuCtxSetCurrent(context));
   MUST(cuMemFree(block));
-}
-
-void contexts(Workplace& at, CUcontext context) {
-  CUcontext other = nullptr;
-  MUST(cuCtxCreate(&other, nullptr, 0, 0));
-  MUST(cuCtxSetCurrent(context));
-  uint32_t* memory = new_pinned();
-  MUST(timed::fill_words(at.kernels, at.first, at.words, kWords, 1, kDelayUs));
-  MUST(cuMemFreeHost(memory));
 }
 
 void fill_elsewhere(Workplace& at, CUcontext context) {
@@ -178,7 +168,6 @@ int main(int argc, char** argv) {
   if (is("burst")) burst(at);
   if (is("capture")) capture(at);
   if (is("ties")) ties(at, context);
-  if (is("contexts")) contexts(at, context);
   if (is("threads")) threads(at, context);
   if (is("met")) met(at, context);
   if (is("careful")) careful(at);

@@ -60,7 +60,7 @@ CUresult free_pinned(void* p) {
   if (p == nullptr) return CUDA_SUCCESS;
   const auto found = host_allocation(p);
   if (!found) return CUDA_ERROR_INVALID_VALUE;
-  wait_for_every_context();
+  wait_for_memory_of(*found->context);
   return free_host(reinterpret_cast<CUdeviceptr>(p), MemoryKind::kPinned);
 }
 
@@ -165,7 +165,13 @@ CUresult cuMemHostRegister_v2(void* p, size_t bytesize, unsigned int Flags) {
 CUresult cuMemHostUnregister(void* p) {
   return call(
       Call::cuMemHostUnregister,
-      [&] { return in_context([&](Context&) { return unregister_host(p); }); }, in("p", p));
+      [&] {
+        return in_context([&](Context& context) {
+          wait_for_context(context);
+          return unregister_host(p);
+        });
+      },
+      in("p", p));
 }
 
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int Flags) {

@@ -132,19 +132,6 @@ void wait_for_memory_of(Context& context) {
   wait_for(std::move(pending));
 }
 
-void wait_for_every_context() {
-  if (everything_done() && !keeping_clocks()) return;
-  const std::vector<Context*> all = living_contexts();
-  Order pending;
-  {
-    const std::lock_guard lock(exec_mutex());
-    for (Context* context : all) {
-      if (context->alive()) pending.add(context->unfinished());
-    }
-  }
-  wait_for(std::move(pending));
-}
-
 std::vector<Context*> living_contexts() {
   std::vector<Context*> all;
   const std::lock_guard lock(registry().mutex);

@@ -71,12 +71,10 @@ class Context {
 // Blocks until all work of the context is done.
 void wait_for_context(Context& context);
 
-// The same for cuMemFree: until no work that may touch the context's memory by right is under way,
-// also not copies by other contexts and kernels that reach it by peer access.
+// The same for cuMemFree and cuMemFreeHost: until no work that may touch the context's memory by
+// right is under way, also not copies by other contexts, kernels that reach it by peer access, and
+// their work on its pinned memory.
 void wait_for_memory_of(Context& context);
-
-// The same for cuMemFreeHost: pinned memory is mapped into every context.
-void wait_for_every_context();
 
 // Those that are alive.
 std::vector<Context*> living_contexts();

@@ -55,17 +55,21 @@ StreamRef legacy_stream(Context& context) {
 
 // Whether the context that owns memory waits for this work of another one before it frees: for
 // copies, and for kernels that reach another device. A kernel of another context on the same device
-// has no right to the memory. Caller holds exec_mutex().
-bool counts_for_owner(const Stream& stream, const Work& work, const Context& owner) {
+// has no right to the memory, unless it is pinned. Caller holds exec_mutex().
+bool counts_for_owner(const Stream& stream, const Work& work, const Allocation& memory) {
+  const Context& owner = *memory.context;
   if (&owner == &stream.context) return false;
-  return work.kernel == nullptr || &owner.device() != &stream.context.device();
+  return work.kernel == nullptr || memory.kind == MemoryKind::kPinned ||
+         &owner.device() != &stream.context.device();
 }
 
 void tell_owners(const Stream& stream, const Work& work) {
   for (const Access& access : work.accesses) {
     const auto found = find_allocation(access.address);
-    const bool owned = found && found->kind == MemoryKind::kDevice && found->context->alive();
-    if (!owned || !counts_for_owner(stream, work, *found->context)) continue;
+    const bool waited_for =
+        found && (found->kind == MemoryKind::kDevice || found->kind == MemoryKind::kPinned);
+    if (!waited_for || !found->context->alive()) continue;
+    if (!counts_for_owner(stream, work, *found)) continue;
     found->context->touched_by_others.prune();
     found->context->touched_by_others.add(work.done);
   }

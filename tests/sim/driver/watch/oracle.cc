@@ -21,10 +21,11 @@
 namespace simcuda {
 namespace {
 
-// What a program holds, and where a free of it would wait; no context: in all of them.
+// What a program holds.
 struct Held {
   size_t bytes;
-  Context* owner;
+  Context* owner;      // of device memory
+  Context* waits_for;  // a free of it waits for that context's work
 };
 struct Freed {
   size_t bytes;
@@ -335,9 +336,10 @@ void program_calls(std::string_view symbol, CUdeviceptr freed) {
   t_knows.frees = freed != 0;
   if (!t_knows.frees) return;
   t_knows.address = freed;
-  t_knows.owner = owner_of(freed);
+  const auto held = all.held.find(freed);
+  t_knows.owner = held == all.held.end() ? owner_of(freed) : held->second.waits_for;
   // No page of CUDA's says for which context's work a free of stream-ordered memory waits.
-  t_knows.until = all.held.contains(freed) ? settled_before_free() : VectorClock{};
+  t_knows.until = held != all.held.end() ? settled_before_free() : VectorClock{};
   begin_to_wait(t_knows.until);
   for (Context* context : living_contexts()) {  // see is_excused()
     if (all.tied.contains(context->id())) begin_to_wait(context->unfinished().promised);
@@ -366,10 +368,10 @@ void program_returns(CUresult code) {
 }
 
 void program_gets(CUdeviceptr address, size_t bytes, bool pinned) {
-  Context* owner = pinned ? nullptr : current_context();
+  Context* current = current_context();
   const std::lock_guard lock(exec_mutex());
   Oracle& all = oracle();
-  all.held[address] = {bytes, owner};
+  all.held[address] = {bytes, pinned ? nullptr : current, current};
   auto at = all.freed.lower_bound(address + bytes);
   while (at != all.freed.begin()) {
     --at;
