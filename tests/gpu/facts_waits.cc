@@ -130,6 +130,13 @@ void peer_copies(CUcontext context) {
   first.use();
   MUST(cuMemFree(unused));
   tell("cuCtxSynchronize", [](CUdeviceptr) { return cuCtxSynchronize(); });
+  first.use();
+  void* pinned = new_pinned(CU_MEMHOSTALLOC_PORTABLE);
+  second.use();
+  timed::Held work(second.kernels, second.stream);
+  MUST(cuMemcpyHtoDAsync(target, pinned, 4 * kMiB, second.stream));
+  fact(waits(context, work, [&] { return cuMemFreeHost(pinned); }),
+       "waits_peer_copies.cuMemFreeHost_of_its_source");
 }
 
 void devices(CUcontext context) {

@@ -129,6 +129,49 @@ Operations cudnn(CUstream stream) {
   return {operation("cudnnAddTensor"), operation("cudnnTransformTensor")};
 }
 
+// Transforms of one value each leave it as it is.
+Operations cufft(CUstream stream) {
+  static const Library library{"libcufft.so.12", "libcufft.so.11", "libcufft.so.10"};
+  constexpr int kComplex = 0x29, kForward = -1, kCount = int{kWords} / 2;
+  int plan = 0;
+  must_be_0("cufftPlan1d", library("cufftPlan1d", &plan, 1, kComplex, kCount));
+  must_be_0("cufftSetStream", library("cufftSetStream", plan, stream));
+  return {{"cufftExecC2C", [=](CUdeviceptr from, CUdeviceptr to) {
+             return library("cufftExecC2C", plan, floats(from), floats(to), kForward);
+           }}};
+}
+
+// A sparse vector in which nothing is left out.
+Operations cusparse(CUstream stream) {
+  static const Library library{"libcusparse.so.12", "libcusparse.so.11"};
+  constexpr int kIndices32 = 2, kFromZero = 0, kFloat = 0;
+  constexpr int64_t kCount = kWords;
+  void *handle = nullptr, *sparse = nullptr, *dense = nullptr;
+  std::vector<int> in_order(kWords);
+  for (size_t i = 0; i < kWords; ++i) in_order[i] = static_cast<int>(i);
+  CUdeviceptr indices = 0;
+  MUST(cuMemAlloc(&indices, kWords * sizeof(int)));
+  MUST(cuMemcpyHtoD(indices, in_order.data(), kWords * sizeof(int)));
+  must_be_0("cusparseCreate", library("cusparseCreate", &handle));
+  must_be_0("cusparseSetStream", library("cusparseSetStream", handle, stream));
+  must_be_0("cusparseCreateSpVec",
+            library("cusparseCreateSpVec", &sparse, kCount, kCount, floats(indices),
+                    floats(indices), kIndices32, kFromZero, kFloat));
+  must_be_0("cusparseCreateDnVec",
+            library("cusparseCreateDnVec", &dense, kCount, floats(indices), kFloat));
+  return {{"cusparseGather",
+           [=](CUdeviceptr from, CUdeviceptr to) {
+             const int code = library("cusparseDnVecSetValues", dense, floats(from)) +
+                              library("cusparseSpVecSetValues", sparse, floats(to));
+             return code != 0 ? code : library("cusparseGather", handle, dense, sparse);
+           }},
+          {"cusparseScatter", [=](CUdeviceptr from, CUdeviceptr to) {
+             const int code = library("cusparseSpVecSetValues", sparse, floats(from)) +
+                              library("cusparseDnVecSetValues", dense, floats(to));
+             return code != 0 ? code : library("cusparseScatter", handle, sparse, dense);
+           }}};
+}
+
 // Of one device: a copy, and a kernel that multiplies beforehand.
 Operations nccl(CUstream stream) {
   static const Library library{"libnccl.so.2"};
@@ -211,7 +254,8 @@ void frees(const Operations& operations, const Places& places, bool busy) {
 }
 
 constexpr std::pair<const char*, Operations (*)(CUstream)> kLibraries[] = {
-    {"own", own}, {"cublas", cublas}, {"cudnn", cudnn}, {"nccl", nccl}};
+    {"own", own},     {"cublas", cublas},     {"cudnn", cudnn},
+    {"cufft", cufft}, {"cusparse", cusparse}, {"nccl", nccl}};
 
 int run(Operations (*library)(CUstream), const char* mode) {
   const timed::Worker at(use_device(0));

@@ -110,7 +110,12 @@ CUresult cuModuleLoadFatBinary(CUmodule* module, const void* fatCubin) {
 
 CUresult cuModuleUnload(CUmodule hmod) {
   return call(
-      Call::cuModuleUnload, [&] { return unload_module(hmod); }, in("hmod", hmod));
+      Call::cuModuleUnload,
+      [&] {
+        if (Context* current = current_context()) wait_for_context(*current);
+        return unload_module(hmod);
+      },
+      in("hmod", hmod));
 }
 
 CUresult cuModuleGetFunction(CUfunction* hfunc, CUmodule hmod, const char* name) {
@@ -187,7 +192,7 @@ CUresult cuKernelGetFunction(CUfunction* pFunc, CUkernel kernel) {
   return call(Call::cuKernelGetFunction, [&] {
     if (pFunc == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (function_of(as_function(kernel)) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    *pFunc = as_function(kernel);
+    *pFunc = without_kernel_bit(as_function(kernel));
     return CUDA_SUCCESS;
   });
 }
@@ -215,8 +220,10 @@ CUresult cuFuncGetAttribute(int* pi, CUfunction_attribute attrib, CUfunction hfu
 
 CUresult cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t* paramOffset,
                             size_t* paramSize) {
-  return call(Call::cuFuncGetParamInfo,
-              [&] { return parameter_of(func, paramIndex, paramOffset, paramSize); });
+  return call(Call::cuFuncGetParamInfo, [&] {
+    if (is_kernel(func)) return CUDA_ERROR_INVALID_HANDLE;
+    return parameter_of(func, paramIndex, paramOffset, paramSize);
+  });
 }
 
 CUresult cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t* paramOffset,

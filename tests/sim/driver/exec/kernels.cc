@@ -37,6 +37,8 @@ HandleTable<Handle, Object>& table() {
   return all;
 }
 
+constexpr uintptr_t kKernelBit = 1;
+
 auto& modules() { return table<CUmodule, Module>(); }
 auto& libraries() { return table<CUlibrary, Module>(); }
 auto& functions() { return table<CUfunction, Function>(); }
@@ -229,7 +231,9 @@ CUresult find_kernel(CUlibrary handle, const char* name, CUkernel* kernel) {
   if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   CUfunction function = nullptr;
   const CUresult code = hand_out(*library, name, {nullptr, nullptr, handle}, &function);
-  if (code == CUDA_SUCCESS) *kernel = reinterpret_cast<CUkernel>(function);
+  if (code == CUDA_SUCCESS) {
+    *kernel = reinterpret_cast<CUkernel>(reinterpret_cast<uintptr_t>(function) | kKernelBit);
+  }
   return code;
 }
 
@@ -246,11 +250,21 @@ CUresult find_variable(Context& context, CUlibrary handle, const char* name, CUd
   return library->variables.find(context, name, address, bytes);
 }
 
-std::shared_ptr<Function> function_of(CUfunction handle) { return functions().find(handle); }
+bool is_kernel(CUfunction handle) {
+  return (reinterpret_cast<uintptr_t>(handle) & kKernelBit) != 0;
+}
+
+CUfunction without_kernel_bit(CUfunction handle) {
+  return reinterpret_cast<CUfunction>(reinterpret_cast<uintptr_t>(handle) & ~kKernelBit);
+}
+
+std::shared_ptr<Function> function_of(CUfunction handle) {
+  return functions().find(without_kernel_bit(handle));
+}
 
 CUresult launch(Call call, CUfunction handle, const LaunchShape& shape, const StreamRef& stream,
                 void** params, void** extra) {
-  const auto function = functions().find(handle);
+  const auto function = function_of(handle);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const SimcudaKernel& twin = *function->twin;
   const char* buffer = parameter_buffer(extra);

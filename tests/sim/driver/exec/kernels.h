@@ -48,8 +48,12 @@ CUresult find_variable(CUmodule module, const char* name, CUdeviceptr* address, 
 CUresult find_variable(Context& context, CUlibrary library, const char* name, CUdeviceptr* address,
                        size_t* bytes);
 
-// Functions and kernels are one kind of object here: either handle is accepted. Null if unknown.
+// Functions and kernels are one kind of object here, and handles of either are accepted, but for
+// cuFuncGetParamInfo: a kernel's has its lowest bit set. Null if unknown.
 std::shared_ptr<Function> function_of(CUfunction handle);
+bool is_kernel(CUfunction handle);
+// The function's own handle.
+CUfunction without_kernel_bit(CUfunction handle);
 
 struct LaunchShape {
   unsigned grid[3];
