@@ -16,9 +16,9 @@
 //   cuGetExportTable           the driver's own tables of functions. NVIDIA's runtime asks for them
 //                              by cuGetProcAddress since 11.3, and nobody knows who asks there: a
 //                              runtime that is linked into a program lies in that program's code.
-//                              So what dlsym() finds is meant for somebody else, unless libcudart
-//                              asks, or the management library or the compiler (routes.cc). CUPTI
-//                              is such a somebody.
+//                              So what dlsym() finds is meant for somebody else, unless libcudart,
+//                              the management library or the run-time compiler asks (routes.cc).
+//                              CUPTI, by which profilers work, is such a somebody.
 //
 // A library that is loaded and looked up is not in use: FFmpeg, for one, looks up all it might
 // need. Of a program or library that is linked with the decoder's or the encoder's nothing more is

@@ -66,8 +66,8 @@ CUresult synchronise(Context& context, CUcontext handle, alloc::Ticket* latest) 
   return result;
 }
 
-// Other contexts whose copies use memory of this one: all their work, for want of an event behind
-// the copies. Their own errors are not this free's answer.
+// Waits for all work of the contexts whose copies use memory of this one: no event is behind the
+// copies alone. Their own errors are not this free's answer.
 void synchronise_tied_to(const Context& owner) {
   alloc::Reclaim& reclaim = shared().reclaim;
   if (!reclaim.tied(owner.number)) return;

@@ -17,8 +17,8 @@
 //   in a careful process, or with copies of       nothing uses
 //   another context that use its memory
 //   (order/ties.h)
-//   such copies of memory in units (allocator/    a synchronisation of the other context, too
-//   expandable), of which the driver need not know
+//   such copies where memory lies in units        a synchronisation of the other context, too:
+//   (allocator/expandable)                        the driver need not know of them
 //
 // For pinned memory that is the work of the context in which it was allocated: a driver was seen to
 // wait for no other one in cuMemFreeHost (an H100, driver 580).

@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kBytes = 1024 * kMiB, kWords = 1024;
 constexpr int kSteps = 50;
 
-// NVML, of which no header may be here.
+// NVML, whose header may be missing.
 class Management {
  public:
   Management() {

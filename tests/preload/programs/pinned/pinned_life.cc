@@ -6,12 +6,11 @@
 // idle: the context ends when what was freed has just become due to go back.
 // contexts: made and destroyed with blocks live, freed and under way. reset: the primary context.
 // fork: the child may not use the parent's CUDA, but ends well. exit: with work under way.
-// beside: a loop that pins and frees for 2 s beside a kernel of another device.
+// beside: a loop that pins and frees beside a kernel of another device, which ends behind it.
 
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -113,11 +112,6 @@ void beside(int rounds) {
   CUcontext busy = use_device(1);
   const timed::Kernels kernels;
   timed::Held held(kernels, timed::new_stream());
-  std::thread ends([&] {
-    // Long enough for the loop to reach the driver's free; on a slow machine it may not yet.
-    std::this_thread::sleep_for(std::chrono::seconds(2));
-    held.end();
-  });
   use_device(0);
   CUstream stream = timed::new_stream();
   CUdeviceptr device = 0;
@@ -128,7 +122,7 @@ void beside(int rounds) {
     MUST(cuCtxSynchronize());
     MUST(cuMemFreeHost(block));
   }
-  ends.join();
+  held.end();
   MUST(cuCtxSetCurrent(busy));
   MUST(cuCtxSynchronize());
 }
