@@ -13,6 +13,8 @@ SETTINGS = {"CISTERN_LOG": "warn", "CISTERN_FREE_SYNC": "auto"}  # set: no hint 
 
 
 class Advice(life.Life):
+    beside = ("libtestclock.so",)  # which the program stops: no hint that depends on when the background thread comes
+
     def library(self, name):
         """A library of this name, which is loaded and does nothing."""
         path = self.folder / name

@@ -30,6 +30,7 @@ def sanitizer_runtimes(library):
 
 class Life(unittest.TestCase):
     preloaded = "libcistern-device.so"
+    beside = ()  # libraries of the test programs that are preloaded, too
 
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cistern-life-"))
@@ -45,6 +46,7 @@ class Life(unittest.TestCase):
         env["SIMCUDA_KERNELS"] = str(build_dir / "sim" / "libtest-kernels.so")
         env["ASAN_OPTIONS"] = "detect_leaks=0"  # the programs leak on purpose
         if preload:
+            objects += (str(build_dir / "programs" / name) for name in self.beside)
             objects.append(str(build_dir / self.preloaded))
             env |= {"CISTERN_REPORT": "json", "CISTERN_REPORT_FILE": "report.%p",
                     "CISTERN_LOG": "debug", "CISTERN_LOG_FILE": "log.%p"}
