@@ -37,7 +37,8 @@ constexpr uint64_t kPatience = 10'000'000'000;
 
 constinit alloc::Mutex mutex;  // held for all below, and for each context's Debt but open_for
 constinit uint64_t records = 0;
-constinit std::atomic<bool> threads_met{false};
+constinit std::atomic<bool> waited_in_vain{false};  // a thread, for another one's debts
+constinit std::atomic<unsigned> waiting{0};         // threads, for debts; none begins meanwhile
 
 // Streams of the debtor that wait for everything up to a record. One that is left out waits again.
 struct Wait {
@@ -55,7 +56,7 @@ constinit std::atomic<bool> waits_are_stale{false};  // a stream ended while the
 // since the streams of the other context wait for the debt, too.
 FreeWaitReason why_forbidden(const Context& owner) {
   alloc::Reclaim& reclaim = shared().reclaim;
-  if (threads_met.load()) return FreeWaitReason::threads_met;
+  if (waited_in_vain.load() || waiting.load() != 0) return FreeWaitReason::threads_met;
   if (capture_gate().capturing()) return FreeWaitReason::capture;
   if (any_peer_access()) return FreeWaitReason::peers;
   if (reclaim.frozen() || careful() || is_work_unseen()) return FreeWaitReason::careful;
@@ -69,7 +70,7 @@ FreeWaitReason why_never() {
   if (driver().cuCtxRecordEvent == nullptr) return FreeWaitReason::old_driver;
   if (alloc::fill_mode(policy()) != alloc::FillMode::off) return FreeWaitReason::fill;
   if (is_work_unseen()) return FreeWaitReason::careful;
-  return threads_met.load() ? FreeWaitReason::threads_met : FreeWaitReason::none;
+  return waited_in_vain.load() ? FreeWaitReason::threads_met : FreeWaitReason::none;
 }
 
 // Where the work is not this thread's alone, or the host sees it.
@@ -237,7 +238,6 @@ bool owes_until(uint64_t record) {
   return any_context([=](const Debt& d) { return d.state != State::none && d.since <= record; });
 }
 
-// Who waits without a limit must not wait for a thread that makes debts again and again.
 bool wait_until_paid(uint64_t record, uint64_t limit_ns, PaidBy who) {
   std::optional<TimedWait> timed;
   const auto paid = [&] {
@@ -245,7 +245,6 @@ bool wait_until_paid(uint64_t record, uint64_t limit_ns, PaidBy who) {
     ask_debts();
     const bool over = !owes_until(record);
     mutex.unlock();
-    if (!over && limit_ns == UINT64_MAX && others_debts()) threads_meet();
     if (!over && limit_ns != 0 && !timed) timed.emplace(free_counts.paid_by(who));
     return over;
   };
@@ -261,10 +260,20 @@ struct Patience {
 constinit Patience with_work{kPatience};         // before what this thread submits
 constinit Patience with_release{1'000'000'000};  // before memory goes elsewhere
 
+// No debt begins while one lasts: who waits would wait for the thread that makes them, too.
+class Waiting {
+ public:
+  Waiting() { waiting.fetch_add(1, std::memory_order_seq_cst); }
+  ~Waiting() { waiting.fetch_sub(1, std::memory_order_seq_cst); }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+};
+
 // Whether everything is paid that was owed at the call.
 bool pay(PaidBy who, Patience& patience, uint64_t own_patience_ns = UINT64_MAX) {
   if (!any_debts() || !active()) return true;
   const NoCancel in_hand;
+  const Waiting while_debts_end;
   if (!mutex.lock_within(kPatience)) return false;
   const ThreadId thread = debtor.load();
   const bool another = thread != this_thread_id() && thread != kEndedDebtor;
@@ -330,13 +339,12 @@ void order_behind_debts(CUstream stream) {
   if (!behind) pay_debts(PaidBy::submission);
 }
 
-void threads_meet() {
-  if (debtor.load() != kEndedDebtor) threads_met.store(true);
-}
+void leave_no_more_debts() { waited_in_vain.store(true); }
 
 bool pay_debts(PaidBy who) {
-  if (others_debts()) threads_meet();
-  return pay(who, with_work) && !any_debts();
+  const bool paid = pay(who, with_work);
+  if (!paid && others_debts()) leave_no_more_debts();
+  return paid && !any_debts();
 }
 
 bool pay_for_release() { return pay(PaidBy::release, with_release); }
@@ -396,6 +404,7 @@ void pay_debts_at_exit() {
 
 void reset_debts_after_fork() {
   mutex.reset();
+  waiting.store(0);
   debtor.store(0);
   forget_waits();
   for_each_context([](Context& context) {

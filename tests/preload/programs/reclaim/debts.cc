@@ -203,6 +203,7 @@ void unordered(Workplace& at, CUcontext context) {
   MUST(cuMemFree(block));
   say_if("it ended", at.read_on(at.first));
   other.join();
+  at.write_and_free(at.first);
 }
 
 void streams_end(Workplace& at) {
