@@ -24,7 +24,7 @@ enum class FreeWaitReason : uint8_t {
   peers,            // peer access is enabled
   ties,             // copies of another context use the context's memory
   several_threads,  // work of several threads, or of another one, is unfinished
-  threads_met,      // another thread waits for what a free left to the device, or did so in vain
+  threads_met,      // threads work at the same time, or one waited in vain for what a free left
   not_seen_idle,    // the context was not seen idle since it began, or since work became visible
   visible,          // the host sees some of the work, and no event is behind it
   other,            // the context is about to end, or no event could be made for it

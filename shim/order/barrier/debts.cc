@@ -39,6 +39,7 @@ constinit alloc::Mutex mutex;  // held for all below, and for each context's Deb
 constinit uint64_t records = 0;
 constinit std::atomic<bool> waited_in_vain{false};  // a thread, for another one's debts
 constinit std::atomic<unsigned> waiting{0};         // threads, for debts; none begins meanwhile
+constinit std::atomic<unsigned> frees_to_wait{0};   // before one leaves a debt again
 
 // Streams of the debtor that wait for everything up to a record. One that is left out waits again.
 struct Wait {
@@ -52,11 +53,22 @@ constinit size_t next_wait = 0;
 constinit unsigned submissions_behind = 0;
 constinit std::atomic<bool> waits_are_stale{false};  // a stream ended while the lock was not free
 
+// Whether a free comes while another thread waits for the debts of earlier ones, or soon after that:
+// who waits would be held up by what this thread left to the device.
+bool threads_work_at_once() {
+  constexpr unsigned kFrees = 1000;
+  if (waiting.load() != 0) frees_to_wait.store(kFrees);
+  unsigned left = frees_to_wait.load();
+  while (left != 0 && !frees_to_wait.compare_exchange_weak(left, left - 1)) {
+  }
+  return left != 0;
+}
+
 // What forbids a debt. Whoever changes one of these pays what is owed afterwards; but for ties,
 // since the streams of the other context wait for the debt, too.
 FreeWaitReason why_forbidden(const Context& owner) {
   alloc::Reclaim& reclaim = shared().reclaim;
-  if (waited_in_vain.load() || waiting.load() != 0) return FreeWaitReason::threads_met;
+  if (waited_in_vain.load() || threads_work_at_once()) return FreeWaitReason::threads_met;
   if (capture_gate().capturing()) return FreeWaitReason::capture;
   if (any_peer_access()) return FreeWaitReason::peers;
   if (reclaim.frozen() || careful() || is_work_unseen()) return FreeWaitReason::careful;

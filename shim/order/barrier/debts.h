@@ -19,8 +19,10 @@
 //   * It allocates: it waits a second at most, and else gets memory that was never under the debt
 //     (pooled/memory.cc).
 //
-// No debt begins while a thread waits. The work may wait for that thread, so its patience ends
-// after ten seconds; then no free of this process leaves a debt any more.
+// No debt begins while a thread waits. A free at such a moment shows that threads do not take turns
+// but work at the same time: the next thousand frees wait themselves, as the driver's do. The work
+// may wait for the thread that waits for it. So its patience ends after ten seconds; then no free of
+// this process leaves a debt any more.
 //
 // Once the debtor has ended, whatever a thread does comes after its frees: then the host waits,
 // without a limit.
