@@ -12,6 +12,7 @@
 //   ends        what the work may use ends: nothing of it goes on then
 //   ended       the thread that freed ends, and others ask or use streams of the same names
 //   unordered   work of another thread that the first one's waits for
+//   goes_on     another thread submits while this one goes on with work and frees
 //   streams_end streams end, and others have their handles
 //   overlapping a launch that may begin before the one in front of it ends
 //   contexts    another context copies
@@ -21,6 +22,8 @@
 //   dead        the work dies, the thread that freed ends, and so does the process
 //   bursts      frees and launches take turns
 
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -182,15 +185,18 @@ void ended(Workplace& at, CUcontext context) {
 }
 
 // The first stream's kernel ends once the other thread's fill was done, which the free does not
-// hold up.
+// hold up. Where the free comes back first, the fill comes behind it.
 void unordered(Workplace& at, CUcontext context) {
   const CUdeviceptr go = new_block(sizeof(uint32_t)), block = new_block(1000);
   MUST(cuMemsetD32(go, 0, 1));
   MUST(cuCtxSynchronize());
-  std::atomic<bool> launched{false};
+  std::atomic<bool> launched{false}, freed{false};
   std::thread other([&] {
     MUST(cuCtxSetCurrent(context));
     while (!launched.load()) std::this_thread::yield();
+    for (int i = 0; i < 300 && !freed.load(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
     MUST(cuMemsetD32Async(go, 1, 1, at.second));
     MUST(cuStreamSynchronize(at.second));
   });
@@ -201,9 +207,27 @@ void unordered(Workplace& at, CUcontext context) {
   MUST(timed::launch(at.kernels.hold, at.first, parameters));
   launched.store(true);
   MUST(cuMemFree(block));
+  freed.store(true);
   say_if("it ended", at.read_on(at.first));
   other.join();
   at.write_and_free(at.first);
+}
+
+// There is always work that was not there when the other thread came.
+void goes_on(Workplace& at, CUcontext context) {
+  constexpr int kRounds = 20'000;
+  std::atomic<bool> comes{false}, through{false};
+  at.write_and_free(at.first);
+  std::thread other([&] {
+    MUST(cuCtxSetCurrent(context));
+    comes.store(true);
+    MUST(cuMemsetD32Async(at.copy, 1, 1, at.second));
+    through.store(true);
+  });
+  while (!comes.load()) std::this_thread::yield();
+  for (int i = 0; i < kRounds && !through.load(); ++i) at.write_and_free(at.first);
+  say_if("the other thread got through", through.load());
+  other.join();
 }
 
 void streams_end(Workplace& at) {
@@ -362,6 +386,7 @@ int main(int argc, char** argv) {
   if (is("many")) many(at);
   if (is("dead")) dead(at, context);
   if (is("unordered")) unordered(at, context);
+  if (is("goes_on")) goes_on(at, context);
   if (is("streams_end")) streams_end(at);
   if (is("overlapping")) overlapping(at);
   if (is("graph")) graph(at);
