@@ -12,7 +12,6 @@
 //   ends        what the work may use ends: nothing of it goes on then
 //   ended       the thread that freed ends, and others ask or use streams of the same names
 //   unordered   work of another thread that the first one's waits for
-//   goes_on     another thread submits while this one goes on with work and frees
 //   streams_end streams end, and others have their handles
 //   overlapping a launch that may begin before the one in front of it ends
 //   contexts    another context copies
@@ -210,24 +209,8 @@ void unordered(Workplace& at, CUcontext context) {
   freed.store(true);
   say_if("it ended", at.read_on(at.first));
   other.join();
+  MUST(cuCtxSynchronize());
   at.write_and_free(at.first);
-}
-
-// There is always work that was not there when the other thread came.
-void goes_on(Workplace& at, CUcontext context) {
-  constexpr int kRounds = 20'000;
-  std::atomic<bool> comes{false}, through{false};
-  at.write_and_free(at.first);
-  std::thread other([&] {
-    MUST(cuCtxSetCurrent(context));
-    comes.store(true);
-    MUST(cuMemsetD32Async(at.copy, 1, 1, at.second));
-    through.store(true);
-  });
-  while (!comes.load()) std::this_thread::yield();
-  for (int i = 0; i < kRounds && !through.load(); ++i) at.write_and_free(at.first);
-  say_if("the other thread got through", through.load());
-  other.join();
 }
 
 void streams_end(Workplace& at) {
@@ -386,7 +369,6 @@ int main(int argc, char** argv) {
   if (is("many")) many(at);
   if (is("dead")) dead(at, context);
   if (is("unordered")) unordered(at, context);
-  if (is("goes_on")) goes_on(at, context);
   if (is("streams_end")) streams_end(at);
   if (is("overlapping")) overlapping(at);
   if (is("graph")) graph(at);
