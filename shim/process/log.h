@@ -4,11 +4,6 @@
 // ends; never on a hot path.
 #pragma once
 
-#include <sys/types.h>
-
-#include <cstddef>
-#include <cstdint>
-
 #include "config/policy.h"
 
 namespace cistern::shim {
@@ -24,12 +19,5 @@ bool log_enabled(config::LogLevel level);
 
 // A complete line that already says "cistern: …".
 void log_line(const char* line);
-
-// Writes everything or gives up: false, with errno. Never raises SIGPIPE or SIGXFSZ. `at`: the
-// offset in the file; without it where the descriptor stands. `patience_ms`: how long a pipe that
-// is full, and does not block, may take nothing.
-inline constexpr off_t kWhereItStands = -1;
-bool write_quietly(int fd, const char* text, size_t bytes, off_t at = kWhereItStands,
-                   int patience_ms = 0);
 
 }  // namespace cistern::shim

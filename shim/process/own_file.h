@@ -16,7 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "shim/process/log.h"
+#include "shim/process/write_quietly.h"
 
 namespace cistern::shim {
 
