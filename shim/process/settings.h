@@ -33,9 +33,9 @@ inline StaticModeSeen static_mode_seen() {
   return {"CISTERN_STATIC_MEMORY_POLICY", static_cast<int>(other)};
 }
 
-// Reads the settings from `envp`, unless that has been done or they are another user's (AT_SECURE), and calls Part::at_load of every part
-// (part.h) if they are valid. With CISTERN_ON_ERROR=abort a bad setting ends the process here, with
-// status 78.
+// Reads the settings from `envp`, unless that has been done or they are another user's (AT_SECURE),
+// and calls Part::at_load of every part (part.h) if they are valid. With CISTERN_ON_ERROR=abort a
+// bad setting ends the process here, with status 78.
 void load_settings(const char* const* envp);
 // The result of reading them: messages, and whether the settings are valid.
 const config::Loaded& loaded_settings();
