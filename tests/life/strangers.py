@@ -95,9 +95,10 @@ def main():
         os.setuid(int(sys.argv[1]))
     kept = []
     while True:
-        for name in names():
+        there = names()
+        for name in there:
             one_round(name, kept)
-        print("round", flush=True)
+        print("round" if there else "there is no socket", flush=True)
 
 
 if __name__ == "__main__":
