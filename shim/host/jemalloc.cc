@@ -33,6 +33,7 @@
 #include "shim/process/log.h"
 #include "shim/process/no_cancel.h"
 #include "shim/process/settings.h"
+#include "shim/process/write_quietly.h"
 
 constinit JemallocArenaConfig arena_config = {.extent_hooks = &jemalloc_extent_hooks,
                                               .also_for_metadata = true};

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "allocator/base/os.h"
+#include "shim/ipc/user.h"
 #include "shim/process/no_cancel.h"
 
 namespace cistern::shim {
@@ -28,7 +29,7 @@ uint64_t new_number() {
 }
 
 // Looks for the answer until `until_ns`. False: it did not come.
-bool await_answer(const OwnSocket& socket, const IpcRequest& request, uint64_t until_ns,
+bool await_answer(const OwnSocket& socket, const Question& question, uint64_t until_ns,
                   IpcAnswer* out, IpcFiles* files, IpcReply* reply) {
   for (uint64_t now = alloc::os::now_ns(); now < until_ns; now = alloc::os::now_ns()) {
     pollfd readable{socket.number(), POLLIN, 0};
@@ -39,12 +40,12 @@ bool await_answer(const OwnSocket& socket, const IpcRequest& request, uint64_t u
     bool cut = false;
     const ssize_t size = socket.receive_with_files(&message, sizeof message, &user, &came, &cut);
     if (size < 0) continue;
-    if (user != getuid()) {
+    if (!is_own_user(user)) {
       *reply = IpcReply::refused;
       return true;
     }
     const uint32_t count = came.count();
-    if (!read_answer(&message, static_cast<size_t>(size), request, count, out, reply)) continue;
+    if (!read_answer(&message, static_cast<size_t>(size), question, count, out, reply)) continue;
     if (cut) *reply = IpcReply::failed;
     if (*reply == IpcReply::given) files->take_all(&came);
     return true;
@@ -52,8 +53,9 @@ bool await_answer(const OwnSocket& socket, const IpcRequest& request, uint64_t u
   return false;
 }
 
-IpcReply ask_until(uint64_t end, const OwnSocket& socket, const IpcRequest& request, IpcAnswer* out,
+IpcReply ask_until(uint64_t end, const OwnSocket& socket, const Question& question, IpcAnswer* out,
                    IpcFiles* files) {
+  const IpcRequest& request = question.request;
   for (uint64_t now = alloc::os::now_ns(); now < end; now = alloc::os::now_ns()) {
     if (send(socket.number(), &request, sizeof request, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
       if (errno == ECONNREFUSED || errno == ENOTCONN || errno == EPIPE) return IpcReply::nobody;
@@ -62,15 +64,15 @@ IpcReply ask_until(uint64_t end, const OwnSocket& socket, const IpcRequest& requ
     }
     IpcReply reply;
     const uint64_t until = now + kAskAgainNs < end ? now + kAskAgainNs : end;
-    if (await_answer(socket, request, until, out, files, &reply)) return reply;
+    if (await_answer(socket, question, until, out, files, &reply)) return reply;
   }
   return IpcReply::silent;
 }
 
-IpcReply ask_on(const OwnSocket& socket, const IpcRequest& request, IpcPatience* patience,
+IpcReply ask_on(const OwnSocket& socket, const Question& question, IpcPatience* patience,
                 IpcAnswer* out, IpcFiles* files) {
   const uint64_t begin = alloc::os::now_ns();
-  const IpcReply reply = ask_until(begin + patience->left_ns, socket, request, out, files);
+  const IpcReply reply = ask_until(begin + patience->left_ns, socket, question, out, files);
   const uint64_t took = alloc::os::now_ns() - begin;
   if (took > IpcPatience::kPromptNs) {
     patience->left_ns -= std::min(took - IpcPatience::kPromptNs, patience->left_ns);
@@ -99,25 +101,31 @@ IpcReply ask_exporter(const IpcToken& token, uint32_t first, IpcPatience* patien
   IpcReply reply = IpcReply::failed;
   if (token.version != kIpcVersion) {
     reply = IpcReply::version;
-  } else if (socket.open(nullptr, 0)) {
-    sockaddr_un address;
-    const socklen_t bytes = ipc_address(token.process, &address);
-    const IpcRequest request{kRequestMagic, kIpcVersion, first, new_number(), token};
-    // Connected, it gets messages from the exporter's socket alone.
-    reply = connect(socket.number(), reinterpret_cast<const sockaddr*>(&address), bytes) == 0
-                ? ask_on(socket, request, patience, out, files)
-                : IpcReply::nobody;
-    socket.close_own();
+  } else {
+    const Question question = question_about(token, first, new_number());
+    bool there = false;
+    if (socket.open_to(token.process, question.request.number, &there)) {
+      reply = ask_on(socket, question, patience, out, files);
+      socket.close_own();
+    } else if (!there) {
+      reply = IpcReply::nobody;
+    }
   }
   errno = saved;
   return reply;
 }
 
-bool read_answer(const void* message, size_t size, const IpcRequest& request, uint32_t files,
+Question question_about(const IpcToken& token, uint32_t first, uint64_t number) {
+  return {{kRequestMagic, kIpcVersion, first, number, without_secret(token)},
+          proof_of(token.process, number)};
+}
+
+bool read_answer(const void* message, size_t size, const Question& question, uint32_t files,
                  IpcAnswer* out, IpcReply* reply) {
+  const IpcRequest& request = question.request;
   if (size != sizeof *out) return false;
   memcpy(out, message, sizeof *out);
-  if (out->magic != kAnswerMagic || out->number != request.number) return false;
+  if (out->magic != kAnswerMagic || out->proof != question.proof) return false;
   uint64_t end;
   if (out->version != kIpcVersion || out->status == IpcStatus::version) {
     *reply = IpcReply::version;

@@ -20,7 +20,7 @@ struct IpcPatience {
 enum class IpcReply : uint8_t {
   given,
   gone,     // the block was freed
-  refused,  // the exporter is another user's
+  refused,  // the exporter is another user's, or may be
   unable,   // the exporter cannot have descriptors of the units
   version,  // another version of Cistern
   nobody,   // no such process, or in another network namespace
@@ -33,9 +33,16 @@ enum class IpcReply : uint8_t {
 IpcReply ask_exporter(const IpcToken& token, uint32_t first, IpcPatience* patience, IpcAnswer* out,
                       IpcFiles* files);
 
+// What is sent, and the proof that the answer has.
+struct Question {
+  IpcRequest request;
+  uint64_t proof;
+};
+Question question_about(const IpcToken& token, uint32_t first, uint64_t number);
+
 // What a message means that came from the exporter, with so many descriptors; false: it is no
 // answer to this question.
-bool read_answer(const void* message, size_t size, const IpcRequest& request, uint32_t files,
+bool read_answer(const void* message, size_t size, const Question& question, uint32_t files,
                  IpcAnswer* out, IpcReply* reply);
 
 }  // namespace cistern::shim

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/ipc/exports.h"
 
-#include <cstring>
+#include <algorithm>
 
 #include "allocator/base/arena.h"
 #include "allocator/base/keyed_table.h"
@@ -22,15 +22,21 @@ constinit alloc::Mutex mutex;
 constinit alloc::KeyedTable<Exported, 8> chunks{};
 constinit alloc::Arena<Exported, size_t{64} << 10> arena{};
 constinit uint64_t last_number = 0;
-constinit IpcProcess process{};
-constinit std::atomic<bool> described{false};
+constinit IpcProcess names[kMostNames]{};
+constinit std::atomic<uint32_t> name_count{0};
 constinit std::atomic<uint64_t> made{0}, answered{0};
 
-bool describe() {
-  if (described.load(std::memory_order_relaxed)) return true;
-  if (!describe_ipc_process(&process)) return false;
-  described.store(true, std::memory_order_release);
+bool add_name() {
+  const uint32_t count = name_count.load(std::memory_order_relaxed);
+  if (count == kMostNames || !describe_ipc_process(&names[count])) return false;
+  name_count.store(count + 1, std::memory_order_release);
   return true;
+}
+
+bool of_this_process(const IpcToken& token) {
+  const uint32_t count = name_count.load(std::memory_order_acquire);
+  return std::any_of(names, names + count,
+                     [&](const IpcProcess& each) { return same_process(token.process, each); });
 }
 
 Exported* add(const HeldBlock& block, CUcontext context, const CUipcMemHandle& handle) {
@@ -63,11 +69,12 @@ bool handle_under(uint64_t chunk, uint64_t number, CUipcMemHandle* out) {
 bool export_by_token(const HeldBlock& block, CUcontext context, const CUipcMemHandle& handle,
                      CUipcMemHandle* token) {
   const alloc::LockGuard guard(mutex);
-  if (!describe()) return false;
+  const IpcProcess* process = exporting_process();
+  if (process == nullptr) return false;
   Exported* chunk = chunks.find(block.chunk);
   if (chunk == nullptr) chunk = add(block, context, handle);
   if (chunk == nullptr) return false;
-  *token = make_token(process, block.start, block.bytes, chunk->number);
+  *token = make_token(*process, block.start, block.bytes, chunk->number);
   made.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
@@ -99,10 +106,9 @@ void end_exports_of(CUcontext context) {
 // what was exported is handed out no more.
 bool find_exported(const IpcToken& token, const IpcPools& pools, CUipcMemHandle* handle,
                    HeldBlock* block) {
-  return described.load(std::memory_order_acquire) &&
-         memcmp(token.process.key, process.key, sizeof process.key) == 0 &&
-         pools.find(token.address, block) && block->start == token.address &&
-         block->bytes == token.bytes && handle_under(block->chunk, token.chunk, handle);
+  return of_this_process(token) && pools.find(token.address, block) &&
+         block->start == token.address && block->bytes == token.bytes &&
+         handle_under(block->chunk, token.chunk, handle);
 }
 
 // Units may be another block's by the time that their descriptors are had; then the number that was
@@ -134,8 +140,21 @@ IpcAnswer answer_for(const IpcToken& token, uint32_t first, const IpcPools& pool
 }
 
 const IpcProcess* exporting_process() {
-  return described.load(std::memory_order_acquire) ? &process : nullptr;
+  const uint32_t count = name_count.load(std::memory_order_acquire);
+  return count == 0 ? nullptr : &names[count - 1];
 }
+
+const IpcProcess* begin_exporting() {
+  const alloc::LockGuard guard(mutex);
+  return exporting_process() != nullptr || add_name() ? exporting_process() : nullptr;
+}
+
+bool take_another_name() {
+  const alloc::LockGuard guard(mutex);
+  return add_name();
+}
+
+bool own_token(const IpcToken& token) { return of_this_process(token); }
 
 uint64_t tokens_made() { return made.load(std::memory_order_relaxed); }
 
@@ -145,7 +164,7 @@ void reset_exports_after_fork() {
   mutex.reset();
   arena.reset_after_fork();
   chunks = {};  // the parent's
-  described.store(false);
+  name_count.store(0);
 }
 
 }  // namespace cistern::shim

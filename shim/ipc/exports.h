@@ -33,7 +33,8 @@ struct IpcPools {
 };
 
 // A token for a block, in the chunk that begins at `block.chunk`; `handle` is the driver's of that
-// chunk, without meaning for units. False if the system has no memory, or no random numbers, left.
+// chunk, without meaning for units. False if the system has no memory left, or before
+// begin_exporting().
 bool export_by_token(const HeldBlock& block, CUcontext context, const CUipcMemHandle& handle,
                      CUipcMemHandle* token);
 
@@ -43,7 +44,7 @@ void end_exports_at(uint64_t chunk);
 void end_exports_in(uint64_t address, uint64_t bytes);
 void end_exports_of(CUcontext context);
 
-// What the importer is told of a token, and sent.
+// What the importer is told of a token, with its secret, and sent.
 IpcAnswer answer_for(const IpcToken& token, uint32_t first, const IpcPools& pools, IpcFiles* files);
 
 // Whether the token is one of this process for a block that the program holds still, the driver's
@@ -51,8 +52,16 @@ IpcAnswer answer_for(const IpcToken& token, uint32_t first, const IpcPools& pool
 bool find_exported(const IpcToken& token, const IpcPools& pools, CUipcMemHandle* handle,
                    HeldBlock* block);
 
-// Of this process: nullptr before its first token.
+// Of this process, as its next token names it: nullptr before begin_exporting().
 const IpcProcess* exporting_process();
+// The same, described now if it is not yet; nullptr if the system has no random numbers.
+const IpcProcess* begin_exporting();
+// Somebody else has the socket's name: tokens from now on have another one. Those of before are
+// still known to this process, but nobody answers for them. False: there were kMostNames.
+bool take_another_name();
+inline constexpr uint32_t kMostNames = 64;
+// Whether this process made it.
+bool own_token(const IpcToken& token);
 // How often a token was made, and was given a handle for.
 uint64_t tokens_made();
 uint64_t tokens_answered();

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/ipc/protocol.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,16 +13,16 @@
 #include <cstdio>
 #include <cstring>
 
+#include "shim/ipc/user.h"
+
 namespace cistern::shim {
 
 socklen_t ipc_address(const IpcProcess& process, sockaddr_un* out) {
   *out = {};
   out->sun_family = AF_UNIX;
   // A name that begins with a zero byte is abstract.
-  const int length =
-      snprintf(out->sun_path + 1, sizeof out->sun_path - 1, "cistern-ipc-%016llx%016llx",
-               static_cast<unsigned long long>(process.key[0]),
-               static_cast<unsigned long long>(process.key[1]));
+  const int length = snprintf(out->sun_path + 1, sizeof out->sun_path - 1, "cistern-ipc-%016llx",
+                              static_cast<unsigned long long>(process.name));
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(length));
 }
 
@@ -32,26 +34,99 @@ int out_of_the_way(int file) {
   return high;
 }
 
-bool OwnSocket::open(const sockaddr_un* address, socklen_t bytes) {
+IpcFilter requests_to(const IpcProcess& process) {
+  constexpr size_t kPass =
+      offsetof(IpcRequest, token) + offsetof(IpcToken, process) + offsetof(IpcProcess, secret);
+  return {sizeof(IpcRequest), kPass, pass_of(process)};
+}
+
+IpcFilter answers_of(const IpcProcess& process, uint64_t number) {
+  return {sizeof(IpcAnswer), offsetof(IpcAnswer, proof), proof_of(process, number)};
+}
+
+namespace {
+
+// Both halves are compared before the one jump, so that the time of a message that is refused says
+// nothing of them. A load is in network order.
+bool attach(int socket, const IpcFilter& filter) {
+  uint32_t half[2];
+  memcpy(half, &filter.word, sizeof half);
+  const auto bytes = static_cast<uint32_t>(filter.bytes), at = static_cast<uint32_t>(filter.at);
+  sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, bytes, 0, 8),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, at),
+      BPF_STMT(BPF_ALU | BPF_XOR | BPF_K, ntohl(half[0])),
+      BPF_STMT(BPF_ST, 0),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, at + 4),
+      BPF_STMT(BPF_ALU | BPF_XOR | BPF_K, ntohl(half[1])),
+      BPF_STMT(BPF_LDX | BPF_W | BPF_MEM, 0),
+      BPF_STMT(BPF_ALU | BPF_OR | BPF_X, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0),
+      BPF_STMT(BPF_RET | BPF_K, 0),
+      BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
+  };
+  const sock_fprog program{sizeof code / sizeof *code, code};
+  return setsockopt(socket, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) == 0;
+}
+
+// What older headers do not have; a kernel that does not know it says so, and the filter is left.
+void refuse_descriptors(int socket) {
+  constexpr int kPassRights = 83;  // SO_PASSRIGHTS of asm-generic/socket.h
+  const int off = 0;
+  setsockopt(socket, SOL_SOCKET, kPassRights, &off, sizeof off);
+}
+
+bool tells_users(int socket) {
+  const int on = 1;
+  return setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) == 0;
+}
+
+bool bind_to(int socket, const sockaddr_un& address, socklen_t bytes) {
+  return bind(socket, reinterpret_cast<const sockaddr*>(&address), bytes) == 0;
+}
+
+}  // namespace
+
+bool OwnSocket::create(const IpcFilter& filter) {
   const int low = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (low < 0) return false;
   number_ = out_of_the_way(low);
-  const sockaddr_un any{.sun_family = AF_UNIX, .sun_path = {}};
-  const int on = 1;
+  look_at_users();
+  return attach(number_, filter);
+}
+
+bool OwnSocket::opened(bool well) {
   struct stat file;
-  if (setsockopt(number_, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) == 0 &&
-      bind(number_, reinterpret_cast<const sockaddr*>(address != nullptr ? address : &any),
-           address != nullptr ? bytes : sizeof any.sun_family) == 0 &&
-      fstat(number_, &file) == 0) {
+  if (well && fstat(number_, &file) == 0) {
     device_ = file.st_dev;
     inode_ = file.st_ino;
     return true;
   }
   const int saved = errno;
-  close(number_);
+  if (number_ >= 0) close(number_);
   number_ = -1;
   errno = saved;
   return false;
+}
+
+bool OwnSocket::open_for(const IpcProcess& process) {
+  sockaddr_un address;
+  const socklen_t bytes = ipc_address(process, &address);
+  if (!create(requests_to(process))) return opened(false);
+  refuse_descriptors(number_);
+  return opened(tells_users(number_) && bind_to(number_, address, bytes));
+}
+
+// SO_PASSCRED would have the kernel bind it while it connects.
+bool OwnSocket::open_to(const IpcProcess& process, uint64_t number, bool* there) {
+  sockaddr_un address;
+  const socklen_t bytes = ipc_address(process, &address);
+  const sockaddr_un any{.sun_family = AF_UNIX, .sun_path = {}};
+  *there = true;
+  if (!create(answers_of(process, number))) return opened(false);
+  *there = connect(number_, reinterpret_cast<const sockaddr*>(&address), bytes) == 0;
+  return opened(*there && tells_users(number_) && bind_to(number_, any, sizeof any.sun_family));
 }
 
 bool OwnSocket::still_ours() const {

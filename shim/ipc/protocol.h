@@ -5,6 +5,12 @@
 // hold the other up with half a message, and the kernel says with each which user sent it
 // (SCM_CREDENTIALS). Whatever a peer sends, only the fields below are read, and only if size, magic
 // and version are right.
+//
+// Strangers know the socket's name. What they send must not even arrive: a descriptor that lies in
+// a socket is closed by whoever empties that socket, and a close may take as long as the sender
+// likes (SO_LINGER), or it is a flood of messages, each of which wakes the receiver. So each socket
+// has a filter, which the kernel asks in the sender's call, and what that refuses stays the
+// sender's.
 #pragma once
 
 #include <sys/socket.h>
@@ -23,8 +29,8 @@ struct IpcRequest {
   uint64_t magic;
   uint32_t version;
   uint32_t first;   // of the units that the block lies in, the first whose descriptor is wanted
-  uint64_t number;  // of the importer's choice; the answer has it again
-  IpcToken token;
+  uint64_t number;  // of the importer's choice; the answer has its proof
+  IpcToken token;   // without its secret
 };
 
 enum class IpcStatus : uint32_t {
@@ -39,7 +45,7 @@ struct IpcAnswer {
   uint64_t magic;
   uint32_t version;
   IpcStatus status;
-  uint64_t number;
+  uint64_t proof;  // of the request's number
   // Where `given`: the driver's handle of the chunk, and the block in it.
   CUipcMemHandle handle;
   uint64_t offset;
@@ -81,13 +87,25 @@ class IpcFiles {
 // The address of the socket of a process; its length.
 socklen_t ipc_address(const IpcProcess& process, sockaddr_un* out);
 
+// What a filter lets in: messages of this size with this word at this place.
+struct IpcFilter {
+  size_t bytes, at;
+  uint64_t word;
+};
+IpcFilter requests_to(const IpcProcess& process);
+IpcFilter answers_of(const IpcProcess& process, uint64_t number);
+
 // A socket of Cistern's, under a high number; used no more once the program has made that number
 // another file. One thread at a time, but
 // for still_ours().
 class OwnSocket {
  public:
-  // Bound to `address`, or (nullptr) to one that the kernel chooses. False, with errno.
-  bool open(const sockaddr_un* address, socklen_t bytes);
+  // Bound to the name of this process. No descriptor comes in where the kernel can refuse them all
+  // (SO_PASSRIGHTS, Linux 6.16). False, with errno: EADDRINUSE, if somebody has the name.
+  bool open_for(const IpcProcess& process);
+  // Bound to a name that the kernel chooses, once it is connected to the socket of that process:
+  // nobody else can send to it at any time. False, with errno; *there: somebody has the name.
+  bool open_to(const IpcProcess& process, uint64_t number, bool* there);
   bool still_ours() const;
   void close_own();
   int number() const { return number_; }
@@ -105,6 +123,9 @@ class OwnSocket {
                const IpcFiles& files) const;
 
  private:
+  bool create(const IpcFilter& filter);
+  // Called with the results of the steps; false closes the socket, errno stays.
+  bool opened(bool well);
   ssize_t receive_into(msghdr* head, uid_t* user, IpcFiles* files) const;
 
   int number_ = -1;

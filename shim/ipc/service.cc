@@ -10,6 +10,7 @@
 
 #include "allocator/base/mutex.h"
 #include "allocator/base/os.h"
+#include "shim/ipc/user.h"
 #include "shim/process/no_cancel.h"
 #include "shim/process/own_thread.h"
 
@@ -55,9 +56,21 @@ bool answer_one() {
   return true;
 }
 
+// Under the name of the process, or a new one if that is taken.
+bool open_socket() {
+  const IpcProcess* process = begin_exporting();
+  while (process != nullptr && !socket_.open_for(*process)) {
+    if (errno != EADDRINUSE || !take_another_name()) return false;
+    process = exporting_process();
+  }
+  if (process != nullptr && is_own_user(getuid())) return true;
+  socket_.close_own();
+  return false;
+}
+
 void* run(void*) {
   const OwnThread counted;
-  while (socket_.still_ours()) {
+  while (socket_.still_ours() || open_socket()) {
     pollfd readable{socket_.number(), POLLIN, 0};
     const int ready = poll(&readable, 1, kPauseMs);
     if (alone()) {
@@ -73,17 +86,14 @@ void* run(void*) {
 
 }  // namespace
 
-// Where the program closed the socket, the thread ends when it looks next, and a later export binds
-// the same name again.
-bool serve_importers(const IpcProcess& process, const IpcPools& pools) {
+// Where the thread could not open the socket again, a later export tries to.
+bool serve_importers(const IpcPools& pools) {
   const NoCancel starts;
   const alloc::LockGuard guard(starting);
   if (runs.load(std::memory_order_acquire)) return true;
   const int saved = errno;
-  sockaddr_un address;
-  const socklen_t bytes = ipc_address(process, &address);
   pools_ = pools;
-  bool started = socket_.open(&address, bytes);
+  bool started = open_socket();
   if (started) {
     runs.store(true, std::memory_order_release);
     started = start_own_thread(run) == 0;
@@ -96,28 +106,35 @@ bool serve_importers(const IpcProcess& process, const IpcPools& pools) {
   return started;
 }
 
+// Also what the filter lets by where a kernel has none.
+static bool shows_pass(const IpcProcess& shown, const IpcProcess& own) {
+  return shown.name == own.name && shown.secret == pass_of(own);
+}
+
 IpcAnswer answer_message(const void* message, size_t size, uid_t user, const IpcPools& pools,
                          IpcFiles* files) {
   IpcAnswer answer{};
   IpcRequest request;
-  if (size != sizeof request) return answer;
+  const IpcProcess* own = exporting_process();
+  if (size != sizeof request || own == nullptr) return answer;
   memcpy(&request, message, sizeof request);
-  if (request.magic != kRequestMagic) return answer;
+  if (request.magic != kRequestMagic || !shows_pass(request.token.process, *own)) return answer;
   CUipcMemHandle handle;
   memcpy(&handle, &request.token, sizeof handle);
   IpcToken token;
-  if (user != getuid()) {
+  if (!is_own_user(user)) {
     answer.status = IpcStatus::refused;
   } else if (request.version != kIpcVersion) {
     answer.status = IpcStatus::version;
   } else if (!read_token(handle, &token) || token.version != kIpcVersion) {
     answer.status = IpcStatus::gone;
   } else {
+    token.process.secret = own->secret;
     answer = answer_for(token, request.first, pools, files);
   }
   answer.magic = kAnswerMagic;
   answer.version = kIpcVersion;
-  answer.number = request.number;
+  answer.proof = proof_of(*own, request.number);
   return answer;
 }
 

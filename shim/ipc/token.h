@@ -13,12 +13,15 @@
 
 namespace cistern::shim {
 
-inline constexpr uint32_t kIpcVersion = 2;  // of tokens and of messages
+inline constexpr uint32_t kIpcVersion = 3;  // of tokens and of messages
 
-// The process that exports. `key` is random, made with its first token: it names the socket, which
-// nobody can have taken before, and tells a process from a later one with the same number.
+// The process that exports. `name` and `secret` are random, made with its first token. The name is
+// that of its socket, where every user of the machine can read it. It tells a process from a later
+// one with the same number. The secret stands in tokens alone and is never sent: what a message
+// shows of it is a pass or a proof.
 struct IpcProcess {
-  uint64_t key[2];
+  uint64_t name;
+  uint64_t secret;
   int32_t number;
   uint32_t network;  // its network namespace: sockets of one are not seen in another
 };
@@ -39,7 +42,21 @@ CUipcMemHandle make_token(const IpcProcess& process, uint64_t address, uint64_t 
 // False: a handle of the driver, or anything else. The version may be another one.
 bool read_token(const CUipcMemHandle& handle, IpcToken* out);
 
-// The calling process, with a new key; false if the system has none. Not cancelled meanwhile.
+inline bool same_process(const IpcProcess& a, const IpcProcess& b) {
+  return a.name == b.name && a.secret == b.secret;
+}
+
+// By the pass a request shows that it comes from where a token is. It is always the same, so that
+// the kernel can look for it. Whoever holds the socket's name learns it.
+uint64_t pass_of(const IpcProcess& process);
+// By the proof an answer shows that it comes from where the secret is: nobody learns it from a
+// request with that number, or from another answer.
+uint64_t proof_of(const IpcProcess& process, uint64_t number);
+// The token as it stands in a request: with the pass in place of the secret.
+IpcToken without_secret(const IpcToken& token);
+
+// The calling process, with a new name and secret; false if the system has none. Not cancelled
+// meanwhile.
 bool describe_ipc_process(IpcProcess* out);
 // The network namespace of the calling process, 0 if that is not known.
 uint32_t network_namespace();

@@ -122,8 +122,7 @@ CUresult export_part(Context& owner, alloc::Chunk* chunk, CUipcMemHandle* handle
                                          : ask(driver().cuIpcGetMemHandle, &of_chunk, block.chunk);
   if (result != CUDA_SUCCESS) return result;
   if (!owner.pool.mark_exported(chunk, address)) return CUDA_ERROR_INVALID_VALUE;
-  if (!export_by_token(block, owner.handle.load(), of_chunk, &token) ||
-      !serve_importers(*exporting_process(), kPools)) {
+  if (!serve_importers(kPools) || !export_by_token(block, owner.handle.load(), of_chunk, &token)) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   tell_first_token();
@@ -149,9 +148,7 @@ CUresult export_block(alloc::Chunk* chunk, CUipcMemHandle* handle, CUdeviceptr a
 
 bool own_handle(const CUipcMemHandle& handle, CUipcMemHandle* out, bool* in_units) {
   IpcToken token;
-  const IpcProcess* process = exporting_process();
-  if (process == nullptr || !read_token(handle, &token) ||
-      memcmp(token.process.key, process->key, sizeof process->key) != 0) {
+  if (exporting_process() == nullptr || !read_token(handle, &token) || !own_token(token)) {
     return false;
   }
   HeldBlock block;

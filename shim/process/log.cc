@@ -1,24 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/process/log.h"
 
-#include <fcntl.h>
-#include <limits.h>
-#include <poll.h>
 #include <pthread.h>
-#include <signal.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 #include "allocator/base/os.h"
 #include "config/line.h"
 #include "shim/process/no_cancel.h"
+#include "shim/process/own_file.h"
+#include "shim/process/write_quietly.h"
 
 namespace cistern::shim {
 namespace {
@@ -27,7 +23,6 @@ constexpr int kSilent = -1;
 constinit std::atomic<int> level_{kSilent};
 constinit const char* file_ = nullptr;
 constinit OwnFile log_{};
-constinit char start_directory_[PATH_MAX] = "";  // where relative names of files begin
 
 bool relative(const char* name) { return name != nullptr && name[0] != '/'; }
 
@@ -50,39 +45,16 @@ Target target() {
       seen = opened_by.load(std::memory_order_acquire);
     } else if (opened_by.compare_exchange_strong(seen, -self)) {
       opener.store(pthread_self());
-      usable.store(file_ != nullptr && log_.open(file_, O_APPEND));
+      usable.store(file_ != nullptr && log_.open(file_, Existing::append));
       opener.store(0);
       opened_by.store(seen = self, std::memory_order_release);
       if (file_ != nullptr && !usable.load()) {
         log(config::LogLevel::kWarn, "the log file %s cannot be opened: %s; check CISTERN_LOG_FILE",
-            file_, strerrordesc_np(errno));
+            file_, open_error(errno));
       }
     }
   }
   return usable.load() ? Target::file : Target::standard_error;
-}
-
-// Whether a pipe that is full takes more within that time; errno stays. A handler of the program
-// may run again and again meanwhile.
-bool takes_more(int fd, int patience_ms) {
-  const int saved = errno;
-  const uint64_t end = alloc::os::now_ns() + static_cast<uint64_t>(patience_ms) * 1'000'000;
-  int ready = 0;
-  for (uint64_t now = 0; patience_ms != 0 && (now = alloc::os::now_ns()) < end;) {
-    pollfd pipe{fd, POLLOUT, 0};
-    ready = poll(&pipe, 1, static_cast<int>((end - now) / 1'000'000) + 1);
-    if (ready >= 0 || errno != EINTR) break;
-  }
-  errno = saved;
-  return ready > 0;
-}
-
-const char* rank() {
-  for (const char* name :
-       {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "RANK"}) {
-    if (const char* value = getenv(name); value != nullptr && *value != '\0') return value;
-  }
-  return "0";
 }
 
 }  // namespace
@@ -90,8 +62,7 @@ const char* rank() {
 void open_log(const config::Policy& policy) {
   file_ = policy.log_file.value;
   if (relative(file_) || relative(policy.report_file.value) || relative(policy.record.value)) {
-    const bool known = getcwd(start_directory_, sizeof start_directory_ - 1) != nullptr;
-    start_directory_[known ? strlen(start_directory_) : 0] = known ? '/' : '\0';
+    note_start_directory();
   }
   level_.store(static_cast<int>(policy.log.value), std::memory_order_release);
 }
@@ -125,122 +96,6 @@ void log_line(const char* line) {
   if (where == Target::file) log_.write(buffer, bytes);
   if (where == Target::standard_error) write_quietly(STDERR_FILENO, buffer, bytes);
   errno = saved;
-}
-
-bool OwnFile::adopt(int fd) {
-  struct stat file;
-  constexpr int kOutOfTheWay = 100;  // programs expect the low numbers for files of their own
-  int moved = fcntl(fd, F_DUPFD_CLOEXEC, kOutOfTheWay);
-  if (moved < 0) moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);  // few are allowed
-  if (moved < 0 || fstat(moved, &file) != 0) return false;
-  const int before = still_ours() ? descriptor_.load(std::memory_order_relaxed) : -1;
-  device_ = file.st_dev;
-  inode_ = file.st_ino;
-  descriptor_.store(moved, std::memory_order_release);
-  if (before >= 0) close(before);
-  return true;
-}
-
-bool OwnFile::open(const char* pattern, int flags) {
-  char path[PATH_MAX];  // what is longer cannot be opened
-  snprintf(path, sizeof path, "%s", relative(pattern) ? start_directory_ : "");
-  const size_t directory = strlen(path);
-  expand_path(pattern, path + directory, sizeof path - directory);
-  // Not blocking: a pipe that nobody reads must not hold the program up.
-  const int fd = ::open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | flags, 0666);
-  if (fd < 0) return false;
-  const bool kept = adopt(fd);
-  const int saved = errno;
-  close(fd);
-  errno = saved;
-  return kept;
-}
-
-void OwnFile::close_own() {
-  if (still_ours()) close(descriptor_.exchange(-1));
-}
-
-bool OwnFile::open_unless_regular(const char* pattern) {
-  OwnFile file;
-  struct stat opened;
-  if (!file.open(pattern, 0)) return false;
-  const int fd = file.descriptor_.load(std::memory_order_relaxed);
-  const bool usable = fstat(fd, &opened) == 0 && !S_ISREG(opened.st_mode) && adopt(fd);
-  close(fd);
-  return usable;
-}
-
-// The program may have closed our descriptor and opened a file of its own under the same number.
-bool OwnFile::still_ours() const {
-  struct stat file;
-  const int fd = descriptor_.load(std::memory_order_acquire);
-  return fd >= 0 && fstat(fd, &file) == 0 && file.st_dev == device_ && file.st_ino == inode_;
-}
-
-bool OwnFile::write(const char* text, size_t bytes, off_t at, int patience_ms) const {
-  if (still_ours()) {
-    return write_quietly(descriptor_.load(std::memory_order_relaxed), text, bytes, at, patience_ms);
-  }
-  errno = EBADF;
-  return false;
-}
-
-// SIGPIPE, which a pipe without a reader raises, and SIGXFSZ, which a file beyond the process's
-// limit raises, are blocked and taken away again: the program must not get them for a line of
-// Cistern's.
-bool write_quietly(int fd, const char* text, size_t bytes, off_t at, int patience_ms) {
-  const NoCancel write_ends;
-  sigset_t raised, before, pending;
-  sigemptyset(&raised);
-  sigaddset(&raised, SIGPIPE);
-  sigaddset(&raised, SIGXFSZ);
-  sigpending(&pending);
-  pthread_sigmask(SIG_BLOCK, &raised, &before);
-  ssize_t written = 0;
-  size_t left = bytes;
-  while (left > 0) {
-    const size_t done = bytes - left;
-    written = at == kWhereItStands ? ::write(fd, text + done, left)
-                                   : ::pwrite(fd, text + done, left, at + static_cast<off_t>(done));
-    if (written < 0 && errno == EINTR) continue;  // a handler of the program ran
-    if (written < 0 && errno == EAGAIN && takes_more(fd, patience_ms)) continue;
-    if (written <= 0) break;
-    left -= static_cast<size_t>(written);
-  }
-  const int saved = errno;
-  const int signal = saved == EPIPE ? SIGPIPE : SIGXFSZ;
-  if (written < 0 && (saved == EPIPE || saved == EFBIG) && sigismember(&pending, signal) == 0) {
-    sigset_t own;
-    sigemptyset(&own);
-    sigaddset(&own, signal);
-    const timespec now{};
-    sigtimedwait(&own, nullptr, &now);
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  errno = saved;
-  return left == 0;
-}
-
-void expand_path(const char* pattern, char* out, unsigned long size) {
-  char* end = out + size - 1;
-  const auto append = [&](const char* text) {
-    while (*text != '\0' && out < end) *out++ = *text++;
-  };
-  for (; *pattern != '\0' && out < end; ++pattern) {
-    const char kind = *pattern == '%' ? pattern[1] : '\0';
-    char text[256] = "";
-    if (kind == 'p') snprintf(text, sizeof text, "%d", static_cast<int>(getpid()));
-    if (kind == 'h') gethostname(text, sizeof text - 1);
-    if (kind == 'r') snprintf(text, sizeof text, "%s", rank());
-    if (kind == '%') snprintf(text, sizeof text, "%%");
-    if (strchr("phr%", kind) == nullptr || kind == '\0') {
-      *out++ = *pattern;
-      continue;
-    }
-    append(text);
-    ++pattern;
-  }
-  *out = '\0';
 }
 
 }  // namespace cistern::shim

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/process/report.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -13,6 +12,7 @@
 #include "shim/process/advice.h"
 #include "shim/process/frameworks.h"
 #include "shim/process/log.h"
+#include "shim/process/own_file.h"
 #include "shim/process/report_writer.h"
 #include "shim/process/settings.h"
 
@@ -55,7 +55,7 @@ void open_report(const config::Policy& policy) {
 void write_report(ProcessReport process) {
   if (format_ == ReportFormat::kNone) return;
   process.ran_ns = alloc::os::now_ns() - loaded_at_ns;
-  bool written = file_ == nullptr || output_.open(file_, O_TRUNC);
+  bool written = file_ == nullptr || output_.open(file_, Existing::truncate);
   if (written) {
     writer.begin(&output_);
     const Advice advice = advise(process, policy(), frameworks_that_pool());
@@ -66,7 +66,7 @@ void write_report(ProcessReport process) {
   // Where stderr takes no report, it takes no line that says so.
   if (written || (file_ == nullptr && policy().log_file.value == nullptr)) return;
   log(config::LogLevel::kWarn, "the report cannot be written to %s: %s; check CISTERN_REPORT_FILE",
-      file_ == nullptr ? "stderr" : file_, strerrordesc_np(errno));
+      file_ == nullptr ? "stderr" : file_, open_error(errno));
 }
 
 }  // namespace cistern::shim

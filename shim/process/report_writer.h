@@ -17,7 +17,7 @@
 #include "allocator/record/utf8.h"
 #include "config/line.h"
 #include "shim/process/advice.h"
-#include "shim/process/log.h"
+#include "shim/process/own_file.h"
 #include "shim/process/report_figures.h"
 
 namespace cistern::shim {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/process/settings.h"
 
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -16,9 +17,23 @@ constexpr int kBadSettingStatus = 78;  // EX_CONFIG
 
 constinit config::Loaded loaded{};
 constinit char effective[1024] = "";
+constinit bool secure = false;
 
 enum class State : int { unread, reading, inactive, active };
 constinit std::atomic<State> state{State::unread};
+
+// Whether the process has more rights than whoever started it (AT_SECURE in getauxval(3)): that
+// user chose the environment, and must neither read nor write files by it with these rights.
+bool runs_with_more_rights() { return getauxval(AT_SECURE) != 0; }
+
+// As with CISTERN_POOL=off, and no part works.
+void ignore_settings() {
+  config::load(nullptr, loaded);
+  loaded.policy.pool.value = false;
+  loaded.status = config::Status::kOff;
+  secure = true;
+  state.store(State::inactive, std::memory_order_release);
+}
 
 [[noreturn]] void refuse_to_start() {
   log_line(loaded.error.text);
@@ -33,6 +48,7 @@ void load_settings(const char* const* envp) {
     alloc::os::wait_while([] { return state.load(std::memory_order_acquire) == State::reading; });
     return;
   }
+  if (runs_with_more_rights()) return ignore_settings();
   config::load(envp, loaded);
   const bool valid = loaded.status == config::Status::kOk;
   if (loaded.status == config::Status::kBad &&
@@ -57,7 +73,7 @@ bool active() {
   return now == State::active;
 }
 
-bool settings_hold() { return loaded.status != config::Status::kBad; }
+bool settings_hold() { return !secure && loaded.status != config::Status::kBad; }
 
 const config::Policy& policy() { return loaded.policy; }
 

@@ -9,11 +9,12 @@
 namespace cistern::shim {
 
 // False: every call goes through to the driver untouched (CISTERN_POOL=off, a bad setting, a child
-// forked after cuInit, a driver too old to pool on).
+// forked after cuInit, a driver too old to pool on, a process with more rights than its user).
 bool active();
 
-// Whether pools are wanted or off: settings that are bad, and only those, let no part work. Stays
-// as it was at load.
+// Whether pools are wanted or off. Two things let no part work: settings that are bad, and more
+// rights than the user's who started the process (AT_SECURE): there no setting is read. Stays as it
+// was at load.
 bool settings_hold();
 
 const config::Policy& policy();
@@ -32,9 +33,9 @@ inline StaticModeSeen static_mode_seen() {
   return {"CISTERN_STATIC_MEMORY_POLICY", static_cast<int>(other)};
 }
 
-// Reads the settings from `envp`, unless that has been done, and calls Part::at_load of every part
-// (part.h) if they are valid. With CISTERN_ON_ERROR=abort a bad setting ends the process here, with
-// status 78.
+// Reads the settings from `envp`, unless that has been done or they are another user's (AT_SECURE),
+// and calls Part::at_load of every part (part.h) if they are valid. With CISTERN_ON_ERROR=abort a
+// bad setting ends the process here, with status 78.
 void load_settings(const char* const* envp);
 // The result of reading them: messages, and whether the settings are valid.
 const config::Loaded& loaded_settings();

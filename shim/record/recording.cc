@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/record/recording.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -21,6 +20,7 @@
 #include "shim/process/log.h"
 #include "shim/process/names.h"
 #include "shim/process/no_cancel.h"
+#include "shim/process/own_file.h"
 #include "shim/process/settings.h"
 #include "shim/process/thread.h"
 #include "shim/sites/sites.h"
@@ -32,13 +32,11 @@ class FileSink final : public alloc::RecordingSink {
  public:
   // Never over a file that is there: it may be another process's.
   bool open(const char* pattern) {
-    if (file_.open(pattern, O_EXCL)) return true;
+    if (file_.open(pattern, Existing::keep)) return true;
     if (errno != EEXIST) return false;
-    if (file_.open_unless_regular(pattern)) return true;
-    if (errno == EISDIR) return false;
     static constinit char own[PATH_MAX] = "";  // one thread is here, and its stack may be small
     snprintf(own, sizeof own, "%s.%%p", pattern);
-    if (!file_.open(own, O_EXCL)) return false;
+    if (!file_.open(own, Existing::keep)) return false;
     log(config::LogLevel::kWarn,
         "the recording %s is there already, so that of process %d has its number added to the name",
         pattern, static_cast<int>(getpid()));
@@ -109,7 +107,7 @@ bool begin() {
   if (sink.open(pattern_) && recorder.begin(&sink, &definitions, head, flags)) return true;
   log(config::LogLevel::kWarn,
       "nothing is recorded: %s cannot be written: %s; check CISTERN_RECORD", pattern_,
-      strerrordesc_np(errno));
+      open_error(errno));
   return false;
 }
 

@@ -45,7 +45,7 @@ IpcToken any_token(const IpcToken& right, Random& random) {
   const auto changed = [&](uint64_t value) {
     return random() % 3 != 0 ? value : random() >> (random() % 64);
   };
-  token.process.key[random() % 2] = changed(token.process.key[0]);
+  (random() % 2 == 0 ? token.process.name : token.process.secret) = changed(token.process.secret);
   read_token(
       make_token(token.process, changed(token.address), changed(token.bytes), changed(token.chunk)),
       &token);
@@ -78,23 +78,24 @@ bool question(const IpcToken& right, Random& random) {
 }
 
 bool hear(const IpcToken& right, Random& random) {
-  IpcRequest request = request_for(right);
-  IpcAnswer answer = answered(request);
+  Question question = question_for(right);
+  IpcAnswer answer = answered(question.request);
   if (random() % 2 == 0) answer.offset = random();
   if (random() % 4 == 0) answer.units = random() >> (random() % 64);
   if (random() % 4 == 0) answer.unit_bytes = uint64_t{1} << random() % 64;
-  if (random() % 4 == 0) request.first = static_cast<uint32_t>(random() % 100);
+  if (random() % 4 == 0) question.request.first = static_cast<uint32_t>(random() % 100);
   const auto bytes = damaged(answer, random);
   const auto files =
       static_cast<uint32_t>(random() % 4 == 0 ? random() % (kMostFiles + 1)
                                               : std::min<uint64_t>(answer.units, kMostFiles));
   IpcAnswer out;
   IpcReply reply{};
-  if (!read_answer(bytes.data(), bytes.size(), request, files, &out, &reply)) return false;
+  if (!read_answer(bytes.data(), bytes.size(), question, files, &out, &reply)) return false;
   uint64_t all;
   if (reply == IpcReply::given &&
       (__builtin_mul_overflow(out.units, out.unit_bytes, &all) ||
-       (out.units != 0 && (out.offset + out.bytes > all || request.first + files > out.units)))) {
+       (out.units != 0 &&
+        (out.offset + out.bytes > all || question.request.first + files > out.units)))) {
     broken("a block outside of its units");
   }
   if (reply == IpcReply::given &&
@@ -105,7 +106,7 @@ bool hear(const IpcToken& right, Random& random) {
 }
 
 void through_the_socket(const IpcToken& right, uint64_t count, Random& random) {
-  if (!serve_importers(*exporting_process(), find_held)) broken("no socket");
+  if (!serve_importers(find_held)) broken("no socket");
   IpcAnswer answer;
   if (ask(right, &answer) != IpcReply::given) broken("no answer at first");
   const long files = open_files();

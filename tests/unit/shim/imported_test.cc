@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks of another process on a driver that, as CUDA's does, maps a chunk once for each context
-// and counts who opened it. The other process is a thread with a socket and a key of its own.
+// and counts who opened it. The other process is a thread with a socket and a secret of its own.
 #include "shim/kinds/imported.h"
 
 #include <atomic>
@@ -138,10 +138,8 @@ void begin() {
 class Exporter {
  public:
   Exporter() {
-    sockaddr_un name;
     REQUIRE(describe_ipc_process(&process_));
-    const socklen_t bytes = ipc_address(process_, &name);
-    REQUIRE(socket_.open(&name, bytes));
+    REQUIRE(socket_.open_for(process_));
     thread_ = std::thread([this] { serve(); });
   }
   ~Exporter() {
@@ -167,7 +165,8 @@ class Exporter {
         alloc::os::sleep_ns(200'000);
         continue;
       }
-      IpcAnswer answer{kAnswerMagic, kIpcVersion, IpcStatus::given, request.number, {}, 0, 0, 0, 0};
+      const uint64_t proof = proof_of(process_, request.number);
+      IpcAnswer answer{kAnswerMagic, kIpcVersion, IpcStatus::given, proof, {}, 0, 0, 0, 0};
       answer.handle = test::handle_of_driver(static_cast<unsigned char>(request.token.chunk));
       answer.offset = request.token.address;
       answer.bytes = request.token.bytes;

@@ -100,13 +100,17 @@ inline CUcontext some_context() { return reinterpret_cast<CUcontext>(0x77); }
 inline shim::IpcToken exported(unsigned char byte) {
   CUipcMemHandle handle{};
   shim::IpcToken token{};
+  shim::begin_exporting();
   shim::export_by_token(held_block, some_context(), handle_of_driver(byte), &handle);
   shim::read_token(handle, &token);
   return token;
 }
 
+inline shim::Question question_for(const shim::IpcToken& token) {
+  return shim::question_about(token, 0, 5);
+}
 inline shim::IpcRequest request_for(const shim::IpcToken& token) {
-  return {shim::kRequestMagic, shim::kIpcVersion, 0, 5, token};
+  return question_for(token).request;
 }
 
 inline shim::IpcAnswer answered(const shim::IpcRequest& request) {
@@ -131,12 +135,13 @@ inline bool files_become(long wanted) {
   return comes_true([=] { return open_files() == wanted; });
 }
 
-// A datagram to the socket of a process, with a descriptor if that is not negative.
+// A datagram to the socket of a process, with a descriptor if that is not negative. False: it could
+// not be sent, as into a queue that is full.
 inline bool send_raw(const shim::IpcProcess& process, const void* message, size_t bytes, int file) {
-  shim::OwnSocket socket;
   sockaddr_un address;
   const socklen_t length = shim::ipc_address(process, &address);
-  if (!socket.open(nullptr, 0)) return false;
+  const int socket = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (socket < 0) return false;
   iovec part{const_cast<void*>(message), bytes};
   alignas(cmsghdr) unsigned char control[CMSG_SPACE(sizeof file)] = {};
   msghdr head{};
@@ -153,8 +158,8 @@ inline bool send_raw(const shim::IpcProcess& process, const void* message, size_
     rights->cmsg_len = CMSG_LEN(sizeof file);
     std::memcpy(CMSG_DATA(rights), &file, sizeof file);
   }
-  const bool sent = sendmsg(socket.number(), &head, MSG_NOSIGNAL) >= 0;
-  socket.close_own();
+  const bool sent = sendmsg(socket, &head, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0;
+  close(socket);
   return sent;
 }
 

@@ -84,7 +84,7 @@ TEST_CASE("a token names its block as long as the program holds it", "[ipc]") {
   const IpcRequest request = request_for(exported(2));
   const IpcAnswer answer = answered(request);
   CHECK(answer.magic == kAnswerMagic);
-  CHECK(answer.number == request.number);
+  CHECK(answer.proof == proof_of(*exporting_process(), request.number));
   CHECK(answer.status == IpcStatus::given);
   CHECK(answer.offset == 4096);
   CHECK(answer.bytes == 1000);
@@ -120,7 +120,8 @@ TEST_CASE("a token never names a later chunk at the same address", "[ipc]") {
 
 TEST_CASE("who may not ask, or asks in other words, gets no handle", "[ipc]") {
   hold(0, 1000);
-  const IpcRequest right = request_for(exported(5));
+  const IpcToken token = exported(5);
+  const IpcRequest right = request_for(token);
   const auto to = [](const auto& message, size_t size, uid_t user) {
     IpcFiles files;
     return answer_message(&message, size, user, find_held, &files);
@@ -140,29 +141,31 @@ TEST_CASE("who may not ask, or asks in other words, gets no handle", "[ipc]") {
   other = right;
   other.token.chunk += 1;
   CHECK(answered(other).status == IpcStatus::gone);
-  IpcToken elsewhere = right.token;
-  elsewhere.process.key[1] ^= 1;
-  read_token(make_token(elsewhere.process, elsewhere.address, elsewhere.bytes, elsewhere.chunk),
-             &elsewhere);
-  CHECK(answered(request_for(elsewhere)).status == IpcStatus::gone);
+  for (const int member : {0, 1}) {
+    IpcToken elsewhere = token;
+    (member == 0 ? elsewhere.process.name : elsewhere.process.secret) ^= 1;
+    CHECK(answered(request_for(elsewhere)).magic == 0);
+  }
+  IpcRequest with_secret = right;
+  with_secret.token = token;
+  CHECK(answered(with_secret).magic == 0);
   end_exports_at(kChunk);
 }
 
 TEST_CASE("an answer counts if it is one to the question and can be right", "[ipc]") {
   hold(100, 1000);
   const IpcToken token = exported(6);
-  const IpcRequest request = request_for(token);
-  const IpcAnswer right = answered(request);
+  const Question question = test::question_for(token);
+  const IpcAnswer right = answered(question.request);
   IpcAnswer out;
   IpcReply reply;
   const auto read = [&](const IpcAnswer& answer) {
-    return read_answer(&answer, sizeof answer, request, 0, &out, &reply);
+    return read_answer(&answer, sizeof answer, question, 0, &out, &reply);
   };
   CHECK(read(right));
   CHECK(reply == IpcReply::given);
-  CHECK_FALSE(read_answer(&right, sizeof right - 1, request, 0, &out, &reply));
-  IpcRequest another = request;
-  another.number += 1;
+  CHECK_FALSE(read_answer(&right, sizeof right - 1, question, 0, &out, &reply));
+  const Question another = question_about(token, 0, question.request.number + 1);
   CHECK_FALSE(read_answer(&right, sizeof right, another, 0, &out, &reply));
   IpcAnswer wrong = right;
   wrong.magic = 0;
@@ -185,8 +188,8 @@ TEST_CASE("an answer counts if it is one to the question and can be right", "[ip
 TEST_CASE("the exporter answers over its socket, whatever else comes there", "[ipc]") {
   hold(512, 2000);
   const IpcToken token = exported(7);
-  REQUIRE(serve_importers(*exporting_process(), find_held));
-  CHECK(serve_importers(*exporting_process(), find_held));
+  REQUIRE(serve_importers(find_held));
+  CHECK(serve_importers(find_held));
   IpcAnswer answer;
   REQUIRE(ask(token, &answer) == IpcReply::given);
   CHECK(is_handle(answer.handle, 7));
@@ -195,7 +198,7 @@ TEST_CASE("the exporter answers over its socket, whatever else comes there", "[i
   const long files = open_files();
   const IpcRequest with_file = request_for(token);
   for (const size_t size : {sizeof with_file, size_t{1}, size_t{0}}) {
-    CHECK(test::send_raw(token.process, &with_file, size, STDERR_FILENO));
+    test::send_raw(token.process, &with_file, size, STDERR_FILENO);  // the kernel may refuse it
     CHECK(ask(token, &answer) == IpcReply::given);
   }
   CHECK(files_become(files));
@@ -218,7 +221,7 @@ TEST_CASE("the exporter answers over its socket, whatever else comes there", "[i
 TEST_CASE("a forked child answers for nobody, and the parent for itself alone", "[ipc]") {
   hold(512, 2000);
   const IpcToken token = exported(8);
-  REQUIRE(serve_importers(*exporting_process(), find_held));
+  REQUIRE(serve_importers(find_held));
   const int status = in_child([&] {
     reset_service_after_fork();
     reset_exports_after_fork();
@@ -226,7 +229,8 @@ TEST_CASE("a forked child answers for nobody, and the parent for itself alone", 
     IpcAnswer answer;
     if (ask(token, &answer) != IpcReply::given) return 2;
     const IpcToken own = exported(9);
-    if (std::memcmp(own.process.key, token.process.key, sizeof own.process.key) == 0) return 3;
+    if (own.process.name == token.process.name || own.process.secret == token.process.secret)
+      return 3;
     return is_handle(answered(request_for(own)).handle, 9) ? 0 : 4;
   });
   CHECK(status == 0);
@@ -238,7 +242,7 @@ TEST_CASE("a forked child answers for nobody, and the parent for itself alone", 
 TEST_CASE("another user, and another network, get no handle", "[ipc]") {
   hold(512, 2000);
   const IpcToken token = exported(10);
-  REQUIRE(serve_importers(*exporting_process(), find_held));
+  REQUIRE(serve_importers(find_held));
   constexpr int kCannot = 99;
   const auto reply_to = [&](auto become) {
     return in_child([&] {
@@ -279,10 +283,9 @@ TEST_CASE("a process that is no more is known at once, one that is silent in a w
   CHECK(ask_for(0, process) == IpcReply::nobody);  // without any wait
 
   OwnSocket silent;
-  sockaddr_un address;
-  const socklen_t bytes = ipc_address(process, &address);
-  REQUIRE(silent.open(&address, bytes));
-  CHECK_FALSE(OwnSocket().open(&address, bytes));
+  REQUIRE(silent.open_for(process));
+  CHECK_FALSE(OwnSocket().open_for(process));
+  CHECK(errno == EADDRINUSE);
   IpcAnswer answer;
   CHECK(ask(token_of(process), &answer) == IpcReply::silent);
 
@@ -303,9 +306,7 @@ TEST_CASE("who is silent is not taken for another user", "[ipc]") {
   const int reply = in_child([&] {
     if (getuid() == 0 && setuid(65'000) != 0) return kCannot;
     OwnSocket silent;
-    sockaddr_un address;
-    const socklen_t bytes = ipc_address(process, &address);
-    if (!silent.open(&address, bytes)) return kCannot;
+    if (!silent.open_for(process)) return kCannot;
     IpcPatience patience{300'000'000};
     IpcAnswer answer;
     IpcFiles files;
@@ -320,7 +321,7 @@ TEST_CASE("an answer is heard when it comes", "[ipc]") {
   constexpr uint64_t kAskedAgainNs = 100'000'000;
   hold(512, 2000);
   const IpcToken token = exported(10);
-  REQUIRE(serve_importers(*exporting_process(), find_held));
+  REQUIRE(serve_importers(find_held));
   CHECK(comes_true([&] {
     IpcAnswer answer;
     const uint64_t begin = alloc::os::now_ns();
@@ -333,9 +334,7 @@ TEST_CASE("an answer is heard when it comes", "[ipc]") {
 TEST_CASE("an exporter that sends anything first is heard when it answers", "[ipc]") {
   const IpcProcess process = made_up_process();
   OwnSocket socket;
-  sockaddr_un address;
-  const socklen_t bytes = ipc_address(process, &address);
-  REQUIRE(socket.open(&address, bytes));
+  REQUIRE(socket.open_for(process));
   std::thread exporter([&] {
     IpcRequest request;
     uid_t user;
@@ -347,11 +346,18 @@ TEST_CASE("an exporter that sends anything first is heard when it answers", "[ip
     const auto send = [&](const IpcAnswer& answer, size_t size) {
       sendto(socket.number(), &answer, size, 0, reinterpret_cast<sockaddr*>(&from), from_bytes);
     };
-    IpcAnswer answer{
-        kAnswerMagic, kIpcVersion, IpcStatus::given, request.number - 1, {}, 1, 1000, 0, 0};
+    IpcAnswer answer{kAnswerMagic,
+                     kIpcVersion,
+                     IpcStatus::given,
+                     proof_of(process, request.number - 1),
+                     {},
+                     1,
+                     1000,
+                     0,
+                     0};
     send(answer, sizeof answer);
     send(answer, 3);
-    answer.number = request.number;
+    answer.proof = proof_of(process, request.number);
     answer.offset = 77;
     send(answer, sizeof answer);
   });

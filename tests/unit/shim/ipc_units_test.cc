@@ -36,7 +36,7 @@ void hold_in_units(uint64_t units) {
 TEST_CASE("descriptors of units come along, as many as a message takes", "[ipc]") {
   hold_in_units(150);
   const IpcToken token = exported(0);
-  REQUIRE(serve_importers(*exporting_process(), find_held));
+  REQUIRE(serve_importers(find_held));
   const long files = open_files();
   IpcPatience patience;
   for (const uint32_t first : {0U, 64U, 128U}) {
@@ -105,13 +105,14 @@ TEST_CASE("who may not have units gets no descriptor", "[ipc]") {
 TEST_CASE("units count if the block lies in them and each has its descriptor", "[ipc]") {
   constexpr uint64_t kUnit = 2 << 20;
   hold_in_units(3);
-  const IpcRequest request = request_for(exported(0));
+  const Question question = test::question_for(exported(0));
+  const IpcRequest& request = question.request;
   const IpcAnswer right = answered(request);
   IpcAnswer out;
   IpcReply reply;
   const auto replied = [&](const IpcAnswer& answer, uint32_t files, uint32_t first = 0) {
-    IpcRequest asked = request;
-    asked.first = first;
+    Question asked = question;
+    asked.request.first = first;
     CHECK(read_answer(&answer, sizeof answer, asked, files, &out, &reply));
     return reply;
   };
@@ -146,7 +147,7 @@ TEST_CASE("units count if the block lies in them and each has its descriptor", "
 TEST_CASE("a child that is forked while units are sent has none of them", "[ipc]") {
   hold_in_units(5);
   const IpcToken token = exported(0);
-  REQUIRE(serve_importers(*exporting_process(), find_held));
+  REQUIRE(serve_importers(find_held));
   const long files = open_files();
   std::atomic<bool> had{false}, forked{false};
   test::hold_units({4096, 2 << 20, 5, nullptr, [&] {
@@ -180,9 +181,7 @@ TEST_CASE("a child that is forked while units are sent has none of them", "[ipc]
 class Liar {
  public:
   Liar(const IpcAnswer& answer, uint32_t files) : answer_(answer), files_(files) {
-    sockaddr_un address;
-    const socklen_t bytes = ipc_address(process_, &address);
-    REQUIRE(socket_.open(&address, bytes));
+    REQUIRE(socket_.open_for(process_));
     thread_ = std::thread([this] { lie(); });
   }
   ~Liar() {
@@ -212,7 +211,7 @@ class Liar {
         alloc::os::sleep_ns(200'000);
         continue;
       }
-      answer_.number = request.number;
+      answer_.proof = proof_of(process_, request.number);
       send(from, bytes);
     }
   }

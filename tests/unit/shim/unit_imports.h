@@ -128,7 +128,7 @@ class Import {
     test::hold_units({kOffset, kUnit, units, nullptr});
     test::hold({kPlace + kOffset, units * kUnit - 2 * kOffset, kPlace + kOffset, true});
     token_ = test::exported(0);
-    REQUIRE(serve_importers(*exporting_process(), test::find_held));
+    REQUIRE(serve_importers(test::find_held));
     fakes().current = reinterpret_cast<CUcontext>(context);
     Driver& d = fakes().driver;
     d.cuMemAddressReserve = reserve;

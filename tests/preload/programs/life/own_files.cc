@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Descriptors closed and opened again, pipes without a reader: nothing gets in, nothing dies.
 // A program that manages its descriptors itself. "close": it closes all it does not know and opens
-// a file of its own under every number; "pipe": the pipe named in its folder loses its reader while
-// the program runs; "unread": nobody ever opens that pipe. Its file must stay its own, and it must
-// neither wait nor die.
+// a file of its own under every number; "pipe": the pipe under kPipe loses its reader while the
+// program runs; "unread": it has none. Its file must stay its own, and it must neither wait nor
+// die.
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 
 #include "../driver_codes.h"
@@ -45,16 +46,24 @@ int close_and_open() {
   return 0;
 }
 
+// Its reader; what is written to kPipe goes there.
+int open_pipe() {
+  constexpr int kPipe = 50;  // as the expectation names it
+  int ends[2];
+  if (pipe(ends) != 0 || dup2(ends[1], kPipe) != kPipe) std::_Exit(1);
+  return ends[0];
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IONBF, 0);  // two processes write to it
   const char* way = argc > 1 ? argv[1] : "close";
   if (std::strcmp(way, "close") == 0) return close_and_open();
-  mkfifo("pipe", 0600);
-  const int reader = std::strcmp(way, "pipe") == 0 ? open("pipe", O_RDONLY | O_NONBLOCK) : -1;
+  const int reader = open_pipe();
+  if (std::strcmp(way, "unread") == 0) close(reader);
   work();
-  if (reader >= 0) close(reader);
+  if (std::strcmp(way, "pipe") == 0) close(reader);
   work();
   return 0;
 }

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+// What strangers do to an exporter and to an importer: users that a namespace does not tell apart,
+// messages without the secret, descriptors whose close takes as long as the sender likes, and names
+// that were taken.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <sys/wait.h>
+
+#include <atomic>
+#include <cerrno>
+#include <thread>
+
+#include "allocator/base/os.h"
+#include "shim/ipc/user.h"
+#include "tests/catch.h"
+#include "tests/hangs.h"
+#include "tests/unit/shim/ipc_peers.h"
+
+namespace cistern::shim {
+namespace {
+
+using test::ask;
+using test::exported;
+using test::find_held;
+using test::open_files;
+using test::request_for;
+using test::send_raw;
+
+constexpr uint64_t kChunk = 0x7f0000000000;
+constexpr int kCannot = 99;
+constexpr uid_t kNobody = 65534;
+
+void hold() { test::hold({kChunk + 512, 2000, kChunk, false}); }
+
+// The exit status of a child that knows nothing of the parent's tokens.
+template <typename Child>
+int in_fresh_child(Child child) {
+  const pid_t process = fork();
+  if (process == 0) {
+    alarm(kHangsS);
+    reset_service_after_fork();
+    reset_exports_after_fork();
+    _exit(child());
+  }
+  int status = 0;
+  waitpid(process, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST_CASE("a user that the namespace does not tell from others is nobody's own", "[ipc]") {
+  hold();
+  const int status = in_fresh_child([] {
+    if (unshare(CLONE_NEWUSER) != 0) return kCannot;
+    if (getuid() != kNobody) return kCannot;  // this system has another overflow id
+    const IpcToken token = exported(1);
+    look_at_users();
+    if (is_own_user(getuid())) return 1;
+    if (test::answered(request_for(token)).status != IpcStatus::refused) return 2;
+    return serve_importers(find_held) ? 3 : 0;
+  });
+  CHECK((status == 0 || status == kCannot));
+}
+
+TEST_CASE("an importer trusts no exporter that may be any user", "[ipc]") {
+  hold();
+  const IpcToken token = exported(1);
+  REQUIRE(serve_importers(find_held));
+  const int status = in_fresh_child([&] {
+    if (unshare(CLONE_NEWUSER) != 0 || getuid() != kNobody) return kCannot;
+    IpcAnswer answer;
+    return static_cast<int>(ask(token, &answer));
+  });
+  CHECK((status == static_cast<int>(IpcReply::refused) || status == kCannot));
+  end_exports_at(kChunk);
+}
+
+TEST_CASE("where all ids are mapped, nobody is a user like any other", "[ipc]") {
+  hold();
+  const int status = in_fresh_child([] {
+    if (setuid(kNobody) != 0) return kCannot;
+    look_at_users();
+    if (!is_own_user(kNobody)) return kCannot;  // the test itself runs in a namespace
+    const IpcToken token = exported(2);
+    IpcAnswer answer;
+    if (!serve_importers(find_held)) return 1;
+    return ask(token, &answer) == IpcReply::given ? 0 : 2;
+  });
+  CHECK((status == 0 || status == kCannot));
+}
+
+// The service's thread waits for held_mutex in the first of two requests, so that nothing that is
+// sent meanwhile is received. Its queue has room for few messages.
+TEST_CASE("messages without the secret take no place in the queue", "[ipc]") {
+  hold();
+  const IpcToken token = exported(3);
+  REQUIRE(serve_importers(find_held));
+  const IpcRequest right = request_for(token);
+  IpcRequest with_secret = right, guessed = right;
+  with_secret.token = token;
+  guessed.token.process.secret ^= uint64_t{1} << 40;
+  {
+    const std::lock_guard busy(test::held_mutex);
+    REQUIRE(send_raw(token.process, &right, sizeof right, -1));
+    int lost = 0;
+    for (int i = 0; i < 2000; ++i) {
+      lost += !send_raw(token.process, &guessed, sizeof guessed, -1);
+      lost += !send_raw(token.process, &with_secret, sizeof with_secret, -1);
+      lost += !send_raw(token.process, &right, sizeof right - 1, -1);
+      lost += !send_raw(token.process, &right, 0, -1);
+    }
+    CHECK(lost == 0);
+    CHECK(send_raw(token.process, &right, sizeof right, -1));
+  }
+  IpcAnswer answer;
+  CHECK(ask(token, &answer) == IpcReply::given);
+  end_exports_at(kChunk);
+}
+
+// A connection whose far end reads nothing, with unsent data. Who closes the last copy of `near`
+// waits a minute, unless the process ends or the far end is closed.
+struct Lingering {
+  int near = -1, far = -1;
+
+  bool open() {
+    const int listens = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    near = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    sockaddr_in address{};
+    socklen_t bytes = sizeof address;
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    auto* name = reinterpret_cast<sockaddr*>(&address);
+    const linger minute{1, 60};
+    const bool there = bind(listens, name, bytes) == 0 && listen(listens, 1) == 0 &&
+                       getsockname(listens, name, &bytes) == 0 &&
+                       (connect(near, name, bytes) == 0 || errno == EINPROGRESS) &&
+                       (far = accept(listens, nullptr, nullptr)) >= 0 &&
+                       setsockopt(near, SOL_SOCKET, SO_LINGER, &minute, sizeof minute) == 0;
+    close(listens);
+    static const char data[1 << 16] = {};
+    while (there && send(near, data, sizeof data, MSG_NOSIGNAL) > 0) {
+    }
+    return there;
+  }
+};
+
+// Sent by a child, whose end closes its copies at once, so that the one in the message is the last.
+void send_lingering(const IpcProcess& process, const IpcRequest& request, int near) {
+  int gate[2];
+  REQUIRE(pipe(gate) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    close(gate[1]);
+    char byte;
+    if (read(gate[0], &byte, 1) != 0) _exit(1);
+    send_raw(process, &request, sizeof request, near);
+    _exit(0);
+  }
+  close(near);
+  close(gate[0]);
+  close(gate[1]);
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+}
+
+TEST_CASE("a descriptor that is slow to close holds nobody up", "[ipc]") {
+  hold();
+  const IpcToken token = exported(4);
+  REQUIRE(serve_importers(find_held));
+  IpcRequest guessed = request_for(token);
+  guessed.token.process.secret ^= 1;
+  Lingering connection;
+  if (!connection.open()) {
+    WARN("no connection of this machine to itself");
+    return;
+  }
+  {
+    const std::lock_guard busy(test::held_mutex);
+    const IpcRequest right = request_for(token);
+    REQUIRE(send_raw(token.process, &right, sizeof right, -1));
+    send_lingering(token.process, guessed, connection.near);
+  }
+  IpcAnswer answer;
+  CHECK(ask(token, &answer) == IpcReply::given);
+  close(connection.far);
+  end_exports_at(kChunk);
+}
+
+TEST_CASE("who has a token sends no descriptor either, if the kernel can refuse it", "[ipc]") {
+  hold();
+  const IpcToken token = exported(5);
+  REQUIRE(serve_importers(find_held));
+  constexpr int kPassRights = 83;
+  const int probe = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), off = 0;
+  const bool can = setsockopt(probe, SOL_SOCKET, kPassRights, &off, sizeof off) == 0;
+  close(probe);
+  if (!can) {
+    WARN("the kernel has no SO_PASSRIGHTS (Linux 6.16)");
+    return;
+  }
+  const IpcRequest right = request_for(token);
+  CHECK_FALSE(send_raw(token.process, &right, sizeof right, STDERR_FILENO));
+  CHECK(errno == EPERM);
+  CHECK(send_raw(token.process, &right, sizeof right, -1));
+  IpcAnswer answer;
+  CHECK(ask(token, &answer) == IpcReply::given);
+  end_exports_at(kChunk);
+}
+
+// The number of the service's socket.
+int service_socket(const IpcProcess& process) {
+  sockaddr_un wanted, name;
+  const socklen_t length = ipc_address(process, &wanted);
+  for (int file = 0; file < 1024; ++file) {
+    socklen_t bytes = sizeof name;
+    if (getsockname(file, reinterpret_cast<sockaddr*>(&name), &bytes) == 0 && bytes == length &&
+        std::memcmp(&name, &wanted, length) == 0) {
+      return file;
+    }
+  }
+  return -1;
+}
+
+TEST_CASE("a socket that the program closed is opened again, and its tokens go on", "[ipc]") {
+  hold();
+  const IpcToken token = exported(6);
+  REQUIRE(serve_importers(find_held));
+  const int file = service_socket(token.process);
+  REQUIRE(file >= 0);
+  SECTION("closed") { close(file); }
+  SECTION("and its number is another file's") { REQUIRE(dup2(STDERR_FILENO, file) == file); }
+  CHECK(comes_true([&] {
+    IpcAnswer answer;
+    return service_socket(token.process) != file && ask(token, &answer) == IpcReply::given;
+  }));
+  if (fcntl(file, F_GETFD) >= 0 && service_socket(token.process) != file) close(file);
+  end_exports_at(kChunk);
+}
+
+TEST_CASE("where a stranger has the name, tokens get another one", "[ipc]") {
+  hold();
+  const int status = in_fresh_child([] {
+    const IpcToken before = exported(7);
+    OwnSocket stranger;
+    if (!stranger.open_for(before.process)) return 1;
+    if (!serve_importers(find_held)) return 2;
+    const IpcToken after = exported(7);
+    if (after.process.name == before.process.name) return 3;
+    if (after.process.secret == before.process.secret) return 4;
+    IpcAnswer answer;
+    if (ask(after, &answer) != IpcReply::given) return 5;
+    return own_token(before) && own_token(after) ? 0 : 6;
+  });
+  CHECK(status == 0);
+}
+
+// Without the secret there is no proof, and what has none does not come in, nor do descriptors.
+TEST_CASE("whoever has an exporter's name alone learns no secret and is not heard", "[ipc]") {
+  const IpcProcess exporter = test::made_up_process();
+  OwnSocket stranger;
+  REQUIRE(stranger.open_for(exporter));
+  IpcToken token;
+  REQUIRE(read_token(make_token(exporter, kChunk, 1000, 1), &token));
+  const long files = open_files();
+  std::atomic<int> wrong{0}, heard{0};
+  std::atomic<bool> stop{false};
+  std::thread answers([&] {
+    while (!stop) {
+      IpcRequest request;
+      uid_t user;
+      sockaddr_un from;
+      socklen_t bytes = 0;
+      if (stranger.receive(&request, sizeof request, &user, &from, &bytes) < 0) {
+        alloc::os::sleep_ns(200'000);
+        continue;
+      }
+      ++heard;
+      wrong += request.token.process.secret == exporter.secret;
+      IpcAnswer answer{
+          kAnswerMagic, kIpcVersion, IpcStatus::given, request.number, {}, 0, 1000, 0, 0};
+      IpcFiles sent;
+      sent.add(dup(STDERR_FILENO));
+      for (const uint64_t proof : {request.number, pass_of(exporter), uint64_t{0}}) {
+        answer.proof = proof;
+        stranger.send_to(from, bytes, &answer, sizeof answer, sent);
+      }
+    }
+  });
+  IpcPatience patience{300'000'000};
+  IpcAnswer answer;
+  IpcFiles came;
+  CHECK(ask_exporter(token, 0, &patience, &answer, &came) == IpcReply::silent);
+  stop = true;
+  answers.join();
+  CHECK(heard > 0);
+  CHECK(wrong == 0);
+  stranger.close_own();
+  CHECK(open_files() == files - 1);
+}
+
+}  // namespace
+}  // namespace cistern::shim
