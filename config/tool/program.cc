@@ -215,6 +215,19 @@ Problem check_reach(const Program& program, const Elf& object) {
   return {};
 }
 
+// Whether the loader would put something else in the place of a part of the path: $ORIGIN, the
+// program's folder, and the like (ld.so(8)).
+bool has_loader_token(std::string_view path) {
+  for (size_t at = path.find('$'); at != path.npos; at = path.find('$', at + 1)) {
+    std::string_view name = path.substr(at + 1);
+    if (name.starts_with('{')) name.remove_prefix(1);
+    for (const std::string_view token : {"ORIGIN", "LIB", "PLATFORM"}) {
+      if (name.starts_with(token)) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 Problem check_architecture(const Program& program, const Elf& object) {
@@ -235,6 +248,10 @@ Problem check_object(const std::string& path, Elf& elf) {
   }
   if (path.find_first_of(" \t:") != std::string::npos) {
     return problem(kUsage, "LD_PRELOAD cannot hold a path with blanks or colons", path,
+                   "allowed: a path without them; try: make install PREFIX=/opt/cistern");
+  }
+  if (has_loader_token(path)) {
+    return problem(kUsage, "LD_PRELOAD cannot hold a path with $ORIGIN, $LIB or $PLATFORM", path,
                    "allowed: a path without them; try: make install PREFIX=/opt/cistern");
   }
   elf = read_elf(path);

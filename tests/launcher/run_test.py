@@ -162,7 +162,7 @@ class Settings(home.LauncherTest):
             env={"PATH": os.environ["PATH"]},
         )
         self.assertEqual(shown.stdout, f"/tmp/it's a log|{self.home}/sim|")
-        self.assertIn(f"export LD_PRELOAD={self.home}/libcistern.so\n", result.stdout)
+        self.assertIn(f"export LD_PRELOAD='{self.home}/libcistern.so'\n", result.stdout)
 
 
 class Usage(home.LauncherTest):
