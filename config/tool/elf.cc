@@ -56,10 +56,36 @@ bool read_at(std::string_view bytes, uint64_t offset, T& out) {
   return true;
 }
 
-std::string text_at(std::string_view bytes, uint64_t offset) {
-  const std::string_view rest = slice(bytes, offset, bytes.size());
-  return std::string(rest.substr(0, rest.find('\0')));
+// Names are cut off here: the loader can open no longer path, and one without its end would reach
+// to the end of the file.
+constexpr size_t kLongestName = 4096;
+
+std::string_view text_at(std::string_view bytes, uint64_t offset) {
+  const std::string_view rest = slice(bytes, offset, kLongestName);
+  return rest.substr(0, rest.find('\0'));
 }
+
+// Looks at no more than the name's bytes, whatever stands there.
+bool is_text_at(std::string_view bytes, uint64_t offset, std::string_view name) {
+  const std::string_view found = slice(bytes, offset, name.size() + 1);
+  return found.size() == name.size() + 1 && found.starts_with(name) && found.back() == '\0';
+}
+
+// What tables and names may come to together: in a file that is no trick they lie side by side, and
+// so take no more than the file. In a made-up one thousands may share the same bytes.
+class Allowance {
+ public:
+  explicit Allowance(std::string_view file) : left_(file.size()) {}
+  // As much of it as is left.
+  std::string_view take(std::string_view part) {
+    part = part.substr(0, left_);
+    left_ -= part.size();
+    return part;
+  }
+
+ private:
+  size_t left_;
+};
 
 struct Elf32 {
   using Header = Elf32_Ehdr;
@@ -87,28 +113,30 @@ uint64_t file_offset(const std::vector<Segment>& segments, uint64_t address) {
   return UINT64_MAX;
 }
 
+// The names' offsets are looked up at the end, once: each kind may stand there thousands of times.
 template <typename Class>
 void read_dynamic(std::string_view bytes, std::string_view dynamic,
                   const std::vector<typename Class::Segment>& segments, Elf& out) {
   using Entry = typename Class::Entry;
-  uint64_t strings = UINT64_MAX;
+  uint64_t strings = UINT64_MAX, soname = UINT64_MAX;
+  std::vector<uint64_t> needed;
   out.is_library = true;
-  std::vector<std::pair<bool, uint64_t>> names;  // is it the soname, offset into the strings
   Entry entry;
   for (uint64_t at = 0; read_at(dynamic, at, entry) && entry.d_tag != DT_NULL; at += sizeof entry) {
-    if (entry.d_tag == DT_STRTAB) strings = file_offset(segments, entry.d_un.d_ptr);
-    if (entry.d_tag == DT_NEEDED) names.emplace_back(false, entry.d_un.d_val);
-    if (entry.d_tag == DT_SONAME) names.emplace_back(true, entry.d_un.d_val);
-    if (entry.d_tag == DT_FLAGS_1 && (entry.d_un.d_val & DF_1_PIE) != 0) out.is_library = false;
+    const uint64_t value = entry.d_un.d_val;
+    if (entry.d_tag == DT_STRTAB) strings = value;
+    if (entry.d_tag == DT_NEEDED) needed.push_back(value);
+    if (entry.d_tag == DT_SONAME) soname = value;
+    if (entry.d_tag == DT_AUDIT || entry.d_tag == DT_DEPAUDIT) out.asks_for_audit = true;
+    if (entry.d_tag == DT_FLAGS_1 && (value & DF_1_PIE) != 0) out.is_library = false;
   }
-  const std::string_view table = slice(bytes, strings, bytes.size());
-  for (const auto& [is_soname, offset] : names) {
-    const std::string name = text_at(table, offset);
-    if (is_soname) {
-      out.soname = name;
-    } else {
-      out.needed.push_back(name);
-    }
+  const std::string_view table = slice(bytes, file_offset(segments, strings), bytes.size());
+  if (soname != UINT64_MAX) out.soname = text_at(table, soname);
+  Allowance allowance(bytes);
+  for (const uint64_t offset : needed) {
+    const std::string_view name = text_at(table, offset);
+    if (allowance.take(name).size() < name.size()) break;
+    out.needed.emplace_back(name);
   }
 }
 
@@ -122,14 +150,18 @@ void read_segments(std::string_view bytes, Elf& out) {
     out.cut_short = !read_at(bytes, header.e_phoff + uint64_t{i} * sizeof segment, segment);
     if (!out.cut_short) segments.push_back(segment);
   }
+  std::string_view dynamic;
   for (const auto& segment : segments) {
     const std::string_view content = slice(bytes, segment.p_offset, segment.p_filesz);
     if (segment.p_type == PT_LOAD && content.size() < segment.p_filesz) out.cut_short = true;
-    if (segment.p_type == PT_INTERP) out.interpreter = text_at(content, 0);
+    if (segment.p_type == PT_INTERP && out.interpreter.empty()) {
+      out.interpreter = text_at(content, 0);
+    }
     if (segment.p_type != PT_DYNAMIC) continue;
     out.has_dynamic = true;
-    read_dynamic<Class>(bytes, content, segments, out);
+    dynamic = content;  // the last one, as the loader does
   }
+  if (out.has_dynamic) read_dynamic<Class>(bytes, dynamic, segments, out);
   const bool loader = out.soname.rfind("ld-linux", 0) == 0;  // a program, too: started by hand
   out.is_library = out.is_library && header.e_type == ET_DYN && out.interpreter.empty() && !loader;
 }
@@ -148,42 +180,48 @@ bool any_section(std::string_view bytes, Visit visit) {
   return false;
 }
 
-// Calls visit() with the name of each function that a table of symbols defines, until it answers
-// true. The table's link is the section with the names.
+// Calls visit() for each function that a table of symbols defines, with the section of the names
+// and the name's place there, until it answers true. The table's link is that section.
 template <typename Class, typename Visit>
 bool any_function(std::string_view bytes, const typename Class::Section& table, uint64_t sections,
-                  Visit visit) {
+                  Allowance& allowance, Visit visit) {
   typename Class::Section strings;
   if (!read_at(bytes, sections + uint64_t{table.sh_link} * sizeof strings, strings)) return false;
   const std::string_view names = slice(bytes, strings.sh_offset, strings.sh_size);
-  const std::string_view symbols = slice(bytes, table.sh_offset, table.sh_size);
+  const std::string_view symbols = allowance.take(slice(bytes, table.sh_offset, table.sh_size));
   typename Class::Symbol symbol;
   for (uint64_t at = 0; read_at(symbols, at, symbol); at += sizeof symbol) {
     const bool defined = symbol.st_shndx != SHN_UNDEF && (symbol.st_info & 0xf) == STT_FUNC;
-    const std::string_view rest = slice(names, symbol.st_name, names.size());
-    if (defined && visit(rest.substr(0, rest.find('\0')))) return true;
+    if (defined && visit(names, symbol.st_name)) return true;
   }
   return false;
 }
 
 template <typename Class>
 bool defines_in_any(std::string_view bytes, std::string_view name) {
+  Allowance allowance(bytes);
   return any_section<Class>(bytes, [&](const auto& section, const auto& header) {
     const bool table = section.sh_type == SHT_DYNSYM || section.sh_type == SHT_SYMTAB;
-    return table && any_function<Class>(bytes, section, header.e_shoff,
-                                        [&](std::string_view found) { return found == name; });
+    return table && any_function<Class>(bytes, section, header.e_shoff, allowance,
+                                        [&](std::string_view names, uint64_t at) {
+                                          return is_text_at(names, at, name);
+                                        });
   });
 }
 
 template <typename Class>
 std::vector<std::string> exported(std::string_view bytes) {
   std::vector<std::string> names;
+  Allowance tables(bytes), texts(bytes);
   any_section<Class>(bytes, [&](const auto& section, const auto& header) {
     return section.sh_type == SHT_DYNSYM &&
-           any_function<Class>(bytes, section, header.e_shoff, [&](std::string_view found) {
-             names.emplace_back(found);
-             return false;
-           });
+           any_function<Class>(bytes, section, header.e_shoff, tables,
+                               [&](std::string_view strings, uint64_t at) {
+                                 const std::string_view name = text_at(strings, at);
+                                 if (texts.take(name).size() < name.size()) return true;
+                                 names.emplace_back(name);
+                                 return false;
+                               });
   });
   return names;
 }
@@ -195,8 +233,9 @@ std::string content_of(std::string_view bytes, const std::string& name) {
     typename Class::Section names;
     const uint64_t at = header.e_shoff + uint64_t{header.e_shstrndx} * sizeof names;
     if (!read_at(bytes, at, names)) return true;
-    if (text_at(slice(bytes, names.sh_offset, names.sh_size), section.sh_name) != name)
+    if (!is_text_at(slice(bytes, names.sh_offset, names.sh_size), section.sh_name, name)) {
       return false;
+    }
     content = slice(bytes, section.sh_offset, section.sh_size);
     return true;
   });
@@ -209,11 +248,13 @@ std::vector<bool> find_in_segments(std::string_view bytes,
   std::vector<bool> found(markers.size());
   typename Class::Header header;
   if (!read_at(bytes, 0, header)) return found;
+  Allowance allowance(bytes);
   for (unsigned i = 0; i < header.e_phnum; ++i) {
     typename Class::Segment segment;
     if (!read_at(bytes, header.e_phoff + uint64_t{i} * sizeof segment, segment)) break;
     if (segment.p_type != PT_LOAD) continue;
-    const std::string_view content = slice(bytes, segment.p_offset, segment.p_filesz);
+    const std::string_view content =
+        allowance.take(slice(bytes, segment.p_offset, segment.p_filesz));
     if (content.empty()) continue;
     for (size_t m = 0; m < markers.size(); ++m) {
       found[m] = found[m] || ::memmem(content.data(), content.size(), markers[m].data(),

@@ -2,7 +2,7 @@
 //
 // What the loader will see in an ELF file. Read here and not with readelf, which a machine that
 // only runs programs need not have. Every offset of the file is taken with suspicion: it may be cut
-// short or made up.
+// short or made up. Whatever it is, reading takes time and memory by the size of the file.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,8 @@ struct Elf {
   // To be loaded by a program, and none itself: no loader is asked for, and it is no program that
   // is both static and position-independent, which looks much the same.
   bool is_library = false;
-  std::string interpreter;  // the loader it asks for; empty for static programs and libraries
+  bool asks_for_audit = false;  // for libraries that the loader runs, also when it only lists
+  std::string interpreter;      // the loader it asks for; empty for static programs and libraries
   std::string soname;
   std::vector<std::string> needed;
 };

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "config/tool/reach.h"
 
+#include <fcntl.h>
 #include <glob.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -17,27 +21,44 @@ namespace {
 
 std::string base_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-std::string shell_quoted(const std::string& text) {
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
+// Becomes the loader of this program, which lists what it would map and runs none of it. FILE's own
+// loader may be any program. So may what variables of the loader name, but for the folders where it
+// looks: those are the ones in which a program would find its libraries.
+[[noreturn]] void become_list(int out, const char* loader, const char* file) {
+  const int none = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (const int fd : {STDIN_FILENO, STDERR_FILENO}) ::dup2(none, fd);
+  ::dup2(out, STDOUT_FILENO);
+  const char* folders = ::getenv("LD_LIBRARY_PATH");
+  std::string path = std::string("LD_LIBRARY_PATH=") + (folders == nullptr ? "" : folders);
+  std::string only_list = "LD_TRACE_LOADED_OBJECTS=1";  // --list alone stops where one is missing
+  char* environment[] = {path.data(), only_list.data(), nullptr};
+  const struct rlimit seconds { .rlim_cur = 10, .rlim_max = 10 };
+  ::setrlimit(RLIMIT_CPU, &seconds);  // a made-up file may keep it busy for hours
+  ::execle(loader, loader, file, nullptr, environment);
+  ::_exit(kCannotRun);
 }
 
 // The libraries that the loader will map with the program, those of its libraries included, one
-// "name => path" a line: the loader's own list.
+// "name => path" a line: the loader's own list. Of a made-up file the list may have no end: what is
+// beyond kLongestList is not read.
 std::string loaded_libraries(const Program& program) {
-  // A library names no loader: ours, which may read a file that is not executable.
-  const std::string loader =
-      program.elf.is_library ? shell_quoted(read_elf("/proc/self/exe").interpreter) + " " : "";
-  const std::string command = "LD_PRELOAD= LD_TRACE_LOADED_OBJECTS=1 " + loader +
-                              shell_quoted(program.binary) + " 2>/dev/null </dev/null";
-  FILE* pipe = ::popen(command.c_str(), "r");
-  if (pipe == nullptr) return {};
+  constexpr size_t kLongestList = size_t{4} << 20;
+  const std::string loader = read_elf("/proc/self/exe").interpreter;
+  const bool has_path = program.binary.find('/') != std::string::npos;
+  const std::string file = has_path ? program.binary : "./" + program.binary;
+  int ends[2];
+  if (program.elf.asks_for_audit || loader.empty() || ::pipe2(ends, O_CLOEXEC) != 0) return {};
+  const pid_t child = ::fork();
+  if (child == 0) become_list(ends[1], loader.c_str(), file.c_str());
+  ::close(ends[1]);
   std::string text;
   char buffer[4096];
-  for (size_t got; (got = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;)
-    text.append(buffer, got);
-  ::pclose(pipe);
+  for (ssize_t got; child > 0 && text.size() < kLongestList &&
+                    (got = ::read(ends[0], buffer, sizeof buffer)) > 0;) {
+    text.append(buffer, static_cast<size_t>(got));
+  }
+  ::close(ends[0]);
+  if (child > 0) ::waitpid(child, nullptr, 0);
   return text;
 }
 
@@ -225,6 +246,10 @@ bool say_program(const char* name, const Elf& object, const std::string& object_
   Program program;
   if (!say_file(program, name, object)) return false;
   if (!program.elf.valid) return true;
+  if (program.elf.asks_for_audit) {
+    say("libraries",
+        "not looked at: the file asks the loader to run others (DT_AUDIT) while it looks");
+  }
   const std::string libraries = loaded_libraries(program);
   say_malloc(program, libraries, object_path);
   say_frameworks(program, libraries);

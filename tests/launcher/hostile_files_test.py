@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Files that doctor, check and inspect are asked about are read, whatever they are: nothing of them runs, and time,
+memory and output go by their size. Those of an ELF reader on its own are in tests/fuzz/elf_fuzz.cc."""
+
+import platform
+import random
+import resource
+import struct
+import subprocess
+import unittest
+
+import home
+
+MAIN = "int main(void) { return 0; }"
+MARK = '#include <fcntl.h>\n__attribute__((constructor)) static void mark(void) { open("%s", O_CREAT, 0600); }\n'
+LOADER = """
+#include <asm/unistd.h>
+#include <fcntl.h>
+void _start(void) {
+  register long a __asm__("rdi") = AT_FDCWD, c __asm__("rdx") = O_CREAT, d __asm__("r10") = 0600, n __asm__("rax") = __NR_openat;
+  register const char* b __asm__("rsi") = "%s";
+  __asm__ volatile("syscall" : "+r"(n) : "r"(a), "r"(b), "r"(c), "r"(d) : "rcx", "r11", "memory");
+  a = 0, n = __NR_exit;
+  __asm__ volatile("syscall" : : "r"(n), "r"(a));
+}
+"""
+AUDIT = MARK + "unsigned la_version(unsigned v) { mark(); return v; }\n"
+
+
+def with_needed(count, size):
+    """A program of `size` bytes whose dynamic table names `count` libraries, all by the same text without an end."""
+    table = 64 + 2 * 56
+    text = table + 16 * (count + 2)
+    dynamic = struct.pack("<QQ", 5, text) + struct.pack("<QQ", 1, 0) * count + bytes(16)
+    header = b"\x7fELF\2\1\1" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 2, 0, 0, 0)
+    segments = struct.pack("<IIQQQQQQ", 1, 4, 0, 0, 0, size, size, 1)
+    segments += struct.pack("<IIQQQQQQ", 2, 4, table, table, 0, len(dynamic), len(dynamic), 1)
+    content = header + segments + dynamic
+    return content + b"x" * (size - len(content))
+
+
+class Execution(home.LauncherTest):
+    def setUp(self):
+        super().setUp()
+        self.mark = self.folder / "mark"
+
+    def compiled(self, name, source, *options):
+        path = self.folder / name
+        subprocess.run(["cc", "-x", "c", "-", "-x", "none", "-o", path, *options], input=source, text=True, check=True)
+        return path
+
+    def nothing_runs(self, path):
+        for words in (("doctor", "--sim"), ("run", "--print-env")):
+            result = self.cistern(*words, path, cwd=self.folder)
+            self.assertEqual(result.stderr.count("\n"), result.returncode == 2, result.stderr)
+        subprocess.run([self.home / "cistern-config", "inspect", path], capture_output=True, check=True)
+        self.assertFalse(self.mark.exists())
+
+    @unittest.skipIf(platform.machine() != "x86_64", "the loader of this test is written for x86-64")
+    def test_the_loader_that_a_program_asks_for_is_not_run(self):
+        loader = self.compiled("loader", LOADER % self.mark, "-static", "-nostdlib", "-fno-stack-protector")
+        program = self.compiled("program", MAIN, f"-Wl,--dynamic-linker={loader}")
+        subprocess.run([program], check=False)
+        self.mark.unlink()  # the kernel does run it
+        self.nothing_runs(program)
+
+    def test_what_a_program_or_its_library_does_at_its_start_is_not_done(self):
+        library = self.compiled("library.so", MARK % self.mark, "-shared", "-fPIC")
+        self.nothing_runs(library)
+        self.nothing_runs(self.compiled("program", MARK % self.mark + MAIN, "-Wl,--no-as-needed", library))
+
+    def test_a_library_that_a_program_names_for_audit_is_not_run(self):
+        audit = self.compiled("audit.so", AUDIT % self.mark, "-shared", "-fPIC")
+        for option in ("--audit", "--depaudit"):
+            program = self.compiled("program", MAIN, f"-Wl,{option}={audit}")
+            subprocess.run([program], check=True)
+            self.mark.unlink()  # the loader does so where it is started
+            self.nothing_runs(program)
+            self.assertRegex(self.cistern("doctor", "--sim", program).stdout, r"(?m)^libraries +not looked at: .*DT_AUDIT")
+            library = self.compiled("linked.so", MAIN, f"-Wl,{option}={audit}", "-shared", "-fPIC")
+            self.nothing_runs(library)
+            self.nothing_runs(self.compiled("program", MAIN, "-Wl,--no-as-needed", library))
+
+    def test_what_variables_of_the_loader_name_is_not_run_by_the_list(self):
+        """Those of the user reach the shell and cistern-config, and end there."""
+        audit = self.compiled("audit.so", "unsigned la_version(unsigned v) { return v; }", "-shared", "-fPIC")
+        program = self.compiled("program", MAIN)
+        result = self.cistern("doctor", "--sim", program, env={"LD_AUDIT": str(audit), "LD_WARN": "1", "LD_BIND_NOW": "1"})
+        self.assertEqual(result.returncode, 0, result.stdout)
+
+
+class Bounds(home.LauncherTest):
+    def tool(self, *words):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_AS, (256 << 20, 256 << 20))
+
+        command = [self.home / "cistern-config", *words]
+        result = subprocess.run(command, capture_output=True, check=False, preexec_fn=limit, timeout=180)
+        self.assertIn(result.returncode, (0, 1, 2, 126, 127), result.stderr)
+        return result
+
+    def test_thousands_of_libraries_with_one_endless_name(self):
+        size = 1 << 20
+        path = self.file("program", with_needed(20_000, size))
+        self.assertLess(len(self.tool("inspect", path).stdout), 2 * size)
+        self.tool("check", "--object", self.home / "libcistern.so", "--program", path)
+        self.tool("doctor", "--object", self.home / "libcistern.so", path)
+
+    def test_damage_anywhere(self):
+        program = self.folder / "program"
+        source = "#include <math.h>\n" + MAIN
+        subprocess.run(["cc", "-x", "c", "-", "-o", program, "-Wl,--no-as-needed", "-lm"], input=source, text=True, check=True)
+        whole, seed = program.read_bytes(), random.randrange(2**32)
+        print("seed", seed)
+        choice = random.Random(seed)
+        ends = [0, 64, 1024, len(whole)]
+        for _ in range(120):
+            data = bytearray(whole)
+            for _ in range(choice.randrange(1, 6)):
+                data[choice.randrange(choice.choice(ends[1:]))] = choice.choice((0, 1, 0x7F, 0x80, 0xFF, choice.randrange(256)))
+            if choice.randrange(8) == 0:
+                del data[choice.randrange(len(data)):]
+            path = self.file(choice.choice(("program", "lib.so")), bytes(data))
+            result = self.tool("doctor", "--object", self.home / "libcistern.so", path)
+            self.assertEqual(result.stderr, b"")
+            self.assertIn(b"\nverdict ", result.stdout)
+            self.assertLess(len(result.stdout), 4096 + 2 * len(data))
+            self.assertNotRegex(result.stdout, rb"[\x00-\x09\x0b-\x1f\x7f]")
+
+
+if __name__ == "__main__":
+    home.main()
