@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "config/line.h"
 
+#include "config/shown.h"
+
 namespace cistern::config {
 
 LineWriter::LineWriter(char* out, size_t size) : out_(out), size_(size) {
@@ -42,7 +44,7 @@ LineWriter& LineWriter::quoted(std::string_view text, size_t max) {
     while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
   }
   put('"');
-  for (const char c : text.substr(0, end)) put(shown(c));
+  for_each_shown(text.substr(0, end), "?", [this](std::string_view piece) { this->text(piece); });
   if (end < text.size()) this->text("...");
   put('"');
   return *this;

@@ -11,12 +11,6 @@
 
 namespace cistern::config {
 
-// What a person is shown of a text must stay on one line and must not drive the terminal.
-inline char shown(char c) {
-  const auto byte = static_cast<unsigned char>(c);
-  return byte < 0x20 || byte == 0x7F ? '?' : c;
-}
-
 struct Line {
   char text[512];
 };
@@ -28,7 +22,7 @@ class LineWriter {
 
   LineWriter& text(std::string_view text);
   LineWriter& number(int64_t number);
-  // In double quotes, at most `max` bytes of it, control characters as '?'.
+  // In double quotes, at most `max` bytes of it, with '?' for what is not shown (shown.h).
   LineWriter& quoted(std::string_view text, size_t max = 80);
 
   size_t length() const { return length_; }

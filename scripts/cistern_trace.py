@@ -3,12 +3,14 @@
 
     recording = cistern_trace.read("app.rec")
     for event in recording.events: print(event.time_ns, event.type, event.bytes)
+    print(cistern_trace.shown(recording.head.program))
 
 The same files are refused as by `cistern trace`, with the same line, as a Refused.
 """
 
 import collections
 import itertools
+import re
 import struct
 import zlib
 
@@ -21,7 +23,7 @@ Head = collections.namedtuple("Head", "committed began_ns began_unix_ns process 
 Range = collections.namedtuple("Range", "parent name")
 Frame = collections.namedtuple("Frame", "file function line offset")
 
-_HEAD_BYTES, _MOST_BLOCK_BYTES, _MOST_FRAMES = 4096, 65536, 64
+_HEAD_BYTES, _LONGEST_NAME, _MOST_BLOCK_BYTES, _MOST_FRAMES = 4096, 4096, 65536, 64
 _U32, _U64 = 2**32 - 1, 2**64 - 1
 _STATES = ("thread", "device", "context", "stream", "site", "range", "phase")
 _CALLER, _PLACE = ("thread", "range", "phase"), ("device", "context")
@@ -41,6 +43,15 @@ class Refused(Exception):
 
     def __init__(self, kind, at, what, remedy=_AGAIN):
         super().__init__(f"{kind}; byte {at}: {what}; try: {remedy}")
+
+
+# The characters that config/shown.h hides, and bytes that were no UTF-8.
+_HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def shown(text):
+    """A name of a recording for a terminal: the recorded program chose it, and it may hold anything."""
+    return _HIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _damaged(at, what):
@@ -165,7 +176,7 @@ class Recording:
             if number != len(kind):
                 raise contents.refuse(f"number {number} is defined after {len(kind) - 1}")
             if tag == 1:
-                kind.append(contents.text(contents.varint()))
+                kind.append(contents.text(contents.varint_up_to(_LONGEST_NAME, "bytes of a name")))
             elif tag == 2:
                 kind.append(Range(contents.varint_up_to(len(kind) - 1, "range"), contents.varint_up_to(names, "name")))
             elif tag == 3:

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "config/name_hash.h"
+#include "config/shown.h"
 #include "config/tool/program.h"
 #include "config/tool/reach.h"
 #include "config/tool/tool.h"
@@ -179,9 +180,10 @@ bool check_settings() {
 
 }  // namespace
 
-std::string shown(std::string text) {
-  for (char& c : text) c = config::shown(c);
-  return text;
+std::string shown(std::string_view text) {
+  std::string out;
+  for_each_shown(text, "?", [&](std::string_view piece) { out += piece; });
+  return out;
 }
 
 void say(const char* what, const std::string& value) {

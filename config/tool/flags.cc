@@ -220,7 +220,7 @@ int flags(int argc, char** argv) {
   if (argc == 1 && std::strcmp(argv[0], "--markdown") == 0) return print_markdown();
   if (argc == 1 && std::strcmp(argv[0], "--names") == 0) return print_names();
   const Loaded& loaded = settings();
-  if (loaded.status == Status::kBad) return std::fprintf(stderr, "%s\n", loaded.error.text), kUsage;
+  if (loaded.status == Status::kBad) return complain(loaded.error.text), kUsage;
   const bool all = argc > 0 && std::strcmp(argv[0], "--all") == 0;
   if (all) --argc, ++argv;
   if (argc == 0) return print_table(loaded, all);

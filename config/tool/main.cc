@@ -58,10 +58,10 @@ int check(int argc, char** argv) {
     }
   }
   const Loaded& loaded = settings();
-  if (loaded.status == Status::kBad) return std::fprintf(stderr, "%s\n", loaded.error.text), kUsage;
+  if (loaded.status == Status::kBad) return complain(loaded.error.text), kUsage;
   if (loaded.policy.log >= LogLevel::kWarn) {
     for (size_t i = 0; i < loaded.warning_count; ++i) {
-      std::fprintf(stderr, "%s\n", loaded.warnings[i].text);
+      complain(loaded.warnings[i].text);
     }
   }
   if (object == nullptr) return kDone;
@@ -88,7 +88,7 @@ void print_assignment(const std::string& name, const Given& given) {
 // The settings in force as lines for a shell, those of the file among them.
 int print_env() {
   const Loaded& loaded = settings();
-  if (loaded.status == Status::kBad) return std::fprintf(stderr, "%s\n", loaded.error.text), kUsage;
+  if (loaded.status == Status::kBad) return complain(loaded.error.text), kUsage;
   for (size_t i = 0; i < kTable.size(); ++i) {
     print_assignment(kTable[i].name, loaded.given[i]);
     if (kTable[i].store != nullptr) continue;
@@ -132,8 +132,9 @@ int inspect(const char* path) {
   const Elf elf = read_elf(path);
   if (!elf.valid) return fail(kUsage, "not an ELF file; value seen \"" + std::string(path) + "\"");
   std::printf("format %s\n", describe(elf).c_str());
-  std::printf("interpreter %s\n", elf.interpreter.empty() ? "none" : elf.interpreter.c_str());
-  for (const std::string& name : elf.needed) std::printf("needed %s\n", name.c_str());
+  std::printf("interpreter %s\n",
+              elf.interpreter.empty() ? "none" : shown(elf.interpreter).c_str());
+  for (const std::string& name : elf.needed) std::printf("needed %s\n", shown(name).c_str());
   return kDone;
 }
 
@@ -181,8 +182,10 @@ std::string row_name(const Row& row, unsigned device) {
   return name;
 }
 
+void complain(std::string_view line) { std::fprintf(stderr, "%s\n", shown(line).c_str()); }
+
 int fail(int code, const std::string& what) {
-  std::fprintf(stderr, "cistern: error: %s\n", what.c_str());
+  complain("cistern: error: " + what);
   return code;
 }
 

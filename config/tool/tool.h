@@ -6,6 +6,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "config/load.h"
 
@@ -29,11 +30,13 @@ std::string row_name(const Row& row, unsigned device);
 // setting's name, or if there is none (nullptr) what it would be as one of Cistern's own.
 const Row* row_of_option(std::string& option);
 
-// Writes "cistern: error: ..." and returns `code`.
+// A complete line to stderr, as people are shown it.
+void complain(std::string_view line);
+// Complains of "cistern: error: ..." and returns `code`.
 int fail(int code, const std::string& what);
 
-// Control characters as '?'.
-std::string shown(std::string text);
+// With '?' for what people are not shown (config/shown.h).
+std::string shown(std::string_view text);
 
 // A line of doctor's.
 void say(const char* what, const std::string& value);

@@ -11,7 +11,7 @@
 #include <cstring>
 
 #include "allocator/base/os.h"
-#include "config/line.h"
+#include "config/shown.h"
 #include "shim/process/no_cancel.h"
 #include "shim/process/own_file.h"
 #include "shim/process/write_quietly.h"
@@ -25,6 +25,16 @@ constinit const char* file_ = nullptr;
 constinit OwnFile log_{};
 
 bool relative(const char* name) { return name != nullptr && name[0] != '/'; }
+
+// In place, since what is shown is never longer. The new length.
+size_t only_shown(char* text, size_t bytes) {
+  size_t length = 0;
+  config::for_each_shown({text, bytes}, "?", [&](std::string_view piece) {
+    memmove(text + length, piece.data(), piece.size());
+    length += piece.size();
+  });
+  return length;
+}
 
 // Where a line goes. The log file is opened with the first line, because most processes log none. A
 // forked child opens it anew, since %p in its name means another file, and does so even if a thread
@@ -88,9 +98,10 @@ void log_line(const char* line) {
   const int saved = errno;
   char buffer[2100];
   const int length = snprintf(buffer, sizeof buffer, "%s\n", line);
-  const auto bytes =
+  auto bytes =
       static_cast<size_t>(length) < sizeof buffer ? static_cast<size_t>(length) : sizeof buffer - 1;
-  for (size_t i = 0; i + 1 < bytes; ++i) buffer[i] = config::shown(buffer[i]);
+  bytes = only_shown(buffer, bytes - 1);
+  buffer[bytes++] = '\n';
   // A log that cannot be written must not disturb the program.
   const Target where = target();
   if (where == Target::file) log_.write(buffer, bytes);

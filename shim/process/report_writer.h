@@ -14,8 +14,7 @@
 #include <string_view>
 
 #include "allocator/base/ledger.h"
-#include "allocator/record/utf8.h"
-#include "config/line.h"
+#include "config/shown.h"
 #include "shim/process/advice.h"
 #include "shim/process/own_file.h"
 #include "shim/process/report_figures.h"
@@ -44,22 +43,20 @@ class Writer {
 
   // Of the text form, whose lines stay lines whatever settings and names hold.
   void plain(std::string_view text) {
-    for (const char c : text) print("%c", config::shown(c));
+    config::for_each_shown(text, "?", [this](std::string_view piece) { piece_of(piece); });
   }
 
   // A JSON string, escaped: settings and names may hold any byte, and may have been cut off.
   void quoted(std::string_view text) {
     print("\"");
     while (!text.empty()) {
-      const size_t bytes = alloc::utf8_character(text);
-      const char first = text.front();
-      if (bytes == 0) {
-        print("\\ufffd");
-      } else if (static_cast<unsigned char>(first) < ' ') {
-        print("\\u%04x", first);
+      const size_t bytes = config::utf8_character(text);
+      const uint32_t code = bytes == 0 ? 0xFFFD : config::code_point(text, bytes);
+      if (bytes == 0 || !config::is_shown(code)) {
+        print("\\u%04x", code);
       } else {
-        if (first == '"' || first == '\\') print("\\");
-        print("%.*s", static_cast<int>(bytes), text.data());
+        if (code == '"' || code == '\\') print("\\");
+        piece_of(text.substr(0, bytes));
       }
       text.remove_prefix(bytes == 0 ? 1 : bytes);
     }
@@ -74,6 +71,10 @@ class Writer {
   }
 
  private:
+  void piece_of(std::string_view text) {
+    print("%.*s", static_cast<int>(text.size()), text.data());
+  }
+
   void flush() {
     if (written_ && !file_->write_patiently(text_, length_)) {
       written_ = false;

@@ -5,10 +5,12 @@
 import os
 import pathlib
 import random
+import struct
 import subprocess
 import sys
 import tempfile
 import unittest
+import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -34,6 +36,20 @@ def line_of(event):
     if event.stream:
         line += f" stream=0x{event.stream:x}"
     return line + f" thread={event.thread}"
+
+
+def varint(value):
+    out = b""
+    while value >= 0x80:
+        out += bytes([value & 0x7F | 0x80])
+        value >>= 7
+    return out + bytes([value])
+
+
+def recording_of(*blocks):
+    """Of (kind, contents): 1 is events, 2 definitions."""
+    data = b"".join(struct.pack("<4sIII", b"CBLK", len(contents), kind, zlib.adler32(contents)) + contents for kind, contents in blocks)
+    return struct.pack("<8sIIQ", b"CISTREC\n", 1, 4096, 4096 + len(data)).ljust(4096, b"\0") + data
 
 
 class Written(unittest.TestCase):
@@ -99,6 +115,22 @@ class Readers(Written):
             flipped = bytearray(data)
             flipped[choice.choice((choice.randrange(64), choice.randrange(len(data))))] ^= 1 << choice.randrange(8)
             self.refused_alike(bytes(flipped))
+
+    def test_what_is_written_is_bounded_by_the_recording(self):
+        name = b"x" * 4096
+        definitions = b"\1\1" + varint(len(name)) + name + b"".join(b"\2" + varint(i) + varint(i - 1) + b"\1" for i in range(1, 65))
+        frees = b"\x0d\x40" + b"\2\0\0" * 20_000  # in the innermost range
+        path = self.at / "wide.rec"
+        path.write_bytes(recording_of((2, definitions), (1, frees)))
+        result = self.trace(path, "--events")
+        self.assertEqual((result.returncode, result.stderr.count("\n")), (1, 1))
+        self.assertIn("a thousand times the recording", result.stderr)
+        self.assertEqual(len(result.stdout), (64 << 20) + 1000 * path.stat().st_size)
+
+    def test_a_name_that_no_recorder_writes_is_refused(self):
+        for size in (4096, 4097):
+            self.refused_alike(recording_of((2, b"\1\1" + varint(size) + b"x" * size)))
+        self.assertIn("bytes of a name 4097 of 4096", self.trace(self.at / "bad.rec").stderr)
 
     def test_the_csv_can_be_replayed(self):
         rows = self.trace(self.written(3, 4, 200), "--csv").stdout.splitlines()

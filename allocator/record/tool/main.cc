@@ -2,10 +2,13 @@
 // cistern-trace: what `cistern trace` runs. An ordinary program: single-threaded, may use the C++
 // library.
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "allocator/record/tool/automatic_phases.h"
@@ -22,6 +25,39 @@ int fail(int code, const std::string& what) {
   std::fprintf(stderr, "cistern: error: %s\n", printable(what).c_str());
   return code;
 }
+
+// What is written is bounded by what was read. A few bytes of a made-up recording can tell of a
+// path of 256 KiB, once more for each event.
+class BoundedOutput {
+ public:
+  explicit BoundedOutput(size_t read) : left_(kAlways + kTimes * read) {
+    std::FILE* bounded = ::fopencookie(this, "w", {nullptr, put, nullptr, nullptr});
+    if (bounded != nullptr) stdout = bounded;
+  }
+
+ private:
+  static constexpr uint64_t kAlways = uint64_t{64} << 20, kTimes = 1000;
+
+  // 0: an error, for stdio.
+  static ssize_t put(void* self, const char* text, size_t bytes) {
+    uint64_t& left = static_cast<BoundedOutput*>(self)->left_;
+    const size_t allowed = std::min<uint64_t>(bytes, left);
+    for (size_t done = 0; done < allowed;) {
+      const ssize_t written = ::write(STDOUT_FILENO, text + done, allowed - done);
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) return 0;
+      done += static_cast<size_t>(written);
+    }
+    left -= allowed;
+    if (allowed == bytes) return static_cast<ssize_t>(bytes);
+    std::_Exit(
+        fail(kRefused,
+             "more than 64 MiB and a thousand times the recording would be written; the rest "
+             "is left out; try: --top, --site or another list"));
+  }
+
+  uint64_t left_;
+};
 
 bool read_file(const std::string& path, std::vector<uint8_t>& out, std::string& problem) {
   std::FILE* file = std::fopen(path.c_str(), "rb");
@@ -67,6 +103,7 @@ int run(int argc, char** argv) {
   }
   std::optional<Recording> recording = read_recording(bytes, problem);
   if (!recording) return fail(kRefused, options.file + ": " + problem);
+  BoundedOutput output(bytes.size());
   bytes = {};
   find_phases(*recording);
   show(Selection(*recording, options));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "allocator/record/names.h"
 #include "allocator/record/tool/order.h"
 
 namespace cistern::alloc::tool {
@@ -216,7 +217,7 @@ void Reader::read_definitions(Contents& contents) {
     switch (static_cast<Defined>(tag)) {
       case Defined::name: {
         check_next(number, out_.names);
-        const uint64_t length = contents.varint();
+        const uint32_t length = contents.varint_up_to(Names::kLongest, "bytes of a name");
         out_.names.push_back(contents.text(length));
         break;
       }

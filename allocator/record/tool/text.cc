@@ -1,35 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/record/tool/text.h"
 
-#include <algorithm>
 #include <cstdio>
 
 #include "allocator/record/program_code.h"
 #include "allocator/record/tool/functions.h"
-#include "allocator/record/utf8.h"
+#include "config/shown.h"
 
 namespace cistern::alloc::tool {
-namespace {
-
-bool is_control(std::string_view text, size_t bytes) {
-  const auto first = static_cast<unsigned char>(text[0]);
-  if (bytes == 1) return first < 0x20 || first == 0x7F;
-  return bytes == 2 && first == 0xC2 && static_cast<unsigned char>(text[1]) < 0xA0;  // C1
-}
-
-}  // namespace
-
 std::string printable(std::string_view text) {
   std::string out;
-  while (!text.empty()) {
-    const size_t bytes = utf8_character(text);
-    if (bytes == 0 || is_control(text, bytes)) {
-      out += "\uFFFD";
-    } else {
-      out += text.substr(0, bytes);
-    }
-    text.remove_prefix(std::max<size_t>(bytes, 1));
-  }
+  config::for_each_shown(text, "\uFFFD", [&](std::string_view piece) { out += piece; });
   return out;
 }
 

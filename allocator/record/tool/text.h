@@ -9,8 +9,8 @@
 
 namespace cistern::alloc::tool {
 
-// Without control characters and without what is no UTF-8: texts come from the recorded program,
-// and go to terminals.
+// With U+FFFD for what is not shown (config/shown.h): texts come from the recorded program, and go
+// to terminals.
 std::string printable(std::string_view text);
 
 // In quotes.

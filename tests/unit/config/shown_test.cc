@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/record/utf8.h"
+#include "config/shown.h"
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "tests/catch.h"
 
-using cistern::alloc::utf8_character;
+using cistern::config::for_each_shown;
+using cistern::config::utf8_character;
 
 namespace {
 
@@ -17,6 +19,12 @@ std::string encoded(uint32_t c, size_t bytes) {
   for (size_t i = bytes - 1; i > 0; --i, c >>= 6) text[i] = static_cast<char>(0x80 | (c & 0x3F));
   text[0] = static_cast<char>((0xF00u >> bytes & 0xF0u) | c);
   return text;
+}
+
+std::string shown(std::string_view text) {
+  std::string out;
+  for_each_shown(text, "?", [&](std::string_view piece) { out += piece; });
+  return out;
 }
 
 size_t shortest(uint32_t c) { return c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4; }
@@ -46,4 +54,19 @@ TEST_CASE("utf8: what follows a character does not count, what is missing does")
       }
     }
   }
+}
+
+TEST_CASE("shown: controls, line ends, directions and what is no character are replaced") {
+  for (uint32_t c = 1; c < 0x110000; ++c) {
+    if (c >= 0xD800 && c < 0xE000) continue;
+    const bool hidden = c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x61C || c == 0x200E ||
+                        c == 0x200F || (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
+    const std::string text = encoded(c, shortest(c));
+    if (shown("a" + text + "b") != (hidden ? "a?b" : "a" + text + "b")) FAIL(std::hex << c);
+  }
+  CHECK(shown(std::string_view("a\0b", 3)) == "a?b");
+  CHECK(shown("\x9B"
+              "2J\xC2") == "?2J?");
+  CHECK(shown("\xED\xA0\x80") == "???");
+  CHECK(shown("") == "");
 }
