@@ -70,6 +70,7 @@ soak: ## the tests with all seeds, again and again, plain and under the sanitize
 	@TSAN_OPTIONS="$$TSAN_OPTIONS atexit_sleep_ms=0" tests/preload/soak-random $(SOAK_OPERATIONS) build/release build/asan build/tsan
 	@tests/fuzz/config_fuzz_test.sh $$(date +%s) 1000000
 	@tests/fuzz/recording_fuzz_test.sh $$(date +%s) 100000
+	@tests/fuzz/plan_fuzz_test.sh $$(date +%s) 100000
 
 mutants: ## plant bugs where the change is: the tests must notice (15 minutes at most; ALL=1: an hour)
 	@scripts/deps --for bench

@@ -6,7 +6,8 @@
 namespace cistern::alloc::plan {
 
 bool Exact::make(size_t blocks, size_t sections) {
-  // One list of open blocks for each depth, and a copy of twice its length where it falls into parts.
+  // One list of open blocks for each depth, and a copy of twice its length where it falls into
+  // parts.
   return blocks <= kMostBlocks && offsets_.make(blocks) && unplaced_.make(sections) &&
          unfilled_.make(sections + 1) && part_of_.make(sections + 1) &&
          stack_.make(3 * (blocks + 2) * (blocks + 2) / 2 + blocks);
@@ -54,8 +55,8 @@ Searched Exact::place_each(std::span<const Open> open, Front front) {
   return Searched::impossible;
 }
 
-// Parts have been numbered by count_parts(). Their numbers are gone once one is searched, so all are
-// copied before, each behind an entry that says how many blocks it has.
+// Parts have been numbered by count_parts(). Their numbers are gone once one is searched, so all
+// are copied before, each behind an entry that says how many blocks it has.
 Searched Exact::solve_parts(std::span<const Open> open, Front front, size_t parts) {
   const size_t used_before = used_;
   Open* at = stack_.begin() + used_;
@@ -87,7 +88,8 @@ Searched Exact::solve_parts(std::span<const Open> open, Front front, size_t part
   return searched;
 }
 
-// With the same lifetime and size, in each other's place: what failed with one fails with the other.
+// With the same lifetime and size, in each other's place: what failed with one fails with the
+// other.
 bool Exact::is_same_as(const Open& open, const Open& tried) const {
   const Block &one = blocks_[open.block], &other = blocks_[tried.block];
   return open.height == tried.height && one.first == other.first && one.last == other.last &&

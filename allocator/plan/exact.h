@@ -10,8 +10,8 @@
 // - blocks that fall apart in time are searched one part after the other, and a part that is
 //   impossible is so whatever the others do.
 //
-// The order of the numbers decides how long it takes, so callers try several. Owns its memory, about
-// 16 n² bytes of which it touches what it needs. One thread at a time.
+// The order of the numbers decides how long it takes, so callers try several. Owns its memory,
+// about 16 n² bytes of which it touches what it needs. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ class Exact {
   uint64_t bytes() const { return stack_.bytes(); }
 
  private:
-  struct Open {  // a block that is not placed yet
+  struct Open {       // a block that is not placed yet
     uint64_t height;  // what is placed below it ends here
     uint32_t block;
 

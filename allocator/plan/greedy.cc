@@ -92,8 +92,8 @@ class Keys {
   static constexpr double kSlackOfFactorTwo = 0.1;
 
   double slack(const Block& block) const {
-    return 1 - static_cast<double>(live_.highest(block)) /
-                   static_cast<double>(problem_->lower_bound());
+    return 1 -
+           static_cast<double>(live_.highest(block)) / static_cast<double>(problem_->lower_bound());
   }
 
   const Problem* problem_ = nullptr;
@@ -125,7 +125,8 @@ bool sort_blocks(const Problem& problem, Order order, Array<uint32_t>& out) {
   };
   Keys keys;
   Array<Keyed> keyed;
-  if (!keys.make(problem, order) || !keyed.make(blocks.size()) || !out.make(blocks.size())) return false;
+  if (!keys.make(problem, order) || !keyed.make(blocks.size()) || !out.make(blocks.size()))
+    return false;
   for (uint32_t i = 0; i < blocks.size(); ++i) {
     keyed[i] = {.key = keys.key_of(blocks[i]), .bytes = blocks[i].bytes, .block = i};
   }
@@ -144,8 +145,8 @@ bool pack(const Problem& problem, const Packing& packing, Placement& placement, 
   for (size_t i = 0; i < order.size(); ++i) {
     if (budget.over()) return put_on_top(problem, order.span(), i, placement);
     const uint32_t block = order[i];
-    placement.insert(block, packing.fit == Fit::first ? placement.first_fit(block)
-                                                      : placement.best_fit(block));
+    placement.insert(
+        block, packing.fit == Fit::first ? placement.first_fit(block) : placement.best_fit(block));
     budget.spend(placement.take_steps());
   }
   return true;

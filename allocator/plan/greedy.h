@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Greedy packings: blocks in one of several orders, each to the lowest offset or to the smallest gap
-// where it fits. Which order is best differs from program to program, so a planner tries them all.
-// Once the budget is spent the rest goes on top of what is placed, which takes O(log n) a block: a
-// packing is always a whole one. One thread at a time.
+// Greedy packings: blocks in one of several orders, each to the lowest offset or to the smallest
+// gap where it fits. Which order is best differs from program to program, so a planner tries them
+// all. Once the budget is spent the rest goes on top of what is placed, which takes O(log n) a
+// block: a packing is always a whole one. One thread at a time.
 #pragma once
 
 #include <cstdint>

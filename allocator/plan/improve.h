@@ -43,8 +43,8 @@ class Improve {
   std::span<const Block> blocks_;
   Placement* placement_ = nullptr;
   uint64_t state_ = 0;
-  Array<uint32_t> high_;      // those that end above the target, and some that did
-  Array<char> is_high_;       // whether in high_
+  Array<uint32_t> high_;  // those that end above the target, and some that did
+  Array<char> is_high_;   // whether in high_
   size_t highs_ = 0;
   Moved moved_[kMostMoved];
   uint32_t moves_ = 0;

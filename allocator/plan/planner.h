@@ -35,8 +35,8 @@ struct PlannerOptions {
 struct Planned {
   Array<uint64_t> offsets;
   uint64_t bytes = 0;
-  const char* winner = "";   // what found it
-  uint64_t memory_bytes = 0; // most that the planner held in its tables
+  const char* winner = "";    // what found it
+  uint64_t memory_bytes = 0;  // most that the planner held in its tables
 };
 
 // False without memory.

@@ -37,7 +37,8 @@ class Lifetimes {
     offset_ = table_.column({"offset"});
     last_is_inside_ = table_.column({"upper"}) < 0;
     if (id_ < 0 || from_ < 0 || to_ < 0 || size_ < 0) {
-      problem_ = table_.refused("a table without the columns of lifetimes", "", "id,lower,upper,size");
+      problem_ =
+          table_.refused("a table without the columns of lifetimes", "", "id,lower,upper,size");
       return false;
     }
     while (problem_.empty() && table_.next(problem_)) read_row();
@@ -146,7 +147,8 @@ bool read_recorded(std::span<const uint8_t> file, const Wanted& wanted, Input& o
   };
   uint64_t device = wanted.device.value_or(UINT64_MAX);
   for (size_t i = 0; i < lives.blocks.size() && !wanted.device; ++i) {
-    if (event_of(i).memory == wanted.memory) device = std::min<uint64_t>(device, event_of(i).device);
+    if (event_of(i).memory == wanted.memory)
+      device = std::min<uint64_t>(device, event_of(i).device);
   }
   out.device = static_cast<uint32_t>(device);
   std::vector<size_t> number(lives.blocks.size());
@@ -182,7 +184,9 @@ bool read_input(std::span<const uint8_t> file, const Wanted& wanted, Input& out,
                             : Lifetimes(table, out, problem).read();
   }
   if (read && out.lives.empty()) {
-    problem = "nothing to plan; value seen \"0 allocations\"; allowed: one or more; try: cistern trace FILE";
+    problem =
+        "nothing to plan; value seen \"0 allocations\"; allowed: one or more; try: cistern trace "
+        "FILE";
   }
   return read && problem.empty();
 }

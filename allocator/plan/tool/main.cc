@@ -52,8 +52,8 @@ bool write_file(const std::string& path, const std::string& text, std::string& p
   if (file != nullptr) whole &= std::fclose(file) == 0;
   if (whole && replaces) whole = std::rename(written.c_str(), path.c_str()) == 0;
   if (whole) return true;
-  problem = "the plan cannot be written: " + std::string(std::strerror(errno)) +
-            "; value seen \"" + path + "\"; try: another file, or df";
+  problem = "the plan cannot be written: " + std::string(std::strerror(errno)) + "; value seen \"" +
+            path + "\"; try: another file, or df";
   if (replaces) ::unlink(written.c_str());
   return false;
 }
@@ -64,8 +64,8 @@ double percent_above(uint64_t bytes, uint64_t bound) {
 
 // On a terminal, in one line that is written anew.
 void tell(void*, const Progress& progress) {
-  std::fprintf(stderr, "\r\033[K%s: %" PRIu64 " bytes, %.2f %% above the lower bound", progress.step,
-               progress.bytes, percent_above(progress.bytes, progress.lower_bound));
+  std::fprintf(stderr, "\r\033[K%s: %" PRIu64 " bytes, %.2f %% above the lower bound",
+               progress.step, progress.bytes, percent_above(progress.bytes, progress.lower_bound));
 }
 
 bool build(const Input& input, uint64_t alignment, Problem& out, std::string& problem) {
@@ -82,14 +82,16 @@ bool build(const Input& input, uint64_t alignment, Problem& out, std::string& pr
       break;
     case Built::bad_lifetime:
     case Built::too_many_bytes:
-      problem = "too many bytes in all blocks together; value seen \"more than 2^62\"; allowed: "
-                "2^62; try: cistern help";
+      problem =
+          "too many bytes in all blocks together; value seen \"more than 2^62\"; allowed: "
+          "2^62; try: cistern help";
       break;
   }
   return false;
 }
 
-// The offsets of an earlier plan: for a search to begin with, so another number of them is no error.
+// The offsets of an earlier plan: for a search to begin with, so another number of them is no
+// error.
 bool read_last(const Options& options, Input& input, std::string& problem) {
   if (options.last.empty()) return true;
   std::vector<uint8_t> file;
@@ -113,7 +115,8 @@ void show(const Result& result, const Planned& planned, double seconds) {
   const Problem& problem = result.problem;
   const uint64_t bound = problem.lower_bound();
   std::printf("requests     %zu\n", result.input.lives.size());
-  std::printf("lower bound  %" PRIu64 " bytes, %" PRIu64 " of them for an alignment of %" PRIu64 "\n",
+  std::printf("lower bound  %" PRIu64 " bytes, %" PRIu64 " of them for an alignment of %" PRIu64
+              "\n",
               bound, bound - problem.lower_bound_unaligned(), result.alignment);
   std::printf("planned      %" PRIu64 " bytes, %.3f %% above the lower bound\n", result.bytes,
               percent_above(result.bytes, bound));
@@ -145,7 +148,8 @@ int run(int argc, char** argv) {
   file = {};
   const uint64_t alignment = options.alignment.value_or(input.counts_calls ? kDriverAlignment : 1);
   Problem lives;
-  if (!build(input, alignment, lives, problem)) return fail(kRefused, options.file + ": " + problem);
+  if (!build(input, alignment, lives, problem))
+    return fail(kRefused, options.file + ": " + problem);
   if (!read_last(options, input, problem)) return fail(kRefused, problem);
   PlannerOptions search;
   search.steps = options.steps;
@@ -154,7 +158,8 @@ int run(int argc, char** argv) {
   const bool tells = ::isatty(STDERR_FILENO) != 0;
   if (tells) search.report = tell;
   Planned planned;
-  if (!plan(lives, search, planned)) return fail(kRefused, "no memory to plan; try: a machine with more");
+  if (!plan(lives, search, planned))
+    return fail(kRefused, "no memory to plan; try: a machine with more");
   if (tells) std::fputs("\r\033[K", stderr);
   const Result result = {input, lives, planned.offsets.span(), planned.bytes, alignment};
   if (!write_all(options, result, problem)) return fail(kRefused, problem);

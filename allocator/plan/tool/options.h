@@ -15,7 +15,8 @@ struct Options {
   Wanted wanted;
   double seconds = 10;
   uint64_t steps = UINT64_MAX;
-  std::optional<uint64_t> alignment;  // else 512 for calls, which the driver keeps, and 1 for tables
+  std::optional<uint64_t>
+      alignment;  // else 512 for calls, which the driver keeps, and 1 for tables
 };
 
 // False after one line in `problem`.

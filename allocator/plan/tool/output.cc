@@ -66,9 +66,8 @@ std::string plan_text(const Result& result) {
   head.alignment = result.alignment;
   std::vector<uint32_t> order(requests.size());
   std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-    return requests[a].allocated < requests[b].allocated;
-  });
+  std::sort(order.begin(), order.end(),
+            [&](uint32_t a, uint32_t b) { return requests[a].allocated < requests[b].allocated; });
   std::vector<PlannedRequest> ordered;
   std::unordered_map<uint64_t, uint32_t> numbers;
   for (const uint32_t i : order) {
@@ -103,19 +102,21 @@ std::string picture_text(const Result& result) {
   const double across = kWidth / static_cast<double>(result.problem.live().size());
   const double up = kHeight / static_cast<double>(result.bytes);
   std::string text;
-  append(text, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %g %g\">\n", kWidth, kHeight);
+  append(text, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %g %g\">\n", kWidth,
+         kHeight);
   append(text, "<rect width=\"%g\" height=\"%g\" fill=\"white\"/>\n", kWidth, kHeight);
   for (size_t i = 0; i < blocks.size(); ++i) {
     const double height = static_cast<double>(blocks[i].bytes) * up;
     const double top = kHeight - static_cast<double>(result.offsets[i]) * up - height;
-    append(text, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" ", blocks[i].first * across,
-           top, (blocks[i].last - blocks[i].first + 1) * across, height);
-    append(text, "fill=\"hsl(%zu,60%%,70%%)\" stroke=\"black\" stroke-width=\"0.1\"/>\n", i * 137 % 360);
+    append(text, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" ",
+           blocks[i].first * across, top, (blocks[i].last - blocks[i].first + 1) * across, height);
+    append(text, "fill=\"hsl(%zu,60%%,70%%)\" stroke=\"black\" stroke-width=\"0.1\"/>\n",
+           i * 137 % 360);
   }
   const double bound = kHeight - static_cast<double>(result.problem.lower_bound()) * up;
   append(text, "<path d=\"M0 %.2fH%g\" stroke=\"red\"/>\n", bound, kWidth);
-  append(text, "<text x=\"4\" y=\"%.2f\" fill=\"red\">lower bound %llu bytes</text>\n</svg>\n", bound + 14,
-         static_cast<unsigned long long>(result.problem.lower_bound()));
+  append(text, "<text x=\"4\" y=\"%.2f\" fill=\"red\">lower bound %llu bytes</text>\n</svg>\n",
+         bound + 14, static_cast<unsigned long long>(result.problem.lower_bound()));
   return text;
 }
 

@@ -26,7 +26,8 @@ class Table {
   // False with a line in `problem` if the cell is no whole number from 0 to 2^62.
   bool number(int column, uint64_t& out, std::string& problem) const;
   // What is wrong in this line, with the cell that shows it.
-  std::string refused(const std::string& what, std::string_view seen, const std::string& allowed) const;
+  std::string refused(const std::string& what, std::string_view seen,
+                      const std::string& allowed) const;
 
  private:
   bool read_line();
