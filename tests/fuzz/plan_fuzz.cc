@@ -45,7 +45,7 @@ std::string written(const Input& input, bool table) {
 
 bool check_plan(std::string file, bool mend) {
   PlanHead head;
-  if (mend && file.size() >= sizeof head) {
+  if (mend && file.size() >= sizeof head + sizeof(PlannedRequest)) {
     std::memcpy(&head, file.data(), sizeof head);
     std::vector<PlannedRequest> requests((file.size() - sizeof head) / sizeof(PlannedRequest));
     std::memcpy(requests.data(), file.data() + sizeof head,
@@ -57,14 +57,16 @@ bool check_plan(std::string file, bool mend) {
   if (plan.read(bytes_of(file)).what != nullptr) return false;
   Input read;
   std::vector<uint64_t> offsets;
+  uint64_t bytes = 0;
   for (uint64_t i = 0; i < plan.head().requests; ++i) {
     const PlannedRequest one = plan.request(i);
     read.lives.push_back({.from = one.allocated, .to = one.freed, .bytes = one.bytes});
     offsets.push_back(one.offset);
-    if (one.offset + one.bytes > plan.head().bytes) broken("a request beyond the plan's bytes");
+    bytes = std::max(bytes, one.offset + one.bytes);
   }
-  const std::string wrong = test::wrong_with(read.lives, offsets, 0, 1);
-  if (wrong.find("bytes of another") != std::string::npos) broken(wrong);
+  if (bytes > plan.head().bytes) broken("a request beyond the plan's bytes");
+  const std::string wrong = test::wrong_with(read.lives, offsets, bytes, 1);
+  if (!wrong.empty()) broken(wrong);
   return true;
 }
 
