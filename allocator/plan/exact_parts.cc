@@ -76,13 +76,15 @@ bool ExactParts::improve_highest(std::span<uint64_t> offsets, Budget& budget) {
 }
 
 bool ExactParts::lower(const Part& part, std::span<uint64_t> offsets, Budget& budget) {
-  uint64_t unit = 0;  // every offset of a canonical solution is a multiple of it
+  // Every offset of a canonical solution is a multiple of the unit. No block is without bytes.
+  uint64_t unit = 0;
   for (uint32_t i = part.begin; i < part.end; ++i) {
     const Block& block = blocks_[by_first_[i]];
     unit = std::gcd(unit, block.bytes);
     const auto live = problem_->live().subspan(block.first, block.last - block.first + 1);
     pressure_[by_first_[i]] = *std::max_element(live.begin(), live.end());
   }
+  unit = std::max<uint64_t>(unit, 1);
   const uint64_t before = height_of(part, offsets);
   // No capacity up to `missed` was enough, as far as the search went.
   uint64_t best = before, missed = problem_->lower_bound() / unit * unit;
