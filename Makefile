@@ -71,6 +71,7 @@ soak: ## the tests with all seeds, again and again, plain and under the sanitize
 	@tests/fuzz/config_fuzz_test.sh $$(date +%s) 1000000
 	@tests/fuzz/recording_fuzz_test.sh $$(date +%s) 100000
 	@tests/fuzz/elf_fuzz_test.sh $$(date +%s) 100000
+	@tests/fuzz/plan_fuzz_test.sh $$(date +%s) 100000
 
 mutants: ## plant bugs where the change is: the tests must notice (15 minutes at most; ALL=1: an hour)
 	@scripts/deps --for bench

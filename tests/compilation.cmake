@@ -9,7 +9,7 @@ set_property(SOURCE shim/order/contexts/unit_access.cc APPEND PROPERTY COMPILE_O
 if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
   include(CheckIPOSupported)
   check_ipo_supported(RESULT lto LANGUAGES C CXX)
-  set_target_properties(cistern_config cistern_allocator cistern_shim cistern-config cistern-trace ${objects}
+  set_target_properties(cistern_config cistern_allocator cistern_shim cistern-config cistern-plan cistern-trace ${objects}
     PROPERTIES INTERPROCEDURAL_OPTIMIZATION_RELWITHDEBINFO ${lto})
 endif()
 # What makes the tests compile faster. The unit tests take longer to compile than to run; GCC's warning

@@ -60,6 +60,7 @@ class LauncherTest(unittest.TestCase):
         compile_library(cls.home / "libcistern-device.so", EMPTY_LIBRARY)
         compile_library(cls.home / "sim" / "libcuda.so.1", DRIVER)
         shutil.copy2(build_dir / "cistern-config", cls.home)
+        shutil.copy2(build_dir / "cistern-plan", cls.home)
         shutil.copy2(build_dir / "cistern-trace", cls.home)
         for path in (cls.home, *cls.home.rglob("*")):  # whatever the umask
             path.chmod(0o755)

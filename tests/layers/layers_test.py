@@ -26,17 +26,17 @@ NOT_INSIDE = re.compile(
     r"thread|mutex|condition_variable|future|regex|locale|stdexcept|filesystem|iomanip|cuchar)$"
 )
 # Programs of their own, which the object has nothing of.
-PROGRAMS = ("config/tool/", "allocator/record/tool/")
+PROGRAMS = ("config/tool/", "allocator/record/tool/", "allocator/plan/tool/")
 
 # The rooms of each layer, earlier ones first. Rooms that share a line do not include each other.
 ROOMS = {
     "config": ["", "tool"],
-    "allocator": ["base", "record reclaim", "chunk", "on_demand chunk_pools", "scratch host expandable", "graph_arena", ""],
+    "allocator": ["base", "record reclaim", "chunk plan", "on_demand chunk_pools", "scratch host expandable", "graph_arena", ""],
     "shim": ["", "toolkit", "process", "entry", "host", "sites nvtx", "record", "ipc", "order", "pooled", "watch", "kinds", "hooks"],
 }
 # Beside their place in the order: what a room may use at all.
 ONLY = {"allocator/scratch": ["base", "reclaim"], "allocator/host": ["base"],
-        "allocator/record": ["base"]}
+        "allocator/record": ["base"], "allocator/plan": ["base", "record"]}
 
 
 def includes(path):

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// How long a search may go on: counted steps, for results that do not depend on the machine, and a
+// deadline, for people who wait. A step is about one look at one block. One thread at a time.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "allocator/base/os.h"
+
+namespace cistern::alloc::plan {
+
+class Budget {
+ public:
+  // `deadline_ns` in the time of os::now_ns(); UINT64_MAX: none.
+  Budget(uint64_t steps, uint64_t deadline_ns) : left_(steps), deadline_ns_(deadline_ns) {}
+
+  // Takes `steps`. False once nothing is left.
+  bool spend(uint64_t steps) {
+    spent_ += steps;
+    left_ -= std::min(left_, steps);
+    until_look_ -= std::min(until_look_, steps);
+    if (until_look_ == 0) look_at_clock();
+    return left_ != 0;
+  }
+  bool over() const { return left_ == 0; }
+  uint64_t left() const { return left_; }
+  uint64_t spent() const { return spent_; }
+
+  // Half of what is left, in steps and in time. What is spent there has to be spent here, too.
+  Budget half() const {
+    const uint64_t now = deadline_ns_ == UINT64_MAX ? 0 : os::now_ns();
+    const uint64_t time = deadline_ns_ > now ? deadline_ns_ - now : 0;
+    return {left_ / 2, deadline_ns_ == UINT64_MAX ? UINT64_MAX : now + time / 2};
+  }
+  // The same time, and at most so many steps.
+  Budget at_most(uint64_t steps) const { return {std::min(left_, steps), deadline_ns_}; }
+
+ private:
+  static constexpr uint64_t kStepsBetweenLooks = 1 << 18;
+
+  void look_at_clock() {
+    until_look_ = kStepsBetweenLooks;
+    if (deadline_ns_ != UINT64_MAX && os::now_ns() >= deadline_ns_) left_ = 0;
+  }
+
+  uint64_t left_, deadline_ns_;
+  uint64_t spent_ = 0, until_look_ = 1;
+};
+
+}  // namespace cistern::alloc::plan

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/plan/greedy.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace cistern::alloc::plan {
+namespace {
+
+// The highest end in each section: a tree of which each node has the highest in its sections, and
+// what all of them have at least.
+class Skyline {
+ public:
+  bool make(size_t sections) {
+    leaves_ = std::bit_ceil(std::max<size_t>(sections, 1));
+    return nodes_.make(2 * leaves_);
+  }
+
+  uint64_t highest(const Block& block) const {
+    return highest(1, 0, leaves_ - 1, block.first, block.last);
+  }
+  void raise(const Block& block, uint64_t end) {
+    raise(1, 0, leaves_ - 1, block.first, block.last, end);
+  }
+
+ private:
+  struct Node {
+    uint64_t highest, everywhere;
+  };
+
+  uint64_t highest(size_t node, size_t from, size_t to, size_t first, size_t last) const {
+    if (last < from || to < first) return 0;
+    if (first <= from && to <= last) return nodes_[node].highest;
+    const size_t middle = from + (to - from) / 2;
+    return std::max({nodes_[node].everywhere, highest(2 * node, from, middle, first, last),
+                     highest(2 * node + 1, middle + 1, to, first, last)});
+  }
+
+  void raise(size_t node, size_t from, size_t to, size_t first, size_t last, uint64_t end) {
+    if (last < from || to < first) return;
+    nodes_[node].highest = std::max(nodes_[node].highest, end);
+    if (first <= from && to <= last) {
+      nodes_[node].everywhere = std::max(nodes_[node].everywhere, end);
+      return;
+    }
+    const size_t middle = from + (to - from) / 2;
+    raise(2 * node, from, middle, first, last, end);
+    raise(2 * node + 1, middle + 1, to, first, last, end);
+  }
+
+  size_t leaves_ = 1;
+  Array<Node> nodes_;
+};
+
+class Keys {
+ public:
+  bool make(const Problem& problem, Order order) {
+    problem_ = &problem;
+    order_ = order;
+    if (order != Order::pressure) return true;
+    const size_t sections = problem.live().size();
+    if (!live_.make(sections)) return false;
+    for (uint32_t i = 0; i < sections; ++i) {
+      live_.raise({.bytes = 0, .first = i, .last = i}, problem.live()[i]);
+    }
+    return true;
+  }
+
+  // Of what comes first it is the highest.
+  double key_of(const Block& block) const {
+    const double length = block.last - block.first + 1.0, bytes = static_cast<double>(block.bytes);
+    switch (order_) {
+      case Order::bytes:
+        return bytes;
+      case Order::area:
+        return bytes * length;
+      case Order::length:
+        return length;
+      case Order::birth:
+        return -static_cast<double>(block.first);
+      case Order::moderate:
+        return bytes * std::sqrt(std::sqrt(length));
+      case Order::pressure:
+        return std::log2(bytes * std::sqrt(length)) - slack(block) / kSlackOfFactorTwo;
+    }
+    return 0;
+  }
+
+ private:
+  // A block that meets a tenth less than the peak is placed after one of the peak of half its size.
+  static constexpr double kSlackOfFactorTwo = 0.1;
+
+  double slack(const Block& block) const {
+    return 1 -
+           static_cast<double>(live_.highest(block)) / static_cast<double>(problem_->lower_bound());
+  }
+
+  const Problem* problem_ = nullptr;
+  Order order_ = Order::bytes;
+  Skyline live_;
+};
+
+// The blocks of `order` from `next` on.
+bool put_on_top(const Problem& problem, std::span<const uint32_t> order, size_t next,
+                Placement& placement) {
+  Skyline skyline;
+  if (!skyline.make(problem.live().size())) return false;
+  for (size_t i = 0; i < order.size(); ++i) {
+    const Block& block = problem.blocks()[order[i]];
+    if (i >= next) placement.set_offset(order[i], skyline.highest(block));
+    skyline.raise(block, placement.end(order[i]));
+  }
+  return true;
+}
+
+}  // namespace
+
+bool sort_blocks(const Problem& problem, Order order, Array<uint32_t>& out) {
+  const std::span<const Block> blocks = problem.blocks();
+  struct Keyed {
+    double key;
+    uint64_t bytes;
+    uint32_t block;
+  };
+  Keys keys;
+  Array<Keyed> keyed;
+  if (!keys.make(problem, order) || !keyed.make(blocks.size()) || !out.make(blocks.size()))
+    return false;
+  for (uint32_t i = 0; i < blocks.size(); ++i) {
+    keyed[i] = {.key = keys.key_of(blocks[i]), .bytes = blocks[i].bytes, .block = i};
+  }
+  std::sort(keyed.begin(), keyed.end(), [](const Keyed& a, const Keyed& b) {
+    if (a.key != b.key) return a.key > b.key;
+    return a.bytes != b.bytes ? a.bytes > b.bytes : a.block < b.block;
+  });
+  for (size_t i = 0; i < keyed.size(); ++i) out[i] = keyed[i].block;
+  return true;
+}
+
+bool pack(const Problem& problem, const Packing& packing, Placement& placement, Budget& budget) {
+  Array<uint32_t> order;
+  if (!sort_blocks(problem, packing.order, order)) return false;
+  placement.clear();
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (budget.over()) return put_on_top(problem, order.span(), i, placement);
+    const uint32_t block = order[i];
+    placement.insert(
+        block, packing.fit == Fit::first ? placement.first_fit(block) : placement.best_fit(block));
+    budget.spend(placement.take_steps());
+  }
+  return true;
+}
+
+uint64_t height_of(std::span<const Block> blocks, std::span<const uint64_t> offsets) {
+  uint64_t height = 0;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    height = std::max(height, offsets[i] + blocks[i].bytes);
+  }
+  return height;
+}
+
+}  // namespace cistern::alloc::plan

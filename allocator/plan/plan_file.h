@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plan files (FORMAT.md): what `cistern plan` writes, and what serves a program's requests by
+// address. The k-th request of a period is expected to be the k-th of the plan: one comparison of
+// its size and stream. Nothing in a file is trusted: one that is read has no two blocks that share
+// a byte while both live, and none beyond the plan's bytes.
+//
+// A Plan refers to the bytes of its file, which the caller keeps. Any thread may use one.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+namespace cistern::alloc::plan {
+
+inline constexpr char kPlanMagic[8] = {'C', 'I', 'S', 'T', 'P', 'L', 'N', '\n'};
+inline constexpr uint32_t kPlanVersion = 1;
+
+// What the requests of a plan are.
+enum class Period : uint32_t { run = 1, iteration = 2 };
+
+struct PlanHead {
+  char magic[8];
+  uint32_t version;
+  uint32_t head_bytes;
+  uint32_t device;
+  Period period;
+  uint64_t requests;
+  uint64_t calls;  // allocations and frees of the period
+  uint64_t bytes;  // that the plan takes
+  uint64_t lower_bound;
+  uint64_t alignment;
+  uint64_t checksum;
+};
+static_assert(sizeof(PlanHead) == 72);
+
+// At its order number.
+struct PlannedRequest {
+  uint64_t bytes;  // as asked for
+  uint64_t offset;
+  uint32_t allocated;  // which call of the period
+  uint32_t freed;      // the same; PlanHead::calls if it outlives the period
+  uint32_t stream;     // numbered as they first come up in the plan; 0 for calls without a stream
+  uint32_t reserved;
+};
+static_assert(sizeof(PlannedRequest) == 32);
+
+// Why a file is refused; `what` is nullptr if it is not.
+struct PlanProblem {
+  const char* what = nullptr;
+  uint64_t seen = 0;
+  const char* allowed = "";
+};
+
+class Plan {
+ public:
+  // The problem with the bytes, or the plan in them.
+  PlanProblem read(std::span<const uint8_t> file);
+
+  const PlanHead& head() const { return head_; }
+  PlannedRequest request(uint64_t number) const {
+    PlannedRequest request;
+    std::memcpy(&request, requests_ + number * sizeof request, sizeof request);
+    return request;
+  }
+
+ private:
+  PlanProblem check_head(uint64_t file_bytes) const;
+  PlanProblem check_requests() const;
+  PlanProblem check_lives() const;
+
+  PlanHead head_{};
+  const uint8_t* requests_ = nullptr;
+};
+
+// Sets what does not depend on the caller: magic, version, checksum, number of requests.
+void finish_head(PlanHead& head, std::span<const PlannedRequest> requests);
+
+}  // namespace cistern::alloc::plan

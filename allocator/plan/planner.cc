@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/plan/planner.h"
+
+#include <algorithm>
+
+#include "allocator/plan/budget.h"
+#include "allocator/plan/exact_parts.h"
+#include "allocator/plan/greedy.h"
+#include "allocator/plan/improve.h"
+#include "allocator/plan/placement.h"
+
+namespace cistern::alloc::plan {
+namespace {
+
+class Planner {
+ public:
+  Planner(const Problem& problem, const PlannerOptions& options, Planned& out)
+      : problem_(problem),
+        blocks_(problem.blocks()),
+        options_(options),
+        budget_(options.steps, options.deadline_ns),
+        out_(out) {}
+
+  bool run() {
+    if (!placement_.make(problem_) || !out_.offsets.make(blocks_.size())) return false;
+    out_.bytes = UINT64_MAX;
+    note_memory(0);
+    return take_last_plan() && run_greedy() && run_exact() && run_local();
+  }
+
+ private:
+  bool done() const { return out_.bytes == problem_.lower_bound(); }
+
+  void note_memory(uint64_t bytes) {
+    const uint64_t always = blocks_.size() * (sizeof(Block) + sizeof(uint64_t)) +
+                            problem_.live().size() * sizeof(uint64_t) + placement_.bytes();
+    out_.memory_bytes = std::max(out_.memory_bytes, always + bytes);
+  }
+
+  void offer(std::span<const uint64_t> offsets, const char* winner) {
+    const uint64_t bytes = height_of(blocks_, offsets);
+    if (bytes < out_.bytes) {
+      out_.bytes = bytes;
+      out_.winner = winner;
+      std::copy(offsets.begin(), offsets.end(), out_.offsets.begin());
+    }
+    tell(winner);
+  }
+
+  void tell(const char* step) const {
+    if (options_.report == nullptr) return;
+    options_.report(options_.context, {step, out_.bytes, problem_.lower_bound()});
+  }
+
+  // Blocks by their old offsets, each to the lowest place that is free: an old plan that still
+  // fits keeps its bytes or loses some, and one that does not is mended.
+  bool take_last_plan() {
+    if (options_.last_plan.size() != blocks_.size() || blocks_.empty()) return true;
+    Array<uint32_t> order;
+    if (!order.make(blocks_.size())) return false;
+    for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::sort(order.begin(), order.end(), [this](uint32_t a, uint32_t b) {
+      const uint64_t one = options_.last_plan[a], other = options_.last_plan[b];
+      return one != other ? one < other : a < b;
+    });
+    for (const uint32_t block : order) {
+      if (budget_.over()) return true;
+      placement_.insert(block, placement_.first_fit(block));
+      budget_.spend(placement_.take_steps());
+    }
+    offer(placement_.offsets(), "last plan");
+    return true;
+  }
+
+  // The first packing may take all of the budget, so that there is a plan. The others share half.
+  bool run_greedy() {
+    Budget share = budget_.half();
+    for (const Packing& packing : kPackings) {
+      const bool is_first = out_.bytes == UINT64_MAX;
+      if (done() || (!is_first && share.over())) break;
+      const uint64_t spent = budget_.spent();
+      if (!is_first) {
+        const uint64_t before = share.spent();
+        if (!pack(problem_, packing, placement_, share)) return false;
+        budget_.spend(share.spent() - before);
+      } else {
+        if (!pack(problem_, packing, placement_, budget_)) return false;
+        share.spend(budget_.spent() - spent);
+      }
+      offer(placement_.offsets(), packing.name);
+    }
+    return true;
+  }
+
+  bool run_exact() {
+    if (done() || budget_.over()) return true;
+    ExactParts parts;
+    if (!parts.make(problem_)) return false;
+    note_memory(parts.bytes());
+    while (!done() && !budget_.over() && parts.improve_highest(out_.offsets.span(), budget_)) {
+      out_.bytes = height_of(blocks_, out_.offsets.span());
+      out_.winner = "exact search";
+      tell(out_.winner);
+    }
+    return true;
+  }
+
+  bool run_local() {
+    if (done() || budget_.over()) return true;
+    Improve improve;
+    if (!improve.make(problem_, placement_, options_.seed)) return false;
+    placement_.clear();
+    for (uint32_t i = 0; i < blocks_.size(); ++i) placement_.insert(i, out_.offsets[i]);
+    while (!done() && !budget_.over()) {
+      Budget round = budget_.at_most(kStepsOfRound);
+      improve.run(problem_.lower_bound(), round);
+      budget_.spend(round.spent());
+      offer(placement_.offsets(), "local search");
+    }
+    return true;
+  }
+
+  static constexpr uint64_t kStepsOfRound = 1 << 26;
+
+  const Problem& problem_;
+  const std::span<const Block> blocks_;
+  const PlannerOptions& options_;
+  Budget budget_;
+  Planned& out_;
+  Placement placement_;
+};
+
+}  // namespace
+
+bool plan(const Problem& problem, const PlannerOptions& options, Planned& out) {
+  return Planner(problem, options, out).run();
+}
+
+}  // namespace cistern::alloc::plan

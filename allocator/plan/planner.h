@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes a plan: offsets for blocks whose lifetimes are known. First greedy packings, then exact
+// search on parts that are small enough, then local search at the peak. It ends early once the
+// bytes are the lower bound. Parts are what has no block in common at some time.
+//
+// Any thread may plan; each plan is one thread's. Failure: no memory, and then there is no plan. A
+// budget that is over is no failure: the best plan so far is the answer.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "allocator/plan/array.h"
+#include "allocator/plan/problem.h"
+
+namespace cistern::alloc::plan {
+
+// What is known so far, for people who wait.
+struct Progress {
+  const char* step;
+  uint64_t bytes, lower_bound;
+};
+
+struct PlannerOptions {
+  uint64_t steps = UINT64_MAX;        // Budget: about one look at one block
+  uint64_t deadline_ns = UINT64_MAX;  // of os::now_ns()
+  uint64_t seed = 1;
+  // Offsets of an earlier plan for the same number of blocks, or nothing. Where they fit, the
+  // search begins with them, and the result takes no more bytes.
+  std::span<const uint64_t> last_plan;
+  void (*report)(void* context, const Progress& progress) = nullptr;
+  void* context = nullptr;
+};
+
+struct Planned {
+  Array<uint64_t> offsets;
+  uint64_t bytes = 0;
+  const char* winner = "";    // what found it
+  uint64_t memory_bytes = 0;  // most that the planner held in its tables
+};
+
+// False without memory.
+bool plan(const Problem& problem, const PlannerOptions& options, Planned& out);
+
+}  // namespace cistern::alloc::plan

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// cistern-plan: what `cistern plan` runs. An ordinary program: single-threaded, may use the C++
+// library.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+
+#include "allocator/plan/plan_file.h"
+#include "allocator/plan/planner.h"
+#include "allocator/plan/tool/options.h"
+#include "allocator/plan/tool/output.h"
+#include "allocator/record/tool/text.h"
+
+namespace cistern::alloc::plan {
+namespace {
+
+constexpr int kDone = 0, kRefused = 1, kUsage = 2;
+
+int fail(int code, const std::string& what) {
+  std::fprintf(stderr, "cistern: error: %s\n", tool::printable(what).c_str());
+  return code;
+}
+
+bool read_file(const std::string& path, std::vector<uint8_t>& out, std::string& problem) {
+  std::FILE* file = std::fopen(path.c_str(), "rb");
+  bool read = file != nullptr;
+  for (uint8_t part[1 << 16]; read;) {
+    const size_t bytes = std::fread(part, 1, sizeof part, file);
+    if (bytes == 0) break;
+    out.insert(out.end(), part, part + bytes);
+  }
+  if (read && std::ferror(file) != 0) read = false;
+  if (!read) {
+    problem = "a file cannot be read: " + std::string(std::strerror(errno)) + "; value seen \"" +
+              path + "\"; try: ls -l " + path;
+  }
+  if (file != nullptr) std::fclose(file);
+  return read;
+}
+
+// Under another name first: whoever reads the old plan meanwhile has a whole one.
+bool write_file(const std::string& path, const std::string& text, std::string& problem) {
+  struct stat status;
+  const bool replaces = ::stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode);
+  const std::string written = replaces ? path + ".new" : path;
+  std::FILE* file = std::fopen(written.c_str(), "wb");
+  bool whole = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  if (file != nullptr) whole &= std::fclose(file) == 0;
+  if (whole && replaces) whole = std::rename(written.c_str(), path.c_str()) == 0;
+  if (whole) return true;
+  problem = "the plan cannot be written: " + std::string(std::strerror(errno)) + "; value seen \"" +
+            path + "\"; try: another file, or df";
+  if (replaces) ::unlink(written.c_str());
+  return false;
+}
+
+double percent_above(uint64_t bytes, uint64_t bound) {
+  return 100 * (static_cast<double>(bytes) / static_cast<double>(bound) - 1);
+}
+
+// On a terminal, in one line that is written anew.
+void tell(void*, const Progress& progress) {
+  std::fprintf(stderr, "\r\033[K%s: %" PRIu64 " bytes, %.2f %% above the lower bound",
+               progress.step, progress.bytes, percent_above(progress.bytes, progress.lower_bound));
+}
+
+bool build(const Input& input, uint64_t alignment, Problem& out, std::string& problem) {
+  switch (out.build(input.lives, alignment)) {
+    case Built::yes:
+      return true;
+    case Built::no_memory:
+      problem = "no memory to plan; value seen \"" + std::to_string(input.lives.size()) +
+                " blocks\"; try: a machine with more";
+      break;
+    case Built::too_many:
+      problem = "too many blocks; value seen \"" + std::to_string(input.lives.size()) +
+                "\"; allowed: 2^30; try: a shorter recording";
+      break;
+    case Built::bad_lifetime:
+    case Built::too_many_bytes:
+      problem =
+          "too many bytes in all blocks together; value seen \"more than 2^62\"; allowed: "
+          "2^62; try: cistern help";
+      break;
+  }
+  return false;
+}
+
+// The offsets of an earlier plan: for a search to begin with, so another number of them is no
+// error.
+bool read_last(const Options& options, Input& input, std::string& problem) {
+  if (options.last.empty()) return true;
+  std::vector<uint8_t> file;
+  if (!read_file(options.last, file, problem)) return false;
+  Plan last;
+  const PlanProblem refused = last.read(file);
+  if (refused.what != nullptr) {
+    problem = options.last + ": " + refused.what + "; value seen \"" +
+              std::to_string(refused.seen) + "\"; allowed: " + refused.allowed +
+              "; try: without --last";
+    return false;
+  }
+  input.offsets.clear();
+  for (uint64_t i = 0; i < last.head().requests; ++i) {
+    input.offsets.push_back(last.request(i).offset);
+  }
+  return true;
+}
+
+void show(const Result& result, const Planned& planned, double seconds) {
+  const Problem& problem = result.problem;
+  const uint64_t bound = problem.lower_bound();
+  std::printf("requests     %zu\n", result.input.lives.size());
+  std::printf("lower bound  %" PRIu64 " bytes, %" PRIu64 " of them for an alignment of %" PRIu64
+              "\n",
+              bound, bound - problem.lower_bound_unaligned(), result.alignment);
+  std::printf("planned      %" PRIu64 " bytes, %.3f %% above the lower bound\n", result.bytes,
+              percent_above(result.bytes, bound));
+  std::printf("found by     %s, in %.2f s with %.1f MiB of tables\n", planned.winner, seconds,
+              static_cast<double>(planned.memory_bytes) / (1 << 20));
+}
+
+bool write_all(const Options& options, const Result& result, std::string& problem) {
+  const bool table = options.out.ends_with(".csv");
+  if (!options.out.empty() &&
+      !write_file(options.out, table ? table_text(result) : plan_text(result), problem)) {
+    return false;
+  }
+  return options.svg.empty() || write_file(options.svg, picture_text(result), problem);
+}
+
+int run(int argc, char** argv) {
+  const uint64_t began = os::now_ns();
+  constexpr uint64_t kDriverAlignment = 512;
+  Options options;
+  std::string problem;
+  if (!read_options(argc, argv, options, problem)) return fail(kUsage, problem);
+  std::vector<uint8_t> file;
+  if (!read_file(options.file, file, problem)) return fail(kRefused, problem);
+  Input input;
+  if (!read_input(file, options.wanted, input, problem)) {
+    return fail(kRefused, options.file + ": " + problem);
+  }
+  file = {};
+  const uint64_t alignment = options.alignment.value_or(input.counts_calls ? kDriverAlignment : 1);
+  Problem lives;
+  if (!build(input, alignment, lives, problem))
+    return fail(kRefused, options.file + ": " + problem);
+  if (!read_last(options, input, problem)) return fail(kRefused, problem);
+  PlannerOptions search;
+  search.steps = options.steps;
+  search.deadline_ns = began + static_cast<uint64_t>(options.seconds * 1e9);
+  search.last_plan = input.offsets;
+  const bool tells = ::isatty(STDERR_FILENO) != 0;
+  if (tells) search.report = tell;
+  Planned planned;
+  if (!plan(lives, search, planned))
+    return fail(kRefused, "no memory to plan; try: a machine with more");
+  if (tells) std::fputs("\r\033[K", stderr);
+  const Result result = {input, lives, planned.offsets.span(), planned.bytes, alignment};
+  if (!write_all(options, result, problem)) return fail(kRefused, problem);
+  show(result, planned, static_cast<double>(os::now_ns() - began) / 1e9);
+  if (std::fflush(stdout) == 0) return kDone;
+  return fail(kRefused, std::string("the summary cannot be written: ") + std::strerror(errno));
+}
+
+}  // namespace
+}  // namespace cistern::alloc::plan
+
+int main(int argc, char** argv) { return cistern::alloc::plan::run(argc - 1, argv + 1); }

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/plan/tool/options.h"
+
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+
+namespace cistern::alloc::plan {
+namespace {
+
+constexpr uint64_t kMostAlignment = uint64_t{1} << 30;
+
+bool refuse(std::string& problem, const std::string& what, const std::string& seen,
+            const std::string& allowed) {
+  problem = what + "; value seen \"" + seen + "\"; allowed: " + allowed + "; try: cistern help";
+  return false;
+}
+
+bool read_number(const std::string& text, uint64_t& out) {
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, out);
+  return error == std::errc() && rest == end;
+}
+
+bool set_memory(const std::string& value, Memory& out, std::string& problem) {
+  std::string names;
+  for (int i = 0; i < kMemories; ++i) {
+    if (value == kMemoryNames[i]) return out = static_cast<Memory>(i), true;
+    names += (i == 0 ? "" : ", ") + std::string(kMemoryNames[i]);
+  }
+  return refuse(problem, "--memory cannot be used", value, names);
+}
+
+bool set_seconds(const std::string& value, double& out, std::string& problem) {
+  constexpr double kMost = 1e6;
+  char* end = nullptr;
+  out = std::strtod(value.c_str(), &end);
+  if (!value.empty() && *end == '\0' && std::isfinite(out) && out >= 0 && out <= kMost) return true;
+  return refuse(problem, "--seconds cannot be used", value, "seconds from 0 to 1000000");
+}
+
+bool set(const std::string& name, const std::string& value, Options& out, std::string& problem) {
+  if (value.empty()) return refuse(problem, "an option without its value", name, name + " VALUE");
+  uint64_t number = 0;
+  if (name == "-o" || name == "--output") return out.out = value, true;
+  if (name == "--last") return out.last = value, true;
+  if (name == "--svg") return out.svg = value, true;
+  if (name == "--memory") return set_memory(value, out.wanted.memory, problem);
+  if (name == "--seconds") return set_seconds(value, out.seconds, problem);
+  if (!read_number(value, number)) {
+    return refuse(problem, name + " cannot be used", value, "a whole number");
+  }
+  if (name == "--device") return out.wanted.device = number, true;
+  if (name == "--steps") return out.steps = number, true;
+  if (std::has_single_bit(number) && number <= kMostAlignment) return out.alignment = number, true;
+  return refuse(problem, "--alignment cannot be used", value, "a power of two up to 2^30");
+}
+
+bool is_known(const std::string& name) {
+  for (const char* known : {"-o", "--output", "--last", "--svg", "--memory", "--seconds",
+                            "--device", "--steps", "--alignment"}) {
+    if (name == known) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool read_options(int argc, char** argv, Options& out, std::string& problem) {
+  for (int i = 0; i < argc; ++i) {
+    const std::string given = argv[i];
+    if (!given.starts_with('-') || given.size() == 1) {
+      if (!out.file.empty()) return refuse(problem, "more than one file", given, "one recording");
+      out.file = given;
+      continue;
+    }
+    const size_t equals = given.starts_with("--") ? given.find('=') : std::string::npos;
+    const std::string name = given.substr(0, equals);
+    if (!is_known(name)) {
+      return refuse(problem, "unknown option", given, "the options that the help lists");
+    }
+    std::string value;
+    if (equals != std::string::npos) {
+      value = given.substr(equals + 1);
+    } else if (i + 1 < argc) {
+      value = argv[++i];
+    }
+    if (!set(name, value, out, problem)) return false;
+  }
+  return !out.file.empty() ||
+         refuse(problem, "no recording given", "", "cistern plan FILE [-o PLAN] [OPTION...]");
+}
+
+}  // namespace cistern::alloc::plan

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `cistern plan` was asked for.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "allocator/plan/tool/input.h"
+
+namespace cistern::alloc::plan {
+
+struct Options {
+  std::string file, out, last, svg;
+  Wanted wanted;
+  double seconds = 10;
+  uint64_t steps = UINT64_MAX;
+  std::optional<uint64_t>
+      alignment;  // else 512 for calls, which the driver keeps, and 1 for tables
+};
+
+// False after one line in `problem`.
+bool read_options(int argc, char** argv, Options& out, std::string& problem);
+
+}  // namespace cistern::alloc::plan

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/plan/tool/output.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <numeric>
+#include <unordered_map>
+#include <vector>
+
+#include "allocator/plan/plan_file.h"
+
+namespace cistern::alloc::plan {
+namespace {
+
+struct Call {
+  uint64_t time;
+  bool allocates;
+  uint32_t block;
+
+  bool operator<(const Call& other) const {
+    if (time != other.time) return time < other.time;
+    return allocates != other.allocates ? !allocates : block < other.block;
+  }
+};
+
+// Numbers all calls by time. In a table each block has its free.
+uint32_t number_calls(const Input& input, std::vector<PlannedRequest>& requests) {
+  std::vector<Call> calls;
+  for (uint32_t i = 0; i < input.lives.size(); ++i) {
+    const Lifetime& life = input.lives[i];
+    calls.push_back({.time = life.from, .allocates = true, .block = i});
+    const bool is_freed = !input.counts_calls || life.to != input.calls;
+    if (is_freed) calls.push_back({.time = life.to, .allocates = false, .block = i});
+  }
+  std::sort(calls.begin(), calls.end());
+  const auto count = static_cast<uint32_t>(calls.size());
+  for (PlannedRequest& request : requests) request.freed = count;
+  for (uint32_t i = 0; i < count; ++i) {
+    PlannedRequest& request = requests[calls[i].block];
+    (calls[i].allocates ? request.allocated : request.freed) = i;
+  }
+  return count;
+}
+
+void append(std::string& text, const char* format, auto... values) {
+  char line[256];
+  const int length = std::snprintf(line, sizeof line, format, values...);
+  text.append(line, static_cast<size_t>(std::clamp<int>(length, 0, sizeof line - 1)));
+}
+
+}  // namespace
+
+std::string plan_text(const Result& result) {
+  const Input& input = result.input;
+  std::vector<PlannedRequest> requests(input.lives.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    requests[i].bytes = input.lives[i].bytes;
+    requests[i].offset = result.offsets[i];
+  }
+  PlanHead head{};
+  head.calls = number_calls(input, requests);
+  head.device = input.device;
+  head.period = Period::run;
+  head.bytes = result.bytes;
+  head.lower_bound = result.problem.lower_bound();
+  head.alignment = result.alignment;
+  std::vector<uint32_t> order(requests.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(),
+            [&](uint32_t a, uint32_t b) { return requests[a].allocated < requests[b].allocated; });
+  std::vector<PlannedRequest> ordered;
+  std::unordered_map<uint64_t, uint32_t> numbers;
+  for (const uint32_t i : order) {
+    ordered.push_back(requests[i]);
+    const uint64_t stream = input.streams.empty() ? 0 : input.streams[i];
+    if (stream == 0) continue;
+    const auto number = static_cast<uint32_t>(numbers.size() + 1);
+    ordered.back().stream = numbers.try_emplace(stream, number).first->second;
+  }
+  finish_head(head, ordered);
+  std::string text(reinterpret_cast<const char*>(&head), sizeof head);
+  text.append(reinterpret_cast<const char*>(ordered.data()), ordered.size() * sizeof ordered[0]);
+  return text;
+}
+
+std::string table_text(const Result& result) {
+  std::string text = "id,lower,upper,size,offset\n";
+  for (size_t i = 0; i < result.input.lives.size(); ++i) {
+    const Lifetime& life = result.input.lives[i];
+    text += result.input.ids.empty() ? std::to_string(i) : result.input.ids[i];
+    for (const uint64_t number : {life.from, life.to, life.bytes, result.offsets[i]}) {
+      text += ',' + std::to_string(number);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+std::string picture_text(const Result& result) {
+  constexpr double kWidth = 1200, kHeight = 800;
+  const std::span<const Block> blocks = result.problem.blocks();
+  const double across = kWidth / static_cast<double>(result.problem.live().size());
+  const double up = kHeight / static_cast<double>(result.bytes);
+  std::string text;
+  append(text, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %g %g\">\n", kWidth,
+         kHeight);
+  append(text, "<rect width=\"%g\" height=\"%g\" fill=\"white\"/>\n", kWidth, kHeight);
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const double height = static_cast<double>(blocks[i].bytes) * up;
+    const double top = kHeight - static_cast<double>(result.offsets[i]) * up - height;
+    append(text, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" ",
+           blocks[i].first * across, top, (blocks[i].last - blocks[i].first + 1) * across, height);
+    append(text, "fill=\"hsl(%zu,60%%,70%%)\" stroke=\"black\" stroke-width=\"0.1\"/>\n",
+           i * 137 % 360);
+  }
+  const double bound = kHeight - static_cast<double>(result.problem.lower_bound()) * up;
+  append(text, "<path d=\"M0 %.2fH%g\" stroke=\"red\"/>\n", bound, kWidth);
+  append(text, "<text x=\"4\" y=\"%.2f\" fill=\"red\">lower bound %llu bytes</text>\n</svg>\n",
+         bound + 14, static_cast<unsigned long long>(result.problem.lower_bound()));
+  return text;
+}
+
+}  // namespace cistern::alloc::plan

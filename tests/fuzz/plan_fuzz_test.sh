@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Damaged plans and tables against their readers, under AddressSanitizer and UBSan whatever the build at hand.
+# Usage: plan_fuzz_test.sh [SEED [NUMBER]]
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+"${CXX:-c++}" -std=c++20 -O1 -g -D_GLIBCXX_ASSERTIONS -fsanitize=address,undefined -fno-sanitize-recover=all -I. -pthread \
+  tests/fuzz/plan_fuzz.cc allocator/plan/*.cc allocator/plan/tool/{input,output,table}.cc allocator/record/encoding.cc \
+  allocator/record/tool/{lives,order,reader}.cc allocator/base/os.cc -o "$folder/plan_fuzz"
+"$folder/plan_fuzz" "$@"
