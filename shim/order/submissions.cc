@@ -31,6 +31,20 @@ uintptr_t known_of_all() {
   return known == Unfinished::kSeveral ? known : known | visible;
 }
 
+// Looked at once more afterwards: who changes one of these clears the word after it. With the lock.
+void look_if_quiet(ThreadId thread) {
+  const uintptr_t last = last_submitter.load(std::memory_order_seq_cst);
+  const bool by_all = last == Unfinished::kSeveral;
+  const auto calm = [=] {
+    return last_submitter.load(std::memory_order_seq_cst) == last &&
+           contexts_seen_empty.load(std::memory_order_seq_cst) == 0 && !any_debts() &&
+           (by_all || !may_be_visible());
+  };
+  if ((!by_all && (last & ~Unfinished::kVisible) != thread) || !calm()) return;
+  quiet_submitter.store(by_all ? last : thread, std::memory_order_seq_cst);
+  if (!calm()) submissions_are_not_quiet();
+}
+
 }  // namespace
 
 // Which context it concerns would cost each submission a question: it counts for all.
@@ -45,22 +59,17 @@ void note_first_submission(bool visible) {
   last_submitter.store(
       policy().free_sync == config::FreeSync::kFalse ? Unfinished::kSeveral : known_of_all(),
       std::memory_order_seq_cst);
-  quieten();
+  look_if_quiet(thread);
 }
 
-// Looked at once more afterwards: who changes one of these clears the word after it.
+// With the lock, since all threads are told: the work of one thread may begin meanwhile.
 void quieten() {
-  const uintptr_t last = last_submitter.load(std::memory_order_seq_cst);
   const ThreadId thread = this_thread_id();
+  const uintptr_t last = last_submitter.load(std::memory_order_relaxed);
   const bool by_all = last == Unfinished::kSeveral;
-  const auto calm = [=] {
-    return last_submitter.load(std::memory_order_seq_cst) == last &&
-           contexts_seen_empty.load(std::memory_order_seq_cst) == 0 && !any_debts() &&
-           (by_all || !may_be_visible());
-  };
-  if ((!by_all && (last & ~Unfinished::kVisible) != thread) || !calm()) return;
-  quiet_submitter.store(by_all ? last : thread, std::memory_order_seq_cst);
-  if (!calm()) submissions_are_not_quiet();
+  if (any_debts() || (!by_all && (last & ~Unfinished::kVisible) != thread)) return;
+  const alloc::LockGuard guard(mutex);
+  look_if_quiet(thread);
 }
 
 void next_submission_looks() {

@@ -32,7 +32,8 @@ class BoundedOutput {
  public:
   explicit BoundedOutput(size_t read) : left_(kAlways + kTimes * read) {
     std::FILE* bounded = ::fopencookie(this, "w", {nullptr, put, nullptr, nullptr});
-    if (bounded != nullptr) stdout = bounded;
+    if (bounded == nullptr) std::abort();  // without memory
+    stdout = bounded;
   }
 
  private:
@@ -103,7 +104,7 @@ int run(int argc, char** argv) {
   }
   std::optional<Recording> recording = read_recording(bytes, problem);
   if (!recording) return fail(kRefused, options.file + ": " + problem);
-  BoundedOutput output(bytes.size());
+  static BoundedOutput output(bytes.size());  // until stdout is closed, after main()
   bytes = {};
   find_phases(*recording);
   show(Selection(*recording, options));

@@ -39,6 +39,7 @@ constinit alloc::Mutex mutex;  // held for all below, and for each context's Deb
 constinit uint64_t records = 0;
 constinit std::atomic<bool> waited_in_vain{false};  // a thread, for another one's debts
 constinit std::atomic<unsigned> waiting{0};         // threads, for debts; none begins meanwhile
+constinit std::atomic<unsigned> held_up{0};         // those of them that the debtor holds up
 constinit std::atomic<unsigned> frees_to_wait{0};   // before one leaves a debt again
 
 // Streams of the debtor that wait for everything up to a record. One that is left out waits again.
@@ -57,7 +58,7 @@ constinit std::atomic<bool> waits_are_stale{false};  // a stream ended while the
 // that: who waits would be held up by what this thread left to the device.
 bool threads_work_at_once() {
   constexpr unsigned kFrees = 1000;
-  if (waiting.load() != 0) frees_to_wait.store(kFrees);
+  if (held_up.load() != 0) frees_to_wait.store(kFrees);
   unsigned left = frees_to_wait.load();
   while (left != 0 && !frees_to_wait.compare_exchange_weak(left, left - 1)) {
   }
@@ -68,7 +69,8 @@ bool threads_work_at_once() {
 // since the streams of the other context wait for the debt, too.
 FreeWaitReason why_forbidden(const Context& owner) {
   alloc::Reclaim& reclaim = shared().reclaim;
-  if (waited_in_vain.load() || threads_work_at_once()) return FreeWaitReason::threads_met;
+  const bool at_once = threads_work_at_once();
+  if (at_once || waited_in_vain.load() || waiting.load() != 0) return FreeWaitReason::threads_met;
   if (capture_gate().capturing()) return FreeWaitReason::capture;
   if (any_peer_access()) return FreeWaitReason::peers;
   if (reclaim.frozen() || careful() || is_work_unseen()) return FreeWaitReason::careful;
@@ -272,20 +274,22 @@ struct Patience {
 constinit Patience with_work{kPatience};         // before what this thread submits
 constinit Patience with_release{1'000'000'000};  // before memory goes elsewhere
 
-// No debt begins while one lasts: who waits would wait for the thread that makes them, too.
-class Waiting {
+class CountedIn {
  public:
-  Waiting() { waiting.fetch_add(1, std::memory_order_seq_cst); }
-  ~Waiting() { waiting.fetch_sub(1, std::memory_order_seq_cst); }
-  Waiting(const Waiting&) = delete;
-  Waiting& operator=(const Waiting&) = delete;
+  explicit CountedIn(std::atomic<unsigned>& count) : count_(count) { count_.fetch_add(1); }
+  ~CountedIn() { count_.fetch_sub(1); }
+  CountedIn(const CountedIn&) = delete;
+  CountedIn& operator=(const CountedIn&) = delete;
+
+ private:
+  std::atomic<unsigned>& count_;
 };
 
 // Whether everything is paid that was owed at the call.
 bool pay(PaidBy who, Patience& patience, uint64_t own_patience_ns = UINT64_MAX) {
   if (!any_debts() || !active()) return true;
   const NoCancel in_hand;
-  const Waiting while_debts_end;
+  const CountedIn no_more(waiting);
   if (!mutex.lock_within(kPatience)) return false;
   const ThreadId thread = debtor.load();
   const bool another = thread != this_thread_id() && thread != kEndedDebtor;
@@ -293,6 +297,8 @@ bool pay(PaidBy who, Patience& patience, uint64_t own_patience_ns = UINT64_MAX) 
   const uint64_t last = records;
   const bool in_vain = another && patience.given_up == last;
   mutex.unlock();
+  std::optional<CountedIn> here;
+  if (another && !in_vain && !this_thread.background) here.emplace(held_up);
   if (another) who = PaidBy::other_thread;
   if (!another && own_patience_ns == UINT64_MAX) synchronise_unrecorded(who);
   const uint64_t limit_ns = !another ? own_patience_ns : in_vain ? 0 : patience.ns;
@@ -330,7 +336,8 @@ FreeWaitReason owe(Context& owner) {
   submissions_are_not_quiet();
   const FreeWaitReason why = why_not();
   if (why != FreeWaitReason::none) {
-    owner.debt.open_for.store(0, std::memory_order_seq_cst);
+    // A debt of an earlier free stays: what that one freed may be another thread's by now.
+    if (another) owner.debt.open_for.store(0, std::memory_order_seq_cst);
     end_if_paid();
   } else if (another) {
     free_counts.debts.add();
@@ -417,6 +424,7 @@ void pay_debts_at_exit() {
 void reset_debts_after_fork() {
   mutex.reset();
   waiting.store(0);
+  held_up.store(0);
   debtor.store(0);
   forget_waits();
   for_each_context([](Context& context) {

@@ -21,8 +21,8 @@
 //
 // No debt begins while a thread waits. A free at such a moment shows that threads do not take turns
 // but work at the same time: the next thousand frees wait themselves, as the driver's do. The work
-// may wait for the thread that waits for it. So its patience ends after ten seconds; then no free
-// of this process leaves a debt any more.
+// may wait for the thread that waits for it. So its patience ends after ten seconds, or after one
+// where it allocates; then no free of this process leaves a debt any more.
 //
 // Once the debtor has ended, whatever a thread does comes after its frees: then the host waits,
 // without a limit.

@@ -34,7 +34,11 @@ inline void rest(const Place& place, Tally& tally) {
   if (trace == nullptr) return;
   tally.need("cuCtxSetCurrent", cuCtxSetCurrent(place.context));
   CUdeviceptr block = 0;
-  while (cuMemAlloc(&block, kBytes) != CUDA_SUCCESS) std::this_thread::yield();
+  // What the program still holds, such as exported blocks, may leave no such room under a cap.
+  for (int tries = 1; cuMemAlloc(&block, kBytes) != CUDA_SUCCESS; ++tries) {
+    if (tries == 1000) return tally.hold("what lay idle went back", true);
+    std::this_thread::yield();
+  }
   tally.need("cuCtxSynchronize", cuCtxSynchronize());
   const uint64_t before = frees_of_the_driver(trace);
   while (cuMemFree(block) != CUDA_SUCCESS) std::this_thread::yield();

@@ -12,6 +12,7 @@
 //   ends        what the work may use ends: nothing of it goes on then
 //   ended       the thread that freed ends, and others ask or use streams of the same names
 //   unordered   work of another thread that the first one's waits for
+//   beside      another thread takes and writes what this one frees in bursts
 //   streams_end streams end, and others have their handles
 //   overlapping a launch that may begin before the one in front of it ends
 //   contexts    another context copies
@@ -213,6 +214,41 @@ void unordered(Workplace& at, CUcontext context) {
   at.write_and_free(at.first);
 }
 
+// The other thread's words stay what it wrote, though work of before the free wrote the same
+// memory.
+void beside(Workplace& at, CUcontext context) {
+  constexpr int kRounds = 300, kBurst = 40;
+  std::atomic<bool> stop{false};
+  std::atomic<int> wrong{0};
+  std::thread other([&] {
+    MUST(cuCtxSetCurrent(context));
+    const CUstream stream = timed::new_stream();
+    while (!stop.load()) {
+      const CUdeviceptr block = new_block(kBytes);
+      MUST(cuMemsetD32Async(block, 7, kWords, stream));
+      uint32_t host[kWords];
+      for (int look = 0; look < 2; ++look) {
+        MUST(cuMemcpyDtoHAsync(host, block, kBytes, stream));
+        MUST(cuStreamSynchronize(stream));
+        for (const uint32_t word : host) wrong += word != 7;
+      }
+      MUST(cuMemFree(block));
+    }
+  });
+  for (int round = 0; round < kRounds; ++round) {
+    CUdeviceptr blocks[kBurst];
+    for (CUdeviceptr& block : blocks) block = new_block(kBytes);
+    for (CUdeviceptr block : blocks) {
+      MUST(timed::fill_words(at.kernels, at.first, block, kWords, 100, /*delay_us=*/20));
+    }
+    for (CUdeviceptr block : blocks) MUST(cuMemFree(block));
+    if (round % 4 == 0) MUST(cuCtxSynchronize());
+  }
+  stop.store(true);
+  other.join();
+  std::printf("wrong words: %d\n", wrong.load());
+}
+
 void streams_end(Workplace& at) {
   int right = 0;
   for (int round = 0; round < 8; ++round) {
@@ -369,6 +405,7 @@ int main(int argc, char** argv) {
   if (is("many")) many(at);
   if (is("dead")) dead(at, context);
   if (is("unordered")) unordered(at, context);
+  if (is("beside")) beside(at, context);
   if (is("streams_end")) streams_end(at);
   if (is("overlapping")) overlapping(at);
   if (is("graph")) graph(at);
