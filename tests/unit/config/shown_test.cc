@@ -68,5 +68,5 @@ TEST_CASE("shown: controls, line ends, directions and what is no character are r
   CHECK(shown("\x9B"
               "2J\xC2") == "?2J?");
   CHECK(shown("\xED\xA0\x80") == "???");
-  CHECK(shown("") == "");
+  CHECK(shown("").empty());
 }
