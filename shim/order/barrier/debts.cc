@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "allocator/base/counted_in.h"
 #include "allocator/base/mutex.h"
 #include "allocator/base/os.h"
 #include "shim/entry/driver.h"
@@ -38,8 +39,8 @@ constexpr uint64_t kPatience = 10'000'000'000;
 constinit alloc::Mutex mutex;  // held for all below, and for each context's Debt but open_for
 constinit uint64_t records = 0;
 constinit std::atomic<bool> waited_in_vain{false};  // a thread, for another one's debts
-constinit std::atomic<unsigned> waiting{0};         // threads, for debts; none begins meanwhile
-constinit std::atomic<unsigned> held_up{0};         // those of them that the debtor holds up
+constinit std::atomic<int> waiting{0};              // threads, for debts; none begins meanwhile
+constinit std::atomic<int> held_up{0};              // those of them that the debtor holds up
 constinit std::atomic<unsigned> frees_to_wait{0};   // before one leaves a debt again
 
 // Streams of the debtor that wait for everything up to a record. One that is left out waits again.
@@ -274,22 +275,11 @@ struct Patience {
 constinit Patience with_work{kPatience};         // before what this thread submits
 constinit Patience with_release{1'000'000'000};  // before memory goes elsewhere
 
-class CountedIn {
- public:
-  explicit CountedIn(std::atomic<unsigned>& count) : count_(count) { count_.fetch_add(1); }
-  ~CountedIn() { count_.fetch_sub(1); }
-  CountedIn(const CountedIn&) = delete;
-  CountedIn& operator=(const CountedIn&) = delete;
-
- private:
-  std::atomic<unsigned>& count_;
-};
-
 // Whether everything is paid that was owed at the call.
 bool pay(PaidBy who, Patience& patience, uint64_t own_patience_ns = UINT64_MAX) {
   if (!any_debts() || !active()) return true;
   const NoCancel in_hand;
-  const CountedIn no_more(waiting);
+  const alloc::CountedIn no_more(waiting);
   if (!mutex.lock_within(kPatience)) return false;
   const ThreadId thread = debtor.load();
   const bool another = thread != this_thread_id() && thread != kEndedDebtor;
@@ -297,7 +287,7 @@ bool pay(PaidBy who, Patience& patience, uint64_t own_patience_ns = UINT64_MAX) 
   const uint64_t last = records;
   const bool in_vain = another && patience.given_up == last;
   mutex.unlock();
-  std::optional<CountedIn> here;
+  std::optional<alloc::CountedIn> here;
   if (another && !in_vain && !this_thread.background) here.emplace(held_up);
   if (another) who = PaidBy::other_thread;
   if (!another && own_patience_ns == UINT64_MAX) synchronise_unrecorded(who);
