@@ -19,6 +19,7 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <initializer_list>
@@ -89,31 +90,23 @@ void reset(const Peer& importer) {
   SAY(cuMemFree(block));
 }
 
-// Threads that the program did not begin, and that say so by their name; without Cistern none.
-int threads_of_cistern() {
+// What is open under the numbers from first on; without Cistern nothing.
+int open_from(int first) {
   int count = 0;
-  DIR* all = opendir("/proc/self/task");
-  while (const dirent* entry = readdir(all)) {
-    char path[300], name[32] = "";
-    std::snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
-    if (std::FILE* file = std::fopen(path, "r"); file != nullptr) {
-      count +=
-          std::fgets(name, sizeof name, file) != nullptr && std::strcmp(name, "cistern\n") == 0;
-      std::fclose(file);
-    }
-  }
+  DIR* all = opendir("/proc/self/fd");
+  while (const dirent* entry = readdir(all)) count += std::atoi(entry->d_name) >= first;
   closedir(all);
   return count;
 }
 
 void closed(const Peer& importer) {
-  constexpr unsigned kFirst = 50, kLast = 300;
+  constexpr int kFirst = 50, kLast = 300;
   const CUdeviceptr block = block_with(8);
   open_and_read(importer, handle_of(block));
-  const int threads = threads_of_cistern();
+  const int before = open_from(kFirst);
   std::printf("closed: %d\n", close_range(kFirst, kLast, 0));
-  // The thread that answers importers ends once it notices.
-  comes_true([=] { return threads == 0 || threads_of_cistern() < threads; });
+  // The thread that answers importers opens its socket again once it notices.
+  comes_true([=] { return open_from(kFirst) == before; });
   open_and_read(importer, handle_of(block), 1);
   SAY(cuMemFree(block));
 }
