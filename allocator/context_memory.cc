@@ -27,6 +27,8 @@ void ContextMemory::init(Shared* shared_state, MemorySource* memory_source,
   if (source->units() == nullptr) sizes_here.kind = without_units(sizes.kind);
   if (sizes.kind == StrategyKind::none) groups_here.on = false;  // every request is the driver's
   strategy.init(shared, &supply, source, device, owner, sizes_here, groups_here.on);
+  plan.init(sizes.kind == StrategyKind::none ? nullptr : device.plan, shared, &supply, device,
+            owner);
   groups.init(groups_here, &strategy.chunk_pools(), shared, ledger);
 }
 
@@ -39,7 +41,8 @@ int ContextMemory::take_fresh(Request& request) {
 }
 
 bool ContextMemory::take_from_anywhere(Request& request, Step* step) {
-  return strategy.visit([&](auto& s) { return s.take_from_anywhere(request, step); });
+  return strategy.visit([&](auto& s) { return s.take_from_anywhere(request, step); }) ||
+         plan.pools().take_from_anywhere(request, step);
 }
 
 void ContextMemory::count_whole(uint64_t bytes) {
@@ -57,6 +60,7 @@ void ContextMemory::refresh(bool spare_too) {
     if (fills) s.fill_freed();
     s.refresh(spare_too);
   });
+  plan.pools().refresh(spare_too);
 }
 
 // --- to the source ---
@@ -67,7 +71,7 @@ void ContextMemory::note_time() {
 }
 
 bool ContextMemory::over_budget(uint64_t coming) const {
-  return strategy.visit([=](const auto& s) { return s.over_budget(coming); });
+  return plan.over_budget() || strategy.visit([=](const auto& s) { return s.over_budget(coming); });
 }
 
 // One chunk after the other: until its turn comes each one can be used. Who asks what is free waits
@@ -77,7 +81,8 @@ void ContextMemory::release_excess_by(uint64_t coming, Release release) {
   for (bool gone = true; gone && !held_up_by_questions(coming);) {
     ChunkList chunk;
     const ChunkSupply::Moving moving(supply);
-    strategy.visit([&](auto& s) { s.collect_excess(&chunk, coming); });
+    plan.collect_excess(&chunk);
+    if (chunk.empty()) strategy.visit([&](auto& s) { s.collect_excess(&chunk, coming); });
     gone = !chunk.empty() && release(&chunk);
   }
 }
@@ -171,12 +176,15 @@ void ContextMemory::release_proven(uint64_t coming) {
     ChunkList chunk;
     const ChunkSupply::Moving moving(supply);
     const uint32_t least = age(looks_, proven_);
-    strategy.visit([&](auto& s) { s.collect_aged_excess(looks_, least, coming, &chunk); });
+    if (plan.over_budget()) plan.pools().collect_aged_here(looks_, least, &chunk);
+    if (chunk.empty()) {
+      strategy.visit([&](auto& s) { s.collect_aged_excess(looks_, least, coming, &chunk); });
+    }
     gone = !chunk.empty() && supply.release_clean(&chunk, ChunkSupply::Order::none_owed);
   }
   if (proof_ != kNoProof) return;
   if (looks_ == proven_) looks_ = next_tick(looks_);
-  strategy.visit([this](auto& s) { s.see_idle(looks_); });
+  see_idle(looks_);
   const Ticket everything = reclaim.close();
   if (reclaim.mark(party, everything, /*at_once=*/true)) proof_ = everything;
 }
@@ -266,6 +274,7 @@ bool ContextMemory::release_clean(Units units) {
   ChunkList chunks;
   const ChunkSupply::Moving moving(supply);
   strategy.visit([&](auto& s) { s.collect_clean(&chunks); });
+  plan.collect_clean(&chunks);
   supply.cache.collect_clean(shared->reclaim, &chunks);
   return supply.release_clean(&chunks) || any;
 }
@@ -305,16 +314,29 @@ bool ContextMemory::release_all_freed(Units units) {
   ChunkList chunks;
   const ChunkSupply::Moving moving(supply);
   strategy.visit([&](auto& s) { s.collect_all(&chunks); });
+  plan.collect_all(&chunks);
   supply.cache.collect_all(&chunks);
   const bool any = release_units(units);
   return supply.release(&chunks) || any;
+}
+
+IdleChunks ContextMemory::see_idle(Tick now) {
+  IdleChunks all = strategy.visit([now](auto& s) { return s.see_idle(now); });
+  const IdleChunks planned = plan.pools().see_idle_here(now);
+  all.add(planned.bytes, planned.oldest);
+  return all;
+}
+
+void ContextMemory::collect_aged(Tick now, uint32_t least, ChunkList* out) {
+  strategy.visit([=](auto& s) { s.collect_aged(now, least, out); });
+  if (out->empty()) plan.pools().collect_aged_here(now, least, out);
 }
 
 // --- parked, garbage ---
 
 void ContextMemory::unpark_everything() {
   supply.cache.unpark_everything();
-  strategy.for_each_pool([](auto& pool) { pool.unpark_everything(); });
+  for_each_pool([](auto& pool) { pool.unpark_everything(); });
 }
 
 void ContextMemory::flush_garbage() {
@@ -335,19 +357,22 @@ void ContextMemory::expect_background_work() {
 // The program may destroy a context that other threads still use. What they took out before the
 // pools were closed must have found a place before everything is forgotten.
 void ContextMemory::forget_all() {
-  strategy.for_each_pool([](auto& pool) { pool.close(); });
+  for_each_pool([](auto& pool) { pool.close(); });
   supply.close();
   os::wait_while([this] { return anything_in_hand(); });
   groups.forget_all();
-  strategy.for_each_pool([](auto& pool) { pool.forget_all(); });
+  for_each_pool([](auto& pool) { pool.forget_all(); });
   strategy.forget_arenas();
-  supply.forget_all(
-      [this](Chunk* chunk) { strategy.visit([chunk](auto& s) { s.forget(chunk); }); });
+  supply.forget_all([this](Chunk* chunk) {
+    strategy.visit([chunk](auto& s) { s.forget(chunk); });
+    plan.pools().forget(chunk);
+  });
+  plan.end();
 }
 
 bool ContextMemory::anything_in_hand() const {
   bool any = supply.in_hand();
-  strategy.for_each_pool([&](const auto& pool) { any |= pool.in_hand() != 0; });
+  for_each_pool([&](const auto& pool) { any |= pool.in_hand() != 0; });
   return any;
 }
 
@@ -355,7 +380,7 @@ bool ContextMemory::anything_in_hand() const {
 
 bool ContextMemory::waiting_range(Ticket* oldest, Ticket* newest) {
   bool any = supply.cache.waiting_bytes() != 0 && supply.cache.waiting_range(oldest, newest);
-  strategy.for_each_pool([&](auto& pool) {
+  for_each_pool([&](auto& pool) {
     Ticket first, last;
     if (pool.waiting_bytes() == 0 || !pool.waiting_range(&first, &last)) return;
     *oldest = any ? std::min(*oldest, first) : first;
@@ -367,7 +392,7 @@ bool ContextMemory::waiting_range(Ticket* oldest, Ticket* newest) {
 
 bool ContextMemory::newest_waiting(Ticket* newest) const {
   bool any = supply.cache.newest_waiting(newest);
-  strategy.for_each_pool([&](const auto& pool) {
+  for_each_pool([&](const auto& pool) {
     Ticket last;
     if (!pool.newest_waiting(&last)) return;
     *newest = any ? std::max(*newest, last) : last;
@@ -378,14 +403,13 @@ bool ContextMemory::newest_waiting(Ticket* newest) const {
 
 uint64_t ContextMemory::waiting_bytes() const {
   uint64_t bytes = supply.cache.waiting_bytes();
-  strategy.for_each_pool([&](const auto& pool) { bytes += pool.waiting_bytes(); });
+  for_each_pool([&](const auto& pool) { bytes += pool.waiting_bytes(); });
   return bytes;
 }
 
 int64_t ContextMemory::unpublished_live() const {
   int64_t bytes = 0;
-  strategy.for_each_pool(
-      [&](const auto& pool) { bytes += static_cast<int64_t>(pool.unpublished()); });
+  for_each_pool([&](const auto& pool) { bytes += static_cast<int64_t>(pool.unpublished()); });
   return bytes;
 }
 
@@ -393,7 +417,7 @@ Usage ContextMemory::usage() const {
   const ChunkCache& cache = supply.cache;
   Usage usage{cache.live(),         cache.idle_bytes(),    cache.waiting_bytes(),
               cache.parked_bytes(), cache.garbage_bytes(), 0};
-  strategy.for_each_pool([&](const auto& pool) {
+  for_each_pool([&](const auto& pool) {
     usage.live += pool.live();
     usage.idle += pool.clean_bytes();
     usage.waiting += pool.waiting_bytes();
@@ -429,25 +453,25 @@ uint64_t ContextMemory::returnable_bytes(bool idle) {
   const bool cuts = strategy.visit([](const auto& s) { return s.kCutsIdleChunks; });
   uint64_t bytes = idle ? supply.cache.returnable_bytes() : 0;
   if (!idle && (parts || cuts)) bytes = supply.cache.clean_bytes(reclaim);
-  strategy.for_each_pool([&](auto& pool) { bytes += pool.available_bytes(reclaim, idle, parts); });
+  for_each_pool([&](auto& pool) { bytes += pool.available_bytes(reclaim, idle, parts); });
   return bytes;
 }
 
 uint64_t ContextMemory::largest_free() {
   uint64_t bytes = supply.cache.largest_idle();
-  strategy.for_each_pool([&](auto& pool) { bytes = std::max(bytes, pool.largest_clean()); });
+  for_each_pool([&](auto& pool) { bytes = std::max(bytes, pool.largest_clean()); });
   return bytes;
 }
 
 uint64_t ContextMemory::allocations() const {
   uint64_t n = supply.cache.allocations.get();
-  strategy.for_each_pool([&](const auto& pool) { n += pool.allocations.get(); });
+  for_each_pool([&](const auto& pool) { n += pool.allocations.get(); });
   return n;
 }
 
 uint64_t ContextMemory::frees() const {
   uint64_t n = supply.cache.frees.get();
-  strategy.for_each_pool([&](const auto& pool) { n += pool.frees.get(); });
+  for_each_pool([&](const auto& pool) { n += pool.frees.get(); });
   return n;
 }
 
@@ -455,7 +479,8 @@ void ContextMemory::reset_after_fork() {
   supply.cache.reset_after_fork();
   if (groups.on()) groups.reset_after_fork();
   strategy.visit([](auto& s) { s.reset_after_fork(); });
-  strategy.for_each_pool([](auto& pool) { pool.reset_after_fork(); });
+  plan.reset_after_fork();
+  for_each_pool([](auto& pool) { pool.reset_after_fork(); });
 }
 
 }  // namespace cistern::alloc

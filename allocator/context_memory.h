@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // All the memory of one context: its chunk layer (chunk_supply.h) and its strategy
-// (any_strategy.h), with what concerns both of them: a request's way into each, the ways back to
-// the source, and sums. ContextPool owns it and decides when which way is taken; IdleWork and
-// Shortage use it, too.
+// (any_strategy.h) and the arena of a plan (plan_arena.h), with what concerns all of them: a
+// request's way into each, the ways back to the source, and sums. ContextPool owns it and decides
+// when which way is taken; IdleWork and Shortage use it, too.
 //
 // Any thread may call anything. No lock is held while the source is called.
 #pragma once
@@ -10,6 +10,7 @@
 #include "allocator/any_strategy.h"
 #include "allocator/chunk/chunk_supply.h"
 #include "allocator/chunk_pools/groups.h"
+#include "allocator/plan_arena.h"
 
 namespace cistern::alloc {
 
@@ -60,7 +61,7 @@ struct ContextMemory {
   void release_excess_in_background();
   // Whether there is excess, or may be without another free.
   bool over_floor() const {
-    return strategy.visit([](const auto& s) { return s.over_floor(); });
+    return plan.over_budget() || strategy.visit([](const auto& s) { return s.over_floor(); });
   }
   // `units`: whether clean ones go, too (allocator/expandable).
   enum class Units : uint8_t { go, stay };
@@ -117,7 +118,24 @@ struct ContextMemory {
   uint32_t party;    // in reclamation
   ChunkSupply supply;
   AnyStrategy strategy;
+  PlanArena plan;
   Groups groups;
+
+  // The pools of blocks, of the strategy and of the plan.
+  template <typename Visitor>
+  void for_each_pool(Visitor visit) {
+    strategy.for_each_pool(visit);
+    plan.pools().for_each_pool(visit);
+  }
+  template <typename Visitor>
+  void for_each_pool(Visitor visit) const {
+    strategy.for_each_pool(visit);
+    plan.pools().for_each_pool(visit);
+  }
+
+  // Chunks of both that are idle, and the chunk layer's (ChunkPools::see_idle(), collect_aged()).
+  IdleChunks see_idle(Tick now);
+  void collect_aged(Tick now, uint32_t least, ChunkList* out);
 
  private:
   void expect_background_work();

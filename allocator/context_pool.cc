@@ -65,9 +65,10 @@ int ContextPool::allocate_in_graph(uint64_t bytes, unsigned shard, GraphRun grap
 [[gnu::always_inline]] inline uint64_t ContextPool::free_cut(Role role, Chunk* chunk,
                                                              uint64_t address, Ticket latest,
                                                              uint64_t* waiting) {
-  ChunkPools& chunk_pools = memory_.strategy.chunk_pools();
   Expandable& expandable = memory_.strategy.expandable();
-  const bool chunked = role == Role::split;
+  ChunkPools& chunk_pools =
+      role == Role::planned ? memory_.plan.pools() : memory_.strategy.chunk_pools();
+  const bool chunked = role != Role::range;
   BlockPool* pool = chunked ? chunk_pools.pool_of(chunk) : expandable.pool_of(chunk);
   *waiting = 0;
   if (pool == nullptr) [[unlikely]]
@@ -92,6 +93,7 @@ Freed ContextPool::free(Chunk* chunk, uint64_t address, int* code, Ticket latest
       break;
     case Role::split:
     case Role::range:
+    case Role::planned:
       freed = free_cut(role, chunk, address, latest, &waiting);
       break;
     default:
@@ -182,6 +184,8 @@ bool ContextPool::find(Chunk* chunk, uint64_t address, uint64_t* start, uint64_t
       return memory_.strategy.chunk_pools().find(chunk, address, start, bytes);
     case Role::range:
       return memory_.strategy.expandable().find(chunk, address, start, bytes);
+    case Role::planned:
+      return memory_.plan.pools().find(chunk, address, start, bytes);
     default:
       return memory_.supply.cache.find(chunk, address, start, bytes);
   }
@@ -206,6 +210,8 @@ bool ContextPool::mark_exported(Chunk* chunk, uint64_t address) {
       return memory_.strategy.chunk_pools().mark_exported(chunk, address);
     case Role::range:
       return memory_.strategy.expandable().mark_exported(chunk, address);
+    case Role::planned:
+      return memory_.plan.pools().mark_exported(chunk, address);
     default:
       return memory_.supply.cache.mark_exported(chunk, address);
   }

@@ -73,6 +73,13 @@ class ContextPool {
   int allocate_in_graph(uint64_t bytes, unsigned shard, GraphRun graph, uint64_t* address);
   bool arenas() const { return memory_.strategy.has_arenas(); }
 
+  // The same at the place that the plan has for the request. False where it has none, or that is
+  // not free: then another way serves it. To be asked first, where there is a plan, for each
+  // request of the program. What was served otherwise without asking here is passed over.
+  bool allocate_planned(uint64_t bytes, unsigned shard, uint64_t* address);
+  void pass_over_planned(uint64_t bytes);
+  bool has_plan() const { return memory_.plan.on(); }
+
   // The same from clean memory that is at hand: kOutOfMemory where there is none. Neither waits nor
   // takes memory from the source.
   int allocate_clean(uint64_t bytes, unsigned shard, uint64_t* address);

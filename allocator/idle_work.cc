@@ -112,7 +112,7 @@ void IdleWork::sweep(WorkedBy worked_by) {
 void IdleWork::release_aged(Tick now, WorkedBy worked_by) {
   const Shared& shared = *memory_->shared;
   while (true) {
-    const IdleChunks idle = memory_->strategy.visit([now](auto& s) { return s.see_idle(now); });
+    const IdleChunks idle = memory_->see_idle(now);
     publish_idle(idle.bytes);
     const bool too_much = idle.bytes != 0 && memory_->ledger->idle_chunks.get() > shared.idle.keep;
     if (!too_much || idle.oldest < shared.idle.due || memory_->source->refuses_release()) return;
@@ -132,7 +132,7 @@ bool IdleWork::release_one_aged(Tick now, uint32_t least, WorkedBy worked_by) {
   }
   ChunkList chunk;
   const ChunkSupply::Moving moving(supply);
-  memory_->strategy.visit([&](auto& s) { s.collect_aged(now, least, &chunk); });
+  memory_->collect_aged(now, least, &chunk);
   if (chunk.empty()) return false;
   const uint64_t bytes = chunk.first()->size();
   if (!memory_->release_idle(&chunk)) return false;

@@ -214,7 +214,7 @@ constexpr Row kRows[] = {
     {"CISTERN_MEMORY_OPTIMIZE", Group::kReuse, integer(0, 1), kUnset, "", "1", kBuilt, to<&P::memory_optimize>,
      "The level of memory_optimize. 0: a freed block serves only requests of the same size, which "
      "stands for the same shape. 1: any request that fits, smallest sufficient block first."},
-    {"CISTERN_PLAN", Group::kReuse, text(Kind::kPlan), "off", "", "auto", kLater, to<&P::plan>,
+    {"CISTERN_PLAN", Group::kReuse, text(Kind::kPlan), "off", "", "auto", kBuilt, to<&P::plan>,
      "auto: the sequence of allocations and frees of one period is packed by lifetimes and later "
      "periods are served from that plan. A file: a plan made before. The recorded calls stand for "
      "the program's variables; the first difference falls back to the pool."},

@@ -22,6 +22,7 @@ enum class Role : uint8_t {
   slab,      // cut into blocks by the default strategy
   split,     // cut into blocks by a chunk strategy
   range,     // addresses, with units behind some of them (allocator/expandable)
+  planned,   // blocks where a plan puts them (allocator/plan_arena.h)
   waiting,   // freed, but earlier work, or a graph, may still use it
   idle,      // clean, ready to be handed out
   released,  // between two owners, or on its way back to the driver
@@ -29,7 +30,7 @@ enum class Role : uint8_t {
 
 // Whether the program holds blocks in it, and not all of it.
 constexpr bool cuts_blocks(Role role) {
-  return role == Role::slab || role == Role::split || role == Role::range;
+  return role == Role::slab || role == Role::split || role == Role::range || role == Role::planned;
 }
 
 // Whose a chunk is and as what, in one word: a reader without a lock sees parts that belong
@@ -37,7 +38,7 @@ constexpr bool cuts_blocks(Role role) {
 class Place {
  public:
   constexpr Place() = default;
-  // `owner`: the number of its context's pool; `shard`: which part of that, for slab, split, range.
+  // `owner`: the number of its context's pool; `shard`: which part of that, where it cuts blocks.
   constexpr Place(uint32_t owner, Role role, uint8_t shard)
       : bits_(owner << 16 | uint32_t{shard} << 8 | static_cast<uint32_t>(role)) {}
 
@@ -104,7 +105,7 @@ struct Chunk {
   // slab
   Slab* slab() const { return reinterpret_cast<Slab*>(detail.load(std::memory_order_relaxed)); }
   void set_slab(Slab* s) { detail.store(reinterpret_cast<uint64_t>(s), std::memory_order_relaxed); }
-  // split, range
+  // split, range, planned
   ChunkMap* map() const {
     return reinterpret_cast<ChunkMap*>(detail.load(std::memory_order_relaxed));
   }

@@ -21,6 +21,10 @@
 
 namespace cistern::alloc {
 
+namespace plan {
+class Plan;
+}
+
 // What the pools of one device have in common, whatever contexts they belong to.
 struct DeviceParts {
   Ledger* ledger;
@@ -30,6 +34,7 @@ struct DeviceParts {
   Index* index = nullptr;         // where the chunks are found by address; nullptr: the shared one
   int shared_party = -1;          // several pools' number in reclamation, begun; -1: the owner's
   ReuseRule reuse = ReuseRule::about;
+  const plan::Plan* plan = nullptr;  // of this context's requests
 
   uint32_t party(uint32_t owner) const {
     return shared_party < 0 ? owner : static_cast<uint32_t>(shared_party);

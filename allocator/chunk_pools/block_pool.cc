@@ -100,6 +100,10 @@ uint64_t BlockPool::hand_out(ChunkBlock* block, uint32_t granules, uint32_t alig
     block = aligned;
   }
   if (block->granules != granules) insert(split(block, granules));
+  return become_live(block, bytes, born);
+}
+
+uint64_t BlockPool::become_live(ChunkBlock* block, uint64_t bytes, Epoch born) {
   block->become(BlockState::live);
   block->exported = 0;
   block->born = born;

@@ -37,9 +37,14 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
     return allocate(granules_for(bytes + room), bytes, reclaim, search, ask_first);
   }
 
+  // The block of `bytes` that begins `offset` bytes into the one chunk of the pool, or 0: some of
+  // that is not clean. `offset` is a multiple of the granule.
+  uint64_t allocate_at(uint64_t offset, uint64_t bytes, Reclaim& reclaim);
+
   // Takes a chunk with its fresh map (ChunkMap::own is the caller's), and at once a block of
   // `bytes` from it, so that no other thread gets its space before: the address, 0 where no aligned
-  // block fits. False, and nothing taken, when there is no memory for bookkeeping.
+  // block fits, or no bytes are wanted. False, and nothing taken, when there is no memory for
+  // bookkeeping.
   bool add(Chunk* chunk, ChunkMap* map, uint64_t bytes, uint64_t room, Epoch born,
            uint64_t* address);
 
@@ -176,6 +181,8 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   bool worth_asking(uint32_t granules) const;
   uint64_t hand_out(ChunkBlock* block, uint32_t granules, uint32_t align, uint64_t bytes,
                     Epoch born);
+  uint64_t become_live(ChunkBlock* block, uint64_t bytes, Epoch born);
+  ChunkBlock* cut_out(uint32_t start, uint32_t granules);
   ChunkBlock* split(ChunkBlock* block, uint32_t granules);
   ChunkBlock* live_at(const Chunk* chunk, uint64_t address);
   bool extend_room(ChunkBlock* room, uint32_t granules);

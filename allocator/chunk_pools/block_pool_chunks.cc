@@ -39,7 +39,9 @@ bool BlockPool::add(Chunk* chunk, ChunkMap* map, uint64_t bytes, uint64_t room, 
   table_.insert(all);
   insert(all);
   const uint32_t align = granules >= align_ ? align_ : 1;
-  *address = all->fits(granules, align) ? hand_out(all, granules, align, bytes, born) : 0;
+  *address = bytes + room != 0 && all->fits(granules, align)
+                 ? hand_out(all, granules, align, bytes, born)
+                 : 0;
   count_if_idle(map);
   return true;
 }

@@ -8,7 +8,8 @@
 namespace cistern::alloc {
 
 void ChunkPools::init(SharedChunks* shared, BlockArenas* arenas, ChunkSupply* supply,
-                      const DeviceParts& device, uint32_t owner, const ChunkSizes& sizes) {
+                      const DeviceParts& device, uint32_t owner, const ChunkSizes& sizes,
+                      Role role) {
   shared_ = shared;
   arenas_ = arenas;
   supply_ = supply;
@@ -16,6 +17,7 @@ void ChunkPools::init(SharedChunks* shared, BlockArenas* arenas, ChunkSupply* su
   garbage_ = device.garbage;
   owner_ = owner;
   party_ = device.party(owner);
+  role_ = role;
   rule_ = device.reuse;
   sizes_ = sizes;
   for (unsigned i = 0; i < kMostThreads; ++i) {
@@ -24,11 +26,11 @@ void ChunkPools::init(SharedChunks* shared, BlockArenas* arenas, ChunkSupply* su
 }
 
 void ChunkPools::init_pool(BlockPool* pool, unsigned number) {
-  pool->init(&arenas_->pages, ledger_, garbage_,
-             {owner_, Role::split, static_cast<uint8_t>(number)}, party_,
-             sizes_.kind != StrategyKind::naive_best_fit, sizes_.align, supply_->filler.gathers(),
-             rule_);
-  if (number == kBesideOnDemand) supply_->cache.count_idle_of(pool->idle_chunk_counter());
+  pool->init(&arenas_->pages, ledger_, garbage_, {owner_, role_, static_cast<uint8_t>(number)},
+             party_, sizes_.kind != StrategyKind::naive_best_fit, sizes_.align, gathers(), rule_);
+  if (number == kBesideOnDemand && role_ == Role::split) {
+    supply_->cache.count_idle_of(pool->idle_chunk_counter());
+  }
 }
 
 // nullptr when there is no memory for another pool, or none is wanted. In line, as is its caller
@@ -176,6 +178,20 @@ int ChunkPools::grow(BlockPool* pool, Request& request, uint64_t bytes) {
   return kOutOfMemory;
 }
 
+// While one thread takes the chunk, others are served elsewhere.
+bool ChunkPools::take_at(Request& request, uint64_t offset, uint64_t chunk_bytes) {
+  BlockPool* pool = pool_for(request);
+  if (pool == nullptr) return false;
+  if (pool->no_chunk_yet()) [[unlikely]] {
+    if (pool->growing.exchange(true, std::memory_order_acq_rel)) return false;
+    Request none{.bytes = 0, .shard = request.shard};
+    if (pool->no_chunk_yet()) grow(pool, none, round_up(chunk_bytes, kBlockGranule));
+    pool->growing.store(false, std::memory_order_release);
+  }
+  request.address = pool->allocate_at(offset, request.bytes, shared_->reclaim);
+  return request.address != 0;
+}
+
 bool ChunkPools::take_from_anywhere(Request& request, Step* step) {
   for_each_pool([&](BlockPool& pool) {
     if (request.address != 0) return;
@@ -212,6 +228,13 @@ void ChunkPools::collect_idle(bool freed_too, ChunkList* out) {
 
 IdleChunks ChunkPools::see_idle(Tick now) {
   IdleChunks all = supply_->cache.see_idle(now);
+  const IdleChunks here = see_idle_here(now);
+  all.add(here.bytes, here.oldest);
+  return all;
+}
+
+IdleChunks ChunkPools::see_idle_here(Tick now) {
+  IdleChunks all;
   for_each_pool([&](BlockPool& pool) {
     const IdleChunks seen = pool.see_idle(now);
     all.add(seen.bytes, seen.oldest);
@@ -221,6 +244,10 @@ IdleChunks ChunkPools::see_idle(Tick now) {
 
 void ChunkPools::collect_aged(Tick now, uint32_t least, ChunkList* out) {
   supply_->cache.collect_aged(now, least, out);
+  if (out->empty()) collect_aged_here(now, least, out);
+}
+
+void ChunkPools::collect_aged_here(Tick now, uint32_t least, ChunkList* out) {
   for_each_pool([&](BlockPool& pool) {
     if (!out->empty()) return;
     pool.collect_aged(now, least, out);
@@ -248,7 +275,7 @@ void ChunkPools::put_down(Chunk* chunk) {
 }
 
 void ChunkPools::forget(Chunk* chunk) {
-  if (chunk->is() == Role::split) close_map(chunk);
+  if (chunk->is() == role_) close_map(chunk);
 }
 
 void ChunkPools::close_map(Chunk* chunk) {

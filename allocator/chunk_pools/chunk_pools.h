@@ -34,8 +34,10 @@ class ChunkPools {
   // The most that its pools together may have live and not published: a block of any size.
   static constexpr uint64_t kMostUnpublished = uint64_t{1} << 62;
 
+  // `role`: of its chunks, split or planned.
   void init(SharedChunks* shared, BlockArenas* arenas, ChunkSupply* supply,
-            const DeviceParts& device, uint32_t owner, const ChunkSizes& sizes);
+            const DeviceParts& device, uint32_t owner, const ChunkSizes& sizes,
+            Role role = Role::split);
 
   // Serves the request from clean memory of the thread's pool.
   bool take_clean(Request& request);
@@ -54,6 +56,10 @@ class ChunkPools {
   int take_fresh_of_any_size(Request& request, Step* step);
   bool can_ask_for_less() const { return true; }
 
+  // Serves it at `offset` of the one chunk there is, if that memory is clean; from a fresh chunk of
+  // `chunk_bytes` where there is none. For a plan (allocator/plan_arena.h).
+  bool take_at(Request& request, uint64_t offset, uint64_t chunk_bytes);
+
   // The last attempt: every pool, every free block; worth repeating once more memory is clean.
   bool take_from_anywhere(Request& request, Step* step);
   bool worth_waiting(const Request& request) const { return true; }
@@ -61,7 +67,7 @@ class ChunkPools {
 
   uint64_t most_pools() const { return pools_used_.load(std::memory_order_relaxed); }
 
-  // For chunks of Role::split.
+  // For chunks of its role.
   bool find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
   // The block there became known outside the process (block_pool.h).
   bool mark_exported(const Chunk* chunk, uint64_t address);
@@ -110,6 +116,9 @@ class ChunkPools {
   // Idle release: what is wholly idle, and the oldest of it if it is that old.
   IdleChunks see_idle(Tick now);
   void collect_aged(Tick now, uint32_t least, ChunkList* out);
+  // The same without the chunk layer's.
+  IdleChunks see_idle_here(Tick now);
+  void collect_aged_here(Tick now, uint32_t least, ChunkList* out);
 
   // Idle chunks serve requests of any size.
   static constexpr bool kCutsIdleChunks = true;
@@ -160,7 +169,9 @@ class ChunkPools {
   bool grows_alone(BlockPool* pool, Request& request);
   int grow(BlockPool* pool, Request& request, uint64_t bytes);
   // False when that gave nothing.
-  bool fill_freed(BlockPool& pool) { return supply_->filler.gathers() && gather_freed(pool); }
+  bool fill_freed(BlockPool& pool) { return gathers() && gather_freed(pool); }
+  // Where a plan puts blocks, each is filled by itself.
+  bool gathers() const { return role_ == Role::split && supply_->filler.gathers(); }
   bool gather_freed(BlockPool& pool);
   void collect_idle(bool freed_too, ChunkList* out);
   void put_down(Chunk* chunk);
@@ -185,6 +196,7 @@ class ChunkPools {
   Ledger* ledger_;
   Garbage* garbage_;
   uint32_t owner_, party_;
+  Role role_;
   ReuseRule rule_;
   ChunkSizes sizes_;
   Mutex mutex_;  // creation of pools

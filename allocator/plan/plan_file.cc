@@ -86,11 +86,18 @@ void finish_head(PlanHead& head, std::span<const PlannedRequest> requests) {
 }
 
 PlanProblem Plan::read(std::span<const uint8_t> file) {
+  const PlanProblem problem = read_first(&file);
+  if (problem.what != nullptr || file.empty()) return problem;
+  return {"something behind the plan: its bytes", file.size(), kAnother};
+}
+
+PlanProblem Plan::read_first(std::span<const uint8_t>* file) {
   head_ = {};
-  if (file.size() < sizeof head_) return {"no plan: too short", file.size(), "at least 72 bytes"};
-  std::memcpy(&head_, file.data(), sizeof head_);
-  requests_ = file.data() + sizeof head_;
-  if (const PlanProblem problem = check_head(file.size()); problem.what != nullptr) return problem;
+  if (file->size() < sizeof head_) return {"no plan: too short", file->size(), "at least 80 bytes"};
+  std::memcpy(&head_, file->data(), sizeof head_);
+  requests_ = file->data() + sizeof head_;
+  if (const PlanProblem problem = check_head(file->size()); problem.what != nullptr) return problem;
+  *file = file->subspan(sizeof head_ + head_.requests * sizeof(PlannedRequest));
   if (const PlanProblem problem = check_requests(); problem.what != nullptr) return problem;
   return check_lives();
 }
@@ -100,9 +107,9 @@ PlanProblem Plan::check_head(uint64_t file_bytes) const {
     return {"no plan: it begins otherwise", 0, kAnother};
   }
   if (head_.version != kPlanVersion) return {"a plan of another version", head_.version, "1"};
-  if (head_.head_bytes != sizeof head_) return {"bytes of the head", head_.head_bytes, "72"};
+  if (head_.head_bytes != sizeof head_) return {"bytes of the head", head_.head_bytes, "80"};
   if (head_.requests > kMostBlocks ||
-      head_.requests * sizeof(PlannedRequest) != file_bytes - sizeof head_) {
+      head_.requests * sizeof(PlannedRequest) > file_bytes - sizeof head_) {
     return {"the file's bytes do not match its requests", head_.requests, kAnother};
   }
   if (head_.checksum != checksum_of(head_, requests_)) {
@@ -117,6 +124,7 @@ PlanProblem Plan::check_head(uint64_t file_bytes) const {
   if (!std::has_single_bit(head_.alignment) || head_.alignment > kMostAlignment) {
     return {"the alignment", head_.alignment, "a power of two up to 2^30"};
   }
+  if (head_.before > kMostBlocks) return {"requests before the period", head_.before, "up to 2^30"};
   if (head_.bytes > kMostBytes || head_.lower_bound > head_.bytes) {
     return {"the plan's bytes", head_.bytes, "the lower bound to 2^62"};
   }
@@ -127,7 +135,11 @@ PlanProblem Plan::check_requests() const {
   uint64_t earliest = 0, streams = 0;
   for (uint64_t i = 0; i < head_.requests; ++i) {
     const PlannedRequest one = request(i);
-    if (one.bytes == 0 || one.bytes > head_.bytes || one.offset > head_.bytes - one.bytes) {
+    if (one.outside > 1 || (one.outside == 1 && (one.offset != 0 || one.freed != head_.calls))) {
+      return {"a request that is the pool's, and has a place: its number", i, kAnother};
+    }
+    const uint64_t most = one.outside == 1 ? kMostBytes : head_.bytes;
+    if (one.bytes == 0 || one.bytes > most || one.offset > most - one.bytes) {
       return {"a request outside the plan's bytes: its number", i, kAnother};
     }
     if (one.offset % head_.alignment != 0) {
@@ -136,7 +148,7 @@ PlanProblem Plan::check_requests() const {
     if (one.allocated < earliest || one.freed <= one.allocated || one.freed > head_.calls) {
       return {"a request out of order: its number", i, kAnother};
     }
-    if (one.stream > streams + 1 || one.reserved != 0) {
+    if (one.stream > streams + 1) {
       return {"a request on an unknown stream: its number", i, kAnother};
     }
     earliest = uint64_t{one.allocated} + 1;
@@ -167,7 +179,7 @@ PlanProblem Plan::check_lives() const {
       continue;
     }
     const PlannedRequest one = request(next);
-    if (!live.add(one.offset, one.offset + one.bytes)) {
+    if (one.outside == 0 && !live.add(one.offset, one.offset + one.bytes)) {
       return {"a request on bytes that another one has: its number", next, kAnother};
     }
     ++next;

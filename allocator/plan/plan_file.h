@@ -30,9 +30,10 @@ struct PlanHead {
   uint64_t bytes;  // that the plan takes
   uint64_t lower_bound;
   uint64_t alignment;
+  uint64_t before;  // requests that the program made before the period
   uint64_t checksum;
 };
-static_assert(sizeof(PlanHead) == 72);
+static_assert(sizeof(PlanHead) == 80);
 
 // At its order number.
 struct PlannedRequest {
@@ -41,7 +42,7 @@ struct PlannedRequest {
   uint32_t allocated;  // which call of the period
   uint32_t freed;      // the same; PlanHead::calls if it outlives the period
   uint32_t stream;     // numbered as they first come up in the plan; 0 for calls without a stream
-  uint32_t reserved;
+  uint32_t outside;    // 1: it has no place in the plan, the pool serves it; else 0
 };
 static_assert(sizeof(PlannedRequest) == 32);
 
@@ -54,8 +55,10 @@ struct PlanProblem {
 
 class Plan {
  public:
-  // The problem with the bytes, or the plan in them.
+  // The problem with the bytes, or the plan in them; all of them are the plan.
   PlanProblem read(std::span<const uint8_t> file);
+  // The same of the first plan in them; what is behind it is left in *file.
+  PlanProblem read_first(std::span<const uint8_t>* file);
 
   const PlanHead& head() const { return head_; }
   PlannedRequest request(uint64_t number) const {

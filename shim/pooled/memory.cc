@@ -59,12 +59,13 @@ CUresult free_block_in_phase(Context& owner, alloc::Chunk* chunk, CUdeviceptr ad
 // The ways of a request and of a free stand twice in the object: in the hooks, and once for those
 // that are watched.
 [[gnu::always_inline]] inline CUresult serve(Context& context, CUdeviceptr* out, size_t bytes) {
-  bool pooled = true, with_others = false;
+  bool pooled = true, with_others = false, planned = false;
   const Device& device = device_state(context.device);
   if (bytes > device.fast_path_max_bytes.load(std::memory_order_relaxed)) [[unlikely]] {
     if (bytes > device.max_request_bytes.load()) return allocate_too_much(context, out, bytes);
     pooled = selected(bytes);
     with_others = context.pool.groups() || context.pool.arenas();
+    planned = context.pool.has_plan();
   }
   if (const CUresult result = condition_of(context); result != CUDA_SUCCESS) [[unlikely]]
     return result;
@@ -72,6 +73,9 @@ CUresult free_block_in_phase(Context& owner, alloc::Chunk* chunk, CUdeviceptr ad
   int code;
   if (!pooled || capture_gate().capturing()) [[unlikely]] {
     code = allocate_outside_pools(context, bytes, pooled, &address);
+    if (planned && code == CUDA_SUCCESS) context.pool.pass_over_planned(bytes);
+  } else if (planned && context.pool.allocate_planned(bytes, this_thread.shard(), &address)) {
+    code = CUDA_SUCCESS;
   } else if (with_others) [[unlikely]] {
     code = allocate_with_others(context, bytes, &address);
   } else {

@@ -259,6 +259,10 @@ void note_start_directory() {
   start_directory_[known ? strlen(start_directory_) : 0] = known ? '/' : '\0';
 }
 
+void path_from_start(const char* name, char* out) {
+  snprintf(out, PATH_MAX, "%s%s", relative(name) ? start_directory_ : "", name);
+}
+
 const char* open_error(int error) {
   return error == EPERM ? "Operation not permitted (through links of others, to devices, named "
                           "pipes and files of other users nothing is written)"

@@ -61,6 +61,9 @@ class OwnFile {
 // later.
 void note_start_directory();
 
+// `name` as it was meant at load; cut off behind PATH_MAX bytes, a file that is not there.
+void path_from_start(const char* name, char* out);
+
 // Why a file could not be opened, for people.
 const char* open_error(int error);
 

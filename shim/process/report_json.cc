@@ -107,6 +107,16 @@ void json_arena(Writer& writer, const DeviceReport& device) {
       static_cast<ull>(l.graphs_apart.get()), static_cast<ull>(l.arenas_left.get()));
 }
 
+// CISTERN_PLAN.
+void json_plan(Writer& writer, const alloc::Ledger& l) {
+  writer.print(
+      ",\n     \"plan\": {\"bytes\": %llu, \"served\": %llu, \"occupied\": %llu, \"entered\": "
+      "%llu, \"left\": %llu, \"periods\": %llu}",
+      static_cast<ull>(l.plan_bytes.get()), static_cast<ull>(l.plan_served.get()),
+      static_cast<ull>(l.plan_occupied.get()), static_cast<ull>(l.plan_entered.get()),
+      static_cast<ull>(l.plan_left.get()), static_cast<ull>(l.plan_periods.get()));
+}
+
 void json_device(Writer& writer, const DeviceReport& device, bool first) {
   const alloc::Ledger& l = *device.ledger;
   const alloc::Usage& usage = device.usage;
@@ -145,6 +155,7 @@ void json_device(Writer& writer, const DeviceReport& device, bool first) {
   json_strategy(writer, device);
   if (alloc::has_units(device.strategy)) json_units(writer, device);
   if (alloc::has_arenas(device.strategy)) json_arena(writer, device);
+  if (policy().plan.value.mode != config::PlanMode::kOff) json_plan(writer, l);
   if (device.garbage != nullptr) json_garbage(writer, *device.garbage);
   if (policy().free_idle_memory) json_idle(writer, l);
   if (!policy().eager_delete_scope) json_put_off(writer, l);

@@ -113,6 +113,17 @@ void text_arena(Writer& writer, const DeviceReport& device) {
       static_cast<ull>(l.arenas_left.get()));
 }
 
+// CISTERN_PLAN.
+void text_plan(Writer& writer, const alloc::Ledger& l) {
+  writer.print(
+      "cistern:   plan           %.1f MiB; %llu requests served at their place, %llu whose place "
+      "was "
+      "not free; entered %llu times, left %llu, followed to its end %llu\n",
+      mib(l.plan_bytes.get()), static_cast<ull>(l.plan_served.get()),
+      static_cast<ull>(l.plan_occupied.get()), static_cast<ull>(l.plan_entered.get()),
+      static_cast<ull>(l.plan_left.get()), static_cast<ull>(l.plan_periods.get()));
+}
+
 void text_device(Writer& writer, const DeviceReport& device) {
   const alloc::Ledger& l = *device.ledger;
   const alloc::Usage& usage = device.usage;
@@ -135,6 +146,7 @@ void text_device(Writer& writer, const DeviceReport& device) {
       mib(usage.live), mib(usage.idle), mib(usage.waiting), mib(usage.parked));
   if (alloc::has_units(device.strategy)) text_units(writer, device);
   if (alloc::has_arenas(device.strategy)) text_arena(writer, device);
+  if (policy().plan.value.mode != config::PlanMode::kOff) text_plan(writer, l);
   if (device.garbage != nullptr) text_garbage(writer, *device.garbage);
   if (l.quarantined_peak.get() != 0) {
     writer.print(

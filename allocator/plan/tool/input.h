@@ -15,6 +15,11 @@
 
 namespace cistern::alloc::plan {
 
+// A request of an iteration that the pool serves.
+struct Outside {
+  uint64_t from, bytes, stream;
+};
+
 struct Input {
   std::vector<Lifetime> lives;    // in the order of the requests
   std::vector<uint64_t> streams;  // handles, 0 for none; empty: no request has one
@@ -23,6 +28,9 @@ struct Input {
   bool counts_calls = false;      // times are numbers of calls
   uint64_t calls = 0;             // then how many; what ends there is never freed
   uint32_t device = 0;
+  bool iteration = false;  // it is one of a program that repeats it (iteration.h), with
+  std::vector<Outside> outside;
+  uint64_t before = 0, times = 0;  // requests before it began first, and how often it was seen
 };
 
 // What of a recording is planned: without a number the lowest device that allocates.

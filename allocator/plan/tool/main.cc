@@ -11,6 +11,7 @@
 
 #include "allocator/plan/plan_file.h"
 #include "allocator/plan/planner.h"
+#include "allocator/plan/tool/iteration.h"
 #include "allocator/plan/tool/options.h"
 #include "allocator/plan/tool/output.h"
 #include "allocator/record/tool/text.h"
@@ -106,7 +107,7 @@ bool read_last(const Options& options, Input& input, std::string& problem) {
   }
   input.offsets.clear();
   for (uint64_t i = 0; i < last.head().requests; ++i) {
-    input.offsets.push_back(last.request(i).offset);
+    if (last.request(i).outside == 0) input.offsets.push_back(last.request(i).offset);
   }
   return true;
 }
@@ -115,6 +116,12 @@ void show(const Result& result, const Planned& planned, double seconds) {
   const Problem& problem = result.problem;
   const uint64_t bound = problem.lower_bound();
   std::printf("requests     %zu\n", result.input.lives.size());
+  if (result.input.iteration) {
+    std::printf("iteration    %zu requests, seen %" PRIu64 " times, first behind %" PRIu64
+                " others; the pool serves %zu, which outlive it\n",
+                result.input.lives.size() + result.input.outside.size(), result.input.times,
+                result.input.before, result.input.outside.size());
+  }
   std::printf("lower bound  %" PRIu64 " bytes, %" PRIu64 " of them for an alignment of %" PRIu64
               "\n",
               bound, bound - problem.lower_bound_unaligned(), result.alignment);
@@ -146,6 +153,9 @@ int run(int argc, char** argv) {
     return fail(kRefused, options.file + ": " + problem);
   }
   file = {};
+  if (options.iteration && !take_iteration(input, problem)) {
+    return fail(kRefused, options.file + ": " + problem);
+  }
   const uint64_t alignment = options.alignment.value_or(input.counts_calls ? kDriverAlignment : 1);
   Problem lives;
   if (!build(input, alignment, lives, problem))

@@ -32,6 +32,12 @@ bool set_memory(const std::string& value, Memory& out, std::string& problem) {
   return refuse(problem, "--memory cannot be used", value, names);
 }
 
+bool set_period(const std::string& value, bool& iteration, std::string& problem) {
+  iteration = value == "iteration";
+  return iteration || value == "run" ||
+         refuse(problem, "--period cannot be used", value, "run, iteration");
+}
+
 bool set_seconds(const std::string& value, double& out, std::string& problem) {
   constexpr double kMost = 1e6;
   char* end = nullptr;
@@ -46,6 +52,7 @@ bool set(const std::string& name, const std::string& value, Options& out, std::s
   if (name == "-o" || name == "--output") return out.out = value, true;
   if (name == "--last") return out.last = value, true;
   if (name == "--svg") return out.svg = value, true;
+  if (name == "--period") return set_period(value, out.iteration, problem);
   if (name == "--memory") return set_memory(value, out.wanted.memory, problem);
   if (name == "--seconds") return set_seconds(value, out.seconds, problem);
   if (!read_number(value, number)) {
@@ -58,8 +65,8 @@ bool set(const std::string& name, const std::string& value, Options& out, std::s
 }
 
 bool is_known(const std::string& name) {
-  for (const char* known : {"-o", "--output", "--last", "--svg", "--memory", "--seconds",
-                            "--device", "--steps", "--alignment"}) {
+  for (const char* known : {"-o", "--output", "--last", "--svg", "--period", "--memory",
+                            "--seconds", "--device", "--steps", "--alignment"}) {
     if (name == known) return true;
   }
   return false;

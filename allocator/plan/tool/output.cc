@@ -32,6 +32,10 @@ uint32_t number_calls(const Input& input, std::vector<PlannedRequest>& requests)
     const bool is_freed = !input.counts_calls || life.to != input.calls;
     if (is_freed) calls.push_back({.time = life.to, .allocates = false, .block = i});
   }
+  for (uint32_t i = 0; i < input.outside.size(); ++i) {
+    const auto number = static_cast<uint32_t>(input.lives.size() + i);
+    calls.push_back({.time = input.outside[i].from, .allocates = true, .block = number});
+  }
   std::sort(calls.begin(), calls.end());
   const auto count = static_cast<uint32_t>(calls.size());
   for (PlannedRequest& request : requests) request.freed = count;
@@ -48,19 +52,31 @@ void append(std::string& text, const char* format, auto... values) {
   text.append(line, static_cast<size_t>(std::clamp<int>(length, 0, sizeof line - 1)));
 }
 
+uint64_t stream_of(const Input& input, size_t request) {
+  if (request >= input.lives.size()) return input.outside[request - input.lives.size()].stream;
+  return input.streams.empty() ? 0 : input.streams[request];
+}
+
 }  // namespace
 
 std::string plan_text(const Result& result) {
   const Input& input = result.input;
-  std::vector<PlannedRequest> requests(input.lives.size());
-  for (size_t i = 0; i < requests.size(); ++i) {
-    requests[i].bytes = input.lives[i].bytes;
-    requests[i].offset = result.offsets[i];
+  std::vector<PlannedRequest> requests;
+  for (size_t i = 0; i < input.lives.size(); ++i) {
+    PlannedRequest& request = requests.emplace_back(PlannedRequest{});
+    request.bytes = input.lives[i].bytes;
+    request.offset = result.offsets[i];
+  }
+  for (const Outside& outside : input.outside) {
+    PlannedRequest& request = requests.emplace_back(PlannedRequest{});
+    request.bytes = outside.bytes;
+    request.outside = 1;
   }
   PlanHead head{};
   head.calls = number_calls(input, requests);
   head.device = input.device;
-  head.period = Period::run;
+  head.period = input.iteration ? Period::iteration : Period::run;
+  head.before = input.before;
   head.bytes = result.bytes;
   head.lower_bound = result.problem.lower_bound();
   head.alignment = result.alignment;
@@ -72,7 +88,7 @@ std::string plan_text(const Result& result) {
   std::unordered_map<uint64_t, uint32_t> numbers;
   for (const uint32_t i : order) {
     ordered.push_back(requests[i]);
-    const uint64_t stream = input.streams.empty() ? 0 : input.streams[i];
+    const uint64_t stream = stream_of(input, i);
     if (stream == 0) continue;
     const auto number = static_cast<uint32_t>(numbers.size() + 1);
     ordered.back().stream = numbers.try_emplace(stream, number).first->second;

@@ -19,6 +19,7 @@
 #include "shim/order/contexts/reaper.h"
 #include "shim/order/copy_ends.h"
 #include "shim/order/device.h"
+#include "shim/order/plans.h"
 #include "shim/order/shared.h"
 #include "shim/order/streams/stream_registry.h"
 #include "shim/order/streams/streams.h"
@@ -105,7 +106,8 @@ Context* create(CUcontext handle, uint64_t id, CUdevice device, bool careful) {
                                  .cap = &d.cap,
                                  .garbage = d.garbage.on() ? &d.garbage : nullptr,
                                  .fill = alloc::fill_mode(policy()),
-                                 .reuse = alloc::reuse_rule(policy())};
+                                 .reuse = alloc::reuse_rule(policy()),
+                                 .plan = claim_plan(device, d.total.load(), context->number)};
   const alloc::ChunkSizes sizes = sizes_on(d, context->source.units() != nullptr);
   d.strategy.store(sizes.kind, std::memory_order_relaxed);
   const alloc::GroupRules groups = alloc::group_rules(policy());
@@ -170,6 +172,7 @@ void gone(Context* context, uint64_t id) {
   context->source.context_gone();
   const uint64_t held = context->pool.usage().live;
   context->pool.forget_all();
+  give_up_plan(context->number);
   capture_gate().context_gone(handle);
   graphs_of_context_gone(handle);
   streams().context_gone(handle);

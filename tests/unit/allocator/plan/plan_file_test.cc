@@ -24,9 +24,9 @@ Written good() {
   written.head.lower_bound = 1536;
   written.head.alignment = 512;
   written.requests = {
-      {.bytes = 500, .offset = 0, .allocated = 0, .freed = 2, .stream = 0, .reserved = 0},
-      {.bytes = 1024, .offset = 1024, .allocated = 1, .freed = 5, .stream = 1, .reserved = 0},
-      {.bytes = 1000, .offset = 0, .allocated = 3, .freed = 4, .stream = 2, .reserved = 0},
+      {.bytes = 500, .offset = 0, .allocated = 0, .freed = 2, .stream = 0, .outside = 0},
+      {.bytes = 1024, .offset = 1024, .allocated = 1, .freed = 5, .stream = 1, .outside = 0},
+      {.bytes = 1000, .offset = 0, .allocated = 3, .freed = 4, .stream = 2, .outside = 0},
   };
   return written;
 }
@@ -73,7 +73,9 @@ TEST_CASE("plan file: one that breaks a rule is refused", "[plan]") {
       {"out of order", [](Written& w) { w.requests[0].freed = 0; }},
       {"out of order", [](Written& w) { w.requests[0].freed = 6; }},
       {"unknown stream", [](Written& w) { w.requests[0].stream = 2; }},
-      {"unknown stream", [](Written& w) { w.requests[0].reserved = 1; }},
+      {"has a place", [](Written& w) { w.requests[0].outside = 1; }},
+      {"has a place", [](Written& w) { w.requests[1].outside = 2; }},
+      {"before the period", [](Written& w) { w.head.before = ~uint64_t{0}; }},
       {"two frees in one call", [](Written& w) { w.requests[0].freed = 4; }},
       {"no allocation or free", [](Written& w) { w.requests[0].freed = 3; }},
       {"no allocation or free", [](Written& w) { w.requests[0].freed = 5; }},

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/plan/period.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "allocator/plan/array.h"
+
+namespace cistern::alloc::plan {
+namespace {
+
+constexpr uint64_t kTogether = 4;  // requests in a row that are looked up
+constexpr size_t kMostTried = 64;  // distances
+
+uint64_t hash_of(std::span<const Lifetime> requests, uint64_t at) {
+  uint64_t hash = 0;
+  for (uint64_t i = at; i < at + kTogether; ++i) {
+    hash = (hash ^ requests[i].bytes) * 0x9E3779B97F4A7C15;
+    hash ^= hash >> 32;
+  }
+  return hash;
+}
+
+// How often a few requests in a row came again at each distance from the last time. A period is one
+// of the distances, as long as some requests come once in it.
+bool count_distances(std::span<const Lifetime> requests, Array<uint32_t>& counts) {
+  struct Seen {
+    uint64_t hash, next;  // the request behind it; 0: unused
+  };
+  const uint64_t size = std::bit_ceil(2 * requests.size());
+  Array<Seen> seen;
+  if (!seen.make(size) || !counts.make(requests.size() + 1)) return false;
+  for (uint64_t i = 0; i + kTogether <= requests.size(); ++i) {
+    const uint64_t hash = hash_of(requests, i);
+    uint64_t slot = hash & (size - 1);
+    while (seen[slot].next != 0 && seen[slot].hash != hash) slot = (slot + 1) & (size - 1);
+    if (seen[slot].next != 0) ++counts[i + 1 - seen[slot].next];
+    seen[slot] = {hash, i + 1};
+  }
+  return true;
+}
+
+// The distances that are most likely a period, or 0. One that came up once is chance, but for a
+// long one.
+void choose(const Array<uint32_t>& counts, std::span<uint64_t, kMostTried> chosen) {
+  double weights[kMostTried] = {};
+  std::fill(chosen.begin(), chosen.end(), 0);
+  for (uint64_t distance = 1; distance < counts.size(); ++distance) {
+    const double count = counts[distance];
+    const double weight = count * count * static_cast<double>(distance);
+    const auto least =
+        static_cast<size_t>(std::min_element(weights, weights + kMostTried) - weights);
+    if (weight <= weights[least]) continue;
+    weights[least] = weight;
+    chosen[least] = distance;
+  }
+}
+
+// The longest stretch with this period.
+Repeats longest(std::span<const Lifetime> requests, uint64_t period, bool to_the_end) {
+  Repeats best{0, 0, period};
+  uint64_t from = 0;
+  for (uint64_t i = period; i <= requests.size(); ++i) {
+    const bool over = i == requests.size();
+    if (!over && requests[i].bytes == requests[i - period].bytes) continue;
+    const bool counts = !to_the_end || over;
+    if (counts && i - from > best.to - best.from) best = {from, i, period};
+    from = i + 1 - period;
+  }
+  return best;
+}
+
+}  // namespace
+
+bool find_repeats(std::span<const Lifetime> requests, bool to_the_end, Repeats* out) {
+  Array<uint32_t> counts;
+  if (requests.size() < 2 * kTogether || !count_distances(requests, counts)) return false;
+  uint64_t chosen[kMostTried];
+  choose(counts, chosen);
+  std::sort(chosen, chosen + kMostTried);
+  *out = {};
+  for (const uint64_t period : chosen) {
+    if (period == 0) continue;
+    const Repeats found = longest(requests, period, to_the_end);
+    const uint64_t length = found.to - found.from;
+    if (length >= 2 * period && length > out->to - out->from) *out = found;
+  }
+  return out->period != 0;
+}
+
+bool find_begin(std::span<const Lifetime> requests, uint64_t calls, const Repeats& repeats,
+                Begin* out) {
+  Array<uint64_t> change;  // of the bytes live, by call, as numbers that wrap around
+  if (!change.make(calls + 1)) return false;
+  for (const Lifetime& life : requests) {
+    change[life.from] += life.bytes;
+    change[life.to] -= life.bytes;
+  }
+  const uint64_t first = repeats.to - 2 * repeats.period, last = repeats.to - repeats.period;
+  uint64_t live = 0, least = UINT64_MAX, call = 0;
+  for (uint64_t i = 0; i < last; ++i) {
+    while (call < requests[i].from) live += change[call++];
+    if (i < first || live > least) continue;
+    least = live;
+    out->request = i;
+  }
+  out->before = repeats.from + (out->request - repeats.from) % repeats.period;
+  return true;
+}
+
+}  // namespace cistern::alloc::plan

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds what a program does again and again: the longest stretch of its requests in which each has
+// as many bytes as the one a period before, and where in it a period best begins: where the least
+// is live, so that few blocks outlive it.
+//
+// Any thread; nothing is kept. Failure: no memory, which is told as if nothing repeated.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "allocator/plan/problem.h"
+
+namespace cistern::alloc::plan {
+
+// Requests by their number.
+struct Repeats {
+  uint64_t from = 0, to = 0;  // `to` is behind the last one
+  uint64_t period = 0;        // there are at least two of them
+};
+
+// False where nothing repeats. `to_the_end`: only what repeats up to the last request.
+bool find_repeats(std::span<const Lifetime> requests, bool to_the_end, Repeats* out);
+
+// Where the period of a plan begins: the last whole one, at a request behind which another period
+// begins. Times are numbers of calls, `calls` of them.
+struct Begin {
+  uint64_t request = 0;
+  uint64_t before = 0;  // requests before the first whole period that begins there
+};
+bool find_begin(std::span<const Lifetime> requests, uint64_t calls, const Repeats& repeats,
+                Begin* out);
+
+}  // namespace cistern::alloc::plan

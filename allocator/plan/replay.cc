@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/plan/replay.h"
+
+#include <algorithm>
+
+namespace cistern::alloc::plan {
+
+void Replay::follow(const Plan* plan, Ledger* ledger) {
+  LockGuard guard(mutex_);
+  ledger_ = ledger;
+  seen_ = 0;
+  at_.store(kOutside, std::memory_order_relaxed);
+  plan_.store(plan, std::memory_order_release);
+}
+
+bool Replay::next(uint64_t bytes, uint64_t* offset) {
+  LockGuard guard(mutex_);
+  const Plan& plan = *plan_.load(std::memory_order_relaxed);
+  uint64_t at = at_.load(std::memory_order_relaxed);
+  if (at == kOutside && begins_with(plan, bytes)) {
+    at = 0;
+    ledger_->plan_entered.add();
+  }
+  last_[seen_++ % kRemembered] = bytes;
+  if (at == kOutside) return false;
+  const PlannedRequest expected = plan.request(at);
+  if (expected.bytes != bytes) {
+    ledger_->plan_left.add();
+    at_.store(kOutside, std::memory_order_relaxed);
+    return false;
+  }
+  const bool over = at + 1 == plan.head().requests;
+  if (over) ledger_->plan_periods.add();
+  const bool again = plan.head().period == Period::iteration;
+  at_.store(!over ? at + 1 : again ? 0 : kOutside, std::memory_order_relaxed);
+  *offset = expected.offset;
+  return expected.outside == 0;
+}
+
+bool Replay::begins_with(const Plan& plan, uint64_t bytes) const {
+  if (plan.head().requests == 0 || plan.request(0).bytes != bytes) return false;
+  if (seen_ == plan.head().before) return true;
+  return plan.head().period == Period::iteration && ended_before(plan);
+}
+
+// A plan of fewer requests than are compared ends several times in them.
+bool Replay::ended_before(const Plan& plan) const {
+  const uint64_t requests = plan.head().requests;
+  for (uint64_t i = 1; i <= kRemembered; ++i) {
+    if (i > seen_) return false;
+    const uint64_t expected = plan.request(requests - 1 - (i - 1) % requests).bytes;
+    if (last_[(seen_ - i) % kRemembered] != expected) return false;
+  }
+  return true;
+}
+
+}  // namespace cistern::alloc::plan

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plans of CISTERN_PLAN=FILE (allocator/plan/FORMAT.md): read when the first context appears,
+// and kept as long as the process lives. Of the contexts of a device one at a time has its plan. A
+// file that cannot be used is told once, and then there is no plan.
+//
+// One thread at a time: the lock of the contexts.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "allocator/plan/plan_file.h"
+
+namespace cistern::shim {
+
+// The plan of a device with `total` bytes, for the context with this number; nullptr if there is
+// none, or another context has it.
+const alloc::plan::Plan* claim_plan(CUdevice device, uint64_t total, uint32_t context);
+// The context is gone.
+void give_up_plan(uint32_t context);
+
+}  // namespace cistern::shim

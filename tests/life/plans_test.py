@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Programs are recorded, planned and run again with their plan: they print what they print without
+Cistern, and what is taken from the driver is what the plan takes."""
+
+import os
+import struct
+import subprocess
+
+import life
+
+MIB = 1 << 20
+POLICIES = ({}, {"FLAGS_allocator_strategy": "auto_growth"}, {"FLAGS_allocator_strategy": "naive_best_fit"},
+            {"FLAGS_allocator_strategy": "thread_local"}, {"GE_USE_STATIC_MEMORY": "2"},
+            {"GE_USE_STATIC_MEMORY": "3"}, {"GE_USE_STATIC_MEMORY": "4"}, {"FLAGS_init_allocated_mem": "1"},
+            {"FLAGS_eager_delete_tensor_gb": "0.001"}, {"FLAGS_eager_delete_tensor_gb": "-1"},
+            {"CISTERN_MEMORY_OPTIMIZE": "0"}, {"CISTERN_FREE_SYNC": "false"}, {"CISTERN_FREE_SYNC": "true"},
+            {"FLAGS_enable_inplace_whitelist": "1", "CISTERN_SKIP_GRADS": "1"})
+
+
+class Plans(life.Life):
+    def plan_of(self, command, *options):
+        """The plan of a recorded run."""
+        recording = self.folder / "run.rec"
+        process = self.start(command, True, CISTERN_RECORD=str(recording))
+        self.assertEqual(self.finish(process)[0], 0)
+        plan = self.folder / f"plan.{len(os.listdir(self.folder))}"
+        subprocess.run((life.build_dir / "cistern-plan", recording, "-o", plan, *options), check=True,
+                       stdout=subprocess.DEVNULL)
+        recording.unlink()
+        return plan
+
+    def replay(self, plan, *command, **more):
+        """What the report tells of the device."""
+        process = self.run_both(*command, CISTERN_PLAN=str(plan), **more)
+        reports, _ = self.left(process.folder)
+        return reports[process.pid]["devices"][0]
+
+    def head(self, plan):
+        """(requests, bytes, lower bound, before)"""
+        words = struct.unpack("<8sIIIIQQQQQQQ", plan.read_bytes()[:80])
+        return words[5], words[7], words[8], words[10]
+
+    def test_a_run_is_served_from_its_plan_and_nothing_else(self):
+        steps = (self.program("planned_steps_lazy"), "5")
+        plan = self.plan_of(steps)
+        requests, size, bound, _ = self.head(plan)
+        self.assertEqual(size, bound)
+        device = self.replay(plan, *steps)
+        self.assertEqual(device["plan"], {"bytes": size, "served": requests, "occupied": 0, "entered": 1,
+                                          "left": 0, "periods": 1})
+        self.assertEqual(device["reserved_peak_bytes"], size)
+
+    def test_an_iteration_is_served_again_and_again(self):
+        plan = self.plan_of((self.program("planned_steps_lazy"), "5"), "--period", "iteration")
+        requests, size, bound, before = self.head(plan)
+        self.assertEqual((requests, size), (12 * 4, bound))
+        self.assertGreaterEqual(before, 10)  # the weights
+        device = self.replay(plan, self.program("planned_steps_lazy"), "9")
+        told = device["plan"]
+        self.assertEqual((told["entered"], told["left"], told["occupied"]), (1, 0, 0))
+        self.assertGreaterEqual(told["periods"], 8)
+        # Beside the plan there are the weights, and the part of the first step before the period.
+        self.assertGreaterEqual(told["served"], 8 * requests)
+        self.assertLessEqual(device["reserved_peak_bytes"], size + 64 * MIB)
+
+    def test_what_is_different_leaves_the_plan_and_comes_back(self):
+        plan = self.plan_of((self.program("planned_steps_lazy"), "5"), "--period", "iteration")
+        requests = self.head(plan)[0]
+        left = {"more": 1, "less": 1, "late": 0, "early": 1, "captured": 0}
+        for odd, times in left.items():
+            with self.subTest(odd=odd):
+                told = self.replay(plan, self.program("planned_steps_lazy"), "9", odd)["plan"]
+                self.assertEqual((told["left"], told["entered"]), (times, times + 1))
+                self.assertGreaterEqual(told["served"], (7 - times) * requests)
+                self.assertLessEqual(told["occupied"], requests)
+
+    def test_a_plan_stands_before_every_policy(self):
+        steps = (self.program("planned_steps_lazy"), "5", "late")
+        plans = self.plan_of((steps[0], "5")), self.plan_of((steps[0], "5"), "--period", "iteration")
+        for policy in POLICIES:
+            for plan in plans:
+                with self.subTest(policy=policy, plan=plan.name):
+                    self.assertGreater(self.replay(plan, *steps, **policy)["plan"]["served"], 10)
+
+    def test_a_file_that_is_no_plan_is_told_once_and_nothing_changes(self):
+        steps = (self.program("planned_steps_lazy"), "2")
+        good = self.plan_of(steps)
+        text = good.read_bytes()
+        fifo = self.folder / "fifo"
+        os.mkfifo(fifo)
+        cases = {"no plan: too short": b"short", "no plan: it begins otherwise": b"x" * 100,
+                 "the checksum differs": text[:90] + b"\x55" + text[91:], "too short": text + b"more",
+                 "do not match": text[:-1], "two plans of one device": text + text,
+                 "a file cannot be read": None}
+        for problem, content in cases.items():
+            bad = self.folder / "bad.plan"
+            if content is not None:
+                bad.write_bytes(content)
+            for path in (bad,) if content is not None else (fifo, self.folder, self.folder / "none"):
+                with self.subTest(problem=problem, path=path):
+                    process = self.run_both(*steps, CISTERN_PLAN=str(path))
+                    log = (process.folder / f"log.{process.pid}").read_text(encoding="utf-8")
+                    told = [line for line in log.splitlines() if "no plan is used" in line]
+                    self.assertEqual(len(told), 1, log)
+                    self.assertIn(problem, told[0])
+                    reports, _ = self.left(process.folder)
+                    self.assertEqual(reports[process.pid]["devices"][0]["plan"]["served"], 0)
+
+    def test_a_plan_larger_than_the_device_or_aligned_otherwise_is_not_used(self):
+        steps = (self.program("planned_steps_lazy"), "2")
+        plan = self.plan_of(steps)
+        for problem, more in {"more bytes than the device has": {"SIMCUDA_MEMORY_MB": "26"},
+                              "another alignment": {"CISTERN_ALIGN": "4096"}}.items():
+            with self.subTest(problem=problem):
+                process = self.run_both(*steps, CISTERN_PLAN=str(plan), **more)
+                log = (process.folder / f"log.{process.pid}").read_text(encoding="utf-8")
+                self.assertEqual(log.count(problem), 1, log)
+
+    def test_the_driver_refuses_the_chunk_or_fails(self):
+        steps = (self.program("planned_steps_lazy"), "3")
+        plan = self.plan_of(steps)
+        for nth in range(1, 4):
+            with self.subTest(nth=nth):
+                process = self.start(steps, True, CISTERN_PLAN=str(plan),
+                                     SIMCUDA_FAIL=f"cuMemAlloc_v2:{nth}=2")
+                status, out, _ = self.finish(process)
+                self.assertEqual((status, out), (0, "154 blocks, wrong: 0\n"))
+
+
+if __name__ == "__main__":
+    life.main()

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// A training loop: in each step the same requests, and blocks that stay for all steps.
+//
+//   planned_steps STEPS [ODD]   ODD, what is different in the third step:
+//     more      one more request
+//     less      half of the step is left out
+//     late      a block is freed in the step after it
+//     early     blocks are freed in another order
+//     captured  a request is made while a stream captures, which refuses it
+//
+// Every block is filled with its own number and checked when it is freed, so that blocks which
+// share a byte give another sum. Kernels are not needed: fills and copies are work, too.
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "../driver_codes.h"
+
+namespace {
+
+struct Block {
+  CUdeviceptr address;
+  size_t bytes;
+  unsigned number;
+};
+
+unsigned g_number = 0;
+int g_wrong = 0;
+
+void expect(CUresult result) { g_wrong += result != CUDA_SUCCESS; }
+
+Block get(size_t bytes) {
+  Block block{0, bytes, ++g_number};
+  expect(cuMemAlloc(&block.address, bytes));
+  expect(cuMemsetD32Async(block.address, block.number, bytes / 4, nullptr));
+  return block;
+}
+
+void give_back(const Block& block) {
+  unsigned ends[2] = {};
+  expect(cuMemcpyDtoH(&ends[0], block.address, sizeof ends[0]));
+  expect(cuMemcpyDtoH(&ends[1], block.address + block.bytes - 4, sizeof ends[1]));
+  g_wrong += ends[0] != block.number || ends[1] != block.number;
+  expect(cuMemFree(block.address));
+}
+
+void refused_in_capture() {
+  CUstream stream;
+  CUgraph graph;
+  CUdeviceptr none = 0;
+  expect(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  expect(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  std::printf("in a capture: %d\n", cuMemAlloc(&none, 4 * kMiB));
+  cuStreamEndCapture(stream, &graph);
+  expect(cuStreamDestroy(stream));
+}
+
+struct Late {
+  Block block{};
+  bool held = false;
+  void end() {
+    if (held) give_back(block);
+    held = false;
+  }
+};
+
+// Layers forward, each with a workspace for itself, then backward, with a gradient for each.
+void step(const char* odd, Late* late) {
+  constexpr int kLayers = 12;
+  const auto is = [=](const char* name) { return std::strcmp(odd, name) == 0; };
+  const auto bytes_of = [](int layer) { return (300 + 97 * static_cast<size_t>(layer)) * 1024; };
+  std::vector<Block> activations;
+  if (is("more")) give_back(get(7 * kMiB));
+  if (is("captured")) refused_in_capture();
+  for (int layer = 0; layer < kLayers; ++layer) {
+    const Block workspace = get(2 * bytes_of(kLayers - layer));
+    activations.push_back(get(bytes_of(layer)));
+    const Block small = get(4 * static_cast<size_t>(layer + 1));
+    give_back(workspace);
+    give_back(small);
+  }
+  late->end();
+  if (is("early")) std::reverse(activations.begin(), activations.end());
+  while (!activations.empty()) {
+    const Block gradient = is("less") ? activations.back() : get(activations.back().bytes + 512);
+    if (is("late") && activations.size() == kLayers / 2) {
+      *late = {activations.back(), true};
+    } else if (!is("less")) {
+      give_back(activations.back());
+    }
+    give_back(gradient);
+    activations.pop_back();
+  }
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  const int steps = count > 1 ? std::atoi(words[1]) : 1;
+  const char* odd = count > 2 ? words[2] : "";
+  use_device(0);
+  std::vector<Block> weights;
+  for (size_t i = 0; i < 10; ++i) weights.push_back(get((1 + i % 3) * kMiB));
+  Late late;
+  for (int i = 0; i < steps; ++i) step(i == 2 ? odd : "", &late);
+  late.end();
+  for (const Block& weight : weights) give_back(weight);
+  std::printf("%u blocks, wrong: %d\n", g_number, g_wrong);
+  return g_wrong != 0;
+}
