@@ -27,8 +27,7 @@ void ContextMemory::init(Shared* shared_state, MemorySource* memory_source,
   if (source->units() == nullptr) sizes_here.kind = without_units(sizes.kind);
   if (sizes.kind == StrategyKind::none) groups_here.on = false;  // every request is the driver's
   strategy.init(shared, &supply, source, device, owner, sizes_here, groups_here.on);
-  plan.init(sizes.kind == StrategyKind::none ? nullptr : device.plan, shared, &supply, device,
-            owner);
+  plan.init(shared, &supply, device, owner, sizes.kind != StrategyKind::none);
   groups.init(groups_here, &strategy.chunk_pools(), shared, ledger);
 }
 

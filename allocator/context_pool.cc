@@ -103,7 +103,7 @@ Freed ContextPool::free(Chunk* chunk, uint64_t address, int* code, Ticket latest
   if (memory_.strategy.near_bound(waiting)) [[unlikely]]
     waiting_.hold_back_if_over_bound();
   if (memory_.shared->free_extra_work.load(std::memory_order_relaxed) != 0) [[unlikely]]
-    do_extra_work();
+    do_extra_work(address);
   if (idle_work_.due(memory_.supply.cache)) [[unlikely]]
     idle_work_.after_free();
   *bytes = freed;
@@ -162,7 +162,8 @@ bool ContextPool::filled_ahead(uint64_t address) {
 }
 
 // What a free does for others.
-void ContextPool::do_extra_work() {
+void ContextPool::do_extra_work(uint64_t freed) {
+  memory_.plan.note_freed(freed);
   Garbage* garbage = memory_.garbage;
   if (garbage != nullptr && garbage->due()) {
     garbage->flush();
@@ -225,6 +226,7 @@ void ContextPool::init(Shared* shared, MemorySource* source, const DeviceParts& 
   waiting_.init(&memory_);
   idle_work_.init(&memory_, &waiting_);
   if (!source->marks_anywhere()) shared->free_extra_work.fetch_add(1);
+  if (device.plans) shared->free_extra_work.fetch_add(1);
   if (device.garbage == nullptr) return;
   shared->reclaim.graphs().divert_everything();
   shared->free_extra_work.fetch_add(1);

@@ -79,6 +79,8 @@ class ContextPool {
   bool allocate_planned(uint64_t bytes, unsigned shard, uint64_t* address);
   void pass_over_planned(uint64_t bytes);
   bool has_plan() const { return memory_.plan.on(); }
+  // Each request that was served, where there is a plan or is to be one.
+  void note_served(uint64_t bytes, uint64_t address);
 
   // The same from clean memory that is at hand: kOutOfMemory where there is none. Neither waits nor
   // takes memory from the source.
@@ -136,7 +138,10 @@ class ContextPool {
 
   // What the program's calls do for idle memory, should it make none for a long time. For a thread
   // of ours. True if there will be more to do.
-  bool work_in_background() { return idle_work_.in_background(); }
+  bool work_in_background() {
+    memory_.plan.think();
+    return idle_work_.in_background();
+  }
 
   // visit(address, bytes), which may call the source: what has units behind it, for a change of who
   // may use them. What comes later is the source's to know.
@@ -195,7 +200,8 @@ class ContextPool {
 
   uint64_t free_cut(Role role, Chunk* chunk, uint64_t address, Ticket latest, uint64_t* waiting);
   uint64_t free_whole(Chunk* chunk, uint64_t address, int* code, Ticket latest);
-  [[gnu::noinline]] void do_extra_work();
+  [[gnu::noinline]] void do_extra_work(uint64_t freed);
+  void make_room_for_plan(uint64_t bytes);
 
   ContextMemory memory_;
   WaitingMemory waiting_;

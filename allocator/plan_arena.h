@@ -4,12 +4,16 @@
 // A place is handed out only while all of its memory is clean, so a plan that is wrong costs memory
 // and never puts a block on another one.
 //
+// The plan comes from a file, or is made here while the program runs (plan/auto_plan.h): what it
+// allocates and frees is observed until a plan is followed, and again once that was left for long.
+//
 // The chunk is taken when the first request has a place in it. It goes back to the driver once it
 // is idle and the plan is not followed, and in a shortage. Any thread; no lock is held while the
-// chunk layer is called.
+// chunk layer is called. think() is called by one thread at a time.
 #pragma once
 
 #include "allocator/chunk_pools/chunk_pools.h"
+#include "allocator/plan/auto_plan.h"
 #include "allocator/plan/replay.h"
 #include "allocator/shared.h"
 
@@ -17,39 +21,44 @@ namespace cistern::alloc {
 
 class PlanArena {
  public:
-  // nullptr: there is no plan.
-  void init(const plan::Plan* plan, Shared* shared, ChunkSupply* supply, const DeviceParts& device,
-            uint32_t owner) {
-    replay_.follow(plan, device.ledger);
-    ledger_ = device.ledger;
-    if (plan != nullptr) ledger_->plan_bytes.set(plan->head().bytes);
-    DeviceParts here = device;
-    here.reuse = ReuseRule::about;  // what a place is free for is the plan's to say
-    pools_.init(shared, &shared->blocks, supply, here, owner,
-                {StrategyKind::naive_best_fit, 0, 0, kBlockGranule, false, false}, Role::planned);
-  }
-  bool on() const { return replay_.plan() != nullptr; }
+  void init(Shared* shared, ChunkSupply* supply, const DeviceParts& device, uint32_t owner,
+            bool pooled);
+  bool on() const { return on_; }
 
   // Whether the request has a place in the plan, and where. To be asked once for each request of
   // the program, in their order.
-  bool place(uint64_t bytes, uint64_t* offset) { return replay_.next(bytes, offset); }
+  bool place(uint64_t bytes, plan::PlanPlace* place) { return replay_.next(bytes, place); }
 
   // Serves it from there. False where that memory is not free, or there is no chunk to be had.
-  bool take(Request& request, uint64_t offset) {
-    const bool taken = pools_.take_at(request, offset, chunk_bytes());
+  bool take(Request& request, plan::PlanPlace place) {
+    const bool taken = pools_.take_at(request, place.offset, place.plan_bytes);
     (taken ? ledger_->plan_served : ledger_->plan_occupied).add();
     return taken;
   }
-  uint64_t chunk_bytes() const { return replay_.plan()->head().bytes; }
-  bool has_chunk() const {
+  bool has_chunk_for(plan::PlanPlace place) const {
     const BlockPool* pool = pools_.pool_at(0);
-    return pool != nullptr && !pool->no_chunk_yet();
+    return pool != nullptr &&
+           pool->newest_chunk_bytes() == round_up(place.plan_bytes, kBlockGranule);
   }
 
-  // An idle chunk that nothing is planned for any more.
+  // For a plan that is made here: what was served, and freed. True: think() has something to do.
+  bool note_served(uint64_t bytes, uint64_t address) {
+    if (!observes_.load(std::memory_order_relaxed)) return observes_again();
+    observer_.allocated(bytes, address);
+    return observer_.due();
+  }
+  void note_freed(uint64_t address) {
+    if (observes_.load(std::memory_order_relaxed)) observer_.freed(address);
+  }
+  bool observes() const { return observes_.load(std::memory_order_relaxed); }
+  // Makes a plan, if the program repeats itself by now.
+  void think();
+
+  // An idle chunk that nothing is planned for any more, or of a plan before.
   bool over_budget() const {
     const BlockPool* pool = pools_.pool_at(0);
-    return pool != nullptr && pool->idle_chunk_bytes() != 0 && replay_.left();
+    return pool != nullptr && pool->idle_chunk_bytes() != 0 &&
+           (replay_.left() || pool->chunks() > 1);
   }
   void collect_excess(ChunkList* out) {
     if (over_budget()) pools_.collect_one_idle(0, out);
@@ -68,13 +77,14 @@ class PlanArena {
   }
 
   // The context is gone.
-  void end() { replay_.follow(nullptr, ledger_); }
+  void end();
 
   ChunkPools& pools() { return pools_; }
   const ChunkPools& pools() const { return pools_; }
 
   void reset_after_fork() {
     replay_.reset_after_fork();
+    observer_.reset_after_fork();
     pools_.reset_after_fork();
   }
 
@@ -82,10 +92,16 @@ class PlanArena {
   static void move(ChunkList* from, ChunkList* to) {
     while (Chunk* chunk = from->pop()) to->push(chunk);
   }
+  bool observes_again();
 
   plan::Replay replay_;
+  plan::Observer observer_;
+  plan::OwnPlan own_[2];  // the one that is followed, and the next
+  unsigned next_;         // of them
   ChunkPools pools_;
   Ledger* ledger_;
+  bool on_, plans_;
+  std::atomic<bool> observes_;
 };
 
 }  // namespace cistern::alloc

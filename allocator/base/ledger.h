@@ -111,10 +111,12 @@ struct Ledger {
   Counter arenas_taken, arena_increments;
   Counter graphs_apart, arenas_left;
 
-  // A plan (allocator/plan_arena.h): its bytes; requests served at their place, and those whose place was not
-  // free; times it was entered, left at a request that was another one, and followed to its end.
+  // A plan (allocator/plan_arena.h): its bytes; requests served at their place, and those whose
+  // place was not free; times it was entered, left at a request that was another one, and followed
+  // to its end.
   Counter plan_bytes, plan_served, plan_occupied;
   Counter plan_entered, plan_left, plan_periods;
+  Counter plans_made;  // while the program ran
 
   // Moves whenever something kept for reuse went back to the driver.
   uint64_t releases() const { return released.get() + scratch_released.get(); }

@@ -35,6 +35,7 @@ struct DeviceParts {
   int shared_party = -1;          // several pools' number in reclamation, begun; -1: the owner's
   ReuseRule reuse = ReuseRule::about;
   const plan::Plan* plan = nullptr;  // of this context's requests
+  bool plans = false;                // makes plans of them by itself
 
   uint32_t party(uint32_t owner) const {
     return shared_party < 0 ? owner : static_cast<uint32_t>(shared_party);

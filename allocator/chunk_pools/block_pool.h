@@ -37,8 +37,8 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
     return allocate(granules_for(bytes + room), bytes, reclaim, search, ask_first);
   }
 
-  // The block of `bytes` that begins `offset` bytes into the one chunk of the pool, or 0: some of
-  // that is not clean. `offset` is a multiple of the granule.
+  // The block of `bytes` that begins `offset` bytes into the newest chunk of the pool, or 0: some
+  // of that is not clean. `offset` is a multiple of the granule.
   uint64_t allocate_at(uint64_t offset, uint64_t bytes, Reclaim& reclaim);
 
   // Takes a chunk with its fresh map (ChunkMap::own is the caller's), and at once a block of
@@ -154,6 +154,9 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   // alone; not `parts`: nothing of that can go to the driver.
   uint64_t available_bytes(Reclaim& reclaim, bool all, bool parts);
 
+  // Of the chunk that came last, if it is here; without the lock.
+  uint64_t newest_chunk_bytes() const { return newest_bytes_.get(); }
+
   std::atomic<bool> growing{false};  // a thread is taking a chunk for this pool
 
  private:
@@ -224,6 +227,7 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   uint32_t unasked_ = 0;         // blocks freed since ask_first was the answer
   ChunkMap* maps_ = nullptr;
   Counter chunks_, chunk_bytes_;
+  Counter newest_bytes_;  // of the first of maps_
   Counter moving_bytes_;  // of those: BlockState::moving
   Counter room_bytes_;
   Counter idle_chunk_bytes_;

@@ -30,6 +30,7 @@ bool BlockPool::add(Chunk* chunk, ChunkMap* map, uint64_t bytes, uint64_t room, 
   map->next = maps_;
   if (maps_ != nullptr) maps_->previous = map;
   maps_ = map;
+  newest_bytes_.set(chunk->size());
   chunks_.own_add(map->own ? 0 : 1);
   chunk_bytes_.own_add(chunk->size());
   idle_rounding_.own_add(map->rounding());
@@ -57,6 +58,7 @@ void BlockPool::take_out(ChunkMap* map, ChunkList* out) {
     block = after;
   }
   (map->previous == nullptr ? maps_ : map->previous->next) = map->next;
+  if (map->previous == nullptr) newest_bytes_.set(maps_ == nullptr ? 0 : maps_->chunk->size());
   if (map->next != nullptr) map->next->previous = map->previous;
   chunks_.own_sub(map->own ? 0 : 1);
   chunk_bytes_.own_sub(map->chunk->size());
@@ -153,6 +155,7 @@ void BlockPool::forget_all() {
   unmerged_ = false;
   chunks_.set(0);
   chunk_bytes_.set(0);
+  newest_bytes_.set(0);
   moving_bytes_.set(0);
   room_bytes_.set(0);
   idle_rounding_.set(0);

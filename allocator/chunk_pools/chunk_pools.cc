@@ -182,11 +182,14 @@ int ChunkPools::grow(BlockPool* pool, Request& request, uint64_t bytes) {
 bool ChunkPools::take_at(Request& request, uint64_t offset, uint64_t chunk_bytes) {
   BlockPool* pool = pool_for(request);
   if (pool == nullptr) return false;
-  if (pool->no_chunk_yet()) [[unlikely]] {
+  chunk_bytes = round_up(chunk_bytes, kBlockGranule);
+  if (pool->newest_chunk_bytes() != chunk_bytes) [[unlikely]] {
     if (pool->growing.exchange(true, std::memory_order_acq_rel)) return false;
     Request none{.bytes = 0, .shard = request.shard};
-    if (pool->no_chunk_yet()) grow(pool, none, round_up(chunk_bytes, kBlockGranule));
+    const bool grows = pool->newest_chunk_bytes() != chunk_bytes;
+    const bool grew = !grows || grow(pool, none, chunk_bytes) == kSuccess;
     pool->growing.store(false, std::memory_order_release);
+    if (!grew) return false;
   }
   request.address = pool->allocate_at(offset, request.bytes, shared_->reclaim);
   return request.address != 0;

@@ -56,8 +56,8 @@ class ChunkPools {
   int take_fresh_of_any_size(Request& request, Step* step);
   bool can_ask_for_less() const { return true; }
 
-  // Serves it at `offset` of the one chunk there is, if that memory is clean; from a fresh chunk of
-  // `chunk_bytes` where there is none. For a plan (allocator/plan_arena.h).
+  // Serves it at `offset` of the newest chunk, if that memory is clean; from a fresh chunk where
+  // that one has not just `chunk_bytes`. For a plan (allocator/plan_arena.h).
   bool take_at(Request& request, uint64_t offset, uint64_t chunk_bytes);
 
   // The last attempt: every pool, every free block; worth repeating once more memory is clean.

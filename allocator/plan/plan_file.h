@@ -55,6 +55,11 @@ struct PlanProblem {
 
 class Plan {
  public:
+  Plan() = default;
+  // One that was made here, and is right; `requests` stay where they are.
+  Plan(const PlanHead& head, const PlannedRequest* requests)
+      : head_(head), requests_(reinterpret_cast<const uint8_t*>(requests)) {}
+
   // The problem with the bytes, or the plan in them; all of them are the plan.
   PlanProblem read(std::span<const uint8_t> file);
   // The same of the first plan in them; what is behind it is left in *file.

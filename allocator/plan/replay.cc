@@ -8,21 +8,28 @@ namespace cistern::alloc::plan {
 void Replay::follow(const Plan* plan, Ledger* ledger) {
   LockGuard guard(mutex_);
   ledger_ = ledger;
-  seen_ = 0;
+  seen_ = since_left_ = 0;
+  outside_.store(0, std::memory_order_relaxed);
   at_.store(kOutside, std::memory_order_relaxed);
   plan_.store(plan, std::memory_order_release);
 }
 
-bool Replay::next(uint64_t bytes, uint64_t* offset) {
+bool Replay::next(uint64_t bytes, PlanPlace* place) {
   LockGuard guard(mutex_);
+  if (plan_.load(std::memory_order_relaxed) == nullptr) return false;
   const Plan& plan = *plan_.load(std::memory_order_relaxed);
   uint64_t at = at_.load(std::memory_order_relaxed);
   if (at == kOutside && begins_with(plan, bytes)) {
     at = 0;
+    since_left_ = 0;
+    outside_.store(0, std::memory_order_relaxed);
     ledger_->plan_entered.add();
   }
   last_[seen_++ % kRemembered] = bytes;
-  if (at == kOutside) return false;
+  if (at == kOutside) {
+    outside_.store(++since_left_ / plan.head().requests, std::memory_order_relaxed);
+    return false;
+  }
   const PlannedRequest expected = plan.request(at);
   if (expected.bytes != bytes) {
     ledger_->plan_left.add();
@@ -33,7 +40,7 @@ bool Replay::next(uint64_t bytes, uint64_t* offset) {
   if (over) ledger_->plan_periods.add();
   const bool again = plan.head().period == Period::iteration;
   at_.store(!over ? at + 1 : again ? 0 : kOutside, std::memory_order_relaxed);
-  *offset = expected.offset;
+  *place = {expected.offset, plan.head().bytes};
   return expected.outside == 0;
 }
 

@@ -19,24 +19,31 @@
 
 namespace cistern::alloc::plan {
 
+struct PlanPlace {
+  uint64_t offset;
+  uint64_t plan_bytes;  // of the memory in which that is
+};
+
 class Replay {
  public:
   // nullptr: there is no plan.
   void follow(const Plan* plan, Ledger* ledger);
   const Plan* plan() const { return plan_.load(std::memory_order_acquire); }
 
-  // The request of `bytes` that the program makes now. True: it has a place in the plan, at
-  // *offset.
-  bool next(uint64_t bytes, uint64_t* offset);
+  // The request of `bytes` that the program makes now. True: it has a place in the plan.
+  bool next(uint64_t bytes, PlanPlace* place);
 
-  // Whether the plan is not followed now.
+  // Whether the plan is not followed now; and for so long that the program seems to do something
+  // else.
   bool left() const { return at_.load(std::memory_order_relaxed) == kOutside; }
+  bool left_for_good() const { return outside_.load(std::memory_order_relaxed) > kMostOutside; }
 
   void reset_after_fork() { mutex_.reset(); }
 
  private:
   static constexpr uint64_t kOutside = ~uint64_t{0};
   static constexpr unsigned kRemembered = 4;
+  static constexpr uint64_t kMostOutside = 3;  // periods
 
   bool begins_with(const Plan& plan, uint64_t bytes) const;
   bool ended_before(const Plan& plan) const;
@@ -44,9 +51,11 @@ class Replay {
   Mutex mutex_;
   std::atomic<const Plan*> plan_;
   Ledger* ledger_;
-  std::atomic<uint64_t> at_;    // the request of the plan that comes next; kOutside: none does
-  uint64_t seen_;               // requests of the program
-  uint64_t last_[kRemembered];  // bytes of the last ones, by their number
+  std::atomic<uint64_t> at_;       // the request of the plan that comes next; kOutside: none does
+  std::atomic<uint64_t> outside_;  // periods
+  uint64_t since_left_;            // requests
+  uint64_t seen_;                  // requests of the program
+  uint64_t last_[kRemembered];     // bytes of the last ones, by their number
 };
 
 }  // namespace cistern::alloc::plan

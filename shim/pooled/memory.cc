@@ -86,6 +86,8 @@ CUresult free_block_in_phase(Context& owner, alloc::Chunk* chunk, CUdeviceptr ad
   if (code == CUDA_SUCCESS && others_debts()) [[unlikely]]
     code = exchange_for_unowed(context, bytes, &address);
   if (code == CUDA_SUCCESS) [[likely]] {
+    if (planned) [[unlikely]]
+      context.pool.note_served(bytes, address);
     *out = address;
     return CUDA_SUCCESS;
   }

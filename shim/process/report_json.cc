@@ -111,10 +111,11 @@ void json_arena(Writer& writer, const DeviceReport& device) {
 void json_plan(Writer& writer, const alloc::Ledger& l) {
   writer.print(
       ",\n     \"plan\": {\"bytes\": %llu, \"served\": %llu, \"occupied\": %llu, \"entered\": "
-      "%llu, \"left\": %llu, \"periods\": %llu}",
+      "%llu, \"left\": %llu, \"periods\": %llu, \"made\": %llu}",
       static_cast<ull>(l.plan_bytes.get()), static_cast<ull>(l.plan_served.get()),
       static_cast<ull>(l.plan_occupied.get()), static_cast<ull>(l.plan_entered.get()),
-      static_cast<ull>(l.plan_left.get()), static_cast<ull>(l.plan_periods.get()));
+      static_cast<ull>(l.plan_left.get()), static_cast<ull>(l.plan_periods.get()),
+      static_cast<ull>(l.plans_made.get()));
 }
 
 void json_device(Writer& writer, const DeviceReport& device, bool first) {

@@ -118,10 +118,12 @@ void text_plan(Writer& writer, const alloc::Ledger& l) {
   writer.print(
       "cistern:   plan           %.1f MiB; %llu requests served at their place, %llu whose place "
       "was "
-      "not free; entered %llu times, left %llu, followed to its end %llu\n",
+      "not free; entered %llu times, left %llu, followed to its end "
+      "%llu; %llu plans made by itself\n",
       mib(l.plan_bytes.get()), static_cast<ull>(l.plan_served.get()),
       static_cast<ull>(l.plan_occupied.get()), static_cast<ull>(l.plan_entered.get()),
-      static_cast<ull>(l.plan_left.get()), static_cast<ull>(l.plan_periods.get()));
+      static_cast<ull>(l.plan_left.get()), static_cast<ull>(l.plan_periods.get()),
+      static_cast<ull>(l.plans_made.get()));
 }
 
 void text_device(Writer& writer, const DeviceReport& device) {

@@ -48,7 +48,7 @@ class Plans(life.Life):
         self.assertEqual(size, bound)
         device = self.replay(plan, *steps)
         self.assertEqual(device["plan"], {"bytes": size, "served": requests, "occupied": 0, "entered": 1,
-                                          "left": 0, "periods": 1})
+                                          "left": 0, "periods": 1, "made": 0})
         self.assertEqual(device["reserved_peak_bytes"], size)
 
     def test_an_iteration_is_served_again_and_again(self):

@@ -107,7 +107,8 @@ Context* create(CUcontext handle, uint64_t id, CUdevice device, bool careful) {
                                  .garbage = d.garbage.on() ? &d.garbage : nullptr,
                                  .fill = alloc::fill_mode(policy()),
                                  .reuse = alloc::reuse_rule(policy()),
-                                 .plan = claim_plan(device, d.total.load(), context->number)};
+                                 .plan = claim_plan(device, d.total.load(), context->number),
+                                 .plans = policy().plan.value.mode == config::PlanMode::kAuto};
   const alloc::ChunkSizes sizes = sizes_on(d, context->source.units() != nullptr);
   d.strategy.store(sizes.kind, std::memory_order_relaxed);
   const alloc::GroupRules groups = alloc::group_rules(policy());

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/plan/observer.h"
+
+#include <algorithm>
+
+namespace cistern::alloc::plan {
+
+bool Observer::start() {
+  LockGuard guard(mutex_);
+  count_.store(0, std::memory_order_relaxed);
+  look_at_ = kFirstLook;
+  calls_ = 0;
+  if (seen_.make(kMost) && buckets_.make(kBuckets)) return true;
+  seen_ = {};
+  return false;
+}
+
+void Observer::stop() {
+  LockGuard guard(mutex_);
+  seen_ = {};
+  buckets_ = {};
+}
+
+void Observer::allocated(uint64_t bytes, uint64_t address) {
+  LockGuard guard(mutex_);
+  if (seen_.size() == 0) return;
+  if (count_.load(std::memory_order_relaxed) == kMost) forget_half();
+  const uint32_t number = count_.load(std::memory_order_relaxed);
+  seen_[number] = {bytes, calls_++, kLive, address, 0};
+  enter(number);
+  count_.store(number + 1, std::memory_order_relaxed);
+}
+
+void Observer::freed(uint64_t address) {
+  LockGuard guard(mutex_);
+  if (seen_.size() == 0) return;
+  for (uint32_t* link = &buckets_[bucket_of(address)]; *link != 0;) {
+    Seen& seen = seen_[*link - 1];
+    if (seen.address != address) {
+      link = &seen.next;
+      continue;
+    }
+    seen.to = calls_++;
+    *link = seen.next;
+    return;
+  }
+}
+
+void Observer::enter(uint32_t number) {
+  uint32_t& bucket = buckets_[bucket_of(seen_[number].address)];
+  seen_[number].next = bucket;
+  bucket = number + 1;
+}
+
+// Times stay as they are; look() counts from the first one.
+void Observer::forget_half() {
+  constexpr uint32_t kHalf = kMost / 2;
+  std::copy(seen_.begin() + kHalf, seen_.end(), seen_.begin());
+  std::fill(buckets_.begin(), buckets_.end(), 0);
+  for (uint32_t i = 0; i < kHalf; ++i) {
+    if (seen_[i].to == kLive) enter(i);
+  }
+  count_.store(kHalf, std::memory_order_relaxed);
+  look_at_ = kMost;
+}
+
+bool Observer::look(Array<Lifetime>* requests, uint64_t* calls) {
+  LockGuard guard(mutex_);
+  const uint32_t count = count_.load(std::memory_order_relaxed);
+  look_at_ = std::min(2 * count, kMost);
+  if (count == 0 || seen_.size() == 0 || !requests->make(count)) return false;
+  const uint64_t first = seen_[0].from;
+  *calls = calls_ - first;
+  for (uint32_t i = 0; i < count; ++i) {
+    const Seen& seen = seen_[i];
+    const uint64_t to = seen.to == kLive ? *calls : seen.to - first;
+    (*requests)[i] = {.from = seen.from - first, .to = to, .bytes = seen.bytes};
+  }
+  return true;
+}
+
+}  // namespace cistern::alloc::plan

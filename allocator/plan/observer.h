@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Remembers the last requests of a program, with the calls that made and freed them: what a plan is
+// made of while the program runs (auto_plan.h). Full, it forgets the older half.
+//
+// Any thread: there is a lock. Owns its tables, 7 MiB of addresses of which pages are taken as they
+// are used; without memory for them it sees nothing.
+#pragma once
+
+#include <cstdint>
+
+#include "allocator/base/mutex.h"
+#include "allocator/plan/array.h"
+#include "allocator/plan/problem.h"
+
+namespace cistern::alloc::plan {
+
+class Observer {
+ public:
+  static constexpr uint32_t kMost = 1 << 17;  // requests
+
+  // From now on. False without memory.
+  bool start();
+  // Nothing is remembered any more.
+  void stop();
+
+  void allocated(uint64_t bytes, uint64_t address);
+  void freed(uint64_t address);
+
+  // Whether twice as many requests came since the last look, or as many as fit.
+  bool due() const { return count_.load(std::memory_order_relaxed) >= look_at_; }
+
+  // A copy of what is remembered, with `calls` calls from 0 on; what was not freed ends there. The
+  // next look is due later.
+  bool look(Array<Lifetime>* requests, uint64_t* calls);
+
+  void reset_after_fork() { mutex_.reset(); }
+
+ private:
+  static constexpr uint32_t kFirstLook = 256, kBuckets = 1 << 17;
+  static constexpr uint64_t kLive = UINT64_MAX;
+
+  struct Seen {
+    uint64_t bytes, from, to, address;
+    uint32_t next;  // in its bucket, and 1
+  };
+
+  static uint32_t bucket_of(uint64_t address) {
+    return static_cast<uint32_t>(address * 0x9E3779B97F4A7C15 >> 40) & (kBuckets - 1);
+  }
+  void enter(uint32_t number);
+  void forget_half();
+
+  Mutex mutex_;
+  Array<Seen> seen_;
+  Array<uint32_t> buckets_;  // the last request there, and 1
+  std::atomic<uint32_t> count_;
+  uint32_t look_at_;
+  uint64_t calls_;
+};
+
+}  // namespace cistern::alloc::plan
