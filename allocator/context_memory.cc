@@ -117,6 +117,7 @@ void ContextMemory::release_refused() {
 
 void ContextMemory::release_excess() {
   strategy.visit([](auto& s) { s.refresh_chunks(); });
+  plan.pools().refresh(/*spare_too=*/false);
   if (over_floor()) note_time();
   if (over_budget()) release_what_is_over(/*may_wait=*/false);
   release_refused();

@@ -139,7 +139,9 @@ class ContextPool {
   // What the program's calls do for idle memory, should it make none for a long time. For a thread
   // of ours. True if there will be more to do.
   bool work_in_background() {
-    memory_.plan.think();
+    if (const plan::PlanHead* made = memory_.plan.think()) {
+      memory_.source->plan_made(made->bytes, made->requests);
+    }
     return idle_work_.in_background();
   }
 

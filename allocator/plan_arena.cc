@@ -20,18 +20,21 @@ void PlanArena::init(Shared* shared, ChunkSupply* supply, const DeviceParts& dev
 }
 
 // A plan that is entered proves itself, and needs no observer.
-void PlanArena::think() {
-  if (!plans_ || !observes()) return;
+const plan::PlanHead* PlanArena::think() {
+  if (!plans_ || !observes()) return nullptr;
   if (replay_.plan() != nullptr && !replay_.left()) {
     observes_.store(false, std::memory_order_relaxed);
-    return observer_.stop();
+    observer_.stop();
+    return nullptr;
   }
   plan::OwnPlan& next = own_[next_];
-  if (!observer_.due() || !next.make(observer_)) return;
+  if (!observer_.due() || !next.make(observer_)) return nullptr;
   next_ ^= 1;
-  ledger_->plan_bytes.set(next.plan()->head().bytes);
+  const plan::PlanHead& head = next.plan()->head();
+  ledger_->plan_bytes.set(head.bytes);
   ledger_->plans_made.add();
   replay_.follow(next.plan(), ledger_);
+  return &head;
 }
 
 bool PlanArena::observes_again() {

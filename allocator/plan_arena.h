@@ -51,8 +51,8 @@ class PlanArena {
     if (observes_.load(std::memory_order_relaxed)) observer_.freed(address);
   }
   bool observes() const { return observes_.load(std::memory_order_relaxed); }
-  // Makes a plan, if the program repeats itself by now.
-  void think();
+  // Makes a plan, if the program repeats itself by now; nullptr: it did not.
+  const plan::PlanHead* think();
 
   // An idle chunk that nothing is planned for any more, or of a plan before.
   bool over_budget() const {

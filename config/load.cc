@@ -28,21 +28,11 @@ void write_bad_value(const Row& row, const char* name, const Given& given, Loade
   line.text("; example: ").text(name).text("=").text(row.example);
 }
 
-void warn_not_built(const Row& row, const Given& given, Loaded& out) {
-  LineWriter(next_warning(out))
-      .text("cistern: warn: this setting is not built yet and changes nothing; ")
-      .text(row.name)
-      .text("=")
-      .quoted(given.text)
-      .text("; unset it, or see cistern flags");
-}
-
 bool check_row(const Row& row, const Given& given, Loaded& out) {
   Value value{};
   if (!parse_value(row, given.text, value))
     return write_bad_value(row, row.name, given, out), false;
   row.store(out.policy, value, true);
-  if (!is_built(row)) warn_not_built(row, given, out);
   return true;
 }
 
@@ -258,7 +248,7 @@ size_t format_policy_line(const Loaded& loaded, char* out, size_t size) {
   LineWriter line(out, size);
   for (size_t i = 0; i < kTable.size(); ++i) {
     const Row& row = kTable[i];
-    if (is_built(row)) write_given(row.name, loaded.given[i], line);
+    write_given(row.name, loaded.given[i], line);
     if (row.store != nullptr) continue;
     for (unsigned device = 0; device < kMaxDevices; ++device) {
       Line name;

@@ -24,7 +24,7 @@ void load(const char* const* envp, Loaded& out);
 // The policy with nothing set.
 Policy default_policy();
 
-// The policy in force on one line: "defaults", or the settings that were given and are built, as
+// The policy in force on one line: "defaults", or the settings that were given, as
 // NAME=value with blanks between. Returns the length; what does not fit is cut off.
 size_t format_policy_line(const Loaded& loaded, char* out, size_t size);
 

@@ -41,7 +41,7 @@ struct Loaded {
   Policy policy;
   // "cistern: error: what; value seen; what is allowed; example", no newline; empty unless kBad.
   Line error;
-  // Unknown CISTERN_* names and settings that are not built yet, one line each.
+  // Unknown CISTERN_* names, one line each.
   Line warnings[kMaxWarnings];
   size_t warning_count;
   bool launched;            // by `cistern run`, which has shown the warnings: say them no more

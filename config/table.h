@@ -57,8 +57,6 @@ enum class Group : uint8_t {
   kFaults,
 };
 
-enum class Built : bool { kNotYet, kYes };
-
 // A parsed value, before it goes to its member of the Policy.
 struct Value {
   int64_t integer;  // also bools and choices
@@ -77,8 +75,7 @@ struct Row {
   const char* default_text;  // nullptr: not set
   const char* unit;          // "" where the value has none
   const char* example;       // a value to type
-  Built built;
-  Store store;  // nullptr: one setting per device, the loader stores it
+  Store store;               // nullptr: one setting per device, the loader stores it
   const char* meaning;
 };
 
@@ -97,8 +94,6 @@ const char* nearest_name(std::string_view name);
 
 // False when the row does not allow this text. Value::text becomes `text`.
 bool parse_value(const Row& row, const char* text, Value& out);
-
-inline bool is_built(const Row& row) { return row.built != Built::kNotYet; }
 
 // What the row allows, in words: "an integer from 1 to 64".
 void write_allowed(const Row& row, LineWriter& out);

@@ -87,6 +87,9 @@ class MemorySource {
   // A run found another one open, and got an arena of its own (allocator/graph_arena).
   virtual void graphs_overlap() {}
 
+  // A plan of so many bytes was made of the program's requests. Only for logging.
+  virtual void plan_made(uint64_t /*bytes*/, uint64_t /*requests*/) {}
+
   // A request of `bytes` met a shortage, and this step ended it. Only for logging.
   virtual void shortage_ended(Step step, uint64_t bytes) {}
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What people read of the table: the list with the values in force, one setting in full, and the
-// page SETTINGS.md. Settings that are not built yet are no use to a reader who looks for one: the
-// list leaves them out, unless they are set or asked for, and the page has them at its end.
+// page SETTINGS.md.
 #include <cstdio>
 #include <cstring>
 
@@ -50,11 +49,7 @@ void print_line(const std::string& name, const Row& row, const Given& given) {
   const std::string value = given.text == nullptr ? default_word(row) : given.text;
   std::printf("%-48s%-*s %-9s", name.c_str(), static_cast<int>(kValueWidth),
               shortened(shown(value), kValueWidth).c_str(), origin_word(given.origin));
-  if (is_built(row)) {
-    std::puts(default_word(row));
-  } else {
-    std::printf("%-12snot built yet\n", default_word(row));
-  }
+  std::puts(default_word(row));
 }
 
 void print_row(const Loaded& loaded, size_t index) {
@@ -70,23 +65,17 @@ void print_row(const Loaded& loaded, size_t index) {
   if (!any) print_line(row.name, row, {});
 }
 
-int print_table(const Loaded& loaded, bool all) {
+int print_table(const Loaded& loaded) {
   std::printf("%-48s%-*s %-9s%s\n", "SETTING", static_cast<int>(kValueWidth), "VALUE", "FROM",
               "DEFAULT");
   const Row* last = nullptr;
-  size_t hidden = 0;
   for (size_t i = 0; i < kTable.size(); ++i) {
     const Row& row = kTable[i];
-    if (!all && row.built == Built::kNotYet && loaded.given[i].text == nullptr) {
-      ++hidden;
-      continue;
-    }
     if (begins_group(row, last)) std::printf("\n%s\n", group_title(row.group));
     print_row(loaded, i);
     last = &row;
   }
   std::puts("\ncistern flags NAME tells what a setting does.");
-  if (hidden != 0) std::printf("%zu more are not built yet: cistern flags --all\n", hidden);
   return kDone;
 }
 
@@ -110,7 +99,6 @@ int print_detail(const Loaded& loaded, const std::string& asked) {
               origin_word(given.origin));
   std::printf("  default:  %s\n  allowed:  %s\n", default_word(*row), allowed(*row).c_str());
   std::printf("  example:  %s=%s\n", name.c_str(), row->example);
-  if (!is_built(*row)) std::puts("  Not built yet: it is checked and changes nothing.");
   return kDone;
 }
 
@@ -172,14 +160,6 @@ constexpr char kConflicts[] =
     "- `GE_USE_STATIC_MEMORY` and `CISTERN_STATIC_MEMORY_POLICY` with different modes (1 is 2)\n"
     "- static memory modes 1 to 4 with `FLAGS_allocator_strategy` or `CISTERN_MEMORY_OPTIMIZE`\n";
 
-constexpr char kNotBuiltHead[] =
-    "\n"
-    "## Not built yet\n"
-    "\n"
-    "These settings are checked like the others and change nothing. One that is set says so once "
-    "on\n"
-    "stderr. `cistern flags` lists them only when they are set, or with `--all`.\n";
-
 std::string escaped(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -189,13 +169,12 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
-// The rows that are built or those that are not, group by group under headings like "## ".
-void print_rows(Built built, const char* heading) {
+// Group by group.
+void print_rows() {
   const Row* last = nullptr;
   for (const Row& row : kTable) {
-    if (row.built != built) continue;
     if (begins_group(row, last)) {
-      std::printf("\n%s%s\n\n", heading, group_title(row.group));
+      std::printf("\n## %s\n\n", group_title(row.group));
       std::fputs("| setting | allowed | default | meaning |\n|---|---|---|---|\n", stdout);
     }
     std::printf("| `%s` | %s | %s | %s Example: `%s=%s` |\n", row.name,
@@ -207,10 +186,8 @@ void print_rows(Built built, const char* heading) {
 
 int print_markdown() {
   std::fputs(kPageHead, stdout);
-  print_rows(Built::kYes, "## ");
+  print_rows();
   std::fputs(kConflicts, stdout);
-  std::fputs(kNotBuiltHead, stdout);
-  print_rows(Built::kNotYet, "### ");
   return kDone;
 }
 
@@ -221,9 +198,7 @@ int flags(int argc, char** argv) {
   if (argc == 1 && std::strcmp(argv[0], "--names") == 0) return print_names();
   const Loaded& loaded = settings();
   if (loaded.status == Status::kBad) return complain(loaded.error.text), kUsage;
-  const bool all = argc > 0 && std::strcmp(argv[0], "--all") == 0;
-  if (all) --argc, ++argv;
-  if (argc == 0) return print_table(loaded, all);
+  if (argc == 0) return print_table(loaded);
   for (int i = 0; i < argc; ++i) {
     const int code = print_detail(loaded, argv[i]);
     if (code != kDone) return code;

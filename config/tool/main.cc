@@ -19,7 +19,7 @@ namespace {
 
 constexpr char kUsageText[] =
     "usage: cistern-config check [--object FILE [--anyway] [--program NAME]]\n"
-    "       cistern-config flags [--markdown | --names | --all | NAME...]\n"
+    "       cistern-config flags [--markdown | --names | NAME...]\n"
     "       cistern-config print-env\n"
     "       cistern-config option --NAME\n"
     "       cistern-config stands-alone --NAME [NEXT]\n"

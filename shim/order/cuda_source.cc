@@ -281,6 +281,11 @@ void CudaSource::graphs_overlap() {
       seen.name, seen.value);
 }
 
+void CudaSource::plan_made(uint64_t bytes, uint64_t requests) {
+  log(config::LogLevel::kInfo, "the program repeats %llu requests; a plan for them takes %.1f MiB",
+      static_cast<unsigned long long>(requests), static_cast<double>(bytes) / (1 << 20));
+}
+
 void CudaSource::shortage_ended(alloc::Step step, uint64_t bytes) {
   static constexpr const char* kWhat[alloc::kSteps] = {
       "memory that had become clean",

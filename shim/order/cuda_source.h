@@ -62,6 +62,7 @@ class CudaSource final : public alloc::MemorySource {
   bool release_from_other_pools() override;
   bool graph_is_open(uint32_t run) override;
   void graphs_overlap() override;
+  void plan_made(uint64_t bytes, uint64_t requests) override;
   void shortage_ended(alloc::Step step, uint64_t bytes) override;
   bool mark(alloc::Mark* out) override;
   bool ending() override;

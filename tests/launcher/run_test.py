@@ -121,11 +121,6 @@ class Settings(home.LauncherTest):
         value = self.shown("--config", "my settings", name="CISTERN_CONFIG", cwd=self.folder)
         self.assertEqual(value, f"{self.folder}/my settings")
 
-    def test_what_is_not_built_is_said_once(self):
-        result = self.cistern("run", "--plan", "auto", "true")
-        self.assertEqual((result.returncode, result.stderr.count("\n")), (0, 1))
-        self.assertIn("CISTERN_PLAN", result.stderr)
-
     def test_bad_ones_start_nothing(self):
         mark = self.folder / "started"
         program = ("--", "touch", str(mark))

@@ -14,8 +14,6 @@ import unittest
 
 import home
 
-UNBUILT = "CISTERN_PLAN"  # a setting of the table that is not built yet
-
 
 class Flags(home.LauncherTest):
     def row(self, name, *options, **more):
@@ -28,52 +26,14 @@ class Flags(home.LauncherTest):
         self.assertGreater(len(names), 40)
         return names
 
-    def not_built(self):
-        lines = self.cistern("flags", "--all").stdout.splitlines()
-        names = [line.split()[0] for line in lines if line.endswith("not built yet")]
-        self.assertIn(UNBUILT, names)
-        return names
-
-    def test_all_has_every_setting_and_fits_into_100_columns(self):
-        result = self.cistern("flags", "--all")
+    def test_every_setting_is_there_and_fits_into_100_columns(self):
+        result = self.cistern("flags")
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         for name in self.names():
             self.assertIn(f"\n{name} ", result.stdout)
-        self.assertNotIn("--all", result.stdout)
+        self.assertNotIn("not built", result.stdout)
+        self.assertNotRegex(result.stdout, r"\n\n[^\n]+\n\n")  # a heading with nothing below it
         self.assertLessEqual(max(map(len, result.stdout.splitlines())), 100)
-
-    def test_what_is_not_built_is_hidden_and_counted(self):
-        shown = self.cistern("flags").stdout
-        hidden = self.not_built()
-        for name in self.names():
-            self.assertEqual(f"\n{name} " in shown, name not in hidden, name)
-        self.assertIn(f"\n{len(hidden)} more are not built yet: cistern flags --all\n", shown)
-        self.assertNotRegex(shown, r"\n\n[^\n]+\n\n")  # a heading with nothing below it
-
-    def test_what_is_not_built_is_shown_where_it_is_set(self):
-        config = self.file("c", f"{UNBUILT}=auto\n")
-        ways = (
-            ((), {UNBUILT: "auto"}, "env"),
-            (("--plan", "auto"), {}, "launcher"),
-            ((), {"CISTERN_CONFIG": config}, "file"),
-        )
-        for options, env, origin in ways:
-            shown = self.cistern("flags", *options, env=env).stdout
-            self.assertRegex(shown, rf"\n{UNBUILT} +auto +{origin} +off +not built yet\n")
-            hidden = len(self.not_built()) - 1
-            self.assertEqual(f"\n{hidden} more are" in shown, hidden > 0)
-
-    def test_what_is_not_built_is_shown_by_its_name(self):
-        for words in ((UNBUILT,), ("--all", UNBUILT)):
-            result = self.cistern("flags", *words)
-            self.assertEqual((result.returncode, result.stderr), (0, ""))
-            self.assertIn("Not built yet: it is checked and changes nothing.", result.stdout)
-
-    def test_all_goes_with_options_and_is_one_of_flags_alone(self):
-        shown = self.cistern("flags", "--report", "text", "--all").stdout
-        self.assertIn(f"\n{UNBUILT} ", shown)
-        self.assertRegex(shown, r"\nCISTERN_REPORT +text +launcher ")
-        self.refused(self.cistern("run", "--all", "true"), 2, "unknown option", '"--all"')
 
     def test_values_and_where_they_come_from(self):
         config = self.file("c", "CISTERN_REPORT=json\n")

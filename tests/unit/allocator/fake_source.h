@@ -208,7 +208,9 @@ struct Pool {
                                    .cap = &cap,
                                    .garbage = garbage.on() ? &garbage : nullptr,
                                    .fill = fill,
-                                   .reuse = reuse};
+                                   .reuse = reuse,
+                                   .plan = plan,
+                                   .plans = plans};
     pool.init(&shared, &source, parts, 0, sizes, groups);
   }
 
@@ -223,6 +225,19 @@ struct Pool {
     virtual_ms += 200;
     pool.release_excess();
     virtual_ms += 1001;
+  }
+
+  // The same pool anew, with a plan, or with nullptr one that makes plans by itself.
+  void set_plan(const alloc::plan::Plan* given) {
+    plan = given;
+    plans = given == nullptr;
+    init();
+  }
+
+  // At its place in the plan, or 0.
+  uint64_t allocate_planned(uint64_t bytes) {
+    uint64_t address = 0;
+    return pool.allocate_planned(bytes, 0, &address) ? address : 0;
   }
 
   // The same pool anew, under another rule; only where nothing was allocated yet.
@@ -287,6 +302,8 @@ struct Pool {
   alloc::ChunkSizes sizes;
   alloc::FillMode fill;
   alloc::GroupRules groups;
+  const alloc::plan::Plan* plan = nullptr;
+  bool plans = false;
   alloc::ReuseRule reuse = alloc::ReuseRule::about;
   alloc::ContextPool pool{};
   int code = 0;

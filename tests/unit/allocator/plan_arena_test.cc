@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests at the places of a plan: in one chunk, never on another block, and back to the pools
+// where the program does something else.
+#include "allocator/plan_arena.h"
+
+#include <map>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "tests/catch.h"
+#include "tests/unit/allocator/fake_source.h"
+
+using namespace cistern::alloc;
+using namespace cistern::test;
+
+namespace {
+
+struct OfRequests {
+  explicit OfRequests(std::vector<plan::PlannedRequest> all, uint64_t bytes, bool again = true)
+      : requests(std::move(all)) {
+    plan::PlanHead head{};
+    head.period = again ? plan::Period::iteration : plan::Period::run;
+    head.requests = requests.size();
+    head.bytes = bytes;
+    head.alignment = 512;
+    plan = plan::Plan(head, requests.data());
+  }
+  std::vector<plan::PlannedRequest> requests;
+  plan::Plan plan;
+};
+
+plan::PlannedRequest at(uint64_t offset, uint64_t bytes) {
+  plan::PlannedRequest request{};
+  request.offset = offset;
+  request.bytes = bytes;
+  return request;
+}
+
+std::unique_ptr<Pool> pool_with(const plan::Plan& plan) {
+  auto p = std::make_unique<Pool>();
+  p->set_plan(&plan);
+  return p;
+}
+
+// Takes 1000 bytes at 0, 3000 behind them, and 4000 at 0 once the first is free.
+OfRequests three() { return OfRequests({at(0, 1000), at(4096, 3000), at(0, 4000)}, 8192); }
+
+}  // namespace
+
+TEST_CASE("plan arena: requests get their places, period by period, in one chunk", "[plan]") {
+  const OfRequests given = three();
+  auto p = pool_with(given.plan);
+  uint64_t base = 0;
+  for (int i = 0; i < 3; ++i) {
+    const uint64_t a = p->allocate_planned(1000), b = p->allocate_planned(3000);
+    if (i == 0) base = a;
+    REQUIRE((a == base && b == base + 4096));
+    REQUIRE(p->free(a) == Freed::done);
+    p->synchronise();
+    const uint64_t c = p->allocate_planned(4000);
+    REQUIRE(c == base);
+    REQUIRE(p->free(b) == Freed::done);
+    REQUIRE(p->free(c) == Freed::done);
+    p->synchronise();
+  }
+  CHECK(p->source.asked == std::vector<uint64_t>{8192});
+  CHECK((p->ledger.plan_served.get() == 9 && p->ledger.plan_periods.get() == 3));
+  CHECK((p->ledger.plan_entered.get() == 1 && p->ledger.plan_left.get() == 0));
+  CHECK(p->ledger.live.get() == 0);
+}
+
+TEST_CASE("plan arena: a place that is still in use is not handed out", "[plan]") {
+  const OfRequests given = three();
+  auto p = pool_with(given.plan);
+  const uint64_t a = p->allocate_planned(1000), b = p->allocate_planned(3000);
+  SECTION("live") { CHECK(p->allocate_planned(4000) == 0); }
+  SECTION("waiting for earlier work") {
+    p->free(a);
+    CHECK(p->allocate_planned(4000) == 0);
+    p->synchronise();
+  }
+  CHECK(p->ledger.plan_occupied.get() == 1);
+  // The next period begins all the same.
+  p->free(a);  // where it is still live
+  p->free(b);
+  p->synchronise();
+  CHECK((p->allocate_planned(1000) == a && p->allocate_planned(3000) == b));
+}
+
+TEST_CASE("plan arena: another request leaves the plan until the program comes back", "[plan]") {
+  const OfRequests given = three();
+  auto p = pool_with(given.plan);
+  const uint64_t a = p->allocate_planned(1000);
+  REQUIRE(a != 0);
+  CHECK(p->allocate_planned(77) == 0);
+  CHECK(p->ledger.plan_left.get() == 1);
+  p->free(a);
+  p->synchronise();
+  for (const uint64_t bytes : {4000, 1000, 3000, 4000}) CHECK(p->allocate_planned(bytes) == 0);
+  CHECK(p->allocate_planned(1000) == a);  // the last requests were those with which it ends
+  CHECK(p->ledger.plan_entered.get() == 2);
+}
+
+TEST_CASE("plan arena: a run is followed once, and its idle chunk goes back", "[plan]") {
+  const OfRequests given({at(0, 1000)}, 8192, false);
+  auto p = pool_with(given.plan);
+  const uint64_t a = p->allocate_planned(1000);
+  REQUIRE(a != 0);
+  CHECK(p->allocate_planned(1000) == 0);
+  p->free(a);
+  p->synchronise();
+  p->pool.release_excess();
+  CHECK(p->ledger.reserved.get() == 0);
+}
+
+TEST_CASE("plan arena: no chunk is no error, and the pool serves", "[plan]") {
+  const OfRequests given({at(0, 1000), at(1024, 1000)}, uint64_t{1} << 41);
+  auto p = pool_with(given.plan);
+  CHECK(p->allocate_planned(1000) == 0);
+  CHECK(p->allocate(1000) != 0);
+  CHECK(p->allocate_planned(1000) == 0);
+}
+
+TEST_CASE("plan arena: random plans, which may be wrong, never put a block on another", "[plan]") {
+  for (unsigned seed = 1; seed <= 20; ++seed) {
+    CAPTURE(seed);
+    std::mt19937_64 random(seed);
+    constexpr uint64_t kBytes = 64 * 1024;
+    std::vector<plan::PlannedRequest> requests;
+    for (int i = 0; i < 200; ++i) {
+      const uint64_t bytes = 1 + random() % 8000;
+      const uint64_t offset = random() % ((kBytes - bytes) / 512 + 1) * 512;
+      requests.push_back(at(offset, bytes));
+    }
+    const OfRequests given(requests, kBytes);
+    auto p = pool_with(given.plan);
+    std::map<uint64_t, uint64_t> live;  // by address
+    uint64_t served = 0;
+    for (int i = 0; i < 2000; ++i) {
+      const uint64_t bytes = requests[static_cast<size_t>(i) % requests.size()].bytes;
+      const uint64_t address = p->allocate_planned(bytes);
+      if (address != 0) {
+        ++served;
+        const auto after = live.lower_bound(address);
+        if (after != live.end() && after->first < address + bytes) FAIL("on the next block");
+        if (after != live.begin() && std::prev(after)->second > address) FAIL("on the last block");
+        live[address] = address + bytes;
+      }
+      while (!live.empty() && random() % 8 != 0) {
+        const auto victim = std::next(live.begin(), static_cast<long>(random() % live.size()));
+        REQUIRE(p->free(victim->first) == Freed::done);
+        live.erase(victim);
+      }
+      if (random() % 4 == 0) p->synchronise();
+    }
+    CHECK(served > 400);
+    for (const auto& [address, end] : live) p->free(address);
+    p->synchronise();
+    CHECK(p->ledger.live.get() == 0);
+  }
+}
+
+TEST_CASE("plan arena: an exported place ends its chunk, and the next request takes another",
+          "[plan]") {
+  const OfRequests given({at(0, 1000)}, 8192);
+  auto p = pool_with(given.plan);
+  const uint64_t a = p->allocate_planned(1000);
+  REQUIRE(p->pool.mark_exported(p->shared.index.find(a), a));
+  p->free(a);
+  p->synchronise();
+  CHECK(p->ledger.chunks.get() == 0);
+  CHECK(p->allocate_planned(1000) != 0);
+  CHECK(p->source.asked == std::vector<uint64_t>{8192, 8192});
+}
