@@ -5,6 +5,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,11 +33,19 @@ const Symbols* symbols_of(const std::string& path) {
   return file->second ? &*file->second : nullptr;
 }
 
-// A few hundred bytes can stand for a name of gigabytes, which then finds no memory.
+// The process ends by SIGPROF where one name takes longer than this, in processor time.
+void limit_name(long microseconds) {
+  const itimerval once{{0, 0}, {0, microseconds}};
+  setitimer(ITIMER_PROF, &once, nullptr);
+}
+
+// A few hundred bytes can stand for a name of terabytes.
 std::string demangled(const std::string& name) {
   int status = 0;
+  limit_name(kMostNameUs);
   const std::unique_ptr<char, decltype(&std::free)> text(
       abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status), std::free);
+  limit_name(0);
   const size_t length = status == 0 ? strnlen(text.get(), kLongestFunction + 1) : 0;
   return length == 0 || length > kLongestFunction ? name : std::string(text.get(), length);
 }

@@ -11,6 +11,7 @@
 namespace cistern::alloc::tool {
 
 inline constexpr unsigned kMostSeconds = 5;                // of processor time, for one function
+inline constexpr long kMostNameUs = 200'000;               // of that for making a name readable
 inline constexpr uint64_t kMostBytes = uint64_t{1} << 30;  // that it may write to
 inline constexpr int kMostFailures = 4;
 // A name that is longer, as it is in the file or in C++, is cut off.
