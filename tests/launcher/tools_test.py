@@ -429,15 +429,6 @@ class Plan(home.LauncherTest):
         result = self.cistern("plan", table, "--last", table)
         self.assertEqual((result.returncode, result.stderr.count("\n")), (1, 1))
 
-    def test_a_plan_is_written_through_no_link(self):
-        table, out = self.file("lives.csv", self.TABLE), self.folder / "plan"
-        other = pathlib.Path(self.file("other", "other"))
-        for name in ("plan", "plan.new"):
-            (self.folder / name).symlink_to(other)
-            self.assertEqual(self.cistern("plan", table, "-o", out).returncode, 0)
-            self.assertEqual(other.read_text(), "other")
-            self.assertFalse(out.is_symlink())
-
     def test_the_training_run_is_planned_at_its_lower_bound(self):
         trace = home.ROOT / "tests" / "data" / "torch-transformer-train.events.csv"
         result = self.cistern("plan", trace, "--steps", "10000000", "--seconds", "1000000")
