@@ -3,11 +3,14 @@
 
 #include <elf.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 
 #include "allocator/base/keep_errno.h"
@@ -17,6 +20,19 @@ namespace cistern::alloc {
 namespace {
 
 constexpr size_t kPage = 4096;
+
+// Of all tables of a file: a hostile one may have thousands of headers for the same entries, or be
+// a hole of terabytes. Of what is not hostile the largest libraries have two million.
+constexpr uint64_t kMostEntries = uint64_t{1} << 23;
+
+// A file system of which no file was ever written by a linker.
+bool is_made_up(uint64_t file_system) {
+  for (const uint64_t kind : {PROC_SUPER_MAGIC, SYSFS_MAGIC, DEBUGFS_MAGIC, TRACEFS_MAGIC,
+                              CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, SECURITYFS_MAGIC}) {
+    if (file_system == kind) return true;
+  }
+  return false;
+}
 
 // Whether [offset, offset + length) is in a file of `bytes`.
 bool inside(uint64_t offset, uint64_t length, size_t bytes) {
@@ -39,19 +55,34 @@ bool is_function(const Elf64_Sym& symbol) {
 
 }  // namespace
 
+// What is no regular file, or one of those whose content the kernel makes up, is not even opened:
+// with a device that alone may do something. O_PATH opens nothing, and its number names what was
+// looked at.
+int Symbols::open_regular(const char* path, size_t* bytes) {
+  const int place = ::open(path, O_PATH | O_CLOEXEC);
+  if (place < 0) return -1;
+  struct stat about;
+  struct statfs system;
+  int file = -1;
+  if (fstat(place, &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0 &&
+      fstatfs(place, &system) == 0 && !is_made_up(static_cast<uint64_t>(system.f_type))) {
+    char name[32];
+    std::snprintf(name, sizeof name, "/proc/self/fd/%d", place);
+    file = ::open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    *bytes = static_cast<size_t>(about.st_size);
+  }
+  ::close(place);
+  return file;
+}
+
 bool Symbols::open(const char* path) {
   const KeepErrno keep;
-  const int file = ::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  const int file = open_regular(path, &bytes_);
   if (file < 0) return false;
-  struct stat about;
-  void* mapped = MAP_FAILED;
-  if (fstat(file, &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0) {
-    mapped = mmap(nullptr, static_cast<size_t>(about.st_size), PROT_READ, MAP_PRIVATE, file, 0);
-  }
+  void* mapped = mmap(nullptr, bytes_, PROT_READ, MAP_PRIVATE, file, 0);
   ::close(file);
   if (mapped == MAP_FAILED) return false;
   file_ = static_cast<const unsigned char*>(mapped);
-  bytes_ = static_cast<size_t>(about.st_size);
   // A stripped file has only the symbols that others link with.
   if (read_table(SHT_SYMTAB) || read_table(SHT_DYNSYM)) {
     sort();
@@ -74,6 +105,7 @@ bool Symbols::read_table(uint32_t kind) {
       header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_shentsize != sizeof(Elf64_Shdr)) {
     return false;
   }
+  uint64_t left = std::min<uint64_t>(kMostEntries, bytes_ / sizeof(Elf64_Sym));
   for (uint64_t i = 0; i < header.e_shnum; ++i) {
     Elf64_Shdr table, strings;
     if (!read_at(file_, bytes_, header.e_shoff + i * sizeof table, &table)) return false;
@@ -88,7 +120,8 @@ bool Symbols::read_table(uint32_t kind) {
     string_bytes_ = strings.sh_size;
     if (strings_[string_bytes_ - 1] != '\0') return false;
     const uint64_t entries = table.sh_size / sizeof(Elf64_Sym);
-    if (entries == 0) return false;
+    if (entries == 0 || entries > left) return false;
+    left -= entries;
     room_ = entries;
     symbols_ = static_cast<Symbol*>(os::map(room_ * sizeof(Symbol), kPage));
     if (symbols_ == nullptr) return false;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The function names of one ELF file: which symbol an address of it is in. Reads the file itself,
 // so it names functions that the loader does not know, and of files that are no longer loaded. What
-// the file says is not trusted. One thread at a time; memory comes from the operating system.
+// the file says is not trusted: time and memory go by its size, and end at 8 million symbols. One
+// thread at a time; memory comes from the operating system.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,8 @@ namespace cistern::alloc {
 
 class Symbols {
  public:
-  // False where it is no ELF file of this machine's kind, or has no symbols. Once.
+  // False where it is no ELF file of this machine's kind, or has no symbols. Nothing but a regular
+  // file of a file system for such is opened; there must be a /proc. Once.
   bool open(const char* path);
   void close();
 
@@ -25,6 +27,7 @@ class Symbols {
     uint32_t name;  // in strings_
   };
 
+  static int open_regular(const char* path, size_t* bytes);
   bool read_table(uint32_t kind);
   void sort();
 

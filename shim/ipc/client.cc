@@ -2,10 +2,10 @@
 #include "shim/ipc/client.h"
 
 #include <poll.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <cerrno>
 #include <cstring>
@@ -23,9 +23,9 @@ constexpr uint64_t kMs = 1'000'000;
 constexpr uint64_t kAskAgainNs = 100 * kMs;
 constexpr uint64_t kFullPauseNs = kMs;  // the exporter's queue is full
 
-uint64_t new_number() {
-  static constinit std::atomic<uint64_t> last{0};
-  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+// One that no process uses twice, nor another one: a handle is sealed with it.
+bool new_number(uint64_t* out) {
+  return getrandom(out, sizeof *out, GRND_NONBLOCK) == static_cast<ssize_t>(sizeof *out);
 }
 
 // Looks for the answer until `until_ns`. False: it did not come.
@@ -99,10 +99,11 @@ IpcReply ask_exporter(const IpcToken& token, uint32_t first, IpcPatience* patien
   const int saved = errno;
   OwnSocket socket;
   IpcReply reply = IpcReply::failed;
+  uint64_t number = 0;
   if (token.version != kIpcVersion) {
     reply = IpcReply::version;
-  } else {
-    const Question question = question_about(token, first, new_number());
+  } else if (new_number(&number)) {
+    const Question question = question_about(token, first, number);
     bool there = false;
     if (socket.open_to(token.process, question.request.number, &there)) {
       reply = ask_on(socket, question, patience, out, files);
@@ -117,7 +118,8 @@ IpcReply ask_exporter(const IpcToken& token, uint32_t first, IpcPatience* patien
 
 Question question_about(const IpcToken& token, uint32_t first, uint64_t number) {
   return {{kRequestMagic, kIpcVersion, first, number, without_secret(token)},
-          proof_of(token.process, number)};
+          proof_of(token.process, number),
+          token.process};
 }
 
 bool read_answer(const void* message, size_t size, const Question& question, uint32_t files,
@@ -138,6 +140,7 @@ bool read_answer(const void* message, size_t size, const Question& question, uin
              !units_are_right(*out, end, request.first, files)) {
     *reply = IpcReply::gone;
   } else {
+    out->handle = sealed(out->handle, question.exporter, request.number);
     *reply = IpcReply::given;
   }
   return true;

@@ -33,10 +33,11 @@ enum class IpcReply : uint8_t {
 IpcReply ask_exporter(const IpcToken& token, uint32_t first, IpcPatience* patience, IpcAnswer* out,
                       IpcFiles* files);
 
-// What is sent, and the proof that the answer has.
+// What is sent, the proof that the answer has, and whose secret it takes to read it.
 struct Question {
   IpcRequest request;
   uint64_t proof;
+  IpcProcess exporter;
 };
 Question question_about(const IpcToken& token, uint32_t first, uint64_t number);
 

@@ -29,7 +29,7 @@ struct IpcRequest {
   uint64_t magic;
   uint32_t version;
   uint32_t first;   // of the units that the block lies in, the first whose descriptor is wanted
-  uint64_t number;  // of the importer's choice; the answer has its proof
+  uint64_t number;  // drawn by the importer; the answer has its proof
   IpcToken token;   // without its secret
 };
 
@@ -46,7 +46,7 @@ struct IpcAnswer {
   uint32_t version;
   IpcStatus status;
   uint64_t proof;  // of the request's number
-  // Where `given`: the driver's handle of the chunk, and the block in it.
+  // Where `given`: the driver's handle of the chunk, sealed, and the block in it.
   CUipcMemHandle handle;
   uint64_t offset;
   uint64_t bytes;

@@ -131,6 +131,9 @@ IpcAnswer answer_message(const void* message, size_t size, uid_t user, const Ipc
   } else {
     token.process.secret = own->secret;
     answer = answer_for(token, request.first, pools, files);
+    if (answer.status == IpcStatus::given) {
+      answer.handle = sealed(answer.handle, *own, request.number);
+    }
   }
   answer.magic = kAnswerMagic;
   answer.version = kIpcVersion;

@@ -59,7 +59,7 @@ struct Sip {
   }
 };
 
-enum Shown : uint64_t { kPass = 1, kProof = 2 };
+enum Shown : uint64_t { kPass = 1, kProof = 2, kSeal = 3 };  // of the last one for each word
 
 }  // namespace
 
@@ -67,6 +67,16 @@ uint64_t pass_of(const IpcProcess& process) { return Sip(process).of(kPass, 0); 
 
 uint64_t proof_of(const IpcProcess& process, uint64_t number) {
   return Sip(process).of(kProof, number);
+}
+
+CUipcMemHandle sealed(const CUipcMemHandle& handle, const IpcProcess& process, uint64_t number) {
+  uint64_t words[sizeof handle / sizeof(uint64_t)];
+  memcpy(words, &handle, sizeof words);
+  uint64_t place = kSeal;
+  for (uint64_t& word : words) word ^= Sip(process).of(place++, number);
+  CUipcMemHandle out;
+  memcpy(&out, words, sizeof out);
+  return out;
 }
 
 IpcToken without_secret(const IpcToken& token) {

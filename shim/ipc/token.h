@@ -52,6 +52,10 @@ uint64_t pass_of(const IpcProcess& process);
 // By the proof an answer shows that it comes from where the secret is: nobody learns it from a
 // request with that number, or from another answer.
 uint64_t proof_of(const IpcProcess& process, uint64_t number);
+// The driver's handle as it stands in the answer to a request with that number, and, of that, the
+// handle: only where the secret is. An answer goes to the address that asked, which another user
+// may have taken since.
+CUipcMemHandle sealed(const CUipcMemHandle& handle, const IpcProcess& process, uint64_t number);
 // The token as it stands in a request: with the pass in place of the secret.
 IpcToken without_secret(const IpcToken& token);
 

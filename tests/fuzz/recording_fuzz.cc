@@ -8,7 +8,9 @@
 #include <cstdlib>
 
 #include "allocator/record/tool/analysis.h"
+#include "allocator/record/tool/automatic_phases.h"
 #include "allocator/record/tool/text.h"
+#include "allocator/record/tool/views.h"
 #include "tests/unit/allocator/record/written.h"
 
 namespace {
@@ -33,17 +35,39 @@ void mend_checksums(std::vector<uint8_t>& file) {
   }
 }
 
+// However they are grouped, all blocks are in the sums, and those that live at the end.
+void check_sums(const tool::Selection& selection) {
+  uint64_t allocations = 0, live = 0;
+  for (const auto& [kind, sums] : tool::sums_of(selection).kinds) {
+    allocations += sums.allocations;
+    live += sums.live_blocks;
+  }
+  for (const tool::By by : {tool::By::site, tool::By::range, tool::By::phase, tool::By::thread}) {
+    const tool::Ranking ranking(selection, [by](const Event& e) { return tool::number_of(e, by); });
+    uint64_t ranked = 0, ranked_live = 0;
+    ranking.for_each([&](const tool::Row& row) {
+      ranked += row.tally.allocations;
+      ranked_live += row.tally.live_blocks;
+      if (row.tally.temporary > row.tally.allocations - row.tally.live_blocks) {
+        broken("blocks were temporary that nobody freed");
+      }
+    });
+    if (ranked != allocations || ranked_live != live) broken("blocks are missing in a list");
+  }
+}
+
 // Whether it was a recording.
 bool check(const std::vector<uint8_t>& file) {
   std::string problem;
-  const auto recording = tool::read_recording(file, problem);
+  auto recording = tool::read_recording(file, problem);
   if (recording.has_value() != problem.empty())
     broken("a problem without its line, or a line without");
   if (problem.find('\n') != std::string::npos) broken("a problem of two lines");
   if (!recording) return false;
+  tool::find_phases(*recording);
   const tool::Options options;
   const tool::Selection selection(*recording, options);
-  tool::sums_of(selection);
+  check_sums(selection);
   for (const Event& event : recording->events) {
     tool::site_text(*recording, event.site);
     recording->range(event.range);

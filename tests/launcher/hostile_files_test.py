@@ -3,6 +3,7 @@
 """Files that doctor, check and inspect are asked about are read, whatever they are: nothing of them runs, and time,
 memory and output go by their size. Those of an ELF reader on its own are in tests/fuzz/elf_fuzz.cc."""
 
+import pathlib
 import platform
 import random
 import resource
@@ -127,6 +128,17 @@ class Bounds(home.LauncherTest):
             self.assertIn(b"\nverdict ", result.stdout)
             self.assertLess(len(result.stdout), 4096 + 2 * len(data))
             self.assertNotRegex(result.stdout, rb"[\x00-\x09\x0b-\x1f\x7f]")
+
+
+class Links(home.LauncherTest):
+    def test_a_plan_is_written_through_none(self):
+        table, out = self.file("lives.csv", "id,lower,upper,size\na,0,2,4\n"), self.folder / "plan"
+        other = pathlib.Path(self.file("other", "other"))
+        for name in ("plan", "plan.new"):
+            (self.folder / name).symlink_to(other)
+            self.assertEqual(self.cistern("plan", table, "-o", out).returncode, 0)
+            self.assertEqual(other.read_bytes(), b"other")
+            self.assertFalse(out.is_symlink())
 
 
 if __name__ == "__main__":

@@ -66,9 +66,9 @@ class PrintEnv(home.LauncherTest):
         for value in values:
             env = {"PATH": os.environ["PATH"], "CISTERN_LOG_FILE": value}
             printed = subprocess.run([self.home / "cistern-config", "print-env"], env=env, capture_output=True, check=True)
-            for shell in ("dash", "bash"):
-                if shutil.which(shell):
-                    self.assertEqual(self.evaluated([shell], printed.stdout)[b"CISTERN_LOG_FILE"], value)
+            for shell in (["dash"], ["bash"], ["busybox", "sh"]):
+                if shutil.which(shell[0]):
+                    self.assertEqual(self.evaluated(shell, printed.stdout)[b"CISTERN_LOG_FILE"], value)
 
 
 class Home(home.LauncherTest):

@@ -9,8 +9,9 @@ import sys
 
 import home
 
-sys.path.append(str(home.ROOT / "scripts"))
+sys.path += [str(home.ROOT / "scripts"), str(home.ROOT / "tests" / "record")]
 import cistern_trace  # noqa: E402
+import made_up  # noqa: E402
 
 TEXTS = (
     *("plain", "a b", "it's \"q\"", "\\", "$(x)", "\u00e9\u20ac\U0001f600\u00a0\u3000", "\u200b\u2027\u202f\u2065\u206a\u061b\u061d"),
@@ -53,6 +54,34 @@ class Shown(home.LauncherTest):
                           (b"run", b"--set", b"CISTERN_GPU_LIMIT=" + text, b"true"), (b"run", b"--set", b"CISTERN_CONFIG=" + program, b"true"),
                           (b"run", b"--sim", b"--", text + b"/"), (b"record", b"-o", text + b"/x", b"true"), (b"doctor", program),
                           (b"doctor", text), (b"doctor", text, text), (b"flags", text), (b"flags", b"--" + text), (b"trace", text)):
+                self.said(*words)
+
+    def test_what_a_recording_names_in_every_view(self):
+        """The program, the host and the policy; names of files, functions, ranges and phases."""
+        hidden = b"".join(b"(%s)" % os.fsencode(text) for text in TEXTS)
+        sites = b"\4\1\2\1\1\5\0\1\0\0\7" + b"\4\2\1\1\0\0\7"  # Python's and native
+        definitions = b"\1\1" + made_up.varint(len(hidden)) + hidden + b"\2\1\0\1" + b"\2\2\1\1" + b"\3\1\1" + sites
+        events = b"\x0d\2\x0e\1" + b"".join(b"\x0c" + bytes([site]) + made_up.ONE for site in (1, 2)) + made_up.REFUSED + b"\0\1\2"
+        data = bytearray(made_up.recording_of((2, definitions), (1, events + made_up.FREED + b"\0\0")))
+        for at, size in ((64, 1024), (1088, 256), (1344, 1024)):
+            data[at:at + min(len(hidden), size - 1)] = hidden[:size - 1]
+        recording = self.file("recording", bytes(data))
+        seen = ""
+        for words in (("--by", "site"), ("--by", "range"), ("--by", "phase"), (), ("--events",), ("--json",), ("--csv",), ("--folded", "calls"),
+                      ("--folded", "bytes", "--by", "range"), ("--folded", "bytes", "--by", "phase"), ("--site", "*"), ("--range", hidden)):
+            seen += self.said("trace", recording, *words)
+        self.assertGreater(seen.count("\ufffd"), 1000)
+        for words in ((), ("--svg", self.folder / "picture"), ("-o", self.folder / "plan"), ("--device", "7"), ("--last", recording)):
+            self.said("plan", recording, *words)
+
+    def test_a_file_of_any_name_in_every_tool(self):
+        for number, text in enumerate(map(os.fsencode, TEXTS)):
+            path = os.fsencode(self.folder) + b"/" + text.replace(b"/", b"") + b"x"
+            contents = (b"", b"no recording", b"id,lower,upper,size\n" + text + b",0,x,1\n", b"op,id,size\nalloc," + text)
+            with open(path, "wb") as file:
+                file.write(contents[number % len(contents)])
+            for words in ((b"trace", path), (b"trace", path, b"--by", path), (b"trace", path, path), (b"plan", path), (b"plan", path, b"-o", path + b"/x"),
+                          (b"plan", path, b"--memory", path), (b"plan", path, b"--last", path), (b"doctor", path), (b"run", b"--config", path, b"true")):
                 self.said(*words)
 
     def test_a_home_of_any_name(self):

@@ -15,10 +15,14 @@ REQUEST_MAGIC, VERSION, REQUEST_BYTES, ANSWER_BYTES = 0x51C9A1D07BE33F5E, 3, 88,
 MOST_KEPT = 64
 
 
-def names():
-    """The sockets of all processes that can be seen here, as the kernel tells everybody."""
+def names(process=None):
+    """The sockets of all processes that can be seen here, as the kernel tells everybody; of one, for its user alone."""
     table = pathlib.Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")
-    return set(re.findall(r"@(cistern-ipc-[0-9a-f]+)", table))
+    found = re.findall(r" (\d+) @(cistern-ipc-[0-9a-f]+)", table)
+    if process is None:
+        return {name for _, name in found}
+    files = {os.readlink(path) for path in pathlib.Path(f"/proc/{process}/fd").iterdir()}
+    return {name for inode, name in found if f"socket:[{inode}]" in files}
 
 
 def guess(name):

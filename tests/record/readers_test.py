@@ -5,16 +5,15 @@
 import os
 import pathlib
 import random
-import struct
 import subprocess
 import sys
 import tempfile
 import unittest
-import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 import cistern_trace  # noqa: E402
+from made_up import recording_of, varint  # noqa: E402
 
 BUILD = pathlib.Path(os.environ.get("BUILD_DIR", ROOT / "build" / "release")).resolve()
 SOURCES = ["tests/record/write_recording.cc", "allocator/record/recorder.cc", "allocator/record/encoding.cc",
@@ -36,20 +35,6 @@ def line_of(event):
     if event.stream:
         line += f" stream=0x{event.stream:x}"
     return line + f" thread={event.thread}"
-
-
-def varint(value):
-    out = b""
-    while value >= 0x80:
-        out += bytes([value & 0x7F | 0x80])
-        value >>= 7
-    return out + bytes([value])
-
-
-def recording_of(*blocks):
-    """Of (kind, contents): 1 is events, 2 definitions."""
-    data = b"".join(struct.pack("<4sIII", b"CBLK", len(contents), kind, zlib.adler32(contents)) + contents for kind, contents in blocks)
-    return struct.pack("<8sIIQ", b"CISTREC\n", 1, 4096, 4096 + len(data)).ljust(4096, b"\0") + data
 
 
 class Written(unittest.TestCase):

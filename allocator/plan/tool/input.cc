@@ -142,7 +142,7 @@ bool read_recorded(std::span<const uint8_t> file, const Wanted& wanted, Input& o
   const auto recording = tool::read_recording(file, problem);
   if (!recording) return false;
   const tool::Lives lives = tool::lives_of(*recording);
-  const auto event_of = [&](size_t block) -> const Event& {
+  const auto event_of = [&](size_t block) {
     return recording->events[lives.blocks[block].allocated];
   };
   uint64_t device = wanted.device.value_or(UINT64_MAX);
@@ -154,9 +154,9 @@ bool read_recorded(std::span<const uint8_t> file, const Wanted& wanted, Input& o
   std::vector<size_t> number(lives.blocks.size());
   uint64_t calls = 0;
   for (const tool::Step& step : lives.steps) {
-    const Event& event = event_of(step.block);
+    const Event event = event_of(step.block);
     if (event.memory != wanted.memory || event.device != device || event.bytes == 0) continue;
-    if (!step.begins) {
+    if (!lives.begins(step)) {
       out.lives[number[step.block]].to = calls++;
       continue;
     }

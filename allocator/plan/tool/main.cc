@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cistern-plan: what `cistern plan` runs. An ordinary program: single-threaded, may use the C++
 // library.
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -43,12 +44,20 @@ bool read_file(const std::string& path, std::vector<uint8_t>& out, std::string& 
   return read;
 }
 
+// A new file, whatever has its name: in a folder of several users somebody may have put a link
+// there, which would choose the file that is written.
+std::FILE* create_new(const std::string& path) {
+  ::unlink(path.c_str());
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+  return file < 0 ? nullptr : ::fdopen(file, "wb");
+}
+
 // Under another name first: whoever reads the old plan meanwhile has a whole one.
 bool write_file(const std::string& path, const std::string& text, std::string& problem) {
   struct stat status;
   const bool replaces = ::stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode);
   const std::string written = replaces ? path + ".new" : path;
-  std::FILE* file = std::fopen(written.c_str(), "wb");
+  std::FILE* file = replaces ? create_new(written) : std::fopen(written.c_str(), "wb");
   bool whole = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
   if (file != nullptr) whole &= std::fclose(file) == 0;
   if (whole && replaces) whole = std::rename(written.c_str(), path.c_str()) == 0;

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <array>
+#include <deque>
 #include <map>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,18 +26,19 @@ class Selection {
 
   bool has(size_t block) const { return selected_[block]; }
   // Whether the end of a block counts as one.
-  bool in_time(const Event& event) const { return event.time_ns <= options.to_ns; }
+  bool in_time(size_t event) const { return recording.events.time_ns(event) <= options.to_ns; }
   // Events of blocks are selected with them, others by what is told of them.
   bool has_event(size_t event) const;
 
  private:
   bool matches(const Event& event) const;
 
-  std::vector<char> sites_, ranges_, phases_;  // by number: whether the glob matches
-  std::vector<char> selected_;
+  std::vector<bool> sites_, ranges_, phases_;  // by number: whether the glob matches
+  std::vector<bool> selected_;
 };
 
-// Of one kind of memory on one device.
+// Of one kind of memory on one device; devices from kLastDevice on are one.
+inline constexpr uint32_t kLastDevice = 4095;
 struct KindSums {
   uint64_t allocations = 0, frees = 0, bytes = 0, live_bytes = 0, live_blocks = 0, peak_bytes = 0;
   uint64_t refused = 0;
@@ -46,7 +47,7 @@ struct KindSums {
 
 struct PhaseSums {
   uint64_t runs = 0, allocations = 0, bytes = 0;
-  std::map<uint32_t, uint64_t> peak;  // most live during it, by place
+  std::map<uint32_t, uint64_t> peak;  // most live during it, by place, of which some may be missing
 };
 
 struct Sums {
@@ -57,38 +58,49 @@ struct Sums {
 
 Sums sums_of(const Selection& selection);
 
-// One row of a list: something that allocated in a place.
+// Sums of what was allocated in a place under one number.
 struct Row {
-  uint32_t number;
+  uint64_t number;
+  uint32_t place;
   Tally tally;
 };
 
-// Sums by site and range, or by anything else that an event is given a number for.
+// Sums by anything that an event is given a number for: its site, its range, its thread. As those
+// of allocator/record/tallies.h, but known from end to end, a block needs no record of its own.
 class Ranking {
  public:
   template <typename NumberOf>
   Ranking(const Selection& selection, NumberOf number_of);
 
-  const Tally& total(uint32_t place) const { return tallies_->total(place); }
   // In falling order; those with 0 are left out.
-  std::vector<Row> rows(uint32_t place, TallyBy by, Sort sort) const;
-  // Of all places, by number.
-  std::map<uint32_t, uint64_t> values(TallyBy by, Sort sort) const;
+  std::vector<const Row*> rows(uint32_t place, Sort sort) const;
+  // visit(row), in the order of the first allocations.
+  template <typename Visitor>
+  void for_each(Visitor visit) const {
+    for (const Row& row : rows_) visit(row);
+  }
 
  private:
-  void add(const Selection& selection, const Step& step, Event event);
+  void see_steps();
+  Tally& tally_of(uint32_t place, uint64_t number);
+  void count(uint32_t block, const Event& event, uint64_t number);
 
-  std::unique_ptr<Tallies> tallies_ = std::make_unique<Tallies>();
+  const Selection& selection_;
+  std::array<uint32_t, kPlaces> peak_{};  // the event with which most was live
+  std::vector<bool> temporary_;           // blocks
+  std::deque<Row> rows_;
+  std::array<IndexTable, kPlaces> row_of_;
 };
 
-// `number_of(event)` stands in for the site of an allocation.
+// `number_of(event)`: of an allocation.
 template <typename NumberOf>
-Ranking::Ranking(const Selection& selection, NumberOf number_of) {
-  for (const Step& step : selection.lives.steps) {
-    if (!selection.has(step.block)) continue;
-    Event event = selection.recording.events[step.event];
-    if (step.begins) event.site = number_of(event);
-    add(selection, step, event);
+Ranking::Ranking(const Selection& selection, NumberOf number_of) : selection_(selection) {
+  see_steps();
+  for (uint32_t block = 0; block < selection.lives.blocks.size(); ++block) {
+    const uint32_t allocated = selection.lives.blocks[block].allocated;
+    if (!selection.has(block) || !selection.in_time(allocated)) continue;
+    const Event event = selection.recording.events[allocated];
+    count(block, event, number_of(event));
   }
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/record/tool/automatic_phases.h"
 
-#include <algorithm>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "allocator/record/phases.h"
 #include "allocator/record/tool/lives.h"
@@ -10,23 +11,27 @@
 namespace cistern::alloc::tool {
 
 void find_phases(Recording& recording) {
-  const auto waited = [](const Event& e) { return e.type == EventType::synchronised; };
-  std::vector<Event>& events = recording.events;
-  if (recording.phases.size() > 1 || std::none_of(events.begin(), events.end(), waited)) return;
+  Events& events = recording.events;
+  const auto waited = [&](size_t i) { return events.type(i) == EventType::synchronised; };
+  bool any = false;
+  for (size_t i = 0; i < events.size() && !any; ++i) any = waited(i);
+  if (recording.phases.size() > 1 || !any) return;
   const auto phases = std::make_unique<Phases>();
   const auto start = static_cast<uint32_t>(recording.names.size());
   recording.names.insert(recording.names.end(), {"(start)", "(phase)"});
   phases->name_automatic(start, start + 1);
   const Lives lives = lives_of(recording);
   auto step = lives.steps.begin();
-  for (size_t i = 0; i < events.size(); ++i) {
+  std::vector<uint32_t> begins;
+  for (uint32_t i = 0; i < events.size(); ++i) {
     for (; step != lives.steps.end() && step->event == i; ++step) {
       const uint64_t bytes = events[lives.blocks[step->block].allocated].bytes;
-      step->begins ? phases->allocated(nullptr, bytes) : phases->freed(bytes);
+      lives.begins(*step) ? phases->allocated(nullptr, bytes) : phases->freed(bytes);
     }
-    events[i].phase = phases->current(nullptr);
-    if (waited(events[i])) phases->synchronised();
+    while (begins.size() < phases->current(nullptr)) begins.push_back(i);
+    if (waited(i)) phases->synchronised();
   }
+  events.set_phases(std::move(begins));
   for (uint32_t run = 1; run <= phases->runs(); ++run) {
     recording.phases.push_back(phases->name_of(run));
   }

@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names of functions in the files that a recording refers to, as far as those files are here
-// and still the same. One thread.
+// The names of functions in the files that a recording refers to, as far as those files are here.
+// Whoever made a recording up chose the files, and may have written them: another process reads
+// them, which may fail, and may take no longer and no more memory than kMostSeconds and kMostBytes
+// say. Once such processes failed kMostFailures times no more functions are named. One thread.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
 namespace cistern::alloc::tool {
+
+inline constexpr unsigned kMostSeconds = 5;                // of processor time, for one function
+inline constexpr long kMostNameUs = 200'000;               // of that for making a name readable
+inline constexpr uint64_t kMostBytes = uint64_t{1} << 30;  // that it may write to
+inline constexpr int kMostFailures = 4;
+// A name that is longer, as it is in the file or in C++, is cut off.
+inline constexpr size_t kLongestFunction = 4096;
 
 // The function that holds an offset of a file, demangled, and how far it lies in that function; ""
 // where that is not known.

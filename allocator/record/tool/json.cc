@@ -46,7 +46,7 @@ class Json {
 
 void put_head(Json& out, const Selection& selection) {
   const RecordingHead& head = selection.recording.head;
-  const std::vector<Event>& events = selection.recording.events;
+  const Events& events = selection.recording.events;
   out.number("version", head.version);
   out.text("program", head.program);
   out.number("process", head.process);
@@ -116,24 +116,24 @@ void put_frames(Json& out, const Recording& recording, uint32_t site) {
   out.close(']');
 }
 
-void put_rows(Json& out, const Selection& selection, const Ranking& ranking, const char* key,
-              By by) {
-  const TallyBy tally_by = by == By::range ? TallyBy::range : TallyBy::site;
+void put_rows(Json& out, const Selection& selection, const char* key, By by) {
+  const Ranking ranking(selection, [by](const Event& event) { return number_of(event, by); });
   out.open(key, '[');
   for (uint32_t place = 0; place < kPlaces; ++place) {
-    for (const Row& row : ranking.rows(place, tally_by, Sort::calls)) {
+    for (const Row* row : ranking.rows(place, Sort::calls)) {
+      const auto number = static_cast<uint32_t>(row->number);
       out.open(nullptr, '{');
       out.text("place", place_text(place));
-      out.number("number", row.number);
-      out.text("name", label_of(selection.recording, by, row.number));
-      out.number("allocations", row.tally.allocations);
-      out.number("bytes", row.tally.bytes);
-      out.number("live_blocks", row.tally.live_blocks);
-      out.number("live_bytes", row.tally.live_bytes);
-      out.number("peak_bytes", row.tally.peak_bytes);
-      out.number("temporary", row.tally.temporary);
-      out.number("within_phase", row.tally.within_phase);
-      if (by == By::site) put_frames(out, selection.recording, row.number);
+      out.number("number", number);
+      out.text("name", label_of(selection.recording, by, number));
+      out.number("allocations", row->tally.allocations);
+      out.number("bytes", row->tally.bytes);
+      out.number("live_blocks", row->tally.live_blocks);
+      out.number("live_bytes", row->tally.live_bytes);
+      out.number("peak_bytes", row->tally.peak_bytes);
+      out.number("temporary", row->tally.temporary);
+      out.number("within_phase", row->tally.within_phase);
+      if (by == By::site) put_frames(out, selection.recording, number);
       out.close('}');
     }
   }
@@ -149,11 +149,9 @@ void show_json(const Selection& selection) {
   put_head(out, selection);
   put_kinds(out, sums);
   put_phases(out, selection, sums);
-  const Ranking ranking(selection, [](const Event& event) { return event.site; });
-  put_rows(out, selection, ranking, "sites", By::site);
-  put_rows(out, selection, ranking, "ranges", By::range);
-  const Ranking by_thread(selection, [](const Event& event) { return event.thread; });
-  put_rows(out, selection, by_thread, "threads", By::thread);
+  put_rows(out, selection, "sites", By::site);
+  put_rows(out, selection, "ranges", By::range);
+  put_rows(out, selection, "threads", By::thread);
   out.close('}');
   std::putchar('\n');
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
+#include <deque>
 #include <map>
 
 #include "allocator/record/tool/text.h"
@@ -40,17 +41,18 @@ std::string root_of(const Recording& recording, By by, uint32_t number) {
 
 void show_csv(const Selection& selection) {
   std::puts("time_us,op,id,size,stream");
-  std::map<size_t, size_t> id_of;  // of the selected blocks that are live
-  size_t ids = 0;
+  const Events& events = selection.recording.events;
+  std::deque<uint32_t> id_of(selection.lives.blocks.size());
+  uint32_t ids = 0;
   for (const Step& step : selection.lives.steps) {
-    const Event& event = selection.recording.events[step.event];
-    if (!selection.has(step.block) || !selection.in_time(event)) continue;
-    const Event& block = selection.recording.events[selection.lives.blocks[step.block].allocated];
-    const size_t id = step.begins ? ids++ : id_of[step.block];
-    step.begins ? void(id_of[step.block] = id) : void(id_of.erase(step.block));
+    if (!selection.has(step.block) || !selection.in_time(step.event)) continue;
+    const Event event = events[step.event];
+    const Event block = events[selection.lives.blocks[step.block].allocated];
+    const bool begins = selection.lives.begins(step);
+    if (begins) id_of[step.block] = ids++;
     const uint64_t stream = event.type == EventType::freed ? event.stream : block.stream;
-    std::printf("%" PRIu64 ",%s,%zu,%" PRIu64 ",%" PRIu64 "\n", event.time_ns / 1000,
-                step.begins ? "alloc" : "free", id, block.bytes, stream);
+    std::printf("%" PRIu64 ",%s,%" PRIu32 ",%" PRIu64 ",%" PRIu64 "\n", event.time_ns / 1000,
+                begins ? "alloc" : "free", id_of[step.block], block.bytes, stream);
   }
 }
 
@@ -58,7 +60,7 @@ void show_events(const Selection& selection) {
   const Recording& recording = selection.recording;
   for (size_t i = 0; i < recording.events.size(); ++i) {
     if (!selection.has_event(i)) continue;
-    const Event& event = recording.events[i];
+    const Event event = recording.events[i];
     std::printf("%.9f %s", seconds(event.time_ns), kTypeNames[static_cast<size_t>(event.type)]);
     std::printf(" memory=%s", kMemoryNames[static_cast<size_t>(event.memory)]);
     if (has_address(event.type)) std::printf(" address=0x%" PRIx64, event.address);
@@ -80,29 +82,35 @@ void show_events(const Selection& selection) {
   }
 }
 
+// Lines of other stacks with the same text are added up as far as kLinesKept reaches.
 void show_folded(const Selection& selection) {
+  constexpr size_t kLinesKept = size_t{16} << 20;
   const Recording& recording = selection.recording;
   const By by = selection.options.by.value_or(By::site);
-  using Stack = std::pair<uint32_t, uint32_t>;  // what it is grouped by, and the site
-  std::map<Stack, uint32_t> number_of_stack;
-  std::vector<Stack> stacks;
   const Ranking ranking(selection, [&](const Event& event) {
-    const Stack stack{by == By::site ? 0 : number_of(event, by), event.site};
-    const auto [at, is_new] =
-        number_of_stack.try_emplace(stack, static_cast<uint32_t>(stacks.size()));
-    if (is_new) stacks.push_back(stack);
-    return at->second;
+    return uint64_t{by == By::site ? 0 : number_of(event, by)} << 32 | event.site;
   });
   std::map<std::string, uint64_t> lines;
-  for (const auto& [number, value] : ranking.values(TallyBy::site, *selection.options.sort)) {
-    const auto [root, site] = stacks[number];
+  size_t kept = 0;
+  const auto show = [&] {
+    for (const auto& [stack, value] : lines) {
+      std::printf("%s %" PRIu64 "\n", stack.c_str(), value);
+    }
+    lines.clear();
+    kept = 0;
+  };
+  ranking.for_each([&](const Row& row) {
+    const uint64_t value = figure_of(row.tally, *selection.options.sort);
+    if (value == 0) return;
+    const auto root = static_cast<uint32_t>(row.number >> 32);
     std::string line = by == By::site ? "" : root_of(recording, by, root);
-    line += stack_of(recording, site);
-    lines[by == By::site ? line.substr(1) : line] += value;
-  }
-  for (const auto& [stack, value] : lines) {
-    if (value != 0) std::printf("%s %" PRIu64 "\n", stack.c_str(), value);
-  }
+    line += stack_of(recording, static_cast<uint32_t>(row.number));
+    if (by == By::site) line.erase(0, 1);
+    kept += line.size();
+    lines[line] += value;
+    if (kept > kLinesKept) show();
+  });
+  show();
 }
 
 }  // namespace cistern::alloc::tool

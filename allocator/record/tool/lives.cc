@@ -2,7 +2,7 @@
 #include "allocator/record/tool/lives.h"
 
 #include <map>
-#include <unordered_map>
+#include <utility>
 
 #include "allocator/record/block_key.h"
 
@@ -11,76 +11,97 @@ namespace {
 
 class Pairing {
  public:
-  Pairing(const Recording& recording, Lives& out) : events_(recording.events), out_(out) {}
+  Pairing(const Events& events, EventType begins, EventType ends, Lives& out)
+      : events_(events), begins_(begins), ends_(ends), out_(out) {}
 
   void run() {
-    out_.block_of_event.assign(events_.size(), kNone);
-    for (size_t i = 0; i < events_.size(); ++i) {
-      const Event& event = events_[i];
-      if (event.type == EventType::allocated) {
-        end_at(event, i);
-        begin(event, i);
-      } else if (event.type == EventType::freed) {
-        out_.block_of_event[i] = end_at(event, i);
-      } else if (event.type == EventType::context_ended) {
-        end_context(event, i);
+    out_.block_of_event.resize(events_.size(), kNone);
+    for (uint32_t i = 0; i < events_.size(); ++i) {
+      const EventType type = events_.type(i);
+      if (type == begins_) {
+        end_at(events_[i], i);
+        begin(events_[i], i);
+      } else if (type == ends_) {
+        out_.block_of_event[i] = end_at(events_[i], i);
+      } else if (type == EventType::context_ended) {
+        end_context(events_[i].context, i);
       }
     }
   }
 
  private:
-  void begin(const Event& event, size_t at) {
-    const size_t block = out_.blocks.size();
+  void begin(const Event& event, uint32_t at) {
+    const auto block = static_cast<uint32_t>(out_.blocks.size());
     out_.blocks.push_back({.allocated = at});
-    out_.steps.push_back({.event = at, .block = block, .begins = true});
+    out_.steps.push_back({.event = at, .block = block});
     out_.block_of_event[at] = block;
-    live_of(event)[event.address] = block;
-    if (ends_with_context(event.memory)) of_context_[event.context].push_back(block);
+    live_of(event.memory).put(block, address_);
+    next_.push_back(kNone);
+    if (!ends_with_context(event.memory) && event.type != EventType::obtained) return;
+    const auto [chain, is_new] = of_context_.try_emplace(event.context, Chain{block, block});
+    if (!is_new) next_[std::exchange(chain->second.last, block)] = block;
   }
 
-  size_t end_at(const Event& event, size_t at) {
-    auto& live = live_of(event);
-    const auto found = live.find(event.address);
-    if (found == live.end()) return kNone;
-    const size_t block = found->second;
-    live.erase(found);
+  uint32_t end_at(const Event& event, uint32_t at) {
+    IndexTable& live = live_of(event.memory);
+    const uint32_t block = live.find(event.address, address_);
+    if (block == kNone) return kNone;
+    live.remove(event.address, address_);
     end(block, at);
     return block;
   }
 
-  void end(size_t block, size_t at) {
+  void end(uint32_t block, uint32_t at) {
     out_.blocks[block].ended = at;
-    out_.steps.push_back({.event = at, .block = block, .begins = false});
+    out_.steps.push_back({.event = at, .block = block});
   }
 
-  void end_context(const Event& event, size_t at) {
-    const auto of_context = of_context_.find(event.context);
-    if (of_context == of_context_.end()) return;
-    for (const size_t block : of_context->second) {
+  void end_context(uint64_t context, uint32_t at) {
+    const auto chain = of_context_.find(context);
+    if (chain == of_context_.end()) return;
+    for (uint32_t block = chain->second.first; block != kNone; block = next_[block]) {
       if (out_.blocks[block].ended != kNone) continue;
-      const Event& allocated = events_[out_.blocks[block].allocated];
-      live_of(allocated).erase(allocated.address);
+      const Event allocated = events_[out_.blocks[block].allocated];
+      live_of(allocated.memory).remove(allocated.address, address_);
       end(block, at);
     }
-    of_context_.erase(of_context);
+    of_context_.erase(chain);
   }
 
-  std::unordered_map<uint64_t, size_t>& live_of(const Event& event) {
-    return live_[static_cast<size_t>(key_space_of(event.memory))];
-  }
+  IndexTable& live_of(Memory memory) { return live_[static_cast<size_t>(key_space_of(memory))]; }
 
-  const std::vector<Event>& events_;
+  struct Address {
+    const Pairing* pairing;
+    uint64_t operator()(uint32_t block) const {
+      return pairing->events_[pairing->out_.blocks[block].allocated].address;
+    }
+  };
+
+  const Events& events_;
+  const EventType begins_, ends_;
   Lives& out_;
-  std::unordered_map<uint64_t, size_t> live_[kKeySpaces];
-  std::unordered_map<uint64_t, std::vector<size_t>> of_context_;  // those that ended, too
+  const Address address_{this};
+  IndexTable live_[kKeySpaces];
+  // The blocks of a context, also those that ended.
+  struct Chain {
+    uint32_t first, last;
+  };
+  std::map<uint64_t, Chain> of_context_;
+  std::deque<uint32_t> next_;
 };
 
 }  // namespace
 
 Lives lives_of(const Recording& recording) {
   Lives lives;
-  Pairing(recording, lives).run();
+  Pairing(recording.events, EventType::allocated, EventType::freed, lives).run();
   return lives;
+}
+
+Lives chunks_of(const Recording& recording) {
+  Lives chunks;
+  Pairing(recording.events, EventType::obtained, EventType::released, chunks).run();
+  return chunks;
 }
 
 }  // namespace cistern::alloc::tool

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "allocator/record/names.h"
 #include "allocator/record/tool/order.h"
@@ -12,6 +13,9 @@ namespace {
 
 constexpr uint32_t kKnownFlags =
     kRecordingEnded | kRecordingHasSites | kRecordingPooled | kRecordingCutShort;
+
+// So that numbers of 32 bits are enough for events and their values.
+constexpr uint64_t kMostRead = uint64_t{8} << 30;
 
 // Where reading stopped and why. After a failure every further read gives 0, so that a reader needs
 // to look once in a while only.
@@ -110,6 +114,7 @@ class Reader {
   size_t read_block(size_t at);
   void read_definitions(Contents& contents);
   void read_events(Contents& contents);
+  void read_event(Contents& contents, EventType type, Memory memory, EventContext& context);
   void read_state(Contents& contents, State state, EventContext& context);
 
   static uint32_t last(const auto& definitions) {
@@ -147,6 +152,10 @@ bool Reader::check_head(const RecordingHead& head) {
   }
   if (head.committed < sizeof head) {
     return problem_.damaged(16, std::to_string(head.committed) + " bytes count");
+  }
+  if (head.committed > kMostRead) {
+    return problem_.say("a recording of more than 8 GiB", 16,
+                        std::to_string(head.committed) + " bytes count", "record a shorter time");
   }
   if (head.committed > file_.size()) {
     return problem_.say("a truncated recording", file_.size(),
@@ -272,13 +281,29 @@ void Reader::read_state(Contents& contents, State state, EventContext& context) 
   }
 }
 
+void Reader::read_event(Contents& contents, EventType type, Memory memory, EventContext& context) {
+  context.time_ns += static_cast<uint64_t>(unzigzag(contents.varint()));
+  if (context.time_ns > INT64_MAX) contents.refuse("a time before the recording began");
+  uint64_t values[3];
+  size_t count = 0;
+  if (has_address(type)) {
+    values[count++] = context.address += static_cast<uint64_t>(unzigzag(contents.varint()));
+  }
+  if (has_bytes(type)) values[count++] = contents.varint();
+  if (type == EventType::refused) values[count++] = contents.varint_up_to(UINT32_MAX, "code");
+  out_.events.add(type, memory, context.time_ns, values);
+}
+
 void Reader::read_events(Contents& contents) {
   EventContext context{};
+  out_.events.set_state(context.state);
+  bool told = false;  // of a change
   while (contents.more()) {
     const uint8_t tag = contents.tag();
     const unsigned type = tag & ((1u << kTypeBits) - 1), memory = tag >> kTypeBits;
     if (type >= kFirstStateTag && type < kFirstStateTag + kStates && memory == 0) {
       read_state(contents, static_cast<State>(type - kFirstStateTag), context);
+      told = true;
       continue;
     }
     if (type == 0 || type > static_cast<unsigned>(kLastEventType) ||
@@ -286,41 +311,26 @@ void Reader::read_events(Contents& contents) {
       contents.refuse("an event of kind " + std::to_string(tag));
       return;
     }
-    Event event;
-    event.type = static_cast<EventType>(type);
-    event.memory = static_cast<Memory>(memory);
-    event.time_ns = context.time_ns += static_cast<uint64_t>(unzigzag(contents.varint()));
-    if (event.time_ns > INT64_MAX) contents.refuse("a time before the recording began");
-    if (has_address(event.type)) {
-      event.address = context.address += static_cast<uint64_t>(unzigzag(contents.varint()));
-    }
-    if (has_bytes(event.type)) event.bytes = contents.varint();
-    if (event.type == EventType::refused) {
-      event.code = contents.varint_up_to(UINT32_MAX, "code");
-    }
-    uint64_t told[kStates];
-    for (int i = 0; i < kStates; ++i) {
-      told[i] = (states_of(event.type) & 1u << i) != 0 ? context.state[i] : 0;
-    }
-    event.thread = static_cast<uint32_t>(told[static_cast<int>(State::thread)]);
-    event.device = static_cast<uint32_t>(told[static_cast<int>(State::device)]);
-    event.context = told[static_cast<int>(State::context)];
-    event.stream = told[static_cast<int>(State::stream)];
-    event.site = static_cast<uint32_t>(told[static_cast<int>(State::site)]);
-    event.range = static_cast<uint32_t>(told[static_cast<int>(State::range)]);
-    event.phase = static_cast<uint32_t>(told[static_cast<int>(State::phase)]);
-    out_.events.push_back(event);
+    if (std::exchange(told, false)) out_.events.set_state(context.state);
+    read_event(contents, static_cast<EventType>(type), static_cast<Memory>(memory), context);
   }
 }
 
 }  // namespace
 
+// Outer names come first, and those that are kept are the inner ones.
 std::string Recording::range(uint32_t number) const {
   constexpr int kDeepest = 64;
-  std::string path;
-  for (int depth = 0; number != 0 && depth < kDeepest; ++depth, number = ranges[number].parent) {
-    path.insert(0, names[ranges[number].name] + (depth == 0 ? "" : "/"));
+  constexpr size_t kLongest = 16384;
+  uint32_t parts[kDeepest];
+  int depth = 0;
+  for (size_t length = 0; number != 0 && depth < kDeepest; number = ranges[number].parent) {
+    length += names[ranges[number].name].size() + 1;
+    if (length > kLongest) break;
+    parts[depth++] = ranges[number].name;
   }
+  std::string path;
+  for (; depth != 0; --depth) path += names[parts[depth - 1]] + (depth == 1 ? "" : "/");
   return path;
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include "allocator/record/encoding.h"
 #include "allocator/record/frame.h"
+#include "allocator/record/tool/events.h"
 
 namespace cistern::alloc::tool {
 
@@ -23,16 +25,17 @@ struct RangeDefinition {
 // Definitions stand at their number; [0] is "none": no text, no frames.
 struct Recording {
   RecordingHead head;
-  std::vector<std::string> names;
-  std::vector<RangeDefinition> ranges;
-  std::vector<uint32_t> phases;  // names
-  std::vector<std::vector<Frame>> sites;
+  std::deque<std::string> names;
+  std::deque<RangeDefinition> ranges;
+  std::deque<uint32_t> phases;  // names
+  std::deque<std::vector<Frame>> sites;
   // By time. Of those with the same time, frees come before allocations, and those of one thread in
   // the order in which it recorded them.
-  std::vector<Event> events;
+  Events events;
 
   const std::string& phase(uint32_t number) const { return names[phases[number]]; }
-  // "outermost/.../innermost"; of one deeper than 64 the innermost 64. "" for 0.
+  // "outermost/.../innermost"; of one deeper than 64, or longer than 16 KiB, the innermost of it.
+  // "" for 0.
   std::string range(uint32_t number) const;
 };
 

@@ -49,15 +49,15 @@ void show_stack(const Recording& recording, uint32_t site) {
 
 void show_list(const Selection& selection, const Ranking& ranking, uint32_t place, By by,
                Sort sort) {
-  const TallyBy tally_by = by == By::range ? TallyBy::range : TallyBy::site;
-  const std::vector<Row> rows = ranking.rows(place, tally_by, sort);
+  const std::vector<const Row*> rows = ranking.rows(place, sort);
   if (rows.empty()) return;
   std::printf("\n%s, by %s: %s\n", place_text(place).c_str(), kBys[static_cast<int>(by)],
               title_of(sort));
   for (size_t i = 0; i < rows.size() && i < selection.options.top; ++i) {
-    std::printf("%14s  %s\n", shown(rows[i].tally, sort).c_str(),
-                label_of(selection.recording, by, rows[i].number).c_str());
-    if (by == By::site) show_stack(selection.recording, rows[i].number);
+    const auto number = static_cast<uint32_t>(rows[i]->number);
+    std::printf("%14s  %s\n", shown(rows[i]->tally, sort).c_str(),
+                label_of(selection.recording, by, number).c_str());
+    if (by == By::site) show_stack(selection.recording, number);
   }
   if (rows.size() > selection.options.top) {
     std::printf("%14s  and %zu more: --top %zu\n", "", rows.size() - selection.options.top,
@@ -65,7 +65,8 @@ void show_list(const Selection& selection, const Ranking& ranking, uint32_t plac
   }
 }
 
-void show_lists_by(const Selection& selection, const Ranking& ranking, By by) {
+void show_lists_by(const Selection& selection, By by) {
+  const Ranking ranking(selection, [by](const Event& event) { return number_of(event, by); });
   for (uint32_t place = 0; place < kPlaces; ++place) {
     for (const Sort sort : kAllSorts) {
       if (selection.options.sort.value_or(sort) != sort) continue;
@@ -76,7 +77,7 @@ void show_lists_by(const Selection& selection, const Ranking& ranking, By by) {
 
 void show_head(const Selection& selection, const Sums& sums) {
   const RecordingHead& head = selection.recording.head;
-  const std::vector<Event>& events = selection.recording.events;
+  const Events& events = selection.recording.events;
   const auto count = [&](EventType type) { return sums.events[static_cast<size_t>(type)]; };
   std::printf("program     %s, process %" PRIu32 "\n", printable(head.program).c_str(),
               head.process);
@@ -170,22 +171,15 @@ std::string label_of(const Recording& recording, By by, uint32_t number) {
   return printable(by == By::range ? recording.range(number) : recording.phase(number));
 }
 
-void show_lists(const Selection& selection) {
-  const By by = *selection.options.by;
-  const Ranking ranking(selection, [=](const Event& event) {
-    return by == By::range ? event.site : number_of(event, by);
-  });
-  show_lists_by(selection, ranking, by);
-}
+void show_lists(const Selection& selection) { show_lists_by(selection, *selection.options.by); }
 
 void show_summary(const Selection& selection) {
   const Sums sums = sums_of(selection);
   show_head(selection, sums);
   show_kinds(sums);
   show_phases(selection, sums);
-  const Ranking ranking(selection, [](const Event& event) { return event.site; });
-  if (selection.recording.sites.size() > 1) show_lists_by(selection, ranking, By::site);
-  if (selection.recording.ranges.size() > 1) show_lists_by(selection, ranking, By::range);
+  if (selection.recording.sites.size() > 1) show_lists_by(selection, By::site);
+  if (selection.recording.ranges.size() > 1) show_lists_by(selection, By::range);
 }
 
 }  // namespace cistern::alloc::tool

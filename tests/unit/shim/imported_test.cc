@@ -167,7 +167,9 @@ class Exporter {
       }
       const uint64_t proof = proof_of(process_, request.number);
       IpcAnswer answer{kAnswerMagic, kIpcVersion, IpcStatus::given, proof, {}, 0, 0, 0, 0};
-      answer.handle = test::handle_of_driver(static_cast<unsigned char>(request.token.chunk));
+      answer.handle =
+          sealed(test::handle_of_driver(static_cast<unsigned char>(request.token.chunk)), process_,
+                 request.number);
       answer.offset = request.token.address;
       answer.bytes = request.token.bytes;
       sendto(socket_.number(), &answer, sizeof answer, MSG_DONTWAIT,

@@ -117,6 +117,10 @@ inline shim::IpcAnswer answered(const shim::IpcRequest& request) {
   shim::IpcFiles files;
   return shim::answer_message(&request, sizeof request, getuid(), find_held, &files);
 }
+// The driver's handle in an answer of this process.
+inline CUipcMemHandle handle_in(const shim::IpcAnswer& answer, const shim::IpcRequest& request) {
+  return shim::sealed(answer.handle, *shim::exporting_process(), request.number);
+}
 
 // Of a block that lies in a chunk, or the first units behind it.
 inline shim::IpcReply ask(const shim::IpcToken& token, shim::IpcAnswer* answer) {

@@ -307,5 +307,38 @@ TEST_CASE("whoever has an exporter's name alone learns no secret and is not hear
   CHECK(open_files() == files - 1);
 }
 
+// An answer goes to the address that asked, whoever has it by then.
+TEST_CASE("who takes the place of an importer that is gone learns no handle", "[ipc]") {
+  hold();
+  const IpcToken token = exported(9);
+  REQUIRE(serve_importers(find_held));
+  const CUipcMemHandle handle = test::handle_of_driver(9);
+  const Question question = test::question_for(token);
+  const int stranger = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  {
+    const std::lock_guard busy(test::held_mutex);
+    OwnSocket importer;
+    bool there = false;
+    REQUIRE(importer.open_to(token.process, question.request.number, &there));
+    REQUIRE(send(importer.number(), &question.request, sizeof question.request, 0) > 0);
+    sockaddr_un name;
+    socklen_t bytes = sizeof name;
+    auto* address = reinterpret_cast<sockaddr*>(&name);
+    REQUIRE(getsockname(importer.number(), address, &bytes) == 0);
+    importer.close_own();
+    REQUIRE(bind(stranger, address, bytes) == 0);
+  }
+  IpcAnswer answer;
+  REQUIRE(recv(stranger, &answer, sizeof answer, 0) == sizeof answer);
+  close(stranger);
+  CHECK(answer.status == IpcStatus::given);
+  CHECK(std::memcmp(&answer.handle, &handle, sizeof handle) != 0);
+  IpcAnswer read;
+  IpcReply reply;
+  CHECK(read_answer(&answer, sizeof answer, question, 0, &read, &reply));
+  CHECK(std::memcmp(&read.handle, &handle, sizeof handle) == 0);
+  end_exports_at(kChunk);
+}
+
 }  // namespace
 }  // namespace cistern::shim

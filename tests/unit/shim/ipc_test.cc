@@ -19,6 +19,7 @@ using test::ask;
 using test::exported;
 using test::files_become;
 using test::find_held;
+using test::handle_in;
 using test::made_up_process;
 using test::open_files;
 using test::request_for;
@@ -104,14 +105,14 @@ TEST_CASE("a token names its block as long as the program holds it", "[ipc]") {
 TEST_CASE("a token never names a later chunk at the same address", "[ipc]") {
   hold(4096, 1000);
   const IpcRequest first = request_for(exported(3));
-  CHECK(is_handle(answered(first).handle, 3));
+  CHECK(is_handle(handle_in(answered(first), first), 3));
   end_exports_at(kChunk + 1);
   CHECK(answered(first).status == IpcStatus::given);
   end_exports_at(kChunk);
   CHECK(answered(first).status == IpcStatus::gone);
   const IpcRequest second = request_for(exported(4));
   CHECK(answered(first).status == IpcStatus::gone);
-  CHECK(is_handle(answered(second).handle, 4));
+  CHECK(is_handle(handle_in(answered(second), second), 4));
   end_exports_of(nullptr);
   CHECK(answered(second).status == IpcStatus::given);
   end_exports_of(test::some_context());
@@ -231,7 +232,8 @@ TEST_CASE("a forked child answers for nobody, and the parent for itself alone", 
     const IpcToken own = exported(9);
     if (own.process.name == token.process.name || own.process.secret == token.process.secret)
       return 3;
-    return is_handle(answered(request_for(own)).handle, 9) ? 0 : 4;
+    const IpcRequest request = request_for(own);
+    return is_handle(handle_in(answered(request), request), 9) ? 0 : 4;
   });
   CHECK(status == 0);
   IpcAnswer answer;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // An owner under attack serves its importer, and its threads allocate.
 // The importer opens, reads and closes a block again and again, until stdin ends. Strangers do what
-// they like to the owner's socket meanwhile (life/strangers.py). It prints what went wrong, and
-// what is left: descriptors, and resident memory in MiB. With the word "figures" it says to stderr
-// what depends on the machine: how many allocations, and the slowest one.
+// they like to the owner's socket meanwhile (life/strangers.py). Told a byte by stdin, the owner
+// stops between two openings (SIGSTOP). In the end it prints what went wrong, and what is left:
+// descriptors, and resident memory in MiB. With the word "figures" it says to stderr what depends
+// on the machine: how many allocations, and the slowest one.
 
 #include <dirent.h>
 #include <poll.h>
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <thread>
 #include <vector>
 
@@ -61,7 +63,11 @@ long resident_mib() {
 
 bool stdin_ended() {
   pollfd input{STDIN_FILENO, POLLIN, 0};
-  return poll(&input, 1, 0) > 0;
+  if (poll(&input, 1, 0) <= 0) return false;
+  char byte;
+  if (read(STDIN_FILENO, &byte, 1) != 1) return true;
+  kill(getpid(), SIGSTOP);
+  return false;
 }
 
 void serve_once(const Peer& importer, const CUipcMemHandle& handle) {

@@ -3,6 +3,8 @@
 
 #include <dlfcn.h>
 #include <elf.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -81,6 +83,49 @@ TEST_CASE("what is no ELF file has no symbols") {
   CHECK_FALSE(symbols.open("/dev/null"));
   const TemporaryFile text("not ELF at all");
   CHECK_FALSE(symbols.open(text.path));
+}
+
+TEST_CASE("of what is no file of symbols nothing is opened") {
+  const int watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+  REQUIRE(watch >= 0);
+  char pipe[] = "/tmp/symbols_test.pipe.XXXXXX";
+  close(mkstemp(pipe));
+  unlink(pipe);
+  REQUIRE(mkfifo(pipe, 0600) == 0);
+  const TemporaryFile file("regular");
+  for (const char* path :
+       {static_cast<const char*>(pipe), "/dev/null", "/proc/version", file.path}) {
+    REQUIRE(inotify_add_watch(watch, path, IN_OPEN) >= 0);
+    Symbols symbols;
+    CHECK_FALSE(symbols.open(path));
+    inotify_event seen;
+    CHECK((read(watch, &seen, sizeof seen) > 0) == (path == file.path));
+  }
+  unlink(pipe);
+  close(watch);
+}
+
+// All headers of sections name the same table, in which there is no function.
+TEST_CASE("a table is read once, however often a file names it") {
+  constexpr size_t kHeaders = 65535, kTable = size_t{1} << 26;
+  Elf64_Ehdr header{};
+  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+  header.e_ident[EI_CLASS] = ELFCLASS64;
+  header.e_shentsize = sizeof(Elf64_Shdr);
+  header.e_shnum = kHeaders;
+  header.e_shoff = sizeof header;
+  Elf64_Shdr section{};
+  section.sh_type = SHT_SYMTAB;
+  section.sh_entsize = sizeof(Elf64_Sym);
+  section.sh_offset = section.sh_size = kTable;
+  std::string content(reinterpret_cast<const char*>(&header), sizeof header);
+  for (size_t i = 0; i < kHeaders; ++i) {
+    content.append(reinterpret_cast<const char*>(&section), sizeof section);
+  }
+  const TemporaryFile file(content);
+  REQUIRE(truncate(file.path, 2 * kTable) == 0);  // a hole
+  Symbols symbols;
+  CHECK_FALSE(symbols.open(file.path));
 }
 
 TEST_CASE("a damaged ELF file is read without harm") {
