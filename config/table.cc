@@ -213,9 +213,12 @@ constexpr Row kRows[] = {
      "The level of memory_optimize. 0: a freed block serves only requests of the same size, which "
      "stands for the same shape. 1: any request that fits, smallest sufficient block first."},
     {"CISTERN_PLAN", Group::kReuse, text(Kind::kPlan), "off", "", "auto", to<&P::plan>,
-     "auto: the sequence of allocations and frees of one period is packed by lifetimes and later "
-     "periods are served from that plan. A file: a plan made before. The recorded calls stand for "
-     "the program's variables; the first difference falls back to the pool."},
+     "Blocks get places in one chunk, packed by their lifetimes. A file: the plan, or one plan a "
+     "device, that cistern plan made of a recording. auto: found while the program runs, once it "
+     "repeated its requests three times; another one when it changes. Requests are compared with "
+     "the plan by their size and order. The first that differs is a pool's, as are those behind it, "
+     "until an iteration ends as planned. A place that is not free is not used. The recorded calls "
+     "stand for the program's variables."},
     {"CISTERN_SKIP_OPT_SET", Group::kReuse, text(Kind::kGlobList), kUnset, "", "fc*,*embedding*", to<&P::skip_opt_set>,
      "Allocations whose NVTX range, call-stack symbol (C++ demangled or not), Python function, library "
      "or source file (path or name) matches get private blocks, driver allocations of their own; "

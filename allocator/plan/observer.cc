@@ -7,8 +7,9 @@ namespace cistern::alloc::plan {
 
 bool Observer::start() {
   LockGuard guard(mutex_);
-  count_.store(0, std::memory_order_relaxed);
-  look_at_ = kFirstLook;
+  count_ = 0;
+  total_.store(0, std::memory_order_relaxed);
+  look_at_.store(kFirstLook, std::memory_order_relaxed);
   calls_ = 0;
   if (seen_.make(kMost) && buckets_.make(kBuckets)) return true;
   seen_ = {};
@@ -24,11 +25,10 @@ void Observer::stop() {
 void Observer::allocated(uint64_t bytes, uint64_t address) {
   LockGuard guard(mutex_);
   if (seen_.size() == 0) return;
-  if (count_.load(std::memory_order_relaxed) == kMost) forget_half();
-  const uint32_t number = count_.load(std::memory_order_relaxed);
-  seen_[number] = {bytes, calls_++, kLive, address, 0};
-  enter(number);
-  count_.store(number + 1, std::memory_order_relaxed);
+  if (count_ == kMost) forget_half();
+  seen_[count_] = {bytes, calls_++, kLive, address, 0};
+  enter(count_++);
+  total_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void Observer::freed(uint64_t address) {
@@ -60,18 +60,18 @@ void Observer::forget_half() {
   for (uint32_t i = 0; i < kHalf; ++i) {
     if (seen_[i].to == kLive) enter(i);
   }
-  count_.store(kHalf, std::memory_order_relaxed);
-  look_at_ = kMost;
+  count_ = kHalf;
 }
 
 bool Observer::look(Array<Lifetime>* requests, uint64_t* calls) {
   LockGuard guard(mutex_);
-  const uint32_t count = count_.load(std::memory_order_relaxed);
-  look_at_ = std::min(2 * count, kMost);
-  if (count == 0 || seen_.size() == 0 || !requests->make(count)) return false;
+  const uint64_t total = total_.load(std::memory_order_relaxed);
+  look_at_.store(total + std::clamp<uint64_t>(total, kFirstLook, kMost / 2),
+                 std::memory_order_relaxed);
+  if (seen_.size() == 0 || count_ == 0 || !requests->make(count_)) return false;
   const uint64_t first = seen_[0].from;
   *calls = calls_ - first;
-  for (uint32_t i = 0; i < count; ++i) {
+  for (uint32_t i = 0; i < count_; ++i) {
     const Seen& seen = seen_[i];
     const uint64_t to = seen.to == kLive ? *calls : seen.to - first;
     (*requests)[i] = {.from = seen.from - first, .to = to, .bytes = seen.bytes};

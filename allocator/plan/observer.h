@@ -26,8 +26,8 @@ class Observer {
   void allocated(uint64_t bytes, uint64_t address);
   void freed(uint64_t address);
 
-  // Whether twice as many requests came since the last look, or as many as fit.
-  bool due() const { return count_.load(std::memory_order_relaxed) >= look_at_; }
+  // Whether as many requests came since the last look as before it, or half of what fits.
+  bool due() const { return total_.load(std::memory_order_relaxed) >= look_at_; }
 
   // A copy of what is remembered, with `calls` calls from 0 on; what was not freed ends there. The
   // next look is due later.
@@ -53,8 +53,9 @@ class Observer {
   Mutex mutex_;
   Array<Seen> seen_;
   Array<uint32_t> buckets_;  // the last request there, and 1
-  std::atomic<uint32_t> count_;
-  uint32_t look_at_;
+  uint32_t count_;
+  std::atomic<uint64_t> total_;    // requests so far
+  std::atomic<uint64_t> look_at_;  // of them
   uint64_t calls_;
 };
 
