@@ -6,6 +6,7 @@
 
 #include <jemalloc/jemalloc.h>
 
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <utility>
@@ -68,8 +69,7 @@ class Kept {
     return place == 0 ? nullptr : remove(place);
   }
 
-  // Those that have to go for it, linked by nothing: one after the other, until null. A block that
-  // is not kept comes back itself.
+  // What has to go for it: the oldest where there is no place, itself where nothing is kept.
   JemallocExtent* put(JemallocExtent* extent) {
     const alloc::LockGuard guard(mutex_);
     if (over_) return extent;
@@ -84,7 +84,7 @@ class Kept {
     newest_ = number;
     if (newest_of_class != 0) places_[newest_of_class].newer_of_class = number;
     newest_of_class = number;
-    bytes_ += bytes;
+    bytes_.store(bytes_.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
     return out;
   }
 
@@ -94,7 +94,7 @@ class Kept {
     return bytes_ > most ? remove(oldest_) : nullptr;
   }
 
-  bool too_much() const { return bytes_ > kMostKept; }
+  bool too_much() const { return bytes_.load(std::memory_order_relaxed) > kMostKept; }
   void end() {
     const alloc::LockGuard guard(mutex_);
     over_ = true;
@@ -118,7 +118,7 @@ class Kept {
       places_[place.older_of_class].newer_of_class = place.newer_of_class;
     (place.newer_of_class != 0 ? places_[place.newer_of_class].older_of_class
                                : newest_of_[class_of(place.bytes)]) = place.older_of_class;
-    bytes_ -= place.bytes;
+    bytes_.store(bytes_.load(std::memory_order_relaxed) - place.bytes, std::memory_order_relaxed);
     place.older = first_free_;
     first_free_ = number;
     return place.extent;
@@ -129,7 +129,7 @@ class Kept {
   int used_ = 0;
   uint16_t first_free_ = 0, newest_ = 0, oldest_ = 0;
   uint16_t newest_of_[kClasses] = {};
-  size_t bytes_ = 0;
+  std::atomic<size_t> bytes_{0};
   Place places_[kPlaces + 1] = {};
 };
 

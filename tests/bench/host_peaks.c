@@ -87,8 +87,8 @@ static size_t large_blocks(void) {
 static size_t heap_dropped(void) {
   enum { kBlocks = 1 << 20 };
   static char* blocks[kBlocks];
-  size_t count = 0, total = 0, left = 0;
   static uint32_t sizes[kBlocks];
+  size_t count = 0, total = 0, left = 0;
   while (total < 600 * kMiB && count < kBlocks) {
     const size_t bytes = (size_t)16 << next_random() % (next_random() % 16 == 0 ? 15 : 7);
     blocks[count] = block_of(bytes);
@@ -102,7 +102,7 @@ static size_t heap_dropped(void) {
       free(blocks[i]);
     }
   }
-  return left;
+  return left + count * (sizeof *blocks + sizeof *sizes);
 }
 
 // A table that grows and is rewritten, as a data base in memory: 64 MiB are live in the end.
