@@ -181,6 +181,12 @@ struct Policy {
   }
 
   // Whether host chunks are locked: once one of their settings was given, unless that says no.
+  // Nothing that says how host memory is taken, kept or locked is set.
+  constexpr bool leaves_host_memory() const {
+    return !use_pinned_memory.set && !initial_cpu_memory_in_mb.set &&
+           !fraction_of_cpu_memory_to_use.set && !free_idle_memory.set && !pin_eager.set;
+  }
+
   constexpr bool locks_host_memory() const {
     const bool asked =
         use_pinned_memory.set || initial_cpu_memory_in_mb.set || fraction_of_cpu_memory_to_use.set;

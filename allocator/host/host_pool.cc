@@ -14,7 +14,6 @@ namespace cistern::alloc::host {
 namespace {
 
 constexpr uint64_t kMinChunkBytes = uint64_t{1} << 20;
-constexpr uint64_t kChunkAlignment = uint64_t{2} << 20;
 // So many bytes become usable at once.
 constexpr uint64_t kCommitPages = (uint64_t{16} << 20) / kPage;
 // Page numbers have 32 bits.
@@ -30,7 +29,26 @@ uint64_t align_up(uint64_t value, uint64_t alignment) {
 
 uint64_t pages_of(uint64_t bytes) { return (bytes + kPage - 1) / kPage; }
 
+Touched all_of(uint64_t first, uint64_t count) {
+  return {static_cast<uint32_t>(first), static_cast<uint32_t>(first + count),
+          static_cast<uint32_t>(count)};
+}
+
 }  // namespace
+
+Touched Touched::with(const Touched& other) const {
+  if (pages == 0) return other;
+  if (other.pages == 0) return *this;
+  const uint32_t from = std::min(first, other.first), to = std::max(end, other.end);
+  return {from, to, std::min(pages + other.pages, to - from)};
+}
+
+Touched Touched::within(uint64_t from, uint64_t to) const {
+  const auto begin = static_cast<uint32_t>(std::max<uint64_t>(from, first));
+  const auto stop = static_cast<uint32_t>(std::min<uint64_t>(to, end));
+  if (begin >= stop) return {};
+  return {begin, stop, std::min(pages, stop - begin)};
+}
 
 // --- chunks ---
 
@@ -63,7 +81,7 @@ bool HostPool::same_chunk(const void* a, const void* b) const {
 }
 
 // With the lock. nullptr where the system has no address space left, or the table no place.
-HostChunk* HostPool::add_chunk(uint64_t bytes, uint64_t alignment, bool own) {
+HostChunk* HostPool::add_chunk(uint64_t bytes, uint64_t mapped, uint64_t alignment, bool own) {
   HostChunk* chunks = chunks_.load(std::memory_order_relaxed);
   if (chunks == nullptr) {
     chunks = static_cast<HostChunk*>(os::map(kMaxChunks * sizeof(HostChunk), kPage));
@@ -76,12 +94,12 @@ HostChunk* HostPool::add_chunk(uint64_t bytes, uint64_t alignment, bool own) {
   if (place == kMaxChunks) return nullptr;
   auto** at = static_cast<HostExtent**>(os::map(bytes / kPage * sizeof(HostExtent*), kPage));
   if (at == nullptr) return nullptr;
-  void* memory = pages::reserve(bytes, alignment);
+  void* memory = reserve_unnamed(bytes, mapped, alignment);
   const auto base = reinterpret_cast<uintptr_t>(memory);
   const auto number = static_cast<uint16_t>(place + 1);
   if (memory == nullptr || !name_units(base, bytes, number)) {
     os::unmap(at, bytes / kPage * sizeof(HostExtent*));
-    if (memory != nullptr) os::unmap(memory, bytes);
+    if (memory != nullptr) os::unmap(memory, mapped);
     return nullptr;
   }
   HostChunk& chunk = chunks[place];
@@ -89,12 +107,13 @@ HostChunk* HostPool::add_chunk(uint64_t bytes, uint64_t alignment, bool own) {
   chunk.fresh = chunk.committed = chunk.live = chunk.on_the_way = 0;
   chunk.locked.store(0);
   chunk.at = at;
+  chunk.mapped.store(mapped, std::memory_order_relaxed);
   chunk.bytes.store(bytes, std::memory_order_relaxed);
   chunk.base.store(base, std::memory_order_release);
   if (place == used) used_.store(used + 1, std::memory_order_release);
   ++sums_.chunks;
   sums_.reserved += bytes;
-  if (policy_.eager && policy_.locks) commit(&chunk, bytes / kPage);
+  if (policy_.eager && policy_.locks) commit(&chunk, mapped / kPage);
   return &chunk;
 }
 
@@ -102,7 +121,7 @@ HostChunk* HostPool::add_chunk(uint64_t bytes, uint64_t alignment, bool own) {
 bool HostPool::commit(HostChunk* chunk, uint64_t pages) {
   if (pages <= chunk->committed) return true;
   const uint64_t before = chunk->committed;
-  const uint64_t ample = std::min(align_up(pages, kCommitPages), chunk->pages());
+  const uint64_t ample = std::min(align_up(pages, kCommitPages), chunk->mapped.load() / kPage);
   const auto try_to = [&](uint64_t end) {
     if (!pages::commit(chunk->address_of(before), (end - before) * kPage)) return false;
     chunk->committed = end;
@@ -162,22 +181,25 @@ void HostPool::take_out(HostExtent* extent) {
   bins_.remove(extent);
   chunk->at[extent->first] = nullptr;
   chunk->at[extent->first + extent->count - 1] = nullptr;
-  if (!extent->zero) forget_idle(extent);
+  if (extent->touched.pages != 0) forget_idle(extent);
 }
 
 void HostPool::note_idle(HostExtent* extent) {
+  sums_.idle += extent->touched.pages * kPage;
+  if (extent->freed_at_ns == kNeverOld) return;
   extent->older = newest_idle_;
   extent->newer = nullptr;
-  if (newest_idle_ != nullptr) newest_idle_->newer = extent;
+  (newest_idle_ != nullptr ? newest_idle_->newer : oldest_idle_) = extent;
   newest_idle_ = extent;
-  sums_.idle += extent->count * kPage;
+  releasable_ += extent->touched.pages * kPage;
 }
 
 void HostPool::forget_idle(HostExtent* extent) {
-  if (extent->older != nullptr) extent->older->newer = extent->newer;
-  if (extent->newer != nullptr) extent->newer->older = extent->older;
-  if (newest_idle_ == extent) newest_idle_ = extent->older;
-  sums_.idle -= extent->count * kPage;
+  sums_.idle -= extent->touched.pages * kPage;
+  if (extent->freed_at_ns == kNeverOld) return;
+  (extent->older != nullptr ? extent->older->newer : oldest_idle_) = extent->newer;
+  (extent->newer != nullptr ? extent->newer->older : newest_idle_) = extent->older;
+  releasable_ -= extent->touched.pages * kPage;
 }
 
 // With the lock: so many may be in use at a time. What is taken out has a record itself, beside the
@@ -220,7 +242,8 @@ void HostPool::give_record(HostExtent* record) {
   record->next = std::exchange(spare_records_, record);
 }
 
-bool HostPool::note_split() {
+bool HostPool::note_split(const void* memory) {
+  if (memory != nullptr && backed_from(memory) != UINT64_MAX) return false;
   const LockGuard guard(mutex_);
   if (!have_records(1)) return false;
   handed_out_.fetch_add(1, std::memory_order_relaxed);
@@ -228,15 +251,16 @@ bool HostPool::note_split() {
 }
 
 // With the lock: a run of pages is free, and one with its neighbours.
-void HostPool::put(HostChunk* chunk, uint64_t first, uint64_t count, bool zero, uint64_t now_ns) {
-  uint64_t largest = zero ? 0 : count;  // of those whose pages may be resident
+void HostPool::put(HostChunk* chunk, uint64_t first, uint64_t count, Touched touched,
+                   uint64_t now_ns) {
+  uint64_t largest = touched.pages;
   const auto join = [&](HostExtent* other) {
     take_out(other);
     first = std::min<uint64_t>(first, other->first);
-    zero &= other->zero;
+    touched = touched.with(other->touched);
     // A little that was just freed does not keep much that was freed long ago.
-    if (!other->zero && other->count > largest) {
-      largest = other->count;
+    if (other->touched.pages > largest) {
+      largest = other->touched.pages;
       if (other->freed_at_ns != kNeverOld) now_ns = other->freed_at_ns;
     }
     count += other->count;
@@ -249,11 +273,11 @@ void HostPool::put(HostChunk* chunk, uint64_t first, uint64_t count, bool zero, 
   extent->chunk = chunk;
   extent->first = static_cast<uint32_t>(first);
   extent->count = static_cast<uint32_t>(count);
-  extent->zero = zero;
+  extent->touched = touched;
   extent->freed_at_ns = now_ns;
   chunk->at[first] = chunk->at[first + count - 1] = extent;
   bins_.insert(extent);
-  if (!zero) note_idle(extent);
+  if (touched.pages != 0) note_idle(extent);
 }
 
 void* HostPool::take_free(uint64_t pages, uint64_t alignment, bool* zero) {
@@ -271,12 +295,14 @@ void* HostPool::take_free(uint64_t pages, uint64_t alignment, bool* zero) {
   give_record(found);
   const uint64_t start = start_in(&whole), end = start + pages,
                  whole_end = whole.first + whole.count;
-  if (start != whole.first) {
-    put(whole.chunk, whole.first, start - whole.first, whole.zero, whole.freed_at_ns);
-  }
-  if (end != whole_end) put(whole.chunk, end, whole_end - end, whole.zero, whole.freed_at_ns);
+  const auto put_rest = [&](uint64_t from, uint64_t to) {
+    if (from == to) return;
+    put(whole.chunk, from, to - from, whole.touched.within(from, to), whole.freed_at_ns);
+  };
+  put_rest(whole.first, start);
+  put_rest(end, whole_end);
   whole.chunk->live += pages;
-  *zero = whole.zero;
+  *zero = whole.touched.within(start, end).pages == 0;
   return reinterpret_cast<void*>(whole.chunk->address_of(start));
 }
 
@@ -287,7 +313,7 @@ void* HostPool::take_fresh(HostChunk* chunk, uint64_t pages, uint64_t alignment)
   if (start + pages > chunk->pages() || !commit(chunk, start + pages)) return nullptr;
   const uint64_t skipped = chunk->fresh;
   chunk->fresh = start + pages;
-  if (start != skipped) put(chunk, skipped, start - skipped, /*zero=*/true, /*now_ns=*/0);
+  if (start != skipped) put(chunk, skipped, start - skipped, /*touched=*/{}, /*now_ns=*/0);
   chunk->live += pages;
   return reinterpret_cast<void*>(chunk->address_of(start));
 }
@@ -299,7 +325,7 @@ void HostPool::offer_rest_of_current() {
   if (chunk == nullptr || !commit(chunk, chunk->pages())) return;
   const uint64_t first = chunk->fresh, count = chunk->pages() - first;
   chunk->fresh = chunk->pages();
-  if (count != 0) put(chunk, first, count, /*zero=*/true, /*now_ns=*/0);
+  if (count != 0) put(chunk, first, count, /*touched=*/{}, /*now_ns=*/0);
 }
 
 // A smaller chunk where the system has no room for one of the usual size.
@@ -308,10 +334,10 @@ void* HostPool::take_from_new_chunk(uint64_t pages, uint64_t alignment) {
     policy_.chunk_bytes = std::min(policy_.chunk_bytes, limit());
   }
   const uint64_t usual = align_up(std::max(policy_.chunk_bytes, kMinChunkBytes), kPage);
-  const bool own = pages * kPage > usual;
+  const bool own = pages * kPage > usual || pages * kPage >= policy_.own_bytes;
   uint64_t bytes = own ? pages * kPage : usual;
   HostChunk* chunk;
-  while ((chunk = add_chunk(bytes, std::max(alignment, kChunkAlignment), own)) == nullptr) {
+  while ((chunk = add_chunk(bytes, bytes, std::max(alignment, kChunkAlignment), own)) == nullptr) {
     if (bytes == pages * kPage) return nullptr;
     bytes = std::max(align_up(bytes / 2, kPage), pages * kPage);
   }
@@ -331,12 +357,18 @@ void* HostPool::take_from_new_chunk(uint64_t pages, uint64_t alignment) {
 
 // With the lock.
 void* HostPool::take_pages(uint64_t pages, uint64_t alignment, bool* zero) {
+  void* memory = nullptr;
   *zero = true;
-  void* memory = take_free(pages, alignment, zero);
-  if (memory != nullptr) return memory;
-  *zero = true;
-  if (current_ != nullptr) memory = take_fresh(current_, pages, alignment);
-  return memory != nullptr ? memory : take_from_new_chunk(pages, alignment);
+  if (pages * kPage < policy_.own_bytes) {
+    memory = take_free(pages, alignment, zero);
+    if (memory != nullptr) return memory;
+    *zero = true;
+    if (current_ != nullptr) memory = take_fresh(current_, pages, alignment);
+  }
+  if (memory == nullptr) memory = take_from_new_chunk(pages, alignment);
+  // What is free may lie in chunks that are too small for it.
+  if (memory == nullptr && retire_free_chunks()) memory = take_from_new_chunk(pages, alignment);
+  return memory;
 }
 
 void* HostPool::take(uint64_t bytes, uint64_t alignment, bool* zero) {
@@ -375,17 +407,22 @@ bool HostPool::give_back(void* memory, uint64_t bytes) {
   const auto address = reinterpret_cast<uintptr_t>(memory);
   const uint64_t pages = pages_of(bytes);
   Retired retired;
+  bool too_much_idle;
   {
     const LockGuard guard(mutex_);
     HostChunk* chunk = chunk_of(address);
     if (chunk == nullptr) return false;
+    const uint64_t first = (address - chunk->address_of(0)) / kPage;
     chunk->live -= pages;
     sums_.live -= pages * kPage;
     handed_out_.fetch_sub(1, std::memory_order_relaxed);
-    put(chunk, (address - chunk->address_of(0)) / kPage, pages, /*zero=*/false, os::now_ns());
+    put(chunk, first, pages, all_of(first, pages), os::now_ns());
     retired = retire_if_unused(chunk);
+    too_much_idle = releasable_ > policy_.most_idle;
   }
   unmap(retired);
+  // An eighth more, so that not each free that follows does the same.
+  if (too_much_idle) release_beyond(policy_.most_idle / 8 * 7);
   return true;
 }
 

@@ -5,7 +5,8 @@
 //
 // A chunk's pages become usable ("committed") step by step, so that a system that promises no more
 // memory than it has charges what is used, and are locked with that step where wanted. An extent
-// larger than a chunk gets a chunk of its own, which is unmapped with it.
+// larger than a chunk, or as large as HostPolicy::own_bytes, gets a chunk of its own, which is
+// unmapped with it.
 //
 // Any thread; one lock. The system takes pages back without it; under it they are only given, which
 // takes long for a chunk that is locked at once (HostPolicy::eager) or again (lock_again). Nothing
@@ -25,9 +26,12 @@
 namespace cistern::alloc::host {
 
 inline constexpr uint64_t kPage = 4096;
+inline constexpr uint64_t kChunkAlignment = uint64_t{2} << 20;
 
 struct HostPolicy {
-  uint64_t chunk_bytes;  // of a chunk, but for larger requests
+  uint64_t chunk_bytes;             // of a chunk, but for larger requests
+  uint64_t own_bytes = UINT64_MAX;  // from here on a request gets a chunk of its own
+  uint64_t most_idle = UINT64_MAX;  // bytes: what is idle beyond goes back at once, oldest first
   // The most of those; asked once, by the first request, with the lock held: it takes long to find
   // out. Null: no limit.
   uint64_t (*most_chunk_bytes)() = nullptr;
@@ -46,12 +50,22 @@ struct HostUsage {
   uint64_t committed;  // what may be touched
   uint64_t live;       // handed out
   uint64_t idle;       // freed, with pages that may be resident
+  uint64_t released;   // pages of idle extents that went back to the system, summed up
   uint64_t locked;
   uint64_t refused;  // to be locked, which the system refused
   uint64_t failed;   // requests for which there was no memory
 };
 
 struct HostChunk;
+
+// Pages of a free run that may be resident: `pages` at most, all between `first` and `end`.
+struct Touched {
+  uint32_t first = 0, end = 0;
+  uint32_t pages = 0;
+
+  Touched with(const Touched& other) const;
+  Touched within(uint64_t from, uint64_t to) const;
+};
 
 // A free run of pages.
 struct HostExtent {
@@ -61,7 +75,7 @@ struct HostExtent {
   HostExtent* newer;
   HostChunk* chunk;
   uint32_t first, count;  // pages
-  bool zero;              // never touched, or returned to the system since
+  Touched touched;        // the others read as zero: never touched, or given back since
   uint64_t freed_at_ns;   // of the largest part whose pages may be resident
 };
 
@@ -72,12 +86,22 @@ class HostPool {
   // Pages for `bytes` (a multiple of kPage) at a multiple of `alignment` (a power of two, at least
   // kPage); nullptr when the system has none. *zero: they have to be zero (in); they are (out).
   void* take(uint64_t bytes, uint64_t alignment, bool* zero);
+  // The same where the system has no room for all: only the first `backed` bytes (a multiple of
+  // kPage) are there. The rest must never be touched, and the block comes back whole.
+  void* take_backed(uint64_t bytes, uint64_t backed);
+  // How many bytes from there on are, of a block of take_backed(); else UINT64_MAX. No lock.
+  uint64_t backed_from(const void* memory) const;
   // What take() gave, or a part of it; false: it is not the pool's.
   bool give_back(void* memory, uint64_t bytes);
   // Of what take() gave, two parts will come back, each by itself; or two of them as one. False,
-  // and nothing is noted: there is no memory for what the return of one more takes.
-  bool note_split();
+  // and nothing is noted: there is no memory for what the return of one more takes, or it is of
+  // take_backed().
+  bool note_split(const void* memory = nullptr);
   void note_merged() { handed_out_.fetch_sub(1, std::memory_order_relaxed); }
+  // The contents of `from`, which take() gave, to `to`, which it gave later and is larger: by
+  // moving the pages of a chunk of its own, else by copying. `from` may be given back, nothing
+  // else. False: `to` is lost, and must never be given back; `from` is as it was.
+  bool move(void* from, void* to, uint64_t bytes);
   // Whether the two lie in one chunk, so that they may be given back as one. No lock.
   bool same_chunk(const void* a, const void* b) const;
 
@@ -113,17 +137,18 @@ class HostPool {
   using Leaf = std::atomic<uint16_t>[1 << kLeafBits];
 
   bool name_units(uintptr_t base, uint64_t bytes, uint16_t number);
+  bool any_unit_named(uintptr_t base, uint64_t bytes) const;
+  void* reserve_unnamed(uint64_t bytes, uint64_t mapped, uint64_t alignment) const;
 
   // When pages were freed that the system would not take back: they are not offered again.
   static constexpr uint64_t kNeverOld = UINT64_MAX;
 
   HostChunk* chunk_of(uintptr_t address) const;
-  HostChunk* add_chunk(uint64_t bytes, uint64_t alignment, bool own);
+  HostChunk* add_chunk(uint64_t bytes, uint64_t mapped, uint64_t alignment, bool own);
   void* take_free(uint64_t pages, uint64_t alignment, bool* zero);
   void* take_fresh(HostChunk* chunk, uint64_t pages, uint64_t alignment);
   void* take_from_new_chunk(uint64_t pages, uint64_t alignment);
   void offer_rest_of_current();
-  bool any_will_be_old() const;
   void* take_pages(uint64_t pages, uint64_t alignment, bool* zero);
   bool commit(HostChunk* chunk, uint64_t pages);
   void lock_pages(HostChunk* chunk, uint64_t first, uint64_t end);
@@ -132,18 +157,24 @@ class HostPool {
   bool make_records();
   HostExtent* take_record();
   void give_record(HostExtent* record);
-  void put(HostChunk* chunk, uint64_t first, uint64_t count, bool zero, uint64_t now_ns);
+  void put(HostChunk* chunk, uint64_t first, uint64_t count, Touched touched, uint64_t now_ns);
   void take_out(HostExtent* extent);
   void note_idle(HostExtent* extent);
   void forget_idle(HostExtent* extent);
+  uint64_t most_to_take_out();
   HostExtent* take_old(uint64_t before_ns);
+  HostExtent* take_beyond(uint64_t idle_bytes);
+  HostExtent* begin_release(HostExtent* extent, HostExtent* list);
+  void release(HostExtent* list, uint64_t now_ns);
+  void release_beyond(uint64_t idle_bytes);
   struct Retired {
     uintptr_t base;
-    uint64_t bytes;
+    uint64_t bytes, mapped;
     HostExtent** at;
   };
   Retired retire_if_unused(HostChunk* chunk);
   Retired retire(HostChunk* chunk);
+  bool retire_free_chunks();
   static void unmap(const Retired& retired);
 
   HostPolicy policy_{};
@@ -160,7 +191,10 @@ class HostPool {
   uint64_t records_ = 0;                 // made, in use or spare
   std::atomic<uint64_t> handed_out_{0};  // extents that will come back, each by itself
   uint64_t taken_out_ = 0;               // by release_idle()
+  // Those that the system may take back.
   HostExtent* newest_idle_ = nullptr;
+  HostExtent* oldest_idle_ = nullptr;
+  uint64_t releasable_ = 0;  // bytes of theirs
   HostUsage sums_{};
   bool lock_was_refused_ = false;
   bool refusal_told_ = false;
@@ -169,6 +203,8 @@ class HostPool {
 struct HostChunk {
   std::atomic<uintptr_t> base;  // 0: a free place in the table
   std::atomic<uint64_t> bytes;
+  // What of it is the process's: less in a block of take_backed(), none once its pages moved away.
+  std::atomic<uint64_t> mapped;
   bool own;                      // of one extent that was too large for others
   uint64_t fresh;                // pages from here on were never handed out
   uint64_t committed;            // pages up to here may be touched

@@ -5,6 +5,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
+
 #include "allocator/base/keep_errno.h"
 
 #ifndef MADV_DONTNEED_LOCKED
@@ -14,14 +17,16 @@
 namespace cistern::alloc::host::pages {
 namespace {
 
+constexpr uint64_t kPageBytes = 4096;
+
 void* at(uintptr_t address) { return reinterpret_cast<void*>(address); }
 
 }  // namespace
 
-void* reserve(uint64_t bytes, uint64_t alignment) {
+void* reserve(uint64_t bytes, uint64_t alignment, uintptr_t near) {
   const KeepErrno keep;
   const uint64_t padded = bytes + alignment;
-  void* raw = mmap(nullptr, padded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* raw = mmap(at(near), padded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (raw == MAP_FAILED) return nullptr;
   const auto start = reinterpret_cast<uintptr_t>(raw);
   const uintptr_t aligned = (start + alignment - 1) & ~(alignment - 1);
@@ -40,6 +45,36 @@ bool commit(uintptr_t start, uint64_t bytes) {
 bool lock(uintptr_t start, uint64_t bytes, bool eager) {
   const KeepErrno keep;
   return syscall(SYS_mlock2, start, bytes, eager ? 0 : MLOCK_ONFAULT) == 0;
+}
+
+// The system takes `to` away before it looks at `from`: so that is looked at first, by asking for
+// one page more in its place. EFAULT: it is not one mapping, because the program changed a part of
+// it.
+Moved move(uintptr_t from, uint64_t from_bytes, uintptr_t to, uint64_t to_bytes) {
+  const KeepErrno keep;
+  if (mremap(at(from), from_bytes, from_bytes + kPageBytes, 0) != MAP_FAILED) {
+    munmap(at(from + from_bytes), kPageBytes);
+  } else if (errno != ENOMEM) {
+    return Moved::kNo;
+  }
+  constexpr int kThere = MREMAP_MAYMOVE | MREMAP_FIXED;
+  if (mremap(at(from), from_bytes, to_bytes, kThere, at(to)) != MAP_FAILED) return Moved::kYes;
+  // Another thread's mapping may have taken the place meanwhile: it must not be replaced.
+  const void* again = mmap(at(to), to_bytes, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  if (again == at(to)) return Moved::kNo;
+  if (again != MAP_FAILED) munmap(const_cast<void*>(again), to_bytes);
+  return Moved::kLost;
+}
+
+void copy_and_discard(uintptr_t from, uintptr_t to, uint64_t bytes) {
+  constexpr uint64_t kPieceBytes = uint64_t{4} << 20;
+  for (uint64_t done = 0; done < bytes;) {
+    const uint64_t piece = bytes - done < kPieceBytes ? bytes - done : kPieceBytes;
+    memcpy(at(to + done), at(from + done), piece);
+    discard(from + done, piece, /*locked=*/false);
+    done += piece;
+  }
 }
 
 // The program may have locked some of them, too. Before Linux 5.18 locked pages go only after they

@@ -8,13 +8,23 @@
 
 namespace cistern::alloc::host::pages {
 
-// Address space that may not be touched, and is not charged; nullptr when there is none.
-void* reserve(uint64_t bytes, uint64_t alignment);
+// Address space that may not be touched, and is not charged; nullptr when there is none. `near`:
+// where it is wanted, if that is free; 0: anywhere.
+void* reserve(uint64_t bytes, uint64_t alignment, uintptr_t near = 0);
 // It may be touched from now on. False: the system promises no more memory.
 bool commit(uintptr_t start, uint64_t bytes);
 
 // Locks what may be touched, each page when it first is, or (`eager`) all at once.
 bool lock(uintptr_t start, uint64_t bytes, bool eager);
+
+// The mapping at `from`, as far as it is one, moves to `to` and grows to `to_bytes`, in place of
+// what is mapped there; nothing is copied. kLost: the system refused, and took `to` away before it
+// did.
+enum class Moved { kYes, kNo, kLost };
+Moved move(uintptr_t from, uint64_t from_bytes, uintptr_t to, uint64_t to_bytes);
+
+// Copies, and gives back what was copied as it goes.
+void copy_and_discard(uintptr_t from, uintptr_t to, uint64_t bytes);
 
 // The pages go back to the system, and read as zero from then on. `locked`: they are, and
 // stay so.

@@ -28,6 +28,7 @@
 #include "shim/entry/loader.h"
 #include "shim/host/host_memory.h"
 #include "shim/host/jemalloc_inside.h"
+#include "shim/host/large_blocks.h"
 #include "shim/host/start.h"
 #include "shim/process/at_fork.h"
 #include "shim/process/log.h"
@@ -60,6 +61,10 @@ uint64_t soft_lock_limit() {
 
 // Address space that the program may need for stacks and mappings of its own is not reserved.
 constexpr uint64_t kPartOfLimit = 16;
+// And none that one large request may need, which the C library would give it.
+constexpr uint64_t kSmallPartOfLimit = 256, kLeastPart = uint64_t{4} << 20;
+// Freed pages that are kept where nothing is set; the rest goes back at once.
+constexpr uint64_t kMostIdle = uint64_t{36} << 20;
 
 // The lower of the limits on address space and on what of it may be written (ulimit -v, -d).
 uint64_t memory_limit() {
@@ -102,8 +107,12 @@ uint64_t share_of_usable_memory() {
 HostPolicy policy_of(const config::Policy& settings) {
   const uint64_t limit = soft_lock_limit();
   const bool all = settings.use_pinned_memory.set || limit == UINT64_MAX;
-  return {.chunk_bytes = std::min(settings.initial_cpu_memory_in_mb.value << 20,
-                                  memory_limit() / kPartOfLimit),
+  const bool modest = settings.leaves_host_memory();
+  const uint64_t part = modest ? std::max(memory_limit() / kSmallPartOfLimit, kLeastPart)
+                               : memory_limit() / kPartOfLimit;
+  return {.chunk_bytes = std::min(settings.initial_cpu_memory_in_mb.value << 20, part),
+          .own_bytes = modest ? kOwnMappingBytes : UINT64_MAX,
+          .most_idle = modest ? kMostIdle : UINT64_MAX,
           .most_chunk_bytes = share_of_usable_memory,
           .locks = settings.locks_host_memory(),
           .eager = settings.pin_eager.value,
@@ -123,15 +132,17 @@ const char* compose(const char* of_user) {
   // The pool keeps what is freed. Where it is to go back after a while, the pool has to know of it
   // at once: jemalloc looks at what it keeps only while the program allocates. Where memory is
   // short, what one of jemalloc's arenas keeps would be missed by the others.
-  const bool at_once = settings.free_idle_memory.value || memory_is_short(settings);
+  const bool modest = settings.leaves_host_memory();
+  const bool at_once = modest || settings.free_idle_memory.value || memory_is_short(settings);
   const int decay_ms = at_once ? 0 : 10'000;
-  // A thread's cache takes blocks of up to 256 KiB, and one kind of them is looked through each
-  // time so many bytes were allocated. jemalloc's own 64 KiB would be every third block of 4 to
-  // 64 KiB, and twice the time.
+  // A thread's cache takes blocks of up to 256 KiB (what it has stays while the thread rests: of up
+  // to 64 KiB where nothing is set, beside large_blocks.h), and one kind of them is looked through
+  // each time so many bytes were allocated. jemalloc's own 64 KiB would be every third block of 4
+  // to 64 KiB, and twice the time.
   int length = snprintf(text, sizeof text,
                         "retain:false,oversize_threshold:0,narenas:%u,dirty_decay_ms:%d,"
-                        "muzzy_decay_ms:0,tcache_max:262144,tcache_gc_incr_bytes:262144",
-                        arenas, decay_ms);
+                        "muzzy_decay_ms:0,tcache_max:%d,tcache_gc_incr_bytes:262144",
+                        arenas, decay_ms, modest ? 65'536 : 262'144);
   for (const char* more : {of_user, settings.malloc_conf.set ? settings.malloc_conf.value : ""}) {
     if (more == nullptr || *more == '\0') continue;
     const size_t room = sizeof text - static_cast<size_t>(length);
@@ -158,16 +169,18 @@ void print_what_was_asked_for(void*, const char* text) {
 
 // jemalloc's place for a new thread's freed blocks, with what is around it.
 constexpr size_t kFirstBytes = size_t{128} << 10;
+
 // Held for the calling thread while jemalloc sets itself up for it.
-constinit thread_local char* first_memory = nullptr;
+char* first_memory() { return reinterpret_cast<char*>(left_for_hook); }
+char* let_go_of_first_memory() { return reinterpret_cast<char*>(std::exchange(left_for_hook, 0)); }
 
 // What is held for this thread, where it is enough; the rest of it goes back.
 void* take_first_memory(size_t bytes, size_t alignment, bool* zero) {
-  if (first_memory == nullptr || bytes > kFirstBytes || alignment > alloc::host::kPage) {
+  if (first_memory() == nullptr || bytes > kFirstBytes || alignment > alloc::host::kPage) {
     return nullptr;
   }
   if (bytes != kFirstBytes && !pool.note_split()) return nullptr;
-  char* memory = std::exchange(first_memory, nullptr);
+  char* memory = let_go_of_first_memory();
   if (bytes != kFirstBytes) pool.give_back(memory + bytes, kFirstBytes - bytes);
   if (*zero) memset(memory, 0, bytes);
   return memory;
@@ -179,7 +192,12 @@ void* extent_alloc(extent_hooks_t*, void* wanted, size_t bytes, size_t alignment
                    bool* commit, unsigned) {
   if (wanted != nullptr) return nullptr;
   void* memory = pool.take(bytes, alignment, zero);
-  if (memory == nullptr) memory = take_first_memory(bytes, alignment, zero);
+  const size_t asked = asked_of_extent();
+  if (memory == nullptr && asked != 0 && asked < bytes && alignment <= alloc::host::kPage) {
+    memory = pool.take_backed(bytes, asked);
+    *zero = *zero || memory != nullptr;
+  }
+  if (memory == nullptr && asked == 0) memory = take_first_memory(bytes, alignment, zero);
   if (memory != nullptr) *commit = true;
   return memory;
 }
@@ -198,8 +216,8 @@ void extent_destroy(extent_hooks_t*, void* memory, size_t bytes, bool, unsigned)
 bool extent_commit(extent_hooks_t*, void*, size_t, size_t, size_t, unsigned) { return false; }
 // Refused: the pool decides when pages go back to the system.
 bool extent_keep(extent_hooks_t*, void*, size_t, size_t, size_t, unsigned) { return true; }
-bool extent_split(extent_hooks_t*, void*, size_t, size_t, size_t, bool, unsigned) {
-  return !pool.note_split();
+bool extent_split(extent_hooks_t*, void* memory, size_t, size_t, size_t, bool, unsigned) {
+  return !pool.note_split(memory);
 }
 
 bool extent_merge(extent_hooks_t*, void* a, size_t, void* b, size_t, bool, unsigned) {
@@ -227,6 +245,7 @@ void serve_jemalloc() {
   pool.init(wanted);
   set_extent_hooks(base_of_first_arena(), &hooks);
   arena_config = {.extent_hooks = &hooks, .also_for_metadata = false};
+  if (policy().leaves_host_memory() && !profiles) serve_large_blocks();
   serving.store(true, std::memory_order_release);
 }
 
@@ -253,10 +272,19 @@ int register_with_libc(void (*prepare)(), void (*parent)(), void (*child)(), voi
   return function(prepare, parent, child, object);
 }
 
-void before_fork() { pool.lock(); }
-void in_parent() { pool.unlock(); }
+void before_fork() {
+  lock_kept_blocks();
+  pool.lock();
+}
+
+void in_parent() {
+  pool.unlock();
+  unlock_kept_blocks();
+}
+
 void in_child() {
   pool.unlock_in_child();
+  reset_kept_blocks_lock();
   locking = false;
   reset_idle_host_memory_after_fork();
 }
@@ -307,6 +335,7 @@ char* wrapped_secure_getenv(const char* name) {
   if (!active()) return of_user;
   malloc_message = print_what_was_asked_for;
   configured = true;
+  varies_beginnings = varies_beginnings && !policy().leaves_host_memory();
   return const_cast<char*>(compose(of_user));
 }
 
@@ -317,14 +346,15 @@ bool wrapped_thread_set_up(void* thread) {
   using namespace cistern::shim;  // NOLINT(google-build-using-namespace): its other face
   if (!serving.load(std::memory_order_acquire)) return real_thread_set_up(thread);
   bool zero = false;
-  first_memory = static_cast<char*>(pool.take(kFirstBytes, cistern::alloc::host::kPage, &zero));
-  if (first_memory == nullptr || jemalloc_arena_of(thread, /*internal=*/false) == nullptr) {
-    if (first_memory != nullptr) pool.give_back(std::exchange(first_memory, nullptr), kFirstBytes);
+  left_for_hook =
+      reinterpret_cast<uintptr_t>(pool.take(kFirstBytes, cistern::alloc::host::kPage, &zero));
+  if (first_memory() == nullptr || jemalloc_arena_of(thread, /*internal=*/false) == nullptr) {
+    if (first_memory() != nullptr) pool.give_back(let_go_of_first_memory(), kFirstBytes);
     jemalloc_thread_changed(thread);
     return false;
   }
   const bool failed = real_thread_set_up(thread);
-  if (first_memory != nullptr) pool.give_back(std::exchange(first_memory, nullptr), kFirstBytes);
+  if (first_memory() != nullptr) pool.give_back(let_go_of_first_memory(), kFirstBytes);
   return failed;
 }
 

@@ -26,6 +26,20 @@ JemallocBase* base_of_first_arena() asm("je_b0get");
 extent_hooks_t* set_extent_hooks(JemallocBase* base,
                                  extent_hooks_t* hooks) asm("je_base_extent_hooks_set");
 
+// opt.cache_oblivious, which the configuration cannot say: whether a large block begins at a random
+// place in its first page, and is a page longer for it.
+extern bool varies_beginnings asm("je_opt_cache_oblivious");
+// opt.prof, and the number of arenas that serve threads which chose none, once it was read.
+extern bool profiles asm("je_opt_prof");
+extern unsigned arenas_of_threads asm("je_narenas_auto");
+
+// The beginning of what jemalloc knows of each large block.
+struct JemallocExtent {
+  uint64_t bits;
+  void* address;
+  size_t bytes_and_count;  // whole pages, and a number in the bits below
+};
+
 // opt.retain, once the configuration was read.
 extern bool retains asm("je_opt_retain");
 

@@ -8,21 +8,63 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+
+#include "shim/host/large_blocks.h"
 
 namespace {
+
+using cistern::shim::backed_in_part;
+using cistern::shim::grow_large_block;
+using cistern::shim::kOwnMappingBytes;
+using cistern::shim::usable_of;
+
 constexpr size_t kPageBytes = 4096;
-}
+}  // namespace
 
 extern "C" {
 
 void* jemalloc_realloc(void* block, size_t bytes);
+size_t jemalloc_malloc_usable_size(void* block);
+size_t jemalloc_sallocx(const void* block, int flags);
+size_t jemalloc_xallocx(void* block, size_t bytes, size_t extra, int flags);
+void* jemalloc_rallocx(void* block, size_t bytes, int flags);
 void* jemalloc_memalign(size_t alignment, size_t bytes);
 void* jemalloc_valloc(size_t bytes);
 
 [[gnu::visibility("default")]] void* realloc(void* block, size_t bytes) {
-  void* moved = jemalloc_realloc(block, bytes);
+  bool done = false;
+  void* moved = bytes >= kOwnMappingBytes && block != nullptr
+                    ? grow_large_block(block, bytes, &done)
+                    : nullptr;
+  if (moved == nullptr && !done) moved = jemalloc_realloc(block, bytes);
   if (moved == nullptr && bytes != 0) [[unlikely]]
     errno = ENOMEM;
+  return moved;
+}
+
+[[gnu::visibility("default")]] size_t malloc_usable_size(void* block) {
+  return usable_of(block, jemalloc_malloc_usable_size(block));
+}
+
+[[gnu::visibility("default")]] size_t sallocx(const void* block, int flags) {
+  return usable_of(block, jemalloc_sallocx(block, flags));
+}
+
+// jemalloc takes a block that is there in part to be there as a whole (large_blocks.h).
+[[gnu::visibility("default")]] size_t xallocx(void* block, size_t bytes, size_t extra, int flags) {
+  const size_t usable = sallocx(block, flags);
+  return bytes > usable && backed_in_part(block) ? usable
+                                                 : jemalloc_xallocx(block, bytes, extra, flags);
+}
+
+[[gnu::visibility("default")]] void* rallocx(void* block, size_t bytes, int flags) {
+  const size_t usable = sallocx(block, flags);
+  if (bytes <= usable || !backed_in_part(block)) return jemalloc_rallocx(block, bytes, flags);
+  void* moved = mallocx(bytes, flags);
+  if (moved == nullptr) return nullptr;
+  memcpy(moved, block, usable);
+  dallocx(block, flags);
   return moved;
 }
 

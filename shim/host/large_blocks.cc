@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// Both kinds come here by the linker's --wrap, from calls that jemalloc's parts make of each other:
+// where one asks for the pages of a large block, and where one gives them back. The lock is a leaf:
+// nothing is called with it held.
+#include "shim/host/large_blocks.h"
+
+#include <jemalloc/jemalloc.h>
+
+#include <atomic>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "allocator/base/mutex.h"
+#include "shim/host/host_memory.h"
+#include "shim/host/jemalloc_inside.h"
+#include "shim/process/settings.h"
+
+extern "C" {
+
+void* real_large_malloc(void* thread, void* arena, size_t bytes,
+                        bool zero) asm("__real_je_large_malloc");
+void* wrapped_large_malloc(void* thread, void* arena, size_t bytes,
+                           bool zero) asm("__wrap_je_large_malloc");
+void real_large_dalloc(void* thread, JemallocExtent* extent) asm("__real_je_large_dalloc");
+void wrapped_large_dalloc(void* thread, JemallocExtent* extent) asm("__wrap_je_large_dalloc");
+void* real_malloc_hard(void* thread, void* arena, size_t bytes, unsigned size_class,
+                       bool zero) asm("__real_je_arena_malloc_hard");
+void* wrapped_malloc_hard(void* thread, void* arena, size_t bytes, unsigned size_class,
+                          bool zero) asm("__wrap_je_arena_malloc_hard");
+void* real_arena_init(void* thread, unsigned index,
+                      const JemallocArenaConfig* config) asm("__real_je_arena_init");
+void* wrapped_arena_init(void* thread, unsigned index,
+                         const JemallocArenaConfig* config) asm("__wrap_je_arena_init");
+
+}  // extern "C"
+
+namespace cistern::shim {
+
+constinit thread_local uintptr_t left_for_hook = 0;
+
+namespace {
+
+constexpr size_t kMostKept = size_t{8} << 20;  // bytes
+constexpr size_t kLeastBytes = size_t{64} << 10;
+constexpr int kPlaces = 256;
+constexpr int kClasses = 4 * 7;  // four of each doubling between these two
+constexpr uint64_t kPageMask = alloc::host::kPage - 1;
+
+constinit bool serves = false;
+
+size_t bytes_of(const JemallocExtent* extent) { return extent->bytes_and_count & ~kPageMask; }
+
+// jemalloc's size classes: 2^n, and three between it and the next.
+int class_of(size_t bytes) {
+  const int doubling = static_cast<int>(std::bit_width(bytes - 1)) - 1;
+  constexpr int kFirst = static_cast<int>(std::bit_width(kLeastBytes)) - 1;
+  return 4 * (doubling - kFirst) + static_cast<int>((bytes - 1) >> (doubling - 2) & 3);
+}
+
+bool may_be_kept(size_t bytes) { return bytes > kLeastBytes && bytes < kOwnMappingBytes; }
+
+// Freed blocks: by class the last freed first, and all of them by age.
+class Kept {
+ public:
+  JemallocExtent* take(size_t bytes) {
+    const alloc::LockGuard guard(mutex_);
+    const uint16_t place = newest_of_[class_of(bytes)];
+    return place == 0 ? nullptr : remove(place);
+  }
+
+  // What has to go for it: the oldest where there is no place, itself where nothing is kept.
+  JemallocExtent* put(JemallocExtent* extent) {
+    const alloc::LockGuard guard(mutex_);
+    if (over_) return extent;
+    JemallocExtent* out = first_free_ == 0 && used_ == kPlaces ? remove(oldest_) : nullptr;
+    const uint16_t number = first_free_ != 0 ? first_free_ : static_cast<uint16_t>(++used_);
+    Place& place = places_[number];
+    if (number == first_free_) first_free_ = place.older;
+    const size_t bytes = bytes_of(extent);
+    uint16_t& newest_of_class = newest_of_[class_of(bytes)];
+    place = {extent, bytes, newest_, 0, newest_of_class, 0};
+    (newest_ != 0 ? places_[newest_].newer : oldest_) = number;
+    newest_ = number;
+    if (newest_of_class != 0) places_[newest_of_class].newer_of_class = number;
+    newest_of_class = number;
+    bytes_.store(bytes_.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+    return out;
+  }
+
+  // The oldest of what is more than may be kept.
+  JemallocExtent* take_beyond(size_t most) {
+    const alloc::LockGuard guard(mutex_);
+    return bytes_ > most ? remove(oldest_) : nullptr;
+  }
+
+  bool too_much() const { return bytes_.load(std::memory_order_relaxed) > kMostKept; }
+  void end() {
+    const alloc::LockGuard guard(mutex_);
+    over_ = true;
+  }
+
+  alloc::Mutex& mutex() { return mutex_; }
+
+ private:
+  struct Place {
+    JemallocExtent* extent;
+    size_t bytes;
+    uint16_t older, newer;  // numbers of places; 0: none
+    uint16_t older_of_class, newer_of_class;
+  };
+
+  JemallocExtent* remove(uint16_t number) {
+    Place& place = places_[number];
+    (place.older != 0 ? places_[place.older].newer : oldest_) = place.newer;
+    (place.newer != 0 ? places_[place.newer].older : newest_) = place.older;
+    if (place.older_of_class != 0)
+      places_[place.older_of_class].newer_of_class = place.newer_of_class;
+    (place.newer_of_class != 0 ? places_[place.newer_of_class].older_of_class
+                               : newest_of_[class_of(place.bytes)]) = place.older_of_class;
+    bytes_.store(bytes_.load(std::memory_order_relaxed) - place.bytes, std::memory_order_relaxed);
+    place.older = first_free_;
+    first_free_ = number;
+    return place.extent;
+  }
+
+  alloc::Mutex mutex_;
+  bool over_ = false;
+  int used_ = 0;
+  uint16_t first_free_ = 0, newest_ = 0, oldest_ = 0;
+  uint16_t newest_of_[kClasses] = {};
+  std::atomic<size_t> bytes_{0};
+  Place places_[kPlaces + 1] = {};
+};
+
+constinit Kept kept{};
+
+void give_back_beyond(void* thread, size_t most) {
+  while (JemallocExtent* out = kept.take_beyond(most)) real_large_dalloc(thread, out);
+}
+
+}  // namespace
+
+void serve_large_blocks() { serves = true; }
+
+size_t usable_of(const void* block, size_t bytes) {
+  if (bytes < kOwnMappingBytes || !serves) [[likely]]
+    return bytes;
+  const uint64_t there = host_pool().backed_from(block);
+  return there < bytes ? there : bytes;
+}
+
+bool backed_in_part(const void* block) {
+  return serves && host_pool().backed_from(block) != UINT64_MAX;
+}
+
+void* grow_large_block(void* block, size_t bytes, bool* done) {
+  if (!serves) return nullptr;
+  const size_t usable = malloc_usable_size(block);
+  if (usable < kOwnMappingBytes || bytes <= usable) return nullptr;
+  *done = backed_in_part(block);                  // jemalloc takes it to be larger than it is
+  const bool filled = policy().fill_byte() >= 0;  // which pages that move do not bring along
+  if (filled && !*done) return nullptr;
+  void* grown;
+  do {
+    grown = malloc(bytes);
+    if (grown == nullptr) return nullptr;
+    if (filled) memcpy(grown, block, usable);
+  } while (!filled && !host_pool().move(block, grown, usable));
+  free(block);
+  return grown;
+}
+
+// jemalloc takes no thread to be one that has no memory of its own yet.
+void give_back_kept_blocks(bool for_good) {
+  if (for_good) kept.end();
+  give_back_beyond(/*thread=*/nullptr, 0);
+}
+
+void lock_kept_blocks() { kept.mutex().lock(); }
+void unlock_kept_blocks() { kept.mutex().unlock(); }
+void reset_kept_blocks_lock() { kept.mutex().reset(); }
+
+}  // namespace cistern::shim
+
+extern "C" {
+
+using namespace cistern::shim;  // NOLINT(google-build-using-namespace): its other face
+
+// An arena is named where the program asked for one.
+void* wrapped_large_malloc(void* thread, void* arena, size_t bytes, bool zero) {
+  if (serves && arena == nullptr && may_be_kept(bytes)) {
+    if (JemallocExtent* extent = kept.take(bytes)) {
+      if (zero) memset(extent->address, 0, bytes);
+      return extent->address;
+    }
+  }
+  void* block = real_large_malloc(thread, arena, bytes, zero);
+  if (block != nullptr || !serves) [[likely]]
+    return block;
+  give_back_kept_blocks(/*for_good=*/false);
+  return real_large_malloc(thread, arena, bytes, zero);
+}
+
+void wrapped_large_dalloc(void* thread, JemallocExtent* extent) {
+  if (!serves || !may_be_kept(bytes_of(extent))) return real_large_dalloc(thread, extent);
+  if (JemallocExtent* out = kept.put(extent)) real_large_dalloc(thread, out);
+  if (kept.too_much()) give_back_beyond(thread, kMostKept);
+}
+
+void* wrapped_malloc_hard(void* thread, void* arena, size_t bytes, unsigned size_class, bool zero) {
+  if (!serves || bytes < kOwnMappingBytes) {
+    return real_malloc_hard(thread, arena, bytes, size_class, zero);
+  }
+  left_for_hook = ((bytes + kPageMask) & ~kPageMask) | 1;
+  void* block = real_malloc_hard(thread, arena, bytes, size_class, zero);
+  left_for_hook = 0;
+  return block;
+}
+
+// What the program makes an arena of its own for, it may want of that arena alone.
+void* wrapped_arena_init(void* thread, unsigned index, const JemallocArenaConfig* config) {
+  if (serves && index >= arenas_of_threads) give_back_kept_blocks(/*for_good=*/true);
+  return real_arena_init(thread, index, config);
+}
+
+}  // extern "C"
