@@ -3,9 +3,11 @@
 // Gathering from the file that CISTERN_CONFIG names. Lines are NAME=value, or --FLAGS_name=value as
 // in a gflags flag file; blanks around names and values do not count; # at the start of a line or
 // after a blank begins a comment. The file is read straight into the storage of the Loaded and the
-// values are kept where they lie.
+// values are kept where they lie. By system calls, since it may be read inside the first malloc,
+// where a wrapper of open() that allocates would wait for itself.
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -56,7 +58,7 @@ bool fail_file(const char* path, const char* why, Loaded& out) {
 ssize_t read_all(int fd, char* to, size_t room) {
   size_t used = 0;
   while (used < room) {
-    const ssize_t got = ::read(fd, to + used, room - used);
+    const ssize_t got = ::syscall(SYS_read, fd, to + used, room - used);
     if (got == 0) return static_cast<ssize_t>(used);
     if (got < 0 && errno != EINTR) return -1;
     if (got > 0) used += static_cast<size_t>(got);
@@ -68,17 +70,18 @@ ssize_t read_all(int fd, char* to, size_t room) {
 // Into the storage, with room for a NUL behind.
 bool read_file(const char* path, Loaded& out, std::string_view& text) {
   // O_NONBLOCK: a pipe or a terminal must not hold up the start of a program.
-  const int fd = ::open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+  constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+  const auto fd = static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, kFlags));
   if (fd < 0) return fail_file(path, strerrordesc_np(errno), out);
   struct stat info;
-  const bool regular = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+  const bool regular = ::syscall(SYS_fstat, fd, &info) == 0 && S_ISREG(info.st_mode);
   char* to = out.storage + out.storage_used;
   const size_t free = kStorageBytes - out.storage_used;
   const size_t left = free == 0 ? 0 : free - 1;
   const size_t room = left < kMaxFileBytes + 1 ? left : kMaxFileBytes + 1;
   const ssize_t length = regular ? read_all(fd, to, room) : -1;
   const int why = errno;
-  ::close(fd);
+  ::syscall(SYS_close, fd);
   if (!regular) return fail_file(path, "not a regular file", out);
   if (length < 0) return fail_file(path, strerrordesc_np(why), out);
   text = {to, static_cast<size_t>(length)};

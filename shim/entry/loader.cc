@@ -166,14 +166,15 @@ void* definition_in(const link_map* object, const char* name) {
   return symbol == nullptr ? nullptr : reinterpret_cast<void*>(object->l_addr + symbol->st_value);
 }
 
+const link_map* definer_after_us(const char* name) {
+  const link_map* object = object_of(reinterpret_cast<const void*>(&definer_after_us))->l_next;
+  while (object != nullptr && definition_in(object, name) == nullptr) object = object->l_next;
+  return object;
+}
+
 void* definition_after_us(const char* name) {
-  const link_map* self = object_of(reinterpret_cast<const void*>(&definition_after_us));
-  void* found = nullptr;
-  for (const link_map* object = self->l_next; object != nullptr && found == nullptr;
-       object = object->l_next) {
-    found = definition_in(object, name);
-  }
-  return found;
+  const link_map* object = definer_after_us(name);
+  return object == nullptr ? nullptr : definition_in(object, name);
 }
 
 link_map object_at(const dl_phdr_info& info) {
@@ -187,16 +188,21 @@ link_map object_at(const dl_phdr_info& info) {
   return object;
 }
 
-void* first_definition(const char* name) {
+void* first_definition(const char* name) { return first_definition_beside(name, name); }
+
+void* first_definition_beside(const char* beside, const char* name) {
   struct Search {
+    const char* beside;
     const char* name;
     void* found;
-  } search{name, nullptr};
+  } search{beside, name, nullptr};
   dl_iterate_phdr(
       [](dl_phdr_info* info, size_t, void* data) {
         auto* wanted = static_cast<Search*>(data);
         const link_map object = object_at(*info);
-        if (object.l_ld != nullptr) wanted->found = definition_in(&object, wanted->name);
+        if (object.l_ld != nullptr && definition_in(&object, wanted->beside) != nullptr) {
+          wanted->found = definition_in(&object, wanted->name);
+        }
         return wanted->found != nullptr ? 1 : 0;
       },
       &search);

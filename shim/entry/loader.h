@@ -27,10 +27,16 @@ void* definition_after_us(const char* name);
 // that a thread may hold while it runs constructors of libraries.
 void* first_definition(const char* name);
 
+// The same in the first object that also defines `beside`.
+void* first_definition_beside(const char* beside, const char* name);
+
 // Whether this object's definition, which there has to be, is the next one after the object that
 // `caller` is in, and the first one of all.
 bool is_next_definition_ours(const void* caller, const char* name);
 bool is_first_definition_ours(const char* name);
+
+// The first object in the link map after this one that defines a symbol; nullptr if there is none.
+const link_map* definer_after_us(const char* name);
 
 // The same for many names at once, in one pass over each object: out[i] is for names[i], and left
 // alone if it is not null. The tables of an object are found once, and its filter rejects most

@@ -30,6 +30,7 @@
 #include "shim/host/jemalloc_inside.h"
 #include "shim/host/large_blocks.h"
 #include "shim/host/start.h"
+#include "shim/host/whose_malloc.h"
 #include "shim/process/at_fork.h"
 #include "shim/process/log.h"
 #include "shim/process/no_cancel.h"
@@ -97,8 +98,18 @@ void tell_lock_refused(uint64_t locked, uint64_t wanted) {
       static_cast<unsigned long long>(limit >> 10));
 }
 
+// Asked once, and at load at the latest: it takes long, and a sandbox that the program sets up may
+// forbid it.
+uint64_t usable_memory() {
+  constexpr uint64_t kUnknown = UINT64_MAX;
+  static constinit std::atomic<uint64_t> known{kUnknown};
+  uint64_t bytes = known.load(std::memory_order_relaxed);
+  if (bytes == kUnknown) known.store(bytes = alloc::host::usable_memory());
+  return bytes;
+}
+
 uint64_t share_of_usable_memory() {
-  const uint64_t usable = alloc::host::usable_memory();
+  const uint64_t usable = usable_memory();
   if (usable == 0) return UINT64_MAX;
   return static_cast<uint64_t>(policy().fraction_of_cpu_memory_to_use.value *
                                static_cast<double>(usable));
@@ -293,9 +304,10 @@ void in_child() {
 
 void start_host_memory(const config::Policy& settings) {
   const int fill = settings.fill_byte();
-  if (!settings.free_idle_memory.value && fill < 0) return;
+  operators_are_ours();
   make_first_call();
   if (!serving.load(std::memory_order_acquire)) return;
+  usable_memory();
   if (settings.free_idle_memory.value) start_releasing_idle_host_memory();
   if (fill >= 0) fill_host_memory(fill);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The members of the malloc family that jemalloc does not have (left to the C library, a block of
 // its own would come to our free(), or one of ours to its), and those that leave errno as it was
-// when there is no memory, which programs look at.
+// when there is no memory, which programs look at. Where malloc is another object's that lacks one
+// of them, the C library's serves the call (whose_malloc.h).
 #include <jemalloc/jemalloc.h>
 
 #include <bit>
@@ -11,6 +12,10 @@
 #include <cstring>
 
 #include "shim/host/large_blocks.h"
+#include "shim/host/whose_malloc.h"
+
+using cistern::shim::malloc_is_ours;
+using cistern::shim::next_of_family;
 
 namespace {
 
@@ -20,6 +25,13 @@ using cistern::shim::kOwnMappingBytes;
 using cistern::shim::usable_of;
 
 constexpr size_t kPageBytes = 4096;
+
+void free_of_process(void* block) {
+  if (malloc_is_ours()) [[likely]]
+    return free(block);
+  reinterpret_cast<void (*)(void*)>(cistern::shim::first_definition("free"))(block);
+}
+
 }  // namespace
 
 extern "C" {
@@ -70,6 +82,9 @@ void* jemalloc_valloc(size_t bytes);
 
 // As the C library's: an alignment that is no power of two counts as the next one.
 [[gnu::visibility("default")]] void* memalign(size_t alignment, size_t bytes) {
+  if (!malloc_is_ours()) [[unlikely]] {
+    return next_of_family<void*(size_t, size_t)>("memalign")(alignment, bytes);
+  }
   if (alignment > SIZE_MAX / 2 + 1) {
     errno = EINVAL;
     return nullptr;
@@ -80,16 +95,24 @@ void* jemalloc_valloc(size_t bytes);
 }
 
 [[gnu::visibility("default")]] void* aligned_alloc(size_t alignment, size_t bytes) {
+  if (!malloc_is_ours()) [[unlikely]] {
+    return next_of_family<void*(size_t, size_t)>("aligned_alloc")(alignment, bytes);
+  }
   return memalign(alignment, bytes);
 }
 
 [[gnu::visibility("default")]] void* valloc(size_t bytes) {
+  if (!malloc_is_ours()) [[unlikely]]
+    return next_of_family<void*(size_t)>("valloc")(bytes);
   void* block = jemalloc_valloc(bytes);
   if (block == nullptr) errno = ENOMEM;
   return block;
 }
 
 [[gnu::visibility("default")]] void* reallocarray(void* block, size_t count, size_t size) {
+  if (!malloc_is_ours()) [[unlikely]] {
+    return next_of_family<void*(void*, size_t, size_t)>("reallocarray")(block, count, size);
+  }
   size_t bytes;
   if (__builtin_mul_overflow(count, size, &bytes)) {
     errno = ENOMEM;
@@ -100,6 +123,8 @@ void* jemalloc_valloc(size_t bytes);
 
 // Whole pages, at a page.
 [[gnu::visibility("default")]] void* pvalloc(size_t bytes) {
+  if (!malloc_is_ours()) [[unlikely]]
+    return next_of_family<void*(size_t)>("pvalloc")(bytes);
   if (bytes > SIZE_MAX - kPageBytes) {
     errno = ENOMEM;
     return nullptr;
@@ -108,10 +133,12 @@ void* jemalloc_valloc(size_t bytes);
   return memalign(kPageBytes, (pages == 0 ? 1 : pages) * kPageBytes);
 }
 
-[[gnu::visibility("default")]] void cfree(void* block) { free(block); }
-
-// C23. The size is a hint that need not be used.
-[[gnu::visibility("default")]] void free_sized(void* block, size_t) { free(block); }
-[[gnu::visibility("default")]] void free_aligned_sized(void* block, size_t, size_t) { free(block); }
+// The C library has none of these; the first went with version 2.26, the others are C23's. They
+// free by the process's free(), whosever that is. A size is a hint that need not be used.
+[[gnu::visibility("default")]] void cfree(void* block) { free_of_process(block); }
+[[gnu::visibility("default")]] void free_sized(void* block, size_t) { free_of_process(block); }
+[[gnu::visibility("default")]] void free_aligned_sized(void* block, size_t, size_t) {
+  free_of_process(block);
+}
 
 }  // extern "C"

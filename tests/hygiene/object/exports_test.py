@@ -13,6 +13,7 @@ HOST_EXPORTS = elf.ROOT / "shim/host/exports.def"
 # Whatever a program may get a block from, or give one to: if one went to the C library, a block would cross over.
 FAMILY = set("""malloc free calloc realloc reallocarray posix_memalign aligned_alloc memalign valloc pvalloc
     malloc_usable_size free_sized free_aligned_sized cfree""".split())
+FAMILY |= set(re.findall(r"^CISTERN_\w+\((\w+),", (elf.ROOT / "shim/host/new_delete.def").read_text(encoding="utf-8"), re.MULTILINE))
 
 
 def exports(obj):

@@ -6,6 +6,9 @@ MALLOC_FAMILY = {
     "malloc", "calloc", "realloc", "reallocarray", "free", "posix_memalign", "aligned_alloc",
     "memalign", "valloc", "strdup", "strndup", "asprintf", "vasprintf", "getline", "fopen",
 }
+# What malloc asks of the system; by name it would reach another library's wrapper (shim/host/system.cc).
+ASKED_STRAIGHT = {"clock_gettime", "mmap", "munmap", "madvise", "mprotect", "mremap", "sysconf", "getrlimit", "sysinfo",
+                  "sched_getaffinity", "sched_yield", "secure_getenv", "readlink", "syscall"}
 # Weak references to the clock of a test (tests/sim/include/simcuda/clock.h).
 CLOCK = {"cistern_clock_now_ns", "cistern_clock_wait"}
 # Weak references that crtbeginS.o of every compiler brings along.
@@ -22,6 +25,8 @@ def undefined(obj):
             yield f"{name} ({version or 'no version'}) comes from elsewhere"
         if name in MALLOC_FAMILY:
             yield f"{name} would call the program's malloc"
+        if name in ASKED_STRAIGHT and elf.serves_malloc(obj):
+            yield f"{name} may be a wrapper that allocates"
 
 
 elf.check(undefined)

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// C++'s operators new and delete, which belong together with malloc: a library that the program is
+// linked with may bring a malloc of its own with such operators, and without ours these would give
+// blocks that come to our free(). They work as those of the C++ runtime do by default. Where there
+// is no memory the runtime's own operator has the word, which asks our malloc again, calls the
+// program's new-handler and throws: exceptions are the runtime's. Any thread.
+#include <jemalloc/jemalloc.h>
+#include <malloc.h>
+
+#include <bit>
+#include <cstddef>
+
+#include "shim/entry/loader.h"
+#include "shim/host/whose_malloc.h"
+
+namespace cistern::shim {
+namespace {
+
+// nullptr: no memory, or an alignment that there is none for.
+void* allocate(size_t bytes, size_t alignment) {
+  if (alignment == 0) return malloc(bytes);
+  return std::has_single_bit(alignment) ? memalign(alignment, bytes) : nullptr;
+}
+
+// Who calls an operator has a runtime, unless that is linked into the program and hidden there.
+template <typename Function>
+Function* of_runtime(const char* symbol) {
+  return reinterpret_cast<Function*>(first_definition_beside("__cxa_throw", symbol));
+}
+
+}  // namespace
+}  // namespace cistern::shim
+
+// Their names in C++ would promise the compiler more than is needed here.
+#define CISTERN_NEW(symbol, parameters, arguments, alignment_)                                \
+  [[gnu::visibility("default")]] void* operator_##symbol parameters asm(#symbol);             \
+  void* operator_##symbol parameters {                                                        \
+    using namespace cistern::shim; /* NOLINT(google-build-using-namespace): its other face */ \
+    using Function = void* parameters;                                                        \
+    if (!operators_are_ours()) [[unlikely]] {                                                 \
+      if (auto* next = next_of_family<Function>(#symbol)) return next arguments;              \
+    }                                                                                         \
+    void* block = allocate(bytes, alignment_);                                                \
+    if (block != nullptr) [[likely]]                                                          \
+      return block;                                                                           \
+    auto* runtimes = of_runtime<Function>(#symbol);                                           \
+    return runtimes == nullptr ? nullptr : runtimes arguments;                                \
+  }
+
+#define CISTERN_DELETE(symbol, parameters, arguments)                                         \
+  [[gnu::visibility("default")]] void operator_##symbol parameters asm(#symbol);              \
+  void operator_##symbol parameters {                                                         \
+    using namespace cistern::shim; /* NOLINT(google-build-using-namespace): its other face */ \
+    if (!operators_are_ours()) [[unlikely]] {                                                 \
+      if (auto* next = next_of_family<void parameters>(#symbol)) return next arguments;       \
+    }                                                                                         \
+    free(block);                                                                              \
+  }
+
+#include "shim/host/new_delete.def"
