@@ -26,6 +26,15 @@ constexpr Framework kFrameworks[] = {
      false},
     {"RMM", "librmm.so", "librmm/lib64/librmm.so", nullptr, nullptr,
      "rmm.reinitialize(pool_allocator=False)", true},
+    {"ONNX Runtime", "libonnxruntime_providers_cuda.so",
+     "onnxruntime/capi/libonnxruntime_providers_cuda.so", nullptr, nullptr,
+     "gpu_external_alloc and gpu_external_free of its CUDA provider", false},
+    {"Taichi", "taichi_python", "taichi/_lib/core/taichi_python*.so", nullptr, nullptr, "", false,
+     true},
+    {"Warp", "warp.so", "warp/bin/warp.so", nullptr, nullptr,
+     "wp.set_mempool_enabled(device, False)", false},
+    {"Paddle", "libpaddle.so", "paddle/*/libpaddle.so", "FLAGS_use_system_allocator", "true",
+     "FLAGS_use_system_allocator=true", false},
 };
 
 bool has_part(std::string_view path, std::string_view part) {
@@ -52,8 +61,10 @@ bool pools_itself(const Framework& framework, const char* value) {
 }
 
 void describe_framework(const Framework& framework, char* out, size_t size) {
-  snprintf(out, size, "pools device memory itself%s; %s lets Cistern do it",
-           framework.if_asked ? ", if the program asks it to" : "", framework.setting);
+  const bool has_switch = framework.setting[0] != '\0';
+  snprintf(out, size, "pools device memory itself%s%s%s%s",
+           framework.if_asked ? ", if the program asks it to" : "", has_switch ? "; " : "",
+           framework.setting, has_switch ? " lets Cistern do it" : "");
 }
 
 }  // namespace cistern::config

@@ -16,8 +16,10 @@ struct Framework {
   const char* file;      // below the folder of Python's packages
   const char* variable;  // nullptr: only the program itself can switch its pool off
   const char* value;     // nullptr: whatever its value is
-  const char* setting;   // what to type
+  const char* setting;   // what to type; "": it has no switch
   bool if_asked;         // it pools only where the program asks it to
+  // Its library is opened with RTLD_DEEPBIND, past every preload: the C library frees our blocks.
+  bool binds_deep = false;
 };
 
 std::span<const Framework> frameworks();

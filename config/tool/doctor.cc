@@ -202,12 +202,19 @@ int doctor(int argc, char** argv) {
   const bool has_device = check_driver(argv[1]) > 0;
   check_toolkit();
   check_limits();
-  const bool has_program = argc == 2 || !has_object || say_program(argv[2], object, argv[1]);
-  const bool works = has_object && has_settings && has_device && has_program;
-  if (!works && has_object && has_settings && has_program) {
-    say("verdict", "no GPU: CUDA programs cannot run here; --sim runs them on the simulated one");
+  Reach reach{.works = true, .without_cuda = false};
+  if (argc == 3 && has_object) reach = say_program(argv[2], object, argv[1]);
+  const bool works = has_object && has_settings && has_device && reach.works;
+  const std::string but = reach.but.empty() ? "" : "; " + reach.but;
+  if (!works && has_object && has_settings && reach.works) {
+    say("verdict",
+        (reach.without_cuda && reach.serves_malloc
+             ? "malloc works here, and no CUDA is seen in the program; there is no GPU: --sim runs "
+               "CUDA programs on the simulated one"
+             : "no GPU: CUDA programs cannot run here; --sim runs them on the simulated one") +
+            but);
   } else {
-    say("verdict", works ? "works here" : "does not work here, see above");
+    say("verdict", works ? "works here" + but : "does not work here, see above");
   }
   return works ? kDone : kNotHere;
 }

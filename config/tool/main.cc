@@ -37,7 +37,9 @@ int report(const Problem& problem) {
   return problem.code == kDone ? kDone : fail(problem.code, problem.text);
 }
 
-// What `cistern run` asks before exec: settings, then the object, then the program.
+// What `cistern run` asks before exec: settings, then the object, then the program. Prints, each on
+// a line, what the program needs beside the object: "first=LIBRARY", to be preloaded before it, and
+// "audited", more room for thread-local storage.
 int check(int argc, char** argv) {
   const char* object = nullptr;
   const char* program = nullptr;
@@ -69,7 +71,13 @@ int check(int argc, char** argv) {
   if (const int code = report(check_object(object, object_elf)); code != kDone) return code;
   if (program == nullptr) return kDone;
   Program found;
-  return report(check_program(program, anyway ? nullptr : &object_elf, found));
+  const Problem problem = check_program(program, anyway ? nullptr : &object_elf, found);
+  if (problem.code != kDone) return report(problem);
+  if (const std::string runtime = sanitizer_of(found.elf); !runtime.empty()) {
+    std::printf("first=%s\n", runtime.c_str());
+  }
+  if (is_audited(found.elf)) std::puts("audited");
+  return kDone;
 }
 
 void print_assignment(const std::string& name, const Given& given) {

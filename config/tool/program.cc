@@ -230,6 +230,21 @@ bool has_loader_token(std::string_view path) {
 
 }  // namespace
 
+std::string sanitizer_of(const Elf& elf) {
+  for (const std::string& name : elf.needed) {
+    for (const char* runtime : {"libasan.so", "libtsan.so", "liblsan.so", "libhwasan.so",
+                                "libclang_rt.asan", "libclang_rt.tsan", "libclang_rt.hwasan"}) {
+      if (name.rfind(runtime, 0) == 0) return name;
+    }
+  }
+  return {};
+}
+
+bool is_audited(const Elf& elf) {
+  const char* list = ::getenv("LD_AUDIT");
+  return elf.asks_for_audit || (list != nullptr && *list != '\0');
+}
+
 Problem check_architecture(const Program& program, const Elf& object) {
   const Elf& elf = program.elf;
   if (elf.bits == object.bits && elf.machine == object.machine) return {};

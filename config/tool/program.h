@@ -32,6 +32,14 @@ Problem check_object(const std::string& path, Elf& elf);
 // Whether the program, or library, is for the machine that the object is for.
 Problem check_architecture(const Program& program, const Elf& object);
 
+// The runtime of a sanitizer that the program is linked with, which has to be loaded before all
+// else; empty if there is none.
+std::string sanitizer_of(const Elf& elf);
+
+// Whether the loader will run libraries for audit with the program (LD_AUDIT, DT_AUDIT). It sets
+// thread-local storage aside before it knows the preloaded objects then.
+bool is_audited(const Elf& elf);
+
 // The program, found as execvp finds it, looking through #! lines; and whether `object` reaches it,
 // unless that is nullptr.
 Problem check_program(const std::string& name, const Elf* object, Program& out);

@@ -7,9 +7,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include "config/frameworks.h"
@@ -85,23 +87,40 @@ std::vector<std::string> paths_in(const std::string& list) {
   return paths;
 }
 
-// Each with a blank before it: libraries that the loader looks for in vain. What a library lacks
-// beside CUDA's the program that loads it may have found before.
-std::string not_found(const Program& program, const std::string& list) {
-  std::string names;
+// The libraries that the loader looks for in vain, each once: it lists them for each that needs
+// them.
+std::vector<std::string> not_found(const std::string& list) {
+  std::vector<std::string> names;
   std::istringstream lines(list);
   for (std::string line; std::getline(lines, line);) {
     line.erase(0, line.find_first_not_of(" \t"));
-    const bool cuda = line.rfind("libcuda", 0) == 0;
     const size_t end = line.find(" => not found");
-    if (end != std::string::npos && (cuda || !program.elf.is_library)) {
-      names += " " + line.substr(0, end);
-    }
+    if (end == std::string::npos) continue;
+    std::string name = line.substr(0, end);
+    if (std::find(names.begin(), names.end(), name) == names.end())
+      names.push_back(std::move(name));
   }
   return names;
 }
 
-// The routes of the file itself and of the libraries that come with it.
+// Whether all are there that have to be. What a library lacks beside CUDA's the program that loads
+// it may have found before.
+bool say_missing(const Program& program, const std::string& list) {
+  std::string names;
+  bool cuda = false;
+  for (const std::string& name : not_found(list)) {
+    names += " " + name;
+    cuda |= name.rfind("libcuda", 0) == 0;
+  }
+  if (names.empty()) return true;
+  const bool in_the_way = cuda || !program.elf.is_library;
+  say("", std::string(cuda ? "a CUDA library" : "a library") + " is not found:" + names +
+              (in_the_way ? "; the program cannot start here"
+                          : "; who loads this library may have it"));
+  return !in_the_way;
+}
+
+// The routes of the file itself and of the libraries that come with it. Whether there is any.
 bool say_routes(const Program& program, const std::string& libraries) {
   const std::string driver = line_with(libraries, "libcuda.so");
   const std::string runtime = line_with(libraries, "libcudart.so");
@@ -127,24 +146,25 @@ bool say_routes(const Program& program, const std::string& libraries) {
                         : "in programs that a preload reaches, however they load it but by dlmopen "
                           "or with RTLD_DEEPBIND; try: cistern doctor PROGRAM");
   }
-  const std::string lacks = not_found(program, libraries);
-  if (lacks.empty()) return true;
-  const bool cuda = lacks.find(" libcuda") != std::string::npos;
-  say("", std::string(cuda ? "a CUDA library" : "a library") + " is not found:" + lacks +
-              "; the program cannot start here");
-  return false;
+  return !none;
 }
 
 // Whose malloc will serve the program's memory. A definition of the program itself comes before
 // each library's, preloaded or not. A library's own comes after; it would be missed only by a
-// program that counts on it.
-void say_malloc(const Program& program, const std::string& libraries, const std::string& object) {
+// program that counts on it. Whether it is ours.
+bool say_malloc(const Program& program, const std::string& libraries, const std::string& object) {
   if (!defines_function(object, "malloc")) {
-    return say("malloc", "left alone: " + object + " serves none");
+    return say("malloc", "left alone: " + object + " serves none"), false;
+  }
+  if (const std::string runtime = sanitizer_of(program.elf); !runtime.empty()) {
+    return say("malloc",
+               "that of " + runtime + ", which has to be loaded before all else; try: --host off"),
+           false;
   }
   const bool own = defines_function(program.binary, "malloc");
   if (own && !program.elf.is_library) {
-    return say("malloc", "the program brings its own, which no preload replaces; try: --host off");
+    return say("malloc", "the program brings its own, which no preload replaces; try: --host off"),
+           false;
   }
   std::vector<std::string> paths = paths_in(libraries);
   if (own) paths.insert(paths.begin(), program.binary);
@@ -156,6 +176,7 @@ void say_malloc(const Program& program, const std::string& libraries, const std:
     any = true;
   }
   if (!any) say("malloc", "Cistern's; --host off leaves it alone");
+  return true;
 }
 
 // --- Who pools its memory
@@ -186,8 +207,8 @@ std::string first_match(const std::string& pattern) {
   return path;
 }
 
-void say_framework(bool& any, const Framework& framework, const std::string& path,
-                   const char* when) {
+void say_framework(bool& any, const Framework& framework, const std::string& path, const char* when,
+                   Reach& reach) {
   const char* value = framework.variable == nullptr ? nullptr : ::getenv(framework.variable);
   char text[200];
   describe_framework(framework, text, sizeof text);
@@ -197,11 +218,20 @@ void say_framework(bool& any, const Framework& framework, const std::string& pat
           ? name + " " + text
           : name + " leaves it to Cistern: " + framework.variable + " is set to \"" + value + "\"");
   any = true;
+  if (!framework.binds_deep) return;
+  say("",
+      std::string(framework.name) +
+          " opens its library with RTLD_DEEPBIND, which no preload reaches: with malloc preloaded "
+          "it ends the program; try: --host off");
+  if (reach.serves_malloc) {
+    reach.but += std::string(reach.but.empty() ? "" : ", ") + "not with " + framework.name + when +
+                 " unless with --host off";
+  }
 }
 
 // Frameworks that the loader maps with the program or library, or that a Python interpreter may
 // import.
-void say_frameworks(const Program& program, const std::string& libraries) {
+void say_frameworks(const Program& program, const std::string& libraries, Reach& reach) {
   bool any = false;
   const Framework* last = nullptr;
   std::vector<std::string> paths = paths_in(libraries);
@@ -209,16 +239,34 @@ void say_frameworks(const Program& program, const std::string& libraries) {
   for (const std::string& path : paths) {
     const Framework* framework = framework_of(path);
     if (framework == nullptr || framework == last) continue;
-    say_framework(any, *framework, path, "");
+    say_framework(any, *framework, path, "", reach);
     last = framework;
   }
   if (base_of(program.binary).rfind("python", 0) != 0) return;
   for (const std::string& folder : package_folders(program.binary)) {
     for (const Framework& framework : frameworks()) {
       const std::string path = first_match(folder + framework.file);
-      if (!path.empty()) say_framework(any, framework, path, ", where it is imported,");
+      if (!path.empty()) say_framework(any, framework, path, ", where it is imported,", reach);
     }
   }
+}
+
+void say_sanitizer(const Program& program, Reach& reach) {
+  const std::string runtime = sanitizer_of(program.elf);
+  if (runtime.empty()) return;
+  say("sanitizer", runtime +
+                       " has to come before the object: cistern run puts it there; by hand, "
+                       "LD_PRELOAD=" +
+                       runtime + ":OBJECT");
+  reach.but = "malloc stays the sanitizer's";
+}
+
+void say_audit(Reach& reach) {
+  say("audit",
+      "libraries for audit leave the object too little thread-local storage (static TLS): cistern "
+      "run makes room; by hand, GLIBC_TUNABLES=glibc.rtld.optional_static_tls=4096");
+  reach.but += std::string(reach.but.empty() ? "" : ", ") +
+               "beside libraries for audit only with room for static TLS, see above";
 }
 
 // What the file is, as the loader sees it.
@@ -242,18 +290,23 @@ bool say_file(Program& program, const char* name, const Elf& object) {
 
 }  // namespace
 
-bool say_program(const char* name, const Elf& object, const std::string& object_path) {
+Reach say_program(const char* name, const Elf& object, const std::string& object_path) {
   Program program;
-  if (!say_file(program, name, object)) return false;
-  if (!program.elf.valid) return true;
+  Reach reach;
+  if (!say_file(program, name, object)) return reach;
+  if (!program.elf.valid) return {.works = true, .without_cuda = false};
   if (program.elf.asks_for_audit) {
     say("libraries",
         "not looked at: the file asks the loader to run others (DT_AUDIT) while it looks");
   }
   const std::string libraries = loaded_libraries(program);
-  say_malloc(program, libraries, object_path);
-  say_frameworks(program, libraries);
-  return say_routes(program, libraries);
+  reach.serves_malloc = say_malloc(program, libraries, object_path);
+  say_sanitizer(program, reach);
+  if (is_audited(program.elf) && defines_function(object_path, "malloc")) say_audit(reach);
+  say_frameworks(program, libraries, reach);
+  reach.without_cuda = !say_routes(program, libraries);
+  reach.works = say_missing(program, libraries);
+  return reach;
 }
 
 }  // namespace cistern::config::tool

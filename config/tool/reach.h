@@ -10,8 +10,14 @@
 
 namespace cistern::config::tool {
 
-// False: something is in the way, and is said. `object` is what would be preloaded, from
-// `object_path`.
-bool say_program(const char* name, const Elf& object, const std::string& object_path);
+struct Reach {
+  bool works = false;        // false: something is in the way, and is said
+  bool without_cuda = true;  // no route to the driver is seen
+  bool serves_malloc = false;
+  std::string but{};  // what holds in spite of that, for the verdict
+};
+
+// `object` is what would be preloaded, from `object_path`.
+Reach say_program(const char* name, const Elf& object, const std::string& object_path);
 
 }  // namespace cistern::config::tool

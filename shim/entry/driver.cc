@@ -81,7 +81,14 @@ void* next_definition(void* own, void* next, const char* symbol) {
   // The program's calls could only reach a definition that RTLD_NEXT finds as well. Another one
   // belongs to a library that was loaded for somebody's private use.
   void* visible = real_dlsym(RTLD_NEXT, symbol);
-  return visible != nullptr ? visible : own;
+  if (visible == nullptr) return own;
+  // A tool whose dlsym hands out its own import of the symbol hands out the hook, which comes
+  // first. It means its own definition, if it has one.
+  if (object_of(visible) != object_of(reinterpret_cast<const void*>(&next_definition))) {
+    return visible;
+  }
+  const void* tools_dlsym = definition_after_us("dlsym");
+  return object_of(next) == object_of(tools_dlsym) ? next : own;
 }
 
 // What the driver exports beside the functions with hooks.

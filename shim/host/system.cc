@@ -24,6 +24,11 @@
 
 #include "shim/entry/loader.h"
 
+// Where a test preloads a system of its own (tests/preload/programs/fixtures/refuses.cc), which
+// answers as the kernel does; null in every other process.
+extern "C" __attribute__((weak)) long cistern_system_call(long number, long a, long b, long c,
+                                                          long d, long e, long f);
+
 namespace cistern::shim {
 namespace {
 
@@ -33,7 +38,7 @@ using Clock = int (*)(clockid_t, timespec*);
 #if defined(__x86_64__)
 constexpr const char* kKernelsClock = "__vdso_clock_gettime";
 
-long enter(long number, long a, long b, long c, long d, long e, long f) {
+long enter_kernel(long number, long a, long b, long c, long d, long e, long f) {
   long result = number;
   register long r10 asm("r10") = d;
   register long r8 asm("r8") = e;
@@ -47,7 +52,7 @@ long enter(long number, long a, long b, long c, long d, long e, long f) {
 #elif defined(__aarch64__)
 constexpr const char* kKernelsClock = "__kernel_clock_gettime";
 
-long enter(long number, long a, long b, long c, long d, long e, long f) {
+long enter_kernel(long number, long a, long b, long c, long d, long e, long f) {
   register long x8 asm("x8") = number;
   register long x0 asm("x0") = a;
   register long x1 asm("x1") = b;
@@ -62,6 +67,12 @@ long enter(long number, long a, long b, long c, long d, long e, long f) {
   return x0;
 }
 #endif
+
+long enter(long number, long a, long b, long c, long d, long e, long f) {
+  if (cistern_system_call != nullptr) [[unlikely]]
+    return cistern_system_call(number, a, b, c, d, e, f);
+  return enter_kernel(number, a, b, c, d, e, f);
+}
 
 long answer(long result) {
   if (result >= 0 || result < -4095) return result;

@@ -21,6 +21,21 @@ CLEAN = {key: value for key, value in os.environ.items() if not key.startswith((
 ALLOCATORS = ("libjemalloc.so.2", "libtcmalloc.so.4", "libtcmalloc_minimal.so.4", "libmimalloc.so.2", "libmimalloc.so")
 POLICIES = ({}, {"CISTERN_POOL": "off"}, {"FLAGS_init_allocated_mem": "true"})
 WELL = "4 refused, 0 wrong\n"
+INSIDE = """
+#include <pthread.h>
+#include <stdlib.h>
+static void* work(void* x) { for (int i = 1; i < 3000; ++i) free(malloc(i * 97)); return x; }
+__attribute__((constructor)) static void begin(void) {
+  pthread_t thread;
+  if (pthread_create(&thread, 0, work, 0) == 0) pthread_detach(thread);
+  setenv("CUDA_INJECTION64_PATH", "/nowhere", 1);
+}
+"""
+PROXY = """
+#include <dlfcn.h>
+#include <stdlib.h>
+__attribute__((constructor)) static void begin(void) { if (dlopen(getenv("TOOL"), RTLD_NOW | RTLD_LOCAL) == 0) abort(); }
+"""
 TAME = "0 refused, 0 wrong\n"
 
 
@@ -93,6 +108,41 @@ class Neighbours(unittest.TestCase):
         self.assertEqual(self.run_it(program, OBJECT), alone)
         for preload in ((library, OBJECT), (OBJECT, library)):
             self.assertEqual(self.run_it(program, *preload), alone)
+
+    def launched(self, program, *options, how="all", **env):
+        command = [ROOT / "scripts" / "cistern", "--home", OBJECT.parent, "run", *options, program, how]
+        done = subprocess.run(command, env=CLEAN | env, capture_output=True, text=True, timeout=HANGS_S, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), options)
+        return done.stdout
+
+    def test_beside_libraries_for_audit(self):
+        library = self.folder / "libaudit.so"
+        subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", library], check=True, text=True,
+                       input="unsigned la_version(unsigned version) { return version; }")
+        for env in POLICIES:
+            self.assertEqual(self.launched(self.plain, LD_AUDIT=str(library), **env), WELL)
+
+    def test_programs_with_a_sanitizer(self):
+        for sanitizer in ("address", "thread"):
+            with self.subTest(sanitizer):
+                program = self.folder / sanitizer
+                try:
+                    build(f"-fsanitize={sanitizer}", SOURCE, "-o", program)
+                    subprocess.run([program, "tame"], check=True, capture_output=True)
+                except subprocess.CalledProcessError:
+                    self.skipTest(f"no program runs here with the {sanitizer} sanitizer")
+                for host in ("on", "off"):
+                    options = ("--host", host)
+                    self.assertEqual(self.launched(program, *options, how="tame", ASAN_OPTIONS="detect_leaks=0"), TAME)
+
+    def test_a_tool_that_injects_libraries_of_its_own(self):
+        """As nsys does: its preloaded proxy opens the rest for itself, which has threads and memory."""
+        inside, proxy = self.folder / "libinside.so", self.folder / "libproxy.so"
+        subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", inside, "-lpthread"], check=True, text=True, input=INSIDE)
+        subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", proxy], check=True, text=True, input=PROXY)
+        for preload in ((proxy, OBJECT), (OBJECT, proxy)):
+            for env in POLICIES:
+                self.assertEqual(self.run_it(self.plain, *preload, TOOL=str(inside), **env), WELL)
 
     def test_under_tools(self):
         for tool in (("strace", "-f", "-o", "/dev/null"), ("gdb", "-q", "-batch", "-ex", "run tame", "-ex", "quit"),

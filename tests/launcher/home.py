@@ -26,6 +26,7 @@ int cuInit(unsigned flags) { return (int)flags; }
 int cuDriverGetVersion(int* version) { *version = 13000; return 0; }
 int cuDeviceGetCount(int* count) { *count = 1; return 0; }
 """
+AUDIT = "unsigned la_version(unsigned version) { return version; }"
 build_dir = None  # set by main()
 
 
@@ -96,6 +97,21 @@ class LauncherTest(unittest.TestCase):
             check=False,
             **more,
         )
+
+    def library(self, name, source, *options):
+        """A library that may be read and not executed, as some packages have them."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        command = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-x", "none", "-o", path, *options]
+        subprocess.run(command, input=source, text=True, check=True)
+        path.chmod(0o644)
+        return str(path)
+
+    def of_file(self, path, *options, works=True, **more):
+        """What doctor says of a program or library, without what it says of the machine."""
+        result = self.cistern("doctor", "--sim", *options, path, **more)
+        self.assertEqual((result.returncode, result.stderr), (0 if works else 1, ""), result.stdout)
+        return result.stdout[result.stdout.index("LD_PRELOAD"):]
 
     def refused(self, result, code, *parts):
         """Nothing ran, and one line says why, what was seen and what to do."""

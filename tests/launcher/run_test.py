@@ -41,6 +41,30 @@ class TheProgram(home.LauncherTest):
         self.assertEqual(self.cistern(*show, env={"LD_PRELOAD": mine}).stdout, f"{mine}\n")
         self.assertEqual(self.cistern("run", "--host", "off", *show[1:]).stdout, f"{other}\n")
 
+    def test_libraries_for_audit_leave_it_room(self):
+        audit = str(self.folder / "libaudit.so")
+        home.compile_library(audit, home.AUDIT)
+        show = ("run", "sh", "-c", "echo $GLIBC_TUNABLES; grep -c libcistern.so /proc/$$/maps")
+        room = "glibc.rtld.optional_static_tls=4096"
+        for tunables, expected in (("", room), ("glibc.malloc.check=0", f"glibc.malloc.check=0:{room}")):
+            result = self.cistern(*show, env={"LD_AUDIT": audit, "GLIBC_TUNABLES": tunables})
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+            self.assertRegex(result.stdout, f"^{expected}\n[1-9]")
+        self.assertRegex(self.cistern(*show).stdout, "^\n[1-9]")
+
+    def test_a_sanitizers_runtime_comes_before_ours(self):
+        source = self.file("racing.c", "#include <stdlib.h>\nint main(void) { free(malloc(9)); return 7; }\n")
+        for sanitizer in ("address", "thread", "leak"):
+            program = self.folder / sanitizer
+            built = subprocess.run(["gcc", f"-fsanitize={sanitizer}", source, "-o", program], capture_output=True, check=False)
+            with self.subTest(sanitizer):
+                # Not every system lets them map what they need.
+                if built.returncode != 0 or subprocess.run([program], capture_output=True, check=False).returncode != 7:
+                    self.skipTest(f"no program runs here with the {sanitizer} sanitizer")
+                for host in ("on", "off"):
+                    result = self.cistern("run", "--host", host, program, env={"ASAN_OPTIONS": "detect_leaks=0"})
+                    self.assertEqual((result.returncode, result.stdout, result.stderr), (7, "", ""), host)
+
     def test_the_simulated_cuda_comes_first_and_only_when_asked_for(self):
         show = ("sh", "-c", "echo $LD_LIBRARY_PATH")
         sim = str(self.home / "sim")

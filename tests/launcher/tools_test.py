@@ -187,21 +187,6 @@ class Doctor(home.LauncherTest):
             line = self.malloc_line(source, "-fno-builtin", doctor=("--host", "off"))
             self.assertRegex(line, "^left alone: .*libcistern-device.so serves none")
 
-    def library(self, name, source, *options):
-        """A library that may be read and not executed, as some packages have them."""
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        command = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-x", "none", "-o", path, *options]
-        subprocess.run(command, input=source, text=True, check=True)
-        path.chmod(0o644)
-        return str(path)
-
-    def of_file(self, path, *options, works=True, **more):
-        """What doctor says of a program or library, without what it says of the machine."""
-        result = self.cistern("doctor", "--sim", *options, path, **more)
-        self.assertEqual((result.returncode, result.stderr), (0 if works else 1, ""), result.stdout)
-        return result.stdout[result.stdout.index("LD_PRELOAD"):]
-
     def test_a_library_is_one_and_its_routes_are_told(self):
         name = 'const char* volatile name = "libcuda.so.1%s";'
         linked = ("-Wl,--no-as-needed", f"-L{self.home}/sim", "-l:libcuda.so.1")
@@ -243,7 +228,8 @@ class Doctor(home.LauncherTest):
         self.assertNotIn("not found", self.of_file(program))
         os.remove(gone)
         self.assertIn("a library is not found: libgone.so;", self.of_file(program, works=False))
-        self.of_file(between)  # who loads that one may have it
+        # Who loads that one may have it.
+        self.assertIn("a library is not found: libgone.so; who loads", self.of_file(between))
 
     def test_a_library_is_found_where_one_is_and_not_in_the_path(self):
         self.library("libhere.so", "int n;")
@@ -306,6 +292,10 @@ class Doctor(home.LauncherTest):
             ("xla_cuda_plugin.so", "JAX .* XLA_PYTHON_CLIENT_ALLOCATOR=platform lets"),
             ("libtensorflow_framework.so.2", "TensorFlow .* TF_GPU_ALLOCATOR=cuda_malloc lets"),
             ("cupy_backends/cuda/api/driver.so", r"CuPy .* cupy\.cuda\.set_allocator\(None\) lets"),
+            ("libonnxruntime_providers_cuda.so", "ONNX Runtime .* itself; gpu_external_alloc and .* lets"),
+            ("taichi_python.so", r"Taichi \(\S+\) pools device memory itself\n +Taichi opens its library with RTLD_DEEPBIND"),
+            ("warp.so", r"Warp .* wp\.set_mempool_enabled\(device, False\) lets"),
+            ("libpaddle.so", "Paddle .* FLAGS_use_system_allocator=true lets"),
             ("librmm.so", r"RMM .* itself, if the program asks it to; rmm\.reinitialize\(pool_allocator=False\) lets"),
         ):
             self.assertRegex(self.of_file(self.library(name, "int n;")), said)

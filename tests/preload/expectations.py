@@ -65,7 +65,7 @@ def reported(rest):
 
 
 MANY = {"calls": call, "differs": text, "driver-lacks": text, "finds": text,
-        "logs": text, "lookup": lookup, "preload": text,
+        "logs": text, "lookup": lookup, "preload": text, "preload-behind": text,
         "prints": text, "reports": reported, "values": values}
 ONE = {"exit": int, "exit-with": int, "leaves": int, "smallest-device": devices,
        "seeds": lambda rest: text(rest).split()}

@@ -124,7 +124,7 @@ class Format(unittest.TestCase):
     def test_wrong_lines_are_found(self):
         for line in ("run", "runs-of", "under", "under A", "env A", "env-with =1", "calls f with 3", "calls f never =3",
                      "values f n with", "values f n never 3", "lookup f", "reports a.b", "reports a.b {", "prints",
-                     "finds", "logs", "differs", "preload", "driver-lacks", "exit", "exit x", "leaves", "seeds",
+                     "finds", "logs", "differs", "preload", "preload-behind", "driver-lacks", "exit", "exit x", "leaves", "seeds",
                      "report x", "own-output x"):
             with self.subTest(line):
                 self.mistake("one.expect:2: not understood", "run x", line)
