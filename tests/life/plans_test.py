@@ -51,6 +51,13 @@ class Plans(life.Life):
                                           "left": 0, "periods": 1, "made": 0})
         self.assertEqual(device["reserved_peak_bytes"], size)
 
+    def test_the_report_for_people_tells_of_the_plan(self):
+        steps = (self.program("planned_steps_lazy"), "2")
+        process = self.start(steps, True, CISTERN_PLAN=str(self.plan_of(steps)), CISTERN_REPORT="text")
+        self.finish(process)
+        text = (process.folder / f"report.{process.pid}").read_text(encoding="utf-8")
+        self.assertRegex(text, r"plan +[\d.]+ MiB; 106 requests served at their place, 0 whose place was not free")
+
     def test_an_iteration_is_served_again_and_again(self):
         plan = self.plan_of((self.program("planned_steps_lazy"), "5"), "--period", "iteration")
         requests, size, bound, before = self.head(plan)

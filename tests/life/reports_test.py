@@ -287,7 +287,7 @@ class Reports(life.Life):
         if not self.serves_malloc():
             written = {key for key in written if not key.startswith("host_memory")}
         processes = [self.run_one(**settings)[0] for settings in
-                     ({}, EVERYTHING, *({"GE_USE_STATIC_MEMORY": mode} for mode in "234"))]
+                     ({}, EVERYTHING, {"CISTERN_PLAN": "auto"}, *({"GE_USE_STATIC_MEMORY": mode} for mode in "234"))]
         self.beside = ("libtestclock.so",)  # else the hint depends on when the background thread comes
         torch = shutil.copy(life.build_dir / "programs" / "libsite_one.so", self.folder / "libc10_cuda.so")
         for words in (("loads", torch), ("few",)):
