@@ -9,7 +9,11 @@ bool ContextPool::allocate_planned(uint64_t bytes, unsigned shard, uint64_t* add
   plan::PlanPlace place;
   if (!plan.place(bytes, &place)) return false;
   const ChunkSupply::InHand until_filled(memory_.supply);
-  if (!plan.has_chunk_for(place)) make_room_for_plan(place.plan_bytes);
+  // A chunk that the driver has not is not asked for again before the next period.
+  if (!plan.has_chunk_for(place)) {
+    if (!place.begins) return false;
+    make_room_for_plan(place.plan_bytes);
+  }
   Request request{.bytes = bytes, .shard = shard};
   if (!plan.take(request, place)) return false;
   *address = request.address;

@@ -40,7 +40,7 @@ bool Replay::next(uint64_t bytes, PlanPlace* place) {
   if (over) ledger_->plan_periods.add();
   const bool again = plan.head().period == Period::iteration;
   at_.store(!over ? at + 1 : again ? 0 : kOutside, std::memory_order_relaxed);
-  *place = {expected.offset, plan.head().bytes};
+  *place = {expected.offset, plan.head().bytes, at == 0};
   return expected.outside == 0;
 }
 

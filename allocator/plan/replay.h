@@ -22,6 +22,7 @@ namespace cistern::alloc::plan {
 struct PlanPlace {
   uint64_t offset;
   uint64_t plan_bytes;  // of the memory in which that is
+  bool begins;          // a period
 };
 
 class Replay {

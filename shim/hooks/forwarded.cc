@@ -237,13 +237,16 @@ bool one_stream(CUstream* stream, Arguments... arguments) {
   return one;
 }
 
-// The debts that work is put behind (order/barrier/debts.h) are waited for by its stream.
+// The debts that work is put behind (order/barrier/debts.h) are waited for by its stream. True: the
+// work is to be told again.
 template <unsigned kTraits, typename Kind, typename... Arguments>
-[[gnu::noinline]] void put_behind_debts(Arguments... arguments) {
-  if (!active()) return;
+[[gnu::noinline]] bool put_behind_debts(Arguments... arguments) {
+  if (!active()) return false;
   CUstream stream;
   const bool one = one_stream<kTraits, Kind>(&stream, arguments...);
-  one ? order_behind_debts(stream) : static_cast<void>(pay_debts(PaidBy::submission));
+  if (one || others_debts()) return order_behind_debts(stream);
+  pay_debts(PaidBy::submission);
+  return false;
 }
 
 // An event behind what the host sees (order/barrier/visible_work.h).
@@ -270,7 +273,9 @@ template <unsigned kTraits, typename Kind, typename... Arguments>
   const bool followed = visible && submits_alone() && debts_possible() &&
                         !everything_is_visible.load(std::memory_order_relaxed);
   if (visible && !followed) note_submission(/*visible=*/true);
-  if (any_debts()) put_behind_debts<kTraits, Kind>(arguments...);
+  while (any_debts() && put_behind_debts<kTraits, Kind>(arguments...)) {
+    note_submission(visible && !followed);
+  }
   if (!visible) quieten();
   return followed ? Handed::followed : visible ? Handed::visibly : Handed::plainly;
 }

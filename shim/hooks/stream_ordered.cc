@@ -14,10 +14,15 @@ namespace {
 
 constexpr auto kMemory = alloc::Memory::stream_ordered;
 
+void put_behind_debts(CUstream stream, bool visible) {
+  while (any_debts() && order_behind_debts(stream)) note_submission(visible);
+}
+
 template <typename Kind>
 CUresult watch_async(AllocateAsync real, CUdeviceptr* out, size_t bytes, CUstream stream) {
-  const SubmissionScope submission(everything_is_visible.load(std::memory_order_relaxed));
-  if (any_debts()) order_behind_debts(Kind::name(stream));
+  const bool visible = everything_is_visible.load(std::memory_order_relaxed);
+  const SubmissionScope submission(visible);
+  put_behind_debts(Kind::name(stream), visible);
   return watch_allocation(kMemory, out, bytes, Kind::name(stream),
                           [=] { return allocate_async<Kind>(real, out, bytes, stream); });
 }
@@ -25,16 +30,18 @@ CUresult watch_async(AllocateAsync real, CUdeviceptr* out, size_t bytes, CUstrea
 template <typename Kind>
 CUresult watch_from_pool(AllocateFromPool real, CUdeviceptr* out, size_t bytes, CUmemoryPool pool,
                          CUstream stream) {
-  const SubmissionScope submission(everything_is_visible.load(std::memory_order_relaxed));
-  if (any_debts()) order_behind_debts(Kind::name(stream));
+  const bool visible = everything_is_visible.load(std::memory_order_relaxed);
+  const SubmissionScope submission(visible);
+  put_behind_debts(Kind::name(stream), visible);
   return watch_allocation(kMemory, out, bytes, Kind::name(stream),
                           [=] { return allocate_from_pool<Kind>(real, out, bytes, pool, stream); });
 }
 
 template <typename Kind>
 CUresult watch_free_async(FreeAsync real, CUdeviceptr address, CUstream stream) {
-  const SubmissionScope submission(everything_is_visible.load(std::memory_order_relaxed));
-  if (any_debts()) order_behind_debts(Kind::name(stream));
+  const bool visible = everything_is_visible.load(std::memory_order_relaxed);
+  const SubmissionScope submission(visible);
+  put_behind_debts(Kind::name(stream), visible);
   return watch_free(kMemory, address, Kind::name(stream),
                     [=] { return free_async<Kind>(real, address, stream); });
 }

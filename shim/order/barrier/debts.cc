@@ -335,10 +335,11 @@ FreeWaitReason owe(Context& owner) {
   return why;
 }
 
-void order_behind_debts(CUstream stream) {
+bool order_behind_debts(CUstream stream) {
   if (others_debts()) {
-    pay_debts();
-    return;
+    const bool paid = pay(PaidBy::submission, with_work);
+    if (!paid && others_debts()) leave_no_more_debts();
+    return paid;
   }
   const NoCancel in_hand;
   mutex.lock();
@@ -346,6 +347,7 @@ void order_behind_debts(CUstream stream) {
   const bool behind = put_behind(stream);
   mutex.unlock();
   if (!behind) pay_debts(PaidBy::submission);
+  return false;
 }
 
 void leave_no_more_debts() { waited_in_vain.store(true); }

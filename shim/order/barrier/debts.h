@@ -63,7 +63,10 @@ FreeWaitReason owe(Context& owner);
 void leave_no_more_debts();
 
 // Before a submission to this stream (its name without a suffix, ask.h) in the current context.
-void order_behind_debts(CUstream stream);
+// True: another thread's debts were waited for. That thread may have synchronised meanwhile, and
+// taken this submission for work that is over: it is told again, and debts that began since are
+// looked for.
+[[nodiscard]] bool order_behind_debts(CUstream stream);
 
 // A synchronisation of the context succeeded that began at `start`.
 DebtMoment debt_moment();

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where nothing is set, what a program frees is the system's again without a call of it, a block
-// that grows is in memory once, and nearly all of a limit can be had in one block.
+// Where nothing is set, what a program frees is the system's again without a call of it.
 #include <malloc.h>
 #include <sched.h>
 #include <sys/resource.h>
