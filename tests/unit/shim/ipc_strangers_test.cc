@@ -5,7 +5,6 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sched.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -224,27 +223,21 @@ int service_socket(const IpcProcess& process) {
   return -1;
 }
 
-// A program closes what is not its own while another thread looks at it: a race that is meant, and
-// that the race detector is not to see.
-void close_unseen(int file) { syscall(SYS_close, file); }
-
 TEST_CASE("a socket that the program closed is opened again, and its tokens go on", "[ipc]") {
   hold();
   const IpcToken token = exported(6);
   REQUIRE(serve_importers(find_held));
   const int file = service_socket(token.process);
   REQUIRE(file >= 0);
-  SECTION("closed") { close_unseen(file); }
-  SECTION("and its number is another file's") {
-    REQUIRE(syscall(SYS_dup3, STDERR_FILENO, file, 0) == file);
-  }
+  SECTION("closed") { close(file); }
+  SECTION("and its number is another file's") { REQUIRE(dup2(STDERR_FILENO, file) == file); }
   // The thread answers from a socket of its own alone; a new one may have the same number.
   CHECK(comes_true([&] {
     IpcAnswer answer;
     return ask(token, &answer) == IpcReply::given;
   }));
   CHECK(service_socket(token.process) >= 0);
-  if (fcntl(file, F_GETFD) >= 0 && service_socket(token.process) != file) close_unseen(file);
+  if (fcntl(file, F_GETFD) >= 0 && service_socket(token.process) != file) close(file);
   end_exports_at(kChunk);
 }
 
