@@ -108,6 +108,7 @@ PlanProblem Plan::check_head(uint64_t file_bytes) const {
   }
   if (head_.version != kPlanVersion) return {"a plan of another version", head_.version, "1"};
   if (head_.head_bytes != sizeof head_) return {"bytes of the head", head_.head_bytes, "80"};
+  if (head_.requests == 0) return {"a plan without requests", 0, "one and more"};
   if (head_.requests > kMostBlocks ||
       head_.requests * sizeof(PlannedRequest) > file_bytes - sizeof head_) {
     return {"the file's bytes do not match its requests", head_.requests, kAnother};

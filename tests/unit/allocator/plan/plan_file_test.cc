@@ -112,5 +112,16 @@ TEST_CASE("plan file: cut, damaged and foreign files are refused", "[plan]") {
   CHECK(plan.read(std::vector<uint8_t>(4096, 'x')).what != nullptr);
 }
 
+TEST_CASE("a plan without requests is refused", "[plan]") {
+  Written empty = good();
+  empty.requests.clear();
+  empty.head.calls = empty.head.bytes = empty.head.lower_bound = 0;
+  finish_head(empty.head, empty.requests);
+  Plan plan;
+  const PlanProblem problem = plan.read(file_of(empty));
+  REQUIRE(problem.what != nullptr);
+  CHECK(std::string(problem.what) == "a plan without requests");
+}
+
 }  // namespace
 }  // namespace cistern::alloc::plan
