@@ -27,7 +27,7 @@ void ContextMemory::init(Shared* shared_state, MemorySource* memory_source,
   if (source->units() == nullptr) sizes_here.kind = without_units(sizes.kind);
   if (sizes.kind == StrategyKind::none) groups_here.on = false;  // every request is the driver's
   strategy.init(shared, &supply, source, device, owner, sizes_here, groups_here.on);
-  plan.init(shared, &supply, device, owner, sizes.kind != StrategyKind::none);
+  plan.init(shared, &supply, device, owner, sizes);
   groups.init(groups_here, &strategy.chunk_pools(), shared, ledger);
 }
 
@@ -267,7 +267,7 @@ bool ContextMemory::release_units(Units units) {
   return memory != nullptr && units == Units::go && memory->release_units();
 }
 
-bool ContextMemory::release_clean(Units units) {
+bool ContextMemory::release_clean(Units units, ChunkSupply::Order order) {
   const bool any = release_units(units);
   // What is taken out and put back is missing meanwhile, to other threads that are short.
   if (!source->can_release_clean()) return any;
@@ -276,7 +276,7 @@ bool ContextMemory::release_clean(Units units) {
   strategy.visit([&](auto& s) { s.collect_clean(&chunks); });
   plan.collect_clean(&chunks);
   supply.cache.collect_clean(shared->reclaim, &chunks);
-  return supply.release_clean(&chunks) || any;
+  return supply.release_clean(&chunks, order) || any;
 }
 
 bool ContextMemory::release_returnable(uint64_t patience_ns, Units units) {

@@ -65,7 +65,7 @@ struct ContextMemory {
   }
   // `units`: whether clean ones go, too (allocator/expandable).
   enum class Units : uint8_t { go, stay };
-  bool release_clean(Units units = Units::go);
+  bool release_clean(Units units = Units::go, ChunkSupply::Order order = ChunkSupply::Order::waits);
   bool release_returnable(uint64_t patience_ns, Units units = Units::go);
   // What is freed, whether clean or not: the source waits for earlier work.
   bool release_all_freed(Units units = Units::go);

@@ -203,7 +203,8 @@ class ContextPool {
   uint64_t free_cut(Role role, Chunk* chunk, uint64_t address, Ticket latest, uint64_t* waiting);
   uint64_t free_whole(Chunk* chunk, uint64_t address, int* code, Ticket latest);
   [[gnu::noinline]] void do_extra_work(uint64_t freed);
-  void make_room_for_plan(uint64_t bytes);
+  bool take_planned(Request& request, plan::PlanPlace place);
+  bool obtain_planned_chunk(plan::PlanPlace place);
 
   ContextMemory memory_;
   WaitingMemory waiting_;

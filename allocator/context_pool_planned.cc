@@ -9,16 +9,36 @@ bool ContextPool::allocate_planned(uint64_t bytes, unsigned shard, uint64_t* add
   plan::PlanPlace place;
   if (!plan.place(bytes, &place)) return false;
   const ChunkSupply::InHand until_filled(memory_.supply);
-  // A chunk that the driver has not is not asked for again before the next period.
-  if (!plan.has_chunk_for(place)) {
-    if (!place.begins) return false;
-    make_room_for_plan(place.plan_bytes);
-  }
   Request request{.bytes = bytes, .shard = shard};
-  if (!plan.take(request, place)) return false;
+  if (!take_planned(request, place)) {
+    plan.note_occupied();
+    return false;
+  }
   *address = request.address;
   if (memory_.supply.filler.on()) memory_.supply.filler.fill(*address, bytes);
   return true;
+}
+
+bool ContextPool::take_planned(Request& request, plan::PlanPlace place) {
+  PlanArena& plan = memory_.plan;
+  if (!plan.has_chunk_for(place) && !obtain_planned_chunk(place)) return false;
+  if (plan.take(request, place)) return true;
+  return waiting_.ask() == WaitingMemory::Asked::some_clean && plan.take(request, place);
+}
+
+// The idle memory of the pools goes for it where the driver has no other; nothing is waited for.
+bool ContextPool::obtain_planned_chunk(plan::PlanPlace place) {
+  PlanArena& plan = memory_.plan;
+  if (!plan.may_obtain(place)) return false;
+  idle_work_.before_obtain(place.plan_bytes);
+  bool obtained = plan.obtain(place);
+  if (!obtained && memory_.source->can_release_clean() &&
+      memory_.source->pays_what_it_owes(/*waits=*/false)) {
+    memory_.release_clean(ContextMemory::Units::go, ChunkSupply::Order::waits_not);
+    obtained = plan.obtain(place);
+  }
+  plan.note_obtained(obtained);
+  return obtained;
 }
 
 void ContextPool::pass_over_planned(uint64_t bytes) {
@@ -29,14 +49,6 @@ void ContextPool::pass_over_planned(uint64_t bytes) {
 void ContextPool::note_served(uint64_t bytes, uint64_t address) {
   if (memory_.plan.note_served(bytes, address)) {
     memory_.source->request_background_work(/*soon=*/true);
-  }
-}
-
-// What the pools keep is what the plan takes over.
-void ContextPool::make_room_for_plan(uint64_t bytes) {
-  idle_work_.before_obtain(bytes);
-  if (memory_.source->can_release_clean() && memory_.source->pays_what_it_owes(/*waits=*/false)) {
-    memory_.release_clean();
   }
 }
 

@@ -1,51 +1,86 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/plan_arena.h"
 
+#include <algorithm>
+
 namespace cistern::alloc {
 
 void PlanArena::init(Shared* shared, ChunkSupply* supply, const DeviceParts& device, uint32_t owner,
-                     bool pooled) {
+                     const ChunkSizes& sizes) {
+  const bool pooled = sizes.kind != StrategyKind::none;
   const plan::Plan* plan = pooled ? device.plan : nullptr;
   ledger_ = device.ledger;
+  align_ = std::max(sizes.align, kBlockGranule);
   next_ = 0;
   plans_ = pooled && device.plans;
   on_ = plan != nullptr || plans_;
+  refusals_.store(0, std::memory_order_relaxed);
+  periods_to_wait_.store(0, std::memory_order_relaxed);
+  asked_.store(false, std::memory_order_relaxed);
   if (plan != nullptr) ledger_->plan_bytes.set(plan->head().bytes);
   replay_.follow(plan, ledger_);
   observes_.store(plans_ && observer_.start(), std::memory_order_relaxed);
   DeviceParts here = device;
   here.reuse = ReuseRule::about;  // what a place is free for is the plan's to say
   pools_.init(shared, &shared->blocks, supply, here, owner,
-              {StrategyKind::naive_best_fit, 0, 0, kBlockGranule, false, false}, Role::planned);
+              {StrategyKind::naive_best_fit, 0, 0, align_, false, false}, Role::planned);
+}
+
+bool PlanArena::may_obtain(plan::PlanPlace place) {
+  if (!place.first) return false;
+  unsigned left = periods_to_wait_.load(std::memory_order_relaxed);
+  if (left == 0) return true;
+  periods_to_wait_.store(left - 1, std::memory_order_relaxed);
+  return false;
+}
+
+void PlanArena::note_obtained(bool obtained) {
+  constexpr unsigned kMost = 10;
+  const unsigned refusals = refusals_.load(std::memory_order_relaxed);
+  refusals_.store(obtained ? 0 : std::min(refusals + 1, kMost), std::memory_order_relaxed);
+  periods_to_wait_.store(obtained ? 0 : (1u << refusals) - 1, std::memory_order_relaxed);
+}
+
+bool PlanArena::note_served(uint64_t bytes, uint64_t address) {
+  if (!observes()) {
+    observe_again();
+    return false;
+  }
+  observer_.allocated(bytes, address);
+  return observer_.due() && !asked_.exchange(true);
 }
 
 // A plan that is entered proves itself, and needs no observer.
 const plan::PlanHead* PlanArena::think() {
   if (!plans_ || !observes()) return nullptr;
+  asked_.store(false);
   if (replay_.plan() != nullptr && !replay_.left()) {
+    const LockGuard guard(mutex_);
     observes_.store(false, std::memory_order_relaxed);
     observer_.stop();
     return nullptr;
   }
   plan::OwnPlan& next = own_[next_];
-  if (!observer_.due() || !next.make(observer_)) return nullptr;
+  if (!observer_.due() || !next.make(observer_, align_)) return nullptr;
   next_ ^= 1;
   const plan::PlanHead& head = next.plan()->head();
   ledger_->plan_bytes.set(head.bytes);
   ledger_->plans_made.add();
+  refusals_.store(0, std::memory_order_relaxed);
+  periods_to_wait_.store(0, std::memory_order_relaxed);
   replay_.follow(next.plan(), ledger_);
   return &head;
 }
 
-bool PlanArena::observes_again() {
-  if (!plans_ || !replay_.left_for_good()) return false;
-  if (observes_.exchange(true, std::memory_order_relaxed)) return false;
-  if (!observer_.start()) observes_.store(false, std::memory_order_relaxed);
-  return false;
+void PlanArena::observe_again() {
+  if (!plans_ || !replay_.left_for_good()) return;
+  const LockGuard guard(mutex_);
+  if (!observes()) observes_.store(observer_.start(), std::memory_order_relaxed);
 }
 
 void PlanArena::end() {
   replay_.follow(nullptr, ledger_);
+  const LockGuard guard(mutex_);
   if (observes_.exchange(false, std::memory_order_relaxed)) observer_.stop();
 }
 

@@ -7,8 +7,9 @@
 // The plan comes from a file, or is made here while the program runs (plan/auto_plan.h): what it
 // allocates and frees is observed until a plan is followed, and again once that was left for long.
 //
-// The chunk is taken when the first request has a place in it. It goes back to the driver once it
-// is idle and the plan is not followed, and in a shortage. Any thread; no lock is held while the
+// The chunk is taken when the first request of a period has a place in it. It goes back to the
+// driver once it is idle and the plan is left for good, where what is idle for long goes back, and
+// in a shortage. Any thread; no lock is held while the
 // chunk layer is called. think() is called by one thread at a time.
 #pragma once
 
@@ -22,33 +23,36 @@ namespace cistern::alloc {
 class PlanArena {
  public:
   void init(Shared* shared, ChunkSupply* supply, const DeviceParts& device, uint32_t owner,
-            bool pooled);
+            const ChunkSizes& sizes);
   bool on() const { return on_; }
 
   // Whether the request has a place in the plan, and where. To be asked once for each request of
   // the program, in their order.
   bool place(uint64_t bytes, plan::PlanPlace* place) { return replay_.next(bytes, place); }
 
-  // Serves it from there. False where that memory is not free, or there is no chunk to be had.
-  bool take(Request& request, plan::PlanPlace place) {
-    const bool taken = pools_.take_at(request, place.offset, place.plan_bytes);
-    (taken ? ledger_->plan_served : ledger_->plan_occupied).add();
-    return taken;
-  }
+  // Whether there is a chunk for it. It is asked for once in a period, and ever more seldom while
+  // the driver refuses it.
   bool has_chunk_for(plan::PlanPlace place) const {
     const BlockPool* pool = pools_.pool_at(0);
-    return pool != nullptr &&
-           pool->newest_chunk_bytes() == round_up(place.plan_bytes, kBlockGranule);
+    return pool != nullptr && pool->newest_chunk_bytes() >= place.plan_bytes;
   }
+  bool may_obtain(plan::PlanPlace place);
+  bool obtain(plan::PlanPlace place) { return pools_.add_chunk(place.plan_bytes); }
+  void note_obtained(bool obtained);
 
-  // For a plan that is made here: what was served, and freed. True: think() has something to do.
-  bool note_served(uint64_t bytes, uint64_t address) {
-    if (!observes_.load(std::memory_order_relaxed)) return observes_again();
-    observer_.allocated(bytes, address);
-    return observer_.due();
+  // Serves it there. False where that memory is not free.
+  bool take(Request& request, plan::PlanPlace place) {
+    if (!pools_.take_at(request, place.offset)) return false;
+    ledger_->plan_served.add();
+    return true;
   }
+  void note_occupied() { ledger_->plan_occupied.add(); }
+
+  // For a plan that is made here: what was served, and freed. True, once: think() has something to
+  // do.
+  bool note_served(uint64_t bytes, uint64_t address);
   void note_freed(uint64_t address) {
-    if (observes_.load(std::memory_order_relaxed)) observer_.freed(address);
+    if (observes()) observer_.freed(address);
   }
   bool observes() const { return observes_.load(std::memory_order_relaxed); }
   // Makes a plan, if the program repeats itself by now; nullptr: it did not.
@@ -58,10 +62,12 @@ class PlanArena {
   bool over_budget() const {
     const BlockPool* pool = pools_.pool_at(0);
     return pool != nullptr && pool->idle_chunk_bytes() != 0 &&
-           (replay_.left() || pool->chunks() > 1);
+           (replay_.left_for_good() || pool->chunks() > 1);
   }
   void collect_excess(ChunkList* out) {
-    if (over_budget()) pools_.collect_one_idle(0, out);
+    if (!over_budget()) return;
+    replay_.left_for_good() ? pools_.collect_one_idle(0, out)
+                            : pools_.collect_idle_before_newest(out);
   }
 
   // Takes out what is idle, for the driver; ChunkPools puts down all of a list.
@@ -85,6 +91,7 @@ class PlanArena {
   void reset_after_fork() {
     replay_.reset_after_fork();
     observer_.reset_after_fork();
+    mutex_.reset();
     pools_.reset_after_fork();
   }
 
@@ -92,16 +99,19 @@ class PlanArena {
   static void move(ChunkList* from, ChunkList* to) {
     while (Chunk* chunk = from->pop()) to->push(chunk);
   }
-  bool observes_again();
+  void observe_again();
 
   plan::Replay replay_;
   plan::Observer observer_;
   plan::OwnPlan own_[2];  // the one that is followed, and the next
   unsigned next_;         // of them
+  uint64_t align_;
   ChunkPools pools_;
   Ledger* ledger_;
   bool on_, plans_;
-  std::atomic<bool> observes_;
+  Mutex mutex_;  // while it begins, or ends, to observe
+  std::atomic<bool> observes_, asked_;
+  std::atomic<unsigned> refusals_, periods_to_wait_;
 };
 
 }  // namespace cistern::alloc

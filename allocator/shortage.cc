@@ -50,7 +50,7 @@ bool Shortage::take_from_other_chunks() {
   return memory_.strategy.visit([this](auto& strategy) {
     return strategy.kCutsIdleChunks ? strategy.take_from_anywhere(request_, &step_)
                                     : strategy.take_of_other_sizes(request_);
-  });
+  }) || memory_.plan.pools().take_from_anywhere(request_, &step_);
 }
 
 void Shortage::tell() {
@@ -155,12 +155,12 @@ int Shortage::take_fresh_of_any_size() {
 bool Shortage::take_from_anywhere() {
   return memory_.strategy.visit([&](auto& strategy) {
     const uint64_t start = os::now_ns();
-    bool found = strategy.take_from_anywhere(request_, &step_);
+    bool found = memory_.take_from_anywhere(request_, &step_);
     if (found || !strategy.worth_waiting(request_)) return found;
     while (!found) {
       const uint64_t waited = os::now_ns() - start;
       if (waited >= patience_ns() || !waiting_.wait(patience_ns() - waited)) break;
-      found = strategy.take_from_anywhere(request_, &step_);
+      found = memory_.take_from_anywhere(request_, &step_);
     }
     return found;
   });

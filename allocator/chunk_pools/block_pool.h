@@ -137,7 +137,7 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   // there is any.
   uint64_t idle_chunk_bytes() const { return idle_chunk_bytes_.get(); }
   const Counter* idle_chunk_counter() const { return &idle_chunk_bytes_; }
-  void collect_one_idle(ChunkList* out);
+  void collect_one_idle(ChunkList* out, bool newest_too = true);
 
   // Once it is close()d and nothing is in_hand(). Counters stay.
   void forget_all();

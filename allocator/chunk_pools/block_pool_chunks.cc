@@ -126,11 +126,11 @@ void BlockPool::collect_aged(Tick now, uint32_t least, ChunkList* out) {
 }
 
 // The newest is the first of the list.
-void BlockPool::collect_one_idle(ChunkList* out) {
+void BlockPool::collect_one_idle(ChunkList* out, bool newest_too) {
   LockGuard guard(mutex_);
   ChunkMap* oldest = nullptr;
   for (ChunkMap* map = closed() ? nullptr : maps_; map != nullptr; map = map->next) {
-    if (map->idle_now()) oldest = map;
+    if (map->idle_now() && (newest_too || map != maps_)) oldest = map;
   }
   if (oldest != nullptr) take_out_idle(oldest, out);
 }

@@ -12,6 +12,7 @@ uint64_t BlockPool::allocate_at(uint64_t offset, uint64_t bytes, Reclaim& reclai
   LockGuard guard(mutex_);
   if (closed() || maps_ == nullptr || !records_.reserve(2)) return 0;
   if (start >= maps_->granules || granules > maps_->granules - start) return 0;
+  if (granules >= align_ && (maps_->base / kBlockGranule + start) % align_ != 0) return 0;
   refresh_oldest(reclaim, /*most=*/32, nullptr);
   ChunkBlock* block = cut_out(start, granules);
   if (block == nullptr && waiting_bytes() != 0) {
@@ -22,7 +23,7 @@ uint64_t BlockPool::allocate_at(uint64_t offset, uint64_t bytes, Reclaim& reclai
 }
 
 // A block of just that place, which is in no bin, or nullptr. Neighbours that became clean one by
-// one are joined here and nowhere else: the next request often wants one of them as it is.
+// one are joined only as far as it takes: the next request often wants one of them as it is.
 ChunkBlock* BlockPool::cut_out(uint32_t start, uint32_t granules) {
   ChunkMap* map = maps_;
   ChunkBlock* block = table_.find(map, start);

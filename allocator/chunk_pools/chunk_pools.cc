@@ -179,18 +179,19 @@ int ChunkPools::grow(BlockPool* pool, Request& request, uint64_t bytes) {
 }
 
 // While one thread takes the chunk, others are served elsewhere.
-bool ChunkPools::take_at(Request& request, uint64_t offset, uint64_t chunk_bytes) {
-  BlockPool* pool = pool_for(request);
+bool ChunkPools::add_chunk(uint64_t bytes) {
+  Request none{.bytes = 0, .shard = 0};
+  BlockPool* pool = pool_for(none);
+  if (pool == nullptr || pool->growing.exchange(true, std::memory_order_acq_rel)) return false;
+  bytes = round_up(bytes, kBlockGranule);
+  const bool added = pool->newest_chunk_bytes() >= bytes || grow(pool, none, bytes) == kSuccess;
+  pool->growing.store(false, std::memory_order_release);
+  return added;
+}
+
+bool ChunkPools::take_at(Request& request, uint64_t offset) {
+  BlockPool* pool = pool_at(0);
   if (pool == nullptr) return false;
-  chunk_bytes = round_up(chunk_bytes, kBlockGranule);
-  if (pool->newest_chunk_bytes() != chunk_bytes) [[unlikely]] {
-    if (pool->growing.exchange(true, std::memory_order_acq_rel)) return false;
-    Request none{.bytes = 0, .shard = request.shard};
-    const bool grows = pool->newest_chunk_bytes() != chunk_bytes;
-    const bool grew = !grows || grow(pool, none, chunk_bytes) == kSuccess;
-    pool->growing.store(false, std::memory_order_release);
-    if (!grew) return false;
-  }
   request.address = pool->allocate_at(offset, request.bytes, shared_->reclaim);
   return request.address != 0;
 }
@@ -264,6 +265,11 @@ void ChunkPools::collect_clean_of(unsigned number, ChunkList* out) {
   fill_freed(*pool);
   pool->collect_idle(shared_->reclaim, /*freed_too=*/false, out);
   out->for_each([this](Chunk* chunk) { put_down(chunk); });
+}
+
+void ChunkPools::collect_idle_before_newest(ChunkList* out) {
+  if (BlockPool* pool = pool_at(0)) pool->collect_one_idle(out, /*newest_too=*/false);
+  if (!out->empty()) put_down(out->first());
 }
 
 void ChunkPools::collect_one_idle(unsigned number, ChunkList* out) {

@@ -56,9 +56,10 @@ class ChunkPools {
   int take_fresh_of_any_size(Request& request, Step* step);
   bool can_ask_for_less() const { return true; }
 
-  // Serves it at `offset` of the newest chunk, if that memory is clean; from a fresh chunk where
-  // that one has not just `chunk_bytes`. For a plan (allocator/plan_arena.h).
-  bool take_at(Request& request, uint64_t offset, uint64_t chunk_bytes);
+  // For a plan (allocator/plan_arena.h), in the first pool. Takes a chunk of `bytes`, which becomes
+  // the newest one; and serves a request at `offset` of the newest one, if that memory is clean.
+  bool add_chunk(uint64_t bytes);
+  bool take_at(Request& request, uint64_t offset);
 
   // The last attempt: every pool, every free block; worth repeating once more memory is clean.
   bool take_from_anywhere(Request& request, Step* step);
@@ -90,6 +91,8 @@ class ChunkPools {
   }
   void collect_clean_of(unsigned number, ChunkList* out);
   void collect_one_idle(unsigned number, ChunkList* out);
+  // The same of the first pool, but for its newest chunk.
+  void collect_idle_before_newest(ChunkList* out);
 
   // Where fills are gathered: fills what is clean by now, ahead of need.
   void fill_freed() {

@@ -65,7 +65,7 @@ void HostPool::unmap(const Retired& retired) {
 
 // --- idle memory ---
 
-// With the lock: how many may be taken out now, each of which needs two records.
+// With the lock: how many may be taken out now. Each needs two records.
 uint64_t HostPool::most_to_take_out() {
   constexpr uint64_t kMost = 64;
   have_records(2 * kMost);  // or as many as there can be

@@ -7,7 +7,7 @@
 namespace cistern::alloc::plan {
 namespace {
 
-constexpr uint64_t kTimes = 3, kAlignment = 512;
+constexpr uint64_t kTimes = 3;
 constexpr uint64_t kSearchNs = 20'000'000, kSearchSteps = 2'000'000;
 
 struct Iteration {
@@ -28,7 +28,7 @@ bool find_iteration(const Array<Lifetime>& all, uint64_t calls, Iteration* out) 
   return true;
 }
 
-bool pack(const Iteration& iteration, Planned* planned) {
+bool pack(const Iteration& iteration, uint64_t alignment, Planned* planned) {
   Array<Lifetime> lives;
   if (!lives.make(iteration.requests.size())) return false;
   size_t count = 0;
@@ -36,8 +36,7 @@ bool pack(const Iteration& iteration, Planned* planned) {
     if (iteration.has(life)) lives[count++] = life;
   }
   Problem problem;
-  if (count == 0 || problem.build(lives.span().first(count), kAlignment) != Built::yes)
-    return false;
+  if (count == 0 || problem.build(lives.span().first(count), alignment) != Built::yes) return false;
   PlannerOptions options;
   options.steps = kSearchSteps;
   options.deadline_ns = os::now_ns() + kSearchNs;
@@ -46,13 +45,13 @@ bool pack(const Iteration& iteration, Planned* planned) {
 
 }  // namespace
 
-bool OwnPlan::make(Observer& observer) {
+bool OwnPlan::make(Observer& observer, uint64_t alignment) {
   Array<Lifetime> all;
   uint64_t calls;
   Iteration iteration;
   Planned planned;
   if (!observer.look(&all, &calls) || !find_iteration(all, calls, &iteration)) return false;
-  if (!pack(iteration, &planned)) return false;
+  if (!pack(iteration, alignment, &planned)) return false;
   Array<PlannedRequest> requests;
   if (!requests.make(iteration.requests.size())) return false;
   size_t next = 0;
@@ -66,7 +65,7 @@ bool OwnPlan::make(Observer& observer) {
   head.period = Period::iteration;
   head.requests = requests.size();
   head.bytes = planned.bytes;
-  head.alignment = kAlignment;
+  head.alignment = alignment;
   head.before = ~uint64_t{0};  // the program is behind that already
   requests_ = std::move(requests);
   plan_ = Plan(head, requests_.begin());

@@ -15,9 +15,9 @@ namespace cistern::alloc::plan {
 // A plan that lies in memory of its own.
 class OwnPlan {
  public:
-  // False, and nothing changed: the program did not repeat itself three times, nothing of it can be
-  // planned, or there is no memory.
-  bool make(Observer& observer);
+  // All places are multiples of `alignment`. False, and nothing changed: the program did not repeat
+  // itself three times, nothing of it can be planned, or there is no memory.
+  bool make(Observer& observer, uint64_t alignment);
 
   const Plan* plan() const { return &plan_; }
 

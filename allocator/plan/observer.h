@@ -2,7 +2,7 @@
 // Remembers the last requests of a program, with the calls that made and freed them: what a plan is
 // made of while the program runs (auto_plan.h). Full, it forgets the older half.
 //
-// Any thread: there is a lock. Owns its tables, 7 MiB of addresses of which pages are taken as they
+// Any thread: there is a lock. Owns its tables, 6 MiB, whose pages are taken as they
 // are used; without memory for them it sees nothing.
 #pragma once
 

@@ -40,8 +40,8 @@ bool count_distances(std::span<const Lifetime> requests, Array<uint32_t>& counts
   return true;
 }
 
-// The distances that are most likely a period, or 0. One that came up once is chance, but for a
-// long one.
+// The likeliest periods among the distances; the rest of `chosen` is 0. A short distance that came
+// up once is chance.
 void choose(const Array<uint32_t>& counts, std::span<uint64_t, kMostTried> chosen) {
   double weights[kMostTried] = {};
   std::fill(chosen.begin(), chosen.end(), 0);

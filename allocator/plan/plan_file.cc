@@ -13,6 +13,7 @@ namespace {
 
 constexpr uint64_t kMostAlignment = uint64_t{1} << 30;
 constexpr const char* kAnother = "what cistern plan wrote; copy it again, or plan again";
+constexpr const char* kFewer = "some thousands";
 constexpr PlanProblem kNone{};
 
 // FNV-1a over words of eight bytes: it finds damage, and is no protection against intent.
@@ -39,24 +40,27 @@ uint64_t checksum_of(const PlanHead& head, const void* requests) {
   return checksum.sum();
 }
 
-// The blocks that live at one time, by offset.
+// The blocks that live at one time, by offset. Each of them that is behind a new one moves.
 class Live {
  public:
   bool make(size_t most) { return blocks_.make(most); }
+
+  // Whether so much was moved that the rest is left out: some seconds.
+  bool too_long() const { return moved_ > kMostMoved; }
 
   // False if another one has a byte of it.
   bool add(uint64_t offset, uint64_t end) {
     Extent* const at = find(offset);
     if (at != blocks_.begin() && at[-1].end > offset) return false;
     if (at != last() && at->offset < end) return false;
-    std::memmove(at + 1, at, static_cast<size_t>(last() - at) * sizeof(Extent));
+    move(at + 1, at, last());
     *at = {.offset = offset, .end = end};
     ++count_;
     return true;
   }
   void remove(uint64_t offset) {
     Extent* const at = find(offset);
-    std::memmove(at, at + 1, static_cast<size_t>(last() - at - 1) * sizeof(Extent));
+    move(at, at + 1, last());
     --count_;
   }
 
@@ -65,6 +69,13 @@ class Live {
     uint64_t offset, end;
   };
 
+  static constexpr uint64_t kMostMoved = uint64_t{1} << 31;
+
+  void move(Extent* to, const Extent* from, const Extent* end) {
+    const auto count = static_cast<size_t>(end - from);
+    std::memmove(to, from, count * sizeof(Extent));
+    moved_ += count;
+  }
   Extent* last() { return blocks_.begin() + count_; }
   Extent* find(uint64_t offset) {
     return std::lower_bound(blocks_.begin(), last(), offset,
@@ -73,6 +84,7 @@ class Live {
 
   Array<Extent> blocks_;
   size_t count_ = 0;
+  uint64_t moved_ = 0;
 };
 
 }  // namespace
@@ -99,7 +111,8 @@ PlanProblem Plan::read_first(std::span<const uint8_t>* file) {
   if (const PlanProblem problem = check_head(file->size()); problem.what != nullptr) return problem;
   *file = file->subspan(sizeof head_ + head_.requests * sizeof(PlannedRequest));
   if (const PlanProblem problem = check_requests(); problem.what != nullptr) return problem;
-  return check_lives();
+  if (const PlanProblem problem = check_lives(); problem.what != nullptr) return problem;
+  return check_end();
 }
 
 PlanProblem Plan::check_head(uint64_t file_bytes) const {
@@ -158,6 +171,17 @@ PlanProblem Plan::check_requests() const {
   return kNone;
 }
 
+PlanProblem Plan::check_end() const {
+  uint64_t end = 0;
+  for (uint64_t i = 0; i < head_.requests; ++i) {
+    const PlannedRequest one = request(i);
+    if (one.outside == 0) end = std::max(end, one.offset + one.bytes);
+  }
+  const uint64_t rounded = (end + head_.alignment - 1) & ~(head_.alignment - 1);
+  if (head_.bytes <= rounded) return kNone;
+  return {"the plan's bytes", head_.bytes, "the end of the last request"};
+}
+
 // Goes through the calls of the period as a program would make them.
 PlanProblem Plan::check_lives() const {
   constexpr PlanProblem kNoMemory = {"no memory to check the plan", 0, "a machine with more"};
@@ -184,6 +208,7 @@ PlanProblem Plan::check_lives() const {
       return {"a request on bytes that another one has: its number", next, kAnother};
     }
     ++next;
+    if (live.too_long()) return {"too many requests live at once: the request", next, kFewer};
   }
   return kNone;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plan files (FORMAT.md): what `cistern plan` writes, and what serves a program's requests by
 // address. The k-th request of a period is expected to be the k-th of the plan: one comparison of
-// its size and stream. Nothing in a file is trusted: one that is read has no two blocks that share
+// its size. Nothing in a file is trusted: one that is read has no two blocks that share
 // a byte while both live, and none beyond the plan's bytes.
 //
 // A Plan refers to the bytes of its file, which the caller keeps. Any thread may use one.
@@ -76,6 +76,7 @@ class Plan {
   PlanProblem check_head(uint64_t file_bytes) const;
   PlanProblem check_requests() const;
   PlanProblem check_lives() const;
+  PlanProblem check_end() const;
 
   PlanHead head_{};
   const uint8_t* requests_ = nullptr;

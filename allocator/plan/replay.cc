@@ -10,6 +10,7 @@ void Replay::follow(const Plan* plan, Ledger* ledger) {
   ledger_ = ledger;
   seen_ = since_left_ = 0;
   outside_.store(0, std::memory_order_relaxed);
+  once_.store(plan != nullptr && plan->head().period == Period::run, std::memory_order_relaxed);
   at_.store(kOutside, std::memory_order_relaxed);
   plan_.store(plan, std::memory_order_release);
 }
@@ -40,12 +41,15 @@ bool Replay::next(uint64_t bytes, PlanPlace* place) {
   if (over) ledger_->plan_periods.add();
   const bool again = plan.head().period == Period::iteration;
   at_.store(!over ? at + 1 : again ? 0 : kOutside, std::memory_order_relaxed);
-  *place = {expected.offset, plan.head().bytes, at == 0};
-  return expected.outside == 0;
+  if (at == 0) placed_ = false;
+  if (expected.outside != 0) return false;
+  *place = {expected.offset, plan.head().bytes, !placed_};
+  placed_ = true;
+  return true;
 }
 
 bool Replay::begins_with(const Plan& plan, uint64_t bytes) const {
-  if (plan.head().requests == 0 || plan.request(0).bytes != bytes) return false;
+  if (plan.request(0).bytes != bytes) return false;
   if (seen_ == plan.head().before) return true;
   return plan.head().period == Period::iteration && ended_before(plan);
 }

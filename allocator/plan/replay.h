@@ -6,7 +6,7 @@
 //
 // The plan of a whole run begins with the first request, and is left once. The plan of an iteration
 // begins behind as many requests as it did when it was made. Once it was left, it begins again
-// where the last requests were those with which it ends.
+// where the last four requests were those with which it ends.
 //
 // Any thread: there is a lock. Owns nothing; the plan stays unchanged while it is followed.
 #pragma once
@@ -22,7 +22,7 @@ namespace cistern::alloc::plan {
 struct PlanPlace {
   uint64_t offset;
   uint64_t plan_bytes;  // of the memory in which that is
-  bool begins;          // a period
+  bool first;           // that has a place in its period
 };
 
 class Replay {
@@ -34,10 +34,13 @@ class Replay {
   // The request of `bytes` that the program makes now. True: it has a place in the plan.
   bool next(uint64_t bytes, PlanPlace* place);
 
-  // Whether the plan is not followed now; and for so long that the program seems to do something
-  // else.
+  // Whether the plan is not followed now; and for good: it was a run's, or for so long that the
+  // program seems to do something else.
   bool left() const { return at_.load(std::memory_order_relaxed) == kOutside; }
-  bool left_for_good() const { return outside_.load(std::memory_order_relaxed) > kMostOutside; }
+  bool left_for_good() const {
+    return left() && (once_.load(std::memory_order_relaxed) ||
+                      outside_.load(std::memory_order_relaxed) > kMostOutside);
+  }
 
   void reset_after_fork() { mutex_.reset(); }
 
@@ -53,6 +56,8 @@ class Replay {
   std::atomic<const Plan*> plan_;
   Ledger* ledger_;
   std::atomic<uint64_t> at_;       // the request of the plan that comes next; kOutside: none does
+  std::atomic<bool> once_;         // it is a run's
+  bool placed_;                    // a request of this period
   std::atomic<uint64_t> outside_;  // periods
   uint64_t since_left_;            // requests
   uint64_t seen_;                  // requests of the program

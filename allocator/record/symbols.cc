@@ -25,7 +25,7 @@ constexpr size_t kPage = 4096;
 // a hole of terabytes. Of what is not hostile the largest libraries have two million.
 constexpr uint64_t kMostEntries = uint64_t{1} << 23;
 
-// A file system of which no file was ever written by a linker.
+// A file system whose files no linker ever wrote.
 bool is_made_up(uint64_t file_system) {
   for (const uint64_t kind : {PROC_SUPER_MAGIC, SYSFS_MAGIC, DEBUGFS_MAGIC, TRACEFS_MAGIC,
                               CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, SECURITYFS_MAGIC}) {

@@ -5,9 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <span>
 
 #include "allocator/base/os.h"
 #include "shim/order/device.h"
@@ -35,53 +37,81 @@ void refuse(const char* path, const char* what, uint64_t seen, const char* allow
       path, what, static_cast<unsigned long long>(seen), allowed);
 }
 
-// As it is now: whoever writes the file later changes nothing here. nullptr, with errno.
-const uint8_t* read_whole(const char* path, size_t* bytes) {
-  // O_NONBLOCK: a pipe must not hold up the program.
-  const int file = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-  if (file < 0) return nullptr;
+constexpr size_t kPage = 4096;
+// More than that no plan takes that the reader of plans would get through.
+constexpr off_t kMostFileBytes = off_t{4} << 30;
+
+// The whole text of a file that begins as a plan does, in memory of its own: whoever writes the
+// file later changes nothing here. Empty, with errno: it cannot be read (EINVAL: nor is it a file
+// for that).
+std::span<const uint8_t> read_whole(int file) {
   struct stat status;
-  uint8_t* text = nullptr;
-  if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode) || status.st_size == 0) {
-    errno = EINVAL;
-  } else {
-    text = static_cast<uint8_t*>(alloc::os::map(static_cast<size_t>(status.st_size), 4096));
-    if (text == nullptr) errno = ENOMEM;
-  }
+  char magic[sizeof alloc::plan::kPlanMagic] = {};
+  if (fstat(file, &status) != 0) return {};
+  errno = EINVAL;
+  if (!S_ISREG(status.st_mode) || status.st_size == 0) return {};
+  errno = EFBIG;
+  const bool begins = pread(file, magic, sizeof magic, 0) == ssize_t{sizeof magic} &&
+                      memcmp(magic, alloc::plan::kPlanMagic, sizeof magic) == 0;
+  // What is none is refused by its beginning.
+  const off_t wanted = begins ? status.st_size : std::min<off_t>(status.st_size, kPage);
+  if (wanted > kMostFileBytes) return {};
+  const auto bytes = static_cast<size_t>(wanted);
+  auto* text = static_cast<uint8_t*>(alloc::os::map(bytes, kPage));
+  errno = ENOMEM;
   size_t got = 0;
-  while (text != nullptr && got < static_cast<size_t>(status.st_size)) {
-    const ssize_t more = read(file, text + got, static_cast<size_t>(status.st_size) - got);
+  while (text != nullptr && got < bytes) {
+    const ssize_t more = pread(file, text + got, bytes - got, static_cast<off_t>(got));
     if (more < 0 && errno == EINTR) continue;
     if (more <= 0) break;
     got += static_cast<size_t>(more);
   }
+  if (text == nullptr || got == bytes) return {text, text == nullptr ? 0 : bytes};
+  const int saved = errno;
+  alloc::os::unmap(text, bytes);
+  errno = saved;
+  return {};
+}
+
+std::span<const uint8_t> read_whole(const char* path) {
+  // O_NONBLOCK: a pipe must not hold up the program.
+  const int file = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+  if (file < 0) return {};
+  const std::span<const uint8_t> text = read_whole(file);
   const int saved = errno;
   close(file);
   errno = saved;
-  *bytes = got;
   return text;
 }
 
-// All plans of the file, or none. What is read stays mapped.
+// All plans of the file, or none. They refer to the text.
+bool read_plans(const char* path, std::span<const uint8_t> text) {
+  DevicePlan read[kMaxDevices];
+  while (!text.empty()) {
+    alloc::plan::Plan plan;
+    const alloc::plan::PlanProblem problem = plan.read_first(&text);
+    const uint32_t device = plan.head().device;
+    if (problem.what != nullptr) {
+      return refuse(path, problem.what, problem.seen, problem.allowed), false;
+    }
+    if (device >= kMaxDevices) return refuse(path, "the device", device, "0 to 63"), false;
+    if (read[device].there) return refuse(path, "two plans of one device", device, "one"), false;
+    read[device] = {plan, true, kNobody};
+  }
+  memcpy(plans, read, sizeof plans);
+  return true;
+}
+
 void load(const char* path) {
-  size_t bytes = 0;
-  const uint8_t* text = read_whole(path, &bytes);
-  if (text == nullptr) {
+  const std::span<const uint8_t> text = read_whole(path);
+  if (text.empty()) {
     return log(config::LogLevel::kWarn,
                "no plan is used: a file cannot be read: %s; value seen \"%s\"; try: ls -l %s",
                strerrordesc_np(errno), path, path);
   }
-  DevicePlan read[kMaxDevices];
-  for (std::span<const uint8_t> rest(text, bytes); !rest.empty();) {
-    alloc::plan::Plan plan;
-    const alloc::plan::PlanProblem problem = plan.read_first(&rest);
-    if (problem.what != nullptr) return refuse(path, problem.what, problem.seen, problem.allowed);
-    const uint32_t device = plan.head().device;
-    if (device >= kMaxDevices) return refuse(path, "the device", device, "0 to 63");
-    if (read[device].there) return refuse(path, "two plans of one device", device, "one");
-    read[device] = {plan, true, kNobody};
+  if (!read_plans(path, text)) {
+    alloc::os::unmap(const_cast<uint8_t*>(text.data()), text.size());
   }
-  memcpy(plans, read, sizeof plans);
 }
 
 bool fits(const alloc::plan::PlanHead& head, uint64_t total, const char* path) {

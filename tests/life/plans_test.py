@@ -19,10 +19,10 @@ POLICIES = ({}, {"FLAGS_allocator_strategy": "auto_growth"}, {"FLAGS_allocator_s
 
 
 class Plans(life.Life):
-    def plan_of(self, command, *options):
+    def plan_of(self, command, *options, **more):
         """The plan of a recorded run."""
         recording = self.folder / "run.rec"
-        process = self.start(command, True, CISTERN_RECORD=str(recording))
+        process = self.start(command, True, CISTERN_RECORD=str(recording), **more)
         self.assertEqual(self.finish(process)[0], 0)
         plan = self.folder / f"plan.{len(os.listdir(self.folder))}"
         subprocess.run((life.build_dir / "cistern-plan", recording, "-o", plan, *options), check=True,
@@ -138,6 +138,53 @@ class Plans(life.Life):
                 self.assertGreaterEqual(told["entered"], 2)
                 if policy != {"CISTERN_FREE_SYNC": "false"}:  # what is clean then depends on the device
                     self.assertGreaterEqual(told["served"], 2 * 8 * 48)
+
+    def watched(self, *command, **more):
+        """A run of which the race watcher and the order's oracle find nothing; its output and report."""
+        process = self.start(command, True, SIMCUDA_RACES="report", SIMCUDA_RACES_FILE="races", **more)
+        status, out, _ = self.finish(process)
+        self.assertEqual(status, 0, command)
+        races = process.folder / "races"
+        if races.exists():
+            self.assertNotRegex(races.read_text(encoding="utf-8"), r"(?m)^simcuda: (race|invalid access|order)")
+            races.unlink()
+        return out, self.left(process.folder)[0][process.pid]["devices"]
+
+    def test_random_programs_are_served_from_their_plans(self):
+        for seed, more in ((1, ()), (2, ()), (3, ("threads=4",)), (4, ("threads=32", "live_mb=16")),
+                           (5, ("devices=2", "threads=4"))):
+            with self.subTest(seed=seed, more=more):
+                command = (self.program("random_work_lazy"), f"seed={seed}", "operations=1500", *more)
+                settings = {"SIMCUDA_DEVICES": "2", "SIMCUDA_LATENCY": "cuLaunchKernel=50us"}
+                if not more:
+                    settings["SIMCUDA_SCHEDULE"] = f"seed:{seed}"
+                plan = self.plan_of(command, **settings)
+                out, devices = self.watched(*command, CISTERN_PLAN=str(plan), **settings)
+                self.assertIn("wrong words 0\n", out)
+                self.assertIn("all memory is free again: yes, 4 times\n", out)
+                self.assertGreater(devices[0]["plan"]["served"], 0)
+
+    def test_work_in_flight_and_a_device_that_is_nearly_full(self):
+        plan = self.plan_of((self.program("planned_steps_lazy"), "5"), "--period", "iteration")
+        bare = self.start((self.program("planned_steps_lazy"), "9"), False, SIMCUDA_MEMORY_MB="40")
+        self.assertEqual(self.finish(bare)[0], 1)  # the driver alone needs 42
+        for memory in (1024, 42, 40):
+            for latency in ("cuMemsetD32Async=20us", "cuMemsetD32Async=100us"):
+                with self.subTest(memory=memory, latency=latency):
+                    out, devices = self.watched(self.program("planned_steps_lazy"), "9", CISTERN_PLAN=str(plan),
+                                                SIMCUDA_MEMORY_MB=str(memory), SIMCUDA_LATENCY=latency)
+                    self.assertEqual(out, "442 blocks, wrong: 0\n")
+                    self.assertGreater(devices[0]["plan"]["served"] + devices[0]["plan"]["occupied"], 300)
+
+    def test_each_call_of_the_driver_fails_once(self):
+        steps = (self.program("planned_steps_lazy"), "3")
+        plan = self.plan_of(steps)
+        for call, code in (("cuCtxRecordEvent", 2), ("cuStreamWaitEvent", 2), ("cuEventQuery", 2), ("cuEventCreate", 2),
+                           ("cuDeviceTotalMem_v2", 101)):
+            for nth in (1, 2):
+                with self.subTest(call=call, nth=nth):
+                    out, _ = self.watched(*steps, CISTERN_PLAN=str(plan), SIMCUDA_FAIL=f"{call}:{nth}={code}")
+                    self.assertEqual(out, "154 blocks, wrong: 0\n")
 
     def test_the_driver_refuses_the_chunk_or_fails(self):
         steps = (self.program("planned_steps_lazy"), "3")

@@ -32,7 +32,7 @@ bool take_iteration(Input& input, std::string& problem) {
   input.times = (repeats.to - begin.before) / repeats.period;
   if (!input.lives.empty()) return true;
   problem =
-      "nothing to plan; value seen \"an iteration of which all blocks outlive it\"; allowed: "
+      "nothing to plan; value seen \"an iteration that all its blocks outlive\"; allowed: "
       "blocks that are freed in it; try: without --period";
   return false;
 }

@@ -47,7 +47,7 @@ struct KindSums {
 
 struct PhaseSums {
   uint64_t runs = 0, allocations = 0, bytes = 0;
-  std::map<uint32_t, uint64_t> peak;  // most live during it, by place, of which some may be missing
+  std::map<uint32_t, uint64_t> peak;  // most live during it, by place; some may be missing
 };
 
 struct Sums {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds things by a 64-bit key that comes from a recording: an address, a handle. A thing is a
-// number, of which the user knows the key; the table has 4 to 16 bytes for each. Whoever made the
+// number, whose key the user knows; the table has 4 to 16 bytes for each. Whoever made the
 // recording chose the keys and could have them all meet in one place, so where a key goes depends
 // on a number that each run draws anew. One thread.
 #pragma once

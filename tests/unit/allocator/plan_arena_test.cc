@@ -76,8 +76,10 @@ TEST_CASE("plan arena: a place that is still in use is not handed out", "[plan]"
   const uint64_t a = p->allocate_planned(1000), b = p->allocate_planned(3000);
   SECTION("live") { CHECK(p->allocate_planned(4000) == 0); }
   SECTION("waiting for earlier work") {
+    p->source.passed_mark = 0;
     p->free(a);
     CHECK(p->allocate_planned(4000) == 0);
+    p->source.passed_mark = ~Mark{0};
     p->synchronise();
   }
   CHECK(p->ledger.plan_occupied.get() == 1);
@@ -120,6 +122,101 @@ TEST_CASE("plan arena: no chunk is no error, and the pool serves", "[plan]") {
   CHECK(p->allocate_planned(1000) == 0);
   CHECK(p->allocate(1000) != 0);
   CHECK(p->allocate_planned(1000) == 0);
+}
+
+TEST_CASE("plan arena: a place whose last work is done is asked for, and taken", "[plan]") {
+  const OfRequests given = three();
+  auto p = pool_with(given.plan);
+  const uint64_t a = p->allocate_planned(1000);
+  REQUIRE(p->allocate_planned(3000) != 0);
+  p->free(a);  // nothing synchronises
+  CHECK(p->allocate_planned(4000) == a);
+}
+
+TEST_CASE("plan arena: the first request with a place takes the chunk, whatever is before it",
+          "[plan]") {
+  plan::PlannedRequest outside = at(0, 500);
+  outside.outside = 1;
+  const OfRequests given({outside, at(0, 1000)}, 8192);
+  auto p = pool_with(given.plan);
+  for (int i = 0; i < 3; ++i) {
+    CHECK(p->allocate_planned(500) == 0);
+    const uint64_t a = p->allocate_planned(1000);
+    REQUIRE(a != 0);
+    p->free(a);
+    p->synchronise();
+  }
+  CHECK(p->source.asked == std::vector<uint64_t>{8192});
+}
+
+TEST_CASE("plan arena: a chunk that the driver has not is asked for ever more seldom", "[plan]") {
+  const OfRequests given({at(0, 1000), at(1024, 1000)}, 8192);
+  auto p = pool_with(given.plan);
+  p->source.fail_obtain = kOutOfMemory;
+  constexpr int kPeriods = 1000;
+  for (int i = 0; i < 2 * kPeriods; ++i) CHECK(p->allocate_planned(1000) == 0);
+  CHECK((p->source.asked.size() >= 5 && p->source.asked.size() <= 25));
+  p->source.fail_obtain = 0;
+  uint64_t served = 0;
+  for (int i = 0; i < 4 * kPeriods; ++i) {
+    if (const uint64_t address = p->allocate_planned(1000); address != 0) {
+      ++served;
+      p->free(address);
+      p->synchronise();
+    }
+  }
+  CHECK(served > 1000);
+}
+
+TEST_CASE("plan arena: an iteration that is left in its middle keeps its chunk", "[plan]") {
+  const OfRequests given = three();
+  auto p = pool_with(given.plan);
+  for (int i = 0; i < 5; ++i) {
+    const uint64_t a = p->allocate_planned(1000), b = p->allocate_planned(3000);
+    for (const uint64_t address : {a, b}) {
+      if (address != 0) p->free(address);
+    }
+    p->synchronise();
+    CHECK(p->allocate_planned(77) == 0);
+    p->pool.release_excess();
+    for (const uint64_t bytes : {4000, 1000, 3000, 4000}) CHECK(p->allocate_planned(bytes) == 0);
+  }
+  CHECK(p->source.asked == std::vector<uint64_t>{8192});
+  CHECK(p->ledger.plan_entered.get() == 5);
+}
+
+TEST_CASE("plan arena: a larger chunk that was kept does as well", "[plan]") {
+  const OfRequests given({at(0, 1000)}, 3 * kMiB);
+  auto p = pool_with(given.plan);
+  const uint64_t kept = p->allocate(3 * kMiB + 300000);
+  p->free(kept);
+  p->synchronise();
+  for (int i = 0; i < 3; ++i) {
+    const uint64_t a = p->allocate_planned(1000);
+    REQUIRE(a != 0);
+    p->free(a);
+    p->synchronise();
+  }
+  CHECK(p->source.asked.size() <= 2);
+}
+
+TEST_CASE("plan arena: blocks are aligned as the setting says, or not served here", "[plan]") {
+  const OfRequests given({at(512, 8192), at(16384, 8192)}, 65536);
+  auto p = std::make_unique<Pool>(uint64_t{1} << 40,
+                                  ChunkSizes{StrategyKind::auto_growth, 0, 0, 4096, false, false});
+  p->set_plan(&given.plan);
+  CHECK(p->allocate_planned(8192) == 0);
+  const uint64_t aligned = p->allocate_planned(8192);
+  CHECK((aligned != 0 && aligned % 4096 == 0));
+}
+
+TEST_CASE("plan arena: in a shortage its free memory serves other requests", "[plan]") {
+  const OfRequests given({at(0, kMiB)}, 64 * kMiB);
+  auto p = std::make_unique<Pool>(66 * kMiB);
+  p->set_plan(&given.plan);
+  REQUIRE(p->allocate_planned(kMiB) != 0);
+  CHECK(p->allocate(32 * kMiB) != 0);
+  CHECK(p->ledger.out_of_memory.get() == 0);
 }
 
 TEST_CASE("plan arena: random plans, which may be wrong, never put a block on another", "[plan]") {

@@ -115,9 +115,9 @@ TEST_CASE("auto plan: three repetitions make one, with what outlives the iterati
   REQUIRE(program->observer.start());
   OwnPlan own;
   for (int i = 0; i < 2; ++i) program->step();
-  CHECK_FALSE(own.make(program->observer));
+  CHECK_FALSE(own.make(program->observer, 512));
   for (int i = 0; i < 10; ++i) program->step();
-  REQUIRE(own.make(program->observer));
+  REQUIRE(own.make(program->observer, 512));
   const Plan& plan = *own.plan();
   REQUIRE(plan.head().requests == 3);
   CHECK((plan.head().period == Period::iteration && plan.head().bytes == 3072 + 1024));
@@ -125,7 +125,7 @@ TEST_CASE("auto plan: three repetitions make one, with what outlives the iterati
     CHECK((plan.request(i).outside == 1) == (plan.request(i).bytes == 2000));
   }
   for (int i = 0; i < 10; ++i) program->step(5000);
-  REQUIRE(own.make(program->observer));
+  REQUIRE(own.make(program->observer, 512));
   CHECK(own.plan()->request(0).bytes % 5000 == 0);
   program->observer.stop();
 }

@@ -123,5 +123,15 @@ TEST_CASE("a plan without requests is refused", "[plan]") {
   CHECK(std::string(problem.what) == "a plan without requests");
 }
 
+TEST_CASE("a plan of more bytes than its places reach is refused", "[plan]") {
+  Written wide = good();
+  wide.head.bytes += 512;
+  finish_head(wide.head, wide.requests);
+  Plan plan;
+  const PlanProblem problem = plan.read(file_of(wide));
+  REQUIRE(problem.what != nullptr);
+  CHECK(std::string(problem.allowed) == "the end of the last request");
+}
+
 }  // namespace
 }  // namespace cistern::alloc::plan
