@@ -3,6 +3,7 @@
 // The order oracle. Each case is a program and a pool above the driver at once: it tells which
 // calls are the program's, and makes others for the pool. What a pool does wrong must be found
 // under every schedule, and nothing must be said of what it does right.
+#include <future>
 #include <string>
 #include <thread>
 
@@ -110,6 +111,26 @@ void another_thread_gets_the_memory() {
   }).join();
 }
 
+// This thread has the memory before the free that it comes after is back.
+void memory_is_got_before_its_free_is_back() {
+  const Scene at;
+  std::promise<void> freed, taken;
+  std::thread other([&] {
+    const Told told("cuMemFree_v2", at.block);
+    freed.set_value();
+    taken.get_future().wait();
+  });
+  freed.get_future().wait();
+  simcuda_program_gets(at.block, kBytes, 0);
+  taken.set_value();
+  other.join();
+  at.write_on(at.one);
+  at.free_at_once();
+  EXPECT_OK(cuCtxRecordEvent(nullptr, at.of_pool));
+  at.put_behind(at.two);
+  fill_words(at.two, at.words, kWords, 3);
+}
+
 void another_thread_is_told() {
   const Scene at;
   at.free_at_once();
@@ -186,6 +207,7 @@ struct Case {
 constexpr Case kCases[] = {
     {"the device keeps the order", device_keeps_the_order_of_a_free, SIMCUDA_ALL_FINDINGS},
     {"the free waits", free_waits, SIMCUDA_ALL_FINDINGS},
+    {"memory is got early", memory_is_got_before_its_free_is_back, SIMCUDA_ALL_FINDINGS},
     {"the program waits itself", program_waits_itself, SIMCUDA_ALL_FINDINGS},
     {"nothing is ordered, nor promised", unordered_work_stays_unordered, SIMCUDA_ALL_FINDINGS},
     {"nothing keeps the order", free_waits_in_vain, SIMCUDA_ORDER_LOST},

@@ -70,7 +70,8 @@ struct Knowing {
   bool submits = false, frees = false;
   bool refused = false;  // memory, since it did anything else
   CUdeviceptr address = 0;
-  Context* owner = nullptr;        // of what it frees
+  std::optional<Held> freed;       // what it frees
+  Context* owner = nullptr;        // of that
   uint64_t call = 0;               // its number
   VectorClock until;               // what the free comes after
   std::vector<MarkerRef> visible;  // of that, what the host can see
@@ -229,8 +230,29 @@ void judge_wait_of_pool(Call call, const Order& order) {
   }
 }
 
+// Another thread may get the memory before the call that frees it is back.
+void begin_free(CUdeviceptr address) {
+  Oracle& all = oracle();
+  const auto held = all.held.find(address);
+  t_knows.freed = {};
+  // No page of CUDA's says for which context's work a free of stream-ordered memory waits.
+  t_knows.owner = held == all.held.end() ? owner_of(address) : held->second.waits_for;
+  t_knows.until = held == all.held.end() ? VectorClock{} : settled_before_free();
+  if (held == all.held.end()) return;
+  t_knows.freed = held->second;
+  Freed& freed = all.freed[address] = {held->second.bytes, t_knows.promised};
+  freed.promised.join(t_knows.until);
+  all.held.erase(held);
+}
+
+void free_failed() {
+  if (!t_knows.freed) return;
+  oracle().freed.erase(t_knows.address);
+  oracle().held.try_emplace(t_knows.address, *t_knows.freed);
+}
+
 void judge_return(CUresult code) {
-  if (code != CUDA_SUCCESS) return;
+  if (code != CUDA_SUCCESS) return free_failed();
   for (const MarkerRef& marker : t_knows.visible) {
     if (!reached(marker)) {
       report_unfinished(*marker->by, t_knows.told.c_str(), t_knows.address);
@@ -239,10 +261,6 @@ void judge_return(CUresult code) {
   Oracle& all = oracle();
   all.freed_at[thread_number()] = all.calls;
   t_knows.promised.join(t_knows.until);
-  const auto found = all.held.find(t_knows.address);
-  if (found == all.held.end()) return;
-  all.freed[t_knows.address] = {found->second.bytes, t_knows.promised};
-  all.held.erase(found);
 }
 
 }  // namespace
@@ -336,10 +354,7 @@ void program_calls(std::string_view symbol, CUdeviceptr freed) {
   t_knows.frees = freed != 0;
   if (!t_knows.frees) return;
   t_knows.address = freed;
-  const auto held = all.held.find(freed);
-  t_knows.owner = held == all.held.end() ? owner_of(freed) : held->second.waits_for;
-  // No page of CUDA's says for which context's work a free of stream-ordered memory waits.
-  t_knows.until = held != all.held.end() ? settled_before_free() : VectorClock{};
+  begin_free(freed);
   begin_to_wait(t_knows.until);
   for (Context* context : living_contexts()) {  // see is_excused()
     if (all.tied.contains(context->id())) begin_to_wait(context->unfinished().promised);
