@@ -13,11 +13,16 @@
 namespace cistern::shim {
 
 constinit std::atomic<uintptr_t> last_submitter{0};
-constinit std::atomic<uintptr_t> quiet_submitter{0};
+constinit std::atomic<uintptr_t> quiet_submitter{4};
 
 namespace {
 
 constinit alloc::Mutex mutex;  // held while what is known of unfinished work changes
+constinit std::atomic<uintptr_t> times_cleared{0};
+
+// Of quiet_submitter: no thread's address, nor kSeveral.
+static_assert(alignof(Thread) >= 8);
+constexpr uintptr_t nobody(uintptr_t time) { return time << 3 | 4; }
 
 // What another submission need not tell again: it is the same in all contexts.
 uintptr_t known_of_all() {
@@ -31,21 +36,23 @@ uintptr_t known_of_all() {
   return known == Unfinished::kSeveral ? known : known | visible;
 }
 
-// Looked at once more afterwards: who changes one of these clears the word after it. With the lock.
+// With the lock.
 void look_if_quiet(ThreadId thread) {
+  uintptr_t before = quiet_submitter.load(std::memory_order_seq_cst);
   const uintptr_t last = last_submitter.load(std::memory_order_seq_cst);
   const bool by_all = last == Unfinished::kSeveral;
-  const auto calm = [=] {
-    return last_submitter.load(std::memory_order_seq_cst) == last &&
-           contexts_seen_empty.load(std::memory_order_seq_cst) == 0 && !any_debts() &&
-           (by_all || !may_be_visible());
-  };
-  if ((!by_all && (last & ~Unfinished::kVisible) != thread) || !calm()) return;
-  quiet_submitter.store(by_all ? last : thread, std::memory_order_seq_cst);
-  if (!calm()) submissions_are_not_quiet();
+  if (!by_all && (last & ~Unfinished::kVisible) != thread) return;
+  if (contexts_seen_empty.load(std::memory_order_seq_cst) != 0 || any_debts()) return;
+  if (!by_all && may_be_visible()) return;
+  quiet_submitter.compare_exchange_strong(before, by_all ? last : thread,
+                                          std::memory_order_seq_cst);
 }
 
 }  // namespace
+
+void submissions_are_not_quiet() {
+  quiet_submitter.store(nobody(times_cleared.fetch_add(1) + 1), std::memory_order_seq_cst);
+}
 
 // Which context it concerns would cost each submission a question: it counts for all.
 void note_first_submission(bool visible) {
@@ -53,6 +60,7 @@ void note_first_submission(bool visible) {
   current_context();  // one that no hook saw made is noticed here
   const ThreadId thread = this_thread_id();
   const alloc::LockGuard guard(mutex);
+  last_submitter.store(0, std::memory_order_seq_cst);  // nobody's is known while it changes
   end_seen_empty([=](Context& context, bool was_empty) {
     was_empty ? context.unfinished.begin(thread, visible) : context.unfinished.add(thread, visible);
   });

@@ -28,11 +28,13 @@ void mark_frees_before_submission(bool may_wait_for_host);
 // until the second call.)
 // `visible`: the host sees the work (barrier/host_visible.h), and no event is recorded behind it.
 inline void note_submission(bool visible) {
+  // The number first: who ends the state of the contexts has made the thread unknown before.
+  const bool may_be_empty = contexts_seen_empty.load(std::memory_order_acquire) != 0;
   const uintptr_t last = last_submitter.load(std::memory_order_acquire);
   const auto thread = reinterpret_cast<uintptr_t>(&this_thread);
   const bool known = last == (thread | Unfinished::kVisible) || (last == thread && !visible) ||
                      last == Unfinished::kSeveral;
-  if (contexts_seen_empty.load(std::memory_order_acquire) != 0 || !known) [[unlikely]]
+  if (may_be_empty || !known) [[unlikely]]
     note_first_submission(visible);
 }
 

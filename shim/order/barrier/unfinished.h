@@ -49,10 +49,12 @@ class Unfinished {
 };
 
 // The thread whose submissions are *quiet*: they end no state, there is no debt, and no host memory
-// that their arguments might name; kSeveral: everybody's are. 0: none. Whoever changes one of these
-// clears it afterwards. Defined in submissions.cc.
+// that their arguments might name; kSeveral: everybody's are. Any other value: nobody's are, and no
+// such value is used twice. Whoever changes one of these clears the word afterwards. Who sets it
+// looks first, and sets it only over the value that it had before the look. So it never tells of a
+// moment that is over: a submission would pass unseen. Defined in submissions.cc.
 extern constinit std::atomic<uintptr_t> quiet_submitter;
-inline void submissions_are_not_quiet() { quiet_submitter.store(0, std::memory_order_seq_cst); }
+void submissions_are_not_quiet();
 
 // What was handed over so far may be anybody's, and may be visible. Defined in submissions.cc.
 void forget_submitters();
