@@ -227,12 +227,12 @@ void free_uncounted(Context& context, CUdeviceptr address) {
 
 // The memory may have been freed under a debt of another thread (barrier/debts.h), whose free would
 // not have been over with the driver alone. Where that debt is not over in a second, other memory
-// is taken, as it would have been there. That happens once: threads have met.
+// is taken, as it would have been there. That happens once: no free leaves a debt any more.
 [[gnu::cold]] int exchange_for_unowed(Context& context, size_t bytes, uint64_t* address) {
   alloc::Chunk* chunk = shared().index.find(*address);
   if (chunk == nullptr || chunk->is() == alloc::Role::direct) return CUDA_SUCCESS;
   if (pay_for_release()) return CUDA_SUCCESS;
-  threads_meet();
+  leave_no_more_debts();
   uint64_t other = 0;
   const int code =
       context.pool.allocate_direct(bytes, this_thread.shard(), /*pooled=*/true, &other);

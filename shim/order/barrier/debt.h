@@ -50,7 +50,7 @@ inline bool others_debts() {
 }
 
 // Waits until nothing is owed, as long as that takes; another thread than the debtor does so for
-// ten seconds at most, and from then on frees wait as the driver's do. Whether nothing is owed. No
+// ten seconds at most, and after that frees wait as the driver's do. Whether nothing is owed. No
 // lock is held by the caller. `who` is what a wait of the debtor counts as. Defined in debts.cc.
 bool pay_debts(PaidBy who = PaidBy::end_of_use);
 // The same before memory that may be under a debt goes elsewhere, whatever is owed for other memory

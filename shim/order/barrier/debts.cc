@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "allocator/base/counted_in.h"
 #include "allocator/base/mutex.h"
 #include "allocator/base/os.h"
 #include "shim/entry/driver.h"
@@ -37,7 +38,10 @@ constexpr uint64_t kPatience = 10'000'000'000;
 
 constinit alloc::Mutex mutex;  // held for all below, and for each context's Debt but open_for
 constinit uint64_t records = 0;
-constinit std::atomic<bool> threads_met{false};
+constinit std::atomic<bool> waited_in_vain{false};  // a thread, for another one's debts
+constinit std::atomic<int> waiting{0};              // threads, for debts; none begins meanwhile
+constinit std::atomic<int> held_up{0};              // those of them that the debtor holds up
+constinit std::atomic<unsigned> frees_to_wait{0};   // before one leaves a debt again
 
 // Streams of the debtor that wait for everything up to a record. One that is left out waits again.
 struct Wait {
@@ -51,11 +55,23 @@ constinit size_t next_wait = 0;
 constinit unsigned submissions_behind = 0;
 constinit std::atomic<bool> waits_are_stale{false};  // a stream ended while the lock was not free
 
+// Whether a free comes while another thread waits for the debts of earlier ones, or soon after
+// that: who waits would be held up by what this thread left to the device.
+bool threads_work_at_once() {
+  constexpr unsigned kFrees = 1000;
+  if (held_up.load() != 0) frees_to_wait.store(kFrees);
+  unsigned left = frees_to_wait.load();
+  while (left != 0 && !frees_to_wait.compare_exchange_weak(left, left - 1)) {
+  }
+  return left != 0;
+}
+
 // What forbids a debt. Whoever changes one of these pays what is owed afterwards; but for ties,
 // since the streams of the other context wait for the debt, too.
 FreeWaitReason why_forbidden(const Context& owner) {
   alloc::Reclaim& reclaim = shared().reclaim;
-  if (threads_met.load()) return FreeWaitReason::threads_met;
+  const bool at_once = threads_work_at_once();
+  if (at_once || waited_in_vain.load() || waiting.load() != 0) return FreeWaitReason::threads_met;
   if (capture_gate().capturing()) return FreeWaitReason::capture;
   if (any_peer_access()) return FreeWaitReason::peers;
   if (reclaim.frozen() || careful() || is_work_unseen()) return FreeWaitReason::careful;
@@ -69,7 +85,7 @@ FreeWaitReason why_never() {
   if (driver().cuCtxRecordEvent == nullptr) return FreeWaitReason::old_driver;
   if (alloc::fill_mode(policy()) != alloc::FillMode::off) return FreeWaitReason::fill;
   if (is_work_unseen()) return FreeWaitReason::careful;
-  return threads_met.load() ? FreeWaitReason::threads_met : FreeWaitReason::none;
+  return waited_in_vain.load() ? FreeWaitReason::threads_met : FreeWaitReason::none;
 }
 
 // Where the work is not this thread's alone, or the host sees it.
@@ -237,7 +253,6 @@ bool owes_until(uint64_t record) {
   return any_context([=](const Debt& d) { return d.state != State::none && d.since <= record; });
 }
 
-// Who waits without a limit must not wait for a thread that makes debts again and again.
 bool wait_until_paid(uint64_t record, uint64_t limit_ns, PaidBy who) {
   std::optional<TimedWait> timed;
   const auto paid = [&] {
@@ -245,7 +260,6 @@ bool wait_until_paid(uint64_t record, uint64_t limit_ns, PaidBy who) {
     ask_debts();
     const bool over = !owes_until(record);
     mutex.unlock();
-    if (!over && limit_ns == UINT64_MAX && others_debts()) threads_meet();
     if (!over && limit_ns != 0 && !timed) timed.emplace(free_counts.paid_by(who));
     return over;
   };
@@ -265,6 +279,7 @@ constinit Patience with_release{1'000'000'000};  // before memory goes elsewhere
 bool pay(PaidBy who, Patience& patience, uint64_t own_patience_ns = UINT64_MAX) {
   if (!any_debts() || !active()) return true;
   const NoCancel in_hand;
+  const alloc::CountedIn no_more(waiting);
   if (!mutex.lock_within(kPatience)) return false;
   const ThreadId thread = debtor.load();
   const bool another = thread != this_thread_id() && thread != kEndedDebtor;
@@ -272,6 +287,8 @@ bool pay(PaidBy who, Patience& patience, uint64_t own_patience_ns = UINT64_MAX) 
   const uint64_t last = records;
   const bool in_vain = another && patience.given_up == last;
   mutex.unlock();
+  std::optional<alloc::CountedIn> here;
+  if (another && !in_vain && !this_thread.background) here.emplace(held_up);
   if (another) who = PaidBy::other_thread;
   if (!another && own_patience_ns == UINT64_MAX) synchronise_unrecorded(who);
   const uint64_t limit_ns = !another ? own_patience_ns : in_vain ? 0 : patience.ns;
@@ -320,8 +337,9 @@ FreeWaitReason owe(Context& owner) {
 
 bool order_behind_debts(CUstream stream) {
   if (others_debts()) {
-    threads_meet();
-    return pay(PaidBy::submission, with_work);
+    const bool paid = pay(PaidBy::submission, with_work);
+    if (!paid && others_debts()) leave_no_more_debts();
+    return paid;
   }
   const NoCancel in_hand;
   mutex.lock();
@@ -332,13 +350,12 @@ bool order_behind_debts(CUstream stream) {
   return false;
 }
 
-void threads_meet() {
-  if (debtor.load() != kEndedDebtor) threads_met.store(true);
-}
+void leave_no_more_debts() { waited_in_vain.store(true); }
 
 bool pay_debts(PaidBy who) {
-  if (others_debts()) threads_meet();
-  return pay(who, with_work) && !any_debts();
+  const bool paid = pay(who, with_work);
+  if (!paid && others_debts()) leave_no_more_debts();
+  return paid && !any_debts();
 }
 
 bool pay_for_release() { return pay(PaidBy::release, with_release); }
@@ -398,6 +415,8 @@ void pay_debts_at_exit() {
 
 void reset_debts_after_fork() {
   mutex.reset();
+  waiting.store(0);
+  held_up.store(0);
   debtor.store(0);
   forget_waits();
   for_each_context([](Context& context) {

@@ -14,11 +14,15 @@
 //
 // Another thread may know of the free or not.
 //
-//   * It submits, or ends what work may use: it waits for the debt, but ten seconds at most, since
-//     the work may wait for this thread. Then threads have *met*: no free of this process leaves a
-//     debt any more.
+//   * It submits, or ends what work may use: it waits for the debt, as it would for the lock of the
+//     context that the driver's own free holds meanwhile (an H100, driver 580).
 //   * It allocates: it waits a second at most, and else gets memory that was never under the debt
-//     (pooled/memory.cc). Threads have met, too.
+//     (pooled/memory.cc).
+//
+// No debt begins while a thread waits. A free at such a moment shows that threads do not take turns
+// but work at the same time: the next thousand frees wait themselves, as the driver's do. The work
+// may wait for the thread that waits for it. So its patience ends after ten seconds, or after one
+// where it allocates; then no free of this process leaves a debt any more.
 //
 // Once the debtor has ended, whatever a thread does comes after its frees: then the host waits,
 // without a limit.
@@ -55,8 +59,8 @@ FreeWaitReason why_no_debt(const Context& owner);
 // GatePass.
 FreeWaitReason owe(Context& owner);
 
-// No free leaves a debt any more.
-void threads_meet();
+// No free of this process leaves a debt from here on: a thread waited in vain.
+void leave_no_more_debts();
 
 // Before a submission to this stream (its name without a suffix, ask.h) in the current context.
 // True: another thread's debts were waited for. That thread may have synchronised meanwhile, and

@@ -10,12 +10,13 @@
 //   peers     peer access is enabled
 //   ties      another context copies from this one
 //   threads   another thread's work is unfinished, too
-//   met       another thread works behind a free
+//   turns     two threads take turns, each with work and frees of its own
 //   unknown   before anything was synchronised
 //   careful   a function was called that no table knows
 //   sees      copies to pinned memory
 //   query, submission, end_of_use, release, exit: what waits for the work in front of a free
 
+#include <barrier>
 #include <cstring>
 #include <thread>
 
@@ -92,10 +93,23 @@ void threads(Workplace& at, CUcontext context) {
   MUST(cuMemFree(block));
 }
 
-void met(Workplace& at, CUcontext context) {
-  long_and_free(at);
-  fill_elsewhere(at, context);
-  at.write_and_free(at.first);
+void turns(Workplace& at, CUcontext context) {
+  constexpr int kTurns = 4;
+  std::barrier turn(2);
+  std::thread other([&] {
+    MUST(cuCtxSetCurrent(context));
+    for (int i = 0; i < kTurns; ++i) {
+      turn.arrive_and_wait();
+      plain(at);
+      turn.arrive_and_wait();
+    }
+  });
+  for (int i = 0; i < kTurns; ++i) {
+    plain(at);
+    turn.arrive_and_wait();
+    turn.arrive_and_wait();
+  }
+  other.join();
 }
 
 void careful(Workplace& at) {
@@ -169,7 +183,7 @@ int main(int argc, char** argv) {
   if (is("capture")) capture(at);
   if (is("ties")) ties(at, context);
   if (is("threads")) threads(at, context);
-  if (is("met")) met(at, context);
+  if (is("turns")) turns(at, context);
   if (is("careful")) careful(at);
   if (is("sees")) sees(at);
   if (is("query") || is("exit")) long_and_free(at);
