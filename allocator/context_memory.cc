@@ -288,6 +288,8 @@ bool ContextMemory::release_returnable(uint64_t patience_ns, Units units) {
   if (strategy.units() != nullptr && units == Units::stay) return clean;  // the source gets nothing
   const Usage left = usage();
   const bool rest = left.waiting + left.parked != 0 || supply.cache.any_refused();
+  // Of units all that is clean has gone by now.
+  if (strategy.units() != nullptr && !rest && supply.cache.idle_bytes() == 0) return clean;
   const bool clean_alone = source->can_release_clean() && !source->release_clean_untried();
   if (clean_alone && !rest) return clean || settle();
   Work work = await_work(patience_ns);
@@ -327,9 +329,9 @@ IdleChunks ContextMemory::see_idle(Tick now) {
   return all;
 }
 
-void ContextMemory::collect_aged(Tick now, uint32_t least, ChunkList* out) {
-  strategy.visit([=](auto& s) { s.collect_aged(now, least, out); });
-  if (out->empty()) plan.pools().collect_aged_here(now, least, out);
+void ContextMemory::collect_aged(Tick now, uint32_t least, uint64_t most, ChunkList* out) {
+  strategy.visit([=](auto& s) { s.collect_aged(now, least, out, most); });
+  if (out->empty()) plan.pools().collect_aged_here(now, least, out, most);
 }
 
 // --- parked, garbage ---

@@ -134,8 +134,9 @@ struct ContextMemory {
   }
 
   // Chunks of both that are idle, and the chunk layer's (ChunkPools::see_idle(), collect_aged()).
+  // Of no more than `most` bytes.
   IdleChunks see_idle(Tick now);
-  void collect_aged(Tick now, uint32_t least, ChunkList* out);
+  void collect_aged(Tick now, uint32_t least, uint64_t most, ChunkList* out);
 
  private:
   void expect_background_work();

@@ -70,8 +70,8 @@ bool IdleWork::in_background() {
   MemorySource& source = *memory_->source;
   const bool takes = source.refuses_release() || source.can_release_clean();
   const bool excess = memory_->over_floor() && !frozen && takes;
-  const bool more_to_come = (waits && (idle.on || defers_)) || excess ||
-                            (idle.on && memory_->ledger->idle_chunks.get() > idle.keep);
+  const bool more_to_come =
+      (waits && (idle.on || defers_)) || excess || (idle.on && some_may_age(idle.now()));
   if (more_to_come) tended_.store(true);
   return more_to_come;
 }
@@ -91,6 +91,14 @@ void IdleWork::do_deferred(WorkedBy worked_by) {
   memory_->ledger->deferred_done[static_cast<int>(worked_by)].add();
 }
 
+// What was idle for the whole delay and is idle still has to stay: without it less would be idle
+// than is to be kept.
+bool IdleWork::some_may_age(Tick now) const {
+  const IdleRelease& idle = memory_->shared->idle;
+  const bool unchanged = age(now, changed_.load(std::memory_order_relaxed)) > idle.due;
+  return memory_->ledger->idle_chunks.get() > idle.keep && !unchanged;
+}
+
 void IdleWork::sweep_if_due() {
   const IdleRelease& idle = memory_->shared->idle;
   if (idle.on && swept_.load(std::memory_order_relaxed) != idle.now()) sweep(WorkedBy::call);
@@ -108,21 +116,26 @@ void IdleWork::sweep(WorkedBy worked_by) {
   sweeping_.store(false, std::memory_order_release);
 }
 
-// One chunk after the other, the oldest first: until its turn comes each one can be used.
+// One chunk after the other, the oldest first: until its turn comes each one can be used. One that
+// is more than may go stays, and a younger one goes.
 void IdleWork::release_aged(Tick now, WorkedBy worked_by) {
   const Shared& shared = *memory_->shared;
   while (true) {
     const IdleChunks idle = memory_->see_idle(now);
-    publish_idle(idle.bytes);
-    const bool too_much = idle.bytes != 0 && memory_->ledger->idle_chunks.get() > shared.idle.keep;
+    publish_idle(idle.bytes, now);
+    const uint64_t all = memory_->ledger->idle_chunks.get(), keep = shared.idle.keep;
+    const bool too_much = idle.bytes != 0 && all > keep;
     if (!too_much || idle.oldest < shared.idle.due || memory_->source->refuses_release()) return;
     if (shared.threads_counting.load() != 0) return;  // there is another sweep
-    if (!release_one_aged(now, idle.oldest, worked_by)) return;
+    if (!release_one_aged(now, idle.oldest, all - keep, worked_by) &&
+        !release_one_aged(now, shared.idle.due, all - keep, worked_by)) {
+      return;
+    }
   }
 }
 
 // False when it did not go, or another thread has just taken it.
-bool IdleWork::release_one_aged(Tick now, uint32_t least, WorkedBy worked_by) {
+bool IdleWork::release_one_aged(Tick now, uint32_t least, uint64_t most, WorkedBy worked_by) {
   ChunkSupply& supply = memory_->supply;
   if (Expandable* units = memory_->strategy.units()) {
     if (const uint64_t bytes = units->release_aged_units(now, least); bytes != 0) {
@@ -132,7 +145,7 @@ bool IdleWork::release_one_aged(Tick now, uint32_t least, WorkedBy worked_by) {
   }
   ChunkList chunk;
   const ChunkSupply::Moving moving(supply);
-  memory_->collect_aged(now, least, &chunk);
+  memory_->collect_aged(now, least, most, &chunk);
   if (chunk.empty()) return false;
   const uint64_t bytes = chunk.first()->size();
   if (!memory_->release_idle(&chunk)) return false;
@@ -145,8 +158,10 @@ void IdleWork::note_aged(uint64_t bytes, WorkedBy worked_by) {
   memory_->ledger->aged_bytes[static_cast<int>(worked_by)].add(bytes);
 }
 
-void IdleWork::publish_idle(uint64_t bytes) {
-  memory_->ledger->idle_chunks.add(bytes - idle_published_.exchange(bytes));
+void IdleWork::publish_idle(uint64_t bytes, Tick now) {
+  const uint64_t before = idle_published_.exchange(bytes);
+  if (bytes != before) changed_.store(now, std::memory_order_relaxed);
+  memory_->ledger->idle_chunks.add(bytes - before);
 }
 
 }  // namespace cistern::alloc

@@ -49,7 +49,7 @@ class IdleWork {
   }
 
   // The context is gone, and what was idle in it.
-  void forget_all() { publish_idle(0); }
+  void forget_all() { publish_idle(0, kNotSeen); }
 
  private:
   bool tended();
@@ -58,9 +58,10 @@ class IdleWork {
   void sweep_if_due();
   void sweep(WorkedBy worked_by);
   void release_aged(Tick now, WorkedBy worked_by);
-  bool release_one_aged(Tick now, uint32_t least, WorkedBy worked_by);
+  bool release_one_aged(Tick now, uint32_t least, uint64_t most, WorkedBy worked_by);
+  bool some_may_age(Tick now) const;
   void note_aged(uint64_t bytes, WorkedBy worked_by);
-  void publish_idle(uint64_t bytes);
+  void publish_idle(uint64_t bytes, Tick now);
 
   ContextMemory* memory_;
   WaitingMemory* waiting_;
@@ -70,6 +71,7 @@ class IdleWork {
   std::atomic<bool> deferred_{false};
   std::atomic<bool> sweeping_{false};
   std::atomic<Tick> swept_{kNotSeen};        // the tick of the last sweep
+  std::atomic<Tick> changed_{kNotSeen};      // at which another number of bytes was idle
   std::atomic<uint64_t> idle_published_{0};  // what Ledger::idle_chunks knows of this context
 };
 

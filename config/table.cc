@@ -119,12 +119,12 @@ constexpr Row kRows[] = {
      "only when a request misses. auto_growth: a chunk for each miss. thread_local: a pool per thread."},
     {"FLAGS_auto_growth_chunk_size_in_mb", Group::kChunks, integer(0, kMaxMb), "0", "MB of 2^20 bytes", "64", to<&P::auto_growth_chunk_size_in_mb>,
      "The least size of an auto_growth chunk; 0 is the size of the request, or 2 MiB for requests "
-     "below 1 MiB."},
+     "below 1 MiB.", true},
     {"FLAGS_fraction_of_gpu_memory_to_use", Group::kChunks, number(0, 1), "0.92", "share of the device's total memory", "0.5", to<&P::fraction_of_gpu_memory_to_use>,
      "Chunk size as a share of the total memory of the device, MIG instance or limit, rounded down "
      "to 2 MiB; further chunks are as large. 0: do not pool, or, where one of the next two is set, "
      "chunks as large as the request, or 2 MiB for requests below 1 MiB, in place of the other. "
-     "Setting it selects chunk pools; the default counts only there."},
+     "Setting it selects chunk pools; the default counts only there.", true},
     {"FLAGS_initial_gpu_memory_in_mb", Group::kChunks, integer(1, kMaxMb), kUnset, "MB of 2^20 bytes", "4096", to<&P::initial_gpu_memory_in_mb>,
      "Size of the first chunk, in place of the fraction. Setting it selects chunk pools."},
     {"FLAGS_reallocate_gpu_memory_in_mb", Group::kChunks, integer(1, kMaxMb), kUnset, "MB of 2^20 bytes", "1024", to<&P::reallocate_gpu_memory_in_mb>,
@@ -134,19 +134,19 @@ constexpr Row kRows[] = {
      "after CISTERN_IDLE_MS, also while the program makes no call, and so do freed pages of host "
      "memory to the system. false: idle memory is kept until memory runs short. Not set: so it is "
      "under the strategies that a setting chooses; the default one keeps what was in use within the "
-     "last second, and 64 MiB or an eighth of the live peak."},
+     "last second, and 64 MiB or an eighth of the live peak.", true},
     {"CISTERN_IDLE_MS", Group::kChunks, integer(0, kMaxIdleMs), "1000", "milliseconds", "5000", to<&P::idle_ms>,
      "How long a chunk stays idle before FLAGS_free_idle_memory gives it back; each use starts the "
      "time anew. Looked at eight times as often, so it takes up to three eighths longer."},
     {"CISTERN_IDLE_KEEP_MB", Group::kChunks, integer(0, kMaxMb), "0", "MB of 2^20 bytes", "256", to<&P::idle_keep_mb>,
-     "FLAGS_free_idle_memory gives chunks back, the longest idle first, only while more than this is "
-     "idle on their device."},
+     "FLAGS_free_idle_memory gives chunks back, the longest idle first, only where at least this much "
+     "stays idle on their device: a chunk that is larger than what may go stays."},
     {"FLAGS_init_allocated_mem", Group::kChunks, boolean(), "false", "", "true", to<&P::init_allocated_mem>,
      "true: every block handed out, new or reused, of device, pinned and host memory is filled with "
      "byte 0xEF over every requested byte before the program can use it; stream-ordered memory in the "
      "order of its stream. calloc's stays zero, and realloc's keeps what it had. Skipped and counted "
-     "during a stream capture, for managed memory, arrays and memory of pools on other devices. Pinned "
-     "memory that is not pooled, and physical memory that the program maps itself, are not filled."},
+     "during a stream capture, for managed memory, arrays and memory of pools on other devices. Physical "
+     "memory that the program maps itself is not filled."},
     {"FLAGS_alloc_fill_value", Group::kChunks, integer(-1, 255), "-1", "", "0", to<&P::alloc_fill_value>,
      "Another byte for the same fill, which it switches on by itself; -1 is off, or 0xEF where "
      "FLAGS_init_allocated_mem is true."},
@@ -161,7 +161,7 @@ constexpr Row kRows[] = {
      "0 or more: freed blocks collect in a queue per device and become reusable together when their "
      "bytes reach this; 0 is at each free. Negative: reusable once the program has synchronised their "
      "context. When memory runs short all of them are, in any case. The default counts only when this "
-     "is set; not set, blocks become reusable at once. For freed tensors it takes freed blocks."},
+     "is set; not set, blocks become reusable at once. For freed tensors it takes freed blocks.", true},
     {"FLAGS_memory_fraction_of_eager_deletion", Group::kGarbage, number(0, 1), "1.0", "share of the queued bytes", "0.5", to<&P::memory_fraction_of_eager_deletion>,
      "At each flush of the queue the largest blocks are released first until this share of the bytes "
      "is, the block that crosses the line included; the rest waits until the program synchronises its "
@@ -175,10 +175,10 @@ constexpr Row kRows[] = {
      "cudaFreeAsync, for the device's current pool. When the cached bytes of a stream would pass the "
      "limit they go back to the pool in stream order; 0 is at each free, -1 is no limit. The "
      "program's own synchronisation of the stream empties its cache, too. Captures and the "
-     "per-thread default stream are left to the driver."},
+     "per-thread default stream are left to the driver.", true},
     {"FLAGS_times_excess_than_required_tmp_allocation", Group::kGarbage, number(1), "2", "", "1.5", to<&P::times_excess_than_required_tmp_allocation>,
      "A cached scratch block of size S serves a request of N when N <= S <= this times N, smallest "
-     "first."},
+     "first.", true},
 
     // --- Static memory
     {"GE_USE_STATIC_MEMORY", Group::kStatic, integer(0, 4), "0", "", "3", to<&P::ge_use_static_memory>,
@@ -187,7 +187,8 @@ constexpr Row kRows[] = {
      "graph is says CISTERN_GRAPH_RANGE. Graphs that run at the same time get an arena each, and one "
      "warning. 3: an expandable pool on CUDA virtual memory: physical units of 2 MiB "
      "or more, moved to other addresses where that makes room, so that a request fails only when the "
-     "units in use and those that it needs are more than there are. 4: both over one supply of units; "
+     "units in use and those that it needs are more than there are. Smaller requests share units of their "
+     "own: on a nearly full device some of 1 to 2 MiB may fail that the default serves. 4: both over one supply of units; "
      "an arena keeps its addresses, and gives up idle units when there are no others. Without virtual "
      "memory management: one warning, and 0 in place of 3, or 2 in place of 4. With 2 to 4, "
      "FLAGS_initial_gpu_memory_in_mb, or FLAGS_fraction_of_gpu_memory_to_use, is what the arena or pool "
@@ -235,23 +236,25 @@ constexpr Row kRows[] = {
      "reuse cannot touch them."},
     {"FLAGS_fuse_parameter_groups_size", Group::kReuse, Type{.kind = Kind::kInteger, .min = -1, .max = INT32_MAX, .not_zero = true}, "3", "", "8", to<&P::fuse_parameter_groups_size>,
      "Consecutive allocations of one call site, which stand for a group of parameters, are placed "
-     "side by side, this many to a group; 1 is no grouping, -1 no limit. Active once this or the "
-     "next is set."},
+     "side by side, this many to a group; 1 is no grouping, -1 no limit. Other sites may ask in "
+     "between: up to 8 groups of a thread are open, each until its thread made 16 other requests. "
+     "Active once this or the next is set. With GE_USE_STATIC_MEMORY=2 and 4 groups have places "
+     "of their own, outside the arenas of graphs.", true},
     {"FLAGS_fuse_parameter_memory_size", Group::kReuse, number(kAnyMin), "-1.0", "MB of 2^20 bytes", "16", to<&P::fuse_parameter_memory_size>,
-     "The most bytes of such a group; 0 or less is no limit. Communication calls are never changed."},
+     "The most bytes of such a group; 0 or less is no limit. Communication calls are never changed.", true},
 
     // --- Host memory
     {"CISTERN_MALLOC_CONF", Group::kHost, free_text("a jemalloc configuration"), kUnset, "", "narenas:4", to<&P::malloc_conf>,
      "Appended to the jemalloc configuration that Cistern composes, for experts."},
     {"FLAGS_initial_cpu_memory_in_mb", Group::kHost, integer(1, kMaxMb), "500", "MB of 2^20 bytes", "1000", to<&P::initial_cpu_memory_in_mb>,
      "Size of a host chunk: address space reserved at first need, pages taken as they are touched. "
-     "At most the next setting's share of physical memory, or of the control group's limit."},
+     "At most the next setting's share of physical memory, or of the control group's limit.", true},
     {"FLAGS_fraction_of_cpu_memory_to_use", Group::kHost, number_above(0, 1), "1.0", "share of physical memory", "0.5", to<&P::fraction_of_cpu_memory_to_use>,
-     "The largest share of physical memory that one host chunk may be."},
+     "The largest share of physical memory that one host chunk may be.", true},
     {"FLAGS_use_pinned_memory", Group::kHost, boolean(), "true", "", "false", to<&P::use_pinned_memory>,
      "Host chunks are locked, each page when first touched; a refusal falls back to unlocked pages and "
      "is said once. The default counts once this or a host chunk flag is set; nothing set, nothing is "
-     "locked."},
+     "locked.", true},
     {"CISTERN_PIN_EAGER", Group::kHost, boolean(), "false", "", "true", to<&P::pin_eager>,
      "Locks and populates a whole host chunk at once."},
     {"CISTERN_PINNED_POOL", Group::kHost, boolean(), "true", "", "false", to<&P::pinned_pool>,

@@ -77,6 +77,8 @@ struct Row {
   const char* example;       // a value to type
   Store store;               // nullptr: one setting per device, the loader stores it
   const char* meaning;
+  // The default counts only beside other settings: not set, this changes nothing.
+  bool counts_once_set = false;
 };
 
 inline constexpr size_t kMaxRows = 64;     // what is kept for each row has room for so many

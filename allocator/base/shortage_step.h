@@ -9,7 +9,7 @@ namespace cistern::alloc {
 
 enum class Step : uint8_t {
   clean,      // memory that had become clean by then
-  returned,   // a chunk of the usual size, after idle ones were returned
+  returned,   // a new chunk as without a shortage, after idle ones were returned
   smaller,    // a smaller chunk: half as large, again and again
   exact,      // a driver allocation of just the request
   elsewhere,  // a block out of the way of the usual search, or waited for

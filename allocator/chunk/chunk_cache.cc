@@ -272,10 +272,12 @@ IdleChunks ChunkCache::see_idle(Tick now) {
   return seen;
 }
 
-void ChunkCache::collect_aged(Tick now, uint32_t least, ChunkList* out) {
+void ChunkCache::collect_aged(Tick now, uint32_t least, ChunkList* out, uint64_t most) {
   LockGuard guard(mutex_);
-  if (closed_ || oldest_idle_ == nullptr || oldest_idle_->idle_since == kNotSeen) return;
-  if (age(now, oldest_idle_->idle_since) >= least) collect_one_idle(oldest_idle_, out);
+  for (Chunk* chunk = closed_ ? nullptr : oldest_idle_; chunk != nullptr; chunk = chunk->younger) {
+    if (chunk->idle_since == kNotSeen || age(now, chunk->idle_since) < least) return;
+    if (chunk->size() <= most) return collect_one_idle(chunk, out);
+  }
 }
 
 void ChunkCache::collect_clean(Reclaim& reclaim, ChunkList* out) {

@@ -87,7 +87,7 @@ class ChunkCache {
   // For a sweep at `now`: what is idle. Each chunk that is seen for the first time gets its age.
   IdleChunks see_idle(Tick now);
   // Moves the oldest idle chunk into `out`, if it is that old.
-  void collect_aged(Tick now, uint32_t least, ChunkList* out);
+  void collect_aged(Tick now, uint32_t least, ChunkList* out, uint64_t most = UINT64_MAX);
 
   // Moves everything that is idle into `out`.
   void collect_clean(Reclaim& reclaim, ChunkList* out);

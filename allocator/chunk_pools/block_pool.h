@@ -74,9 +74,16 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   bool mark_exported(const Chunk* chunk, uint64_t address);
 
   // Takes out every chunk in which nothing is live. With `freed_too` also those whose last blocks
-  // may still be in use: good for returning them to the driver, not for reuse. The maps stay
-  // attached (Chunk::map), for the caller to close.
+  // may still be in use: good for returning them to the driver, not for reuse. What lacks only a
+  // gathered fill goes unfilled. The maps stay attached (Chunk::map), for the caller to close.
   void collect_idle(Reclaim& reclaim, bool freed_too, ChunkList* out);
+
+  // Whether no earlier work can touch anything that was freed: with fills gathered it may be clean
+  // but for its fill, which the source does not need.
+  bool all_freed_is_over(Reclaim& reclaim) {
+    LockGuard guard(mutex_);
+    return freed_is_over(reclaim);
+  }
 
   // What became clean since is merged, as the strategy does it, now.
   void refresh(Reclaim& reclaim);
@@ -84,8 +91,8 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   // For a sweep at `now`: the chunks in which nothing is live nor waits, each with its age from
   // here on.
   IdleChunks see_idle(Tick now);
-  // Takes out one of them that is that old, if there is any.
-  void collect_aged(Tick now, uint32_t least, ChunkList* out);
+  // Takes out one of them that is that old, and has `most` bytes at most, if there is any.
+  void collect_aged(Tick now, uint32_t least, ChunkList* out, uint64_t most);
 
   // For ranges of addresses, which come in as one hole and never leave: a pool has either these or
   // chunks. Holes begin and end at whole units, of `unit` granules each. What a thread takes out
@@ -170,6 +177,7 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   }
   void end(ChunkMap* map, ChunkList* ended);
   void remove_freed(const ChunkMap* only);
+  bool freed_is_over(Reclaim& reclaim);
   void make_clean(ChunkBlock* block, ChunkList* emptied);
   static void set_clean(ChunkBlock* block) { block->become(BlockState::clean); }
   ChunkBlock* merge(ChunkBlock* block);

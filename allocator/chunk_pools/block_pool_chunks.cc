@@ -87,6 +87,7 @@ void BlockPool::collect_idle(Reclaim& reclaim, bool freed_too, ChunkList* out) {
   refresh_locked(freed_.clean(reclaim), INT_MAX, nullptr);
   // Should the driver not take a chunk back: whatever is parked may be in it.
   const Epoch born = parked_bytes() == 0 ? GraphLives::kEverything : 0;
+  freed_too = freed_too || freed_is_over(reclaim);
   if (freed_too) remove_freed(nullptr);
   for (ChunkMap* map = maps_; map != nullptr;) {
     ChunkMap* next = map->next;
@@ -96,6 +97,12 @@ void BlockPool::collect_idle(Reclaim& reclaim, bool freed_too, ChunkList* out) {
     }
     map = next;
   }
+}
+
+bool BlockPool::freed_is_over(Reclaim& reclaim) {
+  Ticket oldest, newest;
+  if (parked_bytes() != 0 || garbage_bytes() != 0) return false;
+  return !freed_.range(&oldest, &newest) || newest <= freed_.clean(reclaim);
 }
 
 void BlockPool::refresh(Reclaim& reclaim) {
@@ -115,12 +122,13 @@ IdleChunks BlockPool::see_idle(Tick now) {
   return seen;
 }
 
-void BlockPool::collect_aged(Tick now, uint32_t least, ChunkList* out) {
+void BlockPool::collect_aged(Tick now, uint32_t least, ChunkList* out, uint64_t most) {
   LockGuard guard(mutex_);
   if (closed()) return;
   for (ChunkMap* map = maps_; map != nullptr; map = map->next) {
     const Tick since = map->chunk->idle_since;
     if (!map->idle_now() || since == kNotSeen || age(now, since) < least) continue;
+    if (map->chunk->size() > most) continue;
     return take_out_idle(map, out);
   }
 }

@@ -224,7 +224,7 @@ bool ChunkPools::mark_exported(const Chunk* chunk, uint64_t address) {
 
 void ChunkPools::collect_idle(bool freed_too, ChunkList* out) {
   for_each_pool([&](BlockPool& pool) {
-    if (!freed_too) fill_freed(pool);
+    if (!freed_too && !pool.all_freed_is_over(shared_->reclaim)) fill_freed(pool);
     pool.collect_idle(shared_->reclaim, freed_too, out);
   });
   out->for_each([this](Chunk* chunk) { put_down(chunk); });
@@ -246,15 +246,15 @@ IdleChunks ChunkPools::see_idle_here(Tick now) {
   return all;
 }
 
-void ChunkPools::collect_aged(Tick now, uint32_t least, ChunkList* out) {
-  supply_->cache.collect_aged(now, least, out);
-  if (out->empty()) collect_aged_here(now, least, out);
+void ChunkPools::collect_aged(Tick now, uint32_t least, ChunkList* out, uint64_t most) {
+  supply_->cache.collect_aged(now, least, out, most);
+  if (out->empty()) collect_aged_here(now, least, out, most);
 }
 
-void ChunkPools::collect_aged_here(Tick now, uint32_t least, ChunkList* out) {
+void ChunkPools::collect_aged_here(Tick now, uint32_t least, ChunkList* out, uint64_t most) {
   for_each_pool([&](BlockPool& pool) {
     if (!out->empty()) return;
-    pool.collect_aged(now, least, out);
+    pool.collect_aged(now, least, out, most);
     if (!out->empty()) put_down(out->first());
   });
 }
@@ -262,9 +262,13 @@ void ChunkPools::collect_aged_here(Tick now, uint32_t least, ChunkList* out) {
 void ChunkPools::collect_clean_of(unsigned number, ChunkList* out) {
   BlockPool* pool = pool_at(number);
   if (pool == nullptr) return;
-  fill_freed(*pool);
+  if (!pool->all_freed_is_over(shared_->reclaim)) fill_freed(*pool);
   pool->collect_idle(shared_->reclaim, /*freed_too=*/false, out);
   out->for_each([this](Chunk* chunk) { put_down(chunk); });
+}
+
+void ChunkPools::fill_freed_of(unsigned number) {
+  if (BlockPool* pool = pool_at(number)) fill_freed(*pool);
 }
 
 void ChunkPools::collect_idle_before_newest(ChunkList* out) {

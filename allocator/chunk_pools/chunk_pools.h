@@ -95,6 +95,8 @@ class ChunkPools {
   void collect_idle_before_newest(ChunkList* out);
 
   // Where fills are gathered: fills what is clean by now, ahead of need.
+  // Where fills are gathered: what was freed and is not in use any more is filled, and clean then.
+  void fill_freed_of(unsigned number);
   void fill_freed() {
     for_each_pool([this](BlockPool& pool) { fill_freed(pool); });
   }
@@ -118,10 +120,10 @@ class ChunkPools {
 
   // Idle release: what is wholly idle, and the oldest of it if it is that old.
   IdleChunks see_idle(Tick now);
-  void collect_aged(Tick now, uint32_t least, ChunkList* out);
+  void collect_aged(Tick now, uint32_t least, ChunkList* out, uint64_t most = UINT64_MAX);
   // The same without the chunk layer's.
   IdleChunks see_idle_here(Tick now);
-  void collect_aged_here(Tick now, uint32_t least, ChunkList* out);
+  void collect_aged_here(Tick now, uint32_t least, ChunkList* out, uint64_t most = UINT64_MAX);
 
   // Idle chunks serve requests of any size.
   static constexpr bool kCutsIdleChunks = true;

@@ -2,6 +2,7 @@
 #include "allocator/chunk_pools/groups.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace cistern::alloc {
 namespace {
@@ -30,9 +31,9 @@ void Groups::init(const GroupRules& rules, ChunkPools* pools, SharedChunks* shar
   ledger_ = ledger;
 }
 
-bool Groups::may_join(const Slot& slot, uint64_t bytes) const {
-  if (rules_.members != 0 && slot.members >= rules_.members) return false;
-  return rules_.bytes == 0 || slot.used + rounded(bytes) <= rules_.bytes;
+bool Groups::may_join(const Group& group, uint64_t bytes) const {
+  if (rules_.members != 0 && group.members >= rules_.members) return false;
+  return rules_.bytes == 0 || group.used + rounded(bytes) <= rules_.bytes;
 }
 
 // What a group comes to that has `used` bytes in `members`, if the others are like `next`.
@@ -43,31 +44,56 @@ uint64_t Groups::usual(uint64_t used, uint64_t next, uint64_t members) const {
   return used + std::min(rest, UINT64_MAX - used);
 }
 
+Groups::Group* Groups::group_of(Slot& slot, uint32_t site) {
+  for (Group& group : slot.groups) {
+    if (group.site == site) return &group;
+  }
+  return nullptr;
+}
+
+// With the lock: groups that the thread has left.
+void Groups::end_left(Slot& slot, ChunkList* ended) {
+  for (Group& group : slot.groups) {
+    if (group.site == 0 || slot.requests - group.last <= kMostBetween) continue;
+    learn(group, group.used);
+    end(group, ended);
+  }
+}
+
 uint64_t Groups::take_member(Caller caller, uint64_t bytes) {
   Slot& slot = slots_[caller.thread];
   ChunkList ended;
   uint64_t address = 0;
   {
     LockGuard guard(slot.mutex);
-    if (slot.site == 0) return 0;
-    const bool joins = slot.site == caller.site && may_join(slot, bytes);
-    if (joins && slot.room != nullptr) {
-      address = slot.pool->take_member(&slot.room, bytes, shared_->reclaim.epoch());
-    }
-    if (address != 0) {
-      if (++slot.members == 2) ledger_->groups.add();
-      ledger_->group_members.add(slot.members == 2 ? 2 : 1);
-      slot.used += rounded(bytes);
-      if (slot.members == rules_.members) {
-        learn(slot, slot.used);
-        end(slot, &ended);
-      }
-    } else {
-      learn(slot, joins ? usual(slot.used, rounded(bytes), slot.members) : slot.used);
-      end(slot, &ended);
-    }
+    ++slot.requests;
+    end_left(slot, &ended);
+    if (Group* group = group_of(slot, caller.site)) address = join(slot, *group, bytes, &ended);
   }
   if (!ended.empty()) pools_->release_exported(&ended);
+  return address;
+}
+
+// With the lock: the next member, or 0, and the group has ended.
+uint64_t Groups::join(const Slot& slot, Group& group, uint64_t bytes, ChunkList* ended) {
+  const bool joins = may_join(group, bytes);
+  uint64_t address = 0;
+  if (joins && group.room != nullptr) {
+    address = group.pool->take_member(&group.room, bytes, shared_->reclaim.epoch());
+  }
+  if (address == 0) {
+    learn(group, joins ? usual(group.used, rounded(bytes), group.members) : group.used);
+    end(group, ended);
+    return 0;
+  }
+  if (++group.members == 2) ledger_->groups.add();
+  ledger_->group_members.add(group.members == 2 ? 2 : 1);
+  group.used += rounded(bytes);
+  group.last = slot.requests;
+  if (group.members == rules_.members) {
+    learn(group, group.used);
+    end(group, ended);
+  }
   return address;
 }
 
@@ -91,21 +117,29 @@ void Groups::begin(Caller caller, uint64_t bytes, BlockPool* pool, ChunkBlock* r
   ChunkList ended;
   {
     LockGuard guard(slot.mutex);
-    if (slot.site != 0) end(slot, &ended);  // another thread's of the same number
-    slot.site = caller.site;
-    slot.pool = pool;
-    slot.room = room;
-    slot.first = bytes;
-    slot.used = rounded(bytes);
-    slot.members = 1;
+    Group& group = place_for(slot, caller.site);
+    if (group.site != 0) {
+      if (group.site != caller.site) learn(group, group.used);
+      end(group, &ended);
+    }
+    group = {caller.site, pool, room, bytes, rounded(bytes), 1, slot.requests};
   }
   if (!ended.empty()) pools_->release_exported(&ended);
 }
 
-void Groups::end(Slot& slot, ChunkList* ended) {
-  if (slot.room != nullptr) ledger_->group_room.add(slot.pool->give_up_room(slot.room, ended));
-  slot.room = nullptr;
-  slot.site = 0;
+// With the lock: the site's own place (which another thread of the same number has), one without a
+// group, or that of the group that was asked last the longest ago.
+Groups::Group& Groups::place_for(Slot& slot, uint32_t site) {
+  if (Group* group = group_of(slot, site)) return *group;
+  if (Group* free = group_of(slot, 0)) return *free;
+  return *std::min_element(std::begin(slot.groups), std::end(slot.groups),
+                           [](const Group& a, const Group& b) { return a.last < b.last; });
+}
+
+void Groups::end(Group& group, ChunkList* ended) {
+  if (group.room != nullptr) ledger_->group_room.add(group.pool->give_up_room(group.room, ended));
+  group.room = nullptr;
+  group.site = 0;
 }
 
 template <typename Which>
@@ -114,18 +148,20 @@ void Groups::end_each(Which which) {
   ChunkList ended;
   for (Slot& slot : slots_) {
     LockGuard guard(slot.mutex);
-    if (slot.site != 0 && which(slot)) end(slot, &ended);
+    for (Group& group : slot.groups) {
+      if (group.site != 0 && which(group)) end(group, &ended);
+    }
   }
   if (!ended.empty()) pools_->release_exported(&ended);
 }
 
 void Groups::end_all() {
-  end_each([](const Slot&) { return true; });
+  end_each([](const Group&) { return true; });
 }
 
 void Groups::end_idle() {
-  end_each([](const Slot& slot) {
-    return slot.room != nullptr && slot.pool->only_room_in_use(slot.room);
+  end_each([](const Group& group) {
+    return group.room != nullptr && group.pool->only_room_in_use(group.room);
   });
 }
 
@@ -133,8 +169,10 @@ void Groups::forget_all() {
   if (!on()) return;
   for (Slot& slot : slots_) {
     LockGuard guard(slot.mutex);
-    slot.site = 0;
-    slot.room = nullptr;
+    for (Group& group : slot.groups) {
+      group.site = 0;
+      group.room = nullptr;
+    }
   }
 }
 
@@ -143,14 +181,15 @@ void Groups::reset_after_fork() {
   learnt_mutex_.reset();
 }
 
-void Groups::learn(const Slot& slot, uint64_t bytes) {
+void Groups::learn(const Group& group, uint64_t bytes) {
   LockGuard guard(learnt_mutex_);
-  place_of(slot.site, slot.first) = {slot.site, slot.first, bytes};
+  place_of(group.site, group.first) = {group.site, group.first, bytes};
 }
 
 Groups::Learnt& Groups::place_of(uint32_t site, uint64_t first) {
-  const uint64_t product = (first + (uint64_t{site} << 40)) * 0x9E3779B97F4A7C15u;
-  return learnt_[product >> 32 & (kLearnt - 1)];
+  static_assert(kLearnt == 1 << 10);
+  const uint64_t product = (first * 0x9E3779B97F4A7C15u + site) * 0xC2B2AE3D27D4EB4Fu;
+  return learnt_[product >> 54];
 }
 
 }  // namespace cistern::alloc

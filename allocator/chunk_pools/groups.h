@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Groups of one context (FLAGS_fuse_parameter_groups_size, FLAGS_fuse_parameter_memory_size):
 // consecutive allocations of one thread from one call site lie side by side, each where the one
-// before it ends (rounded up to 512 bytes), so that the program can use them as one buffer.
+// before it ends (rounded up to 512 bytes), so that the program can use them as one buffer. Other
+// sites may ask in between: weight, bias, weight, bias are two groups.
 //
 // Members are blocks of a BlockPool like all others: they are freed one by one, and a member's
 // memory waits and is reused as any is. Their pool is the strategy's own, or under the default one
@@ -11,11 +12,11 @@
 // (BlockState::room): for as many members of its size as a group has, or, where their number has no
 // limit, for one more; but if there was a group of this site before that began with this size, for
 // what that one came to, or would have with the member for which there was no room. Where clean
-// memory lies behind it, room grows as a member needs it. A group ends when it is full, when the
-// thread's next allocation comes from another site or does not fit, and when memory is short; what
-// is left of its room is clean memory again. A site whose last group had one member is served
-// outside groups until it allocates twice in a row. Under ReuseRule::same_size a freed member of
-// the size asked for goes before a new group.
+// memory lies behind it, room grows as a member needs it. A group ends when it is full, when its
+// site's next allocation does not fit, when its thread made kMostBetween others since, and when
+// memory is short; what is left of its room is clean memory again. A site whose last group had one
+// member is served outside groups until it allocates twice within that. Under
+// ReuseRule::same_size a freed member of the size asked for goes before a new group.
 //
 // Any thread: a slot belongs to the threads of one number, and has its own lock. None is held while
 // the source is called.
@@ -65,14 +66,22 @@ class Groups {
   void reset_after_fork();
 
  private:
-  struct Slot {
-    Mutex mutex;
+  static constexpr unsigned kMostOpen = 8;      // of a thread; another one takes the oldest's place
+  static constexpr uint64_t kMostBetween = 16;  // requests of a thread between two of one group
+
+  struct Group {
     uint32_t site;  // 0: no group
     BlockPool* pool;
     ChunkBlock* room;
     uint64_t first;  // bytes asked for the first member
     uint64_t used;   // bytes of all members, rounded up
     uint64_t members;
+    uint64_t last;  // request of the thread that is one of them
+  };
+  struct Slot {
+    Mutex mutex;
+    uint64_t requests;
+    Group groups[kMostOpen];
   };
 
   // How much a group came to that began so; the last one that has this place.
@@ -82,10 +91,14 @@ class Groups {
   };
   static constexpr uint32_t kLearnt = 1024;
 
-  bool may_join(const Slot& slot, uint64_t bytes) const;
+  bool may_join(const Group& group, uint64_t bytes) const;
   uint64_t usual(uint64_t used, uint64_t next, uint64_t members) const;
-  void learn(const Slot& slot, uint64_t bytes);
-  void end(Slot& slot, ChunkList* ended);
+  static Group* group_of(Slot& slot, uint32_t site);
+  Group& place_for(Slot& slot, uint32_t site);
+  void end_left(Slot& slot, ChunkList* ended);
+  uint64_t join(const Slot& slot, Group& group, uint64_t bytes, ChunkList* ended);
+  void learn(const Group& group, uint64_t bytes);
+  void end(Group& group, ChunkList* ended);
   template <typename Which>
   void end_each(Which which);
   Learnt& place_of(uint32_t site, uint64_t first);

@@ -127,8 +127,9 @@ uint64_t Expandable::release_aged_units(Tick now, uint32_t least) {
     if (idle.bytes == 0 || idle.oldest < least || kept <= keep + released) continue;
     const uint64_t most = std::min(idle.bytes, kept - keep - released);
     const uint64_t unit = units_.unit_bytes();
+    if (most < unit) continue;
     const uint64_t bytes = give_back_units(*pools_[i].load(std::memory_order_acquire),
-                                           static_cast<uint32_t>(round_up(most, unit) / unit)) *
+                                           static_cast<uint32_t>(most / unit)) *
                            unit;
     low_water_[i].released(bytes);
     released += bytes;

@@ -127,8 +127,8 @@ class Expandable {
 
   // Idle release: units of which as many were clean all the time.
   IdleChunks see_idle(Tick now);
-  void collect_aged(Tick now, uint32_t least, ChunkList* out) {
-    supply_->cache.collect_aged(now, least, out);
+  void collect_aged(Tick now, uint32_t least, ChunkList* out, uint64_t most = UINT64_MAX) {
+    supply_->cache.collect_aged(now, least, out, most);
   }
   uint64_t release_aged_units(Tick now, uint32_t least);
 

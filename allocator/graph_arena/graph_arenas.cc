@@ -51,13 +51,15 @@ void GraphArenas::enter_arena(Running* running, AtBegin* begin) {
   // In part it would only have to be taken anew, by each run that begins under work in flight.
   if (pool->live() == 0) {
     refolds_.fetch_or(bit(before));
-    if (pool->idle_chunk_bytes() == pool->chunk_bytes()) begin->gives_back = before;
+    const bool over = gathers() && pool->all_freed_is_over(shared_->reclaim);
+    if (over || pool->idle_chunk_bytes() == pool->chunk_bytes()) begin->gives_back = before;
     return;
   }
   constexpr uint64_t kLittle = uint64_t{64} << 20;
-  uint64_t spare = pool->clean_bytes() - std::min(pool->clean_bytes(), pool->idle_chunk_bytes());
+  const uint64_t reusable = reusable_bytes(*pool);
+  uint64_t spare = reusable - std::min(reusable, pool->idle_chunk_bytes());
   for_each_bit(left_.load(),
-               [&](unsigned left) { spare += members_->pool_at(left)->clean_bytes(); });
+               [&](unsigned left) { spare += reusable_bytes(*members_->pool_at(left)); });
   const unsigned next = spare <= std::max(kLittle, running->most_needed) ? new_pool() : 0;
   if (next == 0) return;
   left_.fetch_or(bit(before));
@@ -85,13 +87,26 @@ bool GraphArenas::take_left(Request& request) {
   bool taken = false;
   for_each_bit(left_.load(std::memory_order_relaxed), [&](unsigned left) {
     const BlockPool* pool = members_->pool_at(left);
-    if (taken || pool->clean_bytes() < request.bytes) return;
+    if (taken || reusable_bytes(*pool) < request.bytes) return;
     ArenaPart part{.pool = static_cast<uint8_t>(left)};
     ArenaPart* const own = std::exchange(request.arena, &part);
     taken = members_->take_clean(request);
     request.arena = own;
   });
   return taken;
+}
+
+// What is not in use any more and what is filled are told apart only where a request needs it.
+uint64_t GraphArenas::reusable_bytes(const BlockPool& pool) const {
+  return pool.clean_bytes() + (gathers() ? pool.waiting_bytes() : 0);
+}
+
+// What is to go back is idle only once it is filled.
+void GraphArenas::refresh_chunks() {
+  GroupedOnDemand::refresh_chunks();
+  if (!gathers() || source_->refuses_release()) return;
+  for_each_bit(left_.load(std::memory_order_relaxed) | refolds_.load(std::memory_order_relaxed),
+               [this](unsigned pool) { members_->fill_freed_of(pool); });
 }
 
 // With `step`: of any size.

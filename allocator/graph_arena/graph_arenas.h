@@ -41,6 +41,8 @@ class GraphArenas : public GroupedOnDemand, public GraphRuns<GraphArenas> {
     return request.in_arena() || rest_->worth_waiting(request);
   }
 
+  void refresh_chunks();
+
   // Idle memory of arenas is kept; what is to go back is excess.
   bool over_budget(uint64_t coming = 0) const {
     return GroupedOnDemand::over_budget(coming) || to_give_back() != 0;
@@ -61,8 +63,8 @@ class GraphArenas : public GroupedOnDemand, public GraphRuns<GraphArenas> {
     GroupedOnDemand::collect_all(out);
     publish();
   }
-  void collect_aged(Tick now, uint32_t least, ChunkList* out) {
-    GroupedOnDemand::collect_aged(now, least, out);
+  void collect_aged(Tick now, uint32_t least, ChunkList* out, uint64_t most = UINT64_MAX) {
+    GroupedOnDemand::collect_aged(now, least, out, most);
     if (!out->empty()) publish();
   }
 
@@ -81,6 +83,8 @@ class GraphArenas : public GroupedOnDemand, public GraphRuns<GraphArenas> {
     if (begin.gives_back != 0) give_back(begin.gives_back);
   }
 
+  bool gathers() const { return supply_->filler.gathers(); }
+  uint64_t reusable_bytes(const BlockPool& pool) const;
   unsigned new_pool();
   [[gnu::noinline]] bool take_left(Request& request);
   int grow(Request& request, Step* step);

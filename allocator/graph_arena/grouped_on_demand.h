@@ -59,8 +59,8 @@ class GroupedOnDemand {
 
   // Those of ChunkPools look at the chunk layer, which both share, too.
   IdleChunks see_idle(Tick now) { return members_->see_idle(now); }
-  void collect_aged(Tick now, uint32_t least, ChunkList* out) {
-    members_->collect_aged(now, least, out);
+  void collect_aged(Tick now, uint32_t least, ChunkList* out, uint64_t most = UINT64_MAX) {
+    members_->collect_aged(now, least, out, most);
   }
 
   void refresh_chunks() {

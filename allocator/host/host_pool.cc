@@ -138,10 +138,17 @@ void HostPool::lock_pages(HostChunk* chunk, uint64_t first, uint64_t end) {
   const uint64_t wanted = (end - first) * kPage;
   const uint64_t room = policy_.most_locked - std::min(policy_.most_locked, sums_.locked);
   const uint64_t bytes = std::min(wanted, room / kPage * kPage);
-  uint64_t locked = lock_was_refused_ ? 0 : bytes;
-  // Where less is allowed than was thought, as much as is.
-  while (locked != 0 && !pages::lock(chunk->address_of(first), locked, policy_.eager)) {
-    locked = locked / 2 / kPage * kPage;
+  uint64_t locked = 0;
+  // Where less is allowed than was thought, as much as is: half as much is tried next, then behind
+  // what is locked half of what is left.
+  for (uint64_t more = lock_was_refused_ ? 0 : bytes; more != 0;) {
+    const uint64_t from = first + locked / kPage;
+    if (pages::lock(chunk->address_of(from), more, policy_.eager)) {
+      locked += more;
+      more = std::min(more, bytes - locked);
+    } else {
+      more = more / 2 / kPage * kPage;
+    }
   }
   if (locked != 0) {
     chunk->locked.store(first + locked / kPage);

@@ -90,8 +90,8 @@ class OnDemand {
 
   // Idle release: what is wholly idle, and the oldest of it if it is that old.
   IdleChunks see_idle(Tick now) { return supply_->cache.see_idle(now); }
-  void collect_aged(Tick now, uint32_t least, ChunkList* out) {
-    supply_->cache.collect_aged(now, least, out);
+  void collect_aged(Tick now, uint32_t least, ChunkList* out, uint64_t most = UINT64_MAX) {
+    supply_->cache.collect_aged(now, least, out, most);
   }
 
   // An idle chunk serves requests of about its size only.

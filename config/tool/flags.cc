@@ -45,10 +45,16 @@ std::string allowed(const Row& row) {
   return line.text;
 }
 
+// What is in force.
+std::string value_word(const Row& row, const Given& given) {
+  if (given.text != nullptr) return shown(given.text);
+  return row.counts_once_set ? "unset" : shown(default_word(row));
+}
+
 void print_line(const std::string& name, const Row& row, const Given& given) {
-  const std::string value = given.text == nullptr ? default_word(row) : given.text;
+  const std::string value = value_word(row, given);
   std::printf("%-48s%-*s %-9s", name.c_str(), static_cast<int>(kValueWidth),
-              shortened(shown(value), kValueWidth).c_str(), origin_word(given.origin));
+              shortened(value, kValueWidth).c_str(), origin_word(given.origin));
   std::puts(default_word(row));
 }
 
@@ -94,9 +100,7 @@ int print_detail(const Loaded& loaded, const std::string& asked) {
   }
   const Given given = given_for(loaded, name.c_str());
   std::printf("%s\n  %s\n", name.c_str(), row->meaning);
-  std::printf("  value:    %s (%s)\n",
-              shown(given.text == nullptr ? default_word(*row) : given.text).c_str(),
-              origin_word(given.origin));
+  std::printf("  value:    %s (%s)\n", value_word(*row, given).c_str(), origin_word(given.origin));
   std::printf("  default:  %s\n  allowed:  %s\n", default_word(*row), allowed(*row).c_str());
   std::printf("  example:  %s=%s\n", name.c_str(), row->example);
   return kDone;

@@ -18,7 +18,7 @@ namespace cistern::config::tool {
 namespace {
 
 constexpr char kUsageText[] =
-    "usage: cistern-config check [--object FILE [--anyway] [--program NAME]]\n"
+    "usage: cistern-config check [--object FILE [--host-off] [--anyway] [--program NAME]]\n"
     "       cistern-config flags [--markdown | --names | NAME...]\n"
     "       cistern-config print-env\n"
     "       cistern-config option --NAME\n"
@@ -40,13 +40,29 @@ int report(const Problem& problem) {
 // What `cistern run` asks before exec: settings, then the object, then the program. Prints, each on
 // a line, what the program needs beside the object: "first=LIBRARY", to be preloaded before it, and
 // "audited", more room for thread-local storage.
+// What the object without a malloc of its own would pass over in silence.
+int refuse_host_settings(const Loaded& loaded) {
+  for (const char* name :
+       {"CISTERN_MALLOC_CONF", "FLAGS_initial_cpu_memory_in_mb",
+        "FLAGS_fraction_of_cpu_memory_to_use", "FLAGS_use_pinned_memory", "CISTERN_PIN_EAGER"}) {
+    const Given given = given_for(loaded, name);
+    if (given.text == nullptr) continue;
+    return fail(kUsage, "--host off leaves malloc alone, and a setting is for it; value seen \"" +
+                            std::string(name) + "=" + given.text +
+                            "\"; allowed: --host on, or no setting of host memory; try: unset " +
+                            name);
+  }
+  return kDone;
+}
+
 int check(int argc, char** argv) {
   const char* object = nullptr;
   const char* program = nullptr;
-  bool anyway = false;
+  bool anyway = false, host_off = false;
   for (int i = 0; i < argc; i += 2) {
-    if (std::strcmp(argv[i], "--anyway") == 0) {
-      anyway = true;
+    const bool is_anyway = std::strcmp(argv[i], "--anyway") == 0;
+    if (is_anyway || std::strcmp(argv[i], "--host-off") == 0) {
+      (is_anyway ? anyway : host_off) = true;
       --i;
       continue;
     }
@@ -61,6 +77,7 @@ int check(int argc, char** argv) {
   }
   const Loaded& loaded = settings();
   if (loaded.status == Status::kBad) return complain(loaded.error.text), kUsage;
+  if (host_off && refuse_host_settings(loaded) != kDone) return kUsage;
   if (loaded.policy.log >= LogLevel::kWarn) {
     for (size_t i = 0; i < loaded.warning_count; ++i) {
       complain(loaded.warnings[i].text);

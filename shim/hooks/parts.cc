@@ -91,6 +91,7 @@ constexpr ContextClient kContextClients[] = {
      .before_synchronise = scratch_before_synchronise,
      .synchronised = scratch_synchronised,
      .release_idle_memory = scratch_release_idle},
+    {.release_idle_memory = trim_default_pools},
     {.gone = [](const Context&, CUcontext handle, uint64_t) { context_charges_gone(handle); }},
     {.gone = [](const Context&, CUcontext handle, uint64_t) { end_exports_of(handle); }},
     {.reopened = [](const Context&) { unmap_imports_of_gone(); },

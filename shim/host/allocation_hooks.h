@@ -22,6 +22,7 @@ enum AllocKind {
   kRealloc,
   kRallocx
 };
+enum DallocKind { kDallocFree, kDallocDallocx, kDallocSdallocx, kDallocRealloc, kDallocRallocx };
 enum ExpandKind { kExpandRealloc, kExpandRallocx, kExpandXallocx };
 
 struct AllocationHooks {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fill of host memory, by hooks that jemalloc 5.3 calls after each allocation; without a fill
-// there are none, and they cost nothing. The whole usable size is filled, so that a block that
-// grows in its place grows into filled bytes.
+// there are none, and they cost nothing. The whole usable size is filled, and what a block leaves
+// when it shrinks is filled again: whatever it grows into is filled, also inside its size class.
 #include <jemalloc/jemalloc.h>
 
 #include <cstddef>
@@ -18,27 +18,42 @@ constinit int fill_byte = 0;
 
 bool zeroed(uintptr_t flags) { return (flags & static_cast<uintptr_t>(MALLOCX_ZERO)) != 0; }
 
-// A block that moves is filled before its old contents are copied into it.
-void allocated(void*, int kind, void* block, uintptr_t, uintptr_t arguments[3]) {
-  const bool zero = kind == kCalloc || (kind == kMallocx && zeroed(arguments[1])) ||
-                    (kind == kRallocx && zeroed(arguments[2]));
-  if (block != nullptr && !zero) memset(block, fill_byte, sallocx(block, 0));
+void fill_from(void* block, size_t first, size_t end) {
+  if (first < end) memset(static_cast<char*>(block) + first, fill_byte, end - first);
 }
 
+// A block that moves is filled before its old contents are copied into it. Of what has to be zero
+// only calloc's ends with the bytes asked for.
+void allocated(void*, int kind, void* block, uintptr_t, uintptr_t arguments[3]) {
+  const bool zero =
+      (kind == kMallocx && zeroed(arguments[1])) || (kind == kRallocx && zeroed(arguments[2]));
+  if (block == nullptr || zero) return;
+  const size_t first = kind == kCalloc ? arguments[0] * arguments[1] : 0;
+  fill_from(block, first, sallocx(block, 0));
+}
+
+// All of a block that moves is copied: what it leaves when it shrinks is filled before that.
+void deallocated(void*, int kind, void* block, uintptr_t arguments[3]) {
+  const bool moves = kind == kDallocRealloc || (kind == kDallocRallocx && !zeroed(arguments[2]));
+  const size_t bytes = moves ? arguments[1] : 0;
+  if (block != nullptr && bytes != 0) fill_from(block, bytes, sallocx(block, 0));
+}
+
+// The answer to xallocx() is all that is usable, which the program may use.
 void expanded(void*, int kind, void* block, size_t old_size, size_t new_size, uintptr_t,
               uintptr_t arguments[4]) {
   const bool zero = (kind == kExpandRallocx && zeroed(arguments[2])) ||
                     (kind == kExpandXallocx && zeroed(arguments[3]));
-  if (!zero && new_size > old_size) {
-    memset(static_cast<char*>(block) + old_size, fill_byte, new_size - old_size);
-  }
+  if (zero) return;
+  fill_from(block, old_size, new_size);
+  if (kind != kExpandXallocx) fill_from(block, arguments[1], new_size);
 }
 
 }  // namespace
 
 void fill_host_memory(int byte) {
   fill_byte = byte;
-  install_hooks({.alloc = allocated, .dalloc = nullptr, .expand = expanded, .extra = nullptr});
+  install_hooks({.alloc = allocated, .dalloc = deallocated, .expand = expanded, .extra = nullptr});
 }
 
 }  // namespace cistern::shim

@@ -289,7 +289,7 @@ void CudaSource::plan_made(uint64_t bytes, uint64_t requests) {
 void CudaSource::shortage_ended(alloc::Step step, uint64_t bytes) {
   static constexpr const char* kWhat[alloc::kSteps] = {
       "memory that had become clean",
-      "a chunk of the usual size after idle memory was returned",
+      "a new chunk after idle memory was returned",
       "a smaller chunk",
       "a driver allocation of just that size",
       "a free block found elsewhere",

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/pooled/pinned_memory.h"
 
+#include <cstring>
+
 #include "allocator/base/os.h"
 #include "shim/order/ask.h"
 #include "shim/order/captures/capture_gate.h"
@@ -20,12 +22,26 @@ namespace {
 
 uint64_t address_of(const void* memory) { return reinterpret_cast<uint64_t>(memory); }
 
+// As the pools fill what they hand out (CudaPinnedSource).
+CUresult filled(CUresult result, void* const* out, size_t bytes) {
+  const int byte = policy().fill_byte();
+  if (result == CUDA_SUCCESS && byte >= 0) {
+    memset(*out, byte, bytes);
+    pinned_ledger().fills.add();
+    pinned_ledger().fill_bytes.add(bytes);
+  }
+  return result;
+}
+
 // What is idle in the pools goes back first where the driver is out of memory.
 CUresult ask_driver(void** out, size_t bytes, unsigned flags) {
   const auto call = [&] { return ask(driver().cuMemHostAlloc, out, bytes, flags); };
-  const CUresult result = call();
-  if (!active() || capture_gate().capturing()) return result;
-  return again_with_idle_memory(result, call, release_idle_pinned_memory);
+  CUresult result = call();
+  if (!active()) return result;
+  if (!capture_gate().capturing()) {
+    result = again_with_idle_memory(result, call, release_idle_pinned_memory);
+  }
+  return filled(result, out, bytes);
 }
 
 // Programs that pin more than the documented default worked without us; a limit that was set holds.

@@ -66,6 +66,13 @@ class Memlock(unittest.TestCase):
         self.assertGreater(locked, LIMIT_KB // 2)
         self.said_once(err, locked, LIMIT_KB)
 
+    def test_all_that_may_be_locked_is_also_where_a_whole_chunk_is_locked_at_once(self):
+        for eager in ({}, {"CISTERN_PIN_EAGER": "true"}):
+            for settings, share in ((PINNED, 1), (CHUNK, 2)):
+                with self.subTest(settings=settings | eager):
+                    locked, _, _ = self.locks(LIMIT_KB, **settings, **eager)
+                    self.assertGreater(locked, LIMIT_KB // share - 256)
+
     def test_only_a_chunk_flag_leaves_half_to_the_program(self):
         locked, own, err = self.locks(LIMIT_KB, **CHUNK)
         self.assertEqual(locked, LIMIT_KB // 2)

@@ -200,6 +200,33 @@ class Usage(home.LauncherTest):
         )
 
 
+class RefusedBefore(home.LauncherTest):
+    """What would fail, or be passed over, after the start: nothing is started."""
+
+    def test_a_recording_where_nothing_can_be_written(self):
+        started = self.folder / "started"
+        for name in ("/no/such/folder/run.cistern", "/proc/run.cistern", "/no/such/folder/%p.cistern",
+                     f"{self.file('text', '')}/run.cistern"):
+            self.refused(self.cistern("record", "-o", name, "--", "touch", str(started)), 2,
+                         "a recording cannot be written", name)
+        self.assertFalse(started.exists())
+        done = self.cistern("record", "-o", f"{self.folder}/%p.cistern", "--", "touch", str(started))
+        self.assertEqual((done.returncode, started.exists()), (0, True), done.stderr)
+
+    def test_host_settings_where_malloc_is_left_alone(self):
+        for name, value in (("FLAGS_initial_cpu_memory_in_mb", "64"), ("FLAGS_use_pinned_memory", "true"),
+                            ("FLAGS_fraction_of_cpu_memory_to_use", "0.5"), ("CISTERN_PIN_EAGER", "true"),
+                            ("CISTERN_MALLOC_CONF", "narenas:4")):
+            ways = (((), {name: value}), (("--set", f"{name}={value}"), {}),
+                    ((), {"CISTERN_CONFIG": self.file("c", f"{name}={value}\n")}))
+            for options, env in ways:
+                self.refused(self.cistern("run", "--host", "off", *options, "true", env=env), 2,
+                             f"{name}={value}", f"try: unset {name}")
+                self.assertEqual(self.cistern("run", *options, "true", env=env).returncode, 0)
+        for name in ("CISTERN_PINNED_POOL", "FLAGS_init_allocated_mem", "FLAGS_free_idle_memory"):
+            self.assertEqual(self.cistern("run", "--host", "off", "true", env={name: "true"}).returncode, 0)
+
+
 class OutOfReach(home.LauncherTest):
     def test_missing_and_unrunnable_programs_as_env_has_them(self):
         self.refused(self.cistern("run", "no-such-program"), 127, '"no-such-program"')

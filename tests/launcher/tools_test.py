@@ -48,6 +48,27 @@ class Flags(home.LauncherTest):
             self.row("CISTERN_GPU_LIMIT_3", "--gpu-limit-3", "1G")[1:3], ["1G", "launcher"]
         )
 
+    def test_a_default_that_counts_only_beside_other_settings_is_not_shown_as_in_force(self):
+        """Setting such a one to its default changes what happens."""
+        for name, default in (("FLAGS_eager_delete_tensor_gb", "-1.0"), ("FLAGS_use_pinned_memory", "true"),
+                              ("FLAGS_fuse_parameter_groups_size", "3"), ("FLAGS_fuse_parameter_memory_size", "-1.0"),
+                              ("FLAGS_fraction_of_gpu_memory_to_use", "0.92"), ("FLAGS_free_idle_memory", "false"),
+                              ("FLAGS_initial_cpu_memory_in_mb", "500"), ("FLAGS_limit_of_tmp_allocation", "-1")):
+            self.assertEqual(self.row(name)[1:], ["unset", "default", default])
+            self.assertEqual(self.row(name, env={name: default})[1:], [default, "env", default])
+            whole = self.cistern("flags", name).stdout
+            self.assertIn("  value:    unset (default)\n", whole)
+            self.assertIn(f"  default:  {default}\n", whole)
+        self.assertEqual(self.row("CISTERN_FREE_SYNC")[1:], ["auto", "default", "auto"])
+
+    def test_an_unknown_option_is_called_so(self):
+        for command in ("flags", "doctor", "run"):
+            for words in (("--frobnicate",), ("--frobnicate", "true"), ("--report-fil",)):
+                self.refused(self.cistern(command, *words), 2, "unknown option", words[0])
+        self.refused(self.cistern("flags", "--report-fil"), 2, "did you mean --report-file")
+        self.refused(self.cistern("flags", "--gpu-limit"), 2, "an option without its value")
+        self.refused(self.cistern("doctor", "--host"), 2, "an option without its value")
+
     def test_one_setting_in_full(self):
         result = self.cistern(
             "flags", "CISTERN_REPORT_FILE", env={"CISTERN_REPORT_FILE": "/a/long/name/of/a/file"}

@@ -86,6 +86,7 @@ NOT_RUN = {
     "cuMemImportFromShareableHandle": FOR_OPENED_UNITS,
     "cuMemMap": f"{OWN_KIND}; and {FOR_UNITS}",
     "cuMemPoolGetAttribute": "asked of a nearly full device alone: in_flight/ordered_room.failing",
+    "cuMemPoolTrimTo": "made of pools that keep what nothing uses, where memory is short: pooling/beside_pools.failing",
     "cuMemRelease": f"{OWN_KIND}; and {FOR_UNITS}",
     "cuMemRetainAllocationHandle": OWN_KIND,
     "cuMemSetAccess": FOR_UNITS,

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/kinds/stream_ordered/memory_pools.h"
 
+#include <atomic>
+
 #include "allocator/base/arena.h"
 #include "allocator/base/keyed_table.h"
 #include "allocator/base/mutex.h"
 #include "shim/entry/driver.h"
+#include "shim/order/captures/capture_gate.h"
 #include "shim/order/device.h"
 
 namespace cistern::shim {
@@ -42,7 +45,43 @@ CUdevice device_of_default(CUmemoryPool pool) {
   return kNoDevice;
 }
 
+constinit std::atomic<bool> used{false};
+
+uint64_t unused_bytes(CUmemoryPool pool) {
+  const auto ask = driver().cuMemPoolGetAttribute;
+  cuuint64_t has = 0, in_use = 0;
+  const bool known = ask != nullptr &&
+                     ask(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &has) == CUDA_SUCCESS &&
+                     ask(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &in_use) == CUDA_SUCCESS;
+  return known && has > in_use ? has - in_use : 0;
+}
+
+bool trim_default_pool(CUdevice device) {
+  CUmemoryPool pool = nullptr;
+  if (driver().cuDeviceGetDefaultMemPool(&pool, device) != CUDA_SUCCESS) return false;
+  const uint64_t before = unused_bytes(pool);
+  return before != 0 && driver().cuMemPoolTrimTo(pool, 0) == CUDA_SUCCESS &&
+         unused_bytes(pool) < before;
+}
+
 }  // namespace
+
+void note_stream_ordered_use() {
+  if (!used.load(std::memory_order_relaxed)) used.store(true, std::memory_order_relaxed);
+}
+
+bool trim_default_pools(CUdevice device) {
+  const Driver& d = driver();
+  if (!used.load(std::memory_order_relaxed)) return false;
+  if (d.cuDeviceGetDefaultMemPool == nullptr || d.cuMemPoolTrimTo == nullptr) return false;
+  const GatePass pass;
+  if (!pass) return false;
+  bool any = false;
+  for (CUdevice each = 0; each < known_devices_end(); ++each) {
+    if (device == kNoDevice || device == each) any |= trim_default_pool(each);
+  }
+  return any;
+}
 
 void memory_pool_created(CUmemoryPool pool, const CUmemPoolProps& properties) {
   const bool on_device = properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE;

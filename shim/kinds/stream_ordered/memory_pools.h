@@ -19,6 +19,14 @@ void memory_pool_gone(CUmemoryPool pool);
 // The home of a pool that was noted, or of a device's default pool.
 PoolHome home_of(CUmemoryPool pool);
 
+// The program asked for stream-ordered memory: there may be something to trim.
+void note_stream_ordered_use();
+
+// Memory is short on the device, or (kNoDevice) on any: what their default pools keep and nothing
+// uses goes back to the driver, which by itself gives it back at a synchronisation. True if that
+// was anything.
+bool trim_default_pools(CUdevice device);
+
 void reset_memory_pools_after_fork();
 
 }  // namespace cistern::shim

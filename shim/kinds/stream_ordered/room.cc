@@ -7,10 +7,11 @@
 #include "shim/entry/driver.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/contexts/context.h"
+#include "shim/order/contexts/idle_memory.h"
 #include "shim/order/device.h"
 #include "shim/order/streams/events.h"
 #include "shim/order/streams/streams.h"
-#include "shim/pooled/out_of_memory.h"
+#include "shim/process/settings.h"
 
 namespace cistern::shim {
 namespace {
@@ -87,7 +88,8 @@ void make_room_for_ordered(CUstream stream, CUmemoryPool pool, uint64_t bytes) {
   const Device& there = device_state(device);
   if (bytes > there.total.load(std::memory_order_relaxed)) return;
   if (rooms[device].take(bytes, there.ledger.reserved.get())) return;
-  if (lacks_memory(context, device, pool, bytes)) release_idle_memory(device);
+  // The driver takes less than a step where there is less. Only what it refuses is worth a wait.
+  if (lacks_memory(context, device, pool, bytes)) release_clean_memory_of(device);
 }
 
 }  // namespace cistern::shim

@@ -72,7 +72,10 @@ template <typename Kind, typename Home, typename Allocate>
 CUresult allocate_charged(CUdeviceptr* out, size_t bytes, CUmemoryPool pool, CUstream stream,
                           Home home, Allocate allocate_it) {
   const bool takes = out != nullptr && bytes != 0 && !graphs_own<Kind>(stream);
-  if (takes) make_room_for_ordered(Kind::name(stream), pool, bytes);
+  if (takes) {
+    note_stream_ordered_use();
+    make_room_for_ordered(Kind::name(stream), pool, bytes);
+  }
   if (!charging() || !takes) return ask_for_memory(allocate_it);
   const PoolHome where = home();
   const CUdeviceptr address_before = *out;

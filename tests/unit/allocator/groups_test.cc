@@ -31,6 +31,11 @@ std::unique_ptr<Pool> grouped(StrategyKind kind, uint64_t members, uint64_t byte
   return p;
 }
 
+// As many requests of other sites as end all groups that the thread has.
+void leave_groups(Pool& p, uint64_t bytes = 512) {
+  for (int i = 0; i < 17; ++i) REQUIRE(p.allocate_in_group(bytes, 8) != 0);
+}
+
 }  // namespace
 
 TEST_CASE("members of a group lie side by side, each found by itself, under every strategy") {
@@ -54,7 +59,9 @@ TEST_CASE("a request in no group is its graph's") {
   Pool p(4096 * kMiB, sizes(StrategyKind::graph_arena, 0, 0));
   p.set_groups(3, 0);
   p.source.open_graphs = {1};
-  for (const uint32_t site : {7u, 8u}) CHECK(p.allocate_in_group(4 * kMiB, site, 0, {1, 1}) != 0);
+  for (uint32_t site = 7; site < 25; ++site) {
+    CHECK(p.allocate_in_group(4 * kMiB, site, 0, {1, 1}) != 0);
+  }
   CHECK(p.ledger.arena_bytes.get() == 0);
   CHECK(p.allocate_in_group(4 * kMiB, 7, 0, {1, 1}) != 0);  // known by now to come alone
   CHECK(p.ledger.arena_bytes.get() == 4 * kMiB);
@@ -70,7 +77,7 @@ TEST_CASE("members are freed in any order and reused only once they are clean") 
   CHECK(p->free(at[1]) == Freed::invalid);
   const uint64_t other = p->allocate_in_group(kMiB, 7);
   CHECK((other < at[0] || other >= at[0] + 3 * kMiB));
-  p->allocate_in_group(kMiB, 8);  // ends the group
+  leave_groups(*p);
   p->synchronise();
   CHECK(p->allocate_in_group(kMiB, 9) != 0);
 }
@@ -82,10 +89,36 @@ TEST_CASE("what a group does not need is clean memory again, and counted") {
   const uint64_t idle = p->pool.usage().idle;
   p->allocate(512);
   CHECK(p->pool.usage().idle == idle - 512);  // no call of a group: it goes on
-  p->allocate_in_group(4 * kMiB, 8);
+  leave_groups(*p);
   CHECK(p->ledger.group_room.get() == 6 * kMiB);
-  p->allocate_in_group(512, 9);
-  CHECK(p->pool.usage().live == 6 * kMiB + 1024);
+  CHECK(p->pool.usage().live == 2 * kMiB + 18 * 512);
+}
+
+TEST_CASE("sites that take turns have a group each, and memory for no more than those") {
+  const StrategyKind kind = GENERATE(from_range(std::begin(kAll), std::end(kAll)));
+  auto p = grouped(kind, 3);
+  constexpr int kSites = 8, kRounds = 9;
+  uint64_t last[kSites] = {};
+  for (int round = 0; round < kRounds; ++round) {
+    for (int site = 0; site < kSites; ++site) {
+      const uint64_t bytes = (2 + static_cast<uint64_t>(site)) * kMiB;
+      const uint64_t a = p->allocate_in_group(bytes, 7 + static_cast<uint32_t>(site));
+      if (round % 3 != 0) CHECK(a == last[site] + bytes);
+      last[site] = a;
+    }
+  }
+  CHECK(p->ledger.groups.get() == kSites * kRounds / 3);
+  CHECK(p->ledger.group_members.get() == kSites * kRounds);
+  CHECK(p->ledger.group_room.get() == 0);
+  if (kind == StrategyKind::on_demand) CHECK(p->ledger.reserved.get() == p->pool.usage().live);
+}
+
+TEST_CASE("of more sites than a thread has groups those asked last keep theirs") {
+  auto p = grouped(StrategyKind::auto_growth, 3);
+  for (uint32_t site = 1; site <= 9; ++site) p->allocate_in_group(kMiB, site);
+  CHECK(p->ledger.group_room.get() == 2 * kMiB);  // of the first site
+  p->allocate_in_group(kMiB, 2);
+  CHECK(p->ledger.groups.get() == 1);
 }
 
 TEST_CASE("a group comes to the limit in bytes, and no further") {
@@ -108,7 +141,7 @@ TEST_CASE("a site whose groups have members of unlike sizes has room for them th
   for (int round = 0; round < 4; ++round) {
     uint64_t at[3];
     for (int i = 0; i < 3; ++i) at[i] = p->allocate_in_group(sizes_of[i], 7);
-    p->allocate_in_group(512, 8);
+    leave_groups(*p);
     side_by_side = at[1] == at[0] + sizes_of[0] && at[2] == at[1] + sizes_of[1];
   }
   CHECK(side_by_side);
@@ -128,7 +161,9 @@ TEST_CASE("without a limit in members groups of a site grow as it goes on") {
 
 TEST_CASE("a site that allocates once at a time is the strategy's own affair") {
   auto p = grouped(StrategyKind::on_demand, 3);
-  for (const uint32_t site : {7, 8, 7, 8}) p->allocate_in_group(4 * kMiB, site);
+  for (int round = 0; round < 2; ++round) {
+    for (uint32_t site = 7; site < 25; ++site) p->allocate_in_group(4 * kMiB, site);
+  }
   p->source.asked.clear();
   const uint64_t a = p->allocate_in_group(4 * kMiB, 7);
   CHECK(p->shared.index.find(a)->is() == Role::whole);
@@ -183,7 +218,7 @@ TEST_CASE("a block of a group that became known outside goes back with its chunk
   p->free(a);
   p->free(b);
   const int released = p->source.released;
-  p->allocate_in_group(512, 8);
+  leave_groups(*p, 5 * kMiB);  // no room for them between
   CHECK(p->source.released == released + 1);
   CHECK(p->pool.usage().quarantined == 0);
 }
@@ -289,8 +324,7 @@ TEST_CASE("level 0: room that a group gives up serves any size") {
   free_and_synchronise(*p, {at[0], at[1], at[2]});
   REQUIRE(p->pool.release_returnable(0));  // the records of blocks with a size are unused now
   REQUIRE(p->allocate_in_group(4 * kMiB, 7) != 0);
-  const uint64_t other = p->allocate_in_group(512, 8);  // ends the group
-  REQUIRE(other != 0);
+  leave_groups(*p);
   const int obtained = p->source.obtained;
   CHECK(p->allocate(30 * kMiB) != 0);
   CHECK(p->allocate(5 * kMiB) != 0);

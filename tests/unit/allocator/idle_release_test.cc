@@ -128,7 +128,7 @@ TEST_CASE("what is live in part stays") {
   CHECK(p->free(a) == Freed::done);
 }
 
-TEST_CASE("the oldest chunks go first, as long as more is idle than may be kept") {
+TEST_CASE("the oldest chunks go first, and never so that less is idle than is to be kept") {
   auto p = aging_pool(/*keep_mb=*/12);
   uint64_t blocks[4];
   for (uint64_t& block : blocks) block = p->allocate(5 * kMiB);
@@ -136,11 +136,29 @@ TEST_CASE("the oldest chunks go first, as long as more is idle than may be kept"
     p->free(blocks[i]);
     pass(*p, 100);
   }
+  pass(*p, 3000);
   CHECK_FALSE(pass(*p, 3000));
-  CHECK(p->source.released == 2);
+  CHECK(p->source.released == 1);
   CHECK(p->shared.index.find(blocks[2]) == nullptr);
-  CHECK(p->shared.index.find(blocks[0]) == nullptr);
-  CHECK(p->pool.usage().idle == 10 * kMiB);
+  CHECK(p->pool.usage().idle == 15 * kMiB);
+}
+
+TEST_CASE("of idle chunks a younger one goes where the oldest is more than may go") {
+  const bool chunked = GENERATE(false, true);
+  const ChunkSizes chunks = chunked ? sizes(StrategyKind::auto_growth, 0, 0) : ChunkSizes{};
+  auto p = aging_pool(/*keep_mb=*/22, chunks);
+  const uint64_t large = p->allocate(20 * kMiB), small = p->allocate(4 * kMiB);
+  const uint64_t smaller = p->allocate(2 * kMiB);
+  for (const uint64_t block : {large, small, smaller}) {
+    p->free(block);
+    pass(*p, 100);
+  }
+  CHECK(pass(*p, 700));
+  pass(*p, 3000);
+  CHECK_FALSE(pass(*p, 3000));
+  CHECK(p->shared.index.find(large) != nullptr);
+  CHECK(p->shared.index.find(small) == nullptr);
+  CHECK(p->shared.index.find(smaller) != nullptr);
 }
 
 TEST_CASE("what is kept counts for the device, not for each context") {

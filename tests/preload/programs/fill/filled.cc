@@ -9,6 +9,7 @@
 //   pitched   rows and what is between them
 //   ordered   stream-ordered memory on every kind of stream, from the current pool and another
 //   per-thread  the same by the functions that per-thread default streams have
+//   pinned    page-locked memory, again and again
 //   skipped   kinds of memory that are not filled
 //   abroad    stream-ordered memory on another device than its stream's
 //   unseen    memory of a context that a plugin made past any preload
@@ -185,6 +186,21 @@ void per_thread() {
   must(cuMemPoolDestroy(pool));
 }
 
+void look_at_pinned(size_t bytes) {
+  void* block = nullptr;
+  must(cuMemHostAlloc(&block, bytes, 0));
+  const auto* seen = static_cast<unsigned char*>(block);
+  for (size_t i = 0; should_hold >= 0 && i < bytes; ++i) unfilled += seen[i] != should_hold;
+  std::memset(block, 1, bytes);
+  must(cuMemFreeHost(block));
+}
+
+void pinned() {
+  for (const size_t bytes : {size_t{1}, size_t{5001}, 3 * kMiB + 7}) {
+    for (int i = 0; i < 3; ++i) look_at_pinned(bytes);
+  }
+}
+
 void skipped() {
   CUdeviceptr managed = 0;
   must(cuMemAllocManaged(&managed, 4096, CU_MEM_ATTACH_GLOBAL));
@@ -330,11 +346,11 @@ int main(int argc, char** argv) {
   struct {
     const char* name;
     void (*run)();
-  } const parts[] = {{"fresh", fresh},      {"reused", reused},   {"at-once", at_once},
-                     {"pitched", pitched},  {"ordered", ordered}, {"skipped", skipped},
-                     {"capture", capture},  {"many", many},       {"per-thread", per_thread},
-                     {"abroad", abroad},    {"unseen", unseen},   {"wanted", wanted},
-                     {"released", released}};
+  } const parts[] = {{"fresh", fresh},           {"reused", reused},    {"at-once", at_once},
+                     {"pitched", pitched},       {"ordered", ordered},  {"skipped", skipped},
+                     {"pinned", pinned},         {"capture", capture},  {"many", many},
+                     {"per-thread", per_thread}, {"abroad", abroad},    {"unseen", unseen},
+                     {"wanted", wanted},         {"released", released}};
   for (int i = 1; i < argc; ++i) {
     for (const auto& part : parts) {
       if (std::strcmp(argv[i], part.name) == 0) part.run();

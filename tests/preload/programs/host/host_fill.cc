@@ -61,6 +61,26 @@ void sizes(size_t bytes) {
   delete[] made;
 }
 
+// A block that shrinks and grows again, also where it stays in its size class, or moves and comes
+// back: the program has written all that it had.
+void turns(size_t bytes) {
+  auto* block = static_cast<char*>(std::calloc(1, bytes));
+  for (const size_t less : {bytes - 1, bytes / 2 + 1, bytes / 8 + 1}) {
+    std::memset(block, 1, bytes);
+    block = static_cast<char*>(std::realloc(block, less));
+    block = static_cast<char*>(std::realloc(block, bytes));
+    say("grown again", block, less, bytes);
+    size_t kept = 0;
+    for (size_t i = 0; i < less; ++i) kept += block[i] == 1;
+    std::printf("kept: %s\n", kept == less ? "all" : "NOT ALL");
+  }
+  std::free(block);
+  block = static_cast<char*>(std::calloc(1, bytes));
+  block = static_cast<char*>(std::realloc(block, bytes + 1));
+  say("grown from calloc", block, bytes, bytes + 1);
+  std::free(block);
+}
+
 // Grows a block by each of them, in place where that is possible.
 void grown(size_t bytes, int flags) {
   const auto show = flags == kZero ? zero : say;
@@ -81,6 +101,7 @@ int main() {
   if (looks) fill = static_cast<unsigned char>(std::atoi(text));
   for (size_t bytes = 10; bytes < 10'000'000; bytes *= 7) {
     sizes(bytes);
+    turns(bytes);
     for (const int flags : {0, kZero}) grown(bytes, flags);
   }
   return 0;

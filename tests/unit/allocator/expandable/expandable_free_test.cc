@@ -79,3 +79,16 @@ TEST_CASE(
   INFO(few << " and " << many << " ns");
   CHECK(many <= 10 * few + 200'000);
 }
+
+TEST_CASE("with everything clean a shortage waits for no work") {
+  auto p = expandable(8);
+  p->source.passed_mark = 0;  // work goes on
+  const uint64_t live = p->take(3 * kUnit), small = p->take(kUnit / 4);
+  const Mark before = p->source.last_mark;
+  CHECK_FALSE(p->pool.release_returnable(/*patience_ns=*/200'000'000));
+  CHECK(p->source.last_mark == before);
+  p->give(small);
+  p->source.passed_mark = ~Mark{0};
+  CHECK(p->pool.release_returnable(/*patience_ns=*/200'000'000));
+  p->give(live);
+}

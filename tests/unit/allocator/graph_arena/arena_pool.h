@@ -17,9 +17,12 @@ namespace cistern::test {
 inline constexpr uint32_t kSmall = 1, kLarge = 2, kOther = 3;
 
 inline std::unique_ptr<Pool> arenas(uint64_t capacity_mib = 4096, uint64_t first_mib = 0,
-                                    uint64_t later_mib = 0) {
-  auto p = std::make_unique<Pool>(capacity_mib * kMiB, sizes(alloc::StrategyKind::graph_arena,
-                                                             first_mib * kMiB, later_mib * kMiB));
+                                    uint64_t later_mib = 0,
+                                    alloc::FillMode fill = alloc::FillMode::off) {
+  auto p = std::make_unique<Pool>(
+      capacity_mib * kMiB,
+      sizes(alloc::StrategyKind::graph_arena, first_mib * kMiB, later_mib * kMiB),
+      alloc::GarbageRules{}, fill);
   p->source.may_take_clean = true;
   return p;
 }

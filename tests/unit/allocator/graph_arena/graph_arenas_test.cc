@@ -33,15 +33,63 @@ TEST_CASE("graphs that run one after the other share an arena as large as the la
 
 TEST_CASE("where the coming graph is known to need more, the arena goes first and is taken once") {
   auto p = arenas(/*capacity_mib=*/40);
-  run(*p, 1, kLarge, 8);
-  REQUIRE(p->pool.release_freed());
-  run(*p, 2, kSmall, 2);
-  CHECK(p->source.held() <= 8 * kMiB);
-  p->source.asked.clear();
+  for (const uint32_t number : {1u, 2u}) run(*p, number, kSmall, 2);
+  REQUIRE(p->source.held() == 8 * kMiB);
   run(*p, 3, kLarge, 8);
+  p->source.asked.clear();
+  run(*p, 4, kLarge, 8);
   CHECK(p->source.asked == Sizes{32 * kMiB});
   CHECK(p->source.held() == 32 * kMiB);
-  CHECK(p->ledger.arenas_taken.get() == 1);
+  CHECK(p->ledger.arenas_taken.get() == 2);
+}
+
+TEST_CASE("an arena is taken as large as the largest graph known, whichever one is next") {
+  auto p = arenas();
+  run(*p, 1, kSmall, 2);
+  run(*p, 2, kLarge, 8);
+  p->source.asked.clear();
+  run(*p, 3, kSmall, 2);
+  CHECK(p->source.asked == Sizes{32 * kMiB});
+  for (uint32_t number = 4; number < 8; ++number) {
+    run(*p, number, number % 2 == 0 ? kLarge : kSmall, number % 2 == 0 ? 8 : 2);
+  }
+  CHECK(p->source.asked.size() == 1);
+}
+
+TEST_CASE("with gathered fills arenas fold and are shared as without, in one fill each") {
+  auto p = arenas(4096, 0, 0, FillMode::gathered);
+  uint32_t number = 1;
+  for (int round = 0; round < 3; ++round) {
+    run(*p, number++, kSmall, 10);
+    run(*p, number++, kLarge, 15);
+  }
+  CHECK(p->ledger.arena_bytes.get() == 60 * kMiB);
+  CHECK(p->source.held() == 60 * kMiB);
+  run(*p, number++, kSmall, 20);
+  p->source.filled.clear();
+  run(*p, number++, kSmall, 20);
+  CHECK(p->source.held() == 80 * kMiB);
+  REQUIRE(p->source.filled.size() == 1);
+  CHECK(p->source.filled[0].bytes == 80 * kMiB);
+  run(*p, number++, kSmall, 20);
+  REQUIRE(p->source.filled.size() == 2);
+  CHECK(p->source.filled[1].bytes == 80 * kMiB);  // what was freed, as one run
+}
+
+TEST_CASE("with gathered fills what goes at a synchronisation goes, too") {
+  auto p = arenas(4096, 0, 0, FillMode::gathered);
+  run(*p, 1, kLarge, 8);
+  p->source.passed_mark = 0;  // work goes on
+  for (const uint32_t number : {2u, 3u}) {
+    p->source.open_graphs = {number};
+    REQUIRE(p->free(p->allocate_in_graph(4 * kMiB, number, kLarge)) == Freed::done);
+  }
+  p->source.passed_mark = ~Mark{0};
+  p->source.open_graphs.clear();
+  p->synchronise();
+  p->pool.release_excess();
+  run(*p, 4, kLarge, 8);
+  CHECK(p->source.held() == 32 * kMiB);
 }
 
 TEST_CASE("a graph that outgrows what it needed takes increments, and the next run one arena") {
