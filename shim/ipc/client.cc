@@ -23,56 +23,93 @@ constexpr uint64_t kMs = 1'000'000;
 constexpr uint64_t kAskAgainNs = 100 * kMs;
 constexpr uint64_t kFullPauseNs = kMs;  // the exporter's queue is full
 
-// One that no process uses twice, nor another one: a handle is sealed with it.
+// One that no process uses twice, nor another one: a line is known by it.
 bool new_number(uint64_t* out) {
   return getrandom(out, sizeof *out, GRND_NONBLOCK) == static_cast<ssize_t>(sizeof *out);
 }
 
-// Looks for the answer until `until_ns`. False: it did not come.
-bool await_answer(const OwnSocket& socket, const Question& question, uint64_t until_ns,
-                  IpcAnswer* out, IpcFiles* files, IpcReply* reply) {
+// A question while it is asked.
+struct Asking {
+  const OwnSocket& socket;
+  const Question& question;
+  uint64_t end;
+  IpcAnswer* out;
+  IpcFiles* files;
+  IpcSender line{};      // the last invitation is from there
+  bool on_line = false;  // connected to it
+
+  uint64_t next_time() const { return std::min(alloc::os::now_ns() + kAskAgainNs, end); }
+};
+
+// Looks for the answer until `until_ns`. False: it did not come. On the line invitations to it
+// count no more.
+bool await_answer(Asking* a, uint64_t until_ns, IpcReply* reply) {
   for (uint64_t now = alloc::os::now_ns(); now < until_ns; now = alloc::os::now_ns()) {
-    pollfd readable{socket.number(), POLLIN, 0};
+    pollfd readable{a->socket.number(), POLLIN, 0};
     poll(&readable, 1, static_cast<int>((until_ns - now) / kMs + 1));
     IpcAnswer message;
-    uid_t user = 0;
+    IpcSender from;
     IpcFiles came;
     bool cut = false;
-    const ssize_t size = socket.receive_with_files(&message, sizeof message, &user, &came, &cut);
+    const ssize_t size = a->socket.receive_with_files(&message, sizeof message, &from, &came, &cut);
     if (size < 0) continue;
-    if (!is_own_user(user)) {
+    if (!is_own_user(from.user)) {
       *reply = IpcReply::refused;
       return true;
     }
-    const uint32_t count = came.count();
-    if (!read_answer(&message, static_cast<size_t>(size), question, count, out, reply)) continue;
+    const auto bytes = static_cast<size_t>(size);
+    if (!read_answer(&message, bytes, a->question, came.count(), a->out, reply)) continue;
+    if (*reply == IpcReply::come && (a->on_line || !from.has_address())) continue;
+    a->line = from;
     if (cut) *reply = IpcReply::failed;
-    if (*reply == IpcReply::given) files->take_all(&came);
+    if (*reply == IpcReply::given) a->files->take_all(&came);
     return true;
   }
   return false;
 }
 
-IpcReply ask_until(uint64_t end, const OwnSocket& socket, const Question& question, IpcAnswer* out,
-                   IpcFiles* files) {
-  const IpcRequest& request = question.request;
-  for (uint64_t now = alloc::os::now_ns(); now < end; now = alloc::os::now_ns()) {
-    if (send(socket.number(), &request, sizeof request, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
-      if (errno == ECONNREFUSED || errno == ENOTCONN || errno == EPIPE) return IpcReply::nobody;
-      alloc::os::sleep_ns(kFullPauseNs);
-      continue;
-    }
-    IpcReply reply;
-    const uint64_t until = now + kAskAgainNs < end ? now + kAskAgainNs : end;
-    if (await_answer(socket, question, until, out, files, &reply)) return reply;
+// Whether a message that could not be sent may be later.
+bool queue_is_full() { return errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM; }
+
+// Asks on the line, once more from time to time: what is closed refuses that. False: it is closed,
+// and what it was for can be asked for anew.
+bool ask_on_line(Asking* a, IpcReply* reply) {
+  a->on_line = a->socket.connect_to(a->line);
+  bool heard = false;
+  while (a->on_line && !heard) {
+    // In a queue that is full there is the same question.
+    const bool asked =
+        a->socket.send_connected(&a->question.on_line, sizeof(IpcRequest), {}) || queue_is_full();
+    heard = asked && await_answer(a, a->next_time(), reply);
+    const bool over = !heard && alloc::os::now_ns() >= a->end;
+    if (over) *reply = IpcReply::silent;
+    heard |= over;
+    a->on_line = asked;
   }
+  if (!heard) a->socket.disconnect();
+  return heard;
+}
+
+IpcReply ask_until_end(Asking* a, const IpcProcess& exporter) {
+  sockaddr_un name;
+  const socklen_t bytes = ipc_address(exporter, &name);
+  do {
+    IpcReply reply;
+    if (!a->socket.send_to(name, bytes, &a->question.request, sizeof(IpcRequest))) {
+      if (!queue_is_full()) return IpcReply::nobody;
+      alloc::os::sleep_ns(kFullPauseNs);
+    } else if (await_answer(a, a->next_time(), &reply)) {
+      if (reply != IpcReply::come || ask_on_line(a, &reply)) return reply;
+    }
+  } while (alloc::os::now_ns() < a->end);
   return IpcReply::silent;
 }
 
-IpcReply ask_on(const OwnSocket& socket, const Question& question, IpcPatience* patience,
-                IpcAnswer* out, IpcFiles* files) {
+IpcReply ask_on(const OwnSocket& socket, const IpcProcess& exporter, const Question& question,
+                IpcPatience* patience, IpcAnswer* out, IpcFiles* files) {
   const uint64_t begin = alloc::os::now_ns();
-  const IpcReply reply = ask_until(begin + patience->left_ns, socket, question, out, files);
+  Asking asking{socket, question, begin + patience->left_ns, out, files};
+  const IpcReply reply = ask_until_end(&asking, exporter);
   const uint64_t took = alloc::os::now_ns() - begin;
   if (took > IpcPatience::kPromptNs) {
     patience->left_ns -= std::min(took - IpcPatience::kPromptNs, patience->left_ns);
@@ -104,12 +141,9 @@ IpcReply ask_exporter(const IpcToken& token, uint32_t first, IpcPatience* patien
     reply = IpcReply::version;
   } else if (new_number(&number)) {
     const Question question = question_about(token, first, number);
-    bool there = false;
-    if (socket.open_to(token.process, question.request.number, &there)) {
-      reply = ask_on(socket, question, patience, out, files);
+    if (socket.open_to_ask(token.process, number)) {
+      reply = ask_on(socket, token.process, question, patience, out, files);
       socket.close_own();
-    } else if (!there) {
-      reply = IpcReply::nobody;
     }
   }
   errno = saved;
@@ -117,9 +151,11 @@ IpcReply ask_exporter(const IpcToken& token, uint32_t first, IpcPatience* patien
 }
 
 Question question_about(const IpcToken& token, uint32_t first, uint64_t number) {
-  return {{kRequestMagic, kIpcVersion, first, number, without_secret(token)},
-          proof_of(token.process, number),
-          token.process};
+  const auto request = [&](uint64_t shown) {
+    return IpcRequest{kRequestMagic, kIpcVersion, first, number, showing(token, shown)};
+  };
+  return {request(pass_of(token.process)), request(word_of(token.process, number)),
+          proof_of(token.process, number)};
 }
 
 bool read_answer(const void* message, size_t size, const Question& question, uint32_t files,
@@ -135,12 +171,13 @@ bool read_answer(const void* message, size_t size, const Question& question, uin
     *reply = IpcReply::refused;
   } else if (out->status == IpcStatus::unable) {
     *reply = IpcReply::unable;
+  } else if (out->status == IpcStatus::come) {
+    *reply = files == 0 ? IpcReply::come : IpcReply::gone;
   } else if (out->status != IpcStatus::given || out->bytes != request.token.bytes ||
              out->bytes == 0 || __builtin_add_overflow(out->offset, out->bytes, &end) ||
              !units_are_right(*out, end, request.first, files)) {
     *reply = IpcReply::gone;
   } else {
-    out->handle = sealed(out->handle, question.exporter, request.number);
     *reply = IpcReply::given;
   }
   return true;

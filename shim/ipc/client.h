@@ -22,6 +22,7 @@ enum class IpcReply : uint8_t {
   gone,     // the block was freed
   refused,  // the exporter is another user's, or may be
   unable,   // the exporter cannot have descriptors of the units
+  come,     // to a line, and ask there: of ask_exporter() no reply
   version,  // another version of Cistern
   nobody,   // no such process, or in another network namespace
   silent,   // nothing came in time, as from a process that is stopped
@@ -33,11 +34,10 @@ enum class IpcReply : uint8_t {
 IpcReply ask_exporter(const IpcToken& token, uint32_t first, IpcPatience* patience, IpcAnswer* out,
                       IpcFiles* files);
 
-// What is sent, the proof that the answer has, and whose secret it takes to read it.
+// What is sent to the exporter's name, then on the line, and the proof that each answer has.
 struct Question {
-  IpcRequest request;
+  IpcRequest request, on_line;
   uint64_t proof;
-  IpcProcess exporter;
 };
 Question question_about(const IpcToken& token, uint32_t first, uint64_t number);
 

@@ -34,10 +34,19 @@ int out_of_the_way(int file) {
   return high;
 }
 
+namespace {
+
+constexpr size_t kShownAt =
+    offsetof(IpcRequest, token) + offsetof(IpcToken, process) + offsetof(IpcProcess, secret);
+
+}  // namespace
+
 IpcFilter requests_to(const IpcProcess& process) {
-  constexpr size_t kPass =
-      offsetof(IpcRequest, token) + offsetof(IpcToken, process) + offsetof(IpcProcess, secret);
-  return {sizeof(IpcRequest), kPass, pass_of(process)};
+  return {sizeof(IpcRequest), kShownAt, pass_of(process)};
+}
+
+IpcFilter words_to(const IpcProcess& process, uint64_t number) {
+  return {sizeof(IpcRequest), kShownAt, word_of(process, number)};
 }
 
 IpcFilter answers_of(const IpcProcess& process, uint64_t number) {
@@ -86,23 +95,27 @@ bool bind_to(int socket, const sockaddr_un& address, socklen_t bytes) {
   return bind(socket, reinterpret_cast<const sockaddr*>(&address), bytes) == 0;
 }
 
+bool bind_to_any(int socket) {
+  const sockaddr_un any{.sun_family = AF_UNIX, .sun_path = {}};
+  return bind_to(socket, any, sizeof any.sun_family);
+}
+
 }  // namespace
 
 bool OwnSocket::create(const IpcFilter& filter) {
   const int low = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (low < 0) return false;
   number_ = out_of_the_way(low);
+  struct stat file;
+  if (fstat(number_, &file) != 0) return false;
+  device_ = file.st_dev;
+  inode_ = file.st_ino;
   look_at_users();
   return attach(number_, filter);
 }
 
 bool OwnSocket::opened(bool well) {
-  struct stat file;
-  if (well && fstat(number_, &file) == 0) {
-    device_ = file.st_dev;
-    inode_ = file.st_ino;
-    return true;
-  }
+  if (well) return true;
   const int saved = errno;
   if (number_ >= 0) close(number_);
   number_ = -1;
@@ -118,15 +131,25 @@ bool OwnSocket::open_for(const IpcProcess& process) {
   return opened(tells_users(number_) && bind_to(number_, address, bytes));
 }
 
+bool OwnSocket::open_to_ask(const IpcProcess& process, uint64_t number) {
+  return opened(create(answers_of(process, number)) && tells_users(number_) &&
+                bind_to_any(number_));
+}
+
 // SO_PASSCRED would have the kernel bind it while it connects.
-bool OwnSocket::open_to(const IpcProcess& process, uint64_t number, bool* there) {
-  sockaddr_un address;
-  const socklen_t bytes = ipc_address(process, &address);
-  const sockaddr_un any{.sun_family = AF_UNIX, .sun_path = {}};
-  *there = true;
-  if (!create(answers_of(process, number))) return opened(false);
-  *there = connect(number_, reinterpret_cast<const sockaddr*>(&address), bytes) == 0;
-  return opened(*there && tells_users(number_) && bind_to(number_, any, sizeof any.sun_family));
+bool OwnSocket::open_line(const IpcProcess& process, uint64_t number, const IpcSender& to) {
+  if (!create(words_to(process, number))) return opened(false);
+  refuse_descriptors(number_);
+  return opened(connect_to(to) && tells_users(number_) && bind_to_any(number_));
+}
+
+bool OwnSocket::connect_to(const IpcSender& to) const {
+  return connect(number_, reinterpret_cast<const sockaddr*>(&to.address), to.address_bytes) == 0;
+}
+
+void OwnSocket::disconnect() const {
+  const sockaddr nobody{.sa_family = AF_UNSPEC, .sa_data = {}};
+  connect(number_, &nobody, sizeof nobody.sa_family);
 }
 
 bool OwnSocket::still_ours() const {
@@ -177,31 +200,29 @@ void IpcFiles::take_all(IpcFiles* others) {
   others->count_ = 0;
 }
 
-ssize_t OwnSocket::receive_into(msghdr* head, uid_t* user, IpcFiles* files) const {
+ssize_t OwnSocket::receive_into(msghdr* head, IpcSender* from, IpcFiles* files) const {
+  head->msg_name = &from->address;
+  head->msg_namelen = sizeof from->address;
   const ssize_t received = recvmsg(number_, head, MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC);
   if (received < 0) return -1;
-  return read_control(head, user, files) ? received : 0;
+  from->address_bytes = head->msg_namelen;
+  return read_control(head, &from->user, files) ? received : 0;
 }
 
 // There is room for the credentials alone, so that the kernel drops descriptors that a peer sends
 // along.
-ssize_t OwnSocket::receive(void* message, size_t size, uid_t* user, sockaddr_un* from,
-                           socklen_t* from_bytes) const {
+ssize_t OwnSocket::receive(void* message, size_t size, IpcSender* from) const {
   alignas(cmsghdr) unsigned char control[CMSG_SPACE(sizeof(ucred))] = {};
   iovec part{message, size};
   msghdr head{};
-  head.msg_name = from;
-  head.msg_namelen = from != nullptr ? sizeof *from : 0;
   head.msg_iov = &part;
   head.msg_iovlen = 1;
   head.msg_control = control;
   head.msg_controllen = sizeof control;
-  const ssize_t received = receive_into(&head, user, nullptr);
-  if (received >= 0 && from_bytes != nullptr) *from_bytes = head.msg_namelen;
-  return received;
+  return receive_into(&head, from, nullptr);
 }
 
-ssize_t OwnSocket::receive_with_files(void* message, size_t size, uid_t* user, IpcFiles* files,
+ssize_t OwnSocket::receive_with_files(void* message, size_t size, IpcSender* from, IpcFiles* files,
                                       bool* cut) const {
   alignas(cmsghdr) unsigned char
       control[CMSG_SPACE(sizeof(ucred)) + CMSG_SPACE(kMostFiles * sizeof(int))] = {};
@@ -212,19 +233,21 @@ ssize_t OwnSocket::receive_with_files(void* message, size_t size, uid_t* user, I
   head.msg_control = control;
   head.msg_controllen = sizeof control;
   files->close_all();
-  const ssize_t received = receive_into(&head, user, files);
+  const ssize_t received = receive_into(&head, from, files);
   *cut = received >= 0 && (head.msg_flags & MSG_CTRUNC) != 0;
   return received;
 }
 
-bool OwnSocket::send_to(const sockaddr_un& to, socklen_t to_bytes, const void* message, size_t size,
-                        const IpcFiles& files) const {
+bool OwnSocket::send_to(const sockaddr_un& to, socklen_t to_bytes, const void* message,
+                        size_t size) const {
+  return sendto(number_, message, size, MSG_DONTWAIT | MSG_NOSIGNAL,
+                reinterpret_cast<const sockaddr*>(&to), to_bytes) >= 0;
+}
+
+bool OwnSocket::send_connected(const void* message, size_t size, const IpcFiles& files) const {
   alignas(cmsghdr) unsigned char control[CMSG_SPACE(kMostFiles * sizeof(int))] = {};
-  sockaddr_un address = to;
   iovec part{const_cast<void*>(message), size};
   msghdr head{};
-  head.msg_name = &address;
-  head.msg_namelen = to_bytes;
   head.msg_iov = &part;
   head.msg_iovlen = 1;
   if (const size_t bytes = files.count() * sizeof(int); bytes != 0) {

@@ -1,10 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages between a process that opens a token and the one that made it: one datagram there,
-// one back, with descriptors of memory where the block lies in units, over sockets in the abstract
-// namespace, which go with their process. Datagrams arrive whole or not at all, so that no peer can
-// hold the other up with half a message, and the kernel says with each which user sent it
-// (SCM_CREDENTIALS). Whatever a peer sends, only the fields below are read, and only if size, magic
-// and version are right.
+// The messages between a process that opens a token and the one that made it: datagrams over
+// sockets in the abstract namespace, which go with their process. They arrive whole or not at all,
+// so that no peer can hold the other up with half a message, and the kernel says with each which
+// user sent it (SCM_CREDENTIALS). Whatever a peer sends, only the fields below are read, and only
+// if size, magic and version are right.
+//
+// An address may be another process's by the time that an answer is sent there. So nothing of a
+// block is sent to an address:
+//   importer → the exporter's name       a request, which shows the pass
+//   exporter → the importer's address    `come`, from a socket for this importer alone, its line,
+//                                        which is connected to whatever socket is there now
+//   importer, connected to the line →    the request again, which shows the word
+//   exporter → the line                  the answer, with descriptors where the block is in units
+// A line hears, and reaches, only the one socket that it is connected to, also when the address is
+// another one's; and who showed the word there has the token (line.h).
 //
 // Strangers know the socket's name. What they send must not even arrive: a descriptor that lies in
 // a socket is closed by whoever empties that socket, and a close may take as long as the sender
@@ -30,7 +39,7 @@ struct IpcRequest {
   uint32_t version;
   uint32_t first;   // of the units that the block lies in, the first whose descriptor is wanted
   uint64_t number;  // drawn by the importer; the answer has its proof
-  IpcToken token;   // without its secret
+  IpcToken token;   // with the pass or the word instead of its secret
 };
 
 enum class IpcStatus : uint32_t {
@@ -39,6 +48,7 @@ enum class IpcStatus : uint32_t {
   refused,  // another user asks
   version,  // the exporter speaks another version: the answer's
   unable,   // the units' descriptors cannot be had
+  come,     // to the socket that this is from, and ask there
 };
 
 struct IpcAnswer {
@@ -46,7 +56,7 @@ struct IpcAnswer {
   uint32_t version;
   IpcStatus status;
   uint64_t proof;  // of the request's number
-  // Where `given`: the driver's handle of the chunk, sealed, and the block in it.
+  // Where `given`: the driver's handle of the chunk, and the block in it.
   CUipcMemHandle handle;
   uint64_t offset;
   uint64_t bytes;
@@ -93,40 +103,54 @@ struct IpcFilter {
   uint64_t word;
 };
 IpcFilter requests_to(const IpcProcess& process);
+IpcFilter words_to(const IpcProcess& process, uint64_t number);
 IpcFilter answers_of(const IpcProcess& process, uint64_t number);
 
+// Where a message is from.
+struct IpcSender {
+  uid_t user = 0;
+  sockaddr_un address{};
+  socklen_t address_bytes = 0;
+
+  bool has_address() const { return address_bytes > sizeof address.sun_family; }
+};
+
 // A socket of Cistern's, under a high number; used no more once the program has made that number
-// another file. One thread at a time, but
-// for still_ours().
+// another file. One thread at a time, but for still_ours().
 class OwnSocket {
  public:
   // Bound to the name of this process. No descriptor comes in where the kernel can refuse them all
   // (SO_PASSRIGHTS, Linux 6.16). False, with errno: EADDRINUSE, if somebody has the name.
   bool open_for(const IpcProcess& process);
-  // Bound to a name that the kernel chooses, once it is connected to the socket of that process:
-  // nobody else can send to it at any time. False, with errno; *there: somebody has the name.
-  bool open_to(const IpcProcess& process, uint64_t number, bool* there);
+  // An importer's, bound to a name that the kernel chooses. False, with errno.
+  bool open_to_ask(const IpcProcess& process, uint64_t number);
+  // A line to whatever socket has that address now: bound as well, once it is connected, so that
+  // nobody else can send to it at any time. No descriptor comes in, as above. False, with errno.
+  bool open_line(const IpcProcess& process, uint64_t number, const IpcSender& to);
+  // From now on it hears and reaches that socket alone, and no longer what it was connected to.
+  bool connect_to(const IpcSender& to) const;
+  void disconnect() const;
   bool still_ours() const;
   void close_own();
   int number() const { return number_; }
 
-  // A message that is there and the user who sent it; the size, or -1 without one. What is longer
-  // than `size` is cut off and told as longer. `from`, where wanted, is the sender's address.
-  ssize_t receive(void* message, size_t size, uid_t* user, sockaddr_un* from,
-                  socklen_t* from_bytes) const;
-  // From whoever the socket is connected to, with the descriptors that came along. *cut: there were
-  // more of them than `files` takes, or than the process may open.
-  ssize_t receive_with_files(void* message, size_t size, uid_t* user, IpcFiles* files,
+  // A message that is there and who sent it; the size, or -1 without one. What is longer than
+  // `size` is cut off and told as longer.
+  ssize_t receive(void* message, size_t size, IpcSender* from) const;
+  // The same with the descriptors that came along. *cut: there were more of them than `files`
+  // takes, or than the process may open.
+  ssize_t receive_with_files(void* message, size_t size, IpcSender* from, IpcFiles* files,
                              bool* cut) const;
-  // A message with `files`, if there are any, to an address. False: it was not sent.
-  bool send_to(const sockaddr_un& to, socklen_t to_bytes, const void* message, size_t size,
-               const IpcFiles& files) const;
+  // Without a wait. False, with errno: it was not sent.
+  bool send_to(const sockaddr_un& to, socklen_t to_bytes, const void* message, size_t size) const;
+  // To what the socket is connected to, with `files`, if there are any.
+  bool send_connected(const void* message, size_t size, const IpcFiles& files) const;
 
  private:
   bool create(const IpcFilter& filter);
   // Called with the results of the steps; false closes the socket, errno stays.
   bool opened(bool well);
-  ssize_t receive_into(msghdr* head, uid_t* user, IpcFiles* files) const;
+  ssize_t receive_into(msghdr* head, IpcSender* from, IpcFiles* files) const;
 
   int number_ = -1;
   uint64_t device_ = 0, inode_ = 0;

@@ -10,6 +10,7 @@
 
 #include "allocator/base/mutex.h"
 #include "allocator/base/os.h"
+#include "shim/ipc/line.h"
 #include "shim/ipc/user.h"
 #include "shim/process/no_cancel.h"
 #include "shim/process/own_thread.h"
@@ -21,6 +22,7 @@ constexpr int kPauseMs = 1000;  // alone() is asked at least as often
 
 constinit alloc::Mutex starting;
 constinit OwnSocket socket_{};
+constinit IpcLines lines{};
 constinit std::atomic<bool> runs{false};
 constinit IpcPools pools_{};
 constinit std::atomic<bool> ends{false};     // the process
@@ -36,24 +38,37 @@ bool units_unless_the_end(const HeldBlock& block, uint32_t first, IpcAnswer* ans
   return had;
 }
 
-// False: there was no message.
-bool answer_one() {
+// What is refused at once is told to an address, whoever has it.
+void hear_request() {
   IpcRequest request;
-  uid_t user = 0;
-  sockaddr_un from;
-  socklen_t from_bytes = 0;
-  const ssize_t size = socket_.receive(&request, sizeof request, &user, &from, &from_bytes);
-  if (size < 0) return false;
-  IpcFiles files;
-  in_hand.store(&files);
-  const IpcAnswer answer = answer_message(&request, static_cast<size_t>(size), user,
-                                          {pools_.find, units_unless_the_end}, &files);
-  if (answer.magic == kAnswerMagic && from_bytes > sizeof from.sun_family) {
-    socket_.send_to(from, from_bytes, &answer, sizeof answer, files);
+  IpcSender from;
+  const ssize_t size = socket_.receive(&request, sizeof request, &from);
+  if (size < 0) return;
+  const IpcAnswer answer = answer_request(&request, static_cast<size_t>(size), from.user);
+  if (answer.magic != kAnswerMagic) return;
+  if (answer.status == IpcStatus::come) {
+    lines.invite(*exporting_process(), request.number, from, answer);
+  } else if (from.has_address()) {
+    socket_.send_to(from.address, from.address_bytes, &answer, sizeof answer);
   }
-  files.close_all();
-  in_hand.store(nullptr);
-  return true;
+}
+
+// One question, one answer.
+void hear_on_line(size_t i) {
+  const OwnSocket& line = lines.at(i);
+  IpcRequest request;
+  IpcSender from;
+  const ssize_t size = line.receive(&request, sizeof request, &from);
+  if (size >= 0) {
+    IpcFiles files;
+    in_hand.store(&files);
+    const IpcAnswer answer = answer_message(&request, static_cast<size_t>(size), from.user,
+                                            {pools_.find, units_unless_the_end}, &files);
+    if (answer.magic == kAnswerMagic) line.send_connected(&answer, sizeof answer, files);
+    files.close_all();
+    in_hand.store(nullptr);
+  }
+  lines.close_at(i);
 }
 
 // Under the name of the process, or a new one if that is taken.
@@ -68,18 +83,33 @@ bool open_socket() {
   return false;
 }
 
+// Waits for messages, but no longer than kPauseMs. Requests are left in the queue while there is no
+// room for a line.
+void hear() {
+  pollfd all[kMostLines + 1];
+  const bool has_room = lines.has_room();
+  size_t count = lines.put_polled(all);
+  if (has_room) all[count++] = {socket_.number(), POLLIN, 0};
+  poll(all, count, kPauseMs);
+  if (alone()) return;
+  // The numbers may be the program's files by now.
+  if (has_room && all[--count].revents != 0 && socket_.still_ours()) hear_request();
+  while (count-- > 0) {
+    if (all[count].revents != 0 && lines.at(count).still_ours()) hear_on_line(count);
+  }
+}
+
 void* run(void*) {
   const OwnThread counted;
   while (socket_.still_ours() || open_socket()) {
-    pollfd readable{socket_.number(), POLLIN, 0};
-    const int ready = poll(&readable, 1, kPauseMs);
+    hear();
     if (alone()) {
+      lines.close_all();
       become_thread_of_the_program();
       return nullptr;
     }
-    // The number may be the program's file by now.
-    if (ready > 0 && socket_.still_ours()) answer_one();
   }
+  lines.close_all();
   runs.store(false, std::memory_order_release);
   return nullptr;
 }
@@ -106,38 +136,56 @@ bool serve_importers(const IpcPools& pools) {
   return started;
 }
 
-// Also what the filter lets by where a kernel has none.
-static bool shows_pass(const IpcProcess& shown, const IpcProcess& own) {
-  return shown.name == own.name && shown.secret == pass_of(own);
+namespace {
+
+// False: it deserves no answer. Of who deserves one, `*out` says what is wrong, or `come`.
+bool begin_answer(const void* message, size_t size, uid_t user, const IpcProcess* own,
+                  IpcRequest* request, IpcAnswer* out) {
+  if (size != sizeof *request || own == nullptr) return false;
+  memcpy(request, message, sizeof *request);
+  if (request->magic != kRequestMagic || request->token.process.name != own->name) return false;
+  out->magic = kAnswerMagic;
+  out->version = kIpcVersion;
+  out->proof = proof_of(*own, request->number);
+  out->status = !is_own_user(user)                ? IpcStatus::refused
+                : request->version != kIpcVersion ? IpcStatus::version
+                                                  : IpcStatus::come;
+  return true;
+}
+
+}  // namespace
+
+IpcAnswer answer_request(const void* message, size_t size, uid_t user) {
+  IpcAnswer answer{};
+  IpcRequest request;
+  const IpcProcess* own = exporting_process();
+  const bool well = begin_answer(message, size, user, own, &request, &answer) &&
+                    request.token.process.secret == pass_of(*own);
+  return well ? answer : IpcAnswer{};
 }
 
 IpcAnswer answer_message(const void* message, size_t size, uid_t user, const IpcPools& pools,
                          IpcFiles* files) {
-  IpcAnswer answer{};
+  IpcAnswer begun{};
   IpcRequest request;
   const IpcProcess* own = exporting_process();
-  if (size != sizeof request || own == nullptr) return answer;
-  memcpy(&request, message, sizeof request);
-  if (request.magic != kRequestMagic || !shows_pass(request.token.process, *own)) return answer;
+  if (!begin_answer(message, size, user, own, &request, &begun) ||
+      request.token.process.secret != word_of(*own, request.number)) {
+    return {};
+  }
+  if (begun.status != IpcStatus::come) return begun;
   CUipcMemHandle handle;
   memcpy(&handle, &request.token, sizeof handle);
   IpcToken token;
-  if (!is_own_user(user)) {
-    answer.status = IpcStatus::refused;
-  } else if (request.version != kIpcVersion) {
-    answer.status = IpcStatus::version;
-  } else if (!read_token(handle, &token) || token.version != kIpcVersion) {
-    answer.status = IpcStatus::gone;
-  } else {
+  IpcAnswer answer{};
+  answer.status = IpcStatus::gone;
+  if (read_token(handle, &token) && token.version == kIpcVersion) {
     token.process.secret = own->secret;
     answer = answer_for(token, request.first, pools, files);
-    if (answer.status == IpcStatus::given) {
-      answer.handle = sealed(answer.handle, *own, request.number);
-    }
   }
-  answer.magic = kAnswerMagic;
-  answer.version = kIpcVersion;
-  answer.proof = proof_of(*own, request.number);
+  answer.magic = begun.magic;
+  answer.version = begun.version;
+  answer.proof = begun.proof;
   return answer;
 }
 
@@ -152,6 +200,7 @@ void reset_service_after_fork() {
   starting.reset();
   runs.store(false);
   socket_.close_own();
+  lines.close_all();
   // They are on the stack of the parent's thread, of which the child has a copy.
   if (IpcFiles* files = in_hand.exchange(nullptr); files != nullptr) files->close_all();
 }

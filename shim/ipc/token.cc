@@ -59,7 +59,7 @@ struct Sip {
   }
 };
 
-enum Shown : uint64_t { kPass = 1, kProof = 2, kSeal = 3 };  // of the last one for each word
+enum Shown : uint64_t { kPass = 1, kProof = 2, kWord = 3 };
 
 }  // namespace
 
@@ -69,21 +69,15 @@ uint64_t proof_of(const IpcProcess& process, uint64_t number) {
   return Sip(process).of(kProof, number);
 }
 
-CUipcMemHandle sealed(const CUipcMemHandle& handle, const IpcProcess& process, uint64_t number) {
-  uint64_t words[sizeof handle / sizeof(uint64_t)];
-  memcpy(words, &handle, sizeof words);
-  uint64_t place = kSeal;
-  for (uint64_t& word : words) word ^= Sip(process).of(place++, number);
-  CUipcMemHandle out;
-  memcpy(&out, words, sizeof out);
-  return out;
+uint64_t word_of(const IpcProcess& process, uint64_t number) {
+  return Sip(process).of(kWord, number);
 }
 
-IpcToken without_secret(const IpcToken& token) {
-  IpcToken shown = token;
-  shown.process.secret = pass_of(token.process);
-  shown.checksum = checksum_of(shown);
-  return shown;
+IpcToken showing(const IpcToken& token, uint64_t shown) {
+  IpcToken out = token;
+  out.process.secret = shown;
+  out.checksum = checksum_of(out);
+  return out;
 }
 
 CUipcMemHandle make_token(const IpcProcess& process, uint64_t address, uint64_t bytes,

@@ -13,12 +13,12 @@
 
 namespace cistern::shim {
 
-inline constexpr uint32_t kIpcVersion = 3;  // of tokens and of messages
+inline constexpr uint32_t kIpcVersion = 4;  // of tokens and of messages
 
 // The process that exports. `name` and `secret` are random, made with its first token. The name is
 // that of its socket, where every user of the machine can read it. It tells a process from a later
 // one with the same number. The secret stands in tokens alone and is never sent: what a message
-// shows of it is a pass or a proof.
+// shows of it is a pass, a word or a proof.
 struct IpcProcess {
   uint64_t name;
   uint64_t secret;
@@ -52,12 +52,11 @@ uint64_t pass_of(const IpcProcess& process);
 // By the proof an answer shows that it comes from where the secret is: nobody learns it from a
 // request with that number, or from another answer.
 uint64_t proof_of(const IpcProcess& process, uint64_t number);
-// The driver's handle as it stands in the answer to a request with that number, and, of that, the
-// handle: only where the secret is. An answer goes to the address that asked, which another user
-// may have taken since.
-CUipcMemHandle sealed(const CUipcMemHandle& handle, const IpcProcess& process, uint64_t number);
-// The token as it stands in a request: with the pass in place of the secret.
-IpcToken without_secret(const IpcToken& token);
+// By the word an importer shows, on the line that was opened for its request with that number
+// (line.h), that it is still the one with the token.
+uint64_t word_of(const IpcProcess& process, uint64_t number);
+// The token as it stands in a message: with this, the pass or the word, in place of the secret.
+IpcToken showing(const IpcToken& token, uint64_t shown);
 
 // The calling process, with a new name and secret; false if the system has none. Not cancelled
 // meanwhile.

@@ -54,7 +54,7 @@ IpcToken any_token(const IpcToken& right, Random& random) {
 
 // Whether a handle was given.
 bool question(const IpcToken& right, Random& random) {
-  IpcRequest request = request_for(any_token(right, random));
+  IpcRequest request = on_line_for(any_token(right, random));
   const auto bytes = damaged(request, random);
   const uid_t user = random() % 4 == 0 ? static_cast<uid_t>(random()) : getuid();
   IpcFiles files;
@@ -79,7 +79,7 @@ bool question(const IpcToken& right, Random& random) {
 
 bool hear(const IpcToken& right, Random& random) {
   Question question = question_for(right);
-  IpcAnswer answer = answered(question.request);
+  IpcAnswer answer = answered(question.on_line);
   if (random() % 2 == 0) answer.offset = random();
   if (random() % 4 == 0) answer.units = random() >> (random() % 64);
   if (random() % 4 == 0) answer.unit_bytes = uint64_t{1} << random() % 64;
@@ -107,9 +107,9 @@ bool hear(const IpcToken& right, Random& random) {
 
 void through_the_socket(const IpcToken& right, uint64_t count, Random& random) {
   if (!serve_importers(find_held)) broken("no socket");
+  const long files = open_files();  // before the first line
   IpcAnswer answer;
   if (ask(right, &answer) != IpcReply::given) broken("no answer at first");
-  const long files = open_files();
   for (uint64_t i = 0; i < count; ++i) {
     const auto bytes = damaged(request_for(any_token(right, random)), random);
     send_raw(right.process, bytes.data(), bytes.size(), random() % 2 == 0 ? STDERR_FILENO : -1);

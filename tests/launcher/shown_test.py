@@ -68,7 +68,8 @@ class Shown(home.LauncherTest):
         recording = self.file("recording", bytes(data))
         seen = ""
         for words in (("--by", "site"), ("--by", "range"), ("--by", "phase"), (), ("--events",), ("--json",), ("--csv",), ("--folded", "calls"),
-                      ("--folded", "bytes", "--by", "range"), ("--folded", "bytes", "--by", "phase"), ("--site", "*"), ("--range", hidden)):
+                      ("--folded", "bytes", "--by", "range"), ("--folded", "bytes", "--by", "phase"), ("--site", "*"), ("--range", hidden),
+                      ("--svg", self.folder / "live")):
             seen += self.said("trace", recording, *words)
         self.assertGreater(seen.count("\ufffd"), 1000)
         for words in ((), ("--svg", self.folder / "picture"), ("-o", self.folder / "plan"), ("--device", "7"), ("--last", recording)):

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cistern-plan: what `cistern plan` runs. An ordinary program: single-threaded, may use the C++
 // library.
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,6 +13,7 @@
 #include "allocator/plan/tool/iteration.h"
 #include "allocator/plan/tool/options.h"
 #include "allocator/plan/tool/output.h"
+#include "allocator/record/tool/picture.h"
 #include "allocator/record/tool/text.h"
 
 namespace cistern::alloc::plan {
@@ -42,30 +41,6 @@ bool read_file(const std::string& path, std::vector<uint8_t>& out, std::string& 
   }
   if (file != nullptr) std::fclose(file);
   return read;
-}
-
-// A new file, whatever has its name: in a folder of several users somebody may have put a link
-// there, which would choose the file that is written.
-std::FILE* create_new(const std::string& path) {
-  ::unlink(path.c_str());
-  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-  return file < 0 ? nullptr : ::fdopen(file, "wb");
-}
-
-// Under another name first: whoever reads the old plan meanwhile has a whole one.
-bool write_file(const std::string& path, const std::string& text, std::string& problem) {
-  struct stat status;
-  const bool replaces = ::stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode);
-  const std::string written = replaces ? path + ".new" : path;
-  std::FILE* file = replaces ? create_new(written) : std::fopen(written.c_str(), "wb");
-  bool whole = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  if (file != nullptr) whole &= std::fclose(file) == 0;
-  if (whole && replaces) whole = std::rename(written.c_str(), path.c_str()) == 0;
-  if (whole) return true;
-  problem = "the plan cannot be written: " + std::string(std::strerror(errno)) + "; value seen \"" +
-            path + "\"; try: another file, or df";
-  if (replaces) ::unlink(written.c_str());
-  return false;
 }
 
 double percent_above(uint64_t bytes, uint64_t bound) {
@@ -143,10 +118,12 @@ void show(const Result& result, const Planned& planned, double seconds) {
 bool write_all(const Options& options, const Result& result, std::string& problem) {
   const bool table = options.out.ends_with(".csv");
   if (!options.out.empty() &&
-      !write_file(options.out, table ? table_text(result) : plan_text(result), problem)) {
+      !tool::write_file(options.out, table ? table_text(result) : plan_text(result), "the plan",
+                        problem)) {
     return false;
   }
-  return options.svg.empty() || write_file(options.svg, picture_text(result), problem);
+  return options.svg.empty() ||
+         tool::write_file(options.svg, picture_text(result), "the picture", problem);
 }
 
 int run(int argc, char** argv) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "allocator/plan/plan_file.h"
+#include "allocator/record/tool/picture.h"
 
 namespace cistern::alloc::plan {
 namespace {
@@ -44,12 +45,6 @@ uint32_t number_calls(const Input& input, std::vector<PlannedRequest>& requests)
     (calls[i].allocates ? request.allocated : request.freed) = i;
   }
   return count;
-}
-
-void append(std::string& text, const char* format, auto... values) {
-  char line[256];
-  const int length = std::snprintf(line, sizeof line, format, values...);
-  text.append(line, static_cast<size_t>(std::clamp<int>(length, 0, sizeof line - 1)));
 }
 
 uint64_t stream_of(const Input& input, size_t request) {
@@ -117,22 +112,21 @@ std::string picture_text(const Result& result) {
   const std::span<const Block> blocks = result.problem.blocks();
   const double across = kWidth / static_cast<double>(result.problem.live().size());
   const double up = kHeight / static_cast<double>(result.bytes);
-  std::string text;
-  append(text, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %g %g\">\n", kWidth,
-         kHeight);
-  append(text, "<rect width=\"%g\" height=\"%g\" fill=\"white\"/>\n", kWidth, kHeight);
+  std::string text = tool::begin_picture(kWidth, kHeight);
   for (size_t i = 0; i < blocks.size(); ++i) {
     const double height = static_cast<double>(blocks[i].bytes) * up;
     const double top = kHeight - static_cast<double>(result.offsets[i]) * up - height;
-    append(text, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" ",
-           blocks[i].first * across, top, (blocks[i].last - blocks[i].first + 1) * across, height);
-    append(text, "fill=\"hsl(%zu,60%%,70%%)\" stroke=\"black\" stroke-width=\"0.1\"/>\n",
-           i * 137 % 360);
+    tool::append(text, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" ",
+                 blocks[i].first * across, top, (blocks[i].last - blocks[i].first + 1) * across,
+                 height);
+    tool::append(text, "fill=\"hsl(%zu,60%%,70%%)\" stroke=\"black\" stroke-width=\"0.1\"/>\n",
+                 i * 137 % 360);
   }
   const double bound = kHeight - static_cast<double>(result.problem.lower_bound()) * up;
-  append(text, "<path d=\"M0 %.2fH%g\" stroke=\"red\"/>\n", bound, kWidth);
-  append(text, "<text x=\"4\" y=\"%.2f\" fill=\"red\">lower bound %llu bytes</text>\n</svg>\n",
-         bound + 14, static_cast<unsigned long long>(result.problem.lower_bound()));
+  tool::append(text, "<path d=\"M0 %.2fH%g\" stroke=\"red\"/>\n", bound, kWidth);
+  tool::append(text,
+               "<text x=\"4\" y=\"%.2f\" fill=\"red\">lower bound %llu bytes</text>\n</svg>\n",
+               bound + 14, static_cast<unsigned long long>(result.problem.lower_bound()));
   return text;
 }
 

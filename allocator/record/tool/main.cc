@@ -13,6 +13,7 @@
 
 #include "allocator/record/tool/automatic_phases.h"
 #include "allocator/record/tool/options.h"
+#include "allocator/record/tool/picture.h"
 #include "allocator/record/tool/text.h"
 #include "allocator/record/tool/views.h"
 
@@ -107,7 +108,12 @@ int run(int argc, char** argv) {
   static BoundedOutput output(bytes.size());  // until stdout is closed, after main()
   bytes = {};
   find_phases(*recording);
-  show(Selection(*recording, options));
+  const Selection selection(*recording, options);
+  if (!options.svg.empty() &&
+      !write_file(options.svg, live_picture(selection), "the picture", problem)) {
+    return fail(kRefused, problem);
+  }
+  show(selection);
   if (std::fflush(stdout) == 0) return kDone;
   return fail(kRefused, std::string("what was asked for cannot be written: ") +
                             std::strerror(errno) + "; try: another file, or df");

@@ -71,7 +71,7 @@ class Words {
   bool takes_value(const std::string& name) const {
     static constexpr const char* kNames[] = {"by",        "sort",      "top",  "folded", "device",
                                              "thread",    "memory",    "site", "range",  "phase",
-                                             "min-bytes", "max-bytes", "from", "to"};
+                                             "min-bytes", "max-bytes", "from", "to",     "svg"};
     return index_of(name, kNames) >= 0;
   }
 
@@ -83,6 +83,7 @@ class Words {
       return word(name, value, kSorts, out_.sort);
     }
     if (name == "memory") return word(name, value, kMemoryNames, out_.memory);
+    if (name == "svg") return out_.svg = value, true;
     if (name == "site") return out_.site = value, true;
     if (name == "range") return out_.range = value, true;
     if (name == "phase") return out_.phase = value, true;

@@ -20,6 +20,7 @@ inline constexpr const char* kSorts[] = {"peak", "end", "temporary", "calls", "b
 
 struct Options {
   std::string file;
+  std::string svg;  // where the picture goes, if anywhere
   View view = View::summary;
   std::optional<By> by;
   std::optional<Sort> sort;

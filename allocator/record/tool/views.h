@@ -13,6 +13,9 @@ void show_events(const Selection& selection);
 void show_folded(const Selection& selection);
 void show_json(const Selection& selection);
 
+// Not printed, but written with --svg.
+std::string live_picture(const Selection& selection);
+
 // --- Shared by views
 
 // "phase forward", "thread 17", ...: what a number of this kind stands for.

@@ -158,22 +158,17 @@ class Exporter {
   void serve() {
     while (!stop_) {
       IpcRequest request;
-      uid_t user;
-      sockaddr_un from;
-      socklen_t length = 0;
-      if (socket_.receive(&request, sizeof request, &user, &from, &length) < 0) {
+      IpcSender from;
+      if (socket_.receive(&request, sizeof request, &from) < 0) {
         alloc::os::sleep_ns(200'000);
         continue;
       }
       const uint64_t proof = proof_of(process_, request.number);
       IpcAnswer answer{kAnswerMagic, kIpcVersion, IpcStatus::given, proof, {}, 0, 0, 0, 0};
-      answer.handle =
-          sealed(test::handle_of_driver(static_cast<unsigned char>(request.token.chunk)), process_,
-                 request.number);
+      answer.handle = test::handle_of_driver(static_cast<unsigned char>(request.token.chunk));
       answer.offset = request.token.address;
       answer.bytes = request.token.bytes;
-      sendto(socket_.number(), &answer, sizeof answer, MSG_DONTWAIT,
-             reinterpret_cast<sockaddr*>(&from), length);
+      socket_.send_to(from.address, from.address_bytes, &answer, sizeof answer);
     }
   }
 

@@ -109,19 +109,18 @@ inline shim::IpcToken exported(unsigned char byte) {
 inline shim::Question question_for(const shim::IpcToken& token) {
   return shim::question_about(token, 0, 5);
 }
+// As it comes to the socket of this process, and as it comes on a line.
 inline shim::IpcRequest request_for(const shim::IpcToken& token) {
   return question_for(token).request;
+}
+inline shim::IpcRequest on_line_for(const shim::IpcToken& token) {
+  return question_for(token).on_line;
 }
 
 inline shim::IpcAnswer answered(const shim::IpcRequest& request) {
   shim::IpcFiles files;
   return shim::answer_message(&request, sizeof request, getuid(), find_held, &files);
 }
-// The driver's handle in an answer of this process.
-inline CUipcMemHandle handle_in(const shim::IpcAnswer& answer, const shim::IpcRequest& request) {
-  return shim::sealed(answer.handle, *shim::exporting_process(), request.number);
-}
-
 // Of a block that lies in a chunk, or the first units behind it.
 inline shim::IpcReply ask(const shim::IpcToken& token, shim::IpcAnswer* answer) {
   shim::IpcFiles files;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What strangers do to an exporter and to an importer: users that a namespace does not tell apart,
 // messages without the secret, descriptors whose close takes as long as the sender likes, and names
-// that were taken.
+// that were taken. Addresses that were taken: ipc_lines_test.cc.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sched.h>
@@ -57,7 +57,7 @@ TEST_CASE("a user that the namespace does not tell from others is nobody's own",
     const IpcToken token = exported(1);
     look_at_users();
     if (is_own_user(getuid())) return 1;
-    if (test::answered(request_for(token)).status != IpcStatus::refused) return 2;
+    if (test::answered(test::on_line_for(token)).status != IpcStatus::refused) return 2;
     return serve_importers(find_held) ? 3 : 0;
   });
   CHECK((status == 0 || status == kCannot));
@@ -271,23 +271,25 @@ TEST_CASE("whoever has an exporter's name alone learns no secret and is not hear
   std::thread answers([&] {
     while (!stop) {
       IpcRequest request;
-      uid_t user;
-      sockaddr_un from;
-      socklen_t bytes = 0;
-      if (stranger.receive(&request, sizeof request, &user, &from, &bytes) < 0) {
+      IpcSender from;
+      if (stranger.receive(&request, sizeof request, &from) < 0) {
         alloc::os::sleep_ns(200'000);
         continue;
       }
       ++heard;
       wrong += request.token.process.secret == exporter.secret;
-      IpcAnswer answer{
-          kAnswerMagic, kIpcVersion, IpcStatus::given, request.number, {}, 0, 1000, 0, 0};
+      // Connected, as a line is, so that it could send descriptors.
+      OwnSocket line;
+      if (!line.open_line(exporter, request.number, from)) continue;
       IpcFiles sent;
       sent.add(dup(STDERR_FILENO));
-      for (const uint64_t proof : {request.number, pass_of(exporter), uint64_t{0}}) {
-        answer.proof = proof;
-        stranger.send_to(from, bytes, &answer, sizeof answer, sent);
+      for (const auto status : {IpcStatus::come, IpcStatus::given}) {
+        for (const uint64_t proof : {request.number, pass_of(exporter), uint64_t{0}}) {
+          const IpcAnswer answer{kAnswerMagic, kIpcVersion, status, proof, {}, 0, 1000, 0, 0};
+          line.send_connected(&answer, sizeof answer, sent);
+        }
       }
+      line.close_own();
     }
   });
   IpcPatience patience{300'000'000};
@@ -300,39 +302,6 @@ TEST_CASE("whoever has an exporter's name alone learns no secret and is not hear
   CHECK(wrong == 0);
   stranger.close_own();
   CHECK(open_files() == files - 1);
-}
-
-// An answer goes to the address that asked, whoever has it by then.
-TEST_CASE("who takes the place of an importer that is gone learns no handle", "[ipc]") {
-  hold();
-  const IpcToken token = exported(9);
-  REQUIRE(serve_importers(find_held));
-  const CUipcMemHandle handle = test::handle_of_driver(9);
-  const Question question = test::question_for(token);
-  const int stranger = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  {
-    const std::lock_guard busy(test::held_mutex);
-    OwnSocket importer;
-    bool there = false;
-    REQUIRE(importer.open_to(token.process, question.request.number, &there));
-    REQUIRE(send(importer.number(), &question.request, sizeof question.request, 0) > 0);
-    sockaddr_un name;
-    socklen_t bytes = sizeof name;
-    auto* address = reinterpret_cast<sockaddr*>(&name);
-    REQUIRE(getsockname(importer.number(), address, &bytes) == 0);
-    importer.close_own();
-    REQUIRE(bind(stranger, address, bytes) == 0);
-  }
-  IpcAnswer answer;
-  REQUIRE(recv(stranger, &answer, sizeof answer, 0) == sizeof answer);
-  close(stranger);
-  CHECK(answer.status == IpcStatus::given);
-  CHECK(std::memcmp(&answer.handle, &handle, sizeof handle) != 0);
-  IpcAnswer read;
-  IpcReply reply;
-  CHECK(read_answer(&answer, sizeof answer, question, 0, &read, &reply));
-  CHECK(std::memcmp(&read.handle, &handle, sizeof handle) == 0);
-  end_exports_at(kChunk);
 }
 
 }  // namespace

@@ -19,8 +19,8 @@ using test::ask;
 using test::exported;
 using test::files_become;
 using test::find_held;
-using test::handle_in;
 using test::made_up_process;
+using test::on_line_for;
 using test::open_files;
 using test::request_for;
 
@@ -82,7 +82,7 @@ TEST_CASE("a token is read as it was made, and nothing else is a token", "[ipc]"
 
 TEST_CASE("a token names its block as long as the program holds it", "[ipc]") {
   hold(4096, 1000);
-  const IpcRequest request = request_for(exported(2));
+  const IpcRequest request = on_line_for(exported(2));
   const IpcAnswer answer = answered(request);
   CHECK(answer.magic == kAnswerMagic);
   CHECK(answer.proof == proof_of(*exporting_process(), request.number));
@@ -104,15 +104,15 @@ TEST_CASE("a token names its block as long as the program holds it", "[ipc]") {
 
 TEST_CASE("a token never names a later chunk at the same address", "[ipc]") {
   hold(4096, 1000);
-  const IpcRequest first = request_for(exported(3));
-  CHECK(is_handle(handle_in(answered(first), first), 3));
+  const IpcRequest first = on_line_for(exported(3));
+  CHECK(is_handle(answered(first).handle, 3));
   end_exports_at(kChunk + 1);
   CHECK(answered(first).status == IpcStatus::given);
   end_exports_at(kChunk);
   CHECK(answered(first).status == IpcStatus::gone);
-  const IpcRequest second = request_for(exported(4));
+  const IpcRequest second = on_line_for(exported(4));
   CHECK(answered(first).status == IpcStatus::gone);
-  CHECK(is_handle(handle_in(answered(second), second), 4));
+  CHECK(is_handle(answered(second).handle, 4));
   end_exports_of(nullptr);
   CHECK(answered(second).status == IpcStatus::given);
   end_exports_of(test::some_context());
@@ -122,7 +122,7 @@ TEST_CASE("a token never names a later chunk at the same address", "[ipc]") {
 TEST_CASE("who may not ask, or asks in other words, gets no handle", "[ipc]") {
   hold(0, 1000);
   const IpcToken token = exported(5);
-  const IpcRequest right = request_for(token);
+  const IpcRequest right = on_line_for(token);
   const auto to = [](const auto& message, size_t size, uid_t user) {
     IpcFiles files;
     return answer_message(&message, size, user, find_held, &files);
@@ -145,7 +145,7 @@ TEST_CASE("who may not ask, or asks in other words, gets no handle", "[ipc]") {
   for (const int member : {0, 1}) {
     IpcToken elsewhere = token;
     (member == 0 ? elsewhere.process.name : elsewhere.process.secret) ^= 1;
-    CHECK(answered(request_for(elsewhere)).magic == 0);
+    CHECK(answered(on_line_for(elsewhere)).magic == 0);
   }
   IpcRequest with_secret = right;
   with_secret.token = token;
@@ -157,7 +157,7 @@ TEST_CASE("an answer counts if it is one to the question and can be right", "[ip
   hold(100, 1000);
   const IpcToken token = exported(6);
   const Question question = test::question_for(token);
-  const IpcAnswer right = answered(question.request);
+  const IpcAnswer right = answered(question.on_line);
   IpcAnswer out;
   IpcReply reply;
   const auto read = [&](const IpcAnswer& answer) {
@@ -191,12 +191,12 @@ TEST_CASE("the exporter answers over its socket, whatever else comes there", "[i
   const IpcToken token = exported(7);
   REQUIRE(serve_importers(find_held));
   CHECK(serve_importers(find_held));
+  const long files = open_files();  // before the first line
   IpcAnswer answer;
   REQUIRE(ask(token, &answer) == IpcReply::given);
   CHECK(is_handle(answer.handle, 7));
   CHECK(answer.offset == 512);
 
-  const long files = open_files();
   const IpcRequest with_file = request_for(token);
   for (const size_t size : {sizeof with_file, size_t{1}, size_t{0}}) {
     test::send_raw(token.process, &with_file, size, STDERR_FILENO);  // the kernel may refuse it
@@ -232,8 +232,8 @@ TEST_CASE("a forked child answers for nobody, and the parent for itself alone", 
     const IpcToken own = exported(9);
     if (own.process.name == token.process.name || own.process.secret == token.process.secret)
       return 3;
-    const IpcRequest request = request_for(own);
-    return is_handle(handle_in(answered(request), request), 9) ? 0 : 4;
+    const IpcRequest request = on_line_for(own);
+    return is_handle(answered(request).handle, 9) ? 0 : 4;
   });
   CHECK(status == 0);
   IpcAnswer answer;
@@ -339,14 +339,12 @@ TEST_CASE("an exporter that sends anything first is heard when it answers", "[ip
   REQUIRE(socket.open_for(process));
   std::thread exporter([&] {
     IpcRequest request;
-    uid_t user;
-    sockaddr_un from;
-    socklen_t from_bytes = 0;
-    while (socket.receive(&request, sizeof request, &user, &from, &from_bytes) < 0) {
+    IpcSender from;
+    while (socket.receive(&request, sizeof request, &from) < 0) {
       alloc::os::sleep_ns(1'000'000);
     }
     const auto send = [&](const IpcAnswer& answer, size_t size) {
-      sendto(socket.number(), &answer, size, 0, reinterpret_cast<sockaddr*>(&from), from_bytes);
+      socket.send_to(from.address, from.address_bytes, &answer, size);
     };
     IpcAnswer answer{kAnswerMagic,
                      kIpcVersion,

@@ -21,8 +21,8 @@ using test::exported;
 using test::files_become;
 using test::find_held;
 using test::made_up_process;
+using test::on_line_for;
 using test::open_files;
-using test::request_for;
 
 constexpr uint64_t kChunk = 0x7f0000000000;
 
@@ -66,7 +66,7 @@ TEST_CASE("descriptors of units come along, as many as a message takes", "[ipc]"
 TEST_CASE("a block in units has its number until memory goes from behind its start", "[ipc]") {
   hold_in_units(2);
   const IpcToken token = exported(0);
-  const IpcRequest request = request_for(token);
+  const IpcRequest request = on_line_for(token);
   CHECK(exported(0).chunk == token.chunk);
   end_exports_in(token.address + 1, 1000);
   end_exports_in(token.address - 1000, 1000);
@@ -87,7 +87,7 @@ TEST_CASE("a block in units has its number until memory goes from behind its sta
 
 TEST_CASE("who may not have units gets no descriptor", "[ipc]") {
   hold_in_units(3);
-  const IpcRequest right = request_for(exported(0));
+  const IpcRequest right = on_line_for(exported(0));
   const auto files_for = [](const IpcRequest& request, uid_t user) {
     IpcFiles files;
     answer_message(&request, sizeof request, user, find_held, &files);
@@ -106,7 +106,7 @@ TEST_CASE("units count if the block lies in them and each has its descriptor", "
   constexpr uint64_t kUnit = 2 << 20;
   hold_in_units(3);
   const Question question = test::question_for(exported(0));
-  const IpcRequest& request = question.request;
+  const IpcRequest& request = question.on_line;
   const IpcAnswer right = answered(request);
   IpcAnswer out;
   IpcReply reply;
@@ -137,6 +137,7 @@ TEST_CASE("units count if the block lies in them and each has its descriptor", "
           a->units = 1;
         }) == IpcReply::gone);
   CHECK(changed([](IpcAnswer* a) { a->status = IpcStatus::unable; }) == IpcReply::unable);
+  CHECK(changed([](IpcAnswer* a) { a->status = IpcStatus::come; }) == IpcReply::gone);
   IpcAnswer in_chunk = right;
   in_chunk.unit_bytes = in_chunk.units = 0;
   CHECK(replied(in_chunk, 0) == IpcReply::given);
@@ -170,8 +171,8 @@ TEST_CASE("a child that is forked while units are sent has none of them", "[ipc]
   importer.join();
   int status = 0;
   REQUIRE(waitpid(child, &status, 0) == child);
-  CHECK(sent == 5 + 1);                 // the importer's socket
-  CHECK(WEXITSTATUS(status) == 5 + 1);  // the service's
+  CHECK(sent == 5 + 2);                 // the importer's socket, and its line
+  CHECK(WEXITSTATUS(status) == 5 + 2);  // the line, and the service's socket
   CHECK(files_become(files));
   hold_in_units(0);
   end_exports_in(token.address, 1);
@@ -204,15 +205,13 @@ class Liar {
   void lie() {
     while (!stop_) {
       IpcRequest request;
-      uid_t user;
-      sockaddr_un from;
-      socklen_t bytes = 0;
-      if (socket_.receive(&request, sizeof request, &user, &from, &bytes) < 0) {
+      IpcSender from;
+      if (socket_.receive(&request, sizeof request, &from) < 0) {
         alloc::os::sleep_ns(200'000);
         continue;
       }
       answer_.proof = proof_of(process_, request.number);
-      send(from, bytes);
+      send(from.address, from.address_bytes);
     }
   }
   // More than IpcFiles has.

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The exporter's lines to importers: sockets each of which is connected to the one that an importer
+// asked from (protocol.h). Connected is a socket, no address: if the importer ends, nobody who
+// takes its address is sent anything more. If its address was another's before the line was
+// connected, that one does not know the word. So a block's handle and descriptors go over a line
+// alone, to a process that has the token. The service's thread alone, but for close_all() after a
+// fork.
+#pragma once
+
+#include <poll.h>
+
+#include "shim/ipc/protocol.h"
+
+namespace cistern::shim {
+
+// As many importers are heard at a time; others wait in the queue, behind an importer that says no
+// more for kLineNs at most.
+inline constexpr size_t kMostLines = 16;
+inline constexpr uint64_t kLineNs = 1'000'000'000;
+
+class IpcLines {
+ public:
+  // Room for one more; what is too old is closed.
+  bool has_room();
+  bool empty() const { return count_ == 0; }
+  // Invites who asked with that number to a line. Without room, or anybody there: does nothing. Who
+  // asks again has the first one.
+  void invite(const IpcProcess& own, uint64_t number, const IpcSender& to, const IpcAnswer& come);
+
+  // What is to be polled, kMostLines at most, in the order of the lines.
+  size_t put_polled(pollfd* out) const;
+  // The line of that place, and its end: the last one comes to its place.
+  const OwnSocket& at(size_t i) const { return lines_[i].socket; }
+  void close_at(size_t i);
+  void close_all();
+
+ private:
+  struct Line {
+    OwnSocket socket;
+    uint64_t number;
+    uint64_t since_ns;
+  };
+
+  Line lines_[kMostLines]{};
+  size_t count_ = 0;
+};
+
+}  // namespace cistern::shim
