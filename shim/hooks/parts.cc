@@ -64,7 +64,7 @@ const Part kParts[] = {
      .in_child = stop_watching,
      .without_pools = true},
     {.at_start = start_host_memory, .at_bad_start = tell_bad_settings_at_first_block},
-    {.at_load = open_report},
+    {.at_load = open_report, .at_exit_without_cuda = tell_that_no_cuda_was_used},
     {.at_load = open_chosen_sites},
     {.at_load = watch_unknown_functions},
     {.in_child = reset_sites_after_fork},

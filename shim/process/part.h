@@ -26,6 +26,8 @@ struct Part {
   void (*in_child)() = nullptr;
   // The process ends in an orderly way and used CUDA. Makes no CUDA call.
   void (*at_exit)() = nullptr;
+  // The same of one that did not use CUDA, or was forked from one that did.
+  void (*at_exit_without_cuda)() = nullptr;
   // All of these also with CISTERN_POOL=off: the part needs no pools.
   bool without_pools = false;
 };
