@@ -65,6 +65,9 @@ void cuda_started(bool complete) {
   if (loaded.status == config::Status::kOk || loaded.policy.record.set || loaded.policy.sites.set) {
     at_fork(nullptr, nullptr, child_after_fork);
   }
+  for (const Part& part : parts()) {
+    if (works(part) && part.at_cuda_start != nullptr) part.at_cuda_start(policy());
+  }
   if (loaded.status == config::Status::kOff) return;
   if (!complete) {
     log(config::LogLevel::kWarn,

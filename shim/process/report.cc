@@ -58,7 +58,7 @@ void open_report(const config::Policy& policy) {
 
 // The file is left alone: a child that uses CUDA may have written its report there.
 void tell_that_no_cuda_was_used() {
-  if (first_process != getpid()) return;
+  if (first_process == 0 || first_process != getpid()) return;
   const Run run;
   char line[sizeof run.program + 128];
   snprintf(line, sizeof line,
