@@ -109,6 +109,9 @@ class HostPool {
   // more are idle, and will be old enough.
   bool release_idle(uint64_t age_ns);
 
+  // From now on more idle bytes than these go back at once, as by HostPolicy::most_idle.
+  void keep_idle(uint64_t most_bytes);
+
   // Calls inside(start, bytes) for each piece of [memory, memory + bytes) that the pool has locked,
   // and outside(start, bytes) for the rest.
   template <typename Inside, typename Outside>

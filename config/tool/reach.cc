@@ -142,9 +142,10 @@ bool say_routes(const Program& program, const std::string& libraries) {
   const bool none = !any;
   if (none) route("none seen; libraries it loads later are caught then");
   if (program.elf.is_library) {
-    say("covered", none ? "nothing to cover"
-                        : "in programs that a preload reaches, however they load it but by dlmopen "
-                          "or with RTLD_DEEPBIND; try: cistern doctor PROGRAM");
+    say("covered",
+        none ? "nothing to cover"
+             : "in programs that a preload reaches, however they load it, but for dlmopen; "
+               "with RTLD_DEEPBIND only under --audit; try: cistern doctor PROGRAM");
   }
   return !none;
 }
@@ -219,13 +220,12 @@ void say_framework(bool& any, const Framework& framework, const std::string& pat
           : name + " leaves it to Cistern: " + framework.variable + " is set to \"" + value + "\"");
   any = true;
   if (!framework.binds_deep) return;
-  say("",
-      std::string(framework.name) +
-          " opens its library with RTLD_DEEPBIND, which no preload reaches: with malloc preloaded "
-          "it ends the program; try: --host off");
+  say("", std::string(framework.name) +
+              " opens its library with RTLD_DEEPBIND, which no preload alone reaches: with malloc "
+              "preloaded it ends the program; try: --audit, or --host off");
   if (reach.serves_malloc) {
     reach.but += std::string(reach.but.empty() ? "" : ", ") + "not with " + framework.name + when +
-                 " unless with --host off";
+                 " unless with --audit or --host off";
   }
 }
 

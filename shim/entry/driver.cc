@@ -56,6 +56,17 @@ constinit std::atomic<int> candidates_taken{0};
 constinit std::atomic<const Found*> found{nullptr};
 constinit std::atomic<link_map*> noted{nullptr};  // the driver that note_driver() saw first
 
+// A libcuda.so that only passes calls on, as that of WSL2, has another one behind it, whose
+// addresses its cuGetProcAddress hands out. Filled in by the thread that sees the first of them.
+struct Behind {
+  link_map* library;
+  Known known[kHooks];  // sorted
+  size_t known_count;
+};
+constinit Behind behind_candidates[kCandidates] = {};
+constinit std::atomic<int> behind_taken{0};
+constinit std::atomic<const Behind*> behind{nullptr};
+
 bool is_driver(const link_map* object) {
   return object != nullptr && strncmp(base_name(object), "libcuda.so", 10) == 0;
 }
@@ -159,6 +170,32 @@ const Found& lookup() {
   return *found.load(std::memory_order_acquire);
 }
 
+// The one behind the driver, if `real` lies in it; nullptr where it does not.
+const Behind* find_behind(const Found& f, const void* real) {
+  const Behind* done = behind.load(std::memory_order_acquire);
+  link_map* library = object_of(real);
+  if (!is_driver(library) || library == f.library) return nullptr;
+  if (done == nullptr) {
+    const int taken = behind_taken.fetch_add(1, std::memory_order_relaxed);
+    if (taken >= kCandidates) return nullptr;
+    Behind& mine = behind_candidates[taken];
+    mine.library = library;
+    void* own[kHooks] = {};
+    definitions_in(library, kSymbols, own);
+    for (uint32_t row = 0; row < kHooks; ++row) {
+      if (own[row] != nullptr) mine.known[mine.known_count++] = {own[row], row};
+    }
+    std::sort(mine.known, mine.known + mine.known_count);
+    if (behind.compare_exchange_strong(done, &mine, std::memory_order_acq_rel)) done = &mine;
+  }
+  return done->library == library ? done : nullptr;
+}
+
+const Known* find_known(const Known* known, size_t count, const void* real) {
+  const Known* it = std::lower_bound(known, known + count, Known{real, 0});
+  return it == known + count || it->real != real ? nullptr : it;
+}
+
 }  // namespace
 
 const Driver& driver() { return lookup().driver; }
@@ -174,14 +211,18 @@ bool note_driver(void* real) {
 
 bool in_driver(const void* code) {
   const Found* done = found.load(std::memory_order_acquire);
-  return done != nullptr && done->library != nullptr && object_of(code) == done->library;
+  if (done == nullptr || done->library == nullptr) return false;
+  const link_map* object = object_of(code);
+  const Behind* second = behind.load(std::memory_order_acquire);
+  return object == done->library || (second != nullptr && object == second->library);
 }
 
 void* hook_for_address(const void* real, const char** symbol) {
   const Found& f = lookup();
-  const Known* end = f.known + f.known_count;
-  const Known* known = std::lower_bound(f.known, end, Known{real, 0});
-  if (known == end || known->real != real) return nullptr;
+  const Known* known = find_known(f.known, f.known_count, real);
+  const Behind* second = known == nullptr ? find_behind(f, real) : nullptr;
+  if (second != nullptr) known = find_known(second->known, second->known_count, real);
+  if (known == nullptr) return nullptr;
   const Hook& hook = hooks().entries[known->row];
   *symbol = hook.symbol;
   return hook.function;

@@ -17,8 +17,9 @@ alloc::host::HostPool& host_pool();
 bool host_locks();
 
 // FLAGS_free_idle_memory=true: pages that were freed a while ago go back to the system, by a thread
-// that is started at load; where there is none, at most once a while, by a free.
-void start_releasing_idle_host_memory();
+// that is started with CUDA (start.h). Where there is none, more than so many bytes go back at
+// once, and the rest in a free, looked at once a while.
+inline constexpr uint64_t kMostIdleWithoutThread = uint64_t{4} << 20;
 void release_idle_host_memory_if_due();
 
 // From now on every block that malloc hands out is filled with this byte

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Freed pages of the host's pool go back to the system by the background thread, which is started
-// at load: free() is called with locks of the C library held that a new thread needs, too. Where
-// there is no thread, as in a forked child, frees do it.
+// Freed pages of the host's pool go back to the system by the background thread. It is started with
+// the program's first CUDA call, whose driver has threads as well: a process without CUDA that has
+// one thread keeps to one, since it may be about to make a sandbox or to fork. Nor could free()
+// start it, which is called with locks of the C library held that a new thread needs, too.
+//
+// Where there is no thread, as in a forked child, nobody would come for what stays idle. So it goes
+// back at once but for little, and for that frees do it.
 #include <atomic>
 
 #include "allocator/base/os.h"
 #include "shim/host/host_memory.h"
+#include "shim/host/start.h"
+#include "shim/host/whose_malloc.h"
 #include "shim/process/background.h"
 #include "shim/process/settings.h"
 
@@ -26,7 +32,12 @@ constexpr BackgroundWork kWork = {
 
 }  // namespace
 
-void start_releasing_idle_host_memory() { has_thread.store(attend(/*now=*/false, &kWork)); }
+void start_releasing_idle_host_memory(const config::Policy& settings) {
+  if (!settings.free_idle_memory.value || !malloc_is_ours()) return;
+  if (!attend(/*now=*/false, &kWork)) return;
+  has_thread.store(true);
+  host_pool().keep_idle(UINT64_MAX);
+}
 
 void release_idle_host_memory_if_due() {
   if (has_thread.load(std::memory_order_relaxed)) return;
@@ -37,7 +48,7 @@ void release_idle_host_memory_if_due() {
 }
 
 void reset_idle_host_memory_after_fork() {
-  has_thread.store(false);
+  if (has_thread.exchange(false)) host_pool().keep_idle(kMostIdleWithoutThread);
   forget_background_thread();
 }
 

@@ -123,7 +123,9 @@ HostPolicy policy_of(const config::Policy& settings) {
                                : memory_limit() / kPartOfLimit;
   return {.chunk_bytes = std::min(settings.initial_cpu_memory_in_mb.value << 20, part),
           .own_bytes = modest ? kOwnMappingBytes : UINT64_MAX,
-          .most_idle = modest ? kMostIdle : UINT64_MAX,
+          .most_idle = modest                            ? kMostIdle
+                       : settings.free_idle_memory.value ? kMostIdleWithoutThread
+                                                         : UINT64_MAX,
           .most_chunk_bytes = share_of_usable_memory,
           .locks = settings.locks_host_memory(),
           .eager = settings.pin_eager.value,
@@ -308,7 +310,6 @@ void start_host_memory(const config::Policy& settings) {
   make_first_call();
   if (!serving.load(std::memory_order_acquire)) return;
   usable_memory();
-  if (settings.free_idle_memory.value) start_releasing_idle_host_memory();
   if (fill >= 0) fill_host_memory(fill);
 }
 

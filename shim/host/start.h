@@ -13,6 +13,9 @@ namespace cistern::shim {
 // Part::at_start.
 CISTERN_HOST_ONLY void start_host_memory(const config::Policy& policy);
 
+// Part::at_cuda_start.
+CISTERN_HOST_ONLY void start_releasing_idle_host_memory(const config::Policy& policy);
+
 // Part::at_bad_start: no chunk is ever taken, so the program's first block counts as one.
 CISTERN_HOST_ONLY void tell_bad_settings_at_first_block();
 

@@ -3,6 +3,7 @@
 
 #include <atomic>
 
+#include "shim/process/ancestors.h"
 #include "shim/process/at_fork.h"
 #include "shim/process/log.h"
 #include "shim/process/part.h"
@@ -12,6 +13,7 @@ namespace cistern::shim {
 namespace {
 
 constinit std::atomic<bool> started{false};
+constinit std::atomic<bool> bad_settings_told{false};
 
 void child_after_fork() {
   // The driver does not work in this process; what the pools know is the parent's.
@@ -29,6 +31,7 @@ bool works(const Part& part) { return active() || (part.without_pools && setting
 [[gnu::constructor]] void at_load(int, char**, char** envp) {
   load_settings(envp);
   const bool bad = loaded_settings().status == config::Status::kBad;
+  if (bad && said_by_an_ancestor(loaded_settings().error.text)) bad_settings_told.store(true);
   for (const Part& part : parts()) {
     if (bad && part.at_bad_start != nullptr) part.at_bad_start();
     if (works(part) && part.at_start != nullptr) part.at_start(policy());
@@ -36,17 +39,17 @@ bool works(const Part& part) { return active() || (part.without_pools && setting
 }
 
 [[gnu::destructor]] void at_exit() {
-  if (!started.load(std::memory_order_acquire)) return;
+  const bool used = started.load(std::memory_order_acquire);
   for (const Part& part : parts()) {
-    if (works(part) && part.at_exit != nullptr) part.at_exit();
+    const auto end = used ? part.at_exit : part.at_exit_without_cuda;
+    if (works(part) && end != nullptr) end();
   }
 }
 
 }  // namespace
 
 void tell_bad_settings() {
-  static constinit std::atomic<bool> told{false};
-  if (!told.exchange(true)) log_line(loaded_settings().error.text);
+  if (!bad_settings_told.exchange(true)) log_line(loaded_settings().error.text);
 }
 
 void cuda_started(bool complete) {
@@ -61,6 +64,9 @@ void cuda_started(bool complete) {
   }
   if (loaded.status == config::Status::kOk || loaded.policy.record.set || loaded.policy.sites.set) {
     at_fork(nullptr, nullptr, child_after_fork);
+  }
+  for (const Part& part : parts()) {
+    if (works(part) && part.at_cuda_start != nullptr) part.at_cuda_start(policy());
   }
   if (loaded.status == config::Status::kOff) return;
   if (!complete) {

@@ -21,11 +21,15 @@ struct Part {
   // Instead of at_start, where the settings are bad and the part does nothing: it may have to tell
   // so (life.h), once the process comes to use it.
   void (*at_bad_start)() = nullptr;
+  // With the program's first cuInit. May allocate and start threads.
+  void (*at_cuda_start)(const config::Policy& policy) = nullptr;
   // In a child forked after cuInit, whose only thread is the caller. Locks may be held by threads
   // that do not exist here; the driver does not work.
   void (*in_child)() = nullptr;
   // The process ends in an orderly way and used CUDA. Makes no CUDA call.
   void (*at_exit)() = nullptr;
+  // The same of one that did not use CUDA, or was forked from one that did.
+  void (*at_exit_without_cuda)() = nullptr;
   // All of these also with CISTERN_POOL=off: the part needs no pools.
   bool without_pools = false;
 };

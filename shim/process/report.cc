@@ -10,6 +10,7 @@
 
 #include "allocator/base/os.h"
 #include "shim/process/advice.h"
+#include "shim/process/ancestors.h"
 #include "shim/process/frameworks.h"
 #include "shim/process/log.h"
 #include "shim/process/own_file.h"
@@ -26,6 +27,7 @@ constinit const char* file_ = nullptr;
 constinit OwnFile output_{};
 constinit Writer writer{};
 constinit uint64_t loaded_at_ns = 0;
+constinit pid_t first_process = 0;  // of those that were asked for a report; 0: another one is
 
 }  // namespace
 
@@ -48,8 +50,25 @@ void open_report(const config::Policy& policy) {
   format_ = policy.report.value;
   file_ = policy.report_file.value;
   loaded_at_ns = alloc::os::now_ns();
-  if (format_ == ReportFormat::kNone || file_ != nullptr) return;
+  if (format_ == ReportFormat::kNone) return;
+  if (!an_ancestor_reports()) first_process = getpid();
+  if (file_ != nullptr) return;
   output_.adopt(STDERR_FILENO);
+}
+
+// The file is left alone: a child that uses CUDA may have written its report there.
+void tell_that_no_cuda_was_used() {
+  if (first_process == 0 || first_process != getpid()) return;
+  const Run run;
+  char line[sizeof run.program + 128];
+  snprintf(line, sizeof line,
+           "cistern: info: no report of process %d, %s; it used no CUDA; the programs that it "
+           "started have their own",
+           static_cast<int>(first_process), run.program);
+  if (file_ != nullptr) return log_line(line);
+  const size_t length = strlen(line);
+  line[length] = '\n';
+  output_.write(line, length + 1);
 }
 
 void write_report(ProcessReport process) {

@@ -44,7 +44,7 @@ class Verdict(home.LauncherTest):
 
     def test_a_library_that_binds_deep_is_in_the_verdict(self):
         taichi = self.library("taichi_python.so", "int n;")
-        self.assertRegex(self.of_file(taichi), "(?m)^verdict +works here; not with Taichi unless with --host off$")
+        self.assertRegex(self.of_file(taichi), "(?m)^verdict +works here; not with Taichi unless with --audit or --host off$")
         self.assertRegex(self.of_file(taichi, "--host", "off"), "(?m)^verdict +works here$")
 
 

@@ -32,7 +32,7 @@ PROGRAMS = ("config/tool/", "allocator/record/tool/", "allocator/plan/tool/")
 ROOMS = {
     "config": ["", "tool"],
     "allocator": ["base", "record reclaim", "chunk plan", "on_demand chunk_pools", "scratch host expandable", "graph_arena", ""],
-    "shim": ["", "toolkit", "process", "entry", "host", "sites nvtx", "record", "ipc", "order", "pooled", "watch", "kinds", "hooks"],
+    "shim": ["", "audit", "toolkit", "process", "entry", "host", "sites nvtx", "record", "ipc", "order", "pooled", "watch", "kinds", "hooks"],
 }
 # Beside their place in the order: what a room may use at all.
 ONLY = {"allocator/scratch": ["base", "reclaim"], "allocator/host": ["base"],

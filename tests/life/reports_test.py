@@ -251,6 +251,31 @@ class Reports(life.Life):
         for form in ("text", "json"):
             self.run_one(CISTERN_REPORT=form, TZ=f":{zone}")
 
+    def lines_of(self, *command, **settings):
+        process = self.start(command, True, **settings)
+        code, _, said = self.finish(process)
+        self.assertEqual(code, 0, said)
+        return said.splitlines(), process
+
+    def test_that_no_cuda_was_used_is_one_line(self):
+        line = r"cistern: info: no report of process (\d+), [^;]*; it used no CUDA; .*"
+        script = "sort /dev/null; for i in 1 2 3; do sh -c 'sort /dev/null' & done; wait; (exit 3); exec sort /dev/null"
+        for how in ("text", "json"):
+            environment = {"CISTERN_REPORT": how, "CISTERN_REPORT_FILE": "report"}
+            for command in (("sort", "/dev/null"), ("bash", "-c", script), ("bash", "-c", "sort /dev/null; true")):
+                [said], process = self.lines_of("env", "-u", "CISTERN_REPORT_FILE", *command, **environment)
+                self.assertEqual(int(re.fullmatch(line, said)[1]), process.pid)
+            [said], process = self.lines_of("env", "-u", "CISTERN_LOG_FILE", "bash", "-c", "sort /dev/null; true", **environment)
+            self.assertRegex(said, line)
+            self.assertEqual(list(process.folder.glob("report*")), [])
+
+    def test_a_shell_leaves_the_report_of_its_child_alone(self):
+        shell = ("env", "-u", "CISTERN_LOG_FILE", "bash", "-c")
+        [said], process = self.lines_of(*shell, f"{self.program('endings_lazy')} exit > /dev/null; true", CISTERN_REPORT_FILE="report",
+                                        CISTERN_LOG="warn")
+        self.assertIn("no report of process", said)
+        self.assertNotEqual(json.loads((process.folder / "report").read_text(encoding="utf-8"))["pid"], process.pid)
+
     def test_any_byte_of_a_setting_is_text(self):
         process, _ = self.run_one(CISTERN_SKIP_OPT_SET=os.fsdecode(b"\xff\xc3"))
         entries = self.left(process.folder)[0][process.pid]["chosen_sites"]

@@ -40,6 +40,15 @@ class Starts(life.Life):
             self.assertEqual(self.allocations(reports[process.pid]), 2 * 100)
         self.nothing_shared_left([process.pid for process in running])
 
+    def test_one_that_waits_for_its_driver_holds_up_no_other(self):
+        waits = self.start((self.program("starts_lazy"), "2"), True, SIMCUDA_LATENCY="cuDevicePrimaryCtxRetain=1000000000us")
+        try:
+            self.all_at_once(8, True)
+            self.assertIsNone(waits.poll())
+        finally:
+            waits.kill()
+            waits.communicate()
+
     def test_exec_after_cuda_is_a_new_life(self):
         process, reports, _ = self.reports_of(self.program("starts_lazy"), "3", "exec")
         self.assertEqual(list(reports), [process.pid])

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "../driver_codes.h"
 #include "../test_clock.h"
 
 namespace {
@@ -43,7 +44,9 @@ void burst() {
     std::memset(block, 1, 32 << 10);
   }
   std::printf("held: %s\n", resident() > before + 60 * kMiB ? "yes" : "NO");
+  test_clock::stop();
   for (char* block : blocks) std::free(block);
+  std::printf("kept for a while: %s\n", resident() > before + 32 * kMiB ? "yes" : "NO");
   std::printf("went back: %s\n", falls_to(before + 8 * kMiB) ? "yes" : "NO");
   // And is there again.
   for (char*& block : blocks) {
@@ -112,6 +115,10 @@ int main(int argc, char** argv) {
   if (std::strcmp(what, "exit-handlers") == 0) exit_handlers();
   if (std::strcmp(what, "thread-ends") == 0) thread_ends();
   if (std::strcmp(what, "burst") == 0) burst();
+  if (std::strcmp(what, "burst-with-cuda") == 0) {
+    use_device(0);
+    burst();
+  }
   if (std::strcmp(what, "loader") == 0) loader(argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1);
   return 0;
 }
