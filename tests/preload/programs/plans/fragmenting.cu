@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops whose memory breaks into pieces: on a card that is just large enough for what is live they
-// run out of memory under most ways to place blocks.
+// Loops whose memory breaks into pieces complete on a small card where a plan places their blocks.
+// Under most other ways to place them they run out of memory there.
 //
 //   fragmenting train STEPS   A training loop. Each layer has a workspace, larger than the one
 //                             before, and an activation that the backward part needs. Half way a
