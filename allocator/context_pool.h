@@ -76,11 +76,12 @@ class ContextPool {
   // The same at the place that the plan has for the request. False where it has none, or that is
   // not free: then another way serves it. To be asked first, where there is a plan, for each
   // request of the program. What was served otherwise without asking here is passed over.
-  bool allocate_planned(uint64_t bytes, unsigned shard, uint64_t* address);
-  void pass_over_planned(uint64_t bytes);
+  // `thread`: its number (ThreadNumbers).
+  bool allocate_planned(uint64_t bytes, unsigned shard, unsigned thread, uint64_t* address);
+  void pass_over_planned(uint64_t bytes, unsigned thread);
   bool has_plan() const { return memory_.plan.on(); }
   // Each request that was served, where there is a plan or is to be one.
-  void note_served(uint64_t bytes, uint64_t address);
+  void note_served(uint64_t bytes, unsigned thread, uint64_t address);
 
   // The same from clean memory that is at hand: kOutOfMemory where there is none. Neither waits nor
   // takes memory from the source.
@@ -139,8 +140,8 @@ class ContextPool {
   // What the program's calls do for idle memory, should it make none for a long time. For a thread
   // of ours. True if there will be more to do.
   bool work_in_background() {
-    if (const plan::PlanHead* made = memory_.plan.think()) {
-      memory_.source->plan_made(made->bytes, made->requests);
+    if (const plan::OwnPlans* made = memory_.plan.think()) {
+      memory_.source->plan_made(plan::bytes_of(made->plans()), made->requests());
     }
     return idle_work_.in_background();
   }

@@ -4,10 +4,11 @@
 
 namespace cistern::alloc {
 
-bool ContextPool::allocate_planned(uint64_t bytes, unsigned shard, uint64_t* address) {
+bool ContextPool::allocate_planned(uint64_t bytes, unsigned shard, unsigned thread,
+                                   uint64_t* address) {
   PlanArena& plan = memory_.plan;
   plan::PlanPlace place;
-  if (!plan.place(bytes, &place)) return false;
+  if (!plan.place(bytes, thread, &place)) return false;
   const ChunkSupply::InHand until_filled(memory_.supply);
   Request request{.bytes = bytes, .shard = shard};
   if (!take_planned(request, place)) {
@@ -41,13 +42,13 @@ bool ContextPool::obtain_planned_chunk(plan::PlanPlace place) {
   return obtained;
 }
 
-void ContextPool::pass_over_planned(uint64_t bytes) {
+void ContextPool::pass_over_planned(uint64_t bytes, unsigned thread) {
   plan::PlanPlace place;
-  memory_.plan.place(bytes, &place);
+  memory_.plan.place(bytes, thread, &place);
 }
 
-void ContextPool::note_served(uint64_t bytes, uint64_t address) {
-  if (memory_.plan.note_served(bytes, address)) {
+void ContextPool::note_served(uint64_t bytes, unsigned thread, uint64_t address) {
+  if (memory_.plan.note_served(bytes, thread, address)) {
     memory_.source->request_background_work(/*soon=*/true);
   }
 }

@@ -8,17 +8,17 @@ namespace cistern::alloc {
 void PlanArena::init(Shared* shared, ChunkSupply* supply, const DeviceParts& device, uint32_t owner,
                      const ChunkSizes& sizes) {
   const bool pooled = sizes.kind != StrategyKind::none;
-  const plan::Plan* plan = pooled ? device.plan : nullptr;
+  const std::span<const plan::Plan> plans = pooled ? device.plan : std::span<const plan::Plan>();
   ledger_ = device.ledger;
   align_ = std::max(sizes.align, kBlockGranule);
   next_ = 0;
   plans_ = pooled && device.plans;
-  on_ = plan != nullptr || plans_;
+  on_ = !plans.empty() || plans_;
   refusals_.store(0, std::memory_order_relaxed);
   periods_to_wait_.store(0, std::memory_order_relaxed);
   asked_.store(false, std::memory_order_relaxed);
-  if (plan != nullptr) ledger_->plan_bytes.set(plan->head().bytes);
-  replay_.follow(plan, ledger_);
+  if (!plans.empty()) ledger_->plan_bytes.set(plan::bytes_of(plans));
+  replay_.follow(plans, ledger_);
   observes_.store(plans_ && observer_.start(), std::memory_order_relaxed);
   DeviceParts here = device;
   here.reuse = ReuseRule::about;  // what a place is free for is the plan's to say
@@ -41,35 +41,34 @@ void PlanArena::note_obtained(bool obtained) {
   periods_to_wait_.store(obtained ? 0 : (1u << refusals) - 1, std::memory_order_relaxed);
 }
 
-bool PlanArena::note_served(uint64_t bytes, uint64_t address) {
+bool PlanArena::note_served(uint64_t bytes, unsigned thread, uint64_t address) {
   if (!observes()) {
     observe_again();
     return false;
   }
-  observer_.allocated(bytes, address);
+  observer_.allocated(bytes, thread, address);
   return observer_.due() && !asked_.exchange(true);
 }
 
 // A plan that is entered proves itself, and needs no observer.
-const plan::PlanHead* PlanArena::think() {
+const plan::OwnPlans* PlanArena::think() {
   if (!plans_ || !observes()) return nullptr;
   asked_.store(false);
-  if (replay_.plan() != nullptr && !replay_.left()) {
+  if (replay_.has_plan() && !replay_.left()) {
     const LockGuard guard(mutex_);
     observes_.store(false, std::memory_order_relaxed);
     observer_.stop();
     return nullptr;
   }
-  plan::OwnPlan& next = own_[next_];
+  plan::OwnPlans& next = own_[next_];
   if (!observer_.due() || !next.make(observer_, align_)) return nullptr;
   next_ ^= 1;
-  const plan::PlanHead& head = next.plan()->head();
-  ledger_->plan_bytes.set(head.bytes);
+  ledger_->plan_bytes.set(plan::bytes_of(next.plans()));
   ledger_->plans_made.add();
   refusals_.store(0, std::memory_order_relaxed);
   periods_to_wait_.store(0, std::memory_order_relaxed);
-  replay_.follow(next.plan(), ledger_);
-  return &head;
+  replay_.follow(next.plans(), ledger_);
+  return &next;
 }
 
 void PlanArena::observe_again() {
@@ -79,7 +78,7 @@ void PlanArena::observe_again() {
 }
 
 void PlanArena::end() {
-  replay_.follow(nullptr, ledger_);
+  replay_.follow({}, ledger_);
   const LockGuard guard(mutex_);
   if (observes_.exchange(false, std::memory_order_relaxed)) observer_.stop();
 }

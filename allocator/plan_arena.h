@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of a plan: one chunk, as large as the plan takes, in which the requests of a period
-// lie where the plan puts them (plan/replay.h). It stands before whatever strategy serves the rest.
-// A place is handed out only while all of its memory is clean, so a plan that is wrong costs memory
-// and never puts a block on another one.
+// The memory of a plan, or of those of several threads: one chunk, as large as they take, in which
+// the requests of a period lie where the plan puts them (plan/replay.h). It stands before whatever
+// strategy serves the rest. A place is handed out only while all of its memory is clean, so a plan
+// that is wrong costs memory and never puts a block on another one.
 //
 // The plan comes from a file, or is made here while the program runs (plan/auto_plan.h): what it
 // allocates and frees is observed until a plan is followed, and again once that was left for long.
@@ -27,8 +27,10 @@ class PlanArena {
   bool on() const { return on_; }
 
   // Whether the request has a place in the plan, and where. To be asked once for each request of
-  // the program, in their order.
-  bool place(uint64_t bytes, plan::PlanPlace* place) { return replay_.next(bytes, place); }
+  // the program, in the order of each thread.
+  bool place(uint64_t bytes, unsigned thread, plan::PlanPlace* place) {
+    return replay_.next(bytes, thread, place);
+  }
 
   // Whether there is a chunk for it. It is asked for once in a period, and ever more seldom while
   // the driver refuses it.
@@ -50,13 +52,13 @@ class PlanArena {
 
   // For a plan that is made here: what was served, and freed. True, once: think() has something to
   // do.
-  bool note_served(uint64_t bytes, uint64_t address);
+  bool note_served(uint64_t bytes, unsigned thread, uint64_t address);
   void note_freed(uint64_t address) {
     if (observes()) observer_.freed(address);
   }
   bool observes() const { return observes_.load(std::memory_order_relaxed); }
   // Makes a plan, if the program repeats itself by now; nullptr: it did not.
-  const plan::PlanHead* think();
+  const plan::OwnPlans* think();
 
   // An idle chunk that nothing is planned for any more, or of a plan before.
   bool over_budget() const {
@@ -103,8 +105,8 @@ class PlanArena {
 
   plan::Replay replay_;
   plan::Observer observer_;
-  plan::OwnPlan own_[2];  // the one that is followed, and the next
-  unsigned next_;         // of them
+  plan::OwnPlans own_[2];  // the one that is followed, and the next
+  unsigned next_;          // of them
   uint64_t align_;
   ChunkPools pools_;
   Ledger* ledger_;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <algorithm>
+#include <span>
 
 #include "allocator/base/cap.h"
 #include "allocator/base/fastest_of_late.h"
@@ -34,8 +35,8 @@ struct DeviceParts {
   Index* index = nullptr;         // where the chunks are found by address; nullptr: the shared one
   int shared_party = -1;          // several pools' number in reclamation, begun; -1: the owner's
   ReuseRule reuse = ReuseRule::about;
-  const plan::Plan* plan = nullptr;  // of this context's requests
-  bool plans = false;                // makes plans of them by itself
+  std::span<const plan::Plan> plan = {};  // of this context's requests, or of each of its threads
+  bool plans = false;                     // makes plans of them by itself
 
   uint32_t party(uint32_t owner) const {
     return shared_party < 0 ? owner : static_cast<uint32_t>(shared_party);

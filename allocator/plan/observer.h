@@ -23,15 +23,15 @@ class Observer {
   // Nothing is remembered any more.
   void stop();
 
-  void allocated(uint64_t bytes, uint64_t address);
+  void allocated(uint64_t bytes, unsigned thread, uint64_t address);
   void freed(uint64_t address);
 
   // Whether as many requests came since the last look as before it, or half of what fits.
   bool due() const { return total_.load(std::memory_order_relaxed) >= look_at_; }
 
-  // A copy of what is remembered, with `calls` calls from 0 on; what was not freed ends there. The
-  // next look is due later.
-  bool look(Array<Lifetime>* requests, uint64_t* calls);
+  // A copy of what is remembered, and of whose it is, with `calls` calls from 0 on; what was not
+  // freed ends there. The next look is due later.
+  bool look(Array<Lifetime>* requests, Array<uint16_t>* threads, uint64_t* calls);
 
   void reset_after_fork() { mutex_.reset(); }
 
@@ -42,6 +42,7 @@ class Observer {
   struct Seen {
     uint64_t bytes, from, to, address;
     uint32_t next;  // in its bucket, and 1
+    uint16_t thread;
   };
 
   static uint32_t bucket_of(uint64_t address) {

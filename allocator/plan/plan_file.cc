@@ -129,8 +129,8 @@ PlanProblem Plan::check_head(uint64_t file_bytes) const {
   if (head_.checksum != checksum_of(head_, requests_)) {
     return {"a damaged plan: the checksum differs", head_.checksum, kAnother};
   }
-  if (head_.period != Period::run && head_.period != Period::iteration) {
-    return {"an unknown kind of period", static_cast<uint64_t>(head_.period), "1 or 2"};
+  if (head_.period < Period::run || head_.period > Period::thread) {
+    return {"an unknown kind of period", static_cast<uint64_t>(head_.period), "1 to 3"};
   }
   if (head_.calls < head_.requests || head_.calls > 2 * head_.requests) {
     return {"calls of the period", head_.calls, "one or two for each request"};

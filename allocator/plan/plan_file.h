@@ -17,7 +17,12 @@ inline constexpr char kPlanMagic[8] = {'C', 'I', 'S', 'T', 'P', 'L', 'N', '\n'};
 inline constexpr uint32_t kPlanVersion = 1;
 
 // What the requests of a plan are.
-enum class Period : uint32_t { run = 1, iteration = 2 };
+enum class Period : uint32_t {
+  run = 1,
+  iteration = 2,
+  thread = 3,  // an iteration of one thread: of a device there are several such plans
+};
+inline constexpr unsigned kMostPlans = 16;  // of a device
 
 struct PlanHead {
   char magic[8];
@@ -81,6 +86,13 @@ class Plan {
   PlanHead head_{};
   const uint8_t* requests_ = nullptr;
 };
+
+// Of all of them together.
+inline uint64_t bytes_of(std::span<const Plan> plans) {
+  uint64_t bytes = 0;
+  for (const Plan& plan : plans) bytes += plan.head().bytes;
+  return bytes;
+}
 
 // Sets what does not depend on the caller: magic, version, checksum, number of requests.
 void finish_head(PlanHead& head, std::span<const PlannedRequest> requests);

@@ -5,62 +5,122 @@
 
 namespace cistern::alloc::plan {
 
-void Replay::follow(const Plan* plan, Ledger* ledger) {
+void Replay::follow(std::span<const Plan> plans, Ledger* ledger) {
   LockGuard guard(mutex_);
   ledger_ = ledger;
-  seen_ = since_left_ = 0;
+  requests_ = since_left_ = period_ = plan_bytes_ = 0;
   outside_.store(0, std::memory_order_relaxed);
-  once_.store(plan != nullptr && plan->head().period == Period::run, std::memory_order_relaxed);
-  at_.store(kOutside, std::memory_order_relaxed);
-  plan_.store(plan, std::memory_order_release);
+  followed_.store(0, std::memory_order_relaxed);
+  for (Thread& thread : threads_) {
+    thread.seen = 0;
+    thread.way = kNone;
+  }
+  const auto count = static_cast<unsigned>(std::min<size_t>(plans.size(), kMostPlans));
+  for (unsigned i = 0; i < count; ++i) {
+    ways_[i] = {&plans[i], plan_bytes_, 0, 0, kNone, false};
+    period_ += plans[i].head().requests;
+    plan_bytes_ += plans[i].head().bytes;
+  }
+  by_thread_ = count != 0 && plans[0].head().period == Period::thread;
+  once_.store(count != 0 && plans[0].head().period == Period::run, std::memory_order_relaxed);
+  plans_.store(count, std::memory_order_release);
 }
 
-bool Replay::next(uint64_t bytes, PlanPlace* place) {
+bool Replay::next(uint64_t bytes, unsigned thread_number, PlanPlace* place) {
   LockGuard guard(mutex_);
-  if (plan_.load(std::memory_order_relaxed) == nullptr) return false;
-  const Plan& plan = *plan_.load(std::memory_order_relaxed);
-  uint64_t at = at_.load(std::memory_order_relaxed);
-  if (at == kOutside && begins_with(plan, bytes)) {
-    at = 0;
-    since_left_ = 0;
-    outside_.store(0, std::memory_order_relaxed);
-    ledger_->plan_entered.add();
-  }
-  last_[seen_++ % kRemembered] = bytes;
-  if (at == kOutside) {
-    outside_.store(++since_left_ / plan.head().requests, std::memory_order_relaxed);
+  if (plans_.load(std::memory_order_relaxed) == 0) return false;
+  const unsigned number = by_thread_ ? thread_number : 0;
+  if (number >= kThreads) return false;
+  ++requests_;
+  Thread& thread = threads_[number];
+  Way* const way = way_of(number, bytes);
+  thread.last[thread.seen++ % kRemembered] = bytes;
+  if (way == nullptr || !stays(thread, *way, bytes)) {
+    if (left()) outside_.store(++since_left_ / period_, std::memory_order_relaxed);
     return false;
   }
-  const PlannedRequest expected = plan.request(at);
-  if (expected.bytes != bytes) {
-    ledger_->plan_left.add();
-    at_.store(kOutside, std::memory_order_relaxed);
-    return false;
+  since_left_ = 0;
+  outside_.store(0, std::memory_order_relaxed);
+  way->last_use = requests_;
+  const Plan& plan = *way->plan;
+  const PlannedRequest expected = plan.request(way->at);
+  if (way->at == 0) way->placed = false;
+  if (++way->at == plan.head().requests) {
+    ledger_->plan_periods.add();
+    way->at = 0;
+    if (plan.head().period == Period::run) leave(thread);
   }
-  const bool over = at + 1 == plan.head().requests;
-  if (over) ledger_->plan_periods.add();
-  const bool again = plan.head().period == Period::iteration;
-  at_.store(!over ? at + 1 : again ? 0 : kOutside, std::memory_order_relaxed);
-  if (at == 0) placed_ = false;
   if (expected.outside != 0) return false;
-  *place = {expected.offset, plan.head().bytes, !placed_};
-  placed_ = true;
+  *place = {way->base + expected.offset, plan_bytes_, !way->placed};
+  way->placed = true;
   return true;
 }
 
-bool Replay::begins_with(const Plan& plan, uint64_t bytes) const {
+// The one that the thread follows, or which begins with this request.
+Replay::Way* Replay::way_of(unsigned number, uint64_t bytes) {
+  Thread& thread = threads_[number];
+  if (thread.way != kNone) return &ways_[thread.way];
+  for (unsigned i = 0; i < plans_.load(std::memory_order_relaxed); ++i) {
+    Way& way = ways_[i];
+    if (!is_free(way) || !begins_with(thread, *way.plan, bytes)) continue;
+    if (way.thread != kNone) leave(threads_[way.thread]);
+    way.thread = number;
+    way.at = 0;
+    thread.way = i;
+    thread.strayed = false;
+    followed_.fetch_add(1, std::memory_order_relaxed);
+    ledger_->plan_entered.add();
+    return &way;
+  }
+  return nullptr;
+}
+
+// A thread that asked for nothing during so many requests of others may have ended.
+bool Replay::is_free(const Way& way) const {
+  return way.thread == kNone ||
+         (by_thread_ && requests_ - way.last_use > (kMostOutside + 1) * period_);
+}
+
+// False where the request is not the plan's next one. After one of them the thread is still there.
+bool Replay::stays(Thread& thread, Way& way, uint64_t bytes) {
+  if (way.plan->request(way.at).bytes == bytes) {
+    if (thread.strayed) {
+      ledger_->plan_entered.add();
+      followed_.fetch_add(1, std::memory_order_relaxed);
+    }
+    thread.strayed = false;
+    return true;
+  }
+  if (!thread.strayed && way.plan->head().period != Period::run) {
+    ledger_->plan_left.add();
+    followed_.fetch_sub(1, std::memory_order_relaxed);
+    thread.strayed = true;
+    return false;
+  }
+  if (!thread.strayed) ledger_->plan_left.add();
+  leave(thread);
+  return false;
+}
+
+void Replay::leave(Thread& thread) {
+  if (!thread.strayed) followed_.fetch_sub(1, std::memory_order_relaxed);
+  ways_[thread.way].thread = kNone;
+  thread.way = kNone;
+}
+
+bool Replay::begins_with(const Thread& thread, const Plan& plan, uint64_t bytes) const {
   if (plan.request(0).bytes != bytes) return false;
-  if (seen_ == plan.head().before) return true;
-  return plan.head().period == Period::iteration && ended_before(plan);
+  if (thread.seen == plan.head().before) return true;
+  return plan.head().period != Period::run && ended_before(thread, plan);
 }
 
 // A plan of fewer requests than are compared ends several times in them.
-bool Replay::ended_before(const Plan& plan) const {
+bool Replay::ended_before(const Thread& thread, const Plan& plan) {
   const uint64_t requests = plan.head().requests;
   for (uint64_t i = 1; i <= kRemembered; ++i) {
-    if (i > seen_) return false;
+    if (i > thread.seen) return false;
     const uint64_t expected = plan.request(requests - 1 - (i - 1) % requests).bytes;
-    if (last_[(seen_ - i) % kRemembered] != expected) return false;
+    if (thread.last[(thread.seen - i) % kRemembered] != expected) return false;
   }
   return true;
 }

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Follows the requests of a program through a plan. A request that is the next one of the plan, by
-// its bytes, has a place there. The first that is another one leaves the plan; the pools serve it
-// and those behind it. Whether the memory of a place is free is not known here: who hands it out
+// Follows the requests of a program through its plan. A request that is the next one of the plan,
+// by its bytes, has a place there. The first that is another one leaves the plan; the pools serve
+// it and those behind it. Whether the memory of a place is free is not known here: who hands it out
 // looks (allocator/plan_arena.h).
 //
 // The plan of a whole run begins with the first request, and is left once. The plan of an iteration
-// begins behind as many requests as it did when it was made. Once it was left, it begins again
-// where the last four requests were those with which it ends.
+// begins behind as many requests as it did when it was made. Once it was left, it goes on where one
+// request was more than the plan has, and else it begins again where the last four requests were
+// those with which it ends.
 //
-// Any thread: there is a lock. Owns nothing; the plan stays unchanged while it is followed.
+// Several plans are followed at once if each is one thread's: a thread follows the one that begins
+// with what it does, and no other thread does so meanwhile. Each has memory of its own.
+//
+// Any thread: there is a lock. Owns nothing; the plans stay unchanged while they are followed.
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "allocator/base/ledger.h"
 #include "allocator/base/mutex.h"
@@ -27,16 +32,18 @@ struct PlanPlace {
 
 class Replay {
  public:
-  // nullptr: there is no plan.
-  void follow(const Plan* plan, Ledger* ledger);
-  const Plan* plan() const { return plan_.load(std::memory_order_acquire); }
+  static constexpr unsigned kThreads = 64;  // what others ask for has no place
 
-  // The request of `bytes` that the program makes now. True: it has a place in the plan.
-  bool next(uint64_t bytes, PlanPlace* place);
+  // Without plans nothing is followed. Of several, no more than kMostPlans.
+  void follow(std::span<const Plan> plans, Ledger* ledger);
+  bool has_plan() const { return plans_.load(std::memory_order_acquire) != 0; }
 
-  // Whether the plan is not followed now; and for good: it was a run's, or for so long that the
-  // program seems to do something else.
-  bool left() const { return at_.load(std::memory_order_relaxed) == kOutside; }
+  // The request of `bytes` that a thread of the program makes now. True: it has a place in a plan.
+  bool next(uint64_t bytes, unsigned thread, PlanPlace* place);
+
+  // Whether no plan is followed now; and for good: it was a run's, or for so long that the program
+  // seems to do something else.
+  bool left() const { return followed_.load(std::memory_order_relaxed) == 0; }
   bool left_for_good() const {
     return left() && (once_.load(std::memory_order_relaxed) ||
                       outside_.load(std::memory_order_relaxed) > kMostOutside);
@@ -45,23 +52,46 @@ class Replay {
   void reset_after_fork() { mutex_.reset(); }
 
  private:
-  static constexpr uint64_t kOutside = ~uint64_t{0};
   static constexpr unsigned kRemembered = 4;
+  static constexpr unsigned kNone = ~0u;
   static constexpr uint64_t kMostOutside = 3;  // periods
 
-  bool begins_with(const Plan& plan, uint64_t bytes) const;
-  bool ended_before(const Plan& plan) const;
+  // A plan, and how far a thread is in it.
+  struct Way {
+    const Plan* plan;
+    uint64_t base;      // of its memory
+    uint64_t at;        // the request that comes next
+    uint64_t last_use;  // requests of the program
+    unsigned thread;    // that follows it, or kNone
+    bool placed;        // a request of this period
+  };
+  struct Thread {
+    uint64_t seen;               // requests
+    uint64_t last[kRemembered];  // bytes of the last ones, by their number
+    unsigned way;                // or kNone
+    bool strayed;                // by the last request
+  };
+
+  Way* way_of(unsigned thread, uint64_t bytes);
+  bool is_free(const Way& way) const;
+  bool stays(Thread& thread, Way& way, uint64_t bytes);
+  void leave(Thread& thread);
+  bool begins_with(const Thread& thread, const Plan& plan, uint64_t bytes) const;
+  static bool ended_before(const Thread& thread, const Plan& plan);
 
   Mutex mutex_;
-  std::atomic<const Plan*> plan_;
+  std::atomic<unsigned> plans_;
   Ledger* ledger_;
-  std::atomic<uint64_t> at_;       // the request of the plan that comes next; kOutside: none does
-  std::atomic<bool> once_;         // it is a run's
-  bool placed_;                    // a request of this period
-  std::atomic<uint64_t> outside_;  // periods
-  uint64_t since_left_;            // requests
-  uint64_t seen_;                  // requests of the program
-  uint64_t last_[kRemembered];     // bytes of the last ones, by their number
+  Way ways_[kMostPlans];
+  Thread threads_[kThreads];
+  std::atomic<unsigned> followed_;  // ways
+  std::atomic<bool> once_;          // the plan is a run's
+  std::atomic<uint64_t> outside_;   // periods
+  bool by_thread_;
+  uint64_t period_;      // requests of all plans
+  uint64_t plan_bytes_;  // the same
+  uint64_t requests_;    // of the program
+  uint64_t since_left_;  // of them
 };
 
 }  // namespace cistern::alloc::plan

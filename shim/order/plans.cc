@@ -23,9 +23,11 @@ namespace {
 constexpr uint32_t kNobody = UINT32_MAX;
 
 struct DevicePlan {
-  alloc::plan::Plan plan;
-  bool there = false;
+  alloc::plan::Plan plans[alloc::plan::kMostPlans];
+  uint32_t count = 0;
   uint32_t context = kNobody;
+
+  std::span<const alloc::plan::Plan> all() const { return {plans, count}; }
 };
 
 constinit DevicePlan plans[kMaxDevices]{};
@@ -84,9 +86,23 @@ std::span<const uint8_t> read_whole(const char* path) {
   return text;
 }
 
-// All plans of the file, or none. They refer to the text.
-bool read_plans(const char* path, std::span<const uint8_t> text) {
-  DevicePlan read[kMaxDevices];
+// Beside those of a device that were read before.
+bool add(const alloc::plan::Plan& plan, const char* path) {
+  using alloc::plan::Period;
+  DevicePlan& own = plans[plan.head().device];
+  const bool of_threads = plan.head().period == Period::thread;
+  if (own.count != 0 && (!of_threads || own.plans[0].head().period != Period::thread)) {
+    return refuse(path, "two plans of one device", plan.head().device, "one"), false;
+  }
+  if (own.count == alloc::plan::kMostPlans) {
+    return refuse(path, "plans of one device", own.count + 1, "16"), false;
+  }
+  own.plans[own.count++] = plan;
+  return true;
+}
+
+// Each plan of the file. They refer to the text.
+bool read_each(const char* path, std::span<const uint8_t> text) {
   while (!text.empty()) {
     alloc::plan::Plan plan;
     const alloc::plan::PlanProblem problem = plan.read_first(&text);
@@ -95,11 +111,16 @@ bool read_plans(const char* path, std::span<const uint8_t> text) {
       return refuse(path, problem.what, problem.seen, problem.allowed), false;
     }
     if (device >= kMaxDevices) return refuse(path, "the device", device, "0 to 63"), false;
-    if (read[device].there) return refuse(path, "two plans of one device", device, "one"), false;
-    read[device] = {plan, true, kNobody};
+    if (!add(plan, path)) return false;
   }
-  memcpy(plans, read, sizeof plans);
   return true;
+}
+
+// All plans of the file, or none.
+bool read_plans(const char* path, std::span<const uint8_t> text) {
+  if (read_each(path, text)) return true;
+  for (DevicePlan& each : plans) each.count = 0;
+  return false;
 }
 
 void load(const char* path) {
@@ -114,25 +135,30 @@ void load(const char* path) {
   }
 }
 
-bool fits(const alloc::plan::PlanHead& head, uint64_t total, const char* path) {
+bool fits(std::span<const alloc::plan::Plan> all, uint64_t total, const char* path) {
   const auto& align = policy().align;
-  if (head.bytes > total) {
-    refuse(path, "a plan of more bytes than the device has", head.bytes, "the device's");
-    return false;
-  }
-  if (align.set && head.alignment < align.value) {
-    refuse(path, "a plan of another alignment than CISTERN_ALIGN", head.alignment,
-           "that, or more (cistern plan --alignment)");
-    return false;
+  uint64_t left = total;
+  for (const alloc::plan::Plan& plan : all) {
+    const alloc::plan::PlanHead& head = plan.head();
+    if (head.bytes > left) {
+      refuse(path, "a plan of more bytes than the device has", head.bytes, "the device's");
+      return false;
+    }
+    left -= head.bytes;
+    if (align.set && head.alignment < align.value) {
+      refuse(path, "a plan of another alignment than CISTERN_ALIGN", head.alignment,
+             "that, or more (cistern plan --alignment)");
+      return false;
+    }
   }
   return true;
 }
 
 }  // namespace
 
-const alloc::plan::Plan* claim_plan(CUdevice device, uint64_t total, uint32_t context) {
+std::span<const alloc::plan::Plan> claim_plan(CUdevice device, uint64_t total, uint32_t context) {
   const config::Plan& wanted = policy().plan.value;
-  if (wanted.mode != config::PlanMode::kFile) return nullptr;
+  if (wanted.mode != config::PlanMode::kFile) return {};
   char path[PATH_MAX];
   path_from_start(wanted.file, path);
   if (!looked) {
@@ -142,11 +168,11 @@ const alloc::plan::Plan* claim_plan(CUdevice device, uint64_t total, uint32_t co
     errno = saved;
   }
   DevicePlan& own = plans[device];
-  if (!own.there || own.context != kNobody) return nullptr;
-  own.there = fits(own.plan.head(), total, path);
-  if (!own.there) return nullptr;
+  if (own.count == 0 || own.context != kNobody) return {};
+  if (!fits(own.all(), total, path)) own.count = 0;
+  if (own.count == 0) return {};
   own.context = context;
-  return &own.plan;
+  return own.all();
 }
 
 void give_up_plan(uint32_t context) {

@@ -9,14 +9,15 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <span>
 
 #include "allocator/plan/plan_file.h"
 
 namespace cistern::shim {
 
-// The plan of a device with `total` bytes, for the context with this number; nullptr if there is
-// none, or another context has it.
-const alloc::plan::Plan* claim_plan(CUdevice device, uint64_t total, uint32_t context);
+// The plan of a device with `total` bytes, or those of several threads, for the context with this
+// number; nothing if there is none, or another context has it.
+std::span<const alloc::plan::Plan> claim_plan(CUdevice device, uint64_t total, uint32_t context);
 // The context is gone.
 void give_up_plan(uint32_t context);
 

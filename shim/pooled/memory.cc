@@ -73,8 +73,10 @@ CUresult free_block_in_phase(Context& owner, alloc::Chunk* chunk, CUdeviceptr ad
   int code;
   if (!pooled || capture_gate().capturing()) [[unlikely]] {
     code = allocate_outside_pools(context, bytes, pooled, &address);
-    if (planned && code == CUDA_SUCCESS) context.pool.pass_over_planned(bytes);
-  } else if (planned && context.pool.allocate_planned(bytes, this_thread.shard(), &address)) {
+    if (planned && code == CUDA_SUCCESS)
+      context.pool.pass_over_planned(bytes, this_thread.number());
+  } else if (planned && context.pool.allocate_planned(bytes, this_thread.shard(),
+                                                      this_thread.number(), &address)) {
     code = CUDA_SUCCESS;
   } else if (with_others) [[unlikely]] {
     code = allocate_with_others(context, bytes, &address);
@@ -87,7 +89,7 @@ CUresult free_block_in_phase(Context& owner, alloc::Chunk* chunk, CUdeviceptr ad
     code = exchange_for_unowed(context, bytes, &address);
   if (code == CUDA_SUCCESS) [[likely]] {
     if (planned) [[unlikely]]
-      context.pool.note_served(bytes, address);
+      context.pool.note_served(bytes, this_thread.number(), address);
     *out = address;
     return CUDA_SUCCESS;
   }

@@ -176,6 +176,32 @@ class Plans(life.Life):
                     self.assertEqual(out, "442 blocks, wrong: 0\n")
                     self.assertGreater(devices[0]["plan"]["served"] + devices[0]["plan"]["occupied"], 300)
 
+    def test_what_runs_out_of_memory_otherwise_completes_with_a_plan(self):
+        loops = {"train": ("iteration", "100"), "serve": ("thread", "120")}
+        strategies = ("legacy", "naive_best_fit", "auto_growth", "thread_local")
+        for loop, (period, card) in loops.items():
+            command = (self.program("fragmenting_static"), loop, "4")
+            plan = self.plan_of(command, "--period", period)
+            short = {"alone": None, "default": {}} | {name: {"FLAGS_allocator_strategy": name} for name in strategies}
+            enough = {"file": {"CISTERN_PLAN": str(plan)}, "unit by unit": {"GE_USE_STATIC_MEMORY": "3"},
+                      "auto": {"CISTERN_PLAN": "auto", "CISTERN_LOG": "info", "CISTERN_LOG_FILE": "log.1"}}
+            for ways, end in ((short, (3, "out of memory\n")), (enough, (0, "damaged words 0\n"))):
+                for name, settings in ways.items():
+                    with self.subTest(loop=loop, way=name):
+                        process = self.start(command, settings is not None, SIMCUDA_MEMORY_MB=card, **(settings or {}))
+                        self.assertEqual(self.finish(process)[:2], end)
+
+    def test_each_thread_follows_its_plan_whatever_the_others_do(self):
+        command = (self.program("fragmenting_static"), "serve", "4")
+        plan = self.plan_of(command, "--period", "thread")
+        out, devices = self.watched(*command, CISTERN_PLAN=str(plan), SIMCUDA_LATENCY="cuLaunchKernel=20us")
+        self.assertEqual(out, "damaged words 0\n")
+        told = devices[0]["plan"]
+        self.assertEqual((told["entered"], told["left"], told["occupied"]), (4, 0, 0))
+        self.assertGreater(told["served"], 3000)
+        # Eight rounds of all requests, but for what each thread asks for before its plan begins.
+        self.assertEqual(told["periods"], 4 * 7)
+
     def test_each_call_of_the_driver_fails_once(self):
         steps = (self.program("planned_steps_lazy"), "3")
         plan = self.plan_of(steps)

@@ -163,6 +163,7 @@ bool read_recorded(std::span<const uint8_t> file, const Wanted& wanted, Input& o
     number[step.block] = out.lives.size();
     out.lives.push_back({.from = calls++, .to = kNeverFreed, .bytes = event.bytes});
     out.streams.push_back(event.stream);
+    out.threads.push_back(event.thread);
   }
   end_lives(out, calls);
   return true;

@@ -23,12 +23,14 @@ struct Outside {
 struct Input {
   std::vector<Lifetime> lives;    // in the order of the requests
   std::vector<uint64_t> streams;  // handles, 0 for none; empty: no request has one
+  std::vector<uint32_t> threads;  // of a recording: which one made the request
   std::vector<std::string> ids;   // of a table of lifetimes
   std::vector<uint64_t> offsets;  // of an earlier plan, or empty
   bool counts_calls = false;      // times are numbers of calls
   uint64_t calls = 0;             // then how many; what ends there is never freed
   uint32_t device = 0;
   bool iteration = false;  // it is one of a program that repeats it (iteration.h), with
+  bool of_thread = false;  // the same of one of its threads
   std::vector<Outside> outside;
   uint64_t before = 0, times = 0;  // requests before it began first, and how often it was seen
 };

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/plan/tool/iteration.h"
 
+#include <algorithm>
+#include <map>
+
 #include "allocator/plan/period.h"
+#include "allocator/plan/plan_file.h"
 
 namespace cistern::alloc::plan {
 
@@ -34,6 +38,35 @@ bool take_iteration(Input& input, std::string& problem) {
   problem =
       "nothing to plan; value seen \"an iteration that all its blocks outlive\"; allowed: "
       "blocks that are freed in it; try: without --period";
+  return false;
+}
+
+bool take_iterations(const Input& input, std::vector<Input>& out, std::string& problem) {
+  std::map<uint32_t, Input> threads;
+  for (size_t i = 0; i < input.threads.size(); ++i) {
+    Input& one = threads[input.threads[i]];
+    one.lives.push_back(input.lives[i]);
+    one.streams.push_back(input.streams[i]);
+  }
+  for (auto& [thread, one] : threads) {
+    one.counts_calls = one.of_thread = true;
+    one.calls = input.calls;
+    one.device = input.device;
+    const size_t requests = one.lives.size();
+    std::string ignored;
+    if (take_iteration(one, ignored) &&
+        2 * one.times * (one.lives.size() + one.outside.size()) >= requests) {
+      out.push_back(std::move(one));
+    }
+  }
+  std::stable_sort(out.begin(), out.end(), [](const Input& a, const Input& b) {
+    return a.times * a.lives.size() > b.times * b.lives.size();
+  });
+  if (out.size() > kMostPlans) out.resize(kMostPlans);
+  if (!out.empty()) return true;
+  problem = "no thread repeats itself; value seen \"" + std::to_string(threads.size()) +
+            " threads\"; allowed: a recording in which one does half of the time; try: without "
+            "--period";
   return false;
 }
 

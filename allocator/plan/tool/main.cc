@@ -101,8 +101,9 @@ void show(const Result& result, const Planned& planned, double seconds) {
   const uint64_t bound = problem.lower_bound();
   std::printf("requests     %zu\n", result.input.lives.size());
   if (result.input.iteration) {
-    std::printf("iteration    %zu requests, seen %" PRIu64 " times, first behind %" PRIu64
+    std::printf("%s%zu requests, seen %" PRIu64 " times, first behind %" PRIu64
                 " others; the pool serves %zu, which outlive it\n",
+                result.input.of_thread ? "of a thread  " : "iteration    ",
                 result.input.lives.size() + result.input.outside.size(), result.input.times,
                 result.input.before, result.input.outside.size());
   }
@@ -115,51 +116,82 @@ void show(const Result& result, const Planned& planned, double seconds) {
               static_cast<double>(planned.memory_bytes) / (1 << 20));
 }
 
-bool write_all(const Options& options, const Result& result, std::string& problem) {
-  const bool table = options.out.ends_with(".csv");
-  if (!options.out.empty() &&
-      !tool::write_file(options.out, table ? table_text(result) : plan_text(result), "the plan",
-                        problem)) {
+// What is planned, piece by piece.
+class Plans {
+ public:
+  Plans(const Options& options, uint64_t began) : options_(options), began_(began) {}
+
+  // `parts`: of so many, which share the time.
+  bool add(const Input& input, size_t parts, std::string& problem) {
+    constexpr uint64_t kDriverAlignment = 512;
+    const uint64_t alignment =
+        options_.alignment.value_or(input.counts_calls ? kDriverAlignment : 1);
+    const uint64_t now = os::now_ns();
+    Problem lives;
+    if (!build(input, alignment, lives, problem)) return false;
+    PlannerOptions search;
+    search.steps = options_.steps;
+    search.deadline_ns =
+        (parts == 1 ? began_ : now) + static_cast<uint64_t>(options_.seconds * 1e9) / parts;
+    search.last_plan = input.offsets;
+    const bool tells = ::isatty(STDERR_FILENO) != 0;
+    if (tells) search.report = tell;
+    Planned planned;
+    if (!plan(lives, search, planned)) {
+      problem = "no memory to plan; try: a machine with more";
+      return false;
+    }
+    if (tells) std::fputs("\r\033[K", stderr);
+    const Result result = {input, lives, planned.offsets.span(), planned.bytes, alignment};
+    text_ += options_.out.ends_with(".csv") ? table_text(result) : plan_text(result);
+    if (!options_.svg.empty()) picture_ = picture_text(result);
+    show(result, planned, static_cast<double>(os::now_ns() - began_) / 1e9);
+    return true;
+  }
+
+  bool write(std::string& problem) const {
+    if (!options_.out.empty() && !tool::write_file(options_.out, text_, "the plan", problem)) {
+      return false;
+    }
+    return options_.svg.empty() || tool::write_file(options_.svg, picture_, "the picture", problem);
+  }
+
+ private:
+  const Options& options_;
+  const uint64_t began_;
+  std::string text_, picture_;
+};
+
+bool read_all(const Options& options, std::vector<Input>& out, std::string& problem) {
+  std::vector<uint8_t> file;
+  if (!read_file(options.file, file, problem)) return false;
+  Input input;
+  const bool read = read_input(file, options.wanted, input, problem) &&
+                    (!options.iteration || take_iteration(input, problem)) &&
+                    (!options.threads || take_iterations(input, out, problem));
+  if (!read) {
+    problem = options.file + ": " + problem;
     return false;
   }
-  return options.svg.empty() ||
-         tool::write_file(options.svg, picture_text(result), "the picture", problem);
+  if (options.threads) return true;
+  if (!read_last(options, input, problem)) return false;
+  out.push_back(std::move(input));
+  return true;
 }
 
 int run(int argc, char** argv) {
   const uint64_t began = os::now_ns();
-  constexpr uint64_t kDriverAlignment = 512;
   Options options;
   std::string problem;
   if (!read_options(argc, argv, options, problem)) return fail(kUsage, problem);
-  std::vector<uint8_t> file;
-  if (!read_file(options.file, file, problem)) return fail(kRefused, problem);
-  Input input;
-  if (!read_input(file, options.wanted, input, problem)) {
-    return fail(kRefused, options.file + ": " + problem);
+  std::vector<Input> inputs;
+  if (!read_all(options, inputs, problem)) return fail(kRefused, problem);
+  Plans plans(options, began);
+  for (const Input& input : inputs) {
+    if (!plans.add(input, inputs.size(), problem))
+      return fail(kRefused, options.file + ": " + problem);
   }
-  file = {};
-  if (options.iteration && !take_iteration(input, problem)) {
-    return fail(kRefused, options.file + ": " + problem);
-  }
-  const uint64_t alignment = options.alignment.value_or(input.counts_calls ? kDriverAlignment : 1);
-  Problem lives;
-  if (!build(input, alignment, lives, problem))
-    return fail(kRefused, options.file + ": " + problem);
-  if (!read_last(options, input, problem)) return fail(kRefused, problem);
-  PlannerOptions search;
-  search.steps = options.steps;
-  search.deadline_ns = began + static_cast<uint64_t>(options.seconds * 1e9);
-  search.last_plan = input.offsets;
-  const bool tells = ::isatty(STDERR_FILENO) != 0;
-  if (tells) search.report = tell;
-  Planned planned;
-  if (!plan(lives, search, planned))
-    return fail(kRefused, "no memory to plan; try: a machine with more");
-  if (tells) std::fputs("\r\033[K", stderr);
-  const Result result = {input, lives, planned.offsets.span(), planned.bytes, alignment};
-  if (!write_all(options, result, problem)) return fail(kRefused, problem);
-  show(result, planned, static_cast<double>(os::now_ns() - began) / 1e9);
+  if (!plans.write(problem)) return fail(kRefused, problem);
   if (std::fflush(stdout) == 0) return kDone;
   return fail(kRefused, std::string("the summary cannot be written: ") + std::strerror(errno));
 }

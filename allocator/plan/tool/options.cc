@@ -32,10 +32,11 @@ bool set_memory(const std::string& value, Memory& out, std::string& problem) {
   return refuse(problem, "--memory cannot be used", value, names);
 }
 
-bool set_period(const std::string& value, bool& iteration, std::string& problem) {
-  iteration = value == "iteration";
-  return iteration || value == "run" ||
-         refuse(problem, "--period cannot be used", value, "run, iteration");
+bool set_period(const std::string& value, Options& out, std::string& problem) {
+  out.iteration = value == "iteration";
+  out.threads = value == "thread";
+  return out.iteration || out.threads || value == "run" ||
+         refuse(problem, "--period cannot be used", value, "run, iteration, thread");
 }
 
 bool set_seconds(const std::string& value, double& out, std::string& problem) {
@@ -52,7 +53,7 @@ bool set(const std::string& name, const std::string& value, Options& out, std::s
   if (name == "-o" || name == "--output") return out.out = value, true;
   if (name == "--last") return out.last = value, true;
   if (name == "--svg") return out.svg = value, true;
-  if (name == "--period") return set_period(value, out.iteration, problem);
+  if (name == "--period") return set_period(value, out, problem);
   if (name == "--memory") return set_memory(value, out.wanted.memory, problem);
   if (name == "--seconds") return set_seconds(value, out.seconds, problem);
   if (!read_number(value, number)) {
@@ -94,6 +95,10 @@ bool read_options(int argc, char** argv, Options& out, std::string& problem) {
       value = argv[++i];
     }
     if (!set(name, value, out, problem)) return false;
+  }
+  if (out.threads && (!out.svg.empty() || !out.last.empty() || out.out.ends_with(".csv"))) {
+    return refuse(problem, "--period thread cannot be used with this", "--svg, --last or a table",
+                  "-o PLAN");
   }
   return !out.file.empty() ||
          refuse(problem, "no recording given", "", "cistern plan FILE [-o PLAN] [OPTION...]");

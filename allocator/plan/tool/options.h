@@ -14,7 +14,8 @@ struct Options {
   std::string file, out, last, svg;
   Wanted wanted;
   double seconds = 10;
-  bool iteration = false;  // else the whole recording is planned
+  // Planned is one iteration, or one of each thread, or else the whole recording.
+  bool iteration = false, threads = false;
   uint64_t steps = UINT64_MAX;
   std::optional<uint64_t>
       alignment;  // else 512 for calls, which the driver keeps, and 1 for tables

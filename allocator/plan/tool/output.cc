@@ -70,7 +70,9 @@ std::string plan_text(const Result& result) {
   PlanHead head{};
   head.calls = number_calls(input, requests);
   head.device = input.device;
-  head.period = input.iteration ? Period::iteration : Period::run;
+  head.period = input.of_thread   ? Period::thread
+                : input.iteration ? Period::iteration
+                                  : Period::run;
   head.before = input.before;
   head.bytes = result.bytes;
   head.lower_bound = result.problem.lower_bound();

@@ -229,15 +229,20 @@ struct Pool {
 
   // The same pool anew, with a plan, or with nullptr one that makes plans by itself.
   void set_plan(const alloc::plan::Plan* given) {
-    plan = given;
+    plan = given == nullptr ? std::span<const alloc::plan::Plan>() : std::span(given, 1);
     plans = given == nullptr;
+    init();
+  }
+  // The same with plans of several threads.
+  void set_plans(std::span<const alloc::plan::Plan> given) {
+    plan = given;
     init();
   }
 
   // At its place in the plan, or 0.
-  uint64_t allocate_planned(uint64_t bytes) {
+  uint64_t allocate_planned(uint64_t bytes, unsigned thread = 0) {
     uint64_t address = 0;
-    return pool.allocate_planned(bytes, 0, &address) ? address : 0;
+    return pool.allocate_planned(bytes, 0, thread, &address) ? address : 0;
   }
 
   // The same pool anew, under another rule; only where nothing was allocated yet.
@@ -302,7 +307,7 @@ struct Pool {
   alloc::ChunkSizes sizes;
   alloc::FillMode fill;
   alloc::GroupRules groups;
-  const alloc::plan::Plan* plan = nullptr;
+  std::span<const alloc::plan::Plan> plan;
   bool plans = false;
   alloc::ReuseRule reuse = alloc::ReuseRule::about;
   alloc::ContextPool pool{};

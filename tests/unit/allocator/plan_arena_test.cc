@@ -177,12 +177,79 @@ TEST_CASE("plan arena: an iteration that is left in its middle keeps its chunk",
       if (address != 0) p->free(address);
     }
     p->synchronise();
-    CHECK(p->allocate_planned(77) == 0);
+    for (const uint64_t bytes : {77, 78}) CHECK(p->allocate_planned(bytes) == 0);
     p->pool.release_excess();
     for (const uint64_t bytes : {4000, 1000, 3000, 4000}) CHECK(p->allocate_planned(bytes) == 0);
   }
   CHECK(p->source.asked == std::vector<uint64_t>{8192});
   CHECK(p->ledger.plan_entered.get() == 5);
+}
+
+TEST_CASE("plan arena: one request more than the plan has leaves it, and the next goes on",
+          "[plan]") {
+  const OfRequests given = three();
+  auto p = pool_with(given.plan);
+  const uint64_t a = p->allocate_planned(1000);
+  CHECK(p->allocate_planned(77) == 0);
+  CHECK(p->allocate_planned(3000) == a + 4096);
+  CHECK((p->ledger.plan_left.get() == 1 && p->ledger.plan_entered.get() == 2));
+}
+
+TEST_CASE("plan arena: threads follow plans of their own, in any order and each in its memory",
+          "[plan]") {
+  OfRequests one({at(0, 1000), at(1024, 2000), at(3072, 500)}, 4096);
+  OfRequests other({at(0, 1000), at(1024, 7000)}, 8192);
+  std::vector<plan::Plan> plans;
+  for (OfRequests* each : {&one, &other}) {
+    plan::PlanHead head = each->plan.head();
+    head.period = plan::Period::thread;
+    plans.emplace_back(head, each->requests.data());
+  }
+  auto p = std::make_unique<Pool>();
+  p->set_plans(plans);
+  std::mt19937_64 random(1);
+  uint64_t base = 0, next[2] = {};
+  std::vector<uint64_t> live[2];
+  for (int i = 0; i < 1000; ++i) {
+    const unsigned thread = i < 4 ? static_cast<unsigned>(i) / 2 : random() % 2;
+    const plan::Plan& plan = plans[thread];
+    const plan::PlannedRequest request = plan.request(next[thread] % plan.head().requests);
+    const uint64_t address = p->allocate_planned(request.bytes, thread);
+    if (i == 0) base = address;
+    REQUIRE(address == base + thread * 4096 + request.offset);
+    live[thread].push_back(address);
+    if (++next[thread] % plan.head().requests != 0) continue;
+    for (const uint64_t each : live[thread]) p->free(each);
+    live[thread].clear();
+    p->synchronise();
+  }
+  CHECK(p->source.asked == std::vector<uint64_t>{4096 + 8192});
+  CHECK((p->ledger.plan_served.get() == 1000 && p->ledger.plan_entered.get() == 2));
+  CHECK(p->ledger.plan_left.get() == 0);
+}
+
+TEST_CASE("plan arena: another thread takes over the plan of one that is silent for long",
+          "[plan]") {
+  OfRequests one({at(0, 1000), at(1024, 2000)}, 4096);
+  plan::PlanHead head = one.plan.head();
+  head.period = plan::Period::thread;
+  const std::vector<plan::Plan> plans{plan::Plan(head, one.requests.data())};
+  auto p = std::make_unique<Pool>();
+  p->set_plans(plans);
+  CHECK(p->allocate_planned(1000, 5) != 0);  // in the middle of its period
+  uint64_t served = 0;
+  for (int i = 0; i < 20; ++i) {
+    for (const uint64_t bytes : {1000, 2000}) {
+      const uint64_t address = p->allocate_planned(bytes, 6);
+      if (address == 0) continue;
+      ++served;
+      p->free(address);
+      p->synchronise();
+    }
+    CHECK((i >= 3 || served == 0));
+  }
+  CHECK(served == 16);  // the place of the first request is not free
+  CHECK(p->ledger.plan_entered.get() == 2);
 }
 
 TEST_CASE("plan arena: a larger chunk that was kept does as well", "[plan]") {

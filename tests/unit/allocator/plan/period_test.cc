@@ -97,7 +97,7 @@ struct Stepping {
   uint64_t last = 0, next = 1;
 
   uint64_t get(uint64_t bytes) {
-    observer.allocated(bytes, next * 512);
+    observer.allocated(bytes, 0, next * 512);
     return next++ * 512;
   }
   void step(uint64_t bytes = 1000) {
@@ -113,12 +113,12 @@ TEST_CASE("auto plan: three repetitions make one, with what outlives the iterati
           "[plan]") {
   auto program = std::make_unique<Stepping>();
   REQUIRE(program->observer.start());
-  OwnPlan own;
+  OwnPlans own;
   for (int i = 0; i < 2; ++i) program->step();
   CHECK_FALSE(own.make(program->observer, 512));
   for (int i = 0; i < 10; ++i) program->step();
   REQUIRE(own.make(program->observer, 512));
-  const Plan& plan = *own.plan();
+  const Plan& plan = own.plans()[0];
   REQUIRE(plan.head().requests == 3);
   CHECK((plan.head().period == Period::iteration && plan.head().bytes == 3072 + 1024));
   for (uint64_t i = 0; i < 3; ++i) {
@@ -126,23 +126,54 @@ TEST_CASE("auto plan: three repetitions make one, with what outlives the iterati
   }
   for (int i = 0; i < 10; ++i) program->step(5000);
   REQUIRE(own.make(program->observer, 512));
-  CHECK(own.plan()->request(0).bytes % 5000 == 0);
+  CHECK(own.plans()[0].request(0).bytes % 5000 == 0);
   program->observer.stop();
+}
+
+// Each thread asks for its own sizes over and over; whose turn it is, is drawn.
+TEST_CASE("auto plan: threads that repeat themselves, and not together, get a plan each",
+          "[plan]") {
+  auto observer = std::make_unique<Observer>();
+  REQUIRE(observer->start());
+  const std::vector<uint64_t> sizes[] = {random_sizes(7, 1000000, 1), random_sizes(11, 1000000, 2),
+                                         random_sizes(13, 1000000, 3)};
+  std::mt19937_64 random(1);
+  uint64_t made[3] = {}, address = 512;
+  for (int i = 0; i < 1000; ++i) {
+    const auto thread = static_cast<unsigned>(random() % 3);
+    observer->allocated(sizes[thread][made[thread]++ % sizes[thread].size()], thread, address);
+    observer->freed(address);
+    address += 512;
+  }
+  OwnPlans own;
+  REQUIRE(own.make(*observer, 512));
+  REQUIRE(own.plans().size() == 3);
+  for (int i = 0; i < 3; ++i) {
+    const PlanHead& head = own.plans()[static_cast<size_t>(i)].head();
+    CHECK((head.period == Period::thread && head.requests == sizes[i].size()));
+  }
+  CHECK(own.requests() == 7 + 11 + 13);
+  // One that asks for ever new sizes may repeat itself later, so it is waited for.
+  for (uint64_t i = 0; i < 500; ++i) observer->allocated(5000000 + i, 3, address += 512);
+  CHECK_FALSE(own.make(*observer, 512));
+  CHECK(own.plans().empty());
+  observer->stop();
 }
 
 TEST_CASE("observer: it forgets the older half, and looks become due less and less often",
           "[plan]") {
   auto program = std::make_unique<Stepping>();
   Array<Lifetime> requests;
+  Array<uint16_t> threads;
   uint64_t calls = 0;
-  program->observer.allocated(1, 512);  // before it begins it sees nothing
+  program->observer.allocated(1, 0, 512);  // before it begins it sees nothing
   REQUIRE(program->observer.start());
   int looks = 0;
   for (uint64_t i = 0; i < Observer::kMost; ++i) {
     program->step(1000 + i);
     if (!program->observer.due()) continue;
     ++looks;
-    REQUIRE(program->observer.look(&requests, &calls));
+    REQUIRE(program->observer.look(&requests, &threads, &calls));
     REQUIRE(requests.size() <= Observer::kMost);
     const Lifetime& newest = requests[requests.size() - 1];
     CHECK((newest.bytes == 3 * (1000 + i) && newest.to == calls));

@@ -58,7 +58,7 @@ TEST_CASE("plan file: one that breaks a rule is refused", "[plan]") {
     const char* said;
     std::function<void(Written&)> change;
   } cases[] = {
-      {"kind of period", [](Written& w) { w.head.period = static_cast<Period>(3); }},
+      {"kind of period", [](Written& w) { w.head.period = static_cast<Period>(4); }},
       {"calls of the period", [](Written& w) { w.head.calls = 7; }},
       {"calls of the period", [](Written& w) { w.head.calls = 2; }},
       {"the alignment", [](Written& w) { w.head.alignment = 0; }},
