@@ -94,8 +94,7 @@ class ChunkPools {
   // The same of the first pool, but for its newest chunk.
   void collect_idle_before_newest(ChunkList* out);
 
-  // Where fills are gathered: fills what is clean by now, ahead of need.
-  // Where fills are gathered: what was freed and is not in use any more is filled, and clean then.
+  // Where fills are gathered: fills what no work uses any more, ahead of need; of one pool, or all.
   void fill_freed_of(unsigned number);
   void fill_freed() {
     for_each_pool([this](BlockPool& pool) { fill_freed(pool); });
