@@ -102,7 +102,8 @@ class Ranges(Nvtx):
 
     def test_without_a_setting_nothing_is_seen(self):
         out, log = self.run_one(self.ranges, "levels")
-        self.assertEqual((out, log), (UNTRACKED, []))
+        self.assertEqual((out, len(log)), (UNTRACKED, 1))
+        self.assertIn("it used no CUDA", log[0])
 
     def test_without_pools_only_a_recording_sees_ranges(self):
         off = {**ANY, "CISTERN_POOL": "off"}

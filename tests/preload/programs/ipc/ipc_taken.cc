@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One block of so many bytes for other processes, as words on a command line: what happens between
-// an importer's question and its answer, life/taken_test.py decides.
+// Whoever takes the address of an importer that ended is given nothing.
+//
+// One block for other processes. What happens between an importer's question and its answer,
+// life/taken_test.py decides.
 //
 //   ipc_taken own BYTES     prints the block's handle, and holds the block until stdin ends
 //   ipc_taken open HANDLE   opens it, and reads it
