@@ -287,7 +287,8 @@ bool ContextMemory::release_returnable(uint64_t patience_ns, Units units) {
   bool clean = release_clean(units);
   if (strategy.units() != nullptr && units == Units::stay) return clean;  // the source gets nothing
   const Usage left = usage();
-  const bool rest = left.waiting + left.parked != 0 || supply.cache.any_refused();
+  const bool rest =
+      left.waiting + left.parked + left.quarantined != 0 || supply.cache.any_refused();
   // Of units all that is clean has gone by now.
   if (strategy.units() != nullptr && !rest && supply.cache.idle_bytes() == 0) return clean;
   const bool clean_alone = source->can_release_clean() && !source->release_clean_untried();

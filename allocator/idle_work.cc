@@ -91,12 +91,13 @@ void IdleWork::do_deferred(WorkedBy worked_by) {
   memory_->ledger->deferred_done[static_cast<int>(worked_by)].add();
 }
 
-// What was idle for the whole delay and is idle still has to stay: without it less would be idle
-// than is to be kept.
+// Where all that is idle was so for the whole delay, and each chunk is more than may go, there is
+// nothing to come before that changes.
 bool IdleWork::some_may_age(Tick now) const {
   const IdleRelease& idle = memory_->shared->idle;
+  const uint64_t all = memory_->ledger->idle_chunks.get();
   const bool unchanged = age(now, changed_.load(std::memory_order_relaxed)) > idle.due;
-  return memory_->ledger->idle_chunks.get() > idle.keep && !unchanged;
+  return all > idle.keep && !(unchanged && stays_.load(std::memory_order_relaxed) == all);
 }
 
 void IdleWork::sweep_if_due() {
@@ -127,30 +128,33 @@ void IdleWork::release_aged(Tick now, WorkedBy worked_by) {
     const bool too_much = idle.bytes != 0 && all > keep;
     if (!too_much || idle.oldest < shared.idle.due || memory_->source->refuses_release()) return;
     if (shared.threads_counting.load() != 0) return;  // there is another sweep
-    if (!release_one_aged(now, idle.oldest, all - keep, worked_by) &&
-        !release_one_aged(now, shared.idle.due, all - keep, worked_by)) {
-      return;
-    }
+    Went went = release_one_aged(now, idle.oldest, all - keep, worked_by);
+    if (went == Went::too_much)
+      went = release_one_aged(now, shared.idle.due, all - keep, worked_by);
+    stays_.store(went == Went::too_much ? all : 0, std::memory_order_relaxed);
+    if (went != Went::yes) return;
   }
 }
 
-// False when it did not go, or another thread has just taken it.
-bool IdleWork::release_one_aged(Tick now, uint32_t least, uint64_t most, WorkedBy worked_by) {
+IdleWork::Went IdleWork::release_one_aged(Tick now, uint32_t least, uint64_t most,
+                                          WorkedBy worked_by) {
   ChunkSupply& supply = memory_->supply;
-  if (Expandable* units = memory_->strategy.units()) {
+  Expandable* units = memory_->strategy.units();
+  const bool may_go_in_units = units != nullptr && most >= units->unit_bytes();
+  if (units != nullptr) {
     if (const uint64_t bytes = units->release_aged_units(now, least); bytes != 0) {
       note_aged(bytes, worked_by);
-      return true;
+      return Went::yes;
     }
   }
   ChunkList chunk;
   const ChunkSupply::Moving moving(supply);
   memory_->collect_aged(now, least, most, &chunk);
-  if (chunk.empty()) return false;
+  if (chunk.empty()) return may_go_in_units ? Went::not_now : Went::too_much;
   const uint64_t bytes = chunk.first()->size();
-  if (!memory_->release_idle(&chunk)) return false;
+  if (!memory_->release_idle(&chunk)) return Went::not_now;
   note_aged(bytes, worked_by);
-  return true;
+  return Went::yes;
 }
 
 void IdleWork::note_aged(uint64_t bytes, WorkedBy worked_by) {

@@ -58,7 +58,10 @@ class IdleWork {
   void sweep_if_due();
   void sweep(WorkedBy worked_by);
   void release_aged(Tick now, WorkedBy worked_by);
-  bool release_one_aged(Tick now, uint32_t least, uint64_t most, WorkedBy worked_by);
+  // Whether an idle chunk of that age went. too_much: each is more than may go, or has just been
+  // taken by another thread.
+  enum class Went : uint8_t { yes, too_much, not_now };
+  Went release_one_aged(Tick now, uint32_t least, uint64_t most, WorkedBy worked_by);
   bool some_may_age(Tick now) const;
   void note_aged(uint64_t bytes, WorkedBy worked_by);
   void publish_idle(uint64_t bytes, Tick now);
@@ -72,6 +75,7 @@ class IdleWork {
   std::atomic<bool> sweeping_{false};
   std::atomic<Tick> swept_{kNotSeen};        // the tick of the last sweep
   std::atomic<Tick> changed_{kNotSeen};      // at which another number of bytes was idle
+  std::atomic<uint64_t> stays_{0};           // idle of the device when each chunk was too much
   std::atomic<uint64_t> idle_published_{0};  // what Ledger::idle_chunks knows of this context
 };
 

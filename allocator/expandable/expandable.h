@@ -131,6 +131,7 @@ class Expandable {
     supply_->cache.collect_aged(now, least, out, most);
   }
   uint64_t release_aged_units(Tick now, uint32_t least);
+  uint64_t unit_bytes() const { return units_.unit_bytes(); }
 
   // visit(address, bytes), which may call the source: all runs of addresses that have memory behind
   // them. Nothing moves meanwhile.

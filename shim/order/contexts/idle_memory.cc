@@ -58,13 +58,4 @@ bool release_idle_memory_of(CUdevice device, const Context* except) {
   return any;
 }
 
-bool release_clean_memory_of(CUdevice device) {
-  bool any = release_idle_memory_of_clients(device);
-  for_each_context([&](Context& context) {
-    const Visit visit(context);
-    if (visit.open() && context.device == device) any |= context.pool.release_clean();
-  });
-  return any;
-}
-
 }  // namespace cistern::shim

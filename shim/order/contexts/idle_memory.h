@@ -25,7 +25,4 @@ bool release_idle_memory_of_clients(CUdevice device);
 // nothing. Waits for no work that was handed over after the frees, and for the rest 0.2 s.
 bool release_idle_memory_of(CUdevice device, const Context* except);
 
-// The same of what no earlier work can touch, without a wait.
-bool release_clean_memory_of(CUdevice device);
-
 }  // namespace cistern::shim

@@ -162,7 +162,7 @@ TEST_CASE("of idle chunks a younger one goes where the oldest is more than may g
 }
 
 TEST_CASE("what is kept counts for the device, not for each context") {
-  auto p = aging_pool(/*keep_mb=*/12);
+  auto p = aging_pool(/*keep_mb=*/10);
   auto other = std::make_unique<ContextPool>();
   other->init(&p->shared, &p->source, {&p->ledger, &p->cap}, 1, p->sizes);
   uint64_t theirs;
