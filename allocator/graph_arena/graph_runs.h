@@ -237,7 +237,6 @@ void GraphRuns<Strategy>::end(Running& running) {
   uint64_t need = running.peak - std::min(running.peak, pool->in_use_bytes());
   if (running.grew && live == 0) need = std::max(need, pool->chunk_bytes());
   running.graph->note_run(need);
-  running.most_needed = std::max(running.most_needed, round_up(need, kDriverPage));
   uint64_t sum = 0;
   for (unsigned i = 0; i < known_; ++i) sum += tables_->graphs[i].need();
   ledger_->graph_bytes.raise_to(sum);

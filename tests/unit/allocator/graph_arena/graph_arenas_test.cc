@@ -43,19 +43,6 @@ TEST_CASE("where the coming graph is known to need more, the arena goes first an
   CHECK(p->ledger.arenas_taken.get() == 2);
 }
 
-TEST_CASE("an arena is taken as large as the largest graph known, whichever one is next") {
-  auto p = arenas();
-  run(*p, 1, kSmall, 2);
-  run(*p, 2, kLarge, 8);
-  p->source.asked.clear();
-  run(*p, 3, kSmall, 2);
-  CHECK(p->source.asked == Sizes{32 * kMiB});
-  for (uint32_t number = 4; number < 8; ++number) {
-    run(*p, number, number % 2 == 0 ? kLarge : kSmall, number % 2 == 0 ? 8 : 2);
-  }
-  CHECK(p->source.asked.size() == 1);
-}
-
 TEST_CASE("with gathered fills arenas fold and are shared as without, in one fill each") {
   auto p = arenas(4096, 0, 0, FillMode::gathered);
   uint32_t number = 1;
