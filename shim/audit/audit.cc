@@ -16,6 +16,11 @@
 #include <cstdint>
 #include <initializer_list>
 
+// No loop becomes a call of the C library.
+#ifndef __clang__
+#pragma GCC optimize("no-tree-loop-distribute-patterns")
+#endif
+
 namespace {
 
 struct Library {
@@ -148,10 +153,10 @@ long protection_of(const link_map* map, uintptr_t address) {
 // only read; the page or two around the entry become this process's own. With larger pages the
 // system refuses, and the library stays as it is.
 void enter(const link_map* map, const ElfW(Sym) * symbol, uintptr_t value) {
-  constexpr uintptr_t size = 4096;
+  constexpr uintptr_t kPage = 4096;
   const auto at = reinterpret_cast<uintptr_t>(symbol);
-  const uintptr_t start = at & ~(size - 1);
-  const size_t bytes = (at + sizeof *symbol - start + size - 1) & ~(size - 1);
+  const uintptr_t start = at & ~(kPage - 1);
+  const size_t bytes = (at + sizeof *symbol - start + kPage - 1) & ~(kPage - 1);
   const long as_mapped = protection_of(map, at);
   if (as_mapped == 0 || protect(start, bytes, as_mapped | kWrite) != 0) return;
   auto* entry = const_cast<ElfW(Sym)*>(symbol);

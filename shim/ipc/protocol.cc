@@ -149,7 +149,7 @@ bool OwnSocket::connect_to(const IpcSender& to) const {
 
 void OwnSocket::disconnect() const {
   const sockaddr nobody{.sa_family = AF_UNSPEC, .sa_data = {}};
-  connect(number_, &nobody, sizeof nobody.sa_family);
+  static_cast<void>(connect(number_, &nobody, sizeof nobody.sa_family));
 }
 
 bool OwnSocket::still_ours() const {

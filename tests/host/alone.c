@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * For alone_test.py: a program of one thread that frees a lot and then makes a user namespace, which
- * only such a program may, forks, and does the same there. It also
- * allocates before main. Says
- * what is left of 64 MiB that it freed in blocks of 32 KiB, with no call since. */
+ * For alone_test.py: a program of one thread that frees a lot and then makes a user namespace,
+ * which only such a program may, forks, and does the same there. It also allocates before main.
+ * Says what is left of 64 MiB that it freed in blocks of 32 KiB, with no call since. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <sched.h>
