@@ -22,10 +22,10 @@ namespace {
 
 uint64_t address_of(const void* memory) { return reinterpret_cast<uint64_t>(memory); }
 
-// As the pools fill what they hand out (CudaPinnedSource).
+// As the pools fill what they hand out (PinnedSource). Of no bytes the driver may give none.
 CUresult filled(CUresult result, void* const* out, size_t bytes) {
   const int byte = policy().fill_byte();
-  if (result == CUDA_SUCCESS && byte >= 0) {
+  if (result == CUDA_SUCCESS && byte >= 0 && *out != nullptr) {
     memset(*out, byte, bytes);
     pinned_ledger().fills.add();
     pinned_ledger().fill_bytes.add(bytes);
