@@ -133,7 +133,7 @@ class ChunkCache {
   uint64_t waiting_bytes() const { return freed_.waiting_bytes(); }
   uint64_t parked_bytes() const { return freed_.parked_bytes(); }
   uint64_t idle_or_parked_bytes() const {
-    const Counter* in_pool = idle_in_pool_.load(std::memory_order_relaxed);
+    const Counter* in_pool = idle_in_pool_.load(std::memory_order_acquire);
     return idle_bytes() + parked_bytes() + (in_pool == nullptr ? 0 : in_pool->get());
   }
   uint64_t garbage_bytes() const { return freed_.garbage_bytes(); }
