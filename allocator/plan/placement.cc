@@ -24,7 +24,7 @@ bool Placement::make(const Problem& problem) {
   }
   for (const Block& block : blocks_) {
     for (uint32_t i = bucket_of(block.first); i <= bucket_of(block.last); ++i) {
-      ++buckets_[i].begin;  // for now the count
+      ++buckets_[i].begin;  // the count, until the offsets are known
     }
   }
   uint64_t begin = 0;

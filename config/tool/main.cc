@@ -37,10 +37,8 @@ int report(const Problem& problem) {
   return problem.code == kDone ? kDone : fail(problem.code, problem.text);
 }
 
-// What `cistern run` asks before exec: settings, then the object, then the program. Prints, each on
-// a line, what the program needs beside the object: "first=LIBRARY", to be preloaded before it, and
-// "audited", more room for thread-local storage.
-// What the object without a malloc of its own would pass over in silence.
+// What the object without a malloc of its own would pass over in silence: settings of malloc. (The
+// group of host memory has those of pinned memory, too.)
 int refuse_host_settings(const Loaded& loaded) {
   for (const char* name :
        {"CISTERN_MALLOC_CONF", "FLAGS_initial_cpu_memory_in_mb",
@@ -55,6 +53,9 @@ int refuse_host_settings(const Loaded& loaded) {
   return kDone;
 }
 
+// What `cistern run` asks before exec: settings, then the object, then the program. Prints, each on
+// a line, what the program needs beside the object: "first=LIBRARY", to be preloaded before it, and
+// "audited", more room for thread-local storage.
 int check(int argc, char** argv) {
   const char* object = nullptr;
   const char* program = nullptr;

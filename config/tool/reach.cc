@@ -144,8 +144,8 @@ bool say_routes(const Program& program, const std::string& libraries) {
   if (program.elf.is_library) {
     say("covered",
         none ? "nothing to cover"
-             : "in programs that a preload reaches, however they load it, but for dlmopen; "
-               "with RTLD_DEEPBIND only under --audit; try: cistern doctor PROGRAM");
+             : "in programs that a preload reaches; not in libraries opened with dlmopen, and in "
+               "those opened with RTLD_DEEPBIND only under --audit; try: cistern doctor PROGRAM");
   }
   return !none;
 }

@@ -116,7 +116,7 @@ struct IpcSender {
 };
 
 // A socket of Cistern's, under a high number; used no more once the program has made that number
-// another file. One thread at a time, but for still_ours().
+// another file. Any thread may call still_ours(); for the rest, one thread at a time.
 class OwnSocket {
  public:
   // Bound to the name of this process. No descriptor comes in where the kernel can refuse them all
@@ -125,7 +125,8 @@ class OwnSocket {
   // An importer's, bound to a name that the kernel chooses. False, with errno.
   bool open_to_ask(const IpcProcess& process, uint64_t number);
   // A line to whatever socket has that address now: bound as well, once it is connected, so that
-  // nobody else can send to it at any time. No descriptor comes in, as above. False, with errno.
+  // nobody else can send to it at any time. It takes no descriptor, as open_for(). False, with
+  // errno.
   bool open_line(const IpcProcess& process, uint64_t number, const IpcSender& to);
   // From now on it hears and reaches that socket alone, and no longer what it was connected to.
   bool connect_to(const IpcSender& to) const;

@@ -56,7 +56,7 @@ constinit unsigned submissions_behind = 0;
 constinit std::atomic<bool> waits_are_stale{false};  // a stream ended while the lock was not free
 
 // Whether a free comes while another thread waits for the debts of earlier ones, or soon after
-// that: who waits would be held up by what this thread left to the device.
+// that. A debt would hold that thread up.
 bool threads_work_at_once() {
   constexpr unsigned kFrees = 1000;
   if (held_up.load() != 0) frees_to_wait.store(kFrees);

@@ -173,7 +173,7 @@ TEST_CASE("a line hears its importer alone, even of those that know the word", "
   CHECK(asked.has_asked_on_line());
 }
 
-TEST_CASE("who asks twice has one line, and lines of those who say nothing go", "[ipc]") {
+TEST_CASE("an importer that asks twice has one line, and silent lines are closed", "[ipc]") {
   Asked asked;
   const long files = test::open_files();
   asked.invite();
