@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The minute of life/attacked_test.py. It says how slow the slowest allocation was, and how slow without an attack;
-the goal on a machine with idle processors is 5 ms, and no test fails by it."""
+the goal is 5 ms without the waits for a processor, and no test fails by it."""
 
 import attacked
 import life

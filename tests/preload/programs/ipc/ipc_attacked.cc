@@ -4,15 +4,19 @@
 // they like to the owner's socket meanwhile (life/strangers.py). Told a byte by stdin, the owner
 // stops between two openings (SIGSTOP). In the end it prints what went wrong, and what is left:
 // descriptors, and resident memory in MiB. With the word "figures" it says to stderr what depends
-// on the machine: how many allocations, and the slowest one.
+// on the machine: how many allocations, and the slowest one; also the slowest one without the time
+// in which its thread waited for a processor.
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <latch>
 #include <thread>
 #include <vector>
 
@@ -30,17 +34,41 @@ std::atomic<bool> stop{false};
 std::atomic<int> wrong{0};
 std::atomic<long> allocations{0};
 std::atomic<long> slowest_us{0};
+std::atomic<long> slowest_running_us{0};
 
-void allocate(CUcontext context) {
+// How long the calling thread has waited for a processor (the second number of schedstat; proc(5)).
+// 0 where the kernel does not count it.
+class WaitForProcessor {
+ public:
+  long us() const {
+    char text[100]{};
+    long ran = 0, waited = 0;
+    if (pread(file_, text, sizeof text - 1, 0) <= 0) return 0;
+    return std::sscanf(text, "%ld %ld", &ran, &waited) == 2 ? waited / 1000 : 0;
+  }
+  ~WaitForProcessor() { close(file_); }
+
+ private:
+  const int file_ = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+};
+
+void note_slowest(std::atomic<long>* slowest, long us) {
+  for (long seen = *slowest; seen < us && !slowest->compare_exchange_weak(seen, us);) {
+  }
+}
+
+void allocate(CUcontext context, std::latch* started) {
   cuCtxSetCurrent(context);
+  const WaitForProcessor wait;
+  started->count_down();
   for (size_t i = 0; !stop; ++i) {
     CUdeviceptr block = 0;
+    const long waited = wait.us();
     const auto begin = Clock::now();
     wrong += cuMemAlloc(&block, 1000 + 3000 * (i % 7)) != CUDA_SUCCESS;
     const auto took = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin);
-    for (long seen = slowest_us; seen < took.count();) {
-      if (slowest_us.compare_exchange_weak(seen, took.count())) break;
-    }
+    note_slowest(&slowest_us, took.count());
+    note_slowest(&slowest_running_us, took.count() - (wait.us() - waited));
     wrong += cuMemFree(block) != CUDA_SUCCESS;
     ++allocations;
   }
@@ -94,7 +122,9 @@ int main(int count, char** words) {
   SAY(cuCtxSynchronize());
   SAY(cuIpcGetMemHandle(&handle, block));
   std::vector<std::thread> threads;
-  for (int i = 0; i < kThreads; ++i) threads.emplace_back(allocate, context);
+  std::latch started(kThreads);
+  for (int i = 0; i < kThreads; ++i) threads.emplace_back(allocate, context, &started);
+  started.wait();
   for (int i = 0; i < kRoundsAtFirst; ++i) serve_once(importer, handle);
   const long files = open_files(), resident = resident_mib();
   std::printf("ready\n");
@@ -102,16 +132,19 @@ int main(int count, char** words) {
   long rounds = 0;
   for (; rounds == 0 || !stdin_ended(); ++rounds) serve_once(importer, handle);
   const long more = std::max(0L, resident_mib() - resident);
-  stop = true;
-  for (std::thread& thread : threads) thread.join();
   // The owner closes what it answered by after the importer has the answer.
   comes_true([=] { return open_files() <= files; });
-  std::printf("wrong: %d, descriptors left: %ld, MiB left: %s\n", wrong.load(),
-              std::max(0L, open_files() - files), more <= 64 ? "few" : "many");
+  const long files_left = std::max(0L, open_files() - files);
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  std::printf("wrong: %d, descriptors left: %ld, MiB left: %s\n", wrong.load(), files_left,
+              more <= 64 ? "few" : "many");
   const bool figures = count > 1 && std::strcmp(words[1], "figures") == 0;
   if (figures)
-    std::fprintf(stderr, "%ld openings, %ld allocations, the slowest %ld us, %ld MiB more\n",
-                 rounds, allocations.load(), slowest_us.load(), more);
+    std::fprintf(stderr,
+                 "%ld openings, %ld allocations, the slowest %ld us, %ld us without waits for a "
+                 "processor, %ld MiB more\n",
+                 rounds, allocations.load(), slowest_us.load(), slowest_running_us.load(), more);
   SAY(cuMemFree(block));
   return importer.end();
 }
