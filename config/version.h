@@ -6,6 +6,6 @@
 
 namespace cistern::config {
 
-inline constexpr char kVersion[] = "0.1.0";
+inline constexpr char kVersion[] = "0.2.0";
 
 }  // namespace cistern::config
