@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 namespace cistern::config::tool {
 namespace {
@@ -118,7 +119,7 @@ template <typename Class>
 void read_dynamic(std::string_view bytes, std::string_view dynamic,
                   const std::vector<typename Class::Segment>& segments, Elf& out) {
   using Entry = typename Class::Entry;
-  uint64_t strings = UINT64_MAX, soname = UINT64_MAX;
+  uint64_t strings = UINT64_MAX, soname = UINT64_MAX, rpath = UINT64_MAX, runpath = UINT64_MAX;
   std::vector<uint64_t> needed;
   out.is_library = true;
   Entry entry;
@@ -127,11 +128,16 @@ void read_dynamic(std::string_view bytes, std::string_view dynamic,
     if (entry.d_tag == DT_STRTAB) strings = value;
     if (entry.d_tag == DT_NEEDED) needed.push_back(value);
     if (entry.d_tag == DT_SONAME) soname = value;
+    if (entry.d_tag == DT_RPATH) rpath = value;
+    if (entry.d_tag == DT_RUNPATH) runpath = value;
     if (entry.d_tag == DT_AUDIT || entry.d_tag == DT_DEPAUDIT) out.asks_for_audit = true;
     if (entry.d_tag == DT_FLAGS_1 && (value & DF_1_PIE) != 0) out.is_library = false;
   }
   const std::string_view table = slice(bytes, file_offset(segments, strings), bytes.size());
-  if (soname != UINT64_MAX) out.soname = text_at(table, soname);
+  for (const auto& [offset, text] : {std::pair(soname, &out.soname), std::pair(rpath, &out.rpath),
+                                     std::pair(runpath, &out.runpath)}) {
+    if (offset != UINT64_MAX) *text = text_at(table, offset);
+  }
   Allowance allowance(bytes);
   for (const uint64_t offset : needed) {
     const std::string_view name = text_at(table, offset);

@@ -21,9 +21,10 @@ struct Elf {
   // To be loaded by a program, and none itself: no loader is asked for, and it is no program that
   // is both static and position-independent, which looks much the same.
   bool is_library = false;
-  bool asks_for_audit = false;  // for libraries that the loader runs, also when it only lists
+  bool asks_for_audit = false;  // for libraries that the loader runs before it
   std::string interpreter;      // the loader it asks for; empty for static programs and libraries
   std::string soname;
+  std::string rpath, runpath;  // where it has its libraries looked for
   std::vector<std::string> needed;
 };
 

@@ -1,20 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "config/tool/reach.h"
 
-#include <fcntl.h>
 #include <glob.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <cstdio>
 #include <cstdlib>
-#include <sstream>
-#include <utility>
 #include <vector>
 
 #include "config/frameworks.h"
+#include "config/tool/libraries.h"
 #include "config/tool/program.h"
 #include "config/tool/tool.h"
 
@@ -23,94 +16,33 @@ namespace {
 
 std::string base_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-// Becomes the loader of this program, which lists what it would map and runs none of it. FILE's own
-// loader may be any program. So may what variables of the loader name, but for the folders where it
-// looks: those are the ones in which a program would find its libraries.
-[[noreturn]] void become_list(int out, const char* loader, const char* file) {
-  const int none = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  for (const int fd : {STDIN_FILENO, STDERR_FILENO}) ::dup2(none, fd);
-  ::dup2(out, STDOUT_FILENO);
-  const char* folders = ::getenv("LD_LIBRARY_PATH");
-  std::string path = std::string("LD_LIBRARY_PATH=") + (folders == nullptr ? "" : folders);
-  std::string only_list = "LD_TRACE_LOADED_OBJECTS=1";  // --list alone stops where one is missing
-  char* environment[] = {path.data(), only_list.data(), nullptr};
-  const struct rlimit seconds { .rlim_cur = 10, .rlim_max = 10 };
-  ::setrlimit(RLIMIT_CPU, &seconds);  // a made-up file may keep it busy for hours
-  ::execle(loader, loader, file, nullptr, environment);
-  ::_exit(kCannotRun);
-}
-
-// The libraries that the loader will map with the program, those of its libraries included, one
-// "name => path" a line: the loader's own list. Of a made-up file the list may have no end: what is
-// beyond kLongestList is not read.
-std::string loaded_libraries(const Program& program) {
-  constexpr size_t kLongestList = size_t{4} << 20;
-  const std::string loader = read_elf("/proc/self/exe").interpreter;
-  const bool has_path = program.binary.find('/') != std::string::npos;
-  const std::string file = has_path ? program.binary : "./" + program.binary;
-  int ends[2];
-  if (program.elf.asks_for_audit || loader.empty() || ::pipe2(ends, O_CLOEXEC) != 0) return {};
-  const pid_t child = ::fork();
-  if (child == 0) become_list(ends[1], loader.c_str(), file.c_str());
-  ::close(ends[1]);
-  std::string text;
-  char buffer[4096];
-  for (ssize_t got; child > 0 && text.size() < kLongestList &&
-                    (got = ::read(ends[0], buffer, sizeof buffer)) > 0;) {
-    text.append(buffer, static_cast<size_t>(got));
+// The library whose name begins so, or nullptr.
+const Library* named(const std::vector<Library>& libraries, const std::string& begin) {
+  for (const Library& library : libraries) {
+    if (library.name.rfind(begin, 0) == 0) return &library;
   }
-  ::close(ends[0]);
-  if (child > 0) ::waitpid(child, nullptr, 0);
-  return text;
+  return nullptr;
 }
 
-// The line of the list that begins with `name`, or empty.
-std::string line_with(const std::string& list, const std::string& name) {
-  std::istringstream lines(list);
-  for (std::string line; std::getline(lines, line);) {
-    line.erase(0, line.find_first_not_of(" \t"));
-    if (line.rfind(name, 0) == 0) return line.substr(0, line.find(" ("));
-  }
-  return {};
+std::string described(const Library& library) {
+  return library.name + " => " + (library.path.empty() ? "not found" : library.path);
 }
 
-// The path in a line "name => path (address)" or "path (address)" of the loader's list, or empty.
-std::string path_in(const std::string& line) {
-  const size_t at = line.find('/', line.find("=> ") == std::string::npos ? 0 : line.find("=> "));
-  return at == std::string::npos ? std::string() : line.substr(at, line.find(" (", at) - at);
-}
-
-std::vector<std::string> paths_in(const std::string& list) {
+std::vector<std::string> paths_of(const std::vector<Library>& libraries) {
   std::vector<std::string> paths;
-  std::istringstream lines(list);
-  for (std::string line; std::getline(lines, line);) paths.push_back(path_in(line));
+  for (const Library& library : libraries) paths.push_back(library.path);
   return paths;
-}
-
-// The libraries that the loader looks for in vain, each once: it lists them for each that needs
-// them.
-std::vector<std::string> not_found(const std::string& list) {
-  std::vector<std::string> names;
-  std::istringstream lines(list);
-  for (std::string line; std::getline(lines, line);) {
-    line.erase(0, line.find_first_not_of(" \t"));
-    const size_t end = line.find(" => not found");
-    if (end == std::string::npos) continue;
-    std::string name = line.substr(0, end);
-    if (std::find(names.begin(), names.end(), name) == names.end())
-      names.push_back(std::move(name));
-  }
-  return names;
 }
 
 // Whether all are there that have to be. What a library lacks beside CUDA's the program that loads
 // it may have found before.
-bool say_missing(const Program& program, const std::string& list) {
+bool say_missing(const Program& program, const std::vector<Library>& libraries) {
   std::string names;
   bool cuda = false;
-  for (const std::string& name : not_found(list)) {
-    names += " " + name;
-    cuda |= name.rfind("libcuda", 0) == 0;
+  for (const Library& library : libraries) {
+    if (!library.path.empty()) continue;
+    names += " " + library.name;
+    cuda |= library.name.rfind("libcuda", 0) == 0;
   }
   if (names.empty()) return true;
   const bool in_the_way = cuda || !program.elf.is_library;
@@ -121,9 +53,9 @@ bool say_missing(const Program& program, const std::string& list) {
 }
 
 // The routes of the file itself and of the libraries that come with it. Whether there is any.
-bool say_routes(const Program& program, const std::string& libraries) {
-  const std::string driver = line_with(libraries, "libcuda.so");
-  const std::string runtime = line_with(libraries, "libcudart.so");
+bool say_routes(const Program& program, const std::vector<Library>& libraries) {
+  const Library* driver = named(libraries, "libcuda.so");
+  const Library* runtime = named(libraries, "libcudart.so");
   // The first is an error text of NVIDIA's runtime, which a stripped program keeps too.
   const std::vector<bool> has =
       find_markers(program.binary, {"cudaErrorCudartUnloading", "libcuda.so"});
@@ -133,11 +65,11 @@ bool say_routes(const Program& program, const std::string& libraries) {
     say(any ? "" : "routes", text);
     any = true;
   };
-  if (!driver.empty()) route(driver + ": linked with the driver; caught by symbol");
-  if (!runtime.empty())
-    route(runtime + ": shared CUDA runtime; caught by dlsym and cuGetProcAddress");
+  if (driver != nullptr) route(described(*driver) + ": linked with the driver; caught by symbol");
+  if (runtime != nullptr)
+    route(described(*runtime) + ": shared CUDA runtime; caught by dlsym and cuGetProcAddress");
   if (has[0]) route("static CUDA runtime; caught by dlsym and cuGetProcAddress");
-  if (has[1] && !has[0] && driver.empty()) route("opens libcuda itself; caught by dlsym");
+  if (has[1] && !has[0] && driver == nullptr) route("opens libcuda itself; caught by dlsym");
   if (base.rfind("python", 0) == 0) route("Python: what it imports is caught as it is loaded");
   const bool none = !any;
   if (none) route("none seen; libraries it loads later are caught then");
@@ -153,7 +85,8 @@ bool say_routes(const Program& program, const std::string& libraries) {
 // Whose malloc will serve the program's memory. A definition of the program itself comes before
 // each library's, preloaded or not. A library's own comes after; it would be missed only by a
 // program that counts on it. Whether it is ours.
-bool say_malloc(const Program& program, const std::string& libraries, const std::string& object) {
+bool say_malloc(const Program& program, const std::vector<Library>& libraries,
+                const std::string& object) {
   if (!defines_function(object, "malloc")) {
     return say("malloc", "left alone: " + object + " serves none"), false;
   }
@@ -167,7 +100,7 @@ bool say_malloc(const Program& program, const std::string& libraries, const std:
     return say("malloc", "the program brings its own, which no preload replaces; try: --host off"),
            false;
   }
-  std::vector<std::string> paths = paths_in(libraries);
+  std::vector<std::string> paths = paths_of(libraries);
   if (own) paths.insert(paths.begin(), program.binary);
   bool any = false;
   for (const std::string& path : paths) {
@@ -231,10 +164,10 @@ void say_framework(bool& any, const Framework& framework, const std::string& pat
 
 // Frameworks that the loader maps with the program or library, or that a Python interpreter may
 // import.
-void say_frameworks(const Program& program, const std::string& libraries, Reach& reach) {
+void say_frameworks(const Program& program, const std::vector<Library>& libraries, Reach& reach) {
   bool any = false;
   const Framework* last = nullptr;
-  std::vector<std::string> paths = paths_in(libraries);
+  std::vector<std::string> paths = paths_of(libraries);
   paths.insert(paths.begin(), program.binary);
   for (const std::string& path : paths) {
     const Framework* framework = framework_of(path);
@@ -295,11 +228,7 @@ Reach say_program(const char* name, const Elf& object, const std::string& object
   Reach reach;
   if (!say_file(program, name, object)) return reach;
   if (!program.elf.valid) return {.works = true, .without_cuda = false};
-  if (program.elf.asks_for_audit) {
-    say("libraries",
-        "not looked at: the file asks the loader to run others (DT_AUDIT) while it looks");
-  }
-  const std::string libraries = loaded_libraries(program);
+  const std::vector<Library> libraries = libraries_of(program.binary, program.elf);
   reach.serves_malloc = say_malloc(program, libraries, object_path);
   say_sanitizer(program, reach);
   if (is_audited(program.elf) && defines_function(object_path, "malloc")) say_audit(reach);

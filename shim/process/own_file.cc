@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "allocator/base/file_names.h"
+
 namespace cistern::shim {
 namespace {
 
@@ -24,38 +26,6 @@ const char* rank() {
     if (const char* value = getenv(name); value != nullptr && *value != '\0') return value;
   }
   return "0";
-}
-
-// --- names that nobody else can have made ---
-
-// What follows `start` in `path`, nullptr if it does not begin so.
-const char* after(const char* start, const char* path) {
-  const size_t length = strlen(start);
-  return strncmp(path, start, length) == 0 ? path + length : nullptr;
-}
-
-bool all_digits(const char* text) { return *text != '\0' && text[strspn(text, "0123456789")] == 0; }
-
-// One of this process's descriptors, or of another one's: the kernel lets nobody near those of a
-// process of another user.
-bool names_descriptor(const char* path) {
-  for (const char* name : {"/dev/stdout", "/dev/stderr"}) {
-    if (strcmp(path, name) == 0) return true;
-  }
-  if (const char* number = after("/dev/fd/", path); number != nullptr) return all_digits(number);
-  const char* process = after("/proc/", path);
-  if (process == nullptr) return false;
-  const char* rest = after("self", process);
-  if (rest == nullptr) rest = process + strspn(process, "0123456789");
-  const char* number = rest == process ? nullptr : after("/fd/", rest);
-  return number != nullptr && all_digits(number);
-}
-
-bool names_harmless_device(const char* path) {
-  for (const char* name : {"/dev/null", "/dev/full", "/dev/tty"}) {
-    if (strcmp(path, name) == 0) return true;
-  }
-  return false;
 }
 
 // Not blocking: a pipe that nobody reads must not hold the program up. O_NOCTTY: a terminal does
@@ -79,7 +49,8 @@ int open_as_named(const char* path, Existing existing) {
   if (fstat(fd, &file) != 0 || S_ISBLK(file.st_mode)) return refuse(fd, EPERM);
   if (!S_ISREG(file.st_mode)) return fd;
   if (existing == Existing::keep) return refuse(fd, EEXIST);
-  if (existing == Existing::truncate && ftruncate(fd, 0) != 0) return refuse(fd, errno);
+  // What the program has written there stays, and what it writes later comes behind.
+  if (fcntl(fd, F_SETFL, O_NONBLOCK | O_APPEND) != 0) return refuse(fd, errno);
   return fd;
 }
 
@@ -222,7 +193,7 @@ bool OwnFile::open(const char* pattern, Existing existing) {
   int fd = -1;
   if (strlen(path) == sizeof path - 1) {
     errno = ENAMETOOLONG;  // it was cut off
-  } else if (names_descriptor(path) || names_harmless_device(path)) {
+  } else if (alloc::nobody_else_made(path)) {
     fd = open_as_named(path, existing);
   } else {
     fd = open_in_folders(path, existing);

@@ -3,10 +3,12 @@
 """Files that doctor, check and inspect are asked about are read, whatever they are: nothing of them runs, and time,
 memory and output go by their size. Those of an ELF reader on its own are in tests/fuzz/elf_fuzz.cc."""
 
+import os
 import pathlib
 import platform
 import random
 import resource
+import stat
 import struct
 import subprocess
 import unittest
@@ -39,6 +41,21 @@ def with_needed(count, size):
     segments += struct.pack("<IIQQQQQQ", 2, 4, table, table, 0, len(dynamic), len(dynamic), 1)
     content = header + segments + dynamic
     return content + b"x" * (size - len(content))
+
+
+def with_names(names):
+    """A library that needs those."""
+    table, texts, offsets = 64 + 2 * 56, b"\0", []
+    for name in names:
+        offsets.append(len(texts))
+        texts += name.encode() + b"\0"
+    text = table + 16 * (len(names) + 2)
+    dynamic = struct.pack("<QQ", 5, text) + b"".join(struct.pack("<QQ", 1, offset) for offset in offsets) + bytes(16)
+    size = text + len(texts)
+    header = b"\x7fELF\2\1\1" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 2, 0, 0, 0)
+    segments = struct.pack("<IIQQQQQQ", 1, 4, 0, 0, 0, size, size, 1)
+    segments += struct.pack("<IIQQQQQQ", 2, 4, table, table, 0, len(dynamic), len(dynamic), 1)
+    return header + segments + dynamic + texts
 
 
 class Execution(home.LauncherTest):
@@ -78,17 +95,36 @@ class Execution(home.LauncherTest):
             subprocess.run([program], check=True)
             self.mark.unlink()  # the loader does so where it is started
             self.nothing_runs(program)
-            self.assertRegex(self.cistern("doctor", "--sim", program).stdout, r"(?m)^libraries +not looked at: .*DT_AUDIT")
             library = self.compiled("linked.so", MAIN, f"-Wl,{option}={audit}", "-shared", "-fPIC")
             self.nothing_runs(library)
             self.nothing_runs(self.compiled("program", MAIN, "-Wl,--no-as-needed", library))
 
-    def test_what_variables_of_the_loader_name_is_not_run_by_the_list(self):
-        """Those of the user reach the shell and cistern-config, and end there."""
-        audit = self.compiled("audit.so", "unsigned la_version(unsigned v) { return v; }", "-shared", "-fPIC")
+    def test_no_process_is_started_for_it(self):
+        """Not even a loader that only lists: a file can have it map code over its own."""
+        names = "fork", "vfork", "posix_spawn", "posix_spawnp", "execve", "execv", "execvp", "system", "popen"
+        source = "#include <fcntl.h>\n" + "".join(f'long {name}() {{ open("{self.mark}", O_CREAT, 0600); return -1; }}\n' for name in names)
+        noticed = {"LD_PRELOAD": str(self.compiled("noticed.so", source, "-shared", "-fPIC", "-fno-builtin", "-w"))}
+        subprocess.run(["/bin/sh", "-c", "/bin/true; :"], env=noticed, check=False, stderr=subprocess.DEVNULL)
+        self.mark.unlink()  # it does notice
         program = self.compiled("program", MAIN)
-        result = self.cistern("doctor", "--sim", program, env={"LD_AUDIT": str(audit), "LD_WARN": "1", "LD_BIND_NOW": "1"})
-        self.assertEqual(result.returncode, 0, result.stdout)
+        command = [self.home / "cistern-config", "doctor", "--object", self.home / "libcistern.so", program]
+        result = subprocess.run(command, env=noticed, capture_output=True, text=True, check=False)
+        self.assertIn("\nprogram ", result.stdout)
+        self.assertFalse(self.mark.exists())
+
+    def test_libraries_are_found_where_the_loader_finds_them(self):
+        lower = self.compiled("liblower.so", "int lower;", "-shared", "-fPIC", "-Wl,-soname,liblower.so")
+        (self.folder / "sub").mkdir()
+        for tags, found in (("--disable-new-dtags", True), ("--enable-new-dtags", False)):
+            # Of the two only DT_RPATH counts for what libraries need in turn.
+            upper = self.compiled("sub/libupper.so", "extern int lower; int upper(void) { return lower; }", "-shared", "-fPIC",
+                                  "-Wl,-soname,libupper.so", lower)
+            program = self.compiled("program", "int upper(void); int main(void) { return upper(); }", upper, "-Wl,--allow-shlib-undefined",
+                                    f"-Wl,{tags},-rpath,$ORIGIN/sub:$ORIGIN", f"-Wl,-rpath-link,{self.folder}")
+            self.assertEqual(subprocess.run([program], stderr=subprocess.DEVNULL, check=False).returncode == 0, found)
+            for env, missing in (({}, not found), ({"LD_LIBRARY_PATH": str(self.folder)}, False)):
+                told = self.cistern("doctor", "--sim", program, env=env).stdout
+                self.assertEqual("a library is not found: liblower.so" in told, missing, told)
 
 
 class Bounds(home.LauncherTest):
@@ -107,6 +143,17 @@ class Bounds(home.LauncherTest):
         self.assertLess(len(self.tool("inspect", path).stdout), 2 * size)
         self.tool("check", "--object", self.home / "libcistern.so", "--program", path)
         self.tool("doctor", "--object", self.home / "libcistern.so", path)
+
+    def test_thousands_of_libraries_with_names_of_their_own(self):
+        path = self.file("lib.so", with_names([f"{number}" + 60 * "x" for number in range(16_000)]))
+        self.assertIn(b"\nverdict ", self.tool("doctor", "--object", self.home / "libcistern.so", path).stdout)
+
+    def test_only_regular_files_are_opened(self):
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        path = self.file("lib.so", with_names([str(pipe), "/dev/zero", "/proc/self/fd/1"]))
+        told = self.tool("doctor", "--object", self.home / "libcistern.so", path).stdout
+        self.assertIn(f"not found: {pipe} /dev/zero /proc/self/fd/1;".encode(), told)
 
     def test_damage_anywhere(self):
         program = self.folder / "program"
@@ -139,6 +186,32 @@ class Links(home.LauncherTest):
             self.assertEqual(self.cistern("plan", table, "-o", out).returncode, 0)
             self.assertEqual(other.read_bytes(), b"other")
             self.assertFalse(out.is_symlink())
+        self.assertEqual(stat.S_IMODE(out.stat().st_mode), 0o600)
+
+    def test_a_plan_is_written_into_no_device_and_no_pipe_of_others(self):
+        table, pipe, link = self.file("lives.csv", "id,lower,upper,size\na,0,2,4\n"), self.folder / "pipe", self.folder / "link"
+        os.mkfifo(pipe)
+        for way in ("-o", "--svg"):
+            result = self.cistern("plan", table, *(("-o", self.folder / "plan") if way == "--svg" else ()), way, pipe)
+            self.assertEqual(result.returncode, 1, result.stderr)
+            self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+        self.assertTrue(stat.S_ISFIFO(pipe.stat().st_mode))
+        link.symlink_to(pipe)
+        self.assertEqual(self.cistern("plan", table, "-o", link).returncode, 0)
+        self.assertFalse(link.is_symlink())
+        self.assertEqual(self.cistern("plan", table, "-o", "/dev/null").returncode, 0)
+        self.assertTrue(pathlib.Path("/dev/null").is_char_device())
+
+
+class Ends(home.LauncherTest):
+    def test_what_has_no_end_is_not_read(self):
+        sparse = self.folder / "sparse"
+        with open(sparse, "wb") as file:
+            file.truncate(9 << 30)
+        for path in ("/dev/zero", sparse):
+            for command in (("trace", path), ("plan", path, "-o", self.folder / "plan")):
+                result = self.cistern(*command)
+                self.assertEqual((result.returncode, result.stderr.count("\n")), (1, 1), result.stderr)
 
 
 if __name__ == "__main__":

@@ -63,12 +63,12 @@ class OwnFiles(life.Life):
         self.give(path, self.user if user is None else user)
         return path
 
-    def run_in(self, folder, settings):
+    def run_in(self, folder, settings, err=subprocess.PIPE):
         """A program there, as the user; stderr."""
         environment = {name: value for name, value in self.environment(True).items() if not name.startswith("CISTERN_")}
         as_user = {"user": self.user, "group": self.user, "extra_groups": [GROUP]} if os.getuid() == 0 else {}
         process = subprocess.run([self.program("endings_lazy"), "exit"], cwd=folder, env=environment | settings,
-                                 capture_output=True, text=True, check=False, timeout=life.HANGS_S, **as_user)
+                                 stdout=subprocess.PIPE, stderr=err, text=True, check=False, timeout=life.HANGS_S, **as_user)
         self.assertEqual(process.returncode, 6, process.stderr)  # its own
         return process.stderr
 
@@ -171,6 +171,19 @@ class OwnFiles(life.Life):
                 given = {name: value.replace("shared/name", file) for name, value in SETTINGS[kind].items()}
                 folder, _ = self.place()
                 self.assertIn("cistern", self.run_in(folder, given))
+
+    def test_what_stands_in_a_file_that_a_descriptor_names_stays(self):
+        for file in ("/dev/stderr", "/dev/fd/2", "/proc/self/fd/2"):
+            for kind in ("report", "log"):
+                given = {name: value.replace("shared/name", file) for name, value in SETTINGS[kind].items()}
+                folder, _ = self.place()
+                with open(folder / "err", "wb+") as err:
+                    err.write(b"earlier\n")
+                    err.flush()
+                    os.fchmod(err.fileno(), 0o666)
+                    self.run_in(folder, given, err)
+                    err.seek(0)
+                    self.assertRegex(err.read(), rb"\Aearlier\n(.*\n)*.*cistern")
 
 
 @unittest.skipIf(os.getuid() != 0, "only root can make files of two users")

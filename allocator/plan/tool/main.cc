@@ -13,7 +13,7 @@
 #include "allocator/plan/tool/iteration.h"
 #include "allocator/plan/tool/options.h"
 #include "allocator/plan/tool/output.h"
-#include "allocator/record/tool/picture.h"
+#include "allocator/record/tool/files.h"
 #include "allocator/record/tool/text.h"
 
 namespace cistern::alloc::plan {
@@ -24,23 +24,6 @@ constexpr int kDone = 0, kRefused = 1, kUsage = 2;
 int fail(int code, const std::string& what) {
   std::fprintf(stderr, "cistern: error: %s\n", tool::printable(what).c_str());
   return code;
-}
-
-bool read_file(const std::string& path, std::vector<uint8_t>& out, std::string& problem) {
-  std::FILE* file = std::fopen(path.c_str(), "rb");
-  bool read = file != nullptr;
-  for (uint8_t part[1 << 16]; read;) {
-    const size_t bytes = std::fread(part, 1, sizeof part, file);
-    if (bytes == 0) break;
-    out.insert(out.end(), part, part + bytes);
-  }
-  if (read && std::ferror(file) != 0) read = false;
-  if (!read) {
-    problem = "a file cannot be read: " + std::string(std::strerror(errno)) + "; value seen \"" +
-              path + "\"; try: ls -l " + path;
-  }
-  if (file != nullptr) std::fclose(file);
-  return read;
 }
 
 double percent_above(uint64_t bytes, uint64_t bound) {
@@ -80,7 +63,7 @@ bool build(const Input& input, uint64_t alignment, Problem& out, std::string& pr
 bool read_last(const Options& options, Input& input, std::string& problem) {
   if (options.last.empty()) return true;
   std::vector<uint8_t> file;
-  if (!read_file(options.last, file, problem)) return false;
+  if (!tool::read_file(options.last, "a file", file, problem)) return false;
   Plan last;
   const PlanProblem refused = last.read(file);
   if (refused.what != nullptr) {
@@ -164,7 +147,7 @@ class Plans {
 
 bool read_all(const Options& options, std::vector<Input>& out, std::string& problem) {
   std::vector<uint8_t> file;
-  if (!read_file(options.file, file, problem)) return false;
+  if (!tool::read_file(options.file, "a file", file, problem)) return false;
   Input input;
   const bool read = read_input(file, options.wanted, input, problem) &&
                     (!options.iteration || take_iteration(input, problem)) &&

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cistern-trace: what `cistern trace` runs. An ordinary program: single-threaded, may use the C++
 // library.
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,8 +11,8 @@
 #include <cstring>
 
 #include "allocator/record/tool/automatic_phases.h"
+#include "allocator/record/tool/files.h"
 #include "allocator/record/tool/options.h"
-#include "allocator/record/tool/picture.h"
 #include "allocator/record/tool/text.h"
 #include "allocator/record/tool/views.h"
 
@@ -61,24 +60,6 @@ class BoundedOutput {
   uint64_t left_;
 };
 
-bool read_file(const std::string& path, std::vector<uint8_t>& out, std::string& problem) {
-  std::FILE* file = std::fopen(path.c_str(), "rb");
-  bool read = file != nullptr;
-  struct stat status;
-  if (read && ::fstat(::fileno(file), &status) == 0 && S_ISREG(status.st_mode)) {
-    out.reserve(static_cast<size_t>(status.st_size));
-  }
-  for (uint8_t part[1 << 16]; read;) {
-    const size_t bytes = std::fread(part, 1, sizeof part, file);
-    if (bytes == 0) break;
-    out.insert(out.end(), part, part + bytes);
-  }
-  if (read && std::ferror(file) != 0) read = false;
-  if (!read) problem = std::strerror(errno);
-  if (file != nullptr) std::fclose(file);
-  return read;
-}
-
 void show(const Selection& selection) {
   switch (selection.options.view) {
     case View::summary:
@@ -99,10 +80,7 @@ int run(int argc, char** argv) {
   std::string problem;
   if (!read_options(argc, argv, options, problem)) return fail(kUsage, problem);
   std::vector<uint8_t> bytes;
-  if (!read_file(options.file, bytes, problem)) {
-    return fail(kRefused, "a recording cannot be read: " + problem + "; value seen \"" +
-                              options.file + "\"; try: ls -l " + options.file);
-  }
+  if (!read_file(options.file, "a recording", bytes, problem)) return fail(kRefused, problem);
   std::optional<Recording> recording = read_recording(bytes, problem);
   if (!recording) return fail(kRefused, options.file + ": " + problem);
   static BoundedOutput output(bytes.size());  // until stdout is closed, after main()

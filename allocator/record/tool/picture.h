@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the pictures of `cistern trace` and `cistern plan` have in common: SVG that needs no other
-// file, and files that are never written through a link.
+// file.
 #pragma once
 
 #include <algorithm>
@@ -22,10 +22,5 @@ void append(std::string& text, const char* format, auto... values) {
   const int length = std::snprintf(line, sizeof line, format, values...);
   text.append(line, static_cast<size_t>(std::clamp<int>(length, 0, sizeof line - 1)));
 }
-
-// A whole new file, or none; devices and pipes are written as they are. False after one line in
-// `problem`, which calls it `what`.
-bool write_file(const std::string& path, const std::string& text, const char* what,
-                std::string& problem);
 
 }  // namespace cistern::alloc::tool

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "allocator/record/names.h"
+#include "allocator/record/tool/files.h"
 #include "allocator/record/tool/order.h"
 
 namespace cistern::alloc::tool {
@@ -15,7 +16,6 @@ constexpr uint32_t kKnownFlags =
     kRecordingEnded | kRecordingHasSites | kRecordingPooled | kRecordingCutShort;
 
 // So that numbers of 32 bits are enough for events and their values.
-constexpr uint64_t kMostRead = uint64_t{8} << 30;
 
 // Where reading stopped and why. After a failure every further read gives 0, so that a reader needs
 // to look once in a while only.

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names of files that nobody else can have made: no link stands behind them that another user put
+// there, so what they name can be written as it is. Any thread.
+#pragma once
+
+#include <cstring>
+
+namespace cistern::alloc {
+
+// One of this process's descriptors, or of another one's: the kernel lets nobody near those of a
+// process of another user.
+inline bool names_descriptor(const char* path) {
+  const auto after = [](const char* start, const char* text) -> const char* {
+    const size_t length = strlen(start);
+    return strncmp(text, start, length) == 0 ? text + length : nullptr;
+  };
+  const auto all_digits = [](const char* text) {
+    return *text != '\0' && text[strspn(text, "0123456789")] == 0;
+  };
+  if (strcmp(path, "/dev/stdout") == 0 || strcmp(path, "/dev/stderr") == 0) return true;
+  if (const char* number = after("/dev/fd/", path); number != nullptr) return all_digits(number);
+  const char* process = after("/proc/", path);
+  if (process == nullptr) return false;
+  const char* rest = after("self", process);
+  if (rest == nullptr) rest = process + strspn(process, "0123456789");
+  const char* number = rest == process ? nullptr : after("/fd/", rest);
+  return number != nullptr && all_digits(number);
+}
+
+// A descriptor, or a device that keeps nothing.
+inline bool nobody_else_made(const char* path) {
+  for (const char* name : {"/dev/null", "/dev/full", "/dev/tty"}) {
+    if (strcmp(path, name) == 0) return true;
+  }
+  return names_descriptor(path);
+}
+
+}  // namespace cistern::alloc
