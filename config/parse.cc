@@ -225,6 +225,17 @@ bool parse_cap(std::string_view text, Cap& out) {
   return true;
 }
 
+bool parse_pool_threshold(std::string_view text, PoolThreshold& out) {
+  const int word = find_choice("auto|off", text);
+  PoolThreshold threshold{static_cast<ThresholdMode>(word), 0};
+  if (word < 0) {
+    threshold.mode = ThresholdMode::kBytes;
+    if (!parse_size(text, threshold.bytes) || threshold.bytes == 0) return false;
+  }
+  out = threshold;
+  return true;
+}
+
 bool is_glob(std::string_view text) {
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '\\' && ++i == text.size()) return false;

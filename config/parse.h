@@ -36,6 +36,9 @@ bool parse_size_ranges(std::string_view text, SizeRanges& out);
 // A size above 0, or a percentage above 0 up to 100 such as 62.5%.
 bool parse_cap(std::string_view text, Cap& out);
 
+// auto, off, or a size above 0.
+bool parse_pool_threshold(std::string_view text, PoolThreshold& out);
+
 // A glob that a matcher can use: not empty, each [ closed, no \ at the end.
 bool is_glob(std::string_view text);
 

@@ -38,6 +38,14 @@ struct Plan {
   const char* file;  // only for kFile
 };
 
+enum class ThresholdMode : int { kAuto, kOff, kBytes };
+
+// What the driver's memory pools keep of which the program set no release threshold.
+struct PoolThreshold {
+  ThresholdMode mode;
+  uint64_t bytes;  // only for kBytes
+};
+
 enum class CapKind : int { kNone, kBytes, kPercent };
 
 // What a process may take from one device.
@@ -116,6 +124,7 @@ struct Policy {
   Setting<bool> eager_delete_scope;
   Setting<int64_t> limit_of_tmp_allocation;
   Setting<double> times_excess_than_required_tmp_allocation;
+  Setting<PoolThreshold> mempool_threshold;
 
   // Static memory
   Setting<StaticMode> ge_use_static_memory;

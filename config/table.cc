@@ -46,6 +46,8 @@ T take(const Value& value) {
     return value.cap;
   } else if constexpr (std::is_same_v<T, SizeRanges>) {
     return value.sizes;
+  } else if constexpr (std::is_same_v<T, PoolThreshold>) {
+    return value.threshold;
   } else if constexpr (std::is_same_v<T, Plan>) {
     const std::string_view text = value.text;
     if (text == "off") return {PlanMode::kOff, nullptr};
@@ -179,6 +181,13 @@ constexpr Row kRows[] = {
     {"FLAGS_times_excess_than_required_tmp_allocation", Group::kGarbage, number(1), "2", "", "1.5", to<&P::times_excess_than_required_tmp_allocation>,
      "A cached scratch block of size S serves a request of N when N <= S <= this times N, smallest "
      "first.", true},
+    {"CISTERN_MEMPOOL_THRESHOLD", Group::kGarbage, text(Kind::kPoolThreshold), "auto", "", "1G", to<&P::mempool_threshold>,
+     "What the driver's own memory pools (cudaMallocAsync) keep at a synchronisation, where the program sets no "
+     "release threshold: by the driver's default of 0 they give everything back, and take it again. auto: what the program used "
+     "within the last second, and an eighth more; not where the device has a memory limit. A size: up to that much. What is kept "
+     "counts as free in cudaMemGetInfo, goes back before memory is out, and with auto when a second passes unused. off: pools are "
+     "left as they are. A threshold that the program sets counts, and it is told its own; pools made to be shared with other "
+     "processes are left alone."},
 
     // --- Static memory
     {"GE_USE_STATIC_MEMORY", Group::kStatic, integer(0, 4), "0", "", "3", to<&P::ge_use_static_memory>,

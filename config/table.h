@@ -31,6 +31,7 @@ enum class Kind : uint8_t {
   kAlignment,
   kSizeRanges,
   kCap,
+  kPoolThreshold,
 };
 
 inline constexpr int64_t kNoMax = INT64_MAX;
@@ -64,6 +65,7 @@ struct Value {
   const char* text;
   Cap cap;
   SizeRanges sizes;
+  PoolThreshold threshold;
 };
 
 using Store = void (*)(Policy& policy, const Value& value, bool set);

@@ -99,6 +99,8 @@ bool parse_value(const Row& row, const char* text, Value& out) {
       return parse_size_ranges(view, out.sizes);
     case Kind::kCap:
       return parse_cap(view, out.cap);
+    case Kind::kPoolThreshold:
+      return parse_pool_threshold(view, out.threshold);
   }
   return false;
 }
@@ -141,6 +143,9 @@ void write_allowed(const Row& row, LineWriter& out) {
       break;
     case Kind::kCap:
       out.text("a size above 0").text(kSizeNote).text(" or a percentage above 0 up to 100%");
+      break;
+    case Kind::kPoolThreshold:
+      out.text("auto, off or a size above 0").text(kSizeNote);
       break;
   }
   if (*row.unit != '\0') out.text(" (").text(row.unit).text(")");

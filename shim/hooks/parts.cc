@@ -8,6 +8,7 @@
 #include "shim/kinds/charges.h"
 #include "shim/kinds/imported.h"
 #include "shim/kinds/physical.h"
+#include "shim/kinds/stream_ordered/kept_pools.h"
 #include "shim/kinds/stream_ordered/memory_pools.h"
 #include "shim/kinds/stream_ordered/scratch.h"
 #include "shim/nvtx/ranges.h"
@@ -77,6 +78,7 @@ const Part kParts[] = {
     {.at_load = open_scratch, .in_child = reset_scratch_after_fork},
     {.at_load = open_charges, .in_child = reset_charges_after_fork},
     {.in_child = reset_memory_pools_after_fork},
+    {.in_child = reset_kept_pools_after_fork},
     {.in_child = reset_physical_after_fork},
     {.in_child = reset_service_after_fork, .at_exit = stop_service},
     {.in_child = reset_exports_after_fork},
@@ -94,6 +96,9 @@ constexpr ContextClient kContextClients[] = {
      .synchronised = scratch_synchronised,
      .release_idle_memory = scratch_release_idle},
     {.release_idle_memory = trim_default_pools},
+    {.closing = kept_pools_close,
+     .release_idle_memory = trim_kept_pools,
+     .kept_bytes = kept_pool_bytes},
     {.gone = [](const Context&, CUcontext handle, uint64_t) { context_charges_gone(handle); }},
     {.gone = [](const Context&, CUcontext handle, uint64_t) { end_exports_of(handle); }},
     {.reopened = [](const Context&) { unmap_imports_of_gone(); },

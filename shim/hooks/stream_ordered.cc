@@ -102,6 +102,10 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
   return pool_attribute(pool, attr, value);
 }
 
+CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void* value) {
+  return set_pool_attribute(pool, attr, value);
+}
+
 CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* shareData, CUdeviceptr ptr) {
   return export_pointer(shareData, ptr);
 }

@@ -28,7 +28,7 @@ constinit std::atomic<int> rounds{0};        // under way, maybe inside a driver
 constinit std::atomic<bool> over{false};     // the process ends, or is a forked child
 constinit std::atomic<bool> resting{false};  // kept without work: looks seldom
 constinit std::atomic<uint32_t> bell{0};     // a futex; ring() changes it and wakes the thread
-constexpr int kKinds = 3;                    // device memory, host memory, the recording
+constexpr int kKinds = 4;  // device memory, the driver's pools, host memory, the recording
 constinit std::atomic<const BackgroundWork*> works[kKinds]{};
 
 // Those that were asked for, in the order in which they first were.

@@ -54,6 +54,7 @@ OWN_KIND = "the program's own call, told as it is; the charge follows: cap/faili
 FOR_CHARGES = "asked for a charge alone: cap/failing_kinds.unseen"
 FOR_UNITS = "made for expandable memory alone: expandable/failing"
 FOR_OPENED_UNITS = "made where another process opens a block in units alone: ipc/ipc_ends"
+FOR_KEPT_POOLS = "made of the driver's pools that keep memory because of us: pooling/kept_pools.failing"
 FOR_FILLS = "made where memory is filled alone: fill/filled_stumble"
 NOT_RUN = {
     "cuArray3DCreate_v2": OWN_KIND,
@@ -63,10 +64,11 @@ NOT_RUN = {
     "cuCtxGetDevice": "asked of a context that nobody knows: an error is as good an answer as any",
     "cuDeviceCanAccessPeer": FOR_UNITS,
     "cuDeviceGetAttribute": FOR_UNITS,
-    "cuDeviceGetDefaultMemPool": FOR_CHARGES,
+    "cuDeviceGetDefaultMemPool": f"{FOR_CHARGES}; and {FOR_KEPT_POOLS}",
     "cuDeviceGetMemPool": "asked for the scratch cache, whether a pool is a device's current one: an "
                           "error says that it is not; and before a nearly full device gives "
-                          "stream-ordered memory: in_flight/ordered_room.failing",
+                          "stream-ordered memory: in_flight/ordered_room.failing; "
+                          f"and {FOR_KEPT_POOLS}",
     "cuEventRecord": "only for drivers without cuCtxRecordEvent: order/old_driver.stumble",
     "cuFuncGetParamInfo": "asked of kernels beside pinned memory alone, and one that the driver does not "
                           "describe is waited for: reclaim/debts_quiet.not_described",
@@ -85,8 +87,10 @@ NOT_RUN = {
     "cuMemHostGetFlags": "asked after a refused cuMemFreeHost alone: pinned/pinned_stumble",
     "cuMemImportFromShareableHandle": FOR_OPENED_UNITS,
     "cuMemMap": f"{OWN_KIND}; and {FOR_UNITS}",
-    "cuMemPoolGetAttribute": "asked of a nearly full device alone: in_flight/ordered_room.failing",
-    "cuMemPoolTrimTo": "made of pools that keep what nothing uses, where memory is short: pooling/beside_pools.failing",
+    "cuMemPoolGetAttribute": f"asked of a nearly full device: in_flight/ordered_room.failing; and {FOR_KEPT_POOLS}",
+    "cuMemPoolSetAttribute": FOR_KEPT_POOLS,
+    "cuMemPoolTrimTo": "made of pools that keep what nothing uses, where memory is short: pooling/beside_pools.failing; "
+                       f"and {FOR_KEPT_POOLS}",
     "cuMemRelease": f"{OWN_KIND}; and {FOR_UNITS}",
     "cuMemRetainAllocationHandle": OWN_KIND,
     "cuMemSetAccess": FOR_UNITS,

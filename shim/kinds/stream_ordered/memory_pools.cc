@@ -5,10 +5,12 @@
 
 #include "allocator/base/arena.h"
 #include "allocator/base/keyed_table.h"
+#include "allocator/base/movers.h"
 #include "allocator/base/mutex.h"
 #include "shim/entry/driver.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/device.h"
+#include "shim/order/shared.h"
 
 namespace cistern::shim {
 namespace {
@@ -59,6 +61,7 @@ uint64_t unused_bytes(CUmemoryPool pool) {
 bool trim_default_pool(CUdevice device) {
   CUmemoryPool pool = nullptr;
   if (driver().cuDeviceGetDefaultMemPool(&pool, device) != CUDA_SUCCESS) return false;
+  const alloc::Movers::Moving moving(shared().movers);
   const uint64_t before = unused_bytes(pool);
   return before != 0 && driver().cuMemPoolTrimTo(pool, 0) == CUDA_SUCCESS &&
          unused_bytes(pool) < before;

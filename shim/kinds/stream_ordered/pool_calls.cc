@@ -5,6 +5,7 @@
 
 #include "shim/kinds/charges.h"
 #include "shim/kinds/fill.h"
+#include "shim/kinds/stream_ordered/kept_pools.h"
 #include "shim/kinds/stream_ordered/memory_pools.h"
 #include "shim/kinds/stream_ordered/scratch.h"
 #include "shim/order/ask.h"
@@ -12,9 +13,23 @@
 
 namespace cistern::shim {
 
+namespace {
+
+CUresult destroy(CUmemoryPool pool) {
+  if (!keeps_pools()) return ask(driver().cuMemPoolDestroy, pool);
+  TakenPool taken(pool);
+  const CUresult result = ask(driver().cuMemPoolDestroy, pool);
+  if (result == CUDA_SUCCESS) taken.is_gone();
+  return result;
+}
+
+}  // namespace
+
 CUresult create_pool(CUmemoryPool* pool, const CUmemPoolProps* properties) {
   const CUresult result = ask(driver().cuMemPoolCreate, pool, properties);
-  if (result == CUDA_SUCCESS && (charging() || fill_on())) memory_pool_created(*pool, *properties);
+  if (result != CUDA_SUCCESS) return result;
+  if (charging() || fill_on()) memory_pool_created(*pool, *properties);
+  if (keeps_pools()) kept_pool_created(*pool, *properties);
   return result;
 }
 
@@ -22,7 +37,7 @@ CUresult create_pool(CUmemoryPool* pool, const CUmemPoolProps* properties) {
 // cuMemPoolDestroy).
 CUresult destroy_pool(CUmemoryPool pool) {
   const CUdevice device = scratch_on() ? scratch_device_of(pool) : kNoDevice;
-  const CUresult result = ask(driver().cuMemPoolDestroy, pool);
+  const CUresult result = destroy(pool);
   if (result != CUDA_SUCCESS) return result;
   if (charging() || fill_on()) memory_pool_gone(pool);
   if (device != kNoDevice) scratch_pool_changed(device);
@@ -54,6 +69,18 @@ CUresult pool_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* 
     auto* used = static_cast<cuuint64_t*>(value);
     *used -= std::min<cuuint64_t>(*used, scratch_cached_in(pool));
   }
+  if (result == CUDA_SUCCESS && keeps_pools()) tell_without_kept(pool, attribute, value);
+  return result;
+}
+
+CUresult set_pool_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value) {
+  const auto set = driver().cuMemPoolSetAttribute;
+  if (!keeps_pools() || value == nullptr) return ask(set, pool, attribute, value);
+  if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH) return reset_used_high(pool, value);
+  if (attribute != CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) return ask(set, pool, attribute, value);
+  TakenPool taken(pool);
+  const CUresult result = ask(set, pool, attribute, value);
+  if (result == CUDA_SUCCESS) taken.is_the_programs();
   return result;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program's calls about the driver's memory pools. What the scratch cache keeps of a pool must
-// not show in them: it is released or left out of the answer. Where a pool has its memory is noted
+// not show in them: it is released or left out of the answer. Nor must what the pool itself keeps
+// because of CISTERN_MEMPOOL_THRESHOLD (kept_pools.h). Where a pool has its memory is noted
 // (memory_pools.h). Any thread.
 #pragma once
 
@@ -14,6 +15,7 @@ CUresult set_current_pool(CUdevice device, CUmemoryPool pool);
 CUresult set_current_pool(CUmemLocation* location, CUmemAllocationType type, CUmemoryPool pool);
 CUresult trim_pool(CUmemoryPool pool, size_t bytes_to_keep);
 CUresult pool_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value);
+CUresult set_pool_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value);
 CUresult export_pointer(CUmemPoolPtrExportData* out, CUdeviceptr address);
 
 }  // namespace cistern::shim

@@ -5,6 +5,7 @@
 
 #include "allocator/base/driver_rounding.h"
 #include "shim/entry/driver.h"
+#include "shim/kinds/stream_ordered/kept_pools.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/device.h"
@@ -80,10 +81,12 @@ bool lacks_memory(CUcontext context, CUdevice device, CUmemoryPool pool, uint64_
 }  // namespace
 
 void make_room_for_ordered(CUstream stream, CUmemoryPool pool, uint64_t bytes) {
-  if (!active() || !any_device_keeps_memory()) return;
+  if (!active()) return;
+  const bool pools_keep = keeps_pools() && several_pools_keep();
+  if (!pools_keep && !any_device_keeps_memory()) return;
   CUcontext context = context_of_stream(stream);
   const CUdevice device = device_of(context);
-  if (device == kNoDevice || !keeps_memory(device)) return;
+  if (device == kNoDevice || !(pools_keep || keeps_memory(device))) return;
   const Device& there = device_state(device);
   if (bytes > there.total.load(std::memory_order_relaxed)) return;
   if (rooms[device].take(bytes, there.ledger.reserved.get())) return;

@@ -2,7 +2,8 @@
 // Room for stream-ordered memory. Before the driver says that it is out, it waits for all work of
 // the context, since frees that streams have not reached yet may make room; and that work may wait
 // for what the program does next. So what pools keep idle must not be what is missing: it goes back
-// before the driver is asked. Any thread; no lock is held.
+// before the driver is asked, and so does what other pools of
+// the driver keep because of us. Any thread; no lock is held.
 #pragma once
 
 #include <cstdint>

@@ -5,6 +5,7 @@
 
 #include "shim/kinds/charges.h"
 #include "shim/kinds/fill.h"
+#include "shim/kinds/stream_ordered/kept_pools.h"
 #include "shim/kinds/stream_ordered/memory_pools.h"
 #include "shim/kinds/stream_ordered/room.h"
 #include "shim/kinds/stream_ordered/scratch.h"
@@ -74,6 +75,7 @@ CUresult allocate_charged(CUdeviceptr* out, size_t bytes, CUmemoryPool pool, CUs
   const bool takes = out != nullptr && bytes != 0 && !graphs_own<Kind>(stream);
   if (takes) {
     note_stream_ordered_use();
+    if (keeps_pools()) kept_pools_used(pool);
     make_room_for_ordered(Kind::name(stream), pool, bytes);
   }
   if (!charging() || !takes) return ask_for_memory(allocate_it);

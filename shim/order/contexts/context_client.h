@@ -30,6 +30,8 @@ struct ContextClient {
   // Memory is short on the device, or (kNoDevice) on one that is not known: releases what is idle.
   // True if that was anything.
   bool (*release_idle_memory)(CUdevice device) = nullptr;
+  // Bytes of the device that are kept, as above, and charged to no cap.
+  uint64_t (*kept_bytes)(CUdevice device) = nullptr;
 };
 
 std::span<const ContextClient> context_clients();

@@ -23,7 +23,10 @@ bool closed(const Context& context, CUcontext handle) {
 }  // namespace
 
 PooledBytes pooled_bytes_of(CUdevice device) {
-  PooledBytes bytes{device_state(device).ledger.scratch_bytes.get(), 0};
+  PooledBytes bytes{.idle = device_state(device).ledger.scratch_bytes.get()};
+  for (const ContextClient& client : context_clients()) {
+    if (client.kept_bytes != nullptr) bytes.uncharged += client.kept_bytes(device);
+  }
   for_each_context([&](Context& context) {
     const Visit visit(context);
     // If the context is ending, the driver may have its memory back already.

@@ -11,9 +11,9 @@ namespace cistern::shim {
 struct Context;
 
 // Bytes on a device: kept and could be released, as the driver (and the cap) count them; handed to
-// the program.
+// the program; kept by the driver's own pools because of us, which no cap counts.
 struct PooledBytes {
-  uint64_t idle = 0, live = 0;
+  uint64_t idle = 0, live = 0, uncharged = 0;
 };
 PooledBytes pooled_bytes_of(CUdevice device);
 

@@ -2,6 +2,7 @@
 #include "memory/pool_space.h"
 
 #include <algorithm>
+#include <atomic>
 #include <iterator>
 
 #include "memory/device.h"
@@ -23,9 +24,17 @@ StreamFreeRef later(const StreamFreeRef& one, const StreamFreeRef& other) {
   return one->done->at.step > other->done->at.step ? one : other;
 }
 
+struct Totals {
+  std::atomic<uint64_t> reserved_bytes, taken, given_back;
+};
+constinit Totals totals{};
+
 }  // namespace
 
+PoolTotals pool_totals() { return {totals.reserved_bytes, totals.taken, totals.given_back}; }
+
 PoolSpace::~PoolSpace() {
+  totals.reserved_bytes -= reserved_;
   for (const auto& [address, bytes] : steps_) device_.give_block(address, bytes);
 }
 
@@ -146,6 +155,7 @@ void PoolSpace::cut_out(CUdeviceptr address, uint64_t bytes) {
 }
 
 void PoolSpace::trim(uint64_t keep_bytes) {
+  const uint64_t before = reserved_;
   for (auto step = steps_.end(); step != steps_.begin();) {
     --step;
     const auto [address, bytes] = *step;
@@ -155,6 +165,9 @@ void PoolSpace::trim(uint64_t keep_bytes) {
     reserved_ -= bytes;
     step = steps_.erase(step);
   }
+  if (reserved_ == before) return;
+  totals.reserved_bytes -= before - reserved_;
+  ++totals.given_back;
 }
 
 bool PoolSpace::take_block(uint64_t bytes, uint64_t wanted_bytes) {
@@ -164,6 +177,8 @@ bool PoolSpace::take_block(uint64_t bytes, uint64_t wanted_bytes) {
     steps_.emplace(block + at, std::min(step_, bytes - at));
   }
   reserved_ += bytes;
+  totals.reserved_bytes += bytes;
+  ++totals.taken;
   watch_pool_got(block, bytes);
   give(block, bytes, nullptr);
   return true;

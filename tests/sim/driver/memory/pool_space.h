@@ -37,6 +37,13 @@ struct StreamFree {
 };
 using StreamFreeRef = std::shared_ptr<const StreamFree>;
 
+// Of all pools of the process: what they have now, how often one took memory from its device, and
+// how often one gave some back.
+struct PoolTotals {
+  uint64_t reserved_bytes, taken, given_back;
+};
+PoolTotals pool_totals();
+
 class PoolSpace {
  public:
   using Usable = std::function<bool(const StreamFree&)>;

@@ -4,6 +4,7 @@
 #include "simcuda/watch.h"
 
 #include "base/clock.h"
+#include "memory/pool_space.h"
 #include "memory/vmm.h"
 #include "watch/report.h"
 #include "watch/watcher.h"
@@ -34,6 +35,11 @@ __attribute__((visibility("default"))) void simcuda_virtual_memory(SimcudaVirtua
           .mapped_bytes = now.mapped_bytes,
           .reservations = now.reservations,
           .reserved_bytes = now.reserved_bytes};
+}
+
+__attribute__((visibility("default"))) void simcuda_memory_pools(SimcudaMemoryPools* out) {
+  const PoolTotals now = pool_totals();
+  *out = {.reserved_bytes = now.reserved_bytes, .taken = now.taken, .given_back = now.given_back};
 }
 
 __attribute__((visibility("default"))) int64_t simcuda_clock_ns(void) { return now_ns(); }

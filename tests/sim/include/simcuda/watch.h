@@ -39,6 +39,13 @@ typedef struct SimcudaVirtualMemory {
 } SimcudaVirtualMemory;
 void simcuda_virtual_memory(SimcudaVirtualMemory* out);
 
+// What memory pools have of their devices now, how often they took some, and how often they gave
+// some back.
+typedef struct SimcudaMemoryPools {
+  uint64_t reserved_bytes, taken, given_back;
+} SimcudaMemoryPools;
+void simcuda_memory_pools(SimcudaMemoryPools* out);
+
 // The devices' time, and a step forward in it: of use with SIMCUDA_CLOCK=virtual.
 int64_t simcuda_clock_ns(void);
 void simcuda_clock_advance(uint64_t ns);

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the driver's memory pools keep because of CISTERN_MEMPOOL_THRESHOLD. A pool gives what is
+// beyond its release threshold back at each synchronisation, and the threshold is 0 until somebody
+// sets another one. A pool of which the program set none is adopted: its threshold is raised, and
+// (`auto`) the background thread trims it to what the program used within the last second. Once a
+// second passes without use all of it is trimmed and the threshold is 0 again, until the next
+// allocation. The blocks stay the driver's, and so does their order; only the threshold is ours.
+//
+// Adopted are a device's default pool, at the first stream-ordered allocation, and pools that the
+// program makes of device memory, unless they are to be shared with other processes. A pool is left
+// alone from the moment at which the program sets its threshold, and with `auto` where the device
+// has a cap: what pools keep is not charged to it. While a context ends, the pools of its device
+// have their own threshold; the next use adopts them again, since the end may be a device's reset.
+//
+// The program is told what it would be told without: its own threshold, its own high-water mark of
+// use (which each look puts back), and no memory that is only kept.
+//
+// Any thread may call anything. No lock is held across a driver call: a call on a pool is made
+// during a visit, and who takes a pool away from here waits until its visitors are gone. Nothing
+// here fails: after a driver call that does, the pool keeps more or less than it might until the
+// next look, half a second later.
+#pragma once
+
+#include <cstdint>
+
+#include "shim/cuda_api.h"
+#include "shim/order/contexts/context.h"
+#include "shim/process/settings.h"
+
+namespace cistern::shim {
+
+// The functions below are to be called only where this is true, unless they say otherwise.
+inline bool keeps_pools() {
+  return active() && policy().mempool_threshold.value.mode != config::ThresholdMode::kOff;
+}
+
+// The program allocates in stream order, from the named pool or (nullptr) a current one.
+void kept_pools_used(CUmemoryPool pool);
+
+// The program made a pool.
+void kept_pool_created(CUmemoryPool pool, const CUmemPoolProps& properties);
+
+// `asleep`: nobody uses it since a context of its device began to end.
+enum class Whose : uint8_t { nobodys, ours, programs, asleep };
+
+// The program sets a pool's threshold or destroys it: from the constructor on nothing here calls
+// the driver for the pool. If that went well it is the program's, or gone; else all is as before.
+class TakenPool {
+ public:
+  explicit TakenPool(CUmemoryPool pool);
+  void is_the_programs();
+  void is_gone();
+  ~TakenPool();
+  TakenPool(const TakenPool&) = delete;
+  TakenPool& operator=(const TakenPool&) = delete;
+
+ private:
+  struct KeptPool* pool_;  // nullptr: there are too many
+  Whose was_;              // and will be at the end
+};
+
+// The driver's answer, as it would be if nothing were kept.
+void tell_without_kept(CUmemoryPool pool, CUmemPool_attribute attribute, void* value);
+// The program puts the high-water mark of use back: the driver's call for that.
+CUresult reset_used_high(CUmemoryPool pool, void* value);
+
+// Whether pools may keep what another pool lacks.
+bool several_pools_keep();
+
+// For order/contexts/context_client.h; these do nothing where the setting is off.
+void kept_pools_close(const Context& context);
+uint64_t kept_pool_bytes(CUdevice device);
+// What the pools keep that the program made; those of the devices: trim_default_pools().
+bool trim_kept_pools(CUdevice device);
+
+void reset_kept_pools_after_fork();
+
+}  // namespace cistern::shim
