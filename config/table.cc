@@ -228,8 +228,8 @@ constexpr Row kRows[] = {
      "The same for allocations of the backward part, known by a built-in list of NVTX ranges and "
      "call-stack symbols (*backward*, *Backward*, autograd engines; shim/pooled/site_words.h)."},
     {"CISTERN_PRINT_LOG", Group::kReuse, boolean(), "false", "", "true", to<&P::print_log>,
-     "One line per reuse (request, its call site, block, its former call site, bytes saved) and a "
-     "summary."},
+     "One line per reuse (request, its call site and NVTX range, block, its former call site and "
+     "range, bytes saved) and a summary."},
     {"FLAGS_enable_inplace_whitelist", Group::kReuse, boolean(), "false", "", "true", to<&P::enable_inplace_whitelist>,
      "A debugging aid: allocations whose NVTX range or call-stack symbol names one of 19 operators "
      "(sigmoid, relu, batch_norm and others) get no recently freed block, so that in-place style "

@@ -143,10 +143,11 @@ Entries match_site(uint32_t site) {
       all |= matching(names().text(frames[i].function), true);
       continue;
     }
-    FunctionName symbol;
-    find_function(frames[i], &symbol);
-    all |= matching(symbol.readable, true);
-    if (std::strcmp(symbol.raw, symbol.readable) != 0) all |= matching(symbol.raw, true);
+    FunctionName function;
+    find_function(frames[i], &function);
+    const char* symbol = function.symbol.name;
+    all |= matching(function.readable, true);
+    if (std::strcmp(symbol, function.readable) != 0) all |= matching(symbol, true);
   }
   return all;
 }
