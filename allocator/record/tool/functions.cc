@@ -119,7 +119,8 @@ void limit_seconds() {
     const Function found = look_up(*path, message.number);
     message.number = found.into;
     message.wrapper = found.wrapper;
-    if (!message.send_to(socket, found.name + '\0' + found.place.substr(0, kLongestFunction))) break;
+    if (!message.send_to(socket, found.name + '\0' + found.place.substr(0, kLongestFunction)))
+      break;
   }
   _exit(0);
 }
