@@ -34,7 +34,7 @@ constexpr Framework kFrameworks[] = {
     {"Warp", "warp.so", "warp/bin/warp.so", nullptr, nullptr,
      "wp.set_mempool_enabled(device, False)", false},
     {"Paddle", "libpaddle.so", "paddle/*/libpaddle.so", "FLAGS_use_system_allocator", "true",
-     "FLAGS_use_system_allocator=true", false},
+     "FLAGS_use_system_allocator=true", false, false, true},
 };
 
 bool has_part(std::string_view path, std::string_view part) {

@@ -20,6 +20,8 @@ struct Framework {
   bool if_asked;         // it pools only where the program asks it to
   // Its library is opened with RTLD_DEEPBIND, past every preload: the C library frees our blocks.
   bool binds_deep = false;
+  bool reads_flags =
+      false;  // its pool is set by variables that settings of Cistern's are called like
 };
 
 std::span<const Framework> frameworks();

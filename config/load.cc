@@ -18,7 +18,9 @@ const char* device_name(unsigned device, Line& room) {
 
 void write_bad_value(const Row& row, const char* name, const Given& given, Loaded& out) {
   LineWriter line(out.error);
-  line.text("cistern: error: ").text(name).text(" cannot be used");
+  line.text("cistern: error: ").text(name);
+  if (row.elsewhere[0] != '\0') line.text(" (").text(row.elsewhere).text(")");
+  line.text(" cannot be used");
   if (given.origin == Origin::kFile) {
     line.text(" (").text(given_for(out, "CISTERN_CONFIG").text).text(":");
     line.number(given.line).text(")");

@@ -64,6 +64,16 @@ const Row* find_row(std::string_view name, unsigned& device) {
   return nullptr;
 }
 
+const Row* find_elsewhere(std::string_view name) {
+  for (const Row& row : kTable) {
+    for (std::string_view names = row.elsewhere; !names.empty();) {
+      if (next_item(names, ',') == name) return &row;
+      if (begins(names, " ")) names.remove_prefix(1);
+    }
+  }
+  return nullptr;
+}
+
 const char* nearest_name(std::string_view name) {
   if (name.size() > kLongestName || name.size() <= kOurs.size()) return nullptr;
   const size_t typed = name.size() - kOurs.size();

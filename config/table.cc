@@ -204,7 +204,8 @@ constexpr Row kRows[] = {
      "takes at its first use, FLAGS_reallocate_gpu_memory_in_mb the step in which it grows; not set, "
      "it takes what it needs."},
     {"CISTERN_STATIC_MEMORY_POLICY", Group::kStatic, integer(0, 4), "0", "", "3", to<&P::static_memory_policy>,
-     "The same modes under their MemoryConfig name, static_memory_policy."},
+     "The same modes under their MemoryConfig name, static_memory_policy.", false,
+     "static_memory_policy, ge.exec.staticMemoryPolicy"},
     {"CISTERN_GRAPH_RANGE", Group::kStatic, text(Kind::kGlob), kUnset, "", "step*", to<&P::graph_range>,
      "An NVTX range whose name matches is a phase: a graph or an iteration, for which figures are "
      "kept. The name of one in a domain is domain/message. The program's own marker calls "
@@ -216,7 +217,7 @@ constexpr Row kRows[] = {
      "gathered: where blocks are cut from chunks, a chunk is filled as a whole when it is taken, and "
      "what was freed later is filled in runs, all of it when a request finds nothing filled. 1: each "
      "block by itself when it is handed out. The program's own memsets, which stand where memset "
-     "operators would, are never touched."},
+     "operators would, are never touched.", false, "atomic_clean_policy, ge.exec.atomicCleanPolicy"},
 
     // --- Lifetime-based reuse
     {"CISTERN_MEMORY_OPTIMIZE", Group::kReuse, integer(0, 1), kUnset, "", "1", to<&P::memory_optimize>,
@@ -235,10 +236,11 @@ constexpr Row kRows[] = {
      "that stands for the names of variables in skip_opt_set. The report counts what each matched."},
     {"CISTERN_SKIP_GRADS", Group::kReuse, boolean(), "false", "", "true", to<&P::skip_grads>,
      "The same for allocations of the backward part, known by a built-in list of NVTX ranges and "
-     "call-stack symbols (*backward*, *Backward*, autograd engines; shim/pooled/site_words.h)."},
+     "call-stack symbols (*backward*, *Backward*, *_grad*, *@GRAD*, *GradOp*, *GradNode*, "
+     "*Grad*Kernel*, *AccumulateGrad*, autograd engines; shim/pooled/site_words.h)."},
     {"CISTERN_PRINT_LOG", Group::kReuse, boolean(), "false", "", "true", to<&P::print_log>,
-     "One line per reuse (request, its call site, block, its former call site, bytes saved) and a "
-     "summary."},
+     "One line per reuse (request, its call site and NVTX range, block, its former call site and "
+     "range, bytes saved) and a summary."},
     {"FLAGS_enable_inplace_whitelist", Group::kReuse, boolean(), "false", "", "true", to<&P::enable_inplace_whitelist>,
      "A debugging aid: allocations whose NVTX range or call-stack symbol names one of 19 operators "
      "(sigmoid, relu, batch_norm and others) get no recently freed block, so that in-place style "

@@ -81,6 +81,7 @@ struct Row {
   const char* meaning;
   // The default counts only beside other settings: not set, this changes nothing.
   bool counts_once_set = false;
+  const char* elsewhere = "";  // its names on Ascend: "one, another"
 };
 
 inline constexpr size_t kMaxRows = 64;     // what is kept for each row has room for so many
@@ -95,6 +96,10 @@ const Row* find_row(std::string_view name, unsigned& device);
 
 // The CISTERN_* name that `name` was probably meant to be, or nullptr when none is near.
 const char* nearest_name(std::string_view name);
+
+// The row that has this name elsewhere, in MemoryConfig or among the options of Ascend's graph
+// engine; or nullptr.
+const Row* find_elsewhere(std::string_view name);
 
 // False when the row does not allow this text. Value::text becomes `text`.
 bool parse_value(const Row& row, const char* text, Value& out);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which frame of a call stack says most to somebody who asks who allocates.
+// Which frame of a call stack says most to somebody who asks who allocates: the report, the
+// recordings' reader, the log of reuse and the line that says memory is out all ask here. Any
+// thread.
 #pragma once
 
 #include <string_view>
@@ -8,28 +10,35 @@
 
 namespace cistern::alloc {
 
-// `file`: its path. Nobody asks which function of CUDA's own libraries it was, nor which of an
-// interpreter that runs the program's functions.
-inline bool is_program_code(std::string_view file) {
-  file.remove_prefix(file.rfind('/') + 1);
-  for (const std::string_view library :
-       {"libcuda.", "libcudart.", "libpython", "python", "_ctypes", "libffi"}) {
-    if (file.starts_with(library)) return false;
-  }
-  return true;
-}
+// `file`: its path. Nobody asks which function it was of CUDA's own libraries, of an interpreter
+// that runs the program's functions, or of a library that is there to allocate.
+bool is_program_code(std::string_view file);
 
-// Its place in the stack: the innermost Python function, else the innermost one of the program
-// itself, else the innermost. `path(frame)` is that of its file; count > 0.
-template <typename Path>
-int telling_frame(const Frame* frames, int count, Path path) {
+// Whether the function with this symbol, as its file has it, allocates for its caller: the CUDA
+// runtime's and the driver's allocating functions, `operator new`, and whatever is in a namespace
+// that allocates for others (the C++ library's, PyTorch's c10, RMM's, Thrust's, Paddle's
+// memory). False for "".
+bool is_wrapper(std::string_view symbol);
+
+// Its place in the stack: the innermost Python function, else the innermost function of the program
+// itself that is no wrapper, else the innermost of the program, else the innermost. `path(frame)`
+// is that of its file, `wraps(frame)` whether its function is a wrapper; count > 0.
+template <typename Path, typename Wraps>
+int telling_frame(const Frame* frames, int count, Path path, Wraps wraps) {
   for (int i = 0; i < count; ++i) {
     if (frames[i].python()) return i;
   }
+  int wrapper = -1;
   for (int i = 0; i < count; ++i) {
-    if (is_program_code(path(frames[i]))) return i;
+    if (!is_program_code(path(frames[i]))) continue;
+    if (!wraps(frames[i])) return i;
+    if (wrapper < 0) wrapper = i;
   }
-  return 0;
+  return wrapper < 0 ? 0 : wrapper;
 }
+
+// Where the telling frame has no name, as in a program without symbols, its callers are shown with
+// it: so many frames in all, up to the first with a name.
+inline constexpr int kNamelessShown = 3;
 
 }  // namespace cistern::alloc

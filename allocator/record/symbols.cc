@@ -140,6 +140,27 @@ bool Symbols::read_table(uint32_t kind) {
   return false;
 }
 
+std::string_view Symbols::section(std::string_view name) const {
+  Elf64_Ehdr header;
+  Elf64_Shdr names, found;
+  const auto read = [&](uint64_t number, Elf64_Shdr* out) {
+    return read_at(file_, bytes_, header.e_shoff + number * sizeof *out, out) &&
+           inside(out->sh_offset, out->sh_size, bytes_);
+  };
+  if (!read_at(file_, bytes_, 0, &header) || !read(header.e_shstrndx, &names)) return "";
+  const std::string_view all(reinterpret_cast<const char*>(file_ + names.sh_offset), names.sh_size);
+  for (uint64_t i = 0; i < header.e_shnum; ++i) {
+    if (!read(i, &found) || found.sh_type != SHT_PROGBITS || found.sh_name >= all.size()) continue;
+    std::string_view from_name = all;
+    from_name.remove_prefix(found.sh_name);
+    const bool ends = from_name.size() > name.size() && from_name[name.size()] == '\0';
+    if (!ends || !from_name.starts_with(name)) continue;
+    if ((found.sh_flags & SHF_COMPRESSED) != 0) return "";
+    return {reinterpret_cast<const char*>(file_ + found.sh_offset), found.sh_size};
+  }
+  return "";
+}
+
 // Of names for one address the longest function comes last, which find() looks at first.
 void Symbols::sort() {
   std::sort(symbols_, symbols_ + count_, [](const Symbol& a, const Symbol& b) {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 namespace cistern::alloc {
 
@@ -20,6 +21,10 @@ class Symbols {
   // The name of the function that holds `address`, as the file's symbol table counts addresses, and
   // where that function begins; nullptr: none does. Valid until close().
   const char* find(uint64_t address, uint64_t* begin) const;
+
+  // What stands in the section of this name, until close(); "" where there is none, or a compressed
+  // one.
+  std::string_view section(std::string_view name) const;
 
  private:
   struct Symbol {

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 #include <string_view>
+#include <vector>
 
 #include "config/parse.h"
 #include "config/tool/program.h"
@@ -18,10 +19,12 @@ namespace cistern::config::tool {
 namespace {
 
 constexpr char kUsageText[] =
-    "usage: cistern-config check [--object FILE [--host-off] [--anyway] [--program NAME]]\n"
+    "usage: cistern-config check [--named NAME...] [--object FILE [--host-off] [--anyway]\n"
+    "                             [--program NAME]]\n"
     "       cistern-config flags [--markdown | --names | NAME...]\n"
     "       cistern-config print-env\n"
     "       cistern-config option --NAME\n"
+    "       cistern-config setting NAME\n"
     "       cistern-config stands-alone --NAME [NEXT]\n"
     "       cistern-config doctor --object FILE [PROGRAM]\n"
     "       cistern-config inspect FILE\n"
@@ -53,12 +56,32 @@ int refuse_host_settings(const Loaded& loaded) {
   return kDone;
 }
 
+// Of names that somebody typed as settings', those that are none; in one line. The ones that begin
+// as ours do are told of when the environment is read.
+void warn_of_no_settings(const std::vector<std::string>& named) {
+  std::string none, meant;
+  for (auto name = named.begin(); name != named.end(); ++name) {
+    unsigned device = kNoDevice;
+    const bool again = std::find(named.begin(), name, *name) != name;
+    if (again || find_row(*name, device) != nullptr || name->rfind("CISTERN_", 0) == 0) continue;
+    none += (none.empty() ? "" : ", ") + *name;
+    std::string option = *name;
+    const Row* row = row_of_option(option);
+    const char* nearest = row == nullptr ? nearest_name("CISTERN_" + *name) : option.c_str();
+    if (meant.empty() && nearest != nullptr) meant = std::string("did you mean ") + nearest + "? ";
+  }
+  if (none.empty()) return;
+  complain("cistern: warn: --set names no setting of Cistern's; value seen \"" + none + "\"; " +
+           meant + "The program finds it in its environment; see cistern flags");
+}
+
 // What `cistern run` asks before exec: settings, then the object, then the program. Prints, each on
 // a line, what the program needs beside the object: "first=LIBRARY", to be preloaded before it, and
 // "audited", more room for thread-local storage.
 int check(int argc, char** argv) {
   const char* object = nullptr;
   const char* program = nullptr;
+  std::vector<std::string> named;
   bool anyway = false, host_off = false;
   for (int i = 0; i < argc; i += 2) {
     const bool is_anyway = std::strcmp(argv[i], "--anyway") == 0;
@@ -70,6 +93,8 @@ int check(int argc, char** argv) {
     if (i + 1 == argc) return usage();
     if (std::strcmp(argv[i], "--object") == 0) {
       object = argv[i + 1];
+    } else if (std::strcmp(argv[i], "--named") == 0) {
+      named.emplace_back(argv[i + 1]);
     } else if (std::strcmp(argv[i], "--program") == 0) {
       program = argv[i + 1];
     } else {
@@ -83,6 +108,7 @@ int check(int argc, char** argv) {
     for (size_t i = 0; i < loaded.warning_count; ++i) {
       complain(loaded.warnings[i].text);
     }
+    warn_of_no_settings(named);
   }
   if (object == nullptr) return kDone;
   Elf object_elf;
@@ -140,6 +166,13 @@ int option(const char* text) {
                           "by its name; try: cistern help");
 }
 
+// The variable that --set sets: the setting that has this name elsewhere, or the name itself.
+int setting(const char* name) {
+  const Row* row = find_elsewhere(name);
+  std::puts(row == nullptr ? name : row->name);
+  return kDone;
+}
+
 // Says "alone" of an option that is yes or no where no word follows, or another option. `next`:
 // nullptr, or that word; it must be a value of such an option, for it might be meant as one.
 int stands_alone(const std::string& option, const char* next) {
@@ -173,6 +206,7 @@ int run(int argc, char** argv) {
   if (command == "start") return start(argc - 2, argv + 2);
   if (command == "print-env" && argc == 2) return print_env();
   if (command == "option" && argc == 3) return option(argv[2]);
+  if (command == "setting" && argc == 3) return setting(argv[2]);
   if (command == "stands-alone" && (argc == 3 || argc == 4)) return stands_alone(argv[2], argv[3]);
   if (command == "inspect" && argc == 3) return inspect(argv[2]);
   if (command == "version" && argc == 2) return std::printf("cistern %s\n", kVersion), kDone;
@@ -191,11 +225,12 @@ const Loaded& settings() {
 const Row* row_of_option(std::string& option) {
   std::string name = option;
   name.erase(0, std::min(name.find_first_not_of('-'), name.size()));
+  if (const Row* row = find_elsewhere(name)) return option = row->name, row;
   for (char& c : name) c = c == '-' ? '_' : c;
   std::string upper = name;
   for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   option = "CISTERN_" + upper;
-  for (const std::string& candidate : {option, "FLAGS_" + name, "GE_" + upper}) {
+  for (const std::string& candidate : {name, option, "FLAGS_" + name, "GE_" + upper}) {
     unsigned device = kNoDevice;
     if (const Row* row = find_row(candidate, device)) return option = candidate, row;
   }

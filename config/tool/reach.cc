@@ -152,6 +152,11 @@ void say_framework(bool& any, const Framework& framework, const std::string& pat
           ? name + " " + text
           : name + " leaves it to Cistern: " + framework.variable + " is set to \"" + value + "\"");
   any = true;
+  if (framework.reads_flags) {
+    say("", std::string(framework.name) +
+                " reads FLAGS_ variables, too: one that both know is in force in both pools, its "
+                "own and Cistern's; for Cistern alone, write it into a file: --config FILE");
+  }
   if (!framework.binds_deep) return;
   say("", std::string(framework.name) +
               " opens its library with RTLD_DEEPBIND, which no preload alone reaches: with malloc "

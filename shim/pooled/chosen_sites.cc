@@ -102,15 +102,12 @@ void add_globs(const char* setting, const char* list, bool keeps_out, LeftOut* l
 
 // `function`: the text is a range or a function, not a file.
 bool entry_matches(const Entry& entry, std::string_view text, bool function) {
-  const auto is_glob_of_it = [=](std::string_view glob) {
-    return config::matches_glob(glob, text);
-  };
   const auto is_named = [=](std::string_view op) { return names_operator(text, op); };
   switch (entry.kind) {
     case Entry::Kind::glob:
-      return is_glob_of_it(entry.text);
+      return config::matches_glob(entry.text, text);
     case Entry::Kind::backward:
-      return std::any_of(std::begin(kBackwardGlobs), std::end(kBackwardGlobs), is_glob_of_it);
+      return names_backward(text, function);
     case Entry::Kind::operators:
       return function &&
              std::any_of(std::begin(kInplaceOperators), std::end(kInplaceOperators), is_named);
@@ -143,10 +140,11 @@ Entries match_site(uint32_t site) {
       all |= matching(names().text(frames[i].function), true);
       continue;
     }
-    FunctionName symbol;
-    find_function(frames[i], &symbol);
-    all |= matching(symbol.readable, true);
-    if (std::strcmp(symbol.raw, symbol.readable) != 0) all |= matching(symbol.raw, true);
+    FunctionName function;
+    find_function(frames[i], &function);
+    const char* symbol = function.symbol.name;
+    all |= matching(function.readable, true);
+    if (std::strcmp(symbol, function.readable) != 0) all |= matching(symbol, true);
   }
   return all;
 }

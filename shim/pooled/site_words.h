@@ -6,25 +6,10 @@
 
 namespace cistern::shim {
 
-// Globs for ranges, functions and files of the backward part of a training step: whatever says so
-// by name, and the engines of automatic differentiation.
-inline constexpr std::string_view kBackwardGlobs[] = {
-    "*backward*",
-    "*Backward*",
-    "*BACKWARD*",
-    "torch::autograd::Engine::*",        // PyTorch, C++
-    "torch::autograd::python::Python*",  // PyTorch, functions written in Python
-    "*tensorflow::GradientTape*",        // TensorFlow, eager
-    "*tensorflow::eager::GradientTape*",
-    "GradientTape.gradient",              // TensorFlow, Python
-    "*paddle::imperative::BasicEngine*",  // Paddle, dynamic graph before and since 2.3
-    "*egr::Grad*",
-    "*egr::RunBackward*",
-    "vjp*",  // JAX, Python
-    "*.vjp",
-    "value_and_grad.*",
-    "grad.*",
-};
+// Whether the text says that something belongs to the backward part of a training step. `function`:
+// it is a range or a function, else a file. Some words count in the former alone: folders of people
+// have names, too.
+bool names_backward(std::string_view text, bool function);
 
 // The operators of the inplace whitelist, in the words that operators are named with: "batch_norm"
 // stands for batch_norm, BatchNorm and batchNorm.

@@ -8,8 +8,9 @@
 
 namespace cistern::shim {
 
-// The innermost function of the program itself, beyond CUDA's own libraries: "step (train.py:12)"
-// or "allocate+0x12 (libfoo.so)"; "an unknown call site" for 0. Returns `out`.
+// The frame that says most (allocator/record/program_code.h): "step (train.py:12)" or
+// "layer+0x12 (libfoo.so)"; "0x4f12 (app) from 0x31a0 (app)" where it has no name; "an unknown call
+// site" for 0. Returns `out`.
 const char* describe_site(uint32_t site, char* out, size_t size);
 
 // One level of its stack, the innermost is 0; false beyond the outermost.

@@ -2,6 +2,7 @@
 #include "shim/record/reuse_log.h"
 
 #include <cstdio>
+#include <cstring>
 
 #include "allocator/base/keyed_table.h"
 #include "allocator/record/freed_map.h"
@@ -37,14 +38,23 @@ struct Line {
   uint64_t number;     // 0: nothing of another's
   uint64_t saved;      // bytes of the request that were another's
   uint64_t requested;  // by the other that gave most of them
-  uint32_t site;
+  uint32_t site, range;
   uint64_t most;
 };
 
+// "layer+0x12 (app)", and " in step/forward" where a range was open.
+void describe_origin(uint32_t site, uint32_t range, char* out, size_t size) {
+  describe_site(site, out, size);
+  if (range == 0) return;
+  char path[200];
+  const size_t length = std::strlen(out);
+  std::snprintf(out + length, size - length, " in %s", describe_range(range, path, sizeof path));
+}
+
 void print(const Line& line, const alloc::Event& event) {
-  char by[200], before[200], text[600];
-  describe_site(event.site, by, sizeof by);
-  describe_site(line.site, before, sizeof before);
+  char by[400], before[400], text[1000];
+  describe_origin(event.site, event.range, by, sizeof by);
+  describe_origin(line.site, line.range, before, sizeof before);
   std::snprintf(
       text, sizeof text,
       "cistern: reuse %llu: %llu bytes for %s; of a block of %llu bytes of %s; %llu saved",
@@ -104,6 +114,7 @@ void log_allocated(const alloc::Event& event) {
                       line.most = bytes;
                       line.requested = block.requested;
                       line.site = block.site;
+                      line.range = block.range;
                     });
     reuse.saved += line.saved;
     if (line.saved != 0) line.number = ++reuse.reused;
@@ -113,7 +124,7 @@ void log_allocated(const alloc::Event& event) {
 
 void log_freed(const alloc::Event& event) {
   const alloc::LockGuard guard(reuse.mutex);
-  reuse.freed.add(event.address, event.bytes, event.site);
+  reuse.freed.add(event.address, event.bytes, event.site, event.range);
 }
 
 void log_not_freed(const alloc::Event& event) {

@@ -58,16 +58,17 @@ void cut_off_clone(char* name) {
 }
 
 // The answer of __cxa_demangle comes from malloc, whoever's that is.
-void demangle(FunctionName* symbol) {
-  if (symbol->raw[0] != '_' || symbol->raw[1] != 'Z') return;
+void demangle(FunctionName* function) {
+  const char* raw = function->symbol.name;
+  if (raw[0] != '_' || raw[1] != 'Z') return;
   using Demangle = char*(const char*, char*, size_t*, int*);
   auto* ask = reinterpret_cast<Demangle*>(first_definition("__cxa_demangle"));
   auto* release = reinterpret_cast<void (*)(void*)>(first_definition("free"));
   if (ask == nullptr || release == nullptr) return;
   int status = 0;
-  char* text = ask(symbol->raw, nullptr, nullptr, &status);
+  char* text = ask(raw, nullptr, nullptr, &status);
   if (text == nullptr) return;
-  copy(symbol->readable, text);
+  copy(function->readable, text);
   release(text);
 }
 
@@ -78,25 +79,29 @@ const char* base_name(const char* path) {
 
 }  // namespace
 
-void find_function(const Frame& frame, FunctionName* out) {
-  out->raw[0] = out->readable[0] = '\0';
+void find_symbol(const Frame& frame, Symbol* out) {
+  out->name[0] = '\0';
   out->offset = 0;
   if (frame.python() || frame.file == 0) return;
   const alloc::KeepErrno keep;
   const NoCancel whole;
-  {
-    // At exit it may be held by what a signal handler interrupted: then there is no name.
-    const alloc::LockGuardAtExit guard(mutex);
-    if (!guard) return;
-    const alloc::Symbols* symbols = symbols_of(frame.file);
-    uint64_t begin;
-    const char* name = symbols == nullptr ? nullptr : symbols->find(frame.offset, &begin);
-    if (name == nullptr) return;
-    copy(out->raw, name);
-    cut_off_clone(out->raw);
-    out->offset = frame.offset - begin;
-  }
-  copy(out->readable, out->raw);
+  // At exit it may be held by what a signal handler interrupted: then there is no name.
+  const alloc::LockGuardAtExit guard(mutex);
+  if (!guard) return;
+  const alloc::Symbols* symbols = symbols_of(frame.file);
+  uint64_t begin;
+  const char* name = symbols == nullptr ? nullptr : symbols->find(frame.offset, &begin);
+  if (name == nullptr) return;
+  copy(out->name, name);
+  cut_off_clone(out->name);
+  out->offset = frame.offset - begin;
+}
+
+void find_function(const Frame& frame, FunctionName* out) {
+  find_symbol(frame, &out->symbol);
+  copy(out->readable, out->symbol.name);
+  const alloc::KeepErrno keep;
+  const NoCancel whole;
   demangle(out);
 }
 
@@ -109,12 +114,13 @@ int describe_frame(const Frame& frame, char* out, size_t size) {
   } else if (frame.file == 0) {
     length = snprintf(out, size, "0x%llx", offset);
   } else {
-    FunctionName symbol;
-    find_function(frame, &symbol);
+    FunctionName function;
+    find_function(frame, &function);
     const char* file = base_name(path);
-    length = symbol.raw[0] == '\0' ? snprintf(out, size, "0x%llx (%s)", offset, file)
-                                   : snprintf(out, size, "%s+0x%llx (%s)", symbol.readable,
-                                              static_cast<unsigned long long>(symbol.offset), file);
+    length = function.readable[0] == '\0'
+                 ? snprintf(out, size, "0x%llx (%s)", offset, file)
+                 : snprintf(out, size, "%s+0x%llx (%s)", function.readable,
+                            static_cast<unsigned long long>(function.symbol.offset), file);
   }
   return std::clamp(length, 0, static_cast<int>(size) - 1);
 }

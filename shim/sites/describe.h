@@ -12,13 +12,18 @@
 
 namespace cistern::shim {
 
-// The symbol that holds a native frame, as the file has it ("_Z3addii") and as people write it
-// ("add(int, int)"; the same where there is nothing to demangle or nobody who can). Both are ""
-// where no symbol does.
-struct FunctionName {
-  char raw[512];
-  char readable[1024];
+// The symbol that holds a native frame, as the file has it ("_Z3addii"); "" where none does.
+struct Symbol {
+  char name[512];
   uint64_t offset;  // of the frame in it
+};
+void find_symbol(const alloc::Frame& frame, Symbol* out);
+
+// The same, and as people write it: "add(int, int)", or the symbol where there is nothing to
+// demangle or nobody who can.
+struct FunctionName {
+  Symbol symbol;
+  char readable[1024];
 };
 void find_function(const alloc::Frame& frame, FunctionName* out);
 

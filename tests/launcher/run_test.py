@@ -108,8 +108,41 @@ class Settings(home.LauncherTest):
             (("--static-memory-policy", "3"), "CISTERN_STATIC_MEMORY_POLICY", "3"),
             (("--use-static-memory=3",), "GE_USE_STATIC_MEMORY", "3"),
             (("--set", "FLAGS_other_people=a b=c"), "FLAGS_other_people", "a b=c"),
+            # As gflags takes them, by the full name.
+            (("--FLAGS_eager_delete_tensor_gb", "0"), "FLAGS_eager_delete_tensor_gb", "0"),
+            (("--FLAGS_eager_delete_tensor_gb", "-1"), "FLAGS_eager_delete_tensor_gb", "-1"),
+            (("--FLAGS_eager_delete_tensor_gb=0.5",), "FLAGS_eager_delete_tensor_gb", "0.5"),
+            (("--FLAGS_init_allocated_mem",), "FLAGS_init_allocated_mem", "true"),
+            (("--FLAGS_init_allocated_mem", "false"), "FLAGS_init_allocated_mem", "false"),
+            (("--GE_USE_STATIC_MEMORY", "2"), "GE_USE_STATIC_MEMORY", "2"),
+            # As they are called on Ascend.
+            (("--set", "static_memory_policy=2"), "CISTERN_STATIC_MEMORY_POLICY", "2"),
+            (("--set", "ge.exec.staticMemoryPolicy=2"), "CISTERN_STATIC_MEMORY_POLICY", "2"),
+            (("--ge.exec.staticMemoryPolicy", "2"), "CISTERN_STATIC_MEMORY_POLICY", "2"),
+            (("--set", "atomic_clean_policy=1"), "CISTERN_ATOMIC_CLEAN_POLICY", "1"),
         ):
             self.assertEqual(self.shown(*options, name=name), value)
+
+    def test_a_name_of_ascend_is_named_in_what_is_wrong_with_its_value(self):
+        for option in ("static_memory_policy=7", "ge.exec.staticMemoryPolicy=7"):
+            self.refused(self.cistern("run", "--set", option, "true"), 2, "CISTERN_STATIC_MEMORY_POLICY", "static_memory_policy",
+                         "ge.exec.staticMemoryPolicy", '"7"', "from 0 to 4")
+        self.refused(self.cistern("run", "--set", "atomic_clean_policy=7", "true"), 2, "(atomic_clean_policy, ge.exec.")
+        self.refused(self.cistern("run", "--set", "ge.exec.nothing=7", "true"), 2, "--set needs a setting")
+
+    def test_a_name_that_is_no_setting_is_said_in_one_line_and_the_program_runs(self):
+        for name, meant in (("FLAGS_eager_delete_tensor", ""), ("OTHER", ""), ("reprot", "did you mean CISTERN_REPORT? "),
+                            ("gpu_limit", "did you mean CISTERN_GPU_LIMIT? ")):
+            result = self.cistern("run", "--set", f"{name}=1", "--log-file", "/dev/null", "--", "sh", "-c", f"printf %s ${name}")
+            self.assertEqual((result.returncode, result.stdout), (0, "1"))
+            self.assertEqual(result.stderr, f'cistern: warn: --set names no setting of Cistern\'s; value seen "{name}"; {meant}'
+                             "The program finds it in its environment; see cistern flags\n")
+        result = self.cistern("run", "--set", "A=1", "--set", "B=1", "--set", "A=2", "--", "true")
+        self.assertRegex(result.stderr, r'^.* value seen "A, B"; .*\n$')
+        result = self.cistern("run", "--set", "OTHER=1", "--log", "error", "--", "true")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        result = self.cistern("run", "--set", "CISTERN_REPROT=1", "--", "true")
+        self.assertEqual((result.returncode, result.stderr.count("\n")), (0, 1))
 
     def test_yes_or_no_alone_means_yes(self):
         for options, value in (((), "true"), (("no",), "no"), (("y",), "y")):

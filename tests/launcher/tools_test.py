@@ -316,7 +316,7 @@ class Doctor(home.LauncherTest):
             ("libonnxruntime_providers_cuda.so", "ONNX Runtime .* itself; gpu_external_alloc and .* lets"),
             ("taichi_python.so", r"Taichi \(\S+\) pools device memory itself\n +Taichi opens its library with RTLD_DEEPBIND"),
             ("warp.so", r"Warp .* wp\.set_mempool_enabled\(device, False\) lets"),
-            ("libpaddle.so", "Paddle .* FLAGS_use_system_allocator=true lets"),
+            ("libpaddle.so", r"Paddle .* FLAGS_use_system_allocator=true lets .*\n +Paddle reads FLAGS_ variables, too: .* --config FILE\n"),
             ("librmm.so", r"RMM .* itself, if the program asks it to; rmm\.reinitialize\(pool_allocator=False\) lets"),
         ):
             self.assertRegex(self.of_file(self.library(name, "int n;")), said)

@@ -37,11 +37,11 @@ def library(name, size=0):
     return (header + bytes(64) + table + texts + symbols + strings).ljust(size, b"\0")
 
 
-def recording_naming(paths):
+def recording_naming(paths, at=AT + 4):
     """A block for each path, allocated by a function of it."""
     names = b"".join(b"\1" + made_up.varint(i) + made_up.varint(len(path)) + path for i, path in enumerate(map(os.fsencode, paths), 1))
     numbers = range(1, len(paths) + 1)
-    sites = b"".join(b"\4" + made_up.varint(i) + b"\1" + made_up.varint(i) + b"\0\0" + made_up.varint(AT + 4) for i in numbers)
+    sites = b"".join(b"\4" + made_up.varint(i) + b"\1" + made_up.varint(i) + b"\0\0" + made_up.varint(at) for i in numbers)
     events = b"".join(made_up.SITE + made_up.varint(i) + made_up.ONE for i in numbers)
     return made_up.recording_of((made_up.DEFINITIONS, names + sites), (made_up.EVENTS, events))
 

@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -18,18 +20,25 @@
 #include <optional>
 #include <utility>
 
+#include "allocator/record/program_code.h"
 #include "allocator/record/symbols.h"
+#include "allocator/record/tool/lines.h"
 
 namespace cistern::alloc::tool {
 namespace {
 
 // --- in the other process ---
 
-// Of each file asked for; without a value where it has no symbols that can be read.
-const Symbols* symbols_of(const std::string& path) {
-  static std::map<std::string, std::optional<Symbols>> files;
+struct File {
+  Symbols symbols;
+  std::optional<SourceLines> lines;  // once they were asked for
+};
+
+// Of each file asked for; nullptr where it has no symbols that can be read.
+File* file_of(const std::string& path) {
+  static std::map<std::string, std::optional<File>> files;
   const auto [file, is_new] = files.try_emplace(path);
-  if (is_new && !file->second.emplace().open(path.c_str())) file->second.reset();
+  if (is_new && !file->second.emplace().symbols.open(path.c_str())) file->second.reset();
   return file->second ? &*file->second : nullptr;
 }
 
@@ -50,33 +59,37 @@ std::string demangled(const std::string& name) {
   return length == 0 || length > kLongestFunction ? name : std::string(text.get(), length);
 }
 
-std::string name_at(const std::string& path, uint64_t offset, uint64_t* into) {
-  const Symbols* symbols = path.empty() ? nullptr : symbols_of(path);
+Function look_up(const std::string& path, uint64_t offset) {
+  File* file = path.empty() ? nullptr : file_of(path);
   uint64_t begin = 0;
-  const char* name = symbols == nullptr ? nullptr : symbols->find(offset, &begin);
-  if (name == nullptr) return "";
-  *into = offset - begin;
-  return demangled(std::string(name, strnlen(name, kLongestFunction)));
+  const char* name = file == nullptr ? nullptr : file->symbols.find(offset, &begin);
+  if (name == nullptr) return {};
+  const std::string_view symbol(name, strnlen(name, kLongestFunction));
+  if (!file->lines) file->lines.emplace(file->symbols);
+  return {demangled(std::string(symbol)), offset - begin, is_wrapper(symbol),
+          file->lines->at(begin, offset)};
 }
 
 // --- between the two ---
 
-// A question is an offset and a path, an answer how far into the function and its name.
+// A question is an offset and a path; an answer how far into the function, whether that is a
+// wrapper, and its name and place with a NUL between.
 struct Message {
   uint64_t number;
-  char text[kLongestFunction + 1];
+  bool wrapper;
+  char text[2 * kLongestFunction + 1];
 
-  bool send_to(int socket, uint64_t with, const std::string& what) {
-    number = with;
-    const size_t length = std::min(what.size(), kLongestFunction);
+  bool send_to(int socket, std::string_view what) {
+    const size_t length = std::min(what.size(), sizeof text);
     std::memcpy(text, what.data(), length);
-    const size_t bytes = sizeof number + length;
+    const size_t bytes = offsetof(Message, text) + length;
     return send(socket, this, bytes, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes);
   }
   std::optional<std::string> receive_from(int socket) {
     const ssize_t bytes = recv(socket, this, sizeof *this, 0);
-    if (bytes < static_cast<ssize_t>(sizeof number)) return std::nullopt;
-    return std::string(text, static_cast<size_t>(bytes) - sizeof number);
+    constexpr auto kHead = static_cast<ssize_t>(offsetof(Message, text));
+    if (bytes < kHead) return std::nullopt;
+    return std::string(text, static_cast<size_t>(bytes - kHead));
   }
 };
 
@@ -104,28 +117,31 @@ void limit_seconds() {
   static Message message;
   while (const std::optional<std::string> path = message.receive_from(socket)) {
     limit_seconds();
-    uint64_t into = 0;
-    const std::string name = name_at(*path, message.number, &into);
-    if (!message.send_to(socket, into, name)) break;
+    const Function found = look_up(*path, message.number);
+    message.number = found.into;
+    message.wrapper = found.wrapper;
+    if (!message.send_to(socket, found.name + '\0' + found.place.substr(0, kLongestFunction)))
+      break;
   }
   _exit(0);
 }
 
 class Answerer {
  public:
-  // "" from one that fails.
-  std::string ask(const std::string& path, uint64_t offset, uint64_t* into) {
-    if (socket_ < 0 && !start()) return "";
+  // Nothing from one that fails.
+  Function ask(const std::string& path, uint64_t offset) {
+    if (socket_ < 0 && !start()) return {};
     static Message message;
-    if (message.send_to(socket_, offset, path)) {
-      if (const std::optional<std::string> name = message.receive_from(socket_)) {
-        *into = message.number;
-        return *name;
+    message.number = offset;
+    if (message.send_to(socket_, path)) {
+      if (const std::optional<std::string> text = message.receive_from(socket_)) {
+        const size_t end = std::min(text->find('\0'), text->size() - 1);
+        return {text->substr(0, end), message.number, message.wrapper, text->substr(end + 1)};
       }
     }
     close(std::exchange(socket_, -1));
     ++failures_;
-    return "";
+    return {};
   }
 
  private:
@@ -150,9 +166,21 @@ class Answerer {
 
 }  // namespace
 
-std::string function_at(const std::string& path, uint64_t offset, uint64_t* into) {
+// A list asks for one frame several times in a row, also for one that the other process failed at.
+Function function_at(const std::string& path, uint64_t offset) {
+  struct Known {
+    std::string path;
+    uint64_t offset = 0;
+    Function found;
+  };
   static Answerer answerer;
-  return path.empty() || path.size() > kLongestFunction ? "" : answerer.ask(path, offset, into);
+  static std::array<Known, 64> last;
+  if (path.empty() || path.size() > kLongestFunction) return {};
+  Known& known = last[offset % last.size()];
+  if (known.path != path || known.offset != offset) {
+    known = {path, offset, answerer.ask(path, offset)};
+  }
+  return known.found;
 }
 
 }  // namespace cistern::alloc::tool

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/record/tool/text.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "allocator/record/program_code.h"
@@ -42,11 +43,19 @@ std::string frame_text(const Recording& recording, const Frame& frame) {
   };
   if (path.empty()) return hex(frame.offset);
   const std::string file = path.substr(path.rfind('/') + 1);
-  uint64_t into = 0;
-  const std::string function = function_at(path, frame.offset, &into);
-  if (function.empty()) return printable(file + "+" + hex(frame.offset));
-  return printable(function + "+" + hex(into) + " (" + file + ")");
+  const Function function = function_at(path, frame.offset);
+  if (function.name.empty()) return printable(file + "+" + hex(frame.offset));
+  const std::string place = function.place.empty() ? "" : ", " + function.place;
+  return printable(function.name + "+" + hex(function.into) + " (" + file + place + ")");
 }
+
+namespace {
+
+bool is_nameless(const Recording& recording, const Frame& frame) {
+  return !frame.python() && function_at(recording.names[frame.file], frame.offset).name.empty();
+}
+
+}  // namespace
 
 std::string site_text(const Recording& recording, uint32_t site) {
   const std::vector<Frame>& frames = recording.sites[site];
@@ -54,8 +63,17 @@ std::string site_text(const Recording& recording, uint32_t site) {
   const auto path = [&](const Frame& frame) -> std::string_view {
     return recording.names[frame.file];
   };
-  const int telling = telling_frame(frames.data(), static_cast<int>(frames.size()), path);
-  return frame_text(recording, frames[static_cast<size_t>(telling)]);
+  const auto wraps = [&](const Frame& frame) {
+    return function_at(recording.names[frame.file], frame.offset).wrapper;
+  };
+  const int telling = telling_frame(frames.data(), static_cast<int>(frames.size()), path, wraps);
+  const auto first = static_cast<size_t>(telling);
+  const size_t last = std::min(first + kNamelessShown, frames.size()) - 1;
+  std::string text = frame_text(recording, frames[first]);
+  for (size_t i = first; i < last && is_nameless(recording, frames[i]); ++i) {
+    text += " from " + frame_text(recording, frames[i + 1]);
+  }
+  return text;
 }
 
 }  // namespace cistern::alloc::tool

@@ -19,11 +19,11 @@ std::string json(std::string_view text);
 // "12.3 MiB"
 std::string mib(uint64_t bytes);
 
-// "function (file:line)" of Python; "function+0x12 (file)", or "file+0x1234" where no symbol is
-// known.
+// "function (file:line)" of Python; "function+0x12 (file, src/train.cc:42)", the latter with debug
+// information, or "file+0x1234" where no symbol is known.
 std::string frame_text(const Recording& recording, const Frame& frame);
 
-// The frame that says most (program_code.h).
+// The frame that says most (program_code.h): "app+0x4f12 from app+0x31a0" where it has no name.
 std::string site_text(const Recording& recording, uint32_t site);
 
 inline constexpr const char* kUnknown = "(not known)";

@@ -3,6 +3,7 @@
 
 #include "tests/catch.h"
 
+using cistern::shim::names_backward;
 using cistern::shim::names_operator;
 
 TEST_CASE("an operator is named by its words, however they are written") {
@@ -25,4 +26,28 @@ TEST_CASE("a part of a word names no operator") {
   CHECK_FALSE(names_operator("batch_of_norm", "batch_norm"));
   CHECK_FALSE(names_operator("batchnorm", "batch_norm"));
   CHECK_FALSE(names_operator("", "sum"));
+}
+
+TEST_CASE("the backward part is known by the names that Paddle and PyTorch have for it") {
+  const char* name = GENERATE(
+      "fc_0.w_0@GRAD", "conv2d_grad", "phi::ConvGradKernel<float, phi::GPUContext>",
+      "paddle::operators::ConvGradOp::InferShape", "Conv2dGradNode::operator()",
+      "egr::GradNodeAccumulation::operator()", "paddle::imperative::BasicEngine::Execute()",
+      "paddle::imperative::PartialGradEngine::Execute()", "matmul_grad_ad_func",
+      "torch::autograd::AccumulateGrad::apply(std::vector<at::Tensor>&&)",
+      "torch::autograd::generated::AddmmBackward0::apply", "torch::autograd::Engine::thread_main",
+      "at::native::slow_conv2d_grad_input_out", "append_backward", "loss.backward");
+  CAPTURE(name);
+  CHECK(names_backward(name, true));
+}
+
+TEST_CASE("what is no backward part is not taken for it") {
+  for (const char* name : {"", "step", "Gradient", "at::native::add", "GradScaler.scale", "adam",
+                           "paddle::operators::ConvOp", "phi::ConvKernel", "upgrade"}) {
+    CAPTURE(name);
+    CHECK_FALSE(names_backward(name, true));
+  }
+  // A folder's name says nothing of what its programs do.
+  CHECK_FALSE(names_backward("/home/ada/my_grad_work/app", false));
+  CHECK(names_backward("/usr/lib/libbackward.so", false));
 }

@@ -30,7 +30,7 @@ Parts parts_in(FreedMap& map, uint64_t address, uint64_t bytes) {
 
 TEST_CASE("a block in the middle of what was freed leaves both sides of it") {
   FreedMap map;
-  map.add(1000, 100, 7);
+  map.add(1000, 100, 7, 0);
   CHECK(parts_in(map, 1040, 20) == Parts{{7, 20}});
   CHECK(parts_in(map, 1040, 20).empty());
   CHECK(parts_in(map, 900, 200) == Parts{{7, 40}, {7, 40}});
@@ -39,13 +39,22 @@ TEST_CASE("a block in the middle of what was freed leaves both sides of it") {
 
 TEST_CASE("what a new block gets is told with what it had been asked for") {
   FreedMap map;
-  map.add(1000, 100, 7);
-  map.add(1100, 50, 8);
+  map.add(1000, 100, 7, 0);
+  map.add(1100, 50, 8, 0);
   uint64_t asked = 0;
   map.cut(1090, 20, [&](const FreedBlock& block, uint64_t) { asked += block.requested; });
   CHECK(asked == 150);
   map.cut(1000, 10, [&](const FreedBlock& block, uint64_t) { CHECK(block.requested == 100); });
   map.cut(1110, 10, [&](const FreedBlock& block, uint64_t) { CHECK(block.requested == 50); });
+}
+
+TEST_CASE("all that is left of a block is told with its range") {
+  FreedMap map;
+  map.add(1000, 100, 7, 3);
+  map.cut(1040, 20, [](const FreedBlock& block, uint64_t) { CHECK(block.range == 3); });
+  uint64_t sides = 0;
+  map.cut(900, 200, [&](const FreedBlock& block, uint64_t) { sides += block.range; });
+  CHECK(sides == 6);
 }
 
 TEST_CASE("frees and new blocks anywhere are told as a map of bytes tells them") {
@@ -57,7 +66,7 @@ TEST_CASE("frees and new blocks anywhere are told as a map of bytes tells them")
   for (uint32_t site = 1; site < 3000; ++site) {
     const uint64_t begin = random() % 1900, bytes = 1 + random() % 100;
     if (random() % 2 == 0) {
-      map->add(begin, bytes, site);
+      map->add(begin, bytes, site, 0);
       std::fill_n(last.begin() + static_cast<long>(begin), bytes, site);
       continue;
     }
