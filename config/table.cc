@@ -226,7 +226,7 @@ constexpr Row kRows[] = {
      "that stands for the names of variables in skip_opt_set. The report counts what each matched."},
     {"CISTERN_SKIP_GRADS", Group::kReuse, boolean(), "false", "", "true", to<&P::skip_grads>,
      "The same for allocations of the backward part, known by a built-in list of NVTX ranges and "
-     "call-stack symbols (*backward*, *Backward*, autograd engines; shim/pooled/site_words.h)."},
+     "call-stack symbols (*backward*, *Backward*, autograd engines; config/backward.h)."},
     {"CISTERN_PRINT_LOG", Group::kReuse, boolean(), "false", "", "true", to<&P::print_log>,
      "One line per reuse (request, its call site, block, its former call site, bytes saved) and a "
      "summary."},

@@ -9,6 +9,7 @@
 
 #include "allocator/base/os.h"
 #include "allocator/record/call_sites.h"
+#include "config/backward.h"
 #include "config/glob.h"
 #include "config/parse.h"
 #include "shim/nvtx/ranges.h"
@@ -110,7 +111,8 @@ bool entry_matches(const Entry& entry, std::string_view text, bool function) {
     case Entry::Kind::glob:
       return is_glob_of_it(entry.text);
     case Entry::Kind::backward:
-      return std::any_of(std::begin(kBackwardGlobs), std::end(kBackwardGlobs), is_glob_of_it);
+      return std::any_of(std::begin(config::kBackwardGlobs), std::end(config::kBackwardGlobs),
+                         is_glob_of_it);
     case Entry::Kind::operators:
       return function &&
              std::any_of(std::begin(kInplaceOperators), std::end(kInplaceOperators), is_named);

@@ -1,30 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What CISTERN_SKIP_GRADS and FLAGS_enable_inplace_whitelist look for.
+// What FLAGS_enable_inplace_whitelist looks for.
 #pragma once
 
 #include <string_view>
 
 namespace cistern::shim {
-
-// Globs for ranges, functions and files of the backward part of a training step: whatever says so
-// by name, and the engines of automatic differentiation.
-inline constexpr std::string_view kBackwardGlobs[] = {
-    "*backward*",
-    "*Backward*",
-    "*BACKWARD*",
-    "torch::autograd::Engine::*",        // PyTorch, C++
-    "torch::autograd::python::Python*",  // PyTorch, functions written in Python
-    "*tensorflow::GradientTape*",        // TensorFlow, eager
-    "*tensorflow::eager::GradientTape*",
-    "GradientTape.gradient",              // TensorFlow, Python
-    "*paddle::imperative::BasicEngine*",  // Paddle, dynamic graph before and since 2.3
-    "*egr::Grad*",
-    "*egr::RunBackward*",
-    "vjp*",  // JAX, Python
-    "*.vjp",
-    "value_and_grad.*",
-    "grad.*",
-};
 
 // The operators of the inplace whitelist, in the words that operators are named with: "batch_norm"
 // stands for batch_norm, BatchNorm and batchNorm.
