@@ -15,17 +15,17 @@ struct FreedBlock {
   FreedBlock* right;
   uint64_t address, bytes;  // what is left of it
   uint64_t requested;       // what the whole block had been asked for
-  uint32_t site;            // by whom
+  uint32_t site, range;     // by whom
 };
 
 class FreedMap {
  public:
   // Without memory for a record the block is not remembered.
-  void add(uint64_t address, uint64_t bytes, uint32_t site) {
+  void add(uint64_t address, uint64_t bytes, uint32_t site, uint32_t range = 0) {
     cut(address, bytes, [](const FreedBlock&, uint64_t) {});
     FreedBlock* block = records_.take();
     if (block == nullptr) return;
-    *block = {nullptr, nullptr, address, bytes, bytes, site};
+    *block = {nullptr, nullptr, address, bytes, bytes, site, range};
     FreedBlock *below, *above;
     split(root_, address, &below, &above);
     root_ = merge(merge(below, block), above);
@@ -99,7 +99,8 @@ class FreedMap {
   FreedBlock* remainder(const FreedBlock& block, uint64_t from) {
     FreedBlock* rest = records_.take();
     if (rest != nullptr) {
-      *rest = {nullptr, nullptr, from, end_of(&block) - from, block.requested, block.site};
+      *rest = {nullptr,         nullptr,    from,       end_of(&block) - from,
+               block.requested, block.site, block.range};
     }
     return rest;
   }

@@ -2,6 +2,7 @@
 #include "shim/record/reuse_log.h"
 
 #include <cstdio>
+#include <cstring>
 
 #include "allocator/base/keyed_table.h"
 #include "allocator/record/freed_map.h"
@@ -37,19 +38,36 @@ struct Line {
   uint64_t number;     // 0: nothing of another's
   uint64_t saved;      // bytes of the request that were another's
   uint64_t requested;  // by the other that gave most of them
-  uint32_t site;
+  uint32_t site, range;
   uint64_t most;
 };
 
+struct Origin {
+  char text[400];
+};
+
+// Its range, if it has one, and its call site.
+void describe(uint32_t range, uint32_t site, Origin* out) {
+  size_t length = 0;
+  if (range != 0) {
+    describe_range(range, out->text, sizeof out->text / 2 - 2);
+    length = std::strlen(out->text);
+    length +=
+        static_cast<size_t>(std::snprintf(out->text + length, sizeof out->text - length, ", "));
+  }
+  describe_site(site, out->text + length, sizeof out->text - length);
+}
+
 void print(const Line& line, const alloc::Event& event) {
-  char by[200], before[200], text[600];
-  describe_site(event.site, by, sizeof by);
-  describe_site(line.site, before, sizeof before);
+  Origin by, before;
+  char text[1000];
+  describe(event.range, event.site, &by);
+  describe(line.range, line.site, &before);
   std::snprintf(
       text, sizeof text,
       "cistern: reuse %llu: %llu bytes for %s; of a block of %llu bytes of %s; %llu saved",
-      static_cast<ull>(line.number), static_cast<ull>(event.bytes), by,
-      static_cast<ull>(line.requested), before, static_cast<ull>(line.saved));
+      static_cast<ull>(line.number), static_cast<ull>(event.bytes), by.text,
+      static_cast<ull>(line.requested), before.text, static_cast<ull>(line.saved));
   log_line(text);
 }
 
@@ -104,6 +122,7 @@ void log_allocated(const alloc::Event& event) {
                       line.most = bytes;
                       line.requested = block.requested;
                       line.site = block.site;
+                      line.range = block.range;
                     });
     reuse.saved += line.saved;
     if (line.saved != 0) line.number = ++reuse.reused;
@@ -113,7 +132,7 @@ void log_allocated(const alloc::Event& event) {
 
 void log_freed(const alloc::Event& event) {
   const alloc::LockGuard guard(reuse.mutex);
-  reuse.freed.add(event.address, event.bytes, event.site);
+  reuse.freed.add(event.address, event.bytes, event.site, event.range);
 }
 
 void log_not_freed(const alloc::Event& event) {
