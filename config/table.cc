@@ -237,7 +237,7 @@ constexpr Row kRows[] = {
     {"CISTERN_SKIP_GRADS", Group::kReuse, boolean(), "false", "", "true", to<&P::skip_grads>,
      "The same for allocations of the backward part, known by a built-in list of NVTX ranges and "
      "call-stack symbols (*backward*, *Backward*, *_grad*, *@GRAD*, *GradOp*, *GradNode*, "
-     "*Grad*Kernel*, *AccumulateGrad*, autograd engines; shim/pooled/site_words.h)."},
+     "*Grad*Kernel*, *AccumulateGrad*, autograd engines; config/backward.h)."},
     {"CISTERN_PRINT_LOG", Group::kReuse, boolean(), "false", "", "true", to<&P::print_log>,
      "One line per reuse (request, its call site and NVTX range, block, its former call site and "
      "range, bytes saved) and a summary."},

@@ -21,7 +21,7 @@ struct FreedBlock {
 class FreedMap {
  public:
   // Without memory for a record the block is not remembered.
-  void add(uint64_t address, uint64_t bytes, uint32_t site, uint32_t range) {
+  void add(uint64_t address, uint64_t bytes, uint32_t site, uint32_t range = 0) {
     cut(address, bytes, [](const FreedBlock&, uint64_t) {});
     FreedBlock* block = records_.take();
     if (block == nullptr) return;

@@ -9,6 +9,7 @@
 
 #include "allocator/base/os.h"
 #include "allocator/record/call_sites.h"
+#include "config/backward.h"
 #include "config/glob.h"
 #include "config/parse.h"
 #include "shim/nvtx/ranges.h"
@@ -107,7 +108,7 @@ bool entry_matches(const Entry& entry, std::string_view text, bool function) {
     case Entry::Kind::glob:
       return config::matches_glob(entry.text, text);
     case Entry::Kind::backward:
-      return names_backward(text, function);
+      return config::names_backward(text, function);
     case Entry::Kind::operators:
       return function &&
              std::any_of(std::begin(kInplaceOperators), std::end(kInplaceOperators), is_named);

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What CISTERN_SKIP_GRADS and FLAGS_enable_inplace_whitelist look for.
+// What FLAGS_enable_inplace_whitelist looks for.
 #pragma once
 
 #include <string_view>
 
 namespace cistern::shim {
-
-// Whether the text says that something belongs to the backward part of a training step. `function`:
-// it is a range or a function, else a file. Some words count in the former alone: folders of people
-// have names, too.
-bool names_backward(std::string_view text, bool function);
 
 // The operators of the inplace whitelist, in the words that operators are named with: "batch_norm"
 // stands for batch_norm, BatchNorm and batchNorm.

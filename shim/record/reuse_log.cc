@@ -42,24 +42,32 @@ struct Line {
   uint64_t most;
 };
 
-// "layer+0x12 (app)", and " in step/forward" where a range was open.
-void describe_origin(uint32_t site, uint32_t range, char* out, size_t size) {
-  describe_site(site, out, size);
-  if (range == 0) return;
-  char path[200];
-  const size_t length = std::strlen(out);
-  std::snprintf(out + length, size - length, " in %s", describe_range(range, path, sizeof path));
+struct Origin {
+  char text[400];
+};
+
+// Its range, if it has one, and its call site.
+void describe(uint32_t range, uint32_t site, Origin* out) {
+  size_t length = 0;
+  if (range != 0) {
+    describe_range(range, out->text, sizeof out->text / 2 - 2);
+    length = std::strlen(out->text);
+    length +=
+        static_cast<size_t>(std::snprintf(out->text + length, sizeof out->text - length, ", "));
+  }
+  describe_site(site, out->text + length, sizeof out->text - length);
 }
 
 void print(const Line& line, const alloc::Event& event) {
-  char by[400], before[400], text[1000];
-  describe_origin(event.site, event.range, by, sizeof by);
-  describe_origin(line.site, line.range, before, sizeof before);
+  Origin by, before;
+  char text[1000];
+  describe(event.range, event.site, &by);
+  describe(line.range, line.site, &before);
   std::snprintf(
       text, sizeof text,
       "cistern: reuse %llu: %llu bytes for %s; of a block of %llu bytes of %s; %llu saved",
-      static_cast<ull>(line.number), static_cast<ull>(event.bytes), by,
-      static_cast<ull>(line.requested), before, static_cast<ull>(line.saved));
+      static_cast<ull>(line.number), static_cast<ull>(event.bytes), by.text,
+      static_cast<ull>(line.requested), before.text, static_cast<ull>(line.saved));
   log_line(text);
 }
 

@@ -74,11 +74,15 @@ class CountingSource final : public alloc::MemorySource {
 
 class BenchPool {
  public:
-  explicit BenchPool(const alloc::ChunkSizes& sizes = {})
+  explicit BenchPool(const alloc::ChunkSizes& sizes = {},
+                     std::span<const alloc::plan::Plan> plan = {})
       : parts_(static_cast<Parts*>(alloc::os::map(sizeof(Parts), 4096))) {
     std::construct_at(&parts_->source);
+    parts_->shared.idle.clock = alloc::os::now_ns;
     parts_->shared.reclaim.join(0, &parts_->source);
-    parts_->pool.init(&parts_->shared, &parts_->source, {&parts_->ledger, &parts_->cap}, 0, sizes);
+    alloc::DeviceParts device = {&parts_->ledger, &parts_->cap};
+    device.plan = plan;
+    parts_->pool.init(&parts_->shared, &parts_->source, device, 0, sizes);
   }
 
   uint64_t allocate(uint64_t bytes, unsigned shard = 0) {
@@ -86,6 +90,14 @@ class BenchPool {
     if (parts_->pool.allocate(bytes, shard, &address) != alloc::kSuccess) std::abort();
     return address;
   }
+
+  // As the shim does where there is a plan.
+  uint64_t allocate_planned(uint64_t bytes, unsigned shard = 0) {
+    uint64_t address = 0;
+    if (parts_->pool.allocate_planned(bytes, shard, /*thread=*/shard, &address)) return address;
+    return allocate(bytes, shard);
+  }
+  uint64_t served_planned() const { return parts_->ledger.plan_served.get(); }
 
   void free(uint64_t address) {
     int code = alloc::kSuccess;
@@ -111,7 +123,8 @@ class BenchPool {
   Totals totals() const { return {reserved_peak(), calls()}; }
 
  private:
-  // As in the shim, all but the source is zero bytes at the start, which nobody has to write.
+  // As in the shim, all but the source and the clock is zero bytes at the start, which nobody has
+  // to write.
   struct Parts {
     CountingSource source;
     alloc::Shared shared;

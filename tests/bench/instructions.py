@@ -23,6 +23,8 @@ POOL_FIGURES = {
     "pair, random order, 1000 live": ("random_order/1000", 1000, 11000),
     "pair of 512 bytes": ("size/512", 1000, 11000),
     "pair of 4 MiB, whole chunks": ("size/4194304", 1000, 11000),
+    "pair from a plan, 1000 live": ("planned/0", 1000, 11000),
+    "pair of 4 MiB from a plan": ("planned/4194304", 1000, 11000),
     "pair under legacy, 1000 live": ("legacy/1000", 1000, 11000),
     "pair under naive_best_fit, 1000 live": ("naive_best_fit/1000", 1000, 11000),
     "pair under auto_growth, 1000 live": ("auto_growth/1000", 1000, 11000),

@@ -90,6 +90,50 @@ BENCHMARK_CAPTURE(pair_under, naive_best_fit, alloc::StrategyKind::naive_best_fi
 BENCHMARK_CAPTURE(pair_under, auto_growth, alloc::StrategyKind::auto_growth)->Arg(1000);
 BENCHMARK_CAPTURE(pair_under, thread_local, alloc::StrategyKind::thread_local_)->Arg(1000);
 
+// A plan of an iteration: requests of these sizes, each freed before the next, which all have a
+// place behind one another.
+struct OnePlan {
+  OnePlan(const std::vector<uint64_t>& sizes, uint64_t before) {
+    alloc::plan::PlanHead head{};
+    for (const uint64_t size : sizes) {
+      alloc::plan::PlannedRequest request{};
+      request.bytes = size;
+      request.offset = head.bytes;
+      head.bytes += (size + kAlignment - 1) / kAlignment * kAlignment;
+      requests.push_back(request);
+    }
+    head.period = alloc::plan::Period::iteration;
+    head.requests = sizes.size();
+    head.alignment = kAlignment;
+    head.before = before;
+    plan = alloc::plan::Plan(head, requests.data());
+  }
+
+  static constexpr uint64_t kAlignment = 512;
+  std::vector<alloc::plan::PlannedRequest> requests;
+  alloc::plan::Plan plan;
+};
+
+// As pair_under, and pair_of_size with a size: but for the first blocks all are served from a plan.
+void pair_planned(benchmark::State& state) {
+  const auto size = static_cast<uint64_t>(state.range(0));
+  const size_t live = size == 0 ? 1000 : 100;
+  const std::vector<uint64_t> sizes = size == 0 ? small_sizes() : std::vector<uint64_t>(8, size);
+  const OnePlan planned(sizes, live);
+  BenchPool pool({}, {&planned.plan, 1});
+  std::vector<uint64_t> blocks(live);
+  for (size_t i = 0; i < live; ++i) blocks[i] = pool.allocate_planned(sizes[i % sizes.size()] + 1);
+  size_t i = 0;
+  for (auto _ : state) {
+    uint64_t block = pool.allocate_planned(sizes[i++ % sizes.size()]);
+    benchmark::DoNotOptimize(block);
+    pool.free(block);
+  }
+  for (const uint64_t block : blocks) pool.free(block);
+  if (pool.served_planned() != i) state.SkipWithError("not all pairs were served from the plan");
+}
+BENCHMARK(pair_planned)->Arg(0)->Arg(4 * kMiB);
+
 // Frees a block anywhere and allocates one of another size: what a heap in use looks like.
 void pair_random_order(benchmark::State& state) {
   BenchPool pool;
@@ -237,6 +281,8 @@ const bool counted = [] {
     pairs("counted/random_order", pair_random_order, 1000);
     pairs("counted/size", pair_of_size, 512);
     pairs("counted/size", pair_of_size, 4 * kMiB);
+    pairs("counted/planned", pair_planned, 0);
+    pairs("counted/planned", pair_planned, 4 * kMiB);
     pairs("counted/legacy", pair_under_this<alloc::StrategyKind::legacy>, 1000);
     pairs("counted/naive_best_fit", pair_under_this<alloc::StrategyKind::naive_best_fit>, 1000);
     pairs("counted/auto_growth", pair_under_this<alloc::StrategyKind::auto_growth>, 1000);

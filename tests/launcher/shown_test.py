@@ -72,7 +72,8 @@ class Shown(home.LauncherTest):
                       ("--svg", self.folder / "live")):
             seen += self.said("trace", recording, *words)
         self.assertGreater(seen.count("\ufffd"), 1000)
-        for words in ((), ("--svg", self.folder / "picture"), ("-o", self.folder / "plan"), ("--device", "7"), ("--last", recording)):
+        for words in ((), ("--svg", self.folder / "picture"), ("-o", self.folder / "plan"), ("--device", "7"), ("--last", recording),
+                      ("--print-log", "--skip", "*"), ("--print-log", "--skip", hidden)):
             self.said("plan", recording, *words)
 
     def test_a_file_of_any_name_in_every_tool(self):

@@ -137,6 +137,14 @@ class Calls {
   std::unordered_map<std::string_view, size_t> live_;
 };
 
+// The ids of a table are the names of its blocks.
+void name_by_ids(Input& out) {
+  for (const std::string& id : out.ids) {
+    out.origins.push_back(static_cast<uint32_t>(out.known.size()));
+    out.known.push_back({.text = id, .names = {id}});
+  }
+}
+
 bool read_recorded(std::span<const uint8_t> file, const Wanted& wanted, Input& out,
                    std::string& problem) {
   const auto recording = tool::read_recording(file, problem);
@@ -151,6 +159,7 @@ bool read_recorded(std::span<const uint8_t> file, const Wanted& wanted, Input& o
       device = std::min<uint64_t>(device, event_of(i).device);
   }
   out.device = static_cast<uint32_t>(device);
+  Origins origins(*recording, wanted.skip.by_name());
   std::vector<size_t> number(lives.blocks.size());
   uint64_t calls = 0;
   for (const tool::Step& step : lives.steps) {
@@ -164,7 +173,9 @@ bool read_recorded(std::span<const uint8_t> file, const Wanted& wanted, Input& o
     out.lives.push_back({.from = calls++, .to = kNeverFreed, .bytes = event.bytes});
     out.streams.push_back(event.stream);
     out.threads.push_back(event.thread);
+    if (wanted.origins()) out.origins.push_back(origins.number(event));
   }
+  out.known = std::move(origins.all());
   end_lives(out, calls);
   return true;
 }
@@ -183,6 +194,7 @@ bool read_input(std::span<const uint8_t> file, const Wanted& wanted, Input& out,
     out.counts_calls = table.column({"op"}) >= 0;
     read = out.counts_calls ? Calls(table, out, problem).read()
                             : Lifetimes(table, out, problem).read();
+    if (wanted.origins()) name_by_ids(out);
   }
   if (read && out.lives.empty()) {
     problem =

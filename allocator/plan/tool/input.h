@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "allocator/plan/problem.h"
+#include "allocator/plan/tool/origins.h"
 #include "allocator/record/event.h"
+#include "config/policy.h"
 
 namespace cistern::alloc::plan {
 
@@ -25,6 +27,9 @@ struct Input {
   std::vector<uint64_t> streams;  // handles, 0 for none; empty: no request has one
   std::vector<uint32_t> threads;  // of a recording: which one made the request
   std::vector<std::string> ids;   // of a table of lifetimes
+  // Who made each request, as numbers in `known`. Empty if nobody asked, and of a trace.
+  std::vector<uint32_t> origins;
+  std::vector<Origin> known;
   std::vector<uint64_t> offsets;  // of an earlier plan, or empty
   bool counts_calls = false;      // times are numbers of calls
   uint64_t calls = 0;             // then how many; what ends there is never freed
@@ -35,10 +40,23 @@ struct Input {
   uint64_t before = 0, times = 0;  // requests before it began first, and how often it was seen
 };
 
+// What gets memory of its own (skip.h).
+struct Skip {
+  std::string globs;  // separated by commas
+  bool grads = false;
+  config::SizeRanges sizes{};
+
+  bool by_name() const { return grads || !globs.empty(); }
+};
+
 // What of a recording is planned: without a number the lowest device that allocates.
 struct Wanted {
   std::optional<uint64_t> device;
   Memory memory = Memory::linear;
+  bool log = false;  // of what takes over whose memory: its names are needed
+  Skip skip;
+
+  bool origins() const { return log || skip.by_name(); }
 };
 
 // False after one line in `problem`.

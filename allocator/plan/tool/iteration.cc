@@ -12,8 +12,10 @@ namespace cistern::alloc::plan {
 bool take_iteration(Input& input, std::string& problem) {
   const std::vector<Lifetime> all = std::move(input.lives);
   const std::vector<uint64_t> streams = std::move(input.streams);
+  const std::vector<uint32_t> origins = std::move(input.origins);
   input.lives.clear();
   input.streams.clear();
+  input.origins.clear();
   Repeats repeats;
   Begin begin;
   if (!input.counts_calls || !find_repeats(all, /*to_the_end=*/false, &repeats) ||
@@ -27,6 +29,7 @@ bool take_iteration(Input& input, std::string& problem) {
     if (all[i].to < end) {
       input.lives.push_back(all[i]);
       input.streams.push_back(streams[i]);
+      if (!origins.empty()) input.origins.push_back(origins[i]);
     } else {
       input.outside.push_back({.from = all[i].from, .bytes = all[i].bytes, .stream = streams[i]});
     }
@@ -47,11 +50,13 @@ bool take_iterations(const Input& input, std::vector<Input>& out, std::string& p
     Input& one = threads[input.threads[i]];
     one.lives.push_back(input.lives[i]);
     one.streams.push_back(input.streams[i]);
+    if (!input.origins.empty()) one.origins.push_back(input.origins[i]);
   }
   for (auto& [thread, one] : threads) {
     one.counts_calls = one.of_thread = true;
     one.calls = input.calls;
     one.device = input.device;
+    one.known = input.known;
     const size_t requests = one.lives.size();
     std::string ignored;
     if (take_iteration(one, ignored) &&

@@ -10,9 +10,11 @@
 
 #include "allocator/plan/plan_file.h"
 #include "allocator/plan/planner.h"
+#include "allocator/plan/same_size.h"
 #include "allocator/plan/tool/iteration.h"
 #include "allocator/plan/tool/options.h"
 #include "allocator/plan/tool/output.h"
+#include "allocator/plan/tool/skip.h"
 #include "allocator/record/tool/files.h"
 #include "allocator/record/tool/text.h"
 
@@ -36,16 +38,17 @@ void tell(void*, const Progress& progress) {
                progress.step, progress.bytes, percent_above(progress.bytes, progress.lower_bound));
 }
 
-bool build(const Input& input, uint64_t alignment, Problem& out, std::string& problem) {
-  switch (out.build(input.lives, alignment)) {
+bool build(std::span<const Lifetime> lives, uint64_t alignment, Problem& out,
+           std::string& problem) {
+  switch (out.build(lives, alignment)) {
     case Built::yes:
       return true;
     case Built::no_memory:
-      problem = "no memory to plan; value seen \"" + std::to_string(input.lives.size()) +
+      problem = "no memory to plan; value seen \"" + std::to_string(lives.size()) +
                 " blocks\"; try: a machine with more";
       break;
     case Built::too_many:
-      problem = "too many blocks; value seen \"" + std::to_string(input.lives.size()) +
+      problem = "too many blocks; value seen \"" + std::to_string(lives.size()) +
                 "\"; allowed: 2^30; try: a shorter recording";
       break;
     case Built::bad_lifetime:
@@ -79,7 +82,7 @@ bool read_last(const Options& options, Input& input, std::string& problem) {
   return true;
 }
 
-void show(const Result& result, const Planned& planned, double seconds) {
+void show(const Result& result, const Skipped& skipped, const Planned& planned, double seconds) {
   const Problem& problem = result.problem;
   const uint64_t bound = problem.lower_bound();
   std::printf("requests     %zu\n", result.input.lives.size());
@@ -89,6 +92,10 @@ void show(const Result& result, const Planned& planned, double seconds) {
                 result.input.of_thread ? "of a thread  " : "iteration    ",
                 result.input.lives.size() + result.input.outside.size(), result.input.times,
                 result.input.before, result.input.outside.size());
+  }
+  for (const SkipEntry& entry : skipped.entries) {
+    std::printf("kept apart   %s: %" PRIu64 " requests\n", tool::printable(entry.text).c_str(),
+                entry.requests);
   }
   std::printf("lower bound  %" PRIu64 " bytes, %" PRIu64 " of them for an alignment of %" PRIu64
               "\n",
@@ -110,25 +117,23 @@ class Plans {
     const uint64_t alignment =
         options_.alignment.value_or(input.counts_calls ? kDriverAlignment : 1);
     const uint64_t now = os::now_ns();
-    Problem lives;
-    if (!build(input, alignment, lives, problem)) return false;
-    PlannerOptions search;
-    search.steps = options_.steps;
-    search.deadline_ns =
+    const Skipped skipped = skipped_of(input, options_.wanted.skip);
+    const std::vector<Lifetime> lives = lives_to_plan(input, skipped);
+    Problem blocks;
+    if (!build(lives, alignment, blocks, problem)) return false;
+    const uint64_t deadline =
         (parts == 1 ? began_ : now) + static_cast<uint64_t>(options_.seconds * 1e9) / parts;
-    search.last_plan = input.offsets;
-    const bool tells = ::isatty(STDERR_FILENO) != 0;
-    if (tells) search.report = tell;
     Planned planned;
-    if (!plan(lives, search, planned)) {
+    if (options_.level == 0 ? !plan_same_size(blocks, lives, planned)
+                            : !search(blocks, input, deadline, planned)) {
       problem = "no memory to plan; try: a machine with more";
       return false;
     }
-    if (tells) std::fputs("\r\033[K", stderr);
-    const Result result = {input, lives, planned.offsets.span(), planned.bytes, alignment};
+    const Result result = {input, blocks, planned.offsets.span(), planned.bytes, alignment};
     text_ += options_.out.ends_with(".csv") ? table_text(result) : plan_text(result);
     if (!options_.svg.empty()) picture_ = picture_text(result);
-    show(result, planned, static_cast<double>(os::now_ns() - began_) / 1e9);
+    if (options_.wanted.log) std::fputs(reuse_text(result).c_str(), stdout);
+    show(result, skipped, planned, static_cast<double>(os::now_ns() - began_) / 1e9);
     return true;
   }
 
@@ -140,6 +145,18 @@ class Plans {
   }
 
  private:
+  bool search(const Problem& blocks, const Input& input, uint64_t deadline_ns, Planned& out) const {
+    PlannerOptions how;
+    how.steps = options_.steps;
+    how.deadline_ns = deadline_ns;
+    how.last_plan = input.offsets;
+    const bool tells = ::isatty(STDERR_FILENO) != 0;
+    if (tells) how.report = tell;
+    if (!plan(blocks, how, out)) return false;
+    if (tells) std::fputs("\r\033[K", stderr);
+    return true;
+  }
+
   const Options& options_;
   const uint64_t began_;
   std::string text_, picture_;

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "config/parse.h"
+
 namespace cistern::alloc::plan {
 namespace {
 
@@ -39,6 +41,24 @@ bool set_period(const std::string& value, Options& out, std::string& problem) {
          refuse(problem, "--period cannot be used", value, "run, iteration, thread");
 }
 
+bool set_skip(const std::string& value, std::string& globs, std::string& problem) {
+  if (!config::is_glob_list(value)) {
+    return refuse(problem, "--skip cannot be used", value, "patterns separated by commas");
+  }
+  globs += (globs.empty() ? "" : ",") + value;
+  return true;
+}
+
+bool set_sizes(const std::string& value, config::SizeRanges& out, std::string& problem) {
+  return config::parse_size_ranges(value, out) ||
+         refuse(problem, "--skip-sizes cannot be used", value, "sizes or ranges, as 1M-64M,256K");
+}
+
+bool set_level(const std::string& value, unsigned& out, std::string& problem) {
+  out = value == "0" ? 0 : 1;
+  return value == "0" || value == "1" || refuse(problem, "--level cannot be used", value, "0 or 1");
+}
+
 bool set_seconds(const std::string& value, double& out, std::string& problem) {
   constexpr double kMost = 1e6;
   char* end = nullptr;
@@ -55,6 +75,9 @@ bool set(const std::string& name, const std::string& value, Options& out, std::s
   if (name == "--svg") return out.svg = value, true;
   if (name == "--period") return set_period(value, out, problem);
   if (name == "--memory") return set_memory(value, out.wanted.memory, problem);
+  if (name == "--level") return set_level(value, out.level, problem);
+  if (name == "--skip") return set_skip(value, out.wanted.skip.globs, problem);
+  if (name == "--skip-sizes") return set_sizes(value, out.wanted.skip.sizes, problem);
   if (name == "--seconds") return set_seconds(value, out.seconds, problem);
   if (!read_number(value, number)) {
     return refuse(problem, name + " cannot be used", value, "a whole number");
@@ -66,11 +89,29 @@ bool set(const std::string& name, const std::string& value, Options& out, std::s
 }
 
 bool is_known(const std::string& name) {
-  for (const char* known : {"-o", "--output", "--last", "--svg", "--period", "--memory",
-                            "--seconds", "--device", "--steps", "--alignment"}) {
+  for (const char* known :
+       {"-o", "--output", "--last", "--svg", "--period", "--memory", "--seconds", "--device",
+        "--steps", "--alignment", "--level", "--skip", "--skip-sizes"}) {
     if (name == known) return true;
   }
   return false;
+}
+
+// Those that take no value.
+bool set_switch(const std::string& given, Options& out) {
+  if (given == "--print-log") return out.wanted.log = true;
+  return given == "--skip-grads" && (out.wanted.skip.grads = true);
+}
+
+// What cannot be had together.
+bool fits_together(const Options& options, std::string& problem) {
+  if (options.threads &&
+      (!options.svg.empty() || !options.last.empty() || options.out.ends_with(".csv"))) {
+    return refuse(problem, "--period thread cannot be used with this", "--svg, --last or a table",
+                  "-o PLAN");
+  }
+  return options.level != 0 || options.last.empty() ||
+         refuse(problem, "--level 0 cannot be used with this", "--last", "-o PLAN");
 }
 
 }  // namespace
@@ -83,6 +124,7 @@ bool read_options(int argc, char** argv, Options& out, std::string& problem) {
       out.file = given;
       continue;
     }
+    if (set_switch(given, out)) continue;
     const size_t equals = given.starts_with("--") ? given.find('=') : std::string::npos;
     const std::string name = given.substr(0, equals);
     if (!is_known(name)) {
@@ -96,10 +138,7 @@ bool read_options(int argc, char** argv, Options& out, std::string& problem) {
     }
     if (!set(name, value, out, problem)) return false;
   }
-  if (out.threads && (!out.svg.empty() || !out.last.empty() || out.out.ends_with(".csv"))) {
-    return refuse(problem, "--period thread cannot be used with this", "--svg, --last or a table",
-                  "-o PLAN");
-  }
+  if (!fits_together(out, problem)) return false;
   return !out.file.empty() ||
          refuse(problem, "no recording given", "", "cistern plan FILE [-o PLAN] [OPTION...]");
 }

@@ -16,6 +16,8 @@ struct Options {
   double seconds = 10;
   // Planned is one iteration, or one of each thread, or else the whole recording.
   bool iteration = false, threads = false;
+  // Of memory_optimize. 0: memory is reused by blocks of the same size alone.
+  unsigned level = 1;
   uint64_t steps = UINT64_MAX;
   std::optional<uint64_t>
       alignment;  // else 512 for calls, which the driver keeps, and 1 for tables

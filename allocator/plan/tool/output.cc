@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "allocator/plan/plan_file.h"
+#include "allocator/record/freed_map.h"
 #include "allocator/record/tool/picture.h"
+#include "allocator/record/tool/text.h"
 
 namespace cistern::alloc::plan {
 namespace {
@@ -24,8 +26,8 @@ struct Call {
   }
 };
 
-// Numbers all calls by time. In a table each block has its free.
-uint32_t number_calls(const Input& input, std::vector<PlannedRequest>& requests) {
+// The calls of the blocks that are planned. In a table each block has its free.
+std::vector<Call> calls_of(const Input& input) {
   std::vector<Call> calls;
   for (uint32_t i = 0; i < input.lives.size(); ++i) {
     const Lifetime& life = input.lives[i];
@@ -33,6 +35,12 @@ uint32_t number_calls(const Input& input, std::vector<PlannedRequest>& requests)
     const bool is_freed = !input.counts_calls || life.to != input.calls;
     if (is_freed) calls.push_back({.time = life.to, .allocates = false, .block = i});
   }
+  return calls;
+}
+
+// Numbers all calls by time.
+uint32_t number_calls(const Input& input, std::vector<PlannedRequest>& requests) {
+  std::vector<Call> calls = calls_of(input);
   for (uint32_t i = 0; i < input.outside.size(); ++i) {
     const auto number = static_cast<uint32_t>(input.lives.size() + i);
     calls.push_back({.time = input.outside[i].from, .allocates = true, .block = number});
@@ -50,6 +58,11 @@ uint32_t number_calls(const Input& input, std::vector<PlannedRequest>& requests)
 uint64_t stream_of(const Input& input, size_t request) {
   if (request >= input.lives.size()) return input.outside[request - input.lives.size()].stream;
   return input.streams.empty() ? 0 : input.streams[request];
+}
+
+std::string name_of(const Input& input, uint32_t request) {
+  if (input.origins.empty()) return "request " + std::to_string(request);
+  return tool::printable(input.known[input.origins[request]].text);
 }
 
 }  // namespace
@@ -106,6 +119,41 @@ std::string table_text(const Result& result) {
     }
     text += '\n';
   }
+  return text;
+}
+
+std::string reuse_text(const Result& result) {
+  using ull = unsigned long long;
+  const Input& input = result.input;
+  std::vector<Call> calls = calls_of(input);
+  std::sort(calls.begin(), calls.end());
+  FreedMap freed;
+  std::string text;
+  ull number = 0, asked = 0, all_saved = 0;
+  for (const Call& call : calls) {
+    const uint64_t bytes = input.lives[call.block].bytes, offset = result.offsets[call.block];
+    if (!call.allocates) {
+      freed.add(offset, bytes, call.block);
+      continue;
+    }
+    asked += bytes;
+    uint64_t saved = 0, most = 0;
+    uint32_t former = 0;  // the block that leaves it most
+    freed.cut(offset, bytes, [&](const FreedBlock& block, uint64_t left) {
+      saved += left;
+      if (left > most) most = left, former = block.site;
+    });
+    if (saved == 0) continue;
+    all_saved += saved;
+    text += "reuse " + std::to_string(++number) + ": " + std::to_string(bytes) + " bytes for " +
+            name_of(input, call.block) + "; of a block of " +
+            std::to_string(input.lives[former].bytes) + " bytes of " + name_of(input, former) +
+            "; " + std::to_string(saved) + " saved\n";
+  }
+  tool::append(text,
+               "reuse        %llu of %zu requests take over another's memory; %llu bytes asked, "
+               "%llu planned, %llu saved\n",
+               number, input.lives.size(), asked, static_cast<ull>(result.bytes), all_saved);
   return text;
 }
 

@@ -22,6 +22,9 @@ struct Result {
 
 std::string plan_text(const Result& result);
 std::string table_text(const Result& result);
+// A line for each block that takes over memory of an earlier one, and a summary. The words are
+// those of CISTERN_PRINT_LOG.
+std::string reuse_text(const Result& result);
 // Lifetimes from left to right, offsets upwards, and a line at the lower bound.
 std::string picture_text(const Result& result);
 

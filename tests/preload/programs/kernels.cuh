@@ -11,6 +11,21 @@ __global__ void add_vectors(const float* a, const float* b, float* sum, int coun
   if (i < count) sum[i] = a[i] + b[i];
 }
 
+// product = a * b: matrices of rows x inner and inner x columns floats. A flag says which of the
+// two lies transposed in its memory.
+__global__ void multiply_matrices(const float* a, const float* b, float* product, int rows,
+                                  int inner, int columns, bool a_transposed, bool b_transposed) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= rows * columns) return;
+  const int row = i / columns, column = i % columns;
+  float sum = 0;
+  for (int k = 0; k < inner; ++k) {
+    sum += (a_transposed ? a[k * rows + row] : a[row * inner + k]) *
+           (b_transposed ? b[column * inner + k] : b[k * columns + column]);
+  }
+  product[i] = sum;
+}
+
 // words[i] = seed + i
 __global__ void fill_words(uint32_t* words, size_t count, uint32_t seed) {
   const size_t step = size_t{gridDim.x} * blockDim.x;

@@ -30,6 +30,26 @@ void add_vectors_ranges(Ranges& ranges, const float* a, const float* b, float* s
   ranges.writes(sum, count);
 }
 
+void multiply_matrices(const SimcudaLaunch&, const float* a, const float* b, float* product,
+                       int rows, int inner, int columns, bool a_transposed, bool b_transposed) {
+  for (int i = 0; i < rows * columns; ++i) {
+    const int row = i / columns, column = i % columns;
+    float sum = 0;
+    for (int k = 0; k < inner; ++k) {
+      sum += (a_transposed ? a[k * rows + row] : a[row * inner + k]) *
+             (b_transposed ? b[column * inner + k] : b[k * columns + column]);
+    }
+    product[i] = sum;
+  }
+}
+
+void multiply_matrices_ranges(Ranges& ranges, const float* a, const float* b, float* product,
+                              int rows, int inner, int columns, bool, bool) {
+  ranges.reads(a, static_cast<size_t>(rows) * static_cast<size_t>(inner));
+  ranges.reads(b, static_cast<size_t>(inner) * static_cast<size_t>(columns));
+  ranges.writes(product, static_cast<size_t>(rows) * static_cast<size_t>(columns));
+}
+
 void fill_words(const SimcudaLaunch&, uint32_t* words, size_t count, uint32_t seed) {
   for (size_t i = 0; i < count; ++i) words[i] = seed + static_cast<uint32_t>(i);
 }
@@ -146,6 +166,7 @@ using simcuda::timed_twin;
 using simcuda::twin;
 constexpr SimcudaKernel kKernels[] = {
     twin<add_vectors, add_vectors_ranges>("_Z11add_vectorsPKfS0_Pfi"),
+    twin<multiply_matrices, multiply_matrices_ranges>("_Z17multiply_matricesPKfS0_Pfiiibb"),
     twin<fill_words, fill_words_ranges>("_Z10fill_wordsPjmj"),
     timed_twin<slow_fill_words, slow_fill_words_ranges, slow_fill_words_ns>(
         "_Z15slow_fill_wordsPjmjj"),

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/pooled/site_words.h"
+#include "config/backward.h"
 
 #include "tests/catch.h"
 
-using cistern::shim::names_backward;
+using cistern::config::names_backward;
 using cistern::shim::names_operator;
 
 TEST_CASE("an operator is named by its words, however they are written") {

@@ -54,7 +54,8 @@ TEST_CASE("plan input: of a recording one kind of memory on one device", "[plan]
   for (int memory = 0; memory < kMemories; ++memory) {
     Input input;
     std::string problem;
-    const Wanted wanted = {.device = {}, .memory = static_cast<Memory>(memory)};
+    Wanted wanted;
+    wanted.memory = static_cast<Memory>(memory);
     if (read_input(file, wanted, input, problem)) planned += input.lives.size();
     for (const Lifetime& life : input.lives) CHECK((life.from < life.to && life.to <= input.calls));
   }

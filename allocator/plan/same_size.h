@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Level 0 of memory_optimize as a plan: memory goes from block to block of the same size, to the
+// byte as asked for, and to no other. So each size has places of its own, as many as it has
+// blocks live at a time. That many are enough, and fewer never are: nothing has to be searched.
+//
+// Any thread; each plan is one thread's.
+#pragma once
+
+#include <span>
+
+#include "allocator/plan/planner.h"
+
+namespace cistern::alloc::plan {
+
+// `lifetimes` are those of which the problem was built. False without memory.
+bool plan_same_size(const Problem& problem, std::span<const Lifetime> lifetimes, Planned& out);
+
+}  // namespace cistern::alloc::plan
