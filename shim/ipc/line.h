@@ -24,7 +24,7 @@ class IpcLines {
  public:
   // Room for one more, also in place of one; what is too old is closed.
   bool has_room(uint64_t now_ns);
-  // Until when, from now on, has_room() says and does the same if no importer says anything.
+  // For how long has_room() says and does the same if no importer says anything.
   uint64_t unchanged_for(uint64_t now_ns) const;
   bool empty() const { return count_ == 0; }
   // Invites who asked with that number to a line. Without room, or anybody there: does nothing. Who
