@@ -42,7 +42,7 @@ struct Asking {
 };
 
 // Looks for the answer until `until_ns`. False: it did not come. On the line invitations to it
-// count no more.
+// count no more. While it waits, the program may make the socket's number another file.
 bool await_answer(Asking* a, uint64_t until_ns, IpcReply* reply) {
   for (uint64_t now = alloc::os::now_ns(); now < until_ns; now = alloc::os::now_ns()) {
     pollfd readable{a->socket.number(), POLLIN, 0};
@@ -52,6 +52,10 @@ bool await_answer(Asking* a, uint64_t until_ns, IpcReply* reply) {
     IpcFiles came;
     bool cut = false;
     const ssize_t size = a->socket.receive_with_files(&message, sizeof message, &from, &came, &cut);
+    if (size < 0 && !a->socket.still_ours()) {
+      *reply = IpcReply::failed;
+      return true;
+    }
     if (size < 0) continue;
     if (!is_own_user(from.user)) {
       *reply = IpcReply::refused;
@@ -90,13 +94,17 @@ bool ask_on_line(Asking* a, IpcReply* reply) {
   return heard;
 }
 
+IpcReply not_sent(const OwnSocket& socket) {
+  return socket.still_ours() ? IpcReply::nobody : IpcReply::failed;
+}
+
 IpcReply ask_until_end(Asking* a, const IpcProcess& exporter) {
   sockaddr_un name;
   const socklen_t bytes = ipc_address(exporter, &name);
   do {
     IpcReply reply;
     if (!a->socket.send_to(name, bytes, &a->question.request, sizeof(IpcRequest))) {
-      if (!queue_is_full()) return IpcReply::nobody;
+      if (!queue_is_full()) return not_sent(a->socket);
       alloc::os::sleep_ns(kFullPauseNs);
     } else if (await_answer(a, a->next_time(), &reply)) {
       if (reply != IpcReply::come || ask_on_line(a, &reply)) return reply;
@@ -130,21 +138,25 @@ bool units_are_right(const IpcAnswer& answer, uint64_t end, uint32_t first, uint
 
 }  // namespace
 
+// Where the program closed the socket it asks by another one.
 IpcReply ask_exporter(const IpcToken& token, uint32_t first, IpcPatience* patience, IpcAnswer* out,
                       IpcFiles* files) {
+  if (token.version != kIpcVersion) return IpcReply::version;
   const NoCancel asks;
   const int saved = errno;
+  close_what_children_get();
   OwnSocket socket;
+  const InHand<OwnSocket> known(&socket);
   IpcReply reply = IpcReply::failed;
-  uint64_t number = 0;
-  if (token.version != kIpcVersion) {
-    reply = IpcReply::version;
-  } else if (new_number(&number)) {
+  bool lost = true;
+  for (int tries = 4; lost && tries > 0; --tries) {
+    uint64_t number;
+    lost = false;
+    if (!new_number(&number) || !socket.open_to_ask(token.process, number)) break;
     const Question question = question_about(token, first, number);
-    if (socket.open_to_ask(token.process, number)) {
-      reply = ask_on(socket, token.process, question, patience, out, files);
-      socket.close_own();
-    }
+    reply = ask_on(socket, token.process, question, patience, out, files);
+    lost = reply == IpcReply::failed && !socket.still_ours();
+    socket.close_own();
   }
   errno = saved;
   return reply;

@@ -13,19 +13,24 @@
 
 namespace cistern::shim {
 
-// As many importers are heard at a time; others wait in the queue, behind an importer that says no
-// more for kLineNs at most.
+// As many importers are heard at a time; others wait in the queue. An importer that says no more
+// has its line for kLineNs, and where others wait for kFairNs: one that means it asks at once, and
+// if it was too slow, anew.
 inline constexpr size_t kMostLines = 16;
 inline constexpr uint64_t kLineNs = 1'000'000'000;
+inline constexpr uint64_t kFairNs = 20'000'000;
 
 class IpcLines {
  public:
-  // Room for one more; what is too old is closed.
-  bool has_room();
+  // Room for one more, also in place of one; what is too old is closed.
+  bool has_room(uint64_t now_ns);
+  // For how long has_room() says and does the same if no importer says anything.
+  uint64_t unchanged_for(uint64_t now_ns) const;
   bool empty() const { return count_ == 0; }
   // Invites who asked with that number to a line. Without room, or anybody there: does nothing. Who
   // asks again has the first one.
-  void invite(const IpcProcess& own, uint64_t number, const IpcSender& to, const IpcAnswer& come);
+  void invite(const IpcProcess& own, uint64_t number, const IpcSender& to, const IpcAnswer& come,
+              uint64_t now_ns);
 
   // What is to be polled, kMostLines at most, in the order of the lines.
   size_t put_polled(pollfd* out) const;
@@ -40,6 +45,10 @@ class IpcLines {
     uint64_t number;
     uint64_t since_ns;
   };
+
+  size_t oldest() const;
+  // Whether each place is taken, and the oldest line is one that others need not wait for any more.
+  bool one_may_go(uint64_t now_ns) const;
 
   Line lines_[kMostLines]{};
   size_t count_ = 0;

@@ -102,23 +102,32 @@ bool bind_to_any(int socket) {
 
 }  // namespace
 
+void close_what_children_get() {
+  watch_forks([] {
+    InHand<IpcFiles>::close_all_in_child();
+    InHand<OwnSocket>::close_all_in_child();
+  });
+}
+
 bool OwnSocket::create(const IpcFilter& filter) {
-  const int low = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (low < 0) return false;
-  number_ = out_of_the_way(low);
-  struct stat file;
-  if (fstat(number_, &file) != 0) return false;
-  device_ = file.st_dev;
-  inode_ = file.st_ino;
   look_at_users();
+  {
+    const NoForkNow numbered;
+    const int low = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (low < 0) return false;
+    number_ = out_of_the_way(low);
+    struct stat file;
+    if (fstat(number_, &file) != 0) return false;
+    device_ = file.st_dev;
+    inode_ = file.st_ino;
+  }
   return attach(number_, filter);
 }
 
 bool OwnSocket::opened(bool well) {
   if (well) return true;
   const int saved = errno;
-  if (number_ >= 0) close(number_);
-  number_ = -1;
+  close_own();
   errno = saved;
   return false;
 }
@@ -144,28 +153,34 @@ bool OwnSocket::open_line(const IpcProcess& process, uint64_t number, const IpcS
 }
 
 bool OwnSocket::connect_to(const IpcSender& to) const {
-  return connect(number_, reinterpret_cast<const sockaddr*>(&to.address), to.address_bytes) == 0;
+  return still_ours() &&
+         connect(number_, reinterpret_cast<const sockaddr*>(&to.address), to.address_bytes) == 0;
 }
 
 void OwnSocket::disconnect() const {
   const sockaddr nobody{.sa_family = AF_UNSPEC, .sa_data = {}};
-  static_cast<void>(connect(number_, &nobody, sizeof nobody.sa_family));
+  if (still_ours()) static_cast<void>(connect(number_, &nobody, sizeof nobody.sa_family));
 }
 
 bool OwnSocket::still_ours() const {
   struct stat file;
-  return number_ >= 0 && fstat(number_, &file) == 0 && file.st_dev == device_ &&
-         file.st_ino == inode_;
+  if (number_ >= 0 && fstat(number_, &file) == 0 && file.st_dev == device_ &&
+      file.st_ino == inode_) {
+    return true;
+  }
+  errno = EBADF;
+  return false;
 }
 
 void OwnSocket::close_own() {
+  const NoForkNow closed;
   if (still_ours()) close(number_);
   number_ = -1;
 }
 
 namespace {
 
-// The kernel puts the credentials first, and all descriptors into one message after them.
+// Of who sent it, and what came along.
 bool read_control(msghdr* head, uid_t* user, IpcFiles* files) {
   bool known = false;
   for (cmsghdr* part = CMSG_FIRSTHDR(head); part != nullptr; part = CMSG_NXTHDR(head, part)) {
@@ -176,72 +191,81 @@ bool read_control(msghdr* head, uid_t* user, IpcFiles* files) {
       *user = sender.uid;
       known = true;
     }
-    if (part->cmsg_type != SCM_RIGHTS || files == nullptr) continue;
+    if (part->cmsg_type != SCM_RIGHTS) continue;
     const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (size_t i = 0; i < count; ++i) {
       int number;
       memcpy(&number, CMSG_DATA(part) + i * sizeof number, sizeof number);
-      files->count() < kMostFiles ? files->add(number) : static_cast<void>(close(number));
+      files->add(number);
     }
   }
   return known;
 }
 
+// A socket that lingers keeps whoever closes it until its peer has read everything, or for as long
+// as was set.
+void close_without_a_wait(int number) {
+  const linger none{0, 0};
+  setsockopt(number, SOL_SOCKET, SO_LINGER, &none, sizeof none);
+  close(number);
+}
+
 }  // namespace
 
 void IpcFiles::close_all() {
-  // A child that is forked meanwhile closes no number that is another file by then.
+  const int saved = errno;
+  while (count_ != 0) {
+    const NoForkNow closed;
+    close_without_a_wait(numbers_[--count_]);
+  }
+  errno = saved;
+}
+
+void IpcFiles::close_in_child() {
   while (count_ != 0) close(numbers_[--count_]);
 }
 
 void IpcFiles::take_all(IpcFiles* others) {
   close_all();
+  const NoForkNow taken;
   for (uint32_t i = 0; i < others->count_; ++i) add(others->numbers_[i]);
   others->count_ = 0;
 }
 
-ssize_t OwnSocket::receive_into(msghdr* head, IpcSender* from, IpcFiles* files) const {
-  head->msg_name = &from->address;
-  head->msg_namelen = sizeof from->address;
-  const ssize_t received = recvmsg(number_, head, MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC);
-  if (received < 0) return -1;
-  from->address_bytes = head->msg_namelen;
-  return read_control(head, &from->user, files) ? received : 0;
-}
-
-// There is room for the credentials alone, so that the kernel drops descriptors that a peer sends
-// along.
 ssize_t OwnSocket::receive(void* message, size_t size, IpcSender* from) const {
-  alignas(cmsghdr) unsigned char control[CMSG_SPACE(sizeof(ucred))] = {};
-  iovec part{message, size};
-  msghdr head{};
-  head.msg_iov = &part;
-  head.msg_iovlen = 1;
-  head.msg_control = control;
-  head.msg_controllen = sizeof control;
-  return receive_into(&head, from, nullptr);
+  IpcFiles dropped;
+  bool cut;
+  return receive_with_files(message, size, from, &dropped, &cut);
 }
 
+// What there is no room for, the kernel closes, with the wait of an ordinary close.
 ssize_t OwnSocket::receive_with_files(void* message, size_t size, IpcSender* from, IpcFiles* files,
                                       bool* cut) const {
   alignas(cmsghdr) unsigned char
-      control[CMSG_SPACE(sizeof(ucred)) + CMSG_SPACE(kMostFiles * sizeof(int))] = {};
+      control[CMSG_SPACE(sizeof(ucred)) + CMSG_SPACE(kMostOfKernel * sizeof(int))];
   iovec part{message, size};
   msghdr head{};
+  head.msg_name = &from->address;
+  head.msg_namelen = sizeof from->address;
   head.msg_iov = &part;
   head.msg_iovlen = 1;
   head.msg_control = control;
   head.msg_controllen = sizeof control;
   files->close_all();
-  const ssize_t received = receive_into(&head, from, files);
-  *cut = received >= 0 && (head.msg_flags & MSG_CTRUNC) != 0;
-  return received;
+  const NoForkNow received_and_known;
+  if (!still_ours()) return -1;
+  const ssize_t received = recvmsg(number_, &head, MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC);
+  if (received < 0) return -1;
+  from->address_bytes = head.msg_namelen;
+  const bool known = read_control(&head, &from->user, files);
+  *cut = files->count() > kMostFiles || (head.msg_flags & MSG_CTRUNC) != 0;
+  return known ? received : 0;
 }
 
 bool OwnSocket::send_to(const sockaddr_un& to, socklen_t to_bytes, const void* message,
                         size_t size) const {
-  return sendto(number_, message, size, MSG_DONTWAIT | MSG_NOSIGNAL,
-                reinterpret_cast<const sockaddr*>(&to), to_bytes) >= 0;
+  return still_ours() && sendto(number_, message, size, MSG_DONTWAIT | MSG_NOSIGNAL,
+                                reinterpret_cast<const sockaddr*>(&to), to_bytes) >= 0;
 }
 
 bool OwnSocket::send_connected(const void* message, size_t size, const IpcFiles& files) const {
@@ -259,7 +283,7 @@ bool OwnSocket::send_connected(const void* message, size_t size, const IpcFiles&
     rights->cmsg_len = CMSG_LEN(bytes);
     memcpy(CMSG_DATA(rights), files.numbers(), bytes);
   }
-  return sendmsg(number_, &head, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
+  return still_ours() && sendmsg(number_, &head, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
 }
 
 }  // namespace cistern::shim

@@ -19,7 +19,8 @@
 // a socket is closed by whoever empties that socket, and a close may take as long as the sender
 // likes (SO_LINGER), or it is a flood of messages, each of which wakes the receiver. So each socket
 // has a filter, which the kernel asks in the sender's call, and what that refuses stays the
-// sender's.
+// sender's. Whoever has a token gets past it, also as another user. So what comes along where the
+// kernel cannot refuse it (before Linux 6.16) is taken, and closed without a wait.
 #pragma once
 
 #include <sys/socket.h>
@@ -27,6 +28,7 @@
 
 #include <cstdint>
 
+#include "shim/ipc/forks.h"
 #include "shim/ipc/token.h"
 
 namespace cistern::shim {
@@ -66,17 +68,19 @@ struct IpcAnswer {
   uint64_t units;
 };
 
-// How many descriptors come with one message; the kernel takes 253.
+// How many descriptors come with one message, and how many the kernel takes.
 inline constexpr uint32_t kMostFiles = 64;
+inline constexpr uint32_t kMostOfKernel = 253;
 
 // The same file under a high number, as programs expect the low ones for files of their own, and
 // closed where another program begins; as it is where none is free.
 int out_of_the_way(int file);
 
-// Descriptors in one thread's hands: what is there at the end is closed.
+// Descriptors in one thread's hands: what is there at the end is closed, and in a child that is
+// forked meanwhile.
 class IpcFiles {
  public:
-  IpcFiles() = default;
+  IpcFiles() : known_(this) {}
   ~IpcFiles() { close_all(); }
   IpcFiles(const IpcFiles&) = delete;
   IpcFiles& operator=(const IpcFiles&) = delete;
@@ -84,15 +88,22 @@ class IpcFiles {
   uint32_t count() const { return count_; }
   int number(uint32_t i) const { return numbers_[i]; }
   const int* numbers() const { return numbers_; }
-  // There are fewer than kMostFiles.
+  // There are fewer than kMostOfKernel.
   void add(int number) { numbers_[count_++] = number; }
+  // Whoever sent them, and whatever they are to do when they are closed: none waits for its unsent
+  // data. errno stays.
   void close_all();
   void take_all(IpcFiles* others);
+  void close_in_child();
 
  private:
-  int numbers_[kMostFiles];
+  int numbers_[kMostOfKernel];
   uint32_t count_ = 0;
+  const InHand<IpcFiles> known_;
 };
+
+// From the first call on, a child closes what was in hand when it was forked (forks.h).
+void close_what_children_get();
 
 // The address of the socket of a process; its length.
 socklen_t ipc_address(const IpcProcess& process, sockaddr_un* out);
@@ -112,11 +123,16 @@ struct IpcSender {
   sockaddr_un address{};
   socklen_t address_bytes = 0;
 
-  bool has_address() const { return address_bytes > sizeof address.sun_family; }
+  // An abstract one. A path is never one of Cistern's, and may lie where to look it up takes as
+  // long as somebody likes.
+  bool has_address() const {
+    return address_bytes > sizeof address.sun_family && address.sun_path[0] == '\0';
+  }
 };
 
 // A socket of Cistern's, under a high number; used no more once the program has made that number
-// another file. Any thread may call still_ours(); for the rest, one thread at a time.
+// another file: then what needs it fails, with EBADF. Any thread may call still_ours(); for the
+// rest, one thread at a time.
 class OwnSocket {
  public:
   // Bound to the name of this process. No descriptor comes in where the kernel can refuse them all
@@ -133,13 +149,14 @@ class OwnSocket {
   void disconnect() const;
   bool still_ours() const;
   void close_own();
+  void close_in_child() { close_own(); }
   int number() const { return number_; }
 
   // A message that is there and who sent it; the size, or -1 without one. What is longer than
-  // `size` is cut off and told as longer.
+  // `size` is cut off and told as longer. Descriptors that came along are closed.
   ssize_t receive(void* message, size_t size, IpcSender* from) const;
-  // The same with the descriptors that came along. *cut: there were more of them than `files`
-  // takes, or than the process may open.
+  // The same with the descriptors that came along. *cut: there were more of them than kMostFiles,
+  // or than the process may open.
   ssize_t receive_with_files(void* message, size_t size, IpcSender* from, IpcFiles* files,
                              bool* cut) const;
   // Without a wait. False, with errno: it was not sent.
@@ -151,7 +168,6 @@ class OwnSocket {
   bool create(const IpcFilter& filter);
   // Called with the results of the steps; false closes the socket, errno stays.
   bool opened(bool well);
-  ssize_t receive_into(msghdr* head, IpcSender* from, IpcFiles* files) const;
 
   int number_ = -1;
   uint64_t device_ = 0, inode_ = 0;

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -18,7 +19,7 @@
 namespace cistern::shim {
 namespace {
 
-constexpr int kPauseMs = 1000;  // alone() is asked at least as often
+constexpr uint64_t kPauseNs = 1'000'000'000;  // alone() is asked at least as often
 
 constinit alloc::Mutex starting;
 constinit OwnSocket socket_{};
@@ -27,7 +28,6 @@ constinit std::atomic<bool> runs{false};
 constinit IpcPools pools_{};
 constinit std::atomic<bool> ends{false};     // the process
 constinit std::atomic<bool> calling{false};  // the driver, perhaps
-constinit std::atomic<IpcFiles*> in_hand{nullptr};
 
 // For pools_.units.
 bool units_unless_the_end(const HeldBlock& block, uint32_t first, IpcAnswer* answer,
@@ -47,7 +47,7 @@ void hear_request() {
   const IpcAnswer answer = answer_request(&request, static_cast<size_t>(size), from.user);
   if (answer.magic != kAnswerMagic) return;
   if (answer.status == IpcStatus::come) {
-    lines.invite(*exporting_process(), request.number, from, answer);
+    lines.invite(*exporting_process(), request.number, from, answer, alloc::os::now_ns());
   } else if (from.has_address()) {
     socket_.send_to(from.address, from.address_bytes, &answer, sizeof answer);
   }
@@ -61,12 +61,9 @@ void hear_on_line(size_t i) {
   const ssize_t size = line.receive(&request, sizeof request, &from);
   if (size >= 0) {
     IpcFiles files;
-    in_hand.store(&files);
     const IpcAnswer answer = answer_message(&request, static_cast<size_t>(size), from.user,
                                             {pools_.find, units_unless_the_end}, &files);
     if (answer.magic == kAnswerMagic) line.send_connected(&answer, sizeof answer, files);
-    files.close_all();
-    in_hand.store(nullptr);
   }
   lines.close_at(i);
 }
@@ -83,14 +80,17 @@ bool open_socket() {
   return false;
 }
 
-// Waits for messages, but no longer than kPauseMs. Requests are left in the queue while there is no
+// Waits for messages, but no longer than kPauseNs. Requests are left in the queue while there is no
 // room for a line.
 void hear() {
   pollfd all[kMostLines + 1];
-  const bool has_room = lines.has_room();
+  const uint64_t now = alloc::os::now_ns();
+  const bool has_room = lines.has_room(now);
   size_t count = lines.put_polled(all);
   if (has_room) all[count++] = {socket_.number(), POLLIN, 0};
-  poll(all, count, kPauseMs);
+  constexpr uint64_t kMs = 1'000'000;
+  const uint64_t wait_ns = std::min(kPauseNs, lines.unchanged_for(now));
+  poll(all, count, static_cast<int>(wait_ns / kMs + 1));
   if (alone()) return;
   // The numbers may be the program's files by now.
   if (has_room && all[--count].revents != 0 && socket_.still_ours()) hear_request();
@@ -119,6 +119,7 @@ void* run(void*) {
 // Where the thread could not open the socket again, a later export tries to.
 bool serve_importers(const IpcPools& pools) {
   const NoCancel starts;
+  close_what_children_get();
   const alloc::LockGuard guard(starting);
   if (runs.load(std::memory_order_acquire)) return true;
   const int saved = errno;
@@ -201,8 +202,6 @@ void reset_service_after_fork() {
   runs.store(false);
   socket_.close_own();
   lines.close_all();
-  // They are on the stack of the parent's thread, of which the child has a copy.
-  if (IpcFiles* files = in_hand.exchange(nullptr); files != nullptr) files->close_all();
 }
 
 }  // namespace cistern::shim

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <cstdio>
 #include <thread>
 #include <vector>
 
@@ -20,6 +22,7 @@ namespace {
 using test::made_up_process;
 
 constexpr uint64_t kChunk = 0x7f0000000000;
+constexpr uint64_t kNow = uint64_t{1} << 40;
 
 IpcSender address_of(const OwnSocket& socket) {
   IpcSender out;
@@ -55,7 +58,7 @@ struct Asked {
     return {kAnswerMagic, kIpcVersion, status, question.proof, {}, 0, 1000, 0, 0};
   }
   void invite() {
-    lines.invite(process, question.request.number, address, answer(IpcStatus::come));
+    lines.invite(process, question.request.number, address, answer(IpcStatus::come), kNow);
   }
   bool has_asked_on_line() {
     IpcRequest request;
@@ -173,23 +176,98 @@ TEST_CASE("a line hears its importer alone, even of those that know the word", "
   CHECK(asked.has_asked_on_line());
 }
 
+// Importers that asked at so many different times, and say no more.
+struct Silent {
+  static constexpr uint64_t kFirst = 100;  // of their numbers
+  OwnSocket sockets[kMostLines];
+
+  explicit Silent(Asked* asked) {
+    for (uint64_t i = 0; i < kMostLines; ++i) {
+      REQUIRE(sockets[i].open_to_ask(asked->process, kFirst + i));
+      asked->lines.invite(asked->process, kFirst + i, address_of(sockets[i]),
+                          asked->answer(IpcStatus::come), kNow + i);
+    }
+  }
+  ~Silent() {
+    for (OwnSocket& socket : sockets) socket.close_own();
+  }
+  Silent(const Silent&) = delete;
+  Silent& operator=(const Silent&) = delete;
+};
+
 TEST_CASE("an importer that asks twice has one line, and silent lines are closed", "[ipc]") {
   Asked asked;
   const long files = test::open_files();
   asked.invite();
   asked.invite();
   CHECK(test::open_files() == files + 1);
-  const IpcAnswer come = asked.answer(IpcStatus::come);
-  OwnSocket silent[kMostLines];
-  for (uint64_t i = 0; i < kMostLines; ++i) {
-    REQUIRE(silent[i].open_to_ask(asked.process, i));
-    asked.lines.invite(asked.process, i, address_of(silent[i]), come);
+  {
+    const Silent silent(&asked);
+    CHECK(test::open_files() == files + 2 * static_cast<long>(kMostLines));
+    CHECK(asked.lines.has_room(kNow + kLineNs));
+    CHECK_FALSE(asked.lines.empty());
+    CHECK(asked.lines.has_room(kNow + kLineNs + kMostLines));
+    CHECK(asked.lines.empty());
   }
-  CHECK(test::open_files() == files + 2 * static_cast<long>(kMostLines));
-  CHECK(comes_true([&] { return asked.lines.has_room(); }));
-  CHECK(comes_true([&] { return asked.lines.has_room() && asked.lines.empty(); }));
-  for (OwnSocket& socket : silent) socket.close_own();
   CHECK(test::open_files() == files);
+}
+
+TEST_CASE("where each line is taken, the oldest one makes room for who waits", "[ipc]") {
+  Asked asked;
+  const Silent silent(&asked);
+  const long files = test::open_files();
+  const auto invite_at = [&](uint64_t now) {
+    asked.lines.invite(asked.process, asked.question.request.number, asked.address,
+                       asked.answer(IpcStatus::come), now);
+    IpcAnswer come;
+    IpcSender from;
+    return asked.importer.receive(&come, sizeof come, &from) == sizeof come;
+  };
+  CHECK_FALSE(asked.lines.has_room(kNow + kFairNs));
+  CHECK(asked.lines.unchanged_for(kNow + kFairNs - 5) == 5);
+  CHECK_FALSE(invite_at(kNow + kFairNs));
+  CHECK(asked.lines.has_room(kNow + kFairNs + 1));
+  CHECK(asked.lines.unchanged_for(kNow + kFairNs + 1) == kLineNs - kFairNs - 1);
+  CHECK(invite_at(kNow + kFairNs + 1));
+  CHECK(test::open_files() == files);
+  // The one that is the oldest now is a nanosecond younger.
+  CHECK_FALSE(asked.lines.has_room(kNow + kFairNs + 1));
+  CHECK(asked.lines.has_room(kNow + kFairNs + 2));
+}
+
+TEST_CASE("nobody looks at lines before anything can be done", "[ipc]") {
+  Asked asked;
+  CHECK(asked.lines.unchanged_for(kNow) == UINT64_MAX);
+  asked.invite();
+  CHECK(asked.lines.unchanged_for(kNow + 7) == kLineNs - 7);
+  CHECK(asked.lines.unchanged_for(kNow + 2 * kLineNs) == 0);
+}
+
+// The kernel would look the path up, in a file system that may take as long as it likes.
+TEST_CASE("an importer whose address is a path is sent nothing", "[ipc]") {
+  test::hold({kChunk + 512, 2000, kChunk, false});
+  const IpcToken token = test::exported(12);
+  REQUIRE(serve_importers(test::find_held));
+  sockaddr_un path{}, name;
+  path.sun_family = AF_UNIX;
+  std::snprintf(path.sun_path, sizeof path.sun_path, "/tmp/cistern-test-%d", getpid());
+  unlink(path.sun_path);
+  const int socket = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  REQUIRE(bind(socket, reinterpret_cast<sockaddr*>(&path), sizeof path) == 0);
+  const socklen_t bytes = ipc_address(token.process, &name);
+  IpcRequest request = test::request_for(token);
+  for (const uint32_t version : {kIpcVersion, kIpcVersion + 1}) {
+    request.version = version;
+    REQUIRE(sendto(socket, &request, sizeof request, 0, reinterpret_cast<sockaddr*>(&name),
+                   bytes) == sizeof request);
+  }
+  IpcAnswer answer;
+  CHECK(test::ask(token, &answer) == IpcReply::given);  // those before are heard by then
+  CHECK(recv(socket, &answer, sizeof answer, MSG_DONTWAIT) < 0);
+  CHECK(errno == EAGAIN);
+  close(socket);
+  unlink(path.sun_path);
+  end_exports_at(kChunk);
 }
 
 TEST_CASE("importers that say nothing hold others up for a while only", "[ipc]") {
@@ -238,7 +316,7 @@ TEST_CASE("an importer whose line is closed asks anew", "[ipc]") {
                        1000,
                        0,
                        0};
-      lines.invite(process, request.number, from, answer);
+      lines.invite(process, request.number, from, answer, kNow);
       hear(lines.at(0));
       answer.status = IpcStatus::given;
       if (answers) lines.at(0).send_connected(&answer, sizeof answer, IpcFiles());

@@ -188,6 +188,64 @@ TEST_CASE("a descriptor that is slow to close holds nobody up", "[ipc]") {
   end_exports_at(kChunk);
 }
 
+// The number of the service's socket.
+int service_socket(const IpcProcess& process) {
+  sockaddr_un wanted, name;
+  const socklen_t length = ipc_address(process, &wanted);
+  for (int file = 0; file < 1024; ++file) {
+    socklen_t bytes = sizeof name;
+    if (getsockname(file, reinterpret_cast<sockaddr*>(&name), &bytes) == 0 && bytes == length &&
+        std::memcmp(&name, &wanted, length) == 0) {
+      return file;
+    }
+  }
+  return -1;
+}
+
+// As before Linux 6.16.
+void take_descriptors(int socket) {
+  constexpr int kPassRights = 83;
+  const int on = 1;
+  static_cast<void>(setsockopt(socket, SOL_SOCKET, kPassRights, &on, sizeof on));
+}
+
+// The service's thread is busy until all was sent, so that what it receives is the last copy.
+TEST_CASE("where the kernel cannot refuse them, descriptors are closed without a wait", "[ipc]") {
+  constexpr uint64_t kUnit = 2 << 20;
+  std::atomic<bool> busy{false}, go_on{false};
+  test::hold({kChunk + 4096, kUnit - 4096, kChunk + 4096, true});
+  test::hold_units({4096, kUnit, 1, nullptr, [&] {
+                      busy = true;
+                      while (!go_on) alloc::os::sleep_ns(200'000);
+                    }});
+  const IpcToken token = exported(8);
+  REQUIRE(serve_importers(find_held));
+  take_descriptors(service_socket(token.process));
+  const long files = open_files();
+  Lingering connection;
+  if (!connection.open()) {
+    WARN("no connection of this machine to itself");
+    return;
+  }
+  std::thread importer([&] {
+    IpcAnswer answer;
+    ask(token, &answer);
+  });
+  REQUIRE(comes_true([&] { return busy.load(); }));
+  send_lingering(token.process, request_for(token), connection.near);
+  const IpcRequest right = request_for(token);
+  for (int i = 0; i < 3; ++i) {
+    CHECK(send_raw(token.process, &right, sizeof right, STDERR_FILENO));
+  }
+  go_on = true;
+  importer.join();
+  IpcAnswer answer;
+  CHECK(ask(token, &answer) == IpcReply::given);
+  close(connection.far);
+  CHECK(test::files_become(files));
+  end_exports_in(token.address, 1);
+}
+
 TEST_CASE("who has a token sends no descriptor either, if the kernel can refuse it", "[ipc]") {
   hold();
   const IpcToken token = exported(5);
@@ -207,20 +265,6 @@ TEST_CASE("who has a token sends no descriptor either, if the kernel can refuse 
   IpcAnswer answer;
   CHECK(ask(token, &answer) == IpcReply::given);
   end_exports_at(kChunk);
-}
-
-// The number of the service's socket.
-int service_socket(const IpcProcess& process) {
-  sockaddr_un wanted, name;
-  const socklen_t length = ipc_address(process, &wanted);
-  for (int file = 0; file < 1024; ++file) {
-    socklen_t bytes = sizeof name;
-    if (getsockname(file, reinterpret_cast<sockaddr*>(&name), &bytes) == 0 && bytes == length &&
-        std::memcmp(&name, &wanted, length) == 0) {
-      return file;
-    }
-  }
-  return -1;
 }
 
 TEST_CASE("a socket that the program closed is opened again, and its tokens go on", "[ipc]") {

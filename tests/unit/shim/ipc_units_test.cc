@@ -163,18 +163,37 @@ TEST_CASE("a child that is forked while units are sent has none of them", "[ipc]
   const long sent = open_files() - files;
   const pid_t child = fork();
   if (child == 0) {
-    const long before = open_files();
     reset_service_after_fork();
-    _exit(static_cast<int>(before - open_files()));
+    _exit(static_cast<int>(files - open_files()));
   }
   forked = true;
   importer.join();
   int status = 0;
   REQUIRE(waitpid(child, &status, 0) == child);
-  CHECK(sent == 5 + 2);                 // the importer's socket, and its line
-  CHECK(WEXITSTATUS(status) == 5 + 2);  // the line, and the service's socket
+  CHECK(sent == 5 + 2);             // the importer's socket, and its line
+  CHECK(WEXITSTATUS(status) == 1);  // the service's socket, too
   CHECK(files_become(files));
   hold_in_units(0);
+  end_exports_in(token.address, 1);
+}
+
+TEST_CASE("a child that is forked while units are in an importer's hand has none", "[ipc]") {
+  hold_in_units(5);
+  const IpcToken token = exported(0);
+  REQUIRE(serve_importers(find_held));
+  const long files = open_files();
+  IpcAnswer answer;
+  IpcFiles came;
+  IpcPatience patience;
+  REQUIRE(ask_exporter(token, 0, &patience, &answer, &came) == IpcReply::given);
+  REQUIRE(came.count() == 5);
+  REQUIRE(files_become(files + 5));
+  const pid_t child = fork();
+  if (child == 0) _exit(static_cast<int>(open_files() - files));
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(open_files() == files + 5);
   end_exports_in(token.address, 1);
 }
 

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// The descriptors of an import and of the service: the program may close them and take their
+// numbers, or fork at any moment.
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "allocator/base/os.h"
+#include "tests/catch.h"
+#include "tests/unit/shim/forked.h"
+#include "tests/unit/shim/ipc_peers.h"
+
+namespace cistern::shim {
+namespace {
+
+constexpr uint64_t kChunk = 0x7f0000000000;
+constexpr int kNumbers = 1024;
+
+IpcToken token_of(const IpcProcess& process) {
+  IpcToken token;
+  REQUIRE(read_token(make_token(process, kChunk, 1000, 1), &token));
+  return token;
+}
+
+bool is_datagram_socket(int file) {
+  int domain = 0, type = 0;
+  socklen_t bytes = sizeof domain;
+  return getsockopt(file, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) == 0 && domain == AF_UNIX &&
+         getsockopt(file, SOL_SOCKET, SO_TYPE, &type, &bytes) == 0 && type == SOCK_DGRAM;
+}
+
+int datagram_sockets() {
+  int count = 0;
+  for (int file = 0; file < kNumbers; ++file) count += is_datagram_socket(file);
+  return count;
+}
+
+// The number of the socket of an importer that waits for an answer.
+int importers_socket(int other) {
+  for (int file = 0; file < kNumbers; ++file) {
+    if (file != other && is_datagram_socket(file)) return file;
+  }
+  return -1;
+}
+
+TEST_CASE("what the program gets under an importer's number is its own", "[ipc]") {
+  const IpcProcess process = test::made_up_process();
+  const IpcToken token = token_of(process);
+  OwnSocket exporter;
+  REQUIRE(exporter.open_for(process));
+  std::atomic<bool> over{false};
+  IpcReply reply{};
+  std::thread importer([&] {
+    IpcAnswer answer;
+    reply = test::ask(token, &answer);
+    over = true;
+  });
+  int number = -1;
+  IpcRequest request;
+  IpcSender from;
+  REQUIRE(comes_true([&] { return exporter.receive(&request, sizeof request, &from) > 0; }));
+  number = importers_socket(exporter.number());
+  REQUIRE(number >= 0);
+  int programs[2];
+  REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, programs) == 0);
+  REQUIRE(send(programs[1], "message", 7, 0) == 7);
+  REQUIRE(dup2(programs[0], number) == number);
+  // It asks by another socket, and is given the block.
+  REQUIRE(comes_true([&] {
+    if (exporter.receive(&request, sizeof request, &from) <= 0) return over.load();
+    const IpcAnswer answer{kAnswerMagic,
+                           kIpcVersion,
+                           IpcStatus::given,
+                           proof_of(process, request.number),
+                           {},
+                           0,
+                           1000,
+                           0,
+                           0};
+    exporter.send_to(from.address, from.address_bytes, &answer, sizeof answer);
+    return over.load();
+  }));
+  importer.join();
+  CHECK(reply == IpcReply::given);
+  char text[100];
+  CHECK(recv(number, text, sizeof text, MSG_DONTWAIT) == 7);
+  CHECK(recv(programs[1], text, sizeof text, MSG_DONTWAIT) < 0);  // and nothing was written there
+  for (const int file : {programs[0], programs[1], number}) close(file);
+  exporter.close_own();
+}
+
+// Nobody has the name, so that each question ends at once.
+TEST_CASE("a child has no importer's socket, whenever it was forked", "[ipc]") {
+  const IpcToken token = token_of(test::made_up_process());
+  const auto ask = [&] {
+    IpcAnswer answer;
+    test::ask(token, &answer);
+  };
+  ask();
+  REQUIRE(datagram_sockets() == 0);
+  CHECK(test::children_that_fail(ask, [] { return datagram_sockets() == 0; }) == 0);
+}
+
+TEST_CASE("a child has no socket of the service, whenever it was forked", "[ipc]") {
+  test::hold({kChunk + 512, 2000, kChunk, false});
+  const IpcToken token = test::exported(1);
+  REQUIRE(serve_importers(test::find_held));
+  const auto ask = [&] {
+    IpcAnswer answer;
+    test::ask(token, &answer);
+  };
+  CHECK(test::children_that_fail(ask, [] {
+          reset_service_after_fork();
+          return datagram_sockets() == 0;
+        }) == 0);
+  end_exports_at(kChunk);
+}
+
+TEST_CASE("a fork by what it would wait for goes on", "[ipc]") {
+  close_what_children_get();
+  const pid_t child = [] {
+    const NoForkNow held;
+    return fork();
+  }();
+  if (child == 0) {
+    const NoForkNow again;
+    _exit(0);
+  }
+  int status = 1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+}
+
+}  // namespace
+}  // namespace cistern::shim
