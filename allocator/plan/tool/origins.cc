@@ -38,9 +38,8 @@ void Origins::add_frame(const Frame& frame, std::vector<std::string>& names) con
   const std::string& path = recording_.names[frame.file];
   names.push_back(path);
   names.push_back(path.substr(path.rfind('/') + 1));
-  uint64_t into = 0;
   names.push_back(frame.python() ? recording_.names[frame.function]
-                                 : tool::function_at(path, frame.offset, &into));
+                                 : tool::function_at(path, frame.offset).name);
 }
 
 }  // namespace cistern::alloc::plan
