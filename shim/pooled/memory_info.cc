@@ -49,12 +49,12 @@ CUresult memory_info(size_t* free, size_t* total) {
   PooledBytes pooled;
   const CUdevice ordinal = active() ? current_device() : kNoDevice;
   const Device* device = known_device(ordinal);
+  if (device != nullptr) about_to_tell_free(ordinal);
   const CUresult result = driver_and_pools(device, ordinal, &driver_free, &driver_total, &pooled);
   if (result != CUDA_SUCCESS) return result;
   if (device != nullptr) {
     // What the driver would get back is whole pages; a part of one would fit nothing.
-    const uint64_t kept = pooled.idle + pooled.uncharged;
-    const uint64_t pages = kept / alloc::kDriverPage * alloc::kDriverPage;
+    const uint64_t pages = pooled.idle / alloc::kDriverPage * alloc::kDriverPage;
     driver_free = std::min(driver_free + pages, driver_total - std::min(pooled.live, driver_total));
     const alloc::Cap& cap = device->cap;
     if (const uint64_t limit = cap.limit(); limit != 0) {

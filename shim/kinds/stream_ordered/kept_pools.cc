@@ -359,14 +359,13 @@ void kept_pools_close(const Context& context) {
   looked_at.store(0);
 }
 
-uint64_t kept_pool_bytes(CUdevice device) {
-  uint64_t bytes = 0;
-  if (!keeps_pools()) return bytes;
-  for_each_pool([&](const PoolVisit& visit) {
-    cuuint64_t reserved = 0;
-    if (visit.on(device) && visit.get(kReserved, &reserved)) bytes += visit.kept_of(reserved);
+void give_back_kept(CUdevice device) {
+  if (!keeps_pools() || ours.load(std::memory_order_relaxed) == 0) return;
+  const GatePass pass;
+  if (!pass) return;
+  for_each_pool([=](const PoolVisit& visit) {
+    if (visit.on(device) && visit.pool()->told.load() != 0) visit.trim(0);
   });
-  return bytes;
 }
 
 bool trim_kept_pools(CUdevice device) {

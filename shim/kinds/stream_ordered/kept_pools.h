@@ -13,7 +13,8 @@
 // have their own threshold; the next use adopts them again, since the end may be a device's reset.
 //
 // The program is told what it would be told without: its own threshold, its own high-water mark of
-// use (which each look puts back), and no memory that is only kept.
+// use (which each look puts back), and no memory that is only kept. Before it is told how much of a
+// device is free, what is kept there goes back.
 //
 // Any thread may call anything. No lock is held across a driver call: a call on a pool is made
 // during a visit, and who takes a pool away from here waits until its visitors are gone. Nothing
@@ -69,7 +70,8 @@ bool several_pools_keep();
 
 // For order/contexts/context_client.h; these do nothing where the setting is off.
 void kept_pools_close(const Context& context);
-uint64_t kept_pool_bytes(CUdevice device);
+// Which of it a trim could give back is not known before: memory whose free waits for work cannot.
+void give_back_kept(CUdevice device);
 // What the pools keep that the program made; those of the devices: trim_default_pools().
 bool trim_kept_pools(CUdevice device);
 

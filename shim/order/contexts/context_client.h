@@ -30,8 +30,9 @@ struct ContextClient {
   // Memory is short on the device, or (kNoDevice) on one that is not known: releases what is idle.
   // True if that was anything.
   bool (*release_idle_memory)(CUdevice device) = nullptr;
-  // Bytes of the device that are kept, as above, and charged to no cap.
-  uint64_t (*kept_bytes)(CUdevice device) = nullptr;
+  // The program is about to be told how much of the device is free: what is kept, and counted
+  // nowhere as idle, goes back.
+  void (*before_free_is_told)(CUdevice device) = nullptr;
 };
 
 std::span<const ContextClient> context_clients();

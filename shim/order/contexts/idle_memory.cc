@@ -23,10 +23,7 @@ bool closed(const Context& context, CUcontext handle) {
 }  // namespace
 
 PooledBytes pooled_bytes_of(CUdevice device) {
-  PooledBytes bytes{.idle = device_state(device).ledger.scratch_bytes.get()};
-  for (const ContextClient& client : context_clients()) {
-    if (client.kept_bytes != nullptr) bytes.uncharged += client.kept_bytes(device);
-  }
+  PooledBytes bytes{device_state(device).ledger.scratch_bytes.get(), 0};
   for_each_context([&](Context& context) {
     const Visit visit(context);
     // If the context is ending, the driver may have its memory back already.
@@ -35,6 +32,12 @@ PooledBytes pooled_bytes_of(CUdevice device) {
     bytes.live += context.pool.usage().live;
   });
   return bytes;
+}
+
+void about_to_tell_free(CUdevice device) {
+  for (const ContextClient& client : context_clients()) {
+    if (client.before_free_is_told != nullptr) client.before_free_is_told(device);
+  }
 }
 
 bool release_idle_memory_of_clients(CUdevice device) {

@@ -11,11 +11,14 @@ namespace cistern::shim {
 struct Context;
 
 // Bytes on a device: kept and could be released, as the driver (and the cap) count them; handed to
-// the program; kept by the driver's own pools because of us, which no cap counts.
+// the program.
 struct PooledBytes {
-  uint64_t idle = 0, live = 0, uncharged = 0;
+  uint64_t idle = 0, live = 0;
 };
 PooledBytes pooled_bytes_of(CUdevice device);
+
+// To be called before the program is told how much of the device is free.
+void about_to_tell_free(CUdevice device);
 
 // Releases what the clients of contexts (order/contexts/context_client.h) keep on the device;
 // kNoDevice: on every device. False if that is nothing.
