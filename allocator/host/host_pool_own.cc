@@ -85,7 +85,10 @@ bool HostPool::move(void* from, void* to, uint64_t bytes) {
     if (is_all(old_chunk, source) && is_all(new_chunk, target)) {
       const uint64_t from_bytes = old_chunk->mapped.load(), to_bytes = new_chunk->mapped.load();
       moved = pages::move(source, from_bytes, target, to_bytes);
-      if (moved == pages::Moved::kYes) old_chunk->mapped.store(0);
+      // The block there is freed next, and has to be whole until then.
+      if (moved == pages::Moved::kYes && !pages::map_again(source, from_bytes)) {
+        old_chunk->mapped.store(0);
+      }
       if (moved == pages::Moved::kLost) new_chunk->mapped.store(0);
     }
   }

@@ -60,11 +60,16 @@ Moved move(uintptr_t from, uint64_t from_bytes, uintptr_t to, uint64_t to_bytes)
   constexpr int kThere = MREMAP_MAYMOVE | MREMAP_FIXED;
   if (mremap(at(from), from_bytes, to_bytes, kThere, at(to)) != MAP_FAILED) return Moved::kYes;
   // Another thread's mapping may have taken the place meanwhile: it must not be replaced.
-  const void* again = mmap(at(to), to_bytes, PROT_READ | PROT_WRITE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-  if (again == at(to)) return Moved::kNo;
-  if (again != MAP_FAILED) munmap(const_cast<void*>(again), to_bytes);
-  return Moved::kLost;
+  return map_again(to, to_bytes) ? Moved::kNo : Moved::kLost;
+}
+
+bool map_again(uintptr_t start, uint64_t bytes) {
+  const KeepErrno keep;
+  void* mapped = mmap(at(start), bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  if (mapped == at(start)) return true;
+  if (mapped != MAP_FAILED) munmap(mapped, bytes);
+  return false;
 }
 
 void copy_and_discard(uintptr_t from, uintptr_t to, uint64_t bytes) {

@@ -23,6 +23,9 @@ bool lock(uintptr_t start, uint64_t bytes, bool eager);
 enum class Moved { kYes, kNo, kLost };
 Moved move(uintptr_t from, uint64_t from_bytes, uintptr_t to, uint64_t to_bytes);
 
+// Maps new pages where a mapping was, unless somebody else has done so.
+bool map_again(uintptr_t start, uint64_t bytes);
+
 // Copies, and gives back what was copied as it goes.
 void copy_and_discard(uintptr_t from, uintptr_t to, uint64_t bytes);
 

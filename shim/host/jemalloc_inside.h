@@ -40,6 +40,10 @@ struct JemallocExtent {
   size_t bytes_and_count;  // whole pages, and a number in the bits below
 };
 
+// Gives an extent that is in no cache to the hook. It does not count in "stats.mapped".
+void give_extent_to_hook(void* thread, void* pages, void* hooks,
+                         JemallocExtent* extent) asm("je_extent_dalloc_wrapper");
+
 // opt.retain, once the configuration was read.
 extern bool retains asm("je_opt_retain");
 

@@ -28,6 +28,10 @@ void* real_malloc_hard(void* thread, void* arena, size_t bytes, unsigned size_cl
                        bool zero) asm("__real_je_arena_malloc_hard");
 void* wrapped_malloc_hard(void* thread, void* arena, size_t bytes, unsigned size_class,
                           bool zero) asm("__wrap_je_arena_malloc_hard");
+void real_ecache_dalloc(void* thread, void* pages, void* hooks, void* cache,
+                        JemallocExtent* extent) asm("__real_je_ecache_dalloc");
+void wrapped_ecache_dalloc(void* thread, void* pages, void* hooks, void* cache,
+                           JemallocExtent* extent) asm("__wrap_je_ecache_dalloc");
 void* real_arena_init(void* thread, unsigned index,
                       const JemallocArenaConfig* config) asm("__real_je_arena_init");
 void* wrapped_arena_init(void* thread, unsigned index,
@@ -216,6 +220,15 @@ void* wrapped_malloc_hard(void* thread, void* arena, size_t bytes, unsigned size
   void* block = real_malloc_hard(thread, arena, bytes, size_class, zero);
   left_for_hook = 0;
   return block;
+}
+
+// An extent of which not all is there, since its pages moved or only a part ever was, must not wait
+// in a cache of jemalloc's: another thread of the same arena would be given what is missing.
+void wrapped_ecache_dalloc(void* thread, void* pages, void* hooks, void* cache,
+                           JemallocExtent* extent) {
+  if (!backed_in_part(extent->address)) [[likely]]
+    return real_ecache_dalloc(thread, pages, hooks, cache, extent);
+  give_extent_to_hook(thread, pages, hooks, extent);
 }
 
 // What the program makes an arena of its own for, it may want of that arena alone.

@@ -6,11 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 // jemalloc's own, where the process has it.
@@ -133,6 +135,31 @@ void nearly_all() {
   }
 }
 
+// Blocks grow in some threads while others want memory of the size that they had.
+void together() {
+  constexpr int kThreads = 8, kRounds = 200;
+  std::atomic<int> wrong{0};
+  const auto work = [&wrong] {
+    for (int i = 0; i < kRounds; ++i) {
+      auto* grows = static_cast<char*>(std::malloc(8 * kMiB));
+      grows[0] = grows[8 * kMiB - 1] = 1;
+      asm volatile("" : "+r"(grows));
+      grows = static_cast<char*>(std::realloc(grows, 12 * kMiB));
+      auto* zeros = static_cast<char*>(std::calloc(1, 8 * kMiB));
+      asm volatile("" : "+r"(zeros));
+      wrong += grows[0] != 1 || grows[8 * kMiB - 1] != 1;
+      for (size_t at = 0; at < 8 * kMiB; at += kMiB) wrong += zeros[at] != 0;
+      zeros[8 * kMiB - 1] = 1;
+      std::free(zeros);
+      std::free(grows);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) threads.emplace_back(work);
+  for (std::thread& thread : threads) thread.join();
+  std::printf("wrong bytes: %d\n", wrong.load());
+}
+
 }  // namespace
 
 int main(int, char** argv) {
@@ -144,5 +171,6 @@ int main(int, char** argv) {
   if (std::strcmp(what, "asked") == 0) asked();
   if (std::strcmp(what, "alone") == 0) alone();
   if (std::strcmp(what, "nearly-all") == 0) nearly_all();
+  if (std::strcmp(what, "together") == 0) together();
   return 0;
 }
