@@ -135,23 +135,26 @@ void nearly_all() {
   }
 }
 
-// Blocks grow in some threads while others want memory of the size that they had.
+// Blocks of all sizes grow in some threads while others want memory of the sizes that they had.
 void together() {
-  constexpr int kThreads = 8, kRounds = 200;
+  constexpr int kThreads = 4, kRounds = 30;
   std::atomic<int> wrong{0};
   const auto work = [&wrong] {
     for (int i = 0; i < kRounds; ++i) {
-      auto* grows = static_cast<char*>(std::malloc(8 * kMiB));
-      grows[0] = grows[8 * kMiB - 1] = 1;
-      asm volatile("" : "+r"(grows));
-      grows = static_cast<char*>(std::realloc(grows, 12 * kMiB));
-      auto* zeros = static_cast<char*>(std::calloc(1, 8 * kMiB));
-      asm volatile("" : "+r"(zeros));
-      wrong += grows[0] != 1 || grows[8 * kMiB - 1] != 1;
-      for (size_t at = 0; at < 8 * kMiB; at += kMiB) wrong += zeros[at] != 0;
-      zeros[8 * kMiB - 1] = 1;
-      std::free(zeros);
-      std::free(grows);
+      for (size_t bytes = 16; bytes <= 32 * kMiB; bytes *= 2) {
+        auto* grows = static_cast<char*>(std::malloc(bytes));
+        auto* zeros = static_cast<char*>(std::calloc(1, bytes / 2));
+        grows[0] = grows[bytes - 1] = 1;
+        asm volatile("" : "+r"(grows), "+r"(zeros));
+        grows = static_cast<char*>(std::realloc(grows, bytes + bytes / 2));
+        wrong +=
+            grows[0] != 1 || grows[bytes - 1] != 1 || zeros[0] != 0 || zeros[bytes / 2 - 1] != 0;
+        std::free(zeros);
+        std::free(grows);
+      }
+      std::vector<void*> small(2000);
+      for (size_t each = 0; each < small.size(); ++each) small[each] = std::malloc(each * 50);
+      for (void* each : small) std::free(each);
     }
   };
   std::vector<std::thread> threads;
