@@ -138,7 +138,8 @@ class Walk {
   std::string find_in(const std::vector<std::string>& folders, const std::string& name,
                       Elf& elf) const {
     for (const std::string& folder : folders) {
-      std::string path = folder + "/" + name;
+      std::string path = folder;
+      path.append("/").append(name);
       if (fits(path, elf)) return path;
     }
     return {};

@@ -30,6 +30,7 @@ std::string described(const Library& library) {
 
 std::vector<std::string> paths_of(const std::vector<Library>& libraries) {
   std::vector<std::string> paths;
+  paths.reserve(libraries.size());
   for (const Library& library : libraries) paths.push_back(library.path);
   return paths;
 }

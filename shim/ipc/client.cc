@@ -151,7 +151,6 @@ IpcReply ask_exporter(const IpcToken& token, uint32_t first, IpcPatience* patien
   bool lost = true;
   for (int tries = 4; lost && tries > 0; --tries) {
     uint64_t number;
-    lost = false;
     if (!new_number(&number) || !socket.open_to_ask(token.process, number)) break;
     const Question question = question_about(token, first, number);
     reply = ask_on(socket, token.process, question, patience, out, files);

@@ -141,7 +141,7 @@ std::optional<Unit> read_unit(std::string_view section, size_t begin, size_t* ne
   unit.least_step = fields.byte();
   if (unit.version >= 4) fields.byte();  // operations of an instruction: of VLIW machines alone
   fields.byte();                         // whether lines begin statements
-  const int base = fields.byte();  // of two's complement
+  const int base = fields.byte();        // of two's complement
   unit.line_base = base < 128 ? base : base - 256;
   unit.line_range = fields.byte();
   unit.first_special = fields.byte();
