@@ -57,7 +57,7 @@ class Bytes {
   uint64_t number(size_t bytes) {
     uint64_t value = 0;
     const std::string_view taken = take(bytes);
-    std::memcpy(&value, taken.data(), std::min(taken.size(), sizeof value));
+    if (!taken.empty()) std::memcpy(&value, taken.data(), std::min(taken.size(), sizeof value));
     return value;
   }
   uint8_t byte() { return static_cast<uint8_t>(number(1)); }
