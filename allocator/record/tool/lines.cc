@@ -65,7 +65,8 @@ class Bytes {
   uint64_t uleb() { return leb().value; }
   int64_t sleb() {
     const Leb read = leb();
-    const bool negative = read.bits < 64 && (read.value >> (read.bits - 1) & 1) != 0;
+    const bool negative =
+        read.bits != 0 && read.bits < 64 && (read.value >> (read.bits - 1) & 1) != 0;
     return static_cast<int64_t>(negative ? read.value | ~uint64_t{0} << read.bits : read.value);
   }
 
