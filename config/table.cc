@@ -185,7 +185,7 @@ constexpr Row kRows[] = {
      "What the driver's own memory pools (cudaMallocAsync) keep at a synchronisation, where the program sets no "
      "release threshold: by the driver's default of 0 they give everything back, and take it again. auto: what the program used "
      "within the last second, and an eighth more; not where the device has a memory limit. A size: up to that much. What is kept "
-     "counts as free in cudaMemGetInfo, goes back before memory is out, and with auto when a second passes unused. off: pools are "
+     "goes back before cudaMemGetInfo tells what is free, before memory is out, and with auto when a second passes unused. off: pools are "
      "left as they are. A threshold that the program sets counts, and it is told its own; pools made to be shared with other "
      "processes are left alone."},
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of files that nobody else can have made: no link stands behind them that another user put
-// there, so what they name can be written as it is. Any thread.
+// Names of files behind which no other user can have put a link. What they name can be written as
+// it is. Any thread.
 #pragma once
 
 #include <cstring>

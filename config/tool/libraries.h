@@ -24,7 +24,8 @@ struct Library {
   std::string path;  // empty: not found
 };
 
-// Those of the file `path`, of which `elf` was read, and of its libraries, each name once.
+// Those that the file `path` needs, and that they need in turn, each name once. `elf` is what was
+// read of the file.
 std::vector<Library> libraries_of(const std::string& path, const Elf& elf);
 
 }  // namespace cistern::config::tool

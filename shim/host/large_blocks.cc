@@ -222,8 +222,8 @@ void* wrapped_malloc_hard(void* thread, void* arena, size_t bytes, unsigned size
   return block;
 }
 
-// An extent of which not all is there, since its pages moved or only a part ever was, must not wait
-// in a cache of jemalloc's: another thread of the same arena would be given what is missing.
+// An extent can lack pages: they moved, or only a part was ever there. It must not wait in a cache
+// of jemalloc's, where another thread of the same arena would be given what is missing.
 void wrapped_ecache_dalloc(void* thread, void* pages, void* hooks, void* cache,
                            JemallocExtent* extent) {
   if (!backed_in_part(extent->address)) [[likely]]

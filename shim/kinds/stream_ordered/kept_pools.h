@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the driver's memory pools keep because of CISTERN_MEMPOOL_THRESHOLD. A pool gives what is
 // beyond its release threshold back at each synchronisation, and the threshold is 0 until somebody
-// sets another one. A pool of which the program set none is adopted: its threshold is raised, and
-// (`auto`) the background thread trims it to what the program used within the last second. Once a
-// second passes without use all of it is trimmed and the threshold is 0 again, until the next
-// allocation. The blocks stay the driver's, and so does their order; only the threshold is ours.
+// sets another one. A pool whose threshold the program never set is adopted: the threshold is
+// raised, and (`auto`) the background thread trims the pool to what the program used within the
+// last second. Once a second passes without use all of it is trimmed and the threshold is 0 again,
+// until the next allocation. The blocks stay the driver's, and so does their order; only the
+// threshold is ours.
 //
 // Adopted are a device's default pool, at the first stream-ordered allocation, and pools that the
 // program makes of device memory, unless they are to be shared with other processes. A pool is left
