@@ -93,6 +93,16 @@ def revision():
     return done.stdout.strip() or "unknown"
 
 
+def not_yet_compared(runs, result):
+    """Runs that an earlier result lacks come first: several checks of ten minutes compare more programs."""
+    known = {row["program"] for row in json.loads(result.read_text("utf-8")).get("programs", [])}
+    return sorted(runs, key=lambda run: named(*run) in known)
+
+
+def named(settings, command):
+    return " ".join([*settings, *map(os.path.basename, command)])
+
+
 def why_left_out(bare):
     """Why a program cannot be compared on this driver, or None."""
     if bare["status"] == "timeout" or bare["seconds"] > SLOW_S:
@@ -103,8 +113,7 @@ def why_left_out(bare):
 def compare(settings, command, bare, preload):
     """One row: same output and status without and with."""
     bare = bare(command)
-    row = {"program": " ".join([*settings, *map(os.path.basename, command)]),
-           "status": bare["status"], "bare_seconds": bare["seconds"]}
+    row = {"program": named(settings, command), "status": bare["status"], "bare_seconds": bare["seconds"]}
     if reason := why_left_out(bare):
         return row | {"left_out": reason}
     pooled = run(command, preload, settings)
@@ -151,6 +160,9 @@ def main():
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("result", type=pathlib.Path, nargs="?")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="no program begins after these")
+    parser.add_argument("--only", metavar="PART", nargs="+", help="these parts, in place of all")
+    parser.add_argument("--after", metavar="RESULT", type=pathlib.Path,
+                        help="programs of tests/preload that this result has come last")
     args = parser.parse_args()
     start = time.monotonic()
     build = args.build.resolve()
@@ -170,9 +182,13 @@ def main():
             "libraries": lambda: parts.libraries(folder, preload),
             "kept": lambda: parts.kept(folder, preload),
             "frameworks": lambda: parts.frameworks(preload, start + FRAMEWORKS_END * args.seconds),
-            "programs": lambda: compare_programs(programs(build), preload, start + args.seconds)}
-    for name, part in todo.items():
-        result[name] = part()
+            "programs": lambda: compare_programs(
+                not_yet_compared(programs(build), args.after) if args.after else programs(build),
+                preload, start + args.seconds)}
+    if args.only and not todo.keys() >= set(args.only):
+        parser.error(f"--only {' '.join(args.only)}; allowed: {', '.join(todo)}")
+    for name in args.only or todo:
+        result[name] = todo[name]()
         path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(f"gpu-check: written to {path}")
     sys.exit(1 if failures(result) else 0)

@@ -7,9 +7,12 @@ The programs of tests/gpu run on the simulated CUDA here, so that what they prin
 
 import contextlib
 import io
+import json
 import os
 import pathlib
+import re
 import sys
+import tempfile
 import time
 import unittest
 from unittest import mock
@@ -24,6 +27,7 @@ from hangs import HANGS_S  # noqa: E402
 
 HARMLESS = "libm.so.6"  # in place of Cistern
 BUILD = pathlib.Path(os.environ.get("BUILD_DIR", check.TESTS.parent / "build" / "release")).resolve()
+RUNTIME = next((re.search(r"[0-9]+$", str(path))[0] for path in BUILD.glob("sim/libcudart.so.??")), "13")
 PROGRAMS, CISTERN = BUILD / "programs", BUILD / "libcistern-device.so"
 
 
@@ -37,6 +41,13 @@ def compared(*scripts):
 
 
 class Chosen(unittest.TestCase):
+    def test_programs_of_an_earlier_result_come_last(self):
+        runs = [((), ("/build/one",)), (("A=1",), ("/build/one",)), ((), ("/build/two",))]
+        with tempfile.TemporaryDirectory() as folder:
+            result = pathlib.Path(folder, "result.json")
+            result.write_text(json.dumps({"programs": [{"program": "one"}]}), encoding="utf-8")
+            self.assertEqual(check.not_yet_compared(runs, result), [runs[1], runs[2], runs[0]])
+
     def test_no_run_is_of_a_simulated_device_or_a_capped_one(self):
         with mock.patch("os.path.exists", return_value=True):
             runs = check.programs(pathlib.Path("/build"))
@@ -138,10 +149,15 @@ class Simulated(unittest.TestCase):
         row, _ = silent(parts.library, (PROGRAMS / "gpu_libraries", "own"), str(CISTERN))
         self.assertEqual((row["same"], row["seen"]["operations"], row["seen"]["unseen"]), (True, 20, 0))
 
-    def test_a_loop_of_large_blocks_leaves_nothing(self):
+    def test_what_a_runtime_hands_over_is_seen(self):
+        row, _ = silent(parts.library, (PROGRAMS / "gpu_libraries", f"cudart{RUNTIME}"), str(CISTERN))
+        self.assertEqual((row["same"], row["seen"]["operations"], row["seen"]["unseen"]), (True, 80, 0))
+
+    def test_loops_of_large_blocks(self):
         told, _ = silent(parts.kept, PROGRAMS, str(CISTERN))
         self.assertEqual(told["driver"]["mib_at_once"], 0)
-        self.assertIn("mib_after_3_s", told["cistern"])
+        for kind in ("", "_pool_1_mib", "_pool_256_mib"):
+            self.assertIn("mib_after_3_s", told["cistern" + kind])
 
     def test_pairs(self):
         rows, printed = silent(parts.time_pairs, PROGRAMS / "gpu_pairs", str(CISTERN), "1024")

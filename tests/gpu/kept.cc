@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is left of the idle memory of a program that takes a block of 1 GiB in each step, uses it
-// and frees it: then it rests. What the process has of the device is told by NVML, since
+// and frees it: then it rests.
+//
+//   gpu_kept             with cuMemAlloc and cuMemFree
+//   gpu_kept pool BYTES  with cuMemAllocAsync and cuMemFreeAsync, and a synchronisation in each
+//   step
+//
+// What the process has of the device is told by NVML, since
 // cuMemGetInfo counts as free what Cistern keeps. Prints one line of JSON for each figure, in MiB
 // more than the device had taken before; -1 where NVML is missing.
 
 #include <dlfcn.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 
 #include "../preload/programs/driver_codes.h"
@@ -16,7 +23,7 @@
 namespace {
 
 constexpr size_t kBytes = 1024 * kMiB, kWords = 1024;
-constexpr int kSteps = 50;
+constexpr int kSteps = 50, kPoolSteps = 1000;
 
 // NVML, whose header may be missing.
 class Management {
@@ -63,9 +70,20 @@ void step(const timed::Worker& at) {
   MUST(cuMemFree(block));
 }
 
+// A frame of a program that uses the driver's own pool.
+void pool_step(const timed::Worker& at, size_t bytes) {
+  CUdeviceptr blocks[2] = {};
+  for (CUdeviceptr& block : blocks) {
+    MUST(cuMemAllocAsync(&block, bytes, at.stream));
+    MUST(timed::fill_words(at.kernels, at.stream, block, kWords, 1, 0));
+  }
+  for (const CUdeviceptr block : blocks) MUST(cuMemFreeAsync(block, at.stream));
+  MUST(cuStreamSynchronize(at.stream));
+}
+
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   using std::chrono::milliseconds;
   end_in_time();
   const timed::Worker at(use_device(0));
@@ -79,9 +97,11 @@ int main() {
     figure(name, management.there() ? management.used_mib() - before : -1);
   };
   const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < kSteps; ++i) step(at);
+  const size_t pool_bytes = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 0;
+  const int steps = pool_bytes != 0 ? kPoolSteps : kSteps;
+  for (int i = 0; i < steps; ++i) pool_bytes != 0 ? pool_step(at, pool_bytes) : step(at);
   const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
-  figure("us_a_step", took.count() / kSteps);
+  figure("us_a_step", took.count() / steps);
   tell("mib_at_once");
   for (const auto& [name, rest] : {std::pair{"mib_after_1_s", milliseconds(1000)},
                                    std::pair{"mib_after_2_s", milliseconds(1000)},

@@ -11,10 +11,12 @@
 // check.py compares `order` without and with Cistern: a launch that is not seen would not wait for
 // the work before the free. Cistern's report of the other two must differ by one free for each
 // operation that had nothing to wait for (frees.at_once): after one that is not seen it had not.
-// Status 77: the library is not here. `own` is the driver's own copy, which is always here.
+// Status 77: the library is not here. `own` is the driver's own copy, which is always here; `cupti`
+// the same under a profiler, which may make all frees wait: then only the order is judged.
 
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <utility>
@@ -74,6 +76,104 @@ Operations own(CUstream stream) {
   return {{"cuMemcpyDtoDAsync", [stream](CUdeviceptr from, CUdeviceptr to) -> int {
              return cuMemcpyDtoDAsync(to, from, kBytes, stream);
            }}};
+}
+
+// Adds two vectors, a thread an element. The simulated device knows it by its name.
+constexpr char kAddVectors[] = "_Z11add_vectorsPKfS0_Pfi";
+constexpr char kAddVectorsImage[] = R"(
+.version 6.4
+.target sm_75
+.address_size 64
+.visible .entry _Z11add_vectorsPKfS0_Pfi(.param .u64 a, .param .u64 b, .param .u64 sum, .param .u32 count) {
+  .reg .u32 %i;
+  .reg .u64 %offset, %a, %b, %sum;
+  .reg .f32 %x, %y;
+  mov.u32 %i, %tid.x;
+  mul.wide.u32 %offset, %i, 4;
+  ld.param.u64 %a, [a];
+  ld.param.u64 %b, [b];
+  ld.param.u64 %sum, [sum];
+  add.u64 %a, %a, %offset;
+  add.u64 %b, %b, %offset;
+  add.u64 %sum, %sum, %offset;
+  ld.global.f32 %x, [%a];
+  ld.global.f32 %y, [%b];
+  add.f32 %x, %x, %y;
+  st.global.f32 [%sum], %x;
+  ret;
+}
+)";
+
+// CUDA's runtime, whose own version need not be that of this program.
+Operations runtime(const Library& library, CUstream stream) {
+  constexpr int kDeviceToDevice = 3;
+  struct Shape {
+    unsigned x, y, z;
+  };
+  void *code = nullptr, *kernel = nullptr, *none = nullptr;
+  CUdeviceptr zeros = 0;
+  MUST(cuMemAlloc(&zeros, kBytes));
+  MUST(cuMemsetD32(zeros, 0, kWords));
+  must_be_0("cudaLibraryLoadData", library("cudaLibraryLoadData", &code, kAddVectorsImage, none,
+                                           none, 0U, none, none, 0U));
+  must_be_0("cudaLibraryGetKernel", library("cudaLibraryGetKernel", &kernel, code, kAddVectors));
+  return {{"cudaMemcpyAsync",
+           [&library, stream](CUdeviceptr from, CUdeviceptr to) {
+             return library("cudaMemcpyAsync", to, from, kBytes, kDeviceToDevice, stream);
+           }},
+          {"cudaMemcpy2DAsync",
+           [&library, stream](CUdeviceptr from, CUdeviceptr to) {
+             constexpr size_t kRow = kSide * sizeof(float);
+             return library("cudaMemcpy2DAsync", to, kRow, from, kRow, kRow, kSide, kDeviceToDevice,
+                            stream);
+           }},
+          {"cudaMemcpyPeerAsync",
+           [&library, stream](CUdeviceptr from, CUdeviceptr to) {
+             return library("cudaMemcpyPeerAsync", to, 0, from, 0, kBytes, stream);
+           }},
+          {"cudaLaunchKernel", [&library, stream, kernel, zeros](CUdeviceptr from, CUdeviceptr to) {
+             CUdeviceptr with = zeros;
+             int count = kWords;
+             void* parameters[] = {&from, &with, &to, &count};
+             return library("cudaLaunchKernel", kernel, Shape{1, 1, 1}, Shape{kWords, 1, 1},
+                            &parameters[0], size_t{0}, stream);
+           }}};
+}
+
+Operations cudart12(CUstream stream) {
+  static const Library library{"libcudart.so.12"};
+  return runtime(library, stream);
+}
+
+Operations cudart13(CUstream stream) {
+  static const Library library{"libcudart.so.13"};
+  return runtime(library, stream);
+}
+
+// A profiler that records every kernel and copy, and is called in each function of the driver.
+Operations cupti(CUstream stream) {
+  static const Library library{"libcupti.so.13", "libcupti.so.12"};
+  constexpr int kCopies = 1, kKernels = 3, kDriverApi = 1;
+  constexpr size_t kBuffer = 1 << 20;
+  using Records = uint8_t;
+  void (*const give)(Records**, size_t*, size_t*) = [](Records** buffer, size_t* bytes,
+                                                       size_t* most) {
+    *buffer = static_cast<Records*>(std::aligned_alloc(8, kBuffer));
+    *bytes = kBuffer;
+    *most = 0;
+  };
+  void (*const take)(void*, uint32_t, Records*, size_t, size_t) =
+      [](void*, uint32_t, Records* buffer, size_t, size_t) { std::free(buffer); };
+  void (*const called)(void*, int, uint32_t, const void*) = [](void*, int, uint32_t, const void*) {
+  };
+  void *subscriber = nullptr, *none = nullptr;
+  must_be_0("cuptiSubscribe", library("cuptiSubscribe", &subscriber, called, none));
+  must_be_0("cuptiEnableDomain", library("cuptiEnableDomain", 1U, subscriber, kDriverApi));
+  must_be_0("cuptiActivityRegisterCallbacks",
+            library("cuptiActivityRegisterCallbacks", give, take));
+  must_be_0("cuptiActivityEnable", library("cuptiActivityEnable", kCopies));
+  must_be_0("cuptiActivityEnable", library("cuptiActivityEnable", kKernels));
+  return own(stream);
 }
 
 const float kFactorOne = 1, kFactorNone = 0;
@@ -254,7 +354,8 @@ void frees(const Operations& operations, const Places& places, bool busy) {
 }
 
 constexpr std::pair<const char*, Operations (*)(CUstream)> kLibraries[] = {
-    {"own", own},     {"cublas", cublas},     {"cudnn", cudnn},
+    {"own", own},     {"cudart12", cudart12}, {"cudart13", cudart13},
+    {"cupti", cupti}, {"cublas", cublas},     {"cudnn", cudnn},
     {"cufft", cufft}, {"cusparse", cusparse}, {"nccl", nccl}};
 
 int run(Operations (*library)(CUstream), const char* mode) {

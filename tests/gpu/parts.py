@@ -134,12 +134,13 @@ def libraries(programs, preload):
 
 
 def kept(programs, preload):
-    """What a loop of 1 GiB leaves behind, without and with Cistern."""
+    """What a step takes and a loop leaves behind, without and with Cistern: blocks of 1 GiB, and pools of the driver."""
     told = {}
-    for name, which in (("driver", None), ("cistern", preload)):
-        done = run([programs / "gpu_kept"], which)
-        told[name] = figures(done["stdout"]) | ({} if done["status"] == 0 else {"failed": done})
-        print(f"after a loop of 1 GiB, {name}: {told[name]}")
+    for kind, words in (("", ()), ("_pool_1_mib", ("pool", "1048576")), ("_pool_256_mib", ("pool", "268435456"))):
+        for name, which in (("driver", None), ("cistern", preload)):
+            done = run([programs / "gpu_kept", *words], which)
+            told[name + kind] = figures(done["stdout"]) | ({} if done["status"] == 0 else {"failed": done})
+            print(f"after a loop, {name}{kind}: {told[name + kind]}")
     return told
 
 
@@ -155,11 +156,12 @@ def frameworks(preload, until):
             print(f"skip {name}: {bare['stdout'].strip()}")
             rows.append({"program": name, "left_out": "not here"})
             continue
-        pooled = run(command, preload, settings)
+        pooled = run(command, preload, settings, report=True)
+        report = pooled.pop("report")
         answers = [done["stdout"].partition(";")[2] for done in (bare, pooled)]
         same = answers[0] == answers[1] and bare["status"] == pooled["status"]
         rows.append({"program": name, "settings": settings, "same": same, "bare": bare,
-                     "cistern": pooled})
+                     "cistern": pooled, "frees": report.get("frees"), "careful": report.get("careful")})
         print(f"{'ok  ' if same else 'FAIL'} {name}: status {bare['status']}, "
               f"{bare['stdout'].strip()} / {pooled['stdout'].strip()}")
     return rows

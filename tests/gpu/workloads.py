@@ -10,7 +10,8 @@ import time
 AUTO_GROWTH = ("FLAGS_allocator_strategy=auto_growth",)
 # The settings are those of the run with Cistern; a workload sets what it needs of its own.
 NAMES = {"torch": (), "torch_uncached": (), "torch_uncached_growth": AUTO_GROWTH,
-         "torch_expandable": (), "cupy": (), "cupy_uncached": (), "numba": ()}
+         "torch_expandable": (), "cupy": (), "cupy_uncached": (), "cupy_async": (), "jax": (),
+         "jax_uncached": (), "numba": ()}
 STEPS = 60
 
 
@@ -72,13 +73,16 @@ def torch_expandable():
                   "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})
 
 
-def arrays(pooled):
+def arrays(allocator):
+    """`allocator`: CuPy's own pool, none, or the driver's pool, whose memory goes back in each synchronisation."""
     import cupy
-    if not pooled:
-        cupy.cuda.set_allocator(None)
+    if allocator != "own":
+        cupy.cuda.set_allocator(cupy.cuda.malloc_async if allocator == "driver" else None)
         cupy.cuda.set_pinned_memory_allocator(None)
 
     def step(i):
+        if allocator == "driver":
+            cupy.cuda.Device().synchronize()
         size = 1000 + 977 * (i * 7 % 13)
         a = cupy.arange(size * 64, dtype=cupy.float32).reshape(size, 64)
         b = cupy.sqrt(a[:, ::-1] + i) @ cupy.ones((64, 8), dtype=cupy.float32)
@@ -89,11 +93,47 @@ def arrays(pooled):
 
 
 def cupy():
-    return arrays(True)
+    return arrays("own")
 
 
 def cupy_uncached():
-    return arrays(False)
+    return arrays("none")
+
+
+def cupy_async():
+    return arrays("driver")
+
+
+def compiled(config):
+    """Functions that XLA compiles, of three shapes in turn."""
+    import os
+    os.environ.update(config)
+    import jax
+    from jax import numpy
+
+    @jax.jit
+    def layers(words, weights):
+        for _ in range(8):
+            words = numpy.tanh(words @ weights)
+        return words, (words * words).sum(axis=1)
+
+    weights = jax.random.normal(jax.random.key(1), (512, 512)) / 16
+
+    def step(i):
+        words = numpy.ones((256 + 512 * (i * 7 % 3), 512)) * (1 + i)
+        words, sums = layers(words, weights)
+        return float(sums[0]) + float(words[-1, -1]) if i % 25 == 24 else 0
+
+    sums, ms = timed(step, lambda: layers(weights, weights)[0].block_until_ready())
+    return [f"{value:.9g}" for value in sums if value], ms
+
+
+def jax():
+    return compiled({})
+
+
+def jax_uncached():
+    return compiled({"XLA_PYTHON_CLIENT_ALLOCATOR": "platform"})
 
 
 def numba():

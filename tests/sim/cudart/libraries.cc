@@ -60,7 +60,11 @@ cudaError_t cudaLibraryUnload(cudaLibrary_t library) {
 }
 
 cudaError_t cudaLibraryGetKernel(cudaKernel_t* kernel, cudaLibrary_t library, const char* name) {
-  return in_context([&](const Driver& d) { return d.cuLibraryGetKernel_(kernel, library, name); });
+  return in_context([&](const Driver& d) {
+    const CUresult result = d.cuLibraryGetKernel_(kernel, library, name);
+    if (result == CUDA_SUCCESS) accept_kernel(*kernel);
+    return result;
+  });
 }
 
 cudaError_t cudaLibraryGetKernelCount(unsigned* count, cudaLibrary_t library) {

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "tests/sim/cudart/state.h"
@@ -39,6 +40,7 @@ struct Registry {
   std::mutex mutex;
   std::unordered_map<const void*, Kernel> kernels;      // by host stub
   std::unordered_map<const void*, Variable> variables;  // by host variable
+  std::unordered_set<CUkernel> handles;                 // what cudaLibraryGetKernel gave
 };
 
 // Never destroyed: registration precedes static constructors, unregistration follows destructors.
@@ -98,12 +100,23 @@ cudaError_t find_kernel(const void* host_stub, CUkernel* out) {
   Registry& known = registry();
   const std::lock_guard lock(known.mutex);
   const auto found = known.kernels.find(host_stub);
-  if (found == known.kernels.end()) return cudaErrorInvalidDeviceFunction;
+  if (found == known.kernels.end()) {
+    const auto handle = reinterpret_cast<CUkernel>(const_cast<void*>(host_stub));
+    if (!known.handles.contains(handle)) return cudaErrorInvalidDeviceFunction;
+    *out = handle;
+    return cudaSuccess;
+  }
   Kernel& kernel = found->second;
   const CUresult result = kernel.handle != nullptr ? CUDA_SUCCESS : load(kernel);
   if (result == CUDA_ERROR_NOT_FOUND) return cudaErrorInvalidDeviceFunction;
   *out = kernel.handle;
   return as_runtime(result);
+}
+
+void accept_kernel(CUkernel handle) {
+  Registry& known = registry();
+  const std::lock_guard lock(known.mutex);
+  known.handles.insert(handle);
 }
 
 cudaError_t find_variable(const void* host_variable, CUdeviceptr* out, size_t* bytes) {

@@ -9,9 +9,13 @@
 
 namespace simcudart {
 
-// The driver's kernel behind a host stub; loads its image if need be. Wants a context.
-// cudaErrorInvalidDeviceFunction for an unknown stub, else what the driver said.
+// The driver's kernel behind a host stub; loads its image if need be. Wants a context. A handle
+// that was accepted stands for itself. cudaErrorInvalidDeviceFunction for an unknown stub, else
+// what the driver said.
 cudaError_t find_kernel(const void* host_stub, CUkernel* out);
+
+// From now on the program may pass this handle in place of a host stub.
+void accept_kernel(CUkernel handle);
 
 // Where a variable is in the current context, and its size. Wants a context.
 // cudaErrorInvalidSymbol for an unknown one, else what the driver said.
