@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "allocator/base/os.h"
+#include "shim/process/life.h"
 #include "shim/process/log.h"
 #include "shim/process/own_thread.h"
 #include "shim/process/thread.h"
@@ -107,14 +108,6 @@ void* run(void*) {
   return nullptr;
 }
 
-// Exit handlers run in the reverse order of their registration. This one is registered after those
-// by which the driver and its libraries shut down, so it stops the thread before they run. The
-// object's own destructor runs after them, which would be too late.
-void stop_before_the_driver_does() {
-  static constinit std::atomic<bool> arranged{false};
-  if (!arranged.exchange(true)) on_exit([](int, void*) { stop_background(); }, nullptr);
-}
-
 bool start() {
   const int saved = errno;
   const int code = start_own_thread(run);
@@ -132,7 +125,7 @@ bool start() {
 bool attend(bool now, const BackgroundWork* wanted) {
   if (over.load()) return false;
   add_work(wanted);
-  if (wanted->calls_driver) stop_before_the_driver_does();
+  if (wanted->calls_driver) end_before_the_driver();
   State seen = state.load();
   if (seen == State::none && state.compare_exchange_strong(seen, State::runs)) return start();
   if (seen == State::cannot) return false;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/process/life.h"
 
+#include <stdlib.h>
+
 #include <atomic>
 
 #include "shim/process/ancestors.h"
@@ -38,6 +40,12 @@ bool works(const Part& part) { return active() || (part.without_pools && setting
   }
 }
 
+void with_the_driver(int, void*) {
+  for (const Part& part : parts()) {
+    if (works(part) && part.before_driver_ends != nullptr) part.before_driver_ends();
+  }
+}
+
 [[gnu::destructor]] void at_exit() {
   const bool used = started.load(std::memory_order_acquire);
   for (const Part& part : parts()) {
@@ -47,6 +55,11 @@ bool works(const Part& part) { return active() || (part.without_pools && setting
 }
 
 }  // namespace
+
+void end_before_the_driver() {
+  static constinit std::atomic<bool> arranged{false};
+  if (!arranged.exchange(true)) on_exit(with_the_driver, nullptr);
+}
 
 void tell_bad_settings() {
   if (!bad_settings_told.exchange(true)) log_line(loaded_settings().error.text);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The life of the process: load, the first successful cuInit, fork, exit. That cuInit logs what the
 // user should know. A child forked after it passes every call to the driver. At an orderly exit the
-// parts are called (part.h). No CUDA call is made at load or at exit.
+// parts are called (part.h): twice, before and after the driver has ended. No CUDA call is made at
+// load, nor after the driver has ended.
 #pragma once
 
 namespace cistern::shim {
@@ -10,6 +11,11 @@ namespace cistern::shim {
 // arranges for forked children, and ends pooling if the driver is not `complete`, i.e. lacks
 // functions that the pools need.
 void cuda_started(bool complete);
+
+// Has the parts called at exit while the driver answers (Part::before_driver_ends). Exit handlers
+// run in the reverse order of their registration: this one is registered in the first call, which
+// comes after the driver has registered its own. Any thread, with CUDA in use.
+void end_before_the_driver();
 
 // What is wrong with the settings, in a process that uses what they are about: one line, once. Any
 // thread, also inside malloc.

@@ -26,7 +26,10 @@ struct Part {
   // In a child forked after cuInit, whose only thread is the caller. Locks may be held by threads
   // that do not exist here; the driver does not work.
   void (*in_child)() = nullptr;
-  // The process ends in an orderly way and used CUDA. Makes no CUDA call.
+  // The process ends in an orderly way, and the driver still answers: see end_before_the_driver()
+  // in life.h.
+  void (*before_driver_ends)() = nullptr;
+  // The process ends in an orderly way and used CUDA; the driver has ended. Makes no CUDA call.
   void (*at_exit)() = nullptr;
   // The same of one that did not use CUDA, or was forked from one that did.
   void (*at_exit_without_cuda)() = nullptr;

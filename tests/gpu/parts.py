@@ -18,7 +18,7 @@ import workloads
 from running import SKIPPED, alike, figures, names, run
 
 BESIDE = 4  # programs at a time, where no time is measured
-FACTS = ("gpu_facts_memory", "gpu_facts_waits", "gpu_facts_calls")
+FACTS = ("gpu_facts_memory", "gpu_facts_waits", "gpu_facts_calls", "gpu_facts_ends")
 
 
 def driver_facts(programs, without=()):

@@ -22,6 +22,7 @@
 #include "shim/order/suspicion.h"
 #include "shim/order/ties.h"
 #include "shim/process/background.h"
+#include "shim/process/life.h"
 #include "shim/process/settings.h"
 
 namespace cistern::shim {
@@ -275,6 +276,19 @@ struct Patience {
 constinit Patience with_work{kPatience};         // before what this thread submits
 constinit Patience with_release{1'000'000'000};  // before memory goes elsewhere
 
+// What kernels printed comes out in a synchronisation, not when an event is asked (CUDA C++
+// Programming Guide, "Formatted output"). These events have passed, so nothing is waited for.
+void bring_out_prints() {
+  for_each_context([](Context& context) {
+    mutex.lock();
+    const CUevent passed = context.debt.state == State::none ? context.debt.event : nullptr;
+    mutex.unlock();
+    CUcontext handle = context.handle.load();
+    const ContextScope scope(passed != nullptr ? handle : nullptr);
+    if (passed != nullptr && scope) noted(driver().cuEventSynchronize(passed), handle);
+  });
+}
+
 // Whether everything is paid that was owed at the call.
 bool pay(PaidBy who, Patience& patience, uint64_t own_patience_ns = UINT64_MAX) {
   if (!any_debts() || !active()) return true;
@@ -317,6 +331,7 @@ FreeWaitReason owe(Context& owner) {
   };
   if (const FreeWaitReason why = why_not(); why != FreeWaitReason::none) return why;
   if (!end_is_noticed()) return FreeWaitReason::other;
+  end_before_the_driver();
   const alloc::LockGuard lock(mutex);
   if (others_debts()) return FreeWaitReason::several_threads;
   if (!has_event(owner.debt, owner.handle.load())) return FreeWaitReason::other;
@@ -403,14 +418,16 @@ void debt_of_context_gone(Context& context) {
   end_if_paid();
 }
 
-// Another thread than the debtor would not have been held up by its free. A signal handler that
-// calls exit() may have interrupted the thread that has the lock.
+// What exit handlers and destructors free from then on waits as the driver's free does. Another
+// thread than the debtor would not have been held up by its free. A signal handler that calls
+// exit() may have interrupted the thread that has the lock.
 void pay_debts_at_exit() {
   constexpr uint64_t kLockNs = 100'000'000;
+  leave_no_more_debts();
   const bool others = others_debts() && debtor.load() != kEndedDebtor;
-  if (!any_debts() || others || !may_call() || !mutex.lock_within(kLockNs)) return;
+  if (!any_debts() || others || !mutex.lock_within(kLockNs)) return;
   mutex.unlock();
-  pay(PaidBy::exit, with_work, kPatience);
+  if (pay(PaidBy::exit, with_work, kPatience)) bring_out_prints();
 }
 
 void reset_debts_after_fork() {

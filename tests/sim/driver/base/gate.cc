@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 
@@ -56,6 +57,7 @@ CUresult refuse(Call id, unsigned watch) {
   if (!(traits & kAnytime)) {
     const bool is_init = id == Call::cuInit;
     if (watch & kForked) return CUDA_ERROR_NOT_INITIALIZED;
+    if (watch & kEnded) return CUDA_ERROR_DEINITIALIZED;
     if ((watch & kCold) && !is_init) return CUDA_ERROR_NOT_INITIALIZED;
     if (t_in_callback && !is_init) return CUDA_ERROR_NOT_PERMITTED;
   }
@@ -155,6 +157,7 @@ CUresult initialise() {
   if (all.memory_bytes.empty()) return CUDA_ERROR_NO_DEVICE;
   if (!open_devices(all.memory_bytes)) return CUDA_ERROR_OPERATING_SYSTEM;
   pthread_atfork(nullptr, nullptr, forked);
+  std::atexit([] { g_watch.fetch_or(kEnded); });
   g_watch.fetch_and(~unsigned{kCold});
   return CUDA_SUCCESS;
 }

@@ -27,6 +27,7 @@ enum Watch : unsigned {
   kCallbacks = 64,    // host callbacks have been used: they must not call CUDA
   kMisfortune = 128,  // devices lose memory, or are lost, by the count of calls
   kWatcher = 256,     // the watcher wants to know which call a thread is in
+  kEnded = 512,       // the process ends, and the driver's exit handler has run
 };
 
 inline constinit std::atomic<unsigned> g_watch{kCold};
