@@ -71,6 +71,7 @@ double idle(Pair pair, size_t bytes) {
 
 double in_flight(Pair pair, size_t bytes) {
   constexpr int kKernels = 10;
+  pair(bytes);
   double total = 0;
   for (int i = 0; i < kKernels; ++i) {
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
@@ -106,6 +107,8 @@ double launch(size_t bytes) {
   return total / kUses;
 }
 
+void tell(const char* what, double ns) { std::printf(", \"%s\": %.1f", what, ns); }
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -118,12 +121,14 @@ int main(int argc, char** argv) {
   const char* separator = "[\n";
   for (size_t bytes = 512; bytes <= largest; bytes *= 2) {
     if (bytes * (kPairsInFlight + 1) > free_bytes) break;
-    std::printf("%s {\"bytes\": %zu, \"idle_ns\": %.1f, \"in_flight_ns\": %.1f", separator, bytes,
-                idle(device_pair, bytes), in_flight(device_pair, bytes));
-    std::printf(", \"used_ns\": %.1f, \"launch_ns\": %.1f", used(bytes), launch(bytes));
+    std::printf("%s {\"bytes\": %zu", separator, bytes);
+    tell("idle_ns", idle(device_pair, bytes));
+    tell("in_flight_ns", in_flight(device_pair, bytes));
+    tell("used_ns", used(bytes));
+    tell("launch_ns", launch(bytes));
     if (bytes <= size_t{64} << 20) {
-      std::printf(", \"pinned_idle_ns\": %.1f, \"pinned_in_flight_ns\": %.1f",
-                  idle(pinned_pair, bytes), in_flight(pinned_pair, bytes));
+      tell("pinned_idle_ns", idle(pinned_pair, bytes));
+      tell("pinned_in_flight_ns", in_flight(pinned_pair, bytes));
     }
     std::printf("}");
     separator = ",\n";

@@ -69,6 +69,7 @@ NOT_RUN = {
                           "error says that it is not; and before a nearly full device gives "
                           "stream-ordered memory: in_flight/ordered_room.failing; "
                           f"and {FOR_KEPT_POOLS}",
+    "cuEventSynchronize": "of events that have passed, as the process ends: nothing follows that could notice",
     "cuEventRecord": "only for drivers without cuCtxRecordEvent: order/old_driver.stumble",
     "cuFuncGetParamInfo": "asked of kernels beside pinned memory alone, and one that the driver does not "
                           "describe is waited for: reclaim/debts_quiet.not_described",
