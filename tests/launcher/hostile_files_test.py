@@ -197,12 +197,21 @@ class Links(home.LauncherTest):
     def test_a_plan_is_written_through_none(self):
         table, out = self.file("lives.csv", "id,lower,upper,size\na,0,2,4\n"), self.folder / "plan"
         other = pathlib.Path(self.file("other", "other"))
-        for name in ("plan", "plan.new"):
-            (self.folder / name).symlink_to(other)
-            self.assertEqual(self.cistern("plan", table, "-o", out).returncode, 0)
-            self.assertEqual(other.read_bytes(), b"other")
-            self.assertFalse(out.is_symlink())
+        out.symlink_to(other)
+        self.assertEqual(self.cistern("plan", table, "-o", out).returncode, 0)
+        self.assertEqual(other.read_bytes(), b"other")
+        self.assertFalse(out.is_symlink())
         self.assertEqual(stat.S_IMODE(out.stat().st_mode), 0o600)
+
+    def test_nothing_else_in_the_folder_is_touched(self):
+        table = self.file("lives.csv", "id,lower,upper,size\na,0,2,4\n")
+        (self.folder / "plan.new").mkdir()
+        kept = pathlib.Path(self.file("picture.new", "kept"))
+        before = {path.name for path in self.folder.iterdir()} | {"plan", "picture"}
+        result = self.cistern("plan", table, "-o", self.folder / "plan", "--svg", self.folder / "picture")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertEqual(kept.read_text(encoding="utf-8"), "kept")
+        self.assertEqual({path.name for path in self.folder.iterdir()}, before)
 
     def test_a_plan_is_written_into_no_device_and_no_pipe_of_others(self):
         table, pipe, link = self.file("lives.csv", "id,lower,upper,size\na,0,2,4\n"), self.folder / "pipe", self.folder / "link"
