@@ -15,7 +15,7 @@ class Short(attacked.Attacked):
         self.attack(rounds=2, seconds=0)
 
     def test_all_are_served_while_everybody_attacks(self):
-        self.attack_in_all_ways(rounds=3, seconds=0)
+        self.attack_in_all_ways(rounds=2, seconds=0)
 
     def test_what_strangers_send_does_not_arrive(self):
         """What arrives while nobody receives stays in a queue that has room for few messages."""
