@@ -22,6 +22,8 @@ HERE, *NAMESPACES = "here", "unmapped", "as_root"
 
 
 class Attacked(life.Life):
+    first = ()  # a command that starts the owner
+
     def setUp(self):
         super().setUp()
         self.folder.chmod(0o755)  # others may read the handle
@@ -55,9 +57,7 @@ class Attacked(life.Life):
 
     def start_owner(self, word="figures"):
         environment = self.environment(True, CISTERN_LOG="warn")
-        # Attackers are to hold it up by what they send, not by the processors that they take.
-        first = ["nice", "-n", "-20"] if os.getuid() == 0 else []
-        owner = self.begin([*first, self.program("ipc_attacked_lazy"), word], env=environment, cwd=self.folder, text=True,
+        owner = self.begin([*self.first, self.program("ipc_attacked_lazy"), word], env=environment, cwd=self.folder, text=True,
                            stdin=subprocess.PIPE, stderr=subprocess.PIPE)
         while owner.stdout.readline() not in ("ready\n", ""):
             pass

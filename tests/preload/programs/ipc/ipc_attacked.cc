@@ -229,6 +229,7 @@ int main(int count, char** words) {
   CUcontext context = use_device(0);
   Owner owner(importer);
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   std::latch started(kThreads);
   for (int i = 0; i < kThreads; ++i) threads.emplace_back(allocate, context, &started);
   started.wait();
@@ -249,11 +250,11 @@ int main(int count, char** words) {
   wrong += importer.must_hear<Told>().code;
   std::printf("wrong: %d, descriptors left: %ld, MiB left: %s\n", wrong.load(), files_left,
               more <= 64 ? "few" : "many");
-  const bool figures = count > 1;
-  if (figures)
+  if (count > 1) {
     std::fprintf(stderr,
                  "%ld openings, %ld allocations, the slowest %ld us, %ld us without waits for a "
                  "processor, %ld MiB more\n",
                  rounds, allocations.load(), slowest_us.load(), slowest_running_us.load(), more);
+  }
   return importer.end();
 }
