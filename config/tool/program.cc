@@ -9,6 +9,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -228,10 +229,20 @@ bool has_loader_token(std::string_view path) {
   return false;
 }
 
+// The name of a file in the loader's folders. Else it could be a list of other libraries, of any
+// folder, which a shell that takes the environment would preload into all that it starts.
+bool is_file_name(std::string_view name) {
+  return std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("._-+").find(c) != std::string_view::npos;
+  });
+}
+
 }  // namespace
 
 std::string sanitizer_of(const Elf& elf) {
   for (const std::string& name : elf.needed) {
+    if (!is_file_name(name)) continue;
     for (const char* runtime : {"libasan.so", "libtsan.so", "liblsan.so", "libhwasan.so",
                                 "libclang_rt.asan", "libclang_rt.tsan", "libclang_rt.hwasan"}) {
       if (name.rfind(runtime, 0) == 0) return name;

@@ -99,6 +99,22 @@ class Execution(home.LauncherTest):
             self.nothing_runs(library)
             self.nothing_runs(self.compiled("program", MAIN, "-Wl,--no-as-needed", library))
 
+    def test_a_program_says_nothing_of_what_a_shell_preloads(self):
+        """The name of its sanitizer's runtime goes first into LD_PRELOAD, which holds a list of any paths."""
+        def preloaded(name):
+            library = self.compiled("runtime.so", "int runtime;", "-shared", "-fPIC", f"-Wl,-soname,{name}")
+            program = self.compiled("program", MAIN, "-Wl,--no-as-needed", library)
+            result = self.cistern("run", "--print-env", program, cwd=self.folder)
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+            self.assertNotIn("GLIBC_TUNABLES", result.stdout)
+            return next(line for line in result.stdout.splitlines() if line.startswith("export LD_PRELOAD="))
+        plain = preloaded("libother.so.1")
+        evil = self.compiled("evil.so", MARK % self.mark, "-shared", "-fPIC")
+        for between in (":", " ", "/../", ":\n", "\naudited\n", "$ORIGIN:", "\t", ";"):
+            self.assertEqual(preloaded(f"libasan.so.8{between}{evil}"), plain, between)
+        self.assertIn("='libasan.so.8:", preloaded("libasan.so.8"))
+        self.assertIn("='libclang_rt.tsan-x86_64.so:", preloaded("libclang_rt.tsan-x86_64.so"))
+
     def test_no_process_is_started_for_it(self):
         """Not even a loader that only lists: a file can have it map code over its own."""
         names = "fork", "vfork", "posix_spawn", "posix_spawnp", "execve", "execv", "execvp", "system", "popen"
@@ -181,12 +197,21 @@ class Links(home.LauncherTest):
     def test_a_plan_is_written_through_none(self):
         table, out = self.file("lives.csv", "id,lower,upper,size\na,0,2,4\n"), self.folder / "plan"
         other = pathlib.Path(self.file("other", "other"))
-        for name in ("plan", "plan.new"):
-            (self.folder / name).symlink_to(other)
-            self.assertEqual(self.cistern("plan", table, "-o", out).returncode, 0)
-            self.assertEqual(other.read_bytes(), b"other")
-            self.assertFalse(out.is_symlink())
+        out.symlink_to(other)
+        self.assertEqual(self.cistern("plan", table, "-o", out).returncode, 0)
+        self.assertEqual(other.read_bytes(), b"other")
+        self.assertFalse(out.is_symlink())
         self.assertEqual(stat.S_IMODE(out.stat().st_mode), 0o600)
+
+    def test_nothing_else_in_the_folder_is_touched(self):
+        table = self.file("lives.csv", "id,lower,upper,size\na,0,2,4\n")
+        (self.folder / "plan.new").mkdir()
+        kept = pathlib.Path(self.file("picture.new", "kept"))
+        before = {path.name for path in self.folder.iterdir()} | {"plan", "picture"}
+        result = self.cistern("plan", table, "-o", self.folder / "plan", "--svg", self.folder / "picture")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertEqual(kept.read_text(encoding="utf-8"), "kept")
+        self.assertEqual({path.name for path in self.folder.iterdir()}, before)
 
     def test_a_plan_is_written_into_no_device_and_no_pipe_of_others(self):
         table, pipe, link = self.file("lives.csv", "id,lower,upper,size\na,0,2,4\n"), self.folder / "pipe", self.folder / "link"

@@ -246,6 +246,12 @@ class RefusedBefore(home.LauncherTest):
         done = self.cistern("record", "-o", f"{self.folder}/%p.cistern", "--", "touch", str(started))
         self.assertEqual((done.returncode, started.exists()), (0, True), done.stderr)
 
+    def test_a_recording_whose_name_means_stdin_elsewhere(self):
+        (self.folder / "-").write_bytes(b"CISTREC\n")
+        done = self.cistern("record", "-o", "-", "--", "cat", cwd=self.folder, input="the program's")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "the program's", ""))
+        self.assertFalse((self.folder / "-").exists())
+
     def test_host_settings_where_malloc_is_left_alone(self):
         for name, value in (("FLAGS_initial_cpu_memory_in_mb", "64"), ("FLAGS_use_pinned_memory", "true"),
                             ("FLAGS_fraction_of_cpu_memory_to_use", "0.5"), ("CISTERN_PIN_EAGER", "true"),

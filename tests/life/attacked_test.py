@@ -14,6 +14,9 @@ class Short(attacked.Attacked):
     def test_all_are_served(self):
         self.attack(rounds=2, seconds=0)
 
+    def test_all_are_served_while_everybody_attacks(self):
+        self.attack_in_all_ways(rounds=2, seconds=0)
+
     def test_what_strangers_send_does_not_arrive(self):
         """What arrives while nobody receives stays in a queue that has room for few messages."""
         with self.stopped() as names, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as own:

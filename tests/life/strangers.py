@@ -92,11 +92,16 @@ def one_round(name, kept):
             pass
 
 
+def become(user):
+    """Only root can."""
+    os.setgroups([])
+    os.setgid(user)
+    os.setuid(user)
+
+
 def main():
-    if len(sys.argv) > 1:  # only root can become another user
-        os.setgroups([])
-        os.setgid(int(sys.argv[1]))
-        os.setuid(int(sys.argv[1]))
+    if len(sys.argv) > 1:
+        become(int(sys.argv[1]))
     kept = []
     while True:
         there = names()

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "allocator/base/file_names.h"
@@ -75,13 +76,12 @@ bool may_be_replaced(const std::string& path) {
 }
 
 // Under another name first: whoever reads the old file meanwhile has a whole one. In a folder of
-// several users somebody may have put a link there, which would choose the file that is written.
+// several users somebody may have put a link there, which would choose the file that is written;
+// and a name that can be foreseen is somebody's file already.
 bool replace(const std::string& path, const std::string& text) {
-  constexpr int kNew = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
   if (!may_be_replaced(path)) return false;
-  const std::string written = path + ".new";
-  ::unlink(written.c_str());
-  const int fd = ::open(written.c_str(), kNew, 0600);
+  std::string written = path + ".XXXXXX";
+  const int fd = ::mkostemp(written.data(), O_CLOEXEC);  // for this user alone
   if (fd < 0) return false;
   if (write_and_close(fd, text) && ::rename(written.c_str(), path.c_str()) == 0) return true;
   const int error = errno;

@@ -90,32 +90,111 @@ TEST_CASE("where all ids are mapped, nobody is a user like any other", "[ipc]") 
   CHECK((status == 0 || status == kCannot));
 }
 
-// The service's thread waits for held_mutex in the first of two requests, so that nothing that is
-// sent meanwhile is received. Its queue has room for few messages.
+// While there is one, the service's thread is busy with a question, and receives nothing.
+class BusyService {
+ public:
+  explicit BusyService(unsigned char byte) {
+    constexpr uint64_t kUnit = 2 << 20;
+    test::hold({kChunk + 4096, kUnit - 4096, kChunk + 4096, true});
+    test::hold_units({4096, kUnit, 1, nullptr, [this] {
+                        busy_ = true;
+                        while (!go_on_) alloc::os::sleep_ns(200'000);
+                      }});
+    token_ = exported(byte);
+    REQUIRE(serve_importers(find_held));
+    importer_ = std::thread([this] {
+      IpcAnswer answer;
+      ask(token_, &answer);
+    });
+    REQUIRE(comes_true([&] { return busy_.load(); }));
+  }
+  ~BusyService() { serve_again(); }
+  BusyService(const BusyService&) = delete;
+  BusyService& operator=(const BusyService&) = delete;
+
+  const IpcToken& token() const { return token_; }
+  // What was sent meanwhile is received.
+  void serve_again() {
+    go_on_ = true;
+    if (importer_.joinable()) importer_.join();
+  }
+  bool serves() const {
+    IpcAnswer answer;
+    return ask(token_, &answer) == IpcReply::given;
+  }
+
+ private:
+  std::atomic<bool> busy_{false}, go_on_{false};
+  IpcToken token_{};
+  std::thread importer_;
+};
+
+// The queue has room for few messages.
 TEST_CASE("messages without the secret take no place in the queue", "[ipc]") {
-  hold();
-  const IpcToken token = exported(3);
-  REQUIRE(serve_importers(find_held));
+  BusyService service(3);
+  const IpcToken& token = service.token();
   const IpcRequest right = request_for(token);
   IpcRequest with_secret = right, guessed = right;
   with_secret.token = token;
   guessed.token.process.secret ^= uint64_t{1} << 40;
-  {
-    const std::lock_guard busy(test::held_mutex);
-    REQUIRE(send_raw(token.process, &right, sizeof right, -1));
-    int lost = 0;
-    for (int i = 0; i < 2000; ++i) {
-      lost += !send_raw(token.process, &guessed, sizeof guessed, -1);
-      lost += !send_raw(token.process, &with_secret, sizeof with_secret, -1);
-      lost += !send_raw(token.process, &right, sizeof right - 1, -1);
-      lost += !send_raw(token.process, &right, 0, -1);
-    }
-    CHECK(lost == 0);
-    CHECK(send_raw(token.process, &right, sizeof right, -1));
+  int lost = 0;
+  for (int i = 0; i < 2000; ++i) {
+    lost += !send_raw(token.process, &guessed, sizeof guessed, -1);
+    lost += !send_raw(token.process, &with_secret, sizeof with_secret, -1);
+    lost += !send_raw(token.process, &right, sizeof right - 1, -1);
+    lost += !send_raw(token.process, &right, 0, -1);
   }
-  IpcAnswer answer;
-  CHECK(ask(token, &answer) == IpcReply::given);
-  end_exports_at(kChunk);
+  CHECK(lost == 0);
+  int taken = 0;
+  while (taken < 2000 && send_raw(token.process, &right, sizeof right, -1)) ++taken;
+  CHECK(taken > 0);
+  CHECK(taken < 2000);  // the thread received nothing meanwhile
+  service.serve_again();
+  CHECK(service.serves());
+  end_exports_in(token.address, 1);
+}
+
+// The number of the service's socket.
+int service_socket(const IpcProcess& process) {
+  sockaddr_un wanted, name;
+  const socklen_t length = ipc_address(process, &wanted);
+  for (int file = 0; file < 1024; ++file) {
+    socklen_t bytes = sizeof name;
+    if (getsockname(file, reinterpret_cast<sockaddr*>(&name), &bytes) == 0 && bytes == length &&
+        std::memcmp(&name, &wanted, length) == 0) {
+      return file;
+    }
+  }
+  return -1;
+}
+
+// As before Linux 6.16.
+void take_descriptors(int socket) {
+  constexpr int kPassRights = 83;
+  const int on = 1;
+  static_cast<void>(setsockopt(socket, SOL_SOCKET, kPassRights, &on, sizeof on));
+}
+
+// While the service's thread is busy, a descriptor that arrived stays open in the queue.
+TEST_CASE("a descriptor that comes without the secret is closed where it was sent", "[ipc]") {
+  BusyService service(4);
+  const IpcToken& token = service.token();
+  take_descriptors(service_socket(token.process));
+  const IpcRequest right = request_for(token);
+  IpcRequest guessed = right;
+  guessed.token.process.secret ^= 1;
+  for (const bool knows : {false, true}) {
+    int ends[2];
+    REQUIRE(pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0);
+    REQUIRE(send_raw(token.process, knows ? &right : &guessed, sizeof right, ends[1]));
+    close(ends[1]);
+    char byte;
+    CHECK(read(ends[0], &byte, 1) == (knows ? -1 : 0));  // 0: no copy is open any more
+    close(ends[0]);
+  }
+  service.serve_again();
+  CHECK(service.serves());
+  end_exports_in(token.address, 1);
 }
 
 // A connection whose far end reads nothing, with unsent data. Who closes the last copy of `near`
@@ -165,84 +244,27 @@ void send_lingering(const IpcProcess& process, const IpcRequest& request, int ne
   CHECK(status == 0);
 }
 
-TEST_CASE("a descriptor that is slow to close holds nobody up", "[ipc]") {
-  hold();
-  const IpcToken token = exported(4);
-  REQUIRE(serve_importers(find_held));
-  IpcRequest guessed = request_for(token);
-  guessed.token.process.secret ^= 1;
-  Lingering connection;
-  if (!connection.open()) {
-    WARN("no connection of this machine to itself");
-    return;
-  }
-  {
-    const std::lock_guard busy(test::held_mutex);
-    const IpcRequest right = request_for(token);
-    REQUIRE(send_raw(token.process, &right, sizeof right, -1));
-    send_lingering(token.process, guessed, connection.near);
-  }
-  IpcAnswer answer;
-  CHECK(ask(token, &answer) == IpcReply::given);
-  close(connection.far);
-  end_exports_at(kChunk);
-}
-
-// The number of the service's socket.
-int service_socket(const IpcProcess& process) {
-  sockaddr_un wanted, name;
-  const socklen_t length = ipc_address(process, &wanted);
-  for (int file = 0; file < 1024; ++file) {
-    socklen_t bytes = sizeof name;
-    if (getsockname(file, reinterpret_cast<sockaddr*>(&name), &bytes) == 0 && bytes == length &&
-        std::memcmp(&name, &wanted, length) == 0) {
-      return file;
-    }
-  }
-  return -1;
-}
-
-// As before Linux 6.16.
-void take_descriptors(int socket) {
-  constexpr int kPassRights = 83;
-  const int on = 1;
-  static_cast<void>(setsockopt(socket, SOL_SOCKET, kPassRights, &on, sizeof on));
-}
-
 // The service's thread is busy until all was sent, so that what it receives is the last copy.
 TEST_CASE("where the kernel cannot refuse them, descriptors are closed without a wait", "[ipc]") {
-  constexpr uint64_t kUnit = 2 << 20;
-  std::atomic<bool> busy{false}, go_on{false};
-  test::hold({kChunk + 4096, kUnit - 4096, kChunk + 4096, true});
-  test::hold_units({4096, kUnit, 1, nullptr, [&] {
-                      busy = true;
-                      while (!go_on) alloc::os::sleep_ns(200'000);
-                    }});
-  const IpcToken token = exported(8);
-  REQUIRE(serve_importers(find_held));
-  take_descriptors(service_socket(token.process));
-  const long files = open_files();
   Lingering connection;
   if (!connection.open()) {
     WARN("no connection of this machine to itself");
     return;
   }
-  std::thread importer([&] {
-    IpcAnswer answer;
-    ask(token, &answer);
-  });
-  REQUIRE(comes_true([&] { return busy.load(); }));
-  send_lingering(token.process, request_for(token), connection.near);
+  REQUIRE(serve_importers(find_held));
+  const long files = open_files();
+  BusyService service(8);
+  const IpcToken& token = service.token();
+  take_descriptors(service_socket(token.process));
   const IpcRequest right = request_for(token);
+  send_lingering(token.process, right, connection.near);
   for (int i = 0; i < 3; ++i) {
     CHECK(send_raw(token.process, &right, sizeof right, STDERR_FILENO));
   }
-  go_on = true;
-  importer.join();
-  IpcAnswer answer;
-  CHECK(ask(token, &answer) == IpcReply::given);
+  service.serve_again();
+  CHECK(service.serves());
   close(connection.far);
-  CHECK(test::files_become(files));
+  CHECK(test::files_become(files - 2));  // without both ends of the connection
   end_exports_in(token.address, 1);
 }
 

@@ -1,15 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // An owner under attack serves its importer, and its threads allocate.
-// The importer opens, reads and closes a block again and again, until stdin ends. Strangers do what
-// they like to the owner's socket meanwhile (life/strangers.py). Told a byte by stdin, the owner
-// stops between two openings (SIGSTOP). In the end it prints what went wrong, and what is left:
-// descriptors, and resident memory in MiB. With the word "figures" it says to stderr what depends
-// on the machine: how many allocations, and the slowest one; also the slowest one without the time
-// in which its thread waited for a processor.
+// The importer opens, reads and closes a block again and again, until stdin ends. Others do what
+// they like to the owner's socket meanwhile (life/strangers.py, life/holders.py). A byte on stdin
+// tells the owner what to do between two openings:
+//
+//   s   stop (SIGSTOP)
+//   c   close each socket of Cistern's, as a program does that closes all descriptors
+//   n   the same, and have a file of its own under each of their numbers until the end
+//
+// With the word "forks" the importer is forked all the time by another thread of its. The owner
+// writes the block's handle to the file "handle" before it says that it is ready. An opening that
+// fails after a close, since nobody heard or another process has the socket's name, is done again
+// with a new handle. In the end it prints what went wrong, and what is left: descriptors, and
+// resident memory in MiB. To stderr it says what depends on the machine: how many allocations, and
+// the slowest one; also the slowest one without the time in which its thread waited for a
+// processor.
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -90,61 +100,161 @@ long resident_mib() {
   return resident * getpagesize() >> 20;
 }
 
-bool stdin_ended() {
-  pollfd input{STDIN_FILENO, POLLIN, 0};
-  if (poll(&input, 1, 0) <= 0) return false;
-  char byte;
-  if (read(STDIN_FILENO, &byte, 1) != 1) return true;
-  kill(getpid(), SIGSTOP);
-  return false;
-}
-
-void serve_once(const Peer& importer, const CUipcMemHandle& handle) {
-  for (const What what : {What::open, What::read, What::close}) {
-    importer.tell(Order{what, handle, 0});
-    const Told told = importer.must_hear<Told>();
-    wrong += told.code != CUDA_SUCCESS || (what == What::read && told.holds != 31);
+// Sockets for datagrams: of this program's, only Cistern has any.
+template <typename Use>
+void each_socket(Use use) {
+  for (int number = 0; number < 1024; ++number) {
+    int domain = 0, type = 0;
+    socklen_t bytes = sizeof domain;
+    if (getsockopt(number, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) == 0 && domain == AF_UNIX &&
+        getsockopt(number, SOL_SOCKET, SO_TYPE, &type, &bytes) == 0 && type == SOCK_DGRAM) {
+      use(number);
+    }
   }
 }
 
-Told obey_nothing_else(const Order&) { return {CUDA_ERROR_UNKNOWN, 0}; }
+// Under numbers that were Cistern's.
+class OwnFiles {
+ public:
+  void put_at(int number) {
+    if (dup3(STDIN_FILENO, number, O_CLOEXEC) == number) numbers_.push_back(number);
+  }
+  // How many are not there any more.
+  int close_all() {
+    int lost = 0;
+    for (const int number : numbers_) lost += close(number) != 0;
+    numbers_.clear();
+    return lost;
+  }
+
+ private:
+  std::vector<int> numbers_;
+};
+
+class Owner {
+ public:
+  explicit Owner(const Peer& importer) : importer_(importer) {
+    SAY(cuMemAlloc(&block_, kBytes));
+    SAY(cuMemsetD32(block_, 31, kBytes / 4));
+    SAY(cuCtxSynchronize());
+    export_block();
+  }
+
+  void export_block() {
+    SAY(cuIpcGetMemHandle(&handle_, block_));
+    std::FILE* file = std::fopen("handle.new", "w");
+    for (const char byte : handle_.reserved) {
+      std::fprintf(file, "%02x", static_cast<unsigned char>(byte));
+    }
+    std::fclose(file);
+    if (std::rename("handle.new", "handle") != 0) ++wrong;
+  }
+  void serve_once() {
+    Told told = asked(What::open);
+    if (closed_ && told.code != CUDA_SUCCESS) {
+      comes_true([&] {
+        export_block();
+        return (told = asked(What::open)).code == CUDA_SUCCESS;
+      });
+    }
+    closed_ = false;
+    wrong += told.code != CUDA_SUCCESS;
+    told = asked(What::read);
+    wrong += told.code != CUDA_SUCCESS || told.holds != 31;
+    wrong += asked(What::close).code != CUDA_SUCCESS;
+  }
+  // False: stdin ended.
+  bool obey() {
+    pollfd input{STDIN_FILENO, POLLIN, 0};
+    if (poll(&input, 1, 0) <= 0) return true;
+    char byte;
+    if (read(STDIN_FILENO, &byte, 1) != 1) return false;
+    if (byte == 's') kill(getpid(), SIGSTOP);
+    if (byte == 'c') each_socket([](int number) { close(number); });
+    if (byte == 'n') each_socket([this](int number) { files_.put_at(number); });
+    closed_ = byte != 's';
+    return true;
+  }
+  void end() {
+    wrong += files_.close_all();
+    SAY(cuMemFree(block_));
+  }
+
+ private:
+  Told asked(What what) const {
+    importer_.tell(Order{what, handle_, 0});
+    return importer_.must_hear<Told>();
+  }
+
+  const Peer& importer_;
+  CUdeviceptr block_ = 0;
+  CUipcMemHandle handle_{};
+  OwnFiles files_;
+  bool closed_ = false;  // since the last opening
+};
+
+// In the importer: children, none of which may have a socket of Cistern's.
+void fork_all_the_time() {
+  while (!stop) {
+    const pid_t child = fork();
+    if (child == 0) {
+      int sockets = 0;
+      each_socket([&](int) { ++sockets; });
+      _exit(sockets);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    wrong += status != 0;
+    usleep(1000);
+  }
+}
+
+Told tell_of_children(const Order&) { return {wrong, 0}; }
+
+int import_and_fork(const Peer& owner) {
+  std::thread forks(fork_all_the_time);
+  const int status = import(owner, tell_of_children);
+  stop = true;
+  forks.join();
+  return status;
+}
 
 }  // namespace
 
 int main(int count, char** words) {
-  if (started_as(count, words, "import")) return import(owner_of(words), obey_nothing_else);
-  const Peer importer(words[0], "import");
+  if (started_as(count, words, "import")) return import(owner_of(words), tell_of_children);
+  if (started_as(count, words, "import_and_fork")) return import_and_fork(owner_of(words));
+  const bool forks = count > 1 && std::strcmp(words[1], "forks") == 0;
+  const Peer importer(words[0], forks ? "import_and_fork" : "import");
   CUcontext context = use_device(0);
-  CUdeviceptr block = 0;
-  CUipcMemHandle handle;
-  SAY(cuMemAlloc(&block, kBytes));
-  SAY(cuMemsetD32(block, 31, kBytes / 4));
-  SAY(cuCtxSynchronize());
-  SAY(cuIpcGetMemHandle(&handle, block));
+  Owner owner(importer);
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   std::latch started(kThreads);
   for (int i = 0; i < kThreads; ++i) threads.emplace_back(allocate, context, &started);
   started.wait();
-  for (int i = 0; i < kRoundsAtFirst; ++i) serve_once(importer, handle);
+  for (int i = 0; i < kRoundsAtFirst; ++i) owner.serve_once();
   const long files = open_files(), resident = resident_mib();
   std::printf("ready\n");
   std::fflush(stdout);
   long rounds = 0;
-  for (; rounds == 0 || !stdin_ended(); ++rounds) serve_once(importer, handle);
+  for (; rounds == 0 || owner.obey(); ++rounds) owner.serve_once();
+  owner.end();
   const long more = std::max(0L, resident_mib() - resident);
   // The owner closes what it answered by after the importer has the answer.
   comes_true([=] { return open_files() <= files; });
   const long files_left = std::max(0L, open_files() - files);
   stop = true;
   for (std::thread& thread : threads) thread.join();
+  importer.tell(Order{What::fork, {}, 0});
+  wrong += importer.must_hear<Told>().code;
   std::printf("wrong: %d, descriptors left: %ld, MiB left: %s\n", wrong.load(), files_left,
               more <= 64 ? "few" : "many");
-  const bool figures = count > 1 && std::strcmp(words[1], "figures") == 0;
-  if (figures)
+  if (count > 1) {
     std::fprintf(stderr,
                  "%ld openings, %ld allocations, the slowest %ld us, %ld us without waits for a "
                  "processor, %ld MiB more\n",
                  rounds, allocations.load(), slowest_us.load(), slowest_running_us.load(), more);
-  SAY(cuMemFree(block));
+  }
   return importer.end();
 }
