@@ -20,6 +20,7 @@
 #include "shim/order/contexts/context_client.h"
 #include "shim/order/contexts/context_life.h"
 #include "shim/order/contexts/device_report.h"
+#include "shim/order/shared.h"
 #include "shim/pooled/chosen_sites.h"
 #include "shim/process/background.h"
 #include "shim/process/log.h"
@@ -95,6 +96,9 @@ constexpr ContextClient kContextClients[] = {
      .before_synchronise = scratch_before_synchronise,
      .synchronised = scratch_synchronised,
      .release_idle_memory = scratch_release_idle},
+    {.reopened = [](const Context&) { shared().left_units.try_again(); },
+     .release_idle_memory = [](CUdevice) { return shared().left_units.try_again(); },
+     .before_free_is_told = [](CUdevice) { shared().left_units.try_again(); }},
     {.release_idle_memory = trim_default_pools},
     {.closing = kept_pools_close,
      .release_idle_memory = trim_kept_pools,

@@ -169,6 +169,10 @@ void text_device(Writer& writer, const DeviceReport& device) {
         "second\n",
         static_cast<ull>(times));
   }
+  if (const uint64_t lost = l.lost.get(); lost != 0) {
+    writer.print("cistern:   not taken back %llu chunks or units, which the driver refused\n",
+                 static_cast<ull>(lost));
+  }
   if (l.shortages.get() != 0) text_shortages(writer, l);
   text_faults(writer, l);
   if (policy().free_idle_memory) text_idle(writer, l);
