@@ -54,6 +54,7 @@ void tell_at_exit() {
   process.holders = holders_report();
   process.site_entry = chosen_sites_entry;
   process.ipc = {tokens_made(), tokens_answered(), blocks_imported(), imports_unanswered()};
+  process.driver_pools = kept_pools_report();
   if (watching(kWatchReuse)) log_reuse_summary(lost_to_rounding(process));
   write_report(process);
 }
