@@ -75,7 +75,7 @@ struct Ledger {
   Counter unpooled;                  // requests that the settings kept out of the pools
   Counter unpooled_short;            // such ones that the pools served: no other memory was left
   Counter free_waits, free_wait_ns;  // synchronisations that the settings put before frees
-  Counter lost;                      // chunks the driver refused to take back
+  Counter lost;                      // chunks, and units, the driver refused to take back
   // Bytes the program freed in slabs that are known outside the process (SlabPool::mark_exported):
   // nothing may reuse them until their slab goes back to the driver.
   Counter quarantined, quarantined_peak;

@@ -57,6 +57,17 @@ void unmap(void* memory, size_t bytes) {
   munmap(memory, bytes);
 }
 
+void give_back_zero_pages(void* memory, size_t bytes) {
+  constexpr size_t kWords = 4096 / sizeof(uint64_t);
+  KeepErrno keep;
+  auto* const words = static_cast<uint64_t*>(memory);
+  for (size_t i = 0; i < bytes / sizeof(uint64_t); i += kWords) {
+    const size_t end = std::min(i + kWords, bytes / sizeof(uint64_t));
+    const bool zero = std::all_of(words + i, words + end, [](uint64_t word) { return word == 0; });
+    if (zero) madvise(words + i, 4096, MADV_DONTNEED);
+  }
+}
+
 void futex_wait(uint32_t* word, uint32_t expected, uint64_t timeout_ns) {
   KeepErrno keep;
   if (timeout_ns != 0 && cistern_clock_wait != nullptr) {

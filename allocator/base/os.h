@@ -22,6 +22,11 @@ void* map_huge(size_t bytes);
 // What one of them returned, with the same size.
 void unmap(void* memory, size_t bytes);
 
+// Pages of such memory that hold only zeros are the system's again, until somebody writes to them.
+// For a large object of which most is zero, and not used under most settings. No other thread knows
+// the memory yet.
+void give_back_zero_pages(void* memory, size_t bytes);
+
 // Sleeps while *word == expected, until woken or `timeout_ns` passed (0: no limit).
 void futex_wait(uint32_t* word, uint32_t expected, uint64_t timeout_ns);
 void futex_wake(uint32_t* word, int count);

@@ -42,6 +42,8 @@ class UnitSource {
   // Takes `count` units away that are mapped from `address` on. kNotNow during a capture; any other
   // failure leaves all of them mapped.
   virtual int unmap(uint64_t address, uint32_t count) = 0;
+  // The same for a unit of a context that is gone, whoever has its place by now; also in a capture.
+  virtual int unmap_of_gone(uint64_t address, uint64_t bytes) = 0;
 
  protected:
   ~UnitSource() = default;

@@ -6,6 +6,7 @@
 
 #include "allocator/base/arena.h"
 #include "allocator/base/counted_in.h"
+#include "allocator/base/left_units.h"
 #include "allocator/base/movers.h"
 #include "allocator/chunk/index.h"
 #include "allocator/chunk/told_sizes.h"
@@ -19,6 +20,7 @@ struct SharedChunks {
   Reclaim reclaim;
   IdleRelease idle;  // written before the first pool is made
   Arena<Chunk> chunks;
+  LeftUnits left_units;
 
   ToldSizes told_sizes;
 
@@ -42,6 +44,7 @@ struct SharedChunks {
   void reset_after_fork() {
     index.reset_after_fork();
     chunks.reset_after_fork();
+    left_units.reset_after_fork();
     reclaim.reset_after_fork();
   }
 };

@@ -3,6 +3,7 @@
 // How units move: expandable_units.cc.
 #include "allocator/expandable/expandable.h"
 
+#include <algorithm>
 #include <new>
 
 #include "allocator/chunk/gather.h"
@@ -151,16 +152,18 @@ void Expandable::forget(Chunk* chunk) {
     i = end;
   }
   if (all) units_.source().free_addresses(chunk->base(), chunk->size());
-  os::unmap(map->units, slots * sizeof *map->units);
+  const bool left = !all && shared_->left_units.add(units_.left(chunk->base(), map->units, slots));
+  if (!left) os::unmap(map->units, slots * sizeof *map->units);
   map->close();
   arenas_->maps.give_back(map);
 }
 
-// Where the source refuses a run it may be for one of its units. False if any is lost.
-bool Expandable::give_up(uint64_t address, const Unit* units, uint32_t count) {
+// Where the source refuses a run it may be for one of its units. False if any is left there.
+bool Expandable::give_up(uint64_t address, Unit* units, uint32_t count) {
   if (count == 0) return true;
   if (units_.source().unmap(address, count) == kSuccess) {
     units_.release(units, count);
+    std::fill_n(units, count, Unit{0});
     return true;
   }
   if (count == 1) {

@@ -242,7 +242,7 @@ class Expandable {
   void count_arena(const BlockPool& pool, uint64_t more, uint64_t less);
   uint32_t give_back_units(BlockPool& pool, uint32_t most);
   uint32_t give_back_units(uint32_t most);
-  bool give_up(uint64_t address, const Unit* units, uint32_t count);
+  bool give_up(uint64_t address, Unit* units, uint32_t count);
   template <typename Use>
   uint32_t empty(BlockPool& pool, ChunkBlock* block, Use use);
   uint32_t release_block(BlockPool& pool, ChunkBlock* block);

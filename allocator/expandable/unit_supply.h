@@ -7,6 +7,7 @@
 
 #include "allocator/base/cap.h"
 #include "allocator/base/ledger.h"
+#include "allocator/base/left_units.h"
 #include "allocator/base/unit_source.h"
 
 namespace cistern::alloc {
@@ -35,6 +36,11 @@ class UnitSupply {
       if (*code != kSuccess) return made;
     }
     return count;
+  }
+
+  // What the source did not take back of a range, for LeftUnits.
+  LeftRange left(uint64_t address, Unit* units, uint32_t slots) const {
+    return {nullptr, source_, ledger_, cap_, address, bytes_, slots, units};
   }
 
   // They are mapped nowhere.

@@ -20,6 +20,7 @@
 #include "shim/order/contexts/context_client.h"
 #include "shim/order/contexts/context_life.h"
 #include "shim/order/contexts/device_report.h"
+#include "shim/order/shared.h"
 #include "shim/pooled/chosen_sites.h"
 #include "shim/process/background.h"
 #include "shim/process/log.h"
@@ -53,6 +54,7 @@ void tell_at_exit() {
   process.holders = holders_report();
   process.site_entry = chosen_sites_entry;
   process.ipc = {tokens_made(), tokens_answered(), blocks_imported(), imports_unanswered()};
+  process.driver_pools = kept_pools_report();
   if (watching(kWatchReuse)) log_reuse_summary(lost_to_rounding(process));
   write_report(process);
 }
@@ -98,6 +100,9 @@ constexpr ContextClient kContextClients[] = {
      .before_synchronise = scratch_before_synchronise,
      .synchronised = scratch_synchronised,
      .release_idle_memory = scratch_release_idle},
+    {.reopened = [](const Context&) { shared().left_units.try_again(); },
+     .release_idle_memory = [](CUdevice) { return shared().left_units.try_again(); },
+     .before_free_is_told = [](CUdevice) { shared().left_units.try_again(); }},
     {.release_idle_memory = trim_default_pools},
     {.closing = kept_pools_close,
      .release_idle_memory = trim_kept_pools,

@@ -104,7 +104,12 @@ int CudaUnits::reserve_addresses(uint64_t bytes, uint64_t* address) {
 void CudaUnits::free_addresses(uint64_t address, uint64_t bytes) {
   if (!may_call()) return;
   const LetByCaptures allowed;
-  const CUresult result = twice_at_most([=] { return driver().cuMemAddressFree(address, bytes); });
+  const auto free = [=] { return driver().cuMemAddressFree(address, bytes); };
+  CUresult result = twice_at_most(free);
+  if (result != CUDA_SUCCESS && stuck_.load() != 0) {
+    for (uint64_t i = 0; i < bytes; i += unit_bytes_) unmap_stuck(address + i);
+    result = free();
+  }
   told("gives addresses back", address, bytes, result);
 }
 
@@ -171,9 +176,7 @@ int CudaUnits::map(uint64_t address, const alloc::Unit* units, uint32_t count) {
   CUresult result = CUDA_SUCCESS;
   uint32_t mapped = 0;
   for (; mapped < count; ++mapped) {
-    result = noted(driver().cuMemMap(address + mapped * unit_bytes_, unit_bytes_, /*offset=*/0,
-                                     units[mapped], /*flags=*/0),
-                   owner_.context);
+    result = map_one(address + mapped * unit_bytes_, units[mapped]);
     if (result != CUDA_SUCCESS) break;
   }
   int code = result;
@@ -186,18 +189,37 @@ int CudaUnits::map(uint64_t address, const alloc::Unit* units, uint32_t count) {
   return told("maps units", address, count * unit_bytes_, code);
 }
 
+// Where an earlier mapping could not be undone, that is done now.
+CUresult CudaUnits::map_one(uint64_t address, alloc::Unit unit) {
+  const auto map = [=, this] {
+    return noted(driver().cuMemMap(address, unit_bytes_, /*offset=*/0, unit, /*flags=*/0),
+                 owner_.context);
+  };
+  const CUresult result = map();
+  return result == CUDA_SUCCESS || !unmap_stuck(address) ? result : map();
+}
+
 // Of a failed mapping: an error may belong to earlier work, and the call have done its own.
-void CudaUnits::undo_map(uint64_t address, uint32_t count) const {
+void CudaUnits::undo_map(uint64_t address, uint32_t count) {
   for (uint32_t i = 0; i < count; ++i) {
-    twice_at_most(
-        [=, this] { return driver().cuMemUnmap(address + i * unit_bytes_, unit_bytes_); });
+    const uint64_t place = address + i * unit_bytes_;
+    const CUresult result =
+        twice_at_most([=, this] { return driver().cuMemUnmap(place, unit_bytes_); });
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE) stuck_.fetch_add(1);
   }
+}
+
+bool CudaUnits::unmap_stuck(uint64_t address) {
+  if (stuck_.load() == 0 || driver().cuMemUnmap(address, unit_bytes_) != CUDA_SUCCESS) return false;
+  stuck_.fetch_sub(1);
+  return true;
 }
 
 // What the driver says when it is asked again counts: the first error may belong to earlier work,
 // and then the call has done its own, and nothing is mapped there any more.
-CUresult CudaUnits::unmap_for_sure(uint64_t address, uint64_t bytes) const {
-  const CUresult first = noted(driver().cuMemUnmap(address, bytes), owner_.context);
+CUresult CudaUnits::unmap_for_sure(uint64_t address, uint64_t bytes, CUcontext context) {
+  const CUresult first = driver().cuMemUnmap(address, bytes);
+  if (context != nullptr) noted(first, context);
   if (first == CUDA_SUCCESS || first == CUDA_ERROR_INVALID_VALUE || !may_call()) return first;
   const CUresult second = driver().cuMemUnmap(address, bytes);
   return second == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : second;
@@ -206,21 +228,28 @@ CUresult CudaUnits::unmap_for_sure(uint64_t address, uint64_t bytes) const {
 // Of a context that may be ending nothing is touched, as in CudaSource::release().
 int CudaUnits::unmap(uint64_t address, uint32_t count) {
   const uint64_t bytes = count * unit_bytes_;
-  if (gone_.load()) {
-    if (!may_call()) return alloc::kNotNow;
-    const LetByCaptures allowed;
-    const int code = unmap_for_sure(address, bytes);
-    if (code == alloc::kSuccess) note_unmapped(address, count);
-    return told("unmaps units of a context that is gone", address, bytes, code);
-  }
+  if (gone_.load()) return unmap_gone(address, bytes, count);
   const GatePass pass;
   const alloc::CountedIn at_work(*owner_.at_work);
   const bool forbidden = !pass && !this_thread.may_free_in_capture;
   if (forbidden || owner_.closing->load() != 0 || !may_call()) return alloc::kNotNow;
   if (!pay_for_release()) return alloc::kNotNow;
-  const CUresult result = unmap_for_sure(address, bytes);
-  if (result == CUDA_SUCCESS) note_unmapped(address, count);
+  const CUresult result = unmap_for_sure(address, bytes, owner_.context);
+  if (result == CUDA_SUCCESS) note_unmapped(address, bytes, count);
   return told("unmaps units", address, bytes, result);
+}
+
+int CudaUnits::unmap_of_gone(uint64_t address, uint64_t bytes) {
+  return unmap_gone(address, bytes, /*count=*/1);
+}
+
+// Its handle may be another context's by now, of which an error says nothing.
+int CudaUnits::unmap_gone(uint64_t address, uint64_t bytes, uint32_t count) {
+  if (!may_call()) return alloc::kNotNow;
+  const LetByCaptures allowed;
+  const CUresult result = unmap_for_sure(address, bytes, /*context=*/nullptr);
+  if (result == CUDA_SUCCESS) note_unmapped(address, bytes, count);
+  return told("unmaps units of a context that is gone", address, bytes, result);
 }
 
 uint64_t CudaUnits::devices() const { return bit(owner_.device) | owner_.peers(owner_.number); }
@@ -276,11 +305,11 @@ void CudaUnits::note_mapped(uint64_t address, uint32_t count) const {
 
 // Before other memory comes there. The addresses stay Cistern's, so that nobody else can have them
 // yet.
-void CudaUnits::note_unmapped(uint64_t address, uint32_t count) const {
-  end_exports_in(address, count * unit_bytes_);
+void CudaUnits::note_unmapped(uint64_t address, uint64_t bytes, uint32_t count) {
+  end_exports_in(address, bytes);
   if (!watching()) [[likely]]
     return;
-  for (uint32_t i = 0; i < count; ++i, address += unit_bytes_) {
+  for (uint32_t i = 0; i < count; ++i, address += bytes / count) {
     ChunkRelease(alloc::Memory::linear, address).ended(alloc::kSuccess);
   }
 }

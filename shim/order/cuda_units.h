@@ -49,26 +49,31 @@ class CudaUnits final : public alloc::UnitSource {
   void release(alloc::Unit unit) override;
   int map(uint64_t address, const alloc::Unit* units, uint32_t count) override;
   int unmap(uint64_t address, uint32_t count) override;
+  int unmap_of_gone(uint64_t address, uint64_t bytes) override;
 
  private:
   // What a unit can do beside being used by kernels and copies, as bits.
   enum Ability : uint8_t { kForRdma = 1, kAsFile = 2 };
 
-  void undo_map(uint64_t address, uint32_t count) const;
-  CUresult unmap_for_sure(uint64_t address, uint64_t bytes) const;
+  CUresult map_one(uint64_t address, alloc::Unit unit);
+  void undo_map(uint64_t address, uint32_t count);
+  bool unmap_stuck(uint64_t address);
+  static CUresult unmap_for_sure(uint64_t address, uint64_t bytes, CUcontext context);
+  static int unmap_gone(uint64_t address, uint64_t bytes, uint32_t count);
   uint8_t abilities() const;
   CUmemAllocationProp properties(uint8_t abilities) const;
   uint64_t devices() const;
   int give_access(uint64_t address, uint64_t bytes, uint64_t given) const;
   CUresult set_access(uint64_t address, uint64_t bytes, uint64_t with, uint64_t without) const;
   void note_mapped(uint64_t address, uint32_t count) const;
-  void note_unmapped(uint64_t address, uint32_t count) const;
+  static void note_unmapped(uint64_t address, uint64_t bytes, uint32_t count);
 
   Owner owner_;
   uint64_t unit_bytes_;
   std::atomic<uint8_t> abilities_;
   std::atomic<bool> created_;  // a unit with these abilities
   std::atomic<bool> gone_;
+  std::atomic<uint32_t> stuck_{0};  // mappings that failed, and could not be undone yet
 };
 
 }  // namespace cistern::shim

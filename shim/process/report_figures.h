@@ -67,6 +67,12 @@ struct IpcReport {
   uint64_t exported, answered, opened, unanswered;
 };
 
+// The driver's own memory pools that keep memory because of CISTERN_MEMPOOL_THRESHOLD: how many
+// there were, the most that all of them had beside what was used, and what was trimmed.
+struct PoolsReport {
+  uint64_t adopted, kept_peak_bytes, trims, trimmed_bytes;
+};
+
 // Functions of the driver that Cistern does not know, and what came of it.
 struct UnknownReport {
   uint64_t in_driver;  // that it exports
@@ -93,7 +99,8 @@ struct ProcessReport {
   uint64_t unseen_contexts, unseen_streams;
   UnknownReport unknown;
   const FreeCounts* frees;
-  uint64_t ran_ns;  // since Cistern was loaded; put in by write_report()
+  uint64_t ran_ns = 0;  // since Cistern was loaded; put in by write_report()
+  PoolsReport driver_pools = {};
 };
 
 using ull = unsigned long long;

@@ -309,6 +309,12 @@ void compose_json(Writer& writer, const ProcessReport& process, const Advice& ad
       "%llu},",
       static_cast<ull>(ipc.exported), static_cast<ull>(ipc.answered), static_cast<ull>(ipc.opened),
       static_cast<ull>(ipc.unanswered));
+  const PoolsReport& pools = process.driver_pools;
+  writer.print(
+      "\n \"driver_pools\": {\"adopted\": %llu, \"kept_peak_bytes\": %llu, \"trims\": %llu, "
+      "\"trimmed_bytes\": %llu},",
+      static_cast<ull>(pools.adopted), static_cast<ull>(pools.kept_peak_bytes),
+      static_cast<ull>(pools.trims), static_cast<ull>(pools.trimmed_bytes));
   alloc::host::HostUsage host;
   if (process.host_memory != nullptr && process.host_memory(&host)) json_host(writer, host);
   PinnedReport pinned;

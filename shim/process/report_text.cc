@@ -169,6 +169,10 @@ void text_device(Writer& writer, const DeviceReport& device) {
         "second\n",
         static_cast<ull>(times));
   }
+  if (const uint64_t lost = l.lost.get(); lost != 0) {
+    writer.print("cistern:   not taken back %llu chunks or units, which the driver refused\n",
+                 static_cast<ull>(lost));
+  }
   if (l.shortages.get() != 0) text_shortages(writer, l);
   text_faults(writer, l);
   if (policy().free_idle_memory) text_idle(writer, l);
@@ -216,6 +220,15 @@ void text_ipc(Writer& writer, const IpcReport& ipc) {
       "cistern: other processes  %llu handles of blocks inside chunks, opened there %llu times; of "
       "theirs %llu opened here\n",
       static_cast<ull>(ipc.exported), static_cast<ull>(ipc.answered), static_cast<ull>(ipc.opened));
+}
+
+void text_driver_pools(Writer& writer, const PoolsReport& pools) {
+  if (pools.adopted == 0) return;
+  writer.print(
+      "cistern: memory pools     %llu of the driver's keep what was used lately: at most %.1f MiB; "
+      "trimmed %llu times, %.1f MiB\n",
+      static_cast<ull>(pools.adopted), mib(pools.kept_peak_bytes), static_cast<ull>(pools.trims),
+      mib(pools.trimmed_bytes));
 }
 
 // Why more is assumed than is seen, and what came of it.
@@ -306,6 +319,7 @@ void compose_text(Writer& writer, const ProcessReport& process, const Advice& ad
   text_free_waits(writer, *process.frees);
   text_debts(writer, *process.frees);
   text_ipc(writer, process.ipc);
+  text_driver_pools(writer, process.driver_pools);
   text_unknown(writer, process.unknown);
   if (process.holders != nullptr) text_holders(writer, *process.holders);
   text_sites(writer, process);

@@ -36,6 +36,7 @@ class CountingUnits final : public alloc::UnitSource {
   void release(alloc::Unit) override { counted(1); }
   int map(uint64_t, const alloc::Unit*, uint32_t count) override { return counted(count + 1); }
   int unmap(uint64_t, uint32_t) override { return counted(1); }
+  int unmap_of_gone(uint64_t, uint64_t) override { return counted(1); }
 
   uint64_t calls() const { return calls_.load(std::memory_order_relaxed); }
 

@@ -235,6 +235,28 @@ class Reports(life.Life):
                 self.assertRegex(line, f"^{pattern}$")
         self.assertEqual(lines("plain", CISTERN_FREE_SYNC="false"), [])
 
+    def text_of(self, *command, **more):
+        process = self.start((self.program(command[0]), *command[1:]), True, CISTERN_REPORT="text", **more)
+        self.assertEqual(self.finish(process)[0], 0)
+        return next(process.folder.glob("report.*")).read_text()
+
+    def test_the_text_has_what_the_driver_did_not_take_back(self):
+        settings = {"GE_USE_STATIC_MEMORY": "3", "SIMCUDA_MEMORY_MB": "256"}
+        refused = self.text_of("left_units_lazy", "ended", SIMCUDA_FAIL="cuMemUnmap=999", **settings)
+        self.assertIn("not taken back 8 chunks or units", refused)
+        self.assertNotIn("not taken back", self.text_of("left_units_lazy", "ended", **settings))
+
+    def test_the_text_has_what_memory_pools_keep(self):
+        self.beside = ("libtestclock.so",)  # which the program stops
+        settings = {"SIMCUDA_POOL_STEP_MB": "32"}
+        kept = self.text_of("kept_pools_shared_lazy", "graphs", **settings)
+        told = re.search(r"memory pools     (\d+) of the driver's keep what was used lately: at most (\d+)\.0 MiB; "
+                         r"trimmed (\d+) times, (\d+)\.0 MiB", kept)
+        self.assertEqual(told[1], "2")
+        self.assertTrue(all(int(number) > 0 for number in told.groups()), told[0])
+        off = self.text_of("kept_pools_shared_lazy", "graphs", CISTERN_MEMPOOL_THRESHOLD="off", **settings)
+        self.assertNotIn("memory pools ", off)
+
     def test_host_memory_adds_up(self):
         self.preloaded = "libcistern.so"
         if not self.serves_malloc():

@@ -41,6 +41,9 @@ constexpr CUmemPool_attribute kUsed = CU_MEMPOOL_ATTR_USED_MEM_CURRENT;
 constexpr CUmemPool_attribute kUsedHigh = CU_MEMPOOL_ATTR_USED_MEM_HIGH;
 constexpr CUmemPool_attribute kReserved = CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT;
 
+// For the report. Kept is what was reserved and not used when the pools were looked at.
+constinit std::atomic<uint64_t> adopted{0}, kept_peak{0}, trims{0}, trimmed_bytes{0};
+
 constinit alloc::Mutex mutex;
 constinit KeptPool pools[kMaxPools]{};
 constinit std::atomic<int> pools_end{0};
@@ -107,7 +110,14 @@ class PoolVisit {
   }
   bool trim(uint64_t keep) const {
     const alloc::Movers::Moving moving(shared().movers);
-    return driver().cuMemPoolTrimTo(pool_->handle, keep) == CUDA_SUCCESS;
+    cuuint64_t before = 0, after = 0;
+    const bool known = get(kReserved, &before);
+    if (driver().cuMemPoolTrimTo(pool_->handle, keep) != CUDA_SUCCESS) return false;
+    if (known && get(kReserved, &after) && after < before) {
+      trims.fetch_add(1);
+      trimmed_bytes.fetch_add(before - after);
+    }
+    return true;
   }
   // What is kept of `reserved` bytes, and would be the driver's with a threshold of 0.
   uint64_t kept_of(uint64_t reserved) const {
@@ -154,6 +164,7 @@ KeptPool* add(CUmemoryPool handle, CUdevice device, bool is_default, Whose whose
     pool.high_hidden_by_us.store(0);
     pool.high_hidden_by_program.store(0);
     pool.before = 0;
+    adopted.fetch_add(whose == Whose::ours);
     belongs(pool, whose);
     pools_end.store(std::max(pools_end.load(), static_cast<int>(&pool - pools) + 1));
     return &pool;
@@ -199,11 +210,13 @@ void raise_if_tended(const PoolVisit& visit) {
 }
 
 // True if memory came back to the pool within the last second, or a call failed: it is made again.
-bool look_at(const PoolVisit& visit) {
+// Adds to `*kept`.
+bool look_at(const PoolVisit& visit, uint64_t* kept) {
   KeptPool& pool = *visit.pool();
   cuuint64_t used = 0, high = 0, reserved = 0;
   if (!visit.get(kUsedHigh, &high) || !visit.get(kUsed, &used) || !visit.get(kReserved, &reserved))
     return true;
+  *kept += reserved - std::min<uint64_t>(reserved, used);
   // A peak that comes and goes between the question and the reset is seen by nobody.
   pool.high_hidden_by_us.store(std::max<uint64_t>(pool.high_hidden_by_us.load(), high));
   const bool reset = visit.set(kUsedHigh, 0);
@@ -226,7 +239,9 @@ bool look_at_all() {
   const bool allocates = allocated.exchange(false);
   bool lately = allocates || allocated_before;
   allocated_before = allocates;
-  for_each_pool([&](const PoolVisit& visit) { lately |= may_call() && look_at(visit); });
+  uint64_t kept = 0;
+  for_each_pool([&](const PoolVisit& visit) { lately |= may_call() && look_at(visit, &kept); });
+  kept_peak.store(std::max(kept_peak.load(), kept));
   if (lately) return true;
   for_each_pool([&](const PoolVisit& visit) { lately |= may_call() && !visit.tell(0); });
   return lately;
@@ -380,6 +395,10 @@ bool trim_kept_pools(CUdevice device) {
     any |= visit.get(kReserved, &after) && after < before;
   });
   return any;
+}
+
+PoolsReport kept_pools_report() {
+  return {adopted.load(), kept_peak.load(), trims.load(), trimmed_bytes.load()};
 }
 
 void reset_kept_pools_after_fork() { mutex.reset(); }

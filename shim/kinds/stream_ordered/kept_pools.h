@@ -27,6 +27,7 @@
 
 #include "shim/cuda_api.h"
 #include "shim/order/contexts/context.h"
+#include "shim/process/report_figures.h"
 #include "shim/process/settings.h"
 
 namespace cistern::shim {
@@ -75,6 +76,8 @@ void kept_pools_close(const Context& context);
 void give_back_kept(CUdevice device);
 // What the pools keep that the program made; those of the devices: trim_default_pools().
 bool trim_kept_pools(CUdevice device);
+
+PoolsReport kept_pools_report();
 
 void reset_kept_pools_after_fork();
 

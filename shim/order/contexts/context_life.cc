@@ -47,6 +47,7 @@ Context* free_slot() {
     return nullptr;
   }
   new (context) Context{};
+  alloc::os::give_back_zero_pages(context, sizeof(Context));
   context->number = static_cast<uint32_t>(number);
   add_context_slot(context);
   return context;

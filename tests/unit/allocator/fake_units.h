@@ -79,6 +79,8 @@ class FakeUnits final : public alloc::UnitSource {
     return alloc::kSuccess;
   }
 
+  int unmap_of_gone(uint64_t address, uint64_t) override { return unmap(address, 1); }
+
   // Whether there is memory behind all of this.
   bool has(uint64_t address, uint64_t bytes) {
     std::lock_guard guard(mutex_);

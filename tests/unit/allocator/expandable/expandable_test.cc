@@ -134,7 +134,7 @@ TEST_CASE("each call of the source fails once: no unit and no range is lost") {
   }
 }
 
-TEST_CASE("an unmapping that fails at a context's end loses only its own range") {
+TEST_CASE("units whose unmapping fails at a context's end stay counted, and go later") {
   auto p = expandable(8);
   REQUIRE(p->take(kUnit) != 0);
   REQUIRE(p->take(1) != 0);
@@ -143,6 +143,21 @@ TEST_CASE("an unmapping that fails at a context's end loses only its own range")
   CHECK(p->units().units.size() == 1);
   CHECK(p->units().ranges.size() == 1);
   CHECK(p->ledger.lost.get() == 1);
+  CHECK(p->ledger.reserved.get() == kUnit);
+  p->units().fail_at[Call::unmap] = p->units().calls[Call::unmap] + 1;
+  CHECK_FALSE(p->shared.left_units.try_again());
+  CHECK(p->ledger.lost.get() == 1);
+  p->init();  // another context has the place
+  REQUIRE(p->take(kUnit) != 0);
+  CHECK(p->shared.left_units.try_again());
+  CHECK_FALSE(p->shared.left_units.try_again());
+  CHECK(p->units().units.size() == 1);
+  CHECK(p->units().ranges.size() == 1);
+  CHECK(p->ledger.lost.get() == 0);
+  CHECK(p->ledger.reserved.get() == kUnit);
+  CHECK(p->ledger.units.get() == 1);
+  p->pool.forget_all();
+  CHECK(p->units().units.empty());
   CHECK(p->units().broken == 0);
 }
 

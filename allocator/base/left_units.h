@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Units of contexts that ended which their source did not take back at that moment. They are kept,
+// charged and counted as before, and offered again: when a later context ends, when memory is
+// short, and before the program is told how much is free. Until then Ledger::lost counts them.
+//
+// Any thread. The source is called without a lock, for units that only the calling thread has.
+#pragma once
+
+#include <atomic>
+#include <utility>
+
+#include "allocator/base/arena.h"
+#include "allocator/base/cap.h"
+#include "allocator/base/ledger.h"
+#include "allocator/base/source.h"
+
+namespace cistern::alloc {
+
+// Addresses of a context that ended, and what is still mapped there.
+struct LeftRange {
+  LeftRange* next;  // also the Arena's link
+  UnitSource* source;
+  Ledger* ledger;
+  Cap* cap;
+  uint64_t address, unit_bytes;
+  uint32_t slots;
+  Unit* units;  // behind each unit's addresses, or 0; mapped by os::map()
+
+  // Offers each unit again. `*any`: one went. True once none is left, and the addresses went, too.
+  bool give_back(bool* any) {
+    bool all = true;
+    for (uint32_t i = 0; i < slots; ++i) {
+      if (units[i] == 0) continue;
+      const bool went = give_back_one(i);
+      *any |= went;
+      all &= went;
+    }
+    if (!all) return false;
+    source->free_addresses(address, slots * unit_bytes);
+    os::unmap(units, slots * sizeof *units);
+    return true;
+  }
+
+ private:
+  bool give_back_one(uint32_t slot) {
+    if (source->unmap_of_gone(address + slot * unit_bytes, unit_bytes) != kSuccess) return false;
+    source->release(std::exchange(units[slot], Unit{0}));
+    cap->refund(unit_bytes);
+    ledger->units.sub(1);
+    ledger->units_released.add();
+    ledger->reserved.sub(unit_bytes);
+    ledger->lost.sub(1);
+    return true;
+  }
+};
+
+class LeftUnits {
+ public:
+  // False where no memory is left to remember it.
+  bool add(const LeftRange& range) {
+    LeftRange* record = records_.take();
+    if (record == nullptr) return false;
+    *record = range;
+    keep(record);
+    return true;
+  }
+
+  // Offers all of them to their sources again. True if any went.
+  bool try_again() {
+    if (first_.load(std::memory_order_relaxed) == nullptr) return false;
+    LeftRange* range = first_.exchange(nullptr);
+    bool any = false;
+    while (range != nullptr) {
+      LeftRange* const next = range->next;
+      range->give_back(&any) ? records_.give_back(range) : keep(range);
+      range = next;
+    }
+    return any;
+  }
+
+  void reset_after_fork() { records_.reset_after_fork(); }
+
+ private:
+  void keep(LeftRange* range) {
+    range->next = first_.load();
+    while (!first_.compare_exchange_weak(range->next, range)) {
+    }
+  }
+
+  std::atomic<LeftRange*> first_{nullptr};  // taken only as a whole
+  Arena<LeftRange, 4096> records_;
+};
+
+}  // namespace cistern::alloc
