@@ -7,6 +7,6 @@ cd "$(dirname "$0")/../.."
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-"${CXX:-c++}" -std=c++20 -O1 -g -D_GLIBCXX_ASSERTIONS -fsanitize=address,undefined \
+"${CXX:-c++}" -std=c++20 -O0 -g1 -D_GLIBCXX_ASSERTIONS -fsanitize=address,undefined \
   -fno-sanitize-recover=all -I. tests/fuzz/config_fuzz.cc config/*.cc -o "$folder/config_fuzz"
 "$folder/config_fuzz" "$@"

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How source files open and how long they may be."""
+"""How source files open and how long they may be, and that the race detector runs what starts a thread."""
 
 import pathlib
+import re
 import sys
 
 FOLDERS = ("config", "allocator", "shim", "scripts", "tests", ".ci")
 CODE = {".h", ".cc", ".c", ".cu", ".S", ".py", ".sh"}
 MAX_LINES = 500
 MAX_CMAKE_LINES = 150
+THREAD = re.compile(r"std::j?thread|std::async|pthread_create|start_own_thread")
 SPDX = "SPDX-License-Identifier: Apache-2.0"
 
 
@@ -37,6 +39,10 @@ def main():
                 for path in root.rglob("CMakeLists.txt") if "build" not in path.parts)
     if cmake >= MAX_CMAKE_LINES:
         findings.append(f"{cmake} lines of CMake, fewer than {MAX_CMAKE_LINES} are allowed")
+    known = (root / "tests" / "races.cmake").read_text(encoding="utf-8")
+    for path in sorted((root / "tests" / "unit").rglob("*.h")):
+        if THREAD.search(path.read_text(encoding="utf-8")) and not re.search(rf"\b{path.stem}\b", known):
+            findings.append(f"{path.relative_to(root)}: starts a thread, and tests/races.cmake does not name it")
     if seen == 0:
         findings.append(f"no sources under {root}")
     print("\n".join(findings))

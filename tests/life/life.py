@@ -114,8 +114,10 @@ class Life(unittest.TestCase):
 
 
 def main():
-    global build_dir
+    global build_dir, tools_dir
     build_dir = pathlib.Path(os.environ.get("BUILD_DIR", ROOT / "build" / "release")).resolve()
     if not (build_dir / "libcistern-device.so").exists():
         sys.exit(f"no libcistern-device.so in {build_dir}; build first, or set BUILD_DIR")
+    # The planner is not what is tested here, and takes ten times as long under a sanitizer.
+    tools_dir = pathlib.Path(os.environ.get("TEST_BARE_BUILD", build_dir)).resolve()
     unittest.main(module="__main__")

@@ -25,7 +25,7 @@ class Plans(life.Life):
         process = self.start(command, True, CISTERN_RECORD=str(recording), **more)
         self.assertEqual(self.finish(process)[0], 0)
         plan = self.folder / f"plan.{len(os.listdir(self.folder))}"
-        subprocess.run((life.build_dir / "cistern-plan", recording, "-o", plan, *options), check=True,
+        subprocess.run((life.tools_dir / "cistern-plan", recording, "-o", plan, *options), check=True,
                        stdout=subprocess.DEVNULL)
         recording.unlink()
         return plan

@@ -69,7 +69,7 @@ MANY = {"calls": call, "differs": text, "driver-lacks": text, "finds": text,
         "prints": text, "reports": reported, "values": values}
 ONE = {"exit": int, "exit-with": int, "leaves": int, "smallest-device": devices,
        "seeds": lambda rest: text(rest).split()}
-FLAGS = ("host", "own-output", "report", "toolkit-runtime")
+FLAGS = ("host", "one-thread", "own-output", "report", "toolkit-runtime")
 
 
 def attribute(kind):
@@ -117,7 +117,7 @@ class Expectations:
         self.exit, self.exit_with, self.leaves, self.seeds = 0, None, None, ["1"]
         self.smallest_device = None
         self.happens, self.happened = set(), set()
-        self.host = self.own_output = self.report = self.toolkit_runtime = False
+        self.host = self.one_thread = self.own_output = self.report = self.toolkit_runtime = False
 
     def read(self, line):
         kind, _, rest = line.partition(" ")
@@ -160,9 +160,9 @@ class Expectations:
         self.programs += 1
 
     def part_of_commands(self, which):
-        """Every other command, "1/2" or "2/2", so that each program and each environment gets its share. What is
-        drawn from a seed, or must happen in the sum of all runs, has its part by TEST_SEEDS."""
-        if not which or len(self.seeds) > 1 or self.happens:
+        """Every other command, "1/2" or "2/2", so that each program and each environment gets its share. What
+        must happen in the sum of all runs is whole: it has its part by TEST_SEEDS."""
+        if not which or self.happens:
             return self.commands
         part, parts = (int(word) for word in which.split("/"))
         first = part - 1 + zlib.crc32(self.name.encode())
@@ -196,10 +196,11 @@ class Reader:
         self.words, self.folder = words, folder
         self.being_read = []
 
-    def names(self):
-        """All tests there are."""
-        return [test for path in sorted(self.folder.rglob("*.expect"))
-                for test in self.read(self.file_name(path))]
+    def names(self, of_threads=False):
+        """All tests there are, or those in which a race detector can see anything."""
+        return [name for path in sorted(self.folder.rglob("*.expect"))
+                for name, test in self.read(self.file_name(path)).items()
+                if not (of_threads and test.one_thread)]
 
     def tests(self, name):
         """The tests of this name by their full names: one, or all cases of a file."""

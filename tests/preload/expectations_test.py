@@ -4,6 +4,7 @@
 first lines. The programs themselves are run by the tests preload/expect/..."""
 
 import pathlib
+import re
 import subprocess
 import tempfile
 import unittest
@@ -12,6 +13,8 @@ import expectations
 
 HERE = pathlib.Path(__file__).resolve().parent
 WORDS = {"programs": "P", "source": "S", "data": "D", "seed": "7"}
+# What starts a thread, or has one of the driver's call the program.
+STARTS = r"std::j?thread|std::async|pthread_create|LaunchHostFunc|AddCallback"
 
 
 class Format(unittest.TestCase):
@@ -40,6 +43,12 @@ class Format(unittest.TestCase):
         self.write("some/one", *lines)
         with self.assertRaisesRegex(expectations.Mistake, pattern):
             self.read("some/one")
+
+    def test_one_thread_is_nothing_for_a_race_detector(self):
+        self.write("some/one", "run x", "case alone A=1", "one-thread", "case several A=2")
+        reader = expectations.Reader(WORDS, self.folder)
+        self.assertEqual(reader.names(), ["some/one.alone", "some/one.several"])
+        self.assertEqual(reader.names(of_threads=True), ["some/one.several"])
 
     def test_what_happens_has_a_name(self):
         self.assertEqual(self.one("run c", "happens fill cap").happens, {"fill", "cap"})
@@ -108,12 +117,14 @@ class Format(unittest.TestCase):
             self.assertEqual({command[1] for command in half}, {"A=1", "A=2", "A=3", "A=4"})
         self.assertEqual(test.part_of_commands(None), test.commands)
 
-    def test_one_run_is_in_both_halves_and_what_is_drawn_is_whole(self):
+    def test_one_run_is_in_both_halves_and_what_must_happen_is_whole(self):
         one = self.one("run x")
         drawn = self.one("seeds 1 2", "run x", "run y")
+        happens = self.one("happens fill", "run x", "run y")
         for part in ("1/2", "2/2"):
             self.assertEqual(one.part_of_commands(part), [["x"]])
-            self.assertEqual(drawn.part_of_commands(part), [["x"], ["y"]])
+            self.assertEqual(len(drawn.part_of_commands(part)), 1)
+            self.assertEqual(happens.part_of_commands(part), [["x"], ["y"]])
 
     def test_unknown_lines_are_found(self):
         self.mistake("one.expect:2: .*unknown line 'print'; 'prints'\\?", "run x", "print y")
@@ -141,6 +152,18 @@ class Format(unittest.TestCase):
         self.mistake("needs a name of its own", "run x", "case first A=1", "case first A=2")
         self.mistake("case second is case first once more", "run x", "case first A=1", "case second A=1")
         self.mistake("one.expect:2: not understood", "run x", "case first A")
+
+
+class Programs(unittest.TestCase):
+    def test_where_one_thread_runs_no_source_starts_another(self):
+        sources = {path.stem: path for path in (HERE / "programs").glob("*/*.c[cu]")}
+        reader = expectations.Reader(WORDS)
+        alone = [test for name in reader.names() for test in reader.tests(name).values() if test.one_thread]
+        self.assertGreater(len(alone), 100)
+        for test in alone:
+            for program in set(re.findall(r"P/(\w+)_[a-z]+", " ".join(sum(test.commands, [])))):
+                with self.subTest(test.name):
+                    self.assertNotRegex(sources[program].read_text(encoding="utf-8"), STARTS)
 
 
 class Tools(unittest.TestCase):
