@@ -27,18 +27,24 @@ bool ContextPool::take_planned(Request& request, plan::PlanPlace place) {
   return waiting_.ask() == WaitingMemory::Asked::some_clean && plan.take(request, place);
 }
 
-// The idle memory of the pools goes for it where the driver has no other; nothing is waited for.
+// The idle memory of the pools goes for it where the driver has no other. From the second time on
+// that waits for work in flight, as the driver's frees of that memory would have.
 bool ContextPool::obtain_planned_chunk(plan::PlanPlace place) {
   PlanArena& plan = memory_.plan;
-  if (!plan.may_obtain(place)) return false;
+  MemorySource* source = memory_.source;
+  if (!plan.may_obtain(place, source)) return false;
   idle_work_.before_obtain(place.plan_bytes);
-  bool obtained = plan.obtain(place);
-  if (!obtained && memory_.source->can_release_clean() &&
-      memory_.source->pays_what_it_owes(/*waits=*/false)) {
-    memory_.release_clean(ContextMemory::Units::go, ChunkSupply::Order::waits_not);
-    obtained = plan.obtain(place);
+  bool obtained = plan.obtain(place), owed = false;
+  if (!obtained && source->can_release_clean()) {
+    const bool waits = plan.waits_for_work();
+    owed = !source->pays_what_it_owes(waits);
+    if (!owed) {
+      memory_.release_clean(ContextMemory::Units::go,
+                            waits ? ChunkSupply::Order::waits : ChunkSupply::Order::waits_not);
+      obtained = plan.obtain(place);
+    }
   }
-  plan.note_obtained(obtained);
+  plan.note_obtained(obtained, owed);
   return obtained;
 }
 

@@ -14,8 +14,7 @@ void PlanArena::init(Shared* shared, ChunkSupply* supply, const DeviceParts& dev
   next_ = 0;
   plans_ = pooled && device.plans;
   on_ = !plans.empty() || plans_;
-  refusals_.store(0, std::memory_order_relaxed);
-  periods_to_wait_.store(0, std::memory_order_relaxed);
+  ask_again();
   asked_.store(false, std::memory_order_relaxed);
   if (!plans.empty()) ledger_->plan_bytes.set(plan::bytes_of(plans));
   replay_.follow(plans, ledger_);
@@ -26,19 +25,32 @@ void PlanArena::init(Shared* shared, ChunkSupply* supply, const DeviceParts& dev
               {StrategyKind::naive_best_fit, 0, 0, align_, false, false}, Role::planned);
 }
 
-bool PlanArena::may_obtain(plan::PlanPlace place) {
-  if (!place.first) return false;
-  unsigned left = periods_to_wait_.load(std::memory_order_relaxed);
-  if (left == 0) return true;
-  periods_to_wait_.store(left - 1, std::memory_order_relaxed);
-  return false;
+void PlanArena::ask_again() {
+  refusals_.store(0, std::memory_order_relaxed);
+  periods_to_wait_.store(0, std::memory_order_relaxed);
+  owed_.store(false, std::memory_order_relaxed);
+  refused_live_.store(0, std::memory_order_relaxed);
 }
 
-void PlanArena::note_obtained(bool obtained) {
+bool PlanArena::may_obtain(plan::PlanPlace place, MemorySource* source) {
+  constexpr uint64_t kLess = 16;  // a part of the chunk
+  if (!place.first) return false;
+  const unsigned left = periods_to_wait_.load(std::memory_order_relaxed);
+  if (left == 0) return true;
+  periods_to_wait_.store(left - 1, std::memory_order_relaxed);
+  const uint64_t refused_live = refused_live_.load(std::memory_order_relaxed);
+  if (ledger_->live.get() + place.plan_bytes / kLess < refused_live) return true;
+  return owed_.load(std::memory_order_relaxed) && source->pays_what_it_owes(/*waits=*/false);
+}
+
+void PlanArena::note_obtained(bool obtained, bool owed) {
+  if (obtained) return ask_again();
   constexpr unsigned kMost = 10;
   const unsigned refusals = refusals_.load(std::memory_order_relaxed);
-  refusals_.store(obtained ? 0 : std::min(refusals + 1, kMost), std::memory_order_relaxed);
-  periods_to_wait_.store(obtained ? 0 : (1u << refusals) - 1, std::memory_order_relaxed);
+  refusals_.store(std::min(refusals + 1, kMost), std::memory_order_relaxed);
+  periods_to_wait_.store((1u << refusals) - 1, std::memory_order_relaxed);
+  owed_.store(owed, std::memory_order_relaxed);
+  refused_live_.store(ledger_->live.get(), std::memory_order_relaxed);
 }
 
 bool PlanArena::note_served(uint64_t bytes, unsigned thread, uint64_t address) {
@@ -65,8 +77,7 @@ const plan::OwnPlans* PlanArena::think() {
   next_ ^= 1;
   ledger_->plan_bytes.set(plan::bytes_of(next.plans()));
   ledger_->plans_made.add();
-  refusals_.store(0, std::memory_order_relaxed);
-  periods_to_wait_.store(0, std::memory_order_relaxed);
+  ask_again();
   replay_.follow(next.plans(), ledger_);
   return &next;
 }

@@ -33,14 +33,18 @@ class PlanArena {
   }
 
   // Whether there is a chunk for it. It is asked for once in a period, and ever more seldom while
-  // the driver refuses it.
+  // the driver refuses it; but at once where less is live than at the last refusal, or where idle
+  // memory could not go to the driver then for work in flight, and now can.
   bool has_chunk_for(plan::PlanPlace place) const {
     const BlockPool* pool = pools_.pool_at(0);
     return pool != nullptr && pool->newest_chunk_bytes() >= place.plan_bytes;
   }
-  bool may_obtain(plan::PlanPlace place);
+  bool may_obtain(plan::PlanPlace place, MemorySource* source);
   bool obtain(plan::PlanPlace place) { return pools_.add_chunk(place.plan_bytes); }
-  void note_obtained(bool obtained);
+  // Whether it was refused before, so that work in flight is waited for now.
+  bool waits_for_work() const { return refusals_.load(std::memory_order_relaxed) >= kPatience; }
+  // `owed`: work in flight held back idle memory.
+  void note_obtained(bool obtained, bool owed);
 
   // Serves it there. False where that memory is not free.
   bool take(Request& request, plan::PlanPlace place) {
@@ -102,6 +106,9 @@ class PlanArena {
     while (Chunk* chunk = from->pop()) to->push(chunk);
   }
   void observe_again();
+  void ask_again();
+
+  static constexpr unsigned kPatience = 1;  // refusals
 
   plan::Replay replay_;
   plan::Observer observer_;
@@ -114,6 +121,8 @@ class PlanArena {
   Mutex mutex_;  // while it begins, or ends, to observe
   std::atomic<bool> observes_, asked_;
   std::atomic<unsigned> refusals_, periods_to_wait_;
+  std::atomic<bool> owed_;              // at the last refusal
+  std::atomic<uint64_t> refused_live_;  // bytes of the program then
 };
 
 }  // namespace cistern::alloc

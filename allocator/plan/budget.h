@@ -27,11 +27,13 @@ class Budget {
   uint64_t left() const { return left_; }
   uint64_t spent() const { return spent_; }
 
-  // Half of what is left, in steps and in time. What is spent there has to be spent here, too.
-  Budget half() const {
+  // So many eighths of what is left, in steps and in time. What is spent there has to be spent
+  // here, too.
+  Budget eighths(uint64_t count) const {
     const uint64_t now = deadline_ns_ == UINT64_MAX ? 0 : os::now_ns();
     const uint64_t time = deadline_ns_ > now ? deadline_ns_ - now : 0;
-    return {left_ / 2, deadline_ns_ == UINT64_MAX ? UINT64_MAX : now + time / 2};
+    const uint64_t deadline = deadline_ns_ == UINT64_MAX ? UINT64_MAX : now + time / 8 * count;
+    return {left_ / 8 * count, deadline};
   }
   // The same time, and at most so many steps.
   Budget at_most(uint64_t steps) const { return {std::min(left_, steps), deadline_ns_}; }

@@ -97,7 +97,7 @@ bool ExactParts::lower(const Part& part, std::span<uint64_t> offsets, Budget& bu
     return searched;
   };
   Searched at_bound = Searched::gave_up;
-  Budget share = budget.half();
+  Budget share = budget.eighths(4);
   for (uint64_t limit = kFirstLimit; at_bound == Searched::gave_up && !share.over(); limit *= 2) {
     at_bound = attempt(problem_->lower_bound(), limit, share);
   }

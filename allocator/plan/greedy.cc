@@ -116,6 +116,13 @@ bool put_on_top(const Problem& problem, std::span<const uint32_t> order, size_t 
 
 }  // namespace
 
+bool keys_of(const Problem& problem, Order order, Array<double>& out) {
+  Keys keys;
+  if (!keys.make(problem, order) || !out.make(problem.blocks().size())) return false;
+  for (size_t i = 0; i < out.size(); ++i) out[i] = keys.key_of(problem.blocks()[i]);
+  return true;
+}
+
 bool sort_blocks(const Problem& problem, Order order, Array<uint32_t>& out) {
   const std::span<const Block> blocks = problem.blocks();
   struct Keyed {

@@ -44,6 +44,9 @@ inline constexpr Packing kPackings[] = {
     {Order::length, Fit::first, "by lifetime, first fit"},
 };
 
+// By block, what the order goes by: the highest first. False without memory.
+bool keys_of(const Problem& problem, Order order, Array<double>& out);
+
 // The blocks' numbers in this order. False without memory.
 bool sort_blocks(const Problem& problem, Order order, Array<uint32_t>& out);
 

@@ -7,7 +7,7 @@
 namespace cistern::alloc::plan {
 
 bool Placement::make(const Problem& problem) {
-  constexpr uint64_t kBucketsOfBlock = 4;
+  constexpr uint64_t kBucketsOfBlock = 2;
   blocks_ = problem.blocks();
   const size_t sections = problem.live().size();
   uint64_t entries = 0;
@@ -121,6 +121,34 @@ size_t Placement::in_the_way(uint32_t block, uint64_t offset, uint64_t end,
     }
   }
   return found;
+}
+
+// Of one that is in several buckets the first counts that is the block's, too.
+size_t Placement::neighbours(uint32_t block, Array<Neighbour>& out, Array<Neighbour>& other) {
+  constexpr uint32_t kMostMerged = 8;
+  const auto lower = [](const Neighbour& a, const Neighbour& b) { return a.offset < b.offset; };
+  const Block& what = blocks_[block];
+  const uint32_t first = bucket_of(what.first), last = bucket_of(what.last);
+  const bool merges = last - first < kMostMerged;
+  size_t count = 0;
+  for (uint32_t i = first; i <= last; ++i) {
+    const size_t before = count;
+    const Entry* const entries = entries_.begin() + buckets_[i].begin;
+    for (uint32_t at = 0; at < buckets_[i].size; ++at) {
+      const Entry& entry = entries[at];
+      const bool overlaps = entry.first <= what.last && what.first <= entry.last;
+      if (!overlaps || std::max(bucket_of(entry.first), first) != i) continue;
+      if (count == out.size()) return count + 1;
+      out[count++] = {entry.offset, entry.end, entry.block};
+    }
+    steps_ += buckets_[i].size;
+    if (!merges || before == 0 || before == count) continue;
+    std::merge(out.begin(), out.begin() + before, out.begin() + before, out.begin() + count,
+               other.begin(), lower);
+    std::swap(out, other);
+  }
+  if (!merges) std::sort(out.begin(), out.begin() + count, lower);
+  return count;
 }
 
 void Placement::insert(uint32_t block, uint64_t offset) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks that have offsets, for the question where another one fits. Time is cut into buckets of
 // sections. Each keeps the blocks that live in it by offset, and one that lives in several is in
-// each. Buckets are so wide that a block is in about four. A search walks up in all buckets of a
+// each. Buckets are so wide that a block is in about two. A search walks up in all buckets of a
 // lifetime in turn, until they agree on an offset: nothing is gathered or sorted for it, and it
 // ends at the first gap.
 //
@@ -31,6 +31,15 @@ class Placement {
   // Up to out.size() of the blocks that live with a block and have bytes in [offset, end): some may
   // be there twice. Returns how many.
   size_t in_the_way(uint32_t block, uint64_t offset, uint64_t end, std::span<uint32_t> out);
+
+  // One that lives with a block, and has its place.
+  struct Neighbour {
+    uint64_t offset, end;
+    uint32_t block;
+  };
+  // Those of a block, by offset. Returns how many, or, where that is more than fits into `out`, a
+  // number above that. `other` is as large as `out`, and has nothing of use afterwards.
+  size_t neighbours(uint32_t block, Array<Neighbour>& out, Array<Neighbour>& other);
 
   void insert(uint32_t block, uint64_t offset);
   void remove(uint32_t block);

@@ -6,8 +6,8 @@
 #include "allocator/plan/budget.h"
 #include "allocator/plan/exact_parts.h"
 #include "allocator/plan/greedy.h"
-#include "allocator/plan/improve.h"
 #include "allocator/plan/placement.h"
+#include "allocator/plan/refit.h"
 
 namespace cistern::alloc::plan {
 namespace {
@@ -25,7 +25,7 @@ class Planner {
     if (!placement_.make(problem_) || !out_.offsets.make(blocks_.size())) return false;
     out_.bytes = UINT64_MAX;
     note_memory(0);
-    return take_last_plan() && run_greedy() && run_exact() && run_local();
+    return take_last_plan() && run_greedy() && run_exact() && run_refit();
   }
 
  private:
@@ -72,9 +72,10 @@ class Planner {
     return true;
   }
 
-  // The first packing may take all of the budget, so that there is a plan. The others share half.
+  // The first packing may take all of the budget, so that there is a plan. The others share an
+  // eighth of what is left.
   bool run_greedy() {
-    Budget share = budget_.half();
+    Budget share = budget_.eighths(1);
     for (const Packing& packing : kPackings) {
       const bool is_first = out_.bytes == UINT64_MAX;
       if (done() || (!is_first && share.over())) break;
@@ -87,6 +88,7 @@ class Planner {
         if (!pack(problem_, packing, placement_, budget_)) return false;
         share.spend(budget_.spent() - spent);
       }
+      if (is_first) packing_steps_ = budget_.spent() - spent;
       offer(placement_.offsets(), packing.name);
     }
     return true;
@@ -105,27 +107,30 @@ class Planner {
     return true;
   }
 
-  bool run_local() {
+  // Each time with less above the lower bound: a quarter of what it was, or more of it where that
+  // was too little.
+  bool run_refit() {
     if (done() || budget_.over()) return true;
-    Improve improve;
-    if (!improve.make(problem_, placement_, options_.seed)) return false;
-    placement_.clear();
-    for (uint32_t i = 0; i < blocks_.size(); ++i) placement_.insert(i, out_.offsets[i]);
+    Refit refit;
+    if (!refit.make(problem_, placement_, packing_steps_ / 4)) return false;
+    note_memory(refit.bytes());
+    uint64_t part = 4;
     while (!done() && !budget_.over()) {
-      Budget round = budget_.at_most(kStepsOfRound);
-      improve.run(problem_.lower_bound(), round);
-      budget_.spend(round.spent());
-      offer(placement_.offsets(), "local search");
+      const uint64_t bound = problem_.lower_bound(), gap = out_.bytes - bound;
+      if (refit.run(bound + gap / part, out_.bytes, budget_)) {
+        offer(placement_.offsets(), "under a ceiling");
+      } else {
+        part = part / 2 + 1;
+      }
     }
     return true;
   }
-
-  static constexpr uint64_t kStepsOfRound = 1 << 26;
 
   const Problem& problem_;
   const std::span<const Block> blocks_;
   const PlannerOptions& options_;
   Budget budget_;
+  uint64_t packing_steps_ = 0;
   Planned& out_;
   Placement placement_;
 };

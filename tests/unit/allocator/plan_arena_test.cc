@@ -168,6 +168,40 @@ TEST_CASE("plan arena: a chunk that the driver has not is asked for ever more se
   CHECK(served > 1000);
 }
 
+TEST_CASE(
+    "plan arena: idle memory that work in flight holds back goes for the chunk in the next period",
+    "[plan]") {
+  constexpr uint64_t kBytes = 100 * kMiB;
+  const OfRequests given({at(0, 1000), at(1024, 1000)}, kBytes);
+  auto p = std::make_unique<Pool>(kBytes + 32 * kMiB);
+  p->source.may_take_clean = true;
+  p->set_plan(&given.plan);
+  const uint64_t kept = p->allocate(kBytes - kMiB);
+  REQUIRE(kept != 0);
+  p->free(kept);
+  p->synchronise();
+  p->source.owes = true;
+  CHECK(p->allocate_planned(1000) == 0);
+  CHECK(p->allocate_planned(1000) == 0);
+  CHECK(p->allocate_planned(1000) != 0);
+}
+
+TEST_CASE("plan arena: a refused chunk is asked for again once less is live", "[plan]") {
+  constexpr uint64_t kBytes = 100 * kMiB;
+  const OfRequests given({at(0, 1000)}, kBytes);
+  auto p = std::make_unique<Pool>(kBytes + 32 * kMiB);
+  p->source.may_take_clean = true;
+  p->set_plan(&given.plan);
+  const uint64_t live = p->allocate(kBytes - kMiB);
+  REQUIRE(live != 0);
+  for (int i = 0; i < 600; ++i) REQUIRE(p->allocate_planned(1000) == 0);
+  const size_t asked = p->source.asked.size();
+  CHECK(asked <= 24);  // about twice for each of ten refusals
+  p->free(live);
+  p->synchronise();
+  CHECK(p->allocate_planned(1000) != 0);
+}
+
 TEST_CASE("plan arena: an iteration that is left in its middle keeps its chunk", "[plan]") {
   const OfRequests given = three();
   auto p = pool_with(given.plan);
