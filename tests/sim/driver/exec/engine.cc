@@ -53,7 +53,8 @@ int64_t perform(Work& work) {
     const std::lock_guard lock(exec_mutex());
     host_learns(work.after.clock);
   }
-  if (work.run && (g_watch.load() & kEnded) == 0) work.run();  // what is under way at the end is lost
+  if (work.run && (g_watch.load() & kEnded) == 0)
+    work.run();  // what is under way at the end is lost
   return work.takes_ns != 0 ? end : now_ns();
 }
 
