@@ -3,10 +3,14 @@
 
 #include <linux/futex.h>
 #include <sched.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
 
 #include "allocator/base/keep_errno.h"
 
@@ -57,14 +61,15 @@ void unmap(void* memory, size_t bytes) {
   munmap(memory, bytes);
 }
 
+// The system gives back whole pages of its own size, which is not the same everywhere.
 void give_back_zero_pages(void* memory, size_t bytes) {
-  constexpr size_t kWords = 4096 / sizeof(uint64_t);
+  static constexpr unsigned char kZero[4096] = {};
   KeepErrno keep;
-  auto* const words = static_cast<uint64_t*>(memory);
-  for (size_t i = 0; i < bytes / sizeof(uint64_t); i += kWords) {
-    const size_t end = std::min(i + kWords, bytes / sizeof(uint64_t));
-    const bool zero = std::all_of(words + i, words + end, [](uint64_t word) { return word == 0; });
-    if (zero) madvise(words + i, 4096, MADV_DONTNEED);
+  if (getauxval(AT_PAGESZ) != sizeof kZero) return;
+  auto* const first = static_cast<unsigned char*>(memory);
+  for (size_t i = 0; i < bytes; i += sizeof kZero) {
+    const size_t count = std::min(sizeof kZero, bytes - i);
+    if (std::memcmp(first + i, kZero, count) == 0) madvise(first + i, count, MADV_DONTNEED);
   }
 }
 

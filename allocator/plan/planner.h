@@ -25,7 +25,6 @@ struct Progress {
 struct PlannerOptions {
   uint64_t steps = UINT64_MAX;        // Budget: about one look at one block
   uint64_t deadline_ns = UINT64_MAX;  // of os::now_ns()
-  uint64_t seed = 1;
   // Offsets of an earlier plan for the same number of blocks, or nothing. Where they fit, the
   // search begins with them, and the result takes no more bytes.
   std::span<const uint64_t> last_plan;

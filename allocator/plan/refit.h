@@ -6,7 +6,7 @@
 // had no place), so blocks do not chase each other in circles. Where this takes long the ceiling
 // rises a little.
 //
-// One thread at a time. The same seed gives the same packing: nothing in it is random.
+// One thread at a time. Nothing in it is random.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ class Refit {
   // Both must outlive it. `effort`: steps until the ceiling rises. False without memory.
   bool make(const Problem& problem, Placement& placement, uint64_t effort);
 
-  // Leaves a packing below `limit` in the placement, if it can. Half of the budget is for
-  // searching; in the other half the ceiling rises as far as each block needs. Blocks that were
+  // Leaves a packing below `limit` in the placement, if it can. Three quarters of the budget are
+  // for searching; in the rest the ceiling rises as far as each block needs. Blocks that were
   // hard to place cost more in the next run, too.
   bool run(uint64_t ceiling, uint64_t limit, Budget& budget);
 

@@ -92,6 +92,12 @@ const Part kParts[] = {
     {.at_exit = tell_at_exit},
 };
 
+// Another thread that finds no memory meanwhile looks again.
+bool give_back_left_units() {
+  const alloc::Movers::Moving moving(shared().movers);
+  return shared().left_units.try_again();
+}
+
 constexpr ContextClient kContextClients[] = {
     {.closing = scratch_close,
      .reopened = scratch_reopen,
@@ -100,9 +106,9 @@ constexpr ContextClient kContextClients[] = {
      .before_synchronise = scratch_before_synchronise,
      .synchronised = scratch_synchronised,
      .release_idle_memory = scratch_release_idle},
-    {.reopened = [](const Context&) { shared().left_units.try_again(); },
-     .release_idle_memory = [](CUdevice) { return shared().left_units.try_again(); },
-     .before_free_is_told = [](CUdevice) { shared().left_units.try_again(); }},
+    {.reopened = [](const Context&) { give_back_left_units(); },
+     .release_idle_memory = [](CUdevice) { return give_back_left_units(); },
+     .before_free_is_told = [](CUdevice) { give_back_left_units(); }},
     {.release_idle_memory = trim_default_pools},
     {.closing = kept_pools_close,
      .release_idle_memory = trim_kept_pools,

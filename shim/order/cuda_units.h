@@ -69,7 +69,7 @@ class CudaUnits final : public alloc::UnitSource {
   static void note_unmapped(uint64_t address, uint64_t bytes, uint32_t count);
 
   Owner owner_;
-  uint64_t unit_bytes_;
+  std::atomic<uint64_t> unit_bytes_;  // read for units of contexts that ended, too
   std::atomic<uint8_t> abilities_;
   std::atomic<bool> created_;  // a unit with these abilities
   std::atomic<bool> gone_;

@@ -2,7 +2,7 @@
 // The life of the process: load, the first successful cuInit, fork, exit. That cuInit logs what the
 // user should know. A child forked after it passes every call to the driver. At an orderly exit the
 // parts are called (part.h): twice, before and after the driver has ended. No CUDA call is made at
-// load, nor after the driver has ended.
+// load, nor by the parts once the driver has ended.
 #pragma once
 
 namespace cistern::shim {

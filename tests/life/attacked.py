@@ -45,7 +45,7 @@ class Attacked(life.Life):
         for namespace in (HERE, *(NAMESPACES if holders.can_unshare() else ())):
             for way in ("silent", "wrong"):
                 yield self.python("holders.py", way, handle, namespace)
-            if os.getuid() == 0:
+            if os.getuid() == 0 and (namespace == HERE or holders.can_unshare(USER)):
                 yield self.python("holders.py", "refused", handle, namespace, str(USER))
         yield self.python("holders.py", "taker", handle, HERE, *self.others())
 

@@ -14,7 +14,7 @@ import expectations
 HERE = pathlib.Path(__file__).resolve().parent
 WORDS = {"programs": "P", "source": "S", "data": "D", "seed": "7"}
 # What starts a thread, or has one of the driver's call the program.
-STARTS = r"std::j?thread|std::async|pthread_create|LaunchHostFunc|AddCallback"
+STARTS = r"std::j?thread|std::async|pthread_create|LaunchHostFunc|AddCallback|OnceThisWaits|(helper|ahead|idle_workplace)[.]h"
 
 
 class Format(unittest.TestCase):

@@ -24,9 +24,10 @@ struct Debt {
     unrecorded
   };  // the last: the driver refused the event
   State state = State::none;
-  uint64_t number = 0;      // of the event's last record
-  uint64_t since = 0;       // of the first one that is not known to be over
-  CUevent event = nullptr;  // made for the first debt, ends with the context
+  uint64_t number = 0;       // of the event's last record
+  uint64_t since = 0;        // of the first one that is not known to be over
+  bool prints_held = false;  // it was asked whether it is over: that brings no print out
+  CUevent event = nullptr;   // made for the first debt, ends with the context
 };
 
 // When a synchronisation began.

@@ -40,9 +40,10 @@ constexpr uint64_t kPatience = 10'000'000'000;
 constinit alloc::Mutex mutex;  // held for all below, and for each context's Debt but open_for
 constinit uint64_t records = 0;
 constinit std::atomic<bool> waited_in_vain{false};  // a thread, for another one's debts
-constinit std::atomic<int> waiting{0};              // threads, for debts; none begins meanwhile
-constinit std::atomic<int> held_up{0};              // those of them that the debtor holds up
-constinit std::atomic<unsigned> frees_to_wait{0};   // before one leaves a debt again
+constinit std::atomic<bool> process_ends{false};
+constinit std::atomic<int> waiting{0};             // threads, for debts; none begins meanwhile
+constinit std::atomic<int> held_up{0};             // those of them that the debtor holds up
+constinit std::atomic<unsigned> frees_to_wait{0};  // before one leaves a debt again
 
 // Streams of the debtor that wait for everything up to a record. One that is left out waits again.
 struct Wait {
@@ -86,6 +87,7 @@ FreeWaitReason why_never() {
   if (driver().cuCtxRecordEvent == nullptr) return FreeWaitReason::old_driver;
   if (alloc::fill_mode(policy()) != alloc::FillMode::off) return FreeWaitReason::fill;
   if (is_work_unseen()) return FreeWaitReason::careful;
+  if (process_ends.load()) return FreeWaitReason::other;
   return waited_in_vain.load() ? FreeWaitReason::threads_met : FreeWaitReason::none;
 }
 
@@ -162,6 +164,7 @@ void ask_debts() {
     }
     const bool over = !scope || state_of(debt.event, visit.handle()) != alloc::MarkState::pending;
     if (over) debt.state = State::none;
+    if (over) debt.prints_held = static_cast<bool>(scope);
   });
   end_if_paid();
 }
@@ -280,12 +283,14 @@ constinit Patience with_release{1'000'000'000};  // before memory goes elsewhere
 // Programming Guide, "Formatted output"). These events have passed, so nothing is waited for.
 void bring_out_prints() {
   for_each_context([](Context& context) {
-    mutex.lock();
-    const CUevent passed = context.debt.state == State::none ? context.debt.event : nullptr;
+    const Visit visit(context);
+    if (!visit.open() || !mutex.lock_within(kPatience)) return;
+    const Debt& debt = context.debt;
+    CUevent passed = debt.state == State::none && debt.prints_held ? debt.event : nullptr;
     mutex.unlock();
-    CUcontext handle = context.handle.load();
-    const ContextScope scope(passed != nullptr ? handle : nullptr);
-    if (passed != nullptr && scope) noted(driver().cuEventSynchronize(passed), handle);
+    if (passed == nullptr) return;
+    const ContextScope scope(visit.handle());
+    if (scope) noted(driver().cuEventSynchronize(passed), visit.handle());
   });
 }
 
@@ -395,7 +400,10 @@ void paid_by_synchronisation(Context& context, DebtMoment start) {
   if (!any_debts() || !mutex.lock_within(kPatience)) return;
   Debt& debt = context.debt;
   if (start.own) debt.open_for.store(0, std::memory_order_seq_cst);
-  if (debt.number <= start.number) debt.state = State::none;
+  if (debt.number <= start.number) {
+    debt.state = State::none;
+    debt.prints_held = false;
+  }
   end_if_paid();
   mutex.unlock();
 }
@@ -413,6 +421,7 @@ void debt_of_context_gone(Context& context) {
   Debt& debt = context.debt;
   debt.open_for.store(0, std::memory_order_seq_cst);
   debt.state = State::none;
+  debt.prints_held = false;
   debt.event = nullptr;
   forget_waits();
   end_if_paid();
@@ -423,9 +432,9 @@ void debt_of_context_gone(Context& context) {
 // exit() may have interrupted the thread that has the lock.
 void pay_debts_at_exit() {
   constexpr uint64_t kLockNs = 100'000'000;
-  leave_no_more_debts();
+  process_ends.store(true);
   const bool others = others_debts() && debtor.load() != kEndedDebtor;
-  if (!any_debts() || others || !mutex.lock_within(kLockNs)) return;
+  if (!active() || others || !mutex.lock_within(kLockNs)) return;
   mutex.unlock();
   if (pay(PaidBy::exit, with_work, kPatience)) bring_out_prints();
 }

@@ -151,13 +151,14 @@ class Owner {
   }
   void serve_once() {
     Told told = asked(What::open);
-    if (closed_ && told.code != CUDA_SUCCESS) {
+    // Where our sockets were closed there is a new handle, and an importer that got no processor is
+    // too late on its line while others fill them all.
+    if (told.code != CUDA_SUCCESS) {
       comes_true([&] {
         export_block();
         return (told = asked(What::open)).code == CUDA_SUCCESS;
       });
     }
-    closed_ = false;
     wrong += told.code != CUDA_SUCCESS;
     told = asked(What::read);
     wrong += told.code != CUDA_SUCCESS || told.holds != 31;
@@ -172,7 +173,6 @@ class Owner {
     if (byte == 's') kill(getpid(), SIGSTOP);
     if (byte == 'c') each_socket([](int number) { close(number); });
     if (byte == 'n') each_socket([this](int number) { files_.put_at(number); });
-    closed_ = byte != 's';
     return true;
   }
   void end() {
@@ -190,7 +190,6 @@ class Owner {
   CUdeviceptr block_ = 0;
   CUipcMemHandle handle_{};
   OwnFiles files_;
-  bool closed_ = false;  // since the last opening
 };
 
 // In the importer: children, none of which may have a socket of Cistern's.
