@@ -285,18 +285,18 @@ bool attended() {
   }
   looked_at.store(end);
   if (ours.load() == 0 || !attended()) return;
-  for_each_pool([](const PoolVisit& visit) { raise_if_tended(visit); });
+  // Also while a look is under way, which says for that long that it rests.
+  for_each_pool([](const PoolVisit& visit) { visit.tell(raised()); });
 }
 
 }  // namespace
 
 void kept_pools_used(CUmemoryPool pool) {
   if (!allocated.load(std::memory_order_relaxed)) allocated.store(true);
-  if (pool != nullptr && asleep.load(std::memory_order_relaxed) != 0 && wake_up(pool)) {
-    raise_if_tended(PoolVisit(pool));
-  }
+  const bool woken =
+      pool != nullptr && asleep.load(std::memory_order_relaxed) != 0 && wake_up(pool);
   const bool all = looked_at.load(std::memory_order_relaxed) == known_devices_end();
-  if (!all || tending.load(std::memory_order_relaxed) == Tending::resting) begin_keeping();
+  if (woken || !all || tending.load(std::memory_order_relaxed) == Tending::resting) begin_keeping();
 }
 
 void kept_pool_created(CUmemoryPool pool, const CUmemPoolProps& properties) {
