@@ -107,9 +107,9 @@ void CudaUnits::free_addresses(uint64_t address, uint64_t bytes) {
   const auto free = [=] { return driver().cuMemAddressFree(address, bytes); };
   CUresult result = twice_at_most(free);
   if (result != CUDA_SUCCESS && stuck_.load() != 0) {
-    // Those of a context that had the slot before; the one that has it now may have no units.
-    const uint64_t step = std::max(unit_bytes_.load(), uint64_t{4096});
-    for (uint64_t i = 0; i < bytes; i += step) unmap_stuck(address + i);
+    // The context that has the slot by now may have no units; then the addresses stay taken.
+    const uint64_t step = unit_bytes_;
+    for (uint64_t i = 0; step != 0 && i < bytes; i += step) unmap_stuck(address + i);
     result = free();
   }
   told("gives addresses back", address, bytes, result);
