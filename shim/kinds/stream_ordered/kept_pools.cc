@@ -18,10 +18,11 @@
 namespace cistern::shim {
 
 struct KeptPool {
-  CUmemoryPool handle;  // this and the next three are guarded by the mutex
+  CUmemoryPool handle;  // this and the next four are guarded by the mutex
   CUdevice device;
   bool is_default;
   Whose whose;
+  uint64_t birth;  // the driver gives a new pool the handle of one that it destroyed
   std::atomic<int> visitors;
   std::atomic<uint64_t> told;  // the threshold that the driver has of us
   // High-water marks of use that the driver no longer has: of what the program was not told yet,
@@ -46,6 +47,7 @@ constinit std::atomic<uint64_t> adopted{0}, kept_peak{0}, trims{0}, trimmed_byte
 
 constinit alloc::Mutex mutex;
 constinit KeptPool pools[kMaxPools]{};
+constinit uint64_t births = 0;  // guarded by the mutex
 constinit std::atomic<int> pools_end{0};
 constinit std::atomic<int> ours{0}, asleep{0};
 
@@ -160,6 +162,7 @@ KeptPool* add(CUmemoryPool handle, CUdevice device, bool is_default, Whose whose
     pool.handle = handle;
     pool.device = device;
     pool.is_default = is_default;
+    pool.birth = ++births;
     pool.told.store(0);
     pool.high_hidden_by_us.store(0);
     pool.high_hidden_by_program.store(0);
@@ -314,13 +317,14 @@ void kept_pool_created(CUmemoryPool pool, const CUmemPoolProps& properties) {
 }
 
 // One that is not known is noted at once, so that nobody adopts it meanwhile.
-TakenPool::TakenPool(CUmemoryPool handle) : was_(Whose::nobodys) {
+TakenPool::TakenPool(CUmemoryPool handle) : birth_(0), was_(Whose::nobodys) {
   {
     const alloc::LockGuard guard(mutex);
     pool_ = find(handle);
     if (pool_ != nullptr) was_ = pool_->whose;
     if (pool_ == nullptr) pool_ = add(handle, kNoDevice, /*is_default=*/false, Whose::programs);
     if (pool_ == nullptr) return;
+    birth_ = pool_->birth;
     belongs(*pool_, Whose::programs);
   }
   alloc::os::wait_while([this] { return pool_->visitors.load() != 0; });
@@ -333,7 +337,7 @@ void TakenPool::is_gone() { was_ = Whose::nobodys; }
 TakenPool::~TakenPool() {
   if (pool_ == nullptr) return;
   const alloc::LockGuard guard(mutex);
-  belongs(*pool_, was_);
+  if (pool_->birth == birth_) belongs(*pool_, was_);
 }
 
 void tell_without_kept(CUmemoryPool pool, CUmemPool_attribute attribute, void* value) {

@@ -59,6 +59,7 @@ class TakenPool {
 
  private:
   struct KeptPool* pool_;  // nullptr: there are too many
+  uint64_t birth_;         // once destroyed, another thread's new pool may have handle and place
   Whose was_;              // and will be at the end
 };
 

@@ -27,14 +27,6 @@ constinit alloc::Arena<PoolRecord, 64 * 1024> arena{};
 
 uint64_t key_of(CUmemoryPool pool) { return reinterpret_cast<uint64_t>(pool); }
 
-void remember(CUmemoryPool pool, PoolHome home) {
-  PoolRecord* record = arena.take();
-  if (record == nullptr) return;
-  *record = {nullptr, key_of(pool), home};
-  const alloc::LockGuard guard(mutex);
-  pools.insert(record);
-}
-
 // The device whose default pool this is, or kNoDevice. No call creates or destroys a default pool,
 // so no hook has noted it.
 CUdevice device_of_default(CUmemoryPool pool) {
@@ -89,19 +81,30 @@ bool trim_default_pools(CUdevice device) {
 void memory_pool_created(CUmemoryPool pool, const CUmemPoolProps& properties) {
   const bool on_device = properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
   const bool managed = properties.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
-  memory_pool_gone(pool);  // an earlier pool with this handle, if no hook saw its end
-  remember(pool, {on_device ? properties.location.id : kNoDevice,
-                  managed ? alloc::MemoryKind::managed : alloc::MemoryKind::stream_ordered});
+  forget_home(pool);  // an earlier pool with this handle, if no hook saw its end
+  remember_home(pool, {on_device ? properties.location.id : kNoDevice,
+                       managed ? alloc::MemoryKind::managed : alloc::MemoryKind::stream_ordered});
 }
 
-void memory_pool_gone(CUmemoryPool pool) {
+std::optional<PoolHome> forget_home(CUmemoryPool pool) {
   PoolRecord* record;
   {
     const alloc::LockGuard guard(mutex);
     record = pools.find(key_of(pool));
     if (record != nullptr) pools.remove(record);
   }
-  if (record != nullptr) arena.give_back(record);
+  if (record == nullptr) return std::nullopt;
+  const PoolHome home = record->home;
+  arena.give_back(record);
+  return home;
+}
+
+void remember_home(CUmemoryPool pool, PoolHome home) {
+  PoolRecord* record = arena.take();
+  if (record == nullptr) return;
+  *record = {nullptr, key_of(pool), home};
+  const alloc::LockGuard guard(mutex);
+  pools.insert(record);
 }
 
 PoolHome home_of(CUmemoryPool pool) {
@@ -110,7 +113,7 @@ PoolHome home_of(CUmemoryPool pool) {
     if (const PoolRecord* record = pools.find(key_of(pool))) return record->home;
   }
   const PoolHome home{device_of_default(pool), alloc::MemoryKind::stream_ordered};
-  if (home.device != kNoDevice) remember(pool, home);
+  if (home.device != kNoDevice) remember_home(pool, home);
   return home;
 }
 

@@ -4,6 +4,8 @@
 // or memory is filled (kinds/fill.h). Any thread.
 #pragma once
 
+#include <optional>
+
 #include "allocator/base/ledger.h"
 #include "shim/cuda_api.h"
 
@@ -15,7 +17,9 @@ struct PoolHome {
 };
 
 void memory_pool_created(CUmemoryPool pool, const CUmemPoolProps& properties);
-void memory_pool_gone(CUmemoryPool pool);
+// What was noted of it, if anything was.
+std::optional<PoolHome> forget_home(CUmemoryPool pool);
+void remember_home(CUmemoryPool pool, PoolHome home);
 // The home of a pool that was noted, or of a device's default pool.
 PoolHome home_of(CUmemoryPool pool);
 

@@ -2,6 +2,7 @@
 #include "shim/kinds/stream_ordered/pool_calls.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "shim/kinds/charges.h"
 #include "shim/kinds/fill.h"
@@ -15,11 +16,20 @@ namespace cistern::shim {
 
 namespace {
 
-CUresult destroy(CUmemoryPool pool) {
+CUresult destroy_kept(CUmemoryPool pool) {
   if (!keeps_pools()) return ask(driver().cuMemPoolDestroy, pool);
   TakenPool taken(pool);
   const CUresult result = ask(driver().cuMemPoolDestroy, pool);
   if (result == CUDA_SUCCESS) taken.is_gone();
+  return result;
+}
+
+// The home is forgotten before the call: behind it another thread's pool may have the handle.
+CUresult destroy(CUmemoryPool pool) {
+  if (!charging() && !fill_on()) return destroy_kept(pool);
+  const std::optional<PoolHome> home = forget_home(pool);
+  const CUresult result = destroy_kept(pool);
+  if (result != CUDA_SUCCESS && home) remember_home(pool, *home);
   return result;
 }
 
@@ -39,7 +49,6 @@ CUresult destroy_pool(CUmemoryPool pool) {
   const CUdevice device = scratch_on() ? scratch_device_of(pool) : kNoDevice;
   const CUresult result = destroy(pool);
   if (result != CUDA_SUCCESS) return result;
-  if (charging() || fill_on()) memory_pool_gone(pool);
   if (device != kNoDevice) scratch_pool_changed(device);
   return result;
 }

@@ -333,13 +333,38 @@ TEST_CASE("a latency is spent in the call, or on the stream for work") {
   }));
 }
 
+TEST_CASE("a latency after its work shows the work to others before the call returns") {
+  REQUIRE(in_child({{"SIMCUDA_LATENCY", "cuMemAlloc_v2:after=20ms"}}, [] {
+    start();
+    size_t before = 0, meanwhile = 0;
+    EXPECT_OK(cuMemGetInfo(&before, nullptr));
+    CUcontext context = nullptr;
+    EXPECT_OK(cuCtxGetCurrent(&context));
+    std::atomic<bool> returned{false};
+    std::thread other([&] {
+      CUdeviceptr block = 0;
+      EXPECT_OK(cuCtxSetCurrent(context));
+      EXPECT_OK(cuMemAlloc(&block, kUnit));
+      returned = true;
+    });
+    bool seen = false;
+    while (!seen && !returned) {
+      EXPECT_OK(cuMemGetInfo(&meanwhile, nullptr));
+      seen = meanwhile < before && !returned;
+    }
+    other.join();
+    EXPECT(seen);
+  }));
+}
+
 TEST_CASE("a setting that is not understood keeps the driver from starting") {
   const Environment wrong[] = {{{"SIMCUDA_DEVICES", "two"}},
                                {{"SIMCUDA_MEMORY_MB", "0"}},
                                {{"SIMCUDA_TRACE", "/no/such/folder/trace"}},
                                {{"SIMCUDA_FAIL", "cuMemAlloc_v2"}},
                                {{"SIMCUDA_FAIL", "cuNoSuchCall=2"}},
-                               {{"SIMCUDA_LATENCY", "cuMemAlloc_v2=20"}}};
+                               {{"SIMCUDA_LATENCY", "cuMemAlloc_v2=20"}},
+                               {{"SIMCUDA_LATENCY", "cuMemAlloc_v2:before=20ms"}}};
   for (const Environment& environment : wrong) {
     INFO(environment.begin()->first << "=" << environment.begin()->second);
     CHECK(in_child(environment, [] {

@@ -363,6 +363,42 @@ void threads() {
   say_told(default_pool());
 }
 
+// The driver gives a new pool the handle of one that another thread just destroyed.
+void handles() {
+  CUcontext context = nullptr;
+  MUST(cuCtxGetCurrent(&context));
+  step(nullptr, timed::new_stream(), 4);
+  test_clock::let_go();
+  std::atomic<int> errors{0}, filled{0};
+  std::vector<std::thread> all;
+  for (int t = 0; t < 4; ++t) {
+    all.emplace_back([&, context, t] {
+      MUST(cuCtxSetCurrent(context));
+      const CUstream stream = timed::new_stream();
+      for (int i = 0; i < 100; ++i) {
+        const CUmemoryPool own = new_pool();
+        cuuint64_t threshold = kMiB, set = kMiB;
+        if (t == 0) errors += cuMemPoolSetAttribute(own, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &set);
+        usleep(300);  // until the other thread's call is over
+        errors += cuMemPoolGetAttribute(own, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold);
+        errors += threshold != (t == 0 ? kMiB : 0);
+        CUdeviceptr block = 0;
+        unsigned char first = 0;
+        MUST(cuMemAllocFromPoolAsync(&block, 64, own, stream));
+        MUST(cuMemcpyDtoHAsync(&first, block, 1, stream));
+        MUST(cuMemsetD8Async(block, 1, 64, stream));
+        MUST(cuMemFreeAsync(block, stream));
+        MUST(cuStreamSynchronize(stream));
+        filled += first == 0xef;
+        errors += cuMemPoolDestroy(own);
+      }
+    });
+  }
+  for (std::thread& thread : all) thread.join();
+  std::printf("errors %d\n", errors.load());
+  std::printf("filled %d\n", filled.load());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -395,6 +431,7 @@ int main(int argc, char** argv) {
   if (way == "reset") reset();
   if (way == "exported") exported();
   if (way == "threads") threads();
+  if (way == "handles") handles();
   std::printf("done\n");
   return 0;
 }

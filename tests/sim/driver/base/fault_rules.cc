@@ -133,8 +133,11 @@ bool add_fail(std::string_view text, FaultRules& rules) {
 bool add_latency(std::string_view text, FaultRules& rules) {
   const auto parts = halves(text, '=');
   const auto ns = parts ? measured(parts->right, kTimes) : std::nullopt;
-  if (!ns || !known_call(parts->left)) return false;
-  rules.latency.push_back({std::string(parts->left), *ns});
+  if (!ns) return false;
+  const auto words = split(parts->left, ':');
+  const bool after = words.size() == 2 && words[1] == "after";
+  if (!known_call(words[0]) || words.size() != (after ? 2 : 1)) return false;
+  rules.latency.push_back({std::string(words[0]), *ns, after});
   return true;
 }
 

@@ -25,6 +25,7 @@ struct FailRule {
 struct LatencyRule {
   std::string call;
   uint64_t ns = 0;
+  bool after_work = false;  // other threads see what the call did before its caller goes on
 };
 
 // Device memory a call takes for the driver's own use.

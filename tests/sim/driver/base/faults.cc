@@ -13,7 +13,7 @@ namespace {
 struct Slot {
   std::vector<FailRule> rules;
   std::atomic<uint64_t> uses{0};
-  uint64_t latency_ns = 0;
+  uint64_t latency_ns = 0, latency_after_ns = 0;
   uint64_t taken_bytes = 0;
 };
 
@@ -49,7 +49,8 @@ void prepare_faults(const FaultRules& rules) {
       if (means(rule.call, call)) slot.rules.push_back(rule);
     }
     for (const LatencyRule& rule : rules.latency) {
-      if (means(rule.call, call)) slot.latency_ns = rule.ns;
+      if (!means(rule.call, call)) continue;
+      (rule.after_work ? slot.latency_after_ns : slot.latency_ns) = rule.ns;
     }
     for (const TakeRule& rule : rules.takes) {
       if (means(rule.call, call)) slot.taken_bytes = rule.bytes;
@@ -68,6 +69,10 @@ Fault planted_fault(Call id) {
 }
 
 uint64_t planted_latency_ns(Call id) { return slots()[static_cast<size_t>(id)].latency_ns; }
+
+uint64_t planted_latency_after_ns(Call id) {
+  return slots()[static_cast<size_t>(id)].latency_after_ns;
+}
 
 uint64_t planted_taking(Call id) { return slots()[static_cast<size_t>(id)].taken_bytes; }
 

@@ -23,6 +23,8 @@ struct Fault {
 Fault planted_fault(Call id);
 
 uint64_t planted_latency_ns(Call id);
+// That it takes once its work is done.
+uint64_t planted_latency_after_ns(Call id);
 
 // Bytes of device memory.
 uint64_t planted_taking(Call id);

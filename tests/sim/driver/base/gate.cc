@@ -106,7 +106,9 @@ class OutParameters {
 CUresult do_work(Call id, unsigned watch, WorkRef work) {
   if ((watch & kLatency) && !(info(id).traits & kOrdered)) advance_ns(latency_ns(id));
   if (watch & kWatcher) set_current_call(id);
-  return work.run(work.object);
+  const CUresult result = work.run(work.object);
+  if (watch & kLatency) advance_ns(planted_latency_after_ns(id));
+  return result;
 }
 
 CUresult do_with_faults(Call id, unsigned watch, WorkRef work, const Arg* args, int count) {

@@ -134,7 +134,7 @@ constexpr SettingRow kRows[] = {
      "a CUresult; example: cuMemAlloc_v2:3=2"},
     {"SIMCUDA_LATENCY",
      [](std::string_view text, Settings& out) { return add_latency(text, out.faults); }, true,
-     "call=time with ns, us or ms; example: cuLaunchKernel=2ms"},
+     "call[:after]=time with ns, us or ms; example: cuLaunchKernel=2ms"},
     {"SIMCUDA_TAKES",
      [](std::string_view text, Settings& out) { return add_take(text, out.faults); }, true,
      "call=size with a call that loads code, sets a limit, creates a stream or makes or launches a "
