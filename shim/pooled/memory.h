@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory from the pools: what cuMemAlloc and cuMemFree do under Cistern. Results are the
-// driver's own, or what it would have answered. Any thread.
+// Device memory from the pools: the work of cuMemAlloc and cuMemFree under Cistern. Results are the
+// driver's own, or those that it would have returned. Any thread.
 #pragma once
 
 #include <cstddef>
