@@ -227,12 +227,12 @@ constexpr Row kRows[] = {
      "counterpart of the same shape. 1: it serves any request that fits; the smallest sufficient block "
      "comes first."},
     {"CISTERN_PLAN", Group::kReuse, text(Kind::kPlan), "off", "", "auto", to<&P::plan>,
-     "Blocks get places in one chunk, packed by their lifetimes. A file: the plan, or one plan a "
-     "device, that cistern plan made of a recording. auto: found while the program runs, once it "
-     "repeated its requests three times (iterations of up to 21000 requests); another one when it "
-     "changes. Requests are compared with the plan by their size and order. The first that differs "
-     "is a pool's. So are those behind it, until four in a row are those that end an iteration. A "
-     "place that is not free is not used."},
+     "Blocks get places in one chunk, packed by their lifetimes. A file: a plan that cistern plan made "
+     "from a recording, or one plan per device. auto: a plan that is made while the program runs, once it "
+     "has repeated its requests three times (iterations of up to 21000 requests), and again when they "
+     "change. Requests are compared with the plan by size and order. If a request differs, the pool serves "
+     "it and the requests after it, until four in a row match the end of an iteration. A place that is not "
+     "free is not used."},
     {"CISTERN_SKIP_OPT_SET", Group::kReuse, text(Kind::kGlobList), kUnset, "", "fc*,*embedding*", to<&P::skip_opt_set>,
      "Allocations that match get private blocks, each a driver allocation of its own. A pattern matches an "
      "NVTX range, a call-stack symbol (C++ demangled or not), a Python function, a library or a source "
