@@ -5,12 +5,11 @@ the environment, as make test does; make soak runs each.
 
 What is kept is of the programs and the simulated CUDA that are built now, and was as its test expects."""
 
-import hashlib
 import json
 import os
 import pathlib
 import re
-import shutil
+import zlib
 
 SETTING = re.compile(r"(CISTERN_\w+|FLAGS_\w+|GE_\w+)")
 
@@ -18,16 +17,17 @@ SETTING = re.compile(r"(CISTERN_\w+|FLAGS_\w+|GE_\w+)")
 class Kept:
     def __init__(self, build):
         self.programs, self.sim = build / "programs", build / "sim"
-        self.folder = build / "bare" / self.what_is_built()
+        self.folder = build / "bare"
+        self.built = self.what_is_built()
 
     def what_is_built(self):
         """Changes with any program or library of the folders: a program may run others, or load them."""
-        files = [(entry.path, entry.stat().st_mtime_ns, entry.stat().st_size)
-                 for folder in (self.programs, self.sim) for entry in os.scandir(folder)]
-        return digest(sorted(files))
+        files = sorted((entry.stat().st_mtime_ns, entry.path, entry.stat().st_size)
+                       for folder in (self.programs, self.sim) for entry in os.scandir(folder))
+        return [len(files), files[-1:], zlib.crc32(repr(files).encode())]
 
-    def path(self, command, expected):
-        """Where such a run is kept; None if it may depend on what is not known here."""
+    def key(self, command, expected):
+        """All that such a run depends on; None if that may be more than is known here."""
         words = list(command)
         settings = dict(expected.env)
         if words[0] == "env":
@@ -42,28 +42,27 @@ class Kept:
         settings = {name: value for name, value in settings.items()
                     if not SETTING.fullmatch(name) or any(name.encode() in image for image in images)}
         files = [(word, os.stat(word).st_mtime_ns) for word in words if os.path.isfile(word)]
-        return self.folder / (digest([words, files, sorted(settings.items()), expected.preload, expected.preload_behind,
-                                      sorted(expected.driver_lacks), expected.toolkit_runtime]) + ".json")
+        return repr([self.built, words, files, sorted(settings.items()), expected.preload, expected.preload_behind,
+                     sorted(expected.driver_lacks), expected.toolkit_runtime])
 
     @staticmethod
     def counts_arguments(expected):
         """The trace is counted, but not kept."""
         return any(values.when == "without" for values in expected.values)
 
-    def find(self, path):
+    def path(self, key):
+        return self.folder / f"{zlib.crc32(key.encode()):08x}.json"
+
+    def find(self, key):
+        """What was kept under this key; None if nothing was, or under one that has the same path."""
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
+            kept = json.loads(self.path(key).read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
+        return kept["fields"] if kept["key"] == key else None
 
-    def keep(self, path, fields):
-        if not self.folder.is_dir():
-            shutil.rmtree(self.folder.parent, ignore_errors=True)  # of what was built before
-            self.folder.mkdir(parents=True, exist_ok=True)
-        beside = path.with_suffix(f".{os.getpid()}")
-        beside.write_text(json.dumps(fields), encoding="utf-8")
-        beside.rename(path)  # a reader sees all of it or nothing
-
-
-def digest(value):
-    return hashlib.blake2b(repr(value).encode(), digest_size=16).hexdigest()
+    def keep(self, key, fields):
+        self.folder.mkdir(exist_ok=True)
+        beside = self.path(key).with_suffix(f".{os.getpid()}")
+        beside.write_text(json.dumps({"key": key, "fields": fields}), encoding="utf-8")
+        beside.rename(self.path(key))  # a reader sees all of it or nothing

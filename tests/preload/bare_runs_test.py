@@ -47,36 +47,40 @@ class Built(unittest.TestCase):
             test.read(line)
         return test
 
-    def path(self, command, *lines):
+    def key(self, command, *lines):
         words = [str(self.program) if word == "P" else word for word in command.split()]
-        return bare_runs.Kept(self.build).path(words, self.expected(*lines))
+        return bare_runs.Kept(self.build).key(words, self.expected(*lines))
 
 
-class Paths(Built):
+class Keys(Built):
     def test_a_setting_that_the_program_does_not_read_is_none_of_a_run_without_cistern(self):
-        plain = self.path("P 1")
-        self.assertEqual(self.path("env FLAGS_allocator_strategy=legacy GE_USE_STATIC_MEMORY=2 P 1"), plain)
-        self.assertEqual(self.path("P 1", "env CISTERN_IDLE_MS=3", "env-with SIMCUDA_FAIL=x", "report"), plain)
+        plain = self.key("P 1")
+        self.assertEqual(self.key("env FLAGS_allocator_strategy=legacy GE_USE_STATIC_MEMORY=2 P 1"), plain)
+        self.assertEqual(self.key("P 1", "env CISTERN_IDLE_MS=3", "env-with SIMCUDA_FAIL=x", "report"), plain)
         for other in ("P 2", "P 1 1", "env REFUSE=mmap:1 P 1", "env CISTERN_LOG_FILE=x P 1"):
-            self.assertNotEqual(self.path(other), plain, other)
+            self.assertNotEqual(self.key(other), plain, other)
         for line in ("env CISTERN_LOG_FILE=x", "env SIMCUDA_MEMORY_MB=8", "preload some_lazy",
                      "preload-behind some_lazy", "driver-lacks cuInit", "toolkit-runtime"):
-            self.assertNotEqual(self.path("P 1", line), plain, line)
+            self.assertNotEqual(self.key("P 1", line), plain, line)
 
     def test_nothing_is_kept_where_it_may_depend_on_more(self):
-        self.assertIsNone(self.path("/bin/sh -c P"))
-        self.assertIsNone(self.path("env -u HOME P"))
-        self.assertIsNone(self.path("P", "values cuMemAlloc_v2 bytes without 5"))
+        self.assertIsNone(self.key("/bin/sh -c P"))
+        self.assertIsNone(self.key("env -u HOME P"))
+        self.assertIsNone(self.key("P", "values cuMemAlloc_v2 bytes without 5"))
 
-    def test_what_was_built_since_has_its_own_runs_and_the_old_ones_go(self):
-        old, before = bare_runs.Kept(self.build), self.path("P")
-        old.keep(before, {"status": 0})
-        self.assertEqual(old.find(before), {"status": 0})
+    def test_what_was_built_since_is_run_again(self):
+        kept, before = bare_runs.Kept(self.build), self.key("P")
+        kept.keep(before, {"status": 0})
+        self.assertEqual(bare_runs.Kept(self.build).find(self.key("P")), {"status": 0})
         (self.build / "programs" / "another").write_bytes(b"")
-        new, now = bare_runs.Kept(self.build), self.path("P")
-        self.assertIsNone(new.find(now))
-        new.keep(now, {"status": 1})
-        self.assertIsNone(old.find(before))
+        self.assertIsNone(kept.find(self.key("P")))
+
+    def test_two_runs_of_one_path_are_not_taken_for_each_other(self):
+        kept = bare_runs.Kept(self.build)
+        kept.path = lambda key: kept.folder / "one.json"
+        kept.keep("this", {"status": 0})
+        self.assertEqual(kept.find("this"), {"status": 0})
+        self.assertIsNone(kept.find("that"))
 
 
 class Comparisons(Built):
