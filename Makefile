@@ -48,6 +48,7 @@ tests: ## build everything, also the tests and benchmarks
 	$(call build,all)
 
 test: export TEST_SEEDS ?= 3/3
+test: export TEST_BARE_RUNS ?= kept
 test: tests ## build and run every test, with a third of the random programs' seeds (TEST_SEEDS=: all)
 	@$(CTEST) --preset $(PRESET) --label-exclude soak
 	@tests/drivers/fetch.py --tell build/$(PRESET)/drivers
