@@ -32,8 +32,7 @@ bool ours(CUdeviceptr address, alloc::Chunk** chunk);
 CUresult free(alloc::Chunk* chunk, CUdeviceptr address);
 CUresult free_watched(alloc::Chunk* chunk, CUdeviceptr address);   // as allocate_watched()
 CUresult free_in_phase(alloc::Chunk* chunk, CUdeviceptr address);  // as allocate_in_phase()
-// The same for cuMemFreeAsync, which only a capture of its own stream forbids: the caller has made
-// sure that there is none.
+// The same for cuMemFreeAsync, where no capture forbids the call: the caller has asked.
 CUresult free_ordered(alloc::Chunk* chunk, CUdeviceptr address);
 
 }  // namespace cistern::shim
