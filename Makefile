@@ -38,29 +38,30 @@ all: ## build the object, its tools and the simulated CUDA (PRESET=release|debug
 	$(call configure,build)
 	$(call build,product)
 
-demo: ## replay a PyTorch training run without and with Cistern: builds what that needs, in a minute
+demo: ## replay a PyTorch training run without and with Cistern; builds for about a minute
 	$(call configure,demo)
 	$(call build,demo)
 	@scripts/demo build/$(PRESET)
 
-tests: ## build everything: the tests and benchmarks, too
+tests: ## build everything, also the tests and benchmarks
 	$(call configure,bench,-D CISTERN_TESTS=ON)
 	$(call build,all)
 
 test: export TEST_SEEDS ?= 3/3
+test: export TEST_BARE_RUNS ?= kept
 test: tests ## build and run every test, with a third of the random programs' seeds (TEST_SEEDS=: all)
 	@$(CTEST) --preset $(PRESET) --label-exclude soak
 	@tests/drivers/fetch.py --tell build/$(PRESET)/drivers
 	@echo "make test: all tests of build/$(PRESET) passed"
 
-test-under-load: ## all tests beside busy programs, again and again (LOAD_ROUNDS=3), and on one processor: hours
+test-under-load: ## all tests beside busy programs, repeatedly (LOAD_ROUNDS=3), and on one processor: hours
 	@for preset in release $(filter-out release,$(LOAD_PRESETS)); do $(MAKE) --no-print-directory tests PRESET=$$preset || exit 1; done
 	@TEST_BARE_BUILD=$(CURDIR)/build/release tests/under-load $(LOAD_ROUNDS) $(LOAD_PRESETS)
 
 clients: tests ## PyTorch and other libraries on the simulated device, without and with Cistern (NAMES=: all)
 	@tests/clients/run build/$(PRESET) $(NAMES)
 
-soak: ## the tests with all seeds, again and again, plain and under the sanitizers
+soak: ## the tests with all seeds, repeatedly, plain and under the sanitizers
 	@for preset in release asan tsan; do \
 	  $(MAKE) --no-print-directory tests PRESET=$$preset && \
 	  $(CTEST) --preset $$preset --label-exclude soak --repeat until-fail:$(SOAK_ROUNDS) || exit 1; \
@@ -73,7 +74,7 @@ soak: ## the tests with all seeds, again and again, plain and under the sanitize
 	@tests/fuzz/elf_fuzz_test.sh $$(date +%s) 100000
 	@tests/fuzz/plan_fuzz_test.sh $$(date +%s) 100000
 
-mutants: ## plant bugs where the change is: the tests must notice (15 minutes at most; ALL=1: an hour)
+mutants: ## plant bugs in the changed code, which the tests must notice (15 minutes at most; ALL=1: an hour)
 	@scripts/deps --for bench
 	@tests/mutation/run $(if $(ALL),--all) $(if $(BASE),--base $(BASE)) $(if $(MINUTES),--minutes $(MINUTES))
 

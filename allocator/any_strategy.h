@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The strategy of one context, which its policy resolves to once, when the context is seen first. A
-// visit is one branch and no indirect call, because the default is on the way of every request.
-// All of them offer what ContextMemory, Shortage and IdleWork ask of them. Any thread.
+// The strategy of one context. The policy selects it once, when the context is first seen. A visit
+// is one branch and no indirect call, because every request passes here. All strategies offer the
+// functions that ContextMemory, Shortage and IdleWork call. Any thread.
 #pragma once
 
 #include <atomic>

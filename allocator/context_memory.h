@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// All the memory of one context: its chunk layer (chunk_supply.h) and its strategy
-// (any_strategy.h) and the arena of a plan (plan_arena.h), with what concerns all of them: a
-// request's way into each, the ways back to the source, and sums. ContextPool owns it and decides
-// when which way is taken; IdleWork and Shortage use it, too.
+// All the memory of one context: its chunk layer (chunk_supply.h) and its strategy (any_strategy.h)
+// and the arena of a plan (plan_arena.h), with the operations over all of them: the way of a
+// request into each, the ways back to the source, and sums. ContextPool owns it and chooses the
+// way. IdleWork and Shortage use it too.
 //
 // Any thread may call anything. No lock is held while the source is called.
 #pragma once

@@ -81,7 +81,10 @@ class ContextPool {
   void pass_over_planned(uint64_t bytes, unsigned thread);
   bool has_plan() const { return memory_.plan.on(); }
   // Each request that was served, where there is a plan or is to be one.
-  void note_served(uint64_t bytes, unsigned thread, uint64_t address);
+  void note_served(uint64_t bytes, unsigned thread, uint64_t address) {
+    if (memory_.plan.looks()) [[unlikely]]
+      note_seen(bytes, thread, address);
+  }
 
   // The same from clean memory that is at hand: kOutOfMemory where there is none. Neither waits nor
   // takes memory from the source.
@@ -204,6 +207,7 @@ class ContextPool {
   uint64_t free_cut(Role role, Chunk* chunk, uint64_t address, Ticket latest, uint64_t* waiting);
   uint64_t free_whole(Chunk* chunk, uint64_t address, int* code, Ticket latest);
   [[gnu::noinline]] void do_extra_work(uint64_t freed);
+  void note_seen(uint64_t bytes, unsigned thread, uint64_t address);
   bool take_planned(Request& request, plan::PlanPlace place);
   bool obtain_planned_chunk(plan::PlanPlace place);
 

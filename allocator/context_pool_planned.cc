@@ -53,7 +53,7 @@ void ContextPool::pass_over_planned(uint64_t bytes, unsigned thread) {
   memory_.plan.place(bytes, thread, &place);
 }
 
-void ContextPool::note_served(uint64_t bytes, unsigned thread, uint64_t address) {
+void ContextPool::note_seen(uint64_t bytes, unsigned thread, uint64_t address) {
   if (memory_.plan.note_served(bytes, thread, address)) {
     memory_.source->request_background_work(/*soon=*/true);
   }

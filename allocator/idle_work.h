@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The work that no request needs at once, for one context: what lies idle beyond the budget goes
-// back to the driver; with FLAGS_free_idle_memory also what was idle for the delay
-// (idle_release.h); and with FLAGS_eager_delete_scope=false the work of frees is deferred until an
-// allocation misses.
+// The work that can wait, for one context. Idle memory beyond the budget goes back to the driver.
+// With FLAGS_free_idle_memory, memory that was idle for the delay goes back too (idle_release.h).
+// With FLAGS_eager_delete_scope=false, the work of frees is deferred until an allocation misses.
 //
 // It is done in calls of the program: before more memory is obtained, as far as that needs no wait,
-// and after a synchronisation. For the rest the source is asked for a thread that calls
-// in_background() from time to time, from the first free on that leaves more idle than the floor.
-// Without such a thread, and where its release would have to wait, frees do it, which may wait for
-// the device anyway.
+// and after a synchronisation. For the rest, the first free that leaves more idle memory than the
+// floor asks the source for a thread, which calls in_background() from time to time. Without such a
+// thread, or if its release would have to wait, frees do the work, since they may wait for the
+// device anyway.
 //
-// Any thread may call anything; of several that sweep at once, one does and the others go on. No
-// lock is held while the source is called. Nothing here fails: what the source does not take now
+// Any thread may call anything; if several sweep at once, one does it and the others go on. No lock
+// is held while the source is called. Nothing here fails: memory that the source does not take now
 // stays.
 #pragma once
 

@@ -54,8 +54,9 @@ class PlanArena {
   }
   void note_occupied() { ledger_->plan_occupied.add(); }
 
-  // For a plan that is made here: what was served, and freed. True, once: think() has something to
-  // do.
+  // For a plan that is made here: whether it is looked at what is served, or is to be from now on.
+  bool looks() const { return plans_ && (observes() || replay_.left_for_good()); }
+  // What was served, and freed. True, once: think() has something to do.
   bool note_served(uint64_t bytes, unsigned thread, uint64_t address);
   void note_freed(uint64_t address) {
     if (observes()) observer_.freed(address);

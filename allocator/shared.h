@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all pools of the process share: the chunk layer's part, and the bookkeeping of every
-// strategy. Constant-initialised and, until the first block, untouched.
+// The shared state of all pools of the process: the chunk layer's part, and the bookkeeping of
+// every strategy. Constant-initialised and, until the first block, untouched.
 #pragma once
 
 #include "allocator/chunk/shared_chunks.h"

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// One request that met a shortage: the driver refused a chunk, or the cap did. Everything that is
-// not live goes back to the driver, in steps, until the request is served (shortage_step.h), and
-// only when nothing is left the program gets the driver's code.
+// One request for which the driver or the cap refused a chunk. All memory that is not live goes
+// back to the driver, in steps, until the request is served (shortage_step.h). Only if no step
+// helps, the program gets the driver's code.
 //
 // An object of the calling thread, for one request. No lock is held while the source is called.
-// Other threads may be short at the same time: as long as anything was released or obtained, by
-// whomever, there is another attempt.
+// Other threads may be short of memory at the same time. As long as any thread released or obtained
+// memory, there is another attempt.
 #pragma once
 
 #include "allocator/context_memory.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was freed in one context and waits for earlier work: asks whether that work is done, makes
-// sure that it will be known (by a mark, see reclaim.h), and waits for it, always for a bounded
-// time. Every wait is counted in the ledger.
+// The freed memory of one context that waits for earlier work. This class asks whether that work is
+// done, sets a mark to learn it (reclaim.h), and waits for it, always for a bounded time. Every
+// wait is counted in the ledger.
 //
 // Who waits, and for how long:
 //   a free        that carries what waits past the bound: until it is within it again (hold_back())
@@ -10,8 +10,8 @@
 // A submission waits for no work; before it goes on, the frees so far are marked, so that their
 // mark covers the work before them and nothing later.
 //
-// Any thread; no lock is held while the source is called. Where a mark cannot be made (during a
-// capture, say) what waits goes on waiting, and the caller finds other memory.
+// Any thread; no lock is held while the source is called. If no mark can be made, for example
+// during a capture, the memory continues to wait, and the caller finds other memory.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What CISTERN_SKIP_GRADS and `cistern plan --skip-grads` look for. Any thread.
+// The patterns of CISTERN_SKIP_GRADS and `cistern plan --skip-grads`. Any thread.
 #pragma once
 
 #include <string_view>

@@ -27,7 +27,7 @@ void warn_unknown(const char* where, std::string_view name, Loaded& out);
 // The next free line for a warning. When all are taken the last one says that there are more.
 Line& next_warning(Loaded& out);
 
-// Settings that cannot hold together, after each is known to be good by itself.
+// Settings that conflict, after each is known to be good by itself.
 bool check_conflicts(Loaded& out);
 
 }  // namespace cistern::config

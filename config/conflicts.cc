@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Settings that are good by themselves and cannot hold together. One function per rule; the first
+// Settings that are good by themselves and conflict. One function per rule; the first
 // that finds a conflict names both settings. What depends on the device (a chunk larger than its
 // memory, say) cannot be known here.
 #include "config/collect.h"
@@ -13,7 +13,7 @@ bool conflict(const char* one, const char* other, const char* allowed, Loaded& o
     return line.text(name).text("=").quoted(given_for(out, name).text, 40);
   };
   LineWriter line(out.error);
-  line.text("cistern: error: two settings cannot hold together; value seen ");
+  line.text("cistern: error: two settings conflict; value seen ");
   show(line, one).text(" and ");
   show(line, other).text("; allowed: ").text(allowed).text("; example: unset ").text(other);
   return false;

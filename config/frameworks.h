@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frameworks that pool device memory themselves, each with a file of its own by which it is known,
-// and what makes it leave the pooling to Cistern. The object looks for them among the loaded files
-// at exit, the tool among those that a program would load. Any thread.
+// Frameworks that pool device memory themselves. Each has a file by which it is recognised, and a
+// setting that leaves pooling to Cistern. The object looks for them among the loaded files at exit,
+// the tool among those that a program would load. Any thread.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Whether a text matches a glob that the table accepted (parse.h): * and ? as in the shell, [abc],
-// [a-z], [!a] or [^a], and \ before a character that stands for itself. Bytes, not characters;
-// a / is like any other. Pure; any thread.
+// [a-z], [!a] or [^a], and \ before a literal character. Bytes, not characters; a / is like any
+// other. Pure; any thread.
 #pragma once
 
 #include <string_view>

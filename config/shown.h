@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What people are shown of a text: names, paths and values may hold any byte, and must neither
-// drive a terminal nor look like another line. One rule, here and in `shown` of scripts/cistern and
-// of scripts/cistern_trace.py. Replaced are
+// How texts are shown to people. Names, paths and values may hold any byte, and must neither
+// control a terminal nor look like another line. One rule, here and in `shown` of scripts/cistern
+// and of scripts/cistern_trace.py. Replaced are
 //
 //   C0 controls and DEL
 //   C1 controls            U+0080 to U+009F

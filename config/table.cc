@@ -71,228 +71,233 @@ using P = Policy;
 constexpr Row kRows[] = {
     // --- General
     {"CISTERN_POOL", Group::kGeneral, choice("off|on"), "on", "", "off", to<&P::pool>,
-     "on: device memory is pooled. off: every call goes to the driver untouched, for comparison and "
-     "for tools such as compute-sanitizer."},
+     "on: device memory is pooled. off: every call goes to the driver untouched, for comparison and for "
+     "tools such as compute-sanitizer."},
     {"CISTERN_CONFIG", Group::kGeneral, free_text("a file name"), kUnset, "", "/etc/cistern.conf", to<&P::config>,
-     "A file of settings that fills in what the environment leaves unset: lines NAME=value or "
-     "--FLAGS_name=value; # begins a comment. A relative name is looked up in each process's own "
+     "A file with settings that the environment does not set. Its lines are NAME=value or "
+     "--FLAGS_name=value; # begins a comment. A relative name is looked up in each process's working "
      "directory."},
     {"CISTERN_ON_ERROR", Group::kGeneral, choice("inactive|abort"), "inactive", "", "abort", to<&P::on_error>,
-     "What a bad value does. inactive: one line on stderr and the program runs as without Cistern. "
-     "abort: the line, and the process exits with status 78 before main."},
+     "What a bad value does. inactive: it prints one line on stderr, and the program runs as without "
+     "Cistern. abort: it prints the line, and the process exits with status 78 before main."},
     {"CISTERN_LOG", Group::kGeneral, choice("error|warn|info|debug"), "warn", "", "info", to<&P::log>,
-     "The least serious messages that are written. info adds the policy in force and what was done "
-     "about memory shortages; debug each look-up of a function, and each call that the pools make to "
-     "the driver for chunks and marks."},
+     "The least serious messages that are written. info adds the policy in force and how memory shortages "
+     "ended. debug adds each look-up of a function and each driver call of the pools for chunks and "
+     "events."},
     {"CISTERN_LOG_FILE", Group::kGeneral, text(Kind::kReportFile), kUnset, "", "/tmp/cistern.log", to<&P::log_file>,
-     "Messages are appended to this file; %p becomes the process id, %h the host, %r the rank; a relative "
-     "name begins where the process did. Not set: stderr."},
+     "Messages are appended to this file. %p becomes the process id, %h the host, %r the rank. A relative "
+     "name is looked up in the directory in which the process started. Not set: stderr."},
     {"CISTERN_REPORT", Group::kGeneral, choice("text|json", 1), kUnset, "", "text", to<&P::report>,
-     "A report when the process exits: per device the driver calls made and avoided, live, idle and "
-     "reserved memory at the peak, hit rate, waits, and the policy in force."},
+     "Writes a report when the process exits. For each device it has the driver calls made and avoided, "
+     "live, idle and reserved memory at the peak, the hit rate and the waits. It also has the policy in "
+     "force."},
     {"CISTERN_REPORT_FILE", Group::kGeneral, text(Kind::kReportFile), kUnset, "", "/tmp/report.%p.json", to<&P::report_file>,
-     "Where the report goes; %p becomes the process id, %h the host, %r the rank. Not set: a "
-     "duplicate of stderr taken at load."},
+     "The file for the report. %p becomes the process id, %h the host, %r the rank. Not set: a duplicate "
+     "of stderr, taken at load."},
     {"CISTERN_SITES", Group::kGeneral, choice("ranges|stacks", 1), kUnset, "", "stacks", to<&P::sites>,
-     "Who allocates: the report lists what is held, and was at the peak, by NVTX range and by phase, and with stacks by "
-     "call stack, too; recordings have the stacks, also with CISTERN_POOL=off, and so does the message about a "
-     "lack of memory."},
+     "Shows who allocates. The report lists memory that is live at the end, and memory that was live at "
+     "the peak, by NVTX range and by phase. stacks adds call stacks to the report, to recordings and to "
+     "the out-of-memory message. Recordings have stacks also with CISTERN_POOL=off."},
     {"CISTERN_RECORD", Group::kGeneral, text(Kind::kReportFile), kUnset, "", "/tmp/run.%p.cistern", to<&P::record>,
-     "Records every allocation and free, and the chunks of the pools, to this file, which cistern trace reads; %p, %h and "
-     "%r as above. A file that exists is not overwritten: the process id is added to the name then. Works with "
-     "CISTERN_POOL=off as well."},
+     "Records every allocation and free, and the chunks of the pools, to this file; cistern trace reads "
+     "it. %p, %h and %r as above. An existing file is not overwritten: the process id is added to the "
+     "name. Works with CISTERN_POOL=off too."},
 
     // --- Limits
     {"FLAGS_gpu_memory_limit_mb", Group::kLimits, integer(0, kMaxMb), "0", "MB of 2^20 bytes", "8192", to<&P::gpu_memory_limit_mb>,
-     "The most this process takes from each device by pools, direct allocations, arrays, memory "
-     "pools and mapped physical memory; 0 is no limit. The program sees a device of that size, and "
-     "CUDA's out-of-memory code beyond it. Managed memory is counted, not limited; the context and "
+     "The most memory that this process takes from each device, by pools, direct allocations, arrays, "
+     "memory pools and mapped physical memory; 0 is no limit. The program sees a device of that size and "
+     "gets CUDA's out-of-memory code beyond it. Managed memory is counted but not limited. The context and "
      "modules are not counted."},
     {"CISTERN_GPU_LIMIT", Group::kLimits, text(Kind::kCap), kUnset, "", "60%", to<&P::gpu_limit>,
      "The same limit as a size or as a share of the device's total memory."},
     {"CISTERN_GPU_LIMIT_<n>", Group::kLimits, text(Kind::kCap), kUnset, "", "8G", nullptr,
-     "The same limit for CUDA device n (0 to 63, as the process numbers them); it goes before "
+     "The same limit for CUDA device n (0 to 63, as the process numbers them). It takes precedence over "
      "CISTERN_GPU_LIMIT."},
 
     // --- GPU chunks
     {"FLAGS_allocator_strategy", Group::kChunks, choice("legacy|naive_best_fit|auto_growth|thread_local", 1), kUnset, "", "auto_growth", to<&P::allocator_strategy>,
-     "How device memory is organised. Not set: on demand, by actual size. legacy: chunks with "
-     "splitting and neighbour merge. naive_best_fit: all chunks of the first chunk's size, merged "
-     "only when a request misses. auto_growth: a chunk for each miss. thread_local: a pool per thread."},
+     "How device memory is organised. Not set: blocks on demand, by actual size. legacy: chunks that are "
+     "split and merged with their neighbours. naive_best_fit: all chunks have the first chunk's size and "
+     "are merged only when a request misses. auto_growth: a chunk for each miss. thread_local: a pool per "
+     "thread."},
     {"FLAGS_auto_growth_chunk_size_in_mb", Group::kChunks, integer(0, kMaxMb), "0", "MB of 2^20 bytes", "64", to<&P::auto_growth_chunk_size_in_mb>,
-     "The least size of an auto_growth chunk; 0 is the size of the request, or 2 MiB for requests "
-     "below 1 MiB.", true},
+     "The smallest auto_growth chunk. 0: as large as the request, or 2 MiB for requests below 1 MiB.", true},
     {"FLAGS_fraction_of_gpu_memory_to_use", Group::kChunks, number(0, 1), "0.92", "share of the device's total memory", "0.5", to<&P::fraction_of_gpu_memory_to_use>,
-     "Chunk size as a share of the total memory of the device, MIG instance or limit, rounded down "
-     "to 2 MiB; further chunks are as large. 0: do not pool, or, where one of the next two is set, "
-     "chunks as large as the request, or 2 MiB for requests below 1 MiB, in place of the other. "
-     "Setting it selects chunk pools; the default counts only there.", true},
+     "Size of each chunk as a share of the total memory of the device, MIG instance or limit, rounded down "
+     "to 2 MiB. 0: nothing is pooled. If one of the next two settings is set, 0 instead means for the "
+     "other: chunks as large as the request, or 2 MiB for requests below 1 MiB. Setting this selects chunk "
+     "pools. The default counts only there.", true},
     {"FLAGS_initial_gpu_memory_in_mb", Group::kChunks, integer(1, kMaxMb), kUnset, "MB of 2^20 bytes", "4096", to<&P::initial_gpu_memory_in_mb>,
-     "Size of the first chunk, in place of the fraction. Setting it selects chunk pools."},
+     "Size of the first chunk, in place of the fraction. Setting this selects chunk pools."},
     {"FLAGS_reallocate_gpu_memory_in_mb", Group::kChunks, integer(1, kMaxMb), kUnset, "MB of 2^20 bytes", "1024", to<&P::reallocate_gpu_memory_in_mb>,
-     "Size of every later chunk, in place of the fraction. Setting it selects chunk pools."},
+     "Size of every later chunk, in place of the fraction. Setting this selects chunk pools."},
     {"FLAGS_free_idle_memory", Group::kChunks, boolean(), "false", "", "true", to<&P::free_idle_memory>,
-     "true: a chunk of device or pinned memory in which nothing is in use goes back to the driver "
-     "after CISTERN_IDLE_MS, also while the program makes no call, and so do freed pages of host "
-     "memory to the system. false: idle memory is kept until memory runs short. Not set: so it is "
-     "under the strategies that a setting chooses; the default one keeps what was in use within the "
-     "last second, and 64 MiB or an eighth of the live peak.", true},
+     "true: a chunk of device or pinned memory with nothing in use goes back to the driver after "
+     "CISTERN_IDLE_MS, even if the program makes no call. Freed pages of host memory go back to the system "
+     "likewise. false: idle memory stays until memory runs short. Not set: as false under a strategy that "
+     "you select. The default strategy keeps what was in use within the last second, plus the larger of 64 "
+     "MiB and an eighth of the live peak.", true},
     {"CISTERN_IDLE_MS", Group::kChunks, integer(0, kMaxIdleMs), "1000", "milliseconds", "5000", to<&P::idle_ms>,
-     "How long a chunk stays idle before FLAGS_free_idle_memory gives it back; each use starts the "
-     "time anew. Looked at eight times as often, so it takes up to three eighths longer."},
+     "How long a chunk must be idle before FLAGS_free_idle_memory returns it. Each use restarts the time. "
+     "The check runs eight times in this time, so a return may come up to three eighths later."},
     {"CISTERN_IDLE_KEEP_MB", Group::kChunks, integer(0, kMaxMb), "0", "MB of 2^20 bytes", "256", to<&P::idle_keep_mb>,
-     "FLAGS_free_idle_memory gives chunks back, the longest idle first, only where at least this much "
-     "stays idle on their device: a chunk that is larger than what may go stays."},
+     "FLAGS_free_idle_memory leaves at least this much idle memory on each device. It returns the longest "
+     "idle chunks first, and keeps a chunk that is larger than what may go."},
     {"FLAGS_init_allocated_mem", Group::kChunks, boolean(), "false", "", "true", to<&P::init_allocated_mem>,
-     "true: every block handed out, new or reused, of device, pinned and host memory is filled with "
-     "byte 0xEF over every requested byte before the program can use it; stream-ordered memory in the "
-     "order of its stream. calloc's stays zero, and realloc's keeps what it had. Skipped and counted "
-     "during a stream capture, for managed memory, arrays and memory of pools on other devices. Physical "
-     "memory that the program maps itself is not filled."},
+     "true: every block of device, pinned and host memory, new or reused, is filled with byte 0xEF over "
+     "every requested byte before the program can use it. Stream-ordered memory is filled in the order of "
+     "its stream. calloc's memory stays zero, and realloc keeps the old content. Skipped and counted: "
+     "blocks during a stream capture, managed memory, arrays and memory of pools on other devices. "
+     "Physical memory that the program maps itself is not filled."},
     {"FLAGS_alloc_fill_value", Group::kChunks, integer(-1, 255), "-1", "", "0", to<&P::alloc_fill_value>,
-     "Another byte for the same fill, which it switches on by itself; -1 is off, or 0xEF where "
+     "The byte for this fill; 0 or more also switches the fill on. -1: off, or 0xEF if "
      "FLAGS_init_allocated_mem is true."},
 
     // --- Garbage
     {"FLAGS_fast_eager_deletion_mode", Group::kGarbage, boolean(), "true", "", "false", to<&P::fast_eager_deletion_mode>,
      "true: a request that names a stream may take a block freed on that stream while earlier kernels "
-     "still run. false: it too waits for all work enqueued before the free. Such requests are those "
-     "of the scratch cache (the two settings below). Plain cudaMalloc memory always waits, by events "
-     "and not by stopping the host."},
+     "still run. false: it waits for all work submitted before the free. Only requests of the scratch "
+     "cache (FLAGS_limit_of_tmp_allocation) name a stream. Plain cudaMalloc memory always waits for such "
+     "work; events, not the host, do the waiting."},
     {"FLAGS_eager_delete_tensor_gb", Group::kGarbage, number(kAnyMin), "-1.0", "GB of 2^30 bytes", "0.5", to<&P::eager_delete_tensor_gb>,
-     "0 or more: freed blocks collect in a queue per device and become reusable together when their "
-     "bytes reach this; 0 is at each free. Negative: reusable once the program has synchronised their "
-     "context. When memory runs short all of them are, in any case. The default counts only when this "
-     "is set; not set, blocks become reusable at once. For freed tensors it takes freed blocks.", true},
+     "0 or more: freed blocks collect in a queue per device. They become reusable together when their "
+     "bytes reach this value; 0 means at each free. Negative: they become reusable once the program has "
+     "synchronised their context. If memory runs short, all of them become reusable. Not set: blocks "
+     "become reusable at once; the default counts only when this is set. Freed blocks take the place of "
+     "Paddle's freed tensors.", true},
     {"FLAGS_memory_fraction_of_eager_deletion", Group::kGarbage, number(0, 1), "1.0", "share of the queued bytes", "0.5", to<&P::memory_fraction_of_eager_deletion>,
-     "At each flush of the queue the largest blocks are released first until this share of the bytes "
-     "is, the block that crosses the line included; the rest waits until the program synchronises its "
-     "context or memory runs short. 0 is as a negative threshold."},
+     "Each flush of the queue releases the largest blocks first, until this share of the bytes is "
+     "released; it includes the block that crosses the line. The rest waits until the program synchronises "
+     "its context or memory runs short. 0 is the same as a negative threshold."},
     {"FLAGS_eager_delete_scope", Group::kGarbage, boolean(), "true", "", "false", to<&P::eager_delete_scope>,
-     "true: the work of a free (merging, seeing that earlier work has ended, returning idle chunks) "
-     "is done inside the free. false: a background thread does it, and an allocation that misses "
-     "finishes it first, as far as that needs no wait for the device."},
+     "true: the free itself does its work (merging, checking whether earlier work has ended, returning "
+     "idle chunks). false: a background thread does it. An allocation that misses finishes this work "
+     "first, as far as it needs no wait for the device."},
     {"FLAGS_limit_of_tmp_allocation", Group::kGarbage, integer(-1, kNoMax), "-1", "bytes", "268435456", to<&P::limit_of_tmp_allocation>,
-     "Setting this or the next puts a scratch cache per stream before cudaMallocAsync and "
-     "cudaFreeAsync, for the device's current pool. When the cached bytes of a stream would pass the "
-     "limit they go back to the pool in stream order; 0 is at each free, -1 is no limit. The "
-     "program's own synchronisation of the stream empties its cache, too. Captures and the "
-     "per-thread default stream are left to the driver.", true},
+     "Setting this or the next puts a scratch cache for each stream in front of cudaMallocAsync and "
+     "cudaFreeAsync, for the device's current pool. If the cached bytes of a stream would pass the limit, "
+     "they go back to the pool in stream order. 0: at each free. -1: no limit. When the program "
+     "synchronises a stream, its cache is emptied too. Captures and the per-thread default stream are left "
+     "to the driver.", true},
     {"FLAGS_times_excess_than_required_tmp_allocation", Group::kGarbage, number(1), "2", "", "1.5", to<&P::times_excess_than_required_tmp_allocation>,
-     "A cached scratch block of size S serves a request of N when N <= S <= this times N, smallest "
-     "first.", true},
+     "A cached scratch block of size S serves a request of N if N <= S <= this times N, smallest first.", true},
     {"CISTERN_MEMPOOL_THRESHOLD", Group::kGarbage, text(Kind::kPoolThreshold), "auto", "", "1G", to<&P::mempool_threshold>,
-     "What the driver's own memory pools (cudaMallocAsync) keep at a synchronisation, where the program sets no "
-     "release threshold: by the driver's default of 0 they give everything back, and take it again. auto: what the program used "
-     "within the last second, and an eighth more; not where the device has a memory limit. A size: up to that much. What is kept "
-     "goes back before cudaMemGetInfo tells what is free, before memory is out, and with auto when a second passes unused. off: pools are "
-     "left as they are. A threshold that the program sets counts, and it is told its own; pools made to be shared with other "
-     "processes are left alone."},
+     "What the driver's own memory pools (cudaMallocAsync) keep at a synchronisation if the program sets "
+     "no release threshold. The driver's default of 0 returns everything, and the next request takes it "
+     "again. auto: what the program used within the last second and an eighth more, but nothing on a "
+     "device with a memory limit. A size: up to that much. off: pools are left alone. Kept memory goes "
+     "back before cudaMemGetInfo answers and before a request fails; with auto also after a second without "
+     "use. A threshold that the program sets counts, and the program reads its own value. Pools made to be "
+     "shared with other processes are left alone."},
 
     // --- Static memory
     {"GE_USE_STATIC_MEMORY", Group::kStatic, integer(0, 4), "0", "", "3", to<&P::ge_use_static_memory>,
      "0: blocks by actual size. 2 (and 1): graphs that run one after the other share one arena per "
-     "context, as large as the largest of them; what outlives its graph has no place in it. What a "
-     "graph is says CISTERN_GRAPH_RANGE. Graphs that run at the same time get an arena each, and one "
-     "warning. 3: an expandable pool on CUDA virtual memory: physical units of 2 MiB "
-     "or more, moved to other addresses where that makes room, so that a request fails only when the "
-     "units in use and those that it needs are more than there are. Smaller requests share units of their "
-     "own: on a nearly full device some of 1 to 2 MiB may fail that the default serves. 4: both over one supply of units; "
-     "an arena keeps its addresses, and gives up idle units when there are no others. Without virtual "
-     "memory management: one warning, and 0 in place of 3, or 2 in place of 4. With 2 to 4, "
-     "FLAGS_initial_gpu_memory_in_mb, or FLAGS_fraction_of_gpu_memory_to_use, is what the arena or pool "
-     "takes at its first use, FLAGS_reallocate_gpu_memory_in_mb the step in which it grows; not set, "
-     "it takes what it needs."},
+     "context, as large as the largest graph. Blocks that outlive their graph lie outside it. "
+     "CISTERN_GRAPH_RANGE says what a graph is. Graphs that run at the same time get an arena each, and "
+     "one warning. 3: an expandable pool on CUDA virtual memory. Physical units of 2 MiB or more move to "
+     "other addresses to make room. A request fails only if the units in use and the units it needs are "
+     "more than the device has. Small requests share units of their own: on a nearly full device some "
+     "requests of 1 to 2 MiB may fail that the default serves. 4: both modes over one supply of units. An "
+     "arena keeps its addresses, and gives up idle units when there are no others. Without virtual memory "
+     "management there is one warning, and 3 becomes 0 and 4 becomes 2. With 2 to 4, "
+     "FLAGS_initial_gpu_memory_in_mb, or FLAGS_fraction_of_gpu_memory_to_use, is the size that the arena "
+     "or pool takes at its first use. FLAGS_reallocate_gpu_memory_in_mb is the step in which it grows. Not "
+     "set: it takes what it needs."},
     {"CISTERN_STATIC_MEMORY_POLICY", Group::kStatic, integer(0, 4), "0", "", "3", to<&P::static_memory_policy>,
      "The same modes under their MemoryConfig name, static_memory_policy.", false,
      "static_memory_policy, ge.exec.staticMemoryPolicy"},
     {"CISTERN_GRAPH_RANGE", Group::kStatic, text(Kind::kGlob), kUnset, "", "step*", to<&P::graph_range>,
-     "An NVTX range whose name matches is a phase: a graph or an iteration, for which figures are "
-     "kept. The name of one in a domain is domain/message. The program's own marker calls "
-     "(include/cistern.h) come first; where neither is, a phase ends at a synchronisation when live "
-     "bytes are back at their minimum. For GE_USE_STATIC_MEMORY=2 and 4 a phase is a graph; one inside "
-     "another belongs to that one."},
+     "An NVTX range whose name matches is a phase: a graph or an iteration, with figures of its own. The "
+     "name of a range in a domain is domain/message. The program's own marker calls (include/cistern.h) "
+     "take precedence. Without markers and ranges, a phase ends at a synchronisation when live bytes are "
+     "back at their minimum. For GE_USE_STATIC_MEMORY=2 and 4 a phase is a graph. A phase inside another "
+     "one belongs to the outer one."},
     {"CISTERN_ATOMIC_CLEAN_POLICY", Group::kStatic, integer(0, 1), "0", "", "1", to<&P::atomic_clean_policy>,
      "How the fills of FLAGS_init_allocated_mem are made (MemoryConfig's atomic_clean_policy). 0: "
-     "gathered: where blocks are cut from chunks, a chunk is filled as a whole when it is taken, and "
-     "what was freed later is filled in runs, all of it when a request finds nothing filled. 1: each "
-     "block by itself when it is handed out. The program's own memsets, which stand where memset "
-     "operators would, are never touched.", false, "atomic_clean_policy, ge.exec.atomicCleanPolicy"},
+     "gathered. If blocks are cut from chunks, a new chunk is filled as a whole. Memory freed later is "
+     "filled in runs, all of it when a request finds nothing filled. 1: each block is filled by itself "
+     "when it is handed out. The program's own memsets, the counterpart of memset operators, are never "
+     "touched.", false, "atomic_clean_policy, ge.exec.atomicCleanPolicy"},
 
     // --- Lifetime-based reuse
     {"CISTERN_MEMORY_OPTIMIZE", Group::kReuse, integer(0, 1), kUnset, "", "1", to<&P::memory_optimize>,
-     "The level of memory_optimize. 0: a freed block serves only requests of the same size, which "
-     "stands for the same shape. 1: any request that fits, smallest sufficient block first."},
+     "The level of memory_optimize. 0: a freed block serves only requests of the same size, the "
+     "counterpart of the same shape. 1: it serves any request that fits; the smallest sufficient block "
+     "comes first."},
     {"CISTERN_PLAN", Group::kReuse, text(Kind::kPlan), "off", "", "auto", to<&P::plan>,
-     "Blocks get places in one chunk, packed by their lifetimes. A file: the plan, or one plan a "
-     "device, that cistern plan made of a recording. auto: found while the program runs, once it "
-     "repeated its requests three times (iterations of up to 21000 requests); another one when it "
-     "changes. Requests are compared with the plan by their size and order. The first that differs "
-     "is a pool's. So are those behind it, until four in a row are those that end an iteration. A "
-     "place that is not free is not used."},
+     "Blocks get places in one chunk, packed by their lifetimes. A file: a plan that cistern plan made "
+     "from a recording, or one plan per device. auto: a plan that is made while the program runs, once it "
+     "has repeated its requests three times (iterations of up to 21000 requests), and again when they "
+     "change. Requests are compared with the plan by size and order. If a request differs, the pool serves "
+     "it and the requests after it, until four in a row match the end of an iteration. A place that is not "
+     "free is not used."},
     {"CISTERN_SKIP_OPT_SET", Group::kReuse, text(Kind::kGlobList), kUnset, "", "fc*,*embedding*", to<&P::skip_opt_set>,
-     "Allocations whose NVTX range, call-stack symbol (C++ demangled or not), Python function, library "
-     "or source file (path or name) matches get private blocks, driver allocations of their own; "
-     "that stands for the names of variables in skip_opt_set. The report counts what each matched."},
+     "Allocations that match get private blocks, each a driver allocation of its own. A pattern matches an "
+     "NVTX range, a call-stack symbol (C++ demangled or not), a Python function, a library or a source "
+     "file (path or name). These take the place of the variable names in skip_opt_set. The report counts "
+     "the matches of each pattern."},
     {"CISTERN_SKIP_GRADS", Group::kReuse, boolean(), "false", "", "true", to<&P::skip_grads>,
-     "The same for allocations of the backward part, known by a built-in list of NVTX ranges and "
-     "call-stack symbols (*backward*, *Backward*, *_grad*, *@GRAD*, *GradOp*, *GradNode*, "
-     "*Grad*Kernel*, *AccumulateGrad*, autograd engines; config/backward.h)."},
+     "The same for allocations of the backward pass. A built-in list of NVTX ranges and call-stack symbols "
+     "recognises them (*backward*, *Backward*, *_grad*, *@GRAD*, *GradOp*, *GradNode*, *Grad*Kernel*, "
+     "*AccumulateGrad*, autograd engines; config/backward.h)."},
     {"CISTERN_PRINT_LOG", Group::kReuse, boolean(), "false", "", "true", to<&P::print_log>,
-     "One line per reuse (request, its call site and NVTX range, block, its former call site and "
-     "range, bytes saved) and a summary."},
+     "Prints one line per reuse (request, its call site and NVTX range; block, its former call site and "
+     "range; bytes saved) and a summary."},
     {"FLAGS_enable_inplace_whitelist", Group::kReuse, boolean(), "false", "", "true", to<&P::enable_inplace_whitelist>,
-     "A debugging aid: allocations whose NVTX range or call-stack symbol names one of 19 operators "
-     "(sigmoid, relu, batch_norm and others) get no recently freed block, so that in-place style "
-     "reuse cannot touch them."},
+     "For debugging: allocations whose NVTX range or call-stack symbol names one of 19 operators (sigmoid, "
+     "relu, batch_norm and others) never get a recently freed block. So in-place reuse cannot affect them."},
     {"FLAGS_fuse_parameter_groups_size", Group::kReuse, Type{.kind = Kind::kInteger, .min = -1, .max = INT32_MAX, .not_zero = true}, "3", "", "8", to<&P::fuse_parameter_groups_size>,
-     "Consecutive allocations of one call site, which stand for a group of parameters, are placed "
-     "side by side, this many to a group; 1 is no grouping, -1 no limit. Other sites may ask in "
-     "between: up to 8 groups of a thread are open, each until its thread made 16 other requests. "
-     "Active once this or the next is set. With GE_USE_STATIC_MEMORY=2 and 4 groups have places "
-     "of their own, outside the arenas of graphs.", true},
+     "Consecutive allocations of one call site form a group, the counterpart of a group of parameters, and "
+     "are placed side by side. This is the number of blocks in a group; 1 is no grouping, -1 no limit. "
+     "Other call sites may allocate in between: up to 8 groups of a thread are open, each until its thread "
+     "has made 16 other requests. Active once this or the next is set. With GE_USE_STATIC_MEMORY=2 and 4 "
+     "groups lie outside the arenas of graphs.", true},
     {"FLAGS_fuse_parameter_memory_size", Group::kReuse, number(kAnyMin), "-1.0", "MB of 2^20 bytes", "16", to<&P::fuse_parameter_memory_size>,
      "The most bytes of such a group; 0 or less is no limit. Communication calls are never changed.", true},
 
     // --- Host memory
     {"CISTERN_MALLOC_CONF", Group::kHost, free_text("a jemalloc configuration"), kUnset, "", "narenas:4", to<&P::malloc_conf>,
-     "Appended to the jemalloc configuration that Cistern composes, for experts."},
+     "For experts: appended to the jemalloc configuration that Cistern composes."},
     {"FLAGS_initial_cpu_memory_in_mb", Group::kHost, integer(1, kMaxMb), "500", "MB of 2^20 bytes", "1000", to<&P::initial_cpu_memory_in_mb>,
-     "Size of a host chunk: address space reserved at first need, pages taken as they are touched. "
-     "At most the next setting's share of physical memory, or of the control group's limit.", true},
+     "Size of a host chunk. Its address space is reserved when it is first needed, and its pages are taken "
+     "when they are touched. At most the next setting's share of physical memory, or of the control "
+     "group's limit.", true},
     {"FLAGS_fraction_of_cpu_memory_to_use", Group::kHost, number_above(0, 1), "1.0", "share of physical memory", "0.5", to<&P::fraction_of_cpu_memory_to_use>,
      "The largest share of physical memory that one host chunk may be.", true},
     {"FLAGS_use_pinned_memory", Group::kHost, boolean(), "true", "", "false", to<&P::use_pinned_memory>,
-     "Host chunks are locked, each page when first touched; a refusal falls back to unlocked pages and "
-     "is said once. The default counts once this or a host chunk flag is set; nothing set, nothing is "
-     "locked.", true},
+     "Host chunks are locked, each page when it is first touched. If the system refuses, pages stay "
+     "unlocked, and one message says so. The default counts only if this or a host chunk setting is set. "
+     "Otherwise nothing is locked.", true},
     {"CISTERN_PIN_EAGER", Group::kHost, boolean(), "false", "", "true", to<&P::pin_eager>,
      "Locks and populates a whole host chunk at once."},
     {"CISTERN_PINNED_POOL", Group::kHost, boolean(), "true", "", "false", to<&P::pinned_pool>,
-     "Blocks of cudaHostAlloc and cudaMallocHost are pooled, each set of flags by itself."},
+     "Blocks of cudaHostAlloc and cudaMallocHost are pooled, with a pool for each set of flags."},
     {"FLAGS_fraction_of_cuda_pinned_memory_to_use", Group::kHost, number_above(0, 1), "0.5", "share of physical memory", "0.25", to<&P::fraction_of_cuda_pinned_memory_to_use>,
      "The most that the pinned pool holds."},
 
     // --- Finding faults
     {"CISTERN_FREE_SYNC", Group::kFaults, choice("auto|true|false"), "auto", "", "false", to<&P::free_sync>,
-     "Whether cudaFree and cudaFreeHost of pooled memory wait for the work of its context, as the driver's do and "
-     "programs rely on. true: they do, but not if nothing was submitted since the last such wait or the last "
-     "synchronisation of the context. auto: they wait for what the host can see, and the device keeps the order of "
-     "the rest, where one thread handed over all work; else as with true. false: no order is kept; freed memory waits until no earlier work can touch it, and a "
-     "free waits only where more than 256 MiB, or a tenth of what is live, waits. For programs that rely on streams, "
-     "events and synchronisations alone."},
+     "Whether cudaFree and cudaFreeHost of pooled memory wait for the work of its context. The driver's "
+     "calls wait, and programs rely on it. true: they wait, unless nothing was submitted since the last "
+     "such wait or the last synchronisation of the context. auto: they wait for work that the host can "
+     "see, and the device keeps the order of other work. If more than one thread submitted the work, auto "
+     "waits as true does. false: no order is kept. Freed memory is reused only when no earlier work can "
+     "touch it. A free waits only if more than 256 MiB, or a tenth of the live memory, waits. Use false "
+     "for programs that rely on streams, events and synchronisations alone."},
     {"CISTERN_ALIGN", Group::kFaults, Type{.kind = Kind::kAlignment, .min = 512}, "512", "", "2M", to<&P::align>,
      "Alignment of blocks at least that large, in strategies that split chunks."},
     {"CISTERN_ONLY_SIZES", Group::kFaults, text(Kind::kSizeRanges), kUnset, "", "1M-64M,256K", to<&P::only_sizes>,
-     "Only requests of these sizes are pooled, both ends included; each other one is a driver "
-     "allocation of its own, counted and really freed. (Only when no memory is left but free blocks "
-     "beside live ones, those serve it.) To find the allocation that a program uses wrongly."},
+     "Only requests of these sizes are pooled, both ends included. Each other request is a driver "
+     "allocation of its own, counted and really freed. (Exception: if the only memory left is in free "
+     "blocks beside live ones, they serve it.) Use it to find the allocation that a program uses wrongly."},
     {"CISTERN_ONLY_SITES", Group::kFaults, text(Kind::kGlobList), kUnset, "", "*libtorch*", to<&P::only_sites>,
-     "Only requests whose NVTX range, call-stack symbol, Python function, library or source file "
-     "matches are pooled."},
+     "Only requests that match are pooled: by NVTX range, call-stack symbol, Python function, library or "
+     "source file."},
     {"CISTERN_POOL_FIRST", Group::kFaults, integer(0, kNoMax), kUnset, "requests", "1000", to<&P::pool_first>,
-     "Only the first so many requests of the process, of those that the settings above choose, are "
-     "pooled; the rest as there."},
+     "Of the requests that the settings above select, only this many are pooled, counted from the start of "
+     "the process. The others are driver allocations as above."},
 };
 // clang-format on
 static_assert(std::size(kRows) <= kMaxRows);

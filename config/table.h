@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The table of settings: one row each, and the one truth about them. Parsing, checking, error
+// The table of settings, one row each. It is the only source for them. Parsing, checking, error
 // texts, `cistern flags`, the launcher's options and SETTINGS.md all come from the rows, so a new
 // setting is a member of Policy and a row.
 //

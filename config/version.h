@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The version of Cistern: the one place that says it. The build reads it from here, and
-// `cistern version` prints it.
+// The version of Cistern, defined only here. The build reads it, and `cistern version` prints it.
 #pragma once
 
 namespace cistern::config {

@@ -4,7 +4,7 @@
 // record of that type: the ownership index is read without a lock and relies on it. take() gives
 // nullptr when the system has no memory left.
 //
-// Records: not thread-safe, for who has a lock anyway. Arena: any thread; one lock.
+// Records: not thread-safe; the caller holds a lock. Arena: any thread; one lock.
 #pragma once
 
 #include <cstddef>

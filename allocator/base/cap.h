@@ -2,10 +2,10 @@
 // The most this process may take from one device (FLAGS_gpu_memory_limit_mb, CISTERN_GPU_LIMIT).
 // One object per device, shared by its contexts. Lock-free, any thread.
 //
-// An allocation is charged with what a device of the cap's size would have given for it: whole
-// pages of 2 MiB (driver_rounding.h). So a program that allocates until the cap is reached gets as
-// far as it would on that device, and what it is told is left can really be allocated. What blocks
-// of the driver's memory pools take depends on where they lie: shared_pages.h.
+// An allocation is charged with the memory that it would take on a device of the cap's size: whole
+// pages of 2 MiB (driver_rounding.h). So a program that allocates until it reaches the cap gets as
+// far as on that device, and it can really allocate the memory that it is told is free. The charge
+// of blocks in the driver's memory pools depends on their place: shared_pages.h.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the driver rounds what it gives, which the pools follow so that they never take more of the
-// device than the driver alone would have: large allocations take whole pages of 2 MiB, smaller
-// ones share such pages in granules of 512 bytes.
+// How the driver rounds allocations. The pools follow it, so that they never take more of the
+// device than the driver alone would: large allocations take whole pages of 2 MiB, smaller ones
+// share such pages in granules of 512 bytes.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The least time of some call, of the last 32 to 64 of them: what it takes when nothing holds it
-// up. Any thread; threads that note at once may lose a measurement. No locks, no errors.
+// The least time of the last 32 to 64 calls of some function: its time when nothing delays it. Any
+// thread; threads that record at the same time may lose a measurement. No locks, no errors.
 #pragma once
 
 #include <algorithm>

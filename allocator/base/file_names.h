@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of files behind which no other user can have put a link. What they name can be written as
-// it is. Any thread.
+// File names behind which no other user can have put a link. Such a file can be written without
+// further checks. Any thread.
 #pragma once
 
 #include <cstring>

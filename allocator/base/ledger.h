@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happened on one device: bytes and calls, for reports and memory queries. The pools of the
-// device's contexts write it, anyone reads it without a lock. Counts of events are since the
-// process began; bytes are as of now, but for the peaks.
+// Bytes and calls of one device, for reports and memory queries. The pools of the device's contexts
+// write it; any thread reads it without a lock. Counts cover the whole process. Bytes are current
+// values, except the peaks.
 #pragma once
 
 #include <atomic>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Units of contexts that ended which their source did not take back at that moment. They are kept,
-// charged and counted as before, and offered again: when a later context ends, when memory is
-// short, and before the program is told how much is free. Until then Ledger::lost counts them.
+// Units of ended contexts that their source did not take back then. They stay charged and counted,
+// and are offered again: when a later context ends, when memory is short, and before a query of
+// free memory is answered. Until then Ledger::lost counts them.
 //
-// Any thread. The source is called without a lock, for units that only the calling thread has.
+// Any thread. The source is called without a lock, for units that only the calling thread holds.
 #pragma once
 
 #include <atomic>

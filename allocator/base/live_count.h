@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The requested bytes that are live in one pool. The Ledger of the device is told of changes in
-// steps of 64 KiB, so that threads of different pools do not fight over one counter; its peak is
-// exact as long as only one pool allocates. Written under the pool's lock, read by anyone.
+// The requested bytes that are live in one pool. It passes changes to the device's Ledger in steps
+// of 64 KiB, so that threads of different pools do not contend for one counter; its peak is exact
+// as long as only one pool allocates. Written under the pool's lock; any thread reads it.
 #pragma once
 
 #include "allocator/base/ledger.h"

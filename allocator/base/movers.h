@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that have something in hand which others look for, and a wait for those of them that were
-// at it when the wait began: later ones, of which there may be some all the time, are not waited
-// for. Any thread; all of it is atomic and nothing allocates.
+// Counts the threads that hold something which others look for. A waiting thread waits for those
+// that held something when the wait began. It does not wait for later ones, since there may always
+// be some. Any thread; all of it is atomic and nothing allocates.
 //
 // Each mover counts itself in one of two counters, the open one. A turn makes the other the open
 // one, and is only made once that other is empty. So after three turns both have been empty since

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Charges for blocks that the driver lays side by side, so that one page has parts of several: a
-// page is charged with the first block that touches it and refunded with the last. Only where the
-// driver put a block tells that: a page that is full for one request still has room for a smaller
-// one. Any thread; one lock, and no driver call under it.
+// Charges for blocks that the driver places side by side, so that a page holds parts of several
+// blocks. A page is charged with the first block that touches it and refunded with the last. Only
+// the address of a block shows its pages: a page that is full for one request may have room for a
+// smaller one. Any thread; one lock, and no driver call under it.
 #pragma once
 
 #include <cstddef>

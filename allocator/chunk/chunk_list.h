@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chunks on their way from one place to another, linked by Chunk::next. A list is its thread's own.
+// Chunks on their way from one place to another, linked by Chunk::next. A list belongs to one
+// thread.
 #pragma once
 
 #include "allocator/base/linked_list.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fills what is handed out with one byte, so that a program which reads memory it never wrote is
-// noticed (FLAGS_init_allocated_mem; when: CISTERN_ATOMIC_CLEAN_POLICY). Any thread; the caller
-// holds no lock, since the source waits until the bytes are there. Where a fill cannot be made the
-// block is handed out all the same, and counted.
+// Fills new blocks with one byte, which reveals programs that read memory they never wrote
+// (FLAGS_init_allocated_mem; when: CISTERN_ATOMIC_CLEAN_POLICY). Any thread; the caller holds no
+// lock, since the source waits until the bytes are there. If a fill fails, the block is handed out
+// unfilled, and counted.
 #pragma once
 
 #include "allocator/base/ledger.h"

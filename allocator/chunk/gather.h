@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gathered fills (FillMode::gathered) of a pool that cuts blocks from chunks. What is clean in such
-// a pool is filled already: a chunk is filled as a whole when it comes in. What was freed stays in
-// the queue even when it could be clean, until a request finds nothing that is filled. Then all of
-// it is filled at once, neighbours in one go, and waited for once.
+// Gathered fills (FillMode::gathered) of a pool that cuts blocks from chunks. Clean memory in such
+// a pool is already filled: a chunk is filled as a whole when it comes in. A freed block stays in
+// the queue, even when no work can touch it any more, until a request finds no filled memory. Then
+// all freed blocks are filled together, neighbours in one fill, with one wait.
 //
-// Where a fill fails the pool is told, and from then on it says of nothing that it is filled: each
-// block is filled by itself when it is handed out. Any thread; the caller holds no lock.
+// If a fill fails, the pool no longer counts any memory as filled. From then on each block is
+// filled by itself when it is handed out. Any thread; the caller holds no lock.
 #pragma once
 
 #include "allocator/chunk/chunk_list.h"

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every pool that cuts blocks from chunks has: its lock, its free space in bins, the queue of
-// what was freed, its sums, and the way from freed to clean. SlabPool and BlockPool add how a block
-// is found and cut, and when a chunk leaves.
+// The common part of all pools that cut blocks from chunks: the lock, free space in bins, the queue
+// of freed blocks, sums, and the way from freed to clean. SlabPool and BlockPool add how to find
+// and cut a block, and when a chunk leaves.
 //
 // bookkeeping_of(block) is that of the block's chunk, with the counts `live`, `waiting` and
 // `filling` of its blocks. Derived has make_clean(block, emptied), with the lock; and
-// end_if_over(bookkeeping, ended), which lets a chunk go in which nothing is live and some of which
-// is in quarantine.
+// end_if_over(bookkeeping, ended), which releases a chunk that has no live blocks and some
+// quarantined ones.
 //
-// Under ReuseRule::same_size what was freed is kept for its size: such blocks are in
-// BlockState::kept and have bins of their own, so that nothing else finds, cuts or merges them.
-// asked_of(block) is, of a freed or kept one, the bytes that the program last had of it; 0 where
-// they are not known, which forget_asked(block) makes it: make_clean(block) then makes it clean as
-// any is under the other rules. Derived has set_clean(block), which only says that it is. Any
-// thread: what looks at blocks takes the lock, sums are read without. None calls the driver.
+// Under ReuseRule::same_size a freed block is kept for its size. Such blocks are in
+// BlockState::kept and have their own bins, so that no other request finds, cuts or merges them.
+// For a freed or kept block, asked_of(block) is the number of bytes that the program last requested
+// in it, or 0 if unknown. forget_asked(block) sets it to 0; make_clean(block) then treats the block
+// as under the other rules. Derived has set_clean(block), which only sets the state. Any thread:
+// functions that look at blocks take the lock; sums are read without it. None calls the driver.
 #pragma once
 
 #include <algorithm>

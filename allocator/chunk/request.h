@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One request on its way through ContextPool, a strategy and, where memory is short, Shortage. An
-// object of the calling thread.
+// One request on its way through ContextPool, a strategy and, if memory is short, Shortage. It
+// belongs to the calling thread.
 #pragma once
 
 #include <cstdint>

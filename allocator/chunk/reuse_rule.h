@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which freed memory serves which request (CISTERN_MEMORY_OPTIMIZE). Everywhere only what is clean
-// serves, whatever the rule.
+// Which freed memory serves which request (CISTERN_MEMORY_OPTIMIZE). Under every rule only clean
+// memory serves a request.
 //
 //   about          not set: each strategy's own rule. A whole chunk serves requests that lose at
 //                  most 1/8 of it; free space in chunks is merged and cut

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of what all pools of the process share that the chunk layer and every strategy use; the
-// whole is Shared (allocator/shared.h). Constant-initialised and, until the first block, untouched.
-// Any thread.
+// The shared state of all pools that the chunk layer and every strategy use. It is a part of Shared
+// (allocator/shared.h). Constant-initialised and, until the first block, untouched. Any thread.
 #pragma once
 
 #include "allocator/base/arena.h"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sizes of blocks that other processes got: they learn a block's size from the driver, which
-// says its chunk's. Who exports one block exports more of its size, so from then on a request of
-// that size gets a chunk of just that. Any thread, no lock; nothing is ever forgotten.
+// The sizes of exported blocks. Another process learns the size from the driver, which reports that
+// of the chunk. A program that exports one block usually exports more of its size. So from then on
+// a request of that size gets a chunk of exactly that size. Any thread, no lock; no size is ever
+// forgotten.
 #pragma once
 
 #include <atomic>

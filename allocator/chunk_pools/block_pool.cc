@@ -220,10 +220,13 @@ void BlockPool::insert(ChunkBlock* block) {
   PoolBase::insert(block);
 }
 
+// Most who ask have the address at which the block starts, as every free has: that takes no search.
 ChunkBlock* BlockPool::live_around(const Chunk* chunk, uint64_t address) const {
   const ChunkMap* map = map_of(chunk);
   if (map == nullptr || !chunk->contains(address)) return nullptr;
-  ChunkBlock* block = map->around(static_cast<uint32_t>((address - map->base) / kBlockGranule));
+  const auto granule = static_cast<uint32_t>((address - map->base) / kBlockGranule);
+  ChunkBlock* block = table_.find(map, granule);
+  if (block == nullptr) block = map->around(granule);
   const bool inside =
       block->is() == BlockState::live && address - block->address() < block->requested;
   return inside ? block : nullptr;

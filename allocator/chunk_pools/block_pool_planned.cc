@@ -12,7 +12,7 @@ uint64_t BlockPool::allocate_at(uint64_t offset, uint64_t bytes, Reclaim& reclai
   LockGuard guard(mutex_);
   if (closed() || maps_ == nullptr || !records_.reserve(2)) return 0;
   if (start >= maps_->granules || granules > maps_->granules - start) return 0;
-  if (granules >= align_ && (maps_->base / kBlockGranule + start) % align_ != 0) return 0;
+  if (granules >= align_ && ((maps_->base / kBlockGranule + start) & (align_ - 1)) != 0) return 0;
   refresh_oldest(reclaim, /*most=*/32, nullptr);
   ChunkBlock* block = cut_out(start, granules);
   if (block == nullptr && waiting_bytes() != 0) {

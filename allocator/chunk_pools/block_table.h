@@ -12,6 +12,12 @@
 namespace cistern::alloc {
 
 class BlockTable {
+  // Of a table that may change, or of one that may not.
+  static auto& bucket_in(auto& table, uint32_t i) {
+    const auto segment = static_cast<int>(std::bit_width(i / kFirst));
+    return segment == 0 ? table.first_[i] : table.segments_[segment][i - (kFirst << segment >> 1)];
+  }
+
  public:
   void insert(ChunkBlock* block) {
     ChunkBlock*& bucket = bucket_of(hash(block->map(), block->start));
@@ -29,8 +35,8 @@ class BlockTable {
   }
 
   // The block that starts at granule `start` of the chunk, or nullptr.
-  ChunkBlock* find(const ChunkMap* map, uint32_t start) {
-    ChunkBlock* block = bucket_of(hash(map, start));
+  ChunkBlock* find(const ChunkMap* map, uint32_t start) const {
+    ChunkBlock* block = bucket_in(*this, place_of(hash(map, start)));
     while (block != nullptr && (block->start != start || block->map() != map)) {
       block = block->same_bucket;
     }
@@ -53,15 +59,13 @@ class BlockTable {
     return static_cast<uint32_t>(product >> 32 ^ product >> 47);
   }
 
-  ChunkBlock*& bucket(uint32_t i) {
-    const auto segment = static_cast<int>(std::bit_width(i / kFirst));
-    return segment == 0 ? first_[i] : segments_[segment][i - (kFirst << segment >> 1)];
-  }
+  ChunkBlock*& bucket(uint32_t i) { return bucket_in(*this, i); }
 
-  ChunkBlock*& bucket_of(uint32_t h) {
+  uint32_t place_of(uint32_t h) const {
     const uint32_t i = h & mask_;
-    return bucket(i < size_ ? i : i & mask_ >> 1);
+    return i < size_ ? i : i & mask_ >> 1;
   }
+  ChunkBlock*& bucket_of(uint32_t h) { return bucket(place_of(h)); }
 
   void grow();
 

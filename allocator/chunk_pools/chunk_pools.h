@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The chunk strategies (legacy, naive_best_fit, auto_growth, thread_local): few large chunks, every
-// request a block inside one. They differ in the sizes of their chunks (chunk_sizes.h), in when
-// neighbours are merged, and in how many pools there are: one, or one for each thread number
-// (thread_numbers.h). A free goes to the pool the block came from, whichever thread frees.
+// The chunk strategies (legacy, naive_best_fit, auto_growth, thread_local): few large chunks, with
+// every request a block inside one. They differ in the sizes of their chunks (chunk_sizes.h), in
+// when neighbours are merged, and in how many pools there are: one, or one for each thread number
+// (thread_numbers.h). A free goes to the block's pool, whichever thread frees.
 //
 // Any thread; no lock is held while the chunk layer is called.
 #pragma once

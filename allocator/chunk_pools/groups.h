@@ -4,22 +4,22 @@
 // before it ends (rounded up to 512 bytes), so that the program can use them as one buffer. Other
 // sites may ask in between: weight, bias, weight, bias are two groups.
 //
-// Members are blocks of a BlockPool like all others: they are freed one by one, and a member's
-// memory waits and is reused as any is. Their pool is the strategy's own, or under the default one
-// that AnyStrategy keeps beside it.
+// Members are ordinary blocks of a BlockPool: each is freed by itself, and its memory waits and is
+// reused as usual. Their pool is the strategy's own. Under the default strategy, AnyStrategy keeps
+// a pool for them.
 //
-// How large the coming members are is not known when the first one comes. With it room is taken
-// (BlockState::room): for as many members of its size as a group has, or, where their number has no
-// limit, for one more; but if there was a group of this site before that began with this size, for
-// what that one came to, or would have with the member for which there was no room. Where clean
-// memory lies behind it, room grows as a member needs it. A group ends when it is full, when its
-// site's next allocation does not fit, when its thread made kMostBetween others since, and when
-// memory is short; what is left of its room is clean memory again. A site whose last group had one
-// member is served outside groups until it allocates twice within that. Under
-// ReuseRule::same_size a freed member of the size asked for goes before a new group.
+// When the first member comes, the sizes of the others are unknown. The first member reserves room
+// (BlockState::room) for as many members of its size as a group has. If that number has no limit,
+// it reserves room for one more. If an earlier group of this site began with the same size, it
+// reserves the total size of that group, including a member that did not fit. If clean memory
+// follows, the room grows when a member needs it. A group ends when it is full, when its site's
+// next allocation does not fit, when its thread has made kMostBetween other allocations since, and
+// when memory is short. The rest of its room is then clean memory again. A site whose last group
+// had one member is served outside of groups until it allocates twice within kMostBetween. Under
+// ReuseRule::same_size a freed member of the requested size is reused before a new group begins.
 //
-// Any thread: a slot belongs to the threads of one number, and has its own lock. None is held while
-// the source is called.
+// Any thread. A slot belongs to the threads of one number, and has its own lock. No lock is held
+// while the source is called.
 #pragma once
 
 #include "allocator/chunk_pools/chunk_pools.h"

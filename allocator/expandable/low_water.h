@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of what is clean was not needed for how long, where it does not matter which part of it
-// was: memory that any request can have has no age of its own. Written by allocations, and by one
-// sweep at a time (allocator/idle_work.h); a note that is lost to another thread's keeps memory a
-// tick longer, or not as long.
+// How much clean memory was not needed, and for how long. It does not matter which part: memory
+// that serves any request has no age of its own. Allocations write it, and one sweep at a time
+// (allocator/idle_work.h). If two threads write at once, one note is lost, and memory stays a tick
+// longer or shorter.
 #pragma once
 
 #include <algorithm>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between threads that move units and one that changes who may use what is mapped: while units are
-// on their way nobody can tell where they will be. Movers go side by side; whoever looks at all of
-// it waits for those under way and keeps others out. Neither waits for anything but driver calls
-// of the other; a mover goes through once, since a second time could wait for itself. Any thread;
-// all of it is atomic.
+// Separates threads that move units from a thread that changes access to mapped memory, because
+// nobody knows the next address of a unit that is being moved. Several threads may move units at
+// the same time. A thread that changes access waits for them and keeps new ones out. Both sides
+// wait only for driver calls of the other. A mover enters once, since a second entry could wait for
+// itself. Any thread; all state is atomic.
 #pragma once
 
 #include <atomic>

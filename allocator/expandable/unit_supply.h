@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The physical units of one context's expandable memory: taken from the source within the cap,
-// counted in the ledger. Whose they are meanwhile is written in ChunkMap::units of the range they
-// are mapped in; a unit that is mapped nowhere is in the hands of one thread, or the source's. Any
-// thread; no lock is held while the source is called.
+// counted in the ledger. ChunkMap::units records the units that are mapped in a range. A unit that
+// is mapped nowhere belongs to one thread, or to the source. Any thread; no lock is held while the
+// source is called.
 #pragma once
 
 #include "allocator/base/cap.h"

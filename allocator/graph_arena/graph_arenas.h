@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The strategy of GE_USE_STATIC_MEMORY=2: graphs that run one after the other share an arena as
-// large as the largest of them. Beside it is the default strategy, for requests in no graph and for
-// those that outlive their graph, as an earlier run of the name has shown (graph_runs.h).
+// large as the largest of them. The default strategy serves requests outside of graphs, and
+// requests that outlived their graph in an earlier run of the same name (graph_runs.h).
 //
 //   begin   of a graph: if it is known and the arena is not one chunk that suffices, the arena goes
 //           back to the driver when it is empty, and the first miss takes one of the new size. Not

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One run of a graph, as who asks for memory names it (record/phases.h finds runs).
+// One run of a graph, as a request names it (record/phases.h finds runs).
 #pragma once
 
 #include <cstdint>

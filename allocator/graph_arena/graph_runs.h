@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs of graphs: which arena a request of a run belongs in, or that it outlives its graph and
-// belongs in none, as an earlier run of the name has shown (known_graphs.h). A run begins with its
-// first request. Where another one has ended in the same place, what that needed and what outlived
-// it becomes known then. A run that finds another one open gets a place, and so an arena, of its
-// own; a graph that comes after both uses either.
+// Runs of graphs: decides in which arena a request of a run belongs. A request that outlived its
+// graph in an earlier run of the same name belongs in none (known_graphs.h). A run begins with its
+// first request. If another run has ended in the same place, its need, and the requests that
+// outlived it, become known then. If another run is still open, the new run gets its own place, and
+// so its own arena. A graph that comes after both uses either one.
 //
-// An arena is a BlockPool, so that who allocates in which is a matter of room, not of safety. What
-// is behind it, and when it is taken, is of the Strategy that derives from this:
+// An arena is a BlockPool, so the choice of the arena affects room, not safety. The Strategy that
+// derives from this class provides the memory and takes it:
 //
 //   arena(number)                the pool; nullptr where it has none yet
 //   enter_arena(running, begin)  a run begins: chooses running->pool, 0 where there is none, and
 //                                makes that pool fit for most_needed
 //   after_begin(begin)           what that left to do without the lock
 //
-// Any thread. mutex_ is about runs alone: it is held while a pool's lock is taken, never the other
-// way round, and not while the chunk layer is called. Where there is no memory for bookkeeping no
+// Any thread. mutex_ protects only runs. A pool's lock is taken under it, never the other way
+// round, and it is not held while the chunk layer is called. Without memory for bookkeeping no
 // request is placed.
 #pragma once
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The default strategy with a pool beside it for the members of groups (chunk_pools/groups.h),
 // which lie side by side in chunks as large as their group needs. Requests without a group are the
-// default strategy's; only when no other memory is left, what is free between members serves them.
-// Idle chunks of groups count in its budget of idle memory, and in the calls of the program they go
-// before what it keeps itself, which serves any request. Any thread; no lock is held while the
-// chunk layer is called.
+// default strategy's; only when no other memory is left, free space between members serves them.
+// Idle chunks of groups count in the default strategy's budget of idle memory. In calls of the
+// program they are returned first, because the strategy's own idle memory serves any request. Any
+// thread; no lock is held while the chunk layer is called.
 #pragma once
 
 #include "allocator/chunk_pools/chunk_pools.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What earlier runs of graphs have shown, by name: how many bytes of the arena a run needs, and
-// which of its requests outlive it. A request is known by its size and by how many of that size the
-// run made before, so that threads of one run may take turns. All zero bytes at the start. Not
-// thread-safe.
+// which of its requests outlive it. A request is identified by its size and its number among the
+// run's requests of that size, so that threads of one run may take turns. All zero bytes at the
+// start. Not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The strategy of GE_USE_STATIC_MEMORY=3 and, with arenas, of 4: arenas of graphs
-// (graph_runs.h) and expandable memory (expandable.h) over one supply of units. An arena's
-// addresses stay as they are. It grows by units behind them, at once to what the coming graph is
-// known to need, so that no moment has to be awaited at which it is empty; and what outlives its
-// graph holds no more of it than the units it lies in. When memory is short the arena's clean units
-// go where they are needed, and come back behind the same addresses.
+// The strategy of GE_USE_STATIC_MEMORY=3 and, with arenas, of 4: arenas of graphs (graph_runs.h)
+// and expandable memory (expandable.h) over one supply of units. An arena keeps its addresses. It
+// grows by units behind them, at once to the known need of the coming graph, so it need not be
+// empty for that. A block that outlives its graph holds only the units in which it lies. When
+// memory is short, the arena's clean units move to where they are needed, and later come back
+// behind the same addresses.
 //
 // Any thread.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the pool of host memory asks of the system, in whole pages. Any thread; errno stays as it
-// is; nothing is a cancellation point.
+// System calls of the host memory pool, in whole pages. Any thread; errno stays as it is; nothing
+// is a cancellation point.
 #pragma once
 
 #include <cstddef>

@@ -2,10 +2,10 @@
 // The default strategy, when no setting names another one: memory by actual size, on demand.
 //
 // Requests of 1 MiB and more keep driver allocations whole, so that NCCL, MPI and RDMA see real
-// bases; smaller ones are cut from 2 MiB slabs. No more is kept than the program itself held within
-// the last second, and a floor; what is idle beyond that goes back to the driver. Before memory is
-// said to be out, so does everything that is not live: with requests of that size the program never
-// runs out where the driver alone would not have.
+// bases; smaller ones are cut from 2 MiB slabs. The pool keeps as much as the program held within
+// the last second, plus a floor; idle memory beyond that goes back to the driver. Before a request
+// fails, all memory that is not live goes back. So with requests of 1 MiB and more the program runs
+// out of memory only where the driver alone would.
 //
 // Small blocks are sharded: threads spread over kShards independent SlabPools; a free goes to the
 // shard the block came from. Any thread; no lock is held while the chunk layer is called.

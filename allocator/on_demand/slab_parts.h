@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory for what a slab takes beside its own record as its blocks become more: parts, and the maps
-// of slabs with many blocks. A part has a power of two of bytes, and parts of all sizes are cut
-// from the same segments, side by side: a slab with twenty blocks takes no page of its own. Parts
-// given back serve others of their size; segments are never unmapped. Any thread; not on hot paths:
-// a slab keeps what it took until it ends.
+// Memory that a slab takes beside its own record when it has more blocks: parts, and the maps of
+// slabs with many blocks. A part has a power of two of bytes, and parts of all sizes are cut from
+// the same segments, side by side: a slab with twenty blocks takes no page of its own. Parts given
+// back serve others of their size; segments are never unmapped. Any thread; not on hot paths: a
+// slab keeps what it took until it ends.
 #pragma once
 
 #include <bit>

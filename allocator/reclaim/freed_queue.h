@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The queue of one pool for what the program freed and nobody may use yet:
+// The queue of one pool for freed blocks that may not be reused yet:
 //
 //   waiting  for earlier work (reclaim.h), in the order of the frees
 //   parked   because a graph that still lives may use its address (parked.h)

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The garbage of one device: what the program freed and two settings keep back from reuse
-// (FLAGS_eager_delete_tensor_gb, FLAGS_memory_fraction_of_eager_deletion). It lies in the queues of
-// the device's pools (freed_queue.h), whatever context they belong to:
+// The garbage of one device: freed memory whose reuse two settings delay
+// (FLAGS_eager_delete_tensor_gb, FLAGS_memory_fraction_of_eager_deletion). It is in the queues of
+// all the device's pools (freed_queue.h), in all contexts:
 //
 //   until_threshold    until such garbage of the whole device reaches the threshold: the largest
 //                      blocks are flushed then, up to the fraction; the rest moves to the next line
 //   until_synchronise  until the program synchronises the block's context
 //
-// A shortage flushes both. To be flushed is to wait for earlier work, as every freed block does:
-// the settings only ever delay reuse. Parked and quarantined memory is never garbage.
+// A shortage flushes both. A flushed block waits for earlier work like every freed block: the
+// settings only delay reuse. Parked and quarantined memory is never garbage.
 //
 // Any thread. The lock of the garbage is taken before those of its pools, one of them at a time,
 // and never by a thread that holds one. Nothing here calls the source.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the settings say of memory that lies idle (FLAGS_free_idle_memory, CISTERN_IDLE_MS,
-// CISTERN_IDLE_KEEP_MB), and the ages by which it goes back to the driver.
+// The settings for idle memory (FLAGS_free_idle_memory, CISTERN_IDLE_MS, CISTERN_IDLE_KEEP_MB), and
+// the ages at which it goes back to the driver.
 //
 // Ages are counted in ticks, an eighth of the delay. A sweep (IdleWork) gives its tick to every
 // chunk that it sees wholly idle for the first time, and each use of the chunk takes it away. So

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one pool keeps parked: freed, but a living graph may hold it (graph_lives.h), in the order
-// of the frees. It is looked through when graphs have changed, so that all of it costs constant
-// time for each block parked and each request:
+// The parked blocks of one pool: freed, but a living graph may hold them (graph_lives.h). They are
+// in the order of the frees. The pool looks through them when graphs have changed. The cost is
+// constant for each parked block and each request:
 //
 //   fresh    parked since the last look, looked at as soon as a graph has changed
 //   settled  found held by a graph before; looked through again only once such a graph has changed,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The most that an amount was within the last second: what a program held a moment ago it will want
-// again. The second is kept in parts, each with its own peak and the time it ended; a part that
-// ended more than a second ago no longer counts. Whoever reads the peak does not read a clock:
-// advance() does, and is called from time to time.
+// The peak of an amount within the last second: a program will probably want again what it held a
+// moment ago. The second is kept in parts, each with its own peak and the time it ended; a part
+// that ended more than a second ago no longer counts. Reading the peak does not read a clock. Only
+// advance() does, which is called from time to time.
 //
-// Any thread. A part that nobody ended for long counts as if its peak had been at its end.
+// Any thread. If no call ended a part for long, it counts as if its peak had been at its end.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which block an event is about, for who follows blocks from event to event.
+// Identifies the block of an event, for code that follows blocks from event to event.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a recording is made of: something happened to the program's memory. Plain data, the same for
-// who writes recordings and who reads them (FORMAT.md).
+// The events of a recording: something happened to the program's memory. Plain data, the same for
+// writers and readers (FORMAT.md).
 #pragma once
 
 #include <cstdint>

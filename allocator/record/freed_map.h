@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was freed and not handed out again yet, by address: whose memory a new block gets. A treap,
-// so that blocks which were merged or cut since are found as well. Not thread-safe.
+// Freed memory that was not handed out again yet, by address: it says whose memory a new block
+// gets. A treap, so that it also finds blocks that were merged or cut since. Not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of things that somebody else gave handles to. Looking one up takes no lock. Any thread; not
-// to be called from a signal handler. Bounded: what has no room has no name.
+// Names of objects whose handles come from elsewhere. Looking one up takes no lock. Any thread; not
+// to be called from a signal handler. Bounded: an object without room has no name.
 #pragma once
 
 #include <atomic>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which blocks are live and how large they are, for who wants to know no more of them: phases that
-// end by live bytes, of memory whose size no pool of ours tells at its free. All zero bytes at the
-// start; not thread-safe. Memory comes from the operating system with the first block and stays; a
-// block that finds no room there is not known.
+// The live blocks and their sizes, and nothing more. Automatic phases need them for memory whose
+// size no pool knows at its free. All zero bytes at the start; not thread-safe. Memory comes from
+// the operating system with the first block and stays; a block for which there is no room is not
+// known.
 #pragma once
 
 #include <cstdint>

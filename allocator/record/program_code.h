@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which frame of a call stack says most to somebody who asks who allocates: the report, the
-// recordings' reader, the log of reuse and the line that says memory is out all ask here. Any
-// thread.
+// Chooses the frame of a call stack that names a call site. The report, the reader of recordings,
+// the log of reuse and the out-of-memory line all use it. Any thread.
 #pragma once
 
 #include <string_view>

@@ -85,9 +85,9 @@ int check_driver(const std::string& object) {
   version(&number);
   say("driver", path + ", CUDA " + version_text(number) + "; kernel module " + kernel_module());
   if (const size_t unknown = unknown_functions(path, object); unknown != 0) {
-    say("", "this driver is newer than Cistern: " + std::to_string(unknown) +
-                " functions are unknown; a program that calls one is served by the driver from "
-                "then on");
+    say("",
+        "this driver is newer than Cistern: " + std::to_string(unknown) +
+            " functions are unknown; once a program calls one, the driver serves all its requests");
   }
   if (const int code = init(0); code != 0) {
     say("devices", "none: cuInit returned error " + std::to_string(code));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the loader will see in an ELF file. Read here and not with readelf, which a machine that
-// only runs programs need not have. Every offset of the file is taken with suspicion: it may be cut
-// short or made up. Whatever it is, reading takes time and memory by the size of the file.
+// What the loader will see in an ELF file. It is not read with readelf, which a machine that only
+// runs programs need not have. No offset of the file is trusted: the file may be truncated or
+// forged. Time and memory for reading are proportional to its size.
 #pragma once
 
 #include <cstdint>

@@ -111,58 +111,45 @@ int print_names() {
   return kDone;
 }
 
-constexpr char kPageHead[] =
-    "# Settings\n"
-    "\n"
-    "<!-- Written by `cistern-config flags --markdown` from config/table.cc; change it there. -->\n"
-    "\n"
-    "Cistern is set by environment variables. It catches calls, call stacks and NVTX ranges of an\n"
-    "unmodified program; it sees no operators, shapes or variables. Where a setting speaks of "
-    "those\n"
-    "elsewhere, its row says what takes their place here.\n"
-    "\n"
-    "**Where a value comes from.** First the environment (`env`; an option of `cistern run` is an\n"
-    "environment variable too, shown as `launcher`), then the file that `CISTERN_CONFIG` names\n"
-    "(`file`), then the default. All is read once, before `main`. `cistern flags` shows the value "
-    "in\n"
-    "force and where it came from, `cistern flags NAME` one setting in full.\n"
-    "\n"
-    "**The file** has lines `NAME=value` or `--FLAGS_name=value`. Blanks around names and values "
-    "do\n"
-    "not count, `#` at the start of a line or after a blank begins a comment, a name may occur "
-    "once,\n"
-    "and the whole file may have 32 KiB.\n"
-    "\n"
-    "**As options.** Each setting is an option of `cistern run`: its name without `CISTERN_`,\n"
-    "`FLAGS_` or `GE_`, in lower case, with dashes: `--gpu-limit 8G`, `--free-idle-memory true`.\n"
-    "\n"
-    "**Bad values.** The whole value must parse: an empty value, trailing characters, an overflow "
-    "or\n"
-    "a value out of range is refused. Numbers are decimal (integers also `0x` hexadecimal), "
-    "yes-or-no\n"
-    "values are `1 t true y yes` or `0 f false n no` in any case. One bad value, or two settings "
-    "that\n"
-    "cannot hold together, and Cistern stays inactive as a whole: one line on stderr says which "
-    "value\n"
-    "it was and what is allowed, and the program runs as without it. `cistern run` checks first "
-    "and\n"
-    "starts nothing (exit code 2); `CISTERN_ON_ERROR=abort` ends the program with status 78.\n"
-    "\n"
-    "**Unknown names** that begin with `CISTERN_` get a warning with the nearest known name. "
-    "Unknown\n"
-    "`FLAGS_` and `GE_` names belong to other programs and are left alone. Most settings that are "
-    "only\n"
-    "for another one, which is not given, get a warning, too: they change nothing.\n";
+constexpr char kPageHead[] = R"(# Settings
 
-constexpr char kConflicts[] =
-    "\n"
-    "## Settings that cannot hold together\n"
-    "\n"
-    "- `FLAGS_gpu_memory_limit_mb` with `CISTERN_GPU_LIMIT` or `CISTERN_GPU_LIMIT_<n>`\n"
-    "- a limit below `FLAGS_initial_gpu_memory_in_mb`\n"
-    "- `FLAGS_alloc_fill_value` of 0 or more with `FLAGS_init_allocated_mem=false`\n"
-    "- `GE_USE_STATIC_MEMORY` and `CISTERN_STATIC_MEMORY_POLICY` with different modes (1 is 2)\n"
-    "- static memory modes 1 to 4 with `FLAGS_allocator_strategy` or `CISTERN_MEMORY_OPTIMIZE`\n";
+<!-- Written by `cistern-config flags --markdown` from config/table.cc; change it there. -->
+
+Environment variables set Cistern. It catches the calls of an unmodified program, its call stacks and its NVTX ranges. It
+sees no operators, shapes or variables. If a setting is about those elsewhere, its row says what takes their place here.
+
+**Where a value comes from.** First the environment (`env`), then the file that `CISTERN_CONFIG` names (`file`), then the
+default. An option of `cistern run` is an environment variable too, shown as `launcher`. Cistern reads all of them once, before
+`main`. `cistern flags` shows each value in force and where it came from. `cistern flags NAME` describes one setting in full.
+
+**The file** has lines `NAME=value` or `--FLAGS_name=value`. Blanks around names and values do not count. `#` at the start of
+a line or after a blank begins a comment. A name may occur once. The whole file may have 32 KiB.
+
+**As options.** Each setting is an option of `cistern run`: its name without `CISTERN_`, `FLAGS_` or `GE_`, in lower case, with
+dashes: `--gpu-limit 8G`, `--free-idle-memory true`.
+
+**Values.** The whole value must parse. An empty value, trailing characters, an overflow and a value out of range are
+refused. Numbers are decimal; integers may also be `0x` hexadecimal. Yes-or-no values are `1 t true y yes` or
+`0 f false n no` in any case.
+
+**Bad values.** One bad value, or two settings that conflict, makes Cistern inactive as a whole. One line on stderr names the
+value and what is allowed, and the program runs as without Cistern. `cistern run` checks first and starts nothing (exit
+code 2). `CISTERN_ON_ERROR=abort` ends the program with status 78.
+
+**Unknown names** that begin with `CISTERN_` get a warning with the nearest known name. Unknown `FLAGS_` and `GE_` names
+belong to other programs and are ignored. Most settings that depend on another one get a warning if that one is not set:
+they change nothing then.
+)";
+
+constexpr char kConflicts[] = R"(
+## Settings that conflict
+
+- `FLAGS_gpu_memory_limit_mb` with `CISTERN_GPU_LIMIT` or `CISTERN_GPU_LIMIT_<n>`
+- a limit below `FLAGS_initial_gpu_memory_in_mb`
+- `FLAGS_alloc_fill_value` of 0 or more with `FLAGS_init_allocated_mem=false`
+- `GE_USE_STATIC_MEMORY` and `CISTERN_STATIC_MEMORY_POLICY` with different modes (1 is 2)
+- static memory modes 1 to 4 with `FLAGS_allocator_strategy` or `CISTERN_MEMORY_OPTIMIZE`
+)";
 
 std::string escaped(const std::string& text) {
   std::string out;

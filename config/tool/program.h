@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Would a preload into this program work? The loader ignores an object it cannot use with at most a
-// message, and ignores preloads altogether for set-id programs: the program would run without us
-// and nobody would know. So the questions are asked before exec.
+// Will a preload into this program work? The loader ignores an object that it cannot use, with at
+// most a message, and ignores all preloads for set-id programs. The program would silently run
+// without Cistern. So these checks come before exec.
 #pragma once
 
 #include <string>

@@ -71,9 +71,10 @@ bool say_routes(const Program& program, const std::vector<Library>& libraries) {
     route(described(*runtime) + ": shared CUDA runtime; caught by dlsym and cuGetProcAddress");
   if (has[0]) route("static CUDA runtime; caught by dlsym and cuGetProcAddress");
   if (has[1] && !has[0] && driver == nullptr) route("opens libcuda itself; caught by dlsym");
-  if (base.rfind("python", 0) == 0) route("Python: what it imports is caught as it is loaded");
+  if (base.rfind("python", 0) == 0)
+    route("Python: imported libraries are caught when they are loaded");
   const bool none = !any;
-  if (none) route("none seen; libraries it loads later are caught then");
+  if (none) route("none found; libraries that it loads later are caught then");
   if (program.elf.is_library) {
     say("covered",
         none ? "nothing to cover"
@@ -92,8 +93,7 @@ bool say_malloc(const Program& program, const std::vector<Library>& libraries,
     return say("malloc", "left alone: " + object + " serves none"), false;
   }
   if (const std::string runtime = sanitizer_of(program.elf); !runtime.empty()) {
-    return say("malloc",
-               "that of " + runtime + ", which has to be loaded before all else; try: --host off"),
+    return say("malloc", "that of " + runtime + ", which must be loaded first; try: --host off"),
            false;
   }
   const bool own = defines_function(program.binary, "malloc");
@@ -154,14 +154,16 @@ void say_framework(bool& any, const Framework& framework, const std::string& pat
           : name + " leaves it to Cistern: " + framework.variable + " is set to \"" + value + "\"");
   any = true;
   if (framework.reads_flags) {
-    say("", std::string(framework.name) +
-                " reads FLAGS_ variables, too: one that both know is in force in both pools, its "
-                "own and Cistern's; for Cistern alone, write it into a file: --config FILE");
+    say("",
+        std::string(framework.name) +
+            " reads FLAGS_ variables too: one that both know takes effect in its own pool and in "
+            "Cistern's; for Cistern only, write it into a file: --config FILE");
   }
   if (!framework.binds_deep) return;
   say("", std::string(framework.name) +
-              " opens its library with RTLD_DEEPBIND, which no preload alone reaches: with malloc "
-              "preloaded it ends the program; try: --audit, or --host off");
+              " opens its library with RTLD_DEEPBIND, which bypasses a preload: with a preloaded "
+              "malloc "
+              "the program ends; try: --audit, or --host off");
   if (reach.serves_malloc) {
     reach.but += std::string(reach.but.empty() ? "" : ", ") + "not with " + framework.name + when +
                  " unless with --audit or --host off";
@@ -194,7 +196,7 @@ void say_sanitizer(const Program& program, Reach& reach) {
   const std::string runtime = sanitizer_of(program.elf);
   if (runtime.empty()) return;
   say("sanitizer", runtime +
-                       " has to come before the object: cistern run puts it there; by hand, "
+                       " must come before the object: cistern run puts it there; by hand, "
                        "LD_PRELOAD=" +
                        runtime + ":OBJECT");
   reach.but = "malloc stays the sanitizer's";
@@ -216,7 +218,7 @@ bool say_file(Program& program, const char* name, const Elf& object) {
     const Problem problem = check_architecture(program, object);
     if (problem.code != kDone) return say("library", problem.text), false;
     say("library", program.path + " (" + describe(program.elf) +
-                       "): no program, one loads it; what follows is of the library");
+                       "): a library, not a program; the lines below are about the library");
     return true;
   }
   const Problem problem = check_program(name, &object, program);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What doctor says of a program, or of a library that programs load: by which routes it reaches the
-// driver, whether they are covered, whose malloc serves it, and who pools its memory.
+// Doctor's report on a program, or on a library that programs load: its routes to the driver,
+// whether they are covered, whose malloc serves it, and which frameworks pool its memory.
 #pragma once
 
 #include <string>

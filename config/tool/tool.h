@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cistern-config: what scripts/cistern asks before it starts a program. It reads settings with the
-// same code as the preloaded object, so that both give the same line for the same mistake. An
-// ordinary program: single-threaded, may use the C++ library.
+// cistern-config answers the questions of scripts/cistern before a program starts. It reads
+// settings with the same code as the preloaded object, so that both print the same line for the
+// same mistake. It is an ordinary program: single-threaded, may use the C++ library.
 #pragma once
 
 #include <string>

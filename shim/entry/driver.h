@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The real driver: pointers to the functions behind every hook and to those that Cistern calls for
-// itself. They are found once, at the first call of a hook; the library is never unloaded after
-// that. Any thread. No lock is held while the loader is asked, since a thread inside dlopen holds
-// the loader's own: threads that arrive together each look everything up, and all use the first
+// The real driver: pointers to the functions behind every hook, and to those that Cistern calls for
+// itself. They are looked up once, at the first call of a hook; the library is never unloaded after
+// that. Any thread. No lock is held during the look-up, since a thread inside dlopen holds the
+// loader's own lock. Threads that arrive together each look up everything, and all use the first
 // result.
 #pragma once
 

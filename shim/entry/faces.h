@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C faces of all hooks, i.e. the functions that Cistern exports in place of the driver's:
-// declared from the one table (hooks.def), defined in hooks/*.cc.
+// The C faces of all hooks: the functions that Cistern exports in place of the driver's. They are
+// declared from one table (hooks.def) and defined in hooks/*.cc.
 #pragma once
 
 #include "shim/cuda_api.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The driver functions that Cistern knows by name: those it hooks (hooks.def) and those that pass
-// (pass-list.txt, but for those it takes for unknown). Any other function of a driver is unknown.
+// (pass-list.txt, except those it treats as unknown). Any other function of a driver is unknown.
 // Constant, so any thread may ask at any time, also before main.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The real dlsym and dlvsym, behind the ones that Cistern exports, and look-ups in the loader's
-// list of objects that do without them. Any thread.
+// The real dlsym and dlvsym behind those that Cistern exports, and look-ups in the loader's list of
+// objects that do not need them. Any thread.
 #pragma once
 
 #include <link.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The routes by which a program reaches the driver, other than calling an exported symbol: dlsym,
-// dlvsym and cuGetProcAddress. Each asks the real function first, and puts in place of its answer
-// the hook of exactly the symbol that was answered. Any thread.
+// dlvsym and cuGetProcAddress. Each calls the real function first, and replaces its result by the
+// hook of exactly the returned symbol. Any thread.
 #pragma once
 
 #include "shim/cuda_api.h"

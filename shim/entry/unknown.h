@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Driver functions that Cistern does not know (known.h). What one does cannot be seen: it may hand
-// over work that touches any memory, make a stream or a context, or begin a capture. So a program
-// that looks one up gets a *trampoline* in its place. When that is first called, the one who takes
-// care (order/careful.h) is told, before the driver is; then, and at each later call at once,
-// control jumps to the driver's function with every argument as it was, on the stack too. So
-// nothing can be done after the driver's call, and all that it may do is assumed before.
+// Driver functions that Cistern does not know (known.h). Cistern cannot see what such a function
+// does: it may submit work that touches any memory, make a stream or a context, or begin a capture.
+// So a program that looks one up gets a *trampoline* in its place. Its first call reports to
+// order/careful.h before the driver is called. Then, and at once in each later call, control jumps
+// to the driver's function with all arguments unchanged, also those on the stack. So nothing can be
+// done after the driver's call, and its possible effects are assumed before it.
 //
-// Functions of other libraries that hand over work *out of sight* are treated alike, of which less
-// is assumed. They reach the driver by ways without hooks, on the program's own contexts and
-// streams. The program gets a trampoline for each of the few by which such use begins:
+// Functions of other libraries that submit work *out of sight* are treated alike, but less is
+// assumed of them. They reach the driver by ways without hooks, on the program's own contexts and
+// streams. The program gets a trampoline for each of the few functions with which such use begins:
 //
 //   cuvidCreateDecoder         NVIDIA's decoder
 //   NvEncodeAPICreateInstance  NVIDIA's encoder
@@ -21,11 +21,11 @@
 //                              CUPTI, by which profilers work, is such a somebody.
 //
 // A library that is loaded and looked up is not in use: FFmpeg, for one, looks up all it might
-// need. Of a program or library that is linked with the decoder's or the encoder's nothing more is
-// seen: there the link has to be enough. It is looked for ten times a second at most.
+// need. A program or library that is linked with the decoder's or the encoder's function shows
+// nothing more, so the link counts as use. Links are checked at most ten times a second.
 //
-// A function that the program or one of its libraries is linked with has no trampoline: that the
-// link is there has to be enough.
+// An unknown function that the program or one of its libraries is linked with has no trampoline, so
+// the link counts as a call.
 //
 // There are kTrampolines, which are never given back; beyond them the driver's own function is
 // handed out *bare*, and the process is careful at once. Without pools every function is. Any

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The hooks that jemalloc 5.3 calls after each allocation, from its hook.h, which is not installed.
-// They are called without locks of jemalloc's; what they allocate themselves is served without
-// them. While there are none they cost nothing.
+// jemalloc calls them without its locks; their own allocations are served without hooks. Without
+// hooks they cost nothing.
 #pragma once
 
 #include <jemalloc/jemalloc.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose blocks the program gets. Where another object's malloc comes before ours (the program's
-// own, or a library's that was preloaded before), ours is never called, but functions of the family
-// that the other object lacks are: they leave each call to the next definition, which comes from
-// the C library and works with whatever malloc there is. Any thread; found out once, at load.
+// Whose malloc serves the program. If another object's malloc comes before ours (the program's own,
+// or that of a library preloaded before), ours is never called. But functions of the family that
+// the other object lacks are called: they forward each call to the next definition, in the C
+// library, which works with any malloc. Any thread; determined once, at load.
 #pragma once
 
 #include "shim/entry/loader.h"

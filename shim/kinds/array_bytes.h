@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many bytes of its device an array takes. The layout is known to the driver alone, so the
-// driver is asked.
+// The number of device bytes that an array takes. Only the driver knows the layout, so the driver
+// is asked.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arrays: the driver's own, charged to the device of the context they are created in. Arguments are
-// the program's; the driver answers to invalid ones. Any thread.
+// the program's; the driver checks them. Any thread.
 #pragma once
 
 #include "shim/cuda_api.h"

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the program holds from the driver itself, beside the pools: charged to the cap of the device
-// it lies on, and counted for the report. A charge is made before the driver is asked and taken
+// Memory that the program holds from the driver itself, outside the pools. It is charged to the cap
+// of its device and counted for the report. A charge is made before the driver is asked and taken
 // back when the driver refuses; a record by address or handle finds it again at the free, whatever
-// thread, context or device is current then. Stream-ordered memory, and linear memory of less than
-// 1 MiB, is charged with the least that it may take (nothing where it may not fit), and with the
-// rest once the driver said where it lies: it lays such blocks side by side
-// (allocator/base/shared_pages.h). Of arrays the driver tells no place. Only kept where a cap is
-// set or a report is wanted: else each hook pays one branch.
+// thread, context or device is current then. The driver places stream-ordered memory, and linear
+// memory below 1 MiB, side by side (allocator/base/shared_pages.h). Such memory is first charged
+// with the least it may take (nothing if it is uncertain whether it fits under the cap), and with
+// the rest once its address is known. The driver gives no address of arrays. Charges are kept only
+// with a cap or a report; otherwise each hook pays one branch.
 //
 // Not charged, because the program does not hold them: nodes of graphs, memory imported from
 // another process (the exporter pays), host memory, arrays without memory of their own (sparse,

@@ -24,6 +24,9 @@
 namespace cistern::shim {
 namespace {
 
+// cuda.h, cuIpcOpenMemHandle: the flags "Must be specified as" this.
+constexpr unsigned kOnlyFlag = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS;
+
 constinit std::atomic<uint64_t> unanswered{0};
 
 // Waits for all work of the current context. Without pools nobody knows whether a stream captures:
@@ -88,7 +91,7 @@ size_t size_at(CUdeviceptr base) {
 // The size of what the driver opened has to hold the block: an exporter may say anything.
 CUresult open_chunk(OpenMemHandle* real, const IpcAnswer& answer, Mapping* wanted) {
   CUdeviceptr base = 0;
-  const CUresult result = ask_with_idle_memory(real, &base, answer.handle, wanted->flags);
+  const CUresult result = ask_with_idle_memory(real, &base, answer.handle, kOnlyFlag);
   if (result != CUDA_SUCCESS) return result;
   wanted->key = base;
   wanted->bytes = size_at(base);
@@ -122,7 +125,6 @@ CUresult open_in_units(CUdeviceptr* out, const IpcToken& token, const IpcAnswer&
                        IpcFiles* files, IpcPatience* patience, Mapping wanted, IpcReply* reply) {
   memcpy(&wanted.handle, &token, sizeof wanted.handle);
   wanted.unit_bytes = answer.unit_bytes;
-  wanted.flags = 0;
   constexpr int kAttempts = 16;
   for (int i = 0; i < kAttempts; ++i) {
     if (use_open_mapping(wanted, answer, out)) return CUDA_SUCCESS;
@@ -222,9 +224,7 @@ CUresult open_imported(OpenMemHandle* real, CUdeviceptr* out, const CUipcMemHand
                        unsigned flags) {
   const NoCancel opens;
   Mapping wanted{};
-  wanted.flags = flags;
-  const bool known_flags = (flags & ~unsigned{CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS}) == 0;
-  if (real == nullptr || out == nullptr || !known_flags || !describe_context(&wanted)) {
+  if (real == nullptr || out == nullptr || flags != kOnlyFlag || !describe_context(&wanted)) {
     return ask(real, out, handle, flags);
   }
   CUipcMemHandle own;

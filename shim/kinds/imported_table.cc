@@ -102,17 +102,13 @@ bool add_user(Mapping* mapping, uint64_t offset, uint64_t bytes, CUdeviceptr* ou
 bool use_open_mapping(const Mapping& wanted, const IpcAnswer& answer, CUdeviceptr* out) {
   const alloc::LockGuard guard(mutex);
   Mapping* mapping = open_mapping(wanted);
-  return mapping != nullptr && (wanted.flags & ~mapping->flags) == 0 &&
-         add_user(mapping, answer.offset, answer.bytes, out);
+  return mapping != nullptr && add_user(mapping, answer.offset, answer.bytes, out);
 }
 
 bool use_new_mapping(const Mapping& opened, const IpcAnswer& answer, CUdeviceptr* out) {
   const alloc::LockGuard guard(mutex);
   Mapping* mapping = open_mapping(opened);
-  if (mapping != nullptr) {
-    mapping->flags |= opened.flags;
-    return false;
-  }
+  if (mapping != nullptr) return false;
   drop_what_is_over(opened);
   mapping = mapping_arena.take();
   if (mapping == nullptr) return false;

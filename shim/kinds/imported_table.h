@@ -8,8 +8,8 @@
 
 namespace cistern::shim {
 
-// A chunk of another process, as a context has it open, and all flags with which it was opened; or
-// a block in units, of which the handle is its token and there are no flags.
+// A chunk of another process, as a context has it open; or a block in units, of which the handle is
+// its token.
 // `closing`: a thread asks the driver to close it, and takes the record away then, and nobody else
 // does. Whoever wants the chunk meanwhile opens it anew, and may get the same addresses before the
 // record is away. `gone`: its context went.
@@ -19,7 +19,6 @@ struct Mapping {
   uint64_t bytes;
   CUcontext context;
   unsigned long long context_number;
-  unsigned flags;
   CUipcMemHandle handle;
   uint64_t users;       // open blocks, each as often as it is open
   uint64_t surplus;     // that the driver counts beside these, as it would not close them
@@ -31,9 +30,8 @@ struct Mapping {
 
 // Of a chunk that is open already. False: it is not.
 bool use_open_mapping(const Mapping& wanted, const IpcAnswer& answer, CUdeviceptr* out);
-// Of a chunk that the driver has just opened. False: it was open already, to another thread or with
-// other flags, which the driver has obeyed by now; or there is no memory. Then the driver, which
-// counts, is to close it once.
+// Of a chunk that the driver has just opened. False: it was open already, to another thread, or
+// there is no memory. Then the driver, which counts, is to close it once.
 bool use_new_mapping(const Mapping& opened, const IpcAnswer& answer, CUdeviceptr* out);
 // The driver would not close what was opened beside a mapping: that is noted there. False: there is
 // no such mapping.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linear memory that no pool serves: cuMemAlloc without a pooled context, pitched and managed
-// memory, and frees and questions about addresses that are not the pools'. It stays the driver's;
-// where charges are kept it is charged, and with the fill on it is filled. Any thread.
+// memory, and frees and queries of addresses outside the pools. It stays the driver's. If charges
+// are kept, it is charged; with the fill on, it is filled. Any thread.
 #pragma once
 
 #include <cstddef>

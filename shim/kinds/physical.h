@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Physical memory that the program creates for itself (cuMemCreate). It is charged
-// (kinds/charges.h) and counts as live for who watches (watch/watch.h) until its last handle is
-// released and its last mapping undone, in any order. Imported handles are their exporter's; what
-// cuMemMapArrayAsync maps into sparse arrays is not followed. Any thread.
+// (kinds/charges.h) and counts as live for observers (watch/watch.h) until its last handle is
+// released and its last mapping undone, in any order. Imported handles belong to their exporter.
+// Mappings of cuMemMapArrayAsync into sparse arrays are not tracked. Any thread.
 #pragma once
 
 #include "shim/cuda_api.h"

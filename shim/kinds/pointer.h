@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver is asked, and told, about an address (cuda.h: cuPointerGetAttribute and the calls
-// around it). The driver answers for its whole allocation; where that differs from the block the
-// program holds, the block is told: one size everywhere, the requested one. BUFFER_ID and
-// MEMORY_BLOCK_ID stay the driver's: a program that caches registrations by them has registered the
-// whole allocation. What lies in units (order/cuda_units.h) is told as memory of cuMemAlloc, but
-// for what another process or device could do with it: that stays the truth.
+// Queries and attributes of an address (cuda.h: cuPointerGetAttribute and the calls around it). The
+// driver answers for its whole allocation. If that differs from the program's block, the answer is
+// about the block: one size everywhere, the requested one. BUFFER_ID and MEMORY_BLOCK_ID stay the
+// driver's: a program that caches registrations by them has registered the whole allocation. Memory
+// in units (order/cuda_units.h) is reported as memory of cuMemAlloc. But the answers on what
+// another process or device can do with it stay the driver's.
 //
-// An address of ours that the program does not hold is answered as the driver answers for an
-// address it has never seen. What makes a block known outside the process is noted when it
-// succeeded (allocator/context_pool.h, mark_exported). Any thread.
+// For an address of ours that the program does not hold, the answer is the driver's for an unknown
+// address. A call that makes a block known outside the process is recorded when it succeeded
+// (allocator/context_pool.h, mark_exported). Any thread.
 #pragma once
 
 #include "shim/cuda_api.h"

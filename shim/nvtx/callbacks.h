@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of NVTX that Cistern answers, for the tables of an instance of NVTX (injection.cc).
-// Where another tool wants a function, too, that tool's is called after ours and answers; then its
-// handles and numbers are the program's, and here names are found by them. Any thread.
+// If another tool also wants a function, the tool's is called after ours and its result is
+// returned. Then the program has the tool's handles and numbers, and names are found by them here.
+// Any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each thread is in: ranges and phases. Ranges come from NVTX (injection.cc), whose names are
-// numbers of names() here; a domain is the number of its name, 0 is the default domain. A thread's
-// own mapping, made when it enters its first range and returned when it ends. Any thread.
+// The ranges and phases in which each thread is. Ranges come from NVTX (injection.cc), whose names
+// are numbers of names() here; a domain is the number of its name, 0 is the default domain. A
+// thread's own mapping, made when it enters its first range and returned when it ends. Any thread.
 #pragma once
 
 #include <cstdint>

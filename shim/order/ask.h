@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of the driver on the program's behalf: its answer goes to the program unchanged, and an
-// error that may mean that the context is dead is noted (suspicion.h). Any thread.
+// Calls of the driver on the program's behalf: its result goes to the program unchanged. An error
+// that may mean a dead context is recorded (suspicion.h). Any thread.
 #pragma once
 
 #include "shim/cuda_api.h"

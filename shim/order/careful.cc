@@ -39,10 +39,11 @@ void unknown_function(Unknown how, const char* name) {
           "unseen",
           name);
     case Unknown::out_of_sight:
-      return work_goes_unseen("the program calls %s, which hands over work out of sight", name);
-    case Unknown::linked_out_of_sight:
-      return work_goes_unseen("the program is linked with %s, which hands over work out of sight",
+      return work_goes_unseen("the program calls %s, which submits work that Cistern cannot see",
                               name);
+    case Unknown::linked_out_of_sight:
+      return work_goes_unseen(
+          "the program is linked with %s, which submits work that Cistern cannot see", name);
   }
 }
 
@@ -108,8 +109,8 @@ void tell_unknown_functions() {
   const size_t unknown = unknown_functions();
   if (unknown != 0 && !told.exchange(true)) {
     log(config::LogLevel::kInfo,
-        "this driver is newer than Cistern: %zu functions are unknown; a program that calls one is "
-        "served by the driver from then on",
+        "this driver is newer than Cistern: %zu functions are unknown; once a program calls one, "
+        "the driver serves all its requests",
         unknown);
   }
   look_for_unknown_links();

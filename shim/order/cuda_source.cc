@@ -288,14 +288,14 @@ void CudaSource::plan_made(uint64_t bytes, uint64_t requests) {
 
 void CudaSource::shortage_ended(alloc::Step step, uint64_t bytes) {
   static constexpr const char* kWhat[alloc::kSteps] = {
-      "memory that had become clean",
+      "memory that had become clean meanwhile",
       "a new chunk after idle memory was returned",
       "a smaller chunk",
-      "a driver allocation of just that size",
+      "a driver allocation of exactly that size",
       "a free block found elsewhere",
-      "nothing; the program is told that memory is out",
+      "nothing; the program gets out of memory",
   };
-  log(config::LogLevel::kInfo, "memory is short on device %d: %llu bytes asked, served by %s",
+  log(config::LogLevel::kInfo, "memory is short on device %d: %llu bytes requested, served by %s",
       device_, static_cast<unsigned long long>(bytes), kWhat[static_cast<int>(step)]);
 }
 

@@ -74,7 +74,7 @@ alloc::ChunkSizes sizes_on(const Device& d, bool has_units) {
     const bool growth = sizes.kind == alloc::StrategyKind::auto_growth;
     log(config::LogLevel::kWarn,
         "a chunk cannot be larger than the device; value seen %s=%llu; allowed: up to %llu, which "
-        "is what is used",
+        "is used now",
         sizes.initial_clamped ? "FLAGS_initial_gpu_memory_in_mb"
         : growth              ? "FLAGS_auto_growth_chunk_size_in_mb"
                               : "FLAGS_reallocate_gpu_memory_in_mb",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The plans of CISTERN_PLAN=FILE (allocator/plan/FORMAT.md): read when the first context appears,
-// and kept as long as the process lives. Of the contexts of a device one at a time has its plan. A
-// file that cannot be used is told once, and then there is no plan.
+// and kept as long as the process lives. One context of a device at a time has the device's plan.
+// If the file cannot be used, one message says so, and there is no plan.
 //
 // One thread at a time: the lock of the contexts.
 #pragma once

@@ -19,8 +19,8 @@ void noticed(Unseen what) {
   const bool stream = what == Unseen::kStream;
   if (times[static_cast<int>(what)].fetch_add(1) != 0) return;
   log(config::LogLevel::kInfo,
-      "a CUDA %s turned up that was created out of sight; what its work may touch is reused only "
-      "after the program has waited for its context; cistern doctor tells which parts of the "
+      "found a CUDA %s that no hook saw created; memory that its work may touch is reused only "
+      "after the program has synchronised its context; cistern doctor shows which parts of the "
       "program are not covered",
       stream ? "stream" : "context");
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program hands work to the device. Frees have something to wait for from then on
-// (contexts/seen_empty.h), and who handed it over, and whether the host sees it, decides how they
-// do (barrier/unfinished.h). What waits for earlier work is marked first
-// (allocator/reclaim/reclaim.h), so that the mark covers that work only: freed memory does not wait
-// for what is launched after its free. Which functions these are: submissions.def. Any thread.
+// The program submits work to the device. From then on frees have something to wait for
+// (contexts/seen_empty.h). The thread that submitted it, and whether the host sees it, decide how
+// they wait (barrier/unfinished.h). Freed memory is marked before the submission
+// (allocator/reclaim/reclaim.h), so that the mark covers only earlier work: freed memory does not
+// wait for work launched after its free. Which functions these are: submissions.def. Any thread.
 #pragma once
 
 #include "shim/order/barrier/unfinished.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the pools decide becomes a call of the driver in the sources (cuda_source.h, cuda_units.h,
-// contexts/pinned_source.h): each is told here, for the log at level debug. Any thread.
+// The sources turn the pools' decisions into driver calls (cuda_source.h, cuda_units.h,
+// contexts/pinned_source.h). Each call is logged here at level debug. Any thread.
 #pragma once
 
 #include <cstdint>

@@ -88,8 +88,8 @@ void add_entry(const char* setting, std::string_view text, Entry::Kind kind, boo
     snprintf(names + length, sizeof names - length, " and %d more", left_out.count - named);
   }
   log(config::LogLevel::kWarn,
-      "too many call sites and ranges are chosen: %d entries in all settings, of which %d count; "
-      "%s do nothing; take entries out, or join them by *",
+      "too many call sites and ranges; value seen: %d entries in all settings; allowed: %d; %s do "
+      "nothing; remove entries, or join them with *",
       kMostEntries + left_out.count, kMostEntries, names);
 }
 
@@ -181,7 +181,7 @@ Entries kept(std::atomic<std::atomic<Entries>*>& table, uint32_t size, uint32_t 
   const char* why = why_no_unwinder();
   if (why == nullptr || said_no_stacks.exchange(true)) return;
   log(config::LogLevel::kWarn,
-      "call stacks cannot be seen: %s; %s matches NVTX ranges only; install libunwind8", why,
+      "call stacks are not available: %s; %s matches NVTX ranges only; install libunwind8", why,
       entries[0].setting);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory from the pools: what cuMemAlloc and cuMemFree do under Cistern. Results are the
-// driver's own, or what it would have answered. Any thread.
+// Device memory from the pools: the work of cuMemAlloc and cuMemFree under Cistern. Results are the
+// driver's own, or those that it would have returned. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +32,7 @@ bool ours(CUdeviceptr address, alloc::Chunk** chunk);
 CUresult free(alloc::Chunk* chunk, CUdeviceptr address);
 CUresult free_watched(alloc::Chunk* chunk, CUdeviceptr address);   // as allocate_watched()
 CUresult free_in_phase(alloc::Chunk* chunk, CUdeviceptr address);  // as allocate_in_phase()
-// The same for cuMemFreeAsync, which only a capture of its own stream forbids: the caller has made
-// sure that there is none.
+// The same for cuMemFreeAsync, where no capture forbids the call: the caller has asked.
 CUresult free_ordered(alloc::Chunk* chunk, CUdeviceptr address);
 
 }  // namespace cistern::shim

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the program is told of a device's memory: what is kept idle counts as free, and a cap as the
+// Answers to queries of a device's memory: idle memory counts as free, and a cap is reported as the
 // size of the device. Any thread.
 #pragma once
 

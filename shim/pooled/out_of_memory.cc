@@ -61,7 +61,7 @@ void write_advice(const Device& device, uint64_t bytes, bool capped, const alloc
     std::snprintf(
         out, size,
         "%.1f MiB of the device are neither the pools' nor free: what %sthis program takes "
-        "beside them, or other processes",
+        "outside the pools, or other processes",
         mib(all - known), rounds_up ? "the driver adds to fill pages of 2 MiB, what " : "");
   } else {
     std::snprintf(out, size, "the device has no more");
@@ -116,7 +116,8 @@ CUresult out_of_memory(Context& context, size_t bytes) {
   const uint64_t reserved = ledger.reserved.get();
   const uint64_t held = u.live + u.idle + u.waiting + u.parked + u.garbage + u.quarantined;
   log(config::LogLevel::kInfo,
-      "out of memory: %.1f MiB asked on device %d; live %.1f, idle %.1f, waiting %.1f, parked for "
+      "out of memory: %.1f MiB requested on device %d; live %.1f, idle %.1f, waiting %.1f, parked "
+      "for "
       "graphs %.1f, lost to rounding %.1f, largest free block %.1f MiB; %s%s",
       mib(bytes), context.device.load(), mib(u.live), mib(u.idle), mib(u.waiting), mib(u.parked),
       mib(reserved > held ? reserved - held : 0), mib(context.pool.largest_free()), advice,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Before any call answers that memory is out, what is kept idle on the device is released to the
-// driver and the call is made again. Any thread.
+// Before any call returns out of memory, idle memory on the device is released to the driver and
+// the call is made again. Any thread.
 #pragma once
 
 #include <cstddef>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Page-locked host memory from the pools: what cuMemHostAlloc, cuMemAllocHost and cuMemFreeHost do
-// under Cistern (CISTERN_PINNED_POOL). Results are the driver's own, or what it would have
-// answered. Any thread.
+// Page-locked host memory from the pools: the work of cuMemHostAlloc, cuMemAllocHost and
+// cuMemFreeHost under Cistern (CISTERN_PINNED_POOL). Results are the driver's own, or those that it
+// would have returned. Any thread.
 //
-// The driver serves what no pool does: requests of flags that are not known; and those for which
-// the pools have nothing clean, while something captures, while much waits for work, and, unless
-// the limit was set, beyond it. A free waits for nothing (but see CISTERN_FREE_SYNC) until much
-// waits for work: then it waits for the oldest, a second at most, and free chunks go back to the
-// driver, which waits as it does without Cistern.
+// The driver serves all other requests: those with unknown flags, and those for which the pools
+// have nothing clean during a capture, while much memory waits for work, or beyond the limit unless
+// it was set. A free waits for nothing (but see CISTERN_FREE_SYNC) until much waits for work: then
+// it waits for the oldest, a second at most, and free chunks go back to the driver, which waits as
+// it does without Cistern.
 #pragma once
 
 #include <cstddef>

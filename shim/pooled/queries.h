@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the program is told of a block of the pools: the block, not the chunk it lies in. `chunk` is
-// what ours() (pooled/memory.h) or pinned() (pooled/pinned_memory.h) found for the address. Where
-// the program holds no block, the error is the driver's for an unknown address. Any thread.
+// Answers to queries of a pooled block: they describe the block, not its chunk. `chunk` is the
+// result of ours() (pooled/memory.h) or pinned() (pooled/pinned_memory.h) for the address. If the
+// program holds no block there, the error is the driver's for an unknown address. Any thread.
 #pragma once
 
 #include "allocator/context_pool.h"

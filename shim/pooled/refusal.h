@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver would say before it looks at a size or an address: a call that a pool answers
-// alone must fail where the driver's would. Any thread.
+// The driver's errors that come before it looks at a size or an address: a call that a pool serves
+// alone must fail if the driver's would. Any thread.
 #pragma once
 
 #include "shim/cuda_api.h"

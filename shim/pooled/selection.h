@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finding the allocation that a program uses wrongly: CISTERN_ONLY_SIZES, CISTERN_POOL_FIRST and
-// the settings of chosen_sites.h let only some requests be pooled, and each of the others gets what
-// it would have got without Cistern: a driver allocation of its own, really freed, as long as the
-// driver has memory. Any thread.
+// the settings of chosen_sites.h let only some requests be pooled. Each other request gets the same
+// as without Cistern: a driver allocation of its own, really freed, as long as the driver has
+// memory. Any thread.
 #pragma once
 
 #include <cstdint>

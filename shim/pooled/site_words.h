@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What FLAGS_enable_inplace_whitelist looks for.
+// The operator names of FLAGS_enable_inplace_whitelist.
 #pragma once
 
 #include <string_view>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the pools have their memory from virtual memory management (order/cuda_units.h), the driver
-// knows more of it than of memory of cuMemAlloc: handles, mappings and access that are Cistern's.
-// The program is told what it is told of memory of cuMemAlloc. Any thread.
+// If the pools' memory comes from virtual memory management (order/cuda_units.h), the driver knows
+// handles, mappings and access of it that belong to Cistern. The program gets the same answers as
+// for memory of cuMemAlloc. Any thread.
 #pragma once
 
 #include "shim/cuda_api.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of the report: who beside Cistern pools the program's memory, and at most two settings
-// that would have helped this run. Both follow from the report's figures alone; a run in which
-// nothing is amiss gets neither. Any thread.
+// The end of the report: frameworks that also pool the program's memory, and at most two settings
+// that would have helped this run. Both follow from the report's figures alone. A run without
+// problems gets neither. Any thread.
 #pragma once
 
 #include <span>

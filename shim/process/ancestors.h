@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a process says for all that it starts, too: a bad setting, or that a report is empty. One
-// line is enough for a shell or make and all below it.
+// Messages that one process prints for all its descendants: a bad setting, or an empty report. One
+// line is enough for a shell or make and all processes below it.
 //
 // Nothing is left behind for the children to find: no variable, descriptor or file, which a program
 // could see or a killed process leave. Instead a process looks at those above it, as they are now
-// in /proc: whether this object is mapped in them, and what their own environment says. Where /proc
-// does not tell, the line is said again.
+// in /proc: whether this object is mapped in them, and what their own environment says. If /proc
+// does not show it, the line is printed again.
 //
 // For the object's constructor, which runs before the process can be anybody's parent: a forked
 // child is not asked about again. Calls no malloc.

@@ -115,7 +115,7 @@ bool start() {
   if (code == 0) return true;
   state.store(State::cannot);
   log(config::LogLevel::kInfo,
-      "no thread could be created for work in the background: %s; the program's own calls do it",
+      "the background thread could not be started: %s; the program's own calls do its work",
       strerrordesc_np(code));
   return false;
 }

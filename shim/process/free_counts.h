@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What frees of pooled memory waited for, and what those that did not wait left to the device
-// (pooled/free_wait.h, order/barrier/debts.h): counted there, told by the report. Frees that found
-// nothing to wait for are the most frequent and not counted at all: they are what is left of the
-// pools' own counts. Any thread, without a lock.
+// Counts what frees of pooled memory waited for, and what other frees left to the device
+// (pooled/free_wait.h, order/barrier/debts.h), for the report. Frees with nothing to wait for are
+// the most frequent and are not counted: the report subtracts the others from the pools' own
+// counts. Any thread, without a lock.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file that Cistern writes: log, report, recording. Its name comes from a setting, and may lie in
-// a folder where other users make names, too. So it is a regular file of the process's user, with
-// that one name, and no link leads to it but links of the user or root among the folders; a new one
-// only its user may read and write (0600). Names of open descriptors, /dev/null, /dev/full and
-// /dev/tty are the exception: nobody else gives those, so they are opened as they are.
+// A file that Cistern writes: log, report, recording. Its name comes from a setting, and may be in
+// a folder where other users can also create names. So it must be a regular file of the process's
+// user with only that name. Only links of the user or root among the folders may lead to it. A new
+// file has mode 0600. Names of open descriptors, /dev/null, /dev/full and /dev/tty are the
+// exception: nobody else can create those, so they are opened as they are.
 //
 // Its descriptor is a high number, because programs expect the low ones for files of their own.
 // Nothing is written once the program has made that number another file. Opening: one thread at a

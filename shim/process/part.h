@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the parts of the preloaded object do at load, in a forked child and at exit. Between the
-// folders of shim/ includes go one way only, and the other folders lie above process/. So it calls
-// them through this table, which the topmost folder fills in (hooks/parts.cc).
+// The functions of the object's parts at load, in a forked child and at exit. Between the folders
+// of shim/ includes go one way only, and the other folders lie above process/. So it calls them
+// through this table, which the topmost folder fills in (hooks/parts.cc).
 #pragma once
 
 #include <span>

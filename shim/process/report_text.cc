@@ -26,7 +26,7 @@ void text_scratch(Writer& writer, const alloc::Ledger& l) {
   const uint64_t hits = l.scratch_hits.get(), requests = hits + l.scratch_misses.get();
   writer.print(
       "cistern:   scratch        %llu of %llu stream-ordered allocations from the cache (%.1f %%), "
-      "%.1f MiB cached, %llu blocks given back\n",
+      "%.1f MiB cached, %llu blocks returned to the driver\n",
       static_cast<ull>(hits), static_cast<ull>(requests), 100 * ratio(hits, requests),
       mib(l.scratch_bytes.get()), static_cast<ull>(l.scratch_released.get()));
 }
@@ -42,8 +42,8 @@ void text_idle(Writer& writer, const alloc::Ledger& l) {
 
 void text_put_off(Writer& writer, const alloc::Ledger& l) {
   writer.print(
-      "cistern:   put-off frees  caught up with %llu times by allocations that missed, "
-      "%llu times in the background\n",
+      "cistern:   deferred frees done %llu times by allocations that missed, %llu times in the "
+      "background\n",
       by(alloc::WorkedBy::call, l.deferred_done), by(alloc::WorkedBy::background, l.deferred_done));
 }
 
@@ -70,10 +70,10 @@ void text_shortages(Writer& writer, const alloc::Ledger& l) {
 // CISTERN_POOL_FIRST).
 void text_faults(Writer& writer, const alloc::Ledger& l) {
   if (policy().chooses_requests()) {
-    writer.print("cistern:   passed through %llu allocations that the settings keep unpooled",
+    writer.print("cistern:   not pooled     %llu allocations, because of the settings",
                  static_cast<ull>(l.unpooled.get()));
     if (const uint64_t pooled = l.unpooled_short.get(); pooled != 0) {
-      writer.print("; %llu more the pools served, no other memory was left",
+      writer.print("; the pools served %llu more because no other memory was left",
                    static_cast<ull>(pooled));
     }
     writer.print("\n");
@@ -82,9 +82,9 @@ void text_faults(Writer& writer, const alloc::Ledger& l) {
 
 void text_garbage(Writer& writer, const alloc::Garbage& garbage) {
   writer.print(
-      "cistern:   garbage        flushed %llu times; collected %.1f MiB, kept until a "
-      "synchronisation %.1f MiB; drained by shortages %.1f MiB\n",
-      static_cast<ull>(garbage.flushes.get()), mib(garbage.until_threshold.get()),
+      "cistern:   held back      %.1f MiB until the threshold (%llu flushes), %.1f MiB until a "
+      "synchronisation, %.1f MiB until memory was short\n",
+      mib(garbage.until_threshold.get()), static_cast<ull>(garbage.flushes.get()),
       mib(garbage.until_synchronise.get()), mib(garbage.flushed_when_short.get()));
 }
 
@@ -92,8 +92,8 @@ void text_garbage(Writer& writer, const alloc::Garbage& garbage) {
 void text_units(Writer& writer, const DeviceReport& device) {
   const alloc::Ledger& l = *device.ledger;
   writer.print(
-      "cistern:   units          static memory mode %d: %llu mapped, %.1f MiB idle in them; %llu "
-      "created, %llu released; %llu remaps of %llu units\n",
+      "cistern:   units          static memory mode %d: %llu mapped, %.1f MiB of them idle; %llu "
+      "created, %llu released; %llu requests moved %llu units\n",
       mode_of(device.strategy), static_cast<ull>(l.units.get()), mib(device.usage.idle),
       static_cast<ull>(l.units_created.get()), static_cast<ull>(l.units_released.get()),
       static_cast<ull>(l.remaps.get()), static_cast<ull>(l.units_remapped.get()));
@@ -159,19 +159,20 @@ void text_device(Writer& writer, const DeviceReport& device) {
   }
   text_kinds(writer, device);
   writer.print(
-      "cistern:   waits          %llu, %.3f ms; memory returned for want of it %llu "
-      "times, out of memory %llu times\n",
+      "cistern:   waits          %llu, %.3f ms; returned under pressure: %llu times; "
+      "out of memory: %llu times\n",
       static_cast<ull>(l.waits.get()), static_cast<double>(l.wait_ns.get()) / 1e6,
       static_cast<ull>(l.shortages.get()), static_cast<ull>(l.out_of_memory.get()));
   if (const uint64_t times = l.bound_gave_way.get(); times != 0) {
     writer.print(
-        "cistern:   no bound       %llu times more had to wait than may: no work ended for a "
-        "second\n",
+        "cistern:   no bound       %llu times more memory waited than allowed: no work ended for "
+        "a second\n",
         static_cast<ull>(times));
   }
   if (const uint64_t lost = l.lost.get(); lost != 0) {
-    writer.print("cistern:   not taken back %llu chunks or units, which the driver refused\n",
-                 static_cast<ull>(lost));
+    writer.print(
+        "cistern:   not returned   %llu chunks or units: the driver refused to take them back\n",
+        static_cast<ull>(lost));
   }
   if (l.shortages.get() != 0) text_shortages(writer, l);
   text_faults(writer, l);
@@ -181,15 +182,16 @@ void text_device(Writer& writer, const DeviceReport& device) {
   if (policy().fill_byte() >= 0) text_fill(writer, l);
   if (alloc::group_rules(policy()).on) {
     writer.print(
-        "cistern:   groups         %llu with %llu members side by side; %.1f MiB kept for members "
+        "cistern:   groups         %llu with %llu members side by side; %.1f MiB reserved for "
+        "members "
         "that did not come\n",
         static_cast<ull>(l.groups.get()), static_cast<ull>(l.group_members.get()),
         mib(l.group_room.get()));
   }
   if (const uint64_t times = l.sizes_forgotten.get(); times != 0) {
     writer.print(
-        "cistern:   other sizes    %llu times freed memory served other sizes than its own, for "
-        "want of memory\n",
+        "cistern:   other sizes    %llu times freed memory served other sizes than its own because "
+        "memory was short\n",
         static_cast<ull>(times));
   }
 }
@@ -217,15 +219,16 @@ void text_pinned(Writer& writer, const PinnedReport& pinned) {
 void text_ipc(Writer& writer, const IpcReport& ipc) {
   if (ipc.exported == 0 && ipc.opened == 0) return;
   writer.print(
-      "cistern: other processes  %llu handles of blocks inside chunks, opened there %llu times; of "
-      "theirs %llu opened here\n",
+      "cistern: IPC              %llu handles of Cistern's made here, opened elsewhere %llu times; "
+      "%llu of other processes opened here\n",
       static_cast<ull>(ipc.exported), static_cast<ull>(ipc.answered), static_cast<ull>(ipc.opened));
 }
 
 void text_driver_pools(Writer& writer, const PoolsReport& pools) {
   if (pools.adopted == 0) return;
   writer.print(
-      "cistern: memory pools     %llu of the driver's keep what was used lately: at most %.1f MiB; "
+      "cistern: memory pools     %llu pools of the driver kept recently used memory: at most %.1f "
+      "MiB; "
       "trimmed %llu times, %.1f MiB\n",
       static_cast<ull>(pools.adopted), mib(pools.kept_peak_bytes), static_cast<ull>(pools.trims),
       mib(pools.trimmed_bytes));
@@ -242,8 +245,7 @@ void text_reason(Writer& writer, const char* what, const char* why, const char* 
 void text_unknown(Writer& writer, const UnknownReport& unknown) {
   text_reason(writer, "careful", unknown.careful, "the driver served all requests");
   text_reason(writer, "careful", unknown.unseen_work, "frees waited for all work");
-  text_reason(writer, "all visible", unknown.all_visible,
-              "frees waited for all that was unfinished");
+  text_reason(writer, "all visible", unknown.all_visible, "frees waited for all unfinished work");
 }
 
 template <size_t n>
@@ -268,7 +270,8 @@ void text_free_waits(Writer& writer, const FreeCounts& frees) {
   if (sum.waits == 0) return;
   const uint64_t visible = frees.for_visible.waits.get();
   writer.print(
-      "cistern: frees waited     %llu times, %.3f ms: %llu for what the host sees, %llu for all "
+      "cistern: frees waited     %llu times, %.3f ms: %llu for work visible to the host, %llu for "
+      "all "
       "work",
       static_cast<ull>(sum.waits), ms(sum.ns), static_cast<ull>(visible),
       static_cast<ull>(sum.waits - visible));
@@ -280,8 +283,8 @@ void text_debts(Writer& writer, const FreeCounts& frees) {
   const WaitSum sum = waits_for_order(frees);
   if (frees.ordered.get() == 0 && sum.waits == 0) return;
   writer.print(
-      "cistern: frees in order   %llu, kept by the device: %llu events, %llu waits of streams; "
-      "waited for %llu times, %.3f ms",
+      "cistern: frees in order   %llu left to the device: %llu events, %llu waits of streams; the "
+      "host waited %llu times, %.3f ms",
       static_cast<ull>(frees.ordered.get()), static_cast<ull>(frees.events.get()),
       static_cast<ull>(frees.stream_waits.get()), static_cast<ull>(sum.waits), ms(sum.ns));
   text_by(writer, frees.paid, kPaidBy);
@@ -326,9 +329,9 @@ void compose_text(Writer& writer, const ProcessReport& process, const Advice& ad
   writer.print("cistern: events recorded %llu, queried %llu\n",
                static_cast<ull>(process.events_recorded), static_cast<ull>(process.events_queried));
   if (process.unseen_contexts != 0 || process.unseen_streams != 0) {
-    writer.print("cistern: turned up, made out of sight: contexts %llu, streams %llu\n",
-                 static_cast<ull>(process.unseen_contexts),
-                 static_cast<ull>(process.unseen_streams));
+    writer.print(
+        "cistern: unseen           %llu contexts and %llu streams that no hook saw created\n",
+        static_cast<ull>(process.unseen_contexts), static_cast<ull>(process.unseen_streams));
   }
   for (const config::Framework* framework : advice.frameworks.list()) {
     char text[200];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both forms of the report (report_text.cc, report_json.cc) are written with. Used once, at
-// exit, by the thread that ends the process.
+// The writer of both forms of the report (report_text.cc, report_json.cc). Used once, at exit, by
+// the thread that ends the process.
 #pragma once
 
 #include <limits.h>

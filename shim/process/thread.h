@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a thread keeps between calls, in thread-local storage of the initial-exec model: access is
-// one instruction and never allocates. The whole object may use 64 bytes of the static TLS block.
+// The state that a thread keeps between calls, in thread-local storage of the initial-exec model:
+// access is one instruction and never allocates. The whole object may use 64 bytes of the static
+// TLS block.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How Cistern writes to a descriptor, whatever is behind it: the program gets no signal for it, and
-// does not wait. Log, files and jemalloc's messages all go through this. Any thread.
+// Writes to any descriptor without a signal to the program, and without a wait. Log, files and
+// jemalloc's messages all go through this. Any thread.
 #pragma once
 
 #include <sys/types.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sources tell here what chunks they obtain and release, for recordings and the log of reuse. Any
-// thread.
+// Sources report here which chunks they obtain and release, for recordings and the log of reuse.
+// Any thread.
 #pragma once
 
 #include <cstdint>

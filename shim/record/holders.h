@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who holds memory now (allocator/record/tallies.h), for the report, the message about a lack of
-// memory, and the log of reuse. Any thread; one lock, which nothing else is done under.
+// Who holds memory now (allocator/record/tallies.h), for the report, the out-of-memory message and
+// the log of reuse. Any thread; one lock, held for nothing else.
 #pragma once
 
 #include "allocator/record/tallies.h"

@@ -38,7 +38,7 @@ class FileSink final : public alloc::RecordingSink {
     snprintf(own, sizeof own, "%s.%%p", pattern);
     if (!file_.open(own, Existing::keep)) return false;
     log(config::LogLevel::kWarn,
-        "the recording %s is there already, so that of process %d has its number added to the name",
+        "the recording %s exists already; that of process %d has the process id added to its name",
         pattern, static_cast<int>(getpid()));
     return true;
   }
@@ -128,7 +128,7 @@ bool is_open() { return file.load(std::memory_order_acquire) == File::open || op
 void say_if_cut_short() {
   if (!recorder.cut_short() || said.exchange(true)) return;
   log(config::LogLevel::kWarn,
-      "the recording %s ends here, it cannot be written further: %s; what it has can be read",
+      "the recording %s cannot be written further: %s; the part written so far can be read",
       pattern_, strerrordesc_np(sink.error()));
 }
 

@@ -151,7 +151,7 @@ void log_reuse_summary(uint64_t lost_bytes) {
     std::snprintf(
         text, sizeof text,
         "cistern: reuse: %llu of %llu requests (%.1f %%) got another's memory; %llu bytes "
-        "asked, %llu held at most, %llu saved, %llu lost to rounding",
+        "requested, %llu held at most, %llu saved, %llu lost to rounding",
         static_cast<ull>(reuse.reused), static_cast<ull>(reuse.requests), rate,
         static_cast<ull>(reuse.asked), static_cast<ull>(reuse.most_held),
         static_cast<ull>(reuse.saved), static_cast<ull>(lost_bytes));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CISTERN_PRINT_LOG: a line for each block that is handed out of memory which was another's, and a
-// summary at exit. Any thread; one lock.
+// CISTERN_PRINT_LOG: a line for each new block in memory of a former block, and a summary at exit.
+// Any thread; one lock.
 #pragma once
 
 #include <cstdint>

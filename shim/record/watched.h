@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether anybody wants to know of the program's allocations: a recording, the report by site, the
-// log of reuse, or settings that treat some call sites differently. Decided at load; the hooks ask
-// first, so nothing set costs one load and a branch.
+// Whether anything observes the program's allocations: a recording, the report by site, the log of
+// reuse, or settings for some call sites. Decided at load. The hooks check it first, so without
+// such a setting the cost is one load and a branch.
 #pragma once
 
 #include <atomic>

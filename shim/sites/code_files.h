@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose code is at an address, as long as its file is loaded. Any thread; takes the loader's lock,
-// so no lock of Cistern's may be held.
+// The file whose code is at an address, as long as the file is loaded. Any thread; takes the
+// loader's lock, so no lock of Cistern's may be held.
 #pragma once
 
 #include <cstdint>

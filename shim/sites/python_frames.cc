@@ -87,8 +87,7 @@ bool look() {
     if (!told.exchange(true)) {
       const char* text = version();  // "3.11.2 (main, ...) [...]"
       const char* rest = std::strstr(text, " (");
-      log(config::LogLevel::kWarn,
-          "the Python functions of call stacks are not known: this is CPython %.*s; %s",
+      log(config::LogLevel::kWarn, "call stacks lack Python functions: this is CPython %.*s; %s",
           rest == nullptr ? 40 : static_cast<int>(rest - text), text, kKnownVersions);
     }
     return false;

@@ -2,7 +2,7 @@
 // The Python functions that the calling thread is in. Read from the interpreter's own records of
 // them, since most callers of CUDA have given the interpreter's lock (GIL) back, and no function
 // that takes references may be called without it. A thread's own frames do not change while it is
-// here. CPython 3.11 to 3.13; of others nothing is known. Any thread.
+// here. CPython 3.11 to 3.13; other versions are not supported. Any thread.
 #pragma once
 
 #include <cstdint>

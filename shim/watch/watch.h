@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Around the hooks that allocate and free: who calls, and what came of it. Nothing set, that is one
-// load and a branch. Results are those of the call. Any thread.
+// Surrounds the hooks that allocate and free: records the caller and the result. Without a setting
+// this is one load and a branch. Results are those of the call. Any thread.
 //
-// The place of the calls is here, above everything that serves them: so what is told is what the
-// program did, whether a pool or the driver answered, also with CISTERN_POOL=off.
+// This is above all code that serves the calls. So the records show what the program did, whether a
+// pool or the driver served it, also with CISTERN_POOL=off.
 #pragma once
 
 #include <cstddef>

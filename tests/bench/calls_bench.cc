@@ -6,6 +6,7 @@
 #include <cuda.h>
 #include <dlfcn.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <vector>
 
@@ -15,10 +16,11 @@ void check(CUresult result) {
   if (result != CUDA_SUCCESS) std::abort();
 }
 
-void pair(benchmark::State& state) {
-  constexpr size_t kBytes = 4096;
+constexpr size_t kBytes = 4096;
+
+void pair_among(benchmark::State& state, size_t live_bytes) {
   std::vector<CUdeviceptr> live(static_cast<size_t>(state.range(0)));
-  for (CUdeviceptr& address : live) check(cuMemAlloc(&address, kBytes));
+  for (CUdeviceptr& address : live) check(cuMemAlloc(&address, live_bytes));
   for (auto _ : state) {
     CUdeviceptr address = 0;
     check(cuMemAlloc(&address, kBytes));
@@ -27,11 +29,46 @@ void pair(benchmark::State& state) {
   }
   for (const CUdeviceptr address : live) check(cuMemFree(address));
 }
+void pair(benchmark::State& state) { pair_among(state, kBytes); }
 BENCHMARK(pair)->Arg(10)->Arg(1000);
+
+// With blocks of another size, so that a plan of pairs (planned.py) begins behind them.
+void pair_beside(benchmark::State& state) { pair_among(state, kBytes + 512); }
 
 // For callgrind: the difference of two lengths is the pairs alone.
 BENCHMARK(pair)->Name("counted/pair")->Arg(1000)->Iterations(1000);
 BENCHMARK(pair)->Name("counted/pair")->Arg(1000)->Iterations(11000);
+BENCHMARK(pair_beside)->Name("counted/pair_beside")->Arg(1000)->Iterations(1000);
+BENCHMARK(pair_beside)->Name("counted/pair_beside")->Arg(1000)->Iterations(11000);
+
+// The calls of pairs whose blocks are filled in between, so that each free has work before it. How
+// long that takes on the device is SIMCUDA_LATENCY's to say. An iteration is a plan's 64 pairs, and
+// begins with the device idle; only allocations and frees are timed.
+void used_pairs(benchmark::State& state) {
+  using Clock = std::chrono::steady_clock;
+  constexpr int kPairs = 64;
+  std::vector<CUdeviceptr> live(1000);
+  for (CUdeviceptr& address : live) check(cuMemAlloc(&address, kBytes + 512));
+  for (auto _ : state) {
+    Clock::duration in_calls{};
+    for (int i = 0; i < kPairs; ++i) {
+      CUdeviceptr address = 0;
+      const auto begin = Clock::now();
+      check(cuMemAlloc(&address, kBytes));
+      const auto allocated = Clock::now();
+      check(cuMemsetD32Async(address, 1, kBytes / 4, nullptr));
+      const auto used = Clock::now();
+      check(cuMemFree(address));
+      in_calls += Clock::now() - used + (allocated - begin);
+    }
+    check(cuCtxSynchronize());
+    state.SetIterationTime(std::chrono::duration<double>(in_calls).count() / kPairs);
+  }
+  for (const CUdeviceptr address : live) check(cuMemFree(address));
+}
+BENCHMARK(used_pairs)->Iterations(300)->UseManualTime();
+BENCHMARK(used_pairs)->Name("counted/used_pairs")->Iterations(20)->UseManualTime();
+BENCHMARK(used_pairs)->Name("counted/used_pairs")->Iterations(120)->UseManualTime();
 
 // Work is submitted, with nothing freed since the last time. The driver refuses it at once: what is
 // left is the way there.

@@ -51,11 +51,20 @@ class Judged(unittest.TestCase):
     def test_a_figure_never_recorded_is_shown_and_not_judged(self):
         self.assertEqual(self.judge({"a new figure": 1e9})[:2], ("not recorded", True))
 
+    def test_a_plan_that_costs_more_than_the_pool_fails_with_any_compiler(self):
+        for figure, (pool, times) in instructions.AT_MOST.items():
+            for measured, passes in ((200.0 * times, True), (200.0 * times + 0.1, False)):
+                with self.subTest(figure=figure, measured=measured):
+                    rows = instructions.compare({pool: 200.0, figure: measured}, "GNU 14, x86_64", self.path)
+                    with contextlib.redirect_stdout(io.StringIO()):
+                        self.assertEqual(instructions.show(rows), passes)
+
     def test_the_recorded_figures_are_the_ones_measured(self):
         with tempfile.TemporaryDirectory() as folder:
             empty = pathlib.Path(folder) / "empty.json"
             instructions.record({}, "", empty)
-            figures = dict.fromkeys([*instructions.POOL_FIGURES, *instructions.CALLS_FIGURES], 1.0)
+            figures = dict.fromkeys([*instructions.POOL_FIGURES, *instructions.CALLS_FIGURES,
+                                     *instructions.PLANNED_FIGURES], 1.0)
             missing = [row[0] for row in instructions.compare(figures, "") if row[2] is None]
         self.assertEqual(missing, [])
 

@@ -196,7 +196,7 @@ class Settings(home.LauncherTest):
             "No such file",
         )
         both = ("--gpu-limit", "1G", "--gpu-memory-limit-mb", "1024")
-        self.refused(self.cistern("run", *both, *program), 2, "cannot hold together")
+        self.refused(self.cistern("run", *both, *program), 2, "two settings conflict")
         self.assertFalse(mark.exists())
 
     def test_print_env_is_for_eval(self):
@@ -375,7 +375,7 @@ class OutOfReach(home.LauncherTest):
         for path in hidden:
             path.chmod(0o700)
             result = self.as_other_user("run", "true", home=tool.parents[2])
-            self.refused(result, 2, "may not enter or read", f'"{path}"', f"chmod a+rx {path}")
+            self.refused(result, 2, "no permission to read", f'"{path}"', f"chmod a+rx {path}")
             path.chmod(0o755)
         self.assertEqual(self.as_other_user("version", home=tool.parents[2]).returncode, 0)
 

@@ -176,7 +176,7 @@ class Doctor(home.LauncherTest):
         self.assertIn("opens libcuda itself", routes(opens))
         static = 'const char* volatile n = "libcuda.so.1 cudaErrorCudartUnloading"; ' + main
         self.assertIn("static CUDA runtime", routes(static))
-        self.assertIn("none seen", routes(main))
+        self.assertIn("none found", routes(main))
 
     def malloc_line(self, source, *options, doctor=()):
         """What doctor says of the malloc of a program that is compiled from this."""
@@ -212,23 +212,23 @@ class Doctor(home.LauncherTest):
         name = 'const char* volatile name = "libcuda.so.1%s";'
         linked = ("-Wl,--no-as-needed", f"-L{self.home}/sim", "-l:libcuda.so.1")
         for source, options, said in (
-            ("int n;", (), "none seen"),
+            ("int n;", (), "none found"),
             (name % "", (), "opens libcuda itself"),
             (name % " cudaErrorCudartUnloading", (), "static CUDA runtime"),
             ("int n;", linked, "linked with the driver"),
         ):
             path = self.library("liblib.so", source, *options)
             text = self.of_file(path)
-            self.assertRegex(text, rf"(?m)^library +{path} .*: no program, one loads it")
+            self.assertRegex(text, rf"(?m)^library +{path} .*: a library, not a program")
             self.assertIn(said, text)
-            covered = "nothing to cover" if said == "none seen" else "in programs that a preload reaches"
+            covered = "nothing to cover" if said == "none found" else "in programs that a preload reaches"
             self.assertRegex(text, rf"(?m)^covered +{covered}")
             self.assertNotIn("statically linked", text)
 
     def test_what_only_debug_information_names_is_no_route(self):
         library = self.library("liblib.so", "enum { cudaErrorCudartUnloading, n } v = n;", "-g")
         self.assertIn(b"cudaErrorCudartUnloading", pathlib.Path(library).read_bytes())
-        self.assertIn("none seen", self.of_file(library))
+        self.assertIn("none found", self.of_file(library))
 
     def test_what_a_library_links_is_looked_through(self):
         runtime = self.library("libcudart.so.99", "int n;", "-Wl,-soname,libcudart.so.99")
@@ -316,7 +316,7 @@ class Doctor(home.LauncherTest):
             ("libonnxruntime_providers_cuda.so", "ONNX Runtime .* itself; gpu_external_alloc and .* lets"),
             ("taichi_python.so", r"Taichi \(\S+\) pools device memory itself\n +Taichi opens its library with RTLD_DEEPBIND"),
             ("warp.so", r"Warp .* wp\.set_mempool_enabled\(device, False\) lets"),
-            ("libpaddle.so", r"Paddle .* FLAGS_use_system_allocator=true lets .*\n +Paddle reads FLAGS_ variables, too: .* --config FILE\n"),
+            ("libpaddle.so", r"Paddle .* FLAGS_use_system_allocator=true lets .*\n +Paddle reads FLAGS_ variables too: .* --config FILE\n"),
             ("librmm.so", r"RMM .* itself, if the program asks it to; rmm\.reinitialize\(pool_allocator=False\) lets"),
         ):
             self.assertRegex(self.of_file(self.library(name, "int n;")), said)
@@ -365,7 +365,7 @@ class Doctor(home.LauncherTest):
         result = self.cistern("doctor", "--sim", env={"CISTERN_LOG": "loud"})
         self.assertEqual(result.returncode, 1)
         self.assertIn("CISTERN_LOG", result.stdout)
-        self.refused(self.cistern("doctor", "a", "b"), 2, "too many words")
+        self.refused(self.cistern("doctor", "a", "b"), 2, "too many arguments")
 
 
 class Trace(home.LauncherTest):
@@ -402,7 +402,7 @@ class Plan(home.LauncherTest):
         table = self.file("lives.csv", self.TABLE)
         said = self.cistern("plan", table, "--print-log").stdout
         self.assertIn("reuse 1: 4 bytes for c; of a block of 4 bytes of a; 4 saved\n", said)
-        self.assertIn("1 of 3 requests take over another's memory; 12 bytes asked, 8 planned, 4 saved\n", said)
+        self.assertIn("1 of 3 requests take over another's memory; 12 bytes requested, 8 planned, 4 saved\n", said)
 
     def test_what_is_skipped_takes_over_no_memory_and_leaves_none(self):
         table, out = self.file("lives.csv", self.TABLE), self.folder / "out.csv"

@@ -36,7 +36,7 @@ class Verdict(home.LauncherTest):
         subprocess.run(command, input="int main(void) { return 0; }", text=True, check=True)
         text = self.of_file(program)
         self.assertRegex(text, "(?m)^malloc +that of libtsan.so.98, .*; try: --host off$")
-        self.assertRegex(text, "(?m)^sanitizer +libtsan.so.98 has to come before the object")
+        self.assertRegex(text, "(?m)^sanitizer +libtsan.so.98 must come before the object")
         self.assertRegex(text, "(?m)^verdict +works here; malloc stays the sanitizer's$")
         audited = self.of_file("true", env={"LD_AUDIT": self.library("libaudit.so", home.AUDIT)})
         self.assertRegex(audited, "(?m)^verdict +works here; beside libraries for audit only with room for static TLS")

@@ -210,7 +210,7 @@ class Reports(life.Life):
         process = self.start((self.program("ipc_many_lazy"), "1", "1", "1"), True, CISTERN_REPORT="text")
         self.assertEqual(self.finish(process)[0], 0)
         texts = [path.read_text() for path in process.folder.glob("report.*")]
-        told = [re.search(r"other processes  (\d+) handles .* of theirs (\d+) opened here", text) for text in texts]
+        told = [re.search(r"IPC              (\d+) handles .*; (\d+) of other processes opened here", text) for text in texts]
         self.assertEqual({(int(one[1]) > 0, int(one[2]) > 0) for one in told if one}, {(True, False), (False, True)})
 
     def test_the_text_has_what_frees_waited_for(self):
@@ -222,12 +222,12 @@ class Reports(life.Life):
         ms = r"\d+\.\d{3} ms"
         for mode, expected in (
             ("idle", []),
-            ("sees", [f"frees waited     5 times, {ms}: 5 for what the host sees, 0 for all work"]),
-            ("unknown", [f"frees waited     1 times, {ms}: 0 for what the host sees, 1 for all work .not_seen_idle 1.",
-                         "frees in order   4, kept by the device: 3 events, 3 waits of streams; "
-                         r"waited for 0 times, 0\.000 ms"]),
-            ("query", ["frees in order   1, kept by the device: 1 events, 0 waits of streams; "
-                       f"waited for 1 times, {ms} .query 1."]),
+            ("sees", [f"frees waited     5 times, {ms}: 5 for work visible to the host, 0 for all work"]),
+            ("unknown", [f"frees waited     1 times, {ms}: 0 for work visible to the host, 1 for all work .not_seen_idle 1.",
+                         "frees in order   4 left to the device: 3 events, 3 waits of streams; "
+                         r"the host waited 0 times, 0\.000 ms"]),
+            ("query", ["frees in order   1 left to the device: 1 events, 0 waits of streams; "
+                       f"the host waited 1 times, {ms} .query 1."]),
         ):
             told = lines(mode)
             self.assertEqual(len(told), len(expected), told)
@@ -243,14 +243,14 @@ class Reports(life.Life):
     def test_the_text_has_what_the_driver_did_not_take_back(self):
         settings = {"GE_USE_STATIC_MEMORY": "3", "SIMCUDA_MEMORY_MB": "256"}
         refused = self.text_of("left_units_lazy", "ended", SIMCUDA_FAIL="cuMemUnmap=999", **settings)
-        self.assertIn("not taken back 8 chunks or units", refused)
-        self.assertNotIn("not taken back", self.text_of("left_units_lazy", "ended", **settings))
+        self.assertIn("not returned   8 chunks or units", refused)
+        self.assertNotIn("not returned", self.text_of("left_units_lazy", "ended", **settings))
 
     def test_the_text_has_what_memory_pools_keep(self):
         self.beside = ("libtestclock.so",)  # which the program stops
         settings = {"SIMCUDA_POOL_STEP_MB": "32"}
         kept = self.text_of("kept_pools_shared_lazy", "graphs", **settings)
-        told = re.search(r"memory pools     (\d+) of the driver's keep what was used lately: at most (\d+)\.0 MiB; "
+        told = re.search(r"memory pools     (\d+) pools of the driver kept recently used memory: at most (\d+)\.0 MiB; "
                          r"trimmed (\d+) times, (\d+)\.0 MiB", kept)
         self.assertEqual(told[1], "2")
         self.assertTrue(all(int(number) > 0 for number in told.groups()), told[0])

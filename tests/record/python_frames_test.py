@@ -71,7 +71,7 @@ class PythonFrames(unittest.TestCase):
             for interpreter in interpreters(version)[:1]:
                 with self.subTest(interpreter):
                     _, recording, said = self.recorded(interpreter)
-                    self.assertRegex(said, r"^cistern: warn: the Python functions of call stacks are not known: "
+                    self.assertRegex(said, r"^cistern: warn: call stacks lack Python functions: "
                                      rf"this is CPython {version}\.\S+; 3.11, 3.12 and 3.13 are known\n$")
                     self.assertEqual(set(map(len, self.python_frames(recording).values())), {0})
 

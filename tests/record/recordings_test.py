@@ -169,8 +169,8 @@ class Recordings(unittest.TestCase):
         self.assertEqual(recording.head.flags & 1, 1)
 
     def test_a_file_that_cannot_grow_ends_early_and_can_be_read(self):
-        said = (r"cistern: warn: the recording recording ends here, it cannot be written further: File too large; "
-                r"what it has can be read\n")
+        said = (r"cistern: warn: the recording recording cannot be written further: File too large; "
+                r"the part written so far can be read\n")
         self.assertEqual(self.run_it("steady_lazy", 2, 20000, 200_000, err=said), "failed 0\n")
         recording = self.read()
         self.assertEqual(recording.head.flags & 9, 8)
@@ -185,7 +185,7 @@ class Recordings(unittest.TestCase):
         process = self.start("steady_lazy", 3, 0, LD_PRELOAD=":".join(objects), CISTERN_LOG="info")
         self.await_allocations(1001)
         process.kill()
-        self.assertIn("no thread could be created for work in the background", process.communicate()[1])
+        self.assertIn("the background thread could not be started", process.communicate()[1])
         recording = self.read()
         self.assertEqual(recording.head.flags & 1, 0)
         self.assertGreater(len(recording.events), 1000)
@@ -195,7 +195,7 @@ class Recordings(unittest.TestCase):
         reader = os.open(self.folder / "pipe", os.O_RDONLY | os.O_NONBLOCK)
         self.addCleanup(os.close, reader)
         self.run_it("steady_lazy", 1, 10, CISTERN_RECORD="pipe",
-                    err=r"cistern: warn: the recording pipe is there already, [^\n]*\n")
+                    err=r"cistern: warn: the recording pipe exists already; [^\n]*\n")
         own = f"/proc/{os.getpid()}/fd/{reader}"
         self.run_it("steady_lazy", 1, 10, CISTERN_RECORD=own,
                     err=f"cistern: warn: nothing is recorded: {own} cannot be written: Illegal seek; [^\n]*\n")
@@ -205,7 +205,7 @@ class Recordings(unittest.TestCase):
         (self.folder / "recording").write_text("precious")
         process = self.start("recorded_lazy")
         _, said = process.communicate()
-        self.assertRegex(said, r"^cistern: warn: the recording recording is there already, .*\n$")
+        self.assertRegex(said, r"^cistern: warn: the recording recording exists already; .*\n$")
         self.assertEqual((self.folder / "recording").read_text(), "precious")
         self.assertTrue(self.read(f"recording.{process.pid}").events)
 
@@ -239,7 +239,7 @@ class Launcher(unittest.TestCase):
             refused = subprocess.run([ROOT / "scripts" / "cistern", "--home", BUILD, "record", "-o", "pipe", "--", "true"],
                                      cwd=folder, capture_output=True, text=True, check=False)
             self.assertEqual((refused.returncode, refused.stdout), (2, ""))
-            self.assertRegex(refused.stderr, r'^cistern: error: a recording is no stream; value seen "[^"\n]*pipe"; .*\n$')
+            self.assertRegex(refused.stderr, r'^cistern: error: a recording needs a regular file; value seen "[^"\n]*pipe"; .*\n$')
 
 
 if __name__ == "__main__":

@@ -150,10 +150,11 @@ std::string reuse_text(const Result& result) {
             std::to_string(input.lives[former].bytes) + " bytes of " + name_of(input, former) +
             "; " + std::to_string(saved) + " saved\n";
   }
-  tool::append(text,
-               "reuse        %llu of %zu requests take over another's memory; %llu bytes asked, "
-               "%llu planned, %llu saved\n",
-               number, input.lives.size(), asked, static_cast<ull>(result.bytes), all_saved);
+  tool::append(
+      text,
+      "reuse        %llu of %zu requests take over another's memory; %llu bytes requested, "
+      "%llu planned, %llu saved\n",
+      number, input.lives.size(), asked, static_cast<ull>(result.bytes), all_saved);
   return text;
 }
 

@@ -15,6 +15,7 @@
 #include "shim/pooled/chosen_sites.h"
 #include "shim/pooled/memory.h"
 #include "shim/pooled/out_of_memory.h"
+#include "shim/pooled/refusal.h"
 
 namespace cistern::shim {
 namespace {
@@ -35,17 +36,13 @@ bool graphs_own(CUstream stream) {
          (captures<Kind>(stream, &capturing) != CUDA_SUCCESS || capturing);
 }
 
-// The stream as the scratch cache knows it; without a key while the stream captures, because the
-// memory is the graph's then. Out of line, so that a call without the cache stays short.
+// The stream as the scratch cache knows it. Without a key while anything captures: on a stream that
+// captures the memory is the graph's, and on others the driver says whether the capture forbids the
+// call. Out of line, so that a call without the cache stays short.
 template <typename Kind>
 [[gnu::noinline]] ScratchStreamName scratch_stream_of(CUstream stream) {
-  bool capturing = false;
-  if (capture_gate().capturing()) {
-    const CUresult result = captures<Kind>(stream, &capturing);
-    if (result != CUDA_SUCCESS) return {0, stream, result};
-  }
-  return capturing ? ScratchStreamName{0, stream, CUDA_SUCCESS}
-                   : scratch_stream(Kind::name(stream));
+  if (capture_gate().capturing()) return {0, stream, CUDA_SUCCESS};
+  return scratch_stream(Kind::name(stream));
 }
 
 template <typename Kind>
@@ -118,15 +115,31 @@ CUresult serve_async(AllocateAsync real, CUdeviceptr* out, size_t bytes, CUstrea
   return result;
 }
 
-// cuda.h names no kind of memory that cuMemFreeAsync would refuse, except on a stream that
-// captures: there only memory of the graph may be freed. A pool block freed this way waits for all
-// earlier work, which is more than the stream's; the driver must never see it.
+// What the driver says, whatever memory cuMemFreeAsync is to free that no graph owns. A stream that
+// captures frees memory of its graph only; on others the call is unsafe beside a capture.
+template <typename Kind>
+CUresult refusal_of_free(CUstream stream) {
+  bool captured;
+  const CUresult result = captures<Kind>(stream, &captured);
+  if (result != CUDA_SUCCESS) return result;
+  if (captured) return CUDA_ERROR_INVALID_VALUE;
+  return capture_gate().capturing() ? ask_for_unsafe_call() : CUDA_SUCCESS;
+}
+
+// cuda.h names no other kind of memory that cuMemFreeAsync would refuse. A pool block freed this
+// way waits for all earlier work, which is more than the stream's; the driver must never see it.
 template <typename Kind>
 CUresult free_pooled(alloc::Chunk* chunk, CUdeviceptr address, CUstream stream) {
-  bool capturing;
-  const CUresult result = captures<Kind>(stream, &capturing);
-  if (result != CUDA_SUCCESS) return result;
-  return capturing ? CUDA_ERROR_INVALID_VALUE : free_ordered(chunk, address);
+  const CUresult refused = refusal_of_free<Kind>(stream);
+  return refused != CUDA_SUCCESS ? refused : free_ordered(chunk, address);
+}
+
+// The address is the cache's, and nothing that may be freed.
+template <typename Kind>
+CUresult refuse_cached(CUresult code, CUstream stream) {
+  const CUresult refused =
+      capture_gate().capturing() ? refusal_of_free<Kind>(stream) : CUDA_SUCCESS;
+  return refused != CUDA_SUCCESS ? refused : code;
 }
 
 }  // namespace
@@ -160,7 +173,9 @@ CUresult free_async(FreeAsync real, CUdeviceptr address, CUstream stream) {
   if (!scratch_on()) [[likely]]
     return ask_driver();
   const ScratchFree free = scratch_free(scratch_stream_of<Kind>(stream), address);
-  if (free.answered) return free.code;
+  if (free.answered) {
+    return free.code == CUDA_SUCCESS ? free.code : refuse_cached<Kind>(free.code, stream);
+  }
   const CUresult result = ask_driver();
   scratch_freed(free, result);
   return result;

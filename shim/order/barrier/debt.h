@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one context keeps of a debt, as a part of its slot, and how the files below debts.h have
-// debts paid. What a debt is: debts.h. Any thread.
+// The part of a debt that one context keeps in its slot, and the functions with which the files
+// below debts.h have debts paid. debts.h defines a debt. Any thread.
 #pragma once
 
 #include <atomic>

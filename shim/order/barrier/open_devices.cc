@@ -76,7 +76,7 @@ void look_for_open_devices() {
   if (!any) return;
   everything_becomes_visible(found);
   log(config::LogLevel::kInfo,
-      "%s, which may reach memory of the device; from now on frees wait for all work", found);
+      "%s, which may access device memory; from now on frees wait for all work", found);
 }
 
 }  // namespace cistern::shim

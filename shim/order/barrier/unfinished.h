@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of the work of a context since it was last seen empty (contexts/seen_empty.h):
-// which thread handed it over, if it was one alone, and whether the host can see any of it
-// (host_visible.h). That of one thread, which the host cannot see, is work that the device itself
-// can keep in order (debts.h).
+// The work of a context since it was last seen empty (contexts/seen_empty.h): which thread
+// submitted it, if there was only one, and whether the host can see any of it (host_visible.h). The
+// device itself can keep the order of work that one thread submitted and the host cannot see
+// (debts.h).
 //
 // Written under one lock (order/submissions.cc), read without.
 #pragma once

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The clients of contexts: code in folders above this one that keeps something for a context or a
-// device beside its pool (kinds/: the scratch cache, charges). Through this table a client is told
-// what happens to a context, and asked for its idle memory. Includes go one way only, so the
-// topmost folder fills the table in (hooks/parts.cc).
+// device beside its pool (kinds/: the scratch cache, charges). Through this table a client learns
+// what happens to a context, and returns its idle memory on request. Includes go one way only, so
+// the topmost folder fills the table in (hooks/parts.cc).
 #pragma once
 
 #include <span>

@@ -131,8 +131,7 @@ void joined_crowd(CUcontext handle, uint64_t id) {
   pinned_pools_of_worker(kCrowd);
   if (told.exchange(true)) return;
   log(config::LogLevel::kInfo,
-      "more contexts than can have pools at a time; value seen %d; allowed: %d; the driver alone "
-      "serves the others",
+      "too many contexts for pools; value seen %d; allowed: %d; the driver alone serves the others",
       context_slots() + 1, context_slots());
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A set of contexts, by their numbers (context_slot.h). Numbers are used again: a set that outlives
-// one of its contexts may name another one, never too few.
+// A set of contexts, by their numbers (context_slot.h). Numbers are reused, so a set that outlives
+// one of its contexts may contain a later one instead. It never contains too few.
 #pragma once
 
 #include <bit>

@@ -4,10 +4,10 @@
 // reclamation, with a number that no context gets. Nothing is ever marked in them: the party has
 // passed a ticket once each of them was seen to be synchronised after it, or has ended.
 //
-// A context is here or has a slot, never both, and stays where it is until it ends. Who joins and
-// leaves is up to context_life.cc, one thread at a time; the questions and crowd_synchronised() are
-// any thread's. The table holds kMostInCrowd; for one more there is no room, and then nothing is
-// taken for clean any more (Reclaim::freeze). One lock, never held around a driver call.
+// A context is here or has a slot, never both, and stays where it is until it ends. context_life.cc
+// adds and removes contexts, one thread at a time; any thread may call the queries and
+// crowd_synchronised(). The table holds kMostInCrowd contexts. If there is one more, no memory
+// becomes clean any more (Reclaim::freeze). One lock, never held around a driver call.
 #pragma once
 
 #include <cstdint>

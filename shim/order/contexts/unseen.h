@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts that appear without a beginning: no hook saw them made (RTLD_DEEPBIND, dlmopen, export
-// tables). One that turns up in a call of the program which a hook does see is *careful* from then
-// on:
+// Contexts that no hook saw created (RTLD_DEEPBIND, dlmopen, export tables). One that turns up in a
+// call of the program which a hook does see is *careful* from then on:
 //
 //   * It has a number and no pool: the driver alone serves its memory.
 //   * Its work may touch memory of every other context and pinned memory, also what was freed
@@ -11,7 +10,8 @@
 //     freed since.
 //
 // It is careful until its end is seen, its handle turns out to be a new context's, or the program
-// gets hold of it by a call that is seen (cuDevicePrimaryCtxRetain): then it is as any other.
+// gets it by a call that a hook sees (cuDevicePrimaryCtxRetain). Then it is a context like any
+// other.
 //
 // NVIDIA's runtime has a primary context made by the driver's tables, makes it current, and only
 // then retains it by a call that is seen (13.0 with driver 580, on an H100). So once a runtime was

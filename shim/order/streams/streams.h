@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the hooks tell of the program's streams, and which context a stream belongs to. Streams are
-// only followed where the driver cannot record an event for a whole context (stream_marks.h says
-// what for). Any thread.
+// Records the program's streams as the hooks report them, and says which context a stream belongs
+// to. Streams are only followed where the driver cannot record an event for a whole context
+// (stream_marks.h says what for). Any thread.
 #pragma once
 
 #include "shim/cuda_api.h"

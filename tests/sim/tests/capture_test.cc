@@ -61,6 +61,21 @@ void forbidden_allocation(CUresult code) {
   EXPECT_CODE(cuMemAlloc(&address, 16), code);
 }
 
+// All stream-ordered calls, on a stream that does not capture.
+void stream_ordered_elsewhere(CUresult code) {
+  static const CUstream other = make_stream();
+  CUmemoryPool pool = nullptr;
+  CUdeviceptr block = 0;
+  EXPECT_OK(cuDeviceGetDefaultMemPool(&pool, 0));
+  CUstreamCaptureMode mode = kRelaxed;
+  EXPECT_OK(cuThreadExchangeStreamCaptureMode(&mode));
+  EXPECT_OK(cuMemAllocAsync(&block, 16, other));
+  EXPECT_OK(cuThreadExchangeStreamCaptureMode(&mode));
+  EXPECT_CODE(cuMemFreeAsync(block, other), code);
+  EXPECT_CODE(cuMemAllocAsync(&block, 16, other), code);
+  EXPECT_CODE(cuMemAllocFromPoolAsync(&block, 16, pool, other), code);
+}
+
 }  // namespace
 
 TEST_CASE("captured work does not run until its graph is launched, then every time") {
@@ -126,6 +141,30 @@ TEST_CASE("an unsafe call in another thread meets only global captures, unless i
     expect_capture_ends(kGlobal, elsewhere(kThread, CUDA_SUCCESS), CUDA_SUCCESS);
     expect_capture_ends(kGlobal, elsewhere(kRelaxed, CUDA_SUCCESS), CUDA_SUCCESS);
     expect_capture_ends(kThread, elsewhere(kGlobal, CUDA_SUCCESS), CUDA_SUCCESS);
+  }));
+}
+
+TEST_CASE("stream-ordered memory on another stream is as unsafe beside a capture") {
+  REQUIRE(in_child({}, [] {
+    const CUcontext context = start();
+    constexpr auto kRefused = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    const auto here = [](CUresult code) {
+      return [code](CUstream) { stream_ordered_elsewhere(code); };
+    };
+    const auto in_another_thread = [context](CUresult code) {
+      return [=](CUstream) {
+        std::thread([=] {
+          EXPECT_OK(cuCtxSetCurrent(context));
+          stream_ordered_elsewhere(code);
+        }).join();
+      };
+    };
+    expect_capture_ends(kGlobal, here(kRefused), kInvalidated);
+    expect_capture_ends(kThread, here(kRefused), kInvalidated);
+    expect_capture_ends(kRelaxed, here(CUDA_SUCCESS), CUDA_SUCCESS);
+    expect_capture_ends(kGlobal, in_another_thread(kRefused), kInvalidated);
+    expect_capture_ends(kThread, in_another_thread(CUDA_SUCCESS), CUDA_SUCCESS);
+    expect_capture_ends(kRelaxed, in_another_thread(CUDA_SUCCESS), CUDA_SUCCESS);
   }));
 }
 

@@ -206,36 +206,48 @@ TEST_CASE("another process opens a block by its handle and sees the same memory"
   }));
 }
 
-TEST_CASE("opening a block of another device may enable peer access to that device") {
-  for (const bool lazy : {false, true}) {
-    REQUIRE(in_child({{"SIMCUDA_DEVICES", "2"}}, [lazy] {
-      int pipe_ends[2];
-      EXPECT(pipe(pipe_ends) == 0);
-      const pid_t importer = fork();
-      if (importer == 0) {
-        const CUcontext there = start(0);
-        start(1);
-        CUipcMemHandle handle;
-        CUdeviceptr block = 0;
-        bool right = read(pipe_ends[0], &handle, sizeof handle) == sizeof handle;
-        right = right && cuIpcOpenMemHandle(&block, handle, lazy ? 1 : 0) == CUDA_SUCCESS;
-        int ordinal = -1;
-        right = right && cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-                                               block) == CUDA_SUCCESS;
-        right = right && ordinal == 0;
-        const CUresult again = lazy ? CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED : CUDA_SUCCESS;
-        _exit(right && cuCtxEnablePeerAccess(there, 0) == again ? 0 : 1);
-      }
-      start(0);
-      CUdeviceptr block = 0;
+TEST_CASE("opening a block of another device enables peer access to that device") {
+  REQUIRE(in_child({{"SIMCUDA_DEVICES", "2"}}, [] {
+    int pipe_ends[2];
+    EXPECT(pipe(pipe_ends) == 0);
+    const pid_t importer = fork();
+    if (importer == 0) {
+      const CUcontext there = start(0);
+      start(1);
       CUipcMemHandle handle;
-      EXPECT_OK(cuMemAlloc(&block, 1000));
-      EXPECT_OK(cuIpcGetMemHandle(&handle, block));
-      EXPECT(write(pipe_ends[1], &handle, sizeof handle) == sizeof handle);
-      int status = 0;
-      EXPECT(waitpid(importer, &status, 0) == importer && status == 0);
-    }));
-  }
+      CUdeviceptr block = 0;
+      bool right = read(pipe_ends[0], &handle, sizeof handle) == sizeof handle;
+      right = right && cuIpcOpenMemHandle(&block, handle, 1) == CUDA_SUCCESS;
+      int ordinal = -1;
+      right = right && cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                             block) == CUDA_SUCCESS;
+      right = right && ordinal == 0;
+      right = right && cuCtxEnablePeerAccess(there, 0) == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+      _exit(right ? 0 : 1);
+    }
+    start(0);
+    CUdeviceptr block = 0;
+    CUipcMemHandle handle;
+    EXPECT_OK(cuMemAlloc(&block, 1000));
+    EXPECT_OK(cuIpcGetMemHandle(&handle, block));
+    EXPECT(write(pipe_ends[1], &handle, sizeof handle) == sizeof handle);
+    int status = 0;
+    EXPECT(waitpid(importer, &status, 0) == importer && status == 0);
+  }));
+}
+
+TEST_CASE("a block is opened with the one flag there is, and not by its own process") {
+  REQUIRE(in_child({}, [] {
+    start();
+    CUdeviceptr block = 0, own = 0;
+    CUipcMemHandle handle;
+    EXPECT_OK(cuMemAlloc(&block, 1000));
+    EXPECT_OK(cuIpcGetMemHandle(&handle, block));
+    for (const unsigned flags : {0u, 2u, 3u, 77u}) {
+      EXPECT_CODE(cuIpcOpenMemHandle(&own, handle, flags), CUDA_ERROR_INVALID_VALUE);
+    }
+    EXPECT_CODE(cuIpcOpenMemHandle(&own, handle, 1), CUDA_ERROR_INVALID_CONTEXT);
+  }));
 }
 
 TEST_CASE("the trace has a line for each call, in its documented form") {

@@ -170,19 +170,19 @@ const Case kCases[] = {
        p.ledger().refused_by_cap.add(3);
        p.policy.gpu_limit.set = true;
      },
-     {{"limit", "512.0 MiB refused 3 calls on device 0; a higher CISTERN_GPU_LIMIT lets"}}},
+     {{"limit", "512.0 MiB refused 3 calls on device 0; a higher CISTERN_GPU_LIMIT would"}}},
     {"a limit of one device",
      [](Process& p) {
        p.devices[1]->ledger.refused_by_cap.add();
        p.policy.gpu_limit.set = p.policy.gpu_limit_of[1].set = true;
      },
-     {{"limit", "a higher CISTERN_GPU_LIMIT_1 lets"}}},
+     {{"limit", "a higher CISTERN_GPU_LIMIT_1 would"}}},
     {"a limit in MB",
      [](Process& p) {
        p.ledger().refused_by_cap.add();
        p.policy.gpu_memory_limit_mb = {1, true};
      },
-     {{"limit", "a higher FLAGS_gpu_memory_limit_mb lets"}}},
+     {{"limit", "a higher FLAGS_gpu_memory_limit_mb would"}}},
     {"a limit of pinned memory",
      [](Process& p) { p.pinned.refused_by_cap.add(2); },
      {{"limit", "100.0 MiB refused 2 calls for pinned memory; a higher FLAGS_fraction_of_cuda_"}}},
@@ -192,8 +192,8 @@ const Case kCases[] = {
        p.ipc = {3, 0, 0, 0};
      },
      {{"ipc",
-       "3 IPC handles of blocks inside chunks or in static memory were made, and none was opened "
-       "under Cistern"}}},
+       "3 IPC handles of blocks inside chunks or in static memory were made, and none was opened; "
+       "run the other process under Cistern too"}}},
     {"handles of which one was opened",
      [](Process& p) {
        p.ipc = {3, 1, 0, 0};
@@ -227,7 +227,7 @@ const Case kCases[] = {
        p.first().report.garbage = &p.first().garbage;
        p.first().garbage.flushed_when_short.add(8 * kMiB);
      },
-     {{"bound", "while 8.0 MiB that was freed was held back; FLAGS_eager_delete_tensor_gb=0"}}},
+     {{"bound", "while 8.0 MiB of freed memory was held back; FLAGS_eager_delete_tensor_gb=0"}}},
     {"garbage that was not", [](Process& p) { p.first().report.garbage = &p.first().garbage; }, {}},
 
     {"frees that waited, and other calls for what they had left",
@@ -237,8 +237,8 @@ const Case kCases[] = {
        p.frees.paid_by(shim::PaidBy::query).add(30'000'000);
      },
      {{"free_waits",
-       "CISTERN_FREE_SYNC=false would have saved up to 100 ms (3 waits); for that the program "
-       "must not read memory behind a cudaFree, nor use on one stream what another one wrote"}}},
+       "CISTERN_FREE_SYNC=false would have saved up to 100 ms (3 waits); use it only if the "
+       "program synchronises by itself before it reads results after a cudaFree"}}},
     {"frees that waited, in a longer run",
      [](Process& p) {
        p.frees.for_visible.add(100'000'000);

@@ -14,8 +14,9 @@ constexpr size_t kSizes[] = {5000, 3 * kMiB};
 
 // What an action works on: blocks and a stream of the context it runs in.
 struct Stage {
-  CUdeviceptr before;  // allocated before the capture
-  CUdeviceptr inside;  // allocated by the action itself
+  CUdeviceptr before;   // allocated before the capture
+  CUdeviceptr inside;   // allocated by the action itself
+  CUdeviceptr earlier;  // in stream order, before the capture
   CUstream ordered;
   size_t bytes;
 };
@@ -50,6 +51,16 @@ void allocate_and_free_ordered(Stage& s) {
   print(cuMemFreeAsync(s.inside, s.ordered));
 }
 
+void allocate_in_order(Stage& s) {
+  print(cuMemAllocAsync(&s.inside, s.bytes, s.ordered));
+  print(cuMemFreeAsync(s.inside, s.ordered));
+}
+
+void free_in_order(Stage& s) {
+  print(cuMemFreeAsync(s.earlier, s.ordered));
+  print(cuMemFreeAsync(s.earlier, s.ordered));
+}
+
 void free_what_is_not_there(Stage& s) {
   print(cuMemFree(s.before + 4));
   print(cuMemFree(0));
@@ -71,6 +82,8 @@ constexpr Action kActions[] = {
     {"allocate, free", allocate_and_free_inside},
     {"free ordered", free_ordered},
     {"allocate, free ordered", allocate_and_free_ordered},
+    {"allocate in order", allocate_in_order},
+    {"free in order", free_in_order},
     {"free nothing", free_what_is_not_there},
     {"ask", ask},
 };
@@ -110,12 +123,16 @@ void one(const Mode& mode, const Action& action, bool other_thread, CUcontext co
          const char* where, size_t bytes) {
   CUcontext own = nullptr;
   CUstream stream = nullptr;
-  Stage stage{0, 0, nullptr, bytes};
+  Stage stage{0, 0, 0, nullptr, bytes};
+  CUdeviceptr freed = 0;
   cuCtxGetCurrent(&own);
   cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
   cuCtxSetCurrent(context);
   cuStreamCreate(&stage.ordered, CU_STREAM_NON_BLOCKING);
   cuMemAlloc(&stage.before, bytes);
+  cuMemAllocAsync(&stage.earlier, bytes, stage.ordered);
+  cuMemAllocAsync(&freed, bytes, stage.ordered);
+  cuMemFreeAsync(freed, stage.ordered);
   cuCtxSetCurrent(own);
   std::printf("%s, %s, %s, %s, %zu bytes:", mode.name, action.name,
               other_thread ? "another thread" : "its thread", where, bytes);
@@ -129,7 +146,8 @@ void one(const Mode& mode, const Action& action, bool other_thread, CUcontext co
   // What the action left, and what it did not really free.
   cuCtxSetCurrent(context);
   const CUresult before = cuMemFree(stage.before), inside = cuMemFree(stage.inside);
-  std::printf("  left: %d %d, synchronise %d\n", before, inside, cuCtxSynchronize());
+  const CUresult earlier = cuMemFree(stage.earlier);
+  std::printf("  left: %d %d %d, synchronise %d\n", before, inside, earlier, cuCtxSynchronize());
   cuStreamDestroy(stage.ordered);
   cuCtxSetCurrent(own);
   cuStreamDestroy(stream);

@@ -48,7 +48,9 @@ size_t pages_in(int pagemap, uint64_t start, uint64_t end) {
   return count;
 }
 
+// A sanitizer's shadow is not the object's, and so large that to look through it takes minutes.
 size_t private_pages() {
+  if (with_tsan() || with_asan()) return 0;
   const int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
   std::ifstream maps("/proc/self/maps");
   size_t count = 0;
@@ -83,8 +85,8 @@ int main(int, char** argv) {
   const size_t before = private_pages();
   more_contexts(kContexts);
   const size_t each = (private_pages() - before) * kPage / kContexts;
-  const bool counted = with_tsan() || with_asan() || each <= most;
-  std::printf("%s\n", counted ? "no more than that" : "more than that");
-  if (!counted) std::printf("%zu bytes\n", each);
+  const bool good = each <= most;
+  std::printf("%s\n", good ? "no more than that" : "more than that");
+  if (!good) std::printf("%zu bytes\n", each);
   return 0;
 }

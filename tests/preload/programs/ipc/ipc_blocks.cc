@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks of every size are opened by another process, which sees their contents and sizes.
 // Each is written there and read here; neighbours stay as they were. The importer opens some twice,
-// closes them in another order, asks about addresses inside and, with the argument "off", runs
+// closes them in another order, asks about addresses inside, forgets the flag that must be given
+// and, with the argument "off", runs
 // without pools.
 
 #include <vector>
@@ -20,7 +21,8 @@ struct Order {
 };
 
 struct Seen {
-  int code, again, range, inside, size_told, start_told, closed, closed_again;
+  int refused, code, refused_again, again, range, inside, size_told, start_told, closed,
+      closed_again;
   int range_without, closed_without;  // a context
   size_t size, size_inside, attribute;
   unsigned char first, last;
@@ -29,7 +31,8 @@ struct Seen {
 Seen look_into(const Order& order) {
   Seen seen{};
   CUdeviceptr block = 0, second = 0, base = 0;
-  seen.code = cuIpcOpenMemHandle(&block, order.handle, 0);
+  seen.refused = cuIpcOpenMemHandle(&block, order.handle, 0);
+  seen.code = cuIpcOpenMemHandle(&block, order.handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
   if (seen.code != CUDA_SUCCESS) return seen;
   cuMemcpyDtoH(&seen.first, block, 1);
   cuMemcpyDtoH(&seen.last, block + order.bytes - 1, 1);
@@ -38,6 +41,7 @@ Seen look_into(const Order& order) {
   seen.inside = cuMemGetAddressRange(&base, &seen.size_inside, block + order.bytes - 1);
   seen.start_told += base == block;
   seen.size_told = cuPointerGetAttribute(&seen.attribute, CU_POINTER_ATTRIBUTE_RANGE_SIZE, block);
+  seen.refused_again = cuIpcOpenMemHandle(&second, order.handle, 0);
   seen.again = cuIpcOpenMemHandle(&second, order.handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
   cuMemsetD8(second, static_cast<unsigned char>(order.holds + 1), order.bytes);
   cuCtxSynchronize();
@@ -72,6 +76,7 @@ void say(const Order& order, const Seen& seen) {
   std::printf("%zu bytes: codes %d %d %d %d %d, sizes %zu %zu %zu, starts %d, holds %d %d\n",
               order.bytes, seen.code, seen.again, seen.range, seen.inside, seen.size_told,
               seen.size, seen.size_inside, seen.attribute, seen.start_told, seen.first, seen.last);
+  std::printf("without the flag: %d, once open: %d\n", seen.refused, seen.refused_again);
   std::printf("without a context: range %d, closed %d; with it: closed %d %d\n", seen.range_without,
               seen.closed_without, seen.closed, seen.closed_again);
 }
@@ -98,6 +103,7 @@ int main(int count, char** words) {
     Order order{{}, kSizes[i], static_cast<unsigned char>(10 + i)};
     SAY(cuIpcGetMemHandle(&order.handle, blocks[i]));
     CUdeviceptr own = 0;
+    SAY(cuIpcOpenMemHandle(&own, order.handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
     SAY(cuIpcOpenMemHandle(&own, order.handle, 0));
     SAY(cuIpcOpenMemHandle(&own, order.handle, 77));
     importer.tell(order);

@@ -52,7 +52,7 @@ CUipcMemHandle handle_of(CUdeviceptr block) {
 
 CUdeviceptr opened(const CUipcMemHandle& handle) {
   CUdeviceptr block = 0;
-  MUST(cuIpcOpenMemHandle(&block, handle, 0));
+  MUST(cuIpcOpenMemHandle(&block, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
   return block;
 }
 

@@ -35,7 +35,7 @@ void CUDA_CB slow(void*) {
 
 CUdeviceptr opened(const Order& order) {
   CUdeviceptr block = 0;
-  SAY(cuIpcOpenMemHandle(&block, order.handle, 0));
+  SAY(cuIpcOpenMemHandle(&block, order.handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
   return block;
 }
 
@@ -100,7 +100,8 @@ bool shares_any() {
 void fail_in_capture(const Order& order) {
   CUdeviceptr block = 0;
   CUresult code = CUDA_ERROR_UNKNOWN;
-  capture([&] { code = cuIpcOpenMemHandle(&block, order.handle, 0); });
+  capture(
+      [&] { code = cuIpcOpenMemHandle(&block, order.handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS); });
   if (code == CUDA_SUCCESS) cuIpcCloseMemHandle(block);
   std::printf("something stays: %d\n", shares_any());
 }

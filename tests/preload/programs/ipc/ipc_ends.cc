@@ -221,7 +221,7 @@ void dead(const char* program) {
   std::printf("exporter ended with %d\n", exporter.end());
   const Naps naps;  // a wait for an answer asks again every tenth of a second
   CUdeviceptr block = 0;
-  SAY(cuIpcOpenMemHandle(&block, handle, 0));
+  SAY(cuIpcOpenMemHandle(&block, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
   std::printf("at once: %d\n", naps.few(20));
   kill(child, SIGKILL);
 }

@@ -41,9 +41,10 @@ int use(const Order& order) {
   int wrong = 0;
   CUdeviceptr blocks[kBlocks + 1] = {};
   for (int i = 0; i <= kBlocks; ++i) {
-    const unsigned flags = i == kBlocks ? CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS : 0;
     const CUipcMemHandle& handle = order.handles[i % kBlocks];
-    wrong += until_it_works([&] { return cuIpcOpenMemHandle(&blocks[i], handle, flags); }) != 0;
+    wrong += until_it_works([&] {
+               return cuIpcOpenMemHandle(&blocks[i], handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+             }) != 0;
     unsigned char holds = 0;
     const CUdeviceptr last = blocks[i] + kSizes[i % kBlocks] - 1;
     wrong += until_it_works([&] { return cuMemcpyDtoH(&holds, last, 1); }) != 0;

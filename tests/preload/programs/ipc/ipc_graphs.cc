@@ -30,7 +30,7 @@ enum class Then : int { next, once_more };
 
 CUdeviceptr opened(const CUipcMemHandle& handle) {
   CUdeviceptr block = 0;
-  MUST(cuIpcOpenMemHandle(&block, handle, 0));
+  MUST(cuIpcOpenMemHandle(&block, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
   return block;
 }
 

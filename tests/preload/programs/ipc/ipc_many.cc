@@ -28,8 +28,10 @@ int look(const Work& work, int thread, CUcontext context) {
     CUdeviceptr block = 0, second = 0, base = 0;
     size_t bytes = 0;
     unsigned holds = 0;
-    wrong += cuIpcOpenMemHandle(&block, work.handles[i], 0) != CUDA_SUCCESS;
-    wrong += cuIpcOpenMemHandle(&second, work.handles[(i + 1) % kBlocks], 0) != CUDA_SUCCESS;
+    wrong += cuIpcOpenMemHandle(&block, work.handles[i], CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) !=
+             CUDA_SUCCESS;
+    wrong += cuIpcOpenMemHandle(&second, work.handles[(i + 1) % kBlocks],
+                                CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) != CUDA_SUCCESS;
     wrong += cuMemcpyDtoH(&holds, block + kBytes - 4, 4) != CUDA_SUCCESS;
     wrong += holds != static_cast<unsigned>(100 + i);
     wrong += cuIpcCloseMemHandle(block) != CUDA_SUCCESS;

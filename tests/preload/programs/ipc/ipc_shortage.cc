@@ -44,7 +44,8 @@ int open_after_free(const Order& order) {
   int told = 0;
   for (size_t i = 0; i < order.count; ++i) {
     CUdeviceptr block = 0;
-    const CUresult code = cuIpcOpenMemHandle(&block, order.handles[i], 0);
+    const CUresult code =
+        cuIpcOpenMemHandle(&block, order.handles[i], CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
     if (code == CUDA_SUCCESS) MUST(cuIpcCloseMemHandle(block));
     told += code == CUDA_SUCCESS || code == CUDA_ERROR_INVALID_VALUE;
   }
@@ -61,7 +62,8 @@ int import(const Peer& owner) {
     for (size_t i = 0; i < order.count; ++i) {
       unsigned holds = 0;
       CUdeviceptr block = 0;
-      wrong += cuIpcOpenMemHandle(&block, order.handles[i], 0) != CUDA_SUCCESS;
+      wrong += cuIpcOpenMemHandle(&block, order.handles[i], CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) !=
+               CUDA_SUCCESS;
       wrong += cuMemcpyDtoH(&holds, block + order.bytes - 4, 4) != CUDA_SUCCESS || holds != 70 + i;
       open.push_back(block);
     }

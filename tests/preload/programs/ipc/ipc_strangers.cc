@@ -27,7 +27,8 @@ namespace {
 [[noreturn]] void hammer(const CUipcMemHandle& handle) {
   while (true) {
     CUdeviceptr block = 0;
-    if (cuIpcOpenMemHandle(&block, handle, 0) == CUDA_SUCCESS) cuIpcCloseMemHandle(block);
+    if (cuIpcOpenMemHandle(&block, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) == CUDA_SUCCESS)
+      cuIpcCloseMemHandle(block);
   }
 }
 
@@ -45,7 +46,8 @@ Told obey_in_another_context(const Order& order) {
   CUcontext other = nullptr;
   CUdeviceptr block = 0;
   told.code = cuCtxCreate(&other, nullptr, 0, 0);
-  if (told.code == 0) told.code = cuIpcOpenMemHandle(&block, order.handle, 0);
+  if (told.code == 0)
+    told.code = cuIpcOpenMemHandle(&block, order.handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
   if (told.code == 0) told.code = cuMemcpyDtoH(&told.holds, block + kBytes - 4, 4);
   if (told.code == 0) told.code = cuIpcCloseMemHandle(block);
   if (told.code == 0) told.code = cuCtxDestroy(other);
@@ -142,7 +144,7 @@ void killed(const char* program) {
 int use_doomed(const CUipcMemHandle& handle, std::atomic<int>* times) {
   int opened = 0;
   CUdeviceptr block = 0;
-  while (cuIpcOpenMemHandle(&block, handle, 0) == CUDA_SUCCESS) {
+  while (cuIpcOpenMemHandle(&block, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) == CUDA_SUCCESS) {
     *times = ++opened;
     if (cuIpcCloseMemHandle(block) != CUDA_SUCCESS) return 0;
   }

@@ -38,7 +38,7 @@ int open(const std::string& digits) {
   }
   CUdeviceptr block = 0;
   unsigned holds = 0;
-  SAY(cuIpcOpenMemHandle(&block, handle, 0));
+  SAY(cuIpcOpenMemHandle(&block, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
   SAY(cuMemcpyDtoH(&holds, block, sizeof holds));
   std::printf("holds %u\n", holds);
   SAY(cuIpcCloseMemHandle(block));

@@ -29,7 +29,7 @@ inline Told obey(const Order& order, Told (*other)(const Order&)) {
   Told told{};
   switch (order.what) {
     case What::open:
-      told.code = cuIpcOpenMemHandle(&block, order.handle, 0);
+      told.code = cuIpcOpenMemHandle(&block, order.handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
       return told;
     case What::read:
       told.code = cuMemcpyDtoH(&told.holds, block + kBytes - 4, 4);

@@ -24,7 +24,7 @@ struct Sizes {
 Sizes look_into(const CUipcMemHandle& handle, size_t bytes) {
   Sizes sizes{};
   CUdeviceptr block = 0, base = 0;
-  sizes.codes[0] = cuIpcOpenMemHandle(&block, handle, 0);
+  sizes.codes[0] = cuIpcOpenMemHandle(&block, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
   sizes.codes[1] = cuMemGetAddressRange(&base, &sizes.range, block);
   sizes.codes[2] =
       cuPointerGetAttribute(&sizes.of_attribute, CU_POINTER_ATTRIBUTE_RANGE_SIZE, block);

@@ -173,7 +173,18 @@ void from_a_pool() {
   }
 }
 
-// What another stream does during a capture is served; the stream that captures is the driver's.
+void allocate_during(CUstream captured, CUstream other, CUstreamCaptureMode mode) {
+  CUdeviceptr block = 0;
+  CUgraph graph = nullptr;
+  SAY(cuStreamBeginCapture(captured, mode));
+  SAY(cuMemAllocAsync(&block, kBytes, other));
+  SAY(cuMemFreeAsync(block, other));
+  SAY(cuStreamEndCapture(captured, &graph));
+  if (graph != nullptr) SAY(cuGraphDestroy(graph));
+}
+
+// What another stream does during a capture is the driver's to allow, whatever is cached, and what
+// the stream that captures does is the graph's.
 void during_a_capture() {
   const CUstream captured = new_stream(), other = new_stream();
   CUdeviceptr block = 0;
@@ -181,12 +192,11 @@ void during_a_capture() {
   put(get(kBytes, captured), captured);
   put(get(kBytes, other), other);
   finish(captured);
-  SAY(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL));
-  again_and_again(other);
-  put(get(2 * kBytes, other), other);  // more than the limit
-  SAY(cuStreamEndCapture(captured, &graph));
-  SAY(cuGraphDestroy(graph));
+  allocate_during(captured, other, CU_STREAM_CAPTURE_MODE_GLOBAL);
+  allocate_during(captured, other, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+  allocate_during(captured, other, CU_STREAM_CAPTURE_MODE_RELAXED);
   again_and_again(captured);
+  again_and_again(other);
   SAY(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
   cuMemAllocAsync(&block, kBytes, captured);
   SAY(cuStreamEndCapture(captured, &graph));

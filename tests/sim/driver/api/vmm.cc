@@ -11,11 +11,11 @@ using namespace simcuda;
 namespace {
 
 CUresult open_ipc(CUdeviceptr* pdptr, const CUipcMemHandle& handle, unsigned flags) {
-  if (pdptr == nullptr || (flags & ~unsigned{CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS})) {
+  // cuda.h: "Must be specified as" this; an H100 refuses anything else.
+  if (pdptr == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return in_context(
-      [&](Context& context) { return open_ipc_handle(context, handle, flags != 0, pdptr); });
+  return in_context([&](Context& context) { return open_ipc_handle(context, handle, pdptr); });
 }
 
 }  // namespace

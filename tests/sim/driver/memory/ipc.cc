@@ -53,8 +53,7 @@ int open_file_of(pid_t process, int file) {
   return open(path, O_RDWR | O_CLOEXEC);
 }
 
-CUresult open_ipc_handle(Context& context, const CUipcMemHandle& handle, bool lazy_peers,
-                         CUdeviceptr* address) {
+CUresult open_ipc_handle(Context& context, const CUipcMemHandle& handle, CUdeviceptr* address) {
   Token token;
   std::memcpy(&token, &handle, sizeof token);
   if (token.magic != kMagic) return CUDA_ERROR_INVALID_VALUE;
@@ -68,7 +67,7 @@ CUresult open_ipc_handle(Context& context, const CUipcMemHandle& handle, bool la
   if (pages == MAP_FAILED) return CUDA_ERROR_MAP_FAILED;
   *address = reinterpret_cast<CUdeviceptr>(pages) + lead;
   Device* device = find_device(token.device);  // numbered alike in both processes
-  if (lazy_peers && device != nullptr && device != &context.device()) {
+  if (device != nullptr && device != &context.device()) {
     const std::lock_guard lock(exec_mutex());
     context.peers.insert(&device->primary());
   }

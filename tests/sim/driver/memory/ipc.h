@@ -14,9 +14,8 @@ namespace simcuda {
 class Context;
 
 CUresult get_ipc_handle(CUdeviceptr address, CUipcMemHandle* handle);
-// `lazy_peers`: the context may from now on reach the device the memory is on.
-CUresult open_ipc_handle(Context& context, const CUipcMemHandle& handle, bool lazy_peers,
-                         CUdeviceptr* address);
+// The context may from now on reach the device the memory is on.
+CUresult open_ipc_handle(Context& context, const CUipcMemHandle& handle, CUdeviceptr* address);
 CUresult close_ipc_handle(CUdeviceptr address);
 
 // A file that another process of the same user has open; -1 if there is none, or not to be had.

@@ -63,6 +63,9 @@ bool captures(const Stream& stream) {
   return stream.capture != nullptr;
 }
 
+// Measured on an H100: on a stream that does not capture, such a call is as unsafe as cuMemFree.
+CUresult refuse_beside_capture() { return any_capture() ? refuse_unsafe_call() : CUDA_SUCCESS; }
+
 // The attribute's place in the pool, as what its type says.
 int* flag_of(Pool& pool, CUmemPool_attribute attribute) {
   switch (attribute) {
@@ -339,6 +342,7 @@ CUresult allocate_async(Call call, CUmemoryPool handle, const StreamRef& stream,
     const std::lock_guard lock(exec_mutex());
     if (stream->capture) return invalidate(*stream->capture);
   }
+  if (const CUresult code = refuse_beside_capture(); code != CUDA_SUCCESS) return code;
   Context& context = stream->context;
   if (handle == nullptr) handle = current_pool(context.device());
   const auto pool = find_pool(handle);
@@ -371,12 +375,17 @@ CUresult allocate_async(Call call, CUmemoryPool handle, const StreamRef& stream,
 }
 
 CUresult free_async(Call call, const StreamRef& stream, CUdeviceptr address) {
+  const bool captured = captures(*stream);
+  if (const CUresult code = captured ? CUDA_SUCCESS : refuse_beside_capture();
+      code != CUDA_SUCCESS) {
+    return code;
+  }
   const auto found = find_allocation(address);
   const bool plain = found && found->kind == MemoryKind::kDevice;
   const bool freeable = found && found->base == address && (plain || found->owner != nullptr);
   if (plain && settings().free_async == FreeAsync::kRefused) return CUDA_ERROR_INVALID_VALUE;
   // A capture frees memory of its graph only, and there is none here.
-  if (captures(*stream) || !freeable || !set_ending(*found)) {
+  if (captured || !freeable || !set_ending(*found)) {
     watch_free_refused(address);
     return CUDA_ERROR_INVALID_VALUE;
   }

@@ -85,8 +85,9 @@ TEST_CASE("plan log: which block takes over whose memory, and the bytes saved", 
   CHECK(out.bytes == 24);
   CHECK(out.log.find("reuse 1: 8 bytes for m; of a block of 8 bytes of x; 8 saved\n") == 0);
   CHECK(out.log.find("reuse 2: 4 bytes for fc; of a block of 8 bytes of ") != std::string::npos);
-  CHECK(out.log.find("reuse        2 of 5 requests take over another's memory; 36 bytes asked, 24 "
-                     "planned, 12 saved\n") != std::string::npos);
+  CHECK(out.log.find(
+            "reuse        2 of 5 requests take over another's memory; 36 bytes requested, 24 "
+            "planned, 12 saved\n") != std::string::npos);
 }
 
 TEST_CASE("plan skip: what a pattern or a size names has bytes of its own", "[plan]") {

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What programs did without Cistern, kept in a build folder, so that tests whose runs differ in Cistern's settings
+alone, and builds that compare with this one, have a program run without Cistern once. With TEST_BARE_RUNS=kept in
+the environment, as make test does; make soak runs each.
+
+What is kept is of the programs and the simulated CUDA that are built now, and was as its test expects."""
+
+import json
+import os
+import pathlib
+import re
+import zlib
+
+SETTING = re.compile(r"(CISTERN_\w+|FLAGS_\w+|GE_\w+)")
+
+
+class Kept:
+    def __init__(self, build):
+        self.programs, self.sim = build / "programs", build / "sim"
+        self.folder = build / "bare"
+        self.built = self.what_is_built()
+
+    def what_is_built(self):
+        """Changes with any program or library of the folders: a program may run others, or load them."""
+        files = sorted((entry.stat().st_mtime_ns, entry.path, entry.stat().st_size)
+                       for folder in (self.programs, self.sim) for entry in os.scandir(folder))
+        return [len(files), files[-1:], zlib.crc32(repr(files).encode())]
+
+    def key(self, command, expected):
+        """All that such a run depends on; None if that may be more than is known here."""
+        words = list(command)
+        settings = dict(expected.env)
+        if words[0] == "env":
+            del words[0]
+            while "=" in words[0]:
+                name, _, settings[name] = words.pop(0).partition("=")
+        if pathlib.Path(words[0]).parent != self.programs or self.counts_arguments(expected):
+            return None
+        read_by = [words[0], *(self.programs / name for name in (*expected.preload, *expected.preload_behind))]
+        images = [pathlib.Path(path).read_bytes() for path in read_by]
+        # Without Cistern nobody reads its settings; a program that does has their names in it.
+        settings = {name: value for name, value in settings.items()
+                    if not SETTING.fullmatch(name) or any(name.encode() in image for image in images)}
+        files = [(word, os.stat(word).st_mtime_ns) for word in words if os.path.isfile(word)]
+        return repr([self.built, words, files, sorted(settings.items()), expected.preload, expected.preload_behind,
+                     sorted(expected.driver_lacks), expected.toolkit_runtime])
+
+    @staticmethod
+    def counts_arguments(expected):
+        """The trace is counted, but not kept."""
+        return any(values.when == "without" for values in expected.values)
+
+    def path(self, key):
+        return self.folder / f"{zlib.crc32(key.encode()):08x}.json"
+
+    def find(self, key):
+        """What was kept under this key; None if nothing was, or under one that has the same path."""
+        try:
+            kept = json.loads(self.path(key).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        return kept["fields"] if kept["key"] == key else None
+
+    def keep(self, key, fields):
+        self.folder.mkdir(exist_ok=True)
+        beside = self.path(key).with_suffix(f".{os.getpid()}")
+        beside.write_text(json.dumps({"key": key, "fields": fields}), encoding="utf-8")
+        beside.rename(self.path(key))  # a reader sees all of it or nothing
