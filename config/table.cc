@@ -226,8 +226,8 @@ constexpr Row kRows[] = {
     {"CISTERN_PLAN", Group::kReuse, text(Kind::kPlan), "off", "", "auto", to<&P::plan>,
      "Blocks get places in one chunk, packed by their lifetimes. A file: the plan, or one plan a "
      "device, that cistern plan made of a recording. auto: found while the program runs, once it "
-     "repeated its requests three times (iterations of up to 21000 requests); another one when it "
-     "changes. Requests are compared with the plan by their size and order. The first that differs "
+     "repeated its requests, or those in its graphs, three times (iterations of up to 21000 "
+     "requests); another one when it changes. Requests are compared with the plan by their size and order. The first that differs "
      "is a pool's. So are those behind it, until four in a row are those that end an iteration. A "
      "place that is not free is not used."},
     {"CISTERN_SKIP_OPT_SET", Group::kReuse, text(Kind::kGlobList), kUnset, "", "fc*,*embedding*", to<&P::skip_opt_set>,
