@@ -76,15 +76,14 @@ class ContextPool {
   // The same at the place that the plan has for the request. False where it has none, or that is
   // not free: then another way serves it. To be asked first, where there is a plan, for each
   // request of the program. What was served otherwise without asking here is passed over.
-  // `thread`: its number (ThreadNumbers).
-  bool allocate_planned(uint64_t bytes, unsigned shard, unsigned thread, uint64_t* address);
-  void pass_over_planned(uint64_t bytes, unsigned thread);
+  // `thread`: its number (ThreadNumbers); `phase`: as plan::Caller's.
+  bool allocate_planned(uint64_t bytes, unsigned shard, unsigned thread, uint32_t phase,
+                        uint64_t* address);
+  void pass_over_planned(uint64_t bytes, unsigned thread, uint32_t phase);
   bool has_plan() const { return memory_.plan.on(); }
-  // Each request that was served, where there is a plan or is to be one.
-  void note_served(uint64_t bytes, unsigned thread, uint64_t address) {
-    if (memory_.plan.looks()) [[unlikely]]
-      note_seen(bytes, thread, address);
-  }
+  // Each request that was served, while one looks for a plan to make.
+  bool looks_for_plan() const { return memory_.plan.looks(); }
+  void note_served(uint64_t bytes, const plan::Caller& caller, uint64_t address);
 
   // The same from clean memory that is at hand: kOutOfMemory where there is none. Neither waits nor
   // takes memory from the source.
@@ -207,7 +206,6 @@ class ContextPool {
   uint64_t free_cut(Role role, Chunk* chunk, uint64_t address, Ticket latest, uint64_t* waiting);
   uint64_t free_whole(Chunk* chunk, uint64_t address, int* code, Ticket latest);
   [[gnu::noinline]] void do_extra_work(uint64_t freed);
-  void note_seen(uint64_t bytes, unsigned thread, uint64_t address);
   bool take_planned(Request& request, plan::PlanPlace place);
   bool obtain_planned_chunk(plan::PlanPlace place);
 

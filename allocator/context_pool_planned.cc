@@ -4,11 +4,11 @@
 
 namespace cistern::alloc {
 
-bool ContextPool::allocate_planned(uint64_t bytes, unsigned shard, unsigned thread,
+bool ContextPool::allocate_planned(uint64_t bytes, unsigned shard, unsigned thread, uint32_t phase,
                                    uint64_t* address) {
   PlanArena& plan = memory_.plan;
   plan::PlanPlace place;
-  if (!plan.place(bytes, thread, &place)) return false;
+  if (!plan.place(bytes, thread, phase, &place)) return false;
   const ChunkSupply::InHand until_filled(memory_.supply);
   Request request{.bytes = bytes, .shard = shard};
   if (!take_planned(request, place)) {
@@ -48,13 +48,13 @@ bool ContextPool::obtain_planned_chunk(plan::PlanPlace place) {
   return obtained;
 }
 
-void ContextPool::pass_over_planned(uint64_t bytes, unsigned thread) {
+void ContextPool::pass_over_planned(uint64_t bytes, unsigned thread, uint32_t phase) {
   plan::PlanPlace place;
-  memory_.plan.place(bytes, thread, &place);
+  memory_.plan.place(bytes, thread, phase, &place);
 }
 
-void ContextPool::note_seen(uint64_t bytes, unsigned thread, uint64_t address) {
-  if (memory_.plan.note_served(bytes, thread, address)) {
+void ContextPool::note_served(uint64_t bytes, const plan::Caller& caller, uint64_t address) {
+  if (memory_.plan.note_served(bytes, caller, address)) {
     memory_.source->request_background_work(/*soon=*/true);
   }
 }

@@ -53,12 +53,12 @@ void PlanArena::note_obtained(bool obtained, bool owed) {
   refused_live_.store(ledger_->live.get(), std::memory_order_relaxed);
 }
 
-bool PlanArena::note_served(uint64_t bytes, unsigned thread, uint64_t address) {
+bool PlanArena::note_served(uint64_t bytes, const plan::Caller& caller, uint64_t address) {
   if (!observes()) {
     observe_again();
     return false;
   }
-  observer_.allocated(bytes, thread, address);
+  observer_.allocated(bytes, caller, address);
   return observer_.due() && !asked_.exchange(true);
 }
 

@@ -28,8 +28,8 @@ class PlanArena {
 
   // Whether the request has a place in the plan, and where. To be asked once for each request of
   // the program, in the order of each thread.
-  bool place(uint64_t bytes, unsigned thread, plan::PlanPlace* place) {
-    return replay_.next(bytes, thread, place);
+  bool place(uint64_t bytes, unsigned thread, uint32_t phase, plan::PlanPlace* place) {
+    return replay_.next(bytes, thread, phase, place);
   }
 
   // Whether there is a chunk for it. It is asked for once in a period, and ever more seldom while
@@ -57,7 +57,7 @@ class PlanArena {
   // For a plan that is made here: whether it is looked at what is served, or is to be from now on.
   bool looks() const { return plans_ && (observes() || replay_.left_for_good()); }
   // What was served, and freed. True, once: think() has something to do.
-  bool note_served(uint64_t bytes, unsigned thread, uint64_t address);
+  bool note_served(uint64_t bytes, const plan::Caller& caller, uint64_t address);
   void note_freed(uint64_t address) {
     if (observes()) observer_.freed(address);
   }

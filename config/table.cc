@@ -229,8 +229,8 @@ constexpr Row kRows[] = {
     {"CISTERN_PLAN", Group::kReuse, text(Kind::kPlan), "off", "", "auto", to<&P::plan>,
      "Blocks get places in one chunk, packed by their lifetimes. A file: a plan that cistern plan made "
      "from a recording, or one plan per device. auto: a plan that is made while the program runs, once it "
-     "has repeated its requests three times (iterations of up to 21000 requests), and again when they "
-     "change. Requests are compared with the plan by size and order. If a request differs, the pool serves "
+     "has repeated its requests, or the requests in its graphs, three times (iterations of up to 21000 "
+     "requests), and again when they change. Requests are compared with the plan by size and order. If a request differs, the pool serves "
      "it and the requests after it, until four in a row match the end of an iteration. A place that is not "
      "free is not used."},
     {"CISTERN_SKIP_OPT_SET", Group::kReuse, text(Kind::kGlobList), kUnset, "", "fc*,*embedding*", to<&P::skip_opt_set>,

@@ -10,18 +10,50 @@
 namespace cistern::alloc::plan {
 namespace {
 
-constexpr uint64_t kTimes = 3;
+constexpr uint64_t kTimes = 3, kMostAtOnce = 16;
 constexpr uint64_t kSearchNs = 20'000'000, kSearchSteps = 2'000'000;
 
-bool find_iteration(std::span<const Lifetime> all, uint64_t calls, Iteration* out) {
+uint64_t outliving(const Iteration& iteration) {
+  uint64_t count = 0;
+  for (const Lifetime& life : iteration.requests) count += iteration.has(life) ? 0 : 1;
+  return count;
+}
+
+// Where most blocks outlive the period, as with requests of one size, several make an iteration.
+bool find_iteration(const Requests& all, uint64_t calls, Iteration* out) {
   Repeats repeats;
   Begin begin;
   if (!find_repeats(all, /*to_the_end=*/true, &repeats)) return false;
-  if (repeats.to - repeats.from < kTimes * repeats.period) return false;
-  if (!find_begin(all, calls, repeats, &begin)) return false;
-  *out = {all.subspan(begin.request, repeats.period), all[begin.request + repeats.period].from,
-          repeats.to - repeats.from};
-  return true;
+  const uint64_t covered = repeats.to - repeats.from, period = repeats.period;
+  if (covered < kTimes * period) return false;
+  for (uint64_t several = 1; several <= kMostAtOnce; ++several) {
+    repeats.period = several * period;
+    if (covered < kTimes * repeats.period || !find_begin(all, calls, repeats, &begin)) break;
+    const Iteration found = {all.lives.subspan(begin.request, repeats.period),
+                             all.lives[begin.request + repeats.period].from, covered};
+    const bool few_outlive = 2 * outliving(found) <= repeats.period;
+    if (several == 1 || few_outlive) *out = found;
+    if (few_outlive) return true;
+  }
+  return !out->requests.empty();
+}
+
+Requests first_of(const Observed& all, size_t count) {
+  return {all.lives.span().first(count), all.origins.span().first(count),
+          all.phases.span().first(count)};
+}
+
+// Some of the requests, in their order: those for which wanted(their number).
+template <typename Wanted>
+Requests pick(const Observed& all, Wanted wanted, Observed* out) {
+  size_t count = 0;
+  for (size_t i = 0; i < all.lives.size(); ++i) {
+    if (!wanted(i)) continue;
+    out->lives[count] = all.lives[i];
+    out->origins[count] = all.origins[i];
+    out->phases[count++] = all.phases[i];
+  }
+  return first_of(*out, count);
 }
 
 bool pack(const Iteration& iteration, uint64_t alignment, Planned* planned) {
@@ -67,18 +99,17 @@ bool OwnPlan::make(const Iteration& iteration, Period period, uint64_t alignment
 // All threads together may repeat some calls by chance. That is no iteration.
 bool OwnPlans::make(Observer& observer, uint64_t alignment) {
   count_ = 0;
-  Array<Lifetime> all;
-  Array<uint16_t> threads;
-  uint64_t calls;
+  Observed all;
   Iteration iteration;
-  if (!observer.look(&all, &threads, &calls)) return false;
-  const bool alone = std::all_of(threads.begin(), threads.end(),
-                                 [&](uint16_t each) { return each == threads[0]; });
-  if (find_iteration(all.span(), calls, &iteration) &&
-      (alone || 2 * iteration.covered >= all.size())) {
+  if (!observer.look(&all)) return false;
+  const size_t requests = all.lives.size();
+  const bool alone = std::all_of(all.threads.begin(), all.threads.end(),
+                                 [&](uint16_t each) { return each == all.threads[0]; });
+  if (find_iteration(first_of(all, requests), all.calls, &iteration) &&
+      (alone || 2 * iteration.covered >= requests)) {
     return add(iteration, Period::iteration, alignment);
   }
-  if (!alone && make_by_threads(all, threads, calls, alignment)) return true;
+  if (alone ? make_by_phases(all, alignment) : make_by_threads(all, alignment)) return true;
   count_ = 0;
   return false;
 }
@@ -90,22 +121,34 @@ bool OwnPlans::add(const Iteration& iteration, Period period, uint64_t alignment
   return true;
 }
 
+// Where all requests are in phases, there is no more to find than without them.
+bool OwnPlans::make_by_phases(const Observed& all, uint64_t alignment) {
+  Observed some;
+  if (!some.make(all.lives.size())) return false;
+  const Requests in_phases = pick(
+      all, [&](size_t i) { return all.phases[i] != 0; }, &some);
+  Iteration iteration;
+  return in_phases.lives.size() < all.lives.size() &&
+         find_iteration(in_phases, all.calls, &iteration) &&
+         2 * iteration.covered >= in_phases.lives.size() &&
+         add(iteration, Period::phase, alignment);
+}
+
 // A thread that makes many requests and does not repeat itself yet may do so soon.
-bool OwnPlans::make_by_threads(const Array<Lifetime>& all, const Array<uint16_t>& threads,
-                               uint64_t calls, uint64_t alignment) {
+bool OwnPlans::make_by_threads(const Observed& all, uint64_t alignment) {
   constexpr size_t kMany = 16, kPatience = Observer::kMost / 8;
-  Array<Lifetime> own;
-  if (!own.make(all.size())) return false;
+  const size_t requests = all.lives.size();
+  Observed some;
+  if (!some.make(requests)) return false;
   for (unsigned thread = 0; thread < Replay::kThreads; ++thread) {
-    size_t count = 0;
-    for (size_t i = 0; i < all.size(); ++i) {
-      if (threads[i] == thread) own[count++] = all[i];
-    }
+    const Requests own = pick(
+        all, [&](size_t i) { return all.threads[i] == thread; }, &some);
+    const size_t count = own.lives.size();
     Iteration iteration;
-    const bool repeats = find_iteration(own.span().first(count), calls, &iteration) &&
-                         2 * iteration.covered >= count;
+    const bool repeats =
+        find_iteration(own, all.calls, &iteration) && 2 * iteration.covered >= count;
     if (repeats) add(iteration, Period::thread, alignment);
-    if (!repeats && count * kMany >= all.size() && all.size() < kPatience) return false;
+    if (!repeats && count * kMany >= requests && requests < kPatience) return false;
   }
   return count_ != 0;
 }

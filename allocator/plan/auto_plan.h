@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes the plan of an iteration from what an Observer saw: the period that the program repeats
-// now, its blocks that are freed within it, and offsets for them. Where all threads together repeat
-// nothing, each thread that repeats itself gets a plan of its own.
+// now, its blocks that are freed within it, and offsets for them. Where all it asks for together
+// repeats nothing, what it asks for in phases may; and of several threads each that repeats itself
+// gets a plan of its own.
 //
 // One thread at a time. It takes some milliseconds for each thousand requests.
 #pragma once
@@ -45,8 +46,8 @@ class OwnPlans {
 
  private:
   bool add(const Iteration& iteration, Period period, uint64_t alignment);
-  bool make_by_threads(const Array<Lifetime>& all, const Array<uint16_t>& threads, uint64_t calls,
-                       uint64_t alignment);
+  bool make_by_phases(const Observed& all, uint64_t alignment);
+  bool make_by_threads(const Observed& all, uint64_t alignment);
 
   OwnPlan own_[kMostPlans];
   Plan plans_[kMostPlans];

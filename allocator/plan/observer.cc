@@ -22,11 +22,11 @@ void Observer::stop() {
   buckets_ = {};
 }
 
-void Observer::allocated(uint64_t bytes, unsigned thread, uint64_t address) {
+void Observer::allocated(uint64_t bytes, const Caller& caller, uint64_t address) {
   LockGuard guard(mutex_);
   if (seen_.size() == 0) return;
   if (count_ == kMost) forget_half();
-  seen_[count_] = {bytes, calls_++, kLive, address, 0, static_cast<uint16_t>(thread)};
+  seen_[count_] = {bytes, calls_++, kLive, address, caller, 0};
   enter(count_++);
   total_.fetch_add(1, std::memory_order_relaxed);
 }
@@ -63,20 +63,21 @@ void Observer::forget_half() {
   count_ = kHalf;
 }
 
-bool Observer::look(Array<Lifetime>* requests, Array<uint16_t>* threads, uint64_t* calls) {
+bool Observer::look(Observed* out) {
   LockGuard guard(mutex_);
   const uint64_t total = total_.load(std::memory_order_relaxed);
   look_at_.store(total + std::clamp<uint64_t>(total, kFirstLook, kMost / 2),
                  std::memory_order_relaxed);
-  if (seen_.size() == 0 || count_ == 0 || !requests->make(count_) || !threads->make(count_))
-    return false;
+  if (seen_.size() == 0 || count_ == 0 || !out->make(count_)) return false;
   const uint64_t first = seen_[0].from;
-  *calls = calls_ - first;
+  out->calls = calls_ - first;
   for (uint32_t i = 0; i < count_; ++i) {
     const Seen& seen = seen_[i];
-    const uint64_t to = seen.to == kLive ? *calls : seen.to - first;
-    (*threads)[i] = seen.thread;
-    (*requests)[i] = {.from = seen.from - first, .to = to, .bytes = seen.bytes};
+    const uint64_t to = seen.to == kLive ? out->calls : seen.to - first;
+    out->lives[i] = {.from = seen.from - first, .to = to, .bytes = seen.bytes};
+    out->origins[i] = seen.caller.origin;
+    out->phases[i] = seen.caller.phase;
+    out->threads[i] = static_cast<uint16_t>(seen.caller.thread);
   }
   return true;
 }

@@ -2,7 +2,7 @@
 // Remembers the last requests of a program, with the calls that made and freed them: what a plan is
 // made of while the program runs (auto_plan.h). Full, it forgets the older half.
 //
-// Any thread: there is a lock. Owns its tables, 6 MiB, whose pages are taken as they
+// Any thread: there is a lock. Owns its tables, 8 MiB, whose pages are taken as they
 // are used; without memory for them it sees nothing.
 #pragma once
 
@@ -14,6 +14,27 @@
 
 namespace cistern::alloc::plan {
 
+// Who asks for memory, as far as that is known.
+struct Caller {
+  unsigned thread;  // its number
+  uint32_t phase;   // the run of its graph (record/phases.h); 0: it is in none
+  uint64_t origin;  // call site and range
+};
+
+// Requests in their order.
+struct Observed {
+  bool make(size_t requests) {
+    return lives.make(requests) && origins.make(requests) && phases.make(requests) &&
+           threads.make(requests);
+  }
+
+  Array<Lifetime> lives;
+  Array<uint64_t> origins;
+  Array<uint32_t> phases;
+  Array<uint16_t> threads;
+  uint64_t calls = 0;
+};
+
 class Observer {
  public:
   static constexpr uint32_t kMost = 1 << 17;  // requests
@@ -23,15 +44,15 @@ class Observer {
   // Nothing is remembered any more.
   void stop();
 
-  void allocated(uint64_t bytes, unsigned thread, uint64_t address);
+  void allocated(uint64_t bytes, const Caller& caller, uint64_t address);
   void freed(uint64_t address);
 
   // Whether as many requests came since the last look as before it, or half of what fits.
   bool due() const { return total_.load(std::memory_order_relaxed) >= look_at_; }
 
-  // A copy of what is remembered, and of whose it is, with `calls` calls from 0 on; what was not
-  // freed ends there. The next look is due later.
-  bool look(Array<Lifetime>* requests, Array<uint16_t>* threads, uint64_t* calls);
+  // A copy of what is remembered, with `calls` calls from 0 on; what was not freed ends there. The
+  // next look is due later.
+  bool look(Observed* out);
 
   void reset_after_fork() { mutex_.reset(); }
 
@@ -41,8 +62,8 @@ class Observer {
 
   struct Seen {
     uint64_t bytes, from, to, address;
+    Caller caller;
     uint32_t next;  // in its bucket, and 1
-    uint16_t thread;
   };
 
   static uint32_t bucket_of(uint64_t address) {

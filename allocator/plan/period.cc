@@ -12,25 +12,36 @@ namespace {
 constexpr uint64_t kTogether = 4;  // requests in a row that are looked up
 constexpr size_t kMostTried = 64;  // distances
 
-uint64_t hash_of(std::span<const Lifetime> requests, uint64_t at) {
+uint64_t origin_of(const Requests& requests, uint64_t i) {
+  return requests.origins.empty() ? 0 : requests.origins[i];
+}
+
+bool same(const Requests& requests, uint64_t one, uint64_t other) {
+  return requests.lives[one].bytes == requests.lives[other].bytes &&
+         origin_of(requests, one) == origin_of(requests, other);
+}
+
+uint64_t hash_of(const Requests& requests, uint64_t at) {
   uint64_t hash = 0;
   for (uint64_t i = at; i < at + kTogether; ++i) {
-    hash = (hash ^ requests[i].bytes) * 0x9E3779B97F4A7C15;
-    hash ^= hash >> 32;
+    for (const uint64_t word : {requests.lives[i].bytes, origin_of(requests, i)}) {
+      hash = (hash ^ word) * 0x9E3779B97F4A7C15;
+      hash ^= hash >> 32;
+    }
   }
   return hash;
 }
 
 // How often a few requests in a row came again at each distance from the last time. A period is one
 // of the distances, as long as some requests come once in it.
-bool count_distances(std::span<const Lifetime> requests, Array<uint32_t>& counts) {
+bool count_distances(const Requests& requests, Array<uint32_t>& counts) {
   struct Seen {
     uint64_t hash, next;  // the request behind it; 0: unused
   };
-  const uint64_t size = std::bit_ceil(2 * requests.size());
+  const uint64_t size = std::bit_ceil(2 * requests.lives.size());
   Array<Seen> seen;
-  if (!seen.make(size) || !counts.make(requests.size() + 1)) return false;
-  for (uint64_t i = 0; i + kTogether <= requests.size(); ++i) {
+  if (!seen.make(size) || !counts.make(requests.lives.size() + 1)) return false;
+  for (uint64_t i = 0; i + kTogether <= requests.lives.size(); ++i) {
     const uint64_t hash = hash_of(requests, i);
     uint64_t slot = hash & (size - 1);
     while (seen[slot].next != 0 && seen[slot].hash != hash) slot = (slot + 1) & (size - 1);
@@ -57,12 +68,12 @@ void choose(const Array<uint32_t>& counts, std::span<uint64_t, kMostTried> chose
 }
 
 // The longest stretch with this period.
-Repeats longest(std::span<const Lifetime> requests, uint64_t period, bool to_the_end) {
+Repeats longest(const Requests& requests, uint64_t period, bool to_the_end) {
   Repeats best{0, 0, period};
   uint64_t from = 0;
-  for (uint64_t i = period; i <= requests.size(); ++i) {
-    const bool over = i == requests.size();
-    if (!over && requests[i].bytes == requests[i - period].bytes) continue;
+  for (uint64_t i = period; i <= requests.lives.size(); ++i) {
+    const bool over = i == requests.lives.size();
+    if (!over && same(requests, i, i - period)) continue;
     const bool counts = !to_the_end || over;
     if (counts && i - from > best.to - best.from) best = {from, i, period};
     from = i + 1 - period;
@@ -70,11 +81,9 @@ Repeats longest(std::span<const Lifetime> requests, uint64_t period, bool to_the
   return best;
 }
 
-}  // namespace
-
-bool find_repeats(std::span<const Lifetime> requests, bool to_the_end, Repeats* out) {
+bool find(const Requests& requests, bool to_the_end, Repeats* out) {
   Array<uint32_t> counts;
-  if (requests.size() < 2 * kTogether || !count_distances(requests, counts)) return false;
+  if (requests.lives.size() < 2 * kTogether || !count_distances(requests, counts)) return false;
   uint64_t chosen[kMostTried];
   choose(counts, chosen);
   std::sort(chosen, chosen + kMostTried);
@@ -88,19 +97,43 @@ bool find_repeats(std::span<const Lifetime> requests, bool to_the_end, Repeats* 
   return out->period != 0;
 }
 
-bool find_begin(std::span<const Lifetime> requests, uint64_t calls, const Repeats& repeats,
-                Begin* out) {
+// The first request of a phase.
+bool begins_phase(std::span<const uint32_t> phases, uint64_t i) {
+  return phases[i] != 0 && (i == 0 || phases[i] > phases[i - 1]);
+}
+
+// Phases are where a period may begin if one does in the last of them and a period later.
+bool begins_there(std::span<const uint32_t> phases, uint64_t i, uint64_t period) {
+  return begins_phase(phases, i) && begins_phase(phases, i + period);
+}
+
+}  // namespace
+
+bool find_repeats(const Requests& requests, bool to_the_end, Repeats* out) {
+  Repeats by_size;
+  if (!find({.lives = requests.lives}, to_the_end, &by_size)) return false;
+  const bool known = !requests.origins.empty() && find(requests, to_the_end, out);
+  if (!known || 2 * (out->to - out->from) < by_size.to - by_size.from) *out = by_size;
+  return true;
+}
+
+bool find_begin(const Requests& requests, uint64_t calls, const Repeats& repeats, Begin* out) {
   Array<uint64_t> change;  // of the bytes live, by call, as numbers that wrap around
   if (!change.make(calls + 1)) return false;
-  for (const Lifetime& life : requests) {
+  for (const Lifetime& life : requests.lives) {
     change[life.from] += life.bytes;
     change[life.to] -= life.bytes;
   }
   const uint64_t first = repeats.to - 2 * repeats.period, last = repeats.to - repeats.period;
+  bool by_phases = false;
+  for (uint64_t i = first; i < last && !by_phases && !requests.phases.empty(); ++i) {
+    by_phases = begins_there(requests.phases, i, repeats.period);
+  }
   uint64_t live = 0, least = UINT64_MAX, call = 0;
   for (uint64_t i = 0; i < last; ++i) {
-    while (call < requests[i].from) live += change[call++];
+    while (call < requests.lives[i].from) live += change[call++];
     if (i < first || live > least) continue;
+    if (by_phases && !begins_there(requests.phases, i, repeats.period)) continue;
     least = live;
     out->request = i;
   }

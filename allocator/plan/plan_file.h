@@ -21,6 +21,7 @@ enum class Period : uint32_t {
   run = 1,
   iteration = 2,
   thread = 3,  // an iteration of one thread: of a device there are several such plans
+  phase = 4,   // an iteration of what is asked for in phases; in no file
 };
 inline constexpr unsigned kMostPlans = 16;  // of a device
 

@@ -21,18 +21,26 @@ void Replay::follow(std::span<const Plan> plans, Ledger* ledger) {
     period_ += plans[i].head().requests;
     plan_bytes_ += plans[i].head().bytes;
   }
+  by_phase_ = count != 0 && plans[0].head().period == Period::phase;
+  begins_ = false;
+  phase_ = 0;
+  passed_ = 0;
   by_thread_ = count != 0 && plans[0].head().period == Period::thread;
   once_.store(count != 0 && plans[0].head().period == Period::run, std::memory_order_relaxed);
   plans_.store(count, std::memory_order_release);
 }
 
-bool Replay::next(uint64_t bytes, unsigned thread_number, PlanPlace* place) {
+bool Replay::next(uint64_t bytes, unsigned thread_number, uint32_t phase, PlanPlace* place) {
   LockGuard guard(mutex_);
   if (plans_.load(std::memory_order_relaxed) == 0) return false;
   const unsigned number = by_thread_ ? thread_number : 0;
   if (number >= kThreads) return false;
-  ++requests_;
   Thread& thread = threads_[number];
+  if (by_phase_) [[unlikely]] {
+    if (phase == 0) return pass_over(thread), false;
+    note_phase(phase);
+  }
+  ++requests_;
   Way* const way = way_of(number, bytes);
   thread.last[thread.seen++ % kRemembered] = bytes;
   if (way == nullptr || !stays(thread, *way, bytes)) {
@@ -91,6 +99,7 @@ bool Replay::stays(Thread& thread, Way& way, uint64_t bytes) {
     thread.strayed = false;
     return true;
   }
+  if (begins_ && way.plan->request(0).bytes == bytes) return begin_again(thread, way), true;
   if (!thread.strayed && way.plan->head().period != Period::run) {
     ledger_->plan_left.add();
     followed_.fetch_sub(1, std::memory_order_relaxed);
@@ -102,6 +111,30 @@ bool Replay::stays(Thread& thread, Way& way, uint64_t bytes) {
   return false;
 }
 
+// A phase was not gone through to its end.
+void Replay::begin_again(Thread& thread, Way& way) {
+  thread.strayed ? void(followed_.fetch_add(1, std::memory_order_relaxed))
+                 : ledger_->plan_left.add();
+  ledger_->plan_entered.add();
+  thread.strayed = false;
+  way.at = 0;
+}
+
+void Replay::note_phase(uint32_t phase) {
+  begins_ = phase > phase_;
+  phase_ = std::max(phase, phase_);
+  passed_ = 0;
+}
+
+// Where no phase comes for so long the program does something else.
+void Replay::pass_over(Thread& thread) {
+  if (++passed_ <= kMostPassed * period_) return;
+  outside_.store(kMostOutside + 1, std::memory_order_relaxed);
+  if (thread.way == kNone) return;
+  if (!thread.strayed) ledger_->plan_left.add();
+  leave(thread);
+}
+
 void Replay::leave(Thread& thread) {
   if (!thread.strayed) followed_.fetch_sub(1, std::memory_order_relaxed);
   ways_[thread.way].thread = kNone;
@@ -110,7 +143,7 @@ void Replay::leave(Thread& thread) {
 
 bool Replay::begins_with(const Thread& thread, const Plan& plan, uint64_t bytes) const {
   if (plan.request(0).bytes != bytes) return false;
-  if (thread.seen == plan.head().before) return true;
+  if (begins_ || thread.seen == plan.head().before) return true;
   return plan.head().period != Period::run && ended_before(thread, plan);
 }
 

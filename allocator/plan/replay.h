@@ -7,7 +7,8 @@
 // The plan of a whole run begins with the first request, and is left once. The plan of an iteration
 // begins behind as many requests as it did when it was made. Once it was left, it goes on where one
 // request was more than the plan has, and else it begins again where the last four requests were
-// those with which it ends.
+// those with which it ends. The plan of what is asked for in phases passes over the rest, and
+// begins again with any phase.
 //
 // Several plans are followed at once if each is one thread's: a thread follows the one that begins
 // with what it does, and no other thread does so meanwhile. Each has memory of its own.
@@ -38,8 +39,9 @@ class Replay {
   void follow(std::span<const Plan> plans, Ledger* ledger);
   bool has_plan() const { return plans_.load(std::memory_order_acquire) != 0; }
 
-  // The request of `bytes` that a thread of the program makes now. True: it has a place in a plan.
-  bool next(uint64_t bytes, unsigned thread, PlanPlace* place);
+  // The request of `bytes` that a thread of the program makes now, in the run of a phase or in none
+  // (0). True: it has a place in a plan.
+  bool next(uint64_t bytes, unsigned thread, uint32_t phase, PlanPlace* place);
 
   // Whether no plan is followed now; and for good: it was a run's, or for so long that the program
   // seems to do something else.
@@ -55,6 +57,7 @@ class Replay {
   static constexpr unsigned kRemembered = 4;
   static constexpr unsigned kNone = ~0u;
   static constexpr uint64_t kMostOutside = 3;  // periods
+  static constexpr uint64_t kMostPassed = 64;  // the same
 
   // A plan, and how far a thread is in it.
   struct Way {
@@ -75,6 +78,9 @@ class Replay {
   Way* way_of(unsigned thread, uint64_t bytes);
   bool is_free(const Way& way) const;
   bool stays(Thread& thread, Way& way, uint64_t bytes);
+  void begin_again(Thread& thread, Way& way);
+  void note_phase(uint32_t phase);
+  void pass_over(Thread& thread);
   void leave(Thread& thread);
   bool begins_with(const Thread& thread, const Plan& plan, uint64_t bytes) const;
   static bool ended_before(const Thread& thread, const Plan& plan);
@@ -87,7 +93,10 @@ class Replay {
   std::atomic<unsigned> followed_;  // ways
   std::atomic<bool> once_;          // the plan is a run's
   std::atomic<uint64_t> outside_;   // periods
-  bool by_thread_;
+  bool by_thread_, by_phase_;
+  bool begins_;          // the request is the first of a phase, and the plan one by phases
+  uint32_t phase_;       // the last one
+  uint64_t passed_;      // requests since it
   uint64_t period_;      // requests of all plans
   uint64_t plan_bytes_;  // the same
   uint64_t requests_;    // of the program

@@ -5,6 +5,7 @@
 #include "shim/entry/driver.h"
 #include "shim/nvtx/own_phase.h"
 #include "shim/nvtx/phases.h"
+#include "shim/nvtx/ranges.h"
 #include "shim/order/barrier/debts.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/careful.h"
@@ -56,6 +57,13 @@ CUresult free_block_in_phase(Context& owner, alloc::Chunk* chunk, CUdeviceptr ad
   return result;
 }
 
+// The run of the graph in which the caller is; 0: in none.
+uint32_t graph_now() { return phases_on() ? current_graph().run : 0; }
+
+[[gnu::cold]] alloc::plan::Caller caller() {
+  return {this_thread.number(), graph_now(), uint64_t{this_thread.site} << 32 | current_range()};
+}
+
 // The ways of a request and of a free stand twice in the object: in the hooks, and once for those
 // that are watched.
 [[gnu::always_inline]] inline CUresult serve(Context& context, CUdeviceptr* out, size_t bytes) {
@@ -74,9 +82,10 @@ CUresult free_block_in_phase(Context& owner, alloc::Chunk* chunk, CUdeviceptr ad
   if (!pooled || capture_gate().capturing()) [[unlikely]] {
     code = allocate_outside_pools(context, bytes, pooled, &address);
     if (planned && code == CUDA_SUCCESS)
-      context.pool.pass_over_planned(bytes, this_thread.number());
-  } else if (planned && context.pool.allocate_planned(bytes, this_thread.shard(),
-                                                      this_thread.number(), &address)) {
+      context.pool.pass_over_planned(bytes, this_thread.number(), graph_now());
+  } else if (planned &&
+             context.pool.allocate_planned(bytes, this_thread.shard(), this_thread.number(),
+                                           graph_now(), &address)) {
     code = CUDA_SUCCESS;
   } else if (with_others) [[unlikely]] {
     code = allocate_with_others(context, bytes, &address);
@@ -88,8 +97,8 @@ CUresult free_block_in_phase(Context& owner, alloc::Chunk* chunk, CUdeviceptr ad
   if (code == CUDA_SUCCESS && others_debts()) [[unlikely]]
     code = exchange_for_unowed(context, bytes, &address);
   if (code == CUDA_SUCCESS) [[likely]] {
-    if (planned) [[unlikely]]
-      context.pool.note_served(bytes, this_thread.number(), address);
+    if (planned && context.pool.looks_for_plan()) [[unlikely]]
+      context.pool.note_served(bytes, caller(), address);
     *out = address;
     return CUDA_SUCCESS;
   }

@@ -28,6 +28,8 @@ void start_watch(const config::Policy& policy) {
   if (watching()) switch_ranges_on();
   if (watching(kWatchRecord | kWatchTallies | kWatchPhases)) {
     switch_phases_on(/*automatic=*/watching(kWatchTallies | kWatchPhases));
+  } else if (policy.pool && policy.plan.value.mode == config::PlanMode::kAuto) {
+    switch_phases_on(/*automatic=*/false);  // by markers alone
   }
 }
 

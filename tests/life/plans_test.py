@@ -139,6 +139,33 @@ class Plans(life.Life):
                 if policy != {"CISTERN_FREE_SYNC": "false"}:  # what is clean then depends on the device
                     self.assertGreaterEqual(told["served"], 2 * 8 * 48)
 
+    def shaped(self, mode, **more):
+        """What the report tells of a run of planned_shapes, for which plans are made."""
+        process = self.run_both(self.program("planned_shapes_lazy"), mode, CISTERN_PLAN="auto", CISTERN_LOG="info",
+                                CISTERN_LOG_FILE="log.1", **more)
+        (process.folder / "log.1").rename(process.folder / f"log.{process.pid}")
+        return self.left(process.folder)[0][process.pid]["devices"][0]["plan"]
+
+    def test_shapes_that_change_and_come_back_overlap_or_never_repeat(self):
+        for mode, least in (("back", 3), ("overlap", 1), ("streams", 1), ("never", 0)):
+            for settings in ({}, {"CISTERN_FREE_SYNC": "false"}, {"CISTERN_SITES": "stacks"}):
+                with self.subTest(mode=mode, settings=settings):
+                    told = self.shaped(mode, **settings)
+                    self.assertGreaterEqual(told["made"], least)
+                    if mode == "never":
+                        self.assertEqual((told["made"], told["served"]), (0, 0))
+                    elif "CISTERN_FREE_SYNC" not in settings:  # what is clean then depends on the device
+                        self.assertGreater(told["served"], 0)
+
+    def test_steps_in_phases_are_planned_whatever_lies_between(self):
+        for mode, settings in (("marked", {}), ("ranges", {"CISTERN_GRAPH_RANGE": "step"})):
+            with self.subTest(mode=mode):
+                told = self.shaped(mode, **settings)
+                self.assertEqual((told["made"], told["entered"], told["left"], told["occupied"]), (1, 1, 0, 0))
+                # Each of the ten steps behind the plan, and none of what lies between.
+                self.assertGreaterEqual(told["served"], 10 * 24)
+                self.assertEqual(told["served"] % 24, 0)
+
     def watched(self, *command, **more):
         """A run of which the race watcher and the order's oracle find nothing; its output and report."""
         process = self.start(command, True, SIMCUDA_RACES="report", SIMCUDA_RACES_FILE="races", **more)

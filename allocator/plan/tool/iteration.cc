@@ -18,8 +18,9 @@ bool take_iteration(Input& input, std::string& problem) {
   input.origins.clear();
   Repeats repeats;
   Begin begin;
-  if (!input.counts_calls || !find_repeats(all, /*to_the_end=*/false, &repeats) ||
-      !find_begin(all, input.calls, repeats, &begin)) {
+  const Requests requests{.lives = all, .origins = streams};
+  if (!input.counts_calls || !find_repeats(requests, /*to_the_end=*/false, &repeats) ||
+      !find_begin(requests, input.calls, repeats, &begin)) {
     problem = "nothing repeats; value seen \"" + std::to_string(all.size()) +
               " requests\"; allowed: two iterations or more; try: without --period";
     return false;

@@ -18,9 +18,11 @@ namespace {
 
 struct OfRequests {
   explicit OfRequests(std::vector<plan::PlannedRequest> all, uint64_t bytes, bool again = true)
+      : OfRequests(std::move(all), bytes, again ? plan::Period::iteration : plan::Period::run) {}
+  OfRequests(std::vector<plan::PlannedRequest> all, uint64_t bytes, plan::Period period)
       : requests(std::move(all)) {
     plan::PlanHead head{};
-    head.period = again ? plan::Period::iteration : plan::Period::run;
+    head.period = period;
     head.requests = requests.size();
     head.bytes = bytes;
     head.alignment = 512;
@@ -102,6 +104,37 @@ TEST_CASE("plan arena: another request leaves the plan until the program comes b
   for (const uint64_t bytes : {4000, 1000, 3000, 4000}) CHECK(p->allocate_planned(bytes) == 0);
   CHECK(p->allocate_planned(1000) == a);  // the last requests were those with which it ends
   CHECK(p->ledger.plan_entered.get() == 2);
+}
+
+TEST_CASE("plan arena: a plan by phases passes over the rest, and begins again with a phase",
+          "[plan]") {
+  OfRequests given({at(0, 1000), at(4096, 3000), at(0, 4000)}, 8192, plan::Period::phase);
+  auto p = pool_with(given.plan);
+  const auto ask = [&](uint64_t bytes, uint32_t phase) {
+    const uint64_t address = p->allocate_planned(bytes, 0, phase);
+    if (address != 0) p->free(address);
+    p->synchronise();
+    return address != 0;
+  };
+  const auto whole = [&](uint32_t phase) {
+    return ask(1000, phase) && ask(3000, phase) && !ask(77, 0) && ask(4000, phase);
+  };
+  CHECK_FALSE(ask(1000, 0));
+  CHECK((whole(1) && whole(2)));
+  CHECK((p->ledger.plan_entered.get() == 1 && p->ledger.plan_left.get() == 0));
+  CHECK(ask(1000, 3));  // and no more in this phase
+  CHECK(whole(4));
+  CHECK((ask(1000, 5) && !ask(5, 5) && !ask(6, 5) && !ask(1000, 5)));
+  CHECK(whole(6));
+  CHECK((p->ledger.plan_entered.get() == 3 && p->ledger.plan_left.get() == 2));
+  // A program that has no phases any more leaves it for good: its chunk goes back.
+  for (int i = 0; i < 64 * 3; ++i) CHECK_FALSE(ask(77, 0));
+  p->pool.release_excess();
+  CHECK(p->ledger.reserved.get() == 8192);
+  CHECK_FALSE(ask(77, 0));
+  p->pool.release_excess();
+  CHECK((p->ledger.reserved.get() == 0 && p->ledger.plan_left.get() == 3));
+  CHECK(whole(7));
 }
 
 TEST_CASE("plan arena: a run is followed once, and its idle chunk goes back", "[plan]") {

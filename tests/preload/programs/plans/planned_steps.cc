@@ -10,48 +10,18 @@
 //     early     blocks are freed in another order
 //     captured  a request is made while a stream captures, which refuses it
 //
-// Every block is filled with its own number and checked when it is freed, so that blocks which
-// share a byte give another sum. Kernels are not needed: fills and copies are work, too.
+// Blocks are checked: filled.h.
 
 #include <algorithm>
-#include <climits>
-#include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <string>
 #include <vector>
 
-#include "../driver_codes.h"
+#include "filled.h"
 #include "tests/hangs.h"
 
 namespace {
 
-struct Block {
-  CUdeviceptr address;
-  size_t bytes;
-  unsigned number;
-};
-
-unsigned g_number = 0;
-int g_wrong = 0;
 size_t g_least = 300;  // KiB of an activation
-
-void expect(CUresult result) { g_wrong += result != CUDA_SUCCESS; }
-
-Block get(size_t bytes) {
-  Block block{0, bytes, ++g_number};
-  expect(cuMemAlloc(&block.address, bytes));
-  expect(cuMemsetD32Async(block.address, block.number, bytes / 4, nullptr));
-  return block;
-}
-
-void give_back(const Block& block) {
-  unsigned ends[2] = {};
-  expect(cuMemcpyDtoH(&ends[0], block.address, sizeof ends[0]));
-  expect(cuMemcpyDtoH(&ends[1], block.address + block.bytes - 4, sizeof ends[1]));
-  g_wrong += ends[0] != block.number || ends[1] != block.number;
-  expect(cuMemFree(block.address));
-}
 
 void refused_in_capture() {
   CUstream stream;
@@ -102,17 +72,6 @@ void step(const char* odd, Late* late) {
     give_back(gradient);
     activations.pop_back();
   }
-}
-
-// Plans that the log tells of; without one there is nothing to wait for.
-int plans_told() {
-  const char* path = std::getenv("CISTERN_LOG_FILE");
-  std::ifstream log(path == nullptr ? "" : path);
-  if (!log) return INT_MAX;
-  int count = 0;
-  for (std::string line; std::getline(log, line);)
-    count += line.find("a plan for them") != line.npos;
-  return count;
 }
 
 void until_planned() {

@@ -42,10 +42,10 @@ TEST_CASE("period: the shortest one of the longest stretch, between other reques
     for (uint64_t i = 0; i < times; ++i) append(sizes, iteration);
     append(sizes, random_sizes(seed * 5, 1000000, 200 + seed));
     Repeats repeats;
-    REQUIRE(find_repeats(requests_of(sizes), false, &repeats));
+    REQUIRE(find_repeats({requests_of(sizes)}, false, &repeats));
     CHECK(repeats.period == iteration.size());
     CHECK((repeats.from == before && repeats.to == before + times * iteration.size()));
-    CHECK_FALSE(find_repeats(requests_of(sizes), true, &repeats));
+    CHECK_FALSE(find_repeats({requests_of(sizes)}, true, &repeats));
   }
 }
 
@@ -56,7 +56,7 @@ TEST_CASE("period: an iteration of equal layers is found, and not its layer", "[
   std::vector<uint64_t> sizes;
   for (int i = 0; i < 10; ++i) append(sizes, iteration);
   Repeats repeats;
-  REQUIRE(find_repeats(requests_of(sizes), true, &repeats));
+  REQUIRE(find_repeats({requests_of(sizes)}, true, &repeats));
   CHECK(repeats.period == iteration.size());
   CHECK((repeats.from == 0 && repeats.to == sizes.size()));
 }
@@ -64,8 +64,8 @@ TEST_CASE("period: an iteration of equal layers is found, and not its layer", "[
 TEST_CASE("period: nothing repeats", "[plan]") {
   Repeats repeats;
   CHECK_FALSE(find_repeats({}, false, &repeats));
-  CHECK_FALSE(find_repeats(requests_of({1, 2, 3}), false, &repeats));
-  CHECK_FALSE(find_repeats(requests_of(random_sizes(5000, 1u << 30, 3)), false, &repeats));
+  CHECK_FALSE(find_repeats({requests_of({1, 2, 3})}, false, &repeats));
+  CHECK_FALSE(find_repeats({requests_of(random_sizes(5000, 1u << 30, 3))}, false, &repeats));
 }
 
 TEST_CASE("period: it begins where the least is live", "[plan]") {
@@ -82,9 +82,9 @@ TEST_CASE("period: it begins where the least is live", "[plan]") {
   const std::vector<Lifetime> later(requests.begin() + 1, requests.end());
   Repeats repeats;
   Begin begin;
-  REQUIRE(find_repeats(later, true, &repeats));
+  REQUIRE(find_repeats({later}, true, &repeats));
   CHECK(repeats.period == 4);
-  REQUIRE(find_begin(later, call, repeats, &begin));
+  REQUIRE(find_begin({later}, call, repeats, &begin));
   CHECK((begin.request + 1) % 4 != 1);  // not where the 100 is live
   CHECK(begin.request >= later.size() - 2 * repeats.period);
   CHECK(begin.before < repeats.period);
@@ -94,10 +94,11 @@ TEST_CASE("period: it begins where the least is live", "[plan]") {
 // and the second outlives it.
 struct Stepping {
   Observer observer;
-  uint64_t last = 0, next = 1;
+  uint64_t last = 0, next = 1, origin = 0;
+  uint32_t phase = 0;
 
   uint64_t get(uint64_t bytes) {
-    observer.allocated(bytes, 0, next * 512);
+    observer.allocated(bytes, {.thread = 0, .phase = phase, .origin = origin}, next * 512);
     return next++ * 512;
   }
   void step(uint64_t bytes = 1000) {
@@ -141,7 +142,8 @@ TEST_CASE("auto plan: threads that repeat themselves, and not together, get a pl
   uint64_t made[3] = {}, address = 512;
   for (int i = 0; i < 1000; ++i) {
     const auto thread = static_cast<unsigned>(random() % 3);
-    observer->allocated(sizes[thread][made[thread]++ % sizes[thread].size()], thread, address);
+    observer->allocated(sizes[thread][made[thread]++ % sizes[thread].size()], {thread, 0, 0},
+                        address);
     observer->freed(address);
     address += 512;
   }
@@ -154,32 +156,148 @@ TEST_CASE("auto plan: threads that repeat themselves, and not together, get a pl
   }
   CHECK(own.requests() == 7 + 11 + 13);
   // One that asks for ever new sizes may repeat itself later, so it is waited for.
-  for (uint64_t i = 0; i < 500; ++i) observer->allocated(5000000 + i, 3, address += 512);
+  for (uint64_t i = 0; i < 500; ++i) observer->allocated(5000000 + i, {3, 0, 0}, address += 512);
   CHECK_FALSE(own.make(*observer, 512));
   CHECK(own.plans().empty());
   observer->stop();
 }
 
+// Requests of one size, freed at once, whose origins are these.
+Observed of_one_size(const std::vector<uint64_t>& origins) {
+  Observed seen;
+  REQUIRE(seen.make(origins.size()));
+  for (uint64_t i = 0; i < origins.size(); ++i) {
+    seen.lives[i] = {.from = 2 * i, .to = 2 * i + 1, .bytes = 1000};
+    seen.origins[i] = origins[i];
+  }
+  return seen;
+}
+
+TEST_CASE("period: equal sizes of two streams, or call sites, are not one another", "[plan]") {
+  Repeats repeats;
+  std::vector<uint64_t> origins;
+  for (int i = 0; i < 12; ++i) append(origins, {1, 1, 2, 1, 2});
+  const Observed seen = of_one_size(origins);
+  REQUIRE(
+      find_repeats({.lives = seen.lives.span(), .origins = seen.origins.span()}, true, &repeats));
+  CHECK((repeats.period == 5 && repeats.from == 0 && repeats.to == origins.size()));
+  REQUIRE(find_repeats({.lives = seen.lives.span()}, true, &repeats));
+  CHECK(repeats.period == 1);
+}
+
+TEST_CASE("period: where origins are new each time, sizes tell it", "[plan]") {
+  std::vector<uint64_t> sizes, origins;
+  const auto iteration = random_sizes(9, 1000000, 4);
+  for (uint64_t i = 0; i < 10; ++i) {
+    append(sizes, iteration);
+    // Two requests in a row repeat by origin, too, many times within the last iteration.
+    for (uint64_t k = 0; k < iteration.size(); ++k) origins.push_back(100 * i + k);
+  }
+  for (int i = 0; i < 6; ++i) append(sizes, {5, 6});
+  Repeats repeats;
+  Requests requests{.lives = {}, .origins = origins};
+  const auto lives = requests_of({sizes.begin(), sizes.end() - 12});
+  requests.lives = lives;
+  REQUIRE(find_repeats(requests, true, &repeats));
+  CHECK(repeats.period == iteration.size());
+  CHECK((repeats.from == 0 && repeats.to == lives.size()));
+  // A short stretch that repeats by origin does not stand for a long one that does by size.
+  for (int i = 0; i < 4; ++i) append(origins, {7, 8, 9});
+  const auto more = requests_of({sizes.begin(), sizes.end()});
+  requests = {.lives = more, .origins = origins};
+  REQUIRE(find_repeats(requests, false, &repeats));
+  CHECK((repeats.period == iteration.size() && repeats.to == lives.size()));
+}
+
+TEST_CASE("period: it begins with a phase, though less is live elsewhere", "[plan]") {
+  // Each phase: 100, 1, 1, 1, and the 100 of it is live until the next one has begun.
+  std::vector<Lifetime> lives;
+  std::vector<uint32_t> phases;
+  for (uint64_t i = 0; i < 6; ++i) {
+    lives.push_back({.from = 10 * i, .to = 10 * i + 11, .bytes = 100});
+    lives.push_back({.from = 10 * i + 2, .to = 10 * i + 3, .bytes = 1});
+    lives.push_back({.from = 10 * i + 4, .to = 10 * i + 5, .bytes = 1});
+    lives.push_back({.from = 10 * i + 6, .to = 10 * i + 7, .bytes = 1});
+    for (int k = 0; k < 4; ++k) phases.push_back(k == 3 ? 0 : static_cast<uint32_t>(i + 1));
+  }
+  Repeats repeats;
+  Begin begin;
+  REQUIRE(find_repeats({lives}, true, &repeats));
+  REQUIRE(find_begin({.lives = lives, .phases = phases}, 62, repeats, &begin));
+  CHECK((begin.request % 4 == 0 && begin.before == 0));
+  // Phases that do not come once a period tell nothing.
+  std::fill(phases.begin(), phases.end(), 1);
+  REQUIRE(find_begin({.lives = lives, .phases = phases}, 62, repeats, &begin));
+  Begin without;
+  REQUIRE(find_begin({lives}, 62, repeats, &without));
+  CHECK(begin.request == without.request);
+}
+
+TEST_CASE("auto plan: of equal sizes, as many make an iteration as it takes to free most of them",
+          "[plan]") {
+  auto observer = std::make_unique<Observer>();
+  REQUIRE(observer->start());
+  uint64_t address = 0;
+  for (int i = 0; i < 20; ++i) {
+    for (uint64_t k = 1; k <= 6; ++k) observer->allocated(1000, {0, 0, 0}, address + 512 * k);
+    for (uint64_t k = 1; k <= 6; ++k) observer->freed(address + 512 * k);
+    address += 4096;
+  }
+  OwnPlans own;
+  REQUIRE(own.make(*observer, 512));
+  const Plan& plan = own.plans()[0];
+  uint64_t outside = 0;
+  for (uint64_t i = 0; i < plan.head().requests; ++i) outside += plan.request(i).outside;
+  CHECK((plan.head().requests > 1 && 2 * outside <= plan.head().requests));
+  observer->stop();
+}
+
+TEST_CASE("auto plan: what repeats in phases alone is planned, without what lies between",
+          "[plan]") {
+  auto program = std::make_unique<Stepping>();
+  REQUIRE(program->observer.start());
+  OwnPlans own;
+  const auto steps = [&](int count, bool phases) {
+    for (int i = 0; i < count; ++i) {
+      program->phase = phases ? static_cast<uint32_t>(program->next) : 0;
+      program->step();
+      program->phase = 0;
+      // Ever new sizes, and ever more of them.
+      for (int k = 0; k < 1 + i % 3; ++k)
+        program->observer.freed(program->get(100000 + program->next));
+    }
+  };
+  steps(20, false);
+  CHECK_FALSE(own.make(program->observer, 512));
+  program->observer.stop();
+  REQUIRE(program->observer.start());
+  steps(20, true);
+  REQUIRE(own.make(program->observer, 512));
+  const Plan& plan = own.plans()[0];
+  CHECK((plan.head().period == Period::phase && plan.head().requests == 3));
+  CHECK(plan.request(0).bytes == 1000);
+  program->observer.stop();
+}
+
 TEST_CASE("observer: it forgets the older half, and looks become due less and less often",
           "[plan]") {
   auto program = std::make_unique<Stepping>();
-  Array<Lifetime> requests;
-  Array<uint16_t> threads;
-  uint64_t calls = 0;
-  program->observer.allocated(1, 0, 512);  // before it begins it sees nothing
+  Observed seen;
+  program->observer.allocated(1, {0, 0, 0}, 512);  // before it begins it sees nothing
   REQUIRE(program->observer.start());
   int looks = 0;
   for (uint64_t i = 0; i < Observer::kMost; ++i) {
     program->step(1000 + i);
     if (!program->observer.due()) continue;
     ++looks;
-    REQUIRE(program->observer.look(&requests, &threads, &calls));
+    REQUIRE(program->observer.look(&seen));
+    const auto requests = seen.lives.span();
     REQUIRE(requests.size() <= Observer::kMost);
     const Lifetime& newest = requests[requests.size() - 1];
-    CHECK((newest.bytes == 3 * (1000 + i) && newest.to == calls));
+    CHECK((newest.bytes == 3 * (1000 + i) && newest.to == seen.calls));
     CHECK(requests[0].from == 0);
     for (size_t k = 1; k + 1 < requests.size(); ++k) {
-      if (requests[k].to > calls || requests[k].from <= requests[k - 1].from) FAIL("at " << k);
+      if (requests[k].to > seen.calls || requests[k].from <= requests[k - 1].from) FAIL("at " << k);
     }
   }
   CHECK((looks >= 12 && looks <= 14));
