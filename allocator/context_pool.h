@@ -168,6 +168,13 @@ class ContextPool {
   // and the rest is done within `patience_ns`; false if that was nothing.
   bool release_returnable(uint64_t patience_ns) { return memory_.release_returnable(patience_ns); }
 
+  // What no earlier work can touch goes to the source, without a wait; false: nothing went.
+  bool release_clean() {
+    waiting_.ask();
+    return memory_.source->pays_what_it_owes(/*waits=*/false) &&
+           memory_.release_clean(ContextMemory::Units::go, ChunkSupply::Order::waits_not);
+  }
+
   // Everything that was freed goes to the source, which waits for earlier work as its own free
   // does.
   bool release_freed() { return memory_.release_all_freed(); }

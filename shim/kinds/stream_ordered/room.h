@@ -15,8 +15,9 @@ namespace cistern::shim {
 // Before the driver is asked for `bytes` on a stream that does not capture, from a pool of its own
 // (nullptr: the current one). Nothing is done where our pools keep nothing, or the driver's has the
 // memory. What the device has free the driver is not asked at each call: as long as less than half
-// of its last answer was asked for since, it is enough. Waits for no work after a free, and for
-// other work 0.2 s.
+// of its last answer was asked for since, it is enough. What no work can touch goes back without a
+// wait. Only where the request is more than the device has then, work after a free is waited for,
+// for as long as the driver might, and other work for 0.2 s.
 void make_room_for_ordered(CUstream stream, CUmemoryPool pool, uint64_t bytes);
 
 }  // namespace cistern::shim

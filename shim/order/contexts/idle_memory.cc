@@ -48,6 +48,13 @@ bool release_idle_memory_of_clients(CUdevice device) {
   return any;
 }
 
+void release_clean_memory_of(CUdevice device) {
+  for_each_context([=](Context& context) {
+    const Visit visit(context);
+    if (visit.open() && context.device == device) context.pool.release_clean();
+  });
+}
+
 bool release_idle_memory_of(CUdevice device, const Context* except) {
   bool any = release_idle_memory_of_clients(device);
   for_each_context([&](Context& context) {

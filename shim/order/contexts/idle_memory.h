@@ -28,4 +28,8 @@ bool release_idle_memory_of_clients(CUdevice device);
 // nothing. Waits for no work that was handed over after the frees, and for the rest 0.2 s.
 bool release_idle_memory_of(CUdevice device, const Context* except);
 
+// What the pools of the device's contexts have that no earlier work can touch goes to the driver,
+// without a wait.
+void release_clean_memory_of(CUdevice device);
+
 }  // namespace cistern::shim

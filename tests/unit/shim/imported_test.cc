@@ -46,12 +46,12 @@ struct CountingDriver {
   std::mutex mutex;
   std::map<CUdeviceptr, int> users;  // of the addresses that are mapped
   std::atomic<int> opens{0};
-  std::atomic<unsigned> flags{0};
   std::atomic<CUresult> close_result{CUDA_SUCCESS};
   unsigned long long context_number = 1;
   std::function<void()> after_close;  // before the call returns
-  bool one_place = false;             // for all chunks
-  std::atomic<int> waits{0};          // for contexts
+  std::function<void()> after_open;
+  bool one_place = false;     // for all chunks
+  std::atomic<int> waits{0};  // for contexts
   CUresult wait_result = CUDA_SUCCESS;
 
   int mapped() {
@@ -71,14 +71,18 @@ CUdeviceptr place_of(const CUipcMemHandle& handle) {
   return 0x700000000000 + static_cast<CUdeviceptr>(handle.reserved[0]) * 16 * kChunkBytes;
 }
 
+constexpr unsigned kFlag = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS;
+
 CUresult open_handle(CUdeviceptr* out, CUipcMemHandle handle, unsigned flags) {
   IpcToken token;
-  if (read_token(handle, &token)) return CUDA_ERROR_INVALID_VALUE;
-  const std::lock_guard guard(device().mutex);
-  ++device().opens;
-  device().flags |= flags;
-  *out = place_of(handle);
-  ++device().users[*out];
+  if (flags != kFlag || read_token(handle, &token)) return CUDA_ERROR_INVALID_VALUE;
+  {
+    const std::lock_guard guard(device().mutex);
+    ++device().opens;
+    *out = place_of(handle);
+    ++device().users[*out];
+  }
+  if (const auto then = std::exchange(device().after_open, nullptr)) then();
   return CUDA_SUCCESS;
 }
 
@@ -114,7 +118,7 @@ void begin() {
   const std::lock_guard guard(d.mutex);
   d.users.clear();
   d.opens = 0;
-  d.flags = 0;
+  d.after_open = nullptr;
   d.close_result = CUDA_SUCCESS;
   d.after_close = nullptr;
   d.one_place = false;
@@ -178,9 +182,9 @@ class Exporter {
   std::thread thread_;
 };
 
-CUdeviceptr open(const CUipcMemHandle& token, unsigned flags = 0) {
+CUdeviceptr open(const CUipcMemHandle& token) {
   CUdeviceptr address = 0;
-  CHECK(open_imported(open_handle, &address, token, flags) == CUDA_SUCCESS);
+  CHECK(open_imported(open_handle, &address, token, kFlag) == CUDA_SUCCESS);
   return address;
 }
 
@@ -213,21 +217,17 @@ TEST_CASE("a chunk is opened once, and closed with the last of its blocks", "[ip
   CHECK(bytes_at(first) == 0);
 }
 
-TEST_CASE("access for peers is asked of the driver once somebody wants it", "[ipc]") {
+TEST_CASE("the driver refuses other flags, also of what is open", "[ipc]") {
   begin();
   const Exporter exporter;
   const CUdeviceptr block = open(exporter.token(512, 1000));
-  CHECK(device().flags == 0);
-  CHECK(open(exporter.token(512, 1000), CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) == block);
-  CHECK(device().flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-  CHECK(device().opens == 2);
-  CHECK(open(exporter.token(4096, 1), CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) != block);
-  CHECK(open(exporter.token(4096, 1)) != block);
-  CHECK(device().opens == 2);
-  for (const uint64_t offset : {0, 0, 4096 - 512, 4096 - 512}) {
-    CHECK(device().mapped() == 1);
-    CHECK(close_imported(block + offset) == CUDA_SUCCESS);
+  for (const unsigned flags : {0u, 2u, 3u}) {
+    CUdeviceptr address = 0;
+    CHECK(open_imported(open_handle, &address, exporter.token(512, 1000), flags) ==
+          CUDA_ERROR_INVALID_VALUE);
   }
+  CHECK(device().opens == 1);
+  CHECK(close_imported(block) == CUDA_SUCCESS);
   CHECK(device().mapped() == 0);
 }
 
@@ -236,7 +236,7 @@ TEST_CASE("a block that does not lie in what was opened is refused", "[ipc]") {
   const Exporter exporter;
   CUdeviceptr address = 0;
   const auto refused = [&](uint64_t offset, uint64_t bytes) {
-    return open_imported(open_handle, &address, exporter.token(offset, bytes), 0) ==
+    return open_imported(open_handle, &address, exporter.token(offset, bytes), kFlag) ==
            CUDA_ERROR_INVALID_VALUE;
   };
   CHECK(refused(kChunkBytes, 1));
@@ -269,9 +269,12 @@ TEST_CASE("what was opened beside a mapping, and the driver would not close, is 
           "[ipc]") {
   begin();
   const Exporter exporter;
-  const CUdeviceptr block = open(exporter.token(512, 1000));
-  let_one_close_fail();
-  CHECK(open(exporter.token(512, 1000), CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) == block);
+  CUdeviceptr block = 0;
+  device().after_open = [&] {  // another thread opens it meanwhile
+    block = open(exporter.token(512, 1000));
+    let_one_close_fail();
+  };
+  CHECK(open(exporter.token(512, 1000)) == block);
   CHECK(device().opens == 2);
   CHECK(close_imported(block) == CUDA_SUCCESS);
   CHECK(bytes_at(block) == 1000);
@@ -303,7 +306,7 @@ TEST_CASE("what was opened in vain is closed, if the driver would not at first",
   const Exporter exporter;
   CUdeviceptr address = 0;
   let_one_close_fail();
-  CHECK(open_imported(open_handle, &address, exporter.token(kChunkBytes, 1), 0) ==
+  CHECK(open_imported(open_handle, &address, exporter.token(kChunkBytes, 1), kFlag) ==
         CUDA_ERROR_INVALID_VALUE);
   CHECK(device().mapped() == 0);
 }
@@ -370,7 +373,7 @@ TEST_CASE("who finds a chunk just opened, and closed again, at each turn gives u
     return close_mapped(address);
   };
   CUdeviceptr block = 0;
-  CHECK(open_imported(open_handle, &block, token, 0) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(open_imported(open_handle, &block, token, kFlag) == CUDA_ERROR_OUT_OF_MEMORY);
   CHECK(turns < kManyTurns);
   CHECK(device().mapped() == 0);
 }
@@ -412,7 +415,7 @@ TEST_CASE("why a block cannot be had is said once, and of the network if that is
   process.network += 1;
   const CUipcMemHandle token = make_token(process, 512, 1000, 1);
   CUdeviceptr address = 0;
-  const auto opened = [&] { return open_imported(open_handle, &address, token, 0); };
+  const auto opened = [&] { return open_imported(open_handle, &address, token, kFlag); };
   CHECK(opened() == CUDA_ERROR_INVALID_VALUE);
   CHECK(fakes().logged.find("another network namespace") != std::string::npos);
   fakes().logged.clear();
@@ -427,13 +430,13 @@ TEST_CASE("a block that was freed is no partner that is missing", "[ipc]") {
   {
     const Exporter exporter;
     const CUipcMemHandle token = exporter.token(0, 0);
-    CHECK(open_imported(open_handle, &address, token, 0) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(open_imported(open_handle, &address, token, kFlag) == CUDA_ERROR_INVALID_VALUE);
     CHECK(imports_unanswered() == before);
   }
   IpcProcess process;
   REQUIRE(describe_ipc_process(&process));
   const CUipcMemHandle token = make_token(process, 512, 1000, 1);
-  CHECK(open_imported(open_handle, &address, token, 0) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(open_imported(open_handle, &address, token, kFlag) == CUDA_ERROR_INVALID_VALUE);
   CHECK(imports_unanswered() == before + 1);
 }
 
@@ -451,7 +454,7 @@ TEST_CASE("threads that open and close the same blocks leave nothing open", "[ip
         const CUipcMemHandle token = exporter.token(offset, 100, 1 + static_cast<uint64_t>(i % 2));
         CUdeviceptr address = 0, base = 0;
         size_t bytes = 0;
-        wrong += open_imported(open_handle, &address, token, static_cast<unsigned>(t % 2)) != 0;
+        wrong += open_imported(open_handle, &address, token, kFlag) != 0;
         wrong += range_of(&base, &bytes, address) != CUDA_SUCCESS || address - base != offset;
         wrong += bytes_at(address + 99) != 100;
         wrong += close_imported(address) != CUDA_SUCCESS;

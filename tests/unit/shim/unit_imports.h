@@ -162,7 +162,7 @@ class Import {
   CUresult open(CUdeviceptr* out) const {
     CUipcMemHandle handle;
     std::memcpy(&handle, &token_, sizeof handle);
-    return open_imported(real_open, out, handle, 0);
+    return open_imported(real_open, out, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
   }
   Memory& memory_of() { return memory_; }
   const IpcToken& token() const { return token_; }

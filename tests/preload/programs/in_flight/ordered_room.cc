@@ -7,8 +7,10 @@
 //                               device is allocated in stream order, from the current pool and by
 //                               name
 //   ordered_room kept MIB       the driver's pool keeps 192 MiB, freed blocks of 4 MiB half of the
-//   device; then
-//                               so many MiB are allocated in stream order
+//                               device; then so many MiB are allocated in stream order
+//   ordered_room left MIB CLEAN  so many MiB are left of the device, CLEAN more were freed and no
+//                               work uses them, and work that waits for the host may use what was
+//                               freed last; then 1 MiB and CLEAN are allocated in stream order
 //   ordered_room steady ROUNDS  1 MiB is allocated and freed in stream order, beside a freed block
 
 #include <atomic>
@@ -62,6 +64,37 @@ void allocate_beside_endless_work(CUdevice device) {
   MUST(cuCtxSynchronize());
 }
 
+// The device has less than a step of the pool; with what is clean, more than is asked for.
+void allocate_beside_what_waits(size_t mib_left, size_t mib_clean) {
+  std::vector<CUdeviceptr> live;
+  size_t free = 0, total = 0;
+  do {
+    live.push_back(0);
+    MUST(cuMemAlloc(&live.back(), kBlock));
+    MUST(cuMemGetInfo(&free, &total));
+  } while (free >= mib_left * kMiB + kBlock);
+  const CUstream stuck = timed::new_stream(), other = timed::new_stream();
+  std::atomic<bool> go{false};
+  for (size_t mib = 0; mib < mib_clean; mib += kBlock / kMiB) {
+    MUST(cuMemFree(live.back()));
+    live.pop_back();
+  }
+  MUST(cuCtxSynchronize());
+  MUST(cuLaunchHostFunc(stuck, wait_until, &go));
+  for (int i = 0; i < 4; ++i) {
+    MUST(cuMemFreeAsync(live.back(), stuck));
+    live.pop_back();
+  }
+  CUdeviceptr block = 0;
+  const Naps naps;
+  std::printf("of what is left: %d\n", cuMemAllocAsync(&block, (1 + mib_clean) * kMiB, other));
+  std::printf("at once %d\n", naps.few());
+  go = true;
+  MUST(cuMemFreeAsync(block, other));
+  MUST(cuCtxSynchronize());
+  for (const CUdeviceptr each : live) MUST(cuMemFree(each));
+}
+
 void steady(int rounds) {
   CUdeviceptr block;
   MUST(cuMemAlloc(&block, 16 * kMiB));
@@ -108,6 +141,11 @@ int main(int argc, char** argv) {
     }
     if (std::strcmp(argv[1], "kept") == 0) {
       allocate_from_what_is_kept(i, static_cast<size_t>(number));
+      continue;
+    }
+    if (std::strcmp(argv[1], "left") == 0) {
+      const size_t clean = argc > 3 ? std::strtoul(argv[3], nullptr, 10) : 0;
+      allocate_beside_what_waits(static_cast<size_t>(number), clean);
       continue;
     }
     fill_and_free(static_cast<size_t>(number));
