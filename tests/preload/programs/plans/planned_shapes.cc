@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps that a plan is made for while they run, or is not:
+// A plan is made, while a program runs, for steps that repeat, and for no others.
 //
 //   planned_shapes marked    each step is in a graph, marked by calls, and others of ever new sizes
 //                            lie between
