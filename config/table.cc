@@ -229,10 +229,11 @@ constexpr Row kRows[] = {
     {"CISTERN_PLAN", Group::kReuse, text(Kind::kPlan), "off", "", "auto", to<&P::plan>,
      "Blocks get places in one chunk, packed by their lifetimes. A file: a plan that cistern plan made "
      "from a recording, or one plan per device. auto: a plan that is made while the program runs, once it "
-     "has repeated its requests, or the requests in its graphs, three times (iterations of up to 21000 "
-     "requests), and again when they change. Requests are compared with the plan by size and order. If a request differs, the pool serves "
-     "it and the requests after it, until four in a row match the end of an iteration. A place that is not "
-     "free is not used."},
+     "has repeated its requests three times (iterations of up to 21000 requests), and again when they "
+     "change. If one thread allocates, the requests in its graphs may be the ones that repeat. Requests are "
+     "compared with the plan by size and order. A single extra request is passed over. If more differ, the "
+     "pool serves them and the requests after them, until four in a row match the end of an iteration or a "
+     "graph begins. A place that is not free is not used."},
     {"CISTERN_SKIP_OPT_SET", Group::kReuse, text(Kind::kGlobList), kUnset, "", "fc*,*embedding*", to<&P::skip_opt_set>,
      "Allocations that match get private blocks, each a driver allocation of its own. A pattern matches an "
      "NVTX range, a call-stack symbol (C++ demangled or not), a Python function, a library or a source "

@@ -121,16 +121,17 @@ bool OwnPlans::add(const Iteration& iteration, Period period, uint64_t alignment
   return true;
 }
 
-// Where all requests are in phases, there is no more to find than without them.
+// Where all requests are in phases, there is no more to find than without them. Where few are, the
+// plan would be left between two phases.
 bool OwnPlans::make_by_phases(const Observed& all, uint64_t alignment) {
   Observed some;
   if (!some.make(all.lives.size())) return false;
   const Requests in_phases = pick(
       all, [&](size_t i) { return all.phases[i] != 0; }, &some);
   Iteration iteration;
-  return in_phases.lives.size() < all.lives.size() &&
-         find_iteration(in_phases, all.calls, &iteration) &&
-         2 * iteration.covered >= in_phases.lives.size() &&
+  const size_t inside = in_phases.lives.size(), requests = all.lives.size();
+  return inside < requests && inside * (Replay::kMostPassed / 2) >= requests &&
+         find_iteration(in_phases, all.calls, &iteration) && 2 * iteration.covered >= inside &&
          add(iteration, Period::phase, alignment);
 }
 

@@ -8,7 +8,7 @@
 // begins behind as many requests as it did when it was made. Once it was left, it goes on where one
 // request was more than the plan has, and else it begins again where the last four requests were
 // those with which it ends. The plan of what is asked for in phases passes over the rest, and
-// begins again with any phase.
+// begins again with any phase whose first request is not the plan's next one.
 //
 // Several plans are followed at once if each is one thread's: a thread follows the one that begins
 // with what it does, and no other thread does so meanwhile. Each has memory of its own.
@@ -34,6 +34,8 @@ struct PlanPlace {
 class Replay {
  public:
   static constexpr unsigned kThreads = 64;  // what others ask for has no place
+  // So many periods' requests between two phases end a plan of what is asked for in phases.
+  static constexpr uint64_t kMostPassed = 64;
 
   // Without plans nothing is followed. Of several, no more than kMostPlans.
   void follow(std::span<const Plan> plans, Ledger* ledger);
@@ -57,7 +59,6 @@ class Replay {
   static constexpr unsigned kRemembered = 4;
   static constexpr unsigned kNone = ~0u;
   static constexpr uint64_t kMostOutside = 3;  // periods
-  static constexpr uint64_t kMostPassed = 64;  // the same
 
   // A plan, and how far a thread is in it.
   struct Way {

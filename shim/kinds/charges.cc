@@ -59,9 +59,8 @@ void tell_refused(Device& device, CUdevice ordinal, uint64_t bytes) {
   if (!log_enabled(config::LogLevel::kInfo)) return;
   const auto mib = [](uint64_t n) { return static_cast<double>(n) / (1 << 20); };
   log(config::LogLevel::kInfo,
-      "out of memory: %.1f MiB requested on device %d outside the pools; the cap has counted %.1f "
-      "of "
-      "%.1f MiB; CISTERN_GPU_LIMIT may be too low",
+      "out of memory: %.1f MiB requested on device %d outside the pools; the cap has counted "
+      "%.1f of %.1f MiB; CISTERN_GPU_LIMIT may be too low",
       mib(bytes), ordinal, mib(device.cap.charged()), mib(device.cap.limit()));
 }
 

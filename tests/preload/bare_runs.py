@@ -37,6 +37,7 @@ class Kept:
         if pathlib.Path(words[0]).parent != self.programs or self.counts_arguments(expected):
             return None
         read_by = [words[0], *(self.programs / name for name in (*expected.preload, *expected.preload_behind))]
+        read_by += [word for word in words[1:] if os.path.isfile(word)]  # it may run or load them
         images = [pathlib.Path(path).read_bytes() for path in read_by]
         # Without Cistern nobody reads its settings; a program that does has their names in it.
         settings = {name: value for name, value in settings.items()

@@ -18,10 +18,11 @@
 namespace cistern::shim {
 
 struct KeptPool {
-  CUmemoryPool handle;  // this and the next four are guarded by the mutex
+  CUmemoryPool handle;  // this and the next five are guarded by the mutex
   CUdevice device;
   bool is_default;
   Whose whose;
+  bool was_set;    // the program set its threshold
   uint64_t birth;  // the driver gives a new pool the handle of one that it destroyed
   std::atomic<int> visitors;
   std::atomic<uint64_t> told;  // the threshold that the driver has of us
@@ -162,6 +163,7 @@ KeptPool* add(CUmemoryPool handle, CUdevice device, bool is_default, Whose whose
     pool.handle = handle;
     pool.device = device;
     pool.is_default = is_default;
+    pool.was_set = false;
     pool.birth = ++births;
     pool.told.store(0);
     pool.high_hidden_by_us.store(0);
@@ -330,14 +332,20 @@ TakenPool::TakenPool(CUmemoryPool handle) : birth_(0), was_(Whose::nobodys) {
   alloc::os::wait_while([this] { return pool_->visitors.load() != 0; });
 }
 
-void TakenPool::is_the_programs() { was_ = Whose::programs; }
+void TakenPool::is_the_programs() {
+  const alloc::LockGuard guard(mutex);
+  was_ = Whose::programs;
+  if (pool_ != nullptr && pool_->birth == birth_) pool_->was_set = true;
+}
 
 void TakenPool::is_gone() { was_ = Whose::nobodys; }
 
 TakenPool::~TakenPool() {
   if (pool_ == nullptr) return;
   const alloc::LockGuard guard(mutex);
-  if (pool_->birth == birth_) belongs(*pool_, was_);
+  if (pool_->birth != birth_) return;
+  const bool back = was_ == Whose::ours || was_ == Whose::asleep;
+  belongs(*pool_, back && pool_->was_set ? Whose::programs : was_);  // set by another thread
 }
 
 void tell_without_kept(CUmemoryPool pool, CUmemPool_attribute attribute, void* value) {

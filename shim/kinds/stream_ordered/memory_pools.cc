@@ -104,7 +104,8 @@ void remember_home(CUmemoryPool pool, PoolHome home) {
   if (record == nullptr) return;
   *record = {nullptr, key_of(pool), home};
   const alloc::LockGuard guard(mutex);
-  pools.insert(record);
+  if (pools.find(record->key) == nullptr) return pools.insert(record);
+  arena.give_back(record);  // another thread was faster
 }
 
 PoolHome home_of(CUmemoryPool pool) {

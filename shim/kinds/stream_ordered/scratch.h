@@ -5,9 +5,9 @@
 // set; the other functions are to be called only where scratch_on() is true, unless they say
 // otherwise. Any thread.
 //
-// Nothing is served or cached while anything captures, since only the driver knows which calls a
-// capture forbids; on the per-thread default stream, which is one handle for the streams of all
-// threads, whose end nobody sees; and on streams of contexts that are not pooled.
+// Nothing is served or cached on a stream that captures; in a call that some capture forbids; on
+// the per-thread default stream, which is one handle for the streams of all threads, whose end
+// nobody sees; and on streams of contexts that are not pooled.
 //
 // To the driver, what the cache keeps is in use. So it is released before anything that depends on
 // that: a synchronisation of the stream or context, after which the driver's pool releases what

@@ -36,12 +36,17 @@ bool graphs_own(CUstream stream) {
          (captures<Kind>(stream, &capturing) != CUDA_SUCCESS || capturing);
 }
 
-// The stream as the scratch cache knows it. Without a key while anything captures: on a stream that
-// captures the memory is the graph's, and on others the driver says whether the capture forbids the
-// call. Out of line, so that a call without the cache stays short.
+// The stream as the scratch cache knows it. Without a key the driver serves: on a stream that
+// captures the memory is the graph's, and beside a capture that forbids such calls the driver
+// refuses. Out of line, so that a call without the cache stays short.
 template <typename Kind>
 [[gnu::noinline]] ScratchStreamName scratch_stream_of(CUstream stream) {
-  if (capture_gate().capturing()) return {0, stream, CUDA_SUCCESS};
+  if (capture_gate().capturing()) {
+    bool captured;
+    const CUresult result = captures<Kind>(stream, &captured);
+    if (result != CUDA_SUCCESS) return {0, stream, result};
+    if (captured || ask_for_unsafe_call() != CUDA_SUCCESS) return {0, stream, CUDA_SUCCESS};
+  }
   return scratch_stream(Kind::name(stream));
 }
 
@@ -83,7 +88,7 @@ CUresult allocate_charged(CUdeviceptr* out, size_t bytes, CUmemoryPool pool, CUs
     bool capturing;
     const CUresult result =
         captures<Kind>(stream, &capturing);  // the driver's error for a bad stream
-    return result != CUDA_SUCCESS ? result : CUDA_ERROR_OUT_OF_MEMORY;
+    return result != CUDA_SUCCESS ? result : no_room();
   }
   const CUresult result = charge.ask(allocate_it);
   if (result != CUDA_SUCCESS) return result;

@@ -195,7 +195,7 @@ TEST_CASE("over the cap the driver is not asked, and the refusal is counted and 
   CHECK(device->cap.charged() == 8 * kMiB);
   CHECK(device->ledger.refused_by_cap.get() == refused + 1);
   CHECK(fakes().logged.find("3.0 MiB requested on device 0") != std::string::npos);
-  CHECK(fakes().logged.find("8.0 MiB of 10.0 MiB") != std::string::npos);
+  CHECK(fakes().logged.find("has counted 8.0 of 10.0 MiB") != std::string::npos);
   CHECK(allocate(200, 2 * kMiB));  // to the last byte
   free_it(100);
   free_it(200);
