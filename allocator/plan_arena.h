@@ -41,7 +41,7 @@ class PlanArena {
   }
   bool may_obtain(plan::PlanPlace place, MemorySource* source);
   bool obtain(plan::PlanPlace place) { return pools_.add_chunk(place.plan_bytes); }
-  // Whether it was refused before, so that work in flight is waited for now.
+  // Whether it was refused before: then a request waits for work in flight.
   bool waits_for_work() const { return refusals_.load(std::memory_order_relaxed) >= kPatience; }
   // `owed`: work in flight held back idle memory.
   void note_obtained(bool obtained, bool owed);

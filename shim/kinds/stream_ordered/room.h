@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Room for stream-ordered memory. Before the driver says that it is out, it waits for all work of
 // the context, since frees that streams have not reached yet may make room; and that work may wait
-// for what the program does next. So what pools keep idle must not be what is missing: it goes back
-// before the driver is asked, and so does what other pools of
-// the driver keep because of us. Any thread; no lock is held.
+// for what the program does next. So what pools keep idle must not be what is missing. It goes back
+// before the driver is asked: first what no work can touch, then, if the device still lacks the
+// request, the rest and what other pools of the driver keep because of us. Any thread; no lock is
+// held.
 #pragma once
 
 #include <cstdint>

@@ -2,8 +2,7 @@
 // Blocks of every size are opened by another process, which sees their contents and sizes.
 // Each is written there and read here; neighbours stay as they were. The importer opens some twice,
 // closes them in another order, asks about addresses inside, forgets the flag that must be given
-// and, with the argument "off", runs
-// without pools.
+// and, with the argument "off", runs without pools.
 
 #include <vector>
 
