@@ -12,7 +12,7 @@
 #include <unordered_map>
 
 struct DriverMemory {
-  uint64_t held = 0, most = 0;  // bytes of cuMemAlloc: now, and at most so far
+  uint64_t held = 0, most = 0;  // bytes, also of physical handles: now, and at most
   uint64_t marks = 0;           // events recorded, of a stream or of a whole context
 };
 
@@ -28,20 +28,24 @@ inline DriverMemory driver_memory() {
     const size_t at = line.find(name);
     return at == line.npos ? std::string() : line.substr(at, line.find(' ', at) - at);
   };
+  const auto number = [](const std::string& text) {
+    return std::strtoull(text.c_str() + text.find('=') + 1, nullptr, 10);
+  };
   std::ifstream file(std::getenv("SIMCUDA_TRACE"));
   for (std::string line; std::getline(file, line);) {
     if (line.find(" -> 0 ") == line.npos) continue;
     const std::string call = line.substr(0, line.find(' '));
-    const std::string address = value(line, "dptr=");
-    if (call == "cuMemAlloc_v2") {
+    const bool handle = call == "cuMemCreate" || call == "cuMemRelease";
+    const std::string address = value(line, handle ? "handle=" : "dptr=");
+    if (call == "cuMemAlloc_v2" || call == "cuMemCreate") {
       Block& block = blocks[address];
       // Lines appear as calls return: the free that made room here may come later.
       if (block.bytes != 0) ++block.frees_to_come;
       memory.held -= block.bytes;
-      block.bytes = std::strtoull(value(line, "bytesize=").c_str() + 9, nullptr, 10);
+      block.bytes = number(value(line, handle ? "size=" : "bytesize="));
       memory.held += block.bytes;
       memory.most = std::max(memory.most, memory.held);
-    } else if (call.starts_with("cuMemFree")) {
+    } else if (call.starts_with("cuMemFree") || call == "cuMemRelease") {
       const auto found = blocks.find(address);
       if (found == blocks.end()) continue;
       Block& block = found->second;

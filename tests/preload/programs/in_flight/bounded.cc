@@ -5,7 +5,8 @@
 // with what is live at once.
 //
 //   bounded THREADS ROUNDS BLOCK_MB KERNEL_US CHUNK_MB [own]
-//   bounded scattered        blocks that stay, between others that go; then a large one
+//   bounded scattered LAG_US blocks that stay, between others that go; then a large one. The host
+//                            lags so long behind a launch
 //   bounded endless          a kernel that ends once the driver's free waits for it, and under a
 //                            pool once all is freed
 //
@@ -63,23 +64,26 @@ void say_bounded(const char* what, size_t seen, size_t most) {
 
 // What stays and what goes take turns, so that a pool which never finds clean memory puts the
 // former between the latter everywhere.
-void scattered(const timed::Kernels& kernels) {
+void scattered(const timed::Kernels& kernels, useconds_t lag_us) {
   constexpr size_t kStays = 20 * kMiB, kGoes = 48 * kMiB, kLarge = 1280 * kMiB;
   CUstream stream = timed::new_stream();
   std::vector<CUdeviceptr> stay;
   for (int round = 0; round < 60; ++round) {
     const CUdeviceptr goes = get(kGoes);
     MUST(timed::fill_words(kernels, stream, goes, 64, 1, 20'000));
+    usleep(lag_us);
     stay.push_back(get(kStays));
     MUST(cuMemFree(goes));
   }
   MUST(cuCtxSynchronize());
+  // Units move from address to address: then they are what was used.
+  const size_t used = std::min(g_spread.bytes(), size_t{driver_memory().most});
   CUdeviceptr large = 0;
   std::printf("live %zu MiB, a block of %zu MiB: %d\n", stay.size() * kStays / kMiB, kLarge / kMiB,
               cuMemAlloc(&large, kLarge));
   // What stays in a hole of what goes leaves a rest that is too small for either; how often depends
   // on which work is done by then. Without clean memory it would be all, 4080 MiB.
-  say_bounded("memory ever used", g_spread.bytes(), stay.size() * kStays + kGoes + 2 * may_wait(0));
+  say_bounded("memory ever used", used, stay.size() * kStays + kGoes + 2 * may_wait(0));
 }
 
 // The work outlasts however long a pool holds back the free that makes too much wait.
@@ -111,8 +115,8 @@ int main(int argc, char** argv) {
   end_if_it_hangs();
   const CUcontext context = use_device(0);
   const timed::Kernels kernels;
-  if (argc == 2 && std::strcmp(argv[1], "scattered") == 0) {
-    scattered(kernels);
+  if (argc == 3 && std::strcmp(argv[1], "scattered") == 0) {
+    scattered(kernels, static_cast<useconds_t>(std::atoi(argv[2])));
     return 0;
   }
   if (argc == 2 && std::strcmp(argv[1], "endless") == 0) {
