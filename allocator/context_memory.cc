@@ -268,6 +268,7 @@ bool ContextMemory::release_units(Units units) {
 }
 
 bool ContextMemory::release_clean(Units units, ChunkSupply::Order order) {
+  source->pays_what_it_owes(/*waits=*/false);  // what an order that is paid covers is clean
   const bool any = release_units(units);
   // What is taken out and put back is missing meanwhile, to other threads that are short.
   if (!source->can_release_clean()) return any;

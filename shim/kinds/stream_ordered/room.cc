@@ -6,6 +6,7 @@
 #include "allocator/base/driver_rounding.h"
 #include "shim/entry/driver.h"
 #include "shim/kinds/stream_ordered/kept_pools.h"
+#include "shim/order/barrier/debt.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/idle_memory.h"
@@ -55,7 +56,7 @@ bool any_device_keeps_memory() {
   return false;
 }
 
-// Whether the driver's pool has that much without taking any from the device.
+// Whether the driver's pool keeps that much free, perhaps in pieces.
 bool pool_has(CUmemoryPool pool, CUdevice device, uint64_t bytes) {
   const auto ask_pool = driver().cuDeviceGetMemPool;
   const auto ask = driver().cuMemPoolGetAttribute;
@@ -67,9 +68,8 @@ bool pool_has(CUmemoryPool pool, CUdevice device, uint64_t bytes) {
          ask(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) == CUDA_SUCCESS && has >= used + bytes;
 }
 
-// Whether the device may lack the memory and `more`; its room is known then.
-bool lacks_memory(CUcontext context, CUdevice device, CUmemoryPool pool, uint64_t bytes,
-                  uint64_t more) {
+// Whether the device may lack that much; its room is known then.
+bool lacks_memory(CUcontext context, CUdevice device, uint64_t bytes) {
   const GatePass pass;
   if (!pass) return false;
   const uint64_t reserved = device_state(device).ledger.reserved.get();
@@ -77,7 +77,7 @@ bool lacks_memory(CUcontext context, CUdevice device, CUmemoryPool pool, uint64_
   size_t free = 0, total = 0;
   if (!scope || driver().cuMemGetInfo_v2(&free, &total) != CUDA_SUCCESS) return false;
   rooms[device].told(free, reserved);
-  return free < bytes + more && !pool_has(pool, device, bytes);
+  return free < bytes;
 }
 
 }  // namespace
@@ -92,11 +92,15 @@ void make_room_for_ordered(CUstream stream, CUmemoryPool pool, uint64_t bytes) {
   const Device& there = device_state(device);
   if (bytes > there.total.load(std::memory_order_relaxed)) return;
   if (rooms[device].take(bytes, there.ledger.reserved.get())) return;
-  if (!lacks_memory(context, device, pool, bytes, kPoolStep)) return;
+  if (!lacks_memory(context, device, bytes + kPoolStep)) return;
+  const bool in_pool = pool_has(pool, device, bytes);
+  // The driver's own frees would have been over by now.
+  if (in_pool) pay_for_release();
+  release_clean_memory_of(device);
   // Less than a step serves the request, too, if it is enough. Where it is not, the driver waits
   // for all work of the context: then what was freed is worth a wait here.
-  release_clean_memory_of(device);
-  if (lacks_memory(context, device, pool, bytes, alloc::kDriverPage)) release_idle_memory(device);
+  if (!in_pool && lacks_memory(context, device, bytes + alloc::kDriverPage))
+    release_idle_memory(device);
 }
 
 }  // namespace cistern::shim

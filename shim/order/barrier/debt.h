@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "allocator/base/ticket.h"
 #include "shim/cuda_api.h"
 #include "shim/order/barrier/unfinished.h"
 #include "shim/process/free_counts.h"
@@ -26,6 +27,7 @@ struct Debt {
   State state = State::none;
   uint64_t number = 0;       // of the event's last record
   uint64_t since = 0;        // of the first one that is not known to be over
+  alloc::Ticket ticket = 0;  // of the last record: it covers what was freed until then
   bool prints_held = false;  // it was asked whether it is over: that brings no print out
   CUevent event = nullptr;   // made for the first debt, ends with the context
 };

@@ -123,7 +123,7 @@ void end_if_paid() {
 }
 
 // An open debt is closed before its event is recorded: a free that still found it open comes after
-// work that the event covers.
+// work that the event covers. So is the ticket, as for a mark (allocator/reclaim/reclaim.h).
 void close_open_debts() {
   const LetByCaptures allowed;
   for_each_context([&](Context& context) {
@@ -131,6 +131,7 @@ void close_open_debts() {
     if (debt.open_for.exchange(0, std::memory_order_seq_cst) == 0) return;
     const Visit visit(context);
     if (!visit.open()) return;  // who ends it waits for its work
+    debt.ticket = shared().reclaim.close();
     const CUresult recorded =
         noted(driver().cuCtxRecordEvent(visit.handle(), debt.event), visit.handle());
     if (recorded == CUDA_SUCCESS) free_counts.events.add();
@@ -148,7 +149,8 @@ bool may_come(CUresult refused) {
          refused == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 }
 
-// Work that failed is over, and so is that of a context which cannot be made current any more.
+// Work that failed is over, and so is that of a context which cannot be made current any more. What
+// was freed before an event that has passed is clean.
 void ask_debts() {
   const LetByCaptures allowed;
   for_each_context([&](Context& context) {
@@ -162,9 +164,11 @@ void ask_debts() {
       if (recorded == CUDA_SUCCESS) debt.state = State::recorded;
       if (recorded != CUDA_SUCCESS && may_come(recorded)) return;
     }
-    const bool over = !scope || state_of(debt.event, visit.handle()) != alloc::MarkState::pending;
-    if (over) debt.state = State::none;
-    if (over) debt.prints_held = static_cast<bool>(scope);
+    const auto reached = scope ? state_of(debt.event, visit.handle()) : alloc::MarkState::failed;
+    if (reached == alloc::MarkState::pending) return;
+    if (reached == alloc::MarkState::passed) shared().reclaim.passed(context.number, debt.ticket);
+    debt.state = State::none;
+    debt.prints_held = static_cast<bool>(scope);
   });
   end_if_paid();
 }
