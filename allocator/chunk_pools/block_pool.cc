@@ -16,6 +16,22 @@ constexpr uint32_t kWorthAsking = (64 << 10) / kBlockGranule;
 
 }  // namespace
 
+// In one piece with allocate(), as most requests go no further.
+[[gnu::always_inline]] inline uint64_t BlockPool::take(uint32_t granules, uint64_t bytes,
+                                                       Epoch born, Search search) {
+  if (!records_.reserve(2)) return 0;  // cutting off both ends needs two
+  const uint32_t align = granules >= align_ ? align_ : 1;
+  ChunkBlock* block = nullptr;
+  if (rule_ != ReuseRule::about) [[unlikely]]
+    block = find_by_rule(granules, bytes, align);
+  if (block == nullptr) block = find_clean(granules, align, search);
+  if (block == nullptr) return 0;
+  if (block->granules != granules || align != 1)
+    return hand_out(block, granules, align, bytes, born);
+  remove(block);
+  return become_live(block, bytes, born);
+}
+
 uint64_t BlockPool::allocate(uint32_t granules, uint64_t bytes, Reclaim& reclaim, Search search,
                              bool* ask_first) {
   LockGuard guard(mutex_);
@@ -28,9 +44,16 @@ uint64_t BlockPool::allocate(uint32_t granules, uint64_t bytes, Reclaim& reclaim
     *ask_first = true;
     return 0;
   }
-  uint64_t address = take(granules, bytes, born, search);
+  const uint64_t address = take(granules, bytes, born, search);
   if (address != 0) [[likely]]
     return address;
+  return take_more(granules, bytes, born, search, clean);
+}
+
+// Where no clean block is large enough.
+uint64_t BlockPool::take_more(uint32_t granules, uint64_t bytes, Epoch born, Search search,
+                              Ticket clean) {
+  uint64_t address = 0;
   if (freed_.has_clean(clean)) {
     refresh_locked(clean, INT_MAX, nullptr);
     address = take(granules, bytes, born, search);
@@ -51,16 +74,6 @@ bool BlockPool::worth_asking(uint32_t granules) const {
   if (granules < kWorthAsking || waiting_bytes() / kBlockGranule < granules) return false;
   const ChunkBlock* block = bins_.find(granules, UINT32_MAX, 1);
   return block != nullptr && block->granules - granules > granules / 8;
-}
-
-uint64_t BlockPool::take(uint32_t granules, uint64_t bytes, Epoch born, Search search) {
-  if (!records_.reserve(2)) return 0;  // cutting off both ends needs two
-  const uint32_t align = granules >= align_ ? align_ : 1;
-  ChunkBlock* block = nullptr;
-  if (rule_ != ReuseRule::about) [[unlikely]]
-    block = find_by_rule(granules, bytes, align);
-  if (block == nullptr) block = find_clean(granules, align, search);
-  return block == nullptr ? 0 : hand_out(block, granules, align, bytes, born);
 }
 
 // What a rule prefers to find_clean()'s.
@@ -101,20 +114,6 @@ uint64_t BlockPool::hand_out(ChunkBlock* block, uint32_t granules, uint32_t alig
   }
   if (block->granules != granules) insert(split(block, granules));
   return become_live(block, bytes, born);
-}
-
-uint64_t BlockPool::become_live(ChunkBlock* block, uint64_t bytes, Epoch born) {
-  block->become(BlockState::live);
-  block->exported = 0;
-  block->born = born;
-  block->requested = bytes;
-  if (ChunkMap* map = block->map(); map->live++ == map->rooms) {
-    idle_rounding_.own_sub(map->rounding());
-    map->chunk->idle_since = kNotSeen;
-    count_if_idle(map);
-  }
-  note_handed_out(bytes);
-  return block->address();
 }
 
 // Cuts the block after `granules` and returns the part behind.

@@ -189,6 +189,7 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   [[gnu::cold]] ChunkBlock* find_by_rule(uint32_t granules, uint64_t bytes, uint32_t align);
   ChunkBlock* find_aligned(uint32_t granules, uint32_t align) const;
   uint64_t take(uint32_t granules, uint64_t bytes, Epoch born, Search search);
+  uint64_t take_more(uint32_t granules, uint64_t bytes, Epoch born, Search search, Ticket clean);
   bool worth_asking(uint32_t granules) const;
   uint64_t hand_out(ChunkBlock* block, uint32_t granules, uint32_t align, uint64_t bytes,
                     Epoch born);
@@ -243,5 +244,20 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   BlockRecords records_;
   BlockTable table_;
 };
+
+[[gnu::always_inline]] inline uint64_t BlockPool::become_live(ChunkBlock* block, uint64_t bytes,
+                                                              Epoch born) {
+  block->become(BlockState::live);
+  block->exported = 0;
+  block->born = born;
+  block->requested = bytes;
+  if (ChunkMap* map = block->map(); map->live++ == map->rooms) {
+    idle_rounding_.own_sub(map->rounding());
+    map->chunk->idle_since = kNotSeen;
+    count_if_idle(map);
+  }
+  note_handed_out(bytes);
+  return block->address();
+}
 
 }  // namespace cistern::alloc
