@@ -11,8 +11,8 @@
 //                                        which is connected to whatever socket is there now
 //   importer, connected to the line →    the request again, which shows the word
 //   exporter → the line                  the answer, with descriptors where the block is in units
-// A line reaches only the one socket that it is connected to, even if another process takes the
-// address. A peer that showed the word there has the token (line.h).
+// A line sends to, and hears, only the one socket that it is connected to, even if another process
+// takes the address. A peer that showed the word there has the token (line.h).
 //
 // Strangers know the socket's name. Their messages must not even arrive: each wakes the receiver,
 // and the receiver must close descriptors that come along, which may take as long as the sender
