@@ -124,42 +124,42 @@ constexpr Row kRows[] = {
     {"FLAGS_auto_growth_chunk_size_in_mb", Group::kChunks, integer(0, kMaxMb), "0", "MB of 2^20 bytes", "64", to<&P::auto_growth_chunk_size_in_mb>,
      "The smallest auto_growth chunk. 0: as large as the request, or 2 MiB for requests below 1 MiB.", true},
     {"FLAGS_fraction_of_gpu_memory_to_use", Group::kChunks, number(0, 1), "0.92", "share of the device's total memory", "0.5", to<&P::fraction_of_gpu_memory_to_use>,
-     "Size of each chunk as a share of the total memory of the device, MIG instance or limit, rounded down "
-     "to 2 MiB. 0: nothing is pooled. If one of the next two settings is set, 0 instead means for the "
-     "other: chunks as large as the request, or 2 MiB for requests below 1 MiB. Setting this selects chunk "
-     "pools. The default counts only there.", true},
+     "Size of each chunk as a share of the total memory of the device, MIG instance or limit, rounded down to "
+     "2 MiB. 0: nothing is pooled. If only one of the next two settings is set, 0 makes the chunks of the "
+     "other as large as the request, or 2 MiB for requests below 1 MiB. Setting this selects legacy, unless a "
+     "strategy is set. The default counts only with a chunk strategy.", true},
     {"FLAGS_initial_gpu_memory_in_mb", Group::kChunks, integer(1, kMaxMb), kUnset, "MB of 2^20 bytes", "4096", to<&P::initial_gpu_memory_in_mb>,
-     "Size of the first chunk, in place of the fraction. Setting this selects chunk pools."},
+     "Size of the first chunk, in place of the fraction. Selects legacy likewise."},
     {"FLAGS_reallocate_gpu_memory_in_mb", Group::kChunks, integer(1, kMaxMb), kUnset, "MB of 2^20 bytes", "1024", to<&P::reallocate_gpu_memory_in_mb>,
-     "Size of every later chunk, in place of the fraction. Setting this selects chunk pools."},
+     "Size of every later chunk, in place of the fraction. Selects legacy likewise."},
     {"FLAGS_free_idle_memory", Group::kChunks, boolean(), "false", "", "true", to<&P::free_idle_memory>,
      "true: a chunk of device or pinned memory with nothing in use goes back to the driver after "
      "CISTERN_IDLE_MS, even if the program makes no call. Freed pages of host memory go back to the system "
-     "likewise. false: idle memory stays until memory runs short. Not set: as false under a strategy that "
-     "you select. The default strategy keeps what was in use within the last second, plus the larger of 64 "
-     "MiB and an eighth of the live peak.", true},
+     "likewise. false: idle memory stays until memory runs short. Not set: as false under a "
+     "strategy that you select. The default strategy keeps what was in use within the last second, plus the "
+     "larger of 64 MiB and an eighth of the live peak.", true},
     {"CISTERN_IDLE_MS", Group::kChunks, integer(0, kMaxIdleMs), "1000", "milliseconds", "5000", to<&P::idle_ms>,
-     "How long a chunk must be idle before FLAGS_free_idle_memory returns it. Each use restarts the time. "
-     "The check runs eight times in this time, so a return may come up to three eighths later."},
+     "How long a chunk must be idle before FLAGS_free_idle_memory returns it. Each use restarts the time. A "
+     "check runs eight times in this time, so a return may come up to three eighths of it later."},
     {"CISTERN_IDLE_KEEP_MB", Group::kChunks, integer(0, kMaxMb), "0", "MB of 2^20 bytes", "256", to<&P::idle_keep_mb>,
      "FLAGS_free_idle_memory leaves at least this much idle memory on each device. It returns the longest "
-     "idle chunks first, and keeps a chunk that is larger than what may go."},
+     "idle chunks first, and no chunk that would leave less."},
     {"FLAGS_init_allocated_mem", Group::kChunks, boolean(), "false", "", "true", to<&P::init_allocated_mem>,
-     "true: every block of device, pinned and host memory, new or reused, is filled with byte 0xEF over "
-     "every requested byte before the program can use it. Stream-ordered memory is filled in the order of "
-     "its stream. calloc's memory stays zero, and realloc keeps the old content. Skipped and counted: "
-     "blocks during a stream capture, managed memory, arrays and memory of pools on other devices. "
-     "Physical memory that the program maps itself is not filled."},
+     "true: every block of device, pinned and host memory, new or reused, is filled with byte 0xEF over every "
+     "requested byte before the program can use it. Stream-ordered memory is filled in the order of its "
+     "stream. calloc's memory stays zero, and realloc keeps the old content. Not filled, but counted: blocks "
+     "during a stream capture, managed memory, arrays and memory of pools on other devices. Not filled nor "
+     "counted: physical memory that the program maps itself."},
     {"FLAGS_alloc_fill_value", Group::kChunks, integer(-1, 255), "-1", "", "0", to<&P::alloc_fill_value>,
      "The byte for this fill; 0 or more also switches the fill on. -1: off, or 0xEF if "
      "FLAGS_init_allocated_mem is true."},
 
     // --- Garbage
     {"FLAGS_fast_eager_deletion_mode", Group::kGarbage, boolean(), "true", "", "false", to<&P::fast_eager_deletion_mode>,
-     "true: a request that names a stream may take a block freed on that stream while earlier kernels "
-     "still run. false: it waits for all work submitted before the free. Only requests of the scratch "
-     "cache (FLAGS_limit_of_tmp_allocation) name a stream. Plain cudaMalloc memory always waits for such "
-     "work; events, not the host, do the waiting."},
+     "true: a request that names a stream may take a block freed on that stream while earlier kernels still "
+     "run. false: it waits for all work submitted before the free. Only requests of the scratch cache "
+     "(FLAGS_limit_of_tmp_allocation) name a stream. Plain cudaMalloc memory always waits for such work, by "
+     "events and not on the host."},
     {"FLAGS_eager_delete_tensor_gb", Group::kGarbage, number(kAnyMin), "-1.0", "GB of 2^30 bytes", "0.5", to<&P::eager_delete_tensor_gb>,
      "0 or more: freed blocks collect in a queue per device. They become reusable together when their "
      "bytes reach this value; 0 means at each free. Negative: they become reusable once the program has "
@@ -167,13 +167,13 @@ constexpr Row kRows[] = {
      "become reusable at once; the default counts only when this is set. Freed blocks take the place of "
      "Paddle's freed tensors.", true},
     {"FLAGS_memory_fraction_of_eager_deletion", Group::kGarbage, number(0, 1), "1.0", "share of the queued bytes", "0.5", to<&P::memory_fraction_of_eager_deletion>,
-     "Each flush of the queue releases the largest blocks first, until this share of the bytes is "
-     "released; it includes the block that crosses the line. The rest waits until the program synchronises "
-     "its context or memory runs short. 0 is the same as a negative threshold."},
+     "Each flush of the queue releases the largest blocks first, until this share of the bytes is released; "
+     "it includes the block that reaches it. The rest waits until the program synchronises its context or "
+     "memory runs short. 0 is the same as a negative threshold."},
     {"FLAGS_eager_delete_scope", Group::kGarbage, boolean(), "true", "", "false", to<&P::eager_delete_scope>,
-     "true: the free itself does its work (merging, checking whether earlier work has ended, returning "
-     "idle chunks). false: a background thread does it. An allocation that misses finishes this work "
-     "first, as far as it needs no wait for the device."},
+     "true: the free itself does its work (merging, checking whether earlier work has ended, returning idle "
+     "chunks). false: a background thread does it. An allocation that finds no free block does this work "
+     "first, except where that would wait for the device."},
     {"FLAGS_limit_of_tmp_allocation", Group::kGarbage, integer(-1, kNoMax), "-1", "bytes", "268435456", to<&P::limit_of_tmp_allocation>,
      "Setting this or the next puts a scratch cache for each stream in front of cudaMallocAsync and "
      "cudaFreeAsync, for the device's current pool. If the cached bytes of a stream would pass the limit, "
@@ -193,33 +193,31 @@ constexpr Row kRows[] = {
 
     // --- Static memory
     {"GE_USE_STATIC_MEMORY", Group::kStatic, integer(0, 4), "0", "", "3", to<&P::ge_use_static_memory>,
-     "0: blocks by actual size. 2 (and 1): graphs that run one after the other share one arena per "
-     "context, as large as the largest graph. Blocks that outlive their graph lie outside it. "
-     "CISTERN_GRAPH_RANGE says what a graph is. Graphs that run at the same time get an arena each, and "
-     "one warning. 3: an expandable pool on CUDA virtual memory. Physical units of 2 MiB or more move to "
-     "other addresses to make room. A request fails only if the units in use and the units it needs are "
-     "more than the device has. Small requests share units of their own: on a nearly full device some "
-     "requests of 1 to 2 MiB may fail that the default serves. 4: both modes over one supply of units. An "
-     "arena keeps its addresses, and gives up idle units when there are no others. Without virtual memory "
-     "management there is one warning, and 3 becomes 0 and 4 becomes 2. With 2 to 4, "
-     "FLAGS_initial_gpu_memory_in_mb, or FLAGS_fraction_of_gpu_memory_to_use, is the size that the arena "
-     "or pool takes at its first use. FLAGS_reallocate_gpu_memory_in_mb is the step in which it grows. Not "
-     "set: it takes what it needs."},
+     "0: blocks by actual size. 2 (and 1): graphs that run one after the other share one arena per context, "
+     "as large as the largest graph. Blocks that outlive their graph lie outside it. CISTERN_GRAPH_RANGE says "
+     "what a graph is. Graphs that run at the same time get an arena each, and one warning. 3: an expandable "
+     "pool on CUDA virtual memory. Physical units of 2 MiB or more move to other addresses to make room. A "
+     "request fails only if the units in use and the units it needs are more than the device has. Blocks "
+     "share units: on a nearly full device some requests of nearly 2 MiB may fail that the driver serves. 4: "
+     "both modes over one supply of units. An arena keeps its addresses, and gives up idle units when there "
+     "are no others. Without virtual memory management there is one warning, and 3 becomes 0 and 4 becomes 2. "
+     "With 2 to 4, the arena or pool takes FLAGS_initial_gpu_memory_in_mb, or "
+     "FLAGS_fraction_of_gpu_memory_to_use, at its first use, and grows in steps of "
+     "FLAGS_reallocate_gpu_memory_in_mb. Not set: it takes what it needs."},
     {"CISTERN_STATIC_MEMORY_POLICY", Group::kStatic, integer(0, 4), "0", "", "3", to<&P::static_memory_policy>,
      "The same modes under their MemoryConfig name, static_memory_policy.", false,
      "static_memory_policy, ge.exec.staticMemoryPolicy"},
     {"CISTERN_GRAPH_RANGE", Group::kStatic, text(Kind::kGlob), kUnset, "", "step*", to<&P::graph_range>,
-     "An NVTX range whose name matches is a phase: a graph or an iteration, with figures of its own. The "
-     "name of a range in a domain is domain/message. The program's own marker calls (include/cistern.h) "
-     "take precedence. Without markers and ranges, a phase ends at a synchronisation when live bytes are "
-     "back at their minimum. For GE_USE_STATIC_MEMORY=2 and 4 a phase is a graph. A phase inside another "
-     "one belongs to the outer one."},
+     "An NVTX range whose name matches is a phase: a graph or an iteration, with figures of its own. The name "
+     "of a range in a domain is domain/message. The program's own marker calls (cistern.h) take precedence. "
+     "Without markers and ranges, a phase ends at a synchronisation if live bytes are back at their minimum "
+     "after a rise of 16 MiB or more. For GE_USE_STATIC_MEMORY=2 and 4 a phase is a graph. A phase inside "
+     "another one belongs to the outer one."},
     {"CISTERN_ATOMIC_CLEAN_POLICY", Group::kStatic, integer(0, 1), "0", "", "1", to<&P::atomic_clean_policy>,
-     "How the fills of FLAGS_init_allocated_mem are made (MemoryConfig's atomic_clean_policy). 0: "
-     "gathered. If blocks are cut from chunks, a new chunk is filled as a whole. Memory freed later is "
-     "filled in runs, all of it when a request finds nothing filled. 1: each block is filled by itself "
-     "when it is handed out. The program's own memsets, the counterpart of memset operators, are never "
-     "touched.", false, "atomic_clean_policy, ge.exec.atomicCleanPolicy"},
+     "How the fills of FLAGS_init_allocated_mem are made (MemoryConfig's atomic_clean_policy). 0: gathered. "
+     "If blocks are cut from chunks, a new chunk is filled as a whole. Freed memory is filled in runs, all at "
+     "once when a request finds none that is filled. 1: each block is filled by itself when it is handed out. "
+     "The program's own memsets, the counterpart of memset operators, are never touched.", false, "atomic_clean_policy, ge.exec.atomicCleanPolicy"},
 
     // --- Lifetime-based reuse
     {"CISTERN_MEMORY_OPTIMIZE", Group::kReuse, integer(0, 1), kUnset, "", "1", to<&P::memory_optimize>,
@@ -227,13 +225,13 @@ constexpr Row kRows[] = {
      "counterpart of the same shape. 1: it serves any request that fits; the smallest sufficient block "
      "comes first."},
     {"CISTERN_PLAN", Group::kReuse, text(Kind::kPlan), "off", "", "auto", to<&P::plan>,
-     "Blocks get places in one chunk, packed by their lifetimes. A file: a plan that cistern plan made "
-     "from a recording, or one plan per device. auto: a plan that is made while the program runs, once it "
-     "has repeated its requests three times (iterations of up to 21000 requests), and again when they "
-     "change. If one thread allocates, the requests in its graphs may be the ones that repeat. Requests are "
-     "compared with the plan by size and order. A single extra request is passed over. If more differ, the "
-     "pool serves them and the requests after them, until four in a row match the end of an iteration or a "
-     "graph begins. A place that is not free is not used."},
+     "Blocks get places in one chunk, packed by their lifetimes. A file: a plan that cistern plan made from a "
+     "recording, or one for each device. auto: a plan that is made while the program runs, once it has "
+     "repeated its requests three times (iterations of up to 21000 requests), and again when they change. If "
+     "only one thread allocates, it is enough that the requests in its graphs repeat. Requests are compared "
+     "with the plan by size and order. A single extra request is passed over. If more differ, the pool serves "
+     "all requests until four in a row match the end of an iteration, or a graph begins. A place that is not "
+     "free is not used."},
     {"CISTERN_SKIP_OPT_SET", Group::kReuse, text(Kind::kGlobList), kUnset, "", "fc*,*embedding*", to<&P::skip_opt_set>,
      "Allocations that match get private blocks, each a driver allocation of its own. A pattern matches an "
      "NVTX range, a call-stack symbol (C++ demangled or not), a Python function, a library or a source "
@@ -263,8 +261,8 @@ constexpr Row kRows[] = {
      "For experts: appended to the jemalloc configuration that Cistern composes."},
     {"FLAGS_initial_cpu_memory_in_mb", Group::kHost, integer(1, kMaxMb), "500", "MB of 2^20 bytes", "1000", to<&P::initial_cpu_memory_in_mb>,
      "Size of a host chunk. Its address space is reserved when it is first needed, and its pages are taken "
-     "when they are touched. At most the next setting's share of physical memory, or of the control "
-     "group's limit.", true},
+     "when they are touched. At most the next setting's share of physical memory or of the control group's "
+     "limit.", true},
     {"FLAGS_fraction_of_cpu_memory_to_use", Group::kHost, number_above(0, 1), "1.0", "share of physical memory", "0.5", to<&P::fraction_of_cpu_memory_to_use>,
      "The largest share of physical memory that one host chunk may be.", true},
     {"FLAGS_use_pinned_memory", Group::kHost, boolean(), "true", "", "false", to<&P::use_pinned_memory>,
@@ -280,15 +278,15 @@ constexpr Row kRows[] = {
 
     // --- Finding faults
     {"CISTERN_FREE_SYNC", Group::kFaults, choice("auto|true|false"), "auto", "", "false", to<&P::free_sync>,
-     "Whether cudaFree and cudaFreeHost of pooled memory wait for the work of its context. The driver's "
-     "calls wait, and programs rely on it. true: they wait, unless nothing was submitted since the last "
-     "such wait or the last synchronisation of the context. auto: they wait for work that the host can "
-     "see, and the device keeps the order of other work. If more than one thread submitted the work, auto "
-     "waits as true does. false: no order is kept. Freed memory is reused only when no earlier work can "
-     "touch it. A free waits only if more than 256 MiB, or a tenth of the live memory, waits. Use false "
-     "for programs that rely on streams, events and synchronisations alone."},
+     "Whether cudaFree and cudaFreeHost of pooled memory wait for the work of its context. The driver's calls "
+     "wait, and programs rely on it. true: they wait, unless nothing was submitted since the last such wait "
+     "or the last synchronisation of the context. auto: they wait for work that the host can see, and the "
+     "device keeps the order of other work. If more than one thread submitted the work, auto waits as true "
+     "does. false: no order is kept. Freed memory is reused only when no earlier work can touch it. A free "
+     "waits only if more freed memory waits than the larger of 256 MiB and a tenth of the live memory. Use "
+     "false for programs that rely on streams, events and synchronisations alone."},
     {"CISTERN_ALIGN", Group::kFaults, Type{.kind = Kind::kAlignment, .min = 512}, "512", "", "2M", to<&P::align>,
-     "Alignment of blocks at least that large, in strategies that split chunks."},
+     "Alignment of blocks of at least this size, in strategies that split chunks."},
     {"CISTERN_ONLY_SIZES", Group::kFaults, text(Kind::kSizeRanges), kUnset, "", "1M-64M,256K", to<&P::only_sizes>,
      "Only requests of these sizes are pooled, both ends included. Each other request is a driver "
      "allocation of its own, counted and really freed. (Exception: if the only memory left is in free "
@@ -297,8 +295,8 @@ constexpr Row kRows[] = {
      "Only requests that match are pooled: by NVTX range, call-stack symbol, Python function, library or "
      "source file."},
     {"CISTERN_POOL_FIRST", Group::kFaults, integer(0, kNoMax), kUnset, "requests", "1000", to<&P::pool_first>,
-     "Of the requests that the settings above select, only this many are pooled, counted from the start of "
-     "the process. The others are driver allocations as above."},
+     "Of the requests that the settings above select, only this many are pooled, "
+     "counted from the start of the process. The others are driver allocations of their own."},
 };
 // clang-format on
 static_assert(std::size(kRows) <= kMaxRows);

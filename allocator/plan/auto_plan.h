@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes the plan of an iteration from what an Observer saw: the period that the program repeats
-// now, its blocks that are freed within it, and offsets for them. Where all it asks for together
-// repeats nothing, what it asks for in phases may; and of several threads each that repeats itself
-// gets a plan of its own.
+// now, its blocks that are freed within it, and offsets for them. If its requests as a whole never
+// repeat, those in phases may. If several threads allocate, each that repeats itself gets a plan of
+// its own.
 //
 // One thread at a time. It takes some milliseconds for each thousand requests.
 #pragma once

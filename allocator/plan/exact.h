@@ -7,11 +7,11 @@
 // - a section whose bytes still to be placed do not fit above the lowest offset that one of them
 //   can have;
 // - a placement that leaves room below it in which an unplaced block fits (it is dominated);
-// - blocks that fall apart in time are searched one part after the other, and a part that is
-//   impossible is so whatever the others do.
+// - blocks that fall apart in time are searched one part after the other: one impossible part makes
+//   the whole impossible.
 //
-// The order of the numbers decides how long it takes, so callers try several. Owns its memory,
-// about 16 n² bytes of which it touches what it needs. One thread at a time.
+// The order of the numbers decides how long it takes, so callers try several. Owns about 16 n²
+// bytes, and touches only those it needs. One thread at a time.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exact search in a whole plan: on one part of it at a time, the highest first. A part is what has
-// no block in common with the rest at some time, so parts do not touch each other. Searches begin
-// at the lower bound, in several orders with growing limits, and end with capacities between what
-// is impossible and what is known. Parts of more than Exact::kMostBlocks blocks are left alone. One
-// thread at a time.
+// Exact search in a whole plan: on one part of it at a time, the highest first. Parts have no
+// lifetimes in common, so they do not touch each other. Searches begin at the lower bound, in
+// several orders with growing limits, and end with capacities between those known to be impossible
+// and possible. Parts of more than Exact::kMostBlocks blocks are left alone. One thread at a time.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Remembers the last requests of a program, with the calls that made and freed them: what a plan is
-// made of while the program runs (auto_plan.h). Full, it forgets the older half.
+// Remembers the last requests of a program, with the calls that made and freed them: auto_plan.h
+// makes plans of them while the program runs. Once full, it forgets the older half.
 //
-// Any thread: there is a lock. Owns its tables, 8 MiB, whose pages are taken as they
-// are used; without memory for them it sees nothing.
+// Any thread: there is a lock. Owns its tables, 8 MiB, whose pages are taken as they are used.
+// Without memory for them it records nothing.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds what a program does again and again: the longest stretch of its requests in which each has
-// as many bytes as the one a period before, and comes from the same place as far as that is known;
-// and where in it a period best begins: where a phase of the program begins, if there are phases,
-// and the least is live, so that few blocks outlive it.
+// Finds what a program repeats: the longest stretch of requests in which each has as many bytes as
+// the one a period before, and the same call site if that is known. Also finds the best begin of a
+// period: where a phase begins, if there are phases, and the least is live, so that few blocks
+// outlive it.
 //
-// Any thread; nothing is kept. Failure: no memory, which is told as if nothing repeated.
+// Any thread; nothing is kept. Without memory it reports that nothing repeats.
 #pragma once
 
 #include <cstdint>

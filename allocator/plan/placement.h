@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks that have offsets, for the question where another one fits. Time is cut into buckets of
-// sections. Each keeps the blocks that live in it by offset, and one that lives in several is in
-// each. Buckets are so wide that a block is in about two. A search walks up in all buckets of a
-// lifetime in turn, until they agree on an offset: nothing is gathered or sorted for it, and it
+// Blocks that have offsets. It finds where another block fits. Time is cut into buckets of
+// sections. Each bucket keeps the blocks that live in it, by offset; a block that lives in several
+// is in each. Buckets are so wide that a block is in about two. A search walks up in all buckets of
+// a lifetime in turn, until they agree on an offset: nothing is gathered or sorted for it, and it
 // ends at the first gap.
 //
 // Owns the offsets. One thread at a time.

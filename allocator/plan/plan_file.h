@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plan files (FORMAT.md): what `cistern plan` writes, and what serves a program's requests by
 // address. The k-th request of a period is expected to be the k-th of the plan: one comparison of
-// its size. Nothing in a file is trusted: one that is read has no two blocks that share
-// a byte while both live, and none beyond the plan's bytes.
+// its size. Files are checked: in a file that is accepted no two blocks share a byte while both
+// live, and none lies beyond the plan's bytes.
 //
 // A Plan refers to the bytes of its file, which the caller keeps. Any thread may use one.
 #pragma once

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes a plan: offsets for blocks whose lifetimes are known. First greedy packings, then exact
-// search on parts that are small enough, then packings under a ceiling that comes ever lower
-// (refit.h). It ends early once the bytes are the lower bound. Parts are what has no block in
-// common at some time.
+// search on parts that are small enough, then packings under a sinking ceiling (refit.h). It ends
+// early at the lower bound. Parts have no lifetimes in common.
 //
-// Any thread may plan; each plan is one thread's. Failure: no memory, and then there is no plan. A
-// budget that is over is no failure: the best plan so far is the answer.
+// Any thread may plan; each plan is one thread's. Without memory there is no plan. Once the budget
+// is spent, the best plan so far is the result.
 #pragma once
 
 #include <cstdint>

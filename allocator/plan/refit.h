@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Packs all blocks below a ceiling that is close to the lower bound. Blocks come in the order of a
-// greedy packing, each to the lowest place that is free. One that has no place below the ceiling
-// takes the cheapest one that others have: these go, and look for places in their turn. A block
-// costs more the harder it was to place (its bytes, its time, what is live then, and how often it
-// had no place), so blocks do not chase each other in circles. Where this takes long the ceiling
-// rises a little.
+// greedy packing, each to the lowest place that is free. A block that finds no free place below the
+// ceiling takes the cheapest place of other blocks, which then look for places in their turn. A
+// block costs more the harder it was to place (its bytes, its time, what is live then, and how
+// often it had no place), so blocks do not chase each other in circles. If this takes long, the
+// ceiling rises a little.
 //
 // One thread at a time. Nothing in it is random.
 #pragma once

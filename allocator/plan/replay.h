@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Follows the requests of a program through its plan. A request that is the next one of the plan,
-// by its bytes, has a place there. The first that is another one leaves the plan; the pools serve
-// it and those behind it. Whether the memory of a place is free is not known here: who hands it out
-// looks (allocator/plan_arena.h).
+// Follows the requests of a program through its plan. A request of the size that comes next in the
+// plan has a place there. Any other one leaves the plan: the pools serve it and those after it.
+// allocator/plan_arena.h checks whether the memory of a place is free.
 //
 // The plan of a whole run begins with the first request, and is left once. The plan of an iteration
-// begins behind as many requests as it did when it was made. Once it was left, it goes on where one
-// request was more than the plan has, and else it begins again where the last four requests were
-// those with which it ends. The plan of what is asked for in phases passes over the rest, and
-// begins again with any phase whose first request is not the plan's next one.
+// begins after as many requests as when it was made. Once left, it goes on if there was just one
+// request more than in the plan; otherwise it begins again once the last four requests match its
+// end. A plan of the requests in phases passes over all others, and begins again with any phase
+// whose first request is not the plan's next one.
 //
-// Several plans are followed at once if each is one thread's: a thread follows the one that begins
-// with what it does, and no other thread does so meanwhile. Each has memory of its own.
+// Several plans are followed at once if each is one thread's: a thread follows the plan that begins
+// with its requests, and no other thread follows it meanwhile. Each has memory of its own.
 //
 // Any thread: there is a lock. Owns nothing; the plans stay unchanged while they are followed.
 #pragma once

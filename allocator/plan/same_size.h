@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Level 0 of memory_optimize as a plan: memory goes from block to block of the same size, to the
-// byte as asked for, and to no other. So each size has places of its own, as many as it has
-// blocks live at a time. That many are enough, and fewer never are: nothing has to be searched.
+// Level 0 of memory_optimize as a plan: memory goes only to blocks of exactly the same requested
+// size. So each size has places of its own: as many as it has blocks live at a time. Fewer are
+// never enough, so nothing has to be searched.
 //
 // Any thread; each plan is one thread's.
 #pragma once

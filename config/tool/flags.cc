@@ -115,8 +115,8 @@ constexpr char kPageHead[] = R"(# Settings
 
 <!-- Written by `cistern-config flags --markdown` from config/table.cc; change it there. -->
 
-Environment variables set Cistern. It catches the calls of an unmodified program, its call stacks and its NVTX ranges. It
-sees no operators, shapes or variables. If a setting is about those elsewhere, its row says what takes their place here.
+Environment variables configure Cistern. It sees the calls of an unmodified program with their call stacks and NVTX ranges,
+but no operators, shapes or variables. If a setting is about those elsewhere, its row says what takes their place here.
 
 **Where a value comes from.** First the environment (`env`), then the file that `CISTERN_CONFIG` names (`file`), then the
 default. An option of `cistern run` is an environment variable too, shown as `launcher`. Cistern reads all of them once, before

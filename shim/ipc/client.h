@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The importer's questions to the process that made a token. They wait no longer than kIpcWaitMs,
-// whatever the other side does, and are no cancellation point; a process that ended is known at
-// once. Any thread; no lock may be held.
+// The importer's questions to the process that made a token. They wait at most kIpcWaitMs, whatever
+// the other side does, and notice at once if its process has ended. They are no cancellation
+// points. Any thread; no lock may be held.
 #pragma once
 
 #include "shim/ipc/protocol.h"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The chunks of which the program exported blocks: the driver's handle of each, from the first
 // export until the chunk goes back to the driver or ends with its context. A block in units is
-// exported for itself, until memory is taken from behind its start. Each gets a number that no
-// other one of this process ever had, so that a token never finds what is at the same address
-// later. What in a chunk is still the program's, only the pool knows (HeldBlock). Any thread; one
-// lock, under which no call is made.
+// exported by itself, until memory is taken from behind its start. Each export gets a number that
+// is unique in this process, so that a token never finds a later block at the same address. Only
+// the pool knows which blocks of a chunk the program still holds (HeldBlock). Any thread; one lock,
+// under which no call is made.
 #pragma once
 
 #include <atomic>

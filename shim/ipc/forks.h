@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Descriptors that a thread has in hand for a moment while another thread forks. The child has a
-// copy of each, under its number, and of what the thread wrote down of it; it closes them. For that
-// both have to be of one moment: what is opened and written down, or closed and crossed out, is so
-// before the fork or after it. Each waits for the other, but not longer than kMostNs: a fork may be
-// called by a signal handler, in the middle of what it waits for. Any thread.
+// Descriptors that a thread has in hand for a moment while another thread forks. The child inherits
+// the descriptors and the thread's record of them, and closes them. For that, opening and recording
+// a descriptor, or closing and forgetting it, must lie together before or after the fork. So each
+// waits for the other, but at most kMostNs: a signal handler may call fork in the middle of what it
+// waits for. Any thread.
 #pragma once
 
 #include <atomic>

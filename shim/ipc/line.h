@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The exporter's lines. A line is a socket of the exporter, connected to the socket from which an
-// importer asked (protocol.h). The connection is to that socket, not to its address. If the
-// importer ends, another process may take the address, and is sent nothing. If another process had
-// the address before the line was connected, it does not know the word. So a block's handle and
-// descriptors reach only a process that has the token. The service's thread uses the lines;
-// close_all() is for the child after a fork, too.
+// importer asked (protocol.h). The connection is to that socket, not to its address. A process that
+// takes the address after the importer's end gets nothing. A process that had it before the line
+// was connected does not know the word (the token's secret). So a block's handle and descriptors
+// reach only a process that has the token. The service's thread uses the lines; close_all() is for
+// the child after a fork, too.
 #pragma once
 
 #include <poll.h>

@@ -1,26 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // The messages between a process that opens a token and the one that made it: datagrams over
 // sockets in the abstract namespace, which go with their process. They arrive whole or not at all,
-// so that no peer can hold the other up with half a message, and the kernel says with each which
-// user sent it (SCM_CREDENTIALS). Whatever a peer sends, only the fields below are read, and only
-// if size, magic and version are right.
+// so no peer can delay the other with half a message. The kernel adds the sender's user
+// (SCM_CREDENTIALS). Only the fields below are read, and only if size, magic and version are right.
 //
-// An address may be another process's by the time that an answer is sent there. So nothing of a
-// block is sent to an address:
+// When an answer is sent, another process may have the address. So nothing of a block is sent to an
+// address:
 //   importer → the exporter's name       a request, which shows the pass
 //   exporter → the importer's address    `come`, from a socket for this importer alone, its line,
 //                                        which is connected to whatever socket is there now
 //   importer, connected to the line →    the request again, which shows the word
 //   exporter → the line                  the answer, with descriptors where the block is in units
-// A line hears, and reaches, only the one socket that it is connected to, also when the address is
-// another one's; and who showed the word there has the token (line.h).
+// A line sends to, and hears, only the one socket that it is connected to, even if another process
+// takes the address. A peer that showed the word there has the token (line.h).
 //
-// Strangers know the socket's name. What they send must not even arrive: a descriptor that lies in
-// a socket is closed by whoever empties that socket, and a close may take as long as the sender
-// likes (SO_LINGER), or it is a flood of messages, each of which wakes the receiver. So each socket
-// has a filter, which the kernel asks in the sender's call, and what that refuses stays the
-// sender's. Whoever has a token gets past it, also as another user. So what comes along where the
-// kernel cannot refuse it (before Linux 6.16) is taken, and closed without a wait.
+// Strangers know the socket's name. Their messages must not even arrive: each wakes the receiver,
+// and the receiver must close descriptors that come along, which may take as long as the sender
+// likes (SO_LINGER). So each socket has a filter that the kernel applies in the sender's call. A
+// process that has a token passes the filter, also as another user. Before Linux 6.16 the kernel
+// cannot refuse its descriptors: they are received, and closed without a wait.
 #pragma once
 
 #include <sys/socket.h>

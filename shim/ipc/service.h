@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The thread that answers importers of this process's tokens. It starts with the first token and
-// stays; it holds no lock while it waits, and makes no driver call but for descriptors of units,
-// none of which begins once the process ends, so that neither the program's work nor its end waits
-// for it (process/own_thread.h). It answers one datagram after the other, in microseconds but for
-// such calls, and waits for no peer, so a peer can flood its queue, which delays others, and no
-// more. Its socket hears requests, and tells importers at best to come to a line (line.h), where
-// they are given what they ask for. What comes from where no token is does not even reach the queue
-// (protocol.h). Peers of another user are refused before what they sent is looked at. Where the
-// program closed the socket the thread opens it again when it looks next, within a second; if a
-// stranger has its name by then, under another one. A forked child has no such thread, no such
-// socket and none of the descriptors: the parent's tokens stay the parent's.
+// stays. It holds no lock while it waits. Its only driver calls are for descriptors of units, and
+// none begins once the process ends. So neither the program's work nor its end waits for it
+// (process/own_thread.h). It answers one datagram after the other, in microseconds apart from such
+// calls, and waits for no peer: a peer that floods its queue only delays others. Its socket
+// receives requests; the answer only tells importers to come to a line (line.h), where they get
+// what they request. Messages of processes without a token do not reach the queue (protocol.h).
+// Peers of another user are refused before their message is read. If the program closed the socket,
+// the thread opens it again within a second, under another name if a stranger has taken its name. A
+// forked child has no such thread or socket and none of the descriptors: the tokens stay the
+// parent's.
 #pragma once
 
 #include "shim/ipc/exports.h"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands in a CUipcMemHandle for a block inside a chunk, or in units. The driver's handle
-// names the whole chunk, and has no room for the place of the block in it; of units there is none.
-// So the program gets a token that names the process and the block, and whoever opens it asks that
-// process for the driver's handle, or for descriptors of the units (service.h, client.h). A token
-// is told from a handle of the driver by 64 bits that are Cistern's and a checksum; to the driver
-// it is a handle that it never gave. Any thread.
+// The content of a CUipcMemHandle for a block inside a chunk, or in units. The driver's handle
+// names the whole chunk, and has no room for the place of the block in it; for units there is none.
+// So the program gets a token that names the process and the block. A process that opens it asks
+// that process for the driver's handle, or for descriptors of the units (service.h, client.h). 64
+// bits that are Cistern's and a checksum tell a token from a handle of the driver. The driver does
+// not know tokens. Any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether a peer is of this process's user. Equal ids are not enough in a user namespace: all users
 // that it does not map have one id there, the overflow id (usually 65534, of `nobody`), and a
-// process that has this id itself is none of them. Where all ids are mapped, as outside of
-// namespaces, that id is a user like any other.
+// process that has this id itself is none of them. If all ids are mapped, as outside of namespaces,
+// that id is a user like any other.
 #pragma once
 
 #include <sys/types.h>

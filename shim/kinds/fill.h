@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fill of memory that comes from no pool of ours (FLAGS_init_allocated_mem). What the pools
-// hand out they have filled already (allocator/chunk/fill.h, CudaSource::fill). All functions but
-// fill_on() are to be called only where it is true; none changes what the program is told. Any
-// thread.
+// The fill of memory that comes from no pool of ours (FLAGS_init_allocated_mem). The pools fill
+// their own blocks (allocator/chunk/fill.h, CudaSource::fill). Call the other functions only if
+// fill_on() is true. None changes a result of the program. Any thread.
 #pragma once
 
 #include "shim/cuda_api.h"

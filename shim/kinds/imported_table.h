@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of other processes is open, and mapped, in this one (imported.h). One lock, under which no
-// call is made. Any thread.
+// The memory of other processes that is open and mapped in this one (imported.h). One lock, under
+// which no call is made. Any thread.
 #pragma once
 
 #include "shim/cuda_api.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of another process that lies in units (ipc/protocol.h): its exporter sends descriptors of
-// them, which are mapped side by side in addresses of this process by virtual memory management.
-// The driver knows that memory as mapped, and takes nothing of it away with a context. Any thread;
-// no lock may be held while units are mapped.
+// them, which are mapped side by side in addresses of this process by virtual memory management. To
+// the driver this is mapped memory, which outlives contexts. Any thread; no lock may be held while
+// units are mapped.
 #pragma once
 
 #include "shim/ipc/client.h"

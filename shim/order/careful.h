@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether something may go on that no hook sees. The process becomes *careful* once a call may have
-// handed over work that touches any memory, made a stream or a context, or begun a capture, and
-// stays so to its end, since nothing tells when that is over. From then on
+// submitted work that touches any memory, made a stream or a context, or begun a capture. It stays
+// so until it ends, since nothing shows when that is over. From then on
 //
 //   * nothing that was freed becomes clean (Reclaim::freeze): marks and synchronisations of the
 //     contexts that are known prove nothing about others. What the pools hold goes back to the
@@ -10,23 +10,22 @@
 //     call is made that the program did not ask for, and its requests go to the driver, which
 //     answers them as it would without Cistern, and gets them back at their frees.
 //
-// So a careful process has the driver's own order, results and speed, but for what the pools held
-// before. Blocks that it freed by then wait for no more than they did.
+// So a careful process has the driver's own order, results and speed, except for memory that the
+// pools held before. Blocks freed before wait for no more than they did.
 //
-// Less is assumed of a function that hands over work out of sight, but only in contexts that the
-// program has from calls with hooks (entry/unknown.h). From its first call on *work goes unseen*:
+// A function that submits work unseen, but only in contexts that the program got from hooked calls,
+// has less effect (entry/unknown.h). From its first call on *work goes unseen*:
 //
-//   * no context counts as empty for having been seen so (contexts/seen_empty.h), and no free
-//     leaves its order to the device: each waits for all work of its context;
+//   * no context counts as seen empty (contexts/seen_empty.h), and no free leaves its order to the
+//     device: each waits for all work of its context;
 //   * drivers before CUDA 12.5: marks of the known streams prove nothing any more.
 //
-// A wait for a context is one for all its work, whoever handed that over; so memory is pooled as
-// before.
+// A wait for a context covers all its work, seen or not; so memory is pooled as before.
 //
-// One flag each for the process, set once, by any thread, before the call in question goes on. Who
-// sets it waits for what frees have left to the device (barrier/debts.h). The first one also waits
-// until no driver call of Cistern's own is under way, 200 ms at most (capture_gate.h). It cannot
-// fail.
+// One flag each for the process, set once, by any thread, before the call in question goes on. The
+// thread that sets one waits for the debts of frees (barrier/debts.h). For the first flag it also
+// waits until no driver call of Cistern's own is under way, at most 200 ms (capture_gate.h). It
+// cannot fail.
 #pragma once
 
 #include "config/policy.h"

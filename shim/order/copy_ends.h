@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// When copies between contexts are done, for drivers that record no event for a whole context.
-// There marks are made in frees and allocations only (stream_marks.h), so a copy would tie its
-// contexts until the worker's next mark, which may come after work that never ends. Instead an
-// event is recorded on the copy's own stream, right behind it and in the same call of the program.
-// So it orders nothing that the copy does not: on the legacy stream it may come after work that
-// another thread hands over just then, which the copy itself might have come after as well.
+// When copies between contexts are done, for drivers that record no event for a whole context. With
+// them, marks are made in frees and allocations only (stream_marks.h), so a copy would tie its
+// contexts until the next mark of the context that copies, which may come after work that never
+// ends. Instead an event is recorded on the copy's own stream, right behind it and in the same call
+// of the program. So it orders nothing that the copy does not: on the legacy stream it may follow
+// work that another thread submits just then, which the copy itself might have followed as well.
 //
 // At most kMost copies are followed at a time; the ties of others, and of those whose event cannot
 // be recorded or asked, end with marks (Reclaim::only_marks_untie). An event is destroyed once it

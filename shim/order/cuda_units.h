@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // CUDA's UnitSource: physical memory and addresses by the driver's virtual memory management. None
-// of these calls belongs to a context, so that what a context's pool has outlives the context and
-// is given back after its end. The driver is called itself: the program's own virtual memory
-// management (kinds/physical.h) never sees these units.
+// of these calls belongs to a context, so a pool's units outlive the context and go back after its
+// end. The calls go to the driver directly: the program's own virtual memory management
+// (kinds/physical.h) never sees these units.
 //
-// create() and map() run inside calls of the program that ask for memory, and do in a capture what
-// those do. The others are Cistern's own: unmap() passes the capture gate. release() and
-// free_addresses() have to be made, and captures forbid calls to a thread only as long as that has
-// not made its mode relaxed (cuda.h, cuThreadExchangeStreamCaptureMode). Any thread.
+// create() and map() run inside calls of the program that request memory, and behave in a capture
+// like those. The others are Cistern's own. unmap() passes the capture gate. release() and
+// free_addresses() must be made in a capture too, by a thread with relaxed mode (cuda.h,
+// cuThreadExchangeStreamCaptureMode). Any thread.
 #pragma once
 
 #include <atomic>

@@ -2,7 +2,7 @@
 // The contexts that take part in a piece of work, as the arguments of the call name them: the one
 // that does the work, by the stream or as the current one; the owners of the addresses; contexts
 // named outright; those of a graph. Each argument is understood by its type, so that one function
-// serves every row of submissions.def. Only asked where there are several contexts. Any thread.
+// serves every row of submissions.def. Only used with several contexts. Any thread.
 #pragma once
 
 #include <cstddef>

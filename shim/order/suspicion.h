@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contexts whose work may have died. After a kernel's fault every driver call in its context
-// answers the kernel's error code, until the context ends. An allocation or a free that a pool
-// serves must answer the same, but makes no driver call. So a context becomes suspect when a driver
-// call that Cistern sees answers a code that may last. From then on each allocation and free in it
-// asks the driver first, until the driver answers without an error: a code that does not last costs
-// one such question. Any thread.
+// returns the kernel's error code, until the context ends. An allocation or a free that a pool
+// serves must return the same, but makes no driver call. So a context becomes suspect when a driver
+// call that Cistern sees returns a code that may last. From then on each allocation and free in it
+// asks the driver first, until the driver returns no error: a code that does not last costs one
+// such call. Any thread.
 #pragma once
 
 #include "shim/order/contexts/context_slot.h"

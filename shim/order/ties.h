@@ -6,8 +6,8 @@
 //
 // Peer access concerns memory of cuMemAlloc, which the pools serve. Access to the driver's memory
 // pools and to memory that the program maps itself (cuMemPoolSetAccess, cuMemSetAccess) needs no
-// tie: neither is in a pool of ours, and what the scratch cache keeps of the driver's pools it uses
-// again in stream order, into which the program has to bring every use before the free. Any thread.
+// tie: neither is in a pool of ours, and the scratch cache reuses memory of the driver's pools only
+// in stream order, in which the program must order every use before the free. Any thread.
 #pragma once
 
 #include "shim/cuda_api.h"

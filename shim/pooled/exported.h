@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks that another process may open: cuIpcGetMemHandle. Of a whole block the driver's handle
-// says all; for a block inside a chunk, or in units, the program gets a token (ipc/token.h), and
-// this process answers those who open it. From then on the block is quarantined at its free
+// Blocks that another process may open: cuIpcGetMemHandle. For a whole block the driver's handle is
+// enough. For a block inside a chunk, or in units, the program gets a token (ipc/token.h), and this
+// process answers processes that open it. From then on the block is quarantined at its free
 // (ContextPool::mark_exported); no further one is exported once an eighth of the device is in
 // quarantine. Any thread.
 #pragma once

@@ -20,8 +20,8 @@
 //   such copies where memory lies in units        a synchronisation of the other context, too:
 //   (allocator/expandable)                        the driver need not know of them
 //
-// For pinned memory that is the work of the context in which it was allocated: a driver was seen to
-// wait for no other one in cuMemFreeHost (an H100, driver 580).
+// For pinned memory that is the work of the context in which it was allocated: in cuMemFreeHost an
+// H100 with driver 580 waited for no other one.
 //
 // In a free of its own the driver says what it waits for, and whether a capture allows it.
 //

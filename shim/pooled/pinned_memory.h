@@ -5,9 +5,9 @@
 //
 // The driver serves all other requests: those with unknown flags, and those for which the pools
 // have nothing clean during a capture, while much memory waits for work, or beyond the limit unless
-// it was set. A free waits for nothing (but see CISTERN_FREE_SYNC) until much waits for work: then
-// it waits for the oldest, a second at most, and free chunks go back to the driver, which waits as
-// it does without Cistern.
+// it was set. Apart from CISTERN_FREE_SYNC a free does not wait until much memory waits for work.
+// Then it waits for the oldest, at most a second, and free chunks go back to the driver, which
+// waits as without Cistern.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a plan is made of: a recording, a trace of allocations and frees (`cistern trace --csv`), or
-// a table of lifetimes as MiniMalloc has them. Nothing in a file is trusted: one that makes no
-// sense is refused with one line.
+// a table of lifetimes as MiniMalloc has them. Files are checked: one that makes no sense is
+// refused with one line.
 #pragma once
 
 #include <cstdint>

@@ -87,8 +87,8 @@ void show(const Result& result, const Skipped& skipped, const Planned& planned, 
   const uint64_t bound = problem.lower_bound();
   std::printf("requests     %zu\n", result.input.lives.size());
   if (result.input.iteration) {
-    std::printf("%s%zu requests, seen %" PRIu64 " times, first behind %" PRIu64
-                " others; the pool serves %zu, which outlive it\n",
+    std::printf("%s%zu requests, seen %" PRIu64 " times, first after %" PRIu64
+                " others; the pool serves %zu that outlive it\n",
                 result.input.of_thread ? "of a thread  " : "iteration    ",
                 result.input.lives.size() + result.input.outside.size(), result.input.times,
                 result.input.before, result.input.outside.size());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who asked for the blocks of a recording: for the log of what takes over whose memory, and for
-// what is not to be reused. Requests of one range and one call site have one origin.
+// The origins of a recording's blocks: for the log of reuse, and for blocks that are not to be
+// reused. Requests of one range and one call site have one origin.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks with memory of their own: what --skip, --skip-grads and --skip-sizes name takes over no
-// other block's memory, and no other block takes over theirs.
+// Blocks with memory of their own: those that --skip, --skip-grads and --skip-sizes name. They
+// reuse no memory, and no other block reuses theirs.
 #pragma once
 
 #include <cstdint>

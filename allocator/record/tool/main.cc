@@ -53,8 +53,8 @@ class BoundedOutput {
     if (allowed == bytes) return static_cast<ssize_t>(bytes);
     std::_Exit(
         fail(kRefused,
-             "more than 64 MiB and a thousand times the recording would be written; the rest "
-             "is left out; try: --top, --site or another list"));
+             "the output would exceed 64 MiB plus a thousand times the recording; the rest is left "
+             "out; try: --top, --site or another list"));
   }
 
   uint64_t left_;
@@ -93,8 +93,8 @@ int run(int argc, char** argv) {
   }
   show(selection);
   if (std::fflush(stdout) == 0) return kDone;
-  return fail(kRefused, std::string("what was asked for cannot be written: ") +
-                            std::strerror(errno) + "; try: another file, or df");
+  return fail(kRefused, std::string("the output cannot be written: ") + std::strerror(errno) +
+                            "; try: another file, or df");
 }
 
 }  // namespace

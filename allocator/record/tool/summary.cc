@@ -86,9 +86,9 @@ void show_head(const Selection& selection, const Sums& sums) {
               events.empty() ? 0 : seconds(events.back().time_ns));
   std::printf("ended       %s\n", end_text(head).c_str());
   std::printf("memory      %s; policy: %s\n",
-              (head.flags & kRecordingPooled) != 0 ? "pooled" : "of the plain driver",
+              (head.flags & kRecordingPooled) != 0 ? "pooled" : "from the driver alone",
               printable(head.policy).c_str());
-  std::printf("events      %zu, and %" PRIu64 " left out\n", events.size(), head.lost);
+  std::printf("events      %zu; %" PRIu64 " omitted\n", events.size(), head.lost);
   std::printf(
       "shown       %" PRIu64 " allocations, %" PRIu64 " frees, %" PRIu64 " refused, %" PRIu64
       " chunks obtained, %" PRIu64 " released, %" PRIu64 " contexts ended\n",

@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver's memory pools keep because of CISTERN_MEMPOOL_THRESHOLD. A pool gives what is
-// beyond its release threshold back at each synchronisation, and the threshold is 0 until somebody
-// sets another one. A pool whose threshold the program never set is adopted: the threshold is
-// raised, and (`auto`) the background thread trims the pool to what the program used within the
-// last second. Once a second passes without use all of it is trimmed and the threshold is 0 again,
-// until the next allocation. The blocks stay the driver's, and so does their order; only the
-// threshold is ours.
+// What the driver's memory pools keep because of CISTERN_MEMPOOL_THRESHOLD. At each synchronisation
+// a pool returns memory beyond its release threshold, which is 0 by default. A pool whose threshold
+// the program never set is adopted: the threshold is raised, and (`auto`) the background thread
+// trims the pool to what the program used within the last second. After a second without use it is
+// trimmed completely, and the threshold is 0 until the next allocation. Blocks and their order stay
+// the driver's; only the threshold is ours.
 //
 // Adopted are a device's default pool, at the first stream-ordered allocation, and pools that the
 // program makes of device memory, unless they are to be shared with other processes. A pool is left
-// alone from the moment at which the program sets its threshold, and with `auto` where the device
-// has a cap: what pools keep is not charged to it. While a context ends, the pools of its device
-// have their own threshold; the next use adopts them again, since the end may be a device's reset.
+// alone once the program sets its threshold, and with `auto` if the device has a cap, since memory
+// that pools keep is not charged. While a context ends, the pools of its device have their own
+// threshold; the next use adopts them again, since the end may be a device's reset.
 //
-// The program is told what it would be told without: its own threshold, its own high-water mark of
-// use (which each look puts back), and no memory that is only kept. Before it is told how much of a
-// device is free, what is kept there goes back.
+// The program's queries return what they would without Cistern: its own threshold, its own
+// high-water mark of use (which each look resets), and no memory that is only kept. Before a query
+// of a device's free memory is answered, memory kept there goes back.
 //
 // Any thread may call anything. No lock is held across a driver call: a call on a pool is made
-// during a visit, and who takes a pool away from here waits until its visitors are gone. Nothing
-// here fails: after a driver call that does, the pool keeps more or less than it might until the
-// next look, half a second later.
+// during a visit, and removing a pool waits until its visitors are gone. Nothing here fails: after
+// a failed driver call the pool keeps more or less than it should until the next look, half a
+// second later.
 #pragma once
 
 #include <cstdint>

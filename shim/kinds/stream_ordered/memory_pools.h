@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the driver's memory pools have their memory: a block may come from a pool on another device
-// than its stream's, or on no device. Pools are noted only where charges are kept (kinds/charges.h)
+// than its stream's, or on no device. Pools are recorded only if charges are kept (kinds/charges.h)
 // or memory is filled (kinds/fill.h). Any thread.
 #pragma once
 

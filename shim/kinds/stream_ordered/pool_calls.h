@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program's calls about the driver's memory pools. What the scratch cache keeps of a pool must
-// not show in them: it is released or left out of the answer. Nor must what the pool itself keeps
-// because of CISTERN_MEMPOOL_THRESHOLD (kept_pools.h). Where a pool has its memory is noted
+// The program's calls about the driver's memory pools. They must not show memory that the scratch
+// cache keeps: it is released or left out of the answer. Nor memory that the pool keeps because of
+// CISTERN_MEMPOOL_THRESHOLD (kept_pools.h). The place of a pool's memory is recorded
 // (memory_pools.h). Any thread.
 #pragma once
 

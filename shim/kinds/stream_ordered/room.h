@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Room for stream-ordered memory. Before the driver says that it is out, it waits for all work of
-// the context, since frees that streams have not reached yet may make room; and that work may wait
-// for what the program does next. So what pools keep idle must not be what is missing. It goes back
-// before the driver is asked: first what no work can touch, then, if the device still lacks the
-// request, the rest and what other pools of the driver keep because of us. Any thread; no lock is
+// Room for stream-ordered memory. Before the driver returns out of memory, it waits for all work of
+// the context, since frees that streams have not reached yet may make room. That work may wait for
+// the program's next call. So the driver must not lack memory that pools keep idle. It goes back
+// before the driver is asked: first memory that no work can touch; then, if the device still lacks
+// memory, the rest, and what other pools of the driver keep because of us. Any thread; no lock is
 // held.
 #pragma once
 

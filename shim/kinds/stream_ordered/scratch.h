@@ -2,8 +2,8 @@
 // The scratch cache before cuMemAllocAsync and cuMemFreeAsync (allocator/scratch/scratch_cache.h):
 // which stream a call means, when the cache may act, and the driver's calls that release blocks.
 // Off unless FLAGS_limit_of_tmp_allocation or FLAGS_times_excess_than_required_tmp_allocation is
-// set; the other functions are to be called only where scratch_on() is true, unless they say
-// otherwise. Any thread.
+// set; call the other functions only if scratch_on() is true, unless they say otherwise. Any
+// thread.
 //
 // Nothing is served or cached on a stream that captures; in a call that some capture forbids; on
 // the per-thread default stream, which is one handle for the streams of all threads, whose end
@@ -13,8 +13,8 @@
 // that: a synchronisation of the stream or context, after which the driver's pool releases what
 // exceeds its threshold; a trim of the pool; another current pool; the end of the stream or
 // context; any shortage on the device. Not while a capture is in progress anywhere: such a call
-// could invalidate it. Where the program asks how much memory is free or in use, what is cached
-// counts as free; only a pool's high-water mark of use, which the driver keeps, counts it as used.
+// could invalidate it. In queries of the memory free or in use, cached memory counts as free; only
+// a pool's high-water mark of use, which the driver keeps, counts it as used.
 #pragma once
 
 #include "allocator/scratch/scratch_cache.h"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stream-ordered memory and the driver's pools it comes from. A request is served by the scratch
-// cache or by the driver. What the driver gave is charged: a block from its allocation to the call
-// that really frees it, be that the program's or the scratch cache's. What a pool of the driver
-// keeps beyond that (its release threshold, frees the stream has not reached) is the driver's to
-// use again, also when memory is short, so no request is refused for it. What the scratch cache
-// keeps must not show in what the program is told. Any thread.
+// cache or by the driver. The driver's blocks are charged from their allocation to the call that
+// really frees them, be that the program's or the scratch cache's. Memory that a pool of the driver
+// keeps beyond that (its release threshold, frees that the stream has not reached) is not charged:
+// the driver can use it again, also when memory is short. The program's queries must not show
+// memory that the scratch cache keeps. Any thread.
 #pragma once
 
 #include "shim/cuda_api.h"

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The order that a free owes where it does not wait. With the driver alone, cuMemFree comes back
 // once all earlier work of the context is done: whatever the program submits after it comes behind
-// that work. Where one thread handed over all of it, and what the host can see of it is over
+// that work. If one thread submitted all of it, and the part that the host can see is over
 // (visible_work.h), the device can keep that order: the free leaves a *debt* and returns.
 //
 // The thread that freed is the *debtor*.
 //
 //   * It submits: one event is recorded for the context, before, so that later work is not part of
 //     it. The stream waits for that event, once.
-//   * It asks about an event or a stream that is not done: the debt is waited for, and the driver
-//     asked again.
+//   * It queries an event or a stream that is not done: the debt is waited for, and the driver
+//     queried again.
 //   * It ends what work may use: the debt is waited for first.
 //
 // Another thread may know of the free or not.
@@ -21,23 +21,22 @@
 //
 // No debt begins while a thread waits. A free at such a moment shows that threads do not take turns
 // but work at the same time: the next thousand frees wait themselves, as the driver's do. The work
-// may wait for the thread that waits for it. So its patience ends after ten seconds, or after one
-// where it allocates; then no free of this process leaves a debt any more.
+// may wait for the thread that waits for it. So it gives up after ten seconds, or after one if it
+// allocates; then no free of this process leaves a debt any more.
 //
 // Once the debtor has ended, whatever a thread does comes after its frees: then the host waits,
 // without a limit.
 //
-// So a freed block can be handed out again at once: whoever gets it reaches it by submissions
-// behind the debt alone. Memory that leaves by another way waits for the debt: what goes back to
-// the driver, and what is shared.
+// So a freed block can be handed out again at once: only submissions behind the debt reach it.
+// Memory that goes back to the driver, or is shared, waits for the debt.
 //
 // One thread at a time is the debtor, with a debt in any number of contexts; its streams wait for
-// all of them. A debt ends when its event has passed, or with a synchronisation of its context.
-// Where no event can be recorded the debtor waits for the context in its next call.
+// all of them. A debt ends when its event has passed, or with a synchronisation of its context. If
+// no event can be recorded, the debtor waits for the context in its next call.
 //
 // Drivers before CUDA 12.5 cannot record an event for a whole context: there are no debts. No debt
-// begins while anything captures, with peer access or ties, in a careful process, nor where Cistern
-// fills memory.
+// begins during a capture, with peer access or ties, in a careful process, or if Cistern fills
+// memory.
 #pragma once
 
 #include "shim/cuda_api.h"

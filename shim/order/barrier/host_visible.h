@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Work of the device that the host can see without asking the driver: it uses memory of the host,
 // calls a function of the host, waits for one, or shares what it writes with others. A free waits
-// for such work, since the program may look at it right behind the free (visible_work.h). All other
-// work can only be looked at by a call, which Cistern sees (debts.h).
+// for such work, since the program may look at its results right after the free (visible_work.h).
+// All other work can only be looked at by a call, which Cistern sees (debts.h).
 //
 // A copy or a fill is such work if one of its addresses lies in pinned, registered or managed
-// memory, and a kernel if one of its parameters does, or holds such an address. Where a device
-// reaches pageable memory (CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS), that is any address which
-// is not in a pool.
+// memory, and a kernel if one of its parameters does, or holds such an address. If a device reaches
+// pageable memory (CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS), any address outside the pools
+// counts.
 //
-// Once something else makes memory or work visible, every kernel and copy is such work from then
-// on, to the end of the process:
+// After one of these events, every kernel and copy is such work until the process ends:
 //
 //   * memory that is imported, or mapped for a graphics interface; managed variables
 //   * memory or an event that is shared with another process or another device

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The work that a free has to wait for, since the host sees it (host_visible.h): an event is
 // recorded behind it on its stream, and the free waits for that event alone. So the free's wait
-// ends with the last such work, and the device keeps the order of all other (debts.h).
+// ends with the last such work, and the device keeps the order of other work (debts.h).
 //
-// Only the work of one thread is followed, and only where frees may leave debts. Work that is not,
-// since no event can be recorded behind it, counts as visible in the state of its context
-// (unfinished.h), and the free waits for all of it.
+// Only the work of one thread is followed, and only where frees may leave debts. Work that cannot
+// be followed, because no event can be recorded behind it, counts as visible in the state of its
+// context (unfinished.h), and the free waits for all of it.
 #pragma once
 
 #include "shim/cuda_api.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which contexts take part in the work of a graph: those of the streams that were given work while
 // it was captured, and those whose memory its copies use. A launch ties them to each other and to
-// the context of its stream (order/ties.h). Of a graph that was built or changed node by node, of a
-// clone and of any other that is not known, every context is taken to be part. Any thread; one
-// lock, never held around a driver call.
+// the context of its stream (order/ties.h). Every context counts as part of a graph that was built
+// or changed node by node, of a clone, and of an unknown graph. Any thread; one lock, never held
+// around a driver call.
 #pragma once
 
 #include "shim/cuda_api.h"

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The graphs of the process that may hold addresses of our blocks: captures in progress, captured
 // graphs, executable graphs. While one of them lives, a block it may hold is parked at its free
-// (allocator/reclaim/graph_lives.h). Which blocks a graph holds cannot be seen, so it is every
-// block that was alive between the beginning of the CUgraph, by a capture or by cuGraphCreate, and
-// the instantiation or update that the executable graph was last made by. A clone begins with its
-// original, a graph with children with the oldest of them; one never seen begins with the process.
+// (allocator/reclaim/graph_lives.h). The blocks of a graph cannot be seen. So it holds every block
+// that was live between the beginning of the CUgraph (capture or cuGraphCreate) and the last
+// instantiation or update of the executable graph. A clone begins with its original, a graph with
+// children with the oldest of them; one never seen begins with the process.
 //
 // A captured CUgraph counts by itself until it is instantiated, given to an update, added to
 // another graph, or destroyed. One that the program builds node by node does not: its nodes can be
 // replaced at any time until then.
 //
-// Any thread; one lock, never held around a driver call. Where no memory is left for a record, what
-// was handed out so far counts as held for ever.
+// Any thread; one lock, never held around a driver call. If there is no memory for a record, all
+// blocks handed out so far count as held for ever.
 #pragma once
 
 #include "allocator/base/ticket.h"

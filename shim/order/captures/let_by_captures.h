@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For calls of Cistern's own that have to be made, and that captures forbid to a thread only as
-// long as that has not made its mode relaxed (cuda.h, cuThreadExchangeStreamCaptureMode). Any
-// thread.
+// For calls of Cistern's own that must be made. Captures forbid them only to a thread whose mode is
+// not relaxed (cuda.h, cuThreadExchangeStreamCaptureMode). Any thread.
 #pragma once
 
 #include "shim/entry/driver.h"

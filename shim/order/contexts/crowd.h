@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The contexts for which no number is left (context_slot.h). The driver alone serves their memory.
-// Their work may touch memory of the others all the same, so together they are one party of
-// reclamation, with a number that no context gets. Nothing is ever marked in them: the party has
-// passed a ticket once each of them was seen to be synchronised after it, or has ended.
+// Their work may still touch memory of the others, so together they are one party of reclamation,
+// with a number that no context gets. No mark is ever made in them: the party has passed a ticket
+// once each of them was synchronised after it, as seen by a hook, or has ended.
 //
 // A context is here or has a slot, never both, and stays where it is until it ends. context_life.cc
 // adds and removes contexts, one thread at a time; any thread may call the queries and

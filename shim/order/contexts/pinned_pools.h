@@ -4,8 +4,8 @@
 // does for device memory, with the same rules for their reuse, over one ledger and one cap.
 //
 // Any work of the process may read or write pinned memory: with unified addresses every context can
-// reach it, in kernels that no hook can look into. So the pools are one party of their own in
-// reclamation, which hands over no work, and is tied to every context for as long as that lives.
+// reach it, in kernels that no hook can inspect. So the pools are a party of reclamation of their
+// own, which submits no work and is tied to every context as long as that lives.
 //
 // Chunks have an index of their own: an address of a chunk here is in none of the device's pools.
 // Pools are made and ended with one lock, which is never held around a driver call; any thread.

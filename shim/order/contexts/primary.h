@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The primary contexts, and how often the program has retained each: most of what releases one does
-// not end it, and then nothing has to be kept away from it meanwhile. Any thread.
+// The primary contexts, and how often the program has retained each. Most releases do not end one,
+// and then nothing has to be kept away from it meanwhile. Any thread.
 #pragma once
 
 #include "shim/cuda_api.h"

@@ -6,8 +6,8 @@
 // Call expect() before that driver call and confirm() after it. A submission in between makes
 // confirm() fail. Where work may be unseen (Reclaim::frozen()) nothing is confirmed.
 //
-// A submission ends the state of every context (order/submissions.h). Which one it concerns would
-// cost each submission a question, while a wait for a context that is empty after all is short. Any
+// A submission ends the state of every context (order/submissions.h). To find the one context would
+// cost each submission a query, while a wait for a context that is empty after all is short. Any
 // thread.
 #pragma once
 

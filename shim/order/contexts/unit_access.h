@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Peer access to memory of the expandable pools. The driver gives it to memory of cuMemAlloc; what
-// is mapped by virtual memory management has a list of devices instead, which is kept here as the
-// program enables and disables peer access (order/ties.h). What is mapped later gets it then
+// Peer access to memory of the expandable pools. The driver grants it for memory of cuMemAlloc.
+// Memory mapped by virtual memory management has a list of devices instead, which is kept here as
+// the program enables and disables peer access (order/ties.h). Later mappings get the list then
 // (order/cuda_units.h). Any thread.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The source of a party of reclamation that has no memory of its own and whose work is never
-// marked: the pools of pinned memory, which hand over none, and the contexts without a number. No
+// marked: the pools of pinned memory, which submit none, and the contexts without a number. No
 // function of it calls the driver. Any thread.
 #pragma once
 

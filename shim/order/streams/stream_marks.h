@@ -17,7 +17,7 @@
 // run concurrently. Without blocking streams it costs nothing.
 //
 // Streams of green contexts (drivers for CUDA 12.4) are ordered by nothing we can record: where one
-// appears there are no marks. All calls but possible() and synchronised(): one thread at a time,
+// appears there are no marks. All calls except possible() and synchronised(): one thread at a time,
 // which holds the turn of reclamation (allocator/reclaim/reclaim.h) and has passed the capture
 // gate.
 #pragma once

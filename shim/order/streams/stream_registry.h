@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The streams the program has, for drivers that cannot record an event for a whole context (before
-// CUDA 12.5): there a mark is made of one event per stream (stream_marks.h), so it must be known
-// whether all of them are known. Handles only, no CUDA call. Any thread.
+// CUDA 12.5): there a mark consists of one event per stream (stream_marks.h), so Cistern must know
+// whether it knows them all. Handles only, no CUDA call. Any thread.
 //
-// A stream is listed from its creation until before it is destroyed. What cannot be listed makes
-// marks impossible while it exists; work that ends up in no event at all (a *loss*) makes them
+// A stream is listed from its creation until before it is destroyed. A stream that cannot be listed
+// makes marks impossible while it exists. Work that no event covers (a *loss*) makes them
 // impossible until the program has waited for the whole context.
 #pragma once
 
