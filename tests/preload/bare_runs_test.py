@@ -4,31 +4,19 @@
 fails for what was kept."""
 
 import collections
-import importlib.machinery
-import importlib.util
 import pathlib
 import tempfile
 import unittest
 
 import bare_runs
 import expectations
+import pairs
 
-HERE = pathlib.Path(__file__).resolve().parent
 WORDS = {"programs": "P", "source": "S", "data": "D", "seed": "7"}
 
 
-def run_pair():
-    loader = importlib.machinery.SourceFileLoader("run_pair", str(HERE / "run-pair"))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-    loader.exec_module(module)
-    return module
-
-
-PAIR = run_pair()
-
-
 def printed(text, status=0):
-    return PAIR.Outcome(status, text, "", "cuInit flags=0 -> 0\n", collections.Counter(cuInit=1), "", "", "")
+    return pairs.Outcome(status, text, "", "cuInit flags=0 -> 0\n", collections.Counter(cuInit=1), "", "", "")
 
 
 class Built(unittest.TestCase):
@@ -97,7 +85,7 @@ class Comparisons(Built):
 
     def findings(self, *lines):
         self.runs.clear()
-        return PAIR.compare(self.runner, [str(self.program)], self.expected(*lines))[0]
+        return pairs.compare(self.runner, [str(self.program)], self.expected(*lines))[0]
 
     def test_the_program_runs_alone_once(self):
         calls = "calls cuInit without =1"
