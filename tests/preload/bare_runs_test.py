@@ -24,7 +24,7 @@ class Built(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="bare-runs-")
         self.addCleanup(folder.cleanup)
         self.build = pathlib.Path(folder.name)
-        for name in ("programs", "sim"):
+        for name in ("programs", "sim", "toolkit", "other toolkit"):
             (self.build / name).mkdir()
         self.program = self.build / "programs" / "some_lazy"
         self.program.write_bytes(b"\x7fELF reads CISTERN_LOG_FILE\0")
@@ -35,9 +35,9 @@ class Built(unittest.TestCase):
             test.read(line)
         return test
 
-    def key(self, command, *lines):
+    def key(self, command, *lines, toolkit="toolkit"):
         words = [str(self.program) if word == "P" else word for word in command.split()]
-        return bare_runs.Kept(self.build).key(words, self.expected(*lines))
+        return bare_runs.Kept(self.build, self.build / toolkit).key(words, self.expected(*lines))
 
 
 class Keys(Built):
@@ -62,6 +62,26 @@ class Keys(Built):
         self.assertEqual(bare_runs.Kept(self.build).find(self.key("P")), {"status": 0})
         (self.build / "programs" / "another").write_bytes(b"")
         self.assertIsNone(kept.find(self.key("P")))
+
+    def test_the_runtime_of_another_toolkit_is_run_again(self):
+        with_it = self.key("P", "toolkit-runtime")
+        self.assertEqual(self.key("P", "toolkit-runtime"), with_it)
+        self.assertNotEqual(self.key("P", "toolkit-runtime", toolkit="other toolkit"), with_it)
+        self.assertEqual(self.key("P", toolkit="other toolkit"), self.key("P"))
+        (self.build / "toolkit" / "libcudart.so").write_bytes(b"newer")
+        self.assertNotEqual(self.key("P", "toolkit-runtime"), with_it)
+
+    def test_what_an_earlier_build_kept_is_removed(self):
+        (self.build / "bare").mkdir()
+        (self.build / "bare" / "1234abcd.json").write_text("{}")  # one folder for all builds, once
+        for built in range(3):
+            self.program.write_bytes(b"\x7fELF" + bytes(built))
+            kept = bare_runs.Kept(self.build)
+            for command in ("P 1", "P 2"):
+                kept.keep(self.key(command), {"status": built})
+            self.assertEqual(kept.find(self.key("P 1")), {"status": built})
+        self.assertEqual([path.parent for path in (self.build / "bare").rglob("*.json")], [kept.folder] * 2)
+        self.assertEqual(list((self.build / "bare").iterdir()), [kept.folder])
 
     def test_two_runs_of_one_path_are_not_taken_for_each_other(self):
         kept = bare_runs.Kept(self.build)
