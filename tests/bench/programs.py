@@ -7,10 +7,7 @@ both meet the same load, and what took least counts. CEILINGS holds all that is 
 `rows(build, ceilings, runs)` yields (figure, measured, unit, goal), for tests/bench/run.
 """
 
-import argparse
 import collections
-import importlib.machinery
-import importlib.util
 import pathlib
 import re
 import resource
@@ -20,6 +17,7 @@ import time
 PRELOAD = pathlib.Path(__file__).resolve().parents[1] / "preload"
 sys.path.append(str(PRELOAD))
 import expectations  # noqa: E402
+import pairs  # noqa: E402
 
 # The run with Cistern takes no more than `factor` times what the one without takes, and `seconds`.
 Ceiling = collections.namedtuple("Ceiling", "what test clock factor seconds")
@@ -36,18 +34,6 @@ UPDATED_GRAPHS = ("captures/graph_updates.one", "captures/graph_updates.lru", "c
                   "captures/graph_updates.kept")
 RUNS = 3
 Took = collections.namedtuple("Took", "time processor_time")
-
-
-def run_pair():
-    """tests/preload/run-pair as a module."""
-    loader = importlib.machinery.SourceFileLoader("run_pair", str(PRELOAD / "run-pair"))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-    loader.exec_module(module)
-    return module
-
-
-def runner_of(build):
-    return run_pair().Runner(argparse.Namespace(object=None, toolkit_lib=None, bare=False), build)
 
 
 def processor_s():
@@ -111,6 +97,6 @@ def graph_rows(runner, names):
 
 
 def rows(build, ceilings=CEILINGS, graphs=UPDATED_GRAPHS, runs=RUNS):
-    runner = runner_of(build)
+    runner = pairs.Runner(build)
     yield from ceiling_rows(runner, ceilings, runs)
     yield from graph_rows(runner, graphs)

@@ -7,6 +7,7 @@
 //
 // With clang: clang++ -fsanitize=fuzzer,address -DCISTERN_LIBFUZZER; without: a program that runs
 // made-up inputs (seed and number as arguments) or the files it is given.
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -47,22 +48,23 @@ void check_outcome(const Loaded& loaded) {
   if (format_policy_line(loaded, line, sizeof line) != std::strlen(line)) broken("policy line");
 }
 
-// One file for the whole run, rewritten for each input.
+// One file for the whole run, rewritten for each input. It is in memory: a file system may write a
+// file out each time that it is truncated and closed.
 class ScratchFile {
  public:
-  ScratchFile() {
-    const int fd = ::mkstemp(path_);
-    if (fd < 0) broken("no temporary file");
-    ::close(fd);
+  ScratchFile() : fd_(::memfd_create("cistern-fuzz", 0)) {
+    if (fd_ < 0) broken("no temporary file");
+    path_ = "/proc/self/fd/" + std::to_string(fd_);
   }
-  ~ScratchFile() { ::unlink(path_); }
-  const char* write(const std::string& text) const {
+  ~ScratchFile() { ::close(fd_); }
+  const std::string& write(const std::string& text) const {
     std::ofstream(path_, std::ios::binary | std::ios::trunc) << text;
     return path_;
   }
 
  private:
-  char path_[32] = "/tmp/cistern-fuzz-XXXXXX";
+  const int fd_;
+  std::string path_;
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 //
 // elf_fuzz [SEED [NUMBER]]
 #include <elf.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -164,10 +165,10 @@ void check_the_largest(const std::string& path) {
 int main(int argc, char** argv) {
   const uint64_t seed = argc > 1 ? std::strtoull(argv[1], nullptr, 0) : 1;
   const uint64_t count = argc > 2 ? std::strtoull(argv[2], nullptr, 0) : 20'000;
-  char path[] = "/tmp/elf-fuzz-XXXXXX";
-  const int fd = ::mkstemp(path);
+  // In memory: a file system may write a file out each time that it is truncated and closed.
+  const int fd = ::memfd_create("elf-fuzz", 0);
   if (fd < 0) broken("no temporary file");
-  ::close(fd);
+  const std::string path = "/proc/self/fd/" + std::to_string(fd);
   Random random(seed);
   uint64_t read = 0;
   for (uint64_t i = 0; i < count; ++i) {
@@ -178,7 +179,7 @@ int main(int argc, char** argv) {
   }
   if (count > 100 && (read == 0 || read == count)) broken("the damage is of one kind only");
   check_the_largest(path);
-  ::unlink(path);
+  ::close(fd);
   std::printf("elf_fuzz: %llu inputs from seed %llu, %llu of them read\n",
               static_cast<unsigned long long>(count), static_cast<unsigned long long>(seed),
               static_cast<unsigned long long>(read));

@@ -7,6 +7,7 @@ import pathlib
 import shutil
 import struct
 import subprocess
+import tempfile
 import unittest
 
 import home
@@ -231,6 +232,12 @@ class Usage(home.LauncherTest):
         self.refused(
             self.cistern("run", "true", home="/no/such/folder"), 2, "no build of Cistern", "make"
         )
+
+    def test_a_build_without_the_tool_is_named(self):
+        with tempfile.TemporaryDirectory() as few:
+            pathlib.Path(few, "cistern-config").symlink_to(home.built() / "cistern-config")
+            for command in ("trace", "plan"):
+                self.refused(self.cistern(command, "file", home=few), 2, f"cistern-{command} is not built", "make")
 
 
 class RefusedBefore(home.LauncherTest):

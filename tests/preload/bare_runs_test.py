@@ -4,31 +4,19 @@
 fails for what was kept."""
 
 import collections
-import importlib.machinery
-import importlib.util
 import pathlib
 import tempfile
 import unittest
 
 import bare_runs
 import expectations
+import pairs
 
-HERE = pathlib.Path(__file__).resolve().parent
 WORDS = {"programs": "P", "source": "S", "data": "D", "seed": "7"}
 
 
-def run_pair():
-    loader = importlib.machinery.SourceFileLoader("run_pair", str(HERE / "run-pair"))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-    loader.exec_module(module)
-    return module
-
-
-PAIR = run_pair()
-
-
 def printed(text, status=0):
-    return PAIR.Outcome(status, text, "", "cuInit flags=0 -> 0\n", collections.Counter(cuInit=1), "", "", "")
+    return pairs.Outcome(status, text, "", "cuInit flags=0 -> 0\n", collections.Counter(cuInit=1), "", "", "")
 
 
 class Built(unittest.TestCase):
@@ -36,7 +24,7 @@ class Built(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="bare-runs-")
         self.addCleanup(folder.cleanup)
         self.build = pathlib.Path(folder.name)
-        for name in ("programs", "sim"):
+        for name in ("programs", "sim", "toolkit", "other toolkit"):
             (self.build / name).mkdir()
         self.program = self.build / "programs" / "some_lazy"
         self.program.write_bytes(b"\x7fELF reads CISTERN_LOG_FILE\0")
@@ -47,9 +35,9 @@ class Built(unittest.TestCase):
             test.read(line)
         return test
 
-    def key(self, command, *lines):
+    def key(self, command, *lines, toolkit="toolkit"):
         words = [str(self.program) if word == "P" else word for word in command.split()]
-        return bare_runs.Kept(self.build).key(words, self.expected(*lines))
+        return bare_runs.Kept(self.build, self.build / toolkit).key(words, self.expected(*lines))
 
 
 class Keys(Built):
@@ -75,6 +63,26 @@ class Keys(Built):
         (self.build / "programs" / "another").write_bytes(b"")
         self.assertIsNone(kept.find(self.key("P")))
 
+    def test_the_runtime_of_another_toolkit_is_run_again(self):
+        with_it = self.key("P", "toolkit-runtime")
+        self.assertEqual(self.key("P", "toolkit-runtime"), with_it)
+        self.assertNotEqual(self.key("P", "toolkit-runtime", toolkit="other toolkit"), with_it)
+        self.assertEqual(self.key("P", toolkit="other toolkit"), self.key("P"))
+        (self.build / "toolkit" / "libcudart.so").write_bytes(b"newer")
+        self.assertNotEqual(self.key("P", "toolkit-runtime"), with_it)
+
+    def test_what_an_earlier_build_kept_is_removed(self):
+        (self.build / "bare").mkdir()
+        (self.build / "bare" / "1234abcd.json").write_text("{}")  # one folder for all builds, once
+        for built in range(3):
+            self.program.write_bytes(b"\x7fELF" + bytes(built))
+            kept = bare_runs.Kept(self.build)
+            for command in ("P 1", "P 2"):
+                kept.keep(self.key(command), {"status": built})
+            self.assertEqual(kept.find(self.key("P 1")), {"status": built})
+        self.assertEqual([path.parent for path in (self.build / "bare").rglob("*.json")], [kept.folder] * 2)
+        self.assertEqual(list((self.build / "bare").iterdir()), [kept.folder])
+
     def test_two_runs_of_one_path_are_not_taken_for_each_other(self):
         kept = bare_runs.Kept(self.build)
         kept.path = lambda key: kept.folder / "one.json"
@@ -97,7 +105,7 @@ class Comparisons(Built):
 
     def findings(self, *lines):
         self.runs.clear()
-        return PAIR.compare(self.runner, [str(self.program)], self.expected(*lines))[0]
+        return pairs.compare(self.runner, [str(self.program)], self.expected(*lines))[0]
 
     def test_the_program_runs_alone_once(self):
         calls = "calls cuInit without =1"
