@@ -30,14 +30,20 @@ void PlanArena::ask_again() {
   periods_to_wait_.store(0, std::memory_order_relaxed);
   owed_.store(false, std::memory_order_relaxed);
   refused_live_.store(0, std::memory_order_relaxed);
+  refused_at_ns_.store(0, std::memory_order_relaxed);
 }
 
+// A refusal gives back what is idle, which the pools then take from the driver again. Once in a
+// second that costs little, however long or short a period is.
 bool PlanArena::may_obtain(plan::PlanPlace place, MemorySource* source) {
   constexpr uint64_t kLess = 16;  // a part of the chunk
+  constexpr uint64_t kLongestWaitNs = 1'000'000'000;
   if (!place.first) return false;
   const unsigned left = periods_to_wait_.load(std::memory_order_relaxed);
   if (left == 0) return true;
   periods_to_wait_.store(left - 1, std::memory_order_relaxed);
+  const uint64_t waited = os::now_ns() - refused_at_ns_.load(std::memory_order_relaxed);
+  if (waited >= kLongestWaitNs) return true;
   const uint64_t refused_live = refused_live_.load(std::memory_order_relaxed);
   if (ledger_->live.get() + place.plan_bytes / kLess < refused_live) return true;
   return owed_.load(std::memory_order_relaxed) && source->pays_what_it_owes(/*waits=*/false);
@@ -51,6 +57,7 @@ void PlanArena::note_obtained(bool obtained, bool owed) {
   periods_to_wait_.store((1u << refusals) - 1, std::memory_order_relaxed);
   owed_.store(owed, std::memory_order_relaxed);
   refused_live_.store(ledger_->live.get(), std::memory_order_relaxed);
+  refused_at_ns_.store(os::now_ns(), std::memory_order_relaxed);
 }
 
 bool PlanArena::note_served(uint64_t bytes, const plan::Caller& caller, uint64_t address) {

@@ -33,7 +33,8 @@ class PlanArena {
   }
 
   // Whether there is a chunk for it. It is asked for once in a period, and ever more seldom while
-  // the driver refuses it; but at once where less is live than at the last refusal, or where idle
+  // the driver refuses it: after 1, 2, 4 ... periods, but no later than in the first that begins a
+  // second after the refusal. At once where less is live than at the last refusal, or where idle
   // memory could not go to the driver then for work in flight, and now can.
   bool has_chunk_for(plan::PlanPlace place) const {
     const BlockPool* pool = pools_.pool_at(0);
@@ -124,6 +125,7 @@ class PlanArena {
   std::atomic<unsigned> refusals_, periods_to_wait_;
   std::atomic<bool> owed_;              // at the last refusal
   std::atomic<uint64_t> refused_live_;  // bytes of the program then
+  std::atomic<uint64_t> refused_at_ns_;
 };
 
 }  // namespace cistern::alloc

@@ -23,7 +23,6 @@ void Replay::follow(std::span<const Plan> plans, Ledger* ledger) {
   }
   by_phase_ = count != 0 && plans[0].head().period == Period::phase;
   begins_ = false;
-  phase_ = 0;
   passed_ = 0;
   by_thread_ = count != 0 && plans[0].head().period == Period::thread;
   once_.store(count != 0 && plans[0].head().period == Period::run, std::memory_order_relaxed);
@@ -32,14 +31,14 @@ void Replay::follow(std::span<const Plan> plans, Ledger* ledger) {
 
 bool Replay::next(uint64_t bytes, unsigned thread_number, uint32_t phase, PlanPlace* place) {
   LockGuard guard(mutex_);
+  if (phase != 0) [[unlikely]]
+    note_phase(phase);
   if (plans_.load(std::memory_order_relaxed) == 0) return false;
   const unsigned number = by_thread_ ? thread_number : 0;
   if (number >= kThreads) return false;
   Thread& thread = threads_[number];
-  if (by_phase_) [[unlikely]] {
-    if (phase == 0) return pass_over(thread), false;
-    note_phase(phase);
-  }
+  if (by_phase_ && phase == 0) [[unlikely]]
+    return pass_over(thread), false;
   ++requests_;
   Way* const way = way_of(number, bytes);
   thread.last[thread.seen++ % kRemembered] = bytes;
@@ -120,8 +119,9 @@ void Replay::begin_again(Thread& thread, Way& way) {
   way.at = 0;
 }
 
+// Without a plan too: the one that comes next must not begin in the middle of a phase.
 void Replay::note_phase(uint32_t phase) {
-  begins_ = phase > phase_;
+  begins_ = by_phase_ && phase > phase_;
   phase_ = std::max(phase, phase_);
   passed_ = 0;
 }

@@ -95,7 +95,7 @@ class Replay {
   std::atomic<uint64_t> outside_;   // periods
   bool by_thread_, by_phase_;
   bool begins_;          // the request is the first of a phase, and the plan one by phases
-  uint32_t phase_;       // the last one
+  uint32_t phase_;       // the last one, with a plan or without
   uint64_t passed_;      // requests since it
   uint64_t period_;      // requests of all plans
   uint64_t plan_bytes_;  // the same

@@ -41,12 +41,14 @@ BENCHMARK(pair)->Name("counted/pair")->Arg(1000)->Iterations(11000);
 BENCHMARK(pair_beside)->Name("counted/pair_beside")->Arg(1000)->Iterations(1000);
 BENCHMARK(pair_beside)->Name("counted/pair_beside")->Arg(1000)->Iterations(11000);
 
-// The calls of pairs whose blocks are filled in between, so that each free has work before it. How
+// The calls of pairs whose blocks are used in between, so that each free has work before it. How
 // long that takes on the device is SIMCUDA_LATENCY's to say. An iteration is a plan's 64 pairs, and
 // begins with the device idle; only allocations and frees are timed.
 void used_pairs(benchmark::State& state) {
   using Clock = std::chrono::steady_clock;
   constexpr int kPairs = 64;
+  constexpr size_t kUsed = 512;
+  const auto bytes = static_cast<size_t>(state.range(0));
   std::vector<CUdeviceptr> live(1000);
   for (CUdeviceptr& address : live) check(cuMemAlloc(&address, kBytes + 512));
   for (auto _ : state) {
@@ -54,9 +56,9 @@ void used_pairs(benchmark::State& state) {
     for (int i = 0; i < kPairs; ++i) {
       CUdeviceptr address = 0;
       const auto begin = Clock::now();
-      check(cuMemAlloc(&address, kBytes));
+      check(cuMemAlloc(&address, bytes));
       const auto allocated = Clock::now();
-      check(cuMemsetD32Async(address, 1, kBytes / 4, nullptr));
+      check(cuMemsetD32Async(address, 1, kUsed / 4, nullptr));
       const auto used = Clock::now();
       check(cuMemFree(address));
       in_calls += Clock::now() - used + (allocated - begin);
@@ -66,9 +68,16 @@ void used_pairs(benchmark::State& state) {
   }
   for (const CUdeviceptr address : live) check(cuMemFree(address));
 }
-BENCHMARK(used_pairs)->Iterations(300)->UseManualTime();
-BENCHMARK(used_pairs)->Name("counted/used_pairs")->Iterations(20)->UseManualTime();
-BENCHMARK(used_pairs)->Name("counted/used_pairs")->Iterations(120)->UseManualTime();
+BENCHMARK(used_pairs)->Arg(kBytes)->Iterations(300)->UseManualTime();
+BENCHMARK(used_pairs)->Name("counted/used_pairs")->Arg(kBytes)->Iterations(20)->UseManualTime();
+BENCHMARK(used_pairs)->Name("counted/used_pairs")->Arg(kBytes)->Iterations(120)->UseManualTime();
+// Of planned_cells.
+void cells(benchmark::internal::Benchmark* benchmark) {
+  for (const int64_t bytes : {512, 64 << 10, 4 << 20}) benchmark->Arg(bytes);
+  benchmark->Name("counted/used_pairs")->UseManualTime();
+}
+BENCHMARK(used_pairs)->Apply(cells)->Iterations(4);
+BENCHMARK(used_pairs)->Apply(cells)->Iterations(24);
 
 // Work is submitted, with nothing freed since the last time. The driver refuses it at once: what is
 // left is the way there.

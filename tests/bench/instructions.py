@@ -42,7 +42,7 @@ CALLS_FIGURES = {
 # Pairs through the object, without work in between and with it. Of the latter the calls alone are counted: an
 # iteration is many pairs.
 PLANNED_PAIRS = {"pair": (("pair_beside/1000", 1000, 11000), 1, ()),
-                 "pair with work between": (("used_pairs", 20, 120), planned.PAIRS, ("cuMemAlloc_v2", "cuMemFree_v2"))}
+                 "pair with work between": ((f"used_pairs/{planned.BYTES}", 20, 120), planned.PAIRS, ("cuMemAlloc_v2", "cuMemFree_v2"))}
 PLANNED_FIGURES = {f"{pair}, {label}, {way}": (pair, free_sync, way == planned.PLAN_WAY) for pair in PLANNED_PAIRS
                    for free_sync, label in planned.PLACES.items() for way in planned.WAYS}
 # A request that a plan serves costs no more than one that the pool has: on any compiler. With work between, what there is

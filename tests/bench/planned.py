@@ -38,24 +38,26 @@ def checksum(words):
 
 
 def plan_of_pairs(before, sizes):
-    """Behind `before` requests, over and over one of each size, freed before the next; places have APART bytes each."""
+    """Behind `before` requests, over and over one of each size, freed before the next; places have APART bytes each, or
+    as many as the largest takes."""
+    apart = max(APART, *sizes)
     requests, end = [], 0
     for number, size in enumerate(sizes):
         requests.append(REQUEST.pack(size, end, 2 * number, 2 * number + 1, 0, 0))
-        end += APART
+        end += apart
     body = b"".join(requests)
-    fields = (b"CISTPLN\n", 1, HEAD.size, 0, ITERATION, len(sizes), 2 * len(sizes), end - APART + sizes[-1], max(sizes),
+    fields = (b"CISTPLN\n", 1, HEAD.size, 0, ITERATION, len(sizes), 2 * len(sizes), end - apart + sizes[-1], max(sizes),
               ALIGNMENT, before)
     summed = HEAD.pack(*fields, 0)[:-8] + body
     return HEAD.pack(*fields, checksum(word for word, in struct.iter_unpack("<Q", summed))) + body
 
 
 @contextlib.contextmanager
-def plan_file():
-    """The plan that calls_bench's pairs follow, behind its blocks that stay."""
+def plan_file(size=BYTES):
+    """The plan that calls_bench's pairs of a size follow, behind its blocks that stay."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "pairs.plan"
-        file.write_bytes(plan_of_pairs(LIVE, [BYTES] * PAIRS))
+        file.write_bytes(plan_of_pairs(LIVE, [size] * PAIRS))
         yield file
 
 

@@ -10,6 +10,7 @@
 
 #include "tests/catch.h"
 #include "tests/unit/allocator/fake_source.h"
+#include "tests/unit/test_clock.h"
 
 using namespace cistern::alloc;
 using namespace cistern::test;
@@ -137,6 +138,38 @@ TEST_CASE("plan arena: a plan by phases passes over the rest, and begins again w
   CHECK(whole(7));
 }
 
+TEST_CASE("plan arena: a plan that is made in the middle of a phase begins with the next one",
+          "[plan]") {
+  auto p = std::make_unique<Pool>();
+  p->set_plan(nullptr);
+  // As the hooks do it.
+  const auto ask = [&](uint64_t bytes, uint32_t phase) {
+    uint64_t address = p->allocate_planned(bytes, 0, phase);
+    const bool planned = address != 0;
+    if (!planned) address = p->allocate(bytes);
+    if (p->pool.looks_for_plan()) p->pool.note_served(bytes, {0, phase, 0}, address);
+    p->free(address);
+    p->synchronise();
+    return planned;
+  };
+  uint64_t other = 100'000;  // of no phase: ever new bytes
+  uint32_t phase = 0;
+  for (int i = 0; i < 100; ++i) {
+    for (const uint64_t bytes : {1000, 3000, 1000, 5000}) REQUIRE_FALSE(ask(bytes, phase + 1));
+    REQUIRE_FALSE(ask(other += 1000, 0));
+    ++phase;
+  }
+  ++phase;
+  REQUIRE_FALSE((ask(1000, phase) || ask(3000, phase)));
+  p->pool.work_in_background();
+  REQUIRE(p->ledger.plans_made.get() == 1);
+  CHECK_FALSE((ask(1000, phase) || ask(5000, phase) || ask(other += 1000, 0)));
+  CHECK(p->ledger.plan_entered.get() == 0);
+  ++phase;
+  for (const uint64_t bytes : {1000, 3000, 1000, 5000}) CHECK(ask(bytes, phase));
+  CHECK((p->ledger.plan_entered.get() == 1 && p->ledger.plan_left.get() == 0));
+}
+
 TEST_CASE("plan arena: a run is followed once, and its idle chunk goes back", "[plan]") {
   const OfRequests given({at(0, 1000)}, 8192, false);
   auto p = pool_with(given.plan);
@@ -183,6 +216,7 @@ TEST_CASE("plan arena: the first request with a place takes the chunk, whatever 
 }
 
 TEST_CASE("plan arena: a chunk that the driver has not is asked for ever more seldom", "[plan]") {
+  const StoppedClock clock;
   const OfRequests given({at(0, 1000), at(1024, 1000)}, 8192);
   auto p = pool_with(given.plan);
   p->source.fail_obtain = kOutOfMemory;
@@ -199,6 +233,32 @@ TEST_CASE("plan arena: a chunk that the driver has not is asked for ever more se
     }
   }
   CHECK(served > 1000);
+}
+
+TEST_CASE("plan arena: a refused chunk is asked for again a second later at the latest", "[plan]") {
+  const StoppedClock clock;
+  const OfRequests given({at(0, 1000), at(1024, 1000)}, 8192);
+  auto p = pool_with(given.plan);
+  p->source.fail_obtain = kOutOfMemory;
+  const auto ask_in_period = [&] {
+    const size_t before = p->source.asked.size();
+    for (int i = 0; i < 2; ++i) REQUIRE(p->allocate_planned(1000) == 0);
+    return p->source.asked.size() != before;
+  };
+  // Behind its tenth refusal it would wait for a thousand periods.
+  for (int i = 0; i < 1100; ++i) ask_in_period();
+  for (int i = 0; i < 3; ++i) {
+    CHECK_FALSE(ask_in_period());
+    clock.move_ns(999 * kMs);
+    CHECK_FALSE(ask_in_period());
+    clock.move_ns(kMs);
+    CHECK(ask_in_period());
+  }
+  p->source.fail_obtain = 0;
+  CHECK(p->allocate_planned(1000) == 0);
+  CHECK(p->allocate_planned(1000) == 0);
+  clock.move_ns(1000 * kMs);
+  CHECK(p->allocate_planned(1000) != 0);
 }
 
 TEST_CASE(
@@ -221,6 +281,7 @@ TEST_CASE(
 
 TEST_CASE("plan arena: a refused chunk is asked for again once less is live", "[plan]") {
   constexpr uint64_t kBytes = 100 * kMiB;
+  const StoppedClock clock;
   const OfRequests given({at(0, 1000)}, kBytes);
   auto p = std::make_unique<Pool>(kBytes + 32 * kMiB);
   p->source.may_take_clean = true;

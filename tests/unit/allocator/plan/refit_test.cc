@@ -26,17 +26,32 @@ std::vector<Lifetime> usual_lives(uint64_t seed, size_t count, uint64_t live) {
   return lives;
 }
 
+// Lifetimes, and where their blocks are placed: nowhere at first.
+struct Case {
+  explicit Case(std::vector<Lifetime> all) : lives(std::move(all)) {
+    REQUIRE(problem.build(lives, 1) == Built::yes);
+    REQUIRE(placement.make(problem));
+  }
+
+  // As the first greedy packing does it; where the highest block ends.
+  uint64_t pack_greedily() {
+    Budget budget(UINT64_MAX, UINT64_MAX);
+    REQUIRE(pack(problem, kPackings[0], placement, budget));
+    return height_of(problem.blocks(), placement.offsets());
+  }
+
+  std::vector<Lifetime> lives;
+  Problem problem;
+  Placement placement;
+};
+
 struct Tried {
   bool packed;
   uint64_t bytes;
 };
 
-Tried tried(const std::vector<Lifetime>& lives, double ceiling, double limit,
-            uint64_t steps = UINT64_MAX) {
-  Problem problem;
-  REQUIRE(problem.build(lives, 1) == Built::yes);
-  Placement placement;
-  REQUIRE(placement.make(problem));
+Tried tried(Case& given, double ceiling, double limit, uint64_t steps = UINT64_MAX) {
+  auto& [lives, problem, placement] = given;
   Refit refit;
   REQUIRE(refit.make(problem, placement, kEffort));
   Budget budget(steps, UINT64_MAX);
@@ -54,23 +69,17 @@ TEST_CASE("refit: packings under a ceiling are right", "[plan]") {
   int packed = 0;
   for (uint64_t seed = 0; seed < 40; ++seed) {
     CAPTURE(seed);
-    const auto lives = test::random_lives(seed, 20 + 10 * seed, 1 + seed % 90, 5000);
-    packed += tried(lives, 1, 1.1, 3'000'000).packed ? 1 : 0;
+    Case given(test::random_lives(seed, 20 + 10 * seed, 1 + seed % 90, 5000));
+    packed += tried(given, 1, 1.1, 3'000'000).packed ? 1 : 0;
   }
   CHECK(packed > 20);
 }
 
 TEST_CASE("refit: many blocks take a hundredth more than the lower bound", "[plan]") {
-  const auto lives = usual_lives(2, 6000, 200);
-  Problem problem;
-  REQUIRE(problem.build(lives, 1) == Built::yes);
-  Placement placement;
-  REQUIRE(placement.make(problem));
-  Budget budget(UINT64_MAX, UINT64_MAX);
-  REQUIRE(pack(problem, kPackings[0], placement, budget));
-  const uint64_t bound = problem.lower_bound();
-  CHECK(height_of(problem.blocks(), placement.offsets()) > bound + bound / 50);
-  const Tried tight = tried(lives, 1.005, 1.02, 400'000'000);
+  Case given(usual_lives(2, 6000, 200));
+  const uint64_t bound = given.problem.lower_bound();
+  CHECK(given.pack_greedily() > bound + bound / 50);
+  const Tried tight = tried(given, 1.005, 1.02, 400'000'000);
   REQUIRE(tight.packed);
   CHECK(tight.bytes <= bound / 100);
 }
@@ -78,27 +87,25 @@ TEST_CASE("refit: many blocks take a hundredth more than the lower bound", "[pla
 TEST_CASE("refit: a ceiling that blocks do not fit under rises, and no higher than the limit",
           "[plan]") {
   // The least is 7/6 of the lower bound.
-  CHECK(tried(test::above_bound(), 1, 1.5).packed);
-  CHECK(!tried(test::above_bound(), 1, 7.0 / 6).packed);
+  Case given(test::above_bound());
+  CHECK(tried(given, 1, 1.5).packed);
+  CHECK(!tried(given, 1, 7.0 / 6).packed);
 }
 
 TEST_CASE("refit: a budget that is over ends it", "[plan]") {
-  const auto lives = usual_lives(3, 2000, 100);
-  CHECK(!tried(lives, 1, 2, 1000).packed);
+  Case given(usual_lives(3, 2000, 100));
+  CHECK(!tried(given, 1, 2, 1000).packed);
   // What is left of it after the search is enough for a packing.
-  CHECK(tried(lives, 1, 2, 20'000'000).packed);
+  CHECK(tried(given, 1, 2, 20'000'000).packed);
 }
 
 TEST_CASE("refit: all neighbours of a block are found once, by offset", "[plan]") {
-  auto lives = usual_lives(4, 600, 30);
-  lives.push_back({0, 1100, 4096});  // in many buckets
-  lives.push_back({0, 300, 4096});
-  Problem problem;
-  REQUIRE(problem.build(lives, 1) == Built::yes);
-  Placement placement;
-  REQUIRE(placement.make(problem));
-  Budget budget(UINT64_MAX, UINT64_MAX);
-  REQUIRE(pack(problem, kPackings[0], placement, budget));
+  auto all = usual_lives(4, 600, 30);
+  all.push_back({0, 1100, 4096});  // in many buckets
+  all.push_back({0, 300, 4096});
+  Case given(std::move(all));
+  given.pack_greedily();
+  auto& [lives, problem, placement] = given;
   Array<Placement::Neighbour> found, other;
   REQUIRE((found.make(lives.size()) && other.make(lives.size())));
   for (uint32_t i = 0; i < lives.size(); ++i) {
