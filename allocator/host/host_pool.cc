@@ -414,8 +414,7 @@ bool HostPool::give_back(void* memory, uint64_t bytes) {
   const auto address = reinterpret_cast<uintptr_t>(memory);
   const uint64_t pages = pages_of(bytes);
   Retired retired;
-  bool too_much_idle;
-  uint64_t most_idle;
+  bool too_much;
   {
     const LockGuard guard(mutex_);
     HostChunk* chunk = chunk_of(address);
@@ -426,18 +425,19 @@ bool HostPool::give_back(void* memory, uint64_t bytes) {
     handed_out_.fetch_sub(1, std::memory_order_relaxed);
     put(chunk, first, pages, all_of(first, pages), os::now_ns());
     retired = retire_if_unused(chunk);
-    most_idle = policy_.most_idle;
-    too_much_idle = releasable_ > most_idle;
+    too_much = too_much_idle();
   }
   unmap(retired);
-  // An eighth more, so that not each free that follows does the same.
-  if (too_much_idle) release_beyond(most_idle / 8 * 7);
+  if (too_much) {
+    full_.store(true, std::memory_order_relaxed);
+    // An eighth more, so that not each free that follows does the same.
+    release_beyond(may_be_idle() / 8 * 7);
+  }
   return true;
 }
 
 void HostPool::keep_idle(uint64_t most_bytes) {
-  const LockGuard guard(mutex_);
-  policy_.most_idle = most_bytes;
+  most_idle_.store(most_bytes, std::memory_order_relaxed);
 }
 
 HostUsage HostPool::usage() const {

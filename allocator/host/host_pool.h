@@ -15,6 +15,7 @@
 // (mlock(2)).
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -81,7 +82,10 @@ struct HostExtent {
 
 class HostPool {
  public:
-  void init(const HostPolicy& policy) { policy_ = policy; }
+  void init(const HostPolicy& policy) {
+    policy_ = policy;
+    most_idle_.store(policy.most_idle);
+  }
 
   // Pages for `bytes` (a multiple of kPage) at a multiple of `alignment` (a power of two, at least
   // kPage); nullptr when the system has none. *zero: they have to be zero (in); they are (out).
@@ -111,6 +115,17 @@ class HostPool {
 
   // From now on more idle bytes than these go back at once, as by HostPolicy::most_idle.
   void keep_idle(uint64_t most_bytes);
+  // The caller keeps so many bytes that it took: as many fewer may be idle here. No lock.
+  void count_as_idle(uint64_t bytes) { kept_by_caller_.store(bytes, std::memory_order_relaxed); }
+  // What is idle beyond goes back. No lock where nothing is.
+  void release_too_much() {
+    if (too_much_idle()) release_beyond(may_be_idle());
+  }
+  // Whether more was given back than may be idle, since the last call. No lock.
+  bool was_full() {
+    return full_.load(std::memory_order_relaxed) &&
+           full_.exchange(false, std::memory_order_relaxed);
+  }
 
   // Calls inside(start, bytes) for each piece of [memory, memory + bytes) that the pool has locked,
   // and outside(start, bytes) for the rest.
@@ -170,6 +185,11 @@ class HostPool {
   HostExtent* begin_release(HostExtent* extent, HostExtent* list);
   void release(HostExtent* list, uint64_t now_ns);
   void release_beyond(uint64_t idle_bytes);
+  uint64_t may_be_idle() const {
+    const uint64_t most = most_idle_.load(std::memory_order_relaxed);
+    return most - std::min(most, kept_by_caller_.load(std::memory_order_relaxed));
+  }
+  bool too_much_idle() const { return releasable_.load(std::memory_order_relaxed) > may_be_idle(); }
   struct Retired {
     uintptr_t base;
     uint64_t bytes, mapped;
@@ -197,7 +217,9 @@ class HostPool {
   // Those that the system may take back.
   HostExtent* newest_idle_ = nullptr;
   HostExtent* oldest_idle_ = nullptr;
-  uint64_t releasable_ = 0;  // bytes of theirs
+  std::atomic<uint64_t> releasable_{0};  // bytes of theirs; written with the lock
+  std::atomic<uint64_t> most_idle_{UINT64_MAX}, kept_by_caller_{0};
+  std::atomic<bool> full_{false};
   HostUsage sums_{};
   bool lock_was_refused_ = false;
   bool refusal_told_ = false;

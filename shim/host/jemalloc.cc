@@ -64,8 +64,9 @@ uint64_t soft_lock_limit() {
 constexpr uint64_t kPartOfLimit = 16;
 // And none that one large request may need, which the C library would give it.
 constexpr uint64_t kSmallPartOfLimit = 256, kLeastPart = uint64_t{4} << 20;
-// Freed pages that are kept where nothing is set; the rest goes back at once.
-constexpr uint64_t kMostIdle = uint64_t{36} << 20;
+// Freed memory that is kept where nothing is set, with what large_blocks.h keeps; the rest goes
+// back at once.
+constexpr uint64_t kMostIdle = uint64_t{40} << 20;
 
 // The lower of the limits on address space and on what of it may be written (ulimit -v, -d).
 uint64_t memory_limit() {

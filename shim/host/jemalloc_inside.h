@@ -38,6 +38,9 @@ struct JemallocExtent {
   uint64_t bits;
   void* address;
   size_t bytes_and_count;  // whole pages, and a number in the bits below
+  // Of an allocator of huge pages that jemalloc has where its hooks are its own, so null here. Used
+  // for what a block in use has beyond its request (large_blocks.cc).
+  size_t excess;
 };
 
 // Gives an extent that is in no cache to the hook. It does not count in "stats.mapped".

@@ -6,6 +6,7 @@
 
 #include <jemalloc/jemalloc.h>
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cstring>
@@ -45,10 +46,12 @@ constinit thread_local uintptr_t left_for_hook = 0;
 
 namespace {
 
-constexpr size_t kMostKept = size_t{8} << 20;  // bytes
+constexpr size_t kMostKept = size_t{32} << 20;   // bytes, with the excess of blocks in use
+constexpr size_t kMostExcess = size_t{8} << 20;  // of those
 constexpr size_t kLeastBytes = size_t{64} << 10;
 constexpr int kPlaces = 256;
-constexpr int kClasses = 4 * 7;  // four of each doubling between these two
+constexpr int kDoubling = 4;             // classes of each
+constexpr int kClasses = kDoubling * 7;  // between these two
 constexpr uint64_t kPageMask = alloc::host::kPage - 1;
 
 constinit bool serves = false;
@@ -59,7 +62,7 @@ size_t bytes_of(const JemallocExtent* extent) { return extent->bytes_and_count &
 int class_of(size_t bytes) {
   const int doubling = static_cast<int>(std::bit_width(bytes - 1)) - 1;
   constexpr int kFirst = static_cast<int>(std::bit_width(kLeastBytes)) - 1;
-  return 4 * (doubling - kFirst) + static_cast<int>((bytes - 1) >> (doubling - 2) & 3);
+  return kDoubling * (doubling - kFirst) + static_cast<int>((bytes - 1) >> (doubling - 2) & 3);
 }
 
 bool may_be_kept(size_t bytes) { return bytes > kLeastBytes && bytes < kOwnMappingBytes; }
@@ -67,16 +70,40 @@ bool may_be_kept(size_t bytes) { return bytes > kLeastBytes && bytes < kOwnMappi
 // Freed blocks: by class the last freed first, and all of them by age.
 class Kept {
  public:
+  // One of that class, else one of a larger class that is less than twice as large. What it has
+  // beyond its request is noted with it: it stays with the program, and counts as kept.
   JemallocExtent* take(size_t bytes) {
     const alloc::LockGuard guard(mutex_);
-    const uint16_t place = newest_of_[class_of(bytes)];
-    return place == 0 ? nullptr : remove(place);
+    const int wanted = class_of(bytes), end = std::min(wanted + kDoubling, kClasses);
+    int found = wanted;
+    while (found < end && newest_of_[found] == 0) ++found;
+    if (found == end) return nullptr;
+    const uint16_t place = newest_of_[found];
+    const size_t excess = found == wanted ? 0 : places_[place].bytes - bytes;
+    if (excess_ + excess > kMostExcess) return nullptr;
+    JemallocExtent* extent = remove(place);
+    extent->excess = excess;
+    excess_ += excess;
+    was_used_ = true;
+    say_held();
+    return extent;
+  }
+
+  // Its block is free, or no longer a block from here.
+  void forget_excess(JemallocExtent* extent) {
+    const alloc::LockGuard guard(mutex_);
+    excess_ -= std::exchange(extent->excess, 0);
+    say_held();
   }
 
   // What has to go for it: the oldest where there is no place, itself where nothing is kept.
   JemallocExtent* put(JemallocExtent* extent) {
     const alloc::LockGuard guard(mutex_);
-    if (over_) return extent;
+    excess_ -= std::exchange(extent->excess, 0);
+    if (over_) {
+      say_held();
+      return extent;
+    }
     JemallocExtent* out = first_free_ == 0 && used_ == kPlaces ? remove(oldest_) : nullptr;
     const uint16_t number = first_free_ != 0 ? first_free_ : static_cast<uint16_t>(++used_);
     Place& place = places_[number];
@@ -88,17 +115,27 @@ class Kept {
     newest_ = number;
     if (newest_of_class != 0) places_[newest_of_class].newer_of_class = number;
     newest_of_class = number;
-    bytes_.store(bytes_.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+    bytes_ += bytes;
+    say_held();
     return out;
   }
 
   // The oldest of what is more than may be kept.
   JemallocExtent* take_beyond(size_t most) {
     const alloc::LockGuard guard(mutex_);
-    return bytes_ > most ? remove(oldest_) : nullptr;
+    if (bytes_ == 0 || bytes_ + excess_ <= most) return nullptr;
+    JemallocExtent* out = remove(oldest_);
+    say_held();
+    return out;
   }
 
-  bool too_much() const { return bytes_.load(std::memory_order_relaxed) > kMostKept; }
+  // What is kept, and the excess of blocks in use.
+  size_t held() const { return held_.load(std::memory_order_relaxed); }
+  // Whether a request was served since the last call.
+  bool was_used() {
+    const alloc::LockGuard guard(mutex_);
+    return std::exchange(was_used_, false);
+  }
   void end() {
     const alloc::LockGuard guard(mutex_);
     over_ = true;
@@ -114,6 +151,12 @@ class Kept {
     uint16_t older_of_class, newer_of_class;
   };
 
+  // With the lock. The pool keeps as much less.
+  void say_held() {
+    held_.store(bytes_ + excess_, std::memory_order_relaxed);
+    host_pool().count_as_idle(bytes_ + excess_);
+  }
+
   JemallocExtent* remove(uint16_t number) {
     Place& place = places_[number];
     (place.older != 0 ? places_[place.older].newer : oldest_) = place.newer;
@@ -122,7 +165,7 @@ class Kept {
       places_[place.older_of_class].newer_of_class = place.newer_of_class;
     (place.newer_of_class != 0 ? places_[place.newer_of_class].older_of_class
                                : newest_of_[class_of(place.bytes)]) = place.older_of_class;
-    bytes_.store(bytes_.load(std::memory_order_relaxed) - place.bytes, std::memory_order_relaxed);
+    bytes_ -= place.bytes;
     place.older = first_free_;
     first_free_ = number;
     return place.extent;
@@ -133,7 +176,9 @@ class Kept {
   int used_ = 0;
   uint16_t first_free_ = 0, newest_ = 0, oldest_ = 0;
   uint16_t newest_of_[kClasses] = {};
-  std::atomic<size_t> bytes_{0};
+  bool was_used_ = false;
+  size_t bytes_ = 0, excess_ = 0;
+  std::atomic<size_t> held_{0};
   Place places_[kPlaces + 1] = {};
 };
 
@@ -141,6 +186,11 @@ constinit Kept kept{};
 
 void give_back_beyond(void* thread, size_t most) {
   while (JemallocExtent* out = kept.take_beyond(most)) real_large_dalloc(thread, out);
+}
+
+// Other memory passed the bound that it shares with what is kept, which may be of no use by now.
+void make_room_for_pool(void* thread) {
+  if (!kept.was_used()) give_back_beyond(thread, kept.held() / 2);
 }
 
 }  // namespace
@@ -191,14 +241,7 @@ extern "C" {
 
 using namespace cistern::shim;  // NOLINT(google-build-using-namespace): its other face
 
-// An arena is named where the program asked for one.
 void* wrapped_large_malloc(void* thread, void* arena, size_t bytes, bool zero) {
-  if (serves && arena == nullptr && may_be_kept(bytes)) {
-    if (JemallocExtent* extent = kept.take(bytes)) {
-      if (zero) memset(extent->address, 0, bytes);
-      return extent->address;
-    }
-  }
   void* block = real_large_malloc(thread, arena, bytes, zero);
   if (block != nullptr || !serves) [[likely]]
     return block;
@@ -209,10 +252,18 @@ void* wrapped_large_malloc(void* thread, void* arena, size_t bytes, bool zero) {
 void wrapped_large_dalloc(void* thread, JemallocExtent* extent) {
   if (!serves || !may_be_kept(bytes_of(extent))) return real_large_dalloc(thread, extent);
   if (JemallocExtent* out = kept.put(extent)) real_large_dalloc(thread, out);
-  if (kept.too_much()) give_back_beyond(thread, kMostKept);
+  if (kept.held() > kMostKept) give_back_beyond(thread, kMostKept);
+  host_pool().release_too_much();
 }
 
+// An arena is named where the program asked for one: behind this call there always is one.
 void* wrapped_malloc_hard(void* thread, void* arena, size_t bytes, unsigned size_class, bool zero) {
+  if (serves && arena == nullptr && may_be_kept(bytes)) {
+    if (JemallocExtent* extent = kept.take(bytes)) {
+      if (zero) memset(extent->address, 0, bytes);
+      return extent->address;
+    }
+  }
   if (!serves || bytes < kOwnMappingBytes) {
     return real_malloc_hard(thread, arena, bytes, size_class, zero);
   }
@@ -226,9 +277,12 @@ void* wrapped_malloc_hard(void* thread, void* arena, size_t bytes, unsigned size
 // of jemalloc's, where another thread of the same arena would be given what is missing.
 void wrapped_ecache_dalloc(void* thread, void* pages, void* hooks, void* cache,
                            JemallocExtent* extent) {
-  if (!backed_in_part(extent->address)) [[likely]]
-    return real_ecache_dalloc(thread, pages, hooks, cache, extent);
-  give_extent_to_hook(thread, pages, hooks, extent);
+  if (extent->excess != 0) kept.forget_excess(extent);
+  if (backed_in_part(extent->address)) [[unlikely]]
+    return give_extent_to_hook(thread, pages, hooks, extent);
+  real_ecache_dalloc(thread, pages, hooks, cache, extent);
+  if (serves && host_pool().was_full()) [[unlikely]]
+    make_room_for_pool(thread);
 }
 
 // What the program makes an arena of its own for, it may want of that arena alone.

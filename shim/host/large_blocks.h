@@ -2,8 +2,10 @@
 // Large blocks, where nothing of the host's settings is set: the program's memory is to be as with
 // the C library, or less.
 //
-//   to 8 MiB       freed ones are kept for requests of the same size class, 8 MiB of them at most:
-//                  jemalloc would merge and split their pages each time
+//   to 8 MiB       the last freed 32 MiB are kept for requests of the same size class, or of one
+//                  that is more than half as large: jemalloc would merge and split their pages each
+//                  time. What a block has beyond such a request counts as kept. What is kept counts
+//                  as idle in the pool, so that both together stay within its bound
 //   from 8 MiB on  each is a mapping of its own (HostPolicy::own_bytes), which goes when it is
 //                  freed, and whose pages move when it grows. Where there is no room for its size
 //                  class, only what was asked for is there (HostPool::take_backed)

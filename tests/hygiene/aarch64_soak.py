@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """On aarch64: every source of the device object compiles, the object links, and a program that runs under it by
-qemu-user gets the hook of a CUDA function, and everything else as it is, from dlsym and dlvsym. `make soak`; BUILD_DIR
+qemu-user gets the hook of a CUDA function, and everything else as it is, from dlsym and dlvsym. The library for audit
+compiles and links, and serves a library that was opened with RTLD_DEEPBIND. `make soak`; BUILD_DIR
 names the build whose compile commands are taken. Skipped without g++-aarch64-linux-gnu or qemu-user; no CUDA program
 and no device is tried.
 """
@@ -48,12 +49,31 @@ int main(int count, char **words) {
   return 0;
 }
 """
+PLUGIN = """
+int cuMemAlloc_v2(unsigned long long *, unsigned long);
+int plugin_alloc(unsigned long long *address) { return cuMemAlloc_v2(address, 1); }
+"""
+STAND_IN = "int cuMemAlloc_v2(unsigned long long *address, unsigned long bytes) { *address = bytes; return 42; }"
+OPENS_DEEP = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+int main(int count, char **words) {
+  for (int deep = 0; deep < 2; ++deep) {
+    void *plugin = dlopen(words[count - 2 + deep], RTLD_NOW | RTLD_LOCAL | (deep ? RTLD_DEEPBIND : 0));
+    if (plugin == NULL) return puts(dlerror()), 1;
+    unsigned long long address = 0;
+    printf("%d\\n", ((int (*)(unsigned long long *))dlsym(plugin, "plugin_alloc"))(&address));
+  }
+  return 0;
+}
+"""
 
 
-def commands():
-    """Of each source of the object, the command that compiles it here."""
+def commands(targets=TARGETS):
+    """Of each source of these targets, the command that compiles it here."""
     for entry in json.loads((BUILD / "compile_commands.json").read_text(encoding="utf-8")):
-        if re.search(rf"-o CMakeFiles/({'|'.join(TARGETS)})\.dir/", entry["command"]):
+        if re.search(rf"-o CMakeFiles/({'|'.join(targets)})\.dir/", entry["command"]):
             yield pathlib.Path(entry["file"]), entry["command"].split()
 
 
@@ -100,6 +120,20 @@ class Aarch64(unittest.TestCase):
         under = self.run_(QEMU, "-L", "/usr/aarch64-linux-gnu", "-E", f"LD_PRELOAD={made}", program, driver).split("\n")
         self.assertEqual(under[0].split(), ["libcistern-device.so", "libcuda.so.1", "libc.so.6", "none"])
         self.assertEqual(under[1:], libc[1:])
+
+    def test_the_library_for_audit_serves_what_binds_deep(self):
+        (source, words), = commands(("cistern-audit",))
+        compiled, audit = self.folder / "audit.o", self.folder / "libcistern-audit.so"
+        self.run_(*cross(source, words, compiled), cwd=BUILD)
+        self.run_(CC, "-shared", "-nostdlib", "-o", audit, compiled, "-Wl,-z,defs,-z,now,-z,relro,-z,noexecstack")
+        driver = self.compile("libcuda.so.1", DRIVER, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1")
+        plugins = [self.compile(name, PLUGIN, "-shared", "-fPIC", driver, f"-Wl,-rpath,{self.folder}", *more)
+                   for name, more in (("plain.so", ()), ("deep.so", ("-Wl,-z,lazy",)))]
+        object_ = self.compile("libcistern-device.so", STAND_IN, "-shared", "-fPIC")
+        program = self.compile("opens_deep", OPENS_DEEP, "-ldl")
+        run = (QEMU, "-L", "/usr/aarch64-linux-gnu", "-E", f"LD_PRELOAD={object_}")
+        self.assertEqual(self.run_(*run, program, *plugins).split(), ["42", "0"])
+        self.assertEqual(self.run_(*run, "-E", f"LD_AUDIT={audit}", program, *plugins).split(), ["42", "42"])
 
 
 if __name__ == "__main__":

@@ -87,6 +87,29 @@ import array, ctypes, decimal, json, math, random, struct, unicodedata, zlib
 text = json.dumps([str(decimal.Decimal(i) / 7) for i in range(2000)])
 print(len(zlib.compress(text.encode())), len(json.loads(text)), array.array("d", range(10000))[-1])
 """
+DEEP_ALLOCATIONS = """
+import ctypes, os, sys
+flags = sys.getdlopenflags()
+sys.setdlopenflags(os.RTLD_NOW | os.RTLD_DEEPBIND)
+plugin = ctypes.CDLL(sys.argv[1], mode=os.RTLD_NOW | os.RTLD_DEEPBIND)
+import array, decimal, zlib
+sys.setdlopenflags(flags)
+driver, program = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL(None)
+for function in (plugin.plugin_text, program.malloc):
+    function.restype = ctypes.c_void_p
+for function in (plugin.plugin_free, program.free, plugin.plugin_release):
+    function.argtypes = [ctypes.c_uint64]
+context = ctypes.c_void_p()
+print(driver.cuInit(0), driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), driver.cuCtxSetCurrent(context))
+for i in range(50):
+    block = ctypes.c_uint64()
+    print(plugin.plugin_alloc(ctypes.byref(block), ctypes.c_size_t(1000 * i + 1)), plugin.plugin_release(block))
+    text = plugin.plugin_text(b"some text")
+    print(ctypes.string_at(text))
+    program.free(text)
+    plugin.plugin_free(program.malloc(ctypes.c_size_t(40000)))
+print(len(zlib.compress(bytes(100000))), decimal.Decimal(1) / 7, array.array("d", range(9)))
+"""
 
 
 class Audit(unittest.TestCase):
@@ -144,6 +167,17 @@ class Audit(unittest.TestCase):
             plain, audited = (self.launched(audit, BUILD / "programs" / program) for audit in ((), ("--audit",)))
             self.assertGreater(audited, 0)
             self.assertEqual(audited, plain)
+
+    def test_threads_with_work_in_flight_whose_libraries_take_all_routes(self):
+        for threads, rounds in ((1, 40), (8, 20), (64, 4)):
+            served = self.launched(("--audit",), BUILD / "programs" / "routes_lazy", str(threads), str(rounds), "crossed")
+            self.assertEqual(served, 2 * threads * rounds)
+
+    def test_a_python_that_opens_all_deep_and_allocates(self):
+        """As Taichi does on import. What such a module gave out is freed by the program, and the reverse."""
+        words = (sys.executable, "-c", DEEP_ALLOCATIONS, self.folder / "plugin.so")
+        self.assertEqual(self.launched(("--audit",), *words), 50)
+        self.assertEqual(self.launched(("--host", "off"), *words), 0)
 
     def test_a_python_whose_modules_bind_deep(self):
         self.launched(("--audit",), sys.executable, "-c", DEEP_PYTHON)

@@ -81,6 +81,31 @@ TEST_CASE("what is idle beyond the bound goes back to the system with the free")
   CHECK(blocks[0][5] == 0);
 }
 
+TEST_CASE("what the caller of a host pool keeps counts as idle") {
+  const auto pool = modest_pool(/*most_idle=*/8 * kMiB);
+  std::vector<char*> blocks(20);
+  for (char*& block : blocks) block = take(*pool, kMiB);
+  for (size_t i = 0; i < 6; ++i) pool->give_back(blocks[2 * i], kMiB);
+  pool->count_as_idle(2 * kMiB);
+  pool->release_too_much();
+  CHECK(pool->usage().released == 0);
+  pool->count_as_idle(5 * kMiB);
+  pool->release_too_much();
+  CHECK(pool->usage().idle == 3 * kMiB);
+  CHECK_FALSE(pool->was_full());  // nothing came back to it
+  pool->give_back(blocks[12], kMiB);
+  CHECK(pool->was_full());
+  CHECK_FALSE(pool->was_full());
+  // More than may be idle at all.
+  pool->count_as_idle(9 * kMiB);
+  pool->release_too_much();
+  CHECK(pool->usage().idle == 0);
+  pool->count_as_idle(0);
+  for (size_t i = 0; i < 3; ++i) pool->give_back(blocks[14 + 2 * i], kMiB);
+  CHECK(pool->usage().idle == 3 * kMiB);
+  CHECK_FALSE(pool->was_full());
+}
+
 TEST_CASE("pages that were never touched do not count as idle beside a few that were") {
   const auto pool = modest_pool();
   char* first = take(*pool, 4 * kMiB);
