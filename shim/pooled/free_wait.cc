@@ -161,8 +161,10 @@ FreeWait wait_for_work(Context& owner, alloc::ContextPool& pool, alloc::Chunk* c
   }
   if (!counted) counted.emplace(owner);
   counted->becomes_for_all(why);
-  if (!plain) wait.answer = free_in_driver(owner, handle);
-  const bool synchronises = plain || (wait.answer == kNeither && pass);
+  // A capture does not wait long for a pass: it may have begun while visible work was waited for.
+  const bool by_driver = !plain || capture_gate().capturing();
+  if (by_driver) wait.answer = free_in_driver(owner, handle);
+  const bool synchronises = !by_driver || (wait.answer == kNeither && pass);
   const bool of_ties = kind == Of::device;
   if (of_ties && (synchronises || (pass && owner.source.units() != nullptr))) {
     synchronise_tied_to(owner);
