@@ -44,7 +44,8 @@ enum : unsigned {
   kCarries = 16384,
   kUnloads = 32768,
   kDescribes = 65536,
-  kLooksForUnseen = 131072,  // from the name: not a launch, which must cost nothing
+  kAwaits = 131072,
+  kLooksForUnseen = 262144,  // from the name: not a launch, which must cost nothing
 };
 
 // What a function means by stream 0 is told by its name (ask.h).
@@ -203,10 +204,15 @@ struct Launch {
   void note(const Other&) {}
 };
 
+bool may_await_visible_work(CUstream stream, CUevent, unsigned) {
+  return several_contexts() && shim::may_await_visible_work(stream);
+}
+
 // Whether the host sees the work that a call hands over (order/barrier/host_visible.h).
 template <unsigned kTraits, typename... Arguments>
 [[gnu::always_inline]] inline bool is_visible(Arguments... arguments) {
   if constexpr ((kTraits & kRecords) != 0) return false;
+  if constexpr ((kTraits & kAwaits) != 0) return may_await_visible_work(arguments...);
   if constexpr ((kTraits & kDeviceOnly) == 0) return true;
   if constexpr ((std::is_same_v<Arguments, CUfunction> || ...)) {
     Launch launch;
@@ -294,6 +300,9 @@ template <unsigned kTraits, typename Kind, typename... Arguments>
 template <unsigned kTraits, typename... Arguments>
 [[gnu::always_inline]] inline bool may_be_quiet(Arguments... arguments) {
   if constexpr ((kTraits & (kDeviceOnly | kRecords)) == 0) return false;
+  if constexpr ((kTraits & kAwaits) != 0) {
+    if (several_contexts()) return false;
+  }
   if constexpr ((kTraits & kCarries) != 0) {
     if (any_host_memory.load(std::memory_order_relaxed)) return false;
   }

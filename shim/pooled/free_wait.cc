@@ -116,12 +116,16 @@ CUresult free_in_driver(Context& owner, CUcontext handle) {
   return freed;
 }
 
+// Device memory waits for copies of other contexts that use its context's memory, pinned memory
+// does not (free_wait.h).
+enum class Of : uint8_t { device, pinned };
+
 // Why the driver has to say what there is to wait for; none: it need not.
-FreeWaitReason why_of_driver(Context& owner, bool pass) {
+FreeWaitReason why_of_driver(Context& owner, bool pass, Of kind) {
   if (!pass) return careful() ? FreeWaitReason::careful : FreeWaitReason::capture;
   if (any_peer_access()) return FreeWaitReason::peers;
   // The driver knows of copies from and to its own allocations, not of those in mapped memory.
-  const bool tied = shared().reclaim.tied(owner.number);
+  const bool tied = kind == Of::device && shared().reclaim.tied(owner.number);
   return tied && owner.source.units() == nullptr ? FreeWaitReason::ties : FreeWaitReason::none;
 }
 
@@ -137,7 +141,7 @@ FreeWaitReason leave_debt(Context& owner, std::optional<CountedWait>& counted) {
 }
 
 FreeWait wait_for_work(Context& owner, alloc::ContextPool& pool, alloc::Chunk* chunk,
-                       CUdeviceptr address) {
+                       CUdeviceptr address, Of kind) {
   FreeWait wait;
   look_for_unknown_links();  // before the pass: it may close the gate
   const GatePass pass;       // and no end of the thread while it visits the context
@@ -147,7 +151,7 @@ FreeWait wait_for_work(Context& owner, alloc::ContextPool& pool, alloc::Chunk* c
   CUcontext handle = visit->handle();
   visit.reset();
   std::optional<CountedWait> counted;
-  FreeWaitReason why = why_of_driver(owner, static_cast<bool>(pass));
+  FreeWaitReason why = why_of_driver(owner, static_cast<bool>(pass), kind);
   const bool plain = why == FreeWaitReason::none;
   if (plain) why = leave_debt(owner, counted);
   if (why == FreeWaitReason::none) {
@@ -157,9 +161,14 @@ FreeWait wait_for_work(Context& owner, alloc::ContextPool& pool, alloc::Chunk* c
   }
   if (!counted) counted.emplace(owner);
   counted->becomes_for_all(why);
-  if (!plain) wait.answer = free_in_driver(owner, handle);
-  const bool synchronises = plain || (wait.answer == kNeither && pass);
-  if (synchronises || (pass && owner.source.units() != nullptr)) synchronise_tied_to(owner);
+  // A capture does not wait long for a pass: it may have begun while visible work was waited for.
+  const bool by_driver = !plain || capture_gate().capturing();
+  if (by_driver) wait.answer = free_in_driver(owner, handle);
+  const bool synchronises = !by_driver || (wait.answer == kNeither && pass);
+  const bool of_ties = kind == Of::device;
+  if (of_ties && (synchronises || (pass && owner.source.units() != nullptr))) {
+    synchronise_tied_to(owner);
+  }
   if (synchronises) wait.answer = synchronise(owner, handle, &wait.latest);
   if (wait.answer == kNeither) wait.answer = CUDA_SUCCESS;  // in a capture, and nothing left
   // The block has gone with its context. The driver's free would have been over before.
@@ -172,14 +181,15 @@ FreeWait wait_for_work(Context& owner, alloc::ContextPool& pool, alloc::Chunk* c
 
 FreeWait wait_in_free(Context& owner, alloc::ContextPool& pool, alloc::Chunk* chunk,
                       CUdeviceptr address) {
-  return wait_for_work(owner, pool, chunk, address);
+  return wait_for_work(owner, pool, chunk, address, Of::device);
 }
 
 FreeWait wait_before_pinned_free(Context& owner, alloc::ContextPool& pool, alloc::Chunk* chunk,
                                  CUdeviceptr address) {
   FreeWait wait;
   if (policy().free_sync == config::FreeSync::kFalse) return wait;
-  if (!owner.seen_empty.now(&wait.latest)) wait = wait_for_work(owner, pool, chunk, address);
+  if (!owner.seen_empty.now(&wait.latest))
+    wait = wait_for_work(owner, pool, chunk, address, Of::pinned);
   if (several_contexts()) wait.latest = alloc::Reclaim::kNow;  // others may work on it
   return wait;
 }

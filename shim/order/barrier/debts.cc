@@ -323,6 +323,13 @@ bool pay(PaidBy who, Patience& patience, uint64_t own_patience_ns = UINT64_MAX) 
   return false;
 }
 
+// Before a submission. Whether everything was paid.
+bool await_others() {
+  const bool paid = pay(PaidBy::submission, with_work);
+  if (!paid && others_debts()) leave_no_more_debts();
+  return paid;
+}
+
 }  // namespace
 
 bool debts_possible() { return why_never() == FreeWaitReason::none; }
@@ -360,16 +367,15 @@ FreeWaitReason owe(Context& owner) {
 }
 
 bool order_behind_debts(CUstream stream) {
-  if (others_debts()) {
-    const bool paid = pay(PaidBy::submission, with_work);
-    if (!paid && others_debts()) leave_no_more_debts();
-    return paid;
-  }
+  if (others_debts()) return await_others();
   const NoCancel in_hand;
   mutex.lock();
-  close_open_debts();
-  const bool behind = put_behind(stream);
+  // Another thread may have become the debtor meanwhile: no stream waits for that one's work.
+  const bool own = !others_debts();
+  if (own) close_open_debts();
+  const bool behind = own && put_behind(stream);
   mutex.unlock();
+  if (!own) return await_others();
   if (!behind) pay_debts(PaidBy::submission);
   return false;
 }
@@ -403,7 +409,9 @@ DebtMoment debt_moment() {
 void paid_by_synchronisation(Context& context, DebtMoment start) {
   if (!any_debts() || !mutex.lock_within(kPatience)) return;
   Debt& debt = context.debt;
-  if (start.own) debt.open_for.store(0, std::memory_order_seq_cst);
+  // Another thread may have become the debtor meanwhile, by work that the synchronisation missed.
+  ThreadId me = this_thread_id();
+  if (start.own) debt.open_for.compare_exchange_strong(me, 0, std::memory_order_seq_cst);
   if (debt.number <= start.number) {
     debt.state = State::none;
     debt.prints_held = false;

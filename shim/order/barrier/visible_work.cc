@@ -12,6 +12,7 @@
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/visit.h"
 #include "shim/order/streams/events.h"
+#include "shim/order/streams/streams.h"
 #include "shim/order/suspicion.h"
 #include "shim/process/no_cancel.h"
 
@@ -69,6 +70,23 @@ bool any_visible_work(const Context& context) {
   const alloc::LockGuard guard(mutex);
   return std::any_of(std::begin(list), std::end(list),
                      [=](const Followed& each) { return each.context == handle && each.pending; });
+}
+
+bool may_await_visible_work(CUstream stream) {
+  const auto any_but_of = [](CUcontext own) {
+    const alloc::LockGuard guard(mutex);
+    return std::any_of(std::begin(list), std::end(list),
+                       [=](const Followed& each) { return each.pending && each.context != own; });
+  };
+  if (!any_but_of(nullptr)) return false;
+  CUcontext own = nullptr;
+  const auto ask = driver().cuStreamGetCtx;
+  if (stands_for_several(stream)) {
+    own = current_handle();
+  } else if (ask == nullptr || ask(stream, &own) != CUDA_SUCCESS) {
+    return true;
+  }
+  return any_but_of(own);
 }
 
 // The context may end meanwhile, and its events with it: each look is a visit. Work that failed is

@@ -50,6 +50,26 @@ inline CUresult fill_words(const Kernels& kernels, CUstream stream, CUdeviceptr 
   return launch(kernels.fill, stream, parameters);
 }
 
+// By a launch that may begin before the kernel in front of it in its stream has ended.
+inline CUresult launch_early(CUfunction kernel, CUstream stream, void** parameters) {
+  CUlaunchAttribute attribute{};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+  attribute.value.programmaticStreamSerializationAllowed = 1;
+  CUlaunchConfig config{};
+  config.gridDimX = config.gridDimY = config.gridDimZ = 1;
+  config.blockDimX = config.blockDimY = config.blockDimZ = 1;
+  config.hStream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  return cuLaunchKernelEx(&config, kernel, parameters, nullptr);
+}
+
+inline CUresult fill_words_early(const Kernels& kernels, CUstream stream, CUdeviceptr words,
+                                 size_t count, uint32_t seed, uint32_t delay_us) {
+  void* parameters[] = {&words, &count, &seed, &delay_us};
+  return launch_early(kernels.fill, stream, parameters);
+}
+
 // *total, two words, grows by the sum of the words, after `delay_us`.
 inline CUresult sum_words(const Kernels& kernels, CUstream stream, CUdeviceptr words, size_t count,
                           CUdeviceptr total, uint32_t delay_us) {

@@ -316,6 +316,26 @@ void columns_written_side_by_side() {
   EXPECT(read_total(CU_STREAM_LEGACY, total) == kRow / 8 * kRows * 3);
 }
 
+// What the stream did before is over for all of it, and what comes next is behind all of it.
+void work_that_leaves_its_place() {
+  const CUdeviceptr block = new_block(4 * kBytes);
+  CUstream stream = new_stream();
+  const CUdeviceptr total = new_total(stream);
+  fill_words(stream, block, kWords, 1);
+  fill_words_early(stream, block + kBytes, kWords, 2);
+  copy_unordered(stream, {{block, block + 2 * kBytes}, {block + kBytes, block + 3 * kBytes}},
+                 kBytes);
+  sum_words(stream, block, 4 * kWords, total);
+  fill_words_early(stream, new_block(kBytes), kWords, 3);
+  EXPECT(read_total(stream, total) == 2 * (sum_of_filled(kWords, 1) + sum_of_filled(kWords, 2)));
+  fill_words(stream, block, kWords, 4);
+  EXPECT_OK(cuStreamSynchronize(stream));
+  copy_unordered(stream, {{block, block + kBytes}}, kBytes, CU_MEMCPY_SRC_ACCESS_ORDER_ANY);
+  sum_words(stream, block, 2 * kWords, total);
+  EXPECT(read_total(stream, total) ==
+         2 * (sum_of_filled(kWords, 1) + sum_of_filled(kWords, 2) + sum_of_filled(kWords, 4)));
+}
+
 struct Correct {
   const char* name;
   void (*program)();
@@ -338,6 +358,7 @@ constexpr Correct kCorrect[] = {
     {"contexts ordered by an event", contexts_ordered_by_an_event},
     {"peer writes with access", peer_writes_with_access},
     {"columns written side by side", columns_written_side_by_side},
+    {"work that leaves its place in the stream", work_that_leaves_its_place},
 };
 
 bool is_silent_under(const Correct& correct, const char* schedule) {

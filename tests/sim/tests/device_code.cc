@@ -51,6 +51,35 @@ void fill_words(CUstream stream, CUdeviceptr words, size_t count, uint32_t seed)
       cuLaunchKernel(function("fill", &g_fill), 1, 1, 1, 1, 1, 1, 0, stream, params, nullptr));
 }
 
+void fill_words_early(CUstream stream, CUdeviceptr words, size_t count, uint32_t seed) {
+  void* params[] = {&words, &count, &seed};
+  CUlaunchAttribute attribute{};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+  attribute.value.programmaticStreamSerializationAllowed = 1;
+  CUlaunchConfig config{};
+  config.gridDimX = config.gridDimY = config.gridDimZ = 1;
+  config.blockDimX = config.blockDimY = config.blockDimZ = 1;
+  config.hStream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  EXPECT_OK(cuLaunchKernelEx(&config, function("fill", &g_fill), params, nullptr));
+}
+
+void copy_unordered(CUstream stream, const std::vector<Pair>& copies, size_t bytes,
+                    CUmemcpySrcAccessOrder order) {
+  std::vector<CUdeviceptr> from, to;
+  for (const Pair& copy : copies) {
+    from.push_back(copy[0]);
+    to.push_back(copy[1]);
+  }
+  std::vector<size_t> sizes(copies.size(), bytes);
+  CUmemcpyAttributes attributes{};
+  attributes.srcAccessOrder = order;
+  size_t first = 0;
+  EXPECT_OK(cuMemcpyBatchAsync(to.data(), from.data(), sizes.data(), copies.size(), &attributes,
+                               &first, 1, stream));
+}
+
 void sum_words(CUstream stream, CUdeviceptr words, size_t count, CUdeviceptr total) {
   void* params[] = {&words, &count, &total};
   EXPECT_OK(cuLaunchKernel(function("sum", &g_sum), 1, 1, 1, 1, 1, 1, 0, stream, params, nullptr));

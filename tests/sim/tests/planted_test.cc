@@ -98,6 +98,36 @@ void branches_of_a_graph_meet() {
   EXPECT_OK(cuGraphLaunch(exec, one));
 }
 
+void early_kernel_taken_for_a_later_one() {
+  const CUdeviceptr block = new_block(kUnit);
+  CUstream stream = new_stream();
+  fill_words(stream, block, kWords, 1);
+  fill_words_early(stream, block, kWords, 2);
+}
+
+// It comes behind the copy, and not behind the kernel that overlaps it.
+void early_kernels_in_a_row() {
+  const CUdeviceptr block = new_block(kUnit), other = new_block(kUnit);
+  CUstream stream = new_stream();
+  EXPECT_OK(cuMemsetD8Async(block, 0, kBytes, stream));
+  fill_words(stream, other, kWords, 1);
+  fill_words_early(stream, block, kWords, 2);
+  fill_words_early(stream, block, kWords, 3);
+}
+
+void copies_of_a_batch_meet() {
+  const CUdeviceptr block = new_block(kUnit);
+  copy_unordered(new_stream(), {{block, block + kBytes}, {block + kBytes, block + 2 * kBytes}},
+                 kBytes);
+}
+
+void source_is_read_too_early() {
+  const CUdeviceptr block = new_block(kUnit);
+  CUstream stream = new_stream();
+  fill_words(stream, block, kWords, 1);
+  copy_unordered(stream, {{block, block + kBytes}}, kBytes, CU_MEMCPY_SRC_ACCESS_ORDER_ANY);
+}
+
 void stream_ordered_memory_used_too_early() {
   CUstream one = new_stream();
   CUdeviceptr block = 0;
@@ -204,6 +234,10 @@ constexpr Planted kPlanted[] = {
     {"wrong context synchronised", wrong_context_synchronised, SIMCUDA_RACE},
     {"freed while another context uses it", freed_while_another_context_uses_it, SIMCUDA_RACE},
     {"branches of a graph meet", branches_of_a_graph_meet, SIMCUDA_RACE},
+    {"early kernel taken for a later one", early_kernel_taken_for_a_later_one, SIMCUDA_RACE},
+    {"early kernels in a row", early_kernels_in_a_row, SIMCUDA_RACE},
+    {"copies of a batch meet", copies_of_a_batch_meet, SIMCUDA_RACE},
+    {"source is read too early", source_is_read_too_early, SIMCUDA_RACE},
     {"stream-ordered memory used too early", stream_ordered_memory_used_too_early, SIMCUDA_RACE},
     {"one unit at two addresses", unmapped_while_in_use, SIMCUDA_RACE},
     {"use after free", use_after_free, SIMCUDA_INVALID_ACCESS},

@@ -26,7 +26,7 @@ constexpr unsigned kSubmits = 1, kMayWaitForHost = 2, kTouches = 4, kTakesMemory
                    kEditsGraph = 16, kLaunchesGraph = 32, kWaitsForDevice = 64, kRecords = 128,
                    kDeviceOnly = 256, kEndsUse = 512, kSharesWithHost = 1024, kNamesVariable = 2048,
                    kOutOfOrder = 4096, kPinsMemory = 8192, kCarries = 16384, kUnloads = 32768,
-                   kDescribes = 65536;
+                   kDescribes = 65536, kAwaits = 131072;
 
 // Longer than marks are apart; the clock stands otherwise.
 void pause() { test_clock::move_ns(200'000); }

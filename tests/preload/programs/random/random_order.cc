@@ -10,6 +10,10 @@
 //   visible    of a hundred operations, how many the host sees: work on pinned memory, functions
 //   waits      of a hundred operations, how many wait or ask
 //   graphs     of a hundred operations, how many launch a new graph
+//   early      of a hundred operations, how many do not wait their turn in their stream: kernels
+//   that
+//              may begin before the one in front has ended, batches, sources read out of order
+//   abroad     of a hundred events that a stream waits for, how many may be of another context
 //   frees      of a hundred operations, how many free a block and ask for another one
 
 #include <semaphore.h>
@@ -31,13 +35,16 @@ using random_work::Random;
 
 struct Numbers {
   uint64_t seed = 1, operations = 400, threads = 1, devices = 1, peers = 0, visible = 0, waits = 10,
-           graphs = 0, frees = 20;
+           graphs = 0, early = 0, abroad = 0, frees = 20;
 
   bool read(const std::string& argument) {
     const std::pair<const char*, uint64_t*> known[] = {
-        {"seed", &seed},       {"operations", &operations}, {"threads", &threads},
-        {"devices", &devices}, {"peers", &peers},           {"visible", &visible},
-        {"waits", &waits},     {"graphs", &graphs},         {"frees", &frees}};
+        {"seed", &seed},       {"operations", &operations},
+        {"threads", &threads}, {"devices", &devices},
+        {"peers", &peers},     {"visible", &visible},
+        {"waits", &waits},     {"graphs", &graphs},
+        {"early", &early},     {"abroad", &abroad},
+        {"frees", &frees}};
     for (const auto& [name, value] : known) {
       const std::string start = std::string(name) + '=';
       if (!argument.starts_with(start)) continue;
@@ -103,6 +110,8 @@ class Worker {
         show(at);
       } else if (drawn < n.frees + n.waits + n.visible + n.graphs) {
         launch_graph(at);
+      } else if (drawn < n.frees + n.waits + n.visible + n.graphs + n.early) {
+        work_out_of_turn(at);
       } else {
         work(at, stream(at));
       }
@@ -204,6 +213,33 @@ class Worker {
     }
   }
 
+  void work_out_of_turn(Station& at) {
+    CUstream on =
+        at.streams[1 + random_.below(at.streams.size() - 1)];  // no batch on the first one
+    if (random_.percent(40)) return copy_batch(at, on);
+    // There has to be a kernel in front of it.
+    const timed::Kernels& kernels = *at.place->kernels;
+    MUST(timed::fill_words(kernels, on, within_reach(at), kWords, 1, delay_us()));
+    for (uint64_t more = 1 + random_.below(2); more > 0; --more) {
+      MUST(timed::fill_words_early(kernels, on, within_reach(at), kWords, 1, delay_us()));
+    }
+  }
+
+  void copy_batch(Station& at, CUstream on) {
+    constexpr size_t kMost = 3;
+    CUdeviceptr to[kMost], from[kMost];
+    size_t bytes[kMost], first = 0;
+    const size_t count = 1 + random_.below(kMost);
+    for (size_t i = 0; i < count; ++i) {
+      to[i] = block(at);
+      from[i] = block(stations_[random_.below(stations_.size())]);
+      bytes[i] = kWords;
+    }
+    CUmemcpyAttributes attributes{};
+    attributes.srcAccessOrder = static_cast<CUmemcpySrcAccessOrder>(1 + random_.below(3));
+    MUST(cuMemcpyBatchAsync(to, from, bytes, count, &attributes, &first, 1, on));
+  }
+
   void replace(Station& at) {
     CUdeviceptr& old = at.blocks[random_.below(at.blocks.size())];
     if (random_.percent(5)) return renew_stream(at);
@@ -267,10 +303,17 @@ class Worker {
       case 9:
       case 10:
       case 11:
-        return MUST(cuStreamWaitEvent(stream(at), event(at), 0));
+        return wait_for_event(at);
       default:
         return MUST(cuEventRecord(event(at), stream(at)));
     }
+  }
+
+  void wait_for_event(Station& at) {
+    const uint64_t abroad = world_.numbers.abroad;
+    const bool of_any = abroad != 0 && random_.percent(abroad);
+    Station& of = of_any ? stations_[random_.below(stations_.size())] : at;
+    MUST(cuStreamWaitEvent(stream(at), event(of), 0));
   }
 
   // The host sees this.

@@ -7,6 +7,7 @@
 //   relies_on_free abroad     the block's context is not the current one
 //   relies_on_free wrong      frees that wait for nothing: twice, inside, of nothing
 //   relies_on_free captures   frees while another stream captures
+//   relies_on_free meanwhile  another thread begins a capture while a free waits
 //   relies_on_free stubborn   a free that fails is made again
 //   relies_on_free dead       the work that a free waits for dies
 //   relies_on_free released   that work waits for a thread which releases the primary context, not
@@ -171,6 +172,33 @@ void free_while_released() {
   worker.finish();
 }
 
+// The driver's free looks for captures when it begins.
+void free_while_a_capture_begins() {
+  const Worker worker;
+  const CUdeviceptr block = allocate(4 * kMiB);
+  CUcontext context = nullptr;
+  CUstream capturing = nullptr;
+  CUgraph graph = nullptr;
+  SAY(cuCtxGetCurrent(&context));
+  SAY(cuStreamCreate(&capturing, CU_STREAM_NON_BLOCKING));
+  SAY(cuCtxSynchronize());
+  SAY(cuLaunchHostFunc(worker.stream, await_release, nullptr));
+  const std::atomic<pid_t> freer{gettid()};
+  CUresult begun = CUDA_ERROR_UNKNOWN;
+  std::thread other([&] {
+    cuCtxSetCurrent(context);
+    await_sleep(freer);
+    begun = cuStreamBeginCapture(capturing, CU_STREAM_CAPTURE_MODE_RELAXED);
+    g_released = true;
+  });
+  SAY(cuMemFree(block));
+  other.join();
+  std::printf("begun: %d\n", begun);
+  SAY(cuStreamEndCapture(capturing, &graph));
+  SAY(cuGraphDestroy(graph));
+  worker.finish();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -181,6 +209,7 @@ int main(int argc, char** argv) {
   if (std::strcmp(mode, "abroad") == 0) free_abroad();
   if (std::strcmp(mode, "wrong") == 0) free_wrongly();
   if (std::strcmp(mode, "captures") == 0) free_in_a_capture();
+  if (std::strcmp(mode, "meanwhile") == 0) free_while_a_capture_begins();
   if (std::strcmp(mode, "stubborn") == 0) free_stubbornly();
   if (std::strcmp(mode, "dead") == 0) free_after_death();
   if (std::strcmp(mode, "released") == 0) free_while_released();

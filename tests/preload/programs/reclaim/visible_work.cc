@@ -8,6 +8,7 @@
 //   carried     a small copy brings the address of pinned memory to the device
 //   carried_by_several   the same, while work of two threads is under way
 //   copies      copies to pinned memory, and a free behind each
+//   abroad      another context copies to pinned memory; a stream of the first one waits for that
 //   copies_end  the stream of such a copy ends, and a shorter copy follows on one with its handle
 
 #include <cstring>
@@ -91,6 +92,31 @@ void copies(Workplace& at) {
   std::printf("read behind a free: %d\n", right);
 }
 
+// A free in the first context waits for its stream, and so for the copies.
+void abroad(Workplace& at, CUcontext context) {
+  uint32_t* memory = new_pinned();
+  CUcontext other = nullptr;
+  MUST(cuCtxCreate(&other, nullptr, 0, 0));
+  Workplace there;
+  const CUevent copied = new_event();
+  MUST(cuCtxSynchronize());
+  MUST(cuCtxSetCurrent(context));
+  MUST(cuCtxSynchronize());
+  int right = 0;
+  for (int round = 0; round < 10; ++round) {
+    const CUdeviceptr block = new_block(1000);
+    MUST(cuCtxSetCurrent(other));
+    MUST(timed::fill_words(there.kernels, there.first, there.words, kWords, ++at.seed, kDelayUs));
+    MUST(cuMemcpyDtoHAsync(memory, there.words, kBytes, there.first));
+    MUST(cuEventRecord(copied, there.first));
+    MUST(cuCtxSetCurrent(context));
+    MUST(cuStreamWaitEvent(at.first, copied, 0));
+    MUST(cuMemFree(block));
+    right += static_cast<const volatile uint32_t*>(memory)[0] == at.seed;
+  }
+  std::printf("read behind a free: %d\n", right);
+}
+
 void copies_end(Workplace& at) {
   uint32_t *memory = new_pinned(), *other = new_pinned();
   int right = 0;
@@ -123,6 +149,7 @@ int main(int argc, char** argv) {
   if (is("carried")) carried(at);
   if (is("carried_by_several")) carried_by_several(at, context);
   if (is("copies")) copies(at);
+  if (is("abroad")) abroad(at, context);
   if (is("copies_end")) copies_end(at);
   return 0;
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batches of copies, and copies in the form of one of a batch. Those of one batch are in no order
-// in CUDA; here they follow each other.
+// Batches of copies, and copies in the form of one of a batch. Those of one batch have no order.
 #include "api/api.h"
 #include "api/bindings.h"
 #include "exec/copy.h"
@@ -13,16 +12,16 @@ namespace {
 // Where the earlier versions tell which copy was refused: all of them were.
 constexpr size_t kAll = SIZE_MAX;
 
-// Runs copy(StreamRef, i) for each of the batch, on any stream but the legacy one (cuda.h).
-template <class Copy>
-CUresult for_each(CUstream handle, DefaultStream kind, size_t count, Copy&& copy) {
+// Submits the copies that `list` fills in, on any stream but the legacy one (cuda.h).
+template <class List>
+CUresult submit_batch(Call id, CUstream handle, DefaultStream kind, List&& list) {
   const bool legacy =
       handle == CU_STREAM_LEGACY || (handle == nullptr && kind == DefaultStream::kLegacy);
   if (legacy) return CUDA_ERROR_INVALID_VALUE;
   return on_stream(handle, kind, [&](const StreamRef& stream) {
-    CUresult code = CUDA_SUCCESS;
-    for (size_t i = 0; i < count && code == CUDA_SUCCESS; ++i) code = copy(stream, i);
-    return code;
+    std::vector<BatchCopy> copies;
+    const CUresult code = list(copies);
+    return code == CUDA_SUCCESS ? copy_batch(id, stream, copies) : code;
   });
 }
 
@@ -31,14 +30,34 @@ struct Batch {
   const CUdeviceptr* from;
   const size_t* bytes;
   size_t count;
+  const CUmemcpyAttributes* attributes;
+  const size_t* first_with;  // the first copy with each of the attributes
+  size_t attribute_count;
+
+  CUmemcpySrcAccessOrder source_order(size_t copy) const {
+    auto order = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+    for (size_t i = 0; i < attribute_count && first_with[i] <= copy; ++i) {
+      order = attributes[i].srcAccessOrder;
+    }
+    return order;
+  }
 };
 
-CUresult copy_batch(Call id, DefaultStream kind, CUstream handle, const Batch& batch) {
+BatchCopy flat_copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUmemcpySrcAccessOrder order) {
+  const Layout flat{bytes, bytes};
+  return {{to, Side::kAny}, flat, {from, Side::kAny}, flat, {bytes, 1, 1}, order};
+}
+
+CUresult copy_flat_batch(Call id, DefaultStream kind, CUstream handle, Batch batch) {
   const bool valid = batch.to != nullptr && batch.from != nullptr && batch.bytes != nullptr;
   if (!valid || batch.count == 0) return CUDA_ERROR_INVALID_VALUE;
-  return for_each(handle, kind, batch.count, [&](const StreamRef& stream, size_t i) {
-    return copy(id, stream, {batch.to[i], Side::kAny}, {batch.from[i], Side::kAny}, batch.bytes[i],
-                Timing::kAsynchronous);
+  if (batch.attributes == nullptr || batch.first_with == nullptr) batch.attribute_count = 0;
+  return submit_batch(id, handle, kind, [&](std::vector<BatchCopy>& copies) {
+    for (size_t i = 0; i < batch.count; ++i) {
+      copies.push_back(
+          flat_copy(batch.to[i], batch.from[i], batch.bytes[i], batch.source_order(i)));
+    }
+    return CUDA_SUCCESS;
   });
 }
 
@@ -48,21 +67,27 @@ Layout layout_of(const CUmemcpy3DOperand& operand, const CUextent3D& extent) {
   return {row, row * (ptr.layerHeight == 0 ? extent.height : ptr.layerHeight)};
 }
 
-CUresult copy_box_op(Call id, const StreamRef& stream, const CUDA_MEMCPY3D_BATCH_OP& op) {
+CUresult add_box(std::vector<BatchCopy>& copies, const CUDA_MEMCPY3D_BATCH_OP& op) {
   const auto& [src, dst, extent, order, flags] = op;
   const bool linear =
       src.type == CU_MEMCPY_OPERAND_TYPE_POINTER && dst.type == CU_MEMCPY_OPERAND_TYPE_POINTER;
   if (!linear) return CUDA_ERROR_NOT_SUPPORTED;
-  return copy_box(id, stream, {dst.op.ptr.ptr, Side::kAny}, layout_of(dst, extent),
-                  {src.op.ptr.ptr, Side::kAny}, layout_of(src, extent),
-                  {extent.width, extent.height, extent.depth}, Timing::kAsynchronous);
+  copies.push_back({{dst.op.ptr.ptr, Side::kAny},
+                    layout_of(dst, extent),
+                    {src.op.ptr.ptr, Side::kAny},
+                    layout_of(src, extent),
+                    {extent.width, extent.height, extent.depth},
+                    order});
+  return CUDA_SUCCESS;
 }
 
 CUresult copy_box_batch(Call id, DefaultStream kind, CUstream handle,
                         const CUDA_MEMCPY3D_BATCH_OP* list, size_t count) {
   if (list == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
-  return for_each(handle, kind, count, [&](const StreamRef& stream, size_t i) {
-    return copy_box_op(id, stream, list[i]);
+  return submit_batch(id, handle, kind, [&](std::vector<BatchCopy>& copies) {
+    CUresult code = CUDA_SUCCESS;
+    for (size_t i = 0; i < count && code == CUDA_SUCCESS; ++i) code = add_box(copies, list[i]);
+    return code;
   });
 }
 
@@ -76,11 +101,13 @@ CUdeviceptr address_of(const CUfabricCpyOperand& operand) {
 CUresult copy_fabric_batch(Call id, DefaultStream kind, CUstream handle,
                            const CUDA_FABRIC_COPY_BATCH_OP* list, size_t count) {
   if (list == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
-  return for_each(handle, kind, count, [&](const StreamRef& stream, size_t i) {
-    const CUdeviceptr to = address_of(list[i].dst), from = address_of(list[i].src);
-    if (to == 0 || from == 0) return CUDA_ERROR_INVALID_VALUE;
-    return copy(id, stream, {to, Side::kAny}, {from, Side::kAny}, list[i].size,
-                Timing::kAsynchronous);
+  return submit_batch(id, handle, kind, [&](std::vector<BatchCopy>& copies) {
+    for (size_t i = 0; i < count; ++i) {
+      const CUdeviceptr to = address_of(list[i].dst), from = address_of(list[i].src);
+      if (to == 0 || from == 0) return CUDA_ERROR_INVALID_VALUE;
+      copies.push_back(flat_copy(to, from, list[i].size, CU_MEMCPY_SRC_ACCESS_ORDER_STREAM));
+    }
+    return CUDA_SUCCESS;
   });
 }
 
@@ -93,16 +120,18 @@ CUresult told(CUresult code, size_t* failed) {
 
 extern "C" {
 
-SIM_PAIR(
-    cuMemcpyBatchAsync, _ptsz,
-    (CUdeviceptr * dsts, CUdeviceptr* srcs, size_t* sizes, size_t count, CUmemcpyAttributes* attrs,
-     size_t* attrsIdxs, size_t numAttrs, size_t* failIdx, CUstream hStream),
-    return call(
-        kCall,
-        [&] {
-          return told(copy_batch(kCall, kDefault, hStream, {dsts, srcs, sizes, count}), failIdx);
-        },
-        in("count", count), stream(hStream));)
+SIM_PAIR(cuMemcpyBatchAsync, _ptsz,
+         (CUdeviceptr * dsts, CUdeviceptr* srcs, size_t* sizes, size_t count,
+          CUmemcpyAttributes* attrs, size_t* attrsIdxs, size_t numAttrs, size_t* failIdx,
+          CUstream hStream),
+         return call(
+             kCall,
+             [&] {
+               return told(copy_flat_batch(kCall, kDefault, hStream,
+                                           {dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs}),
+                           failIdx);
+             },
+             in("count", count), stream(hStream));)
 
 SIM_PAIR(cuMemcpyBatchAsync_v2, _ptsz,
          (CUdeviceptr * dsts, CUdeviceptr* srcs, size_t* sizes, size_t count,
@@ -110,7 +139,8 @@ SIM_PAIR(cuMemcpyBatchAsync_v2, _ptsz,
          return call(
              kCall,
              [&] {
-               return copy_batch(kCall, kDefault, hStream, {dsts, srcs, sizes, count});
+               return copy_flat_batch(kCall, kDefault, hStream,
+                                      {dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs});
              },
              in("count", count), stream(hStream));)
 
@@ -138,7 +168,9 @@ SIM_PAIR(cuMemcpy3DWithAttributesAsync, _ptsz,
              [&] {
                if (op == nullptr) return CUDA_ERROR_INVALID_VALUE;
                return on_stream(hStream, kDefault, [&](const StreamRef& target) {
-                 return copy_box_op(kCall, target, *op);
+                 std::vector<BatchCopy> copies;
+                 const CUresult code = add_box(copies, *op);
+                 return code == CUDA_SUCCESS ? copy_batch(kCall, target, copies) : code;
                });
              },
              stream(hStream));)

@@ -3,6 +3,7 @@
 // Device, managed, pinned and registered memory.
 #include "api/api.h"
 #include "base/settings.h"
+#include "exec/context_lock.h"
 #include "memory/device.h"
 #include "memory/device_memory.h"
 #include "memory/host_memory.h"
@@ -60,7 +61,8 @@ CUresult free_pinned(void* p) {
   if (p == nullptr) return CUDA_SUCCESS;
   const auto found = host_allocation(p);
   if (!found) return CUDA_ERROR_INVALID_VALUE;
-  wait_for_memory_of(*found->context);
+  const FreeLock lock(*found->context);
+  wait_for_context(*found->context);
   return free_host(reinterpret_cast<CUdeviceptr>(p), MemoryKind::kPinned);
 }
 

@@ -44,6 +44,17 @@ CUresult parameter_of(CUfunction handle, size_t index, size_t* offset, size_t* s
   return CUDA_SUCCESS;
 }
 
+Start start_of(const CUlaunchConfig& config) {
+  for (unsigned i = 0; config.attrs != nullptr && i < config.numAttrs; ++i) {
+    const CUlaunchAttribute& attribute = config.attrs[i];
+    if (attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION &&
+        attribute.value.programmaticStreamSerializationAllowed != 0) {
+      return Start::kEarly;
+    }
+  }
+  return Start::kInOrder;
+}
+
 CUresult attribute_of(CUfunction_attribute attribute, CUfunction function, int* value) {
   if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (function_of(function) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -287,7 +298,7 @@ SIM_PAIR(cuLaunchKernelEx, _ptsz,
                                {{config->gridDimX, config->gridDimY, config->gridDimZ},
                                 {config->blockDimX, config->blockDimY, config->blockDimZ},
                                 config->sharedMemBytes},
-                               target, kernelParams, extra);
+                               target, kernelParams, extra, start_of(*config));
                });
              },
              in("f", f), in("gridDimX", config->gridDimX), in("gridDimY", config->gridDimY),

@@ -14,6 +14,7 @@
 #include "base/settings.h"
 #include "base/trace.h"
 #include "exec/capture.h"
+#include "exec/context_lock.h"
 #include "exec/scheduler.h"
 #include "memory/device.h"
 #include "watch/oracle.h"
@@ -42,6 +43,7 @@ void wake_up() {
     if (!all.faults.pressure.empty() || !all.faults.lose.empty()) g_watch.fetch_or(kMisfortune);
     prepare_faults(all.faults);
     prepare_misfortune(all.faults);
+    if (all.free_locks) g_watch.fetch_or(kFreeLocks);
     if (all.virtual_clock) use_virtual_clock();
     if (all.seed) start_scheduler(*all.seed);
     g_reports_lost = !start_watching(all);
@@ -106,6 +108,7 @@ class OutParameters {
 CUresult do_work(Call id, unsigned watch, WorkRef work) {
   if ((watch & kLatency) && !(info(id).traits & kOrdered)) advance_ns(latency_ns(id));
   if (watch & kWatcher) set_current_call(id);
+  if (watch & kFreeLocks) await_free_lock(id);
   const CUresult result = work.run(work.object);
   if (watch & kLatency) advance_ns(planted_latency_after_ns(id));
   return result;

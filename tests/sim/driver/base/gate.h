@@ -28,6 +28,7 @@ enum Watch : unsigned {
   kMisfortune = 128,  // devices lose memory, or are lost, by the count of calls
   kWatcher = 256,     // the watcher wants to know which call a thread is in
   kEnded = 512,       // the process ends, and the driver's exit handler has run
+  kFreeLocks = 1024,  // a free that waits holds its context's lock
 };
 
 inline constinit std::atomic<unsigned> g_watch{kCold};

@@ -94,6 +94,11 @@ bool set_free_async(std::string_view text, Settings& out) {
   return text == "late" || text == "refused" || text == "helps";
 }
 
+bool set_free(std::string_view text, Settings& out) {
+  out.free_locks = text == "locks";
+  return text == "locks" || text == "waits";
+}
+
 bool add_lack(std::string_view text, Settings& out) {
   const uint8_t lack = text == "virtual-memory" ? kLacksVirtualMemory
                        : text == "file-handles" ? kLacksFiles
@@ -152,6 +157,7 @@ constexpr SettingRow kRows[] = {
     {"SIMCUDA_MISSING_KERNELS", set_missing_kernels, false, "report, off"},
     {"SIMCUDA_SCHEDULE", set_schedule, false, "threads, seed:N; example: seed:1"},
     {"SIMCUDA_CLOCK", set_clock, false, "real, virtual"},
+    {"SIMCUDA_FREE", set_free, false, "waits, locks"},
     {"SIMCUDA_FREE_ASYNC", set_free_async, false, "helps, late, refused"},
     {"SIMCUDA_POOL_STEP_MB", set_pool_step, false, "an even number of MiB; example: 32"},
     {"SIMCUDA_QUEUE", set_queue, false, "a number of pieces of work; example: 8"},

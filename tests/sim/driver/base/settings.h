@@ -36,6 +36,7 @@ struct Settings {
   std::string races_file;  // empty: stderr
   bool leaks = false;
   FreeAsync free_async = FreeAsync::kHelps;
+  bool free_locks = false;  // a free that waits holds its context's lock
   uint8_t lacks = 0;
   uint64_t pool_step_bytes = uint64_t{2} << 20;  // in which memory pools take memory
   uint32_t queue = 0;            // pieces of work that a stream holds; 0: any number

@@ -49,6 +49,7 @@ class Context {
   Order touched_by_others;              // work of other contexts that reaches this one's memory
   std::vector<CUdeviceptr> late_frees;  // SIMCUDA_FREE_ASYNC=late: freed in stream order
   std::map<CUlimit, TakenRef> limits;   // what a limit that was set takes
+  uint64_t locked_by = 0;               // the thread whose free waits (exec/context_lock.h)
 
   // Calls visit(stream) for each stream. Caller holds exec_mutex().
   template <class Visit>
@@ -71,7 +72,7 @@ class Context {
 // Blocks until all work of the context is done.
 void wait_for_context(Context& context);
 
-// The same for cuMemFree and cuMemFreeHost: until no work that may touch the context's memory by
+// The same for cuMemFree: until no work that may touch the context's memory by
 // right is under way, also not copies by other contexts, kernels that reach it by peer access, and
 // their work on its pinned memory.
 void wait_for_memory_of(Context& context);

@@ -10,6 +10,7 @@
 #include "exec/capture.h"
 #include "exec/context.h"
 #include "exec/engine.h"
+#include "exec/out_of_order.h"
 #include "memory/allocation.h"
 #include "watch/watcher.h"
 
@@ -78,44 +79,68 @@ void fill_row(char* row, unsigned value, unsigned element, size_t width) {
   }
 }
 
-}  // namespace
-
-CUresult copy_box(Call call, const StreamRef& stream, CopyEnd to, Layout to_layout, CopyEnd from,
-                  Layout from_layout, Box box, Timing timing) {
-  if (box.width == 0 || box.height == 0 || box.depth == 0) return CUDA_SUCCESS;
-  const size_t to_bytes = extent(box, to_layout);
+CUresult prepare(Call call, const StreamRef& stream, const BatchCopy& what, Timing timing,
+                 Unordered* out) {
+  const auto& [to, to_layout, from, from_layout, box, source_order] = what;
   const size_t from_bytes = extent(box, from_layout);
-  const Place to_place = place_of(to, to_bytes);
+  const Place to_place = place_of(to, extent(box, to_layout));
   const Place from_place = place_of(from, from_bytes);
   if (to_place == Place::kInvalid || from_place == Place::kInvalid) return CUDA_ERROR_INVALID_VALUE;
 
-  Wait wait = waiting(timing, to_place, from_place);
+  Work &work = out->work, &read = out->read;
+  work.call = read.call = call;
+  out->wait = waiting(timing, to_place, from_place);
   const bool captured = being_captured(stream);
   // A captured copy reads and writes host memory whenever it is replayed.
-  if (captured && timing == Timing::kAsynchronous) wait = Wait::kNo;
+  if (captured && timing == Timing::kAsynchronous) out->wait = Wait::kNo;
 
   std::shared_ptr<char[]> staged;
   const char* source = host(from.address);
-  if (from_place == Place::kPageable && wait == Wait::kNo && !captured) {
+  const bool pageable = from_place == Place::kPageable;
+  const bool early = !pageable && source_order != CU_MEMCPY_SRC_ACCESS_ORDER_STREAM && !captured;
+  if (early || (pageable && out->wait == Wait::kNo && !captured)) {
     staged.reset(new char[from_bytes]);
-    std::memcpy(staged.get(), source, from_bytes);
-    source = staged.get();
+    if (!early) std::memcpy(staged.get(), source, from_bytes);
+    if (early) read.run = [=] { std::memcpy(staged.get(), source, from_bytes); };
   }
-  Work work{.call = call};
   if (watching() || several_contexts() || captured) {
     // Pageable memory is the host's: the copy is over with it when the call returns.
     if (to_place != Place::kPageable) {
       add_rows(work.accesses, to.address, to_layout, box, Touch::kWrite);
     }
-    if (from_place != Place::kPageable) {
-      add_rows(work.accesses, from.address, from_layout, box, Touch::kRead);
+    if (!pageable) {
+      add_rows((early ? read : work).accesses, from.address, from_layout, box, Touch::kRead);
     }
   }
-  work.run = [=, target = host(to.address)] {
-    static_cast<void>(staged);  // keeps the copy alive until here
-    move_box(target, to_layout, source, from_layout, box);
+  work.run = [=, target = host(to.address), to_layout = to_layout, from_layout = from_layout,
+              box = box] {
+    move_box(target, to_layout, staged == nullptr ? source : staged.get(), from_layout, box);
   };
-  return submit(stream, std::move(work), wait);
+  return CUDA_SUCCESS;
+}
+
+bool is_empty(const Box& box) { return box.width == 0 || box.height == 0 || box.depth == 0; }
+
+}  // namespace
+
+CUresult copy_box(Call call, const StreamRef& stream, CopyEnd to, Layout to_layout, CopyEnd from,
+                  Layout from_layout, Box box, Timing timing) {
+  if (is_empty(box)) return CUDA_SUCCESS;
+  Unordered piece;
+  const CUresult code =
+      prepare(call, stream, {to, to_layout, from, from_layout, box}, timing, &piece);
+  return code != CUDA_SUCCESS ? code : submit(stream, std::move(piece.work), piece.wait);
+}
+
+CUresult copy_batch(Call call, const StreamRef& stream, const std::vector<BatchCopy>& copies) {
+  std::vector<Unordered> pieces;
+  for (const BatchCopy& what : copies) {
+    if (is_empty(what.box)) continue;
+    const CUresult code =
+        prepare(call, stream, what, Timing::kAsynchronous, &pieces.emplace_back());
+    if (code != CUDA_SUCCESS) return code;
+  }
+  return submit_unordered(stream, std::move(pieces));
 }
 
 CUresult copy(Call call, const StreamRef& stream, CopyEnd to, CopyEnd from, size_t bytes,

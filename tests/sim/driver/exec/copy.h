@@ -4,6 +4,8 @@
 // is read from it is taken at the call, what is written to it has arrived when the call returns.
 #pragma once
 
+#include <vector>
+
 #include "base/cuda.h"
 #include "exec/stream.h"
 
@@ -33,6 +35,18 @@ struct Layout {
 };
 CUresult copy_box(Call call, const StreamRef& stream, CopyEnd to, Layout to_layout, CopyEnd from,
                   Layout from_layout, Box box, Timing timing);
+
+// Asynchronous copies that have no order among themselves. One that reads its source out of stream
+// order does so during the call.
+struct BatchCopy {
+  CopyEnd to;
+  Layout to_layout;
+  CopyEnd from;
+  Layout from_layout;
+  Box box;
+  CUmemcpySrcAccessOrder source_order = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+};
+CUresult copy_batch(Call call, const StreamRef& stream, const std::vector<BatchCopy>& copies);
 
 // Fills `height` rows of `width` elements with a value of 1, 2 or 4 bytes. A synchronous one waits
 // where the memory is pinned or managed.

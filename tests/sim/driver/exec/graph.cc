@@ -175,7 +175,10 @@ CUresult launch_graph(Call call, CUgraphExec handle, const StreamRef& stream) {
     submit(stream_of(*exec, node.branch, stream), std::move(work), Wait::kNo, &done[i]);
     end.after.add(done[i]);
   }
-  return submit(stream, std::move(end), Wait::kNo, &exec->last);
+  const CUresult code = submit(stream, std::move(end), Wait::kNo, &exec->last);
+  const std::lock_guard order(exec_mutex());
+  stream->before_kernel.reset();  // nothing overlaps a whole graph
+  return code;
 }
 
 }  // namespace simcuda

@@ -17,6 +17,7 @@
 #include "base/settings.h"
 #include "base/tsan.h"
 #include "exec/context.h"
+#include "exec/out_of_order.h"
 #include "exec/variables.h"
 #include "simcuda/globals.h"
 
@@ -263,7 +264,7 @@ std::shared_ptr<Function> function_of(CUfunction handle) {
 }
 
 CUresult launch(Call call, CUfunction handle, const LaunchShape& shape, const StreamRef& stream,
-                void** params, void** extra) {
+                void** params, void** extra, Start start) {
   const auto function = function_of(handle);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const SimcudaKernel& twin = *function->twin;
@@ -288,7 +289,8 @@ CUresult launch(Call call, CUfunction handle, const LaunchShape& shape, const St
     const UnseenByTsan unseen;
     body(&later);
   };
-  return submit(stream, std::move(work));
+  return start == Start::kEarly ? submit_early(stream, std::move(work))
+                                : submit(stream, std::move(work));
 }
 
 }  // namespace simcuda

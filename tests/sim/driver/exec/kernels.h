@@ -61,8 +61,11 @@ struct LaunchShape {
   unsigned shared_bytes;
 };
 
+// kEarly: with programmatic stream serialization (exec/out_of_order.h).
+enum class Start : uint8_t { kInOrder, kEarly };
+
 // Copies the parameters, declares the ranges, and gives the body to the stream.
 CUresult launch(Call call, CUfunction function, const LaunchShape& shape, const StreamRef& stream,
-                void** params, void** extra);
+                void** params, void** extra, Start start = Start::kInOrder);
 
 }  // namespace simcuda

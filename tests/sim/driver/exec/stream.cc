@@ -75,6 +75,15 @@ void tell_owners(const Stream& stream, const Work& work) {
   }
 }
 
+// Events that are recorded or waited for are no work. Caller holds exec_mutex().
+void note_kernel(Stream& stream, const Work& work) {
+  if (work.kernel != nullptr) {
+    stream.before_kernel = work.after;
+  } else if (work.run) {
+    stream.before_kernel.reset();
+  }
+}
+
 }  // namespace
 
 Stream::Stream(Context& owner, Role which, unsigned stream_flags, int stream_priority)
@@ -135,6 +144,7 @@ CUresult submit(const StreamRef& stream, Work work, Wait wait, MarkerRef* marker
   }
   add_implicit_order(*stream, work.after);
   work.after.prune();
+  note_kernel(*stream, work);
   work.given_ns = now_ns();
   work.done = std::make_shared<Marker>();
   if (keeping_clocks() && !watch_submit(*stream, work)) work.run = [] {};

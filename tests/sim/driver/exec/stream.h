@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/cuda.h"
@@ -43,6 +44,10 @@ struct Stream {
   bool has_worker = false;
   std::shared_ptr<Capture> capture;  // null unless it is being captured
   std::vector<GraphNode*> frontier;  // captured nodes the next one depends on
+  // What the last kernel comes after, unless other work came behind it (exec/out_of_order.h).
+  std::optional<Order> before_kernel;
+  size_t early_kernels = 0;
+  std::vector<std::shared_ptr<Stream>> helpers;  // for work that does not keep its place
 };
 
 using StreamRef = std::shared_ptr<Stream>;

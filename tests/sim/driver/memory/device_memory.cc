@@ -2,6 +2,7 @@
 #include "memory/device_memory.h"
 
 #include "exec/context.h"
+#include "exec/context_lock.h"
 #include "memory/device.h"
 #include "memory/host_memory.h"
 #include "memory/pool.h"
@@ -25,6 +26,7 @@ namespace {
 
 CUresult free_found(const Allocation& found) {
   if (found.kind == MemoryKind::kManaged) {
+    const FreeLock lock(*found.context);
     wait_for_context(*found.context);
     return free_host(found.base, MemoryKind::kManaged);
   }
@@ -33,6 +35,7 @@ CUresult free_found(const Allocation& found) {
   if ((device == nullptr && !pooled) || found.ending || found.kind == MemoryKind::kGlobal) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  const FreeLock lock(*found.context);
   wait_for_memory_of(*found.context);
   finish_late_frees(*found.context);
   CUresult code = CUDA_SUCCESS;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/settings.h"
 #include "exec/context.h"
 #include "exec/current.h"
 #include "exec/engine.h"
@@ -53,6 +54,7 @@ struct Oracle {
   std::set<uint64_t> tied;       // contexts whose work touched another one's memory, and those
   std::list<Meeting*> meetings;  // kernels under way that wait for another one to begin
   std::map<const Context*, VectorClock> touched;  // what of others its memory is touched by
+  std::map<const Context*, VectorClock> locked;   // what frees that are back held its lock for
   std::map<uint64_t, std::vector<Begun>> begun;   // by thread, work whose call is not back
   std::map<const void*, VectorClock> told;        // what threads tell each other
   VectorClock awaited;                            // what the program has ever begun to wait for
@@ -141,6 +143,9 @@ const VectorClock& settled(const Marker& tail) {
   return tail.promised;
 }
 
+// A free of pinned memory does not wait for what other contexts do with it.
+bool waits_for_others() { return !t_knows.freed || t_knows.freed->owner != nullptr; }
+
 // What a free that begins now comes behind.
 VectorClock settled_before_free() {
   VectorClock all;
@@ -151,7 +156,7 @@ VectorClock settled_before_free() {
     for (const Order* order : {&context.barrier, &context.leftovers, &context.free_leftovers}) {
       all.join(order->promised);
     }
-    all.join(oracle().touched[&context]);
+    if (waits_for_others()) all.join(oracle().touched[&context]);
   };
   if (t_knows.owner != nullptr) {
     add(*t_knows.owner);
@@ -166,7 +171,7 @@ VectorClock covered_by_free() {
   VectorClock all;
   const auto add = [&](Context& context) {
     all.join(context.unfinished().promised);
-    all.join(context.touched_by_others.promised);
+    if (waits_for_others()) all.join(context.touched_by_others.promised);
   };
   if (t_knows.owner != nullptr) {
     add(*t_knows.owner);
@@ -235,11 +240,11 @@ void begin_free(CUdeviceptr address) {
   Oracle& all = oracle();
   const auto held = all.held.find(address);
   t_knows.freed = {};
+  if (held != all.held.end()) t_knows.freed = held->second;
   // No page of CUDA's says for which context's work a free of stream-ordered memory waits.
   t_knows.owner = held == all.held.end() ? owner_of(address) : held->second.waits_for;
   t_knows.until = held == all.held.end() ? VectorClock{} : settled_before_free();
   if (held == all.held.end()) return;
-  t_knows.freed = held->second;
   Freed& freed = all.freed[address] = {held->second.bytes, t_knows.promised};
   freed.promised.join(t_knows.until);
   all.held.erase(held);
@@ -260,6 +265,7 @@ void judge_return(CUresult code) {
   }
   Oracle& all = oracle();
   all.freed_at[thread_number()] = all.calls;
+  if (t_knows.owner != nullptr) all.locked[t_knows.owner].join(t_knows.until);
   t_knows.promised.join(t_knows.until);
 }
 
@@ -323,6 +329,7 @@ void thread_learns(const VectorClock& promised) { t_knows.promised.join(promised
 void forget_memory_of(const Context& context) {
   std::erase_if(oracle().held, [&](const auto& held) { return held.second.owner == &context; });
   oracle().touched.erase(&context);
+  oracle().locked.erase(&context);
 }
 
 void thread_is_refused() { t_knows.refused = true; }
@@ -368,6 +375,10 @@ void program_calls(std::string_view symbol, CUdeviceptr freed) {
 void program_submits(std::string_view symbol) {
   program_calls(symbol, 0);
   t_knows.submits = true;
+  const Context* context = settings().free_locks ? current_context() : nullptr;
+  if (context == nullptr) return;
+  const std::lock_guard lock(exec_mutex());
+  t_knows.promised.join(oracle().locked[context]);
 }
 
 void program_returns(CUresult code) {
