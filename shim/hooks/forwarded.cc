@@ -212,7 +212,9 @@ bool may_await_visible_work(CUstream stream, CUevent, unsigned) {
 template <unsigned kTraits, typename... Arguments>
 [[gnu::always_inline]] inline bool is_visible(Arguments... arguments) {
   if constexpr ((kTraits & kRecords) != 0) return false;
-  if constexpr ((kTraits & kAwaits) != 0) return may_await_visible_work(arguments...);
+  if constexpr ((kTraits & kAwaits) != 0) {
+    if (may_await_visible_work(arguments...)) return true;
+  }
   if constexpr ((kTraits & kDeviceOnly) == 0) return true;
   if constexpr ((std::is_same_v<Arguments, CUfunction> || ...)) {
     Launch launch;

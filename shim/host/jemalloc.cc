@@ -259,7 +259,7 @@ void serve_jemalloc() {
   pool.init(wanted);
   set_extent_hooks(base_of_first_arena(), &hooks);
   arena_config = {.extent_hooks = &hooks, .also_for_metadata = false};
-  if (policy().leaves_host_memory() && !profiles) serve_large_blocks();
+  if (policy().leaves_host_memory() && !profiles && !huge_pages) serve_large_blocks();
   serving.store(true, std::memory_order_release);
 }
 

@@ -32,14 +32,16 @@ extern bool varies_beginnings asm("je_opt_cache_oblivious");
 // opt.prof, and the number of arenas that serve threads which chose none, once it was read.
 extern bool profiles asm("je_opt_prof");
 extern unsigned arenas_of_threads asm("je_narenas_auto");
+// opt.hpa: an allocator of huge pages, which has a use of its own for JemallocExtent::excess.
+extern bool huge_pages asm("je_opt_hpa");
 
 // The beginning of what jemalloc knows of each large block.
 struct JemallocExtent {
   uint64_t bits;
   void* address;
   size_t bytes_and_count;  // whole pages, and a number in the bits below
-  // Of an allocator of huge pages that jemalloc has where its hooks are its own, so null here. Used
-  // for what a block in use has beyond its request (large_blocks.cc).
+  // What a block in use has beyond its request (large_blocks.cc). jemalloc uses it with opt.hpa
+  // alone; else it is null.
   size_t excess;
 };
 

@@ -184,6 +184,13 @@ class Kept {
 
 constinit Kept kept{};
 
+void* take_kept(size_t bytes, bool zero) {
+  JemallocExtent* extent = may_be_kept(bytes) ? kept.take(bytes) : nullptr;
+  if (extent == nullptr) return nullptr;
+  if (zero) memset(extent->address, 0, bytes_of(extent));  // usable, and so zero, to its end
+  return extent->address;
+}
+
 void give_back_beyond(void* thread, size_t most) {
   while (JemallocExtent* out = kept.take_beyond(most)) real_large_dalloc(thread, out);
 }
@@ -241,7 +248,11 @@ extern "C" {
 
 using namespace cistern::shim;  // NOLINT(google-build-using-namespace): its other face
 
+// An aligned request comes here without an arena, any other one with that of its thread.
 void* wrapped_large_malloc(void* thread, void* arena, size_t bytes, bool zero) {
+  if (serves && arena == nullptr) {
+    if (void* block = take_kept(bytes, zero)) return block;
+  }
   void* block = real_large_malloc(thread, arena, bytes, zero);
   if (block != nullptr || !serves) [[likely]]
     return block;
@@ -256,13 +267,10 @@ void wrapped_large_dalloc(void* thread, JemallocExtent* extent) {
   host_pool().release_too_much();
 }
 
-// An arena is named where the program asked for one: behind this call there always is one.
+// An arena is named where the program asked for one.
 void* wrapped_malloc_hard(void* thread, void* arena, size_t bytes, unsigned size_class, bool zero) {
-  if (serves && arena == nullptr && may_be_kept(bytes)) {
-    if (JemallocExtent* extent = kept.take(bytes)) {
-      if (zero) memset(extent->address, 0, bytes);
-      return extent->address;
-    }
+  if (serves && arena == nullptr) {
+    if (void* block = take_kept(bytes, zero)) return block;
   }
   if (!serves || bytes < kOwnMappingBytes) {
     return real_malloc_hard(thread, arena, bytes, size_class, zero);

@@ -116,16 +116,12 @@ CUresult free_in_driver(Context& owner, CUcontext handle) {
   return freed;
 }
 
-// Device memory waits for copies of other contexts that use its context's memory, pinned memory
-// does not (free_wait.h).
-enum class Of : uint8_t { device, pinned };
-
 // Why the driver has to say what there is to wait for; none: it need not.
-FreeWaitReason why_of_driver(Context& owner, bool pass, Of kind) {
+FreeWaitReason why_of_driver(Context& owner, bool pass) {
   if (!pass) return careful() ? FreeWaitReason::careful : FreeWaitReason::capture;
   if (any_peer_access()) return FreeWaitReason::peers;
   // The driver knows of copies from and to its own allocations, not of those in mapped memory.
-  const bool tied = kind == Of::device && shared().reclaim.tied(owner.number);
+  const bool tied = shared().reclaim.tied(owner.number);
   return tied && owner.source.units() == nullptr ? FreeWaitReason::ties : FreeWaitReason::none;
 }
 
@@ -141,7 +137,7 @@ FreeWaitReason leave_debt(Context& owner, std::optional<CountedWait>& counted) {
 }
 
 FreeWait wait_for_work(Context& owner, alloc::ContextPool& pool, alloc::Chunk* chunk,
-                       CUdeviceptr address, Of kind) {
+                       CUdeviceptr address) {
   FreeWait wait;
   look_for_unknown_links();  // before the pass: it may close the gate
   const GatePass pass;       // and no end of the thread while it visits the context
@@ -151,7 +147,7 @@ FreeWait wait_for_work(Context& owner, alloc::ContextPool& pool, alloc::Chunk* c
   CUcontext handle = visit->handle();
   visit.reset();
   std::optional<CountedWait> counted;
-  FreeWaitReason why = why_of_driver(owner, static_cast<bool>(pass), kind);
+  FreeWaitReason why = why_of_driver(owner, static_cast<bool>(pass));
   const bool plain = why == FreeWaitReason::none;
   if (plain) why = leave_debt(owner, counted);
   if (why == FreeWaitReason::none) {
@@ -165,10 +161,7 @@ FreeWait wait_for_work(Context& owner, alloc::ContextPool& pool, alloc::Chunk* c
   const bool by_driver = !plain || capture_gate().capturing();
   if (by_driver) wait.answer = free_in_driver(owner, handle);
   const bool synchronises = !by_driver || (wait.answer == kNeither && pass);
-  const bool of_ties = kind == Of::device;
-  if (of_ties && (synchronises || (pass && owner.source.units() != nullptr))) {
-    synchronise_tied_to(owner);
-  }
+  if (synchronises || (pass && owner.source.units() != nullptr)) synchronise_tied_to(owner);
   if (synchronises) wait.answer = synchronise(owner, handle, &wait.latest);
   if (wait.answer == kNeither) wait.answer = CUDA_SUCCESS;  // in a capture, and nothing left
   // The block has gone with its context. The driver's free would have been over before.
@@ -181,15 +174,14 @@ FreeWait wait_for_work(Context& owner, alloc::ContextPool& pool, alloc::Chunk* c
 
 FreeWait wait_in_free(Context& owner, alloc::ContextPool& pool, alloc::Chunk* chunk,
                       CUdeviceptr address) {
-  return wait_for_work(owner, pool, chunk, address, Of::device);
+  return wait_for_work(owner, pool, chunk, address);
 }
 
 FreeWait wait_before_pinned_free(Context& owner, alloc::ContextPool& pool, alloc::Chunk* chunk,
                                  CUdeviceptr address) {
   FreeWait wait;
   if (policy().free_sync == config::FreeSync::kFalse) return wait;
-  if (!owner.seen_empty.now(&wait.latest))
-    wait = wait_for_work(owner, pool, chunk, address, Of::pinned);
+  if (!owner.seen_empty.now(&wait.latest)) wait = wait_for_work(owner, pool, chunk, address);
   if (several_contexts()) wait.latest = alloc::Reclaim::kNow;  // others may work on it
   return wait;
 }

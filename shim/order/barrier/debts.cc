@@ -164,7 +164,8 @@ void ask_debts() {
       if (recorded == CUDA_SUCCESS) debt.state = State::recorded;
       if (recorded != CUDA_SUCCESS && may_come(recorded)) return;
     }
-    const auto reached = scope ? state_of(debt.event, visit.handle()) : alloc::MarkState::failed;
+    const bool asks = scope && debt.state == State::recorded;
+    const auto reached = asks ? state_of(debt.event, visit.handle()) : alloc::MarkState::failed;
     if (reached == alloc::MarkState::pending) return;
     if (reached == alloc::MarkState::passed) shared().reclaim.passed(context.number, debt.ticket);
     debt.state = State::none;

@@ -72,8 +72,24 @@ bool any_visible_work(const Context& context) {
                      [=](const Followed& each) { return each.context == handle && each.pending; });
 }
 
+namespace {
+
+// Whether work of other contexts may be visible, also where no event follows it.
+bool others_may_show(CUcontext own) {
+  constexpr uintptr_t kMay = Unfinished::kVisible | Unfinished::kSeveral;
+  bool any = false;
+  for_each_context([&](const Context& each) {
+    const bool known = each.unfinished.known() && each.handle.load() != own;
+    any |= known && (each.unfinished.state() & kMay) != 0;
+  });
+  return any;
+}
+
+}  // namespace
+
 bool may_await_visible_work(CUstream stream) {
   const auto any_but_of = [](CUcontext own) {
+    if (others_may_show(own)) return true;
     const alloc::LockGuard guard(mutex);
     return std::any_of(std::begin(list), std::end(list),
                        [=](const Followed& each) { return each.pending && each.context != own; });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Large blocks that a program frees and takes in turn stay with it, within a bound.
 //
-//   host_turns turns | excess | stale
+//   host_turns turns | excess | stale | zeroed | aligned
 //
 // Page faults are counted, not time: memory that went back to the system has to be faulted in
 // again. Those of the C library are not judged.
@@ -96,6 +96,34 @@ void stale() {
   say("few faults", page_faults() - before < kCounted * 1000);
 }
 
+// A block that serves again is zero to its end where that was asked for.
+void zeroed() {
+  bool zero = true;
+  for (int round = 0; round < 10; ++round) {
+    char* large = block_of(kMiB);
+    std::free(large);
+    auto* block = static_cast<char*>(std::calloc(1, 600'001));
+    const size_t usable = mallctl == nullptr ? 600'001 : malloc_usable_size(block);
+    for (size_t i = 0; i < usable; ++i) zero = zero && block[i] == 0;
+    std::free(block);
+  }
+  say("zero to the end", zero);
+}
+
+// Aligned blocks are kept, too.
+void aligned() {
+  constexpr int kRounds = 1000;
+  long before = 0;
+  for (int round = 0; round < 2 * kRounds; ++round) {
+    if (round == kRounds) before = page_faults();
+    void* block = nullptr;
+    if (posix_memalign(&block, 64, kMiB) != 0) return;
+    std::memset(block, 1, kMiB);
+    std::free(block);
+  }
+  say("few faults", page_faults() - before < kRounds);
+}
+
 }  // namespace
 
 int main(int, char** argv) {
@@ -103,5 +131,7 @@ int main(int, char** argv) {
   if (std::strcmp(what, "turns") == 0) turns();
   if (std::strcmp(what, "excess") == 0) excess();
   if (std::strcmp(what, "stale") == 0) stale();
+  if (std::strcmp(what, "zeroed") == 0) zeroed();
+  if (std::strcmp(what, "aligned") == 0) aligned();
   return 0;
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pinned memory that was freed is not handed out while earlier work may still read or write it.
 // A block is freed under work that begins later; the next block of its size is written at once.
-// Work of another context, on this device or another, may reach every block, too. A stream of the
-// block's own context waits for that work, and with it the driver's free.
+// Work of another context, on this device or another, may reach every block, too.
 //
 //   pinned_reuse own|context|device from|into|kernel BYTES ROUNDS
 //
@@ -58,17 +57,6 @@ void begin_work(const timed::Worker& worker, const char* what, uint32_t* block, 
   }
 }
 
-// What the stream does next in its context comes behind the worker's work.
-void put_behind(CUcontext context, CUstream stream, const timed::Worker& worker) {
-  worker.use();
-  CUevent done = nullptr;
-  MUST(cuEventCreate(&done, CU_EVENT_DISABLE_TIMING));
-  MUST(cuEventRecord(done, worker.stream));
-  MUST(cuCtxSetCurrent(context));
-  MUST(cuStreamWaitEvent(stream, done, 0));
-  MUST(cuEventDestroy(done));
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -77,7 +65,6 @@ int main(int argc, char** argv) {
   const size_t words = std::strtoull(argv[3], nullptr, 10) / sizeof(uint32_t);
   const auto rounds = static_cast<uint32_t>(std::atoi(argv[4]));
   const CUcontext first = use_device(0);
-  const CUstream stream = timed::new_stream();
   const CUcontext second = std::strcmp(argv[1], "own") == 0 ? first : another(argv[1]);
   MUST(cuCtxSetCurrent(second));
   const timed::Worker worker(second);
@@ -93,7 +80,6 @@ int main(int argc, char** argv) {
     uint32_t* block = new_block(words, round + 1000);
     begin_work(worker, what, block, words, device, total);
     MUST(cuCtxSetCurrent(first));
-    if (second != first) put_behind(first, stream, worker);
     MUST(cuMemFreeHost(block));
     uint32_t* next = new_block(words, 7);
     worker.use();

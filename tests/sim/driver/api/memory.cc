@@ -62,7 +62,7 @@ CUresult free_pinned(void* p) {
   const auto found = host_allocation(p);
   if (!found) return CUDA_ERROR_INVALID_VALUE;
   const FreeLock lock(*found->context);
-  wait_for_context(*found->context);
+  wait_for_memory_of(*found->context);
   return free_host(reinterpret_cast<CUdeviceptr>(p), MemoryKind::kPinned);
 }
 

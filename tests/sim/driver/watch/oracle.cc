@@ -143,9 +143,6 @@ const VectorClock& settled(const Marker& tail) {
   return tail.promised;
 }
 
-// A free of pinned memory does not wait for what other contexts do with it.
-bool waits_for_others() { return !t_knows.freed || t_knows.freed->owner != nullptr; }
-
 // What a free that begins now comes behind.
 VectorClock settled_before_free() {
   VectorClock all;
@@ -156,7 +153,7 @@ VectorClock settled_before_free() {
     for (const Order* order : {&context.barrier, &context.leftovers, &context.free_leftovers}) {
       all.join(order->promised);
     }
-    if (waits_for_others()) all.join(oracle().touched[&context]);
+    all.join(oracle().touched[&context]);
   };
   if (t_knows.owner != nullptr) {
     add(*t_knows.owner);
@@ -171,7 +168,7 @@ VectorClock covered_by_free() {
   VectorClock all;
   const auto add = [&](Context& context) {
     all.join(context.unfinished().promised);
-    if (waits_for_others()) all.join(context.touched_by_others.promised);
+    all.join(context.touched_by_others.promised);
   };
   if (t_knows.owner != nullptr) {
     add(*t_knows.owner);
@@ -240,11 +237,11 @@ void begin_free(CUdeviceptr address) {
   Oracle& all = oracle();
   const auto held = all.held.find(address);
   t_knows.freed = {};
-  if (held != all.held.end()) t_knows.freed = held->second;
   // No page of CUDA's says for which context's work a free of stream-ordered memory waits.
   t_knows.owner = held == all.held.end() ? owner_of(address) : held->second.waits_for;
   t_knows.until = held == all.held.end() ? VectorClock{} : settled_before_free();
   if (held == all.held.end()) return;
+  t_knows.freed = held->second;
   Freed& freed = all.freed[address] = {held->second.bytes, t_knows.promised};
   freed.promised.join(t_knows.until);
   all.held.erase(held);
