@@ -54,7 +54,7 @@ Block* find_idle(size_t bytes, CUstream stream, bool small) {
   return block;
 }
 
-// Each segment of which all is free. The driver's free waits for the work.
+// Segments that are wholly free go to the driver, whose free waits for the work.
 void return_idle_segments() {
   for (auto next = idle.begin(); next != idle.end();) {
     Block* block = *next;

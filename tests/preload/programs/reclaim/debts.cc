@@ -266,15 +266,6 @@ void streams_end(Workplace& at) {
 
 void overlapping(Workplace& at) {
   at.write_and_free(at.first);
-  CUlaunchAttribute attribute{};
-  attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-  attribute.value.programmaticStreamSerializationAllowed = 1;
-  CUlaunchConfig config{};
-  config.gridDimX = config.gridDimY = config.gridDimZ = 1;
-  config.blockDimX = config.blockDimY = config.blockDimZ = 1;
-  config.hStream = at.second;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
   CUdeviceptr total = new_block(2 * sizeof(uint64_t));
   MUST(cuMemsetD8(total, 0, 2 * sizeof(uint64_t)));
   at.write_and_free(at.first);
@@ -282,7 +273,7 @@ void overlapping(Workplace& at) {
   uint32_t delay_us = 0;
   CUdeviceptr words = at.words;
   void* parameters[] = {&words, &count, &total, &delay_us};
-  MUST(cuLaunchKernelEx(&config, at.kernels.sum, parameters, nullptr));
+  MUST(timed::launch_early(at.kernels.sum, at.second, parameters));
   uint64_t sum = 0;
   MUST(cuCtxSynchronize());
   MUST(cuMemcpyDtoH(&sum, total, sizeof sum));

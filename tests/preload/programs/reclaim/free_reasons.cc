@@ -134,22 +134,13 @@ void sees(Workplace& at) {
 
 // A launch that may begin before the one in front of it ends.
 void submission(Workplace& at) {
-  CUlaunchAttribute attribute{};
-  attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-  attribute.value.programmaticStreamSerializationAllowed = 1;
-  CUlaunchConfig config{};
-  config.gridDimX = config.gridDimY = config.gridDimZ = 1;
-  config.blockDimX = config.blockDimY = config.blockDimZ = 1;
-  config.hStream = at.second;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
   size_t count = kWords;
   uint32_t delay_us = 0;
   CUdeviceptr words = at.words, total = new_block(2 * sizeof(uint64_t));
   void* parameters[] = {&words, &count, &total, &delay_us};
   MUST(cuCtxSynchronize());
   long_and_free(at);
-  MUST(cuLaunchKernelEx(&config, at.kernels.sum, parameters, nullptr));
+  MUST(timed::launch_early(at.kernels.sum, at.second, parameters));
 }
 
 void release(Workplace& at) {
