@@ -69,10 +69,10 @@ soak: ## the tests with all seeds, repeatedly, plain and under the sanitizers
 	@$(CTEST) --preset release --label-regex soak
 	@$(MAKE) --no-print-directory lint DEPTH=deep
 	@TSAN_OPTIONS="$$TSAN_OPTIONS atexit_sleep_ms=0" tests/preload/soak-random $(SOAK_OPERATIONS) build/release build/asan build/tsan
-	@tests/fuzz/config_fuzz_test.sh $$(date +%s) 1000000
-	@tests/fuzz/recording_fuzz_test.sh $$(date +%s) 100000
-	@tests/fuzz/elf_fuzz_test.sh $$(date +%s) 100000
-	@tests/fuzz/plan_fuzz_test.sh $$(date +%s) 100000
+	@build/asan/config_fuzz $$(date +%s) 1000000
+	@build/asan/recording_fuzz $$(date +%s) 100000
+	@build/asan/elf_fuzz $$(date +%s) 100000
+	@build/asan/plan_fuzz $$(date +%s) 100000
 
 mutants: ## plant bugs in the changed code, which the tests must notice (15 minutes at most; ALL=1: an hour)
 	@scripts/deps --for bench

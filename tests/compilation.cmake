@@ -12,21 +12,18 @@ if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
   set_target_properties(cistern_config cistern_allocator cistern_shim cistern-config cistern-plan cistern-trace ${objects}
     PROPERTIES INTERPROCEDURAL_OPTIMIZATION_RELWITHDEBINFO ${lto})
 endif()
-# What makes the tests compile faster. Catch2's own code is compiled, not tested, and does not matter in
-# what a test takes. The unit tests take longer to compile than to run; GCC's warning
-# finds what is not there at this level, as under the sanitizers.
+# What makes the tests compile faster: they take longer to compile than to run, and Catch2's assertions are most of that.
+# The sanitizers look for faults in what is tested, not in the tests, and take the longest in the tests' own code.
+# GCC's warning finds what is not there at this level, as under the sanitizers.
 if(TARGET unit_tests)
   target_compile_options(catch_main PRIVATE -O0 -g0)
-  foreach(target unit_tests unit_tests_object)
-    target_compile_options(${target} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1;-g1>
+  foreach(target unit_tests sim_tests)
+    target_compile_definitions(${target} PRIVATE CATCH_CONFIG_FAST_COMPILE)
+    target_compile_options(${target} PRIVATE $<IF:$<CONFIG:RelWithDebInfo>,-O1$<SEMICOLON>-g1,-O0> -fno-sanitize=undefined
       $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   endforeach()
-endif()
-# UBSan doubles what a test takes to compile, and looks for faults in what is tested, not in the tests.
-if(TARGET unit_tests AND CMAKE_CXX_FLAGS MATCHES "-fsanitize=undefined")
-  foreach(target unit_tests sim_tests)
-    target_compile_options(${target} PRIVATE -fno-sanitize=undefined)
-  endforeach()
+  target_compile_options(unit_tests_object PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1;-g1>
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 endif()
 # A folder of the simulator is compiled as one file: its containers, parsed and instantiated once, are
 # most of the work. The tables include cuda.h in several ways, one a file.

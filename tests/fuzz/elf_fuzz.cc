@@ -67,10 +67,10 @@ std::string made_up(unsigned char bits, const Counts& counts) {
   const Address symbol_bytes = static_cast<Address>(file.size()) - symbols;
   const Address dynamic = static_cast<Address>(file.size());
   const auto entry = [&](auto tag, uint64_t value) {
-    Entry entry{};
-    entry.d_tag = tag;
-    entry.d_un.d_val = static_cast<Address>(value);
-    append(file, entry);
+    Entry written{};
+    written.d_tag = tag;
+    written.d_un.d_val = static_cast<Address>(value);
+    append(file, written);
   };
   entry(DT_STRTAB, texts);
   entry(DT_SONAME, 14);

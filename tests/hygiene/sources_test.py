@@ -39,10 +39,10 @@ def main():
                 for path in root.rglob("CMakeLists.txt") if "build" not in path.parts)
     if cmake >= MAX_CMAKE_LINES:
         findings.append(f"{cmake} lines of CMake, fewer than {MAX_CMAKE_LINES} are allowed")
-    known = (root / "tests" / "races.cmake").read_text(encoding="utf-8")
+    known = (root / "tests" / "sanitizers.cmake").read_text(encoding="utf-8")
     for path in sorted((root / "tests" / "unit").rglob("*.h")):
         if THREAD.search(path.read_text(encoding="utf-8")) and not re.search(rf"\b{path.stem}\b", known):
-            findings.append(f"{path.relative_to(root)}: starts a thread, and tests/races.cmake does not name it")
+            findings.append(f"{path.relative_to(root)}: starts a thread, and tests/sanitizers.cmake does not name it")
     if seen == 0:
         findings.append(f"no sources under {root}")
     print("\n".join(findings))

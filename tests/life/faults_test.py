@@ -7,6 +7,7 @@ failure, once; nothing is lost, and the pools work afterwards.
 Which calls there are is read from the sources: a new one fails here until RULES says what a program
 may notice of it, or NOT_RUN why it needs no run."""
 
+import itertools
 import re
 
 import life
@@ -162,16 +163,14 @@ class Faults(life.Life):
         return trace
 
     def test_each_fails_once(self):
-        for symbol, rule in RULES.items():
-            for code in (code for code in CODES if (symbol, code) not in ANSWERS):
-                told = {SILENT: (0,), TOLD: (1,), MAY_BE_TOLD: (0, 1)}[rule]
-                if rule == TOLD and code == OUT_OF_MEMORY:
-                    told = (0, 1)  # the pools make room and ask again
-                for use in (1, 2, 3):
-                    fault = ALONG_WITH.get(symbol, "") + f"{symbol}:{use}"
-                    trace = self.stumble(fault, code, told, symbol)
-                    if use == 1 and symbol in TRACED:
-                        self.assertRegex(trace, rf"(?m)^{symbol} .*-> {code} ")
+        every = itertools.product(RULES.items(), CODES, (1, 2, 3))
+        for (symbol, rule), code, use in life.part(each for each in every if (each[0][0], each[1]) not in ANSWERS):
+            told = {SILENT: (0,), TOLD: (1,), MAY_BE_TOLD: (0, 1)}[rule]
+            if rule == TOLD and code == OUT_OF_MEMORY:
+                told = (0, 1)  # the pools make room and ask again
+            trace = self.stumble(ALONG_WITH.get(symbol, "") + f"{symbol}:{use}", code, told, symbol)
+            if use == 1 and symbol in TRACED:
+                self.assertRegex(trace, rf"(?m)^{symbol} .*-> {code} ")
 
     def test_a_free_that_was_done_and_is_said_to_have_failed(self):
         for use in (1, 2, 3):

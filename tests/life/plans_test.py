@@ -3,6 +3,7 @@
 """Programs are recorded, planned and run again with their plan: they print what they print without
 Cistern, and what is taken from the driver is what the plan takes."""
 
+import itertools
 import os
 import struct
 import subprocess
@@ -86,10 +87,9 @@ class Plans(life.Life):
     def test_a_plan_stands_before_every_policy(self):
         steps = (self.program("planned_steps_lazy"), "5", "late")
         plans = self.plan_of((steps[0], "5")), self.plan_of((steps[0], "5"), "--period", "iteration")
-        for policy in POLICIES:
-            for plan in plans:
-                with self.subTest(policy=policy, plan=plan.name):
-                    self.assertGreater(self.replay(plan, *steps, **policy)["plan"]["served"], 10)
+        for policy, plan in life.part(itertools.product(POLICIES, plans)):
+            with self.subTest(policy=policy, plan=plan.name):
+                self.assertGreater(self.replay(plan, *steps, **policy)["plan"]["served"], 10)
 
     def test_a_file_that_is_no_plan_is_told_once_and_nothing_changes(self):
         steps = (self.program("planned_steps_lazy"), "2")
@@ -126,7 +126,7 @@ class Plans(life.Life):
                 self.assertEqual(log.count(problem), 1, log)
 
     def test_a_plan_is_made_while_the_program_runs_and_another_when_it_changes(self):
-        for policy in POLICIES:
+        for policy in life.part(POLICIES):
             if "FLAGS_eager_delete_tensor_gb" in policy:
                 continue  # memory is not clean where the plan wants it, so what is served differs
             with self.subTest(policy=policy):
@@ -149,7 +149,7 @@ class Plans(life.Life):
 
     def test_shapes_that_change_and_come_back_overlap_or_never_repeat(self):
         for mode, least in (("back", 3), ("overlap", 1), ("streams", 1), ("never", 0)):
-            for settings in ({}, {"CISTERN_FREE_SYNC": "false"}, {"CISTERN_SITES": "stacks"}):
+            for settings in life.part(({}, {"CISTERN_FREE_SYNC": "false"}, {"CISTERN_SITES": "stacks"})):
                 with self.subTest(mode=mode, settings=settings):
                     told = self.shaped(mode, **settings)
                     self.assertGreaterEqual(told["made"], least)
@@ -208,13 +208,12 @@ class Plans(life.Life):
         plan = self.plan_of((self.program("planned_steps_lazy"), "5"), "--period", "iteration")
         bare = self.start((self.program("planned_steps_lazy"), "9"), False, SIMCUDA_MEMORY_MB="40")
         self.assertEqual(self.finish(bare)[0], 1)  # the driver alone needs 42
-        for memory in (1024, 42, 40):
-            for latency in ("cuMemsetD32Async=20us", "cuMemsetD32Async=100us"):
-                with self.subTest(memory=memory, latency=latency):
-                    out, devices = self.watched(self.program("planned_steps_lazy"), "9", CISTERN_PLAN=str(plan),
-                                                SIMCUDA_MEMORY_MB=str(memory), SIMCUDA_LATENCY=latency)
-                    self.assertEqual(out, "442 blocks, wrong: 0\n")
-                    self.assertGreater(devices[0]["plan"]["served"] + devices[0]["plan"]["occupied"], 300)
+        for memory, us in life.part(itertools.product((1024, 42, 40), (20, 100))):
+            with self.subTest(memory=memory, us=us):
+                out, devices = self.watched(self.program("planned_steps_lazy"), "9", CISTERN_PLAN=str(plan),
+                                            SIMCUDA_MEMORY_MB=str(memory), SIMCUDA_LATENCY=f"cuMemsetD32Async={us}us")
+                self.assertEqual(out, "442 blocks, wrong: 0\n")
+                self.assertGreater(devices[0]["plan"]["served"] + devices[0]["plan"]["occupied"], 300)
 
     def test_what_runs_out_of_memory_otherwise_completes_with_a_plan(self):
         loops = {"train": ("iteration", "100"), "serve": ("thread", "120")}
@@ -247,11 +246,10 @@ class Plans(life.Life):
         plan = self.plan_of((steps[0], "5"), "--period", "iteration")
         silent = sorted(call for call, rule in faults_test.RULES.items() if rule == faults_test.SILENT)
         self.assertGreater(len(silent), 10)
-        for call in silent:
-            for nth, way in ((1, plan), (2, plan), (1, "auto"), (2, "auto")):
-                with self.subTest(call=call, nth=nth, way=way):
-                    out, _ = self.watched(*steps, CISTERN_PLAN=str(way), SIMCUDA_FAIL=f"{call}:{nth}=2")
-                    self.assertEqual(out, "442 blocks, wrong: 0\n")
+        for nth, way, call in life.part(itertools.product((1, 2), (plan, "auto"), silent)):
+            with self.subTest(call=call, nth=nth, way=way):
+                out, _ = self.watched(*steps, CISTERN_PLAN=str(way), SIMCUDA_FAIL=f"{call}:{nth}=2")
+                self.assertEqual(out, "442 blocks, wrong: 0\n")
 
     def test_the_driver_refuses_the_chunk_or_fails(self):
         steps = (self.program("planned_steps_lazy"), "3")

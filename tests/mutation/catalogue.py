@@ -61,13 +61,16 @@ class Sources:
     """The texts of the tree's C++ files and all their definitions."""
 
     def __init__(self, root=ROOT, folders=FOLDERS):
-        self.root, self.texts, self.definitions = root, {}, []
+        self.root, self.texts, self.definitions, self.by_name = root, {}, [], collections.defaultdict(list)
         for folder in folders:
             for path in sorted((root / folder).rglob("*")):
                 if path.suffix in (".h", ".cc"):
                     name = str(path.relative_to(root))
                     self.texts[name] = path.read_text(encoding="utf-8")
                     self.definitions += cpp_source.definitions(self.texts[name], name)
+        for definition in self.definitions:
+            for name in definition.names():
+                self.by_name[name].append(definition)
 
     def text_of(self, definition):
         return self.texts[definition.path][definition.start:definition.end]
@@ -80,7 +83,7 @@ class Sources:
         return f"{definition.path}:{self.lines_of(definition).start}"
 
     def named(self, name):
-        return [d for d in self.definitions if d.is_called(name)]
+        return self.by_name.get(name, [])
 
     def find(self, mutant):
         """Where a mutant goes: overloads and functions of that name in other files are told apart by

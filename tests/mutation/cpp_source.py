@@ -44,8 +44,10 @@ class Definition(collections.namedtuple("Definition", "namespaces classes own pa
 
     def is_called(self, name):
         """A name is given with all its classes, and with as many of the namespaces as one likes."""
-        return any(name == "::".join([*self.namespaces[k:], self.short_name])
-                   for k in range(len(self.namespaces) + 1))
+        return name in self.names()
+
+    def names(self):
+        return ["::".join([*self.namespaces[k:], self.short_name]) for k in range(len(self.namespaces) + 1)]
 
 
 class NotUnderstood(Exception):

@@ -125,7 +125,8 @@ uint64_t rounded(uint64_t bytes) { return (bytes + 511) / 512 * 512; }
 
 }  // namespace
 
-TEST_CASE("random frees, flushes, synchronisations and shortages follow the model") {
+TEST_CASE("random frees, flushes, synchronisations and shortages follow the model",
+          "[one-thread]") {
   const unsigned seed = GENERATE(1u, 2u, 3u, 4u, 5u, 6u);
   const GarbageRules rules = GENERATE(
       GarbageRules{When::at_threshold, 3 * kMiB, 1}, GarbageRules{When::at_threshold, 200'000, 0.5},

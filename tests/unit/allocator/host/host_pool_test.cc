@@ -361,7 +361,7 @@ TEST_CASE("no host chunk stays of which nothing may be used") {
   CHECK(status == 0);
 }
 
-TEST_CASE("there may be many small host chunks") {
+TEST_CASE("there may be many small host chunks", "[one-thread]") {
   Pool pool({.chunk_bytes = kMiB,
              .locks = false,
              .eager = false,

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+# What the builds with a sanitizer have of their own.
+
+# A race detector sees nothing where one thread runs alone, and takes ten times as long to look.
+# Of the pools' and settings' unit tests it runs the files that start a thread, or include what does (those
+# of the shim stay: they have fakes for each other), without their cases with the tag `one-thread`; of the programs,
+# all but those whose expectation says `one-thread`. The other sanitizers run the rest, too.
+if(CMAKE_CXX_FLAGS MATCHES "-fsanitize=thread")
+  foreach(source ${tests/unit})
+    file(STRINGS ${source} threads LIMIT_COUNT 1 REGEX
+      "std::j?thread|pthread_create|start_own_thread|/(arena_pool|forked|ipc_peers|random_graphs|unit_imports|written)[.]h")
+    if(source MATCHES "/tests/unit/(allocator|config)/.*_test[.]cc$" AND NOT threads)
+      list(REMOVE_ITEM tests/unit ${source})
+    endif()
+  endforeach()
+  set(for_races --of-threads)
+  set(cases_for_races TEST_SPEC ~[one-thread])
+endif()
+
+# Damaged input against its readers: only where reads out of bounds are seen.
+# Each fuzzer takes a seed and a number of rounds; `make soak` runs long ones.
+if(CMAKE_CXX_FLAGS MATCHES "-fsanitize=address")
+  foreach(what config elf ipc plan recording)
+    add_executable(${what}_fuzz tests/fuzz/${what}_fuzz.cc)
+    target_link_libraries(${what}_fuzz PRIVATE cistern_tools)
+    add_test(NAME fuzz/${what} COMMAND ${what}_fuzz)
+    set_tests_properties(fuzz/${what} PROPERTIES LABELS fuzz TIMEOUT 1200)
+  endforeach()
+  target_sources(elf_fuzz PRIVATE config/tool/elf.cc)
+  target_sources(ipc_fuzz PRIVATE "$<FILTER:$<TARGET_OBJECTS:unit_tests_object>,INCLUDE,/shim/(ipc/[a-z_]+|process/own_thread)[.]cc>")
+endif()
