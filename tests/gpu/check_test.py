@@ -153,6 +153,33 @@ class Simulated(unittest.TestCase):
         row, _ = silent(parts.library, (PROGRAMS / "gpu_libraries", f"cudart{RUNTIME}"), str(CISTERN))
         self.assertEqual((row["same"], row["seen"]["operations"], row["seen"]["unseen"]), (True, 80, 0))
 
+    def transformed(self, how):
+        """By a stand-in for cuFFT that copies like that."""
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "libcufft.so.12").symlink_to(PROGRAMS / "libstand_in_fft.so")
+            path = f"{folder}:{PROGRAMS}:{os.environ['LD_LIBRARY_PATH']}"
+            with mock.patch.dict(os.environ, LD_LIBRARY_PATH=path, STAND_IN_COPIES=how):
+                return silent(parts.library, (PROGRAMS / "gpu_libraries", "cufft"), str(CISTERN))
+
+    def test_a_library_that_passes_no_hook_is_noticed_and_keeps_its_order(self):
+        self.nothing_runs_before_the_host_waits()
+        row, printed = self.transformed("told")
+        self.assertEqual((row["same"], row["seen"]["unseen"]), (True, 20))
+        self.assertIn("so frees wait: the program calls cuGetExportTable", printed)
+        self.assertIn("in 20 of 20 rounds", row["cistern"]["stdout"])
+
+    def test_a_library_that_is_neither_counted_nor_noticed_fails_the_check(self):
+        self.nothing_runs_before_the_host_waits()
+        row, printed = self.transformed("hidden")
+        self.assertEqual((row["seen"]["unseen"], row["seen"]["same"]), (20, False))
+        self.assertEqual(check.failures({"libraries": [row]}), ["cufft"])
+        self.assertIn("FAIL cufft: 20 of 20 operations unseen", printed)
+        self.assertNotEqual(row["bare"]["stdout"], row["cistern"]["stdout"])  # as its order shows, too
+
+    def test_the_same_library_is_counted_if_its_work_passes_a_hook(self):
+        row, _ = self.transformed("plainly")
+        self.assertEqual((row["same"], row["seen"]["unseen"], row["seen"]["operations"]), (True, 0, 20))
+
     def test_loops_of_large_blocks(self):
         told, _ = silent(parts.kept, PROGRAMS, str(CISTERN))
         self.assertEqual(told["driver"]["mib_at_once"], 0)
@@ -174,10 +201,11 @@ class Simulated(unittest.TestCase):
 class Judged(unittest.TestCase):
     """By what a library's program and Cistern's report say."""
 
-    def library(self, at_once, order="there", **report):
+    def library(self, at_once, order="there", waited_for_all=None, **report):
         def run(command, preload=None, **_):
             mode = command[-1]
-            reported = {"frees": {"at_once": at_once.get(mode, 0)}} | report
+            frees = {"at_once": at_once.get(mode, 0), "waited_for_all": waited_for_all or {}}
+            reported = {"frees": frees} | report
             printed = {"order": order if preload else "there"}.get(mode, "operations: 20")
             return {"status": 0, "stdout": printed, "stderr": "", "seconds": 0, "report": reported}
 
@@ -193,10 +221,22 @@ class Judged(unittest.TestCase):
     def test_work_that_came_too_early_fails(self):
         self.assertFalse(self.library({"idle": 25, "busy": 5}, order="not there")[0]["same"])
 
-    def test_where_all_frees_wait_nothing_is_said_of_launches(self):
-        row, printed = self.library({"idle": 0, "busy": 0}, unseen_work="a decoder")
-        self.assertTrue(row["same"])
-        self.assertIn("not judged: frees wait in any case: a decoder", printed)
+    def test_operations_that_are_not_counted_are_noticed_or_the_check_fails(self):
+        waits = {"waited_for_all": {"careful": {"waits": 20, "ns": 0}}}
+        row, printed = self.library({}, unseen_work="a decoder", **waits)
+        self.assertEqual((row["same"], row["seen"]["noticed"]), (True, "a decoder"))
+        self.assertIn("ok   cublas: 20 of 20 operations unseen, so frees wait: a decoder", printed)
+        self.assertFalse(self.library({}, unseen_work="a decoder", order="not there", **waits)[0]["same"])
+        self.assertFalse(self.library({}, **waits)[0]["same"])  # nothing says why
+
+    def test_a_reason_does_not_count_if_a_free_did_not_wait(self):
+        waits = {"waited_for_all": {"careful": {"waits": 19, "ns": 0}}}
+        row, printed = self.library({"idle": 5, "busy": 5}, unseen_work="a decoder", **waits)
+        self.assertEqual((row["same"], "noticed" in row["seen"]), (False, False))
+        self.assertIn("FAIL cublas: 20 of 20 operations unseen", printed)
+
+    def test_frees_of_a_careful_process_are_the_drivers(self):
+        self.assertTrue(self.library({}, careful="a function that no table knows")[0]["same"])
 
     def test_what_is_not_installed_is_skipped(self):
         def run(*_):

@@ -10,9 +10,10 @@
 //
 // check.py compares `order` without and with Cistern: a launch that is not seen would not wait for
 // the work before the free. Cistern's report of the other two must differ by one free for each
-// operation that had nothing to wait for (frees.at_once): after one that is not seen it had not.
-// Status 77: the library is not here. `own` is the driver's own copy, which is always here; `cupti`
-// the same under a profiler, which may make all frees wait: then only the order is judged.
+// operation that had nothing to wait for (frees.at_once): after one that is not seen it had not. A
+// library whose work passes no hook must have been noticed: then the report says why, and each free
+// waited. Status 77: the library is not here. `own` is the driver's own copy, which is always here;
+// `cupti` the same under a profiler.
 
 #include <dlfcn.h>
 
