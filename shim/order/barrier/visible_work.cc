@@ -75,13 +75,13 @@ bool any_visible_work(const Context& context) {
 namespace {
 
 // Whether work of other contexts may be visible, also where no event follows it, or is another
-// thread's. That one may be needed to end it, and this one may have ended by then.
+// thread's. That one may be needed to end it, and this one may have ended by then. Whose work is in
+// a context that was never seen empty is not known.
 bool others_may_show(CUcontext own) {
   const ThreadId me = this_thread_id();
   bool any = false;
   for_each_context([&](const Context& each) {
-    const bool known = each.unfinished.known() && each.handle.load() != own;
-    any |= known && !each.unfinished.only_of(me);
+    any |= each.handle.load() != own && !each.unfinished.only_of(me);
   });
   return any;
 }

@@ -9,6 +9,8 @@
 //   carried_by_several   the same, while work of two threads is under way
 //   copies      copies to pinned memory, and a free behind each
 //   abroad      another context copies to pinned memory; a stream of the first one waits for that
+//   all_abroad  the same, once all work counts as visible, and none is followed by an event
+//   early_abroad   another context's kernels may begin early: no event follows those either
 //   copies_end  the stream of such a copy ends, and a shorter copy follows on one with its handle
 
 #include <cstring>
@@ -92,25 +94,35 @@ void copies(Workplace& at) {
   std::printf("read behind a free: %d\n", right);
 }
 
-// A free in the first context waits for its stream, and so for the copies.
-void abroad(Workplace& at, CUcontext context) {
+enum class Abroad : uint8_t { copies, all_visible, early };
+
+// A free in the first context waits for its stream, and so for the other context's work. A
+// synchronisation of the first one alone shows nothing of that.
+void abroad(Workplace& at, CUcontext context, Abroad how) {
   uint32_t* memory = new_pinned();
   CUcontext other = nullptr;
   MUST(cuCtxCreate(&other, nullptr, 0, 0));
   Workplace there;
-  const CUevent copied = new_event();
+  const CUevent done = new_event();
   MUST(cuCtxSynchronize());
   MUST(cuCtxSetCurrent(context));
   MUST(cuCtxSynchronize());
+  if (how == Abroad::all_visible) MUST(cuMemcpyHtoD(at.copy, &memory, sizeof memory));
+  const auto on_host = reinterpret_cast<CUdeviceptr>(memory);
   int right = 0;
   for (int round = 0; round < 10; ++round) {
     const CUdeviceptr block = new_block(1000);
     MUST(cuCtxSetCurrent(other));
     MUST(timed::fill_words(there.kernels, there.first, there.words, kWords, ++at.seed, kDelayUs));
-    MUST(cuMemcpyDtoHAsync(memory, there.words, kBytes, there.first));
-    MUST(cuEventRecord(copied, there.first));
+    if (how == Abroad::early) {
+      MUST(timed::fill_words_early(there.kernels, there.first, on_host, kWords, at.seed, kDelayUs));
+    } else {
+      MUST(cuMemcpyDtoHAsync(memory, there.words, kBytes, there.first));
+    }
+    MUST(cuEventRecord(done, there.first));
     MUST(cuCtxSetCurrent(context));
-    MUST(cuStreamWaitEvent(at.first, copied, 0));
+    if (how != Abroad::copies) MUST(cuCtxSynchronize());
+    MUST(cuStreamWaitEvent(at.first, done, 0));
     MUST(cuMemFree(block));
     right += static_cast<const volatile uint32_t*>(memory)[0] == at.seed;
   }
@@ -149,7 +161,9 @@ int main(int argc, char** argv) {
   if (is("carried")) carried(at);
   if (is("carried_by_several")) carried_by_several(at, context);
   if (is("copies")) copies(at);
-  if (is("abroad")) abroad(at, context);
+  if (is("abroad")) abroad(at, context, Abroad::copies);
+  if (is("all_abroad")) abroad(at, context, Abroad::all_visible);
+  if (is("early_abroad")) abroad(at, context, Abroad::early);
   if (is("copies_end")) copies_end(at);
   return 0;
 }
