@@ -33,7 +33,7 @@ void awaited(Workplace& here, CUcontext context, bool seen_empty) {
   CUdeviceptr go = new_block(sizeof(uint32_t)), words = at.words;
   MUST(cuMemsetD32Async(go, 0, 1, at.second));
   MUST(cuStreamSynchronize(at.second));
-  const CUevent over = new_event();
+  CUevent over = new_event();
   if (seen_empty) MUST(cuCtxSynchronize());
   size_t count = kWords;
   uint32_t seed = ++at.seed;

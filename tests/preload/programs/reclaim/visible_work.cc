@@ -103,7 +103,7 @@ void abroad(Workplace& at, CUcontext context, Abroad how) {
   CUcontext other = nullptr;
   MUST(cuCtxCreate(&other, nullptr, 0, 0));
   Workplace there;
-  const CUevent done = new_event();
+  CUevent done = new_event();
   MUST(cuCtxSynchronize());
   MUST(cuCtxSetCurrent(context));
   MUST(cuCtxSynchronize());
