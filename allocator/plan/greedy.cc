@@ -53,18 +53,38 @@ class Skyline {
   Array<Node> nodes_;
 };
 
+// The most bytes live in a range of sections: a tree of which each node has the most below it.
+class Peaks {
+ public:
+  bool make(std::span<const uint64_t> live) {
+    leaves_ = live.size();
+    if (!nodes_.make(2 * leaves_)) return false;
+    std::copy(live.begin(), live.end(), nodes_.begin() + leaves_);
+    for (size_t i = leaves_; i-- > 1;) nodes_[i] = std::max(nodes_[2 * i], nodes_[2 * i + 1]);
+    return true;
+  }
+
+  uint64_t highest(const Block& block) const {
+    uint64_t highest = 0;
+    size_t from = block.first + leaves_, end = block.last + leaves_ + 1;
+    for (; from < end; from /= 2, end /= 2) {
+      if (from % 2 != 0) highest = std::max(highest, nodes_[from++]);
+      if (end % 2 != 0) highest = std::max(highest, nodes_[--end]);
+    }
+    return highest;
+  }
+
+ private:
+  size_t leaves_ = 0;
+  Array<uint64_t> nodes_;
+};
+
 class Keys {
  public:
   bool make(const Problem& problem, Order order) {
     problem_ = &problem;
     order_ = order;
-    if (order != Order::pressure) return true;
-    const size_t sections = problem.live().size();
-    if (!live_.make(sections)) return false;
-    for (uint32_t i = 0; i < sections; ++i) {
-      live_.raise({.bytes = 0, .first = i, .last = i}, problem.live()[i]);
-    }
-    return true;
+    return order != Order::pressure || live_.make(problem.live());
   }
 
   // Of what comes first it is the highest.
@@ -98,7 +118,7 @@ class Keys {
 
   const Problem* problem_ = nullptr;
   Order order_ = Order::bytes;
-  Skyline live_;
+  Peaks live_;
 };
 
 // The blocks of `order` from `next` on.

@@ -48,9 +48,10 @@ bool Placement::advance(Bucket& bucket, const Block& block, uint64_t& cursor) {
   const uint64_t before = cursor;
   uint32_t i = bucket.next;
   for (; i < bucket.size && entries[i].offset < cursor + block.bytes; ++i) {
+    // Without a jump: which entries overlap is as good as random.
     const Entry& entry = entries[i];
-    const bool overlaps = entry.first <= block.last && block.first <= entry.last;
-    if (overlaps && entry.end > cursor) cursor = entry.end;
+    const bool overlaps = (entry.first <= block.last) & (block.first <= entry.last);
+    cursor = std::max(cursor, entry.end & -uint64_t{overlaps});
   }
   steps_ += i - bucket.next + 1;
   bucket.next = i;
@@ -123,32 +124,50 @@ size_t Placement::in_the_way(uint32_t block, uint64_t offset, uint64_t end,
   return found;
 }
 
-// Of one that is in several buckets the first counts that is the block's, too.
+// Of one that is in several buckets the first counts that is the block's, too. Without jumps where
+// they would go either way as often.
 size_t Placement::neighbours(uint32_t block, Array<Neighbour>& out, Array<Neighbour>& other) {
   constexpr uint32_t kMostMerged = 8;
-  const auto lower = [](const Neighbour& a, const Neighbour& b) { return a.offset < b.offset; };
   const Block& what = blocks_[block];
   const uint32_t first = bucket_of(what.first), last = bucket_of(what.last);
   const bool merges = last - first < kMostMerged;
+  const size_t most = out.size() - 1;
   size_t count = 0;
   for (uint32_t i = first; i <= last; ++i) {
     const size_t before = count;
-    const Entry* const entries = entries_.begin() + buckets_[i].begin;
-    for (uint32_t at = 0; at < buckets_[i].size; ++at) {
+    const Bucket& bucket = buckets_[i];
+    const Entry* const entries = entries_.begin() + bucket.begin;
+    for (uint32_t at = 0; at < bucket.size; ++at) {
       const Entry& entry = entries[at];
-      const bool overlaps = entry.first <= what.last && what.first <= entry.last;
-      if (!overlaps || std::max(bucket_of(entry.first), first) != i) continue;
-      if (count == out.size()) return count + 1;
-      out[count++] = {entry.offset, entry.end, entry.block};
+      out[std::min(count, most)] = {entry.offset, entry.end, entry.block};
+      const bool overlaps = (entry.first <= what.last) & (what.first <= entry.last);
+      count += overlaps & (std::max(bucket_of(entry.first), first) == i);
     }
-    steps_ += buckets_[i].size;
+    steps_ += bucket.size;
+    if (count > most) return out.size() + 1;
     if (!merges || before == 0 || before == count) continue;
-    std::merge(out.begin(), out.begin() + before, out.begin() + before, out.begin() + count,
-               other.begin(), lower);
+    merge(out.span().first(before), out.span().subspan(before, count - before), other.begin());
     std::swap(out, other);
   }
-  if (!merges) std::sort(out.begin(), out.begin() + count, lower);
+  if (!merges) {
+    std::sort(out.begin(), out.begin() + count,
+              [](const Neighbour& a, const Neighbour& b) { return a.offset < b.offset; });
+  }
   return count;
+}
+
+// std::merge() without jumps.
+void Placement::merge(std::span<const Neighbour> one, std::span<const Neighbour> other,
+                      Neighbour* out) {
+  const Neighbour *a = one.data(), *const a_end = a + one.size();
+  const Neighbour *b = other.data(), *const b_end = b + other.size();
+  while (a != a_end && b != b_end) {
+    const bool takes_b = b->offset < a->offset;
+    *out++ = *(takes_b ? b : a);
+    a += !takes_b;
+    b += takes_b;
+  }
+  std::copy(b, b_end, std::copy(a, a_end, out));
 }
 
 void Placement::insert(uint32_t block, uint64_t offset) {

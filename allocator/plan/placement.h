@@ -37,8 +37,8 @@ class Placement {
     uint64_t offset, end;
     uint32_t block;
   };
-  // Those of a block, by offset. Returns how many, or, where that is more than fits into `out`, a
-  // number above that. `other` is as large as `out`, and has nothing of use afterwards.
+  // Those of a block, by offset. Returns how many, or, where that is not less than fits into `out`,
+  // a number above that. `other` is as large as `out`, and has nothing of use afterwards.
   size_t neighbours(uint32_t block, Array<Neighbour>& out, Array<Neighbour>& other);
 
   void insert(uint32_t block, uint64_t offset);
@@ -67,6 +67,8 @@ class Placement {
   };
 
   uint32_t bucket_of(uint32_t section) const { return section >> shift_; }
+  static void merge(std::span<const Neighbour> one, std::span<const Neighbour> other,
+                    Neighbour* out);
   bool advance(Bucket& bucket, const Block& block, uint64_t& cursor);
   void begin_search(const Block& block);
   void search(const Block& block, uint64_t& cursor);

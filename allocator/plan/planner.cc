@@ -107,14 +107,14 @@ class Planner {
     return true;
   }
 
-  // Each time with less above the lower bound: a quarter of what it was, or more of it where that
+  // Each time with less above the lower bound: an eighth of what it was, or more of it where that
   // was too little.
   bool run_refit() {
     if (done() || budget_.over()) return true;
     Refit refit;
-    if (!refit.make(problem_, placement_, packing_steps_ / 4)) return false;
+    if (!refit.make(problem_, placement_, packing_steps_ / 32)) return false;
     note_memory(refit.bytes());
-    uint64_t part = 4;
+    uint64_t part = 8;
     while (!done() && !budget_.over()) {
       const uint64_t bound = problem_.lower_bound(), gap = out_.bytes - bound;
       if (refit.run(bound + gap / part, out_.bytes, budget_)) {

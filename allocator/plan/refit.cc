@@ -12,7 +12,7 @@ namespace {
 // Of a block that lives with more than that, no place is searched among those of others.
 constexpr size_t kMostNeighbours = 1 << 18;
 
-constexpr uint64_t kRises = 8;  // the ceiling, by such a part of what is left to the limit
+constexpr uint64_t kRises = 16;  // the ceiling, by such a part of what is left to the limit
 
 }  // namespace
 
@@ -20,20 +20,20 @@ bool Refit::make(const Problem& problem, Placement& placement, uint64_t effort) 
   blocks_ = problem.blocks();
   placement_ = &placement;
   effort_ = effort;
-  const size_t neighbours = std::min(blocks_.size(), kMostNeighbours);
+  const size_t neighbours = std::min(blocks_.size(), kMostNeighbours) + 1;
   if (!sort_blocks(problem, Order::pressure, order_) ||
-      !keys_of(problem, Order::pressure, weights_) || !failures_.make(blocks_.size()) ||
+      !keys_of(problem, Order::pressure, weights_) || !prices_.make(blocks_.size()) ||
       !displaced_.make(blocks_.size()) || !neighbours_.make(neighbours) ||
       !merged_.make(neighbours) || !taken_.make(neighbours)) {
     return false;
   }
   for (double& weight : weights_) weight = std::exp2(weight);
-  std::fill(failures_.begin(), failures_.end(), 1.0F);
+  std::copy(weights_.begin(), weights_.end(), prices_.begin());
   return true;
 }
 
 uint64_t Refit::bytes() const {
-  return order_.bytes() + weights_.bytes() + failures_.bytes() + displaced_.bytes() +
+  return order_.bytes() + weights_.bytes() + prices_.bytes() + displaced_.bytes() +
          neighbours_.bytes() + merged_.bytes() + taken_.bytes();
 }
 
@@ -72,19 +72,16 @@ bool Refit::place_displaced(Budget& search, Budget& budget) {
     if (budget.over()) return false;
     const uint32_t block = take_dearest();
     uint64_t steps = displaced_count_;
-    if (!place(block)) {
-      failures_[block] += 1;
-      const bool searches = !search.over();
-      const size_t neighbours =
-          searches ? placement_->neighbours(block, neighbours_, merged_) : kMostNeighbours + 1;
-      if (neighbours <= kMostNeighbours && blocks_[block].bytes <= ceiling_) {
-        displace(block, cheapest_place(block, neighbours), neighbours);
-        steps += neighbours;
-      } else {
-        const uint64_t offset = placement_->first_fit(block);
-        if (!raise(offset + blocks_[block].bytes)) return false;
-        placement_->insert(block, offset);
-      }
+    const bool searches = !search.over() && blocks_[block].bytes <= ceiling_;
+    const size_t neighbours =
+        searches ? placement_->neighbours(block, neighbours_, merged_) : neighbours_.size() + 1;
+    if (neighbours <= neighbours_.size()) {
+      displace(block, cheapest_place(block, neighbours), neighbours);
+      steps += neighbours;
+    } else if (!place(block)) {
+      const uint64_t offset = placement_->first_fit(block);
+      if (!raise(offset + blocks_[block].bytes)) return false;
+      placement_->insert(block, offset);
     }
     steps += placement_->take_steps();
     spent += steps;
@@ -113,44 +110,51 @@ uint32_t Refit::take_dearest() {
 }
 
 // Below the ceiling. A window as large as the block goes up over its neighbours, from end to end.
-uint64_t Refit::cheapest_place(uint32_t block, size_t neighbours) {
+// It leaps over a neighbour that alone costs as much as the cheapest place so far.
+Refit::Place Refit::cheapest_place(uint32_t block, size_t neighbours) {
   const auto ends_later = [](const Taken& a, const Taken& b) { return a.end > b.end; };
   const uint64_t bytes = blocks_[block].bytes;
-  double price = 0, least = HUGE_VAL;
-  uint64_t best = 0, offset = 0;
+  double price = 0;
+  uint64_t offset = 0;
+  Place best = {0, HUGE_VAL};
   size_t next = 0, taken = 0;
-  for (;;) {
-    for (; next < neighbours && neighbours_[next].offset < offset + bytes; ++next) {
-      const Placement::Neighbour& other = neighbours_[next];
-      if (other.end <= offset) continue;
-      const double own = weights_[other.block] * static_cast<double>(failures_[other.block]);
-      price += own;
-      taken_[taken++] = {other.end, own};
-      std::push_heap(taken_.begin(), taken_.begin() + taken, ends_later);
-    }
-    if (price < least) {
-      least = price;
-      best = offset;
-    }
-    if (taken == 0) return best;  // nothing is in the way
-    offset = taken_[0].end;
-    if (offset + bytes > ceiling_) return best;
-    while (taken != 0 && taken_[0].end == offset) {
+  const auto go_up_to = [&](uint64_t end) {
+    offset = end;
+    while (taken != 0 && taken_[0].end <= end) {
       price -= taken_[0].price;
       std::pop_heap(taken_.begin(), taken_.begin() + taken--, ends_later);
     }
     if (taken == 0) price = 0;  // without the error of all sums
+  };
+  for (;;) {
+    for (; next < neighbours && neighbours_[next].offset < offset + bytes; ++next) {
+      const Placement::Neighbour& other = neighbours_[next];
+      if (other.end <= offset) continue;
+      const double own = prices_[other.block];
+      if (own >= best.price) {
+        go_up_to(other.end);
+        continue;
+      }
+      price += own;
+      taken_[taken++] = {other.end, own};
+      std::push_heap(taken_.begin(), taken_.begin() + taken, ends_later);
+    }
+    if (offset + bytes > ceiling_) return best;
+    if (price < best.price) best = {offset, price};
+    if (taken == 0) return best;  // nothing is in the way
+    go_up_to(taken_[0].end);
   }
 }
 
-void Refit::displace(uint32_t block, uint64_t offset, size_t neighbours) {
-  const uint64_t end = offset + blocks_[block].bytes;
+void Refit::displace(uint32_t block, Place place, size_t neighbours) {
+  if (place.price != 0) prices_[block] += weights_[block];
+  const uint64_t end = place.offset + blocks_[block].bytes;
   for (size_t i = 0; i < neighbours && neighbours_[i].offset < end; ++i) {
-    if (neighbours_[i].end <= offset) continue;
+    if (neighbours_[i].end <= place.offset) continue;
     placement_->remove(neighbours_[i].block);
     displaced_[displaced_count_++] = neighbours_[i].block;
   }
-  placement_->insert(block, offset);
+  placement_->insert(block, place.offset);
 }
 
 }  // namespace cistern::alloc::plan

@@ -36,11 +36,16 @@ class Refit {
     double price;
   };
 
+  struct Place {
+    uint64_t offset;
+    double price;  // of the blocks that are there
+  };
+
   bool place(uint32_t block);
   bool place_displaced(Budget& search, Budget& budget);
   uint32_t take_dearest();
-  uint64_t cheapest_place(uint32_t block, size_t neighbours);
-  void displace(uint32_t block, uint64_t offset, size_t neighbours);
+  Place cheapest_place(uint32_t block, size_t neighbours);
+  void displace(uint32_t block, Place place, size_t neighbours);
   bool raise(uint64_t ceiling);
 
   std::span<const Block> blocks_;
@@ -48,7 +53,7 @@ class Refit {
   uint64_t effort_ = 0, ceiling_ = 0, limit_ = 0;
   Array<uint32_t> order_;
   Array<double> weights_;  // by block: how hard to place
-  Array<float> failures_;  // by block: how often it had no place, and 1
+  Array<double> prices_;   // by block: its weight, as often as it had no place and once more
   Array<uint32_t> displaced_;
   size_t displaced_count_ = 0;
   Array<Placement::Neighbour> neighbours_, merged_;

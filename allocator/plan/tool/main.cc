@@ -130,7 +130,9 @@ class Plans {
       return false;
     }
     const Result result = {input, blocks, planned.offsets.span(), planned.bytes, alignment};
-    text_ += options_.out.ends_with(".csv") ? table_text(result) : plan_text(result);
+    if (!options_.out.empty()) {
+      text_ += options_.out.ends_with(".csv") ? table_text(result) : plan_text(result);
+    }
     if (!options_.svg.empty()) picture_ = picture_text(result);
     if (options_.wanted.log) std::fputs(reuse_text(result).c_str(), stdout);
     show(result, skipped, planned, static_cast<double>(os::now_ns() - began_) / 1e9);
