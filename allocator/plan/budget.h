@@ -27,12 +27,19 @@ class Budget {
   uint64_t left() const { return left_; }
   uint64_t spent() const { return spent_; }
 
+  // Until the deadline; UINT64_MAX where there is none.
+  uint64_t left_ns() const {
+    if (deadline_ns_ == UINT64_MAX) return UINT64_MAX;
+    const uint64_t now = os::now_ns();
+    return deadline_ns_ > now ? deadline_ns_ - now : 0;
+  }
+
   // So many eighths of what is left, in steps and in time. What is spent there has to be spent
   // here, too.
   Budget eighths(uint64_t count) const {
-    const uint64_t now = deadline_ns_ == UINT64_MAX ? 0 : os::now_ns();
-    const uint64_t time = deadline_ns_ > now ? deadline_ns_ - now : 0;
-    const uint64_t deadline = deadline_ns_ == UINT64_MAX ? UINT64_MAX : now + time / 8 * count;
+    const uint64_t time = left_ns();
+    const uint64_t deadline =
+        deadline_ns_ == UINT64_MAX ? UINT64_MAX : os::now_ns() + time / 8 * count;
     return {left_ / 8 * count, deadline};
   }
   // The same time, and at most so many steps.

@@ -79,7 +79,7 @@ class Planner {
     for (const Packing& packing : kPackings) {
       const bool is_first = out_.bytes == UINT64_MAX;
       if (done() || (!is_first && share.over())) break;
-      const uint64_t spent = budget_.spent();
+      const uint64_t spent = budget_.spent(), began_ns = os::now_ns();
       if (!is_first) {
         const uint64_t before = share.spent();
         if (!pack(problem_, packing, placement_, share)) return false;
@@ -88,7 +88,10 @@ class Planner {
         if (!pack(problem_, packing, placement_, budget_)) return false;
         share.spend(budget_.spent() - spent);
       }
-      if (is_first) packing_steps_ = budget_.spent() - spent;
+      if (is_first) {
+        packing_steps_ = budget_.spent() - spent;
+        packing_ns_ = os::now_ns() - began_ns;
+      }
       offer(placement_.offsets(), packing.name);
     }
     return true;
@@ -108,9 +111,9 @@ class Planner {
   }
 
   // Each time with less above the lower bound: an eighth of what it was, or more of it where that
-  // was too little.
+  // was too little. None takes less than a greedy packing did.
   bool run_refit() {
-    if (done() || budget_.over()) return true;
+    if (done() || budget_.left() < packing_steps_ || budget_.left_ns() < packing_ns_) return true;
     Refit refit;
     if (!refit.make(problem_, placement_, packing_steps_ / 32)) return false;
     note_memory(refit.bytes());
@@ -130,7 +133,7 @@ class Planner {
   const std::span<const Block> blocks_;
   const PlannerOptions& options_;
   Budget budget_;
-  uint64_t packing_steps_ = 0;
+  uint64_t packing_steps_ = 0, packing_ns_ = 0;  // of the first one
   Planned& out_;
   Placement placement_;
 };

@@ -41,6 +41,10 @@ class Lifetimes {
           table_.refused("a table without the columns of lifetimes", "", "id,lower,upper,size");
       return false;
     }
+    const size_t lines = table_.lines_left();
+    out_.lives.reserve(lines);
+    out_.ids.reserve(lines);
+    seen_.reserve(lines);
     while (problem_.empty() && table_.next(problem_)) read_row();
     return problem_.empty();
   }

@@ -23,6 +23,10 @@ Table::Table(std::string_view text) : rest_(text) {
   header_.swap(cells_);
 }
 
+size_t Table::lines_left() const {
+  return static_cast<size_t>(std::count(rest_.begin(), rest_.end(), '\n')) + 1;
+}
+
 // The cells of the next line; false at the end of the text.
 bool Table::read_line() {
   cells_.clear();

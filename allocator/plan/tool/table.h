@@ -22,6 +22,8 @@ class Table {
   bool next(std::string& problem);
 
   size_t line() const { return line_; }
+  // No more than that many are left.
+  size_t lines_left() const;
   std::string_view cell(int column) const { return cells_[static_cast<size_t>(column)]; }
   // False with a line in `problem` if the cell is no whole number from 0 to 2^62.
   bool number(int column, uint64_t& out, std::string& problem) const;
