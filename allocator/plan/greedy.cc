@@ -17,37 +17,39 @@ class Skyline {
     return nodes_.make(2 * leaves_);
   }
 
+  // What a node above one of the ends has everywhere, counts: that end is below it.
   uint64_t highest(const Block& block) const {
-    return highest(1, 0, leaves_ - 1, block.first, block.last);
+    uint64_t highest = 0;
+    size_t from = block.first + leaves_, end = block.last + leaves_ + 1;
+    for (size_t left = from, right = end - 1; left != 0; left /= 2, right /= 2) {
+      highest = std::max({highest, nodes_[left].everywhere, nodes_[right].everywhere});
+    }
+    for (; from < end; from /= 2, end /= 2) {
+      if (from % 2 != 0) highest = std::max(highest, nodes_[from++].highest);
+      if (end % 2 != 0) highest = std::max(highest, nodes_[--end].highest);
+    }
+    return highest;
   }
-  void raise(const Block& block, uint64_t end) {
-    raise(1, 0, leaves_ - 1, block.first, block.last, end);
+
+  void raise(const Block& block, uint64_t top) {
+    size_t from = block.first + leaves_, end = block.last + leaves_ + 1;
+    for (size_t left = from, right = end - 1; left != 0; left /= 2, right /= 2) {
+      nodes_[left].highest = std::max(nodes_[left].highest, top);
+      nodes_[right].highest = std::max(nodes_[right].highest, top);
+    }
+    const auto raise_all = [&](Node& node) {
+      node = {std::max(node.highest, top), std::max(node.everywhere, top)};
+    };
+    for (; from < end; from /= 2, end /= 2) {
+      if (from % 2 != 0) raise_all(nodes_[from++]);
+      if (end % 2 != 0) raise_all(nodes_[--end]);
+    }
   }
 
  private:
   struct Node {
     uint64_t highest, everywhere;
   };
-
-  uint64_t highest(size_t node, size_t from, size_t to, size_t first, size_t last) const {
-    if (last < from || to < first) return 0;
-    if (first <= from && to <= last) return nodes_[node].highest;
-    const size_t middle = from + (to - from) / 2;
-    return std::max({nodes_[node].everywhere, highest(2 * node, from, middle, first, last),
-                     highest(2 * node + 1, middle + 1, to, first, last)});
-  }
-
-  void raise(size_t node, size_t from, size_t to, size_t first, size_t last, uint64_t end) {
-    if (last < from || to < first) return;
-    nodes_[node].highest = std::max(nodes_[node].highest, end);
-    if (first <= from && to <= last) {
-      nodes_[node].everywhere = std::max(nodes_[node].everywhere, end);
-      return;
-    }
-    const size_t middle = from + (to - from) / 2;
-    raise(2 * node, from, middle, first, last, end);
-    raise(2 * node + 1, middle + 1, to, first, last, end);
-  }
 
   size_t leaves_ = 1;
   Array<Node> nodes_;
