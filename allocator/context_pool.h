@@ -35,7 +35,7 @@
 #pragma once
 
 #include "allocator/context_memory.h"
-#include "allocator/graph_arena/graph_run.h"
+#include "allocator/graph_arena/graph_runs.h"
 #include "allocator/idle_work.h"
 #include "allocator/waiting_memory.h"
 
@@ -127,7 +127,7 @@ class ContextPool {
     if (Expandable* units = memory_.strategy.units()) units->release_known_units();
   }
 
-  // Another process got the whole block in this chunk (told_sizes.h).
+  // Another process got the whole block in this chunk (ToldSizes).
   void note_size_told(const Chunk* chunk) { memory_.shared->told_sizes.note(chunk->requested()); }
 
   // The program is about to wait for the context.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One request for which the driver or the cap refused a chunk. All memory that is not live goes
-// back to the driver, in steps, until the request is served (shortage_step.h). Only if no step
+// back to the driver, in steps, until the request is served (Step). Only if no step
 // helps, the program gets the driver's code.
 //
 // An object of the calling thread, for one request. No lock is held while the source is called.

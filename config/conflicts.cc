@@ -3,7 +3,7 @@
 // Settings that are good by themselves and conflict. One function per rule; the first
 // that finds a conflict names both settings. What depends on the device (a chunk larger than its
 // memory, say) cannot be known here.
-#include "config/collect.h"
+#include "config/load.h"
 
 namespace cistern::config {
 namespace {

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "config/collect.h"
 #include "config/parse.h"
 
 namespace cistern::config {
@@ -260,6 +259,14 @@ size_t format_policy_line(const Loaded& loaded, char* out, size_t size) {
   }
   if (line.length() == 0) line.text("defaults");
   return line.length();
+}
+
+Given given_for(const Loaded& loaded, const char* name) {
+  unsigned device = kNoDevice;
+  const Row* row = find_row(name, device);
+  if (row == nullptr) return {};
+  if (row->store != nullptr) return loaded.given[static_cast<size_t>(row - kTable.data())];
+  return device < kMaxDevices ? loaded.given_device[device] : Given{};
 }
 
 }  // namespace cistern::config

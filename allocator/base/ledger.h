@@ -7,9 +7,22 @@
 #include <atomic>
 #include <cstdint>
 
-#include "allocator/base/shortage_step.h"
-
 namespace cistern::alloc {
+
+// The steps that are tried when the driver, or the cap, refuses a chunk, in this order
+// (shortage.h). The ledger counts which of them served the request, and the log names it.
+enum class Step : uint8_t {
+  clean,      // memory that had become clean by then
+  returned,   // a new chunk as without a shortage, after idle ones were returned
+  smaller,    // a smaller chunk: half as large, again and again
+  exact,      // a driver allocation of just the request
+  elsewhere,  // a block out of the way of the usual search, or waited for
+  refused,    // nothing: the program gets the driver's code
+};
+inline constexpr int kSteps = 6;
+
+inline constexpr const char* kStepNames[kSteps] = {"clean", "returned",  "smaller",
+                                                   "exact", "elsewhere", "refused"};
 
 class Counter {
  public:
@@ -136,6 +149,51 @@ struct Ledger {
     constexpr uint64_t kSpread = 0x9e3779b97f4a7c15;
     sizes_taken.fetch_or(uint64_t{1} << (bytes * kSpread >> 58), std::memory_order_relaxed);
   }
+};
+
+// The requested bytes that are live in one pool. It passes changes to the device's Ledger in steps
+// of 64 KiB, so that threads of different pools do not contend for one counter; its peak is exact
+// as long as only one pool allocates. Written under the pool's lock; any thread reads it.
+class LiveCount {
+ public:
+  void init(Ledger* ledger) { ledger_ = ledger; }
+
+  // A reader of both counts who comes between the two lines of a step has it twice or not at all:
+  // peaks alone are read so, and may be a step off.
+  void add(uint64_t bytes) {
+    live_.own_add(bytes);
+    const auto unknown = static_cast<int64_t>(unpublished());
+    ledger_->note_live(unknown);
+    if (unknown <= kStep) [[likely]]
+      return;
+    published_.own_add(static_cast<uint64_t>(unknown));
+    ledger_->live.add(static_cast<uint64_t>(unknown));
+  }
+  void sub(uint64_t bytes) {
+    live_.own_sub(bytes);
+    const auto unknown = static_cast<int64_t>(unpublished());
+    if (unknown >= -kStep) [[likely]]
+      return;
+    ledger_->live.add(static_cast<uint64_t>(unknown));
+    published_.own_add(static_cast<uint64_t>(unknown));
+  }
+
+  uint64_t get() const { return live_.get(); }
+  // How much of it the Ledger does not know yet (it may also know too many).
+  uint64_t unpublished() const { return live_.get() - published_.get(); }
+
+  void forget_all() {
+    ledger_->live.sub(published_.get());
+    live_.set(0);
+    published_.set(0);
+  }
+
+  // More than this is unpublished only while a block of that size is being added.
+  static constexpr int64_t kStep = 64 * 1024;
+
+ private:
+  Ledger* ledger_;
+  Counter live_, published_;
 };
 
 }  // namespace cistern::alloc

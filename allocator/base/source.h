@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "allocator/base/shortage_step.h"
+#include "allocator/base/ledger.h"
 #include "allocator/base/unit_source.h"
 
 namespace cistern::alloc {

@@ -9,7 +9,9 @@
 #include <atomic>
 #include <cstdint>
 
+#include "allocator/base/linked_list.h"
 #include "allocator/base/ticket.h"
+#include "config/policy.h"
 
 namespace cistern::alloc {
 
@@ -123,5 +125,45 @@ struct Chunk {
 
 // The promise "at most 64 bytes of bookkeeping a block" holds for whole blocks too.
 static_assert(sizeof(Chunk) <= 64);
+
+// Where a block that was cut from a chunk stands, in every strategy.
+enum class BlockState : uint8_t {
+  live,     // the program holds it
+  waiting,  // freed: waiting, parked, garbage or in quarantine
+  clean,    // ready to be handed out
+  kept,     // the same, to requests of its own size only (ReuseRule::same_size)
+  room,     // kept for the next member of a group (chunk_pools/groups.h)
+  hole,     // addresses without memory (allocator/expandable)
+  known,    // clean, but known outside the process: its units go back, nothing reuses it
+  moving,   // memory is being put behind it, or taken away, by one thread
+};
+
+// Chunks on their way from one place to another, linked by Chunk::next. A list belongs to one
+// thread.
+using ChunkList = LinkedList<Chunk>;
+
+// Which freed memory serves which request (CISTERN_MEMORY_OPTIMIZE). Under every rule only clean
+// memory serves a request.
+//
+//   about          not set: each strategy's own rule. A whole chunk serves requests that lose at
+//                  most 1/8 of it; free space in chunks is merged and cut
+//   same_size      level 0: what was freed serves requests of the size that it was last asked for,
+//                  to the byte. It is neither merged with its neighbours nor cut. Any other request
+//                  takes memory that never was a block since its chunk came in, or another chunk.
+//                  Once the source or the cap refuses that one, memory is short: then every pool
+//                  forgets the sizes of what is clean in it, merges that and serves whatever fits
+//                  (Ledger::sizes_forgotten); what is freed later has its size again. A chunk in
+//                  which nothing is live goes back to the source as under `about`; it does not
+//                  serve as a chunk of other blocks before memory is short (Chunk::cut)
+//   any_that_fits  level 1: the smallest free block or chunk that is large enough, exactly, however
+//                  much of it is lost. Small requests are cut from slabs and are no exception:
+//                  a chunk that the program had whole serves whole requests only
+enum class ReuseRule : uint8_t { about, same_size, any_that_fits };
+
+inline ReuseRule reuse_rule(const config::Policy& policy) {
+  if (!policy.memory_optimize.set) return ReuseRule::about;
+  return policy.memory_optimize == config::ReuseLevel::kSameSize ? ReuseRule::same_size
+                                                                 : ReuseRule::any_that_fits;
+}
 
 }  // namespace cistern::alloc

@@ -9,10 +9,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <span>
 
 #include "allocator/base/cap.h"
-#include "allocator/base/fastest_of_late.h"
 #include "allocator/base/ledger.h"
 #include "allocator/base/source.h"
 #include "allocator/chunk/chunk_cache.h"
@@ -21,6 +21,32 @@
 #include "allocator/chunk/shared_chunks.h"
 
 namespace cistern::alloc {
+
+// The least time of the last 32 to 64 calls of some function: its time when nothing delays it. Any
+// thread; threads that record at the same time may lose a measurement. No locks, no errors.
+class FastestOfLate {
+ public:
+  void note(uint64_t ns) {
+    if (noted_.get() % kSpan == 0) {
+      before_.set(noted_.get() == 0 ? ns : now_.get());
+      now_.set(ns);
+    }
+    noted_.add();
+    now_.set(std::min(now_.get(), ns));
+  }
+
+  // Nanoseconds; 0 before the first.
+  uint64_t ns() const { return std::min(before_.get(), now_.get()); }
+
+  void reset() {
+    for (Counter* counter : {&now_, &before_, &noted_}) counter->set(0);
+  }
+
+ private:
+  static constexpr uint64_t kSpan = 32;
+
+  Counter now_, before_, noted_;  // in this span of calls, in the one before; how many
+};
 
 namespace plan {
 class Plan;

@@ -8,7 +8,7 @@
 // filled by itself when it is handed out. Any thread; the caller holds no lock.
 #pragma once
 
-#include "allocator/chunk/chunk_list.h"
+#include "allocator/chunk/chunk.h"
 #include "allocator/chunk/fill.h"
 #include "allocator/reclaim/reclaim.h"
 

@@ -19,12 +19,10 @@
 #include <algorithm>
 
 #include "allocator/base/driver_rounding.h"
-#include "allocator/base/live_count.h"
+#include "allocator/base/ledger.h"
 #include "allocator/base/mutex.h"
 #include "allocator/base/size_bins.h"
-#include "allocator/chunk/block_state.h"
-#include "allocator/chunk/chunk_list.h"
-#include "allocator/chunk/reuse_rule.h"
+#include "allocator/chunk/chunk.h"
 #include "allocator/reclaim/freed_queue.h"
 
 namespace cistern::alloc {

@@ -3,16 +3,48 @@
 // (allocator/shared.h). Constant-initialised and, until the first block, untouched. Any thread.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+
 #include "allocator/base/arena.h"
 #include "allocator/base/counted_in.h"
 #include "allocator/base/left_units.h"
 #include "allocator/base/movers.h"
 #include "allocator/chunk/index.h"
-#include "allocator/chunk/told_sizes.h"
 #include "allocator/reclaim/idle_release.h"
 #include "allocator/reclaim/reclaim.h"
 
 namespace cistern::alloc {
+
+// The sizes of exported blocks. Another process learns the size from the driver, which reports that
+// of the chunk. A program that exports one block usually exports more of its size. So from then on
+// a request of that size gets a chunk of exactly that size. Any thread, no lock; no size is ever
+// forgotten.
+class ToldSizes {
+ public:
+  static constexpr int kMost = 32;
+
+  void note(uint64_t bytes) {
+    for (auto& size : sizes_) {
+      uint64_t known = 0;
+      if (size.compare_exchange_strong(known, bytes) || known == bytes) return;
+    }
+  }
+
+  // With kMost sizes noted, any size may have been told.
+  bool has(uint64_t bytes) const {
+    for (const auto& size : sizes_) {
+      const uint64_t known = size.load(std::memory_order_relaxed);
+      if (known == bytes) return true;
+      if (known == 0) [[likely]]
+        return false;
+    }
+    return true;
+  }
+
+ private:
+  std::atomic<uint64_t> sizes_[kMost] = {};  // 0: free, and so are those behind it
+};
 
 struct SharedChunks {
   Index index;

@@ -7,9 +7,8 @@
 // block_pool_units.cc that of the memory behind a range of addresses (allocator/expandable).
 #pragma once
 
-#include "allocator/chunk/chunk_list.h"
+#include "allocator/chunk/chunk.h"
 #include "allocator/chunk/pool_base.h"
-#include "allocator/chunk_pools/block_records.h"
 #include "allocator/chunk_pools/block_table.h"
 #include "allocator/reclaim/idle_release.h"
 

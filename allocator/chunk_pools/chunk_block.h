@@ -9,7 +9,6 @@
 
 #include "allocator/base/driver_rounding.h"
 #include "allocator/base/unit_source.h"
-#include "allocator/chunk/block_state.h"
 #include "allocator/chunk/chunk.h"
 #include "allocator/chunk_pools/chunk_sizes.h"
 

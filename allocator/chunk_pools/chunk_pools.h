@@ -7,7 +7,7 @@
 // Any thread; no lock is held while the chunk layer is called.
 #pragma once
 
-#include "allocator/base/shortage_step.h"
+#include "allocator/base/ledger.h"
 #include "allocator/chunk/chunk_supply.h"
 #include "allocator/chunk/request.h"
 #include "allocator/chunk_pools/block_pool.h"

@@ -23,15 +23,111 @@
 // while the source is called.
 #pragma once
 
-#include "allocator/base/shortage_step.h"
+#include <algorithm>
+#include <atomic>
+
+#include "allocator/base/ledger.h"
+#include "allocator/base/os.h"
 #include "allocator/chunk/chunk_supply.h"
 #include "allocator/chunk/request.h"
 #include "allocator/chunk_pools/chunk_pools.h"
-#include "allocator/expandable/low_water.h"
-#include "allocator/expandable/move_gate.h"
 #include "allocator/expandable/unit_supply.h"
+#include "allocator/reclaim/idle_release.h"
 
 namespace cistern::alloc {
+
+// Separates threads that move units from a thread that changes access to mapped memory, because
+// nobody knows the next address of a unit that is being moved. Several threads may move units at
+// the same time. A thread that changes access waits for them and keeps new ones out. Both sides
+// wait only for driver calls of the other. A mover enters once, since a second entry could wait for
+// itself. Any thread; all state is atomic.
+class MoveGate {
+ public:
+  class Moving {
+   public:
+    explicit Moving(MoveGate& gate) : gate_(gate) {
+      while (!gate_.enter()) os::wait_while([&] { return gate_.looking_.load() != 0; });
+    }
+    ~Moving() { gate_.moving_.fetch_sub(1); }
+    Moving(const Moving&) = delete;
+    Moving& operator=(const Moving&) = delete;
+
+   private:
+    MoveGate& gate_;
+  };
+
+  class Looking {
+   public:
+    explicit Looking(MoveGate& gate) : gate_(gate) {
+      gate_.looking_.fetch_add(1);
+      os::wait_while([&] { return gate_.moving_.load() != 0; });
+    }
+    ~Looking() { gate_.looking_.fetch_sub(1); }
+    Looking(const Looking&) = delete;
+    Looking& operator=(const Looking&) = delete;
+
+   private:
+    MoveGate& gate_;
+  };
+
+  void reset_after_fork() {
+    moving_.store(0);
+    looking_.store(0);
+  }
+
+ private:
+  bool enter() {
+    moving_.fetch_add(1);
+    if (looking_.load() == 0) return true;
+    moving_.fetch_sub(1);
+    return false;
+  }
+
+  std::atomic<int> moving_{0}, looking_{0};
+};
+
+// How much clean memory was not needed, and for how long. It does not matter which part: memory
+// that serves any request has no age of its own. Allocations write it, and one sweep at a time
+// (allocator/idle_work.h). If two threads write at once, one note is lost, and memory stays a tick
+// longer or shorter.
+class LowWater {
+ public:
+  void init() {
+    lowest_.set(UINT64_MAX);
+    unneeded_ = 0;
+    since_ = offered_ = kNotSeen;
+  }
+
+  // An allocation left this much clean.
+  void note(uint64_t clean) {
+    if (clean < lowest_.get()) lowest_.set(clean);
+  }
+
+  // For a sweep: what was clean at all moments since its age; from the age `due` on it may go. What
+  // did not go by the next tick is seen anew: it hides what has become clean since.
+  IdleChunks see(Tick now, uint64_t clean, uint32_t due) {
+    const uint64_t lowest = std::min(lowest_.get(), clean);
+    lowest_.set(clean);
+    if (offered_ != kNotSeen && offered_ != now) since_ = offered_ = kNotSeen;
+    unneeded_ = since_ == kNotSeen ? lowest : std::min(unneeded_, lowest);
+    if (unneeded_ == 0) {
+      since_ = offered_ = kNotSeen;
+      return {};
+    }
+    if (since_ == kNotSeen) since_ = now;
+    const uint32_t old = age(now, since_);
+    if (old >= due) offered_ = now;
+    return {unneeded_, old};
+  }
+
+  // That much of it is gone.
+  void released(uint64_t bytes) { unneeded_ -= std::min(unneeded_, bytes); }
+
+ private:
+  Counter lowest_;
+  uint64_t unneeded_ = 0;
+  Tick since_ = kNotSeen, offered_ = kNotSeen;
+};
 
 class Expandable {
  public:

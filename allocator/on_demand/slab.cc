@@ -6,6 +6,55 @@
 #include <cstring>
 
 namespace cistern::alloc {
+
+void SlabMap::clear() {
+  some_ = 0;
+  for (Word& word : all_) word.starts = word.clean = 0;
+}
+
+uint32_t SlabMap::last_start_before(uint32_t granule) const {
+  uint32_t i = (granule - 1) / 64;
+  uint64_t starts = all_[i].starts & (~uint64_t{0} >> (63 - (granule - 1) % 64));
+  if (starts == 0) {
+    const uint64_t below = some_ & ((uint64_t{1} << i) - 1);
+    i = static_cast<uint32_t>(std::bit_width(below)) - 1;
+    starts = all_[i].starts;
+  }
+  return i * 64 + static_cast<uint32_t>(std::bit_width(starts)) - 1;
+}
+
+void* SlabParts::take(uint32_t bytes) {
+  LockGuard guard(mutex_);
+  Link*& free = free_of(bytes);
+  if (free != nullptr) {
+    Link* part = free;
+    free = part->next;
+    return part;
+  }
+  // The end of a segment that is too short stays untouched, and so takes no memory.
+  if (left_ < bytes) {
+    void* segment = os::map(kSegmentBytes, 4096);
+    if (segment == nullptr) return nullptr;
+    next_ = static_cast<char*>(segment);
+    left_ = kSegmentBytes;
+  }
+  void* part = next_;
+  next_ += bytes;
+  left_ -= bytes;
+  return part;
+}
+
+void SlabParts::give_back(void* part, uint32_t bytes) {
+  LockGuard guard(mutex_);
+  push(free_of(bytes), part);
+}
+
+void SlabParts::give_back(Block** parts, size_t count, size_t stride, uint32_t bytes) {
+  LockGuard guard(mutex_);
+  Link*& free = free_of(bytes);
+  for (size_t i = count; i-- > 0;) push(free, parts[i * stride]);
+}
+
 namespace {
 
 uint16_t bit(const Block* block, const Block* first) {

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "allocator/chunk/chunk_list.h"
+#include "allocator/chunk/chunk.h"
 #include "allocator/chunk/pool_base.h"
 #include "allocator/on_demand/slab.h"
 

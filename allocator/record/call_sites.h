@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "allocator/base/mutex.h"
-#include "allocator/record/frame.h"
+#include "allocator/record/event.h"
 
 namespace cistern::alloc {
 

@@ -45,4 +45,39 @@ struct Event {
   uint32_t code = 0;  // of a refused allocation: CUDA's
 };
 
+// Identifies the block of an event, for code that follows blocks from event to event.
+
+// Handles of arrays and the numbers of physical memory are no addresses, and may equal some. A
+// free does not always know more of the kind of memory than this.
+enum class KeySpace : uint8_t { addresses, arrays, physical };
+inline constexpr int kKeySpaces = 3;
+
+constexpr KeySpace key_space_of(Memory memory) {
+  if (memory == Memory::array) return KeySpace::arrays;
+  return memory == Memory::physical ? KeySpace::physical : KeySpace::addresses;
+}
+
+// Physical memory and pools belong to the device.
+constexpr bool ends_with_context(Memory memory) {
+  return memory != Memory::stream_ordered && memory != Memory::physical;
+}
+
+// One level of a call stack, as call sites and recordings keep it. Plain data.
+struct Frame {
+  // Native: the path of the file whose code it is, "" where no file has it. Python: the source
+  // file. A number of Names.
+  uint32_t file;
+  // Python: the function, a number of Names, and the line. Native: 0.
+  uint32_t function;
+  uint32_t line;
+  // Native: the address of the call as the file's symbol table counts (without the file's load
+  // address), or the address itself where no file has it. Python: 0.
+  uint64_t offset;
+
+  bool python() const { return function != 0; }
+  friend bool operator==(const Frame&, const Frame&) = default;
+};
+
+inline constexpr int kMostFrames = 64;  // of one stack; the outermost beyond are left out
+
 }  // namespace cistern::alloc

@@ -9,7 +9,7 @@
 
 #include "allocator/base/arena.h"
 #include "allocator/base/keyed_table.h"
-#include "allocator/record/block_key.h"
+#include "allocator/record/event.h"
 
 namespace cistern::alloc {
 

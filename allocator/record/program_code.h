@@ -5,7 +5,7 @@
 
 #include <string_view>
 
-#include "allocator/record/frame.h"
+#include "allocator/record/event.h"
 
 namespace cistern::alloc {
 

@@ -14,7 +14,7 @@
 
 #include "allocator/base/mutex.h"
 #include "allocator/record/encoding.h"
-#include "allocator/record/frame.h"
+#include "allocator/record/event.h"
 
 namespace cistern::alloc {
 

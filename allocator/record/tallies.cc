@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "allocator/base/os.h"
-#include "allocator/record/block_key.h"
+#include "allocator/record/event.h"
 
 namespace cistern::alloc {
 namespace {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//
 // Will a preload into this program work? The loader ignores an object that it cannot use, with at
 // most a message, and ignores all preloads for set-id programs. The program would silently run
 // without Cistern. So these checks come before exec.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "config/tool/elf.h"
 
@@ -43,5 +43,17 @@ bool is_audited(const Elf& elf);
 // The program, found as execvp finds it, looking through #! lines; and whether `object` reaches it,
 // unless that is nullptr.
 Problem check_program(const std::string& name, const Elf* object, Program& out);
+
+// Doctor's report on a program, or on a library that programs load: its routes to the driver,
+// whether they are covered, whose malloc serves it, and which frameworks pool its memory.
+struct Reach {
+  bool works = false;        // false: something is in the way, and is said
+  bool without_cuda = true;  // no route to the driver is seen
+  bool serves_malloc = false;
+  std::string but{};  // what holds in spite of that, for the verdict
+};
+
+// `object` is what would be preloaded, from `object_path`.
+Reach say_program(const char* name, const Elf& object, const std::string& object_path);
 
 }  // namespace cistern::config::tool

@@ -15,7 +15,7 @@
 #include "shim/entry/driver.h"
 #include "shim/entry/known.h"
 #include "shim/entry/loader.h"
-#include "shim/process/at_fork.h"
+#include "shim/process/life.h"
 #include "shim/process/settings.h"
 
 extern "C" {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which functions are called when something happens to the process or to one of its contexts. The
 // folders below may not include those above them, and call them through these two tables
-// (process/part.h, order/contexts/context_client.h).
-#include "shim/host/start.h"
+// (process/settings.h, order/contexts/context_client.h).
+#include "shim/host/host_memory.h"
 #include "shim/ipc/exports.h"
 #include "shim/ipc/service.h"
 #include "shim/kinds/charges.h"
@@ -24,8 +24,8 @@
 #include "shim/pooled/chosen_sites.h"
 #include "shim/process/background.h"
 #include "shim/process/log.h"
-#include "shim/process/part.h"
-#include "shim/process/report.h"
+#include "shim/process/report_figures.h"
+#include "shim/process/settings.h"
 #include "shim/record/holders.h"
 #include "shim/record/recording.h"
 #include "shim/record/reuse_log.h"

@@ -29,13 +29,11 @@
 #include "shim/host/host_memory.h"
 #include "shim/host/jemalloc_inside.h"
 #include "shim/host/large_blocks.h"
-#include "shim/host/start.h"
-#include "shim/host/whose_malloc.h"
-#include "shim/process/at_fork.h"
+#include "shim/process/life.h"
 #include "shim/process/log.h"
 #include "shim/process/no_cancel.h"
+#include "shim/process/own_file.h"
 #include "shim/process/settings.h"
-#include "shim/process/write_quietly.h"
 
 constinit JemallocArenaConfig arena_config = {.extent_hooks = &jemalloc_extent_hooks,
                                               .also_for_metadata = true};

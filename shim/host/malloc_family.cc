@@ -2,7 +2,7 @@
 // The members of the malloc family that jemalloc does not have (left to the C library, a block of
 // its own would come to our free(), or one of ours to its), and those that leave errno as it was
 // when there is no memory, which programs look at. Where malloc is another object's that lacks one
-// of them, the C library's serves the call (whose_malloc.h).
+// of them, the C library's serves the call (host_memory.h).
 #include <jemalloc/jemalloc.h>
 
 #include <bit>
@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "shim/host/host_memory.h"
 #include "shim/host/large_blocks.h"
-#include "shim/host/whose_malloc.h"
 
 using cistern::shim::malloc_is_ours;
 using cistern::shim::next_of_family;

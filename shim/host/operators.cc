@@ -11,7 +11,7 @@
 #include <cstddef>
 
 #include "shim/entry/loader.h"
-#include "shim/host/whose_malloc.h"
+#include "shim/host/host_memory.h"
 
 namespace cistern::shim {
 namespace {

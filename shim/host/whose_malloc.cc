@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/host/whose_malloc.h"
+#include "shim/host/host_memory.h"
 
 #include <atomic>
 #include <cstdint>

@@ -11,7 +11,7 @@
 #include <cstring>
 
 #include "allocator/base/os.h"
-#include "shim/ipc/user.h"
+#include "shim/ipc/protocol.h"
 #include "shim/process/no_cancel.h"
 
 namespace cistern::shim {

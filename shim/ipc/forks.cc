@@ -2,7 +2,7 @@
 #include "shim/ipc/forks.h"
 
 #include "allocator/base/os.h"
-#include "shim/process/at_fork.h"
+#include "shim/process/life.h"
 
 namespace cistern::shim {
 namespace {

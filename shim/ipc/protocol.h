@@ -22,6 +22,7 @@
 #pragma once
 
 #include <sys/socket.h>
+#include <sys/types.h>
 #include <sys/un.h>
 
 #include <cstdint>
@@ -30,6 +31,18 @@
 #include "shim/ipc/token.h"
 
 namespace cistern::shim {
+
+// Whether a peer is of this process's user. Equal ids are not enough in a user namespace: all users
+// that it does not map have one id there, the overflow id (usually 65534, of `nobody`), and a
+// process that has this id itself is none of them. If all ids are mapped, as outside of namespaces,
+// that id is a user like any other.
+
+// Reads what the kernel says of users, before is_own_user() is asked. Any thread; no cancellation
+// point. A process changes its user namespace only while it has one thread.
+void look_at_users();
+
+// `user` as the kernel says it of a peer (SCM_CREDENTIALS). Any thread.
+bool is_own_user(uid_t user);
 
 inline constexpr uint64_t kRequestMagic = 0x51c9a1d07be33f5e;
 inline constexpr uint64_t kAnswerMagic = 0x6be2f8041c97d3aa;

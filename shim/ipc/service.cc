@@ -12,7 +12,7 @@
 #include "allocator/base/mutex.h"
 #include "allocator/base/os.h"
 #include "shim/ipc/line.h"
-#include "shim/ipc/user.h"
+#include "shim/ipc/protocol.h"
 #include "shim/process/no_cancel.h"
 #include "shim/process/own_thread.h"
 

@@ -17,7 +17,7 @@
 namespace cistern::shim {
 
 // Starts the thread unless it runs. False if there can be none, or if this process's user is one
-// that nobody can tell from others (user.h). Any thread.
+// that nobody can tell from others (protocol.h). Any thread.
 bool serve_importers(const IpcPools& pools);
 
 // The answers to one message of a user, whatever it holds; `size` is its whole size. Without magic

@@ -17,8 +17,8 @@
 #include "shim/pooled/out_of_memory.h"
 #include "shim/pooled/queries.h"
 #include "shim/pooled/refusal.h"
-#include "shim/process/at_fork.h"
 #include "shim/process/background.h"
+#include "shim/process/life.h"
 #include "shim/process/no_cancel.h"
 
 namespace cistern::shim {

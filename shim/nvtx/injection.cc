@@ -23,7 +23,7 @@
 #include "shim/nvtx/phases.h"
 #include "shim/nvtx/ranges.h"
 #include "shim/nvtx/thread_ranges.h"
-#include "shim/process/at_fork.h"
+#include "shim/process/life.h"
 #include "shim/process/log.h"
 #include "shim/process/names.h"
 

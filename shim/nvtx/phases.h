@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Phases of this process (allocator/record/phases.h): where ranges, markers and synchronisation
 // points arrive, and the queries of observers. Off until a setting needs them. The phase of the
-// calling thread: own_phase.h. Any thread.
+// calling thread: ranges.h. Any thread.
 #pragma once
 
 #include <atomic>

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "allocator/record/phases.h"
+
 namespace cistern::shim {
 
 // From now on NVTX reports to Cistern, as far as the program has not used NVTX yet. To be called by
@@ -27,5 +29,20 @@ struct Range {
 
 // `range` is from 1 to range_count().
 Range range_of(uint32_t range);
+
+// The phase in which the calling thread is. Any thread.
+
+// The run of a phase; 0: in none, or phases are off. Runs so far are 1 to phase_count().
+uint32_t current_phase();
+
+// The graph in which the calling thread is; run 0: in none, or phases are off.
+alloc::Phases::Graph current_graph();
+
+// The calling thread allocated memory that counts as live. Only while phases are on.
+void phase_allocated(uint64_t bytes);
+// The same of a block whose size phases themselves remember (Phases::block_allocated()).
+void phase_block_allocated(alloc::Memory memory, uint64_t address, uint64_t bytes,
+                           uint64_t context);
+void phase_block_not_freed(const alloc::LiveBlocks::Block& block);
 
 }  // namespace cistern::shim

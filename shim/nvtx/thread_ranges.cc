@@ -6,7 +6,7 @@
 #include <atomic>
 
 #include "allocator/base/os.h"
-#include "allocator/record/range_tree.h"
+#include "allocator/record/range_stack.h"
 #include "shim/nvtx/phases.h"
 #include "shim/nvtx/ranges.h"
 #include "shim/process/log.h"
@@ -189,4 +189,58 @@ uint32_t range_count() { return tree.count(); }
 
 Range range_of(uint32_t range) { return {tree.parent_of(range), tree.name_of(range)}; }
 
+namespace {
+
+using alloc::Phases;
+
+Phases::Thread* own_phases() {
+  return this_thread.ranges == nullptr ? nullptr : &this_thread.ranges->phases;
+}
+
+}  // namespace
+
+uint32_t current_phase() { return phases_on() ? phases().current(own_phases()) : 0; }
+
+Phases::Graph current_graph() {
+  return phases_on() ? phases().graph(own_phases()) : Phases::Graph{};
+}
+
+void phase_allocated(uint64_t bytes) { phases().allocated(own_phases(), bytes); }
+
+void phase_block_allocated(alloc::Memory memory, uint64_t address, uint64_t bytes,
+                           uint64_t context) {
+  phases().block_allocated(own_phases(), memory, address, bytes, context);
+}
+
+void phase_block_not_freed(const alloc::LiveBlocks::Block& block) {
+  phases().block_not_freed(own_phases(), block);
+}
+
+namespace {
+
+void marker_begins(const char* name) {
+  ThreadRanges* thread = phases_on() ? own_ranges() : nullptr;
+  if (thread == nullptr) return;
+  const uint32_t number = names().number(name == nullptr ? "" : name);
+  phase_begins(thread->phases, Phases::Source::kMarkers, number, 0);
+}
+
+void marker_ends() {
+  Phases::Thread* thread = phases_on() ? own_phases() : nullptr;
+  if (thread != nullptr) marker_phase_ends(*thread);
+}
+
+}  // namespace
 }  // namespace cistern::shim
+
+// The markers of the installed header (cistern.h), as programs call them. Not including it: its
+// declarations are weak, and its macros stand for calls.
+extern "C" {
+
+[[gnu::visibility("default")]] void cistern_graph_begin(const char* name) {
+  cistern::shim::marker_begins(name);
+}
+
+[[gnu::visibility("default")]] void cistern_graph_end() { cistern::shim::marker_ends(); }
+
+}  // extern "C"

@@ -3,7 +3,6 @@
 
 #include "allocator/base/os.h"
 #include "shim/entry/driver.h"
-#include "shim/nvtx/own_phase.h"
 #include "shim/nvtx/phases.h"
 #include "shim/nvtx/ranges.h"
 #include "shim/order/barrier/debts.h"

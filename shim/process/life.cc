@@ -5,10 +5,7 @@
 
 #include <atomic>
 
-#include "shim/process/ancestors.h"
-#include "shim/process/at_fork.h"
 #include "shim/process/log.h"
-#include "shim/process/part.h"
 #include "shim/process/settings.h"
 
 namespace cistern::shim {

@@ -14,7 +14,6 @@
 #include "config/shown.h"
 #include "shim/process/no_cancel.h"
 #include "shim/process/own_file.h"
-#include "shim/process/write_quietly.h"
 
 namespace cistern::shim {
 namespace {

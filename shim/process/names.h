@@ -6,6 +6,7 @@
 
 namespace cistern::shim {
 
-alloc::Names& names();
+inline constinit alloc::Names names_of_process{};
+inline alloc::Names& names() { return names_of_process; }
 
 }  // namespace cistern::shim

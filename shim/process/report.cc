@@ -1,24 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/process/report.h"
-
+#include <link.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 
 #include "allocator/base/os.h"
 #include "shim/process/advice.h"
-#include "shim/process/ancestors.h"
-#include "shim/process/frameworks.h"
 #include "shim/process/log.h"
 #include "shim/process/own_file.h"
+#include "shim/process/report_figures.h"
 #include "shim/process/report_writer.h"
 #include "shim/process/settings.h"
 
 namespace cistern::shim {
 namespace {
+
+int look(dl_phdr_info* file, size_t /*size*/, void* data) {
+  if (file->dlpi_name == nullptr) return 0;
+  const config::Framework* framework = config::framework_of(file->dlpi_name);
+  if (framework == nullptr) return 0;
+  const char* value = framework->variable != nullptr ? getenv(framework->variable) : nullptr;
+  if (config::pools_itself(*framework, value)) static_cast<Frameworks*>(data)->add(framework);
+  return 0;
+}
+
+// Frameworks among the loaded files that pool device memory themselves (config/frameworks.h),
+// unless the environment switches that off. Read once, at exit, when programs have made their
+// settings. It reads only the loader's list and the environment.
+Frameworks frameworks_that_pool() {
+  Frameworks found;
+  dl_iterate_phdr(look, &found);
+  return found;
+}
 
 using config::ReportFormat;
 

@@ -11,6 +11,7 @@
 #include "allocator/host/host_pool.h"
 #include "allocator/record/phases.h"
 #include "allocator/record/tallies.h"
+#include "config/policy.h"
 #include "shim/process/free_counts.h"
 
 namespace cistern::shim {
@@ -145,5 +146,18 @@ void for_each_device(const ProcessReport& process, Visitor visit) {
   DeviceReport device;
   for (int i = 0; process.next_device(i, &device); i = device.ordinal + 1) visit(device);
 }
+
+// The report at exit (CISTERN_REPORT): what the pools did, per device. Written once, by each
+// process that used CUDA, without a CUDA call; to CISTERN_REPORT_FILE or to what was stderr at
+// load. The caller brings the figures, which are kept in folders above this one
+// (order/contexts/device_report.h).
+
+// At load: keeps a duplicate of stderr, which the program may close before it ends.
+void open_report(const config::Policy& policy);
+
+void write_report(ProcessReport process);
+
+// In place of it, in one line; only by the first of the processes that were asked for one.
+void tell_that_no_cuda_was_used();
 
 }  // namespace cistern::shim

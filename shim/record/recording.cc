@@ -13,7 +13,6 @@
 #include "allocator/base/keep_errno.h"
 #include "allocator/base/os.h"
 #include "allocator/record/recorder.h"
-#include "shim/nvtx/own_phase.h"
 #include "shim/nvtx/phases.h"
 #include "shim/nvtx/ranges.h"
 #include "shim/process/background.h"

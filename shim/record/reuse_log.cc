@@ -7,7 +7,7 @@
 #include "allocator/base/keyed_table.h"
 #include "allocator/record/freed_map.h"
 #include "shim/process/log.h"
-#include "shim/record/describe.h"
+#include "shim/record/holders.h"
 
 namespace cistern::shim {
 namespace {

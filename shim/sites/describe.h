@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "allocator/record/frame.h"
+#include "allocator/record/event.h"
 
 namespace cistern::shim {
 

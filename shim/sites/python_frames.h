@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "allocator/record/frame.h"
+#include "allocator/record/event.h"
 
 namespace cistern::shim {
 

@@ -12,7 +12,7 @@
 #include "allocator/record/event.h"
 #include "allocator/record/live_blocks.h"
 #include "shim/cuda_api.h"
-#include "shim/nvtx/own_phase.h"
+#include "shim/nvtx/ranges.h"
 #include "shim/record/watched.h"
 
 namespace cistern::shim {

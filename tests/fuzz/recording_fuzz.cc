@@ -8,9 +8,8 @@
 #include <cstdlib>
 
 #include "allocator/record/tool/analysis.h"
-#include "allocator/record/tool/automatic_phases.h"
+#include "allocator/record/tool/lives.h"
 #include "allocator/record/tool/text.h"
-#include "allocator/record/tool/views.h"
 #include "tests/unit/allocator/record/written.h"
 
 namespace {

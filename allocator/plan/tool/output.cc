@@ -9,7 +9,6 @@
 
 #include "allocator/plan/plan_file.h"
 #include "allocator/record/freed_map.h"
-#include "allocator/record/tool/picture.h"
 #include "allocator/record/tool/text.h"
 
 namespace cistern::alloc::plan {

@@ -82,4 +82,9 @@ class Events {
   std::vector<uint32_t> phase_begins_;
 };
 
+// Sorts events of many threads by time; before that each thread's are in the order in which it
+// recorded them, and those of one time stay so. Apart from that, what ends something comes before
+// what begins something.
+void sort_by_time(Events& events);
+
 }  // namespace cistern::alloc::tool

@@ -5,9 +5,8 @@
 #include <cinttypes>
 #include <unordered_map>
 
-#include "allocator/record/tool/picture.h"
+#include "allocator/record/tool/analysis.h"
 #include "allocator/record/tool/text.h"
-#include "allocator/record/tool/views.h"
 
 namespace cistern::alloc::tool {
 namespace {

@@ -10,11 +10,11 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "allocator/record/tool/automatic_phases.h"
+#include "allocator/record/tool/analysis.h"
 #include "allocator/record/tool/files.h"
+#include "allocator/record/tool/lives.h"
 #include "allocator/record/tool/options.h"
 #include "allocator/record/tool/text.h"
-#include "allocator/record/tool/views.h"
 
 namespace cistern::alloc::tool {
 namespace {

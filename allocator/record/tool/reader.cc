@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "allocator/record/names.h"
+#include "allocator/record/tool/events.h"
 #include "allocator/record/tool/files.h"
-#include "allocator/record/tool/order.h"
 
 namespace cistern::alloc::tool {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "allocator/record/encoding.h"
-#include "allocator/record/frame.h"
+#include "allocator/record/event.h"
 #include "allocator/record/tool/events.h"
 
 namespace cistern::alloc::tool {

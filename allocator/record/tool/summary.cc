@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <ctime>
 
+#include "allocator/record/tool/analysis.h"
 #include "allocator/record/tool/text.h"
-#include "allocator/record/tool/views.h"
 
 namespace cistern::alloc::tool {
 namespace {

@@ -9,6 +9,7 @@
 #include "config/shown.h"
 
 namespace cistern::alloc::tool {
+
 std::string printable(std::string_view text) {
   std::string out;
   config::for_each_shown(text, "\uFFFD", [&](std::string_view piece) { out += piece; });
@@ -74,6 +75,22 @@ std::string site_text(const Recording& recording, uint32_t site) {
     text += " from " + frame_text(recording, frames[i + 1]);
   }
   return text;
+}
+
+std::string begin_picture(double width, double height) {
+  std::string text;
+  append(text, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %g %g\">\n", width, height);
+  append(text, "<rect width=\"%g\" height=\"%g\" fill=\"white\"/>\n", width, height);
+  return text;
+}
+
+std::string xml(std::string_view text) {
+  std::string out;
+  for (const char c : printable(text)) {
+    const char* written = c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : nullptr;
+    written == nullptr ? out.push_back(c) : void(out.append(written));
+  }
+  return out;
 }
 
 }  // namespace cistern::alloc::tool

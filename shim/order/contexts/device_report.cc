@@ -3,7 +3,7 @@
 
 #include "shim/entry/driver.h"
 #include "shim/entry/unknown.h"
-#include "shim/host/start.h"
+#include "shim/host/host_memory.h"
 #include "shim/order/barrier/debt.h"
 #include "shim/order/barrier/host_visible.h"
 #include "shim/order/careful.h"

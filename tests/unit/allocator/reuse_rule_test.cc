@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // CISTERN_MEMORY_OPTIMIZE, seen through the pool: which freed block serves which request under each
 // strategy, what memory that is short takes, and that nothing is reused before it is clean.
-#include "allocator/chunk/reuse_rule.h"
+#include "allocator/chunk/chunk.h"
 
 #include <algorithm>
 #include <map>

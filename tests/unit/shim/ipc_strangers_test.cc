@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "allocator/base/os.h"
-#include "shim/ipc/user.h"
+#include "shim/ipc/protocol.h"
 #include "tests/catch.h"
 #include "tests/hangs.h"
 #include "tests/unit/shim/ipc_peers.h"

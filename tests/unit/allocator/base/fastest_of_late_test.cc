@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/base/fastest_of_late.h"
+#include "allocator/chunk/chunk_supply.h"
 
 #include "tests/catch.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/record/tool/index_table.h"
+#include "allocator/record/tool/lives.h"
 
 #include <map>
 #include <random>

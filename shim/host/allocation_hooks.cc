@@ -1,18 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fill of host memory, by hooks that jemalloc 5.3 calls after each allocation; without a fill
-// there are none, and they cost nothing. The whole usable size is filled, and what a block leaves
-// when it shrinks is filled again: whatever it grows into is filled, also inside its size class.
+// The hooks that jemalloc 5.3 calls after each allocation, from its hook.h, which is not installed.
+// jemalloc calls them without its locks; their own allocations are served without hooks. Without
+// hooks they cost nothing.
 #include <jemalloc/jemalloc.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
-#include "shim/host/allocation_hooks.h"
 #include "shim/host/host_memory.h"
+#include "shim/process/life.h"
 
 namespace cistern::shim {
 namespace {
+
+enum AllocKind {
+  kMalloc,
+  kPosixMemalign,
+  kAlignedAlloc,
+  kCalloc,
+  kMemalign,
+  kValloc,
+  kMallocx,
+  kRealloc,
+  kRallocx
+};
+enum DallocKind { kDallocFree, kDallocDallocx, kDallocSdallocx, kDallocRealloc, kDallocRallocx };
+enum ExpandKind { kExpandRealloc, kExpandRallocx, kExpandXallocx };
+
+struct AllocationHooks {
+  void (*alloc)(void* extra, int kind, void* result, uintptr_t raw, uintptr_t arguments[3]);
+  void (*dalloc)(void* extra, int kind, void* address, uintptr_t arguments[3]);
+  void (*expand)(void* extra, int kind, void* address, size_t old_size, size_t new_size,
+                 uintptr_t raw, uintptr_t arguments[4]);
+  void* extra;
+};
+
+// A handle for remove_hooks(); nullptr if there is no room for more.
+void* install_hooks(AllocationHooks hooks) {
+  void* handle = nullptr;
+  size_t size = sizeof handle;
+  mallctl("experimental.hooks.install", &handle, &size, &hooks, sizeof hooks);
+  return handle;
+}
+
+void remove_hooks(void* handle) {
+  mallctl("experimental.hooks.remove", nullptr, nullptr, &handle, sizeof handle);
+}
 
 constinit int fill_byte = 0;
 
@@ -54,6 +89,28 @@ void expanded(void*, int kind, void* block, size_t old_size, size_t new_size, ui
 void fill_host_memory(int byte) {
   fill_byte = byte;
   install_hooks({.alloc = allocated, .dalloc = deallocated, .expand = expanded, .extra = nullptr});
+}
+
+// Bad settings are told where a process comes to use what they are about. Under them malloc is
+// jemalloc's as it was built, and no chunk is ever taken from the pool: the moment of the first one
+// is that of the first block.
+
+namespace {
+
+constinit std::atomic<void*> handle{nullptr};
+
+void first_block(void*, int, void*, uintptr_t, uintptr_t[3]) {
+  void* installed = handle.exchange(nullptr);
+  if (installed == nullptr) return;
+  remove_hooks(installed);
+  tell_bad_settings();
+}
+
+}  // namespace
+
+void tell_bad_settings_at_first_block() {
+  handle.store(install_hooks(
+      {.alloc = first_block, .dalloc = nullptr, .expand = nullptr, .extra = nullptr}));
 }
 
 }  // namespace cistern::shim
