@@ -45,32 +45,32 @@ void hint_limit(const DeviceReport& device, const config::Policy& policy, Advice
     snprintf(name, sizeof name, "CISTERN_GPU_LIMIT");
   }
   out.hint("limit",
-           "the limit of %.1f MiB refused %llu calls on device %u; a higher %s would allow them",
-           mib(device.cap->limit()), static_cast<ull>(refused), ordinal, name);
+           "the limit of %.1f MiB refused %lu calls on device %u; a higher %s would allow them",
+           mib(device.cap->limit()), refused, ordinal, name);
 }
 
 void hint_pinned_limit(const PinnedReport& pinned, Advice& out) {
   const uint64_t refused = pinned.ledger->refused_by_cap.get();
   if (refused == 0) return;
   out.hint("limit",
-           "the limit of %.1f MiB refused %llu calls for pinned memory; a higher "
+           "the limit of %.1f MiB refused %lu calls for pinned memory; a higher "
            "FLAGS_fraction_of_cuda_pinned_memory_to_use would allow them",
-           mib(pinned.limit_bytes), static_cast<ull>(refused));
+           mib(pinned.limit_bytes), refused);
 }
 
 void hint_ipc(const IpcReport& ipc, Advice& out) {
   if (ipc.unanswered != 0) {
     out.hint("ipc",
-             "%llu IPC handles could not be opened: their process did not give the block (the log "
+             "%lu IPC handles could not be opened: their process did not give the block (the log "
              "says why); CISTERN_ONLY_SIZES in that process keeps their size out of chunks",
-             static_cast<ull>(ipc.unanswered));
+             ipc.unanswered);
   } else if (ipc.exported != 0 && ipc.answered == 0) {
     out.hint(
         "ipc",
-        "%llu IPC handles of blocks inside chunks or in static memory were made, and none was "
+        "%lu IPC handles of blocks inside chunks or in static memory were made, and none was "
         "opened; run the other process under Cistern too (CISTERN_POOL=off is enough), or keep "
         "their size out of chunks with CISTERN_ONLY_SIZES here",
-        static_cast<ull>(ipc.exported));
+        ipc.exported);
   }
 }
 
@@ -83,11 +83,10 @@ void hint_bound(const DeviceReport& device, Advice& out) {
              device.ordinal, mib(device.garbage->flushed_when_short.get()));
   } else if (l.held_back_ns.get() >= kHeldBackNs) {
     out.hint("bound",
-             "frees on device %d waited %llu times, %.1f s in all: more freed memory waited for "
+             "frees on device %d waited %lu times, %.1f s in all: more freed memory waited for "
              "earlier work than is allowed (256 MiB, or a tenth of the live memory); compare with "
              "CISTERN_POOL=off, since the driver alone may wait at each free",
-             device.ordinal, static_cast<ull>(l.held_back.get()),
-             static_cast<double>(l.held_back_ns.get()) / 1e9);
+             device.ordinal, l.held_back.get(), static_cast<double>(l.held_back_ns.get()) / 1e9);
   }
 }
 
@@ -96,14 +95,13 @@ void hint_free_waits(const ProcessReport& process, const config::Policy& policy,
   if (policy.free_sync.set || process.frees == nullptr) return;
   const WaitSum frees = waits_of_frees(*process.frees), order = waits_for_order(*process.frees);
   const uint64_t ns = frees.ns + order.ns;
-  const ull waits = frees.waits + order.waits;
+  const uint64_t waits = frees.waits + order.waits;
   if (ns < kFreeWaitsNs || ns < process.ran_ns / kFreeWaitsShare) return;
-  out.hint(
-      "free_waits",
-      "CISTERN_FREE_SYNC=false would have saved up to %.0f ms (%llu waits); use it only if the "
-      "program synchronises by itself before it reads results after a cudaFree, and before "
-      "one stream uses what another one wrote",
-      static_cast<double>(ns) / 1e6, waits);
+  out.hint("free_waits",
+           "CISTERN_FREE_SYNC=false would have saved up to %.0f ms (%lu waits); use it only if the "
+           "program synchronises by itself before it reads results after a cudaFree, and before "
+           "one stream uses what another one wrote",
+           static_cast<double>(ns) / 1e6, waits);
 }
 
 // Given back for being idle long is what FLAGS_free_idle_memory asked for.
@@ -122,8 +120,8 @@ void hint_sizes(const DeviceReport& device, const config::Policy& policy, Advice
   if (driver_calls(device) * kCallsShare < driver_calls_without(device)) return;
   if (returned_unasked(l) * kReturnedShare < taken) return;
   const bool few = std::popcount(l.sizes_taken.load(std::memory_order_relaxed)) <= kFewSizes;
-  out.hint("sizes", "%llu of %llu allocations on device %d went to the driver, in %s; %s",
-           static_cast<ull>(taken), static_cast<ull>(device.allocations), device.ordinal,
+  out.hint("sizes", "%lu of %lu allocations on device %d went to the driver, in %s; %s", taken,
+           device.allocations, device.ordinal,
            few ? "few sizes that had been returned to it"
                : "many sizes, while other sizes were returned to it",
            few ? "FLAGS_free_idle_memory=false keeps idle memory"

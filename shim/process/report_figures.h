@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 #include "allocator/context_pool.h"
 #include "allocator/host/host_pool.h"
@@ -104,7 +105,8 @@ struct ProcessReport {
   PoolsReport driver_pools = {};
 };
 
-using ull = unsigned long long;
+// Printed with %lu.
+static_assert(std::is_same_v<uint64_t, unsigned long>);
 
 inline double ratio(uint64_t part, uint64_t whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
@@ -124,8 +126,9 @@ inline uint64_t driver_calls(const DeviceReport& d) {
 }
 inline uint64_t driver_calls_without(const DeviceReport& d) { return d.allocations + d.frees; }
 
-inline ull by(alloc::WorkedBy worked_by, const alloc::Counter (&counts)[alloc::kWorkedByKinds]) {
-  return static_cast<ull>(counts[static_cast<int>(worked_by)].get());
+inline uint64_t by(alloc::WorkedBy worked_by,
+                   const alloc::Counter (&counts)[alloc::kWorkedByKinds]) {
+  return counts[static_cast<int>(worked_by)].get();
 }
 
 // Frees that waited, and waits for what others had left to the device.

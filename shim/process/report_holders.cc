@@ -36,13 +36,11 @@ void text_figure(Writer& writer, TallyOrder order, const alloc::Tally& tally) {
     case TallyOrder::peak:
       return writer.print("%10.1f MiB", mib(tally.peak_bytes));
     case TallyOrder::end:
-      return writer.print("%10.1f MiB in %llu blocks", mib(tally.live_bytes),
-                          static_cast<ull>(tally.live_blocks));
+      return writer.print("%10.1f MiB in %lu blocks", mib(tally.live_bytes), tally.live_blocks);
     case TallyOrder::temporary:
-      return writer.print("%10llu of %llu", static_cast<ull>(tally.temporary),
-                          static_cast<ull>(tally.allocations));
+      return writer.print("%10lu of %lu", tally.temporary, tally.allocations);
     case TallyOrder::calls:
-      return writer.print("%10llu", static_cast<ull>(tally.allocations));
+      return writer.print("%10lu", tally.allocations);
     case TallyOrder::bytes:
       return writer.print("%10.1f MiB", mib(tally.bytes));
   }
@@ -85,11 +83,10 @@ void json_holder(Writer& writer, const HoldersReport& holders, TallyBy by, const
   writer.quoted(text);
   const alloc::Tally& t = holder.tally;
   writer.print(
-      ", \"peak_bytes\": %llu, \"live_bytes\": %llu, \"live_blocks\": %llu, \"allocations\": %llu, "
-      "\"bytes\": %llu, \"temporary\": %llu, \"within_phase\": %llu",
-      static_cast<ull>(t.peak_bytes), static_cast<ull>(t.live_bytes),
-      static_cast<ull>(t.live_blocks), static_cast<ull>(t.allocations), static_cast<ull>(t.bytes),
-      static_cast<ull>(t.temporary), static_cast<ull>(t.within_phase));
+      ", \"peak_bytes\": %lu, \"live_bytes\": %lu, \"live_blocks\": %lu, \"allocations\": %lu, "
+      "\"bytes\": %lu, \"temporary\": %lu, \"within_phase\": %lu",
+      t.peak_bytes, t.live_bytes, t.live_blocks, t.allocations, t.bytes, t.temporary,
+      t.within_phase);
   if (by == TallyBy::site) {
     writer.print(", \"stack\": [");
     for (int i = 0; holders.level(holder.number, i, text, sizeof text); ++i) {
@@ -139,9 +136,9 @@ void text_holders(Writer& writer, const HoldersReport& holders) {
   for_each_place(holders, [&](uint32_t place, const alloc::Tally& total) {
     writer.print("cistern: who holds memory of ");
     write_place(writer, place);
-    writer.print(": %.1f MiB at the peak, %.1f MiB in %llu blocks at the end, %llu allocations\n",
-                 mib(total.peak_bytes), mib(total.live_bytes), static_cast<ull>(total.live_blocks),
-                 static_cast<ull>(total.allocations));
+    writer.print(": %.1f MiB at the peak, %.1f MiB in %lu blocks at the end, %lu allocations\n",
+                 mib(total.peak_bytes), mib(total.live_bytes), total.live_blocks,
+                 total.allocations);
     for (const auto& [by, text, key] : kBys) {
       for (int order = 0; order < alloc::kTallyOrders; ++order) {
         text_list(writer, holders, place, by, text, order);
@@ -151,9 +148,8 @@ void text_holders(Writer& writer, const HoldersReport& holders) {
   for_each_phase(holders, [&](const char* name, const alloc::Phases::Figures& figures) {
     writer.print("cistern: phase ");
     writer.plain(name);
-    writer.print(": %u runs, peak %.1f MiB, of the last %.1f MiB, %llu allocations\n", figures.runs,
-                 mib(figures.peak_bytes), mib(figures.last_peak_bytes),
-                 static_cast<ull>(figures.allocations));
+    writer.print(": %u runs, peak %.1f MiB, of the last %.1f MiB, %lu allocations\n", figures.runs,
+                 mib(figures.peak_bytes), mib(figures.last_peak_bytes), figures.allocations);
   });
 }
 
@@ -163,9 +159,8 @@ void json_holders(Writer& writer, const HoldersReport& holders) {
   for_each_place(holders, [&](uint32_t place, const alloc::Tally& total) {
     writer.print("%s\n  {\"place\": \"", first ? "" : ",");
     write_place(writer, place);
-    writer.print("\", \"peak_bytes\": %llu, \"live_bytes\": %llu, \"allocations\": %llu",
-                 static_cast<ull>(total.peak_bytes), static_cast<ull>(total.live_bytes),
-                 static_cast<ull>(total.allocations));
+    writer.print("\", \"peak_bytes\": %lu, \"live_bytes\": %lu, \"allocations\": %lu",
+                 total.peak_bytes, total.live_bytes, total.allocations);
     for (const auto& [by, text, key] : kBys) {
       writer.print(",\n   \"%s\": {", key);
       json_lists(writer, holders, place, by);
@@ -180,9 +175,8 @@ void json_holders(Writer& writer, const HoldersReport& holders) {
     writer.print("%s\n  {\"name\": ", first ? "" : ",");
     writer.quoted(name);
     writer.print(
-        ", \"runs\": %u, \"peak_bytes\": %llu, \"last_peak_bytes\": %llu, \"allocations\": %llu}",
-        figures.runs, static_cast<ull>(figures.peak_bytes),
-        static_cast<ull>(figures.last_peak_bytes), static_cast<ull>(figures.allocations));
+        ", \"runs\": %u, \"peak_bytes\": %lu, \"last_peak_bytes\": %lu, \"allocations\": %lu}",
+        figures.runs, figures.peak_bytes, figures.last_peak_bytes, figures.allocations);
     first = false;
   });
   writer.print("\n ],");

@@ -18,23 +18,23 @@ void text_kinds(Writer& writer, const DeviceReport& device) {
   }
   writer.print(" MiB\n");
   if (cap.limit() == 0) return;
-  writer.print("cistern:   limit          %.1f MiB, charged at exit %.1f MiB; %llu calls refused\n",
-               mib(cap.limit()), mib(cap.charged()), static_cast<ull>(l.refused_by_cap.get()));
+  writer.print("cistern:   limit          %.1f MiB, charged at exit %.1f MiB; %lu calls refused\n",
+               mib(cap.limit()), mib(cap.charged()), l.refused_by_cap.get());
 }
 
 void text_scratch(Writer& writer, const alloc::Ledger& l) {
   const uint64_t hits = l.scratch_hits.get(), requests = hits + l.scratch_misses.get();
   writer.print(
-      "cistern:   scratch        %llu of %llu stream-ordered allocations from the cache (%.1f %%), "
-      "%.1f MiB cached, %llu blocks returned to the driver\n",
-      static_cast<ull>(hits), static_cast<ull>(requests), 100 * ratio(hits, requests),
-      mib(l.scratch_bytes.get()), static_cast<ull>(l.scratch_released.get()));
+      "cistern:   scratch        %lu of %lu stream-ordered allocations from the cache (%.1f %%), "
+      "%.1f MiB cached, %lu blocks returned to the driver\n",
+      hits, requests, 100 * ratio(hits, requests), mib(l.scratch_bytes.get()),
+      l.scratch_released.get());
 }
 
 void text_idle(Writer& writer, const alloc::Ledger& l) {
   using alloc::WorkedBy;
   writer.print(
-      "cistern:   idle release   %llu chunks, %.1f MiB in calls of the program; %llu chunks, %.1f "
+      "cistern:   idle release   %lu chunks, %.1f MiB in calls of the program; %lu chunks, %.1f "
       "MiB in the background\n",
       by(WorkedBy::call, l.aged), mib(by(WorkedBy::call, l.aged_bytes)),
       by(WorkedBy::background, l.aged), mib(by(WorkedBy::background, l.aged_bytes)));
@@ -42,26 +42,23 @@ void text_idle(Writer& writer, const alloc::Ledger& l) {
 
 void text_put_off(Writer& writer, const alloc::Ledger& l) {
   writer.print(
-      "cistern:   deferred frees done %llu times by allocations that missed, %llu times in the "
+      "cistern:   deferred frees done %lu times by allocations that missed, %lu times in the "
       "background\n",
       by(alloc::WorkedBy::call, l.deferred_done), by(alloc::WorkedBy::background, l.deferred_done));
 }
 
 void text_fill(Writer& writer, const alloc::Ledger& l) {
   writer.print(
-      "cistern:   filled         %.1f MiB with byte 0x%02X in %llu fills, %llu waits; not filled: "
-      "%llu during captures, %llu of another kind of memory, %llu failed\n",
-      mib(l.fill_bytes.get()), static_cast<unsigned>(policy().fill_byte()),
-      static_cast<ull>(l.fills.get()), static_cast<ull>(l.fill_waits.get()),
-      static_cast<ull>(l.fills_skipped.get()), static_cast<ull>(l.fills_of_other_kind.get()),
-      static_cast<ull>(l.fills_failed.get()));
+      "cistern:   filled         %.1f MiB with byte 0x%02X in %lu fills, %lu waits; not filled: "
+      "%lu during captures, %lu of another kind of memory, %lu failed\n",
+      mib(l.fill_bytes.get()), static_cast<unsigned>(policy().fill_byte()), l.fills.get(),
+      l.fill_waits.get(), l.fills_skipped.get(), l.fills_of_other_kind.get(), l.fills_failed.get());
 }
 
 void text_shortages(Writer& writer, const alloc::Ledger& l) {
   writer.print("cistern:   shortages      ended by");
   for (int i = 0; i < alloc::kSteps; ++i) {
-    writer.print("%s %s %llu", i == 0 ? "" : ",", alloc::kStepNames[i],
-                 static_cast<ull>(l.served_by[i].get()));
+    writer.print("%s %s %lu", i == 0 ? "" : ",", alloc::kStepNames[i], l.served_by[i].get());
   }
   writer.print("\n");
 }
@@ -70,11 +67,10 @@ void text_shortages(Writer& writer, const alloc::Ledger& l) {
 // CISTERN_POOL_FIRST).
 void text_faults(Writer& writer, const alloc::Ledger& l) {
   if (policy().chooses_requests()) {
-    writer.print("cistern:   not pooled     %llu allocations, because of the settings",
-                 static_cast<ull>(l.unpooled.get()));
+    writer.print("cistern:   not pooled     %lu allocations, because of the settings",
+                 l.unpooled.get());
     if (const uint64_t pooled = l.unpooled_short.get(); pooled != 0) {
-      writer.print("; the pools served %llu more because no other memory was left",
-                   static_cast<ull>(pooled));
+      writer.print("; the pools served %lu more because no other memory was left", pooled);
     }
     writer.print("\n");
   }
@@ -82,9 +78,9 @@ void text_faults(Writer& writer, const alloc::Ledger& l) {
 
 void text_garbage(Writer& writer, const alloc::Garbage& garbage) {
   writer.print(
-      "cistern:   held back      %.1f MiB until the threshold (%llu flushes), %.1f MiB until a "
+      "cistern:   held back      %.1f MiB until the threshold (%lu flushes), %.1f MiB until a "
       "synchronisation, %.1f MiB until memory was short\n",
-      mib(garbage.until_threshold.get()), static_cast<ull>(garbage.flushes.get()),
+      mib(garbage.until_threshold.get()), garbage.flushes.get(),
       mib(garbage.until_synchronise.get()), mib(garbage.flushed_when_short.get()));
 }
 
@@ -92,53 +88,46 @@ void text_garbage(Writer& writer, const alloc::Garbage& garbage) {
 void text_units(Writer& writer, const DeviceReport& device) {
   const alloc::Ledger& l = *device.ledger;
   writer.print(
-      "cistern:   units          static memory mode %d: %llu mapped, %.1f MiB of them idle; %llu "
-      "created, %llu released; %llu requests moved %llu units\n",
-      mode_of(device.strategy), static_cast<ull>(l.units.get()), mib(device.usage.idle),
-      static_cast<ull>(l.units_created.get()), static_cast<ull>(l.units_released.get()),
-      static_cast<ull>(l.remaps.get()), static_cast<ull>(l.units_remapped.get()));
+      "cistern:   units          static memory mode %d: %lu mapped, %.1f MiB of them idle; %lu "
+      "created, %lu released; %lu requests moved %lu units\n",
+      mode_of(device.strategy), l.units.get(), mib(device.usage.idle), l.units_created.get(),
+      l.units_released.get(), l.remaps.get(), l.units_remapped.get());
 }
 
 // GE_USE_STATIC_MEMORY=2 and 4.
 void text_arena(Writer& writer, const DeviceReport& device) {
   const alloc::Ledger& l = *device.ledger;
   writer.print(
-      "cistern:   arena          static memory mode %d: %llu graphs need %.1f MiB together; at "
+      "cistern:   arena          static memory mode %d: %lu graphs need %.1f MiB together; at "
       "most "
-      "%.1f MiB taken for them, %.1f MiB gained; taken %llu times, %llu increments; %llu graphs "
-      "apart, %llu arenas left\n",
-      mode_of(device.strategy), static_cast<ull>(l.graphs.get()), mib(l.graph_bytes.get()),
-      mib(l.arena_peak.get()), mib(gain_of_arena(l)), static_cast<ull>(l.arenas_taken.get()),
-      static_cast<ull>(l.arena_increments.get()), static_cast<ull>(l.graphs_apart.get()),
-      static_cast<ull>(l.arenas_left.get()));
+      "%.1f MiB taken for them, %.1f MiB gained; taken %lu times, %lu increments; %lu graphs "
+      "apart, %lu arenas left\n",
+      mode_of(device.strategy), l.graphs.get(), mib(l.graph_bytes.get()), mib(l.arena_peak.get()),
+      mib(gain_of_arena(l)), l.arenas_taken.get(), l.arena_increments.get(), l.graphs_apart.get(),
+      l.arenas_left.get());
 }
 
 // CISTERN_PLAN.
 void text_plan(Writer& writer, const alloc::Ledger& l) {
   writer.print(
-      "cistern:   plan           %.1f MiB; %llu requests served at their place, %llu whose place "
+      "cistern:   plan           %.1f MiB; %lu requests served at their place, %lu whose place "
       "was "
-      "not free; entered %llu times, left %llu, followed to its end "
-      "%llu; %llu plans made by itself\n",
-      mib(l.plan_bytes.get()), static_cast<ull>(l.plan_served.get()),
-      static_cast<ull>(l.plan_occupied.get()), static_cast<ull>(l.plan_entered.get()),
-      static_cast<ull>(l.plan_left.get()), static_cast<ull>(l.plan_periods.get()),
-      static_cast<ull>(l.plans_made.get()));
+      "not free; entered %lu times, left %lu, followed to its end "
+      "%lu; %lu plans made by itself\n",
+      mib(l.plan_bytes.get()), l.plan_served.get(), l.plan_occupied.get(), l.plan_entered.get(),
+      l.plan_left.get(), l.plan_periods.get(), l.plans_made.get());
 }
 
 void text_device(Writer& writer, const DeviceReport& device) {
   const alloc::Ledger& l = *device.ledger;
   const alloc::Usage& usage = device.usage;
   writer.print("cistern: device %d\n", device.ordinal);
-  writer.print("cistern:   driver calls   %llu allocating or freeing; %llu without Cistern\n",
-               static_cast<ull>(driver_calls(device)),
-               static_cast<ull>(driver_calls_without(device)));
-  writer.print("cistern:   strategy       %s, %llu chunks, %.1f MiB\n",
-               alloc::strategy_name(device.strategy), static_cast<ull>(l.chunks.get()),
-               mib(l.reserved.get()));
-  writer.print("cistern:   served         %llu of %llu allocations from the pool (%.1f %%)\n",
-               static_cast<ull>(hits(device)), static_cast<ull>(device.allocations),
-               100 * ratio(hits(device), device.allocations));
+  writer.print("cistern:   driver calls   %lu allocating or freeing; %lu without Cistern\n",
+               driver_calls(device), driver_calls_without(device));
+  writer.print("cistern:   strategy       %s, %lu chunks, %.1f MiB\n",
+               alloc::strategy_name(device.strategy), l.chunks.get(), mib(l.reserved.get()));
+  writer.print("cistern:   served         %lu of %lu allocations from the pool (%.1f %%)\n",
+               hits(device), device.allocations, 100 * ratio(hits(device), device.allocations));
   writer.print("cistern:   at peak        live %.1f MiB, reserved %.1f MiB, ratio %.3f\n",
                mib(l.live_peak.get()), mib(l.reserved_peak.get()),
                ratio(l.reserved_peak.get(), l.live_peak.get()));
@@ -159,20 +148,20 @@ void text_device(Writer& writer, const DeviceReport& device) {
   }
   text_kinds(writer, device);
   writer.print(
-      "cistern:   waits          %llu, %.3f ms; returned under pressure: %llu times; "
-      "out of memory: %llu times\n",
-      static_cast<ull>(l.waits.get()), static_cast<double>(l.wait_ns.get()) / 1e6,
-      static_cast<ull>(l.shortages.get()), static_cast<ull>(l.out_of_memory.get()));
+      "cistern:   waits          %lu, %.3f ms; returned under pressure: %lu times; "
+      "out of memory: %lu times\n",
+      l.waits.get(), static_cast<double>(l.wait_ns.get()) / 1e6, l.shortages.get(),
+      l.out_of_memory.get());
   if (const uint64_t times = l.bound_gave_way.get(); times != 0) {
     writer.print(
-        "cistern:   no bound       %llu times more memory waited than allowed: no work ended for "
+        "cistern:   no bound       %lu times more memory waited than allowed: no work ended for "
         "a second\n",
-        static_cast<ull>(times));
+        times);
   }
   if (const uint64_t lost = l.lost.get(); lost != 0) {
     writer.print(
-        "cistern:   not returned   %llu chunks or units: the driver refused to take them back\n",
-        static_cast<ull>(lost));
+        "cistern:   not returned   %lu chunks or units: the driver refused to take them back\n",
+        lost);
   }
   if (l.shortages.get() != 0) text_shortages(writer, l);
   text_faults(writer, l);
@@ -182,56 +171,54 @@ void text_device(Writer& writer, const DeviceReport& device) {
   if (policy().fill_byte() >= 0) text_fill(writer, l);
   if (alloc::group_rules(policy()).on) {
     writer.print(
-        "cistern:   groups         %llu with %llu members side by side; %.1f MiB reserved for "
+        "cistern:   groups         %lu with %lu members side by side; %.1f MiB reserved for "
         "members "
         "that did not come\n",
-        static_cast<ull>(l.groups.get()), static_cast<ull>(l.group_members.get()),
-        mib(l.group_room.get()));
+        l.groups.get(), l.group_members.get(), mib(l.group_room.get()));
   }
   if (const uint64_t times = l.sizes_forgotten.get(); times != 0) {
     writer.print(
-        "cistern:   other sizes    %llu times freed memory served other sizes than its own because "
+        "cistern:   other sizes    %lu times freed memory served other sizes than its own because "
         "memory was short\n",
-        static_cast<ull>(times));
+        times);
   }
 }
 
 void text_host(Writer& writer, const alloc::host::HostUsage& host) {
   writer.print(
-      "cistern: host memory      %llu chunks, %.1f MiB reserved, malloc has %.1f MiB, idle %.1f "
-      "MiB; locked %.1f MiB, not locked %.1f MiB; %llu requests refused\n",
-      static_cast<ull>(host.chunks), mib(host.reserved), mib(host.live), mib(host.idle),
-      mib(host.locked), mib(host.refused), static_cast<ull>(host.failed));
+      "cistern: host memory      %lu chunks, %.1f MiB reserved, malloc has %.1f MiB, idle %.1f "
+      "MiB; locked %.1f MiB, not locked %.1f MiB; %lu requests refused\n",
+      host.chunks, mib(host.reserved), mib(host.live), mib(host.idle), mib(host.locked),
+      mib(host.refused), host.failed);
 }
 
 void text_pinned(Writer& writer, const PinnedReport& pinned) {
   const alloc::Ledger& l = *pinned.ledger;
   const uint64_t calls = l.obtained.get() + l.refused.get() + l.releases();
   writer.print(
-      "cistern: pinned memory    %llu allocations, %llu driver calls; live %.1f MiB, peak %.1f "
+      "cistern: pinned memory    %lu allocations, %lu driver calls; live %.1f MiB, peak %.1f "
       "MiB; "
-      "taken %.1f MiB, peak %.1f MiB, limit %.1f MiB; %llu refused by it\n",
-      static_cast<ull>(pinned.allocations), static_cast<ull>(calls), mib(pinned.usage.live),
-      mib(l.live_peak.get()), mib(l.reserved.get()), mib(l.reserved_peak.get()),
-      mib(pinned.limit_bytes), static_cast<ull>(l.refused_by_cap.get()));
+      "taken %.1f MiB, peak %.1f MiB, limit %.1f MiB; %lu refused by it\n",
+      pinned.allocations, calls, mib(pinned.usage.live), mib(l.live_peak.get()),
+      mib(l.reserved.get()), mib(l.reserved_peak.get()), mib(pinned.limit_bytes),
+      l.refused_by_cap.get());
 }
 
 void text_ipc(Writer& writer, const IpcReport& ipc) {
   if (ipc.exported == 0 && ipc.opened == 0) return;
   writer.print(
-      "cistern: IPC              %llu handles of Cistern's made here, opened elsewhere %llu times; "
-      "%llu of other processes opened here\n",
-      static_cast<ull>(ipc.exported), static_cast<ull>(ipc.answered), static_cast<ull>(ipc.opened));
+      "cistern: IPC              %lu handles of Cistern's made here, opened elsewhere %lu times; "
+      "%lu of other processes opened here\n",
+      ipc.exported, ipc.answered, ipc.opened);
 }
 
 void text_driver_pools(Writer& writer, const PoolsReport& pools) {
   if (pools.adopted == 0) return;
   writer.print(
-      "cistern: memory pools     %llu pools of the driver kept recently used memory: at most %.1f "
+      "cistern: memory pools     %lu pools of the driver kept recently used memory: at most %.1f "
       "MiB; "
-      "trimmed %llu times, %.1f MiB\n",
-      static_cast<ull>(pools.adopted), mib(pools.kept_peak_bytes), static_cast<ull>(pools.trims),
-      mib(pools.trimmed_bytes));
+      "trimmed %lu times, %.1f MiB\n",
+      pools.adopted, mib(pools.kept_peak_bytes), pools.trims, mib(pools.trimmed_bytes));
 }
 
 // Why more is assumed than is seen, and what came of it.
@@ -255,7 +242,7 @@ void text_by(Writer& writer, const WaitCount (&counts)[n], const char* const (&n
   for (size_t i = 0; i < n; ++i) {
     const uint64_t waits = counts[i].waits.get();
     if (waits == 0) continue;
-    writer.print("%s%s %llu", between, names[i], static_cast<ull>(waits));
+    writer.print("%s%s %lu", between, names[i], waits);
     between = ", ";
     any = true;
   }
@@ -270,11 +257,10 @@ void text_free_waits(Writer& writer, const FreeCounts& frees) {
   if (sum.waits == 0) return;
   const uint64_t visible = frees.for_visible.waits.get();
   writer.print(
-      "cistern: frees waited     %llu times, %.3f ms: %llu for work visible to the host, %llu for "
+      "cistern: frees waited     %lu times, %.3f ms: %lu for work visible to the host, %lu for "
       "all "
       "work",
-      static_cast<ull>(sum.waits), ms(sum.ns), static_cast<ull>(visible),
-      static_cast<ull>(sum.waits - visible));
+      sum.waits, ms(sum.ns), visible, sum.waits - visible);
   text_by(writer, frees.for_all, kFreeWaitReasons);
   writer.print("\n");
 }
@@ -283,10 +269,9 @@ void text_debts(Writer& writer, const FreeCounts& frees) {
   const WaitSum sum = waits_for_order(frees);
   if (frees.ordered.get() == 0 && sum.waits == 0) return;
   writer.print(
-      "cistern: frees in order   %llu left to the device: %llu events, %llu waits of streams; the "
-      "host waited %llu times, %.3f ms",
-      static_cast<ull>(frees.ordered.get()), static_cast<ull>(frees.events.get()),
-      static_cast<ull>(frees.stream_waits.get()), static_cast<ull>(sum.waits), ms(sum.ns));
+      "cistern: frees in order   %lu left to the device: %lu events, %lu waits of streams; the "
+      "host waited %lu times, %.3f ms",
+      frees.ordered.get(), frees.events.get(), frees.stream_waits.get(), sum.waits, ms(sum.ns));
   text_by(writer, frees.paid, kPaidBy);
   writer.print("\n");
 }
@@ -298,7 +283,7 @@ void text_sites(Writer& writer, const ProcessReport& process) {
     writer.print("cistern: %s '", entry.setting);
     writer.plain(entry.text);
     entry.matched == 0 ? writer.print("' matched nothing\n")
-                       : writer.print("' matched %llu requests\n", static_cast<ull>(entry.matched));
+                       : writer.print("' matched %lu requests\n", entry.matched);
   }
 }
 
@@ -326,12 +311,12 @@ void compose_text(Writer& writer, const ProcessReport& process, const Advice& ad
   text_unknown(writer, process.unknown);
   if (process.holders != nullptr) text_holders(writer, *process.holders);
   text_sites(writer, process);
-  writer.print("cistern: events recorded %llu, queried %llu\n",
-               static_cast<ull>(process.events_recorded), static_cast<ull>(process.events_queried));
+  writer.print("cistern: events recorded %lu, queried %lu\n", process.events_recorded,
+               process.events_queried);
   if (process.unseen_contexts != 0 || process.unseen_streams != 0) {
     writer.print(
-        "cistern: unseen           %llu contexts and %llu streams that no hook saw created\n",
-        static_cast<ull>(process.unseen_contexts), static_cast<ull>(process.unseen_streams));
+        "cistern: unseen           %lu contexts and %lu streams that no hook saw created\n",
+        process.unseen_contexts, process.unseen_streams);
   }
   for (const config::Framework* framework : advice.frameworks.list()) {
     char text[200];
