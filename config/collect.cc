@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gathering texts, from the environment and from the file that CISTERN_CONFIG names. Its lines are NAME=value, or --FLAGS_name=value as
-// in a gflags flag file; blanks around names and values do not count; # at the start of a line or
-// after a blank begins a comment. The file is read straight into the storage of the Loaded and the
-// values are kept where they lie. By system calls, since it may be read inside the first malloc,
-// where a wrapper of open() that allocates would wait for itself.
+// Gathering texts, from the environment and from the file that CISTERN_CONFIG names. Its lines are
+// NAME=value, or --FLAGS_name=value as in a gflags flag file; blanks around names and values do not
+// count; # at the start of a line or after a blank begins a comment. The file is read straight into
+// the storage of the Loaded and the values are kept where they lie. By system calls, since it may
+// be read inside the first malloc, where a wrapper of open() that allocates would wait for itself.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>

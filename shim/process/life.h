@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The life of the process: load, the first successful cuInit, fork, exit. That cuInit writes the
 // log lines for the user. A child forked after it passes every call to the driver. At an orderly
-// exit the parts are called (settings.h): twice, before and after the driver has ended. No CUDA call is
-// made at load, nor by the parts once the driver has ended.
+// exit the parts are called (settings.h): twice, before and after the driver has ended. No CUDA
+// call is made at load, nor by the parts once the driver has ended.
 #pragma once
 
 namespace cistern::shim {
