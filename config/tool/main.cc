@@ -15,8 +15,6 @@
 #include "config/tool/tool.h"
 #include "config/version.h"
 
-extern char** environ;
-
 namespace cistern::config::tool {
 namespace {
 
