@@ -88,7 +88,7 @@ class Planner {
         if (!pack(problem_, packing, placement_, budget_)) return false;
         share.spend(budget_.spent() - spent);
       }
-      if (is_first) {
+      if (packing_steps_ == 0) {
         packing_steps_ = budget_.spent() - spent;
         packing_ns_ = os::now_ns() - began_ns;
       }
@@ -110,15 +110,21 @@ class Planner {
     return true;
   }
 
+  // None takes less than a greedy packing did.
+  bool may_refit() const {
+    return !done() && !budget_.over() && budget_.left() >= packing_steps_ &&
+           budget_.left_ns() >= packing_ns_;
+  }
+
   // Each time with less above the lower bound: an eighth of what it was, or more of it where that
-  // was too little. None takes less than a greedy packing did.
+  // was too little.
   bool run_refit() {
-    if (done() || budget_.left() < packing_steps_ || budget_.left_ns() < packing_ns_) return true;
+    if (!may_refit()) return true;
     Refit refit;
     if (!refit.make(problem_, placement_, packing_steps_ / 32)) return false;
     note_memory(refit.bytes());
     uint64_t part = 8;
-    while (!done() && !budget_.over()) {
+    while (may_refit()) {
       const uint64_t bound = problem_.lower_bound(), gap = out_.bytes - bound;
       if (refit.run(bound + gap / part, out_.bytes, budget_)) {
         offer(placement_.offsets(), "under a ceiling");
@@ -133,7 +139,7 @@ class Planner {
   const std::span<const Block> blocks_;
   const PlannerOptions& options_;
   Budget budget_;
-  uint64_t packing_steps_ = 0, packing_ns_ = 0;  // of the first one
+  uint64_t packing_steps_ = 0, packing_ns_ = 0;  // of the first greedy one
   Planned& out_;
   Placement placement_;
 };

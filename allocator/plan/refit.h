@@ -3,7 +3,7 @@
 // greedy packing, each to the lowest place that is free. A block that finds no free place below the
 // ceiling takes the cheapest place of other blocks, which then look for places in their turn. A
 // block costs more the harder it was to place (its bytes, its time, what is live then, and how
-// often it had no place), so blocks do not chase each other in circles. If this takes long, the
+// often it displaced others), so blocks do not chase each other in circles. If this takes long, the
 // ceiling rises a little.
 //
 // One thread at a time. Nothing in it is random.
@@ -53,7 +53,7 @@ class Refit {
   uint64_t effort_ = 0, ceiling_ = 0, limit_ = 0;
   Array<uint32_t> order_;
   Array<double> weights_;  // by block: how hard to place
-  Array<double> prices_;   // by block: its weight, as often as it had no place and once more
+  Array<double> prices_;   // by block: its weight, as often as it displaced others and once more
   Array<uint32_t> displaced_;
   size_t displaced_count_ = 0;
   Array<Placement::Neighbour> neighbours_, merged_;

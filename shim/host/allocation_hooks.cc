@@ -49,6 +49,8 @@ void remove_hooks(void* handle) {
   mallctl("experimental.hooks.remove", nullptr, nullptr, &handle, sizeof handle);
 }
 
+// The whole usable size is filled, and what a block leaves when it shrinks is filled again:
+// whatever it grows into is filled, also inside its size class.
 constinit int fill_byte = 0;
 
 bool zeroed(uintptr_t flags) { return (flags & static_cast<uintptr_t>(MALLOCX_ZERO)) != 0; }

@@ -230,7 +230,7 @@ class Judged(unittest.TestCase):
         self.assertFalse(self.library({}, **waits)[0]["same"])  # nothing says why
 
     def test_a_reason_does_not_count_if_a_free_did_not_wait(self):
-        waits = {"waited_for_all": {"careful": {"waits": 19, "ns": 0}}}
+        waits = {"waited_for_all": {"careful": {"waits": 19, "ns": 0}, "several_threads": {"waits": 25, "ns": 0}}}
         row, printed = self.library({"idle": 5, "busy": 5}, unseen_work="a decoder", **waits)
         self.assertEqual((row["same"], "noticed" in row["seen"]), (False, False))
         self.assertIn("FAIL cublas: 20 of 20 operations unseen", printed)

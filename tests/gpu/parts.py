@@ -88,7 +88,7 @@ def why_frees_are_careful(told, operations):
     """The reason in a report, if each free behind an operation was. None: some may not have been."""
     if told["careful"]:
         return told["careful"]  # the driver itself serves and frees all memory
-    waits = sum(each["waits"] for each in (told["frees"] or {}).get("waited_for_all", {}).values())
+    waits = (told["frees"] or {}).get("waited_for_all", {}).get("careful", {}).get("waits", 0)
     return told["unseen_work"] if told["unseen_work"] and waits >= operations else None
 
 

@@ -5,6 +5,7 @@ what they leave behind: reports and logs by process id, and nothing else."""
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import subprocess
@@ -30,9 +31,12 @@ def sanitizer_runtimes(library):
 
 
 def part(items):
-    """This build's share of them (TEST_RUNS=1/2: every other one, from the first): together, the builds take all."""
-    number, parts = map(int, os.environ.get("TEST_RUNS", "1/1").split("/"))
-    return list(items)[number - 1::parts]
+    """This build's share of them (TEST_RUNS=1/2: half). Together, the builds take all. They are mixed, in the same order
+    everywhere, so that no share is a setting's or a program's alone."""
+    number, parts = map(int, (os.environ.get("TEST_RUNS") or "1/1").split("/"))
+    mixed = list(items)
+    random.Random(1).shuffle(mixed)
+    return mixed[number - 1::parts]
 
 
 class Life(unittest.TestCase):

@@ -380,7 +380,10 @@ Seeds seeds() {
   const char* share = std::getenv("TEST_SEEDS");
   int part = 1, parts = 1;
   if (share != nullptr) std::sscanf(share, "%d/%d", &part, &parts);
-  return {part - 1, parts, wanted == nullptr ? 100 : std::atoi(wanted)};
+  REQUIRE((0 < part && part <= parts));
+  const int end = wanted == nullptr ? 100 : std::atoi(wanted);
+  REQUIRE(end > 0);
+  return {(part - 1) % end, parts, end};
 }
 
 }  // namespace

@@ -17,6 +17,7 @@ struct Made {
   std::vector<uint64_t> offsets;
   uint64_t bytes, lower_bound;
   std::string winner;
+  uint64_t memory_bytes;
 };
 
 Made made(const std::vector<Lifetime>& lives, uint64_t alignment, uint64_t steps,
@@ -31,7 +32,7 @@ Made made(const std::vector<Lifetime>& lives, uint64_t alignment, uint64_t steps
   std::vector<uint64_t> offsets(planned.offsets.begin(), planned.offsets.end());
   REQUIRE(test::wrong_with(lives, offsets, planned.bytes, alignment).empty());
   REQUIRE(planned.bytes >= problem.lower_bound());
-  return {offsets, planned.bytes, problem.lower_bound(), planned.winner};
+  return {offsets, planned.bytes, problem.lower_bound(), planned.winner, planned.memory_bytes};
 }
 
 TEST_CASE("plan: random lifetimes give plans without a common byte", "[plan]") {
@@ -110,6 +111,20 @@ TEST_CASE("plan: an earlier plan that fits is never made worse", "[plan]") {
   const Made second = made(lives, 1, 20'000, first.offsets);
   CHECK(second.bytes == first.bytes);
   CHECK(second.winner == "last plan");
+}
+
+TEST_CASE("plan: behind a spent budget nothing is begun, with an earlier plan or without",
+          "[plan]") {
+  const auto lives = test::random_lives(7, 3000, 500, 100'000);
+  const Made first = made(lives, 1, 1);
+  CHECK(made(lives, 1, 1, first.offsets).memory_bytes == first.memory_bytes);
+}
+
+TEST_CASE("plan: a ceiling lowers an earlier plan, too", "[plan]") {
+  const auto lives = test::random_lives(3, 2500, 600, 100'000);
+  const Made plan = made(lives, 1, 30 * kSteps, made(lives, 1, 1).offsets);
+  CHECK(plan.winner == "under a ceiling");
+  CHECK(plan.bytes <= plan.lower_bound + plan.lower_bound / 125);
 }
 
 TEST_CASE("plan: an earlier plan of other lifetimes is mended", "[plan]") {

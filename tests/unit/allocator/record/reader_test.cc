@@ -84,7 +84,7 @@ TEST_CASE("reader: what a killed process was writing is no damage") {
   CHECK(problem_of(file).empty());
 }
 
-TEST_CASE("reader: a bit that flipped in a block is seen", "[one-thread]") {
+TEST_CASE("reader: a bit that flipped in a block is seen") {
   const std::vector<uint8_t> whole = test::written_recording(1, 2, 20);
   for (size_t at = kHead; at < whole.size(); ++at) {
     for (int flip = 0; flip < 8; ++flip) {
