@@ -20,6 +20,7 @@ endif()
 # Damaged input against its readers: only where reads out of bounds are seen.
 # Each fuzzer takes a seed and a number of rounds; `make soak` runs long ones.
 if(CMAKE_CXX_FLAGS MATCHES "-fsanitize=address")
+  target_compile_definitions(cistern_tools PRIVATE _GLIBCXX_ASSERTIONS)
   foreach(what config elf ipc plan recording)
     add_executable(${what}_fuzz tests/fuzz/${what}_fuzz.cc)
     target_link_libraries(${what}_fuzz PRIVATE cistern_tools)
