@@ -47,6 +47,7 @@ constexpr CUmemPool_attribute kReserved = CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT;
 constinit std::atomic<uint64_t> adopted{0}, kept_peak{0}, trims{0}, trimmed_bytes{0};
 
 constinit alloc::Mutex mutex;
+constinit alloc::Mutex telling;  // around a threshold and what was told of it
 constinit KeptPool pools[kMaxPools]{};
 constinit uint64_t births = 0;  // guarded by the mutex
 constinit std::atomic<int> pools_end{0};
@@ -106,6 +107,7 @@ class PoolVisit {
     return driver().cuMemPoolSetAttribute(pool_->handle, what, &value) == CUDA_SUCCESS;
   }
   bool tell(uint64_t threshold) const {
+    const alloc::LockGuard guard(telling);
     if (pool_->told.load() == threshold) return true;
     if (!set(kThreshold, threshold)) return false;
     pool_->told.store(threshold);
@@ -147,13 +149,20 @@ void for_each_pool(Visitor visitor) {
   }
 }
 
-// After this no visit begins, and none is under way.
-void put_to_sleep(KeptPool& pool) {
-  {
-    const alloc::LockGuard guard(mutex);
-    if (pool.whose == Whose::ours) belongs(pool, Whose::asleep);
-  }
-  alloc::os::wait_while([&pool] { return pool.visitors.load() != 0; });
+bool falls_asleep(KeptPool& pool) {
+  const alloc::LockGuard guard(mutex);
+  if (pool.whose != Whose::ours) return false;
+  belongs(pool, Whose::asleep);
+  return true;
+}
+
+// After this no visit begins, and none is under way. The threshold goes last: until then another
+// visit may raise it, and nobody gives back what a pool keeps in its sleep.
+void put_to_sleep(const PoolVisit& visit) {
+  KeptPool& pool = *visit.pool();
+  if (!falls_asleep(pool)) return;
+  alloc::os::wait_while([&pool] { return pool.visitors.load() > 1; });
+  visit.tell(0);
 }
 
 // Caller holds the mutex. nullptr: there are too many.
@@ -375,14 +384,9 @@ bool several_pools_keep() { return ours.load(std::memory_order_relaxed) > 1; }
 
 void kept_pools_close(const Context& context) {
   if (!keeps_pools()) return;
-  for (int i = 0; i < pools_end.load(); ++i) {
-    {
-      const PoolVisit visit(&pools[i]);
-      if (!visit.on(context.device)) continue;
-      visit.tell(0);
-    }
-    put_to_sleep(pools[i]);
-  }
+  for_each_pool([&](const PoolVisit& visit) {
+    if (visit.on(context.device)) put_to_sleep(visit);
+  });
   looked_at.store(0);
 }
 
@@ -413,6 +417,9 @@ PoolsReport kept_pools_report() {
   return {adopted.load(), kept_peak.load(), trims.load(), trimmed_bytes.load()};
 }
 
-void reset_kept_pools_after_fork() { mutex.reset(); }
+void reset_kept_pools_after_fork() {
+  mutex.reset();
+  telling.reset();
+}
 
 }  // namespace cistern::shim

@@ -399,6 +399,40 @@ void handles() {
   std::printf("filled %d\n", filled.load());
 }
 
+size_t free_bytes() {
+  size_t bytes = 0, total = 0;
+  MUST(cuMemGetInfo(&bytes, &total));
+  return bytes;
+}
+
+// Contexts end while another thread's first request raises the threshold.
+void closing() {
+  CUcontext context = nullptr;
+  MUST(cuCtxGetCurrent(&context));
+  test_clock::let_go();
+  const size_t before = free_bytes();
+  const CUstream stream = timed::new_stream();
+  CUdeviceptr block = 0;
+  std::atomic<bool> allocated{false};
+  std::thread allocating([&] {
+    MUST(cuCtxSetCurrent(context));
+    MUST(cuMemAllocAsync(&block, 4 * kMiB, stream));
+    allocated = true;
+  });
+  while (!allocated) {
+    CUcontext other = nullptr;
+    CUdeviceptr used = 0;
+    MUST(cuCtxCreate(&other, nullptr, 0, 0));
+    MUST(cuMemAlloc(&used, kMiB));
+    MUST(cuMemFree(used));
+    MUST(cuCtxDestroy(other));
+  }
+  allocating.join();
+  MUST(cuMemFreeAsync(block, stream));
+  MUST(cuStreamSynchronize(stream));
+  std::printf("all is free again: %d\n", free_bytes() == before);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -432,6 +466,7 @@ int main(int argc, char** argv) {
   if (way == "exported") exported();
   if (way == "threads") threads();
   if (way == "handles") handles();
+  if (way == "closing") closing();
   std::printf("done\n");
   return 0;
 }
