@@ -139,7 +139,7 @@ Place place_for(Pool& pool, const Asker& who, uint64_t bytes, const VectorClock&
            (pool.reuse_follow_events && who.knows.covers(freed.done->at));
   };
   const auto by_progress = [&](const StreamFree& freed) {
-    return by_order(freed) || reached(freed.done);
+    return by_order(freed) || freed.counted || reached(freed.done);
   };
   const auto all = [](const StreamFree&) { return true; };
   auto taken = pool.space.take(bytes, by_order);
@@ -172,6 +172,7 @@ void reach_free(Pool& pool, CUdeviceptr address, uint64_t id) {
   const std::lock_guard lock(pool.mutex);
   const auto found = pool.ending.find(address);
   if (found == pool.ending.end() || found->second.id != id) return;
+  found->second.freed->counted = true;
   end_freed(pool, address, found->second);
   pool.ending.erase(found);
 }
@@ -186,9 +187,9 @@ CUresult free_pooled(const StreamRef& stream, Work work, const Allocation& found
   MarkerRef done;
   const CUresult code = submit(stream, std::move(work), Wait::kNo, &done);
   if (code != CUDA_SUCCESS) return code;
-  pool->ending[found.base] = {found.bytes, found.id};
-  pool->space.give(found.base, found.placed,
-                   std::make_shared<StreamFree>(StreamFree{stream->id, std::move(done)}));
+  const auto freed = std::make_shared<StreamFree>(StreamFree{stream->id, std::move(done)});
+  pool->ending[found.base] = {found.bytes, found.id, freed};
+  pool->space.give(found.base, found.placed, freed);
   return code;
 }
 

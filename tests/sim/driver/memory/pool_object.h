@@ -49,6 +49,7 @@ struct Pool {
   struct Ending {
     uint64_t bytes;  // as requested
     uint64_t id;
+    std::shared_ptr<StreamFree> freed;
   };
   std::map<CUdeviceptr, Ending> ending;
 

@@ -34,6 +34,7 @@ class Device;
 struct StreamFree {
   uint64_t stream = 0;
   MarkerRef done{};
+  bool counted = false;  // the memory is out of the pool's use: a moment before `done` is reached
 };
 using StreamFreeRef = std::shared_ptr<const StreamFree>;
 
