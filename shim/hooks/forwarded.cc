@@ -205,7 +205,7 @@ struct Launch {
 };
 
 bool may_await_visible_work(CUstream stream, CUevent, unsigned) {
-  return several_contexts() && shim::may_await_visible_work(stream);
+  return shim::may_await_visible_work(stream);
 }
 
 // Whether the host sees the work that a call hands over (order/barrier/host_visible.h).

@@ -6,6 +6,7 @@
 #include "shim/kinds/stream_ordered/pool_calls.h"
 #include "shim/order/barrier/debts.h"
 #include "shim/order/barrier/host_visible.h"
+#include "shim/order/barrier/visible_work.h"
 #include "shim/order/submissions.h"
 #include "shim/watch/watch.h"
 
@@ -18,9 +19,18 @@ void put_behind_debts(CUstream stream, bool visible) {
   while (any_debts() && order_behind_debts(stream)) note_submission(visible);
 }
 
+bool all_is_visible() { return everything_is_visible.load(std::memory_order_relaxed); }
+
+// The driver may serve an allocation with memory that another stream has yet to free. Then it has
+// this stream wait for that one (CUDA Programming Guide, "Memory Reuse Policies").
+template <typename Kind>
+bool allocation_is_visible(CUstream stream) {
+  return all_is_visible() || may_await_visible_work(Kind::name(stream));
+}
+
 template <typename Kind>
 CUresult watch_async(AllocateAsync real, CUdeviceptr* out, size_t bytes, CUstream stream) {
-  const bool visible = everything_is_visible.load(std::memory_order_relaxed);
+  const bool visible = allocation_is_visible<Kind>(stream);
   const SubmissionScope submission(visible);
   put_behind_debts(Kind::name(stream), visible);
   return watch_allocation(kMemory, out, bytes, Kind::name(stream),
@@ -30,7 +40,7 @@ CUresult watch_async(AllocateAsync real, CUdeviceptr* out, size_t bytes, CUstrea
 template <typename Kind>
 CUresult watch_from_pool(AllocateFromPool real, CUdeviceptr* out, size_t bytes, CUmemoryPool pool,
                          CUstream stream) {
-  const bool visible = everything_is_visible.load(std::memory_order_relaxed);
+  const bool visible = allocation_is_visible<Kind>(stream);
   const SubmissionScope submission(visible);
   put_behind_debts(Kind::name(stream), visible);
   return watch_allocation(kMemory, out, bytes, Kind::name(stream),
@@ -39,7 +49,7 @@ CUresult watch_from_pool(AllocateFromPool real, CUdeviceptr* out, size_t bytes, 
 
 template <typename Kind>
 CUresult watch_free_async(FreeAsync real, CUdeviceptr address, CUstream stream) {
-  const bool visible = everything_is_visible.load(std::memory_order_relaxed);
+  const bool visible = all_is_visible();
   const SubmissionScope submission(visible);
   put_behind_debts(Kind::name(stream), visible);
   return watch_free(kMemory, address, Kind::name(stream),

@@ -10,6 +10,7 @@
 #include "shim/order/barrier/debts.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/contexts/context.h"
+#include "shim/order/contexts/context_slot.h"
 #include "shim/order/contexts/visit.h"
 #include "shim/order/streams/events.h"
 #include "shim/order/streams/streams.h"
@@ -95,7 +96,7 @@ bool may_await_visible_work(CUstream stream) {
     return std::any_of(std::begin(list), std::end(list),
                        [=](const Followed& each) { return each.pending && each.context != own; });
   };
-  if (!any_but_of(nullptr)) return false;
+  if (!several_contexts() || !any_but_of(nullptr)) return false;
   CUcontext own = nullptr;
   const auto ask = driver().cuStreamGetCtx;
   if (stands_for_several(stream)) {

@@ -6,6 +6,7 @@
 //   awaited     a thread frees behind a wait for work of another context, and ends; the work does
 //               not end before the other thread has submitted more
 //   awaited_unseen   the same, in a context that was never seen empty
+//   awaited_memory   the same, and the wait is for memory that the other context's stream frees
 //   overtaken   a thread is stopped by a signal right before its work is put behind its own frees;
 //               meanwhile that is over, and the other thread frees
 //
@@ -23,10 +24,30 @@
 
 namespace {
 
+// What the helper's stream waits for.
+enum class Behind { event, event_of_unseen, memory };
+
+constexpr size_t kWholePool = size_t{2} << 20;
+
+CUmemoryPool new_pool() {
+  CUmemPoolProps props{};
+  props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  props.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  props.maxSize = kWholePool;
+  CUmemoryPool pool = nullptr;
+  MUST(cuMemPoolCreate(&pool, &props));
+  return pool;
+}
+
+CUdeviceptr take_all(CUmemoryPool pool, CUstream stream) {
+  CUdeviceptr block = 0;
+  MUST(cuMemAllocFromPoolAsync(&block, kWholePool, pool, stream));
+  return block;
+}
+
 // With the driver alone the helper is in its free until the work has ended. If its free came back,
-// and left the order to the device, nobody could wait for the helper any more. `seen_empty`: the
-// work's context was, before.
-void awaited(Workplace& here, CUcontext context, bool seen_empty) {
+// and left the order to the device, nobody could wait for the helper any more.
+void awaited(Workplace& here, CUcontext context, Behind behind) {
   CUcontext other = nullptr;
   MUST(cuCtxCreate(&other, nullptr, 0, 0));
   Workplace at;
@@ -34,19 +55,26 @@ void awaited(Workplace& here, CUcontext context, bool seen_empty) {
   MUST(cuMemsetD32Async(go, 0, 1, at.second));
   MUST(cuStreamSynchronize(at.second));
   CUevent over = new_event();
-  if (seen_empty) MUST(cuCtxSynchronize());
+  CUmemoryPool pool = new_pool();
+  const CUdeviceptr all = take_all(pool, at.first);
+  if (behind != Behind::event_of_unseen) MUST(cuCtxSynchronize());
   size_t count = kWords;
   uint32_t seed = ++at.seed;
   void* parameters[] = {&words, &count, &seed, &go};
   MUST(timed::launch(at.kernels.hold, at.first, parameters));
   MUST(cuEventRecord(over, at.first));
+  MUST(cuMemFreeAsync(all, at.first));
   std::atomic<pid_t> freeing{0};
   std::atomic<bool> back{false};
   std::thread helper([&] {
     MUST(cuCtxSetCurrent(context));
     const CUdeviceptr block = new_block(1000);
     MUST(cuCtxSynchronize());  // of this context, in which no work is left
-    MUST(cuStreamWaitEvent(here.first, over, 0));
+    if (behind == Behind::memory) {
+      take_all(pool, here.first);
+    } else {
+      MUST(cuStreamWaitEvent(here.first, over, 0));
+    }
     freeing = gettid();
     MUST(cuMemFree(block));
     back = true;
@@ -126,8 +154,9 @@ int main(int argc, char** argv) {
   const auto is = [&](const char* mode) { return argc > 1 && std::strcmp(argv[1], mode) == 0; };
   Workplace at;
   MUST(cuCtxSynchronize());
-  if (is("awaited")) awaited(at, context, /*seen_empty=*/true);
-  if (is("awaited_unseen")) awaited(at, context, /*seen_empty=*/false);
+  if (is("awaited")) awaited(at, context, Behind::event);
+  if (is("awaited_unseen")) awaited(at, context, Behind::event_of_unseen);
+  if (is("awaited_memory")) awaited(at, context, Behind::memory);
   if (is("overtaken")) overtaken(at, context);
   return 0;
 }
