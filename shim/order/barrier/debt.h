@@ -32,12 +32,6 @@ struct Debt {
   CUevent event = nullptr;   // made for the first debt, ends with the context
 };
 
-// When a synchronisation began.
-struct DebtMoment {
-  uint64_t number;  // of the last record
-  bool own;         // by the debtor: it passes what is open, too
-};
-
 // The thread with debts; 0: nothing is owed.
 extern constinit std::atomic<ThreadId> debtor;
 inline constexpr ThreadId kEndedDebtor = 1;  // it ended, and left some

@@ -400,20 +400,20 @@ bool owes_now() {
   return any_debts();
 }
 
-DebtMoment debt_moment() {
-  if (!any_debts() || !mutex.lock_within(kPatience)) return {0, false};
-  const DebtMoment now{records, debtor.load() == this_thread_id()};
+uint64_t last_debt() {
+  if (!any_debts() || !mutex.lock_within(kPatience)) return 0;
+  const uint64_t last = records;
   mutex.unlock();
-  return now;
+  return last;
 }
 
-void paid_by_synchronisation(Context& context, DebtMoment start) {
+void paid_by_synchronisation(Context& context, uint64_t last) {
   if (!any_debts() || !mutex.lock_within(kPatience)) return;
   Debt& debt = context.debt;
-  // Another thread may have become the debtor meanwhile, by work that the synchronisation missed.
+  // Another thread's may have begun meanwhile, by work that the synchronisation missed.
   ThreadId me = this_thread_id();
-  if (start.own) debt.open_for.compare_exchange_strong(me, 0, std::memory_order_seq_cst);
-  if (debt.number <= start.number) {
+  debt.open_for.compare_exchange_strong(me, 0, std::memory_order_seq_cst);
+  if (debt.number <= last) {
     debt.state = State::none;
     debt.prints_held = false;
   }

@@ -67,9 +67,10 @@ void leave_no_more_debts();
 // looked for.
 [[nodiscard]] bool order_behind_debts(CUstream stream);
 
-// A synchronisation of the context succeeded that began at `start`.
-DebtMoment debt_moment();
-void paid_by_synchronisation(Context& context, DebtMoment start);
+// A synchronisation of the context succeeded; `last`: what last_debt() said before it began, the
+// number of the last debt whose event was recorded.
+uint64_t last_debt();
+void paid_by_synchronisation(Context& context, uint64_t last);
 
 // Streams with this handle end: another one may get it.
 void forget_waits_of(CUstream stream);

@@ -33,7 +33,7 @@ ContextWait::ContextWait(Context& context)
     : context_(context),
       losses_(streams().losses()),
       ticket_(shared().reclaim.close()),
-      debt_(debt_moment()) {
+      last_debt_(last_debt()) {
   if (policy().free_sync != config::FreeSync::kFalse) context.seen_empty.expect(ticket_);
   context.source.synchronising().fetch_add(1);
 }
@@ -45,7 +45,7 @@ void ContextWait::succeeded() {
   alloc::Reclaim& reclaim = shared().reclaim;
   context_.source.synchronised(losses_);
   reclaim.passed(context_.number, ticket_);
-  paid_by_synchronisation(context_, debt_);
+  paid_by_synchronisation(context_, last_debt_);
   const bool alone = !any_peer_access() && !reclaim.tied(context_.number);
   if (alone && !reclaim.frozen() && !is_work_unseen()) {
     context_.seen_empty.confirm(ticket_, SeenEmpty::By::kSynchronisation);

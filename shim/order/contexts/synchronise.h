@@ -7,7 +7,6 @@
 
 #include "allocator/reclaim/reclaim.h"
 #include "shim/cuda_api.h"
-#include "shim/order/barrier/debt.h"
 
 namespace cistern::shim {
 
@@ -29,7 +28,7 @@ class ContextWait {
   Context& context_;
   uint64_t losses_;
   alloc::Ticket ticket_;
-  DebtMoment debt_;
+  uint64_t last_debt_;
 };
 
 // The same around a synchronisation of the program's own, in which whoever waits for one learns of

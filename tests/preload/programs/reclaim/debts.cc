@@ -21,6 +21,7 @@
 //   many        more streams than one can keep in mind
 //   dead        the work dies, the thread that freed ends, and so does the process
 //   bursts      frees and launches take turns
+//   synchronised  the thread waits for the context behind its frees
 
 #include <atomic>
 #include <chrono>
@@ -377,6 +378,23 @@ void bursts(Workplace& at) {
   std::printf("done\n");
 }
 
+// Neither what no submission has met yet nor what one did is owed any more.
+void synchronised(Workplace& at) {
+  constexpr int kRounds = 10;
+  const CUstream third = timed::new_stream();
+  MUST(cuCtxSynchronize());
+  for (int round = 0; round < kRounds; ++round) {
+    at.write_and_free(at.first);
+    MUST(cuCtxSynchronize());
+    at.write_and_free(at.first);
+    MUST(timed::fill_words(at.kernels, at.second, at.copy, kWords, 1, 0));
+    MUST(cuCtxSynchronize());
+    MUST(timed::fill_words(at.kernels, third, at.copy, kWords, 1, 0));
+    MUST(cuCtxSynchronize());
+  }
+  std::printf("done\n");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -402,5 +420,6 @@ int main(int argc, char** argv) {
   if (is("graph")) graph(at);
   if (is("short")) short_of_memory(at);
   if (is("bursts")) bursts(at);
+  if (is("synchronised")) synchronised(at);
   return 0;
 }
