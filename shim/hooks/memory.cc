@@ -11,6 +11,7 @@
 using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
 using cistern::alloc::Memory;
 
+// Where phases alone are watched, the pools tell them of their own memory.
 CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
   const auto call = [=](auto serve) {
     Context* context = serving_context(dptr, bytesize);
@@ -18,9 +19,8 @@ CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
   };
   if (!watching()) [[likely]]
     return call(allocate);
-  if (Context* context = watching_phases_alone() ? serving_context(dptr, bytesize) : nullptr) {
-    return allocate_in_phase(*context, dptr, bytesize);
-  }
+  Context* context = watching_phases_alone() ? serving_context(dptr, bytesize) : nullptr;
+  if (context != nullptr) return allocate_watched(*context, dptr, bytesize);
   return watched_allocation(Memory::linear, dptr, bytesize, nullptr,
                             [=] { return call(allocate_watched); });
 }
@@ -33,7 +33,7 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
   if (!watching()) [[likely]]
     return call(cistern::shim::free);
   cistern::alloc::Chunk* chunk;
-  if (watching_phases_alone() && ours(dptr, &chunk)) return free_in_phase(chunk, dptr);
+  if (watching_phases_alone() && ours(dptr, &chunk)) return free_watched(chunk, dptr);
   return watched_free(Memory::linear, dptr, nullptr, [=] { return call(free_watched); });
 }
 

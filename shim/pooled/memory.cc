@@ -34,26 +34,18 @@ alloc::Chunk* found_at_rest(CUdeviceptr address);
 CUresult free_in_capture(Context& owner, alloc::Chunk* chunk, CUdeviceptr address);
 
 // The address of an idle block, or one inside a block, is answered here: the driver would really
-// free the chunk behind it.
+// free the chunk behind it. Phases learn of the free here where nobody else tells them. Another
+// thread may have the memory by then, and for a moment both count.
 [[gnu::always_inline]] inline CUresult free_block(Context& owner, alloc::Chunk* chunk,
                                                   CUdeviceptr address,
-                                                  alloc::Ticket latest = alloc::Reclaim::kNow,
-                                                  uint64_t* freed_bytes = nullptr) {
+                                                  alloc::Ticket latest = alloc::Reclaim::kNow) {
   int code;
   uint64_t bytes;
   const alloc::Freed freed = owner.pool.free(chunk, address, &code, latest, &bytes);
-  if (freed_bytes != nullptr) *freed_bytes = code == CUDA_SUCCESS ? bytes : 0;
+  if (watching_phases_alone()) [[unlikely]] {
+    if (code == CUDA_SUCCESS && phases().by_live_bytes()) phase_freed(bytes);
+  }
   return freed == alloc::Freed::invalid ? CUDA_ERROR_INVALID_VALUE : static_cast<CUresult>(code);
-}
-
-// Phases learn of it where nobody else tells them. Another thread may have the memory by then, and
-// for a moment both count.
-CUresult free_block_in_phase(Context& owner, alloc::Chunk* chunk, CUdeviceptr address,
-                             alloc::Ticket latest = alloc::Reclaim::kNow) {
-  uint64_t bytes;
-  const CUresult result = free_block(owner, chunk, address, latest, &bytes);
-  if (watching_phases_alone() && phases().by_live_bytes()) phase_freed(bytes);
-  return result;
 }
 
 // The run of the graph in which the caller is; 0: in none.
@@ -98,6 +90,8 @@ uint32_t graph_now() { return phases_on() ? current_graph().run : 0; }
   if (code == CUDA_SUCCESS) [[likely]] {
     if (planned && context.pool.looks_for_plan()) [[unlikely]]
       context.pool.note_served(bytes, caller(), address);
+    if (watching_phases_alone() && phases().by_live_bytes()) [[unlikely]]
+      phase_allocated(bytes);
     *out = address;
     return CUDA_SUCCESS;
   }
@@ -105,16 +99,14 @@ uint32_t graph_now() { return phases_on() ? current_graph().run : 0; }
                                           : static_cast<CUresult>(code);
 }
 
-template <typename FreeBlock>
-[[gnu::always_inline]] inline CUresult take_back(alloc::Chunk* chunk, CUdeviceptr address,
-                                                 FreeBlock free_block_as) {
+[[gnu::always_inline]] inline CUresult take_back(alloc::Chunk* chunk, CUdeviceptr address) {
   Context& owner = *context_of(chunk);
   if (const CUresult result = refusal(owner); result != CUDA_SUCCESS) [[unlikely]]
     return result;
   if (capture_gate().capturing()) [[unlikely]]
     return free_in_capture(owner, chunk, address);
   const FreeWait wait = wait_before_free(owner, chunk, address);
-  return wait.over ? wait.answer : free_block_as(owner, chunk, address, wait.latest);
+  return wait.over ? wait.answer : free_block(owner, chunk, address, wait.latest);
 }
 
 }  // namespace
@@ -131,12 +123,6 @@ CUresult allocate(Context& context, CUdeviceptr* out, size_t bytes) {
   return serve(context, out, bytes);
 }
 
-CUresult allocate_in_phase(Context& context, CUdeviceptr* out, size_t bytes) {
-  const CUresult result = allocate_watched(context, out, bytes);
-  if (result == CUDA_SUCCESS && phases().by_live_bytes()) phase_allocated(bytes);
-  return result;
-}
-
 bool ours(CUdeviceptr address, alloc::Chunk** chunk) {
   if (!active() || address == 0) return false;
   *chunk = shared().index.find(address);
@@ -148,22 +134,16 @@ bool ours(CUdeviceptr address, alloc::Chunk** chunk) {
   return *chunk != nullptr;
 }
 
-CUresult free(alloc::Chunk* chunk, CUdeviceptr address) {
-  return take_back(chunk, address, [](auto&... all) { return free_block(all...); });
-}
+CUresult free(alloc::Chunk* chunk, CUdeviceptr address) { return take_back(chunk, address); }
 
 [[gnu::noinline]] CUresult free_watched(alloc::Chunk* chunk, CUdeviceptr address) {
-  return take_back(chunk, address, [](auto&... all) { return free_block(all...); });
-}
-
-CUresult free_in_phase(alloc::Chunk* chunk, CUdeviceptr address) {
-  return take_back(chunk, address, [](auto&... all) { return free_block_in_phase(all...); });
+  return take_back(chunk, address);
 }
 
 CUresult free_ordered(alloc::Chunk* chunk, CUdeviceptr address) {
   Context& owner = *context_of(chunk);
   const CUresult result = refusal(owner);
-  return result == CUDA_SUCCESS ? free_block_in_phase(owner, chunk, address) : result;
+  return result == CUDA_SUCCESS ? free_block(owner, chunk, address) : result;
 }
 
 namespace {
@@ -229,7 +209,8 @@ int allocate_with_others(Context& context, size_t bytes, uint64_t* address) {
 
 // What the program was not given: it asked once, and freed nothing.
 void free_uncounted(Context& context, CUdeviceptr address) {
-  free_block(context, shared().index.find(address), address, kClean);
+  int code;
+  context.pool.free(shared().index.find(address), address, &code, kClean);
   Device& device = device_state(context.device);
   device.past_allocations.add(~uint64_t{0});
   device.past_frees.add(~uint64_t{0});
@@ -285,7 +266,7 @@ void free_uncounted(Context& context, CUdeviceptr address) {
   }
   const FreeWait wait = wait_before_free(owner, chunk, address);
   if (wait.over) return wait.answer;
-  const CUresult result = free_block_in_phase(owner, chunk, address, wait.latest);
+  const CUresult result = free_block(owner, chunk, address, wait.latest);
   if (result == CUDA_SUCCESS && left) return_freed(owner);
   return result;
 }

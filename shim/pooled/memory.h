@@ -16,13 +16,12 @@ struct Context;
 // driver's (no context, one without a pool, or arguments that the driver refuses).
 Context* serving_context(const CUdeviceptr* out, size_t bytes);
 
-// `context` is what serving_context() answered for the request.
+// `context` is what serving_context() answered for the request. Where phases alone are watched,
+// they learn of it here, and so of a free().
 CUresult allocate(Context& context, CUdeviceptr* out, size_t bytes);
 // The same out of line, for the hook where somebody watches (watch/watch.h): allocate() has one
 // caller, the hook's own way, and becomes part of it.
 CUresult allocate_watched(Context& context, CUdeviceptr* out, size_t bytes);
-// The same where phases alone are watched, which learn of it here.
-CUresult allocate_in_phase(Context& context, CUdeviceptr* out, size_t bytes);
 
 // Whether the address lies in a chunk of the pools, and in which. Waits, 2 s at most, while that
 // chunk is on its way back to the driver.
@@ -30,8 +29,7 @@ bool ours(CUdeviceptr address, alloc::Chunk** chunk);
 
 // `chunk` is what ours() found for the address.
 CUresult free(alloc::Chunk* chunk, CUdeviceptr address);
-CUresult free_watched(alloc::Chunk* chunk, CUdeviceptr address);   // as allocate_watched()
-CUresult free_in_phase(alloc::Chunk* chunk, CUdeviceptr address);  // as allocate_in_phase()
+CUresult free_watched(alloc::Chunk* chunk, CUdeviceptr address);  // as allocate_watched()
 // The same for cuMemFreeAsync, where no capture forbids the call: the caller has asked.
 CUresult free_ordered(alloc::Chunk* chunk, CUdeviceptr address);
 
