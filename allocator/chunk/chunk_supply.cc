@@ -46,7 +46,6 @@ Chunk* ChunkSupply::obtain(uint64_t bytes, Role role, int* code) {
       ledger_->obtained.add();
       ledger_->note_size_taken(bytes);
       ledger_->chunks.add();
-      chunks_.add();
       cache.reserved.add(bytes);
       cache.note_use();
       ledger_->reserved.add(bytes);
@@ -123,7 +122,6 @@ bool ChunkSupply::release_clean(ChunkList* chunks, Order order) {
 void ChunkSupply::forget(Chunk* chunk) {
   index->remove(chunk);
   const uint64_t bytes = chunk->size();
-  chunks_.sub(1);
   ledger_->chunks.sub(1);
   cache.reserved.sub(bytes);
   ledger_->reserved.sub(bytes);

@@ -147,11 +147,12 @@ class ChunkSupply {
       const bool has_memory = chunk->is() != Role::range;  // or addresses alone
       each(chunk);
       chunk->become(Role::released);
-      if (has_memory) cap_->refund(chunk->size());
+      if (has_memory) {
+        cap_->refund(chunk->size());
+        ledger_->chunks.sub(1);
+      }
       shared_->chunks.give_back(chunk);
     }
-    ledger_->chunks.sub(chunks_.get());
-    chunks_.set(0);
     ledger_->reserved.sub(cache.reserved.get());
     cache.reserved.set(0);
   }
@@ -178,7 +179,6 @@ class ChunkSupply {
   Cap* cap_;
   uint32_t owner_;
   std::atomic<bool> closed_{false};
-  Counter chunks_;  // of this context
   FastestOfLate obtained_in_;
 };
 
