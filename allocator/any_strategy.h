@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The strategy of one context. The policy selects it once, when the context is first seen. A visit
-// is one branch and no indirect call, because every request passes here. All strategies offer the
-// functions that ContextMemory, Shortage and IdleWork call. Any thread.
+// is one branch and no indirect call, because every request passes here. Any thread.
 #pragma once
 
 #include <atomic>
+#include <concepts>
 
 #include "allocator/chunk_pools/chunk_pools.h"
 #include "allocator/graph_arena/graph_arenas.h"
@@ -13,6 +13,50 @@
 #include "allocator/shared.h"
 
 namespace cistern::alloc {
+
+// What ContextMemory, Shortage and IdleWork call of a strategy. on_demand.h says what each means.
+template <typename S>
+concept ServesRequests = requires(S s, const S& c, Request& request, Step* step) {
+  { s.take_clean(request) } -> std::same_as<bool>;
+  { s.take_fresh(request) } -> std::same_as<int>;
+  // With memory short.
+  { c.can_ask_for_less() } -> std::same_as<bool>;
+  { s.take_fresh_of_any_size(request, step) } -> std::same_as<int>;
+  { s.take_from_anywhere(request, step) } -> std::same_as<bool>;
+  { c.worth_waiting(request) } -> std::same_as<bool>;
+  requires S::kCutsIdleChunks || requires { s.take_of_other_sizes(request); };
+};
+template <typename S>
+concept GivesMemoryBack = requires(S s, const S& c, ChunkList* out, Tick now, uint64_t bytes) {
+  s.fill_freed();
+  s.refresh(/*spare_too=*/true);
+  s.collect_clean(out);
+  s.collect_all(out);
+  // Beyond the budget of idle memory.
+  requires std::same_as<decltype(S::kHasIdleBudget), const bool>;
+  s.refresh_chunks();
+  { c.over_floor() } -> std::same_as<bool>;
+  { c.over_budget(bytes) } -> std::same_as<bool>;
+  { c.far_over_budget() } -> std::same_as<bool>;
+  { c.must_give_back() } -> std::same_as<bool>;
+  s.collect_excess(out, bytes);
+  s.collect_aged_excess(now, uint32_t{}, bytes, out);
+  // Idle for long.
+  { s.see_idle(now) } -> std::same_as<IdleChunks>;
+  s.collect_aged(now, uint32_t{}, out, bytes);
+};
+template <typename S>
+concept Strategy = ServesRequests<S> && GivesMemoryBack<S> &&
+    requires(S s, const S& c, Chunk* chunk) {
+  { c.most_pools() } -> std::same_as<uint64_t>;
+  s.for_each_pool([](const auto&) {});
+  c.for_each_pool([](const auto&) {});
+  s.forget(chunk);
+  s.reset_after_fork();
+  requires std::same_as<decltype(S::kMostUnpublished), const uint64_t>;
+};
+static_assert(Strategy<OnDemand> && Strategy<ChunkPools> && Strategy<GroupedOnDemand> &&
+              Strategy<GraphArenas> && Strategy<UnitArenas>);
 
 class AnyStrategy {
  public:
@@ -60,6 +104,11 @@ class AnyStrategy {
       return kind == Kind::units ? visitor(units_) : visitor(grouped_);
     }
     return visitor(on_demand_);
+  }
+
+  // Serves the request from clean memory at hand.
+  [[gnu::always_inline]] bool take_clean(Request& request) {
+    return visit([&](Strategy auto& strategy) { return strategy.take_clean(request); });
   }
 
   // The strategy that a chunk's role names.

@@ -33,11 +33,8 @@ struct ContextMemory {
   void init(Shared* shared_state, MemorySource* memory_source, const DeviceParts& device,
             uint32_t number, const ChunkSizes& sizes, const GroupRules& rules);
 
-  // Serve a request: from clean memory at hand; from a fresh chunk; with a driver allocation of its
-  // own; from any free block, wherever it is. The codes are the source's.
-  [[gnu::always_inline]] bool take_clean(Request& request) {
-    return strategy.visit([&](auto& s) { return s.take_clean(request); });
-  }
+  // Serve a request: from a fresh chunk, or with a driver allocation of its own; from any free
+  // block, wherever it is. The codes are the source's.
   int take_fresh(Request& request);
   bool take_from_anywhere(Request& request, Step* step);
 

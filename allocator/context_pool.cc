@@ -9,7 +9,7 @@ namespace cistern::alloc {
 template <typename Miss>
 [[gnu::always_inline]] inline int ContextPool::serve(Request& request, uint64_t* address,
                                                      Miss miss) {
-  if (!memory_.take_clean(request)) [[unlikely]] {
+  if (!memory_.strategy.take_clean(request)) [[unlikely]] {
     const int code = miss();
     if (code != kSuccess) return code;
   }
@@ -42,7 +42,7 @@ int ContextPool::allocate_clean(uint64_t bytes, unsigned shard, uint64_t* addres
   Request request{.bytes = bytes, .shard = shard};
   const auto ask = [&] {
     const bool some = waiting_.ask() == WaitingMemory::Asked::some_clean;
-    return some && memory_.take_clean(request) ? kSuccess : kOutOfMemory;
+    return some && memory_.strategy.take_clean(request) ? kSuccess : kOutOfMemory;
   };
   return memory_.supply.filler.on() ? allocate_filled(request, address, ask)
                                     : serve(request, address, ask);
@@ -130,7 +130,7 @@ uint64_t ContextPool::free_whole(Chunk* chunk, uint64_t address, int* code, Tick
 // --- what they seldom need ---
 
 int ContextPool::miss(Request& request) {
-  const auto take_clean = [&] { return memory_.take_clean(request); };
+  const auto take_clean = [&] { return memory_.strategy.take_clean(request); };
   if (idle_work_.any_deferred()) [[unlikely]] {
     idle_work_.before_miss();
     if (take_clean()) return kSuccess;

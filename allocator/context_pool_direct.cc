@@ -13,7 +13,8 @@ int ContextPool::allocate_direct(uint64_t bytes, unsigned shard, bool pooled, ui
     if (code != kOutOfMemory || !pooled) return code;
     Step step;
     memory_.flush_garbage();
-    if (!memory_.take_clean(request) && !memory_.take_from_anywhere(request, &step)) return code;
+    if (!memory_.strategy.take_clean(request) && !memory_.take_from_anywhere(request, &step))
+      return code;
   }
   return hand_out_direct(request, address);
 }

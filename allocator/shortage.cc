@@ -48,8 +48,11 @@ bool Shortage::take_from_other_chunks() {
   step_ = Step::elsewhere;
   if (!request_.pooled) return false;
   return memory_.strategy.visit([this](auto& strategy) {
-    return strategy.kCutsIdleChunks ? strategy.take_from_anywhere(request_, &step_)
-                                    : strategy.take_of_other_sizes(request_);
+    if constexpr (strategy.kCutsIdleChunks) {
+      return strategy.take_from_anywhere(request_, &step_);
+    } else {
+      return strategy.take_of_other_sizes(request_);
+    }
   }) || memory_.plan.pools().take_from_anywhere(request_, &step_);
 }
 
@@ -65,7 +68,7 @@ uint64_t Shortage::changes() const {
 
 bool Shortage::take_clean() {
   if (!request_.pooled) return false;
-  if (memory_.take_clean(request_)) return true;
+  if (memory_.strategy.take_clean(request_)) return true;
   Expandable* units = memory_.strategy.units();
   return units != nullptr && units->take_scattered(request_);
 }

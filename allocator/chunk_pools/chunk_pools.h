@@ -29,7 +29,19 @@ struct BlockArenas {
   }
 };
 
-class ChunkPools {
+// Of a strategy whose idle memory serves requests of any size: it is kept until memory runs short.
+struct KeepsIdleMemory {
+  static constexpr bool kCutsIdleChunks = true;
+  static constexpr bool kHasIdleBudget = false;
+  bool over_floor() const { return false; }
+  bool over_budget(uint64_t /*coming*/ = 0) const { return false; }
+  bool far_over_budget() const { return false; }
+  bool must_give_back() const { return false; }
+  void collect_excess(ChunkList*, uint64_t /*coming*/ = 0) {}
+  void collect_aged_excess(Tick, uint32_t, uint64_t, ChunkList*) {}
+};
+
+class ChunkPools : public KeepsIdleMemory {
  public:
   // The most that its pools together may have live and not published: a block of any size.
   static constexpr uint64_t kMostUnpublished = uint64_t{1} << 62;
@@ -64,7 +76,6 @@ class ChunkPools {
   // The last attempt: every pool, every free block; worth repeating once more memory is clean.
   bool take_from_anywhere(Request& request, Step* step);
   bool worth_waiting(const Request& request) const { return true; }
-  bool take_of_other_sizes(Request&) { return false; }
 
   uint64_t most_pools() const { return pools_used_.load(std::memory_order_relaxed); }
 
@@ -124,18 +135,7 @@ class ChunkPools {
   IdleChunks see_idle_here(Tick now);
   void collect_aged_here(Tick now, uint32_t least, ChunkList* out, uint64_t most = UINT64_MAX);
 
-  // Idle chunks serve requests of any size.
-  static constexpr bool kCutsIdleChunks = true;
-  static constexpr bool kHasIdleBudget = false;
-
-  // Idle memory is kept until memory runs short, but for exported chunks.
   void refresh_chunks() { supply_->cache.refresh(shared_->reclaim); }
-  bool over_floor() const { return false; }
-  bool over_budget(uint64_t /*coming*/ = 0) const { return false; }
-  bool far_over_budget() const { return false; }
-  bool must_give_back() const { return false; }
-  void collect_excess(ChunkList*, uint64_t /*coming*/ = 0) {}
-  void collect_aged_excess(Tick, uint32_t, uint64_t, ChunkList*) {}
 
   void forget(Chunk* chunk);  // its context is gone
 

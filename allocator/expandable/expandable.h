@@ -129,11 +129,9 @@ class LowWater {
   Tick since_ = kNotSeen, offered_ = kNotSeen;
 };
 
-class Expandable {
+class Expandable : public KeepsIdleMemory {
  public:
   static constexpr uint64_t kMostUnpublished = ChunkPools::kMostUnpublished;
-  static constexpr bool kCutsIdleChunks = true;
-  static constexpr bool kHasIdleBudget = false;
   static constexpr unsigned kMostArenas = 4;  // from 1 on
 
   // `sizes`: `first` is what it takes at its first request, `later` what it grows by at the least;
@@ -159,7 +157,6 @@ class Expandable {
     return take_clean(request) || take_scattered(request);
   }
   bool worth_waiting(const Request&) const { return true; }
-  bool take_of_other_sizes(Request&) { return false; }
   uint64_t most_pools() const { return most_pools_; }
 
   // Before requests name it; none of them is served from an arena that could not be begun.
@@ -214,12 +211,6 @@ class Expandable {
   void collect_all(ChunkList*) {}
   void collect_clean(ChunkList*) {}
   void refresh_chunks() { supply_->cache.refresh(shared_->reclaim); }
-  bool over_floor() const { return false; }
-  bool over_budget(uint64_t /*coming*/ = 0) const { return false; }
-  bool far_over_budget() const { return false; }
-  bool must_give_back() const { return false; }
-  void collect_excess(ChunkList*, uint64_t /*coming*/ = 0) {}
-  void collect_aged_excess(Tick, uint32_t, uint64_t, ChunkList*) {}
 
   // Idle release: units of which as many were clean all the time.
   IdleChunks see_idle(Tick now);
