@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "allocator/base/deadlines.h"
 #include "allocator/base/os.h"
 
 namespace cistern::alloc {
@@ -201,7 +202,7 @@ bool ContextMemory::release_idle(ChunkList* chunks) {
 // even of an idle device the answer takes a little. Where an older mark has not passed by now, a
 // newer one has not either, and no wait is left.
 uint64_t ContextMemory::patience(uint64_t wanted_ns) {
-  constexpr uint64_t kMomentNs = 10'000'000, kAnswerNs = 1'000'000;
+  constexpr uint64_t kAnswerNs = 1'000'000;
   Reclaim& reclaim = shared->reclaim;
   const auto stuck = [&] { return reclaim.clean(party) == stuck_at_.load(); };
   if (wanted_ns == 0) return 0;
@@ -211,7 +212,7 @@ uint64_t ContextMemory::patience(uint64_t wanted_ns) {
   if (!stuck()) return wanted_ns;
   const uint64_t left = wanted_ns - std::min(wanted_ns, waited_in_vain_ns_.get());
   if (left != 0 || reclaim.any_outstanding(party)) return left;
-  return std::min(wanted_ns, kMomentNs);
+  return std::min(wanted_ns, Deadlines::kMoment);
 }
 
 void ContextMemory::note_stuck(uint64_t waited_ns) {
@@ -284,7 +285,6 @@ bool ContextMemory::release_returnable(uint64_t patience_ns, Units units) {
   groups.end_all();
   flush_garbage();
   unpark_everything();
-  constexpr uint64_t kBeforeFreesNs = 2'000'000'000;
   bool clean = release_clean(units);
   if (strategy.units() != nullptr && units == Units::stay) return clean;  // the source gets nothing
   const Usage left = usage();
@@ -296,7 +296,7 @@ bool ContextMemory::release_returnable(uint64_t patience_ns, Units units) {
   if (clean_alone && !rest) return clean || settle();
   Work work = await_work(patience_ns);
   if (work == Work::goes_on) {
-    await_work_before_frees(std::min(kBeforeFreesNs, source->patience_ns()));
+    await_work_before_frees(std::min(Deadlines::kRelease, source->patience_ns()));
     clean |= release_clean(units);
     if (source->can_release_clean()) return clean;
     work = await_work(patience_ns);
@@ -309,8 +309,7 @@ bool ContextMemory::release_returnable(uint64_t patience_ns, Units units) {
 // What looked as if the source took clean memory at once may have been something else: another
 // context's release, or another thread's free.
 bool ContextMemory::settle() {
-  constexpr uint64_t kMomentNs = 10'000'000;
-  if (!source->unsettled() || await_work(kMomentNs) != Work::done) return false;
+  if (!source->unsettled() || await_work(Deadlines::kMoment) != Work::done) return false;
   return source->settle_clean_releases();
 }
 

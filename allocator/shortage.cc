@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/shortage.h"
 
+#include "allocator/base/deadlines.h"
 #include "allocator/base/os.h"
 
 namespace cistern::alloc {
 namespace {
 
-// How long a request waits for what was freed to become clean before memory is said to be out. The
-// work before a free ends in its time, and without us the free would have waited for it. What is
-// covered only by a mark after later work may never become clean.
-constexpr uint64_t kPatienceLateNs = 2'000'000'000;
 // For a synchronisation that no thread of the program has begun: all of them may be waiting here.
 constexpr uint64_t kPatienceUnmarkableNs = 100'000'000;
 // How long until no work goes on, where the source only takes memory back then.
@@ -73,6 +70,9 @@ bool Shortage::take_clean() {
   return units != nullptr && units->take_scattered(request_);
 }
 
+// How long a request waits for what was freed to become clean before memory is said to be out. The
+// work before a free ends in its time, and without us the free would have waited for it. What is
+// covered only by a mark after later work may never become clean.
 uint64_t Shortage::patience_ns() const {
   const uint64_t all = memory_.source->memory_bytes();
   const bool hopeless = all != 0 && request_.bytes + memory_.ledger->live.get() > all;
@@ -80,7 +80,7 @@ uint64_t Shortage::patience_ns() const {
   Reclaim& reclaim = memory_.shared->reclaim;
   const bool tied = reclaim.tied(memory_.party);
   const bool late = reclaim.any_late(memory_.party) || tied;
-  const uint64_t most = late ? kPatienceLateNs : memory_.source->patience_ns();
+  const uint64_t most = late ? Deadlines::kRelease : memory_.source->patience_ns();
   const bool may_come =
       tied || memory_.source->marks_may_come() || reclaim.any_outstanding(memory_.party);
   return may_come ? most : std::min(most, kPatienceUnmarkableNs);

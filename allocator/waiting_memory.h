@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "allocator/base/deadlines.h"
 #include "allocator/base/os.h"
 #include "allocator/context_memory.h"
 
@@ -62,7 +63,7 @@ class WaitingMemory {
     if (waiting > bound()) {
       hold_back();
     } else if (waiting > bound() / 2 && held_back_.now() != 0) {
-      held_back_.await(kTurnNs);
+      held_back_.await(Deadlines::kMoment);
     }
   }
 
@@ -72,7 +73,7 @@ class WaitingMemory {
   bool take_while_obtain_would_last(uint64_t bytes, Take take) {
     if (memory_->waiting_bytes() < bytes) return false;
     const CountedWait counted(memory_->ledger);
-    const uint64_t limit = std::min(memory_->supply.obtain_ns(), kLongestObtainNs);
+    const uint64_t limit = std::min(memory_->supply.obtain_ns(), Deadlines::kMoment);
     bool taken = false;
     for (uint64_t ns = 0; !taken && ns < limit; ns = counted.ns()) {
       taken = wait_for_next(limit - ns) && take();
@@ -81,9 +82,6 @@ class WaitingMemory {
   }
 
  private:
-  static constexpr uint64_t kLongestObtainNs = 10'000'000;
-  static constexpr uint64_t kTurnNs = 10'000'000;
-
   // A wait that the ledger counts.
   class CountedWait {
    public:

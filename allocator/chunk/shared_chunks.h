@@ -8,6 +8,7 @@
 
 #include "allocator/base/arena.h"
 #include "allocator/base/counted_in.h"
+#include "allocator/base/deadlines.h"
 #include "allocator/base/left_units.h"
 #include "allocator/base/movers.h"
 #include "allocator/chunk/index.h"
@@ -70,7 +71,7 @@ struct SharedChunks {
 
   // Waits for those that move free memory, but not for ever: the driver makes them wait for the
   // device, whose work may not end before the caller goes on.
-  void await_moving(uint64_t most_ns = 2'000'000'000) { movers.await(most_ns); }
+  void await_moving(uint64_t most_ns = Deadlines::kRelease) { movers.await(most_ns); }
 
   void reset_after_fork() {
     index.reset_after_fork();

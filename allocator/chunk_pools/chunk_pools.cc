@@ -3,6 +3,7 @@
 
 #include <new>
 
+#include "allocator/base/deadlines.h"
 #include "allocator/chunk/gather.h"
 
 namespace cistern::alloc {
@@ -119,7 +120,6 @@ int ChunkPools::take_fresh(Request& request) {
 // them takes the next: more chunks than needed would waste memory, or be refused. Their own driver
 // calls would have to wait as well; the limit is for a driver that makes one wait for the other.
 bool ChunkPools::grows_alone(BlockPool* pool, Request& request) {
-  constexpr uint64_t kMostNs = 1'000'000'000;
   bool alone = false;
   const auto served_or_alone = [&] {
     if (pool->growing.exchange(true, std::memory_order_acq_rel)) return false;
@@ -129,7 +129,7 @@ bool ChunkPools::grows_alone(BlockPool* pool, Request& request) {
     if (!alone) pool->growing.store(false, std::memory_order_release);
     return true;
   };
-  os::wait_until(served_or_alone, kMostNs);
+  os::wait_until(served_or_alone, Deadlines::kOthersCalls);
   return alone;
 }
 

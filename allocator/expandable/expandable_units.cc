@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "allocator/base/deadlines.h"
 #include "allocator/expandable/expandable.h"
 
 namespace cistern::alloc {
@@ -85,12 +86,12 @@ int Expandable::take_with(Request& request, bool new_ones) {
 // arena, as far as it has less; false: nothing. Threads that miss meanwhile wait for it, as for a
 // chunk (chunk_pools.cc).
 bool Expandable::take_first(const Request& request) {
-  constexpr uint64_t kMostNs = 1'000'000'000;
   BlockPool* pool = pool_ahead(request);
   if (pool == nullptr) return false;
   const Ahead ahead(*pool);
   if (!ahead.alone()) {
-    os::wait_until([=] { return !pool->growing.load(std::memory_order_acquire); }, kMostNs);
+    os::wait_until([=] { return !pool->growing.load(std::memory_order_acquire); },
+                   Deadlines::kOthersCalls);
     return true;
   }
   const uint64_t first = units_.units() == 0 ? sizes_.first : 0;
@@ -155,9 +156,8 @@ void Expandable::take_ahead(BlockPool& pool, uint64_t bytes, bool reuses) {
 
 // A range is for many requests, and is never given up.
 bool Expandable::open_gap(BlockPool& pool, uint32_t granules, BlockPool::Gap* gap) {
-  constexpr uint64_t kMostNs = 1'000'000'000;
   if (pool.open_gap(granules, gap)) return true;
-  const Turn turn(reserving_, kMostNs);
+  const Turn turn(reserving_, Deadlines::kOthersCalls);
   if (pool.open_gap(granules, gap)) return true;
   return add_range(pool, uint64_t{granules} * kBlockGranule) && pool.open_gap(granules, gap);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/pooled/memory.h"
 
+#include "allocator/base/deadlines.h"
 #include "allocator/base/os.h"
 #include "shim/entry/driver.h"
 #include "shim/nvtx/phases.h"
@@ -252,7 +253,7 @@ void free_uncounted(Context& context, CUdeviceptr address) {
     return chunk == nullptr ||
            (chunk->is() != alloc::Role::released && !context_of(chunk)->source.closing());
   };
-  alloc::os::wait_until(rests, 2'000'000'000);
+  alloc::os::wait_until(rests, alloc::Deadlines::kRelease);
   return chunk;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "allocator/base/deadlines.h"
 #include "allocator/base/os.h"
 #include "shim/order/ask.h"
 #include "shim/order/captures/capture_gate.h"
@@ -90,7 +91,7 @@ int allocate_from(PinnedPool& pinned, size_t bytes, uint64_t* address) {
     return chunk == nullptr ||
            (chunk->is() != alloc::Role::released && !pinned_pool_of(chunk)->source.closing());
   };
-  alloc::os::wait_until(rests, 2'000'000'000);
+  alloc::os::wait_until(rests, alloc::Deadlines::kRelease);
   return chunk;
 }
 
