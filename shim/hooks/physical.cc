@@ -2,7 +2,7 @@
 // The program's own virtual memory management: the driver answers, and where anybody wants to know
 // the physical memory is followed. Of memory of the pools it is told what the driver tells of
 // memory of cuMemAlloc, also where they have it from virtual memory management
-// (pooled/unit_questions.h).
+// (pooled/queries.h).
 #include "shim/kinds/physical.h"
 
 #include "shim/entry/faces.h"
@@ -10,7 +10,7 @@
 #include "shim/order/barrier/debts.h"
 #include "shim/order/barrier/host_visible.h"
 #include "shim/pooled/out_of_memory.h"
-#include "shim/pooled/unit_questions.h"
+#include "shim/pooled/queries.h"
 
 using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
 

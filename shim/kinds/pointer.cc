@@ -140,7 +140,7 @@ uint64_t id_of_units(const Place& place) {
 }
 
 // What the driver tells of mapped memory in another way than of memory of cuMemAlloc. A handle to
-// export is not to be had of it (pooled/unit_questions.h).
+// export is not to be had of it (pooled/queries.h).
 void put_as_linear(void* data, CUpointer_attribute attribute, const Place& place) {
   if (!place.in_units()) return;
   switch (attribute) {
