@@ -19,8 +19,12 @@ CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
   };
   if (!watching()) [[likely]]
     return call(allocate);
-  Context* context = watching_phases_alone() ? serving_context(dptr, bytesize) : nullptr;
-  if (context != nullptr) return allocate_watched(*context, dptr, bytesize);
+  if (watching_phases_alone()) {
+    Context* context = serving_context(dptr, bytesize);
+    if (context != nullptr) return allocate_watched(*context, dptr, bytesize);
+    return watched_allocation(Memory::linear, dptr, bytesize, nullptr,
+                              [=] { return allocate_linear(dptr, bytesize); });
+  }
   return watched_allocation(Memory::linear, dptr, bytesize, nullptr,
                             [=] { return call(allocate_watched); });
 }
