@@ -21,7 +21,7 @@ TEST_CASE("a walk over all pools meets those that were there, also while another
   memory->init(&p->shared, &p->source, parts, 1, chunks, {});
   const auto create = [&](unsigned shard) {
     Request request{.bytes = kMiB, .shard = shard};
-    CHECK_FALSE(memory->take_clean(request));
+    CHECK_FALSE(memory->strategy.take_clean(request));
   };
   create(1);
   create(5);
