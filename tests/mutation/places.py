@@ -17,6 +17,7 @@ import cpp_source
 import reach
 
 COPIED = ("allocator", "shim", "config", "tests")
+UNCOMPILABLE = "no bug: does not compile"
 AHEAD = 16  # so many are compiled before their turn
 
 
@@ -105,6 +106,6 @@ def checked_ahead(drawn, places, store):
                 if not waiting:
                     return
                 one, verdict, compiles = waiting.popleft()
-                yield one, verdict or (None if compiles.result() else "no bug: does not compile")
+                yield one, verdict or (None if compiles.result() else UNCOMPILABLE)
         finally:
             pool.shutdown(cancel_futures=True)
