@@ -149,6 +149,17 @@ def compare_programs(runs, preload, until):
     return done
 
 
+def as_json(value, levels=2, margin="\n "):
+    """One line for each fact, size, program or other row of a part."""
+    if not levels or not value or not isinstance(value, (list, dict)):
+        return json.dumps(value)
+    inner = [as_json(one, levels - 1, margin + " ") for one in (value.values() if isinstance(value, dict) else value)]
+    if isinstance(value, dict):
+        inner = [f"{json.dumps(name)}: {text}" for name, text in zip(value, inner)]
+    begin, end = "{}" if isinstance(value, dict) else "[]"
+    return begin + margin + ("," + margin).join(inner) + margin[:-1] + end
+
+
 def failures(result):
     """The programs of all parts that differ. Parts that only tell figures are no lists of rows."""
     rows = [row for part in result.values() if isinstance(part, list) for row in part]
@@ -189,7 +200,7 @@ def main():
         parser.error(f"--only {' '.join(args.only)}; allowed: {', '.join(todo)}")
     for name in args.only or todo:
         result[name] = todo[name]()
-        path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        path.write_text(as_json(result) + "\n", encoding="utf-8")
     print(f"gpu-check: written to {path}")
     sys.exit(1 if failures(result) else 0)
 

@@ -48,6 +48,13 @@ class Chosen(unittest.TestCase):
             result.write_text(json.dumps({"programs": [{"program": "one"}]}), encoding="utf-8")
             self.assertEqual(check.not_yet_compared(runs, result), [runs[1], runs[2], runs[0]])
 
+    def test_a_result_has_a_line_for_each_fact_and_each_row(self):
+        result = {"date": "today", "facts": {"a": 1, "b": [2]}, "kept": {}, "programs": [{"program": "one", "status": 0}]}
+        text = check.as_json(result)
+        self.assertEqual(json.loads(text), result)
+        self.assertIn('\n  "b": [2]\n', text)
+        self.assertIn('\n  {"program": "one", "status": 0}\n', text)
+
     def test_no_run_is_of_a_simulated_device_or_a_capped_one(self):
         with mock.patch("os.path.exists", return_value=True):
             runs = check.programs(pathlib.Path("/build"))
