@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/base/os.h"
 
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/auxv.h>
@@ -71,6 +72,21 @@ void give_back_zero_pages(void* memory, size_t bytes) {
     const size_t count = std::min(sizeof kZero, bytes - i);
     if (std::memcmp(first + i, kZero, count) == 0) madvise(first + i, count, MADV_DONTNEED);
   }
+}
+
+size_t read_file(const char* path, char* out, size_t room) {
+  KeepErrno keep;
+  size_t length = 0;
+  const long file = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+  if (file >= 0) {
+    long count;
+    while ((count = syscall(SYS_read, file, out + length, room - 1 - length)) > 0) {
+      length += static_cast<size_t>(count);
+    }
+    syscall(SYS_close, file);
+  }
+  out[length] = '\0';
+  return length;
 }
 
 void futex_wait(uint32_t* word, uint32_t expected, uint64_t timeout_ns) {

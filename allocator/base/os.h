@@ -27,6 +27,10 @@ void unmap(void* memory, size_t bytes);
 // the memory yet.
 void give_back_zero_pages(void* memory, size_t bytes);
 
+// The first room - 1 bytes of a file, and a zero behind them. Returns how many there are: 0 if the
+// file cannot be read.
+size_t read_file(const char* path, char* out, size_t room);
+
 // Sleeps while *word == expected, until woken or `timeout_ns` passed (0: no limit).
 void futex_wait(uint32_t* word, uint32_t expected, uint64_t timeout_ns);
 void futex_wake(uint32_t* word, int count);

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/host/host_limits.h"
 
-#include <fcntl.h>
-#include <sys/syscall.h>
 #include <sys/sysinfo.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,26 +9,18 @@
 #include <cstdio>
 #include <cstring>
 
+#include "allocator/base/os.h"
+
 namespace cistern::alloc::host {
 namespace {
 
 constexpr size_t kPathBytes = 512;
 
-// The beginning of a file as text; by system calls, since open() and read() are cancellation
-// points.
-bool read_text(const char* path, char* out, size_t size) {
-  const long fd = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return false;
-  const long length = syscall(SYS_read, fd, out, size - 1);
-  syscall(SYS_close, fd);
-  out[std::max(length, 0L)] = '\0';
-  return length > 0;
-}
-
 // The limit in one file, or no limit: "max" in version 2, a number above all memory in version 1.
 uint64_t limit_in(const char* path) {
   char text[32];
-  if (!read_text(path, text, sizeof text) || text[0] < '0' || text[0] > '9') return UINT64_MAX;
+  os::read_file(path, text, sizeof text);
+  if (text[0] < '0' || text[0] > '9') return UINT64_MAX;
   // Not strtoull: headers of glibc 2.38 make a symbol of it that older systems lack.
   uint64_t limit = UINT64_MAX;
   std::from_chars(text, text + strlen(text), limit);
@@ -101,7 +90,7 @@ uint64_t usable_memory() {
   const uint64_t physical =
       sysinfo(&info) == 0 ? uint64_t{info.totalram} * info.mem_unit : uint64_t{0};
   char groups[4096];
-  const uint64_t limit = read_text("/proc/self/cgroup", groups, sizeof groups)
+  const uint64_t limit = os::read_file("/proc/self/cgroup", groups, sizeof groups) != 0
                              ? group_limit(groups, "/sys/fs/cgroup")
                              : UINT64_MAX;
   errno = saved;

@@ -8,8 +8,8 @@
 namespace cistern::alloc::plan {
 namespace {
 
-// The highest end in each section: a tree of which each node has the highest in its sections, and
-// what all of them have at least.
+// Finds the highest end of the blocks placed in a range of sections. In this tree each node holds
+// the highest end of its sections, and an end that every one of them has at least.
 class Skyline {
  public:
   bool make(size_t sections) {
@@ -17,7 +17,8 @@ class Skyline {
     return nodes_.make(2 * leaves_);
   }
 
-  // What a node above one of the ends has everywhere, counts: that end is below it.
+  // A node's `everywhere` also holds for the sections below it, so the nodes above both ends of the
+  // range count.
   uint64_t highest(const Block& block) const {
     uint64_t highest = 0;
     size_t from = block.first + leaves_, end = block.last + leaves_ + 1;
@@ -55,7 +56,8 @@ class Skyline {
   Array<Node> nodes_;
 };
 
-// The most bytes live in a range of sections: a tree of which each node has the most below it.
+// Finds the most bytes that are live in any section of a range. In this tree each node holds the
+// maximum of the sections below it.
 class Peaks {
  public:
   bool make(std::span<const uint64_t> live) {

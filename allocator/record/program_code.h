@@ -3,6 +3,7 @@
 // the log of reuse and the out-of-memory line all use it. Any thread.
 #pragma once
 
+#include <algorithm>
 #include <string_view>
 
 #include "allocator/record/event.h"
@@ -36,8 +37,21 @@ int telling_frame(const Frame* frames, int count, Path path, Wraps wraps) {
   return wrapper < 0 ? 0 : wrapper;
 }
 
-// Where the telling frame has no name, as in a program without symbols, its callers are shown with
-// it: so many frames in all, up to the first with a name.
-inline constexpr int kNamelessShown = 3;
+// The frames that are shown of a call site: the telling one. Where that has no name, as in a
+// program without symbols, its callers too: three frames in all, up to the first with a name.
+struct ShownFrames {
+  int first, last;
+};
+
+template <typename Path, typename Wraps, typename Nameless>
+ShownFrames shown_frames(const Frame* frames, int count, Path path, Wraps wraps,
+                         Nameless nameless) {
+  constexpr int kMost = 3;
+  const int first = telling_frame(frames, count, path, wraps);
+  const int most = std::min(first + kMost, count) - 1;
+  int last = first;
+  while (last < most && !frames[last].python() && nameless(frames[last])) ++last;
+  return {first, last};
+}
 
 }  // namespace cistern::alloc

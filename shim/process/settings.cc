@@ -2,7 +2,6 @@
 #include "shim/process/settings.h"
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -101,37 +100,26 @@ struct Room {
   config::Loaded loaded;
 };
 
-// A file of /proc/PID, as far as there is room, with a null byte behind it; 0 bytes where it cannot
-// be read.
-size_t read_file(int process, const char* file, char* out, size_t room) {
+// A file of /proc/PID, into the room's text.
+size_t read_file(int process, const char* file, Room& room) {
   char path[64];
   snprintf(path, sizeof path, "/proc/%d/%s", process, file);
-  const int opened = open(path, O_RDONLY | O_CLOEXEC);
-  if (opened < 0) return 0;
-  size_t length = 0;
-  ssize_t count;
-  while (length + 1 < room && (count = read(opened, out + length, room - 1 - length)) > 0) {
-    length += static_cast<size_t>(count);
-  }
-  close(opened);
-  out[length] = '\0';
-  return length;
+  return alloc::os::read_file(path, room.text, sizeof room.text);
 }
 
 // "PID (NAME) STATE PARENT ...", where the name may hold anything.
 int parent_of(int process, Room& room) {
-  if (read_file(process, "stat", room.text, sizeof room.text) == 0) return 0;
+  if (read_file(process, "stat", room) == 0) return 0;
   const char* after = strrchr(room.text, ')');
   return after == nullptr || strlen(after) < 5 ? 0 : atoi(after + 4);
 }
 
 bool is_mapped(const char* object, int process, Room& room) {
-  return read_file(process, "maps", room.text, sizeof room.text) != 0 &&
-         strstr(room.text, object) != nullptr;
+  return read_file(process, "maps", room) != 0 && strstr(room.text, object) != nullptr;
 }
 
 void load_settings_of(int process, Room& room) {
-  const size_t length = read_file(process, "environ", room.text, sizeof room.text);
+  const size_t length = read_file(process, "environ", room);
   size_t count = 0;
   for (size_t at = 0; at < length && count + 1 < kMostEntries; at += strlen(room.text + at) + 1) {
     room.entries[count++] = room.text + at;

@@ -41,13 +41,13 @@ const char* describe_site(uint32_t site, char* out, size_t size) {
     return std::string_view(symbol.name);
   };
   const auto wraps = [&](const alloc::Frame& f) { return alloc::is_wrapper(symbol_of(f)); };
-  const int first = alloc::telling_frame(frames, count, path, wraps);
-  const int last = std::min(first + alloc::kNamelessShown, count) - 1;
+  const auto nameless = [&](const alloc::Frame& f) { return symbol_of(f).empty(); };
+  const auto [first, last] = alloc::shown_frames(frames, count, path, wraps, nameless);
   auto length = static_cast<size_t>(describe_frame(frames[first], out, size));
-  for (int i = first; i < last && !frames[i].python() && symbol_of(frames[i]).empty(); ++i) {
+  for (int i = first + 1; i <= last; ++i) {
     length += static_cast<size_t>(std::snprintf(out + length, size - length, " from "));
     if (length >= size) break;
-    length += static_cast<size_t>(describe_frame(frames[i + 1], out + length, size - length));
+    length += static_cast<size_t>(describe_frame(frames[i], out + length, size - length));
   }
   return out;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/record/reuse_log.h"
 
+#include <cinttypes>
 #include <cstdio>
 #include <cstring>
 
@@ -11,8 +12,6 @@
 
 namespace cistern::shim {
 namespace {
-
-using ull = unsigned long long;
 
 struct OwnChunk {
   OwnChunk* next;
@@ -63,11 +62,10 @@ void print(const Line& line, const alloc::Event& event) {
   char text[1000];
   describe(event.range, event.site, &by);
   describe(line.range, line.site, &before);
-  std::snprintf(
-      text, sizeof text,
-      "cistern: reuse %llu: %llu bytes for %s; of a block of %llu bytes of %s; %llu saved",
-      static_cast<ull>(line.number), static_cast<ull>(event.bytes), by.text,
-      static_cast<ull>(line.requested), before.text, static_cast<ull>(line.saved));
+  std::snprintf(text, sizeof text,
+                "cistern: reuse %" PRIu64 ": %" PRIu64 " bytes for %s; of a block of %" PRIu64
+                " bytes of %s; %" PRIu64 " saved",
+                line.number, event.bytes, by.text, line.requested, before.text, line.saved);
   log_line(text);
 }
 
@@ -148,13 +146,12 @@ void log_reuse_summary(uint64_t lost_bytes) {
     const double rate = reuse.requests == 0 ? 0
                                             : 100 * static_cast<double>(reuse.reused) /
                                                   static_cast<double>(reuse.requests);
-    std::snprintf(
-        text, sizeof text,
-        "cistern: reuse: %llu of %llu requests (%.1f %%) got another's memory; %llu bytes "
-        "requested, %llu held at most, %llu saved, %llu lost to rounding",
-        static_cast<ull>(reuse.reused), static_cast<ull>(reuse.requests), rate,
-        static_cast<ull>(reuse.asked), static_cast<ull>(reuse.most_held),
-        static_cast<ull>(reuse.saved), static_cast<ull>(lost_bytes));
+    std::snprintf(text, sizeof text,
+                  "cistern: reuse: %" PRIu64 " of %" PRIu64
+                  " requests (%.1f %%) got another's memory; %" PRIu64 " bytes requested, %" PRIu64
+                  " held at most, %" PRIu64 " saved, %" PRIu64 " lost to rounding",
+                  reuse.reused, reuse.requests, rate, reuse.asked, reuse.most_held, reuse.saved,
+                  lost_bytes);
   }
   log_line(text);
 }

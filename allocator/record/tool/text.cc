@@ -50,29 +50,22 @@ std::string frame_text(const Recording& recording, const Frame& frame) {
   return printable(function.name + "+" + hex(function.into) + " (" + file + place + ")");
 }
 
-namespace {
-
-bool is_nameless(const Recording& recording, const Frame& frame) {
-  return !frame.python() && function_at(recording.names[frame.file], frame.offset).name.empty();
-}
-
-}  // namespace
-
 std::string site_text(const Recording& recording, uint32_t site) {
   const std::vector<Frame>& frames = recording.sites[site];
   if (frames.empty()) return kUnknown;
   const auto path = [&](const Frame& frame) -> std::string_view {
     return recording.names[frame.file];
   };
-  const auto wraps = [&](const Frame& frame) {
-    return function_at(recording.names[frame.file], frame.offset).wrapper;
+  const auto function = [&](const Frame& frame) {
+    return function_at(recording.names[frame.file], frame.offset);
   };
-  const int telling = telling_frame(frames.data(), static_cast<int>(frames.size()), path, wraps);
-  const auto first = static_cast<size_t>(telling);
-  const size_t last = std::min(first + kNamelessShown, frames.size()) - 1;
-  std::string text = frame_text(recording, frames[first]);
-  for (size_t i = first; i < last && is_nameless(recording, frames[i]); ++i) {
-    text += " from " + frame_text(recording, frames[i + 1]);
+  const auto [first, last] = shown_frames(
+      frames.data(), static_cast<int>(frames.size()), path,
+      [&](const Frame& frame) { return function(frame).wrapper; },
+      [&](const Frame& frame) { return function(frame).name.empty(); });
+  std::string text;
+  for (int i = first; i <= last; ++i) {
+    text += (i == first ? "" : " from ") + frame_text(recording, frames[static_cast<size_t>(i)]);
   }
   return text;
 }
