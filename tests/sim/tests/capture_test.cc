@@ -9,12 +9,6 @@ namespace {
 
 constexpr size_t kWords = 100;
 
-CUstream make_stream(unsigned flags = CU_STREAM_NON_BLOCKING) {
-  CUstream stream = nullptr;
-  EXPECT_OK(cuStreamCreate(&stream, flags));
-  return stream;
-}
-
 CUevent make_event() {
   CUevent event = nullptr;
   EXPECT_OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
@@ -27,12 +21,6 @@ CUdeviceptr words() {
   return address;
 }
 
-uint32_t word_at(CUdeviceptr address) {
-  uint32_t word = 0;
-  EXPECT_OK(cuMemcpyDtoH(&word, address, sizeof word));
-  return word;
-}
-
 CUstreamCaptureStatus status_of(CUstream stream) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   EXPECT_OK(cuStreamIsCapturing(stream, &status));
@@ -42,7 +30,7 @@ CUstreamCaptureStatus status_of(CUstream stream) {
 // A capture is under way; `forbidden` is done; the capture ends with `code`.
 void expect_capture_ends(CUstreamCaptureMode mode, const std::function<void(CUstream)>& forbidden,
                          CUresult code) {
-  const CUstream stream = make_stream(CU_STREAM_DEFAULT);
+  const CUstream stream = new_stream(CU_STREAM_DEFAULT);
   CUgraph graph = nullptr;
   EXPECT_OK(cuStreamBeginCapture(stream, mode));
   forbidden(stream);
@@ -63,7 +51,7 @@ void forbidden_allocation(CUresult code) {
 
 // All stream-ordered calls, on a stream that does not capture.
 void stream_ordered_elsewhere(CUresult code) {
-  static const CUstream other = make_stream();
+  static const CUstream other = new_stream();
   CUmemoryPool pool = nullptr;
   CUdeviceptr block = 0;
   EXPECT_OK(cuDeviceGetDefaultMemPool(&pool, 0));
@@ -81,7 +69,7 @@ void stream_ordered_elsewhere(CUresult code) {
 TEST_CASE("captured work does not run until its graph is launched, then every time") {
   REQUIRE(in_child({}, [] {
     start();
-    const CUstream stream = make_stream();
+    const CUstream stream = new_stream();
     const CUdeviceptr from = words();
     const CUdeviceptr to = words();
     EXPECT_OK(cuMemsetD32(to, 0, kWords));
@@ -217,8 +205,8 @@ TEST_CASE("a stream joins a capture by an event and must be joined back") {
   REQUIRE(in_child({}, [] {
     start();
     for (const bool join_back : {true, false}) {
-      const CUstream origin = make_stream();
-      const CUstream side = make_stream();
+      const CUstream origin = new_stream();
+      const CUstream side = new_stream();
       const CUdeviceptr block = words();
       const CUevent fork_event = make_event();
       const CUevent join_event = make_event();
@@ -242,7 +230,7 @@ TEST_CASE("a stream joins a capture by an event and must be joined back") {
 TEST_CASE("a capture is ended by its own thread and its own stream") {
   REQUIRE(in_child({}, [] {
     const CUcontext context = start();
-    const CUstream stream = make_stream();
+    const CUstream stream = new_stream();
     CUgraph graph = nullptr;
     EXPECT_OK(cuStreamBeginCapture(stream, kThread));
     std::thread([&] {
@@ -257,7 +245,7 @@ TEST_CASE("a capture is ended by its own thread and its own stream") {
 TEST_CASE("destroying a stream drops its capture") {
   REQUIRE(in_child({}, [] {
     start();
-    const CUstream stream = make_stream();
+    const CUstream stream = new_stream();
     EXPECT_OK(cuStreamBeginCapture(stream, kGlobal));
     EXPECT_OK(cuStreamDestroy(stream));
     forbidden_allocation(CUDA_SUCCESS);

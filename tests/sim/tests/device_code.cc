@@ -89,18 +89,6 @@ uint64_t sum_of_filled(size_t count, uint32_t seed) {
   return count * seed + uint64_t{count} * (count - 1) / 2;
 }
 
-CUstream new_stream(unsigned flags) {
-  CUstream stream = nullptr;
-  EXPECT_OK(cuStreamCreate(&stream, flags));
-  return stream;
-}
-
-CUdeviceptr new_block(size_t bytes) {
-  CUdeviceptr block = 0;
-  EXPECT_OK(cuMemAlloc(&block, bytes));
-  return block;
-}
-
 CUdeviceptr new_total(CUstream stream) {
   const CUdeviceptr total = new_block(sizeof(uint64_t));
   EXPECT_OK(cuMemsetD32Async(total, 0, 2, stream));

@@ -19,8 +19,6 @@ void fill_words_early(CUstream stream, CUdeviceptr words, size_t count, uint32_t
 void sum_words(CUstream stream, CUdeviceptr words, size_t count, CUdeviceptr total);
 uint64_t sum_of_filled(size_t count, uint32_t seed);
 
-CUstream new_stream(unsigned flags = CU_STREAM_NON_BLOCKING);
-CUdeviceptr new_block(size_t bytes);
 // A zeroed 64-bit total, and what it holds once its stream is done.
 CUdeviceptr new_total(CUstream stream);
 uint64_t read_total(CUstream stream, CUdeviceptr total);

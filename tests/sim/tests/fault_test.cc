@@ -9,18 +9,6 @@
 #include "device_code.h"
 #include "tests/catch.h"
 
-namespace {
-
-constexpr size_t kMiB = size_t{1} << 20;
-
-size_t free_bytes() {
-  size_t bytes = 0;
-  EXPECT_OK(cuMemGetInfo(&bytes, nullptr));
-  return bytes;
-}
-
-}  // namespace
-
 TEST_CASE("a fault after the work leaves the work done and the out-parameters untouched") {
   REQUIRE(in_child({{"SIMCUDA_FAIL", "cuMemAlloc_v2:2:after=2"}}, [] {
     start();

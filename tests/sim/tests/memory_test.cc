@@ -13,33 +13,20 @@ namespace {
 
 constexpr size_t kUnit = size_t{2} << 20;
 
-size_t free_bytes() {
-  size_t free = 0;
-  size_t total = 0;
-  EXPECT_OK(cuMemGetInfo(&free, &total));
-  return free;
-}
-
-CUdeviceptr allocate(size_t bytes) {
-  CUdeviceptr address = 0;
-  EXPECT_OK(cuMemAlloc(&address, bytes));
-  return address;
-}
-
 }  // namespace
 
 TEST_CASE("requests below 1 MiB share a 2 MiB block at 512-byte spacing") {
   REQUIRE(in_child({}, [] {
     start();
     const size_t before = free_bytes();
-    const CUdeviceptr first = allocate(1);
-    EXPECT(allocate(512) == first + 512);
-    EXPECT(allocate(513) == first + 1024);
-    EXPECT(allocate(1) == first + 2048);
+    const CUdeviceptr first = new_block(1);
+    EXPECT(new_block(512) == first + 512);
+    EXPECT(new_block(513) == first + 1024);
+    EXPECT(new_block(1) == first + 2048);
     EXPECT(first % kUnit == 0);
     EXPECT(before - free_bytes() == kUnit);
     EXPECT_OK(cuMemFree(first + 512));
-    EXPECT(allocate(100) == first + 512);
+    EXPECT(new_block(100) == first + 512);
   }));
 }
 
@@ -47,9 +34,9 @@ TEST_CASE("requests from 1 MiB on are charged in units of 2 MiB") {
   REQUIRE(in_child({}, [] {
     start();
     const size_t before = free_bytes();
-    const CUdeviceptr one = allocate(size_t{1} << 20);
+    const CUdeviceptr one = new_block(size_t{1} << 20);
     EXPECT(before - free_bytes() == kUnit);
-    const CUdeviceptr three = allocate(kUnit + 1);
+    const CUdeviceptr three = new_block(kUnit + 1);
     EXPECT(before - free_bytes() == 3 * kUnit);
     EXPECT(one % kUnit == 0 && three % kUnit == 0);
     EXPECT_OK(cuMemFree(one));
@@ -66,14 +53,14 @@ TEST_CASE("out of memory is code 2, leaves out-parameters alone and passes") {
     EXPECT_CODE(cuMemAlloc(&untouched, SIZE_MAX), CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT(untouched == 0x1234);
     std::vector<CUdeviceptr> units;
-    for (int i = 0; i < 4; ++i) units.push_back(allocate(kUnit));
+    for (int i = 0; i < 4; ++i) units.push_back(new_block(kUnit));
     EXPECT_CODE(cuMemAlloc(&untouched, 1), CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT_CODE(cuMemAlloc(&untouched, kUnit), CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT(free_bytes() == 0);
     // Free memory counts, not where it lies: two units apart serve one request of two.
     EXPECT_OK(cuMemFree(units[0]));
     EXPECT_OK(cuMemFree(units[2]));
-    allocate(2 * kUnit);
+    new_block(2 * kUnit);
   }));
 }
 
@@ -84,8 +71,8 @@ TEST_CASE("size zero and foreign or interior addresses are invalid values") {
     EXPECT_CODE(cuMemAlloc(&address, 0), CUDA_ERROR_INVALID_VALUE);
     EXPECT_CODE(cuMemAlloc(nullptr, 16), CUDA_ERROR_INVALID_VALUE);
     EXPECT_OK(cuMemFree(0));
-    const CUdeviceptr small = allocate(2048);
-    const CUdeviceptr large = allocate(4 * kUnit);
+    const CUdeviceptr small = new_block(2048);
+    const CUdeviceptr large = new_block(4 * kUnit);
     for (const CUdeviceptr wrong : {small + 1, small + 512, large + 512, large + kUnit,
                                     reinterpret_cast<CUdeviceptr>(&address)}) {
       EXPECT_CODE(cuMemFree(wrong), CUDA_ERROR_INVALID_VALUE);
@@ -102,7 +89,7 @@ TEST_CASE("fresh memory is not zero") {
     start();
     for (const size_t bytes : {size_t{700}, 3 * kUnit}) {
       std::vector<unsigned char> seen(bytes);
-      EXPECT_OK(cuMemcpyDtoH(seen.data(), allocate(bytes), bytes));
+      EXPECT_OK(cuMemcpyDtoH(seen.data(), new_block(bytes), bytes));
       EXPECT(seen.front() == 0xA5 && seen.back() == 0xA5);
     }
   }));
@@ -113,13 +100,13 @@ TEST_CASE("memory that a stream was told to free is freed once") {
     start();
     CUstream stream = nullptr;
     EXPECT_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    const CUdeviceptr block = allocate(1000);
+    const CUdeviceptr block = new_block(1000);
     EXPECT_OK(cuMemsetD8Async(block, 1, 1000, stream));  // the free is still to come
     EXPECT_OK(cuMemFreeAsync(block, stream));
     EXPECT_CODE(cuMemFreeAsync(block, stream), CUDA_ERROR_INVALID_VALUE);
     EXPECT_CODE(cuMemFree(block), CUDA_ERROR_INVALID_VALUE);
     EXPECT_OK(cuCtxSynchronize());
-    EXPECT(allocate(1000) != 0);
+    EXPECT(new_block(1000) != 0);
   }));
 }
 
@@ -128,7 +115,7 @@ TEST_CASE("a capture frees no memory but its graph's") {
     start();
     CUstream stream = nullptr;
     CUgraph graph = nullptr;
-    const CUdeviceptr block = allocate(1000);
+    const CUdeviceptr block = new_block(1000);
     EXPECT_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     EXPECT_OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
     EXPECT_CODE(cuMemFreeAsync(block, stream), CUDA_ERROR_INVALID_VALUE);
@@ -167,8 +154,8 @@ TEST_CASE("ending a context frees its memory") {
   REQUIRE(in_child({}, [] {
     start();
     const size_t before = free_bytes();
-    allocate(100);
-    allocate(5 * kUnit);
+    new_block(100);
+    new_block(5 * kUnit);
     EXPECT_OK(cuDevicePrimaryCtxReset(0));
     CUdeviceptr address = 0;
     EXPECT_CODE(cuMemAlloc(&address, 1), CUDA_ERROR_CONTEXT_IS_DESTROYED);
@@ -176,7 +163,7 @@ TEST_CASE("ending a context frees its memory") {
     EXPECT(free_bytes() == before);
     CUcontext created = nullptr;
     EXPECT_OK(cuCtxCreate(&created, nullptr, 0, 0));
-    allocate(kUnit);
+    new_block(kUnit);
     EXPECT_OK(cuCtxDestroy(created));
     EXPECT(free_bytes() == before);
   }));
@@ -189,7 +176,7 @@ TEST_CASE("stream-ordered memory outlives the context it was allocated in") {
     CUcontext created = nullptr;
     CUdeviceptr kept[2] = {};
     EXPECT_OK(cuMemAllocAsync(&kept[0], 3 * kUnit, nullptr));
-    allocate(kUnit);
+    new_block(kUnit);
     EXPECT_OK(cuDevicePrimaryCtxReset(0));
     start();
     EXPECT(before - free_bytes() == 3 * kUnit);

@@ -11,24 +11,12 @@ namespace {
 constexpr size_t kWords = 100;
 constexpr auto kRelaxed = CU_STREAM_CAPTURE_MODE_RELAXED;
 
-CUstream make_stream() {
-  CUstream stream = nullptr;
-  EXPECT_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-  return stream;
-}
-
 CUdeviceptr words(unsigned value) {
   CUdeviceptr address = 0;
   EXPECT_OK(cuMemAlloc(&address, kWords * sizeof(uint32_t)));
   EXPECT_OK(cuMemsetD32(address, value, kWords));
   EXPECT_OK(cuCtxSynchronize());  // the streams here do not wait for the legacy one
   return address;
-}
-
-uint32_t word_at(CUdeviceptr address) {
-  uint32_t word = 0;
-  EXPECT_OK(cuMemcpyDtoH(&word, address, sizeof word));
-  return word;
 }
 
 CUgraphNodeParams fill_node(CUdeviceptr address, unsigned value) {
@@ -90,7 +78,7 @@ CUstreamBatchMemOpParams reduction(CUdeviceptr address, unsigned operation, uint
 TEST_CASE("nodes added to a graph run in their order, as they were last set") {
   REQUIRE(in_child({}, [] {
     start();
-    const CUstream stream = make_stream();
+    const CUstream stream = new_stream();
     const CUdeviceptr from = words(0), to = words(0);
     CUgraph graph = nullptr;
     CUgraphNode first = nullptr, second = nullptr;
@@ -111,7 +99,7 @@ TEST_CASE("nodes added to a graph run in their order, as they were last set") {
 TEST_CASE("a graph that is captured anew does what was captured last") {
   REQUIRE(in_child({}, [] {
     start();
-    const CUstream stream = make_stream();
+    const CUstream stream = new_stream();
     const CUdeviceptr before = words(0), after = words(0);
     CUgraph graph = captured(stream, before), same = nullptr;
     int changes = 0;
@@ -129,7 +117,7 @@ TEST_CASE("a graph that is captured anew does what was captured last") {
 TEST_CASE("a second capture of other work, or that the program refuses, fails") {
   REQUIRE(in_child({}, [] {
     start();
-    const CUstream stream = make_stream();
+    const CUstream stream = new_stream();
     const CUdeviceptr one = words(0), other = words(0);
     CUgraph graph = captured(stream, one), none = nullptr;
     EXPECT_OK(cuStreamBeginRecaptureToGraph(stream, kRelaxed, graph, nullptr, nullptr));
@@ -145,7 +133,7 @@ TEST_CASE("a second capture of other work, or that the program refuses, fails") 
 TEST_CASE("a capture into a graph comes after the nodes that it names") {
   REQUIRE(in_child({}, [] {
     start();
-    const CUstream stream = make_stream();
+    const CUstream stream = new_stream();
     const CUdeviceptr from = words(0), to = words(0);
     CUgraph graph = captured(stream, from), same = nullptr;
     CUgraphNode node = nullptr;
@@ -163,7 +151,7 @@ TEST_CASE("a capture into a graph comes after the nodes that it names") {
 TEST_CASE("what is captured for a graphics interface does not run, and makes no graph") {
   REQUIRE(in_child({}, [] {
     start();
-    const CUstream stream = make_stream();
+    const CUstream stream = new_stream();
     const CUdeviceptr filled = words(0);
     CUgraph graph = nullptr;
     void* list = nullptr;
@@ -180,7 +168,7 @@ TEST_CASE("what is captured for a graphics interface does not run, and makes no 
 TEST_CASE("memory operations write, add, and, or") {
   REQUIRE(in_child({}, [] {
     start();
-    const CUstream stream = make_stream();
+    const CUstream stream = new_stream();
     const CUdeviceptr word = words(0);
     CUstreamBatchMemOpParams write{};
     write.writeValue = {CU_STREAM_MEM_OP_WRITE_VALUE_32, word, {12}, 0, 0};

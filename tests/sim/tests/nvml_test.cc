@@ -13,8 +13,6 @@
 
 namespace {
 
-constexpr size_t kMiB = size_t{1} << 20;
-
 // As programs find it: by dlopen.
 template <class Function>
 Function* nvml(const char* name) {

@@ -45,12 +45,6 @@ void fill(CUdeviceptr at, unsigned word) {
   EXPECT_OK(cuCtxSynchronize());
 }
 
-unsigned word_at(CUdeviceptr at) {
-  unsigned word = 0;
-  EXPECT_OK(cuMemcpyDtoH(&word, at, sizeof word));
-  return word;
-}
-
 int exported(CUmemGenericAllocationHandle handle) {
   int file = -1;
   EXPECT_OK(cuMemExportToShareableHandle(&file, handle, kFile, 0));

@@ -14,12 +14,6 @@ namespace {
 
 constexpr size_t kUnit = size_t{2} << 20;
 
-CUdeviceptr allocate(size_t bytes) {
-  CUdeviceptr address = 0;
-  EXPECT_OK(cuMemAlloc(&address, bytes));
-  return address;
-}
-
 // One 64-bit answer; what is not written stays 0x77.
 constexpr uint64_t kUntouched = 0x7777777777777777;
 
@@ -65,7 +59,7 @@ TEST_CASE("queries tell one story for base, interior and end") {
   REQUIRE(in_child({}, [] {
     const CUcontext context = start();
     for (const size_t bytes : {size_t{1000}, 5 * kUnit + 3}) {
-      const CUdeviceptr base = allocate(bytes);
+      const CUdeviceptr base = new_block(bytes);
       for (const CUdeviceptr inside : {base, base + bytes / 2, base + bytes - 1}) {
         CUdeviceptr start_address = 0;
         size_t size = 0;
@@ -91,7 +85,7 @@ TEST_CASE("queries tell one story for base, interior and end") {
 TEST_CASE("of an unknown address the range is nothing, written as such") {
   REQUIRE(in_child({}, [] {
     start();
-    const CUdeviceptr block = allocate(1000);
+    const CUdeviceptr block = new_block(1000);
     const auto expect = [](CUresult code, CUdeviceptr address) {
       CUdeviceptr base = 1;
       size_t bytes = 2;
@@ -109,7 +103,7 @@ TEST_CASE("of an unknown address the range is nothing, written as such") {
 TEST_CASE("a list with an unknown attribute is refused, and the others are told") {
   REQUIRE(in_child({}, [] {
     start();
-    const CUdeviceptr block = allocate(1000);
+    const CUdeviceptr block = new_block(1000);
     expect_answers(CUDA_ERROR_INVALID_VALUE,
                    {{kUnknownAttribute, kUntouched},
                     {CU_POINTER_ATTRIBUTE_RANGE_SIZE, 1000},
@@ -152,11 +146,11 @@ TEST_CASE("the mapping is the 2 MiB pages in which an allocation lies") {
       EXPECT(attribute(CU_POINTER_ATTRIBUTE_MAPPING_SIZE, block) == bytes);
       EXPECT(attribute(CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, block) == block / kUnit * kUnit);
     };
-    expect(allocate(1), kUnit);
-    expect(allocate(1000), kUnit);  // beside the first
-    expect(allocate(kUnit / 2), kUnit);
-    expect(allocate(3145731), 2 * kUnit);
-    expect(allocate(4 * kUnit), 4 * kUnit);
+    expect(new_block(1), kUnit);
+    expect(new_block(1000), kUnit);  // beside the first
+    expect(new_block(kUnit / 2), kUnit);
+    expect(new_block(3145731), 2 * kUnit);
+    expect(new_block(4 * kUnit), 4 * kUnit);
     CUdeviceptr managed = 0;
     void* pinned = nullptr;
     EXPECT_OK(cuMemAllocManaged(&managed, 1000, CU_MEM_ATTACH_GLOBAL));
@@ -172,7 +166,7 @@ TEST_CASE("what only device, host or managed memory can do is told of it alone")
     start();
     CUdeviceptr managed = 0;
     void* pinned = nullptr;
-    const CUdeviceptr block = allocate(1000);
+    const CUdeviceptr block = new_block(1000);
     EXPECT_OK(cuMemAllocManaged(&managed, 1000, CU_MEM_ATTACH_GLOBAL));
     EXPECT_OK(cuMemAllocHost(&pinned, 1000));
     const auto host = reinterpret_cast<CUdeviceptr>(pinned);
@@ -197,7 +191,7 @@ TEST_CASE("what only device, host or managed memory can do is told of it alone")
 TEST_CASE("an allocation is told to synchronise, or is when its tokens are asked for") {
   REQUIRE(in_child({}, [] {
     start();
-    const CUdeviceptr told = allocate(1000), asked = allocate(1000), neighbour = allocate(1000);
+    const CUdeviceptr told = new_block(1000), asked = new_block(1000), neighbour = new_block(1000);
     const auto synchronises = [](CUdeviceptr block) {
       int value = -1;
       EXPECT_OK(cuPointerGetAttribute(&value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, block));
@@ -222,7 +216,7 @@ TEST_CASE("whole pages of one allocation have a file descriptor") {
   REQUIRE(in_child({}, [] {
     start();
     constexpr auto kType = CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD;
-    const CUdeviceptr block = allocate(3 * kUnit);
+    const CUdeviceptr block = new_block(3 * kUnit);
     int file = -1;
     EXPECT_OK(cuMemGetHandleForAddressRange(&file, block + 4096, 8192, kType, 0));
     EXPECT(file >= 0 && close(file) == 0);

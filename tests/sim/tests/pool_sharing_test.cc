@@ -55,12 +55,6 @@ constexpr auto kByFile = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
 void* as_handle(int file) { return reinterpret_cast<void*>(static_cast<intptr_t>(file)); }
 
-uint32_t word_at(CUdeviceptr address) {
-  uint32_t word = 0;
-  EXPECT_OK(cuMemcpyDtoH(&word, address, sizeof word));
-  return word;
-}
-
 void import_and_write(int socket) {
   int file = -1;
   Message from = hear(socket, &file);

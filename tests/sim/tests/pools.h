@@ -7,14 +7,7 @@
 
 #include "device_code.h"
 
-inline constexpr size_t kMiB = size_t{1} << 20;
 inline constexpr size_t kUnit = 2 * kMiB;
-
-inline size_t free_bytes() {
-  size_t bytes = 0;
-  EXPECT_OK(cuMemGetInfo(&bytes, nullptr));
-  return bytes;
-}
 
 inline CUmemoryPool default_pool() {
   CUmemoryPool pool = nullptr;

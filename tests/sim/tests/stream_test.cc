@@ -21,12 +21,6 @@ CUdeviceptr words() {
   return address;
 }
 
-CUstream make_stream(unsigned flags) {
-  CUstream stream = nullptr;
-  EXPECT_OK(cuStreamCreate(&stream, flags));
-  return stream;
-}
-
 CUevent make_event(unsigned flags = CU_EVENT_DISABLE_TIMING) {
   CUevent event = nullptr;
   EXPECT_OK(cuEventCreate(&event, flags));
@@ -35,7 +29,7 @@ CUevent make_event(unsigned flags = CU_EVENT_DISABLE_TIMING) {
 
 // Reads on a stream of its own: no order but what the test made.
 uint32_t peek(CUdeviceptr address) {
-  const CUstream stream = make_stream(CU_STREAM_NON_BLOCKING);
+  const CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
   uint32_t word = 0;
   EXPECT_OK(cuMemcpyDtoHAsync(&word, address, sizeof word, stream));
   EXPECT_OK(cuStreamDestroy(stream));
@@ -47,7 +41,7 @@ uint32_t peek(CUdeviceptr address) {
 TEST_CASE("work happens after the call, in the order of its stream") {
   REQUIRE(in_child(kSlowFills, [] {
     start();
-    const CUstream stream = make_stream(CU_STREAM_NON_BLOCKING);
+    const CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
     const CUdeviceptr block = words();
     EXPECT_OK(cuMemsetD32Async(block, 1, kWords, stream));
     EXPECT_CODE(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
@@ -61,8 +55,8 @@ TEST_CASE("work happens after the call, in the order of its stream") {
 TEST_CASE("streams do not wait for each other") {
   REQUIRE(in_child(kSlowFills, [] {
     start();
-    const CUstream slow = make_stream(CU_STREAM_NON_BLOCKING);
-    const CUstream other = make_stream(CU_STREAM_NON_BLOCKING);
+    const CUstream slow = new_stream(CU_STREAM_NON_BLOCKING);
+    const CUstream other = new_stream(CU_STREAM_NON_BLOCKING);
     const CUdeviceptr block = words();
     for (int i = 0; i < 5; ++i) EXPECT_OK(cuMemsetD32Async(block, 1, kWords, slow));
     EXPECT_OK(cuStreamSynchronize(other));
@@ -75,7 +69,7 @@ TEST_CASE("streams do not wait for each other") {
 TEST_CASE("the legacy stream and blocking streams wait for each other") {
   REQUIRE(in_child(kSlowFills, [] {
     start();
-    const CUstream blocking = make_stream(CU_STREAM_DEFAULT);
+    const CUstream blocking = new_stream(CU_STREAM_DEFAULT);
     const CUdeviceptr block = words();
     EXPECT_OK(cuMemsetD32Async(block, 1, kWords, blocking));
     uint32_t word = 0;
@@ -93,7 +87,7 @@ TEST_CASE("the legacy stream and blocking streams wait for each other") {
 TEST_CASE("the legacy stream does not wait for non-blocking streams") {
   REQUIRE(in_child(kSlowFills, [] {
     start();
-    const CUstream free_running = make_stream(CU_STREAM_NON_BLOCKING);
+    const CUstream free_running = new_stream(CU_STREAM_NON_BLOCKING);
     const CUdeviceptr block = words();
     EXPECT_OK(cuMemsetD32Async(block, 1, kWords, free_running));
     EXPECT_OK(cuStreamSynchronize(nullptr));
@@ -105,8 +99,8 @@ TEST_CASE("the legacy stream does not wait for non-blocking streams") {
 TEST_CASE("an event orders streams and tells the host") {
   REQUIRE(in_child(kSlowFills, [] {
     start();
-    const CUstream first = make_stream(CU_STREAM_NON_BLOCKING);
-    const CUstream second = make_stream(CU_STREAM_NON_BLOCKING);
+    const CUstream first = new_stream(CU_STREAM_NON_BLOCKING);
+    const CUstream second = new_stream(CU_STREAM_NON_BLOCKING);
     const CUdeviceptr block = words();
     const CUevent event = make_event();
     EXPECT_OK(cuEventQuery(event));  // never recorded: complete
@@ -128,8 +122,8 @@ TEST_CASE("an event of the whole context waits for every stream") {
     EXPECT_OK(cuCtxRecordEvent(context, event));
     EXPECT_OK(cuEventQuery(event));
     const CUdeviceptr block = words();
-    const CUstream one = make_stream(CU_STREAM_NON_BLOCKING);
-    const CUstream gone = make_stream(CU_STREAM_NON_BLOCKING);
+    const CUstream one = new_stream(CU_STREAM_NON_BLOCKING);
+    const CUstream gone = new_stream(CU_STREAM_NON_BLOCKING);
     EXPECT_OK(cuMemsetD32Async(words(), 1, kWords, one));
     EXPECT_OK(cuMemsetD32Async(block, 2, kWords, gone));
     EXPECT_OK(cuMemsetD32Async(block, 3, kWords, gone));
@@ -145,7 +139,7 @@ TEST_CASE("an event of the whole context waits for every stream") {
 TEST_CASE("time between events is the time of the work between them") {
   REQUIRE(in_child(kSlowFills, [] {
     start();
-    const CUstream stream = make_stream(CU_STREAM_NON_BLOCKING);
+    const CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
     const CUevent before = make_event(0);
     const CUevent after = make_event(0);
     EXPECT_OK(cuEventRecord(before, stream));
@@ -162,7 +156,7 @@ TEST_CASE("time between events is the time of the work between them") {
 TEST_CASE("freeing memory waits for the device") {
   REQUIRE(in_child(kSlowFills, [] {
     start();
-    const CUstream stream = make_stream(CU_STREAM_NON_BLOCKING);
+    const CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
     const CUdeviceptr used = words();
     const CUdeviceptr freed = words();
     EXPECT_OK(cuMemsetD32Async(used, 1, kWords, stream));
@@ -174,7 +168,7 @@ TEST_CASE("freeing memory waits for the device") {
 TEST_CASE("pageable memory is read at the call") {
   REQUIRE(in_child({{"SIMCUDA_LATENCY", "cuMemcpyHtoDAsync_v2=20ms"}}, [] {
     start();
-    const CUstream stream = make_stream(CU_STREAM_NON_BLOCKING);
+    const CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
     const CUdeviceptr block = words();
     uint32_t value = 11;
     EXPECT_OK(cuMemcpyHtoDAsync(block, &value, sizeof value, stream));
@@ -188,7 +182,7 @@ TEST_CASE("a host function runs in its turn and may not call CUDA") {
   REQUIRE(in_child({}, [] {
     start();
     static std::atomic<int> code{-1};
-    const CUstream stream = make_stream(CU_STREAM_NON_BLOCKING);
+    const CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
     const auto callback = [](void* data) {
       CUdeviceptr address = 0;
       static_cast<std::atomic<int>*>(data)->store(cuMemAlloc(&address, 1));
@@ -203,7 +197,7 @@ TEST_CASE("a kernel's twin runs on its stream with the parameters of the launch"
   const std::string library = kernel_library();
   REQUIRE(in_child({{"SIMCUDA_KERNELS", library.c_str()}}, [] {
     start();
-    const CUstream stream = make_stream(CU_STREAM_NON_BLOCKING);
+    const CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
     const CUfunction fill = kernel("_Z15slow_fill_wordsPjmjj");
     CUdeviceptr block = words();
     size_t count = kWords;
@@ -229,7 +223,7 @@ TEST_CASE("many threads allocate, launch and free at once") {
     for (uint32_t t = 0; t < 6; ++t) {
       threads.emplace_back([context, t] {
         EXPECT_OK(cuCtxSetCurrent(context));
-        const CUstream stream = make_stream(CU_STREAM_NON_BLOCKING);
+        const CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
         for (uint32_t i = 0; i < 200; ++i) {
           const CUdeviceptr block = words();
           EXPECT_OK(cuMemsetD32Async(block, t * 1000 + i, kWords, stream));

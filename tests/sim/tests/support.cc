@@ -37,6 +37,30 @@ CUcontext start(int device) {
   return context;
 }
 
+CUstream new_stream(unsigned flags) {
+  CUstream stream = nullptr;
+  EXPECT_OK(cuStreamCreate(&stream, flags));
+  return stream;
+}
+
+CUdeviceptr new_block(size_t bytes) {
+  CUdeviceptr block = 0;
+  EXPECT_OK(cuMemAlloc(&block, bytes));
+  return block;
+}
+
+uint32_t word_at(CUdeviceptr address) {
+  uint32_t word = 0;
+  EXPECT_OK(cuMemcpyDtoH(&word, address, sizeof word));
+  return word;
+}
+
+size_t free_bytes() {
+  size_t free = 0;
+  EXPECT_OK(cuMemGetInfo(&free, nullptr));
+  return free;
+}
+
 std::string kernel_library() {
   Dl_info driver{};
   dladdr(reinterpret_cast<void*>(&cuInit), &driver);

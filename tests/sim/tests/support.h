@@ -7,6 +7,8 @@
 
 #include <cuda.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <initializer_list>
 #include <string>
@@ -36,6 +38,13 @@ void expectation_failed(const char* file, int line, const char* what, long long 
 
 // cuInit, the primary context of device 0 retained and current.
 CUcontext start(int device = 0);
+
+inline constexpr size_t kMiB = size_t{1} << 20;
+
+CUstream new_stream(unsigned flags = CU_STREAM_NON_BLOCKING);
+CUdeviceptr new_block(size_t bytes);
+uint32_t word_at(CUdeviceptr address);
+size_t free_bytes();
 
 // The twin of a test kernel, from the library that lies beside the simulated driver.
 std::string kernel_library();

@@ -8,8 +8,6 @@
 
 namespace {
 
-constexpr size_t kMiB = size_t{1} << 20;
-
 size_t used_mb() {
   size_t free = 0, total = 0;
   EXPECT_OK(cuMemGetInfo(&free, &total));

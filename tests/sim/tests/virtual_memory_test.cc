@@ -56,18 +56,6 @@ SimcudaVirtualMemory counts() {
   return now;
 }
 
-size_t free_bytes() {
-  size_t free = 0;
-  EXPECT_OK(cuMemGetInfo(&free, nullptr));
-  return free;
-}
-
-uint32_t word_at(CUdeviceptr address) {
-  uint32_t word = 0;
-  EXPECT_OK(cuMemcpyDtoH(&word, address, sizeof word));
-  return word;
-}
-
 }  // namespace
 
 TEST_CASE("a physical handle mapped twice is one memory, charged until the last is gone") {
