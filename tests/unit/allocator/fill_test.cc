@@ -288,7 +288,7 @@ TEST_CASE("a context that ends waits for the fill of another thread") {
   CHECK_FALSE(dropped_first);
 }
 
-TEST_CASE("every byte handed out is filled, and nobody else's is touched, in any order of calls",
+TEST_CASE("a new block is filled, and no other memory changes, in any order of calls",
           "[one-thread]") {
   const FillMode mode = GENERATE(FillMode::separate, FillMode::gathered);
   const auto kind = GENERATE(StrategyKind::on_demand, StrategyKind::none, StrategyKind::legacy,
