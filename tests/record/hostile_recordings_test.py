@@ -63,7 +63,7 @@ class Memory(unittest.TestCase):
         self.bounded(FEW, LONG, PYTHONS_TIMES, PYTHON_ALWAYS, sys.executable, "-c", READ, readers_test.ROOT / "scripts", self.path)
 
 
-class Read(readers_test.Written):
+class Read(readers_test.Read):
     def test_both_readers_read_them_alike(self):
         path = self.at / "made-up.rec"
         for name in made_up.MADE_UP:

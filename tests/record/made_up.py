@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recordings that no program made: each has as much as possible of one thing for its bytes."""
 
+import functools
 import struct
 import zlib
 
@@ -113,5 +114,6 @@ MADE_UP = {
 }
 
 
+@functools.cache  # making one takes longer than reading it
 def made_up(name, size):
     return recording_of(*MADE_UP[name](size))

@@ -37,28 +37,17 @@ def line_of(event):
     return line + f" thread={event.thread}"
 
 
-class Written(unittest.TestCase):
-    """Recordings that a program of our own wrote."""
+class Read(unittest.TestCase):
+    """What both make of recordings in a folder."""
 
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.at = pathlib.Path(cls.folder.name)
-        cls.build("write", *SOURCES)
-
-    @classmethod
-    def build(cls, name, *sources):
-        subprocess.run([os.environ.get("CXX", "c++"), "-std=c++20", "-O1", "-I.", *sources, "-pthread",
-                        "-o", cls.at / name], cwd=ROOT, check=True)
 
     @classmethod
     def tearDownClass(cls):
         cls.folder.cleanup()
-
-    def written(self, seed, threads, events):
-        path = self.at / f"{seed}.rec"
-        subprocess.run([self.at / "write", str(seed), str(threads), str(events), path], check=True)
-        return path
 
     def trace(self, path, *options):
         return subprocess.run([BUILD / "cistern-trace", path, *options], capture_output=True, text=True, check=False)
@@ -71,6 +60,25 @@ class Written(unittest.TestCase):
             expected = line_of(event)
             if line[:len(expected)] != expected:  # a million times
                 self.assertEqual(line, expected)
+
+
+class Written(Read):
+    """Recordings that a program of our own wrote."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.build("write", *SOURCES)
+
+    @classmethod
+    def build(cls, name, *sources):
+        subprocess.run([os.environ.get("CXX", "c++"), "-std=c++20", "-O1", "-I.", *sources, "-pthread",
+                        "-o", cls.at / name], cwd=ROOT, check=True)
+
+    def written(self, seed, threads, events):
+        path = self.at / f"{seed}.rec"
+        subprocess.run([self.at / "write", str(seed), str(threads), str(events), path], check=True)
+        return path
 
 
 class Readers(Written):
