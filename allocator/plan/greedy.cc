@@ -88,7 +88,7 @@ class Keys {
   bool make(const Problem& problem, Order order) {
     problem_ = &problem;
     order_ = order;
-    return order != Order::pressure || live_.make(problem.live());
+    return (order != Order::pressure && order != Order::peak) || live_.make(problem.live());
   }
 
   // Of what comes first it is the highest.
@@ -107,13 +107,15 @@ class Keys {
         return bytes * std::sqrt(std::sqrt(length));
       case Order::pressure:
         return std::log2(bytes * std::sqrt(length)) - slack(block) / kSlackOfFactorTwo;
+      case Order::peak:
+        return std::log2(bytes * std::sqrt(length)) - slack(block) / kSlackOfFactorTwoAtPeak;
     }
     return 0;
   }
 
  private:
   // A block that meets a tenth less than the peak is placed after one of the peak of half its size.
-  static constexpr double kSlackOfFactorTwo = 0.1;
+  static constexpr double kSlackOfFactorTwo = 0.1, kSlackOfFactorTwoAtPeak = 0.02;
 
   double slack(const Block& block) const {
     return 1 -
@@ -124,6 +126,42 @@ class Keys {
   Order order_ = Order::bytes;
   Peaks live_;
 };
+
+// The most bytes that blocks of less than `least` take at a time; UINT64_MAX without memory.
+uint64_t most_live_below(const Problem& problem, uint64_t least) {
+  Array<uint64_t> live;
+  if (!live.make(problem.live().size() + 1)) return UINT64_MAX;
+  for (const Block& block : problem.blocks()) {
+    if (block.bytes >= least) continue;
+    live[block.first] += block.bytes;  // a difference: wraps around for what ends
+    live[block.last + 1] -= block.bytes;
+  }
+  uint64_t now = 0, most = 0;
+  for (const uint64_t difference : live) most = std::max(most, now += difference);
+  return most;
+}
+
+// Moves the small blocks to the end of the order, and returns how many come before them. Each
+// search then meets fewer blocks: half of them where sizes are uniform in their logarithm. Only
+// where a search is long, and where the small ones together cost little.
+size_t move_small_back(const Problem& problem, Array<uint32_t>& order) {
+  constexpr uint64_t kManyOverlaps = uint64_t{1} << 28;
+  constexpr uint64_t kSmall = 1 << 15, kLittle = 128;  // parts of the lower bound
+  const uint64_t least = problem.lower_bound() / kSmall;
+  Array<uint32_t> small;
+  if (problem.overlaps() < kManyOverlaps ||
+      most_live_below(problem, least) > problem.lower_bound() / kLittle ||
+      !small.make(order.size())) {
+    return order.size();
+  }
+  size_t large_count = 0, small_count = 0;
+  for (const uint32_t block : order) {
+    const bool is_small = problem.blocks()[block].bytes < least;
+    (is_small ? small[small_count++] : order[large_count++]) = block;
+  }
+  std::copy(small.begin(), small.begin() + small_count, order.begin() + large_count);
+  return large_count;
+}
 
 // The blocks of `order` from `next` on.
 bool put_on_top(const Problem& problem, std::span<const uint32_t> order, size_t next,
@@ -172,12 +210,19 @@ bool sort_blocks(const Problem& problem, Order order, Array<uint32_t>& out) {
 bool pack(const Problem& problem, const Packing& packing, Placement& placement, Budget& budget) {
   Array<uint32_t> order;
   if (!sort_blocks(problem, packing.order, order)) return false;
+  const bool first = packing.fit == Fit::first;
+  const size_t large = first ? move_small_back(problem, order) : order.size();
+  uint64_t floor = 0, top = 0;
   placement.clear();
   for (size_t i = 0; i < order.size(); ++i) {
     if (budget.over()) return put_on_top(problem, order.span(), i, placement);
+    if (i == large) {
+      placement.clear();
+      floor = top;
+    }
     const uint32_t block = order[i];
-    placement.insert(
-        block, packing.fit == Fit::first ? placement.first_fit(block) : placement.best_fit(block));
+    placement.insert(block, first ? placement.fit_from(block, floor) : placement.best_fit(block));
+    top = std::max(top, placement.end(block));
     budget.spend(placement.take_steps());
   }
   return true;

@@ -21,10 +21,9 @@ bool Refit::make(const Problem& problem, Placement& placement, uint64_t effort) 
   placement_ = &placement;
   effort_ = effort;
   const size_t neighbours = std::min(blocks_.size(), kMostNeighbours) + 1;
-  if (!sort_blocks(problem, Order::pressure, order_) ||
-      !keys_of(problem, Order::pressure, weights_) || !prices_.make(blocks_.size()) ||
-      !displaced_.make(blocks_.size()) || !neighbours_.make(neighbours) ||
-      !merged_.make(neighbours) || !taken_.make(neighbours)) {
+  if (!sort_blocks(problem, Order::peak, order_) || !keys_of(problem, Order::peak, weights_) ||
+      !prices_.make(blocks_.size()) || !displaced_.make(blocks_.size()) ||
+      !neighbours_.make(neighbours) || !merged_.make(neighbours) || !taken_.make(neighbours)) {
     return false;
   }
   for (double& weight : weights_) weight = std::exp2(weight);

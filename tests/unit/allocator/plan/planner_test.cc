@@ -2,10 +2,12 @@
 // Plans are right, whatever the lifetimes, and as small as possible where that is known.
 #include "allocator/plan/planner.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
 
+#include "allocator/plan/greedy.h"
 #include "tests/unit/allocator/plan/cases.h"
 
 namespace cistern::alloc::plan {
@@ -102,6 +104,31 @@ TEST_CASE("plan: a ceiling lowers what greedy packings leave", "[plan]") {
   const Made plan = made(lives, 1, 30 * kSteps);
   CHECK(plan.winner == "under a ceiling");
   CHECK(plan.bytes <= plan.lower_bound + plan.lower_bound / 125);
+}
+
+// Where the lowest of very many small blocks is, which live beside the smaller of two large ones.
+uint64_t lowest_of_many(uint64_t small_bytes, uint64_t large_bytes) {
+  constexpr size_t kMany = 23'400;  // half the square is more than 2^28
+  std::vector<Lifetime> lives(kMany, {.from = 0, .to = 1, .bytes = small_bytes});
+  lives.push_back({.from = 0, .to = 1, .bytes = large_bytes / 2});
+  lives.push_back({.from = 1, .to = 2, .bytes = large_bytes});
+  Problem problem;
+  Placement placement;
+  Budget budget(UINT64_MAX, UINT64_MAX);
+  REQUIRE(problem.build(lives, 1) == Built::yes);
+  REQUIRE(placement.make(problem));
+  REQUIRE(pack(problem, {Order::bytes, Fit::first, ""}, placement, budget));
+  const std::vector<uint64_t> offsets(placement.offsets().begin(), placement.offsets().end());
+  const uint64_t bytes = height_of(problem.blocks(), placement.offsets());
+  CHECK(test::wrong_with(lives, offsets, bytes, 1).empty());
+  return *std::min_element(offsets.begin(), offsets.begin() + kMany);
+}
+
+TEST_CASE("plan: the small ones of very many blocks lie above all others, unless they take much",
+          "[plan]") {
+  constexpr uint64_t kLarge = uint64_t{1} << 40;
+  CHECK(lowest_of_many(64 << 10, kLarge) == kLarge);
+  CHECK(lowest_of_many(512 << 10, kLarge) == kLarge / 2);
 }
 
 TEST_CASE("plan: an earlier plan that fits is never made worse", "[plan]") {
