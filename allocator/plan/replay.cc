@@ -66,7 +66,12 @@ bool Replay::next(uint64_t bytes, unsigned thread_number, uint32_t phase, PlanPl
 // The one that the thread follows, or which begins with this request.
 Replay::Way* Replay::way_of(unsigned number, uint64_t bytes) {
   Thread& thread = threads_[number];
-  if (thread.way != kNone) return &ways_[thread.way];
+  if (thread.way != kNone) {
+    Way& way = ways_[thread.way];
+    if (thread.strayed && begins_) [[unlikely]]
+      come_back(thread, way, bytes);
+    return &way;
+  }
   for (unsigned i = 0; i < plans_.load(std::memory_order_relaxed); ++i) {
     Way& way = ways_[i];
     if (!is_free(way) || !begins_with(thread, *way.plan, bytes)) continue;
@@ -108,6 +113,12 @@ bool Replay::stays(Thread& thread, Way& way, uint64_t bytes) {
   if (!thread.strayed) ledger_->plan_left.add();
   leave(thread);
   return false;
+}
+
+// Where phases of one size follow each other, a request that begins the plan may look like a later
+// one. What came before tells them apart.
+void Replay::come_back(const Thread& thread, Way& way, uint64_t bytes) {
+  if (way.plan->request(0).bytes == bytes && ended_before(thread, *way.plan)) way.at = 0;
 }
 
 // A phase was not gone through to its end.

@@ -78,6 +78,7 @@ class Replay {
   Way* way_of(unsigned thread, uint64_t bytes);
   bool is_free(const Way& way) const;
   bool stays(Thread& thread, Way& way, uint64_t bytes);
+  static void come_back(const Thread& thread, Way& way, uint64_t bytes);
   void begin_again(Thread& thread, Way& way);
   void note_phase(uint32_t phase);
   void pass_over(Thread& thread);

@@ -138,6 +138,27 @@ TEST_CASE("plan arena: a plan by phases passes over the rest, and begins again w
   CHECK(whole(7));
 }
 
+TEST_CASE("plan arena: phases of one request each, some of one size, are followed in their order",
+          "[plan]") {
+  OfRequests given({at(0, 1000), at(4096, 1000), at(0, 3000)}, 8192, plan::Period::phase);
+  auto p = pool_with(given.plan);
+  uint32_t phase = 0;
+  const auto ask = [&](uint64_t bytes) {
+    const uint64_t address = p->allocate_planned(bytes, 0, ++phase);
+    if (address != 0) p->free(address);
+    p->synchronise();
+    return address != 0;
+  };
+  const auto whole = [&] { return ask(1000) && ask(1000) && ask(3000); };
+  CHECK((whole() && whole()));
+  CHECK((p->ledger.plan_entered.get() == 1 && p->ledger.plan_left.get() == 0));
+  CHECK(p->ledger.plan_periods.get() == 2);
+  // The second phase does not come: nothing is planned for the third.
+  CHECK((ask(1000) && !ask(3000)));
+  for (int i = 0; i < 3; ++i) whole();
+  CHECK(whole());
+}
+
 TEST_CASE("plan arena: a plan that is made in the middle of a phase begins with the next one",
           "[plan]") {
   auto p = std::make_unique<Pool>();
