@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/shortage.h"
 
+#include <type_traits>
+
 #include "allocator/base/deadlines.h"
 #include "allocator/base/os.h"
 
@@ -45,7 +47,7 @@ bool Shortage::take_from_other_chunks() {
   step_ = Step::elsewhere;
   if (!request_.pooled) return false;
   return memory_.strategy.visit([this](auto& strategy) {
-    if constexpr (strategy.kCutsIdleChunks) {
+    if constexpr (std::remove_reference_t<decltype(strategy)>::kCutsIdleChunks) {
       return strategy.take_from_anywhere(request_, &step_);
     } else {
       return strategy.take_of_other_sizes(request_);

@@ -7,7 +7,8 @@
 // begins after as many requests as when it was made. Once left, it goes on if there was just one
 // request more than in the plan; otherwise it begins again once the last four requests match its
 // end. A plan of the requests in phases passes over all others, and begins again with any phase
-// whose first request is not the plan's next one.
+// whose first request is not the plan's next one; or is, where the plan was left and the last
+// requests match its end.
 //
 // Several plans are followed at once if each is one thread's: a thread follows the plan that begins
 // with its requests, and no other thread follows it meanwhile. Each has memory of its own.

@@ -68,7 +68,7 @@ void leave_no_more_debts();
 [[nodiscard]] bool order_behind_debts(CUstream stream);
 
 // A synchronisation of the context succeeded; `last`: what last_debt() said before it began, the
-// number of the last debt whose event was recorded.
+// number of the last record, also of one that the driver refused.
 uint64_t last_debt();
 void paid_by_synchronisation(Context& context, uint64_t last);
 
