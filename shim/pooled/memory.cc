@@ -35,8 +35,8 @@ alloc::Chunk* found_at_rest(CUdeviceptr address);
 CUresult free_in_capture(Context& owner, alloc::Chunk* chunk, CUdeviceptr address);
 
 // The address of an idle block, or one inside a block, is answered here: the driver would really
-// free the chunk behind it. Phases learn of the free here where nobody else tells them. Another
-// thread may have the memory by then, and for a moment both count.
+// free the chunk behind it. If phases alone are watched, they are told of the free here. Another
+// thread may have the memory by then: for a moment both blocks count.
 [[gnu::always_inline]] inline CUresult free_block(Context& owner, alloc::Chunk* chunk,
                                                   CUdeviceptr address,
                                                   alloc::Ticket latest = alloc::Reclaim::kNow) {

@@ -410,7 +410,8 @@ uint64_t last_debt() {
 void paid_by_synchronisation(Context& context, uint64_t last) {
   if (!any_debts() || !mutex.lock_within(kPatience)) return;
   Debt& debt = context.debt;
-  // Another thread's may have begun meanwhile, by work that the synchronisation missed.
+  // This thread's alone: another one's may have begun meanwhile, by work that the synchronisation
+  // missed.
   ThreadId me = this_thread_id();
   debt.open_for.compare_exchange_strong(me, 0, std::memory_order_seq_cst);
   if (debt.number <= last) {

@@ -23,8 +23,7 @@ bool any_visible_work(const Context& context);
 
 // Whether a stream that waits for an event, or is given memory of a pool of the driver's, may wait
 // for such work of another context than its own, or for work of another thread there, as far as is
-// known. If so the wait is such work, too: a free
-// in the stream's context comes behind it.
+// known. If so the wait is such work, too: a free in the stream's context comes behind it.
 bool may_await_visible_work(CUstream stream);
 
 // Waits for what was followed in the context, as long as that takes.
