@@ -292,8 +292,8 @@ template <unsigned kTraits, typename Kind, typename... Arguments>
 // over since.
 template <unsigned kTraits, typename Kind, typename... Arguments>
 [[gnu::noinline]] void note_handed(Handed how, CUresult result, Arguments... arguments) {
-  if (how == Handed::quietly) return note_submission(is_visible<kTraits>(arguments...));
-  note_submission(how == Handed::visibly);
+  if (how == Handed::quietly) return note_handed_over(is_visible<kTraits>(arguments...));
+  note_handed_over(how == Handed::visibly);
   if (how == Handed::followed) follow<kTraits, Kind>(result, arguments...);
 }
 

@@ -6,6 +6,7 @@
 // wait for work launched after its free. Which functions these are: submissions.def. Any thread.
 #pragma once
 
+#include "shim/order/barrier/debt.h"
 #include "shim/order/barrier/unfinished.h"
 #include "shim/order/contexts/seen_empty.h"
 #include "shim/order/shared.h"
@@ -25,7 +26,7 @@ void mark_frees_before_submission(bool may_wait_for_host);
 // since the work may begin and tell another thread before the call is over. After it, since a
 // synchronisation that began after the first call may have been over before the driver got the
 // work. (Then a thread that learns of the work from the device itself may find the context empty
-// until the second call.)
+// until the second call.) What comes after the driver call is note_handed_over().
 // `visible`: the host sees the work (barrier/host_visible.h), and no event is recorded behind it.
 inline void note_submission(bool visible) {
   // The number first: who ends the state of the contexts has made the thread unknown before.
@@ -36,6 +37,12 @@ inline void note_submission(bool visible) {
                      last == Unfinished::kSeveral;
   if (may_be_empty || !known) [[unlikely]]
     note_first_submission(visible);
+}
+
+inline void note_handed_over(bool visible) {
+  note_submission(visible);
+  if (others_debts()) [[unlikely]]
+    others_debts_may_cover_work();
 }
 
 // The common case: there is nothing to note, and nothing to wait for. The same value after the call
@@ -50,7 +57,7 @@ void quieten();
 class SubmissionScope {
  public:
   explicit SubmissionScope(bool visible) : visible_(visible) { note_submission(visible_); }
-  ~SubmissionScope() { note_submission(visible_); }
+  ~SubmissionScope() { note_handed_over(visible_); }
   SubmissionScope(const SubmissionScope&) = delete;
   SubmissionScope& operator=(const SubmissionScope&) = delete;
 

@@ -46,6 +46,10 @@ inline bool others_debts() {
   return thread != 0 && thread != this_thread_id();
 }
 
+// The calling thread has just handed work over, and there are debts of another thread's: if they
+// began meanwhile, they may cover that work. Defined in debts.cc.
+void others_debts_may_cover_work();
+
 // Waits until nothing is owed, as long as that takes; another thread than the debtor does so for
 // ten seconds at most, and after that frees wait as the driver's do. Whether nothing is owed. No
 // lock is held by the caller. `who` is what a wait of the debtor counts as. Defined in debts.cc.

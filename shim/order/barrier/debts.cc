@@ -39,6 +39,7 @@ constexpr uint64_t kPatience = 10'000'000'000;
 
 constinit alloc::Mutex mutex;  // held for all below, and for each context's Debt but open_for
 constinit uint64_t records = 0;
+constinit bool covers_others = false;               // the debts cover other threads' work, perhaps
 constinit std::atomic<bool> waited_in_vain{false};  // a thread, for another one's debts
 constinit std::atomic<bool> process_ends{false};
 constinit std::atomic<int> waiting{0};             // threads, for debts; none begins meanwhile
@@ -119,7 +120,9 @@ void end_if_paid() {
   const bool owed = any_context([](const Debt& debt) {
     return debt.open_for.load(std::memory_order_relaxed) != 0 || debt.state != State::none;
   });
-  if (!owed) debtor.store(0, std::memory_order_seq_cst);
+  if (owed) return;
+  debtor.store(0, std::memory_order_seq_cst);
+  covers_others = false;
 }
 
 // An open debt is closed before its event is recorded: a free that still found it open comes after
@@ -306,7 +309,7 @@ bool pay(PaidBy who, Patience& patience, uint64_t own_patience_ns = UINT64_MAX) 
   const alloc::CountedIn no_more(waiting);
   if (!mutex.lock_within(kPatience)) return false;
   const ThreadId thread = debtor.load();
-  const bool another = thread != this_thread_id() && thread != kEndedDebtor;
+  const bool another = thread != this_thread_id() && (thread != kEndedDebtor || covers_others);
   close_open_debts();
   const uint64_t last = records;
   const bool in_vain = another && patience.given_up == last;
@@ -379,6 +382,12 @@ bool order_behind_debts(CUstream stream) {
   if (!own) return await_others();
   if (!behind) pay_debts(PaidBy::submission);
   return false;
+}
+
+void others_debts_may_cover_work() {
+  if (!mutex.lock_within(kPatience)) return;
+  if (others_debts()) covers_others = true;
+  mutex.unlock();
 }
 
 void leave_no_more_debts() { waited_in_vain.store(true); }
@@ -458,6 +467,7 @@ void reset_debts_after_fork() {
   waiting.store(0);
   held_up.store(0);
   debtor.store(0);
+  covers_others = false;
   forget_waits();
   for_each_context([](Context& context) {
     context.debt.open_for.store(0);

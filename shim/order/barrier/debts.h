@@ -25,7 +25,8 @@
 // allocates; then no free of this process leaves a debt any more.
 //
 // Once the debtor has ended, whatever a thread does comes after its frees: then the host waits,
-// without a limit.
+// without a limit. But where a debt began while another thread was handing work over, its event may
+// cover that work, which may need its thread to end: then the limit stays.
 //
 // So a freed block can be handed out again at once: only submissions behind the debt reach it.
 // Memory that goes back to the driver, or is shared, waits for the debt.

@@ -7,6 +7,8 @@
 //               not end before the other thread has submitted more
 //   awaited_unseen   the same, in a context that was never seen empty
 //   awaited_memory   the same, and the wait is for memory that the other context's stream frees
+//   covered     a thread frees, and ends, while the other one is handing over work that does not
+//               end before that one has submitted more; the clock moves once it waits there
 //   overtaken   a thread is stopped by a signal right before its work is put behind its own frees;
 //               meanwhile that is over, and the other thread frees
 //
@@ -19,6 +21,7 @@
 #include <cstring>
 #include <thread>
 
+#include "../test_clock.h"
 #include "../watch_time.h"
 #include "debts_workplace.h"
 
@@ -45,25 +48,47 @@ CUdeviceptr take_all(CUmemoryPool pool, CUstream stream) {
   return block;
 }
 
+CUcontext new_context() {
+  CUcontext context = nullptr;
+  MUST(cuCtxCreate(&context, nullptr, 0, 0));
+  return context;
+}
+
+// Work of a context of its own, which is current from then on.
+struct Unending {
+  CUcontext context = new_context();
+  Workplace at;
+  CUdeviceptr go = new_block(sizeof(uint32_t));
+  CUevent over = new_event();  // the work, once it has begun
+  uint32_t seed = 0;
+
+  Unending() {
+    MUST(cuMemsetD32Async(go, 0, 1, at.second));
+    MUST(cuStreamSynchronize(at.second));
+  }
+  void begin() {
+    size_t count = kWords;
+    seed = ++at.seed;
+    void* parameters[] = {&at.words, &count, &seed, &go};
+    MUST(timed::launch(at.kernels.hold, at.first, parameters));
+    MUST(cuEventRecord(over, at.first));
+  }
+  void end() { MUST(cuMemsetD32Async(go, 1, 1, at.second)); }
+  void say_if_done() const {
+    MUST(cuCtxSynchronize());
+    say_if("the work was done", Workplace::holds(at.words, seed));
+  }
+};
+
 // With the driver alone the helper is in its free until the work has ended. If its free came back,
 // and left the order to the device, nobody could wait for the helper any more.
 void awaited(Workplace& here, CUcontext context, Behind behind) {
-  CUcontext other = nullptr;
-  MUST(cuCtxCreate(&other, nullptr, 0, 0));
-  Workplace at;
-  CUdeviceptr go = new_block(sizeof(uint32_t)), words = at.words;
-  MUST(cuMemsetD32Async(go, 0, 1, at.second));
-  MUST(cuStreamSynchronize(at.second));
-  CUevent over = new_event();
+  Unending work;
   CUmemoryPool pool = new_pool();
-  const CUdeviceptr all = take_all(pool, at.first);
+  const CUdeviceptr all = take_all(pool, work.at.first);
   if (behind != Behind::event_of_unseen) MUST(cuCtxSynchronize());
-  size_t count = kWords;
-  uint32_t seed = ++at.seed;
-  void* parameters[] = {&words, &count, &seed, &go};
-  MUST(timed::launch(at.kernels.hold, at.first, parameters));
-  MUST(cuEventRecord(over, at.first));
-  MUST(cuMemFreeAsync(all, at.first));
+  work.begin();
+  MUST(cuMemFreeAsync(all, work.at.first));
   std::atomic<pid_t> freeing{0};
   std::atomic<bool> back{false};
   std::thread helper([&] {
@@ -73,7 +98,7 @@ void awaited(Workplace& here, CUcontext context, Behind behind) {
     if (behind == Behind::memory) {
       take_all(pool, here.first);
     } else {
-      MUST(cuStreamWaitEvent(here.first, over, 0));
+      MUST(cuStreamWaitEvent(here.first, work.over, 0));
     }
     freeing = gettid();
     MUST(cuMemFree(block));
@@ -83,10 +108,9 @@ void awaited(Workplace& here, CUcontext context, Behind behind) {
   say_if("the free came back before the work ended", back);
   std::fflush(stdout);
   if (back) std::_Exit(1);  // else the next call might never come back
-  MUST(cuMemsetD32Async(go, 1, 1, at.second));
+  work.end();
   helper.join();
-  MUST(cuCtxSynchronize());
-  say_if("the work was done", Workplace::holds(at.words, seed));
+  work.say_if_done();
 }
 
 std::atomic<bool> g_stopped{false}, g_goes_on{false}, g_back{false};
@@ -101,6 +125,45 @@ void stop(int /*signal*/) {
 template <typename Condition>
 void await(Condition condition) {
   while (!condition()) usleep(100);
+}
+
+// The call that takes memory behind the work takes long (SIMCUDA_LATENCY), and its thread is
+// stopped in it. The helper's free has only the helper's work to wait for, but what it leaves to
+// the device covers that call by the time anybody looks.
+void covered(Workplace& here, CUcontext context) {
+  signal(SIGUSR1, stop);
+  Unending work;
+  CUmemoryPool pool = new_pool();
+  const CUdeviceptr all = take_all(pool, work.at.first);
+  MUST(cuCtxSynchronize());
+  work.begin();
+  MUST(cuMemFreeAsync(all, work.at.first));
+  MUST(cuCtxSetCurrent(context));
+  const pthread_t first = pthread_self();
+  std::atomic<pid_t> handing_over{0}, ends_it{0};
+  std::thread helper([&] {
+    MUST(cuCtxSetCurrent(context));
+    const CUdeviceptr block = new_block(1000);
+    await_sleep(handing_over);
+    pthread_kill(first, SIGUSR1);
+    await([] { return g_stopped.load(); });
+    MUST(cuCtxSynchronize());
+    MUST(timed::fill_words(here.kernels, here.second, here.words, kWords, 1, /*delay_us=*/0));
+    MUST(cuMemFree(block));
+    g_goes_on = true;
+  });
+  handing_over = gettid();
+  take_all(pool, here.first);
+  helper.join();
+  std::thread mover([&] {
+    await_sleep(ends_it);
+    test_clock::move_ms(11'000);
+  });
+  MUST(cuCtxSetCurrent(work.context));
+  ends_it = gettid();
+  work.end();
+  mover.join();
+  work.say_if_done();
 }
 
 // Questions about events take long (SIMCUDA_LATENCY): the second thread, whose work comes behind
@@ -157,6 +220,7 @@ int main(int argc, char** argv) {
   if (is("awaited")) awaited(at, context, Behind::event);
   if (is("awaited_unseen")) awaited(at, context, Behind::event_of_unseen);
   if (is("awaited_memory")) awaited(at, context, Behind::memory);
+  if (is("covered")) covered(at, context);
   if (is("overtaken")) overtaken(at, context);
   return 0;
 }
