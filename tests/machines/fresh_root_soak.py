@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-MACHINES = ("debian12", "debian13", "debian13-cuda12", "debian12-clang", "debian13-clang")
+MACHINES = ("debian12", "debian13", "debian13-cuda12", "ubuntu2404", "debian12-clang", "debian13-clang")
 
 
 def main():
