@@ -59,6 +59,7 @@ bool may_call() { return fakes().may_call; }
 constinit std::atomic<ThreadId> debtor{0};
 bool pay_debts(PaidBy) { return true; }
 bool pay_for_release() { return true; }
+void others_debts_may_cover_work() {}
 constinit std::atomic<uintptr_t> quiet_submitter{Unfinished::kSeveral};
 constinit std::atomic<uintptr_t> last_submitter{Unfinished::kSeveral};
 void submissions_are_not_quiet() {}
