@@ -8,7 +8,6 @@
 
 #include "allocator/chunk_pools/chunk_pools.h"
 #include "allocator/graph_arena/graph_arenas.h"
-#include "allocator/graph_arena/unit_arenas.h"
 #include "allocator/on_demand/on_demand.h"
 #include "allocator/shared.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Whether a text matches a glob that the table accepted (parse.h): * and ? as in the shell, [abc],
-// [a-z], [!a] or [^a], and \ before a literal character. Bytes, not characters; a / is like any
-// other. Pure; any thread.
+// Globs of settings, and the built-in ones of CISTERN_SKIP_GRADS and `cistern plan --skip-grads`.
+// A glob is as in the shell: * and ?, [abc], [a-z], [!a] or [^a], and \ before a literal character.
+// It matches bytes, not characters, and a / is like any other byte. Only globs that the table
+// accepted (parse.h) may be matched. Pure; any thread.
 #pragma once
 
 #include <string_view>
@@ -10,5 +10,10 @@
 namespace cistern::config {
 
 bool matches_glob(std::string_view glob, std::string_view text);
+
+// Whether the text says that something belongs to the backward part of a training step. `function`:
+// it is a range or a function, else a file. Some words count in the former alone: folders of people
+// have names, too.
+bool names_backward(std::string_view text, bool function);
 
 }  // namespace cistern::config

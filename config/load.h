@@ -13,9 +13,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "config/line.h"
 #include "config/policy.h"
 #include "config/table.h"
+#include "config/text.h"
 
 namespace cistern::config {
 

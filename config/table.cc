@@ -240,7 +240,7 @@ constexpr Row kRows[] = {
     {"CISTERN_SKIP_GRADS", Group::kReuse, boolean(), "false", "", "true", to<&P::skip_grads>,
      "The same for allocations of the backward pass. A built-in list of NVTX ranges and call-stack symbols "
      "recognises them (*backward*, *Backward*, *_grad*, *@GRAD*, *GradOp*, *GradNode*, *Grad*Kernel*, "
-     "*AccumulateGrad*, autograd engines; config/backward.h)."},
+     "*AccumulateGrad*, autograd engines; config/glob.cc)."},
     {"CISTERN_PRINT_LOG", Group::kReuse, boolean(), "false", "", "true", to<&P::print_log>,
      "Prints one line per reuse (request, its call site and NVTX range; block, its former call site and "
      "range; bytes saved) and a summary."},

@@ -13,8 +13,8 @@
 #include <string_view>
 #include <type_traits>
 
-#include "config/line.h"
 #include "config/policy.h"
+#include "config/text.h"
 
 namespace cistern::config {
 

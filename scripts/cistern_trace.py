@@ -50,7 +50,7 @@ class Refused(Exception):
         super().__init__(f"{kind}; byte {at}: {what}; try: {remedy}")
 
 
-# The characters that config/shown.h hides, and bytes that were no UTF-8.
+# The characters that config/text.h hides, and bytes that were no UTF-8.
 _HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 

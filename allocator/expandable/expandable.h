@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The strategy of GE_USE_STATIC_MEMORY=3, and what is under that of 4 (graph_arena/unit_arenas.h):
+// The strategy of GE_USE_STATIC_MEMORY=3, and what is under that of 4 (graph_arena/graph_arenas.h):
 // addresses are reserved once, physical units come behind them when they are first needed, stay
 // there when what they held is freed, and move: where no clean memory lies side by side for a
 // request, clean units from elsewhere are mapped side by side for it. So a request fails only if

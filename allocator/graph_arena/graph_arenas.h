@@ -1,18 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The strategy of GE_USE_STATIC_MEMORY=2: graphs that run one after the other share an arena as
-// large as the largest of them. The default strategy serves requests outside of graphs, and
-// requests that outlived their graph in an earlier run of the same name (graph_runs.h).
-//
-//   begin   of a graph: if it is known and the arena is not one chunk that suffices, the arena goes
-//           back to the driver when it is empty, and the first miss takes one of the new size. Not
-//           empty, it is left to what outlived its graphs, and another one takes its place
-//   miss    a graph that needs more than there is, or is not known yet, grows the arena by chunks
-//   sync    what could not go when the graph began, because it was not clean, goes then
-//
-// Arenas that were left serve requests of the default strategy before it takes memory. Any thread.
+// The strategies of GE_USE_STATIC_MEMORY=2 and 4: graphs that take turns share arenas
+// (graph_runs.h). Any thread.
 #pragma once
 
 #include "allocator/chunk_pools/chunk_pools.h"
+#include "allocator/expandable/expandable.h"
 #include "allocator/graph_arena/graph_runs.h"
 #include "allocator/on_demand/on_demand.h"
 
@@ -124,6 +116,17 @@ class GroupedOnDemand {
   ChunkPools* members_;
 };
 
+// The strategy of GE_USE_STATIC_MEMORY=2: graphs that run one after the other share an arena as
+// large as the largest of them. The default strategy serves requests outside of graphs, and
+// requests that outlived their graph in an earlier run of the same name.
+//
+//   begin   of a graph: if it is known and the arena is not one chunk that suffices, the arena goes
+//           back to the driver when it is empty, and the first miss takes one of the new size. Not
+//           empty, it is left to what outlived its graphs, and another one takes its place
+//   miss    a graph that needs more than there is, or is not known yet, grows the arena by chunks
+//   sync    what could not go when the graph began, because it was not clean, goes then
+//
+// Arenas that were left serve requests of the default strategy before it takes memory.
 class GraphArenas : public GroupedOnDemand, public GraphRuns<GraphArenas> {
  public:
   static constexpr unsigned kMostArenas = 32;  // with those that were left
@@ -205,6 +208,46 @@ class GraphArenas : public GroupedOnDemand, public GraphRuns<GraphArenas> {
   std::atomic<uint32_t> left_{0};     // those that serve the default strategy
   std::atomic<uint32_t> refolds_{0};  // arenas that are to be one chunk, when they are empty
   std::atomic<uint64_t> published_{0};
+};
+
+// The strategy of GE_USE_STATIC_MEMORY=3 and, with arenas, of 4: arenas of graphs over expandable
+// memory (expandable.h), both from one supply of units. An arena keeps its addresses. It grows by
+// units behind them, at once to the known need of the coming graph, so it need not be empty for
+// that. A block that outlives its graph holds only the units in which it lies. When memory is
+// short, the arena's clean units move to where they are needed, and later come back behind the same
+// addresses.
+class UnitArenas : public Expandable, public GraphRuns<UnitArenas> {
+ public:
+  // As Expandable's. `sizes`: of the two kinds the first that is used takes `first`.
+  void init(SharedChunks* shared, BlockArenas* arenas, ChunkSupply* supply, MemorySource* source,
+            const DeviceParts& device, uint32_t owner, const ChunkSizes& sizes) {
+    Expandable::init(shared, arenas, supply, source, device, owner, sizes);
+    ChunkSizes of_arenas = sizes;
+    of_arenas.first = 0;
+    init_runs(source, supply->index, device.ledger, of_arenas);
+    forget_all();
+  }
+
+  void forget_all() {
+    LockGuard guard(mutex_);
+    forget_runs();
+    forget_arenas();
+  }
+  void reset_after_fork() {
+    Expandable::reset_after_fork();
+    mutex_.reset();
+  }
+
+ private:
+  friend GraphRuns;
+  static_assert(kMostRunning <= kMostArenas);
+
+  // Each place has its arena.
+  void enter_arena(Running* running, AtBegin*) {
+    const unsigned number = place_of(running) + 1;
+    running->pool = static_cast<uint8_t>(begin_arena(number) ? number : 0);
+  }
+  void after_begin(const AtBegin&) {}
 };
 
 }  // namespace cistern::alloc

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "allocator/base/os.h"
-#include "allocator/host/pages.h"
+#include "allocator/host/system.h"
 
 namespace cistern::alloc::host {
 namespace {

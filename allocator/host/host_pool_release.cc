@@ -4,7 +4,7 @@
 
 #include "allocator/base/os.h"
 #include "allocator/host/host_pool.h"
-#include "allocator/host/pages.h"
+#include "allocator/host/system.h"
 
 namespace cistern::alloc::host {
 namespace {

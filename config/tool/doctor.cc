@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "config/name_hash.h"
-#include "config/shown.h"
+#include "config/text.h"
 #include "config/tool/program.h"
 #include "config/tool/tool.h"
 

@@ -35,7 +35,7 @@ void complain(std::string_view line);
 // Complains of "cistern: error: ..." and returns `code`.
 int fail(int code, const std::string& what);
 
-// With '?' for what people are not shown (config/shown.h).
+// With '?' for what people are not shown (config/text.h).
 std::string shown(std::string_view text);
 
 // A line of doctor's.

@@ -8,8 +8,7 @@
 
 #include "config/name_hash.h"
 #include "shim/entry/driver.h"
-#include "shim/entry/hook_table.h"
-#include "shim/entry/known.h"
+#include "shim/entry/function_names.h"
 #include "shim/entry/loader.h"
 #include "shim/entry/unknown.h"
 #include "shim/process/log.h"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Driver functions that Cistern does not know (known.h). Cistern cannot see what such a function
-// does: it may submit work that touches any memory, make a stream or a context, or begin a capture.
-// So a program that looks one up gets a *trampoline* in its place. Its first call reports to
-// order/careful.h before the driver is called. Then, and at once in each later call, control jumps
-// to the driver's function with all arguments unchanged, also those on the stack. So nothing can be
-// done after the driver's call, and its possible effects are assumed before it.
+// Driver functions that Cistern does not know (function_names.h). Cistern cannot see what such a
+// function does: it may submit work that touches any memory, make a stream or a context, or begin a
+// capture. So a program that looks one up gets a *trampoline* in its place. Its first call reports
+// to order/careful.h before the driver is called. Then, and at once in each later call, control
+// jumps to the driver's function with all arguments unchanged, also those on the stack. So nothing
+// can be done after the driver's call, and its possible effects are assumed before it.
 //
 // Functions of other libraries that submit work *out of sight* are treated alike, but less is
 // assumed of them. They reach the driver by ways without hooks, on the program's own contexts and

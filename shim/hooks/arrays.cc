@@ -3,7 +3,6 @@
 #include "shim/kinds/arrays.h"
 
 #include "shim/entry/faces.h"
-#include "shim/kinds/array_bytes.h"
 #include "shim/order/barrier/debts.h"
 #include "shim/watch/watch.h"
 

@@ -29,7 +29,6 @@
 #include "shim/record/holders.h"
 #include "shim/record/recording.h"
 #include "shim/record/reuse_log.h"
-#include "shim/record/watched.h"
 #include "shim/sites/sites.h"
 #include "shim/watch/watch.h"
 

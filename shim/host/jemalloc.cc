@@ -24,7 +24,7 @@
 #include <utility>
 
 #include "allocator/base/os.h"
-#include "allocator/host/host_limits.h"
+#include "allocator/host/system.h"
 #include "shim/entry/loader.h"
 #include "shim/host/host_memory.h"
 #include "shim/host/jemalloc_inside.h"

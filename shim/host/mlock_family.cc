@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "allocator/host/pages.h"
+#include "allocator/host/system.h"
 #include "shim/host/host_memory.h"
 
 namespace {

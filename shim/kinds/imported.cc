@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "shim/ipc/client.h"
-#include "shim/kinds/import_words.h"
 #include "shim/kinds/imported_table.h"
 #include "shim/kinds/imported_units.h"
 #include "shim/order/ask.h"
@@ -19,10 +18,43 @@
 #include "shim/pooled/refusal.h"
 #include "shim/process/background.h"
 #include "shim/process/life.h"
+#include "shim/process/log.h"
 #include "shim/process/no_cancel.h"
 
 namespace cistern::shim {
 namespace {
+
+// Why a block of another process could not be opened, in one line of the log for each reason. The
+// program gets CUDA's code.
+const char* reason(IpcReply reply, bool other_network) {
+  switch (reply) {
+    case IpcReply::gone:
+      return "it was freed; a block is opened while its owner holds it";
+    case IpcReply::refused:
+      return "that process is another user's; both have to be one user's";
+    case IpcReply::unable:
+      return "that process cannot send descriptors of its memory; allow it more open files (ulimit "
+             "-n)";
+    case IpcReply::version:
+      return "that process runs another version of Cistern; use the same in both";
+    case IpcReply::silent:
+      return "that process does not answer; it has to run, and not be stopped";
+    case IpcReply::failed:
+      return "this process can open no more files; allow it more (ulimit -n)";
+    default:
+      return other_network ? "that process has another network namespace; share it (docker run "
+                             "--network), or keep the size out of chunks there (CISTERN_ONLY_SIZES)"
+                           : "that process has ended; a block is opened while its owner lives";
+  }
+}
+
+void tell_not_imported(IpcReply reply, const IpcToken& token) {
+  static constinit std::atomic<uint32_t> told{0};
+  const uint32_t bit = uint32_t{1} << static_cast<int>(reply);
+  if ((told.fetch_or(bit) & bit) != 0) return;
+  log(config::LogLevel::kWarn, "the IPC handle of a block of process %d cannot be opened: %s",
+      token.process.number, reason(reply, token.process.network != network_namespace()));
+}
 
 // cuda.h, cuIpcOpenMemHandle: the flags "Must be specified as" this.
 constexpr unsigned kOnlyFlag = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS;

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "allocator/record/names.h"
-#include "shim/nvtx/thread_ranges.h"
+#include "shim/nvtx/ranges.h"
 #include "shim/process/names.h"
 
 namespace cistern::shim {

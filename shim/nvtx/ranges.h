@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranges in which a thread is: NVTX's, pushed or started by the program, one inside the other.
-// A range here is a way from the outermost to the innermost name, as one number: the same names
-// nested in the same order are the same range, whenever and on whichever thread. Any thread.
+// The ranges and phases in which each thread is, and the queries of observers.
+//
+// A range is what NVTX pushed or started (injection.cc), one inside the other. As one number it is
+// the way from the outermost to the innermost name: the same names nested in the same order are the
+// same range, whenever and on whichever thread. A phase is a run of a graph
+// (allocator/record/phases.h). It begins and ends with ranges, markers and synchronisation points.
+//
+// Both are off until a setting needs them. A thread's ranges are its own mapping, made when it
+// enters the first and returned when it ends. Any thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
+#include "allocator/base/mutex.h"
 #include "allocator/record/phases.h"
+#include "allocator/record/range_stack.h"
 
 namespace cistern::shim {
 
@@ -44,5 +53,79 @@ void phase_allocated(uint64_t bytes);
 void phase_block_allocated(alloc::Memory memory, uint64_t address, uint64_t bytes,
                            uint64_t context);
 void phase_block_not_freed(const alloc::LiveBlocks::Block& block);
+
+inline constinit std::atomic<bool> phases_switched_on{false};
+inline bool phases_on() { return phases_switched_on.load(std::memory_order_relaxed); }
+
+// To be called by the object's constructor, i.e. in Part::at_start. Makes no CUDA call.
+// `automatic`: live bytes will be told by phase_allocated() and phase_freed(), so that phases
+// without a marker or a range can be found.
+void switch_phases_on(bool automatic);
+
+alloc::Phases& phases();
+
+// --- what observers tell and ask; only while phases are on ---
+
+void phase_freed(uint64_t bytes);  // of what was told to phase_allocated()
+
+uint32_t phase_count();             // runs so far are 1 to this
+uint32_t phase_name(uint32_t run);  // a number of names(); 0: no longer known
+
+// Figures of all runs of one name; names so far are 1 to phase_names().
+using PhaseFigures = alloc::Phases::Figures;
+uint32_t phase_names();
+PhaseFigures phase_figures(uint32_t n);
+
+// Whether a run of a graph has not ended, whoever asks.
+bool graph_is_open(uint32_t run);
+
+// --- where phases begin and end ---
+
+// In hooks of calls that wait for the device, after one succeeded.
+void synchronisation_point();
+inline void note_synchronisation_point() {
+  if (phases_on()) [[unlikely]]
+    synchronisation_point();
+}
+
+// Whether CISTERN_GRAPH_RANGE matches this name of a range.
+bool is_phase(uint32_t name);
+
+// What a thread began or ended; `key` is as in Phases::begin().
+void phase_begins(alloc::Phases::Thread& thread, alloc::Phases::Source source, uint32_t name,
+                  uint64_t key);
+void range_phase_ends(alloc::Phases::Thread& thread, uint64_t key);
+void marker_phase_ends(alloc::Phases::Thread& thread);
+void phases_of_thread_end(alloc::Phases::Thread& thread);
+
+// `own`: of the thread that is left; null: it has none.
+void reset_phases_after_fork(const alloc::Phases::Thread* own);
+
+// Locks are taken in this order: the one of the list, that of a thread, then those of the tree, of
+// the names and of the phases. `phases` is guarded by the phases' own.
+struct ThreadRanges {
+  alloc::Mutex mutex;
+  alloc::RangeStack stack;
+  uint64_t phase_keys;  // given so far
+  uint32_t* shown;      // this_thread.range of the thread
+  alloc::Phases::Thread phases;
+  ThreadRanges *previous, *next;
+};
+
+// The calling thread's; nullptr where there is no memory or the thread's end could not be noticed.
+ThreadRanges* own_ranges();
+
+// Both answer the level as NVTX does: from 0 on, or RangeStack::kNothingPushed or kNotTracked.
+int push_range(uint32_t domain, uint32_t name);
+int pop_range(uint32_t domain);
+
+// `start` identifies the range in the process and is not 0; any thread may end it.
+void start_range(uint32_t domain, uint32_t name, uint64_t start);
+void end_range(uint64_t start);
+
+// The domain is no more: what is open in it ends, on all threads.
+void end_domain(uint32_t domain);
+
+void reset_ranges_after_fork();
 
 }  // namespace cistern::shim

@@ -6,7 +6,7 @@
 #include "shim/entry/driver.h"
 #include "shim/entry/unknown.h"
 #include "shim/ipc/exports.h"
-#include "shim/nvtx/phases.h"
+#include "shim/nvtx/ranges.h"
 #include "shim/order/barrier/debt.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/device.h"
@@ -19,7 +19,7 @@
 #include "shim/process/no_cancel.h"
 #include "shim/process/settings.h"
 #include "shim/process/thread.h"
-#include "shim/record/chunks.h"
+#include "shim/record/reuse_log.h"
 
 namespace cistern::shim {
 

@@ -9,7 +9,6 @@
 
 #include "allocator/base/os.h"
 #include "allocator/record/call_sites.h"
-#include "config/backward.h"
 #include "config/glob.h"
 #include "config/parse.h"
 #include "shim/nvtx/ranges.h"
@@ -18,7 +17,7 @@
 #include "shim/process/names.h"
 #include "shim/process/settings.h"
 #include "shim/process/thread.h"
-#include "shim/sites/describe.h"
+#include "shim/sites/frames.h"
 #include "shim/sites/sites.h"
 #include "shim/sites/unwinder.h"
 

@@ -4,7 +4,6 @@
 #include "allocator/base/deadlines.h"
 #include "allocator/base/os.h"
 #include "shim/entry/driver.h"
-#include "shim/nvtx/phases.h"
 #include "shim/nvtx/ranges.h"
 #include "shim/order/barrier/debts.h"
 #include "shim/order/captures/capture_gate.h"
@@ -20,7 +19,7 @@
 #include "shim/pooled/selection.h"
 #include "shim/process/settings.h"
 #include "shim/process/thread.h"
-#include "shim/record/watched.h"
+#include "shim/record/recording.h"
 #include "shim/sites/sites.h"
 
 namespace cistern::shim {

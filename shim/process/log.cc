@@ -11,7 +11,7 @@
 #include <cstring>
 
 #include "allocator/base/os.h"
-#include "config/shown.h"
+#include "config/text.h"
 #include "shim/process/no_cancel.h"
 #include "shim/process/own_file.h"
 

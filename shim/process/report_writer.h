@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "allocator/base/ledger.h"
-#include "config/shown.h"
+#include "config/text.h"
 #include "shim/process/advice.h"
 #include "shim/process/own_file.h"
 #include "shim/process/report_figures.h"

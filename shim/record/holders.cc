@@ -7,11 +7,10 @@
 
 #include "allocator/base/mutex.h"
 #include "allocator/record/program_code.h"
-#include "shim/nvtx/phases.h"
 #include "shim/nvtx/ranges.h"
 #include "shim/process/names.h"
-#include "shim/record/watched.h"
-#include "shim/sites/describe.h"
+#include "shim/record/recording.h"
+#include "shim/sites/frames.h"
 #include "shim/sites/sites.h"
 
 namespace cistern::shim {

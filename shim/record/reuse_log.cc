@@ -9,6 +9,7 @@
 #include "allocator/record/freed_map.h"
 #include "shim/process/log.h"
 #include "shim/record/holders.h"
+#include "shim/record/recording.h"
 
 namespace cistern::shim {
 namespace {
@@ -154,6 +155,36 @@ void log_reuse_summary(uint64_t lost_bytes) {
                   lost_bytes);
   }
   log_line(text);
+}
+
+void record_obtained(const ChunkPlace& place, uint64_t address, uint64_t bytes) {
+  if (watching(kWatchReuse))
+    log_obtained(address, bytes, reinterpret_cast<uint64_t>(place.context));
+  if (!watching(kWatchRecord)) return;
+  record({.type = alloc::EventType::obtained,
+          .memory = place.memory,
+          .address = address,
+          .bytes = bytes,
+          .context = reinterpret_cast<uint64_t>(place.context),
+          .device = static_cast<uint32_t>(place.device)});
+}
+
+ChunkRelease::ChunkRelease(alloc::Memory memory, uint64_t address)
+    : memory_(memory), address_(address) {
+  if (!watching()) [[likely]]
+    return;
+  if (watching(kWatchRecord)) asked_ns_ = record_clock();
+  if (watching(kWatchReuse)) log_released(address);
+}
+
+int ChunkRelease::ended(int code) const {
+  if (asked_ns_ != 0 && code == alloc::kSuccess) {
+    record({.type = alloc::EventType::released,
+            .memory = memory_,
+            .time_ns = asked_ns_,
+            .address = address_});
+  }
+  return code;
 }
 
 }  // namespace cistern::shim

@@ -3,7 +3,6 @@
 
 #include "allocator/base/keep_errno.h"
 #include "shim/entry/driver.h"
-#include "shim/nvtx/phases.h"
 #include "shim/nvtx/ranges.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/device.h"

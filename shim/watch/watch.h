@@ -13,7 +13,7 @@
 #include "allocator/record/live_blocks.h"
 #include "shim/cuda_api.h"
 #include "shim/nvtx/ranges.h"
-#include "shim/record/watched.h"
+#include "shim/record/recording.h"
 
 namespace cistern::shim {
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What people are shown of names and values that may hold anything: the same in the launcher's shell, in C++ and in
-Python, and nothing that drives a terminal in any command's output (config/shown.h)."""
+Python, and nothing that drives a terminal in any command's output (config/text.h)."""
 
 import os
 import subprocess

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <iterator>
 
-#include "config/backward.h"
 #include "config/glob.h"
 #include "config/parse.h"
 

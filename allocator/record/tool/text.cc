@@ -6,7 +6,7 @@
 
 #include "allocator/record/program_code.h"
 #include "allocator/record/tool/functions.h"
-#include "config/shown.h"
+#include "config/text.h"
 
 namespace cistern::alloc::tool {
 

@@ -11,7 +11,7 @@
 
 namespace cistern::alloc::tool {
 
-// With U+FFFD for what is not shown (config/shown.h): texts come from the recorded program, and go
+// With U+FFFD for what is not shown (config/text.h): texts come from the recorded program, and go
 // to terminals.
 std::string printable(std::string_view text);
 

@@ -6,7 +6,7 @@
 
 #include "allocator/base/mutex.h"
 #include "allocator/base/os.h"
-#include "allocator/host/host_limits.h"
+#include "allocator/host/system.h"
 #include "shim/order/contexts/unmarked_source.h"
 #include "shim/order/shared.h"
 #include "shim/process/settings.h"

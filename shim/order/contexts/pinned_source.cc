@@ -12,7 +12,7 @@
 #include "shim/process/background.h"
 #include "shim/process/no_cancel.h"
 #include "shim/process/settings.h"
-#include "shim/record/chunks.h"
+#include "shim/record/reuse_log.h"
 
 namespace cistern::shim {
 namespace {

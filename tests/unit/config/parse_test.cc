@@ -8,8 +8,8 @@
 #include <random>
 #include <string>
 
-#include "config/line.h"
 #include "config/parse.h"
+#include "config/text.h"
 #include "tests/catch.h"
 
 namespace cistern::config {

@@ -17,7 +17,7 @@
 #include "shim/process/log.h"
 #include "shim/process/settings.h"
 #include "shim/process/thread.h"
-#include "shim/record/chunks.h"
+#include "shim/record/reuse_log.h"
 
 namespace cistern::test {
 

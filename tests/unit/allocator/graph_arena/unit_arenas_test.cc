@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arenas of graphs over units that move: how they grow, when their units go elsewhere and come
 // back, and what stays where it was. A graph is a number, and so is its run.
-#include "allocator/graph_arena/unit_arenas.h"
+#include "allocator/graph_arena/graph_arenas.h"
 
 #include <chrono>
 #include <random>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/host/host_limits.h"
+#include "allocator/host/system.h"
 
 #include <cstdint>
 #include <cstdlib>

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config/line.h"
-
-#include "config/shown.h"
+#include "config/text.h"
 
 namespace cistern::config {
 

@@ -1,12 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// System calls of the host memory pool, in whole pages. Any thread; errno stays as it is; nothing
-// is a cancellation point.
+// What the host memory pool asks of the system: how much memory there is for this process, and
+// whole pages. Any thread; errno stays as it is; nothing allocates or is a cancellation point.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-namespace cistern::alloc::host::pages {
+namespace cistern::alloc::host {
+
+// The machine's physical memory, or the lowest limit of the process's control groups (version 2, or
+// the memory controller of version 1) and of those above them, whichever is lower. In bytes; 0 if
+// the system does not say.
+uint64_t usable_memory();
+
+// The same from given files, for tests: `groups` is the text of /proc/self/cgroup, `root` the place
+// where control groups are mounted.
+uint64_t group_limit(const char* groups, const char* root);
+
+namespace pages {
 
 // Address space that may not be touched, and is not charged; nullptr when there is none. `near`:
 // where it is wanted, if that is free; 0: anywhere.
@@ -33,4 +44,6 @@ void copy_and_discard(uintptr_t from, uintptr_t to, uint64_t bytes);
 // stay so.
 bool discard(uintptr_t start, uint64_t bytes, bool locked);
 
-}  // namespace cistern::alloc::host::pages
+}  // namespace pages
+
+}  // namespace cistern::alloc::host

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// Text for people: which characters may be shown, and one line in a fixed buffer.
 //
-// How texts are shown to people. Names, paths and values may hold any byte, and must neither
-// control a terminal nor look like another line. One rule, here and in `shown` of scripts/cistern
-// and of scripts/cistern_trace.py. Replaced are
+// Names, paths and values may hold any byte. They must neither control a terminal nor look like
+// another line. The rule is here, in `shown` of scripts/cistern and in scripts/cistern_trace.py.
+// It replaces
 //
 //   C0 controls and DEL
 //   C1 controls            U+0080 to U+009F
@@ -10,7 +11,8 @@
 //   directions of writing  U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069
 //   bytes that are no well-formed UTF-8, each by itself
 //
-// Any thread; nothing here allocates.
+// Settings are read before main(), in every process under the preload. So nothing here allocates,
+// asks the locale or throws. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -67,5 +69,29 @@ void for_each_shown(std::string_view text, std::string_view instead, Put put) {
     text.remove_prefix(bytes == 0 ? 1 : bytes);
   }
 }
+
+struct Line {
+  char text[512];
+};
+
+class LineWriter {
+ public:
+  explicit LineWriter(Line& line) : LineWriter(line.text, sizeof line.text) {}
+  LineWriter(char* out, size_t size);
+
+  LineWriter& text(std::string_view text);
+  LineWriter& number(int64_t number);
+  // In double quotes, at most `max` bytes of it, with '?' for what is not shown.
+  LineWriter& quoted(std::string_view text, size_t max = 80);
+
+  size_t length() const { return length_; }
+
+ private:
+  void put(char c);
+
+  char* out_;
+  size_t size_;
+  size_t length_ = 0;
+};
 
 }  // namespace cistern::config

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The driver functions that Cistern knows by name: those it hooks (hooks.def), with their hooks,
+// and those that pass (pass-list.txt, except those it treats as unknown). Any other function of a
+// driver is unknown. Constant, so any thread may ask at any time, also before main.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace cistern::shim {
+
+struct Hook {
+  const char* symbol;
+  void* function;
+};
+
+// In the order of hooks.def.
+struct HookTable {
+  const Hook* entries;
+  size_t count;
+};
+HookTable hooks();
+
+// The entry with exactly this name, or nullptr.
+const Hook* find_hook(const char* symbol);
+
+// The names that are on the pass list and may be called without a hook.
+bool passes(const char* name);
+// Those, and the hooked ones.
+bool is_known(const char* name);
+
+// How many names may be called without a hook.
+size_t passing_names();
+
+}  // namespace cistern::shim
