@@ -60,7 +60,6 @@ void tell_at_exit() {
 
 const Part kParts[] = {
     {.at_load = open_log, .without_pools = true},
-    {.at_load = open_recording, .without_pools = true},
     {.at_load = open_watch,
      .at_start = start_watch,
      .in_child = stop_watching,

@@ -5,6 +5,7 @@
 
 #include <atomic>
 
+#include "allocator/base/mutex.h"
 #include "allocator/base/os.h"
 #include "allocator/record/range_stack.h"
 #include "config/glob.h"
@@ -31,6 +32,21 @@ void tell(const char* what, uint32_t run) {
       names().text(the_phases.name_of(run)));
 }
 
+// Whether CISTERN_GRAPH_RANGE matches this name of a range.
+bool is_phase(uint32_t name) {
+  if (!phases_on() || name == 0 || !policy().graph_range.set) return false;
+  const uint8_t known = matches[name].load(std::memory_order_relaxed);
+  if (known != kUnknown) return known == kMatches;
+  const bool found = config::matches_glob(policy().graph_range.value, names().text(name));
+  matches[name].store(found ? kMatches : kDiffers, std::memory_order_relaxed);
+  return found;
+}
+
+// `key` is as in Phases::begin().
+void phase_begins(Phases::Thread& thread, Phases::Source source, uint32_t name, uint64_t key) {
+  tell("began", the_phases.begin(thread, source, name, key));
+}
+
 }  // namespace
 
 void switch_phases_on(bool automatic) {
@@ -51,30 +67,16 @@ bool graph_is_open(uint32_t run) { return phases_on() && the_phases.is_open(run)
 
 void synchronisation_point() { tell("ended", the_phases.synchronised()); }
 
-bool is_phase(uint32_t name) {
-  if (!phases_on() || name == 0 || !policy().graph_range.set) return false;
-  const uint8_t known = matches[name].load(std::memory_order_relaxed);
-  if (known != kUnknown) return known == kMatches;
-  const bool found = config::matches_glob(policy().graph_range.value, names().text(name));
-  matches[name].store(found ? kMatches : kDiffers, std::memory_order_relaxed);
-  return found;
-}
-
-void phase_begins(Phases::Thread& thread, Phases::Source source, uint32_t name, uint64_t key) {
-  tell("began", the_phases.begin(thread, source, name, key));
-}
-
-void range_phase_ends(Phases::Thread& thread, uint64_t key) {
-  tell("ended", the_phases.end_range(thread, key));
-}
-
-void marker_phase_ends(Phases::Thread& thread) { tell("ended", the_phases.end_marker(thread)); }
-
-void phases_of_thread_end(Phases::Thread& thread) {
-  while (const uint32_t run = the_phases.end_any(thread)) tell("ended", run);
-}
-
-void reset_phases_after_fork(const Phases::Thread* own) { the_phases.reset_after_fork(own); }
+// Locks are taken in this order: the one of the list, that of a thread, then those of the tree, of
+// the names and of the phases. `phases` is guarded by the phases' own.
+struct ThreadRanges {
+  alloc::Mutex mutex;
+  alloc::RangeStack stack;
+  uint64_t phase_keys;  // given so far
+  uint32_t* shown;      // this_thread.range of the thread
+  Phases::Thread phases;
+  ThreadRanges *previous, *next;
+};
 
 namespace {
 
@@ -104,7 +106,7 @@ void thread_ends(void* ranges) {
     (thread->previous == nullptr ? list : thread->previous->next) = thread->next;
     if (thread->next != nullptr) thread->next->previous = thread->previous;
   }
-  phases_of_thread_end(thread->phases);
+  while (const uint32_t run = the_phases.end_any(thread->phases)) tell("ended", run);
   std::atomic_ref(this_thread.range).store(0, std::memory_order_relaxed);
   alloc::os::unmap(thread, sizeof *thread);
 }
@@ -148,13 +150,13 @@ Entry entry_of(ThreadRanges& thread, uint32_t domain, uint32_t name, uint64_t st
 void began(ThreadRanges& thread, const Entry& entry, uint32_t name) {
   show(thread);
   if (entry.phase != 0) {
-    phase_begins(thread.phases, alloc::Phases::Source::kRanges, name, entry.phase);
+    phase_begins(thread.phases, Phases::Source::kRanges, name, entry.phase);
   }
 }
 
 void ended(ThreadRanges& thread, const Entry& entry) {
   show(thread);
-  if (entry.phase != 0) range_phase_ends(thread.phases, entry.phase);
+  if (entry.phase != 0) tell("ended", the_phases.end_range(thread.phases, entry.phase));
 }
 
 bool end_here(ThreadRanges& thread, uint64_t start) {
@@ -165,12 +167,29 @@ bool end_here(ThreadRanges& thread, uint64_t start) {
   return true;
 }
 
-}  // namespace
-
+// The calling thread's; nullptr where there is no memory or the thread's end could not be noticed.
 ThreadRanges* own_ranges() {
   ThreadRanges* thread = this_thread.ranges;
   return thread != nullptr ? thread : make_own_ranges();
 }
+
+Phases::Thread* own_phases() {
+  return this_thread.ranges == nullptr ? nullptr : &this_thread.ranges->phases;
+}
+
+void marker_begins(const char* name) {
+  ThreadRanges* thread = phases_on() ? own_ranges() : nullptr;
+  if (thread == nullptr) return;
+  const uint32_t number = names().number(name == nullptr ? "" : name);
+  phase_begins(thread->phases, Phases::Source::kMarkers, number, 0);
+}
+
+void marker_ends() {
+  Phases::Thread* thread = phases_on() ? own_phases() : nullptr;
+  if (thread != nullptr) tell("ended", the_phases.end_marker(*thread));
+}
+
+}  // namespace
 
 int push_range(uint32_t domain, uint32_t name) {
   ThreadRanges* thread = own_ranges();
@@ -237,7 +256,7 @@ void reset_ranges_after_fork() {
   list_mutex.reset();
   tree.reset_after_fork();
   list = this_thread.ranges;
-  reset_phases_after_fork(list == nullptr ? nullptr : &list->phases);
+  the_phases.reset_after_fork(list == nullptr ? nullptr : &list->phases);
   if (list == nullptr) return;
   list->mutex.reset();
   list->previous = list->next = nullptr;
@@ -251,48 +270,22 @@ uint32_t range_count() { return tree.count(); }
 
 Range range_of(uint32_t range) { return {tree.parent_of(range), tree.name_of(range)}; }
 
-namespace {
-
-using alloc::Phases;
-
-Phases::Thread* own_phases() {
-  return this_thread.ranges == nullptr ? nullptr : &this_thread.ranges->phases;
-}
-
-}  // namespace
-
-uint32_t current_phase() { return phases_on() ? phases().current(own_phases()) : 0; }
+uint32_t current_phase() { return phases_on() ? the_phases.current(own_phases()) : 0; }
 
 Phases::Graph current_graph() {
-  return phases_on() ? phases().graph(own_phases()) : Phases::Graph{};
+  return phases_on() ? the_phases.graph(own_phases()) : Phases::Graph{};
 }
 
-void phase_allocated(uint64_t bytes) { phases().allocated(own_phases(), bytes); }
+void phase_allocated(uint64_t bytes) { the_phases.allocated(own_phases(), bytes); }
 
 void phase_block_allocated(alloc::Memory memory, uint64_t address, uint64_t bytes,
                            uint64_t context) {
-  phases().block_allocated(own_phases(), memory, address, bytes, context);
+  the_phases.block_allocated(own_phases(), memory, address, bytes, context);
 }
 
 void phase_block_not_freed(const alloc::LiveBlocks::Block& block) {
-  phases().block_not_freed(own_phases(), block);
+  the_phases.block_not_freed(own_phases(), block);
 }
-
-namespace {
-
-void marker_begins(const char* name) {
-  ThreadRanges* thread = phases_on() ? own_ranges() : nullptr;
-  if (thread == nullptr) return;
-  const uint32_t number = names().number(name == nullptr ? "" : name);
-  phase_begins(thread->phases, Phases::Source::kMarkers, number, 0);
-}
-
-void marker_ends() {
-  Phases::Thread* thread = phases_on() ? own_phases() : nullptr;
-  if (thread != nullptr) marker_phase_ends(*thread);
-}
-
-}  // namespace
 
 }  // namespace cistern::shim
 

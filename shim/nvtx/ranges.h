@@ -13,11 +13,11 @@
 #include <atomic>
 #include <cstdint>
 
-#include "allocator/base/mutex.h"
 #include "allocator/record/phases.h"
-#include "allocator/record/range_stack.h"
 
 namespace cistern::shim {
+
+// --- ranges ---
 
 // From now on NVTX reports to Cistern, as far as the program has not used NVTX yet. To be called by
 // the object's constructor, i.e. in Part::at_start. Makes no CUDA call.
@@ -39,83 +39,9 @@ struct Range {
 // `range` is from 1 to range_count().
 Range range_of(uint32_t range);
 
-// The phase in which the calling thread is. Any thread.
-
-// The run of a phase; 0: in none, or phases are off. Runs so far are 1 to phase_count().
-uint32_t current_phase();
-
-// The graph in which the calling thread is; run 0: in none, or phases are off.
-alloc::Phases::Graph current_graph();
-
-// The calling thread allocated memory that counts as live. Only while phases are on.
-void phase_allocated(uint64_t bytes);
-// The same of a block whose size phases themselves remember (Phases::block_allocated()).
-void phase_block_allocated(alloc::Memory memory, uint64_t address, uint64_t bytes,
-                           uint64_t context);
-void phase_block_not_freed(const alloc::LiveBlocks::Block& block);
-
-inline constinit std::atomic<bool> phases_switched_on{false};
-inline bool phases_on() { return phases_switched_on.load(std::memory_order_relaxed); }
-
-// To be called by the object's constructor, i.e. in Part::at_start. Makes no CUDA call.
-// `automatic`: live bytes will be told by phase_allocated() and phase_freed(), so that phases
-// without a marker or a range can be found.
-void switch_phases_on(bool automatic);
-
-alloc::Phases& phases();
-
-// --- what observers tell and ask; only while phases are on ---
-
-void phase_freed(uint64_t bytes);  // of what was told to phase_allocated()
-
-uint32_t phase_count();             // runs so far are 1 to this
-uint32_t phase_name(uint32_t run);  // a number of names(); 0: no longer known
-
-// Figures of all runs of one name; names so far are 1 to phase_names().
-using PhaseFigures = alloc::Phases::Figures;
-uint32_t phase_names();
-PhaseFigures phase_figures(uint32_t n);
-
-// Whether a run of a graph has not ended, whoever asks.
-bool graph_is_open(uint32_t run);
-
-// --- where phases begin and end ---
-
-// In hooks of calls that wait for the device, after one succeeded.
-void synchronisation_point();
-inline void note_synchronisation_point() {
-  if (phases_on()) [[unlikely]]
-    synchronisation_point();
-}
-
-// Whether CISTERN_GRAPH_RANGE matches this name of a range.
-bool is_phase(uint32_t name);
-
-// What a thread began or ended; `key` is as in Phases::begin().
-void phase_begins(alloc::Phases::Thread& thread, alloc::Phases::Source source, uint32_t name,
-                  uint64_t key);
-void range_phase_ends(alloc::Phases::Thread& thread, uint64_t key);
-void marker_phase_ends(alloc::Phases::Thread& thread);
-void phases_of_thread_end(alloc::Phases::Thread& thread);
-
-// `own`: of the thread that is left; null: it has none.
-void reset_phases_after_fork(const alloc::Phases::Thread* own);
-
-// Locks are taken in this order: the one of the list, that of a thread, then those of the tree, of
-// the names and of the phases. `phases` is guarded by the phases' own.
-struct ThreadRanges {
-  alloc::Mutex mutex;
-  alloc::RangeStack stack;
-  uint64_t phase_keys;  // given so far
-  uint32_t* shown;      // this_thread.range of the thread
-  alloc::Phases::Thread phases;
-  ThreadRanges *previous, *next;
-};
-
-// The calling thread's; nullptr where there is no memory or the thread's end could not be noticed.
-ThreadRanges* own_ranges();
-
-// Both answer the level as NVTX does: from 0 on, or RangeStack::kNothingPushed or kNotTracked.
+// NVTX's calls. Names are numbers of names(); a domain is the number of its name, 0 the default
+// one. The first two answer the level as NVTX does: from 0 on, or RangeStack::kNothingPushed or
+// kNotTracked.
 int push_range(uint32_t domain, uint32_t name);
 int pop_range(uint32_t domain);
 
@@ -127,5 +53,49 @@ void end_range(uint64_t start);
 void end_domain(uint32_t domain);
 
 void reset_ranges_after_fork();
+
+// --- phases ---
+
+inline constinit std::atomic<bool> phases_switched_on{false};
+inline bool phases_on() { return phases_switched_on.load(std::memory_order_relaxed); }
+
+// To be called by the object's constructor, i.e. in Part::at_start. Makes no CUDA call.
+// `automatic`: phase_allocated() and phase_freed() will be called, so that phases without a marker
+// or a range can be found.
+void switch_phases_on(bool automatic);
+
+alloc::Phases& phases();
+
+// The run of a phase in which the calling thread is; 0: in none, or phases are off. Runs so far are
+// 1 to phase_count().
+uint32_t current_phase();
+uint32_t phase_count();
+uint32_t phase_name(uint32_t run);  // a number of names(); 0: no longer known
+
+// The graph in which the calling thread is; run 0: in none, or phases are off.
+alloc::Phases::Graph current_graph();
+// Whether a run of a graph has not ended, whoever asks.
+bool graph_is_open(uint32_t run);
+
+// Figures of all runs of one name; names so far are 1 to phase_names().
+using PhaseFigures = alloc::Phases::Figures;
+uint32_t phase_names();
+PhaseFigures phase_figures(uint32_t n);
+
+// In hooks of calls that wait for the device, after one succeeded.
+void synchronisation_point();
+inline void note_synchronisation_point() {
+  if (phases_on()) [[unlikely]]
+    synchronisation_point();
+}
+
+// What observers tell, only while phases are on. The calling thread allocated memory that counts as
+// live, or memory that was counted so was freed.
+void phase_allocated(uint64_t bytes);
+void phase_freed(uint64_t bytes);
+// The same of a block whose size phases themselves remember (Phases::block_allocated()).
+void phase_block_allocated(alloc::Memory memory, uint64_t address, uint64_t bytes,
+                           uint64_t context);
+void phase_block_not_freed(const alloc::LiveBlocks::Block& block);
 
 }  // namespace cistern::shim

@@ -25,36 +25,6 @@
 
 namespace cistern::shim {
 
-void open_watch(const config::Policy& policy) {
-  unsigned wanted = 0;
-  if (policy.record.set) wanted |= kWatchRecord;
-  if (policy.pool && policy.sites.set) wanted |= kWatchTallies;  // the report is about pools
-  if (policy.pool && policy.print_log) wanted |= kWatchReuse;
-  if (policy.pool && policy.treats_sites_differently()) wanted |= kWatchOrigin;
-  const bool ranges = policy.graph_range.set && (policy.pool || policy.record.set);
-  if (ranges || (policy.pool && policy.graph_arenas())) wanted |= kWatchPhases;
-  watched_for.store(wanted, std::memory_order_relaxed);
-}
-
-void start_watch(const config::Policy& policy) {
-  const bool stacks = watching() && policy.sites == config::Sites::kStacks;
-  if (stacks || watching(kWatchReuse | kWatchOrigin)) {
-    switch_sites_on();
-    load_unwinder();
-  }
-  if (watching()) switch_ranges_on();
-  if (watching(kWatchRecord | kWatchTallies | kWatchPhases)) {
-    switch_phases_on(/*automatic=*/watching(kWatchTallies | kWatchPhases));
-  } else if (policy.pool && policy.plan.value.mode == config::PlanMode::kAuto) {
-    switch_phases_on(/*automatic=*/false);  // by markers alone
-  }
-}
-
-void stop_watching() {
-  watched_for.store(0, std::memory_order_relaxed);
-  abandon_recording();
-}
-
 namespace {
 
 class FileSink final : public alloc::RecordingSink {
@@ -183,12 +153,43 @@ constexpr BackgroundWork kFlush = {.round = flush_round,
 
 }  // namespace
 
+void open_watch(const config::Policy& policy) {
+  pattern_ = policy.record.value;
+  unsigned wanted = 0;
+  if (policy.record.set) wanted |= kWatchRecord;
+  if (policy.pool && policy.sites.set) wanted |= kWatchTallies;  // the report is about pools
+  if (policy.pool && policy.print_log) wanted |= kWatchReuse;
+  if (policy.pool && policy.treats_sites_differently()) wanted |= kWatchOrigin;
+  const bool ranges = policy.graph_range.set && (policy.pool || policy.record.set);
+  if (ranges || (policy.pool && policy.graph_arenas())) wanted |= kWatchPhases;
+  watched_for.store(wanted, std::memory_order_relaxed);
+}
+
+void start_watch(const config::Policy& policy) {
+  const bool stacks = watching() && policy.sites == config::Sites::kStacks;
+  if (stacks || watching(kWatchReuse | kWatchOrigin)) {
+    switch_sites_on();
+    load_unwinder();
+  }
+  if (watching()) switch_ranges_on();
+  if (watching(kWatchRecord | kWatchTallies | kWatchPhases)) {
+    switch_phases_on(/*automatic=*/watching(kWatchTallies | kWatchPhases));
+  } else if (policy.pool && policy.plan.value.mode == config::PlanMode::kAuto) {
+    switch_phases_on(/*automatic=*/false);  // by markers alone
+  }
+}
+
+void stop_watching() {
+  watched_for.store(0, std::memory_order_relaxed);
+  if (file.exchange(File::none) != File::open) return;
+  recorder.abandon();
+  sink.close();
+}
+
 uint32_t thread_number() {
   if (this_thread.system_number == 0) this_thread.system_number = static_cast<uint32_t>(gettid());
   return this_thread.system_number;
 }
-
-void open_recording(const config::Policy& policy) { pattern_ = policy.record.value; }
 
 uint64_t record_clock() {
   return is_open() ? alloc::os::now_ns() - began_ns.load(std::memory_order_relaxed) : 1;
@@ -224,12 +225,6 @@ void close_recording() {
   if (file.load(std::memory_order_acquire) != File::open) return;
   recorder.end();
   say_if_cut_short();
-}
-
-void abandon_recording() {
-  if (file.exchange(File::none) != File::open) return;
-  recorder.abandon();
-  sink.close();
 }
 
 }  // namespace cistern::shim

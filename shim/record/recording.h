@@ -47,8 +47,6 @@ inline bool watching_phases_alone() {
 // In a forked child, whose memory is the parent's and stays so.
 void stop_watching();
 
-void open_recording(const config::Policy& policy);
-
 // ns since the recording began, at least 1.
 uint64_t record_clock();
 
@@ -62,6 +60,5 @@ void record(alloc::Event event);
 void record_synchronised();
 
 void close_recording();
-void abandon_recording();  // in a forked child
 
 }  // namespace cistern::shim

@@ -77,8 +77,7 @@ void forget(OwnChunk* chunk) {
   reuse.chunk_arena.give_back(chunk);
 }
 
-}  // namespace
-
+// A pool's chunk came from the driver, or is about to go back.
 void log_obtained(uint64_t address, uint64_t bytes, uint64_t context) {
   const alloc::LockGuard guard(reuse.mutex);
   reuse.held += bytes;
@@ -96,6 +95,8 @@ void log_released(uint64_t address) {
   reuse.chunks.remove(chunk);
   forget(chunk);
 }
+
+}  // namespace
 
 void log_context_ended(uint64_t context) {
   const alloc::LockGuard guard(reuse.mutex);

@@ -13,9 +13,6 @@
 
 namespace cistern::shim {
 
-// A pool's chunk came from the driver, or is about to go back.
-void log_obtained(uint64_t address, uint64_t bytes, uint64_t context);
-void log_released(uint64_t address);
 // The context ended with all its chunks.
 void log_context_ended(uint64_t context);
 
