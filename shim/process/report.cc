@@ -93,10 +93,8 @@ void write_report(ProcessReport process) {
   process.ran_ns = alloc::os::now_ns() - loaded_at_ns;
   bool written = file_ == nullptr || output_.open(file_, Existing::truncate);
   if (written) {
-    writer.begin(&output_);
-    const Advice advice = advise(process, policy(), frameworks_that_pool());
-    format_ == ReportFormat::kJson ? compose_json(writer, process, advice)
-                                   : compose_text(writer, process, advice);
+    writer.begin(&output_, format_ == ReportFormat::kJson);
+    compose(writer, process, advise(process, policy(), frameworks_that_pool()));
     written = writer.end();
   }
   // Where stderr takes no report, it takes no line that says so.

@@ -98,18 +98,16 @@ void json_holder(Writer& writer, const HoldersReport& holders, TallyBy by, const
   writer.print("}");
 }
 
-void json_lists(Writer& writer, const HoldersReport& holders, uint32_t place, TallyBy by) {
+void json_list(Writer& writer, const HoldersReport& holders, uint32_t place, TallyBy by,
+               int order) {
   Holder top[kJsonLines];
-  for (int order = 0; order < alloc::kTallyOrders; ++order) {
-    const int count = holders.top(place, by, static_cast<TallyOrder>(order), top, kJsonLines);
-    writer.print("%s\n    \"%s\": [", order == 0 ? "" : ",", kOrders[order].key);
-    for (int i = 0; i < count; ++i) {
-      if (i != 0) writer.print(",");
-      writer.print("\n     ");
-      json_holder(writer, holders, by, top[i]);
-    }
-    writer.print("]");
+  const int count = holders.top(place, by, static_cast<TallyOrder>(order), top, kJsonLines);
+  writer.json("%s\n    \"%s\": [", order == 0 ? "" : ",", kOrders[order].key);
+  for (int i = 0; i < count; ++i) {
+    writer.json("%s\n     ", i == 0 ? "" : ",");
+    json_holder(writer, holders, by, top[i]);
   }
+  writer.json("]");
 }
 
 template <typename Visitor>
@@ -132,54 +130,42 @@ void for_each_place(const HoldersReport& holders, Visitor visit) {
 
 }  // namespace
 
-void text_holders(Writer& writer, const HoldersReport& holders) {
+void write_holders(Writer& writer, const HoldersReport& holders) {
+  const char* between = "";
+  writer.json("\n \"holders\": [");
   for_each_place(holders, [&](uint32_t place, const alloc::Tally& total) {
-    writer.print("cistern: who holds memory of ");
+    writer.json("%s\n  {\"place\": \"", between);
+    writer.text("cistern: who holds memory of ");
     write_place(writer, place);
-    writer.print(": %.1f MiB at the peak, %.1f MiB in %lu blocks at the end, %lu allocations\n",
-                 mib(total.peak_bytes), mib(total.live_bytes), total.live_blocks,
-                 total.allocations);
+    writer.text(": %.1f MiB at the peak, %.1f MiB in %lu blocks at the end, %lu allocations\n",
+                mib(total.peak_bytes), mib(total.live_bytes), total.live_blocks, total.allocations);
+    writer.json("\", \"peak_bytes\": %lu, \"live_bytes\": %lu, \"allocations\": %lu",
+                total.peak_bytes, total.live_bytes, total.allocations);
     for (const auto& [by, text, key] : kBys) {
+      writer.json(",\n   \"%s\": {", key);
       for (int order = 0; order < alloc::kTallyOrders; ++order) {
-        text_list(writer, holders, place, by, text, order);
+        writer.json() ? json_list(writer, holders, place, by, order)
+                      : text_list(writer, holders, place, by, text, order);
       }
+      writer.json("}");
     }
+    writer.json("}");
+    between = ",";
   });
+  writer.json("\n ],\n \"phases\": [");
+  between = "";
   for_each_phase(holders, [&](const char* name, const alloc::Phases::Figures& figures) {
-    writer.print("cistern: phase ");
+    writer.json("%s\n  {\"name\": ", between);
+    writer.text("cistern: phase ");
     writer.plain(name);
-    writer.print(": %u runs, peak %.1f MiB, of the last %.1f MiB, %lu allocations\n", figures.runs,
-                 mib(figures.peak_bytes), mib(figures.last_peak_bytes), figures.allocations);
-  });
-}
-
-void json_holders(Writer& writer, const HoldersReport& holders) {
-  writer.print("\n \"holders\": [");
-  bool first = true;
-  for_each_place(holders, [&](uint32_t place, const alloc::Tally& total) {
-    writer.print("%s\n  {\"place\": \"", first ? "" : ",");
-    write_place(writer, place);
-    writer.print("\", \"peak_bytes\": %lu, \"live_bytes\": %lu, \"allocations\": %lu",
-                 total.peak_bytes, total.live_bytes, total.allocations);
-    for (const auto& [by, text, key] : kBys) {
-      writer.print(",\n   \"%s\": {", key);
-      json_lists(writer, holders, place, by);
-      writer.print("}");
-    }
-    writer.print("}");
-    first = false;
-  });
-  writer.print("\n ],\n \"phases\": [");
-  first = true;
-  for_each_phase(holders, [&](const char* name, const alloc::Phases::Figures& figures) {
-    writer.print("%s\n  {\"name\": ", first ? "" : ",");
     writer.quoted(name);
-    writer.print(
-        ", \"runs\": %u, \"peak_bytes\": %lu, \"last_peak_bytes\": %lu, \"allocations\": %lu}",
-        figures.runs, figures.peak_bytes, figures.last_peak_bytes, figures.allocations);
-    first = false;
+    writer.text(": %u runs, peak %.1f MiB, of the last %.1f MiB, %lu allocations\n", figures.runs,
+                mib(figures.peak_bytes), mib(figures.last_peak_bytes), figures.allocations);
+    writer.numbers(", ", "runs peak_bytes last_peak_bytes allocations", "}", figures.runs,
+                   figures.peak_bytes, figures.last_peak_bytes, figures.allocations);
+    between = ",";
   });
-  writer.print("\n ],");
+  writer.json("\n ],");
 }
 
 }  // namespace cistern::shim

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The writer of both forms of the report (report_text.cc, report_json.cc). Used once, at exit, by
-// the thread that ends the process.
+// The writer of the report, in the form of text or of JSON. What writes a part of the report writes
+// both forms of it, side by side: the writer drops those calls that are for the other form. Used
+// once, at exit, by the thread that ends the process.
 #pragma once
 
 #include <limits.h>
@@ -14,6 +15,7 @@
 #include <string_view>
 
 #include "allocator/base/ledger.h"
+#include "config/parse.h"
 #include "config/text.h"
 #include "shim/process/advice.h"
 #include "shim/process/own_file.h"
@@ -26,28 +28,58 @@ class Writer {
  public:
   static constexpr size_t kMostAtOnce = 8 * 1024;
 
-  void begin(const OwnFile* file) {
+  void begin(const OwnFile* file, bool json) {
     file_ = file;
+    json_ = json;
     length_ = 0;
     written_ = true;
   }
 
+  bool json() const { return json_; }
+
+  // In both forms, in that of text, and in that of JSON.
   [[gnu::format(printf, 2, 3)]] void print(const char* format, ...) {
-    if (sizeof text_ - length_ < kMostAtOnce) flush();
     va_list arguments;
     va_start(arguments, format);
-    const int n = vsnprintf(text_ + length_, sizeof text_ - length_, format, arguments);
+    print_list(format, arguments);
     va_end(arguments);
-    if (n > 0) length_ = std::min(length_ + static_cast<size_t>(n), sizeof text_ - 1);
+  }
+  [[gnu::format(printf, 2, 3)]] void text(const char* format, ...) {
+    if (json_) return;
+    va_list arguments;
+    va_start(arguments, format);
+    print_list(format, arguments);
+    va_end(arguments);
+  }
+  [[gnu::format(printf, 2, 3)]] void json(const char* format, ...) {
+    if (!json_) return;
+    va_list arguments;
+    va_start(arguments, format);
+    print_list(format, arguments);
+    va_end(arguments);
+  }
+
+  // JSON: "key": value, ... between two texts, for keys with a blank between them.
+  template <typename... Values>
+  void numbers(const char* before, std::string_view keys, const char* after, Values... values) {
+    json("%s", before);
+    for (const uint64_t value : {uint64_t{values}...}) {
+      const std::string_view key = config::next_item(keys, ' ');
+      json("\"%.*s\": %lu%s", static_cast<int>(key.size()), key.data(), value,
+           keys.empty() ? "" : ", ");
+    }
+    json("%s", after);
   }
 
   // Of the text form, whose lines stay lines whatever settings and names hold.
   void plain(std::string_view text) {
+    if (json_) return;
     config::for_each_shown(text, "?", [this](std::string_view piece) { piece_of(piece); });
   }
 
   // A JSON string, escaped: settings and names may hold any byte, and may have been cut off.
   void quoted(std::string_view text) {
+    if (!json_) return;
     print("\"");
     while (!text.empty()) {
       const size_t bytes = config::utf8_character(text);
@@ -83,7 +115,14 @@ class Writer {
     length_ = 0;
   }
 
+  [[gnu::format(printf, 2, 0)]] void print_list(const char* format, va_list arguments) {
+    if (sizeof text_ - length_ < kMostAtOnce) flush();
+    const int n = vsnprintf(text_ + length_, sizeof text_ - length_, format, arguments);
+    if (n > 0) length_ = std::min(length_ + static_cast<size_t>(n), sizeof text_ - 1);
+  }
+
   const OwnFile* file_ = nullptr;
+  bool json_ = false;
   char text_[32 * 1024] = {};
   size_t length_ = 0;
   bool written_ = true;
@@ -99,36 +138,9 @@ struct Run {
   Run();  // report.cc
 };
 
-// What the process holds of a device, by kind: the pools, then the kinds of MemoryKind in its
-// order.
-inline constexpr const char* kKinds[] = {"pools",          "direct",   "arrays",
-                                         "stream-ordered", "physical", "managed"};
-static_assert(std::size(kKinds) == 1 + alloc::kMemoryKinds);
-
-inline uint64_t taken(const alloc::Ledger& l, size_t kind) {
-  return kind == 0 ? l.reserved.get() : l.taken[kind - 1].get();
-}
-inline uint64_t taken_peak(const alloc::Ledger& l, size_t kind) {
-  return kind == 0 ? l.reserved_peak.get() : l.taken_peak[kind - 1].get();
-}
-
-// The static memory mode that a strategy is.
-inline int mode_of(alloc::StrategyKind strategy) {
-  if (strategy == alloc::StrategyKind::unit_arena) return 4;
-  return strategy == alloc::StrategyKind::expandable ? 3 : 2;
-}
-
-// What graphs need less as they share arenas.
-inline uint64_t gain_of_arena(const alloc::Ledger& l) {
-  const uint64_t sum = l.graph_bytes.get(), peak = l.arena_peak.get();
-  return sum > peak ? sum - peak : 0;
-}
-
-// The whole report in one of its forms.
-void compose_text(Writer& writer, const ProcessReport& process, const Advice& advice);
-void compose_json(Writer& writer, const ProcessReport& process, const Advice& advice);
-// Their part about who holds memory (report_holders.cc).
-void text_holders(Writer& writer, const HoldersReport& holders);
-void json_holders(Writer& writer, const HoldersReport& holders);
+// The whole report, and its parts in files of their own.
+void compose(Writer& writer, const ProcessReport& process, const Advice& advice);
+void write_device(Writer& writer, const DeviceReport& device, bool first);
+void write_holders(Writer& writer, const HoldersReport& holders);
 
 }  // namespace cistern::shim
