@@ -1,29 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-// How NVTX comes to report here. NVTX is headers only: each library that uses it has an instance,
-// which at its first call loads the tool that NVTX_INJECTION64_PATH names, looks
-// InitializeInjectionNvtx2 up in it and calls that, to have its tables of functions filled in.
+// NVTX's tool in this object: how NVTX comes to report here, and the functions of NVTX that Cistern
+// answers.
+//
+// NVTX is headers only: each library that uses it has an instance, which at its first call loads
+// the tool that NVTX_INJECTION64_PATH names, looks InitializeInjectionNvtx2 up in it and calls
+// that, to have its tables of functions filled in.
 //
 // Where the variable names no tool, it names this object. Where it names one, it stays as it is, so
 // that children without Cistern find it: the look-up in that tool is answered by a function that
 // calls the tool's own, and then puts ours before what that has filled in. A tool that refuses
 // leaves the tables to us.
 //
+// If another tool also wants a function, the tool's is called after ours and its result is
+// returned. Then the program has the tool's handles and numbers, and names are found by them here.
 // What the first instance got is what every instance gets. One to which its tool gave other
-// functions is left to the tool alone.
+// functions is left to the tool alone. Any thread.
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <atomic>
 #include <climits>
 #include <cstdlib>
+#include <cstring>
+#include <iterator>
+#include <string_view>
 
 #include "allocator/base/mutex.h"
+#include "allocator/record/names.h"
 #include "shim/entry/loader.h"
 #include "shim/entry/routes.h"
-#include "shim/nvtx/callbacks.h"
 #include "shim/nvtx/ranges.h"
 #include "shim/process/life.h"
 #include "shim/process/log.h"
 #include "shim/process/names.h"
+
+// NVTX as a tool sees it: types only, nothing of its implementation.
+#define NVTX_NO_IMPL
+#include <nvtx3/nvToolsExt.h>
+#undef NVTX_NO_IMPL
 
 // NOLINTNEXTLINE(readability-identifier-naming): NVTX looks it up by this name
 extern "C" [[gnu::visibility("default")]] int InitializeInjectionNvtx2(
@@ -31,6 +45,305 @@ extern "C" [[gnu::visibility("default")]] int InitializeInjectionNvtx2(
 
 namespace cistern::shim {
 namespace {
+
+// Which function: its place in NVTX's table of that module.
+struct Callback {
+  NvtxCallbackModule module;
+  uint32_t id;
+  NvtxFunctionPointer ours;
+};
+constexpr unsigned kCallbacks = 17;
+
+// --- names of ranges from what programs give NVTX: "domain/message", or "message" in the default
+// domain, as a number of names(). No message is an empty one. A domain is the number of its name, 0
+// the default.
+
+// A name as it is put together; what is beyond the longest is left out.
+class Text {
+ public:
+  void add(std::string_view text) {
+    text = text.substr(0, sizeof text_ - used_);
+    std::memcpy(text_ + used_, text.data(), text.size());
+    used_ += text.size();
+  }
+
+  // Whole characters only.
+  void add(const wchar_t* text) {
+    for (; *text != 0; ++text) {
+      char bytes[4];
+      const std::string_view one = utf8(static_cast<uint32_t>(*text), bytes);
+      if (used_ + one.size() > sizeof text_) return;
+      add(one);
+    }
+  }
+
+  uint32_t number() const { return names().number({text_, used_}); }
+
+ private:
+  static std::string_view utf8(uint32_t c, char (&out)[4]) {
+    const bool surrogate = c >= 0xD800 && c < 0xE000;
+    if (surrogate || c > 0x10FFFF) return "?";
+    if (c < 0x80) {
+      out[0] = static_cast<char>(c);
+      return {out, 1};
+    }
+    const unsigned bytes = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    for (unsigned i = bytes - 1; i > 0; --i, c >>= 6) out[i] = static_cast<char>(0x80 | (c & 0x3F));
+    out[0] = static_cast<char>((0xF00u >> bytes & 0xF0u) | c);
+    return {out, bytes};
+  }
+
+  char text_[alloc::Names::kLongest];
+  size_t used_ = 0;
+};
+
+void add_domain(uint32_t domain, Text& text) {
+  if (domain == 0) return;
+  text.add(names().text(domain));
+  text.add("/");
+}
+
+[[gnu::noinline]] uint32_t name_in_domain(uint32_t domain, const char* message) {
+  Text text;
+  add_domain(domain, text);
+  text.add(message);
+  return text.number();
+}
+
+uint32_t message_name(uint32_t domain, const char* message) {
+  if (message == nullptr) message = "";
+  return domain == 0 ? names().number(message) : name_in_domain(domain, message);
+}
+
+// In UTF-8.
+[[gnu::noinline]] uint32_t message_name(uint32_t domain, const wchar_t* message) {
+  Text text;
+  add_domain(domain, text);
+  text.add(message == nullptr ? L"" : message);
+  return text.number();
+}
+
+uint32_t message_name(uint32_t domain, const nvtxEventAttributes_t* event) {
+  if (event != nullptr && event->messageType == NVTX_MESSAGE_TYPE_ASCII) {
+    return message_name(domain, event->message.ascii);
+  }
+  if (event != nullptr && event->messageType == NVTX_MESSAGE_TYPE_UNICODE) {
+    return message_name(domain, event->message.unicode);
+  }
+  return message_name(domain, "");
+}
+
+// --- the functions
+
+enum Which : unsigned {
+  kPushEx,
+  kPushA,
+  kPushW,
+  kPop,
+  kStartEx,
+  kStartA,
+  kStartW,
+  kEnd,
+  kDomainPushEx,
+  kDomainPop,
+  kDomainStartEx,
+  kDomainEnd,
+  kRegisterA,
+  kRegisterW,
+  kCreateA,
+  kCreateW,
+  kDestroy,
+};
+
+// Without a tool, handles are the numbers of names.
+constinit bool with_tool = false;
+constinit NvtxFunctionPointer tools[kCallbacks]{};
+constinit alloc::HandleNames domains{}, strings{};
+constinit std::atomic<uint64_t> starts{0};
+
+template <typename Function, typename Result, typename... Arguments>
+Result or_tools(Which which, Result ours, Arguments... arguments) {
+  const auto tool = reinterpret_cast<Function>(tools[which]);
+  return tool == nullptr ? ours : tool(arguments...);
+}
+
+uint32_t own_number(const void* handle) {
+  const auto number = reinterpret_cast<uintptr_t>(handle);
+  return number <= names().count() ? static_cast<uint32_t>(number) : 0;
+}
+
+template <typename Handle>
+Handle own_handle(uint32_t number) {
+  return with_tool ? nullptr : reinterpret_cast<Handle>(uintptr_t{number});
+}
+
+uint32_t domain_of(nvtxDomainHandle_t handle) {
+  return with_tool ? domains.of(handle) : own_number(handle);
+}
+
+uint32_t name_of(uint32_t domain, const nvtxEventAttributes_t* event) {
+  if (event != nullptr && event->messageType == NVTX_MESSAGE_TYPE_REGISTERED) {
+    nvtxStringHandle_t handle = event->message.registered;
+    const uint32_t name = with_tool ? strings.of(handle) : own_number(handle);
+    if (name != 0) return name;
+  }
+  return message_name(domain, event);
+}
+
+// --- push and pop ---
+
+int push_ex(const nvtxEventAttributes_t* event) {
+  const int level = push_range(0, name_of(0, event));
+  return or_tools<nvtxRangePushEx_impl_fntype>(kPushEx, level, event);
+}
+
+int push_a(const char* message) {
+  const int level = push_range(0, message_name(0, message));
+  return or_tools<nvtxRangePushA_impl_fntype>(kPushA, level, message);
+}
+
+int push_w(const wchar_t* message) {
+  const int level = push_range(0, message_name(0, message));
+  return or_tools<nvtxRangePushW_impl_fntype>(kPushW, level, message);
+}
+
+int pop() { return or_tools<nvtxRangePop_impl_fntype>(kPop, pop_range(0)); }
+
+int domain_push_ex(nvtxDomainHandle_t handle, const nvtxEventAttributes_t* event) {
+  const uint32_t domain = domain_of(handle);
+  const int level = push_range(domain, name_of(domain, event));
+  return or_tools<nvtxDomainRangePushEx_impl_fntype>(kDomainPushEx, level, handle, event);
+}
+
+int domain_pop(nvtxDomainHandle_t handle) {
+  const int level = pop_range(domain_of(handle));
+  return or_tools<nvtxDomainRangePop_impl_fntype>(kDomainPop, level, handle);
+}
+
+// --- start and end: a tool's number has to be known first ---
+
+template <typename Function, typename... Arguments>
+nvtxRangeId_t start(Which which, uint32_t domain, uint32_t name, Arguments... arguments) {
+  const auto tool = reinterpret_cast<Function>(tools[which]);
+  const nvtxRangeId_t id = tool == nullptr ? ++starts : tool(arguments...);
+  if (id != 0) start_range(domain, name, id);
+  return id;
+}
+
+nvtxRangeId_t start_ex(const nvtxEventAttributes_t* event) {
+  return start<nvtxRangeStartEx_impl_fntype>(kStartEx, 0, name_of(0, event), event);
+}
+
+nvtxRangeId_t start_a(const char* message) {
+  return start<nvtxRangeStartA_impl_fntype>(kStartA, 0, message_name(0, message), message);
+}
+
+nvtxRangeId_t start_w(const wchar_t* message) {
+  return start<nvtxRangeStartW_impl_fntype>(kStartW, 0, message_name(0, message), message);
+}
+
+nvtxRangeId_t domain_start_ex(nvtxDomainHandle_t handle, const nvtxEventAttributes_t* event) {
+  const uint32_t domain = domain_of(handle);
+  return start<nvtxDomainRangeStartEx_impl_fntype>(kDomainStartEx, domain, name_of(domain, event),
+                                                   handle, event);
+}
+
+void end(nvtxRangeId_t id) {
+  end_range(id);
+  const auto tool = reinterpret_cast<nvtxRangeEnd_impl_fntype>(tools[kEnd]);
+  if (tool != nullptr) tool(id);
+}
+
+void domain_end(nvtxDomainHandle_t handle, nvtxRangeId_t id) {
+  end_range(id);
+  const auto tool = reinterpret_cast<nvtxDomainRangeEnd_impl_fntype>(tools[kDomainEnd]);
+  if (tool != nullptr) tool(handle, id);
+}
+
+// --- strings and domains ---
+
+template <typename Function, typename Char>
+nvtxStringHandle_t register_string(Which which, nvtxDomainHandle_t domain, const Char* text) {
+  const uint32_t name = message_name(domain_of(domain), text);
+  const auto handle = or_tools<Function>(which, own_handle<nvtxStringHandle_t>(name), domain, text);
+  if (with_tool) strings.set(handle, name);
+  return handle;
+}
+
+template <typename Function, typename Char>
+nvtxDomainHandle_t create(Which which, const Char* text) {
+  const uint32_t name = message_name(0, text);
+  const auto handle = or_tools<Function>(which, own_handle<nvtxDomainHandle_t>(name), text);
+  if (with_tool) domains.set(handle, name);
+  return handle;
+}
+
+nvtxStringHandle_t register_a(nvtxDomainHandle_t domain, const char* text) {
+  return register_string<nvtxDomainRegisterStringA_impl_fntype>(kRegisterA, domain, text);
+}
+
+nvtxStringHandle_t register_w(nvtxDomainHandle_t domain, const wchar_t* text) {
+  return register_string<nvtxDomainRegisterStringW_impl_fntype>(kRegisterW, domain, text);
+}
+
+nvtxDomainHandle_t create_a(const char* text) {
+  return create<nvtxDomainCreateA_impl_fntype>(kCreateA, text);
+}
+
+nvtxDomainHandle_t create_w(const wchar_t* text) {
+  return create<nvtxDomainCreateW_impl_fntype>(kCreateW, text);
+}
+
+void destroy(nvtxDomainHandle_t handle) {
+  end_domain(domain_of(handle));
+  const auto tool = reinterpret_cast<nvtxDomainDestroy_impl_fntype>(tools[kDestroy]);
+  if (tool != nullptr) tool(handle);
+}
+
+template <typename Function>
+NvtxFunctionPointer any(Function* function) {
+  return reinterpret_cast<NvtxFunctionPointer>(function);
+}
+
+// In the order of Which. No constant: a function's address under another type is none, and the
+// object has no constructor for it.
+void list_callbacks(Callback (&out)[kCallbacks]) {
+  const Callback list[kCallbacks] = {
+      {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangePushEx, any(push_ex)},
+      {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangePushA, any(push_a)},
+      {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangePushW, any(push_w)},
+      {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangePop, any(pop)},
+      {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangeStartEx, any(start_ex)},
+      {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangeStartA, any(start_a)},
+      {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangeStartW, any(start_w)},
+      {NVTX_CB_MODULE_CORE, NVTX_CBID_CORE_RangeEnd, any(end)},
+      {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainRangePushEx, any(domain_push_ex)},
+      {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainRangePop, any(domain_pop)},
+      {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainRangeStartEx, any(domain_start_ex)},
+      {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainRangeEnd, any(domain_end)},
+      {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainRegisterStringA, any(register_a)},
+      {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainRegisterStringW, any(register_w)},
+      {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainCreateA, any(create_a)},
+      {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainCreateW, any(create_w)},
+      {NVTX_CB_MODULE_CORE2, NVTX_CBID_CORE2_DomainDestroy, any(destroy)},
+  };
+  std::copy(std::begin(list), std::end(list), out);
+}
+
+// The tool's functions, in the order of that list, null where it has none; with no tool, `next` is
+// null. Before NVTX calls any of ours; constant from then on.
+void put_before(const NvtxFunctionPointer* next) {
+  if (next == nullptr) return;
+  with_tool = true;
+  for (unsigned i = 0; i < kCallbacks; ++i) tools[i] = next[i];
+}
+
+void reset_callbacks_after_fork() {
+  domains.reset_after_fork();
+  strings.reset_after_fork();
+}
+
+// --- how NVTX comes to report here ---
 
 constexpr char kVariable[] = "NVTX_INJECTION64_PATH";
 
