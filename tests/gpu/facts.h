@@ -130,12 +130,6 @@ inline CUevent new_event() {
   return event;
 }
 
-inline size_t free_memory() {
-  size_t bytes = 0, total = 0;
-  MUST(cuMemGetInfo(&bytes, &total));
-  return bytes;
-}
-
 struct Group {
   const char* name;
   void (*run)(CUcontext context);  // the first device's primary one, which is current

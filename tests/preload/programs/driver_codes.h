@@ -25,6 +25,14 @@ inline CUcontext use_device(CUdevice device) {
   return context;
 }
 
+// The current context's device says how much memory is free.
+inline size_t free_memory() {
+  size_t free = 0, total = 0;
+  const CUresult code = cuMemGetInfo(&free, &total);
+  if (code != CUDA_SUCCESS) say("cuMemGetInfo", code);
+  return free;
+}
+
 // What a pool makes cheap: after whatever went before, it should be so again.
 inline void allocate_and_free(int rounds, size_t bytes) {
   int failures = 0;

@@ -153,12 +153,6 @@ void one(const Mode& mode, const Action& action, bool other_thread, CUcontext co
   cuStreamDestroy(stream);
 }
 
-size_t free_memory() {
-  size_t free_bytes = 0, total = 0;
-  cuMemGetInfo(&free_bytes, &total);
-  return free_bytes;
-}
-
 }  // namespace
 
 int main() {

@@ -3,25 +3,11 @@
 // Released, reset and destroyed, with blocks held, freed, and freed under work in flight; also
 // while a stream of another context captures.
 
-#include <dlfcn.h>
-
 #include <vector>
 
-#include "../../../sim/include/simcuda/watch.h"
-#include "../driver_codes.h"
+#include "../virtual_memory.h"
 
 namespace {
-
-void say_left() {
-  const auto ask = reinterpret_cast<void (*)(SimcudaVirtualMemory*)>(
-      dlsym(RTLD_DEFAULT, "simcuda_virtual_memory"));
-  SimcudaVirtualMemory left{};
-  if (ask != nullptr) ask(&left);
-  std::printf("left: %llu units, %llu mapped, %llu ranges\n",
-              static_cast<unsigned long long>(left.handles),
-              static_cast<unsigned long long>(left.mappings),
-              static_cast<unsigned long long>(left.reservations));
-}
 
 // Holes between what is held, work in flight on what is freed, and requests that fit no hole.
 int use_memory() {
@@ -54,12 +40,12 @@ int main() {
   use_device(0);
   say_used("released");
   SAY(cuDevicePrimaryCtxRelease(0));
-  say_left();
+  say_virtual_memory_left();
 
   use_device(0);
   say_used("reset");
   SAY(cuDevicePrimaryCtxReset(0));
-  say_left();
+  say_virtual_memory_left();
 
   CUcontext capturing = use_device(0), created = nullptr;
   CUstream stream = nullptr;
@@ -71,7 +57,7 @@ int main() {
   SAY(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
   SAY(cuCtxDestroy(created));
   SAY(cuStreamEndCapture(stream, &graph));
-  say_left();
+  say_virtual_memory_left();
   SAY(cuDevicePrimaryCtxRelease(0));
   SAY(cuDevicePrimaryCtxRelease(0));
   return 0;

@@ -19,12 +19,6 @@ CUmemAllocationProp properties(CUmemLocationType type, int node) {
   return what;
 }
 
-size_t free_memory() {
-  size_t bytes = 0;
-  MUST(cuMemGetInfo(&bytes, nullptr));
-  return bytes;
-}
-
 // More than the device has, mapped for it, written by a kernel and read by the host.
 void use(const timed::Kernels& kernels, CUstream stream, const CUmemAllocationProp& what) {
   const CUmemAccessDesc access{kDevice, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};

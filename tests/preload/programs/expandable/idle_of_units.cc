@@ -3,33 +3,17 @@
 // The kernel is there from the start, in another context of the device, or comes after the frees;
 // or there is none: the argument says which.
 
-#include <dlfcn.h>
-
 #include <string>
 #include <vector>
 
-#include "../../../sim/include/simcuda/watch.h"
 #include "../driver_codes.h"
 #include "../test_clock.h"
 #include "../timed_code.h"
+#include "../virtual_memory.h"
 
 namespace {
 
 using namespace timed;
-
-unsigned long long units() {
-  const auto ask = reinterpret_cast<void (*)(SimcudaVirtualMemory*)>(
-      dlsym(RTLD_DEFAULT, "simcuda_virtual_memory"));
-  SimcudaVirtualMemory there{};
-  if (ask != nullptr) ask(&there);
-  return there.handles;
-}
-
-size_t free_bytes() {
-  size_t bytes = 0, total = 0;
-  MUST(cuMemGetInfo(&bytes, &total));
-  return bytes;
-}
 
 // 28 units at least; a kernel is at work on each block of it when it is freed.
 void burst(const Worker& worker) {
@@ -51,7 +35,7 @@ int main(int argc, char** argv) {
   const Worker elsewhere(other);
   MUST(cuCtxCreate(&context, nullptr, 0, 0));
   const Worker worker(context);
-  const size_t at_first = free_bytes();
+  const size_t at_first = free_memory();
 
   const auto holds = [](const Worker& where) {
     where.use();
@@ -62,9 +46,9 @@ int main(int argc, char** argv) {
   for (int i = 0; i < 3; ++i) {
     burst(worker);
     if (way == "after" && i == 2) endless = holds(worker);
-    test_clock::live_until([] { return units() == 0; });
+    test_clock::live_until([] { return driver_virtual_memory().handles == 0; });
     std::printf("all units went back 1\n");
-    std::printf("%zu bytes less are free\n", at_first - free_bytes());
+    std::printf("%zu bytes less are free\n", at_first - free_memory());
   }
   if (endless != nullptr) endless->end();
   SAY(cuCtxSynchronize());

@@ -6,33 +6,13 @@
 // What comes next: a request for all of the device's memory; a question for free memory; the end of
 // another context.
 
-#include <dlfcn.h>
-
 #include <string_view>
 
-#include "../../../sim/include/simcuda/watch.h"
-#include "../driver_codes.h"
+#include "../virtual_memory.h"
 
 namespace {
 
 constexpr size_t kBlock = 8 * kMiB;
-
-void say_left(const char* when) {
-  const auto ask = reinterpret_cast<void (*)(SimcudaVirtualMemory*)>(
-      dlsym(RTLD_DEFAULT, "simcuda_virtual_memory"));
-  SimcudaVirtualMemory left{};
-  if (ask != nullptr) ask(&left);
-  std::printf("%s: %llu units, %llu mapped, %llu ranges\n", when,
-              static_cast<unsigned long long>(left.handles),
-              static_cast<unsigned long long>(left.mappings),
-              static_cast<unsigned long long>(left.reservations));
-}
-
-size_t told_free() {
-  size_t free = 0, total = 0;
-  SAY(cuMemGetInfo(&free, &total));
-  return free;
-}
 
 CUcontext created_with_a_block() {
   CUcontext context = nullptr;
@@ -54,17 +34,17 @@ void take_all(size_t bytes) {
 int main(int, char** argv) {
   const std::string_view next = argv[1];
   use_device(0);
-  const size_t all = told_free();
+  const size_t all = free_memory();
   const CUcontext other = created_with_a_block(), context = created_with_a_block();
   SAY(cuCtxDestroy(context));
   SAY(cuCtxSetCurrent(other));
   if (next == "short") take_all(all - kBlock);
-  if (next == "asked") std::printf("free as before: %d\n", told_free() == all - kBlock);
+  if (next == "asked") std::printf("free as before: %d\n", free_memory() == all - kBlock);
   SAY(cuCtxDestroy(other));
   if (next == "ended") std::printf("the other one is gone\n");
   use_device(0);
-  std::printf("free as before: %d\n", told_free() == all);
+  std::printf("free as before: %d\n", free_memory() == all);
   SAY(cuDevicePrimaryCtxReset(0));
-  say_left("left");
+  say_virtual_memory_left();
   return 0;
 }

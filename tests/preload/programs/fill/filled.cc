@@ -276,15 +276,9 @@ int fills_so_far() {
   return fills;
 }
 
-size_t free_bytes() {
-  size_t bytes = 0, total = 0;
-  must(cuMemGetInfo(&bytes, &total));
-  return bytes;
-}
-
 void wanted() {
   constexpr size_t kSmall = size_t{64} << 10;
-  const size_t all = free_bytes();
+  const size_t all = free_memory();
   std::vector<CUdeviceptr> blocks;
   for (CUdeviceptr block; cuMemAlloc(&block, kSmall) == CUDA_SUCCESS;) blocks.push_back(block);
   for (const CUdeviceptr block : blocks) must(cuMemFree(block));
@@ -301,7 +295,7 @@ void wanted() {
   });
   while (!served && fills_so_far() == fills) {
   }
-  const bool told = free_bytes() + 2 * kMiB >= all;
+  const bool told = free_memory() + 2 * kMiB >= all;
   must(cuMemFree(get(40 * kMiB)));
   other.join();
   must(small_code);

@@ -45,12 +45,6 @@ void* work(void* argument) {
   }
 }
 
-size_t free_memory() {
-  size_t bytes = 0;
-  MUST(cuMemGetInfo(&bytes, nullptr));
-  return bytes;
-}
-
 bool refused_quickly() {
   const Naps naps;
   CUdeviceptr block = 0;

@@ -23,12 +23,6 @@
 
 namespace {
 
-size_t free_memory() {
-  size_t bytes = 0;
-  MUST(cuMemGetInfo(&bytes, nullptr));
-  return bytes;
-}
-
 void wait_until(void* flag) {
   while (!static_cast<std::atomic<bool>*>(flag)->load()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -33,12 +33,6 @@ void free_all(std::vector<CUdeviceptr>* blocks) {
   blocks->clear();
 }
 
-size_t free_bytes() {
-  size_t free = 0, total = 0;
-  MUST(cuMemGetInfo(&free, &total));
-  return free;
-}
-
 // The owner has freed them by then, if it says so.
 int open_after_free(const Order& order) {
   int told = 0;
@@ -98,20 +92,20 @@ int main(int count, char** words) {
   const Peer importer(words[0], "import");
   end_if_it_hangs();
   use_device(0);
-  const size_t free_before = free_bytes();
+  const size_t free_before = free_memory();
   for (int round = 0; round < kRounds; ++round) {
     std::vector<CUdeviceptr> blocks = take_all(bytes), again;
     const size_t had = blocks.size();
-    std::printf("had some: %d, little else: %d\n", had != 0, free_bytes() < bytes + kMiB);
+    std::printf("had some: %d, little else: %d\n", had != 0, free_memory() < bytes + kMiB);
     std::printf("wrong while full: %d\n", share_all(importer, blocks, bytes));
     free_all(&blocks);
-    std::printf("told free: %d\n", free_bytes() + kMiB >= free_before);
+    std::printf("told free: %d\n", free_memory() + kMiB >= free_before);
     again = take_all(bytes);
     std::printf("as many as before: %d\n", again.size() == had);
     importer.tell(0);
     std::printf("wrong after the free: %d\n", importer.must_hear<int>());
     free_all(&again);
-    std::printf("told free: %d\n", free_bytes() + kMiB >= free_before);
+    std::printf("told free: %d\n", free_memory() + kMiB >= free_before);
   }
   std::printf("importer ended with %d\n", importer.end());
   return 0;

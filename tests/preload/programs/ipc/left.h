@@ -3,13 +3,12 @@
 #pragma once
 
 #include <dirent.h>
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstring>
 
-#include "../../../sim/include/simcuda/watch.h"
+#include "../virtual_memory.h"
 #include "tests/hangs.h"
 
 struct Left {
@@ -44,13 +43,7 @@ inline long maps_of_driver() {
   return count;
 }
 
-inline Left look() {
-  Left left{files_of_driver(), maps_of_driver(), {}};
-  const auto ask = reinterpret_cast<void (*)(SimcudaVirtualMemory*)>(
-      dlsym(RTLD_DEFAULT, "simcuda_virtual_memory"));
-  if (ask != nullptr) ask(&left.memory);
-  return left;
-}
+inline Left look() { return {files_of_driver(), maps_of_driver(), driver_virtual_memory()}; }
 
 // Of files also what the process opened that is not the driver's.
 inline long all_files() {

@@ -111,12 +111,6 @@ void neighbours() {
   for (CUdeviceptr& block : fresh) SAY(cuMemFree(block));
 }
 
-size_t free_memory() {
-  size_t free_bytes = 0, total = 0;
-  cuMemGetInfo(&free_bytes, &total);
-  return free_bytes;
-}
-
 }  // namespace
 
 int main() {

@@ -229,12 +229,6 @@ void elsewhere(size_t bytes) {
   SAY(cuDevicePrimaryCtxRelease(1));
 }
 
-size_t free_memory() {
-  size_t free_bytes = 0, total = 0;
-  cuMemGetInfo(&free_bytes, &total);
-  return free_bytes;
-}
-
 }  // namespace
 
 int main() {

@@ -209,12 +209,6 @@ void from_elsewhere(size_t bytes) {
   SAY(cuCtxSynchronize());
 }
 
-size_t free_memory() {
-  size_t free_bytes = 0, total = 0;
-  cuMemGetInfo(&free_bytes, &total);
-  return free_bytes;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {

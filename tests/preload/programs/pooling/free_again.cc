@@ -38,12 +38,6 @@ std::vector<CUdeviceptr> take(unsigned seed) {
   return blocks;
 }
 
-size_t free_memory() {
-  size_t free = 0, total = 0;
-  SAY(cuMemGetInfo(&free, &total));
-  return free;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {

@@ -399,18 +399,12 @@ void handles() {
   std::printf("filled %d\n", filled.load());
 }
 
-size_t free_bytes() {
-  size_t bytes = 0, total = 0;
-  MUST(cuMemGetInfo(&bytes, &total));
-  return bytes;
-}
-
 // Contexts end while another thread's first request raises the threshold.
 void closing() {
   CUcontext context = nullptr;
   MUST(cuCtxGetCurrent(&context));
   test_clock::let_go();
-  const size_t before = free_bytes();
+  const size_t before = free_memory();
   const CUstream stream = timed::new_stream();
   CUdeviceptr block = 0;
   std::atomic<bool> allocated{false};
@@ -430,7 +424,7 @@ void closing() {
   allocating.join();
   MUST(cuMemFreeAsync(block, stream));
   MUST(cuStreamSynchronize(stream));
-  std::printf("all is free again: %d\n", free_bytes() == before);
+  std::printf("all is free again: %d\n", free_memory() == before);
 }
 
 }  // namespace

@@ -57,12 +57,6 @@ void largest() {
   for (const size_t bytes : {6, 4, 2}) get(bytes * kMiB);
 }
 
-size_t free_memory() {
-  size_t free_bytes = 0, total = 0;
-  cuMemGetInfo(&free_bytes, &total);
-  return free_bytes;
-}
-
 // With 64 MiB in all.
 void run_short() {
   const size_t at_first = free_memory();
