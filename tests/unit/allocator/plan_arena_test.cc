@@ -157,6 +157,8 @@ TEST_CASE("plan arena: phases of one request each, some of one size, are followe
   CHECK((ask(1000) && !ask(3000)));
   for (int i = 0; i < 3; ++i) whole();
   CHECK(whole());
+  // Behind a phase that is not in the plan it goes on.
+  CHECK((ask(1000) && !ask(500) && ask(1000) && ask(3000)));
 }
 
 TEST_CASE("plan arena: a plan that is made in the middle of a phase begins with the next one",
