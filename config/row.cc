@@ -154,7 +154,7 @@ void write_allowed(const Row& row, LineWriter& out) {
 namespace {
 
 constexpr std::string_view kPerDevice = "<n>";
-constexpr std::string_view kOurs = "CISTERN_";
+constexpr std::string_view kPrefix = "CISTERN_";
 constexpr size_t kLongestName = 48;
 
 bool ends_with_device(std::string_view name) { return ends(name, kPerDevice); }
@@ -221,14 +221,14 @@ const Row* find_elsewhere(std::string_view name) {
 }
 
 const char* nearest_name(std::string_view name) {
-  if (name.size() > kLongestName || name.size() <= kOurs.size()) return nullptr;
-  const size_t typed = name.size() - kOurs.size();
+  if (name.size() > kLongestName || name.size() <= kPrefix.size()) return nullptr;
+  const size_t typed = name.size() - kPrefix.size();
   size_t best = 2 + typed / 4;  // farther is no longer a slip of the fingers
   if (best > typed / 2 + 1) best = typed / 2 + 1;
   const char* nearest = nullptr;
   for (const Row& row : kTable) {
     const std::string_view candidate = row.name;
-    if (!begins(candidate, kOurs) || ends_with_device(candidate)) continue;
+    if (!begins(candidate, kPrefix) || ends_with_device(candidate)) continue;
     const size_t d = distance(name, candidate);
     if (d >= best) continue;
     best = d;

@@ -9,7 +9,7 @@ set_property(SOURCE shim/order/contexts/unit_access.cc APPEND PROPERTY COMPILE_O
 if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
   include(CheckIPOSupported)
   check_ipo_supported(RESULT lto LANGUAGES C CXX)
-  set_target_properties(cistern_config cistern_allocator cistern_shim cistern-config cistern-plan cistern-trace ${objects}
+  set_target_properties(cistern_config cistern_allocator cistern_shim cistern-plan cistern-trace ${objects}
     PROPERTIES INTERPROCEDURAL_OPTIMIZATION_RELWITHDEBINFO ${lto})
 endif()
 # What makes the tests compile faster: they take longer to compile than to run, and Catch2's assertions are most of that.
@@ -25,17 +25,31 @@ if(TARGET unit_tests)
   target_compile_options(unit_tests_object PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1;-g1>
     $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 endif()
-# A folder of the simulator is compiled as one file: its containers, parsed and instantiated once, are
-# most of the work. The tables include cuda.h in several ways, one a file.
+# The simulator is compiled to run quickly enough, no more.
 if(TARGET simcuda)
   target_compile_options(simcuda PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1;-g1>)
   target_compile_options(cudart_object PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1;-g1>)
-  set_target_properties(simcuda PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-  foreach(folder api base exec memory watch)
-    set(in_folder ${tests/sim/driver})
-    list(FILTER in_folder INCLUDE REGEX "/${folder}/[a-z_]+[.]cc$")
-    set_property(SOURCE ${in_folder} PROPERTY UNITY_GROUP ${folder})
-  endforeach()
+endif()
+# The files of a folder are compiled as one: their headers, read once, and what these instantiate, compiled once,
+# are most of the work. The pools and the shim are compiled file by file: so their instruction counts are known.
+# The simulator's tables include cuda.h in several ways, one a file. Where bugs are planted (tests/mutation), a
+# build type of its own, each file of config/ is compiled alone.
+file(GLOB_RECURSE sources CONFIGURE_DEPENDS config/*.cc tests/sim/driver/*.cc tests/sim/cudart/*.cc)
+list(FILTER sources EXCLUDE REGEX "/driver/table/")
+foreach(source ${sources})
+  cmake_path(GET source PARENT_PATH group)
+  cmake_path(RELATIVE_PATH group BASE_DIRECTORY ${PROJECT_SOURCE_DIR})
+  string(REGEX REPLACE "driver/(api|memory)$" "driver/calls" group ${group})
+  string(REGEX REPLACE "driver/(base|exec|watch)$" "driver/device" group ${group})
+  if(source MATCHES "_per_thread")  # these include the others, with other names of the functions
+    string(APPEND group _per_thread)
+  endif()
+  string(MAKE_C_IDENTIFIER ${group} group)
+  set_property(SOURCE ${source} PROPERTY UNITY_GROUP ${group})
+endforeach()
+set_target_properties(simcuda cudart_object PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+if(NOT CMAKE_BUILD_TYPE STREQUAL None)
+  set_target_properties(cistern_config cistern-config PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 endif()
 # Headers that most files of a kind include, parsed once for all of them: for most of the simulator's
 # and the programs' files that is nearly all of the work. Each file still includes what it uses: make
@@ -53,7 +67,6 @@ foreach(target cistern_shim unit_tests_object)
   endif()
 endforeach()
 target_precompile_headers(cistern_tools PRIVATE <algorithm> <cstdint> <cstdio> <map> <memory> <optional> <string> <vector>)
-target_precompile_headers(cudart_object PRIVATE ${of_threads})
 foreach(target unit_tests sim_tests)
   if(TARGET ${target})
     target_precompile_headers(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/catch.h ${of_threads} ${of_containers})

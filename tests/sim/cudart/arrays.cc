@@ -10,7 +10,7 @@ using namespace simcudart;
 
 namespace {
 
-CUarray as_driver(cudaArray_const_t array) {
+CUarray driver_array(cudaArray_const_t array) {
   return reinterpret_cast<CUarray>(const_cast<cudaArray_t>(array));
 }
 
@@ -82,7 +82,7 @@ cudaError_t cudaMalloc3DArray(cudaArray_t* out, const cudaChannelFormatDesc* cha
 
 cudaError_t cudaFreeArray(cudaArray_t array) {
   return in_context([&](const Driver& d) {
-    return array == nullptr ? CUDA_SUCCESS : d.cuArrayDestroy_(as_driver(array));
+    return array == nullptr ? CUDA_SUCCESS : d.cuArrayDestroy_(driver_array(array));
   });
 }
 
@@ -90,7 +90,7 @@ cudaError_t cudaGetChannelDesc(cudaChannelFormatDesc* out, cudaArray_const_t arr
   if (out == nullptr) return remember(cudaErrorInvalidValue);
   return in_context([&](const Driver& d) {
     CUDA_ARRAY3D_DESCRIPTOR shape{};
-    const CUresult result = d.cuArray3DGetDescriptor_(&shape, as_driver(array));
+    const CUresult result = d.cuArray3DGetDescriptor_(&shape, driver_array(array));
     if (result == CUDA_SUCCESS) *out = channels_of({shape.Format, shape.NumChannels});
     return result;
   });
