@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How source files open and how long they may be, and that the race detector runs what starts a thread."""
+"""How source files open and how long they may be, and what they must not include; that the race detector runs what
+starts a thread."""
 
 import pathlib
 import re
@@ -35,6 +36,8 @@ def main():
             findings.append(f"{name}: {len(lines)} lines, {MAX_LINES} are allowed")
         if path.suffix == ".h" and "#pragma once" not in lines:
             findings.append(f"{name}: no #pragma once")
+        if str(name) != "tests/catch.h" and any(line.startswith("#include <catch2/") for line in lines):
+            findings.append(f"{name}: includes Catch2, whose generations differ; it is to include tests/catch.h")
     cmake = sum(len(path.read_text(encoding="utf-8").splitlines())
                 for path in root.rglob("CMakeLists.txt") if "build" not in path.parts)
     if cmake >= MAX_CMAKE_LINES:

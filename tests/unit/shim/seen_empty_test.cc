@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/order/contexts/seen_empty.h"
 
-#include <catch2/catch.hpp>
+#include "tests/catch.h"
 
 namespace cistern::shim {
 namespace {

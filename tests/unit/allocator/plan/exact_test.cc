@@ -2,9 +2,9 @@
 // Exact search answers what it was asked, and proves what is impossible.
 #include "allocator/plan/exact.h"
 
-#include <catch2/catch.hpp>
 #include <vector>
 
+#include "tests/catch.h"
 #include "tests/unit/allocator/plan/cases.h"
 
 namespace cistern::alloc::plan {

@@ -3,11 +3,11 @@
 // make no sense.
 #include "allocator/plan/tool/input.h"
 
-#include <catch2/catch.hpp>
 #include <string>
 
 #include "allocator/plan/plan_file.h"
 #include "allocator/plan/tool/output.h"
+#include "tests/catch.h"
 #include "tests/unit/allocator/record/written.h"
 
 namespace cistern::alloc::plan {

@@ -2,10 +2,11 @@
 // A plan that is read can be served: files that break a rule are refused.
 #include "allocator/plan/plan_file.h"
 
-#include <catch2/catch.hpp>
 #include <functional>
 #include <string>
 #include <vector>
+
+#include "tests/catch.h"
 
 namespace cistern::alloc::plan {
 namespace {

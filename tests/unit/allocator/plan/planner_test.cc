@@ -3,11 +3,11 @@
 #include "allocator/plan/planner.h"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <string>
 #include <vector>
 
 #include "allocator/plan/greedy.h"
+#include "tests/catch.h"
 #include "tests/unit/allocator/plan/cases.h"
 
 namespace cistern::alloc::plan {

@@ -2,10 +2,10 @@
 // Packings under a ceiling: no two blocks share a byte, and they end where they have to.
 #include "allocator/plan/refit.h"
 
-#include <catch2/catch.hpp>
 #include <vector>
 
 #include "allocator/plan/greedy.h"
+#include "tests/catch.h"
 #include "tests/unit/allocator/plan/cases.h"
 
 namespace cistern::alloc::plan {

@@ -2,9 +2,9 @@
 // Plans in which memory goes from block to block of the same size alone.
 #include "allocator/plan/same_size.h"
 
-#include <catch2/catch.hpp>
 #include <map>
 
+#include "tests/catch.h"
 #include "tests/unit/allocator/plan/cases.h"
 
 namespace cistern::alloc::plan {

@@ -2,13 +2,12 @@
 // Blocks that the planner gives memory of their own, and the log of the others.
 #include "allocator/plan/tool/skip.h"
 
-#include <catch2/catch.hpp>
-
 #include "allocator/plan/plan_file.h"
 #include "allocator/plan/planner.h"
 #include "allocator/plan/tool/options.h"
 #include "allocator/plan/tool/output.h"
 #include "config/parse.h"
+#include "tests/catch.h"
 #include "tests/unit/allocator/plan/cases.h"
 #include "tests/unit/allocator/record/written.h"
 
