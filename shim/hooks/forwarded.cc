@@ -292,8 +292,10 @@ template <unsigned kTraits, typename Kind, typename... Arguments>
 // over since.
 template <unsigned kTraits, typename Kind, typename... Arguments>
 [[gnu::noinline]] void note_handed(Handed how, CUresult result, Arguments... arguments) {
-  if (how == Handed::quietly) return note_handed_over(is_visible<kTraits>(arguments...));
-  note_handed_over(how == Handed::visibly);
+  const bool quietly = how == Handed::quietly;
+  const bool visible = quietly ? is_visible<kTraits>(arguments...) : how == Handed::visibly;
+  const bool is_work = (kTraits & kRecords) == 0 && result == CUDA_SUCCESS;
+  is_work ? note_handed_over(visible) : note_submission(visible);
   if (how == Handed::followed) follow<kTraits, Kind>(result, arguments...);
 }
 

@@ -39,7 +39,7 @@ constexpr uint64_t kPatience = 10'000'000'000;
 
 constinit alloc::Mutex mutex;  // held for all below, and for each context's Debt but open_for
 constinit uint64_t records = 0;
-constinit bool covers_others = false;               // the debts cover other threads' work, perhaps
+constinit std::atomic<bool> covers_others{false};   // the debts cover other threads' work, perhaps
 constinit std::atomic<bool> waited_in_vain{false};  // a thread, for another one's debts
 constinit std::atomic<bool> process_ends{false};
 constinit std::atomic<int> waiting{0};             // threads, for debts; none begins meanwhile
@@ -122,7 +122,7 @@ void end_if_paid() {
   });
   if (owed) return;
   debtor.store(0, std::memory_order_seq_cst);
-  covers_others = false;
+  covers_others.store(false);
 }
 
 // An open debt is closed before its event is recorded: a free that still found it open comes after
@@ -265,17 +265,21 @@ bool owes_until(uint64_t record) {
   return any_context([=](const Debt& d) { return d.state != State::none && d.since <= record; });
 }
 
-bool wait_until_paid(uint64_t record, uint64_t limit_ns, PaidBy who) {
+// Gives up after `limit_ns`, or after `covering_ns` if the debts turn out to cover others' work.
+bool wait_until_paid(uint64_t record, uint64_t limit_ns, uint64_t covering_ns, PaidBy who) {
   std::optional<TimedWait> timed;
-  const auto paid = [&] {
+  const uint64_t start = alloc::os::now_ns();
+  bool paid = false;
+  const auto ends = [&] {
     if (!mutex.lock_within(kPatience)) return false;
     ask_debts();
-    const bool over = !owes_until(record);
+    paid = !owes_until(record);
     mutex.unlock();
-    if (!over && limit_ns != 0 && !timed) timed.emplace(free_counts.paid_by(who));
-    return over;
+    if (!paid && limit_ns != 0 && !timed) timed.emplace(free_counts.paid_by(who));
+    return paid || (covers_others.load() && alloc::os::now_ns() - start >= covering_ns);
   };
-  return alloc::os::wait_until(paid, limit_ns);
+  alloc::os::wait_until(ends, limit_ns);
+  return paid;
 }
 
 // How long a thread waits for work of another one's debts. Work that it once waited for in vain it
@@ -309,7 +313,8 @@ bool pay(PaidBy who, Patience& patience, uint64_t own_patience_ns = UINT64_MAX) 
   const alloc::CountedIn no_more(waiting);
   if (!mutex.lock_within(kPatience)) return false;
   const ThreadId thread = debtor.load();
-  const bool another = thread != this_thread_id() && (thread != kEndedDebtor || covers_others);
+  const bool own = thread == this_thread_id();
+  const bool another = !own && (thread != kEndedDebtor || covers_others.load());
   close_open_debts();
   const uint64_t last = records;
   const bool in_vain = another && patience.given_up == last;
@@ -319,8 +324,8 @@ bool pay(PaidBy who, Patience& patience, uint64_t own_patience_ns = UINT64_MAX) 
   if (another) who = PaidBy::other_thread;
   if (!another && own_patience_ns == UINT64_MAX) synchronise_unrecorded(who);
   const uint64_t limit_ns = !another ? own_patience_ns : in_vain ? 0 : patience.ns;
-  if (wait_until_paid(last, limit_ns, who)) return true;
-  if (another && mutex.lock_within(kPatience)) {
+  if (wait_until_paid(last, limit_ns, own ? UINT64_MAX : patience.ns, who)) return true;
+  if (!own && mutex.lock_within(kPatience)) {
     patience.given_up = last;
     mutex.unlock();
   }
@@ -384,10 +389,16 @@ bool order_behind_debts(CUstream stream) {
   return false;
 }
 
+// A debt of another context covers none of it.
 void others_debts_may_cover_work() {
-  if (!mutex.lock_within(kPatience)) return;
-  if (others_debts()) covers_others = true;
-  mutex.unlock();
+  if (!active()) return;
+  const Context* here = current_context();
+  const NoCancel in_hand;
+  const bool locked = mutex.lock_within(kPatience);
+  const bool owed = !locked || here == nullptr || here->debt.open_for.load() != 0 ||
+                    here->debt.state != State::none;
+  if (owed && others_debts()) covers_others.store(true);
+  if (locked) mutex.unlock();
 }
 
 void leave_no_more_debts() { waited_in_vain.store(true); }
@@ -467,7 +478,7 @@ void reset_debts_after_fork() {
   waiting.store(0);
   held_up.store(0);
   debtor.store(0);
-  covers_others = false;
+  covers_others.store(false);
   forget_waits();
   for_each_context([](Context& context) {
     context.debt.open_for.store(0);

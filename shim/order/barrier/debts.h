@@ -25,8 +25,9 @@
 // allocates; then no free of this process leaves a debt any more.
 //
 // Once the debtor has ended, whatever a thread does comes after its frees: then the host waits,
-// without a limit. But where a debt began while another thread was handing work over, its event may
-// cover that work, which may need its thread to end: then the limit stays.
+// without a limit. But a debt may begin while another thread is handing work over in the same
+// context. Its event may cover that work, and the work may need a thread that waits: then the
+// limits of above hold for the ended debtor, too.
 //
 // So a freed block can be handed out again at once: only submissions behind the debt reach it.
 // Memory that goes back to the driver, or is shared, waits for the debt.

@@ -9,6 +9,7 @@
 //   awaited_memory   the same, and the wait is for memory that the other context's stream frees
 //   covered     a thread frees, and ends, while the other one is handing over work that does not
 //               end before that one has submitted more; the clock moves once it waits there
+//   covered_by_third   the same, and a third thread hands that work over
 //   overtaken   a thread is stopped by a signal right before its work is put behind its own frees;
 //               meanwhile that is over, and the other thread frees
 //
@@ -127,42 +128,71 @@ void await(Condition condition) {
   while (!condition()) usleep(100);
 }
 
-// The call that takes memory behind the work takes long (SIMCUDA_LATENCY), and its thread is
-// stopped in it. The helper's free has only the helper's work to wait for, but what it leaves to
-// the device covers that call by the time anybody looks.
-void covered(Workplace& here, CUcontext context) {
-  signal(SIGUSR1, stop);
-  Unending work;
+// The call that takes memory behind the work takes long (SIMCUDA_LATENCY), before its effect and
+// after, and its thread is stopped in it. The helper's free has only the helper's work to wait for,
+// but what it leaves to the device covers that call by the time anybody looks.
+struct HandingOver {
+  Unending& work;
+  CUcontext context;
   CUmemoryPool pool = new_pool();
-  const CUdeviceptr all = take_all(pool, work.at.first);
-  MUST(cuCtxSynchronize());
-  work.begin();
-  MUST(cuMemFreeAsync(all, work.at.first));
-  MUST(cuCtxSetCurrent(context));
-  const pthread_t first = pthread_self();
-  std::atomic<pid_t> handing_over{0}, ends_it{0};
-  std::thread helper([&] {
+  std::atomic<pid_t> thread{0};
+  std::atomic<bool> over{false};
+
+  HandingOver(Unending& its_work, CUcontext its_context) : work(its_work), context(its_context) {
+    const CUdeviceptr all = take_all(pool, work.at.first);
+    MUST(cuCtxSynchronize());
+    work.begin();
+    MUST(cuMemFreeAsync(all, work.at.first));
+  }
+  // Where the helper came too late, it waits for the work.
+  void take_behind(CUstream stream) {
+    MUST(cuCtxSetCurrent(context));
+    thread = gettid();
+    take_all(pool, stream);
+    over = true;
+    for (int i = 0; i < 5000 && !g_goes_on; ++i) usleep(1000);
+    MUST(cuCtxSetCurrent(work.context));
+    if (!g_goes_on) work.end();
+  }
+  void help(const Workplace& here) {
     MUST(cuCtxSetCurrent(context));
     const CUdeviceptr block = new_block(1000);
-    await_sleep(handing_over);
-    pthread_kill(first, SIGUSR1);
+    await_sleep(thread);
+    tgkill(getpid(), thread, SIGUSR1);
     await([] { return g_stopped.load(); });
     MUST(cuCtxSynchronize());
     MUST(timed::fill_words(here.kernels, here.second, here.words, kWords, 1, /*delay_us=*/0));
     MUST(cuMemFree(block));
     g_goes_on = true;
-  });
-  handing_over = gettid();
-  take_all(pool, here.first);
+  }
+};
+
+// `by_third`: another thread than the one that goes on and ends the work hands it over. That one
+// may still be in its call when this one has begun to wait.
+void covered(Workplace& here, CUcontext context, bool by_third) {
+  signal(SIGUSR1, stop);
+  Unending work;
+  HandingOver handing_over(work, context);
+  const auto take = [&] { handing_over.take_behind(here.first); };
+  std::thread helper([&] { handing_over.help(here); });
+  std::thread third([&] { by_third ? take() : static_cast<void>(0); });
+  if (!by_third) take();
   helper.join();
+  std::atomic<pid_t> goes_on{0};
   std::thread mover([&] {
-    await_sleep(ends_it);
+    await([&] { return handing_over.over.load(); });
+    await_sleep(goes_on);
     test_clock::move_ms(11'000);
   });
+  goes_on = gettid();
+  if (by_third) {
+    MUST(cuCtxSetCurrent(context));
+    await([&] { return cuStreamQuery(here.first) != CUDA_SUCCESS || handing_over.over; });
+  }
   MUST(cuCtxSetCurrent(work.context));
-  ends_it = gettid();
   work.end();
   mover.join();
+  third.join();
   work.say_if_done();
 }
 
@@ -220,7 +250,8 @@ int main(int argc, char** argv) {
   if (is("awaited")) awaited(at, context, Behind::event);
   if (is("awaited_unseen")) awaited(at, context, Behind::event_of_unseen);
   if (is("awaited_memory")) awaited(at, context, Behind::memory);
-  if (is("covered")) covered(at, context);
+  if (is("covered")) covered(at, context, false);
+  if (is("covered_by_third")) covered(at, context, true);
   if (is("overtaken")) overtaken(at, context);
   return 0;
 }
