@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The writer of the report, in the form of text or of JSON. What writes a part of the report writes
-// both forms of it, side by side: the writer drops those calls that are for the other form. Used
-// once, at exit, by the thread that ends the process.
+// The writer of the report, in the form of text or of JSON. What writes a part of the report mostly
+// writes both forms of it, side by side: the writer drops those calls that are for the other form.
+// Where the forms have little in common, each has a function. Used once, at exit, by the thread
+// that ends the process.
 #pragma once
 
 #include <limits.h>

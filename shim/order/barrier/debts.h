@@ -26,8 +26,8 @@
 //
 // Once the debtor has ended, whatever a thread does comes after its frees: then the host waits,
 // without a limit. But a debt may begin while another thread is handing work over in the same
-// context. Its event may cover that work, and the work may need a thread that waits: then the
-// limits of above hold for the ended debtor, too.
+// context. Its event may cover that work, and the work may need a thread that waits. Then these
+// limits hold for an ended debtor, too.
 //
 // So a freed block can be handed out again at once: only submissions behind the debt reach it.
 // Memory that goes back to the driver, or is shared, waits for the debt.
