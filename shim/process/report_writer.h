@@ -11,7 +11,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdarg>
+#include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <iterator>
 #include <string_view>
 
@@ -23,6 +25,16 @@
 #include "shim/process/report_figures.h"
 
 namespace cistern::shim {
+
+// So many keys of JSON, with a blank between them; another number does not compile.
+template <size_t kCount>
+struct Keys {
+  consteval Keys(const char* keys) : text(keys) {  // NOLINT(google-explicit-constructor)
+    constexpr auto kBlanks = static_cast<ptrdiff_t>(kCount) - 1;
+    if (std::count(text.begin(), text.end(), ' ') != kBlanks) std::abort();  // no constant
+  }
+  std::string_view text;
+};
 
 // Text on its way to a file. One print() is at most kMostAtOnce bytes; what is beyond is cut off.
 class Writer {
@@ -60,9 +72,11 @@ class Writer {
     va_end(arguments);
   }
 
-  // JSON: "key": value, ... between two texts, for keys with a blank between them.
+  // JSON: "key": value, ... between two texts.
   template <typename... Values>
-  void numbers(const char* before, std::string_view keys, const char* after, Values... values) {
+  void numbers(const char* before, Keys<sizeof...(Values)> of_values, const char* after,
+               Values... values) {
+    std::string_view keys = of_values.text;
     json("%s", before);
     for (const uint64_t value : {uint64_t{values}...}) {
       const std::string_view key = config::next_item(keys, ' ');

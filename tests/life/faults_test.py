@@ -17,12 +17,12 @@ ILLEGAL_ADDRESS, OUT_OF_MEMORY, INVALID_CONTEXT, NOT_PERMITTED = 700, 2, 201, 80
 CODES = (ILLEGAL_ADDRESS, OUT_OF_MEMORY, INVALID_CONTEXT, NOT_PERMITTED)
 
 # Where the calls of the program itself are made; of the others only those of driver_calls.def are ours,
-# the fills of what the program is about to get, and those that a file asks for itself (OURS_IN).
+# and the fills of what the program is about to get. In a file that asks much for itself all are ours but a few (ITS_OWN).
 FOR_THE_PROGRAM = ("hooks/", "kinds/arrays.cc", "kinds/linear.cc", "kinds/stream_ordered/stream_ordered.",
                    "kinds/stream_ordered/pool_calls.cc")
 OURS_THERE = {"cuMemsetD8Async", "cuMemsetD8Async_ptsz"}
-OURS_IN = {"kinds/arrays.cc": {"cuArray3DCreate_v2", "cuArrayDestroy", "cuMipmappedArrayCreate", "cuMipmappedArrayDestroy"},
-           "kinds/stream_ordered/stream_ordered.": {"cuMemGetInfo_v2", "cuMemPoolGetAttribute"}}
+ITS_OWN = {"kinds/arrays.cc": {"cuArrayCreate_v2"},
+           "kinds/stream_ordered/stream_ordered.": {"cuMemFreeAsync_ptsz"}}
 
 SILENT = "the program does not notice"
 TOLD = "the program made the call itself, and is told"
@@ -133,7 +133,8 @@ def own_calls():
         found = set(re.findall(r"\b(?:driver\(\)|d)\.(cu\w+)", source.read_text(encoding="utf-8")))
         place = next((p for p in FOR_THE_PROGRAM if str(source.relative_to(SHIM)).startswith(p)), None)
         skipped.add(place)
-        called |= found if place is None else (listed | OURS_THERE | OURS_IN.get(place, set())) & found
+        in_others = place is not None and place not in ITS_OWN
+        called |= (listed | OURS_THERE) & found if in_others else found - ITS_OWN.get(place, set())
     assert skipped == {None, *FOR_THE_PROGRAM}, "FOR_THE_PROGRAM names a file that there is not"
     return listed, called
 
