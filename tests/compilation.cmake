@@ -31,10 +31,10 @@ if(TARGET simcuda)
   target_compile_options(cudart_object PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1;-g1>)
 endif()
 # The files of a folder are compiled as one: their headers, read once, and what these instantiate, compiled once,
-# are most of the work. The pools and the shim are compiled file by file: so their instruction counts are known.
-# The simulator's tables include cuda.h in several ways, one a file. Where bugs are planted (tests/mutation), a
-# build type of its own, each file of config/ is compiled alone.
-file(GLOB_RECURSE sources CONFIGURE_DEPENDS config/*.cc tests/sim/driver/*.cc tests/sim/cudart/*.cc)
+# are most of the work. The simulator's tables include cuda.h in several ways, one a file. Where bugs are planted
+# (tests/mutation), a build type of its own, each file of the product is compiled alone; so are, by CMake, those with
+# options of their own (above).
+file(GLOB_RECURSE sources CONFIGURE_DEPENDS config/*.cc allocator/*.cc shim/*.cc tests/sim/driver/*.cc tests/sim/cudart/*.cc)
 list(FILTER sources EXCLUDE REGEX "/driver/table/")
 foreach(source ${sources})
   cmake_path(GET source PARENT_PATH group)
@@ -47,9 +47,12 @@ foreach(source ${sources})
   string(MAKE_C_IDENTIFIER ${group} group)
   set_property(SOURCE ${source} PROPERTY UNITY_GROUP ${group})
 endforeach()
+# The linker takes its functions for jemalloc's calls, too. Joined with other files they would be looked up by name.
+set_property(SOURCE shim/host/system.cc PROPERTY SKIP_UNITY_BUILD_INCLUSION ON)
 set_target_properties(simcuda cudart_object PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 if(NOT CMAKE_BUILD_TYPE STREQUAL None)
-  set_target_properties(cistern_config cistern-config PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  set_target_properties(cistern_config cistern_allocator cistern_shim ${objects} cistern_tools cistern-config
+    PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 endif()
 # Headers that most files of a kind include, parsed once for all of them: for most of the simulator's
 # and the programs' files that is nearly all of the work. Each file still includes what it uses: make
@@ -72,7 +75,7 @@ foreach(target unit_tests sim_tests)
     target_precompile_headers(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/catch.h ${of_threads} ${of_containers})
   endif()
 endforeach()
-# These have options of their own (above), and precompiled headers are for one set of options.
+# Precompiled headers are for one set of options.
 set_property(SOURCE shim/entry/loader.cc shim/entry/routes.cc shim/entry/unknown.cc
   shim/order/contexts/unit_access.cc PROPERTY SKIP_PRECOMPILE_HEADERS ON)
 set(sources ${tests/preload/programs})

@@ -34,7 +34,6 @@ timespec to_timespec(uint64_t ns) {
 
 void* map(size_t bytes, size_t alignment) {
   KeepErrno keep;
-  constexpr size_t kPage = 4096;
   bytes = (bytes + kPage - 1) & ~(kPage - 1);
   const size_t padded = bytes + alignment;
   void* raw = mmap(nullptr, padded, PROT_READ | PROT_WRITE,

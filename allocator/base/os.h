@@ -11,9 +11,10 @@
 
 namespace cistern::alloc::os {
 
+inline constexpr size_t kPage = 4096;  // bytes; the smallest part of a mapping
 // Zeroed, private, demand-paged memory aligned to `alignment` (a power of two, at least a page).
 // nullptr when the system refuses.
-void* map(size_t bytes, size_t alignment);
+void* map(size_t bytes, size_t alignment = kPage);
 // The same aligned to a huge page, and in such pages where the system has them: for tables that are
 // read at random, where finding the page takes as long as reading it. A huge page is the process's
 // as a whole once a byte of it is touched.

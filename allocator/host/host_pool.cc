@@ -68,7 +68,7 @@ bool HostPool::name_units(uintptr_t base, uint64_t bytes, uint16_t number) {
   for (uint64_t unit = base >> kUnitBits; unit <= (base + bytes - 1) >> kUnitBits; ++unit) {
     std::atomic<Leaf*>& root = roots_[unit >> kLeafBits];
     if (root.load() == nullptr) {
-      root.store(static_cast<Leaf*>(os::map(sizeof(Leaf), kPage)), std::memory_order_release);
+      root.store(static_cast<Leaf*>(os::map(sizeof(Leaf))), std::memory_order_release);
     }
     if (root.load() == nullptr) return false;
     (*root.load())[unit % (1 << kLeafBits)].store(number, std::memory_order_release);
@@ -84,7 +84,7 @@ bool HostPool::same_chunk(const void* a, const void* b) const {
 HostChunk* HostPool::add_chunk(uint64_t bytes, uint64_t mapped, uint64_t alignment, bool own) {
   HostChunk* chunks = chunks_.load(std::memory_order_relaxed);
   if (chunks == nullptr) {
-    chunks = static_cast<HostChunk*>(os::map(kMaxChunks * sizeof(HostChunk), kPage));
+    chunks = static_cast<HostChunk*>(os::map(kMaxChunks * sizeof(HostChunk)));
     if (chunks == nullptr) return nullptr;
     chunks_.store(chunks, std::memory_order_release);
   }
@@ -92,7 +92,7 @@ HostChunk* HostPool::add_chunk(uint64_t bytes, uint64_t mapped, uint64_t alignme
   int place = 0;
   while (place < used && chunks[place].base.load(std::memory_order_relaxed) != 0) ++place;
   if (place == kMaxChunks) return nullptr;
-  auto** at = static_cast<HostExtent**>(os::map(bytes / kPage * sizeof(HostExtent*), kPage));
+  auto** at = static_cast<HostExtent**>(os::map(bytes / kPage * sizeof(HostExtent*)));
   if (at == nullptr) return nullptr;
   void* memory = reserve_unnamed(bytes, mapped, alignment);
   const auto base = reinterpret_cast<uintptr_t>(memory);
@@ -225,7 +225,7 @@ bool HostPool::have_records(uint64_t more) {
 
 // Where the system has no memory for them, they lie in pages of the pool's own, for good.
 bool HostPool::make_records() {
-  void* memory = os::map(kRecordPages * kPage, kPage);
+  void* memory = os::map(kRecordPages * kPage);
   bool zero;
   if (memory == nullptr) {
     memory = take_free(kRecordPages, kPage, &zero);

@@ -36,7 +36,7 @@ class Array {
     if (size > kMostBytes / sizeof(T)) return false;
     size_ = size;
     if (size == 0) return true;
-    data_ = static_cast<T*>(os::map(bytes(), kPage));
+    data_ = static_cast<T*>(os::map(bytes()));
     if (data_ == nullptr) size_ = 0;
     return data_ != nullptr;
   }
@@ -53,7 +53,7 @@ class Array {
   std::span<const T> span() const { return {data_, size_}; }
 
  private:
-  static constexpr size_t kPage = 4096, kMostBytes = size_t{1} << 46;
+  static constexpr size_t kMostBytes = size_t{1} << 46;
 
   T* data_ = nullptr;
   size_t size_ = 0;

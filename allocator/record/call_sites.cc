@@ -8,8 +8,6 @@
 namespace cistern::alloc {
 namespace {
 
-constexpr size_t kPage = 4096;
-
 // FNV-1a over the fields.
 uint32_t hash_of(const Frame* frames, int count) {
   uint64_t hash = 14695981039346656037u;
@@ -52,7 +50,7 @@ int CallSites::frames(uint32_t site, Frame* out) const {
 bool CallSites::make_room() {
   const auto table = [](auto& where, size_t entries) {
     using Entry = std::remove_reference_t<decltype(*where)>;
-    if (where == nullptr) where = static_cast<Entry*>(os::map(entries * sizeof(Entry), kPage));
+    if (where == nullptr) where = static_cast<Entry*>(os::map(entries * sizeof(Entry)));
     return where != nullptr;
   };
   if (slots_.load(std::memory_order_relaxed) != nullptr) return true;

@@ -8,7 +8,6 @@
 namespace cistern::alloc {
 namespace {
 
-constexpr size_t kPage = 4096;
 constexpr size_t kTextBytes = size_t{256} << 10;  // mapped at a time
 
 // FNV-1a.
@@ -57,10 +56,10 @@ const char* Names::text(uint32_t name) const {
 bool Names::make_room() {
   if (buckets_.load(std::memory_order_relaxed) != nullptr) return true;
   if (names_.load(std::memory_order_relaxed) == nullptr) {
-    names_.store(static_cast<Name*>(os::map((kMostNames + 1) * sizeof(Name), kPage)));
+    names_.store(static_cast<Name*>(os::map((kMostNames + 1) * sizeof(Name))));
   }
   if (names_.load(std::memory_order_relaxed) == nullptr) return false;
-  void* buckets = os::map(kBuckets * sizeof(std::atomic<uint32_t>), kPage);
+  void* buckets = os::map(kBuckets * sizeof(std::atomic<uint32_t>));
   buckets_.store(static_cast<std::atomic<uint32_t>*>(buckets), std::memory_order_release);
   return buckets != nullptr;
 }
@@ -68,7 +67,7 @@ bool Names::make_room() {
 const char* Names::keep(std::string_view text) {
   if (left_ < text.size() + 1) {
     if (mapped_ == kMostBytes) return nullptr;
-    text_ = static_cast<char*>(os::map(kTextBytes, kPage));
+    text_ = static_cast<char*>(os::map(kTextBytes));
     left_ = text_ == nullptr ? 0 : kTextBytes;
     mapped_ += left_;
     if (text_ == nullptr) return nullptr;

@@ -9,10 +9,9 @@
 namespace cistern::alloc {
 namespace {
 
-constexpr size_t kPage = 4096;
 constexpr size_t kMappedBytes = sizeof(BlockHead) + kMostBlockBytes;
 
-BlockHead* map_block() { return static_cast<BlockHead*>(os::map(kMappedBytes, kPage)); }
+BlockHead* map_block() { return static_cast<BlockHead*>(os::map(kMappedBytes)); }
 
 uint8_t* contents_of(BlockHead* block) { return reinterpret_cast<uint8_t*>(block + 1); }
 

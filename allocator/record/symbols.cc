@@ -19,8 +19,6 @@
 namespace cistern::alloc {
 namespace {
 
-constexpr size_t kPage = 4096;
-
 // Of all tables of a file: a hostile one may have thousands of headers for the same entries, or be
 // a hole of terabytes. Of what is not hostile the largest libraries have two million.
 constexpr uint64_t kMostEntries = uint64_t{1} << 23;
@@ -123,7 +121,7 @@ bool Symbols::read_table(uint32_t kind) {
     if (entries == 0 || entries > left) return false;
     left -= entries;
     room_ = entries;
-    symbols_ = static_cast<Symbol*>(os::map(room_ * sizeof(Symbol), kPage));
+    symbols_ = static_cast<Symbol*>(os::map(room_ * sizeof(Symbol)));
     if (symbols_ == nullptr) return false;
     for (uint64_t s = 0; s < entries; ++s) {
       Elf64_Sym symbol;

@@ -204,8 +204,8 @@ struct Launch {
   void note(const Other&) {}
 };
 
-bool may_await_visible_work(CUstream stream, CUevent, unsigned) {
-  return shim::may_await_visible_work(stream);
+bool awaits_visible_work(CUstream stream, CUevent, unsigned) {
+  return may_await_visible_work(stream);
 }
 
 // Whether the host sees the work that a call hands over (order/barrier/host_visible.h).
@@ -213,7 +213,7 @@ template <unsigned kTraits, typename... Arguments>
 [[gnu::always_inline]] inline bool is_visible(Arguments... arguments) {
   if constexpr ((kTraits & kRecords) != 0) return false;
   if constexpr ((kTraits & kAwaits) != 0) {
-    if (may_await_visible_work(arguments...)) return true;
+    if (awaits_visible_work(arguments...)) return true;
   }
   if constexpr ((kTraits & kDeviceOnly) == 0) return true;
   if constexpr ((std::is_same_v<Arguments, CUfunction> || ...)) {

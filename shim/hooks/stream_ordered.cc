@@ -13,7 +13,7 @@
 namespace cistern::shim {
 namespace {
 
-constexpr auto kMemory = alloc::Memory::stream_ordered;
+constexpr auto kOrdered = alloc::Memory::stream_ordered;
 
 void put_behind_debts(CUstream stream, bool visible) {
   while (any_debts() && order_behind_debts(stream)) note_submission(visible);
@@ -33,7 +33,7 @@ CUresult watch_async(AllocateAsync real, CUdeviceptr* out, size_t bytes, CUstrea
   const bool visible = allocation_is_visible<Kind>(stream);
   const SubmissionScope submission(visible);
   put_behind_debts(Kind::name(stream), visible);
-  return watch_allocation(kMemory, out, bytes, Kind::name(stream),
+  return watch_allocation(kOrdered, out, bytes, Kind::name(stream),
                           [=] { return allocate_async<Kind>(real, out, bytes, stream); });
 }
 
@@ -43,7 +43,7 @@ CUresult watch_from_pool(AllocateFromPool real, CUdeviceptr* out, size_t bytes, 
   const bool visible = allocation_is_visible<Kind>(stream);
   const SubmissionScope submission(visible);
   put_behind_debts(Kind::name(stream), visible);
-  return watch_allocation(kMemory, out, bytes, Kind::name(stream),
+  return watch_allocation(kOrdered, out, bytes, Kind::name(stream),
                           [=] { return allocate_from_pool<Kind>(real, out, bytes, pool, stream); });
 }
 
@@ -52,7 +52,7 @@ CUresult watch_free_async(FreeAsync real, CUdeviceptr address, CUstream stream) 
   const bool visible = all_is_visible();
   const SubmissionScope submission(visible);
   put_behind_debts(Kind::name(stream), visible);
-  return watch_free(kMemory, address, Kind::name(stream),
+  return watch_free(kOrdered, address, Kind::name(stream),
                     [=] { return free_async<Kind>(real, address, stream); });
 }
 

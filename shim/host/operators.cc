@@ -58,3 +58,5 @@ Function* of_runtime(const char* symbol) {
   }
 
 #include "shim/host/new_delete.def"
+#undef CISTERN_NEW
+#undef CISTERN_DELETE

@@ -88,9 +88,8 @@ void hear() {
   const bool has_room = lines.has_room(now);
   size_t count = lines.put_polled(all);
   if (has_room) all[count++] = {socket_.number(), POLLIN, 0};
-  constexpr uint64_t kMs = 1'000'000;
   const uint64_t wait_ns = std::min(kPauseNs, lines.unchanged_for(now));
-  poll(all, count, static_cast<int>(wait_ns / kMs + 1));
+  poll(all, count, static_cast<int>(wait_ns / 1'000'000 + 1));
   if (alone()) return;
   // The numbers may be the program's files by now.
   if (has_room && all[--count].revents != 0 && socket_.still_ours()) hear_request();

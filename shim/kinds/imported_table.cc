@@ -20,7 +20,7 @@ struct Block {
   Mapping* mapping;
 };
 
-constinit alloc::Mutex mutex;
+constinit alloc::Mutex table_mutex;
 constinit alloc::KeyedTable<Mapping, 8> mappings{};
 constinit alloc::KeyedTable<Block, 10> blocks{};
 constinit alloc::Arena<Mapping, size_t{64} << 10> mapping_arena{};
@@ -100,13 +100,13 @@ bool add_user(Mapping* mapping, uint64_t offset, uint64_t bytes, CUdeviceptr* ou
 }  // namespace
 
 bool use_open_mapping(const Mapping& wanted, const IpcAnswer& answer, CUdeviceptr* out) {
-  const alloc::LockGuard guard(mutex);
+  const alloc::LockGuard guard(table_mutex);
   Mapping* mapping = open_mapping(wanted);
   return mapping != nullptr && add_user(mapping, answer.offset, answer.bytes, out);
 }
 
 bool use_new_mapping(const Mapping& opened, const IpcAnswer& answer, CUdeviceptr* out) {
-  const alloc::LockGuard guard(mutex);
+  const alloc::LockGuard guard(table_mutex);
   Mapping* mapping = open_mapping(opened);
   if (mapping != nullptr) return false;
   drop_what_is_over(opened);
@@ -120,7 +120,7 @@ bool use_new_mapping(const Mapping& opened, const IpcAnswer& answer, CUdeviceptr
 }
 
 bool note_surplus(const Mapping& opened) {
-  const alloc::LockGuard guard(mutex);
+  const alloc::LockGuard guard(table_mutex);
   Mapping* mapping = open_mapping(opened);
   if (mapping == nullptr || mapping->key != opened.key) return false;
   ++mapping->surplus;
@@ -128,7 +128,7 @@ bool note_surplus(const Mapping& opened) {
 }
 
 Closing begin_closing(CUdeviceptr address, bool waited, Mapping** mapping, CUcontext* context) {
-  const alloc::LockGuard guard(mutex);
+  const alloc::LockGuard guard(table_mutex);
   Block* block = blocks.find(address, [](const Block& b) { return !b.mapping->closing; });
   if (block == nullptr) {
     return mapping_around(address) != nullptr ? Closing::not_open : Closing::foreign;
@@ -149,7 +149,7 @@ Closing begin_closing(CUdeviceptr address, bool waited, Mapping** mapping, CUcon
 }
 
 void end_closing(Mapping* mapping, Closed how) {
-  const alloc::LockGuard guard(mutex);
+  const alloc::LockGuard guard(table_mutex);
   mapping->closing = false;
   if (how == Closed::closed) {
     forget_mapping(mapping);
@@ -159,7 +159,7 @@ void end_closing(Mapping* mapping, Closed how) {
 }
 
 Mapping* take_left_over(CUcontext idle) {
-  const alloc::LockGuard guard(mutex);
+  const alloc::LockGuard guard(table_mutex);
   Mapping* taken = nullptr;
   for (Mapping** at = &left_over; *at != nullptr;) {
     Mapping* units = *at;
@@ -174,7 +174,7 @@ Mapping* take_left_over(CUcontext idle) {
 }
 
 void leave_over_again(Mapping* list) {
-  const alloc::LockGuard guard(mutex);
+  const alloc::LockGuard guard(table_mutex);
   while (list != nullptr) {
     Mapping* units = std::exchange(list, list->next);
     units->next = std::exchange(left_over, units);
@@ -188,7 +188,7 @@ bool find_open_block(CUdeviceptr address, uint64_t* start, uint64_t* bytes, CUco
   *bytes = *unit_bytes = 0;
   if (imported.load(std::memory_order_relaxed) == 0) [[likely]]
     return false;
-  const alloc::LockGuard guard(mutex);
+  const alloc::LockGuard guard(table_mutex);
   if (mapping_around(address) == nullptr) return false;
   const Block* block = blocks.search(
       [=](const Block& b) { return !b.mapping->closing && address - b.key < b.bytes; });
@@ -204,7 +204,7 @@ uint64_t blocks_opened() { return imported.load(std::memory_order_relaxed); }
 
 void drop_mappings_of(CUcontext context) {
   if (blocks_opened() == 0) return;
-  const alloc::LockGuard guard(mutex);
+  const alloc::LockGuard guard(table_mutex);
   const auto mark = [=](Mapping* m) { m->gone |= m->context == context; };
   mappings.for_each(mark);
   for (Mapping* units = left_over; units != nullptr; units = units->next) mark(units);
@@ -213,7 +213,7 @@ void drop_mappings_of(CUcontext context) {
 }
 
 void reset_imported_after_fork() {
-  mutex.reset();
+  table_mutex.reset();
   mapping_arena.reset_after_fork();
   left_over = nullptr;
   block_arena.reset_after_fork();

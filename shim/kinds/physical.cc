@@ -31,18 +31,18 @@ struct Physical {
 
 // Mappings of imported memory are recorded, too (`physical` is nullptr), because one unmapping may
 // undo several mappings.
-struct Mapping {
-  Mapping* next;
+struct Mapped {
+  Mapped* next;
   uint64_t key;  // the address
   uint64_t bytes;
   Physical* physical;
 };
 
-constinit alloc::Mutex mutex;
+constinit alloc::Mutex physical_mutex;
 constinit alloc::KeyedTable<Physical, 12> physicals{};
-constinit alloc::KeyedTable<Mapping, 12> mappings{};
+constinit alloc::KeyedTable<Mapped, 12> mapped{};
 constinit alloc::Arena<Physical> physical_arena{};
-constinit alloc::Arena<Mapping> mapping_arena{};
+constinit alloc::Arena<Mapped> mapped_arena{};
 constinit std::atomic<uint64_t> last_number{0};
 
 using Physicals = Physical*;  // a list
@@ -72,13 +72,13 @@ void end_all(Physicals ended) {
   }
 }
 
-// The mappings that make up a range, taken out as a list.
-Mapping* take_mappings(uint64_t address, uint64_t size) {
-  Mapping* taken = nullptr;
+// The mapped that make up a range, taken out as a list.
+Mapped* take_mappings(uint64_t address, uint64_t size) {
+  Mapped* taken = nullptr;
   for (const uint64_t end = address + size; address < end;) {
-    Mapping* mapping = mappings.find(address);
+    Mapped* mapping = mapped.find(address);
     if (mapping == nullptr) break;
-    mappings.remove(mapping);
+    mapped.remove(mapping);
     address += mapping->bytes;
     mapping->next = taken;
     taken = mapping;
@@ -128,7 +128,7 @@ CUresult create_as(uint64_t number, CUmemGenericAllocationHandle* handle, size_t
                .handles = 1,
                .uses = 1};
   if (charge.made()) charge.hand_over();
-  const alloc::LockGuard guard(mutex);
+  const alloc::LockGuard guard(physical_mutex);
   physicals.insert(physical);
   return result;
 }
@@ -149,7 +149,7 @@ CUresult create_physical(CUmemGenericAllocationHandle* handle, size_t size,
 CUresult release_physical(CUmemGenericAllocationHandle handle) {
   Physical* physical;
   {
-    const alloc::LockGuard guard(mutex);
+    const alloc::LockGuard guard(physical_mutex);
     physical = held(handle);
     if (physical != nullptr) --physical->handles;
   }
@@ -157,7 +157,7 @@ CUresult release_physical(CUmemGenericAllocationHandle handle) {
   if (physical == nullptr) return result;
   Physicals ended = nullptr;
   {
-    const alloc::LockGuard guard(mutex);
+    const alloc::LockGuard guard(physical_mutex);
     result == CUDA_SUCCESS ? drop(physical, &ended) : void(++physical->handles);
   }
   end_all(ended);
@@ -170,8 +170,8 @@ CUresult retain_physical(CUmemGenericAllocationHandle* handle, void* address) {
   const CUresult result = noted(driver().cuMemRetainAllocationHandle(handle, address));
   if (result != CUDA_SUCCESS) return result;
   const auto at = reinterpret_cast<uint64_t>(address);
-  const alloc::LockGuard guard(mutex);
-  const Mapping* mapping = mappings.search([&](const Mapping& m) { return at - m.key < m.bytes; });
+  const alloc::LockGuard guard(physical_mutex);
+  const Mapped* mapping = mapped.search([&](const Mapped& m) { return at - m.key < m.bytes; });
   Physical* physical = mapping != nullptr ? mapping->physical : nullptr;
   if (physical == nullptr) return result;
   ++physical->handles;
@@ -186,51 +186,51 @@ CUresult retain_physical(CUmemGenericAllocationHandle* handle, void* address) {
 
 CUresult map_physical(CUdeviceptr address, size_t size, size_t offset,
                       CUmemGenericAllocationHandle handle, unsigned long long flags) {
-  Mapping* mapping = mapping_arena.take();
+  Mapped* mapping = mapped_arena.take();
   Physical* physical = nullptr;
   if (mapping != nullptr) {
     // Counted before the driver knows: a release by another thread must not end the charge.
-    const alloc::LockGuard guard(mutex);
+    const alloc::LockGuard guard(physical_mutex);
     physical = held(handle);
     if (physical != nullptr) ++physical->uses;
   }
   const CUresult result = noted(driver().cuMemMap(address, size, offset, handle, flags));
   if (mapping == nullptr) return result;
   if (result != CUDA_SUCCESS) {
-    mapping_arena.give_back(mapping);
+    mapped_arena.give_back(mapping);
     Physicals ended = nullptr;
     {
-      const alloc::LockGuard guard(mutex);
+      const alloc::LockGuard guard(physical_mutex);
       drop(physical, &ended);
     }
     end_all(ended);
     return result;
   }
   *mapping = {nullptr, address, size, physical};
-  const alloc::LockGuard guard(mutex);
-  mappings.insert(mapping);
+  const alloc::LockGuard guard(physical_mutex);
+  mapped.insert(mapping);
   return result;
 }
 
 CUresult unmap_physical(CUdeviceptr address, size_t size) {
-  Mapping* taken;
+  Mapped* taken;
   {
-    const alloc::LockGuard guard(mutex);
+    const alloc::LockGuard guard(physical_mutex);
     taken = take_mappings(address, size);
   }
   const CUresult result = noted(driver().cuMemUnmap(address, size));
   Physicals ended = nullptr;
   {
-    const alloc::LockGuard guard(mutex);
+    const alloc::LockGuard guard(physical_mutex);
     while (taken != nullptr) {
-      Mapping* mapping = taken;
+      Mapped* mapping = taken;
       taken = mapping->next;
       if (result != CUDA_SUCCESS) {
-        mappings.insert(mapping);
+        mapped.insert(mapping);
         continue;
       }
       drop(mapping->physical, &ended);
-      mapping_arena.give_back(mapping);
+      mapped_arena.give_back(mapping);
     }
   }
   end_all(ended);
@@ -238,9 +238,9 @@ CUresult unmap_physical(CUdeviceptr address, size_t size) {
 }
 
 void reset_physical_after_fork() {
-  mutex.reset();
+  physical_mutex.reset();
   physical_arena.reset_after_fork();
-  mapping_arena.reset_after_fork();
+  mapped_arena.reset_after_fork();
 }
 
 }  // namespace cistern::shim

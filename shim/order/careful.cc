@@ -21,7 +21,7 @@ namespace {
 
 enum class State : uint8_t { trusting, becoming, careful };
 
-constinit std::atomic<State> state{State::trusting};
+constinit std::atomic<State> careful_state{State::trusting};
 constinit char reason[160] = "";  // written by the thread that changed the state
 constinit std::atomic<State> work_state{State::trusting};
 constinit std::atomic<bool> work_unseen{false};
@@ -52,8 +52,8 @@ void unknown_function(Unknown how, const char* name) {
 // Threads that come meanwhile go on only once the gate is closed: their calls may be as unknown.
 void become_careful(const char* format, ...) {
   State expected = State::trusting;
-  if (!state.compare_exchange_strong(expected, State::becoming)) {
-    alloc::os::wait_while([] { return state.load() == State::becoming; });
+  if (!careful_state.compare_exchange_strong(expected, State::becoming)) {
+    alloc::os::wait_while([] { return careful_state.load() == State::becoming; });
     return;
   }
   va_list arguments;
@@ -64,7 +64,7 @@ void become_careful(const char* format, ...) {
   end_seen_empty();           // from here on no context is found empty
   capture_gate().announce();  // and never withdrawn
   pay_debts();
-  state.store(State::careful);
+  careful_state.store(State::careful);
   log(config::LogLevel::kInfo,
       "%s; from now on the driver serves all requests for memory, as without Cistern", reason);
 }
@@ -95,10 +95,10 @@ const char* why_work_is_unseen() {
   return work_state.load(std::memory_order_acquire) == State::careful ? work_reason : nullptr;
 }
 
-bool careful() { return state.load(std::memory_order_relaxed) == State::careful; }
+bool careful() { return careful_state.load(std::memory_order_relaxed) == State::careful; }
 
 const char* why_careful() {
-  return state.load(std::memory_order_acquire) == State::careful ? reason : nullptr;
+  return careful_state.load(std::memory_order_acquire) == State::careful ? reason : nullptr;
 }
 
 void watch_unknown_functions(const config::Policy&) { tell_before_unknown(unknown_function); }

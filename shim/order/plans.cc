@@ -39,7 +39,6 @@ void refuse(const char* path, const char* what, uint64_t seen, const char* allow
       path, what, static_cast<unsigned long long>(seen), allowed);
 }
 
-constexpr size_t kPage = 4096;
 // More than that no plan takes that the reader of plans would get through.
 constexpr off_t kMostFileBytes = off_t{4} << 30;
 
@@ -56,10 +55,10 @@ std::span<const uint8_t> read_whole(int file) {
   const bool begins = pread(file, magic, sizeof magic, 0) == ssize_t{sizeof magic} &&
                       memcmp(magic, alloc::plan::kPlanMagic, sizeof magic) == 0;
   // What is none is refused by its beginning.
-  const off_t wanted = begins ? status.st_size : std::min<off_t>(status.st_size, kPage);
+  const off_t wanted = begins ? status.st_size : std::min<off_t>(status.st_size, alloc::os::kPage);
   if (wanted > kMostFileBytes) return {};
   const auto bytes = static_cast<size_t>(wanted);
-  auto* text = static_cast<uint8_t*>(alloc::os::map(bytes, kPage));
+  auto* text = static_cast<uint8_t*>(alloc::os::map(bytes));
   errno = ENOMEM;
   size_t got = 0;
   while (text != nullptr && got < bytes) {

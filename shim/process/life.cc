@@ -11,19 +11,19 @@
 namespace cistern::shim {
 namespace {
 
-constinit std::atomic<bool> started{false};
+constinit std::atomic<bool> has_started{false};
 constinit std::atomic<bool> bad_settings_told{false};
 
 void child_after_fork() {
   // The driver does not work in this process; what the pools know is the parent's.
   become_inactive();
-  started.store(false, std::memory_order_release);
+  has_started.store(false, std::memory_order_release);
   for (const Part& part : parts()) {
     if (part.in_child != nullptr) part.in_child();
   }
 }
 
-bool works(const Part& part) { return active() || (part.without_pools && settings_hold()); }
+bool part_works(const Part& part) { return active() || (part.without_pools && settings_hold()); }
 
 // The object's one constructor: runs before main, touches neither CUDA nor files that no setting
 // names. A second one would cost this one its arguments, where link-time optimisation joins them.
@@ -33,21 +33,21 @@ bool works(const Part& part) { return active() || (part.without_pools && setting
   if (bad && said_by_an_ancestor(loaded_settings().error.text)) bad_settings_told.store(true);
   for (const Part& part : parts()) {
     if (bad && part.at_bad_start != nullptr) part.at_bad_start();
-    if (works(part) && part.at_start != nullptr) part.at_start(policy());
+    if (part_works(part) && part.at_start != nullptr) part.at_start(policy());
   }
 }
 
 void with_the_driver(int, void*) {
   for (const Part& part : parts()) {
-    if (works(part) && part.before_driver_ends != nullptr) part.before_driver_ends();
+    if (part_works(part) && part.before_driver_ends != nullptr) part.before_driver_ends();
   }
 }
 
 [[gnu::destructor]] void at_exit() {
-  const bool used = started.load(std::memory_order_acquire);
+  const bool used = has_started.load(std::memory_order_acquire);
   for (const Part& part : parts()) {
     const auto end = used ? part.at_exit : part.at_exit_without_cuda;
-    if (works(part) && end != nullptr) end();
+    if (part_works(part) && end != nullptr) end();
   }
 }
 
@@ -65,7 +65,7 @@ void tell_bad_settings() {
 void cuda_started(bool complete) {
   active();  // reads the settings, unless that has been done
   bool expected = false;
-  if (!started.compare_exchange_strong(expected, true)) return;
+  if (!has_started.compare_exchange_strong(expected, true)) return;
   const config::Loaded& loaded = loaded_settings();
   if (loaded.status == config::Status::kBad) return tell_bad_settings();
   // `cistern run` has already printed the warnings.
@@ -76,7 +76,7 @@ void cuda_started(bool complete) {
     at_fork(nullptr, nullptr, child_after_fork);
   }
   for (const Part& part : parts()) {
-    if (works(part) && part.at_cuda_start != nullptr) part.at_cuda_start(policy());
+    if (part_works(part) && part.at_cuda_start != nullptr) part.at_cuda_start(policy());
   }
   if (loaded.status == config::Status::kOff) return;
   if (!complete) {

@@ -20,10 +20,8 @@ namespace {
 
 constexpr int kSilent = -1;
 constinit std::atomic<int> level_{kSilent};
-constinit const char* file_ = nullptr;
+constinit const char* log_file = nullptr;
 constinit OwnFile log_{};
-
-bool relative(const char* name) { return name != nullptr && name[0] != '/'; }
 
 // In place, since what is shown is never longer. The new length.
 size_t only_shown(char* text, size_t bytes) {
@@ -54,12 +52,12 @@ Target target() {
       seen = opened_by.load(std::memory_order_acquire);
     } else if (opened_by.compare_exchange_strong(seen, -self)) {
       opener.store(pthread_self());
-      usable.store(file_ != nullptr && log_.open(file_, Existing::append));
+      usable.store(log_file != nullptr && log_.open(log_file, Existing::append));
       opener.store(0);
       opened_by.store(seen = self, std::memory_order_release);
-      if (file_ != nullptr && !usable.load()) {
+      if (log_file != nullptr && !usable.load()) {
         log(config::LogLevel::kWarn, "the log file %s cannot be opened: %s; check CISTERN_LOG_FILE",
-            file_, open_error(errno));
+            log_file, open_error(errno));
       }
     }
   }
@@ -69,8 +67,9 @@ Target target() {
 }  // namespace
 
 void open_log(const config::Policy& policy) {
-  file_ = policy.log_file.value;
-  if (relative(file_) || relative(policy.report_file.value) || relative(policy.record.value)) {
+  log_file = policy.log_file.value;
+  if (is_relative(log_file) || is_relative(policy.report_file.value) ||
+      is_relative(policy.record.value)) {
     note_start_directory();
   }
   level_.store(static_cast<int>(policy.log.value), std::memory_order_release);

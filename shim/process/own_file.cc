@@ -80,8 +80,6 @@ namespace {
 
 constinit char start_directory_[PATH_MAX] = "";  // where relative names of files begin
 
-bool relative(const char* name) { return name != nullptr && name[0] != '/'; }
-
 const char* rank() {
   for (const char* name :
        {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "RANK"}) {
@@ -249,7 +247,7 @@ bool OwnFile::adopt(int fd) {
 
 bool OwnFile::open(const char* pattern, Existing existing) {
   char path[PATH_MAX];
-  snprintf(path, sizeof path, "%s", relative(pattern) ? start_directory_ : "");
+  snprintf(path, sizeof path, "%s", is_relative(pattern) ? start_directory_ : "");
   const size_t directory = strlen(path);
   expand_path(pattern, path + directory, sizeof path - directory);
   int fd = -1;
@@ -293,7 +291,7 @@ void note_start_directory() {
 }
 
 void path_from_start(const char* name, char* out) {
-  snprintf(out, PATH_MAX, "%s%s", relative(name) ? start_directory_ : "", name);
+  snprintf(out, PATH_MAX, "%s%s", is_relative(name) ? start_directory_ : "", name);
 }
 
 const char* open_error(int error) {

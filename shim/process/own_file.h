@@ -21,6 +21,9 @@ namespace cistern::shim {
 // Writes to any descriptor without a signal to the program, and without a wait. Log, files and
 // jemalloc's messages all go through this. Any thread.
 
+// Whether a file's name begins where the process began. False: there is none.
+inline bool is_relative(const char* name) { return name != nullptr && name[0] != '/'; }
+
 // Writes everything or gives up: false, with errno. Never raises SIGPIPE or SIGXFSZ. `at`: the
 // offset in the file; without it where the descriptor stands. `patience_ms`: how long a pipe that
 // is full, and does not block, may take nothing.

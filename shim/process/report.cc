@@ -40,9 +40,9 @@ Frameworks frameworks_that_pool() {
 using config::ReportFormat;
 
 constinit ReportFormat format_ = ReportFormat::kNone;
-constinit const char* file_ = nullptr;
+constinit const char* report_file = nullptr;
 constinit OwnFile output_{};
-constinit Writer writer{};
+constinit Writer report_writer{};
 constinit uint64_t loaded_at_ns = 0;
 constinit pid_t first_process = 0;  // of those that were asked for a report; 0: another one is
 
@@ -65,11 +65,11 @@ Run::Run() {
 
 void open_report(const config::Policy& policy) {
   format_ = policy.report.value;
-  file_ = policy.report_file.value;
+  report_file = policy.report_file.value;
   loaded_at_ns = alloc::os::now_ns();
   if (format_ == ReportFormat::kNone) return;
   if (!an_ancestor_reports()) first_process = getpid();
-  if (file_ != nullptr) return;
+  if (report_file != nullptr) return;
   output_.adopt(STDERR_FILENO);
 }
 
@@ -82,7 +82,7 @@ void tell_that_no_cuda_was_used() {
            "cistern: info: no report of process %d, %s; it used no CUDA; the programs that it "
            "started have their own",
            static_cast<int>(first_process), run.program);
-  if (file_ != nullptr) return log_line(line);
+  if (report_file != nullptr) return log_line(line);
   const size_t length = strlen(line);
   line[length] = '\n';
   output_.write(line, length + 1);
@@ -91,16 +91,16 @@ void tell_that_no_cuda_was_used() {
 void write_report(ProcessReport process) {
   if (format_ == ReportFormat::kNone) return;
   process.ran_ns = alloc::os::now_ns() - loaded_at_ns;
-  bool written = file_ == nullptr || output_.open(file_, Existing::truncate);
+  bool written = report_file == nullptr || output_.open(report_file, Existing::truncate);
   if (written) {
-    writer.begin(&output_, format_ == ReportFormat::kJson);
-    compose(writer, process, advise(process, policy(), frameworks_that_pool()));
-    written = writer.end();
+    report_writer.begin(&output_, format_ == ReportFormat::kJson);
+    compose(report_writer, process, advise(process, policy(), frameworks_that_pool()));
+    written = report_writer.end();
   }
   // Where stderr takes no report, it takes no line that says so.
-  if (written || (file_ == nullptr && policy().log_file.value == nullptr)) return;
+  if (written || (report_file == nullptr && policy().log_file.value == nullptr)) return;
   log(config::LogLevel::kWarn, "the report cannot be written to %s: %s; check CISTERN_REPORT_FILE",
-      file_ == nullptr ? "stderr" : file_, open_error(errno));
+      report_file == nullptr ? "stderr" : report_file, open_error(errno));
 }
 
 }  // namespace cistern::shim

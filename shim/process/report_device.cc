@@ -13,9 +13,9 @@ using alloc::WorkedBy;
 
 // What the process holds of a device, by kind: the pools, then the kinds of MemoryKind in its
 // order.
-constexpr const char* kKinds[] = {"pools",          "direct",   "arrays",
-                                  "stream-ordered", "physical", "managed"};
-static_assert(std::size(kKinds) == 1 + alloc::kMemoryKinds);
+constexpr const char* kKindNames[] = {"pools",          "direct",   "arrays",
+                                      "stream-ordered", "physical", "managed"};
+static_assert(std::size(kKindNames) == 1 + alloc::kMemoryKinds);
 
 uint64_t taken(const alloc::Ledger& l, size_t kind) {
   return kind == 0 ? l.reserved.get() : l.taken[kind - 1].get();
@@ -154,8 +154,8 @@ void json_state(Writer& writer, const DeviceReport& device) {
                  device.usage.quarantined, l.quarantined_peak.get());
   writer.numbers("     ", "charged_bytes refused_by_limit", ",\n     \"by_kind\": {",
                  device.cap->charged(), l.refused_by_cap.get());
-  for (size_t i = 0; i < std::size(kKinds); ++i) {
-    writer.json("%s\"%s\": ", i == 0 ? "" : ", ", kKinds[i]);
+  for (size_t i = 0; i < std::size(kKindNames); ++i) {
+    writer.json("%s\"%s\": ", i == 0 ? "" : ", ", kKindNames[i]);
     writer.numbers("{", "bytes peak_bytes", "}", taken(l, i), taken_peak(l, i));
   }
   writer.numbers(
@@ -178,8 +178,8 @@ void text_kinds(Writer& writer, const DeviceReport& device) {
   const Ledger& l = *device.ledger;
   const alloc::Cap& cap = *device.cap;
   writer.text("cistern:   peak by kind  ");
-  for (size_t i = 0; i < std::size(kKinds); ++i) {
-    writer.text("%s %s %.1f", i == 0 ? "" : ",", kKinds[i], mib(taken_peak(l, i)));
+  for (size_t i = 0; i < std::size(kKindNames); ++i) {
+    writer.text("%s %s %.1f", i == 0 ? "" : ",", kKindNames[i], mib(taken_peak(l, i)));
   }
   writer.text(" MiB\n");
   if (cap.limit() == 0) return;

@@ -24,8 +24,8 @@ constinit config::Loaded loaded{};
 constinit char effective[1024] = "";
 constinit bool secure = false;
 
-enum class State : int { unread, reading, inactive, active };
-constinit std::atomic<State> state{State::unread};
+enum class Settings : int { unread, reading, inactive, active };
+constinit std::atomic<Settings> settings_state{Settings::unread};
 
 // Whether the process has more rights than whoever started it (AT_SECURE in getauxval(3)): that
 // user chose the environment, and must neither read nor write files by it with these rights.
@@ -37,7 +37,7 @@ void ignore_settings() {
   loaded.policy.pool.value = false;
   loaded.status = config::Status::kOff;
   secure = true;
-  state.store(State::inactive, std::memory_order_release);
+  settings_state.store(Settings::inactive, std::memory_order_release);
 }
 
 [[noreturn]] void refuse_to_start() {
@@ -48,9 +48,11 @@ void ignore_settings() {
 }  // namespace
 
 void load_settings(const char* const* envp) {
-  State expected = State::unread;
-  if (!state.compare_exchange_strong(expected, State::reading, std::memory_order_acq_rel)) {
-    alloc::os::wait_while([] { return state.load(std::memory_order_acquire) == State::reading; });
+  Settings expected = Settings::unread;
+  if (!settings_state.compare_exchange_strong(expected, Settings::reading,
+                                              std::memory_order_acq_rel)) {
+    alloc::os::wait_while(
+        [] { return settings_state.load(std::memory_order_acquire) == Settings::reading; });
     return;
   }
   if (runs_with_more_rights()) return ignore_settings();
@@ -65,17 +67,17 @@ void load_settings(const char* const* envp) {
     const bool works = valid || (part.without_pools && settings_hold());
     if (works && part.at_load != nullptr) part.at_load(loaded.policy);
   }
-  state.store(valid ? State::active : State::inactive, std::memory_order_release);
+  settings_state.store(valid ? Settings::active : Settings::inactive, std::memory_order_release);
 }
 
 bool active() {
-  const State now = state.load(std::memory_order_acquire);
-  if (now == State::unread) [[unlikely]] {
+  const Settings now = settings_state.load(std::memory_order_acquire);
+  if (now == Settings::unread) [[unlikely]] {
     // Another library's constructor called a hook before the constructor in life.cc ran.
     load_settings(environ);
     return active();
   }
-  return now == State::active;
+  return now == Settings::active;
 }
 
 bool settings_hold() { return !secure && loaded.status != config::Status::kBad; }
@@ -86,7 +88,7 @@ const char* policy_line() { return effective; }
 
 const config::Loaded& loaded_settings() { return loaded; }
 
-void become_inactive() { state.store(State::inactive, std::memory_order_release); }
+void become_inactive() { settings_state.store(Settings::inactive, std::memory_order_release); }
 
 namespace {
 

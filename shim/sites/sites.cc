@@ -175,10 +175,10 @@ uint64_t hash_of(const Stack& stack, uint64_t changes) {
   const uint32_t interpreter = codes[stack.count].file;
 
   Frame frames[kMostFrames];
-  int count = 0, python = 0;
+  int count = 0, python_frame = 0;
   const auto add_python = [&] {
-    for (; python < stack.python_count && count < kMostFrames; ++python) {
-      frames[count++] = frame_of(stack.python[python]);
+    for (; python_frame < stack.python_count && count < kMostFrames; ++python_frame) {
+      frames[count++] = frame_of(stack.python[python_frame]);
     }
   };
   for (int i = 0; i < stack.count && count < kMostFrames; ++i) {

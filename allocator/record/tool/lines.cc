@@ -152,7 +152,7 @@ std::optional<Unit> read_unit(std::string_view section, size_t begin, size_t* ne
   return unit;
 }
 
-struct Row {
+struct LineRow {
   uint64_t address = 0, file = 1, line = 1;
   bool ends = false;  // its sequence
 };
@@ -161,7 +161,7 @@ struct Row {
 template <typename Visitor>
 void for_each_row(const Unit& unit, Visitor visit) {
   Bytes code(unit.program);
-  Row row;
+  LineRow row;
   const auto step = [&](uint64_t steps) { row.address += steps * unit.least_step; };
   while (code.more()) {
     const uint8_t opcode = code.byte();
@@ -329,7 +329,7 @@ SourceLines::SourceLines(const Symbols& file)
     const std::optional<Unit> unit = read_unit(lines_, begin, &next);
     if (!unit) continue;
     uint64_t low = UINT64_MAX;
-    for_each_row(*unit, [&](const Row& row) {
+    for_each_row(*unit, [&](const LineRow& row) {
       low = std::min(low, row.address);
       if (!row.ends) return;
       // Code that the linker left out begins at 0.
@@ -347,8 +347,8 @@ std::string SourceLines::at(uint64_t begin, uint64_t address) const {
   const std::optional<Unit> unit = read_unit(lines_, behind[-1].unit, &next);
   // A row stands for the code up to the next one. Rows of the unit's other sequences do not lie
   // between the beginning of this one and the address.
-  Row own, found{.line = 0};
-  for_each_row(*unit, [&](const Row& row) {
+  LineRow own, found{.line = 0};
+  for_each_row(*unit, [&](const LineRow& row) {
     if (row.ends || row.address > address || row.address < behind[-1].low) return;
     if (row.address <= begin && row.address != own.address) own = found = row;
     if (row.file == own.file && row.line != 0) found = row;

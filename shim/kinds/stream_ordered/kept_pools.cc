@@ -51,7 +51,7 @@ constinit alloc::Mutex telling;  // around a threshold and what was told of it
 constinit KeptPool pools[kMaxPools]{};
 constinit uint64_t births = 0;  // guarded by the mutex
 constinit std::atomic<int> pools_end{0};
-constinit std::atomic<int> ours{0}, asleep{0};
+constinit std::atomic<int> ours_count{0}, asleep{0};
 
 // resting: thresholds are the driver's own. without: no thread can be had, so nothing is raised.
 enum class Tending : uint8_t { resting, tended, without };
@@ -73,7 +73,7 @@ KeptPool* find(CUmemoryPool handle) {
 
 // Caller holds the mutex.
 void belongs(KeptPool& pool, Whose whose) {
-  ours.fetch_add((whose == Whose::ours) - (pool.whose == Whose::ours));
+  ours_count.fetch_add((whose == Whose::ours) - (pool.whose == Whose::ours));
   asleep.fetch_add((whose == Whose::asleep) - (pool.whose == Whose::asleep));
   pool.whose = whose;
 }
@@ -298,7 +298,7 @@ bool attended() {
     if (may_keep_on(device)) adopt_default_pool(device);
   }
   looked_at.store(end);
-  if (ours.load() == 0 || !attended()) return;
+  if (ours_count.load() == 0 || !attended()) return;
   // Also while a look is under way, which says for that long that it rests.
   for_each_pool([](const PoolVisit& visit) { visit.tell(raised()); });
 }
@@ -380,7 +380,7 @@ CUresult reset_used_high(CUmemoryPool handle, void* value) {
   return result;
 }
 
-bool several_pools_keep() { return ours.load(std::memory_order_relaxed) > 1; }
+bool several_pools_keep() { return ours_count.load(std::memory_order_relaxed) > 1; }
 
 void kept_pools_close(const Context& context) {
   if (!keeps_pools()) return;
@@ -391,7 +391,7 @@ void kept_pools_close(const Context& context) {
 }
 
 void give_back_kept(CUdevice device) {
-  if (!keeps_pools() || ours.load(std::memory_order_relaxed) == 0) return;
+  if (!keeps_pools() || ours_count.load(std::memory_order_relaxed) == 0) return;
   const GatePass pass;
   if (!pass) return;
   for_each_pool([=](const PoolVisit& visit) {

@@ -21,9 +21,9 @@ struct PoolRecord {
   PoolHome home;
 };
 
-constinit alloc::Mutex mutex;
-constinit alloc::KeyedTable<PoolRecord, 8> pools{};
-constinit alloc::Arena<PoolRecord, 64 * 1024> arena{};
+constinit alloc::Mutex records_mutex;
+constinit alloc::KeyedTable<PoolRecord, 8> pool_records{};
+constinit alloc::Arena<PoolRecord, 64 * 1024> record_arena{};
 
 uint64_t key_of(CUmemoryPool pool) { return reinterpret_cast<uint64_t>(pool); }
 
@@ -39,7 +39,7 @@ CUdevice device_of_default(CUmemoryPool pool) {
   return kNoDevice;
 }
 
-constinit std::atomic<bool> used{false};
+constinit std::atomic<bool> pools_are_used{false};
 
 uint64_t unused_bytes(CUmemoryPool pool) {
   const auto ask = driver().cuMemPoolGetAttribute;
@@ -62,12 +62,13 @@ bool trim_default_pool(CUdevice device) {
 }  // namespace
 
 void note_stream_ordered_use() {
-  if (!used.load(std::memory_order_relaxed)) used.store(true, std::memory_order_relaxed);
+  if (!pools_are_used.load(std::memory_order_relaxed))
+    pools_are_used.store(true, std::memory_order_relaxed);
 }
 
 bool trim_default_pools(CUdevice device) {
   const Driver& d = driver();
-  if (!used.load(std::memory_order_relaxed)) return false;
+  if (!pools_are_used.load(std::memory_order_relaxed)) return false;
   if (d.cuDeviceGetDefaultMemPool == nullptr || d.cuMemPoolTrimTo == nullptr) return false;
   const GatePass pass;
   if (!pass) return false;
@@ -89,29 +90,29 @@ void memory_pool_created(CUmemoryPool pool, const CUmemPoolProps& properties) {
 std::optional<PoolHome> forget_home(CUmemoryPool pool) {
   PoolRecord* record;
   {
-    const alloc::LockGuard guard(mutex);
-    record = pools.find(key_of(pool));
-    if (record != nullptr) pools.remove(record);
+    const alloc::LockGuard guard(records_mutex);
+    record = pool_records.find(key_of(pool));
+    if (record != nullptr) pool_records.remove(record);
   }
   if (record == nullptr) return std::nullopt;
   const PoolHome home = record->home;
-  arena.give_back(record);
+  record_arena.give_back(record);
   return home;
 }
 
 void remember_home(CUmemoryPool pool, PoolHome home) {
-  PoolRecord* record = arena.take();
+  PoolRecord* record = record_arena.take();
   if (record == nullptr) return;
   *record = {nullptr, key_of(pool), home};
-  const alloc::LockGuard guard(mutex);
-  if (pools.find(record->key) == nullptr) return pools.insert(record);
-  arena.give_back(record);  // another thread was faster
+  const alloc::LockGuard guard(records_mutex);
+  if (pool_records.find(record->key) == nullptr) return pool_records.insert(record);
+  record_arena.give_back(record);  // another thread was faster
 }
 
 PoolHome home_of(CUmemoryPool pool) {
   {
-    const alloc::LockGuard guard(mutex);
-    if (const PoolRecord* record = pools.find(key_of(pool))) return record->home;
+    const alloc::LockGuard guard(records_mutex);
+    if (const PoolRecord* record = pool_records.find(key_of(pool))) return record->home;
   }
   const PoolHome home{device_of_default(pool), alloc::MemoryKind::stream_ordered};
   if (home.device != kNoDevice) remember_home(pool, home);
@@ -119,8 +120,8 @@ PoolHome home_of(CUmemoryPool pool) {
 }
 
 void reset_memory_pools_after_fork() {
-  mutex.reset();
-  arena.reset_after_fork();
+  records_mutex.reset();
+  record_arena.reset_after_fork();
 }
 
 }  // namespace cistern::shim

@@ -51,7 +51,7 @@ constexpr uint16_t kUnknown = UINT16_MAX;
 constexpr size_t kFunctions = 4096;
 constinit Function functions[kFunctions] = {};
 constinit std::atomic<uint32_t> unloadings{1};
-constinit alloc::Mutex mutex;  // held while an entry is written
+constinit alloc::Mutex functions_mutex;  // held while an entry is written
 
 // A launch takes a function or a kernel.
 CUresult ask_parameter(CUfunction handle, size_t i, size_t* bytes) {
@@ -85,7 +85,7 @@ const Function* find_function(CUfunction handle) {
     CUfunction there = entry.handle.load(std::memory_order_acquire);
     if (there == handle && entry.unloadings.load(std::memory_order_acquire) == now) return &entry;
     if (there != handle && there != nullptr) continue;
-    const alloc::LockGuard guard(mutex);
+    const alloc::LockGuard guard(functions_mutex);
     there = entry.handle.load(std::memory_order_relaxed);
     if (there != handle && there != nullptr) continue;
     if (there == handle && entry.unloadings.load(std::memory_order_relaxed) == now) return &entry;
@@ -203,6 +203,6 @@ void look_at_copied(const void* source, size_t bytes) {
   }
 }
 
-void reset_visible_after_fork() { mutex.reset(); }
+void reset_visible_after_fork() { functions_mutex.reset(); }
 
 }  // namespace cistern::shim

@@ -29,7 +29,7 @@ struct Followed {
 };
 constexpr int kMost = 16;
 constinit Followed list[kMost] = {};
-constinit alloc::Mutex mutex;
+constinit alloc::Mutex list_mutex;
 
 constexpr uint64_t kPatienceNs = 100'000'000;  // another thread may be held up in the driver
 const auto kNoStream = reinterpret_cast<CUstream>(~uintptr_t{0});
@@ -54,7 +54,7 @@ Followed* find(CUcontext context, CUstream stream) {
 bool follow_visible_work(CUstream stream) {
   const GatePass pass;  // and no event ends up in a capture
   const Context* context = current_context();
-  if (!pass || context == nullptr || !mutex.lock_within(kPatienceNs)) return false;
+  if (!pass || context == nullptr || !list_mutex.lock_within(kPatienceNs)) return false;
   Followed* followed = find(context->handle.load(), stream);
   CUresult recorded = CUDA_ERROR_OUT_OF_MEMORY;
   if (followed != nullptr) {
@@ -62,13 +62,13 @@ bool follow_visible_work(CUstream stream) {
     recorded = noted(driver().cuEventRecord(followed->event, stream));
     followed->pending = followed->pending || recorded == CUDA_SUCCESS;
   }
-  mutex.unlock();
+  list_mutex.unlock();
   return recorded == CUDA_SUCCESS;
 }
 
 bool any_visible_work(const Context& context) {
   CUcontext handle = context.handle.load();
-  const alloc::LockGuard guard(mutex);
+  const alloc::LockGuard guard(list_mutex);
   return std::any_of(std::begin(list), std::end(list),
                      [=](const Followed& each) { return each.context == handle && each.pending; });
 }
@@ -92,7 +92,7 @@ bool others_may_show(CUcontext own) {
 bool may_await_visible_work(CUstream stream) {
   const auto any_but_of = [](CUcontext own) {
     if (others_may_show(own)) return true;
-    const alloc::LockGuard guard(mutex);
+    const alloc::LockGuard guard(list_mutex);
     return std::any_of(std::begin(list), std::end(list),
                        [=](const Followed& each) { return each.pending && each.context != own; });
   };
@@ -115,7 +115,7 @@ void await_visible_work(Context& context) {
     const Visit visit(context);
     const ContextScope scope(visit.open() ? visit.handle() : nullptr);
     if (!visit.open() || !scope) return true;
-    const alloc::LockGuard guard(mutex);
+    const alloc::LockGuard guard(list_mutex);
     bool any = false;
     for (Followed& each : list) {
       if (each.context != visit.handle() || !each.pending) continue;
@@ -129,21 +129,21 @@ void await_visible_work(Context& context) {
 
 // What it did stays to be waited for, and another stream may get its handle.
 void visible_work_leaves(CUstream stream) {
-  const alloc::LockGuard guard(mutex);
+  const alloc::LockGuard guard(list_mutex);
   for (Followed& each : list) {
     if (each.stream == stream) each.stream = kNoStream;
   }
 }
 
 void visible_work_gone(CUcontext handle) {
-  const alloc::LockGuard guard(mutex);
+  const alloc::LockGuard guard(list_mutex);
   for (Followed& each : list) {
     if (each.context == handle) each = {};
   }
 }
 
 void reset_visible_work_after_fork() {
-  mutex.reset();
+  list_mutex.reset();
   std::fill(std::begin(list), std::end(list), Followed{});
 }
 

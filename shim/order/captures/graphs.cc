@@ -14,8 +14,8 @@
 namespace cistern::shim {
 namespace {
 
-struct Record {
-  Record* next;
+struct GraphRecord {
+  GraphRecord* next;
   uint64_t key;       // the handle
   CUcontext context;  // of the capture, or the one current at the instantiation of a graph never
                       // seen; nullptr: of none in particular
@@ -23,11 +23,11 @@ struct Record {
   alloc::GraphLife life;
 };
 
-using Records = alloc::KeyedTable<Record, 12>;
+using GraphRecords = alloc::KeyedTable<GraphRecord, 12>;
 
-constinit alloc::Mutex mutex;  // of all that follows
-constinit Records graphs, execs;
-constinit alloc::Arena<Record> arena;
+constinit alloc::Mutex graphs_mutex;  // of all that follows
+constinit GraphRecords graph_records, execs;
+constinit alloc::Arena<GraphRecord> arena;
 constinit alloc::GraphLife unlisted = {};  // of the graphs that have no record
 
 constinit std::atomic<alloc::Ticket> launched{0};
@@ -38,11 +38,11 @@ alloc::GraphLives& lives() { return shared().reclaim.graphs(); }
 // parked for one that goes must not wait for it.
 alloc::Ticket launches() { return launched.load(); }
 
-uint64_t key_of(const void* handle) { return reinterpret_cast<uint64_t>(handle); }
+uint64_t key_of_graph(const void* handle) { return reinterpret_cast<uint64_t>(handle); }
 
 // The record of this handle, a new one where there is none. nullptr without memory for it.
-Record* record_of(Records& records, const void* handle) {
-  Record* record = records.find(key_of(handle));
+GraphRecord* record_of(GraphRecords& records, const void* handle) {
+  GraphRecord* record = records.find(key_of_graph(handle));
   if (record != nullptr) return record;
   record = arena.take();
   if (record == nullptr) {
@@ -50,26 +50,26 @@ Record* record_of(Records& records, const void* handle) {
     return nullptr;
   }
   *record = {};
-  record->key = key_of(handle);
+  record->key = key_of_graph(handle);
   records.insert(record);
   return record;
 }
 
-void forget(Record* record) {
+void forget(GraphRecord* record) {
   lives().release(&record->life, launches());
   arena.give_back(record);
 }
 
 // The executable graph is made from `graph` now, whose addresses it has taken over.
-void make_from(Record* exec, CUgraph graph) {
-  Record* source = graphs.find(key_of(graph));
+void make_from(GraphRecord* exec, CUgraph graph) {
+  GraphRecord* source = graph_records.find(key_of_graph(graph));
   exec->begin = source == nullptr ? 0 : source->begin;
   lives().hold(&exec->life, exec->begin, launches());
   if (source != nullptr) lives().release(&source->life, launches());
 }
 
 // What `child` holds became a part of what `parent` holds.
-void take_over(Record* parent, Record* child) {
+void take_over(GraphRecord* parent, GraphRecord* child) {
   parent->begin = child == nullptr ? 0 : std::min(parent->begin, child->begin);
   if (child == nullptr || child->life.end == 0) return;
   lives().hold(&parent->life, parent->begin, launches());
@@ -79,7 +79,7 @@ void take_over(Record* parent, Record* child) {
 }  // namespace
 
 void captures_changed() {
-  alloc::LockGuard guard(mutex);
+  alloc::LockGuard guard(graphs_mutex);
   lives().capturing(capture_gate().oldest(), launches());
 }
 
@@ -93,8 +93,8 @@ void graph_launched() {
 alloc::Epoch graph_begins() { return lives().begin(); }
 
 void graph_created(CUgraph graph, alloc::Epoch since) {
-  alloc::LockGuard guard(mutex);
-  Record* record = record_of(graphs, graph);
+  alloc::LockGuard guard(graphs_mutex);
+  GraphRecord* record = record_of(graph_records, graph);
   if (record == nullptr) return;
   record->context = nullptr;
   record->begin = since;
@@ -102,10 +102,10 @@ void graph_created(CUgraph graph, alloc::Epoch since) {
 }
 
 void graph_cloned(CUgraph clone, CUgraph original) {
-  alloc::LockGuard guard(mutex);
-  Record* record = record_of(graphs, clone);
+  alloc::LockGuard guard(graphs_mutex);
+  GraphRecord* record = record_of(graph_records, clone);
   if (record == nullptr) return;
-  const Record* source = graphs.find(key_of(original));
+  const GraphRecord* source = graph_records.find(key_of_graph(original));
   record->context = source == nullptr ? nullptr : source->context;
   record->begin = source == nullptr ? 0 : source->begin;
   lives().release(&record->life, launches());
@@ -114,19 +114,19 @@ void graph_cloned(CUgraph clone, CUgraph original) {
 }
 
 void child_added(CUgraph graph, CUgraph child) {
-  alloc::LockGuard guard(mutex);
-  Record* parent = graphs.find(key_of(graph));
-  if (parent != nullptr) take_over(parent, graphs.find(key_of(child)));
+  alloc::LockGuard guard(graphs_mutex);
+  GraphRecord* parent = graph_records.find(key_of_graph(graph));
+  if (parent != nullptr) take_over(parent, graph_records.find(key_of_graph(child)));
 }
 
 // A graph that the program named and that was never seen is part of another one, which began before
 // the capture and is the one to be instantiated.
 void graph_captured(CUgraph graph, const CaptureGate::Capture& capture) {
-  alloc::LockGuard guard(mutex);
-  Record* record = graphs.find(key_of(graph));
+  alloc::LockGuard guard(graphs_mutex);
+  GraphRecord* record = graph_records.find(key_of_graph(graph));
   const bool known = record != nullptr;
   if (capture.into_graph && !known) return;
-  if (!known) record = record_of(graphs, graph);
+  if (!known) record = record_of(graph_records, graph);
   if (record == nullptr) return;
   if (!capture.into_graph) record->context = capture.context;
   record->begin = capture.into_graph ? std::min(record->begin, capture.since) : capture.since;
@@ -135,60 +135,61 @@ void graph_captured(CUgraph graph, const CaptureGate::Capture& capture) {
 
 void graph_instantiated(CUgraphExec exec, CUgraph graph) {
   CUcontext current = current_handle();
-  alloc::LockGuard guard(mutex);
-  Record* record = record_of(execs, exec);
+  alloc::LockGuard guard(graphs_mutex);
+  GraphRecord* record = record_of(execs, exec);
   if (record == nullptr) return;
-  const Record* source = graphs.find(key_of(graph));
+  const GraphRecord* source = graph_records.find(key_of_graph(graph));
   record->context = source == nullptr ? current : source->context;
   make_from(record, graph);
 }
 
 void graph_updated(CUgraphExec exec, CUgraph graph) {
-  alloc::LockGuard guard(mutex);
-  if (Record* record = record_of(execs, exec)) make_from(record, graph);
+  alloc::LockGuard guard(graphs_mutex);
+  if (GraphRecord* record = record_of(execs, exec)) make_from(record, graph);
 }
 
 void graph_exec_edited(CUgraphExec exec, CUgraph child) {
-  alloc::LockGuard guard(mutex);
-  Record* record = record_of(execs, exec);
+  alloc::LockGuard guard(graphs_mutex);
+  GraphRecord* record = record_of(execs, exec);
   if (record == nullptr) return;
-  if (child != nullptr) take_over(record, graphs.find(key_of(child)));
+  if (child != nullptr) take_over(record, graph_records.find(key_of_graph(child)));
   lives().hold(&record->life, record->begin, launches());
 }
 
 GraphLeaving::GraphLeaving(CUgraph graph) : executable_(false) {
-  alloc::LockGuard guard(mutex);
-  Record* record = graphs.find(key_of(graph));
-  if (record != nullptr) graphs.remove(record);
+  alloc::LockGuard guard(graphs_mutex);
+  GraphRecord* record = graph_records.find(key_of_graph(graph));
+  if (record != nullptr) graph_records.remove(record);
   record_ = record;
 }
 
 GraphLeaving::GraphLeaving(CUgraphExec exec) : executable_(true) {
-  alloc::LockGuard guard(mutex);
-  Record* record = execs.find(key_of(exec));
+  alloc::LockGuard guard(graphs_mutex);
+  GraphRecord* record = execs.find(key_of_graph(exec));
   if (record != nullptr) execs.remove(record);
   record_ = record;
 }
 
 GraphLeaving::~GraphLeaving() {
   if (record_ == nullptr) return;
-  alloc::LockGuard guard(mutex);
-  (executable_ ? execs : graphs).insert(static_cast<Record*>(record_));
+  alloc::LockGuard guard(graphs_mutex);
+  (executable_ ? execs : graph_records).insert(static_cast<GraphRecord*>(record_));
 }
 
 void GraphLeaving::destroyed() {
   if (record_ == nullptr) return;
-  alloc::LockGuard guard(mutex);
-  forget(static_cast<Record*>(record_));
+  alloc::LockGuard guard(graphs_mutex);
+  forget(static_cast<GraphRecord*>(record_));
   record_ = nullptr;
 }
 
 void graphs_of_context_gone(CUcontext context) {
-  alloc::LockGuard guard(mutex);
-  for (Records* records : {&graphs, &execs}) {
-    Record* gone = records->remove_all([=](const Record& r) { return r.context == context; });
+  alloc::LockGuard guard(graphs_mutex);
+  for (GraphRecords* records : {&graph_records, &execs}) {
+    GraphRecord* gone =
+        records->remove_all([=](const GraphRecord& r) { return r.context == context; });
     while (gone != nullptr) {
-      Record* next = gone->next;
+      GraphRecord* next = gone->next;
       forget(gone);
       gone = next;
     }
@@ -197,7 +198,7 @@ void graphs_of_context_gone(CUcontext context) {
 }
 
 void reset_graphs_after_fork() {
-  mutex.reset();
+  graphs_mutex.reset();
   arena.reset_after_fork();
 }
 

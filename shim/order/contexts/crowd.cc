@@ -17,7 +17,7 @@ struct Member {
   alloc::Ticket passed_end;
 };
 
-constinit alloc::Mutex mutex;  // of the members
+constinit alloc::Mutex crowd_mutex;  // of the members
 constinit Member members[kMostInCrowd] = {};
 constinit std::atomic<int> count{0};
 constinit UnmarkedSource source;
@@ -44,14 +44,14 @@ bool crowd_lives() { return count.load(std::memory_order_acquire) != 0; }
 
 bool in_crowd(CUcontext handle, uint64_t* id) {
   if (!crowd_lives()) return false;
-  const alloc::LockGuard guard(mutex);
+  const alloc::LockGuard guard(crowd_mutex);
   const Member* member = find(handle);
   if (member != nullptr && id != nullptr) *id = member->id;
   return member != nullptr;
 }
 
 bool join_crowd(CUcontext handle, uint64_t id) {
-  const alloc::LockGuard guard(mutex);
+  const alloc::LockGuard guard(crowd_mutex);
   if (find(handle) != nullptr) return true;
   const int before = count.load(std::memory_order_relaxed);
   if (before == kMostInCrowd) return false;
@@ -63,7 +63,7 @@ bool join_crowd(CUcontext handle, uint64_t id) {
 }
 
 bool leave_crowd(CUcontext handle, uint64_t id) {
-  const alloc::LockGuard guard(mutex);
+  const alloc::LockGuard guard(crowd_mutex);
   Member* member = find(handle);
   if (member == nullptr || member->id != id) return false;
   const int left = count.load(std::memory_order_relaxed) - 1;
@@ -80,13 +80,13 @@ bool leave_crowd(CUcontext handle, uint64_t id) {
 }
 
 void crowd_synchronised(CUcontext handle, alloc::Ticket ticket) {
-  const alloc::LockGuard guard(mutex);
+  const alloc::LockGuard guard(crowd_mutex);
   Member* member = find(handle);
   if (member == nullptr) return;
   member->passed_end = std::max(member->passed_end, ticket + 1);
   advance();
 }
 
-void reset_crowd_after_fork() { mutex.reset(); }
+void reset_crowd_after_fork() { crowd_mutex.reset(); }
 
 }  // namespace cistern::shim

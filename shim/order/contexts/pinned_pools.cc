@@ -15,10 +15,9 @@ namespace cistern::shim {
 namespace {
 
 // Programs may rely on what the driver does: larger blocks begin at a page.
-constexpr uint64_t kPage = 4096;
 
 // How long the work of all contexts is waited for, before what waits for it can be released.
-constexpr uint64_t kPatienceNs = 2'000'000'000;
+constexpr uint64_t kPoolPatienceNs = 2'000'000'000;
 
 struct All {
   alloc::Index index;
@@ -37,7 +36,7 @@ constinit All all = {};
 
 constinit UnmarkedSource no_work;
 
-constinit alloc::Mutex mutex;  // held while a pool begins or ends
+constinit alloc::Mutex beginning;  // held while a pool begins or ends
 
 template <typename Visitor>
 void for_each_pool_of(const Context& context, Visitor visit) {
@@ -88,7 +87,8 @@ void set_limit() {
 void begin(PinnedPool& pinned, Context& context, CUcontext handle, unsigned flags) {
   pinned.context = &context;
   pinned.source.init(handle, &context.source, flags, all.cap.limit(), release_idle_pinned_memory);
-  const alloc::ChunkSizes sizes{alloc::StrategyKind::auto_growth, 0, 0, kPage, false, false};
+  const alloc::ChunkSizes sizes{
+      alloc::StrategyKind::auto_growth, 0, 0, alloc::os::kPage, false, false};
   const alloc::FillMode fill = alloc::fill_mode(policy()) == alloc::FillMode::off
                                    ? alloc::FillMode::off
                                    : alloc::FillMode::separate;
@@ -100,7 +100,7 @@ void begin(PinnedPool& pinned, Context& context, CUcontext handle, unsigned flag
 
 // The caller visits the context, which is open: it does not end meanwhile.
 PinnedPool* make_pool(Context& context, CUcontext handle, unsigned flags) {
-  const alloc::LockGuard guard(mutex);
+  const alloc::LockGuard guard(beginning);
   std::atomic<PinnedPool*>& place = all.of_context[context.number][flags];
   PinnedPool* pinned = place.load();
   if (pinned != nullptr && pinned->handle.load() != nullptr) return pinned;
@@ -126,7 +126,7 @@ PinnedPool* pinned_pool(Context& context, unsigned flags) {
 // All wait for the same work: what one waited for in vain is not waited for again.
 bool release_idle_pinned_memory() {
   bool any = false;
-  uint64_t patience = kPatienceNs;
+  uint64_t patience = kPoolPatienceNs;
   for_each_pinned_pool([&](PinnedPool& pinned) {
     const PinnedVisit visit(pinned);
     if (!visit.open()) return;
@@ -173,7 +173,7 @@ bool pinned_usage(PinnedUsage* out) {
 
 // The first pool, if it is made meanwhile, either finds the worker, or its party is found here.
 void pinned_pools_of_worker(uint32_t worker) {
-  const alloc::LockGuard guard(mutex);
+  const alloc::LockGuard guard(beginning);
   const int party = all.party.load() - 1;
   if (party < 0) return;
   shared().reclaim.reaches(static_cast<uint32_t>(party), worker, /*on=*/true);
@@ -186,7 +186,7 @@ void await_pinned_pools(const Context& context) {
 }
 
 void pinned_pools_gone(const Context& context) {
-  const alloc::LockGuard guard(mutex);
+  const alloc::LockGuard guard(beginning);
   for_each_pool_of(context, [](PinnedPool& pinned) {
     pinned.handle.store(nullptr);
     alloc::os::wait_while([&] { return pinned.visitors.load() != 0; });
@@ -197,7 +197,7 @@ void pinned_pools_gone(const Context& context) {
 }
 
 void reset_pinned_pools_after_fork() {
-  mutex.reset();
+  beginning.reset();
   all.index.reset_after_fork();
   for_each_pinned_pool([](PinnedPool& pinned) { pinned.pool.reset_after_fork(); });
 }
