@@ -289,7 +289,7 @@ TEST_CASE("who has a token sends no descriptor either, if the kernel can refuse 
   end_exports_at(kChunk);
 }
 
-TEST_CASE("a socket that the program closed is opened again, and its tokens go on", "[ipc]") {
+TEST_CASE("a socket that the program closed is opened again, and its tokens go on", "[ipc][race]") {
   hold();
   const IpcToken token = exported(6);
   REQUIRE(serve_importers(find_held));
