@@ -13,7 +13,10 @@ namespace cistern::alloc::plan {
 class Budget {
  public:
   // `deadline_ns` in the time of os::now_ns(); UINT64_MAX: none.
-  Budget(uint64_t steps, uint64_t deadline_ns) : left_(steps), deadline_ns_(deadline_ns) {}
+  Budget(uint64_t steps, uint64_t deadline_ns)
+      : steps_(steps), left_(steps), deadline_ns_(deadline_ns) {
+    if (deadline_ns != UINT64_MAX) began_ns_ = seen_ns_ = os::now_ns();
+  }
 
   // Takes `steps`. False once nothing is left.
   bool spend(uint64_t steps) {
@@ -34,6 +37,16 @@ class Budget {
     return deadline_ns_ > now ? deadline_ns_ - now : 0;
   }
 
+  // What is left, as a part of the whole: of the steps or of the time, whichever is less. The time
+  // is that of the last look at the clock.
+  double left_part() const {
+    if (left_ == 0 || seen_ns_ >= deadline_ns_) return 0;
+    const double steps = static_cast<double>(left_) / static_cast<double>(steps_);
+    if (deadline_ns_ == UINT64_MAX) return steps;
+    const auto time = static_cast<double>(deadline_ns_ - seen_ns_);
+    return std::min(steps, time / static_cast<double>(deadline_ns_ - began_ns_));
+  }
+
   // So many eighths of what is left, in steps and in time. What is spent there has to be spent
   // here, too.
   Budget eighths(uint64_t count) const {
@@ -41,6 +54,11 @@ class Budget {
     const uint64_t deadline =
         deadline_ns_ == UINT64_MAX ? UINT64_MAX : os::now_ns() + time / 8 * count;
     return {left_ / 8 * count, deadline};
+  }
+  // The same steps, and so much less time.
+  Budget less_time(uint64_t ns) const {
+    return {left_,
+            deadline_ns_ == UINT64_MAX ? UINT64_MAX : deadline_ns_ - std::min(deadline_ns_, ns)};
   }
   // The same time, and at most so many steps.
   Budget at_most(uint64_t steps) const { return {std::min(left_, steps), deadline_ns_}; }
@@ -50,10 +68,13 @@ class Budget {
 
   void look_at_clock() {
     until_look_ = kStepsBetweenLooks;
-    if (deadline_ns_ != UINT64_MAX && os::now_ns() >= deadline_ns_) left_ = 0;
+    if (deadline_ns_ == UINT64_MAX) return;
+    seen_ns_ = os::now_ns();
+    if (seen_ns_ >= deadline_ns_) left_ = 0;
   }
 
-  uint64_t left_, deadline_ns_;
+  uint64_t steps_, left_, deadline_ns_;
+  uint64_t began_ns_ = 0, seen_ns_ = 0;
   uint64_t spent_ = 0, until_look_ = 1;
 };
 

@@ -163,6 +163,9 @@ size_t move_small_back(const Problem& problem, Array<uint32_t>& order) {
   return large_count;
 }
 
+// To put all blocks on top of each other takes so many times as long as to sort them.
+constexpr uint64_t kOnTopPerSort = 4;
+
 // The blocks of `order` from `next` on.
 bool put_on_top(const Problem& problem, std::span<const uint32_t> order, size_t next,
                 Placement& placement) {
@@ -208,14 +211,17 @@ bool sort_blocks(const Problem& problem, Order order, Array<uint32_t>& out) {
 }
 
 bool pack(const Problem& problem, const Packing& packing, Placement& placement, Budget& budget) {
+  const uint64_t began_ns = os::now_ns();
   Array<uint32_t> order;
   if (!sort_blocks(problem, packing.order, order)) return false;
+  Budget until_on_top = budget.less_time(kOnTopPerSort * (os::now_ns() - began_ns));
   const bool first = packing.fit == Fit::first;
   const size_t large = first ? move_small_back(problem, order) : order.size();
   uint64_t floor = 0, top = 0;
   placement.clear();
   for (size_t i = 0; i < order.size(); ++i) {
-    if (budget.over()) return put_on_top(problem, order.span(), i, placement);
+    if (budget.over() || until_on_top.over())
+      return put_on_top(problem, order.span(), i, placement);
     if (i == large) {
       placement.clear();
       floor = top;
@@ -223,7 +229,9 @@ bool pack(const Problem& problem, const Packing& packing, Placement& placement, 
     const uint32_t block = order[i];
     placement.insert(block, first ? placement.fit_from(block, floor) : placement.best_fit(block));
     top = std::max(top, placement.end(block));
-    budget.spend(placement.take_steps());
+    const uint64_t steps = placement.take_steps();
+    budget.spend(steps);
+    until_on_top.spend(steps);
   }
   return true;
 }

@@ -5,6 +5,12 @@
 #include <cstring>
 
 namespace cistern::alloc::plan {
+namespace {
+
+// For a heap with the lowest end on top.
+constexpr auto kEndsLater = [](const auto& a, const auto& b) { return a.end > b.end; };
+
+}  // namespace
 
 bool Placement::make(const Problem& problem) {
   constexpr uint64_t kBucketsOfBlock = 2;
@@ -19,7 +25,8 @@ bool Placement::make(const Problem& problem) {
     if (entries <= kBucketsOfBlock * blocks_.size()) break;
   }
   const uint32_t buckets = sections == 0 ? 0 : bucket_of(static_cast<uint32_t>(sections - 1)) + 1;
-  if (!buckets_.make(buckets) || !entries_.make(entries) || !offsets_.make(blocks_.size())) {
+  if (!buckets_.make(buckets) || !entries_.make(entries) || !offsets_.make(blocks_.size()) ||
+      !taken_.make(blocks_.size() + 1)) {
     return false;
   }
   for (const Block& block : blocks_) {
@@ -38,7 +45,9 @@ void Placement::clear() {
   for (Bucket& bucket : buckets_) bucket.size = 0;
 }
 
-uint64_t Placement::bytes() const { return buckets_.bytes() + entries_.bytes() + offsets_.bytes(); }
+uint64_t Placement::bytes() const {
+  return buckets_.bytes() + entries_.bytes() + offsets_.bytes() + taken_.bytes();
+}
 
 // Moves the cursor up to the lowest offset not below it at which the bucket has room. True if it
 // moved. An entry that starts below the end of the block that is searched for has been dealt with
@@ -107,72 +116,69 @@ uint64_t Placement::best_fit(uint32_t block) {
   }
 }
 
-size_t Placement::in_the_way(uint32_t block, uint64_t offset, uint64_t end,
-                             std::span<uint32_t> out) {
+// Moves the sweep up to the lowest offset at which nothing of the bucket is in the way that costs
+// the limit or more. What costs less is taken: of a block in several buckets the first counts.
+// True if it moved.
+bool Placement::advance(uint32_t number, const Block& block, Sweep& sweep) {
+  Bucket& bucket = buckets_[number];
+  const Entry* const entries = entries_.begin() + bucket.begin;
+  const uint32_t first = bucket_of(block.first);
+  const float limit = sweep.limit;
+  uint64_t cursor = sweep.offset;
+  uint32_t i = bucket.next;
+  for (; i < bucket.size && entries[i].offset < cursor + block.bytes; ++i) {
+    // Without a jump where it would go either way as often.
+    const Entry& entry = entries[i];
+    const bool overlaps = (entry.first <= block.last) & (block.first <= entry.last);
+    const bool is_dear = entry.price >= limit;
+    cursor = std::max(cursor, entry.end & -uint64_t(overlaps & is_dear));
+    if (!(overlaps & !is_dear & (entry.end > cursor))) [[likely]]
+      continue;
+    if (std::max(bucket_of(entry.first), first) != number) continue;
+    sweep.price += entry.price;
+    taken_[sweep.taken++] = {entry.end, entry.price, entry.block};
+    std::push_heap(taken_.begin(), taken_.begin() + sweep.taken, kEndsLater);
+  }
+  steps_ += i - bucket.next + 1;
+  bucket.next = i;
+  return std::exchange(sweep.offset, cursor) != cursor;
+}
+
+// To the next offset on which all buckets agree.
+void Placement::sweep_up(const Block& block, Sweep& sweep) {
+  const uint32_t first = bucket_of(block.first), last = bucket_of(block.last);
+  const uint32_t count = last - first + 1;
+  uint32_t agreed = 0;
+  for (uint32_t i = first; agreed < count; i = i == last ? first : i + 1) {
+    agreed = advance(i, block, sweep) ? 1 : agreed + 1;
+  }
+  while (sweep.taken != 0 && taken_[0].end <= sweep.offset) {
+    sweep.price -= taken_[0].price;
+    std::pop_heap(taken_.begin(), taken_.begin() + sweep.taken--, kEndsLater);
+  }
+  if (sweep.taken == 0) sweep.price = 0;  // without the error of all sums
+}
+
+Placement::Place Placement::cheapest_place(uint32_t block, uint64_t ceiling, double limit,
+                                           std::span<uint32_t> in_the_way) {
   const Block& what = blocks_[block];
-  size_t found = 0;
-  for (uint32_t i = bucket_of(what.first); i <= bucket_of(what.last); ++i) {
-    const Entry* const entries = entries_.begin() + buckets_[i].begin;
-    for (uint32_t at = 0; at < buckets_[i].size && entries[at].offset < end; ++at, ++steps_) {
-      const Entry& entry = entries[at];
-      const bool overlaps = entry.first <= what.last && what.first <= entry.last;
-      if (!overlaps || entry.end <= offset || entry.block == block) continue;
-      if (found == out.size()) return found;
-      out[found++] = entry.block;
+  Place best = {.offset = 0, .price = limit, .in_the_way = 0};
+  Sweep sweep;
+  for (begin_search(what);; sweep.offset = taken_[0].end) {
+    sweep.limit = static_cast<float>(best.price);
+    sweep_up(what, sweep);
+    if (sweep.offset + what.bytes > ceiling) return best;
+    if (sweep.price < best.price) {
+      best = {sweep.offset, sweep.price, sweep.taken};
+      for (size_t i = 0; i < sweep.taken; ++i) in_the_way[i] = taken_[i].block;
     }
+    if (sweep.taken == 0) return best;
   }
-  return found;
 }
 
-// Of one that is in several buckets the first counts that is the block's, too. Without jumps where
-// they would go either way as often.
-size_t Placement::neighbours(uint32_t block, Array<Neighbour>& out, Array<Neighbour>& other) {
-  constexpr uint32_t kMostMerged = 8;
+void Placement::insert(uint32_t block, uint64_t offset, float price) {
   const Block& what = blocks_[block];
-  const uint32_t first = bucket_of(what.first), last = bucket_of(what.last);
-  const bool merges = last - first < kMostMerged;
-  const size_t most = out.size() - 1;
-  size_t count = 0;
-  for (uint32_t i = first; i <= last; ++i) {
-    const size_t before = count;
-    const Bucket& bucket = buckets_[i];
-    const Entry* const entries = entries_.begin() + bucket.begin;
-    for (uint32_t at = 0; at < bucket.size; ++at) {
-      const Entry& entry = entries[at];
-      out[std::min(count, most)] = {entry.offset, entry.end, entry.block};
-      const bool overlaps = (entry.first <= what.last) & (what.first <= entry.last);
-      count += overlaps & (std::max(bucket_of(entry.first), first) == i);
-    }
-    steps_ += bucket.size;
-    if (count > most) return out.size() + 1;
-    if (!merges || before == 0 || before == count) continue;
-    merge(out.span().first(before), out.span().subspan(before, count - before), other.begin());
-    std::swap(out, other);
-  }
-  if (!merges) {
-    std::sort(out.begin(), out.begin() + count,
-              [](const Neighbour& a, const Neighbour& b) { return a.offset < b.offset; });
-  }
-  return count;
-}
-
-// std::merge() without jumps.
-void Placement::merge(std::span<const Neighbour> one, std::span<const Neighbour> other,
-                      Neighbour* out) {
-  const Neighbour *a = one.data(), *const a_end = a + one.size();
-  const Neighbour *b = other.data(), *const b_end = b + other.size();
-  while (a != a_end && b != b_end) {
-    const bool takes_b = b->offset < a->offset;
-    *out++ = *(takes_b ? b : a);
-    a += !takes_b;
-    b += takes_b;
-  }
-  std::copy(b, b_end, std::copy(a, a_end, out));
-}
-
-void Placement::insert(uint32_t block, uint64_t offset) {
-  const Block& what = blocks_[block];
-  const Entry entry = {offset, offset + what.bytes, what.first, what.last, block};
+  const Entry entry = {offset, offset + what.bytes, what.first, what.last, block, price};
   offsets_[block] = offset;
   for (uint32_t i = bucket_of(what.first); i <= bucket_of(what.last); ++i) {
     Bucket& bucket = buckets_[i];

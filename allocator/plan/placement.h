@@ -3,7 +3,8 @@
 // sections. Each bucket keeps the blocks that live in it, by offset; a block that lives in several
 // is in each. Buckets are so wide that a block is in about two. A search walks up in all buckets of
 // a lifetime in turn, until they agree on an offset: nothing is gathered or sorted for it, and it
-// ends at the first gap.
+// ends at the first gap. The search for the cheapest place does the same, and leaps over each block
+// that alone costs more than the cheapest place so far.
 //
 // Owns the offsets. One thread at a time.
 #pragma once
@@ -28,20 +29,20 @@ class Placement {
   // In the smallest gap that it fits into; above all others where there is no gap.
   uint64_t best_fit(uint32_t block);
 
-  // Up to out.size() of the blocks that live with a block and have bytes in [offset, end): some may
-  // be there twice. Returns how many.
-  size_t in_the_way(uint32_t block, uint64_t offset, uint64_t end, std::span<uint32_t> out);
-
-  // One that lives with a block, and has its place.
-  struct Neighbour {
-    uint64_t offset, end;
-    uint32_t block;
+  // A place of a block, and what the blocks cost together that are in its way.
+  struct Place {
+    uint64_t offset;
+    double price;
+    size_t in_the_way;
   };
-  // Those of a block, by offset. Returns how many, or, where that is not less than fits into `out`,
-  // a number above that. `other` is as large as `out`, and has nothing of use afterwards.
-  size_t neighbours(uint32_t block, Array<Neighbour>& out, Array<Neighbour>& other);
+  // The cheapest place below `ceiling`, and of several the lowest; its price is `limit`, more
+  // than 0, if none costs less. Writes the blocks that are in the way to `in_the_way`, which has
+  // room for all that live with the block.
+  Place cheapest_place(uint32_t block, uint64_t ceiling, double limit,
+                       std::span<uint32_t> in_the_way);
 
-  void insert(uint32_t block, uint64_t offset);
+  // `price`: of displacing it.
+  void insert(uint32_t block, uint64_t offset, float price = 0);
   void remove(uint32_t block);
   void clear();
   // Only for offset() and offsets(): searches do not see the block.
@@ -59,6 +60,7 @@ class Placement {
     uint64_t offset, end;
     uint32_t first, last;  // sections
     uint32_t block;
+    float price;
   };
   struct Bucket {
     uint64_t begin;  // in entries_
@@ -66,13 +68,26 @@ class Placement {
     uint32_t next;  // of a search: entries before it have been looked at
   };
 
+  // A block in the way of the place that a search looks at.
+  struct Taken {
+    uint64_t end;
+    float price;
+    uint32_t block;
+  };
+  struct Sweep {
+    uint64_t offset = 0;
+    double price = 0;  // of what is in the way
+    size_t taken = 0;
+    float limit = 0;  // what costs as much is not displaced
+  };
+
   uint32_t bucket_of(uint32_t section) const { return section >> shift_; }
-  static void merge(std::span<const Neighbour> one, std::span<const Neighbour> other,
-                    Neighbour* out);
   bool advance(Bucket& bucket, const Block& block, uint64_t& cursor);
   void begin_search(const Block& block);
   void search(const Block& block, uint64_t& cursor);
   uint64_t next_above(const Block& block);
+  bool advance(uint32_t number, const Block& block, Sweep& sweep);
+  void sweep_up(const Block& block, Sweep& sweep);
 
   std::span<const Block> blocks_;
   unsigned shift_ = 0;
@@ -80,6 +95,7 @@ class Placement {
   Array<Bucket> buckets_;
   Array<Entry> entries_;
   Array<uint64_t> offsets_;
+  Array<Taken> taken_;  // a heap
 };
 
 }  // namespace cistern::alloc::plan

@@ -73,12 +73,12 @@ class Planner {
   }
 
   // The first packing may take all of the budget, so that there is a plan. The others share an
-  // eighth of what is left.
+  // eighth of what is left, and begin only while another one fits into that.
   bool run_greedy() {
     Budget share = budget_.eighths(1);
     for (const Packing& packing : kPackings) {
       const bool is_first = out_.bytes == UINT64_MAX;
-      if (done() || (!is_first && share.over())) break;
+      if (done() || (!is_first && !fits_packing(share))) break;
       const uint64_t spent = budget_.spent(), began_ns = os::now_ns();
       if (!is_first) {
         const uint64_t before = share.spent();
@@ -110,24 +110,24 @@ class Planner {
     return true;
   }
 
-  // None takes less than a greedy packing did.
-  bool may_refit() const {
-    return !done() && !budget_.over() && budget_.left() >= packing_steps_ &&
-           budget_.left_ns() >= packing_ns_;
+  // Of any kind: none takes less than the first greedy one.
+  bool fits_packing(const Budget& budget) const {
+    return !budget.over() && budget.left() >= packing_steps_ && budget.left_ns() >= packing_ns_;
   }
 
   // Each time with less above the lower bound: an eighth of what it was, or more of it where that
-  // was too little.
+  // was too little. Greedy packings leave so much that the first run has room to rise from less.
   bool run_refit() {
-    if (!may_refit()) return true;
+    if (done() || !fits_packing(budget_)) return true;
     Refit refit;
-    if (!refit.make(problem_, placement_, packing_steps_ / 32)) return false;
+    if (!refit.make(problem_, placement_)) return false;
     note_memory(refit.bytes());
-    uint64_t part = 8;
-    while (may_refit()) {
+    uint64_t part = 24;
+    while (!done() && fits_packing(budget_)) {
       const uint64_t bound = problem_.lower_bound(), gap = out_.bytes - bound;
       if (refit.run(bound + gap / part, out_.bytes, budget_)) {
         offer(placement_.offsets(), "under a ceiling");
+        part = 8;
       } else {
         part = part / 2 + 1;
       }

@@ -9,21 +9,24 @@
 namespace cistern::alloc::plan {
 namespace {
 
-// Of a block that lives with more than that, no place is searched among those of others.
-constexpr size_t kMostNeighbours = 1 << 18;
+// For one block no more than such a part of what is left of the search goes under one ceiling.
+constexpr double kShares = 16;
 
-constexpr uint64_t kRises = 16;  // the ceiling, by such a part of what is left to the limit
+// The ceiling rises by such a part of what it has above the lower bound, or of what the limit has.
+constexpr uint64_t kRises = 12, kLeastRises = 256;
+
+// Most blocks find a place that costs less than so many times their own price, and this is found
+// sooner where everything dearer is leapt over.
+constexpr double kUsualPrice = 2;
 
 }  // namespace
 
-bool Refit::make(const Problem& problem, Placement& placement, uint64_t effort) {
+bool Refit::make(const Problem& problem, Placement& placement) {
   blocks_ = problem.blocks();
   placement_ = &placement;
-  effort_ = effort;
-  const size_t neighbours = std::min(blocks_.size(), kMostNeighbours) + 1;
+  bound_ = problem.lower_bound();
   if (!sort_blocks(problem, Order::peak, order_) || !keys_of(problem, Order::peak, weights_) ||
-      !prices_.make(blocks_.size()) || !displaced_.make(blocks_.size()) ||
-      !neighbours_.make(neighbours) || !merged_.make(neighbours) || !taken_.make(neighbours)) {
+      !prices_.make(blocks_.size()) || !displaced_.make(blocks_.size())) {
     return false;
   }
   for (double& weight : weights_) weight = std::exp2(weight);
@@ -32,8 +35,7 @@ bool Refit::make(const Problem& problem, Placement& placement, uint64_t effort) 
 }
 
 uint64_t Refit::bytes() const {
-  return order_.bytes() + weights_.bytes() + prices_.bytes() + displaced_.bytes() +
-         neighbours_.bytes() + merged_.bytes() + taken_.bytes();
+  return order_.bytes() + weights_.bytes() + prices_.bytes() + displaced_.bytes();
 }
 
 bool Refit::run(uint64_t ceiling, uint64_t limit, Budget& budget) {
@@ -41,7 +43,7 @@ bool Refit::run(uint64_t ceiling, uint64_t limit, Budget& budget) {
   limit_ = limit;
   displaced_count_ = 0;
   placement_->clear();
-  Budget search = budget.eighths(6);
+  Budget search = budget.eighths(7);
   for (const uint32_t block : order_) {
     if (budget.over()) return false;
     if (place(block)) {
@@ -60,35 +62,30 @@ bool Refit::run(uint64_t ceiling, uint64_t limit, Budget& budget) {
 bool Refit::place(uint32_t block) {
   const uint64_t offset = placement_->first_fit(block);
   if (offset + blocks_[block].bytes > ceiling_) return false;
-  placement_->insert(block, offset);
+  placement_->insert(block, offset, static_cast<float>(prices_[block]));
   return true;
 }
 
 // Until each has a place. False where the ceiling reached the limit, or the budget is over.
 bool Refit::place_displaced(Budget& search, Budget& budget) {
-  uint64_t spent = 0;
+  double began = search.left_part();
   while (displaced_count_ != 0) {
     if (budget.over()) return false;
     const uint32_t block = take_dearest();
-    uint64_t steps = displaced_count_;
-    const bool searches = !search.over() && blocks_[block].bytes <= ceiling_;
-    const size_t neighbours =
-        searches ? placement_->neighbours(block, neighbours_, merged_) : neighbours_.size() + 1;
-    if (neighbours <= neighbours_.size()) {
-      displace(block, cheapest_place(block, neighbours), neighbours);
-      steps += neighbours;
+    if (!search.over() && blocks_[block].bytes <= ceiling_) {
+      displace(block);
     } else if (!place(block)) {
-      const uint64_t offset = placement_->first_fit(block);
-      if (!raise(offset + blocks_[block].bytes)) return false;
-      placement_->insert(block, offset);
+      if (!raise(placement_->first_fit(block) + blocks_[block].bytes)) return false;
+      place(block);
     }
-    steps += placement_->take_steps();
-    spent += steps;
+    const uint64_t steps = displaced_count_ + placement_->take_steps();
     search.spend(steps);
     budget.spend(steps);
-    if (spent <= effort_) continue;
-    spent = 0;
-    if (!raise(ceiling_ + (limit_ - ceiling_) / kRises + 1)) return false;
+    const double left = search.left_part();
+    if (began - left <= left / kShares) continue;
+    began = left;
+    const uint64_t rise = std::max((ceiling_ - bound_) / kRises, (limit_ - bound_) / kLeastRises);
+    if (!raise(ceiling_ + rise + 1)) return false;
   }
   return true;
 }
@@ -108,52 +105,15 @@ uint32_t Refit::take_dearest() {
   return block;
 }
 
-// Below the ceiling. A window as large as the block goes up over its neighbours, from end to end.
-// It leaps over a neighbour that alone costs as much as the cheapest place so far.
-Refit::Place Refit::cheapest_place(uint32_t block, size_t neighbours) {
-  const auto ends_later = [](const Taken& a, const Taken& b) { return a.end > b.end; };
-  const uint64_t bytes = blocks_[block].bytes;
-  double price = 0;
-  uint64_t offset = 0;
-  Place best = {0, HUGE_VAL};
-  size_t next = 0, taken = 0;
-  const auto go_up_to = [&](uint64_t end) {
-    offset = end;
-    while (taken != 0 && taken_[0].end <= end) {
-      price -= taken_[0].price;
-      std::pop_heap(taken_.begin(), taken_.begin() + taken--, ends_later);
-    }
-    if (taken == 0) price = 0;  // without the error of all sums
-  };
-  for (;;) {
-    for (; next < neighbours && neighbours_[next].offset < offset + bytes; ++next) {
-      const Placement::Neighbour& other = neighbours_[next];
-      if (other.end <= offset) continue;
-      const double own = prices_[other.block];
-      if (own >= best.price) {
-        go_up_to(other.end);
-        continue;
-      }
-      price += own;
-      taken_[taken++] = {other.end, own};
-      std::push_heap(taken_.begin(), taken_.begin() + taken, ends_later);
-    }
-    if (offset + bytes > ceiling_) return best;
-    if (price < best.price) best = {offset, price};
-    if (taken == 0) return best;  // nothing is in the way
-    go_up_to(taken_[0].end);
-  }
-}
-
-void Refit::displace(uint32_t block, Place place, size_t neighbours) {
+void Refit::displace(uint32_t block) {
+  const auto rest = displaced_.span().subspan(displaced_count_);
+  const double usual = kUsualPrice * prices_[block];
+  Placement::Place place = placement_->cheapest_place(block, ceiling_, usual, rest);
+  if (place.price == usual) place = placement_->cheapest_place(block, ceiling_, HUGE_VAL, rest);
   if (place.price != 0) prices_[block] += weights_[block];
-  const uint64_t end = place.offset + blocks_[block].bytes;
-  for (size_t i = 0; i < neighbours && neighbours_[i].offset < end; ++i) {
-    if (neighbours_[i].end <= place.offset) continue;
-    placement_->remove(neighbours_[i].block);
-    displaced_[displaced_count_++] = neighbours_[i].block;
-  }
-  placement_->insert(block, place.offset);
+  for (size_t i = 0; i < place.in_the_way; ++i) placement_->remove(rest[i]);
+  displaced_count_ += place.in_the_way;
+  placement_->insert(block, place.offset, static_cast<float>(prices_[block]));
 }
 
 }  // namespace cistern::alloc::plan

@@ -2,16 +2,19 @@
 // Packings under a ceiling: no two blocks share a byte, and they end where they have to.
 #include "allocator/plan/refit.h"
 
+#include <cmath>
 #include <vector>
 
 #include "allocator/plan/greedy.h"
 #include "tests/catch.h"
 #include "tests/unit/allocator/plan/cases.h"
+#include "tests/unit/test_clock.h"
 
 namespace cistern::alloc::plan {
 namespace {
 
-constexpr uint64_t kEffort = 1'000'000;
+using cistern::test::kMs;
+using cistern::test::StoppedClock;
 
 // As programs have them: few blocks are large, and one begins at a time.
 std::vector<Lifetime> usual_lives(uint64_t seed, size_t count, uint64_t live) {
@@ -50,10 +53,10 @@ struct Tried {
   uint64_t bytes;
 };
 
-Tried tried(Case& given, double ceiling, double limit, uint64_t steps = UINT64_MAX) {
+Tried tried(Case& given, double ceiling, double limit, uint64_t steps = 100'000'000) {
   auto& [lives, problem, placement] = given;
   Refit refit;
-  REQUIRE(refit.make(problem, placement, kEffort));
+  REQUIRE(refit.make(problem, placement));
   Budget budget(steps, UINT64_MAX);
   const auto bound = static_cast<double>(problem.lower_bound());
   const auto bytes = [&](double part) { return static_cast<uint64_t>(bound * part); };
@@ -99,38 +102,100 @@ TEST_CASE("refit: a budget that is over ends it", "[plan]") {
   CHECK(tried(given, 1, 2, 20'000'000).packed);
 }
 
-TEST_CASE("refit: all neighbours of a block are found once, by offset", "[plan]") {
+// What its neighbours cost that have bytes in a block's place at `offset`, and which these are.
+struct Way {
+  double price = 0;
+  std::vector<uint32_t> blocks;
+};
+
+double price_of(uint32_t block) { return 1 + block % 7; }
+
+Way in_the_way(const Case& given, uint32_t block, uint64_t offset) {
+  Way way;
+  const std::span<const Block> blocks = given.problem.blocks();
+  for (uint32_t other = 0; other < blocks.size(); ++other) {
+    const uint64_t begin = given.placement.offset(other);
+    if (other == block || !blocks[block].overlaps(blocks[other])) continue;
+    if (begin >= offset + blocks[block].bytes || begin + blocks[other].bytes <= offset) continue;
+    way.price += price_of(other);
+    way.blocks.push_back(other);
+  }
+  return way;
+}
+
+// Its lowest place is at 0 or where another block ends.
+uint64_t lowest_cheapest(const Case& given, uint32_t block, uint64_t ceiling) {
+  const std::span<const Block> blocks = given.problem.blocks();
+  std::vector<uint64_t> offsets = {0};
+  for (uint32_t i = 0; i < blocks.size(); ++i) {
+    const uint64_t end = given.placement.offset(i) + blocks[i].bytes;
+    const bool fits = i != block && end + blocks[block].bytes <= ceiling;
+    if (fits && blocks[i].overlaps(blocks[block])) offsets.push_back(end);
+  }
+  std::sort(offsets.begin(), offsets.end());
+  return *std::min_element(offsets.begin(), offsets.end(), [&](uint64_t one, uint64_t other) {
+    return in_the_way(given, block, one).price < in_the_way(given, block, other).price;
+  });
+}
+
+TEST_CASE("refit: the cheapest place of a block is found, with all that is in its way", "[plan]") {
   auto all = usual_lives(4, 600, 30);
   all.push_back({0, 1100, 4096});  // in many buckets
   all.push_back({0, 300, 4096});
   Case given(std::move(all));
-  given.pack_greedily();
+  const uint64_t ceiling = given.pack_greedily();
   auto& [lives, problem, placement] = given;
-  Array<Placement::Neighbour> found, other;
-  REQUIRE((found.make(lives.size()) && other.make(lives.size())));
+  const auto insert = [&](uint32_t block) {
+    placement.insert(block, placement.offset(block), static_cast<float>(price_of(block)));
+  };
+  for (uint32_t i = 0; i < lives.size(); ++i) placement.remove(i), insert(i);
+  std::vector<uint32_t> found(lives.size());
+  int displacing = 0;
   for (uint32_t i = 0; i < lives.size(); ++i) {
     CAPTURE(i);
+    const uint64_t end = placement.end(i);
+    // The place that it has is free and counts as the others.
     placement.remove(i);
-    std::vector<std::pair<uint64_t, uint32_t>> expected, seen;
-    for (uint32_t j = 0; j < lives.size(); ++j) {
-      if (j == i || !problem.blocks()[i].overlaps(problem.blocks()[j])) continue;
-      expected.emplace_back(placement.offset(j), j);
+    for (const uint64_t below : {ceiling, std::max(end - 1, lives[i].bytes)}) {
+      const uint64_t expected = lowest_cheapest(given, i, below);
+      const Way way = in_the_way(given, i, expected);
+      const auto place = placement.cheapest_place(i, below, HUGE_VAL, found);
+      CHECK(place.offset == expected);
+      CHECK(place.price == way.price);
+      std::sort(found.begin(), found.begin() + static_cast<ptrdiff_t>(place.in_the_way));
+      CHECK(std::equal(way.blocks.begin(), way.blocks.end(), found.begin(),
+                       found.begin() + static_cast<ptrdiff_t>(place.in_the_way)));
+      // With a limit it is found where it costs less.
+      CHECK(placement.cheapest_place(i, below, way.price + 1, found).offset == expected);
+      if (way.price == 0) continue;
+      ++displacing;
+      const auto none = placement.cheapest_place(i, below, way.price, found);
+      CHECK(none.price == way.price);
+      CHECK(none.in_the_way == 0);
     }
-    const size_t count = placement.neighbours(i, found, other);
-    REQUIRE(count <= found.size());
-    for (size_t n = 0; n < count; ++n) seen.emplace_back(found[n].offset, found[n].block);
-    CHECK(std::is_sorted(seen.begin(), seen.end(),
-                         [](const auto& a, const auto& b) { return a.first < b.first; }));
-    std::sort(expected.begin(), expected.end());
-    std::sort(seen.begin(), seen.end());
-    CHECK(seen == expected);
-    placement.insert(i, placement.offset(i));
+    insert(i);
   }
-  // More of them than there is room for.
-  Array<Placement::Neighbour> few;
-  REQUIRE((few.make(5) && other.make(5)));
-  placement.remove(static_cast<uint32_t>(lives.size() - 2));
-  CHECK(placement.neighbours(static_cast<uint32_t>(lives.size() - 2), few, other) > few.size());
+  CHECK(displacing > 50);
+}
+
+TEST_CASE("refit: a budget knows what part of it is left, of its steps or its time", "[plan]") {
+  const StoppedClock clock;
+  Budget steps(1000, UINT64_MAX);
+  CHECK(steps.left_part() == 1);
+  steps.spend(250);
+  CHECK(steps.left_part() == 0.75);
+  steps.spend(750);
+  CHECK(steps.left_part() == 0);
+  Budget time(1 << 30, StoppedClock::now_ns() + 100 * kMs);
+  StoppedClock::move_ns(25 * kMs);
+  time.spend(1);
+  CHECK(time.left_part() == 0.75);
+  CHECK(time.less_time(70 * kMs).left_ns() == 5 * kMs);
+  Budget over = time.less_time(80 * kMs);
+  over.spend(1);
+  CHECK(over.over());
+  CHECK(over.left_part() == 0);
+  CHECK(!time.over());
 }
 
 }  // namespace
