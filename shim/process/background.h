@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The background thread. It does what is due while the program makes no call
-// (order/contexts/reaper.h, record/recording.h say what that is). It is started with
+// The background thread. It does what is due while the program makes no call: tend_all_pools() in
+// order/contexts/context_life.cc, record/recording.h. It is started with
 // FLAGS_free_idle_memory=true, FLAGS_eager_delete_scope=false or CISTERN_RECORD, and else once more
 // memory is idle than may always be (allocator/idle_work.h).
 //

@@ -16,7 +16,7 @@
 #include "shim/order/contexts/crowd.h"
 #include "shim/order/contexts/idle_memory.h"
 #include "shim/order/contexts/pinned_pools.h"
-#include "shim/order/contexts/reaper.h"
+#include "shim/order/contexts/visit.h"
 #include "shim/order/copy_ends.h"
 #include "shim/order/device.h"
 #include "shim/order/plans.h"
@@ -25,6 +25,7 @@
 #include "shim/order/streams/streams.h"
 #include "shim/order/submissions.h"
 #include "shim/order/ties.h"
+#include "shim/process/background.h"
 #include "shim/process/log.h"
 #include "shim/process/settings.h"
 #include "shim/sites/sites.h"
@@ -67,6 +68,35 @@ Device& device_in_use(CUdevice device) {
   }
   return d;
 }
+
+// One round of the background thread (process/background.h) over all pools, while the program makes
+// no call; true if there will be more to do. It asks what became clean, releases what was idle for
+// long, and does the work that frees deferred (ContextPool::work_in_background). It makes no driver
+// call while a capture is in progress, because each one passes the capture gate, nor in a context
+// that may be about to end, because the thread counts as a visitor.
+bool tend_all_pools() {
+  bool more = false;
+  for_each_context([&](Context& context) {
+    if (!may_call()) return;
+    const Visit visit(context);
+    more |= visit.closing() || (visit.open() && context.pool.work_in_background());
+  });
+  for_each_pinned_pool([&](PinnedPool& pinned) {
+    if (!may_call()) return;
+    const PinnedVisit visit(pinned);
+    more |= visit.closing() || (visit.open() && pinned.pool.work_in_background());
+  });
+  return more;
+}
+
+constexpr BackgroundWork kTendPools{.round = tend_all_pools,
+                                    .pause_ns = [] { return shared().idle.tick_ns; },
+                                    .calls_driver = true,
+                                    .keeps_thread = false};
+
+// Asks for the background thread, because some memory becomes idle or (`now`) a free deferred its
+// work. False where there is no such thread. Any thread.
+bool request_background_work(bool now) { return attend(now, &kTendPools); }
 
 constexpr CudaSource::Others kOthers{
     .request_background_work = request_background_work,

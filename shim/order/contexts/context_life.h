@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The beginning and end of contexts. Each context that the program creates or retains gets a slot
-// and a pool; both end with the context, without a CUDA call. One lock, never held around a driver
-// call; any thread.
+// and a pool; both end with the context, without a CUDA call. In between the background thread
+// tends the pools. One lock, never held around a driver call; any thread.
 #pragma once
 
 #include <atomic>
