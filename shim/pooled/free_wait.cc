@@ -1,12 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/pooled/free_wait.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <iterator>
 #include <optional>
 
 #include "allocator/base/os.h"
 #include "shim/entry/driver.h"
 #include "shim/entry/unknown.h"
-#include "shim/order/barrier/open_devices.h"
+#include "shim/order/barrier/host_visible.h"
 #include "shim/order/barrier/visible_work.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/careful.h"
@@ -17,9 +27,90 @@
 #include "shim/order/streams/events.h"
 #include "shim/order/suspicion.h"
 #include "shim/order/ties.h"
+#include "shim/process/log.h"
 
 namespace cistern::shim {
 namespace {
+
+// --- open devices ---
+
+// Devices that reach memory of the GPU without a call of CUDA: network cards (GPUDirect RDMA),
+// gdrcopy, which maps that memory for the processor, and GPUDirect storage. A program that uses one
+// may look at what its work writes, as the host does with pinned memory, and no hook sees it. So
+// once one is open, everything is visible (host_visible.h): frees wait.
+//
+// Most such programs announce it by a CUDA call: they set SYNC_MEMOPS, ask for P2P tokens, or share
+// the range as a dmabuf. Those calls have hooks. Programs that need no call are found here: with
+// nvidia-peermem, ibv_reg_mr() takes the address as it is, and the kernels' modules ask each other
+// for the pages (nvidia_p2p_get_pages); so do gdrdrv and nvidia-fs. But each of them needs an open
+// descriptor of its device. Wrapping open() is not enough: it has many variants, libraries make the
+// system call themselves, and descriptors come by fork and by sockets.
+//
+// A look at all descriptors costs some 50 microseconds. So a look happens only when a free would
+// leave its order to the device (debts.h), which such a device would not keep: at the first such
+// free, then at most ten times a second. With very many descriptors looks are rarer: they take at
+// most a hundredth of the process's time.
+
+constexpr const char* kDevices[] = {"/dev/infiniband/uverbs", "/dev/gdrdrv", "/dev/nvidia-fs"};
+
+constexpr uint64_t kBetweenLooksNs = 100'000'000, kLookShare = 100;
+constinit std::atomic<uint64_t> next_look_ns{0};
+constinit char found_open[160] = "";  // written once, before everything becomes visible
+
+// Below a container's root, too. A number may follow, and nothing else.
+bool names_device(const char* path) {
+  const auto names = [=](const char* device) {
+    const char* at = std::strstr(path, device);
+    if (at == nullptr) return false;
+    at += std::strlen(device);
+    return at[std::strspn(at, "0123456789")] == '\0';
+  };
+  return std::any_of(std::begin(kDevices), std::end(kDevices), names);
+}
+
+bool is_device(int descriptor) {
+  char link[32], path[512];
+  std::snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+  const ssize_t length = readlink(link, path, sizeof path - 1);
+  if (length <= 0) return false;
+  path[length] = '\0';
+  if (!names_device(path)) return false;
+  std::snprintf(found_open, sizeof found_open, "the program has %.120s open", path);
+  return true;
+}
+
+// No directory is read: that takes a descriptor, and programs expect the low numbers for their own
+// files. The kernel gives out the lowest one that is free, so that there are no wide gaps.
+bool any_is_open() {
+  constexpr int kWidestGap = 256;
+  for (int descriptor = 0, gap = 0; gap < kWidestGap; ++descriptor) {
+    const bool open = fcntl(descriptor, F_GETFD) >= 0;
+    gap = open ? 0 : gap + 1;
+    if (open && is_device(descriptor)) return true;
+  }
+  return false;
+}
+
+// One thread looks at a time: it has put the next look off before. Any thread; allocates and opens
+// nothing.
+void look_for_open_devices() {
+  if (everything_is_visible.load(std::memory_order_relaxed)) return;
+  constexpr uint64_t kLongestLookNs = 1'000'000'000;
+  const uint64_t start = alloc::os::now_ns();
+  uint64_t due = next_look_ns.load(std::memory_order_relaxed);
+  if (start < due || !next_look_ns.compare_exchange_strong(due, start + kLongestLookNs)) return;
+  const int error = errno;
+  const bool any = any_is_open();
+  errno = error;
+  const uint64_t end = alloc::os::now_ns();
+  next_look_ns.store(end + std::max(kBetweenLooksNs, kLookShare * (end - start)));
+  if (!any) return;
+  everything_becomes_visible(found_open);
+  log(config::LogLevel::kInfo,
+      "%s, which may access device memory; from now on frees wait for all work", found_open);
+}
+
+// --- the wait ---
 
 constexpr size_t kUnusedBytes = 4096;
 

@@ -27,6 +27,9 @@
 //
 // A synchronisation shows that the freed memory is clean. A free of the driver's own does not:
 // measured devices wait there, but CUDA does not promise it.
+//
+// Before a free leaves its order to the device, it looks whether the program has a device open that
+// reaches memory of the GPU past CUDA (free_wait.cc): such a device would not keep that order.
 #pragma once
 
 #include "shim/cuda_api.h"

@@ -15,7 +15,7 @@
 //   * memory or an event that is shared with another process or another device
 //   * a small copy to the device that carries an address of host memory
 //   * host memory that has another address on the device
-//   * a device that reaches memory of the GPU past CUDA (open_devices.h)
+//   * a device that reaches memory of the GPU past CUDA (pooled/free_wait.cc)
 //
 // Any thread; the questions take no lock.
 #pragma once
