@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sources turn the pools' decisions into driver calls (cuda_source.h, cuda_units.h,
-// contexts/pinned_source.h). Each call is logged here at level debug. Any thread.
+// contexts/pinned_pools.h). Each call is logged here at level debug. Any thread.
 #pragma once
 
 #include <cstdint>
