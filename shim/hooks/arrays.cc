@@ -1,13 +1,153 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays and mipmapped arrays (kinds/arrays.h).
-#include "shim/kinds/arrays.h"
+// Arrays and mipmapped arrays: the driver's own, charged to the device of the context they are
+// created in. Only the driver knows how many bytes an array takes, so it is asked. Arguments are
+// the program's; the driver checks them. Any thread.
+#include <algorithm>
+#include <cstdint>
 
+#include "shim/entry/driver.h"
 #include "shim/entry/faces.h"
+#include "shim/kinds/charges.h"
+#include "shim/kinds/fill.h"
+#include "shim/order/ask.h"
 #include "shim/order/barrier/debts.h"
+#include "shim/order/captures/capture_gate.h"
+#include "shim/order/contexts/context.h"
+#include "shim/pooled/out_of_memory.h"
+#include "shim/pooled/refusal.h"
 #include "shim/watch/watch.h"
 
 namespace cistern::shim {
 namespace {
+
+constexpr unsigned kWithoutMemory = CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING;
+
+uint64_t channel_bytes(CUarray_format format) {
+  switch (format) {
+    case CU_AD_FORMAT_UNSIGNED_INT8:
+    case CU_AD_FORMAT_SIGNED_INT8:
+      return 1;
+    case CU_AD_FORMAT_UNSIGNED_INT16:
+    case CU_AD_FORMAT_SIGNED_INT16:
+    case CU_AD_FORMAT_HALF:
+      return 2;
+    case CU_AD_FORMAT_UNSIGNED_INT32:
+    case CU_AD_FORMAT_SIGNED_INT32:
+    case CU_AD_FORMAT_FLOAT:
+      return 4;
+    default:
+      return 0;
+  }
+}
+
+// What the driver says an array requires. It says so only of arrays with deferred mapping, so a
+// twin of that sort, which never gets memory, is created and destroyed. 0 when the driver does not
+// say it.
+template <typename Array, typename Create, typename Ask, typename Destroy>
+uint64_t required_bytes(Create create, Ask ask, Destroy destroy, CUdevice device) {
+  Array twin;
+  if (ask == nullptr || destroy == nullptr || create(&twin) != CUDA_SUCCESS) return 0;
+  CUDA_ARRAY_MEMORY_REQUIREMENTS required{};
+  const CUresult result = ask(&required, twin, device);
+  destroy(twin);
+  return result == CUDA_SUCCESS ? required.size : 0;
+}
+
+// What the elements alone take, which is the least; 0 if the size of the format is not known or 64
+// bits do not hold the sum. Layers, unlike the other extents, do not shrink with the level.
+uint64_t element_bytes(const CUDA_ARRAY3D_DESCRIPTOR& d, unsigned levels) {
+  const bool layered = (d.Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) != 0;
+  const uint64_t texel = d.NumChannels * channel_bytes(d.Format);
+  uint64_t sum = 0;
+  for (unsigned level = 0; level < std::clamp(levels, 1u, 64u); ++level) {
+    const auto extent = [&](uint64_t n) { return std::max<uint64_t>(n >> level, 1); };
+    uint64_t bytes = texel, product;
+    for (const uint64_t n : {extent(d.Width), extent(d.Height),
+                             layered ? std::max<uint64_t>(d.Depth, 1) : extent(d.Depth)}) {
+      if (__builtin_mul_overflow(bytes, n, &product)) return 0;  // the driver will refuse it
+      bytes = product;
+    }
+    if (__builtin_add_overflow(sum, bytes, &sum)) return 0;
+  }
+  return sum;
+}
+
+// Bytes an array of this description will take in the current context, on `device`; `levels` 0:
+// not mipmapped. 0 where it takes none (sparse, deferred mapping) or nothing can be said. May call
+// the driver, but not while a capture is in progress.
+uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR& description, unsigned levels, CUdevice device) {
+  if ((description.Flags & kWithoutMemory) != 0) return 0;
+  const Driver& d = driver();
+  CUDA_ARRAY3D_DESCRIPTOR twin = description;
+  twin.Flags |= CUDA_ARRAY3D_DEFERRED_MAPPING;
+  uint64_t bytes = 0;
+  if (const GatePass pass; pass && levels == 0 && d.cuArray3DCreate_v2 != nullptr) {
+    bytes = required_bytes<CUarray>([&](CUarray* a) { return d.cuArray3DCreate_v2(a, &twin); },
+                                    d.cuArrayGetMemoryRequirements, d.cuArrayDestroy, device);
+  } else if (pass && levels != 0 && d.cuMipmappedArrayCreate != nullptr) {
+    bytes = required_bytes<CUmipmappedArray>(
+        [&](CUmipmappedArray* a) { return d.cuMipmappedArrayCreate(a, &twin, levels); },
+        d.cuMipmappedArrayGetMemoryRequirements, d.cuMipmappedArrayDestroy, device);
+  }
+  return bytes != 0 ? bytes : element_bytes(description, levels);
+}
+
+template <typename Array>
+uint64_t key_of(Array array) {
+  return reinterpret_cast<uint64_t>(array);
+}
+
+// Counts an array that is not filled, because it can only be written through copies and surfaces.
+CUresult unfilled(CUresult result) {
+  if (result == CUDA_SUCCESS && fill_on()) note_unfilled();
+  return result;
+}
+
+template <typename Array, typename Create>
+CUresult create_charged(Array* out, const CUDA_ARRAY3D_DESCRIPTOR& description, unsigned levels,
+                        Create create) {
+  const CUdevice device = current_device();
+  Charge charge(MemoryKind::array, device,
+                device == kNoDevice ? 0 : array_bytes(description, levels, device));
+  if (charge.refused()) return no_room();
+  const CUresult result = charge.ask(create);
+  if (result == CUDA_SUCCESS) charge.keep(key_of(*out), current_handle());
+  return unfilled(result);
+}
+
+CUresult create_array(CUarray* out, const CUDA_ARRAY_DESCRIPTOR* desc) {
+  const auto real = driver().cuArrayCreate_v2;
+  if (!charging() || out == nullptr || desc == nullptr) {
+    return unfilled(ask_for_memory(real, out, desc));
+  }
+  return create_charged(out, {desc->Width, desc->Height, 0, desc->Format, desc->NumChannels, 0},
+                        /*levels=*/0, [&] { return ask(real, out, desc); });
+}
+
+CUresult create_array(CUarray* out, const CUDA_ARRAY3D_DESCRIPTOR* desc) {
+  const auto real = driver().cuArray3DCreate_v2;
+  if (!charging() || out == nullptr || desc == nullptr) {
+    return unfilled(ask_for_memory(real, out, desc));
+  }
+  return create_charged(out, *desc, /*levels=*/0, [&] { return ask(real, out, desc); });
+}
+
+CUresult create_array(CUmipmappedArray* out, const CUDA_ARRAY3D_DESCRIPTOR* desc, unsigned levels) {
+  const auto real = driver().cuMipmappedArrayCreate;
+  if (!charging() || out == nullptr || desc == nullptr) {
+    return unfilled(ask_for_memory(real, out, desc, levels));
+  }
+  return create_charged(out, *desc, std::max(levels, 1u),
+                        [&] { return ask(real, out, desc, levels); });
+}
+
+CUresult destroy_array(CUarray array) {
+  return refunding(key_of(array), [&] { return ask(driver().cuArrayDestroy, array); });
+}
+
+CUresult destroy_array(CUmipmappedArray array) {
+  return refunding(key_of(array), [&] { return ask(driver().cuMipmappedArrayDestroy, array); });
+}
 
 constexpr auto kMemory = alloc::Memory::array;
 

@@ -1,7 +1,88 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream captures: beginning and end (order/captures/captures.h).
+// Stream captures as the program begins and ends them: from before one begins to its end, our own
+// driver calls stay away (capture_gate.h) and frees park their blocks (graphs.h). Any thread.
 #include "shim/entry/faces.h"
-#include "shim/order/captures/captures.h"
+#include "shim/order/ask.h"
+#include "shim/order/barrier/debts.h"
+#include "shim/order/captures/capture_gate.h"
+#include "shim/order/captures/graph_contexts.h"
+#include "shim/order/captures/graphs.h"
+#include "shim/order/contexts/context.h"
+#include "shim/order/contexts/unseen.h"
+#include "shim/order/streams/streams.h"
+#include "shim/process/settings.h"
+
+namespace cistern::shim {
+namespace {
+
+// `begin` asks the driver to begin a capture on `stream`; `Kind` is what that call means by stream
+// 0 (ask.h). `into_graph`: it adds to a graph that the program names.
+template <typename Kind, typename Begin>
+CUresult begin_capture(CUstream stream, Begin begin, bool into_graph = false) {
+  // Inside a host function on a stream the driver refuses every call. There the gate is not waited
+  // for: a call of our own that is inside may be waiting for this very function.
+  CUcontext context = nullptr;
+  if (!active() || driver().cuCtxGetCurrent(&context) == CUDA_ERROR_NOT_PERMITTED) return begin();
+  CaptureGate& gate = capture_gate();
+  const alloc::Epoch since = graph_begins();
+  gate.announce();
+  pay_debts();  // none begins from here on
+  captures_changed();
+  const CUresult result = begin();
+  if (result == CUDA_SUCCESS) {
+    current_context();  // what no hook saw made is noticed here
+    notice_context_of(Kind::name(stream));
+    gate.began(Kind::name(stream), context_of_stream(Kind::name(stream)), since, into_graph);
+    stream_seen(stream);
+    capture_began(Kind::name(stream), context_of_stream(Kind::name(stream)), into_graph);
+  } else {
+    gate.withdraw();
+  }
+  captures_changed();
+  return result;
+}
+
+// `end` asks the driver to end the capture. If that fails, the stream is asked whether it still
+// captures, because an invalidated capture ends with an error, whereas a wrong call leaves a
+// capture as it was. The stream is asked before the call as well, because its handle may also stand
+// for another thread's stream, whose capture this call does not end.
+template <typename Kind, typename End>
+CUresult end_capture(CUstream stream, CUgraph* graph, End end) {
+  if (!active()) return end();
+  bool before = false, after = false;
+  const bool ends = captures<Kind>(stream, &before) != CUDA_SUCCESS || before;
+  const EndingCapture ending(Kind::name(stream));
+  const CUresult result = end();
+  if (result != CUDA_SUCCESS) captures<Kind>(stream, &after);
+  if (!ends || after) return result;
+  ending.ended(result == CUDA_SUCCESS && graph != nullptr ? *graph : nullptr);
+  if (result == CUDA_SUCCESS && graph != nullptr && *graph != nullptr) {
+    graph_captured(*graph, capture_gate().capture_of(Kind::name(stream)));
+  }
+  capture_gate().ended(Kind::name(stream));
+  captures_changed();
+  return result;
+}
+
+// Ends a capture that makes no graph: what was captured is in a command list of a graphics
+// interface. Nothing says that a stream in such a capture answers as others do when it is asked
+// whether it captures, so success is enough.
+template <typename Kind, typename End>
+CUresult end_capture_without_graph(CUstream stream, End end) {
+  if (!active()) return end();
+  bool before = false, after = false;
+  captures<Kind>(stream, &before);
+  const EndingCapture ending(Kind::name(stream));
+  const CUresult result = end();
+  if (result != CUDA_SUCCESS && (captures<Kind>(stream, &after), !before || after)) return result;
+  ending.ended(nullptr);
+  capture_gate().ended(Kind::name(stream));
+  captures_changed();
+  return result;
+}
+
+}  // namespace
+}  // namespace cistern::shim
 
 using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
 

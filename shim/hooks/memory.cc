@@ -1,12 +1,88 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device memory: the pools answer what they serve (pooled/memory.h), the driver the rest
-// (kinds/linear.h).
+// (kinds/linear.h). Queries of a device's memory: idle memory counts as free, and a cap is reported
+// as the size of the device. Any thread.
 #include "shim/pooled/memory.h"
+
+#include <algorithm>
+
+#include "allocator/base/driver_rounding.h"
+#include "shim/entry/driver.h"
 #include "shim/entry/faces.h"
 #include "shim/kinds/linear.h"
 #include "shim/order/barrier/host_visible.h"
-#include "shim/pooled/memory_info.h"
+#include "shim/order/contexts/context.h"
+#include "shim/order/contexts/idle_memory.h"
+#include "shim/order/device.h"
+#include "shim/order/shared.h"
+#include "shim/order/suspicion.h"
+#include "shim/process/no_cancel.h"
+#include "shim/process/settings.h"
 #include "shim/watch/watch.h"
+
+namespace cistern::shim {
+namespace {
+
+// Reads what the driver has free, and what the pools keep. A chunk that moves between the two
+// readings would count twice, and one that is on its way not at all, so both are read again if any
+// chunk moved. After kAttempts the last readings are used, of which what is live is never free.
+CUresult driver_and_pools(const Device* device, CUdevice ordinal, size_t* free, size_t* total,
+                          PooledBytes* pooled) {
+  constexpr int kAttempts = 8;
+  constexpr uint64_t kPatienceNs = 200'000'000;
+  const NoCancel counted;
+  const alloc::CountedIn counting(shared().threads_counting);
+  const auto changes = [device]() -> uint64_t {
+    if (device == nullptr) return 0;
+    const alloc::Ledger& ledger = device->ledger;
+    return ledger.obtained.get() + ledger.releases() + shared().movers.begun();
+  };
+  CUresult result;
+  uint64_t before;
+  int attempts = 0;
+  do {
+    before = changes();
+    if (device != nullptr) shared().await_moving(kPatienceNs);
+    result = noted(driver().cuMemGetInfo_v2(free, total));
+    if (device != nullptr) *pooled = pooled_bytes_of(ordinal);
+  } while (result == CUDA_SUCCESS && before != changes() && ++attempts < kAttempts);
+  return result;
+}
+
+// cuMemGetInfo: either pointer may be null.
+CUresult memory_info(size_t* free, size_t* total) {
+  size_t driver_free = 0, driver_total = 0;
+  PooledBytes pooled;
+  const CUdevice ordinal = active() ? current_device() : kNoDevice;
+  const Device* device = known_device(ordinal);
+  if (device != nullptr) about_to_tell_free(ordinal);
+  const CUresult result = driver_and_pools(device, ordinal, &driver_free, &driver_total, &pooled);
+  if (result != CUDA_SUCCESS) return result;
+  if (device != nullptr) {
+    // What the driver would get back is whole pages; a part of one would fit nothing.
+    const uint64_t pages = pooled.idle / alloc::kDriverPage * alloc::kDriverPage;
+    driver_free = std::min(driver_free + pages, driver_total - std::min(pooled.live, driver_total));
+    const alloc::Cap& cap = device->cap;
+    if (const uint64_t limit = cap.limit(); limit != 0) {
+      driver_total = std::min(driver_total, limit);
+      driver_free = std::min(driver_free, cap.available(pooled.idle));
+    }
+  }
+  if (free != nullptr) *free = driver_free;
+  if (total != nullptr) *total = driver_total;
+  return CUDA_SUCCESS;
+}
+
+CUresult total_memory(size_t* bytes, CUdevice ordinal) {
+  const CUresult result = driver().cuDeviceTotalMem_v2(bytes, ordinal);
+  if (result != CUDA_SUCCESS || !active()) return result;
+  const Device* device = known_device(ordinal);
+  if (device != nullptr && device->cap.limit() != 0) *bytes = std::min(*bytes, device->cap.limit());
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+}  // namespace cistern::shim
 
 using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
 using cistern::alloc::Memory;

@@ -1,21 +1,284 @@
 // SPDX-License-Identifier: Apache-2.0
-// Questions about an address, and calls that make memory known outside the process
-// (kinds/pointer.h).
-#include "shim/kinds/pointer.h"
+// Queries and attributes of an address (cuda.h: cuPointerGetAttribute and the calls around it). The
+// driver answers for its whole allocation. If that differs from the program's block, the answer is
+// about the block: one size everywhere, the requested one. BUFFER_ID and MEMORY_BLOCK_ID stay the
+// driver's: a program that caches registrations by them has registered the whole allocation. Memory
+// in units (order/cuda_units.h) is reported as memory of cuMemAlloc. But the answers on what
+// another process or device can do with it stay the driver's.
+//
+// For an address of ours that the program does not hold, the answer is the driver's for an unknown
+// address. A call that makes a block known outside the process is recorded when it succeeded
+// (allocator/context_pool.h, mark_exported). Any thread.
+#include <algorithm>
 
+#include "allocator/base/driver_rounding.h"
 #include "shim/entry/faces.h"
+#include "shim/kinds/imported.h"
 #include "shim/kinds/linear.h"
+#include "shim/kinds/stream_ordered/scratch.h"
 #include "shim/order/ask.h"
 #include "shim/order/barrier/host_visible.h"
 #include "shim/order/contexts/context.h"
+#include "shim/order/contexts/pinned_pools.h"
 #include "shim/pooled/exported.h"
 #include "shim/pooled/memory.h"
 #include "shim/pooled/pinned_memory.h"
 #include "shim/pooled/queries.h"
 
-using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
-
+namespace cistern::shim {
 namespace {
+
+// An address of the pools, of a block of another process or of the scratch cache, and what of it
+// the program holds.
+struct Place {
+  CUdeviceptr address;
+  alloc::Chunk* chunk = nullptr;  // nullptr: imported, or the scratch cache's
+  alloc::ContextPool* pool = nullptr;
+  uint64_t start = 0, bytes = 0;
+  uint64_t whole = 0;  // what the driver tells of the size of a scratch block
+  bool imported = false;
+  ImportedUnits units{};  // of an imported block
+  ScratchFound scratch = ScratchFound::foreign;
+
+  // False: the driver's alone.
+  bool known() {
+    if (ours(address, &chunk)) {
+      pool = &context_of(chunk)->pool;
+      return true;
+    }
+    if (pinned(reinterpret_cast<void*>(address), &chunk)) {
+      pool = &pinned_pool_of(chunk)->pool;
+      return true;
+    }
+    imported = find_imported(address, &start, &bytes, &units);
+    if (imported) return true;
+    if (!scratch_on()) [[likely]]
+      return false;
+    scratch = scratch_find(address, &start, &bytes, &whole);
+    return scratch != ScratchFound::foreign;
+  }
+  bool held() const {
+    if (imported) return bytes != 0;
+    return chunk != nullptr ? pool->is_live(chunk, address) : scratch == ScratchFound::live;
+  }
+  bool find() { return chunk != nullptr ? pool->find(chunk, address, &start, &bytes) : held(); }
+  // Whether the driver knows it as mapped memory.
+  bool in_units() const {
+    return chunk != nullptr ? chunk->is() == alloc::Role::range : units.unit_bytes != 0;
+  }
+  // Calls visit(address) for the part of the block in each of its units.
+  template <typename Visitor>
+  void for_each_unit(Visitor visit) const {
+    const uint64_t unit =
+        chunk != nullptr ? context_of(chunk)->source.units()->unit_bytes() : units.unit_bytes;
+    for (uint64_t at = start; at < start + bytes; at = (at / unit + 1) * unit) visit(at);
+  }
+  void known_outside() const {
+    if (chunk != nullptr) {
+      pool->mark_exported(chunk, address);
+    } else if (!imported) {
+      scratch_exported(start);
+    }
+  }
+};
+
+bool tells_start(CUpointer_attribute attribute) {
+  return attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ||
+         attribute == CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR;
+}
+
+bool tells_size(CUpointer_attribute attribute) {
+  return attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE ||
+         attribute == CU_POINTER_ATTRIBUTE_MAPPING_SIZE;
+}
+
+bool tells_extent(CUpointer_attribute attribute) {
+  return tells_start(attribute) || tells_size(attribute);
+}
+
+// Only these attributes need the block's start and size; for the others it is enough that the
+// program holds it.
+bool needs_extent(CUpointer_attribute attribute, const Place& place) {
+  return tells_extent(attribute) ||
+         (attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID && place.in_units());
+}
+
+bool any_needs_extent(const CUpointer_attribute* attributes, unsigned count, const Place& place) {
+  for (unsigned i = 0; i < count; ++i) {
+    if (needs_extent(attributes[i], place)) return true;
+  }
+  return false;
+}
+
+// The start or size that the driver would tell of a block of its own in the same place: its mapping
+// is the pages in which a block lies.
+uint64_t extent_of_block(CUpointer_attribute attribute, const Place& place) {
+  const uint64_t first_page = place.start / alloc::kDriverPage * alloc::kDriverPage;
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+      return place.start;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+      return place.bytes;
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+      return first_page;
+    default:
+      return alloc::round_up(place.start + place.bytes - first_page, alloc::kDriverPage);
+  }
+}
+
+// The driver told its whole allocation: the block's start or size takes the place of that. A 0
+// stays, because it means that the driver tells nothing of such memory. A scratch block may share a
+// mapping with others; the start and size of that mapping stay as the driver tells them.
+void put_extent(void* data, CUpointer_attribute attribute, const Place& place) {
+  if (!tells_extent(attribute)) return;
+  auto* told = static_cast<uint64_t*>(data);
+  if (place.chunk == nullptr && !place.imported) {
+    if (tells_size(attribute) && *told == place.whole) *told = place.bytes;
+  } else if (*told != 0) {
+    *told = extent_of_block(attribute, place);
+  }
+}
+
+// A program that caches by the id what it knows of a block must not find the id again where another
+// unit lies now. The driver gives each mapping an id of its own, later ones a higher one.
+uint64_t id_of_units(const Place& place) {
+  uint64_t highest = 0;
+  place.for_each_unit([&](uint64_t address) {
+    unsigned long long id = 0;
+    ask(driver().cuPointerGetAttribute, &id, CU_POINTER_ATTRIBUTE_BUFFER_ID, address);
+    highest = std::max<uint64_t>(highest, id);
+  });
+  return highest;
+}
+
+// What the driver tells of mapped memory in another way than of memory of cuMemAlloc. A handle to
+// export is not to be had of it (pooled/queries.h).
+void put_as_linear(void* data, CUpointer_attribute attribute, const Place& place) {
+  if (!place.in_units()) return;
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+      *static_cast<CUcontext*>(data) =
+          place.chunk == nullptr ? place.units.opener : context_of(place.chunk)->handle.load();
+      break;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+      *static_cast<uint64_t*>(data) = 0;
+      break;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+      *static_cast<uint64_t*>(data) = id_of_units(place);
+      break;
+    default:
+      break;
+  }
+}
+
+// The driver refuses a list because of one attribute and writes the others all the same. It does
+// not say which: those whose data is what it tells of the attribute alone.
+bool written(const void* data, CUpointer_attribute attribute, CUdeviceptr address) {
+  uint64_t alone = 0;
+  return ask(driver().cuPointerGetAttribute, &alone, attribute, address) == CUDA_SUCCESS &&
+         *static_cast<const uint64_t*>(data) == alone;
+}
+
+void put_of_block(void* data, CUpointer_attribute attribute, const Place& place) {
+  put_extent(data, attribute, place);
+  put_as_linear(data, attribute, place);
+}
+
+void put_what_was_told(CUresult result, void* data, CUpointer_attribute attribute,
+                       const Place& place) {
+  if (data == nullptr || !(tells_extent(attribute) || place.in_units())) {
+    return;
+  }
+  if (result == CUDA_SUCCESS || written(data, attribute, place.address)) {
+    put_of_block(data, attribute, place);
+  }
+}
+
+// Where the driver answered kNowhere itself, as the alias of an address that it does not know, the
+// program is told its own address.
+void put_address(void* data, CUpointer_attribute attribute, CUdeviceptr address) {
+  const bool tells_alias = attribute == CU_POINTER_ATTRIBUTE_DEVICE_POINTER ||
+                           attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER;
+  if (data == nullptr || !tells_alias) return;
+  auto* alias = static_cast<CUdeviceptr*>(data);
+  if (*alias == kNowhere) *alias = address;
+}
+
+CUresult unknown_attributes(unsigned count, CUpointer_attribute* attributes, void** data,
+                            CUdeviceptr address) {
+  const CUresult result = ask(driver().cuPointerGetAttributes, count, attributes, data, kNowhere);
+  for (unsigned i = 0; i < count; ++i) put_address(data[i], attributes[i], address);
+  return result;
+}
+
+CUresult pointer_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr address) {
+  Place place{address};
+  if (!place.known()) {
+    return ask(driver().cuPointerGetAttribute, data, attribute, address);
+  }
+  const bool held = needs_extent(attribute, place) ? place.find() : place.held();
+  if (!held) return ask(driver().cuPointerGetAttribute, data, attribute, kNowhere);
+  const CUresult result = ask(driver().cuPointerGetAttribute, data, attribute, address);
+  if (result != CUDA_SUCCESS) return result;
+  put_of_block(data, attribute, place);
+  if (attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS) place.known_outside();
+  return result;
+}
+
+CUresult pointer_attributes(unsigned count, CUpointer_attribute* attributes, void** data,
+                            CUdeviceptr address) {
+  Place place{address};
+  if (attributes == nullptr || data == nullptr || !place.known()) {
+    return ask(driver().cuPointerGetAttributes, count, attributes, data, address);
+  }
+  const bool held = any_needs_extent(attributes, count, place) ? place.find() : place.held();
+  if (!held) return unknown_attributes(count, attributes, data, address);
+  const CUresult result = ask(driver().cuPointerGetAttributes, count, attributes, data, address);
+  for (unsigned i = 0; i < count; ++i) {
+    put_what_was_told(result, data[i], attributes[i], place);
+    if (attributes[i] == CU_POINTER_ATTRIBUTE_P2P_TOKENS) place.known_outside();
+  }
+  return result;
+}
+
+CUresult set_pointer_attribute(const void* value, CUpointer_attribute attribute,
+                               CUdeviceptr address) {
+  Place place{address};
+  if (!place.known()) {
+    return ask(driver().cuPointerSetAttribute, value, attribute, address);
+  }
+  if (!place.find()) return ask(driver().cuPointerSetAttribute, value, attribute, kNowhere);
+  CUresult result = ask(driver().cuPointerSetAttribute, value, attribute, address);
+  if (result == CUDA_SUCCESS && place.in_units()) {
+    place.for_each_unit([&](uint64_t each) {
+      if (result != CUDA_SUCCESS) return;
+      result = ask(driver().cuPointerSetAttribute, value, attribute, each);
+    });
+  }
+  // Programs set SYNC_MEMOPS for another device that will access the memory; resetting it does not
+  // tell that this device is done.
+  const bool set = result == CUDA_SUCCESS && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS &&
+                   *static_cast<const unsigned*>(value) != 0;
+  if (set) place.known_outside();
+  return result;
+}
+
+// Callers widen a small block's range to whole pages, so that either end may be the one that the
+// program holds; what else the range must be is the driver's to say.
+CUresult range_handle(void* handle, CUdeviceptr address, size_t bytes, CUmemRangeHandleType type,
+                      unsigned long long flags) {
+  Place place{address}, last{address + bytes - 1};
+  const auto real = driver().cuMemGetHandleForAddressRange;
+  if (!place.known()) return ask(real, handle, address, bytes, type, flags);
+  const bool first_held = place.held();
+  const bool last_held = last.known() && last.chunk == place.chunk && last.held();
+  if (!first_held && !last_held) return ask(real, handle, kNowhere, bytes, type, flags);
+  const CUresult result = ask(real, handle, address, bytes, type, flags);
+  if (result != CUDA_SUCCESS) return result;
+  if (first_held) place.known_outside();
+  if (last_held) last.known_outside();
+  return result;
+}
 
 // For a device that reaches the memory from then on.
 void note_shared(CUpointer_attribute asked) {
@@ -23,6 +286,9 @@ void note_shared(CUpointer_attribute asked) {
 }
 
 }  // namespace
+}  // namespace cistern::shim
+
+using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* pbase, size_t* psize, CUdeviceptr dptr) {
   cistern::alloc::Chunk* chunk;

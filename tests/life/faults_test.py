@@ -18,10 +18,10 @@ CODES = (ILLEGAL_ADDRESS, OUT_OF_MEMORY, INVALID_CONTEXT, NOT_PERMITTED)
 
 # Where the calls of the program itself are made; of the others only those of driver_calls.def are ours,
 # and the fills of what the program is about to get. In a file that asks much for itself all are ours but a few (ITS_OWN).
-FOR_THE_PROGRAM = ("hooks/", "kinds/arrays.cc", "kinds/linear.cc", "kinds/stream_ordered/stream_ordered.",
-                   "kinds/stream_ordered/pool_calls.cc")
+FOR_THE_PROGRAM = ("hooks/arrays.cc", "hooks/memory.cc", "hooks/pointer.cc", "hooks/", "kinds/linear.cc",
+                   "kinds/stream_ordered/stream_ordered.")
 OURS_THERE = {"cuMemsetD8Async", "cuMemsetD8Async_ptsz"}
-ITS_OWN = {"kinds/arrays.cc": {"cuArrayCreate_v2"},
+ITS_OWN = {"hooks/arrays.cc": {"cuArrayCreate_v2"}, "hooks/memory.cc": set(), "hooks/pointer.cc": set(),
            "kinds/stream_ordered/stream_ordered.": {"cuMemFreeAsync_ptsz"}}
 
 SILENT = "the program does not notice"
