@@ -3,13 +3,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "allocator/plan/tool/table.h"
 #include "allocator/record/encoding.h"
+#include "allocator/record/tool/functions.h"
 #include "allocator/record/tool/lives.h"
 #include "allocator/record/tool/reader.h"
+#include "allocator/record/tool/text.h"
 
 namespace cistern::alloc::plan {
 namespace {
@@ -147,6 +150,63 @@ void name_by_ids(Input& out) {
     out.origins.push_back(static_cast<uint32_t>(out.known.size()));
     out.known.push_back({.text = id, .names = {id}});
   }
+}
+
+class Origins {
+ public:
+  // `every_name`: else there is only the text. Names of functions are read from files.
+  Origins(const tool::Recording& recording, bool every_name)
+      : recording_(recording), every_name_(every_name) {}
+
+  // The number of an allocation's origin in all().
+  uint32_t number(const Event& allocation);
+  std::vector<Origin>& all() { return all_; }
+
+ private:
+  Origin find(uint32_t range, uint32_t site) const;
+  void add_ranges(uint32_t range, std::vector<std::string>& names) const;
+  void add_frame(const Frame& frame, std::vector<std::string>& names) const;
+
+  const tool::Recording& recording_;
+  const bool every_name_;
+  std::vector<Origin> all_;
+  std::map<std::pair<uint32_t, uint32_t>, uint32_t> numbers_;
+};
+
+uint32_t Origins::number(const Event& allocation) {
+  const auto [found, is_new] =
+      numbers_.try_emplace({allocation.range, allocation.site}, static_cast<uint32_t>(all_.size()));
+  if (is_new) all_.push_back(find(allocation.range, allocation.site));
+  return found->second;
+}
+
+Origin Origins::find(uint32_t range, uint32_t site) const {
+  Origin origin;
+  origin.text = recording_.range(range);
+  if (origin.text.empty()) origin.text = tool::site_text(recording_, site);
+  if (!every_name_) return origin;
+  add_ranges(range, origin.names);
+  for (const Frame& frame : recording_.sites[site]) add_frame(frame, origin.names);
+  return origin;
+}
+
+// A domain's range is "domain/message"; the message alone counts, too.
+void Origins::add_ranges(uint32_t range, std::vector<std::string>& names) const {
+  for (; range != 0; range = recording_.ranges[range].parent) {
+    const std::string& name = recording_.names[recording_.ranges[range].name];
+    names.push_back(name);
+    const size_t slash = name.find('/');
+    if (slash != std::string::npos) names.push_back(name.substr(slash + 1));
+  }
+}
+
+// A file counts with its path and without.
+void Origins::add_frame(const Frame& frame, std::vector<std::string>& names) const {
+  const std::string& path = recording_.names[frame.file];
+  names.push_back(path);
+  names.push_back(path.substr(path.rfind('/') + 1));
+  names.push_back(frame.python() ? recording_.names[frame.function]
+                                 : tool::function_at(path, frame.offset).name);
 }
 
 bool read_recorded(std::span<const uint8_t> file, const Wanted& wanted, Input& out,

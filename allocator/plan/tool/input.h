@@ -11,11 +11,17 @@
 #include <vector>
 
 #include "allocator/plan/problem.h"
-#include "allocator/plan/tool/origins.h"
 #include "allocator/record/event.h"
 #include "config/policy.h"
 
 namespace cistern::alloc::plan {
+
+// Where a block of a recording comes from: for the log of reuse, and for blocks that are not to be
+// reused. Requests of one range and one call site have one origin.
+struct Origin {
+  std::string text;                // its range, or where it has none its call site
+  std::vector<std::string> names;  // all that a glob may mean, as in CISTERN_SKIP_OPT_SET
+};
 
 // A request of an iteration that the pool serves.
 struct Outside {
@@ -34,13 +40,13 @@ struct Input {
   bool counts_calls = false;      // times are numbers of calls
   uint64_t calls = 0;             // then how many; what ends there is never freed
   uint32_t device = 0;
-  bool iteration = false;  // it is one of a program that repeats it (iteration.h), with
+  bool iteration = false;  // it is one of a program that repeats it (selection.h), with
   bool of_thread = false;  // the same of one of its threads
   std::vector<Outside> outside;
   uint64_t before = 0, times = 0;  // requests before it began first, and how often it was seen
 };
 
-// What gets memory of its own (skip.h).
+// What gets memory of its own (selection.h).
 struct Skip {
   std::string globs;  // separated by commas
   bool grads = false;

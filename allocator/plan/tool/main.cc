@@ -11,10 +11,9 @@
 #include "allocator/plan/plan_file.h"
 #include "allocator/plan/planner.h"
 #include "allocator/plan/same_size.h"
-#include "allocator/plan/tool/iteration.h"
 #include "allocator/plan/tool/options.h"
 #include "allocator/plan/tool/output.h"
-#include "allocator/plan/tool/skip.h"
+#include "allocator/plan/tool/selection.h"
 #include "allocator/record/tool/files.h"
 #include "allocator/record/tool/text.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks that the planner gives memory of their own, and the log of the others.
-#include "allocator/plan/tool/skip.h"
+#include "allocator/plan/tool/selection.h"
 
 #include "allocator/plan/plan_file.h"
 #include "allocator/plan/planner.h"
