@@ -3,7 +3,7 @@
 // every strategy. Constant-initialised and, until the first block, untouched.
 #pragma once
 
-#include "allocator/chunk/shared_chunks.h"
+#include "allocator/chunk/index.h"
 #include "allocator/chunk_pools/chunk_pools.h"
 #include "allocator/on_demand/slab.h"
 

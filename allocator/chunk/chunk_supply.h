@@ -17,8 +17,8 @@
 #include "allocator/base/source.h"
 #include "allocator/chunk/chunk_cache.h"
 #include "allocator/chunk/fill.h"
+#include "allocator/chunk/index.h"
 #include "allocator/chunk/request.h"
-#include "allocator/chunk/shared_chunks.h"
 
 namespace cistern::alloc {
 

@@ -9,7 +9,7 @@
 
 #include "allocator/chunk/chunk.h"
 #include "allocator/chunk/pool_base.h"
-#include "allocator/chunk_pools/block_table.h"
+#include "allocator/chunk_pools/blocks.h"
 #include "allocator/reclaim/idle_release.h"
 
 namespace cistern::alloc {

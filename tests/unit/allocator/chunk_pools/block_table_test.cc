@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/chunk_pools/block_table.h"
+#include "allocator/chunk_pools/blocks.h"
 
 #include <algorithm>
 #include <memory>
