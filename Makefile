@@ -38,7 +38,7 @@ all: ## build the object, its tools and the simulated CUDA (PRESET=release|debug
 	$(call configure,build)
 	$(call build,product)
 
-demo: ## replay a PyTorch training run without and with Cistern; builds for about a minute
+demo: ## replay a PyTorch training run without and with Cistern; builds for less than a minute
 	$(call configure,demo)
 	$(call build,demo)
 	@scripts/demo build/$(PRESET)

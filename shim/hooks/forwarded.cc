@@ -388,3 +388,4 @@ using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these a
     return forward<kAll, Kind>(driver().symbol, CISTERN_ARGUMENTS arguments);      \
   }
 #include "shim/forwarded.def"
+#undef CISTERN_ARGUMENTS

@@ -26,7 +26,7 @@ namespace cistern::shim {
 namespace {
 
 static_assert(kMaxDevices <= 64);
-constexpr uint64_t bit(CUdevice device) { return uint64_t{1} << device; }
+constexpr uint64_t bit_of_device(CUdevice device) { return uint64_t{1} << device; }
 
 bool has_all_calls(const Driver& d) {
   return d.cuMemGetAllocationGranularity != nullptr && d.cuMemAddressReserve != nullptr &&
@@ -254,7 +254,9 @@ int CudaUnits::unmap_gone(uint64_t address, uint64_t bytes, uint32_t count) {
   return told("unmaps units of a context that is gone", address, bytes, result);
 }
 
-uint64_t CudaUnits::devices() const { return bit(owner_.device) | owner_.peers(owner_.number); }
+uint64_t CudaUnits::devices() const {
+  return bit_of_device(owner_.device) | owner_.peers(owner_.number);
+}
 
 // `given`: the devices that may have access already. A peer's right may change meanwhile, and who
 // changes it may not find what is not the pool's yet: so it is looked at again afterwards.
@@ -289,8 +291,8 @@ CUresult CudaUnits::set_access(uint64_t address, uint64_t bytes, uint64_t with,
       continue;
     }
     list[count].location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
-    list[count++].flags = (with & bit(device)) != 0 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-                                                    : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    list[count++].flags = (with & bit_of_device(device)) != 0 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                                                              : CU_MEM_ACCESS_FLAGS_PROT_NONE;
   }
   return noted(driver().cuMemSetAccess(address, bytes, list, count), owner_.context);
 }

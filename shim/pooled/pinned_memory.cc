@@ -84,7 +84,7 @@ int allocate_from(PinnedPool& pinned, size_t bytes, uint64_t* address) {
 
 // A chunk that is on its way back to the driver, by itself or with its context, stays in the index
 // until the driver has it.
-[[gnu::cold]] alloc::Chunk* found_at_rest(uint64_t address) {
+[[gnu::cold]] alloc::Chunk* pinned_at_rest(uint64_t address) {
   alloc::Chunk* chunk = nullptr;
   const auto rests = [&] {
     chunk = pinned_index().find(address);
@@ -138,7 +138,7 @@ bool pinned(const void* memory, alloc::Chunk** chunk) {
   if (*chunk == nullptr) return false;
   if (contexts_ending.load(std::memory_order_relaxed) != 0 ||
       (*chunk)->is() == alloc::Role::released) [[unlikely]] {
-    *chunk = found_at_rest(address_of(memory));
+    *chunk = pinned_at_rest(address_of(memory));
   }
   return *chunk != nullptr;
 }

@@ -26,8 +26,6 @@ namespace {
 
 constexpr auto kMemory = alloc::Memory::pinned;
 
-// Programs may rely on what the driver does: larger blocks begin at a page.
-
 // How long the work of all contexts is waited for, before what waits for it can be released.
 constexpr uint64_t kPoolPatienceNs = 2'000'000'000;
 
@@ -99,6 +97,7 @@ void set_limit() {
 void begin(PinnedPool& pinned, Context& context, CUcontext handle, unsigned flags) {
   pinned.context = &context;
   pinned.source.init(handle, &context.source, flags, all.cap.limit(), release_idle_pinned_memory);
+  // Programs may rely on what the driver does: larger blocks begin at a page.
   const alloc::ChunkSizes sizes{
       alloc::StrategyKind::auto_growth, 0, 0, alloc::os::kPage, false, false};
   const alloc::FillMode fill = alloc::fill_mode(policy()) == alloc::FillMode::off
