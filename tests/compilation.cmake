@@ -9,7 +9,7 @@ set_property(SOURCE shim/order/contexts/unit_access.cc APPEND PROPERTY COMPILE_O
 if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
   include(CheckIPOSupported)
   check_ipo_supported(RESULT lto LANGUAGES C CXX)
-  set_target_properties(cistern_config cistern_allocator cistern_shim cistern-plan cistern-trace ${objects}
+  set_target_properties(cistern_config cistern_allocator cistern_shim cistern-config cistern-plan cistern-trace ${objects}
     PROPERTIES INTERPROCEDURAL_OPTIMIZATION_RELWITHDEBINFO ${lto})
 endif()
 # What makes the tests compile faster: they take longer to compile than to run, and Catch2's assertions are most of that.
@@ -33,7 +33,7 @@ endif()
 # The files of a folder are compiled as one: their headers, read once, and what these instantiate, compiled once,
 # are most of the work. The simulator's tables include cuda.h in several ways, one a file. Where bugs are planted
 # (tests/mutation), a build type of its own, each file of the product is compiled alone; so are, by CMake, those with
-# options of their own (above).
+# options of their own (above), and those of shim/host/, which define what the C library's headers declare.
 file(GLOB_RECURSE sources CONFIGURE_DEPENDS config/*.cc allocator/*.cc shim/*.cc tests/sim/driver/*.cc tests/sim/cudart/*.cc)
 list(FILTER sources EXCLUDE REGEX "/driver/table/")
 foreach(source ${sources})
@@ -47,12 +47,14 @@ foreach(source ${sources})
   string(MAKE_C_IDENTIFIER ${group} group)
   set_property(SOURCE ${source} PROPERTY UNITY_GROUP ${group})
 endforeach()
-# The linker takes its functions for jemalloc's calls, too. Joined with other files they would be looked up by name.
-set_property(SOURCE shim/host/system.cc PROPERTY SKIP_UNITY_BUILD_INCLUSION ON)
 set_target_properties(simcuda cudart_object PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 if(NOT CMAKE_BUILD_TYPE STREQUAL None)
-  set_target_properties(cistern_config cistern_allocator cistern_shim ${objects} cistern_tools cistern-config
-    PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  foreach(target cistern_config cistern_allocator cistern_shim cistern_tools cistern-config)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+    if(CMAKE_CXX_COMPILER_ID MATCHES Clang)  # it takes a name of another file's unnamed namespace for a shadowed one
+      target_compile_options(${target} PRIVATE -Wno-shadow)
+    endif()
+  endforeach()
 endif()
 # Headers that most files of a kind include, parsed once for all of them: for most of the simulator's
 # and the programs' files that is nearly all of the work. Each file still includes what it uses: make

@@ -25,11 +25,10 @@ constexpr uint64_t kMostEntries = uint64_t{1} << 23;
 
 // A file system whose files no linker ever wrote.
 bool is_made_up(uint64_t file_system) {
-  for (const uint64_t kind : {PROC_SUPER_MAGIC, SYSFS_MAGIC, DEBUGFS_MAGIC, TRACEFS_MAGIC,
-                              CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, SECURITYFS_MAGIC}) {
-    if (file_system == kind) return true;
-  }
-  return false;
+  constexpr uint64_t kMadeUp[] = {PROC_SUPER_MAGIC, SYSFS_MAGIC,        DEBUGFS_MAGIC,
+                                  TRACEFS_MAGIC,    CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC,
+                                  SECURITYFS_MAGIC};
+  return std::find(std::begin(kMadeUp), std::end(kMadeUp), file_system) != std::end(kMadeUp);
 }
 
 // Whether [offset, offset + length) is in a file of `bytes`.

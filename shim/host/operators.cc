@@ -58,5 +58,3 @@ Function* of_runtime(const char* symbol) {
   }
 
 #include "shim/host/new_delete.def"
-#undef CISTERN_NEW
-#undef CISTERN_DELETE

@@ -46,7 +46,7 @@ std::vector<float> copy_of(const float* matrix, int rows, int columns, bool tran
 
 // Of copies: a sanitizer has seen each access to the matrices, and would look at a copy once for
 // each product.
-[[gnu::no_sanitize("thread", "address", "undefined"), gnu::noinline]] void add_multiple(
+__attribute__((no_sanitize("thread", "address", "undefined"), noinline)) void add_multiple(
     float factor, const float* values, float* sums, int count) {
   for (int i = 0; i < count; ++i) sums[i] += factor * values[i];
 }

@@ -41,8 +41,8 @@ class VectorClock {
  private:
   // ThreadSanitizer would take most of its time for this loop. join() shows it the first element:
   // of a clock that two threads use at once it sees that.
-  [[gnu::no_sanitize("thread")]] static void advance(uint64_t* steps, const uint64_t* others,
-                                                     size_t count) {
+  __attribute__((no_sanitize("thread"))) static void advance(uint64_t* steps,
+                                                             const uint64_t* others, size_t count) {
     for (size_t i = 0; i < count; ++i) {
       if (steps[i] < others[i]) steps[i] = others[i];
     }
