@@ -77,8 +77,7 @@ class ContextPool {
   // not free: then another way serves it. To be asked first, where there is a plan, for each
   // request of the program. What was served otherwise without asking here is passed over.
   // `thread`: its number (ThreadNumbers); `phase`: as plan::Caller's.
-  bool allocate_planned(uint64_t bytes, unsigned shard, unsigned thread, uint32_t phase,
-                        uint64_t* address);
+  bool allocate_planned(uint64_t bytes, unsigned thread, uint32_t phase, uint64_t* address);
   void pass_over_planned(uint64_t bytes, unsigned thread, uint32_t phase);
   bool has_plan() const { return memory_.plan.on(); }
   // Each request that was served, while one looks for a plan to make.
@@ -213,7 +212,9 @@ class ContextPool {
   uint64_t free_cut(Role role, Chunk* chunk, uint64_t address, Ticket latest, uint64_t* waiting);
   uint64_t free_whole(Chunk* chunk, uint64_t address, int* code, Ticket latest);
   [[gnu::noinline]] void do_extra_work(uint64_t freed);
-  bool take_planned(Request& request, plan::PlanPlace place);
+  bool take_planned(uint64_t bytes, plan::PlanPlace place, uint64_t* address);
+  [[gnu::noinline]] bool take_planned_late(uint64_t bytes, plan::PlanPlace place,
+                                           uint64_t* address);
   bool obtain_planned_chunk(plan::PlanPlace place);
 
   ContextMemory memory_;

@@ -101,27 +101,33 @@ bool ContextPool::take_first_member(Pools& pools, Request& request, Groups::Call
 
 // Requests that have a place in a plan (plan_arena.h).
 
-bool ContextPool::allocate_planned(uint64_t bytes, unsigned shard, unsigned thread, uint32_t phase,
+bool ContextPool::allocate_planned(uint64_t bytes, unsigned thread, uint32_t phase,
                                    uint64_t* address) {
   PlanArena& plan = memory_.plan;
   plan::PlanPlace place;
   if (!plan.place(bytes, thread, phase, &place)) return false;
-  const ChunkSupply::InHand until_filled(memory_.supply);
-  Request request{.bytes = bytes, .shard = shard};
-  if (!take_planned(request, place)) {
-    plan.note_occupied();
-    return false;
+  if (memory_.supply.filler.on()) [[unlikely]] {
+    const ChunkSupply::InHand until_filled(memory_.supply);
+    if (!take_planned(bytes, place, address)) return false;
+    memory_.supply.filler.fill(*address, bytes);
+    return true;
   }
-  *address = request.address;
-  if (memory_.supply.filler.on()) memory_.supply.filler.fill(*address, bytes);
-  return true;
+  return take_planned(bytes, place, address);
 }
 
-bool ContextPool::take_planned(Request& request, plan::PlanPlace place) {
+[[gnu::always_inline]] inline bool ContextPool::take_planned(uint64_t bytes, plan::PlanPlace place,
+                                                             uint64_t* address) {
+  return memory_.plan.take(bytes, place, address) || take_planned_late(bytes, place, address);
+}
+
+bool ContextPool::take_planned_late(uint64_t bytes, plan::PlanPlace place, uint64_t* address) {
   PlanArena& plan = memory_.plan;
-  if (!plan.has_chunk_for(place) && !obtain_planned_chunk(place)) return false;
-  if (plan.take(request, place)) return true;
-  return waiting_.ask() == WaitingMemory::Asked::some_clean && plan.take(request, place);
+  const bool more_is_clean = plan.has_chunk_for(place)
+                                 ? waiting_.ask() == WaitingMemory::Asked::some_clean
+                                 : obtain_planned_chunk(place);
+  if (more_is_clean && plan.take(bytes, place, address)) return true;
+  plan.note_occupied();
+  return false;
 }
 
 // The idle memory of the pools goes for it where the driver has no other. From the second time on

@@ -28,7 +28,8 @@ class PlanArena {
 
   // Whether the request has a place in the plan, and where. To be asked once for each request of
   // the program, in the order of each thread.
-  bool place(uint64_t bytes, unsigned thread, uint32_t phase, plan::PlanPlace* place) {
+  [[gnu::always_inline]] bool place(uint64_t bytes, unsigned thread, uint32_t phase,
+                                    plan::PlanPlace* place) {
     return replay_.next(bytes, thread, phase, place);
   }
 
@@ -47,9 +48,11 @@ class PlanArena {
   // `owed`: work in flight held back idle memory.
   void note_obtained(bool obtained, bool owed);
 
-  // Serves it there. False where that memory is not free.
-  bool take(Request& request, plan::PlanPlace place) {
-    if (!pools_.take_at(request, place.offset)) return false;
+  // Serves it there. False where that memory is not free, or there is no chunk for the plan.
+  bool take(uint64_t bytes, plan::PlanPlace place, uint64_t* address) {
+    if (!has_chunk_for(place)) return false;
+    *address = pools_.take_at(place.offset, bytes);
+    if (*address == 0) return false;
     ledger_->plan_served.add();
     return true;
   }

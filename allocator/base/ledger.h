@@ -37,8 +37,12 @@ class Counter {
   }
   // For a counter that only one thread at a time writes (under its pool's lock): no locked
   // instruction.
-  void own_add(uint64_t n = 1) { value_.store(get() + n, std::memory_order_relaxed); }
-  void own_sub(uint64_t n) { value_.store(get() - n, std::memory_order_relaxed); }
+  [[gnu::always_inline]] void own_add(uint64_t n = 1) {
+    value_.store(get() + n, std::memory_order_relaxed);
+  }
+  [[gnu::always_inline]] void own_sub(uint64_t n) {
+    value_.store(get() - n, std::memory_order_relaxed);
+  }
 
  private:
   std::atomic<uint64_t> value_{0};

@@ -188,7 +188,7 @@ class PoolBase {
     bins_.insert(block);
     clean_bytes_.own_add(bytes_of(block));
   }
-  void remove(T* block) {
+  [[gnu::always_inline]] void remove(T* block) {
     bins_.remove(block);
     clean_bytes_.own_sub(bytes_of(block));
   }

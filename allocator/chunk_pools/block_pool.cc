@@ -220,7 +220,7 @@ void BlockPool::insert(ChunkBlock* block) {
 }
 
 // Most who ask have the address at which the block starts, as every free has: that takes no search.
-ChunkBlock* BlockPool::live_around(const Chunk* chunk, uint64_t address) const {
+ChunkBlock* BlockPool::live_around(const Chunk* chunk, uint64_t address) {
   const ChunkMap* map = map_of(chunk);
   if (map == nullptr || !chunk->contains(address)) return nullptr;
   const auto granule = static_cast<uint32_t>((address - map->base) / kBlockGranule);

@@ -169,7 +169,7 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   friend PoolBase;
 
   ChunkMap* map_of(const Chunk* chunk) const { return has(chunk) ? chunk->map() : nullptr; }
-  ChunkBlock* live_around(const Chunk* chunk, uint64_t address) const;
+  ChunkBlock* live_around(const Chunk* chunk, uint64_t address);
   void end_if_over(ChunkMap* map, ChunkList* ended) {
     if (map->quarantined != 0 && !map->in_use()) [[unlikely]]
       end(map, ended);
@@ -194,6 +194,7 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
                     Epoch born);
   uint64_t become_live(ChunkBlock* block, uint64_t bytes, Epoch born);
   ChunkBlock* cut_out(uint32_t start, uint32_t granules);
+  [[gnu::noinline]] ChunkBlock* cut_from(ChunkBlock* block, uint32_t start, uint32_t granules);
   ChunkBlock* split(ChunkBlock* block, uint32_t granules);
   ChunkBlock* live_at(const Chunk* chunk, uint64_t address);
   bool extend_room(ChunkBlock* room, uint32_t granules);
@@ -222,7 +223,10 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   uint64_t unused_unit_bytes() const;
   uint64_t available_in_units(Reclaim& reclaim, bool all);
   void take_out_idle(ChunkMap* map, ChunkList* out);
-  void count_if_idle(ChunkMap* map);
+  void count_if_idle(ChunkMap* map) {
+    if (map->idle_now() != map->idle) count_changed(map);
+  }
+  void count_changed(ChunkMap* map);
 
   uint32_t align_;  // in granules
   bool merge_at_once_;
@@ -253,7 +257,7 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   if (ChunkMap* map = block->map(); map->live++ == map->rooms) {
     idle_rounding_.own_sub(map->rounding());
     map->chunk->idle_since = kNotSeen;
-    count_if_idle(map);
+    if (map->idle) count_changed(map);
   }
   note_handed_out(bytes);
   return block->address();

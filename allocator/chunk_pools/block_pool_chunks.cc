@@ -73,12 +73,10 @@ void BlockPool::take_out_idle(ChunkMap* map, ChunkList* out) {
   take_out(map, out);
 }
 
-void BlockPool::count_if_idle(ChunkMap* map) {
-  const bool idle = map->idle_now();
-  if (idle == map->idle) return;
-  map->idle = idle;
+void BlockPool::count_changed(ChunkMap* map) {
+  map->idle = !map->idle;
   const uint64_t bytes = map->chunk->size();
-  idle ? idle_chunk_bytes_.own_add(bytes) : idle_chunk_bytes_.own_sub(bytes);
+  map->idle ? idle_chunk_bytes_.own_add(bytes) : idle_chunk_bytes_.own_sub(bytes);
 }
 
 void BlockPool::collect_idle(Reclaim& reclaim, bool freed_too, ChunkList* out) {

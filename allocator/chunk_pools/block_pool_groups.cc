@@ -100,24 +100,33 @@ uint64_t BlockPool::allocate_at(uint64_t offset, uint64_t bytes, Reclaim& reclai
   const auto start = static_cast<uint32_t>(offset / kBlockGranule);
   const uint32_t granules = granules_for(bytes);
   LockGuard guard(mutex_);
-  if (closed() || maps_ == nullptr || !records_.reserve(2)) return 0;
-  if (start >= maps_->granules || granules > maps_->granules - start) return 0;
+  if (closed() || maps_ == nullptr) return 0;
   if (granules >= align_ && ((maps_->base / kBlockGranule + start) & (align_ - 1)) != 0) return 0;
-  refresh_oldest(reclaim, /*most=*/32, nullptr);
-  ChunkBlock* block = cut_out(start, granules);
-  if (block == nullptr && waiting_bytes() != 0) {
-    refresh_oldest(reclaim, INT_MAX, nullptr);
-    block = cut_out(start, granules);
+  for (int most = 32;; most = INT_MAX) {
+    refresh_oldest(reclaim, most, nullptr);
+    ChunkBlock* block = cut_out(start, granules);
+    if (block != nullptr) return become_live(block, bytes, reclaim.epoch());
+    if (most == INT_MAX || waiting_bytes() == 0) return 0;
   }
-  return block == nullptr ? 0 : become_live(block, bytes, reclaim.epoch());
 }
 
-// A block of just that place, which is in no bin, or nullptr. Neighbours that became clean one by
-// one are joined only as far as it takes: the next request often wants one of them as it is.
-ChunkBlock* BlockPool::cut_out(uint32_t start, uint32_t granules) {
-  ChunkMap* map = maps_;
-  ChunkBlock* block = table_.find(map, start);
-  if (block == nullptr) block = map->around(start);
+// A block of just that place, which is in no bin, or nullptr.
+inline ChunkBlock* BlockPool::cut_out(uint32_t start, uint32_t granules) {
+  ChunkBlock* block = table_.find(maps_, start);
+  if (block == nullptr || block->granules != granules || block->is() != BlockState::clean) {
+    return cut_from(block, start, granules);
+  }
+  remove(block);
+  return block;
+}
+
+// The same from the block that begins there (nullptr: none does) or lies around, and those behind
+// it. Neighbours that became clean one by one are joined only as far as it takes: the next request
+// often wants one of them as it is.
+ChunkBlock* BlockPool::cut_from(ChunkBlock* block, uint32_t start, uint32_t granules) {
+  if (start >= maps_->granules || granules > maps_->granules - start) return nullptr;
+  if (!records_.reserve(2)) return nullptr;
+  if (block == nullptr) block = maps_->around(start);
   const uint32_t end = start + granules;
   const auto end_of = [](const ChunkBlock* one) { return one->start + one->granules; };
   for (const ChunkBlock* one = block;; one = one->after) {

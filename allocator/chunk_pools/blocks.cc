@@ -114,6 +114,7 @@ void BlockTable::clear() {
   size_ = kFirst;
   mask_ = kFirst - 1;
   count_ = 0;
+  found_ = nullptr;
 }
 
 }  // namespace cistern::alloc

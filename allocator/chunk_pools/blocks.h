@@ -143,12 +143,6 @@ uint32_t ChunkBlock::to_aligned(uint32_t align) const {
 // are. Linear hashing: one bucket is added for each block above their number, so that no insertion
 // ever pays for all the others. Eight bytes a block.
 class BlockTable {
-  // Of a table that may change, or of one that may not.
-  static auto& bucket_in(auto& table, uint32_t i) {
-    const auto segment = static_cast<int>(std::bit_width(i / kFirst));
-    return segment == 0 ? table.first_[i] : table.segments_[segment][i - (kFirst << segment >> 1)];
-  }
-
  public:
   void insert(ChunkBlock* block) {
     ChunkBlock*& bucket = bucket_of(hash(block->map(), block->start));
@@ -159,18 +153,23 @@ class BlockTable {
   }
 
   void erase(const ChunkBlock* block) {
+    if (found_ == block) found_ = nullptr;
     ChunkBlock** link = &bucket_of(hash(block->map(), block->start));
     while (*link != block) link = &(*link)->same_bucket;
     *link = block->same_bucket;
     --count_;
   }
 
-  // The block that starts at granule `start` of the chunk, or nullptr.
-  ChunkBlock* find(const ChunkMap* map, uint32_t start) const {
-    ChunkBlock* block = bucket_in(*this, place_of(hash(map, start)));
-    while (block != nullptr && (block->start != start || block->map() != map)) {
-      block = block->same_bucket;
-    }
+  // The block that starts at granule `start` of the chunk, or nullptr. Often it is the one that was
+  // found last: a free looks for its block twice, and that may have been handed out just before.
+  ChunkBlock* find(const ChunkMap* map, uint32_t start) {
+    const auto is_it = [=](const ChunkBlock* block) {
+      return block->start == start && block->map() == map;
+    };
+    if (found_ != nullptr && is_it(found_)) return found_;
+    ChunkBlock* block = bucket_of(hash(map, start));
+    while (block != nullptr && !is_it(block)) block = block->same_bucket;
+    found_ = block;
     return block;
   }
 
@@ -190,7 +189,10 @@ class BlockTable {
     return static_cast<uint32_t>(product >> 32 ^ product >> 47);
   }
 
-  ChunkBlock*& bucket(uint32_t i) { return bucket_in(*this, i); }
+  ChunkBlock*& bucket(uint32_t i) {
+    const auto segment = static_cast<int>(std::bit_width(i / kFirst));
+    return segment == 0 ? first_[i] : segments_[segment][i - (kFirst << segment >> 1)];
+  }
 
   uint32_t place_of(uint32_t h) const {
     const uint32_t i = h & mask_;
@@ -203,6 +205,7 @@ class BlockTable {
   uint32_t size_ = kFirst;
   uint32_t mask_ = kFirst - 1;  // the least power of two not below size_, minus 1
   uint64_t count_ = 0;
+  ChunkBlock* found_ = nullptr;  // the last one, unless it was erased since
   ChunkBlock** segments_[kSegments] = {};
   ChunkBlock* first_[kFirst] = {};
 };

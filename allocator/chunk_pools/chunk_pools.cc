@@ -189,13 +189,6 @@ bool ChunkPools::add_chunk(uint64_t bytes) {
   return added;
 }
 
-bool ChunkPools::take_at(Request& request, uint64_t offset) {
-  BlockPool* pool = pool_at(0);
-  if (pool == nullptr) return false;
-  request.address = pool->allocate_at(offset, request.bytes, shared_->reclaim);
-  return request.address != 0;
-}
-
 bool ChunkPools::take_from_anywhere(Request& request, Step* step) {
   for_each_pool([&](BlockPool& pool) {
     if (request.address != 0) return;

@@ -71,7 +71,9 @@ class ChunkPools : public KeepsIdleMemory {
   // For a plan (allocator/plan_arena.h), in the first pool. Takes a chunk of `bytes`, which becomes
   // the newest one; and serves a request at `offset` of the newest one, if that memory is clean.
   bool add_chunk(uint64_t bytes);
-  bool take_at(Request& request, uint64_t offset);
+  uint64_t take_at(uint64_t offset, uint64_t bytes) {
+    return pool_at(0)->allocate_at(offset, bytes, shared_->reclaim);
+  }
 
   // The last attempt: every pool, every free block; worth repeating once more memory is clean.
   bool take_from_anywhere(Request& request, Step* step);

@@ -72,9 +72,20 @@ class Plan {
   PlanProblem read_first(std::span<const uint8_t>* file);
 
   const PlanHead& head() const { return head_; }
+  // Read field by field: whoever wants one of them pays for one.
   PlannedRequest request(uint64_t number) const {
+    const uint8_t* at = requests_ + number * sizeof(PlannedRequest);
+    const auto read = [&at](auto* field) {
+      std::memcpy(field, at, sizeof *field);
+      at += sizeof *field;
+    };
     PlannedRequest request;
-    std::memcpy(&request, requests_ + number * sizeof request, sizeof request);
+    read(&request.bytes);
+    read(&request.offset);
+    read(&request.allocated);
+    read(&request.freed);
+    read(&request.stream);
+    read(&request.outside);
     return request;
   }
 

@@ -13,11 +13,11 @@ void Replay::follow(std::span<const Plan> plans, Ledger* ledger) {
   followed_.store(0, std::memory_order_relaxed);
   for (Thread& thread : threads_) {
     thread.seen = 0;
-    thread.way = kNone;
+    thread.way = nullptr;
   }
   const auto count = static_cast<unsigned>(std::min<size_t>(plans.size(), kMostPlans));
   for (unsigned i = 0; i < count; ++i) {
-    ways_[i] = {&plans[i], plan_bytes_, 0, 0, kNone, false};
+    ways_[i] = {&plans[i], plan_bytes_, 0, 0, kNobody, false};
     period_ += plans[i].head().requests;
     plan_bytes_ += plans[i].head().bytes;
   }
@@ -29,8 +29,8 @@ void Replay::follow(std::span<const Plan> plans, Ledger* ledger) {
   plans_.store(count, std::memory_order_release);
 }
 
-bool Replay::next(uint64_t bytes, unsigned thread_number, uint32_t phase, PlanPlace* place) {
-  LockGuard guard(mutex_);
+// Of any request; with the lock.
+bool Replay::find_place(uint64_t bytes, unsigned thread_number, uint32_t phase, PlanPlace* place) {
   if (phase != 0) [[unlikely]]
     note_phase(phase);
   if (plans_.load(std::memory_order_relaxed) == 0) return false;
@@ -49,36 +49,31 @@ bool Replay::next(uint64_t bytes, unsigned thread_number, uint32_t phase, PlanPl
   since_left_ = 0;
   outside_.store(0, std::memory_order_relaxed);
   way->last_use = requests_;
-  const Plan& plan = *way->plan;
-  const PlannedRequest expected = plan.request(way->at);
   if (way->at == 0) way->placed = false;
-  if (++way->at == plan.head().requests) {
+  const bool placed = take_place(*way, place);
+  if (const Plan& plan = *way->plan; way->at == plan.head().requests) {
     ledger_->plan_periods.add();
     way->at = 0;
     if (plan.head().period == Period::run) leave(thread);
   }
-  if (expected.outside != 0) return false;
-  *place = {way->base + expected.offset, plan_bytes_, !way->placed};
-  way->placed = true;
-  return true;
+  return placed;
 }
 
 // The one that the thread follows, or which begins with this request.
 Replay::Way* Replay::way_of(unsigned number, uint64_t bytes) {
   Thread& thread = threads_[number];
-  if (thread.way != kNone) {
-    Way& way = ways_[thread.way];
+  if (thread.way != nullptr) {
     if (thread.strayed && begins_) [[unlikely]]
-      come_back(thread, way, bytes);
-    return &way;
+      come_back(thread, *thread.way, bytes);
+    return thread.way;
   }
   for (unsigned i = 0; i < plans_.load(std::memory_order_relaxed); ++i) {
     Way& way = ways_[i];
     if (!is_free(way) || !begins_with(thread, *way.plan, bytes)) continue;
-    if (way.thread != kNone) leave(threads_[way.thread]);
+    if (way.thread != kNobody) leave(threads_[way.thread]);
     way.thread = number;
     way.at = 0;
-    thread.way = i;
+    thread.way = &way;
     thread.strayed = false;
     followed_.fetch_add(1, std::memory_order_relaxed);
     ledger_->plan_entered.add();
@@ -89,7 +84,7 @@ Replay::Way* Replay::way_of(unsigned number, uint64_t bytes) {
 
 // A thread that asked for nothing during so many requests of others may have ended.
 bool Replay::is_free(const Way& way) const {
-  return way.thread == kNone ||
+  return way.thread == kNobody ||
          (by_thread_ && requests_ - way.last_use > (kMostOutside + 1) * period_);
 }
 
@@ -141,15 +136,15 @@ void Replay::note_phase(uint32_t phase) {
 void Replay::pass_over(Thread& thread) {
   if (++passed_ <= kMostPassed * period_) return;
   outside_.store(kMostOutside + 1, std::memory_order_relaxed);
-  if (thread.way == kNone) return;
+  if (thread.way == nullptr) return;
   if (!thread.strayed) ledger_->plan_left.add();
   leave(thread);
 }
 
 void Replay::leave(Thread& thread) {
   if (!thread.strayed) followed_.fetch_sub(1, std::memory_order_relaxed);
-  ways_[thread.way].thread = kNone;
-  thread.way = kNone;
+  thread.way->thread = kNobody;
+  thread.way = nullptr;
 }
 
 bool Replay::begins_with(const Thread& thread, const Plan& plan, uint64_t bytes) const {

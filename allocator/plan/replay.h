@@ -43,7 +43,8 @@ class Replay {
 
   // The request of `bytes` that a thread of the program makes now, in the run of a phase or in none
   // (0). True: it has a place in a plan.
-  bool next(uint64_t bytes, unsigned thread, uint32_t phase, PlanPlace* place);
+  [[gnu::always_inline]] inline bool next(uint64_t bytes, unsigned thread, uint32_t phase,
+                                          PlanPlace* place);
 
   // Whether no plan is followed now; and for good: it was a run's, or for so long that the program
   // seems to do something else.
@@ -57,7 +58,7 @@ class Replay {
 
  private:
   static constexpr unsigned kRemembered = 4;
-  static constexpr unsigned kNone = ~0u;
+  static constexpr unsigned kNobody = ~0u;
   static constexpr uint64_t kMostOutside = 3;  // periods
 
   // A plan, and how far a thread is in it.
@@ -66,16 +67,21 @@ class Replay {
     uint64_t base;      // of its memory
     uint64_t at;        // the request that comes next
     uint64_t last_use;  // requests of the program
-    unsigned thread;    // that follows it, or kNone
+    unsigned thread;    // that follows it, or kNobody
     bool placed;        // a request of this period
   };
   struct Thread {
     uint64_t seen;               // requests
     uint64_t last[kRemembered];  // bytes of the last ones, by their number
-    unsigned way;                // or kNone
+    Way* way;                    // that it follows, or nullptr
     bool strayed;                // by the last request
   };
 
+  bool goes_on(const Thread& thread, uint64_t bytes) const;
+  bool go_on(Thread& thread, uint64_t bytes, PlanPlace* place);
+  bool take_place(Way& way, PlanPlace* place);
+  [[gnu::noinline]] bool find_place(uint64_t bytes, unsigned thread, uint32_t phase,
+                                    PlanPlace* place);
   Way* way_of(unsigned thread, uint64_t bytes);
   bool is_free(const Way& way) const;
   bool stays(Thread& thread, Way& way, uint64_t bytes);
@@ -104,5 +110,40 @@ class Replay {
   uint64_t requests_;    // of the program
   uint64_t since_left_;  // of them
 };
+
+// Most requests are the next one of the plan that their thread follows, and neither its first nor
+// its last one.
+bool Replay::next(uint64_t bytes, unsigned thread_number, uint32_t phase, PlanPlace* place) {
+  const LockGuard guard(mutex_);
+  const unsigned number = by_thread_ ? thread_number : 0;
+  const bool known = phase == 0 ? !by_phase_ : phase == phase_;
+  if (!known || number >= kThreads || !goes_on(threads_[number], bytes)) [[unlikely]]
+    return find_place(bytes, thread_number, phase, place);
+  return go_on(threads_[number], bytes, place);
+}
+
+inline bool Replay::goes_on(const Thread& thread, uint64_t bytes) const {
+  if (thread.way == nullptr || thread.strayed) return false;
+  const Way& way = *thread.way;
+  return way.at != 0 && way.at + 1 != way.plan->head().requests &&
+         way.plan->request(way.at).bytes == bytes;
+}
+
+inline bool Replay::go_on(Thread& thread, uint64_t bytes, PlanPlace* place) {
+  begins_ = false;
+  passed_ = 0;
+  thread.last[thread.seen++ % kRemembered] = bytes;
+  thread.way->last_use = ++requests_;
+  return take_place(*thread.way, place);
+}
+
+// Of the plan's next request, if it has one.
+inline bool Replay::take_place(Way& way, PlanPlace* place) {
+  const PlannedRequest expected = way.plan->request(way.at++);
+  if (expected.outside != 0) return false;
+  *place = {way.base + expected.offset, plan_bytes_, !way.placed};
+  way.placed = true;
+  return true;
+}
 
 }  // namespace cistern::alloc::plan

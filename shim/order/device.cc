@@ -50,6 +50,7 @@ Device* known_device(CUdevice device) {
   const bool capped = limit != 0 && limit < total;  // else the device's own size is the limit
   d.cap.set_limit(capped ? limit : 0);
   d.max_request_bytes.store(capped ? limit : total, std::memory_order_relaxed);
+  d.chooses_requests.store(policy().chooses_requests(), std::memory_order_relaxed);
   const bool looks = policy().chooses_requests() || alloc::group_rules(policy()).on ||
                      policy().graph_arenas() || policy().plan.value.mode != config::PlanMode::kOff;
   d.fast_path_max_bytes.store(looks ? 0 : d.max_request_bytes.load(std::memory_order_relaxed),

@@ -27,6 +27,7 @@ struct Device {
   // where the settings choose which requests are pooled (pooled/selection.h), group them, or give
   // graphs an arena.
   std::atomic<uint64_t> fast_path_max_bytes;
+  std::atomic<bool> chooses_requests;  // the first of these
   std::atomic<alloc::StrategyKind> strategy;
   // Calls answered by pools that are gone.
   alloc::Counter past_allocations, past_frees;

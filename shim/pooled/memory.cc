@@ -62,7 +62,7 @@ uint32_t graph_now() { return phases_on() ? current_graph().run : 0; }
   const Device& device = device_state(context.device);
   if (bytes > device.fast_path_max_bytes.load(std::memory_order_relaxed)) [[unlikely]] {
     if (bytes > device.max_request_bytes.load()) return allocate_too_much(context, out, bytes);
-    pooled = selected(bytes);
+    if (device.chooses_requests.load(std::memory_order_relaxed)) pooled = selected(bytes);
     with_others = context.pool.groups() || context.pool.arenas();
     planned = context.pool.has_plan();
   }
@@ -75,8 +75,7 @@ uint32_t graph_now() { return phases_on() ? current_graph().run : 0; }
     if (planned && code == CUDA_SUCCESS)
       context.pool.pass_over_planned(bytes, this_thread.number(), graph_now());
   } else if (planned &&
-             context.pool.allocate_planned(bytes, this_thread.shard(), this_thread.number(),
-                                           graph_now(), &address)) {
+             context.pool.allocate_planned(bytes, this_thread.number(), graph_now(), &address)) {
     code = CUDA_SUCCESS;
   } else if (with_others) [[unlikely]] {
     code = allocate_with_others(context, bytes, &address);

@@ -95,7 +95,7 @@ class BenchPool {
   // As the shim does where there is a plan.
   uint64_t allocate_planned(uint64_t bytes, unsigned shard = 0) {
     uint64_t address = 0;
-    if (parts_->pool.allocate_planned(bytes, shard, /*thread=*/shard, 0, &address)) return address;
+    if (parts_->pool.allocate_planned(bytes, /*thread=*/shard, 0, &address)) return address;
     return allocate(bytes, shard);
   }
   uint64_t served_planned() const { return parts_->ledger.plan_served.get(); }

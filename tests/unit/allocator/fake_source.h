@@ -242,7 +242,7 @@ struct Pool {
   // At its place in the plan, or 0.
   uint64_t allocate_planned(uint64_t bytes, unsigned thread = 0, uint32_t phase = 0) {
     uint64_t address = 0;
-    return pool.allocate_planned(bytes, 0, thread, phase, &address) ? address : 0;
+    return pool.allocate_planned(bytes, thread, phase, &address) ? address : 0;
   }
 
   // The same pool anew, under another rule; only where nothing was allocated yet.
