@@ -137,7 +137,7 @@ void nearly_all() {
 
 // Blocks of all sizes grow in some threads while others want memory of the sizes that they had.
 void together() {
-  constexpr int kThreads = 4, kRounds = 30;
+  constexpr int kThreads = 4, kRounds = 10;
   std::atomic<int> wrong{0};
   const auto work = [&wrong] {
     for (int i = 0; i < kRounds; ++i) {

@@ -37,7 +37,7 @@ int main() {
   char* held[kHeld] = {};
   size_t sizes[kHeld] = {};
   unsigned random = 1;
-  for (int i = 0; i < 4000; ++i) {
+  for (int i = 0; i < 1000; ++i) {
     random = random * 1664525 + 1013904223;
     const size_t slot = random >> 27;
     for (size_t at = 0; held[slot] != nullptr && at < sizes[slot]; at += 4096) {
@@ -46,7 +46,7 @@ int main() {
     std::free(held[slot]);
     sizes[slot] = size_t{1} << (random >> 8) % 23;
     held[slot] = static_cast<char*>(ask(sizes[slot]));
-    if (i % 1000 == 0) test_clock::live_through(/*ms=*/20, /*steps=*/2);
+    if (i % 250 == 0) test_clock::live_through(/*ms=*/20, /*steps=*/2);
   }
   constexpr size_t kLarge = size_t{600} << 20;
   void* large = ask(kLarge, /*apart=*/size_t{1} << 20);
