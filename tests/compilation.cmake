@@ -34,8 +34,10 @@ endif()
 # are most of the work. The simulator's tables include cuda.h in several ways, one a file. Where bugs are planted
 # (tests/mutation), a build type of its own, each file of the product is compiled alone; so are, by CMake, those with
 # options of their own (above), and those of shim/host/, which define what the C library's headers declare.
-file(GLOB_RECURSE sources CONFIGURE_DEPENDS config/*.cc allocator/*.cc shim/*.cc tests/sim/driver/*.cc tests/sim/cudart/*.cc)
-list(FILTER sources EXCLUDE REGEX "/driver/table/")
+# A unit test is in a namespace of its name; one looks for a name that stands outside of it.
+file(GLOB_RECURSE sources CONFIGURE_DEPENDS config/*.cc allocator/*.cc shim/*.cc tests/sim/driver/*.cc tests/sim/cudart/*.cc
+  tests/unit/allocator/*_test.cc tests/unit/config/*_test.cc)
+list(FILTER sources EXCLUDE REGEX "/driver/table/|/symbols_test[.]cc$")
 foreach(source ${sources})
   cmake_path(GET source PARENT_PATH group)
   cmake_path(RELATIVE_PATH group BASE_DIRECTORY ${PROJECT_SOURCE_DIR})
@@ -48,8 +50,11 @@ foreach(source ${sources})
   set_property(SOURCE ${source} PROPERTY UNITY_GROUP ${group})
 endforeach()
 set_target_properties(simcuda cudart_object PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+if(TARGET unit_tests)
+  set(unit_tests unit_tests)
+endif()
 if(NOT CMAKE_BUILD_TYPE STREQUAL None)
-  foreach(target cistern_config cistern_allocator cistern_shim cistern_tools cistern-config)
+  foreach(target cistern_config cistern_allocator cistern_shim cistern_tools cistern-config ${unit_tests})
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
     if(CMAKE_CXX_COMPILER_ID MATCHES Clang)  # it takes a name of another file's unnamed namespace for a shadowed one
       target_compile_options(${target} PRIVATE -Wno-shadow)

@@ -9,6 +9,8 @@
 #include "tests/catch.h"
 #include "tests/unit/allocator/chunk_pool.h"
 
+namespace chunk_pools_test {
+
 using namespace cistern::alloc;
 using namespace cistern::test;
 
@@ -442,3 +444,5 @@ TEST_CASE("what became clean is looked for before a larger block is cut") {
   REQUIRE(p->free(a) == Freed::done);
   CHECK(p->allocate(20 * kMiB) == a);
 }
+
+}  // namespace chunk_pools_test

@@ -2,6 +2,8 @@
 // A chunk cannot be had: the steps of the settings page, in their order, and the one that serves.
 #include "tests/unit/allocator/chunk_pool.h"
 
+namespace chunk_shortage_test {
+
 using namespace cistern::alloc;
 using namespace cistern::test;
 
@@ -158,3 +160,5 @@ TEST_CASE("the driver's own errors travel through unchanged") {
   CHECK(p->code == 719);
   CHECK(p->source.asked.size() == 1);
 }
+
+}  // namespace chunk_shortage_test

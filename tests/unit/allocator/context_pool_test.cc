@@ -9,6 +9,8 @@
 #include "tests/catch.h"
 #include "tests/unit/allocator/fake_source.h"
 
+namespace context_pool_test {
+
 using namespace cistern::alloc;
 using cistern::test::busy_pool;
 using cistern::test::kMiB;
@@ -396,3 +398,5 @@ TEST_CASE("the ledger's peaks are exact with one thread") {
   CHECK(p->ledger.live_peak.get() == 3 * kMiB + 1600);
   CHECK(p->ledger.reserved_peak.get() == 5 * kMiB);
 }
+
+}  // namespace context_pool_test

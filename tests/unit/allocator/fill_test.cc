@@ -14,6 +14,8 @@
 #include "tests/unit/allocator/filled_memory.h"
 #include "tests/unit/test_clock.h"
 
+namespace fill_test {
+
 using namespace cistern::alloc;
 using cistern::test::FilledMemory;
 using cistern::test::kMiB;
@@ -372,3 +374,5 @@ TEST_CASE("threads that fill beside each other leave each other's blocks alone")
   CHECK(unfilled == 0);
   CHECK(memory.touched_others() == 0);
 }
+
+}  // namespace fill_test

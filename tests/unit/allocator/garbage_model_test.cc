@@ -10,6 +10,8 @@
 #include "tests/catch.h"
 #include "tests/unit/allocator/fake_source.h"
 
+namespace garbage_model_test {
+
 using namespace cistern::alloc;
 using cistern::test::FakeSource;
 using cistern::test::kMiB;
@@ -222,3 +224,5 @@ TEST_CASE("threads free, flush, synchronise and run short while a context comes 
   CHECK(device->garbage.until_threshold.get() + device->garbage.until_synchronise.get() == 0);
   CHECK(device->sources[0].held() == 0);
 }
+
+}  // namespace garbage_model_test

@@ -12,6 +12,8 @@
 #include "tests/catch.h"
 #include "tests/unit/allocator/fake_source.h"
 
+namespace garbage_test {
+
 using namespace cistern::alloc;
 using cistern::test::kMiB;
 using cistern::test::Pool;
@@ -439,3 +441,5 @@ TEST_CASE("a slot that another device's context takes over fills that device's g
   p->pool.forget_all();
   p->init();
 }
+
+}  // namespace garbage_test

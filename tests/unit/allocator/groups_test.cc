@@ -13,6 +13,8 @@
 #include "tests/catch.h"
 #include "tests/unit/allocator/chunk_pool.h"
 
+namespace groups_test {
+
 using namespace cistern::alloc;
 using namespace cistern::test;
 
@@ -387,3 +389,5 @@ TEST_CASE("what the driver rounded a chunk up to is told as free when only room 
   CHECK(p->pool.release_returnable(/*patience_ns=*/0));
   CHECK(p->pool.returnable_bytes() == 0);
 }
+
+}  // namespace groups_test

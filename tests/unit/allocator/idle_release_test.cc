@@ -6,6 +6,8 @@
 #include "tests/catch.h"
 #include "tests/unit/allocator/chunk_pool.h"
 
+namespace idle_release_test {
+
 using namespace cistern::alloc;
 using cistern::test::kMiB;
 using cistern::test::Pool;
@@ -325,3 +327,5 @@ TEST_CASE(
   pass(*p, 2000);
   CHECK(p->source.held() == 0);
 }
+
+}  // namespace idle_release_test

@@ -12,6 +12,8 @@
 #include "tests/catch.h"
 #include "tests/unit/allocator/packed_driver.h"
 
+namespace never_earlier_test {
+
 using namespace cistern::alloc;
 using cistern::test::PackedDriver;
 
@@ -89,3 +91,5 @@ TEST_CASE("the pool never runs out of memory before the driver alone does") {
   }
   CHECK(early == 0);
 }
+
+}  // namespace never_earlier_test

@@ -7,6 +7,8 @@
 #include "tests/catch.h"
 #include "tests/unit/allocator/fake_source.h"
 
+namespace parking_test {
+
 using namespace cistern::alloc;
 using cistern::test::kMiB;
 using cistern::test::Pool;
@@ -278,3 +280,5 @@ TEST_CASE("what is parked stays so in memory that the driver does not take back"
   CHECK(p->pool.usage().parked == 0);
   CHECK(p->shared.index.find(block) == nullptr);
 }
+
+}  // namespace parking_test

@@ -12,6 +12,8 @@
 #include "tests/unit/allocator/fake_source.h"
 #include "tests/unit/test_clock.h"
 
+namespace plan_arena_test {
+
 using namespace cistern::alloc;
 using namespace cistern::test;
 
@@ -488,3 +490,5 @@ TEST_CASE("plan arena: an exported place ends its chunk, and the next request ta
   CHECK(p->allocate_planned(1000) != 0);
   CHECK(p->source.asked == std::vector<uint64_t>{8192, 8192});
 }
+
+}  // namespace plan_arena_test

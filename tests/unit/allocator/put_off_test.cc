@@ -6,6 +6,8 @@
 #include "tests/catch.h"
 #include "tests/unit/allocator/fake_source.h"
 
+namespace put_off_test {
+
 using namespace cistern::alloc;
 using cistern::test::kMiB;
 using cistern::test::Pool;
@@ -95,3 +97,5 @@ TEST_CASE("where nobody tends the pool, frees do their work themselves") {
   CHECK(p->source.released > 20);
   CHECK(caught_up(*p, WorkedBy::call) > 0);
 }
+
+}  // namespace put_off_test

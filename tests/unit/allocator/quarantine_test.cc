@@ -9,6 +9,8 @@
 #include "tests/catch.h"
 #include "tests/unit/allocator/fake_source.h"
 
+namespace quarantine_test {
+
 using namespace cistern::alloc;
 using cistern::test::kMiB;
 using cistern::test::Pool;
@@ -167,3 +169,5 @@ TEST_CASE("the pool holds a block from its first byte to its last requested one"
     CHECK_FALSE(is_live(a));
   }
 }
+
+}  // namespace quarantine_test

@@ -13,6 +13,8 @@
 #include "tests/catch.h"
 #include "tests/unit/allocator/chunk_pool.h"
 
+namespace reuse_rule_test {
+
 using namespace cistern::alloc;
 using namespace cistern::test;
 
@@ -242,3 +244,5 @@ TEST_CASE("level 0: whatever the order of calls, a block lies where none was or 
   }
   CHECK(p->ledger.sizes_forgotten.get() == 0);
 }
+
+}  // namespace reuse_rule_test

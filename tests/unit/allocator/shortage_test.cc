@@ -10,6 +10,8 @@
 #include "tests/unit/allocator/fake_source.h"
 #include "tests/unit/test_clock.h"
 
+namespace shortage_test {
+
 using namespace cistern::alloc;
 using cistern::test::busy_pool;
 using cistern::test::kMiB;
@@ -213,3 +215,5 @@ TEST_CASE("work that can no longer be followed, once it was waited for, keeps no
   CHECK(asked == 2);
   CHECK(p->source.held() == 0);
 }
+
+}  // namespace shortage_test

@@ -11,6 +11,8 @@
 #include "tests/unit/allocator/fake_source.h"
 #include "tests/unit/test_clock.h"
 
+namespace threads_test {
+
 using namespace cistern::alloc;
 using cistern::test::kMiB;
 using cistern::test::Pool;
@@ -297,3 +299,5 @@ TEST_CASE("a context may make way for the next while another thread adds up what
   });
   CHECK(most <= 64 * kMiB);
 }
+
+}  // namespace threads_test

@@ -7,6 +7,8 @@
 #include "tests/catch.h"
 #include "tests/unit/allocator/chunk_pool.h"
 
+namespace unpooled_test {
+
 using namespace cistern::alloc;
 using namespace cistern::test;
 
@@ -108,3 +110,5 @@ TEST_CASE("any other answer of the driver reaches the program unchanged") {
   CHECK(p->code == 700);
   CHECK(p->ledger.shortages.get() == 0);
 }
+
+}  // namespace unpooled_test

@@ -11,6 +11,8 @@
 #include "tests/unit/allocator/fake_source.h"
 #include "tests/unit/test_clock.h"
 
+namespace waiting_memory_test {
+
 using namespace cistern::alloc;
 using cistern::test::busy_pool;
 using cistern::test::FakeSource;
@@ -247,3 +249,5 @@ TEST_CASE("little that was freed a moment after a mark gets none before a submis
   CHECK_FALSE(p->pool.before_submission(/*at_once=*/false));
   CHECK(p->source.last_mark == before + 1);
 }
+
+}  // namespace waiting_memory_test

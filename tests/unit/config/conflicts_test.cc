@@ -2,7 +2,7 @@
 #include "tests/catch.h"
 #include "tests/unit/config/load_with.h"
 
-namespace cistern::config::test {
+namespace cistern::config::test::conflicts_test {
 namespace {
 
 const std::vector<std::vector<std::string>> kConflicts = {
@@ -68,4 +68,4 @@ TEST_CASE("a conflict across environment and file is one too") {
 }
 
 }  // namespace
-}  // namespace cistern::config::test
+}  // namespace cistern::config::test::conflicts_test

@@ -4,7 +4,7 @@
 #include "tests/catch.h"
 #include "tests/unit/config/load_with.h"
 
-namespace cistern::config::test {
+namespace cistern::config::test::file_test {
 namespace {
 
 TEST_CASE("a file fills in what the environment leaves unset") {
@@ -182,4 +182,4 @@ TEST_CASE("a NUL byte in a file is not a setting") {
 }
 
 }  // namespace
-}  // namespace cistern::config::test
+}  // namespace cistern::config::test::file_test

@@ -9,6 +9,8 @@
 #include "config/parse.h"
 #include "tests/catch.h"
 
+namespace glob_test {
+
 namespace {
 
 using cistern::config::matches_glob;
@@ -58,3 +60,5 @@ TEST_CASE("globs mean what they mean to the C library") {
 }
 
 }  // namespace
+
+}  // namespace glob_test

@@ -4,7 +4,7 @@
 #include "tests/catch.h"
 #include "tests/unit/config/load_with.h"
 
-namespace cistern::config::test {
+namespace cistern::config::test::load_test {
 namespace {
 
 std::string policy_line(const Loaded& loaded) {
@@ -271,4 +271,4 @@ TEST_CASE("errno is left as it was") {
 }
 
 }  // namespace
-}  // namespace cistern::config::test
+}  // namespace cistern::config::test::load_test

@@ -2,7 +2,7 @@
 #include "tests/catch.h"
 #include "tests/unit/config/load_with.h"
 
-namespace cistern::config::test {
+namespace cistern::config::test::names_test {
 namespace {
 
 TEST_CASE("a misspelt CISTERN_ name gets one warning with the nearest name") {
@@ -63,4 +63,4 @@ TEST_CASE("unknown FLAGS_ and GE_ names are other people's") {
 }
 
 }  // namespace
-}  // namespace cistern::config::test
+}  // namespace cistern::config::test::names_test

@@ -12,7 +12,7 @@
 #include "config/text.h"
 #include "tests/catch.h"
 
-namespace cistern::config {
+namespace cistern::config::parse_test {
 namespace {
 
 TEST_CASE("integers are taken up to their limits") {
@@ -153,4 +153,4 @@ TEST_CASE("quoted text stays on one line and is cut between characters") {
 }
 
 }  // namespace
-}  // namespace cistern::config
+}  // namespace cistern::config::parse_test

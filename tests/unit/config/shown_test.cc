@@ -7,6 +7,8 @@
 
 #include "tests/catch.h"
 
+namespace shown_test {
+
 using cistern::config::for_each_shown;
 using cistern::config::utf8_character;
 
@@ -70,3 +72,5 @@ TEST_CASE("shown: controls, line ends, directions and what is no character are r
   CHECK(shown("\xED\xA0\x80") == "???");
   CHECK(shown("").empty());
 }
+
+}  // namespace shown_test

@@ -11,7 +11,7 @@
 #include "tests/catch.h"
 #include "tests/unit/config/load_with.h"
 
-namespace cistern::config::test {
+namespace cistern::config::test::table_test {
 namespace {
 
 struct Contract {
@@ -229,4 +229,4 @@ TEST_CASE("no two settings are the same option of the launcher") {
 }
 
 }  // namespace
-}  // namespace cistern::config::test
+}  // namespace cistern::config::test::table_test

@@ -8,6 +8,8 @@
 
 #include "tests/catch.h"
 
+namespace cap_test {
+
 using cistern::alloc::Cap;
 
 namespace {
@@ -129,3 +131,5 @@ TEST_CASE("threads that race for the last bytes never pass the limit") {
   CHECK(exceeded == 0);
   CHECK(cap.charged() == 0);
 }
+
+}  // namespace cap_test

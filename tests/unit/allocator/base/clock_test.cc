@@ -10,6 +10,8 @@
 #include "allocator/base/os.h"
 #include "tests/unit/test_clock.h"
 
+namespace clock_test {
+
 using namespace cistern::alloc;
 using cistern::test::kMs;
 using cistern::test::StoppedClock;
@@ -175,3 +177,5 @@ TEST_CASE("a forked child has the clock as it is, and none of the threads that w
   clock.move_ns(10 * kMs);
   own.join();
 }
+
+}  // namespace clock_test

@@ -3,6 +3,8 @@
 
 #include "tests/catch.h"
 
+namespace fastest_of_late_test {
+
 using cistern::alloc::FastestOfLate;
 
 TEST_CASE("what a call takes is the least of its last times") {
@@ -23,3 +25,5 @@ TEST_CASE("what a call takes is the least of its last times") {
   time.reset();
   CHECK(time.ns() == 0);
 }
+
+}  // namespace fastest_of_late_test

@@ -5,6 +5,8 @@
 
 #include "tests/catch.h"
 
+namespace keyed_table_test {
+
 namespace {
 
 struct Record {
@@ -61,3 +63,5 @@ TEST_CASE("all records with a property are taken out as a list, and others stay"
   CHECK(table.find(0) == &records[0]);
   CHECK(table.find(29) == &records[29]);
 }
+
+}  // namespace keyed_table_test

@@ -8,7 +8,7 @@
 
 #include "tests/catch.h"
 
-namespace cistern::alloc {
+namespace cistern::alloc::movers_test {
 namespace {
 
 constexpr uint64_t kShortNs = 2'000'000, kLongNs = 60'000'000'000;
@@ -83,4 +83,4 @@ TEST_CASE("movers: all that were at it have ended, however many wait", "[movers]
 }
 
 }  // namespace
-}  // namespace cistern::alloc
+}  // namespace cistern::alloc::movers_test

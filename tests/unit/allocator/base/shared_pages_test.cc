@@ -7,6 +7,8 @@
 
 #include "tests/catch.h"
 
+namespace shared_pages_test {
+
 using cistern::alloc::Cap;
 using cistern::alloc::kDriverPage;
 using cistern::alloc::SharedPages;
@@ -113,3 +115,5 @@ TEST_CASE("threads that enter and leave shared pages never pass the limit and lo
   CHECK(blocks.cap.charged() == 0);
   REQUIRE(blocks.enter(0, 4 * kDriverPage));
 }
+
+}  // namespace shared_pages_test

@@ -8,6 +8,8 @@
 
 #include "tests/catch.h"
 
+namespace size_bins_test {
+
 namespace {
 
 struct Item {
@@ -74,3 +76,5 @@ TEST_CASE("what is found fits and wastes at most one step, over a random life") 
     if (found != nullptr) REQUIRE(found->size <= best + best / 32);
   }
 }
+
+}  // namespace size_bins_test

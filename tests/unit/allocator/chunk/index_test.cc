@@ -8,6 +8,8 @@
 #include "allocator/base/arena.h"
 #include "tests/catch.h"
 
+namespace index_test {
+
 using namespace cistern::alloc;
 
 namespace {
@@ -129,3 +131,5 @@ TEST_CASE("the index agrees with an ordered map over a random life") {
     REQUIRE(c->index.find(probe) == expected(probe));
   }
 }
+
+}  // namespace index_test

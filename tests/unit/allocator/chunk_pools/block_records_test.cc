@@ -4,6 +4,8 @@
 #include "tests/catch.h"
 #include "tests/unit/allocator/no_more_memory.h"
 
+namespace block_records_test {
+
 using namespace cistern::alloc;
 using cistern::test::kMayBeOut;
 using cistern::test::NoMoreMemory;
@@ -45,3 +47,5 @@ TEST_CASE("records that are there are enough for as many, without another page")
   CHECK(all);
   CHECK_FALSE(more);
 }
+
+}  // namespace block_records_test

@@ -8,6 +8,8 @@
 
 #include "tests/catch.h"
 
+namespace block_table_test {
+
 using namespace cistern::alloc;
 
 namespace {
@@ -87,3 +89,5 @@ TEST_CASE("a block shares its bucket with one other at most, on average, whateve
   }
   CHECK(chained < blocks.records.size());
 }
+
+}  // namespace block_table_test

@@ -8,6 +8,8 @@
 #include "config/load.h"
 #include "tests/catch.h"
 
+namespace chunk_sizes_test {
+
 using namespace cistern::alloc;
 using cistern::config::Policy;
 using cistern::config::StaticMode;
@@ -224,3 +226,5 @@ TEST_CASE("thread_local's shares are whole driver pages, however odd the size an
     }
   }
 }
+
+}  // namespace chunk_sizes_test

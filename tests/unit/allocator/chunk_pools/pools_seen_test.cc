@@ -8,6 +8,8 @@
 #include "tests/catch.h"
 #include "tests/unit/allocator/chunk_pool.h"
 
+namespace pools_seen_test {
+
 using namespace cistern::alloc;
 using namespace cistern::test;
 
@@ -34,3 +36,5 @@ TEST_CASE("a walk over all pools meets those that were there, also while another
   });
   CHECK(std::find(seen.begin(), seen.end(), before[1]) != seen.end());
 }
+
+}  // namespace pools_seen_test

@@ -6,6 +6,8 @@
 
 #include "tests/catch.h"
 
+namespace thread_numbers_test {
+
 using namespace cistern::alloc;
 
 TEST_CASE("a released thread number is the next one given") {
@@ -45,3 +47,5 @@ TEST_CASE("no two threads have the same number at once") {
   third.join();
   CHECK(wrong == 0);
 }
+
+}  // namespace thread_numbers_test

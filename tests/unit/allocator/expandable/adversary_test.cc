@@ -10,6 +10,8 @@
 #include "tests/unit/allocator/expandable/expandable_pool.h"
 #include "tests/unit/allocator/packed_driver.h"
 
+namespace adversary_test {
+
 using namespace cistern::alloc;
 using namespace cistern::test;
 
@@ -96,3 +98,5 @@ TEST_CASE("an adversary gets more out of expandable memory than out of any other
   CHECK(theirs.too_early <= other.most_early);
   CHECK(ours.live_refused >= theirs.live_refused + 0.03);
 }
+
+}  // namespace adversary_test

@@ -8,6 +8,8 @@
 #include "allocator/base/os.h"
 #include "tests/unit/allocator/expandable/expandable_pool.h"
 
+namespace expandable_free_test {
+
 using namespace cistern::alloc;
 using namespace cistern::test;
 
@@ -92,3 +94,5 @@ TEST_CASE("with everything clean a shortage waits for no work") {
   CHECK(p->pool.release_returnable(/*patience_ns=*/200'000'000));
   p->give(live);
 }
+
+}  // namespace expandable_free_test

@@ -3,6 +3,8 @@
 // already, and in holes, which grow together.
 #include "tests/unit/allocator/expandable/expandable_pool.h"
 
+namespace expandable_gaps_test {
+
 using namespace cistern::alloc;
 using namespace cistern::test;
 
@@ -189,3 +191,5 @@ TEST_CASE("of a known block in two units the part behind those that live memory 
   CHECK(p->units().has(live, kUnit / 2));
   CHECK(p->units().broken == 0);
 }
+
+}  // namespace expandable_gaps_test

@@ -4,6 +4,8 @@
 #include "config/load.h"
 #include "tests/unit/allocator/expandable/expandable_pool.h"
 
+namespace expandable_idle_test {
+
 using namespace cistern::alloc;
 using namespace cistern::test;
 
@@ -150,3 +152,5 @@ TEST_CASE("no units go back during a capture, and all do after it") {
   CHECK(p->units().units.empty());
   CHECK(p->units().broken == 0);
 }
+
+}  // namespace expandable_idle_test

@@ -5,6 +5,8 @@
 
 #include "tests/unit/allocator/expandable/expandable_pool.h"
 
+namespace expandable_loops_test {
+
 using namespace cistern::test;
 using cistern::bench::Figures;
 using cistern::bench::random_sizes;
@@ -56,3 +58,5 @@ TEST_CASE("random sizes leave next to no gaps") {
   CHECK(figures.reserved_per_live <= 1.03);
   CHECK(pool.p->units().broken == 0);
 }
+
+}  // namespace expandable_loops_test

@@ -3,6 +3,8 @@
 #include "tests/unit/allocator/expandable/expandable_pool.h"
 #include "tests/unit/allocator/resident.h"
 
+namespace expandable_records_test {
+
 using namespace cistern::alloc;
 using namespace cistern::test;
 
@@ -22,3 +24,5 @@ TEST_CASE("units that come and go again and again take no more bookkeeping than 
   CHECK(p->units().units.empty());
   CHECK(resident_bytes() < before + kMiB);
 }
+
+}  // namespace expandable_records_test

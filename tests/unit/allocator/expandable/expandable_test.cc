@@ -8,6 +8,8 @@
 #include "tests/unit/allocator/expandable/adversary.h"
 #include "tests/unit/allocator/expandable/expandable_pool.h"
 
+namespace expandable_test {
+
 using namespace cistern::alloc;
 using namespace cistern::test;
 
@@ -312,3 +314,5 @@ TEST_CASE("a source that fails otherwise than for want of memory serves requests
   CHECK(p->take(kUnit) != 0);
   CHECK(p->units().units.size() == 1);
 }
+
+}  // namespace expandable_test

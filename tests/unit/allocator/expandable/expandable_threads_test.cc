@@ -9,6 +9,8 @@
 #include "tests/unit/allocator/expandable/expandable_pool.h"
 #include "tests/unit/test_clock.h"
 
+namespace expandable_threads_test {
+
 using namespace cistern::alloc;
 using namespace cistern::test;
 
@@ -131,3 +133,5 @@ TEST_CASE("of threads that find no addresses at once one reserves them, for all"
   CHECK(served == kThreads);
   CHECK(p->units().ranges.size() == 1);
 }
+
+}  // namespace expandable_threads_test

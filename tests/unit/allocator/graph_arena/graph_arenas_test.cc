@@ -8,6 +8,8 @@
 #include "tests/catch.h"
 #include "tests/unit/allocator/graph_arena/random_graphs.h"
 
+namespace graph_arenas_test {
+
 using namespace cistern::alloc;
 using namespace cistern::test;
 
@@ -321,3 +323,5 @@ TEST_CASE("a forked child begins runs of graphs, though another thread was about
   auto p = arenas();
   CHECK(child_begins_a_run(*p));
 }
+
+}  // namespace graph_arenas_test

@@ -9,6 +9,8 @@
 #include "tests/catch.h"
 #include "tests/unit/allocator/graph_arena/arena_pool.h"
 
+namespace survivors_test {
+
 using namespace cistern::alloc;
 using namespace cistern::test;
 
@@ -193,3 +195,5 @@ TEST_CASE("free memory of an arena that was left serves requests outside") {
   p->pool.release_excess();
   CHECK(p->source.held() == p->ledger.arena_bytes.get());
 }
+
+}  // namespace survivors_test

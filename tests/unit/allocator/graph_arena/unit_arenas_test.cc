@@ -13,6 +13,8 @@
 #include "tests/unit/allocator/graph_arena/random_graphs.h"
 #include "tests/unit/test_clock.h"
 
+namespace unit_arenas_test {
+
 using namespace cistern::alloc;
 using namespace cistern::test;
 
@@ -412,3 +414,5 @@ TEST_CASE("a forked child begins runs of graphs over units, though another threa
   auto p = unit_arenas(64);
   CHECK(child_begins_a_run(*p));
 }
+
+}  // namespace unit_arenas_test

@@ -9,6 +9,8 @@
 
 #include "tests/catch.h"
 
+namespace host_limits_test {
+
 using namespace cistern::alloc::host;
 
 namespace {
@@ -81,3 +83,5 @@ TEST_CASE("this machine has memory") {
   CHECK(usable_memory() > uint64_t{1} << 20);
   CHECK(usable_memory() < uint64_t{1} << 60);
 }
+
+}  // namespace host_limits_test

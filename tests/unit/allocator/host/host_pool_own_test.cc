@@ -13,6 +13,8 @@
 #include "allocator/host/host_pool.h"
 #include "tests/catch.h"
 
+namespace host_pool_own_test {
+
 using namespace cistern::alloc::host;
 
 namespace {
@@ -215,3 +217,5 @@ TEST_CASE("chunks in which nothing is in use go where a request finds no room ot
   CHECK(pool->usage().chunks == 2);
   pool->give_back(large, 64 * kMiB);
 }
+
+}  // namespace host_pool_own_test

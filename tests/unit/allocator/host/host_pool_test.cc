@@ -20,6 +20,8 @@
 #include "tests/unit/allocator/no_more_memory.h"
 #include "tests/unit/test_clock.h"
 
+namespace host_pool_test {
+
 using namespace cistern::alloc::host;
 using cistern::test::kMayBeOut;
 using cistern::test::NoMoreMemory;
@@ -476,3 +478,5 @@ TEST_CASE("random host extents never overlap, and nothing is lost, by several th
   for (uint64_t i = 0; i <= chunks; ++i) REQUIRE(pool.take(32 * kMiB) != nullptr);
   CHECK(pool->usage().chunks == chunks + 1);
 }
+
+}  // namespace host_pool_test

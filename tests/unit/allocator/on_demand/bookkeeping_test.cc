@@ -11,6 +11,8 @@
 #include "tests/catch.h"
 #include "tests/unit/allocator/resident.h"
 
+namespace bookkeeping_test {
+
 using namespace cistern::alloc;
 using cistern::bench::BenchPool;
 using namespace cistern::test;
@@ -61,3 +63,5 @@ TEST_CASE("what a slab took for its blocks serves the slabs after it", "[bookkee
   }
   CHECK(resident_bytes() < before + (256 << 10));
 }
+
+}  // namespace bookkeeping_test

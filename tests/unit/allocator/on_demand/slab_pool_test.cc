@@ -10,6 +10,8 @@
 #include "tests/catch.h"
 #include "tests/unit/allocator/fake_source.h"
 
+namespace slab_pool_test {
+
 using namespace cistern::alloc;
 using cistern::test::kMiB;
 using cistern::test::Pool;
@@ -107,3 +109,5 @@ TEST_CASE(
   CHECK(emptied.empty());
   CHECK(p->ledger.sizes_forgotten.get() == 1);
 }
+
+}  // namespace slab_pool_test

@@ -10,6 +10,8 @@
 
 #include "tests/catch.h"
 
+namespace slab_test {
+
 using namespace cistern::alloc;
 
 namespace {
@@ -144,3 +146,5 @@ TEST_CASE("the last granule of a slab is found with as few blocks as with many",
   model.give_back(model.any(false, 0));
   model.check();
 }
+
+}  // namespace slab_test

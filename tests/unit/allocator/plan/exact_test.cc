@@ -7,7 +7,7 @@
 #include "tests/catch.h"
 #include "tests/unit/allocator/plan/cases.h"
 
-namespace cistern::alloc::plan {
+namespace cistern::alloc::plan::exact_test {
 namespace {
 
 struct Answer {
@@ -82,4 +82,4 @@ TEST_CASE("exact search: more blocks than it is made for are refused", "[plan]")
 }
 
 }  // namespace
-}  // namespace cistern::alloc::plan
+}  // namespace cistern::alloc::plan::exact_test

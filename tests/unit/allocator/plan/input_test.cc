@@ -10,7 +10,7 @@
 #include "tests/catch.h"
 #include "tests/unit/allocator/record/written.h"
 
-namespace cistern::alloc::plan {
+namespace cistern::alloc::plan::input_test {
 namespace {
 
 std::span<const uint8_t> bytes_of(const std::string& text) {
@@ -120,4 +120,4 @@ TEST_CASE("plan output: what is written can be read", "[plan]") {
 }
 
 }  // namespace
-}  // namespace cistern::alloc::plan
+}  // namespace cistern::alloc::plan::input_test

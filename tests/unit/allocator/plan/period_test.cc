@@ -10,7 +10,7 @@
 #include "allocator/plan/auto_plan.h"
 #include "tests/catch.h"
 
-namespace cistern::alloc::plan {
+namespace cistern::alloc::plan::period_test {
 namespace {
 
 // Requests of these sizes, each freed at once.
@@ -305,4 +305,4 @@ TEST_CASE("observer: it forgets the older half, and looks become due less and le
 }
 
 }  // namespace
-}  // namespace cistern::alloc::plan
+}  // namespace cistern::alloc::plan::period_test

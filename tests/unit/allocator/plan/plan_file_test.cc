@@ -8,7 +8,7 @@
 
 #include "tests/catch.h"
 
-namespace cistern::alloc::plan {
+namespace cistern::alloc::plan::plan_file_test {
 namespace {
 
 struct Written {
@@ -135,4 +135,4 @@ TEST_CASE("a plan of more bytes than its places reach is refused", "[plan]") {
 }
 
 }  // namespace
-}  // namespace cistern::alloc::plan
+}  // namespace cistern::alloc::plan::plan_file_test

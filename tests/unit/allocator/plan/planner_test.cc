@@ -10,7 +10,7 @@
 #include "tests/catch.h"
 #include "tests/unit/allocator/plan/cases.h"
 
-namespace cistern::alloc::plan {
+namespace cistern::alloc::plan::planner_test {
 namespace {
 
 constexpr uint64_t kSteps = 20'000'000;
@@ -182,4 +182,4 @@ TEST_CASE("plan: the check of these tests finds what is wrong", "[plan]") {
 }
 
 }  // namespace
-}  // namespace cistern::alloc::plan
+}  // namespace cistern::alloc::plan::planner_test

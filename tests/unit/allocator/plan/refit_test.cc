@@ -10,7 +10,7 @@
 #include "tests/unit/allocator/plan/cases.h"
 #include "tests/unit/test_clock.h"
 
-namespace cistern::alloc::plan {
+namespace cistern::alloc::plan::refit_test {
 namespace {
 
 using cistern::test::kMs;
@@ -199,4 +199,4 @@ TEST_CASE("refit: a budget knows what part of it is left, of its steps or its ti
 }
 
 }  // namespace
-}  // namespace cistern::alloc::plan
+}  // namespace cistern::alloc::plan::refit_test

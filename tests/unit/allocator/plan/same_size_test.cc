@@ -7,7 +7,7 @@
 #include "tests/catch.h"
 #include "tests/unit/allocator/plan/cases.h"
 
-namespace cistern::alloc::plan {
+namespace cistern::alloc::plan::same_size_test {
 namespace {
 
 struct Answer {
@@ -79,4 +79,4 @@ TEST_CASE("level 0: no blocks take no bytes", "[plan]") {
 }
 
 }  // namespace
-}  // namespace cistern::alloc::plan
+}  // namespace cistern::alloc::plan::same_size_test

@@ -11,7 +11,7 @@
 #include "tests/unit/allocator/plan/cases.h"
 #include "tests/unit/allocator/record/written.h"
 
-namespace cistern::alloc::plan {
+namespace cistern::alloc::plan::selection_test {
 namespace {
 
 // z = sum(x, y); m = matmul(y, z); fc takes half of what m leaves
@@ -204,4 +204,4 @@ TEST_CASE("plan options: level, what is skipped, and the log", "[plan]") {
 }
 
 }  // namespace
-}  // namespace cistern::alloc::plan
+}  // namespace cistern::alloc::plan::selection_test

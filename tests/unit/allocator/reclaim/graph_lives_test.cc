@@ -8,6 +8,8 @@
 #include "allocator/reclaim/parked.h"
 #include "tests/catch.h"
 
+namespace graph_lives_test {
+
 using namespace cistern::alloc;
 
 namespace {
@@ -187,3 +189,5 @@ TEST_CASE("a stamp has room for any two epochs") {
   CHECK(ParkedSpan::born(stamp) == UINT32_MAX - 1);
   CHECK(ParkedSpan::freed(stamp) == UINT32_MAX);
 }
+
+}  // namespace graph_lives_test

@@ -3,6 +3,8 @@
 
 #include "tests/catch.h"
 
+namespace recent_peak_test {
+
 using cistern::alloc::RecentPeak;
 
 namespace {
@@ -55,3 +57,5 @@ TEST_CASE("what is noted in the same part raises it") {
   peak.reset();
   CHECK(peak.get() == 0);
 }
+
+}  // namespace recent_peak_test

@@ -8,6 +8,8 @@
 #include "tests/catch.h"
 #include "tests/unit/allocator/fake_source.h"
 
+namespace reclaim_test {
+
 using namespace cistern::alloc;
 using cistern::test::FakeSource;
 
@@ -372,3 +374,5 @@ TEST_CASE("what stays unmarked when work goes on is late until it is clean") {
   c.reclaim->poll(0);
   CHECK_FALSE(c.reclaim->any_late(0));
 }
+
+}  // namespace reclaim_test

@@ -8,6 +8,8 @@
 
 #include "tests/catch.h"
 
+namespace stamped_list_test {
+
 using namespace cistern::alloc;
 
 namespace {
@@ -68,3 +70,5 @@ TEST_CASE("items taken out of a list leave the others in their order") {
   list.append(&items[4], 12);
   CHECK(stamps(list) == std::vector<uint64_t>{12});
 }
+
+}  // namespace stamped_list_test

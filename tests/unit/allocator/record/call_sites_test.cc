@@ -7,6 +7,8 @@
 
 #include "tests/catch.h"
 
+namespace call_sites_test {
+
 using cistern::alloc::CallSites;
 using cistern::alloc::Frame;
 using cistern::alloc::kMostFrames;
@@ -73,3 +75,5 @@ TEST_CASE("threads find call sites while others add them") {
   CHECK(wrong == 0);
   CHECK(sites.count() == 2999);
 }
+
+}  // namespace call_sites_test

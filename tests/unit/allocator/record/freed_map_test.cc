@@ -11,6 +11,8 @@
 
 #include "tests/catch.h"
 
+namespace freed_map_test {
+
 using namespace cistern::alloc;
 
 namespace {
@@ -79,3 +81,5 @@ TEST_CASE("frees and new blocks anywhere are told as a map of bytes tells them")
     REQUIRE(told == expected);
   }
 }
+
+}  // namespace freed_map_test

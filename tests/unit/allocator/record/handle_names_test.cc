@@ -5,6 +5,8 @@
 
 #include "tests/catch.h"
 
+namespace handle_names_test {
+
 namespace {
 
 using cistern::alloc::HandleNames;
@@ -40,3 +42,5 @@ TEST_CASE("a handle beyond the bound has no name, and those before keep theirs")
 }
 
 }  // namespace
+
+}  // namespace handle_names_test

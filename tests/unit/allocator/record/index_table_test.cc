@@ -7,6 +7,8 @@
 
 #include "tests/catch.h"
 
+namespace index_table_test {
+
 using cistern::alloc::tool::IndexTable;
 using cistern::alloc::tool::kNone;
 
@@ -33,3 +35,5 @@ TEST_CASE("a table of numbers finds what a map finds") {
   }
   for (const auto& [key, number] : expected) REQUIRE(table.find(key, key_of) == number);
 }
+
+}  // namespace index_table_test

@@ -8,6 +8,8 @@
 
 #include "tests/catch.h"
 
+namespace names_test {
+
 namespace {
 
 using cistern::alloc::Names;
@@ -50,3 +52,5 @@ TEST_CASE("threads that bring the same texts get the same numbers") {
 }
 
 }  // namespace
+
+}  // namespace names_test

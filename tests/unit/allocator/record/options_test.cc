@@ -6,6 +6,8 @@
 
 #include "tests/catch.h"
 
+namespace options_test {
+
 using namespace cistern::alloc::tool;
 
 namespace {
@@ -71,3 +73,5 @@ TEST_CASE("trace: numbers of bytes may have a unit, times are in seconds") {
   CHECK(read.options.from_ns == 500'000'000);
   CHECK(read.options.to_ns == uint64_t{2'000} * 1'000'000'000);
 }
+
+}  // namespace options_test

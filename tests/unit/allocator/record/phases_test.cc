@@ -6,6 +6,8 @@
 
 #include "tests/catch.h"
 
+namespace phases_test {
+
 namespace {
 
 using cistern::alloc::Phases;
@@ -370,3 +372,5 @@ TEST_CASE("after a fork the graphs of the other threads are over") {
 }
 
 }  // namespace
+
+}  // namespace phases_test

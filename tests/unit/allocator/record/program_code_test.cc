@@ -9,6 +9,8 @@
 
 #include "tests/catch.h"
 
+namespace program_code_test {
+
 using namespace cistern::alloc;
 
 TEST_CASE("functions that allocate for their callers are wrappers") {
@@ -81,3 +83,5 @@ TEST_CASE("the frame that is told of is the innermost that is no wrapper") {
   CHECK(told_of({runtime, linked_in, linked_in}) == 1);
   CHECK(told_of({runtime, c10}) == 0);
 }
+
+}  // namespace program_code_test

@@ -5,6 +5,8 @@
 
 #include "tests/catch.h"
 
+namespace range_stack_test {
+
 namespace {
 
 using cistern::alloc::RangeStack;
@@ -126,3 +128,5 @@ TEST_CASE("the end of a domain takes what is open in it") {
 }
 
 }  // namespace
+
+}  // namespace range_stack_test

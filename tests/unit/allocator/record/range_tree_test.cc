@@ -7,6 +7,8 @@
 
 #include "tests/catch.h"
 
+namespace range_tree_test {
+
 namespace {
 
 using cistern::alloc::RangeTree;
@@ -54,3 +56,5 @@ TEST_CASE("threads that come together get the same ranges") {
 }
 
 }  // namespace
+
+}  // namespace range_tree_test

@@ -6,6 +6,8 @@
 #include "tests/unit/allocator/record/events.h"
 #include "tests/unit/allocator/record/written.h"
 
+namespace reader_test {
+
 using namespace cistern::alloc;
 
 namespace {
@@ -147,3 +149,5 @@ TEST_CASE("reader: of events of one time frees come first, and a thread's stay i
   tool::sort_by_time(events);
   CHECK(events[0].time_ns == 0);
 }
+
+}  // namespace reader_test

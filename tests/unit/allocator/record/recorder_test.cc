@@ -10,6 +10,8 @@
 #include "tests/unit/allocator/record/events.h"
 #include "tests/unit/allocator/record/written.h"
 
+namespace recorder_test {
+
 using namespace cistern::alloc;
 using test::FixedDefinitions;
 using test::MemorySink;
@@ -204,3 +206,5 @@ TEST_CASE("recorder: 64 threads put while another flushes") {
     REQUIRE(test::same(event, put[event.thread][next[event.thread]++]));
   }
 }
+
+}  // namespace recorder_test

@@ -10,6 +10,8 @@
 #include "tests/catch.h"
 #include "tests/unit/allocator/record/events.h"
 
+namespace tallies_test {
+
 using namespace cistern::alloc;
 using test::allocation;
 using test::free_of;
@@ -282,3 +284,5 @@ TEST_CASE("tallies: random events give what a plain model gives") {
     CHECK(of(tallies, site).peak_bytes == at_peak[site]);
   }
 }
+
+}  // namespace tallies_test

@@ -12,7 +12,7 @@
 #include "tests/catch.h"
 #include "tests/unit/allocator/fake_source.h"
 
-namespace cistern::test {
+namespace cistern::test::scratch_cache_test {
 namespace {
 
 using alloc::Ledger;
@@ -457,4 +457,4 @@ TEST_CASE("threads that close a context and reopen it at once leave it open") {
   CHECK(cache.give_back(cache->collect_context(0), Released::done) == Addresses{block});
 }
 
-}  // namespace cistern::test
+}  // namespace cistern::test::scratch_cache_test
