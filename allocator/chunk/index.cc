@@ -13,7 +13,7 @@ bool Index::ensure_leaves(uint64_t first, uint64_t last) {
   for (uint64_t root = first >> kShift; root <= last >> kShift; ++root) {
     if (root >= (1u << kRootBits)) return false;
     if (roots_[root].load(std::memory_order_relaxed) != nullptr) continue;
-    auto* leaf = static_cast<Leaf*>(os::map(sizeof(Leaf), 4096));
+    auto* leaf = static_cast<Leaf*>(os::map(sizeof(Leaf)));
     if (leaf == nullptr) return false;
     roots_[root].store(leaf, std::memory_order_release);
   }

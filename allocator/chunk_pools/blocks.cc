@@ -16,7 +16,7 @@ bool ChunkMap::open(Chunk* owner, ChunkBlock* all) {
   idle = false;
   heads = own_heads;
   if (regions() > kOwnHeads) {
-    heads = static_cast<ChunkBlock**>(os::map(regions() * sizeof *heads, 4096));
+    heads = static_cast<ChunkBlock**>(os::map(regions() * sizeof *heads));
     if (heads == nullptr) return false;
   } else {
     memset(own_heads, 0, sizeof own_heads);
@@ -87,7 +87,7 @@ void BlockTable::grow() {
   if (segment == kSegments) return;
   if (segments_[segment] == nullptr) {
     const size_t bytes = (kFirst << segment >> 1) * sizeof *segments_[segment];
-    segments_[segment] = static_cast<ChunkBlock**>(os::map(bytes, 4096));
+    segments_[segment] = static_cast<ChunkBlock**>(os::map(bytes));
     if (segments_[segment] == nullptr) return;
   }
   // The new bucket takes its share of the one that had to stand in for it.

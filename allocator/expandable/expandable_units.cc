@@ -187,7 +187,7 @@ bool Expandable::enter_range(BlockPool& pool, uint64_t address, uint64_t size) {
   const uint64_t bytes = size / units_.unit_bytes() * sizeof(Unit);
   Chunk* range = shared_->chunks.take();
   ChunkMap* map = arenas_->maps.take();
-  auto* behind = static_cast<Unit*>(os::map(bytes, 4096));
+  auto* behind = static_cast<Unit*>(os::map(bytes));
   if (range != nullptr && map != nullptr && behind != nullptr) {
     range->set_range(address, size);
     range->exported.store(false, std::memory_order_relaxed);

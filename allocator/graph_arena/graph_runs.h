@@ -253,7 +253,7 @@ template <typename Strategy>
 typename GraphRuns<Strategy>::Running* GraphRuns<Strategy>::running(GraphRun graph,
                                                                     AtBegin* begin) {
   if (tables_ == nullptr) {
-    tables_ = static_cast<Tables*>(os::map(sizeof(Tables), 4096));
+    tables_ = static_cast<Tables*>(os::map(sizeof(Tables)));
     if (tables_ == nullptr) return nullptr;
   }
   if (Running* mine = of_run(graph.run)) return mine;

@@ -33,7 +33,7 @@ void* SlabParts::take(uint32_t bytes) {
   }
   // The end of a segment that is too short stays untouched, and so takes no memory.
   if (left_ < bytes) {
-    void* segment = os::map(kSegmentBytes, 4096);
+    void* segment = os::map(kSegmentBytes);
     if (segment == nullptr) return nullptr;
     next_ = static_cast<char*>(segment);
     left_ = kSegmentBytes;

@@ -55,7 +55,7 @@ class Budget {
         deadline_ns_ == UINT64_MAX ? UINT64_MAX : os::now_ns() + time / 8 * count;
     return {left_ / 8 * count, deadline};
   }
-  // The same steps, and so much less time.
+  // As many steps, and a deadline that is `ns` earlier.
   Budget less_time(uint64_t ns) const {
     return {left_,
             deadline_ns_ == UINT64_MAX ? UINT64_MAX : deadline_ns_ - std::min(deadline_ns_, ns)};

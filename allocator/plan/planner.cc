@@ -116,7 +116,7 @@ class Planner {
   }
 
   // Each time with less above the lower bound: an eighth of what it was, or more of it where that
-  // was too little. Greedy packings leave so much that the first run has room to rise from less.
+  // was too little. The first run begins lower: above the bound, greedy packings leave much room.
   bool run_refit() {
     if (done() || !fits_packing(budget_)) return true;
     Refit refit;

@@ -84,7 +84,7 @@ void HandleNames::set(const void* handle, uint32_t name) {
   const LockGuard guard(mutex_);
   Place* places = places_.load(std::memory_order_relaxed);
   if (places == nullptr) {
-    places = static_cast<Place*>(os::map(kPlaces * sizeof(Place), 4096));
+    places = static_cast<Place*>(os::map(kPlaces * sizeof(Place)));
     if (places == nullptr) return;
     places_.store(places, std::memory_order_release);
   }

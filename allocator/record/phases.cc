@@ -256,7 +256,7 @@ void Phases::context_ended(uint64_t context) {
 // --- runs and names ---
 
 bool Phases::make_room() {
-  if (tables_ == nullptr) tables_ = static_cast<Tables*>(os::map(sizeof(Tables), 4096));
+  if (tables_ == nullptr) tables_ = static_cast<Tables*>(os::map(sizeof(Tables)));
   return tables_ != nullptr;
 }
 

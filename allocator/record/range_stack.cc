@@ -101,7 +101,7 @@ RangeTree::Found RangeTree::range(uint32_t parent, uint32_t name) {
   if (last == kMostRanges) return {0, false};
   Tables* tables = tables_.load(std::memory_order_relaxed);
   if (tables == nullptr) {
-    tables = static_cast<Tables*>(os::map(sizeof(Tables), 4096));
+    tables = static_cast<Tables*>(os::map(sizeof(Tables)));
     if (tables == nullptr) return {0, false};
     tables_.store(tables, std::memory_order_release);
   }

@@ -29,7 +29,7 @@ bool ScratchCache::add_stream(uint64_t key, uint64_t handle, uint16_t context, u
                               Ledger* ledger) {
   LockGuard guard(mutex_);
   if (blocks_ == nullptr) {
-    blocks_ = static_cast<BlockTable*>(os::map(sizeof(BlockTable), 4096));
+    blocks_ = static_cast<BlockTable*>(os::map(sizeof(BlockTable)));
     if (blocks_ == nullptr) return false;
   }
   if (streams_.find(key) != nullptr) return true;  // another thread did

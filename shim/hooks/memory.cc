@@ -25,7 +25,7 @@ namespace {
 
 // Reads what the driver has free, and what the pools keep. A chunk that moves between the two
 // readings would count twice, and one that is on its way not at all, so both are read again if any
-// chunk moved. After kAttempts the last readings are used, of which what is live is never free.
+// chunk moved. After kAttempts the last readings are used; they never count live memory as free.
 CUresult driver_and_pools(const Device* device, CUdevice ordinal, size_t* free, size_t* total,
                           PooledBytes* pooled) {
   constexpr int kAttempts = 8;

@@ -117,7 +117,7 @@ void make_key() { have_key = pthread_key_create(&end_of_thread, thread_ends) == 
   if (this_thread.ranges_over) return nullptr;
   pthread_once(&key_made, make_key);
   if (!have_key) return nullptr;
-  auto* thread = static_cast<ThreadRanges*>(alloc::os::map(sizeof(ThreadRanges), 4096));
+  auto* thread = static_cast<ThreadRanges*>(alloc::os::map(sizeof(ThreadRanges)));
   if (thread == nullptr) return nullptr;
   if (pthread_setspecific(end_of_thread, thread) != 0) {
     alloc::os::unmap(thread, sizeof *thread);

@@ -185,8 +185,7 @@ Entries kept(std::atomic<std::atomic<Entries>*>& table, uint32_t size, uint32_t 
 }
 
 std::atomic<Entries>* make_table(uint32_t size) {
-  return static_cast<std::atomic<Entries>*>(
-      alloc::os::map(size * sizeof(std::atomic<Entries>), 4096));
+  return static_cast<std::atomic<Entries>*>(alloc::os::map(size * sizeof(std::atomic<Entries>)));
 }
 
 }  // namespace

@@ -423,7 +423,7 @@ class Plan(home.LauncherTest):
 
     def test_the_training_run_is_planned_at_its_lower_bound(self):
         trace = home.ROOT / "tests" / "data" / "torch-transformer-train.events.csv"
-        result = self.cistern("plan", trace, "--steps", "10000000", "--seconds", "1000000")
+        result = self.cistern("plan", trace, "--steps", "10000000")
         self.assertIn("planned      1999716864 bytes, 0.000 % above the lower bound", result.stdout)
 
     def test_what_cannot_be_planned_is_one_line(self):

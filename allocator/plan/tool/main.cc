@@ -121,7 +121,7 @@ class Plans {
     Problem blocks;
     if (!build(lives, alignment, blocks, problem)) return false;
     const uint64_t deadline =
-        (parts == 1 ? began_ : now) + static_cast<uint64_t>(options_.seconds * 1e9) / parts;
+        (parts == 1 ? began_ : now) + static_cast<uint64_t>(options_.most_seconds() * 1e9) / parts;
     Planned planned;
     if (options_.level == 0 ? !plan_same_size(blocks, lives, planned)
                             : !search(blocks, input, deadline, planned)) {
@@ -148,7 +148,7 @@ class Plans {
  private:
   bool search(const Problem& blocks, const Input& input, uint64_t deadline_ns, Planned& out) const {
     PlannerOptions how;
-    how.steps = options_.steps;
+    how.steps = options_.steps.value_or(UINT64_MAX);
     how.deadline_ns = deadline_ns;
     how.last_plan = input.offsets;
     const bool tells = ::isatty(STDERR_FILENO) != 0;

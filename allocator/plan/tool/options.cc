@@ -3,7 +3,6 @@
 
 #include <bit>
 #include <charconv>
-#include <cmath>
 #include <cstdlib>
 
 #include "config/parse.h"
@@ -59,11 +58,11 @@ bool set_level(const std::string& value, unsigned& out, std::string& problem) {
   return value == "0" || value == "1" || refuse(problem, "--level cannot be used", value, "0 or 1");
 }
 
-bool set_seconds(const std::string& value, double& out, std::string& problem) {
-  constexpr double kMost = 1e6;
+bool set_seconds(const std::string& value, std::optional<double>& out, std::string& problem) {
   char* end = nullptr;
-  out = std::strtod(value.c_str(), &end);
-  if (!value.empty() && *end == '\0' && std::isfinite(out) && out >= 0 && out <= kMost) return true;
+  const double seconds = std::strtod(value.c_str(), &end);
+  out = seconds;
+  if (*end == '\0' && seconds >= 0 && seconds <= Options::kMostSeconds) return true;
   return refuse(problem, "--seconds cannot be used", value, "seconds from 0 to 1000000");
 }
 

@@ -174,15 +174,16 @@ TEST_CASE("plan skip: ranges, their messages, files and functions of a recording
   CHECK(read(file, wanted).known[0].names.empty());
 }
 
+std::string read_words(std::vector<std::string> words, Options& out) {
+  std::vector<char*> all;
+  for (std::string& word : words) all.push_back(word.data());
+  std::string problem;
+  const bool read = read_options(static_cast<int>(all.size()), all.data(), out, problem);
+  CHECK(read == problem.empty());
+  return problem;
+}
+
 TEST_CASE("plan options: level, what is skipped, and the log", "[plan]") {
-  const auto read_words = [](std::vector<std::string> words, Options& out) {
-    std::vector<char*> all;
-    for (std::string& word : words) all.push_back(word.data());
-    std::string problem;
-    const bool read = read_options(static_cast<int>(all.size()), all.data(), out, problem);
-    CHECK(read == problem.empty());
-    return problem;
-  };
   Options all;
   CHECK(read_words({"a.rec", "--level", "0", "--skip", "fc", "--skip=x*", "--skip-grads",
                     "--print-log", "--skip-sizes", "1K-2K,7"},
@@ -200,6 +201,21 @@ TEST_CASE("plan options: level, what is skipped, and the log", "[plan]") {
                                                 {"a", "--level", "0", "--last", "b"}}) {
     Options out;
     CHECK(read_words(words, out).find("; value seen \"") != std::string::npos);
+  }
+}
+
+TEST_CASE("plan options: ten seconds, unless there is another limit", "[plan]") {
+  const auto most_seconds = [](const std::vector<std::string>& words) {
+    Options out;
+    const std::string problem = read_words(words, out);
+    return problem.empty() ? out.most_seconds() : -1;
+  };
+  CHECK(most_seconds({"a"}) == 10);
+  CHECK(most_seconds({"a", "--seconds", "2.5"}) == 2.5);
+  CHECK(most_seconds({"a", "--steps", "7"}) == Options::kMostSeconds);
+  CHECK(most_seconds({"a", "--steps", "7", "--seconds", "2"}) == 2);
+  for (const char* wrong : {"nan", "inf", "-1", "1e7", "2x"}) {
+    CHECK(most_seconds({"a", "--seconds", wrong}) == -1);
   }
 }
 
