@@ -30,10 +30,10 @@ enum DallocKind { kDallocFree, kDallocDallocx, kDallocSdallocx, kDallocRealloc, 
 enum ExpandKind { kExpandRealloc, kExpandRallocx, kExpandXallocx };
 
 struct AllocationHooks {
-  void (*alloc)(void* extra, int kind, void* result, uintptr_t raw, uintptr_t arguments[3]);
+  void (*alloc)(void* extra, int kind, void* result, uintptr_t answer, uintptr_t arguments[3]);
   void (*dalloc)(void* extra, int kind, void* address, uintptr_t arguments[3]);
   void (*expand)(void* extra, int kind, void* address, size_t old_size, size_t new_size,
-                 uintptr_t raw, uintptr_t arguments[4]);
+                 uintptr_t answer, uintptr_t arguments[4]);
   void* extra;
 };
 
@@ -61,10 +61,12 @@ void fill_from(void* block, size_t first, size_t end) {
 
 // A block that moves is filled before its old contents are copied into it. Of what has to be zero
 // only calloc's ends with the bytes asked for.
-void allocated(void*, int kind, void* block, uintptr_t, uintptr_t arguments[3]) {
+void allocated(void*, int kind, void* block, uintptr_t answer, uintptr_t arguments[3]) {
   const bool zero =
       (kind == kMallocx && zeroed(arguments[1])) || (kind == kRallocx && zeroed(arguments[2]));
-  if (block == nullptr || zero) return;
+  // Where posix_memalign() fails, `block` is what its caller's pointer held before the call.
+  const bool failed = block == nullptr || (kind == kPosixMemalign && answer != 0);
+  if (failed || zero) return;
   const size_t first = kind == kCalloc ? arguments[0] * arguments[1] : 0;
   fill_from(block, first, sallocx(block, 0));
 }

@@ -5,6 +5,7 @@
 // operators new and delete that count.
 #include <malloc.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -130,6 +131,17 @@ void expect_throw(Take take) {
   }
 }
 
+#ifndef OWN_MALLOC
+// A call that fails leaves the pointer and the block that it points to as they were.
+void keep_what_a_refusal_found() {
+  void* block = memset(malloc(100), 7, 100);
+  void* kept = block;
+  if (posix_memalign(&block, 64, too_much) != ENOMEM || block != kept) ++wrong;
+  for (int i = 0; i < 100; ++i) wrong += static_cast<char*>(kept)[i] != 7;
+  free(kept);
+}
+#endif
+
 void run_out() {
   expect_throw([] { return operator new(too_much); });
   expect_throw([] { return operator new[](too_much); });
@@ -145,6 +157,9 @@ void run_out() {
   asked = 2;
   if (operator new(too_much, std::nothrow) != nullptr || asked != 3) ++wrong;
   std::set_new_handler(nullptr);
+#ifndef OWN_MALLOC
+  keep_what_a_refusal_found();
+#endif
 }
 
 void use_family(const std::string& how) {
