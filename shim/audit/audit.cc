@@ -72,7 +72,8 @@ Library read(const link_map* map) {
   return out;
 }
 
-// 0: the library does not export it.
+// 0: the library does not export it. The table of a program at a fixed address also has functions
+// of other libraries, if the program takes their addresses: with a value, and undefined.
 uintptr_t exported(const Library& library, const char* name) {
   if (library.gnu_hash == nullptr) return 0;
   uint32_t hash = 5381;
@@ -84,7 +85,8 @@ uintptr_t exported(const Library& library, const char* name) {
   if (i < first || i == 0) return 0;
   for (;; ++i) {
     const ElfW(Sym)& symbol = library.symbols[i];
-    if ((chain[i - first] | 1) == (hash | 1) && same(library.strings + symbol.st_name, name)) {
+    if ((chain[i - first] | 1) == (hash | 1) && symbol.st_shndx != SHN_UNDEF &&
+        same(library.strings + symbol.st_name, name)) {
       return library.map->l_addr + symbol.st_value;
     }
     if ((chain[i - first] & 1) != 0) return 0;

@@ -253,10 +253,12 @@ const char* first_link(const link_map* object, bool (*wanted)(const char* name))
     if (found == nullptr && symbol.st_shndx == SHN_UNDEF && wanted(name)) found = name;
   };
   // The newer form of hash table begins behind the symbols that are not defined, but not in an
-  // object that defines none: that one says 1.
+  // object that defines none: that one says 1. In a program at a fixed address the table has also
+  // those functions of other objects whose address the program takes.
   const uint32_t* hash = symbols.gnu_hash;
   const bool tells = hash != nullptr ? hash[1] > 1 : symbols.sysv_hash != nullptr;
-  const uint32_t count = !tells ? 0 : hash != nullptr ? hash[1] : symbols.sysv_hash[1];
+  const bool some_behind = hash == nullptr || object->l_addr == 0;
+  const uint32_t count = !tells ? 0 : some_behind ? symbols.count() : hash[1];
   for (uint32_t i = 1; i < count; ++i) look(i);
   if (!tells) for_each_bound(object, look);
   return found;

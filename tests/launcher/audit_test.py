@@ -48,6 +48,7 @@ template <typename Function> Function* of(void* library, const char* name) {
   return reinterpret_cast<Function*>(dlsym(library, name));
 }
 int main(int, char** words) {
+  auto* volatile allocate_here = malloc;  // at a fixed address, malloc is then in the program's table
   const bool deep = strcmp(words[2], "deep") == 0, apart = strcmp(words[2], "apart") == 0;
   const int flags = RTLD_NOW | RTLD_LOCAL | (deep ? RTLD_DEEPBIND : 0);
   void* library = apart ? dlmopen(LM_ID_NEWLM, words[1], flags) : dlopen(words[1], flags);
@@ -58,7 +59,7 @@ int main(int, char** words) {
     char* longer = static_cast<char*>(realloc(text("some text"), 100000));
     puts(longer);
     free(longer);
-    give_back(malloc(40000));
+    give_back(allocate_here(40000));
     give_back(strdup("a word"));
     std::string* string = of<std::string*(const char*)>(library, "plugin_string")("a text that is too long for the object itself");
     puts(string->c_str());
@@ -123,6 +124,8 @@ class Audit(unittest.TestCase):
             cls.build(PLUGIN, "-shared", "-fPIC", *words, "-o", cls.folder / name)
         cls.program = cls.folder / "program"
         cls.build(PROGRAM, "-o", cls.program)
+        cls.fixed = cls.folder / "fixed"
+        cls.build(PROGRAM, "-fno-pie", "-no-pie", "-o", cls.fixed)
 
     @staticmethod
     def build(source, *words):
@@ -150,6 +153,10 @@ class Audit(unittest.TestCase):
             for host in ("on", "off"):
                 served = self.launched(("--audit", "--host", host), self.program, self.folder / plugin, "deep")
                 self.assertEqual(served, 50, (plugin, host))
+
+    def test_so_it_is_in_a_program_at_a_fixed_address(self):
+        for host in ("on", "off"):
+            self.assertEqual(self.launched(("--audit", "--host", host), self.fixed, self.folder / "plugin.so", "deep"), 50, host)
 
     def test_without_it_such_a_library_goes_past_cistern(self):
         self.assertEqual(self.launched(("--host", "off"), self.program, self.folder / "plugin.so", "deep"), 0)
