@@ -11,7 +11,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
+#include <system_error>
 
 #include "allocator/base/keep_errno.h"
 
@@ -86,6 +88,14 @@ size_t read_file(const char* path, char* out, size_t room) {
   }
   out[length] = '\0';
   return length;
+}
+
+uint64_t read_number(const char** text) {
+  const char* begin = *text + strspn(*text, " \t\n");
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(begin, begin + strlen(begin), number);
+  *text = end;
+  return error == std::errc::result_out_of_range ? UINT64_MAX : number;
 }
 
 void futex_wait(uint32_t* word, uint32_t expected, uint64_t timeout_ns) {

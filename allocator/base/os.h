@@ -32,6 +32,11 @@ void give_back_zero_pages(void* memory, size_t bytes);
 // file cannot be read.
 size_t read_file(const char* path, char* out, size_t room);
 
+// The decimal number that a text begins with behind blanks, UINT64_MAX if it is larger, 0 if there
+// is none; *text is then what follows. Not strtoull(): the headers of glibc 2.38 and later make a
+// symbol of it that older systems lack.
+uint64_t read_number(const char** text);
+
 // Sleeps while *word == expected, until woken or `timeout_ns` passed (0: no limit).
 void futex_wait(uint32_t* word, uint32_t expected, uint64_t timeout_ns);
 void futex_wake(uint32_t* word, int count);

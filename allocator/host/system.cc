@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstring>
 
@@ -29,9 +28,8 @@ uint64_t limit_in(const char* path) {
   char text[32];
   os::read_file(path, text, sizeof text);
   if (text[0] < '0' || text[0] > '9') return UINT64_MAX;
-  // Not strtoull: headers of glibc 2.38 make a symbol of it that older systems lack.
-  uint64_t limit = UINT64_MAX;
-  std::from_chars(text, text + strlen(text), limit);
+  const char* at = text;
+  const uint64_t limit = os::read_number(&at);
   return limit == 0 ? UINT64_MAX : limit;
 }
 

@@ -13,7 +13,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 #include "allocator/base/os.h"
@@ -33,17 +32,18 @@ bool all_are_mapped() {
   constexpr uint64_t kAllIds = UINT32_MAX;
   char text[64];
   alloc::os::read_file("/proc/self/uid_map", text, sizeof text);
-  char* at = text;
-  const uint64_t first = strtoull(at, &at, 10);
-  strtoull(at, &at, 10);
-  return first == 0 && strtoull(at, &at, 10) == kAllIds;
+  const char* at = text;
+  const uint64_t first = alloc::os::read_number(&at);
+  alloc::os::read_number(&at);
+  return first == 0 && alloc::os::read_number(&at) == kAllIds;
 }
 
 uid_t overflow_id() {
   char text[32];
   const char* file = "/proc/sys/kernel/overflowuid";
   if (alloc::os::read_file(file, text, sizeof text) == 0) return kUsualOverflowId;
-  return static_cast<uid_t>(strtoul(text, nullptr, 10));
+  const char* at = text;
+  return static_cast<uid_t>(alloc::os::read_number(&at));
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 
 #include <atomic>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 #include "allocator/base/os.h"
@@ -113,7 +112,9 @@ size_t read_file(int process, const char* file, Room& room) {
 int parent_of(int process, Room& room) {
   if (read_file(process, "stat", room) == 0) return 0;
   const char* after = strrchr(room.text, ')');
-  return after == nullptr || strlen(after) < 5 ? 0 : atoi(after + 4);
+  if (after == nullptr || strlen(after) < 5) return 0;
+  const char* parent = after + 4;
+  return static_cast<int>(alloc::os::read_number(&parent));
 }
 
 bool is_mapped(const char* object, int process, Room& room) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How source files open and how long they may be, and what they must not include; that the race detector runs what
-starts a thread."""
+"""How source files open and how long they may be, and what they must not include or call; that the race detector runs
+what starts a thread."""
 
 import pathlib
 import re
@@ -12,6 +12,8 @@ CODE = {".h", ".cc", ".c", ".cu", ".S", ".py", ".sh"}
 MAX_LINES = 500
 MAX_CMAKE_LINES = 150
 THREAD = re.compile(r"std::j?thread|std::async|pthread_create|start_own_thread")
+# The headers of glibc 2.38 and later make symbols of these that older systems lack.
+RENAMED = re.compile(r"(?<![.\w])(?:ato(?:i|ll?)|strto(?:u?ll?|[iu]max)|\w*scanf)\(")
 SPDX = "SPDX-License-Identifier: Apache-2.0"
 
 
@@ -22,6 +24,10 @@ def sources(root):
                 lines = path.read_bytes()[:2]
                 if path.suffix in CODE or lines == b"#!":
                     yield path
+
+
+def of_object(name):
+    return name.parts[0] in ("config", "allocator", "shim") and "tool" not in name.parts
 
 
 def main():
@@ -38,6 +44,8 @@ def main():
             findings.append(f"{name}: no #pragma once")
         if str(name) != "tests/catch.h" and any(line.startswith("#include <catch2/") for line in lines):
             findings.append(f"{name}: includes Catch2, whose generations differ; it is to include tests/catch.h")
+        if of_object(name) and any(RENAMED.search(line.split("//")[0]) for line in lines):
+            findings.append(f"{name}: calls strtol() or one of its like; it is to call os::read_number()")
     cmake = sum(len(path.read_text(encoding="utf-8").splitlines())
                 for path in root.rglob("CMakeLists.txt") if "build" not in path.parts)
     if cmake >= MAX_CMAKE_LINES:
