@@ -64,8 +64,9 @@ endif()
 # Headers that most files of a kind include, parsed once for all of them: for most of the simulator's
 # and the programs' files that is nearly all of the work. Each file still includes what it uses: make
 # lint reads the object's files without.
-# With a compiler launcher there are none: ccache keeps nothing that was compiled with them.
-if(CMAKE_CXX_COMPILER_LAUNCHER)
+# With a compiler launcher there are none: ccache keeps nothing that was compiled with them. With clang there are
+# none either: behind one, clang 19 takes va_list in the headers of libstdc++ for two types.
+if(CMAKE_CXX_COMPILER_LAUNCHER OR CMAKE_CXX_COMPILER_ID MATCHES Clang)
   return()
 endif()
 set(of_threads <atomic> <cstdint> <cstdio> <cstdlib> <cstring> <memory> <mutex> <string> <thread> <vector>)

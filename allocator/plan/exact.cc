@@ -151,7 +151,7 @@ size_t Exact::count_parts(std::span<const Open> open) {
     highest = std::max(highest, blocks_[one.block].last);
   }
   // First the section up to which a block reaches that begins in a section.
-  std::fill(part_of_.begin() + lowest, part_of_.begin() + highest + 1, 0);
+  std::fill_n(part_of_.begin() + lowest, highest - lowest + 1, 0);
   for (const Open& one : open) {
     const Block& block = blocks_[one.block];
     part_of_[block.first] = std::max(part_of_[block.first], block.last + 1);

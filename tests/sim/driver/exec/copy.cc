@@ -112,9 +112,9 @@ CUresult prepare(Call call, const StreamRef& stream, const BatchCopy& what, Timi
       add_rows((early ? read : work).accesses, from.address, from_layout, box, Touch::kRead);
     }
   }
-  work.run = [=, target = host(to.address), to_layout = to_layout, from_layout = from_layout,
-              box = box] {
-    move_box(target, to_layout, staged == nullptr ? source : staged.get(), from_layout, box);
+  work.run = [=, target = host(to.address), target_layout = to_layout, source_layout = from_layout,
+              part = box] {
+    move_box(target, target_layout, staged == nullptr ? source : staged.get(), source_layout, part);
   };
   return CUDA_SUCCESS;
 }
