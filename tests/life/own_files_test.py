@@ -39,6 +39,9 @@ class OwnFiles(life.Life):
         self.folder.chmod(0o755)
         if self.user != os.getuid() and life.sanitizer_runtimes(life.build_dir / "sim" / "libcuda.so.1"):
             self.skipTest("sanitizers look at files of their own")
+        entered = ("test", "-x", self.program("endings_lazy"))
+        if self.user != os.getuid() and subprocess.run(entered, user=self.user, check=False).returncode != 0:
+            self.skipTest(f"another user cannot enter the folder of the build, {life.build_dir}")
 
     def place(self, mode=0o755, group=None):
         """A fresh folder of the process, in which `shared` is where names are made."""

@@ -274,7 +274,8 @@ TEST_CASE("what was opened beside a mapping, and the driver would not close, is 
     block = open(exporter.token(512, 1000));
     let_one_close_fail();
   };
-  CHECK(open(exporter.token(512, 1000)) == block);
+  const CUdeviceptr opened = open(exporter.token(512, 1000));
+  CHECK(opened == block);
   CHECK(device().opens == 2);
   CHECK(close_imported(block) == CUDA_SUCCESS);
   CHECK(bytes_at(block) == 1000);
