@@ -224,7 +224,7 @@ ChunkBlock* BlockPool::live_around(const Chunk* chunk, uint64_t address) {
   const ChunkMap* map = map_of(chunk);
   if (map == nullptr || !chunk->contains(address)) return nullptr;
   const auto granule = static_cast<uint32_t>((address - map->base) / kBlockGranule);
-  ChunkBlock* block = table_.find(map, granule);
+  ChunkBlock* block = table_.find_first(map, granule);
   if (block == nullptr) block = map->around(granule);
   const bool inside =
       block->is() == BlockState::live && address - block->address() < block->requested;

@@ -112,7 +112,7 @@ uint64_t BlockPool::allocate_at(uint64_t offset, uint64_t bytes, Reclaim& reclai
 
 // A block of just that place, which is in no bin, or nullptr.
 inline ChunkBlock* BlockPool::cut_out(uint32_t start, uint32_t granules) {
-  ChunkBlock* block = table_.find(maps_, start);
+  ChunkBlock* block = table_.find_first(maps_, start);
   if (block == nullptr || block->granules != granules || block->is() != BlockState::clean) {
     return cut_from(block, start, granules);
   }

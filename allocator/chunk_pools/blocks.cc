@@ -114,7 +114,7 @@ void BlockTable::clear() {
   size_ = kFirst;
   mask_ = kFirst - 1;
   count_ = 0;
-  found_ = nullptr;
+  soon_wanted_ = nullptr;
 }
 
 }  // namespace cistern::alloc

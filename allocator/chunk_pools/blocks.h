@@ -153,24 +153,27 @@ class BlockTable {
   }
 
   void erase(const ChunkBlock* block) {
-    if (found_ == block) found_ = nullptr;
+    if (soon_wanted_ == block) soon_wanted_ = nullptr;
     ChunkBlock** link = &bucket_of(hash(block->map(), block->start));
     while (*link != block) link = &(*link)->same_bucket;
     *link = block->same_bucket;
     --count_;
   }
 
-  // The block that starts at granule `start` of the chunk, or nullptr. Often it is the one that was
-  // found last: a free looks for its block twice, and that may have been handed out just before.
+  // The block that starts at granule `start` of the chunk, or nullptr.
   ChunkBlock* find(const ChunkMap* map, uint32_t start) {
     const auto is_it = [=](const ChunkBlock* block) {
       return block->start == start && block->map() == map;
     };
-    if (found_ != nullptr && is_it(found_)) return found_;
+    if (soon_wanted_ != nullptr && is_it(soon_wanted_)) return soon_wanted_;
     ChunkBlock* block = bucket_of(hash(map, start));
     while (block != nullptr && !is_it(block)) block = block->same_bucket;
-    found_ = block;
     return block;
+  }
+
+  // The same of a block that is likely to be looked for again: a free asks twice for its block.
+  ChunkBlock* find_first(const ChunkMap* map, uint32_t start) {
+    return soon_wanted_ = find(map, start);
   }
 
   // Forgets all blocks.
@@ -205,7 +208,7 @@ class BlockTable {
   uint32_t size_ = kFirst;
   uint32_t mask_ = kFirst - 1;  // the least power of two not below size_, minus 1
   uint64_t count_ = 0;
-  ChunkBlock* found_ = nullptr;  // the last one, unless it was erased since
+  ChunkBlock* soon_wanted_ = nullptr;  // find_first()'s last one, unless it was erased since
   ChunkBlock** segments_[kSegments] = {};
   ChunkBlock* first_[kFirst] = {};
 };

@@ -54,6 +54,7 @@ TEST_CASE("an erased block is gone and the others are not, in random order") {
   for (ChunkBlock& block : blocks.records) order.push_back(&block);
   std::shuffle(order.begin(), order.end(), std::mt19937(7));
   for (size_t i = 0; i < order.size(); ++i) {
+    REQUIRE(table->find_first(&blocks.map, order[i]->start) == order[i]);
     table->erase(order[i]);
     REQUIRE(table->find(&blocks.map, order[i]->start) == nullptr);
     if (i + 1 < order.size()) {
