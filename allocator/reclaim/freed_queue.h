@@ -32,7 +32,7 @@ class FreedQueue final : public GarbageQueue {
 
   // The same for what was the pool's already: it is no garbage.
   void put_back(T* item, Epoch born, Reclaim& reclaim) {
-    reclaim.graphs().parks(born) ? park(item, born, reclaim)
+    reclaim.graphs().parks(born) ? park(item, born, reclaim, Reclaim::kNow)
                                  : wait_for(item, reclaim, Reclaim::kNow);
   }
 
@@ -133,10 +133,17 @@ class FreedQueue final : public GarbageQueue {
     return newest == nullptr ? stamp : std::max(stamp, Links::stamp(newest));
   }
 
+  // What is clean already needs no mark. What is not yet, no later ticket than the known one.
+  Ticket stamp_of_free(Reclaim& reclaim, Ticket latest) const {
+    const bool known = latest != Reclaim::kNow;
+    if (known && latest <= clean(reclaim)) return latest;
+    const Ticket now = reclaim.stamp(owner());
+    return known ? latest : now;
+  }
+
   void wait_for(T* item, Reclaim& reclaim, Ticket latest) {
-    // What is clean already needs no mark.
-    if (latest != Reclaim::kNow && latest <= clean(reclaim)) return wait(item, in_order(latest));
-    wait(item, reclaim.stamp(owner()));
+    if (latest == Reclaim::kNow) return wait(item, reclaim.stamp(owner()));
+    wait_in_order(item, stamp_of_free(reclaim, latest));
   }
 
   void wait(T* item, Ticket stamp) {
@@ -165,15 +172,15 @@ class FreedQueue final : public GarbageQueue {
 
   void wait_in_order(T* item, Ticket stamp) { wait(item, in_order(stamp)); }
 
-  void park(T* item, Epoch born, Reclaim& reclaim) {
-    newest_parked_ = reclaim.stamp(owner());
+  void park(T* item, Epoch born, Reclaim& reclaim, Ticket latest) {
+    newest_parked_ = std::max(newest_parked_, stamp_of_free(reclaim, latest));
     parked_.park(item, born, reclaim.graphs(), owner(),
                  [&](T* oldest) { wait_in_order(oldest, newest_parked_); });
   }
 
   [[gnu::noinline]] void divert(T* item, Epoch born, Reclaim& reclaim, Ticket latest) {
     using When = GarbageRules::When;
-    if (reclaim.graphs().parks(born)) return park(item, born, reclaim);
+    if (reclaim.graphs().parks(born)) return park(item, born, reclaim, latest);
     const uint64_t bytes = Links::bytes(item);
     switch (garbage_ == nullptr ? When::off : garbage_->when()) {
       case When::at_threshold:
