@@ -16,6 +16,9 @@
 // Synchronization) lists among the operations between which commands of different streams need not
 // run concurrently. Without blocking streams it costs nothing.
 //
+// Frees that wait for the whole context do not make these marks unnecessary: memory freed in stream
+// order, in a capture, beside a peer or after a copy to another context becomes clean only by them.
+//
 // Streams of green contexts (drivers for CUDA 12.4) are ordered by nothing we can record: where one
 // appears there are no marks. All calls except possible() and synchronised(): one thread at a time,
 // which holds the turn of reclamation (allocator/reclaim/reclaim.h) and has passed the capture
