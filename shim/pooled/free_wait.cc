@@ -19,6 +19,7 @@
 #include "shim/order/barrier/host_visible.h"
 #include "shim/order/barrier/visible_work.h"
 #include "shim/order/captures/capture_gate.h"
+#include "shim/order/captures/let_by_captures.h"
 #include "shim/order/careful.h"
 #include "shim/order/contexts/synchronise.h"
 #include "shim/order/contexts/visit.h"
@@ -157,22 +158,6 @@ CUresult synchronise(Context& context, CUcontext handle, alloc::Ticket* latest) 
   return result;
 }
 
-// Waits for all work of the contexts whose copies use memory of this one: no event is behind the
-// copies alone. Their own errors are not this free's answer.
-void synchronise_tied_to(const Context& owner) {
-  alloc::Reclaim& reclaim = shared().reclaim;
-  if (!reclaim.tied(owner.number)) return;
-  for_each_context([&](Context& context) {
-    if (context.careful.load() || !reclaim.tied_to(owner.number, context.number)) return;
-    std::optional<Visit> visit(std::in_place, context);
-    if (!visit->open()) return;
-    CUcontext handle = visit->handle();
-    visit.reset();
-    alloc::Ticket ticket;
-    synchronise(context, handle, &ticket);
-  });
-}
-
 // A free of the driver's own in the current context. kNeither: there was no memory for that.
 constexpr CUresult kNeither = CUDA_ERROR_OUT_OF_MEMORY;
 
@@ -193,18 +178,44 @@ CUresult free_unused_block(Context& owner) {
   return freed;
 }
 
-CUresult free_in_driver(Context& owner, CUcontext handle) {
+CUresult free_in_driver(Context& context, CUcontext handle) {
   const ContextScope scope(handle);
   if (!scope) return CUDA_SUCCESS;
   const alloc::Ticket ticket = shared().reclaim.close();
-  owner.seen_empty.expect(ticket);
-  const CUresult freed = free_unused_block(owner);
-  const Visit visit(owner);
+  context.seen_empty.expect(ticket);
+  const CUresult freed = free_unused_block(context);
+  const Visit visit(context);
   const bool lives = visit.open() && visit.handle() == handle;
   if (freed == CUDA_SUCCESS && lives && !shared().reclaim.frozen() && !is_work_unseen()) {
-    owner.seen_empty.confirm(ticket, SeenEmpty::By::kDriverFree);
+    context.seen_empty.confirm(ticket, SeenEmpty::By::kDriverFree);
   }
   return freed;
+}
+
+// For all work of a context, in a free that began outside captures. One may have begun during an
+// earlier wait of it: a synchronisation would break that.
+CUresult wait_for_context(Context& context, CUcontext handle, alloc::Ticket* latest) {
+  if (!capture_gate().capturing()) return synchronise(context, handle, latest);
+  const LetByCaptures allowed;
+  *latest = alloc::Reclaim::kNow;
+  return free_in_driver(context, handle);
+}
+
+// Waits for all work of the contexts whose copies use memory of this one: no event is behind the
+// copies alone. Their own errors are not this free's answer.
+void wait_for_tied_to(const Context& owner, alloc::Ticket* latest) {
+  alloc::Reclaim& reclaim = shared().reclaim;
+  if (!reclaim.tied(owner.number)) return;
+  for_each_context([&](Context& context) {
+    if (context.careful.load() || !reclaim.tied_to(owner.number, context.number)) return;
+    std::optional<Visit> visit(std::in_place, context);
+    if (!visit->open()) return;
+    CUcontext handle = visit->handle();
+    visit.reset();
+    alloc::Ticket passed = 0;
+    wait_for_context(context, handle, &passed);
+    if (passed == alloc::Reclaim::kNow) *latest = passed;
+  });
 }
 
 // Why the driver has to say what there is to wait for; none: it need not.
@@ -248,12 +259,11 @@ FreeWait wait_for_work(Context& owner, alloc::ContextPool& pool, alloc::Chunk* c
   }
   if (!counted) counted.emplace(owner);
   counted->becomes_for_all(why);
-  // A capture does not wait long for a pass: it may have begun while visible work was waited for.
-  const bool by_driver = !plain || capture_gate().capturing();
-  if (by_driver) wait.answer = free_in_driver(owner, handle);
-  const bool synchronises = !by_driver || (wait.answer == kNeither && pass);
-  if (synchronises || (pass && owner.source.units() != nullptr)) synchronise_tied_to(owner);
-  if (synchronises) wait.answer = synchronise(owner, handle, &wait.latest);
+  if (!plain) wait.answer = free_in_driver(owner, handle);
+  const bool everything = plain || (wait.answer == kNeither && pass);
+  if (everything) wait.answer = wait_for_context(owner, handle, &wait.latest);
+  const bool by_units = pass && owner.source.units() != nullptr;
+  if (everything || by_units) wait_for_tied_to(owner, &wait.latest);
   if (wait.answer == kNeither) wait.answer = CUDA_SUCCESS;  // in a capture, and nothing left
   // The block has gone with its context. The driver's free would have been over before.
   const bool gone = owner.handle.load(std::memory_order_acquire) != handle;

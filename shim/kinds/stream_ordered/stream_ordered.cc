@@ -113,11 +113,9 @@ void make_room_for_ordered(CUstream stream, CUmemoryPool pool, uint64_t bytes) {
   if (bytes > there.total.load(std::memory_order_relaxed)) return;
   if (rooms[device].take(bytes, there.ledger.reserved.get())) return;
   if (!lacks_memory(context, device, bytes + kPoolStep)) return;
-  // What the pool keeps may lie in pieces, but twice as much hardly in pieces that are all too
-  // small.
-  if (pool_has(pool, device, 2 * bytes)) return;
+  // What the pool keeps may lie in pieces that are all too small: then it does not serve the
+  // request. The driver's own frees would have been over by now.
   const bool in_pool = pool_has(pool, device, bytes);
-  // The driver's own frees would have been over by now.
   if (in_pool) pay_for_release();
   release_clean_memory_of(device);
   // Less than a step serves the request, too, if it is enough. Where it is not, the driver waits

@@ -2,7 +2,7 @@
 // Freed memory serves the next request wherever the driver's own free would have given it back.
 //
 //   old_frees plain|ordered|many_ordered|elsewhere|captured|pinned|pinned_rounds
-//   old_frees peer|peer_idle|peer_idle_ordered|copied|capture_begins [peer]|twice
+//   old_frees peer|peer_idle|peer_idle_ordered|copied|capture_begins [peer|copy]|twice
 //
 // On drivers before CUDA 12.5, which record no event for a whole context, it takes an event behind
 // each stream: no synchronisation of the program tells there that other contexts have no work.
@@ -235,13 +235,24 @@ void twice() {
   }
 }
 
-// A free is under way when a capture begins that forbids calls. With a peer it has to wait for
-// that, too.
-void capture_begins(CUcontext own, bool with_peer) {
-  if (with_peer) enable_peer(own);
-  const CUstream stream = timed::new_stream(), capturing = timed::new_stream();
+// A free is under way when a capture begins that forbids calls. It has to wait for a peer, too, or
+// for a copy of another context from that block.
+void capture_begins(CUcontext own, const char* beside) {
   const CUdeviceptr block = new_block(kBytes);
-  begin_held_work(stream);
+  const CUstream stream = timed::new_stream(), capturing = timed::new_stream();
+  if (std::strcmp(beside, "peer") == 0) enable_peer(own);
+  CUstream works = stream;
+  if (std::strcmp(beside, "copy") == 0) {
+    const CUcontext other = use_device(1);
+    const CUdeviceptr to = new_block(kMiB);
+    works = timed::new_stream();
+    begin_held_work(works);
+    MUST(cuMemcpyPeerAsync(to, other, block, own, kMiB, works));
+    MUST(cuCtxSetCurrent(own));
+    MUST(cuMemsetD8Async(new_block(1024), 1, 1024, stream));
+  } else {
+    begin_held_work(works);
+  }
   std::atomic<pid_t> freeing{0};
   CUresult freed = CUDA_ERROR_UNKNOWN;
   std::thread frees([&] {
@@ -256,6 +267,7 @@ void capture_begins(CUcontext own, bool with_peer) {
   frees.join();
   std::printf("freed: %d\n", freed);
   SAY(cuStreamEndCapture(capturing, &graph));
+  MUST(cuStreamSynchronize(works));
   MUST(cuCtxSynchronize());
 }
 
@@ -275,7 +287,7 @@ int main(int argc, char** argv) {
   if (is("peer")) peer(context);
   if (is("peer_idle") || is("peer_idle_ordered")) peer_idle(context, is("peer_idle_ordered"));
   if (is("copied")) copied(context);
-  if (is("capture_begins")) capture_begins(context, /*with_peer=*/argc > 2);
+  if (is("capture_begins")) capture_begins(context, argc > 2 ? argv[2] : "");
   if (is("twice")) twice();
   std::printf("done\n");
   return 0;

@@ -11,6 +11,9 @@
 //   ordered_room left MIB CLEAN  so many MiB are left of the device, CLEAN more were freed and no
 //                               work uses them, and work that waits for the host may use what was
 //                               freed last; then 1 MiB and CLEAN are allocated in stream order
+//   ordered_room pieces KIB     the driver's pool keeps 7 pieces of 600 KiB, freed blocks the rest
+//                               of the device, and work waits for the host; then KIB are allocated
+//                               in stream order
 //   ordered_room steady ROUNDS  1 MiB is allocated and freed in stream order, beside a freed block
 
 #include <atomic>
@@ -124,6 +127,28 @@ void allocate_from_what_is_kept(CUdevice device, size_t mib) {
   MUST(cuStreamSynchronize(stream));
 }
 
+void allocate_beside_pieces(size_t kib) {
+  const CUstream stuck = timed::new_stream(), stream = timed::new_stream();
+  CUdeviceptr pieces[14];
+  for (CUdeviceptr& piece : pieces) MUST(cuMemAllocAsync(&piece, 600 << 10, stream));
+  MUST(cuStreamSynchronize(stream));
+  CUdeviceptr rest = 0;
+  MUST(cuMemAlloc(&rest, free_memory()));
+  for (int i = 0; i < 14; i += 2) MUST(cuMemFreeAsync(pieces[i], stream));
+  MUST(cuCtxSynchronize());
+  MUST(cuMemFree(rest));
+  std::atomic<bool> go{false};
+  MUST(cuLaunchHostFunc(stuck, wait_until, &go));
+  CUdeviceptr block = 0;
+  const Naps naps;
+  std::printf("beside pieces: %d\n", cuMemAllocAsync(&block, kib << 10, stream));
+  std::printf("at once %d\n", naps.few());
+  go = true;
+  MUST(cuMemFreeAsync(block, stream));
+  for (int i = 1; i < 14; i += 2) MUST(cuMemFreeAsync(pieces[i], stream));
+  MUST(cuCtxSynchronize());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -137,6 +162,10 @@ int main(int argc, char** argv) {
     use_device(i);
     if (std::strcmp(argv[1], "steady") == 0) {
       steady(number);
+      continue;
+    }
+    if (std::strcmp(argv[1], "pieces") == 0) {
+      allocate_beside_pieces(static_cast<size_t>(number));
       continue;
     }
     if (std::strcmp(argv[1], "kept") == 0) {
