@@ -186,14 +186,16 @@ CUresult free_in_driver(Context& context, CUcontext handle) {
   const CUresult freed = free_unused_block(context);
   const Visit visit(context);
   const bool lives = visit.open() && visit.handle() == handle;
-  if (freed == CUDA_SUCCESS && lives && !shared().reclaim.frozen() && !is_work_unseen()) {
+  // The driver need not know of copies from and to units.
+  const bool all = context.source.units() == nullptr || !shared().reclaim.tied(context.number);
+  if (freed == CUDA_SUCCESS && lives && all && !shared().reclaim.frozen() && !is_work_unseen()) {
     context.seen_empty.confirm(ticket, SeenEmpty::By::kDriverFree);
   }
   return freed;
 }
 
-// For all work of a context, in a free that began outside captures. One may have begun during an
-// earlier wait of it: a synchronisation would break that.
+// Waits for all work of a context, in a free that began outside captures. One may have begun during
+// an earlier wait of it: a synchronisation would break that.
 CUresult wait_for_context(Context& context, CUcontext handle, alloc::Ticket* latest) {
   if (!capture_gate().capturing()) return synchronise(context, handle, latest);
   const LetByCaptures allowed;
@@ -201,20 +203,30 @@ CUresult wait_for_context(Context& context, CUcontext handle, alloc::Ticket* lat
   return free_in_driver(context, handle);
 }
 
-// Waits for all work of the contexts whose copies use memory of this one: no event is behind the
-// copies alone. Their own errors are not this free's answer.
-void wait_for_tied_to(const Context& owner, alloc::Ticket* latest) {
+// The contexts whose copies use memory of this one, to be asked for before anything is waited for:
+// copies that begin meanwhile may end only once the free is over.
+ContextSet tied_to(const Context& owner) {
+  ContextSet tied;
   alloc::Reclaim& reclaim = shared().reclaim;
-  if (!reclaim.tied(owner.number)) return;
+  if (!reclaim.tied(owner.number)) return tied;
   for_each_context([&](Context& context) {
-    if (context.careful.load() || !reclaim.tied_to(owner.number, context.number)) return;
+    const bool known = !context.careful.load() && reclaim.tied_to(owner.number, context.number);
+    if (known) tied.add(context.number);
+  });
+  return tied;
+}
+
+// Waits for all work of those contexts: no event is behind the copies alone. Their own errors are
+// not this free's answer.
+void wait_for_tied(const ContextSet& tied) {
+  for_each_context([&](Context& context) {
+    if (!tied.has(context.number)) return;
     std::optional<Visit> visit(std::in_place, context);
     if (!visit->open()) return;
     CUcontext handle = visit->handle();
     visit.reset();
-    alloc::Ticket passed = 0;
-    wait_for_context(context, handle, &passed);
-    if (passed == alloc::Reclaim::kNow) *latest = passed;
+    alloc::Ticket ticket;
+    wait_for_context(context, handle, &ticket);
   });
 }
 
@@ -248,6 +260,7 @@ FreeWait wait_for_work(Context& owner, alloc::ContextPool& pool, alloc::Chunk* c
   if (!visit->open()) return wait;
   CUcontext handle = visit->handle();
   visit.reset();
+  const ContextSet tied = tied_to(owner);
   std::optional<CountedWait> counted;
   FreeWaitReason why = why_of_driver(owner, static_cast<bool>(pass));
   const bool plain = why == FreeWaitReason::none;
@@ -260,10 +273,10 @@ FreeWait wait_for_work(Context& owner, alloc::ContextPool& pool, alloc::Chunk* c
   if (!counted) counted.emplace(owner);
   counted->becomes_for_all(why);
   if (!plain) wait.answer = free_in_driver(owner, handle);
-  const bool everything = plain || (wait.answer == kNeither && pass);
-  if (everything) wait.answer = wait_for_context(owner, handle, &wait.latest);
+  const bool synchronises = plain || (wait.answer == kNeither && pass);
+  if (synchronises) wait.answer = wait_for_context(owner, handle, &wait.latest);
   const bool by_units = pass && owner.source.units() != nullptr;
-  if (everything || by_units) wait_for_tied_to(owner, &wait.latest);
+  if (synchronises || by_units) wait_for_tied(tied);
   if (wait.answer == kNeither) wait.answer = CUDA_SUCCESS;  // in a capture, and nothing left
   // The block has gone with its context. The driver's free would have been over before.
   const bool gone = owner.handle.load(std::memory_order_acquire) != handle;

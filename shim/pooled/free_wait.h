@@ -23,7 +23,8 @@
 // For pinned memory that is the work of the context in which it was allocated: in cuMemFreeHost an
 // H100 with driver 580 waited for no other one.
 //
-// In a free of its own the driver says what it waits for, and whether a capture allows it.
+// In a free of its own the driver says what it waits for, and whether a capture allows it. Once a
+// capture has begun during one wait, the next is such a free, too, which the capture cannot forbid.
 //
 // A synchronisation shows that the freed memory is clean. A free of the driver's own does not:
 // measured devices wait there, but CUDA does not promise it.

@@ -84,16 +84,16 @@ bool pool_has(CUmemoryPool pool, CUdevice device, uint64_t bytes) {
          ask(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) == CUDA_SUCCESS && has >= used + bytes;
 }
 
-// Whether the device may lack that much; its room is known then.
-bool lacks_memory(CUcontext context, CUdevice device, uint64_t bytes) {
+// How much the device has free; its room is known then. UINT64_MAX: nobody says.
+uint64_t free_on(CUcontext context, CUdevice device) {
   const GatePass pass;
-  if (!pass) return false;
+  if (!pass) return UINT64_MAX;
   const uint64_t reserved = device_state(device).ledger.reserved.get();
   const ContextScope scope(context);
   size_t free = 0, total = 0;
-  if (!scope || driver().cuMemGetInfo_v2(&free, &total) != CUDA_SUCCESS) return false;
+  if (!scope || driver().cuMemGetInfo_v2(&free, &total) != CUDA_SUCCESS) return UINT64_MAX;
   rooms[device].told(free, reserved);
-  return free < bytes;
+  return free;
 }
 
 // Before the driver is asked for `bytes` on a stream that does not capture, from a pool of its own
@@ -112,15 +112,17 @@ void make_room_for_ordered(CUstream stream, CUmemoryPool pool, uint64_t bytes) {
   const Device& there = device_state(device);
   if (bytes > there.total.load(std::memory_order_relaxed)) return;
   if (rooms[device].take(bytes, there.ledger.reserved.get())) return;
-  if (!lacks_memory(context, device, bytes + kPoolStep)) return;
+  const uint64_t free = free_on(context, device);
+  if (free >= bytes + kPoolStep) return;
+  const bool in_pool = pool_has(pool, device, bytes), fits = free >= bytes + alloc::kDriverPage;
+  if (in_pool && fits) return;
   // What the pool keeps may lie in pieces that are all too small: then it does not serve the
   // request. The driver's own frees would have been over by now.
-  const bool in_pool = pool_has(pool, device, bytes);
   if (in_pool) pay_for_release();
   release_clean_memory_of(device);
   // Less than a step serves the request, too, if it is enough. Where it is not, the driver waits
   // for all work of the context: then what was freed is worth a wait here.
-  if (!in_pool && lacks_memory(context, device, bytes + alloc::kDriverPage))
+  if (!in_pool && free_on(context, device) < bytes + alloc::kDriverPage)
     release_idle_memory(device);
 }
 

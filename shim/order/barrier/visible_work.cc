@@ -9,6 +9,7 @@
 #include "shim/entry/driver.h"
 #include "shim/order/barrier/debts.h"
 #include "shim/order/captures/capture_gate.h"
+#include "shim/order/captures/let_by_captures.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/context_slot.h"
 #include "shim/order/contexts/visit.h"
@@ -112,6 +113,7 @@ bool may_await_visible_work(CUstream stream) {
 void await_visible_work(Context& context) {
   const NoCancel in_hand;
   const auto over = [&] {
+    const LetByCaptures allowed;  // one may begin meanwhile
     const Visit visit(context);
     const ContextScope scope(visit.open() ? visit.handle() : nullptr);
     if (!visit.open() || !scope) return true;

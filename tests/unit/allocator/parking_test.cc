@@ -227,6 +227,34 @@ TEST_CASE("more than 64 MiB and an eighth of what is live is not parked, the old
   CHECK_FALSE(comes_back(*p, blocks.back(), bytes));
 }
 
+TEST_CASE("what leaves early is clean no earlier than any block that was parked before it") {
+  auto p = std::make_unique<Pool>();
+  const uint64_t bytes = 40 * kMiB, first = p->allocate(bytes), second = p->allocate(bytes);
+  const Ticket known = p->synchronise();
+  p->source.passed_mark = 0;
+  const Graph graph(*p);
+  REQUIRE(p->free(first) == Freed::done);          // behind work that goes on
+  REQUIRE(p->free(second, known) == Freed::done);  // too much: the first one leaves
+  REQUIRE(p->pool.usage().parked < 2 * bytes);
+  CHECK(p->allocate(bytes) != first);
+  p->synchronise();
+  CHECK(p->allocate(bytes) == first);
+}
+
+TEST_CASE("a parked block that leaves early waits for no work after its free") {
+  auto p = std::make_unique<Pool>();
+  const uint64_t bytes = 40 * kMiB, first = p->allocate(bytes), second = p->allocate(bytes);
+  const Ticket known = p->shared.reclaim.close();
+  p->source.passed_mark = 0;
+  const Graph graph(*p);
+  REQUIRE(p->free(first, known) == Freed::done);
+  p->shared.reclaim.close();  // later work
+  REQUIRE(p->free(second, known) == Freed::done);
+  CHECK(p->allocate(bytes) != first);
+  p->shared.reclaim.passed(0, known);
+  CHECK(p->allocate(bytes) == first);
+}
+
 TEST_CASE("the bound is on all pools of a context together") {
   auto p = std::make_unique<Pool>();
   std::vector<uint64_t> large, small;

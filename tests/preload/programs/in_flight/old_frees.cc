@@ -2,7 +2,8 @@
 // Freed memory serves the next request wherever the driver's own free would have given it back.
 //
 //   old_frees plain|ordered|many_ordered|elsewhere|captured|pinned|pinned_rounds
-//   old_frees peer|peer_idle|peer_idle_ordered|copied|capture_begins [peer|copy]|twice
+//   old_frees peer|peer_idle|peer_idle_ordered|copied|copy_begins|twice
+//   old_frees capture_begins [peer|copy|by_itself]
 //
 // On drivers before CUDA 12.5, which record no event for a whole context, it takes an event behind
 // each stream: no synchronisation of the program tells there that other contexts have no work.
@@ -235,12 +236,13 @@ void twice() {
   }
 }
 
-// A free is under way when a capture begins that forbids calls. It has to wait for a peer, too, or
-// for a copy of another context from that block.
+// A free is under way when a capture begins that forbids calls. It has to wait for a peer, too, for
+// a copy of another context from that block, or for what its own thread began.
 void capture_begins(CUcontext own, const char* beside) {
   const CUdeviceptr block = new_block(kBytes);
   const CUstream stream = timed::new_stream(), capturing = timed::new_stream();
   if (std::strcmp(beside, "peer") == 0) enable_peer(own);
+  const bool by_itself = std::strcmp(beside, "by_itself") == 0;
   CUstream works = stream;
   if (std::strcmp(beside, "copy") == 0) {
     const CUcontext other = use_device(1);
@@ -250,13 +252,14 @@ void capture_begins(CUcontext own, const char* beside) {
     MUST(cuMemcpyPeerAsync(to, other, block, own, kMiB, works));
     MUST(cuCtxSetCurrent(own));
     MUST(cuMemsetD8Async(new_block(1024), 1, 1024, stream));
-  } else {
+  } else if (!by_itself) {
     begin_held_work(works);
   }
   std::atomic<pid_t> freeing{0};
   CUresult freed = CUDA_ERROR_UNKNOWN;
   std::thread frees([&] {
     MUST(cuCtxSetCurrent(own));
+    if (by_itself) begin_held_work(works);
     freeing = gettid();
     freed = cuMemFree(block);
   });
@@ -269,6 +272,36 @@ void capture_begins(CUcontext own, const char* beside) {
   SAY(cuStreamEndCapture(capturing, &graph));
   MUST(cuStreamSynchronize(works));
   MUST(cuCtxSynchronize());
+}
+
+// A free waits for its context. Meanwhile another context begins to copy from another block of it,
+// behind work that ends only once the free is over.
+void copy_begins(CUcontext own) {
+  static std::atomic<bool> first{false};
+  const CUdeviceptr block = new_block(8 * kMiB), from = new_block(8 * kMiB);
+  const CUstream stream = timed::new_stream();
+  const CUcontext other = use_device(1);
+  const CUdeviceptr to = new_block(kMiB);
+  const CUstream others = timed::new_stream();
+  MUST(cuCtxSetCurrent(own));
+  const auto hold_first = [](void*) {
+    while (!first) usleep(1000);
+  };
+  MUST(cuLaunchHostFunc(stream, hold_first, nullptr));
+  std::atomic<pid_t> freeing{0};
+  std::thread frees([&] {
+    MUST(cuCtxSetCurrent(own));
+    freeing = gettid();
+    SAY(cuMemFree(block));
+    g_go = true;
+  });
+  await_sleep(freeing);
+  MUST(cuCtxSetCurrent(other));
+  MUST(cuLaunchHostFunc(others, hold, nullptr));
+  MUST(cuMemcpyPeerAsync(to, other, from, own, kMiB, others));
+  first = true;
+  frees.join();
+  SAY(cuCtxSynchronize());
 }
 
 }  // namespace
@@ -288,6 +321,7 @@ int main(int argc, char** argv) {
   if (is("peer_idle") || is("peer_idle_ordered")) peer_idle(context, is("peer_idle_ordered"));
   if (is("copied")) copied(context);
   if (is("capture_begins")) capture_begins(context, argc > 2 ? argv[2] : "");
+  if (is("copy_begins")) copy_begins(context);
   if (is("twice")) twice();
   std::printf("done\n");
   return 0;
