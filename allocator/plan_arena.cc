@@ -15,7 +15,6 @@ void PlanArena::init(Shared* shared, ChunkSupply* supply, const DeviceParts& dev
   plans_ = pooled && device.plans;
   on_ = !plans.empty() || plans_;
   ask_again();
-  asked_.store(false, std::memory_order_relaxed);
   if (!plans.empty()) ledger_->plan_bytes.set(plan::bytes_of(plans));
   replay_.follow(plans, ledger_);
   observes_.store(plans_ && observer_.start(), std::memory_order_relaxed);
@@ -65,20 +64,20 @@ bool PlanArena::note_served(uint64_t bytes, const plan::Caller& caller, uint64_t
     observe_again();
     return false;
   }
-  observer_.allocated(bytes, caller, address);
-  return observer_.due() && !asked_.exchange(true);
+  return observer_.allocated(bytes, caller, address);
 }
 
-// A plan that is entered proves itself, and needs no observer.
+// A plan that is entered proves itself, and needs no observer. A new one has its chance to be
+// entered before there is another: a look may become due while it is made.
 const plan::OwnPlans* PlanArena::think() {
   if (!plans_ || !observes()) return nullptr;
-  asked_.store(false);
   if (replay_.has_plan() && !replay_.left()) {
     const LockGuard guard(mutex_);
     observes_.store(false, std::memory_order_relaxed);
     observer_.stop();
     return nullptr;
   }
+  if (replay_.has_plan() && !replay_.left_for_a_period()) return nullptr;
   plan::OwnPlans& next = own_[next_];
   if (!observer_.due() || !next.make(observer_, align_)) return nullptr;
   next_ ^= 1;

@@ -60,7 +60,7 @@ class PlanArena {
 
   // For a plan that is made here: whether it is looked at what is served, or is to be from now on.
   bool looks() const { return plans_ && (observes() || replay_.left_for_good()); }
-  // What was served, and freed. True, once: think() has something to do.
+  // What was served, and freed. True: think() has something to do.
   bool note_served(uint64_t bytes, const plan::Caller& caller, uint64_t address);
   void note_freed(uint64_t address) {
     if (observes()) observer_.freed(address);
@@ -124,7 +124,7 @@ class PlanArena {
   Ledger* ledger_;
   bool on_, plans_;
   Mutex mutex_;  // while it begins, or ends, to observe
-  std::atomic<bool> observes_, asked_;
+  std::atomic<bool> observes_;
   std::atomic<unsigned> refusals_, periods_to_wait_;
   std::atomic<bool> owed_;              // at the last refusal
   std::atomic<uint64_t> refused_live_;  // bytes of the program then

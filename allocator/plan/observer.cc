@@ -22,13 +22,15 @@ void Observer::stop() {
   buckets_ = {};
 }
 
-void Observer::allocated(uint64_t bytes, const Caller& caller, uint64_t address) {
+bool Observer::allocated(uint64_t bytes, const Caller& caller, uint64_t address) {
   LockGuard guard(mutex_);
-  if (seen_.size() == 0) return;
+  if (seen_.size() == 0) return false;
   if (count_ == kMost) forget_half();
   seen_[count_] = {bytes, calls_++, kLive, address, caller, 0};
   enter(count_++);
-  total_.fetch_add(1, std::memory_order_relaxed);
+  const uint64_t total = total_.fetch_add(1, std::memory_order_relaxed) + 1;
+  const uint64_t look_at = look_at_.load(std::memory_order_relaxed);
+  return total >= look_at && (total - look_at) % kFirstLook == 0;
 }
 
 void Observer::freed(uint64_t address) {

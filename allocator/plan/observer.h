@@ -44,7 +44,9 @@ class Observer {
   // Nothing is remembered any more.
   void stop();
 
-  void allocated(uint64_t bytes, const Caller& caller, uint64_t address);
+  // True: a look is due since this request. It is told again after some more until it is done, for
+  // whoever could not look then.
+  bool allocated(uint64_t bytes, const Caller& caller, uint64_t address);
   void freed(uint64_t address);
 
   // Whether as many requests came since the last look as before it, or half of what fits.

@@ -46,9 +46,10 @@ class Replay {
   [[gnu::always_inline]] inline bool next(uint64_t bytes, unsigned thread, uint32_t phase,
                                           PlanPlace* place);
 
-  // Whether no plan is followed now; and for good: it was a run's, or for so long that the program
-  // seems to do something else.
+  // Whether no plan is followed now; for a whole period; and for good: it was a run's, or for so
+  // long that the program seems to do something else.
   bool left() const { return followed_.load(std::memory_order_relaxed) == 0; }
+  bool left_for_a_period() const { return left() && outside_.load(std::memory_order_relaxed) != 0; }
   bool left_for_good() const {
     return left() && (once_.load(std::memory_order_relaxed) ||
                       outside_.load(std::memory_order_relaxed) > kMostOutside);

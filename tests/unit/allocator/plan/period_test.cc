@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "allocator/plan/auto_plan.h"
+#include "allocator/plan/replay.h"
 #include "tests/catch.h"
 
 namespace cistern::alloc::plan::period_test {
@@ -129,6 +130,30 @@ TEST_CASE("auto plan: three repetitions make one, with what outlives the iterati
   REQUIRE(own.make(program->observer, 512));
   CHECK(own.plans()[0].request(0).bytes % 5000 == 0);
   program->observer.stop();
+}
+
+// A look may become due while a plan is made. It must not find the plan left before the program
+// could enter it.
+TEST_CASE("auto plan: a plan is left for a period once a period was asked for outside of it",
+          "[plan]") {
+  auto program = std::make_unique<Stepping>();
+  REQUIRE(program->observer.start());
+  OwnPlans own;
+  for (int i = 0; i < 12; ++i) program->step();
+  REQUIRE(own.make(program->observer, 512));
+  REQUIRE(own.plans()[0].head().requests == 3);
+  program->observer.stop();
+  auto replay = std::make_unique<Replay>();
+  auto ledger = std::make_unique<Ledger>();
+  for (int times = 0; times < 2; ++times) {
+    replay->follow(own.plans(), ledger.get());
+    PlanPlace place;
+    for (int requests = 0; requests < 3; ++requests) {
+      CHECK((replay->left() && !replay->left_for_a_period()));
+      CHECK_FALSE(replay->next(77, 0, 0, &place));
+    }
+    CHECK(replay->left_for_a_period());
+  }
 }
 
 // Each thread asks for its own sizes over and over; whose turn it is, is drawn.
@@ -277,6 +302,26 @@ TEST_CASE("auto plan: what repeats in phases alone is planned, without what lies
   CHECK((plan.head().period == Period::phase && plan.head().requests == 3));
   CHECK(plan.request(0).bytes == 1000);
   program->observer.stop();
+}
+
+// Whoever is asked to look may find nothing to do, or nobody may be there to do it.
+TEST_CASE("observer: it asks for a look until it gets one", "[plan]") {
+  auto observer = std::make_unique<Observer>();
+  REQUIRE(observer->start());
+  Observed seen;
+  const auto asked_in = [&](int requests) {
+    int asked = 0;
+    for (int i = 0; i < requests; ++i) asked += observer->allocated(1000, {0, 0, 0}, 512) ? 1 : 0;
+    return asked;
+  };
+  CHECK(asked_in(255) == 0);
+  CHECK(asked_in(1) == 1);
+  CHECK(asked_in(1000) == 3);
+  REQUIRE(observer->look(&seen));
+  CHECK(asked_in(1255) == 0);  // as many as before
+  CHECK(asked_in(1) == 1);
+  observer->stop();
+  CHECK(asked_in(1000) == 0);
 }
 
 TEST_CASE("observer: it forgets the older half, and looks become due less and less often",
