@@ -72,9 +72,13 @@ class Plan {
   PlanProblem read_first(std::span<const uint8_t>* file);
 
   const PlanHead& head() const { return head_; }
+  PlannedRequest request(uint64_t number) const { return request_at(place_of(number)); }
+  // Where in the file it is, and what is there. The next one is sizeof(PlannedRequest) behind it.
+  const uint8_t* place_of(uint64_t number) const {
+    return requests_ + number * sizeof(PlannedRequest);
+  }
   // Read field by field: whoever wants one of them pays for one.
-  PlannedRequest request(uint64_t number) const {
-    const uint8_t* at = requests_ + number * sizeof(PlannedRequest);
+  static PlannedRequest request_at(const uint8_t* at) {
     const auto read = [&at](auto* field) {
       std::memcpy(field, at, sizeof *field);
       at += sizeof *field;

@@ -14,6 +14,7 @@ void Replay::follow(std::span<const Plan> plans, Ledger* ledger) {
   for (Thread& thread : threads_) {
     thread.seen = 0;
     thread.way = nullptr;
+    stop(thread);
   }
   const auto count = static_cast<unsigned>(std::min<size_t>(plans.size(), kMostPlans));
   for (unsigned i = 0; i < count; ++i) {
@@ -24,6 +25,7 @@ void Replay::follow(std::span<const Plan> plans, Ledger* ledger) {
   by_phase_ = count != 0 && plans[0].head().period == Period::phase;
   begins_ = false;
   passed_ = 0;
+  usual_ = by_phase_ ? phase_ : 0;
   by_thread_ = count != 0 && plans[0].head().period == Period::thread;
   once_.store(count != 0 && plans[0].head().period == Period::run, std::memory_order_relaxed);
   plans_.store(count, std::memory_order_release);
@@ -33,15 +35,18 @@ void Replay::follow(std::span<const Plan> plans, Ledger* ledger) {
 bool Replay::find_place(uint64_t bytes, unsigned thread_number, uint32_t phase, PlanPlace* place) {
   if (phase != 0) [[unlikely]]
     note_phase(phase);
+  usual_ = by_phase_ ? phase_ : phase;
   if (plans_.load(std::memory_order_relaxed) == 0) return false;
   const unsigned number = by_thread_ ? thread_number : 0;
   if (number >= kThreads) return false;
   Thread& thread = threads_[number];
+  settle(thread);
   if (by_phase_ && phase == 0) [[unlikely]]
     return pass_over(thread), false;
+  stop(thread);
   ++requests_;
   Way* const way = way_of(number, bytes);
-  thread.last[thread.seen++ % kRemembered] = bytes;
+  thread.latest[thread.seen++ % kRemembered] = bytes;
   if (way == nullptr || !stays(thread, *way, bytes)) {
     if (left()) outside_.store(++since_left_ / period_, std::memory_order_relaxed);
     return false;
@@ -56,7 +61,40 @@ bool Replay::find_place(uint64_t bytes, unsigned thread_number, uint32_t phase, 
     way->at = 0;
     if (plan.head().period == Period::run) leave(thread);
   }
+  if (way->at != 0 && way->placed) go_on(thread);
   return placed;
+}
+
+// Of the plan's next request, if it has one.
+inline bool Replay::take_place(Way& way, PlanPlace* place) const {
+  const PlannedRequest expected = way.plan->request(way.at++);
+  if (expected.outside != 0) return false;
+  *place = {way.base + expected.offset, plan_bytes_, !way.placed};
+  way.placed = true;
+  return true;
+}
+
+// From where its way is.
+void Replay::go_on(Thread& thread) {
+  const Way& way = *thread.way;
+  thread.next = thread.settled = way.plan->place_of(way.at);
+  thread.last = way.plan->place_of(way.plan->head().requests - 1);
+  thread.base = way.base;
+}
+
+// Counts and remembers what it asked for since it went on.
+void Replay::settle(Thread& thread) {
+  if (thread.next == thread.settled) return;
+  Way& way = *thread.way;
+  const uint64_t count = (thread.next - thread.settled) / sizeof(PlannedRequest);
+  for (uint64_t i = count - std::min<uint64_t>(count, kRemembered); i < count; ++i) {
+    thread.latest[(thread.seen + i) % kRemembered] = way.plan->request(way.at + i).bytes;
+  }
+  thread.seen += count;
+  way.at += count;
+  way.last_use = requests_ += count;
+  passed_ = 0;
+  thread.settled = thread.next;
 }
 
 // The one that the thread follows, or which begins with this request.
@@ -83,7 +121,8 @@ Replay::Way* Replay::way_of(unsigned number, uint64_t bytes) {
 }
 
 // A thread that asked for nothing during so many requests of others may have ended.
-bool Replay::is_free(const Way& way) const {
+bool Replay::is_free(const Way& way) {
+  if (way.thread != kNobody) settle(threads_[way.thread]);
   return way.thread == kNobody ||
          (by_thread_ && requests_ - way.last_use > (kMostOutside + 1) * period_);
 }
@@ -145,6 +184,7 @@ void Replay::leave(Thread& thread) {
   if (!thread.strayed) followed_.fetch_sub(1, std::memory_order_relaxed);
   thread.way->thread = kNobody;
   thread.way = nullptr;
+  stop(thread);
 }
 
 bool Replay::begins_with(const Thread& thread, const Plan& plan, uint64_t bytes) const {
@@ -159,7 +199,7 @@ bool Replay::ended_before(const Thread& thread, const Plan& plan) {
   for (uint64_t i = 1; i <= kRemembered; ++i) {
     if (i > thread.seen) return false;
     const uint64_t expected = plan.request(requests - 1 - (i - 1) % requests).bytes;
-    if (thread.last[(thread.seen - i) % kRemembered] != expected) return false;
+    if (thread.latest[(thread.seen - i) % kRemembered] != expected) return false;
   }
   return true;
 }

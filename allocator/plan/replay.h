@@ -72,19 +72,25 @@ class Replay {
     bool placed;        // a request of this period
   };
   struct Thread {
-    uint64_t seen;               // requests
-    uint64_t last[kRemembered];  // bytes of the last ones, by their number
-    Way* way;                    // that it follows, or nullptr
-    bool strayed;                // by the last request
+    // Its way through the middle of a period, where an earlier request has a place: the requests
+    // from `next` up to `last`, which is the period's last one. The two are equal elsewhere. Up to
+    // `settled` the rest knows of it.
+    const uint8_t *next, *last, *settled;
+    uint64_t base;                 // of the places
+    uint64_t seen;                 // requests
+    uint64_t latest[kRemembered];  // bytes of the last ones, by their number
+    Way* way;                      // that it follows, or nullptr
+    bool strayed;                  // by the last request
   };
 
-  bool goes_on(const Thread& thread, uint64_t bytes) const;
-  bool go_on(Thread& thread, uint64_t bytes, PlanPlace* place);
-  bool take_place(Way& way, PlanPlace* place);
   [[gnu::noinline]] bool find_place(uint64_t bytes, unsigned thread, uint32_t phase,
                                     PlanPlace* place);
+  bool take_place(Way& way, PlanPlace* place) const;
+  void settle(Thread& thread);
+  static void go_on(Thread& thread);
+  static void stop(Thread& thread) { thread.next = thread.last = thread.settled = nullptr; }
   Way* way_of(unsigned thread, uint64_t bytes);
-  bool is_free(const Way& way) const;
+  bool is_free(const Way& way);
   bool stays(Thread& thread, Way& way, uint64_t bytes);
   static void come_back(const Thread& thread, Way& way, uint64_t bytes);
   void begin_again(Thread& thread, Way& way);
@@ -106,44 +112,27 @@ class Replay {
   bool begins_;          // the request is the first of a phase, and the plan one by phases
   uint32_t phase_;       // the last one, with a plan or without
   uint64_t passed_;      // requests since it
+  uint32_t usual_;       // what most requests come with: that phase, or the last request's, or 0
   uint64_t period_;      // requests of all plans
   uint64_t plan_bytes_;  // the same
   uint64_t requests_;    // of the program
   uint64_t since_left_;  // of them
 };
 
-// Most requests are the next one of the plan that their thread follows, and neither its first nor
-// its last one.
 bool Replay::next(uint64_t bytes, unsigned thread_number, uint32_t phase, PlanPlace* place) {
   const LockGuard guard(mutex_);
   const unsigned number = by_thread_ ? thread_number : 0;
-  const bool known = phase == 0 ? !by_phase_ : phase == phase_;
-  if (!known || number >= kThreads || !goes_on(threads_[number], bytes)) [[unlikely]]
+  if (phase != usual_ || number >= kThreads) [[unlikely]]
     return find_place(bytes, thread_number, phase, place);
-  return go_on(threads_[number], bytes, place);
-}
-
-inline bool Replay::goes_on(const Thread& thread, uint64_t bytes) const {
-  if (thread.way == nullptr || thread.strayed) return false;
-  const Way& way = *thread.way;
-  return way.at != 0 && way.at + 1 != way.plan->head().requests &&
-         way.plan->request(way.at).bytes == bytes;
-}
-
-inline bool Replay::go_on(Thread& thread, uint64_t bytes, PlanPlace* place) {
-  begins_ = false;
-  passed_ = 0;
-  thread.last[thread.seen++ % kRemembered] = bytes;
-  thread.way->last_use = ++requests_;
-  return take_place(*thread.way, place);
-}
-
-// Of the plan's next request, if it has one.
-inline bool Replay::take_place(Way& way, PlanPlace* place) {
-  const PlannedRequest expected = way.plan->request(way.at++);
+  Thread& thread = threads_[number];
+  if (thread.next == thread.last) [[unlikely]]
+    return find_place(bytes, thread_number, phase, place);
+  const PlannedRequest expected = Plan::request_at(thread.next);
+  if (expected.bytes != bytes) [[unlikely]]
+    return find_place(bytes, thread_number, phase, place);
+  thread.next += sizeof expected;
   if (expected.outside != 0) return false;
-  *place = {way.base + expected.offset, plan_bytes_, !way.placed};
-  way.placed = true;
+  *place = {thread.base + expected.offset, plan_bytes_, false};
   return true;
 }
 

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// The way of a program through its plan: where it goes on, leaves, comes back, and who follows.
+#include "allocator/plan/replay.h"
+
+#include <memory>
+#include <vector>
+
+#include "tests/catch.h"
+
+namespace cistern::alloc::plan::replay_test {
+namespace {
+
+constexpr uint64_t kNone = ~uint64_t{0};
+constexpr uint64_t kPlace = 4096;  // bytes from one place to the next
+
+// The k-th request of the plan has its place at k * kPlace, but for those `outside`.
+struct Following {
+  std::vector<PlannedRequest> requests;
+  std::unique_ptr<Ledger> ledger = std::make_unique<Ledger>();
+  std::unique_ptr<Replay> replay{new Replay()};
+  Plan plan;
+  PlanPlace place{};
+
+  Following(const std::vector<uint64_t>& sizes, Period period, uint64_t outside = kNone) {
+    for (uint64_t i = 0; i < sizes.size(); ++i) {
+      requests.push_back({.bytes = sizes[i], .offset = i * kPlace, .outside = i == outside});
+    }
+    PlanHead head{};
+    head.period = period;
+    head.requests = sizes.size();
+    head.bytes = sizes.size() * kPlace;
+    plan = Plan(head, requests.data());
+    replay->follow({&plan, 1}, ledger.get());
+  }
+
+  // Which request of the plan it is, or kNone.
+  uint64_t ask(uint64_t bytes, unsigned thread = 0, uint32_t phase = 0) {
+    return replay->next(bytes, thread, phase, &place) ? place.offset / kPlace : kNone;
+  }
+};
+
+TEST_CASE("replay: each request has its place, period by period; the first one is said", "[plan]") {
+  Following program({10, 20, 30, 40, 50}, Period::iteration, /*outside=*/0);
+  for (uint64_t period = 1; period <= 3; ++period) {
+    CHECK(program.ask(10) == kNone);
+    for (uint64_t i = 1; i < 5; ++i) {
+      CHECK(program.ask(10 * (i + 1)) == i);
+      CHECK(program.place.first == (i == 1));
+      CHECK(program.place.plan_bytes == 5 * kPlace);
+    }
+    CHECK(program.ledger->plan_periods.get() == period);
+  }
+  CHECK(program.ledger->plan_entered.get() == 1);
+}
+
+TEST_CASE("replay: one request more is passed over, two leave the plan until its end was seen",
+          "[plan]") {
+  Following program({10, 20, 30, 40, 50, 60}, Period::iteration);
+  for (const uint64_t size : {10, 20, 30}) CHECK(program.ask(size) == size / 10 - 1);
+  CHECK(program.ask(99) == kNone);
+  CHECK(program.replay->left());
+  for (const uint64_t size : {40, 50, 60, 10, 20}) CHECK(program.ask(size) == size / 10 - 1);
+  for (const uint64_t size : {99, 99, 30, 40, 50, 60}) CHECK(program.ask(size) == kNone);
+  for (const uint64_t size : {10, 20, 30, 40}) CHECK(program.ask(size) == size / 10 - 1);
+  CHECK(program.ledger->plan_left.get() == 2);
+  CHECK(program.ledger->plan_entered.get() == 3);
+}
+
+TEST_CASE("replay: what it went through in the plan counts as seen once it has left", "[plan]") {
+  Following program({1, 2, 3, 99, 2, 3, 4, 5}, Period::iteration);
+  for (const uint64_t size : {1, 2, 3}) CHECK(program.ask(size) == size - 1);
+  for (const uint64_t size : {4, 5}) CHECK(program.ask(size) == kNone);
+  CHECK(program.ask(1) == 0);  // behind 2, 3, 4 and 5, as at the end of the plan
+}
+
+TEST_CASE("replay: another thread takes over the plan of one that asks for nothing", "[plan]") {
+  Following program({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, Period::thread);
+  const auto others_ask = [&] {
+    for (int i = 0; i < 30; ++i) CHECK(program.ask(99, 1) == kNone);
+    for (const uint64_t size : {7, 8, 9, 10}) CHECK(program.ask(size, 1) == kNone);
+    return program.ask(1, 1);
+  };
+  for (const uint64_t size : {1, 2, 3}) CHECK(program.ask(size) == size - 1);
+  CHECK(program.ask(4) == 3);
+  CHECK(others_ask() == kNone);
+  CHECK(program.ask(5) == 4);
+  CHECK(others_ask() == kNone);  // fewer than four periods' requests behind the last one
+  CHECK(others_ask() == 0);
+  CHECK(program.ask(6) == kNone);
+  CHECK(program.ask(2, 1) == 1);
+}
+
+TEST_CASE("replay: between the requests of phases others pass, wherever the thread is", "[plan]") {
+  Following program({1, 2, 3, 4}, Period::phase);
+  for (uint32_t phase = 1; phase <= 3; ++phase) {
+    for (uint64_t size = 1; size <= 4; ++size) {
+      CHECK(program.ask(size, 0, phase) == size - 1);
+      CHECK(program.ask(size % 4 + 1) == kNone);  // the size that comes next, but in no phase
+    }
+  }
+  CHECK(program.ask(1, 0, 4) == 0);
+  for (int round = 0; round < 3; ++round) {
+    CHECK(program.ask(2, 0, 4) == (round == 0 ? 1 : kNone));
+    for (uint64_t i = 0; i < Replay::kMostPassed * 4 - 1; ++i) program.ask(9);
+    CHECK(program.replay->left_for_good() == false);
+  }
+  for (int i = 0; i < 2; ++i) program.ask(9);
+  CHECK(program.replay->left_for_good());
+}
+
+}  // namespace
+}  // namespace cistern::alloc::plan::replay_test
