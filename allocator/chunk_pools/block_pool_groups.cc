@@ -101,7 +101,9 @@ uint64_t BlockPool::allocate_at(uint64_t offset, uint64_t bytes, Reclaim& reclai
   const uint32_t granules = granules_for(bytes);
   LockGuard guard(mutex_);
   if (closed() || maps_ == nullptr) return 0;
-  if (granules >= align_ && ((maps_->base / kBlockGranule + start) & (align_ - 1)) != 0) return 0;
+  if (align_ != 1 && granules >= align_) [[unlikely]] {
+    if (((maps_->base / kBlockGranule + start) & (align_ - 1)) != 0) return 0;
+  }
   for (int most = 32;; most = INT_MAX) {
     refresh_oldest(reclaim, most, nullptr);
     ChunkBlock* block = cut_out(start, granules);

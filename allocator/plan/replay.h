@@ -119,17 +119,24 @@ class Replay {
   uint64_t since_left_;  // of them
 };
 
+// Only what find_place() writes has to be in memory.
 bool Replay::next(uint64_t bytes, unsigned thread_number, uint32_t phase, PlanPlace* place) {
   const LockGuard guard(mutex_);
+  const auto find = [&] {
+    PlanPlace found{};
+    const bool placed = find_place(bytes, thread_number, phase, &found);
+    *place = found;
+    return placed;
+  };
   const unsigned number = by_thread_ ? thread_number : 0;
   if (phase != usual_ || number >= kThreads) [[unlikely]]
-    return find_place(bytes, thread_number, phase, place);
+    return find();
   Thread& thread = threads_[number];
   if (thread.next == thread.last) [[unlikely]]
-    return find_place(bytes, thread_number, phase, place);
+    return find();
   const PlannedRequest expected = Plan::request_at(thread.next);
   if (expected.bytes != bytes) [[unlikely]]
-    return find_place(bytes, thread_number, phase, place);
+    return find();
   thread.next += sizeof expected;
   if (expected.outside != 0) return false;
   *place = {thread.base + expected.offset, plan_bytes_, false};

@@ -61,7 +61,7 @@ class FreedQueue final : public GarbageQueue {
     GraphLives& graphs = reclaim.graphs();
     parked_.look(graphs, [&](T* item) {
       const Ticket stamp = std::max(newest_parked_, graphs.covers_gone());
-      if (stamp > clean(reclaim)) reclaim.stamp(owner());  // notes that it needs a mark
+      if (stamp > clean(reclaim)) reclaim.note_freed(owner(), stamp);
       wait_in_order(item, stamp);
     });
   }

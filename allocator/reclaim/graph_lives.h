@@ -41,6 +41,7 @@ class ParkedTotal {
 
   void add(uint64_t bytes) { bytes_.add(bytes); }
   void sub(uint64_t bytes) { bytes_.sub(bytes); }
+  bool any() const { return bytes_.get() != 0; }
   bool too_much() const;
 
  private:

@@ -194,6 +194,18 @@ void Reclaim::note_freed(uint32_t context, Ticket ticket) {
   if (!any_unmarked_.load(std::memory_order_seq_cst)) set_any_unmarked(true);
 }
 
+void Reclaim::parked_may_leave() {
+  const Ticket gone = graphs_.covers_gone();
+  for (int i = 0, n = highest(); i < n; ++i) {
+    Timeline& t = timelines_[i];
+    const bool marked = gone < t.marked_end.load(std::memory_order_acquire) ||
+                        gone < t.clean_end.load(std::memory_order_acquire);
+    if (marked || !graphs_.parked(i).any()) continue;
+    note_freed(i, gone);
+    raise_to(t.late_end, gone + 1);  // later work may have begun before the graph went
+  }
+}
+
 bool Reclaim::unmarked(uint32_t context) const {
   const Timeline& t = timelines_[context];
   const Ticket freed = t.freed_end.load(std::memory_order_seq_cst);

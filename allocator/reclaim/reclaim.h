@@ -111,6 +111,12 @@ class Reclaim {
   void set_any_unmarked(bool any) { any_unmarked_.store(any, std::memory_order_seq_cst); }
   bool unmarked(uint32_t context) const;
 
+  // A graph has changed: what is parked may leave, and waits for graphs_.covers_gone() then. The
+  // next submission marks that; until it is clean it counts as late.
+  void parked_may_leave();
+  // Something of this context waits for this ticket, as stamp() notes of the open one.
+  [[gnu::noinline]] void note_freed(uint32_t context, Ticket ticket);
+
   // What was freed in this context without a mark so far will be covered by a mark that comes after
   // later work: it is *late*. True while any such block is not clean.
   void unmarked_is_late(uint32_t context);
@@ -205,7 +211,6 @@ class Reclaim {
   bool try_turn(Timeline& t) { return !t.turn.exchange(true, std::memory_order_acquire); }
   void wait_for_turn(Timeline& t);
   void end_turn(Timeline& t) { t.turn.store(false, std::memory_order_release); }
-  [[gnu::noinline]] void note_freed(uint32_t context, Ticket ticket);
   bool wait_a_moment_for_turn(Timeline& t);
   bool mark_work(Timeline& t, Ticket newest, bool at_once);
   bool record(Timeline& t);

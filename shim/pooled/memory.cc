@@ -58,12 +58,12 @@ uint32_t graph_now() { return phases_on() ? current_graph().run : 0; }
 // The ways of a request and of a free stand twice in the object: in the hooks, and once for those
 // that are watched.
 [[gnu::always_inline]] inline CUresult serve(Context& context, CUdeviceptr* out, size_t bytes) {
-  bool pooled = true, with_others = false, planned = false;
+  bool pooled = true, usual = true, planned = false;
   const Device& device = device_state(context.device);
   if (bytes > device.fast_path_max_bytes.load(std::memory_order_relaxed)) [[unlikely]] {
     if (bytes > device.max_request_bytes.load()) return allocate_too_much(context, out, bytes);
     if (device.chooses_requests.load(std::memory_order_relaxed)) pooled = selected(bytes);
-    with_others = context.pool.groups() || context.pool.arenas();
+    usual = false;
     planned = context.pool.has_plan();
   }
   if (const CUresult result = condition_of(context); result != CUDA_SUCCESS) [[unlikely]]
@@ -77,7 +77,7 @@ uint32_t graph_now() { return phases_on() ? current_graph().run : 0; }
   } else if (planned &&
              context.pool.allocate_planned(bytes, this_thread.number(), graph_now(), &address)) {
     code = CUDA_SUCCESS;
-  } else if (with_others) [[unlikely]] {
+  } else if (!usual && (context.pool.groups() || context.pool.arenas())) [[unlikely]] {
     code = allocate_with_others(context, bytes, &address);
   } else {
     code = context.pool.allocate(bytes, this_thread.shard(), &address);

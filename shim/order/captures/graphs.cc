@@ -38,6 +38,21 @@ alloc::GraphLives& lives() { return shared().reclaim.graphs(); }
 // parked for one that goes must not wait for it.
 alloc::Ticket launches() { return launched.load(); }
 
+// Who changes what graphs hold has one. What leaves with a graph is marked before later work.
+class GraphsLock {
+ public:
+  GraphsLock() : guard_(graphs_mutex), changes_(lives().changes()) {}
+  ~GraphsLock() {
+    if (lives().changes() != changes_) shared().reclaim.parked_may_leave();
+  }
+  GraphsLock(const GraphsLock&) = delete;
+  GraphsLock& operator=(const GraphsLock&) = delete;
+
+ private:
+  const alloc::LockGuard guard_;
+  const uint64_t changes_;
+};
+
 uint64_t key_of_graph(const void* handle) { return reinterpret_cast<uint64_t>(handle); }
 
 // The record of this handle, a new one where there is none. nullptr without memory for it.
@@ -79,7 +94,7 @@ void take_over(GraphRecord* parent, GraphRecord* child) {
 }  // namespace
 
 void captures_changed() {
-  alloc::LockGuard guard(graphs_mutex);
+  const GraphsLock lock;
   lives().capturing(capture_gate().oldest(), launches());
 }
 
@@ -93,7 +108,7 @@ void graph_launched() {
 alloc::Epoch graph_begins() { return lives().begin(); }
 
 void graph_created(CUgraph graph, alloc::Epoch since) {
-  alloc::LockGuard guard(graphs_mutex);
+  const GraphsLock lock;
   GraphRecord* record = record_of(graph_records, graph);
   if (record == nullptr) return;
   record->context = nullptr;
@@ -102,7 +117,7 @@ void graph_created(CUgraph graph, alloc::Epoch since) {
 }
 
 void graph_cloned(CUgraph clone, CUgraph original) {
-  alloc::LockGuard guard(graphs_mutex);
+  const GraphsLock lock;
   GraphRecord* record = record_of(graph_records, clone);
   if (record == nullptr) return;
   const GraphRecord* source = graph_records.find(key_of_graph(original));
@@ -114,7 +129,7 @@ void graph_cloned(CUgraph clone, CUgraph original) {
 }
 
 void child_added(CUgraph graph, CUgraph child) {
-  alloc::LockGuard guard(graphs_mutex);
+  const GraphsLock lock;
   GraphRecord* parent = graph_records.find(key_of_graph(graph));
   if (parent != nullptr) take_over(parent, graph_records.find(key_of_graph(child)));
 }
@@ -122,7 +137,7 @@ void child_added(CUgraph graph, CUgraph child) {
 // A graph that the program named and that was never seen is part of another one, which began before
 // the capture and is the one to be instantiated.
 void graph_captured(CUgraph graph, const CaptureGate::Capture& capture) {
-  alloc::LockGuard guard(graphs_mutex);
+  const GraphsLock lock;
   GraphRecord* record = graph_records.find(key_of_graph(graph));
   const bool known = record != nullptr;
   if (capture.into_graph && !known) return;
@@ -135,7 +150,7 @@ void graph_captured(CUgraph graph, const CaptureGate::Capture& capture) {
 
 void graph_instantiated(CUgraphExec exec, CUgraph graph) {
   CUcontext current = current_handle();
-  alloc::LockGuard guard(graphs_mutex);
+  const GraphsLock lock;
   GraphRecord* record = record_of(execs, exec);
   if (record == nullptr) return;
   const GraphRecord* source = graph_records.find(key_of_graph(graph));
@@ -144,12 +159,12 @@ void graph_instantiated(CUgraphExec exec, CUgraph graph) {
 }
 
 void graph_updated(CUgraphExec exec, CUgraph graph) {
-  alloc::LockGuard guard(graphs_mutex);
+  const GraphsLock lock;
   if (GraphRecord* record = record_of(execs, exec)) make_from(record, graph);
 }
 
 void graph_exec_edited(CUgraphExec exec, CUgraph child) {
-  alloc::LockGuard guard(graphs_mutex);
+  const GraphsLock lock;
   GraphRecord* record = record_of(execs, exec);
   if (record == nullptr) return;
   if (child != nullptr) take_over(record, graph_records.find(key_of_graph(child)));
@@ -157,14 +172,14 @@ void graph_exec_edited(CUgraphExec exec, CUgraph child) {
 }
 
 GraphLeaving::GraphLeaving(CUgraph graph) : executable_(false) {
-  alloc::LockGuard guard(graphs_mutex);
+  const GraphsLock lock;
   GraphRecord* record = graph_records.find(key_of_graph(graph));
   if (record != nullptr) graph_records.remove(record);
   record_ = record;
 }
 
 GraphLeaving::GraphLeaving(CUgraphExec exec) : executable_(true) {
-  alloc::LockGuard guard(graphs_mutex);
+  const GraphsLock lock;
   GraphRecord* record = execs.find(key_of_graph(exec));
   if (record != nullptr) execs.remove(record);
   record_ = record;
@@ -172,19 +187,19 @@ GraphLeaving::GraphLeaving(CUgraphExec exec) : executable_(true) {
 
 GraphLeaving::~GraphLeaving() {
   if (record_ == nullptr) return;
-  alloc::LockGuard guard(graphs_mutex);
+  const GraphsLock lock;
   (executable_ ? execs : graph_records).insert(static_cast<GraphRecord*>(record_));
 }
 
 void GraphLeaving::destroyed() {
   if (record_ == nullptr) return;
-  alloc::LockGuard guard(graphs_mutex);
+  const GraphsLock lock;
   forget(static_cast<GraphRecord*>(record_));
   record_ = nullptr;
 }
 
 void graphs_of_context_gone(CUcontext context) {
-  alloc::LockGuard guard(graphs_mutex);
+  const GraphsLock lock;
   for (GraphRecords* records : {&graph_records, &execs}) {
     GraphRecord* gone =
         records->remove_all([=](const GraphRecord& r) { return r.context == context; });

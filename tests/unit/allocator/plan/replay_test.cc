@@ -23,7 +23,7 @@ struct Following {
 
   Following(const std::vector<uint64_t>& sizes, Period period, uint64_t outside = kNone) {
     for (uint64_t i = 0; i < sizes.size(); ++i) {
-      requests.push_back({.bytes = sizes[i], .offset = i * kPlace, .outside = i == outside});
+      requests.push_back({sizes[i], i * kPlace, 0, 0, 0, i == outside});
     }
     PlanHead head{};
     head.period = period;
