@@ -95,8 +95,6 @@ HAPPENINGS = {
     "shortage": ("ran short of memory", in_report("shortages")),
     "refused_return": ("had the driver refuse memory that was given back", return_refused),
     "failed_call": ("had the driver fail an allocation", in_trace(rf"^cuMemAlloc\w* .* -> {REFUSED} ")),
-    "all_graphs": ("knew each of the three graphs that it marked",
-                   lambda outcome: any(device["arena"]["graphs"] == 3 for device in devices(outcome))),
     "graphs_apart": ("ran a graph while another had its arena", in_report("arena", "apart")),
     "old_driver": ("marked work on a driver without events for contexts", marks_of_streams),
 }

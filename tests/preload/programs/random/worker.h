@@ -61,11 +61,12 @@ class Worker : public Hand {
       step();
       take_post();
     }
+    end_graphs();
+    if (world_.settings.marks != 0) mark_each_graph();
   }
 
   // What is left goes to another thread.
   void finish(Post& heir) {
-    end_graphs();
     dismiss_helper();
     if (own_ != nullptr) end_own_context();
     for (Block& block : held_) hand_over(block, heir);
@@ -168,6 +169,7 @@ class Worker : public Hand {
   // marks.h
   void mark_graph();
   void end_graphs();
+  void mark_each_graph();
   // peers.h
   void turn_peers();
   // helper.h
