@@ -212,7 +212,7 @@ class ContextPool {
   uint64_t free_cut(Role role, Chunk* chunk, uint64_t address, Ticket latest, uint64_t* waiting);
   uint64_t free_whole(Chunk* chunk, uint64_t address, int* code, Ticket latest);
   [[gnu::noinline]] void do_extra_work(uint64_t freed);
-  bool take_planned(uint64_t bytes, plan::PlanPlace place, uint64_t* address);
+  bool take_planned_filled(uint64_t bytes, plan::PlanPlace place, uint64_t* address);
   [[gnu::noinline]] bool take_planned_late(uint64_t bytes, plan::PlanPlace place,
                                            uint64_t* address);
   bool obtain_planned_chunk(plan::PlanPlace place);

@@ -106,18 +106,19 @@ bool ContextPool::allocate_planned(uint64_t bytes, unsigned thread, uint32_t pha
   PlanArena& plan = memory_.plan;
   plan::PlanPlace place;
   if (!plan.place(bytes, thread, phase, &place)) return false;
-  if (memory_.supply.filler.on()) [[unlikely]] {
-    const ChunkSupply::InHand until_filled(memory_.supply);
-    if (!take_planned(bytes, place, address)) return false;
-    memory_.supply.filler.fill(*address, bytes);
-    return true;
-  }
-  return take_planned(bytes, place, address);
+  if (memory_.supply.filler.on()) [[unlikely]]
+    return take_planned_filled(bytes, place, address);
+  return plan.take(bytes, place, address) || take_planned_late(bytes, place, address);
 }
 
-[[gnu::always_inline]] inline bool ContextPool::take_planned(uint64_t bytes, plan::PlanPlace place,
-                                                             uint64_t* address) {
-  return memory_.plan.take(bytes, place, address) || take_planned_late(bytes, place, address);
+[[gnu::noinline]] bool ContextPool::take_planned_filled(uint64_t bytes, plan::PlanPlace place,
+                                                        uint64_t* address) {
+  const ChunkSupply::InHand until_filled(memory_.supply);
+  if (!memory_.plan.take(bytes, place, address) && !take_planned_late(bytes, place, address)) {
+    return false;
+  }
+  memory_.supply.filler.fill(*address, bytes);
+  return true;
 }
 
 bool ContextPool::take_planned_late(uint64_t bytes, plan::PlanPlace place, uint64_t* address) {

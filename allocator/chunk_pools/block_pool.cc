@@ -140,7 +140,7 @@ uint64_t BlockPool::free(const Chunk* chunk, uint64_t address, Reclaim& reclaim,
   ChunkBlock* block = live_at(chunk, address);
   if (block == nullptr) return 0;
   ChunkMap* map = block->map();
-  if (--map->live == map->rooms) idle_rounding_.own_add(map->rounding());
+  if (--map->live == map->rooms) idle_rounding_.own_add(map->rounding);
   if (keeps_sizes()) [[unlikely]]
     block->keep_asked();
   const uint64_t bytes = note_freed(block);

@@ -255,7 +255,7 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   block->born = born;
   block->requested = bytes;
   if (ChunkMap* map = block->map(); map->live++ == map->rooms) {
-    idle_rounding_.own_sub(map->rounding());
+    idle_rounding_.own_sub(map->rounding);
     map->chunk->idle_since = kNotSeen;
     if (map->idle) count_changed(map);
   }

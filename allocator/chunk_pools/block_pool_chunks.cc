@@ -33,7 +33,7 @@ bool BlockPool::add(Chunk* chunk, ChunkMap* map, uint64_t bytes, uint64_t room, 
   newest_bytes_.set(chunk->size());
   chunks_.own_add(map->own ? 0 : 1);
   chunk_bytes_.own_add(chunk->size());
-  idle_rounding_.own_add(map->rounding());
+  idle_rounding_.own_add(map->rounding);
   chunk->idle_since = kNotSeen;
   chunk->set_map(map);
   chunk->move_to(here_);
@@ -62,7 +62,7 @@ void BlockPool::take_out(ChunkMap* map, ChunkList* out) {
   if (map->next != nullptr) map->next->previous = map->previous;
   chunks_.own_sub(map->own ? 0 : 1);
   chunk_bytes_.own_sub(map->chunk->size());
-  idle_rounding_.own_sub(map->rounding());
+  idle_rounding_.own_sub(map->rounding);
   if (map->idle) idle_chunk_bytes_.own_sub(map->chunk->size());
   hand_over(map->chunk, out);
 }

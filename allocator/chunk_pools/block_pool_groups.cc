@@ -49,7 +49,7 @@ uint64_t BlockPool::take_member(ChunkBlock** room, uint64_t bytes, Epoch born) {
   if (block->granules < granules && !extend_room(block, granules)) return 0;
   room_bytes_.own_sub(block->bytes());
   if (ChunkMap* map = block->map(); map->live == map->rooms--) {
-    idle_rounding_.own_sub(map->rounding());
+    idle_rounding_.own_sub(map->rounding);
   }
   *room = nullptr;
   if (block->granules != granules) {
@@ -114,7 +114,7 @@ uint64_t BlockPool::allocate_at(uint64_t offset, uint64_t bytes, Reclaim& reclai
 
 // A block of just that place, which is in no bin, or nullptr.
 inline ChunkBlock* BlockPool::cut_out(uint32_t start, uint32_t granules) {
-  ChunkBlock* block = table_.find_first(maps_, start);
+  ChunkBlock* block = table_.find_another(maps_, start);
   if (block == nullptr || block->granules != granules || block->is() != BlockState::clean) {
     return cut_from(block, start, granules);
   }

@@ -11,6 +11,8 @@ bool ChunkMap::open(Chunk* owner, ChunkBlock* all) {
   chunk = owner;
   base = owner->base();
   granules = static_cast<uint32_t>(owner->size() / kBlockGranule);
+  const uint64_t bytes = uint64_t{granules} * kBlockGranule;
+  rounding = bytes < kDriverSharesBelow ? 0 : (0 - bytes) & (kDriverPage - 1);
   live = rooms = waiting = quarantined = filling = 0;
   units = nullptr;
   idle = false;

@@ -82,6 +82,7 @@ struct ChunkMap {
   uint32_t quarantined;  // blocks freed that never will be
   uint32_t filling;      // blocks that are taken out to be filled
   bool own;              // made for one request larger than a chunk: is not the first one
+  uint64_t rounding;     // what the driver takes for it beyond its size: pages of 2 MiB, if large
   Unit* units;           // of a range (Role::range): what is behind each unit's addresses, or 0
   bool idle;             // counted as such: idle_now() when it was last looked at
   ChunkMap* previous;    // of the pool's maps
@@ -112,13 +113,6 @@ struct ChunkMap {
 
   // Nothing in it is live, nor may anything still be in use.
   bool idle_now() const { return !in_use() && waiting == 0; }
-
-  // What the driver takes of the device for this chunk beyond its size: it rounds large ones to
-  // pages of 2 MiB.
-  uint64_t rounding() const {
-    const uint64_t bytes = uint64_t{granules} * kBlockGranule;
-    return bytes < kDriverSharesBelow ? 0 : (0 - bytes) & (kDriverPage - 1);
-  }
 
  private:
   uint32_t regions() const { return (granules - 1) / kRegionGranules + 1; }
@@ -162,18 +156,17 @@ class BlockTable {
 
   // The block that starts at granule `start` of the chunk, or nullptr.
   ChunkBlock* find(const ChunkMap* map, uint32_t start) {
-    const auto is_it = [=](const ChunkBlock* block) {
-      return block->start == start && block->map() == map;
-    };
-    if (soon_wanted_ != nullptr && is_it(soon_wanted_)) return soon_wanted_;
-    ChunkBlock* block = bucket_of(hash(map, start));
-    while (block != nullptr && !is_it(block)) block = block->same_bucket;
-    return block;
+    const bool is_last = soon_wanted_ != nullptr && is_at(soon_wanted_, map, start);
+    return is_last ? soon_wanted_ : look_up(map, start);
   }
 
   // The same of a block that is likely to be looked for again: a free asks twice for its block.
   ChunkBlock* find_first(const ChunkMap* map, uint32_t start) {
     return soon_wanted_ = find(map, start);
+  }
+  // The same of one that is not the last one found, as a rule.
+  ChunkBlock* find_another(const ChunkMap* map, uint32_t start) {
+    return soon_wanted_ = look_up(map, start);
   }
 
   // Forgets all blocks.
@@ -185,6 +178,15 @@ class BlockTable {
   // Bucket i is in segment bit_width(i / kFirst): each but the first is as large as all before it.
   static constexpr uint32_t kFirst = 512;
   static constexpr int kSegments = 22;
+
+  static bool is_at(const ChunkBlock* block, const ChunkMap* map, uint32_t start) {
+    return block->start == start && block->map() == map;
+  }
+  ChunkBlock* look_up(const ChunkMap* map, uint32_t start) {
+    ChunkBlock* block = bucket_of(hash(map, start));
+    while (block != nullptr && !is_at(block, map, start)) block = block->same_bucket;
+    return block;
+  }
 
   // The upper bits of the product are mixed best, the lower ones choose the bucket.
   static uint32_t hash(const ChunkMap* map, uint32_t start) {
