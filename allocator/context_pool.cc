@@ -83,7 +83,9 @@ int ContextPool::allocate_in_graph(uint64_t bytes, unsigned shard, GraphRun grap
   return freed;
 }
 
-Freed ContextPool::free(Chunk* chunk, uint64_t address, int* code, Ticket latest, uint64_t* bytes) {
+[[gnu::always_inline]] inline Freed ContextPool::free_by(const OrderedFree* ordered, Chunk* chunk,
+                                                         uint64_t address, int* code, Ticket latest,
+                                                         uint64_t* bytes) {
   *code = kSuccess;
   uint64_t freed, waiting;  // the latter in the pool of the block
   const Role role = chunk->is();
@@ -97,7 +99,7 @@ Freed ContextPool::free(Chunk* chunk, uint64_t address, int* code, Ticket latest
       freed = free_cut(role, chunk, address, latest, &waiting);
       break;
     default:
-      freed = free_whole(chunk, address, code, latest);
+      freed = free_whole(chunk, address, code, latest, ordered);
       waiting = memory_.supply.cache.waiting_bytes();
   }
   if (memory_.strategy.near_bound(waiting)) [[unlikely]]
@@ -110,7 +112,17 @@ Freed ContextPool::free(Chunk* chunk, uint64_t address, int* code, Ticket latest
   return freed != 0 ? Freed::done : Freed::invalid;
 }
 
-uint64_t ContextPool::free_whole(Chunk* chunk, uint64_t address, int* code, Ticket latest) {
+Freed ContextPool::free(Chunk* chunk, uint64_t address, int* code, Ticket latest, uint64_t* bytes) {
+  return free_by(/*ordered=*/nullptr, chunk, address, code, latest, bytes);
+}
+
+Freed ContextPool::free_ordered(Chunk* chunk, uint64_t address, int* code,
+                                const OrderedFree& in_driver, uint64_t* bytes) {
+  return free_by(&in_driver, chunk, address, code, Reclaim::kNow, bytes);
+}
+
+uint64_t ContextPool::free_whole(Chunk* chunk, uint64_t address, int* code, Ticket latest,
+                                 const OrderedFree* ordered) {
   ChunkCache& cache = memory_.supply.cache;
   Reclaim& reclaim = memory_.shared->reclaim;
   const bool now = !idle_work_.defers();
@@ -118,7 +130,7 @@ uint64_t ContextPool::free_whole(Chunk* chunk, uint64_t address, int* code, Tick
   const auto freed = cache.free(chunk, address, reclaim, &requested, latest, /*refreshes=*/now);
   if (freed == ChunkCache::Freed::not_live) return 0;
   if (freed == ChunkCache::Freed::give_up) {
-    *code = memory_.supply.release_for_program(chunk, requested);
+    *code = memory_.supply.release_for_program(chunk, requested, ordered);
     if (now) cache.refresh(reclaim);
   }
   if (*code == kSuccess) {

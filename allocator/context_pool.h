@@ -98,6 +98,11 @@ class ContextPool {
     return free(chunk, address, code, latest, &bytes);
   }
 
+  // The same for a free in the order of a stream. A whole chunk that is not to be reused goes back
+  // by the program's own call, `in_driver`.
+  Freed free_ordered(Chunk* chunk, uint64_t address, int* code, const OrderedFree& in_driver,
+                     uint64_t* bytes);
+
   // The driver's own answer, counted but never pooled (while a capture is in progress); only where
   // the driver has no memory left, and the request is `pooled`, what is clean here.
   int allocate_direct(uint64_t bytes, unsigned shard, bool pooled, uint64_t* address);
@@ -210,7 +215,10 @@ class ContextPool {
   bool filled_ahead(uint64_t address);
 
   uint64_t free_cut(Role role, Chunk* chunk, uint64_t address, Ticket latest, uint64_t* waiting);
-  uint64_t free_whole(Chunk* chunk, uint64_t address, int* code, Ticket latest);
+  Freed free_by(const OrderedFree* ordered, Chunk* chunk, uint64_t address, int* code,
+                Ticket latest, uint64_t* bytes);
+  uint64_t free_whole(Chunk* chunk, uint64_t address, int* code, Ticket latest,
+                      const OrderedFree* ordered);
   [[gnu::noinline]] void do_extra_work(uint64_t freed);
   bool take_planned_filled(uint64_t bytes, plan::PlanPlace place, uint64_t* address);
   [[gnu::noinline]] bool take_planned_late(uint64_t bytes, plan::PlanPlace place,

@@ -32,12 +32,22 @@ struct FillRange {
   uint64_t address, bytes;
 };
 
+// The program's own call that frees memory in the order of a stream; a result code of the source.
+class OrderedFree {
+ public:
+  virtual int free(uint64_t address) const = 0;
+
+ protected:
+  ~OrderedFree() = default;
+};
+
 class MemorySource {
  public:
   virtual int obtain(uint64_t bytes, uint64_t* address) = 0;
 
-  // The program itself frees this memory: the call always reaches the driver.
-  virtual int release_for_program(uint64_t address) = 0;
+  // The program itself frees this memory: the call always reaches the driver. By `ordered`, where
+  // that is not nullptr: it waits for no work.
+  virtual int release_for_program(uint64_t address, const OrderedFree* ordered) = 0;
   // The pool does not need this memory any more; kNotNow while its release could disturb the
   // program.
   virtual int release(uint64_t address) = 0;

@@ -53,7 +53,7 @@ Chunk* ChunkSupply::obtain(uint64_t bytes, Role role, int* code) {
       if (role != Role::released) cache.count_obtained(bytes);
       return chunk;
     }
-    source_->release_for_program(address);
+    source_->release_for_program(address, /*ordered=*/nullptr);
     *code = kOutOfMemory;
   }
   ledger_->refused.add();
@@ -71,8 +71,8 @@ int ChunkSupply::obtain_direct(Request& request) {
   return code;
 }
 
-int ChunkSupply::release_for_program(Chunk* chunk, uint64_t requested) {
-  const int code = source_->release_for_program(chunk->base());
+int ChunkSupply::release_for_program(Chunk* chunk, uint64_t requested, const OrderedFree* ordered) {
+  const int code = source_->release_for_program(chunk->base(), ordered);
   if (code == kSuccess) {
     ledger_->released.add();
     forget(chunk);

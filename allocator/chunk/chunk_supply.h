@@ -83,8 +83,8 @@ class ChunkSupply {
 
   // The program frees a chunk that is not to be reused. It is told what the driver says, and where
   // the driver refuses (inside a capture, say) the memory is still the program's. For a chunk that
-  // the cache gave up; it is put down here.
-  int release_for_program(Chunk* chunk, uint64_t requested);
+  // the cache gave up; it is put down here. `ordered`: MemorySource::release_for_program().
+  int release_for_program(Chunk* chunk, uint64_t requested, const OrderedFree* ordered);
 
   // What the source does not take now waits in the cache as if freed just now. False when none
   // went.

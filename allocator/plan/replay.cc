@@ -25,7 +25,6 @@ void Replay::follow(std::span<const Plan> plans, Ledger* ledger) {
   by_phase_ = count != 0 && plans[0].head().period == Period::phase;
   begins_ = false;
   passed_ = 0;
-  usual_ = by_phase_ ? phase_ : 0;
   by_thread_ = count != 0 && plans[0].head().period == Period::thread;
   once_.store(count != 0 && plans[0].head().period == Period::run, std::memory_order_relaxed);
   plans_.store(count, std::memory_order_release);
@@ -35,7 +34,6 @@ void Replay::follow(std::span<const Plan> plans, Ledger* ledger) {
 bool Replay::find_place(uint64_t bytes, unsigned thread_number, uint32_t phase, PlanPlace* place) {
   if (phase != 0) [[unlikely]]
     note_phase(phase);
-  usual_ = by_phase_ ? phase_ : phase;
   if (plans_.load(std::memory_order_relaxed) == 0) return false;
   const unsigned number = by_thread_ ? thread_number : 0;
   if (number >= kThreads) return false;
@@ -59,6 +57,7 @@ bool Replay::find_place(uint64_t bytes, unsigned thread_number, uint32_t phase, 
   if (const Plan& plan = *way->plan; way->at == plan.head().requests) {
     ledger_->plan_periods.add();
     way->at = 0;
+    if (by_thread_) settle_all();
     if (plan.head().period == Period::run) leave(thread);
   }
   if (way->at != 0 && way->placed) go_on(thread);
@@ -80,6 +79,13 @@ void Replay::go_on(Thread& thread) {
   thread.next = thread.settled = way.plan->place_of(way.at);
   thread.last = way.plan->place_of(way.plan->head().requests - 1);
   thread.base = way.base;
+}
+
+// So that what a thread asked for is at most a period of another one newer than its last_use.
+void Replay::settle_all() {
+  for (unsigned i = 0; i < plans_.load(std::memory_order_relaxed); ++i) {
+    if (ways_[i].thread != kNobody) settle(threads_[ways_[i].thread]);
+  }
 }
 
 // Counts and remembers what it asked for since it went on.

@@ -72,9 +72,9 @@ class Replay {
     bool placed;        // a request of this period
   };
   struct Thread {
-    // Its way through the middle of a period, where an earlier request has a place: the requests
-    // from `next` up to `last`, which is the period's last one. The two are equal elsewhere. Up to
-    // `settled` the rest knows of it.
+    // The middle of a period, where an earlier request has a place, is gone through by `next`
+    // alone, up to `last`: the period's last request. Elsewhere the two are equal. What it went
+    // through since `settled` is not counted below, nor in its way.
     const uint8_t *next, *last, *settled;
     uint64_t base;                 // of the places
     uint64_t seen;                 // requests
@@ -87,6 +87,7 @@ class Replay {
                                     PlanPlace* place);
   bool take_place(Way& way, PlanPlace* place) const;
   void settle(Thread& thread);
+  void settle_all();
   static void go_on(Thread& thread);
   static void stop(Thread& thread) { thread.next = thread.last = thread.settled = nullptr; }
   Way* way_of(unsigned thread, uint64_t bytes);
@@ -112,7 +113,6 @@ class Replay {
   bool begins_;          // the request is the first of a phase, and the plan one by phases
   uint32_t phase_;       // the last one, with a plan or without
   uint64_t passed_;      // requests since it
-  uint32_t usual_;       // what most requests come with: that phase, or the last request's, or 0
   uint64_t period_;      // requests of all plans
   uint64_t plan_bytes_;  // the same
   uint64_t requests_;    // of the program
@@ -129,7 +129,8 @@ bool Replay::next(uint64_t bytes, unsigned thread_number, uint32_t phase, PlanPl
     return placed;
   };
   const unsigned number = by_thread_ ? thread_number : 0;
-  if (phase != usual_ || number >= kThreads) [[unlikely]]
+  const bool known = phase == 0 ? !by_phase_ : phase == phase_;
+  if (!known || number >= kThreads) [[unlikely]]
     return find();
   Thread& thread = threads_[number];
   if (thread.next == thread.last) [[unlikely]]

@@ -109,10 +109,16 @@ int CudaSource::obtain(uint64_t bytes, uint64_t* address) {
   return told("takes", p, bytes, result);
 }
 
-int CudaSource::release_for_program(uint64_t address) {
+// What is freed in the order of a stream may stay with the driver as release_clean() says.
+int CudaSource::release_for_program(uint64_t address, const alloc::OrderedFree* ordered) {
   const NoCancel in_hand;
   end_exports_at(address);
   const ChunkRelease release(kMemory, address);
+  if (ordered != nullptr) {
+    const int result = ordered->free(address);
+    if (result == CUDA_SUCCESS) unsettled_.store(true);
+    return release.ended(told("frees in stream order for the program", address, 0, result));
+  }
   const CUresult result = noted(driver().cuMemFree_v2(address), context_);
   return release.ended(told("frees for the program", address, 0, result));
 }
@@ -187,13 +193,14 @@ void CudaSource::note_clean_release(bool helped) {
 }
 
 bool CudaSource::settle_clean_releases() {
-  if (!unsettled_.load()) return false;
   const GatePass pass;
   const alloc::CountedIn at_work(at_work_);
   if (!pass || !may_touch_context()) return false;
+  if (!unsettled_.exchange(false)) return false;  // first: a release meanwhile sets it again
   const ContextScope scope(context_);
-  if (!scope || noted(driver().cuCtxSynchronize(), context_) != CUDA_SUCCESS) return false;
-  return unsettled_.exchange(false);
+  const bool settled = scope && noted(driver().cuCtxSynchronize(), context_) == CUDA_SUCCESS;
+  if (!settled) unsettled_.store(true);
+  return settled;
 }
 
 bool CudaSource::pays_what_it_owes(bool waits) { return waits ? pay_for_release() : !owes_now(); }

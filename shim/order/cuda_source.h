@@ -41,7 +41,7 @@ class CudaSource final : public alloc::MemorySource {
   void stream_unseen() { stream_marks_.stream_unseen(); }
 
   int obtain(uint64_t bytes, uint64_t* address) override;
-  int release_for_program(uint64_t address) override;
+  int release_for_program(uint64_t address, const alloc::OrderedFree* ordered) override;
   int release(uint64_t address) override;
   CudaUnits* units() override { return units_.unit_bytes() == 0 ? nullptr : &units_; }
   // The context has ended.
@@ -104,7 +104,7 @@ class CudaSource final : public alloc::MemorySource {
   // Whether cuMemFreeAsync gives memory of cuMemAlloc back to the device at once.
   enum class CleanRelease : uint8_t { unknown, helps, helps_not };
   std::atomic<CleanRelease> clean_release_;
-  std::atomic<bool> unsettled_;  // a release that was looked at did not help yet
+  std::atomic<bool> unsettled_;  // a release in stream order was not seen to help yet
   std::atomic<int> clean_releases_in_vain_;
   StreamMarks stream_marks_;
   CudaUnits units_;

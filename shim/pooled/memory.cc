@@ -36,16 +36,21 @@ CUresult free_in_capture(Context& owner, alloc::Chunk* chunk, CUdeviceptr addres
 // The address of an idle block, or one inside a block, is answered here: the driver would really
 // free the chunk behind it. If phases alone are watched, they are told of the free here. Another
 // thread may have the memory by then: for a moment both blocks count.
+[[gnu::always_inline]] inline CUresult answer_of_free(alloc::Freed freed, int code,
+                                                      uint64_t bytes) {
+  if (watching_phases_alone()) [[unlikely]] {
+    if (code == CUDA_SUCCESS && phases().by_live_bytes()) phase_freed(bytes);
+  }
+  return freed == alloc::Freed::invalid ? CUDA_ERROR_INVALID_VALUE : static_cast<CUresult>(code);
+}
+
 [[gnu::always_inline]] inline CUresult free_block(Context& owner, alloc::Chunk* chunk,
                                                   CUdeviceptr address,
                                                   alloc::Ticket latest = alloc::Reclaim::kNow) {
   int code;
   uint64_t bytes;
   const alloc::Freed freed = owner.pool.free(chunk, address, &code, latest, &bytes);
-  if (watching_phases_alone()) [[unlikely]] {
-    if (code == CUDA_SUCCESS && phases().by_live_bytes()) phase_freed(bytes);
-  }
-  return freed == alloc::Freed::invalid ? CUDA_ERROR_INVALID_VALUE : static_cast<CUresult>(code);
+  return answer_of_free(freed, code, bytes);
 }
 
 // The run of the graph in which the caller is; 0: in none.
@@ -139,10 +144,20 @@ CUresult free(alloc::Chunk* chunk, CUdeviceptr address) { return take_back(chunk
   return take_back(chunk, address);
 }
 
-CUresult free_ordered(alloc::Chunk* chunk, CUdeviceptr address) {
+// What goes back to the driver may be under a debt, if the pool handed it out before. The stream of
+// the call is behind the debts of this thread (hooks/stream_ordered.cc). Where another one's were
+// waited for in vain, only a free that waits for all work keeps their order.
+CUresult free_ordered(alloc::Chunk* chunk, CUdeviceptr address,
+                      const alloc::OrderedFree& in_driver) {
   Context& owner = *context_of(chunk);
-  const CUresult result = refusal(owner);
-  return result == CUDA_SUCCESS ? free_block(owner, chunk, address) : result;
+  if (const CUresult result = refusal(owner); result != CUDA_SUCCESS) return result;
+  const bool known =
+      chunk->is() == alloc::Role::whole && chunk->exported.load(std::memory_order_relaxed);
+  if (known && others_debts() && !pay_for_release()) return free_block(owner, chunk, address);
+  int code;
+  uint64_t bytes;
+  const alloc::Freed freed = owner.pool.free_ordered(chunk, address, &code, in_driver, &bytes);
+  return answer_of_free(freed, code, bytes);
 }
 
 namespace {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 
+#include "allocator/base/source.h"
 #include "allocator/chunk/chunk.h"
 #include "shim/cuda_api.h"
 
@@ -30,7 +31,9 @@ bool ours(CUdeviceptr address, alloc::Chunk** chunk);
 // `chunk` is what ours() found for the address.
 CUresult free(alloc::Chunk* chunk, CUdeviceptr address);
 CUresult free_watched(alloc::Chunk* chunk, CUdeviceptr address);  // as allocate_watched()
-// The same for cuMemFreeAsync, where no capture forbids the call: the caller has asked.
-CUresult free_ordered(alloc::Chunk* chunk, CUdeviceptr address);
+// The same for cuMemFreeAsync, where no capture forbids the call: the caller has asked. `in_driver`
+// makes that call, for a block that no pool takes back.
+CUresult free_ordered(alloc::Chunk* chunk, CUdeviceptr address,
+                      const alloc::OrderedFree& in_driver);
 
 }  // namespace cistern::shim

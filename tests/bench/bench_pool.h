@@ -59,7 +59,9 @@ class CountingSource final : public alloc::MemorySource {
   }
   alloc::UnitSource* units() override { return &units_; }
   uint64_t unit_calls() const { return units_.calls(); }
-  int release_for_program(uint64_t address) override { return alloc::kSuccess; }
+  int release_for_program(uint64_t address, const alloc::OrderedFree* ordered) override {
+    return alloc::kSuccess;
+  }
   int release(uint64_t address) override { return alloc::kSuccess; }
   bool mark(alloc::Mark* out) override {
     *out = 1;

@@ -239,12 +239,24 @@ CUresult refusal_of_free(CUstream stream) {
   return capture_gate().capturing() ? ask_for_unsafe_call() : CUDA_SUCCESS;
 }
 
+// The program's call, for a driver allocation that the pools do not take back.
+class FreeInDriver final : public alloc::OrderedFree {
+ public:
+  FreeInDriver(FreeAsync real, CUstream stream) : real_(real), stream_(stream) {}
+  int free(uint64_t address) const override { return ask(real_, CUdeviceptr{address}, stream_); }
+
+ private:
+  const FreeAsync real_;
+  CUstream stream_;
+};
+
 // cuda.h names no other kind of memory that cuMemFreeAsync would refuse. A pool block freed this
 // way waits for all earlier work, which is more than the stream's; the driver must never see it.
 template <typename Kind>
-CUresult free_pooled(alloc::Chunk* chunk, CUdeviceptr address, CUstream stream) {
+CUresult free_pooled(FreeAsync real, alloc::Chunk* chunk, CUdeviceptr address, CUstream stream) {
   const CUresult refused = refusal_of_free<Kind>(stream);
-  return refused != CUDA_SUCCESS ? refused : free_ordered(chunk, address);
+  return refused != CUDA_SUCCESS ? refused
+                                 : free_ordered(chunk, address, FreeInDriver(real, stream));
 }
 
 // The address is the cache's, and nothing that may be freed.
@@ -279,7 +291,7 @@ CUresult allocate_from_pool(AllocateFromPool real, CUdeviceptr* out, size_t byte
 template <typename Kind>
 CUresult free_async(FreeAsync real, CUdeviceptr address, CUstream stream) {
   alloc::Chunk* chunk;
-  if (ours(address, &chunk)) return free_pooled<Kind>(chunk, address, stream);
+  if (ours(address, &chunk)) return free_pooled<Kind>(real, chunk, address, stream);
   const auto ask_driver = [=] {
     return refunding(address, [=] { return ask(real, address, stream); });
   };

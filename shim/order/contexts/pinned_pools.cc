@@ -243,7 +243,8 @@ int PinnedSource::obtain(uint64_t bytes, uint64_t* address) {
   return told("takes pinned memory", *address, bytes, result);
 }
 
-int PinnedSource::release_for_program(uint64_t address) {
+// No call frees pinned memory in the order of a stream.
+int PinnedSource::release_for_program(uint64_t address, const alloc::OrderedFree* /*ordered*/) {
   const NoCancel in_hand;
   const ChunkRelease release(kMemory, address);
   const CUresult freed = noted(driver().cuMemFreeHost(reinterpret_cast<void*>(address)), context_);

@@ -42,7 +42,7 @@ class PinnedSource final : public alloc::MemorySource {
   bool at_work() const { return at_work_.load(std::memory_order_seq_cst) != 0; }
 
   int obtain(uint64_t bytes, uint64_t* address) override;
-  int release_for_program(uint64_t address) override;
+  int release_for_program(uint64_t address, const alloc::OrderedFree* ordered) override;
   int release(uint64_t address) override;
   bool refuses_release() override;
   bool request_background_work(bool soon) override;

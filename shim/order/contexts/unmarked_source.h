@@ -10,7 +10,7 @@ namespace cistern::shim {
 
 class UnmarkedSource final : public alloc::MemorySource {
   int obtain(uint64_t, uint64_t*) override { return alloc::kOutOfMemory; }
-  int release_for_program(uint64_t) override { return alloc::kNotNow; }
+  int release_for_program(uint64_t, const alloc::OrderedFree*) override { return alloc::kNotNow; }
   int release(uint64_t) override { return alloc::kNotNow; }
   bool mark(alloc::Mark*) override { return false; }
   bool marks_may_come() override { return false; }

@@ -54,10 +54,14 @@ class FakeSource : public alloc::MemorySource {
     return alloc::kSuccess;
   }
 
-  int release_for_program(uint64_t address) override { return give_back(address, &free_); }
+  int release_for_program(uint64_t address, const alloc::OrderedFree* ordered) override {
+    if (ordered == nullptr) return give_back(address, &free_);
+    const int code = ordered->free(address);
+    return code == alloc::kSuccess ? give_back(address, &free_) : code;
+  }
 
   int release(uint64_t address) override {
-    return capturing ? alloc::kNotNow : release_for_program(address);
+    return capturing ? alloc::kNotNow : give_back(address, &free_);
   }
 
   bool request_background_work(bool soon) override {

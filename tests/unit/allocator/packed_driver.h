@@ -18,7 +18,11 @@ class PackedDriver final : public alloc::MemorySource {
     return bytes < alloc::kWholeBytes ? obtain_small(bytes, address) : obtain_large(bytes, address);
   }
 
-  int release_for_program(uint64_t address) override {
+  int release_for_program(uint64_t address, const alloc::OrderedFree*) override {
+    return release(address);
+  }
+
+  int release(uint64_t address) override {
     if (const auto large = large_.find(address); large != large_.end()) {
       pages_left_ += large->second;
       large_.erase(large);
@@ -35,7 +39,6 @@ class PackedDriver final : public alloc::MemorySource {
     return alloc::kSuccess;
   }
 
-  int release(uint64_t address) override { return release_for_program(address); }
   bool mark(alloc::Mark* out) override {
     *out = 0;
     return true;

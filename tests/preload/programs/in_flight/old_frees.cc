@@ -4,11 +4,18 @@
 //   old_frees plain|ordered|many_ordered|elsewhere|captured|pinned|pinned_rounds
 //   old_frees peer|peer_idle|peer_idle_ordered|copied|copy_begins|twice
 //   old_frees capture_begins [peer|copy|by_itself]
+//   old_frees apart KIND KIB now|later|rounds|kept|threads|refused
+//                     blocks that no pool takes back are freed in stream order, beside work that
+//                     ends when the host says so. KIND: `direct`, requested during a capture;
+//                     `exported`, other processes may know them; `open_capture`, freed during one.
+//                     All memory is asked for beside that work, later, again and again, or after a
+//                     free that waits; several threads free each block; or the driver refuses some
 //
 // On drivers before CUDA 12.5, which record no event for a whole context, it takes an event behind
 // each stream: no synchronisation of the program tells there that other contexts have no work.
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -16,6 +23,8 @@
 #include "../driver_codes.h"
 #include "../timed_code.h"
 #include "../watch_time.h"
+
+extern "C" CUresult cuMemFreeAsync_ptsz(CUdeviceptr block, CUstream stream);
 
 namespace {
 
@@ -304,13 +313,123 @@ void copy_begins(CUcontext own) {
   SAY(cuCtxSynchronize());
 }
 
+bool is(const char* text, const char* name) { return std::strcmp(text, name) == 0; }
+
+std::vector<CUdeviceptr> blocks_apart(const char* kind, size_t each, int count, CUstream stream) {
+  const CUstream capturing = timed::new_stream();
+  CUgraph graph = nullptr;
+  const bool direct = is(kind, "direct");
+  if (direct) MUST(cuStreamBeginCapture(capturing, CU_STREAM_CAPTURE_MODE_RELAXED));
+  const std::vector<CUdeviceptr> blocks = new_blocks(each, count, stream);
+  if (direct) MUST(cuStreamEndCapture(capturing, &graph));
+  CUipcMemHandle handle;
+  for (CUdeviceptr block : blocks) {
+    if (is(kind, "exported")) MUST(cuIpcGetMemHandle(&handle, block));
+  }
+  return blocks;
+}
+
+// Half of what is freed during a capture was requested before it.
+void apart(const char* kind, size_t each, bool asks_now) {
+  const int count = static_cast<int>(52 * kMiB / each);
+  const bool open = is(kind, "open_capture");
+  const CUstream stuck = timed::new_stream(), stream = timed::new_stream();
+  const CUstream capturing = timed::new_stream();
+  std::vector<CUdeviceptr> blocks = blocks_apart(kind, each, open ? count / 2 : count, stream);
+  begin_held_work(stuck);
+  if (open) {
+    MUST(cuStreamBeginCapture(capturing, CU_STREAM_CAPTURE_MODE_RELAXED));
+    for (CUdeviceptr block : new_blocks(each, count / 2, stream)) blocks.push_back(block);
+  }
+  const Naps naps;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    MUST(i % 2 == 0 ? cuMemFreeAsync(blocks[i], stream) : cuMemFreeAsync_ptsz(blocks[i], stream));
+  }
+  std::printf("at once: %d\n", naps.few());
+  SAY(cuMemFreeAsync(blocks[0], stream));
+  SAY(cuMemFree(blocks[0]));
+  MUST(cuStreamSynchronize(stream));
+  CUgraph graph = nullptr;
+  if (open) MUST(cuStreamEndCapture(capturing, &graph));
+  if (asks_now) ask_for_all(each, count);
+  end_held_work();
+  if (!asks_now) ask_for_all(each, count);
+}
+
+void apart_rounds(const char* kind, size_t each) {
+  const CUstream stuck = timed::new_stream(), stream = timed::new_stream();
+  const int count = static_cast<int>(free_memory() / 10 * 8 / each);
+  if (each >= kMiB) begin_held_work(stuck);
+  for (int round = 0; round < 5; ++round) {
+    for (CUdeviceptr block : blocks_apart(kind, each, count, stream)) {
+      MUST(cuMemFreeAsync(block, stream));
+    }
+    MUST(cuStreamSynchronize(stream));
+  }
+  end_held_work();
+}
+
+// A driver may keep such memory until a free that waits for all work, which no pool passes on to
+// it.
+void apart_kept(const char* kind, size_t each) {
+  const int count = static_cast<int>(48 * kMiB / each);
+  const CUstream stream = timed::new_stream();
+  const CUdeviceptr last = new_block(1024);
+  new_block(1024);
+  for (CUdeviceptr block : blocks_apart(kind, each, count, stream)) {
+    MUST(cuMemFreeAsync(block, stream));
+  }
+  MUST(cuStreamSynchronize(stream));
+  MUST(cuMemFree(last));
+  ask_for_all(each, count);
+}
+
+// Of several threads that free a block at the same time, one does.
+void apart_threads(CUcontext context, const char* kind, size_t each) {
+  constexpr int kThreads = 4;
+  const CUstream stream = timed::new_stream();
+  const int count = static_cast<int>(40 * kMiB / each);
+  std::atomic<int> freed{0}, refused{0};
+  for (int round = 0; round < 10; ++round) {
+    const std::vector<CUdeviceptr> blocks = blocks_apart(kind, each, count, stream);
+    MUST(cuCtxSynchronize());
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kThreads; ++i) {
+      threads.emplace_back([&] {
+        MUST(cuCtxSetCurrent(context));
+        const CUstream own = timed::new_stream();
+        for (CUdeviceptr block : blocks) {
+          const CUresult code = cuMemFreeAsync(block, own);
+          if (code == CUDA_SUCCESS) ++freed;
+          if (code == CUDA_ERROR_INVALID_VALUE) ++refused;
+        }
+        MUST(cuStreamSynchronize(own));
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  std::printf("freed %d, refused %d, of %d\n", freed.load(), refused.load(), 10 * count);
+}
+
+// A block that the driver does not free is still the program's.
+void apart_refused(const char* kind, size_t each) {
+  const CUstream stream = timed::new_stream();
+  for (CUdeviceptr block : blocks_apart(kind, each, 4, stream)) {
+    if (SAY(cuMemFreeAsync(block, stream)) == CUDA_SUCCESS) continue;
+    SAY(cuMemsetD8Async(block, 2, each, stream));
+    if (SAY(cuMemFreeAsync(block, stream)) != CUDA_SUCCESS) SAY(cuMemFree(block));
+    SAY(cuMemFree(block));
+  }
+  SAY(cuStreamSynchronize(stream));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc < 2) return 2;
   end_if_it_hangs();
   const CUcontext context = use_device(0);
-  const auto is = [=](const char* name) { return std::strcmp(argv[1], name) == 0; };
+  const auto is = [=](const char* name) { return ::is(argv[1], name); };
   if (is("plain") || is("ordered")) free_and_ask_again(is("ordered"));
   if (is("many_ordered")) many_ordered();
   if (is("elsewhere")) elsewhere(context);
@@ -323,6 +442,15 @@ int main(int argc, char** argv) {
   if (is("capture_begins")) capture_begins(context, argc > 2 ? argv[2] : "");
   if (is("copy_begins")) copy_begins(context);
   if (is("twice")) twice();
+  if (is("apart") && argc == 5) {
+    const size_t each = std::strtoull(argv[3], nullptr, 10) << 10;
+    const auto does = [=](const char* name) { return ::is(argv[4], name); };
+    if (does("now") || does("later")) apart(argv[2], each, does("now"));
+    if (does("rounds")) apart_rounds(argv[2], each);
+    if (does("kept")) apart_kept(argv[2], each);
+    if (does("threads")) apart_threads(context, argv[2], each);
+    if (does("refused")) apart_refused(argv[2], each);
+  }
   std::printf("done\n");
   return 0;
 }

@@ -90,6 +90,19 @@ TEST_CASE("replay: another thread takes over the plan of one that asks for nothi
   CHECK(program.ask(2, 1) == 1);
 }
 
+TEST_CASE("replay: what a thread asked for long ago is no use just now", "[plan]") {
+  Following program({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, Period::thread);
+  Following other({21, 22, 23, 24, 25, 26, 27, 28, 29, 30}, Period::thread);
+  const Plan plans[] = {program.plan, other.plan};
+  program.replay->follow(plans, program.ledger.get());
+  for (const uint64_t size : {1, 2, 3, 4}) CHECK(program.ask(size, 0) == size - 1);
+  for (int period = 0; period < 9; ++period) {  // more than four of both
+    for (uint64_t size = 21; size <= 30; ++size) CHECK(program.ask(size, 1) == size - 21 + 10);
+  }
+  for (const uint64_t size : {7, 8, 9, 10}) CHECK(program.ask(size, 2) == kNone);
+  CHECK(program.ask(1, 2) == 0);
+}
+
 TEST_CASE("replay: between the requests of phases others pass, wherever the thread is", "[plan]") {
   Following program({1, 2, 3, 4}, Period::phase);
   for (uint32_t phase = 1; phase <= 3; ++phase) {
