@@ -88,7 +88,8 @@ class Keys {
   bool make(const Problem& problem, Order order) {
     problem_ = &problem;
     order_ = order;
-    return (order != Order::pressure && order != Order::peak) || live_.make(problem.live());
+    if (order == Order::peak) return find_fullness();
+    return order != Order::pressure || live_.make(problem.live());
   }
 
   // Of what comes first it is the highest.
@@ -106,62 +107,38 @@ class Keys {
       case Order::moderate:
         return bytes * std::sqrt(std::sqrt(length));
       case Order::pressure:
-        return std::log2(bytes * std::sqrt(length)) - slack(block) / kSlackOfFactorTwo;
+        return std::log2(bytes * std::sqrt(length)) - slack(live_.highest(block)) / kFactorTwo;
       case Order::peak:
-        return std::log2(bytes * std::sqrt(length)) - slack(block) / kSlackOfFactorTwoAtPeak;
+        return std::log2(bytes * static_cast<double>(full_[block.last + 1] - full_[block.first]));
     }
     return 0;
   }
 
  private:
-  // A block that meets a tenth less than the peak is placed after one of the peak of half its size.
-  static constexpr double kSlackOfFactorTwo = 0.1, kSlackOfFactorTwoAtPeak = 0.02;
+  // A block that meets so much less than the peak is placed after one of the peak of half its size.
+  static constexpr double kFactorTwo = 0.1, kFactorTwoAtPeak = 0.02;
+  // Of a section as full as the peak. One of the emptiest counts 1, so no key is infinite.
+  static constexpr double kFull = 1 << 24;
 
-  double slack(const Block& block) const {
-    return 1 -
-           static_cast<double>(live_.highest(block)) / static_cast<double>(problem_->lower_bound());
+  double slack(uint64_t live) const {
+    return 1 - static_cast<double>(live) / static_cast<double>(problem_->lower_bound());
+  }
+
+  bool find_fullness() {
+    const std::span<const uint64_t> live = problem_->live();
+    if (!full_.make(live.size() + 1)) return false;
+    for (size_t i = 0; i < live.size(); ++i) {
+      const double full = std::exp2(-slack(live[i]) / kFactorTwoAtPeak);
+      full_[i + 1] = full_[i] + static_cast<uint64_t>(kFull * full) + 1;
+    }
+    return true;
   }
 
   const Problem* problem_ = nullptr;
   Order order_ = Order::bytes;
   Peaks live_;
+  Array<uint64_t> full_;  // how full the sections before it are, together
 };
-
-// The most bytes that blocks of less than `least` take at a time; UINT64_MAX without memory.
-uint64_t most_live_below(const Problem& problem, uint64_t least) {
-  Array<uint64_t> live;
-  if (!live.make(problem.live().size() + 1)) return UINT64_MAX;
-  for (const Block& block : problem.blocks()) {
-    if (block.bytes >= least) continue;
-    live[block.first] += block.bytes;  // a difference: wraps around for what ends
-    live[block.last + 1] -= block.bytes;
-  }
-  uint64_t now = 0, most = 0;
-  for (const uint64_t difference : live) most = std::max(most, now += difference);
-  return most;
-}
-
-// Moves the small blocks to the end of the order, and returns how many come before them. Each
-// search then meets fewer blocks: half of them where sizes are uniform in their logarithm. Only
-// where a search is long, and where the small ones together cost little.
-size_t move_small_back(const Problem& problem, Array<uint32_t>& order) {
-  constexpr uint64_t kManyOverlaps = uint64_t{1} << 28;
-  constexpr uint64_t kSmall = 1 << 15, kLittle = 128;  // parts of the lower bound
-  const uint64_t least = problem.lower_bound() / kSmall;
-  Array<uint32_t> small;
-  if (problem.overlaps() < kManyOverlaps ||
-      most_live_below(problem, least) > problem.lower_bound() / kLittle ||
-      !small.make(order.size())) {
-    return order.size();
-  }
-  size_t large_count = 0, small_count = 0;
-  for (const uint32_t block : order) {
-    const bool is_small = problem.blocks()[block].bytes < least;
-    (is_small ? small[small_count++] : order[large_count++]) = block;
-  }
-  std::copy(small.begin(), small.begin() + small_count, order.begin() + large_count);
-  return large_count;
-}
 
 // To put all blocks on top of each other takes so many times as long as to sort them.
 constexpr uint64_t kOnTopPerSort = 4;
@@ -216,18 +193,13 @@ bool pack(const Problem& problem, const Packing& packing, Placement& placement, 
   if (!sort_blocks(problem, packing.order, order)) return false;
   Budget until_on_top = budget.less_time(kOnTopPerSort * (os::now_ns() - began_ns));
   const bool first = packing.fit == Fit::first;
-  const size_t large = first ? move_small_back(problem, order) : order.size();
-  uint64_t floor = 0, top = 0;
+  uint64_t top = 0;
   placement.clear();
   for (size_t i = 0; i < order.size(); ++i) {
     if (budget.over() || until_on_top.over())
       return put_on_top(problem, order.span(), i, placement);
-    if (i == large) {
-      placement.clear();
-      floor = top;
-    }
     const uint32_t block = order[i];
-    placement.insert(block, first ? placement.fit_from(block, floor) : placement.best_fit(block));
+    placement.insert(block, first ? placement.fit_below(block, top) : placement.best_fit(block));
     top = std::max(top, placement.end(block));
     const uint64_t steps = placement.take_steps();
     budget.spend(steps);

@@ -21,7 +21,7 @@ enum class Order : uint8_t {
   birth,     // the earliest first
   moderate,  // bytes × fourth root of the sections
   pressure,  // bytes × root of the sections, and more where much is live
-  peak,      // the same, and much more where much is live
+  peak,      // bytes × sections, of which each counts more the more is live
 };
 enum class Fit : uint8_t { first, best };
 
@@ -51,8 +51,8 @@ bool keys_of(const Problem& problem, Order order, Array<double>& out);
 // The blocks' numbers in this order. False without memory.
 bool sort_blocks(const Problem& problem, Order order, Array<uint32_t>& out);
 
-// Fills `placement`, which was made for the problem. First fits of very many blocks put the
-// smallest ones above all others. False without memory.
+// Fills `placement`, which was made for the problem. First fits give small blocks any place below
+// the highest end so far. False without memory.
 bool pack(const Problem& problem, const Packing& packing, Placement& placement, Budget& budget);
 
 // Where the highest block ends.

@@ -7,6 +7,9 @@
 namespace cistern::alloc::plan {
 namespace {
 
+// Less than such a part of the lower bound is small.
+constexpr uint64_t kSmallParts = 1024;
+
 // For a heap with the lowest end on top.
 constexpr auto kEndsLater = [](const auto& a, const auto& b) { return a.end > b.end; };
 
@@ -15,6 +18,7 @@ constexpr auto kEndsLater = [](const auto& a, const auto& b) { return a.end > b.
 bool Placement::make(const Problem& problem) {
   constexpr uint64_t kBucketsOfBlock = 2;
   blocks_ = problem.blocks();
+  small_below_ = problem.lower_bound() / kSmallParts;
   const size_t sections = problem.live().size();
   uint64_t entries = 0;
   for (shift_ = 0; shift_ < 32; ++shift_) {
@@ -42,7 +46,8 @@ bool Placement::make(const Problem& problem) {
 }
 
 void Placement::clear() {
-  for (Bucket& bucket : buckets_) bucket.size = 0;
+  tallest_ = 0;
+  for (Bucket& bucket : buckets_) bucket.size = 0, bucket.small = 0;
 }
 
 uint64_t Placement::bytes() const {
@@ -67,8 +72,18 @@ bool Placement::advance(Bucket& bucket, const Block& block, uint64_t& cursor) {
   return cursor != before;
 }
 
-void Placement::begin_search(const Block& block) {
-  for (uint32_t i = bucket_of(block.first); i <= bucket_of(block.last); ++i) buckets_[i].next = 0;
+// At the first entries that may reach beyond the cursor.
+void Placement::begin_search(const Block& block, uint64_t cursor) {
+  for (uint32_t i = bucket_of(block.first); i <= bucket_of(block.last); ++i) {
+    Bucket& bucket = buckets_[i];
+    bucket.next = 0;
+    if (cursor <= tallest_) continue;
+    const Entry* const begin = entries_.begin() + bucket.begin;
+    const Entry* const at =
+        std::lower_bound(begin, begin + bucket.size, cursor - tallest_,
+                         [](const Entry& entry, uint64_t offset) { return entry.offset < offset; });
+    bucket.next = static_cast<uint32_t>(at - begin);
+  }
 }
 
 void Placement::search(const Block& block, uint64_t& cursor) {
@@ -96,14 +111,23 @@ uint64_t Placement::next_above(const Block& block) {
 }
 
 uint64_t Placement::fit_from(uint32_t block, uint64_t cursor) {
-  begin_search(blocks_[block]);
+  begin_search(blocks_[block], cursor);
   search(blocks_[block], cursor);
   return cursor;
 }
 
+uint64_t Placement::fit_below(uint32_t block, uint64_t ceiling) {
+  const Block& what = blocks_[block];
+  if (what.bytes >= small_below_) return first_fit(block);
+  uint64_t& last = buckets_[bucket_of(what.first)].small;
+  const uint64_t near = fit_from(block, last);
+  last = near + what.bytes <= ceiling ? near : first_fit(block);
+  return last;
+}
+
 uint64_t Placement::best_fit(uint32_t block) {
   uint64_t best = 0, best_gap = UINT64_MAX;
-  begin_search(blocks_[block]);
+  begin_search(blocks_[block], 0);
   for (uint64_t cursor = 0;;) {
     search(blocks_[block], cursor);
     const uint64_t end = next_above(blocks_[block]);
@@ -118,6 +142,7 @@ uint64_t Placement::best_fit(uint32_t block) {
 
 // Moves the sweep up to the lowest offset at which nothing of the bucket is in the way that costs
 // the limit or more. What costs less is taken: of a block in several buckets the first counts.
+// Where all that is taken costs the limit, no place is cheap enough until some of it has ended.
 // True if it moved.
 bool Placement::advance(uint32_t number, const Block& block, Sweep& sweep) {
   Bucket& bucket = buckets_[number];
@@ -138,10 +163,21 @@ bool Placement::advance(uint32_t number, const Block& block, Sweep& sweep) {
     sweep.price += entry.price;
     taken_[sweep.taken++] = {entry.end, entry.price, entry.block};
     std::push_heap(taken_.begin(), taken_.begin() + sweep.taken, kEndsLater);
+    while (sweep.taken != 0 && sweep.price >= limit) {
+      cursor = std::max(cursor, taken_[0].end);
+      give_back_lowest(sweep);
+    }
   }
   steps_ += i - bucket.next + 1;
   bucket.next = i;
   return std::exchange(sweep.offset, cursor) != cursor;
+}
+
+// Of what is taken, the one that ends first.
+void Placement::give_back_lowest(Sweep& sweep) {
+  sweep.price -= taken_[0].price;
+  std::pop_heap(taken_.begin(), taken_.begin() + sweep.taken--, kEndsLater);
+  if (sweep.taken == 0) sweep.price = 0;  // without the error of all sums
 }
 
 // To the next offset on which all buckets agree.
@@ -152,11 +188,7 @@ void Placement::sweep_up(const Block& block, Sweep& sweep) {
   for (uint32_t i = first; agreed < count; i = i == last ? first : i + 1) {
     agreed = advance(i, block, sweep) ? 1 : agreed + 1;
   }
-  while (sweep.taken != 0 && taken_[0].end <= sweep.offset) {
-    sweep.price -= taken_[0].price;
-    std::pop_heap(taken_.begin(), taken_.begin() + sweep.taken--, kEndsLater);
-  }
-  if (sweep.taken == 0) sweep.price = 0;  // without the error of all sums
+  while (sweep.taken != 0 && taken_[0].end <= sweep.offset) give_back_lowest(sweep);
 }
 
 Placement::Place Placement::cheapest_place(uint32_t block, uint64_t ceiling, double limit,
@@ -164,7 +196,7 @@ Placement::Place Placement::cheapest_place(uint32_t block, uint64_t ceiling, dou
   const Block& what = blocks_[block];
   Place best = {.offset = 0, .price = limit, .in_the_way = 0};
   Sweep sweep;
-  for (begin_search(what);; sweep.offset = taken_[0].end) {
+  for (begin_search(what, 0);; sweep.offset = taken_[0].end) {
     sweep.limit = static_cast<float>(best.price);
     sweep_up(what, sweep);
     if (sweep.offset + what.bytes > ceiling) return best;
@@ -180,6 +212,7 @@ void Placement::insert(uint32_t block, uint64_t offset, float price) {
   const Block& what = blocks_[block];
   const Entry entry = {offset, offset + what.bytes, what.first, what.last, block, price};
   offsets_[block] = offset;
+  tallest_ = std::max(tallest_, what.bytes);
   for (uint32_t i = bucket_of(what.first); i <= bucket_of(what.last); ++i) {
     Bucket& bucket = buckets_[i];
     Entry* const begin = entries_.begin() + bucket.begin;

@@ -3,8 +3,8 @@
 // sections. Each bucket keeps the blocks that live in it, by offset; a block that lives in several
 // is in each. Buckets are so wide that a block is in about two. A search walks up in all buckets of
 // a lifetime in turn, until they agree on an offset: nothing is gathered or sorted for it, and it
-// ends at the first gap. The search for the cheapest place does the same, and leaps over each block
-// that alone costs more than the cheapest place so far.
+// ends at the first gap. The search for the cheapest place does the same, and leaps over blocks
+// that, alone or together, cost more than the cheapest place so far.
 //
 // Owns the offsets. One thread at a time.
 #pragma once
@@ -24,8 +24,9 @@ class Placement {
 
   // The lowest offset at which a block fits.
   uint64_t first_fit(uint32_t block) { return fit_from(block, 0); }
-  // The same from an offset on.
-  uint64_t fit_from(uint32_t block, uint64_t cursor);
+  // The same, but for a small block any place below `ceiling` will do: the search goes on where the
+  // last one ended, and begins at 0 only if it found none.
+  uint64_t fit_below(uint32_t block, uint64_t ceiling);
   // In the smallest gap that it fits into; above all others where there is no gap.
   uint64_t best_fit(uint32_t block);
 
@@ -65,7 +66,8 @@ class Placement {
   struct Bucket {
     uint64_t begin;  // in entries_
     uint32_t size;
-    uint32_t next;  // of a search: entries before it have been looked at
+    uint32_t next;   // of a search: entries before it have been looked at
+    uint64_t small;  // where the last small block that begins here was placed
   };
 
   // A block in the way of the place that a search looks at.
@@ -83,15 +85,19 @@ class Placement {
 
   uint32_t bucket_of(uint32_t section) const { return section >> shift_; }
   bool advance(Bucket& bucket, const Block& block, uint64_t& cursor);
-  void begin_search(const Block& block);
+  void begin_search(const Block& block, uint64_t cursor);
+  uint64_t fit_from(uint32_t block, uint64_t cursor);
   void search(const Block& block, uint64_t& cursor);
   uint64_t next_above(const Block& block);
   bool advance(uint32_t number, const Block& block, Sweep& sweep);
   void sweep_up(const Block& block, Sweep& sweep);
+  void give_back_lowest(Sweep& sweep);
 
   std::span<const Block> blocks_;
   unsigned shift_ = 0;
   uint64_t steps_ = 0;
+  uint64_t small_below_ = 0;  // so many bytes are not small
+  uint64_t tallest_ = 0;      // bytes of the largest block since all were cleared
   Array<Bucket> buckets_;
   Array<Entry> entries_;
   Array<uint64_t> offsets_;

@@ -9,15 +9,19 @@
 namespace cistern::alloc::plan {
 namespace {
 
-// For one block no more than such a part of what is left of the search goes under one ceiling.
-constexpr double kShares = 16;
+// No more than such a part of what is left of the search goes into one rise of the ceiling.
+constexpr double kShares = 32;
 
 // The ceiling rises by such a part of what it has above the lower bound, or of what the limit has.
-constexpr uint64_t kRises = 12, kLeastRises = 256;
+constexpr uint64_t kRises = 24, kLeastRises = 256;
+
+// The price of a block that is twice as hard to place is 2 to the power of this. Where it is less
+// than twice as much, chains of blocks that displace each other end sooner.
+constexpr double kPriceOfFactorTwo = 0.7;
 
 // Most blocks find a place that costs less than so many times their own price, and this is found
 // sooner where everything dearer is leapt over.
-constexpr double kUsualPrice = 2;
+constexpr double kUsualPrice = 1.1;
 
 }  // namespace
 
@@ -29,7 +33,7 @@ bool Refit::make(const Problem& problem, Placement& placement) {
       !prices_.make(blocks_.size()) || !displaced_.make(blocks_.size())) {
     return false;
   }
-  for (double& weight : weights_) weight = std::exp2(weight);
+  for (double& weight : weights_) weight = std::exp2(kPriceOfFactorTwo * weight);
   std::copy(weights_.begin(), weights_.end(), prices_.begin());
   return true;
 }
@@ -60,34 +64,58 @@ bool Refit::run(uint64_t ceiling, uint64_t limit, Budget& budget) {
 
 // Where it is free.
 bool Refit::place(uint32_t block) {
-  const uint64_t offset = placement_->first_fit(block);
+  const uint64_t offset = placement_->fit_below(block, ceiling_);
   if (offset + blocks_[block].bytes > ceiling_) return false;
   placement_->insert(block, offset, static_cast<float>(prices_[block]));
   return true;
 }
 
-// Until each has a place. False where the ceiling reached the limit, or the budget is over.
+// Until each has a place. False where the ceiling reached the limit, or the budget is over. The
+// search before a rise takes a part of its share, as large as the rise is of a whole one: a small
+// block that finds no place costs little time, or little height.
 bool Refit::place_displaced(Budget& search, Budget& budget) {
-  double began = search.left_part();
+  double began = search.left_part(), part = 0;
   while (displaced_count_ != 0) {
     if (budget.over()) return false;
-    const uint32_t block = take_dearest();
-    if (!search.over() && blocks_[block].bytes <= ceiling_) {
-      displace(block);
-    } else if (!place(block)) {
-      if (!raise(placement_->first_fit(block) + blocks_[block].bytes)) return false;
-      place(block);
-    }
+    if (!place_dearest(!search.over())) return false;
     const uint64_t steps = displaced_count_ + placement_->take_steps();
     search.spend(steps);
     budget.spend(steps);
     const double left = search.left_part();
-    if (began - left <= left / kShares) continue;
+    if (displaced_count_ == 0 || began - left <= part * left / kShares) continue;
+    const uint64_t whole = whole_rise(), rise = std::min(whole, needed_rise());
+    const double wanted = static_cast<double>(rise) / static_cast<double>(whole);
+    if (wanted > part) {
+      part = wanted;
+      continue;
+    }
     began = left;
-    const uint64_t rise = std::max((ceiling_ - bound_) / kRises, (limit_ - bound_) / kLeastRises);
-    if (!raise(ceiling_ + rise + 1)) return false;
+    part = 0;
+    if (!raise(ceiling_ + rise)) return false;
   }
   return true;
+}
+
+// At the expense of others, or else above all. False where the ceiling reached the limit.
+bool Refit::place_dearest(bool displaces) {
+  const uint32_t block = take_dearest();
+  if (displaces && blocks_[block].bytes <= ceiling_) {
+    displace(block);
+    return true;
+  }
+  return place(block) ||
+         (raise(placement_->first_fit(block) + blocks_[block].bytes) && place(block));
+}
+
+uint64_t Refit::whole_rise() const {
+  return std::max((ceiling_ - bound_) / kRises, (limit_ - bound_) / kLeastRises) + 1;
+}
+
+// With which the only displaced block has a place. What several need is not known.
+uint64_t Refit::needed_rise() {
+  if (displaced_count_ != 1) return UINT64_MAX;
+  const uint64_t end = placement_->first_fit(displaced_[0]) + blocks_[displaced_[0]].bytes;
+  return end - std::min(end, ceiling_);
 }
 
 bool Refit::raise(uint64_t ceiling) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Packs all blocks below a ceiling that is close to the lower bound. Blocks come in the order of a
-// greedy packing, each to the lowest place that is free. A block that finds no free place below the
+// greedy packing, each to a place that is free. A block that finds no free place below the
 // ceiling takes the cheapest place of other blocks, which then look for places in their turn. A
 // block costs more the harder it was to place (its bytes, its time, what is live then, and how
 // often it displaced others), so blocks do not chase each other in circles. If a search takes more
-// than its share of the budget that is left, the ceiling rises a little: all runs end, and each
-// uses the time that it has.
+// than its share of the budget that is left, the ceiling rises a little, but no more than a single
+// block needs: all runs end, and each uses the time that it has.
 //
 // One thread at a time. Nothing in it is random.
 #pragma once
@@ -33,6 +33,9 @@ class Refit {
  private:
   bool place(uint32_t block);
   bool place_displaced(Budget& search, Budget& budget);
+  bool place_dearest(bool displaces);
+  uint64_t whole_rise() const;
+  uint64_t needed_rise();
   uint32_t take_dearest();
   void displace(uint32_t block);
   bool raise(uint64_t ceiling);

@@ -108,7 +108,7 @@ TEST_CASE("plan: a ceiling lowers what greedy packings leave", "[plan]") {
 
 // Where the lowest of very many small blocks is, which live beside the smaller of two large ones.
 uint64_t lowest_of_many(uint64_t small_bytes, uint64_t large_bytes) {
-  constexpr size_t kMany = 23'400;  // half the square is more than 2^28
+  constexpr size_t kMany = 23'400;
   std::vector<Lifetime> lives(kMany, {.from = 0, .to = 1, .bytes = small_bytes});
   lives.push_back({.from = 0, .to = 1, .bytes = large_bytes / 2});
   lives.push_back({.from = 1, .to = 2, .bytes = large_bytes});
@@ -124,11 +124,25 @@ uint64_t lowest_of_many(uint64_t small_bytes, uint64_t large_bytes) {
   return *std::min_element(offsets.begin(), offsets.begin() + kMany);
 }
 
-TEST_CASE("plan: the small ones of very many blocks lie above all others, unless they take much",
-          "[plan]") {
+TEST_CASE("plan: the small ones of very many blocks lie beside the large ones", "[plan]") {
   constexpr uint64_t kLarge = uint64_t{1} << 40;
-  CHECK(lowest_of_many(64 << 10, kLarge) == kLarge);
+  CHECK(lowest_of_many(64 << 10, kLarge) == kLarge / 2);
   CHECK(lowest_of_many(512 << 10, kLarge) == kLarge / 2);
+}
+
+TEST_CASE("plan: the place of a small block is searched for near the one before it", "[plan]") {
+  constexpr size_t kLarge = 1000, kSmall = 10'000;
+  std::vector<Lifetime> lives(kLarge, {.from = 1, .to = 2, .bytes = 1 << 20});
+  lives.resize(kLarge + kSmall, {.from = 0, .to = 1, .bytes = 64 << 10});
+  Problem problem;
+  Placement placement;
+  Budget budget(UINT64_MAX, UINT64_MAX);
+  REQUIRE(problem.build(lives, 1) == Built::yes);
+  REQUIRE(placement.make(problem));
+  REQUIRE(pack(problem, {Order::bytes, Fit::first, ""}, placement, budget));
+  const std::vector<uint64_t> offsets(placement.offsets().begin(), placement.offsets().end());
+  CHECK(test::wrong_with(lives, offsets, problem.lower_bound(), 1).empty());
+  CHECK(budget.spent() < kSmall * kSmall / 50);  // half the square, if all were looked at
 }
 
 TEST_CASE("plan: an earlier plan that fits is never made worse", "[plan]") {
