@@ -121,9 +121,12 @@ class FreedQueue final : public GarbageQueue {
   }
   uint64_t waiting_bytes() const { return waiting_bytes_.get(); }
   uint64_t parked_bytes() const { return parked_.bytes(); }
-  // With the lock: what would be clean if nothing were parked.
+  // With the lock: what would be clean if nothing were parked. What may leave with a graph that
+  // went waits for the work of that (unpark()).
   uint64_t clean_parked_bytes(const Reclaim& reclaim) const {
-    return newest_parked_ <= clean(reclaim) ? parked_bytes() : 0;
+    const GraphLives& graphs = reclaim.graphs();
+    const Ticket gone = parked_.may_leave(graphs) ? graphs.covers_gone() : 0;
+    return std::max(newest_parked_, gone) <= clean(reclaim) ? parked_bytes() : 0;
   }
 
  private:

@@ -48,9 +48,11 @@ int main(int argc, char** argv) {
     CUdeviceptr freed = 0, all = 0;
     MUST(cuMemAlloc(&freed, 10 * kMiB));
     MUST(cuMemsetD8Async(freed, 1, 100, stream));
-    run_graph(used, freed, stream);
+    CUgraphExec exec = run_graph(used, freed, stream);
     std::atomic<bool> go{false};
-    MUST(cuLaunchHostFunc(other, wait_until, &go));
+    if (before) MUST(cuLaunchHostFunc(other, wait_until, &go));
+    MUST(cuGraphExecDestroy(exec));
+    if (!before) MUST(cuLaunchHostFunc(other, wait_until, &go));
     size_t told = 0, total = 0;
     MUST(cuMemGetInfo(&told, &total));
     const CUresult taken = cuMemAlloc(&all, told / kPage * kPage);
