@@ -115,7 +115,7 @@ class Keys {
   }
 
  private:
-  // A block that meets so much less than the peak is placed after one of the peak of half its size.
+  // Twice the size makes up for memory that is less full than the peak by this part of it.
   static constexpr double kFactorTwo = 0.1, kFactorTwoAtPeak = 0.02;
   // Of a section as full as the peak. One of the emptiest counts 1, so no key is infinite.
   static constexpr double kFull = 1 << 24;

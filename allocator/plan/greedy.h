@@ -21,7 +21,7 @@ enum class Order : uint8_t {
   birth,     // the earliest first
   moderate,  // bytes × fourth root of the sections
   pressure,  // bytes × root of the sections, and more where much is live
-  peak,      // bytes × sections, of which each counts more the more is live
+  peak,      // bytes × sections; a section with more live counts more
 };
 enum class Fit : uint8_t { first, best };
 

@@ -24,8 +24,8 @@ class Placement {
 
   // The lowest offset at which a block fits.
   uint64_t first_fit(uint32_t block) { return fit_from(block, 0); }
-  // The same, but for a small block any place below `ceiling` will do: the search goes on where the
-  // last one ended, and begins at 0 only if it found none.
+  // The same for a large block. A small one gets any place below `ceiling`: the search goes on
+  // where the last one ended, and begins at 0 only if it found none.
   uint64_t fit_below(uint32_t block, uint64_t ceiling);
   // In the smallest gap that it fits into; above all others where there is no gap.
   uint64_t best_fit(uint32_t block);

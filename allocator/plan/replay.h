@@ -72,9 +72,9 @@ class Replay {
     bool placed;        // a request of this period
   };
   struct Thread {
-    // The middle of a period, where an earlier request has a place, is gone through by `next`
-    // alone, up to `last`: the period's last request. Elsewhere the two are equal. What it went
-    // through since `settled` is not counted below, nor in its way.
+    // The plan's next request and its last one. They are equal where the thread is not in the
+    // middle of a period, or no request of the period had a place yet. The requests from `settled`
+    // to `next` are not counted yet, below and in `way`.
     const uint8_t *next, *last, *settled;
     uint64_t base;                 // of the places
     uint64_t seen;                 // requests
@@ -119,11 +119,11 @@ class Replay {
   uint64_t since_left_;  // of them
 };
 
-// Only what find_place() writes has to be in memory.
+// Most requests are in the middle of a period, and the plan's next one.
 bool Replay::next(uint64_t bytes, unsigned thread_number, uint32_t phase, PlanPlace* place) {
   const LockGuard guard(mutex_);
   const auto find = [&] {
-    PlanPlace found{};
+    PlanPlace found{};  // so that *place can stay in registers
     const bool placed = find_place(bytes, thread_number, phase, &found);
     *place = found;
     return placed;

@@ -33,9 +33,8 @@ int exchange_for_unowed(Context& context, size_t bytes, uint64_t* address);
 alloc::Chunk* found_at_rest(CUdeviceptr address);
 CUresult free_in_capture(Context& owner, alloc::Chunk* chunk, CUdeviceptr address);
 
-// The address of an idle block, or one inside a block, is answered here: the driver would really
-// free the chunk behind it. If phases alone are watched, they are told of the free here. Another
-// thread may have the memory by then: for a moment both blocks count.
+// If phases alone are watched, they are told of the free here. Another thread may have the memory
+// by then: for a moment both blocks count.
 [[gnu::always_inline]] inline CUresult answer_of_free(alloc::Freed freed, int code,
                                                       uint64_t bytes) {
   if (watching_phases_alone()) [[unlikely]] {
@@ -44,6 +43,8 @@ CUresult free_in_capture(Context& owner, alloc::Chunk* chunk, CUdeviceptr addres
   return freed == alloc::Freed::invalid ? CUDA_ERROR_INVALID_VALUE : static_cast<CUresult>(code);
 }
 
+// The address of an idle block, or one inside a block, is answered here: the driver would really
+// free the chunk behind it.
 [[gnu::always_inline]] inline CUresult free_block(Context& owner, alloc::Chunk* chunk,
                                                   CUdeviceptr address,
                                                   alloc::Ticket latest = alloc::Reclaim::kNow) {

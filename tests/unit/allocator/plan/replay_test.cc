@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t kNone = ~uint64_t{0};
 constexpr uint64_t kPlace = 4096;  // bytes from one place to the next
 
-// The k-th request of the plan has its place at k * kPlace, but for those `outside`.
+// The k-th request of the plan has its place at k * kPlace. The one at `outside` has none.
 struct Following {
   std::vector<PlannedRequest> requests;
   std::unique_ptr<Ledger> ledger = std::make_unique<Ledger>();
