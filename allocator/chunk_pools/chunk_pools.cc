@@ -140,12 +140,14 @@ int ChunkPools::take_fresh_of_any_size(Request& request, Step* step) {
   if (code != kOutOfMemory || pool == nullptr) return code;
   const uint64_t need = need_of(request) + slack(request);
   *step = Step::smaller;
-  for (uint64_t size = chunk_for(request, need, pool) / 2; size > need; size /= 2) {
+  uint64_t size = chunk_for(request, need, pool) / 2;
+  for (; size > need && size >= kDriverSharesBelow; size /= 2) {
     code = grow(pool, request, round_up(size, kBlockGranule));
     if (code != kOutOfMemory) return code;
   }
   *step = Step::exact;
-  return grow(pool, request, need);
+  const bool shares_a_page = need < kDriverSharesBelow && slack(request) == 0;
+  return shares_a_page ? supply_->obtain_direct(request) : grow(pool, request, need);
 }
 
 // Adds a chunk of `bytes` to the pool and serves the request from it. Success without an address

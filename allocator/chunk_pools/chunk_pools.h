@@ -63,8 +63,9 @@ class ChunkPools : public KeepsIdleMemory {
   // large as that; a result code of the source.
   int take_fresh(Request& request);
 
-  // The same from whatever the driver still has: chunks half as large again and again, then just
-  // the request.
+  // The same from whatever the driver still has: chunks half as large again and again, while
+  // they have driver pages of their own, then just the request. A small one is the driver's then,
+  // not the pool's.
   int take_fresh_of_any_size(Request& request, Step* step);
   bool can_ask_for_less() const { return true; }
 

@@ -59,6 +59,23 @@ TEST_CASE("then smaller chunks are asked for, never below the request, then just
   CHECK(q->source.ended == Step::exact);
 }
 
+// As a chunk it would be idle beside others in its page, and that could not be told as free.
+TEST_CASE("no chunk shares a driver page: a small request that needs one is the driver's") {
+  auto p = std::make_unique<Pool>(4 * kMiB + kMiB / 2, sizes(kLegacy, 4 * kMiB, 4 * kMiB));
+  const uint64_t a = p->allocate(4 * kMiB);
+  REQUIRE(a != 0);
+  p->source.asked.clear();
+  const uint64_t b = p->allocate(100 * 1024);
+  REQUIRE(b != 0);
+  CHECK(p->source.asked == Sizes{4 * kMiB, 4 * kMiB, 2 * kMiB, kMiB, 100 * 1024});
+  CHECK(p->source.ended == Step::exact);
+  CHECK(p->pool.returnable_bytes() == 0);
+  REQUIRE(p->free(b) == Freed::done);
+  CHECK(p->source.released == 1);
+  free_and_synchronise(*p, {a});
+  CHECK(p->pool.returnable_bytes() == 4 * kMiB);
+}
+
 TEST_CASE("then the program gets the driver's code, and everything goes on") {
   auto p = pool(kLegacy, 64, 64, 84);
   const uint64_t a = p->allocate(60 * kMiB);
