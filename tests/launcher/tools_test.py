@@ -379,67 +379,6 @@ class Trace(home.LauncherTest):
         self.assertIn("options of trace", self.cistern("trace", "--help").stdout)
 
 
-class Plan(home.LauncherTest):
-    TABLE = "id,lower,upper,size\na,0,2,4\nb,1,3,4\nc,2,4,4\n"
-
-    def test_a_plan_is_written_and_summed_up(self):
-        table = self.file("lives.csv", self.TABLE)
-        out = self.folder / "plan.csv"
-        result = self.cistern("plan", table, "-o", out, "--svg", self.folder / "plan.svg")
-        self.assertEqual((result.returncode, result.stderr), (0, ""))
-        self.assertIn("planned      8 bytes, 0.000 % above the lower bound", result.stdout)
-        self.assertEqual(out.read_text().splitlines()[0], "id,lower,upper,size,offset")
-        self.assertTrue((self.folder / "plan.svg").read_text().startswith("<svg"))
-
-    def test_a_plan_begins_with_the_last_one(self):
-        table, last = self.file("lives.csv", self.TABLE), self.folder / "last.plan"
-        self.assertEqual(self.cistern("plan", table, "-o", last).returncode, 0)
-        self.assertIn("last plan", self.cistern("plan", table, "--last", last).stdout)
-        result = self.cistern("plan", table, "--last", table)
-        self.assertEqual((result.returncode, result.stderr.count("\n")), (1, 1))
-
-    def test_the_log_tells_whose_memory_is_taken_over(self):
-        table = self.file("lives.csv", self.TABLE)
-        said = self.cistern("plan", table, "--print-log").stdout
-        self.assertIn("reuse 1: 4 bytes for c; of a block of 4 bytes of a; 4 saved\n", said)
-        self.assertIn("1 of 3 requests take over another's memory; 12 bytes requested, 8 planned, 4 saved\n", said)
-
-    def test_what_is_skipped_takes_over_no_memory_and_leaves_none(self):
-        table, out = self.file("lives.csv", self.TABLE), self.folder / "out.csv"
-        for words in (("--skip", "a,none"), ("--skip", "c,none"), ("--skip-sizes", "4")):
-            said = self.cistern("plan", table, "-o", out, "--print-log", *words).stdout
-            self.assertIn("reuse        0 of 3", said)
-            self.assertIn("planned      12 bytes, 0.000 %", said)
-            self.assertIn("kept apart   ", said)
-        self.assertIn("kept apart   4 bytes: 3 requests\n", said)
-        self.assertIn("kept apart   none: 0 requests\n", self.cistern("plan", table, "--skip", "a,none").stdout)
-
-    def test_level_0_reuses_memory_of_the_same_size_alone(self):
-        table = self.file("lives.csv", "id,lower,upper,size\na,0,2,4\nb,2,4,4\nc,4,5,2\n")
-        self.assertIn("planned      4 bytes", self.cistern("plan", table).stdout)
-        said = self.cistern("plan", table, "--level", "0", "--print-log").stdout
-        self.assertIn("1 of 3 requests take over", said)
-        self.assertIn("planned      6 bytes, 50.000 % above", said)
-
-    def test_the_training_run_is_planned_at_its_lower_bound(self):
-        trace = home.ROOT / "tests" / "data" / "torch-transformer-train.events.csv"
-        result = self.cistern("plan", trace, "--steps", "10000000")
-        self.assertIn("planned      1999716864 bytes, 0.000 % above the lower bound", result.stdout)
-
-    def test_what_cannot_be_planned_is_one_line(self):
-        other = self.file("other", "text")
-        result = self.cistern("plan", other)
-        self.assertEqual((result.returncode, result.stdout), (1, ""))
-        self.assertRegex(result.stderr, "^cistern: error: .*: .*; value seen .*; allowed: .*; try: .*\n$")
-        self.assertEqual(self.cistern("plan", other + ".none").returncode, 1)
-        for words in (("--seconds", "-1"), ("--alignment", "3"), ("--memory", "tape"), ("--colour", "x"), ("--steps",),
-                      ("--level", "2"), ("--skip", "a,"), ("--skip-sizes", "big"), ("--level", "0", "--last", other)):
-            result = self.cistern("plan", other, *words)
-            self.assertEqual((result.returncode, result.stdout, result.stderr.count("\n")), (2, "", 1))
-        self.refused(self.cistern("plan"), 2, "no recording given")
-        self.assertIn("options of plan", self.cistern("plan", "--help").stdout)
-
-
 class Deps(unittest.TestCase):
     """With a PATH that has next to nothing, as on a fresh machine."""
 
