@@ -9,6 +9,7 @@
 //     late      a block is freed in the step after it
 //     early     blocks are freed in another order
 //     captured  a request is made while a stream captures, which refuses it
+//   planned_steps STEPS both      each step on device 0, then on device 1
 //
 // Blocks are checked: filled.h.
 
@@ -97,7 +98,14 @@ int main(int count, char** words) {
   for (size_t i = 0; i < 10; ++i) weights.push_back(get((1 + i % 3) * kMiB));
   Late late;
   if (until) until_planned();
-  for (int i = 0; i < steps; ++i) step(i == 2 ? odd : "", &late);
+  const bool both = std::strcmp(odd, "both") == 0;
+  for (int i = 0; i < steps; ++i) {
+    step(i == 2 ? odd : "", &late);
+    if (!both) continue;
+    use_device(1);
+    step("", &late);
+    use_device(0);
+  }
   late.end();
   for (const Block& weight : weights) give_back(weight);
   if (!until) std::printf("%u blocks, ", g_number);
