@@ -67,17 +67,14 @@ bool PlanArena::note_served(uint64_t bytes, const plan::Caller& caller, uint64_t
   return observer_.allocated(bytes, caller, address);
 }
 
-// A plan that is entered proves itself, and needs no observer. A new one has its chance to be
-// entered before there is another: a look may become due while it is made.
+// A plan that is followed needs no observer. A new one has its chance to be entered before there is
+// another: a look may become due while it is made.
 const plan::OwnPlans* PlanArena::think() {
   if (!plans_ || !observes()) return nullptr;
-  if (replay_.has_plan() && !replay_.left()) {
-    const LockGuard guard(mutex_);
-    observes_.store(false, std::memory_order_relaxed);
-    observer_.stop();
-    return nullptr;
+  if (replay_.has_plan() && !replay_.seldom_followed()) {
+    if (!replay_.left()) return stop_observing(), nullptr;
+    if (!replay_.left_for_a_period()) return nullptr;
   }
-  if (replay_.has_plan() && !replay_.left_for_a_period()) return nullptr;
   plan::OwnPlans& next = own_[next_];
   if (!observer_.due() || !next.make(observer_, align_)) return nullptr;
   next_ ^= 1;
@@ -89,15 +86,19 @@ const plan::OwnPlans* PlanArena::think() {
 }
 
 void PlanArena::observe_again() {
-  if (!plans_ || !replay_.left_for_good()) return;
+  if (!plans_ || !replay_.seldom_followed()) return;
   const LockGuard guard(mutex_);
   if (!observes()) observes_.store(observer_.start(), std::memory_order_relaxed);
 }
 
-void PlanArena::end() {
-  replay_.follow({}, ledger_);
+void PlanArena::stop_observing() {
   const LockGuard guard(mutex_);
   if (observes_.exchange(false, std::memory_order_relaxed)) observer_.stop();
+}
+
+void PlanArena::end() {
+  replay_.follow({}, ledger_);
+  stop_observing();
 }
 
 }  // namespace cistern::alloc

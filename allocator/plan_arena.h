@@ -5,12 +5,13 @@
 // that is wrong costs memory and never puts a block on another one.
 //
 // The plan comes from a file, or is made here while the program runs (plan/auto_plan.h): what it
-// allocates and frees is observed until a plan is followed, and again once that was left for long.
+// allocates and frees is observed until a plan is followed, and again once it was not followed to
+// its end for long.
 //
 // The chunk is taken when the first request of a period has a place in it. It goes back to the
 // driver once it is idle and the plan is left for good, where what is idle for long goes back, and
-// in a shortage. Any thread; no lock is held while the
-// chunk layer is called. think() is called by one thread at a time.
+// in a shortage. Any thread; no lock is held while the chunk layer is called. think() is called by
+// one thread at a time.
 #pragma once
 
 #include "allocator/chunk_pools/chunk_pools.h"
@@ -59,7 +60,7 @@ class PlanArena {
   void note_occupied() { ledger_->plan_occupied.add(); }
 
   // For a plan that is made here: whether it is looked at what is served, or is to be from now on.
-  bool looks() const { return plans_ && (observes() || replay_.left_for_good()); }
+  bool looks() const { return plans_ && (observes() || replay_.seldom_followed()); }
   // What was served, and freed. True: think() has something to do.
   bool note_served(uint64_t bytes, const plan::Caller& caller, uint64_t address);
   void note_freed(uint64_t address) {
@@ -111,6 +112,7 @@ class PlanArena {
     while (Chunk* chunk = from->pop()) to->push(chunk);
   }
   void observe_again();
+  void stop_observing();
   void ask_again();
 
   static constexpr unsigned kPatience = 1;  // refusals

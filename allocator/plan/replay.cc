@@ -8,8 +8,9 @@ namespace cistern::alloc::plan {
 void Replay::follow(std::span<const Plan> plans, Ledger* ledger) {
   LockGuard guard(mutex_);
   ledger_ = ledger;
-  requests_ = since_left_ = period_ = plan_bytes_ = 0;
+  requests_ = since_left_ = ended_at_ = period_ = plan_bytes_ = 0;
   outside_.store(0, std::memory_order_relaxed);
+  seldom_.store(false, std::memory_order_relaxed);
   followed_.store(0, std::memory_order_relaxed);
   for (Thread& thread : threads_) {
     thread.seen = 0;
@@ -42,7 +43,8 @@ bool Replay::find_place(uint64_t bytes, unsigned thread_number, uint32_t phase, 
   if (by_phase_ && phase == 0) [[unlikely]]
     return pass_over(thread), false;
   stop(thread);
-  ++requests_;
+  if (++requests_ - ended_at_ > kSeldom * period_) [[unlikely]]
+    seldom_.store(true, std::memory_order_relaxed);
   Way* const way = way_of(number, bytes);
   thread.latest[thread.seen++ % kRemembered] = bytes;
   if (way == nullptr || !stays(thread, *way, bytes)) {
@@ -58,6 +60,8 @@ bool Replay::find_place(uint64_t bytes, unsigned thread_number, uint32_t phase, 
     ledger_->plan_periods.add();
     way->at = 0;
     if (by_thread_) settle_all();
+    ended_at_ = requests_;
+    seldom_.store(false, std::memory_order_relaxed);
     if (plan.head().period == Period::run) leave(thread);
   }
   if (way->at != 0 && way->placed) go_on(thread);
@@ -181,6 +185,7 @@ void Replay::note_phase(uint32_t phase) {
 void Replay::pass_over(Thread& thread) {
   if (++passed_ <= kMostPassed * period_) return;
   outside_.store(kMostOutside + 1, std::memory_order_relaxed);
+  seldom_.store(true, std::memory_order_relaxed);
   if (thread.way == nullptr) return;
   if (!thread.strayed) ledger_->plan_left.add();
   leave(thread);

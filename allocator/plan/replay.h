@@ -55,12 +55,17 @@ class Replay {
                       outside_.load(std::memory_order_relaxed) > kMostOutside);
   }
 
+  // Whether for so long no period was followed to its end that the program seems to repeat
+  // something else, even if that begins as the plan does.
+  bool seldom_followed() const { return seldom_.load(std::memory_order_relaxed); }
+
   void reset_after_fork() { mutex_.reset(); }
 
  private:
   static constexpr unsigned kRemembered = 4;
   static constexpr unsigned kNobody = ~0u;
   static constexpr uint64_t kMostOutside = 3;  // periods
+  static constexpr uint64_t kSeldom = 4;       // the same: a new plan is entered within two
 
   // A plan, and how far a thread is in it.
   struct Way {
@@ -109,6 +114,7 @@ class Replay {
   std::atomic<unsigned> followed_;  // ways
   std::atomic<bool> once_;          // the plan is a run's
   std::atomic<uint64_t> outside_;   // periods
+  std::atomic<bool> seldom_;
   bool by_thread_, by_phase_;
   bool begins_;          // the request is the first of a phase, and the plan one by phases
   uint32_t phase_;       // the last one, with a plan or without
@@ -117,6 +123,7 @@ class Replay {
   uint64_t plan_bytes_;  // the same
   uint64_t requests_;    // of the program
   uint64_t since_left_;  // of them
+  uint64_t ended_at_;    // of them, when a period was last followed to its end
 };
 
 // Most requests are in the middle of a period, and the plan's next one.

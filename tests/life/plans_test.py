@@ -163,7 +163,7 @@ class Plans(life.Life):
         return self.left(process.folder)[0][process.pid]["devices"][0]["plan"]
 
     def test_shapes_that_change_and_come_back_overlap_or_never_repeat(self):
-        for mode, least in (("back", 3), ("overlap", 1), ("streams", 1), ("never", 0)):
+        for mode, least in (("back", 3), ("common", 2), ("overlap", 1), ("streams", 1), ("never", 0)):
             for settings in life.part(({}, {"CISTERN_FREE_SYNC": "false"}, {"CISTERN_SITES": "stacks"})):
                 with self.subTest(mode=mode, settings=settings):
                     told = self.shaped(mode, **settings)

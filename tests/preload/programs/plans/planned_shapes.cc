@@ -5,6 +5,7 @@
 //                            lie between
 //   planned_shapes ranges    the same, in NVTX ranges
 //   planned_shapes back      a shape, then another, then the first again
+//   planned_shapes common    a shape, then another that begins and ends with the same requests
 //   planned_shapes overlap   blocks of a step are freed in the next one
 //   planned_shapes streams   two streams, whose blocks are of one size
 //   planned_shapes never     ever new sizes
@@ -39,6 +40,14 @@ void layers(size_t first_kib) {
     give_back(activations.back());
     give_back(gradient);
   }
+}
+
+// As a step of training does where the batch has another size, and the weights have not.
+void with_common_ends(size_t first_kib) {
+  const Block input = get(3 * kMiB);
+  layers(first_kib);
+  for (size_t i = 1; i <= 5; ++i) give_back(get(i * kMiB));
+  give_back(input);
 }
 
 void in_graph(const char* how) {
@@ -93,6 +102,10 @@ void run(const char* mode) {
   if (is("marked") || is("ranges")) until_plans(1, [=] { in_graph(mode); });
   if (is("overlap")) until_plans(1, overlapping);
   if (is("streams")) until_plans(1, on_two_streams);
+  if (is("common")) {
+    until_plans(1, [] { with_common_ends(300); });
+    until_plans(2, [] { with_common_ends(700); });
+  }
   if (is("back")) {
     const size_t shapes[] = {300, 700, 300};
     for (int i = 0; i < 3; ++i) until_plans(i + 1, [&] { layers(shapes[i]); });
