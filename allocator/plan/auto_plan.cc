@@ -25,7 +25,6 @@ bool find_iteration(const Requests& all, uint64_t calls, Iteration* out) {
   Begin begin;
   if (!find_repeats(all, /*to_the_end=*/true, &repeats)) return false;
   const uint64_t covered = repeats.to - repeats.from, period = repeats.period;
-  if (covered < kTimes * period) return false;
   for (uint64_t several = 1; several <= kMostAtOnce; ++several) {
     repeats.period = several * period;
     if (covered < kTimes * repeats.period || !find_begin(all, calls, repeats, &begin)) break;
