@@ -8,7 +8,7 @@ namespace cistern::alloc::plan {
 void Replay::follow(std::span<const Plan> plans, Ledger* ledger) {
   LockGuard guard(mutex_);
   ledger_ = ledger;
-  requests_ = since_left_ = ended_at_ = period_ = plan_bytes_ = 0;
+  requests_ = beside_ = since_left_ = ended_at_ = period_ = plan_bytes_ = 0;
   outside_.store(0, std::memory_order_relaxed);
   seldom_.store(false, std::memory_order_relaxed);
   followed_.store(0, std::memory_order_relaxed);
@@ -43,9 +43,11 @@ bool Replay::find_place(uint64_t bytes, unsigned thread_number, uint32_t phase, 
   if (by_phase_ && phase == 0) [[unlikely]]
     return pass_over(thread), false;
   stop(thread);
-  if (++requests_ - ended_at_ > kSeldom * period_) [[unlikely]]
-    seldom_.store(true, std::memory_order_relaxed);
+  ++requests_;
   Way* const way = way_of(number, bytes);
+  if (way == nullptr && !left()) ++beside_;
+  if (requests_ - beside_ - ended_at_ > kSeldom * period_) [[unlikely]]
+    seldom_.store(true, std::memory_order_relaxed);
   thread.latest[thread.seen++ % kRemembered] = bytes;
   if (way == nullptr || !stays(thread, *way, bytes)) {
     if (left()) outside_.store(++since_left_ / period_, std::memory_order_relaxed);
@@ -60,7 +62,7 @@ bool Replay::find_place(uint64_t bytes, unsigned thread_number, uint32_t phase, 
     ledger_->plan_periods.add();
     way->at = 0;
     if (by_thread_) settle_all();
-    ended_at_ = requests_;
+    ended_at_ = requests_ - beside_;
     seldom_.store(false, std::memory_order_relaxed);
     if (plan.head().period == Period::run) leave(thread);
   }

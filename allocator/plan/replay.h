@@ -123,7 +123,8 @@ class Replay {
   uint64_t plan_bytes_;  // the same
   uint64_t requests_;    // of the program
   uint64_t since_left_;  // of them
-  uint64_t ended_at_;    // of them, when a period was last followed to its end
+  uint64_t beside_;      // of them, of threads without a plan beside others that follow one
+  uint64_t ended_at_;    // the rest of them, when a period was last followed to its end
 };
 
 // Most requests are in the middle of a period, and the plan's next one.

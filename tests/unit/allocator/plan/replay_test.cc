@@ -92,6 +92,22 @@ TEST_CASE("replay: another thread takes over the plan of one that asks for nothi
   CHECK(program.ask(2, 1) == 1);
 }
 
+TEST_CASE("replay: a plan is followed as often as the requests of its threads say", "[plan]") {
+  Following program({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, Period::thread);
+  for (int period = 0; period < 6; ++period) {
+    for (uint64_t size = 1; size <= 10; ++size) {
+      CHECK(program.ask(size) == size - 1);
+      for (uint64_t i = 0; i < 9; ++i) CHECK(program.ask(100 + i, /*thread=*/1) == kNone);
+      CHECK_FALSE(program.replay->seldom_followed());
+    }
+  }
+  // Once nobody follows it, every request counts.
+  for (int i = 0; i < 3; ++i) CHECK(program.ask(99) == kNone);
+  REQUIRE(program.replay->left());
+  for (uint64_t i = 0; i < 41; ++i) program.ask(100 + i, /*thread=*/1);
+  CHECK(program.replay->seldom_followed());
+}
+
 TEST_CASE("replay: what a thread asked for long ago is no use just now", "[plan]") {
   Following program({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, Period::thread);
   Following other({21, 22, 23, 24, 25, 26, 27, 28, 29, 30}, Period::thread);
