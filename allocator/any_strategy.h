@@ -136,6 +136,10 @@ class AnyStrategy {
   // False while less than that waits in each pool, and in the chunk layer, so that all of them
   // together are within half the bound on what waits.
   bool near_bound(uint64_t waiting) const {
+    constexpr uint64_t kMostPools = 2 * kMostThreads;  // of any strategy
+    static_assert(OnDemand::kShards + kMostThreads <= kMostPools);
+    if (2 * waiting * (kMostPools + 1) < Reclaim::kWaitingBound) [[likely]]
+      return false;
     return visit([=](const auto& strategy) {
       return 2 * waiting * (strategy.most_pools() + 1) >= Reclaim::kWaitingBound;
     });

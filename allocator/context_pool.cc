@@ -69,7 +69,9 @@ int ContextPool::allocate_in_graph(uint64_t bytes, unsigned shard, GraphRun grap
   ChunkPools& chunk_pools =
       role == Role::planned ? memory_.plan.pools() : memory_.strategy.chunk_pools();
   const bool chunked = role != Role::range;
-  BlockPool* pool = chunked ? chunk_pools.pool_of(chunk) : expandable.pool_of(chunk);
+  BlockPool* pool = role == Role::planned ? chunk_pools.pool_at(0)
+                    : chunked             ? chunk_pools.pool_of(chunk)
+                                          : expandable.pool_of(chunk);
   *waiting = 0;
   if (pool == nullptr) [[unlikely]]
     return 0;
@@ -95,8 +97,10 @@ int ContextPool::allocate_in_graph(uint64_t bytes, unsigned shard, GraphRun grap
       break;
     case Role::split:
     case Role::range:
-    case Role::planned:
       freed = free_cut(role, chunk, address, latest, &waiting);
+      break;
+    case Role::planned:
+      freed = free_cut(Role::planned, chunk, address, latest, &waiting);
       break;
     default:
       freed = free_whole(chunk, address, code, latest, ordered);

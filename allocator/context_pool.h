@@ -220,9 +220,12 @@ class ContextPool {
   uint64_t free_whole(Chunk* chunk, uint64_t address, int* code, Ticket latest,
                       const OrderedFree* ordered);
   [[gnu::noinline]] void do_extra_work(uint64_t freed);
-  bool take_planned_filled(uint64_t bytes, plan::PlanPlace place, uint64_t* address);
-  [[gnu::noinline]] bool take_planned_late(uint64_t bytes, plan::PlanPlace place,
-                                           uint64_t* address);
+  [[gnu::noinline]] bool find_planned(uint64_t bytes, unsigned thread, uint32_t phase,
+                                      uint64_t* address);
+  bool take_planned(uint64_t bytes, plan::PlanPlace place, uint64_t* address);
+  [[gnu::noinline]] bool take_planned_late(uint64_t bytes, uint64_t offset, uint64_t plan_bytes,
+                                           bool first, uint64_t* address);
+  bool wait_for_place(uint64_t bytes, plan::PlanPlace place, uint64_t* address);
   bool obtain_planned_chunk(plan::PlanPlace place);
 
   ContextMemory memory_;

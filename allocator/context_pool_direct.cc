@@ -101,27 +101,41 @@ bool ContextPool::take_first_member(Pools& pools, Request& request, Groups::Call
 
 // Requests that have a place in a plan (plan_arena.h).
 
-bool ContextPool::allocate_planned(uint64_t bytes, unsigned thread, uint32_t phase,
-                                   uint64_t* address) {
-  PlanArena& plan = memory_.plan;
-  plan::PlanPlace place;
-  if (!plan.place(bytes, thread, phase, &place)) return false;
-  if (memory_.supply.filler.on()) [[unlikely]]
-    return take_planned_filled(bytes, place, address);
-  return plan.take(bytes, place, address) || take_planned_late(bytes, place, address);
+[[gnu::always_inline]] inline bool ContextPool::take_planned(uint64_t bytes, plan::PlanPlace place,
+                                                             uint64_t* address) {
+  if (!memory_.supply.filler.on() && memory_.plan.take(bytes, place, address)) [[likely]]
+    return true;
+  return take_planned_late(bytes, place.offset, place.plan_bytes, place.first, address);
 }
 
-[[gnu::noinline]] bool ContextPool::take_planned_filled(uint64_t bytes, plan::PlanPlace place,
-                                                        uint64_t* address) {
+bool ContextPool::allocate_planned(uint64_t bytes, unsigned thread, uint32_t phase,
+                                   uint64_t* address) {
+  plan::PlanPlace place;
+  bool placed;
+  if (!memory_.plan.is_next(bytes, thread, phase, &place, &placed)) [[unlikely]]
+    return find_planned(bytes, thread, phase, address);
+  return placed && take_planned(bytes, place, address);
+}
+
+bool ContextPool::find_planned(uint64_t bytes, unsigned thread, uint32_t phase, uint64_t* address) {
+  plan::PlanPlace place;
+  return memory_.plan.find(bytes, thread, phase, &place) && take_planned(bytes, place, address);
+}
+
+// The place comes in its parts, which stay in registers.
+bool ContextPool::take_planned_late(uint64_t bytes, uint64_t offset, uint64_t plan_bytes,
+                                    bool first, uint64_t* address) {
+  const plan::PlanPlace place{offset, plan_bytes, first};
+  if (!memory_.supply.filler.on()) return wait_for_place(bytes, place, address);
   const ChunkSupply::InHand until_filled(memory_.supply);
-  if (!memory_.plan.take(bytes, place, address) && !take_planned_late(bytes, place, address)) {
+  if (!memory_.plan.take(bytes, place, address) && !wait_for_place(bytes, place, address)) {
     return false;
   }
   memory_.supply.filler.fill(*address, bytes);
   return true;
 }
 
-bool ContextPool::take_planned_late(uint64_t bytes, plan::PlanPlace place, uint64_t* address) {
+bool ContextPool::wait_for_place(uint64_t bytes, plan::PlanPlace place, uint64_t* address) {
   PlanArena& plan = memory_.plan;
   const bool more_is_clean = plan.has_chunk_for(place)
                                  ? waiting_.ask() == WaitingMemory::Asked::some_clean
@@ -153,8 +167,7 @@ bool ContextPool::obtain_planned_chunk(plan::PlanPlace place) {
 }
 
 void ContextPool::pass_over_planned(uint64_t bytes, unsigned thread, uint32_t phase) {
-  plan::PlanPlace place;
-  memory_.plan.place(bytes, thread, phase, &place);
+  memory_.plan.pass_over(bytes, thread, phase);
 }
 
 void ContextPool::note_served(uint64_t bytes, const plan::Caller& caller, uint64_t address) {

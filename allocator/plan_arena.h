@@ -27,21 +27,26 @@ class PlanArena {
             const ChunkSizes& sizes);
   bool on() const { return on_; }
 
-  // Whether the request has a place in the plan, and where. To be asked once for each request of
-  // the program, in the order of each thread.
-  [[gnu::always_inline]] bool place(uint64_t bytes, unsigned thread, uint32_t phase,
-                                    plan::PlanPlace* place) {
-    return replay_.next(bytes, thread, phase, place);
+  // Whether the request has a place in the plan, and where: Replay::next(). To be asked once for
+  // each request of the program, in the order of each thread.
+  [[gnu::always_inline]] bool is_next(uint64_t bytes, unsigned thread, uint32_t phase,
+                                      plan::PlanPlace* place, bool* placed) {
+    return replay_.is_next(bytes, thread, phase, place, placed);
+  }
+  bool find(uint64_t bytes, unsigned thread, uint32_t phase, plan::PlanPlace* place) {
+    return replay_.find(bytes, thread, phase, place);
+  }
+  // It is served elsewhere.
+  void pass_over(uint64_t bytes, unsigned thread, uint32_t phase) {
+    plan::PlanPlace place;
+    replay_.next(bytes, thread, phase, &place);
   }
 
   // Whether there is a chunk for it. It is asked for once in a period, and ever more seldom while
   // the driver refuses it: after 1, 2, 4 ... periods, but no later than in the first that begins a
   // second after the refusal. At once where less is live than at the last refusal, or where idle
   // memory could not go to the driver then for work in flight, and now can.
-  bool has_chunk_for(plan::PlanPlace place) const {
-    const BlockPool* pool = pools_.pool_at(0);
-    return pool != nullptr && pool->newest_chunk_bytes() >= place.plan_bytes;
-  }
+  bool has_chunk_for(plan::PlanPlace place) const { return pool_for(place) != nullptr; }
   bool may_obtain(plan::PlanPlace place, MemorySource* source);
   bool obtain(plan::PlanPlace place) { return pools_.add_chunk(place.plan_bytes); }
   // Whether it was refused before: then a request waits for work in flight.
@@ -51,8 +56,9 @@ class PlanArena {
 
   // Serves it there. False where that memory is not free, or there is no chunk for the plan.
   bool take(uint64_t bytes, plan::PlanPlace place, uint64_t* address) {
-    if (!has_chunk_for(place)) return false;
-    *address = pools_.take_at(place.offset, bytes);
+    BlockPool* pool = pool_for(place);
+    if (pool == nullptr) return false;
+    *address = pools_.take_at(*pool, place.offset, bytes);
     if (*address == 0) return false;
     ledger_->plan_served.add();
     return true;
@@ -72,9 +78,9 @@ class PlanArena {
 
   // An idle chunk that nothing is planned for any more, or of a plan before.
   bool over_budget() const {
-    const BlockPool* pool = pools_.pool_at(0);
-    return pool != nullptr && pool->idle_chunk_bytes() != 0 &&
-           (replay_.left_for_good() || pool->chunks() > 1);
+    BlockPool* pool = pools_.pool_at(0);
+    return pool != nullptr && (replay_.left_for_good() || pool->chunks() > 1) &&
+           pool->any_idle_chunk();
   }
   void collect_excess(ChunkList* out) {
     if (!over_budget()) return;
@@ -108,6 +114,11 @@ class PlanArena {
   }
 
  private:
+  // Of a chunk for it; nullptr: there is none.
+  BlockPool* pool_for(plan::PlanPlace place) const {
+    BlockPool* pool = pools_.pool_at(0);
+    return pool != nullptr && pool->newest_chunk_bytes() >= place.plan_bytes ? pool : nullptr;
+  }
   static void move(ChunkList* from, ChunkList* to) {
     while (Chunk* chunk = from->pop()) to->push(chunk);
   }

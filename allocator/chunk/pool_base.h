@@ -166,11 +166,25 @@ class PoolBase {
 
   // What became clean since is merged with its neighbours: the oldest `most` blocks.
   [[gnu::always_inline]] Ticket refresh_oldest(Reclaim& reclaim, int most, ChunkList* emptied) {
-    if (freed_.parked_may_leave(reclaim)) [[unlikely]]
-      freed_.unpark(reclaim);
-    const Ticket clean = freed_.clean(reclaim);
+    const Ticket clean = unpark_and_see_clean(reclaim);
     refresh_locked(clean, most, emptied);
     return clean;
+  }
+  [[gnu::always_inline]] Ticket unpark_and_see_clean(Reclaim& reclaim) {
+    if (freed_.parked_may_leave(reclaim)) [[unlikely]]
+      freed_.unpark(reclaim);
+    return freed_.clean(reclaim);
+  }
+
+  // Where has_clean(): that block, if it has just this size and no other waits; else nullptr. It
+  // would be merged with its neighbours and cut off again. If others waited too, a pair that
+  // repeats itself would leave them waiting for ever.
+  [[gnu::always_inline]] T* take_if_alone(uint32_t granules) {
+    if (gathers_ || rule_ != ReuseRule::about) [[unlikely]]
+      return nullptr;
+    T* block = freed_.pop_if_alone([=](const T* b) { return b->granules == granules; });
+    if (block != nullptr) --bookkeeping_of(block)->waiting;
+    return block;
   }
 
   // Where fills are gathered, what was freed becomes clean by put_back() alone.
@@ -186,12 +200,14 @@ class PoolBase {
 
   void insert(T* block) {
     bins_.insert(block);
-    clean_bytes_.own_add(bytes_of(block));
+    count_clean(block);
   }
   [[gnu::always_inline]] void remove(T* block) {
     bins_.remove(block);
-    clean_bytes_.own_sub(bytes_of(block));
+    count_taken(block);
   }
+  [[gnu::always_inline]] void count_clean(const T* block) { clean_bytes_.own_add(bytes_of(block)); }
+  [[gnu::always_inline]] void count_taken(const T* block) { clean_bytes_.own_sub(bytes_of(block)); }
 
   bool keeps_sizes() const { return rule_ == ReuseRule::same_size; }
   void keep(T* block) {
@@ -205,7 +221,7 @@ class PoolBase {
   }
   // Of a chunk that leaves: whatever of it can be handed out.
   void remove_free(T* block) {
-    if (block->is() == BlockState::clean) remove(block);
+    if (block->is() == BlockState::clean) derived().remove(block);
     if (block->is() == BlockState::kept) remove_kept(block);
   }
   // A block kept for this size, the last one freed first; it is clean like any other now.
@@ -214,7 +230,7 @@ class PoolBase {
     if (block == nullptr) return nullptr;
     remove_kept(block);
     derived().set_clean(block);
-    insert(block);
+    derived().insert(block);
     return block;
   }
   // Memory is short: what was kept serves any size. False if nothing was.

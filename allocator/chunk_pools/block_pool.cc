@@ -37,8 +37,13 @@ uint64_t BlockPool::allocate(uint32_t granules, uint64_t bytes, Reclaim& reclaim
   LockGuard guard(mutex_);
   if (closed()) [[unlikely]]
     return 0;
-  const Ticket clean = refresh_oldest(reclaim, kRefreshedPerCall, nullptr);
   const Epoch born = reclaim.epoch();
+  const Ticket clean = unpark_and_see_clean(reclaim);
+  if (freed_.has_clean(clean)) {
+    ChunkBlock* block = unit_ == 0 ? take_if_alone(granules) : nullptr;
+    if (block != nullptr) return become_live(block, bytes, born);
+    refresh_locked(clean, kRefreshedPerCall, nullptr);
+  }
   if (search == Search::first && worth_asking(granules)) {
     unasked_ = 0;
     *ask_first = true;
@@ -88,6 +93,9 @@ ChunkBlock* BlockPool::find_by_rule(uint32_t granules, uint64_t bytes, uint32_t 
 ChunkBlock* BlockPool::find_clean(uint32_t granules, uint32_t align, Search search) const {
   const int probes = search == Search::thorough ? INT_MAX : kProbes;
   ChunkBlock* block = bins_.find(granules, UINT32_MAX, probes);
+  if (block == nullptr && becomes_ == Clean::in_place && search == Search::thorough) {
+    return find_aligned(granules, align);
+  }
   if (block == nullptr || align == 1) return block;
   if (block->fits(granules, align)) return block;
   block = bins_.find(uint64_t{granules} + align - 1, UINT32_MAX, probes);
@@ -124,14 +132,11 @@ ChunkBlock* BlockPool::split(ChunkBlock* block, uint32_t granules) {
   return rest;
 }
 
-// The live block that starts at `address`, or nullptr.
-ChunkBlock* BlockPool::live_at(const Chunk* chunk, uint64_t address) {
-  const ChunkMap* map = map_of(chunk);
-  if (map == nullptr || !chunk->contains(address)) return nullptr;
-  const uint64_t offset = address - map->base;
-  ChunkBlock* block = table_.find(map, static_cast<uint32_t>(offset / kBlockGranule));
-  if (block == nullptr || offset % kBlockGranule != 0) return nullptr;
-  return block->is() == BlockState::live ? block : nullptr;
+// Not merged with its neighbours, nor kept for its size.
+[[gnu::always_inline]] inline void BlockPool::become_clean(ChunkBlock* block, ChunkMap* map) {
+  unmerged_ = true;
+  insert(block);
+  if (counts_idle() && map->live == 0) count_if_idle(map);
 }
 
 uint64_t BlockPool::free(const Chunk* chunk, uint64_t address, Reclaim& reclaim, ChunkList* ended,
@@ -139,14 +144,16 @@ uint64_t BlockPool::free(const Chunk* chunk, uint64_t address, Reclaim& reclaim,
   LockGuard guard(mutex_);
   ChunkBlock* block = live_at(chunk, address);
   if (block == nullptr) return 0;
-  ChunkMap* map = block->map();
-  if (--map->live == map->rooms) idle_rounding_.own_add(map->rounding);
+  ChunkMap* map = chunk->map();
+  if (--map->live == map->rooms && counts_idle()) idle_rounding_.own_add(map->rounding);
   if (keeps_sizes()) [[unlikely]]
     block->keep_asked();
   const uint64_t bytes = note_freed(block);
   if (block->exported != 0 && unit_ == 0) [[unlikely]] {
     ++map->quarantined;
     quarantine(block->bytes());
+  } else if (cleans_in_free_ && freed_.clean_when_freed(block->born, reclaim, latest)) {
+    become_clean(block, map);
   } else {
     ++map->waiting;
     ++unasked_;
@@ -169,7 +176,7 @@ void BlockPool::make_clean(ChunkBlock* block, ChunkList* /*emptied*/) {
   if (keeps_sizes() && asked_of(block) != 0) [[unlikely]]
     return keep(block);
   block->become(BlockState::clean);
-  if (merge_at_once_) {
+  if (becomes_ == Clean::merged) {
     block = merge(block);
   } else {
     unmerged_ = true;
@@ -214,11 +221,6 @@ void BlockPool::merge_everything() {
   }
 }
 
-void BlockPool::insert(ChunkBlock* block) {
-  block->become(BlockState::clean);
-  PoolBase::insert(block);
-}
-
 // Most who ask have the address at which the block starts, as every free has: that takes no search.
 ChunkBlock* BlockPool::live_around(const Chunk* chunk, uint64_t address) {
   const ChunkMap* map = map_of(chunk);
@@ -247,6 +249,18 @@ uint64_t BlockPool::in_use_bytes() {
          quarantined_bytes() - filling_bytes_.get() - moving_bytes_.get();
 }
 
+uint64_t BlockPool::largest_clean() {
+  if (becomes_ != Clean::in_place) return PoolBase::largest_clean();
+  LockGuard guard(mutex_);
+  uint64_t bytes = 0;
+  for (const ChunkMap* map = maps_; map != nullptr; map = map->next) {
+    for (const ChunkBlock* block = map->first_block(); block != nullptr; block = block->after) {
+      if (block->is() == BlockState::clean) bytes = std::max(bytes, block->bytes());
+    }
+  }
+  return bytes;
+}
+
 uint64_t BlockPool::available_bytes(Reclaim& reclaim, bool all, bool parts) {
   LockGuard guard(mutex_);
   if (unit_ != 0) return available_in_units(reclaim, all);
@@ -255,10 +269,10 @@ uint64_t BlockPool::available_bytes(Reclaim& reclaim, bool all, bool parts) {
     const bool waits = freed_.range(&oldest, &newest) && newest > freed_.clean(reclaim);
     return clean_bytes() + room_bytes_.get() + filling_bytes_.get() +
            (waits ? 0 : waiting_bytes()) + freed_.clean_parked_bytes(reclaim) +
-           (parts ? idle_rounding_.get() : 0);
+           (parts ? idle_rounding() : 0);
   }
   return clean_bytes() + room_bytes_.get() + waiting_bytes() + filling_bytes_.get() +
-         parked_bytes() + garbage_bytes() + idle_rounding_.get();
+         parked_bytes() + garbage_bytes() + idle_rounding();
 }
 
 }  // namespace cistern::alloc

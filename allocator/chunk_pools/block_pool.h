@@ -16,9 +16,14 @@ namespace cistern::alloc {
 
 class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // to 2^32 granules
  public:
+  // What becomes of a clean block. `merged`: one with its clean neighbours. `as_it_was`: the same,
+  // but only when a request misses. `in_place`: as it was, too, and in no bin, since requests say
+  // where they want their block (allocate_at()).
+  enum class Clean : uint8_t { merged, as_it_was, in_place };
+
   // PoolBase::begin(). `here`: what its chunks say of themselves.
   void init(BlockPages* pages, Ledger* ledger, Garbage* garbage, Place here, uint32_t party,
-            bool merge_at_once, uint64_t align, bool gathers, ReuseRule rule);
+            Clean becomes, uint64_t align, bool gathers, ReuseRule rule);
 
   // How hard to look for a block. `first`: gives up with ask_first rather than cut up a larger
   // block while enough for the request may be clean by now, or walk on through a large chunk (and
@@ -36,8 +41,8 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
     return allocate(granules_for(bytes + room), bytes, reclaim, search, ask_first);
   }
 
-  // The block of `bytes` that begins `offset` bytes into the newest chunk of the pool, or 0: some
-  // of that is not clean. `offset` is a multiple of the granule.
+  // Of Clean::in_place: the block of `bytes` that begins `offset` bytes into the newest chunk of
+  // the pool, or 0: some of that is not clean. `offset` is a multiple of the granule.
   uint64_t allocate_at(uint64_t offset, uint64_t bytes, Reclaim& reclaim);
 
   // Takes a chunk with its fresh map (ChunkMap::own is the caller's), and at once a block of
@@ -139,10 +144,12 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   // The first run of addresses at or behind *address that has memory behind it.
   bool next_mapped(uint64_t* address, uint64_t* bytes);
 
-  // The bytes of those chunks, without a lock. Takes out the one that has been here longest, if
-  // there is any.
+  // Whether there is one of them.
+  bool any_idle_chunk();
+  // Their bytes, without a lock. Not of Clean::in_place.
   uint64_t idle_chunk_bytes() const { return idle_chunk_bytes_.get(); }
   const Counter* idle_chunk_counter() const { return &idle_chunk_bytes_; }
+  // Takes out the one that has been here longest, if there is any.
   void collect_one_idle(ChunkList* out, bool newest_too = true);
 
   // Once it is close()d and nothing is in_hand(). Counters stay.
@@ -159,6 +166,8 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   // driver, which gets what it rounded up to its pages back with them. Not `all`: what is clean
   // alone; not `parts`: nothing of that can go to the driver.
   uint64_t available_bytes(Reclaim& reclaim, bool all, bool parts);
+
+  uint64_t largest_clean();
 
   // Of the chunk that came last, if it is here; without the lock.
   uint64_t newest_chunk_bytes() const { return newest_bytes_.get(); }
@@ -178,6 +187,7 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   void remove_freed(const ChunkMap* only);
   bool freed_is_over(Reclaim& reclaim);
   void make_clean(ChunkBlock* block, ChunkList* emptied);
+  void become_clean(ChunkBlock* block, ChunkMap* map);
   static void set_clean(ChunkBlock* block) { block->become(BlockState::clean); }
   ChunkBlock* merge(ChunkBlock* block);
   void merge_everything();
@@ -192,14 +202,19 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   bool worth_asking(uint32_t granules) const;
   uint64_t hand_out(ChunkBlock* block, uint32_t granules, uint32_t align, uint64_t bytes,
                     Epoch born);
-  uint64_t become_live(ChunkBlock* block, uint64_t bytes, Epoch born);
-  ChunkBlock* cut_out(uint32_t start, uint32_t granules);
-  [[gnu::noinline]] ChunkBlock* cut_from(ChunkBlock* block, uint32_t start, uint32_t granules);
+  void become_live(ChunkBlock* block, ChunkMap* map, uint64_t bytes, Epoch born);
+  uint64_t become_live(ChunkBlock* block, uint64_t bytes, Epoch born) {
+    become_live(block, block->map(), bytes, born);
+    return block->address();
+  }
+  [[gnu::noinline]] ChunkBlock* cut_out(uint32_t start, uint32_t granules, Reclaim& reclaim);
+  ChunkBlock* cut_from(ChunkBlock* block, uint32_t start, uint32_t granules);
   ChunkBlock* split(ChunkBlock* block, uint32_t granules);
   ChunkBlock* live_at(const Chunk* chunk, uint64_t address);
   bool extend_room(ChunkBlock* room, uint32_t granules);
   void become_room(ChunkBlock* block);
   void insert(ChunkBlock* block);
+  void remove(ChunkBlock* block);
   void take_out(ChunkMap* map, ChunkList* out);
   struct Site;
   void consider(ChunkBlock* hole, uint32_t granules, Site* best) const;
@@ -224,12 +239,21 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   uint64_t available_in_units(Reclaim& reclaim, bool all);
   void take_out_idle(ChunkMap* map, ChunkList* out);
   void count_if_idle(ChunkMap* map) {
-    if (map->idle_now() != map->idle) count_changed(map);
+    if (counts_idle() && map->idle_now() != map->idle) count_changed(map);
   }
   void count_changed(ChunkMap* map);
+  [[gnu::always_inline]] void count_in_use(ChunkMap* map) {
+    idle_rounding_.own_sub(map->rounding);
+    if (map->idle) count_changed(map);
+  }
+  // A pool in which blocks stay in place has a chunk or two. They are looked at, not counted.
+  bool counts_idle() const { return becomes_ != Clean::in_place; }
+  uint64_t idle_rounding() const;
 
   uint32_t align_;  // in granules
-  bool merge_at_once_;
+  Clean becomes_;
+  bool
+      cleans_in_free_;  // a free makes a block clean if no work uses it; else the next request does
   uint32_t unit_ = 0;   // in granules; 0: of chunks
   bool whole_ = false;  // see use_units()
   ChunkBlock* holes_ = nullptr;
@@ -248,19 +272,36 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
   BlockTable table_;
 };
 
-[[gnu::always_inline]] inline uint64_t BlockPool::become_live(ChunkBlock* block, uint64_t bytes,
-                                                              Epoch born) {
+// The live block that starts at `address`, or nullptr.
+[[gnu::always_inline]] inline ChunkBlock* BlockPool::live_at(const Chunk* chunk, uint64_t address) {
+  const ChunkMap* map = map_of(chunk);
+  if (map == nullptr || !chunk->contains(address)) return nullptr;
+  const uint64_t offset = address - map->base;
+  ChunkBlock* block = table_.find(map, static_cast<uint32_t>(offset / kBlockGranule));
+  if (block == nullptr || offset % kBlockGranule != 0) return nullptr;
+  return block->is() == BlockState::live ? block : nullptr;
+}
+
+[[gnu::always_inline]] inline void BlockPool::insert(ChunkBlock* block) {
+  block->become(BlockState::clean);
+  becomes_ == Clean::in_place ? count_clean(block) : PoolBase::insert(block);
+}
+
+[[gnu::always_inline]] inline void BlockPool::remove(ChunkBlock* block) {
+  becomes_ == Clean::in_place ? count_taken(block) : PoolBase::remove(block);
+}
+
+[[gnu::always_inline]] inline void BlockPool::become_live(ChunkBlock* block, ChunkMap* map,
+                                                          uint64_t bytes, Epoch born) {
   block->become(BlockState::live);
   block->exported = 0;
   block->born = born;
   block->requested = bytes;
-  if (ChunkMap* map = block->map(); map->live++ == map->rooms) {
-    idle_rounding_.own_sub(map->rounding);
+  if (map->live++ == map->rooms) {
     map->chunk->idle_since = kNotSeen;
-    if (map->idle) count_changed(map);
+    if (counts_idle()) count_in_use(map);
   }
   note_handed_out(bytes);
-  return block->address();
 }
 
 }  // namespace cistern::alloc

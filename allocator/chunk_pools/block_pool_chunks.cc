@@ -7,11 +7,11 @@
 namespace cistern::alloc {
 
 void BlockPool::init(BlockPages* pages, Ledger* ledger, Garbage* garbage, Place here,
-                     uint32_t party, bool merge_at_once, uint64_t align, bool gathers,
-                     ReuseRule rule) {
+                     uint32_t party, Clean becomes, uint64_t align, bool gathers, ReuseRule rule) {
   begin(ledger, garbage, here, party, gathers, rule, [&] {
     records_.init(pages);
-    merge_at_once_ = merge_at_once;
+    becomes_ = becomes;
+    cleans_in_free_ = becomes != Clean::merged && !gathers && rule != ReuseRule::same_size;
     align_ = granules_for(align);
   });
 }
@@ -33,7 +33,7 @@ bool BlockPool::add(Chunk* chunk, ChunkMap* map, uint64_t bytes, uint64_t room, 
   newest_bytes_.set(chunk->size());
   chunks_.own_add(map->own ? 0 : 1);
   chunk_bytes_.own_add(chunk->size());
-  idle_rounding_.own_add(map->rounding);
+  if (counts_idle()) idle_rounding_.own_add(map->rounding);
   chunk->idle_since = kNotSeen;
   chunk->set_map(map);
   chunk->move_to(here_);
@@ -62,7 +62,7 @@ void BlockPool::take_out(ChunkMap* map, ChunkList* out) {
   if (map->next != nullptr) map->next->previous = map->previous;
   chunks_.own_sub(map->own ? 0 : 1);
   chunk_bytes_.own_sub(map->chunk->size());
-  idle_rounding_.own_sub(map->rounding);
+  if (counts_idle()) idle_rounding_.own_sub(map->rounding);
   if (map->idle) idle_chunk_bytes_.own_sub(map->chunk->size());
   hand_over(map->chunk, out);
 }
@@ -77,6 +77,21 @@ void BlockPool::count_changed(ChunkMap* map) {
   map->idle = !map->idle;
   const uint64_t bytes = map->chunk->size();
   map->idle ? idle_chunk_bytes_.own_add(bytes) : idle_chunk_bytes_.own_sub(bytes);
+}
+
+uint64_t BlockPool::idle_rounding() const {
+  uint64_t bytes = idle_rounding_.get();
+  for (const ChunkMap* map = counts_idle() ? nullptr : maps_; map != nullptr; map = map->next) {
+    if (map->live == 0) bytes += map->rounding;
+  }
+  return bytes;
+}
+
+bool BlockPool::any_idle_chunk() {
+  LockGuard guard(mutex_);
+  const ChunkMap* map = maps_;
+  while (map != nullptr && !map->idle_now()) map = map->next;
+  return map != nullptr;
 }
 
 void BlockPool::collect_idle(Reclaim& reclaim, bool freed_too, ChunkList* out) {

@@ -104,22 +104,25 @@ uint64_t BlockPool::allocate_at(uint64_t offset, uint64_t bytes, Reclaim& reclai
   if (align_ != 1 && granules >= align_) [[unlikely]] {
     if (((maps_->base / kBlockGranule + start) & (align_ - 1)) != 0) return 0;
   }
-  for (int most = 32;; most = INT_MAX) {
-    refresh_oldest(reclaim, most, nullptr);
-    ChunkBlock* block = cut_out(start, granules);
-    if (block != nullptr) return become_live(block, bytes, reclaim.epoch());
-    if (most == INT_MAX || waiting_bytes() == 0) return 0;
+  ChunkBlock* block = waiting_bytes() == 0 ? table_.find_another(maps_, start) : nullptr;
+  if (block != nullptr && block->granules == granules && block->is() == BlockState::clean) {
+    count_taken(block);
+  } else {
+    block = cut_out(start, granules, reclaim);
   }
+  if (block == nullptr) return 0;
+  become_live(block, maps_, bytes, reclaim.epoch());
+  return maps_->base + offset;
 }
 
-// A block of just that place, which is in no bin, or nullptr.
-inline ChunkBlock* BlockPool::cut_out(uint32_t start, uint32_t granules) {
-  ChunkBlock* block = table_.find_another(maps_, start);
-  if (block == nullptr || block->granules != granules || block->is() != BlockState::clean) {
-    return cut_from(block, start, granules);
-  }
-  remove(block);
-  return block;
+// A block of just that place, or nullptr.
+ChunkBlock* BlockPool::cut_out(uint32_t start, uint32_t granules, Reclaim& reclaim) {
+  constexpr int kRefreshedPerCall = 32;
+  refresh_oldest(reclaim, kRefreshedPerCall, nullptr);
+  ChunkBlock* block = cut_from(table_.find_another(maps_, start), start, granules);
+  if (block != nullptr || waiting_bytes() == 0) return block;
+  refresh_oldest(reclaim, INT_MAX, nullptr);
+  return cut_from(table_.find_another(maps_, start), start, granules);
 }
 
 // The same from the block that begins there (nullptr: none does) or lies around, and those behind

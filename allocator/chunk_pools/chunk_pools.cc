@@ -27,8 +27,12 @@ void ChunkPools::init(SharedChunks* shared, BlockArenas* arenas, ChunkSupply* su
 }
 
 void ChunkPools::init_pool(BlockPool* pool, unsigned number) {
+  using Clean = BlockPool::Clean;
+  const Clean becomes = role_ == Role::planned                        ? Clean::in_place
+                        : sizes_.kind == StrategyKind::naive_best_fit ? Clean::as_it_was
+                                                                      : Clean::merged;
   pool->init(&arenas_->pages, ledger_, garbage_, {owner_, role_, static_cast<uint8_t>(number)},
-             party_, sizes_.kind != StrategyKind::naive_best_fit, sizes_.align, gathers(), rule_);
+             party_, becomes, sizes_.align, gathers(), rule_);
   if (number == kBesideOnDemand && role_ == Role::split) {
     supply_->cache.count_idle_of(pool->idle_chunk_counter());
   }

@@ -72,8 +72,8 @@ class ChunkPools : public KeepsIdleMemory {
   // For a plan (allocator/plan_arena.h), in the first pool. Takes a chunk of `bytes`, which becomes
   // the newest one; and serves a request at `offset` of the newest one, if that memory is clean.
   bool add_chunk(uint64_t bytes);
-  uint64_t take_at(uint64_t offset, uint64_t bytes) {
-    return pool_at(0)->allocate_at(offset, bytes, shared_->reclaim);
+  uint64_t take_at(BlockPool& pool, uint64_t offset, uint64_t bytes) {
+    return pool.allocate_at(offset, bytes, shared_->reclaim);
   }
 
   // The last attempt: every pool, every free block; worth repeating once more memory is clean.

@@ -26,7 +26,12 @@ uint64_t SlabPool::allocate(uint32_t bytes, Reclaim& reclaim, ChunkList* emptied
   LockGuard guard(mutex_);
   if (closed()) [[unlikely]]
     return 0;
-  const Ticket clean = refresh_oldest(reclaim, kRefreshedPerCall, emptied);
+  const Ticket clean = unpark_and_see_clean(reclaim);
+  if (freed_.has_clean(clean)) {
+    Block* block = take_if_alone(granules);
+    if (block != nullptr) return become_live(block, bytes, reclaim.epoch());
+    refresh_locked(clean, kRefreshedPerCall, emptied);
+  }
   Block* block = find_clean(granules, bytes, thorough);
   if (block == nullptr && freed_.has_clean(clean)) {
     refresh_locked(clean, INT_MAX, emptied);
@@ -50,9 +55,13 @@ Block* SlabPool::find_by_rule(uint32_t granules, uint32_t bytes) {
 }
 
 uint64_t SlabPool::hand_out(Block* block, uint32_t granules, uint32_t bytes, Epoch born) {
-  Slab* slab = Slab::of(block);
   remove(block);
-  if (Block* rest = slab->split(block, granules)) insert(rest);
+  if (Block* rest = Slab::of(block)->split(block, granules)) insert(rest);
+  return become_live(block, bytes, born);
+}
+
+uint64_t SlabPool::become_live(Block* block, uint32_t bytes, Epoch born) {
+  Slab* slab = Slab::of(block);
   block->become(BlockState::live);
   block->requested = bytes & 0xffffff;
   block->stamp = born;

@@ -89,6 +89,7 @@ class alignas(128) SlabPool : public PoolBase<SlabPool, Block, 9> {  // 1 … 40
   void set_clean(Block* block) { Slab::of(block)->set_clean(block); }
   void note_empty(Slab* slab, ChunkList* emptied);
   uint64_t hand_out(Block* block, uint32_t granules, uint32_t bytes, Epoch born);
+  uint64_t become_live(Block* block, uint32_t bytes, Epoch born);
   void take_out(Slab* slab, ChunkList* emptied);
   void take_out_empty(ChunkList* emptied);
   void end_if_over(Slab* slab, ChunkList* ended);

@@ -31,8 +31,9 @@ void Replay::follow(std::span<const Plan> plans, Ledger* ledger) {
   plans_.store(count, std::memory_order_release);
 }
 
-// Of any request; with the lock.
-bool Replay::find_place(uint64_t bytes, unsigned thread_number, uint32_t phase, PlanPlace* place) {
+// Of any request.
+bool Replay::find(uint64_t bytes, unsigned thread_number, uint32_t phase, PlanPlace* place) {
+  const LockGuard guard(mutex_);
   if (phase != 0) [[unlikely]]
     note_phase(phase);
   if (plans_.load(std::memory_order_relaxed) == 0) return false;

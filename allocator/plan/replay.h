@@ -43,8 +43,15 @@ class Replay {
 
   // The request of `bytes` that a thread of the program makes now, in the run of a phase or in none
   // (0). True: it has a place in a plan.
-  [[gnu::always_inline]] inline bool next(uint64_t bytes, unsigned thread, uint32_t phase,
-                                          PlanPlace* place);
+  bool next(uint64_t bytes, unsigned thread, uint32_t phase, PlanPlace* place) {
+    bool placed;
+    return is_next(bytes, thread, phase, place, &placed) ? placed
+                                                         : find(bytes, thread, phase, place);
+  }
+  // The same in two steps. False: find() has to look.
+  [[gnu::always_inline]] inline bool is_next(uint64_t bytes, unsigned thread, uint32_t phase,
+                                             PlanPlace* place, bool* placed);
+  bool find(uint64_t bytes, unsigned thread, uint32_t phase, PlanPlace* place);
 
   // Whether no plan is followed now; for a whole period; and for good: it was a run's, or for so
   // long that the program seems to do something else.
@@ -88,8 +95,6 @@ class Replay {
     bool strayed;                  // by the last request
   };
 
-  [[gnu::noinline]] bool find_place(uint64_t bytes, unsigned thread, uint32_t phase,
-                                    PlanPlace* place);
   bool take_place(Way& way, PlanPlace* place) const;
   void settle(Thread& thread);
   void settle_all();
@@ -128,26 +133,24 @@ class Replay {
 };
 
 // Most requests are in the middle of a period, and the plan's next one.
-bool Replay::next(uint64_t bytes, unsigned thread_number, uint32_t phase, PlanPlace* place) {
+bool Replay::is_next(uint64_t bytes, unsigned thread_number, uint32_t phase, PlanPlace* place,
+                     bool* placed) {
   const LockGuard guard(mutex_);
-  const auto find = [&] {
-    PlanPlace found{};  // so that *place can stay in registers
-    const bool placed = find_place(bytes, thread_number, phase, &found);
-    *place = found;
-    return placed;
-  };
-  const unsigned number = by_thread_ ? thread_number : 0;
-  const bool known = phase == 0 ? !by_phase_ : phase == phase_;
-  if (!known || number >= kThreads) [[unlikely]]
-    return find();
-  Thread& thread = threads_[number];
+  Thread* follows = &threads_[0];
+  if (by_thread_ || by_phase_ || phase != 0) [[unlikely]] {
+    const bool known = phase == 0 ? !by_phase_ : phase == phase_;
+    const unsigned number = by_thread_ ? thread_number : 0;
+    if (!known || number >= kThreads) return false;
+    follows = &threads_[number];
+  }
+  Thread& thread = *follows;
   if (thread.next == thread.last) [[unlikely]]
-    return find();
+    return false;
   const PlannedRequest expected = Plan::request_at(thread.next);
   if (expected.bytes != bytes) [[unlikely]]
-    return find();
+    return false;
   thread.next += sizeof expected;
-  if (expected.outside != 0) return false;
+  *placed = expected.outside == 0;
   *place = {thread.base + expected.offset, plan_bytes_, false};
   return true;
 }

@@ -53,6 +53,18 @@ class FreedQueue final : public GarbageQueue {
     return item;
   }
 
+  // The same if it fits, and no other waits; else nullptr.
+  template <typename Fits>
+  T* pop_if_alone(Fits fits) {
+    const T* item = waiting_.oldest();
+    return item == waiting_.newest() && fits(item) ? pop() : nullptr;
+  }
+
+  // Whether an item freed now is clean at once, and push() would do nothing but keep it.
+  bool clean_when_freed(Epoch born, const Reclaim& reclaim, Ticket latest) const {
+    return latest <= clean(reclaim) && !reclaim.diverts(born);
+  }
+
   // Graphs have changed since: what is parked should be looked at again.
   bool parked_may_leave(Reclaim& reclaim) const { return parked_.may_leave(reclaim.graphs()); }
 

@@ -76,6 +76,9 @@ class CountingSource final : public alloc::MemorySource {
 };
 
 class BenchPool {
+  // As the shim frees where nothing was submitted since the context was seen empty.
+  static constexpr alloc::Ticket kNothingPending = 0;
+
  public:
   explicit BenchPool(const alloc::ChunkSizes& sizes = {},
                      std::span<const alloc::plan::Plan> plan = {})
@@ -105,7 +108,8 @@ class BenchPool {
   void free(uint64_t address) {
     int code = alloc::kSuccess;
     alloc::Chunk* chunk = parts_->shared.index.find(address);
-    if (chunk == nullptr || parts_->pool.free(chunk, address, &code) != alloc::Freed::done) {
+    if (chunk == nullptr ||
+        parts_->pool.free(chunk, address, &code, kNothingPending) != alloc::Freed::done) {
       std::abort();
     }
   }
