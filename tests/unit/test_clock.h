@@ -22,6 +22,8 @@ class StoppedClock {
   StoppedClock& operator=(const StoppedClock&) = delete;
   static void move_ns(uint64_t ns) { test_clock_move(ns); }
   static uint64_t now_ns() { return cistern_clock_now_ns(); }
+  // From now on, each look at the clock.
+  static void look_takes(uint64_t ns) { test_clock_look_takes(ns); }
 };
 
 // The calling thread's waits do not move the clock any more: while it stands, they do not end

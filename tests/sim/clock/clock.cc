@@ -39,6 +39,7 @@ struct Clock {
   bool stands = false;
   uint64_t at_ns = 0;     // while it stands
   uint64_t ahead_ns = 0;  // of the system's, while it runs; modulo 2^64
+  uint64_t look_ns = 0;   // that a look takes while it stands
   uint64_t waits = 0;
   int beginning = 0;  // threads of Cistern's own that did not wait yet
   Own own[kMostOwn];
@@ -156,7 +157,9 @@ extern "C" {
 
 uint64_t cistern_clock_now_ns() {
   const std::lock_guard lock(g_mutex);
-  return now_ns();
+  const uint64_t now = now_ns();
+  if (g_clock.stands) move(g_clock.look_ns);
+  return now;
 }
 
 void cistern_clock_wait(uint32_t* word, uint32_t expected, uint64_t ns) {
@@ -206,6 +209,12 @@ void test_clock_let_go() {
   const std::lock_guard lock(g_mutex);
   g_clock.ahead_ns = now_ns() - system_ns();
   g_clock.stands = false;
+  g_clock.look_ns = 0;
+}
+
+void test_clock_look_takes(uint64_t ns) {
+  const std::lock_guard lock(g_mutex);
+  g_clock.look_ns = ns;
 }
 
 uint64_t test_clock_waits() {

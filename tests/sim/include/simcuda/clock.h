@@ -27,6 +27,9 @@ extern "C" {
 void test_clock_stop(void);
 void test_clock_move(uint64_t ns);  // forward, whether it stands or runs
 void test_clock_let_go(void);       // it runs on from where it is
+// While it stands, each look at it moves it by so much: for work that ends by itself once its time
+// is up, and looks at the clock as it goes on. 0, as at first: looks take no time.
+void test_clock_look_takes(uint64_t ns);
 
 // Returns once each of Cistern's own threads waits for a time that has not come, or has ended: what
 // they had to do up to now is done. At once where there are none. It never returns beside one that

@@ -62,6 +62,23 @@ TEST_CASE("a clock that was stopped stands until it is moved, and runs on from t
   CHECK(os::now_ns() > from_here + kHour);
 }
 
+TEST_CASE("a clock that stands may be moved by each look at it, until it runs again") {
+  {
+    const StoppedClock clock;
+    const uint64_t start = os::now_ns();
+    CHECK(os::now_ns() == start);
+    StoppedClock::look_takes(3 * kMs);
+    for (uint64_t looks = 0; looks < 4; ++looks) CHECK(os::now_ns() == start + looks * 3 * kMs);
+    StoppedClock::look_takes(0);
+    CHECK(os::now_ns() == start + 12 * kMs);
+    CHECK(os::now_ns() == start + 12 * kMs);
+    StoppedClock::look_takes(kHour);
+  }
+  const StoppedClock clock;
+  const uint64_t again = os::now_ns();
+  CHECK(os::now_ns() == again);
+}
+
 TEST_CASE("a thread of Cistern's own that sleeps goes on once the clock gets there, not before") {
   const StoppedClock clock;
   const uint64_t start = os::now_ns();
