@@ -174,6 +174,36 @@ TEST_CASE("plan skip: ranges, their messages, files and functions of a recording
   CHECK(read(file, wanted).known[0].names.empty());
 }
 
+// Steps of three blocks, of which the next step frees the second one.
+TEST_CASE("plan iteration: a block that outlives it has no place in the plan", "[plan]") {
+  Input input;
+  input.counts_calls = true;
+  const auto get = [&](uint64_t bytes) {
+    input.lives.push_back({.from = input.calls++, .to = 0, .bytes = bytes});
+    return input.lives.size() - 1;
+  };
+  const auto give_back = [&](size_t block) { input.lives[block].to = input.calls++; };
+  size_t last = get(2000);
+  for (int i = 0; i < 5; ++i) {
+    const size_t first = get(1000), second = get(2000);
+    give_back(first);
+    const size_t third = get(3000);
+    give_back(last);
+    give_back(third);
+    last = second;
+  }
+  input.lives[last].to = input.calls;  // never
+  input.streams.resize(input.lives.size());
+  std::string problem;
+  REQUIRE(take_iteration(input, problem));
+  std::vector<uint64_t> planned, outside;
+  for (const Lifetime& life : input.lives) planned.push_back(life.bytes);
+  for (const Outside& one : input.outside) outside.push_back(one.bytes);
+  CHECK(planned == std::vector<uint64_t>{1000, 3000});
+  CHECK(outside == std::vector<uint64_t>{2000});
+  CHECK(input.streams.size() == input.lives.size());
+}
+
 std::string read_words(std::vector<std::string> words, Options& out) {
   std::vector<char*> all;
   for (std::string& word : words) all.push_back(word.data());
