@@ -5,6 +5,7 @@ Cistern, and what is taken from the driver is what the plan takes."""
 
 import itertools
 import os
+import re
 import struct
 import subprocess
 
@@ -229,6 +230,42 @@ class Plans(life.Life):
                                             SIMCUDA_MEMORY_MB=str(memory), SIMCUDA_LATENCY=f"cuMemsetD32Async={us}us")
                 self.assertEqual(out, "442 blocks, wrong: 0\n")
                 self.assertGreater(devices[0]["plan"]["served"] + devices[0]["plan"]["occupied"], 300)
+
+    def longest_us(self, process):
+        """The longest that a free and the request behind it took, in the time of the test clock."""
+        status, out, err = self.finish(process)
+        self.assertEqual((status, err), (0, ""), process.args)
+        return int(re.fullmatch(r"longest (\d+) us\n", out)[1])
+
+    def test_a_place_in_use_is_handed_out_once_it_is_clean_and_nobody_waits_longer_than_the_driver(self):
+        self.beside = ("libtestclock.so",)
+        clock = ":".join((*life.sanitizer_runtimes(life.build_dir / "sim" / "libcuda.so.1"), self.program(self.beside[0])))
+        command, requests, card = self.program("planned_in_flight_lazy"), 18, "20"  # a block of 12 MiB, and no other
+        for us in (0, 20, 100):
+            plan = self.plan_of((command, str(us)))
+            # Beside the kernel the place is not clean.
+            beside_kernel = requests if us == 0 else 12
+            for mode, served in (("alone", beside_kernel), ("device", beside_kernel), ("later", requests), ("short", None),
+                                 ("stream", None)):
+                words, settings = (command, str(us), mode), {"SIMCUDA_DEVICES": "2"}
+                if mode == "short":
+                    settings["SIMCUDA_MEMORY_MB"] = card
+                if mode != "stream":  # there the driver's free does not come back
+                    bare = self.longest_us(self.start(words, False, LD_PRELOAD=clock, **settings))
+                    self.assertGreaterEqual(bare, us)
+                with self.subTest(us=us, mode=mode):
+                    out, devices = self.watched(*words, CISTERN_PLAN=str(plan), CISTERN_FREE_SYNC="false", **settings)
+                    told = devices[0]["plan"]
+                    self.assertEqual(told["served"] + told["occupied"], requests)
+                    if served is not None:
+                        self.assertEqual(told["served"], served)
+                    if mode != "short":  # there the request has to wait; that it came back says for what
+                        self.assertLessEqual(int(out.split()[1]), us)
+                if mode != "stream":
+                    with self.subTest(us=us, mode=mode, free_sync="auto"):
+                        _, devices = self.watched(*words, CISTERN_PLAN=str(plan), **settings)
+                        told = devices[0]["plan"]
+                        self.assertEqual((told["served"], told["occupied"]), (requests, 0))
 
     def test_what_runs_out_of_memory_otherwise_completes_with_a_plan(self):
         loops = {"train": ("iteration", "100"), "serve": ("thread", "120")}
