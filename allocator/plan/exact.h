@@ -10,7 +10,7 @@
 // - blocks that fall apart in time are searched one part after the other: one impossible part makes
 //   the whole impossible.
 //
-// The order of the numbers decides how long it takes, so callers try several. Owns about 16 n²
+// The order of the numbers decides how long it takes, so callers try several. Owns about 24 n²
 // bytes, and touches only those it needs. One thread at a time.
 #pragma once
 
