@@ -40,8 +40,8 @@ bool Expandable::begin_pool(int number) {
   const uint64_t unit = units_.unit_bytes();
   const uint64_t align = number == kLarge ? std::max(unit, sizes_.align) : sizes_.align;
   pool->init(&arenas_->pages, ledger_, garbage_,
-             {owner_, Role::range, static_cast<uint8_t>(number)}, party_,
-             BlockPool::Clean::merged, align, supply_->filler.gathers(), ReuseRule::about);
+             {owner_, Role::range, static_cast<uint8_t>(number)}, party_, BlockPool::Clean::merged,
+             align, supply_->filler.gathers(), ReuseRule::about);
   pool->use_units(static_cast<uint32_t>(unit / kBlockGranule), /*whole=*/number == kLarge);
   pools_[number].store(pool, std::memory_order_release);
   return true;
