@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
 #include <numeric>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "support.h"
@@ -92,6 +97,70 @@ TEST_CASE("fresh memory is not zero") {
       EXPECT_OK(cuMemcpyDtoH(seen.data(), new_block(bytes), bytes));
       EXPECT(seen.front() == 0xA5 && seen.back() == 0xA5);
     }
+  }));
+}
+
+TEST_CASE("a fill of fresh memory is of its bytes and no others") {
+  REQUIRE(in_child({}, [] {
+    start();
+    const size_t bytes = 4 * kUnit;
+    std::vector<unsigned char> seen(bytes);
+    const auto expect_filled = [&](CUdeviceptr block, size_t from, size_t to, unsigned value,
+                                   size_t element) {
+      EXPECT_OK(cuMemcpyDtoH(seen.data(), block, bytes));
+      size_t wrong = 0;
+      for (size_t i = 0; i < bytes; ++i) {
+        const auto wanted = static_cast<unsigned char>(value >> (8 * (i % element)));
+        const bool fresh = seen[i] == 0 || seen[i] == 0xA5;
+        wrong += i >= from && i < to ? seen[i] != wanted : !fresh;
+      }
+      EXPECT(wrong == 0);
+    };
+    for (const size_t from : {size_t{0}, size_t{4}, size_t{4096}, kUnit / 2 + 4, kUnit - 4}) {
+      for (const size_t length : {kUnit / 2, kUnit, kUnit + 20484, 2 * kUnit + 4}) {
+        const size_t to = from + length;
+        const CUdeviceptr one = new_block(bytes), two = new_block(bytes), four = new_block(bytes);
+        EXPECT_OK(cuMemsetD8(one + from, 0x12, length));
+        expect_filled(one, from, to, 0x12, 1);
+        EXPECT_OK(cuMemsetD16(two + from, 0x1234, length / 2));
+        expect_filled(two, from, to, 0x1234, 2);
+        EXPECT_OK(cuMemsetD32(four + from, 0x12345678, length / 4));
+        expect_filled(four, from, to, 0x12345678, 4);
+        EXPECT_OK(cuMemsetD32(four + from, 0x87654321, length / 4));
+        expect_filled(four, from, to, 0x87654321, 4);
+      }
+    }
+  }));
+}
+
+TEST_CASE("a fill writes to no file that a program put in place of the device's") {
+  REQUIRE(in_child({}, [] {
+    start();
+    const int own = memfd_create("program's", 0);
+    int replaced = 0;
+    for (int file = 3; file < own; ++file) {
+      char name[64] = {};
+      const std::string link = "/proc/self/fd/" + std::to_string(file);
+      if (readlink(link.c_str(), name, sizeof name - 1) < 0) continue;
+      if (std::string(name).starts_with("/memfd:simcuda-device-"))
+        replaced += dup2(own, file) == file;
+    }
+    EXPECT(replaced == 1);
+    const CUdeviceptr block = new_block(kUnit);
+    EXPECT_OK(cuMemsetD32(block, 7, kUnit / 4));
+    EXPECT(word_at(block) == 7 && word_at(block + kUnit - 4) == 7);
+    EXPECT(lseek(own, 0, SEEK_END) == 0);
+  }));
+}
+
+TEST_CASE("a fill does not end a program whose files may not grow") {
+  REQUIRE(in_child({}, [] {
+    start();
+    const rlimit limit{4096, 4096};
+    EXPECT(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    const CUdeviceptr block = new_block(2 * kUnit);
+    EXPECT_OK(cuMemsetD32(block, 7, 2 * kUnit / 4));
+    EXPECT(word_at(block) == 7 && word_at(block + 2 * kUnit - 4) == 7);
   }));
 }
 

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/copy.h"
 
-#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <mutex>
 
-#include "base/tsan.h"
 #include "exec/capture.h"
 #include "exec/context.h"
 #include "exec/engine.h"
 #include "exec/out_of_order.h"
 #include "memory/allocation.h"
+#include "memory/device.h"
 #include "watch/watcher.h"
 
 namespace simcuda {
@@ -63,19 +62,6 @@ void add_rows(std::vector<Access>& all, CUdeviceptr start, Layout layout, Box bo
     for (size_t y = 0; y < box.height; ++y) {
       all.push_back({start + z * layout.slice + y * layout.row, box.width, touch});
     }
-  }
-}
-
-// What is filled already is copied behind itself: few calls, also for a sanitizer.
-void fill_row(char* row, unsigned value, unsigned element, size_t width) {
-  if (element == 1) {
-    std::memset(row, static_cast<int>(value), width);
-    return;
-  }
-  const size_t bytes = width * element;
-  std::memcpy(row, &value, element);
-  for (size_t done = element; done < bytes; done *= 2) {
-    std::memcpy(row + done, row, std::min(done, bytes - done));
   }
 }
 
@@ -160,10 +146,9 @@ CUresult fill(Call call, const StreamRef& stream, const Fill& what, Timing timin
   if (watching() || several_contexts() || being_captured(stream)) {
     add_rows(work.accesses, what.address, {what.pitch, 0}, {row, what.height, 1}, Touch::kWrite);
   }
-  work.run = [what] {
-    const UnseenByTsan unseen;
+  work.run = [what, row] {
     for (size_t y = 0; y < what.height; ++y) {
-      fill_row(host(what.address) + y * what.pitch, what.value, what.element, what.width);
+      fill_memory(what.address + y * what.pitch, what.value, what.element, row);
     }
   };
   const auto found = find_allocation(what.address);

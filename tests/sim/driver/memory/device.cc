@@ -3,11 +3,15 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <cwchar>
 #include <string>
 
 #include "base/tsan.h"
@@ -39,6 +43,26 @@ std::vector<std::unique_ptr<Device>>& devices() {
 
 constinit std::atomic<uint64_t> g_next_id{1};
 
+// A fill of less stores its bytes.
+constexpr uint64_t kLeastWriteBytes = uint64_t{64} << 10;
+
+// Few calls, also for a sanitizer: what is filled already is copied behind itself.
+void set_all(CUdeviceptr address, unsigned value, unsigned element, uint64_t bytes) {
+  const UnseenByTsan unseen;
+  const auto to = static_cast<char*>(memory_at(address));
+  static_assert(sizeof(wchar_t) == 4);
+  if (element == 1) {
+    std::memset(to, static_cast<int>(value), bytes);
+  } else if (element == sizeof(wchar_t)) {
+    std::wmemset(reinterpret_cast<wchar_t*>(to), static_cast<wchar_t>(value), bytes / element);
+  } else {
+    std::memcpy(to, &value, element);
+    for (uint64_t done = element; done < bytes; done *= 2) {
+      std::memcpy(to + done, to, std::min(done, bytes - done));
+    }
+  }
+}
+
 }  // namespace
 
 uint64_t next_allocation_id() { return g_next_id.fetch_add(1, std::memory_order_relaxed); }
@@ -48,6 +72,7 @@ Device::Device(int ordinal, uint64_t total_bytes)
       total_bytes_(total_bytes),
       span_bytes_(span_for(total_bytes)),
       primary_(new Context(*this, Context::Role::kPrimary)),
+      filled_((unit_count() + 63) / 64),
       touched_(unit_count()),
       open_(std::bit_width(SmallBlock::kSlots)) {
   free_units_.give(0, unit_count());
@@ -58,6 +83,10 @@ bool Device::open() {
   const std::string name = "simcuda-device-" + std::to_string(ordinal_);
   file_ = memfd_create(name.c_str(), MFD_CLOEXEC);
   if (file_ < 0 || ftruncate(file_, static_cast<off_t>(span_bytes_)) != 0) return false;
+  struct stat status;
+  if (fstat(file_, &status) != 0) return false;
+  file_device_ = status.st_dev;
+  file_id_ = status.st_ino;
   // Room to align: the driver's large allocations start at multiples of 2 MiB.
   void* room = mmap(nullptr, span_bytes_ + kUnitBytes, PROT_NONE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -108,6 +137,7 @@ void Device::give_units(uint64_t first, uint64_t count) {
   } else {
     fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
               static_cast<off_t>(first * kUnitBytes), static_cast<off_t>(count * kUnitBytes));
+    forget_fills(first, count);
     std::fill_n(touched_.begin() + static_cast<ptrdiff_t>(first), count, false);
   }
   free_units_.give(first, count);
@@ -130,10 +160,63 @@ CUdeviceptr Device::allocate_large(const Allocation& wanted) {
 }
 
 void Device::poison_ends(CUdeviceptr address, uint64_t bytes) {
-  const UnseenByTsan unseen;
   const uint64_t poison = std::min<uint64_t>(kPoisonBytes, bytes);
-  std::memset(memory_at(address), kPoison, poison);
-  std::memset(memory_at(address + bytes - poison), kPoison, poison);
+  for (const CUdeviceptr end : {address, address + bytes - poison}) {
+    if (!write_through(end, kPoison, 1, poison)) set_all(end, kPoison, 1, poison);
+  }
+}
+
+bool Device::is_filled_first(uint64_t unit) {
+  const uint64_t bit = uint64_t{1} << (unit % 64);
+  return (filled_[unit / 64].fetch_or(bit, std::memory_order_relaxed) & bit) == 0;
+}
+
+void Device::forget_fills(uint64_t first, uint64_t count) {
+  for (uint64_t unit = first; unit < first + count; ++unit) {
+    filled_[unit / 64].fetch_and(~(uint64_t{1} << (unit % 64)), std::memory_order_relaxed);
+  }
+}
+
+// A write to the file takes half of the time that stores take to pages that are not there: these
+// fault for each page, which is zeroed first. The pages are mapped afterwards. False where not all
+// is written, as where the number is a file of the program's now: programs close what they did not
+// open.
+bool Device::write_through(CUdeviceptr address, unsigned value, unsigned element,
+                           uint64_t bytes) const {
+  const UnseenByTsan unseen;
+  struct stat status;
+  if (fstat(file_, &status) != 0 || status.st_dev != file_device_ || status.st_ino != file_id_) {
+    return false;
+  }
+  rlimit limit;  // what lies behind it would end the program by a signal
+  if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < offset_of(address) + bytes) {
+    return false;
+  }
+  // Not on the stack: a program's thread may have one of 16 KiB.
+  constexpr uint64_t kPieceBytes = 16384;
+  const std::unique_ptr<char[]> piece(new char[kPieceBytes]);
+  set_all(reinterpret_cast<CUdeviceptr>(piece.get()), value, element, kPieceBytes);
+  std::vector<iovec> pieces(bytes / kPieceBytes, {piece.get(), kPieceBytes});
+  if (const uint64_t rest = bytes % kPieceBytes; rest != 0) pieces.push_back({piece.get(), rest});
+  const ssize_t written = pwritev(file_, pieces.data(), static_cast<int>(pieces.size()),
+                                  static_cast<off_t>(offset_of(address)));
+  if (written != static_cast<ssize_t>(bytes)) return false;  // some of it is no harm
+  const uint64_t page = address & ~uint64_t{4095};
+  madvise(memory_at(page), address + bytes - page, MADV_POPULATE_READ);
+  return true;
+}
+
+void Device::fill(CUdeviceptr address, unsigned value, unsigned element, uint64_t bytes) {
+  while (bytes != 0) {
+    const uint64_t unit = (address - base_) / kUnitBytes;
+    const uint64_t here = std::min<uint64_t>(bytes, unit_address(unit + 1) - address);
+    const bool first = here >= kLeastWriteBytes && is_filled_first(unit);
+    if (!first || !write_through(address, value, element, here)) {
+      set_all(address, value, element, here);
+    }
+    address += here;
+    bytes -= here;
+  }
 }
 
 CUdeviceptr Device::take_block(uint64_t bytes, uint64_t wanted_bytes) {
@@ -148,8 +231,7 @@ CUdeviceptr Device::take_block(uint64_t bytes, uint64_t wanted_bytes) {
   const CUdeviceptr address = unit_address(*first);
   // Small requests share units: all of the first one is theirs.
   if (fresh && wanted_bytes < kUnitBytes) {
-    const UnseenByTsan unseen;
-    std::memset(memory_at(address), kPoison, kUnitBytes);
+    fill(address, kPoison, 1, kUnitBytes);
   } else if (fresh) {
     poison_ends(address, wanted_bytes);
   }
@@ -202,9 +284,7 @@ std::optional<uint64_t> Device::open_shared_unit() {
   Shared& opened = shared_[*unit];
   opened.bucket = open_.size() - 1;
   opened.place = open_[opened.bucket].insert(open_[opened.bucket].end(), *unit);
-  if (!fresh) return unit;
-  const UnseenByTsan unseen;
-  std::memset(memory_at(unit_address(*unit)), kPoison, kUnitBytes);
+  if (fresh) fill(unit_address(*unit), kPoison, 1, kUnitBytes);
   return unit;
 }
 
@@ -331,6 +411,12 @@ Device* device_of(CUdeviceptr address) {
     if (device->owns(address)) return device.get();
   }
   return nullptr;
+}
+
+void fill_memory(CUdeviceptr address, unsigned value, unsigned element, uint64_t bytes) {
+  if (Device* const device = device_of(address))
+    return device->fill(address, value, element, bytes);
+  set_all(address, value, element, bytes);
 }
 
 }  // namespace simcuda

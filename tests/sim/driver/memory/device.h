@@ -9,6 +9,8 @@
 // costs no memory); memory handed out again holds what was left in it. Any thread.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstdint>
 #include <list>
@@ -78,6 +80,9 @@ class Device {
   int file() const { return file_; }
   uint64_t offset_of(CUdeviceptr address) const { return address - base_; }
 
+  // fill_memory of memory that it owns.
+  void fill(CUdeviceptr address, unsigned value, unsigned element, uint64_t bytes);
+
  private:
   // A unit shared by small allocations, and its place in open_.
   struct Shared {
@@ -97,7 +102,10 @@ class Device {
   const Allocation* at_or_before(uint64_t unit, uint64_t within) const;
   Allocation* starting_at(CUdeviceptr base);
 
-  static void poison_ends(CUdeviceptr address, uint64_t bytes);
+  void poison_ends(CUdeviceptr address, uint64_t bytes);
+  bool is_filled_first(uint64_t unit);
+  void forget_fills(uint64_t first, uint64_t count);
+  bool write_through(CUdeviceptr address, unsigned value, unsigned element, uint64_t bytes) const;
   std::optional<uint64_t> take_units(uint64_t count, bool* fresh);
   void give_units(uint64_t first, uint64_t count);
 
@@ -110,7 +118,10 @@ class Device {
   Context* const primary_;
   CUdeviceptr base_ = 0;
   int file_ = -1;
+  dev_t file_device_ = 0;
+  ino_t file_id_ = 0;
   std::atomic<uint64_t> used_bytes_{0};
+  std::vector<std::atomic<uint64_t>> filled_;  // a bit for each unit in which a fill made pages
 
   mutable std::mutex mutex_;
   Extents free_units_;
@@ -130,5 +141,8 @@ int device_count();
 Device* find_device(CUdevice ordinal);
 // The device whose memory holds this address, allocated or not.
 Device* device_of(CUdeviceptr address);
+
+// Fills memory, whose ever it is, with a value of 1, 2 or 4 bytes, to whose multiple it is aligned.
+void fill_memory(CUdeviceptr address, unsigned value, unsigned element, uint64_t bytes);
 
 }  // namespace simcuda
