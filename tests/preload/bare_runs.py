@@ -13,6 +13,8 @@ import re
 import shutil
 import zlib
 
+import expectations
+
 SETTING = re.compile(r"(CISTERN_\w+|FLAGS_\w+|GE_\w+)")
 
 
@@ -26,12 +28,8 @@ class Kept:
 
     def key(self, command, expected):
         """All that such a run depends on; None if that may be more than is known here."""
-        words = list(command)
-        settings = dict(expected.env)
-        if words[0] == "env":
-            del words[0]
-            while "=" in words[0]:
-                name, _, settings[name] = words.pop(0).partition("=")
+        changed, words = expectations.without_env(command)
+        settings = expected.env | changed
         if pathlib.Path(words[0]).parent != self.programs or self.counts_arguments(expected):
             return None
         read_by = [words[0], *(self.programs / name for name in (*expected.preload, *expected.preload_behind))]

@@ -83,6 +83,17 @@ def assignment(word):
     return name, value
 
 
+def without_env(command):
+    """What `env` would set, and what it would run: in its stead, because it would be one more process with all that is
+    preloaded."""
+    words, settings = list(command), {}
+    if words[0] == "env" and not words[1].startswith("-"):
+        del words[0]
+        while "=" in words[0]:
+            name, _, settings[name] = words.pop(0).partition("=")
+    return settings, words
+
+
 def alternatives(line):
     """The line once for each choice of its {one,other} parts, as the shell would write them."""
     match = re.search(r"\{([^{}\s]*,[^{}\s]*)\}", line)

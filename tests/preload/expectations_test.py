@@ -67,6 +67,12 @@ class Format(unittest.TestCase):
             ["c", "env A=1 B=3 c", "env A=2 B=3 c", "env D=4 c", "env A=1 B=3 D=4 c",
              "env A=2 B=3 D=4 c", "env E=5 c"])
 
+    def test_what_env_would_do(self):
+        self.assertEqual(expectations.without_env(["c", "A=1"]), ({}, ["c", "A=1"]))
+        self.assertEqual(expectations.without_env(["env", "A=1", "B=x=y", "A=2", "c", "C=3"]),
+                         ({"A": "2", "B": "x=y"}, ["c", "C=3"]))
+        self.assertEqual(expectations.without_env(["env", "-u", "A", "c"]), ({}, ["env", "-u", "A", "c"]))
+
     def test_cases_have_the_head_and_their_own(self):
         self.write("some/one", "env-with A=1", "under B={1,2}", "prints all", "case first A=2 C=3", "run x",
                    "case second", "under -", "run y", "prints own", "exit 3")

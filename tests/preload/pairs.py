@@ -112,10 +112,10 @@ class Runner:
     def run(self, command, expected, preload):
         with tempfile.TemporaryDirectory(prefix="run-pair-") as name:
             folder = pathlib.Path(name)
+            settings, words = expectations.without_env(command)
             try:
-                done = subprocess.run(command, env=self.environment(expected, preload, folder),
-                                      cwd=folder, capture_output=True, timeout=HANGS_S,
-                                      check=False)
+                done = subprocess.run(words, env=self.environment(expected, preload, folder) | settings, cwd=folder,
+                                      capture_output=True, timeout=HANGS_S, check=False)
                 result = (done.returncode, done.stdout, done.stderr)
             except subprocess.TimeoutExpired as hangs:
                 sys.exit(f"FAIL: {shlex.join(command)} {'with' if preload else 'without'} Cistern hangs: "
