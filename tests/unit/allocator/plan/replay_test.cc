@@ -53,6 +53,17 @@ TEST_CASE("replay: each request has its place, period by period; the first one i
   CHECK(program.ledger->plan_entered.get() == 1);
 }
 
+TEST_CASE("replay: a request in the middle that has no place is followed, too", "[plan]") {
+  Following program({10, 20, 30, 40, 50}, Period::iteration, /*outside=*/2);
+  for (int period = 0; period < 3; ++period) {
+    for (const uint64_t size : {10, 20}) CHECK(program.ask(size) == size / 10 - 1);
+    CHECK(program.ask(30) == kNone);
+    for (const uint64_t size : {40, 50}) CHECK(program.ask(size) == size / 10 - 1);
+  }
+  CHECK(program.ledger->plan_periods.get() == 3);
+  CHECK(program.ledger->plan_left.get() == 0);
+}
+
 TEST_CASE("replay: one request more is passed over, two leave the plan until its end was seen",
           "[plan]") {
   Following program({10, 20, 30, 40, 50, 60}, Period::iteration);
