@@ -14,7 +14,6 @@
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/contexts/context.h"
 #include "shim/pooled/out_of_memory.h"
-#include "shim/pooled/refusal.h"
 #include "shim/watch/watch.h"
 
 namespace cistern::shim {

@@ -21,7 +21,7 @@
 #include "shim/order/contexts/context_life.h"
 #include "shim/order/contexts/device_report.h"
 #include "shim/order/shared.h"
-#include "shim/pooled/chosen_sites.h"
+#include "shim/pooled/selection.h"
 #include "shim/process/background.h"
 #include "shim/process/log.h"
 #include "shim/process/report_figures.h"

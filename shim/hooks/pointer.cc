@@ -20,7 +20,6 @@
 #include "shim/order/barrier/host_visible.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/pinned_pools.h"
-#include "shim/pooled/exported.h"
 #include "shim/pooled/memory.h"
 #include "shim/pooled/pinned_memory.h"
 #include "shim/pooled/queries.h"

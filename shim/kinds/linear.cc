@@ -9,7 +9,6 @@
 #include "shim/order/contexts/context.h"
 #include "shim/pooled/out_of_memory.h"
 #include "shim/pooled/queries.h"
-#include "shim/pooled/refusal.h"
 
 namespace cistern::shim {
 namespace {

@@ -9,7 +9,7 @@
 #include "shim/entry/driver.h"
 #include "shim/kinds/charges.h"
 #include "shim/order/suspicion.h"
-#include "shim/pooled/refusal.h"
+#include "shim/pooled/out_of_memory.h"
 #include "shim/watch/watch.h"
 
 namespace cistern::shim {

@@ -1,16 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finding the allocation that a program uses wrongly: CISTERN_ONLY_SIZES, CISTERN_POOL_FIRST and
-// the settings of chosen_sites.h let only some requests be pooled. Each other request gets the same
-// as without Cistern: a driver allocation of its own, really freed, as long as the driver has
-// memory. Any thread.
+// Which requests are pooled: a way to find the allocation that a program uses wrongly, and to leave
+// some out. Each other request gets the same as without Cistern: a driver allocation of its own,
+// really freed, as long as the driver has memory.
+//
+// CISTERN_ONLY_SIZES and CISTERN_POOL_FIRST choose by size and by order. Other settings choose by
+// where a request comes from: CISTERN_SKIP_OPT_SET, CISTERN_SKIP_GRADS and
+// FLAGS_enable_inplace_whitelist keep those that match out of the pools, CISTERN_ONLY_SITES all
+// that do not. A request comes from a call site and a range (NVTX); each of these is matched once
+// and its answer kept. Any thread; no lock of Cistern's may be held.
 #pragma once
 
 #include <cstdint>
+
+#include "config/policy.h"
+#include "shim/process/report_figures.h"
 
 namespace cistern::shim {
 
 // Whether a request of `bytes` is to be pooled. To be asked once for each request, because those of
 // the chosen sizes are counted.
 bool selected(uint64_t bytes);
+
+// At load: reads the entries, and has call sites found where there are any.
+void open_chosen_sites(const config::Policy& policy);
+
+// Whether the site and the range of the calling thread let its request be pooled. To be asked once
+// for each request, because those that match an entry are counted.
+bool site_is_pooled();
+
+// The entries in the order of the settings; false: there are no more.
+bool chosen_sites_entry(int index, SiteEntry* out);
 
 }  // namespace cistern::shim

@@ -20,10 +20,9 @@
 #include "shim/order/device.h"
 #include "shim/order/streams/events.h"
 #include "shim/order/streams/streams.h"
-#include "shim/pooled/chosen_sites.h"
 #include "shim/pooled/memory.h"
 #include "shim/pooled/out_of_memory.h"
-#include "shim/pooled/refusal.h"
+#include "shim/pooled/selection.h"
 
 namespace cistern::shim {
 namespace {

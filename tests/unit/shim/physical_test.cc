@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "shim/pooled/refusal.h"
+#include "shim/pooled/out_of_memory.h"
 #include "shim/watch/watch.h"
 #include "tests/catch.h"
 #include "tests/unit/shim/charged_device.h"
