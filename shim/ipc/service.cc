@@ -13,8 +13,8 @@
 #include "allocator/base/os.h"
 #include "shim/ipc/line.h"
 #include "shim/ipc/protocol.h"
+#include "shim/process/background.h"
 #include "shim/process/no_cancel.h"
-#include "shim/process/own_thread.h"
 
 namespace cistern::shim {
 namespace {

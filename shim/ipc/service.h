@@ -2,7 +2,7 @@
 // The thread that answers importers of this process's tokens. It starts with the first token and
 // stays. It holds no lock while it waits. Its only driver calls are for descriptors of units, and
 // none begins once the process ends. So neither the program's work nor its end waits for it
-// (process/own_thread.h). It answers one datagram after the other, in microseconds apart from such
+// (process/background.h). It answers one datagram after the other, in microseconds apart from such
 // calls, and waits for no peer: a peer that floods its queue only delays others. Its socket
 // receives requests; the answer only tells importers to come to a line (line.h), where they get
 // what they request. Messages of processes without a token do not reach the queue (protocol.h).

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/process/advice.h"
+#include "shim/process/report_writer.h"
 
 #include <bit>
 #include <cstdarg>

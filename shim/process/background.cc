@@ -10,7 +10,6 @@
 #include "allocator/base/os.h"
 #include "shim/process/life.h"
 #include "shim/process/log.h"
-#include "shim/process/own_thread.h"
 #include "shim/process/thread.h"
 
 namespace cistern::shim {

@@ -1,18 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-// The background thread. It does what is due while the program makes no call: tend_all_pools() in
+// Threads that Cistern adds to a process: the background thread, and the one that answers importers
+// of IPC handles (ipc/service.h). They are named "cistern", block all signals and keep no process
+// alive whose own threads have all ended. Any thread may start one.
+//
+// The background thread does what is due while the program makes no call: tend_all_pools() in
 // order/contexts/context_life.cc, record/recording.h. It is started with
 // FLAGS_free_idle_memory=true, FLAGS_eager_delete_scope=false or CISTERN_RECORD, and else once more
-// memory is idle than may always be (allocator/idle_work.h).
-//
-// The thread starts when there is something to do, ends when nothing is left (unless some work
-// keeps it), and may be started again. It blocks all signals, and it calls the driver directly,
-// never a hook. A forked child has no such thread. Once the process ends, the thread begins no
-// driver call; and it does not keep a process alive whose other threads have all ended.
+// memory is idle than may always be (allocator/idle_work.h). It starts when there is something to
+// do, ends when nothing is left (unless some work keeps it), and may be started again. It calls the
+// driver directly, never a hook. A forked child has no such thread. Once the process ends, the
+// thread begins no driver call.
 #pragma once
 
 #include <cstdint>
 
 namespace cistern::shim {
+
+// An error number, 0 if the thread runs. `run` begins with an OwnThread, and asks alone() at least
+// once a second.
+int start_own_thread(void* (*run)(void*));
+
+// Counts the calling thread as one of Cistern's until it ends.
+class OwnThread {
+ public:
+  OwnThread();
+  ~OwnThread();
+  OwnThread(const OwnThread&) = delete;
+  OwnThread& operator=(const OwnThread&) = delete;
+};
+
+// Whether the program's threads have all ended, and only Cistern's are left: then the caller, one
+// of these, calls become_thread_of_the_program() and returns from its function.
+bool alone();
+
+// The C library calls exit() in the last thread that ends: it runs the program's exit handlers, and
+// does so with the program's signal mask.
+void become_thread_of_the_program();
+
+// In a forked child: the parent's threads do not exist here.
+void forget_own_threads();
 
 // What the thread does. The process has few such objects, which must never go away.
 struct BackgroundWork {

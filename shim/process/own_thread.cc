@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/process/own_thread.h"
+#include "shim/process/background.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -9,7 +9,6 @@
 #include <ctime>
 
 #include "allocator/base/os.h"
-#include "shim/process/advice.h"
 #include "shim/process/log.h"
 #include "shim/process/own_file.h"
 #include "shim/process/report_figures.h"

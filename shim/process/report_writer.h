@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The writer of the report, in the form of text or of JSON. What writes a part of the report mostly
-// writes both forms of it, side by side: the writer drops those calls that are for the other form.
-// Where the forms have little in common, each has a function. Used once, at exit, by the thread
-// that ends the process.
+// The report's end and its writer. The end is advice: frameworks that also pool the program's
+// memory, and at most two settings that would have helped this run. Both follow from the report's
+// figures alone. A run without problems gets neither. Any thread.
+//
+// What writes a part of the report mostly writes both forms of it, text and JSON, side by side: the
+// writer drops those calls that are for the other form. Where the forms have little in common, each
+// has a function. The writer is used once, at exit, by the thread that ends the process.
 #pragma once
 
 #include <limits.h>
@@ -15,16 +18,52 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iterator>
+#include <span>
 #include <string_view>
 
 #include "allocator/base/ledger.h"
+#include "config/frameworks.h"
 #include "config/parse.h"
+#include "config/policy.h"
 #include "config/text.h"
-#include "shim/process/advice.h"
 #include "shim/process/own_file.h"
 #include "shim/process/report_figures.h"
 
 namespace cistern::shim {
+
+// Each framework once.
+class Frameworks {
+ public:
+  void add(const config::Framework* framework);
+  std::span<const config::Framework* const> list() const { return {all_, count_}; }
+
+ private:
+  static constexpr size_t kMost = 4;
+  const config::Framework* all_[kMost] = {};
+  size_t count_ = 0;
+};
+
+struct Hint {
+  const char* about;  // limit, ipc, bound, free_waits or sizes
+  char text[400];     // what was seen, and the setting that helps
+};
+
+// The first of them weigh most.
+class Advice {
+ public:
+  Frameworks frameworks;
+  std::span<const Hint> list() const { return {hints_, count_}; }
+
+  [[gnu::format(printf, 3, 4)]] void hint(const char* about, const char* format, ...);
+
+ private:
+  static constexpr size_t kMost = 2;
+  Hint hints_[kMost] = {};
+  size_t count_ = 0;
+};
+
+// `loaded`: frameworks that pool, if the figures do not say otherwise.
+Advice advise(const ProcessReport& process, const config::Policy& policy, const Frameworks& loaded);
 
 // So many keys of JSON, with a blank between them; another number does not compile.
 template <size_t kCount>
