@@ -2,7 +2,7 @@
 //
 // Names of driver functions as numbers: the preloaded object knows many more names than it has use
 // for their text, and `cistern doctor` compares a driver's exports with what the object knows. The
-// object keeps the numbers in a section of its own (shim/entry/function_names.h), sorted, which the
+// object keeps the numbers in a section of its own (shim/entry/faces.h), sorted, which the
 // tool reads from the file.
 #pragma once
 

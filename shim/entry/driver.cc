@@ -10,7 +10,7 @@
 
 #include "allocator/base/os.h"
 #include "config/name_hash.h"
-#include "shim/entry/function_names.h"
+#include "shim/entry/faces.h"
 #include "shim/entry/loader.h"
 
 namespace cistern::shim {

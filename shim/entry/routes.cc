@@ -8,7 +8,7 @@
 
 #include "config/name_hash.h"
 #include "shim/entry/driver.h"
-#include "shim/entry/function_names.h"
+#include "shim/entry/faces.h"
 #include "shim/entry/loader.h"
 #include "shim/entry/unknown.h"
 #include "shim/process/log.h"

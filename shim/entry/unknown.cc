@@ -13,7 +13,7 @@
 #include "allocator/base/os.h"
 #include "config/name_hash.h"
 #include "shim/entry/driver.h"
-#include "shim/entry/function_names.h"
+#include "shim/entry/faces.h"
 #include "shim/entry/loader.h"
 #include "shim/process/life.h"
 #include "shim/process/settings.h"

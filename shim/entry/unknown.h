@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Driver functions that Cistern does not know (function_names.h). Cistern cannot see what such a
+// Driver functions that Cistern does not know (faces.h). Cistern cannot see what such a
 // function does: it may submit work that touches any memory, make a stream or a context, or begin a
 // capture. So a program that looks one up gets a *trampoline* in its place. Its first call reports
 // to order/careful.h before the driver is called. Then, and at once in each later call, control

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/entry/function_names.h"
+#include "shim/entry/faces.h"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,6 @@
 #include <type_traits>
 
 #include "config/name_hash.h"
-#include "shim/entry/faces.h"
 
 namespace cistern::shim {
 namespace {
