@@ -26,9 +26,7 @@
 #include "shim/process/log.h"
 #include "shim/process/report_figures.h"
 #include "shim/process/settings.h"
-#include "shim/record/holders.h"
-#include "shim/record/recording.h"
-#include "shim/record/reuse_log.h"
+#include "shim/record/record.h"
 #include "shim/sites/sites.h"
 #include "shim/watch/watch.h"
 

@@ -19,7 +19,7 @@
 #include "shim/process/no_cancel.h"
 #include "shim/process/settings.h"
 #include "shim/process/thread.h"
-#include "shim/record/reuse_log.h"
+#include "shim/record/record.h"
 
 namespace cistern::shim {
 

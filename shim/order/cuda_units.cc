@@ -20,7 +20,7 @@
 #include "shim/process/background.h"
 #include "shim/process/no_cancel.h"
 #include "shim/process/thread.h"
-#include "shim/record/reuse_log.h"
+#include "shim/record/record.h"
 
 namespace cistern::shim {
 namespace {

@@ -18,7 +18,7 @@
 #include "shim/pooled/selection.h"
 #include "shim/process/settings.h"
 #include "shim/process/thread.h"
-#include "shim/record/recording.h"
+#include "shim/record/record.h"
 #include "shim/sites/sites.h"
 
 namespace cistern::shim {

@@ -14,7 +14,7 @@
 #include "shim/order/suspicion.h"
 #include "shim/process/log.h"
 #include "shim/process/thread.h"
-#include "shim/record/holders.h"
+#include "shim/record/record.h"
 
 namespace cistern::shim {
 namespace {

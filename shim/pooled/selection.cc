@@ -17,9 +17,7 @@
 #include "shim/process/names.h"
 #include "shim/process/settings.h"
 #include "shim/process/thread.h"
-#include "shim/sites/frames.h"
 #include "shim/sites/sites.h"
-#include "shim/sites/unwinder.h"
 
 namespace cistern::shim {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/record/holders.h"
+#include "shim/record/record.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -9,8 +9,6 @@
 #include "allocator/record/program_code.h"
 #include "shim/nvtx/ranges.h"
 #include "shim/process/names.h"
-#include "shim/record/recording.h"
-#include "shim/sites/frames.h"
 #include "shim/sites/sites.h"
 
 namespace cistern::shim {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/record/recording.h"
+#include "shim/record/record.h"
 
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/record/reuse_log.h"
+#include "shim/record/record.h"
 
 #include <cinttypes>
 #include <cstdio>
@@ -8,8 +8,6 @@
 #include "allocator/base/keyed_table.h"
 #include "allocator/record/freed_map.h"
 #include "shim/process/log.h"
-#include "shim/record/holders.h"
-#include "shim/record/recording.h"
 
 namespace cistern::shim {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/sites/frames.h"
+#include "shim/sites/sites.h"
 
 #include <algorithm>
 #include <atomic>

@@ -15,8 +15,6 @@
 #include "shim/process/names.h"
 #include "shim/process/no_cancel.h"
 #include "shim/process/thread.h"
-#include "shim/sites/frames.h"
-#include "shim/sites/unwinder.h"
 
 // Both are the linker's: where this object begins, and where its code ends.
 extern "C" {

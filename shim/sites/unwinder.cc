@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/sites/unwinder.h"
+#include "shim/sites/sites.h"
 
 #include <dlfcn.h>
 #include <link.h>

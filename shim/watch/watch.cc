@@ -8,9 +8,7 @@
 #include "shim/order/device.h"
 #include "shim/process/settings.h"
 #include "shim/process/thread.h"
-#include "shim/record/holders.h"
-#include "shim/record/recording.h"
-#include "shim/record/reuse_log.h"
+#include "shim/record/record.h"
 #include "shim/sites/sites.h"
 
 namespace cistern::shim {

@@ -13,7 +13,7 @@
 #include "allocator/record/live_blocks.h"
 #include "shim/cuda_api.h"
 #include "shim/nvtx/ranges.h"
-#include "shim/record/recording.h"
+#include "shim/record/record.h"
 
 namespace cistern::shim {
 

@@ -19,7 +19,7 @@
 #include "shim/process/background.h"
 #include "shim/process/no_cancel.h"
 #include "shim/process/settings.h"
-#include "shim/record/reuse_log.h"
+#include "shim/record/record.h"
 
 namespace cistern::shim {
 namespace {

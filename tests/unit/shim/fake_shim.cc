@@ -17,7 +17,7 @@
 #include "shim/process/log.h"
 #include "shim/process/settings.h"
 #include "shim/process/thread.h"
-#include "shim/record/reuse_log.h"
+#include "shim/record/record.h"
 
 namespace cistern::test {
 
