@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/ipc/forks.h"
+#include "shim/ipc/protocol.h"
 
 #include "allocator/base/os.h"
 #include "shim/process/life.h"

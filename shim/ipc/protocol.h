@@ -12,25 +12,77 @@
 //   importer, connected to the line →    the request again, which shows the word
 //   exporter → the line                  the answer, with descriptors where the block is in units
 // A line sends to, and hears, only the one socket that it is connected to, even if another process
-// takes the address. A peer that showed the word there has the token (line.h).
+// takes the address. A peer that showed the word there has the token (service.h).
 //
 // Strangers know the socket's name. Their messages must not even arrive: each wakes the receiver,
 // and the receiver must close descriptors that come along, which may take as long as the sender
 // likes (SO_LINGER). So each socket has a filter that the kernel applies in the sender's call. A
 // process that has a token passes the filter, also as another user. Before Linux 6.16 the kernel
 // cannot refuse its descriptors: they are received, and closed without a wait.
+//
+// A thread has descriptors in hand for a moment while another thread forks. The child inherits the
+// descriptors and the thread's record of them, and closes them. For that, opening and recording a
+// descriptor, or closing and forgetting it, must lie together before or after the fork. So each
+// waits for the other, but at most kMostNs: a signal handler may call fork in the middle of what it
+// waits for. Any thread.
 #pragma once
 
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/un.h>
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 
-#include "shim/ipc/forks.h"
 #include "shim/ipc/token.h"
 
 namespace cistern::shim {
+
+// From the first call on, forks wait, and each child calls this.
+void watch_forks(void (*close)());
+
+// For a scope no fork begins. Not within another one. No wait in it: a few calls of the kernel.
+class NoForkNow {
+ public:
+  NoForkNow();
+  ~NoForkNow();
+  NoForkNow(const NoForkNow&) = delete;
+  NoForkNow& operator=(const NoForkNow&) = delete;
+
+  static constexpr uint64_t kMostNs = 100'000'000;
+};
+
+// For a scope the object is one that a child closes: T::close_in_child(). Of more than kMost at a
+// time children know not all.
+template <typename T>
+class InHand {
+ public:
+  explicit InHand(T* object) {
+    for (std::atomic<T*>& place : places) {
+      T* none = nullptr;
+      if (!place.compare_exchange_strong(none, object)) continue;
+      place_ = &place;
+      return;
+    }
+  }
+  ~InHand() {
+    if (place_ != nullptr) place_->store(nullptr);
+  }
+  InHand(const InHand&) = delete;
+  InHand& operator=(const InHand&) = delete;
+
+  static void close_all_in_child() {
+    for (std::atomic<T*>& place : places) {
+      if (T* object = place.exchange(nullptr); object != nullptr) object->close_in_child();
+    }
+  }
+
+ private:
+  static constexpr size_t kMost = 256;
+  static inline constinit std::atomic<T*> places[kMost]{};
+  std::atomic<T*>* place_ = nullptr;
+};
 
 // Whether a peer is of this process's user. Equal ids are not enough in a user namespace: all users
 // that it does not map have one id there, the overflow id (usually 65534, of `nobody`), and a
@@ -113,7 +165,7 @@ class IpcFiles {
   const InHand<IpcFiles> known_;
 };
 
-// From the first call on, a child closes what was in hand when it was forked (forks.h).
+// From the first call on, a child closes what was in hand when it was forked.
 void close_what_children_get();
 
 // The address of the socket of a process; its length.

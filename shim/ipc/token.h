@@ -53,7 +53,7 @@ uint64_t pass_of(const IpcProcess& process);
 // request with that number, or from another answer.
 uint64_t proof_of(const IpcProcess& process, uint64_t number);
 // By the word an importer shows, on the line that was opened for its request with that number
-// (line.h), that it is still the one with the token.
+// (service.h), that it is still the one with the token.
 uint64_t word_of(const IpcProcess& process, uint64_t number);
 // The token as it stands in a message: with this, the pass or the word, in place of the secret.
 IpcToken showing(const IpcToken& token, uint64_t shown);
