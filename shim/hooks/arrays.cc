@@ -8,7 +8,7 @@
 #include "shim/entry/driver.h"
 #include "shim/entry/faces.h"
 #include "shim/kinds/charges.h"
-#include "shim/kinds/fill.h"
+#include "shim/kinds/linear.h"
 #include "shim/order/ask.h"
 #include "shim/order/barrier/debts.h"
 #include "shim/order/captures/capture_gate.h"

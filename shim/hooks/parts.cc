@@ -8,7 +8,6 @@
 #include "shim/kinds/charges.h"
 #include "shim/kinds/imported.h"
 #include "shim/kinds/physical.h"
-#include "shim/kinds/stream_ordered/kept_pools.h"
 #include "shim/kinds/stream_ordered/memory_pools.h"
 #include "shim/kinds/stream_ordered/scratch.h"
 #include "shim/nvtx/ranges.h"

@@ -2,8 +2,8 @@
 // Stream-ordered allocation, and the program's calls about the driver's memory pools that it takes
 // memory from. Calls about pools must not show memory that the scratch cache keeps: it is released
 // or left out of the answer. Nor do they show memory that a pool keeps because of
-// CISTERN_MEMPOOL_THRESHOLD (kept_pools.h). The place of a pool's memory is recorded
-// (memory_pools.h). Any thread.
+// CISTERN_MEMPOOL_THRESHOLD (memory_pools.h). The place of a pool's memory is recorded
+// there. Any thread.
 #include "shim/kinds/stream_ordered/stream_ordered.h"
 
 #include <algorithm>
@@ -11,8 +11,7 @@
 
 #include "shim/entry/faces.h"
 #include "shim/kinds/charges.h"
-#include "shim/kinds/fill.h"
-#include "shim/kinds/stream_ordered/kept_pools.h"
+#include "shim/kinds/linear.h"
 #include "shim/kinds/stream_ordered/memory_pools.h"
 #include "shim/kinds/stream_ordered/scratch.h"
 #include "shim/order/ask.h"

@@ -7,7 +7,6 @@
 
 #include "shim/ipc/client.h"
 #include "shim/kinds/imported_table.h"
-#include "shim/kinds/imported_units.h"
 #include "shim/order/ask.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/captures/let_by_captures.h"

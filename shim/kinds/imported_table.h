@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of other processes that is open and mapped in this one (imported.h). One lock, under
-// which no call is made. Any thread.
+// The memory of other processes that is open and mapped in this one (imported.h). Any thread.
+//
+// The table has one lock, under which no call is made. Memory of another process may lie in units
+// (ipc/protocol.h): its exporter sends descriptors of them, which are mapped side by side in
+// addresses of this process by virtual memory management. To the driver this is mapped memory,
+// which outlives contexts. No lock may be held while units are mapped.
 #pragma once
 
 #include "shim/cuda_api.h"
@@ -62,5 +66,19 @@ void drop_mappings_of(CUcontext context);
 uint64_t blocks_opened();
 
 void reset_imported_after_fork();
+
+struct MappedUnits {
+  CUdeviceptr base;
+  uint64_t bytes;
+};
+
+// What is mapped of a token, or why not: nothing is, then. `reply` is the exporter's last, of which
+// `first` is the answer with the `files` that came along; further ones are asked for, with
+// the same `patience`.
+CUresult map_units(const IpcToken& token, const IpcAnswer& first, IpcFiles* files,
+                   IpcPatience* patience, MappedUnits* out, IpcReply* reply);
+
+// An error means that it is mapped as before.
+CUresult unmap_units(const MappedUnits& units);
 
 }  // namespace cistern::shim

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/kinds/imported_units.h"
+#include "shim/kinds/imported_table.h"
 
 #include <bit>
 

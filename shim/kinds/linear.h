@@ -2,13 +2,35 @@
 // Linear memory that no pool serves: cuMemAlloc without a pooled context, pitched and managed
 // memory, and frees and queries of addresses outside the pools. It stays the driver's. If charges
 // are kept, it is charged; with the fill on, it is filled. Any thread.
+//
+// The fill (FLAGS_init_allocated_mem) is that of all memory which comes from no pool of ours. The
+// pools fill their own blocks (allocator/chunk/fill.h, CudaSource::fill). The fill_* functions and
+// note_unfilled() are to be called only if fill_on() is true. None changes a result of the program.
 #pragma once
 
 #include <cstddef>
 
 #include "shim/cuda_api.h"
+#include "shim/kinds/stream_ordered/memory_pools.h"
+#include "shim/process/settings.h"
 
 namespace cistern::shim {
+
+inline bool fill_on() { return active() && policy().fill_byte() >= 0; }
+inline unsigned char fill_byte() { return static_cast<unsigned char>(policy().fill_byte()); }
+
+// Linear memory that the driver just gave the calling thread: fills it and waits for that, since
+// any stream may use the memory next.
+void fill_linear(CUdeviceptr address, size_t bytes);
+
+// Stream-ordered memory: filled in the order of the stream the request named, so nothing waits.
+// `memset`: the function for the request's meaning of stream 0.
+using Memset = CUresult(CUDAAPI*)(CUdeviceptr, unsigned char, size_t, CUstream);
+void fill_ordered(Memset memset, CUdeviceptr address, size_t bytes, CUstream stream,
+                  const PoolHome& home);
+
+// Memory of a kind that is not filled was handed out in the current context.
+void note_unfilled();
 
 // cuMemAlloc and cuMemFree beside the pools. Stream-ordered memory, too, may be freed this way.
 CUresult allocate_linear(CUdeviceptr* out, size_t bytes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/kinds/stream_ordered/kept_pools.h"
+#include "shim/kinds/stream_ordered/memory_pools.h"
 
 #include <algorithm>
 #include <atomic>

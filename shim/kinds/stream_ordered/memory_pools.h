@@ -1,13 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the driver's memory pools have their memory: a block may come from a pool on another device
-// than its stream's, or on no device. Pools are recorded only if charges are kept (kinds/charges.h)
-// or memory is filled (kinds/fill.h). Any thread.
+// The driver's memory pools: where they have their memory, and what they keep.
+//
+// A block may come from a pool on another device than its stream's, or on no device. Pools are
+// recorded only if charges are kept (kinds/charges.h) or memory is filled (kinds/linear.h).
+//
+// At each synchronisation a pool returns memory beyond its release threshold, which is 0 by
+// default. With CISTERN_MEMPOOL_THRESHOLD a pool whose threshold the program never set is adopted:
+// the threshold is raised, and (`auto`) the background thread trims the pool to what the program
+// used within the last second. After a second without use it is trimmed completely, and the
+// threshold is 0 until the next allocation. Blocks and their order stay the driver's; only the
+// threshold is ours.
+//
+// Adopted are a device's default pool, at the first stream-ordered allocation, and pools that the
+// program makes of device memory, unless they are to be shared with other processes. A pool is left
+// alone once the program sets its threshold, and with `auto` if the device has a cap, since memory
+// that pools keep is not charged. While a context ends, the pools of its device have their own
+// threshold; the next use adopts them again, since the end may be a device's reset.
+//
+// The program's queries return what they would without Cistern: its own threshold, its own
+// high-water mark of use (which each look resets), and no memory that is only kept. Before a query
+// of a device's free memory is answered, memory kept there goes back.
+//
+// Any thread may call anything. No lock is held across a driver call: a call on a pool is made
+// during a visit, and removing a pool waits until its visitors are gone. Nothing here fails: after
+// a failed driver call the pool keeps more or less than it should until the next look, half a
+// second later.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "allocator/base/ledger.h"
 #include "shim/cuda_api.h"
+#include "shim/order/contexts/context.h"
+#include "shim/process/report_figures.h"
+#include "shim/process/settings.h"
 
 namespace cistern::shim {
 
@@ -32,5 +59,56 @@ void note_stream_ordered_use();
 bool trim_default_pools(CUdevice device);
 
 void reset_memory_pools_after_fork();
+
+// What adopted pools keep (kept_pools.cc). The functions below are to be called only where this is
+// true, unless they say otherwise.
+inline bool keeps_pools() {
+  return active() && policy().mempool_threshold.value.mode != config::ThresholdMode::kOff;
+}
+
+// The program allocates in stream order, from the named pool or (nullptr) a current one.
+void kept_pools_used(CUmemoryPool pool);
+
+// The program made a pool.
+void kept_pool_created(CUmemoryPool pool, const CUmemPoolProps& properties);
+
+// `asleep`: nobody uses it since a context of its device began to end.
+enum class Whose : uint8_t { nobodys, ours, programs, asleep };
+
+// The program sets a pool's threshold or destroys it: from the constructor on nothing here calls
+// the driver for the pool. If that went well it is the program's, or gone; else all is as before.
+class TakenPool {
+ public:
+  explicit TakenPool(CUmemoryPool pool);
+  void is_the_programs();
+  void is_gone();
+  ~TakenPool();
+  TakenPool(const TakenPool&) = delete;
+  TakenPool& operator=(const TakenPool&) = delete;
+
+ private:
+  struct KeptPool* pool_;  // nullptr: there are too many
+  uint64_t birth_;         // once destroyed, another thread's new pool may have handle and place
+  Whose was_;              // and will be at the end
+};
+
+// The driver's answer, as it would be if nothing were kept.
+void tell_without_kept(CUmemoryPool pool, CUmemPool_attribute attribute, void* value);
+// The program puts the high-water mark of use back: the driver's call for that.
+CUresult reset_used_high(CUmemoryPool pool, void* value);
+
+// Whether pools may keep what another pool lacks.
+bool several_pools_keep();
+
+// For order/contexts/context_client.h; these do nothing where the setting is off.
+void kept_pools_close(const Context& context);
+// Which of it a trim could give back is not known before: memory whose free waits for work cannot.
+void give_back_kept(CUdevice device);
+// What the pools keep that the program made; those of the devices: trim_default_pools().
+bool trim_kept_pools(CUdevice device);
+
+PoolsReport kept_pools_report();
+
+void reset_kept_pools_after_fork();
 
 }  // namespace cistern::shim
