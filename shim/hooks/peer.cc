@@ -6,7 +6,6 @@
 #include "shim/order/barrier/debts.h"
 #include "shim/order/barrier/host_visible.h"
 #include "shim/order/contexts/context.h"
-#include "shim/order/contexts/unit_access.h"
 #include "shim/order/contexts/unseen.h"
 #include "shim/order/ties.h"
 #include "shim/pooled/out_of_memory.h"

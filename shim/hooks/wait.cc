@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls with which programs wait for their kernels, or ask whether they are done. The error of a
-// kernel that died usually shows here first, and ask() notes it (order/suspicion.h). What the
+// kernel that died usually shows here first, and ask() notes it (order/ask.h). What the
 // scratch cache keeps of a stream is released before that stream is synchronised (scratch.h).
 // Reclamation does not rely on these calls.
 #include "shim/entry/faces.h"

@@ -5,7 +5,7 @@
 
 #include "shim/order/ask.h"
 #include "shim/order/captures/let_by_captures.h"
-#include "shim/order/contexts/unit_access.h"
+#include "shim/order/ties.h"
 #include "shim/pooled/out_of_memory.h"
 
 namespace cistern::shim {

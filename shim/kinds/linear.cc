@@ -12,7 +12,6 @@
 #include "shim/order/device.h"
 #include "shim/order/streams/events.h"
 #include "shim/order/streams/streams.h"
-#include "shim/order/suspicion.h"
 #include "shim/pooled/out_of_memory.h"
 #include "shim/pooled/queries.h"
 

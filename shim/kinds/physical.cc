@@ -8,7 +8,7 @@
 #include "allocator/base/mutex.h"
 #include "shim/entry/driver.h"
 #include "shim/kinds/charges.h"
-#include "shim/order/suspicion.h"
+#include "shim/order/ask.h"
 #include "shim/pooled/out_of_memory.h"
 #include "shim/watch/watch.h"
 

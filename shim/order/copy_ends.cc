@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/order/copy_ends.h"
+#include "shim/order/ties.h"
 
 #include <algorithm>
 #include <atomic>

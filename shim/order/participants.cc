@@ -6,7 +6,6 @@
 #include "shim/order/captures/graph_contexts.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/crowd.h"
-#include "shim/order/copy_ends.h"
 #include "shim/order/shared.h"
 #include "shim/order/streams/streams.h"
 #include "shim/order/ties.h"

@@ -2,16 +2,30 @@
 // What ties contexts: work of one that may touch memory of another. Memory of a context is clean
 // once that context and those tied to it have finished (allocator/reclaim/reclaim.h); all others
 // never delay it. A tie lasts as long as the work that made it, or, for peer access, until that is
-// disabled.
+// disabled. Any thread.
 //
 // Peer access concerns memory of cuMemAlloc, which the pools serve. Access to the driver's memory
 // pools and to memory that the program maps itself (cuMemPoolSetAccess, cuMemSetAccess) needs no
 // tie: neither is in a pool of ours, and the scratch cache reuses memory of the driver's pools only
-// in stream order, in which the program must order every use before the free. Any thread.
+// in stream order, in which the program must order every use before the free. The driver grants
+// peer access for memory of cuMemAlloc. Memory mapped by virtual memory management, that of the
+// expandable pools, has a list of devices instead. It is kept here (contexts/unit_access.cc) as the
+// program enables and disables peer access; later mappings get the list then (order/cuda_units.h).
+//
+// A copy ties contexts until it is done. Drivers that record no event for a whole context make
+// marks in frees and allocations only (streams/stream_marks.h), so the next mark of the context
+// that copies may come after work that never ends. There (copy_ends.cc) an event is recorded on the
+// copy's own stream instead, right behind it and in the same call of the program. So it orders
+// nothing that the copy does not: on the legacy stream it may follow work that another thread
+// submits just then, which the copy itself might have followed as well. At most kMost copies are
+// followed at a time; the ties of others, and of those whose event cannot be recorded or asked, end
+// with marks (Reclaim::only_marks_untie). An event is destroyed once it has passed, and ends with
+// its context before. The caller holds nothing.
 #pragma once
 
 #include "shim/cuda_api.h"
 #include "shim/order/contexts/context_set.h"
+#include "shim/process/no_cancel.h"
 
 namespace cistern::shim {
 
@@ -47,5 +61,36 @@ void ties_of_context_gone(const Context& context);
 // No context without a number is left (contexts/crowd.h).
 void ties_of_crowd_gone();
 void reset_ties_after_fork();
+
+// For the time in which the ties of work that was just handed to `stream` are made; `workers` are
+// all that may do it. Does nothing where whole contexts have events.
+class FollowedCopy {
+ public:
+  FollowedCopy(const ContextSet& workers, CUstream stream);
+  ~FollowedCopy();
+  FollowedCopy(const FollowedCopy&) = delete;
+  FollowedCopy& operator=(const FollowedCopy&) = delete;
+
+ private:
+  const NoCancel place_is_left_;
+  const ContextSet& workers_;
+  CUstream stream_;
+  int place_;  // in the list of those that are followed; kUnfollowed, or kNotNeeded
+};
+
+// Tells Reclaim which copies are done by now. Returns at once while another thread does so.
+void look_at_copies();
+
+void reset_copy_ends_after_fork();
+
+// Who reaches memory of `owner` by peer access has changed: gives it to the devices that have it
+// now and takes it from all others. An error is the driver's, and means that a device may lack it.
+CUresult share_units(CUcontext owner);
+// The same for every context.
+CUresult share_all_units();
+
+// The device of the current context, and those that reach memory of that context by peer access, as
+// bits. 0 without one.
+uint64_t devices_of_current(CUdevice* current);
 
 }  // namespace cistern::shim

@@ -16,6 +16,7 @@
 #include "allocator/base/os.h"
 #include "shim/entry/driver.h"
 #include "shim/entry/unknown.h"
+#include "shim/order/ask.h"
 #include "shim/order/barrier/host_visible.h"
 #include "shim/order/barrier/visible_work.h"
 #include "shim/order/captures/capture_gate.h"
@@ -26,7 +27,6 @@
 #include "shim/order/device.h"
 #include "shim/order/shared.h"
 #include "shim/order/streams/events.h"
-#include "shim/order/suspicion.h"
 #include "shim/order/ties.h"
 #include "shim/process/log.h"
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "shim/entry/driver.h"
+#include "shim/order/ask.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/careful.h"
 #include "shim/order/contexts/context.h"
@@ -11,7 +12,6 @@
 #include "shim/order/contexts/visit.h"
 #include "shim/order/device.h"
 #include "shim/order/shared.h"
-#include "shim/order/suspicion.h"
 #include "shim/process/log.h"
 #include "shim/process/thread.h"
 #include "shim/record/record.h"

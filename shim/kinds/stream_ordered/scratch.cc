@@ -4,11 +4,11 @@
 #include "allocator/base/os.h"
 #include "shim/entry/driver.h"
 #include "shim/kinds/charges.h"
+#include "shim/order/ask.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/device.h"
 #include "shim/order/shared.h"
 #include "shim/order/streams/events.h"
-#include "shim/order/suspicion.h"
 #include "shim/process/no_cancel.h"
 
 namespace cistern::shim {

@@ -19,7 +19,6 @@
 #include "shim/order/shared.h"
 #include "shim/order/streams/events.h"
 #include "shim/order/streams/streams.h"
-#include "shim/order/suspicion.h"
 #include "shim/order/ties.h"
 #include "shim/process/background.h"
 #include "shim/process/life.h"

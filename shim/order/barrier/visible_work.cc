@@ -7,6 +7,7 @@
 #include "allocator/base/mutex.h"
 #include "allocator/base/os.h"
 #include "shim/entry/driver.h"
+#include "shim/order/ask.h"
 #include "shim/order/barrier/debts.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/captures/let_by_captures.h"
@@ -15,7 +16,6 @@
 #include "shim/order/contexts/visit.h"
 #include "shim/order/streams/events.h"
 #include "shim/order/streams/streams.h"
-#include "shim/order/suspicion.h"
 #include "shim/process/no_cancel.h"
 
 namespace cistern::shim {

@@ -17,7 +17,6 @@
 #include "shim/order/contexts/idle_memory.h"
 #include "shim/order/contexts/pinned_pools.h"
 #include "shim/order/contexts/visit.h"
-#include "shim/order/copy_ends.h"
 #include "shim/order/device.h"
 #include "shim/order/plans.h"
 #include "shim/order/shared.h"

@@ -21,7 +21,7 @@ struct ContextSlot {
   std::atomic<uint64_t> id;         // the driver's, which no other context ever has; 0: not known
   std::atomic<CUdevice> device;     // visitors may read it while the slot changes hands
   uint32_t number;                  // context_slot(number) is this one
-  std::atomic<uint32_t> suspicion;  // 0: none (order/suspicion.h)
+  std::atomic<uint32_t> suspicion;  // 0: none (order/ask.h)
   std::atomic<bool> careful;        // no hook saw it made (unseen.h)
   std::atomic<int> attached;        // cuCtxAttach calls not yet undone
   std::atomic<int> visitors;        // Visits (visit.h), for which the context's end waits

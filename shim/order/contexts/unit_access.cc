@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/order/contexts/unit_access.h"
+#include "shim/order/ties.h"
 
 #include <bit>
 
 #include "shim/entry/driver.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/visit.h"
-#include "shim/order/ties.h"
 #include "shim/process/settings.h"
 
 namespace cistern::shim {

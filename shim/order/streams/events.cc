@@ -2,7 +2,7 @@
 #include "shim/order/streams/events.h"
 
 #include "shim/entry/driver.h"
-#include "shim/order/suspicion.h"
+#include "shim/order/ask.h"
 #include "shim/process/background.h"
 
 namespace cistern::shim {

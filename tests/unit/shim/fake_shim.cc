@@ -6,12 +6,12 @@
 #include <mutex>
 
 #include "config/load.h"
+#include "shim/order/ask.h"
 #include "shim/order/barrier/debts.h"
 #include "shim/order/contexts/context_slot.h"
 #include "shim/order/device.h"
 #include "shim/order/shared.h"
 #include "shim/order/submissions.h"
-#include "shim/order/suspicion.h"
 #include "shim/pooled/out_of_memory.h"
 #include "shim/process/background.h"
 #include "shim/process/log.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/order/suspicion.h"
+#include "shim/order/ask.h"
 
 #include "shim/entry/driver.h"
 #include "shim/order/captures/capture_gate.h"
