@@ -8,7 +8,7 @@
 #include "shim/order/captures/graph_contexts.h"
 #include "shim/order/captures/graphs.h"
 #include "shim/order/contexts/context.h"
-#include "shim/order/contexts/unseen.h"
+#include "shim/order/contexts/context_life.h"
 #include "shim/order/streams/streams.h"
 #include "shim/process/settings.h"
 

@@ -8,13 +8,12 @@
 #include "shim/entry/faces.h"
 #include "shim/order/ask.h"
 #include "shim/order/barrier/debts.h"
-#include "shim/order/barrier/host_visible.h"
 #include "shim/order/barrier/visible_work.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/captures/graph_contexts.h"
 #include "shim/order/captures/graphs.h"
 #include "shim/order/contexts/context.h"
-#include "shim/order/contexts/unseen.h"
+#include "shim/order/contexts/context_life.h"
 #include "shim/order/participants.h"
 #include "shim/order/streams/streams.h"
 #include "shim/order/submissions.h"
@@ -57,7 +56,7 @@ constexpr unsigned looks_for_unseen(std::string_view symbol) {
   return symbol.starts_with("cuLaunch") ? 0 : unsigned{kLooksForUnseen};
 }
 
-// Contexts that a call names, outright or by a stream (contexts/unseen.h).
+// Contexts that a call names, outright or by a stream (contexts/context_life.h).
 template <typename Kind, typename Argument>
 void notice_in(const Argument& argument) {
   if constexpr (std::is_same_v<Argument, CUstream>) {
@@ -208,7 +207,7 @@ bool awaits_visible_work(CUstream stream, CUevent, unsigned) {
   return may_await_visible_work(stream);
 }
 
-// Whether the host sees the work that a call hands over (order/barrier/host_visible.h).
+// Whether the host sees the work that a call hands over (order/barrier/visible_work.h).
 template <unsigned kTraits, typename... Arguments>
 [[gnu::always_inline]] inline bool is_visible(Arguments... arguments) {
   if constexpr ((kTraits & kRecords) != 0) return false;

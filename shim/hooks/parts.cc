@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which functions are called when something happens to the process or to one of its contexts. The
 // folders below may not include those above them, and call them through these two tables
-// (process/settings.h, order/contexts/context_client.h).
+// (process/settings.h, order/contexts/context.h).
 #include "shim/host/host_memory.h"
 #include "shim/ipc/exports.h"
 #include "shim/ipc/service.h"
@@ -16,9 +16,9 @@
 #include "shim/order/captures/graph_contexts.h"
 #include "shim/order/captures/graphs.h"
 #include "shim/order/careful.h"
-#include "shim/order/contexts/context_client.h"
+#include "shim/order/contexts/all_contexts.h"
+#include "shim/order/contexts/context.h"
 #include "shim/order/contexts/context_life.h"
-#include "shim/order/contexts/device_report.h"
 #include "shim/order/shared.h"
 #include "shim/pooled/selection.h"
 #include "shim/process/background.h"

@@ -8,7 +8,7 @@
 #include "shim/entry/faces.h"
 #include "shim/order/ask.h"
 #include "shim/order/barrier/debts.h"
-#include "shim/order/barrier/host_visible.h"
+#include "shim/order/barrier/visible_work.h"
 #include "shim/pooled/out_of_memory.h"
 #include "shim/pooled/queries.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Page-locked host memory (pooled/pinned_memory.h).
 #include "shim/entry/faces.h"
-#include "shim/order/barrier/host_visible.h"
+#include "shim/order/barrier/visible_work.h"
 #include "shim/pooled/pinned_memory.h"
 #include "shim/watch/watch.h"
 

@@ -17,7 +17,7 @@
 #include "shim/kinds/linear.h"
 #include "shim/kinds/stream_ordered/scratch.h"
 #include "shim/order/ask.h"
-#include "shim/order/barrier/host_visible.h"
+#include "shim/order/barrier/visible_work.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/pinned_pools.h"
 #include "shim/pooled/memory.h"

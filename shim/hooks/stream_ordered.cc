@@ -16,7 +16,6 @@
 #include "shim/kinds/stream_ordered/scratch.h"
 #include "shim/order/ask.h"
 #include "shim/order/barrier/debts.h"
-#include "shim/order/barrier/host_visible.h"
 #include "shim/order/barrier/visible_work.h"
 #include "shim/order/device.h"
 #include "shim/order/submissions.h"

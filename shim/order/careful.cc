@@ -8,7 +8,7 @@
 #include "allocator/base/os.h"
 #include "shim/entry/driver.h"
 #include "shim/entry/unknown.h"
-#include "shim/order/barrier/debt.h"
+#include "shim/order/barrier/work.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/shared.h"

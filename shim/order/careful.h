@@ -16,7 +16,7 @@
 // A function that submits work unseen, but only in contexts that the program got from hooked calls,
 // has less effect (entry/unknown.h). From its first call on *work goes unseen*:
 //
-//   * no context counts as seen empty (contexts/seen_empty.h), and no free leaves its order to the
+//   * no context counts as seen empty (barrier/work.h), and no free leaves its order to the
 //     device: each waits for all work of its context;
 //   * drivers before CUDA 12.5: marks of the known streams prove nothing any more.
 //

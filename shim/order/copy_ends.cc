@@ -8,7 +8,6 @@
 #include "shim/entry/driver.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/contexts/context.h"
-#include "shim/order/contexts/visit.h"
 #include "shim/order/shared.h"
 #include "shim/order/streams/events.h"
 #include "shim/order/streams/streams.h"

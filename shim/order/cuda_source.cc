@@ -8,7 +8,7 @@
 #include "shim/ipc/exports.h"
 #include "shim/nvtx/ranges.h"
 #include "shim/order/ask.h"
-#include "shim/order/barrier/debt.h"
+#include "shim/order/barrier/work.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/device.h"
 #include "shim/order/shared.h"

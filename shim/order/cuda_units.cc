@@ -12,7 +12,7 @@
 #include "shim/ipc/exports.h"
 #include "shim/ipc/protocol.h"
 #include "shim/order/ask.h"
-#include "shim/order/barrier/debt.h"
+#include "shim/order/barrier/work.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/captures/let_by_captures.h"
 #include "shim/order/device.h"

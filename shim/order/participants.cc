@@ -5,7 +5,7 @@
 
 #include "shim/order/captures/graph_contexts.h"
 #include "shim/order/contexts/context.h"
-#include "shim/order/contexts/crowd.h"
+#include "shim/order/contexts/context_slot.h"
 #include "shim/order/shared.h"
 #include "shim/order/streams/streams.h"
 #include "shim/order/ties.h"

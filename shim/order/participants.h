@@ -10,7 +10,7 @@
 
 #include "shim/cuda_api.h"
 #include "shim/order/ask.h"
-#include "shim/order/contexts/context_set.h"
+#include "shim/order/contexts/context_slot.h"
 
 namespace cistern::shim {
 

@@ -2,12 +2,11 @@
 #include "shim/order/submissions.h"
 
 #include "allocator/base/mutex.h"
-#include "shim/order/barrier/debt.h"
-#include "shim/order/barrier/host_visible.h"
+#include "shim/order/barrier/visible_work.h"
+#include "shim/order/barrier/work.h"
 #include "shim/order/careful.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/pinned_pools.h"
-#include "shim/order/contexts/visit.h"
 #include "shim/process/settings.h"
 
 namespace cistern::shim {

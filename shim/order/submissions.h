@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program submits work to the device. From then on frees have something to wait for
-// (contexts/seen_empty.h). The thread that submitted it, and whether the host sees it, decide how
-// they wait (barrier/unfinished.h). Freed memory is marked before the submission
-// (allocator/reclaim/reclaim.h), so that the mark covers only earlier work: freed memory does not
-// wait for work launched after its free. Which functions these are: submissions.def. Any thread.
+// The program submits work to the device. From then on frees have something to wait for. The thread
+// that submitted it, and whether the host sees it, decide how they wait (barrier/work.h). Freed
+// memory is marked before the submission (allocator/reclaim/reclaim.h), so that the mark covers
+// only earlier work: freed memory does not wait for work launched after its free. Which functions
+// these are: submissions.def. Any thread.
 #pragma once
 
-#include "shim/order/barrier/debt.h"
-#include "shim/order/barrier/unfinished.h"
-#include "shim/order/contexts/seen_empty.h"
+#include "shim/order/barrier/work.h"
 #include "shim/order/shared.h"
 #include "shim/process/thread.h"
 
@@ -27,7 +25,7 @@ void mark_frees_before_submission(bool may_wait_for_host);
 // synchronisation that began after the first call may have been over before the driver got the
 // work. (Then a thread that learns of the work from the device itself may find the context empty
 // until the second call.) What comes after the driver call is note_handed_over().
-// `visible`: the host sees the work (barrier/host_visible.h), and no event is recorded behind it.
+// `visible`: the host sees the work (barrier/visible_work.h), and no event is recorded behind it.
 inline void note_submission(bool visible) {
   // The number first: who ends the state of the contexts has made the thread unknown before.
   const bool may_be_empty = contexts_seen_empty.load(std::memory_order_acquire) != 0;
@@ -73,7 +71,7 @@ inline void mark_frees(bool may_wait_for_host) {
     mark_frees_before_submission(may_wait_for_host);
 }
 
-// The next submission looks at its context (contexts/unseen.h), also if it tells nothing new.
+// The next submission looks at its context (contexts/context_life.h), also if it tells nothing new.
 void next_submission_looks();
 
 void reset_submissions_after_fork();

@@ -24,7 +24,7 @@
 #pragma once
 
 #include "shim/cuda_api.h"
-#include "shim/order/contexts/context_set.h"
+#include "shim/order/contexts/context_slot.h"
 #include "shim/process/no_cancel.h"
 
 namespace cistern::shim {
@@ -58,7 +58,7 @@ void reaches_everything(uint32_t worker);
 // A context appears, and can be found already; it is gone.
 void ties_of_new_context(const Context& context);
 void ties_of_context_gone(const Context& context);
-// No context without a number is left (contexts/crowd.h).
+// No context without a number is left (contexts/context_slot.h).
 void ties_of_crowd_gone();
 void reset_ties_after_fork();
 

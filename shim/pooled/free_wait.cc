@@ -17,13 +17,12 @@
 #include "shim/entry/driver.h"
 #include "shim/entry/unknown.h"
 #include "shim/order/ask.h"
-#include "shim/order/barrier/host_visible.h"
 #include "shim/order/barrier/visible_work.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/captures/let_by_captures.h"
 #include "shim/order/careful.h"
+#include "shim/order/contexts/context.h"
 #include "shim/order/contexts/synchronise.h"
-#include "shim/order/contexts/visit.h"
 #include "shim/order/device.h"
 #include "shim/order/shared.h"
 #include "shim/order/streams/events.h"
@@ -38,7 +37,7 @@ namespace {
 // Devices that reach memory of the GPU without a call of CUDA: network cards (GPUDirect RDMA),
 // gdrcopy, which maps that memory for the processor, and GPUDirect storage. A program that uses one
 // may look at what its work writes, as the host does with pinned memory, and no hook sees it. So
-// once one is open, everything is visible (host_visible.h): frees wait.
+// once one is open, everything is visible (visible_work.h): frees wait.
 //
 // Most such programs announce it by a CUDA call: they set SYNC_MEMOPS, ask for P2P tokens, or share
 // the range as a dmabuf. Those calls have hooks. Programs that need no call are found here: with

@@ -6,7 +6,7 @@
 //
 //   what there is to wait for                     how
 //   nothing was submitted since the context was   no wait, no driver call
-//   seen empty (order/contexts/seen_empty.h)
+//   seen empty (order/barrier/work.h)
 //   work of this thread alone, of which the host  none: the device keeps the order
 //   sees nothing (order/barrier/debts.h)
 //   work of this thread alone, some of which the  an event behind it (order/barrier/

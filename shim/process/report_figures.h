@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The figures of the report at exit. They are kept in folders above this one, which hand them down
-// (order/contexts/device_report.h).
+// (order/contexts/all_contexts.h).
 #pragma once
 
 #include <cstddef>
@@ -153,7 +153,7 @@ void for_each_device(const ProcessReport& process, Visitor visit) {
 // The report at exit (CISTERN_REPORT): what the pools did, per device. Written once, by each
 // process that used CUDA, without a CUDA call; to CISTERN_REPORT_FILE or to what was stderr at
 // load. The caller brings the figures, which are kept in folders above this one
-// (order/contexts/device_report.h).
+// (order/contexts/all_contexts.h).
 
 // At load: keeps a duplicate of stderr, which the program may close before it ends.
 void open_report(const config::Policy& policy);

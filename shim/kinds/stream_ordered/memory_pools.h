@@ -100,7 +100,7 @@ CUresult reset_used_high(CUmemoryPool pool, void* value);
 // Whether pools may keep what another pool lacks.
 bool several_pools_keep();
 
-// For order/contexts/context_client.h; these do nothing where the setting is off.
+// For order/contexts/context.h; these do nothing where the setting is off.
 void kept_pools_close(const Context& context);
 // Which of it a trim could give back is not known before: memory whose free waits for work cannot.
 void give_back_kept(CUdevice device);

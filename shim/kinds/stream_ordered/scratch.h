@@ -84,7 +84,7 @@ CUdevice scratch_device_of(CUmemoryPool pool);
 void scratch_empty_pool(CUmemoryPool pool);
 // The current pool of a device is another one.
 void scratch_pool_changed(CUdevice device);
-// For order/contexts/context_client.h; these do nothing where the cache is off.
+// For order/contexts/context.h; these do nothing where the cache is off.
 //
 // A driver call that may end a context is about to be made, is over, or did end it.
 void scratch_close(const Context& context);

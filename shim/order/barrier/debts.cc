@@ -15,7 +15,6 @@
 #include "shim/order/captures/let_by_captures.h"
 #include "shim/order/careful.h"
 #include "shim/order/contexts/context.h"
-#include "shim/order/contexts/visit.h"
 #include "shim/order/shared.h"
 #include "shim/order/streams/events.h"
 #include "shim/order/streams/streams.h"

@@ -42,7 +42,7 @@
 #pragma once
 
 #include "shim/cuda_api.h"
-#include "shim/order/barrier/debt.h"
+#include "shim/order/barrier/work.h"
 
 namespace cistern::shim {
 

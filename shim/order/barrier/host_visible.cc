@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/order/barrier/host_visible.h"
+#include "shim/order/barrier/visible_work.h"
 
 #include <sys/auxv.h>
 
@@ -7,8 +7,7 @@
 
 #include "allocator/base/mutex.h"
 #include "shim/entry/driver.h"
-#include "shim/order/barrier/debt.h"
-#include "shim/order/barrier/unfinished.h"
+#include "shim/order/barrier/work.h"
 #include "shim/order/shared.h"
 #include "shim/process/settings.h"
 

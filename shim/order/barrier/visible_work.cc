@@ -13,7 +13,6 @@
 #include "shim/order/captures/let_by_captures.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/context_slot.h"
-#include "shim/order/contexts/visit.h"
 #include "shim/order/streams/events.h"
 #include "shim/order/streams/streams.h"
 #include "shim/process/no_cancel.h"

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "shim/cuda_api.h"
-#include "shim/order/contexts/context_set.h"
+#include "shim/order/contexts/context_slot.h"
 
 namespace cistern::shim {
 

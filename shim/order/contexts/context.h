@@ -2,10 +2,14 @@
 // One CUDA context as the pools see it: its pool, its place in the order of work, its device's cap
 // and ledger. This state ends with the context, without a CUDA call. Contexts are found by handle;
 // when the driver uses a handle again, the new context gets new state. How they come and go:
-// order/contexts/context_life.h. Any thread.
+// order/contexts/context_life.h. A thread at work in a context visits it; code in folders above
+// this one that keeps something for a context is its client. Any thread.
 #pragma once
 
+#include <span>
+
 #include "allocator/context_pool.h"
+#include "allocator/reclaim/reclaim.h"
 #include "shim/cuda_api.h"
 #include "shim/order/contexts/context_slot.h"
 #include "shim/order/cuda_source.h"
@@ -22,7 +26,7 @@ struct Context : ContextSlot {
 inline Context* context_at(int slot) { return static_cast<Context*>(context_slot(slot)); }
 
 // The calling thread's context, or nullptr: none is current, or it has no pool. One whose creation
-// no hook saw is noticed here (unseen.h).
+// no hook saw is noticed here (context_life.h).
 Context* current_context();
 
 // The context with this handle, or nullptr: it has no number, or is gone. It may be a careful one.
@@ -64,7 +68,7 @@ bool is_green(CUcontext handle);
 // primary one of its device. nullptr if it is not known.
 Context* working_context(CUcontext handle);
 
-// No context counts as empty any more (seen_empty.h). Makes no driver call. ended(context,
+// No context counts as empty any more (barrier/work.h). Makes no driver call. ended(context,
 // was_empty) is called for each.
 template <typename Ended>
 void end_seen_empty(Ended ended);
@@ -90,6 +94,74 @@ void end_seen_empty(Ended ended) {
   uint64_t number = contexts_seen_empty.load(std::memory_order_seq_cst);
   for_each_context([&](Context& context) { ended(context, context.seen_empty.end()); });
   contexts_seen_empty.compare_exchange_strong(number, 0, std::memory_order_seq_cst);
+}
+
+// A thread at work in a context that need not be its own: as long as the visit lasts, a context
+// that was open does not end, and its slot is no other context's. A visit may contain calls to the
+// driver, but no wait for the context's end. A template for tests of the order of the reads; use
+// Visit.
+template <typename T>
+class VisitOf {
+ public:
+  // The order counts. Its end waits for visitors once it has said that it is closing. Read the
+  // other way round, a context could be gone between the two reads, and the slot look open.
+  explicit VisitOf(T& context) : context_(context) {
+    context_.visitors.fetch_add(1);
+    closing_ = context_.source.closing();
+    handle_ = context_.handle.load();
+  }
+  ~VisitOf() { context_.visitors.fetch_sub(1); }
+  VisitOf(const VisitOf&) = delete;
+  VisitOf& operator=(const VisitOf&) = delete;
+
+  // The context that has the slot; nullptr: none. As long as the visit lasts, no other one gets it.
+  CUcontext handle() const { return handle_; }
+  // Whether it may be ending: then its sums may be read, but neither its pool nor the driver asked
+  // for anything of it.
+  bool closing() const { return handle_ != nullptr && closing_; }
+  // Whether there is one that does not end meanwhile.
+  bool open() const { return handle_ != nullptr && !closing_; }
+
+ private:
+  T& context_;
+  bool closing_;
+  CUcontext handle_;
+};
+
+using Visit = VisitOf<Context>;
+
+// A client keeps something for a context or a device beside its pool (kinds/: the scratch cache,
+// charges). Through this table it learns what happens to a context, and returns its idle memory on
+// request. Includes go one way only, so the topmost folder fills the table in (hooks/parts.cc).
+//
+// A null member means: nothing to do. Any thread may call any of them. No lock is held, except in
+// gone(), where it is that of context_life.cc.
+struct ContextClient {
+  // closing(): a driver call that may end the context is about to be made. reopened(): that call is
+  // over. The two come in pairs.
+  void (*closing)(const Context& context) = nullptr;
+  void (*reopened)(const Context& context) = nullptr;
+  // The context ended, and its handle may be another one's by now. Its slot is not used again
+  // before this returns. `held`: bytes of its pool that the program had and did not free.
+  void (*gone)(const Context& context, CUcontext handle, uint64_t held) = nullptr;
+  // The program is about to wait for the context, and has; `ticket` was closed in between.
+  void (*before_synchronise)(const Context& context) = nullptr;
+  void (*synchronised)(const Context& context, alloc::Ticket ticket) = nullptr;
+  // Memory is short on the device, or (kNoDevice) on one that is not known: releases what is idle.
+  // True if that was anything.
+  bool (*release_idle_memory)(CUdevice device) = nullptr;
+  // The program is about to be told how much of the device is free: what is kept, and counted
+  // nowhere as idle, goes back.
+  void (*before_free_is_told)(CUdevice device) = nullptr;
+};
+
+std::span<const ContextClient> context_clients();
+
+template <typename... Parameters, typename... Arguments>
+void tell_clients(void (*ContextClient::*what)(Parameters...), const Arguments&... arguments) {
+  for (const ContextClient& client : context_clients()) {
+    if (client.*what != nullptr) (client.*what)(arguments...);
+  }
 }
 
 }  // namespace cistern::shim

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/order/contexts/context_slot.h"
 
+#include <algorithm>
+#include <atomic>
+
+#include "allocator/base/mutex.h"
 #include "shim/entry/driver.h"
+#include "shim/order/shared.h"
 
 namespace cistern::shim {
 namespace {
@@ -54,5 +59,85 @@ CUcontext current_handle() {
   CUcontext handle = nullptr;
   return driver().cuCtxGetCurrent(&handle) == CUDA_SUCCESS ? handle : nullptr;
 }
+
+namespace {
+
+struct Member {
+  CUcontext handle;
+  uint64_t id;  // the driver's; 0: not known
+  alloc::Ticket passed_end;
+};
+
+constinit alloc::Mutex crowd_mutex;  // of the members
+constinit Member members[kMostInCrowd] = {};
+constinit std::atomic<int> count{0};
+constinit UnmarkedSource source;
+
+// With the lock.
+Member* find(CUcontext handle) {
+  Member* end = members + count.load(std::memory_order_relaxed);
+  Member* found = std::find_if(members, end, [=](const Member& m) { return m.handle == handle; });
+  return found == end ? nullptr : found;
+}
+
+// With the lock: what the last of them has passed, all have.
+void advance() {
+  const Member* first = members;
+  const Member* end = first + count.load(std::memory_order_relaxed);
+  const Member* last = std::min_element(
+      first, end, [](const Member& a, const Member& b) { return a.passed_end < b.passed_end; });
+  if (last != end) shared().reclaim.passed(kCrowd, last->passed_end - 1);
+}
+
+}  // namespace
+
+bool crowd_lives() { return count.load(std::memory_order_acquire) != 0; }
+
+bool in_crowd(CUcontext handle, uint64_t* id) {
+  if (!crowd_lives()) return false;
+  const alloc::LockGuard guard(crowd_mutex);
+  const Member* member = find(handle);
+  if (member != nullptr && id != nullptr) *id = member->id;
+  return member != nullptr;
+}
+
+bool join_crowd(CUcontext handle, uint64_t id) {
+  const alloc::LockGuard guard(crowd_mutex);
+  if (find(handle) != nullptr) return true;
+  const int before = count.load(std::memory_order_relaxed);
+  if (before == kMostInCrowd) return false;
+  if (before == 0) shared().reclaim.join(kCrowd, &source);
+  members[before] = {handle, id, shared().reclaim.close() + 1};
+  count.store(before + 1, std::memory_order_release);
+  count_contexts(1);
+  return true;
+}
+
+bool leave_crowd(CUcontext handle, uint64_t id) {
+  const alloc::LockGuard guard(crowd_mutex);
+  Member* member = find(handle);
+  if (member == nullptr || member->id != id) return false;
+  const int left = count.load(std::memory_order_relaxed) - 1;
+  *member = members[left];
+  count.store(left, std::memory_order_release);
+  handle_changed_meaning();
+  count_contexts(-1);
+  if (left != 0) {
+    advance();
+    return false;
+  }
+  shared().reclaim.leave(kCrowd);
+  return true;
+}
+
+void crowd_synchronised(CUcontext handle, alloc::Ticket ticket) {
+  const alloc::LockGuard guard(crowd_mutex);
+  Member* member = find(handle);
+  if (member == nullptr) return;
+  member->passed_end = std::max(member->passed_end, ticket + 1);
+  advance();
+}
+
+void reset_crowd_after_fork() { crowd_mutex.reset(); }
 
 }  // namespace cistern::shim

@@ -3,18 +3,77 @@
 // does not need its pool; order/contexts/context.h adds the rest. Slots are filled by one thread at
 // a time (order/contexts/context_life.h) and read without a lock; their memory is never given back.
 // Any thread.
+//
+// *The crowd* is all contexts for which no number is left. The driver alone serves their memory.
+// Their work may still touch memory of the others, so together they are one party of reclamation,
+// with a number that no context gets. No mark is ever made in them: the party has passed a ticket
+// once each of them was synchronised after it, as seen by a hook, or has ended.
+//
+// A context has a slot or is in the crowd, never both, and stays where it is until it ends.
+// context_life.cc adds and removes contexts, one thread at a time; any thread may call the queries
+// and crowd_synchronised(). The crowd's table holds kMostInCrowd contexts. If there is one more, no
+// memory becomes clean any more (Reclaim::freeze). The table has one lock, never held around a
+// driver call.
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstdint>
 
+#include "allocator/base/source.h"
 #include "allocator/reclaim/reclaim.h"
 #include "shim/cuda_api.h"
-#include "shim/order/barrier/debt.h"
-#include "shim/order/barrier/unfinished.h"
-#include "shim/order/contexts/seen_empty.h"
+#include "shim/order/barrier/work.h"
 
 namespace cistern::shim {
+
+// A set of contexts, by their numbers. Numbers are reused, so a set that outlives one of its
+// contexts may contain a later one instead. It never contains too few.
+class ContextSet {
+ public:
+  static constexpr uint32_t kWords = alloc::Reclaim::kMaxContexts / 64;
+
+  constexpr void add(uint32_t number) { words_[number / 64] |= uint64_t{1} << number % 64; }
+  constexpr void add(const ContextSet& other) {
+    for (uint32_t i = 0; i < kWords; ++i) words_[i] |= other.words_[i];
+  }
+  constexpr bool has(uint32_t number) const {
+    return (words_[number / 64] >> number % 64 & 1) != 0;
+  }
+  // Whether there are at least two contexts in the set.
+  constexpr bool several() const {
+    int count = 0;
+    for (const uint64_t word : words_) count += std::popcount(word);
+    return count > 1;
+  }
+
+  template <typename Visitor>
+  constexpr void for_each(Visitor visit) const {
+    for (uint32_t i = 0; i < kWords; ++i) {
+      for (uint64_t word = words_[i]; word != 0; word &= word - 1) {
+        visit(i * 64 + static_cast<uint32_t>(std::countr_zero(word)));
+      }
+    }
+  }
+
+  friend constexpr bool operator==(const ContextSet&, const ContextSet&) = default;
+
+ private:
+  uint64_t words_[kWords] = {};
+};
+
+// The source of a party of reclamation that has no memory of its own and whose work is never
+// marked: the pools of pinned memory, which submit none, and the crowd. No function of it calls the
+// driver.
+class UnmarkedSource final : public alloc::MemorySource {
+  int obtain(uint64_t, uint64_t*) override { return alloc::kOutOfMemory; }
+  int release_for_program(uint64_t, const alloc::OrderedFree*) override { return alloc::kNotNow; }
+  int release(uint64_t) override { return alloc::kNotNow; }
+  bool mark(alloc::Mark*) override { return false; }
+  bool marks_may_come() override { return false; }
+  alloc::MarkState query(alloc::Mark) override { return alloc::MarkState::failed; }
+  void forget(alloc::Mark) override {}
+};
 
 struct ContextSlot {
   std::atomic<CUcontext> handle;    // nullptr: no context has the slot
@@ -22,9 +81,9 @@ struct ContextSlot {
   std::atomic<CUdevice> device;     // visitors may read it while the slot changes hands
   uint32_t number;                  // context_slot(number) is this one
   std::atomic<uint32_t> suspicion;  // 0: none (order/ask.h)
-  std::atomic<bool> careful;        // no hook saw it made (unseen.h)
+  std::atomic<bool> careful;        // no hook saw it made (context_life.h)
   std::atomic<int> attached;        // cuCtxAttach calls not yet undone
-  std::atomic<int> visitors;        // Visits (visit.h), for which the context's end waits
+  std::atomic<int> visitors;        // Visits (context.h), for which the context's end waits
   SeenEmpty seen_empty;
   Unfinished unfinished;
   Debt debt;
@@ -49,7 +108,7 @@ extern constinit std::atomic<int> contexts_ending;
 
 // Reclamation's numbers (allocator/reclaim/reclaim.h): of contexts, and one of the pools of pinned
 // memory (pinned_pools.h). A new one, never given back; -1: all are taken. The last number is that
-// of all contexts which found none (crowd.h).
+// of all contexts which found none.
 int new_reclaim_number();
 inline constexpr uint32_t kCrowd = alloc::Reclaim::kMaxContexts - 1;
 
@@ -70,5 +129,23 @@ void handle_changed_meaning();
 
 // The calling thread's context, pooled or not; nullptr without one.
 CUcontext current_handle();
+
+inline constexpr int kMostInCrowd = 4096;
+
+// Whether there is any such context; whether this is one. `id`, if given: the driver's for it, or
+// 0.
+bool crowd_lives();
+bool in_crowd(CUcontext handle, uint64_t* id = nullptr);
+
+// Adds a context for which there was no number; false: there is no room. The first one begins the
+// party.
+bool join_crowd(CUcontext handle, uint64_t id);
+// One ended. True if it was the last, and the party is over. Does nothing if the handle is another
+// context's by now.
+bool leave_crowd(CUcontext handle, uint64_t id);
+// The program synchronised it; `ticket` was closed before.
+void crowd_synchronised(CUcontext handle, alloc::Ticket ticket);
+
+void reset_crowd_after_fork();
 
 }  // namespace cistern::shim

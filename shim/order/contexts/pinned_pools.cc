@@ -12,7 +12,7 @@
 #include "shim/entry/driver.h"
 #include "shim/order/ask.h"
 #include "shim/order/captures/capture_gate.h"
-#include "shim/order/contexts/unmarked_source.h"
+#include "shim/order/contexts/context_slot.h"
 #include "shim/order/shared.h"
 #include "shim/order/streams/events.h"
 #include "shim/process/background.h"

@@ -16,7 +16,6 @@
 #include "allocator/base/source.h"
 #include "allocator/context_pool.h"
 #include "shim/order/contexts/context.h"
-#include "shim/order/contexts/visit.h"
 #include "shim/order/cuda_source.h"
 
 namespace cistern::shim {

@@ -7,8 +7,8 @@
 
 namespace cistern::shim {
 
-// NVIDIA's runtime is taken to be about to retain this one (unseen.h). False if that was said of
-// one before, unless that retain failed, or the primary context has ended since.
+// NVIDIA's runtime is taken to be about to retain this one (context_life.h). False if that was said
+// of one before, unless that retain failed, or the primary context has ended since.
 bool await_primary(CUdevice device, CUcontext handle);
 void primary_refused(CUdevice device);
 // The program has retained the primary context of `device` once more.

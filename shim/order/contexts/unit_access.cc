@@ -5,7 +5,6 @@
 
 #include "shim/entry/driver.h"
 #include "shim/order/contexts/context.h"
-#include "shim/order/contexts/visit.h"
 #include "shim/process/settings.h"
 
 namespace cistern::shim {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/order/contexts/unseen.h"
+#include "shim/order/contexts/context_life.h"
 
 #include "shim/entry/driver.h"
 #include "shim/entry/routes.h"
 #include "shim/order/contexts/context.h"
-#include "shim/order/contexts/context_life.h"
-#include "shim/order/contexts/crowd.h"
+#include "shim/order/contexts/context_slot.h"
 #include "shim/order/contexts/primary.h"
 #include "shim/order/shared.h"
 #include "shim/order/streams/events.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/order/contexts/context_set.h"
+#include "shim/order/contexts/context_slot.h"
 
 #include <vector>
 

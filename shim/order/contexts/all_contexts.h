@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that all contexts of a device keep for reuse. Any thread.
+// All contexts together: the memory that those of a device keep for reuse, and the figures of the
+// report at exit (process/report_figures.h). Any thread.
 #pragma once
 
 #include <cstdint>
 
 #include "shim/cuda_api.h"
+#include "shim/process/report_figures.h"
 
 namespace cistern::shim {
 
@@ -20,7 +22,7 @@ PooledBytes pooled_bytes_of(CUdevice device);
 // To be called before the program is told how much of the device is free.
 void about_to_tell_free(CUdevice device);
 
-// Releases what the clients of contexts (order/contexts/context_client.h) keep on the device;
+// Releases what the clients of contexts (order/contexts/context.h) keep on the device;
 // kNoDevice: on every device. False if that is nothing.
 bool release_idle_memory_of_clients(CUdevice device);
 
@@ -31,5 +33,8 @@ bool release_idle_memory_of(CUdevice device, const Context* except);
 // What the pools of the device's contexts have that no earlier work can touch goes to the driver,
 // without a wait.
 void release_clean_memory_of(CUdevice device);
+
+// Makes no CUDA call.
+ProcessReport describe_process();
 
 }  // namespace cistern::shim

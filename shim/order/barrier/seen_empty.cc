@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/order/contexts/seen_empty.h"
-
-#include "shim/order/barrier/unfinished.h"
+#include "shim/order/barrier/work.h"
 
 namespace cistern::shim {
 
