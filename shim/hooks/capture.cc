@@ -5,11 +5,10 @@
 #include "shim/order/ask.h"
 #include "shim/order/barrier/debts.h"
 #include "shim/order/captures/capture_gate.h"
-#include "shim/order/captures/graph_contexts.h"
 #include "shim/order/captures/graphs.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/context_life.h"
-#include "shim/order/streams/streams.h"
+#include "shim/order/streams/stream_registry.h"
 #include "shim/process/settings.h"
 
 namespace cistern::shim {

@@ -6,7 +6,6 @@
 
 #include "shim/entry/faces.h"
 #include "shim/order/ask.h"
-#include "shim/order/captures/graph_contexts.h"
 #include "shim/order/submissions.h"
 #include "shim/pooled/out_of_memory.h"
 #include "shim/process/settings.h"

@@ -13,7 +13,6 @@
 #include "shim/nvtx/ranges.h"
 #include "shim/order/barrier/debts.h"
 #include "shim/order/captures/capture_gate.h"
-#include "shim/order/captures/graph_contexts.h"
 #include "shim/order/captures/graphs.h"
 #include "shim/order/careful.h"
 #include "shim/order/contexts/all_contexts.h"

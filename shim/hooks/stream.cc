@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams: creation and destruction.
-#include "shim/order/streams/streams.h"
+#include "shim/order/streams/stream_registry.h"
 
 #include "shim/entry/faces.h"
 #include "shim/kinds/stream_ordered/scratch.h"

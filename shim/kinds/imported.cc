@@ -9,7 +9,6 @@
 #include "shim/kinds/imported_table.h"
 #include "shim/order/ask.h"
 #include "shim/order/captures/capture_gate.h"
-#include "shim/order/captures/let_by_captures.h"
 #include "shim/order/streams/events.h"
 #include "shim/pooled/out_of_memory.h"
 #include "shim/pooled/queries.h"

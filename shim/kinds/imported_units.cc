@@ -4,7 +4,7 @@
 #include <bit>
 
 #include "shim/order/ask.h"
-#include "shim/order/captures/let_by_captures.h"
+#include "shim/order/captures/capture_gate.h"
 #include "shim/order/ties.h"
 #include "shim/pooled/out_of_memory.h"
 

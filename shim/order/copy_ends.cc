@@ -10,7 +10,7 @@
 #include "shim/order/contexts/context.h"
 #include "shim/order/shared.h"
 #include "shim/order/streams/events.h"
-#include "shim/order/streams/streams.h"
+#include "shim/order/streams/stream_registry.h"
 #include "shim/process/background.h"
 
 namespace cistern::shim {

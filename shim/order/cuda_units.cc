@@ -14,7 +14,6 @@
 #include "shim/order/ask.h"
 #include "shim/order/barrier/work.h"
 #include "shim/order/captures/capture_gate.h"
-#include "shim/order/captures/let_by_captures.h"
 #include "shim/order/device.h"
 #include "shim/order/shared.h"
 #include "shim/process/background.h"

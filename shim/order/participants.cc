@@ -3,11 +3,11 @@
 
 #include <cstring>
 
-#include "shim/order/captures/graph_contexts.h"
+#include "shim/order/captures/graphs.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/context_slot.h"
 #include "shim/order/shared.h"
-#include "shim/order/streams/streams.h"
+#include "shim/order/streams/stream_registry.h"
 #include "shim/order/ties.h"
 
 namespace cistern::shim {

@@ -14,7 +14,7 @@ namespace cistern::shim {
 alloc::Shared& shared();
 
 // What turned up without a beginning: no hook saw it made (contexts/context_life.h,
-// streams/streams.h). Counted for the report; the first of each kind is told in the log.
+// streams/stream_registry.h). Counted for the report; the first of each kind is told in the log.
 enum class Unseen : uint8_t { kContext, kStream };
 void noticed(Unseen what);
 uint64_t times_noticed(Unseen what);

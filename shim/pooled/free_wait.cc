@@ -19,7 +19,6 @@
 #include "shim/order/ask.h"
 #include "shim/order/barrier/visible_work.h"
 #include "shim/order/captures/capture_gate.h"
-#include "shim/order/captures/let_by_captures.h"
 #include "shim/order/careful.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/synchronise.h"

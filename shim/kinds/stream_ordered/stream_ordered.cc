@@ -18,7 +18,7 @@
 #include "shim/order/contexts/context.h"
 #include "shim/order/device.h"
 #include "shim/order/streams/events.h"
-#include "shim/order/streams/streams.h"
+#include "shim/order/streams/stream_registry.h"
 #include "shim/pooled/memory.h"
 #include "shim/pooled/out_of_memory.h"
 #include "shim/pooled/selection.h"

@@ -10,11 +10,10 @@
 #include "shim/order/ask.h"
 #include "shim/order/barrier/debts.h"
 #include "shim/order/captures/capture_gate.h"
-#include "shim/order/captures/let_by_captures.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/context_slot.h"
 #include "shim/order/streams/events.h"
-#include "shim/order/streams/streams.h"
+#include "shim/order/streams/stream_registry.h"
 #include "shim/process/no_cancel.h"
 
 namespace cistern::shim {

@@ -6,7 +6,10 @@
 // begins closes the gate and waits until the calls inside are done. That wait ends after 200 ms: a
 // call that takes so long waits for the device, which in turn may wait for the thread that begins
 // the capture. Going on then does no harm, because the driver looks for captures only when such a
-// call begins. Any thread.
+// call begins.
+//
+// Calls that must be made are in a scope of LetByCaptures. Captures forbid them only to a thread
+// whose mode is not relaxed (cuda.h, cuThreadExchangeStreamCaptureMode). Any thread.
 #pragma once
 
 #include <atomic>
@@ -14,7 +17,10 @@
 #include "allocator/base/mutex.h"
 #include "allocator/base/ticket.h"
 #include "shim/cuda_api.h"
+#include "shim/entry/driver.h"
+#include "shim/process/background.h"
 #include "shim/process/no_cancel.h"
+#include "shim/process/settings.h"
 
 namespace cistern::shim {
 
@@ -84,6 +90,26 @@ class GatePass {
  private:
   const NoCancel counted_inside_;
   bool passed_;
+};
+
+// Keeps captures from forbidding the calls of a scope: there is none meanwhile, or the calling
+// thread is in the mode in which they forbid nothing. Without pools the gate knows of none.
+class LetByCaptures {
+ public:
+  LetByCaptures() {
+    const auto exchange = driver().cuThreadExchangeStreamCaptureMode;
+    if ((!pass_ || !active()) && exchange != nullptr) changed_ = exchange(&mode_) == CUDA_SUCCESS;
+  }
+  ~LetByCaptures() {
+    if (changed_ && may_call()) driver().cuThreadExchangeStreamCaptureMode(&mode_);
+  }
+  LetByCaptures(const LetByCaptures&) = delete;
+  LetByCaptures& operator=(const LetByCaptures&) = delete;
+
+ private:
+  const GatePass pass_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+  bool changed_ = false;
 };
 
 }  // namespace cistern::shim

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/order/captures/graph_contexts.h"
+#include "shim/order/captures/graphs.h"
 
 #include <atomic>
 

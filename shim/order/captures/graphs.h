@@ -1,22 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// The graphs of the process that may hold addresses of our blocks: captures in progress, captured
-// graphs, executable graphs. While one of them lives, a block it may hold is parked at its free
-// (allocator/reclaim/graph_lives.h). The blocks of a graph cannot be seen. So it holds every block
-// that was live between the beginning of the CUgraph (capture or cuGraphCreate) and the last
-// instantiation or update of the executable graph. A clone begins with its original, a graph with
-// children with the oldest of them; one never seen begins with the process.
+// The graphs of the process: which may hold addresses of our blocks, and which contexts take part
+// in the work of one. Any thread.
+//
+// Captures in progress, captured graphs and executable graphs may hold addresses. While one of them
+// lives, a block it may hold is parked at its free (allocator/reclaim/graph_lives.h). The blocks of
+// a graph cannot be seen. So it holds every block that was live between the beginning of the
+// CUgraph (capture or cuGraphCreate) and the last instantiation or update of the executable graph.
+// A clone begins with its original, a graph with children with the oldest of them; one never seen
+// begins with the process.
 //
 // A captured CUgraph counts by itself until it is instantiated, given to an update, added to
 // another graph, or destroyed. One that the program builds node by node does not: its nodes can be
-// replaced at any time until then.
+// replaced at any time until then. If there is no memory for a record, all blocks handed out so far
+// count as held for ever.
 //
-// Any thread; one lock, never held around a driver call. If there is no memory for a record, all
-// blocks handed out so far count as held for ever.
+// The contexts of a graph (graph_contexts.cc) are those of the streams that were given work while
+// it was captured, and those whose memory its copies use. A launch ties them to each other and to
+// the context of its stream (order/ties.h). Every context counts as part of a graph that was built
+// or changed node by node, of a clone, and of an unknown graph.
+//
+// Each of the two has one lock, never held around a driver call.
 #pragma once
 
 #include "allocator/base/ticket.h"
 #include "shim/cuda_api.h"
 #include "shim/order/captures/capture_gate.h"
+#include "shim/order/contexts/context_slot.h"
 
 namespace cistern::shim {
 
@@ -62,5 +71,38 @@ class GraphLeaving {
 void graphs_of_context_gone(CUcontext context);
 
 void reset_graphs_after_fork();
+
+// Work with these contexts was handed over on `stream` (as Legacy::name() gives it) while something
+// captures and there are several contexts. True if that stream captures: the work became part of
+// the capture.
+bool note_captured_work(CUstream stream, const ContextSet& contexts);
+
+// A capture began on `stream`, which is of this context. `into_graph`: into one that the program
+// named, and that may have nodes already.
+void capture_began(CUstream stream, CUcontext context, bool into_graph);
+
+// Made before the driver's call that ends a capture on `stream`, which is asked for it then.
+class EndingCapture {
+ public:
+  explicit EndingCapture(CUstream stream);
+  // The capture has ended, with this graph; nullptr: without one.
+  void ended(CUgraph graph) const;
+
+ private:
+  cuuint64_t id_ = 0;
+};
+
+// `exec` was made from `graph`, or updated with it.
+void exec_has_contexts_of(CUgraphExec exec, CUgraph graph);
+// A node of the executable graph was changed; or of some graph, or one was added to it.
+void exec_contexts_changed(CUgraphExec exec);
+void graph_contexts_changed();
+// It is about to be destroyed, or was.
+void graph_contexts_gone(const void* handle);
+
+// Every context there is, if the graph is not known.
+ContextSet contexts_of(CUgraphExec exec);
+
+void reset_graph_contexts_after_fork();
 
 }  // namespace cistern::shim

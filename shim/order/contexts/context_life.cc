@@ -18,7 +18,6 @@
 #include "shim/order/plans.h"
 #include "shim/order/shared.h"
 #include "shim/order/streams/stream_registry.h"
-#include "shim/order/streams/streams.h"
 #include "shim/order/submissions.h"
 #include "shim/order/ties.h"
 #include "shim/process/background.h"

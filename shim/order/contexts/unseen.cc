@@ -8,7 +8,7 @@
 #include "shim/order/contexts/primary.h"
 #include "shim/order/shared.h"
 #include "shim/order/streams/events.h"
-#include "shim/order/streams/streams.h"
+#include "shim/order/streams/stream_registry.h"
 #include "shim/process/settings.h"
 
 namespace cistern::shim {

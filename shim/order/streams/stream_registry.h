@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The streams the program has, for drivers that cannot record an event for a whole context (before
-// CUDA 12.5): there a mark consists of one event per stream (stream_marks.h), so Cistern must know
-// whether it knows them all. Handles only, no CUDA call. Any thread.
+// The streams the program has, as the hooks report them, and which context a stream belongs to. Any
+// thread.
 //
-// A stream is listed from its creation until before it is destroyed. A stream that cannot be listed
-// makes marks impossible while it exists. Work that no event covers (a *loss*) makes them
-// impossible until the program has waited for the whole context.
+// They are followed only for drivers that cannot record an event for a whole context (before CUDA
+// 12.5): there a mark consists of one event per stream (stream_marks.h), so Cistern must know
+// whether it knows them all.
+//
+// A stream is listed in the registry from its creation until before it is destroyed. A stream that
+// cannot be listed makes marks impossible while it exists. Work that no event covers (a *loss*)
+// makes them impossible until the program has waited for the whole context.
 #pragma once
 
 #include <atomic>
@@ -17,6 +20,7 @@
 
 namespace cistern::shim {
 
+// Handles only, no CUDA call.
 class StreamRegistry {
  public:
   // A mark with more events would cost more than the driver calls it saves.
@@ -78,5 +82,34 @@ class StreamRegistry {
 
 // The registry of the process.
 StreamRegistry& streams();
+
+bool streams_followed();
+
+// The program created a stream in its current context.
+void stream_appeared(CUstream stream, unsigned flags);
+
+// The context of a stream, as far as the driver names it; else the calling thread's.
+CUcontext context_of_stream(CUstream stream);
+
+// True for the handles of the default streams, which exist once per context or per thread.
+inline bool stands_for_several(CUstream stream) {
+  return stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
+
+// A driver call of the program on this stream succeeded, so there is such a stream. If no hook saw
+// it made, there may be more in its context, whose work is in no mark: from then on only the
+// program's synchronisations of that context tell what is done.
+void stream_seen(CUstream stream);
+
+// Put around the driver's call that destroys a stream.
+class StreamLeaving {
+ public:
+  explicit StreamLeaving(CUstream stream);
+  void done(bool destroyed);
+
+ private:
+  StreamRegistry::Entry entry_{};
+  bool listed_ = false;
+};
 
 }  // namespace cistern::shim

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "shim/entry/faces.h"
-#include "shim/order/captures/graph_contexts.h"
 #include "shim/order/captures/graphs.h"
 #include "tests/catch.h"
 #include "tests/unit/shim/graph_blocks.h"
