@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts: creation, synchronisation and end.
+// Contexts: creation, synchronisation and end; and before them the calls by which a program starts
+// CUDA and finds its functions.
 #include "shim/order/contexts/context_life.h"
 
 #include "shim/entry/faces.h"
+#include "shim/entry/routes.h"
 #include "shim/order/ask.h"
+#include "shim/order/careful.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/primary.h"
 #include "shim/order/contexts/synchronise.h"
 #include "shim/order/submissions.h"
 #include "shim/pooled/out_of_memory.h"
+#include "shim/process/life.h"
 #include "shim/process/settings.h"
 #include "shim/watch/watch.h"
 
@@ -224,4 +228,31 @@ CUresult cuDevicePrimaryCtxReset(CUdevice dev) {
 
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
   return reset_primary(driver().cuDevicePrimaryCtxReset_v2, dev);
+}
+
+CUresult cuInit(unsigned int Flags) {
+  const CUresult result = ask(driver().cuInit, Flags);
+  if (result == CUDA_SUCCESS) {
+    cuda_started(driver().complete);
+    tell_unknown_functions();
+  }
+  return result;
+}
+
+CUresult cuGetProcAddress(const char* symbol, void** pfn, int cudaVersion, cuuint64_t flags) {
+  const CUresult result = ask(driver().cuGetProcAddress, symbol, pfn, cudaVersion, flags);
+  if (result == CUDA_SUCCESS && pfn != nullptr && *pfn != nullptr) {
+    reroute(symbol, cudaVersion, flags, pfn);
+  }
+  return result;
+}
+
+CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int cudaVersion, cuuint64_t flags,
+                             CUdriverProcAddressQueryResult* symbolStatus) {
+  const CUresult result =
+      ask(driver().cuGetProcAddress_v2, symbol, pfn, cudaVersion, flags, symbolStatus);
+  if (result == CUDA_SUCCESS && pfn != nullptr && *pfn != nullptr) {
+    reroute(symbol, cudaVersion, flags, pfn);
+  }
+  return result;
 }

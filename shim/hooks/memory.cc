@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory: the pools answer what they serve (pooled/memory.h), the driver the rest
-// (kinds/linear.h). Queries of a device's memory: idle memory counts as free, and a cap is reported
-// as the size of the device. Any thread.
+// Memory: the pools answer what they serve (pooled/memory.h), the driver the rest (kinds/linear.h).
+// Queries of a device's memory: idle memory counts as free, and a cap is reported as the size of
+// the device. Any thread.
 #include "shim/pooled/memory.h"
 
 #include <algorithm>
@@ -81,6 +81,11 @@ CUresult total_memory(size_t* bytes, CUdevice ordinal) {
   return CUDA_SUCCESS;
 }
 
+CUresult noted_host_memory(CUresult result, void* const* memory, size_t bytes) {
+  if (result == CUDA_SUCCESS) host_memory_appeared(reinterpret_cast<uintptr_t>(*memory), bytes);
+  return result;
+}
+
 }  // namespace
 }  // namespace cistern::shim
 
@@ -132,5 +137,32 @@ CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flag
   const CUresult result = watch_allocation(Memory::managed, dptr, bytesize, nullptr,
                                            [=] { return allocate_managed(dptr, bytesize, flags); });
   if (result == CUDA_SUCCESS) host_memory_appeared(*dptr, bytesize);
+  return result;
+}
+
+CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
+  return noted_host_memory(watch_allocation(Memory::pinned, pp, bytesize, nullptr,
+                                            [=] { return allocate_pinned(pp, bytesize, Flags); }),
+                           pp, bytesize);
+}
+
+CUresult cuMemAllocHost_v2(void** pp, size_t bytesize) {
+  return noted_host_memory(
+      watch_allocation(Memory::pinned, pp, bytesize, nullptr,
+                       [=] { return allocate_pinned(pp, bytesize, /*flags=*/0); }),
+      pp, bytesize);
+}
+
+CUresult cuMemFreeHost(void* p) {
+  return watch_free(Memory::pinned, p, nullptr, [=] { return free_pinned(p); });
+}
+
+CUresult cuMemHostGetFlags(unsigned int* pFlags, void* p) { return pinned_flags(pFlags, p); }
+
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int Flags) {
+  const CUresult result = pinned_device_pointer(pdptr, p, Flags);
+  if (result == CUDA_SUCCESS && *pdptr != reinterpret_cast<CUdeviceptr>(p)) {
+    everything_becomes_visible();
+  }
   return result;
 }

@@ -21,7 +21,6 @@
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/pinned_pools.h"
 #include "shim/pooled/memory.h"
-#include "shim/pooled/pinned_memory.h"
 #include "shim/pooled/queries.h"
 
 namespace cistern::shim {

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams: creation and destruction.
+// Streams: creation and destruction; and the calls with which programs wait for their kernels, or
+// ask whether they are done. The error of a kernel that died usually shows here first, and ask()
+// notes it (order/ask.h). What the scratch cache keeps of a stream is released before that stream
+// is synchronised (scratch.h). Reclamation does not rely on these calls.
 #include "shim/order/streams/stream_registry.h"
 
 #include "shim/entry/faces.h"
@@ -9,8 +12,10 @@
 #include "shim/order/barrier/visible_work.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/captures/graphs.h"
+#include "shim/order/contexts/context.h"
 #include "shim/pooled/out_of_memory.h"
 #include "shim/process/settings.h"
+#include "shim/watch/watch.h"
 
 namespace cistern::shim {
 namespace {
@@ -40,6 +45,25 @@ CUresult destroy_stream(Function* real, CUstream stream) {
   return result;
 }
 
+CUresult waited(CUresult result) {
+  if (result == CUDA_SUCCESS) watch_synchronised();
+  if (active()) current_context();  // one that no hook saw made is noticed here
+  return result;
+}
+
+// What a free of this thread would have waited for with the driver alone is waited for here.
+// Another thread may ask before that free is over, and is told what the driver says, unless the
+// thread that freed has ended.
+template <typename Function, typename... Arguments>
+CUresult ask_if_done(Function* real, Arguments... arguments) {
+  const CUresult result = ask(real, arguments...);
+  const ThreadId thread = debtor.load();
+  const bool behind = thread == this_thread_id() || thread == kEndedDebtor;
+  if (result != CUDA_ERROR_NOT_READY || !behind) return result;
+  pay_debts(PaidBy::query);
+  return ask(real, arguments...);
+}
+
 }  // namespace
 }  // namespace cistern::shim
 
@@ -59,4 +83,34 @@ CUresult cuStreamDestroy(CUstream hStream) {
 
 CUresult cuStreamDestroy_v2(CUstream hStream) {
   return destroy_stream(driver().cuStreamDestroy_v2, hStream);
+}
+
+CUresult cuEventElapsedTime(float* pMilliseconds, CUevent hStart, CUevent hEnd) {
+  return ask_if_done(driver().cuEventElapsedTime, pMilliseconds, hStart, hEnd);
+}
+
+CUresult cuEventElapsedTime_v2(float* pMilliseconds, CUevent hStart, CUevent hEnd) {
+  return ask_if_done(driver().cuEventElapsedTime_v2, pMilliseconds, hStart, hEnd);
+}
+
+CUresult cuEventQuery(CUevent hEvent) { return ask_if_done(driver().cuEventQuery, hEvent); }
+
+CUresult cuStreamQuery(CUstream hStream) { return ask_if_done(driver().cuStreamQuery, hStream); }
+
+CUresult cuStreamQuery_ptsz(CUstream hStream) {
+  return ask_if_done(driver().cuStreamQuery_ptsz, hStream);
+}
+
+CUresult cuEventSynchronize(CUevent hEvent) {
+  return waited(ask(driver().cuEventSynchronize, hEvent));
+}
+
+CUresult cuStreamSynchronize(CUstream hStream) {
+  if (scratch_on()) scratch_empty_stream(Legacy::name(hStream));
+  return waited(ask(driver().cuStreamSynchronize, hStream));
+}
+
+CUresult cuStreamSynchronize_ptsz(CUstream hStream) {
+  if (scratch_on()) scratch_empty_stream(PerThread::name(hStream));
+  return waited(ask(driver().cuStreamSynchronize_ptsz, hStream));
 }

@@ -340,7 +340,7 @@ bool CudaSource::marks_may_come() {
   return marks || synchronising_.load() != 0;
 }
 
-// An event on the legacy stream orders other streams (stream_marks.h): it is recorded only inside a
+// An event on the legacy stream orders other streams (events.h): it is recorded only inside a
 // call of the program whose own driver call would have done that, too.
 bool CudaSource::marks_anywhere() { return records_contexts(); }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // CUDA's MemorySource: chunks from cuMemAlloc, order from events recorded for a whole context or,
-// by drivers that cannot do that, for each of its streams (stream_marks.h). All of it runs inside
+// by drivers that cannot do that, for each of its streams (events.h). All of it runs inside
 // calls of the program, or in the background thread (contexts/context_life.cc). Driver calls that
 // the program did not ask for pass the capture gate (capture_gate.h). mark(), query(), forget() and
 // stream_leaves() are called by one thread at a time (allocator/reclaim/reclaim.h).
@@ -11,7 +11,7 @@
 #include "allocator/base/source.h"
 #include "shim/cuda_api.h"
 #include "shim/order/cuda_units.h"
-#include "shim/order/streams/stream_marks.h"
+#include "shim/order/streams/events.h"
 
 namespace cistern::shim {
 

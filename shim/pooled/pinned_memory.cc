@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/pooled/pinned_memory.h"
+#include "shim/pooled/memory.h"
 
 #include <cstring>
 

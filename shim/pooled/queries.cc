@@ -22,27 +22,6 @@ bool in_a_unit(CUdeviceptr address) {
   return ours(address, &chunk) && chunk->is() == alloc::Role::range;
 }
 
-}  // namespace
-
-CUresult block_range(alloc::ContextPool& pool, alloc::Chunk* chunk, CUdeviceptr* base, size_t* size,
-                     CUdeviceptr address) {
-  uint64_t start, bytes;
-  if (refusal_here() != CUDA_SUCCESS || !pool.find(chunk, address, &start, &bytes)) {
-    return ask(driver().cuMemGetAddressRange_v2, base, size, kNowhere);
-  }
-  if (base != nullptr) *base = start;
-  if (size != nullptr) *size = bytes;
-  return CUDA_SUCCESS;
-}
-
-CUdeviceptr not_in_a_unit(CUdeviceptr address, size_t bytes) {
-  if (!policy().expandable()) return address;
-  const bool ends_inside = bytes > 1 && in_a_unit(address + bytes - 1);
-  return in_a_unit(address) || ends_inside ? kNowhere : address;
-}
-
-namespace {
-
 constexpr uint64_t kQuarantineShare = 8;  // of the device
 
 // These two for the thread that answers importers, too. The first makes no driver call.
@@ -156,6 +135,23 @@ CUresult export_part(Context& owner, alloc::Chunk* chunk, CUipcMemHandle* handle
 }
 
 }  // namespace
+
+CUresult block_range(alloc::ContextPool& pool, alloc::Chunk* chunk, CUdeviceptr* base, size_t* size,
+                     CUdeviceptr address) {
+  uint64_t start, bytes;
+  if (refusal_here() != CUDA_SUCCESS || !pool.find(chunk, address, &start, &bytes)) {
+    return ask(driver().cuMemGetAddressRange_v2, base, size, kNowhere);
+  }
+  if (base != nullptr) *base = start;
+  if (size != nullptr) *size = bytes;
+  return CUDA_SUCCESS;
+}
+
+CUdeviceptr not_in_a_unit(CUdeviceptr address, size_t bytes) {
+  if (!policy().expandable()) return address;
+  const bool ends_inside = bytes > 1 && in_a_unit(address + bytes - 1);
+  return in_a_unit(address) || ends_inside ? kNowhere : address;
+}
 
 CUresult export_block(alloc::Chunk* chunk, CUipcMemHandle* handle, CUdeviceptr address) {
   Context& owner = *context_of(chunk);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is said of a pooled block, to the program and to other processes: the block, not its chunk.
-// `chunk` is the result of ours() (pooled/memory.h) or pinned() (pooled/pinned_memory.h) for the
-// address. If the program holds no block there, the error is the driver's for an unknown address.
-// Any thread.
+// `chunk` is the result of ours() or pinned() (memory.h) for the address. If the program holds no
+// block there, the error is the driver's for an unknown address. Any thread.
 //
 // If the pools' memory comes from virtual memory management (order/cuda_units.h), the driver knows
 // handles, mappings and access of it that belong to Cistern. The program gets the same answers as

@@ -186,6 +186,27 @@ std::atomic<Entries>* make_table(uint32_t size) {
   return static_cast<std::atomic<Entries>*>(alloc::os::map(size * sizeof(std::atomic<Entries>)));
 }
 
+constinit std::atomic<uint64_t> pooled{
+    0};  // of the chosen sizes so far, at most CISTERN_POOL_FIRST
+
+bool has_chosen_size(uint64_t bytes) {
+  const auto& chosen = policy().only_sizes;
+  if (!chosen.set) return true;
+  const config::SizeRange* ranges = chosen.value.range;
+  return std::any_of(ranges, ranges + chosen.value.count, [bytes](const config::SizeRange& range) {
+    return range.low <= bytes && bytes <= range.high;
+  });
+}
+
+bool among_the_first() {
+  const auto& first = policy().pool_first;
+  if (!first.set) return true;
+  uint64_t before = pooled.load(std::memory_order_relaxed);
+  while (before < first.value && !pooled.compare_exchange_weak(before, before + 1)) {
+  }
+  return before < first.value;
+}
+
 }  // namespace
 
 void open_chosen_sites(const config::Policy& policy) {
@@ -232,31 +253,6 @@ bool chosen_sites_entry(int index, SiteEntry* out) {
   *out = {entry.setting, entry.text, entry.matched.load(std::memory_order_relaxed)};
   return true;
 }
-
-namespace {
-
-constinit std::atomic<uint64_t> pooled{
-    0};  // of the chosen sizes so far, at most CISTERN_POOL_FIRST
-
-bool has_chosen_size(uint64_t bytes) {
-  const auto& chosen = policy().only_sizes;
-  if (!chosen.set) return true;
-  const config::SizeRange* ranges = chosen.value.range;
-  return std::any_of(ranges, ranges + chosen.value.count, [bytes](const config::SizeRange& range) {
-    return range.low <= bytes && bytes <= range.high;
-  });
-}
-
-bool among_the_first() {
-  const auto& first = policy().pool_first;
-  if (!first.set) return true;
-  uint64_t before = pooled.load(std::memory_order_relaxed);
-  while (before < first.value && !pooled.compare_exchange_weak(before, before + 1)) {
-  }
-  return before < first.value;
-}
-
-}  // namespace
 
 bool selected(uint64_t bytes) {
   return has_chosen_size(bytes) && site_is_pooled() && among_the_first();

@@ -26,6 +26,43 @@ bool closed(const Context& context, CUcontext handle) {
       [&] { return context.handle.load() != handle || !context.source.closing(); }, 2'000'000'000);
 }
 
+DeviceReport describe_device(CUdevice ordinal) {
+  const Device& d = device_state(ordinal);
+  DeviceReport report{.ordinal = ordinal,
+                      .total_bytes = d.total.load(std::memory_order_relaxed),
+                      .ledger = &d.ledger,
+                      .cap = &d.cap,
+                      .garbage = d.garbage.on() ? &d.garbage : nullptr,
+                      .strategy = d.strategy.load(),
+                      .allocations = d.past_allocations.get(),
+                      .frees = d.past_frees.get(),
+                      .usage = {}};
+  for_each_context([&](Context& context) {
+    const Visit visit(context);
+    if (visit.handle() == nullptr || context.device != ordinal) return;
+    report.allocations += context.pool.allocations();
+    report.frees += context.pool.frees();
+    report.usage += context.pool.usage();
+  });
+  return report;
+}
+
+bool next_device(int ordinal, DeviceReport* out) {
+  for (; ordinal < kMaxDevices; ++ordinal) {
+    if (!device_state(ordinal).used.load(std::memory_order_acquire)) continue;
+    *out = describe_device(ordinal);
+    return true;
+  }
+  return false;
+}
+
+bool describe_pinned(PinnedReport* out) {
+  PinnedUsage now;
+  if (!pinned_usage(&now)) return false;
+  *out = {&pinned_ledger(), pinned_cap().limit(), now.allocations, now.frees, now.usage};
+  return true;
+}
+
 }  // namespace
 
 PooledBytes pooled_bytes_of(CUdevice device) {
@@ -76,47 +113,6 @@ bool release_idle_memory_of(CUdevice device, const Context* except) {
   });
   return any;
 }
-
-namespace {
-
-DeviceReport describe_device(CUdevice ordinal) {
-  const Device& d = device_state(ordinal);
-  DeviceReport report{.ordinal = ordinal,
-                      .total_bytes = d.total.load(std::memory_order_relaxed),
-                      .ledger = &d.ledger,
-                      .cap = &d.cap,
-                      .garbage = d.garbage.on() ? &d.garbage : nullptr,
-                      .strategy = d.strategy.load(),
-                      .allocations = d.past_allocations.get(),
-                      .frees = d.past_frees.get(),
-                      .usage = {}};
-  for_each_context([&](Context& context) {
-    const Visit visit(context);
-    if (visit.handle() == nullptr || context.device != ordinal) return;
-    report.allocations += context.pool.allocations();
-    report.frees += context.pool.frees();
-    report.usage += context.pool.usage();
-  });
-  return report;
-}
-
-bool next_device(int ordinal, DeviceReport* out) {
-  for (; ordinal < kMaxDevices; ++ordinal) {
-    if (!device_state(ordinal).used.load(std::memory_order_acquire)) continue;
-    *out = describe_device(ordinal);
-    return true;
-  }
-  return false;
-}
-
-bool describe_pinned(PinnedReport* out) {
-  PinnedUsage now;
-  if (!pinned_usage(&now)) return false;
-  *out = {&pinned_ledger(), pinned_cap().limit(), now.allocations, now.frees, now.usage};
-  return true;
-}
-
-}  // namespace
 
 ProcessReport describe_process() {
   const alloc::Reclaim& reclaim = shared().reclaim;

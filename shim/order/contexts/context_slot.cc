@@ -15,6 +15,33 @@ constinit std::atomic<ContextSlot*> slots[alloc::Reclaim::kMaxContexts] = {};
 constinit std::atomic<int> numbers{0};
 constinit std::atomic<uint32_t> generation{1};
 
+struct Member {
+  CUcontext handle;
+  uint64_t id;  // the driver's; 0: not known
+  alloc::Ticket passed_end;
+};
+
+constinit alloc::Mutex crowd_mutex;  // of the members
+constinit Member members[kMostInCrowd] = {};
+constinit std::atomic<int> count{0};
+constinit UnmarkedSource source;
+
+// With the lock.
+Member* find(CUcontext handle) {
+  Member* end = members + count.load(std::memory_order_relaxed);
+  Member* found = std::find_if(members, end, [=](const Member& m) { return m.handle == handle; });
+  return found == end ? nullptr : found;
+}
+
+// With the lock: what the last of them has passed, all have.
+void advance() {
+  const Member* first = members;
+  const Member* end = first + count.load(std::memory_order_relaxed);
+  const Member* last = std::min_element(
+      first, end, [](const Member& a, const Member& b) { return a.passed_end < b.passed_end; });
+  if (last != end) shared().reclaim.passed(kCrowd, last->passed_end - 1);
+}
+
 }  // namespace
 
 constinit std::atomic<int> contexts_living{0};
@@ -59,37 +86,6 @@ CUcontext current_handle() {
   CUcontext handle = nullptr;
   return driver().cuCtxGetCurrent(&handle) == CUDA_SUCCESS ? handle : nullptr;
 }
-
-namespace {
-
-struct Member {
-  CUcontext handle;
-  uint64_t id;  // the driver's; 0: not known
-  alloc::Ticket passed_end;
-};
-
-constinit alloc::Mutex crowd_mutex;  // of the members
-constinit Member members[kMostInCrowd] = {};
-constinit std::atomic<int> count{0};
-constinit UnmarkedSource source;
-
-// With the lock.
-Member* find(CUcontext handle) {
-  Member* end = members + count.load(std::memory_order_relaxed);
-  Member* found = std::find_if(members, end, [=](const Member& m) { return m.handle == handle; });
-  return found == end ? nullptr : found;
-}
-
-// With the lock: what the last of them has passed, all have.
-void advance() {
-  const Member* first = members;
-  const Member* end = first + count.load(std::memory_order_relaxed);
-  const Member* last = std::min_element(
-      first, end, [](const Member& a, const Member& b) { return a.passed_end < b.passed_end; });
-  if (last != end) shared().reclaim.passed(kCrowd, last->passed_end - 1);
-}
-
-}  // namespace
 
 bool crowd_lives() { return count.load(std::memory_order_acquire) != 0; }
 

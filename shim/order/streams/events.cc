@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/order/streams/events.h"
 
+#include "allocator/base/os.h"
 #include "shim/entry/driver.h"
 #include "shim/order/ask.h"
+#include "shim/order/captures/capture_gate.h"
+#include "shim/order/streams/stream_registry.h"
 #include "shim/process/background.h"
 
 namespace cistern::shim {
@@ -35,6 +38,142 @@ MarkState state_of(CUevent event, CUcontext context) {
     default:
       return MarkState::failed;
   }
+}
+
+using alloc::Mark;
+using alloc::MarkState;
+
+namespace {
+
+// Asked before each driver call, so that a capture which begins waits for one call, not for a whole
+// group of them.
+bool may_go_on() { return !capture_gate().capturing() && may_call(); }
+
+MarkState ask(CUevent event, CUcontext context) {
+  return may_go_on() ? state_of(event, context) : MarkState::pending;
+}
+
+}  // namespace
+
+void StreamMarks::init(CUcontext context) {
+  context_ = context;
+  proven_.store(streams().losses(), std::memory_order_relaxed);
+  unseen_.store(false);
+  for (Group& group : groups_) group = {};
+  created_ = 0;
+  spare_ = first_ = nullptr;
+  end_ = &first_;
+  queued_ = passed_ = 0;
+}
+
+bool StreamMarks::mark(Mark* out) {
+  Group* group = groups_;
+  while (group < groups_ + kGroups && group->used) ++group;
+  if (group == groups_ + kGroups) return false;
+  *group = {true, nullptr, queued_};
+  *out = reinterpret_cast<Mark>(group);
+  if (record_all(*group)) return true;
+  forget(*out);
+  return false;
+}
+
+bool StreamMarks::possible() const {
+  return !unseen_.load() && streams().complete() && streams().losses() == proven_.load();
+}
+
+bool StreamMarks::record_all(Group& group) {
+  if (!possible()) return false;
+  const ContextScope scope(context_);
+  if (!scope) return false;
+  CUstream stream = CU_STREAM_LEGACY;
+  for (int position = 0; stream != nullptr;
+       stream = streams().next_non_blocking(context_, &position)) {
+    Event* event = record(stream);
+    if (event == nullptr) return false;
+    event->next = group.events;
+    group.events = event;
+  }
+  return true;
+}
+
+MarkState StreamMarks::query(Mark mark) {
+  Group& group = *reinterpret_cast<Group*>(mark);
+  while (Event* event = group.events) {
+    const MarkState state = ask(event->handle, context_);
+    if (state != MarkState::passed) return state;
+    group.events = event->next;
+    put_back(event);
+  }
+  return poll_last_events(group.last_events);
+}
+
+void StreamMarks::forget(Mark mark) {
+  Group& group = *reinterpret_cast<Group*>(mark);
+  while (Event* event = group.events) {
+    group.events = event->next;
+    put_back(event);
+  }
+  group.used = false;
+}
+
+// An event whose query fails stays in the queue, so that the mark which is made instead of the
+// failed one waits for it, too.
+MarkState StreamMarks::poll_last_events(uint64_t target) {
+  for (Event* event = first_; event != nullptr && passed_ < target; event = first_) {
+    const MarkState state = ask(event->handle, context_);
+    if (state != MarkState::passed) return state;
+    first_ = event->next;
+    if (first_ == nullptr) end_ = &first_;
+    ++passed_;
+    put_back(event);
+  }
+  return MarkState::passed;
+}
+
+bool StreamMarks::stream_leaves(CUstream stream) {
+  // Otherwise the queue would grow in a program that never runs short of memory: it makes no marks.
+  poll_last_events(queued_);
+  const ContextScope scope(context_);
+  Event* event = scope ? record(stream) : nullptr;
+  if (event == nullptr) return false;
+  event->next = nullptr;
+  *end_ = event;
+  end_ = &event->next;
+  ++queued_;
+  return true;
+}
+
+void StreamMarks::synchronised(uint64_t losses) {
+  uint64_t seen = proven_.load();
+  while (seen < losses && !proven_.compare_exchange_weak(seen, losses)) {
+  }
+}
+
+StreamMarks::Event* StreamMarks::record(CUstream stream) {
+  Event* event = may_go_on() ? take_event() : nullptr;
+  if (event == nullptr || driver().cuEventRecord(event->handle, stream) == CUDA_SUCCESS) {
+    return event;
+  }
+  put_back(event);
+  return nullptr;
+}
+
+StreamMarks::Event* StreamMarks::take_event() {
+  if (Event* event = spare_) {
+    spare_ = event->next;
+    return event;
+  }
+  if (events_ == nullptr) {
+    events_ = static_cast<Event*>(alloc::os::map(kMaxEvents * sizeof(Event), 4096));
+  }
+  if (events_ == nullptr || created_ == kMaxEvents) return nullptr;
+  if (!create_event(&events_[created_].handle)) return nullptr;
+  return &events_[created_++];
+}
+
+void StreamMarks::put_back(Event* event) {
+  event->next = spare_;
+  spare_ = event;
 }
 
 }  // namespace cistern::shim

@@ -1,8 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 // Events that Cistern records for itself: the right context while one is created or recorded, and
 // its state. Each function reaches the driver, so the caller holds a GatePass (capture_gate.h). Any
-// thread.
+// thread; for StreamMarks, see below.
+//
+// StreamMarks makes marks for drivers without cuCtxRecordEvent (before CUDA 12.5): a mark is a
+// group of events that together stand for all work a context was given, and has passed when each of
+// them has.
+//
+//   * One on the legacy stream, by its own handle: it comes after all earlier work of every
+//     blocking stream, which are those created without CU_STREAM_NON_BLOCKING and the per-thread
+//     ones of all threads (another thread's own has no handle).
+//   * One on each non-blocking stream (stream_registry.h).
+//   * One on each stream that was destroyed, recorded just before: cuStreamDestroy returns at once
+//     and the work goes on. These *last events* form a queue; a mark waits for the older ones.
+//
+// Work on the legacy stream, an event too, makes later work of blocking streams wait for earlier
+// work of others: order on the device, the host does not wait. A program cannot depend on the lack
+// of that order: marks are only made while it frees device memory, where the driver's own free
+// waits for everything, or allocates some, which the CUDA Programming Guide (Implicit
+// Synchronization) lists among the operations between which commands of different streams need not
+// run concurrently. Without blocking streams it costs nothing.
+//
+// Frees that wait for the whole context do not make these marks unnecessary: memory freed in stream
+// order, in a capture, beside a peer or after a copy to another context becomes clean only by them.
+//
+// Streams of green contexts (drivers for CUDA 12.4) are ordered by nothing we can record: where one
+// appears there are no marks. All its calls except possible() and synchronised(): one thread at a
+// time, which holds the turn of reclamation (allocator/reclaim/reclaim.h) and has passed the
+// capture gate.
 #pragma once
+
+#include <atomic>
+#include <cstdint>
 
 #include "allocator/base/source.h"
 #include "shim/cuda_api.h"
@@ -28,5 +57,59 @@ class ContextScope {
 bool create_event(CUevent* event);
 
 alloc::MarkState state_of(CUevent event, CUcontext context);
+
+class StreamMarks {
+ public:
+  // For a new context. The events of the slot's earlier context ended with that one.
+  void init(CUcontext context);
+
+  // False when some work would not be covered; that may be over once the program has synchronised.
+  bool mark(alloc::Mark* out);
+  // False when no mark can be made before that. Any thread.
+  bool possible() const;
+  alloc::MarkState query(alloc::Mark mark);
+  void forget(alloc::Mark mark);
+
+  // A stream of the context turned up that is not in the registry though it should be. There may be
+  // more, so there are no marks any more. Any thread.
+  void stream_unseen() { unseen_.store(true); }
+
+  // Records the last event of a stream of this context; false when that is not possible.
+  bool stream_leaves(CUstream stream);
+
+  // The program has waited for the whole context, so the registry's first `losses` losses no longer
+  // matter to it. Any thread.
+  void synchronised(uint64_t losses);
+
+ private:
+  struct Event {
+    CUevent handle;
+    Event* next;
+  };
+  struct Group {
+    bool used;
+    Event* events;
+    uint64_t last_events;  // queued_ when the mark was made: as many must have passed
+  };
+  static constexpr int kGroups = alloc::MemorySource::kMostMarks + 1;
+  static constexpr int kMaxEvents = 8192;
+
+  bool record_all(Group& group);
+  Event* record(CUstream stream);
+  Event* take_event();
+  void put_back(Event* event);
+  alloc::MarkState poll_last_events(uint64_t target);
+
+  CUcontext context_;
+  std::atomic<uint64_t> proven_;  // the registry's first losses, which no longer matter here
+  std::atomic<bool> unseen_;      // stream_unseen()
+  Group groups_[kGroups];
+  Event* events_;  // kMaxEvents of them, mapped when the first is needed and kept
+  int created_;    // how many of them have a handle: the first ones
+  Event* spare_;
+  Event* first_;  // the last events of destroyed streams, oldest first
+  Event** end_;
+  uint64_t queued_, passed_;  // how many last events were ever queued, and have passed
+};
 
 }  // namespace cistern::shim

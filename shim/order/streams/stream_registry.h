@@ -3,7 +3,7 @@
 // thread.
 //
 // They are followed only for drivers that cannot record an event for a whole context (before CUDA
-// 12.5): there a mark consists of one event per stream (stream_marks.h), so Cistern must know
+// 12.5): there a mark consists of one event per stream (events.h), so Cistern must know
 // whether it knows them all.
 //
 // A stream is listed in the registry from its creation until before it is destroyed. A stream that

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Marks on drivers that record events for streams only: what they cover, and when they cannot be
 // made.
-#include "shim/order/streams/stream_marks.h"
+#include "shim/order/streams/events.h"
 
 #include <algorithm>
 #include <memory>
