@@ -14,7 +14,6 @@
 #include "shim/order/barrier/visible_work.h"
 #include "shim/order/contexts/all_contexts.h"
 #include "shim/order/contexts/context.h"
-#include "shim/order/device.h"
 #include "shim/order/shared.h"
 #include "shim/process/no_cancel.h"
 #include "shim/process/settings.h"

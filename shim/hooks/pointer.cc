@@ -3,7 +3,7 @@
 // driver answers for its whole allocation. If that differs from the program's block, the answer is
 // about the block: one size everywhere, the requested one. BUFFER_ID and MEMORY_BLOCK_ID stay the
 // driver's: a program that caches registrations by them has registered the whole allocation. Memory
-// in units (order/cuda_units.h) is reported as memory of cuMemAlloc. But the answers on what
+// in units (order/cuda_source.h) is reported as memory of cuMemAlloc. But the answers on what
 // another process or device can do with it stay the driver's.
 //
 // For an address of ours that the program does not hold, the answer is the driver's for an unknown

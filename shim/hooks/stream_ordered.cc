@@ -4,7 +4,7 @@
 // or left out of the answer. Nor do they show memory that a pool keeps because of
 // CISTERN_MEMPOOL_THRESHOLD (memory_pools.h). The place of a pool's memory is recorded
 // there. Any thread.
-#include "shim/kinds/stream_ordered/stream_ordered.h"
+#include "shim/kinds/stream_ordered/memory_pools.h"
 
 #include <algorithm>
 #include <optional>
@@ -12,12 +12,11 @@
 #include "shim/entry/faces.h"
 #include "shim/kinds/charges.h"
 #include "shim/kinds/linear.h"
-#include "shim/kinds/stream_ordered/memory_pools.h"
 #include "shim/kinds/stream_ordered/scratch.h"
 #include "shim/order/ask.h"
 #include "shim/order/barrier/debts.h"
 #include "shim/order/barrier/visible_work.h"
-#include "shim/order/device.h"
+#include "shim/order/shared.h"
 #include "shim/order/submissions.h"
 #include "shim/watch/watch.h"
 

@@ -17,7 +17,7 @@
 #include "allocator/base/ledger.h"
 #include "shim/cuda_api.h"
 #include "shim/entry/driver.h"
-#include "shim/order/device.h"
+#include "shim/order/shared.h"
 #include "shim/pooled/out_of_memory.h"
 #include "shim/process/settings.h"
 

@@ -10,7 +10,6 @@
 #include "shim/order/ask.h"
 #include "shim/order/barrier/work.h"
 #include "shim/order/captures/capture_gate.h"
-#include "shim/order/device.h"
 #include "shim/order/shared.h"
 #include "shim/order/streams/events.h"
 #include "shim/process/background.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/order/cuda_units.h"
+#include "shim/order/cuda_source.h"
 
 #include <unistd.h>
 
@@ -14,7 +14,6 @@
 #include "shim/order/ask.h"
 #include "shim/order/barrier/work.h"
 #include "shim/order/captures/capture_gate.h"
-#include "shim/order/device.h"
 #include "shim/order/shared.h"
 #include "shim/process/background.h"
 #include "shim/process/no_cancel.h"

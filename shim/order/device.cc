@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/order/device.h"
+#include "shim/order/shared.h"
 
 #include "allocator/base/os.h"
 #include "allocator/chunk_pools/groups.h"

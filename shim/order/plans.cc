@@ -12,7 +12,7 @@
 #include <span>
 
 #include "allocator/base/os.h"
-#include "shim/order/device.h"
+#include "shim/order/shared.h"
 #include "shim/process/log.h"
 #include "shim/process/own_file.h"
 #include "shim/process/settings.h"

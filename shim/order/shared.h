@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the pools of all contexts of the process share, and what the log says of the driver calls
-// made for them. Any thread.
+// What the pools of the process share, and those of one device, whatever contexts it has: its
+// ledger, its cap and the sizes of its chunks. Also what the log says of the driver calls made for
+// the pools. Any thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 
+#include "allocator/base/cap.h"
+#include "allocator/base/ledger.h"
+#include "allocator/chunk_pools/chunk_sizes.h"
+#include "allocator/reclaim/garbage.h"
 #include "allocator/shared.h"
+#include "shim/cuda_api.h"
 #include "shim/process/log.h"
 
 namespace cistern::shim {
@@ -19,7 +26,7 @@ enum class Unseen : uint8_t { kContext, kStream };
 void noticed(Unseen what);
 uint64_t times_noticed(Unseen what);
 
-// The sources turn the pools' decisions into driver calls (cuda_source.h, cuda_units.h,
+// The sources turn the pools' decisions into driver calls (cuda_source.h,
 // contexts/pinned_pools.h). Each call is logged here at level debug. Returns `code`, what the
 // source answers. Bytes 0: the call names none.
 inline int told(const char* call, uint64_t address, uint64_t bytes, int code) {
@@ -32,5 +39,38 @@ inline int told(const char* call, uint64_t address, uint64_t bytes, int code) {
   }
   return code;
 }
+
+inline constexpr int kMaxDevices = 64;
+inline constexpr CUdevice kNoDevice = -1;
+
+struct Device {
+  alloc::Ledger ledger;
+  alloc::Cap cap;
+  alloc::Garbage garbage;
+  std::atomic<bool> used;                   // a pool or a charge was made: the report names it
+  std::atomic<uint64_t> total;              // 0: not asked yet, see known_device()
+  std::atomic<uint64_t> max_request_bytes;  // a larger request cannot be served: total, or the cap
+  // A request up to this size is the pool's without a further question: max_request_bytes, or 0
+  // where the settings choose which requests are pooled (pooled/selection.h), group them, or give
+  // graphs an arena.
+  std::atomic<uint64_t> fast_path_max_bytes;
+  std::atomic<bool> chooses_requests;  // the first of these
+  std::atomic<alloc::StrategyKind> strategy;
+  // Calls answered by pools that are gone.
+  alloc::Counter past_allocations, past_frees;
+};
+
+Device& device_state(CUdevice device);
+
+// The same, once its total memory and its cap are filled in. That needs no current context. nullptr
+// when there is no such device.
+Device* known_device(CUdevice device);
+// One more than the highest number of those.
+CUdevice known_devices_end();
+
+// The chunk sizes that the settings mean on a known device. `has_units`: whether physical memory
+// can be had apart from addresses there. Warns once if they ask for more than its size or cap, or
+// for what it has not. One thread at a time.
+alloc::ChunkSizes sizes_on(const Device& device, bool has_units);
 
 }  // namespace cistern::shim

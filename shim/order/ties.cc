@@ -7,7 +7,6 @@
 #include "shim/entry/driver.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/context_slot.h"
-#include "shim/order/device.h"
 #include "shim/order/shared.h"
 
 namespace cistern::shim {

@@ -10,7 +10,7 @@
 // in stream order, in which the program must order every use before the free. The driver grants
 // peer access for memory of cuMemAlloc. Memory mapped by virtual memory management, that of the
 // expandable pools, has a list of devices instead. It is kept here (contexts/unit_access.cc) as the
-// program enables and disables peer access; later mappings get the list then (order/cuda_units.h).
+// program enables and disables peer access; later mappings get the list then (order/cuda_source.h).
 //
 // A copy ties contexts until it is done. Drivers that record no event for a whole context make
 // marks in frees and allocations only (streams/events.h), so the next mark of the context

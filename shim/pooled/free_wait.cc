@@ -22,7 +22,6 @@
 #include "shim/order/careful.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/synchronise.h"
-#include "shim/order/device.h"
 #include "shim/order/shared.h"
 #include "shim/order/streams/events.h"
 #include "shim/order/ties.h"

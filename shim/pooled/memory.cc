@@ -11,7 +11,6 @@
 #include "shim/order/careful.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/context_life.h"
-#include "shim/order/device.h"
 #include "shim/order/shared.h"
 #include "shim/pooled/free_wait.h"
 #include "shim/pooled/out_of_memory.h"

@@ -9,7 +9,6 @@
 #include "shim/order/careful.h"
 #include "shim/order/contexts/all_contexts.h"
 #include "shim/order/contexts/context.h"
-#include "shim/order/device.h"
 #include "shim/order/shared.h"
 #include "shim/process/log.h"
 #include "shim/process/thread.h"

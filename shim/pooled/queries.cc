@@ -8,7 +8,7 @@
 #include "shim/ipc/service.h"
 #include "shim/order/ask.h"
 #include "shim/order/contexts/context.h"
-#include "shim/order/device.h"
+#include "shim/order/shared.h"
 #include "shim/pooled/memory.h"
 #include "shim/pooled/out_of_memory.h"
 #include "shim/process/log.h"

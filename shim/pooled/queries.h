@@ -3,7 +3,7 @@
 // `chunk` is the result of ours() or pinned() (memory.h) for the address. If the program holds no
 // block there, the error is the driver's for an unknown address. Any thread.
 //
-// If the pools' memory comes from virtual memory management (order/cuda_units.h), the driver knows
+// If the pools' memory comes from virtual memory management (order/cuda_source.h), the driver knows
 // handles, mappings and access of it that belong to Cistern. The program gets the same answers as
 // for memory of cuMemAlloc.
 //

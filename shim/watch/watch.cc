@@ -5,7 +5,7 @@
 #include "shim/entry/driver.h"
 #include "shim/nvtx/ranges.h"
 #include "shim/order/contexts/context.h"
-#include "shim/order/device.h"
+#include "shim/order/shared.h"
 #include "shim/process/settings.h"
 #include "shim/process/thread.h"
 #include "shim/record/record.h"

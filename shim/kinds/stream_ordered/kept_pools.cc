@@ -10,7 +10,6 @@
 #include "shim/entry/driver.h"
 #include "shim/order/ask.h"
 #include "shim/order/captures/capture_gate.h"
-#include "shim/order/device.h"
 #include "shim/order/shared.h"
 #include "shim/process/background.h"
 #include "shim/process/no_cancel.h"

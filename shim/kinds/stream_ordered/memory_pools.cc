@@ -9,7 +9,6 @@
 #include "allocator/base/mutex.h"
 #include "shim/entry/driver.h"
 #include "shim/order/captures/capture_gate.h"
-#include "shim/order/device.h"
 #include "shim/order/shared.h"
 
 namespace cistern::shim {

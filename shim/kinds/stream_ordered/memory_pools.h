@@ -1,5 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver's memory pools: where they have their memory, and what they keep.
+// Stream-ordered memory and the driver's memory pools it comes from: allocation and free, where the
+// pools have their memory, and what they keep.
+//
+// A request is served by the scratch cache or by the driver (stream_ordered.cc). The driver's
+// blocks are charged from their allocation to the call that really frees them, be that the
+// program's or the scratch cache's. Memory that a pool of the driver keeps beyond that (its release
+// threshold, frees that the stream has not reached) is not charged: the driver can use it again,
+// also when memory is short. The program's queries must not show memory that the scratch cache
+// keeps.
 //
 // A block may come from a pool on another device than its stream's, or on no device. Pools are
 // recorded only if charges are kept (kinds/charges.h) or memory is filled (kinds/linear.h).
@@ -32,6 +40,7 @@
 
 #include "allocator/base/ledger.h"
 #include "shim/cuda_api.h"
+#include "shim/order/ask.h"
 #include "shim/order/contexts/context.h"
 #include "shim/process/report_figures.h"
 #include "shim/process/settings.h"
@@ -110,5 +119,18 @@ bool trim_kept_pools(CUdevice device);
 PoolsReport kept_pools_report();
 
 void reset_kept_pools_after_fork();
+
+// `Kind` is what the call means by stream 0 (order/ask.h), `real` the driver's function for that.
+using AllocateAsync = CUresult(CUDAAPI*)(CUdeviceptr*, size_t, CUstream);
+using AllocateFromPool = CUresult(CUDAAPI*)(CUdeviceptr*, size_t, CUmemoryPool, CUstream);
+using FreeAsync = CUresult(CUDAAPI*)(CUdeviceptr, CUstream);
+
+template <typename Kind>
+CUresult allocate_async(AllocateAsync real, CUdeviceptr* out, size_t bytes, CUstream stream);
+template <typename Kind>
+CUresult allocate_from_pool(AllocateFromPool real, CUdeviceptr* out, size_t bytes,
+                            CUmemoryPool pool, CUstream stream);
+template <typename Kind>
+CUresult free_async(FreeAsync real, CUdeviceptr address, CUstream stream);
 
 }  // namespace cistern::shim

@@ -6,7 +6,6 @@
 #include "shim/kinds/charges.h"
 #include "shim/order/ask.h"
 #include "shim/order/captures/capture_gate.h"
-#include "shim/order/device.h"
 #include "shim/order/shared.h"
 #include "shim/order/streams/events.h"
 #include "shim/process/no_cancel.h"

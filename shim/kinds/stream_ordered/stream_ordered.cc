@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/kinds/stream_ordered/stream_ordered.h"
+#include "shim/kinds/stream_ordered/memory_pools.h"
 
 #include <atomic>
 #include <cstdint>
@@ -10,13 +10,12 @@
 #include "shim/entry/driver.h"
 #include "shim/kinds/charges.h"
 #include "shim/kinds/linear.h"
-#include "shim/kinds/stream_ordered/memory_pools.h"
 #include "shim/kinds/stream_ordered/scratch.h"
 #include "shim/order/barrier/work.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/contexts/all_contexts.h"
 #include "shim/order/contexts/context.h"
-#include "shim/order/device.h"
+#include "shim/order/shared.h"
 #include "shim/order/streams/events.h"
 #include "shim/order/streams/stream_registry.h"
 #include "shim/pooled/memory.h"

@@ -10,7 +10,6 @@
 #include "shim/order/careful.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/pinned_pools.h"
-#include "shim/order/device.h"
 #include "shim/order/shared.h"
 
 namespace cistern::shim {

@@ -2,8 +2,7 @@
 #include "shim/order/contexts/context.h"
 
 #include "shim/entry/driver.h"
-#include "shim/order/contexts/primary.h"
-#include "shim/order/device.h"
+#include "shim/order/shared.h"
 #include "shim/order/streams/stream_registry.h"
 #include "shim/process/thread.h"
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/order/contexts/primary.h"
+#include "shim/order/contexts/context.h"
 
 #include <atomic>
 
 #include "allocator/base/os.h"
-#include "shim/order/device.h"
+#include "shim/order/shared.h"
 
 namespace cistern::shim {
 

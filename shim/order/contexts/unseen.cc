@@ -5,7 +5,6 @@
 #include "shim/entry/routes.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/context_slot.h"
-#include "shim/order/contexts/primary.h"
 #include "shim/order/shared.h"
 #include "shim/order/streams/events.h"
 #include "shim/order/streams/stream_registry.h"

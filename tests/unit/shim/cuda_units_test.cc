@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Units from the driver's virtual memory management: all or nothing, who has access, what captures
 // and the end of a context mean for them.
-#include "shim/order/cuda_units.h"
+#include "shim/order/cuda_source.h"
 
 #include <map>
 #include <string>

@@ -9,7 +9,6 @@
 #include "shim/order/ask.h"
 #include "shim/order/barrier/debts.h"
 #include "shim/order/contexts/context_slot.h"
-#include "shim/order/device.h"
 #include "shim/order/shared.h"
 #include "shim/order/submissions.h"
 #include "shim/pooled/out_of_memory.h"

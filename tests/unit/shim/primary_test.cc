@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/order/contexts/primary.h"
+#include "shim/order/contexts/context.h"
 
 #include <atomic>
 #include <thread>
