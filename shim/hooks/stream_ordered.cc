@@ -7,13 +7,11 @@
 #include "shim/kinds/stream_ordered/memory_pools.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "shim/entry/faces.h"
 #include "shim/kinds/charges.h"
 #include "shim/kinds/linear.h"
 #include "shim/kinds/stream_ordered/scratch.h"
-#include "shim/order/ask.h"
 #include "shim/order/barrier/debts.h"
 #include "shim/order/barrier/visible_work.h"
 #include "shim/order/shared.h"

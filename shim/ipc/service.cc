@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/ipc/service.h"
 
-#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,7 +10,6 @@
 
 #include "allocator/base/mutex.h"
 #include "allocator/base/os.h"
-#include "shim/ipc/protocol.h"
 #include "shim/process/background.h"
 #include "shim/process/no_cancel.h"
 

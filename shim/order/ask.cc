@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/order/ask.h"
 
-#include "shim/entry/driver.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/process/settings.h"
 

@@ -11,7 +11,6 @@
 #include "shim/order/barrier/work.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/shared.h"
-#include "shim/order/streams/events.h"
 #include "shim/process/background.h"
 #include "shim/process/log.h"
 #include "shim/process/no_cancel.h"

@@ -7,7 +7,6 @@
 #include <bit>
 
 #include "allocator/base/counted_in.h"
-#include "allocator/base/source.h"
 #include "shim/entry/driver.h"
 #include "shim/ipc/exports.h"
 #include "shim/ipc/protocol.h"

@@ -4,7 +4,6 @@
 #include "allocator/base/os.h"
 #include "allocator/chunk_pools/groups.h"
 #include "shim/entry/driver.h"
-#include "shim/process/log.h"
 #include "shim/process/settings.h"
 
 namespace cistern::shim {

@@ -5,7 +5,6 @@
 
 #include "shim/order/captures/graphs.h"
 #include "shim/order/contexts/context.h"
-#include "shim/order/contexts/context_slot.h"
 #include "shim/order/shared.h"
 #include "shim/order/streams/stream_registry.h"
 #include "shim/order/ties.h"

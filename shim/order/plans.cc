@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
-#include <span>
 
 #include "allocator/base/os.h"
 #include "shim/order/shared.h"

@@ -3,7 +3,6 @@
 
 #include "allocator/base/mutex.h"
 #include "shim/order/barrier/visible_work.h"
-#include "shim/order/barrier/work.h"
 #include "shim/order/careful.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/contexts/pinned_pools.h"

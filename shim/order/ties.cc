@@ -6,7 +6,6 @@
 #include "allocator/base/mutex.h"
 #include "shim/entry/driver.h"
 #include "shim/order/contexts/context.h"
-#include "shim/order/contexts/context_slot.h"
 #include "shim/order/shared.h"
 
 namespace cistern::shim {

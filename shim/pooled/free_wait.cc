@@ -20,7 +20,6 @@
 #include "shim/order/barrier/visible_work.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/careful.h"
-#include "shim/order/contexts/context.h"
 #include "shim/order/contexts/synchronise.h"
 #include "shim/order/shared.h"
 #include "shim/order/streams/events.h"

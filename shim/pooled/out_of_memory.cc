@@ -4,7 +4,6 @@
 #include <cstdio>
 
 #include "shim/entry/driver.h"
-#include "shim/order/ask.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/careful.h"
 #include "shim/order/contexts/all_contexts.h"

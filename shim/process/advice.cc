@@ -2,8 +2,6 @@
 #include "shim/process/report_writer.h"
 
 #include <bit>
-#include <cstdarg>
-#include <cstdio>
 #include <cstring>
 
 namespace cistern::shim {

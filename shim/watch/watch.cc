@@ -3,12 +3,10 @@
 
 #include "allocator/base/keep_errno.h"
 #include "shim/entry/driver.h"
-#include "shim/nvtx/ranges.h"
 #include "shim/order/contexts/context.h"
 #include "shim/order/shared.h"
 #include "shim/process/settings.h"
 #include "shim/process/thread.h"
-#include "shim/record/record.h"
 #include "shim/sites/sites.h"
 
 namespace cistern::shim {

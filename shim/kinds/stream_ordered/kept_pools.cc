@@ -8,7 +8,6 @@
 #include "allocator/base/mutex.h"
 #include "allocator/base/os.h"
 #include "shim/entry/driver.h"
-#include "shim/order/ask.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/shared.h"
 #include "shim/process/background.h"

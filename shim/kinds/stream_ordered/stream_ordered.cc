@@ -2,11 +2,9 @@
 #include "shim/kinds/stream_ordered/memory_pools.h"
 
 #include <atomic>
-#include <cstdint>
 #include <type_traits>
 
 #include "allocator/base/driver_rounding.h"
-#include "shim/cuda_api.h"
 #include "shim/entry/driver.h"
 #include "shim/kinds/charges.h"
 #include "shim/kinds/linear.h"
@@ -14,7 +12,6 @@
 #include "shim/order/barrier/work.h"
 #include "shim/order/captures/capture_gate.h"
 #include "shim/order/contexts/all_contexts.h"
-#include "shim/order/contexts/context.h"
 #include "shim/order/shared.h"
 #include "shim/order/streams/events.h"
 #include "shim/order/streams/stream_registry.h"

@@ -2,7 +2,6 @@
 #include "shim/order/contexts/context_slot.h"
 
 #include <algorithm>
-#include <atomic>
 
 #include "allocator/base/mutex.h"
 #include "shim/entry/driver.h"
