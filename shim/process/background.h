@@ -4,12 +4,11 @@
 // alive whose own threads have all ended. Any thread may start one.
 //
 // The background thread does what is due while the program makes no call: tend_all_pools() in
-// order/contexts/context_life.cc, record/record.h. It is started with
-// FLAGS_free_idle_memory=true, FLAGS_eager_delete_scope=false or CISTERN_RECORD, and else once more
-// memory is idle than may always be (allocator/idle_work.h). It starts when there is something to
-// do, ends when nothing is left (unless some work keeps it), and may be started again. It calls the
-// driver directly, never a hook. A forked child has no such thread. Once the process ends, the
-// thread begins no driver call.
+// order/contexts/context_life.cc, record/record.h. It is started with FLAGS_free_idle_memory=true,
+// FLAGS_eager_delete_scope=false or CISTERN_RECORD, and else once more memory is idle than may
+// always be (allocator/idle_work.h). It starts when there is something to do, ends when nothing is
+// left (unless some work keeps it), and may be started again. It calls the driver directly, never a
+// hook. A forked child has no such thread. Once the process ends, the thread begins no driver call.
 #pragma once
 
 #include <cstdint>

@@ -42,8 +42,8 @@ struct Context;
 // decided whether freed memory is clean.
 void context_appeared(CUcontext handle, CUdevice device);
 
-// A context turned up that no hook saw made, on `device` (context_life.h): it gets a number, and no
-// pool. False if another thread noticed it before.
+// A context turned up that no hook saw made, on `device`: it gets a number, and no pool. False if
+// another thread noticed it before.
 bool context_noticed(CUcontext handle, CUdevice device);
 
 // cuCtxAttach adds a reference to a context, and cuCtxDetach takes one away. context_detached() is
