@@ -410,6 +410,12 @@ uint64_t ContextMemory::waiting_bytes() const {
   return bytes;
 }
 
+uint64_t ContextMemory::queued_bytes() const {
+  uint64_t bytes = supply.cache.queued_bytes();
+  for_each_pool([&](const auto& pool) { bytes += pool.queued_bytes(); });
+  return bytes;
+}
+
 int64_t ContextMemory::unpublished_live() const {
   int64_t bytes = 0;
   for_each_pool([&](const auto& pool) { bytes += static_cast<int64_t>(pool.unpublished()); });

@@ -94,6 +94,7 @@ struct ContextMemory {
   // Sums over the chunk layer and the strategy's pools.
   Usage usage() const;
   uint64_t waiting_bytes() const;
+  uint64_t queued_bytes() const;  // all that ever waited
   // The tickets of the oldest and the newest free that waits; false if none does. The newest alone
   // needs no lock.
   bool waiting_range(Ticket* oldest, Ticket* newest);

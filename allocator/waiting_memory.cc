@@ -23,8 +23,8 @@ constexpr uint64_t kNearlyOutShare = 8;
 void WaitingMemory::init(ContextMemory* memory) {
   memory_ = memory;
   marked_at_ns_.store(0, std::memory_order_relaxed);
+  queued_marked_.store(0, std::memory_order_relaxed);
   short_at_ns_.store(0, std::memory_order_relaxed);
-  waiting_marked_.store(0, std::memory_order_relaxed);
   gave_way_at_.store(~Ticket{0}, std::memory_order_relaxed);
 }
 
@@ -66,18 +66,18 @@ bool WaitingMemory::due() {
   if (now - marked_at_ns_.load(std::memory_order_relaxed) >= kMarkEveryNs) return true;
   if (short_lately()) return true;
   if (memory_is_nearly_out()) return true;
-  const uint64_t waiting = memory_->waiting_bytes();
-  const uint64_t before = waiting_marked_.load(std::memory_order_relaxed);
-  if (waiting < before) waiting_marked_.store(waiting, std::memory_order_relaxed);
   const uint64_t much = std::max(kMuchFreed, memory_->ledger->reserved.get() / kMuchFreedShare);
-  return waiting >= std::min(waiting, before) + much;
+  const uint64_t marked = queued_marked_.load(std::memory_order_relaxed);
+  // Another thread may have marked more than this one sees queued.
+  const auto since = static_cast<int64_t>(memory_->queued_bytes() - marked);
+  return since >= static_cast<int64_t>(much) && memory_->waiting_bytes() >= much;
 }
 
 bool WaitingMemory::mark_freed() {
-  const uint64_t waiting = memory_->waiting_bytes();
+  const uint64_t queued = memory_->queued_bytes();
   if (!memory_->shared->reclaim.mark_freed(memory_->party)) return false;
   marked_at_ns_.store(os::now_ns(), std::memory_order_relaxed);
-  waiting_marked_.store(waiting, std::memory_order_relaxed);
+  queued_marked_.store(queued, std::memory_order_relaxed);
   return true;
 }
 

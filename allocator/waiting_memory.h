@@ -111,11 +111,11 @@ class WaitingMemory {
   bool mark_freed();
 
   ContextMemory* memory_;
-  std::atomic<uint64_t> marked_at_ns_;    // when frees were marked last
-  std::atomic<uint64_t> short_at_ns_;     // the last shortage
-  std::atomic<uint64_t> waiting_marked_;  // how much waited then, of what still does
-  std::atomic<Ticket> gave_way_at_;       // what was clean when the bound gave way
-  Movers held_back_;                      // threads in hold_back()
+  std::atomic<uint64_t> marked_at_ns_;   // when frees were marked last
+  std::atomic<uint64_t> queued_marked_;  // the context's queued_bytes() then
+  std::atomic<uint64_t> short_at_ns_;    // the last shortage
+  std::atomic<Ticket> gave_way_at_;      // what was clean when the bound gave way
+  Movers held_back_;                     // threads in hold_back()
 };
 
 }  // namespace cistern::alloc

@@ -130,6 +130,7 @@ class ChunkCache {
 
   uint64_t idle_bytes() const { return idle_bytes_.get(); }
   uint64_t waiting_bytes() const { return freed_.waiting_bytes(); }
+  uint64_t queued_bytes() const { return freed_.queued_bytes(); }
   uint64_t parked_bytes() const { return freed_.parked_bytes(); }
   uint64_t idle_or_parked_bytes() const {
     const Counter* in_pool = idle_in_pool_.load(std::memory_order_acquire);

@@ -128,6 +128,7 @@ class PoolBase {
 
   // Without the lock.
   uint64_t waiting_bytes() const { return freed_.waiting_bytes(); }
+  uint64_t queued_bytes() const { return freed_.queued_bytes(); }
   uint64_t parked_bytes() const { return freed_.parked_bytes(); }
   uint64_t garbage_bytes() const { return freed_.garbage_bytes(); }
   uint64_t clean_bytes() const { return clean_bytes_.get(); }

@@ -49,7 +49,7 @@ class FreedQueue final : public GarbageQueue {
   T* pop() {
     T* item = waiting_.pop();
     publish_oldest();
-    waiting_bytes_.own_sub(Links::bytes(item));
+    note_left(Links::bytes(item));
     return item;
   }
 
@@ -60,7 +60,8 @@ class FreedQueue final : public GarbageQueue {
     return item == waiting_.newest() && fits(item) ? pop() : nullptr;
   }
 
-  // Whether an item freed now is clean at once, and push() would do nothing but keep it.
+  // Whether an item freed now is clean at once, and push() would do nothing but keep it. Never for
+  // kNow: Reclaim::join() sees to it that no clean ticket is as late.
   bool clean_when_freed(Epoch born, const Reclaim& reclaim, Ticket latest) const {
     return latest <= clean(reclaim) && !reclaim.diverts(born);
   }
@@ -99,7 +100,7 @@ class FreedQueue final : public GarbageQueue {
         return goes;
       });
     };
-    from(waiting_, [this](uint64_t bytes) { waiting_bytes_.own_sub(bytes); });
+    from(waiting_, [this](uint64_t bytes) { note_left(bytes); });
     from(until_threshold_, [this](uint64_t bytes) { count_until_threshold(0, bytes); });
     from(until_synchronise_, [this](uint64_t bytes) { count_until_synchronise(0, bytes); });
     publish();
@@ -118,7 +119,7 @@ class FreedQueue final : public GarbageQueue {
     waiting_ = until_threshold_ = until_synchronise_ = {};
     publish();
     parked_.clear();
-    waiting_bytes_.set(0);
+    note_left(waiting_bytes());
     if (garbage_ == nullptr) return;
     count_until_threshold(0, until_threshold_bytes_.get());
     count_until_synchronise(0, until_synchronise_bytes_.get());
@@ -131,7 +132,9 @@ class FreedQueue final : public GarbageQueue {
     *ticket = newest_.load(std::memory_order_relaxed);
     return any;
   }
+  // What waits, and all that ever did.
   uint64_t waiting_bytes() const { return waiting_bytes_.get(); }
+  uint64_t queued_bytes() const { return waiting_bytes() + left_bytes_.get(); }
   uint64_t parked_bytes() const { return parked_.bytes(); }
   // With the lock: what would be clean if nothing were parked. What may leave with a graph that
   // went waits for the work of that (unpark()).
@@ -172,6 +175,11 @@ class FreedQueue final : public GarbageQueue {
     waiting_.merge(items);
     publish();
     waiting_bytes_.own_add(bytes);
+  }
+
+  void note_left(uint64_t bytes) {
+    waiting_bytes_.own_sub(bytes);
+    left_bytes_.own_add(bytes);
   }
 
   void publish_oldest() {
@@ -281,7 +289,7 @@ class FreedQueue final : public GarbageQueue {
   Ticket newest_parked_ = 0;
   // Of what waits: one more than the oldest stamp, 0 where nothing does; and the newest stamp.
   std::atomic<Ticket> oldest_end_{0}, newest_{0};
-  Counter waiting_bytes_;
+  Counter waiting_bytes_, left_bytes_;  // the latter: waited, and does no more
 };
 
 }  // namespace cistern::alloc

@@ -250,4 +250,38 @@ TEST_CASE("little that was freed a moment after a mark gets none before a submis
   CHECK(p->source.last_mark == before + 1);
 }
 
+TEST_CASE("much that was freed a moment after a mark gets one, though as much waited before") {
+  constexpr uint64_t kBytes = 12 * kMiB;
+  const StoppedClock clock;
+  auto p = busy_pool();
+  const uint64_t block = p->allocate(kBytes), little = p->allocate(4096);
+  REQUIRE(p->free(block) == Freed::done);
+  p->pool.before_submission(/*at_once=*/true);
+  const Mark before = p->source.last_mark;
+  p->source.passed_mark = before;
+  SECTION("one, where the same memory was taken since") {
+    REQUIRE(p->allocate(kBytes) == block);
+    REQUIRE(p->free(block) == Freed::done);
+    CHECK_FALSE(p->pool.before_submission(/*at_once=*/false));
+    CHECK(p->source.last_mark == before + 1);
+  }
+  SECTION("none, where it is clean and little is freed beside it") {
+    REQUIRE(p->free(little) == Freed::done);
+    for (int i = 0; i < 20; ++i) {
+      CHECK(p->pool.before_submission(/*at_once=*/false));
+      REQUIRE(p->free(p->allocate(4096)) == Freed::done);
+    }
+    CHECK(p->source.last_mark == before);
+  }
+  SECTION("none, where all of it was taken and freed clean") {
+    for (int i = 0; i < 20; ++i) {
+      const uint64_t again = p->allocate(4 * kMiB);
+      REQUIRE(p->free(again, p->synchronise()) == Freed::done);
+    }
+    REQUIRE(p->free(p->allocate(4096)) == Freed::done);
+    CHECK(p->pool.before_submission(/*at_once=*/false));
+    CHECK(p->source.last_mark == before);
+  }
+}
+
 }  // namespace waiting_memory_test

@@ -85,9 +85,6 @@ struct Program {
   }
 
   void round() {
-    // What is freed shortly after an event may wait for the kernels launched next, too
-    // (shim/LIMITS.md).
-    test_clock::move_ms(1);
     const CUdeviceptr first = get();
     use(worker.stream, first, us);
     if (us == 0) MUST(cuStreamSynchronize(worker.stream));
