@@ -45,10 +45,14 @@ class PlanArena {
   // Whether there is a chunk for it. It is asked for once in a period, and ever more seldom while
   // the driver refuses it: after 1, 2, 4 ... periods, but no later than in the first that begins a
   // second after the refusal. At once where less is live than at the last refusal, or where idle
-  // memory could not go to the driver then for work in flight, and now can.
+  // memory could not go to the driver then for work in flight, and now can. The plan of a run has
+  // one period: any request asks, the first two at once.
   bool has_chunk_for(plan::PlanPlace place) const { return pool_for(place) != nullptr; }
   bool may_obtain(plan::PlanPlace place, MemorySource* source);
-  bool obtain(plan::PlanPlace place) { return pools_.add_chunk(place.plan_bytes); }
+  // A small one takes a driver page, as ChunkSizes::chunk_for() says.
+  bool obtain(plan::PlanPlace place) {
+    return pools_.add_chunk(place.plan_bytes < kDriverSharesBelow ? kDriverPage : place.plan_bytes);
+  }
   // Whether it was refused before: then a request waits for work in flight.
   bool waits_for_work() const { return refusals_.load(std::memory_order_relaxed) >= kPatience; }
   // `owed`: work in flight held back idle memory.

@@ -8,14 +8,16 @@ namespace cistern::alloc::plan {
 void Replay::follow(std::span<const Plan> plans, Ledger* ledger) {
   LockGuard guard(mutex_);
   ledger_ = ledger;
-  requests_ = beside_ = since_left_ = ended_at_ = period_ = plan_bytes_ = 0;
+  requests_ = since_left_ = period_ = plan_bytes_ = 0;
   outside_.store(0, std::memory_order_relaxed);
-  seldom_.store(false, std::memory_order_relaxed);
+  seldom_.store(0, std::memory_order_relaxed);
   followed_.store(0, std::memory_order_relaxed);
   for (Thread& thread : threads_) {
-    thread.seen = 0;
-    thread.way = nullptr;
-    stop(thread);
+    const bool in_vain = thread.seldom && thread.ended < kSeldom;
+    unsigned doubled = thread.seldom ? 0 : thread.doubled;
+    if (in_vain) doubled = std::min(thread.doubled + 1, kMostDoubled);
+    thread = {};
+    if (!plans.empty()) thread.doubled = doubled;
   }
   const auto count = static_cast<unsigned>(std::min<size_t>(plans.size(), kMostPlans));
   for (unsigned i = 0; i < count; ++i) {
@@ -46,10 +48,9 @@ bool Replay::find(uint64_t bytes, unsigned thread_number, uint32_t phase, PlanPl
   stop(thread);
   ++requests_;
   Way* const way = way_of(number, bytes);
-  if (way == nullptr && !left()) ++beside_;
-  if (requests_ - beside_ - ended_at_ > kSeldom * period_) [[unlikely]]
-    seldom_.store(true, std::memory_order_relaxed);
   thread.latest[thread.seen++ % kRemembered] = bytes;
+  if (follows_seldom(thread)) [[unlikely]]
+    note_seldom(thread, true);
   if (way == nullptr || !stays(thread, *way, bytes)) {
     if (left()) outside_.store(++since_left_ / period_, std::memory_order_relaxed);
     return false;
@@ -59,16 +60,36 @@ bool Replay::find(uint64_t bytes, unsigned thread_number, uint32_t phase, PlanPl
   way->last_use = requests_;
   if (way->at == 0) way->placed = false;
   const bool placed = take_place(*way, place);
-  if (const Plan& plan = *way->plan; way->at == plan.head().requests) {
-    ledger_->plan_periods.add();
-    way->at = 0;
-    if (by_thread_) settle_all();
-    ended_at_ = requests_ - beside_;
-    seldom_.store(false, std::memory_order_relaxed);
-    if (plan.head().period == Period::run) leave(thread);
+  if (way->at == way->plan->head().requests) {
+    note_end(thread);
+    if (way->plan->head().period == Period::run) leave(thread);
   }
   if (way->at != 0 && way->placed) go_on(thread);
   return placed;
+}
+
+// The request was the last one of a period.
+void Replay::note_end(Thread& thread) {
+  ledger_->plan_periods.add();
+  thread.way->at = 0;
+  if (by_thread_) settle_all();
+  ++thread.ended;
+  thread.ended_at = thread.seen;
+  note_seldom(thread, false);
+}
+
+void Replay::note_seldom(Thread& thread, bool seldom) {
+  if (thread.seldom == seldom) return;
+  thread.seldom = seldom;
+  seldom ? seldom_.fetch_add(1, std::memory_order_relaxed)
+         : seldom_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+bool Replay::follows_seldom(const Thread& thread) const {
+  const uint64_t since = thread.seen - thread.ended_at;
+  if (thread.planned != 0) return since > (kSeldom << thread.doubled) * thread.planned;
+  if (left()) return since_left_ >= (kSeldom << thread.doubled) * period_;
+  return since > (kSeldomBeside << thread.doubled) * period_;
 }
 
 // Of the plan's next request, if it has one.
@@ -125,6 +146,7 @@ Replay::Way* Replay::way_of(unsigned number, uint64_t bytes) {
     way.thread = number;
     way.at = 0;
     thread.way = &way;
+    thread.planned = way.plan->head().requests;
     thread.strayed = false;
     followed_.fetch_add(1, std::memory_order_relaxed);
     ledger_->plan_entered.add();
@@ -188,7 +210,7 @@ void Replay::note_phase(uint32_t phase) {
 void Replay::pass_over(Thread& thread) {
   if (++passed_ <= kMostPassed * period_) return;
   outside_.store(kMostOutside + 1, std::memory_order_relaxed);
-  seldom_.store(true, std::memory_order_relaxed);
+  note_seldom(thread, true);
   if (thread.way == nullptr) return;
   if (!thread.strayed) ledger_->plan_left.add();
   leave(thread);

@@ -58,21 +58,27 @@ class Replay {
   bool left() const { return followed_.load(std::memory_order_relaxed) == 0; }
   bool left_for_a_period() const { return left() && outside_.load(std::memory_order_relaxed) != 0; }
   bool left_for_good() const {
-    return left() && (once_.load(std::memory_order_relaxed) ||
-                      outside_.load(std::memory_order_relaxed) > kMostOutside);
+    return left() && (of_a_run() || outside_.load(std::memory_order_relaxed) > kMostOutside);
   }
 
-  // Whether for so long no period was followed to its end that the program seems to repeat
-  // something else, even if that begins as the plan does.
-  bool seldom_followed() const { return seldom_.load(std::memory_order_relaxed); }
+  // Whether a thread followed no period to its end for so long that it seems to repeat something
+  // else, even if that begins as the plan does. A thread that has no plan beside others that follow
+  // one is given longer. If hardly a period was followed until the next plan is, the thread is
+  // given twice as long then.
+  bool seldom_followed() const { return seldom_.load(std::memory_order_relaxed) != 0; }
+
+  // Whether the plan is a whole run's.
+  bool of_a_run() const { return once_.load(std::memory_order_relaxed); }
 
   void reset_after_fork() { mutex_.reset(); }
 
  private:
   static constexpr unsigned kRemembered = 4;
   static constexpr unsigned kNobody = ~0u;
-  static constexpr uint64_t kMostOutside = 3;  // periods
-  static constexpr uint64_t kSeldom = 4;       // the same: a new plan is entered within two
+  static constexpr uint64_t kMostOutside = 3;    // periods
+  static constexpr uint64_t kSeldom = 4;         // the same: a new plan is entered within two
+  static constexpr uint64_t kSeldomBeside = 64;  // the same, for a thread without a plan
+  static constexpr unsigned kMostDoubled = 8;
 
   // A plan, and how far a thread is in it.
   struct Way {
@@ -93,10 +99,18 @@ class Replay {
     uint64_t latest[kRemembered];  // bytes of the last ones, by their number
     Way* way;                      // that it follows, or nullptr
     bool strayed;                  // by the last request
+    bool seldom;                   // followed it to its end
+    unsigned doubled;              // how often that became twice as long
+    uint64_t planned;   // requests of the plan that it followed last; 0: it has followed none
+    uint64_t ended;     // periods followed to their end
+    uint64_t ended_at;  // what it had seen at the last one
   };
 
   bool take_place(Way& way, PlanPlace* place) const;
   void settle(Thread& thread);
+  void note_end(Thread& thread);
+  void note_seldom(Thread& thread, bool seldom);
+  bool follows_seldom(const Thread& thread) const;
   void settle_all();
   static void go_on(Thread& thread);
   static void stop(Thread& thread) { thread.next = thread.last = thread.settled = nullptr; }
@@ -119,7 +133,7 @@ class Replay {
   std::atomic<unsigned> followed_;  // ways
   std::atomic<bool> once_;          // the plan is a run's
   std::atomic<uint64_t> outside_;   // periods
-  std::atomic<bool> seldom_;
+  std::atomic<unsigned> seldom_;    // threads
   bool by_thread_, by_phase_;
   bool begins_;          // the request is the first of a phase, and the plan one by phases
   uint32_t phase_;       // the last one, with a plan or without
@@ -128,8 +142,6 @@ class Replay {
   uint64_t plan_bytes_;  // the same
   uint64_t requests_;    // of the program
   uint64_t since_left_;  // of them
-  uint64_t beside_;      // of them, of threads without a plan beside others that follow one
-  uint64_t ended_at_;    // the rest of them, when a period was last followed to its end
 };
 
 // Most requests are in the middle of a period, and the plan's next one.

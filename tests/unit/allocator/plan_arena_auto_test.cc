@@ -3,6 +3,7 @@
 // the driver once a plan is followed or was left. No thread is in the background: each test says
 // when there is one.
 #include <memory>
+#include <random>
 #include <vector>
 
 #include "allocator/plan_arena.h"
@@ -25,12 +26,12 @@ struct Program {
   }
 
   // As the hooks do it. `planned`: it has its place in a plan.
-  uint64_t get(uint64_t bytes, bool* planned, uint32_t phase = 0) {
-    uint64_t address = p->allocate_planned(bytes, 0, phase);
+  uint64_t get(uint64_t bytes, bool* planned, uint32_t phase = 0, unsigned thread = 0) {
+    uint64_t address = p->allocate_planned(bytes, thread, phase);
     *planned = address != 0;
     if (!*planned) address = p->allocate(bytes);
     REQUIRE(address != 0);
-    if (p->pool.looks_for_plan()) p->pool.note_served(bytes, {0, phase, 0}, address);
+    if (p->pool.looks_for_plan()) p->pool.note_served(bytes, {thread, phase, 0}, address);
     return address;
   }
   void give_back(uint64_t address) {
@@ -86,6 +87,10 @@ struct Program {
 
 const std::vector<uint64_t> kShape = {1000, 3000, 9000, 5000};
 const std::vector<uint64_t> kOther = {20000, 60000, 50000, 40000};
+std::vector<uint64_t> times(uint64_t factor, std::vector<uint64_t> sizes) {
+  for (uint64_t& bytes : sizes) bytes *= factor;
+  return sizes;
+}
 constexpr int kSteps = 64;  // of four requests: as many as there are before the first look
 
 }  // namespace
@@ -139,24 +144,26 @@ TEST_CASE("own plans: a plan that is followed is not looked beyond", "[plan]") {
 
 TEST_CASE("own plans: a plan that was left for good is followed by another, whose chunk is the one",
           "[plan]") {
+  // Each plan takes more than a driver page.
+  const std::vector<uint64_t> shape = times(1000, kShape), other = times(1000, kOther);
   Program program;
-  for (int i = 0; i < kSteps; ++i) program.step(kShape);
+  for (int i = 0; i < kSteps; ++i) program.step(shape);
   REQUIRE(program.think());
-  for (int i = 0; i < 3; ++i) program.step(kShape);
+  for (int i = 0; i < 5; ++i) program.step(shape);
   REQUIRE_FALSE(program.think());  // is served, and observed no more
   const uint64_t bytes = program.p->ledger.plan_bytes.get();
-  for (int i = 0; i < kSteps + 8; ++i) program.step(kOther);
+  for (int i = 0; i < kSteps + 8; ++i) program.step(other);
   REQUIRE(program.think());
   CHECK(program.p->ledger.plan_bytes.get() > bytes);
-  for (int i = 0; i < 5; ++i) CHECK((program.step(kOther) == 4 || i == 0));
+  for (int i = 0; i < 5; ++i) CHECK((program.step(other) == 4 || i == 0));
   CHECK(program.p->ledger.plan_entered.get() == 2);
   program.p->pool.release_excess();
   CHECK(program.p->source.asked.back() == program.p->ledger.plan_bytes.get());
   // The first one's shape again.
   REQUIRE_FALSE(program.think());
-  for (int i = 0; i < kSteps + 8; ++i) program.step(kShape);
+  for (int i = 0; i < kSteps + 8; ++i) program.step(shape);
   REQUIRE(program.think());
-  for (int i = 0; i < 5; ++i) CHECK((program.step(kShape) == 4 || i == 0));
+  for (int i = 0; i < 5; ++i) CHECK((program.step(shape) == 4 || i == 0));
 }
 
 TEST_CASE("own plans: a new plan has its chance before another is made", "[plan]") {
@@ -179,6 +186,46 @@ TEST_CASE("own plans: a new plan has its chance before another is made", "[plan]
     for (int i = 0; i < 3; ++i) {  // wherever the plan begins
       for (const uint64_t bytes : kOther) CHECK((program.ask(bytes) || i < 2));
     }
+  }
+}
+
+TEST_CASE("own plans: shapes that change too soon to be planned get ever fewer plans", "[plan]") {
+  std::vector<std::vector<uint64_t>> shapes(2);
+  for (uint64_t i = 0; i < 60; ++i) {
+    shapes[0].push_back(1000 * (i + 1));
+    shapes[1].push_back(i < 56 ? 500 + 1000 * (i + 1) : 1000 * (i + 1));  // ends as the other one
+  }
+  const int steps = GENERATE(10, 100);
+  Program program;
+  int served = 0;
+  for (int step = 0; step < 2000; ++step) {
+    served += program.step(shapes[static_cast<size_t>(step / steps % 2)]);
+    program.think();
+  }
+  const uint64_t plans = program.p->ledger.plans_made.get();
+  if (steps == 10) CHECK(plans <= 8);
+  if (steps == 100) CHECK((plans >= 19 && served >= 2000 * 60 * 8 / 10));
+}
+
+TEST_CASE("own plans: where one of two threads goes on, the other's new steps are planned",
+          "[plan]") {
+  const std::vector<uint64_t> sizes[] = {kShape, kOther, {2500, 7000, 9500}};
+  Program program;
+  std::minstd_rand random(7);  // both in turn would have one plan together
+  size_t at[2] = {};
+  const auto ask = [&](size_t shape_of_second) {
+    const unsigned thread = random() >> 8 & 1;
+    const std::vector<uint64_t>& own = sizes[thread == 0 ? 0 : shape_of_second];
+    bool planned;
+    program.give_back(program.get(own[at[thread]++ % own.size()], &planned, 0, thread));
+    program.think();
+    return planned;
+  };
+  for (const size_t shape : {1, 2}) {
+    for (int i = 0; i < 2000; ++i) ask(shape);
+    int served = 0;
+    for (int i = 0; i < 1000; ++i) served += ask(shape) ? 1 : 0;
+    CHECK(served == 1000);
   }
 }
 

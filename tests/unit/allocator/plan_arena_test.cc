@@ -69,7 +69,7 @@ TEST_CASE("plan arena: requests get their places, period by period, in one chunk
     REQUIRE(p->free(c) == Freed::done);
     p->synchronise();
   }
-  CHECK(p->source.asked == std::vector<uint64_t>{8192});
+  CHECK(p->source.asked == std::vector<uint64_t>{kDriverPage});
   CHECK((p->ledger.plan_served.get() == 9 && p->ledger.plan_periods.get() == 3));
   CHECK((p->ledger.plan_entered.get() == 1 && p->ledger.plan_left.get() == 0));
   CHECK(p->ledger.live.get() == 0);
@@ -133,7 +133,7 @@ TEST_CASE("plan arena: a plan by phases passes over the rest, and begins again w
   // A program that has no phases any more leaves it for good: its chunk goes back.
   for (int i = 0; i < 64 * 3; ++i) CHECK_FALSE(ask(77, 0));
   p->pool.release_excess();
-  CHECK(p->ledger.reserved.get() == 8192);
+  CHECK(p->ledger.reserved.get() == kDriverPage);
   CHECK_FALSE(ask(77, 0));
   p->pool.release_excess();
   CHECK((p->ledger.reserved.get() == 0 && p->ledger.plan_left.get() == 3));
@@ -207,6 +207,34 @@ TEST_CASE("plan arena: a run is followed once, and its idle chunk goes back", "[
   CHECK(p->ledger.reserved.get() == 0);
 }
 
+TEST_CASE("plan arena: a run that lost its idle chunk asks for another one", "[plan]") {
+  const StoppedClock clock;
+  const OfRequests given({at(0, 1000), at(0, 2000), at(0, 3000), at(0, 4000), at(0, 5000)},
+                         4 * kMiB, false);
+  auto p = pool_with(given.plan);
+  p->source.may_take_clean = true;
+  const auto ask = [&](uint64_t bytes) {
+    const uint64_t address = p->allocate_planned(bytes);
+    if (address != 0) p->free(address);
+    p->synchronise();
+    return address != 0;
+  };
+  REQUIRE(ask(1000));
+  REQUIRE(p->pool.release_clean());
+  SECTION("at once") {
+    for (const uint64_t bytes : {2000, 3000, 4000, 5000}) CHECK(ask(bytes));
+    CHECK(p->source.asked.size() == 2);
+  }
+  SECTION("a second after the second refusal, whatever was asked for meanwhile") {
+    p->source.fail_obtain = kOutOfMemory;
+    for (const uint64_t bytes : {2000, 3000}) CHECK_FALSE(ask(bytes));
+    p->source.fail_obtain = 0;
+    CHECK_FALSE(ask(4000));
+    clock.move_ns(1000 * kMs);
+    CHECK(ask(5000));
+  }
+}
+
 TEST_CASE("plan arena: no chunk is no error, and the pool serves", "[plan]") {
   const OfRequests given({at(0, 1000), at(1024, 1000)}, uint64_t{1} << 41);
   auto p = pool_with(given.plan);
@@ -237,7 +265,7 @@ TEST_CASE("plan arena: the first request with a place takes the chunk, whatever 
     p->free(a);
     p->synchronise();
   }
-  CHECK(p->source.asked == std::vector<uint64_t>{8192});
+  CHECK(p->source.asked == std::vector<uint64_t>{kDriverPage});
 }
 
 TEST_CASE("plan arena: a chunk that the driver has not is asked for ever more seldom", "[plan]") {
@@ -334,7 +362,7 @@ TEST_CASE("plan arena: an iteration that is left in its middle keeps its chunk",
     p->pool.release_excess();
     for (const uint64_t bytes : {4000, 1000, 3000, 4000}) CHECK(p->allocate_planned(bytes) == 0);
   }
-  CHECK(p->source.asked == std::vector<uint64_t>{8192});
+  CHECK(p->source.asked == std::vector<uint64_t>{kDriverPage});
   CHECK(p->ledger.plan_entered.get() == 5);
 }
 
@@ -376,7 +404,7 @@ TEST_CASE("plan arena: threads follow plans of their own, in any order and each 
     live[thread].clear();
     p->synchronise();
   }
-  CHECK(p->source.asked == std::vector<uint64_t>{4096 + 8192});
+  CHECK(p->source.asked == std::vector<uint64_t>{kDriverPage});
   CHECK((p->ledger.plan_served.get() == 1000 && p->ledger.plan_entered.get() == 2));
   CHECK(p->ledger.plan_left.get() == 0);
 }
@@ -488,7 +516,7 @@ TEST_CASE("plan arena: an exported place ends its chunk, and the next request ta
   p->synchronise();
   CHECK(p->ledger.chunks.get() == 0);
   CHECK(p->allocate_planned(1000) != 0);
-  CHECK(p->source.asked == std::vector<uint64_t>{8192, 8192});
+  CHECK(p->source.asked == std::vector<uint64_t>{kDriverPage, kDriverPage});
 }
 
 }  // namespace plan_arena_test

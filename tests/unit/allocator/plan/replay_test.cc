@@ -119,6 +119,63 @@ TEST_CASE("replay: a plan is followed as often as the requests of its threads sa
   CHECK(program.replay->seldom_followed());
 }
 
+TEST_CASE("replay: the ends of one thread do not hide what another one no longer follows",
+          "[plan]") {
+  Following one({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, Period::thread);
+  Following other({21, 22, 23, 24, 25, 26, 27, 28, 29, 30}, Period::thread);
+  const Plan plans[] = {one.plan, other.plan};
+  one.replay->follow(plans, one.ledger.get());
+  const auto both_ask = [&](uint64_t from) {
+    for (uint64_t i = 0; i < 10; ++i) {
+      CHECK(one.ask(1 + i, 0) == i);
+      one.ask(from + i, 1);
+    }
+    return one.replay->seldom_followed();
+  };
+  for (int period = 0; period < 20; ++period) REQUIRE_FALSE(both_ask(21));
+  for (int period = 0; period < 4; ++period) CHECK_FALSE(both_ask(101));
+  CHECK(both_ask(101));
+  CHECK(both_ask(21));
+  both_ask(21);
+  CHECK_FALSE(both_ask(21));  // it follows the plan again
+}
+
+TEST_CASE("replay: a thread that begins later gets its chance, ever more seldom in vain",
+          "[plan]") {
+  Following program({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, Period::thread);
+  const auto periods_until_seldom = [&] {
+    for (int period = 1; period < 1000; ++period) {
+      for (uint64_t size = 1; size <= 10; ++size) program.ask(size);
+      for (uint64_t size = 1; size <= 10; ++size) program.ask(1000, /*thread=*/1);
+      if (program.replay->seldom_followed()) return period;
+    }
+    return 0;
+  };
+  for (const int expected : {65, 129, 257}) {
+    CHECK(periods_until_seldom() == expected);
+    program.replay->follow({&program.plan, 1}, program.ledger.get());
+    CHECK_FALSE(program.replay->seldom_followed());
+  }
+}
+
+TEST_CASE("replay: a plan that hardly a period followed gives the next one more time", "[plan]") {
+  Following program({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, Period::iteration);
+  const auto follow_for = [&](int periods) {
+    program.replay->follow({&program.plan, 1}, program.ledger.get());
+    for (const uint64_t size : {7, 8, 9, 10}) program.ask(size);
+    for (int period = 0; period < periods; ++period) {
+      for (uint64_t size = 1; size <= 10; ++size) CHECK(program.ask(size) == size - 1);
+    }
+    int requests = 0;
+    while (!program.replay->seldom_followed()) program.ask(99), ++requests;
+    return requests;
+  };
+  CHECK(follow_for(3) == 41);
+  CHECK(follow_for(3) == 81);
+  CHECK(follow_for(4) == 161);
+  CHECK(follow_for(4) == 41);
+}
+
 TEST_CASE("replay: what a thread asked for long ago is no use just now", "[plan]") {
   Following program({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, Period::thread);
   Following other({21, 22, 23, 24, 25, 26, 27, 28, 29, 30}, Period::thread);
