@@ -252,8 +252,8 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
 
   uint32_t align_;  // in granules
   Clean becomes_;
-  bool
-      cleans_in_free_;  // a free makes a block clean if no work uses it; else the next request does
+  // A free makes a block clean if no work uses it. Otherwise the next request does.
+  bool cleans_in_free_;
   uint32_t unit_ = 0;   // in granules; 0: of chunks
   bool whole_ = false;  // see use_units()
   ChunkBlock* holes_ = nullptr;

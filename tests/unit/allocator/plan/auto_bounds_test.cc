@@ -151,7 +151,7 @@ uint64_t mapped_bytes() {
   return 0;
 }
 
-// While it exists this process gets so much more of it, and no more.
+// Limits this process to so many more bytes of it while it lives.
 class AtMost {
  public:
   explicit AtMost(uint64_t bytes) {
