@@ -101,7 +101,7 @@ TEST_CASE("plan: the same steps give the same plan", "[plan]") {
 
 TEST_CASE("plan: a ceiling lowers what greedy packings leave", "[plan]") {
   const auto lives = test::random_lives(3, 2500, 600, 100'000);  // too many for exact search
-  const Made plan = made(lives, 1, 30 * kSteps);
+  const Made plan = made(lives, 1, 8 * kSteps);
   CHECK(plan.winner == "under a ceiling");
   CHECK(plan.bytes <= plan.lower_bound + plan.lower_bound / 125);
 }
@@ -163,7 +163,7 @@ TEST_CASE("plan: behind a spent budget nothing is begun, with an earlier plan or
 
 TEST_CASE("plan: a ceiling lowers an earlier plan, too", "[plan]") {
   const auto lives = test::random_lives(3, 2500, 600, 100'000);
-  const Made plan = made(lives, 1, 30 * kSteps, made(lives, 1, 1).offsets);
+  const Made plan = made(lives, 1, 8 * kSteps, made(lives, 1, 1).offsets);
   CHECK(plan.winner == "under a ceiling");
   CHECK(plan.bytes <= plan.lower_bound + plan.lower_bound / 125);
 }
