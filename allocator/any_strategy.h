@@ -13,7 +13,8 @@
 
 namespace cistern::alloc {
 
-// What ContextMemory, Shortage and IdleWork call of a strategy. on_demand.h says what each means.
+// The functions of a strategy that ContextMemory, Shortage and IdleWork call. on_demand.h says what
+// each means.
 template <typename S>
 concept ServesRequests = requires(S s, const S& c, Request& request, Step* step) {
   { s.take_clean(request) } -> std::same_as<bool>;
@@ -115,12 +116,13 @@ class AnyStrategy {
   ChunkPools& chunk_pools() { return chunk_pools_; }
   Expandable& expandable() { return units_; }
 
-  // Where memory is units and not chunks; nullptr under the other strategies.
+  // The strategy whose memory is units; nullptr under the other strategies.
   Expandable* units() {
     return kind_.load(std::memory_order_relaxed) == Kind::units ? &units_ : nullptr;
   }
 
-  // Where graphs have arenas (graph_arena/graph_runs.h); elsewhere no request belongs in one.
+  // Whether graphs have arenas (graph_arena/graph_runs.h). Without arenas, do not call the next
+  // two.
   bool has_arenas() const { return has_arenas_; }
   ArenaPart place(uint64_t bytes, GraphRun graph) {
     return units() != nullptr ? units_.place(bytes, graph) : arenas_.place(bytes, graph);
@@ -133,8 +135,8 @@ class AnyStrategy {
     if (has_arenas()) units() != nullptr ? units_.forget_all() : arenas_.forget_all();
   }
 
-  // False while less than that waits in each pool, and in the chunk layer, so that all of them
-  // together are within half the bound on what waits.
+  // `waiting`: bytes that wait in one pool, or in the chunk layer. False if this is so little that
+  // all pools together would stay below half of Reclaim::kWaitingBound if each had as much.
   bool near_bound(uint64_t waiting) const {
     constexpr uint64_t kMostPools = 2 * kMostThreads;  // of any strategy
     static_assert(OnDemand::kShards + kMostThreads <= kMostPools);
@@ -165,7 +167,8 @@ class AnyStrategy {
     return groups ? Kind::grouped : Kind::on_demand;
   }
 
-  // Totals are read also while the next context, with the same policy, takes the place of one.
+  // Atomic, because totals may be read while init() runs for the next context in this place. The
+  // policy, and so the value, is the same.
   std::atomic<Kind> kind_;
   bool has_arenas_;
   OnDemand on_demand_;

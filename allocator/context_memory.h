@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// All the memory of one context: its chunk layer (chunk_supply.h) and its strategy (any_strategy.h)
-// and the arena of a plan (plan_arena.h), with the operations over all of them: the way of a
-// request into each, the ways back to the source, and sums. ContextPool owns it and chooses the
-// way. IdleWork and Shortage use it too.
+// All the memory of one context: its chunk layer (chunk_supply.h), its strategy (any_strategy.h)
+// and the arena of its plan (plan_arena.h). It has the operations that concern all three: serving a
+// request, releasing memory to the source, and sums. ContextPool owns it; WaitingMemory, IdleWork
+// and Shortage use it too.
 //
 // Any thread may call anything. No lock is held while the source is called.
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace cistern::alloc {
 
-// Where the memory of a pool is; parts may be a moment apart.
+// Bytes by state. The parts may be read at slightly different moments.
 struct Usage {
   uint64_t live, idle, waiting, parked, garbage, quarantined;
 
@@ -33,73 +33,79 @@ struct ContextMemory {
   void init(Shared* shared_state, MemorySource* memory_source, const DeviceParts& device,
             uint32_t number, const ChunkSizes& sizes, const GroupRules& rules);
 
-  // Serve a request: from a fresh chunk, or with a driver allocation of its own; from any free
-  // block, wherever it is. The codes are the source's.
+  // Two ways to serve a request. take_fresh(): from a new chunk, or with a driver allocation of its
+  // own if the request is not pooled; returns a code of the source. take_from_anywhere(): from any
+  // free block in any pool; false if there is none.
   int take_fresh(Request& request);
   bool take_from_anywhere(Request& request, Step* step);
 
-  // A request was served with a chunk of its own.
+  // A request was served with a whole chunk: counts it as live.
   void count_whole(uint64_t bytes);
 
-  // What became clean since is idle from now on, merged with its neighbours; with `spare_too` no
-  // empty slab stays one. Where fills are gathered nothing is clean before it is filled.
+  // Makes memory that has become clean available: merges blocks, and makes empty slabs idle chunks.
+  // With `spare_too` the pools keep no empty slab. With gathered fills, memory is filled first.
   void refresh(bool spare_too);
 
-  // To the source, from little to all; false: nothing went. Excess: what is idle beyond the
-  // strategy's budget; in a free, where others tend it (`tended`), only what cannot wait for them.
-  // Before `coming` bytes are obtained, and in the background, nothing is waited for. Clean:
-  // everything that no earlier work can touch. Returnable: whatever the program does not hold and
-  // can go without a wait for work handed over later: what is clean by then, and where the source
-  // cannot take that alone, all of it once no work goes on. That is waited for, no longer than
-  // `patience_ns`.
+  // The functions below release memory to the source, from little to all. Those with a result
+  // return false if nothing went.
+  // release_excess(): idle memory beyond the strategy's budget. In a free: if the background thread
+  // tends it (`tended`), only once the idle memory is far over the budget. Before `coming` bytes
+  // are obtained, and in the background: without a wait.
+  // release_clean(): everything that no earlier work can touch.
+  // release_returnable(): everything that the program does not hold and that can go without a wait
+  // for work handed over later. That is the clean memory. If the source cannot take clean memory by
+  // itself, it is all freed memory, once the context has no unfinished work; the call waits for
+  // that no longer than `patience_ns`.
   void release_excess();
   void release_excess_in_free(bool tended);
   void release_excess_before(uint64_t coming);
   void release_excess_in_background();
-  // Whether there is excess, or may be without another free.
+  // Whether there is excess, or may be soon even without another free.
   bool over_floor() const {
     return plan.over_budget() || strategy.visit([](const auto& s) { return s.over_floor(); });
   }
-  // `units`: whether clean ones go, too (allocator/expandable).
+  // Whether clean units go to the source too (allocator/expandable).
   enum class Units : uint8_t { go, stay };
   bool release_clean(Units units = Units::go, ChunkSupply::Order order = ChunkSupply::Order::waits);
   bool release_returnable(uint64_t patience_ns, Units units = Units::go);
-  // What is freed, whether clean or not: the source waits for earlier work.
+  // Releases all freed memory, whether clean or not. The source's free waits for earlier work.
   bool release_all_freed(Units units = Units::go);
-  // Clean chunks that nobody needs: to the source, unless it would wait; then they are idle again.
+  // Releases these clean chunks. If the source would have to wait, they become idle again; then
+  // false.
   bool release_idle(ChunkList* chunks);
 
-  // Whether everything handed to the context so far was done, within `patience_ns`. Unknown where
-  // its work cannot be marked: then only the source's own free can wait for it.
+  // Waits up to `patience_ns` until all work handed to the context so far is done. unknown: the
+  // work cannot be marked, so only the source's own free can wait for it.
   enum class Work : uint8_t { done, goes_on, unknown };
   Work await_work(uint64_t patience_ns);
 
-  // How long to wait for work where `wanted_ns` would be right, and that such a wait was in vain.
-  // To be asked before the mark that is waited for is made.
+  // How long to wait for work if `wanted_ns` would be right: less if earlier waits were in vain and
+  // nothing has ended since. Call it before making the mark to wait for. After a wait in vain, call
+  // note_stuck().
   uint64_t patience(uint64_t wanted_ns);
   void note_stuck(uint64_t waited_ns);
 
-  // Memory is short: what is parked waits from now on, as every freed block does. With the driver
-  // alone the program would have had it back at its free.
+  // Memory is short: parked blocks wait from now on, as every freed block does. With the driver
+  // alone the program would have had this memory back at its free.
   void unpark_everything();
 
-  // Garbage, if this context may have any, begins to wait as every freed block does.
-  void flush_garbage();                    // of the whole device: memory is short
-  void flush_synchronised(Ticket ticket);  // of this context: it was waited for
+  // If a setting keeps garbage: it begins to wait, as every freed block does.
+  void flush_garbage();                    // of the whole device, because memory is short
+  void flush_synchronised(Ticket ticket);  // of this context, because the program waited for it
 
-  // The context is gone: forgets everything without a call to the source. Threads that have taken
-  // something out are waited for.
+  // The context is gone. Waits for threads that have memory in hand, then forgets everything
+  // without a call to the source.
   void forget_all();
 
   // Sums over the chunk layer and the strategy's pools.
   Usage usage() const;
   uint64_t waiting_bytes() const;
-  uint64_t queued_bytes() const;  // all that ever waited
-  // The tickets of the oldest and the newest free that waits; false if none does. The newest alone
-  // needs no lock.
+  uint64_t queued_bytes() const;  // bytes that wait or ever waited
+  // The tickets of the oldest and the newest waiting free; false if none waits. newest_waiting()
+  // takes no lock.
   bool waiting_range(Ticket* oldest, Ticket* newest);
   bool newest_waiting(Ticket* newest) const;
-  // What release_returnable() could give now, or requests be served from.
+  // Bytes that release_returnable() could release now, or that could serve requests of any size.
   uint64_t returnable_bytes();
   uint64_t largest_free();
   uint64_t allocations() const;
@@ -112,14 +118,14 @@ struct ContextMemory {
   MemorySource* source;
   Ledger* ledger;
   Garbage* garbage;  // nullptr: none is kept back
-  uint32_t owner;    // what the chunks of this context say of themselves
-  uint32_t party;    // in reclamation
+  uint32_t owner;    // the context's number, in Place::owner() of its chunks
+  uint32_t party;    // the context's number in Reclaim; several pools may share one
   ChunkSupply supply;
   AnyStrategy strategy;
   PlanArena plan;
   Groups groups;
 
-  // The pools of blocks, of the strategy and of the plan.
+  // Visits the strategy's pools of blocks and the plan's.
   template <typename Visitor>
   void for_each_pool(Visitor visit) {
     strategy.for_each_pool(visit);
@@ -131,8 +137,8 @@ struct ContextMemory {
     plan.pools().for_each_pool(visit);
   }
 
-  // Chunks of both that are idle, and the chunk layer's (ChunkPools::see_idle(), collect_aged()).
-  // Of no more than `most` bytes.
+  // ChunkPools::see_idle() and collect_aged() for the strategy, the plan and the chunk layer
+  // together. collect_aged() takes a chunk of at most `most` bytes.
   IdleChunks see_idle(Tick now);
   void collect_aged(Tick now, uint32_t least, uint64_t most, ChunkList* out);
 
@@ -140,7 +146,7 @@ struct ContextMemory {
   void expect_background_work();
   bool release_units(Units units);
   bool settle();
-  uint64_t returnable_bytes(bool idle);  // whether no work goes on
+  uint64_t returnable_bytes(bool idle);  // idle: the context has no unfinished work
   void await_work_before_frees(uint64_t patience_ns);
   void note_time();
   bool over_budget(uint64_t coming = 0) const;
@@ -152,13 +158,13 @@ struct ContextMemory {
   void release_unowed(uint64_t coming);
   void release_proven(uint64_t coming);
 
-  std::atomic<bool> releasing_;  // a thread releases what is beyond the budget
-  // Of the thread that releases: the last look at what is idle, the last one that is proven, and
-  // what has to be clean until the last one is.
+  std::atomic<bool> releasing_;  // a thread releases excess
+  // For the thread that releases (release_proven()): the number of the last look at idle memory,
+  // that of the last proven look, and the ticket that must be clean to prove the last look.
   static constexpr Ticket kNoProof = ~Ticket{0};
   Tick looks_, proven_;
   Ticket proof_;
-  std::atomic<Ticket> stuck_at_;  // what was clean when work was waited for in vain
+  std::atomic<Ticket> stuck_at_;  // Reclaim::clean() after the last wait in vain
   Counter waited_in_vain_ns_;
   std::atomic<uint64_t> counted_until_ns_;  // several threads may wait in vain at once
   bool anything_in_hand() const;

@@ -1,37 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pool of one context: the way of every request, whatever strategy organises the free space.
+// The pool of one context. Every request and every free of the context passes through it, whichever
+// strategy organises the free space.
 //
-//   allocate: clean memory at hand -> else ask what became clean -> else wait for what is waiting,
-//             as long as a driver call takes -> else fresh memory -> else the steps of a shortage
-//             (shortage.h)
+//   allocate: clean memory at hand -> else ask what became clean -> else wait for waiting memory,
+//             for no longer than a driver call takes -> else fresh memory -> else the steps of a
+//             shortage (shortage.h)
 //   free:     to the waiting queue of its pool. With too much waiting the free waits for the oldest
 //             work (waiting_memory.h). Excess memory goes back to the driver in a free or after a
-//             synchronisation (idle_work.h). An allocation releases memory only where that does not
-//             wait, or in a shortage
-//   submit:   before the program hands over more work, what was freed is marked: what is launched
-//             later must not hold it back
+//             synchronisation (idle_work.h). An allocation releases memory only if that needs
+//             no wait, or in a shortage
+//   submit:   before the program hands over more work, the frees so far are marked, so that later
+//             work does not hold their memory back
 //
-// Below it are the memory of the context (context_memory.h), what waits in it (waiting_memory.h)
-// and the work that no request needs at once (idle_work.h). Any thread may call anything, also
-// while forget_all() ends a context; none may come after it. No lock is held while the source is
-// called.
+// Below it are the memory of the context (context_memory.h), its waiting memory (waiting_memory.h)
+// and the work that can wait (idle_work.h). Any thread may call any function, even while
+// forget_all() runs. After it, only sums may be read until the next init(). No lock is held while
+// the source is called.
 //
-// The words, here and in the rooms below. Of memory: *live* is what the program holds; freed, it is
-// *waiting* for earlier work, *parked* for a graph, *garbage* that a setting keeps back, or in
-// *quarantine* because others know it; *clean* is a block that no earlier work can touch, *idle* a
-// clean chunk. Of what is done with it:
+// The words used here and in the rooms below. Memory is *live* while the program holds it. A freed
+// block is *waiting* for earlier work, *parked* because a graph may use it, *garbage* that a
+// setting keeps back, or in *quarantine* because it is known outside the process. A block is
+// *clean* once no earlier work can touch it. A chunk is *idle* if all of it is clean. The actions:
 //
-//   obtain, release     a chunk from the source, and to it
-//   take, put_back      from a pool's free memory, and to it
-//   collect             chunks out of the pools, in a list, in order to release them
-//   pick_up, put_down   what is in hand is in no place that others could look into
-//   refresh             what became clean since can be taken from now on
-//   flush               garbage begins to wait, as every freed block does
-//   park, unpark        what a graph may use, until it is gone
-//   sweep               once a tick: what is idle gets its age, what is too old goes
-//   defer               the work of a free is done later
-//   forget, forget_all  bookkeeping ends without a call to the source
-//   give_back           a record of bookkeeping, to its arena
+//   obtain, release     get a chunk from the source; return it to the source
+//   take, put_back      take memory from a pool's free memory; put it back
+//   collect             move chunks out of the pools into a list, to release them
+//   pick_up, put_down   begin and end to hold a chunk in hand, where no other thread finds it
+//   refresh             make memory that has become clean available to requests
+//   flush               let garbage wait like every freed block
+//   park, unpark        keep a freed block back while a graph may use it; stop keeping it back
+//   sweep               once a tick: give idle chunks an age, release those that are too old
+//   defer               do the work of a free later
+//   forget, forget_all  end the bookkeeping without a call to the source
+//   give_back           return a record of bookkeeping to its arena
 #pragma once
 
 #include "allocator/context_memory.h"
@@ -42,109 +43,114 @@
 namespace cistern::alloc {
 
 enum class Freed : uint8_t {
-  foreign,  // of no pool, for callers that look an address up: the driver's to answer
+  foreign,  // in no pool, so the driver answers. Only callers that look an address up say so
   done,
-  invalid,  // ours, but not the start of something the program holds
+  invalid,  // in a chunk of ours, but not the start of a live block
 };
 
 class ContextPool {
  public:
   static constexpr int kShards = OnDemand::kShards;
 
-  // `owner` is the number find() users get back through Chunk::at().
+  // `owner`: the number of the context, which Chunk::at().owner() returns for its chunks.
   // `sizes`: the strategy and its chunks.
-  // `rules`: of groups, if there are to be any.
+  // `rules`: those of groups. By default there are no groups.
   void init(Shared* shared, MemorySource* source, const DeviceParts& device, uint32_t owner,
             const ChunkSizes& sizes, const GroupRules& rules = {});
 
-  // Memory for `bytes` > 0; a result code of the source. `shard`: the caller's thread, as a number
-  // below kShards, or below kMostThreads for thread_local.
+  // Allocates `bytes` > 0. Returns a result code of the source. `shard`: a number for the calling
+  // thread, below kShards, or below kMostThreads for thread_local.
   int allocate(uint64_t bytes, unsigned shard, uint64_t* address);
 
-  // The same, beside what the caller got before where both are of one group (groups.h), if there
-  // are groups here. Short of memory, and wherever a group cannot be, it is as allocate() says.
+  // Only if groups() holds. If the caller has an open group (groups.h), the block lies behind the
+  // group's last member. If the request can neither join nor begin a group, allocate_in_graph()
+  // serves it.
   int allocate_in_group(uint64_t bytes, unsigned shard, Groups::Caller caller, GraphRun graph,
                         uint64_t* address);
   bool groups() const { return memory_.groups.on(); }
 
-  // The same, from the arena of the graph whose run it is, if there are arenas here
-  // (graph_arena/graph_runs.h). Blocks that are known to outlive their graph, and requests that
-  // are in none, are allocate()'s.
+  // As allocate(), but from the arena of the graph that runs (graph_arena/graph_runs.h). Without
+  // arenas, or if `graph` names no run, it is allocate(). A block that is known to outlive its
+  // graph does not come from the arena.
   int allocate_in_graph(uint64_t bytes, unsigned shard, GraphRun graph, uint64_t* address);
   bool arenas() const { return memory_.strategy.has_arenas(); }
 
-  // The same at the place that the plan has for the request. False where it has none, or that is
-  // not free: then another way serves it. To be asked first, where there is a plan, for each
-  // request of the program. What was served otherwise without asking here is passed over.
-  // `thread`: its number (ThreadNumbers); `phase`: as plan::Caller's.
+  // Allocates at the place that the plan has for the request. False if the plan has no place for
+  // it, or if the place is not free; the caller then allocates in another way. With a plan, call it
+  // first for each request of the program. For a request that was served without it, call
+  // pass_over_planned(), so that the plan stays in step. `thread`: the thread's number
+  // (ThreadNumbers); `phase`: as in plan::Caller.
   bool allocate_planned(uint64_t bytes, unsigned thread, uint32_t phase, uint64_t* address);
   void pass_over_planned(uint64_t bytes, unsigned thread, uint32_t phase);
   bool has_plan() const { return memory_.plan.on(); }
-  // Each request that was served, while one looks for a plan to make.
+  // While looks_for_plan() holds, tell note_served() of each request that was served: a plan may be
+  // made of them.
   bool looks_for_plan() const { return memory_.plan.looks(); }
   void note_served(uint64_t bytes, const plan::Caller& caller, uint64_t address);
 
-  // The same from clean memory that is at hand: kOutOfMemory where there is none. Neither waits nor
-  // takes memory from the source.
+  // As allocate(), but only from clean memory at hand; kOutOfMemory if there is none. Neither waits
+  // nor takes memory from the source.
   int allocate_clean(uint64_t bytes, unsigned shard, uint64_t* address);
 
-  // `chunk` is what the index found for `address`. `code` is the source's result where the chunk
-  // really went back, else kSuccess. `latest`: the ticket of a synchronisation that began after the
-  // program had called, and covers all it did with the block.
-  // `bytes`: what the program had asked for, where it is freed.
+  // `chunk` is what the index found for `address`. `code`: the source's result if the chunk went
+  // back to it, otherwise kSuccess. `latest`: the ticket of a synchronisation that began after the
+  // program's call, so it covers all work on the block. `bytes`: the requested size of the block; 0
+  // if the result is `invalid`.
   Freed free(Chunk* chunk, uint64_t address, int* code, Ticket latest, uint64_t* bytes);
   Freed free(Chunk* chunk, uint64_t address, int* code, Ticket latest = Reclaim::kNow) {
     uint64_t bytes;
     return free(chunk, address, code, latest, &bytes);
   }
 
-  // The same for a free in the order of a stream. A whole chunk that is not to be reused goes back
-  // by the program's own call, `in_driver`.
+  // As free(), for a free in stream order. If the block is a whole chunk that must not be reused,
+  // the program's own call, `in_driver`, frees it.
   Freed free_ordered(Chunk* chunk, uint64_t address, int* code, const OrderedFree& in_driver,
                      uint64_t* bytes);
 
-  // The driver's own answer, counted but never pooled (while a capture is in progress); only where
-  // the driver has no memory left, and the request is `pooled`, what is clean here.
+  // Asks the driver for an allocation that is counted but never pooled, for example while a capture
+  // is in progress. If the driver is out of memory and the request is `pooled`, clean memory of the
+  // pools serves it.
   int allocate_direct(uint64_t bytes, unsigned shard, bool pooled, uint64_t* address);
 
   // For a request that the settings keep out of the pools: a driver allocation of its own, never
-  // reused. Short of memory what is kept here goes back for it; what cannot, free blocks between
-  // live ones, serves it at last.
+  // reused. If the driver is out of memory, cached chunks are returned to it first. As a last
+  // resort, free gaps between live blocks serve the request.
   int allocate_unpooled(uint64_t bytes, unsigned shard, uint64_t* address);
-  // That last step alone, once everything else was tried.
+  // Only that last resort, once everything else was tried.
   int allocate_at_last(uint64_t bytes, unsigned shard, uint64_t* address);
 
-  // The block the program holds around `address`: start and the size it asked for.
+  // Start and requested size of the live block around `address`; false if there is none.
   bool find(Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
 
-  // Whether `address` is in a block the program holds: without a lock where chunks are whole.
+  // Whether `address` is in a live block. Takes no lock if the chunk is a whole block.
   bool is_live(Chunk* chunk, uint64_t address);
 
-  // The block at `address` became known outside the process: a whole one goes back to the driver
-  // when it is freed; what is freed in a slab, or such a block in a larger chunk, is reused no
-  // more, and the slab or chunk goes back with its last block. False when the program holds nothing
-  // there.
+  // The block at `address` became known outside the process. A whole block goes back to the driver
+  // when it is freed. In a slab, no block that is freed from now on is reused; in a larger chunk,
+  // only this block is not. Such a slab or chunk goes back to the driver with its last live block.
+  // False if the program holds no block there.
   bool mark_exported(Chunk* chunk, uint64_t address);
 
-  // What was freed after it became known outside goes back, as far as it is units.
+  // Only for units: those of freed blocks that are known outside the process go back to the source.
   void release_known() {
     if (Expandable* units = memory_.strategy.units()) units->release_known_units();
   }
 
-  // Another process got the whole block in this chunk (ToldSizes).
+  // Another process got a handle of the block that is this whole chunk (ToldSizes).
   void note_size_told(const Chunk* chunk) { memory_.shared->told_sizes.note(chunk->requested()); }
 
   // The program is about to wait for the context.
   void before_synchronise() { waiting_.before_synchronise(); }
 
-  // The program waited for everything given to the context before this ticket was closed.
+  // The program has waited for all work that it gave to the context before this ticket was closed.
   void synchronised(Ticket ticket) { memory_.flush_synchronised(ticket); }
 
-  // Releases what exceeds the idle budget; for a moment at which the driver will not wait.
+  // Releases idle memory beyond the budget. Call it when the driver's free will not wait, for
+  // example after a synchronisation.
   void release_excess() { idle_work_.after_synchronise(); }
 
-  // What the program's calls do for idle memory, should it make none for a long time. For a thread
-  // of ours. True if there will be more to do.
+  // Does what calls of the program do for idle memory, in case the program makes none for long. The
+  // background thread calls it. True if there will be more to do.
   bool work_in_background() {
     if (const plan::OwnPlans* made = memory_.plan.think()) {
       memory_.source->plan_made(plan::bytes_of(made->plans()), made->requests());
@@ -152,15 +158,15 @@ class ContextPool {
     return idle_work_.in_background();
   }
 
-  // visit(address, bytes), which may call the source: what has units behind it, for a change of who
-  // may use them. What comes later is the source's to know.
+  // Calls visit(address, bytes) for each run of addresses that has units behind it, to change who
+  // may access them. `visit` may call the source. The source itself sets the access of units that
+  // are mapped later.
   template <typename Visitor>
   void for_each_mapped(Visitor visit) {
     if (Expandable* units = memory_.strategy.units()) units->for_each_mapped(visit);
   }
 
-  // visit(units, count, offset), as Expandable::visit_units_of(); false also where the block lies
-  // in no units.
+  // Expandable::visit_units_of(); also false if the block does not lie in units.
   template <typename Visitor>
   bool visit_units_of(const Chunk* chunk, uint64_t address, Visitor visit) {
     Expandable* units = memory_.strategy.units();
@@ -168,37 +174,36 @@ class ContextPool {
            units->visit_units_of(chunk, address, visit);
   }
 
-  // For a shortage: releases what the program does not hold, as far as that waits for no later work
-  // and the rest is done within `patience_ns`; false if that was nothing.
+  // For a shortage: ContextMemory::release_returnable(). False if nothing went.
   bool release_returnable(uint64_t patience_ns) { return memory_.release_returnable(patience_ns); }
 
-  // What no earlier work can touch goes to the source, without a wait; false: nothing went.
+  // Releases all clean memory to the source, without a wait. False if nothing went.
   bool release_clean() {
     waiting_.ask();
     return memory_.source->pays_what_it_owes(/*waits=*/false) &&
            memory_.release_clean(ContextMemory::Units::go, ChunkSupply::Order::waits_not);
   }
 
-  // Everything that was freed goes to the source, which waits for earlier work as its own free
-  // does.
+  // Releases everything that was freed. The source waits for earlier work, as its own free does.
   bool release_freed() { return memory_.release_all_freed(); }
   uint64_t waiting_bytes() const { return memory_.waiting_bytes(); }
 
-  // The program is about to hand work to the device, for any context (`at_once`: work that may wait
-  // for the host): what was freed is marked, if that is due. True if something stays unmarked.
+  // WaitingMemory::before_submission(): call it before the program hands work to the device, for
+  // any context.
   bool before_submission(bool at_once) { return waiting_.before_submission(at_once); }
 
-  // The context is gone and its memory with it: forgets everything without a call to the source.
+  // The context is gone, and its memory with it. Forgets everything without a call to the source.
+  // Waits for threads that hold memory in hand.
   void forget_all();
 
   Usage usage() const { return memory_.usage(); }
-  // Of what the program does not hold, the part that it could have: back in the driver's hands, or
-  // here, where a chunk strategy cuts any size from it. Not while the context may end.
+  // Bytes that the program does not hold but could get: those that the driver would take back, and
+  // those from which a chunk strategy can cut a block of any size. Not while the context may end.
   uint64_t returnable_bytes() { return memory_.returnable_bytes(); }
   uint64_t largest_free() { return memory_.largest_free(); }
   uint64_t allocations() const { return memory_.allocations(); }
   uint64_t frees() const { return memory_.frees(); }
-  // Bytes of small blocks that the Ledger does not know yet (it may also know too many).
+  // Live bytes that the Ledger does not count yet. Negative if it counts too many.
   int64_t unpublished_live() const { return memory_.unpublished_live(); }
   void reset_after_fork() { memory_.reset_after_fork(); }
 

@@ -21,10 +21,11 @@ class Shortage {
         request_(request),
         units_(request.pooled ? Units::stay : Units::go) {}
 
-  // Serves the request; the source's code. Tells the ledger and the source how it ended.
+  // Tries to serve the request, and returns the source's code. Reports the outcome to the ledger
+  // and the source.
   int resolve();
-  // The same by room in other threads' chunks alone, before the source is asked: for a request soon
-  // after a shortage. False: not served, nothing told.
+  // Tries only free memory in other threads' chunks, before the source is asked: for a request soon
+  // after a shortage. If it fails it returns false and reports nothing.
   bool resolve_elsewhere();
 
  private:
@@ -44,9 +45,9 @@ class Shortage {
   ContextMemory& memory_;
   WaitingMemory& waiting_;
   Request& request_;
-  const ContextMemory::Units units_;  // clean ones serve a pooled request where they are
+  const ContextMemory::Units units_;  // stay for a pooled request: clean units serve it
   bool looked_elsewhere_ = false;
-  Step step_ = Step::clean;  // the one that is tried, or that served
+  Step step_ = Step::clean;  // being tried, or the one that served the request
 };
 
 }  // namespace cistern::alloc

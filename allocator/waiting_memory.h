@@ -27,19 +27,19 @@ class WaitingMemory {
  public:
   void init(ContextMemory* memory);
 
-  // Asks what became clean. What still waits gets one mark for all frees since the last one, so
-  // that it will.
+  // Asks what became clean. If some memory still waits, makes one mark for all frees since the last
+  // mark, so that it will become clean.
   enum class Asked : uint8_t { nothing_waits, nothing_new, some_clean };
   Asked ask();
 
   // Waits until something becomes clean, for `limit_ns` at most; false if nothing did.
   bool wait(uint64_t limit_ns);
 
-  // The program is about to hand work to the device: marks what was freed, if that is due
-  // (`at_once`: due or not, because the work may never end without the host). True if something
-  // stays unmarked.
+  // Call it before the program hands work to the device: marks the frees so far, if that is due.
+  // `at_once`: even if it is not due, because the work may never end without the host. True if some
+  // frees stay unmarked.
   bool before_submission(bool at_once);
-  // The same in a free, for sources that can be marked nowhere else.
+  // As before_submission(), but in a free, for sources that can make marks only there.
   void mark_if_due();
 
   // A request met a shortage: for a while no free stays unmarked before a submission.
@@ -54,9 +54,9 @@ class WaitingMemory {
 
   // In a free. A host that runs ahead of the device must not make the pools grow without bound:
   // with more than Reclaim::kWaitingBound waiting, or a tenth of what is live, a free waits for the
-  // oldest work. If nothing ends for a second, the bound gives way until something does. With half
-  // as much, threads that are held back go on first: else one of them would take all the room that
-  // becomes free, and the others wait for what it has queued.
+  // oldest work. If nothing ends for a second, the bound gives way until something does. Above half
+  // the bound, a free lets the threads that are held back go on first: otherwise one thread could
+  // take all the room that becomes free, and the others would wait for what it freed.
   void hold_back_if_over_bound() {
     const uint64_t waiting = memory_->waiting_bytes();
     memory_->ledger->live_and_waiting_peak.raise_to(memory_->ledger->live.get() + waiting);
@@ -67,8 +67,8 @@ class WaitingMemory {
     }
   }
 
-  // With enough waiting for a request of `bytes`: tries `take()` whenever something became clean,
-  // for as long as a driver call takes. True once it succeeded.
+  // If at least `bytes` are waiting: calls `take()` each time something becomes clean, until it
+  // succeeds or for as long as a driver call takes. True if it succeeded.
   template <typename Take>
   bool take_while_obtain_would_last(uint64_t bytes, Take take) {
     if (memory_->waiting_bytes() < bytes) return false;
@@ -114,7 +114,7 @@ class WaitingMemory {
   std::atomic<uint64_t> marked_at_ns_;   // when frees were marked last
   std::atomic<uint64_t> queued_marked_;  // the context's queued_bytes() then
   std::atomic<uint64_t> short_at_ns_;    // the last shortage
-  std::atomic<Ticket> gave_way_at_;      // what was clean when the bound gave way
+  std::atomic<Ticket> gave_way_at_;      // Reclaim::clean() when the bound gave way
   Movers held_back_;                     // threads in hold_back()
 };
 
