@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory for the pools' own bookkeeping: records of one type, cut from mapped segments. Records are
-// recycled, but segments are never unmapped, so that a stale pointer to a record always points to a
-// record of that type: the ownership index is read without a lock and relies on it. take() gives
+// recycled, but segments are never unmapped, so a stale pointer to a record always points to some
+// record of that type. The ownership index is read without a lock and relies on this. take() gives
 // nullptr when the system has no memory left.
 //
 // Records: not thread-safe; the caller holds a lock. Arena: any thread; one lock.

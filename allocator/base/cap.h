@@ -4,8 +4,8 @@
 //
 // An allocation is charged with the memory that it would take on a device of the cap's size: whole
 // pages of 2 MiB (driver_rounding.h). So a program that allocates until it reaches the cap gets as
-// far as on that device, and it can really allocate the memory that it is told is free. The charge
-// of blocks in the driver's memory pools depends on their place: shared_pages.h.
+// far as on that device. What a query reports as free it can really allocate. The charge of blocks
+// in the driver's memory pools depends on their place: shared_pages.h.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,8 @@ namespace cistern::alloc {
 
 class Cap {
  public:
-  // What an allocation weighs: pages of its own, or granules of pages that allocations share.
+  // What an allocation is charged: whole pages of its own, and granules in pages that allocations
+  // share.
   class Weight {
    public:
     constexpr Weight() = default;  // nothing
@@ -29,28 +30,29 @@ class Cap {
     uint64_t packed_ = 0;  // pages in the upper half, granules in the lower
   };
 
-  // An allocation by itself: the driver lets those below 1 MiB share pages.
+  // The weight of one driver allocation. Those below 1 MiB share pages.
   static constexpr Weight alone(uint64_t bytes) {
     return bytes < kDriverSharesBelow ? Weight{up(bytes, kDriverGranule)}
                                       : pages(up(bytes, kDriverPage));
   }
-  // The pages that a block has to itself wherever it lies.
+  // The least number of pages that a block covers completely, at whatever address it lies.
   static constexpr Weight at_least(uint64_t bytes) {
     constexpr uint64_t kMostShared = kDriverPage - kDriverGranule;  // of the page it begins in
     return pages(bytes < kMostShared ? 0 : (bytes - kMostShared) / kDriverPage);
   }
-  // And those that it may touch, at both ends only in part.
+  // The most pages that a block may touch, including the partly covered ones at its ends.
   static constexpr Weight at_most(uint64_t bytes) { return pages(up(bytes, kDriverPage) + 1); }
   static constexpr Weight pages(uint64_t count) {
     return Weight{std::min(count, kMostPages) << 32};
   }
 
-  // To be set before anything is charged. 0: none, and nothing is charged.
+  // Set it before anything is charged. 0: no limit, and nothing is charged.
   void set_limit(uint64_t bytes) { limit_.store(bytes, std::memory_order_relaxed); }
   uint64_t limit() const { return limit_.load(std::memory_order_relaxed); }
   uint64_t charged() const { return bytes_of(state_.load(std::memory_order_relaxed)); }
 
-  // What may yet be taken, in whole pages; `idle`: charged bytes that would be given up for it.
+  // How many bytes may still be taken, in whole pages. `idle`: charged bytes that the pools would
+  // give up for a request.
   uint64_t available(uint64_t idle) const {
     const uint64_t taken = charged(), used = taken > idle ? taken - idle : 0;
     return limit() > used ? (limit() - used) / kDriverPage * kDriverPage : 0;
@@ -61,7 +63,8 @@ class Cap {
     return most == 0 || bytes_of(state_.load(std::memory_order_relaxed) + weight.packed_) <= most;
   }
 
-  // Puts one weight in place of another; false, and nothing changes, when that passes the limit.
+  // Replaces one weight with another. False, and nothing changes, if that would raise the charge
+  // above the limit.
   bool exchange(Weight from, Weight to) {
     const uint64_t most = limit();
     if (most == 0) return true;
@@ -79,7 +82,7 @@ class Cap {
   void refund(uint64_t bytes) { refund(alone(bytes)); }
 
  private:
-  // Each half takes twice this without a carry: far above any device.
+  // The sum of two such counts still fits into its half of the word. Far above any device.
   static constexpr uint64_t kMostPages = uint64_t{1} << 30;
 
   static constexpr uint64_t up(uint64_t bytes, uint64_t unit) {

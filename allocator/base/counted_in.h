@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts a thread in for a scope, so that others can see or await that nobody is in it. Any thread.
+// Counts the threads inside a scope, so that others can see, or wait until, no thread is inside.
+// Any thread.
 #pragma once
 
 #include <atomic>

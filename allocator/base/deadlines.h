@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long a call of the program waits at most for what others do, in nanoseconds. A header of its
-// own, because pools and hooks name these values, and none of them owns another's. Waits that only
-// one place knows, and pauses within a wait, have their values there.
+// The longest that a call of the program waits for other threads or for the driver, in nanoseconds.
+// Pools and hooks share these values. A limit or pause that only one file uses is defined in that
+// file.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 namespace cistern::alloc {
 
 struct Deadlines {
-  // What ends by itself, in about the time of a call.
+  // For actions that end by themselves, in about the time of one call.
   static constexpr uint64_t kMoment = 10'000'000;
-  // Calls of the driver that other threads make.
+  // For driver calls that other threads make.
   static constexpr uint64_t kOthersCalls = 1'000'000'000;
-  // A free of the driver's own on a busy device, and the work before it.
+  // For a free by the driver on a busy device, including the work before it.
   static constexpr uint64_t kRelease = 2'000'000'000;
 };
 

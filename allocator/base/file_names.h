@@ -7,8 +7,8 @@
 
 namespace cistern::alloc {
 
-// One of this process's descriptors, or of another one's: the kernel lets nobody near those of a
-// process of another user.
+// Whether the path names a file descriptor of this or another process. The kernel keeps other users
+// away from a process's descriptors.
 inline bool names_descriptor(const char* path) {
   const auto after = [](const char* start, const char* text) -> const char* {
     const size_t length = strlen(start);
@@ -27,7 +27,7 @@ inline bool names_descriptor(const char* path) {
   return number != nullptr && all_digits(number);
 }
 
-// A descriptor, or a device that keeps nothing.
+// Whether the path names a descriptor, or one of the devices that store nothing.
 inline bool nobody_else_made(const char* path) {
   for (const char* name : {"/dev/null", "/dev/full", "/dev/tty"}) {
     if (strcmp(path, name) == 0) return true;

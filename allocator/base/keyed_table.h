@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Records found by a 64-bit key (an address or a handle): chains in a fixed number of buckets, so
-// that nothing is ever moved or allocated. All zero bytes at the start. Not thread-safe.
+// nothing is ever moved or allocated. Zeroed memory is an empty table. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace cistern::alloc {
 
-// T has the members `T* next` and `uint64_t key`; 2^kBits buckets. Of records with the same key
-// the last one inserted is found.
+// T has the members `T* next` and `uint64_t key`; 2^kBits buckets. If several records have the same
+// key, find() returns the last one inserted.
 template <typename T, int kBits>
 class KeyedTable {
  public:
@@ -48,7 +48,7 @@ class KeyedTable {
     }
   }
 
-  // Takes every record for which `wanted` holds out of the table; a list linked by `next`.
+  // Removes every record for which `wanted` holds. Returns them as a list linked by `next`.
   template <typename Wanted>
   T* remove_all(Wanted wanted) {
     T* removed = nullptr;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Units of ended contexts that their source did not take back then. They stay charged and counted,
-// and are offered again: when a later context ends, when memory is short, and before a query of
-// free memory is answered. Until then Ledger::lost counts them.
+// Units that the source did not take back when their context ended. They stay charged to the cap
+// and counted in the ledger. They are offered again when a later context ends, when memory is
+// short, and before a query of free memory is answered. Until they go, Ledger::lost counts them.
 //
 // Any thread. The source is called without a lock, for units that only the calling thread holds.
 #pragma once
@@ -16,7 +16,7 @@
 
 namespace cistern::alloc {
 
-// Addresses of a context that ended, and what is still mapped there.
+// A range of addresses of an ended context, and the units that are still mapped in it.
 struct LeftRange {
   LeftRange* next;  // also the Arena's link
   UnitSource* source;
@@ -24,9 +24,10 @@ struct LeftRange {
   Cap* cap;
   uint64_t address, unit_bytes;
   uint32_t slots;
-  Unit* units;  // behind each unit's addresses, or 0; mapped by os::map()
+  Unit* units;  // for each slot the unit behind it, or 0; an array mapped by os::map()
 
-  // Offers each unit again. `*any`: one went. True once none is left, and the addresses went, too.
+  // Offers each unit again. Sets `*any` if one went. True once no unit is left; then the addresses
+  // were freed too.
   bool give_back(bool* any) {
     bool all = true;
     for (uint32_t i = 0; i < slots; ++i) {
@@ -56,7 +57,7 @@ struct LeftRange {
 
 class LeftUnits {
  public:
-  // False where no memory is left to remember it.
+  // False if the system has no memory to remember the range.
   bool add(const LeftRange& range) {
     LeftRange* record = records_.take();
     if (record == nullptr) return false;

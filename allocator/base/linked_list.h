@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A list through links that its items have themselves, so that it needs no memory and cannot fail;
-// the last item pushed is the first. An item is in one list at a time. Not thread-safe: whoever
-// owns the list protects it.
+// An intrusive list: the items hold the links, so it needs no memory and cannot fail. The last item
+// pushed comes first. An item is in one list at a time. Not thread-safe: the owner of the list
+// protects it.
 #pragma once
 
 namespace cistern::alloc {
@@ -16,7 +16,7 @@ template <typename T, typename Links = NextLink<T>>
 class LinkedList {
  public:
   constexpr LinkedList() = default;
-  // Takes over what is linked already.
+  // Takes over items that are already linked.
   explicit LinkedList(T* first) : first_(first) {}
 
   bool empty() const { return first_ == nullptr; }
@@ -41,7 +41,7 @@ class LinkedList {
     *link = Links::next(item);
   }
 
-  // No visit may change the list.
+  // `visit` must not change the list.
   template <typename Visitor>
   void for_each(Visitor visit) const {
     for (T* item = first_; item != nullptr; item = Links::next(item)) visit(item);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts the threads that hold something which others look for. A waiting thread waits for those
+// Counts the threads that hold memory that other threads look for. A waiting thread waits for those
 // that held something when the wait began. It does not wait for later ones, since there may always
 // be some. Any thread; all of it is atomic and nothing allocates.
 //
-// Each mover counts itself in one of two counters, the open one. A turn makes the other the open
-// one, and is only made once that other is empty. So after three turns both have been empty since
-// the wait began.
+// Each mover counts itself in one of two counters, the open one. A turn opens the other counter,
+// and is made only once that counter is empty. So after three turns both counters have been empty
+// at some time since the wait began.
 #pragma once
 
 #include <atomic>
@@ -35,7 +35,8 @@ class Movers {
   int now() const { return inside_[0].load() + inside_[1].load(); }
   uint64_t begun() const { return begun_.load(); }
 
-  // Waits for those that are at it now, but no longer than `most_ns`. False if that was too short.
+  // Waits for the threads that hold something now, for `most_ns` at most. False if that was too
+  // short.
   bool await(uint64_t most_ns) {
     const uint64_t start = turns_.load();
     return os::wait_until(

@@ -23,7 +23,8 @@ class Mutex {
     if (word_.exchange(kFree, std::memory_order_release) == kContended) wake();
   }
 
-  // No longer than that; false: another thread, or what a signal handler interrupted, has it.
+  // Waits for `limit_ns` at most. False if the lock is still held, by another thread or by the code
+  // that a signal handler interrupted.
   bool lock_within(uint64_t limit_ns) {
     return os::wait_until(
         [&] {
@@ -78,8 +79,8 @@ class LockGuard {
   Mutex& mutex_;
 };
 
-// For the end of the process: a program may call exit() in a signal handler, which interrupted the
-// thread that has the lock, or while a thread that will not go on has it.
+// For the end of the process. A program may call exit() in a signal handler that interrupted the
+// holder of the lock, or while the holder is a thread that will not run again.
 class LockGuardAtExit {
  public:
   explicit LockGuardAtExit(Mutex& mutex) : mutex_(mutex), locked_(mutex.lock_within(kLimitNs)) {}

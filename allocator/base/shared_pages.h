@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Charges for blocks that the driver places side by side, so that a page holds parts of several
-// blocks. A page is charged with the first block that touches it and refunded with the last. Only
-// the address of a block shows its pages: a page that is full for one request may have room for a
-// smaller one. Any thread; one lock, and no driver call under it.
+// blocks. A page is charged when the first block that touches it comes, and refunded when the last
+// one goes. Only the address of a block shows which pages it touches, because a page that is full
+// for one request may have room for a smaller one. Any thread; one lock, and no driver call under
+// it.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +18,8 @@ namespace cistern::alloc {
 
 class SharedPages {
  public:
-  // Charges the pages that the block is the first to touch, in place of `before`, which the caller
-  // has charged for it. False, and nothing changes, when that passes the limit.
+  // Charges the pages that this block is the first to touch. This replaces `before`, which the
+  // caller has already charged for the block. False, and nothing changes, if that passes the limit.
   bool enter(Cap& cap, Cap::Weight before, uint64_t address, uint64_t bytes) {
     const Span span(address, bytes);
     const LockGuard guard(mutex_);
@@ -29,7 +30,8 @@ class SharedPages {
     return true;
   }
 
-  // The block that entered with this address and size is gone.
+  // The block that entered with this address and size is gone: refunds the pages that no other
+  // block touches.
   void leave(Cap& cap, uint64_t address, uint64_t bytes) {
     const Span span(address, bytes);
     const LockGuard guard(mutex_);
@@ -50,8 +52,8 @@ class SharedPages {
     uint64_t blocks;
   };
 
-  // The pages that a block touches: those it covers, which nobody shares, and at most one at each
-  // end of which it has a part.
+  // The pages that a block touches: those it covers completely, which no other block shares, and at
+  // most one at each end that it covers in part.
   struct Span {
     Span(uint64_t address, uint64_t bytes) {
       const uint64_t end = address + bytes;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two-level segregated bins: free things kept by size so that finding one that fits takes constant
-// time however many there are. First level: power of two; second: 32 equal steps inside it. Sizes
-// below 32 units have a bin each. Intrusive: T names its links through Traits. Not thread-safe.
+// Two-level segregated bins: free items by size. Finding one that fits takes constant time, however
+// many there are. First level: power of two; second: 32 equal steps inside it. Sizes below 32 units
+// have a bin each. Intrusive: T names its links through Traits. Not thread-safe.
 #pragma once
 
 #include <bit>
@@ -40,9 +40,9 @@ class SizeBins {
     if (steps_[bin.level] == 0) levels_ &= ~(uint64_t{1} << bin.level);
   }
 
-  // The smallest item of at least `want` among the first `probes` of want's own bin, else one of
-  // the next bin that has any: at most 1/32 larger than the smallest there. nullptr if none, or if
-  // that bin holds only sizes above `limit`.
+  // The smallest item of at least `want` among the first `probes` of want's own bin, otherwise the
+  // first item of the next bin that has any, which is at most 1/32 larger than the smallest in that
+  // bin. nullptr if there is none, or if its size is above `limit`.
   T* find(uint64_t want, uint64_t limit, int probes) const {
     const Bin bin = bin_of(want);
     T* best = nullptr;
@@ -92,7 +92,7 @@ class SizeBins {
     return size;
   }
 
-  // Every item of at least `want`.
+  // Visits every item of at least `want`.
   template <typename Visitor>
   void for_each_from(uint64_t want, Visitor visit) const {
     const Bin bin = bin_of(want);

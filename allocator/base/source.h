@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where chunks come from, and how the pools learn what work the device has finished: the seam
 // between the pools and CUDA. The shim implements it with the driver (shim/order/cuda_source.h);
-// tests and benchmarks with plain host memory. Any thread may call anything but mark(), query() and
-// forget(), which one thread at a time calls (reclaim.h). Every call may reach the driver and
-// block, so no lock of ours is held around one.
+// tests and benchmarks with plain host memory. Any thread may call any function, except that only
+// one thread at a time calls mark(), query() and forget() (reclaim.h). Every call may reach the
+// driver and block, so no lock of ours is held around one.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ namespace cistern::alloc {
 // these mean something to the pools; the numbers are CUDA's.
 inline constexpr int kSuccess = 0;
 inline constexpr int kOutOfMemory = 2;
-// What a pool itself answers once its context is gone. CUDA's, too.
+// The pool's own answer once its context is gone. CUDA's number too.
 inline constexpr int kContextGone = 709;
-// From release(): the memory is still allocated, so the chunk stays with the pool (a capture is in
-// progress, or the driver refused); any other code says that it is there no more. From fill(): a
-// capture is in progress. No CUDA code.
+// From release(): the memory is still allocated, so the chunk stays with the pool, because a
+// capture is in progress or the driver refused. After any other code of release() the memory is
+// gone. From fill(): a capture is in progress. Not a CUDA code.
 inline constexpr int kNotNow = -1;
 
 // A point in a context's work (for CUDA: an event recorded for the whole context).
@@ -45,81 +45,84 @@ class MemorySource {
  public:
   virtual int obtain(uint64_t bytes, uint64_t* address) = 0;
 
-  // The program itself frees this memory: the call always reaches the driver. By `ordered`, where
-  // that is not nullptr: it waits for no work.
+  // The program itself frees this memory: the call always reaches the driver. If `ordered` is not
+  // nullptr, it makes the call, which waits for no work.
   virtual int release_for_program(uint64_t address, const OrderedFree* ordered) = 0;
   // The pool does not need this memory any more; kNotNow while its release could disturb the
   // program.
   virtual int release(uint64_t address) = 0;
 
-  // Units and addresses of the same device, for the expandable pool; nullptr where there are none.
+  // Units and addresses of the same device, for the expandable pool; nullptr if the device has
+  // none.
   virtual UnitSource* units() { return nullptr; }
 
-  // Whether release() need not be tried now: it would be kNotNow.
+  // True if release() would return kNotNow now.
   virtual bool refuses_release() { return false; }
 
-  // As release(), of memory that no earlier work can touch, and without a wait for what the device
-  // does. Only where can_release_clean() says so; the answer may still be kNotNow.
+  // As release(), but for memory that no earlier work can touch, and without a wait for the device.
+  // Call it only if can_release_clean(). It may still return kNotNow.
   virtual bool can_release_clean() { return false; }
   virtual int release_clean(uint64_t /*address*/, uint64_t /*bytes*/) { return kNotNow; }
 
-  // A free may have handed its memory out before earlier work was done, and owe that order. Whether
-  // none is owed for what is out of the pools now; where `waits`, waits for that.
+  // A free may hand its memory out before earlier work is done. Until later work is ordered behind
+  // that work, the source owes this order. True if no order is owed for the memory that is out of
+  // the pools now. With `waits`, waits until none is.
   virtual bool pays_what_it_owes(bool /*waits*/) { return true; }
 
-  // Whether release_clean() was not tried yet, so that can_release_clean() is but a guess.
+  // Whether release_clean() was not tried yet, so can_release_clean() is only a guess.
   virtual bool release_clean_untried() { return false; }
-  // Whether release_clean() is counted on: it was seen to help, or may be expected to.
+  // Whether the pools may count on release_clean(): it has worked, or can be expected to.
   virtual bool release_clean_trusted() { return can_release_clean() && !release_clean_untried(); }
-  // Whether something that release_clean() took may not be the driver's before no work goes on; and
-  // makes sure of it: waits for all work, of which there must be none. False where there was
-  // nothing.
+  // unsettled(): whether memory that release_clean() took may be free in the driver only once no
+  // work is going on. settle_clean_releases() makes it free. Call it only when no work is going on,
+  // because it waits for all work. False if it settled nothing.
   virtual bool unsettled() { return false; }
   virtual bool settle_clean_releases() { return false; }
 
-  // Some memory of this source becomes idle, or (`soon`) work of a free was deferred: asks that
-  // somebody calls ContextPool::work_in_background() from time to time, or soon. False when nobody
-  // will.
+  // Asks that the background thread call ContextPool::work_in_background() from time to time,
+  // because some memory becomes idle; or `soon`, because work of a free was deferred. False if
+  // there is no such thread.
   virtual bool request_background_work(bool soon) { return false; }
 
-  // Writes the fill byte over the ranges and waits until it is there, for every stream to find, but
-  // for no work of the program's. The caller alone may use the ranges, and no earlier work can.
-  // kNotNow during a capture; any other code: they may hold anything.
+  // Writes the fill byte over the ranges, and waits until every stream will see it, but not for
+  // work of the program. Only the caller may use the ranges, and no earlier work can. kNotNow
+  // during a capture. After any other failure the ranges may hold anything.
   virtual int fill(const FillRange*, int /*count*/) { return kNotNow; }
 
-  // Memory is out: the other pools of the same device release what they do not need; true if that
-  // was anything. A source that knows no others does nothing.
+  // Memory is short: the other pools of the same device release what they do not need. True if
+  // something went. A source that knows no other pools does nothing.
   virtual bool release_from_other_pools() { return false; }
 
-  // Whether this run of a graph has not ended yet. Asked where a run allocates for the first time,
-  // unlike all others under a lock: it answers from what it knows.
+  // Whether this run of a graph has not ended yet. Called when a run first allocates, and, unlike
+  // all other functions, under a lock: it must neither block nor call the driver.
   virtual bool graph_is_open(uint32_t /*run*/) { return false; }
   // A run found another one open, and got an arena of its own (allocator/graph_arena).
   virtual void graphs_overlap() {}
 
-  // A plan of so many bytes was made of the program's requests. Only for logging.
+  // A plan of `bytes` for `requests` requests was made while the program runs. Only for logging.
   virtual void plan_made(uint64_t /*bytes*/, uint64_t /*requests*/) {}
 
   // A request of `bytes` met a shortage, and this step ended it. Only for logging.
   virtual void shortage_ended(Step step, uint64_t bytes) {}
 
-  // Marks all work handed to the context before the call. False when it cannot be marked now (a
-  // capture is in progress, the context is gone, some of its work cannot be found).
+  // Marks all work handed to the context before the call. False if it cannot be marked now: a
+  // capture is in progress, the context is gone, or some of its work is unknown.
   // At most kMostMarks are outstanding at a time.
   static constexpr int kMostMarks = 64;
   virtual bool mark(Mark* out) = 0;
-  // False where nothing can be marked unless the program synchronises the whole context first, if
-  // that helps at all, and none of its threads is doing so.
+  // False if nothing can be marked before the program synchronises the whole context (or ever), and
+  // no thread of the program is doing so now.
   virtual bool marks_may_come() { return true; }
-  // The context may be ending: none of its marks is answered any more.
+  // True if the context may be ending: then no mark of it will pass any more.
   virtual bool ending() { return false; }
-  // How long work may take until it is taken for endless, where memory is out before it ends.
+  // How long a request that is out of memory waits for work before it treats the work as endless.
   virtual uint64_t patience_ns() { return 60'000'000'000; }
-  // What there is in all, in bytes; 0: not known.
+  // All memory of the device (or the cap), in bytes; 0 if not known.
   virtual uint64_t memory_bytes() { return 0; }
-  // Whether it can be marked anywhere, and not only in frees and allocations.
+  // Whether mark() works in any call, and not only in frees and allocations.
   virtual bool marks_anywhere() { return true; }
-  // Work that ties the context to others may be done: Reclaim::copies_done(), if so. Any thread.
+  // Checks whether the work that ties this context to others is done. If so, calls
+  // Reclaim::copies_done(). Any thread.
   virtual void look_at_ties() {}
   virtual MarkState query(Mark mark) = 0;
   virtual void forget(Mark mark) = 0;

@@ -5,7 +5,7 @@
 // (allocator/reclaim/reclaim.h): neither earlier work nor a peer's may touch it any more.
 //
 // Any thread; calls may reach the driver and block, so no lock of ours is held around one. The
-// codes are the source's own, as in source.h. None needs the context to be alive: units and ranges
+// codes are the source's own, as in source.h. No call needs a live context: units and ranges
 // outlive it, and are given back after its end.
 #pragma once
 
@@ -18,31 +18,32 @@ using Unit = uint64_t;
 
 class UnitSource {
  public:
-  // The size of every unit, and of what addresses are aligned to: a power of two, 2 MiB or more; 0
-  // where the device has no such memory.
+  // The size of every unit in bytes, and the alignment of ranges: a power of two, 2 MiB or more. 0
+  // if the device has no such memory.
   virtual uint64_t unit_bytes() = 0;
 
-  // A range of addresses, aligned to a unit, with nothing behind it.
+  // Reserves a range of addresses, aligned to a unit, with no memory behind it.
   virtual int reserve_addresses(uint64_t bytes, uint64_t* address) = 0;
-  // Nothing is mapped in it.
+  // Frees the range. Nothing may be mapped in it.
   virtual void free_addresses(uint64_t address, uint64_t bytes) = 0;
 
-  // How many create() might give now, as far as the device knows.
+  // An upper limit on the units that create() can give now, as far as the device knows.
   virtual uint64_t most_units() { return UINT64_MAX; }
 
-  // kNotNow is no answer of this: a capture that forbids it is the program's to see, as with
-  // MemorySource::obtain().
+  // Never returns kNotNow: if a capture forbids the call, the program gets the driver's code, as
+  // with MemorySource::obtain().
   virtual int create(Unit* unit) = 0;
-  // It is mapped nowhere.
+  // The unit must not be mapped anywhere.
   virtual void release(Unit unit) = 0;
 
-  // Puts the units side by side from `address` on, for use by the device and by all that have peer
-  // access to it. All of them or none.
+  // Maps the units side by side from `address` on, with access for the device and for its peers.
+  // Maps all of them or none.
   virtual int map(uint64_t address, const Unit* units, uint32_t count) = 0;
-  // Takes `count` units away that are mapped from `address` on. kNotNow during a capture; any other
-  // failure leaves all of them mapped.
+  // Unmaps the `count` units from `address` on. kNotNow during a capture. Any failure leaves all of
+  // them mapped.
   virtual int unmap(uint64_t address, uint32_t count) = 0;
-  // The same for a unit of a context that is gone, whoever has its place by now; also in a capture.
+  // As unmap(), for `bytes` of a context that is gone, even if another context has taken its place.
+  // Works in a capture too.
   virtual int unmap_of_gone(uint64_t address, uint64_t bytes) = 0;
 
  protected:
