@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The record of one chunk, i.e. of one driver allocation, which is handed out whole, cut into
-// blocks, or idle. Any thread may find a record through the index without a lock, and may then look
-// at one that has been recycled (records live in an Arena): every field such a reader looks at is
-// atomic, and what it concludes must be checked again under the lock of the pool that owns the
+// blocks, or idle. Any thread may find a record through the index without a lock, and the record
+// may have been recycled since (records live in an Arena). So every field that such a reader looks
+// at is atomic, and it must check its conclusion again under the lock of the pool that owns the
 // chunk.
 #pragma once
 
@@ -20,7 +20,7 @@ struct Slab;
 
 enum class Role : uint8_t {
   whole,     // live
-  direct,    // live, never to be pooled: its free goes to the driver
+  direct,    // live, never pooled: its free goes to the driver
   slab,      // cut into blocks by the default strategy
   split,     // cut into blocks by a chunk strategy
   range,     // addresses, with units behind some of them (allocator/expandable)
@@ -30,21 +30,23 @@ enum class Role : uint8_t {
   released,  // between two owners, or on its way back to the driver
 };
 
-// Whether the program holds blocks in it, and not all of it.
+// Whether a chunk with this role is cut into blocks, and not handed out whole.
 constexpr bool cuts_blocks(Role role) {
   return role == Role::slab || role == Role::split || role == Role::range || role == Role::planned;
 }
 
-// Whose a chunk is and as what, in one word: a reader without a lock sees parts that belong
-// together, and under the lock of the pool it names one comparison tells that it is still the same.
+// The owner, shard and role of a chunk, in one word. So a reader without a lock sees parts that
+// belong together. Under the lock of the pool that it names, one comparison shows whether the chunk
+// still belongs to that pool.
 class Place {
  public:
   constexpr Place() = default;
-  // `owner`: the number of its context's pool; `shard`: which part of that, where it cuts blocks.
+  // `owner`: the number of the context's pool. `shard`: the part of it that cuts the chunk into
+  // blocks.
   constexpr Place(uint32_t owner, Role role, uint8_t shard)
       : bits_(owner << 16 | uint32_t{shard} << 8 | static_cast<uint32_t>(role)) {}
 
-  // Where no chunk is.
+  // The place of no chunk.
   static constexpr Place nowhere() { return {UINT16_MAX, static_cast<Role>(UINT8_MAX), UINT8_MAX}; }
 
   constexpr uint16_t owner() const { return static_cast<uint16_t>(bits_ >> 16); }
@@ -64,12 +66,12 @@ class Place {
 struct Chunk {
   Chunk* next;  // in its bin, its waiting queue or a list to release; also the Arena's link
   std::atomic<uint64_t> address;
-  std::atomic<uint64_t> bytes;     // asked of the driver
+  std::atomic<uint64_t> bytes;     // requested from the driver
   std::atomic<Chunk*> next_start;  // index: next chunk that starts in the same page
   std::atomic<Place> place;
-  Tick idle_since;             // while wholly idle; under the lock of what keeps it
+  Tick idle_since;             // while wholly idle; under the lock of its pool or cache
   std::atomic<bool> exported;  // another process or device may know it: never to be reused
-  bool cut;                    // idle: blocks were cut from it when it was last in use
+  bool cut;                    // idle: it was cut into blocks when it was last in use
   // By role: requested bytes, Ticket, Slab*, ChunkMap*, previous in bin.
   std::atomic<uint64_t> detail;
   union {
@@ -79,7 +81,7 @@ struct Chunk {
   };
   Chunk* younger;
 
-  // Address and size as one: a record that is being given a new meaning contains nothing.
+  // Reads address and size as one pair: while set_range() runs, the record contains nothing.
   bool contains(uint64_t p) const {
     const uint64_t base = address.load(std::memory_order_acquire);
     const bool inside = p - base < bytes.load(std::memory_order_acquire);
@@ -126,16 +128,16 @@ struct Chunk {
 // The promise "at most 64 bytes of bookkeeping a block" holds for whole blocks too.
 static_assert(sizeof(Chunk) <= 64);
 
-// Where a block that was cut from a chunk stands, in every strategy.
+// The state of a block that was cut from a chunk, in every strategy.
 enum class BlockState : uint8_t {
   live,     // the program holds it
   waiting,  // freed: waiting, parked, garbage or in quarantine
   clean,    // ready to be handed out
-  kept,     // the same, to requests of its own size only (ReuseRule::same_size)
-  room,     // kept for the next member of a group (chunk_pools/groups.h)
+  kept,     // clean, but only for requests of its own size (ReuseRule::same_size)
+  room,     // reserved for the next member of a group (chunk_pools/groups.h)
   hole,     // addresses without memory (allocator/expandable)
-  known,    // clean, but known outside the process: its units go back, nothing reuses it
-  moving,   // memory is being put behind it, or taken away, by one thread
+  known,    // clean, but known outside the process: never reused, its units go back
+  moving,   // one thread is mapping memory behind it, or unmapping it
 };
 
 // Chunks on their way from one place to another, linked by Chunk::next. A list belongs to one
@@ -145,19 +147,19 @@ using ChunkList = LinkedList<Chunk>;
 // Which freed memory serves which request (CISTERN_MEMORY_OPTIMIZE). Under every rule only clean
 // memory serves a request.
 //
-//   about          not set: each strategy's own rule. A whole chunk serves requests that lose at
+//   about          not set: each strategy's own rule. A whole chunk serves requests that waste at
 //                  most 1/8 of it; free space in chunks is merged and cut
-//   same_size      level 0: what was freed serves requests of the size that it was last asked for,
-//                  to the byte. It is neither merged with its neighbours nor cut. Any other request
-//                  takes memory that never was a block since its chunk came in, or another chunk.
-//                  Once the source or the cap refuses that one, memory is short: then every pool
-//                  forgets the sizes of what is clean in it, merges that and serves whatever fits
-//                  (Ledger::sizes_forgotten); what is freed later has its size again. A chunk in
-//                  which nothing is live goes back to the source as under `about`; it does not
-//                  serve as a chunk of other blocks before memory is short (Chunk::cut)
-//   any_that_fits  level 1: the smallest free block or chunk that is large enough, exactly, however
-//                  much of it is lost. Small requests are cut from slabs and are no exception:
-//                  a chunk that the program had whole serves whole requests only
+//   same_size      level 0: a freed block serves only requests of its last requested size, to the
+//                  byte. It is neither merged with its neighbours nor cut. Any other request takes
+//                  memory that has not been in a block since its chunk came in, or a new chunk.
+//                  If the source or the cap refuses the new chunk, memory is short. Each pool then
+//                  forgets the sizes of its clean blocks, merges them, and serves any request that
+//                  fits (Ledger::sizes_forgotten). Blocks that are freed later keep their sizes
+//                  again. A chunk in which nothing is live goes back to the source as under
+//                  `about`. It is not cut into other blocks before memory is short (Chunk::cut)
+//   any_that_fits  level 1: exactly the smallest free block or chunk that is large enough, however
+//                  much of it is wasted. Small requests are cut from slabs here too, and a chunk
+//                  that the program held whole serves only whole requests
 enum class ReuseRule : uint8_t { about, same_size, any_that_fits };
 
 inline ReuseRule reuse_rule(const config::Policy& policy) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chunks of one context that the program does not hold: freed and waiting or parked, or idle by
 // size and by age. A freed chunk is kept here so that the next request of its size costs no driver
-// call. Any thread: every function takes the cache's lock, and none calls the driver, so that they
-// may be called from a free or an allocation alike.
+// call. Any thread: functions that look at chunks take the cache's lock. None calls the driver, so
+// a free and an allocation may both call them.
 #pragma once
 
 #include <algorithm>
@@ -32,78 +32,85 @@ struct ChunkLinks : NextLink<Chunk> {
 
 class ChunkCache {
  public:
-  // `owner`: what the chunks of this cache say of themselves. `garbage`: nullptr for none.
+  // `owner`: the context's number, in Place::owner() of its chunks. `party`: its number in Reclaim.
+  // `garbage`: nullptr if no setting keeps any.
   void init(uint32_t owner, uint32_t party, Garbage* garbage, ReuseRule rule);
 
-  // An idle chunk that serves `bytes` without taking more of the device than the driver itself
-  // would have given: at least as large, the same number of driver pages, at most 1/8 lost. So
-  // reuse can never make the program run out of memory earlier. nullptr if there is none. `role`:
-  // Role::whole for the program, Role::released for a strategy. A chunk that a strategy will cut is
-  // never the program's meanwhile, or a second free of its address would be taken for the first.
+  // Takes an idle chunk for `bytes`; nullptr if there is none. The chunk has as many driver pages
+  // as the driver would give for `bytes`, and at most 1/8 of it is wasted. So reuse never makes the
+  // program run out of memory earlier. `role`: Role::whole for the program, Role::released for a
+  // strategy that will cut it. The latter is never Role::whole in between: otherwise a second free
+  // of its address would look like a valid one.
   Chunk* take(uint64_t bytes, Role role, Reclaim& reclaim);
-  // The same for the program: of just this size; and the smallest that is large enough.
+  // For the program: a chunk of exactly this size; the smallest chunk that is large enough.
   Chunk* take_equal(uint64_t bytes, Reclaim& reclaim);
   Chunk* take_least(uint64_t bytes, Reclaim& reclaim);
-  // The same, but any that is large enough: for a strategy that cuts it, with memory short.
+  // For a strategy that cuts it, when memory is short: any chunk that is large enough.
   Chunk* take_any(uint64_t bytes, Reclaim& reclaim);
-  // Memory is short: chunks that were cut serve as take() says, too, where the rule is
-  // ReuseRule::same_size.
+  // Memory is short: under ReuseRule::same_size, take() from now on also finds the chunks that were
+  // cut.
   void admit_cut();
 
-  // The program frees a chunk. `not_live`: it does not hold one that starts at `address` (decided
-  // here, so that of two racing frees one fails). `cached`: it waits to be clean. `give_up`: it
-  // must not be reused; the caller releases it for the program. `chunk` is what the index said; it
-  // may have another meaning by now. `latest`: FreedQueue::push(). `refreshes`: as refresh() would,
-  // where the chunk is cached.
+  // The program frees a chunk. `not_live`: the program holds no chunk that starts at `address`. The
+  // lock decides this, so only one of two racing frees succeeds. `cached`: the chunk waits until it
+  // is clean. `give_up`: it must not be reused, and the caller releases it for the program. `chunk`
+  // is what the index returned; its record may have been recycled since. `latest`: see
+  // FreedQueue::push(). `refreshes`: if the chunk is cached, also does what refresh() does.
   enum class Freed : uint8_t { not_live, cached, give_up };
   Freed free(Chunk* chunk, uint64_t address, Reclaim& reclaim, uint64_t* requested, Ticket latest,
              bool refreshes);
 
-  // A chunk that the driver would not take just now: it waits as if freed just now. An exported one
-  // is kept apart and offered again with the next collection.
+  // Takes back a chunk that the driver refused: it waits as if it had just been freed. An exported
+  // chunk is kept apart, for collect_refused().
   void put_back(Chunk* chunk, Reclaim& reclaim);
 
-  // Start and requested size of a chunk the program holds around `address`.
+  // Start and requested size of the live chunk around `address`; false if there is none.
   bool find(Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
 
-  // Another process or device gets to know the chunk: its free will be a real one.
+  // Another process or device gets to know the chunk: its free will go to the driver. False if
+  // `address` is not in a live chunk.
   bool mark_exported(Chunk* chunk, uint64_t address);
 
-  // Chunks that are clean already (empty slabs, fresh ones that nobody needs after all).
+  // Adds chunks that are already clean: empty slabs, and new chunks that no request needs after
+  // all.
   void add_idle(ChunkList* chunks);
 
-  // Moves the oldest idle chunk into `out` if more than `keep` bytes are idle or parked. Half of
-  // that is for idle ones: what is parked beyond leaves before them, and waits.
+  // Moves the oldest idle chunk into `out` if more than `keep` bytes are idle or parked. At most
+  // half of `keep` is for parked chunks: if it is exceeded, the oldest parked ones begin to wait
+  // first.
   void collect_idle(uint64_t keep, Reclaim& reclaim, ChunkList* out);
-  // Moves the exported chunks into `out` that the driver did not take yet.
+  // Moves those exported chunks into `out` that the driver has refused so far.
   void collect_refused(ChunkList* out);
-  // What became clean since is idle from now on, so that idle_bytes() says it.
+  // Waiting chunks that have become clean are idle from now on, and count in idle_bytes().
   void refresh(Reclaim& reclaim);
 
-  // Memory is out: what is parked only waits from now on.
+  // Memory is short: parked chunks wait from now on.
   void unpark_everything();
 
-  // For a sweep at `now`: what is idle. Each chunk that is seen for the first time gets its age.
+  // For a sweep at `now`: the idle chunks. Each idle chunk that no sweep has seen yet gets `now` as
+  // its tick.
   IdleChunks see_idle(Tick now);
-  // Moves the oldest idle chunk into `out`, if it is that old.
+  // Moves the oldest idle chunk of at most `most` bytes into `out`, if its age is at least `least`
+  // ticks.
   void collect_aged(Tick now, uint32_t least, ChunkList* out, uint64_t most = UINT64_MAX);
 
   // Moves everything that is idle into `out`.
   void collect_clean(Reclaim& reclaim, ChunkList* out);
 
-  // Moves everything into `out`, also what earlier work may still use: only for the driver, whose
-  // own free waits for that work.
+  // Moves every chunk into `out`, even those that earlier work may still use. Only for the driver,
+  // whose free waits for that work.
   void collect_all(ChunkList* out);
 
-  // Chunks the program has as a whole. take() and free() count what passes through the cache, these
-  // two what comes from the source, or goes to it.
+  // Counts of whole chunks that the program holds. take() and free() count chunks that come from
+  // the cache and go to it. These two count chunks that come from the source and go to it.
   void count_obtained(uint64_t requested);
   void count_released(uint64_t requested);
   uint64_t live() const { return live_.get(); }
   Counter allocations, frees;
 
-  // Bytes of all chunks of the context, in this cache or not; and how much of them is not idle, or
-  // was not within the last second. A chunk on its way to the source counts as not idle.
+  // reserved: bytes of all chunks of the context, in this cache or not. in_use(): those that are
+  // neither idle nor parked. recently_used: the peak of in_use() within the last second. A chunk on
+  // its way to the source counts as in use.
   Counter reserved;
   uint64_t in_use() const {
     const uint64_t idle = idle_or_parked_bytes();
@@ -111,17 +118,18 @@ class ChunkCache {
   }
   void note_use() { recently_used.note(in_use()); }
   RecentPeak recently_used;
-  // Chunks of the context that are idle in a pool of blocks are counted here; nullptr: there are
-  // none.
+  // `bytes` counts the idle chunks in a pool of blocks of this context; nullptr: there is no such
+  // pool.
   void count_idle_of(const Counter* bytes) { idle_in_pool_.store(bytes); }
 
-  // The context is gone, in two steps: close() keeps everything where it is, and once nothing is
-  // in_hand() forget_all() forgets it.
+  // The context is gone, in two steps. After close() nothing is taken out any more. Once in_hand()
+  // is 0, forget_all() forgets all chunks.
   void close();
   void forget_all();
 
-  // How many threads have a chunk in hand, or are about to take one: out of the cache or the source
-  // and not in its new place yet. A chunk that free() gives up counts until put_down().
+  // How many threads have a chunk in hand or are about to take one. A chunk is in hand from when it
+  // leaves the cache or the source until it is in its new place. A chunk that free() gives up is in
+  // hand until put_down().
   void pick_up() { in_hand_.fetch_add(1); }
   void put_down() { in_hand_.fetch_sub(1, std::memory_order_release); }
   int in_hand() const { return in_hand_.load(std::memory_order_acquire); }
@@ -137,11 +145,11 @@ class ChunkCache {
     return idle_bytes() + parked_bytes() + (in_pool == nullptr ? 0 : in_pool->get());
   }
   uint64_t garbage_bytes() const { return freed_.garbage_bytes(); }
-  // Idle, or only parked: clean, and free as soon as memory is short.
+  // Bytes of idle chunks, and of parked chunks that are otherwise clean: a shortage unparks those.
   uint64_t clean_bytes(Reclaim& reclaim);
-  // Idle, waiting, parked and garbage as the driver counts them: whole driver pages.
+  // Bytes of idle, waiting, parked and garbage chunks, each rounded up to whole driver pages.
   uint64_t returnable_bytes() const { return returnable_bytes_.get(); }
-  // Exported chunks are still to be offered to the driver.
+  // Whether collect_refused() would find a chunk.
   bool any_refused() const { return refused_bytes_.get() != 0; }
   uint64_t largest_idle();
   bool newest_waiting(Ticket* ticket) const { return freed_.newest(ticket); }
@@ -155,7 +163,8 @@ class ChunkCache {
   template <typename Find>
   Chunk* take_found(uint64_t bytes, Role role, Reclaim& reclaim, Find find);
   void admit_cut_locked();
-  // Idle, and in no bin: its size says nothing of the requests that it may serve.
+  // An idle chunk that is in no bin, because under ReuseRule::same_size it serves no request by its
+  // size.
   bool apart(const Chunk* chunk) const { return same_size_ && chunk->cut; }
   void count_freed(Chunk* chunk);
   void refresh_locked(Reclaim& reclaim);
@@ -174,7 +183,7 @@ class ChunkCache {
   Chunk* oldest_idle_ = nullptr;
   Chunk* youngest_idle_ = nullptr;
   FreedQueue<Chunk, ChunkLinks> freed_;
-  ChunkList refused_;  // exported, and the driver did not take them yet
+  ChunkList refused_;  // exported chunks that the driver refused
   Counter live_, idle_bytes_, returnable_bytes_, refused_bytes_;
   std::atomic<const Counter*> idle_in_pool_{nullptr};
 };

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The chunk layer of one context, under every strategy: obtains chunks from the source and releases
-// them, within the cap, known to the index and counted in the ledger. Chunks that are live or idle
-// as a whole are in its cache.
+// them. It charges them to the cap, enters them into the index and counts them in the ledger. Its
+// cache holds the chunks that are freed or idle as a whole.
 //
-// Any thread. No lock is held while the source is called. A chunk that goes back stays in the
-// index as Role::released until the driver has it: a second free of its address must not get there
-// first. Whoever finds it looks again (the address may be handed out anew, to anyone).
+// Any thread. No lock is held while the source is called. A chunk that goes back stays in the index
+// as Role::released until the driver has taken it: otherwise a second free of its address could
+// reach the driver first. A thread that finds such a chunk looks it up again, because the driver
+// may hand the address out anew.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +23,8 @@
 
 namespace cistern::alloc {
 
-// The least time of the last 32 to 64 calls of some function: its time when nothing delays it. Any
-// thread; threads that record at the same time may lose a measurement. No locks, no errors.
+// The least time among the last 32 to 64 calls of a function, i.e. its time when nothing delays it.
+// Any thread, no lock; of two measurements noted at the same time one may be lost.
 class FastestOfLate {
  public:
   void note(uint64_t ns) {
@@ -35,7 +36,7 @@ class FastestOfLate {
     now_.set(std::min(now_.get(), ns));
   }
 
-  // Nanoseconds; 0 before the first.
+  // In nanoseconds; 0 before the first call.
   uint64_t ns() const { return std::min(before_.get(), now_.get()); }
 
   void reset() {
@@ -45,24 +46,24 @@ class FastestOfLate {
  private:
   static constexpr uint64_t kSpan = 32;
 
-  Counter now_, before_, noted_;  // in this span of calls, in the one before; how many
+  Counter now_, before_, noted_;  // least of this span of calls, of the one before; calls
 };
 
 namespace plan {
 class Plan;
 }
 
-// What the pools of one device have in common, whatever contexts they belong to.
+// What all pools of one device share, whatever their context.
 struct DeviceParts {
   Ledger* ledger;
   Cap* cap;
-  Garbage* garbage = nullptr;     // nullptr: nothing is kept back
-  FillMode fill = FillMode::off;  // whether and how what is handed out is filled
-  Index* index = nullptr;         // where the chunks are found by address; nullptr: the shared one
-  int shared_party = -1;          // several pools' number in reclamation, begun; -1: the owner's
+  Garbage* garbage = nullptr;     // nullptr: no setting keeps garbage
+  FillMode fill = FillMode::off;  // how new blocks are filled
+  Index* index = nullptr;         // finds the chunks by address; nullptr: the shared index
+  int shared_party = -1;          // a number in Reclaim that pools share; -1: use the owner's
   ReuseRule reuse = ReuseRule::about;
-  std::span<const plan::Plan> plan = {};  // of this context's requests, or of each of its threads
-  bool plans = false;                     // makes plans of them by itself
+  std::span<const plan::Plan> plan = {};  // one for the context, or one for each of its threads
+  bool plans = false;                     // make plans while the program runs
 
   uint32_t party(uint32_t owner) const {
     return shared_party < 0 ? owner : static_cast<uint32_t>(shared_party);
@@ -71,32 +72,33 @@ struct DeviceParts {
 
 class ChunkSupply {
  public:
-  // `owner` is what the chunks of this context say of themselves.
+  // `owner`: the context's number, in Place::owner() of its chunks.
   void init(SharedChunks* shared, MemorySource* source, const DeviceParts& device, uint32_t owner);
 
-  // A chunk of `bytes`: live (Role::whole, Role::direct), or nobody's until a strategy gives it a
-  // role (Role::released). nullptr with the source's result in `code`.
+  // Obtains a chunk of `bytes`. With Role::whole or Role::direct it is live at once. With
+  // Role::released it belongs to no pool until a strategy gives it a role. On failure nullptr, with
+  // the reason in `code`: the source's result, kOutOfMemory at the cap, or kContextGone.
   Chunk* obtain(uint64_t bytes, Role role, int* code);
 
-  // The same for the program, as a driver allocation of its own.
+  // Serves the request with a driver allocation of its own (Role::direct). Returns the code.
   int obtain_direct(Request& request);
 
-  // The program frees a chunk that is not to be reused. It is told what the driver says, and where
-  // the driver refuses (inside a capture, say) the memory is still the program's. For a chunk that
-  // the cache gave up; it is put down here. `ordered`: MemorySource::release_for_program().
+  // The program frees a chunk that must not be reused (ChunkCache::Freed::give_up). Returns the
+  // driver's code. If the driver refuses, for example inside a capture, the program still holds the
+  // memory. Puts the chunk down. `ordered`: see MemorySource::release_for_program().
   int release_for_program(Chunk* chunk, uint64_t requested, const OrderedFree* ordered);
 
-  // What the source does not take now waits in the cache as if freed just now. False when none
-  // went.
+  // Releases the chunks. Those that the source refuses now wait in the cache as if they had just
+  // been freed. False if none went.
   bool release(ChunkList* chunks);
 
-  // The same of clean chunks, without a wait for the device, as far as the source can do that; the
-  // rest is idle again. True if any went. `order`: whether one may be owed for them
-  // (MemorySource::pays_what_it_owes()), and may be waited for.
+  // Releases clean chunks without a wait for the device, if the source can do that. Those that do
+  // not go are idle again. True if any went. `order`: none_owed if the source owes no order for
+  // them (MemorySource::pays_what_it_owes()); otherwise whether to wait until it owes none.
   enum class Order : uint8_t { waits, waits_not, none_owed };
   bool release_clean(ChunkList* chunks, Order order = Order::waits);
 
-  // For as long as it lives this thread may have chunks in hand: forget_all() waits for it.
+  // While it lives, this thread may have chunks in hand. The end of the context waits for it.
   class InHand {
    public:
     explicit InHand(ChunkSupply& supply) : cache_(supply.cache) { cache_.pick_up(); }
@@ -108,7 +110,8 @@ class ChunkSupply {
     ChunkCache& cache_;
   };
 
-  // For as long as it lives a chunk may be on its way into a pool: others that run out look again.
+  // While it lives, a chunk may be on its way into a pool: other threads that find no memory try
+  // again.
   class Growing {
    public:
     explicit Growing(ChunkSupply& supply)
@@ -119,8 +122,8 @@ class ChunkSupply {
     const CountedIn obtaining_;
   };
 
-  // For as long as it lives free memory may be out of the pools, to be released, filled or moved:
-  // others that run out, or ask what is free, wait for it.
+  // While it lives, free memory may be out of the pools, to be released, filled or moved. Other
+  // threads that find no memory, or count the free memory, wait for it.
   class Moving {
    public:
     explicit Moving(ChunkSupply& supply) : in_hand_(supply), moving_(supply.shared_->movers) {}
@@ -137,7 +140,7 @@ class ChunkSupply {
   }
   bool in_hand() const { return cache.in_hand() != 0; }
 
-  // After close(), with nothing in hand: forgets every chunk, after telling `each` of it.
+  // After close(), once nothing is in hand: calls each(chunk) for every chunk, then forgets it.
   template <typename Visitor>
   void forget_all(Visitor each) {
     ledger_->live.sub(cache.live());
@@ -159,11 +162,11 @@ class ChunkSupply {
 
   bool closed() const { return closed_.load(); }
 
-  // A call of the source that gave memory took so long.
+  // An obtain call of the source took `ns`.
   void note_obtain(uint64_t ns) { obtained_in_.note(ns); }
 
-  // What a driver allocation takes of late at the least: a longer one was held up, by other threads
-  // for example, and what waits for as long as that would hold up others in turn.
+  // The least time that a driver allocation took lately, in ns. A longer call was delayed, for
+  // example by other threads. A wait that was as long would delay other threads in turn.
   uint64_t obtain_ns() const { return obtained_in_.ns(); }
 
   ChunkCache cache;

@@ -14,11 +14,11 @@ namespace cistern::alloc {
 enum class FillMode : uint8_t {
   off,
   separate,  // each block by itself when it is handed out
-  gathered,  // where blocks are cut from chunks: chunks as a whole, what was freed together
+  gathered,  // if blocks are cut from chunks: each chunk as a whole, then freed blocks together
              // (gather.h)
 };
 
-// What the settings ask for.
+// The mode that the settings ask for.
 FillMode fill_mode(const config::Policy& policy);
 
 class Filler {
@@ -32,17 +32,18 @@ class Filler {
   bool on() const { return mode_ != FillMode::off; }
   bool gathers() const { return mode_ == FillMode::gathered; }
 
-  // Fills what the program is about to be given, and counts it where that cannot be done.
+  // Fills a block that is about to be handed out. If that fails, only counts it.
   void fill(uint64_t address, uint64_t bytes);
 
-  // Before blocks are cut from a chunk. False where it should be filled by then, and could not be.
+  // Call it before blocks are cut from a chunk: with gathered fills it fills the chunk. False if
+  // that fails.
   bool prepare(uint64_t address, uint64_t bytes) {
     const FillRange all{address, bytes};
     return !gathers() || fill_ahead(&all, 1);
   }
 
-  // Fills what may be handed out later, with one wait for all the ranges. False: they may hold
-  // anything.
+  // Fills memory that may be handed out later, with one wait for all the ranges. False: they may
+  // hold anything.
   bool fill_ahead(const FillRange* ranges, int count);
 
  private:

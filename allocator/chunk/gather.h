@@ -73,8 +73,8 @@ bool fill_runs(const T* list, Filler& filler) {
   return filled && filler.fill_ahead(runs, count);
 }
 
-// False when there was nothing to fill. Chunks that nothing is live in any more: as from
-// Pool::put_back().
+// Fills all freed blocks of the pool that no work can touch any more. False if there was nothing to
+// fill. `emptied`, `ended`: see PoolBase::put_back().
 template <typename Pool>
 bool gather(Pool& pool, Reclaim& reclaim, Filler& filler, ChunkList* emptied, ChunkList* ended) {
   auto* blocks = pool.take_unfilled(reclaim);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ownership index: from any device address to the chunk that contains it. It alone decides
-// whether a pointer is ours, never a setting. Pages of 2 MiB in a two-level radix map; a page knows
-// the chunk that reaches into it from below and the chunks that start in it.
+// The ownership index: from any device address to the chunk that contains it. Only the index
+// decides whether a pointer is ours, never a setting. A two-level radix map of pages of 2 MiB. Each
+// page knows the chunk that reaches into it from below, and the chunks that start in it.
 //
 // find() takes no lock and may be called from any thread; it sees every chunk whose insertion
 // happened before the call. insert() and remove() take the index's lock.
@@ -27,10 +27,10 @@ namespace cistern::alloc {
 
 class Index {
  public:
-  // The chunk that contains `address`, or nullptr. What it returns may have changed role since.
+  // The chunk that contains `address`, or nullptr. The role of the chunk may change at any time.
   Chunk* find(uint64_t address) {
     Chunk* chunk = walk(address);
-    // A miss may come from a record recycled under the walk; only the lock can tell.
+    // A record that was recycled during the walk may cause a false miss: look again under the lock.
     return chunk != nullptr || empty(address) ? chunk : find_locked(address);
   }
 
@@ -99,7 +99,7 @@ class ToldSizes {
     }
   }
 
-  // With kMost sizes noted, any size may have been told.
+  // Once kMost sizes are noted, true for every size.
   bool has(uint64_t bytes) const {
     for (const auto& size : sizes_) {
       const uint64_t known = size.load(std::memory_order_relaxed);
@@ -114,8 +114,8 @@ class ToldSizes {
   std::atomic<uint64_t> sizes_[kMost] = {};  // 0: free, and so are those behind it
 };
 
-// It is a part of Shared (allocator/shared.h). Constant-initialised and, until the first block,
-// untouched. Any thread.
+// The chunk layer's part of Shared (allocator/shared.h). Constant-initialised and, until the first
+// block, untouched. Any thread.
 struct SharedChunks {
   Index index;
   Reclaim reclaim;
@@ -125,21 +125,22 @@ struct SharedChunks {
 
   ToldSizes told_sizes;
 
-  // Threads that ask the driver for a chunk, or carry it to their pool: what it will serve is not
-  // found yet.
+  // Threads that ask the driver for a chunk, or carry one to its pool: no other thread finds that
+  // memory yet.
   std::atomic<int> threads_obtaining{0};
   // Threads whose request met a shortage.
   std::atomic<int> threads_short_of_memory{0};
-  // Why a free does more than free: one for each thread that is short of memory, and one for each
-  // pool whose garbage a free may have to flush.
+  // The number of reasons why frees have to do more than free (ContextPool::do_extra_work()): one
+  // for each thread that is short of memory, and for each pool one for garbage, one for making
+  // plans, and one for marks that only frees can make.
   std::atomic<int> free_extra_work{0};
   // Threads that took free memory out of a pool, to release it, to fill it or to move it elsewhere.
   Movers movers;
   // Threads that add up what is free: idle memory stays where it is until they have finished.
   std::atomic<int> threads_counting{0};
 
-  // Waits for those that move free memory, but not for ever: the driver makes them wait for the
-  // device, whose work may not end before the caller goes on.
+  // Waits until the threads that move free memory have finished, for `most_ns` at most: they may
+  // wait for work of the device that ends only once the caller goes on.
   void await_moving(uint64_t most_ns = Deadlines::kRelease) { movers.await(most_ns); }
 
   void reset_after_fork() {

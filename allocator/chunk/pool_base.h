@@ -3,10 +3,10 @@
 // of freed blocks, sums, and the way from freed to clean. SlabPool and BlockPool add how to find
 // and cut a block, and when a chunk leaves.
 //
-// bookkeeping_of(block) is that of the block's chunk, with the counts `live`, `waiting` and
-// `filling` of its blocks. Derived has make_clean(block, emptied), with the lock; and
-// end_if_over(bookkeeping, ended), which releases a chunk that has no live blocks and some
-// quarantined ones.
+// bookkeeping_of(block) is the record of the block's chunk (Slab or ChunkMap). It counts `live`,
+// `waiting` and `filling` blocks. Derived has two functions, called with the lock held.
+// make_clean(block, emptied) makes a freed block clean. end_if_over(bookkeeping, ended) releases a
+// chunk that has quarantined blocks and no live ones.
 //
 // Under ReuseRule::same_size a freed block is kept for its size. Such blocks are in
 // BlockState::kept and have their own bins, so that no other request finds, cuts or merges them.
@@ -45,8 +45,8 @@ struct FreedBlockLinks : NextLink<T> {
 template <typename Derived, typename T, int kBins>
 class PoolBase {
  public:
-  // For gather(): takes out what was freed, no earlier work can use any more, and must be filled
-  // before it is clean. nullptr when there is nothing.
+  // For gather(): takes out the freed blocks that no earlier work can touch any more, to be filled.
+  // Returns a list; nullptr if there are none.
   T* take_unfilled(Reclaim& reclaim) {
     LockGuard guard(mutex_);
     if (closed()) return nullptr;
@@ -64,8 +64,8 @@ class PoolBase {
     return taken;
   }
 
-  // It comes back as clean. Chunks that a pool keeps no longer then go to `emptied`, exported ones
-  // to `ended`.
+  // The blocks of take_unfilled() come back, and are clean. If the pool does not keep a chunk that
+  // is empty by this, it goes to `emptied`; an exported chunk goes to `ended`.
   void put_back(T* blocks, ChunkList* emptied, ChunkList* ended) {
     LockGuard guard(mutex_);
     while (blocks != nullptr) {
@@ -80,19 +80,19 @@ class PoolBase {
     put_down();
   }
 
-  // Something that came in, or comes back, may not be filled.
+  // A chunk that comes in, or blocks that come back, may be unfilled.
   void note_unfilled() { some_unfilled_.store(true, std::memory_order_relaxed); }
-  // Whether a block that was handed out before this call is filled for sure.
+  // True if every block that was handed out before this call is filled.
   bool fills() const { return gathers_ && !some_unfilled_.load(std::memory_order_relaxed); }
 
-  // Memory is out: what is parked only waits from now on, as it would with the driver alone.
+  // Memory is short: parked blocks wait from now on. With the driver alone they would be free.
   void unpark_everything() {
     LockGuard guard(mutex_);
     freed_.unpark_everything();
   }
 
   // Start and requested size of the live block around `address`; false if there is none. `chunk` is
-  // what the index said; it may have another meaning by now.
+  // what the index returned; its record may have been recycled since.
   bool find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes) {
     LockGuard guard(mutex_);
     const T* block = derived().live_around(chunk, address);
@@ -102,7 +102,7 @@ class PoolBase {
     return true;
   }
 
-  // The oldest and newest waiting free; false if none waits.
+  // The tickets of the oldest and newest waiting free; false if none waits.
   bool newest_waiting(Ticket* ticket) const { return freed_.newest(ticket); }
   bool waiting_range(Ticket* oldest, Ticket* newest) {
     LockGuard guard(mutex_);
@@ -114,15 +114,15 @@ class PoolBase {
     return std::max(bins_.largest(), kept_.largest()) * kDriverGranule;
   }
 
-  // The context is gone: everything stays where it is, for forget_all() once nothing is in_hand().
+  // The context is gone: nothing is handed out any more. Once in_hand() is 0, call forget_all().
   void close() {
     LockGuard guard(mutex_);
     open_ = Place::nowhere();
   }
   void reset_after_fork() { mutex_.reset(); }
 
-  // How many chunks were taken out and not put_down() by their new owner yet, and threads that fill
-  // what they took out.
+  // How many chunks were taken out and not yet put_down() by their new owner, plus the threads that
+  // fill blocks they took out.
   int in_hand() const { return in_hand_.load(std::memory_order_acquire); }
   void put_down() { in_hand_.fetch_sub(1, std::memory_order_release); }
 
@@ -133,17 +133,17 @@ class PoolBase {
   uint64_t garbage_bytes() const { return freed_.garbage_bytes(); }
   uint64_t clean_bytes() const { return clean_bytes_.get(); }
   uint64_t quarantined_bytes() const { return quarantined_bytes_.get(); }
-  // Requested bytes that are live, and how much of them the Ledger does not know yet.
+  // Live requested bytes, and how many of them the Ledger does not count yet.
   uint64_t live() const { return live_.get(); }
   uint64_t unpublished() const { return live_.unpublished(); }
 
   Counter allocations, frees;  // written under the lock only
 
  protected:
-  // Also of a pool used before (dropped, that is): counters start anew. `here` is what its chunks
-  // say of themselves. `garbage`: nullptr for none. `gathers`: what is clean here is filled, as
-  // allocator/chunk/gather.h says.
-  // prepare(): what else there is to begin, with the lock and before anybody can find the pool.
+  // Begins a pool, also one that was used before; its counters start at 0. `here`: the place of its
+  // chunks. `garbage`: nullptr if no setting keeps any. `gathers`: clean memory here is filled
+  // (gather.h). prepare() does the rest of the setup, with the lock and before any thread can find
+  // the pool.
   template <typename Prepare>
   void begin(Ledger* ledger, Garbage* garbage, Place here, uint32_t party, bool gathers,
              ReuseRule rule, Prepare prepare) {
@@ -160,12 +160,13 @@ class PoolBase {
     here_ = open_ = here;
   }
 
-  // All below: with the lock. A chunk changes from and to a pool's role only under the lock of the
-  // pool it names.
+  // Call all functions below with the lock. A chunk enters and leaves a pool's place only under the
+  // lock of that pool.
   bool closed() const { return open_ == Place::nowhere(); }
   bool has(const Chunk* chunk) const { return chunk->at() == open_; }
 
-  // What became clean since is merged with its neighbours: the oldest `most` blocks.
+  // Makes the `most` oldest blocks clean that no work can touch any more, and merges them with
+  // their neighbours. Returns Reclaim::clean().
   [[gnu::always_inline]] Ticket refresh_oldest(Reclaim& reclaim, int most, ChunkList* emptied) {
     const Ticket clean = unpark_and_see_clean(reclaim);
     refresh_locked(clean, most, emptied);
@@ -177,9 +178,10 @@ class PoolBase {
     return freed_.clean(reclaim);
   }
 
-  // Where has_clean(): that block, if it has just this size and no other waits; else nullptr. It
-  // would be merged with its neighbours and cut off again. If others waited too, a pair that
-  // repeats itself would leave them waiting for ever.
+  // Call it only if has_clean(). Takes the oldest waiting block if it has exactly this size and no
+  // other block waits; otherwise nullptr. This saves merging it with its neighbours and cutting it
+  // off again. If other blocks waited too, a repeated pair of an allocation and a free would leave
+  // them waiting for ever.
   [[gnu::always_inline]] T* take_if_alone(uint32_t granules) {
     if (gathers_ || rule_ != ReuseRule::about) [[unlikely]]
       return nullptr;
@@ -188,7 +190,7 @@ class PoolBase {
     return block;
   }
 
-  // Where fills are gathered, what was freed becomes clean by put_back() alone.
+  // With gathered fills, only put_back() makes freed blocks clean.
   void refresh_locked(Ticket clean, int most, ChunkList* emptied) {
     if (gathers_) [[unlikely]]
       return;
@@ -220,12 +222,13 @@ class PoolBase {
     kept_.remove(block);
     clean_bytes_.own_sub(bytes_of(block));
   }
-  // Of a chunk that leaves: whatever of it can be handed out.
+  // For a chunk that leaves: takes the block out of its bin, if it is in one.
   void remove_free(T* block) {
     if (block->is() == BlockState::clean) derived().remove(block);
     if (block->is() == BlockState::kept) remove_kept(block);
   }
-  // A block kept for this size, the last one freed first; it is clean like any other now.
+  // A block that is kept for this size, the last freed first; nullptr if there is none. It is an
+  // ordinary clean block from now on.
   [[gnu::cold]] T* find_kept(uint64_t granules, uint64_t bytes) {
     T* block = kept_.find_equal(granules, [=](const T* kept) { return asked_of(kept) == bytes; });
     if (block == nullptr) return nullptr;
@@ -234,7 +237,7 @@ class PoolBase {
     derived().insert(block);
     return block;
   }
-  // Memory is short: what was kept serves any size. False if nothing was.
+  // Memory is short: blocks that were kept for their size serve any size. False if there were none.
   [[gnu::cold]] bool forget_sizes(ChunkList* emptied) {
     if (kept_.largest() == 0) return false;
     ledger_->sizes_forgotten.add();
@@ -250,7 +253,7 @@ class PoolBase {
     allocations.own_add();
     live_.add(bytes);
   }
-  // How much the program had asked for.
+  // Returns the requested size.
   uint64_t note_freed(T* block) {
     block->become(BlockState::waiting);
     frees.own_add();
@@ -259,7 +262,7 @@ class PoolBase {
     return bytes;
   }
 
-  // A block in quarantine is `waiting` in no queue: nothing makes it clean.
+  // A block in quarantine has the state `waiting` but is in no queue, so nothing makes it clean.
   void quarantine(uint64_t bytes) {
     quarantined_bytes_.own_add(bytes);
     ledger_->quarantined.add(bytes);
@@ -286,10 +289,10 @@ class PoolBase {
   }
 
   Mutex mutex_;
-  Place here_;  // of its chunks
+  Place here_;  // the place of its chunks
   SizeBins<T, CleanBlockTraits<T>, kBins> bins_;
   FreedQueue<T, FreedBlockLinks<T>> freed_;
-  Counter filling_bytes_;  // taken out by take_unfilled() and not back yet; BlockPool tells of it
+  Counter filling_bytes_;  // taken out by take_unfilled() and not back yet; BlockPool reads it
   Ledger* ledger_;
   ReuseRule rule_ = ReuseRule::about;
 

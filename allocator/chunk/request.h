@@ -10,20 +10,20 @@ namespace cistern::alloc {
 // Which arena serves a request of a graph (graph_arena/graph_runs.h).
 struct ArenaPart {
   uint8_t pool = 0;                           // 0: none
-  uint64_t first_chunk = 0, later_chunk = 0;  // at least how large it is to be, and to grow by
-  uint32_t noted = 0;                         // where the request is noted
-  bool grew = false;                          // for this request, and not to its size
+  uint64_t first_chunk = 0, later_chunk = 0;  // least bytes of its first and of each later chunk
+  uint32_t noted = 0;                         // the request's place in Running::noted
+  bool grew = false;                          // for this request, but not to its known size
 };
 
 struct Request {
-  uint64_t bytes;          // as the program asked, > 0
-  unsigned shard;          // the caller's thread
-  bool pooled = true;      // false: to be a driver allocation of its own, if the driver has memory
-  uint64_t address = 0;    // the answer
-  bool whole = false;      // the answer is a chunk of its own, counted as such
-  bool ask_first = false;  // much was freed lately: ask what is clean before taking anything
-  uint64_t room = 0;       // bytes to be had behind it, for others of its group
-  ArenaPart* arena = nullptr;  // of a graph
+  uint64_t bytes;              // requested by the program, > 0
+  unsigned shard;              // the caller's thread
+  bool pooled = true;          // false: a driver allocation of its own, if the driver has memory
+  uint64_t address = 0;        // the answer
+  bool whole = false;          // the answer is a whole chunk
+  bool ask_first = false;      // much was freed lately: first ask what has become clean
+  uint64_t room = 0;           // bytes to reserve behind it, for other members of its group
+  ArenaPart* arena = nullptr;  // for a request of a graph
 
   bool in_arena() const { return arena != nullptr && arena->pool != 0; }
 };
