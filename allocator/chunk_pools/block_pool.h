@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks inside large chunks: the one structure under all chunk strategies. A block goes from live
-// to waiting (a queue in the order of the frees) to clean (in bins by size, merged with its clean
-// neighbours at once or, where the strategy says so, when a request misses). Any thread: every
-// function takes the pool's own lock. None calls the driver; chunks in which nothing is live are
-// handed to the caller. block_pool.cc has the way of a block, block_pool_chunks.cc that of a chunk,
-// block_pool_units.cc that of the memory behind a range of addresses (allocator/expandable).
+// to waiting (a queue in the order of the frees) to clean (in bins by size). Depending on the
+// strategy, a clean block is merged with its clean neighbours at once, or when a request misses.
+// Any thread: functions take the pool's own lock unless they say otherwise. None calls the driver;
+// chunks in which nothing is live are handed to the caller. block_pool.cc is about blocks,
+// block_pool_chunks.cc about chunks, block_pool_groups.cc about room for groups and blocks at given
+// places, block_pool_units.cc about the memory behind ranges of addresses (allocator/expandable).
 #pragma once
 
 #include "allocator/chunk/chunk.h"
@@ -16,160 +17,173 @@ namespace cistern::alloc {
 
 class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // to 2^32 granules
  public:
-  // What becomes of a clean block. `merged`: one with its clean neighbours. `as_it_was`: the same,
-  // but only when a request misses. `in_place`: as it was, too, and in no bin, since requests say
-  // where they want their block (allocate_at()).
+  // What happens to a block that becomes clean. `merged`: it is merged with its clean neighbours at
+  // once. `as_it_was`: it is merged only when a request misses. `in_place`: the same, and it is in
+  // no bin, because requests name the place of their block (allocate_at()).
   enum class Clean : uint8_t { merged, as_it_was, in_place };
 
-  // PoolBase::begin(). `here`: what its chunks say of themselves.
+  // PoolBase::begin(). `here`: the place of its chunks. `align`: bytes, for blocks at least that
+  // large.
   void init(BlockPages* pages, Ledger* ledger, Garbage* garbage, Place here, uint32_t party,
             Clean becomes, uint64_t align, bool gathers, ReuseRule rule);
 
-  // How hard to look for a block. `first`: gives up with ask_first rather than cut up a larger
-  // block while enough for the request may be clean by now, or walk on through a large chunk (and
-  // its bookkeeping) while much is waiting. `thorough`: every free block, not a few of the right
-  // size.
+  // How hard to look for a block. `first`: while waiting blocks may have become clean, gives up and
+  // sets *ask_first, instead of cutting up a much larger block or spreading over ever more memory.
+  // `normal`: looks at a few blocks of the right size. `thorough`: looks at every free block, not
+  // only at a few of the right size.
   enum class Search : uint8_t { first, normal, thorough };
 
   // The address of a clean block of `bytes`, or 0.
   uint64_t allocate(uint64_t bytes, Reclaim& reclaim, Search search, bool* ask_first = nullptr) {
     return allocate(granules_for(bytes), bytes, reclaim, search, ask_first);
   }
-  // The same, with `room` bytes behind it that are the block's, too, until cut_room().
+  // As allocate(), with `room` more bytes behind the request. They belong to the block until
+  // cut_room().
   uint64_t allocate_with_room(uint64_t bytes, uint64_t room, Reclaim& reclaim, Search search,
                               bool* ask_first = nullptr) {
     return allocate(granules_for(bytes + room), bytes, reclaim, search, ask_first);
   }
 
-  // Of Clean::in_place: the block of `bytes` that begins `offset` bytes into the newest chunk of
-  // the pool, or 0: some of that is not clean. `offset` is a multiple of the granule.
+  // For Clean::in_place: allocates `bytes` at `offset` in the newest chunk of the pool. Returns the
+  // address, or 0 if some of that memory is not clean. `offset` is a multiple of the granule.
   uint64_t allocate_at(uint64_t offset, uint64_t bytes, Reclaim& reclaim);
 
-  // Takes a chunk with its fresh map (ChunkMap::own is the caller's), and at once a block of
-  // `bytes` from it, so that no other thread gets its space before: the address, 0 where no aligned
-  // block fits, or no bytes are wanted. False, and nothing taken, when there is no memory for
+  // Adds a chunk with its new map; the caller has set ChunkMap::own. At once allocates `bytes` from
+  // it, so that no other thread takes the space first. *address is 0 if no aligned block fits or no
+  // bytes are wanted. False, and nothing is added, if the context is gone or there is no memory for
   // bookkeeping.
   bool add(Chunk* chunk, ChunkMap* map, uint64_t bytes, uint64_t room, Epoch born,
            uint64_t* address);
 
-  // What the program had asked for; 0 when `address` is not the start of a live block of this pool.
-  // `chunk` is what the index said; it may have another meaning by now. When the last live block of
-  // a chunk with blocks in quarantine goes, so does the chunk, through `ended`: for the driver,
-  // never for reuse. `latest`: FreedQueue::push().
+  // Returns the requested size; 0 if `address` is not the start of a live block of this pool.
+  // `chunk` is what the index returned; its record may have been recycled since. If this was the
+  // last live block of a chunk with blocks in quarantine, the chunk leaves through `ended`, for the
+  // driver and never for reuse. `latest`: see FreedQueue::push().
   uint64_t free(const Chunk* chunk, uint64_t address, Reclaim& reclaim, ChunkList* ended,
                 Ticket latest = Reclaim::kNow);
 
-  // For groups (groups.h). Cuts the room off the live block at `address`: a block in
-  // BlockState::room, which its chunk counts as live, or nullptr. Takes a member of `bytes` from
-  // the front of it, and of what is clean behind it where it must: the address, or 0. Gives it up:
-  // it is clean; its bytes.
+  // For groups (groups.h). cut_room(): cuts the room off the live block at `address`. Returns a
+  // block in BlockState::room, which its chunk counts as live; nullptr if there is no room.
+  // take_member(): takes a member of `bytes` from the front of the room, which grows into clean
+  // memory behind it if needed. Returns the address or 0, and the rest of the room in *room.
+  // give_up_room(): makes the room clean. Returns its bytes.
   ChunkBlock* cut_room(const Chunk* chunk, uint64_t address);
   uint64_t take_member(ChunkBlock** room, uint64_t bytes, Epoch born);
   uint64_t give_up_room(ChunkBlock* room, ChunkList* ended);
-  // Whether nothing else of its chunk is live.
+  // Whether nothing else in the room's chunk is live.
   bool only_room_in_use(const ChunkBlock* room);
 
-  // The address of a clean block that was freed with just this size, or 0 (ReuseRule::same_size).
+  // The address of a clean block that was kept for exactly this size, or 0 (ReuseRule::same_size).
   uint64_t allocate_same(uint64_t bytes, Reclaim& reclaim);
 
-  // Another process or device may know the live block around `address`, and nobody says when it is
-  // done with it: once freed it is in quarantine until its chunk goes back to the driver. False
-  // when there is none. Only this block, since a chunk may be most of the device.
+  // Another process or device may know the live block around `address`, and does not say when it is
+  // done. So once freed, the block is in quarantine until its chunk goes back to the driver. This
+  // concerns only the block, because a chunk may be most of the device. False if there is no live
+  // block.
   bool mark_exported(const Chunk* chunk, uint64_t address);
 
-  // Takes out every chunk in which nothing is live. With `freed_too` also those whose last blocks
-  // may still be in use: good for returning them to the driver, not for reuse. What lacks only a
-  // gathered fill goes unfilled. The maps stay attached (Chunk::map), for the caller to close.
+  // Takes out every chunk in which nothing is live and nothing waits. With `freed_too` also those
+  // whose freed blocks may still be in use: such chunks may go to the driver, but must not be
+  // reused. Blocks that wait only for a gathered fill go unfilled. The maps stay attached
+  // (Chunk::map); the caller closes them.
   void collect_idle(Reclaim& reclaim, bool freed_too, ChunkList* out);
 
-  // Whether no earlier work can touch anything that was freed: with fills gathered it may be clean
-  // but for its fill, which the source does not need.
+  // Whether no earlier work can touch any freed block. With gathered fills such blocks may still
+  // wait for their fill, which does not matter to the source.
   bool all_freed_is_over(Reclaim& reclaim) {
     LockGuard guard(mutex_);
     return freed_is_over(reclaim);
   }
 
-  // What became clean since is merged, as the strategy does it, now.
+  // Makes freed blocks clean that no work can touch any more, and merges them if the strategy does.
   void refresh(Reclaim& reclaim);
 
-  // For a sweep at `now`: the chunks in which nothing is live nor waits, each with its age from
-  // here on.
+  // For a sweep at `now`: the idle chunks. Each that no sweep has seen yet gets `now` as its tick.
   IdleChunks see_idle(Tick now);
-  // Takes out one of them that is that old, and has `most` bytes at most, if there is any.
+  // Takes out one idle chunk of at most `most` bytes whose age is at least `least` ticks, if there
+  // is one.
   void collect_aged(Tick now, uint32_t least, ChunkList* out, uint64_t most);
 
-  // For ranges of addresses, which come in as one hole and never leave: a pool has either these or
-  // chunks. Holes begin and end at whole units, of `unit` granules each. What a thread takes out
-  // below is BlockState::moving, and in nobody's reach until the thread gives it back.
+  // For ranges of addresses. A pool has either ranges or chunks. A range comes in as one hole and
+  // never leaves. Holes begin and end at whole units. Memory that a thread takes out below is in
+  // BlockState::moving, and no other thread can use it until that thread gives it back.
 
-  // Before the first range. `whole`: every block begins and ends at a unit.
+  // Call it before the first range. `unit`: granules of a unit. `whole`: every block begins and
+  // ends at a unit.
   void use_units(uint32_t unit, bool whole) {
     unit_ = unit;
     whole_ = whole;
   }
-  // Takes a range with its fresh map. False when there is no memory for bookkeeping. `behind`:
-  // ChunkMap::units, zeroes.
+  // Adds a range with its new map. `behind`: zeroes for ChunkMap::units. False if the context is
+  // gone or there is no memory for bookkeeping.
   bool add_range(Chunk* range, ChunkMap* map, Unit* behind);
 
-  // Addresses side by side that suffice for a request once there is memory behind `hole`, and clean
-  // memory before and after it (or nullptr) that is part of it.
+  // Contiguous addresses that are enough for a request once there is memory behind `hole`. `before`
+  // and `after`: clean memory beside the hole that is part of the gap, or nullptr.
   struct Gap {
     ChunkBlock *before, *hole, *after;
     uint32_t units;     // of the hole
-    ChunkBlock* spare;  // a record, to cut the hole
+    ChunkBlock* spare;  // a record for cutting the hole
   };
-  // The gap that takes the fewest units; false when no range has one.
+  // Takes out the gap that needs the fewest units. False if no range has a gap for `granules`.
   bool open_gap(uint32_t granules, Gap* gap);
-  // There is memory behind the first `filled` units of the hole. If those are all of them, takes a
-  // block of `bytes` there: the address. 0: everything is clean, or a hole again.
+  // Ends a gap: there is memory behind the first `filled` units of its hole now. If that is the
+  // whole hole, allocates `bytes` there and returns the address. Otherwise returns 0: units with
+  // memory are clean, and the rest is a hole again.
   uint64_t close_gap(const Gap& gap, uint32_t filled, uint32_t granules, uint64_t bytes,
                      Epoch born);
 
-  // Clean memory of whole units side by side, `most` at most; nullptr when there is none.
-  ChunkBlock* take_units(uint32_t most, Reclaim& reclaim);
-  // What is known outside the process (mark_exported()) and was freed since: whole units side by
-  // side in which nothing else is in use. They are for the source alone; nullptr when there are
+  // Takes out contiguous clean memory of whole units, `most` units at most; nullptr if there is
   // none.
+  ChunkBlock* take_units(uint32_t most, Reclaim& reclaim);
+  // Takes out contiguous whole units of freed blocks that are known outside the process
+  // (mark_exported()), if nothing else in the units is in use. They may only go to the source.
+  // nullptr if there are none.
   ChunkBlock* take_known_units(Reclaim& reclaim);
-  // Whether there may be some: not again before as much was added as was looked at in vain.
+  // Whether take_known_units() may find some. After a search in vain, false until the quarantined
+  // bytes have doubled.
   bool look_for_known() const {
     const uint64_t known = quarantined_bytes();
     return known != 0 && known >= look_from_.get();
   }
-  // The memory is gone; or it is not, and what it was again.
+  // Both end BlockState::moving. make_hole(): the memory is gone. put_back_units(): it stayed, and
+  // is clean again.
   void make_hole(ChunkBlock* moving);
   void put_back_units(ChunkBlock* moving);
   // How many units take_units() could give.
   uint32_t whole_units(Reclaim& reclaim);
-  // The first run of addresses at or behind *address that has memory behind it.
+  // The first run of addresses at or above *address with memory behind it; false if there is none.
   bool next_mapped(uint64_t* address, uint64_t* bytes);
 
-  // Whether there is one of them.
+  // Whether there is an idle chunk. Takes the lock.
   bool any_idle_chunk();
-  // Their bytes, without a lock. Not of Clean::in_place.
+  // Bytes of idle chunks, without a lock. Not for Clean::in_place.
   uint64_t idle_chunk_bytes() const { return idle_chunk_bytes_.get(); }
   const Counter* idle_chunk_counter() const { return &idle_chunk_bytes_; }
-  // Takes out the one that has been here longest, if there is any.
+  // Takes out the idle chunk that has been here longest, if there is one. `newest_too`: even the
+  // newest chunk.
   void collect_one_idle(ChunkList* out, bool newest_too = true);
 
-  // Once it is close()d and nothing is in_hand(). Counters stay.
+  // Call it after close(), once in_hand() is 0. The counts of allocations and frees stay.
   void forget_all();
 
-  // No chunk but such as were made for one request (ChunkMap::own).
+  // Whether every chunk so far was made for one request (ChunkMap::own).
   bool no_chunk_yet() const { return chunks() == 0; }
-  // All others, and the bytes of all chunks, or of what is behind the ranges; without the lock.
+  // chunks(): those that were not made for one request. chunk_bytes(): bytes of all chunks, or of
+  // the memory behind the ranges. Without the lock.
   uint64_t chunks() const { return chunks_.get(); }
   uint64_t chunk_bytes() const { return chunk_bytes_.get(); }
-  // Of those, what the program holds, as blocks are rounded.
+  // Bytes of blocks that the program holds, with rounding and room.
   uint64_t in_use_bytes();
-  // What requests can still be served from: here or, of chunks in which nothing is live, by the
-  // driver, which gets what it rounded up to its pages back with them. Not `all`: what is clean
-  // alone; not `parts`: nothing of that can go to the driver.
+  // Bytes from which requests can still be served: here, or by the driver from chunks in which
+  // nothing is live. The latter count with the driver's rounding to pages. `all`: counts all freed
+  // memory, not only clean memory. `parts`: clean chunks can go to the driver by themselves, so
+  // their rounding counts even without `all`.
   uint64_t available_bytes(Reclaim& reclaim, bool all, bool parts);
 
   uint64_t largest_clean();
 
-  // Of the chunk that came last, if it is here; without the lock.
+  // Bytes of the newest chunk; 0 if there is no chunk. Without the lock.
   uint64_t newest_chunk_bytes() const { return newest_bytes_.get(); }
 
   std::atomic<bool> growing{false};  // a thread is taking a chunk for this pool
@@ -252,22 +266,23 @@ class alignas(128) BlockPool : public PoolBase<BlockPool, ChunkBlock, 29> {  // 
 
   uint32_t align_;  // in granules
   Clean becomes_;
-  // A free makes a block clean if no work uses it. Otherwise the next request does.
+  // If true, a free makes the block clean at once if no work can touch it. Otherwise the next
+  // request does.
   bool cleans_in_free_;
-  uint32_t unit_ = 0;   // in granules; 0: of chunks
+  uint32_t unit_ = 0;   // in granules; 0: the pool has chunks
   bool whole_ = false;  // see use_units()
   ChunkBlock* holes_ = nullptr;
   ChunkBlock* known_ = nullptr;  // BlockState::known
-  Counter look_from_;            // bytes of them, see look_for_known()
+  Counter look_from_;            // quarantined bytes, see look_for_known()
   bool unmerged_ = false;        // something became clean since everything was merged
   uint32_t unasked_ = 0;         // blocks freed since ask_first was the answer
   ChunkMap* maps_ = nullptr;
   Counter chunks_, chunk_bytes_;
   Counter newest_bytes_;  // of the first of maps_
-  Counter moving_bytes_;  // of those: BlockState::moving
+  Counter moving_bytes_;  // of chunk_bytes_, in BlockState::moving
   Counter room_bytes_;
   Counter idle_chunk_bytes_;
-  Counter idle_rounding_;  // of chunks with nothing live but room, up to whole driver pages
+  Counter idle_rounding_;  // sum of ChunkMap::rounding of chunks with nothing live but room
   BlockRecords records_;
   BlockTable table_;
 };

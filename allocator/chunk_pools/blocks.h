@@ -3,9 +3,9 @@
 // of all blocks of a pool, and the store of unused records. Not thread-safe: the lock of the
 // BlockPool protects all of it.
 //
-// Nothing can be written into device memory, so the boundary tags are here: a block knows its
-// neighbours by address, and the map knows the first block of every 2 MiB, so that an address
-// inside a block leads to the block without a walk over the chunk.
+// Nothing can be written into device memory, so the boundary tags are here. A block links to its
+// neighbours by address. The map knows the first block of every 2 MiB, so finding the block around
+// an address takes no walk over the chunk.
 #pragma once
 
 #include <bit>
@@ -40,19 +40,20 @@ struct ChunkBlock {
     uint64_t requested;  // live: bytes the program asked for
   };
   ChunkBlock* same_bucket;   // BlockTable
-  uint64_t state : 8;        // a byte of its own: it changes three times in each pair
+  uint64_t state : 8;        // a whole byte: it changes three times per allocation and free
   uint64_t exported : 1;     // known outside the process: never to be reused
   uint64_t asked_bits : 10;  // see keep_asked()
   uint64_t map_bits : 45;    // see set_map()
 
   BlockState is() const { return static_cast<BlockState>(state); }
   void become(BlockState s) { state = static_cast<uint8_t>(s); }
-  // Of a live block, for asked_of() once it is freed: what it has beyond `requested`, and 1.
+  // For a live block: records bytes() - requested + 1, so that asked_of() still knows the requested
+  // size once it is freed.
   void keep_asked() {
     const uint64_t lost = bytes() - requested;
     asked_bits = lost < kBlockGranule ? (lost + 1) & 0x3ff : 0;
   }
-  // What os::map() gives is below 2^48, and records in it begin at whole words.
+  // Fits, because os::map() returns addresses below 2^48, and records begin at multiples of 8.
   void set_map(const ChunkMap* map) {
     map_bits = (reinterpret_cast<uintptr_t>(map) >> 3) & ((uint64_t{1} << 45) - 1);
   }
@@ -61,7 +62,7 @@ struct ChunkBlock {
   inline uint64_t address() const;
   // Granules from the block's start to the first aligned one; `align` in granules.
   inline uint32_t to_aligned(uint32_t align) const;
-  // Whether an aligned block of that size can be cut from it.
+  // Whether an aligned block of `wanted` granules can be cut from it.
   bool fits(uint32_t wanted, uint32_t align) const {
     return uint64_t{to_aligned(align)} + wanted <= granules;
   }
@@ -76,21 +77,21 @@ struct ChunkMap {
   Chunk* chunk;  // also the Arena's link: written only under the pool's lock while in use
   uint64_t base;
   uint32_t granules;
-  uint32_t live;         // blocks the program holds, and
-  uint32_t rooms;        // those of them that are kept for members of its groups
+  uint32_t live;         // blocks the program holds, plus rooms
+  uint32_t rooms;        // blocks that are reserved for members of groups
   uint32_t waiting;      // blocks freed and not yet clean, parked ones too
-  uint32_t quarantined;  // blocks freed that never will be
+  uint32_t quarantined;  // blocks freed that never become clean
   uint32_t filling;      // blocks that are taken out to be filled
-  bool own;              // made for one request larger than a chunk: is not the first one
-  uint64_t rounding;     // what the driver takes for it beyond its size: pages of 2 MiB, if large
-  Unit* units;           // of a range (Role::range): what is behind each unit's addresses, or 0
-  bool idle;             // counted as such: idle_now() when it was last looked at
+  bool own;              // made for one request larger than a chunk: not the pool's first chunk
+  uint64_t rounding;     // bytes that the driver adds to its size: it rounds large ones to 2 MiB
+  Unit* units;           // of a range (Role::range): the unit behind each slot, or 0
+  bool idle;             // counted as idle: idle_now() when it was last looked at
   ChunkMap* previous;    // of the pool's maps
   ChunkMap* next;
   ChunkBlock** heads;  // the first block that starts in each region, or nullptr
   ChunkBlock* own_heads[kOwnHeads];
 
-  // Makes the whole chunk one block, `all`, that is in no list. False when no memory is left for
+  // Makes the whole chunk one block, `all`, which is in no list. False if there is no memory for
   // the heads.
   bool open(Chunk* owner, ChunkBlock* all);
   void close();
@@ -98,20 +99,21 @@ struct ChunkMap {
   // Cuts `block` after `granules`; `rest` becomes the block behind it.
   void split(ChunkBlock* block, uint32_t granules, ChunkBlock* rest);
 
-  // Adds `second`, the block behind `first`, to it; `second` is a block no more.
+  // Extends `first` by `second`, the block behind it. `second` is no block any more.
   void join(ChunkBlock* first, ChunkBlock* second);
 
   // The block that contains this granule of the chunk.
   ChunkBlock* around(uint32_t granule) const;
-  // The same for the first granule of a region, without a walk over the blocks of those before it.
+  // The block that contains the first granule of a region. Takes no walk over the blocks of earlier
+  // regions.
   ChunkBlock* at_region(uint32_t region) const;
 
   ChunkBlock* first_block() const { return heads[0]; }
 
-  // By the program, or by a fill that is under way.
+  // Used by the program, or by a fill that is under way.
   bool in_use() const { return live != 0 || filling != 0; }
 
-  // Nothing in it is live, nor may anything still be in use.
+  // Nothing in it is live, waiting or being filled.
   bool idle_now() const { return !in_use() && waiting == 0; }
 
  private:
@@ -134,8 +136,8 @@ uint32_t ChunkBlock::to_aligned(uint32_t align) const {
 }
 
 // Finds a block by its place (chunk and first granule), in constant time however many blocks there
-// are. Linear hashing: one bucket is added for each block above their number, so that no insertion
-// ever pays for all the others. Eight bytes a block.
+// are. Linear hashing: whenever there are more blocks than buckets, one bucket is added, so no
+// insertion rehashes the whole table. Eight bytes a block.
 class BlockTable {
  public:
   void insert(ChunkBlock* block) {
@@ -160,11 +162,11 @@ class BlockTable {
     return is_last ? soon_wanted_ : look_up(map, start);
   }
 
-  // The same of a block that is likely to be looked for again: a free asks twice for its block.
+  // As find(), for a block that is likely to be looked up again: a free looks its block up twice.
   ChunkBlock* find_first(const ChunkMap* map, uint32_t start) {
     return soon_wanted_ = find(map, start);
   }
-  // The same of one that is not the last one found, as a rule.
+  // As find_first(), for a block that is usually not the last one found.
   ChunkBlock* find_another(const ChunkMap* map, uint32_t start) {
     return soon_wanted_ = look_up(map, start);
   }
@@ -246,7 +248,7 @@ class BlockRecords {
     unused_ = block;
   }
 
-  // So that the next `n` calls of take() cannot fail.
+  // Makes sure that the next `n` calls of take() succeed. False if the system has no memory left.
   bool reserve(int n) {
     const ChunkBlock* block = unused_;
     while (n > 0 && block != nullptr) {

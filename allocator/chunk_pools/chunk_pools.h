@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The chunk strategies (legacy, naive_best_fit, auto_growth, thread_local): few large chunks, with
 // every request a block inside one. They differ in the sizes of their chunks (chunk_sizes.h), in
-// when neighbours are merged, and in how many pools there are: one, or one for each thread number
-// (thread_numbers.h). A free goes to the block's pool, whichever thread frees.
+// when they merge neighbours, and in the number of pools: one, or one for each thread number
+// (thread_numbers.h). A freed block goes to the pool it came from, whichever thread frees it.
 //
 // Any thread; no lock is held while the chunk layer is called.
 #pragma once
@@ -29,7 +29,7 @@ struct BlockArenas {
   }
 };
 
-// Of a strategy whose idle memory serves requests of any size: it is kept until memory runs short.
+// For strategies whose idle memory serves requests of any size: they keep it until memory is short.
 struct KeepsIdleMemory {
   static constexpr bool kCutsIdleChunks = true;
   static constexpr bool kHasIdleBudget = false;
@@ -43,78 +43,81 @@ struct KeepsIdleMemory {
 
 class ChunkPools : public KeepsIdleMemory {
  public:
-  // The most that its pools together may have live and not published: a block of any size.
+  // The most bytes that its pools together may have live but not yet published: one block of any
+  // size.
   static constexpr uint64_t kMostUnpublished = uint64_t{1} << 62;
 
-  // `role`: of its chunks, split or planned.
+  // `role`: that of its chunks, Role::split or Role::planned.
   void init(SharedChunks* shared, BlockArenas* arenas, ChunkSupply* supply,
             const DeviceParts& device, uint32_t owner, const ChunkSizes& sizes,
             Role role = Role::split);
 
-  // Serves the request from clean memory of the thread's pool.
+  // Serves the request from clean memory of its pool: the thread's, the arena's or the only one.
   bool take_clean(Request& request);
-  // The same, with Request::room behind it.
+  // As take_clean(), with Request::room behind the block.
   bool take_clean_with_room(Request& request);
-  // The same as take_clean(), where something of its size is clean and freed memory keeps its size
-  // (ReuseRule).
+  // Under ReuseRule::same_size: serves the request from a clean block that was kept for its size.
+  // Otherwise false.
   bool take_same(Request& request);
 
-  // Serves it from a fresh chunk of the usual size, or where the request is larger from one as
-  // large as that; a result code of the source.
+  // Serves the request from a new chunk of the usual size, or of the request's size if that is
+  // larger. Returns a result code of the source.
   int take_fresh(Request& request);
 
-  // The same from whatever the driver still has: chunks half as large again and again, while
-  // they have driver pages of their own, then just the request. A small one is the driver's then,
-  // not the pool's.
+  // As take_fresh(), from whatever memory the driver still has. Tries chunks of half the size again
+  // and again, down to 1 MiB, then one of just the request's size. A request below 1 MiB then gets
+  // a driver allocation of its own. *step: the step that was tried last.
   int take_fresh_of_any_size(Request& request, Step* step);
   bool can_ask_for_less() const { return true; }
 
-  // For a plan (allocator/plan_arena.h), in the first pool. Takes a chunk of `bytes`, which becomes
-  // the newest one; and serves a request at `offset` of the newest one, if that memory is clean.
+  // For a plan (allocator/plan_arena.h), in the first pool. add_chunk(): adds a chunk of `bytes`,
+  // which becomes the newest one; false if it cannot. take_at(): BlockPool::allocate_at().
   bool add_chunk(uint64_t bytes);
   uint64_t take_at(BlockPool& pool, uint64_t offset, uint64_t bytes) {
     return pool.allocate_at(offset, bytes, shared_->reclaim);
   }
 
-  // The last attempt: every pool, every free block; worth repeating once more memory is clean.
+  // The last attempt: looks at every free block of every pool. Worth repeating once more memory is
+  // clean.
   bool take_from_anywhere(Request& request, Step* step);
   bool worth_waiting(const Request& request) const { return true; }
 
   uint64_t most_pools() const { return pools_used_.load(std::memory_order_relaxed); }
 
-  // For chunks of its role.
+  // For chunks of this object's role. find(): PoolBase::find().
   bool find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
-  // The block there became known outside the process (block_pool.h).
+  // BlockPool::mark_exported().
   bool mark_exported(const Chunk* chunk, uint64_t address);
 
-  // The pool of a chunk, and what to do with chunks that ended with a block of theirs, or with a
-  // group (groups.h).
+  // pool_of(): the pool of a chunk. release_exported(): releases the chunks that a free, or the end
+  // of a group, moved into its list `ended`.
   BlockPool* pool_of(const Chunk* chunk) {
     return pools_[chunk->at().shard()].load(std::memory_order_acquire);
   }
   void release_exported(ChunkList* ended);
 
-  // The pool that lies beside the default strategy, for members of groups, if that is in use.
+  // The number of the pool for members of groups, beside the default strategy.
   static constexpr unsigned kBesideOnDemand = 0;
 
-  // For a strategy that gives pools meanings (graph_arena): a pool by its number, nullptr where
-  // there is none yet; takes out its clean chunks; takes out one that is wholly idle, if there is
-  // any.
+  // For graph_arena, which uses pools as arenas. pool_at(): a pool by its number; nullptr if there
+  // is none yet. collect_clean_of(): takes out its clean chunks. collect_one_idle(): takes out one
+  // idle chunk, if there is one.
   BlockPool* pool_at(unsigned number) const {
     return pools_[number].load(std::memory_order_acquire);
   }
   void collect_clean_of(unsigned number, ChunkList* out);
   void collect_one_idle(unsigned number, ChunkList* out);
-  // The same of the first pool, but for its newest chunk.
+  // Takes out one idle chunk of the first pool, but not its newest chunk.
   void collect_idle_before_newest(ChunkList* out);
 
-  // Where fills are gathered: fills what no work uses any more, ahead of need; of one pool, or all.
+  // With gathered fills: fills the freed blocks that no work can touch any more, in one pool or in
+  // all.
   void fill_freed_of(unsigned number);
   void fill_freed() {
     for_each_pool([this](BlockPool& pool) { fill_freed(pool); });
   }
 
-  // Whether the block just handed out from this chunk is filled.
+  // Whether a block that was just handed out from this chunk is filled.
   bool fills(const Chunk* chunk) {
     const BlockPool* pool = pool_of(chunk);
     return pool != nullptr && pool->fills();
@@ -123,18 +126,19 @@ class ChunkPools : public KeepsIdleMemory {
   // Takes every chunk in which nothing is live out of the pools, for the driver.
   void collect_all(ChunkList* out) { collect_idle(true, out); }
 
-  // The same of those in which nothing is waiting either.
+  // Takes out only those chunks in which nothing waits either.
   void collect_clean(ChunkList* out) { collect_idle(false, out); }
 
-  // What became clean since is merged now.
+  // BlockPool::refresh() for every pool.
   void refresh(bool) {
     for_each_pool([this](BlockPool& pool) { pool.refresh(shared_->reclaim); });
   }
 
-  // Idle release: what is wholly idle, and the oldest of it if it is that old.
+  // Idle chunks of the pools and the chunk layer, and one of them if it is old enough (BlockPool,
+  // ChunkCache).
   IdleChunks see_idle(Tick now);
   void collect_aged(Tick now, uint32_t least, ChunkList* out, uint64_t most = UINT64_MAX);
-  // The same without the chunk layer's.
+  // The same without the chunk layer.
   IdleChunks see_idle_here(Tick now);
   void collect_aged_here(Tick now, uint32_t least, ChunkList* out, uint64_t most = UINT64_MAX);
 
@@ -156,8 +160,7 @@ class ChunkPools : public KeepsIdleMemory {
   // Ends with the last pool there is; most programs have a few, with low numbers.
   template <typename Visitor>
   void visit_pools(Visitor visit) const {
-    // How many there are is asked anew each time: one that came meanwhile counted before it was
-    // here.
+    // The count is read anew each time, because a new pool is counted before it can be found.
     const auto all = [this] { return pools_used_.load(std::memory_order_acquire); };
     uint64_t seen = 0;
     for (unsigned i = 0; i < kMostThreads && seen < all(); ++i) {
@@ -175,15 +178,15 @@ class ChunkPools : public KeepsIdleMemory {
   void init_pool(BlockPool* pool, unsigned number);
   bool grows_alone(BlockPool* pool, Request& request);
   int grow(BlockPool* pool, Request& request, uint64_t bytes);
-  // False when that gave nothing.
+  // False if no memory was filled.
   bool fill_freed(BlockPool& pool) { return gathers() && gather_freed(pool); }
-  // Where a plan puts blocks, each is filled by itself.
+  // The blocks of a plan are filled one by one.
   bool gathers() const { return role_ == Role::split && supply_->filler.gathers(); }
   bool gather_freed(BlockPool& pool);
   void collect_idle(bool freed_too, ChunkList* out);
   void put_down(Chunk* chunk);
   void close_map(Chunk* chunk);
-  // What alignment may cost in a chunk whose base is not aligned.
+  // Bytes that alignment may waste in a chunk whose base is not aligned.
   uint64_t slack(const Request& request) const {
     return request.bytes + request.room >= sizes_.align ? sizes_.align - kBlockGranule : 0;
   }

@@ -36,20 +36,21 @@ inline bool has_units(StrategyKind kind) {
 inline bool has_arenas(StrategyKind kind) {
   return kind == StrategyKind::graph_arena || kind == StrategyKind::unit_arena;
 }
-// What takes its place where there is no virtual memory management.
+// The strategy to use instead if the device has no virtual memory management.
 StrategyKind without_units(StrategyKind kind);
 
 struct ChunkSizes {
   StrategyKind kind;
   uint64_t first;  // bytes of a pool's first chunk; 0: by the request
   uint64_t later;  // bytes of every other one; 0: by the request
-  uint64_t align;  // of blocks at least that large; a power of two, at least kBlockGranule
-  bool initial_clamped, later_clamped;  // the setting asks for more than the device has
+  uint64_t align;  // of blocks that are at least as large; a power of two, >= kBlockGranule
+  bool initial_clamped, later_clamped;  // the setting was larger than the device
 
-  // The size to ask the driver for when `need` bytes are missing: by the request that is `need`,
-  // but at least a driver page for a small one.
+  // The bytes to request from the driver when `need` bytes are missing. If the setting is 0, that
+  // is `need`, but at least a driver page if `need` is small.
   uint64_t chunk_for(uint64_t need, bool is_first) const;
-  // Whether that is a driver allocation of its own: the first chunk is still to come then.
+  // Whether `need` is larger than a chunk, so the chunk is made for this request alone
+  // (ChunkMap::own). It does not count as the pool's first chunk.
   bool exceeds(uint64_t need, bool is_first) const;
 };
 

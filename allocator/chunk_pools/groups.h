@@ -2,7 +2,7 @@
 // Groups of one context (FLAGS_fuse_parameter_groups_size, FLAGS_fuse_parameter_memory_size):
 // consecutive allocations of one thread from one call site lie side by side, each where the one
 // before it ends (rounded up to 512 bytes), so that the program can use them as one buffer. Other
-// sites may ask in between: weight, bias, weight, bias are two groups.
+// sites may allocate in between: weight, bias, weight, bias are two groups.
 //
 // Members are ordinary blocks of a BlockPool: each is freed by itself, and its memory waits and is
 // reused as usual. Their pool is the strategy's own. Under the default strategy, AnyStrategy keeps
@@ -36,20 +36,21 @@ GroupRules group_rules(const config::Policy& policy);
 
 class Groups {
  public:
-  // `pools`: where members are.
+  // `pools`: those that hold the members, unless memory is units.
   void init(const GroupRules& rules, ChunkPools* pools, SharedChunks* shared, Ledger* ledger);
   bool on() const { return rules_.on; }
 
-  // Whose request it is: a number below kMostThreads for the thread, and its call site, not 0.
+  // Who requests: the thread's number, below kMostThreads, and the call site, not 0.
   struct Caller {
     unsigned thread;
     uint32_t site;
   };
 
-  // The next member of the caller's group, or 0: there is none, or it ended with this request.
+  // Takes the next member of the caller's group. 0 if the caller has no group, or if its group ends
+  // because the request does not fit.
   uint64_t take_member(Caller caller, uint64_t bytes);
 
-  // Room to take with a first member; 0: it begins no group.
+  // Bytes of room to reserve behind a first member; 0 if the request begins no group.
   uint64_t room_for(Caller caller, uint64_t bytes);
 
   // A first member was handed out at `address`, with or without room.
@@ -58,7 +59,7 @@ class Groups {
 
   // Memory is short: all room is clean memory again.
   void end_all();
-  // The same of groups whose chunks hold nothing else that is live.
+  // As end_all(), but only for groups whose chunks hold nothing else that is live.
   void end_idle();
 
   // The context is gone, and nothing of it is in hand.
@@ -66,8 +67,8 @@ class Groups {
   void reset_after_fork();
 
  private:
-  static constexpr unsigned kMostOpen = 8;      // of a thread; another one takes the oldest's place
-  static constexpr uint64_t kMostBetween = 16;  // requests of a thread between two of one group
+  static constexpr unsigned kMostOpen = 8;      // per thread; a further group replaces the oldest
+  static constexpr uint64_t kMostBetween = 16;  // other requests of its thread end a group
 
   struct Group {
     uint32_t site;  // 0: no group
@@ -76,7 +77,7 @@ class Groups {
     uint64_t first;  // bytes asked for the first member
     uint64_t used;   // bytes of all members, rounded up
     uint64_t members;
-    uint64_t last;  // request of the thread that is one of them
+    uint64_t last;  // number of the thread's request that was the last member
   };
   struct Slot {
     Mutex mutex;
@@ -84,7 +85,8 @@ class Groups {
     Group groups[kMostOpen];
   };
 
-  // How much a group came to that began so; the last one that has this place.
+  // The total bytes of the last group that began at this site with this size. A group whose hash is
+  // the same replaces it.
   struct Learnt {
     uint32_t site;
     uint64_t first, bytes;

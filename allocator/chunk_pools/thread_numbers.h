@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small numbers for threads, each of which has a pool of its own under the strategy thread_local.
-// The number of a thread that ended goes to the next one that asks, and the pool with it.
-// Lock-free; any thread.
+// Small numbers for threads. Under the strategy thread_local each number has a pool of its own.
+// When a thread ends, the next thread that needs a number gets its number and pool. Lock-free; any
+// thread.
 #pragma once
 
 #include <atomic>
@@ -14,10 +14,10 @@ inline constexpr unsigned kMostThreads = 256;
 
 class ThreadNumbers {
  public:
-  // Shared by all threads beyond the others, and never released.
+  // The number that all threads share once the others are taken. It is never released.
   static constexpr unsigned kCommon = kMostThreads - 1;
 
-  // The lowest number that nobody has.
+  // Takes the lowest free number, or kCommon.
   unsigned acquire() {
     for (unsigned word = 0; word < kWords; ++word) {
       uint64_t seen = taken_[word].load(std::memory_order_relaxed);
