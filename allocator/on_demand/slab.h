@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // One slab: a 2 MiB chunk cut into blocks of whole 512-byte granules (the driver's own spacing).
 // Nothing can be written into device memory, so the boundary tags live here, in at most 64 bytes a
-// block (but of eight or fewer, which share 576). While a slab has few blocks, its whole record is
-// 512 bytes, side by side with those of other slabs, so that a free among thousands of slabs of
-// large blocks touches few cache lines and pages. Of more blocks, records come in pairs, and a
-// table by address that grows with them finds them; from kMostInOrder on a SlabMap, which takes 9
-// KiB for any number of blocks, is faster and small enough. What a slab took it keeps until it
-// ends. Not thread-safe: the lock of the SlabPool that owns the slab protects it.
+// block. (A slab with eight blocks or fewer has 576 bytes in all.) While a slab has few blocks, its
+// whole record is 512 bytes, beside those of other slabs. So a free among thousands of slabs of
+// large blocks touches few cache lines and pages. For more blocks, the slab takes further records
+// in pairs, and a table by address, which grows with them, finds them. From kMostInOrder blocks on
+// it takes a SlabMap instead, which is faster and has 9 KiB for any number of blocks. A slab keeps
+// what it took until it ends. Not thread-safe: the lock of the SlabPool that owns the slab protects
+// it.
 #pragma once
 
 #include <bit>
@@ -18,8 +19,8 @@
 
 namespace cistern::alloc {
 
-// Which record is whose, in a slab of many blocks: bits per granule say where blocks start and
-// which of them are clean, and from a start one or two reads lead to the number of the block's
+// Finds the records of a slab with many blocks. Bits per granule say where blocks start and which
+// of these blocks are clean. From a start, one or two reads lead to the number of the block's
 // record. Not thread-safe: the lock of the SlabPool that owns the slab protects it.
 inline constexpr uint64_t kSlabBytes = uint64_t{2} << 20;
 inline constexpr uint32_t kGranuleBytes = kDriverGranule;
@@ -29,7 +30,7 @@ class SlabMap {
  public:
   void clear();
 
-  // A clean block starts at this granule; and none does any more.
+  // add_clean(): a clean block starts at this granule. remove(): no block starts there any more.
   void add_clean(uint32_t start, uint16_t number) {
     Word& at = word(start);
     if (at.starts == 0) some_ |= uint64_t{1} << (start / 64);
@@ -49,14 +50,14 @@ class SlabMap {
   void set_clean(uint32_t start) { word(start).clean |= bit(start); }
   void set_taken(uint32_t start) { word(start).clean &= ~bit(start); }
 
-  // The record of the block that starts at this granule; one must.
+  // The record's number for the block that starts at this granule. There must be one.
   uint16_t number_at(uint32_t start) const { return word(start).numbers[start % 64]; }
 
   // The last block start below `granule` > 0; there is always one, at 0.
   uint32_t last_start_before(uint32_t granule) const;
 
  private:
-  // What is known of 64 granules lies together: a free touches one place.
+  // All that is known of 64 granules lies together, so a free touches one place.
   struct Word {
     uint64_t starts;       // a block starts at this granule
     uint64_t clean;        // a clean block starts at this granule
@@ -72,11 +73,11 @@ class SlabMap {
   Word all_[kWords];
 };
 
-// Memory that a slab takes beside its own record when it has more blocks: parts, and the maps of
-// slabs with many blocks. A part has a power of two of bytes, and parts of all sizes are cut from
-// the same segments, side by side: a slab with twenty blocks takes no page of its own. Parts given
-// back serve others of their size; segments are never unmapped. Any thread; not on hot paths: a
-// slab keeps what it took until it ends.
+// Memory for slabs whose blocks do not fit into the slab's own record: parts, and the maps of slabs
+// with many blocks. The size of a part is a power of two. Parts of all sizes are cut from the same
+// segments, so a slab with twenty blocks takes no page of its own. A part that is given back serves
+// the next request of its size. Segments are never unmapped. Any thread; not on hot paths: a slab
+// keeps what it took until it ends.
 struct Block;
 
 class SlabParts {
@@ -84,11 +85,11 @@ class SlabParts {
   static constexpr uint32_t kLeastBytes = 64;  // a cache line
   static constexpr uint32_t kMostBytes = 16384;
 
-  // `bytes`: a power of two between these. Its contents are anything; nullptr when the system has
-  // no memory left.
+  // `bytes`: a power of two from kLeastBytes to kMostBytes. The contents are undefined. nullptr if
+  // the system has no memory left.
   void* take(uint32_t bytes);
   void give_back(void* part, uint32_t bytes);
-  // So many, every `stride`th of these.
+  // Gives back `count` parts: parts[0], parts[stride], ...
   void give_back(Block** parts, size_t count, size_t stride, uint32_t bytes);
 
   Arena<SlabMap> maps;
@@ -126,7 +127,7 @@ struct alignas(32) Block {  // never across two cache lines
     Block* prev;     // clean: in its bin
     uint64_t stamp;  // freed: see FreedQueue; live: the Epoch in which it was handed out
   };
-  uint32_t requested : 24;  // live: bytes the program asked for; freed or kept: as it was
+  uint32_t requested : 24;  // live: requested bytes; freed or kept: those it was last live with
   uint32_t state : 8;
   uint16_t start;
   uint16_t granules;  // of an unused record: its number
@@ -146,7 +147,7 @@ struct alignas(512) Slab {
   Chunk* chunk;  // also the Arena's link: written only under the pool's lock while in use
   uint64_t base;
   union {
-    // start << 16 | record's number of each block, by address; behind the last kNone.
+    // For each block, by address: start << 16 | the record's number. kNone behind the last one.
     uint32_t* order;
     SlabMap* map;  // where `half` is 0
   };
@@ -157,39 +158,41 @@ struct alignas(512) Slab {
   uint16_t waiting;  // blocks freed and not yet clean
   uint16_t filling;  // blocks that are taken out to be filled
   uint16_t numbers;  // of records ever used
-  uint16_t half;     // of the entries that `order` has room for; 0: there is a map instead
+  uint16_t half;     // half of the entries that fit into `order`; 0: there is a map instead
   uint16_t count;    // entries in order
-  uint16_t last;     // the entry that was looked for last: often the next one, too
-  uint16_t clean;    // few blocks: which of records[] are clean blocks, as bits
+  uint16_t last;     // the entry that was looked up last: often the next one as well
+  uint16_t clean;    // with few blocks: a bit for each of records[] that is a clean block
   uint32_t own_order[2 * kOwnHalf];
   Block records[kFew];
 
   static Slab* of(const Block* block) { return block->slab; }
 
-  // Makes the whole slab one clean block and returns it. close(): gives back what it took since.
+  // open(): makes the whole slab one clean block and returns it. close(): gives back the memory
+  // that the slab has taken since.
   Block* open(Chunk* owner);
   void close();
 
-  // Cuts `granules` off the front of a clean block that is in no bin; it is clean no more. The
-  // rest, if any, becomes a clean block of its own and is returned; the block keeps it where the
-  // system has no memory for its record.
+  // Cuts a clean block that is in no bin after `granules`; the block is no longer clean. The rest,
+  // if any, becomes a clean block of its own and is returned. If there is no memory for the rest's
+  // record, the block keeps the rest, and the result is nullptr.
   Block* split(Block* block, uint32_t granules);
 
   // The clean neighbours of a block, or nullptr.
   Block* clean_before(const Block* block);
   Block* clean_after(const Block* block);
 
-  // Joins two neighbours, neither in a bin, into the first, which is still as clean as it was; the
+  // Joins two neighbours that are in no bin into the first. Its clean mark does not change. The
   // second's record becomes unused.
   void join(Block* first, Block* second);
 
   void set_clean(Block* block);
 
-  // The live block that starts at `address`, or nullptr; and the one that contains it.
+  // live_at(): the live block that starts at `address`, or nullptr. live_around(): the one that
+  // contains it.
   Block* live_at(uint64_t address);
   Block* live_around(uint64_t address);
 
-  // The block that starts at this granule; one must.
+  // The block that starts at this granule. There must be one.
   Block* starting_at(uint32_t granule);
 
   uint64_t address(const Block* block) const {
@@ -198,7 +201,7 @@ struct alignas(512) Slab {
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
-  static constexpr uint32_t kAtATime = 16;  // records a slab takes once it has a map, else two
+  static constexpr uint32_t kAtATime = 16;  // records per take of a slab with a map; others: 2
 
   bool few() const { return pairs == nullptr; }
   bool mapped() const { return half == 0; }

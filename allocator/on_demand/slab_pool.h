@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small blocks (below 1 MiB) of one context, for the threads that share one shard of it: cut from
-// slabs of 2 MiB. Blocks go from live to freed (waiting, or parked) to clean (merged with clean
-// neighbours, in bins by size). Any thread: every function takes the pool's own lock. None calls
-// the driver; slabs that became empty are handed to the caller as chunks.
+// The small blocks (below 1 MiB) of one shard of a context, cut from slabs of 2 MiB. Several
+// threads may share a shard. Blocks go from live to freed (waiting, or parked) to clean (merged
+// with clean neighbours, in bins by size). Any thread: every function takes the pool's own lock.
+// None calls the driver; slabs that become empty are handed to the caller as chunks.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace cistern::alloc {
 
-// Slabs in which nothing is live nor waits, that a pool keeps.
+// The empty slabs that a pool keeps: nothing in them is live or waits.
 template <int kMost>
 class SpareSlabs {
  public:
@@ -35,46 +35,49 @@ class SpareSlabs {
   int count_ = 0;
 };
 
-// On cache lines of its own (fetched in pairs), or threads in different shards would fight over
-// their neighbours' ends.
+// Aligned to 128 bytes, because cache lines are fetched in pairs: otherwise threads of different
+// shards would share lines.
 class alignas(128) SlabPool : public PoolBase<SlabPool, Block, 9> {  // 1 … 4096 granules
  public:
-  // The address of a clean block of `bytes`, or 0. `thorough`: look at every free block rather than
-  // at a few of the right size; for the last attempt before memory is said to be out.
+  // The address of a clean block of `bytes`, or 0. `thorough`: looks at every free block, not only
+  // at a few of the right size; for the last attempt before a request fails. `emptied`: see
+  // refresh().
   uint64_t allocate(uint32_t bytes, Reclaim& reclaim, ChunkList* emptied, bool thorough = false);
 
-  // PoolBase::begin(). `number`: of the shard.
+  // PoolBase::begin(). `number`: that of the shard.
   void init(Ledger* ledger, Garbage* garbage, uint32_t owner, uint8_t number, bool gathers = false,
             ReuseRule rule = ReuseRule::about);
 
-  // Takes a chunk of kSlabBytes; `slab` is its fresh bookkeeping.
+  // Adds a chunk of kSlabBytes as a slab. `slab`: a new record for it.
   void add(Chunk* chunk, Slab* slab);
 
-  // What the program had asked for; 0 when `address` is not the start of a live block of a slab of
-  // this pool. `chunk` is what the index said; it may have another meaning by now.
-  // When the last live block of an exported slab goes, so does its chunk, through `ended`: for the
-  // driver, never for reuse. `latest`: FreedQueue::push().
+  // Returns the requested size; 0 if `address` is not the start of a live block of this pool.
+  // `chunk` is what the index returned; its record may have been recycled since.
+  // If this was the last live block of an exported slab, the chunk leaves through `ended`, for the
+  // driver and never for reuse. `latest`: see FreedQueue::push().
   uint64_t free(const Chunk* chunk, uint64_t address, Reclaim& reclaim, ChunkList* ended,
                 Ticket latest = Reclaim::kNow);
 
-  // Another process or device may know what is at `address`, and nobody says when it is done with
-  // it: from now on what is freed in this slab is in quarantine until the slab ends. Parts never
-  // handed out yet still serve, so that a slab does not end up with one block. False when there is
-  // no live block in the slab.
+  // Another process or device may know the memory at `address`, and does not say when it is done.
+  // So every block that waits or is freed from now on in this slab is in quarantine until the slab
+  // ends. Clean memory of the slab still serves requests, so the slab does not end up with one
+  // block. False if the slab has no live block.
   bool mark_exported(Chunk* chunk, uint64_t address);
 
-  // Hands out every slab in which nothing is live. With `freed_too` also those whose last blocks
-  // may still be in use: good for returning them to the driver, not for reuse.
+  // Moves every slab in which nothing is live and nothing waits into `emptied`. With `freed_too`
+  // also those whose freed blocks may still be in use: such slabs may go to the driver, but must
+  // not be reused.
   void collect_empty(Reclaim& reclaim, bool freed_too, ChunkList* emptied);
 
-  // What became clean since is merged with its neighbours now. Empty slabs go to the caller, with
-  // `spare_too` all of them.
+  // Makes freed blocks clean that no work can touch any more, and merges them with their
+  // neighbours. Moves empty slabs that the pool does not keep into `emptied`; with `spare_too` all
+  // empty slabs.
   void refresh(Reclaim& reclaim, bool spare_too, ChunkList* emptied);
 
-  // Once it is close()d and nothing is in_hand(). Counters stay.
+  // Call it after close(), once in_hand() is 0. The counts of allocations and frees stay.
   void forget_all();
 
-  // What could serve requests of any kind: slabs in which the program holds nothing.
+  // Bytes of slabs in which the program holds nothing: they could serve any request.
   uint64_t available_bytes(const Reclaim& reclaim, bool all, bool parts);
 
  private:
@@ -94,8 +97,9 @@ class alignas(128) SlabPool : public PoolBase<SlabPool, Block, 9> {  // 1 … 40
   void take_out_empty(ChunkList* emptied);
   void end_if_over(Slab* slab, ChunkList* ended);
 
-  // One empty slab stays, so that a lone block going back and forth is cheap. Where blocks have
-  // sizes, more: another slab would be empty of them.
+  // The pool keeps one empty slab, so that allocating and freeing a single block again and again is
+  // cheap. Under ReuseRule::same_size it keeps more, because another slab would have no blocks of
+  // the right size.
   static constexpr int kSparesOfSizes = 16;
   int most_spares() const { return keeps_sizes() ? kSparesOfSizes : 1; }
 
