@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// The strategy of GE_USE_STATIC_MEMORY=3, and what is under that of 4 (graph_arena/graph_arenas.h):
-// addresses are reserved once, physical units come behind them when they are first needed, stay
-// there when what they held is freed, and move: where no clean memory lies side by side for a
-// request, clean units from elsewhere are mapped side by side for it. So a request fails only if
-// the units that hold any byte of the program's and the units it needs are more than there are.
+// The strategy of GE_USE_STATIC_MEMORY=3, and the base of that of 4 (graph_arena/graph_arenas.h).
+// Addresses are reserved once. Physical units are mapped behind them when they are first needed,
+// and stay there when their blocks are freed. If a request finds no contiguous clean memory, clean
+// units from elsewhere are mapped side by side for it. So a request fails only if it needs more
+// units than remain beside those that hold a byte of the program's.
 //
 //   large    requests of a unit and more own whole units (blocks of whole units in a BlockPool)
 //   small    the rest share units of their own (blocks of 512 bytes and more in another one)
 //   an arena requests of any size that name it (Request::arena), side by side in units of its own.
-//            It takes what it is to have at once, and keeps it: before its units go elsewhere the
-//            source is asked for new ones
-//   a range  addresses of one pool: one Chunk (Role::range) with a ChunkMap, never given up before
-//            the context ends. As many as the memory has bytes; another one if none of its holes is
-//            long enough
+//            It takes its known size at once, and keeps it: other pools ask the source for new
+//            units before they take units from an arena
+//   a range  addresses of one pool: one Chunk (Role::range) with a ChunkMap, kept until the context
+//            ends. It has as many addresses as the memory has bytes. If no hole in it is long
+//            enough, the pool gets another range
 //
-// The way of a request: clean memory side by side, no call -> miss: the gap that takes the fewest
-// units, from clean units elsewhere, else from new ones. Only clean memory is unmapped (unmapping
-// is not ordered by streams), and nothing here waits for work.
+// The way of a request: contiguous clean memory, without a call of the source -> on a miss, the gap
+// that needs the fewest units, filled with clean units from elsewhere, then with new ones. Only
+// clean memory is unmapped (unmapping is not ordered by streams), and nothing here waits for work.
 //
-// Any thread. What moves is in the hands of one thread (BlockState::moving); threads that miss at
-// once wait a moment for each other, so that one takes what is enough for several. No lock is held
-// while the source is called.
+// Any thread. Memory that moves is in the hands of one thread (BlockState::moving). Threads that
+// miss at the same time wait a moment for each other, because the memory that one of them takes may
+// be enough for several. No lock is held while the source is called.
 #pragma once
 
 #include <algorithm>
@@ -38,9 +38,9 @@ namespace cistern::alloc {
 
 // Separates threads that move units from a thread that changes access to mapped memory, because
 // nobody knows the next address of a unit that is being moved. Several threads may move units at
-// the same time. A thread that changes access waits for them and keeps new ones out. Both sides
-// wait only for driver calls of the other. A mover enters once, since a second entry could wait for
-// itself. Any thread; all state is atomic.
+// the same time. A thread that changes access waits for them and keeps new ones out. Each side
+// waits only while the other makes driver calls. A thread must not enter as a mover twice: the
+// second entry could wait for its own first one. Any thread; all state is atomic.
 class MoveGate {
  public:
   class Moving {
@@ -86,10 +86,10 @@ class MoveGate {
   std::atomic<int> moving_{0}, looking_{0};
 };
 
-// How much clean memory was not needed, and for how long. It does not matter which part: memory
-// that serves any request has no age of its own. Allocations write it, and one sweep at a time
-// (allocator/idle_work.h). If two threads write at once, one note is lost, and memory stays a tick
-// longer or shorter.
+// How many bytes of clean memory were not needed, and for how long. It is one amount for a whole
+// pool, because memory that serves any request has no age of its own. Written by allocations and by
+// one sweep at a time (allocator/idle_work.h). If two threads write at once, one note is lost, and
+// memory stays a tick longer or shorter.
 class LowWater {
  public:
   void init() {
@@ -98,13 +98,14 @@ class LowWater {
     since_ = offered_ = kNotSeen;
   }
 
-  // An allocation left this much clean.
+  // An allocation left `clean` bytes clean.
   void note(uint64_t clean) {
     if (clean < lowest_.get()) lowest_.set(clean);
   }
 
-  // For a sweep: what was clean at all moments since its age; from the age `due` on it may go. What
-  // did not go by the next tick is seen anew: it hides what has become clean since.
+  // For a sweep. Returns the bytes that were clean all the time, and for how many ticks; from age
+  // `due` on they may go. If they have not gone by the next tick, their age begins anew, because
+  // they hide memory that has become clean since.
   IdleChunks see(Tick now, uint64_t clean, uint32_t due) {
     const uint64_t lowest = std::min(lowest_.get(), clean);
     lowest_.set(clean);
@@ -120,7 +121,7 @@ class LowWater {
     return {unneeded_, old};
   }
 
-  // That much of it is gone.
+  // `bytes` of the unneeded memory are gone.
   void released(uint64_t bytes) { unneeded_ -= std::min(unneeded_, bytes); }
 
  private:
@@ -134,24 +135,25 @@ class Expandable : public KeepsIdleMemory {
   static constexpr uint64_t kMostUnpublished = ChunkPools::kMostUnpublished;
   static constexpr unsigned kMostArenas = 4;  // from 1 on
 
-  // `sizes`: `first` is what it takes at its first request, `later` what it grows by at the least;
-  // 0: by need.
+  // `sizes`: `first` is what it takes at its first request, `later` the least that it grows by, in
+  // bytes; 0: as much as needed.
   void init(SharedChunks* shared, BlockArenas* arenas, ChunkSupply* supply, MemorySource* source,
             const DeviceParts& device, uint32_t owner, const ChunkSizes& sizes);
 
   bool take_clean(Request& request);
-  // For groups (chunk_pools/groups.h), whose members share units whatever their size: with
-  // Request::room behind it. What is freed serves any size here.
+  // For groups (chunk_pools/groups.h). A request with Request::room shares units, whatever its
+  // size. take_same() is always false, because freed memory serves any size here.
   bool take_clean_with_room(Request& request) { return take_clean(request); }
   bool take_same(Request&) { return false; }
-  // With units from elsewhere, and new ones if those are too few.
+  // Serves the request with clean units from elsewhere, and new ones if those are too few. Returns
+  // a code of the source.
   int take_fresh(Request& request);
   int take_fresh_of_any_size(Request& request, Step* step) {
     *step = Step::returned;
     return take_fresh(request);
   }
   bool can_ask_for_less() const { return false; }
-  // With clean units from elsewhere alone.
+  // Serves the request with clean units from elsewhere only. False if they are too few.
   bool take_scattered(Request& request);
   bool take_from_anywhere(Request& request, Step*) {
     return take_clean(request) || take_scattered(request);
@@ -159,7 +161,8 @@ class Expandable : public KeepsIdleMemory {
   bool worth_waiting(const Request&) const { return true; }
   uint64_t most_pools() const { return most_pools_; }
 
-  // Before requests name it; none of them is served from an arena that could not be begun.
+  // Call it before requests name the arena. False if there is no memory for bookkeeping: then no
+  // request may name it.
   bool begin_arena(unsigned number);
   BlockPool* arena(unsigned number) const {
     return pools_[kLarge + number].load(std::memory_order_acquire);
@@ -172,14 +175,14 @@ class Expandable : public KeepsIdleMemory {
     const uint8_t number = chunk->at().shard();
     return number < kPools ? pools_[number].load(std::memory_order_acquire) : nullptr;
   }
-  // What is known outside the process and was freed goes to the source. Not `all`: only where it
-  // pays to look. False: nothing went.
+  // Releases units of freed blocks that are known outside the process. Without `all`, only in pools
+  // where BlockPool::look_for_known(). False if nothing went.
   [[gnu::cold]] bool release_known(bool all);
   bool find(const Chunk* chunk, uint64_t address, uint64_t* start, uint64_t* bytes);
   bool mark_exported(const Chunk* chunk, uint64_t address);
-  // visit(units, count, offset), which may call the source: the units that the block lies in which
-  // the program holds at `address`, and where in the first of them; they stay meanwhile. False: it
-  // holds none there.
+  // Calls visit(units, count, offset) with the units in which the live block around `address` lies,
+  // and the block's offset in the first of them. `visit` may call the source; no unit moves
+  // meanwhile. False if there is no live block.
   template <typename Visitor>
   bool visit_units_of(const Chunk* chunk, uint64_t address, Visitor visit) {
     const MoveGate::Looking looking(gate_);
@@ -202,17 +205,19 @@ class Expandable : public KeepsIdleMemory {
     for_each_pool([this](BlockPool& pool) { pool.refresh(shared_->reclaim); });
   }
 
-  // Clean units go to the source, and what is known outside the process; false: none went.
+  // Releases all clean units, and those of freed blocks that are known outside the process. False
+  // if none went.
   bool release_units();
-  // What is known outside alone.
+  // Only those known outside the process.
   bool release_known_units() { return release_known(/*all=*/true); }
 
-  // Chunks are the chunk layer's alone here.
+  // The pools have no chunks: only the chunk layer has some.
   void collect_all(ChunkList*) {}
   void collect_clean(ChunkList*) {}
   void refresh_chunks() { supply_->cache.refresh(shared_->reclaim); }
 
-  // Idle release: units of which as many were clean all the time.
+  // For idle release: the chunk layer's idle chunks, and the bytes of units that were clean all the
+  // time (LowWater).
   IdleChunks see_idle(Tick now);
   void collect_aged(Tick now, uint32_t least, ChunkList* out, uint64_t most = UINT64_MAX) {
     supply_->cache.collect_aged(now, least, out, most);
@@ -220,8 +225,8 @@ class Expandable : public KeepsIdleMemory {
   uint64_t release_aged_units(Tick now, uint32_t least);
   uint64_t unit_bytes() const { return units_.unit_bytes(); }
 
-  // visit(address, bytes), which may call the source: all runs of addresses that have memory behind
-  // them. Nothing moves meanwhile.
+  // Calls visit(address, bytes) for each run of addresses with memory behind it. `visit` may call
+  // the source; no unit moves meanwhile.
   template <typename Visitor>
   void for_each_mapped(Visitor visit) {
     const MoveGate::Looking looking(gate_);
@@ -257,27 +262,28 @@ class Expandable : public KeepsIdleMemory {
 
  private:
   static constexpr int kSmall = 0, kLarge = 1, kFirstArena = 2, kPools = kFirstArena + kMostArenas;
-  // Units in one call of the source, on the stack of the thread that moves them.
+  // The most units in one call of the source; the moving thread has them on its stack.
   static constexpr uint32_t kAtOnce = 64;
-  // No range of addresses can be had. No code of a source's.
+  // No range of addresses could be reserved. Not a code of the source.
   static constexpr int kNoAddresses = -2;
 
   class Turn;
   class Ahead;
-  // Whose clean units a pool may have: all but what arenas of others keep, or those, too.
+  // Which pools give clean units to another pool. spare: all except other pools' arenas. all:
+  // arenas too.
   enum class Givers : uint8_t { spare, all };
-  // How the memory behind a gap is had, and how far it came.
+  // The state of putting memory behind a gap.
   struct Filling {
     BlockPool& pool;
     const BlockPool::Gap& gap;
-    uint32_t fresh;  // new units that are needed
-    bool new_ones;   // may be had
-    Givers from;     // those that move
+    uint32_t fresh;  // new units that are still needed
+    bool new_ones;   // new units may be created
+    Givers from;     // pools from which units may move
     uint32_t filled = 0, created = 0;
-    int code = kOutOfMemory;  // why it is not all
+    int code = kOutOfMemory;  // the reason if the gap is not filled
   };
 
-  // Whether it owns whole units.
+  // Whether the request gets whole units of its own.
   bool large(const Request& request) const {
     return request.bytes >= units_.unit_bytes() && request.room == 0 && !request.in_arena();
   }
@@ -289,7 +295,7 @@ class Expandable : public KeepsIdleMemory {
   BlockPool* pool_for(const Request& request) {
     return pools_[number_for(request)].load(std::memory_order_acquire);
   }
-  // The pool that has what is taken ahead of need.
+  // The pool that holds units taken ahead of need.
   BlockPool* pool_ahead(const Request& request) {
     const int number = request.in_arena() ? number_for(request) : kLarge;
     return pools_[number].load(std::memory_order_acquire);
@@ -302,7 +308,7 @@ class Expandable : public KeepsIdleMemory {
       if (from == Givers::all || &pool == taker || !is_arena(pool)) visit(pool);
     });
   }
-  // What the block has behind the request.
+  // Bytes of the block behind the request: Request::room, or the rest of its last unit.
   uint64_t room_of(const Request& request) const {
     if (!large(request)) return request.room;
     return round_up(request.bytes, units_.unit_bytes()) - request.bytes;
@@ -346,8 +352,8 @@ class Expandable : public KeepsIdleMemory {
   UnitSupply units_;
   LowWater low_water_[kPools];
   MoveGate gate_;
-  std::atomic<bool> growing_{false};    // a thread takes units, or moves some
-  std::atomic<bool> reserving_{false};  // one reserves addresses
+  std::atomic<bool> growing_{false};    // a thread takes or moves units
+  std::atomic<bool> reserving_{false};  // a thread reserves addresses
   std::atomic<BlockPool*> pools_[kPools] = {};
   std::atomic<uint64_t> arena_bytes_{0};
 };

@@ -23,12 +23,13 @@ class UnitSupply {
   }
 
   UnitSource& source() { return *source_; }
-  // 0: there are none.
+  // 0 if there are no units.
   uint64_t unit_bytes() const { return bytes_; }
   // How many this context has.
   uint64_t units() const { return units_.get(); }
 
-  // Takes up to `count` units, fewer only where a call fails: how many, and that call's code.
+  // Creates `count` units, or fewer if a call fails. Returns how many, and the last call's code in
+  // *code.
   uint32_t create(Unit* units, uint32_t count, int* code) {
     *code = kSuccess;
     for (uint32_t made = 0; made < count; ++made) {
@@ -38,12 +39,12 @@ class UnitSupply {
     return count;
   }
 
-  // What the source did not take back of a range, for LeftUnits.
+  // The units of a range that the source did not take back, for LeftUnits.
   LeftRange left(uint64_t address, Unit* units, uint32_t slots) const {
     return {nullptr, source_, ledger_, cap_, address, bytes_, slots, units};
   }
 
-  // They are mapped nowhere.
+  // Releases units that are mapped nowhere.
   void release(const Unit* units, uint32_t count) {
     for (uint32_t i = 0; i < count; ++i) {
       source_->release(units[i]);
