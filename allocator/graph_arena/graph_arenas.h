@@ -61,7 +61,7 @@ class GroupedOnDemand {
     members_->refresh(spare_too);
   }
 
-  // Those of ChunkPools look at the chunk layer, which both share, too.
+  // ChunkPools' versions include the chunk layer, which both share.
   IdleChunks see_idle(Tick now) { return members_->see_idle(now); }
   void collect_aged(Tick now, uint32_t least, ChunkList* out, uint64_t most = UINT64_MAX) {
     members_->collect_aged(now, least, out, most);
@@ -71,7 +71,7 @@ class GroupedOnDemand {
     rest_->refresh_chunks();
     members_->refresh(/*spare_too=*/false);
   }
-  // Of what waits it is not known before refresh_chunks() whether it is idle.
+  // Whether waiting memory is idle is known only after refresh_chunks(), so it counts here.
   bool over_floor() const {
     const BlockPool* pool = members();
     return rest_->over_floor(pool == nullptr ? 0 : pool->waiting_bytes());
@@ -120,18 +120,21 @@ class GroupedOnDemand {
 // large as the largest of them. The default strategy serves requests outside of graphs, and
 // requests that outlived their graph in an earlier run of the same name.
 //
-//   begin   of a graph: if it is known and the arena is not one chunk that suffices, the arena goes
-//           back to the driver when it is empty, and the first miss takes one of the new size. Not
-//           empty, it is left to what outlived its graphs, and another one takes its place
-//   miss    a graph that needs more than there is, or is not known yet, grows the arena by chunks
-//   sync    what could not go when the graph began, because it was not clean, goes then
+//   begin   of a known graph: if the arena is not one chunk that is large enough, it is replaced.
+//           An empty arena goes back to the driver, and the first miss takes one of the new size.
+//           If blocks that outlived their graphs are in it, it is left to them, and a new arena
+//           takes its place
+//   miss    a graph that needs more than the arena has, or that is not known yet, adds chunks
+//   sync    memory that was not clean when the graph began goes back to the driver then
 //
-// Arenas that were left serve requests of the default strategy before it takes memory.
+// Arenas that were left to such blocks also serve requests of the default strategy, before its own
+// memory does.
 class GraphArenas : public GroupedOnDemand, public GraphRuns<GraphArenas> {
  public:
   static constexpr unsigned kMostArenas = 32;  // with those that were left
 
-  // `sizes`: first and later, bytes the arena takes at its first use and grows by; 0: by need.
+  // `sizes`: `first` and `later` are the bytes that the arena takes at its first use and grows by;
+  // 0: as much as needed.
   void init(SharedChunks* shared, OnDemand* rest, ChunkPools* members, ChunkSupply* supply,
             MemorySource* source, const DeviceParts& device, const ChunkSizes& sizes);
 
@@ -153,18 +156,18 @@ class GraphArenas : public GroupedOnDemand, public GraphRuns<GraphArenas> {
 
   void refresh_chunks();
 
-  // Idle memory of arenas is kept; what is to go back is excess.
+  // Idle memory of arenas stays. Only arenas that are to go back count as excess.
   bool over_budget(uint64_t coming = 0) const {
     return GroupedOnDemand::over_budget(coming) || to_give_back() != 0;
   }
   bool must_give_back() const { return to_give_back() != 0; }
   void collect_excess(ChunkList* out, uint64_t coming = 0);
-  // That of the arenas is none.
+  // Does not include arenas.
   void collect_aged_excess(Tick look, uint32_t least, uint64_t coming, ChunkList* out) {
     rest_->collect_aged_excess(look, least, coming, out);
   }
 
-  // What goes back is no arena's any more.
+  // Chunks that go back no longer belong to an arena: publishes the arenas' size.
   void collect_clean(ChunkList* out) {
     GroupedOnDemand::collect_clean(out);
     publish();
@@ -204,21 +207,22 @@ class GraphArenas : public GroupedOnDemand, public GraphRuns<GraphArenas> {
 
   ChunkSupply* supply_;
   SharedChunks* shared_;
-  uint32_t used_ = 0;                 // pools, a bit each
-  std::atomic<uint32_t> left_{0};     // those that serve the default strategy
-  std::atomic<uint32_t> refolds_{0};  // arenas that are to be one chunk, when they are empty
+  uint32_t used_ = 0;                 // a bit for each pool in use
+  std::atomic<uint32_t> left_{0};     // arenas left to blocks that outlived their graph
+  std::atomic<uint32_t> refolds_{0};  // arenas to replace by one chunk once they are empty
   std::atomic<uint64_t> published_{0};
 };
 
 // The strategy of GE_USE_STATIC_MEMORY=3 and, with arenas, of 4: arenas of graphs over expandable
-// memory (expandable.h), both from one supply of units. An arena keeps its addresses. It grows by
-// units behind them, at once to the known need of the coming graph, so it need not be empty for
-// that. A block that outlives its graph holds only the units in which it lies. When memory is
-// short, the arena's clean units move to where they are needed, and later come back behind the same
-// addresses.
+// memory (expandable.h), both from one supply of units. An arena keeps its addresses and grows by
+// units behind them. When a known graph begins, it grows at once to the graph's need, so it need
+// not be empty for that. A block that outlives its graph holds only the units in which it lies.
+// When memory is short, the arena's clean units move to where they are needed, and later come back
+// behind the same addresses.
 class UnitArenas : public Expandable, public GraphRuns<UnitArenas> {
  public:
-  // As Expandable's. `sizes`: of the two kinds the first that is used takes `first`.
+  // As Expandable::init(). `sizes`: memory within graphs and outside of graphs grows separately;
+  // whichever is used first takes `first`.
   void init(SharedChunks* shared, BlockArenas* arenas, ChunkSupply* supply, MemorySource* source,
             const DeviceParts& device, uint32_t owner, const ChunkSizes& sizes) {
     Expandable::init(shared, arenas, supply, source, device, owner, sizes);
@@ -242,7 +246,7 @@ class UnitArenas : public Expandable, public GraphRuns<UnitArenas> {
   friend GraphRuns;
   static_assert(kMostRunning <= kMostArenas);
 
-  // Each place has its arena.
+  // Each place for a running graph has its own arena.
   void enter_arena(Running* running, AtBegin*) {
     const unsigned number = place_of(running) + 1;
     running->pool = static_cast<uint8_t>(begin_arena(number) ? number : 0);

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs of graphs: decides in which arena a request of a run belongs. A request that outlived its
-// graph in an earlier run of the same name belongs in none (KnownGraph). A run begins with its
-// first request. If another run has ended in the same place, its need, and the requests that
-// outlived it, become known then. If another run is still open, the new run gets its own place, and
-// so its own arena. A graph that comes after both uses either one.
+// Runs of graphs: decides to which arena a request of a run belongs. If it outlived its graph in an
+// earlier run of the same name, it belongs to none (KnownGraph). A run begins with its first
+// request. It takes a place whose last run has ended; the need of that run, and which of its
+// requests outlived it, are found out now. If another run is still open, the new run gets another
+// place, and so another arena. A graph that comes after both uses either one.
 //
 // An arena is a BlockPool, so the choice of the arena affects room, not safety. The Strategy that
 // derives from this class provides the memory and takes it:
 //
-//   arena(number)                the pool; nullptr where it has none yet
-//   enter_arena(running, begin)  a run begins: chooses running->pool, 0 where there is none, and
-//                                makes that pool fit for most_needed
-//   after_begin(begin)           what that left to do without the lock
+//   arena(number)                the pool; nullptr if there is none yet
+//   enter_arena(running, begin)  a run begins: sets running->pool, or 0 if there is no pool, and
+//                                prepares that pool for most_needed bytes
+//   after_begin(begin)           does the rest of that work, without the lock
 //
 // Any thread. mutex_ protects only runs. A pool's lock is taken under it, never the other way
 // round, and it is not held while the chunk layer is called. Without memory for bookkeeping no
@@ -34,8 +34,8 @@ namespace cistern::alloc {
 
 // One run of a graph, as a request names it (record/phases.h finds runs).
 struct GraphRun {
-  uint32_t run = 0;   // numbers grow; 0: the request is in no graph
-  uint32_t name = 0;  // of the graph: runs of one name need about the same memory
+  uint32_t run = 0;   // later runs have higher numbers; 0: the request is in no graph
+  uint32_t name = 0;  // the graph's: runs with one name need about the same memory
 };
 
 // What earlier runs of graphs have shown, by name: how many bytes of the arena a run needs, and
@@ -44,7 +44,7 @@ struct GraphRun {
 // start. Not thread-safe.
 class KnownGraph {
  public:
-  static constexpr unsigned kMostSizes = 1024;  // requests of further sizes are taken to end
+  static constexpr unsigned kMostSizes = 1024;  // other sizes: taken not to outlive the graph
 
   // The requests of one run, counted by size.
   struct Counts {
@@ -52,14 +52,14 @@ class KnownGraph {
   };
   // One request of a run.
   struct Key {
-    uint16_t size;  // an index; kMostSizes: not known by size
-    uint16_t nth;   // of its size: 0 to 63, where the last stands for all further ones
+    uint16_t size;  // an index; kMostSizes: there was no room for the size
+    uint16_t nth;   // its number among those of its size; 63 stands for all further ones
   };
 
   uint32_t name() const { return name_; }
   void begin(uint32_t name) { name_ = name; }
 
-  // The next request of `bytes` in the run with these counts.
+  // The key of the next request of `bytes` in a run. Adds it to the run's counts.
   Key next(uint64_t bytes, Counts& counts) {
     const unsigned size = find_size(bytes);
     if (size == kMostSizes) return {kMostSizes, 0};
@@ -74,7 +74,8 @@ class KnownGraph {
     if (key.size != kMostSizes) sizes_[key.size].outlive |= uint64_t{1} << key.nth;
   }
 
-  // Whether a run has ended, and the bytes of the arena that one needs. It only grows.
+  // known(): whether a run has ended. need(): the bytes of an arena that a run needs; it only
+  // grows.
   bool known() const { return runs_ != 0; }
   uint64_t need() const { return need_; }
   void note_run(uint64_t need) {
@@ -87,7 +88,7 @@ class KnownGraph {
 
   struct Size {
     uint64_t bytes;    // 0: free
-    uint64_t outlive;  // one bit for each nth
+    uint64_t outlive;  // a bit for each Key::nth
   };
 
   unsigned find_size(uint64_t bytes) {
@@ -111,14 +112,14 @@ class KnownGraph {
 template <typename Strategy>
 class GraphRuns {
  public:
-  static constexpr unsigned kMostRunning = 4;      // graphs at the same time; others have no arena
-  static constexpr unsigned kMostNames = 64;       // further names are one
-  static constexpr uint32_t kMostNoted = 1 << 16;  // requests of a run whose ends are looked at
+  static constexpr unsigned kMostRunning = 4;      // graphs at one time; further ones: no arena
+  static constexpr unsigned kMostNames = 64;       // further names share the last one's entry
+  static constexpr uint32_t kMostNoted = 1 << 16;  // requests per run that may be seen to survive
 
-  // Where a request of `bytes` in this run belongs. May give memory back to the source, without a
-  // wait.
+  // The arena for a request of `bytes` in this run; pool 0: none. May release memory to the source,
+  // without a wait.
   ArenaPart place(uint64_t bytes, GraphRun graph);
-  // It was served.
+  // The request was served.
   void note_taken(const Request& request, GraphRun graph);
 
  protected:
@@ -129,23 +130,23 @@ class GraphRuns {
   struct Running {
     uint32_t run;  // 0: none yet
     uint8_t pool;
-    bool grew;  // the arena, though the graph was known
+    bool grew;  // the arena grew although the graph was known
     KnownGraph* graph;
-    uint64_t most_needed;  // by any graph in this place, whole driver pages
-    uint64_t peak;         // of this run
-    uint64_t live_before;
-    uint32_t requests;  // of this run, in noted[]
+    uint64_t most_needed;  // bytes, by any graph in this place, in whole driver pages
+    uint64_t peak;         // bytes in use at this run's peak
+    uint64_t live_before;  // live bytes of the arena when the run began
+    uint32_t requests;     // of this run, in noted[]
     KnownGraph::Counts counts;
     Noted noted[kMostNoted];
   };
-  // What a run that begins leaves to do without the lock.
+  // Work of the beginning of a run that is done later, without the lock.
   struct AtBegin {
-    bool overlaps;        // with another one, which is open
-    unsigned gives_back;  // the pool whose clean chunks are to go to the source, or 0
+    bool overlaps;        // another run is open
+    unsigned gives_back;  // the pool whose clean chunks go to the source, or 0
   };
 
-  // Before the first request, and beside forget_runs() where it was used before. `sizes`: first and
-  // later, what an arena takes at its first use and grows by.
+  // Call it before the first request; if the object was used before, with forget_runs(). `sizes`:
+  // `first` and `later` are the bytes that an arena takes at its first use and grows by.
   void init_runs(MemorySource* source, Index* index, Ledger* ledger, const ChunkSizes& sizes);
   // With the lock.
   void forget_runs();
@@ -168,7 +169,7 @@ class GraphRuns {
   struct Tables {
     KnownGraph graphs[kMostNames];
     Running running[kMostRunning];
-    uint64_t seen[kSeen];  // addresses, while what outlives a run is looked for
+    uint64_t seen[kSeen];  // addresses already looked at by look_for_survivors()
   };
 
   Strategy& strategy() { return static_cast<Strategy&>(*this); }
@@ -183,7 +184,7 @@ class GraphRuns {
   Index* index_;
   ChunkSizes sizes_;
   Tables* tables_ = nullptr;  // mapped when the first graph comes
-  unsigned known_ = 0;        // graphs
+  unsigned known_ = 0;        // how many of tables_->graphs are used
 };
 
 template <typename Strategy>
@@ -224,7 +225,7 @@ ArenaPart GraphRuns<Strategy>::place(uint64_t bytes, GraphRun graph) {
   return part;
 }
 
-// What an unknown graph takes says nothing of how much it will need in one piece.
+// If an unknown graph grows its arena, that says nothing about the size that it needs in one piece.
 template <typename Strategy>
 void GraphRuns<Strategy>::note_taken(const Request& request, GraphRun graph) {
   const ArenaPart& part = *request.arena;
@@ -248,7 +249,7 @@ typename GraphRuns<Strategy>::Running* GraphRuns<Strategy>::of_run(uint32_t run)
   return nullptr;
 }
 
-// The run's place, where it begins now if it has none; nullptr where there is none.
+// The run's place. A run that has none begins now. nullptr if it gets no place.
 template <typename Strategy>
 typename GraphRuns<Strategy>::Running* GraphRuns<Strategy>::running(GraphRun graph,
                                                                     AtBegin* begin) {
@@ -280,7 +281,7 @@ typename GraphRuns<Strategy>::Running* GraphRuns<Strategy>::running(GraphRun gra
   return place;
 }
 
-// The first whose run has ended.
+// The first place whose run has ended; nullptr if there is none.
 template <typename Strategy>
 typename GraphRuns<Strategy>::Running* GraphRuns<Strategy>::free_place() {
   for (Running& each : tables_->running) {
@@ -301,8 +302,8 @@ KnownGraph* GraphRuns<Strategy>::graph_of(uint32_t name) {
   return graph;
 }
 
-// What its run has shown. A graph that was known and still grew the arena may have met free memory
-// in pieces, or not clean yet: it needs what the arena has by now.
+// A run has ended: notes its need and its survivors. If a known graph grew the arena, the free
+// memory may have been in pieces or not clean yet. It then needs as much as the arena has now.
 template <typename Strategy>
 void GraphRuns<Strategy>::end(Running& running) {
   BlockPool* pool = strategy().arena(running.pool);
@@ -317,7 +318,7 @@ void GraphRuns<Strategy>::end(Running& running) {
   ledger_->graph_bytes.raise_to(sum);
 }
 
-// Of requests that got the same address the last one is live.
+// If several requests got the same address, only the last one can be live.
 template <typename Strategy>
 void GraphRuns<Strategy>::look_for_survivors(Running& running, BlockPool& pool) {
   std::memset(tables_->seen, 0, sizeof tables_->seen);
