@@ -3,16 +3,16 @@
 // whole pages in them, to a malloc that cuts them further and gives them back. Freed extents are
 // kept for reuse; release_idle() returns their pages to the system, not their addresses.
 //
-// A chunk's pages become usable ("committed") step by step, so that a system that promises no more
-// memory than it has charges what is used, and are locked with that step where wanted. An extent
-// larger than a chunk, or as large as HostPolicy::own_bytes, gets a chunk of its own, which is
-// unmapped with it.
+// A chunk's pages become usable ("committed") step by step, so a system without overcommit charges
+// only what is used. If the policy says so, each step is also locked. An extent that is larger than
+// a chunk, or at least HostPolicy::own_bytes, gets a chunk of its own, which is unmapped when the
+// extent is given back.
 //
-// Any thread; one lock. The system takes pages back without it; under it they are only given, which
-// takes long for a chunk that is locked at once (HostPolicy::eager) or again (lock_again). Nothing
-// here allocates from malloc, changes errno or is a cancellation point. A forked process: lock()
-// before, unlock() in the parent, unlock_in_child() in the child, whose memory is not locked
-// (mlock(2)).
+// Any thread; one lock. Pages are returned to the system without the lock. They are obtained under
+// the lock, which takes long if a whole chunk is locked in memory, at once (HostPolicy::eager) or
+// again (lock_again()). Nothing here allocates from malloc, changes errno or is a cancellation
+// point. Around a fork call lock() before, unlock() in the parent, and unlock_in_child() in the
+// child, whose pages are not locked in memory (mlock(2)).
 #pragma once
 
 #include <algorithm>
@@ -30,30 +30,30 @@ inline constexpr uint64_t kPage = 4096;
 inline constexpr uint64_t kChunkAlignment = uint64_t{2} << 20;
 
 struct HostPolicy {
-  uint64_t chunk_bytes;             // of a chunk, but for larger requests
-  uint64_t own_bytes = UINT64_MAX;  // from here on a request gets a chunk of its own
-  uint64_t most_idle = UINT64_MAX;  // bytes: what is idle beyond goes back at once, oldest first
-  // The most of those; asked once, by the first request, with the lock held: it takes long to find
-  // out. Null: no limit.
+  uint64_t chunk_bytes;             // size of a chunk; a larger request gets a larger one
+  uint64_t own_bytes = UINT64_MAX;  // requests of at least this size get a chunk of their own
+  uint64_t most_idle = UINT64_MAX;  // idle bytes beyond this go back at once, oldest first
+  // Returns an upper limit for chunk_bytes. Called once, by the first request, with the lock held,
+  // because it takes long. Null: no limit.
   uint64_t (*most_chunk_bytes)() = nullptr;
-  bool locks;            // lock pages, as they are touched
+  bool locks;            // lock each page in memory when it is touched
   bool eager;            // lock, and so touch, a whole chunk at once
-  uint64_t most_locked;  // bytes
-  // The system refused to lock more than `locked` of `wanted` bytes; once at most. Must not call
-  // the pool; no lock is held.
+  uint64_t most_locked;  // bytes, of all chunks together
+  // Called when the system refuses to lock more than `locked` of `wanted` bytes; once at most. It
+  // must not call the pool. No lock is held.
   void (*lock_refused)(uint64_t locked, uint64_t wanted);
 };
 
-// Bytes, but for counts; parts may be a moment apart.
+// In bytes, except the counts. The parts may be read at slightly different moments.
 struct HostUsage {
   uint64_t chunks;
   uint64_t reserved;   // address space
-  uint64_t committed;  // what may be touched
+  uint64_t committed;  // usable
   uint64_t live;       // handed out
   uint64_t idle;       // freed, with pages that may be resident
-  uint64_t released;   // pages of idle extents that went back to the system, summed up
+  uint64_t released;   // sum of all that went back to the system from idle extents
   uint64_t locked;
-  uint64_t refused;  // to be locked, which the system refused
+  uint64_t refused;  // bytes that the system refused to lock
   uint64_t failed;   // requests for which there was no memory
 };
 
@@ -72,12 +72,12 @@ struct Touched {
 struct HostExtent {
   HostExtent* next;  // in its bin
   HostExtent* prev;
-  HostExtent* older;  // among those whose pages may be resident
+  HostExtent* older;  // in the list of extents whose pages may be resident
   HostExtent* newer;
   HostChunk* chunk;
   uint32_t first, count;  // pages
-  Touched touched;        // the others read as zero: never touched, or given back since
-  uint64_t freed_at_ns;   // of the largest part whose pages may be resident
+  Touched touched;        // all other pages read as zero: never touched, or given back since
+  uint64_t freed_at_ns;   // when its largest part with pages that may be resident was freed
 };
 
 class HostPool {
@@ -87,41 +87,44 @@ class HostPool {
     most_idle_.store(policy.most_idle);
   }
 
-  // Pages for `bytes` (a multiple of kPage) at a multiple of `alignment` (a power of two, at least
-  // kPage); nullptr when the system has none. *zero: they have to be zero (in); they are (out).
+  // Takes `bytes` (a multiple of kPage) at a multiple of `alignment` (a power of two, at least
+  // kPage); nullptr if the system has none. *zero: on entry whether the pages must be zero, on
+  // return whether they are.
   void* take(uint64_t bytes, uint64_t alignment, bool* zero);
-  // The same where the system has no room for all: only the first `backed` bytes (a multiple of
-  // kPage) are there. The rest must never be touched, and the block comes back whole.
+  // As take(), if the system has no room for all of `bytes`: only the first `backed` bytes (a
+  // multiple of kPage) are usable. The caller must never touch the rest, and must give the block
+  // back whole.
   void* take_backed(uint64_t bytes, uint64_t backed);
-  // How many bytes from there on are, of a block of take_backed(); else UINT64_MAX. No lock.
+  // The usable bytes from `memory` on, if it is in a block of take_backed(); otherwise UINT64_MAX.
+  // No lock.
   uint64_t backed_from(const void* memory) const;
-  // What take() gave, or a part of it; false: it is not the pool's.
+  // Gives back what take() returned, or a part of it. False if it does not belong to the pool.
   bool give_back(void* memory, uint64_t bytes);
-  // Of what take() gave, two parts will come back, each by itself; or two of them as one. False,
-  // and nothing is noted: there is no memory for what the return of one more takes, or it is of
-  // take_backed().
+  // note_split(): two parts of an extent will come back separately. note_merged(): two of them will
+  // come back as one. False, and nothing is noted, if there is no memory for one more record or if
+  // the extent is from take_backed().
   bool note_split(const void* memory = nullptr);
   void note_merged() { handed_out_.fetch_sub(1, std::memory_order_relaxed); }
-  // The contents of `from`, which take() gave, to `to`, which it gave later and is larger: by
-  // moving the pages of a chunk of its own, else by copying. `from` may be given back, nothing
-  // else. False: `to` is lost, and must never be given back; `from` is as it was.
+  // Moves the contents of `from` to `to`, a larger extent that take() returned later. If both have
+  // chunks of their own, it moves pages; otherwise it copies. After that the caller may only give
+  // `from` back. False: `to` is lost and must never be given back; `from` is unchanged.
   bool move(void* from, void* to, uint64_t bytes);
-  // Whether the two lie in one chunk, so that they may be given back as one. No lock.
+  // Whether both lie in one chunk, so they may be given back as one extent. No lock.
   bool same_chunk(const void* a, const void* b) const;
 
-  // The pages of extents that were freed `age_ns` ago or earlier go back to the system. Whether
-  // more are idle, and will be old enough.
+  // Returns the pages of extents that were freed at least `age_ns` ago to the system. True if
+  // others are idle and will become old enough.
   bool release_idle(uint64_t age_ns);
 
-  // From now on more idle bytes than these go back at once, as by HostPolicy::most_idle.
+  // Sets a new HostPolicy::most_idle.
   void keep_idle(uint64_t most_bytes);
-  // The caller keeps so many bytes that it took: as many fewer may be idle here. No lock.
+  // The caller keeps `bytes` unused that it took: the pool may keep so many fewer idle. No lock.
   void count_as_idle(uint64_t bytes) { kept_by_caller_.store(bytes, std::memory_order_relaxed); }
-  // What is idle beyond goes back. No lock where nothing is.
+  // Returns idle bytes beyond the limit to the system. No lock if there are none.
   void release_too_much() {
     if (too_much_idle()) release_beyond(may_be_idle());
   }
-  // Whether more was given back than may be idle, since the last call. No lock.
+  // Whether give_back() has exceeded the limit on idle bytes since the last call. No lock.
   bool was_full() {
     return full_.load(std::memory_order_relaxed) &&
            full_.exchange(false, std::memory_order_relaxed);
@@ -131,7 +134,7 @@ class HostPool {
   // and outside(start, bytes) for the rest.
   template <typename Inside, typename Outside>
   void for_each_locked(uintptr_t start, uint64_t bytes, Inside inside, Outside outside) const;
-  // The program unlocked everything: locks the pool's again.
+  // The program unlocked all its memory (munlockall): locks the pool's pages again.
   void lock_again();
 
   HostUsage usage() const;
@@ -149,8 +152,8 @@ class HostPool {
   };
   static constexpr int kLevels = 28, kProbes = 8;
   static constexpr int kMaxChunks = 65535;
-  // A chunk begins at a multiple of 2 MiB, so each such unit of 2^47 bytes of addresses is of one
-  // chunk at most: a table of two levels has its number, or 0.
+  // A chunk begins at a multiple of 2 MiB, so each unit of 2 MiB in the 2^47 bytes of addresses
+  // belongs to one chunk at most. A two-level table has the number of that chunk, or 0.
   static constexpr int kUnitBits = 21, kLeafBits = 13, kRootBits = 13;
   using Leaf = std::atomic<uint16_t>[1 << kLeafBits];
 
@@ -158,7 +161,8 @@ class HostPool {
   bool any_unit_named(uintptr_t base, uint64_t bytes) const;
   void* reserve_unnamed(uint64_t bytes, uint64_t mapped, uint64_t alignment) const;
 
-  // When pages were freed that the system would not take back: they are not offered again.
+  // HostExtent::freed_at_ns of pages that the system refused to take back: they are not offered
+  // again.
   static constexpr uint64_t kNeverOld = UINT64_MAX;
 
   HostChunk* chunk_of(uintptr_t address) const;
@@ -203,21 +207,21 @@ class HostPool {
   HostPolicy policy_{};
   mutable Mutex mutex_;
   std::atomic<HostChunk*> chunks_{nullptr};  // kMaxChunks of them, in a mapping of their own
-  std::atomic<int> used_{0};                 // of those
+  std::atomic<int> used_{0};                 // how many of chunks_ are used
   HostChunk* current_ = nullptr;             // the only one with pages that were never handed out
   std::atomic<Leaf*> roots_[1 << kRootBits] = {};
   SizeBins<HostExtent, BinTraits, kLevels> bins_;
-  // Records of free extents are made before they are needed, so that what comes back always finds
-  // one. A free extent has its chunk's beginning before it, or what is handed out, or what
-  // release_idle() has taken out: so there are no more of them than of these.
+  // Records of free extents are made before they are needed, so give_back() never fails for lack of
+  // one. In front of each free extent lies the beginning of its chunk, an extent that is handed
+  // out, or one that release_idle() has taken out. So there are never more free extents than these.
   HostExtent* spare_records_ = nullptr;
   uint64_t records_ = 0;                 // made, in use or spare
   std::atomic<uint64_t> handed_out_{0};  // extents that will come back, each by itself
   uint64_t taken_out_ = 0;               // by release_idle()
-  // Those that the system may take back.
+  // The extents whose pages may go back to the system.
   HostExtent* newest_idle_ = nullptr;
   HostExtent* oldest_idle_ = nullptr;
-  std::atomic<uint64_t> releasable_{0};  // bytes of theirs; written with the lock
+  std::atomic<uint64_t> releasable_{0};  // their bytes; written with the lock
   std::atomic<uint64_t> most_idle_{UINT64_MAX}, kept_by_caller_{0};
   std::atomic<bool> full_{false};
   HostUsage sums_{};
@@ -226,11 +230,12 @@ class HostPool {
 };
 
 struct HostChunk {
-  std::atomic<uintptr_t> base;  // 0: a free place in the table
+  std::atomic<uintptr_t> base;  // 0: this entry of chunks_ is free
   std::atomic<uint64_t> bytes;
-  // What of it is the process's: less in a block of take_backed(), none once its pages moved away.
+  // Bytes that are mapped: fewer than `bytes` in a block of take_backed(), 0 once its pages have
+  // moved away.
   std::atomic<uint64_t> mapped;
-  bool own;                      // of one extent that was too large for others
+  bool own;                      // made for a single extent
   uint64_t fresh;                // pages from here on were never handed out
   uint64_t committed;            // pages up to here may be touched
   std::atomic<uint64_t> locked;  // pages up to here are locked

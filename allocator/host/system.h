@@ -8,40 +8,41 @@
 
 namespace cistern::alloc::host {
 
-// The machine's physical memory, or the lowest limit of the process's control groups (version 2, or
-// the memory controller of version 1) and of those above them, whichever is lower. In bytes; 0 if
-// the system does not say.
+// The machine's physical memory or the lowest memory limit of the process's control groups,
+// whichever is lower. Looks at version 2 and at the memory controller of version 1, including
+// parent groups. In bytes; 0 if the system does not say.
 uint64_t usable_memory();
 
-// The same from given files, for tests: `groups` is the text of /proc/self/cgroup, `root` the place
-// where control groups are mounted.
+// The lowest limit of control groups, in bytes; UINT64_MAX if there is none. `groups`: the text of
+// /proc/self/cgroup. `root`: where control groups are mounted. Apart for tests.
 uint64_t group_limit(const char* groups, const char* root);
 
 namespace pages {
 
-// Address space that may not be touched, and is not charged; nullptr when there is none. `near`:
-// where it is wanted, if that is free; 0: anywhere.
+// Reserves address space, which must not be touched yet and is not charged; nullptr if there is
+// none. `near`: the preferred address; 0: anywhere.
 void* reserve(uint64_t bytes, uint64_t alignment, uintptr_t near = 0);
-// It may be touched from now on. False: the system promises no more memory.
+// Makes reserved memory usable. False if the system has no more memory to promise.
 bool commit(uintptr_t start, uint64_t bytes);
 
-// Locks what may be touched, each page when it first is, or (`eager`) all at once.
+// Locks usable pages in memory: each when it is first touched, or all at once if `eager`. False if
+// the system refuses.
 bool lock(uintptr_t start, uint64_t bytes, bool eager);
 
-// The mapping at `from`, as far as it is one, moves to `to` and grows to `to_bytes`, in place of
-// what is mapped there; nothing is copied. kLost: the system refused, and took `to` away before it
-// did.
+// Moves the mapping at `from` to `to`, where it replaces what is mapped and grows to `to_bytes`;
+// nothing is copied. kNo: nothing changed, for example because `from` is not a single mapping.
+// kLost: it failed, and `to` is no longer mapped.
 enum class Moved { kYes, kNo, kLost };
 Moved move(uintptr_t from, uint64_t from_bytes, uintptr_t to, uint64_t to_bytes);
 
-// Maps new pages where a mapping was, unless somebody else has done so.
+// Maps new pages where a mapping was. False if another thread has mapped something there.
 bool map_again(uintptr_t start, uint64_t bytes);
 
-// Copies, and gives back what was copied as it goes.
+// Copies, and returns the copied pages of `from` to the system piece by piece.
 void copy_and_discard(uintptr_t from, uintptr_t to, uint64_t bytes);
 
-// The pages go back to the system, and read as zero from then on. `locked`: they are, and
-// stay so.
+// Returns the pages to the system; they read as zero from then on. `locked`: they are locked in
+// memory, and stay so. False if the system refuses.
 bool discard(uintptr_t start, uint64_t bytes, bool locked);
 
 }  // namespace pages
