@@ -2,8 +2,8 @@
 // The queue of one pool for freed blocks that may not be reused yet:
 //
 //   waiting  for earlier work (reclaim.h), in the order of the frees
-//   parked   because a graph that still lives may use its address (parked.h)
-//   garbage  kept back by a setting (garbage.h); flushed, it is waiting
+//   parked   because a live graph may use its address (parked.h)
+//   garbage  kept back by a setting (garbage.h); once flushed, it waits
 //
 // Intrusive: T names its links through Links. Not thread-safe: the owner's lock protects it.
 #pragma once
@@ -21,22 +21,22 @@ namespace cistern::alloc {
 template <typename T, typename Links>
 class FreedQueue final : public GarbageQueue {
  public:
-  // The program frees an item. `born`: Reclaim::epoch() when it was handed out. `latest`: the
-  // ticket that covers all work that may touch it, where the caller knows one (Reclaim::kNow:
-  // none); garbage makes no use of it.
+  // The program frees an item. `born`: Reclaim::epoch() when it was handed out. `latest`: a ticket
+  // that covers all work that may touch the item, if the caller knows one, otherwise Reclaim::kNow.
+  // Not used for garbage.
   void push(T* item, Epoch born, Reclaim& reclaim, Ticket latest = Reclaim::kNow) {
     if (reclaim.diverts(born)) [[unlikely]]
       return divert(item, born, reclaim, latest);
     wait_for(item, reclaim, latest);
   }
 
-  // The same for what was the pool's already: it is no garbage.
+  // As push(), for an item that the pool had already freed: it never becomes garbage.
   void put_back(T* item, Epoch born, Reclaim& reclaim) {
     reclaim.graphs().parks(born) ? park(item, born, reclaim, Reclaim::kNow)
                                  : wait_for(item, reclaim, Reclaim::kNow);
   }
 
-  // Reclaim::clean() of the pool's context.
+  // Reclaim::clean() for the pool's context.
   Ticket clean(const Reclaim& reclaim) const { return reclaim.clean(owner()); }
 
   // May be read without the owner's lock.
@@ -53,23 +53,24 @@ class FreedQueue final : public GarbageQueue {
     return item;
   }
 
-  // The same if it fits, and no other waits; else nullptr.
+  // As pop(), but only if the item fits and no other item waits; otherwise nullptr.
   template <typename Fits>
   T* pop_if_alone(Fits fits) {
     const T* item = waiting_.oldest();
     return item == waiting_.newest() && fits(item) ? pop() : nullptr;
   }
 
-  // Whether an item freed now is clean at once, and push() would do nothing but keep it. Never for
-  // kNow: Reclaim::join() sees to it that no clean ticket is as late.
+  // Whether an item that is freed now is clean at once, so it need not be pushed. Never true for
+  // kNow, because no clean ticket is as late (Reclaim::join()).
   bool clean_when_freed(Epoch born, const Reclaim& reclaim, Ticket latest) const {
     return latest <= clean(reclaim) && !reclaim.diverts(born);
   }
 
-  // Graphs have changed since: what is parked should be looked at again.
+  // Whether graphs have changed, so that unpark() may find something.
   bool parked_may_leave(Reclaim& reclaim) const { return parked_.may_leave(reclaim.graphs()); }
 
-  // What no graph may use any more waits for the work of the last graph that went.
+  // Parked items that no graph may use any more begin to wait, for the work of the last graph that
+  // went.
   void unpark(Reclaim& reclaim) {
     GraphLives& graphs = reclaim.graphs();
     parked_.look(graphs, [&](T* item) {
@@ -79,8 +80,8 @@ class FreedQueue final : public GarbageQueue {
     });
   }
 
-  // The oldest of what is parked, while `too_much()`, waits for the work before the last free, as
-  // it would have without any graph.
+  // While `too_much()`, the oldest parked item begins to wait, for the work before the last free,
+  // as it would have without any graph.
   template <typename TooMuch>
   void unpark_while(TooMuch too_much) {
     parked_.leave_while(too_much, [this](T* item) { wait_in_order(item, newest_parked_); });
@@ -125,19 +126,19 @@ class FreedQueue final : public GarbageQueue {
     count_until_synchronise(0, until_synchronise_bytes_.get());
   }
 
-  // May be read without the owner's lock; newest() is range()'s, or false if nothing waits. What
-  // another thread frees just then may be missed.
+  // The functions below may be read without the owner's lock, and may miss what another thread
+  // frees at that moment. newest(): the newest ticket of range(); false if nothing waits.
   bool newest(Ticket* ticket) const {
     const bool any = waiting_bytes() != 0;
     *ticket = newest_.load(std::memory_order_relaxed);
     return any;
   }
-  // What waits, and all that ever did.
+  // Bytes that wait; bytes that wait or ever waited.
   uint64_t waiting_bytes() const { return waiting_bytes_.get(); }
   uint64_t queued_bytes() const { return waiting_bytes() + left_bytes_.get(); }
   uint64_t parked_bytes() const { return parked_.bytes(); }
-  // With the lock: what would be clean if nothing were parked. What may leave with a graph that
-  // went waits for the work of that (unpark()).
+  // With the lock: parked bytes that would be clean without any graph. If some may leave because a
+  // graph went, this counts them only once the graph's work is done (unpark()).
   uint64_t clean_parked_bytes(const Reclaim& reclaim) const {
     const GraphLives& graphs = reclaim.graphs();
     const Ticket gone = parked_.may_leave(graphs) ? graphs.covers_gone() : 0;
@@ -145,13 +146,14 @@ class FreedQueue final : public GarbageQueue {
   }
 
  private:
-  // The queue is in the order of its stamps; a later one than needed is never wrong.
+  // The queue must be in the order of its stamps. A later stamp than needed is never wrong.
   Ticket in_order(Ticket stamp) const {
     const T* newest = waiting_.newest();
     return newest == nullptr ? stamp : std::max(stamp, Links::stamp(newest));
   }
 
-  // What is clean already needs no mark. What is not yet, no later ticket than the known one.
+  // An item that is already clean needs no mark. Any other item needs no later ticket than the
+  // known one.
   Ticket stamp_of_free(Reclaim& reclaim, Ticket latest) const {
     const bool known = latest != Reclaim::kNow;
     if (known && latest <= clean(reclaim)) return latest;
@@ -287,9 +289,9 @@ class FreedQueue final : public GarbageQueue {
   StampedList<T, Links> waiting_, until_threshold_, until_synchronise_;
   Parked<T, Links> parked_;
   Ticket newest_parked_ = 0;
-  // Of what waits: one more than the oldest stamp, 0 where nothing does; and the newest stamp.
+  // Of the waiting items: one more than the oldest stamp, or 0 if none waits; and the newest stamp.
   std::atomic<Ticket> oldest_end_{0}, newest_{0};
-  Counter waiting_bytes_, left_bytes_;  // the latter: waited, and does no more
+  Counter waiting_bytes_, left_bytes_;  // left: no longer waiting
 };
 
 }  // namespace cistern::alloc

@@ -3,15 +3,16 @@
 // (FLAGS_eager_delete_tensor_gb, FLAGS_memory_fraction_of_eager_deletion). It is in the queues of
 // all the device's pools (freed_queue.h), in all contexts:
 //
-//   until_threshold    until such garbage of the whole device reaches the threshold: the largest
-//                      blocks are flushed then, up to the fraction; the rest moves to the next line
-//   until_synchronise  until the program synchronises the block's context
+//   until_threshold    kept until such garbage of the whole device reaches the threshold. Then the
+//                      largest blocks are flushed, up to the fraction; the rest moves to the next
+//                      line
+//   until_synchronise  kept until the program synchronises the block's context
 //
 // A shortage flushes both. A flushed block waits for earlier work like every freed block: the
 // settings only delay reuse. Parked and quarantined memory is never garbage.
 //
-// Any thread. The lock of the garbage is taken before those of its pools, one of them at a time,
-// and never by a thread that holds one. Nothing here calls the source.
+// Any thread. The garbage's lock is taken before the lock of a pool, and never by a thread that
+// holds a pool's lock. It takes the pools' locks one at a time. Nothing here calls the source.
 #pragma once
 
 #include "allocator/base/ledger.h"
@@ -28,19 +29,20 @@ struct GarbageRules {
   enum class When : uint8_t {
     off,             // neither setting is set
     at_each_free,    // a threshold of 0
-    at_threshold,    // the garbage of the device reaches it
+    at_threshold,    // when the garbage of the device reaches the threshold
     at_synchronise,  // a threshold below 0, or a fraction of 0
   };
   When when = When::off;
   uint64_t threshold = 0;  // bytes
-  double fraction = 1;     // of that garbage, which is flushed then
+  double fraction = 1;     // the part of the garbage that is flushed at the threshold
 };
 
 GarbageRules garbage_rules(const config::Policy& policy);
 
-// What is flushed at the threshold: blocks above a size, and of those of that size the oldest.
+// What is flushed at the threshold: blocks larger than a size, and the oldest blocks of exactly
+// that size.
 struct Cut {
-  uint64_t bytes = 0;  // as it stands: everything
+  uint64_t bytes = 0;  // the size; 0: flush everything
   Ticket newest = 0;
   bool includes(uint64_t size, Ticket stamp) const {
     return size > bytes || (size == bytes && stamp <= newest);
@@ -50,11 +52,12 @@ struct Cut {
 // The garbage of one pool. The functions for Garbage take the pool's lock.
 class GarbageQueue {
  public:
-  // When the pool begins, empty and without its lock; nullptr: nothing is kept back. `owner`: of
-  // the pool's context. A pool whose context has gone stays where it is, for it is empty.
+  // Call it when the pool begins, while it is empty, without its lock. nullptr: the pool keeps no
+  // garbage. `owner`: the number of the pool's context. The pool of a context that has gone stays
+  // registered, since it is empty.
   void join(Garbage* garbage, Mutex* pool_mutex, uint32_t owner);
 
-  // Bytes; also without the lock.
+  // In bytes. May be read without the lock.
   uint64_t garbage_bytes() const {
     return until_threshold_bytes_.get() + until_synchronise_bytes_.get();
   }
@@ -63,9 +66,9 @@ class GarbageQueue {
   friend class Garbage;
   using See = void (*)(void* state, uint64_t bytes, Ticket stamp);
 
-  virtual void survey(See see, void* state) = 0;  // everything until_threshold
+  virtual void survey(See see, void* state) = 0;  // see() for each block until_threshold
   virtual void flush(const Cut& cut) = 0;
-  // How many bytes wait from now on.
+  // Both return the bytes that begin to wait.
   virtual uint64_t flush_freed_before(Ticket freed_before) = 0;
   virtual uint64_t flush_all() = 0;
   ~GarbageQueue() = default;
@@ -89,30 +92,30 @@ class Garbage {
   void init(const GarbageRules& rules, Reclaim* reclaim);
   bool on() const { return rules_.when != GarbageRules::When::off; }
 
-  // For the queues, under their pool's lock: what becomes of a block freed now, with which stamp,
-  // and bytes that came or went.
+  // For the queues, under their pool's lock: when() a block that is freed now is flushed, its
+  // stamp, and the counts.
   GarbageRules::When when() const { return rules_.when; }
   Ticket stamp(uint32_t context) const;
   void flushed_one() { flushes.add(); }
   void count_until_threshold(uint64_t more, uint64_t less) { until_threshold.add(more - less); }
   void count_until_synchronise(uint64_t more, uint64_t less) { until_synchronise.add(more - less); }
 
-  // The rest without any lock of a pool.
+  // Call the rest without a pool's lock.
   bool due() const {
     return rules_.when == GarbageRules::When::at_threshold &&
            until_threshold.get() >= rules_.threshold;
   }
-  // If still due: flushes what the fraction says; the rest is kept until_synchronise.
+  // If still due: flushes the fraction, and keeps the rest until_synchronise.
   void flush();
   // The program waited for everything given to the context `owner` before `ticket` was closed.
   // True if that flushed anything.
   bool flush_synchronised(uint32_t owner, Ticket ticket);
-  // Memory is short: everything is flushed. True if there was anything.
+  // Memory is short: flushes everything. True if there was anything.
   bool flush_all();
 
   void reset_after_fork() { mutex_.reset(); }
 
-  // Bytes, but for the first.
+  // In bytes, except `flushes`.
   Counter flushes, until_threshold, until_synchronise, flushed_when_short;
 
  private:

@@ -3,8 +3,8 @@
 // the ages at which it goes back to the driver.
 //
 // Ages are counted in ticks, an eighth of the delay. A sweep (IdleWork) gives its tick to every
-// chunk that it sees wholly idle for the first time, and each use of the chunk takes it away. So
-// allocations and frees read no clock, and a chunk in use by a loop faster than the delay never
+// chunk that it sees wholly idle for the first time. Each use of the chunk clears that tick. So
+// allocations and frees read no clock, and a chunk that a loop uses more often than the delay never
 // gets old. Plain data, written once before the first pool is made; any thread.
 #pragma once
 
@@ -29,9 +29,9 @@ struct IdleChunks {
 };
 
 struct IdleRelease {
-  bool on = false;  // what was idle for the delay goes back
+  bool on = false;  // chunks that were idle for the delay go back
   bool no_budget =
-      false;           // the flag is set, true or false: nothing else goes back before a shortage
+      false;           // the flag is set, true or false: the budget of idle memory does not apply
   bool defer = false;  // FLAGS_eager_delete_scope=false: the work of a free is done later
   uint32_t due = 0;    // the age at which a chunk was idle for the whole delay
   uint64_t tick_ns = 1;
@@ -46,7 +46,7 @@ inline IdleRelease idle_release(const config::Policy& policy) {
   constexpr uint64_t kTicks = 8;
   const uint64_t delay = policy.idle_ms * kMs;
   const uint64_t tick = std::max(delay / kTicks, kMs);
-  // A chunk that was seen late in its tick is that much younger than it seems.
+  // A chunk may have been seen late in its tick, and be younger than it seems: one tick more.
   const uint64_t due = delay == 0 ? 0 : (delay + tick - 1) / tick + 1;
   return {.on = policy.free_idle_memory,
           .no_budget = policy.free_idle_memory.set,

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parked blocks of one pool: freed, but a living graph may hold them (graph_lives.h). They are
-// in the order of the frees. The pool looks through them when graphs have changed. The cost is
-// constant for each parked block and each request:
+// in the order of the frees. The pool looks through them when graphs have changed. For each parked
+// block and each request this takes constant time:
 //
-//   fresh    parked since the last look, looked at as soon as a graph has changed
-//   settled  found held by a graph before; looked through again only once such a graph has changed,
-//            and after as many requests as pay for it
+//   fresh    parked since the last look; looked at as soon as a graph has changed
+//   settled  an earlier look found them held by a graph; looked at again only once such a graph has
+//            changed, and after enough requests to pay for it
 //
-// With too much parked in the context the oldest of this pool leaves. Not thread-safe: the lock of
-// the pool protects it.
+// If too many bytes are parked in the context, the oldest blocks of this pool leave. Not
+// thread-safe: the lock of the pool protects it.
 #pragma once
 
 #include "allocator/base/linked_list.h"
@@ -17,7 +17,7 @@
 
 namespace cistern::alloc {
 
-// While an item is parked its stamp says when it was born and freed.
+// The stamp of a parked item: the epochs in which it was born and freed.
 class ParkedSpan {
  public:
   static uint64_t stamp(Epoch born, Epoch freed) { return born << 32 | freed; }
@@ -25,7 +25,7 @@ class ParkedSpan {
   static Epoch freed(uint64_t stamp) { return stamp & UINT32_MAX; }
 };
 
-// Links: those of FreedQueue. leave(item) takes what is parked no longer.
+// Links: those of FreedQueue. leave(item) is called for each item that is no longer parked.
 template <typename T, typename Links>
 class Parked {
  public:
@@ -40,14 +40,14 @@ class Parked {
     leave_while([this] { return total_->too_much(); }, leave);
   }
 
-  // Whether something may be free to leave, so that look() is worth a call.
+  // Whether a block may be free to leave, so that look() is worth a call.
   bool may_leave(const GraphLives& lives) const {
     return !empty() && changes_seen_ != lives.changes();
   }
 
   template <typename Leave>
   [[gnu::noinline]] void look(GraphLives& lives, Leave leave) {
-    // Read first: what changes meanwhile is looked at the next time.
+    // Read first: the next look sees what changes meanwhile.
     const uint64_t changes = lives.changes(), watched = lives.watched_changes();
     paid_looks_ += kLooksPerCall;
     const bool settled_due = settled_.oldest() != nullptr && watched_seen_ != watched;
@@ -110,7 +110,7 @@ class Parked {
     return item;
   }
 
-  // Those of `items` that stay, all settled then.
+  // Returns those of `items` that stay parked. All of them are settled.
   template <typename Leave>
   StampedList<T, Links> look_through(GraphLives::Look& look, StampedList<T, Links>& items,
                                      Leave leave) {
@@ -132,9 +132,9 @@ class Parked {
   }
 
   StampedList<T, Links> fresh_, settled_;
-  uint64_t settled_count_ = 0;  // not less than there are
-  uint64_t paid_looks_ = 0;     // at settled ones, by calls of look() since they were looked at
-  uint64_t changes_seen_ = 0;   // of GraphLives, when all was looked at
+  uint64_t settled_count_ = 0;  // at least as many as there are
+  uint64_t paid_looks_ = 0;     // looks at settled items that calls of look() have paid for
+  uint64_t changes_seen_ = 0;   // GraphLives::changes() when all was looked at
   uint64_t watched_seen_ = 0;
   Counter bytes_;
   ParkedTotal* total_ = nullptr;

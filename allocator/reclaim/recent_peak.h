@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The peak of an amount within the last second: a program will probably want again what it held a
-// moment ago. The second is kept in parts, each with its own peak and the time it ended; a part
+// moment ago. The second is divided into parts, each with its peak and the time it ended. A part
 // that ended more than a second ago no longer counts. Reading the peak does not read a clock. Only
 // advance() does, which is called from time to time.
 //
-// Any thread. If no call ended a part for long, it counts as if its peak had been at its end.
+// Any thread. If advance() was not called for long, the current part counts as if its peak had been
+// at its end.
 #pragma once
 
 #include <algorithm>
@@ -29,8 +30,8 @@ class RecentPeak {
     return std::max(part_.load(std::memory_order_relaxed), before_.load(std::memory_order_relaxed));
   }
 
-  // The amount is `amount` at this time. Of several threads one does it. A time that lies before
-  // another thread's is left out.
+  // The amount is `amount` now. If several threads call it at once, one does the work. A call with
+  // an earlier time than another thread's does nothing.
   void advance(uint64_t now_ns, uint64_t amount) {
     if (!is_due(now_ns) || advancing_.exchange(true, std::memory_order_acquire)) return;
     if (is_due(now_ns)) end_part(now_ns, amount);

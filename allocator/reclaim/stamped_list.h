@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A LinkedList of freed things in the order of their stamps, oldest first, that also grows at its
-// end. Not thread-safe: the owner's lock protects it.
+// A list of freed items in the order of their stamps, oldest first. Items are appended at its end.
+// Not thread-safe: the owner's lock protects it.
 #pragma once
 
 #include "allocator/base/linked_list.h"
@@ -43,7 +43,7 @@ class StampedList {
     *this = merged;
   }
 
-  // What is in `other` comes behind what is here.
+  // Appends all items of `other`, and empties it.
   void take_behind(StampedList& other) {
     if (other.oldest() != nullptr) append_linked(other.oldest(), other.newest_);
     other = {};
