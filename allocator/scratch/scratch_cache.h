@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The scratch cache: stream-ordered allocations that the program freed, kept per stream on which
 // they were freed, and handed out again on that same stream (FLAGS_limit_of_tmp_allocation,
-// FLAGS_times_excess_than_required_tmp_allocation). Stream order makes that safe: whatever used a
-// block before is ordered before its free, and the free before everything later on that stream.
+// FLAGS_times_excess_than_required_tmp_allocation). Stream order makes that safe: work that used a
+// block is ordered before its free, and the free before all later work on that stream.
 //
-// The blocks stay allocations of the driver's own stream-ordered allocator. This is the bookkeeping
-// only: which allocations are live, which are cached and where, and what has to be released. The
-// caller makes the driver's calls, outside the lock: it collects blocks, asks the driver, and says
-// of each by released() how that ended. Any thread; every function takes the one lock, except
-// epoch().
+// The blocks stay allocations of the driver's own stream-ordered allocator. This class is only the
+// bookkeeping: which allocations are live, which are cached on which stream, and which must be
+// released. The caller makes the driver's calls, without the lock: it collects blocks, calls the
+// driver, and reports the outcome for each with released(). Any thread; every function takes the
+// one lock, except epoch().
 #pragma once
 
 #include <atomic>
@@ -23,12 +23,12 @@
 
 namespace cistern::alloc {
 
-// Scratch blocks of one stream in order of size, equal ones oldest first: finds the smallest that
+// Scratch blocks of one stream by size, and by age among equal sizes. Finds the smallest block that
 // is large enough, and takes any block out, in logarithmic time. A treap: a search tree by key that
 // is a heap by a hash of the address, so it stays balanced without counts. The links are the
 // block's own. Not thread-safe: the lock of the ScratchCache protects it.
 
-// T has bytes, word (the ticket of its free), left, right and address(), which no other has.
+// T has bytes, word (the ticket of its free), left, right, and a unique address().
 template <typename T>
 class ScratchTree {
  public:
@@ -51,7 +51,8 @@ class ScratchTree {
     join(link, node->left, node->right);
   }
 
-  // The smallest of at least `bytes`, of several the one freed first; nullptr if there is none.
+  // The smallest block of at least `bytes`; of several, the one freed first. nullptr if there is
+  // none.
   T* at_least(uint64_t bytes) const {
     T* found = nullptr;
     for (T* node = root_; node != nullptr;) {
@@ -116,13 +117,13 @@ struct ScratchStream;
 struct ScratchBlock {
   ScratchBlock* next;     // KeyedTable's
   uint64_t key;           // its address
-  uint64_t bytes;         // what the driver was asked for
-  uint64_t word;          // live: what the program asked for; cached: the ticket of its free
-  ScratchBlock* left;     // in the tree; in a list, the next
+  uint64_t bytes;         // requested from the driver
+  uint64_t word;          // live: requested by the program; cached: the ticket of its free
+  ScratchBlock* left;     // in the tree; in a list: the next block
   ScratchBlock* right;    // in the tree
   ScratchStream* stream;  // where it is cached; nullptr: the program holds it
   uint16_t context, device;
-  bool unfit;  // its next free is a real one: it was exported, or its pool is no longer current
+  bool unfit;  // its next free goes to the driver: exported, or its pool is no longer current
 
   uint64_t address() const { return key; }
 };
@@ -138,67 +139,71 @@ struct ScratchStream {
   uint64_t key;         // never used for another stream; 0: its context is gone
   uint64_t handle;
   uint16_t context, device;  // context: kNoContext if that is gone
-  bool ended;                // the handle means nothing any more
-  int out;                   // blocks that somebody is releasing
+  bool ended;                // the handle is no longer valid
+  int out;                   // blocks that are being released
   Ticket ended_at;
   Ledger* ledger;
   uint64_t bytes;  // cached here
   ScratchTree<ScratchBlock> tree;
-  ScratchList unserved;  // unfit ones, and all of a stream that ended
+  ScratchList unserved;  // unfit blocks, and all blocks of an ended stream
 };
 
 class ScratchCache {
  public:
   static constexpr uint64_t kUnlimited = ~uint64_t{0};
 
-  // `limit`: most bytes cached per stream. A block of S bytes serves a request of N where
-  // N <= S <= times * N; with `only_clean` only once all work enqueued before its free is done
+  // `limit`: the most bytes cached per stream. A block of S bytes serves a request of N bytes if N
+  // <= S <= times * N. With `only_clean`, only once all work enqueued before its free is done
   // (FLAGS_fast_eager_deletion_mode=false).
   void init(uint64_t limit, double times, bool only_clean, Reclaim* reclaim);
 
-  // A stream is made known once; false when no memory is left for that.
+  // Adds a stream, unless it is known. False if there is no memory for bookkeeping.
   bool add_stream(uint64_t key, uint64_t handle, uint16_t context, uint16_t device, Ledger* ledger);
-  // The handle is about to become invalid. Returns when nobody uses it here any more. What is still
-  // cached is kept for collect_ended().
+  // The handle is about to become invalid. Returns once no block of the stream is being released.
+  // Blocks that are still cached are kept for collect_ended().
   void end_stream(uint64_t key);
 
-  // A block for `bytes` that was freed on this stream.
+  // Takes a block for `bytes` that was freed on this stream.
   enum class Took : uint8_t { hit, miss, unknown_stream };
-  // *wait_for: on a miss, the newest ticket among blocks of the right size that are not clean yet;
-  // 0 if there are none, and on a hit.
+  // *wait_for: on a miss, the newest ticket among blocks of the right size that are not clean yet,
+  // or 0 if there are none. 0 on a hit.
   Took take(uint64_t key, uint64_t bytes, uint64_t* address, Ticket* wait_for);
 
-  // Moves when pools change: what the driver was asked for before that may be of the old pool.
+  // Grows when a device gets another current pool: an allocation requested before that may come
+  // from the old pool.
   uint32_t epoch() const { return epoch_.load(std::memory_order_acquire); }
-  // The driver gave the program an allocation; epoch() was `epoch` before.
+  // The driver gave the program an allocation on stream `key`. `epoch`: epoch() before the driver's
+  // call.
   void add(uint64_t address, uint64_t bytes, uint64_t key, uint32_t epoch);
-  // The driver gave this address out for something that is never cached.
+  // The driver has handed this address out for an allocation that is never cached.
   void forget(uint64_t address);
 
-  // The program frees on stream `key`, or (0) in a way that cannot be cached.
+  // The program frees on stream `key`. 0: in a way that cannot be cached.
   enum class Freed : uint8_t {
-    foreign,  // not known: the driver's to answer
-    invalid,  // the program does not hold it: the driver must not see it
+    foreign,  // not known: the driver answers
+    invalid,  // the program does not hold it: the driver must not see the call
     cached,
-    pass,            // to the driver, and then freed(*block); *over_limit goes back first
+    pass,            // release *over_limit, make the driver's call, then freed(*block)
     unknown_stream,  // add_stream() first
   };
   Freed free(uint64_t address, uint64_t key, ScratchBlock** block, ScratchList* over_limit);
-  // What the driver made of a free that was passed on: false, and the program still holds it.
+  // The outcome of a free that was passed to the driver. `done` is false if the program still holds
+  // the block.
   void freed(ScratchBlock* block, bool done);
 
-  // What the program asked for, if it holds a block that starts at `address`.
+  // *bytes: the requested size, if the program holds a block that starts at `address`.
   enum class Found : uint8_t { foreign, live, not_live };
   Found find(uint64_t address, uint64_t* bytes);
   // Another process gets to know the block.
   void mark_exported(uint64_t address);
 
-  // To be released: the caller asks the driver about each block and then says so by released().
+  // Blocks to release. The caller calls the driver for each, and then released().
   ScratchList collect_stream(uint64_t key);
   ScratchList collect_context(uint16_t context);
   ScratchList collect_device(uint16_t device);
-  // Of streams of the context, or of none on the device, that had ended when this ticket was
-  // closed: the context has since been waited for.
+  // Blocks of streams that had ended when this ticket was closed. The streams are the context's, or
+  // those of contexts that are gone on the device. Call it once the program has waited for the
+  // context.
   ScratchList collect_ended(uint16_t context, uint16_t device, Ticket ticket);
   enum class Released : uint8_t {
     done,
@@ -207,16 +212,16 @@ class ScratchCache {
   };
   void released(ScratchBlock* block, Released outcome);
 
-  // The device has another current pool: nothing from before is served or cached again. What is
-  // cached waits for collect_device().
+  // The device has another current pool. Blocks from before are neither served nor cached again.
+  // Those that are cached stay until collect_device().
   void stop_serving_device(uint16_t device);
 
-  // Nothing is taken out of a context's streams any more, and nobody uses them when this returns;
-  // until as many threads reopened it as closed it.
+  // close(): no block is collected from the context's streams any more. When it returns, no block
+  // of them is being released. This holds until reopen() was called as often as close().
   void close(uint16_t context);
   void reopen(uint16_t context);
-  // The context is gone, its streams have ended. What was still cached there is the device's, and
-  // kept for collect_ended() in another context.
+  // The context is gone, and its streams have ended. Blocks that were still cached there belong to
+  // the device, and are kept for collect_ended() in another context.
   void forget_context(uint16_t context);
 
   void reset_after_fork() { mutex_.reset(); }
