@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays of a fixed length for the planner, in pages of the system: the preloaded object has no
-// malloc of its own. The length is known before the work begins, so only make() can fail. T is
+// Arrays of a fixed length for the planner, mapped from the system, because the preloaded object
+// must not call malloc. The length is known before the work begins, so only make() can fail. T is
 // trivially copyable, and its zeroed bytes are a value. One thread at a time.
 #pragma once
 

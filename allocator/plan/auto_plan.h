@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the plan of an iteration from what an Observer saw: the period that the program repeats
-// now, its blocks that are freed within it, and offsets for them. If its requests as a whole never
-// repeat, those in phases may. If several threads allocate, each that repeats itself gets a plan of
-// its own.
+// Makes the plan of an iteration from what an Observer saw: finds the period that the program
+// repeats now, and offsets for the blocks that are freed within it. If the requests as a whole do
+// not repeat, it tries only those in phases. If several threads allocate, each thread that repeats
+// itself gets a plan of its own.
 //
 // One thread at a time. It takes some milliseconds for each thousand requests.
 #pragma once
@@ -16,17 +16,17 @@ namespace cistern::alloc::plan {
 
 struct Iteration {
   std::span<const Lifetime> requests;
-  uint64_t end;      // the call with which the next one begins
-  uint64_t covered;  // requests of all of them
+  uint64_t end;      // the call with which the next iteration begins
+  uint64_t covered;  // requests of all observed iterations together
 
   bool has(const Lifetime& life) const { return life.to < end; }
 };
 
-// A plan that lies in memory of its own.
+// A plan that owns its memory.
 class OwnPlan {
  public:
-  // All places are multiples of `alignment`. False, and nothing changed: nothing of it can be
-  // planned, or there is no memory.
+  // All offsets are multiples of `alignment`. False, and nothing changes, if no block can be
+  // planned or there is no memory.
   bool make(const Iteration& iteration, Period period, uint64_t alignment);
 
   const Plan& plan() const { return plan_; }
@@ -38,7 +38,8 @@ class OwnPlan {
 
 class OwnPlans {
  public:
-  // False, and nothing is planned: the program did not repeat itself three times, or as above.
+  // False, and there are no plans, if the program did not repeat itself three times, no block can
+  // be planned, or there is no memory.
   bool make(Observer& observer, uint64_t alignment);
 
   std::span<const Plan> plans() const { return {plans_, count_}; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long a search may go on: counted steps, for results that do not depend on the machine, and a
-// deadline, for people who wait. A step is about one look at one block. One thread at a time.
+// Limits a search by steps, so results do not depend on the machine, and by a deadline, for people
+// who wait. A step is about one look at one block. One thread at a time.
 #pragma once
 
 #include <algorithm>
@@ -30,15 +30,15 @@ class Budget {
   uint64_t left() const { return left_; }
   uint64_t spent() const { return spent_; }
 
-  // Until the deadline; UINT64_MAX where there is none.
+  // Nanoseconds until the deadline; UINT64_MAX if there is none.
   uint64_t left_ns() const {
     if (deadline_ns_ == UINT64_MAX) return UINT64_MAX;
     const uint64_t now = os::now_ns();
     return deadline_ns_ > now ? deadline_ns_ - now : 0;
   }
 
-  // What is left, as a part of the whole: of the steps or of the time, whichever is less. The time
-  // is that of the last look at the clock.
+  // The fraction that is left of the steps or of the time, whichever is less. The time is as of the
+  // last look at the clock.
   double left_part() const {
     if (left_ == 0 || seen_ns_ >= deadline_ns_) return 0;
     const double steps = static_cast<double>(left_) / static_cast<double>(steps_);
@@ -47,20 +47,20 @@ class Budget {
     return std::min(steps, time / static_cast<double>(deadline_ns_ - began_ns_));
   }
 
-  // So many eighths of what is left, in steps and in time. What is spent there has to be spent
-  // here, too.
+  // A budget of `count` eighths of what is left, in steps and in time. The caller must also spend
+  // here what it spends there.
   Budget eighths(uint64_t count) const {
     const uint64_t time = left_ns();
     const uint64_t deadline =
         deadline_ns_ == UINT64_MAX ? UINT64_MAX : os::now_ns() + time / 8 * count;
     return {left_ / 8 * count, deadline};
   }
-  // As many steps, and a deadline that is `ns` earlier.
+  // A budget with the steps that are left, and a deadline that is `ns` earlier.
   Budget less_time(uint64_t ns) const {
     return {left_,
             deadline_ns_ == UINT64_MAX ? UINT64_MAX : deadline_ns_ - std::min(deadline_ns_, ns)};
   }
-  // The same time, and at most so many steps.
+  // A budget with the same deadline and at most `steps` steps.
   Budget at_most(uint64_t steps) const { return {std::min(left_, steps), deadline_ns_}; }
 
  private:

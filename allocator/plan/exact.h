@@ -2,16 +2,17 @@
 // Exact search: do these blocks fit into a capacity, and where? Depth-first branch and bound over
 // *canonical* solutions, after the MiniMalloc paper (Moffitt, 2023): every block rests on another
 // or on offset 0, and blocks are placed by rising offset, those of one offset by rising number. So
-// each solution is met once. What is cut off:
+// each solution is met once. Three rules save time:
 //
-// - a section whose bytes still to be placed do not fit above the lowest offset that one of them
-//   can have;
-// - a placement that leaves room below it in which an unplaced block fits (it is dominated);
-// - blocks that fall apart in time are searched one part after the other: one impossible part makes
-//   the whole impossible.
+// - a state is cut off if in some section the bytes still to be placed do not fit above the lowest
+//   offset that one of them can have;
+// - a placement is cut off if it leaves room below it in which an unplaced block fits (it is
+//   dominated);
+// - blocks that do not overlap in time form parts, which are searched one after the other: if one
+//   part is impossible, so is the whole.
 //
-// The order of the numbers decides how long it takes, so callers try several. Owns about 24 n²
-// bytes, and touches only those it needs. One thread at a time.
+// The order of the blocks decides how long it takes, so callers try several orders. Owns about 24
+// n² bytes for n blocks, and touches only those it needs. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -32,36 +33,36 @@ class Exact {
   // For up to kMostBlocks blocks in up to `sections` sections. False without memory.
   bool make(size_t blocks, size_t sections);
 
-  // Blocks in the order of their numbers; their sections are below the number given to make(). The
-  // budget is spent in looks at a block.
+  // Searches for offsets below `capacity`. A block's number is its place in `blocks`; its sections
+  // are below the number given to make(). A step of the budget is one look at a block.
   Searched search(std::span<const Block> blocks, uint64_t capacity, Budget& budget);
 
-  // After solved: of a block, by its place in what search() was given.
+  // After Searched::solved: the offset of blocks[block].
   uint64_t offset(size_t block) const { return offsets_[block]; }
   uint64_t bytes() const { return stack_.bytes(); }
 
  private:
   struct Open {       // a block that is not placed yet
-    uint64_t height;  // what is placed below it ends here
+    uint64_t height;  // the end of the highest placed block below it
     uint32_t block;
 
     bool operator<(const Open& other) const {
       return height != other.height ? height < other.height : block < other.block;
     }
   };
-  // Where the search is: what was placed last, at the highest offset so far.
+  // The block that was placed last, which has the highest offset so far.
   struct Front {
     uint64_t offset;
     int64_t block;  // -1: nothing yet
 
-    // Whether something unplaced can no longer be placed where it would rest now.
+    // Whether an unplaced block can no longer be placed where it would rest now.
     bool passed(const Open& open) const {
       return open.height < offset || (open.height == offset && open.block <= block);
     }
   };
   struct Bounds {
-    uint64_t lowest_top;  // no block placed from now on ends lower
-    uint64_t room_below;  // a block placed at this offset or higher leaves room for one below
+    uint64_t lowest_top;  // every block placed from now on ends here or higher
+    uint64_t room_below;  // a block placed here or higher leaves room for another one below it
   };
 
   Searched solve(std::span<const Open> open, Front front);
@@ -80,7 +81,7 @@ class Exact {
   uint64_t capacity_ = 0;
   Budget* budget_ = nullptr;
   Array<uint64_t> offsets_, unplaced_;  // unplaced_: bytes, by section
-  Array<uint32_t> unfilled_;            // by section: a section from which on to look for one
+  Array<uint32_t> unfilled_;            // by section: where to look for the next unfilled one
   Array<uint32_t> part_of_;             // by section
   Array<Open> stack_;
   size_t used_ = 0;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exact search in a whole plan: on one part of it at a time, the highest first. Parts have no
-// lifetimes in common, so they do not touch each other. Searches begin at the lower bound, in
-// several orders with growing limits, and end with capacities between those known to be impossible
-// and possible. Parts of more than Exact::kMostBlocks blocks are left alone. One thread at a time.
+// Exact search in a whole plan, on one part at a time, the highest part first. Lifetimes of
+// different parts do not overlap, so parts are independent. The searches begin at the lower bound,
+// in several orders of the blocks and with growing limits. Later ones bisect between capacities
+// known to be impossible and possible. Parts with more than Exact::kMostBlocks blocks are left
+// alone. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +21,15 @@ class ExactParts {
   // The problem must outlive it. False without memory.
   bool make(const Problem& problem);
 
-  // Lowers the highest part of a whole plan, if that is small enough and above the lower bound.
-  // False if it is not, or if the search found nothing: there is no sense in another call.
+  // Lowers the highest part of a whole plan. False if that part is too large or already at the
+  // lower bound, or if the search found nothing: then another call is pointless.
   bool improve_highest(std::span<uint64_t> offsets, Budget& budget);
 
   uint64_t bytes() const;
 
  private:
   struct Part {
-    uint32_t begin, end;  // in by_first_
+    uint32_t begin, end;  // indices in by_first_
     bool tried;
   };
 
@@ -43,11 +44,11 @@ class ExactParts {
   const Problem* problem_ = nullptr;
   std::span<const Block> blocks_;
   Array<uint32_t> by_first_;
-  Array<uint64_t> pressure_;  // by block: most live in a section of it
+  Array<uint64_t> pressure_;  // by block: the most bytes live in one of its sections
   Array<Part> parts_;
   size_t part_count_ = 0;
-  Array<uint32_t> order_;  // of a part's blocks in the search
-  Array<Block> ordered_;   // the same with sections from 0 on
+  Array<uint32_t> order_;  // a part's blocks in the order of the search
+  Array<Block> ordered_;   // the same blocks, with sections counted from 0
   Exact exact_;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Greedy packings: blocks in one of several orders, each to the lowest offset or to the smallest
-// gap where it fits. Which order is best differs from program to program, so a planner tries them
-// all. Once the budget is spent the rest goes on top of what is placed, which takes O(log n) a
-// block: a packing is always a whole one. One thread at a time.
+// Greedy packings: places the blocks in one of several orders, each at the lowest offset or in the
+// smallest gap where it fits. The best order differs from program to program, so the planner tries
+// all. Once the budget is spent, the remaining blocks go on top, in O(log n) each, so a packing is
+// always complete. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace cistern::alloc::plan {
 
-// All but birth: the most first.
+// Every order but birth begins with the largest value.
 enum class Order : uint8_t {
   bytes,
   area,      // bytes × sections
@@ -45,14 +45,15 @@ inline constexpr Packing kPackings[] = {
     {Order::length, Fit::first, "by lifetime, first fit"},
 };
 
-// By block, what the order goes by: the highest first. False without memory.
+// Writes the key of each block in this order; the block with the highest key comes first. False
+// without memory.
 bool keys_of(const Problem& problem, Order order, Array<double>& out);
 
 // The blocks' numbers in this order. False without memory.
 bool sort_blocks(const Problem& problem, Order order, Array<uint32_t>& out);
 
-// Fills `placement`, which was made for the problem. First fits give small blocks any place below
-// the highest end so far. False without memory.
+// Fills `placement`, which was made for the problem. With Fit::first a small block gets any place
+// below the highest end so far. False without memory.
 bool pack(const Problem& problem, const Packing& packing, Placement& placement, Budget& budget);
 
 // Where the highest block ends.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Remembers the last requests of a program, with the calls that made and freed them: auto_plan.h
-// makes plans of them while the program runs. Once full, it forgets the older half.
+// Remembers the last requests of a program, and for each the numbers of the calls that allocated
+// and freed it. auto_plan.h makes plans from them while the program runs. Once full, it forgets the
+// older half.
 //
-// Any thread: there is a lock. Owns its tables, 8 MiB, whose pages are taken as they are used.
+// Any thread; one lock. Owns its tables of 8 MiB, whose pages become resident as they are used.
 // Without memory for them it records nothing.
 #pragma once
 
@@ -14,7 +15,7 @@
 
 namespace cistern::alloc::plan {
 
-// Who asks for memory, as far as that is known.
+// Who requests memory, as far as it is known.
 struct Caller {
   unsigned thread;  // its number
   uint32_t phase;   // the run of its graph (record/phases.h); 0: it is in none
@@ -39,21 +40,23 @@ class Observer {
  public:
   static constexpr uint32_t kMost = 1 << 17;  // requests
 
-  // From now on. False without memory.
+  // Begins to record. False without memory.
   bool start();
-  // Nothing is remembered any more.
+  // Ends the recording and gives the tables back.
   void stop();
 
-  // True: a look is due since this request. It is told again after some more until it is done, for
-  // whoever could not look then.
+  // True if a look is due. Until look() is called, true again every kFirstLook requests, in case
+  // the caller could not look.
   bool allocated(uint64_t bytes, const Caller& caller, uint64_t address);
   void freed(uint64_t address);
 
-  // Whether as many requests came since the last look as before it, or half of what fits.
+  // Whether a look is due: since the last look as many requests came as before it, or half of
+  // kMost.
   bool due() const { return total_.load(std::memory_order_relaxed) >= look_at_; }
 
-  // A copy of what is remembered, with `calls` calls from 0 on; what was not freed ends there. The
-  // next look is due later.
+  // Copies the remembered requests. Times are numbers of calls, from 0 to Observed::calls; a block
+  // that was not freed ends at Observed::calls. False if there are none, or without memory. Then
+  // decides when the next look is due.
   bool look(Observed* out);
 
   void reset_after_fork() { mutex_.reset(); }
@@ -65,7 +68,7 @@ class Observer {
   struct Seen {
     uint64_t bytes, from, to, address;
     Caller caller;
-    uint32_t next;  // in its bucket, and 1
+    uint32_t next;  // in its bucket: the index plus 1
   };
 
   static uint32_t bucket_of(uint64_t address) {
@@ -76,10 +79,10 @@ class Observer {
 
   Mutex mutex_;
   Array<Seen> seen_;
-  Array<uint32_t> buckets_;  // the last request there, and 1
+  Array<uint32_t> buckets_;  // the last request there: the index plus 1
   uint32_t count_;
   std::atomic<uint64_t> total_;    // requests so far
-  std::atomic<uint64_t> look_at_;  // of them
+  std::atomic<uint64_t> look_at_;  // total_ at which a look is due
   uint64_t calls_;
 };
 

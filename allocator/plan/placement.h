@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks that have offsets. It finds where another block fits. Time is cut into buckets of
+// The blocks that have offsets. Finds where another block fits. Time is divided into buckets of
 // sections. Each bucket keeps the blocks that live in it, by offset; a block that lives in several
-// is in each. Buckets are so wide that a block is in about two. A search walks up in all buckets of
-// a lifetime in turn, until they agree on an offset: nothing is gathered or sorted for it, and it
-// ends at the first gap. The search for the cheapest place does the same, and leaps over blocks
+// buckets is in each. Buckets are so wide that a block is in about two. A search walks up in all
+// buckets of a lifetime in turn, until they agree on an offset. So it gathers and sorts nothing,
+// and ends at the first gap. The search for the cheapest place does the same, but skips blocks
 // that, alone or together, cost more than the cheapest place so far.
 //
 // Owns the offsets. One thread at a time.
@@ -24,29 +24,30 @@ class Placement {
 
   // The lowest offset at which a block fits.
   uint64_t first_fit(uint32_t block) { return fit_from(block, 0); }
-  // The same for a large block. A small one gets any place below `ceiling`: the search goes on
-  // where the last one ended, and begins at 0 only if it found none.
+  // For a large block: first_fit(). A small block gets any place below `ceiling`: the search goes
+  // on where the last one ended, and begins at 0 only if it finds none.
   uint64_t fit_below(uint32_t block, uint64_t ceiling);
-  // In the smallest gap that it fits into; above all others where there is no gap.
+  // The offset of the smallest gap that the block fits into; above all other blocks if there is no
+  // such gap.
   uint64_t best_fit(uint32_t block);
 
-  // A place of a block, and what the blocks cost together that are in its way.
+  // A place for a block, and the total price of the blocks that are in its way.
   struct Place {
     uint64_t offset;
     double price;
     size_t in_the_way;
   };
-  // The cheapest place below `ceiling`, and of several the lowest; its price is `limit`, more
-  // than 0, if none costs less. Writes the blocks that are in the way to `in_the_way`, which has
-  // room for all that live with the block.
+  // The cheapest place below `ceiling`; of several, the lowest. If no place costs less than `limit`
+  // > 0, the price is `limit`. Writes the blocks in the way to `in_the_way`, which has room for all
+  // blocks that live with this one.
   Place cheapest_place(uint32_t block, uint64_t ceiling, double limit,
                        std::span<uint32_t> in_the_way);
 
-  // `price`: of displacing it.
+  // `price`: what it costs to displace the block.
   void insert(uint32_t block, uint64_t offset, float price = 0);
   void remove(uint32_t block);
   void clear();
-  // Only for offset() and offsets(): searches do not see the block.
+  // Sets only what offset() and offsets() return: searches do not see the block.
   void set_offset(uint32_t block, uint64_t offset) { offsets_[block] = offset; }
 
   uint64_t offset(uint32_t block) const { return offsets_[block]; }
@@ -64,9 +65,9 @@ class Placement {
     float price;
   };
   struct Bucket {
-    uint64_t begin;  // in entries_
+    uint64_t begin;  // index in entries_
     uint32_t size;
-    uint32_t next;   // of a search: entries before it have been looked at
+    uint32_t next;   // the search has looked at all entries before this one
     uint64_t small;  // where the last small block that begins here was placed
   };
 
@@ -78,9 +79,9 @@ class Placement {
   };
   struct Sweep {
     uint64_t offset = 0;
-    double price = 0;  // of what is in the way
+    double price = 0;  // of the blocks in the way
     size_t taken = 0;
-    float limit = 0;  // what costs as much is not displaced
+    float limit = 0;  // blocks with this price or more are not displaced
   };
 
   uint32_t bucket_of(uint32_t section) const { return section >> shift_; }
@@ -96,8 +97,8 @@ class Placement {
   std::span<const Block> blocks_;
   unsigned shift_ = 0;
   uint64_t steps_ = 0;
-  uint64_t small_below_ = 0;  // so many bytes are not small
-  uint64_t tallest_ = 0;      // bytes of the largest block since all were cleared
+  uint64_t small_below_ = 0;  // blocks with fewer bytes are small
+  uint64_t tallest_ = 0;      // bytes of the largest block since clear()
   Array<Bucket> buckets_;
   Array<Entry> entries_;
   Array<uint64_t> offsets_;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plan files (FORMAT.md): what `cistern plan` writes, and what serves a program's requests by
-// address. The k-th request of a period is expected to be the k-th of the plan: one comparison of
-// its size. Files are checked: in a file that is accepted no two blocks share a byte while both
-// live, and none lies beyond the plan's bytes.
+// Plan files (FORMAT.md): `cistern plan` writes them, and a plan arena serves requests from them.
+// The k-th request of a period is expected to be the k-th of the plan, which takes one comparison
+// of sizes. Files are checked: in an accepted file no two blocks share a byte while both live, and
+// no block lies beyond the plan's bytes.
 //
 // A Plan refers to the bytes of its file, which the caller keeps. Any thread may use one.
 #pragma once
@@ -20,10 +20,10 @@ inline constexpr uint32_t kPlanVersion = 1;
 enum class Period : uint32_t {
   run = 1,
   iteration = 2,
-  thread = 3,  // an iteration of one thread: of a device there are several such plans
-  phase = 4,   // an iteration of what is asked for in phases; in no file
+  thread = 3,  // an iteration of one thread; a device has several such plans
+  phase = 4,   // an iteration of the requests in phases; never in a file
 };
-inline constexpr unsigned kMostPlans = 16;  // of a device
+inline constexpr unsigned kMostPlans = 16;  // per device
 
 struct PlanHead {
   char magic[8];
@@ -33,7 +33,7 @@ struct PlanHead {
   Period period;
   uint64_t requests;
   uint64_t calls;  // allocations and frees of the period
-  uint64_t bytes;  // that the plan takes
+  uint64_t bytes;  // of the plan's memory
   uint64_t lower_bound;
   uint64_t alignment;
   uint64_t before;  // requests that the program made before the period
@@ -41,14 +41,14 @@ struct PlanHead {
 };
 static_assert(sizeof(PlanHead) == 80);
 
-// At its order number.
+// The n-th request of the plan is the n-th of these.
 struct PlannedRequest {
-  uint64_t bytes;  // as asked for
+  uint64_t bytes;  // as requested
   uint64_t offset;
-  uint32_t allocated;  // which call of the period
-  uint32_t freed;      // the same; PlanHead::calls if it outlives the period
-  uint32_t stream;     // numbered as they first come up in the plan; 0 for calls without a stream
-  uint32_t outside;    // 1: it has no place in the plan, the pool serves it; else 0
+  uint32_t allocated;  // number of the call in the period
+  uint32_t freed;      // number of the call; PlanHead::calls if it outlives the period
+  uint32_t stream;     // numbered by first use in the plan; 0 for calls without a stream
+  uint32_t outside;    // 1: it has no place in the plan, and a pool serves it; otherwise 0
 };
 static_assert(sizeof(PlannedRequest) == 32);
 
@@ -62,22 +62,23 @@ struct PlanProblem {
 class Plan {
  public:
   Plan() = default;
-  // One that was made here, and is right; `requests` stay where they are.
+  // A plan that was made in memory, and is not checked. `requests` must outlive it.
   Plan(const PlanHead& head, const PlannedRequest* requests)
       : head_(head), requests_(reinterpret_cast<const uint8_t*>(requests)) {}
 
-  // The problem with the bytes, or the plan in them; all of them are the plan.
+  // Reads a plan from `file`, which holds nothing else. Returns what is wrong, if anything.
   PlanProblem read(std::span<const uint8_t> file);
-  // The same of the first plan in them; what is behind it is left in *file.
+  // Reads the first plan in *file, and leaves the bytes behind it in *file.
   PlanProblem read_first(std::span<const uint8_t>* file);
 
   const PlanHead& head() const { return head_; }
   PlannedRequest request(uint64_t number) const { return request_at(place_of(number)); }
-  // Where in the file it is, and what is there. The next one is sizeof(PlannedRequest) behind it.
+  // place_of(): where a request lies in the file. request_at(): the request there. The next one is
+  // sizeof(PlannedRequest) behind it.
   const uint8_t* place_of(uint64_t number) const {
     return requests_ + number * sizeof(PlannedRequest);
   }
-  // Read field by field: whoever wants one of them pays for one.
+  // Reads field by field, so a caller pays only for the fields that it uses.
   static PlannedRequest request_at(const uint8_t* at) {
     const auto read = [&at](auto* field) {
       std::memcpy(field, at, sizeof *field);
@@ -103,14 +104,14 @@ class Plan {
   const uint8_t* requests_ = nullptr;
 };
 
-// Of all of them together.
+// The memory of all plans together.
 inline uint64_t bytes_of(std::span<const Plan> plans) {
   uint64_t bytes = 0;
   for (const Plan& plan : plans) bytes += plan.head().bytes;
   return bytes;
 }
 
-// Sets what does not depend on the caller: magic, version, checksum, number of requests.
+// Sets the fields that follow from the others: magic, version, checksum, number of requests.
 void finish_head(PlanHead& head, std::span<const PlannedRequest> requests);
 
 }  // namespace cistern::alloc::plan

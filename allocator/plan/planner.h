@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes a plan: offsets for blocks whose lifetimes are known. First greedy packings, then exact
 // search on parts that are small enough, then packings under a sinking ceiling (refit.h). It ends
-// early at the lower bound. Parts have no lifetimes in common.
+// early at the lower bound. Lifetimes of different parts do not overlap.
 //
 // Any thread may plan; each plan is one thread's. Without memory there is no plan. Once the budget
 // is spent, the best plan so far is the result.
@@ -15,7 +15,7 @@
 
 namespace cistern::alloc::plan {
 
-// What is known so far, for people who wait.
+// The best plan so far, for people who wait.
 struct Progress {
   const char* step;
   uint64_t bytes, lower_bound;
@@ -24,8 +24,8 @@ struct Progress {
 struct PlannerOptions {
   uint64_t steps = UINT64_MAX;        // Budget: about one look at one block
   uint64_t deadline_ns = UINT64_MAX;  // of os::now_ns()
-  // Offsets of an earlier plan for the same number of blocks, or nothing. Where they fit, the
-  // search begins with them, and the result takes no more bytes.
+  // Offsets of an earlier plan for the same number of blocks, or empty. If they are valid for this
+  // problem, the search begins with them, and the result takes no more bytes.
   std::span<const uint64_t> last_plan;
   void (*report)(void* context, const Progress& progress) = nullptr;
   void* context = nullptr;
@@ -34,8 +34,8 @@ struct PlannerOptions {
 struct Planned {
   Array<uint64_t> offsets;
   uint64_t bytes = 0;
-  const char* winner = "";    // what found it
-  uint64_t memory_bytes = 0;  // most that the planner held in its tables
+  const char* winner = "";    // the step that found it
+  uint64_t memory_bytes = 0;  // the peak of the planner's tables
 };
 
 // False without memory.

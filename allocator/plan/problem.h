@@ -18,13 +18,13 @@
 namespace cistern::alloc::plan {
 
 struct Lifetime {
-  uint64_t from = 0, to = 0;  // in any unit; `to` is after the end
+  uint64_t from = 0, to = 0;  // in any unit; lives before `to`, not at it
   uint64_t bytes = 0;
 };
 
 struct Block {
   uint64_t bytes = 0;
-  uint32_t first = 0, last = 0;  // sections; it lives in both
+  uint32_t first = 0, last = 0;  // sections, both included
 
   bool overlaps(const Block& other) const { return first <= other.last && other.first <= last; }
 };
@@ -36,7 +36,7 @@ inline constexpr uint64_t kMostBytes = uint64_t{1} << 62;
 
 class Problem {
  public:
-  // `alignment` is a power of two. A lifetime without time or without bytes is a bad one.
+  // `alignment` is a power of two. A lifetime of no time or no bytes is a bad_lifetime.
   Built build(std::span<const Lifetime> lifetimes, uint64_t alignment);
 
   std::span<const Block> blocks() const { return blocks_.span(); }
@@ -45,7 +45,7 @@ class Problem {
   uint64_t lower_bound() const { return lower_bound_; }
   // The same without the rounding to the alignment.
   uint64_t lower_bound_unaligned() const { return lower_bound_unaligned_; }
-  // Pairs of blocks that live in a section when one of them begins: what a packing has to look at.
+  // The number of pairs of blocks that overlap: what a packing has to look at.
   uint64_t overlaps() const { return overlaps_; }
 
  private:

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Follows the requests of a program through its plan. A request of the size that comes next in the
-// plan has a place there. Any other one leaves the plan: the pools serve it and those after it.
-// allocator/plan_arena.h checks whether the memory of a place is free.
+// Follows the requests of a program through its plan. A request whose size is the next in the plan
+// has a place there. With any other request the plan is left: the pools serve it and those after
+// it. allocator/plan_arena.h checks whether the memory of a place is free.
 //
-// The plan of a whole run begins with the first request, and is left once. The plan of an iteration
-// begins after as many requests as when it was made. Once left, it goes on if there was just one
-// request more than in the plan; otherwise it begins again once the last four requests match its
-// end. A plan of the requests in phases passes over all others, and begins again with any phase
-// whose first request is not the plan's next one; or is, where the plan was left and the last
-// requests match its end.
+// The plan of a whole run begins with the first request. Once left, it is not entered again. The
+// plan of an iteration begins after PlanHead::before requests. If it is left because of a single
+// additional request, it goes on with the next one. Otherwise it begins again once the last four
+// requests match its end. A plan of the requests in phases ignores all other requests. It begins
+// again when a phase begins with the plan's first request and that is not the plan's next one. If
+// that is also the next one, it begins again only if the plan was left and the last four requests
+// match its end.
 //
-// Several plans are followed at once if each is one thread's: a thread follows the plan that begins
-// with its requests, and no other thread follows it meanwhile. Each has memory of its own.
+// If each plan is for one thread, several are followed at once: a thread follows the plan that
+// begins with its requests, and no other thread follows that plan meanwhile. Each plan has memory
+// of its own.
 //
-// Any thread: there is a lock. Owns nothing; the plans stay unchanged while they are followed.
+// Any thread; one lock. Owns nothing: the plans must stay unchanged while they are followed.
 #pragma once
 
 #include <cstdint>
@@ -27,44 +29,44 @@ namespace cistern::alloc::plan {
 
 struct PlanPlace {
   uint64_t offset;
-  uint64_t plan_bytes;  // of the memory in which that is
-  bool first;           // that has a place in its period
+  uint64_t plan_bytes;  // size of the memory that has this offset
+  bool first;           // the first request of its period that has a place
 };
 
 class Replay {
  public:
-  static constexpr unsigned kThreads = 64;  // what others ask for has no place
-  // So many periods' requests between two phases end a plan of what is asked for in phases.
+  static constexpr unsigned kThreads = 64;  // requests of further threads have no place
+  // A plan of the requests in phases ends after this many periods' requests without a phase.
   static constexpr uint64_t kMostPassed = 64;
 
-  // Without plans nothing is followed. Of several, no more than kMostPlans.
+  // Follows these plans from now on, at most kMostPlans of them. Without plans nothing is followed.
   void follow(std::span<const Plan> plans, Ledger* ledger);
   bool has_plan() const { return plans_.load(std::memory_order_acquire) != 0; }
 
-  // The request of `bytes` that a thread of the program makes now, in the run of a phase or in none
-  // (0). True: it has a place in a plan.
+  // The thread makes a request of `bytes`, in the run `phase` or in none (0). True if it has a
+  // place in a plan.
   bool next(uint64_t bytes, unsigned thread, uint32_t phase, PlanPlace* place) {
     bool placed;
     return is_next(bytes, thread, phase, place, &placed) ? placed
                                                          : find(bytes, thread, phase, place);
   }
-  // The same in two steps. False: find() has to look.
+  // next() in two steps. If is_next() is false, call find(). Otherwise *placed is the result.
   [[gnu::always_inline]] inline bool is_next(uint64_t bytes, unsigned thread, uint32_t phase,
                                              PlanPlace* place, bool* placed);
   bool find(uint64_t bytes, unsigned thread, uint32_t phase, PlanPlace* place);
 
-  // Whether no plan is followed now; for a whole period; and for good: it was a run's, or for so
-  // long that the program seems to do something else.
+  // Whether no plan is followed now; none was for a whole period; none will be again. The last is
+  // true for the plan of a run, or after so long that the program seems to do something else.
   bool left() const { return followed_.load(std::memory_order_relaxed) == 0; }
   bool left_for_a_period() const { return left() && outside_.load(std::memory_order_relaxed) != 0; }
   bool left_for_good() const {
     return left() && (of_a_run() || outside_.load(std::memory_order_relaxed) > kMostOutside);
   }
 
-  // Whether a thread followed no period to its end for so long that it seems to repeat something
-  // else, even if that begins as the plan does. A thread that has no plan beside others that follow
-  // one is given longer. If hardly a period was followed until the next plan is, the thread is
-  // given twice as long then.
+  // Whether a thread has followed no period to its end for so long that it seems to repeat
+  // something else, even if that begins like the plan. A thread without a plan beside threads with
+  // one gets longer. If a thread followed fewer than kSeldom periods before the next plan came, it
+  // gets twice as long from then on.
   bool seldom_followed() const { return seldom_.load(std::memory_order_relaxed) != 0; }
 
   // Whether the plan is a whole run's.
@@ -84,26 +86,26 @@ class Replay {
   struct Way {
     const Plan* plan;
     uint64_t base;      // of its memory
-    uint64_t at;        // the request that comes next
-    uint64_t last_use;  // requests of the program
-    unsigned thread;    // that follows it, or kNobody
-    bool placed;        // a request of this period
+    uint64_t at;        // number of the next request
+    uint64_t last_use;  // requests_ at its last use
+    unsigned thread;    // the one that follows it, or kNobody
+    bool placed;        // a request of this period had a place
   };
   struct Thread {
-    // The plan's next request and its last one. They are equal where the thread is not in the
-    // middle of a period, or no request of the period had a place yet. The requests from `settled`
-    // to `next` are not counted yet, below and in `way`.
+    // The plan's next request and its last one. They are equal if the thread is not in the middle
+    // of a period, or if no request of the period had a place yet. The requests from `settled` to
+    // `next` are not yet counted in `seen` and in `way`.
     const uint8_t *next, *last, *settled;
     uint64_t base;                 // of the places
     uint64_t seen;                 // requests
     uint64_t latest[kRemembered];  // bytes of the last ones, by their number
-    Way* way;                      // that it follows, or nullptr
-    bool strayed;                  // by the last request
-    bool seldom;                   // followed it to its end
-    unsigned doubled;              // how often that became twice as long
+    Way* way;                      // the one that it follows, or nullptr
+    bool strayed;                  // the last request left the plan
+    bool seldom;                   // see seldom_followed()
+    unsigned doubled;              // how often its patience has doubled
     uint64_t planned;   // requests of the plan that it followed last; 0: it has followed none
     uint64_t ended;     // periods followed to their end
-    uint64_t ended_at;  // what it had seen at the last one
+    uint64_t ended_at;  // `seen` at the last one
   };
 
   bool take_place(Way& way, PlanPlace* place) const;
@@ -135,16 +137,16 @@ class Replay {
   std::atomic<uint64_t> outside_;   // periods
   std::atomic<unsigned> seldom_;    // threads
   bool by_thread_, by_phase_;
-  bool begins_;          // the request is the first of a phase, and the plan one by phases
-  uint32_t phase_;       // the last one, with a plan or without
-  uint64_t passed_;      // requests since it
-  uint64_t period_;      // requests of all plans
-  uint64_t plan_bytes_;  // the same
+  bool begins_;          // the request is the first of a phase, and the plan is by phases
+  uint32_t phase_;       // the last run of a phase, with or without a plan
+  uint64_t passed_;      // requests outside of phases since phase_
+  uint64_t period_;      // requests of all plans together
+  uint64_t plan_bytes_;  // bytes of all plans together
   uint64_t requests_;    // of the program
-  uint64_t since_left_;  // of them
+  uint64_t since_left_;  // requests_ made since no plan is followed
 };
 
-// Most requests are in the middle of a period, and the plan's next one.
+// The fast way: most requests are in the middle of a period, and are the plan's next one.
 bool Replay::is_next(uint64_t bytes, unsigned thread_number, uint32_t phase, PlanPlace* place,
                      bool* placed) {
   const LockGuard guard(mutex_);

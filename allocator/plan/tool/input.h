@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a plan is made of: a recording, a trace of allocations and frees (`cistern trace --csv`), or
-// a table of lifetimes as MiniMalloc has them. Files are checked: one that makes no sense is
-// refused with one line.
+// The input of a plan: a recording, a trace of allocations and frees (`cistern trace --csv`), or a
+// table of lifetimes as MiniMalloc has them. Files are checked: one that makes no sense is refused
+// with one line.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@
 
 namespace cistern::alloc::plan {
 
-// Where a block of a recording comes from: for the log of reuse, and for blocks that are not to be
-// reused. Requests of one range and one call site have one origin.
+// Where a block of a recording comes from. Used for the log of reuse, and to select blocks that
+// must not be reused. Requests with the same range and call site have the same origin.
 struct Origin {
-  std::string text;                // its range, or where it has none its call site
-  std::vector<std::string> names;  // all that a glob may mean, as in CISTERN_SKIP_OPT_SET
+  std::string text;                // its range, or its call site if it has no range
+  std::vector<std::string> names;  // all names that a glob may match, as in CISTERN_SKIP_OPT_SET
 };
 
-// A request of an iteration that the pool serves.
+// A request of an iteration that has no place in the plan: a pool serves it.
 struct Outside {
   uint64_t from, bytes, stream;
 };
@@ -31,22 +31,22 @@ struct Outside {
 struct Input {
   std::vector<Lifetime> lives;    // in the order of the requests
   std::vector<uint64_t> streams;  // handles, 0 for none; empty: no request has one
-  std::vector<uint32_t> threads;  // of a recording: which one made the request
+  std::vector<uint32_t> threads;  // of a recording: the thread that made the request
   std::vector<std::string> ids;   // of a table of lifetimes
-  // Who made each request, as numbers in `known`. Empty if nobody asked, and of a trace.
+  // The origin of each request, as an index in `known`. Empty if not wanted, and for a trace.
   std::vector<uint32_t> origins;
   std::vector<Origin> known;
   std::vector<uint64_t> offsets;  // of an earlier plan, or empty
   bool counts_calls = false;      // times are numbers of calls
-  uint64_t calls = 0;             // then how many; what ends there is never freed
+  uint64_t calls = 0;             // the number of calls; a block that ends there is never freed
   uint32_t device = 0;
-  bool iteration = false;  // it is one of a program that repeats it (selection.h), with
-  bool of_thread = false;  // the same of one of its threads
+  bool iteration = false;  // only one iteration of a program that repeats it (selection.h)
+  bool of_thread = false;  // only one iteration of one of its threads
   std::vector<Outside> outside;
-  uint64_t before = 0, times = 0;  // requests before it began first, and how often it was seen
+  uint64_t before = 0, times = 0;  // requests before the first iteration, number of iterations
 };
 
-// What gets memory of its own (selection.h).
+// The blocks that get memory of their own (selection.h).
 struct Skip {
   std::string globs;  // separated by commas
   bool grads = false;
@@ -55,11 +55,11 @@ struct Skip {
   bool by_name() const { return grads || !globs.empty(); }
 };
 
-// What of a recording is planned: without a number the lowest device that allocates.
+// What is planned of a recording. Without `device`, it is the lowest device that allocates.
 struct Wanted {
   std::optional<uint64_t> device;
   Memory memory = Memory::linear;
-  bool log = false;  // of what takes over whose memory: its names are needed
+  bool log = false;  // of reuse (output.h): needs the blocks' origins
   Skip skip;
 
   bool origins() const { return log || skip.by_name(); }

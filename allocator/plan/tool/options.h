@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `cistern plan` was asked for.
+// The options of `cistern plan`.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@ struct Options {
   std::string file, out, last, svg;
   Wanted wanted;
   std::optional<double> seconds;
-  // Planned is one iteration, or one of each thread, or else the whole recording.
+  // What is planned: one iteration, one iteration of each thread, or else the whole recording.
   bool iteration = false, threads = false;
-  // Of memory_optimize. 0: memory is reused by blocks of the same size alone.
+  // The level of memory_optimize. 0: only blocks of the same size reuse memory.
   unsigned level = 1;
   std::optional<uint64_t> steps;
   std::optional<uint64_t>
-      alignment;  // else 512 for calls, which the driver keeps, and 1 for tables
+      alignment;  // default: 512 for calls, as the driver has it, and 1 for tables
 
-  // How long the search may take. Without a limit in the options it is 10 s; one in steps stands
-  // alone, so that its plan is the same on every machine.
+  // How long the search may take. By default it is 10 s. With a limit in steps there is no limit of
+  // time, so that the plan is the same on every machine.
   double most_seconds() const { return seconds.value_or(steps ? kMostSeconds : 10); }
   static constexpr double kMostSeconds = 1e6;
 };
