@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Call stacks by number. A stack that was seen before is found by its hash, without a lock; a new
-// one is kept with its frames, and a stack with the frames of another is that one: so a library
-// that is unloaded and loaded again brings no new numbers. Any thread. Memory comes from the
-// operating system and is bounded: beyond kMostSites sites or kMostFramesKept frames, add() is 0.
+// Call stacks by number. A stack that was seen before is found by its hash, without a lock. A new
+// stack is kept with its frames. Stacks with equal frames have the same number, so unloading and
+// loading a library again brings no new numbers. Any thread. Memory comes from the operating system
+// and is bounded: add() returns 0 beyond kMostSites sites or kMostFramesKept frames.
 #pragma once
 
 #include <atomic>
@@ -19,15 +19,15 @@ class CallSites {
   static constexpr uint32_t kMostSites = 1 << 16;
   static constexpr uint32_t kMostFramesKept = 1 << 20;
 
-  // The site of a stack whose hash was given to add(), or 0. Stacks that were not seen for long may
-  // be forgotten; add() then finds their frames. `hash` is that of the addresses, 64 well-mixed
-  // bits: two stacks with one hash would be one.
+  // The site of a stack whose hash was given to add(), or 0. The hash of a stack that was not seen
+  // for long may be forgotten; add() then finds the site by its frames. `hash` is made of the
+  // addresses and has 64 well-mixed bits: two stacks with the same hash count as one.
   uint32_t known(uint64_t hash) const;
 
-  // The site with these frames, from 1 on; `hash` is known from now on. 0: no room.
+  // The site with these frames, from 1 on; 0 if there is no room. known() finds `hash` from now on.
   uint32_t add(uint64_t hash, const Frame* frames, int count);
 
-  // 1 to count() have their frames.
+  // The sites so far are 1 to count(), and all of them have their frames.
   uint32_t count() const { return count_.load(std::memory_order_acquire); }
   // No more sites can be added.
   bool full() const { return count() == kMostSites; }

@@ -51,15 +51,15 @@ struct BlockHead {
 
 enum class Defined : uint8_t { name = 1, range = 2, phase = 3, site = 4 };
 
-// What holds for the events after it; in this order from the first tag on.
+// State that holds for all following events. The tags begin at kFirstStateTag, in this order.
 enum class State : uint8_t { thread, device, context, stream, site, range, phase };
 inline constexpr int kStates = 7;
 inline constexpr uint8_t kFirstStateTag = 8;
 
 constexpr unsigned bit(State state) { return 1u << static_cast<unsigned>(state); }
 
-// What is told of an event, as bits: a free has the place of its block. The rest is 0 in what is
-// read.
+// The states that an event of this type records, as bits; a reader sees the others as 0. A free
+// records no place, because its block's allocation has it.
 constexpr unsigned states_of(EventType type) {
   constexpr unsigned kCaller = bit(State::thread) | bit(State::range) | bit(State::phase);
   constexpr unsigned kPlace = bit(State::device) | bit(State::context);
@@ -87,7 +87,7 @@ constexpr bool has_address(EventType type) {
          type == EventType::released;
 }
 
-// The type in the lower half of a tag, the memory in the upper one.
+// An event's tag: the type in the lower kTypeBits bits, the kind of memory above them.
 inline constexpr uint8_t kTypeBits = 4;
 
 constexpr uint64_t zigzag(int64_t difference) {
@@ -107,18 +107,20 @@ inline uint8_t* put_varint(uint8_t* out, uint64_t value) {
 
 uint32_t adler32(const void* data, size_t bytes);
 
-// The state and the last time and address, before the first event of a block.
+// What the encoding of the next event refers to: the state, and the last time and address. Begins
+// anew with each block.
 struct EventContext {
   uint64_t state[kStates];
   uint64_t time_ns;
   uint64_t address;
 };
 
-// What one event takes at most.
+// The most bytes that one event takes.
 inline constexpr size_t kMostEventBytes =
     kStates * (1 + kMostVarintBytes) + 1 + 3 * kMostVarintBytes;
 
-// Appends the event, and what of the state it changes; the end of what was written.
+// Writes the changes of state that the event needs, then the event. Returns the end of what was
+// written.
 uint8_t* put_event(uint8_t* out, EventContext& context, const Event& event);
 
 }  // namespace cistern::alloc

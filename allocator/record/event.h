@@ -14,9 +14,9 @@ enum class EventType : uint8_t {
   refused = 3,        // an allocation that failed
   obtained = 4,       // a chunk came from the driver
   released = 5,       // and went back
-  context_ended = 6,  // with all that the program had in it, but for stream-ordered and physical
-                      // memory, which are the device's
-  synchronised = 7,   // the program waited for work of its own, and there were events before
+  context_ended = 6,  // with all its memory, except stream-ordered and physical memory, which
+                      // belong to the device
+  synchronised = 7,   // the program waited for its work, and there were events since the last wait
 };
 inline constexpr int kLastEventType = 7;
 
@@ -28,16 +28,16 @@ inline constexpr int kMemories = std::size(kMemoryNames);
 struct Event {
   EventType type{};
   Memory memory{};
-  // Since the recording began: of an allocation when it had been answered, of a free when it was
-  // asked for. So no block is allocated before the one at its address was freed. Physical memory,
-  // which may end with any of several calls, is freed when the last one had been answered.
+  // Time since the recording began: for an allocation when the call returned, for a free when it
+  // was called. So no block is allocated before the earlier block at its address was freed.
+  // Physical memory may end with any of several calls: its time is when the last one returned.
   uint64_t time_ns = 0;
   uint64_t address = 0;  // arrays: the handle; physical memory: a number of its own
-  uint64_t bytes = 0;    // as asked for; 0 in frees
+  uint64_t bytes = 0;    // as requested; 0 in frees
   uint64_t stream = 0;   // of stream-ordered calls
-  uint64_t context = 0;  // its handle; of frees and released chunks not known
+  uint64_t context = 0;  // its handle; 0 in frees and released chunks
   uint32_t thread = 0;   // the system's number
-  uint32_t device = 0;   // as context
+  uint32_t device = 0;   // 0 in frees and released chunks
   // Where the call came from: numbers that the recording has definitions for; 0: not known.
   uint32_t site = 0;  // of allocations only
   uint32_t range = 0;
@@ -47,8 +47,8 @@ struct Event {
 
 // Identifies the block of an event, for code that follows blocks from event to event.
 
-// Handles of arrays and the numbers of physical memory are no addresses, and may equal some. A
-// free does not always know more of the kind of memory than this.
+// Handles of arrays and numbers of physical memory are not addresses, but may have the same values.
+// A free may know no more about the kind of memory than this.
 enum class KeySpace : uint8_t { addresses, arrays, physical };
 inline constexpr int kKeySpaces = 3;
 
@@ -64,20 +64,20 @@ constexpr bool ends_with_context(Memory memory) {
 
 // One level of a call stack, as call sites and recordings keep it. Plain data.
 struct Frame {
-  // Native: the path of the file whose code it is, "" where no file has it. Python: the source
-  // file. A number of Names.
+  // A number of Names. Native: the path of the file that has the code, "" if no file has it.
+  // Python: the source file.
   uint32_t file;
   // Python: the function, a number of Names, and the line. Native: 0.
   uint32_t function;
   uint32_t line;
-  // Native: the address of the call as the file's symbol table counts (without the file's load
-  // address), or the address itself where no file has it. Python: 0.
+  // Native: the address of the call without the file's load address, as in the file's symbol table;
+  // the address itself if no file has the code. Python: 0.
   uint64_t offset;
 
   bool python() const { return function != 0; }
   friend bool operator==(const Frame&, const Frame&) = default;
 };
 
-inline constexpr int kMostFrames = 64;  // of one stack; the outermost beyond are left out
+inline constexpr int kMostFrames = 64;  // per stack; frames further out are left out
 
 }  // namespace cistern::alloc

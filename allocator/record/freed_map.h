@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Freed memory that was not handed out again yet, by address: it says whose memory a new block
-// gets. A treap, so that it also finds blocks that were merged or cut since. Not thread-safe.
+// Freed memory that was not handed out again yet, by address. It shows whose memory a new block
+// gets. A treap by address, so it finds all earlier blocks even if their memory was merged or cut
+// since. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +10,13 @@
 
 namespace cistern::alloc {
 
-// A part of a block that was freed.
+// A freed block, or what is left of it.
 struct FreedBlock {
   FreedBlock* left;
   FreedBlock* right;
   uint64_t address, bytes;  // what is left of it
-  uint64_t requested;       // what the whole block had been asked for
-  uint32_t site, range;     // by whom
+  uint64_t requested;       // requested size of the whole block
+  uint32_t site, range;     // of its allocation
 };
 
 class FreedMap {
@@ -31,7 +32,8 @@ class FreedMap {
     root_ = merge(merge(below, block), above);
   }
 
-  // Forgets what lies in the range, and tells of it: visit(block, bytes of it in the range).
+  // Forgets the memory in the range. Calls visit(block, bytes) for each block that has `bytes` in
+  // it.
   template <typename Visitor>
   void cut(uint64_t address, uint64_t bytes, Visitor visit) {
     const uint64_t end = address + bytes;
@@ -61,7 +63,7 @@ class FreedMap {
     return tree;
   }
 
-  // Those that begin below `address`, and the others.
+  // Splits into blocks that begin below `address`, and the others.
   static void split(FreedBlock* tree, uint64_t address, FreedBlock** below, FreedBlock** above) {
     while (tree != nullptr) {
       if (tree->address < address) {

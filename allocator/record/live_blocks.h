@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The live blocks and their sizes, and nothing more. Automatic phases need them for memory whose
-// size no pool knows at its free. All zero bytes at the start; not thread-safe. Memory comes from
-// the operating system with the first block and stays; a block for which there is no room is not
-// known.
+// The live blocks and their sizes. Automatic phases need them for memory whose size no pool knows
+// when it is freed. Zeroed memory is an empty object; not thread-safe. Memory comes from the
+// operating system with the first block and is kept. A block for which there is no room is not
+// recorded.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,8 @@ class LiveBlocks {
   };
   static_assert(sizeof(Block) == 32);
 
-  // The bytes of a block that was known at the address: its free was not seen.
+  // Adds a block. If an earlier block is still recorded at the address, its free was not seen:
+  // replaces it, and returns its bytes. Otherwise 0.
   uint64_t allocated(Memory memory, uint64_t address, uint64_t bytes, uint64_t context) {
     Block* block = find(memory, address);
     if (block == nullptr) {
@@ -40,7 +41,7 @@ class LiveBlocks {
     return before;
   }
 
-  // The block as it was, `next` apart; false if none was known there.
+  // Removes a block and copies it to *out, except `next`. False if none is recorded there.
   bool freed(Memory memory, uint64_t address, Block* out) {
     Block* block = find(memory, address);
     if (block == nullptr) return false;
@@ -50,7 +51,7 @@ class LiveBlocks {
     return true;
   }
 
-  // What ends with its context is no longer live: its bytes. Looks at all blocks.
+  // Removes the blocks that end with this context. Returns their bytes. Looks at all blocks.
   uint64_t context_ended(uint64_t context) {
     uint64_t bytes = 0;
     if (table_ == nullptr) return bytes;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Texts that events refer to by number: names of ranges, functions and files. A text gets a number
-// once and keeps it for the life of the process, so a number that was handed out can be looked up
-// at any time without a lock, and so can a text that has one. Any thread; not to be called from a
-// signal handler. Memory comes from
-// the operating system and is bounded: beyond kMostNames names or kMostBytes of text, and where the
-// system has no memory, number() is 0.
+// once and keeps it for the life of the process. So numbers, and texts that have one, are looked up
+// without a lock. Any thread; not to be called from a signal handler. Memory comes from
+// the operating system and is bounded: number() returns 0 beyond kMostNames names or kMostBytes of
+// text, or if the system has no memory.
 #pragma once
 
 #include <atomic>
@@ -20,15 +19,15 @@ class Names {
  public:
   static constexpr uint32_t kMostNames = 1 << 18;
   static constexpr size_t kMostBytes = size_t{32} << 20;
-  static constexpr size_t kLongest = 4096;  // what is beyond is cut off
+  static constexpr size_t kLongest = 4096;  // bytes; longer texts are cut off
 
-  // From 1 on, in the order of their first use; 0: no room.
+  // The number of the text, from 1 on, in the order of first use. 0 if there is no room.
   uint32_t number(std::string_view text);
 
-  // "" for 0. `name` is what number() answered.
+  // The text of a number that number() returned; "" for 0.
   const char* text(uint32_t name) const;
 
-  // The numbers handed out so far are 1 to count(), and all of them have their text.
+  // The numbers so far are 1 to count(), and all of them have their text.
   uint32_t count() const { return count_.load(std::memory_order_acquire); }
 
   void reset_after_fork() { mutex_.reset(); }
@@ -49,27 +48,28 @@ class Names {
   std::atomic<uint32_t> count_{0};
   std::atomic<Name*> names_{nullptr};  // [0] is not used
   std::atomic<std::atomic<uint32_t>*> buckets_{nullptr};
-  char* text_ = nullptr;  // what is left of the last mapping
+  char* text_ = nullptr;  // the unused rest of the last mapping
   size_t left_ = 0;
   size_t mapped_ = 0;
 };
 
 // Names of objects whose handles come from elsewhere. Looking one up takes no lock. Any thread; not
-// to be called from a signal handler. Bounded: an object without room has no name.
+// to be called from a signal handler. Bounded: if there is no room, an object has no name.
 class HandleNames {
  public:
   static constexpr uint32_t kMostHandles = 1 << 14;
 
-  // The handle stands for this name from now on, whatever it stood for.
+  // Gives the handle this name, in place of any earlier one.
   void set(const void* handle, uint32_t name);
 
-  // 0: none.
+  // The name of the handle; 0: it has none.
   uint32_t of(const void* handle) const;
 
   void reset_after_fork() { mutex_.reset(); }
 
  private:
-  // Places are taken from the handle's own on, and never left: handles come again.
+  // A handle takes the first free place from its own one on, and never leaves it, because handles
+  // are used again.
   struct Place {
     std::atomic<const void*> handle;
     std::atomic<uint32_t> name;

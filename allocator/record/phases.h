@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Phases: one graph or iteration of a program. Which is in force, and how much memory each took.
-// Where a phase begins and ends is said by the first of these that the process has:
+// Phases: a phase is one graph or iteration of a program. Knows which phase a thread is in, and how
+// much memory each took. The first of these sources that the process has decides where phases begin
+// and end:
 //
 // markers     the program's own calls, nested, for each thread
 // ranges      named ranges that the user chose, for each thread; they may end in any order
-// automatic   one for the process. It ends at a synchronisation point when live bytes are within
-//             1 % of their minimum since the last end, after having risen by 16 MiB or more
+// automatic   one phase at a time for the whole process. It ends at a synchronisation point if live
+//             bytes have risen by 16 MiB or more since the last end, and are now within 1 % of
+//             their minimum since then
 //
-// That minimum may be out of reach, as what a program loads at its start stays. So a low level at
-// which live bytes arrive twice, falling by 16 MiB or more to a synchronisation point, is an end
-// and the new minimum.
+// Live bytes may never reach that minimum again, because a program keeps what it loads at its
+// start. So a phase also ends if live bytes fall by 16 MiB or more to a synchronisation point, and
+// reach the same level there for the second time. That level is the new minimum.
 //
 // A run of a phase has a number, from 1 on; figures are kept by name. The peak of a run is the most
-// bytes that were live in the process at its begin and when a thread in it allocated.
+// bytes that were live in the process when it began, or when a thread in it allocated.
 //
-// A graph, whose memory may be shared with others that run before and after it, is the outermost
-// marker or range of a thread: what is nested belongs to it. An automatic phase is one only once
-// two have ended: what a program does at its start is no graph, and the first end may be chance.
-// Memory comes from the operating system and is bounded. One lock; a call takes it for tens of
-// nanoseconds. Any thread; not to be called from a signal handler.
+// A *graph* may share memory with graphs that run before and after it. It is the outermost marker
+// or range of a thread; nested ones belong to it. Automatic phases are graphs only once two have
+// ended, because the start of a program is no graph, and the first end may be chance. Memory comes
+// from the operating system and is bounded. One lock; a call takes it for tens of nanoseconds. Any
+// thread; not to be called from a signal handler.
 #pragma once
 
 #include <atomic>
@@ -32,14 +34,14 @@ namespace cistern::alloc {
 class Phases {
  public:
   static constexpr uint32_t kMostNames = 1024;    // further names share the figures of the last
-  static constexpr uint32_t kMostRuns = 1 << 20;  // further runs have a number, and no name
-  static constexpr unsigned kMostOpen = 64;       // of one thread; what is begun inside is counted
-  static constexpr unsigned kMostGraphs = 256;    // open at a time; who begins more has no graph
+  static constexpr uint32_t kMostRuns = 1 << 20;  // further runs have a number but no name
+  static constexpr unsigned kMostOpen = 64;       // per thread; further markers are only counted
+  static constexpr unsigned kMostGraphs = 256;    // open at a time; further phases are no graphs
   static constexpr uint64_t kRise = uint64_t{16} << 20;
 
   enum class Source : uint8_t { kAutomatic, kRanges, kMarkers };
 
-  // What a thread is in. All zero at first; only to be handed to these functions.
+  // The open phases of a thread. Zeroed memory at first. Only the functions of Phases may use it.
   struct Thread {
     struct Open {
       uint32_t run;
@@ -50,10 +52,10 @@ class Phases {
     };
     Open open[kMostOpen];
     uint32_t depth;
-    uint32_t markers_beyond;  // begun and not ended, without room
+    uint32_t markers_beyond;  // open markers for which there is no room
     std::atomic<uint32_t> run;
-    uint32_t graph_slot;          // of graphs_, from 1 on; 0: in no graph
-    std::atomic<uint64_t> graph;  // run and name in one word, as any thread may end a range
+    uint32_t graph_slot;          // in graphs_, from 1 on; 0: in no graph
+    std::atomic<uint64_t> graph;  // run and name in one word, because any thread may end a range
   };
 
   struct Graph {
@@ -68,25 +70,28 @@ class Phases {
     uint64_t last_peak_bytes;  // of the run that ended last
   };
 
-  // A number for each name: `automatic` for phases by live bytes, `start` for what comes before the
-  // first end of one. Before all else.
+  // Sets the names of automatic phases: `start` before the first end, `automatic` after it. Call it
+  // before all other functions.
   void name_automatic(uint32_t start, uint32_t automatic);
 
-  // A marker, or a range of the user's choice. `key` tells ranges of a thread from each other and
-  // is not 0. The number of the run; 0: nothing began, as another source counts or there is no
+  // A marker or a chosen range begins. `key`, not 0, identifies a range among those of the thread.
+  // Returns the number of the run; 0 if none began, because another source decides or there is no
   // room.
   uint32_t begin(Thread& thread, Source source, uint32_t name, uint64_t key);
-  // The innermost marker's, and that of this range. The number of the run that ended, or 0.
+  // end_marker(): ends the innermost marker. end_range(): ends the range with this key. Both return
+  // the number of the run that ended, or 0.
   uint32_t end_marker(Thread& thread);
   uint32_t end_range(Thread& thread, uint64_t key);
-  // Of a thread that ends: one that is still open. The number of the run; 0: none was left.
+  // For a thread that ends: ends one phase that is still open. Returns the number of its run; 0 if
+  // none was left.
   uint32_t end_any(Thread& thread);
 
-  // `thread` may be null: it is in no marker or range.
+  // Memory was allocated or freed. `thread` may be null: it is in no marker or range.
   void allocated(Thread* thread, uint64_t bytes);
   void freed(uint64_t bytes);
-  // The same, where nobody else knows how large the block is that is freed. block_freed() tells of
-  // it, and false if it was not known; that did not happen after all with block_not_freed().
+  // The same for blocks whose size is not known when they are freed, so they are recorded here.
+  // block_freed(): *out is the block; false if it was not recorded. block_not_freed(): the free did
+  // not happen after all.
   void block_allocated(Thread* thread, Memory memory, uint64_t address, uint64_t bytes,
                        uint64_t context);
   bool block_freed(Memory memory, uint64_t address, LiveBlocks::Block* out);
@@ -95,7 +100,7 @@ class Phases {
   // The program waited for the device. The number of the automatic phase that ended here, or 0.
   uint32_t synchronised();
 
-  // The run that is in force for a thread; 0: none. Takes no lock.
+  // The run that a thread is in; 0: none. Takes no lock.
   uint32_t current(const Thread* thread) const {
     if (source_.load(std::memory_order_relaxed) == Source::kAutomatic) {
       return automatic_run_.load(std::memory_order_relaxed);
@@ -113,10 +118,10 @@ class Phases {
     return {static_cast<uint32_t>(word >> 32), static_cast<uint32_t>(word)};
   }
 
-  // Whether it is still the graph of some thread. Takes no lock; runs end meanwhile.
+  // Whether `run` is still the graph of a thread. Takes no lock, so the run may end meanwhile.
   bool is_open(uint32_t run) const;
 
-  // Whether what is live tells where phases end; not once the program has said it. Takes no lock.
+  // Whether phases are automatic, so that live bytes must be counted. Takes no lock.
   bool by_live_bytes() const {
     return source_.load(std::memory_order_relaxed) == Source::kAutomatic;
   }
@@ -129,7 +134,7 @@ class Phases {
   uint32_t names();
   Figures figures(uint32_t n);
 
-  // `own`: of the thread that is left, or null.
+  // `own`: the phases of the forking thread, the only one left; or null.
   void reset_after_fork(const Thread* own);
 
  private:
@@ -145,8 +150,8 @@ class Phases {
   struct Level {
     uint64_t low, top;    // since the last end
     uint64_t recent_top;  // since the last fall that was looked at
-    uint64_t landing;     // where an earlier fall came to
-    unsigned others;      // falls to higher levels since
+    uint64_t landing;     // the level at which an earlier fall ended
+    unsigned others;      // falls to higher levels since then
     bool has_landing;
 
     void moved(uint64_t live);

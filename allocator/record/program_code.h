@@ -10,19 +10,21 @@
 
 namespace cistern::alloc {
 
-// `file`: its path. Nobody asks which function it was of CUDA's own libraries, of an interpreter
-// that runs the program's functions, or of a library that is there to allocate.
+// Whether the file with this path has code of the program. False for CUDA's own libraries, for
+// interpreters, and for libraries whose purpose is to allocate: their functions do not tell the
+// user anything.
 bool is_program_code(std::string_view file);
 
-// Whether the function with this symbol, as its file has it, allocates for its caller: the CUDA
-// runtime's and the driver's allocating functions, `operator new`, and whatever is in a namespace
-// that allocates for others (the C++ library's, PyTorch's c10, RMM's, Thrust's, Paddle's
-// memory). False for "".
+// Whether a function only allocates for its caller. `symbol`: as in its file; false for "". True
+// for the allocating functions of the CUDA runtime and driver, for `operator new`, and for
+// everything in namespaces that allocate for others: the C++ library's, PyTorch's c10, RMM's,
+// Thrust's, Paddle's memory.
 bool is_wrapper(std::string_view symbol);
 
-// Its place in the stack: the innermost Python function, else the innermost function of the program
-// itself that is no wrapper, else the innermost of the program, else the innermost. `path(frame)`
-// is that of its file, `wraps(frame)` whether its function is a wrapper; count > 0.
+// The index of the frame that names the call site: the innermost Python function. Without one, the
+// innermost program function that is no wrapper, then the innermost program function, then the
+// innermost frame. `path(frame)`: the path of its file. `wraps(frame)`: whether its function is a
+// wrapper. count > 0.
 template <typename Path, typename Wraps>
 int telling_frame(const Frame* frames, int count, Path path, Wraps wraps) {
   for (int i = 0; i < count; ++i) {
@@ -37,8 +39,8 @@ int telling_frame(const Frame* frames, int count, Path path, Wraps wraps) {
   return wrapper < 0 ? 0 : wrapper;
 }
 
-// The frames that are shown of a call site: the telling one. Where that has no name, as in a
-// program without symbols, its callers too: three frames in all, up to the first with a name.
+// The frames that are shown for a call site: the telling frame. If it has no name, as in a program
+// without symbols, its callers too, up to the first one with a name and three frames in all.
 struct ShownFrames {
   int first, last;
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranges in which one thread is, innermost last: those that were pushed and not popped, and
-// those that were started and not ended. Pushed ranges nest in each domain by itself, and started
-// ones end in any order. What does not fit is counted, so that each pop still takes what its push
-// put. Plain data, all zero at first; the caller's lock.
+// The open ranges of one thread, innermost last: those that were pushed and not popped, and those
+// that were started and not ended. Pushed ranges nest separately in each domain. Started ranges end
+// in any order. Pushed ranges for which there is no room are counted, so each pop still matches its
+// push. Plain data, zeroed at first. The caller holds a lock.
 #pragma once
 
 #include <atomic>
@@ -14,25 +14,24 @@ namespace cistern::alloc {
 
 struct RangeStack {
   static constexpr unsigned kMostDeep = 256;
-  static constexpr unsigned kMostDomains = 64;  // in which something is pushed
-  // Of push and pop, as NVTX has them.
+  static constexpr unsigned kMostDomains = 64;  // with pushed ranges
+  // Results of push and pop, as in NVTX.
   static constexpr int kNothingPushed = -1, kNotTracked = -2;
 
   struct Entry {
     uint32_t range;
     uint32_t domain;
     uint64_t start;  // identifies a range that was started; 0: it was pushed
-    uint64_t phase;  // what the caller keeps with it
+    uint64_t phase;  // for the caller
   };
 
-  // What the thread is in; 0: in none.
+  // The innermost range; 0: the thread is in none.
   uint32_t range() const { return depth == 0 ? 0 : entries[depth - 1].range; }
 
-  // Whether the next range of `domain` has its place. If not, it need not be known.
+  // Whether there is room for the next range of `domain`. If not, push() ignores its entry.
   bool has_room(uint32_t domain) const;
 
-  // Push: the level of the new range in its domain, the outermost is 0. `entry` counts only where
-  // has_room() says so.
+  // Pushes a range. Returns its level in its domain, from 0 on, or kNotTracked.
   int push(const Entry& entry);
   struct Popped {
     int level;  // or kNothingPushed
@@ -41,20 +40,20 @@ struct RangeStack {
   };
   Popped pop(uint32_t domain);
 
-  // Start and end. False: no room, and not there.
+  // Start and end a range. start() is false if there is no room, end() if there is no such range.
   bool start(const Entry& entry);
   bool end(uint64_t start, Entry* out);
 
-  // Takes one range of a domain that is no more. False: there is none left.
+  // Removes one range of a domain that was destroyed. False if none is left.
   bool end_of_domain(uint32_t domain, Entry* out);
 
   struct Domain {
     uint32_t name;
-    uint32_t pushed;  // and not popped
-    uint32_t beyond;  // the last of those: they had no room
+    uint32_t pushed;  // and not popped yet
+    uint32_t beyond;  // the innermost of them, for which there was no room
   };
 
-  // Public so that all is zero without a constructor.
+  // Public, so that the type needs no constructor.
   Entry entries[kMostDeep];
   unsigned depth;
   Domain domains[kMostDomains];
@@ -65,10 +64,10 @@ struct RangeStack {
   void take_out(unsigned index, Entry* out);
 };
 
-// Ways through nested ranges, from the outermost name to the innermost, as one number each: the
-// same names nested in the same order have the same number for the life of the process. Looking up
-// one that is known takes no lock. Any thread; not to be called from a signal handler. Memory comes
-// from the operating system and is bounded.
+// Gives each path of nested ranges, from the outermost name to the innermost, a number. The same
+// names in the same order have the same number for the life of the process. Looking up a known path
+// takes no lock. Any thread; not to be called from a signal handler. Memory comes from the
+// operating system and is bounded.
 class RangeTree {
  public:
   static constexpr uint32_t kMostRanges = 1 << 16;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a recording (FORMAT.md) while the program runs. Events go to buffers, one for a few
-// threads; a full one becomes a block of the file. What events refer to is written before them.
+// Writes a recording (FORMAT.md) while the program runs. Events go to buffers, each shared by a few
+// threads. A full buffer becomes a block of the file. Definitions that events refer to are written
+// before them.
 //
 // Any thread may call put(), which takes one lock that other threads seldom hold, and calls the
-// sink when the buffer is full. flush() writes what buffers have, so that a process that is killed
-// loses little. Memory is bounded: kBuffers blocks. When the sink refuses, the recording ends there
-// and stays readable; what comes later is counted as lost. Nothing allocates from malloc.
+// sink when the buffer is full. flush() writes the contents of the buffers, so a process that is
+// killed loses little. Memory is bounded: kBuffers blocks. When the sink refuses, the recording
+// ends there and stays readable. Later events are counted as lost. Nothing allocates from malloc.
 #pragma once
 
 #include <atomic>
@@ -20,15 +21,15 @@ namespace cistern::alloc {
 
 class RecordingSink {
  public:
-  // Writes at an offset of the file; false when that is not possible.
+  // Writes at offset `at` of the file; false if that fails.
   virtual bool write(const void* data, size_t bytes, uint64_t at) = 0;
 
  protected:
   ~RecordingSink() = default;
 };
 
-// What the numbers in events mean. Each kind is numbered from 1 to its count without a gap, and
-// what was told of a number does not change.
+// The meaning of the numbers in events. Each kind is numbered from 1 to its count without a gap.
+// The meaning of a number never changes.
 class Definitions {
  public:
   virtual uint32_t names() = 0;
@@ -38,7 +39,7 @@ class Definitions {
   virtual uint32_t phases() = 0;
   virtual uint32_t phase_name(uint32_t number) = 0;
   virtual uint32_t sites() = 0;
-  virtual int frames(uint32_t site, Frame* out) = 0;  // has room for kMostFrames
+  virtual int frames(uint32_t site, Frame* out) = 0;  // `out` has room for kMostFrames
 
  protected:
   ~Definitions() = default;
@@ -48,22 +49,23 @@ class Recorder {
  public:
   static constexpr unsigned kBuffers = 64;
 
-  // Writes the head; false when the sink refuses or the system has no memory. Once, before any
-  // other call. `head` has all but what the recorder itself keeps (committed, flags, lost).
+  // Writes the head; false if the sink refuses or the system has no memory. Call it once, before
+  // any other function. The caller fills `head` except committed, flags and lost, which the
+  // recorder keeps.
   bool begin(RecordingSink* sink, Definitions* definitions, const RecordingHead& head,
              uint32_t flags);
 
   // `shard`: the caller's thread. Threads with the same number below kBuffers share a buffer.
   void put(unsigned shard, const Event& event);
 
-  // Writes what the buffers have. Events that are put meanwhile may be left.
+  // Writes the contents of the buffers. Events that are put meanwhile may stay in them.
   void flush();
 
-  // flush(), and the file says that it is whole. What is put afterwards is lost. Waits for no lock
-  // longer than 100 ms: the process ends, maybe in a signal handler.
+  // flush(), then marks the file as complete. Events that are put afterwards are lost. Waits for
+  // each lock 100 ms at most, because the process ends, perhaps in a signal handler.
   void end();
 
-  // In a forked child: nothing is written any more, the file is the parent's.
+  // In a forked child: nothing is written any more, because the file is the parent's.
   void abandon();
 
   uint64_t lost() const { return lost_.load(std::memory_order_relaxed); }
@@ -81,7 +83,7 @@ class Recorder {
     EventContext context;
   };
 
-  // The definitions that are being put together, and how many of each kind are written.
+  // The block of definitions that is being made, and how many of each kind are written.
   struct Staging {
     BlockHead* block;
     uint8_t* end;

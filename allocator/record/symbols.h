@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The function names of one ELF file: which symbol an address of it is in. Reads the file itself,
-// so it names functions that the loader does not know, and of files that are no longer loaded. What
-// the file says is not trusted: time and memory go by its size, and end at 8 million symbols. One
-// thread at a time; memory comes from the operating system.
+// The function names of one ELF file: finds the symbol around an address. Reads the file itself, so
+// it also names functions that the loader does not know, and those of files that are no longer
+// loaded. The file is not trusted: time and memory are bounded by its size and by 8 million
+// symbols. One thread at a time; memory comes from the operating system.
 #pragma once
 
 #include <cstddef>
@@ -13,23 +13,23 @@ namespace cistern::alloc {
 
 class Symbols {
  public:
-  // False where it is no ELF file of this machine's kind, or has no symbols. Nothing but a regular
-  // file of a file system for such is opened; there must be a /proc. Once.
+  // False if it is not an ELF file for this kind of machine, or has no symbols. Opens only regular
+  // files, and only in file systems meant for them. Needs /proc. Call it once.
   bool open(const char* path);
   void close();
 
-  // The name of the function that holds `address`, as the file's symbol table counts addresses, and
-  // where that function begins; nullptr: none does. Valid until close().
+  // The name of the function around `address`, counted as in the file's symbol table; nullptr if
+  // there is none. *begin: where the function begins. Valid until close().
   const char* find(uint64_t address, uint64_t* begin) const;
 
-  // What stands in the section of this name, until close(); "" where there is none, or a compressed
-  // one.
+  // The contents of the section with this name, valid until close(); "" if there is none or it is
+  // compressed.
   std::string_view section(std::string_view name) const;
 
  private:
   struct Symbol {
     uint64_t begin, size;
-    uint32_t name;  // in strings_
+    uint32_t name;  // offset in strings_
   };
 
   static int open_regular(const char* path, size_t* bytes);

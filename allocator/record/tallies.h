@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who holds memory: sums of allocations by call site and by range, as they were at the peak and as
-// they are now. The same for the report while the program runs and for a recording that is read
-// afterwards. Not thread-safe: the caller has a lock. Memory comes from the operating system with
-// the first allocation; an allocation that finds no room there is counted in lost() and nowhere
-// else.
+// Which call sites and ranges hold memory: sums of their allocations, at the peak and now. Used by
+// the report while the program runs, and for recordings that are read afterwards. Not thread-safe:
+// the caller holds a lock. Memory comes from the operating system with the first allocation. An
+// allocation for which there is no room is counted only in lost().
 //
-// An event takes a constant time. So a new peak walks no sums: it only gets a number, and what a
-// sum was at the peak is remembered before its first change after that.
+// Each event takes constant time. So a new peak does not walk over the sums: it only gets a number.
+// A sum stores its value at that peak before its first change after it.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +20,9 @@ namespace cistern::alloc {
 struct Tally {
   uint64_t allocations, bytes;       // ever
   uint64_t live_blocks, live_bytes;  // now
-  uint64_t peak_bytes;               // of those live when most was live in the place
-  uint64_t temporary;     // freed before the next allocation of the thread that allocated them
-  uint64_t within_phase;  // freed in the phase in which they were allocated, which was known
+  uint64_t peak_bytes;               // live bytes at the peak of the whole place
+  uint64_t temporary;     // blocks freed before the next allocation of the thread that made them
+  uint64_t within_phase;  // blocks freed in the phase in which they were allocated, if known
 };
 
 // Where memory is: on a device, or page-locked on the host.
@@ -36,8 +35,8 @@ constexpr uint32_t place_of(const Event& event) {
 
 enum class TallyBy : uint8_t { site, range };
 
-// In which order those who hold memory are listed: by what was theirs at the peak of the place,
-// what is at the end, how many blocks were temporary, allocations, bytes of all allocations.
+// The order of a list of sites or ranges: by live bytes at the peak of the place, live bytes at the
+// end, temporary blocks, number of allocations, or bytes of all allocations.
 enum class TallyOrder : uint8_t { peak, end, temporary, calls, bytes };
 inline constexpr int kTallyOrders = 5;
 constexpr uint64_t figure_of(const Tally& tally, TallyOrder order) {
@@ -59,29 +58,30 @@ constexpr uint64_t figure_of(const Tally& tally, TallyOrder order) {
 // All zero bytes at the start; mappings stay for the life of the process.
 class Tallies {
  public:
-  // `event.type` is allocated. If a block is still live at the address, its free was not recorded:
-  // it is no longer live.
+  // `event.type` is allocated. If an earlier block is still live at the address, its free was not
+  // recorded: it ends now.
   void allocated(const Event& event);
 
   // `event.type` is freed; a block that is not known is ignored. The block as it was allocated goes
   // to `block` unless that is nullptr; false if there is none.
   bool freed(const Event& event, Event* block);
 
-  // The block that freed() has just told of is live after all: nothing counts of that free.
+  // Takes the last freed() back: `block`, which it returned, is still live.
   void not_freed(const Event& block);
 
-  // What was live at event.address is gone without a free: neither temporary nor within a phase.
+  // The block at event.address is gone without a free: it counts neither as temporary nor as within
+  // a phase.
   void gone(const Event& event);
 
-  // `event.type` is context_ended: what was live in event.context is gone, but for stream-ordered
-  // and physical memory. Looks at all live blocks; the bytes that are gone.
+  // `event.type` is context_ended: all live blocks of event.context are gone, except stream-ordered
+  // and physical memory. Looks at all live blocks. Returns the bytes that are gone.
   uint64_t context_ended(const Event& event);
 
   // The sums of a whole place.
   const Tally& total(uint32_t place) const { return places_[place].total; }
 
-  // visit(number, tally) for every site or range that allocated in the place, in no order; number 0
-  // stands for those that are not known.
+  // Calls visit(number, tally) for every site or range that allocated in the place, in no order.
+  // Number 0 stands for allocations whose site or range is not known.
   template <typename Visitor>
   void for_each(uint32_t place, TallyBy by, Visitor visit) const {
     if (tables_ == nullptr) return;
@@ -90,7 +90,7 @@ class Tallies {
     });
   }
 
-  // visit(event) for every live block, in no order.
+  // Calls visit(event) with the allocation of every live block, in no order.
   template <typename Visitor>
   void for_each_live(Visitor visit) const {
     if (tables_ == nullptr) return;
@@ -102,7 +102,7 @@ class Tallies {
  private:
   struct Place {
     Tally total;
-    uint64_t peaks;  // how often there was a new one
+    uint64_t peaks;  // number of new peaks so far
   };
 
   struct Sums {
@@ -111,7 +111,7 @@ class Tallies {
     const Place* place;
     uint32_t number;
     TallyBy by;
-    uint64_t peak;  // tally.peak_bytes is as of this one of the place's; later ones changed nothing
+    uint64_t peak;  // tally.peak_bytes holds for this peak of the place; see up_to_date()
     Tally tally;
   };
 
@@ -123,7 +123,7 @@ class Tallies {
     const Block* last;  // its last allocation, while that is live
   };
 
-  // One cache line: with many blocks, what an event takes is the time to load it.
+  // One cache line: with many blocks, loading it is most of an event's time.
   struct Block {
     Block* next;
     uint64_t key;  // the address

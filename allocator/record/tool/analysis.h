@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the views show: which blocks were asked for, and sums of them.
+// The data behind the views: the selected blocks, and sums of them.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace cistern::alloc::tool {
 
-// A recording, and what of it was asked for.
+// A recording, and the part of it that the options select.
 class Selection {
  public:
   Selection(const Recording& recording, const Options& options);
@@ -25,9 +25,9 @@ class Selection {
   const Lives lives;
 
   bool has(size_t block) const { return selected_[block]; }
-  // Whether the end of a block counts as one.
+  // Whether the event lies before Options::to_ns. Otherwise the end of a block does not count.
   bool in_time(size_t event) const { return recording.events.time_ns(event) <= options.to_ns; }
-  // Events of blocks are selected with them, others by what is told of them.
+  // Events of a block are selected with the block, other events by their own fields.
   bool has_event(size_t event) const;
 
  private:
@@ -37,7 +37,7 @@ class Selection {
   std::vector<bool> selected_;
 };
 
-// Of one kind of memory on one device; devices from kLastDevice on are one.
+// Sums for one kind of memory on one device. Devices from kLastDevice on count as one.
 inline constexpr uint32_t kLastDevice = 4095;
 struct KindSums {
   uint64_t allocations = 0, frees = 0, bytes = 0, live_bytes = 0, live_blocks = 0, peak_bytes = 0;
@@ -47,7 +47,7 @@ struct KindSums {
 
 struct PhaseSums {
   uint64_t runs = 0, allocations = 0, bytes = 0;
-  std::map<uint32_t, uint64_t> peak;  // most live during it, by place; some may be missing
+  std::map<uint32_t, uint64_t> peak;  // most live bytes during it, by place, if any
 };
 
 struct Sums {
@@ -58,21 +58,22 @@ struct Sums {
 
 Sums sums_of(const Selection& selection);
 
-// Sums of what was allocated in a place under one number.
+// Sums of the allocations in a place that have the same number.
 struct Row {
   uint64_t number;
   uint32_t place;
   Tally tally;
 };
 
-// Sums by anything that an event is given a number for: its site, its range, its thread. As those
-// of allocator/record/tallies.h, but known from end to end, a block needs no record of its own.
+// Sums by any number that an event can be given, for example its site, range or thread. The same
+// sums as in allocator/record/tallies.h. Since the whole recording is known, no block needs a
+// record of its own.
 class Ranking {
  public:
   template <typename NumberOf>
   Ranking(const Selection& selection, NumberOf number_of);
 
-  // In falling order; those with 0 are left out.
+  // In falling order; rows with 0 are left out.
   std::vector<const Row*> rows(uint32_t place, Sort sort) const;
   // visit(row), in the order of the first allocations.
   template <typename Visitor>
@@ -86,13 +87,13 @@ class Ranking {
   void count(uint32_t block, const Event& event, uint64_t number);
 
   const Selection& selection_;
-  std::array<uint32_t, kPlaces> peak_{};  // the event with which most was live
-  std::vector<bool> temporary_;           // blocks
+  std::array<uint32_t, kPlaces> peak_{};  // the event of the peak
+  std::vector<bool> temporary_;           // by block
   std::deque<Row> rows_;
   std::array<IndexTable, kPlaces> row_of_;
 };
 
-// `number_of(event)`: of an allocation.
+// `number_of(event)`: the number to sum an allocation under.
 template <typename NumberOf>
 Ranking::Ranking(const Selection& selection, NumberOf number_of) : selection_(selection) {
   see_steps();
@@ -115,7 +116,7 @@ void show_events(const Selection& selection);
 void show_folded(const Selection& selection);
 void show_json(const Selection& selection);
 
-// Not printed, but written with --svg.
+// The picture for --svg. It is not printed.
 std::string live_picture(const Selection& selection);
 
 // --- Shared by views

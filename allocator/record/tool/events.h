@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The events of a recording, in as few bytes as the recording needs for them, within a small
-// factor: whoever makes one up can have an event for two bytes, which as an Event are 72. What
-// stands here takes at most 11 times the bytes of the file, and grows without being copied. What
-// else is kept of a recording goes by numbers of 32 bits, which no recording exceeds that
-// read_recording() takes. One thread.
+// The events of a recording, in little more memory than the recording itself. A forged recording
+// may have an event in two bytes, but an Event takes 72. This class takes at most 11 times the
+// bytes of the file, and grows without copying. Other tables refer to events by 32-bit numbers;
+// read_recording() refuses recordings that would need more. One thread.
 #pragma once
 
 #include <cstddef>
@@ -24,9 +23,9 @@ class Events {
   Events() = default;
   Events(std::initializer_list<Event> events);
 
-  // With what holds for it as of the last set_state().
+  // Adds an event with the state of the last set_state().
   void add(EventType type, Memory memory, uint64_t time_ns, const uint64_t* values);
-  // What holds for the events that are added from now on, by State.
+  // Sets the state of the events that are added from now on, by State.
   void set_state(const uint64_t (&state)[kStates]);
 
   size_t size() const { return events_.size(); }
@@ -37,11 +36,11 @@ class Events {
   EventType type(size_t i) const { return static_cast<EventType>(tags_[i] & 0xF); }
   uint32_t thread(size_t i) const { return states_[events_[i].state].thread; }
 
-  // Puts them into another order, in which each has its place: `order[i]` becomes the i-th. The
-  // numbers in `order` are lost.
+  // Sorts the events: event number order[i] becomes the i-th one. `order` is a permutation; its
+  // contents are destroyed.
   void arrange(std::vector<uint32_t>& order);
-  // Instead of the phases that the recording tells: phase n begins with the n-th of these events,
-  // which are in rising order.
+  // Replaces the phases of the recording: phase n begins with the event begins[n - 1]. The numbers
+  // rise.
   void set_phases(std::vector<uint32_t> begins) { phase_begins_ = std::move(begins); }
 
   class Iterator {
@@ -65,14 +64,14 @@ class Events {
   Iterator end() const { return {this, size()}; }
 
  private:
-  // By what holds for the events: there is one for each change.
+  // The state of a run of events. There is a row for each change of state.
   struct StateRow {
     uint64_t context, stream;
     uint32_t thread, device, site, range, phase;
   };
   struct Compact {
     uint64_t time_ns;
-    uint32_t state, values;  // the first one of each
+    uint32_t state, values;  // index in states_; first index in values_
   };
 
   std::deque<StateRow> states_{StateRow{}};
@@ -82,9 +81,9 @@ class Events {
   std::vector<uint32_t> phase_begins_;
 };
 
-// Sorts events of many threads by time; before that each thread's are in the order in which it
-// recorded them, and those of one time stay so. Apart from that, what ends something comes before
-// what begins something.
+// Sorts events of many threads by time. Events of one thread with the same time stay in the order
+// in which the thread recorded them. Otherwise, at the same time, events that end something come
+// before events that begin something.
 void sort_by_time(Events& events);
 
 }  // namespace cistern::alloc::tool

@@ -8,18 +8,19 @@
 
 namespace cistern::alloc::tool {
 
-// Longer files are not read, nor are recordings that say so of themselves.
+// Bytes. Longer files, and recordings that claim to be longer, are not read.
 inline constexpr uint64_t kMostRead = uint64_t{8} << 30;
 
-// All of a file or a pipe, 8 GiB at most. No device: it may have no end, or do something when it is
-// opened. False after one line in `problem`, which calls it `what`.
+// Reads a whole file or pipe, of kMostRead bytes at most. Refuses devices: they may have no end, or
+// opening them may have an effect. On failure false, with one line in `problem` that calls the file
+// `what`.
 bool read_file(const std::string& path, const char* what, std::vector<uint8_t>& out,
                std::string& problem);
 
-// A whole new file for its user alone, or none: it takes the place of a file or link of that name,
-// and is written through no link. What nobody else can have made (allocator/base/file_names.h) is
-// written as it is. Other devices and pipes are refused. False after one line in `problem`, which
-// calls it `what`.
+// Writes a new file that only its user can read, completely or not at all. It replaces a file or
+// link with that name; links are not followed. Descriptors and the devices of
+// allocator/base/file_names.h are written directly. Other devices and pipes are refused. On failure
+// false, with one line in `problem` that calls the file `what`.
 bool write_file(const std::string& path, const std::string& text, const char* what,
                 std::string& problem);
 

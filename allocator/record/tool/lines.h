@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Source lines of addresses of one ELF file, from the line tables of its debug information (DWARF 2
-// to 5, section .debug_line), as compilers write it for -g. Only what stands in the file itself is
-// read: no file of debug information beside it, and no source. Nothing of it is trusted: time and
-// memory go by the size of the table. One thread.
+// to 5, section .debug_line), as compilers write it for -g. Reads only the file itself, no separate
+// file with debug information and no source. The file is not trusted: time and memory are bounded
+// by the size of the table. One thread.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +16,19 @@ namespace cistern::alloc::tool {
 
 class SourceLines {
  public:
-  // Of a larger table nothing is read.
+  // A larger table is not read.
   static constexpr size_t kMostBytes = size_t{128} << 20;
 
-  // Of an open file, which stays open.
+  // `file` must be open, and stay open while the object lives.
   explicit SourceLines(const Symbols& file);
 
-  // "src/train.cc:42": the line of the function's own source file that has the code at `address`,
-  // or led to it, where a function of another file is compiled into this one. `begin`: where the
-  // function begins. "" where that is not known.
+  // "src/train.cc:42": the line of the code at `address`. If a function of another source file is
+  // inlined there, the line of this function's own file that led to it. `begin`: where the function
+  // begins. "" if not known.
   std::string at(uint64_t begin, uint64_t address) const;
 
  private:
-  // Code that the table has in order, from the unit of the table that begins at `unit`.
+  // A sequence of code addresses in the table, in the unit that begins at offset `unit`.
   struct Sequence {
     uint64_t low, high;
     size_t unit;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The blocks of a recording, from their allocation to their end, and its chunks likewise.
+// The blocks of a recording, from their allocation to their end, and its chunks in the same way.
 #pragma once
 
 #include <cstddef>
@@ -12,21 +12,21 @@
 
 namespace cistern::alloc::tool {
 
-// Finds things by a 64-bit key that comes from a recording: an address, a handle. A thing is a
-// number, whose key the user knows; the table has 4 to 16 bytes for each. Whoever made the
-// recording chose the keys and could have them all meet in one place, so where a key goes depends
-// on a number that each run draws anew. One thread.
+// A hash table from 64-bit keys of a recording, such as addresses and handles, to 32-bit numbers.
+// It stores only the numbers, in 4 to 16 bytes each; the caller provides the key of a number. A
+// forged recording could have keys that all collide, so the hash depends on a random secret of each
+// run. One thread.
 inline constexpr uint32_t kNone = UINT32_MAX;
 
 class IndexTable {
  public:
-  // The number with this key, or kNone. `key_of(number)`: of those in the table.
+  // The number with this key, or kNone. `key_of(number)`: the key of a number in the table.
   template <typename KeyOf>
   uint32_t find(uint64_t key, KeyOf key_of) const {
     return slots_.empty() ? kNone : slots_[place_of(key, key_of)];
   }
 
-  // In place of the one with its key, if there is one.
+  // Adds a number, in place of the one with the same key if there is one.
   template <typename KeyOf>
   void put(uint32_t number, KeyOf key_of) {
     if (slots_.size() * 3 <= (count_ + 1) * 4) grow(key_of);
@@ -35,7 +35,7 @@ class IndexTable {
     slot = number;
   }
 
-  // What follows it moves up, so that no search stops early.
+  // Removes the number with this key. Later entries move up, so no search stops early.
   template <typename KeyOf>
   void remove(uint64_t key, KeyOf key_of) {
     if (find(key, key_of) == kNone) return;
@@ -61,7 +61,7 @@ class IndexTable {
     return (key ^ key >> 33) & (slots_.size() - 1);
   }
 
-  // Where it is, or where it would be.
+  // The slot where the key is, or would be.
   template <typename KeyOf>
   size_t place_of(uint64_t key, KeyOf key_of) const {
     size_t at = first_place(key);
@@ -84,11 +84,11 @@ class IndexTable {
 
 struct Block {
   uint32_t allocated;      // the event
-  uint32_t ended = kNone;  // the event that ended it: its free, the end of its context, or the
-                           // allocation of a block at its address where the free is missing
+  uint32_t ended = kNone;  // the event that ended it: its free, the end of its context, or, if its
+                           // free is missing, the next allocation at its address
 };
 
-// Something happened to a block.
+// The beginning or the end of a block.
 struct Step {
   uint32_t event;
   uint32_t block;
@@ -97,17 +97,18 @@ struct Step {
 struct Lives {
   std::deque<Block> blocks;
   std::deque<Step> steps;               // in the order of the events; ends before beginnings
-  std::deque<uint32_t> block_of_event;  // of an allocation or a free; kNone where none is known
+  std::deque<uint32_t> block_of_event;  // for an allocation or a free; kNone if not known
 
   bool begins(const Step& step) const { return blocks[step.block].allocated == step.event; }
 };
 
 Lives lives_of(const Recording& recording);
-// Of chunks, from obtained to released.
+// The same for chunks, from obtained to released.
 Lives chunks_of(const Recording& recording);
 
-// Phases of a program that has no markers and names no ranges (allocator/record/phases.h). Its
-// recording has none of them, since whoever records does not know how large a freed block was.
+// Finds the automatic phases of a program without markers and chosen ranges
+// (allocator/record/phases.h). Its recording has no phases, because the recorder does not know how
+// large a freed block was.
 
 // Gives every event its phase, unless the recording has phases of its own or the program never
 // waited for its work.

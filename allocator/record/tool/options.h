@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `cistern trace` was asked for.
+// The options of `cistern trace`.
 #pragma once
 
 #include <cstdint>
@@ -26,12 +26,12 @@ struct Options {
   std::optional<Sort> sort;
   uint64_t top = 10;
 
-  // Which blocks: all that is set holds of their allocation.
+  // Select blocks: their allocation must match everything that is set.
   std::optional<uint64_t> device, thread;
   std::optional<Memory> memory;
   std::optional<std::string> site, range, phase;  // globs
   uint64_t min_bytes = 0, max_bytes = UINT64_MAX;
-  uint64_t from_ns = 0, to_ns = UINT64_MAX;  // what is freed later is live at the end
+  uint64_t from_ns = 0, to_ns = UINT64_MAX;  // blocks freed later count as live at the end
 };
 
 // False after one line in `problem`.

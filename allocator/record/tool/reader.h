@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a recording (FORMAT.md) from the bytes of a file. Nothing in it is trusted: whatever the
-// bytes are, either all that is told here is consistent, or there is one line that says what is
-// wrong. scripts/cistern_trace.py reads the same, with the same lines.
+// Reads a recording (FORMAT.md) from the bytes of a file. Nothing in it is trusted: for any bytes,
+// the result is either a consistent Recording or one line that says what is wrong.
+// scripts/cistern_trace.py accepts the same files and prints the same lines.
 #pragma once
 
 #include <cstdint>
@@ -22,24 +22,23 @@ struct RangeDefinition {
   uint32_t name;
 };
 
-// Definitions stand at their number; [0] is "none": no text, no frames.
+// Each definition is at the index of its number. [0] means "none": no text, no frames.
 struct Recording {
   RecordingHead head;
   std::deque<std::string> names;
   std::deque<RangeDefinition> ranges;
   std::deque<uint32_t> phases;  // names
   std::deque<std::vector<Frame>> sites;
-  // By time. Of those with the same time, frees come before allocations, and those of one thread in
-  // the order in which it recorded them.
+  // Sorted as by sort_by_time().
   Events events;
 
   const std::string& phase(uint32_t number) const { return names[phases[number]]; }
-  // "outermost/.../innermost"; of one deeper than 64, or longer than 16 KiB, the innermost of it.
-  // "" for 0.
+  // "outermost/.../innermost". Of a range deeper than 64 levels or longer than 16 KiB, only the
+  // innermost part. "" for 0.
   std::string range(uint32_t number) const;
 };
 
-// Nothing if the bytes are no whole recording; `problem` says why.
+// Empty if the bytes are not a valid recording; `problem` says why.
 std::optional<Recording> read_recording(std::span<const uint8_t> file, std::string& problem);
 
 }  // namespace cistern::alloc::tool
