@@ -74,8 +74,8 @@ void ChunkCache::admit_cut_locked() {
   }
 }
 
-// Without the lock: whether any chunk might be there. One that another thread frees or moves just
-// then may be missed, as if it had come a moment later.
+// Without the lock: whether there might be a chunk. One that another thread frees or moves at this
+// moment may be missed, as if it had come a moment later.
 bool ChunkCache::may_serve(uint64_t bytes, const Reclaim& reclaim) const {
   return parked_bytes() != 0 || freed_.has_clean(freed_.clean(reclaim)) || idle_bytes() >= bytes;
 }
@@ -261,7 +261,7 @@ void ChunkCache::collect_idle(uint64_t keep, Reclaim& reclaim, ChunkList* out) {
   if (oldest_idle_ != nullptr && idle_or_parked_bytes() > keep) collect_one_idle(oldest_idle_, out);
 }
 
-// In the order of age the young ones are last.
+// Chunks that no sweep has seen are the youngest, so they are at the end of the list.
 IdleChunks ChunkCache::see_idle(Tick now) {
   LockGuard guard(mutex_);
   for (Chunk* c = youngest_idle_; c != nullptr && c->idle_since == kNotSeen; c = c->older) {
