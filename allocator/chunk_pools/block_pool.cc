@@ -9,14 +9,14 @@ namespace {
 // Frees made clean per allocation: keeps a long queue from stalling one call.
 constexpr int kRefreshedPerCall = 32;
 constexpr int kProbes = 16;
-// Frees after which it is asked whether they are clean by now, however small they were; and the
-// size from which asking is cheaper than a block cut up needlessly.
+// After this many frees it is time to ask whether they are clean, however small they were. From
+// this size on, asking is cheaper than cutting up a block needlessly.
 constexpr uint32_t kCrowd = 256;
 constexpr uint32_t kWorthAsking = (64 << 10) / kBlockGranule;
 
 }  // namespace
 
-// In one piece with allocate(), as most requests go no further.
+// Inlined into allocate(), because most requests go no further.
 [[gnu::always_inline]] inline uint64_t BlockPool::take(uint32_t granules, uint64_t bytes,
                                                        Epoch born, Search search) {
   if (!records_.reserve(2)) return 0;  // cutting off both ends needs two
@@ -55,7 +55,7 @@ uint64_t BlockPool::allocate(uint32_t granules, uint64_t bytes, Reclaim& reclaim
   return take_more(granules, bytes, born, search, clean);
 }
 
-// Where no clean block is large enough.
+// If no clean block is large enough.
 uint64_t BlockPool::take_more(uint32_t granules, uint64_t bytes, Epoch born, Search search,
                               Ticket clean) {
   uint64_t address = 0;
@@ -81,7 +81,7 @@ bool BlockPool::worth_asking(uint32_t granules) const {
   return block != nullptr && block->granules - granules > granules / 8;
 }
 
-// What a rule prefers to find_clean()'s.
+// A block that the rule prefers to that of find_clean(), or nullptr.
 ChunkBlock* BlockPool::find_by_rule(uint32_t granules, uint64_t bytes, uint32_t align) {
   if (keeps_sizes()) return find_kept(granules, bytes);
   ChunkBlock* least = bins_.find_least(granules);
@@ -89,7 +89,8 @@ ChunkBlock* BlockPool::find_by_rule(uint32_t granules, uint64_t bytes, uint32_t 
   return bins_.find_least(uint64_t{granules} + align - 1);
 }
 
-// An aligned block in the best fitting one, or in any that is sure to hold one.
+// The best fitting block if it holds an aligned block, otherwise one that is large enough for any
+// alignment.
 ChunkBlock* BlockPool::find_clean(uint32_t granules, uint32_t align, Search search) const {
   const int probes = search == Search::thorough ? INT_MAX : kProbes;
   ChunkBlock* block = bins_.find(granules, UINT32_MAX, probes);
@@ -102,7 +103,7 @@ ChunkBlock* BlockPool::find_clean(uint32_t granules, uint32_t align, Search sear
   return block != nullptr || search != Search::thorough ? block : find_aligned(granules, align);
 }
 
-// One by one: what lies in a block larger than the request says nothing about its alignment.
+// Looks at the blocks one by one, because a block's size says nothing about its alignment.
 ChunkBlock* BlockPool::find_aligned(uint32_t granules, uint32_t align) const {
   for (const ChunkMap* map = maps_; map != nullptr; map = map->next) {
     for (ChunkBlock* block = map->first_block(); block != nullptr; block = block->after) {
@@ -132,7 +133,7 @@ ChunkBlock* BlockPool::split(ChunkBlock* block, uint32_t granules) {
   return rest;
 }
 
-// Not merged with its neighbours, nor kept for its size.
+// The block is neither merged with its neighbours nor kept for its size.
 [[gnu::always_inline]] inline void BlockPool::become_clean(ChunkBlock* block, ChunkMap* map) {
   unmerged_ = true;
   insert(block);
@@ -221,7 +222,7 @@ void BlockPool::merge_everything() {
   }
 }
 
-// Most who ask have the address at which the block starts, as every free has: that takes no search.
+// Most callers have the start of the block, as every free has; that takes no search.
 ChunkBlock* BlockPool::live_around(const Chunk* chunk, uint64_t address) {
   const ChunkMap* map = map_of(chunk);
   if (map == nullptr || !chunk->contains(address)) return nullptr;
@@ -241,8 +242,8 @@ bool BlockPool::mark_exported(const Chunk* chunk, uint64_t address) {
   return true;
 }
 
-// These two under the lock, or a block could count twice, or not at all, on its way from one
-// counter to the next.
+// Takes the lock: otherwise a block could count twice or not at all on its way from one counter to
+// the next.
 uint64_t BlockPool::in_use_bytes() {
   LockGuard guard(mutex_);
   return chunk_bytes() - clean_bytes() - waiting_bytes() - parked_bytes() - garbage_bytes() -

@@ -67,7 +67,7 @@ void BlockPool::take_out(ChunkMap* map, ChunkList* out) {
   hand_over(map->chunk, out);
 }
 
-// Nothing in it is parked.
+// For a chunk in which nothing is parked.
 void BlockPool::take_out_idle(ChunkMap* map, ChunkList* out) {
   map->chunk->born = GraphLives::kEverything;
   take_out(map, out);
@@ -98,7 +98,7 @@ void BlockPool::collect_idle(Reclaim& reclaim, bool freed_too, ChunkList* out) {
   LockGuard guard(mutex_);
   if (closed()) return;
   refresh_locked(freed_.clean(reclaim), INT_MAX, nullptr);
-  // Should the driver not take a chunk back: whatever is parked may be in it.
+  // In case the driver refuses a chunk: parked blocks may be in it.
   const Epoch born = parked_bytes() == 0 ? GraphLives::kEverything : 0;
   freed_too = freed_too || freed_is_over(reclaim);
   if (freed_too) remove_freed(nullptr);
@@ -146,7 +146,7 @@ void BlockPool::collect_aged(Tick now, uint32_t least, ChunkList* out, uint64_t 
   }
 }
 
-// The newest is the first of the list.
+// The newest chunk is the first in the list.
 void BlockPool::collect_one_idle(ChunkList* out, bool newest_too) {
   LockGuard guard(mutex_);
   ChunkMap* oldest = nullptr;
@@ -156,8 +156,8 @@ void BlockPool::collect_one_idle(ChunkList* out, bool newest_too) {
   if (oldest != nullptr) take_out_idle(oldest, out);
 }
 
-// What waits or is parked in `only` leaves the queue; with nullptr, in every chunk in which nothing
-// is live.
+// Takes the waiting and parked blocks of `only` out of the queue; with nullptr, those of every
+// chunk in which nothing is live.
 void BlockPool::remove_freed(const ChunkMap* only) {
   freed_.remove_if([only](const ChunkBlock* block, bool) {
     const ChunkMap* map = block->map();

@@ -75,7 +75,8 @@ bool BlockPool::extend_room(ChunkBlock* room, uint32_t granules) {
   return true;
 }
 
-// It joins what it was cut from, whenever the strategy merges what was freed.
+// The room is joined with clean memory behind it even if the strategy merges later, because it was
+// cut from there.
 uint64_t BlockPool::give_up_room(ChunkBlock* room, ChunkList* ended) {
   LockGuard guard(mutex_);
   if (closed()) return 0;
@@ -115,7 +116,7 @@ uint64_t BlockPool::allocate_at(uint64_t offset, uint64_t bytes, Reclaim& reclai
   return maps_->base + offset;
 }
 
-// A block of just that place, or nullptr.
+// A clean block of exactly this place, in no bin; nullptr if some of the memory is not clean.
 ChunkBlock* BlockPool::cut_out(uint32_t start, uint32_t granules, Reclaim& reclaim) {
   constexpr int kRefreshedPerCall = 32;
   refresh_oldest(reclaim, kRefreshedPerCall, nullptr);
@@ -125,9 +126,9 @@ ChunkBlock* BlockPool::cut_out(uint32_t start, uint32_t granules, Reclaim& recla
   return cut_from(table_.find_another(maps_, start), start, granules);
 }
 
-// The same from the block that begins there (nullptr: none does) or lies around, and those behind
-// it. Neighbours that became clean one by one are joined only as far as it takes: the next request
-// often wants one of them as it is.
+// Cuts the place from `block`, which begins there (nullptr: no block does, so it looks for the one
+// around it), and from the blocks behind it. It joins only as many neighbours as needed, because
+// the next request often wants one of them as it is.
 ChunkBlock* BlockPool::cut_from(ChunkBlock* block, uint32_t start, uint32_t granules) {
   if (start >= maps_->granules || granules > maps_->granules - start) return nullptr;
   if (!records_.reserve(2)) return nullptr;

@@ -58,7 +58,8 @@ const ChunkBlock* if_clean(const ChunkBlock* block) {
 
 }  // namespace
 
-// Where in a hole memory has to be, and which of its neighbours are part of it.
+// A possible place for a request: the part of a hole that needs memory, and which of its neighbours
+// belong to the place.
 struct BlockPool::Site {
   ChunkBlock* hole;
   uint32_t lead;  // granules of the hole that stay in front
@@ -66,8 +67,8 @@ struct BlockPool::Site {
   bool before, after;
 };
 
-// The sites of one hole: behind the clean memory before it, filling it up to that after it, or with
-// neither.
+// Considers the sites of one hole: behind the clean memory before it, up to the clean memory after
+// it, both, or neither.
 void BlockPool::consider(ChunkBlock* hole, uint32_t granules, Site* best) const {
   const uint32_t align = granules >= align_ ? align_ : 1;
   const auto units_for = [this](uint32_t n) { return (n + unit_ - 1) / unit_; };
@@ -100,7 +101,8 @@ void BlockPool::consider(ChunkBlock* hole, uint32_t granules, Site* best) const 
   }
 }
 
-// What a request does not need of the clean memory behind a hole may be what is moved into it.
+// Puts the part of the clean memory behind a hole back that the request does not need: its units
+// may be moved into the hole.
 void BlockPool::keep_surplus(const ChunkBlock* before, const ChunkBlock* hole, ChunkBlock* after,
                              uint32_t granules) {
   const uint32_t align = granules >= align_ ? align_ : 1;
@@ -110,7 +112,7 @@ void BlockPool::keep_surplus(const ChunkBlock* before, const ChunkBlock* hole, C
   insert(split(after, static_cast<uint32_t>(granules - without)));
 }
 
-// What has memory behind it.
+// For blocks with memory behind them.
 void BlockPool::start_moving(ChunkBlock* block) {
   block->become(BlockState::moving);
   moving_bytes_.own_add(block->bytes());
@@ -183,8 +185,8 @@ BlockPool::WholeUnits BlockPool::whole_units_in(const ChunkBlock* block) const {
   return {front, block->granules > front ? (block->granules - front) / unit_ * unit_ : 0};
 }
 
-// From the end of the clean memory at the highest addresses: what is used moves to the lower ones,
-// and ever longer runs stay together there.
+// Takes from the end of the clean memory at the highest addresses. So blocks in use move to lower
+// addresses, and runs there grow longer.
 ChunkBlock* BlockPool::take_units(uint32_t most, Reclaim& reclaim) {
   LockGuard guard(mutex_);
   if (closed() || !records_.reserve(2)) return nullptr;
@@ -223,7 +225,8 @@ void BlockPool::remove_known(ChunkBlock* block) {
   end_quarantine(block->bytes());
 }
 
-// The unit that begins at a granule, where all of it is free, cut out and in no list; else nullptr.
+// The unit that begins at this granule, cut out and in no list, if all of it is free; otherwise
+// nullptr.
 ChunkBlock* BlockPool::cut_unit(ChunkMap* map, uint32_t begin) {
   const uint32_t end = begin + unit_;
   ChunkBlock* unit = map->around(begin);
@@ -257,8 +260,8 @@ ChunkBlock* BlockPool::cut_unit(ChunkMap* map, uint32_t begin) {
   return unit;
 }
 
-// `held`: where the last unit begins that others are in, so that the next block there, of which
-// there may be many, does not look again.
+// `held`: the address of the last unit that is still in use, so that further blocks in it, of which
+// there may be many, do not look again.
 ChunkBlock* BlockPool::cut_known(ChunkBlock* block, uint64_t* held) {
   if (block->to_aligned(unit_) == 0 && block->granules % unit_ == 0) {
     remove_known(block);
@@ -360,8 +363,8 @@ uint64_t BlockPool::whole_unit_bytes() const {
   return granules * kBlockGranule;
 }
 
-// Of units in which the program holds nothing, in bytes: also what waits, is parked, or is known.
-// Of a unit that is used no block behind the first used one is looked at: there may be many.
+// Bytes of units in which the program holds nothing: clean, waiting, parked, known or room. In a
+// unit that is in use it does not look behind the first used block, because there may be many.
 uint64_t BlockPool::unused_unit_bytes() const {
   const auto unused = [](const ChunkBlock* b) {
     return b->is() == BlockState::clean || b->is() == BlockState::waiting ||
@@ -382,8 +385,8 @@ uint64_t BlockPool::unused_unit_bytes() const {
   return granules * kBlockGranule;
 }
 
-// What shares units with live blocks is in nobody's reach but that of small requests, and is not
-// told as free.
+// Free memory that shares units with live blocks serves only small requests, so it is not reported
+// as free.
 uint64_t BlockPool::available_in_units(Reclaim& reclaim, bool all) {
   refresh_locked(freed_.clean(reclaim), INT_MAX, nullptr);
   const bool only_clean = waiting_bytes() + parked_bytes() + garbage_bytes() +

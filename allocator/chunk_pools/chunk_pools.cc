@@ -38,8 +38,8 @@ void ChunkPools::init_pool(BlockPool* pool, unsigned number) {
   }
 }
 
-// nullptr when there is no memory for another pool, or none is wanted. In line, as is its caller
-// below: both are on the way of every request.
+// nullptr if there is no memory for another pool, or if the strategy has none. Inlined, like its
+// caller below, because every request passes both.
 [[gnu::always_inline]] inline BlockPool* ChunkPools::pool_for(const Request& request) {
   const bool by_thread = sizes_.kind == StrategyKind::thread_local_;
   const unsigned number = by_thread                  ? request.shard
@@ -113,16 +113,17 @@ int ChunkPools::take_fresh(Request& request) {
   const uint64_t need = need_of(request);
   int code = grow(pool, request, chunk_for(request, need, pool));
   if (code == kSuccess && request.address == 0) {
-    // The chunk's base was not aligned enough; it serves others.
+    // The chunk's base was not aligned enough. The chunk serves other requests.
     code = grow(pool, request, chunk_for(request, need + slack(request), pool));
   }
   if (alone) pool->growing.store(false, std::memory_order_release);
   return code;
 }
 
-// Of threads that miss at once one takes a chunk, and the others look for room in it before one of
-// them takes the next: more chunks than needed would waste memory, or be refused. Their own driver
-// calls would have to wait as well; the limit is for a driver that makes one wait for the other.
+// If several threads miss at once, one takes a chunk. The others look for room in it before one of
+// them takes the next, because more chunks than needed would waste memory or be refused. Their own
+// driver calls would have to wait as well. The wait has a limit in case the driver makes one thread
+// wait for the other.
 bool ChunkPools::grows_alone(BlockPool* pool, Request& request) {
   bool alone = false;
   const auto served_or_alone = [&] {
@@ -162,7 +163,8 @@ int ChunkPools::grow(BlockPool* pool, Request& request, uint64_t bytes) {
   ChunkMap* map = arenas_->maps.take();
   if (map == nullptr) return kOutOfMemory;
   int code;
-  // One that the source would not take back, or nobody's yet; but none of other sizes' blocks.
+  // First a chunk from the cache: one that the source refused, or a new one without a pool. Under
+  // same_size only when memory is short.
   Chunk* chunk = nullptr;
   if (rule_ != ReuseRule::same_size) {
     chunk = supply_->cache.take(bytes, Role::released, shared_->reclaim);
@@ -184,7 +186,7 @@ int ChunkPools::grow(BlockPool* pool, Request& request, uint64_t bytes) {
   return kOutOfMemory;
 }
 
-// While one thread takes the chunk, others are served elsewhere.
+// While one thread takes the chunk, requests of others are served elsewhere.
 bool ChunkPools::add_chunk(uint64_t bytes) {
   Request none{.bytes = 0, .shard = 0};
   BlockPool* pool = pool_for(none);
@@ -280,7 +282,7 @@ void ChunkPools::collect_one_idle(unsigned number, ChunkList* out) {
   if (!out->empty()) put_down(out->first());
 }
 
-// The caller carries the chunk on.
+// The chunk leaves its pool. The caller has it in hand.
 void ChunkPools::put_down(Chunk* chunk) {
   close_map(chunk);
   pool_of(chunk)->put_down();

@@ -36,7 +36,8 @@ bool Groups::may_join(const Group& group, uint64_t bytes) const {
   return rules_.bytes == 0 || group.used + rounded(bytes) <= rules_.bytes;
 }
 
-// What a group comes to that has `used` bytes in `members`, if the others are like `next`.
+// The expected bytes of a group that has `used` bytes in `members`, if the other members are like
+// `next`.
 uint64_t Groups::usual(uint64_t used, uint64_t next, uint64_t members) const {
   if (rules_.members == 0) return 2 * (used + next);
   uint64_t rest;
@@ -127,8 +128,8 @@ void Groups::begin(Caller caller, uint64_t bytes, BlockPool* pool, ChunkBlock* r
   if (!ended.empty()) pools_->release_exported(&ended);
 }
 
-// With the lock: the site's own place (which another thread of the same number has), one without a
-// group, or that of the group that was asked last the longest ago.
+// With the lock: the site's own place, which another thread of the same number may have taken; or a
+// free one; or that of the group that has been without a new member longest.
 Groups::Group& Groups::place_for(Slot& slot, uint32_t site) {
   if (Group* group = group_of(slot, site)) return *group;
   if (Group* free = group_of(slot, 0)) return *free;
