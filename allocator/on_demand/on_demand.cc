@@ -61,7 +61,7 @@ bool OnDemand::take_small(Request& request) {
   return take_small_after_fill(request) || (!same_size() && take_small_from_idle_chunk(request));
 }
 
-// Where fills are gathered. Apart from take_small(), whose every request would pay for it.
+// For gathered fills. Not in take_small(), where every request would pay for it.
 bool OnDemand::take_small_after_fill(Request& request) {
   SlabPool& pool = slabs_[request.shard];
   if (!fill_freed(pool)) return false;
@@ -104,8 +104,9 @@ int OnDemand::take_fresh(Request& request) {
   return code;
 }
 
-// A large request takes a chunk of another size than other processes should be told. A small one
-// looks into every corner of every shard, then asks for no more than itself.
+// A large request takes a chunk of about its size, even if other processes should be told the exact
+// size (ToldSizes). A small request looks at every block of every shard, then asks the driver for
+// just its own size.
 bool OnDemand::take_from_anywhere(Request& request, Step* step) {
   if (take_of_other_sizes(request)) return true;
   if (request.bytes >= kWholeBytes) {
@@ -162,7 +163,7 @@ void OnDemand::release_slabs(ChunkList* ended) {
   supply_->release(ended);
 }
 
-// Slabs that left their pools are plain chunks from here on, which the caller carries.
+// Slabs that left their pools are plain chunks from here on. The caller has them in hand.
 void OnDemand::become_chunks(const ChunkList* slabs) {
   slabs->for_each([this](Chunk* chunk) {
     slab_arena_->give_back(chunk->slab());
@@ -226,8 +227,8 @@ void OnDemand::refresh(bool spare_too) {
   }
 }
 
-// What was in use a moment ago will be wanted again. Waiting memory is in use, too: where the host
-// runs ahead of the device, as much will wait again.
+// Memory that was in use a moment ago will be wanted again. Waiting memory counts as in use: if the
+// host runs ahead of the device, as much will wait again.
 uint64_t OnDemand::idle_budget(uint64_t coming) const {
   const ChunkCache& cache = supply_->cache;
   const uint64_t in_use = cache.in_use() + coming;

@@ -151,7 +151,7 @@ Block* SlabPool::merge(Block* block) {
 
 void SlabPool::note_empty(Slab* slab, ChunkList* emptied) {
   if (slab->chunk->exported.load(std::memory_order_relaxed)) return;  // end_if_over()
-  // It was when its blocks were kept for their sizes, which are forgotten.
+  // It was already noted while its blocks were kept for their sizes, which are now forgotten.
   if (spares_.has(slab)) return;
   if (spares_.count() < most_spares()) {
     spares_.add(slab);
@@ -175,7 +175,7 @@ void SlabPool::take_out(Slab* slab, ChunkList* emptied) {
   hand_over(slab->chunk, emptied);
 }
 
-// The spare ones, and fresh ones that another thread's free made superfluous.
+// The spare slabs, and new ones that are not needed any more because another thread freed memory.
 void SlabPool::take_out_empty(ChunkList* emptied) {
   while (Slab* spare = spares_.newest()) take_out(spare, emptied);
   while (const Block* whole = bins_.find(kGranules, kGranules, 1)) {
