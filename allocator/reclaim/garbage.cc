@@ -12,9 +12,9 @@ namespace {
 
 using When = GarbageRules::When;
 
-// Items have a key and a weight. Finds the largest key such that the items with it or a larger one
-// weigh `enough`, eight bits in each pass over all items: as many passes as the largest key has
-// bytes, no memory, and no order needed.
+// Items have a key and a weight. Finds the largest key such that all items with this or a larger
+// key weigh `enough` together. Each pass over the items finds eight bits of the key. It needs no
+// memory and no order.
 class KeySearch {
  public:
   KeySearch(uint64_t largest, uint64_t enough)
@@ -22,7 +22,7 @@ class KeySearch {
 
   bool found() const { return shift_ == 0; }
 
-  // In each pass every item; then narrow().
+  // In each pass call see() for every item, then narrow().
   void see(uint64_t key, uint64_t weight) {
     if (shift_ < 64 && key >> shift_ != prefix_) return;
     weights_[(key >> (shift_ - 8)) & 0xff] += weight;
@@ -37,7 +37,7 @@ class KeySearch {
   }
 
   uint64_t key() const { return prefix_; }
-  // What the items with just that key have to weigh.
+  // The weight that is needed from the items with exactly that key.
   uint64_t missing() const { return missing_; }
 
  private:
@@ -60,7 +60,7 @@ uint64_t round_up(double bytes) {
 
 }  // namespace
 
-// A setting's default counts only when it is set: -1 would keep everything back.
+// A setting counts only if it is set: the default -1 would keep everything back.
 GarbageRules garbage_rules(const config::Policy& policy) {
   const auto& gb = policy.eager_delete_tensor_gb;
   const auto& fraction = policy.memory_fraction_of_eager_deletion;
@@ -99,11 +99,11 @@ void Garbage::init(const GarbageRules& rules, Reclaim* reclaim) {
   reclaim_ = reclaim;
 }
 
-// Where a flush has to tell which block is older, no two have the same stamp.
+// If a flush must know which of two blocks is older, no two have the same stamp.
 Ticket Garbage::stamp(uint32_t context) const {
   if (rules_.fraction >= 1) return reclaim_->stamp(context);
   const Ticket own = reclaim_->close();
-  reclaim_->stamp(context);  // a later one: what it makes known covers this free, too
+  reclaim_->stamp(context);  // a later ticket: a mark for it also covers this free
   return own;
 }
 
@@ -130,7 +130,7 @@ void Garbage::flush() {
   for_each_queue([&](GarbageQueue& queue) { queue.flush(cut); });
 }
 
-// What other threads free meanwhile falls on one side of the cut or the other.
+// Blocks that other threads free meanwhile fall on either side of the cut.
 Cut Garbage::find_cut() {
   uint64_t total = 0, largest = 0;
   survey([&](uint64_t bytes, Ticket) {

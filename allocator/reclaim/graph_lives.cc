@@ -8,7 +8,7 @@ namespace {
 
 constexpr Epoch kLast = UINT32_MAX;
 
-// Of more than this parked in one context the oldest leaves.
+// If more than this is parked in one context, the oldest block leaves.
 constexpr uint64_t kParkedBudget = uint64_t{64} << 20;
 constexpr uint64_t kParkedShare = 8;  // or this part of what is live
 
@@ -79,8 +79,8 @@ void GraphLives::unlink(GraphLife* life) {
   life->watched = false;
 }
 
-// Before anyone can see that a graph has gone, its work is covered; and who sees the change sees
-// what is left.
+// The order matters: covers_gone() covers the graph's work before a thread can see that the graph
+// has gone. A thread that sees the change also sees which graphs are left.
 void GraphLives::change(Ticket now, bool less, bool watched) {
   if (less) gone_.store(std::max(now, covers_gone()), std::memory_order_relaxed);
   const Epoch made = newest_ == nullptr ? 0 : newest_->end;
@@ -91,8 +91,8 @@ void GraphLives::change(Ticket now, bool less, bool watched) {
   if (less) changes_.fetch_add(1, std::memory_order_release);
 }
 
-// A graph begun after the free of one block was begun after that of every earlier one, too. Of the
-// others the newest is held longest.
+// A graph that was begun after the free of one block was also begun after every earlier free. Among
+// the others the newest has the latest end.
 bool GraphLives::Look::held(Epoch born, Epoch freed) {
   if (lives_.capturing_ && lives_.capturing_since_ <= freed) {
     lives_.capturing_watched_ = true;

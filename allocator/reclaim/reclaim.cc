@@ -9,17 +9,17 @@
 namespace cistern::alloc {
 namespace {
 
-// Who waits for work asks so often: soon at first, since most work is short.
+// The pauses of a thread that polls for work: short at first, since most work is short.
 constexpr uint64_t kFirstPauseNs = 20'000;
 constexpr uint64_t kLongestPauseNs = 1'000'000;
-// Who sleeps while another thread asks looks so often whether that one still does.
+// How often a sleeping thread checks whether another one still polls.
 constexpr uint64_t kTakeOverNs = 10'000'000;
 
 uint64_t pause_after(uint64_t waited_ns) {
   return std::clamp(waited_ns / 8, kFirstPauseNs, kLongestPauseNs);
 }
 
-// True if it was lower.
+// True if the value was lower.
 bool raise_to(std::atomic<Ticket>& value, Ticket ticket) {
   Ticket seen = value.load(std::memory_order_relaxed);
   while (seen < ticket) {
@@ -86,8 +86,8 @@ void Reclaim::passed(uint32_t context, Ticket ticket) {
 
 // --- ties ---
 
-// As after a free in the worker's context, its work so far gets a mark before later work of it:
-// otherwise the tie would last as long as that.
+// As after a free in the worker's context, its work so far gets a mark before its later work.
+// Otherwise the tie would last as long as the later work.
 void Reclaim::touched(uint32_t owner, uint32_t worker) {
   Timeline& t = timelines_[owner];
   LockGuard guard(ties_mutex_);
@@ -98,7 +98,7 @@ void Reclaim::touched(uint32_t owner, uint32_t worker) {
   note_freed(worker, now);
 }
 
-// With the lock: before the tie can be seen. One that is there already began earlier.
+// With the lock, before the tie can be seen. An existing tie began earlier and keeps its beginning.
 void Reclaim::begin_tie(Timeline& t, uint32_t worker) {
   if (t.ties[worker].load(std::memory_order_seq_cst) == 0) t.tie_begins[worker].store(close() + 1);
 }
@@ -166,9 +166,9 @@ bool Reclaim::tied_to(uint32_t context, uint32_t worker) {
   return any;
 }
 
-// What a tied context has not passed is read after what this one has: work that was handed over
-// before a block was freed ties before any ticket is closed that covers the free. What was freed
-// before a tie began is none of its work's business.
+// Reads the ties after this context's own tickets: work that was handed over before a block was
+// freed is tied before any ticket that covers the free is closed. A tie does not delay blocks that
+// were freed before it began.
 void Reclaim::recompute(Timeline& t) {
   if (frozen()) return;
   const Ticket now = open_.load(std::memory_order_seq_cst);  // a party without work has no end
@@ -177,7 +177,7 @@ void Reclaim::recompute(Timeline& t) {
     const Ticket passed = timelines_[worker].passed_end.load(std::memory_order_acquire);
     end = std::min(end, std::max(passed, t.tie_begins[worker].load()));
   });
-  // Who is about to sleep counts itself, then looks at clean_end once more.
+  // A thread that is about to sleep counts itself, then looks at clean_end once more.
   if (raise_to(t.clean_end, end) && t.sleepers.load(std::memory_order_seq_cst) != 0) moved(t);
 }
 
@@ -230,7 +230,7 @@ bool Reclaim::mark(uint32_t context, Ticket newest, bool at_once) {
     if (newest < t.tie_begins[worker].load()) return;
     all &= mark_work(timelines_[worker], std::min(newest, tie - 1), at_once);
   });
-  // Of a context that has passed it only those tied to it had to be marked.
+  // If the context has passed the ticket already, only those tied to it had to be marked.
   const bool passed = t.passed_end.load(std::memory_order_acquire) > newest;
   if (all && passed) raise_to(t.marked_end, newest + 1);
   return all;
@@ -241,8 +241,8 @@ bool Reclaim::mark_freed(uint32_t context) {
   return end == 0 || mark(context, end - 1);
 }
 
-// Who has the turn calls the source, which takes microseconds, or milliseconds when that thread is
-// not running just then; or as long as the source is blocked.
+// The thread with the turn calls the source. That takes microseconds, milliseconds if the thread is
+// not scheduled, or as long as the source is blocked.
 bool Reclaim::wait_a_moment_for_turn(Timeline& t) {
   constexpr uint64_t kMomentNs = 5'000'000;
   return os::wait_until([&] { return try_turn(t); }, kMomentNs);
@@ -260,8 +260,8 @@ bool Reclaim::mark_work(Timeline& t, Ticket newest, bool at_once) {
   return made;
 }
 
-// With the turn. Where there is no room, the newest mark gives way to this one, which covers all
-// that it did, but late; the others go on.
+// With the turn. If there is no room, this mark replaces the newest one: it covers the same frees,
+// which become late. The other marks stay.
 bool Reclaim::record(Timeline& t) {
   MemorySource* source = t.source.load(std::memory_order_relaxed);
   if (t.outstanding.load(std::memory_order_relaxed) == Timeline::kMarks) poll_work(t);
@@ -282,8 +282,8 @@ bool Reclaim::record(Timeline& t) {
   return true;
 }
 
-// With the turn. Marks that were answered are outstanding until clean() has moved: who finds none
-// outstanding need not ask, nor wait for another thread that did.
+// With the turn. Marks that have passed count as outstanding until clean() has moved. So a thread
+// that finds none outstanding need not poll, nor wait for a thread that does.
 void Reclaim::poll_work(Timeline& t) {
   MemorySource* source = t.source.load(std::memory_order_relaxed);
   int left = t.outstanding.load(std::memory_order_relaxed);
@@ -294,7 +294,7 @@ void Reclaim::poll_work(Timeline& t) {
     const MarkState state = source->query(oldest.mark);
     if (state == MarkState::pending) break;
     if (state == MarkState::passed) raise_to(t.passed_end, oldest.ticket + 1);
-    // What this mark stood for needs another one.
+    // The frees that this mark covered need another one.
     if (state == MarkState::failed) {
       t.marked_end.store(t.passed_end.load());
       set_any_unmarked(true);
