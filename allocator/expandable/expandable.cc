@@ -94,8 +94,8 @@ bool Expandable::mark_exported(const Chunk* chunk, uint64_t address) {
 
 // --- idle release ---
 
-// What small requests leave in units that others are in is not theirs to give: of their pool only
-// sweeps, and moves, know how many whole units there are. In an arena it is at most what is clean.
+// Does not note the small pool: its clean memory may share units with live blocks, and only sweeps
+// and moves count its whole units. In an arena the clean bytes are an upper limit.
 void Expandable::note_low_water(int number) {
   for (const int each : {kLarge, number == kSmall ? kLarge : number}) {
     const BlockPool* pool = pools_[each].load(std::memory_order_acquire);
@@ -158,7 +158,8 @@ void Expandable::forget(Chunk* chunk) {
   arenas_->maps.give_back(map);
 }
 
-// Where the source refuses a run it may be for one of its units. False if any is left there.
+// If the source refuses a run, a single unit may be the reason, so each is tried. False if any unit
+// is left.
 bool Expandable::give_up(uint64_t address, Unit* units, uint32_t count) {
   if (count == 0) return true;
   if (units_.source().unmap(address, count) == kSuccess) {

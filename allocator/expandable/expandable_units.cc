@@ -8,8 +8,8 @@
 
 namespace cistern::alloc {
 
-// Of threads that need the same at once one takes it, and the others look at what it took before
-// the next one does. They wait for it no longer than `most_ns`.
+// If several threads need memory at once, one takes it. Each other thread first looks at what was
+// taken before it takes more itself. It waits for its turn no longer than `most_ns`.
 class Expandable::Turn {
  public:
   Turn(std::atomic<bool>& taken, uint64_t most_ns)
@@ -27,7 +27,8 @@ class Expandable::Turn {
   const bool alone_;
 };
 
-// One thread at a time takes units of a pool ahead of need: others would take as many once more.
+// Only one thread at a time takes units for a pool ahead of need: a second one would take as many
+// again.
 class Expandable::Ahead {
  public:
   explicit Ahead(BlockPool& pool)
@@ -50,7 +51,7 @@ bool Expandable::take_scattered(Request& request) {
   return take_with(request, /*new_ones=*/false) == kSuccess;
 }
 
-// No longer than a moment is waited for units: a large request may take long.
+// Waits for its turn only a moment, because a large request of another thread may take long.
 int Expandable::take_with(Request& request, bool new_ones) {
   constexpr uint64_t kMomentNs = 5'000'000;
   BlockPool* pool = pool_for(request);
@@ -58,8 +59,8 @@ int Expandable::take_with(Request& request, bool new_ones) {
   const ChunkSupply::InHand in_hand(*supply_);
   if (supply_->closed()) return kContextGone;
   const Turn turn(growing_, kMomentNs);
-  if (take_clean(request)) return kSuccess;  // of what another thread moved meanwhile
-  fill_freed();                              // or what the other pool has would not be clean
+  if (take_clean(request)) return kSuccess;  // another thread moved units meanwhile
+  fill_freed();  // otherwise units of the other pools would not be clean
   const uint64_t room = room_of(request);
   request.address =
       pool->allocate_with_room(request.bytes, room, shared_->reclaim, BlockPool::Search::thorough);
@@ -77,14 +78,15 @@ int Expandable::take_with(Request& request, bool new_ones) {
     supply_->note_obtain(os::now_ns() - start);
     note_low_water(number_for(request));
   }
-  // A source that fails otherwise than for want of memory may still have it whole.
+  // If the source failed for another reason than lack of memory, a whole allocation may still
+  // succeed.
   const bool whole = code != kSuccess && code != kOutOfMemory && new_ones;
   return whole ? supply_->obtain_direct(request) : code;
 }
 
-// What the settings want at the first use of memory, and what graphs are known to need of their
-// arena, as far as it has less; false: nothing. Threads that miss meanwhile wait for it, as for a
-// chunk (chunk_pools.cc).
+// Takes the memory that the settings want at first use, or that graphs are known to need in their
+// arena. False if nothing is missing. Threads that miss meanwhile wait for it, as for a chunk
+// (chunk_pools.cc).
 bool Expandable::take_first(const Request& request) {
   BlockPool* pool = pool_ahead(request);
   if (pool == nullptr) return false;
@@ -102,7 +104,7 @@ bool Expandable::take_first(const Request& request) {
   const uint64_t bytes = std::max(first, request.arena->first_chunk);
   const uint64_t has = pool->chunk_bytes();
   if (has >= bytes) return false;
-  // In one piece with what is there, where nothing is in use.
+  // If nothing is in use, in one piece with the memory that is there.
   take_ahead(*pool, has == pool->clean_bytes() ? bytes : bytes - has, /*reuses=*/true);
   if (pool->chunk_bytes() >= bytes) ledger_->arenas_taken.add();
   return true;
@@ -117,13 +119,13 @@ int Expandable::take_moved(BlockPool& pool, Request& request, bool new_ones) {
   const uint32_t kept = all - std::min(all, spare);  // other threads take some meanwhile
   Filling filling{pool, gap, gap.units - std::min(gap.units, spare), new_ones, Givers::all};
   const uint32_t fresh = filling.fresh;
-  // Where there are too few of many, not even one is made for nothing.
+  // If there are fewer new units than needed, none is created in vain.
   const auto enough = [&] { return fresh == 1 || units_.source().most_units() >= fresh - kept; };
   if (fresh <= kept || (new_ones && enough())) fill(filling);
   request.address =
       pool.close_gap(gap, filling.filled, granules, request.bytes, shared_->reclaim.epoch());
   if (request.address == 0) {
-    give_back_units(filling.created);  // what it took of the source for nothing
+    give_back_units(filling.created);  // units that it created in vain
     return filling.filled == gap.units ? kOutOfMemory : filling.code;
   }
   if (fresh != 0) take_step(request, fresh * units_.unit_bytes());
@@ -134,7 +136,7 @@ int Expandable::take_moved(BlockPool& pool, Request& request, bool new_ones) {
   return kSuccess;
 }
 
-// What the settings want at each growth, beside what the request has taken of it.
+// Takes the memory that the settings want at each growth, less what the request has taken.
 void Expandable::take_step(const Request& request, uint64_t taken) {
   BlockPool* pool = pool_ahead(request);
   if (taken >= sizes_.later || pool == nullptr) return;
@@ -142,8 +144,8 @@ void Expandable::take_step(const Request& request, uint64_t taken) {
   if (ahead.alone()) take_ahead(*pool, sizes_.later - taken, /*reuses=*/false);
 }
 
-// Units that no request needs yet, as far as there are any; `reuses`: what is to spare elsewhere
-// before new ones.
+// Takes units that no request needs yet, as many as there are. `reuses`: first spare units from
+// elsewhere, then new ones.
 void Expandable::take_ahead(BlockPool& pool, uint64_t bytes, bool reuses) {
   BlockPool::Gap gap;
   const uint32_t granules = granules_for(round_up(bytes, units_.unit_bytes()));
@@ -162,8 +164,8 @@ bool Expandable::open_gap(BlockPool& pool, uint32_t granules, BlockPool::Gap* ga
   return add_range(pool, uint64_t{granules} * kBlockGranule) && pool.open_gap(granules, gap);
 }
 
-// Addresses as there are bytes of memory, or half as many again and again where the process may not
-// have them.
+// Reserves as many addresses as there are bytes of memory, or half as many again and again if the
+// process may not have so many.
 bool Expandable::add_range(BlockPool& pool, uint64_t bytes) {
   constexpr uint64_t kUnknown = uint64_t{1} << 40;
   const uint64_t unit = units_.unit_bytes();
@@ -182,7 +184,7 @@ bool Expandable::add_range(BlockPool& pool, uint64_t bytes) {
   return false;
 }
 
-// The index knows it before any thread can get a block of it.
+// The range is in the index before any thread can get a block of it.
 bool Expandable::enter_range(BlockPool& pool, uint64_t address, uint64_t size) {
   const uint64_t bytes = size / units_.unit_bytes() * sizeof(Unit);
   Chunk* range = shared_->chunks.take();
@@ -204,8 +206,8 @@ bool Expandable::enter_range(BlockPool& pool, uint64_t address, uint64_t size) {
   return false;
 }
 
-// Puts memory behind the gap, as much of it as there is. New memory that lies side by side is
-// filled at once, where fills are gathered.
+// Puts memory behind the gap, as much as there is. With gathered fills, contiguous new memory is
+// filled in one go.
 void Expandable::fill(Filling& filling) {
   const uint64_t unit = units_.unit_bytes();
   const BlockPool::Gap& gap = filling.gap;
@@ -244,8 +246,8 @@ void Expandable::fill(Filling& filling) {
   count_arena(filling.pool, filling.filled * unit, 0);
 }
 
-// At most `most` units, mapped nowhere: how many. New ones come first, so that nothing moves where
-// they are too few; what arenas keep comes last.
+// Gets at most `most` units that are mapped nowhere. Returns how many. New units come first, so
+// nothing moves if they are too few. Units of arenas come last.
 uint32_t Expandable::next_units(Filling& filling, Unit* units, uint32_t most, bool* is_new) {
   uint32_t& fresh = filling.fresh;
   uint32_t count = fresh == 0 ? gather_units(units, most, Givers::spare, &filling.pool) : 0;
@@ -262,7 +264,7 @@ uint32_t Expandable::next_units(Filling& filling, Unit* units, uint32_t most, bo
   return count;
 }
 
-// What moved may come from where fills failed.
+// Moved units may come from a pool in which a fill failed.
 void Expandable::note_moved_unfilled(BlockPool& to) {
   if (!supply_->filler.gathers()) return;
   for_each_pool([&](const BlockPool& from) {
@@ -270,7 +272,7 @@ void Expandable::note_moved_unfilled(BlockPool& to) {
   });
 }
 
-// Clean units from where they are, mapped nowhere any more: how many.
+// Unmaps clean units from where they are. Returns how many.
 uint32_t Expandable::gather_units(Unit* units, uint32_t count, Givers from,
                                   const BlockPool* taker) {
   uint32_t taken = 0;
@@ -284,8 +286,8 @@ uint32_t Expandable::gather_units(Unit* units, uint32_t count, Givers from,
   return taken;
 }
 
-// Makes a hole of what was taken out, once `use` had its units: how many; 0 when the source
-// refuses.
+// Unmaps the block, passes its units to `use`, and makes it a hole. Returns the number of units; 0
+// if the source refuses.
 template <typename Use>
 uint32_t Expandable::empty(BlockPool& pool, ChunkBlock* block, Use use) {
   const auto count = static_cast<uint32_t>(block->bytes() / units_.unit_bytes());
@@ -301,7 +303,8 @@ uint32_t Expandable::empty(BlockPool& pool, ChunkBlock* block, Use use) {
   return count;
 }
 
-// The units of one clean block, `most` at most; 0 when there is none, or the source refuses.
+// Takes the units of one clean block, `most` at most. Returns how many; 0 if there is none or the
+// source refuses.
 uint32_t Expandable::take_away(BlockPool& pool, Unit* units, uint32_t most) {
   ChunkBlock* block = pool.take_units(most, shared_->reclaim);
   return block == nullptr ? 0 : empty(pool, block, [=](const Unit* behind, uint32_t count) {
@@ -340,7 +343,7 @@ bool Expandable::release_units() {
   return give_back_units(UINT32_MAX) != 0 || known;
 }
 
-// These two: for a thread that is through the gate already, where no second time is possible.
+// These two are for a thread that is already through the gate, since it must not enter twice.
 uint32_t Expandable::give_back_units(uint32_t most) {
   uint32_t given = 0;
   for_each_pool([&](BlockPool& pool) { given += give_back_units(pool, most - given); });
@@ -359,7 +362,8 @@ uint32_t Expandable::give_back_units(BlockPool& pool, uint32_t most) {
   return given;
 }
 
-// What others know is no other block's memory before they are done with it, which the source knows.
+// Memory that others know must not serve another block before they are done with it. Only the
+// source knows when that is.
 bool Expandable::release_known(bool all) {
   bool any = false;
   for_each_pool([&](BlockPool& pool) {
