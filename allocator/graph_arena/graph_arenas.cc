@@ -26,7 +26,7 @@ void GraphArenas::init(SharedChunks* shared, OnDemand* rest, ChunkPools* members
   forget_all();
 }
 
-// Its pools are forgotten, too.
+// Call it when its pools are forgotten too.
 void GraphArenas::forget_all() {
   LockGuard guard(mutex_);
   forget_runs();
@@ -48,7 +48,8 @@ void GraphArenas::enter_arena(Running* running, AtBegin* begin) {
   pool->refresh(shared_->reclaim);
   const bool one = pool->chunks() == 1 && pool->chunk_bytes() >= running->most_needed;
   if (one || pool->chunks() == 0) return;
-  // In part it would only have to be taken anew, by each run that begins under work in flight.
+  // It goes back only as a whole: otherwise each run that begins with work in flight would have to
+  // take a part of it anew.
   if (pool->live() == 0) {
     refolds_.fetch_or(bit(before));
     const bool over = gathers() && pool->all_freed_is_over(shared_->reclaim);
@@ -68,7 +69,7 @@ void GraphArenas::enter_arena(Running* running, AtBegin* begin) {
   begin->gives_back = before;
 }
 
-// A pool without a chunk; 0: there is none.
+// A pool without a chunk; 0 if there is none.
 unsigned GraphArenas::new_pool() {
   for_each_bit(left_.load(), [&](unsigned left) {
     if (members_->pool_at(left)->chunks() != 0) return;
@@ -96,12 +97,13 @@ bool GraphArenas::take_left(Request& request) {
   return taken;
 }
 
-// What is not in use any more and what is filled are told apart only where a request needs it.
+// With gathered fills, waiting memory may be reusable: whether it is becomes known only when a
+// request needs it.
 uint64_t GraphArenas::reusable_bytes(const BlockPool& pool) const {
   return pool.clean_bytes() + (gathers() ? pool.waiting_bytes() : 0);
 }
 
-// What is to go back is idle only once it is filled.
+// With gathered fills, an arena that is to go back is idle only once it is filled.
 void GraphArenas::refresh_chunks() {
   GroupedOnDemand::refresh_chunks();
   if (!gathers() || source_->refuses_release()) return;
@@ -109,7 +111,7 @@ void GraphArenas::refresh_chunks() {
                [this](unsigned pool) { members_->fill_freed_of(pool); });
 }
 
-// With `step`: of any size.
+// With `step`, takes a chunk of any size.
 int GraphArenas::grow(Request& request, Step* step) {
   const ArenaPart& part = *request.arena;
   const auto chunks = [&] {
@@ -130,7 +132,7 @@ int GraphArenas::grow(Request& request, Step* step) {
 }
 
 void GraphArenas::give_back(unsigned pool) {
-  if (!source_->can_release_clean()) return;  // when no work goes on: collect_excess()
+  if (!source_->can_release_clean()) return;  // collect_excess() does it when no work goes on
   {
     const ChunkSupply::Moving moving(*supply_);
     ChunkList chunks;
@@ -140,8 +142,8 @@ void GraphArenas::give_back(unsigned pool) {
   publish();
 }
 
-// Pools that have idle chunks which are to go: of arenas that were left, and of empty ones that are
-// to be taken anew.
+// The pools, as bits, whose idle chunks are to go: arenas that were left, and empty arenas that
+// will be taken anew.
 uint32_t GraphArenas::to_give_back() const {
   uint32_t bits = 0;
   for_each_bit(left_.load(std::memory_order_relaxed) | refolds_.load(std::memory_order_relaxed),
@@ -162,7 +164,7 @@ void GraphArenas::collect_excess(ChunkList* out, uint64_t coming) {
   if (out->empty()) publish();
 }
 
-// The last of several threads, each of which has changed something before, sees all of that.
+// If several threads change something and then publish, the last one sees all changes.
 void GraphArenas::publish() {
   LockGuard guard(mutex_);
   uint64_t bytes = 0;
