@@ -14,13 +14,13 @@ namespace cistern::alloc::host {
 namespace {
 
 constexpr uint64_t kMinChunkBytes = uint64_t{1} << 20;
-// So many bytes become usable at once.
+// The step in which bytes become usable.
 constexpr uint64_t kCommitPages = (uint64_t{16} << 20) / kPage;
 // Page numbers have 32 bits.
 constexpr uint64_t kMostPages = uint64_t{1} << 31;
-// So many are made into records at once.
+// The bytes that are made into records at once.
 constexpr uint64_t kRecordPages = 16;
-// From here on fresh pages are cheaper than writing zeros.
+// From this size on, fresh pages are cheaper than writing zeros.
 constexpr uint64_t kDiscardBytes = uint64_t{256} << 10;
 
 uint64_t align_up(uint64_t value, uint64_t alignment) {
@@ -63,7 +63,7 @@ HostChunk* HostPool::chunk_of(uintptr_t address) const {
   return address - chunk->base.load() < chunk->bytes.load() ? chunk : nullptr;
 }
 
-// With the lock. False where no memory is left for the table.
+// With the lock. False if there is no memory for the table.
 bool HostPool::name_units(uintptr_t base, uint64_t bytes, uint16_t number) {
   for (uint64_t unit = base >> kUnitBits; unit <= (base + bytes - 1) >> kUnitBits; ++unit) {
     std::atomic<Leaf*>& root = roots_[unit >> kLeafBits];
@@ -80,7 +80,7 @@ bool HostPool::same_chunk(const void* a, const void* b) const {
   return chunk_of(reinterpret_cast<uintptr_t>(a)) == chunk_of(reinterpret_cast<uintptr_t>(b));
 }
 
-// With the lock. nullptr where the system has no address space left, or the table no place.
+// With the lock. nullptr if the system has no address space left, or the table has no room.
 HostChunk* HostPool::add_chunk(uint64_t bytes, uint64_t mapped, uint64_t alignment, bool own) {
   HostChunk* chunks = chunks_.load(std::memory_order_relaxed);
   if (chunks == nullptr) {
@@ -117,7 +117,7 @@ HostChunk* HostPool::add_chunk(uint64_t bytes, uint64_t mapped, uint64_t alignme
   return &chunk;
 }
 
-// With the lock: the pages before `pages` may be touched from now on.
+// With the lock: makes the pages before `pages` usable.
 bool HostPool::commit(HostChunk* chunk, uint64_t pages) {
   if (pages <= chunk->committed) return true;
   const uint64_t before = chunk->committed;
@@ -133,14 +133,14 @@ bool HostPool::commit(HostChunk* chunk, uint64_t pages) {
   return true;
 }
 
-// With the lock. What is locked of a chunk is its beginning: after a refusal nothing is.
+// With the lock. Only the beginning of a chunk is locked. After a refusal no more pages are.
 void HostPool::lock_pages(HostChunk* chunk, uint64_t first, uint64_t end) {
   const uint64_t wanted = (end - first) * kPage;
   const uint64_t room = policy_.most_locked - std::min(policy_.most_locked, sums_.locked);
   const uint64_t bytes = std::min(wanted, room / kPage * kPage);
   uint64_t locked = 0;
-  // Where less is allowed than was thought, as much as is: half as much is tried next, then behind
-  // what is locked half of what is left.
+  // If the system allows fewer bytes than expected, finds how many: tries half as much, then,
+  // behind the locked pages, half of the rest.
   for (uint64_t more = lock_was_refused_ ? 0 : bytes; more != 0;) {
     const uint64_t from = first + locked / kPage;
     if (pages::lock(chunk->address_of(from), more, policy_.eager)) {
@@ -209,13 +209,14 @@ void HostPool::forget_idle(HostExtent* extent) {
   releasable_ -= extent->touched.pages * kPage;
 }
 
-// With the lock: so many may be in use at a time. What is taken out has a record itself, beside the
-// one behind it.
+// With the lock: the most records that may be in use at a time. An extent that is taken out has a
+// record itself, and another one may lie behind it.
 uint64_t HostPool::records_wanted() const {
   return handed_out_.load(std::memory_order_relaxed) + sums_.chunks + 2 * taken_out_;
 }
 
-// With the lock: whether there are as many, and `more`. May take a free extent.
+// With the lock: whether there are records_wanted() + `more` records. Makes some if not, perhaps
+// from a free extent.
 bool HostPool::have_records(uint64_t more) {
   while (records_ < records_wanted() + more) {
     if (!make_records()) return false;
@@ -223,7 +224,7 @@ bool HostPool::have_records(uint64_t more) {
   return true;
 }
 
-// Where the system has no memory for them, they lie in pages of the pool's own, for good.
+// If the system has no memory for records, they lie in pages of the pool for good.
 bool HostPool::make_records() {
   void* memory = os::map(kRecordPages * kPage);
   bool zero;
@@ -257,7 +258,7 @@ bool HostPool::note_split(const void* memory) {
   return true;
 }
 
-// With the lock: a run of pages is free, and one with its neighbours.
+// With the lock: frees a run of pages and merges it with its neighbours.
 void HostPool::put(HostChunk* chunk, uint64_t first, uint64_t count, Touched touched,
                    uint64_t now_ns) {
   uint64_t largest = touched.pages;
@@ -265,7 +266,7 @@ void HostPool::put(HostChunk* chunk, uint64_t first, uint64_t count, Touched tou
     take_out(other);
     first = std::min<uint64_t>(first, other->first);
     touched = touched.with(other->touched);
-    // A little that was just freed does not keep much that was freed long ago.
+    // A small run that was just freed does not delay a large one that was freed long ago.
     if (other->touched.pages > largest) {
       largest = other->touched.pages;
       if (other->freed_at_ns != kNeverOld) now_ns = other->freed_at_ns;
@@ -313,7 +314,7 @@ void* HostPool::take_free(uint64_t pages, uint64_t alignment, bool* zero) {
   return reinterpret_cast<void*>(whole.chunk->address_of(start));
 }
 
-// From the pages of a chunk that were never handed out.
+// Takes pages of the chunk that were never handed out.
 void* HostPool::take_fresh(HostChunk* chunk, uint64_t pages, uint64_t alignment) {
   const uintptr_t base = chunk->address_of(0);
   const uint64_t start = (align_up(base + chunk->fresh * kPage, alignment) - base) / kPage;
@@ -325,7 +326,7 @@ void* HostPool::take_fresh(HostChunk* chunk, uint64_t pages, uint64_t alignment)
   return reinterpret_cast<void*>(chunk->address_of(start));
 }
 
-// What is left of the chunk in use, which is too little for a request, serves smaller ones.
+// The rest of the current chunk is too small for a request; it serves smaller ones.
 void HostPool::offer_rest_of_current() {
   HostChunk* chunk = current_;
   current_ = nullptr;
@@ -335,7 +336,7 @@ void HostPool::offer_rest_of_current() {
   if (count != 0) put(chunk, first, count, /*touched=*/{}, /*now_ns=*/0);
 }
 
-// A smaller chunk where the system has no room for one of the usual size.
+// Takes a smaller chunk if the system has no room for one of the usual size.
 void* HostPool::take_from_new_chunk(uint64_t pages, uint64_t alignment) {
   if (auto* limit = std::exchange(policy_.most_chunk_bytes, nullptr); limit != nullptr) {
     policy_.chunk_bytes = std::min(policy_.chunk_bytes, limit());
@@ -373,7 +374,7 @@ void* HostPool::take_pages(uint64_t pages, uint64_t alignment, bool* zero) {
     if (current_ != nullptr) memory = take_fresh(current_, pages, alignment);
   }
   if (memory == nullptr) memory = take_from_new_chunk(pages, alignment);
-  // What is free may lie in chunks that are too small for it.
+  // Free memory may lie in chunks that are too small for the request.
   if (memory == nullptr && retire_free_chunks()) memory = take_from_new_chunk(pages, alignment);
   return memory;
 }
@@ -385,7 +386,7 @@ void* HostPool::take(uint64_t bytes, uint64_t alignment, bool* zero) {
   HostUsage sums;
   {
     const LockGuard guard(mutex_);
-    // One more that will come back, and perhaps a chunk.
+    // One more extent will come back, and perhaps there is a new chunk.
     const bool may_come_back = pages < kMostPages && have_records(2);
     memory = may_come_back ? take_pages(pages, alignment, &is_zero) : nullptr;
     if (memory == nullptr) {

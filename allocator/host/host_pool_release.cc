@@ -9,7 +9,7 @@
 namespace cistern::alloc::host {
 namespace {
 
-// True also of none.
+// Also true for an empty Touched.
 bool discard(const HostChunk* chunk, uint64_t first, uint64_t end, bool locked) {
   return first == end || pages::discard(chunk->address_of(first), (end - first) * kPage, locked);
 }
@@ -18,7 +18,8 @@ bool discard(const HostChunk* chunk, uint64_t first, uint64_t end, bool locked) 
 
 // --- chunks ---
 
-// With the lock: an own chunk in which nothing is in use leaves the table; it is unmapped without.
+// With the lock: a chunk made for one extent leaves the table once nothing in it is in use. It is
+// unmapped without the lock.
 HostPool::Retired HostPool::retire_if_unused(HostChunk* chunk) {
   if (!chunk->own || chunk->live != 0 || chunk->on_the_way != 0) return {0, 0, 0, nullptr};
   HostExtent* all = chunk->at[0];  // nothing is missing, so it is one
@@ -27,7 +28,7 @@ HostPool::Retired HostPool::retire_if_unused(HostChunk* chunk) {
   return retire(chunk);
 }
 
-// With the lock, where memory is short: all in which nothing is in use, whoever they were for.
+// With the lock, when memory is short: all chunks in which nothing is in use, also the shared ones.
 bool HostPool::retire_free_chunks() {
   bool any = false;
   HostChunk* chunks = chunks_.load(std::memory_order_relaxed);
@@ -65,7 +66,7 @@ void HostPool::unmap(const Retired& retired) {
 
 // --- idle memory ---
 
-// With the lock: how many may be taken out now. Each needs two records.
+// With the lock: how many extents may be taken out now. Each needs two records.
 uint64_t HostPool::most_to_take_out() {
   constexpr uint64_t kMost = 64;
   have_records(2 * kMost);  // or as many as there can be
@@ -73,7 +74,8 @@ uint64_t HostPool::most_to_take_out() {
   return std::min(kMost, spare / 2);
 }
 
-// With the lock: takes it out; the new beginning of the list of those, linked by `next`.
+// With the lock: takes the extent out and puts it in front of `list`, linked by `next`. Returns the
+// new list.
 HostExtent* HostPool::begin_release(HostExtent* extent, HostExtent* list) {
   take_out(extent);
   ++taken_out_;
@@ -82,7 +84,7 @@ HostExtent* HostPool::begin_release(HostExtent* extent, HostExtent* list) {
   return extent;
 }
 
-// With the lock: some that were freed before.
+// With the lock: takes out some extents that were freed before `before_ns`.
 HostExtent* HostPool::take_old(uint64_t before_ns) {
   uint64_t most = most_to_take_out();
   HostExtent* list = nullptr;
@@ -97,7 +99,7 @@ HostExtent* HostPool::take_old(uint64_t before_ns) {
   return list;
 }
 
-// With the lock: the oldest, until no more than that is idle.
+// With the lock: takes out the oldest extents, until no more than `idle_bytes` are idle.
 HostExtent* HostPool::take_beyond(uint64_t idle_bytes) {
   uint64_t most = releasable_ > idle_bytes ? most_to_take_out() : 0;
   HostExtent* list = nullptr;
@@ -107,7 +109,7 @@ HostExtent* HostPool::take_beyond(uint64_t idle_bytes) {
   return list;
 }
 
-// Without the lock: the system takes pages back at a hundred microseconds a MiB.
+// Without the lock, because the system needs a hundred microseconds per MiB to take pages back.
 void HostPool::release(HostExtent* list, uint64_t now_ns) {
   while (list != nullptr) {
     HostExtent* extent = list;
@@ -159,7 +161,7 @@ void HostPool::release_beyond(uint64_t idle_bytes) {
   }
 }
 
-// Chunks of one extent: they are moved as a whole, and some are there only in part.
+// Chunks of one extent: they move as a whole, and some are usable only in part.
 
 // --- addresses ---
 
@@ -172,15 +174,15 @@ bool HostPool::any_unit_named(uintptr_t base, uint64_t bytes) const {
   return false;
 }
 
-// With the lock. The table has addresses that are not the process's (HostChunk::mapped), which the
-// system may offer again: malloc still knows them as of another block. What it offers of those is
-// kept until there is something else.
+// With the lock. Some addresses in the table are not mapped (HostChunk::mapped), so the system may
+// offer them again, but malloc still knows them as part of another block. If it offers such
+// addresses, they stay reserved until it offers others.
 void* HostPool::reserve_unnamed(uint64_t bytes, uint64_t mapped, uint64_t alignment) const {
   constexpr int kTries = 8;
   void* aside[kTries];
   int tries = 0;
   void* found = nullptr;
-  // Far from where the system places what may lie anywhere, nothing comes behind it.
+  // Far from where the system places other mappings, so that none is placed behind it.
   uintptr_t near = mapped < bytes ? uintptr_t{1} << 44 : 0;
   while (tries < kTries) {
     void* memory = pages::reserve(mapped, alignment, near);
@@ -238,7 +240,7 @@ bool HostPool::move(void* from, void* to, uint64_t bytes) {
     if (is_all(old_chunk, source) && is_all(new_chunk, target)) {
       const uint64_t from_bytes = old_chunk->mapped.load(), to_bytes = new_chunk->mapped.load();
       moved = pages::move(source, from_bytes, target, to_bytes);
-      // The block there is freed next, and has to be whole until then.
+      // The caller frees that block next; until then it must be whole.
       if (moved == pages::Moved::kYes && !pages::map_again(source, from_bytes)) {
         old_chunk->mapped.store(0);
       }
