@@ -19,7 +19,8 @@ uint64_t outliving(const Iteration& iteration) {
   return count;
 }
 
-// Where most blocks outlive the period, as with requests of one size, several make an iteration.
+// If most blocks outlive the period, as with requests of one size, several periods make an
+// iteration.
 bool find_iteration(const Requests& all, uint64_t calls, Iteration* out) {
   Repeats repeats;
   Begin begin;
@@ -120,8 +121,8 @@ bool OwnPlans::add(const Iteration& iteration, Period period, uint64_t alignment
   return true;
 }
 
-// Where all requests are in phases, there is no more to find than without them. Where few are, the
-// plan would be left between two phases.
+// If all requests are in phases, this finds no more than the search over all requests. If few are,
+// the plan would be left between two phases.
 bool OwnPlans::make_by_phases(const Observed& all, uint64_t alignment) {
   Observed some;
   if (!some.make(all.lives.size())) return false;

@@ -7,7 +7,7 @@
 namespace cistern::alloc::plan {
 namespace {
 
-// Less than such a part of the lower bound is small.
+// A block with fewer bytes than this part of the lower bound is small.
 constexpr uint64_t kSmallParts = 1024;
 
 // For a heap with the lowest end on top.
@@ -55,14 +55,14 @@ uint64_t Placement::bytes() const {
 }
 
 // Moves the cursor up to the lowest offset not below it at which the bucket has room. True if it
-// moved. An entry that starts below the end of the block that is searched for has been dealt with
-// for good: the cursor never goes back.
+// moved. Entries that start below the end of the searched block need no second look, because the
+// cursor never goes back.
 bool Placement::advance(Bucket& bucket, const Block& block, uint64_t& cursor) {
   const Entry* const entries = entries_.begin() + bucket.begin;
   const uint64_t before = cursor;
   uint32_t i = bucket.next;
   for (; i < bucket.size && entries[i].offset < cursor + block.bytes; ++i) {
-    // Without a jump: which entries overlap is as good as random.
+    // Branch-free, because it is unpredictable which entries overlap.
     const Entry& entry = entries[i];
     const bool overlaps = (entry.first <= block.last) & (block.first <= entry.last);
     cursor = std::max(cursor, entry.end & -uint64_t{overlaps});
@@ -72,7 +72,7 @@ bool Placement::advance(Bucket& bucket, const Block& block, uint64_t& cursor) {
   return cursor != before;
 }
 
-// At the first entries that may reach beyond the cursor.
+// Begins at the first entries that may reach beyond the cursor.
 void Placement::begin_search(const Block& block, uint64_t cursor) {
   for (uint32_t i = bucket_of(block.first); i <= bucket_of(block.last); ++i) {
     Bucket& bucket = buckets_[i];
@@ -95,7 +95,7 @@ void Placement::search(const Block& block, uint64_t& cursor) {
   }
 }
 
-// Where the gap ends that search() found.
+// The end of the gap that search() found.
 uint64_t Placement::next_above(const Block& block) {
   uint64_t lowest = UINT64_MAX;
   for (uint32_t i = bucket_of(block.first); i <= bucket_of(block.last); ++i) {
@@ -140,10 +140,10 @@ uint64_t Placement::best_fit(uint32_t block) {
   }
 }
 
-// Moves the sweep up to the lowest offset at which nothing of the bucket is in the way that costs
-// the limit or more. What costs less is taken: of a block in several buckets the first counts.
-// Where all that is taken costs the limit, no place is cheap enough until some of it has ended.
-// True if it moved.
+// Moves the sweep up to the lowest offset at which no block of the bucket with a price of the limit
+// or more is in the way. Cheaper blocks are taken; a block in several buckets counts only in the
+// first. If the taken blocks together cost the limit, the sweep moves on until some of them have
+// ended. True if it moved.
 bool Placement::advance(uint32_t number, const Block& block, Sweep& sweep) {
   Bucket& bucket = buckets_[number];
   const Entry* const entries = entries_.begin() + bucket.begin;
@@ -152,7 +152,7 @@ bool Placement::advance(uint32_t number, const Block& block, Sweep& sweep) {
   uint64_t cursor = sweep.offset;
   uint32_t i = bucket.next;
   for (; i < bucket.size && entries[i].offset < cursor + block.bytes; ++i) {
-    // Without a jump where it would go either way as often.
+    // Branch-free where a branch would be unpredictable.
     const Entry& entry = entries[i];
     const bool overlaps = (entry.first <= block.last) & (block.first <= entry.last);
     const bool is_dear = entry.price >= limit;
@@ -173,14 +173,14 @@ bool Placement::advance(uint32_t number, const Block& block, Sweep& sweep) {
   return std::exchange(sweep.offset, cursor) != cursor;
 }
 
-// Of what is taken, the one that ends first.
+// Gives back the taken block that ends first.
 void Placement::give_back_lowest(Sweep& sweep) {
   sweep.price -= taken_[0].price;
   std::pop_heap(taken_.begin(), taken_.begin() + sweep.taken--, kEndsLater);
   if (sweep.taken == 0) sweep.price = 0;  // without the error of all sums
 }
 
-// To the next offset on which all buckets agree.
+// Moves up to the next offset on which all buckets agree.
 void Placement::sweep_up(const Block& block, Sweep& sweep) {
   const uint32_t first = bucket_of(block.first), last = bucket_of(block.last);
   const uint32_t count = last - first + 1;

@@ -9,18 +9,19 @@
 namespace cistern::alloc::plan {
 namespace {
 
-// No more than such a part of what is left of the search goes into one rise of the ceiling.
+// One rise of the ceiling uses at most this part of the remaining search.
 constexpr double kShares = 32;
 
-// The ceiling rises by such a part of what it has above the lower bound, or of what the limit has.
+// The ceiling rises by 1/kRises of its distance from the lower bound, but at least by 1/kLeastRises
+// of the limit's distance.
 constexpr uint64_t kRises = 24, kLeastRises = 256;
 
-// The price of a block that is twice as hard to place is 2 to the power of this. Where it is less
-// than twice as much, chains of blocks that displace each other end sooner.
+// If a block is twice as hard to place, its price is higher by 2 to the power of this. With less
+// than twice the price, chains of blocks that displace each other end sooner.
 constexpr double kPriceOfFactorTwo = 0.7;
 
-// Most blocks find a place that costs less than so many times their own price, and this is found
-// sooner where everything dearer is leapt over.
+// Most blocks find a place for less than this many times their own price, and find it sooner if the
+// search skips everything dearer.
 constexpr double kUsualPrice = 1.1;
 
 }  // namespace
@@ -62,7 +63,7 @@ bool Refit::run(uint64_t ceiling, uint64_t limit, Budget& budget) {
   return true;
 }
 
-// Where it is free.
+// Places the block where it displaces no other; false if there is no such place.
 bool Refit::place(uint32_t block) {
   const uint64_t offset = placement_->fit_below(block, ceiling_);
   if (offset + blocks_[block].bytes > ceiling_) return false;
@@ -96,7 +97,8 @@ bool Refit::place_displaced(Budget& search, Budget& budget) {
   return true;
 }
 
-// At the expense of others, or else above all. False where the ceiling reached the limit.
+// Places the dearest block, displacing others or above all of them. False if the ceiling reached
+// the limit.
 bool Refit::place_dearest(bool displaces) {
   const uint32_t block = take_dearest();
   if (displaces && blocks_[block].bytes <= ceiling_) {

@@ -33,7 +33,7 @@ void Replay::follow(std::span<const Plan> plans, Ledger* ledger) {
   plans_.store(count, std::memory_order_release);
 }
 
-// Of any request.
+// Handles any request.
 bool Replay::find(uint64_t bytes, unsigned thread_number, uint32_t phase, PlanPlace* place) {
   const LockGuard guard(mutex_);
   if (phase != 0) [[unlikely]]
@@ -92,7 +92,7 @@ bool Replay::follows_seldom(const Thread& thread) const {
   return since > (kSeldomBeside << thread.doubled) * period_;
 }
 
-// Of the plan's next request, if it has one.
+// The place of the plan's next request, if it has one.
 inline bool Replay::take_place(Way& way, PlanPlace* place) const {
   const PlannedRequest expected = way.plan->request(way.at++);
   if (expected.outside != 0) return false;
@@ -101,7 +101,7 @@ inline bool Replay::take_place(Way& way, PlanPlace* place) const {
   return true;
 }
 
-// From where its way is.
+// Sets the pointers for is_next() to where the thread is in its plan.
 void Replay::go_on(Thread& thread) {
   const Way& way = *thread.way;
   thread.next = thread.settled = way.plan->place_of(way.at);
@@ -109,14 +109,14 @@ void Replay::go_on(Thread& thread) {
   thread.base = way.base;
 }
 
-// So that what a thread asked for is at most a period of another one newer than its last_use.
+// Keeps Way::last_use of every thread recent to within a period of another thread.
 void Replay::settle_all() {
   for (unsigned i = 0; i < plans_.load(std::memory_order_relaxed); ++i) {
     if (ways_[i].thread != kNobody) settle(threads_[ways_[i].thread]);
   }
 }
 
-// Counts and remembers what it asked for since it went on.
+// Counts and remembers the thread's requests since go_on().
 void Replay::settle(Thread& thread) {
   if (thread.next == thread.settled) return;
   Way& way = *thread.way;
@@ -131,7 +131,8 @@ void Replay::settle(Thread& thread) {
   thread.settled = thread.next;
 }
 
-// The one that the thread follows, or which begins with this request.
+// The plan that the thread follows, or a free one that begins with this request; nullptr if there
+// is none.
 Replay::Way* Replay::way_of(unsigned number, uint64_t bytes) {
   Thread& thread = threads_[number];
   if (thread.way != nullptr) {
@@ -155,14 +156,16 @@ Replay::Way* Replay::way_of(unsigned number, uint64_t bytes) {
   return nullptr;
 }
 
-// A thread that asked for nothing during so many requests of others may have ended.
+// A plan is free if no thread follows it. It is also free if its thread made no request during many
+// requests of others: the thread may have ended.
 bool Replay::is_free(const Way& way) {
   if (way.thread != kNobody) settle(threads_[way.thread]);
   return way.thread == kNobody ||
          (by_thread_ && requests_ - way.last_use > (kMostOutside + 1) * period_);
 }
 
-// False where the request is not the plan's next one. After one of them the thread is still there.
+// Whether the request is the plan's next one. After a single other request the thread still stays
+// at its place.
 bool Replay::stays(Thread& thread, Way& way, uint64_t bytes) {
   if (way.plan->request(way.at).bytes == bytes) {
     if (thread.strayed) {
@@ -184,13 +187,13 @@ bool Replay::stays(Thread& thread, Way& way, uint64_t bytes) {
   return false;
 }
 
-// Where phases of one size follow each other, a request that begins the plan may look like a later
-// one. What came before tells them apart.
+// If phases begin with requests of the same size, the first request of the plan may look like a
+// later one. The requests before it show which it is.
 void Replay::come_back(const Thread& thread, Way& way, uint64_t bytes) {
   if (way.plan->request(0).bytes == bytes && ended_before(thread, *way.plan)) way.at = 0;
 }
 
-// A phase was not gone through to its end.
+// The last phase did not go through to the plan's end.
 void Replay::begin_again(Thread& thread, Way& way) {
   thread.strayed ? void(followed_.fetch_add(1, std::memory_order_relaxed))
                  : ledger_->plan_left.add();
@@ -199,14 +202,14 @@ void Replay::begin_again(Thread& thread, Way& way) {
   way.at = 0;
 }
 
-// Without a plan too: the one that comes next must not begin in the middle of a phase.
+// Called without a plan too, because the next plan must not begin in the middle of a phase.
 void Replay::note_phase(uint32_t phase) {
   begins_ = by_phase_ && phase > phase_;
   phase_ = std::max(phase, phase_);
   passed_ = 0;
 }
 
-// Where no phase comes for so long the program does something else.
+// If no phase comes for so long, the program does something else.
 void Replay::pass_over(Thread& thread) {
   if (++passed_ <= kMostPassed * period_) return;
   outside_.store(kMostOutside + 1, std::memory_order_relaxed);
@@ -229,7 +232,7 @@ bool Replay::begins_with(const Thread& thread, const Plan& plan, uint64_t bytes)
   return plan.head().period != Period::run && ended_before(thread, plan);
 }
 
-// A plan of fewer requests than are compared ends several times in them.
+// If a plan has fewer than kRemembered requests, they hold several of its ends.
 bool Replay::ended_before(const Thread& thread, const Plan& plan) {
   const uint64_t requests = plan.head().requests;
   for (uint64_t i = 1; i <= kRemembered; ++i) {
