@@ -65,7 +65,7 @@ void ContextMemory::refresh(bool spare_too) {
 
 // --- to the source ---
 
-// What was in use lately is so by the clock.
+// Advances the recent peak by the clock.
 void ContextMemory::note_time() {
   supply.cache.recently_used.advance(shared->idle.clock(), supply.cache.in_use());
 }
@@ -74,8 +74,8 @@ bool ContextMemory::over_budget(uint64_t coming) const {
   return plan.over_budget() || strategy.visit([=](const auto& s) { return s.over_budget(coming); });
 }
 
-// One chunk after the other: until its turn comes each one can be used. Who asks what is free waits
-// for a moment at which none is on its way.
+// One chunk at a time, so each can serve a request until its turn comes. A thread that counts the
+// free memory waits until no chunk is on its way.
 template <typename Release>
 void ContextMemory::release_excess_by(uint64_t coming, Release release) {
   for (bool gone = true; gone && !held_up_by_questions(coming);) {
@@ -91,8 +91,9 @@ bool ContextMemory::held_up_by_questions(uint64_t coming) const {
   return coming == 0 && shared->threads_counting.load() != 0;
 }
 
-// One thread at a time; the others need not wait for it. Where the source can only wait, it does so
-// if `may_wait`, as the program's own free would have, but not before twice the budget is idle.
+// One thread at a time; the others need not wait for it. If the source cannot release without a
+// wait, it waits only if `may_wait`, as the program's own free would have, and only once twice the
+// budget is idle.
 void ContextMemory::release_what_is_over(bool may_wait) {
   if (releasing_.exchange(true, std::memory_order_acquire)) return;
   const auto far_over = [this] {
@@ -107,7 +108,8 @@ void ContextMemory::release_what_is_over(bool may_wait) {
   releasing_.store(false, std::memory_order_release);
 }
 
-// An exported chunk that the source did not take in the program's free goes as soon as it does.
+// An exported chunk that the source refused in the program's free goes as soon as the source takes
+// it.
 void ContextMemory::release_refused() {
   if (!supply.cache.any_refused()) return;
   ChunkList exported;
@@ -154,16 +156,16 @@ void ContextMemory::release_excess_in_background() {
   releasing_.store(false, std::memory_order_release);
 }
 
-// Another thread may free meanwhile, and owe.
+// Another thread may free meanwhile, and so owe an order again.
 void ContextMemory::release_unowed(uint64_t coming) {
   release_excess_by(coming, [this](ChunkList* chunk) {
     return supply.release_clean(chunk, ChunkSupply::Order::waits_not);
   });
 }
 
-// Idle memory may have been freed under an order that is still owed. So a look gives what is idle
-// its number, where it has none, and marks all work. Once the mark has passed, all memory with that
-// number or an older one is proven to be clean. A look without a mark is made again.
+// Idle memory may have been freed under an order that is still owed. So a look gives its number to
+// idle chunks that have none, and marks all work. Once the mark has passed, chunks with that number
+// or an older one are proven to be clean. If the mark cannot be made, the look is repeated.
 void ContextMemory::release_proven(uint64_t coming) {
   Reclaim& reclaim = shared->reclaim;
   if (proof_ != kNoProof) {
@@ -198,9 +200,9 @@ bool ContextMemory::release_idle(ChunkList* chunks) {
   return false;
 }
 
-// What was waited in vain before is part of it, as long as no work ended; but for a moment, since
-// even of an idle device the answer takes a little. Where an older mark has not passed by now, a
-// newer one has not either, and no wait is left.
+// As long as no work has ended, earlier waits in vain count as part of this one. But at least a
+// moment is left, because even an idle device takes a little to answer. If an older mark has not
+// passed yet, a newer one has not either, and no wait is left.
 uint64_t ContextMemory::patience(uint64_t wanted_ns) {
   constexpr uint64_t kAnswerNs = 1'000'000;
   Reclaim& reclaim = shared->reclaim;
@@ -250,8 +252,8 @@ ContextMemory::Work ContextMemory::await_work(uint64_t patience_ns) {
   return Work::unknown;
 }
 
-// The source's own free would have waited for it as well, and longer. What is marked late or tied
-// may wait for other work, too.
+// The source's own free would also have waited for this work, and longer. Not if some frees are
+// late or the context is tied: that wait could include other work.
 void ContextMemory::await_work_before_frees(uint64_t patience_ns) {
   Reclaim& reclaim = shared->reclaim;
   Ticket newest;
@@ -271,7 +273,8 @@ bool ContextMemory::release_units(Units units) {
 bool ContextMemory::release_clean(Units units, ChunkSupply::Order order) {
   source->pays_what_it_owes(/*waits=*/false);  // what an order that is paid covers is clean
   const bool any = release_units(units);
-  // What is taken out and put back is missing meanwhile, to other threads that are short.
+  // Otherwise chunks that are taken out and put back would be missing meanwhile to other threads
+  // that are short of memory.
   if (!source->can_release_clean()) return any;
   ChunkList chunks;
   const ChunkSupply::Moving moving(supply);
@@ -290,7 +293,7 @@ bool ContextMemory::release_returnable(uint64_t patience_ns, Units units) {
   const Usage left = usage();
   const bool rest =
       left.waiting + left.parked + left.quarantined != 0 || supply.cache.any_refused();
-  // Of units all that is clean has gone by now.
+  // All clean units have gone by now.
   if (strategy.units() != nullptr && !rest && supply.cache.idle_bytes() == 0) return clean;
   const bool clean_alone = source->can_release_clean() && !source->release_clean_untried();
   if (clean_alone && !rest) return clean || settle();
@@ -306,8 +309,8 @@ bool ContextMemory::release_returnable(uint64_t patience_ns, Units units) {
   return release_all_freed(units) || clean;
 }
 
-// What looked as if the source took clean memory at once may have been something else: another
-// context's release, or another thread's free.
+// The source may only have seemed to take clean memory at once: another context's release, or
+// another thread's free, can look the same.
 bool ContextMemory::settle() {
   if (!source->unsettled() || await_work(Deadlines::kMoment) != Work::done) return false;
   return source->settle_clean_releases();
@@ -350,15 +353,15 @@ void ContextMemory::flush_synchronised(Ticket ticket) {
   if (garbage != nullptr && garbage->flush_synchronised(party, ticket)) expect_background_work();
 }
 
-// What was flushed becomes idle without any free.
+// Flushed garbage becomes idle without any free, so the background thread must look.
 void ContextMemory::expect_background_work() {
   if (shared->idle.on) source->request_background_work(/*soon=*/false);
 }
 
 // --- the end ---
 
-// The program may destroy a context that other threads still use. What they took out before the
-// pools were closed must have found a place before everything is forgotten.
+// The program may destroy a context that other threads still use. Memory that they took out before
+// the pools were closed must be in its place again before everything is forgotten.
 void ContextMemory::forget_all() {
   for_each_pool([](auto& pool) { pool.close(); });
   supply.close();

@@ -18,8 +18,8 @@ template <typename Miss>
   return kSuccess;
 }
 
-// Until the fill is done the context must not make way for another one: the address could be that
-// one's by then.
+// The context must not end before the fill is done: the address could belong to the next context by
+// then.
 template <typename Miss>
 int ContextPool::allocate_filled(Request& request, uint64_t* address, Miss miss) {
   const ChunkSupply::InHand until_filled(memory_.supply);
@@ -61,7 +61,8 @@ int ContextPool::allocate_in_graph(uint64_t bytes, unsigned shard, GraphRun grap
   return code;
 }
 
-// Chunks and ranges of units have the same pools, but not the same ends.
+// Frees a block in a chunk or in a range of units. They have the same pools, but only chunks can
+// leave them.
 [[gnu::always_inline]] inline uint64_t ContextPool::free_cut(Role role, Chunk* chunk,
                                                              uint64_t address, Ticket latest,
                                                              uint64_t* waiting) {
@@ -156,7 +157,7 @@ int ContextPool::miss(Request& request) {
   if (again && take_clean()) return kSuccess;
   if (asked != WaitingMemory::Asked::nothing_waits) {
     // With enough memory waiting it is worth as much time as the driver call that it may save, so
-    // at worst the request takes twice as long as without us; fresh memory taken in a hurry would
+    // at worst the request takes twice as long as without us. Fresh memory taken in a hurry would
     // later have to be released as well.
     if (waiting_.take_while_obtain_would_last(request.bytes, take_clean)) return kSuccess;
   }
@@ -177,7 +178,7 @@ bool ContextPool::filled_ahead(uint64_t address) {
   return role == Role::split && memory_.strategy.chunk_pools().fills(chunk);
 }
 
-// What a free does for others.
+// The work that a free does for other threads and settings.
 void ContextPool::do_extra_work(uint64_t freed) {
   memory_.plan.note_freed(freed);
   Garbage* garbage = memory_.garbage;
@@ -185,7 +186,8 @@ void ContextPool::do_extra_work(uint64_t freed) {
     garbage->flush();
   }
   if (!memory_.source->marks_anywhere()) waiting_.mark_if_due();
-  // Another thread would see this block come and go in the caches and never get it.
+  // Otherwise a thread that is short of memory could see this block come and go in the caches and
+  // never get it.
   if (memory_.shared->threads_short_of_memory.load(std::memory_order_relaxed) != 0) {
     memory_.release_returnable(/*patience_ns=*/0);
   }
@@ -208,8 +210,8 @@ bool ContextPool::find(Chunk* chunk, uint64_t address, uint64_t* start, uint64_t
   }
 }
 
-// A whole chunk that changes its meaning meanwhile is being freed or handed out by another thread:
-// either answer is right then.
+// If a whole chunk changes its role meanwhile, another thread is freeing it or handing it out: then
+// either answer is right.
 bool ContextPool::is_live(Chunk* chunk, uint64_t address) {
   const Role role = chunk->is();
   if (role == Role::whole || role == Role::direct) {

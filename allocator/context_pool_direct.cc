@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests that are to get a driver allocation of their own (Role::direct), whose free is the
-// driver's, and what serves them where the driver has no memory.
+// Requests that get a driver allocation of their own (Role::direct), which the driver frees, and
+// their fallback if the driver has no memory.
 #include "allocator/context_pool.h"
 #include "allocator/shortage.h"
 
@@ -145,8 +145,8 @@ bool ContextPool::wait_for_place(uint64_t bytes, plan::PlanPlace place, uint64_t
   return false;
 }
 
-// The idle memory of the pools goes for it where the driver has no other. From the second time on
-// that waits for work in flight, as the driver's frees of that memory would have.
+// If the driver has no memory for the chunk, idle memory of the pools is released for it. From the
+// second attempt on that waits for work in flight, as the driver's frees of that memory would have.
 bool ContextPool::obtain_planned_chunk(plan::PlanPlace place) {
   PlanArena& plan = memory_.plan;
   MemorySource* source = memory_.source;

@@ -4,8 +4,8 @@
 namespace cistern::alloc {
 namespace {
 
-// With a budget nothing goes back before the least floor is idle. What was freed in groups is only
-// known to be idle by looking.
+// With a budget nothing goes back before more than the least floor is idle. Whether memory of
+// groups is idle is known only by looking.
 uint64_t first_bytes_to_release(const IdleRelease& idle, bool budget, bool groups) {
   if (idle.on || idle.defer || (groups && budget)) return 0;
   return budget ? OnDemand::kIdleFloor + 1 : UINT64_MAX;
@@ -42,7 +42,7 @@ void IdleWork::after_free() {
   memory_->release_excess_in_free(is_tended);
 }
 
-// What has become clean by that is idle without a free.
+// The synchronisation makes memory idle without a free.
 void IdleWork::after_synchronise() {
   sweep_if_due();
   memory_->release_excess();
@@ -51,7 +51,7 @@ void IdleWork::after_synchronise() {
 
 void IdleWork::before_miss() { do_deferred(WorkedBy::call); }
 
-// A free that finds nobody tending from here on asks again.
+// A free that finds `tended_` false asks for the background thread again.
 bool IdleWork::in_background() {
   const IdleRelease& idle = memory_->shared->idle;
   tended_.store(false);
@@ -66,7 +66,7 @@ bool IdleWork::in_background() {
   const Usage now = memory_->usage();
   const bool frozen = memory_->shared->reclaim.frozen();
   const bool waits = now.parked != 0 || (now.waiting != 0 && !frozen);
-  // While something captures, the source refuses what it takes later.
+  // During a capture the source refuses memory that it takes later.
   MemorySource& source = *memory_->source;
   const bool takes = source.refuses_release() || source.can_release_clean();
   const bool excess = memory_->over_floor() && !frozen && takes;
@@ -91,8 +91,8 @@ void IdleWork::do_deferred(WorkedBy worked_by) {
   memory_->ledger->deferred_done[static_cast<int>(worked_by)].add();
 }
 
-// Where all that is idle was so for the whole delay, and each chunk is more than may go, there is
-// nothing to come before that changes.
+// If all idle chunks were idle for the whole delay, and each is larger than may go, there is
+// nothing to do before that changes.
 bool IdleWork::some_may_age(Tick now) const {
   const IdleRelease& idle = memory_->shared->idle;
   const uint64_t all = memory_->ledger->idle_chunks.get();
@@ -117,8 +117,8 @@ void IdleWork::sweep(WorkedBy worked_by) {
   sweeping_.store(false, std::memory_order_release);
 }
 
-// One chunk after the other, the oldest first: until its turn comes each one can be used. One that
-// is more than may go stays, and a younger one goes.
+// One chunk at a time, the oldest first, so each can serve a request until its turn comes. A chunk
+// that is larger than may go stays, and a younger one goes.
 void IdleWork::release_aged(Tick now, WorkedBy worked_by) {
   const Shared& shared = *memory_->shared;
   while (true) {

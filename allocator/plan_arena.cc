@@ -32,8 +32,8 @@ void PlanArena::ask_again() {
   refused_at_ns_.store(0, std::memory_order_relaxed);
 }
 
-// A refusal gives back what is idle, which the pools then take from the driver again. Once in a
-// second that costs little, however long or short a period is.
+// An attempt that is refused releases idle memory, which the pools must then take from the driver
+// again. Once a second that costs little, however short a period is.
 bool PlanArena::may_obtain(plan::PlanPlace place, MemorySource* source) {
   constexpr uint64_t kLess = 16;  // a part of the chunk
   constexpr uint64_t kLongestWaitNs = 1'000'000'000;
@@ -68,8 +68,8 @@ bool PlanArena::note_served(uint64_t bytes, const plan::Caller& caller, uint64_t
   return observer_.allocated(bytes, caller, address);
 }
 
-// A plan that is followed needs no observer. A new one has its chance to be entered before there is
-// another: a look may become due while it is made.
+// While a plan is followed, nothing is observed. A new plan gets its chance to be entered before
+// another one is made, even if a look became due while it was made.
 const plan::OwnPlans* PlanArena::think() {
   if (!plans_ || !observes()) return nullptr;
   if (replay_.has_plan() && !replay_.seldom_followed()) {

@@ -9,9 +9,10 @@
 namespace cistern::alloc {
 namespace {
 
-// For a synchronisation that no thread of the program has begun: all of them may be waiting here.
+// How long to wait for a synchronisation that no thread of the program has begun: all threads may
+// be waiting here.
 constexpr uint64_t kPatienceUnmarkableNs = 100'000'000;
-// How long until no work goes on, where the source only takes memory back then.
+// How long to wait until no work goes on, if the source takes memory back only then.
 constexpr uint64_t kPatienceIdleNs = 500'000'000;
 
 }  // namespace
@@ -28,8 +29,8 @@ int Shortage::resolve() {
   return code;
 }
 
-// A chunk that moves to this thread takes two calls of the source, and all threads that are short
-// at once look for the same ones.
+// To move a chunk to this thread takes two calls of the source, and all threads that are short of
+// memory look for the same chunks.
 bool Shortage::resolve_elsewhere() {
   const bool others =
       memory_.strategy.visit([](const auto& s) { return s.kCutsIdleChunks && s.most_pools() > 1; });
@@ -73,8 +74,8 @@ bool Shortage::take_clean() {
 }
 
 // How long a request waits for what was freed to become clean before memory is said to be out. The
-// work before a free ends in its time, and without us the free would have waited for it. What is
-// covered only by a mark after later work may never become clean.
+// work before a free ends in its time, and without us the free would have waited for it. A free
+// whose mark also covers later work may never become clean.
 uint64_t Shortage::patience_ns() const {
   const uint64_t all = memory_.source->memory_bytes();
   const bool hopeless = all != 0 && request_.bytes + memory_.ledger->live.get() > all;
@@ -89,8 +90,8 @@ uint64_t Shortage::patience_ns() const {
 }
 
 // Nothing here waits for work that was handed over later and may never end. Other threads fill and
-// empty their caches meanwhile; where many are short at once, memory may be in the hands of one of
-// them at each attempt.
+// empty their caches meanwhile. If many are short at once, one of them may hold the memory at each
+// attempt.
 int Shortage::find_memory() {
   constexpr int kAttempts = 16;
   constexpr uint64_t kCrowdedNs = 500'000'000;
@@ -114,8 +115,8 @@ int Shortage::find_memory() {
     if (code != kOutOfMemory) return code;
     progress = memory_.release_returnable(i == 0 ? kPatienceIdleNs : 0, units_);
     progress |= memory_.source->release_from_other_pools();
-    // What another thread took out to release is neither in a pool nor the driver's yet, and may
-    // come back to its pool.
+    // Memory that another thread took out to release is neither in a pool nor with the driver yet,
+    // and may come back to its pool.
     progress |= shared.movers.now() != 0;
     shared.await_moving();
     code = take_fresh_of_any_size();
@@ -127,7 +128,7 @@ int Shortage::find_memory() {
   return take_from_anywhere() ? kSuccess : kOutOfMemory;
 }
 
-// What waits for earlier work is worth no wait where a smaller chunk can be had at once.
+// If the driver has a smaller chunk, waiting memory is not worth a wait.
 int Shortage::take_smaller_chunk() {
   const bool can = memory_.strategy.visit([](const auto& s) { return s.can_ask_for_less(); });
   if (!can || !request_.pooled || memory_.waiting_bytes() == 0) return kOutOfMemory;
@@ -135,7 +136,7 @@ int Shortage::take_smaller_chunk() {
   return take_fresh_of_any_size();
 }
 
-// As long as that makes room and goes on.
+// Repeats as long as waiting memory becomes clean.
 int Shortage::take_what_becomes_clean(bool waits) {
   do {
     step_ = Step::clean;
@@ -154,9 +155,9 @@ int Shortage::take_fresh_of_any_size() {
       [&](auto& s) { return s.take_fresh_of_any_size(request_, &step_); });
 }
 
-// What is left when no chunk can be had any more: a block that is clean, or will be soon, anywhere.
-// A request that is not to be pooled has no other way now: the program would not run short without
-// us.
+// The last resort if the driver has no chunk: a block anywhere that is clean, or will be soon. It
+// also serves a request that should not be pooled, because without us the program would not run
+// short.
 bool Shortage::take_from_anywhere() {
   return memory_.strategy.visit([&](auto& strategy) {
     const uint64_t start = os::now_ns();

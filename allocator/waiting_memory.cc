@@ -54,7 +54,7 @@ void WaitingMemory::mark_if_due() {
   if (memory_->shared->reclaim.unmarked(memory_->party) && due()) mark_freed();
 }
 
-// Near the end of memory what was freed may be wanted at once, whatever goes on by then.
+// If memory is nearly out, freed memory may be needed soon, whatever work goes on by then.
 bool WaitingMemory::memory_is_nearly_out() const {
   const uint64_t all = memory_->source->memory_bytes();
   const uint64_t wanted = memory_->ledger->live.get() + memory_->waiting_bytes();
@@ -81,7 +81,8 @@ bool WaitingMemory::mark_freed() {
   return true;
 }
 
-// What waits without a mark does not wait for long: no work was handed over since.
+// Unmarked frees need no mark here: no work was handed over after them, so the synchronisation
+// covers them.
 void WaitingMemory::before_synchronise() {
   Reclaim& reclaim = memory_->shared->reclaim;
   if (reclaim.any_outstanding(memory_->party)) reclaim.poll(memory_->party);
@@ -95,7 +96,7 @@ bool WaitingMemory::wait_for_next(uint64_t limit_ns) {
   return reclaim.wait(context, reclaim.clean(context) + 1, limit_ns);
 }
 
-// Where no mark can be made now, there may be one a little later.
+// If no mark can be made now, one may be possible a little later.
 bool WaitingMemory::wait_for_oldest(uint64_t limit_ns) {
   constexpr uint64_t kUnmarkedNs = 1'000'000;
   Reclaim& reclaim = memory_->shared->reclaim;
@@ -128,8 +129,8 @@ uint64_t WaitingMemory::bound() const {
   return std::max(Reclaim::kWaitingBound, memory_->ledger->live.get() / kBoundShare);
 }
 
-// Several threads may be held back at once: what becomes clean frees all of them. What others free
-// meanwhile holds back those, and not who was there before.
+// Several threads may be held back at once; memory that becomes clean lets all of them go on. Frees
+// of other threads meanwhile hold back those threads, not the ones that are already here.
 void WaitingMemory::hold_back() {
   const Reclaim& reclaim = memory_->shared->reclaim;
   const Movers::Moving held(held_back_);
