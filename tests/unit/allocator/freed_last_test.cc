@@ -6,6 +6,7 @@
 
 #include "tests/unit/allocator/chunk_pool.h"
 #include "tests/unit/allocator/expandable/expandable_pool.h"
+#include "tests/unit/allocator/planned.h"
 
 namespace freed_last_test {
 
@@ -23,13 +24,6 @@ std::unique_ptr<Pool> pool_of(StrategyKind kind) {
 
 const std::vector<StrategyKind> kKinds = {StrategyKind::on_demand, StrategyKind::legacy,
                                           StrategyKind::naive_best_fit, StrategyKind::auto_growth};
-
-plan::PlannedRequest at(uint64_t offset, uint64_t bytes) {
-  plan::PlannedRequest request{};
-  request.offset = offset;
-  request.bytes = bytes;
-  return request;
-}
 
 plan::Plan plan_of(const std::vector<plan::PlannedRequest>& requests, uint64_t bytes) {
   plan::PlanHead head{};
