@@ -3,6 +3,7 @@
 #include "allocator/plan/replay.h"
 
 #include <memory>
+#include <random>
 #include <vector>
 
 #include "tests/catch.h"
@@ -174,6 +175,28 @@ TEST_CASE("replay: a plan that hardly a period followed gives the next one more 
   CHECK(follow_for(3) == 81);
   CHECK(follow_for(4) == 161);
   CHECK(follow_for(4) == 41);
+}
+
+TEST_CASE("replay: whatever threads did, a few periods to the end are enough", "[plan]") {
+  Following one({1, 2, 3, 4, 5}, Period::thread);
+  Following other({2, 3, 9}, Period::thread);
+  const Plan plans[] = {one.plan, other.plan};
+  one.replay->follow(plans, one.ledger.get());
+  std::minstd_rand random(5);
+  const auto below = [&](uint64_t bound) { return (random() >> 8) % bound; };
+  int seldom = 0;
+  for (int round = 0; round < 300; ++round) {
+    for (uint64_t i = below(300); i > 0; --i) {
+      one.ask(1 + below(9), static_cast<unsigned>(below(4) == 0 ? Replay::kThreads : below(2)));
+    }
+    seldom += one.replay->seldom_followed() ? 1 : 0;
+    for (int period = 0; period < 5; ++period) {
+      for (const uint64_t size : {1, 2, 3, 4, 5}) one.ask(size, 0);
+      for (const uint64_t size : {2, 3, 9}) one.ask(size, 1);
+    }
+    REQUIRE_FALSE(one.replay->seldom_followed());
+  }
+  CHECK(seldom >= 100);
 }
 
 TEST_CASE("replay: what a thread asked for long ago is no use just now", "[plan]") {
