@@ -100,7 +100,7 @@ struct ContextMemory {
   // Sums over the chunk layer and the strategy's pools.
   Usage usage() const;
   uint64_t waiting_bytes() const;
-  uint64_t queued_bytes() const;  // bytes that wait or ever waited
+  uint64_t queued_bytes() const;  // of all frees that ever waited for work
   // The tickets of the oldest and the newest waiting free; false if none waits. newest_waiting()
   // takes no lock.
   bool waiting_range(Ticket* oldest, Ticket* newest);

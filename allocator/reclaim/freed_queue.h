@@ -24,7 +24,8 @@ class FreedQueue final : public GarbageQueue {
   // The program frees an item. `born`: Reclaim::epoch() when it was handed out. `latest`: a ticket
   // that covers all work that may touch the item, if the caller knows one, otherwise Reclaim::kNow.
   // Not used for garbage.
-  void push(T* item, Epoch born, Reclaim& reclaim, Ticket latest = Reclaim::kNow) {
+  [[gnu::always_inline]] void push(T* item, Epoch born, Reclaim& reclaim,
+                                   Ticket latest = Reclaim::kNow) {
     if (reclaim.diverts(born)) [[unlikely]]
       return divert(item, born, reclaim, latest);
     wait_for(item, reclaim, latest);
@@ -49,7 +50,7 @@ class FreedQueue final : public GarbageQueue {
   T* pop() {
     T* item = waiting_.pop();
     publish_oldest();
-    note_left(Links::bytes(item));
+    waiting_bytes_.own_sub(Links::bytes(item));
     return item;
   }
 
@@ -76,7 +77,7 @@ class FreedQueue final : public GarbageQueue {
     parked_.look(graphs, [&](T* item) {
       const Ticket stamp = std::max(newest_parked_, graphs.covers_gone());
       if (stamp > clean(reclaim)) reclaim.note_freed(owner(), stamp);
-      wait_in_order(item, stamp);
+      wait_for_work(item, stamp);
     });
   }
 
@@ -84,7 +85,7 @@ class FreedQueue final : public GarbageQueue {
   // as it would have without any graph.
   template <typename TooMuch>
   void unpark_while(TooMuch too_much) {
-    parked_.leave_while(too_much, [this](T* item) { wait_in_order(item, newest_parked_); });
+    parked_.leave_while(too_much, [this](T* item) { wait_for_work(item, newest_parked_); });
   }
   void unpark_everything() {
     unpark_while([] { return true; });
@@ -101,7 +102,7 @@ class FreedQueue final : public GarbageQueue {
         return goes;
       });
     };
-    from(waiting_, [this](uint64_t bytes) { note_left(bytes); });
+    from(waiting_, [this](uint64_t bytes) { waiting_bytes_.own_sub(bytes); });
     from(until_threshold_, [this](uint64_t bytes) { count_until_threshold(0, bytes); });
     from(until_synchronise_, [this](uint64_t bytes) { count_until_synchronise(0, bytes); });
     publish();
@@ -120,7 +121,7 @@ class FreedQueue final : public GarbageQueue {
     waiting_ = until_threshold_ = until_synchronise_ = {};
     publish();
     parked_.clear();
-    note_left(waiting_bytes());
+    waiting_bytes_.set(0);
     if (garbage_ == nullptr) return;
     count_until_threshold(0, until_threshold_bytes_.get());
     count_until_synchronise(0, until_synchronise_bytes_.get());
@@ -133,9 +134,9 @@ class FreedQueue final : public GarbageQueue {
     *ticket = newest_.load(std::memory_order_relaxed);
     return any;
   }
-  // Bytes that wait; bytes that wait or ever waited.
+  // Bytes that wait; bytes of all frees that ever waited and were not clean from the beginning.
   uint64_t waiting_bytes() const { return waiting_bytes_.get(); }
-  uint64_t queued_bytes() const { return waiting_bytes() + left_bytes_.get(); }
+  uint64_t queued_bytes() const { return queued_bytes_.get(); }
   uint64_t parked_bytes() const { return parked_.bytes(); }
   // With the lock: parked bytes that would be clean without any graph. If some may leave because a
   // graph went, this counts them only once the graph's work is done (unpark()).
@@ -161,9 +162,17 @@ class FreedQueue final : public GarbageQueue {
     return known ? latest : now;
   }
 
-  void wait_for(T* item, Reclaim& reclaim, Ticket latest) {
-    if (latest == Reclaim::kNow) return wait(item, reclaim.stamp(owner()));
-    wait_in_order(item, stamp_of_free(reclaim, latest));
+  // Inlined, as push() is: every free comes here.
+  [[gnu::always_inline]] void wait_for(T* item, Reclaim& reclaim, Ticket latest) {
+    if (latest != Reclaim::kNow && latest <= clean(reclaim)) return wait_in_order(item, latest);
+    queued_bytes_.own_add(Links::bytes(item));
+    const Ticket now = reclaim.stamp(owner());
+    latest == Reclaim::kNow ? wait(item, now) : wait_in_order(item, latest);
+  }
+
+  void wait_for_work(T* item, Ticket stamp) {
+    queued_bytes_.own_add(Links::bytes(item));
+    wait_in_order(item, stamp);
   }
 
   void wait(T* item, Ticket stamp) {
@@ -177,11 +186,7 @@ class FreedQueue final : public GarbageQueue {
     waiting_.merge(items);
     publish();
     waiting_bytes_.own_add(bytes);
-  }
-
-  void note_left(uint64_t bytes) {
-    waiting_bytes_.own_sub(bytes);
-    left_bytes_.own_add(bytes);
+    queued_bytes_.own_add(bytes);
   }
 
   void publish_oldest() {
@@ -200,7 +205,7 @@ class FreedQueue final : public GarbageQueue {
   void park(T* item, Epoch born, Reclaim& reclaim, Ticket latest) {
     newest_parked_ = std::max(newest_parked_, stamp_of_free(reclaim, latest));
     parked_.park(item, born, reclaim.graphs(), owner(),
-                 [&](T* oldest) { wait_in_order(oldest, newest_parked_); });
+                 [&](T* oldest) { wait_for_work(oldest, newest_parked_); });
   }
 
   [[gnu::noinline]] void divert(T* item, Epoch born, Reclaim& reclaim, Ticket latest) {
@@ -291,7 +296,7 @@ class FreedQueue final : public GarbageQueue {
   Ticket newest_parked_ = 0;
   // Of the waiting items: one more than the oldest stamp, or 0 if none waits; and the newest stamp.
   std::atomic<Ticket> oldest_end_{0}, newest_{0};
-  Counter waiting_bytes_, left_bytes_;  // left: no longer waiting
+  Counter waiting_bytes_, queued_bytes_;
 };
 
 }  // namespace cistern::alloc

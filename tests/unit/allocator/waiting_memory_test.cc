@@ -273,6 +273,29 @@ TEST_CASE("much that was freed a moment after a mark gets one, though as much wa
     }
     CHECK(p->source.last_mark == before);
   }
+  SECTION("none, where much is taken and freed clean, and as much waits elsewhere") {
+    std::vector<uint64_t> small;
+    for (int i = 0; i < 24; ++i) small.push_back(p->allocate(512 << 10, /*shard=*/3));
+    const Ticket ticket = p->synchronise();
+    for (const uint64_t each : small) REQUIRE(p->free(each, ticket) == Freed::done);
+    for (int i = 0; i < 20; ++i) {
+      const uint64_t again = p->allocate(4 * kMiB);
+      REQUIRE(p->free(again, p->synchronise()) == Freed::done);
+    }
+    REQUIRE(p->free(p->allocate(4096)) == Freed::done);
+    REQUIRE(p->pool.waiting_bytes() >= 8 * kMiB);
+    CHECK(p->pool.before_submission(/*at_once=*/false));
+    CHECK(p->source.last_mark == before);
+  }
+  SECTION("none, where all of it was soon clean and taken again") {
+    for (int i = 0; i < 20; ++i) {
+      REQUIRE(p->free(p->allocate(4 * kMiB)) == Freed::done);
+      p->synchronise();
+    }
+    REQUIRE(p->free(p->allocate(4096)) == Freed::done);
+    CHECK(p->pool.before_submission(/*at_once=*/false));
+    CHECK(p->source.last_mark == before);
+  }
   SECTION("none, where all of it was taken and freed clean") {
     for (int i = 0; i < 20; ++i) {
       const uint64_t again = p->allocate(4 * kMiB);
