@@ -151,7 +151,7 @@ bool ContextPool::obtain_planned_chunk(plan::PlanPlace place) {
   PlanArena& plan = memory_.plan;
   MemorySource* source = memory_.source;
   if (!plan.may_obtain(place, source)) return false;
-  idle_work_.before_obtain(place.plan_bytes);
+  idle_work_.before_obtain(PlanArena::chunk_bytes(place));
   bool obtained = plan.obtain(place), owed = false;
   if (!obtained && source->can_release_clean()) {
     const bool waits = plan.waits_for_work();

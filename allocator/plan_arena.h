@@ -51,8 +51,9 @@ class PlanArena {
   bool has_chunk_for(plan::PlanPlace place) const { return pool_for(place) != nullptr; }
   bool may_obtain(plan::PlanPlace place, MemorySource* source);
   // Obtains the chunk. A small plan takes a whole driver page (ChunkSizes::chunk_for()).
-  bool obtain(plan::PlanPlace place) {
-    return pools_.add_chunk(place.plan_bytes < kDriverSharesBelow ? kDriverPage : place.plan_bytes);
+  bool obtain(plan::PlanPlace place) { return pools_.add_chunk(chunk_bytes(place)); }
+  static uint64_t chunk_bytes(plan::PlanPlace place) {
+    return place.plan_bytes < kDriverSharesBelow ? kDriverPage : place.plan_bytes;
   }
   // Whether the chunk was refused before. If so, the next attempt waits for work in flight.
   bool waits_for_work() const { return refusals_.load(std::memory_order_relaxed) >= kPatience; }

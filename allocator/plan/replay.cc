@@ -8,17 +8,13 @@ namespace cistern::alloc::plan {
 void Replay::follow(std::span<const Plan> plans, Ledger* ledger) {
   LockGuard guard(mutex_);
   ledger_ = ledger;
+  if (by_thread_ && seldom_followed()) note_replaced();
+  if (plans.empty()) doubled_ = 0;
   requests_ = since_left_ = period_ = plan_bytes_ = 0;
   outside_.store(0, std::memory_order_relaxed);
   seldom_.store(0, std::memory_order_relaxed);
   followed_.store(0, std::memory_order_relaxed);
-  for (Thread& thread : threads_) {
-    const bool in_vain = thread.seldom && thread.ended < kSeldom;
-    unsigned doubled = thread.seldom ? 0 : thread.doubled;
-    if (in_vain) doubled = std::min(thread.doubled + 1, kMostDoubled);
-    thread = {};
-    if (!plans.empty()) thread.doubled = doubled;
-  }
+  for (Thread& thread : threads_) thread = {};
   const auto count = static_cast<unsigned>(std::min<size_t>(plans.size(), kMostPlans));
   for (unsigned i = 0; i < count; ++i) {
     ways_[i] = {&plans[i], plan_bytes_, 0, 0, kNobody, false};
@@ -73,7 +69,6 @@ void Replay::note_end(Thread& thread) {
   ledger_->plan_periods.add();
   thread.way->at = 0;
   if (by_thread_) settle_all();
-  ++thread.ended;
   thread.ended_at = thread.seen;
   note_seldom(thread, false);
 }
@@ -87,9 +82,17 @@ void Replay::note_seldom(Thread& thread, bool seldom) {
 
 bool Replay::follows_seldom(const Thread& thread) const {
   const uint64_t since = thread.seen - thread.ended_at;
-  if (thread.planned != 0) return since > (kSeldom << thread.doubled) * thread.planned;
-  if (left()) return since_left_ >= (kSeldom << thread.doubled) * period_;
-  return since > (kSeldomBeside << thread.doubled) * period_;
+  if (thread.planned != 0) return since > (kSeldom << doubled_) * thread.planned;
+  if (left()) return since_left_ >= (kSeldom << doubled_) * period_;
+  return since > (kSeldomBeside << doubled_) * period_;
+}
+
+// Plans of threads that were seldom followed make room for others. Threads that come and go, or
+// never repeat anything, must not have new plans made all the time.
+void Replay::note_replaced() {
+  const bool soon = requests_ <= (kSoon << doubled_) * period_;
+  if (soon && doubled_ < kMostDoubled) ++doubled_;
+  if (!soon && doubled_ > 0) --doubled_;
 }
 
 // The place of the plan's next request, if it has one.

@@ -65,8 +65,7 @@ class Replay {
 
   // Whether a thread has followed no period to its end for so long that it seems to repeat
   // something else, even if that begins like the plan. A thread without a plan beside threads with
-  // one gets longer. If a thread followed fewer than kSeldom periods before the next plan came, it
-  // gets twice as long from then on.
+  // one gets longer. If the plans of threads are replaced soon, the next ones get twice as long.
   bool seldom_followed() const { return seldom_.load(std::memory_order_relaxed) != 0; }
 
   // Whether the plan is a whole run's.
@@ -80,6 +79,7 @@ class Replay {
   static constexpr uint64_t kMostOutside = 3;    // periods
   static constexpr uint64_t kSeldom = 4;         // the same: a new plan is entered within two
   static constexpr uint64_t kSeldomBeside = 64;  // the same, for a thread without a plan
+  static constexpr uint64_t kSoon = 256;         // the same, of all plans together
   static constexpr unsigned kMostDoubled = 8;
 
   // A plan, and how far a thread is in it.
@@ -102,10 +102,8 @@ class Replay {
     Way* way;                      // the one that it follows, or nullptr
     bool strayed;                  // the last request left the plan
     bool seldom;                   // see seldom_followed()
-    unsigned doubled;              // how often its patience has doubled
     uint64_t planned;   // requests of the plan that it followed last; 0: it has followed none
-    uint64_t ended;     // periods followed to their end
-    uint64_t ended_at;  // `seen` at the last one
+    uint64_t ended_at;  // `seen` when it followed a period to its end last
   };
 
   bool take_place(Way& way, PlanPlace* place) const;
@@ -113,6 +111,7 @@ class Replay {
   void note_end(Thread& thread);
   void note_seldom(Thread& thread, bool seldom);
   bool follows_seldom(const Thread& thread) const;
+  void note_replaced();
   void settle_all();
   static void go_on(Thread& thread);
   static void stop(Thread& thread) { thread.next = thread.last = thread.settled = nullptr; }
@@ -136,14 +135,15 @@ class Replay {
   std::atomic<bool> once_;          // the plan is a run's
   std::atomic<uint64_t> outside_;   // periods
   std::atomic<unsigned> seldom_;    // threads
-  bool by_thread_, by_phase_;
-  bool begins_;          // the request is the first of a phase, and the plan is by phases
-  uint32_t phase_;       // the last run of a phase, with or without a plan
-  uint64_t passed_;      // requests outside of phases since phase_
-  uint64_t period_;      // requests of all plans together
-  uint64_t plan_bytes_;  // bytes of all plans together
-  uint64_t requests_;    // of the program
-  uint64_t since_left_;  // requests_ made since no plan is followed
+  bool by_thread_ = false, by_phase_ = false;
+  bool begins_;           // the request is the first of a phase, and the plan is by phases
+  uint32_t phase_;        // the last run of a phase, with or without a plan
+  uint64_t passed_;       // requests outside of phases since phase_
+  uint64_t period_;       // requests of all plans together
+  uint64_t plan_bytes_;   // bytes of all plans together
+  uint64_t requests_;     // of the program
+  uint64_t since_left_;   // requests_ made since no plan is followed
+  unsigned doubled_ = 0;  // how often the plans of threads get twice as long
 };
 
 // The fast way: most requests are in the middle of a period, and are the plan's next one.
