@@ -115,6 +115,7 @@ void show_csv(const Selection& selection);
 void show_events(const Selection& selection);
 void show_folded(const Selection& selection);
 void show_json(const Selection& selection);
+void show_json_events(const Selection& selection);
 
 // The picture for --svg. It is not printed.
 std::string live_picture(const Selection& selection);

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <deque>
 #include <map>
+#include <utility>
 
 #include "allocator/record/tool/analysis.h"
 #include "allocator/record/tool/text.h"
@@ -61,7 +62,8 @@ void show_events(const Selection& selection) {
   for (size_t i = 0; i < recording.events.size(); ++i) {
     if (!selection.has_event(i)) continue;
     const Event event = recording.events[i];
-    std::printf("%.9f %s", seconds(event.time_ns), kTypeNames[static_cast<size_t>(event.type)]);
+    std::printf("%" PRIu64 ".%09" PRIu64 " %s", event.time_ns / 1'000'000'000,
+                event.time_ns % 1'000'000'000, kTypeNames[static_cast<size_t>(event.type)]);
     std::printf(" memory=%s", kMemoryNames[static_cast<size_t>(event.memory)]);
     if (has_address(event.type)) std::printf(" address=0x%" PRIx64, event.address);
     if (has_bytes(event.type)) std::printf(" bytes=%" PRIu64, event.bytes);
@@ -115,9 +117,13 @@ void show_folded(const Selection& selection) {
 
 namespace {
 
+using Quoted = std::string (*)(std::string_view);
+
 // Writes objects and arrays with their commas.
 class Json {
  public:
+  explicit Json(Quoted quoted) : quoted_(quoted) {}
+
   void open(const char* key, char bracket) {
     next(key);
     std::putchar(bracket);
@@ -133,7 +139,7 @@ class Json {
   }
   void text(const char* key, const std::string& value) {
     next(key);
-    std::fputs(json(value).c_str(), stdout);
+    std::fputs(quoted_(value).c_str(), stdout);
   }
   void flag(const char* key, bool value) {
     next(key);
@@ -148,6 +154,7 @@ class Json {
     first_ = false;
   }
 
+  const Quoted quoted_;
   bool first_ = true;
 };
 
@@ -159,6 +166,8 @@ void put_head(Json& out, const Selection& selection) {
   out.number("process", head.process);
   out.text("host", head.host);
   out.text("policy", head.policy);
+  out.number("committed", head.committed);
+  out.number("began_ns", head.began_ns);
   out.number("began_unix_ns", head.began_unix_ns);
   out.number("last_event_ns", events.empty() ? 0 : events.back().time_ns);
   out.flag("ended", (head.flags & kRecordingEnded) != 0);
@@ -250,7 +259,7 @@ void put_rows(Json& out, const Selection& selection, const char* key, By by) {
 }  // namespace
 
 void show_json(const Selection& selection) {
-  Json out;
+  Json out(json);
   const Sums sums = sums_of(selection);
   out.open(nullptr, '{');
   put_head(out, selection);
@@ -261,6 +270,77 @@ void show_json(const Selection& selection) {
   put_rows(out, selection, "threads", By::thread);
   out.close('}');
   std::putchar('\n');
+}
+
+namespace {
+
+// An object on a line of its own; `put(out)` writes what is in it.
+template <typename Put>
+void put_line(Put put) {
+  Json out(exact_json);
+  out.open(nullptr, '{');
+  put(out);
+  out.close('}');
+  std::putchar('\n');
+}
+
+void put_range(Json& out, const RangeDefinition& range) {
+  out.open("range", '{');
+  out.number("parent", range.parent);
+  out.number("name", range.name);
+  out.close('}');
+}
+
+void put_numbered_frames(Json& out, const std::vector<Frame>& frames) {
+  out.open("site", '[');
+  for (const Frame& frame : frames) {
+    out.open(nullptr, '{');
+    out.number("file", frame.file);
+    out.number("function", frame.function);
+    out.number("line", frame.line);
+    out.number("offset", frame.offset);
+    out.close('}');
+  }
+  out.close(']');
+}
+
+// Numbers refer to these, and the first of each kind is 1.
+void put_definitions(const Recording& recording) {
+  const auto put_all = [](const auto& definitions, auto put) {
+    for (size_t number = 1; number < definitions.size(); ++number) {
+      put_line([&](Json& out) { put(out, definitions[number]); });
+    }
+  };
+  put_all(recording.names, [](Json& out, const std::string& name) { out.text("name", name); });
+  put_all(recording.ranges, put_range);
+  put_all(recording.phases, [](Json& out, uint32_t name) { out.number("phase", name); });
+  put_all(recording.sites, put_numbered_frames);
+}
+
+void put_event(Json& out, const Event& event) {
+  out.text("event", kTypeNames[static_cast<size_t>(event.type)]);
+  out.text("memory", kMemoryNames[static_cast<size_t>(event.memory)]);
+  const std::pair<const char*, uint64_t> numbers[] = {
+      {"time_ns", event.time_ns}, {"address", event.address}, {"bytes", event.bytes},
+      {"stream", event.stream},   {"context", event.context}, {"thread", event.thread},
+      {"device", event.device},   {"site", event.site},       {"range", event.range},
+      {"phase", event.phase},     {"code", event.code},
+  };
+  for (const auto& [name, number] : numbers) {
+    if (number != 0) out.number(name, number);
+  }
+}
+
+}  // namespace
+
+void show_json_events(const Selection& selection) {
+  const Recording& recording = selection.recording;
+  put_line([&](Json& out) { put_head(out, selection); });
+  put_definitions(recording);
+  for (size_t i = 0; i < recording.events.size(); ++i) {
+    if (!selection.has_event(i)) continue;
+    put_line([&](Json& out) { put_event(out, recording.events[i]); });
+  }
 }
 
 }  // namespace cistern::alloc::tool

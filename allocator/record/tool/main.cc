@@ -72,6 +72,8 @@ void show(const Selection& selection) {
       return show_folded(selection);
     case View::json:
       return show_json(selection);
+    case View::json_events:
+      return show_json_events(selection);
   }
 }
 

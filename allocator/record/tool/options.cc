@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <span>
+#include <utility>
 
 namespace cistern::alloc::tool {
 namespace {
@@ -64,7 +65,11 @@ class Words {
   bool alone(const std::string& name) {
     const int view = index_of(name, kViews);
     if (view < 0 || static_cast<View>(view) == View::folded) return false;
-    out_.view = static_cast<View>(view);
+    const View before = std::exchange(out_.view, static_cast<View>(view));
+    const auto are = [&](View one, View other) { return before == one && out_.view == other; };
+    if (are(View::events, View::json) || are(View::json, View::events)) {
+      out_.view = View::json_events;
+    }
     return true;
   }
 

@@ -11,9 +11,10 @@
 
 namespace cistern::alloc::tool {
 
-enum class View : uint8_t { summary, csv, events, folded, json };
+enum class View : uint8_t { summary, csv, events, folded, json, json_events };
 enum class By : uint8_t { site, range, phase, thread };
 using Sort = TallyOrder;
+// The last view has two options: --events --json.
 inline constexpr const char* kViews[] = {"summary", "csv", "events", "folded", "json"};
 inline constexpr const char* kBys[] = {"site", "range", "phase", "thread"};
 inline constexpr const char* kSorts[] = {"peak", "end", "temporary", "calls", "bytes"};

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads a recording (FORMAT.md) from the bytes of a file. Nothing in it is trusted: for any bytes,
 // the result is either a consistent Recording or one line that says what is wrong.
-// scripts/cistern_trace.py accepts the same files and prints the same lines.
 #pragma once
 
 #include <cstdint>

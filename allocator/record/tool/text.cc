@@ -25,6 +25,24 @@ std::string json(std::string_view text) {
   return out + '"';
 }
 
+std::string exact_json(std::string_view text) {
+  std::string out = "\"";
+  while (!text.empty()) {
+    const size_t bytes = config::utf8_character(text);
+    const std::string_view piece = text.substr(0, std::max<size_t>(bytes, 1));
+    const uint32_t code = bytes == 0 ? 0xDC00U + static_cast<unsigned char>(piece[0])
+                                     : config::code_point(piece, bytes);
+    if (bytes == 0 || !config::is_shown(code)) {
+      append(out, "\\u%04x", code);
+    } else {
+      if (code == '"' || code == '\\') out += '\\';
+      out += piece;
+    }
+    text.remove_prefix(piece.size());
+  }
+  return out + '"';
+}
+
 std::string mib(uint64_t bytes) {
   char text[32];
   std::snprintf(text, sizeof text, "%.1f MiB", static_cast<double>(bytes) / (1 << 20));

@@ -18,6 +18,10 @@ std::string printable(std::string_view text);
 // A JSON string, with quotes.
 std::string json(std::string_view text);
 
+// In quotes, for programs. What is not shown is written as \uXXXX: a character by its number, a
+// byte that is no UTF-8 as U+DC00 plus the byte, as in Python's file names.
+std::string exact_json(std::string_view text);
+
 // "12.3 MiB"
 std::string mib(uint64_t bytes);
 

@@ -64,6 +64,20 @@ TEST_CASE("trace: words that are no option, or too many or few, are told") {
   CHECK(Read({"--", "--top"}).options.file == "--top");
 }
 
+TEST_CASE("trace: the last view counts; events and JSON together are one of their own") {
+  const auto view = [](std::vector<std::string> words) {
+    words.push_back("file");
+    return Read(words).options.view;
+  };
+  CHECK(view({}) == View::summary);
+  CHECK(view({"--events"}) == View::events);
+  CHECK(view({"--csv", "--json"}) == View::json);
+  CHECK(view({"--events", "--json"}) == View::json_events);
+  CHECK(view({"--json", "--events"}) == View::json_events);
+  CHECK(view({"--json", "--events", "--csv"}) == View::csv);
+  CHECK(view({"--json", "--json"}) == View::json);
+}
+
 TEST_CASE("trace: numbers of bytes may have a unit, times are in seconds") {
   const Read read({"--min-bytes=3K", "file", "--max-bytes", "2G", "--from", "0.5", "--to=2e3"});
   REQUIRE(read.fine);
