@@ -7,7 +7,7 @@ set(left_out "")
 if(CMAKE_CXX_FLAGS MATCHES "-fsanitize=")
   list(APPEND left_out "^(bench|clients|drivers|gpu|host|hygiene|launcher|layers|mutation)/"
     "^preload/(bare_runs|covering|expectations|runner)_test"
-    "^record/(hostile_recordings|hostile_symbols|python_frames|readers|summary)_test"
+    "^record/(hostile_recordings|hostile_symbols|python_frames|events|summary|trace)_test"
     "expect/life/(everyday|own_pipes)" "expect/lookup/(deepbind|driver_copies|hands_out_import|routes)"
     "expect/order/(stream_life.unseen|out_of_sight)" "expect/fill/filled.unseen" "expect/contexts/unseen_context")
 endif()

@@ -67,8 +67,8 @@ class Shown(home.LauncherTest):
             data[at:at + min(len(hidden), size - 1)] = hidden[:size - 1]
         recording = self.file("recording", bytes(data))
         seen = ""
-        for words in (("--by", "site"), ("--by", "range"), ("--by", "phase"), (), ("--events",), ("--json",), ("--csv",), ("--folded", "calls"),
-                      ("--folded", "bytes", "--by", "range"), ("--folded", "bytes", "--by", "phase"), ("--site", "*"), ("--range", hidden),
+        for words in (("--by", "site"), ("--by", "range"), ("--by", "phase"), (), ("--events",), ("--json",), ("--events", "--json"), ("--csv",),
+                      ("--folded", "calls"), ("--folded", "bytes", "--by", "range"), ("--folded", "bytes", "--by", "phase"), ("--site", "*"), ("--range", hidden),
                       ("--svg", self.folder / "live")):
             seen += self.said("trace", recording, *words)
         self.assertGreater(seen.count("\ufffd"), 1000)

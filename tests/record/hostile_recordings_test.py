@@ -11,13 +11,12 @@ import tempfile
 import unittest
 
 import made_up
-import readers_test
+import written
 
-READ = "import sys; sys.path.insert(0, sys.argv[1]); import cistern_trace; sum(1 for _ in cistern_trace.read(sys.argv[2]).events)"
+READ = "import sys; sys.path.insert(0, sys.argv[1]); import cistern_trace; sum(1 for _ in cistern_trace.read(*sys.argv[2:]).events)"
 SHORT, LONG = 200_000, 500_000  # bytes
-TIMES, PYTHONS_TIMES = 32, 24  # shim/SECURITY.md
+TIMES, PYTHONS_TIMES = 32, 40  # shim/SECURITY.md
 ALWAYS = 4 << 20  # whatever the recording is, beyond that of an empty one
-PYTHON_ALWAYS = 16 << 20  # lists of _SORTED_AT_ONCE numbers
 WORDY = ("long stacks", "long paths")  # their output is a thousand times the recording
 FEW = ("synchronisations", "blocks that nobody frees", "a thread for each block", "frames", "a range for each block")
 
@@ -45,13 +44,14 @@ class Memory(unittest.TestCase):
                 self.assertLess(more, times * self.path.stat().st_size + always)
 
     def trace(self, names, size, *options):
-        self.bounded(names, size, TIMES, ALWAYS, readers_test.BUILD / "cistern-trace", self.path, *options)
+        self.bounded(names, size, TIMES, ALWAYS, written.BUILD / "cistern-trace", self.path, *options)
 
     def test_of_the_summary(self):
         self.trace(made_up.MADE_UP, LONG)
 
     def test_of_the_json(self):
         self.trace([name for name in made_up.MADE_UP if name not in WORDY], LONG, "--json")
+        self.trace(made_up.MADE_UP, LONG, "--events", "--json")
 
     def test_of_lists_of_lines(self):
         self.trace(("a thread for each block", "a site for each block"), LONG, "--folded", "calls", "--by", "thread")
@@ -60,16 +60,7 @@ class Memory(unittest.TestCase):
         self.trace(["long paths"], SHORT, "--range", "*")
 
     def test_in_python(self):
-        self.bounded(FEW, LONG, PYTHONS_TIMES, PYTHON_ALWAYS, sys.executable, "-c", READ, readers_test.ROOT / "scripts", self.path)
-
-
-class Read(readers_test.Read):
-    def test_both_readers_read_them_alike(self):
-        path = self.at / "made-up.rec"
-        for name in made_up.MADE_UP:
-            with self.subTest(name):
-                path.write_bytes(made_up.made_up(name, 20_000))
-                self.read_alike(path, len(readers_test.cistern_trace.read(path).events))
+        self.bounded(FEW, LONG, PYTHONS_TIMES, ALWAYS, sys.executable, "-c", READ, written.ROOT / "scripts", self.path, written.BUILD)
 
 
 if __name__ == "__main__":

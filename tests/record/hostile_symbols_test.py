@@ -13,7 +13,7 @@ import threading
 import unittest
 
 import made_up
-import readers_test
+import written
 
 AT = 0x1000  # where each function of the made-up files begins
 ONE_STEP = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -65,7 +65,7 @@ class Symbols(unittest.TestCase):
         def limit():
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
-        result = subprocess.run([readers_test.BUILD / "cistern-trace", recording, "--events"], capture_output=True, check=True,
+        result = subprocess.run([written.BUILD / "cistern-trace", recording, "--events"], capture_output=True, check=True,
                                 text=True, preexec_fn=limit)
         self.assertEqual(result.stderr, "")
         return [line.partition('stack="')[2].removesuffix('"') for line in result.stdout.splitlines()]

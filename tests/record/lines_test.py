@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import unittest
 
-import readers_test
+import written
 from hostile_symbols_test import recording_naming
 
 # Each NAME is a place in the code; LINES has the line of code.c that is to be told of it.
@@ -57,7 +57,7 @@ class Lines(unittest.TestCase):
     def place(self, program, address):
         recording = self.folder / "recording"
         recording.write_bytes(recording_naming([program], at=address))
-        result = subprocess.run([readers_test.BUILD / "cistern-trace", recording, "--events"], capture_output=True, check=True, text=True)
+        result = subprocess.run([written.BUILD / "cistern-trace", recording, "--events"], capture_output=True, check=True, text=True)
         self.assertEqual(result.stderr, "")
         return re.search(r'stack="(.*)"', result.stdout)[1]
 

@@ -41,7 +41,7 @@ class PythonFrames(unittest.TestCase):
                             "ASAN_OPTIONS": "detect_leaks=0", "CISTERN_RECORD": "recording", "CISTERN_SITES": "stacks"}
             done = subprocess.run([interpreter, ROOT / "tests/record/python_stacks.py"], cwd=folder, env=environment,
                                   capture_output=True, text=True, check=True)
-            return done.stdout, cistern_trace.read(pathlib.Path(folder) / "recording"), done.stderr
+            return done.stdout, cistern_trace.read(pathlib.Path(folder) / "recording", home=BUILD), done.stderr
 
     def python_frames(self, recording):
         """By the bytes of an allocation, which no other has."""

@@ -58,7 +58,7 @@ class Recordings(unittest.TestCase):
         return out
 
     def read(self, name="recording"):
-        return cistern_trace.read(self.folder / name)
+        return cistern_trace.read(self.folder / name, home=BUILD)
 
     def await_allocations(self, count):
         """Until so many are in the file; if they never are, this hangs."""

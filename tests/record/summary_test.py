@@ -6,14 +6,10 @@ import collections
 import datetime
 import fnmatch
 import json
-import pathlib
-import sys
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-import cistern_trace  # noqa: E402
-import readers_test  # noqa: E402
+import written
+from written import cistern_trace
 
 WIDTHS = 11, 11, 7, 14, 14, 14
 FLAGS = {"ended": cistern_trace.ENDED, "has_sites": cistern_trace.HAS_SITES, "pooled": cistern_trace.POOLED,
@@ -75,22 +71,22 @@ def path_of(recording, number):
     return "/".join(names)
 
 
-class Summary(readers_test.Written):
+class Summary(written.Written):
     def test_the_kinds_of_memory(self):
         path = self.written(3, 4, 200)
         expected = [line(f"device {device} {memory}", row[:3], [f"{number / 2**20:.1f} MiB" for number in row[3:]])
-                    for (device, memory), row in Kinds(cistern_trace.read(path).events).rows.items() if row[0] + row[2]]
+                    for (device, memory), row in Kinds(written.read(path).events).rows.items() if row[0] + row[2]]
         self.assertGreater(len(expected), 10)
-        shown = self.trace(path).stdout.splitlines()
+        shown = written.trace(path).stdout.splitlines()
         begin = shown.index(line("memory", ("allocations", "frees", "refused"), ("bytes", "peak live", "live at end")))
         kinds = shown[begin + 1:shown.index("", begin)]
         self.assertEqual(sorted(kind for kind in kinds if " chunks " not in kind), sorted(expected))
 
     def test_when_it_began(self):
         path = self.written(3, 1, 10)
-        seconds = cistern_trace.read(path).head.began_unix_ns // 10**9
+        seconds = written.read(path).head.began_unix_ns // 10**9
         began = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
-        self.assertIn(f"\nbegan       {began:%Y-%m-%d %H:%M:%S} UTC, ", self.trace(path).stdout)
+        self.assertIn(f"\nbegan       {began:%Y-%m-%d %H:%M:%S} UTC, ", written.trace(path).stdout)
 
     def test_the_json_tells_each_flag_of_the_head_and_the_paths_of_ranges(self):
         path = self.written(3, 2, 200)
@@ -98,16 +94,16 @@ class Summary(readers_test.Written):
         for flags in (0, *FLAGS.values()):
             data[FLAGS_AT] = flags
             path.write_bytes(data)
-            told = json.loads(self.trace(path, "--json").stdout)
+            told = json.loads(written.trace(path, "--json").stdout)
             self.assertEqual([told[name] for name in FLAGS], [flag == flags for flag in FLAGS.values()])
-        recording = cistern_trace.read(path)
+        recording = written.read(path)
         names = {row["number"]: row["name"] for row in told["ranges"] if row["number"] != 0}
         self.assertEqual(names, {number: path_of(recording, number) for number in names})
         self.assertGreater(len(names), 5)
 
     def test_a_glob_selects_what_was_allocated_where_it_fits(self):
         path = self.written(3, 2, 200)
-        recording = cistern_trace.read(path)
+        recording = written.read(path)
         texts = {"range": lambda event: [path_of(recording, event.range)],
                  "phase": lambda event: [recording.names[recording.phases[event.phase]]],
                  "site": lambda event: [recording.names[name] for frame in recording.sites[event.site]
@@ -116,7 +112,7 @@ class Summary(readers_test.Written):
             glob = "/lib/*[1-5].so"
             chosen = [event.bytes for event in recording.events
                       if event.type == "allocated" and any(fnmatch.fnmatchcase(text, glob) for text in texts_of(event))]
-            told = json.loads(self.trace(path, "--json", f"--{what}", glob).stdout)["memory"]
+            told = json.loads(written.trace(path, "--json", f"--{what}", glob).stdout)["memory"]
             with self.subTest(what):
                 self.assertEqual((sum(row["allocations"] for row in told), sum(row["bytes"] for row in told)),
                                  (len(chosen), sum(chosen)))
