@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Marks where a graph or an iteration of a program begins and ends, for Cistern: it keeps figures
- * for each name, and names what it records after them. C and C++; nothing is to be linked. In a
- * process without Cistern both calls do nothing.
+ * Tells Cistern where a graph or an iteration of the program begins and ends. Cistern keeps figures
+ * for each name, and records the name with each allocation. For C and C++; there is nothing to
+ * link. In a process without Cistern both calls do nothing.
  *
  *     cistern_graph_begin("step");
  *     ...
  *     cistern_graph_end();
  *
- * Each thread has its own; they nest. The end ends what the calling thread began last; one without
- * a begin does nothing. Once a process has called the begin, no NVTX range and no synchronisation
- * counts as a begin or an end any more. The name is copied; NULL is "".
+ * Any thread may call both. Graphs belong to the calling thread and may nest. cistern_graph_end()
+ * ends the graph that the thread began last; if it is in none, the call does nothing. After the
+ * first cistern_graph_begin() of a process, NVTX ranges and synchronisations no longer begin or end
+ * graphs in it. The name is copied; NULL means "".
  *
- * Code that is compiled for a fixed address (-fno-pie, the default of some compilers) never finds
- * Cistern: the linker decides that. There, compile the file that includes this with -fPIE.
+ * Compile the file that includes this header with -fPIE or -fPIC. In code for a fixed address
+ * (-fno-pie, the default of some compilers) the linker sets both functions to null, and the calls
+ * never reach Cistern.
  */
 #pragma once
 
@@ -27,6 +29,6 @@ __attribute__((weak)) void cistern_graph_end(void);
 }
 #endif
 
-/* A call of a weak function that is not there would end the program. */
+/* Without Cistern the weak functions are null, and calling one would crash. */
 #define cistern_graph_begin(name) (cistern_graph_begin ? cistern_graph_begin(name) : (void)(name))
 #define cistern_graph_end() (cistern_graph_end ? cistern_graph_end() : (void)0)

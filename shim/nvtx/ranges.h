@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranges and phases in which each thread is, and the queries of observers.
+// The current ranges and phases of each thread, for reports and recordings.
 //
-// A range is what NVTX pushed or started (injection.cc), one inside the other. As one number it is
-// the way from the outermost to the innermost name: the same names nested in the same order are the
-// same range, whenever and on whichever thread. A phase is a run of a graph
-// (allocator/record/phases.h). It begins and ends with ranges, markers and synchronisation points.
+// The program pushes or starts NVTX ranges (injection.cc); they nest. A range's number stands for
+// the whole path from the outermost to the innermost name: the same names nested in the same order
+// have the same number, on every thread. A phase is a run of a graph (allocator/record/phases.h).
+// Ranges, markers (cistern.h) and synchronisation points begin and end phases.
 //
-// Both are off until a setting needs them. A thread's ranges are its own mapping, made when it
-// enters the first and returned when it ends. Any thread.
+// Both are off until a setting needs them. Each thread keeps its ranges in a mapping of its own,
+// from its first range until the thread ends. Any thread.
 #pragma once
 
 #include <atomic>
@@ -19,12 +19,12 @@ namespace cistern::shim {
 
 // --- ranges ---
 
-// From now on NVTX reports to Cistern, as far as the program has not used NVTX yet. To be called by
-// the object's constructor, i.e. in Part::at_start. Makes no CUDA call.
+// From now on NVTX calls report to Cistern, unless the program has used NVTX before. To be called
+// by the object's constructor, i.e. in Part::at_start. Makes no CUDA call.
 void switch_ranges_on();
 bool ranges_on();
 
-// What the calling thread is in; 0: in none. A started range counts for the thread that started it.
+// The calling thread's range; 0: none. A started range counts for the thread that started it.
 uint32_t current_range();
 
 // The ranges known so far are 1 to range_count(). Those around a range have lower numbers.
@@ -39,9 +39,10 @@ struct Range {
 // `range` is from 1 to range_count().
 Range range_of(uint32_t range);
 
-// NVTX's calls. Names are numbers of names(); a domain is the number of its name, 0 the default
-// one. The first two answer the level as NVTX does: from 0 on, or RangeStack::kNothingPushed or
-// kNotTracked.
+// What NVTX calls. `name` is a number of names(). `domain` is the number of the domain's name; 0 is
+// the default domain. The first two return the range's level as NVTX does, from 0 on. Without a
+// pushed range, pop_range() returns RangeStack::kNothingPushed. If there is no memory, or no room
+// for another domain, push_range() returns kNotTracked.
 int push_range(uint32_t domain, uint32_t name);
 int pop_range(uint32_t domain);
 
@@ -49,7 +50,7 @@ int pop_range(uint32_t domain);
 void start_range(uint32_t domain, uint32_t name, uint64_t start);
 void end_range(uint64_t start);
 
-// The domain is no more: what is open in it ends, on all threads.
+// The program destroyed the domain: all its open ranges end, on all threads.
 void end_domain(uint32_t domain);
 
 void reset_ranges_after_fork();
@@ -66,34 +67,35 @@ void switch_phases_on(bool automatic);
 
 alloc::Phases& phases();
 
-// The run of a phase in which the calling thread is; 0: in none, or phases are off. Runs so far are
+// The calling thread's phase, by the number of its run; 0: none, or phases are off. Runs so far are
 // 1 to phase_count().
 uint32_t current_phase();
 uint32_t phase_count();
 uint32_t phase_name(uint32_t run);  // a number of names(); 0: no longer known
 
-// The graph in which the calling thread is; run 0: in none, or phases are off.
+// The calling thread's graph; its run is 0 if there is none, or if phases are off.
 alloc::Phases::Graph current_graph();
-// Whether a run of a graph has not ended, whoever asks.
+// Whether this run of a graph has not ended yet, on whichever thread it runs.
 bool graph_is_open(uint32_t run);
 
-// Figures of all runs of one name; names so far are 1 to phase_names().
+// The figures of all runs with one name; names so far are 1 to phase_names().
 using PhaseFigures = alloc::Phases::Figures;
 uint32_t phase_names();
 PhaseFigures phase_figures(uint32_t n);
 
-// In hooks of calls that wait for the device, after one succeeded.
+// To be called by the hooks of calls that wait for the device, after such a call succeeded.
 void synchronisation_point();
 inline void note_synchronisation_point() {
   if (phases_on()) [[unlikely]]
     synchronisation_point();
 }
 
-// What observers tell, only while phases are on. The calling thread allocated memory that counts as
-// live, or memory that was counted so was freed.
+// To be called only while phases are on: the calling thread allocated memory that counts as live,
+// or freed such memory.
 void phase_allocated(uint64_t bytes);
 void phase_freed(uint64_t bytes);
-// The same of a block whose size phases themselves remember (Phases::block_allocated()).
+// The same for a block whose size the phases remember (Phases::block_allocated()). The second: the
+// free of this block failed.
 void phase_block_allocated(alloc::Memory memory, uint64_t address, uint64_t bytes,
                            uint64_t context);
 void phase_block_not_freed(const alloc::LiveBlocks::Block& block);
