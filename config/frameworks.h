@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frameworks that pool device memory themselves. Each has a file by which it is recognised, and a
-// setting that leaves pooling to Cistern. The object looks for them among the loaded files at exit,
-// the tool among those that a program would load. Any thread.
+// Frameworks that pool device memory themselves. Each is recognised by a file of its own; most have
+// a switch that leaves pooling to Cistern. At exit the preloaded object looks for these files among
+// the loaded ones. The tool looks for them among those that a program would load. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -12,24 +12,24 @@ namespace cistern::config {
 
 struct Framework {
   const char* name;
-  const char* part;      // a folder or file of its path begins so
-  const char* file;      // below the folder of Python's packages
-  const char* variable;  // nullptr: only the program itself can switch its pool off
-  const char* value;     // nullptr: whatever its value is
-  const char* setting;   // what to type; "": it has no switch
-  bool if_asked;         // it pools only where the program asks it to
+  const char* part;      // a component of its file's path begins with this
+  const char* file;      // its file, below Python's folder of packages
+  const char* variable;  // switches its pool off; nullptr: only the program's code can
+  const char* value;     // the value that switches it off; nullptr: any
+  const char* setting;   // what to type or to call in the program; "": it has no switch
+  bool if_asked;         // it pools only if the program asks it to
   // Its library is opened with RTLD_DEEPBIND, past every preload: the C library frees our blocks.
   bool binds_deep = false;
   bool reads_flags =
-      false;  // its pool is set by variables that settings of Cistern's are called like
+      false;  // it reads variables that have the names of Cistern's settings (FLAGS_*)
 };
 
 std::span<const Framework> frameworks();
 
-// The one whose file this is, or nullptr.
+// The framework that the file at this path belongs to, or nullptr.
 const Framework* framework_of(std::string_view path);
 
-// Whether it pools, if its variable has this value; nullptr: it is not set.
+// Whether the framework pools memory while its variable has this value (nullptr: is not set).
 bool pools_itself(const Framework& framework, const char* value);
 
 // "pools device memory itself; NAME=VALUE lets Cistern do it"

@@ -11,9 +11,9 @@ namespace cistern::config {
 
 bool matches_glob(std::string_view glob, std::string_view text);
 
-// Whether the text says that something belongs to the backward part of a training step. `function`:
-// it is a range or a function, else a file. Some words count in the former alone: folders of people
-// have names, too.
+// Whether a name belongs to the backward part of a training step. `function`: the text names a
+// range or a function, else a file. Some words count only in ranges and functions, because users'
+// folders may happen to contain them.
 bool names_backward(std::string_view text, bool function);
 
 }  // namespace cistern::config

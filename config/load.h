@@ -4,9 +4,9 @@
 // `cistern-config` call it too. It allocates nothing, prints nothing, leaves errno alone and costs
 // a few microseconds when nothing is set. Not thread-safe; afterwards a Loaded is read-only.
 //
-// Values come from, first to last: the environment (the launcher's options are part of it), the
-// file named by CISTERN_CONFIG, the default. One bad value or conflict makes the whole outcome bad:
-// there is never half a policy.
+// A value comes from the environment, which includes the launcher's options; else from the file
+// named by CISTERN_CONFIG; else it is the default. One bad value or conflict makes the whole result
+// kBad: Cistern never applies a part of the settings.
 #pragma once
 
 #include <array>
@@ -23,8 +23,8 @@ namespace cistern::config {
 // given, and the lines for the user. Written by load() and its steps, on one thread; afterwards
 // read-only.
 enum class Status : int {
-  kOk,   // act by the policy
-  kBad,  // stay inactive; `error` says why, policy.on_error what to do. Only that member counts
+  kOk,   // apply the policy
+  kBad,  // stay inactive. `error` says why; of the policy only on_error may be read
   kOff,  // stay inactive and silent: CISTERN_POOL=off
 };
 
@@ -51,13 +51,13 @@ struct Loaded {
   // Unknown CISTERN_* names, one line each.
   Line warnings[kMaxWarnings];
   size_t warning_count;
-  bool launched;            // by `cistern run`, which has shown the warnings: say them no more
+  bool launched;            // by `cistern run`, which has printed the warnings: do not repeat them
   size_t warnings_dropped;  // beyond kMaxWarnings; the last line says how many
 
   std::array<Given, kMaxRows> given;  // by row of kTable; not used by CISTERN_GPU_LIMIT_<n>
   Given given_device[kMaxDevices];    // CISTERN_GPU_LIMIT_<n>
 
-  // Everything the members above point to: the program may change its environment later.
+  // Copies of all texts that the members above point to: the program may change its environment.
   char storage[kStorageBytes];
   size_t storage_used;
 };
@@ -65,9 +65,9 @@ struct Loaded {
 // What was given for a row by name; Origin::kDefault when nothing was.
 Given given_for(const Loaded& loaded, const char* name);
 
-// `envp` ends with a nullptr, as main's third argument does, or is one. `out` may be used again.
-// CISTERN_LAUNCHER is no setting: `cistern run` lists in it the names it set from its options, with
-// commas between, which tells Origin::kLauncher from Origin::kEnv.
+// `envp` is nullptr, or ends with a nullptr as main's third argument does. `out` may hold an
+// earlier result. CISTERN_LAUNCHER is no setting: in it `cistern run` lists, separated by commas,
+// the names that it set from its options. They get Origin::kLauncher instead of Origin::kEnv.
 void load(const char* const* envp, Loaded& out);
 
 // The policy with nothing set.
@@ -83,14 +83,15 @@ size_t format_policy_line(const Loaded& loaded, char* out, size_t size);
 // Settings in the environment; names nobody knows become warnings.
 bool collect_environment(const char* const* envp, Loaded& out);
 
-// Settings in the file at `path` that the environment left unset. Of what stands behind a bad line
-// only CISTERN_ON_ERROR is taken.
+// Settings in the file at `path` that the environment left unset. After a bad line only
+// CISTERN_ON_ERROR is still read: it decides what happens about the error.
 bool collect_file(const char* path, Loaded& out);
 
-// The slot of a name, or nullptr when there is no such setting. False: a device number too high.
+// Sets `slot` to the slot of a name, or to nullptr if there is no such setting. False if the number
+// of the device is too high.
 bool find_slot(std::string_view name, Loaded& out, Given*& slot);
 
-// Copies into out.storage. nullptr: no room, and the error line is written.
+// Copies `text` into out.storage. nullptr if there is no room; then the error line names `name`.
 const char* keep_text(std::string_view name, std::string_view text, Loaded& out);
 
 // A warning for a name without a row. `where` is "" or "file:line: ".
@@ -99,7 +100,7 @@ void warn_unknown(const char* where, std::string_view name, Loaded& out);
 // The next free line for a warning. When all are taken the last one says that there are more.
 Line& next_warning(Loaded& out);
 
-// Settings that conflict, after each is known to be good by itself.
+// Whether no two settings conflict. To be called after each of them was checked by itself.
 bool check_conflicts(Loaded& out);
 
 }  // namespace cistern::config

@@ -13,8 +13,9 @@
 
 namespace cistern::config {
 
-// A value, and whether anybody asked for it: for some settings naming the default is a choice of
-// its own (FLAGS_eager_delete_tensor_gb, FLAGS_free_idle_memory, the chunk flags).
+// A value, and whether the user set it. Some settings act differently when they are set to their
+// default than when they are not set (FLAGS_eager_delete_tensor_gb, FLAGS_free_idle_memory, the
+// chunk flags).
 template <typename T>
 struct Setting {
   T value;
@@ -40,7 +41,7 @@ struct Plan {
 
 enum class ThresholdMode : int { kAuto, kOff, kBytes };
 
-// What the driver's memory pools keep of which the program set no release threshold.
+// How much memory a driver's memory pool keeps if the program set no release threshold for it.
 struct PoolThreshold {
   ThresholdMode mode;
   uint64_t bytes;  // only for kBytes
@@ -86,7 +87,7 @@ struct SizeRanges {
   size_t count;
 };
 
-// There is one of it, so the order is for readers and not for the fewest bytes of padding.
+// There is only one Policy, so its members are in the order of the table, not packed.
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding)
 struct Policy {
   // General
@@ -158,7 +159,7 @@ struct Policy {
   Setting<const char*> only_sites;
   Setting<uint64_t> pool_first;  // not set: all
 
-  // The mode in force, whichever of its two names was set; 1 is 2.
+  // The mode in force, from whichever of its two settings; mode 1 means mode 2.
   constexpr StaticMode static_mode() const {
     const bool ge = ge_use_static_memory.value != StaticMode::kDynamic;
     const StaticMode mode = ge ? ge_use_static_memory.value : static_memory_policy.value;
@@ -173,8 +174,8 @@ struct Policy {
     return static_mode() == StaticMode::kStatic || static_mode() == StaticMode::kBoth;
   }
 
-  // The strategy in force: the one named, else legacy where the size of a chunk was set (with a
-  // static memory mode those are sizes of its arena or pool).
+  // The strategy in force: the one that the user named. Else legacy if the size of a chunk was set,
+  // except with a static memory mode, whose arena or pool these sizes are for. Else on demand.
   constexpr Strategy strategy() const {
     if (allocator_strategy.set) return allocator_strategy.value;
     const bool dynamic = static_mode() == StaticMode::kDynamic;
@@ -189,13 +190,14 @@ struct Policy {
     return init_allocated_mem.value ? 0xEF : -1;
   }
 
-  // Whether host chunks are locked: once one of their settings was given, unless that says no.
-  // Nothing that says how host memory is taken, kept or locked is set.
+  // Whether no setting is set that says how host memory is obtained, kept or locked.
   constexpr bool leaves_host_memory() const {
     return !use_pinned_memory.set && !initial_cpu_memory_in_mb.set &&
            !fraction_of_cpu_memory_to_use.set && !free_idle_memory.set && !pin_eager.set;
   }
 
+  // Whether host chunks are locked: if a setting of host chunks is set, and use_pinned_memory is
+  // not false.
   constexpr bool locks_host_memory() const {
     const bool asked =
         use_pinned_memory.set || initial_cpu_memory_in_mb.set || fraction_of_cpu_memory_to_use.set;
@@ -207,12 +209,12 @@ struct Policy {
     return only_sizes.set || pool_first.set || chooses_sites();
   }
 
-  // Whether they are known by where they come from.
+  // Whether the call site or the range of a request decides that.
   constexpr bool chooses_sites() const {
     return skip_opt_set.set || only_sites.set || skip_grads.value || enable_inplace_whitelist.value;
   }
 
-  // Whether requests are treated by where in the program they come from.
+  // Whether the call site or the range of a request decides how it is served.
   constexpr bool treats_sites_differently() const {
     return chooses_sites() || fuse_parameter_groups_size.set || fuse_parameter_memory_size.set;
   }
@@ -222,7 +224,7 @@ struct Policy {
     return limit_of_tmp_allocation.set || times_excess_than_required_tmp_allocation.set;
   }
 
-  // The cap of CUDA device `device`: its own, else the common one.
+  // The cap of the CUDA device `device`: its own, else the one for all devices.
   constexpr Cap cap_for(unsigned device) const {
     if (device < kMaxDevices && gpu_limit_of[device].set) return gpu_limit_of[device].value;
     if (gpu_limit.set) return gpu_limit.value;

@@ -44,7 +44,7 @@ struct Type {
   int64_t max = kNoMax;
   bool above_min = false;       // numbers: min itself is refused
   bool not_zero = false;        // integers
-  const char* words = nullptr;  // choices, "a|b"; of free text, what it is
+  const char* words = nullptr;  // choices: "a|b"; free text: what it names
 };
 
 enum class Group : uint8_t {
@@ -75,16 +75,17 @@ struct Row {
   Group group;
   Type type;
   const char* default_text;  // nullptr: not set
-  const char* unit;          // "" where the value has none
+  const char* unit;          // "" if the value has none
   const char* example;       // a value to type
   Store store;               // nullptr: one setting per device, the loader stores it
   const char* meaning;
-  // The default counts only beside other settings: not set, this changes nothing.
+  // The default holds only together with other settings: if this one is not set, it changes
+  // nothing.
   bool counts_once_set = false;
   const char* elsewhere = "";  // its names on Ascend: "one, another"
 };
 
-inline constexpr size_t kMaxRows = 64;     // what is kept for each row has room for so many
+inline constexpr size_t kMaxRows = 64;     // arrays with an element for each row have this size
 extern const std::span<const Row> kTable;  // NOLINT(readability-identifier-naming)
 
 const char* group_title(Group group);

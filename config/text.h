@@ -3,13 +3,13 @@
 //
 // Names, paths and values may hold any byte. They must neither control a terminal nor look like
 // another line. The rule is here, in `shown` of scripts/cistern and in scripts/cistern_trace.py.
-// It replaces
+// These characters are replaced:
 //
 //   C0 controls and DEL
 //   C1 controls            U+0080 to U+009F
 //   line ends              U+2028, U+2029
 //   directions of writing  U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069
-//   bytes that are no well-formed UTF-8, each by itself
+//   bytes that are not well-formed UTF-8, each by itself
 //
 // Settings are read before main(), in every process under the preload. So nothing here allocates,
 // asks the locale or throws. Any thread.
@@ -21,8 +21,8 @@
 
 namespace cistern::config {
 
-// Bytes of the well-formed UTF-8 character that a text begins with, which is not empty; 0: there is
-// none.
+// The length in bytes of the UTF-8 character at the start of a text, which must not be empty; 0 if
+// no well-formed character is there.
 inline size_t utf8_character(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
@@ -42,7 +42,7 @@ inline size_t utf8_character(std::string_view text) {
   return overlong || beyond ? 0 : bytes;
 }
 
-// The number of a well-formed character of so many bytes.
+// The code point of the well-formed character of `bytes` bytes at the start of a text.
 inline uint32_t code_point(std::string_view text, size_t bytes) {
   const auto first = static_cast<unsigned char>(text[0]);
   uint32_t code = bytes == 1 ? first : first & (0x7FU >> bytes);

@@ -15,16 +15,16 @@ struct Elf {
   bool valid = false;
   int bits = 0;
   uint16_t machine = 0;
-  // Below: only for files of this machine's byte order.
+  // The members below are set only for files in this machine's byte order.
   bool has_dynamic = false;
-  bool cut_short = false;  // what its head tells of is not all there, as of a copy that broke off
-  // To be loaded by a program, and none itself: no loader is asked for, and it is no program that
-  // is both static and position-independent, which looks much the same.
+  bool cut_short = false;  // its headers name parts that the file lacks, like an incomplete copy
+  // A shared library, not a program: it names no loader, and is no static position-independent
+  // program (DF_1_PIE), which looks much the same.
   bool is_library = false;
   bool asks_for_audit = false;  // for libraries that the loader runs before it
   std::string interpreter;      // the loader it asks for; empty for static programs and libraries
   std::string soname;
-  std::string rpath, runpath;  // where it has its libraries looked for
+  std::string rpath, runpath;  // where the loader is to look for its libraries
   std::vector<std::string> needed;
 };
 
@@ -34,8 +34,8 @@ Elf read_elf(const std::string& path);
 // "64-bit x86-64"
 std::string describe(const Elf& elf);
 
-// Whether its symbol tables, of which a stripped file has only the dynamic one, define this
-// function.
+// Whether a symbol table of the file defines this function. A stripped file has only the dynamic
+// one.
 bool defines_function(const std::string& path, const std::string& name);
 
 // The names of the functions that others can link with.
@@ -44,8 +44,8 @@ std::vector<std::string> exported_functions(const std::string& path);
 // The bytes of a section; empty if there is none.
 std::string section_of(const std::string& path, const std::string& name);
 
-// Which of `markers` occur in what is loaded of the file, in the order given. Debug information,
-// which names what the program was compiled with, is not.
+// Which of `markers` occur in the parts of the file that are loaded; results are in the order of
+// `markers`. Debug information is not searched: it also names things that the program does not use.
 std::vector<bool> find_markers(const std::string& path, const std::vector<std::string>& markers);
 
 }  // namespace cistern::config::tool

@@ -15,7 +15,7 @@ namespace cistern::config::tool {
 // Exit codes; the last two are env(1)'s.
 inline constexpr int kDone = 0;
 inline constexpr int kNotHere = 1;  // doctor: it would not work on this machine
-inline constexpr int kUsage = 2;    // bad usage, bad setting, or a program out of our reach
+inline constexpr int kUsage = 2;    // bad usage, bad setting, or a program that no preload reaches
 inline constexpr int kCannotRun = 126;
 inline constexpr int kNotFound = 127;
 
@@ -25,20 +25,20 @@ const Loaded& settings();
 // "NAME" for a row, "CISTERN_GPU_LIMIT_0" for the row per device and device 0.
 std::string row_name(const Row& row, unsigned device);
 
-// The row of a setting by the name that it has as an option: without prefix, in lower case and with
-// dashes. One rule in place of a list that would have to follow the table. `option` becomes the
-// setting's name, or if there is none (nullptr) what it would be as one of Cistern's own.
+// The row of a setting by its option's name: without prefix, in lower case, with dashes. `option`
+// becomes the setting's name. If there is no such setting, returns nullptr and `option` becomes the
+// name that it would have with Cistern's prefix.
 const Row* row_of_option(std::string& option);
 
-// A complete line to stderr, as people are shown it.
+// Writes a complete line to stderr, with unprintable characters replaced (config/text.h).
 void complain(std::string_view line);
-// Complains of "cistern: error: ..." and returns `code`.
+// Writes "cistern: error: " and `what` to stderr; returns `code`.
 int fail(int code, const std::string& what);
 
-// With '?' for what people are not shown (config/text.h).
+// `text` with '?' for each unprintable character (config/text.h).
 std::string shown(std::string_view text);
 
-// A line of doctor's.
+// Prints a line of doctor's report.
 void say(const char* what, const std::string& value);
 
 // --- One function per subcommand; `argv` begins with the first argument after it.
