@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts what frees of pooled memory waited for, and what other frees left to the device
-// (pooled/free_wait.h, order/barrier/debts.h), for the report. Frees with nothing to wait for are
-// the most frequent and are not counted: the report subtracts the others from the pools' own
-// counts. Any thread, without a lock.
+// For the report: counts why frees of pooled memory waited, and how many left their order to the
+// device (pooled/free_wait.h, order/barrier/debts.h). Frees with nothing to wait for are the most
+// frequent and are not counted: the report subtracts the counted ones from the pools' own count of
+// frees. Any thread, without a lock.
 #pragma once
 
 #include <cstddef>
@@ -18,31 +18,31 @@ namespace cistern::shim {
 enum class FreeWaitReason : uint8_t {
   setting,          // CISTERN_FREE_SYNC=true
   fill,             // Cistern fills memory
-  old_driver,       // cannot record an event for a whole context
+  old_driver,       // the driver cannot record an event for a whole context
   capture,          // a stream captured
-  careful,          // something may go on unseen
+  careful,          // the process is careful (order/careful.h)
   peers,            // peer access is enabled
   ties,             // copies of another context use the context's memory
-  several_threads,  // work of several threads, or of another one, is unfinished
-  threads_met,      // threads work at the same time, or one waited in vain for what a free left
+  several_threads,  // work of another thread, or of several, is unfinished
+  threads_met,      // threads work at the same time, or one gave up waiting for a debt
   not_seen_idle,    // the context was not seen idle since it began, or since work became visible
-  visible,          // the host sees some of the work, and no event is behind it
+  visible,          // the host sees some of the work, and no event was recorded behind that
   other,            // the context is about to end, or no event could be made for it
-  none,             // it need not wait
+  none,             // the free need not wait
 };
 inline constexpr const char* kFreeWaitReasons[] = {
     "setting",         "fill",        "old_driver",    "capture", "careful", "peers", "ties",
     "several_threads", "threads_met", "not_seen_idle", "visible", "other"};
 static_assert(std::size(kFreeWaitReasons) == static_cast<size_t>(FreeWaitReason::none));
 
-// Who waited for work whose order a free had left to the device.
+// What made a thread wait for work whose order a free had left to the device.
 enum class PaidBy : uint8_t {
-  query,         // the program asked about an event or a stream
-  submission,    // the driver could not put work behind it
+  query,         // the program queried an event or a stream
+  submission,    // the driver could not order new work behind that work
   end_of_use,    // a call ended or shared what the work may use, or began a capture
   release,       // memory went back to the driver, or to another place
-  other_thread,  // another thread than the one that freed, whatever it called
-  exit,
+  other_thread,  // any call of a thread other than the one that freed
+  exit,          // the process ended
 };
 inline constexpr const char* kPaidBy[] = {"query",   "submission",   "end_of_use",
                                           "release", "other_thread", "exit"};
@@ -59,11 +59,11 @@ struct WaitCount {
 
 struct FreeCounts {
   alloc::Counter ordered;       // frees whose order the device keeps
-  alloc::Counter debts;         // begun by them: several frees in a row share one
+  alloc::Counter debts;         // that these frees began; several frees in a row share one
   alloc::Counter events;        // recorded for debts
-  alloc::Counter stream_waits;  // of streams for those events
+  alloc::Counter stream_waits;  // waits of streams for these events
   WaitCount paid[std::size(kPaidBy)];
-  WaitCount for_visible;  // frees that waited for what the host sees, and for nothing else
+  WaitCount for_visible;  // frees that waited only for work that the host sees
   WaitCount for_all[std::size(kFreeWaitReasons)];
 
   WaitCount& paid_by(PaidBy who) { return paid[static_cast<size_t>(who)]; }

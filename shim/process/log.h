@@ -8,16 +8,16 @@
 
 namespace cistern::shim {
 
-// At load; until then nothing is printed. CISTERN_LOG_FILE is a pattern for expand_path() and is
-// opened with the first line; without it lines go to stderr. A relative name here, as in
-// CISTERN_REPORT_FILE, is one in the directory of this moment, wherever the program goes later.
+// To be called at load; until then nothing is printed. CISTERN_LOG_FILE is a pattern for
+// expand_path(). The file is opened with the first line; without a file, lines go to stderr. A
+// relative name is resolved against the current directory at load.
 void open_log(const config::Policy& policy);
 
 bool log_enabled(config::LogLevel level);
 
 [[gnu::format(printf, 2, 3)]] void log(config::LogLevel level, const char* format, ...);
 
-// A complete line that already says "cistern: …".
+// Writes a complete line, which must begin with "cistern: ".
 void log_line(const char* line);
 
 }  // namespace cistern::shim

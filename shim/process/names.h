@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names of this process: of ranges, functions and files, each with one number. Any thread.
-// Apart from all else, since rooms that do not include each other have these names in common.
+// The process's table of names of ranges, functions and files; each has one number. Any thread. It
+// is a file of its own because folders that do not include each other share the table.
 #pragma once
 
 #include "allocator/record/names.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// For a scope, the calling thread is not cancelled (pthread_cancel): a driver call, or a write to
-// the log, may be a cancellation point, and a thread that ended there would leave what Cistern
-// counts in and holds meanwhile as it was. The request stays pending. Any thread.
+// While a NoCancel exists, the calling thread is not cancelled (pthread_cancel); a request stays
+// pending. A driver call or a write to the log may be a cancellation point. A thread that ended
+// there would never release the locks and counts that Cistern holds during the call. Any thread.
 #pragma once
 
 #include <pthread.h>

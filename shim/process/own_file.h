@@ -5,9 +5,9 @@
 // file has mode 0600. Names of open descriptors, /dev/null, /dev/full and /dev/tty are the
 // exception: nobody else can create those, so they are opened as they are.
 //
-// Its descriptor is a high number, because programs expect the low ones for files of their own.
-// Nothing is written once the program has made that number another file. Opening: one thread at a
-// time; writing: any thread.
+// Its descriptor is a high number, because programs expect the low ones for files of their own. If
+// the program closes that descriptor and the number becomes another file, writes fail. Only one
+// thread at a time may open a file; any thread may write.
 #pragma once
 
 #include <sys/types.h>
@@ -21,34 +21,34 @@ namespace cistern::shim {
 // Writes to any descriptor without a signal to the program, and without a wait. Log, files and
 // jemalloc's messages all go through this. Any thread.
 
-// Whether a file's name begins where the process began. False: there is none.
+// Whether a name is relative, to the directory at load. False for nullptr.
 inline bool is_relative(const char* name) { return name != nullptr && name[0] != '/'; }
 
-// Writes everything or gives up: false, with errno. Never raises SIGPIPE or SIGXFSZ. `at`: the
-// offset in the file; without it where the descriptor stands. `patience_ms`: how long a pipe that
-// is full, and does not block, may take nothing.
+// Writes everything, or returns false with errno. Never raises SIGPIPE or SIGXFSZ. `at`: the offset
+// in the file; kWhereItStands: the descriptor's own position. `patience_ms`: how long to wait for
+// a full non-blocking pipe to take more before giving up.
 inline constexpr off_t kWhereItStands = -1;
 bool write_quietly(int fd, const char* text, size_t bytes, off_t at = kWhereItStands,
                    int patience_ms = 0);
 
-// What to do with a file that is there. `keep`: it fails with EEXIST, unless the name is that of a
-// descriptor or a device, and no regular file is behind it.
+// What to do if the file exists. `keep`: opening fails with EEXIST, unless the name is that of a
+// descriptor or a device that is no regular file.
 enum class Existing : uint8_t { append, truncate, keep };
 
 class OwnFile {
  public:
-  // `pattern` as for expand_path. False, with errno, when it cannot be opened: EPERM, if it is not
-  // such a file as above.
+  // `pattern` is for expand_path(). False, with errno, if the file cannot be opened: EPERM if it
+  // breaks the rules at the top of this header.
   bool open(const char* pattern, Existing existing);
-  // From now on writes to a duplicate of `fd`, which stays the caller's. False, with errno, if
-  // there is none.
+  // From now on writes go to a duplicate of `fd`; `fd` stays the caller's. False, with errno, if it
+  // cannot be duplicated.
   bool adopt(int fd);
-  // What is written from now on fails.
+  // From now on every write fails.
   void close_own();
   // Everything, or false with errno.
   bool write(const char* text, size_t bytes) const { return write(text, bytes, kWhereItStands); }
-  // The same, at the end of the process: it waits for a pipe's reader who is slow, though not for
-  // one who reads nothing any more.
+  // The same, for the end of the process: waits for the slow reader of a pipe, but gives up if it
+  // reads nothing for kPatienceMs.
   bool write_patiently(const char* text, size_t bytes) const {
     return write(text, bytes, kWhereItStands, kPatienceMs);
   }
@@ -68,11 +68,12 @@ class OwnFile {
   ino_t inode_ = 0;
 };
 
-// The directory of this moment, at load: relative names begin there, wherever the program goes
-// later.
+// To be called at load: relative names of files are resolved against the directory of this moment,
+// even if the program changes its directory later.
 void note_start_directory();
 
-// `name` as it was meant at load; cut off behind PATH_MAX bytes, a file that is not there.
+// Writes to `out`, of PATH_MAX bytes, what `name` means relative to the directory at load. A path
+// that is too long is cut off, and so names no file.
 void path_from_start(const char* name, char* out);
 
 // Why a file could not be opened, for people.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The figures of the report at exit. They are kept in folders above this one, which hand them down
+// The figures of the report at exit. Folders above this one keep them and hand them down
 // (order/contexts/all_contexts.h).
 #pragma once
 
@@ -23,7 +23,7 @@ struct DeviceReport {
   uint64_t total_bytes;
   const alloc::Ledger* ledger;
   const alloc::Cap* cap;
-  const alloc::Garbage* garbage;  // nullptr: the settings keep none back
+  const alloc::Garbage* garbage;  // nullptr: the settings do not delay frees
   alloc::StrategyKind strategy;
   uint64_t allocations, frees;  // calls of the program that pools answered
   alloc::Usage usage;
@@ -38,46 +38,48 @@ struct PinnedReport {
 };
 
 struct Holder {
-  uint32_t number;  // of a site or a range
+  uint32_t number;  // of the call site or the range
   alloc::Tally tally;
 };
 
-// Who holds memory. Those that are not known are number 0.
+// Which call sites, ranges and phases hold memory. Number 0 stands for all that are not known.
 struct HoldersReport {
-  // The first place from `from` on in which anything was allocated; false: none.
+  // Finds the first place (a device, or host memory) from `from` on in which anything was
+  // allocated; false if there is none.
   bool (*next_place)(uint32_t from, uint32_t* place, alloc::Tally* total);
-  // The first `most` in this order, without those that have none; how many there are.
+  // Writes the first `most` holders in this order, without those that have nothing. Returns how
+  // many were written.
   int (*top)(uint32_t place, alloc::TallyBy by, alloc::TallyOrder order, Holder* out, int most);
   void (*name)(alloc::TallyBy by, uint32_t number, char* out, size_t size);
-  // The stack of a site, the innermost first; false beyond the outermost.
+  // One level of a site's call stack, 0 is the innermost; false beyond the outermost.
   bool (*level)(uint32_t site, int level, char* out, size_t size);
-  // The n-th phase by name, from 1 on; false beyond the last.
+  // The n-th name of phases, from 1 on; false beyond the last.
   bool (*phase)(uint32_t n, const char** name, alloc::Phases::Figures* out);
 };
 
-// An entry of a setting that chooses requests by where they come from.
+// An entry of a setting that chooses requests by call site or range.
 struct SiteEntry {
   const char* setting;
-  std::string_view text;  // as in the setting, or what a switch stands for
+  std::string_view text;  // as in the setting; for a switch, the glob that it stands for
   uint64_t matched;       // requests
 };
 
-// Blocks inside chunks and other processes: tokens made for them, how often one of these was opened
-// elsewhere, and one of another process here; and how often one of these was not, because no
-// process under Cistern answered.
+// IPC of blocks inside chunks, by tokens (ipc/token.h). This process made `exported` tokens, and
+// `answered` importers that opened one. It `opened` tokens of other processes. It could not open
+// `unanswered` of them, because no process under Cistern answered.
 struct IpcReport {
   uint64_t exported, answered, opened, unanswered;
 };
 
-// The driver's own memory pools that keep memory because of CISTERN_MEMPOOL_THRESHOLD: how many
-// there were, the most that all of them had beside what was used, and what was trimmed.
+// The driver's memory pools that keep memory because of CISTERN_MEMPOOL_THRESHOLD: how many there
+// were, the most unused memory that all of them kept together, and the trims.
 struct PoolsReport {
   uint64_t adopted, kept_peak_bytes, trims, trimmed_bytes;
 };
 
-// Functions of the driver that Cistern does not know, and what came of it.
+// Functions of the driver that Cistern does not know, and the consequences.
 struct UnknownReport {
-  uint64_t in_driver;  // that it exports
+  uint64_t in_driver;  // that the driver exports
   uint64_t looked_up, called;
   uint64_t linked;      // objects that are linked with one
   const char* careful;  // why the process is careful; nullptr: it is not
@@ -89,7 +91,7 @@ struct ProcessReport {
   uint64_t events_recorded, events_queried;
   // Describes the first used device whose number is at least `ordinal`; false if there is none.
   bool (*next_device)(int ordinal, DeviceReport* out);
-  // What malloc got; false if it is not Cistern's.
+  // What malloc got from the pool; false if malloc is not Cistern's.
   bool (*host_memory)(alloc::host::HostUsage* out);
   // False where no pinned memory was pooled.
   bool (*pinned_memory)(PinnedReport* out);
@@ -97,11 +99,11 @@ struct ProcessReport {
   // The entry of this number, from 0 on; false: there are no more.
   bool (*site_entry)(int index, SiteEntry* out);
   IpcReport ipc;
-  // Contexts and streams that turned up though no hook saw them made.
+  // Contexts and streams whose creation no hook saw.
   uint64_t unseen_contexts, unseen_streams;
   UnknownReport unknown;
   const FreeCounts* frees;
-  uint64_t ran_ns = 0;  // since Cistern was loaded; put in by write_report()
+  uint64_t ran_ns = 0;  // since Cistern was loaded; write_report() sets it
   PoolsReport driver_pools = {};
 };
 
@@ -131,7 +133,8 @@ inline uint64_t by(alloc::WorkedBy worked_by,
   return counts[static_cast<int>(worked_by)].get();
 }
 
-// Frees that waited, and waits for what others had left to the device.
+// Sums of all waits: of frees, and for debts, i.e. work whose order earlier frees had left to the
+// device.
 inline WaitSum waits_of_frees(const FreeCounts& frees) {
   WaitSum sum;
   sum.add(frees.for_visible);
@@ -160,7 +163,8 @@ void open_report(const config::Policy& policy);
 
 void write_report(ProcessReport process);
 
-// In place of it, in one line; only by the first of the processes that were asked for one.
+// Instead of a report, one line that says that the process used no CUDA. Written only by the first
+// process that was asked for a report, not by its children.
 void tell_that_no_cuda_was_used();
 
 }  // namespace cistern::shim

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The report's end and its writer. The end is advice: frameworks that also pool the program's
-// memory, and at most two settings that would have helped this run. Both follow from the report's
-// figures alone. A run without problems gets neither. Any thread.
+// The report's advice and its writer. The report ends with advice: frameworks that also pool the
+// program's memory, and at most two settings that would have helped this run. Both follow from the
+// report's figures alone. A run without problems gets neither. Any thread.
 //
-// What writes a part of the report mostly writes both forms of it, text and JSON, side by side: the
-// writer drops those calls that are for the other form. Where the forms have little in common, each
-// has a function. The writer is used once, at exit, by the thread that ends the process.
+// A function that writes a part of the report mostly writes both forms, text and JSON, side by
+// side: the writer ignores calls for the form that is not wanted. If the forms have little in
+// common, each has a function of its own. The writer is used once, at exit, by the thread that ends
+// the process.
 #pragma once
 
 #include <limits.h>
@@ -31,7 +32,7 @@
 
 namespace cistern::shim {
 
-// Each framework once.
+// A set of frameworks.
 class Frameworks {
  public:
   void add(const config::Framework* framework);
@@ -48,7 +49,7 @@ struct Hint {
   char text[400];     // what was seen, and the setting that helps
 };
 
-// The first of them weigh most.
+// The first hints are the most important ones; further ones are dropped.
 class Advice {
  public:
   Frameworks frameworks;
@@ -62,10 +63,11 @@ class Advice {
   size_t count_ = 0;
 };
 
-// `loaded`: frameworks that pool, if the figures do not say otherwise.
+// `loaded`: frameworks that the process has loaded. They are reported unless the figures show that
+// they do not pool.
 Advice advise(const ProcessReport& process, const config::Policy& policy, const Frameworks& loaded);
 
-// So many keys of JSON, with a blank between them; another number does not compile.
+// kCount keys of JSON, separated by blanks. A text with another number of keys does not compile.
 template <size_t kCount>
 struct Keys {
   consteval Keys(const char* keys) : text(keys) {  // NOLINT(google-explicit-constructor)
@@ -75,7 +77,7 @@ struct Keys {
   std::string_view text;
 };
 
-// Text on its way to a file. One print() is at most kMostAtOnce bytes; what is beyond is cut off.
+// Buffered text for a file. One print() writes at most kMostAtOnce bytes; the rest is cut off.
 class Writer {
  public:
   static constexpr size_t kMostAtOnce = 8 * 1024;
@@ -89,7 +91,7 @@ class Writer {
 
   bool json() const { return json_; }
 
-  // In both forms, in that of text, and in that of JSON.
+  // print() writes in both forms, text() only in the text form, json() only in JSON.
   [[gnu::format(printf, 2, 3)]] void print(const char* format, ...) {
     va_list arguments;
     va_start(arguments, format);
@@ -125,13 +127,14 @@ class Writer {
     json("%s", after);
   }
 
-  // Of the text form, whose lines stay lines whatever settings and names hold.
+  // Text form only. Replaces unprintable characters (config/text.h), so that a setting or a name
+  // cannot break the line.
   void plain(std::string_view text) {
     if (json_) return;
     config::for_each_shown(text, "?", [this](std::string_view piece) { piece_of(piece); });
   }
 
-  // A JSON string, escaped: settings and names may hold any byte, and may have been cut off.
+  // JSON only: a string, escaped. Settings and names may hold any byte, and may have been cut off.
   void quoted(std::string_view text) {
     if (!json_) return;
     print("\"");
@@ -149,7 +152,7 @@ class Writer {
     print("\"");
   }
 
-  // Whether everything was written; else errno says why.
+  // Writes the rest. Whether everything was written; if not, errno says why.
   bool end() {
     flush();
     if (!written_) errno = error_;
@@ -183,7 +186,7 @@ class Writer {
   int error_ = 0;
 };
 
-// Which run a report is of.
+// The run that a report describes.
 struct Run {
   char program[PATH_MAX] = "";
   char host[256] = "";

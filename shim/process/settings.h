@@ -14,16 +14,16 @@ namespace cistern::shim {
 // forked after cuInit, a driver too old to pool on, a process with more rights than its user).
 bool active();
 
-// Whether pools are wanted or off. Two things let no part work: settings that are bad, and more
-// rights than the user's who started the process (AT_SECURE): there no setting is read. Stays as it
-// was at load.
+// Whether the settings are valid, also if they switch pools off. False with a bad setting. False
+// also if the process has more rights than the user who started it (AT_SECURE): then no setting is
+// read. Does not change after load.
 bool settings_hold();
 
 const config::Policy& policy();
 // The effective policy on one line.
 const char* policy_line();
 
-// Static memory as the user asked for it: by which of its two names, and with which value.
+// The setting by which the user chose the static memory mode, and its value.
 struct StaticModeSeen {
   const char* name;
   int value;
@@ -35,9 +35,9 @@ inline StaticModeSeen static_mode_seen() {
   return {"CISTERN_STATIC_MEMORY_POLICY", static_cast<int>(other)};
 }
 
-// Reads the settings from `envp`, unless that has been done or they are another user's (AT_SECURE),
-// and calls Part::at_load of every part if they are valid. With CISTERN_ON_ERROR=abort a
-// bad setting ends the process here, with status 78.
+// Reads the settings from `envp`, and calls Part::at_load of every part if they are valid. Reads
+// nothing if that was done before, or in a process with more rights than its user (AT_SECURE). With
+// CISTERN_ON_ERROR=abort a bad setting ends the process here, with status 78.
 void load_settings(const char* const* envp);
 // The result of reading them: messages, and whether the settings are valid.
 const config::Loaded& loaded_settings();
@@ -48,37 +48,35 @@ void become_inactive();
 // Messages that one process prints for all its descendants: a bad setting, or an empty report. One
 // line is enough for a shell or make and all processes below it.
 //
-// Nothing is left behind for the children to find: no variable, descriptor or file, which a program
-// could see or a killed process leave. Instead a process looks at those above it, as they are now
-// in /proc: whether this object is mapped in them, and what their own environment says. If /proc
-// does not show it, the line is printed again.
+// A process leaves no variable, descriptor or file for its children: the program could see it, and
+// a killed process would leave it behind. Instead a process looks at its ancestors in /proc:
+// whether this object is mapped in them, and what their environment says. If /proc does not show
+// that, the line is printed again.
 //
-// For the object's constructor, which runs before the process can be anybody's parent: a forked
-// child is not asked about again. Calls no malloc.
+// To be called by the object's constructor: it runs before the process can fork, so forked children
+// do not ask again. Calls no malloc.
 
-// Whether a process above this one has the same fault in its settings, and says so: `line` is what
-// this process would say. libcistern.so says it where malloc is first used, which every program
-// does that starts others; the object for the device alone where CUDA begins, for which the driver
-// is loaded.
+// Whether an ancestor prints `line`, the line that this process would print, because its settings
+// have the same error. libcistern.so prints it at the first malloc, so every ancestor has printed
+// it. libcistern-device.so prints it when CUDA starts, so only ancestors with the driver loaded
+// have.
 bool said_by_an_ancestor(const char* line);
 
-// Whether a process above this one was asked for a report, too.
+// Whether an ancestor was asked for a report as well.
 bool an_ancestor_reports();
 
-// The functions of the object's parts at load, in a forked child and at exit. Between the folders
-// of shim/ includes go one way only, and the other folders lie above process/. So it calls them
-// through this table, which the topmost folder fills in (hooks/parts.cc).
-
-// A null member means: nothing to do.
+// The functions of the object's parts at load, in a forked child and at exit. process/ is the
+// lowest folder and may not include the others. So it calls them through this table, which the
+// topmost folder defines (hooks/parts.cc). A null member means that there is nothing to do.
 struct Part {
   // The settings were read and hold: before main, and before any other function of the part. Makes
   // no CUDA call.
   void (*at_load)(const config::Policy& policy) = nullptr;
-  // The same by the object's constructor, which may come after other functions of the part: a call
-  // of another library's constructor. May allocate, which at_load may not.
+  // The settings are valid, and the object's constructor runs. Other functions of the part may have
+  // been called before, by another library's constructor. May allocate, unlike at_load.
   void (*at_start)(const config::Policy& policy) = nullptr;
-  // Instead of at_start, where the settings are bad and the part does nothing: it may have to tell
-  // so (life.h), once the process comes to use it.
+  // Instead of at_start, if the settings are bad. The part stays inactive; once the process uses
+  // it, it may have to say so (tell_bad_settings() in life.h).
   void (*at_bad_start)() = nullptr;
   // With the program's first cuInit. May allocate and start threads.
   void (*at_cuda_start)(const config::Policy& policy) = nullptr;
@@ -90,9 +88,9 @@ struct Part {
   void (*before_driver_ends)() = nullptr;
   // The process ends in an orderly way and used CUDA; the driver has ended. Makes no CUDA call.
   void (*at_exit)() = nullptr;
-  // The same of one that did not use CUDA, or was forked from one that did.
+  // The same for a process that did not use CUDA, or was forked from one that did.
   void (*at_exit_without_cuda)() = nullptr;
-  // All of these also with CISTERN_POOL=off: the part needs no pools.
+  // Call these functions with CISTERN_POOL=off, too: the part needs no pools.
   bool without_pools = false;
 };
 

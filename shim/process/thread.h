@@ -15,21 +15,21 @@ struct Context;
 struct ThreadRanges;
 
 struct Thread {
-  // The context that was found last, and its handle. Valid while `generation` is
-  // context_generation(), i.e. while no handle has changed its meaning.
+  // The context that was looked up last, and its handle. Valid while `generation` equals
+  // context_generation(), i.e. while no handle was reused.
   CUcontext handle;
   Context* context;
   uint32_t generation;
   uint16_t shard_plus_one;   // 0: none yet
   uint16_t number_plus_one;  // 0: none yet
-  bool may_free_in_capture;  // captures do not forbid it now (pooled/out_of_memory.cc)
+  bool may_free_in_capture;  // captures do not forbid frees in this call (pooled/out_of_memory.cc)
   bool background;           // this is the background thread (background.h)
   bool finds_site;           // capture_site() is under way (sites/)
-  bool ranges_over;          // it ends, and enters no range any more (nvtx/)
-  uint32_t system_number;    // once a recording wanted it
-  uint32_t site, range;      // where the call that is being served comes from (sites/, nvtx/)
-  uint64_t stack_low;        // where its stack ends, once call sites are captured; 0: not asked
-  ThreadRanges* ranges;      // null until the thread is in one (nvtx/)
+  bool ranges_over;          // the thread is ending and enters no more ranges (nvtx/)
+  uint32_t system_number;    // the kernel's id of the thread; 0: no recording needed it yet
+  uint32_t site, range;      // the origin of the call that is being served (sites/, nvtx/)
+  uint64_t stack_low;        // the lowest address of its stack; 0: call sites did not need it yet
+  ThreadRanges* ranges;      // null until the thread enters its first range (nvtx/)
 
   void remember(CUcontext h, Context* c, uint32_t g) {
     handle = h;
@@ -37,8 +37,7 @@ struct Thread {
     generation = g;
   }
 
-  // The shard that serves this thread, where the strategy divides the pool of a context into
-  // shards.
+  // The shard that serves this thread, if the strategy divides a context's pool into shards.
   unsigned shard() {
     if (shard_plus_one == 0) [[unlikely]]
       shard_plus_one = static_cast<uint16_t>(choose_shard() + 1);
