@@ -33,9 +33,9 @@ HookTable hooks();
 // The entry with exactly this name, or nullptr.
 const Hook* find_hook(const char* symbol);
 
-// The names that are on the pass list and may be called without a hook.
+// Whether the name is on the pass list, i.e. the function may be called without a hook.
 bool passes(const char* name);
-// Those, and the hooked ones.
+// Whether the name passes or is hooked.
 bool is_known(const char* name);
 
 // How many names may be called without a hook.
