@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Large blocks, where nothing of the host's settings is set: the program's memory is to be as with
-// the C library, or less.
+// Large blocks, if no setting of host memory is set: the program then must not use more memory than
+// with the C library.
 //
-//   to 8 MiB       the last freed 32 MiB are kept for requests of the same size class, or of one
-//                  that is more than half as large: jemalloc would merge and split their pages each
-//                  time. What a block has beyond such a request counts as kept. What is kept counts
-//                  as idle in the pool, so that both together stay within its bound
-//   from 8 MiB on  each is a mapping of its own (HostPolicy::own_bytes), which goes when it is
-//                  freed, and whose pages move when it grows. Where there is no room for its size
-//                  class, only what was asked for is there (HostPool::take_backed)
+//   below 8 MiB    the last freed 32 MiB are kept for requests of the same size class, or of one
+//                  that is more than half as large. Without that, jemalloc would merge and split
+//                  their pages each time. If a kept block serves a smaller request, its rest still
+//                  counts as kept. Kept memory counts as idle in the pool, so that both together
+//                  stay within the pool's bound
+//   from 8 MiB on  each block is a mapping of its own (HostPolicy::own_bytes). It is unmapped when
+//                  the block is freed; its pages move when the block grows. If there is no memory
+//                  for the whole size class, only the requested bytes are mapped
+//                  (HostPool::take_backed)
 #pragma once
 
 #include <cstddef>
@@ -18,33 +20,33 @@ namespace cistern::shim {
 
 inline constexpr size_t kOwnMappingBytes = size_t{8} << 20;
 
-// From now on; during jemalloc's first call.
+// Switches this on. To be called during jemalloc's first call.
 void serve_large_blocks();
 
-// What a call in this thread leaves for the hook that takes extents, in one word, since the object
-// has few bytes for each thread: the address of memory held for it (jemalloc.cc), or, with the
-// lowest bit set, how much the program asked for, in whole pages.
+// What a call of malloc's family passes to the extent hook on the same thread. One word, because
+// the object has few bytes of thread-local storage: the address of memory held for the hook
+// (jemalloc.cc), or, with the lowest bit set, the requested bytes rounded up to pages.
 extern constinit thread_local uintptr_t left_for_hook;
 
-// 0: it is not known.
+// The requested bytes of the extent that the hook is asked for; 0 if they are not known.
 inline size_t asked_of_extent() {
   return (left_for_hook & 1) != 0 ? static_cast<size_t>(left_for_hook - 1) : 0;
 }
 
-// How much of a block may be used, which jemalloc says is `bytes`.
+// The usable bytes of a block whose size is `bytes` according to jemalloc.
 size_t usable_of(const void* block, size_t bytes);
 
-// Whether it is less than that.
+// Whether the usable bytes are fewer than jemalloc says.
 bool backed_in_part(const void* block);
 
-// realloc() to more than such a block has. Null and `*done`: there is no memory. Null and not: it
-// is left to jemalloc.
+// realloc() of a block of 8 MiB or more to a larger size. Null with `*done`: there is no memory.
+// Null without it: jemalloc must do the work.
 void* grow_large_block(void* block, size_t bytes, bool* done);
 
-// What is kept goes back to the pool, for good if `for_good`.
+// Returns kept blocks to the pool; `for_good`: and keeps none from now on.
 void give_back_kept_blocks(bool for_good);
 
-// The lock: around a fork.
+// Around a fork: take and release the lock of kept blocks; in the child, reset it.
 void lock_kept_blocks();
 void unlock_kept_blocks();
 void reset_kept_blocks_lock();
