@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What observes the program's allocations: the recording of this process (CISTERN_RECORD), the sums
-// of who holds memory now, and the log of reuse (CISTERN_PRINT_LOG). Settings decide at load what
-// observes. The hooks check that first, so without such a setting the cost is one load and a
-// branch. Any thread; no lock of Cistern's may be held but that of a source's caller.
+// The observers of the program's allocations: the recording of this process (CISTERN_RECORD), the
+// sums of memory held by call site, range and phase, and the log of reuse (CISTERN_PRINT_LOG). At
+// load the settings decide which of them observe. The hooks check that first, so without such a
+// setting the cost is one load and a branch. Any thread. The caller may hold no lock of Cistern's,
+// except a lock under which a source is called.
 //
 // The recording (recording.cc) is one file. It begins with the first event, so a process that uses
 // no CUDA leaves none. The background thread writes new events each second. A child forked later
@@ -10,8 +11,8 @@
 //
 // The holders (holders.cc, allocator/record/tallies.h) are for the report, the out-of-memory
 // message and the log of reuse. The log of reuse (reuse_log.cc) has a line for each new block in
-// memory of a former block, and a summary at exit. Sources report their chunks to it, for this log
-// and for recordings. Each of the two has one lock, held for nothing else.
+// memory of a former block, and a summary at exit. Sources report their chunks for this log and for
+// recordings. Holders and log have one lock each.
 #pragma once
 
 #include <atomic>
@@ -31,48 +32,51 @@ enum Watch : unsigned {
   kWatchRecord = 1,   // every event goes to a file
   kWatchTallies = 2,  // sums are kept by site, range and phase
   kWatchReuse = 4,    // every reuse of a block is logged
-  kWatchOrigin = 8,   // requests are treated by where they come from
-  kWatchPhases = 16,  // phases are found, as graphs for arenas or by the range that was set
+  kWatchOrigin = 8,   // a request's call site or range decides how it is served
+  kWatchPhases = 16,  // phases are found: for the arenas of graphs, or by CISTERN_GRAPH_RANGE
 };
 
 inline constinit std::atomic<unsigned> watched_for{0};
 
 inline bool watching() { return watched_for.load(std::memory_order_relaxed) != 0; }
-// For any of these.
+// Whether any of the Watch bits in `what` is set.
 inline bool watching(unsigned what) {
   return (watched_for.load(std::memory_order_relaxed) & what) != 0;
 }
 
 // At load, also with CISTERN_POOL=off.
 void open_watch(const config::Policy& policy);
-// By the object's constructor: call sites, ranges and phases, as far as they are wanted.
+// To be called by the object's constructor: switches call sites, ranges and phases on, if a setting
+// needs them.
 void start_watch(const config::Policy& policy);
-// Phases alone want no more than which blocks are live.
+// Whether only phases observe: they need no more than to know which blocks are live.
 inline bool watching_phases_alone() {
   return watched_for.load(std::memory_order_relaxed) == kWatchPhases;
 }
 
-// In a forked child, whose memory is the parent's and stays so.
+// To be called in a forked child: ends all observation there. The state stays as the parent left
+// it.
 void stop_watching();
 
 // ns since the recording began, at least 1.
 uint64_t record_clock();
 
-// The system's number of the calling thread, asked once.
+// The kernel's id of the calling thread; the first call asks the kernel.
 uint32_t thread_number();
 
-// Adds the event. A time of 0 is now, and a thread of 0 the calling one, in its range and phase.
+// Adds the event to the recording. Time 0 means now. Thread 0 means the calling thread, with its
+// current range and phase.
 void record(alloc::Event event);
 
-// The same of a synchronisation point, unless nothing was recorded since the last one.
+// Records a synchronisation point, unless nothing was recorded since the last one.
 void record_synchronised();
 
 void close_recording();
 
-// Call sites and ranges in words, for lines that people read. Not on the program's path: names are
-// looked up in files, and the C++ library that the program has may be asked to demangle them.
+// Call sites and ranges in words, for lines that people read. Not for hot paths: names are looked
+// up in files, and the program's C++ library may be called to demangle them.
 
-// The frame that says most (allocator/record/program_code.h): "step (train.py:12)" or
+// The most telling frame of a site (allocator/record/program_code.h): "step (train.py:12)" or
 // "layer+0x12 (libfoo.so)"; "0x4f12 (app) from 0x31a0 (app)" where it has no name; "an unknown call
 // site" for 0. Returns `out`.
 const char* describe_site(uint32_t site, char* out, size_t size);
@@ -84,19 +88,19 @@ bool describe_level(uint32_t site, int level, char* out, size_t size);
 const char* describe_range(uint32_t range, char* out, size_t size);
 
 void holders_allocated(const alloc::Event& event);
-// The block at the address of the event is about to be freed: it goes to `block`; false if it is
-// not known.
+// The block at the event's address is about to be freed: takes it out of the sums, and writes its
+// allocation to `block`. False if the block is not known.
 bool holders_freed(const alloc::Event& event, alloc::Event* block);
-// It was not freed after all.
+// That free failed: puts the block back.
 void holders_not_freed(const alloc::Event& block);
-// The bytes that went with it.
+// The context ended: takes its blocks out of the sums. Returns their bytes.
 uint64_t holders_context_ended(const alloc::Event& event);
 
-// What the report says of them; nullptr where CISTERN_SITES is not set.
+// The holders for the report; nullptr if CISTERN_SITES is not set.
 const HoldersReport* holders_report();
 
-// "; most is held by 12.0 MiB f (a.cc), ..." for a device on which memory is out: the ten call
-// sites that hold most of it; "" where they are not known. Returns `out`.
+// For the out-of-memory message: the ten call sites that hold most of a device's memory, as
+// "; most is held by 12.0 MiB f (a.cc), ..."; "" if they are not known. Returns `out`.
 const char* describe_holders(uint32_t device, char* out, size_t size);
 
 // The context ended with all its chunks.
@@ -104,15 +108,16 @@ void log_context_ended(uint64_t context);
 
 // A pool answered a request: event.type is allocated.
 void log_allocated(const alloc::Event& event);
-// The block is about to be freed; `event` is its allocation. From now on its memory may be
-// another's.
+// The block is about to be freed; `event` is its allocation. From now on another block may get its
+// memory.
 void log_freed(const alloc::Event& event);
-// It was not freed.
+// That free failed.
 void log_not_freed(const alloc::Event& event);
 
-// `lost_bytes`: lost to rounding.
+// Logs the summary at exit. `lost_bytes`: what rounding of requests lost.
 void log_reuse_summary(uint64_t lost_bytes);
 
+// Where a source obtained a chunk.
 struct ChunkPlace {
   alloc::Memory memory;
   CUdevice device;
@@ -125,11 +130,12 @@ inline void note_obtained(const ChunkPlace& place, uint64_t address, uint64_t by
     record_obtained(place, address, bytes);
 }
 
-// Around the driver call: from its beginning on the address may be somebody else's.
+// Records that a source releases a chunk. Construct it before the driver call: once that begins,
+// another thread may get the address. ended() records the release if the call succeeded.
 class ChunkRelease {
  public:
   ChunkRelease(alloc::Memory memory, uint64_t address);
-  // `code` is what the source answers.
+  // `code` is the source's result, which is returned.
   int ended(int code) const;
 
  private:
