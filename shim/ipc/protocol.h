@@ -4,8 +4,8 @@
 // so no peer can delay the other with half a message. The kernel adds the sender's user
 // (SCM_CREDENTIALS). Only the fields below are read, and only if size, magic and version are right.
 //
-// When an answer is sent, another process may have the address. So nothing of a block is sent to an
-// address:
+// When an answer is sent, another process may have taken the importer's address. So nothing about a
+// block is ever sent to an address:
 //   importer → the exporter's name       a request, which shows the pass
 //   exporter → the importer's address    `come`, from a socket for this importer alone, its line,
 //                                        which is connected to whatever socket is there now
@@ -20,11 +20,11 @@
 // process that has a token passes the filter, also as another user. Before Linux 6.16 the kernel
 // cannot refuse its descriptors: they are received, and closed without a wait.
 //
-// A thread has descriptors in hand for a moment while another thread forks. The child inherits the
-// descriptors and the thread's record of them, and closes them. For that, opening and recording a
-// descriptor, or closing and forgetting it, must lie together before or after the fork. So each
-// waits for the other, but at most kMostNs: a signal handler may call fork in the middle of what it
-// waits for. Any thread.
+// Another thread may fork while a thread has descriptors in hand. The child inherits the
+// descriptors and the thread's record of them, and closes them. So no fork may come between opening
+// and recording a descriptor, or between closing and forgetting it: forks and these steps wait for
+// each other. They wait at most kMostNs, because a signal handler may call fork in the middle of a
+// step. Any thread.
 #pragma once
 
 #include <sys/socket.h>
@@ -39,10 +39,11 @@
 
 namespace cistern::shim {
 
-// From the first call on, forks wait, and each child calls this.
+// From the first call on, forks wait for NoForkNow, and each forked child calls close().
 void watch_forks(void (*close)());
 
-// For a scope no fork begins. Not within another one. No wait in it: a few calls of the kernel.
+// While one exists, no fork begins. Do not nest them. Hold one only for a few system calls that do
+// not wait.
 class NoForkNow {
  public:
   NoForkNow();
@@ -53,8 +54,8 @@ class NoForkNow {
   static constexpr uint64_t kMostNs = 100'000'000;
 };
 
-// For a scope the object is one that a child closes: T::close_in_child(). Of more than kMost at a
-// time children know not all.
+// While one exists, a forked child calls T::close_in_child() of the object. At most kMost objects
+// at a time are recorded; children do not close the others.
 template <typename T>
 class InHand {
  public:
@@ -84,16 +85,17 @@ class InHand {
   std::atomic<T*>* place_ = nullptr;
 };
 
-// Whether a peer is of this process's user. Equal ids are not enough in a user namespace: all users
-// that it does not map have one id there, the overflow id (usually 65534, of `nobody`), and a
-// process that has this id itself is none of them. If all ids are mapped, as outside of namespaces,
-// that id is a user like any other.
+// Whether a peer belongs to this process's user. Equal ids do not prove that in a user namespace:
+// all users that the namespace does not map share one id there, the overflow id (usually 65534,
+// `nobody`). So a process with the overflow id accepts no peer. If all ids are mapped, as outside
+// of namespaces, the overflow id is a user like any other.
 
-// Reads what the kernel says of users, before is_own_user() is asked. Any thread; no cancellation
-// point. A process changes its user namespace only while it has one thread.
+// Reads from the kernel what is_own_user() needs; call it before. Any thread; no cancellation
+// point. Once is enough for threads: a process can change its user namespace only while it has one
+// thread.
 void look_at_users();
 
-// `user` as the kernel says it of a peer (SCM_CREDENTIALS). Any thread.
+// `user` is the peer's, from SCM_CREDENTIALS. Any thread.
 bool is_own_user(uid_t user);
 
 inline constexpr uint64_t kRequestMagic = 0x51c9a1d07be33f5e;
@@ -102,8 +104,8 @@ inline constexpr uint64_t kAnswerMagic = 0x6be2f8041c97d3aa;
 struct IpcRequest {
   uint64_t magic;
   uint32_t version;
-  uint32_t first;   // of the units that the block lies in, the first whose descriptor is wanted
-  uint64_t number;  // drawn by the importer; the answer has its proof
+  uint32_t first;   // the first of the block's units whose descriptor is wanted
+  uint64_t number;  // random, from the importer; the answer shows proof_of() it
   IpcToken token;   // with the pass or the word instead of its secret
 };
 
@@ -111,9 +113,9 @@ enum class IpcStatus : uint32_t {
   given,
   gone,     // the block was freed, or never was
   refused,  // another user asks
-  version,  // the exporter speaks another version: the answer's
-  unable,   // the units' descriptors cannot be had
-  come,     // to the socket that this is from, and ask there
+  version,  // the exporter has another version, that of the answer
+  unable,   // the exporter cannot get descriptors of the units
+  come,     // repeat the request to the socket that sent this, the line
 };
 
 struct IpcAnswer {
@@ -121,26 +123,26 @@ struct IpcAnswer {
   uint32_t version;
   IpcStatus status;
   uint64_t proof;  // of the request's number
-  // Where `given`: the driver's handle of the chunk, and the block in it.
+  // If `given`: the driver's handle of the chunk, and the block's place in the chunk.
   CUipcMemHandle handle;
   uint64_t offset;
   uint64_t bytes;
-  // Where the block lies in units: then there is no handle, `offset` is that in the first of them,
-  // and descriptors came along of as many from IpcRequest::first on as one message takes.
+  // If the block lies in units: there is no handle, and `offset` is that in the first unit. With
+  // the answer come descriptors of the units from IpcRequest::first on, kMostFiles at most.
   uint64_t unit_bytes;  // 0: in a chunk
   uint64_t units;
 };
 
-// How many descriptors come with one message, and how many the kernel takes.
+// The most descriptors that Cistern sends with one message, and that the kernel allows with one.
 inline constexpr uint32_t kMostFiles = 64;
 inline constexpr uint32_t kMostOfKernel = 253;
 
-// The same file under a high number, as programs expect the low ones for files of their own, and
-// closed where another program begins; as it is where none is free.
+// Moves a descriptor to a high number with close-on-exec, because programs expect the low numbers
+// for files of their own. Returns the new number, or `file` if no high number is free.
 int out_of_the_way(int file);
 
-// Descriptors in one thread's hands: what is there at the end is closed, and in a child that is
-// forked meanwhile.
+// Descriptors that one thread has in hand. They are closed when this object ends, and in a child
+// that is forked while it exists.
 class IpcFiles {
  public:
   IpcFiles() : known_(this) {}
@@ -151,10 +153,10 @@ class IpcFiles {
   uint32_t count() const { return count_; }
   int number(uint32_t i) const { return numbers_[i]; }
   const int* numbers() const { return numbers_; }
-  // There are fewer than kMostOfKernel.
+  // To be called only while there are fewer than kMostOfKernel.
   void add(int number) { numbers_[count_++] = number; }
-  // Whoever sent them, and whatever they are to do when they are closed: none waits for its unsent
-  // data. errno stays.
+  // Closes all without a wait, even if a sender set a socket to wait for unsent data (SO_LINGER).
+  // Leaves errno alone.
   void close_all();
   void take_all(IpcFiles* others);
   void close_in_child();
@@ -165,13 +167,13 @@ class IpcFiles {
   const InHand<IpcFiles> known_;
 };
 
-// From the first call on, a child closes what was in hand when it was forked.
+// From the first call on, a forked child closes all descriptors that were in hand at the fork.
 void close_what_children_get();
 
 // The address of the socket of a process; its length.
 socklen_t ipc_address(const IpcProcess& process, sockaddr_un* out);
 
-// What a filter lets in: messages of this size with this word at this place.
+// A filter accepts only messages of `bytes` bytes with `word` at offset `at`.
 struct IpcFilter {
   size_t bytes, at;
   uint64_t word;
@@ -186,16 +188,16 @@ struct IpcSender {
   sockaddr_un address{};
   socklen_t address_bytes = 0;
 
-  // An abstract one. A path is never one of Cistern's, and may lie where to look it up takes as
-  // long as somebody likes.
+  // Whether it is an abstract address. A path is never one of Cistern's sockets, and another user's
+  // file system may delay its look-up for ever.
   bool has_address() const {
     return address_bytes > sizeof address.sun_family && address.sun_path[0] == '\0';
   }
 };
 
-// A socket of Cistern's, under a high number; used no more once the program has made that number
-// another file: then what needs it fails, with EBADF. Any thread may call still_ours(); for the
-// rest, one thread at a time.
+// A socket of Cistern's, under a high number. If the program closes it and the number becomes
+// another file, calls fail with EBADF. Any thread may call still_ours(); only one thread at a time
+// may call the others.
 class OwnSocket {
  public:
   // Bound to the name of this process. No descriptor comes in where the kernel can refuse them all
@@ -203,11 +205,11 @@ class OwnSocket {
   bool open_for(const IpcProcess& process);
   // An importer's, bound to a name that the kernel chooses. False, with errno.
   bool open_to_ask(const IpcProcess& process, uint64_t number);
-  // A line to whatever socket has that address now: bound as well, once it is connected, so that
-  // nobody else can send to it at any time. It takes no descriptor, as open_for(). False, with
-  // errno.
+  // Opens a line to the socket that has the address `to` now. The line is bound only after it is
+  // connected, so that no other socket can ever send to it. It takes no descriptors, as in
+  // open_for(). False, with errno.
   bool open_line(const IpcProcess& process, uint64_t number, const IpcSender& to);
-  // From now on it hears and reaches that socket alone, and no longer what it was connected to.
+  // From now on this socket receives from and sends to only that one.
   bool connect_to(const IpcSender& to) const;
   void disconnect() const;
   bool still_ours() const;
@@ -215,21 +217,22 @@ class OwnSocket {
   void close_in_child() { close_own(); }
   int number() const { return number_; }
 
-  // A message that is there and who sent it; the size, or -1 without one. What is longer than
-  // `size` is cut off and told as longer. Descriptors that came along are closed.
+  // Takes a message from the queue, without a wait. Returns its whole size, also if it was longer
+  // than `size` and cut off; -1 if there is none. Closes descriptors that came with it.
   ssize_t receive(void* message, size_t size, IpcSender* from) const;
-  // The same with the descriptors that came along. *cut: there were more of them than kMostFiles,
-  // or than the process may open.
+  // The same, but keeps the descriptors. *cut: some were lost, because they were more than
+  // kMostFiles or than the process may open.
   ssize_t receive_with_files(void* message, size_t size, IpcSender* from, IpcFiles* files,
                              bool* cut) const;
   // Without a wait. False, with errno: it was not sent.
   bool send_to(const sockaddr_un& to, socklen_t to_bytes, const void* message, size_t size) const;
-  // To what the socket is connected to, with `files`, if there are any.
+  // Sends to the connected socket, with the descriptors in `files`.
   bool send_connected(const void* message, size_t size, const IpcFiles& files) const;
 
  private:
   bool create(const IpcFilter& filter);
-  // Called with the results of the steps; false closes the socket, errno stays.
+  // Ends the opening; `well`: all steps succeeded. If not, closes the socket and leaves errno
+  // alone.
   bool opened(bool well);
 
   int number_ = -1;

@@ -2,12 +2,13 @@
 // The thread that answers importers of this process's tokens, and its lines. It starts with the
 // first token and stays. It holds no lock while it waits. Its only driver calls are for descriptors
 // of units, and none begins once the process ends. So neither the program's work nor its end waits
-// for it (process/background.h). It answers one datagram after the other, in microseconds apart
-// from such calls, and waits for no peer: a peer that floods its queue only delays others. Messages
-// of processes without a token do not reach the queue (protocol.h). Peers of another user are
-// refused before their message is read. If the program closed the socket, the thread opens it again
-// within a second, under another name if a stranger has taken its name. A forked child has no such
-// thread or socket and none of the descriptors: the tokens stay the parent's.
+// for it (process/background.h). It answers one datagram after the other. Except for such driver
+// calls an answer takes microseconds. It waits for no peer: a peer that floods its queue only
+// delays others. Messages of processes without a token do not reach the queue (protocol.h). Peers
+// of another user are refused before their message is read. If the program closed the socket, the
+// thread opens it again within a second, under another name if a stranger has taken its name. A
+// forked child has no such thread or socket and none of the descriptors: the tokens stay the
+// parent's.
 //
 // The thread's socket receives requests; the answer only tells importers to come to a line, where
 // they get what they request. A line is a socket of the exporter, connected to the socket from
@@ -24,46 +25,48 @@
 
 namespace cistern::shim {
 
-// Starts the thread unless it runs. False if there can be none, or if this process's user is one
-// that nobody can tell from others (protocol.h). Any thread.
+// Starts the thread unless it runs. False if it cannot start, or if this process has the overflow
+// id, by which no peer can be recognised (is_own_user(), protocol.h). Any thread.
 bool serve_importers(const IpcPools& pools);
 
-// The answers to one message of a user, whatever it holds; `size` is its whole size. Without magic
-// where it deserves none. To what comes to the socket: at best `come`.
+// The answer to one message that came to the thread's socket: at best `come`. The message may hold
+// anything; `size` is its whole size. An answer without magic is not sent.
 IpcAnswer answer_request(const void* message, size_t size, uid_t user);
-// To what comes on a line.
+// The answer to one message that came on a line, and in `files` the descriptors to send with it.
 IpcAnswer answer_message(const void* message, size_t size, uid_t user, const IpcPools& pools,
                          IpcFiles* files);
 
-// The process ends: the driver is called no more. Waits for calls that are under way, but no longer
-// than 100 ms.
+// To be called when the process ends: the thread begins no further driver call. Waits for calls
+// that are under way, but at most 100 ms.
 void stop_service();
 
 void reset_service_after_fork();
 
-// As many importers are heard at a time; others wait in the queue. An importer that says no more
-// has its line for kLineNs, and where others wait for kFairNs: one that means it asks at once, and
-// if it was too slow, anew.
+// At most kMostLines importers have a line at a time; others wait in the queue. A line is closed
+// after kLineNs, or after kFairNs if all lines are taken. A real importer sends its request on the
+// line at once. If it was too slow, it begins again.
 inline constexpr size_t kMostLines = 16;
 inline constexpr uint64_t kLineNs = 1'000'000'000;
 inline constexpr uint64_t kFairNs = 20'000'000;
 
-// Used by the service's thread; close_all() is for the child after a fork, too.
+// Used only by the service's thread, except close_all(), which a forked child also calls.
 class IpcLines {
  public:
-  // Room for one more, also in place of one; what is too old is closed.
+  // Closes lines older than kLineNs. Whether there is room for another line, be it in place of one
+  // older than kFairNs.
   bool has_room(uint64_t now_ns);
-  // For how long has_room() says and does the same if no importer says anything.
+  // For how many ns has_room() returns the same and closes nothing, unless a line is opened or
+  // closed meanwhile.
   uint64_t unchanged_for(uint64_t now_ns) const;
   bool empty() const { return count_ == 0; }
-  // Invites who asked with that number to a line. Without room, or anybody there: does nothing. Who
-  // asks again has the first one.
+  // Opens a line to the importer that sent the request with this number, and sends `come` on it.
+  // Does nothing if there is no room, if the importer is gone, or if it already has a line.
   void invite(const IpcProcess& own, uint64_t number, const IpcSender& to, const IpcAnswer& come,
               uint64_t now_ns);
 
-  // What is to be polled, kMostLines at most, in the order of the lines.
+  // Writes what poll() needs for each line, in their order; returns how many (kMostLines at most).
   size_t put_polled(pollfd* out) const;
-  // The line of that place, and its end: the last one comes to its place.
+  // The line at a place. close_at() closes it, and moves the last line to that place.
   const OwnSocket& at(size_t i) const { return lines_[i].socket; }
   void close_at(size_t i);
   void close_all();
@@ -76,7 +79,7 @@ class IpcLines {
   };
 
   size_t oldest() const;
-  // Whether each place is taken, and the oldest line is one that others need not wait for any more.
+  // Whether all lines are taken, and the oldest one is older than kFairNs.
   bool one_may_go(uint64_t now_ns) const;
 
   Line lines_[kMostLines]{};
