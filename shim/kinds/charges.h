@@ -33,8 +33,8 @@ inline bool charging() { return active() && charges_wanted && driver().complete;
 // One allocation on its way from the program to the driver.
 class Charge {
  public:
-  // Charges `bytes`. Where the cap has no room, what is kept idle on the device is released first;
-  // refused() when that was not enough. No bytes or no device: nothing is charged.
+  // Charges `bytes`. If the cap has no room, first releases idle memory on the device; if that is
+  // not enough, refused() is true. Without bytes or without a device nothing is charged.
   Charge(MemoryKind kind, CUdevice device, uint64_t bytes);
   // Takes the charge back unless it was kept.
   ~Charge();
@@ -44,25 +44,25 @@ class Charge {
   bool refused() const { return refused_; }
   bool made() const { return charged_ != nullptr; }
 
-  // The driver's call; again where the driver is out of memory and idle memory was released.
+  // Makes the driver's call. While the driver is out of memory, releases idle memory and makes the
+  // call again.
   template <typename Call>
   CUresult ask(Call call) {
     return again_with_idle_memory(call(), call, [this] { return return_idle(); });
   }
 
-  // The driver took another size than was charged: corrects the charge; false when the cap has no
-  // room for it.
+  // Corrects the charge to the size that the driver really allocated; false if the cap has no room.
   bool resize(uint64_t bytes);
 
-  // The driver put the memory here: where it shares pages with other memory, corrects the charge to
-  // those that it is the first to touch; false when the cap has no room for them.
+  // The driver placed the memory at this address. If it may share pages with other memory, corrects
+  // the charge to the pages that no other charged memory touches. False if the cap has no room.
   bool place(uint64_t address);
 
   // The allocation succeeded: the charge stays until refunding() sees the key freed, or the
   // context (if any) is gone.
   void keep(uint64_t key, CUcontext context);
 
-  // The allocation succeeded, and the caller remembers the charge: refund() ends it.
+  // The allocation succeeded, and the caller keeps track of it: it must end the charge by refund().
   void hand_over();
 
  private:
@@ -75,17 +75,17 @@ class Charge {
   bool refused_ = false;
   CUdevice device_;
   uint64_t bytes_;
-  alloc::Cap::Weight held_;  // until its place is known, or it does not matter
+  alloc::Cap::Weight held_;  // what the cap holds for it, unless it is charged by its pages
   uint64_t place_ = 0;       // 0: not charged by its pages
   Device* charged_;          // nullptr: nothing is charged
 };
 
-// Ends a charge that was handed over; not of stream-ordered memory.
+// Ends a charge after hand_over(). Not for stream-ordered memory.
 void refund(MemoryKind kind, CUdevice device, uint64_t bytes);
 
-// A free of what Charge::keep() recorded. take_charge() takes the record out before the driver is
-// asked, because a free lets others have the key at once. settle_charge() refunds it if the driver
-// did free, else puts it back.
+// Around a free of memory that Charge::keep() recorded. take_charge() removes the record before the
+// driver's call, because another thread may get the key as soon as the driver has freed it.
+// settle_charge() refunds the charge if the driver freed the memory, else puts the record back.
 struct ChargeRecord;
 ChargeRecord* take_charge(uint64_t key);
 void settle_charge(ChargeRecord* record, bool freed);

@@ -2,9 +2,9 @@
 // The memory of other processes that is open and mapped in this one (imported.h). Any thread.
 //
 // The table has one lock, under which no call is made. Memory of another process may lie in units
-// (ipc/protocol.h): its exporter sends descriptors of them, which are mapped side by side in
-// addresses of this process by virtual memory management. To the driver this is mapped memory,
-// which outlives contexts. No lock may be held while units are mapped.
+// (ipc/protocol.h): the exporter sends their descriptors, and this process maps them side by side
+// by virtual memory management. Such mappings outlive contexts. The caller of map_units() and
+// unmap_units() may hold no lock.
 #pragma once
 
 #include "shim/cuda_api.h"
@@ -12,11 +12,10 @@
 
 namespace cistern::shim {
 
-// A chunk of another process, as a context has it open; or a block in units, of which the handle is
-// its token.
-// `closing`: a thread asks the driver to close it, and takes the record away then, and nobody else
-// does. Whoever wants the chunk meanwhile opens it anew, and may get the same addresses before the
-// record is away. `gone`: its context went.
+// A chunk of another process that a context has open; or a block in units, whose handle is its
+// token. `closing`: one thread has the driver close the mapping, and only that thread removes the
+// record. A thread that needs the chunk meanwhile opens it anew, and may get the same addresses
+// before the old record is removed. `gone`: its context has ended.
 struct Mapping {
   Mapping* next;
   uint64_t key;  // where it begins
@@ -24,38 +23,43 @@ struct Mapping {
   CUcontext context;
   unsigned long long context_number;
   CUipcMemHandle handle;
-  uint64_t users;       // open blocks, each as often as it is open
-  uint64_t surplus;     // that the driver counts beside these, as it would not close them
+  uint64_t users;       // how often its blocks are open, in all
+  uint64_t surplus;     // further opens that the driver counts, because closing them failed
   uint64_t unit_bytes;  // 0: in a chunk
   bool closing, gone;
 
   bool in_units() const { return unit_bytes != 0; }
 };
 
-// Of a chunk that is open already. False: it is not.
+// Opens a block of a chunk that its context already has open. False if it has not, or if there is
+// no memory for the record.
 bool use_open_mapping(const Mapping& wanted, const IpcAnswer& answer, CUdeviceptr* out);
-// Of a chunk that the driver has just opened. False: it was open already, to another thread, or
-// there is no memory. Then the driver, which counts, is to close it once.
+// Opens a block of a chunk that the driver has just opened. False if another thread has opened the
+// chunk meanwhile, or if there is no memory. The driver counts opens, so the caller must then have
+// it close the chunk once.
 bool use_new_mapping(const Mapping& opened, const IpcAnswer& answer, CUdeviceptr* out);
-// The driver would not close what was opened beside a mapping: that is noted there. False: there is
-// no such mapping.
+// That close failed: counts it as surplus of the chunk's mapping. False if there is no such
+// mapping.
 bool note_surplus(const Mapping& opened);
 
 enum class Closing : uint8_t { foreign, not_open, still_open, others_use_it, last };
 
-// Where a block is closed for good whose chunk others use, its context is to be waited for before
-// (`waited`): the driver does that at the end of a block of its own. `*mapping` is the caller's
-// where it was the last; `*context` that of the block.
+// Begins to close the block at an address. The last close of a block waits for its context, as the
+// driver's does. If other blocks use the chunk, the driver makes no such wait. Then the result is
+// others_use_it: wait for *context and call again with `waited`. If the result is `last`, no other
+// block uses the chunk: the caller must close *mapping and call end_closing().
 Closing begin_closing(CUdeviceptr address, bool waited, Mapping** mapping, CUcontext* context);
 
 // What became of the mapping whose last block was to be closed.
 enum class Closed : uint8_t { still_open, closed, still_mapped };
-// Where its context went meanwhile, it is not open any more.
+// still_open: the driver refused to close it. If its context has ended meanwhile, the mapping is
+// dropped all the same.
 void end_closing(Mapping* mapping, Closed how);
 
-// Units that nobody has open, and that are mapped: of contexts that are gone, and of `idle`, which
-// is waited for before they are unmapped. They are the caller's.
+// Takes a list of units that are still mapped though no block in them is open: those of contexts
+// that are gone, and those of `idle`, which the caller must wait for before it unmaps them.
 Mapping* take_left_over(CUcontext idle);
+// Returns units that could not be unmapped; gives back the record of units that were.
 void leave_over_again(Mapping* list);
 void forget_left_over(Mapping* units);
 
@@ -72,13 +76,13 @@ struct MappedUnits {
   uint64_t bytes;
 };
 
-// What is mapped of a token, or why not: nothing is, then. `reply` is the exporter's last, of which
-// `first` is the answer with the `files` that came along; further ones are asked for, with
-// the same `patience`.
+// Maps the units of a token's block. `first` is the exporter's first answer, with the descriptors
+// in `files`; the function requests further ones, within the same `patience`. *reply is the
+// exporter's last reply. After an error nothing is mapped.
 CUresult map_units(const IpcToken& token, const IpcAnswer& first, IpcFiles* files,
                    IpcPatience* patience, MappedUnits* out, IpcReply* reply);
 
-// An error means that it is mapped as before.
+// After an error the units are still mapped.
 CUresult unmap_units(const MappedUnits& units);
 
 }  // namespace cistern::shim

@@ -3,9 +3,10 @@
 // memory, and frees and queries of addresses outside the pools. It stays the driver's. If charges
 // are kept, it is charged; with the fill on, it is filled. Any thread.
 //
-// The fill (FLAGS_init_allocated_mem) is that of all memory which comes from no pool of ours. The
-// pools fill their own blocks (allocator/chunk/fill.h, CudaSource::fill). The fill_* functions and
-// note_unfilled() are to be called only if fill_on() is true. None changes a result of the program.
+// The functions below fill memory that comes from none of Cistern's pools
+// (FLAGS_init_allocated_mem). The pools fill their own blocks (allocator/chunk/fill.h,
+// CudaSource::fill). Call the fill_* functions and note_unfilled() only if fill_on() is true. They
+// cannot fail a call of the program.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +20,8 @@ namespace cistern::shim {
 inline bool fill_on() { return active() && policy().fill_byte() >= 0; }
 inline unsigned char fill_byte() { return static_cast<unsigned char>(policy().fill_byte()); }
 
-// Linear memory that the driver just gave the calling thread: fills it and waits for that, since
-// any stream may use the memory next.
+// Fills linear memory that the driver has just allocated for the calling thread, and waits until it
+// is filled, since any stream may use the memory next.
 void fill_linear(CUdeviceptr address, size_t bytes);
 
 // Stream-ordered memory: filled in the order of the stream the request named, so nothing waits.
@@ -29,10 +30,12 @@ using Memset = CUresult(CUDAAPI*)(CUdeviceptr, unsigned char, size_t, CUstream);
 void fill_ordered(Memset memset, CUdeviceptr address, size_t bytes, CUstream stream,
                   const PoolHome& home);
 
-// Memory of a kind that is not filled was handed out in the current context.
+// To be called when memory of a kind that Cistern cannot fill was handed out in the current
+// context.
 void note_unfilled();
 
-// cuMemAlloc and cuMemFree beside the pools. Stream-ordered memory, too, may be freed this way.
+// cuMemAlloc and cuMemFree of memory outside the pools. free_linear() also frees stream-ordered
+// memory.
 CUresult allocate_linear(CUdeviceptr* out, size_t bytes);
 CUresult free_linear(CUdeviceptr address);
 

@@ -9,7 +9,8 @@
 
 namespace cistern::shim {
 
-// Whether anybody wants to know. If not, the driver alone is asked; it has all these functions.
+// Whether charges or observers need this. If not, hooks call only the driver. If true, the driver
+// has all these functions.
 bool following_physical();
 
 CUresult create_physical(CUmemGenericAllocationHandle* handle, size_t size,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream-ordered memory and the driver's memory pools it comes from: allocation and free, where the
-// pools have their memory, and what they keep.
+// Stream-ordered memory and the driver's memory pools it comes from: allocation and free, the
+// device of each pool, and the unused memory that pools keep.
 //
 // A request is served by the scratch cache or by the driver (stream_ordered.cc). The driver's
 // blocks are charged from their allocation to the call that really frees them, be that the
@@ -48,12 +48,12 @@
 namespace cistern::shim {
 
 struct PoolHome {
-  CUdevice device;  // kNoDevice: host memory, or nothing is known of the pool
+  CUdevice device;  // kNoDevice: host memory, or the pool is unknown
   alloc::MemoryKind kind;
 };
 
 void memory_pool_created(CUmemoryPool pool, const CUmemPoolProps& properties);
-// What was noted of it, if anything was.
+// Forgets the home of a pool; returns it, if it was known.
 std::optional<PoolHome> forget_home(CUmemoryPool pool);
 void remember_home(CUmemoryPool pool, PoolHome home);
 // The home of a pool that was noted, or of a device's default pool.
@@ -62,9 +62,9 @@ PoolHome home_of(CUmemoryPool pool);
 // The program asked for stream-ordered memory: there may be something to trim.
 void note_stream_ordered_use();
 
-// Memory is short on the device, or (kNoDevice) on any: what their default pools keep and nothing
-// uses goes back to the driver, which by itself gives it back at a synchronisation. True if that
-// was anything.
+// If memory is short on the device (kNoDevice: on any device): trims the unused memory of the
+// default pools at once; the driver itself would return it at a synchronisation. True if anything
+// was returned.
 bool trim_default_pools(CUdevice device);
 
 void reset_memory_pools_after_fork();
@@ -81,11 +81,13 @@ void kept_pools_used(CUmemoryPool pool);
 // The program made a pool.
 void kept_pool_created(CUmemoryPool pool, const CUmemPoolProps& properties);
 
-// `asleep`: nobody uses it since a context of its device began to end.
+// Who set a pool's threshold. `asleep`: it was Cistern's until a context of the pool's device began
+// to end, and the pool was not used since.
 enum class Whose : uint8_t { nobodys, ours, programs, asleep };
 
-// The program sets a pool's threshold or destroys it: from the constructor on nothing here calls
-// the driver for the pool. If that went well it is the program's, or gone; else all is as before.
+// Put around a program's call that sets a pool's threshold or destroys the pool. From the
+// constructor on, Cistern makes no driver call on the pool. If the call succeeded, call
+// is_the_programs() or is_gone(); else the destructor restores what was before.
 class TakenPool {
  public:
   explicit TakenPool(CUmemoryPool pool);
@@ -97,30 +99,32 @@ class TakenPool {
 
  private:
   struct KeptPool* pool_;  // nullptr: there are too many
-  uint64_t birth_;         // once destroyed, another thread's new pool may have handle and place
-  Whose was_;              // and will be at the end
+  uint64_t birth_;         // tells the pool from a later one with the same handle and record
+  Whose was_;              // before the call; the destructor sets it again
 };
 
-// The driver's answer, as it would be if nothing were kept.
+// Changes the driver's answer about a pool to what it would be if Cistern kept nothing.
 void tell_without_kept(CUmemoryPool pool, CUmemPool_attribute attribute, void* value);
-// The program puts the high-water mark of use back: the driver's call for that.
+// Makes the program's driver call that resets the high-water mark of use.
 CUresult reset_used_high(CUmemoryPool pool, void* value);
 
-// Whether pools may keep what another pool lacks.
+// Whether several pools keep memory, so that one may keep what another one lacks.
 bool several_pools_keep();
 
 // For order/contexts/context.h; these do nothing where the setting is off.
 void kept_pools_close(const Context& context);
-// Which of it a trim could give back is not known before: memory whose free waits for work cannot.
+// Trims what adopted pools on the device keep, before the program asks how much memory is free. It
+// cannot be predicted instead: memory whose free still waits for work cannot be trimmed.
 void give_back_kept(CUdevice device);
-// What the pools keep that the program made; those of the devices: trim_default_pools().
+// Trims pools that the program made. For the devices' default pools call trim_default_pools().
 bool trim_kept_pools(CUdevice device);
 
 PoolsReport kept_pools_report();
 
 void reset_kept_pools_after_fork();
 
-// `Kind` is what the call means by stream 0 (order/ask.h), `real` the driver's function for that.
+// `Kind` is the call's meaning of stream 0 (order/ask.h); `real` is the driver's function with the
+// same meaning.
 using AllocateAsync = CUresult(CUDAAPI*)(CUdeviceptr*, size_t, CUstream);
 using AllocateFromPool = CUresult(CUDAAPI*)(CUdeviceptr*, size_t, CUmemoryPool, CUstream);
 using FreeAsync = CUresult(CUDAAPI*)(CUdeviceptr, CUstream);
