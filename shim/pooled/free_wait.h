@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CISTERN_FREE_SYNC: before a block goes back to its pool, the work of its context is waited for,
-// as in the driver's own cuMemFree and cuMemFreeHost. Programs have come to rely on that: they read
+// CISTERN_FREE_SYNC: before a block goes back to its pool, the free waits for the work of its
+// context, as the driver's own cuMemFree and cuMemFreeHost do. Programs rely on that: they read
 // what a copy or a kernel wrote, overwrite what a copy reads, use on one stream what another one
 // wrote, or ask an event. Any thread.
 //
@@ -20,17 +20,18 @@
 //   such copies where memory lies in units        a synchronisation of the other context, too:
 //   (allocator/expandable)                        the driver need not know of them
 //
-// For pinned memory that is the work of the context in which it was allocated: in cuMemFreeHost an
-// H100 with driver 580 waited for no other one.
+// A free of pinned memory waits for the context in which the memory was allocated: in cuMemFreeHost
+// an H100 with driver 580 waited for no other one.
 //
-// In a free of its own the driver says what it waits for, and whether a capture allows it. Once a
-// capture has begun during one wait, the next is such a free, too, which the capture cannot forbid.
+// A free of the driver's own waits for what the driver decides, and fails if a capture forbids it.
+// If a capture begins during a wait, the next wait is such a free as well, in a mode in which the
+// capture cannot forbid it.
 //
-// A synchronisation shows that the freed memory is clean. A free of the driver's own does not:
+// A synchronisation proves that the freed memory is clean. A free of the driver's own does not:
 // measured devices wait there, but CUDA does not promise it.
 //
-// Before a free leaves its order to the device, it looks whether the program has a device open that
-// reaches memory of the GPU past CUDA (free_wait.cc): such a device would not keep that order.
+// Before a free leaves its order to the device, it checks whether the program has opened a device
+// that reaches GPU memory past CUDA (free_wait.cc): such a device would not keep the order.
 #pragma once
 
 #include "shim/cuda_api.h"
@@ -41,18 +42,19 @@
 namespace cistern::shim {
 
 struct FreeWait {
-  bool over = false;  // the free has its answer, and the pool is not to be asked
+  bool over = false;  // the free returns `answer`, and the block does not go to the pool
   CUresult answer = CUDA_SUCCESS;
   alloc::Ticket latest = alloc::Reclaim::kNow;  // covers all work that may touch the block
 };
 
-// A ticket that every context has passed: whoever gets the block next comes behind all earlier
-// work, which the device keeps in order or which is over.
+// A ticket that every context has passed. Work on the block's next use comes after all earlier
+// work: that is over, or the device keeps the order.
 inline constexpr alloc::Ticket kClean = 0;
 
-// Where there is something to wait for. `chunk` is what the index found for `address`, `pool` its
-// pool, `owner` the context of that. Does not wait while the context is about to end, nor for a
-// wrong free. A failed wait is the answer to the free, and the block stays the program's.
+// The slow path, if there is something to wait for. `chunk` is what the index found for `address`,
+// `pool` is its pool, `owner` the pool's context. Does not wait if the context is about to end, or
+// if the program holds no block at the address. If the wait fails, the free returns its error and
+// the block stays the program's.
 [[gnu::cold]] FreeWait wait_in_free(Context& owner, alloc::ContextPool& pool, alloc::Chunk* chunk,
                                     CUdeviceptr address);
 

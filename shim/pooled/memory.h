@@ -3,11 +3,12 @@
 // host memory (CISTERN_PINNED_POOL) that of cuMemHostAlloc, cuMemAllocHost and cuMemFreeHost.
 // Results are the driver's own, or those that it would have returned. Any thread.
 //
-// The driver serves all other requests. For pinned memory these are those with unknown flags, and
-// those for which the pools have nothing clean during a capture, while much memory waits for work,
-// or beyond the limit unless it was set. Apart from CISTERN_FREE_SYNC a free of pinned memory does
-// not wait until much memory waits for work. Then it waits for the oldest, at most a second, and
-// free chunks go back to the driver, which waits as without Cistern.
+// The driver serves all other requests. It serves a request for pinned memory that has unknown
+// flags. It also does so if the pools have no clean memory for the request and must not obtain
+// more: during a capture, while much freed memory waits for work, or beyond the pools' default
+// limit (a limit that the user set makes the request fail). A free of pinned memory waits as
+// CISTERN_FREE_SYNC says. If much freed memory waits for work, it also waits for the oldest, at
+// most a second, and free chunks go back to the driver, whose free waits as without Cistern.
 #pragma once
 
 #include <cstddef>
@@ -24,11 +25,11 @@ struct Context;
 // driver's (no context, one without a pool, or arguments that the driver refuses).
 Context* serving_context(const CUdeviceptr* out, size_t bytes);
 
-// `context` is what serving_context() answered for the request. Where phases alone are watched,
-// they learn of it here, and so of a free().
+// `context` is the result of serving_context() for the request. If only phases observe, allocate()
+// and free() report to them.
 CUresult allocate(Context& context, CUdeviceptr* out, size_t bytes);
-// The same out of line, for the hook where somebody watches (watch/watch.h): allocate() has one
-// caller, the hook's own way, and becomes part of it.
+// The same out of line, for calls with observers (watch/watch.h). So allocate() has one caller, the
+// hook's fast path, and is inlined there.
 CUresult allocate_watched(Context& context, CUdeviceptr* out, size_t bytes);
 
 // Whether the address lies in a chunk of the pools, and in which. Waits, 2 s at most, while that
@@ -38,8 +39,8 @@ bool ours(CUdeviceptr address, alloc::Chunk** chunk);
 // `chunk` is what ours() found for the address.
 CUresult free(alloc::Chunk* chunk, CUdeviceptr address);
 CUresult free_watched(alloc::Chunk* chunk, CUdeviceptr address);  // as allocate_watched()
-// The same for cuMemFreeAsync, where no capture forbids the call: the caller has asked. `in_driver`
-// makes that call, for a block that no pool takes back.
+// The same for cuMemFreeAsync. The caller has checked that no capture forbids the call. `in_driver`
+// makes the driver's call, if no pool takes the block back.
 CUresult free_ordered(alloc::Chunk* chunk, CUdeviceptr address,
                       const alloc::OrderedFree& in_driver);
 
@@ -55,8 +56,8 @@ bool holds_pinned(alloc::Chunk* chunk, const void* memory);
 // cuMemGetAddressRange of a block in this chunk.
 CUresult pinned_range(alloc::Chunk* chunk, CUdeviceptr* base, size_t* size, CUdeviceptr address);
 
-// Questions about an address; the driver is asked about another one (kNowhere, queries.h)
-// where the program holds nothing.
+// Queries of an address of pinned memory. If the program holds no block there, the result is the
+// driver's for an address that is no allocation (kNowhere, queries.h).
 CUresult pinned_flags(unsigned* flags, void* memory);
 CUresult pinned_device_pointer(CUdeviceptr* out, void* memory, unsigned flags);
 

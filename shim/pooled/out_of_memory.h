@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a request gets an error, and which one. A call that a pool serves alone must fail if the
-// driver's would: some errors come before the driver looks at a size or an address. And before any
-// call returns out of memory, idle memory on the device is released to the driver and the call is
-// made again. Any thread.
+// When a request fails, and with which error. A call that a pool serves without the driver must
+// fail if the driver's call would: the driver returns some errors before it looks at a size or an
+// address. Before any call returns out of memory, idle memory on the device goes back to the
+// driver, and the call is made again. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -15,37 +15,38 @@ namespace cistern::shim {
 
 struct Context;
 
-// The driver refuses every call about memory without a context, in one that is gone or whose work
-// died, and inside a host function on a stream: its error then, else CUDA_SUCCESS. `owner` is the
-// context of the block in question.
+// The driver refuses every call about memory if no context is current, if the context has ended or
+// a fault ended its work, and inside a host function on a stream. Returns the driver's error then,
+// else CUDA_SUCCESS. `owner` is the context of the block that the call names.
 CUresult refusal(Context& owner);
-// The same where no block of ours is in question.
+// The same for a call that names no block of a pool.
 CUresult refusal_here();
 
-// To be called while something captures: what the driver answers this thread to a call as unsafe as
-// cuMemFree (cuda.h, cuThreadExchangeStreamCaptureMode). Where it refuses, the capture becomes
-// invalid, as it would by the call itself.
+// To be called during a capture: makes a call that the driver counts as unsafe, like cuMemFree
+// (cuda.h, cuThreadExchangeStreamCaptureMode), and returns its result. If the driver refuses it,
+// the capture becomes invalid, as it would by cuMemFree.
 CUresult ask_for_unsafe_call();
 
-// What the driver would say of an allocation, other than a stream-ordered one, for which there is
-// no room: a context whose work died, or a capture that forbids the call, comes first.
+// The error of an allocation for which there is no memory. The error of a context after a fault, or
+// of a capture that forbids the call, takes precedence over out of memory. Not for stream-ordered
+// allocations.
 CUresult no_room();
-// The same of physical memory, which a capture does not forbid to make.
+// The same for physical memory (cuMemCreate), which no capture forbids.
 CUresult no_room_for_units();
 
 // Releases what is kept idle on a device; false if neither this thread nor another released
 // anything. To be called only after the driver or a cap said that memory is out.
 bool release_idle_memory(CUdevice device);
-// The same on the current device, and of stream-ordered memory on every device: the stream or pool
-// of the request may be another device's.
+// The same for the current device. Also releases idle stream-ordered memory on every device,
+// because the stream or pool of the request may belong to another one.
 bool release_idle_memory();
 
-// In a careful process (order/careful.h), after a free: what the pools of the block's context have
-// free goes back at once, by frees of the driver, which wait as the program's own would have.
+// In a careful process (order/careful.h), after a free: returns all free memory of the pools of the
+// block's context to the driver at once. The driver's frees wait as the program's own would have.
 void return_freed(Context& context);
 
-// A request to a pool cannot be served: counts that if the cap is the reason, logs it, and returns
-// CUDA's code.
+// A pool cannot serve a request: logs that, counts it if the cap is the reason, and returns CUDA's
+// error code.
 CUresult out_of_memory(Context& context, size_t bytes);
 
 // Makes the call again as long as it says that memory is out and release_idle() released something.
@@ -75,8 +76,8 @@ CUresult ask_for_memory(Function* real, Arguments... arguments) {
   return ask_for_memory([&] { return ask(real, arguments...); });
 }
 
-// A call that may need device memory without asking for any said that memory is out. Outside a
-// capture it is made once more, if anything idle could be released.
+// For a driver call that returned out of memory though it does not allocate memory for the program.
+// Unless something captures, it is made once more if idle memory could be released.
 bool release_for_once_more();
 template <typename Call>
 CUresult once_more_with_idle_memory(Call call) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is said of a pooled block, to the program and to other processes: the block, not its chunk.
-// `chunk` is the result of ours() or pinned() (memory.h) for the address. If the program holds no
-// block there, the error is the driver's for an unknown address. Any thread.
+// Queries about a pooled block, by the program and by other processes. Results describe the block,
+// not its chunk. `chunk` is the result of ours() or pinned() (memory.h) for the address. If the
+// program holds no block there, the error is the driver's for an unknown address. Any thread.
 //
-// If the pools' memory comes from virtual memory management (order/cuda_source.h), the driver knows
-// handles, mappings and access of it that belong to Cistern. The program gets the same answers as
-// for memory of cuMemAlloc.
+// If the pools' memory comes from virtual memory management (order/cuda_source.h), its handles,
+// mappings and access rights belong to Cistern. The program gets the same results as for memory of
+// cuMemAlloc.
 //
 // Another process may open a block (cuIpcGetMemHandle). For a whole block the driver's handle is
 // enough. For a block inside a chunk, or in units, the program gets a token (ipc/token.h), and this
@@ -29,15 +29,17 @@ inline constexpr CUdeviceptr kNowhere = 0x1000;
 CUresult block_range(alloc::ContextPool& pool, alloc::Chunk* chunk, CUdeviceptr* base, size_t* size,
                      CUdeviceptr address);
 
-// The address, or where the stretch begins or ends in memory with such handles, kNowhere: the
-// driver answers for that as for memory of cuMemAlloc.
+// kNowhere if the range begins or ends in the pools' virtual memory, else `address`. With the
+// result as its argument, a driver call about handles fails as it does for memory of cuMemAlloc.
 CUdeviceptr not_in_a_unit(CUdeviceptr address, size_t bytes = 1);
 
-// Not supported for a block in units that no other process can have.
+// cuIpcGetMemHandle. Fails with "not supported" for a block in units that cannot be shared with
+// other processes.
 CUresult export_block(alloc::Chunk* chunk, CUipcMemHandle* handle, CUdeviceptr address);
 
-// This process opens a handle of its own: the driver's handle that stands behind it, and true. Of a
-// block `in_units` there is none.
+// Whether the handle is a token that this process made. If so, *out is the driver's handle of the
+// chunk, or the token itself if the program no longer holds the block. For a block in units
+// *in_units is true, and *out has no meaning.
 bool own_handle(const CUipcMemHandle& handle, CUipcMemHandle* out, bool* in_units);
 
 }  // namespace cistern::shim

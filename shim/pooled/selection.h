@@ -4,10 +4,10 @@
 // really freed, as long as the driver has memory.
 //
 // CISTERN_ONLY_SIZES and CISTERN_POOL_FIRST choose by size and by order. Other settings choose by
-// where a request comes from: CISTERN_SKIP_OPT_SET, CISTERN_SKIP_GRADS and
-// FLAGS_enable_inplace_whitelist keep those that match out of the pools, CISTERN_ONLY_SITES all
-// that do not. A request comes from a call site and a range (NVTX); each of these is matched once
-// and its answer kept. Any thread; no lock of Cistern's may be held.
+// the call site and the NVTX range of a request. CISTERN_SKIP_OPT_SET, CISTERN_SKIP_GRADS and
+// FLAGS_enable_inplace_whitelist keep requests that match out of the pools. CISTERN_ONLY_SITES
+// keeps those out that do not match. Each site and each range is matched once, and the result is
+// kept. Any thread; the caller may hold no lock of Cistern's.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,15 @@ namespace cistern::shim {
 // the chosen sizes are counted.
 bool selected(uint64_t bytes);
 
-// At load: reads the entries, and has call sites found where there are any.
+// To be called at load: reads the entries of these settings. If there are any, switches call sites
+// on.
 void open_chosen_sites(const config::Policy& policy);
 
 // Whether the site and the range of the calling thread let its request be pooled. To be asked once
 // for each request, because those that match an entry are counted.
 bool site_is_pooled();
 
-// The entries in the order of the settings; false: there are no more.
+// The entry with this index, in the order of the settings; false if there are no more.
 bool chosen_sites_entry(int index, SiteEntry* out);
 
 }  // namespace cistern::shim

@@ -6,8 +6,8 @@
 
 namespace cistern::shim {
 
-// The operators of the inplace whitelist, in the words that operators are named with: "batch_norm"
-// stands for batch_norm, BatchNorm and batchNorm.
+// The operators of the inplace whitelist, as words: "batch_norm" stands for batch_norm, BatchNorm
+// and batchNorm.
 inline constexpr std::string_view kInplaceOperators[] = {
     "sigmoid",
     "exp",
