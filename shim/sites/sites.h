@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Call sites: from where in the program a call came, as one number for each distinct call stack.
-// Off until a setting needs it. Any thread; no lock of Cistern's may be held, unless it says
-// otherwise.
+// Call sites: one number for each distinct call stack that led to a hook. Off until a setting needs
+// it. Any thread; the caller may hold no lock of Cistern's.
 //
-// The frames of a site begin with the caller of the hook; Cistern's own are left out. Where the
-// thread runs Python, its Python frames stand as one block before the first native frame of the
-// interpreter, which ran them: what called CUDA for them comes before, what started them after.
+// The frames of a site begin with the caller of the hook; Cistern's own are left out. If the thread
+// runs Python, all its Python frames stand together, just before the first native frame of the
+// interpreter. Native frames that Python called come before them, those that called Python after.
 //
 // *The unwinder* (unwinder.cc) finds the return addresses on the calling thread's stack, by
-// libunwind. That is loaded for Cistern alone (RTLD_LOCAL): were it the program's, the program's
-// C++ exceptions would go through it. It takes locks of its own, maps memory, may call malloc once,
-// and opens a pipe by which it tests addresses before it reads them. So it is not called from
-// inside malloc.
+// libunwind. That is loaded RTLD_LOCAL: otherwise it would handle the program's C++ exceptions. It
+// takes locks of its own, maps memory, may call malloc once, and opens a pipe by which it tests
+// addresses before it reads them. So it is not called from inside malloc.
 //
 // *Python frames* (frames.cc) are read from the interpreter's own records. Most callers of CUDA
 // have given back the interpreter's lock (GIL), and without it no function that takes references
@@ -31,8 +29,8 @@
 
 namespace cistern::shim {
 
-// How many files the process has loaded and unloaded so far. What an address means changes with
-// them, and with nothing else that Cistern looks at.
+// How many files the process has loaded and unloaded so far. While both numbers stay the same, an
+// address means the same code.
 struct LoadedFiles {
   uint64_t loads, unloads;
   uint64_t changes() const { return loads + unloads; }
@@ -42,22 +40,22 @@ LoadedFiles loaded_files();
 // Loads libunwind, unless that was done.
 void load_unwinder_once();
 
-// The return addresses, innermost first, the caller's own among them; at most `most`. 0: libunwind
-// cannot be had, or another thread takes long to load it.
+// Writes at most `most` return addresses, innermost first, including the caller's own. Returns
+// their number; 0 if libunwind cannot be loaded, or while another thread takes long to load it.
 int return_addresses(void** out, int most);
 
-// Whether return_addresses() may follow what it remembers of a library that is no longer there.
-// What it then reads was tested first, so that its answer is wrong but does no harm.
+// Whether return_addresses() may use cached data of a library that was unloaded. Its result may
+// then be wrong, but is safe: it tests each address before it reads it.
 bool may_be_outdated(const LoadedFiles& loaded);
 
-// The same as return_addresses(), which has been called, from what is loaded now; a microsecond a
-// frame. `loaded` is loaded_files().
+// The same as return_addresses(), without cached data; takes a microsecond a frame. Call
+// return_addresses() before. `loaded` is loaded_files().
 int exact_return_addresses(void** out, int most, const LoadedFiles& loaded);
 
-// For people, why libunwind cannot be had; nullptr: it can, or it was not asked for yet.
+// Why libunwind could not be loaded, for people; nullptr if it was, or if nobody tried yet.
 const char* why_no_unwinder();
 
-// Loading it may have been another thread's work.
+// In a forked child: a thread of the parent may have been loading it.
 void reset_unwinder_after_fork();
 
 struct PythonCall {
@@ -66,8 +64,9 @@ struct PythonCall {
   uint64_t identity() const;
 };
 
-// Innermost first, at most `most`; 0 without Python. `changes` is LoadedFiles::changes(): Python is
-// looked for again when something was loaded.
+// Writes the thread's Python calls, innermost first, at most `most`. Returns their number; 0
+// without Python. `changes` is LoadedFiles::changes(): if it has changed, Python is looked for
+// again.
 int python_calls(PythonCall* out, int most, uint64_t changes);
 
 // The frame of a call, valid at this moment; takes no reference.
@@ -83,8 +82,8 @@ struct Symbol {
 };
 void find_symbol(const alloc::Frame& frame, Symbol* out);
 
-// The same, and as people write it: "add(int, int)", or the symbol where there is nothing to
-// demangle or nobody who can.
+// The same, and the demangled name: "add(int, int)". `readable` is the symbol itself if that is not
+// mangled, or if no C++ runtime can demangle it.
 struct FunctionName {
   Symbol symbol;
   char readable[1024];
@@ -92,18 +91,18 @@ struct FunctionName {
 void find_function(const alloc::Frame& frame, FunctionName* out);
 
 // "function (file:line)" of a Python frame; "symbol+0x12 (libfoo.so)" of a native one, and "0x12
-// (libfoo.so)" where the symbol is not known; "0x7f12" where no file has the code. Cut off to
-// `size`; the length.
+// (libfoo.so)" if the symbol is not known; "0x7f12" if the code is in no file. Cut off to `size`.
+// Returns the length.
 int describe_frame(const alloc::Frame& frame, char* out, size_t size);
 
 void reset_descriptions_after_fork();
 
-// From now on capture_site() looks. Makes no CUDA call.
+// From now on capture_site() captures sites. Makes no CUDA call.
 void switch_sites_on();
 bool sites_on();
 
-// By the object's constructor: the loader's lock, which this takes, may later be held by a thread
-// that waits for one that allocates.
+// To be called by the object's constructor. It takes the loader's lock. Later another thread might
+// hold that lock while it waits for a thread that allocates, so loading then could deadlock.
 void load_unwinder();
 
 // The site of the calling thread, from 1 on; 0 where it is not known: sites are off, no unwinder
@@ -111,8 +110,7 @@ void load_unwinder();
 // lock of Cistern's may be held.
 uint32_t capture_site();
 
-// The sites known so far are 1 to site_count(), and all of them have their frames. What was told of
-// a site does not change.
+// The sites known so far are 1 to site_count(); all of them have their frames, which never change.
 uint32_t site_count();
 
 // The frames of a site, innermost first; how many were written to `out`, which has room for

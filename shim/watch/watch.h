@@ -2,8 +2,8 @@
 // Surrounds the hooks that allocate and free: records the caller and the result. Without a setting
 // this is one load and a branch. Results are those of the call. Any thread.
 //
-// This is above all code that serves the calls. So the records show what the program did, whether a
-// pool or the driver served it, also with CISTERN_POOL=off.
+// The code that serves the calls lies below this. So the records show what the program did, whether
+// a pool or the driver served it, also with CISTERN_POOL=off.
 #pragma once
 
 #include <cstddef>
@@ -26,15 +26,15 @@ class WatchedAllocation {
   WatchedAllocation(const WatchedAllocation&) = delete;
   WatchedAllocation& operator=(const WatchedAllocation&) = delete;
 
-  // `address` counts where `result` is success.
+  // `address` is used only if `result` is CUDA_SUCCESS.
   void ended(CUresult result, uint64_t address, uint64_t bytes);
 
  private:
   alloc::Event event_{};
 };
 
-// A free that is under way: once it is asked of a pool or the driver, the address may be another
-// block's.
+// A free that is under way. Construct it before the pool or the driver frees: from then on another
+// block may have the address.
 class WatchedFree {
  public:
   WatchedFree(alloc::Memory memory, uint64_t address, CUstream stream);
@@ -49,24 +49,24 @@ class WatchedFree {
   alloc::Event block_{};  // as it was allocated
   bool known_ = false;
   bool succeeded_ = false;
-  bool ignored_ = false;  // part of a capture
+  bool ignored_ = false;  // the free became part of a capture
 };
 
-// The same where phases alone are watched, of memory that is not a pool's (pooled/memory.h counts
-// that). What is freed is kept in `block` until the call was answered; false: it counts for no
-// phase.
+// The same if only phases observe, for memory outside the pools (pooled/memory.h reports pooled
+// memory). Call note_not_live() before the free: it writes the block to `block`, so that the caller
+// can undo it if the free fails. False if the memory belongs to no phase.
 void note_live(alloc::Memory memory, uint64_t address, uint64_t bytes, CUstream stream);
 bool note_not_live(alloc::Memory memory, uint64_t address, CUstream stream,
                    alloc::LiveBlocks::Block* block);
 
-// A context ended with all that was in it; `pooled`: bytes of blocks of its pool among that.
+// A context ended, and with it all memory in it; `pooled`: the bytes of its pool's live blocks.
 void watched_context_ended(CUcontext context, uint64_t pooled);
 inline void watch_context_end(CUcontext context, uint64_t pooled) {
   if (watching()) [[unlikely]]
     watched_context_ended(context, pooled);
 }
 
-// The program waited for work of its own, and has.
+// To be called after a synchronisation by the program succeeded.
 void watched_synchronised();
 inline void watch_synchronised() {
   if (watching()) [[unlikely]]
