@@ -15,8 +15,8 @@
 
 namespace cistern::shim {
 
-// noted() is put around the driver calls whose answers can show a fault, and returns the answer.
-// `handle`: the context of the call; nullptr: the current one.
+// Put noted() around driver calls whose result can show a fault; it returns the result. `handle`:
+// the context of the call; nullptr: the current one.
 void note_failure(CUresult answer, CUcontext handle);
 inline CUresult noted(CUresult answer, CUcontext handle = nullptr) {
   if (answer != CUDA_SUCCESS) [[unlikely]]
@@ -24,8 +24,9 @@ inline CUresult noted(CUresult answer, CUcontext handle = nullptr) {
   return answer;
 }
 
-// CUDA_SUCCESS, or what the driver answers to every call in this context. Where it cannot be asked
-// (another context is current, a capture is in progress), the pool's answer stands.
+// CUDA_SUCCESS, or the error that the driver now returns for every call in this context. Returns
+// CUDA_SUCCESS also if the driver cannot be called (another context is current, or a capture is in
+// progress).
 CUresult ask_suspect(ContextSlot& context);
 inline CUresult condition_of(ContextSlot& context) {
   if (context.suspicion.load(std::memory_order_relaxed) == 0) [[likely]]
@@ -33,8 +34,8 @@ inline CUresult condition_of(ContextSlot& context) {
   return ask_suspect(context);
 }
 
-// What a hook answers when the driver has no such function: only a program that calls an export of
-// Cistern's without a driver gets it.
+// The result of a hook whose function the driver lacks. Only a program that calls Cistern's export
+// without a driver gets it.
 inline constexpr CUresult kNoDriver = CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;
 
 template <typename Function, typename... Arguments>

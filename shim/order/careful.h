@@ -4,14 +4,13 @@
 // so until it ends, since nothing shows when that is over. From then on
 //
 //   * nothing that was freed becomes clean (Reclaim::freeze): marks and synchronisations of the
-//     contexts that are known prove nothing about others. What the pools hold goes back to the
-//     driver, whose own free waits for everything, when memory is short;
-//   * the capture gate is closed (capture_gate.h), as by a capture without an end. So no driver
-//     call is made that the program did not ask for, and its requests go to the driver, which
-//     answers them as it would without Cistern, and gets them back at their frees.
+//     known contexts prove nothing about others. If memory is short, the pools' memory goes back to
+//     the driver, whose own free waits for everything;
+//   * the capture gate is closed (capture_gate.h), as by a capture without an end. So Cistern makes
+//     no driver call of its own. The driver serves the program's requests and frees.
 //
 // So a careful process has the driver's own order, results and speed, except for memory that the
-// pools held before. Blocks freed before wait for no more than they did.
+// pools held before. Blocks that were freed before wait only for what they already waited for.
 //
 // A function that submits work unseen, but only in contexts that the program got from hooked calls,
 // has less effect (entry/unknown.h). From its first call on *work goes unseen*:
@@ -36,11 +35,11 @@ namespace cistern::shim {
 // the first one counts.
 [[gnu::format(printf, 1, 2)]] void become_careful(const char* format, ...);
 
-// The same where work alone goes unseen; such a process may become careful later.
+// The same if only work goes unseen; such a process may become careful later.
 [[gnu::format(printf, 1, 2)]] void work_goes_unseen(const char* format, ...);
 
 bool is_work_unseen();
-// nullptr: it is not.
+// nullptr: no work goes unseen.
 const char* why_work_is_unseen();
 
 bool careful();
@@ -49,7 +48,8 @@ const char* why_careful();
 
 // At load: unknown functions of the driver make the process careful (entry/unknown.h).
 void watch_unknown_functions(const config::Policy& policy);
-// cuInit has succeeded: says how many there are, and looks for links to them.
+// To be called after cuInit succeeded: logs how many unknown functions the driver has, and checks
+// for links to them.
 void tell_unknown_functions();
 
 }  // namespace cistern::shim

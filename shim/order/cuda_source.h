@@ -27,26 +27,26 @@ namespace cistern::shim {
 
 class CudaUnits final : public alloc::UnitSource {
  public:
-  // What the units of a context need of the source that owns them.
+  // What the units of a context need from the source that owns them.
   struct Owner {
     CUcontext context;
     CUdevice device;
     uint32_t number;                     // the context's
     const std::atomic<int>* closing;     // threads in a call that may end the context
-    std::atomic<int>* at_work;           // for whose end such a call waits
+    std::atomic<int>* at_work;           // threads in driver calls that a closing call awaits
     uint64_t (*peers)(uint32_t number);  // the devices with access to the context's memory, as bits
   };
 
   // `wanted`: whether the settings ask for units. Makes driver calls, which need no context.
   void init(const Owner& owner, bool wanted);
-  // The context is gone, and what is left may be given back: also while a capture is in progress,
-  // for nothing will ask again.
+  // The context is gone. From now on its units may go back even while a capture is in progress,
+  // because nothing would try again later.
   void context_gone() { gone_.store(true); }
-  // Whether other processes can have units, and a descriptor of one for them, which the caller
-  // closes; it has a high number. After an error there is none.
+  // Whether units can be shared with other processes. export_file() makes a descriptor of one for
+  // that, under a high number; the caller closes it. After an error there is none.
   bool can_be_files() const;
   CUresult export_file(alloc::Unit unit, int* file) const;
-  // What the peers may do has changed: they get access to what is mapped there, or lose it.
+  // Peer access was enabled or disabled: updates the access of all devices to the mapped range.
   int access_changed(uint64_t address, uint64_t bytes);
 
   uint64_t unit_bytes() override { return unit_bytes_; }
@@ -60,7 +60,7 @@ class CudaUnits final : public alloc::UnitSource {
   int unmap_of_gone(uint64_t address, uint64_t bytes) override;
 
  private:
-  // What a unit can do beside being used by kernels and copies, as bits.
+  // Uses of a unit other than by kernels and copies, as bits.
   enum Ability : uint8_t { kForRdma = 1, kAsFile = 2 };
 
   CUresult map_one(uint64_t address, alloc::Unit unit);
@@ -86,7 +86,7 @@ class CudaUnits final : public alloc::UnitSource {
 
 class CudaSource final : public alloc::MemorySource {
  public:
-  // What a source needs from the code that knows the other contexts (context_life.cc).
+  // Functions of the code that knows the other contexts (context_life.cc).
   struct Others {
     bool (*request_background_work)(bool soon);
     bool (*release_from_other_pools)(CUdevice device);
@@ -103,10 +103,11 @@ class CudaSource final : public alloc::MemorySource {
   void begin_closing() { closing_.fetch_add(1, std::memory_order_seq_cst); }
   void end_closing() { closing_.fetch_sub(1, std::memory_order_seq_cst); }
 
-  // No hook saw the context made, so none may see its end: no call of Cistern's own names it. Only
-  // synchronisations of the program's show what its work has passed.
+  // No hook saw the creation of the context, so none may see its end: Cistern makes no call of its
+  // own on it. Only the program's synchronisations show that its work has ended.
   void set_careful(bool careful) { careful_.store(careful, std::memory_order_seq_cst); }
-  // No hook saw a stream of the context made, and there may be more: no marks of its streams.
+  // No hook saw the creation of a stream of the context. There may be more such streams, so marks
+  // of streams are no longer made.
   void stream_unseen() { stream_marks_.stream_unseen(); }
 
   int obtain(uint64_t bytes, uint64_t* address) override;
@@ -126,7 +127,7 @@ class CudaSource final : public alloc::MemorySource {
   bool pays_what_it_owes(bool waits) override;
   // kNotNow while the program captures, as for every driver call of Cistern's own.
   int fill(const alloc::FillRange* ranges, int count) override;
-  // Whether some thread calls the driver for memory of the context.
+  // Whether some thread is in a driver call that fills or releases memory of the context.
   bool at_work() const { return at_work_.load(std::memory_order_seq_cst) != 0; }
   bool release_from_other_pools() override;
   bool graph_is_open(uint32_t run) override;
@@ -142,13 +143,13 @@ class CudaSource final : public alloc::MemorySource {
   alloc::MarkState query(alloc::Mark mark) override;
   void forget(alloc::Mark mark) override;
 
-  // A stream of this context is about to be destroyed: false if marks cannot cover the work it
-  // still has.
+  // To be called before a stream of this context is destroyed. False if marks cannot cover the work
+  // that it still has.
   bool stream_leaves(CUstream stream);
   // How many threads of the program are in a synchronisation of the whole context.
   std::atomic<int>& synchronising() { return synchronising_; }
-  // The program has synchronised the whole context; `losses` is what StreamRegistry::losses() was
-  // before.
+  // The program has synchronised the whole context. `losses` is StreamRegistry::losses() from
+  // before that.
   void synchronised(uint64_t losses) { stream_marks_.synchronised(losses); }
 
  private:
@@ -173,7 +174,7 @@ class CudaSource final : public alloc::MemorySource {
   // Whether cuMemFreeAsync gives memory of cuMemAlloc back to the device at once.
   enum class CleanRelease : uint8_t { unknown, helps, helps_not };
   std::atomic<CleanRelease> clean_release_;
-  std::atomic<bool> unsettled_;  // a release in stream order was not seen to help yet
+  std::atomic<bool> unsettled_;  // it is not known yet whether a release in stream order helped
   std::atomic<int> clean_releases_in_vain_;
   StreamMarks stream_marks_;
   CudaUnits units_;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The contexts that take part in a piece of work, as the arguments of the call name them: the one
-// that does the work, by the stream or as the current one; the owners of the addresses; contexts
-// named outright; those of a graph. Each argument is understood by its type, so that one function
-// serves every row of submissions.def. Only used with several contexts. Any thread.
+// The contexts that take part in submitted work, found from the arguments of the call: the context
+// of the stream, else the current one; the owners of the addresses; contexts passed as arguments;
+// those of a graph. The type of an argument decides how it is read, so one function serves every
+// row of submissions.def. Only used with several contexts. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -28,18 +28,19 @@ class Participants {
     return found;
   }
 
-  // The stream of the call by the name that functions without a suffix know; only if has_stream().
+  // The stream of the call, as a handle for functions without a suffix (ask.h). Valid only if
+  // has_stream().
   CUstream stream() const { return stream_; }
   bool has_stream() const { return has_stream_; }
   const ContextSet& contexts() const { return contexts_; }
 
-  // Nothing says in which context parts of the work run (a graph does, or the arguments), so each
-  // context may do work that touches memory of each other.
+  // Ties every one of these contexts to every other: only the graph or the arguments decide which
+  // context does which part of the work.
   void tie() const;
 
  private:
-  // Arrays come with the number of their elements, in the first argument of a type for that; flags
-  // are of another type. Without a number there is one element.
+  // The number of an array's elements is the first argument of type size_t or unsigned. Without
+  // such an argument there is one element.
   void count(size_t n) { set_count(n); }
   void count(unsigned n) { set_count(n); }
   template <typename Other>
@@ -80,7 +81,7 @@ class Participants {
   void add(CUDA_MEMCPY3D_BATCH_OP* copies);
   void add(CUmemDecompressParams* parameters);
   void add(CUstreamBatchMemOpParams* operations);
-  // A type in which no address or context can be. Arrays are never pooled.
+  // For types that hold no address of pooled memory and no context. CUDA arrays are never pooled.
   template <typename Other>
   void add(const Other&) {
     static_assert(std::is_integral_v<Other> || std::is_same_v<Other, CUarray> ||

@@ -15,10 +15,10 @@
 
 namespace cistern::shim {
 
-// The plan of a device with `total` bytes, or those of several threads, for the context with this
-// number; nothing if there is none, or another context has it.
+// Gives the context with this number the plan of a device with `total` bytes, or its plans of
+// several threads. Empty if the file has none, or if another context has it.
 std::span<const alloc::plan::Plan> claim_plan(CUdevice device, uint64_t total, uint32_t context);
-// The context is gone.
+// The context is gone: another one may get its plan.
 void give_up_plan(uint32_t context);
 
 }  // namespace cistern::shim

@@ -20,15 +20,16 @@ namespace cistern::shim {
 
 alloc::Shared& shared();
 
-// What turned up without a beginning: no hook saw it made (contexts/context_life.h,
-// streams/stream_registry.h). Counted for the report; the first of each kind is told in the log.
+// Contexts and streams whose creation no hook saw (contexts/context_life.h,
+// streams/stream_registry.h). noticed() counts them for the report, and logs the first of each
+// kind.
 enum class Unseen : uint8_t { kContext, kStream };
 void noticed(Unseen what);
 uint64_t times_noticed(Unseen what);
 
 // The sources turn the pools' decisions into driver calls (cuda_source.h,
-// contexts/pinned_pools.h). Each call is logged here at level debug. Returns `code`, what the
-// source answers. Bytes 0: the call names none.
+// contexts/pinned_pools.h). told() logs such a call at level debug and returns `code`, the source's
+// result. `bytes` 0: the call has no size.
 inline int told(const char* call, uint64_t address, uint64_t bytes, int code) {
   if (log_enabled(config::LogLevel::kDebug)) [[unlikely]] {
     using Number = unsigned long long;
@@ -47,14 +48,14 @@ struct Device {
   alloc::Ledger ledger;
   alloc::Cap cap;
   alloc::Garbage garbage;
-  std::atomic<bool> used;                   // a pool or a charge was made: the report names it
+  std::atomic<bool> used;                   // had a pool or a charge: the report describes it
   std::atomic<uint64_t> total;              // 0: not asked yet, see known_device()
   std::atomic<uint64_t> max_request_bytes;  // a larger request cannot be served: total, or the cap
-  // A request up to this size is the pool's without a further question: max_request_bytes, or 0
-  // where the settings choose which requests are pooled (pooled/selection.h), group them, or give
+  // The pool serves a request up to this size without further checks. Usually max_request_bytes; 0
+  // if the settings choose which requests are pooled (pooled/selection.h), group them, or give
   // graphs an arena.
   std::atomic<uint64_t> fast_path_max_bytes;
-  std::atomic<bool> chooses_requests;  // the first of these
+  std::atomic<bool> chooses_requests;  // the settings choose which requests are pooled
   std::atomic<alloc::StrategyKind> strategy;
   // Calls answered by pools that are gone.
   alloc::Counter past_allocations, past_frees;
@@ -62,15 +63,15 @@ struct Device {
 
 Device& device_state(CUdevice device);
 
-// The same, once its total memory and its cap are filled in. That needs no current context. nullptr
-// when there is no such device.
+// The same, with its total memory and its cap filled in. Needs no current context. nullptr if there
+// is no such device.
 Device* known_device(CUdevice device);
-// One more than the highest number of those.
+// One more than the highest number for which known_device() succeeded.
 CUdevice known_devices_end();
 
-// The chunk sizes that the settings mean on a known device. `has_units`: whether physical memory
-// can be had apart from addresses there. Warns once if they ask for more than its size or cap, or
-// for what it has not. One thread at a time.
+// The chunk sizes that the settings mean on a known device. `has_units`: whether the device
+// supports physical units (virtual memory management). Warns once if the settings exceed the
+// device's memory or cap, or need units that it does not support. One thread at a time.
 alloc::ChunkSizes sizes_on(const Device& device, bool has_units);
 
 }  // namespace cistern::shim

@@ -12,22 +12,23 @@
 
 namespace cistern::shim {
 
-// A submission that finds itself here tells nothing new: the thread, and kVisible once that holds
-// for all contexts; or kSeveral.
+// The state that the last submission left in all contexts: its thread, with kVisible if that holds
+// for all of them; or kSeveral. A submission that would leave the same has nothing to note.
 extern constinit std::atomic<uintptr_t> last_submitter;
 
 // See note_submission() and mark_frees().
 void note_first_submission(bool visible);
 void mark_frees_before_submission(bool may_wait_for_host);
 
-// To be called before and after each driver call that submits work or records an event. Before it,
-// since the work may begin and tell another thread before the call is over. After it, since a
-// synchronisation that began after the first call may have been over before the driver got the
-// work. (Then a thread that learns of the work from the device itself may find the context empty
-// until the second call.) What comes after the driver call is note_handed_over().
-// `visible`: the host sees the work (barrier/visible_work.h), and no event is recorded behind it.
+// Call note_submission() before each driver call that submits work or records an event, and
+// note_handed_over() after it. Before, because the work may begin, and another thread learn of it,
+// before the driver call is over. After, because a synchronisation that began after the first call
+// may have ended before the driver got the work. (Until the second call a thread that learns of the
+// work from the device itself may then find the context empty.) `visible`: the host sees the work
+// (barrier/visible_work.h), and no event is recorded behind it.
 inline void note_submission(bool visible) {
-  // The number first: who ends the state of the contexts has made the thread unknown before.
+  // Load the number first: a thread that ends the state of the contexts clears last_submitter
+  // before.
   const bool may_be_empty = contexts_seen_empty.load(std::memory_order_acquire) != 0;
   const uintptr_t last = last_submitter.load(std::memory_order_acquire);
   const auto thread = reinterpret_cast<uintptr_t>(&this_thread);
@@ -43,13 +44,13 @@ inline void note_handed_over(bool visible) {
     others_debts_may_cover_work();
 }
 
-// The common case: there is nothing to note, and nothing to wait for. The same value after the call
-// says that it was so all along.
+// The common case: there is nothing to note, and nothing to wait for. The calling thread is *quiet*
+// (barrier/work.h). If the value is the same after the driver call, it was quiet all along.
 inline uintptr_t who_is_quiet() { return quiet_submitter.load(std::memory_order_acquire); }
 inline bool covers_this_thread(uintptr_t quiet) {
   return quiet == reinterpret_cast<uintptr_t>(&this_thread) || quiet == Unfinished::kSeveral;
 }
-// Looks whether they are.
+// Checks whether the calling thread's submissions are quiet now, and sets quiet_submitter if so.
 void quieten();
 
 class SubmissionScope {
@@ -63,20 +64,21 @@ class SubmissionScope {
   const bool visible_;
 };
 
-// To be called before the driver is. `may_wait_for_host`: the work may end only once the host did
-// something, such as a wait for a value; then every free is marked, while other work leaves out the
-// last ones if they are few and the last mark is recent.
+// To be called before the driver call. `may_wait_for_host`: the work may need the host to end, such
+// as a wait for a value; then every free is marked. Before other work the last frees stay unmarked
+// if they are few and the last mark is recent.
 inline void mark_frees(bool may_wait_for_host) {
   if (shared().reclaim.any_unmarked()) [[unlikely]]
     mark_frees_before_submission(may_wait_for_host);
 }
 
-// The next submission looks at its context (contexts/context_life.h), also if it tells nothing new.
+// The next submission takes the slow path and looks at its context (contexts/context_life.h), even
+// if it has nothing to note.
 void next_submission_looks();
 
 void reset_submissions_after_fork();
 
-// Whether what the calling thread hands over can be followed (barrier/visible_work.h): not once
+// Whether visible work of the calling thread can be followed (barrier/visible_work.h). False while
 // work of several threads is unfinished.
 inline bool submits_alone() {
   return last_submitter.load(std::memory_order_relaxed) != Unfinished::kSeveral;

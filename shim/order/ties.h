@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ties contexts: work of one that may touch memory of another. Memory of a context is clean
-// once that context and those tied to it have finished (allocator/reclaim/reclaim.h); all others
-// never delay it. A tie lasts as long as the work that made it, or, for peer access, until that is
-// disabled. Any thread.
+// Ties between contexts: work of one context may touch memory of another. Memory of a context is
+// clean once that context and those tied to it have finished (allocator/reclaim/reclaim.h); all
+// others never delay it. A tie lasts as long as the work that made it. A tie by peer access lasts
+// until that is disabled. Any thread.
 //
 // Peer access concerns memory of cuMemAlloc, which the pools serve. Access to the driver's memory
 // pools and to memory that the program maps itself (cuMemPoolSetAccess, cuMemSetAccess) needs no
@@ -19,8 +19,8 @@
 // nothing that the copy does not: on the legacy stream it may follow work that another thread
 // submits just then, which the copy itself might have followed as well. At most kMost copies are
 // followed at a time; the ties of others, and of those whose event cannot be recorded or asked, end
-// with marks (Reclaim::only_marks_untie). An event is destroyed once it has passed, and ends with
-// its context before. The caller holds nothing.
+// with marks (Reclaim::only_marks_untie). An event is destroyed once it has passed, or ends with
+// its context. The caller may hold no lock.
 #pragma once
 
 #include "shim/cuda_api.h"
@@ -41,8 +41,8 @@ bool any_peer_access();
 // context that one of the workers reaches by peer access.
 void tie(const ContextSet& owners, const ContextSet& workers);
 
-// The devices whose contexts reach memory of the context with this number by peer access, as bits;
-// also of contexts that are not known.
+// The devices whose contexts reach memory of the context with this number by peer access, as bits.
+// Includes the devices of contexts that Cistern does not know.
 uint64_t devices_reaching(uint32_t owner);
 
 // The program enabled or disabled the access of its current context to memory of `owner`.
@@ -51,19 +51,19 @@ void peer_access_changed(CUcontext owner, bool on);
 // every context on the device of that memory (CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS).
 void peer_device_opened(CUdeviceptr address);
 
-// The work of this party may touch memory of every context, those included that appear later; no
-// hook saw when it began to. Lasts until the party is gone.
+// Ties this party of reclamation to every context, also to later ones, until the party is gone: its
+// work may touch their memory, and no hook saw since when.
 void reaches_everything(uint32_t worker);
 
-// A context appears, and can be found already; it is gone.
+// To be called when a new context can be found already; when a context is gone.
 void ties_of_new_context(const Context& context);
 void ties_of_context_gone(const Context& context);
 // No context without a number is left (contexts/context_slot.h).
 void ties_of_crowd_gone();
 void reset_ties_after_fork();
 
-// For the time in which the ties of work that was just handed to `stream` are made; `workers` are
-// all that may do it. Does nothing where whole contexts have events.
+// Put around the making of ties for work that was just handed to `stream`; `workers` are all
+// contexts that may do the work. Does nothing if the driver can record events for whole contexts.
 class FollowedCopy {
  public:
   FollowedCopy(const ContextSet& workers, CUstream stream);
@@ -83,14 +83,15 @@ void look_at_copies();
 
 void reset_copy_ends_after_fork();
 
-// Who reaches memory of `owner` by peer access has changed: gives it to the devices that have it
-// now and takes it from all others. An error is the driver's, and means that a device may lack it.
+// To be called after peer access to memory of `owner` changed: grants access to its units to the
+// devices that have peer access now, and removes it from all others. After an error, which is the
+// driver's, a device may lack access.
 CUresult share_units(CUcontext owner);
 // The same for every context.
 CUresult share_all_units();
 
-// The device of the current context, and those that reach memory of that context by peer access, as
-// bits. 0 without one.
+// The device of the current context, and those that reach that context's memory by peer access, as
+// bits; 0 if no context is current.
 uint64_t devices_of_current(CUdevice* current);
 
 }  // namespace cistern::shim
