@@ -44,8 +44,9 @@ inline void note_handed_over(bool visible) {
     others_debts_may_cover_work();
 }
 
-// The common case: there is nothing to note, and nothing to wait for. The calling thread is *quiet*
-// (barrier/work.h). If the value is the same after the driver call, it was quiet all along.
+// Whose submissions are *quiet* (quiet_submitter in barrier/work.h): nothing to note and nothing to
+// wait for, the common case. If the value covers this thread, and is the same after the driver
+// call, the submission was quiet throughout.
 inline uintptr_t who_is_quiet() { return quiet_submitter.load(std::memory_order_acquire); }
 inline bool covers_this_thread(uintptr_t quiet) {
   return quiet == reinterpret_cast<uintptr_t>(&this_thread) || quiet == Unfinished::kSeveral;

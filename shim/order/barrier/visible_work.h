@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Work of the device that the host can see without asking the driver: it uses memory of the host,
 // calls a function of the host, waits for one, or shares what it writes with others. A free waits
-// for such work, since the program may look at its results right after the free. All other work can
-// only be looked at by a call, which Cistern sees (debts.h). What is such work: host_visible.cc.
-// How a free waits for it: visible_work.cc.
+// for such work, since the program may look at its results right after the free. The program can
+// see the results of all other work only by a call, which Cistern sees (debts.h). host_visible.cc
+// decides which work is visible; visible_work.cc has the wait of a free.
 //
 // A copy or a fill is such work if one of its addresses lies in pinned, registered or managed
 // memory, and a kernel if one of its parameters does, or holds such an address. If a device reaches
 // pageable memory (CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS), any address outside the pools
 // counts.
 //
-// After one of these events, every kernel and copy is such work until the process ends:
+// After one of the following, every kernel and copy is such work until the process ends:
 //
 //   * memory that is imported, or mapped for a graphics interface; managed variables
 //   * memory or an event that is shared with another process or another device
@@ -37,19 +37,19 @@ namespace cistern::shim {
 
 struct Context;
 
-// Everything is visible from now on. Work that is not finished may write what is shared now. `why`
-// is for people, and has to last; only the first one counts.
+// From now on all work is visible, also unfinished work, which may write what is shared now. `why`
+// is for people, and must never be freed; only the first one is kept.
 void everything_becomes_visible(const char* why =
                                     "memory or work is shared with the host, another process, "
                                     "device or interface");
-// nullptr: it is not.
+// nullptr: not all work is visible.
 const char* why_everything_is_visible();
 extern constinit std::atomic<bool> everything_is_visible;
 
-// Host memory that work can reach. Nothing is forgotten when it is freed: its addresses come back,
-// and a wait too many does no harm.
+// Host memory that work can reach. It is not forgotten when it is freed: its addresses may be
+// reused, and an unnecessary wait does no harm.
 void host_memory_appeared(uint64_t address, uint64_t bytes);
-// All of it: a device reaches pageable memory.
+// The same for all host memory: a device reaches pageable memory.
 void all_host_memory_appears();
 extern constinit std::atomic<bool> any_host_memory;
 bool lies_in_host_memory(uint64_t address);
@@ -62,12 +62,12 @@ inline bool may_be_visible() {
 
 // A kernel with these parameters, of a launch; `extra` as cuLaunchKernel has it. Both may be null.
 bool kernel_is_visible(CUfunction kernel, void* const* parameters, void* const* extra);
-// Code was unloaded: the handle of a function may mean another one.
+// Code was unloaded: handles of functions may be reused.
 void functions_changed();
 void reset_visible_after_fork();
 
-// A copy of so many bytes from the host, whose memory can be read, to the device. Of a larger one
-// nothing is looked at.
+// To be called for a copy from readable host memory to the device: looks for addresses of host
+// memory in the copied bytes. Does nothing for copies larger than kSmallCopy.
 inline constexpr size_t kSmallCopy = 4096;
 void look_at_copied(const void* source, size_t bytes);
 
@@ -78,12 +78,12 @@ bool follow_visible_work(CUstream stream);
 // Whether there may be something to wait for in the context.
 bool any_visible_work(const Context& context);
 
-// Whether a stream that waits for an event, or is given memory of a pool of the driver's, may wait
-// for such work of another context than its own, or for work of another thread there, as far as is
-// known. If so the wait is such work, too: a free in the stream's context comes behind it.
+// To be called if a stream waits for an event, or gets memory of one of the driver's pools. Whether
+// that may wait for visible work of another context or of another thread. If so, the wait itself
+// counts as visible work: a free in the stream's context must wait for it.
 bool may_await_visible_work(CUstream stream);
 
-// Waits for what was followed in the context, as long as that takes.
+// Waits without a limit for the visible work that was followed in the context.
 void await_visible_work(Context& context);
 
 // Before a stream ends.

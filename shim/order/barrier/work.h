@@ -9,8 +9,8 @@
 // confirm() fail. Where work may be unseen (Reclaim::frozen()) nothing is confirmed. A free of
 // memory of an empty context has nothing to wait for (pooled/free_wait.h).
 //
-// A submission ends the state of every context (order/submissions.h). To find the one context would
-// cost each submission a query, while a wait for a context that is empty after all is short.
+// A submission ends this state of every context (order/submissions.h). Finding its own context
+// would cost each submission a query, while an unnecessary wait for an empty context is short.
 #pragma once
 
 #include <atomic>
@@ -26,8 +26,8 @@ namespace cistern::shim {
 
 class SeenEmpty {
  public:
-  // What showed it. A synchronisation was given a ticket that the context has passed; a free of the
-  // driver's own waits for as much as the program's would have, and says nothing about tickets.
+  // What showed that the context is empty. A synchronisation has a ticket that the context has
+  // passed. A free of the driver's own waits as the program's would have, and has no ticket.
   enum class By : uint8_t { kSynchronisation = 1, kDriverFree = 2 };
 
   // Whether the context is empty. If so, *latest covers all its work: the ticket of the
@@ -41,12 +41,12 @@ class SeenEmpty {
     return true;
   }
 
-  // `ticket` was closed; the driver call follows. It succeeded: what was submitted before
-  // expect() is done.
+  // expect(): `ticket` was closed, and the driver call follows. confirm(): that call succeeded, so
+  // all work submitted before expect() is done.
   void expect(alloc::Ticket ticket);
   void confirm(alloc::Ticket ticket, By by);
 
-  // Whether it was empty until now.
+  // Ends the state. Whether the context was empty until now.
   bool end() { return (state_.exchange(kBusy, std::memory_order_seq_cst) & kBy) != 0; }
 
  private:
@@ -57,14 +57,14 @@ class SeenEmpty {
   std::atomic<uint64_t> state_{kBusy};
 };
 
-// Not 0 while a context may be empty, or is expected to be; another number each time. A submission
-// that finds one ends the state of all contexts, then clears the number, unless it has changed
-// (order/submissions.h).
+// Not 0 while some context may be empty or is expected to become so; each expectation sets a new
+// number. A submission that finds a number ends the state of all contexts. It then sets 0, unless
+// the number has changed (order/submissions.h).
 extern constinit std::atomic<uint64_t> contexts_seen_empty;
 
-// A thread, by the address of what it keeps (process/thread.h). Another one may get the same
-// address once it has ended; then it counts as the same one, which comes after all that the first
-// one did.
+// A thread, by the address of its Thread (process/thread.h). After it has ended, a new thread may
+// get the same address and then counts as the same thread. That is safe: all that the new thread
+// does comes after all that the old one did.
 using ThreadId = uintptr_t;
 
 // The work of a context since it was last seen empty: which thread submitted it, if there was only
@@ -77,10 +77,10 @@ class Unfinished {
 
   bool only_of(ThreadId thread) const { return state_.load(std::memory_order_seq_cst) == thread; }
   uintptr_t state() const { return state_.load(std::memory_order_relaxed); }
-  // False: kSeveral stands for work of before the context was first seen empty.
+  // False until the context was first seen empty. Till then the state is kSeveral.
   bool known() const { return known_.load(std::memory_order_relaxed); }
 
-  // More work; the first since the context was seen empty.
+  // add(): more work was submitted. begin(): the first work since the context was seen empty.
   void add(ThreadId thread, bool visible) {
     const uintptr_t before = state();
     const bool same = (before & ~kVisible) == thread;
@@ -102,15 +102,17 @@ class Unfinished {
   std::atomic<bool> known_{false};  // for reports
 };
 
-// The thread whose submissions are *quiet*: they end no state, there is no debt, and no host memory
-// that their arguments might name; kSeveral: everybody's are. Any other value: nobody's are, and no
-// such value is used twice. Whoever changes one of these clears the word afterwards. Who sets it
-// looks first, and sets it only over the value that it had before the look. So it never tells of a
-// moment that is over: a submission would pass unseen. Defined in submissions.cc.
+// The thread whose submissions are *quiet*: they end no context's state, there is no debt, and
+// there is no host memory that their arguments could name. kSeveral: the submissions of all threads
+// are quiet. Any other value: no thread's are; no such value is used twice. Code that changes one
+// of these conditions clears the word afterwards. Code that sets the word first loads it, then
+// checks the conditions, and sets it only if it still has the loaded value. So the word is never
+// outdated; if it were, a submission could go unnoticed. Defined in submissions.cc.
 extern constinit std::atomic<uintptr_t> quiet_submitter;
 void submissions_are_not_quiet();
 
-// What was handed over so far may be anybody's, and may be visible. Defined in submissions.cc.
+// From now on all work so far counts as that of several threads, and as visible. Defined in
+// submissions.cc.
 void forget_submitters();
 
 struct Debt {
@@ -125,7 +127,7 @@ struct Debt {
   };  // the last: the driver refused the event
   State state = State::none;
   uint64_t number = 0;       // of the event's last record
-  uint64_t since = 0;        // of the first one that is not known to be over
+  uint64_t since = 0;        // of the first record that is not known to be over
   alloc::Ticket ticket = 0;  // of the last record: it covers what was freed until then
   bool prints_held = false;  // it was asked whether it is over: that brings no print out
   CUevent event = nullptr;   // made for the first debt, ends with the context
@@ -149,14 +151,14 @@ inline bool others_debts() {
 // began meanwhile, they may cover that work. Defined in debts.cc.
 void others_debts_may_cover_work();
 
-// Waits until nothing is owed, as long as that takes; another thread than the debtor does so for
-// ten seconds at most, and after that frees wait as the driver's do. Whether nothing is owed. No
-// lock is held by the caller. `who` is what a wait of the debtor counts as. Defined in debts.cc.
+// Waits until there is no debt; returns whether there is none. The debtor waits without a limit.
+// Another thread waits at most ten seconds; after that, frees wait as the driver's do. The caller
+// may hold no lock. `who`: how a wait of the debtor is counted. Defined in debts.cc.
 bool pay_debts(PaidBy who = PaidBy::end_of_use);
-// The same before memory that may be under a debt goes elsewhere, whatever is owed for other memory
-// meanwhile; another thread waits for a second at most.
+// The same, before memory that may be under a debt goes to the driver or elsewhere. Ignores debts
+// that begin meanwhile. A thread other than the debtor waits at most a second.
 bool pay_for_release();
-// Whether an order may still be owed, as far as this thread knows. Does not wait.
+// Whether there may be a debt, as far as this thread knows. Does not wait.
 bool owes_now();
 
 }  // namespace cistern::shim

@@ -2,11 +2,10 @@
 // Keeps our own driver calls and the program's stream captures apart: an event recorded or a chunk
 // freed while some stream captures would invalidate the capture, whatever its mode and thread.
 //
-// A driver call of our own enters the gate, or learns that it may not be made now. A capture that
-// begins closes the gate and waits until the calls inside are done. That wait ends after 200 ms: a
-// call that takes so long waits for the device, which in turn may wait for the thread that begins
-// the capture. Going on then does no harm, because the driver looks for captures only when such a
-// call begins.
+// A driver call of our own must enter the gate; if that fails, it may not be made now. A capture
+// that begins closes the gate and waits, at most 200 ms, until the calls inside are done. A call
+// that takes longer waits for the device, which may wait for the thread that begins the capture.
+// Beginning the capture then does no harm: the driver checks for captures only when a call begins.
 //
 // Calls that must be made are in a scope of LetByCaptures. Captures forbid them only to a thread
 // whose mode is not relaxed (cuda.h, cuThreadExchangeStreamCaptureMode). Any thread.
@@ -31,7 +30,7 @@ class CaptureGate {
   void withdraw();
   // `since`: GraphLives::begin(), from before the capture. `into_graph`: the program named one.
   void began(CUstream stream, CUcontext context, alloc::Epoch since = 0, bool into_graph = false);
-  // A capture was ended, or its stream is gone.
+  // A capture ended, or its stream is gone.
   void ended(CUstream stream);
   // All captures of a context ended with it.
   void context_gone(CUcontext context);
@@ -42,10 +41,11 @@ class CaptureGate {
     alloc::Epoch since;
     bool into_graph;
   };
-  // The capture of this stream; of several with the same handle, the oldest. All zero bytes where
-  // it is not listed.
+  // The capture of this stream; if several streams have this handle, the oldest one's. All zero
+  // bytes if it is not listed.
   Capture capture_of(CUstream stream) const;
-  // `since` of the oldest capture; 0 where not all are listed, GraphLives::kEverything without any.
+  // `since` of the oldest capture; 0 if not all captures are listed; GraphLives::kEverything if
+  // there is none.
   alloc::Epoch oldest() const;
 
   bool capturing() const { return captures_.load(std::memory_order_acquire) != 0; }
@@ -92,8 +92,9 @@ class GatePass {
   bool passed_;
 };
 
-// Keeps captures from forbidding the calls of a scope: there is none meanwhile, or the calling
-// thread is in the mode in which they forbid nothing. Without pools the gate knows of none.
+// While one exists, captures do not forbid driver calls of this thread. Either no capture is in
+// progress and none can begin, or the thread is in relaxed mode. If Cistern is inactive, the gate
+// knows no captures, so the thread is then always in relaxed mode.
 class LetByCaptures {
  public:
   LetByCaptures() {

@@ -6,13 +6,13 @@
 // lives, a block it may hold is parked at its free (allocator/reclaim/graph_lives.h). The blocks of
 // a graph cannot be seen. So it holds every block that was live between the beginning of the
 // CUgraph (capture or cuGraphCreate) and the last instantiation or update of the executable graph.
-// A clone begins with its original, a graph with children with the oldest of them; one never seen
-// begins with the process.
+// A clone counts from the beginning of its original, a graph with children from that of the oldest
+// child, and an unknown graph from the start of the process.
 //
-// A captured CUgraph counts by itself until it is instantiated, given to an update, added to
-// another graph, or destroyed. One that the program builds node by node does not: its nodes can be
-// replaced at any time until then. If there is no memory for a record, all blocks handed out so far
-// count as held for ever.
+// A captured CUgraph holds blocks by itself until it is instantiated, given to an update, added to
+// another graph, or destroyed. A CUgraph that the program builds node by node does not: until then
+// its nodes can be replaced at any time. If there is no memory for a record, all blocks handed out
+// so far count as held for ever.
 //
 // The contexts of a graph (graph_contexts.cc) are those of the streams that were given work while
 // it was captured, and those whose memory its copies use. A launch ties them to each other and to
@@ -32,7 +32,7 @@ namespace cistern::shim {
 // The captures in progress changed (capture_gate.h). What is freed while there is one is parked.
 void captures_changed();
 
-// A graph is begun: what GraphLives::begin() says.
+// A graph begins: returns GraphLives::begin().
 alloc::Epoch graph_begins();
 // After the driver made it:
 void graph_created(CUgraph graph, alloc::Epoch since);
@@ -50,9 +50,9 @@ void graph_exec_edited(CUgraphExec exec, CUgraph child = nullptr);
 // An executable graph was launched.
 void graph_launched();
 
-// Around the driver call that destroys a graph. From before it the handle means nothing, since
-// another thread may be given it for a new graph before this one is back; the graph counts until
-// destroyed().
+// Put around the driver call that destroys a graph. From the constructor on the handle means no
+// graph, because another thread may get it for a new one before the call returns. The graph holds
+// its blocks until destroyed().
 class GraphLeaving {
  public:
   explicit GraphLeaving(CUgraph graph);
@@ -81,7 +81,8 @@ bool note_captured_work(CUstream stream, const ContextSet& contexts);
 // named, and that may have nodes already.
 void capture_began(CUstream stream, CUcontext context, bool into_graph);
 
-// Made before the driver's call that ends a capture on `stream`, which is asked for it then.
+// Construct it before the driver call that ends a capture on `stream`: it asks the driver for the
+// capture's id.
 class EndingCapture {
  public:
   explicit EndingCapture(CUstream stream);
@@ -94,13 +95,14 @@ class EndingCapture {
 
 // `exec` was made from `graph`, or updated with it.
 void exec_has_contexts_of(CUgraphExec exec, CUgraph graph);
-// A node of the executable graph was changed; or of some graph, or one was added to it.
+// A node of the executable graph was changed. The second: a node of some graph was changed or
+// added.
 void exec_contexts_changed(CUgraphExec exec);
 void graph_contexts_changed();
-// It is about to be destroyed, or was.
+// The graph with this handle is about to be destroyed, or was.
 void graph_contexts_gone(const void* handle);
 
-// Every context there is, if the graph is not known.
+// The contexts of an executable graph; all contexts if the graph is unknown.
 ContextSet contexts_of(CUgraphExec exec);
 
 void reset_graph_contexts_after_fork();
