@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // One CUDA context as the pools see it: its pool, its place in the order of work, its device's cap
 // and ledger. This state ends with the context, without a CUDA call. Contexts are found by handle;
-// when the driver uses a handle again, the new context gets new state. How they come and go:
-// order/contexts/context_life.h. A thread at work in a context visits it; code in folders above
-// this one that keeps something for a context is its client. Any thread.
+// when the driver uses a handle again, the new context gets new state. context_life.h describes
+// their beginning and end. A thread that works in a context holds a Visit. Code in folders above
+// this one that keeps something for a context is a client (ContextClient). Any thread.
 //
-// Of primary contexts Cistern also knows how often the program has retained each (primary.cc). Most
-// releases do not end one, and then nothing has to be kept away from it meanwhile.
+// For primary contexts Cistern counts how often the program has retained each (primary.cc). Most
+// releases do not end the context, and then other threads need not be kept away from it.
 #pragma once
 
 #include <span>
@@ -28,18 +28,19 @@ struct Context : ContextSlot {
 
 inline Context* context_at(int slot) { return static_cast<Context*>(context_slot(slot)); }
 
-// The calling thread's context, or nullptr: none is current, or it has no pool. One whose creation
-// no hook saw is noticed here (context_life.h).
+// The calling thread's context; nullptr if none is current or if it has no pool. A context whose
+// creation no hook saw is noticed here (context_life.h).
 Context* current_context();
 
-// The context with this handle, or nullptr: it has no number, or is gone. It may be a careful one.
+// The context with this handle; nullptr if it has no number or is gone. It may be a careful one.
 Context* context_named(CUcontext handle);
 
 // The context that owns a chunk.
 Context* context_of(const alloc::Chunk* chunk);
 
-// Put around a driver call that begins a context and what makes it known here: until then, a thread
-// that has it current already goes without pools, and nothing is suspected.
+// Put around a driver call that creates a context, and the call that makes it known here. Meanwhile
+// another thread may have the context current already. That thread gets no pool, and the context
+// does not count as one whose creation no hook saw.
 class AppearingScope {
  public:
   AppearingScope();
@@ -56,19 +57,19 @@ CUdevice current_device();
 // The device of a context whose creation was seen; else kNoDevice.
 CUdevice device_of(CUcontext handle);
 
-// Whether there is such a scope; another thread may know the context already.
+// Whether an AppearingScope exists: another thread may then have its context current already.
 bool contexts_appearing();
 
-// The calling thread's context has no slot. `generation`: context_generation(), from before it was
-// looked for. Defined in unseen.cc, which knows how contexts begin, and so stands above this file.
+// To be called if the calling thread's context has no slot. `generation`: context_generation() from
+// before the look-up. Defined in unseen.cc.
 void unknown_context(CUcontext handle, uint32_t generation);
 
 // A green context works on its device's primary context, whose events cover it; it gets no pool.
 void green_context_appeared(CUcontext handle);
 bool is_green(CUcontext handle);
 
-// The context whose work that of `handle` is: itself, or for a green context that is current the
-// primary one of its device. nullptr if it is not known.
+// The context that does the work of `handle`: itself; for a green context that is current, the
+// primary context of its device. nullptr if it is not known.
 Context* working_context(CUcontext handle);
 
 // No context counts as empty any more (barrier/work.h). Makes no driver call. ended(context,
@@ -90,8 +91,8 @@ void for_each_context(Visitor visit) {
   }
 }
 
-// The number is cleared last, and only if it is still the one from before: an expectation that
-// begins meanwhile has set another, and the next submission ends it.
+// Clears contexts_seen_empty last, and only if it has not changed: an expectation that begins
+// meanwhile has set another number, and the next submission ends that one.
 template <typename Ended>
 void end_seen_empty(Ended ended) {
   uint64_t number = contexts_seen_empty.load(std::memory_order_seq_cst);
@@ -99,15 +100,14 @@ void end_seen_empty(Ended ended) {
   contexts_seen_empty.compare_exchange_strong(number, 0, std::memory_order_seq_cst);
 }
 
-// A thread at work in a context that need not be its own: as long as the visit lasts, a context
-// that was open does not end, and its slot is no other context's. A visit may contain calls to the
-// driver, but no wait for the context's end. A template for tests of the order of the reads; use
-// Visit.
+// A thread at work in a context, which need not be its current one. While the visit lasts, a
+// context that was open does not end, and no other context gets its slot. A visitor may call the
+// driver, but must not wait for the context's end. It is a template only for tests; use Visit.
 template <typename T>
 class VisitOf {
  public:
-  // The order counts. Its end waits for visitors once it has said that it is closing. Read the
-  // other way round, a context could be gone between the two reads, and the slot look open.
+  // Read closing() before the handle. The end of a context first sets closing, then waits for
+  // visitors. In the other order the context could end between the two reads, and look open.
   explicit VisitOf(T& context) : context_(context) {
     context_.visitors.fetch_add(1);
     closing_ = context_.source.closing();
@@ -119,10 +119,10 @@ class VisitOf {
 
   // The context that has the slot; nullptr: none. As long as the visit lasts, no other one gets it.
   CUcontext handle() const { return handle_; }
-  // Whether it may be ending: then its sums may be read, but neither its pool nor the driver asked
-  // for anything of it.
+  // Whether the context may be ending. If so, only read its figures: call neither its pool nor the
+  // driver for it.
   bool closing() const { return handle_ != nullptr && closing_; }
-  // Whether there is one that does not end meanwhile.
+  // Whether there is a context, and it does not end during the visit.
   bool open() const { return handle_ != nullptr && !closing_; }
 
  private:
@@ -144,8 +144,8 @@ struct ContextClient {
   // over. The two come in pairs.
   void (*closing)(const Context& context) = nullptr;
   void (*reopened)(const Context& context) = nullptr;
-  // The context ended, and its handle may be another one's by now. Its slot is not used again
-  // before this returns. `held`: bytes of its pool that the program had and did not free.
+  // The context ended; a new context may have its handle by now. Its slot is not reused before this
+  // returns. `held`: bytes of its pool that the program had not freed.
   void (*gone)(const Context& context, CUcontext handle, uint64_t held) = nullptr;
   // The program is about to wait for the context, and has; `ticket` was closed in between.
   void (*before_synchronise)(const Context& context) = nullptr;
@@ -153,8 +153,8 @@ struct ContextClient {
   // Memory is short on the device, or (kNoDevice) on one that is not known: releases what is idle.
   // True if that was anything.
   bool (*release_idle_memory)(CUdevice device) = nullptr;
-  // The program is about to be told how much of the device is free: what is kept, and counted
-  // nowhere as idle, goes back.
+  // The program is about to query the device's free memory: releases memory that is kept but not
+  // counted as idle.
   void (*before_free_is_told)(CUdevice device) = nullptr;
 };
 
@@ -167,24 +167,26 @@ void tell_clients(void (*ContextClient::*what)(Parameters...), const Arguments&.
   }
 }
 
-// NVIDIA's runtime is taken to be about to retain this one (context_life.h). False if that was said
-// of one before, unless that retain failed, or the primary context has ended since.
+// Records that NVIDIA's runtime will probably retain this context next (context_life.h). False if
+// that is already recorded of a context of this device, unless that retain failed, or the primary
+// context has ended since.
 bool await_primary(CUdevice device, CUcontext handle);
 void primary_refused(CUdevice device);
 // The program has retained the primary context of `device` once more.
 void primary_retained(CUdevice device, CUcontext handle);
-// The primary context as that was last told, also if it has ended since; nullptr if the program
-// never retained it.
+// The primary context that the program retained last, even if it has ended since; nullptr if there
+// is none.
 CUcontext primary_of(CUdevice device);
-// It is gone, or was reset, and what retained it before may count no more.
+// The primary context ended or was reset: earlier retains may count no more.
 void primary_ended(CUdevice device);
 
 // The program releases the primary context of `device`: encloses the driver's call.
 //
-// Of the releases that began, the last by count may end it. A count that is too low (a retain was
-// not seen, a release failed) is safe; a release that was not seen makes it too high, and then
-// nothing is kept away from a context that ends. One that is not the last by count could be the
-// last to reach the driver: the one that is waits for it.
+// A release may end the context if by count it is the last one. A count that is too low (a retain
+// was not seen, a release failed) is safe. A release that was not seen makes the count too high,
+// and then other threads are not kept away from a context that ends. Of two concurrent releases,
+// the first by count could be the last to reach the driver. So the last by count waits until the
+// others are over.
 class PrimaryRelease {
  public:
   explicit PrimaryRelease(CUdevice device);

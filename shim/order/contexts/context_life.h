@@ -7,25 +7,26 @@
 // the program reveals one, it is *careful*:
 //
 //   * It has a number and no pool: the driver alone serves its memory.
-//   * Its work may touch memory of every other context and pinned memory, also memory freed before
-//     that still waits: nobody saw whether it has peer access, or a copy under way.
-//   * No hook may see its end either, so no call of Cistern's own names it. Only a synchronisation
-//     by the program shows that its work has ended. Until then, memory freed since does not become
-//     clean.
+//   * Its work may touch pinned memory and memory of every other context. That includes memory
+//     that was freed before and still waits: no hook saw whether it has peer access or a copy under
+//     way.
+//   * No hook may see its end either, so Cistern makes no call of its own on it. Only a
+//     synchronisation by the program shows that its work has ended. Until then, memory freed since
+//     does not become clean.
 //
 // It is careful until its end is seen, its handle turns out to be a new context's, or the program
 // gets it by a call that a hook sees (cuDevicePrimaryCtxRetain). Then it is a context like any
 // other.
 //
-// NVIDIA's runtime has a primary context made by the driver's tables, makes it current, and only
-// then retains it by a call that is seen (13.0 with driver 580, on an H100). So once a runtime has
-// the tables, the first context that is made current while its device has no active primary one is
-// not noticed in that call. Any other call before its retain notices it.
+// NVIDIA's runtime creates a primary context by the driver's tables, makes it current, and only
+// then retains it by a call that a hook sees (13.0 with driver 580, on an H100). So once a runtime
+// has the tables, one call that makes a context current is no reason to notice it: the first, while
+// the context's device has no active primary context. Any other call before the retain notices it.
 //
-// It is looked for where the program allocates, frees, asks about memory, copies, fills, waits,
-// captures, makes a context current, enables peer access, or submits after a free. A launch while
-// all freed memory is marked does not look. Any thread; the caller holds no lock. If the driver
-// refuses the queries, nothing is noticed.
+// Cistern looks for such contexts when the program allocates, frees, queries memory, copies, fills,
+// waits, captures, makes a context current, enables peer access, or submits after a free. A launch
+// while all freed memory is marked does not look. Any thread; the caller may hold no lock. If the
+// driver refuses the queries, nothing is noticed.
 #pragma once
 
 #include <atomic>
@@ -42,8 +43,8 @@ struct Context;
 // decided whether freed memory is clean.
 void context_appeared(CUcontext handle, CUdevice device);
 
-// A context turned up that no hook saw made, on `device`: it gets a number, and no pool. False if
-// another thread noticed it before.
+// Adds a context on `device` whose creation no hook saw: it gets a number, but no pool. False if
+// another thread has noticed it before.
 bool context_noticed(CUcontext handle, CUdevice device);
 
 // cuCtxAttach adds a reference to a context, and cuCtxDetach takes one away. context_detached() is
@@ -73,13 +74,13 @@ class EndingScope {
 
 void reset_contexts_after_fork();
 
-// A context that the program named in a call which succeeded (nullptr: none); that of a stream on
-// which one did.
+// To be called after a driver call of the program succeeded that named this context (nullptr: none)
+// or a stream of the context: adds the context if no hook saw its creation.
 void notice_context(CUcontext handle);
 void notice_context_of(CUstream stream);
 
-// The program made this context current: whether no hook saw it made, and NVIDIA's runtime may be
-// about to retain it.
+// To be called when the program made this context current. Whether no hook saw its creation, and
+// NVIDIA's runtime will probably retain it next.
 bool about_to_be_retained(CUcontext handle);
 
 }  // namespace cistern::shim

@@ -99,20 +99,21 @@ extern constinit std::atomic<int> submissions_looked_at;
 inline bool submissions_watched() {
   return submissions_looked_at.load(std::memory_order_relaxed) > 1;
 }
-// So many more contexts.
+// Adds `change` to the count of contexts.
 void count_contexts(int change);
 
-// How many EndingScopes (context_life.h) are open. While there is one, the driver may have given
-// out anew an address that the index still has for the ending context.
+// How many EndingScopes (context_life.h) are open. While there is one, the driver may already have
+// reused an address that the index still lists for the ending context.
 extern constinit std::atomic<int> contexts_ending;
 
-// Reclamation's numbers (allocator/reclaim/reclaim.h): of contexts, and one of the pools of pinned
-// memory (pinned_pools.h). A new one, never given back; -1: all are taken. The last number is that
-// of all contexts which found none.
+// A new number of a party of reclamation (allocator/reclaim/reclaim.h). Each context has one; the
+// pools of pinned memory have one together (pinned_pools.h). Numbers are never given back. -1 if
+// all are taken. kCrowd, the last number, stands for all contexts that got none.
 int new_reclaim_number();
 inline constexpr uint32_t kCrowd = alloc::Reclaim::kMaxContexts - 1;
 
-// How many numbers there are, and the slot with one of them; nullptr: no context's.
+// How many numbers are in use, and the slot with one of them; nullptr if that is no context's
+// number.
 int context_slots();
 ContextSlot* context_slot(int number);
 
@@ -122,8 +123,8 @@ ContextSlot* find_context_slot(CUcontext handle);
 // Adds a slot, whose number is new. One thread at a time.
 void add_context_slot(ContextSlot* slot);
 
-// A number that changes when a handle may have become another context's: what was found by handle
-// before may be stale then.
+// A number that changes when a context's handle may have been reused. Then earlier results of
+// look-ups by handle may be outdated.
 uint32_t context_generation();
 void handle_changed_meaning();
 
@@ -132,16 +133,16 @@ CUcontext current_handle();
 
 inline constexpr int kMostInCrowd = 4096;
 
-// Whether there is any such context; whether this is one. `id`, if given: the driver's for it, or
-// 0.
+// Whether any context is in the crowd; whether this one is. If `id` is not null, it gets the
+// driver's id of the context, or 0.
 bool crowd_lives();
 bool in_crowd(CUcontext handle, uint64_t* id = nullptr);
 
-// Adds a context for which there was no number; false: there is no room. The first one begins the
+// Adds a context for which there was no number; false if there is no room. The first one begins the
 // party.
 bool join_crowd(CUcontext handle, uint64_t id);
-// One ended. True if it was the last, and the party is over. Does nothing if the handle is another
-// context's by now.
+// A context of the crowd ended. True if it was the last, and so the party is over. Does nothing if
+// the handle was reused for another context.
 bool leave_crowd(CUcontext handle, uint64_t id);
 // The program synchronised it; `ticket` was closed before.
 void crowd_synchronised(CUcontext handle, alloc::Ticket ticket);

@@ -29,9 +29,9 @@ inline constexpr int kMostPinnedPools = alloc::Reclaim::kMaxContexts * kPinnedFl
 // thread.
 class PinnedSource final : public alloc::MemorySource {
  public:
-  // `owner`: the source of the context's device memory. `release_from_others`: idle pinned memory
-  // of other pools goes back to the driver; true if that was anything. `most_bytes`: what the pools
-  // may hold.
+  // `owner`: the source of the context's device memory. `release_from_others`: releases idle pinned
+  // memory of other pools to the driver; true if anything was released. `most_bytes`: the most that
+  // all pools together may hold.
   void init(CUcontext context, CudaSource* owner, unsigned flags, uint64_t most_bytes,
             bool (*release_from_others)());
 
@@ -67,7 +67,7 @@ class PinnedSource final : public alloc::MemorySource {
 struct PinnedPool {
   std::atomic<CUcontext> handle;  // of its context; nullptr: that has ended
   std::atomic<int> visitors;      // Visits, for which the context's end waits
-  uint32_t number;                // what its chunks say of themselves
+  uint32_t number;                // the owner's number in its chunks
   Context* context;
   PinnedSource source;
   alloc::ContextPool pool;
@@ -75,11 +75,12 @@ struct PinnedPool {
 
 using PinnedVisit = VisitOf<PinnedPool>;
 
-// The pool for this context and these flags (below kPinnedFlagSets). nullptr: there can be none,
-// and the request is the driver's.
+// The pool for this context and these flags (below kPinnedFlagSets). nullptr if it cannot be made;
+// then the driver serves the request.
 PinnedPool* pinned_pool(Context& context, unsigned flags);
 
-// The driver has no more: what the pools do not need goes back to it. True if that was anything.
+// To be called if the driver has no more pinned memory: releases idle memory of all pinned pools.
+// True if anything was released.
 bool release_idle_pinned_memory();
 
 // The pool that owns a chunk of pinned memory.
@@ -88,20 +89,20 @@ PinnedPool* pinned_pool_of(const alloc::Chunk* chunk);
 // Where chunks of pinned memory are found by address.
 alloc::Index& pinned_index();
 
-// What all of them did, and how much they may hold: a share of physical memory
-// (FLAGS_fraction_of_cuda_pinned_memory_to_use); no limit where the system does not tell that.
+// The ledger and the cap of all pinned pools. The cap is a share of physical memory
+// (FLAGS_fraction_of_cuda_pinned_memory_to_use); there is no cap if the size of that is unknown.
 alloc::Ledger& pinned_ledger();
 const alloc::Cap& pinned_cap();
 
-// What the pools hold now, and the program's calls that they answered, those of pools that are gone
-// included. False before the first pool.
+// What the pools hold now, and how many calls of the program they served, including pools that are
+// gone. False before the first pool.
 struct PinnedUsage {
   alloc::Usage usage;
   uint64_t allocations, frees;
 };
 bool pinned_usage(PinnedUsage* out);
 
-// What hands over work under this number appeared: a context, or those without a number.
+// A party that submits work appeared, a context or the crowd: ties the pinned pools to it.
 void pinned_pools_of_worker(uint32_t worker);
 // A context is about to end (waits for those at work in its pools); is gone.
 void await_pinned_pools(const Context& context);

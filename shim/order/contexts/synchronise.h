@@ -12,7 +12,7 @@ namespace cistern::shim {
 
 struct Context;
 
-// Put around a driver call that synchronises a context; succeeded() is called if that call did, and
+// Put around a driver call that synchronises a context. Call succeeded() if that call succeeded and
 // the context did not end meanwhile.
 class ContextWait {
  public:
@@ -21,7 +21,7 @@ class ContextWait {
   ContextWait(const ContextWait&) = delete;
   ContextWait& operator=(const ContextWait&) = delete;
   void succeeded();
-  // Covers all work handed over before; once succeeded(), the context has passed it.
+  // Covers all work submitted before the constructor. After succeeded() the context has passed it.
   alloc::Ticket ticket() const { return ticket_; }
 
  private:
@@ -31,8 +31,8 @@ class ContextWait {
   uint64_t last_debt_;
 };
 
-// The same around a synchronisation of the program's own, in which whoever waits for one learns of
-// it: garbage, the scratch cache. nullptr: the current context.
+// The same for a synchronisation by the program. It also informs the garbage and the clients, such
+// as the scratch cache. `handle` nullptr: the current context.
 class SynchroniseScope {
  public:
   explicit SynchroniseScope(CUcontext handle);

@@ -24,10 +24,10 @@
 // Frees that wait for the whole context do not make these marks unnecessary: memory freed in stream
 // order, in a capture, beside a peer or after a copy to another context becomes clean only by them.
 //
-// Streams of green contexts (drivers for CUDA 12.4) are ordered by nothing we can record: where one
-// appears there are no marks. All its calls except possible() and synchronised(): one thread at a
-// time, which holds the turn of reclamation (allocator/reclaim/reclaim.h) and has passed the
-// capture gate.
+// No event that we can record covers streams of green contexts (drivers for CUDA 12.4): once such a
+// stream appears, there are no marks. Any thread may call possible(), synchronised() and
+// stream_unseen(). All other calls of StreamMarks: one thread at a time, which holds the turn of
+// reclamation (allocator/reclaim/reclaim.h) and has passed the capture gate.
 #pragma once
 
 #include <atomic>
@@ -63,15 +63,16 @@ class StreamMarks {
   // For a new context. The events of the slot's earlier context ended with that one.
   void init(CUcontext context);
 
-  // False when some work would not be covered; that may be over once the program has synchronised.
+  // False if a mark would not cover all work. It may succeed again after the program has
+  // synchronised the context.
   bool mark(alloc::Mark* out);
-  // False when no mark can be made before that. Any thread.
+  // False if no mark can be made before the program's next synchronisation. Any thread.
   bool possible() const;
   alloc::MarkState query(alloc::Mark mark);
   void forget(alloc::Mark mark);
 
-  // A stream of the context turned up that is not in the registry though it should be. There may be
-  // more, so there are no marks any more. Any thread.
+  // A stream of the context is missing from the registry. There may be more, so from now on no
+  // marks are made. Any thread.
   void stream_unseen() { unseen_.store(true); }
 
   // Records the last event of a stream of this context; false when that is not possible.

@@ -39,8 +39,8 @@ class StreamRegistry {
   // The stream is about to be destroyed; false if it is not listed.
   bool take_out(CUstream stream, Entry* entry);
 
-  // A stream that is not listed was destroyed; false if there should be no such stream, because
-  // every one is listed.
+  // To be called when a stream that is not listed was destroyed. False if the registry counted no
+  // unlisted streams.
   bool unlisted_gone();
 
   // The context of a listed stream, else nullptr.
@@ -49,12 +49,12 @@ class StreamRegistry {
   bool knows(CUstream stream);
   void context_gone(CUcontext context);
 
-  // From now on there may be work that no list of streams leads to. This is for good.
+  // From now on, for good, there may be work on streams that the list lacks.
   void give_up() { given_up_.store(true, std::memory_order_seq_cst); }
   // Whether the list has every stream.
   bool complete() const { return !given_up_.load() && unlisted_.load() == 0; }
 
-  // A loss; and how many there were so far.
+  // Counts a loss (above); how many there were so far.
   void lose() { losses_.fetch_add(1, std::memory_order_seq_cst); }
   uint64_t losses() const { return losses_.load(std::memory_order_seq_cst); }
 
@@ -88,7 +88,7 @@ bool streams_followed();
 // The program created a stream in its current context.
 void stream_appeared(CUstream stream, unsigned flags);
 
-// The context of a stream, as far as the driver names it; else the calling thread's.
+// The context of a stream, if the driver returns it; else the calling thread's.
 CUcontext context_of_stream(CUstream stream);
 
 // True for the handles of the default streams, which exist once per context or per thread.
@@ -96,9 +96,9 @@ inline bool stands_for_several(CUstream stream) {
   return stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
 }
 
-// A driver call of the program on this stream succeeded, so there is such a stream. If no hook saw
-// it made, there may be more in its context, whose work is in no mark: from then on only the
-// program's synchronisations of that context tell what is done.
+// To be called after a driver call of the program on this stream succeeded. If no hook saw the
+// stream's creation, its context may have more such streams, whose work no mark covers. From then
+// on only the program's synchronisations of that context show what is done.
 void stream_seen(CUstream stream);
 
 // Put around the driver's call that destroys a stream.
