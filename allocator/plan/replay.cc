@@ -84,13 +84,13 @@ bool Replay::follows_seldom(const Thread& thread) const {
   const uint64_t since = thread.seen - thread.ended_at;
   if (thread.planned != 0) return since > (kSeldom << doubled_) * thread.planned;
   if (left()) return since_left_ >= (kSeldom << doubled_) * period_;
-  return since > (kSeldomBeside << doubled_) * period_;
+  return since > std::max(kSeldomBeside * period_, kLeastBeside) << doubled_;
 }
 
 // Plans of threads that were seldom followed make room for others. Threads that come and go, or
 // never repeat anything, must not have new plans made all the time.
 void Replay::note_replaced() {
-  const bool soon = requests_ <= (kSoon << doubled_) * period_;
+  const bool soon = requests_ <= std::max(kSoon * period_, 16 * kLeastBeside) << doubled_;
   if (soon && doubled_ < kMostDoubled) ++doubled_;
   if (!soon && doubled_ > 0) --doubled_;
 }

@@ -76,10 +76,11 @@ class Replay {
  private:
   static constexpr unsigned kRemembered = 4;
   static constexpr unsigned kNobody = ~0u;
-  static constexpr uint64_t kMostOutside = 3;    // periods
-  static constexpr uint64_t kSeldom = 4;         // the same: a new plan is entered within two
-  static constexpr uint64_t kSeldomBeside = 64;  // the same, for a thread without a plan
-  static constexpr uint64_t kSoon = 256;         // the same, of all plans together
+  static constexpr uint64_t kMostOutside = 3;       // periods
+  static constexpr uint64_t kSeldom = 4;            // the same: a new plan is entered within two
+  static constexpr uint64_t kSeldomBeside = 64;     // the same, for a thread without a plan
+  static constexpr uint64_t kSoon = 256;            // the same, of all plans together
+  static constexpr uint64_t kLeastBeside = 16'384;  // but no fewer requests: a look takes as many
   static constexpr unsigned kMostDoubled = 8;
 
   // A plan, and how far a thread is in it.

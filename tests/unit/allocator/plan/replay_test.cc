@@ -145,7 +145,7 @@ TEST_CASE("replay: a thread that begins later gets its chance, ever more seldom 
           "[plan]") {
   Following program({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, Period::thread);
   const auto periods_until_seldom = [&] {
-    for (int period = 1; period < 1000; ++period) {
+    for (int period = 1; period < 20'000; ++period) {
       for (uint64_t size = 1; size <= 10; ++size) program.ask(size);
       for (uint64_t size = 1; size <= 10; ++size) program.ask(1000, /*thread=*/1);
       if (program.replay->seldom_followed()) return period;
@@ -156,17 +156,17 @@ TEST_CASE("replay: a thread that begins later gets its chance, ever more seldom 
     program.replay->follow({&program.plan, 1}, program.ledger.get());
     CHECK_FALSE(program.replay->seldom_followed());
   };
-  for (const int expected : {65, 129, 257}) {
+  for (const int expected : {1639, 3277, 6554}) {  // 16384 requests, and twice as many
     CHECK(periods_until_seldom() == expected);
     replace();
   }
   // Not where the plan served for long meanwhile.
-  for (int period = 0; period < 256 * 8; ++period) {
+  for (int period = 0; period < 16 * 16'384 * 8 / 10 + 1; ++period) {
     for (uint64_t size = 1; size <= 10; ++size) program.ask(size);
   }
-  CHECK(periods_until_seldom() == 513);
+  CHECK(periods_until_seldom() == 13'108);
   replace();
-  CHECK(periods_until_seldom() == 257);
+  CHECK(periods_until_seldom() == 6554);
 }
 
 TEST_CASE("replay: what a thread asked for long ago is no use just now", "[plan]") {
