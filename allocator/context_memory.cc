@@ -254,15 +254,16 @@ ContextMemory::Work ContextMemory::await_work(uint64_t patience_ns) {
 
 // The source's own free would also have waited for this work, and longer. Not if some frees are
 // late or the context is tied: that wait could include other work.
-void ContextMemory::await_work_before_frees(uint64_t patience_ns) {
+bool ContextMemory::await_work_before_frees(uint64_t patience_ns) {
   Reclaim& reclaim = shared->reclaim;
   Ticket newest;
-  if (!newest_waiting(&newest) || newest <= reclaim.clean(party)) return;
-  if (reclaim.any_late(party) || reclaim.tied(party) || source->refuses_release()) return;
-  const uint64_t left = patience(patience_ns);
-  if (!reclaim.mark(party, newest)) return;
+  if (!newest_waiting(&newest) || newest <= reclaim.clean(party)) return false;
+  if (reclaim.any_late(party) || reclaim.tied(party) || source->refuses_release()) return false;
+  const uint64_t left = patience(std::min(patience_ns, source->patience_ns()));
+  if (!reclaim.mark(party, newest)) return false;
   const uint64_t start = os::now_ns();
   if (!reclaim.wait(party, newest, left)) note_stuck(os::now_ns() - start);
+  return true;
 }
 
 bool ContextMemory::release_units(Units units) {
@@ -284,7 +285,7 @@ bool ContextMemory::release_clean(Units units, ChunkSupply::Order order) {
   return supply.release_clean(&chunks, order) || any;
 }
 
-bool ContextMemory::release_returnable(uint64_t patience_ns, Units units) {
+bool ContextMemory::release_returnable(uint64_t patience_ns, Units units, uint64_t freed_ns) {
   groups.end_all();
   flush_garbage();
   unpark_everything();
@@ -296,16 +297,17 @@ bool ContextMemory::release_returnable(uint64_t patience_ns, Units units) {
   // All clean units have gone by now.
   if (strategy.units() != nullptr && !rest && supply.cache.idle_bytes() == 0) return clean;
   const bool clean_alone = source->can_release_clean() && !source->release_clean_untried();
-  if (clean_alone && !rest) return clean || settle();
+  if (clean_alone && !rest) return clean || (freed_ns != 0 && settle());
   Work work = await_work(patience_ns);
   if (work == Work::goes_on) {
-    await_work_before_frees(std::min(Deadlines::kRelease, source->patience_ns()));
+    const bool waited = freed_ns != 0 && await_work_before_frees(freed_ns);
+    if (!waited && patience_ns == 0) return release_clean(units) || clean;  // just asked
     clean |= release_clean(units);
     if (source->can_release_clean()) return clean;
     work = await_work(patience_ns);
     if (work == Work::goes_on) return clean;
   }
-  if (work == Work::done) clean |= source->settle_clean_releases();
+  if (work == Work::done && freed_ns != 0) clean |= source->settle_clean_releases();
   return release_all_freed(units) || clean;
 }
 

@@ -55,7 +55,9 @@ struct ContextMemory {
   // release_returnable(): everything that the program does not hold and that can go without a wait
   // for work handed over later. That is the clean memory. If the source cannot take clean memory by
   // itself, it is all freed memory, once the context has no unfinished work; the call waits for
-  // that no longer than `patience_ns`.
+  // that no longer than `patience_ns`. For the work before the newest free it waits no longer than
+  // `freed_ns`. With 0 for both it asks once whether the work is done and waits for none, as in a
+  // free: the driver's does not wait for what other threads launch meanwhile.
   void release_excess();
   void release_excess_in_free(bool tended);
   void release_excess_before(uint64_t coming);
@@ -67,7 +69,8 @@ struct ContextMemory {
   // Whether clean units go to the source too (allocator/expandable).
   enum class Units : uint8_t { go, stay };
   bool release_clean(Units units = Units::go, ChunkSupply::Order order = ChunkSupply::Order::waits);
-  bool release_returnable(uint64_t patience_ns, Units units = Units::go);
+  bool release_returnable(uint64_t patience_ns, Units units = Units::go,
+                          uint64_t freed_ns = Deadlines::kRelease);
   // Releases all freed memory, whether clean or not. The source's free waits for earlier work.
   bool release_all_freed(Units units = Units::go);
   // Releases these clean chunks. If the source would have to wait, they become idle again; then
@@ -146,8 +149,8 @@ struct ContextMemory {
   void expect_background_work();
   bool release_units(Units units);
   bool settle();
-  uint64_t returnable_bytes(bool idle);  // idle: the context has no unfinished work
-  void await_work_before_frees(uint64_t patience_ns);
+  uint64_t returnable_bytes(bool idle);                // idle: the context has no unfinished work
+  bool await_work_before_frees(uint64_t patience_ns);  // false: it did not wait
   void note_time();
   bool over_budget(uint64_t coming = 0) const;
   template <typename Release>

@@ -189,7 +189,7 @@ void ContextPool::do_extra_work(uint64_t freed) {
   // Otherwise a thread that is short of memory could see this block come and go in the caches and
   // never get it.
   if (memory_.shared->threads_short_of_memory.load(std::memory_order_relaxed) != 0) {
-    memory_.release_returnable(/*patience_ns=*/0);
+    memory_.release_returnable(/*patience_ns=*/0, ContextMemory::Units::go, /*freed_ns=*/0);
   }
 }
 

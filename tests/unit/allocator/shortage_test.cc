@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "allocator/base/counted_in.h"
 #include "allocator/context_memory.h"
 #include "tests/catch.h"
 #include "tests/unit/allocator/fake_source.h"
@@ -165,6 +166,46 @@ TEST_CASE("a request refused while work goes on without end is the last to wait 
   CHECK(p->shared.reclaim.marks_made() == marks);
   p->source.passed_mark = ~Mark{0};
   CHECK(p->allocate(60 * kMiB) != 0);
+}
+
+// The driver's free does not wait for what another thread launches meanwhile: work that is asked
+// for a second time in one free may have become such a wait.
+TEST_CASE("a free beside a thread that is short of memory asks once for work, and waits for none") {
+  auto p = busy_pool();
+  const uint64_t waiting = p->allocate(4 * kMiB), freed = p->allocate(6 * kMiB);
+  p->free(waiting);
+  const CountedIn short_of_memory(p->shared.threads_short_of_memory);
+  const CountedIn extra_work(p->shared.free_extra_work);
+  const uint64_t asked = p->shared.reclaim.queries_made();
+  p->free(freed);
+  CHECK(p->shared.reclaim.queries_made() - asked == 1);
+  CHECK(p->source.released == 0);
+
+  SECTION("what the one question finds done goes to the source") {
+    p->source.passed_mark = ~Mark{0};
+    p->free(p->allocate(1000));
+    CHECK(p->source.released >= 2);
+  }
+  SECTION("also if later work goes on") {
+    const uint64_t small = p->allocate(1000);
+    p->source.may_take_clean = true;
+    p->source.passed_mark = p->source.last_mark;
+    p->free(small);
+    CHECK(p->source.released == 2);
+  }
+  SECTION("nor for what the source took clean and gives late") {
+    p->source.may_take_clean = true;
+    p->source.gives_late = true;
+    const uint64_t in_a_slab[] = {p->allocate(1000), p->allocate(1000), p->allocate(1000)};
+    const Ticket after = p->synchronise();
+    p->pool.release_clean();
+    const uint64_t before = p->shared.reclaim.queries_made();
+    p->free(in_a_slab[0], after);  // clean, and nothing goes
+    CHECK(p->shared.reclaim.queries_made() == before);
+    p->source.passed_mark = ~Mark{0};
+    p->free(in_a_slab[1]);
+    CHECK(p->source.unsettled());
+  }
 }
 
 TEST_CASE("a wait in vain of several threads at once counts once") {
