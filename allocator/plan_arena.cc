@@ -72,6 +72,7 @@ bool PlanArena::note_served(uint64_t bytes, const plan::Caller& caller, uint64_t
 // another one is made, even if a look became due while it was made.
 const plan::OwnPlans* PlanArena::think() {
   if (!plans_ || !observes()) return nullptr;
+  if (observer_.due()) replay_.pass_silent_threads();
   if (replay_.has_plan() && !replay_.seldom_followed()) {
     if (!replay_.left()) return stop_observing(), nullptr;
     if (!replay_.left_for_a_period()) return nullptr;

@@ -10,7 +10,7 @@ void Replay::follow(std::span<const Plan> plans, Ledger* ledger) {
   ledger_ = ledger;
   if (by_thread_ && seldom_followed()) note_replaced();
   if (plans.empty()) doubled_ = 0;
-  requests_ = since_left_ = period_ = plan_bytes_ = 0;
+  requests_ = since_left_ = silent_at_ = period_ = plan_bytes_ = 0;
   outside_.store(0, std::memory_order_relaxed);
   seldom_.store(0, std::memory_order_relaxed);
   followed_.store(0, std::memory_order_relaxed);
@@ -80,6 +80,17 @@ void Replay::note_seldom(Thread& thread, bool seldom) {
          : seldom_.fetch_sub(1, std::memory_order_relaxed);
 }
 
+void Replay::pass_silent_threads() {
+  const LockGuard guard(mutex_);
+  for (Thread& thread : threads_) settle(thread);
+  if (requests_ - silent_at_ < kLeastBeside) return;
+  silent_at_ = requests_;
+  for (Thread& thread : threads_) {
+    if (thread.seen == thread.seen_before) note_seldom(thread, false);
+    thread.seen_before = thread.seen;
+  }
+}
+
 bool Replay::follows_seldom(const Thread& thread) const {
   const uint64_t since = thread.seen - thread.ended_at;
   if (thread.planned != 0) return since > (kSeldom << doubled_) * thread.planned;
@@ -90,7 +101,7 @@ bool Replay::follows_seldom(const Thread& thread) const {
 // Plans of threads that were seldom followed make room for others. Threads that come and go, or
 // never repeat anything, must not have new plans made all the time.
 void Replay::note_replaced() {
-  const bool soon = requests_ <= std::max(kSoon * period_, 16 * kLeastBeside) << doubled_;
+  const bool soon = requests_ <= std::max(kSoon * period_, kLeastSoon) << doubled_;
   if (soon && doubled_ < kMostDoubled) ++doubled_;
   if (!soon && doubled_ > 0) --doubled_;
 }
@@ -146,10 +157,11 @@ Replay::Way* Replay::way_of(unsigned number, uint64_t bytes) {
   for (unsigned i = 0; i < plans_.load(std::memory_order_relaxed); ++i) {
     Way& way = ways_[i];
     if (!is_free(way) || !begins_with(thread, *way.plan, bytes)) continue;
-    if (way.thread != kNobody) leave(threads_[way.thread]);
+    if (way.thread != kNobody) lose(threads_[way.thread]);
     way.thread = number;
     way.at = 0;
     thread.way = &way;
+    if (thread.planned == 0) thread.ended_at = thread.seen;
     thread.planned = way.plan->head().requests;
     thread.strayed = false;
     followed_.fetch_add(1, std::memory_order_relaxed);
@@ -227,6 +239,15 @@ void Replay::leave(Thread& thread) {
   thread.way->thread = kNobody;
   thread.way = nullptr;
   stop(thread);
+}
+
+// Its plan goes to another thread. The number may belong to a new thread by now, which has followed
+// no plan yet.
+void Replay::lose(Thread& thread) {
+  leave(thread);
+  note_seldom(thread, false);
+  thread.planned = 0;
+  thread.ended_at = thread.seen;
 }
 
 bool Replay::begins_with(const Thread& thread, const Plan& plan, uint64_t bytes) const {

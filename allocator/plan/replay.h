@@ -68,6 +68,10 @@ class Replay {
   // one gets longer. If the plans of threads are replaced soon, the next ones get twice as long.
   bool seldom_followed() const { return seldom_.load(std::memory_order_relaxed) != 0; }
 
+  // Threads that made no request while all together made kLeastBeside may have ended:
+  // seldom_followed() no longer counts them.
+  void pass_silent_threads();
+
   // Whether the plan is a whole run's.
   bool of_a_run() const { return once_.load(std::memory_order_relaxed); }
 
@@ -76,11 +80,13 @@ class Replay {
  private:
   static constexpr unsigned kRemembered = 4;
   static constexpr unsigned kNobody = ~0u;
-  static constexpr uint64_t kMostOutside = 3;       // periods
-  static constexpr uint64_t kSeldom = 4;            // the same: a new plan is entered within two
-  static constexpr uint64_t kSeldomBeside = 64;     // the same, for a thread without a plan
-  static constexpr uint64_t kSoon = 256;            // the same, of all plans together
-  static constexpr uint64_t kLeastBeside = 16'384;  // but no fewer requests: a look takes as many
+  static constexpr uint64_t kMostOutside = 3;  // periods
+  // When a plan is seldom followed: after so many periods. A new plan is entered within two.
+  static constexpr uint64_t kSeldom = 4;
+  // The same for a thread without a plan, but no fewer requests: a look takes as many.
+  static constexpr uint64_t kSeldomBeside = 64, kLeastBeside = 16'384;
+  // Plans are replaced soon: within so many periods of all plans together, or so many requests.
+  static constexpr uint64_t kSoon = 256, kLeastSoon = 16 * kLeastBeside;
   static constexpr unsigned kMostDoubled = 8;
 
   // A plan, and how far a thread is in it.
@@ -103,14 +109,16 @@ class Replay {
     Way* way;                      // the one that it follows, or nullptr
     bool strayed;                  // the last request left the plan
     bool seldom;                   // see seldom_followed()
-    uint64_t planned;   // requests of the plan that it followed last; 0: it has followed none
-    uint64_t ended_at;  // `seen` when it followed a period to its end last
+    uint64_t planned;      // requests of the plan that it followed last; 0: it has followed none
+    uint64_t ended_at;     // `seen` when it followed a period to its end last
+    uint64_t seen_before;  // `seen` at silent_at_
   };
 
   bool take_place(Way& way, PlanPlace* place) const;
   void settle(Thread& thread);
   void note_end(Thread& thread);
   void note_seldom(Thread& thread, bool seldom);
+  void lose(Thread& thread);
   bool follows_seldom(const Thread& thread) const;
   void note_replaced();
   void settle_all();
@@ -144,6 +152,7 @@ class Replay {
   uint64_t plan_bytes_;   // bytes of all plans together
   uint64_t requests_;     // of the program
   uint64_t since_left_;   // requests_ made since no plan is followed
+  uint64_t silent_at_;    // requests_ when pass_silent_threads() looked last
   unsigned doubled_ = 0;  // how often the plans of threads get twice as long
 };
 

@@ -211,6 +211,37 @@ TEST_CASE("own plans: where one of two threads goes on, the other's new steps ar
   }
 }
 
+// As a server does that gives each query to one of its workers.
+TEST_CASE("own plans: where threads take turns, the one that changes its steps gets a new plan",
+          "[plan]") {
+  constexpr unsigned kWorkers = 15, kRestless = kWorkers;
+  Program program;
+  uint64_t odd = uint64_t{1} << 30;
+  int asked = 0;
+  const auto ask = [&](uint64_t bytes, unsigned thread) {
+    bool planned;
+    program.give_back(program.get(bytes, &planned, 0, thread));
+    if (++asked % 64 == 0) program.think();
+    return planned;
+  };
+  const auto round = [&](unsigned shape_of_first) {
+    int served = 0;
+    for (unsigned thread = 0; thread < kWorkers; ++thread) {
+      const uint64_t shape = thread == 0 ? shape_of_first : thread;
+      for (uint64_t i = 0; i < 60; ++i) {
+        const bool planned = ask(512 * (1000 * shape + i + 1), thread);
+        served += planned && thread == 0 ? 1 : 0;
+      }
+      if (thread % 5 == 0) ask(odd += 512, kRestless);  // or all threads have one plan together
+    }
+    return served;
+  };
+  for (int i = 0; i < 30; ++i) round(0);
+  REQUIRE(round(0) == 60);
+  for (int i = 0; i < 30; ++i) round(kWorkers);
+  CHECK(round(kWorkers) == 60);
+}
+
 // As the steps of a training loop do where just the batch has another size.
 TEST_CASE("own plans: steps that begin and end as the planned ones get a plan of their own",
           "[plan]") {

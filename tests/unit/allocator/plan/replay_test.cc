@@ -169,6 +169,58 @@ TEST_CASE("replay: a thread that begins later gets its chance, ever more seldom 
   CHECK(periods_until_seldom() == 6554);
 }
 
+TEST_CASE("replay: the requests before a thread entered its plan do not count against it",
+          "[plan]") {
+  Following one({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, Period::thread);
+  Following other({21, 22, 23, 24, 25, 26, 27, 28, 29, 30}, Period::thread);
+  const Plan plans[] = {one.plan, other.plan};
+  one.replay->follow(plans, one.ledger.get());
+  for (int i = 0; i < 100; ++i) {
+    one.ask(21 + static_cast<uint64_t>(i % 10), /*thread=*/1);
+    one.ask(1000);
+  }
+  for (const uint64_t size : {7, 8, 9, 10}) one.ask(size);
+  for (uint64_t size = 1; size <= 5; ++size) {
+    REQUIRE(one.ask(size) == size - 1);
+    CHECK_FALSE(one.replay->seldom_followed());
+  }
+}
+
+// As the next thread that gets the number of one that ended.
+TEST_CASE("replay: a thread whose plan another took is a thread without a plan", "[plan]") {
+  Following program({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, Period::thread);
+  const auto period = [&](unsigned thread) {
+    for (uint64_t size = 1; size <= 10; ++size) program.ask(size, thread);
+  };
+  period(0);
+  period(0);
+  for (int i = 0; i < 10; ++i) period(1);
+  REQUIRE(program.ask(1, 1) == 0);
+  for (int i = 0; i < 1000; ++i) program.ask(3000, 0);
+  CHECK_FALSE(program.replay->seldom_followed());
+}
+
+TEST_CASE("replay: a thread that asks for nothing more is not waited for", "[plan]") {
+  Following one({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, Period::thread);
+  Following other({21, 22, 23, 24, 25, 26, 27, 28, 29, 30}, Period::thread);
+  const Plan plans[] = {one.plan, other.plan};
+  one.replay->follow(plans, one.ledger.get());
+  const auto periods = [&](unsigned thread, uint64_t from, int count) {
+    for (int period = 0; period < count; ++period) {
+      for (uint64_t i = 0; i < 10; ++i) one.ask(from + i, thread);
+    }
+    one.replay->pass_silent_threads();
+    return one.replay->seldom_followed();
+  };
+  for (int i = 0; i < 3; ++i) periods(0, 1, 1), periods(1, 21, 1);
+  REQUIRE(periods(1, 101, 5));
+  CHECK(periods(0, 1, 1640));  // it asked before those 16384 requests
+  CHECK(periods(0, 1, 1630));
+  CHECK_FALSE(periods(0, 1, 20));
+  one.ask(102, 1);  // it was only slow
+  CHECK(one.replay->seldom_followed());
+}
+
 TEST_CASE("replay: what a thread asked for long ago is no use just now", "[plan]") {
   Following program({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, Period::thread);
   Following other({21, 22, 23, 24, 25, 26, 27, 28, 29, 30}, Period::thread);
