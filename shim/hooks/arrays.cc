@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays and mipmapped arrays: the driver's own, charged to the device of the context they are
-// created in. Only the driver knows how many bytes an array takes, so it is asked. Arguments are
-// the program's; the driver checks them. Any thread.
+// Arrays and mipmapped arrays. The driver creates them; their bytes are charged to the device of
+// the current context. Only the driver knows how many bytes an array takes, so Cistern asks it. The
+// driver checks the program's arguments. Any thread.
 #include <algorithm>
 #include <cstdint>
 
@@ -39,9 +39,9 @@ uint64_t channel_bytes(CUarray_format format) {
   }
 }
 
-// What the driver says an array requires. It says so only of arrays with deferred mapping, so a
-// twin of that sort, which never gets memory, is created and destroyed. 0 when the driver does not
-// say it.
+// Bytes that the driver says an array requires; 0 if it does not say. The driver says it only of
+// arrays with deferred mapping. So this creates a twin with deferred mapping, which never gets
+// memory, and destroys it.
 template <typename Array, typename Create, typename Ask, typename Destroy>
 uint64_t required_bytes(Create create, Ask ask, Destroy destroy, CUdevice device) {
   Array twin;
@@ -52,8 +52,8 @@ uint64_t required_bytes(Create create, Ask ask, Destroy destroy, CUdevice device
   return result == CUDA_SUCCESS ? required.size : 0;
 }
 
-// What the elements alone take, which is the least; 0 if the size of the format is not known or 64
-// bits do not hold the sum. Layers, unlike the other extents, do not shrink with the level.
+// Bytes of the elements alone: a lower bound. 0 if the format's size is unknown or the sum
+// overflows 64 bits. Unlike the other extents, the number of layers does not shrink with the level.
 uint64_t element_bytes(const CUDA_ARRAY3D_DESCRIPTOR& d, unsigned levels) {
   const bool layered = (d.Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) != 0;
   const uint64_t texel = d.NumChannels * channel_bytes(d.Format);
@@ -71,9 +71,9 @@ uint64_t element_bytes(const CUDA_ARRAY3D_DESCRIPTOR& d, unsigned levels) {
   return sum;
 }
 
-// Bytes an array of this description will take in the current context, on `device`; `levels` 0:
-// not mipmapped. 0 where it takes none (sparse, deferred mapping) or nothing can be said. May call
-// the driver, but not while a capture is in progress.
+// Bytes that an array of this description takes in the current context, on `device`. `levels` 0:
+// not mipmapped. 0 if the array takes none (sparse, deferred mapping) or if the size is unknown.
+// May call the driver, but not while a capture is in progress.
 uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR& description, unsigned levels, CUdevice device) {
   if ((description.Flags & kWithoutMemory) != 0) return 0;
   const Driver& d = driver();
@@ -150,7 +150,8 @@ CUresult destroy_array(CUmipmappedArray array) {
 
 constexpr auto kMemory = alloc::Memory::array;
 
-// Only looked at where somebody watches: a null pointer is the driver's to refuse.
+// Reads the description only if a recording needs it. A null pointer is left to the driver to
+// refuse.
 uint64_t bytes_of(const CUDA_ARRAY3D_DESCRIPTOR* desc, unsigned levels) {
   return !watching() || desc == nullptr ? 0 : element_bytes(*desc, levels);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream captures as the program begins and ends them: from before one begins to its end, our own
-// driver calls stay away (capture_gate.h) and frees park their blocks (graphs.h). Any thread.
+// Stream captures as the program begins and ends them. From shortly before a capture begins until
+// it ends, Cistern makes no driver calls of its own (capture_gate.h), and frees park their blocks
+// (graphs.h). Any thread.
 #include "shim/entry/faces.h"
 #include "shim/order/ask.h"
 #include "shim/order/barrier/debts.h"
@@ -14,22 +15,22 @@
 namespace cistern::shim {
 namespace {
 
-// `begin` asks the driver to begin a capture on `stream`; `Kind` is what that call means by stream
-// 0 (ask.h). `into_graph`: it adds to a graph that the program names.
+// `begin` asks the driver to begin a capture on `stream`. `Kind`: what that call means by stream 0
+// (ask.h). `into_graph`: the capture adds to a graph that the program names.
 template <typename Kind, typename Begin>
 CUresult begin_capture(CUstream stream, Begin begin, bool into_graph = false) {
-  // Inside a host function on a stream the driver refuses every call. There the gate is not waited
-  // for: a call of our own that is inside may be waiting for this very function.
+  // Inside a host function on a stream the driver refuses every call. Do not wait for the gate
+  // there: the call of ours that is inside the gate may itself wait for this host function.
   CUcontext context = nullptr;
   if (!active() || driver().cuCtxGetCurrent(&context) == CUDA_ERROR_NOT_PERMITTED) return begin();
   CaptureGate& gate = capture_gate();
   const alloc::Epoch since = graph_begins();
   gate.announce();
-  pay_debts();  // none begins from here on
+  pay_debts();  // no new debt begins from here on
   captures_changed();
   const CUresult result = begin();
   if (result == CUDA_SUCCESS) {
-    current_context();  // what no hook saw made is noticed here
+    current_context();  // notices a context whose creation no hook saw
     notice_context_of(Kind::name(stream));
     gate.began(Kind::name(stream), context_of_stream(Kind::name(stream)), since, into_graph);
     stream_seen(stream);
@@ -41,10 +42,10 @@ CUresult begin_capture(CUstream stream, Begin begin, bool into_graph = false) {
   return result;
 }
 
-// `end` asks the driver to end the capture. If that fails, the stream is asked whether it still
-// captures, because an invalidated capture ends with an error, whereas a wrong call leaves a
-// capture as it was. The stream is asked before the call as well, because its handle may also stand
-// for another thread's stream, whose capture this call does not end.
+// `end` asks the driver to end the capture. If that fails, this asks whether the stream still
+// captures: an invalidated capture ends with an error, but a wrong call leaves the capture as it
+// was. This also asks before the call: the handle may name another thread's stream as well, and
+// this call does not end a capture of that stream.
 template <typename Kind, typename End>
 CUresult end_capture(CUstream stream, CUgraph* graph, End end) {
   if (!active()) return end();
@@ -63,9 +64,9 @@ CUresult end_capture(CUstream stream, CUgraph* graph, End end) {
   return result;
 }
 
-// Ends a capture that makes no graph: what was captured is in a command list of a graphics
-// interface. Nothing says that a stream in such a capture answers as others do when it is asked
-// whether it captures, so success is enough.
+// Ends a capture that makes no graph: the captured work is in a command list of a graphics
+// interface. It is not documented whether cuStreamIsCapturing reports such a capture, so a
+// successful call is enough.
 template <typename Kind, typename End>
 CUresult end_capture_without_graph(CUstream stream, End end) {
   if (!active()) return end();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts: creation, synchronisation and end; and before them the calls by which a program starts
-// CUDA and finds its functions.
+// Contexts: creation, synchronisation and end. Also the calls with which a program starts CUDA and
+// finds its functions.
 #include "shim/order/contexts/context_life.h"
 
 #include "shim/entry/faces.h"
@@ -18,7 +18,7 @@
 namespace cistern::shim {
 namespace {
 
-// Without pools nobody follows contexts. A recording wants to know of their ends all the same.
+// Without pools Cistern does not track contexts, but a recording still needs their ends.
 bool watched_without_pools() { return watching() && !active(); }
 
 constinit std::atomic<CUcontext> watched_primaries[config::kMaxDevices] = {};
@@ -65,8 +65,8 @@ CUresult release_unfollowed(Function* real, CUdevice device) {
   return result;
 }
 
-// Only the last release ends the primary context. If another thread has retained it anew meanwhile,
-// the device's primary context is alive, but a new one: then context_appeared() in that thread has
+// Only the last release ends the primary context. If another thread has retained it again
+// meanwhile, the device has a new primary context: context_appeared() in that thread has already
 // ended the old one here.
 template <typename Function>
 CUresult release_primary(Function* real, CUdevice device) {
@@ -94,7 +94,7 @@ CUresult create_context(Function* real, CUcontext* out, CUdevice device, Argumen
   return result;
 }
 
-// One that no hook saw made is noticed here, or in the next call that hands over work.
+// A context whose creation no hook saw is noticed here, or in the next call that submits work.
 template <typename Function>
 CUresult made_current(Function* real, CUcontext handle) {
   const CUresult result = ask(real, handle);

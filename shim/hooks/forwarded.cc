@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hooks of forwarded.def: the driver's own function, after or before what its traits say. In
-// the common case, nothing was freed and there is one context, that costs a launch two loads; other
-// work looks for contexts that no hook saw made, too.
+// The hooks of forwarded.def: they call the driver's function; its traits say what else to do
+// before and after it. In the common case (nothing freed, one context) that costs a launch two
+// loads. Work other than launches also checks for contexts whose creation no hook saw.
 #include <string_view>
 #include <type_traits>
 
@@ -23,7 +23,7 @@
 namespace cistern::shim {
 namespace {
 
-// What a function means by its row in forwarded.def.
+// The traits of a function, from its row in forwarded.def.
 enum : unsigned {
   kSubmits = 1,
   kMayWaitForHost = 2,
@@ -43,10 +43,10 @@ enum : unsigned {
   kUnloads = 32768,
   kDescribes = 65536,
   kAwaits = 131072,
-  kLooksForUnseen = 262144,  // from the name: not a launch, which must cost nothing
+  kLooksForUnseen = 262144,  // derived from the name: all but launches, which must stay cheap
 };
 
-// What a function means by stream 0 is told by its name (ask.h).
+// The suffix of a function's name says what it means by stream 0 (ask.h).
 constexpr bool means_per_thread(std::string_view symbol) {
   return symbol.ends_with("_ptsz") || symbol.ends_with("_ptds");
 }
@@ -55,7 +55,7 @@ constexpr unsigned looks_for_unseen(std::string_view symbol) {
   return symbol.starts_with("cuLaunch") ? 0 : unsigned{kLooksForUnseen};
 }
 
-// Contexts that a call names, outright or by a stream (contexts/context_life.h).
+// Notices the contexts that a call names, directly or by a stream (contexts/context_life.h).
 template <typename Kind, typename Argument>
 void notice_in(const Argument& argument) {
   if constexpr (std::is_same_v<Argument, CUstream>) {
@@ -84,7 +84,7 @@ void note_stream(const Argument& argument) {
   }
 }
 
-// `variable`: the first argument of a call that asked for one.
+// `variable`: where the driver wrote the address that the program asked for.
 template <typename Variable, typename... Others>
 void note_variable(Variable* variable, Others...) {
   unsigned managed = 0;
@@ -94,8 +94,8 @@ void note_variable(Variable* variable, Others...) {
   if (known && managed != 0) everything_becomes_visible();
 }
 
-// The driver took the work, and there are several contexts or streams are followed. What is
-// captured is no work yet.
+// To be called once the driver has accepted the work, if there are several contexts or if streams
+// are followed. Captured calls are not work yet.
 template <unsigned kTraits, typename Kind, typename... Arguments>
 [[gnu::noinline]] void handed_over(Arguments... arguments) {
   constexpr bool kAll = (kTraits & kTouches) != 0;
@@ -109,7 +109,7 @@ template <unsigned kTraits, typename Kind, typename... Arguments>
   if (!recorded && kAll) participants.tie();
 }
 
-// A launch that may begin before the work in front of it in its stream has ended.
+// Whether the launch may begin before the earlier work of its stream has ended.
 bool overlaps(const CUlaunchConfig* config) {
   if (config == nullptr || config->attrs == nullptr) return false;
   for (unsigned i = 0; i < config->numAttrs; ++i) {
@@ -122,7 +122,7 @@ bool overlaps(const CUlaunchConfig* config) {
   return false;
 }
 
-// Page-locked memory of the program's own.
+// The program pinned or registered host memory.
 void note_pinned(void* memory, size_t bytes, unsigned) {
   host_memory_appeared(reinterpret_cast<uintptr_t>(memory), bytes);
   CUdeviceptr there = 0;
@@ -131,11 +131,11 @@ void note_pinned(void* memory, size_t bytes, unsigned) {
   if (known && there != reinterpret_cast<CUdeviceptr>(memory)) everything_becomes_visible();
 }
 
-// What a small copy brings to the device may be an address of host memory, for a kernel to find. Of
-// memory that may not be read here nothing is looked at.
+// A small copy to the device may carry an address of host memory, for a kernel to use. Memory that
+// this thread may not be able to read is not examined.
 void look_at_source(CUdeviceptr source, size_t bytes) {
   if (bytes > kSmallCopy || everything_is_visible.load(std::memory_order_relaxed)) return;
-  CUmemorytype type = CU_MEMORYTYPE_HOST;  // as of memory that the driver does not know
+  CUmemorytype type = CU_MEMORYTYPE_HOST;  // the default for memory that the driver does not know
   unsigned managed = 0;
   const auto ask = driver().cuPointerGetAttribute;
   if (ask == nullptr) return;
@@ -153,7 +153,7 @@ void look_at_source(CUdeviceptr, Source source, size_t bytes, Others...) {
   }
 }
 
-// Whether the host sees what a copy or a fill does, by an argument that may be an address.
+// Whether the argument of a copy or a fill may be an address of host memory.
 template <typename Argument>
 bool shows(const Argument& argument) {
   if constexpr (std::is_same_v<Argument, CUdeviceptr>) {
@@ -169,7 +169,7 @@ bool shows(const Argument& argument) {
   }
 }
 
-// The same of what a texture or a tensor map describes to kernels.
+// The same for what a texture or a tensor map describes to kernels.
 template <typename Argument>
 bool describes(const Argument& argument) {
   if constexpr (std::is_same_v<Argument, const CUDA_RESOURCE_DESC*>) {
@@ -187,7 +187,6 @@ template <typename... Arguments>
   return everything_is_visible.load(std::memory_order_relaxed) || (shows(arguments) || ...);
 }
 
-// The function of a launch, and its parameters.
 struct Launch {
   CUfunction kernel = nullptr;
   void** parameters = nullptr;
@@ -224,8 +223,8 @@ template <unsigned kTraits, typename... Arguments>
   }
 }
 
-// The one stream whose work a call is, by its name without a suffix. False: there is none, or the
-// work does not keep to its place in it.
+// Sets *stream to the one stream in which the call's work runs, under its name without a suffix.
+// False if there is no such stream, or if the work does not keep its order there.
 template <unsigned kTraits, typename Kind, typename... Arguments>
 bool one_stream(CUstream* stream, Arguments... arguments) {
   bool one = (kTraits & kDeviceOnly) != 0 || (std::is_same_v<Arguments, CUstream> || ...);
@@ -243,8 +242,8 @@ bool one_stream(CUstream* stream, Arguments... arguments) {
   return one;
 }
 
-// The debts that work is put behind (order/barrier/debts.h) are waited for by its stream. True: the
-// work is to be told again.
+// Puts the work behind the debts (order/barrier/debts.h): its stream waits for them. True if the
+// submission has to be noted again.
 template <unsigned kTraits, typename Kind, typename... Arguments>
 [[gnu::noinline]] bool put_behind_debts(Arguments... arguments) {
   if (!active()) return false;
@@ -255,7 +254,7 @@ template <unsigned kTraits, typename Kind, typename... Arguments>
   return false;
 }
 
-// An event behind what the host sees (order/barrier/visible_work.h).
+// Records an event behind work that the host sees (order/barrier/visible_work.h).
 template <unsigned kTraits, typename Kind, typename... Arguments>
 [[gnu::noinline]] void follow(CUresult result, Arguments... arguments) {
   CUstream stream;
@@ -263,12 +262,13 @@ template <unsigned kTraits, typename Kind, typename... Arguments>
   if (result != CUDA_SUCCESS || !one || !follow_visible_work(stream)) note_submission(true);
 }
 
-constexpr uintptr_t kNobodyKnown = ~uintptr_t{0};  // no value of who_is_quiet()
+constexpr uintptr_t kNobodyKnown = ~uintptr_t{0};  // never a value of who_is_quiet()
 
-// How work was handed over, for what comes after it.
+// How work was submitted; note_handed() needs it after the driver call.
 enum class Handed : uint8_t { quietly, plainly, visibly, followed };
 
-// Before work that is not the same as the last, or not quiet (order/submissions.h).
+// To be called before work that differs from the last work, or that is not quiet
+// (order/submissions.h).
 template <unsigned kTraits, typename Kind, typename... Arguments>
 [[gnu::noinline]] Handed prepare(Arguments... arguments) {
   if constexpr ((kTraits & kCarries) != 0) {
@@ -286,8 +286,8 @@ template <unsigned kTraits, typename Kind, typename... Arguments>
   return followed ? Handed::followed : visible ? Handed::visibly : Handed::plainly;
 }
 
-// What was handed over quietly was not looked at: the work of several threads was under way, and is
-// over since.
+// Work that was submitted quietly has not been checked for visibility yet. Its quiet state has
+// ended since, so the check is made now.
 template <unsigned kTraits, typename Kind, typename... Arguments>
 [[gnu::noinline]] void note_handed(Handed how, CUresult result, Arguments... arguments) {
   const bool quietly = how == Handed::quietly;
@@ -297,8 +297,8 @@ template <unsigned kTraits, typename Kind, typename... Arguments>
   if (how == Handed::followed) follow<kTraits, Kind>(result, arguments...);
 }
 
-// Whether such work can be handed over without a further thought, where the thread may. What a copy
-// carries counts for all work that comes later, whoever's work is under way.
+// Whether such work can be submitted without checks if the thread is quiet. What a copy carries is
+// always checked: it affects all later work, of every thread.
 template <unsigned kTraits, typename... Arguments>
 [[gnu::always_inline]] inline bool may_be_quiet(Arguments... arguments) {
   if constexpr ((kTraits & (kDeviceOnly | kRecords)) == 0) return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs: beginning, instantiation, update and end. A block that a graph may use is not reused
-// while the graph lives (order/captures/graphs.h).
+// Graphs: creation, instantiation, update and end. A block that a graph may use is not reused while
+// the graph lives (order/captures/graphs.h).
 #include "shim/order/barrier/debts.h"
 #include "shim/order/captures/graphs.h"
 
@@ -16,7 +16,7 @@ namespace {
 template <typename Function, typename... Arguments>
 CUresult instantiate(Function* real, CUgraphExec* exec, CUgraph graph, Arguments... arguments) {
   const SubmissionScope submission(/*visible=*/true);
-  pay_debts();  // it may be uploaded
+  pay_debts();  // the call may upload the graph
   const CUresult result = ask_for_memory(real, exec, graph, arguments...);
   if (result == CUDA_SUCCESS && active()) {
     graph_instantiated(*exec, graph);
@@ -35,7 +35,7 @@ CUresult update(Function* real, CUgraphExec exec, CUgraph graph, Arguments... ar
   return result;
 }
 
-// A node of an executable graph gets new addresses, or those of `child`.
+// A node of an executable graph gets new addresses, or the addresses of `child`.
 template <typename Function, typename... Arguments>
 CUresult edit(CUgraph child, Function* real, CUgraphExec exec, Arguments... arguments) {
   const CUresult result = ask(real, exec, arguments...);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory: the pools answer what they serve (pooled/memory.h), the driver the rest (kinds/linear.h).
-// Queries of a device's memory: idle memory counts as free, and a cap is reported as the size of
-// the device. Any thread.
+// Allocation and free: the pools answer for the memory that they serve (pooled/memory.h), the
+// driver for the rest (kinds/linear.h). Queries of a device's memory: idle memory counts as free,
+// and a cap is reported as the size of the device. Any thread.
 #include "shim/pooled/memory.h"
 
 #include <algorithm>
@@ -22,9 +22,9 @@
 namespace cistern::shim {
 namespace {
 
-// Reads what the driver has free, and what the pools keep. A chunk that moves between the two
-// readings would count twice, and one that is on its way not at all, so both are read again if any
-// chunk moved. After kAttempts the last readings are used; they never count live memory as free.
+// Reads the driver's free bytes, then the bytes that the pools keep. A chunk that moves between the
+// two readings would count twice or not at all, so both are read again if any chunk moved. After
+// kAttempts the last readings are used; they never count live memory as free.
 CUresult driver_and_pools(const Device* device, CUdevice ordinal, size_t* free, size_t* total,
                           PooledBytes* pooled) {
   constexpr int kAttempts = 8;
@@ -58,7 +58,7 @@ CUresult memory_info(size_t* free, size_t* total) {
   const CUresult result = driver_and_pools(device, ordinal, &driver_free, &driver_total, &pooled);
   if (result != CUDA_SUCCESS) return result;
   if (device != nullptr) {
-    // What the driver would get back is whole pages; a part of one would fit nothing.
+    // The driver would get back whole pages only; a part of a page would fit nothing.
     const uint64_t pages = pooled.idle / alloc::kDriverPage * alloc::kDriverPage;
     driver_free = std::min(driver_free + pages, driver_total - std::min(pooled.live, driver_total));
     const alloc::Cap& cap = device->cap;
@@ -91,7 +91,7 @@ CUresult noted_host_memory(CUresult result, void* const* memory, size_t bytes) {
 using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these are its C faces
 using cistern::alloc::Memory;
 
-// Where phases alone are watched, the pools tell them of their own memory.
+// If only phases are recorded, the pools record their own memory (allocate_watched, free_watched).
 CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
   const auto call = [=](auto serve) {
     Context* context = serving_context(dptr, bytesize);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which functions are called when something happens to the process or to one of its contexts. The
-// folders below may not include those above them, and call them through these two tables
+// Which functions are called when something happens to the process or to one of its contexts. Lower
+// folders may not include higher ones, so they call them through these two tables
 // (process/settings.h, order/contexts/context.h).
 #include "shim/host/host_memory.h"
 #include "shim/ipc/exports.h"
@@ -31,7 +31,7 @@
 namespace cistern::shim {
 namespace {
 
-// Of the memory of all pools, what is in no block of any kind.
+// Bytes of all pools that lie in no block of any kind.
 uint64_t lost_to_rounding(const ProcessReport& process) {
   uint64_t lost = 0;
   DeviceReport device;
@@ -86,7 +86,7 @@ const Part kParts[] = {
     {.at_exit = tell_at_exit},
 };
 
-// Another thread that finds no memory meanwhile looks again.
+// A Moving makes a thread that finds no memory meanwhile try again.
 bool give_back_left_units() {
   const alloc::Movers::Moving moving(shared().movers);
   return shared().left_units.try_again();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Access of one context to memory of another, or of another process (order/ties.h).
+// Access from one context to memory of another, or of another process (order/ties.h).
 #include "shim/entry/faces.h"
 #include "shim/kinds/imported.h"
 #include "shim/order/ask.h"
@@ -21,14 +21,14 @@ CUresult open_memory(OpenMemHandle* real, CUdeviceptr* out, CUipcMemHandle handl
                                            : ask_with_idle_memory(real, out, handle, flags);
   const bool peers = (flags & CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) != 0;
   if (result == CUDA_SUCCESS && peers && active()) {
-    current_context();  // one that no hook saw made is noticed here
+    current_context();  // notices a context whose creation no hook saw
     peer_device_opened(*out);
     share_all_units();
   }
   return result;
 }
 
-// What the driver answers for memory of cuMemAlloc holds for units as well, or the call fails.
+// Peer access covers memory of cuMemAlloc. If units cannot be shared as well, the call fails.
 CUresult share_or_disable(CUcontext owner) {
   peer_access_changed(owner, /*on=*/true);
   const CUresult shared = share_units(owner);
@@ -47,7 +47,7 @@ using namespace cistern::shim;  // NOLINT(google-build-using-namespace): these a
 CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
   const CUresult result = ask_with_idle_memory(driver().cuCtxEnablePeerAccess, peerContext, Flags);
   if (result != CUDA_SUCCESS || !active()) return result;
-  current_context();  // what no hook saw made is noticed here
+  current_context();  // notices a context whose creation no hook saw
   notice_context(peerContext);
   pay_debts();
   return share_or_disable(peerContext);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program's own virtual memory management: the driver answers, and where anybody wants to know
-// the physical memory is followed. Of memory of the pools it is told what the driver tells of
-// memory of cuMemAlloc, also where they have it from virtual memory management
-// (pooled/queries.h).
+// The program's own virtual memory management. The driver answers; physical memory is followed if
+// it is charged (kinds/charges.h) or recorded. For memory of the pools the program gets the answers
+// that the driver gives for memory of cuMemAlloc, even if that memory comes from virtual memory
+// management (pooled/queries.h).
 #include "shim/kinds/physical.h"
 
 #include "shim/entry/faces.h"

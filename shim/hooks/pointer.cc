@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queries and attributes of an address (cuda.h: cuPointerGetAttribute and the calls around it). The
 // driver answers for its whole allocation. If that differs from the program's block, the answer is
-// about the block: one size everywhere, the requested one. BUFFER_ID and MEMORY_BLOCK_ID stay the
-// driver's: a program that caches registrations by them has registered the whole allocation. Memory
-// in units (order/cuda_source.h) is reported as memory of cuMemAlloc. But the answers on what
-// another process or device can do with it stay the driver's.
+// about the block, with one size everywhere: the requested one. BUFFER_ID and MEMORY_BLOCK_ID stay
+// the driver's: a program that caches registrations by them has registered the whole allocation.
+// Memory in units (order/cuda_source.h) is reported as memory of cuMemAlloc. But what another
+// process or device can do with it stays the driver's answer.
 //
 // For an address of ours that the program does not hold, the answer is the driver's for an unknown
-// address. A call that makes a block known outside the process is recorded when it succeeded
+// address. A successful call that makes a block known outside the process is recorded
 // (allocator/context_pool.h, mark_exported). Any thread.
 #include <algorithm>
 
@@ -26,19 +26,19 @@
 namespace cistern::shim {
 namespace {
 
-// An address of the pools, of a block of another process or of the scratch cache, and what of it
-// the program holds.
+// An address in a pool, in a block of another process or in the scratch cache, and the block there
+// that the program holds.
 struct Place {
   CUdeviceptr address;
   alloc::Chunk* chunk = nullptr;  // nullptr: imported, or the scratch cache's
   alloc::ContextPool* pool = nullptr;
   uint64_t start = 0, bytes = 0;
-  uint64_t whole = 0;  // what the driver tells of the size of a scratch block
+  uint64_t whole = 0;  // size of a scratch block as the driver reports it
   bool imported = false;
   ImportedUnits units{};  // of an imported block
   ScratchFound scratch = ScratchFound::foreign;
 
-  // False: the driver's alone.
+  // False: the address is none of Cistern's.
   bool known() {
     if (ours(address, &chunk)) {
       pool = &context_of(chunk)->pool;
@@ -60,7 +60,7 @@ struct Place {
     return chunk != nullptr ? pool->is_live(chunk, address) : scratch == ScratchFound::live;
   }
   bool find() { return chunk != nullptr ? pool->find(chunk, address, &start, &bytes) : held(); }
-  // Whether the driver knows it as mapped memory.
+  // Whether the driver sees it as mapped memory.
   bool in_units() const {
     return chunk != nullptr ? chunk->is() == alloc::Role::range : units.unit_bytes != 0;
   }
@@ -108,8 +108,8 @@ bool any_needs_extent(const CUpointer_attribute* attributes, unsigned count, con
   return false;
 }
 
-// The start or size that the driver would tell of a block of its own in the same place: its mapping
-// is the pages in which a block lies.
+// The start or size that the driver would report for a block of its own in the same place. Its
+// mapping is the pages in which the block lies.
 uint64_t extent_of_block(CUpointer_attribute attribute, const Place& place) {
   const uint64_t first_page = place.start / alloc::kDriverPage * alloc::kDriverPage;
   switch (attribute) {
@@ -124,9 +124,9 @@ uint64_t extent_of_block(CUpointer_attribute attribute, const Place& place) {
   }
 }
 
-// The driver told its whole allocation: the block's start or size takes the place of that. A 0
-// stays, because it means that the driver tells nothing of such memory. A scratch block may share a
-// mapping with others; the start and size of that mapping stay as the driver tells them.
+// Replaces the extent of the driver's whole allocation by the block's. A 0 stays: it means that the
+// driver reports nothing for such memory. A scratch block may share a mapping with others; the
+// start and size of that mapping stay as the driver reports them.
 void put_extent(void* data, CUpointer_attribute attribute, const Place& place) {
   if (!tells_extent(attribute)) return;
   auto* told = static_cast<uint64_t*>(data);
@@ -137,8 +137,9 @@ void put_extent(void* data, CUpointer_attribute attribute, const Place& place) {
   }
 }
 
-// A program that caches by the id what it knows of a block must not find the id again where another
-// unit lies now. The driver gives each mapping an id of its own, later ones a higher one.
+// A program may cache what it knows of a block by this id. It must not find the same id after
+// another unit was mapped there. The driver gives each mapping an id of its own, later ones a
+// higher one.
 uint64_t id_of_units(const Place& place) {
   uint64_t highest = 0;
   place.for_each_unit([&](uint64_t address) {
@@ -149,8 +150,8 @@ uint64_t id_of_units(const Place& place) {
   return highest;
 }
 
-// What the driver tells of mapped memory in another way than of memory of cuMemAlloc. A handle to
-// export is not to be had of it (pooled/queries.h).
+// Attributes for which the driver answers differently for mapped memory than for memory of
+// cuMemAlloc. Such memory never has a handle to export (pooled/queries.h).
 void put_as_linear(void* data, CUpointer_attribute attribute, const Place& place) {
   if (!place.in_units()) return;
   switch (attribute) {
@@ -169,8 +170,9 @@ void put_as_linear(void* data, CUpointer_attribute attribute, const Place& place
   }
 }
 
-// The driver refuses a list because of one attribute and writes the others all the same. It does
-// not say which: those whose data is what it tells of the attribute alone.
+// If the driver refuses a list because of one attribute, it still writes the others, and does not
+// say which. An attribute counts as written if its data equals the driver's answer to that
+// attribute alone.
 bool written(const void* data, CUpointer_attribute attribute, CUdeviceptr address) {
   uint64_t alone = 0;
   return ask(driver().cuPointerGetAttribute, &alone, attribute, address) == CUDA_SUCCESS &&
@@ -192,8 +194,8 @@ void put_what_was_told(CUresult result, void* data, CUpointer_attribute attribut
   }
 }
 
-// Where the driver answered kNowhere itself, as the alias of an address that it does not know, the
-// program is told its own address.
+// As the alias of an unknown address the driver returns the address itself. It was asked about
+// kNowhere, so put the program's address there.
 void put_address(void* data, CUpointer_attribute attribute, CUdeviceptr address) {
   const bool tells_alias = attribute == CU_POINTER_ATTRIBUTE_DEVICE_POINTER ||
                            attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER;
@@ -253,16 +255,16 @@ CUresult set_pointer_attribute(const void* value, CUpointer_attribute attribute,
       result = ask(driver().cuPointerSetAttribute, value, attribute, each);
     });
   }
-  // Programs set SYNC_MEMOPS for another device that will access the memory; resetting it does not
-  // tell that this device is done.
+  // Programs set SYNC_MEMOPS for another device that will access the memory. Resetting it does not
+  // mean that this device is done.
   const bool set = result == CUDA_SUCCESS && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS &&
                    *static_cast<const unsigned*>(value) != 0;
   if (set) place.known_outside();
   return result;
 }
 
-// Callers widen a small block's range to whole pages, so that either end may be the one that the
-// program holds; what else the range must be is the driver's to say.
+// Callers widen the range of a small block to whole pages, so the program may hold the block at
+// either end. The driver checks all other rules for the range.
 CUresult range_handle(void* handle, CUdeviceptr address, size_t bytes, CUmemRangeHandleType type,
                       unsigned long long flags) {
   Place place{address}, last{address + bytes - 1};
@@ -278,7 +280,7 @@ CUresult range_handle(void* handle, CUdeviceptr address, size_t bytes, CUmemRang
   return result;
 }
 
-// For a device that reaches the memory from then on.
+// With P2P tokens another device can reach the memory from now on.
 void note_shared(CUpointer_attribute asked) {
   if (asked == CU_POINTER_ATTRIBUTE_P2P_TOKENS) everything_becomes_visible();
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams: creation and destruction; and the calls with which programs wait for their kernels, or
-// ask whether they are done. The error of a kernel that died usually shows here first, and ask()
-// notes it (order/ask.h). What the scratch cache keeps of a stream is released before that stream
-// is synchronised (scratch.h). Reclamation does not rely on these calls.
+// Streams: creation and destruction, and the calls with which programs wait for their kernels or
+// query them. A kernel's fault usually shows here first, and ask() records it (order/ask.h). The
+// scratch cache releases a stream's blocks before that stream is synchronised (scratch.h).
+// Reclamation does not rely on these calls.
 #include "shim/order/streams/stream_registry.h"
 
 #include "shim/entry/faces.h"
@@ -27,8 +27,8 @@ CUresult create_stream(Function* real, CUstream* out, unsigned flags, Arguments.
   return result;
 }
 
-// A capture ends with its stream. Whether there is one is asked before the driver destroys the
-// stream: afterwards a new stream may have the same handle, and a capture of its own.
+// A capture ends with its stream. This checks for a capture before the driver destroys the stream:
+// afterwards a new stream may have the same handle, and a capture of its own.
 template <typename Function>
 CUresult destroy_stream(Function* real, CUstream stream) {
   if (scratch_on()) scratch_end_stream(stream);
@@ -47,13 +47,13 @@ CUresult destroy_stream(Function* real, CUstream stream) {
 
 CUresult waited(CUresult result) {
   if (result == CUDA_SUCCESS) watch_synchronised();
-  if (active()) current_context();  // one that no hook saw made is noticed here
+  if (active()) current_context();  // notices a context whose creation no hook saw
   return result;
 }
 
-// What a free of this thread would have waited for with the driver alone is waited for here.
-// Another thread may ask before that free is over, and is told what the driver says, unless the
-// thread that freed has ended.
+// With the driver alone, a free of this thread would have waited for this work; its debt is waited
+// for here. Another thread may query before the debt has passed. It gets the driver's answer,
+// unless the thread that freed has ended.
 template <typename Function, typename... Arguments>
 CUresult ask_if_done(Function* real, Arguments... arguments) {
   const CUresult result = ask(real, arguments...);

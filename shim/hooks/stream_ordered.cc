@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream-ordered allocation, and the program's calls about the driver's memory pools that it takes
-// memory from. Calls about pools must not show memory that the scratch cache keeps: it is released
-// or left out of the answer. Nor do they show memory that a pool keeps because of
-// CISTERN_MEMPOOL_THRESHOLD (memory_pools.h). The place of a pool's memory is recorded
-// there. Any thread.
+// Stream-ordered allocation, and the program's calls about the driver's memory pools. Calls about
+// pools must not show memory that the scratch cache keeps: such memory is released, or left out of
+// the answer. Nor may they show memory that a pool keeps because of CISTERN_MEMPOOL_THRESHOLD
+// (memory_pools.h). memory_pools.h also records where a pool's memory lies. Any thread.
 #include "shim/kinds/stream_ordered/memory_pools.h"
 
 #include <algorithm>
@@ -29,8 +28,8 @@ void put_behind_debts(CUstream stream, bool visible) {
 
 bool all_is_visible() { return everything_is_visible.load(std::memory_order_relaxed); }
 
-// The driver may serve an allocation with memory that another stream has yet to free. Then it has
-// this stream wait for that one (CUDA Programming Guide, "Memory Reuse Policies").
+// The driver may serve an allocation with memory that another stream is still to free. Then it
+// makes this stream wait for the other (CUDA Programming Guide, "Memory Reuse Policies").
 template <typename Kind>
 bool allocation_is_visible(CUstream stream) {
   return all_is_visible() || may_await_visible_work(Kind::name(stream));
@@ -74,7 +73,7 @@ CUresult destroy_kept(CUmemoryPool pool) {
   return result;
 }
 
-// The home is forgotten before the call: behind it another thread's pool may have the handle.
+// Forgets the home before the call: after it another thread's new pool may have the same handle.
 CUresult destroy_in_driver(CUmemoryPool pool) {
   if (!charging() && !fill_on()) return destroy_kept(pool);
   const std::optional<PoolHome> home = forget_home(pool);

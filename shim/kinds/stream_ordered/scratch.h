@@ -7,7 +7,7 @@
 //
 // The cache does nothing on a stream that captures, in a call that some capture forbids, and on
 // streams of contexts that are not pooled. It does nothing on the per-thread default stream: one
-// handle stands for the streams of all threads, and nobody sees such a stream end.
+// handle stands for the streams of all threads, and no hook sees such a stream end.
 //
 // To the driver, cached memory is in use. So the cache releases it before a synchronisation of the
 // stream or context (after that the driver's pool releases what exceeds its threshold), a trim of
