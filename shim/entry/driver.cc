@@ -23,7 +23,7 @@ constexpr SymbolName kSymbols[] = {
 };
 constexpr size_t kHooks = std::size(kSymbols);
 
-// A function that the driver or another tool has for the hook of this row of the table.
+// A function of the driver or of another tool that belongs to the hook in this row of the table.
 struct Known {
   const void* real;
   uint32_t row;
@@ -33,13 +33,13 @@ struct Known {
   }
 };
 
-// A driver has fewer names that may be called without a hook, or as many.
+// At least as many as a driver has functions that pass without a hook.
 constexpr size_t kMostPassing = 1024;
 
 struct Found {
   Driver driver;
   link_map* library;
-  Known known[2 * kHooks];  // sorted: the driver's own, and what the hooks call, where that differs
+  Known known[2 * kHooks];  // sorted: the driver's, and tools' that hooks call
   size_t known_count;
   const void* passing[kMostPassing];  // the driver's functions that need no hook, sorted
   size_t passing_count;
@@ -47,16 +47,17 @@ struct Found {
 };
 
 // Threads that look everything up at the same time fill one candidate each, so that none waits for
-// another that may be inside the loader; all use the one that is finished first. Only a thread
-// beyond kCandidates waits until there is one.
+// another that may be inside the loader. All use the candidate that is finished first. Only a
+// thread beyond kCandidates waits for it.
 constexpr int kCandidates = 8;
 constinit Found candidates[kCandidates] = {};
 constinit std::atomic<int> candidates_taken{0};
 constinit std::atomic<const Found*> found{nullptr};
 constinit std::atomic<link_map*> noted{nullptr};  // the driver that note_driver() saw first
 
-// A libcuda.so that only passes calls on, as that of WSL2, has another one behind it, whose
-// addresses its cuGetProcAddress hands out. Filled in by the thread that sees the first of them.
+// A libcuda.so that only passes calls on, as on WSL2, has another library behind it; its
+// cuGetProcAddress returns addresses in that library. Filled in by the thread that first sees such
+// an address.
 struct Behind {
   link_map* library;
   Known known[kHooks];  // sorted
@@ -83,17 +84,17 @@ link_map* find_library() {
   return handle != nullptr ? static_cast<link_map*>(handle) : library;
 }
 
-// What the hook of `symbol` calls: `own`, which is the driver's definition, or that of another tool
-// which was preloaded after Cistern and comes before the driver: `next` is the first definition
-// after Cistern.
+// The function that the hook of `symbol` calls. `own`: the driver's definition. `next`: the first
+// definition after Cistern. It may belong to another tool, preloaded after Cistern but found before
+// the driver.
 void* next_definition(void* own, void* next, const char* symbol) {
   if (next == nullptr || next == own) return own;
-  // The program's calls could only reach a definition that RTLD_NEXT finds as well. Another one
-  // belongs to a library that was loaded for somebody's private use.
+  // The program's calls can only reach a definition that RTLD_NEXT finds as well. Any other belongs
+  // to a library that was loaded privately.
   void* visible = real_dlsym(RTLD_NEXT, symbol);
   if (visible == nullptr) return own;
-  // A tool whose dlsym hands out its own import of the symbol hands out the hook, which comes
-  // first. It means its own definition, if it has one.
+  // If a tool's dlsym returns the tool's own import of the symbol, that import is the hook, because
+  // the hook comes first. The tool means its own definition, if it has one.
   if (object_of(visible) != object_of(reinterpret_cast<const void*>(&next_definition))) {
     return visible;
   }
@@ -101,7 +102,7 @@ void* next_definition(void* own, void* next, const char* symbol) {
   return object_of(next) == object_of(tools_dlsym) ? next : own;
 }
 
-// What the driver exports beside the functions with hooks.
+// Notes the functions that the driver exports without a hook.
 void see_exports(Found& out) {
   const auto see = [](void* data, const char* name, void* address) {
     Found& into = *static_cast<Found*>(data);
@@ -169,7 +170,7 @@ const Found& lookup() {
   return *found.load(std::memory_order_acquire);
 }
 
-// The one behind the driver, if `real` lies in it; nullptr where it does not.
+// The library behind the driver, if `real` lies in it; else nullptr.
 const Behind* find_behind(const Found& f, const void* real) {
   const Behind* done = behind.load(std::memory_order_acquire);
   link_map* library = object_of(real);

@@ -50,8 +50,8 @@ struct Symbols {
     return usable && (versions == nullptr || (versions[i] & kHidden) == 0);
   }
 
-  // How many entries the table has. With the newer form of hash table the last one is the end of
-  // the chain that begins last.
+  // The number of entries in the table. A GNU hash table does not store it: the last entry is the
+  // end of the chain that begins last.
   uint32_t count() const {
     if (table == nullptr || strings == nullptr) return 0;
     if (gnu_hash == nullptr) return sysv_hash != nullptr ? sysv_hash[1] : 0;
@@ -106,7 +106,7 @@ struct Symbols {
   }
 };
 
-// Calls visit() with the number of each symbol that the relocations of an object bind.
+// Calls visit() with the index of each symbol that an object's relocations bind.
 template <typename Visit>
 void for_each_bound(const link_map* object, Visit visit) {
   const ElfW(Rela) * tables[2] = {};
@@ -128,8 +128,8 @@ void for_each_bound(const link_map* object, Visit visit) {
   }
 }
 
-// The last object before this one that is `from` or defines a symbol; nullptr if there is none.
-// Objects before this one were there when the process began, and stay: no lock is needed.
+// The last object before this one that is `from` or defines the symbol; nullptr if there is none.
+// Objects before this one were loaded at process start and stay: no lock is needed.
 const link_map* definition_before_us(const char* name, const link_map* from) {
   const link_map* object = object_of(reinterpret_cast<const void*>(&definition_before_us))->l_prev;
   while (object != nullptr && object != from && definition_in(object, name) == nullptr) {
@@ -138,7 +138,7 @@ const link_map* definition_before_us(const char* name, const link_map* from) {
   return object;
 }
 
-// Threads that come here together find the same address, so none has to wait for another.
+// Threads that look this up at the same time find the same address, so none has to wait.
 void* once(std::atomic<void*>& slot, const char* name) {
   void* found = slot.load(std::memory_order_acquire);
   if (found == nullptr) {
@@ -252,9 +252,9 @@ const char* first_link(const link_map* object, bool (*wanted)(const char* name))
     const char* name = symbols.strings + symbol.st_name;
     if (found == nullptr && symbol.st_shndx == SHN_UNDEF && wanted(name)) found = name;
   };
-  // The newer form of hash table begins behind the symbols that are not defined, but not in an
-  // object that defines none: that one says 1. In a program at a fixed address the table has also
-  // those functions of other objects whose address the program takes.
+  // A GNU hash table begins behind the undefined symbols. But in an object that defines no symbol,
+  // it begins at 1. In a program at a fixed address it also contains undefined functions whose
+  // address the program takes.
   const uint32_t* hash = symbols.gnu_hash;
   const bool tells = hash != nullptr ? hash[1] > 1 : symbols.sysv_hash != nullptr;
   const bool some_behind = hash == nullptr || object->l_addr == 0;
@@ -276,7 +276,7 @@ link_map* object_of(const void* address) {
   return static_cast<link_map*>(object);
 }
 
-// Its ELF header is where it was loaded to.
+// The ELF header lies where the object was loaded.
 bool lies_in(const link_map* object, const void* address) {
   const auto* header = reinterpret_cast<const ElfW(Ehdr)*>(object->l_addr);
   if (header == nullptr || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0) {

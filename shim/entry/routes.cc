@@ -17,7 +17,7 @@
 namespace cistern::shim {
 namespace {
 
-// Logs where the look-up of a driver function led, for `cistern doctor` and the tests.
+// Logs the result of the look-up of a driver function, for `cistern doctor` and the tests.
 void tell_route(const char* route, const char* asked, int version, cuuint64_t flags,
                 const char* symbol) {
   if (!log_enabled(config::LogLevel::kDebug)) return;
@@ -26,14 +26,13 @@ void tell_route(const char* route, const char* asked, int version, cuuint64_t fl
       symbol != nullptr ? symbol : asked, symbol != nullptr ? "hook" : "driver");
 }
 
-// Cheap, since it sees every dlsym of the process.
+// Must be cheap: it runs for every dlsym of the process.
 bool may_be_hook(const char* name) { return name != nullptr && name[0] == 'c' && name[1] == 'u'; }
 
-// Whether there is a driver, and it has this function: an older one may lack it, and then the
-// program must not find a hook either. False leaves dlerror() set, as after a look-up that found
-// nothing.
+// Whether there is a driver that has this function. An older driver may lack it, and then the
+// program must not find a hook either. False leaves dlerror() set, as after a failed look-up.
 bool driver_has(const char* name) {
-  // By the loader itself, with its lock: other threads may be unloading libraries.
+  // Ask the loader, with its lock: other threads may be unloading libraries.
   if (real_dlsym(RTLD_NEXT, name) != nullptr) return true;
   void* handle = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
   const bool has =
@@ -43,14 +42,14 @@ bool driver_has(const char* name) {
   return has;
 }
 
-// Of a driver function that has no hook and does not pass by its name. The real function answers,
-// unless it would find one that Cistern does not know.
+// What a look-up returns for a driver function that has no hook and is not on the pass list.
+// nullptr: the real look-up answers.
 void* claim_unknown(void* handle, const char* name, const char* version, const void* caller) {
   if (!config::is_driver_name(name) || passes(name) || in_driver(caller)) return nullptr;
   void* real = version == nullptr ? real_dlsym(handle, name) : real_dlvsym(handle, name, version);
   if (real == nullptr || !note_driver(real)) return nullptr;
-  // RTLD_NEXT was asked as from here. That is not what the caller asked if it comes behind this
-  // object, or another tool in between: then the real function has to say.
+  // This RTLD_NEXT starts from Cistern, not from the caller. The two differ if the caller comes
+  // behind Cistern, or if another tool's definition lies between. Then the real look-up answers.
   if (handle == RTLD_NEXT && !is_next_definition_ours(caller, name)) {
     handed_out_bare(real, name);
     return nullptr;
@@ -63,7 +62,7 @@ void* claim_unknown(void* handle, const char* name, const char* version, const v
 
 constinit std::atomic<const StandIn*> stand_in{nullptr};
 
-// Of a library that the program opened, and in it.
+// A stand-in replaces a function only in a library that the program opened (routes.h).
 void* claim_stand_in(void* handle, const char* name, const char* version) {
   const StandIn* function = stand_in.load(std::memory_order_acquire);
   if (function == nullptr || name == nullptr || strcmp(name, function->name) != 0) return nullptr;
@@ -80,8 +79,8 @@ bool is_in(const void* caller, const char* library) {
   return object != nullptr && strncmp(base_name(object), library, strlen(library)) == 0;
 }
 
-// Libraries of NVIDIA's that ask for the driver's tables by dlsym() and hand over no work by them:
-// the management library, the compiler, and the runtime before 11.3.
+// NVIDIA's libraries that get the driver's tables by dlsym() and submit no work through them: the
+// management library, the run-time compiler, and the runtime before 11.3.
 bool is_trusted_with_tables(const void* caller) {
   if (is_in(caller, "libnvidia-ml.so") || is_in(caller, "libnvrtc.so")) return true;
   if (!is_in(caller, "libcudart.so")) return false;
@@ -89,7 +88,8 @@ bool is_trusted_with_tables(const void* caller) {
   return true;
 }
 
-// Of other libraries, and the driver's own tables.
+// For functions with which work out of sight begins (unknown.h): those of other libraries, and the
+// one that returns the driver's own tables.
 void* claim_out_of_sight(void* handle, const char* name, const char* version, const void* caller) {
   if (in_driver(caller)) return nullptr;
   if (strcmp(name, kTables) == 0 && is_trusted_with_tables(caller)) return nullptr;
@@ -98,7 +98,7 @@ void* claim_out_of_sight(void* handle, const char* name, const char* version, co
   return real == nullptr ? reinterpret_cast<void*>(1) : guarded_out_of_sight(real, name);
 }
 
-// Cheap, since it sees every other name that is looked up.
+// Must be cheap: it runs for every other name that is looked up.
 void* claim_other(void* handle, const char* name, const char* version, const void* caller) {
   const bool may = name != nullptr && (name[0] == 'N' || name[0] == 'o');
   return may && hands_over_out_of_sight(name) ? claim_out_of_sight(handle, name, version, caller)
@@ -126,8 +126,8 @@ void reroute(const char* asked, int version, cuuint64_t flags, void** function) 
 
 }  // namespace cistern::shim
 
-// Called by the assembly of dlsym and dlvsym (dlsym_*.S). Returns what the program is to get, 1 for
-// a null pointer, or 0 when the real function shall answer.
+// Called by the assembly of dlsym and dlvsym (dlsym_*.S). Returns what the program gets, 1 for a
+// null pointer, or 0 if the real function must answer.
 extern "C" [[gnu::visibility("hidden")]] void* cistern_claim(void* handle, const char* name,
                                                              const char* version,
                                                              const void* caller) {
@@ -137,17 +137,19 @@ extern "C" [[gnu::visibility("hidden")]] void* cistern_claim(void* handle, const
   const Hook* hook = find_hook(name);
   if (hook == nullptr) return claim_without_hook(handle, name, version, caller);
   if (in_driver(caller)) return nullptr;
-  // RTLD_NEXT is asked by another tool that forwards: the real function finds what comes after that
-  // tool. If that is the hook, it stands for the driver's function, so there has to be one.
+  // With RTLD_NEXT, a tool that forwards looks for the next definition, and the real function finds
+  // it. If that is the hook, the hook stands for the driver's function, so the driver must have
+  // one.
   if (handle == RTLD_NEXT) {
     return is_next_definition_ours(caller, name) && !driver_has(name) ? reinterpret_cast<void*>(1)
                                                                       : nullptr;
   }
-  // One that comes before the hook, as the program's own does, is the one that it would call.
+  // If a definition comes before the hook, such as the program's own, the program means that one.
   if (handle == RTLD_DEFAULT && !is_first_definition_ours(name)) return nullptr;
   void* real = version == nullptr ? real_dlsym(handle, name) : real_dlvsym(handle, name, version);
   if (real == nullptr) return reinterpret_cast<void*>(1);  // dlerror() says why
-  // The look-up found the hook itself. It stands for the driver's function, so there has to be one.
+  // The look-up found the hook, which stands for the driver's function, so the driver must have
+  // one.
   if (real == hook->function) return driver_has(name) ? nullptr : reinterpret_cast<void*>(1);
   if (handle == RTLD_DEFAULT) return nullptr;
   if (!note_driver(real)) return real;

@@ -19,8 +19,8 @@
 #include "shim/process/settings.h"
 
 extern "C" {
-// Where each trampoline jumps (trampolines_*.S): until it was called once to its own second half,
-// which ends up in cistern_first_call(), and to the driver's function from then on.
+// The jump target of each trampoline (trampolines_*.S). Before the first call that is the
+// trampoline's own second half, which calls cistern_first_call(). After it, the driver's function.
 [[gnu::visibility("hidden")]] constinit std::atomic<void*>
     cistern_trampoline_targets[cistern::shim::kTrampolines] = {};
 [[gnu::visibility("hidden")]] void cistern_trampolines();
@@ -29,11 +29,11 @@ extern "C" {
 namespace cistern::shim {
 namespace {
 
-constexpr size_t kBytes = 32, kSecondHalf = 16;  // of a trampoline, as in trampolines_*.S
+constexpr size_t kBytes = 32, kSecondHalf = 16;  // of one trampoline, as in trampolines_*.S
 
 struct Guarded {
   std::atomic<void*> real;  // nullptr: not in use yet
-  char name[64];            // under which it was looked up first
+  char name[64];            // the first name under which it was looked up
   Unknown called_as;
 };
 
@@ -58,7 +58,6 @@ constinit std::atomic<BeforeUnknown> before{nullptr};
 
 void* trampoline(uint32_t i) { return reinterpret_cast<char*>(&cistern_trampolines) + i * kBytes; }
 
-// The trampoline of a function, if it has one.
 void* find(const void* real) {
   for (uint32_t i = 0, end = taken.load(std::memory_order_acquire); i < end; ++i) {
     if (functions[i].real.load(std::memory_order_acquire) == real) return trampoline(i);
@@ -66,8 +65,8 @@ void* find(const void* real) {
   return nullptr;
 }
 
-// A new one; nullptr where all are taken. Two threads that come with the same function at once may
-// get one each: both work.
+// Makes a trampoline; nullptr if all are taken. If two threads make one for the same function at
+// the same time, both trampolines work.
 void* make(void* real, const char* name, Unknown called_as) {
   uint32_t i = taken.load();
   do {
@@ -82,7 +81,8 @@ void* make(void* real, const char* name, Unknown called_as) {
 
 void assume(Unknown how, const char* name) { before.load(std::memory_order_acquire)(how, name); }
 
-// The driver may answer a question about a function that passes with code that has no name.
+// The driver may answer a look-up of a passing function with the address of code that has no name.
+// Such code needs no trampoline.
 bool is_to_be_guarded(const void* real, const char* name) {
   if (!config::is_driver_name(name) || !active()) return false;
   if (before.load(std::memory_order_acquire) == nullptr || !is_unknown(real)) return false;
@@ -95,12 +95,13 @@ bool leads_to_unknown(const char* name) {
   return config::is_driver_name(name) && !is_known(name) && driver_defines(name);
 }
 
-// The objects that were looked at, by their dynamic sections. Beyond kMost they are looked at again
-// each time. Touched only with the loader's lock, like the numbers of objects loaded and unloaded.
+// The objects that were already checked, by their dynamic sections. Objects beyond kMost are
+// checked again each time. Accessed only with the loader's lock, like the counts of objects loaded
+// and unloaded.
 class Looked {
  public:
   bool changed(const dl_phdr_info& info) {
-    if (info.dlpi_subs != unloaded_) count_ = 0;  // another object may lie there by now
+    if (info.dlpi_subs != unloaded_) count_ = 0;  // another object may have its address by now
     const bool changes = info.dlpi_adds != loaded_ || info.dlpi_subs != unloaded_;
     loaded_ = info.dlpi_adds;
     unloaded_ = info.dlpi_subs;
@@ -120,12 +121,12 @@ class Looked {
 };
 constinit Looked looked;
 
-// One thread looks at a time, and none while a fork is under way: a child that was forked while
-// another thread had a lock of the loader's could open no library. The program may fork inside a
-// call of its own that has the same lock, so the fork waits no longer than a second. This also
-// tells a sanitizer that one look comes after another, since it does not know that lock.
+// One thread checks at a time, and none during a fork. If the process forks while another thread
+// holds the loader's lock, the child cannot open any library. The program may fork inside a call
+// that holds the same lock, so the fork waits one second at most. Sanitizers do not know the
+// loader's lock; this flag also shows them that the checks follow each other.
 constinit std::atomic<bool> looking{false};
-// Written in fork handlers, in which there is one thread at a time.
+// Written only in fork handlers, which run in one thread at a time.
 constinit bool held_for_fork = false;
 
 void end_look() { looking.store(false, std::memory_order_release); }
@@ -176,7 +177,7 @@ bool is_codec(const dl_phdr_info& info) {
   return std::any_of(std::begin(kCodecs), std::end(kCodecs), named);
 }
 
-// Ten times a second.
+// True at most ten times a second.
 bool codec_look_is_due() {
   constexpr uint64_t kBetweenNs = 100'000'000;
   static constinit std::atomic<uint64_t> due_ns{0};
@@ -185,8 +186,8 @@ bool codec_look_is_due() {
   return now >= due && due_ns.compare_exchange_strong(due, now + kBetweenNs);
 }
 
-// Whether a codec is loaded, and anything was since the last time. Most processes have none, and
-// then no object's symbols are looked at.
+// Whether a codec is loaded, and anything was loaded since the last call. Most processes have no
+// codec, so their objects' symbols are never checked.
 bool any_new_codec() {
   struct Search {
     unsigned long long loaded;
@@ -247,8 +248,8 @@ void handed_out_bare(const void* real, const char* name) {
   if (is_to_be_guarded(real, name)) assume(Unknown::bare, name);
 }
 
-// The driver is looked up first: that opens a library, which cannot be done in look_at(). Where it
-// has nothing unknown, no link leads there.
+// The driver is looked up first: that opens a library, which look_at() must not do. If the driver
+// has no unknown function, no link leads to one.
 void look_for_unknown_links() {
   if (before.load(std::memory_order_acquire) == nullptr) return;
   Links links, codecs;
@@ -268,8 +269,8 @@ UnknownCounts unknown_counts() {
 
 }  // namespace cistern::shim
 
-// Called by the second half of trampoline `i`; returns the function to jump to. The call may begin
-// while another thread is in here: the care that is taken is the same for both.
+// Called by the second half of trampoline `i`; returns the function to jump to. Another thread may
+// call the same function while this one is in here; both report it before their call.
 extern "C" [[gnu::visibility("hidden")]] void* cistern_first_call(uint32_t i) {
   using namespace cistern::shim;
   const int error = errno;
